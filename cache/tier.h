@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "cache/digest.h"
+#include "cache/entry.h"
+#include "cache/error.h"
+
+namespace kiln::cache {
+
+struct TierStats {
+  std::uint64_t entries = 0;
+  std::uint64_t bytes = 0;     // in use, counted against capacity
+  std::uint64_t capacity = 0;  // bytes; eviction keeps below it
+  std::uint64_t hits = 0;
+  std::uint64_t misses = 0;
+  std::uint64_t puts = 0;
+  std::uint64_t dropped_puts = 0;
+  std::uint64_t evictions = 0;  // for space
+  std::uint64_t corrupt = 0;    // entries found corrupt and evicted
+  std::uint64_t errors = 0;     // operations that ended in kUnreachable or kFull
+  std::uint64_t set_aside = 0;  // stores that were found damaged and replaced by an empty one
+  std::uint64_t wal_bytes = 0;
+  bool read_only = false;  // the disk is full: lookups work, puts are refused for now
+};
+
+// Called once, with the outcome, on any thread (the caller's own included), and never under a lock. It must not block
+// and must not call back into a blocking operation of the same tier.
+using PutDone = std::move_only_function<void(std::expected<void, Error>)>;
+
+// A place that keeps entries. All members may be called from any thread.
+//
+// Corrupt, absent and unreachable are three things:
+//   absent       an empty optional
+//   corrupt      kCorrupt; the tier has evicted the entry (or will, before it can be read again) and counted it
+//   unreachable  kUnreachable; nothing was deleted, for an I/O error says nothing about what is stored
+class Tier {
+ public:
+  virtual ~Tier() = default;
+
+  virtual std::string_view name() const = 0;
+
+  // True when Get may wait for a disk or a network. Threads that must not wait ask only the other tiers.
+  virtual bool blocking() const = 0;
+
+  virtual std::expected<std::optional<Entry>, Error> Get(const Digest& key) = 0;
+
+  // Stores the entry under its own key, in place of what was there. Returns at once; an entry that was accepted may
+  // become visible only when `done` is called. After that it survives the end of this process, however it ends.
+  virtual void Put(Entry entry, PutDone done = {}) = 0;
+
+  // Whether there was such an entry.
+  virtual std::expected<bool, Error> Erase(const Digest& key) = 0;
+
+  virtual TierStats Stats() const = 0;
+};
+
+// Waits for the outcome.
+std::expected<void, Error> PutAndWait(Tier& tier, Entry entry);
+
+}  // namespace kiln::cache

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "cache/clock.h"
+#include "cache/mutex.h"
+#include "cache/tier.h"
+
+namespace kiln::cache {
+
+// The tiers as one cache, nearest first. It cannot fail: a tier's error makes it a miss there, goes to the observer,
+// and the work goes on.
+//
+// A tier that answers kUnreachable is left alone for `disable_for`. When that has passed, one caller tries it again
+// while the others still pass by, so that a tier that hangs holds up one thread per period and no more.
+class TieredCache {
+ public:
+  struct Options {
+    std::chrono::milliseconds disable_for = std::chrono::seconds(10);
+    // Called with every error, on the thread that met it, and never under a lock.
+    std::function<void(std::string_view tier, const Error&)> on_error;
+  };
+
+  struct Hit {
+    Entry entry;
+    std::size_t level;      // 0 is the nearest
+    std::string_view tier;  // its name; lives as long as the cache
+  };
+
+  TieredCache(std::vector<std::shared_ptr<Tier>> tiers, const Clock& clock, Options options);
+  ~TieredCache();
+
+  // Asks tier after tier, and copies a hit into those before it. May block.
+  std::optional<Hit> Get(const Digest& key);
+
+  // As Get, but asks only the leading tiers that never block.
+  std::optional<Hit> GetWithoutBlocking(const Digest& key);
+
+  // Puts into every tier. `done` is called once, when the last has answered: with success if the entry is in at least
+  // one blocking tier (or in any, where none blocks), else with the last error.
+  void Put(Entry entry, PutDone done = {});
+
+  // Erases from every tier; whether one had it. An error of a tier that is reachable but failed is returned, for the
+  // caller wanted the entry gone and it may not be.
+  std::expected<bool, Error> Erase(const Digest& key);
+
+  struct TierReport {
+    std::string_view name;
+    bool enabled;
+    TierStats stats;
+  };
+  std::vector<TierReport> Report() const;
+
+ private:
+  struct Slot;
+  struct PendingPut;
+
+  std::optional<Hit> GetThrough(const Digest& key, std::size_t levels);
+  bool MayUse(Slot& slot);
+  void Note(Slot& slot, const std::expected<void, Error>& outcome);
+
+  const Clock& clock_;
+  const Options options_;
+  std::vector<std::shared_ptr<Slot>> slots_;
+  std::size_t nonblocking_ = 0;  // leading tiers that never block
+};
+
+}  // namespace kiln::cache
