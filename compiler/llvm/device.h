@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What one GPU thread can do, in the words both families share: the seam between lowering (ops/, which knows tiles and layouts)
+// and the families' intrinsics (device_nvptx.cc, device_amdgpu.cc). Each call appends LLVM IR at the builder's insertion point.
+//
+// Values of a dtype: bool i1 (i8 in memory); integers iN; f16 half; bf16 bfloat; f32 and tf32 float; f64 double; the 8-bit floats
+// i8 holding their bits.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compiler/llvm/llvm_headers.h"
+#include "compiler/target/instructions.h"
+#include "compiler/target/target.h"
+#include "ir/expr.h"
+
+namespace kiln::llvm_ir {
+
+// Address spaces; the numbers agree between NVPTX and AMDGPU.
+inline constexpr unsigned kGlobalSpace = 1;
+inline constexpr unsigned kSharedSpace = 3;
+
+enum class AtomicOp { kAdd, kMax, kMin };
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  const target::Target& target() const { return *target_; }
+  llvm::IRBuilder<>& builder() { return *builder_; }
+
+  // The kernel function: calling convention, exact block size, register limit, cluster shape. `params` may be pointers to global
+  // memory, integers and floats. Pointers are marked noalias only where `noalias[i]`.
+  virtual llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
+                                       uint32_t threads, uint32_t max_registers) = 0;
+
+  virtual llvm::Value* ThreadIndex() = 0;         // i32, linear in the block
+  virtual llvm::Value* BlockIndex(int axis) = 0;  // i32
+  virtual llvm::Value* GridSize(int axis) = 0;    // i32, blocks
+  // The same value for all lanes, told to the backend as uniform: `v` must be uniform already.
+  virtual llvm::Value* Uniform(llvm::Value* v) = 0;
+
+  virtual void Barrier() = 0;  // all threads of the block; orders shared and global memory among them
+
+  // `v` of lane ^ mask, for any value of 8 to 64 bits. All lanes of the warp must take part.
+  virtual llvm::Value* ShuffleXor(llvm::Value* v, int mask) = 0;
+
+  // Math ops of exprs.def (floor … isnan, rule math…) on f16, bf16, f32, f64. Error bounds are stated beside each in math.cc.
+  virtual llvm::Value* Math(ir::ExprOp op, ir::DType dtype, std::span<llvm::Value* const> args, bool fast) = 0;
+  // Conversion between any two dtypes as ir/expr.h defines casts.
+  virtual llvm::Value* Convert(llvm::Value* v, ir::DType from, ir::DType to) = 0;
+  // Two (or four) floats to packed narrow ones in one i32 where the hardware does it at once; v.size() × bits(to) == 32.
+  virtual llvm::Value* ConvertPacked(std::span<llvm::Value* const> v, ir::DType from, ir::DType to) = 0;
+
+  // cp.async of 4, 8 or 16 bytes; where `valid` (i1, may be null for always) is false the destination gets zeros.
+  // Only where target().Has(kCpAsync).
+  virtual void CopyAsync(llvm::Value* shared, llvm::Value* global, int bytes, llvm::Value* valid) = 0;
+  virtual void AsyncCommit() = 0;
+  virtual void AsyncWait(int pending) = 0;
+
+  // ldmatrix: `count` (1, 2, 4) 8×8 matrices of 16-bit elements; `row` is this lane's row address. One i32 for each matrix.
+  virtual std::vector<llvm::Value*> LoadMatrix(llvm::Value* row, int count, bool transpose) = 0;
+  virtual void StoreMatrix(llvm::Value* row, std::span<llvm::Value* const> words, bool transpose) = 0;  // kStMatrix
+
+  // One matrix instruction. a, b: i32 words in register order; c and the result: one value for each element.
+  virtual std::vector<llvm::Value*> Mma(const target::MmaInstruction& instruction, std::span<llvm::Value* const> a,
+                                        std::span<llvm::Value* const> b, std::span<llvm::Value* const> c) = 0;
+  // c + Σ a.i8[j] · b.i8[j]; `is_signed` of both. Where !Has(kDp4a): the same by plain arithmetic.
+  virtual llvm::Value* Dp4a(llvm::Value* a, llvm::Value* b, llvm::Value* c, bool a_signed, bool b_signed) = 0;
+
+  // Relaxed, device scope; `ptr` in global or shared memory.
+  virtual void Atomic(AtomicOp op, ir::DType dtype, llvm::Value* ptr, llvm::Value* v) = 0;
+
+ protected:
+  Device(const target::Target& target, llvm::IRBuilder<>& builder) : target_(&target), builder_(&builder) {}
+
+ private:
+  const target::Target* target_;
+  llvm::IRBuilder<>* builder_;
+};
+
+std::unique_ptr<Device> MakeNvptxDevice(const target::Target& target, llvm::IRBuilder<>& builder);
+std::unique_ptr<Device> MakeAmdgpuDevice(const target::Target& target, llvm::IRBuilder<>& builder);
+
+// The LLVM type of values (not of memory: bool is i1 here and i8 there).
+llvm::Type* ValueType(llvm::LLVMContext& context, ir::DType dtype);
+llvm::Type* MemoryType(llvm::LLVMContext& context, ir::DType dtype);
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The last steps: optimise a module and turn it into PTX or a code object. No file is written and no text is edited.
+#pragma once
+
+#include <expected>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/llvm/llvm_headers.h"
+#include "compiler/target/target.h"
+#include "kiln/v1/compile.pb.h"
+
+namespace kiln::llvm_ir {
+
+// Registers LLVM's targets; once in a process.
+void InitializeTargets();
+std::string LlvmVersion();
+
+// Sets triple, data layout and, for AMDGPU, the code object version.
+std::unique_ptr<llvm::TargetMachine> MakeTargetMachine(const target::Target& target);
+void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::Target& target);
+
+// Everything inlined, then the pass list that kernels need and no more. Fails if an unknown llvm.* declaration or a call that
+// cannot be inlined is left (a silent external call otherwise).
+std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine);
+
+std::expected<std::string, std::string> EmitAssembly(llvm::Module& module, llvm::TargetMachine& machine);  // PTX or GCN text
+std::expected<std::string, std::string> EmitHsaco(llvm::Module& module, llvm::TargetMachine& machine);     // ELF, linked by lld
+
+// Registers, spills and LDS of each kernel, from an HSACO's metadata note and kernel descriptors.
+std::expected<std::vector<v1::KernelResources>, std::string> ReadHsacoResources(const std::string& hsaco);
+
+struct PtxasOutput {
+  std::string cubin;
+  std::vector<v1::KernelResources> kernels;
+  std::vector<std::string> warnings;  // C75xx and others
+};
+// Runs `ptxas` (a path) on `ptx`; deterministic output. The error is ptxas's own text.
+std::expected<PtxasOutput, std::string> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx);
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A tile function: parameters, and the kernels it launches in order. Plain values; a copy is independent.
+//
+// Meaning. A kernel's body runs once for each block of the grid, by all its threads together: a tile operation is one step of the
+// block. Each statement sees the effects of those before it, whatever threads did them; waits and barriers are the compiler's
+// business. Loads outside a global buffer's shape give the pad value, stores there do nothing; an index outside a shared, fragment
+// or local buffer is an error of the program. Two accesses race, and the result is unspecified, where two iterations of a parallel
+// loop or two blocks touch one element, at least one of them writing, other than by Atomic. Fragments and locals start with
+// unspecified values; so does shared memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ir/diagnostic.h"
+#include "ir/expr.h"
+#include "ir/layout.h"
+#include "ir/type.h"
+
+namespace kiln::ir {
+
+enum class VarKind : uint8_t { kSymbol = 1, kScalar = 2, kBlock = 3, kThread = 4, kLoop = 5, kLet = 6 };
+
+struct Var {
+  VarKind kind;
+  DType dtype;
+  uint8_t axis = 0;  // kBlock: 0 is x
+  std::string name;  // never part of a key; unique in text form
+};
+
+struct Buffer {
+  Space space;
+  DType dtype;
+  std::vector<ExprId> shape;
+  std::vector<ExprId> strides;  // elements; empty: row-major
+  bool workspace = false;
+  std::optional<double> pad_value;
+  std::string name;
+
+  // Decided by the passes.
+  std::optional<Layout> layout;          // fragments: (thread, register); shared: address in elements + swizzle
+  std::optional<int64_t> shared_offset;  // bytes in the block's shared memory
+};
+
+// offset[d] ≤ index[d] < offset[d] + extent[d]
+struct Region {
+  BufferId buffer{};
+  std::vector<ExprId> offsets;
+  std::vector<int64_t> extents;
+};
+
+struct Stmt;
+using Block = std::vector<Stmt>;
+
+struct Alloc { BufferId buffer; };
+
+enum class LoopKind : uint8_t { kSerial = 1, kUnroll = 2, kParallel = 3, kVectorized = 4, kPipelined = 5, kPersistent = 6 };
+struct For {
+  LoopKind kind;
+  std::vector<VarId> vars;      // each from 0; several only for kParallel
+  std::vector<ExprId> extents;
+  Block body;
+  uint32_t num_stages = 0;
+  uint32_t coalesced_width = 0;
+  std::optional<Layout> layout;  // kParallel, decided: iteration tuple → (thread, register)
+};
+struct If { ExprId cond; Block then_body; Block else_body; };
+struct While { ExprId cond; Block body; };
+struct Let { VarId var; ExprId value; };
+struct Store { BufferId buffer; std::vector<ExprId> indices; ExprId value; };
+struct Assume { ExprId cond; };
+
+// How a copy is done. kDirect: each thread loads and stores its elements; kAsync: cp.async, visible after AsyncCommit and
+// AsyncWait.
+enum class CopyInstruction : uint8_t { kDirect = 0, kAsync = 1 };
+struct CopyPlan {
+  CopyInstruction instruction = CopyInstruction::kDirect;
+  int32_t vector = 1;              // elements in one access
+  std::optional<Layout> layout;    // tile of the copy (non-unit extents, or flattened to one dimension) → (thread, register)
+};
+struct Copy { Region src; Region dst; uint32_t coalesced_width = 0; std::optional<CopyPlan> plan; };
+
+enum class WarpPolicy : uint8_t { kSquare = 0, kFullRow = 1, kFullCol = 2 };
+struct GemmPlan {
+  std::string instruction;  // row of the target's instruction table; "fma" where none fits
+  int32_t warps_m = 1;
+  int32_t warps_n = 1;      // warps beyond warps_m × warps_n compute copies
+};
+struct Gemm {
+  Region a, b, c;
+  bool transpose_a = false, transpose_b = false;
+  WarpPolicy policy = WarpPolicy::kSquare;
+  bool clear_accum = false;
+  std::optional<GemmPlan> plan;
+};
+struct Fill { Region dst; ExprId value; };
+
+enum class ReduceKind : uint8_t { kSum = 1, kMax = 2, kMin = 3, kAbsMax = 4, kAbsSum = 5, kBitAnd = 6, kBitOr = 7, kBitXor = 8 };
+struct Reduce { ReduceKind kind; Region src; Region dst; int32_t dim; bool clear = true; };
+
+enum class AtomicKind : uint8_t { kAdd = 1, kMax = 2, kMin = 3 };
+struct Atomic { AtomicKind kind; BufferId buffer; std::vector<ExprId> indices; ExprId value; };
+
+struct Barrier {};
+struct Break {};
+struct Continue {};
+// Made by passes, never on the wire.
+struct AsyncCommit {};                // closes the group of async copies issued since the last one
+struct AsyncWait { int32_t pending; };  // until at most so many of the newest groups are unfinished
+
+// One alternative for each row of ops.def, in its order.
+using Op = std::variant<Alloc, For, If, While, Let, Store, Assume, Copy, Gemm, Fill, Reduce, Atomic, Barrier, Break, Continue,
+                        AsyncCommit, AsyncWait>;
+
+struct Stmt {
+  Op op;
+  SourceLoc loc;
+};
+
+// The op's name in the text form and on the wire ("copy").
+std::string_view Name(const Op& op);
+
+struct Kernel {
+  std::vector<ExprId> grid;
+  std::vector<uint32_t> cluster;
+  uint32_t threads = 128;
+  std::vector<VarId> block_vars;
+  uint32_t raster_panel = 0;
+  Block body;
+  std::string name;
+  int64_t shared_bytes = 0;  // decided
+};
+
+using Param = std::variant<BufferId, VarId>;  // tensor or scalar
+
+struct Module {
+  std::vector<Param> params;
+  std::vector<uint32_t> outputs;  // indices of params
+  std::vector<Var> vars;
+  std::vector<Buffer> buffers;
+  ExprPool exprs;
+  std::vector<Kernel> kernels;
+  std::string name;
+  std::vector<std::string> files;
+
+  Var& operator[](VarId id) { return vars[Index(id)]; }
+  const Var& operator[](VarId id) const { return vars[Index(id)]; }
+  Buffer& operator[](BufferId id) { return buffers[Index(id)]; }
+  const Buffer& operator[](BufferId id) const { return buffers[Index(id)]; }
+
+  VarId AddVar(Var var);
+  BufferId AddBuffer(Buffer buffer);
+  ExprId VarRef(VarId id) { return exprs.Var(id, vars[Index(id)].dtype); }
+  // Constant shape of a buffer, nullopt where a dimension is symbolic.
+  std::optional<std::vector<int64_t>> ConstShape(BufferId id) const;
+  std::vector<int64_t> ShapeOf(BufferId id) const;  // of a buffer outside global memory, which the verifier made constant
+};
+
+// Calls fn(stmt) for each statement of a block, preorder, nested blocks included.
+template <typename Block, typename Fn>
+void Walk(Block& block, Fn&& fn) {
+  for (auto& stmt : block) {
+    fn(stmt);
+    if (auto* loop = std::get_if<For>(&stmt.op)) Walk(loop->body, fn);
+    if (auto* loop = std::get_if<While>(&stmt.op)) Walk(loop->body, fn);
+    if (auto* branch = std::get_if<If>(&stmt.op)) {
+      Walk(branch->then_body, fn);
+      Walk(branch->else_body, fn);
+    }
+  }
+}
+
+// std::visit with one lambda for each alternative.
+template <typename... Fs>
+struct Overloaded : Fs... { using Fs::operator()...; };
+template <typename... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;
+
+}  // namespace kiln::ir
