@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of the house that a machine can check: who may include whom, who may touch the outside world, and form.
+
+    python3 tests/layering/layering.py [ROOT]     prints "file:line: what is wrong, and why"; exits 1 if anything is
+
+Each rule is a row below. A path is always relative to the root of the tree, with "/".
+"""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+
+# A folder may include itself, those of lower rank, and nothing else. The longest matching prefix counts.
+RANK = {
+    "cache/": 0,
+    "ir/": 0,
+    "compiler/": 1,
+    "clients/runtime/": 2,
+    "server/": 3,
+    "clients/cpp/": 4,
+    "clients/cli/": 5,
+    "clients/python/": 5,
+    "tests/": 6,
+}
+ROOTS = ("cache/", "ir/", "compiler/", "clients/", "server/", "tests/")
+
+PROTO = r"^kiln/v1/.*\.pb\.h$"
+CODE = (".cc", ".h", ".c", ".def", ".inc")
+COMMENTED = CODE + (".py", ".pyi", ".proto", ".cmake", ".sh", ".toml", ".yml", ".yaml", ".service", "CMakeLists.txt",
+                    "Containerfile")
+MAX_LINES = 600
+
+
+@dataclass(frozen=True)
+class IncludeRule:
+    """Headers that match `header` may be included under `allowed` only."""
+
+    header: str
+    allowed: tuple
+    why: str
+
+
+INCLUDES = (
+    IncludeRule(r"^(llvm|llvm-c|lld|clang)/", ("compiler/llvm/", "compiler/emulator/"),
+                "LLVM is seen by compiler/llvm and compiler/emulator only"),
+    IncludeRule(r"^grpc(pp|\+\+)?/|\.grpc\.pb\.h$", ("server/", "clients/cpp/", "clients/cli/", "clients/python/", "tests/"),
+                "gRPC is seen by the server and the clients only"),
+    IncludeRule(r"^google/protobuf/|" + PROTO,
+                ("ir/codec/", "compiler/", "clients/", "server/", "tests/"),
+                "in ir only ir/codec sees protobuf, and cache sees bytes"),
+    IncludeRule(r"^(cuda|hip/|cuda_runtime|nvml)", (), "no GPU toolkit is needed to build; clients/runtime declares what it "
+                "opens at run time"),
+)
+
+
+@dataclass(frozen=True)
+class TextRule:
+    """Code that matches `pattern` may stand under `allowed` only."""
+
+    pattern: str
+    allowed: tuple
+    why: str
+
+
+# The outside world is injected below the server: what a compile or a cache does depends on its arguments alone.
+TEXTS = (
+    TextRule(r"\b(secure_)?getenv\s*\(|\benviron\b", ("server/config", "clients/cpp/", "clients/cli/", "clients/python/", "tests/"),
+             "the environment is read in the server's configuration and the clients only; pass the value in"),
+    TextRule(r"_clock::now\s*\(|\bclock_gettime\s*\(|\bgettimeofday\s*\(|\btime\s*\(\s*(nullptr|NULL|0)\s*\)",
+             ("server/", "clients/cpp/", "clients/cli/", "clients/python/", "tests/"),
+             "clocks are read from the server upwards only; take a clock or a time as an argument"),
+)
+
+# Headers one file alone may include.
+SINGLE = (("sqlite3.h", "everything SQLite goes through that file"),)
+
+# Spelt in halves, so that this file passes its own check.
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+TEST_FILE = re.compile(r"_(test|fuzz|bench)\.(cc|h)$|_test_\w+\.h$|/testing/")
+
+
+def tracked(root):
+    """Files git knows or would add; every file where there is no git."""
+    git = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                         capture_output=True, check=False)
+    if git.returncode == 0 and git.stdout:
+        names = git.stdout.decode().split("\0")
+        return sorted({n for n in names if n and os.path.isfile(os.path.join(root, n))})
+    found = []
+    for folder, _, names in os.walk(root):
+        found += [os.path.relpath(os.path.join(folder, n), root).replace(os.sep, "/") for n in names]
+    return sorted(found)
+
+
+def rank(path):
+    best = max((p for p in RANK if path.startswith(p)), key=len, default=None)
+    return (best, RANK[best]) if best else (None, None)
+
+
+def without_comments(line):
+    return re.sub(r"//.*|/\*.*?\*/", "", line)
+
+
+def check_include(path, header, quoted):
+    if header.startswith("../") or header.startswith("./"):
+        yield f'"{header}" is relative; headers are included from the root of the tree ("ir/module.h")'
+        return
+    for rule in INCLUDES:
+        if re.search(rule.header, header) and not path.startswith(rule.allowed):
+            yield f"{header}: {rule.why}"
+    if not quoted or not header.startswith(ROOTS):
+        return
+    (mine, my_rank), (theirs, their_rank) = rank(path), rank(header)
+    if mine is None or theirs is None or mine == theirs:
+        return
+    if their_rank >= my_rank:
+        yield f"{header}: {mine} may not see {theirs} (proto, cache, ir → compiler → clients/runtime → server → clients)"
+
+
+def check_code(path, lines):
+    for number, line in enumerate(lines, 1):
+        include = INCLUDE.match(line)
+        if include:
+            yield from ((number, m) for m in check_include(path, include.group(2), include.group(1) == '"'))
+            continue
+        bare = without_comments(line)
+        for rule in TEXTS:
+            if re.search(rule.pattern, bare) and not path.startswith(rule.allowed) and not TEST_FILE.search(path):
+                yield number, f"{bare.strip()[:60]}: {rule.why}"
+    if path.endswith(".h") and not any(line.startswith("#pragma once") for line in lines):
+        yield 1, "a header starts with #pragma once"
+
+
+def is_commented(path, lines):
+    return path.endswith(COMMENTED) or (bool(lines) and lines[0].startswith("#!"))
+
+
+def check_form(path, lines):
+    if any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:3]) is False:
+        yield 1, 'no "SPDX-License-Identifier: Apache-2.0" line at the head of the file'
+    if len(lines) > MAX_LINES:
+        yield MAX_LINES, f"{len(lines)} lines; a file has at most {MAX_LINES}: is it one room, or several?"
+    for number, line in enumerate(lines, 1):
+        mark = UNFINISHED.search(line)
+        if mark:
+            yield number, f"{mark.group(0)}: finish it, or write it into an issue"
+
+
+def header_cycle(graph):
+    """One cycle in the include graph as a list of headers, or None."""
+    done, path = set(), []
+
+    def visit(node):
+        if node in path:
+            return path[path.index(node):] + [node]
+        if node in done:
+            return None
+        path.append(node)
+        for other in sorted(graph.get(node, ())):
+            cycle = visit(other)
+            if cycle:
+                return cycle
+        path.pop()
+        done.add(node)
+        return None
+
+    for node in sorted(graph):
+        cycle = visit(node)
+        if cycle:
+            return cycle
+    return None
+
+
+def check(root):
+    """(problems, number of files read)."""
+    problems, read, graph, single = [], 0, {}, {name: [] for name, _ in SINGLE}
+    for path in tracked(root):
+        with open(os.path.join(root, path), "rb") as file:
+            data = file.read()
+        if b"\0" in data[:4096]:
+            continue
+        lines = data.decode(errors="replace").splitlines()
+        if not is_commented(path, lines):
+            continue
+        read += 1
+        problems += [f"{path}:{n}: {m}" for n, m in check_form(path, lines)]
+        if not path.endswith(CODE):
+            continue
+        problems += [f"{path}:{n}: {m}" for n, m in check_code(path, lines)]
+        headers = [m.group(2) for m in map(INCLUDE.match, lines) if m]
+        for name in single:
+            if name in headers:
+                single[name].append(path)
+        if path.endswith(".h"):
+            graph[path] = {h for h in headers if h.startswith(ROOTS)}
+    for name, why in SINGLE:
+        if len(single[name]) > 1:
+            problems += [f"{p}:1: {name} is included by {len(single[name])} files: {why}" for p in single[name]]
+    cycle = header_cycle(graph)
+    if cycle:
+        problems.append(f"{cycle[0]}:1: headers include each other: {' → '.join(cycle)}")
+    return problems, read
+
+
+def main():
+    default = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    problems, read = check(os.path.normpath(sys.argv[1] if len(sys.argv) > 1 else default))
+    print("\n".join(problems + [f"layering: {read} files, {len(problems)} problems"]))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule of layering.py finds what it forbids and lets pass what it allows; then the tree itself."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import layering  # noqa: E402
+
+HEAD = "// SPDX-License-Identifier: Apache-2.0\n"
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+
+
+def problems(files):
+    """What layering says of a tree with these files (path → text after the licence line)."""
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in files.items():
+            os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(text if text.startswith("raw:") else HEAD + text)
+        return layering.check(root)[0]
+
+
+class Layering(unittest.TestCase):
+    def refused(self, path, text, says):
+        found = problems({path: text})
+        self.assertEqual(len(found), 1, found)
+        self.assertIn(says, found[0])
+        self.assertTrue(found[0].startswith(path + ":"), found[0])
+
+    def allowed(self, path, text):
+        self.assertEqual(problems({path: text}), [])
+
+    def test_lower_does_not_see_higher(self):
+        self.refused("ir/a.cc", '#include "compiler/key.h"\n', "ir/ may not see compiler/")
+        self.refused("cache/a.cc", '#include "ir/module.h"\n', "cache/ may not see ir/")
+        self.refused("compiler/llvm/a.cc", '#include "server/worker.h"\n', "compiler/ may not see server/")
+        self.refused("clients/runtime/a.cc", '#include "clients/cpp/client.h"\n', "may not see clients/cpp/")
+        self.refused("server/a.cc", '#include "clients/cpp/client.h"\n', "may not see")
+        self.allowed("server/a.cc", '#include "compiler/compile.h"\n#include "clients/runtime/launch.h"\n')
+        self.allowed("clients/cli/a.cc", '#include "clients/cpp/client.h"\n')
+        self.allowed("compiler/infer/a.cc", '#include "compiler/llvm/lower.h"\n#include "ir/module.h"\n')
+
+    def test_libraries_stay_in_their_folders(self):
+        self.refused("compiler/infer/a.cc", '#include "llvm/IR/Module.h"\n', "LLVM")
+        self.refused("server/a.cc", "#include <lld/Common/Driver.h>\n", "LLVM")
+        self.allowed("compiler/llvm/a.cc", '#include "llvm/IR/Module.h"\n')
+        self.allowed("compiler/emulator/a.cc", '#include "llvm/IR/Module.h"\n')
+        self.refused("ir/print.cc", '#include "kiln/v1/ir.pb.h"\n', "ir/codec")
+        self.refused("cache/entry.cc", "#include <google/protobuf/message.h>\n", "cache sees bytes")
+        self.allowed("ir/codec/decode.cc", '#include "kiln/v1/ir.pb.h"\n')
+        self.refused("compiler/a.cc", "#include <grpcpp/grpcpp.h>\n", "gRPC")
+        self.refused("clients/runtime/a.cc", '#include "kiln/v1/service.grpc.pb.h"\n', "gRPC")
+        self.allowed("server/a.cc", '#include <grpcpp/grpcpp.h>\n#include "kiln/v1/service.grpc.pb.h"\n')
+        self.refused("clients/runtime/a.cc", "#include <cuda.h>\n", "toolkit")
+
+    def test_one_file_includes_sqlite(self):
+        self.allowed("cache/sqlite.cc", "#include <sqlite3.h>\n")
+        found = problems({"cache/a.cc": "#include <sqlite3.h>\n", "cache/b.cc": "#include <sqlite3.h>\n"})
+        self.assertEqual(len(found), 2, found)
+
+    def test_the_outside_world_is_injected(self):
+        self.refused("compiler/a.cc", 'auto* v = getenv("X");\n', "environment")
+        self.refused("server/worker.cc", 'auto* v = std::getenv("X");\n', "environment")
+        self.refused("cache/a.cc", "auto t = std::chrono::steady_clock::now();\n", "clocks")
+        self.refused("ir/a.cc", "clock_gettime(CLOCK_MONOTONIC, &t);\n", "clocks")
+        self.allowed("server/config.cc", 'auto* v = std::getenv("X");\n')
+        self.allowed("server/flow.cc", "auto t = std::chrono::steady_clock::now();\n")
+        self.allowed("cache/a_test.cc", "auto t = std::chrono::steady_clock::now();\n")
+        self.allowed("cache/a.cc", "// steady_clock::now() is not called here\nusing T = std::chrono::steady_clock::time_point;\n")
+
+    def test_form(self):
+        self.refused("ir/a.cc", "raw: int x;\n", "SPDX")
+        self.refused("ir/a.h", "int x;\n", "#pragma once")
+        self.refused("ir/a.cc", "// TO" "DO later\n", "finish it")
+        self.refused("ir/a.cc", "int x;\n" * 600, "601 lines")
+        self.refused("ir/a.cc", '#include "../cache/tier.h"\n', "is relative")
+        self.allowed("ir/a.cc", "int x;\n" * 599)
+
+    def test_headers_do_not_include_each_other_in_circles(self):
+        once = "#pragma once\n"
+        found = problems({"ir/a.h": once + '#include "ir/b.h"\n', "ir/b.h": once + '#include "ir/a.h"\n'})
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("ir/a.h → ir/b.h → ir/a.h", found[0])
+
+    def test_the_tree_follows_the_rules(self):
+        found, read = layering.check(ROOT)
+        self.assertGreater(read, 20)
+        self.assertEqual(found, [], "\n" + "\n".join(found))
+
+
+if __name__ == "__main__":
+    unittest.main()
