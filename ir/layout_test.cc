@@ -54,7 +54,9 @@ TEST(Layout, DistributedCoversEveryElementOnce) {
         for (size_t d = 0; d < index.size(); ++d) inside &= (index[d] += base[d]) < shape[d];
         EXPECT_EQ(layout.ThreadOf(index), t);
         EXPECT_EQ(layout.RegisterOf(index), r);
-        if (inside) EXPECT_TRUE(seen.insert(index).second);
+        if (inside) {
+          EXPECT_TRUE(seen.insert(index).second);
+        }
       }
     }
     int64_t elements = 1;
