@@ -23,6 +23,7 @@ struct MmaInstruction {
   ir::Layout a_layout;  // (m, k)
   ir::Layout b_layout;  // (n, k)
   ir::Layout c_layout;  // (m, n)
+  std::string_view intrinsic;  // LLVM's name, without the suffix of overloaded types
   double cycles;        // issue cycles of one instruction on one multiprocessor's share; a cost-model hint
 };
 

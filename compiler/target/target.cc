@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/target/target.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace kiln::target {
+namespace {
+
+constexpr Target MakeTarget(std::string_view name, Family family, std::string_view arch, std::string_view llvm_features,
+                            uint32_t warp, uint32_t threads, uint32_t shared, uint32_t registers, uint32_t multiprocessors,
+                            Feature features) {
+  return {name, family, arch, llvm_features, warp, threads, shared, registers, multiprocessors, features};
+}
+
+using enum Feature;
+constexpr Target kTargets[] = {
+#define KILN_TARGET(name, family, ...) MakeTarget(name, Family::family, __VA_ARGS__),
+#include "compiler/target/targets.def"
+};
+
+std::string_view Trim(std::string_view s) {
+  while (!s.empty() && s.front() == ' ') s.remove_prefix(1);
+  while (!s.empty() && s.back() == ' ') s.remove_suffix(1);
+  return s;
+}
+
+// "cuda -arch=sm_90a" and "hip -mcpu=gfx942" as "cuda:sm_90a" and "hip:gfx942"; others as they are.
+std::string Canonical(std::string_view name) {
+  name = Trim(name);
+  const size_t space = name.find(' ');
+  if (space == std::string_view::npos) return std::string(name);
+  const std::string_view option = Trim(name.substr(space));
+  for (std::string_view flag : {"-arch=", "-mcpu="}) {
+    if (option.starts_with(flag) && option.find(' ') == std::string_view::npos) {
+      return std::string(name.substr(0, space)) + ":" + std::string(option.substr(flag.size()));
+    }
+  }
+  return std::string(name);
+}
+
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string Unknown(std::string_view name) {
+  // Longer names are no near miss of anything, and the distance is quadratic.
+  constexpr size_t kLongest = 64;
+  const std::string canonical = Canonical(name.substr(0, kLongest));
+  const Target* nearest = std::ranges::min_element(
+      kTargets, {}, [&](const Target& target) { return EditDistance(canonical, target.name); });
+  std::string text = "unknown target \"" + std::string(name.substr(0, kLongest)) + "\"";
+  if (EditDistance(canonical, nearest->name) <= 4) text += "; did you mean \"" + std::string(nearest->name) + "\"?";
+  text += " Targets:";
+  for (const Target& target : kTargets) text += " " + std::string(target.name);
+  return text;
+}
+
+}  // namespace
+
+std::span<const Target> All() { return kTargets; }
+
+std::expected<const Target*, std::string> Find(std::string_view name) {
+  const std::string canonical = Canonical(name);
+  const Target* found = std::ranges::find(kTargets, std::string_view(canonical), &Target::name);
+  if (found == std::ranges::end(kTargets)) return std::unexpected(Unknown(name));
+  return found;
+}
+
+}  // namespace kiln::target

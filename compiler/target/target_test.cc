@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/target/target.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "compiler/target/instructions.h"
+
+namespace kiln::target {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Find, AcceptsEverySpelling) {
+  for (const Target& target : All()) {
+    EXPECT_EQ(Find(target.name).value(), &target);
+    const bool cuda = target.family == Family::kNvptx;
+    const std::string spelled = (cuda ? "cuda -arch=" : "hip -mcpu=") + std::string(target.arch);
+    EXPECT_EQ(Find(spelled).value(), &target) << spelled;
+  }
+  EXPECT_EQ(Find(" hip  -mcpu=gfx942 ").value()->arch, "gfx942");
+}
+
+TEST(Find, NamesTheNearestTarget) {
+  EXPECT_THAT(Find("cuda:sm90a").error(), HasSubstr("did you mean \"cuda:sm_90a\"?"));
+  EXPECT_THAT(Find("hip:gfx943").error(), HasSubstr("did you mean \"hip:gfx942\"?"));
+  const std::string far = Find(std::string(100000, 'x')).error();
+  EXPECT_THAT(far, HasSubstr("hip:gfx1201"));
+  EXPECT_THAT(far, ::testing::Not(HasSubstr("did you mean")));
+  EXPECT_LT(far.size(), 1000u);
+  EXPECT_FALSE(Find("cuda -arch=sm_90a -x=1"));
+  EXPECT_FALSE(Find(""));
+}
+
+class Instructions : public ::testing::TestWithParam<const Target*> {};
+
+TEST_P(Instructions, NamesAreUniqueAndFound) {
+  std::set<std::string_view> names;
+  for (const MmaInstruction& row : MmaInstructions(*GetParam())) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_EQ(FindMma(*GetParam(), row.name), &row);
+    EXPECT_TRUE(GetParam()->Has(row.required));
+    EXPECT_GT(row.cycles, 0);
+  }
+  EXPECT_FALSE(names.empty());
+  EXPECT_EQ(FindMma(*GetParam(), "mma.none"), nullptr);
+}
+
+// Every element has one place in each replica and the places are exactly the warp's lanes times the registers.
+void ExpectCovers(const ir::Layout& layout, int rows, int columns, uint32_t warp) {
+  EXPECT_EQ(layout.Extent(0), rows);
+  EXPECT_EQ(layout.Extent(1), columns);
+  EXPECT_TRUE(layout.IsInjective());
+  EXPECT_EQ(layout.Threads(), warp);
+  const int64_t copies = layout.IsReplicated() ? 2 : 1;
+  EXPECT_EQ(layout.Threads() * layout.Registers(), int64_t{rows} * columns * copies);
+}
+
+TEST_P(Instructions, FragmentsCoverTheirMatrices) {
+  for (const MmaInstruction& row : MmaInstructions(*GetParam())) {
+    SCOPED_TRACE(row.name);
+    ExpectCovers(row.a_layout, row.m, row.k, GetParam()->warp_size);
+    ExpectCovers(row.b_layout, row.n, row.k, GetParam()->warp_size);
+    ExpectCovers(row.c_layout, row.m, row.n, GetParam()->warp_size);
+    EXPECT_EQ(row.a_layout.Registers() * ir::Bits(row.a) % 32, 0);
+    EXPECT_EQ(row.b_layout.Registers() * ir::Bits(row.b) % 32, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllTargets, Instructions, ::testing::ValuesIn([] {
+                           std::vector<const Target*> targets;
+                           for (const Target& target : All()) targets.push_back(&target);
+                           return targets;
+                         }()),
+                         [](const auto& info) { return std::string(info.param->arch); });
+
+const MmaInstruction& Row(std::string_view target, std::string_view name) {
+  const MmaInstruction* row = FindMma(**Find(target), name);
+  EXPECT_NE(row, nullptr) << target << " " << name;
+  return *row;
+}
+
+void ExpectAt(const ir::Layout& layout, int64_t thread, int64_t reg, int64_t row, int64_t column) {
+  const ir::Indices t = layout.ThreadPart(thread), r = layout.RegisterPart(reg);
+  EXPECT_EQ(t[0] + r[0], row) << "thread " << thread << " register " << reg;
+  EXPECT_EQ(t[1] + r[1], column) << "thread " << thread << " register " << reg;
+}
+
+// PTX ISA 9.7.14.5.8, "Matrix Fragments for mma.m16n8k16 with floating point type".
+TEST(Fragments, Mma16816) {
+  const MmaInstruction& row = Row("cuda:sm_80", "mma.m16n8k16.f32.f16");
+  for (int lane = 0; lane < 32; ++lane) {
+    const int group = lane / 4, in_group = lane % 4;
+    for (int i = 0; i < 8; ++i) {
+      const int r = (i < 2 || (i >= 4 && i < 6)) ? group : group + 8;
+      const int k = in_group * 2 + (i & 1) + (i >= 4 ? 8 : 0);
+      ExpectAt(row.a_layout, lane, i, r, k);
+    }
+    for (int i = 0; i < 4; ++i) ExpectAt(row.b_layout, lane, i, group, in_group * 2 + (i & 1) + (i >= 2 ? 8 : 0));
+    for (int i = 0; i < 4; ++i) ExpectAt(row.c_layout, lane, i, i < 2 ? group : group + 8, in_group * 2 + (i & 1));
+  }
+}
+
+// PTX ISA 9.7.14.5.11, m16n8k32 of 8-bit types; 9.7.14.5.7, m16n8k8 of .tf32; 9.7.14.5.3, m8n8k16.
+TEST(Fragments, MmaOfOtherWidths) {
+  const MmaInstruction& s8 = Row("cuda:sm_89", "mma.m16n8k32.s32.s8");
+  const MmaInstruction& fp8 = Row("cuda:sm_89", "mma.m16n8k32.f32.e4m3.e5m2");
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 16; ++i) {
+      const int r = (i < 4 || (i >= 8 && i < 12)) ? lane / 4 : lane / 4 + 8;
+      const int k = lane % 4 * 4 + (i & 3) + (i >= 8 ? 16 : 0);
+      ExpectAt(s8.a_layout, lane, i, r, k);
+      ExpectAt(fp8.a_layout, lane, i, r, k);
+    }
+    for (int i = 0; i < 8; ++i) ExpectAt(s8.b_layout, lane, i, lane / 4, lane % 4 * 4 + (i & 3) + (i >= 4 ? 16 : 0));
+  }
+  const MmaInstruction& tf32 = Row("cuda:sm_80", "mma.m16n8k8.f32.tf32");
+  for (int i = 0; i < 4; ++i) ExpectAt(tf32.a_layout, 13, i, i % 2 == 0 ? 3 : 11, i < 2 ? 1 : 5);
+  const MmaInstruction& turing = Row("cuda:sm_75", "mma.m8n8k16.s32.s8");
+  for (int i = 0; i < 4; ++i) ExpectAt(turing.a_layout, 13, i, 3, 4 + i);
+  for (int i = 0; i < 2; ++i) ExpectAt(turing.c_layout, 13, i, 3, 2 + i);
+}
+
+TEST(Fragments, Mfma) {
+  const MmaInstruction& wide = Row("hip:gfx942", "mfma.32x32x8.f32.f16");
+  const MmaInstruction& small = Row("hip:gfx942", "mfma.16x16x32.f32.e4m3fnuz");
+  for (int lane = 0; lane < 64; ++lane) {
+    for (int i = 0; i < 4; ++i) ExpectAt(wide.a_layout, lane, i, lane % 32, 4 * (lane / 32) + i);
+    for (int i = 0; i < 16; ++i) ExpectAt(wide.c_layout, lane, i, 8 * (i / 4) + 4 * (lane / 32) + i % 4, lane % 32);
+    for (int i = 0; i < 8; ++i) ExpectAt(small.b_layout, lane, i, lane % 16, 8 * (lane / 16) + i);
+    for (int i = 0; i < 4; ++i) ExpectAt(small.c_layout, lane, i, 4 * (lane / 16) + i, lane % 16);
+  }
+}
+
+TEST(Fragments, Wmma) {
+  const MmaInstruction& rdna3 = Row("hip:gfx1100", "wmma.16x16x16.f32.f16");
+  const MmaInstruction& rdna4 = Row("hip:gfx1201", "wmma.16x16x16.f32.f16");
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 16; ++i) ExpectAt(rdna3.a_layout, lane, i, lane % 16, i);
+    for (int i = 0; i < 8; ++i) ExpectAt(rdna3.c_layout, lane, i, 2 * i + lane / 16, lane % 16);
+    for (int i = 0; i < 8; ++i) ExpectAt(rdna4.c_layout, lane, i, 8 * (lane / 16) + i, lane % 16);
+  }
+}
+
+TEST(Instructions, EmulatedFp8CostsMore) {
+  const std::string_view name = "mma.m16n8k32.f32.e4m3";
+  EXPECT_GT(Row("cuda:sm_90a", name).cycles, 2 * Row("cuda:sm_89", name).cycles);
+  EXPECT_EQ(FindMma(**Find("cuda:sm_80"), name), nullptr);
+}
+
+TEST(Instructions, RowsFollowTheArchitecture) {
+  EXPECT_EQ(FindMma(**Find("hip:gfx942"), "mfma.32x32x8.s32.s8"), nullptr);
+  EXPECT_NE(FindMma(**Find("hip:gfx90a"), "mfma.32x32x8.s32.s8"), nullptr);
+  EXPECT_EQ(FindMma(**Find("hip:gfx950"), "mfma.16x16x8.f32.tf32"), nullptr);
+  EXPECT_EQ(FindMma(**Find("hip:gfx950"), "mfma.16x16x32.f32.e4m3fnuz"), nullptr);
+  EXPECT_EQ(FindMma(**Find("cuda:sm_75"), "mma.m16n8k16.f32.f16"), nullptr);
+}
+
+}  // namespace
+}  // namespace kiln::target
