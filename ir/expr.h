@@ -18,6 +18,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -34,6 +35,12 @@ std::string_view Name(ExprOp op);
 std::optional<ExprOp> ExprOpFromName(std::string_view name);
 std::optional<ExprOp> ExprOpFromNumber(uint32_t number);
 int ArgCount(ExprOp op);  // -1: a load
+
+// How types go through an operation: the rule column of exprs.def.
+enum class TypeRule : uint8_t {
+  leaf, load, cast, select, arith, integer, bits, unary, logic, negation, compare, math, math2, math3, predicate
+};
+TypeRule RuleOf(ExprOp op);
 
 // Indices into a module's tables.
 enum class ExprId : uint32_t {};
@@ -74,6 +81,8 @@ class ExprPool {
   ExprId Cast(DType dtype, ExprId a);
   ExprId Select(ExprId cond, ExprId a, ExprId b);
   ExprId Make(ExprOp op, std::initializer_list<ExprId> args);  // result type by the op's rule
+  // `node` as the builders above would make it. Its dtype is taken from it, so casts are welcome.
+  ExprId Simplified(const ExprNode& node);
   ExprId Add(ExprId a, ExprId b) { return Make(ExprOp::kAdd, {a, b}); }
   ExprId Sub(ExprId a, ExprId b) { return Make(ExprOp::kSub, {a, b}); }
   ExprId Mul(ExprId a, ExprId b) { return Make(ExprOp::kMul, {a, b}); }
@@ -96,11 +105,8 @@ class ExprPool {
   ExprId Substitute(ExprId id, VarId var, ExprId value);
 
  private:
-  struct Hash {
-    const ExprPool* pool;
-    size_t operator()(uint32_t id) const;
-  };
   ExprId Rebuild(const ExprNode& node, std::span<const ExprId> args);
+  ExprId Constant(const ExprNode& node);
   template <typename Leaf>
   ExprId RewriteMemo(ExprId id, Leaf& leaf, std::unordered_map<uint32_t, ExprId>& memo) {
     if (auto it = memo.find(Index(id)); it != memo.end()) return it->second;
@@ -118,5 +124,9 @@ class ExprPool {
   std::deque<ExprNode> nodes_;  // references stay valid while the pool grows
   std::unordered_multimap<size_t, uint32_t> index_;
 };
+
+// What is wrong with the types of `node` under its rule ("add of f16 and f32"), or an empty string. Leaves and loads are right as
+// far as the pool can tell; whether they agree with their variable or buffer is the verifier's to say.
+std::string TypeProblem(const ExprPool& pool, const ExprNode& node);
 
 }  // namespace kiln::ir
