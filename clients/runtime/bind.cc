@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/runtime/bind.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "clients/runtime/solve.h"
+
+namespace kiln::runtime {
+namespace {
+
+constexpr int kMaxLaunches = 256;
+constexpr uint32_t kMaxThreads = 1024;
+constexpr std::array<int64_t, 3> kMaxGrid = {0x7fffffff, 65535, 65535};
+
+std::string_view PlaceName(Place place) {
+  switch (place) {
+    case Place::kHost: return "cpu";
+    case Place::kCuda: return "cuda";
+    case Place::kPinned: return "cuda_host";
+    case Place::kHip: return "rocm";
+    case Place::kHipPinned: return "rocm_host";
+    case Place::kManaged: return "cuda_managed";
+  }
+  return "unknown device";
+}
+
+// Memory the kernel can reach: its own device's, and for CUDA managed memory.
+bool Reachable(Place wanted, Place given) {
+  return given == wanted || (wanted == Place::kCuda && given == Place::kManaged);
+}
+
+template <class Proto>
+Result<std::vector<HostExpr>> ParseAll(const Proto& protos, size_t symbols, const std::vector<bool>& integer_scalar) {
+  std::vector<HostExpr> parsed;
+  for (const auto& proto : protos) {
+    auto expr = HostExpr::Parse(proto, symbols, integer_scalar);
+    if (!expr) return std::unexpected(expr.error());
+    parsed.push_back(std::move(*expr));
+  }
+  return parsed;
+}
+
+}  // namespace
+
+std::optional<uint64_t> ElementCount(std::span<const int64_t> shape) {
+  uint64_t count = 1;
+  bool overflow = false;
+  for (int64_t extent : shape) {
+    if (extent < 0) return std::nullopt;
+    if (extent == 0) return 0;
+    overflow |= __builtin_mul_overflow(count, uint64_t(extent), &count);
+  }
+  if (overflow || count > uint64_t(INT64_MAX)) return std::nullopt;
+  return count;
+}
+
+Result<Binder> Binder::Create(v1::LaunchInfo info, std::string name, Place place, int device) {
+  Binder binder;
+  binder.info_ = std::move(info);
+  binder.name_ = std::move(name);
+  binder.place_ = place;
+  binder.device_ = device;
+  if (binder.info_.params_size() > kMaxParams || binder.info_.launches_size() > kMaxLaunches)
+    return ArtifactError(fmt::format("the artifact has {} parameters and {} launches; at most {} and {} are allowed",
+                                     binder.info_.params_size(), binder.info_.launches_size(), kMaxParams, kMaxLaunches));
+  if (binder.info_.launches_size() == 0) return ArtifactError("the artifact launches nothing");
+  std::vector<bool> integer_scalar;
+  for (const auto& param : binder.info_.params())
+    integer_scalar.push_back(!param.tensor() && IsInteger(param.dtype()));
+  if (auto ok = binder.ParseParams(integer_scalar); !ok) return std::unexpected(ok.error());
+  if (auto ok = binder.ParseLaunches(integer_scalar); !ok) return std::unexpected(ok.error());
+  std::vector<bool> in_key(binder.params_.size());
+  auto mark = [&](const std::vector<HostExpr>& exprs) {
+    for (const HostExpr& expr : exprs) expr.MarkScalars(in_key);
+  };
+  for (const Param& param : binder.params_) mark(param.shape), mark(param.strides);
+  for (const auto& exprs : binder.grids_) mark(exprs);
+  for (const auto& exprs : binder.workspaces_) mark(exprs);
+  for (size_t i = 0; i < in_key.size(); ++i) binder.params_[i].in_key = in_key[i];
+  return binder;
+}
+
+Result<void> Binder::ParseParams(const std::vector<bool>& integer_scalar) {
+  const size_t symbols = size_t(info_.symbols_size());
+  for (const auto& symbol : info_.symbols())
+    if (!IsInteger(symbol.dtype())) return ArtifactError(fmt::format("symbol {} is of type {}", symbol.name(), Name(symbol.dtype())));
+  for (const auto& proto : info_.params()) {
+    Param param;
+    if (!Find(proto.dtype())) return ArtifactError(fmt::format("parameter {} is of unknown type {}", proto.name(), int(proto.dtype())));
+    if (!proto.tensor() && (proto.output() || proto.shape_size() || proto.strides_size()))
+      return ArtifactError(fmt::format("scalar parameter {} is described as a tensor", proto.name()));
+    if (proto.shape_size() > kMaxRank) return ArtifactError(fmt::format("{} has {} dimensions", proto.name(), proto.shape_size()));
+    if (proto.strides_size() && proto.strides_size() != proto.shape_size())
+      return ArtifactError(fmt::format("{} has {} dimensions and {} strides", proto.name(), proto.shape_size(), proto.strides_size()));
+    if (proto.alignment() & (proto.alignment() - 1) || proto.alignment() > 4096)
+      return ArtifactError(fmt::format("{} asks for an alignment of {} bytes", proto.name(), proto.alignment()));
+    auto shape = ParseAll(proto.shape(), symbols, integer_scalar);
+    if (!shape) return std::unexpected(shape.error());
+    auto strides = ParseAll(proto.strides(), symbols, integer_scalar);
+    if (!strides) return std::unexpected(strides.error());
+    param.shape = std::move(*shape);
+    param.strides = std::move(*strides);
+    output_count_ += proto.output();
+    params_.push_back(std::move(param));
+  }
+  return {};
+}
+
+Result<void> Binder::ParseLaunches(const std::vector<bool>& integer_scalar) {
+  const size_t symbols = size_t(info_.symbols_size());
+  for (const auto& proto : info_.workspaces()) {
+    if (!Find(proto.dtype())) return ArtifactError("a workspace is of unknown type");
+    auto shape = ParseAll(proto.shape(), symbols, integer_scalar);
+    if (!shape) return std::unexpected(shape.error());
+    workspaces_.push_back(std::move(*shape));
+  }
+  for (const auto& launch : info_.launches()) {
+    if (launch.grid_size() < 1 || launch.grid_size() > 3)
+      return ArtifactError(fmt::format("launch {} has a grid of {} dimensions", launch.entry(), launch.grid_size()));
+    if (launch.threads() < 1 || launch.threads() > kMaxThreads)
+      return ArtifactError(fmt::format("launch {} asks for {} threads in a block; 1 to {} are possible", launch.entry(),
+                                       launch.threads(), kMaxThreads));
+    auto grid = ParseAll(launch.grid(), symbols, integer_scalar);
+    if (!grid) return std::unexpected(grid.error());
+    grids_.push_back(std::move(*grid));
+    for (const auto& arg : launch.args())
+      if (auto ok = CheckKernelArg(arg); !ok) return ok;
+  }
+  return {};
+}
+
+Result<void> Binder::CheckKernelArg(const v1::KernelArg& arg) {
+  const auto param = [&](uint32_t index, bool tensor) {
+    if (index >= params_.size() || info_.params(int(index)).tensor() != tensor) return false;
+    params_[index].used = true;
+    return true;
+  };
+  switch (arg.kind_case()) {
+    case v1::KernelArg::kTensor:
+      if (param(arg.tensor(), true)) return {};
+      break;
+    case v1::KernelArg::kScalar:
+      if (param(arg.scalar(), false)) return {};
+      break;
+    case v1::KernelArg::kSymbol:
+      if (arg.symbol() < uint32_t(info_.symbols_size())) return {};
+      break;
+    case v1::KernelArg::kWorkspace:
+      if (arg.workspace() < workspaces_.size()) return {};
+      break;
+    case v1::KernelArg::KIND_NOT_SET: return ArtifactError("a kernel argument is of a kind this runtime does not know; update it");
+  }
+  return ArtifactError("a kernel argument refers to a parameter, symbol or workspace that is not there");
+}
+
+// Whatever needs no symbol.
+Result<void> Binder::CheckTensor(size_t index, const Arg& arg) const {
+  const auto& proto = info_.params(int(index));
+  const std::string where = fmt::format("{}.{}", name_, proto.name());
+  if (arg.kind == Arg::Kind::kNone) return {};
+  if (arg.kind != Arg::Kind::kTensor) return ArgumentError(fmt::format("{} is expected to be a tensor, but got a number", where));
+  const Tensor& tensor = arg.tensor;
+  if (tensor.shape.size() != params_[index].shape.size())
+    return ArgumentError(fmt::format("{}.ndim is expected to equal {}, but got {}", where, params_[index].shape.size(),
+                                     tensor.shape.size()));
+  if (!Accepts(proto.dtype(), tensor.dtype))
+    return ArgumentError(fmt::format("{}.dtype is expected to be {}, but got {}", where, Name(proto.dtype()), Name(tensor.dtype)));
+  if (!Reachable(place_, tensor.place))
+    return ArgumentError(fmt::format("{}.device_type mismatch [expected: {} ({})], but got {} ({}); move the tensor there", where,
+                                     int(place_), PlaceName(place_), int(tensor.place), PlaceName(tensor.place)));
+  if (tensor.place == place_ && tensor.device != device_)
+    return ArgumentError(fmt::format("{}.device_id is expected to be {}, but got {}; the kernel was loaded on device {}", where,
+                                     device_, tensor.device, device_));
+  const auto count = ElementCount(tensor.shape);
+  if (!count) return ArgumentError(fmt::format("{} has a negative extent or more than 2^63 elements", where));
+  if (*count > 0 && tensor.data == 0) return ArgumentError(fmt::format("{} is expected to have non-NULL pointer", where));
+  if (*count > 0 && proto.alignment() > 1 && tensor.data % proto.alignment() != 0)
+    return ArgumentError(fmt::format("{}.data is expected to be aligned to {} bytes, but its address is {:#x}; pass a tensor that "
+                                     "does not start in the middle of another, or a copy of it (.clone())",
+                                     where, proto.alignment(), tensor.data));
+  return {};
+}
+
+Result<Binding> Binder::Bind(std::span<const Arg> args) const {
+  if (args.size() != params_.size())
+    return ArgumentError(fmt::format("{}: num_args should be {}, but got {}", name_, params_.size(), args.size()));
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (info_.params(int(i)).tensor()) {
+      if (auto ok = CheckTensor(i, args[i]); !ok) return std::unexpected(ok.error());
+    } else if (auto bits = Scalar(args, i); !bits) {
+      return std::unexpected(bits.error());
+    }
+  }
+  Solver solver(*this, args);
+  if (auto ok = solver.Run(); !ok) return std::unexpected(ok.error());
+  auto symbols = solver.Symbols();
+  if (!symbols) return std::unexpected(symbols.error());
+  return Finish(solver.values(), std::move(*symbols));
+}
+
+Result<Binding> Binder::Finish(const HostValues& values, std::vector<int64_t> symbols) const {
+  Binding binding{.symbols = std::move(symbols), .grids = {}, .workspace_bytes = {}};
+  for (size_t i = 0; i < grids_.size(); ++i) {
+    auto grid = EvaluateGrid(i, values);
+    if (!grid) return std::unexpected(grid.error());
+    binding.grids.push_back(*grid);
+  }
+  for (size_t i = 0; i < workspaces_.size(); ++i) {
+    auto bytes = EvaluateWorkspace(i, values);
+    if (!bytes) return std::unexpected(bytes.error());
+    binding.workspace_bytes.push_back(*bytes);
+  }
+  return binding;
+}
+
+Result<Binding::Grid> Binder::EvaluateGrid(size_t launch, const HostValues& values) const {
+  Binding::Grid grid{.size = {1, 1, 1}, .empty = false};
+  for (size_t d = 0; d < grids_[launch].size(); ++d) {
+    auto extent = grids_[launch][d].Evaluate(values);
+    if (!extent) return ArgumentError(fmt::format("{}: grid extent {}: {}", name_, d, extent.error().message));
+    const int64_t size = **extent;  // Solver::Symbols has shown that nothing is unknown
+    if (size <= 0) {
+      grid.empty = true;
+    } else if (size > kMaxGrid[d]) {
+      return ArgumentError(fmt::format("{}: grid extent {} is {}, but a launch has at most {}; put the larger extent first, or use "
+                                       "larger tiles", name_, d, size, kMaxGrid[d]));
+    } else {
+      grid.size[d] = uint32_t(size);
+    }
+  }
+  return grid;
+}
+
+Result<uint64_t> Binder::EvaluateWorkspace(size_t index, const HostValues& values) const {
+  std::vector<int64_t> shape;
+  for (const HostExpr& expr : workspaces_[index]) {
+    auto extent = expr.Evaluate(values);
+    if (!extent) return ArgumentError(fmt::format("{}: workspace {}: {}", name_, index, extent.error().message));
+    shape.push_back(**extent);
+  }
+  const auto count = ElementCount(shape);
+  constexpr uint64_t kMost = uint64_t(1) << 48;
+  if (!count || *count > kMost) return ArgumentError(fmt::format("{}: workspace {} is too large: {} elements", name_, index,
+                                                                 fmt::join(shape, "×")));
+  return Bytes(*Find(info_.workspaces(int(index)).dtype()), *count);
+}
+
+Result<std::vector<OutputShape>> Binder::Outputs(std::span<const Arg> inputs) const {
+  if (inputs.size() + output_count_ != params_.size())
+    return ArgumentError(fmt::format("{}: num_args should be {} ({} with the outputs), but got {}", name_,
+                                     params_.size() - output_count_, params_.size(), inputs.size()));
+  std::vector<Arg> args(params_.size());
+  for (size_t i = 0, next = 0; i < args.size(); ++i) {
+    if (info_.params(int(i)).output()) continue;
+    args[i] = inputs[next++];
+    if (!info_.params(int(i)).tensor()) continue;
+    if (auto ok = CheckTensor(i, args[i]); !ok) return std::unexpected(ok.error());
+  }
+  Solver solver(*this, args);
+  if (auto ok = solver.Run(); !ok) return std::unexpected(ok.error());
+  std::vector<OutputShape> outputs;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const auto& proto = info_.params(int(i));
+    if (!proto.output()) continue;
+    OutputShape output{.param = i, .name = proto.name(), .dtype = proto.dtype(), .shape = {}};
+    for (const HostExpr& expr : params_[i].shape) {
+      auto extent = expr.Evaluate(solver.values());
+      if (!extent) return ArgumentError(fmt::format("{}.{}: {}", name_, proto.name(), extent.error().message));
+      if (!*extent)
+        return ArgumentError(fmt::format("{}: the inputs do not determine the shape of output {} ({}); pass the output tensor too",
+                                         name_, proto.name(), expr.Text(info_)));
+      output.shape.push_back(**extent);
+    }
+    if (!ElementCount(output.shape))
+      return ArgumentError(fmt::format("{}.{} would have the shape {}", name_, proto.name(), fmt::join(output.shape, "×")));
+    outputs.push_back(std::move(output));
+  }
+  return outputs;
+}
+
+bool Binder::Key(std::span<const Arg> args, std::span<uint64_t> words, size_t& used) const {
+  used = 0;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const Arg& arg = args[i];
+    const size_t rank = arg.kind == Arg::Kind::kTensor ? arg.tensor.shape.size() : 0;
+    if (used + 2 + 2 * rank > words.size()) return false;
+    uint64_t head = uint64_t(arg.kind);
+    if (arg.kind == Arg::Kind::kTensor) {
+      const Tensor& t = arg.tensor;
+      const uint64_t alignment = i < params_.size() ? info_.params(int(i)).alignment() : 0;
+      const bool misaligned = alignment > 1 && (t.data & (alignment - 1)) != 0;
+      head |= uint64_t(t.dtype) << 8 | uint64_t(t.place) << 16 | uint64_t(rank) << 24 | uint64_t(misaligned) << 32 |
+              uint64_t(t.data == 0) << 33 | uint64_t(t.strides != nullptr) << 34 | uint64_t(uint8_t(t.device)) << 40;
+      words[used++] = head;
+      for (size_t d = 0; d < rank; ++d) words[used++] = uint64_t(t.shape[d]);
+      if (t.strides)
+        for (size_t d = 0; d < rank; ++d) words[used++] = uint64_t(t.strides[d]);
+    } else {
+      words[used++] = head;
+      if (i < params_.size() && params_[i].in_key) words[used++] = uint64_t(arg.integer);
+    }
+  }
+  return true;
+}
+
+Result<uint64_t> Binder::Scalar(std::span<const Arg> args, size_t param) const {
+  const auto& proto = info_.params(int(param));
+  const Arg& arg = args[param];
+  const bool integer = IsInteger(proto.dtype());
+  std::optional<uint64_t> bits;
+  if (arg.kind == Arg::Kind::kInt) {
+    bits = ScalarBits(proto.dtype(), arg.integer);
+  } else if (arg.kind == Arg::Kind::kFloat && !integer) {
+    bits = ScalarBits(proto.dtype(), arg.real);
+  } else {
+    return ArgumentError(fmt::format("{}.{}: Expect arg[{}] to be {}", name_, proto.name(), param,
+                                     proto.dtype() == v1::BOOL ? "boolean" : integer ? "int" : "float"));
+  }
+  if (!bits) return ArgumentError(fmt::format("{}.{}: {} does not fit {}", name_, proto.name(), arg.integer, Name(proto.dtype())));
+  return *bits;
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Matches arguments with a kernel's parameters: solves the run-time dimensions, checks everything the compiler relied on, and
+// works out grids, scalars and workspace sizes. No driver is involved. The error texts follow TileLang's host checks.
+#pragma once
+
+#include <array>
+#include <span>
+#include <vector>
+
+#include "clients/runtime/dtype.h"
+#include "clients/runtime/host_expr.h"
+
+namespace kiln::runtime {
+
+// DLPack's DLDeviceType.
+enum class Place : uint8_t { kHost = 1, kCuda = 2, kPinned = 3, kHip = 10, kHipPinned = 11, kManaged = 13 };
+
+struct Tensor {
+  uint64_t data = 0;  // address of the first element
+  v1::DType dtype = v1::DTYPE_UNSPECIFIED;
+  Place place = Place::kCuda;
+  int device = 0;
+  std::span<const int64_t> shape;
+  const int64_t* strides = nullptr;  // in elements, as many as shape; null: row-major contiguous
+};
+
+struct Arg {
+  enum class Kind : uint8_t { kNone, kTensor, kInt, kFloat };
+  Kind kind = Kind::kNone;
+  Tensor tensor;
+  int64_t integer = 0;
+  double real = 0;
+
+  static Arg Of(const Tensor& tensor) { return {.kind = Kind::kTensor, .tensor = tensor}; }
+  static Arg Of(int64_t value) { return {.kind = Kind::kInt, .tensor = {}, .integer = value}; }
+  static Arg Of(double value) { return {.kind = Kind::kFloat, .tensor = {}, .integer = 0, .real = value}; }
+};
+
+struct OutputShape {
+  size_t param;
+  std::string name;
+  v1::DType dtype;
+  std::vector<int64_t> shape;
+};
+
+// What holds for every call whose arguments agree in Binder::Key.
+struct Binding {
+  std::vector<int64_t> symbols;
+  struct Grid {
+    std::array<uint32_t, 3> size;
+    bool empty;  // nothing to launch
+  };
+  std::vector<Grid> grids;                // one for each launch
+  std::vector<uint64_t> workspace_bytes;  // one for each workspace
+};
+
+class Binder {
+ public:
+  static constexpr int kMaxRank = 16;
+  static constexpr int kMaxParams = 256;
+
+  // Checks everything in `info` that later steps index by. `name` is what error texts call the kernel; `place` and `device`
+  // are where its tensors must be.
+  static Result<Binder> Create(v1::LaunchInfo info, std::string name, Place place, int device);
+
+  // `args`: one for each parameter.
+  Result<Binding> Bind(std::span<const Arg> args) const;
+
+  // Shapes of the parameters marked as outputs. `inputs`: one for each parameter that is not.
+  Result<std::vector<OutputShape>> Outputs(std::span<const Arg> inputs) const;
+
+  // Appends all that Bind's result depends on. Arguments with equal keys bind alike. False: it does not fit `words`.
+  bool Key(std::span<const Arg> args, std::span<uint64_t> words, size_t& used) const;
+
+  // Scalar argument `param` as the kernel takes it.
+  Result<uint64_t> Scalar(std::span<const Arg> args, size_t param) const;
+
+  const v1::LaunchInfo& info() const { return info_; }
+  const std::string& name() const { return name_; }
+  size_t output_count() const { return output_count_; }
+
+ private:
+  struct Param {
+    std::vector<HostExpr> shape;
+    std::vector<HostExpr> strides;
+    bool used = false;  // by a launch
+    bool in_key = false;  // a scalar that an expression refers to
+  };
+  struct Equation;
+  class Solver;
+
+  Binder() = default;
+  Result<void> ParseParams(const std::vector<bool>& integer_scalar);
+  Result<void> ParseLaunches(const std::vector<bool>& integer_scalar);
+  Result<void> CheckKernelArg(const v1::KernelArg& arg);
+  Result<void> CheckTensor(size_t index, const Arg& arg) const;
+  Result<Binding> Finish(const HostValues& values, std::vector<int64_t> symbols) const;
+  Result<Binding::Grid> EvaluateGrid(size_t launch, const HostValues& values) const;
+  Result<uint64_t> EvaluateWorkspace(size_t index, const HostValues& values) const;
+
+  v1::LaunchInfo info_;
+  std::string name_;
+  Place place_ = Place::kCuda;
+  int device_ = 0;
+  size_t output_count_ = 0;
+  std::vector<Param> params_;
+  std::vector<std::vector<HostExpr>> grids_;
+  std::vector<std::vector<HostExpr>> workspaces_;
+};
+
+// The element count, absent on overflow or a negative extent.
+std::optional<uint64_t> ElementCount(std::span<const int64_t> shape);
+
+}  // namespace kiln::runtime

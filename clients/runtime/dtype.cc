@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/runtime/dtype.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace kiln::runtime {
+namespace {
+
+constexpr DTypeInfo kTable[] = {
+    {v1::BOOL, "bool", 8, DlCode::kBool, "|b1"},
+    {v1::I8, "int8", 8, DlCode::kInt, "|i1"},
+    {v1::I16, "int16", 16, DlCode::kInt, "<i2"},
+    {v1::I32, "int32", 32, DlCode::kInt, "<i4"},
+    {v1::I64, "int64", 64, DlCode::kInt, "<i8"},
+    {v1::U8, "uint8", 8, DlCode::kUint, "|u1"},
+    {v1::U16, "uint16", 16, DlCode::kUint, "<u2"},
+    {v1::U32, "uint32", 32, DlCode::kUint, "<u4"},
+    {v1::U64, "uint64", 64, DlCode::kUint, "<u8"},
+    {v1::F16, "float16", 16, DlCode::kFloat, "<f2"},
+    {v1::BF16, "bfloat16", 16, DlCode::kBfloat, "<u2"},
+    {v1::F32, "float32", 32, DlCode::kFloat, "<f4"},
+    {v1::F64, "float64", 64, DlCode::kFloat, "<f8"},
+    {v1::TF32, "tfloat32", 32, DlCode::kFloat, "<f4"},
+    {v1::F8E4M3, "float8_e4m3fn", 8, DlCode::kF8E4M3FN, "|u1"},
+    {v1::F8E5M2, "float8_e5m2", 8, DlCode::kF8E5M2, "|u1"},
+    {v1::F8E4M3FNUZ, "float8_e4m3fnuz", 8, DlCode::kF8E4M3FNUZ, "|u1"},
+    {v1::F8E5M2FNUZ, "float8_e5m2fnuz", 8, DlCode::kF8E5M2FNUZ, "|u1"},
+    {v1::I4, "int4", 4, DlCode::kInt, "|i1"},
+    {v1::U4, "uint4", 4, DlCode::kUint, "|u1"},
+};
+
+template <class Predicate>
+const DTypeInfo* FindIf(Predicate matches) {
+  for (const DTypeInfo& info : kTable)
+    if (matches(info)) return &info;
+  return nullptr;
+}
+
+// Types that hold the same bits for each other's purposes.
+int Family(v1::DType dtype) {
+  switch (dtype) {
+    case v1::BOOL: case v1::I8: case v1::U8: return 1;
+    case v1::F8E4M3: case v1::F8E4M3FNUZ: return 2;
+    case v1::F8E5M2: case v1::F8E5M2FNUZ: return 3;
+    case v1::TF32: case v1::F32: return 4;
+    default: return 0;
+  }
+}
+
+// `value` rounded once, half to even, to a float of `exponent` and `mantissa` bits (IEEE, with infinities).
+uint64_t RoundTo(double value, int exponent, int mantissa) {
+  const uint64_t bits = std::bit_cast<uint64_t>(value);
+  const uint64_t sign = (bits >> 63) << (exponent + mantissa);
+  const uint64_t infinity = ((uint64_t(1) << exponent) - 1) << mantissa;
+  if (std::isnan(value)) return sign | infinity | (uint64_t(1) << (mantissa - 1));
+  if (std::isinf(value)) return sign | infinity;
+  if (value == 0) return sign;
+  const int bias = (1 << (exponent - 1)) - 1;
+  int scale = 0;
+  std::frexp(value, &scale);  // |value| = f · 2^scale, ½ ≤ f < 1
+  // The unit in the last place: normal numbers have mantissa+1 digits, subnormal ones end at 2^(1-bias-mantissa).
+  const int unit = std::max(scale - 1 - mantissa, 1 - bias - mantissa);
+  const double digits = std::nearbyint(std::ldexp(std::fabs(value), -unit));
+  // Carries run from the mantissa into the exponent, up to infinity.
+  const uint64_t steps = uint64_t(digits) + (uint64_t(unit - (1 - bias - mantissa)) << mantissa);
+  return sign | std::min(steps, infinity);
+}
+
+}  // namespace
+
+const DTypeInfo* Find(v1::DType dtype) {
+  return FindIf([&](const DTypeInfo& info) { return info.dtype == dtype; });
+}
+const DTypeInfo* FindDType(std::string_view name) {
+  return FindIf([&](const DTypeInfo& info) { return info.name == name; });
+}
+const DTypeInfo* FindDType(uint8_t dl_code, uint8_t bits, uint16_t lanes) {
+  if (lanes != 1) return nullptr;
+  return FindIf([&](const DTypeInfo& info) { return uint8_t(info.dl_code) == dl_code && info.bits == bits; });
+}
+const DTypeInfo* FindDTypeOfArray(std::string_view type_string) {
+  return FindIf([&](const DTypeInfo& info) { return info.array == type_string; });
+}
+
+std::string_view Name(v1::DType dtype) {
+  const DTypeInfo* info = Find(dtype);
+  return info ? info->name : "invalid dtype";
+}
+
+bool IsFloat(v1::DType dtype) {
+  const DTypeInfo* info = Find(dtype);
+  return info && info->dl_code != DlCode::kInt && info->dl_code != DlCode::kUint && info->dl_code != DlCode::kBool;
+}
+bool IsInteger(v1::DType dtype) { return Find(dtype) && !IsFloat(dtype); }
+
+bool Accepts(v1::DType expected, v1::DType given) {
+  if (expected == given) return true;
+  if (expected == v1::I4 || expected == v1::U4) return given == v1::I8 || given == v1::U8 || given == v1::I4 || given == v1::U4;
+  return Family(expected) != 0 && Family(expected) == Family(given);
+}
+
+std::optional<uint64_t> ScalarBits(v1::DType dtype, int64_t value) {
+  if (IsFloat(dtype)) return ScalarBits(dtype, double(value));
+  const DTypeInfo* info = Find(dtype);
+  if (!info || info->bits < 8) return std::nullopt;
+  if (dtype == v1::BOOL) return value != 0;
+  if (info->bits == 64) return uint64_t(value);
+  const bool is_signed = info->dl_code == DlCode::kInt;
+  const int64_t low = is_signed ? -(int64_t(1) << (info->bits - 1)) : 0;
+  const int64_t high = (int64_t(1) << (info->bits - is_signed)) - 1;
+  if (value < low || value > high) return std::nullopt;
+  return uint64_t(value);
+}
+
+std::optional<uint64_t> ScalarBits(v1::DType dtype, double value) {
+  switch (dtype) {
+    case v1::F64: return std::bit_cast<uint64_t>(value);
+    case v1::F32: case v1::TF32: return std::bit_cast<uint32_t>(float(value));
+    case v1::F16: return RoundTo(value, 5, 10);
+    case v1::BF16: return RoundTo(value, 8, 7);
+    default: return std::nullopt;
+  }
+}
+
+}  // namespace kiln::runtime

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/runtime/kernel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace kiln::runtime {
+namespace {
+
+constexpr size_t kMaxSlots = 1024;
+
+}  // namespace
+
+Result<std::unique_ptr<Kernel>> Kernel::Load(const v1::Artifact& artifact, std::shared_ptr<const Device> device, std::string name) {
+  if (artifact.launch().launches_size() == 0) return ArtifactError("the artifact launches nothing");
+  if (name.empty()) name = artifact.launch().launches(0).entry();
+  const Place place = device->info().kind == DriverKind::kCuda ? Place::kCuda : Place::kHip;
+  auto binder = Binder::Create(artifact.launch(), std::move(name), place, device->info().index);
+  if (!binder) return std::unexpected(binder.error());
+  for (const auto& launch : artifact.launch().launches())
+    if (size_t(launch.args_size()) > kMaxSlots)
+      return ArtifactError(fmt::format("kernel {} takes {} parameters; at most {} are possible", launch.entry(), launch.args_size(),
+                                       kMaxSlots));
+  auto module = Module::Load(device, artifact);
+  if (!module) return std::unexpected(module.error());
+  return std::unique_ptr<Kernel>(new Kernel(std::move(*binder), std::move(*module), std::move(device), artifact.target()));
+}
+
+Kernel::Entry Kernel::MakeEntry(size_t index, const Binding& binding) const {
+  const auto& launch = binder_.info().launches(int(index));
+  Entry entry;
+  entry.function = module_->function(index);
+  entry.empty = binding.grids[index].empty;
+  std::copy(binding.grids[index].size.begin(), binding.grids[index].size.end(), entry.config.grid);
+  entry.config.block[0] = launch.threads();
+  entry.config.block[1] = entry.config.block[2] = 1;
+  entry.config.shared_bytes = launch.dynamic_shared_bytes();
+  entry.cluster = launch.cluster_x() > 0;
+  entry.attribute.id = LaunchAttribute::kClusterDimension;
+  entry.attribute.value[0] = launch.cluster_x();
+  entry.attribute.value[1] = std::max(launch.cluster_y(), 1u);
+  entry.attribute.value[2] = std::max(launch.cluster_z(), 1u);
+  for (const auto& arg : launch.args()) {
+    const auto slot = uint32_t(entry.slots.size());
+    entry.slots.push_back(0);
+    switch (arg.kind_case()) {
+      case v1::KernelArg::kTensor: entry.patches.push_back({slot, Patch::From::kTensor, arg.tensor()}); break;
+      case v1::KernelArg::kScalar: entry.patches.push_back({slot, Patch::From::kScalar, arg.scalar()}); break;
+      case v1::KernelArg::kWorkspace: entry.patches.push_back({slot, Patch::From::kWorkspace, arg.workspace()}); break;
+      default: entry.slots[slot] = uint64_t(binding.symbols[arg.symbol()]); break;
+    }
+  }
+  return entry;
+}
+
+Result<Kernel::Plan*> Kernel::FindPlan(std::span<const Arg> args) {
+  uint64_t words[kMaxKeyWords];
+  size_t used = 0;
+  const bool keyed = binder_.Key(args, words, used);
+  for (size_t i = 0; keyed && i < plans_.size(); ++i) {
+    const std::vector<uint64_t>& key = plans_[i]->key;
+    if (key.size() != used || std::memcmp(key.data(), words, used * sizeof *words) != 0) continue;
+    std::rotate(plans_.begin(), plans_.begin() + long(i), plans_.begin() + long(i) + 1);
+    return plans_.front().get();
+  }
+  auto binding = binder_.Bind(args);
+  if (!binding) return std::unexpected(binding.error());
+  auto plan = std::make_unique<Plan>();
+  if (keyed) plan->key.assign(words, words + used);
+  plan->workspace_bytes = binding->workspace_bytes;
+  for (size_t i = 0; i < binding->grids.size(); ++i) plan->entries.push_back(MakeEntry(i, *binding));
+  if (plans_.size() == kMaxPlans) plans_.pop_back();
+  plans_.insert(plans_.begin(), std::move(plan));
+  return plans_.front().get();
+}
+
+Result<std::span<const DeviceBuffer>> Kernel::Workspaces(const Plan& plan, void* stream) {
+  if (plan.workspace_bytes.empty()) return std::span<const DeviceBuffer>();
+  auto found = std::find_if(workspaces_.begin(), workspaces_.end(), [&](const auto& w) { return w.stream == stream; });
+  if (found == workspaces_.end()) {
+    if (workspaces_.size() == kMaxWorkspaceStreams) workspaces_.pop_back();  // freeing waits for its users
+    workspaces_.insert(workspaces_.begin(), StreamWorkspaces{stream, {}});
+    workspaces_.front().buffers.resize(plan.workspace_bytes.size());
+  } else {
+    std::rotate(workspaces_.begin(), found, found + 1);
+  }
+  std::vector<DeviceBuffer>& buffers = workspaces_.front().buffers;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i].bytes() >= plan.workspace_bytes[i]) continue;
+    if (auto ok = SynchronizeStream(*device_, stream); !ok) return std::unexpected(ok.error());
+    buffers[i] = DeviceBuffer();  // before the larger one is asked for
+    auto larger = DeviceBuffer::Allocate(device_, plan.workspace_bytes[i]);
+    if (!larger) return std::unexpected(larger.error());
+    buffers[i] = std::move(*larger);
+  }
+  return std::span<const DeviceBuffer>(buffers);
+}
+
+Result<void> Kernel::LaunchEntry(Entry& entry, std::span<const Arg> args, std::span<const DeviceBuffer> workspaces, void* stream) {
+  for (const Patch& patch : entry.patches) {
+    uint64_t& slot = entry.slots[patch.slot];
+    switch (patch.from) {
+      case Patch::From::kTensor: slot = args[patch.index].kind == Arg::Kind::kTensor ? args[patch.index].tensor.data : 0; break;
+      case Patch::From::kWorkspace: slot = workspaces[patch.index].address(); break;
+      case Patch::From::kScalar: {
+        auto bits = binder_.Scalar(args, patch.index);
+        if (!bits) return std::unexpected(bits.error());
+        slot = *bits;
+      }
+    }
+  }
+  void* pointers[kMaxSlots];
+  for (size_t i = 0; i < entry.slots.size(); ++i) pointers[i] = &entry.slots[i];
+  const Driver& driver = device_->driver();
+  LaunchConfig& c = entry.config;
+  int status = 0;
+  if (entry.cluster && driver.launch_ex) {
+    c.stream = stream;
+    c.attributes = &entry.attribute;
+    c.attribute_count = 1;
+    status = driver.launch_ex(&c, entry.function, pointers, nullptr);
+  } else {
+    status = driver.launch(entry.function, c.grid[0], c.grid[1], c.grid[2], c.block[0], c.block[1], c.block[2], c.shared_bytes, stream,
+                           pointers, nullptr);
+  }
+  if (status == 0) [[likely]] return {};
+  return std::unexpected(driver.MakeError(status, fmt::format("launch {}", binder_.name())));
+}
+
+Result<void> Kernel::Launch(std::span<const Arg> args, void* stream) {
+  std::lock_guard lock(mutex_);
+  auto plan = FindPlan(args);
+  if (!plan) return std::unexpected(plan.error());
+  auto scope = device_->Enter();
+  if (!scope) return std::unexpected(scope.error());
+  auto workspaces = Workspaces(**plan, stream);
+  if (!workspaces) return std::unexpected(workspaces.error());
+  for (Entry& entry : (*plan)->entries) {
+    if (entry.empty) continue;
+    if (auto ok = LaunchEntry(entry, args, *workspaces, stream); !ok) return ok;
+  }
+  return {};
+}
+
+}  // namespace kiln::runtime

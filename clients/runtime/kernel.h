@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A loaded artifact that can be launched: binding, argument packing and workspaces around a Module.
+//
+// Concurrency: a Kernel may be launched from several threads. One mutex is held for a launch, because the launches of one artifact
+// share workspaces and must reach the stream together; it protects the plans and the workspaces. Nothing waits for the device
+// while it is held, except the driver itself when a stream's queue is full or a workspace grows.
+#pragma once
+
+#include <mutex>
+
+#include "clients/runtime/bind.h"
+#include "clients/runtime/memory.h"
+#include "clients/runtime/module.h"
+
+namespace kiln::runtime {
+
+class Kernel {
+ public:
+  // `name` is what error texts call the kernel; empty: its first entry's name.
+  static Result<std::unique_ptr<Kernel>> Load(const v1::Artifact& artifact, std::shared_ptr<const Device> device,
+                                              std::string name = {});
+
+  // Checks `args` (one for each parameter) and puts the launches on `stream` (null: the default one). Does not wait; the tensors
+  // must outlive the work. Arguments like those of an earlier call (same types, shapes, strides) take a short path.
+  Result<void> Launch(std::span<const Arg> args, void* stream);
+
+  const Binder& binder() const { return binder_; }
+  const Module& module() const { return *module_; }
+  const Device& device() const { return *device_; }
+  const std::shared_ptr<const Device>& shared_device() const { return device_; }
+  const std::string& target() const { return target_; }
+
+ private:
+  // A kernel parameter whose value changes from call to call.
+  struct Patch {
+    uint32_t slot;
+    enum class From : uint8_t { kTensor, kScalar, kWorkspace } from;
+    uint32_t index;
+  };
+  struct Entry {
+    void* function = nullptr;
+    LaunchConfig config{};
+    LaunchAttribute attribute;
+    bool cluster = false;
+    bool empty = false;
+    std::vector<uint64_t> slots;
+    std::vector<Patch> patches;
+  };
+  struct Plan {
+    std::vector<uint64_t> key;
+    std::vector<Entry> entries;
+    std::vector<uint64_t> workspace_bytes;
+  };
+  struct StreamWorkspaces {
+    void* stream;
+    std::vector<DeviceBuffer> buffers;
+  };
+  static constexpr size_t kMaxKeyWords = 256;
+  static constexpr size_t kMaxPlans = 16;
+  static constexpr size_t kMaxWorkspaceStreams = 8;
+
+  Kernel(Binder binder, std::unique_ptr<Module> module, std::shared_ptr<const Device> device, std::string target)
+      : binder_(std::move(binder)), module_(std::move(module)), device_(std::move(device)), target_(std::move(target)) {}
+
+  Result<Plan*> FindPlan(std::span<const Arg> args);
+  Entry MakeEntry(size_t launch, const Binding& binding) const;
+  Result<void> LaunchEntry(Entry& entry, std::span<const Arg> args, std::span<const DeviceBuffer> workspaces, void* stream);
+  Result<std::span<const DeviceBuffer>> Workspaces(const Plan& plan, void* stream);
+
+  const Binder binder_;
+  const std::unique_ptr<Module> module_;
+  const std::shared_ptr<const Device> device_;
+  const std::string target_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Plan>> plans_;       // most recently used first
+  std::vector<StreamWorkspaces> workspaces_;       // likewise; two streams may run the kernel at the same time
+};
+
+}  // namespace kiln::runtime
