@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear forms of index expressions: enough to see that ``(bx + 1) * 128 - bx * 128`` is 128."""
+
+from __future__ import annotations
+
+from .expr import Expr, as_expr, binary, const, constant_value
+
+
+def linear(e) -> tuple[dict, int]:
+    """``e`` as Σ coefficient · term + constant; terms are expressions that are not sums, differences or multiples."""
+    terms: dict[Expr, int] = {}
+    return terms, _add(as_expr(e), 1, terms)
+
+
+def _add(e: Expr, scale: int, terms: dict) -> int:
+    number = constant_value(e)
+    if isinstance(number, int):
+        return scale * number
+    if e.op in ("ADD", "SUB"):
+        sign = 1 if e.op == "ADD" else -1
+        return _add(e.args[0], scale, terms) + _add(e.args[1], scale * sign, terms)
+    if e.op == "NEG":
+        return _add(e.args[0], -scale, terms)
+    if e.op == "MUL":
+        for factor, rest in ((e.args[0], e.args[1]), (e.args[1], e.args[0])):
+            number = constant_value(factor)
+            if isinstance(number, int):
+                return _add(rest, scale * number, terms)
+        distributed = _distribute(e)
+        if distributed is not None:
+            return _add(distributed, scale, terms)
+    for known in terms:
+        if known is e:
+            terms[known] += scale
+            if terms[known] == 0:
+                del terms[known]
+            return 0
+    if scale:
+        terms[e] = scale
+    return 0
+
+
+def _distribute(e: Expr):
+    """(a ± b) · c as a · c ± b · c, so that products of symbols cancel too."""
+    for sum_, other in ((e.args[0], e.args[1]), (e.args[1], e.args[0])):
+        if sum_.op in ("ADD", "SUB"):
+            return binary(sum_.op, binary("MUL", sum_.args[0], other), binary("MUL", sum_.args[1], other))
+    return None
+
+
+def difference(a, b):
+    """a - b as an int where it is one for all values of the variables, else None."""
+    terms, constant = linear(binary("SUB", as_expr(a), as_expr(b)))
+    return constant if not terms else None
+
+
+def simplify(e) -> Expr:
+    """The same value with like terms collected, where that leaves fewer of them."""
+    e = as_expr(e)
+    if e.op not in ("ADD", "SUB", "MUL") or not e.dtype.is_int:
+        return e
+    terms, constant = linear(e)
+    if terms:
+        return e
+    return const(constant, e.dtype)

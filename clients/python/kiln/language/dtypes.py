@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element types. A DType is a string (its canonical name), so it prints, compares and pickles as one, and it is callable:
+``T.float16(x)`` casts ``x`` or makes a constant."""
+
+from __future__ import annotations
+
+
+class DType(str):
+    """One element type; ``DType("half") is DType("float16")``."""
+
+    __slots__ = ("wire", "bits", "kind")
+    _known: dict[str, "DType"] = {}
+
+    def __new__(cls, name):
+        return as_dtype(name)
+
+    def __call__(self, value=0):
+        from . import expr
+
+        return expr.cast(value, self)
+
+    def __getnewargs__(self):
+        return (str(self),)
+
+    @property
+    def bytes(self) -> int:
+        return (self.bits + 7) // 8
+
+    itemsize = bytes
+    lanes = 1
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_int(self) -> bool:
+        return self.kind in "iu"
+
+    def as_torch(self):
+        """The torch dtype that holds elements of this type."""
+        import torch
+
+        name = {"tfloat32": "float32", "int4": "int8", "uint4": "uint8"}.get(str(self), str(self))
+        if not hasattr(torch, name):
+            raise TypeError(f"this release of torch ({torch.__version__}) has no dtype for {self}")
+        return getattr(torch, name)
+
+
+def _define(name: str, wire: str, bits: int, kind: str) -> DType:
+    dtype = str.__new__(DType, name)
+    dtype.wire, dtype.bits, dtype.kind = wire, bits, kind
+    DType._known[name] = dtype
+    return dtype
+
+
+_ROWS = (
+    # name, DType in ir.proto ("": no such type there), bits, kind
+    ("bool", "BOOL", 8, "b"),
+    ("int4", "I4", 4, "i"),
+    ("int8", "I8", 8, "i"),
+    ("int16", "I16", 16, "i"),
+    ("int32", "I32", 32, "i"),
+    ("int64", "I64", 64, "i"),
+    ("uint4", "U4", 4, "u"),
+    ("uint8", "U8", 8, "u"),
+    ("uint16", "U16", 16, "u"),
+    ("uint32", "U32", 32, "u"),
+    ("uint64", "U64", 64, "u"),
+    ("float16", "F16", 16, "f"),
+    ("bfloat16", "BF16", 16, "f"),
+    ("tfloat32", "TF32", 32, "f"),
+    ("float32", "F32", 32, "f"),
+    ("float64", "F64", 64, "f"),
+    ("float8_e4m3fn", "F8E4M3", 8, "f"),
+    ("float8_e5m2", "F8E5M2", 8, "f"),
+    ("float8_e4m3fnuz", "F8E4M3FNUZ", 8, "f"),
+    ("float8_e5m2fnuz", "F8E5M2FNUZ", 8, "f"),
+    ("float8_e3m4", "", 8, "f"),
+    ("float8_e4m3b11fnuz", "", 8, "f"),
+    ("float8_e8m0fnu", "", 8, "f"),
+    ("float6_e2m3fn", "", 6, "f"),
+    ("float6_e3m2fn", "", 6, "f"),
+    ("float4_e2m1fn", "", 4, "f"),
+)
+for _row in _ROWS:
+    _define(*_row)
+
+_ALIASES = {
+    "short": "int16",
+    "int": "int32",
+    "uint": "uint32",
+    "long": "int64",
+    "half": "float16",
+    "float": "float32",
+    "double": "float64",
+    "float8_e4m3": "float8_e4m3fn",
+    "tf32": "tfloat32",
+    "bf16": "bfloat16",
+    "boolean": "bool",
+}
+
+
+def as_dtype(value) -> DType:
+    """A DType from a DType, its name, or a dtype of torch, numpy or Python."""
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, type):
+        name = {bool: "bool", int: "int32", float: "float32"}.get(value) or value.__name__
+    else:
+        name = str(value)
+    name = name.removeprefix("torch.").removeprefix("numpy.")
+    name = _ALIASES.get(name, name)
+    dtype = DType._known.get(name)
+    if dtype is None:
+        raise TypeError(f"{value!r} is not a dtype that Kiln knows; known: {', '.join(DType._known)}")
+    return dtype
+
+
+def is_dtype_like(value) -> bool:
+    try:
+        as_dtype(value)
+    except TypeError:
+        return False
+    return True
+
+
+bool_ = DType._known["bool"]
+int8 = DType._known["int8"]
+int32 = DType._known["int32"]
+int64 = DType._known["int64"]
+uint8 = DType._known["uint8"]
+uint32 = DType._known["uint32"]
+float16 = DType._known["float16"]
+bfloat16 = DType._known["bfloat16"]
+float32 = DType._known["float32"]
+float64 = DType._known["float64"]
+
+# What `from dtypes import *` gives to the language: T.float16, T.half, …
+NAMES = {**DType._known, **{alias: DType._known[name] for alias, name in _ALIASES.items()}}
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The type in which ``a op b`` is computed: an integer follows a float, the narrower follows the wider, and of a signed
+    and an unsigned integer of one width the result is unsigned. Two different floats of one width meet in float32."""
+    if a == b:
+        return a
+    if a.kind == "b":
+        return b
+    if b.kind == "b":
+        return a
+    if a.is_float != b.is_float:
+        return a if a.is_float else b
+    if a.bits != b.bits:
+        return a if a.bits > b.bits else b
+    if a.is_float:
+        return float32
+    return a if a.kind == "u" else b

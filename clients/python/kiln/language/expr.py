@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scalar expressions. Nodes are hash-consed when they are made: two expressions with the same structure are one object, so
+``is`` compares structure and a shared subexpression is written to the wire once.
+
+Operands of an operation have one type (``dtypes.promote``); a Python integer counts as int32 (int64 where it does not fit), a
+Python float as float32. Constants are folded."""
+
+from __future__ import annotations
+
+import math
+import struct
+import weakref
+
+from . import dtypes
+from .dtypes import DType, as_dtype
+
+COMPARISONS = frozenset(("EQ", "NE", "LT", "LE", "GT", "GE"))
+LOGICAL = frozenset(("AND", "OR", "NOT"))
+
+
+class Operators:
+    """The operators of whatever stands for a scalar value. Subclasses give ``as_expr()`` through the function of that name."""
+
+    __slots__ = ()
+
+    def __add__(self, o): return binary("ADD", self, o)
+    def __radd__(self, o): return binary("ADD", o, self)
+    def __sub__(self, o): return binary("SUB", self, o)
+    def __rsub__(self, o): return binary("SUB", o, self)
+    def __mul__(self, o): return binary("MUL", self, o)
+    def __rmul__(self, o): return binary("MUL", o, self)
+    def __truediv__(self, o): return divide(self, o)
+    def __rtruediv__(self, o): return divide(o, self)
+    def __floordiv__(self, o): return floordiv(self, o)
+    def __rfloordiv__(self, o): return floordiv(o, self)
+    def __mod__(self, o): return floormod(self, o)
+    def __rmod__(self, o): return floormod(o, self)
+    def __pow__(self, o): return binary("POW", self, o)
+    def __rpow__(self, o): return binary("POW", o, self)
+    def __and__(self, o): return binary("BIT_AND", self, o)
+    def __rand__(self, o): return binary("BIT_AND", o, self)
+    def __or__(self, o): return binary("BIT_OR", self, o)
+    def __ror__(self, o): return binary("BIT_OR", o, self)
+    def __xor__(self, o): return binary("BIT_XOR", self, o)
+    def __rxor__(self, o): return binary("BIT_XOR", o, self)
+    def __lshift__(self, o): return binary("SHL", self, o)
+    def __rlshift__(self, o): return binary("SHL", o, self)
+    def __rshift__(self, o): return binary("SHR", self, o)
+    def __rrshift__(self, o): return binary("SHR", o, self)
+    def __eq__(self, o): return binary("EQ", self, o)
+    def __ne__(self, o): return binary("NE", self, o)
+    def __lt__(self, o): return binary("LT", self, o)
+    def __le__(self, o): return binary("LE", self, o)
+    def __gt__(self, o): return binary("GT", self, o)
+    def __ge__(self, o): return binary("GE", self, o)
+    def __neg__(self): return unary("NEG", self)
+    def __pos__(self): return as_expr(self)
+    def __invert__(self): return invert(self)
+    def __abs__(self): return unary("ABS", self)
+    __hash__ = object.__hash__
+
+    def astype(self, dtype):
+        return cast(self, dtype)
+
+    def __bool__(self):
+        raise TypeError(
+            "the value of a run-time expression is not known while the program is traced; use `if`, `and`, `or` and `not` "
+            "inside a traced function (they are rewritten), or T.if_then_else"
+        )
+
+    def __index__(self):
+        value = constant_value(as_expr(self))
+        if isinstance(value, int):
+            return value
+        raise TypeError(
+            "a compile-time integer is needed here, not a run-time expression; loops over run-time ranges are written "
+            "`for i in T.serial(n)` or `range(n)` inside a traced function"
+        )
+
+
+class Var:
+    """A variable of the module. ``kind`` is a name of VarKind in ir.proto."""
+
+    __slots__ = ("kind", "dtype", "name", "axis", "expr", "__weakref__")
+
+    def __init__(self, kind: str, dtype: DType, name: str, axis: int = 0):
+        self.kind, self.dtype, self.name, self.axis = kind, as_dtype(dtype), name, axis
+        self.expr = make("VAR", self.dtype, (), self)
+
+
+class Expr(Operators):
+    """One node. ``op`` is a name of ExprOp; ``value`` is a constant's number, a VAR's Var or a LOAD's buffer."""
+
+    __slots__ = ("op", "dtype", "args", "value", "__weakref__")
+
+    def __iter__(self):
+        if self.op == "VAR" and self.value.kind == "BLOCK":
+            return iter((self,))  # `with T.Kernel(n) as (bx,)`
+        raise TypeError("a scalar expression cannot be iterated; `for i in T.serial(n)` makes a loop")
+
+    @property
+    def name(self):
+        return self.value.name if self.op in ("VAR", "LOAD") else ""
+
+    @property
+    def buffer(self):
+        if self.op != "LOAD":
+            raise AttributeError(f"{self!r} is no element of a buffer")
+        return self.value
+
+    @property
+    def indices(self):
+        return self.args
+
+    def __repr__(self):
+        return show(self)
+
+
+_interned: "weakref.WeakValueDictionary[tuple, Expr]" = weakref.WeakValueDictionary()
+
+
+def make(op: str, dtype: DType, args: tuple, value=None) -> Expr:
+    if op == "CONST_FLOAT":
+        tag = struct.pack("<d", value)
+    elif op == "CONST_INT":
+        tag = value
+    else:
+        tag = id(value)
+    key = (op, str(dtype), tuple(id(a) for a in args), tag)
+    node = _interned.get(key)
+    if node is None:
+        node = Expr.__new__(Expr)
+        node.op, node.dtype, node.args, node.value = op, dtype, args, value
+        _interned[key] = node
+    return node
+
+
+def _wrap_int(value: int, dtype: DType) -> int:
+    if dtype.kind == "b":
+        return int(bool(value))
+    mask = (1 << dtype.bits) - 1
+    value &= mask
+    if dtype.kind == "i" and value >> (dtype.bits - 1):
+        value -= 1 << dtype.bits
+    return value
+
+
+def _round_float(value: float, dtype: DType) -> float:
+    code = {"float32": "f", "tfloat32": "f", "float16": "e"}.get(dtype)
+    if code is None or math.isinf(value) or math.isnan(value):
+        return value
+    try:
+        return struct.unpack(code, struct.pack(code, value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def const(value, dtype=None) -> Expr:
+    """A constant; without a dtype, an int is int32 (int64 where needed), a float float32, a bool bool."""
+    if dtype is None:
+        if isinstance(value, bool):
+            dtype = dtypes.bool_
+        elif isinstance(value, int):
+            dtype = dtypes.int32 if -(1 << 31) <= value < 1 << 31 else dtypes.int64
+        else:
+            dtype = dtypes.float32
+    dtype = as_dtype(dtype)
+    if dtype.is_float:
+        return make("CONST_FLOAT", dtype, (), _round_float(float(value), dtype))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise TypeError(f"{value} has no value of type {dtype}")
+    return make("CONST_INT", dtype, (), _wrap_int(int(value), dtype))
+
+
+def as_expr(value) -> Expr:
+    """What stands for a scalar, as an expression: an expression, a number, a T.alloc_var, a region of one element."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return const(value)
+    load = getattr(value, "as_scalar", None)
+    if load is not None:
+        return load()
+    if hasattr(value, "__index__"):
+        return const(value.__index__())
+    if hasattr(value, "__float__") and not isinstance(value, str):
+        return const(float(value))
+    raise TypeError(f"{value!r} ({type(value).__name__}) cannot be used as a scalar in a tile program")
+
+
+def is_scalar(value) -> bool:
+    return isinstance(value, (Operators, bool, int, float))
+
+
+def constant_value(e):
+    """The number of a constant (bool for a bool), or None."""
+    if isinstance(e, (bool, int, float)):
+        return e
+    if isinstance(e, Expr) and e.op in ("CONST_INT", "CONST_FLOAT"):
+        return bool(e.value) if e.dtype.kind == "b" else e.value
+    return None
+
+
+def cast(value, dtype) -> Expr:
+    dtype = as_dtype(dtype)
+    e = as_expr(value)
+    if e.dtype == dtype:
+        return e
+    number = constant_value(e)
+    if number is not None and not (dtype.is_int and isinstance(number, float) and not math.isfinite(number)):
+        return const(number, dtype)
+    return make("CAST", dtype, (e,))
+
+
+def condition(value) -> Expr:
+    """A value as a bool: numbers compare with zero."""
+    e = as_expr(value)
+    return e if e.dtype.kind == "b" else binary("NE", e, 0)
+
+
+def _promoted(a, b):
+    a, b = as_expr(a), as_expr(b)
+    dtype = dtypes.promote(a.dtype, b.dtype)
+    return cast(a, dtype), cast(b, dtype), dtype
+
+
+_FOLD = {
+    "ADD": lambda a, b: a + b,
+    "SUB": lambda a, b: a - b,
+    "MUL": lambda a, b: a * b,
+    "MIN": min,
+    "MAX": max,
+    "EQ": lambda a, b: a == b,
+    "NE": lambda a, b: a != b,
+    "LT": lambda a, b: a < b,
+    "LE": lambda a, b: a <= b,
+    "GT": lambda a, b: a > b,
+    "GE": lambda a, b: a >= b,
+    "BIT_AND": lambda a, b: a & b,
+    "BIT_OR": lambda a, b: a | b,
+    "BIT_XOR": lambda a, b: a ^ b,
+    "AND": lambda a, b: bool(a and b),
+    "OR": lambda a, b: bool(a or b),
+}
+_INT_FOLD = {
+    "FLOOR_DIV": lambda a, b: a // b,
+    "FLOOR_MOD": lambda a, b: a % b,
+    "DIV": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    "MOD": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1),
+    "SHL": lambda a, b: a << b,
+    "SHR": lambda a, b: a >> b,
+}
+
+
+def _fold(op, a: Expr, b: Expr, dtype: DType):
+    x, y = constant_value(a), constant_value(b)
+    if x is None or y is None:
+        return _identity(op, a, b, x, y)
+    if isinstance(x, float) and (math.isnan(x) or math.isnan(y)):
+        return None
+    if op in _FOLD:
+        return const(_FOLD[op](x, y), dtype)
+    if op in _INT_FOLD and isinstance(x, int) and isinstance(y, int):
+        bad = not 0 <= y < a.dtype.bits if op in ("SHL", "SHR") else y == 0
+        return None if bad else const(_INT_FOLD[op](x, y), dtype)
+    if op == "DIV" and isinstance(x, float) and y != 0:
+        return const(x / y, dtype)
+    return None
+
+
+def _identity(op, a, b, x, y):
+    """x + 0, x · 1 and their like, on integers only: on floats these are not exact for every value."""
+    if not a.dtype.is_int:
+        return None
+    if op == "ADD" and x == 0:
+        return b
+    if op in ("ADD", "SUB", "SHL", "SHR", "BIT_OR", "BIT_XOR") and y == 0:
+        return a
+    if op == "MUL" and (x == 0 or y == 0):
+        return const(0, a.dtype)
+    if op == "MUL" and x == 1:
+        return b
+    if op in ("MUL", "FLOOR_DIV", "DIV") and y == 1:
+        return a
+    if op == "FLOOR_MOD" and y == 1:
+        return const(0, a.dtype)
+    return None
+
+
+def binary(op: str, a, b):
+    if not is_scalar(b) and not hasattr(b, "as_scalar") or not is_scalar(a) and not hasattr(a, "as_scalar"):
+        if op in ("EQ", "NE") and (a is None or b is None or isinstance(a, str) or isinstance(b, str)):
+            return op == "NE"
+        if not hasattr(a, "__float__") and not hasattr(b, "__float__"):
+            return NotImplemented
+    a, b, dtype = _promoted(a, b)
+    if dtype.is_float and op in ("BIT_AND", "BIT_OR", "BIT_XOR", "SHL", "SHR"):
+        raise TypeError(f"{op.lower()} needs integers, not {dtype}; T.reinterpret gives the bits of a float")
+    if dtype.kind == "b" and op in ("ADD", "SUB", "MUL", "POW", "SHL", "SHR"):
+        a, b, dtype = cast(a, dtypes.int32), cast(b, dtypes.int32), dtypes.int32
+    if op == "POW" and not dtype.is_float:
+        a, b, dtype = cast(a, dtypes.float32), cast(b, dtypes.float32), dtypes.float32
+    if dtype.kind == "b" and op in ("BIT_AND", "BIT_OR"):
+        op = op.removeprefix("BIT_")
+    result = dtypes.bool_ if op in COMPARISONS else dtype
+    folded = _fold(op, a, b, result)
+    return folded if folded is not None else make(op, result, (a, b))
+
+
+def divide(a, b):
+    e, f, dtype = _promoted(a, b)
+    if not dtype.is_float:
+        raise TypeError(
+            f"`/` of two integers ({e!r} / {f!r}): write // for the floor of the quotient, T.truncdiv for the truncated one, or "
+            "cast an operand to a float"
+        )
+    return binary("DIV", e, f)
+
+
+def floordiv(a, b):
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    e, f, dtype = _promoted(a, b)
+    if dtype.is_float:
+        return unary("FLOOR", binary("DIV", e, f))
+    return binary("FLOOR_DIV", e, f)
+
+
+def floormod(a, b):
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b
+    return binary("FLOOR_MOD", a, b)
+
+
+def truncdiv(a, b):
+    return binary("DIV", as_expr(a), b)
+
+
+def truncmod(a, b):
+    return binary("MOD", as_expr(a), b)
+
+
+def unary(op: str, a) -> Expr:
+    e = as_expr(a)
+    number = constant_value(e)
+    if number is not None and op == "NEG":
+        return const(-number, e.dtype if e.dtype.kind != "b" else dtypes.int32)
+    if number is not None and op == "ABS":
+        return const(abs(number), e.dtype)
+    if op == "NEG" and e.dtype.kind == "b":
+        e = cast(e, dtypes.int32)
+    return make(op, e.dtype, (e,))
+
+
+def invert(a) -> Expr:
+    e = as_expr(a)
+    return logical_not(e) if e.dtype.kind == "b" else make("BIT_NOT", e.dtype, (e,))
+
+
+def logical_not(a) -> Expr:
+    e = condition(a)
+    number = constant_value(e)
+    if number is not None:
+        return const(not number, dtypes.bool_)
+    return e.args[0] if e.op == "NOT" else make("NOT", dtypes.bool_, (e,))
+
+
+def logical(op: str, a, b) -> Expr:
+    a, b = condition(a), condition(b)
+    for this, other in ((a, b), (b, a)):
+        number = constant_value(this)
+        if number is not None:
+            return other if number == (op == "AND") else const(number, dtypes.bool_)
+    return make(op, dtypes.bool_, (a, b))
+
+
+def select(cond, a, b) -> Expr:
+    c = condition(cond)
+    a, b, dtype = _promoted(a, b)
+    number = constant_value(c)
+    if number is not None:
+        return a if number else b
+    return a if a is b else make("SELECT", dtype, (c, a, b))
+
+
+def contains(e: Expr, ops: frozenset) -> bool:
+    """Whether a node of these kinds is in the expression."""
+    stack, seen = [e], set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.op in ops:
+            return True
+        stack.extend(node.args)
+    return False
+
+
+def substitute(e: Expr, table: dict) -> Expr:
+    """The expression with variables replaced; ``table`` maps Var to Expr."""
+    memo: dict[int, Expr] = {}
+
+    def go(node: Expr) -> Expr:
+        done = memo.get(id(node))
+        if done is None:
+            if node.op == "VAR" and node.value in table:
+                done = table[node.value]
+            else:
+                done = rebuild(node, [go(a) for a in node.args])
+            memo[id(node)] = done
+        return done
+
+    return go(e)
+
+
+def rebuild(node: Expr, args: list) -> Expr:
+    """The node over other operands, folded again."""
+    if all(x is y for x, y in zip(args, node.args)):
+        return node
+    if node.op == "SELECT":
+        return select(*args)
+    if node.op == "CAST":
+        return cast(args[0], node.dtype)
+    if node.op in _FOLD or node.op in _INT_FOLD:
+        return binary(node.op, *args) if node.op not in ("AND", "OR") else logical(node.op, *args)
+    return make(node.op, node.dtype, tuple(args), node.value)
+
+
+_INFIX = {"ADD": "+", "SUB": "-", "MUL": "*", "DIV": "/", "FLOOR_DIV": "//", "FLOOR_MOD": "%", "EQ": "==", "NE": "!=", "LT": "<",
+          "LE": "<=", "GT": ">", "GE": ">=", "AND": "and", "OR": "or", "BIT_AND": "&", "BIT_OR": "|", "BIT_XOR": "^",
+          "SHL": "<<", "SHR": ">>"}
+
+
+def show(e: Expr, depth: int = 12) -> str:
+    if e.op in ("CONST_INT", "CONST_FLOAT"):
+        return str(constant_value(e))
+    if e.op == "VAR":
+        return e.value.name
+    if depth == 0:
+        return "…"
+    args = [show(a, depth - 1) for a in e.args]
+    if e.op == "LOAD":
+        return f"{e.value.name}[{', '.join(args)}]"
+    if e.op in _INFIX:
+        return f"({args[0]} {_INFIX[e.op]} {args[1]})"
+    if e.op == "CAST":
+        return f"{e.dtype}({args[0]})"
+    return f"{e.op.lower()}({', '.join(args)})"

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tile functions: parameter annotations, T.prim_func, T.macro, and the trace of both."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+
+from . import program as ir
+from . import trace as tr
+from .buffer import Buffer, LocalVar, Region, as_shape
+from .dtypes import DType, as_dtype, int32
+from .expr import Expr, Var
+from .rewrite import rewrite
+
+
+class TensorAnnotation:
+    """``T.Tensor((M, N), "float16")`` as the type of a parameter."""
+
+    def __init__(self, shape, dtype="float32", strides=None, space="GLOBAL"):
+        self.shape, self.dtype, self.strides, self.space = as_shape(shape), as_dtype(dtype), strides, space
+        if strides is not None:
+            self.strides = as_shape(strides)
+
+    def buffer(self, name: str) -> Buffer:
+        return Buffer(self.space, self.shape, self.dtype, name, self.strides)
+
+
+class _TensorType:
+    """T.Tensor: called or subscripted."""
+
+    def __init__(self, space="GLOBAL"):
+        self.space = space
+
+    def __call__(self, shape, dtype="float32", data=None, scope=None, strides=None):
+        return TensorAnnotation(shape, dtype, strides, self.space)
+
+    def __getitem__(self, key):
+        shape, dtype = key if isinstance(key, tuple) and len(key) == 2 and not isinstance(key[1], int) else (key, "float32")
+        return TensorAnnotation(shape, dtype, None, self.space)
+
+
+class _StridedTensorType(_TensorType):
+    def __call__(self, shape, strides, dtype="float32"):
+        return TensorAnnotation(shape, dtype, strides)
+
+    def __getitem__(self, key):
+        return self(*key)
+
+
+class Ref:
+    """Annotation of a macro parameter that is passed by reference: a T.alloc_var or an element."""
+
+    def __class_getitem__(cls, _):
+        return cls
+
+
+Tensor = _TensorType()
+StridedTensor = _StridedTensorType()
+SharedBuffer, FragmentBuffer, LocalBuffer = _TensorType("SHARED"), _TensorType("FRAGMENT"), _TensorType("LOCAL")
+
+
+def _split_names(names) -> list[str]:
+    return [n for n in re.split(r"[,\s]+", names) if n] if isinstance(names, str) else list(names)
+
+
+def const(names, dtype=int32):
+    """Dimensions that the compiler knows: found from the tensors of the call, or given by keyword."""
+    trace = tr.current("T.const")
+    values = []
+    for name in _split_names(names):
+        if name in trace.consts:
+            values.append(trace.consts[name])
+            continue
+        if not trace.declare_only:
+            raise tr.error(f"T.const {name} has no value; pass {name}=… or a tensor whose shape holds it")
+        var = trace.const_vars.setdefault(name, Var("SYMBOL", dtype, name))
+        values.append(var.expr)
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def dynamic(names, dtype=int32):
+    """Dimensions known at launch only: one compile serves all their values."""
+    values = [Var("SYMBOL", as_dtype(dtype), name).expr for name in _split_names(names)]
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+symbolic = dynamic
+
+
+def empty(*shape, dtype=None):
+    """A tensor that the launcher allocates and the function returns."""
+    trace = tr.current("T.empty")
+    shape = list(shape)
+    if dtype is None:
+        if shape and (isinstance(shape[-1], (str, type)) or "dtype" in type(shape[-1]).__name__):
+            dtype = shape.pop()
+        else:
+            dtype = "float32"
+    if len(shape) == 1 and isinstance(shape[0], (list, tuple)):
+        shape = shape[0]
+    buffer = Buffer("GLOBAL", shape, as_dtype(dtype), "tensor")
+    trace.empties.append(buffer)
+    return buffer
+
+
+def declare(name: str, annotation, old):
+    """``name: annotation`` inside a function: a parameter gets its type."""
+    trace = tr.current("a parameter annotation")
+    annotation = resolve(annotation)
+    if isinstance(annotation, TensorAnnotation):
+        if isinstance(old, Buffer):
+            raise tr.error(f"{name} already has a type")
+        buffer = annotation.buffer(name)
+        trace.func.params.append(ir.Param(name, buffer=buffer))
+        trace.arguments[name] = buffer
+        return buffer
+    if isinstance(annotation, DType):
+        if name in trace.arguments and trace.arguments[name] is not None and not isinstance(trace.arguments[name], Expr):
+            return old
+        var = Var("SCALAR", annotation, name)
+        trace.func.params.append(ir.Param(name, var=var))
+        trace.arguments[name] = var.expr
+        return var.expr
+    return old
+
+
+def resolve(annotation):
+    if isinstance(annotation, (_TensorType, type(None))):
+        return annotation
+    if isinstance(annotation, (TensorAnnotation, DType)) or annotation is Ref:
+        return annotation
+    return annotation() if callable(annotation) and not isinstance(annotation, type) else annotation
+
+
+def annotations_of(function) -> dict:
+    """The annotations of a function as values; strings are evaluated where the function can see."""
+    scope = dict(zip(function.__code__.co_freevars, (_cell(c) for c in function.__closure__ or ())))
+    result = {}
+    for name, value in function.__annotations__.items():
+        result[name] = eval(value, function.__globals__, scope) if isinstance(value, str) and not isinstance(value, DType) else value
+    return result
+
+
+def _cell(cell):
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _argument(trace, name: str, annotation):
+    annotation = resolve(annotation)
+    if isinstance(annotation, TensorAnnotation):
+        buffer = annotation.buffer(name)
+        trace.func.params.append(ir.Param(name, buffer=buffer))
+        return buffer
+    if annotation in (int, float, bool) or isinstance(annotation, DType):
+        var = Var("SCALAR", as_dtype(annotation), name)
+        trace.func.params.append(ir.Param(name, var=var))
+        return var.expr
+    if isinstance(annotation, Expr) and annotation.op == "VAR":
+        trace.func.params.append(ir.Param(name, var=annotation.value))
+        annotation.value.kind = "SCALAR"
+        return annotation
+    raise tr.TraceError(f"parameter {name} needs a type: T.Tensor(shape, dtype) or a scalar dtype such as T.int32, not {annotation!r}")
+
+
+def _finish(trace, returned) -> ir.PrimFunc:
+    """Appends the T.empty tensors, in the order in which they are returned."""
+    func = trace.func
+    if not trace.empties:
+        return func
+    results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    for buffer in trace.empties:
+        if not any(r is buffer for r in results):
+            raise tr.TraceError(f"{func.name}: {buffer.name}, made by T.empty, is not returned; every T.empty tensor must be")
+    for buffer in results:
+        if not any(buffer is e for e in trace.empties):
+            raise tr.TraceError(f"{func.name} returns {buffer!r}, which is not made by T.empty")
+        func.outputs.append(len(func.params))
+        func.params.append(ir.Param(buffer.name, buffer=buffer))
+    return func
+
+
+def prim_func(function=None, **_):
+    """A tile function: traced at once."""
+    if function is None:
+        return prim_func
+    traced = rewrite(function)
+    types = annotations_of(function)
+    trace = tr.Trace(function.__name__)
+    with tr.tracing(trace):
+        arguments = [_argument(trace, name, types.get(name)) for name in inspect.signature(function).parameters]
+        returned = traced(*arguments)
+    return _finish(trace, returned)
+
+
+def macro(function=None, **_):
+    """A function that is traced into its caller. Scalars are passed by value (T.Ref: by reference), buffers as they are."""
+    if function is None:
+        return macro
+    types = annotations_of(function)
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        trace = tr.current(f"macro {function.__name__}")
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        for name, value in bound.arguments.items():
+            bound.arguments[name] = _by_value(name, value, types.get(name))
+        entry, trace.entry_depth = trace.entry_depth, len(trace.loops)
+        try:
+            return rewrite(function)(*bound.args, **bound.kwargs)
+        finally:
+            trace.entry_depth = entry
+
+    return call
+
+
+def _by_value(name, value, annotation):
+    if annotation is Ref:
+        return value
+    if isinstance(value, LocalVar):
+        value = value.as_scalar()
+    if isinstance(annotation, _TensorType) and isinstance(value, (Buffer, Region)):
+        buffer = value.buffer if isinstance(value, Region) else value
+        if annotation.space != "GLOBAL" and buffer.space != annotation.space:
+            raise tr.error(f"argument {name} must be a {annotation.space.lower()} buffer, not {buffer!r}")
+    return tr.let(name, value) if isinstance(value, Expr) and value.op != "LOAD" else value
+
+
+def trace_eager(function, arguments: dict, consts=None) -> tr.Trace:
+    """Traces a function whose tensors are declared in its body. Without ``consts``: only up to the first kernel, to learn the
+    parameters; returns the trace, whose ``func`` is complete with ``consts``."""
+    trace = tr.Trace(function.__name__, consts, declare_only=consts is None)
+    trace.arguments = dict(arguments)
+    types = annotations_of(function)
+    with tr.tracing(trace):
+        try:
+            for name in inspect.signature(function).parameters:
+                annotation = resolve(types.get(name))
+                if isinstance(annotation, TensorAnnotation):
+                    arguments = {**arguments, name: _argument(trace, name, annotation)}
+            returned = rewrite(function)(**arguments)
+        except tr.DeclarationsDone:
+            return trace
+    _finish(trace, returned)
+    return trace
+
+

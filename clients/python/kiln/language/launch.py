@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel frames, allocations and annotations."""
+
+from __future__ import annotations
+
+from . import program as ir
+from . import trace as tr
+from .buffer import Buffer, LocalVar, Region
+from .dtypes import DType, as_dtype, int32, is_dtype_like
+from .expr import Var, as_expr, cast, constant_value
+
+
+class Kernel:
+    """``with T.Kernel(gx, gy, threads=128) as (bx, by):`` one launch; several in one function run in order."""
+
+    def __init__(self, *blocks, threads=None, prelude=None, cluster_dims=None, is_cpu=False):
+        if prelude:
+            raise tr.error("T.Kernel(prelude=…) is CUDA source, which Kiln does not compile; write the function in the tile language")
+        if not 1 <= len(blocks) <= 3:
+            raise tr.error(f"T.Kernel takes 1 to 3 grid extents, not {len(blocks)}")
+        self.blocks = [self._extent(b) for b in blocks]
+        self.threads = self._threads(threads)
+        self.cluster = [] if cluster_dims is None else self._cluster(cluster_dims)
+        self._context = None
+
+    @staticmethod
+    def _extent(value):
+        e = as_expr(value)
+        number = constant_value(e)
+        if not e.dtype.is_int or (number is not None and number <= 0):
+            raise tr.error(f"a grid extent must be a positive integer, not {value!r}")
+        return e
+
+    @staticmethod
+    def _threads(threads) -> int:
+        sizes = [128] if threads is None else list(threads) if isinstance(threads, (list, tuple)) else [threads]
+        total = 1
+        for size in sizes:
+            number = constant_value(as_expr(size))
+            if not isinstance(number, int) or number <= 0:
+                raise tr.error(f"threads of T.Kernel must be a positive compile-time integer, not {size!r}")
+            total *= number
+        return total
+
+    def _cluster(self, dims):
+        dims = [dims] if isinstance(dims, int) else list(dims)
+        return (dims + [1, 1, 1])[: len(self.blocks)]
+
+    def __enter__(self):
+        trace = tr.current("T.Kernel")
+        if trace.declare_only:
+            raise tr.DeclarationsDone
+        if trace.kernel is not None:
+            raise tr.error("T.Kernel inside T.Kernel; launches of one function stand one after the other")
+        block_vars = [Var("BLOCK", int32, f"b{'xyz'[axis]}", axis) for axis in range(len(self.blocks))]
+        count = len(trace.func.kernels)
+        name = trace.func.name if count == 0 else f"{trace.func.name}_{count}"
+        kernel = ir.Kernel(self.blocks, self.threads, block_vars, name, self.cluster)
+        trace.func.kernels.append(kernel)
+        trace.kernel = kernel
+        self._context = trace.inside(kernel.body)
+        self._context.__enter__()
+        values = tuple(v.expr for v in block_vars)
+        return values[0] if len(values) == 1 else values
+
+    def __exit__(self, *exc):
+        trace = tr.current("T.Kernel")
+        self._context.__exit__(*exc)
+        trace.kernel = None
+
+
+def ClusterKernel(*blocks, cluster_dims, threads=None, prelude=None):
+    return Kernel(*blocks, threads=threads, prelude=prelude, cluster_dims=cluster_dims)
+
+
+def _kernel(what: str) -> ir.Kernel:
+    kernel = tr.current(what).kernel
+    if kernel is None:
+        raise tr.error(f"{what} is used outside T.Kernel")
+    return kernel
+
+
+def get_thread_binding(dim: int = 0):
+    """The linear index of the thread in its block; other dimensions have one thread."""
+    kernel = _kernel("T.get_thread_binding")
+    if dim != 0:
+        return as_expr(0)
+    if kernel.thread_var is None:
+        kernel.thread_var = Var("THREAD", int32, "tx")
+    return kernel.thread_var.expr
+
+
+def get_thread_bindings():
+    return [get_thread_binding(0), as_expr(0), as_expr(0)]
+
+
+def get_thread_extent(dim: int = 0):
+    return _kernel("T.get_thread_extent").threads if dim == 0 else 1
+
+
+def get_thread_extents():
+    return [get_thread_extent(d) for d in range(3)]
+
+
+def get_block_binding(dim: int = 0):
+    return _kernel("T.get_block_binding").block_vars[dim].expr
+
+
+def get_block_bindings():
+    return [v.expr for v in _kernel("T.get_block_bindings").block_vars]
+
+
+def get_block_extent(dim: int = 0):
+    return _kernel("T.get_block_extent").grid[dim]
+
+
+def get_block_extents():
+    return list(_kernel("T.get_block_extents").grid)
+
+
+def alloc_shared(shape, dtype, scope="shared.dyn"):
+    return tr.allocate("SHARED", shape, dtype, "shared")
+
+
+def alloc_fragment(shape, dtype, scope="local.fragment"):
+    return tr.allocate("FRAGMENT", shape, dtype, "fragment")
+
+
+def alloc_local(shape, dtype, scope="local"):
+    return tr.allocate("LOCAL", shape, dtype, "local")
+
+
+def alloc_var(dtype, *args, scope="local.var", init=None):
+    """A mutable scalar of each thread: used by name it is its value, assigned by name it is stored to."""
+    for arg in args:
+        if not isinstance(arg, str) or is_dtype_like(arg):
+            init = arg
+    return tr.variable(dtype, "var", init)
+
+
+def alloc_global(shape, dtype):
+    """A temporary tensor in device memory, allocated for the time of the launch."""
+    trace = tr.current("T.alloc_global")
+    buffer = Buffer("GLOBAL", shape, as_dtype(dtype), "workspace", workspace=True)
+    trace.func.workspaces.append(buffer)
+    return buffer
+
+
+def use_swizzle(panel_size, order="row", enable=True):
+    """Blocks are walked in panels of so many rows, so that neighbours share what they read from L2."""
+    if enable:
+        _kernel("T.use_swizzle").raster_panel = int(panel_size)
+
+
+def annotate_safe_value(values: dict):
+    """What a load outside a tensor gives, instead of zero."""
+    for buffer, value in values.items():
+        number = constant_value(as_expr(value))
+        if number is None:
+            raise tr.error(f"the safe value of {buffer.name} must be a constant, not {value!r}")
+        buffer.pad_value = float(number)
+
+
+def annotate_pass_configs(configs: dict):
+    tr.current("T.annotate_pass_configs").func.pass_configs.update(configs)
+
+
+def annotate_compile_flags(flags):
+    tr.current("T.annotate_compile_flags").func.compile_flags.extend(flags)
+
+
+def _accepted(name: str, why: str):
+    def function(*args, **kwargs):
+        tr.current(f"T.{name}")
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Accepted and without effect: {why}."
+    return function
+
+
+annotate_layout = _accepted("annotate_layout", "layouts are inferred")
+annotate_l2_hit_ratio = _accepted("annotate_l2_hit_ratio", "cache policy is inferred")
+annotate_restrict_buffers = _accepted("annotate_restrict_buffers", "tensors of one call are taken as distinct")
+annotate_producer_reg_dealloc = _accepted("annotate_producer_reg_dealloc", "register allocation is inferred")
+annotate_consumer_reg_alloc = _accepted("annotate_consumer_reg_alloc", "register allocation is inferred")
+annotate_min_blocks_per_sm = _accepted("annotate_min_blocks_per_sm", "occupancy is inferred")
+no_set_max_nreg = _accepted("no_set_max_nreg", "register allocation is inferred")
+disable_warp_group_reg_alloc = _accepted("disable_warp_group_reg_alloc", "register allocation is inferred")
+set_max_nreg = _accepted("set_max_nreg", "register allocation is inferred")
+inc_max_nreg = _accepted("inc_max_nreg", "register allocation is inferred")
+dec_max_nreg = _accepted("dec_max_nreg", "register allocation is inferred")
+pdl_trigger = _accepted("pdl_trigger", "launches of one stream are ordered")
+pdl_sync = _accepted("pdl_sync", "launches of one stream are ordered")
+
+
+def rename(value, name: str) -> None:
+    """Gives an object of the program the name of the variable it is assigned to, for messages and dumps."""
+    if isinstance(value, LocalVar):
+        value = value.buffer
+    if isinstance(value, Buffer) and value.name in ("shared", "fragment", "local", "var", "workspace", "tensor"):
+        value.name = name
+
+
+__all__ = [n for n in dir() if not n.startswith("_") and n not in (
+    "annotations", "ir", "tr", "Buffer", "LocalVar", "Region", "DType", "as_dtype", "int32", "is_dtype_like", "Var", "as_expr", "cast",
+    "constant_value", "rename")]

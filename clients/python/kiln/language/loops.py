@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops. Each object is iterated once while tracing: the body is traced with variables that stand for every iteration. A loop from
+``start`` by ``step`` is written as one from 0 by 1 with the index computed from its variable."""
+
+from __future__ import annotations
+
+import warnings
+
+from . import program as ir
+from .expr import Expr, Var, as_expr, binary, cast, constant_value, floordiv
+from .dtypes import int32, promote
+from .trace import current, error
+
+
+class Loop:
+    """``for … in T.serial(n)`` and its kin."""
+
+    def __init__(self, kind: str, begins, extents, steps, num_stages: int = 0, coalesced_width: int = 0):
+        self.kind, self.begins, self.extents, self.steps = kind, begins, extents, steps
+        self.num_stages, self.coalesced_width = num_stages, coalesced_width
+        self.names: tuple = ()
+
+    def __iter__(self):
+        if any(constant_value(e) is not None and constant_value(e) <= 0 for e in self.extents):
+            return
+        trace = current("a loop")
+        names = self.names if len(self.names) == len(self.extents) else tuple("ijklmn"[: len(self.extents)])
+        loop_vars = [Var("LOOP", e.dtype, name) for e, name in zip(self.extents, names)]
+        stmt = ir.For(self.kind, loop_vars, list(self.extents), [], self.num_stages, self.coalesced_width)
+        trace.emit(stmt)
+        values = [begin + var.expr * step for var, begin, step in zip(loop_vars, self.begins, self.steps)]
+        with trace.inside(stmt.body, "ir"):
+            yield values[0] if len(values) == 1 else tuple(values)
+
+
+class Nest:
+    """Loops inside one another: T.grid."""
+
+    def __init__(self, loops):
+        self.loops, self.names = loops, ()
+
+    def __iter__(self):
+        yield from self._nest(0, ())
+
+    def _nest(self, depth, values):
+        if depth == len(self.loops):
+            yield values
+            return
+        self.loops[depth].names = self.names[depth : depth + 1]
+        for value in self.loops[depth]:
+            yield from self._nest(depth + 1, values + (value,))
+
+
+def _index(value) -> Expr:
+    e = as_expr(value)
+    if not e.dtype.is_int:
+        raise error(f"a loop bound must be an integer, not {value!r} of type {e.dtype}")
+    return e if e.dtype in ("int32", "int64") else cast(e, int32)
+
+
+def _range(kind: str, start, stop, step, **options) -> Loop:
+    if stop is None:
+        start, stop = 0, start
+    step = 1 if step is None else step
+    known = step if isinstance(step, int) else constant_value(as_expr(step))
+    if known == 0:
+        raise error("the step of a loop must not be zero")
+    if known is None:
+        warnings.warn("a loop step known only at run time is taken as positive", stacklevel=4)
+    begin, end = _index(start), _index(stop)
+    dtype = promote(begin.dtype, end.dtype)
+    begin, end = cast(begin, dtype), cast(end, dtype)
+    span = end - begin if known is None or known > 0 else begin - end
+    width = step if known is None else abs(known)
+    extent = span if known in (1, -1) else floordiv(span + (width - 1), width)
+    return Loop(kind, [begin], [extent], [cast(step, dtype)], **options)
+
+
+def serial(start, stop=None, step=None, annotations=None):
+    return _range("SERIAL", start, stop, step)
+
+
+def unroll(start, stop=None, step=None, explicit=False, unroll_factor=None, annotations=None):
+    return _range("UNROLL", start, stop, step)
+
+
+def vectorized(start, stop=None, annotations=None):
+    return _range("VECTORIZED", start, stop, None)
+
+
+def Pipelined(start, stop=None, num_stages=0, order=None, stage=None, sync=None, group=None, annotations=None):
+    """A serial loop whose copies may run up to ``num_stages`` iterations early. A manual ``stage`` list only sets the depth: the schedule
+    is inferred."""
+    stages = num_stages or (max(stage) + 1 if stage else 0)
+    return _range("PIPELINED" if stages else "SERIAL", start, stop, None, num_stages=stages)
+
+
+def Parallel(*extents, coalesced_width=None, loop_layout=None, prefer_async=None, annotations=None):
+    if not extents:
+        raise error("T.Parallel needs at least one extent")
+    bounds = [_index(e) for e in extents]
+    zeros, ones = [as_expr(0)] * len(bounds), [as_expr(1)] * len(bounds)
+    return Loop("PARALLEL", zeros, bounds, ones, coalesced_width=coalesced_width or 0)
+
+
+def grid(*extents):
+    return Nest([serial(e) for e in extents])
+
+
+class Persistent:
+    """``for m, n in T.Persistent([M, N], workers, index)``: the tiles of a domain, each visited by one worker, neighbours in groups of
+    ``group_size`` along the last axis for the sake of L2."""
+
+    def __init__(self, domain, wave_size, index, group_size=8):
+        self.domain, self.wave_size, self.index, self.group_size = [as_expr(d) for d in domain], wave_size, index, group_size
+        self.names = ()
+
+    def __iter__(self):
+        total = as_expr(1)
+        for extent in self.domain:
+            total = total * extent
+        waves = Loop("SERIAL", [as_expr(0)], [floordiv(total + (self.wave_size - 1), self.wave_size)], [as_expr(1)])
+        waves.names = ("wave",)
+        trace = current("T.Persistent")
+        for wave in waves:
+            tile = wave * self.wave_size + self.index
+            guard = trace.emit(ir.If(binary("LT", tile, total)))
+            with trace.inside(guard.then_body):
+                yield self._coordinates(tile)
+
+    def _coordinates(self, tile):
+        """The last axis in groups: within a group, the axes before it advance first."""
+        *outer, last = self.domain
+        rows = as_expr(1)
+        for extent in outer:
+            rows = rows * extent
+        group = floordiv(tile, rows * self.group_size)
+        from .math import min as smaller
+
+        width = smaller(last - group * self.group_size, self.group_size)
+        within = tile - group * (rows * self.group_size)
+        column, row = group * self.group_size + within % width, within // width
+        values = [column]
+        for extent in reversed(outer):
+            values.insert(0, row % extent)
+            row = row // extent
+        return tuple(values)
+
+
+class Range:
+    """``range`` in traced code: a serial loop where a bound is known at run time only or the body is device code."""
+
+    def __new__(cls, *bounds):
+        start, stop, step = (bounds + (None, None))[:3] if len(bounds) > 1 else (0, bounds[0], None)
+        return serial(start, stop, step)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A traced function as text, for people. (The text form that can be parsed again is the compiler's: ``kiln explain``.)"""
+
+from __future__ import annotations
+
+from . import program as ir
+from .buffer import show_shape
+from .expr import Expr
+
+
+def script(func: ir.PrimFunc) -> str:
+    lines = [f"def {func.name}("]
+    for index, param in enumerate(func.params):
+        note = "  # output" if index in func.outputs else ""
+        if param.buffer is None:
+            lines.append(f"    {param.name}: {param.var.dtype},{note}")
+        else:
+            strides = f" strides {show_shape(param.buffer.strides)}" if param.buffer.strides else ""
+            lines.append(f"    {param.name}: {param.buffer.dtype}{show_shape(param.buffer.shape)}{strides},{note}")
+    lines.append("):")
+    for kernel in func.kernels:
+        names = ", ".join(v.name for v in kernel.block_vars)
+        panel = f", panel={kernel.raster_panel}" if kernel.raster_panel else ""
+        lines.append(f"    kernel {kernel.name}{show_shape(kernel.grid)} threads={kernel.threads}{panel} as {names}:")
+        lines += _block(kernel.body, 2)
+    return "\n".join(lines) + "\n"
+
+
+def _block(stmts, depth: int) -> list[str]:
+    lines = []
+    for stmt in stmts:
+        lines += ["    " * depth + line for line in _STATEMENT[type(stmt)](stmt, depth)]
+        for opening, body in _bodies(stmt):
+            if opening:
+                lines.append("    " * depth + opening)
+            lines += _block(body, depth + 1)
+    return lines or ["    " * depth + "pass"]
+
+
+def _bodies(stmt):
+    if isinstance(stmt, (ir.For, ir.While)):
+        return [("", stmt.body)]
+    if isinstance(stmt, ir.If):
+        return [("", stmt.then_body)] + ([("else:", stmt.else_body)] if stmt.else_body else [])
+    return []
+
+
+def _indices(indices) -> str:
+    return ", ".join(_plain(i) for i in indices)
+
+
+def _plain(e: Expr) -> str:
+    text = repr(e)
+    return text[1:-1] if isinstance(e, Expr) and text.startswith("(") and text.endswith(")") else text
+
+
+def _for(s: ir.For, _):
+    stages = f", stages={s.num_stages}" if s.num_stages else ""
+    extents = ", ".join(_plain(e) for e in s.extents)
+    return [f"for {', '.join(v.name for v in s.vars)} in {s.kind.lower()}({extents}{stages}):"]
+
+
+def _gemm(s: ir.Gemm, _):
+    flags = [name for name in ("transpose_a", "transpose_b", "clear_accum") if getattr(s, name)]
+    flags += [f"policy={('square', 'full_row', 'full_col')[s.policy]}"] if s.policy else []
+    return [f"gemm {s.a!r}, {s.b!r} -> {s.c!r}" + "".join(f" {f}" for f in flags)]
+
+
+def _reduce(s: ir.Reduce, _):
+    return [f"{s.kind.lower()} {s.src!r} -> {s.dst!r} dim={s.dim}" + ("" if s.clear else " accumulate")]
+
+
+_STATEMENT = {
+    ir.Alloc: lambda s, _: [f"alloc {s.buffer!r}"],
+    ir.For: _for,
+    ir.If: lambda s, _: [f"if {_plain(s.cond)}:"],
+    ir.While: lambda s, _: [f"while {_plain(s.cond)}:"],
+    ir.Let: lambda s, _: [f"let {s.var.name}: {s.var.dtype} = {_plain(s.value)}"],
+    ir.Store: lambda s, _: [f"{s.buffer.name}[{_indices(s.indices)}] = {_plain(s.value)}"],
+    ir.Assume: lambda s, _: [f"assume {_plain(s.cond)}"],
+    ir.Copy: lambda s, _: [f"copy {s.src!r} -> {s.dst!r}"],
+    ir.Gemm: _gemm,
+    ir.Fill: lambda s, _: [f"fill {s.dst!r} = {_plain(s.value)}"],
+    ir.Reduce: _reduce,
+    ir.Atomic: lambda s, _: [f"{s.kind.lower()} {s.buffer.name}[{_indices(s.indices)}], {_plain(s.value)}"],
+    ir.Barrier: lambda s, _: ["barrier"],
+    ir.Break: lambda s, _: ["break"],
+    ir.Continue: lambda s, _: ["continue"],
+}

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a trace makes: statements, kernels and the tile function, one class for each message of ir.proto. ``encode`` writes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from .buffer import Buffer, Region
+from .expr import Expr, Var
+
+
+@dataclass(slots=True)
+class Location:
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Stmt:
+    location: Location = field(default_factory=Location)
+
+
+@dataclass(slots=True)
+class Alloc(Stmt):
+    buffer: Buffer
+
+
+@dataclass(slots=True)
+class For(Stmt):
+    kind: str
+    vars: list[Var]
+    extents: list[Expr]
+    body: list[Stmt] = field(default_factory=list)
+    num_stages: int = 0
+    coalesced_width: int = 0
+
+
+@dataclass(slots=True)
+class If(Stmt):
+    cond: Expr
+    then_body: list[Stmt] = field(default_factory=list)
+    else_body: list[Stmt] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class While(Stmt):
+    cond: Expr
+    body: list[Stmt] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Let(Stmt):
+    var: Var
+    value: Expr
+
+
+@dataclass(slots=True)
+class Store(Stmt):
+    buffer: Buffer
+    indices: list[Expr]
+    value: Expr
+
+
+@dataclass(slots=True)
+class Assume(Stmt):
+    cond: Expr
+
+
+@dataclass(slots=True)
+class Copy(Stmt):
+    src: Region
+    dst: Region
+    coalesced_width: int = 0
+
+
+@dataclass(slots=True)
+class Gemm(Stmt):
+    a: Region
+    b: Region
+    c: Region
+    transpose_a: bool = False
+    transpose_b: bool = False
+    policy: int = 0
+    clear_accum: bool = False
+
+
+@dataclass(slots=True)
+class Fill(Stmt):
+    dst: Region
+    value: Expr
+
+
+@dataclass(slots=True)
+class Reduce(Stmt):
+    kind: str
+    src: Region
+    dst: Region
+    dim: int
+    clear: bool
+
+
+@dataclass(slots=True)
+class Atomic(Stmt):
+    kind: str
+    buffer: Buffer
+    indices: list[Expr]
+    value: Expr
+
+
+@dataclass(slots=True)
+class Barrier(Stmt):
+    pass
+
+
+@dataclass(slots=True)
+class Break(Stmt):
+    pass
+
+
+@dataclass(slots=True)
+class Continue(Stmt):
+    pass
+
+
+@dataclass(slots=True)
+class Kernel:
+    grid: list[Expr]
+    threads: int
+    block_vars: list[Var]
+    name: str
+    cluster: list[int] = field(default_factory=list)
+    body: list[Stmt] = field(default_factory=list)
+    raster_panel: int = 0
+    thread_var: Optional[Var] = None
+
+
+@dataclass(slots=True)
+class Param:
+    """A tensor (``buffer``) or a scalar (``var``)."""
+
+    name: str
+    buffer: Optional[Buffer] = None
+    var: Optional[Var] = None
+
+
+class PrimFunc:
+    """A traced tile function."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.params: list[Param] = []
+        self.kernels: list[Kernel] = []
+        self.outputs: list[int] = []
+        self.pass_configs: dict = {}
+        self.compile_flags: list[str] = []
+        self.workspaces: list[Buffer] = []
+        self._module = None
+
+    @property
+    def module(self):
+        """The kiln.v1.Module message."""
+        if self._module is None:
+            from .encode import encode
+
+            self._module = encode(self)
+        return self._module
+
+    @property
+    def serialized(self) -> bytes:
+        """The module's bytes; equal for equal programs."""
+        return self.module.SerializeToString(deterministic=True)
+
+    def with_outputs(self, outputs) -> "PrimFunc":
+        """The same function with these parameters (negative: from the end) allocated and returned by the launcher."""
+        count = len(self.params)
+        wanted = [outputs] if isinstance(outputs, int) else list(outputs)
+        resolved = []
+        for index in wanted:
+            if not -count <= index < count:
+                raise ValueError(f"out_idx {index} is outside the {count} parameters of {self.name}")
+            resolved.append(index % count)
+        if resolved == self.outputs:
+            return self
+        other = PrimFunc(self.name)
+        other.__dict__.update(self.__dict__)
+        other.outputs, other._module = resolved, None
+        return other
+
+    def script(self, show_meta: bool = False) -> str:
+        """The program as text."""
+        from .printer import script
+
+        return script(self)
+
+    def __repr__(self):
+        return f"PrimFunc({self.name}, {len(self.params)} parameters, {len(self.kernels)} kernels)"
+
+    __str__ = script

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tile operations: copy, fill, gemm, reductions, atomics."""
+
+from __future__ import annotations
+
+import enum
+
+from . import dtypes
+from . import program as ir
+from .buffer import Buffer, LocalVar, Region, element
+from .dtypes import as_dtype
+from .expr import as_expr, cast, constant_value
+from .loops import Parallel
+from .regions import closed, describe, operand, pair, tile_extents
+from .trace import current, emit, error, store
+
+
+class GemmWarpPolicy(enum.IntEnum):
+    """How a gemm divides its result among the warps of a block."""
+
+    Square = 0
+    FullRow = 1
+    FullCol = 2
+
+
+def copy(src, dst, *_, coalesced_width=None, disable_tma=False, eviction_policy=None, prefer_instruction=None, annotations=None,
+         loop_layout=None):
+    """dst = src, element by element, with a conversion where the dtypes differ. What lies outside a tensor reads as zero (or as
+    T.annotate_safe_value says) and is not written. How it is done (which instruction, asynchronously or not) is inferred."""
+    if _scalar_copy(src, dst):
+        return
+    a, b = pair(src, dst, "T.copy")
+    if tile_extents(a) == tile_extents(b):
+        emit(ir.Copy(a, b, coalesced_width or 0))
+    elif _broadcasts(a, b):
+        _broadcast_copy(a, b)
+    else:
+        raise error(f"T.copy from {describe(a)} to {describe(b)}: the extents differ in more than dimensions of size 1; "
+                    "slice the larger one, or index both with a start so that one gives the size")
+
+
+def _scalar_copy(src, dst) -> bool:
+    """Both operands written as elements: one store."""
+    if isinstance(src, (Buffer, Region, LocalVar)) or isinstance(dst, (Buffer, Region)):
+        return False
+    target = element(dst)
+    if target is None:
+        return False
+    store(*target, src)
+    return True
+
+
+def _broadcasts(a: Region, b: Region) -> bool:
+    small, large = tile_extents(a), tile_extents(b)
+    return len(small) < len(large) and large[len(large) - len(small):] == small
+
+
+def _broadcast_copy(a: Region, b: Region):
+    dims = [d for d, e in enumerate(b.extents) if e != 1]
+    loop = Parallel(*[b.extents[d] for d in dims])
+    for values in loop:
+        values = values if isinstance(values, tuple) else (values,)
+        to = _shift(b, dict(zip(dims, values)))
+        source_dims = [d for d, e in enumerate(a.extents) if e != 1]
+        source = _shift(a, dict(zip(source_dims, values[len(values) - len(source_dims):])))
+        store(b.buffer, to, a.buffer[source])
+
+
+def _shift(region: Region, steps: dict) -> tuple:
+    return tuple(as_expr(o) + steps[d] if d in steps else as_expr(o) for d, o in enumerate(region.offsets))
+
+
+def fill(dst, value):
+    """Every element of a buffer or region = value."""
+    if isinstance(dst, LocalVar) or element_of_tile(dst):
+        store(*element(dst), value)
+        return
+    region = closed(operand(dst, "the destination of T.fill"))
+    emit(ir.Fill(region, cast(value, region.dtype)))
+
+
+def element_of_tile(value) -> bool:
+    return not isinstance(value, (Buffer, Region)) and element(value) is not None
+
+
+def clear(dst):
+    fill(dst, 0)
+
+
+def gemm(A, B, C, transpose_A=False, transpose_B=False, policy=GemmWarpPolicy.Square, clear_accum=False, k_pack=1, mbar=None, *,
+         wg_wait=0, annotations=None):
+    """C += op(A) · op(B) over the last two dimensions; ``clear_accum`` starts from zero (True, False or a run-time condition)."""
+    if mbar is not None:
+        raise error("T.gemm(mbar=…) signals completion by hand, which Kiln infers: drop the argument and the wait that goes with it")
+    a, b, c = (closed(operand(x, f"operand {name} of T.gemm")) for x, name in ((A, "A"), (B, "B"), (C, "C")))
+    _check_gemm(a, b, c, transpose_A, transpose_B)
+    known = constant_value(clear_accum)
+    if known is None:
+        trace = current("T.gemm")
+        guard = trace.emit(ir.If(as_expr(clear_accum)))
+        with trace.inside(guard.then_body):
+            emit(ir.Fill(c, cast(0, c.dtype)))
+    emit(ir.Gemm(a, b, c, bool(transpose_A), bool(transpose_B), int(policy), bool(known)))
+
+
+def _matrix(region: Region, transposed: bool):
+    rows, columns = region.extents[-2:]
+    return (columns, rows) if transposed else (rows, columns)
+
+
+def _check_gemm(a, b, c, transpose_a, transpose_b):
+    for name, region in (("A", a), ("B", b), ("C", c)):
+        if len(region.extents) < 2 or any(e != 1 for e in region.extents[:-2]):
+            raise error(f"operand {name} of T.gemm must be a matrix (leading dimensions of size 1 are allowed), not {describe(region)}")
+    (m, k), (k2, n) = _matrix(a, transpose_a), _matrix(b, transpose_b)
+    if k != k2 or _matrix(c, False) != (m, n):
+        raise error(
+            f"T.gemm of A {m}×{k} and B {k2}×{n} into C {c.extents[-2]}×{c.extents[-1]}: "
+            + ("the inner sizes differ; " if k != k2 else "C must be " + f"{m}×{n}; ")
+            + "check transpose_A and transpose_B and the shapes of the allocations"
+        )
+
+
+def _reduce(kind: str, buffer, out, dim: int, clear: bool):
+    src, dst = closed(operand(buffer, "the source of a reduction")), closed(operand(out, "the result of a reduction"))
+    rank = len(src.extents)
+    if not -rank <= dim < rank:
+        raise error(f"a reduction over dimension {dim} of {describe(src)}, which has {rank} dimensions")
+    dim %= rank
+    expected = [e for d, e in enumerate(src.extents) if d != dim]
+    kept = [e if d != dim else 1 for d, e in enumerate(src.extents)]
+    if list(dst.extents) not in (expected, kept) and not (expected == [] and list(dst.extents) == [1]):
+        raise error(f"a reduction of {describe(src)} over dimension {dim} gives {expected}, and the result is {describe(dst)}")
+    emit(ir.Reduce(kind, src, dst, dim, clear))
+
+
+def _reduction(kind: str, name: str):
+    def function(buffer, out, dim=-1, clear=True, batch=1, nan_propagate=False, annotations=None):
+        _reduce(kind, buffer, out, dim, bool(clear))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{name} over dimension ``dim`` of a tile; clear=False combines with what ``out`` holds."
+    return function
+
+
+reduce_sum = _reduction("REDUCE_SUM", "reduce_sum")
+reduce_max = _reduction("REDUCE_MAX", "reduce_max")
+reduce_min = _reduction("REDUCE_MIN", "reduce_min")
+reduce_absmax = _reduction("REDUCE_ABS_MAX", "reduce_absmax")
+reduce_bitand = _reduction("REDUCE_BIT_AND", "reduce_bitand")
+reduce_bitor = _reduction("REDUCE_BIT_OR", "reduce_bitor")
+reduce_bitxor = _reduction("REDUCE_BIT_XOR", "reduce_bitxor")
+
+
+def reduce_abssum(buffer, out, dim=-1, batch=1, annotations=None):
+    _reduce("REDUCE_ABS_SUM", buffer, out, dim, True)
+
+
+_BY_NAME = {"sum": "REDUCE_SUM", "max": "REDUCE_MAX", "min": "REDUCE_MIN", "absmax": "REDUCE_ABS_MAX", "abssum": "REDUCE_ABS_SUM",
+            "bitand": "REDUCE_BIT_AND", "bitor": "REDUCE_BIT_OR", "bitxor": "REDUCE_BIT_XOR"}
+
+
+def reduce(buffer, out, reduce_type, dim, clear=True, batch=1, annotations=None):
+    if reduce_type not in _BY_NAME:
+        raise error(f"T.reduce of type {reduce_type!r}; known: {', '.join(_BY_NAME)}")
+    _reduce(_BY_NAME[reduce_type], buffer, out, dim, bool(clear))
+
+
+def _atomic(kind: str, name: str):
+    def function(dst, value, memory_order=None, return_prev=False, use_tma=False, annotations=None):
+        if return_prev:
+            raise error(f"T.{name}(return_prev=True): the old value of an atomic operation is not available in this version")
+        target = None if isinstance(value, (Buffer, Region)) else element(dst)
+        if target is not None:
+            buffer, indices = target
+            emit(ir.Atomic(kind, buffer, indices, cast(value, buffer.dtype)))
+        else:
+            _atomic_tile(kind, dst, value)
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def _atomic_tile(kind: str, dst, value):
+    """Tile form: each element of the destination, in parallel."""
+    if not isinstance(value, (Buffer, Region)):
+        region = closed(operand(dst, "the destination of an atomic operation"))
+        source = None
+    else:
+        source, region = pair(value, dst, "an atomic operation")
+        if tile_extents(source) != tile_extents(region):
+            raise error(f"an atomic operation from {describe(source)} to {describe(region)}: the extents differ")
+    dims = [d for d, e in enumerate(region.extents) if e != 1]
+    for values in Parallel(*[region.extents[d] for d in dims] or [1]):
+        values = values if isinstance(values, tuple) else (values,)
+        if source is None:
+            operand_value = as_expr(value)
+        else:
+            source_dims = [d for d, e in enumerate(source.extents) if e != 1]
+            operand_value = as_expr(source.buffer[_shift(source, dict(zip(source_dims, values)))])
+        indices = _shift(region, dict(zip(dims, values)))
+        emit(ir.Atomic(kind, region.buffer, list(indices), cast(operand_value, region.dtype)))
+
+
+atomic_add = _atomic("ATOMIC_ADD", "atomic_add")
+atomic_max = _atomic("ATOMIC_MAX", "atomic_max")
+atomic_min = _atomic("ATOMIC_MIN", "atomic_min")
+
+
+def _atomic_vector(dst, value, width: int):
+    buffer, indices = element(dst)
+    source, start = element(value)
+    for lane in range(width):
+        load = as_expr(source[tuple(start[:-1] + [start[-1] + lane])])
+        emit(ir.Atomic("ATOMIC_ADD", buffer, indices[:-1] + [indices[-1] + lane], cast(load, buffer.dtype)))
+
+
+def atomic_addx2(dst, value, return_prev=False):
+    _atomic_vector(dst, value, 2)
+
+
+def atomic_addx4(dst, value, return_prev=False):
+    _atomic_vector(dst, value, 4)
+
+
+def sync_threads(barrier_id=None, arrive_count=None):
+    """A barrier of the block. Never needed for correctness: the compiler places those that the program needs."""
+    emit(ir.Barrier())
+
+
+def sync_warp(mask=None):
+    """Accepted; visibility between the threads of a block is the compiler's business."""
+
+
+def assume(cond):
+    """A fact that the compiler may rely on."""
+    e = as_expr(cond)
+    if constant_value(e) is None and current("T.assume").kernel is not None:
+        emit(ir.Assume(e))
+
+
+def loop_break():
+    emit(ir.Break())
+
+
+def dp4a(a, b, c):
+    """c += a · b over four int8 elements that start at a and at b."""
+    (x, i), (y, j), (z, k) = element(a) or _first(a), element(b) or _first(b), element(c) or _first(c)
+    total = as_expr(z[tuple(k)])
+    for lane in range(4):
+        left = cast(x[tuple(i[:-1] + [i[-1] + lane])], dtypes.int32)
+        total = total + left * cast(y[tuple(j[:-1] + [j[-1] + lane])], dtypes.int32)
+    store(z, k, total)
+
+
+def _first(value):
+    buffer = value.buffer if isinstance(value, Region) else value
+    return buffer, [as_expr(0)] * buffer.ndim
+
+
+def Cast(dtype, value):
+    return cast(value, as_dtype(dtype))

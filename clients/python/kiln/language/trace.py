@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trace in progress: where statements go, and which source line made them. One trace at a time in each thread; a trace that starts
+inside another one (a tile function made by a helper) does not see the outer."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+
+from . import program as ir
+from .buffer import Buffer, LocalVar, Region, as_dim
+from .dtypes import as_dtype
+from .expr import Expr, Var, as_expr, cast, contains, constant_value
+
+
+class TraceError(RuntimeError):
+    """A program that the language does not allow, with the line that wrote it."""
+
+
+class DeclarationsDone(Exception):
+    """Ends a trace that only wants the parameters, at the first kernel."""
+
+
+_state = threading.local()
+_traced_code: set = set()
+_LOAD = frozenset(("LOAD",))
+
+
+def register_code(code) -> None:
+    """Marks a code object, and those nested in it, as written by the user."""
+    _traced_code.add(code)
+    for constant in code.co_consts:
+        if hasattr(constant, "co_code"):
+            register_code(constant)
+
+
+def here() -> ir.Location:
+    """The innermost line of traced source that is being executed."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code in _traced_code:
+            return ir.Location(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return ir.Location()
+
+
+def error(message: str) -> TraceError:
+    at = here()
+    return TraceError(f"{at.file}:{at.line}: {message}" if at.line else message)
+
+
+class Trace:
+    """State of one trace. ``consts`` gives the values of T.const names; None: the trace only collects declarations."""
+
+    def __init__(self, name: str, consts=None, declare_only: bool = False):
+        self.func = ir.PrimFunc(name)
+        self.consts, self.declare_only = consts or {}, declare_only
+        self.const_vars: dict[str, Var] = {}
+        self.arguments: dict = {}
+        self.empties: list = []
+        self.kernel: ir.Kernel | None = None
+        self.blocks: list[list] = []
+        self.loops: list[str] = []
+        self.entry_depth = 0  # loops that were open when the function being traced was entered
+        self.open_frames = contextlib.ExitStack()
+
+    def emit(self, stmt):
+        if self.kernel is None:
+            raise error("this statement needs a kernel around it: `with T.Kernel(blocks, threads=128) as bx:`")
+        block = self.blocks[-1]
+        if block and isinstance(block[-1], (ir.Break, ir.Continue)):
+            raise error("a statement after break or continue is never reached")
+        stmt.location = here()
+        block.append(stmt)
+        return stmt
+
+    @contextlib.contextmanager
+    def inside(self, block: list, loop: str | None = None):
+        """Statements go to this block. ``loop``: "ir" or "python" where the block is the body of a loop, "branch" for an if."""
+        self.blocks.append(block)
+        if loop:
+            self.loops.append(loop)
+        try:
+            yield
+        finally:
+            self.blocks.pop()
+            if loop:
+                self.loops.pop()
+
+
+def current(what: str = "this") -> Trace:
+    trace = getattr(_state, "trace", None)
+    if trace is None:
+        raise TraceError(f"{what} is used outside a function that is being traced (T.prim_func, T.macro or kiln.jit)")
+    return trace
+
+
+def active() -> Trace | None:
+    return getattr(_state, "trace", None)
+
+
+@contextlib.contextmanager
+def tracing(trace: Trace):
+    outer = getattr(_state, "trace", None)
+    _state.trace = trace
+    try:
+        with trace.open_frames:
+            yield trace
+    finally:
+        _state.trace = outer
+
+
+def emit(stmt):
+    return current(f"a {type(stmt).__name__.lower()} statement").emit(stmt)
+
+
+def store(buffer: Buffer, indices, value) -> None:
+    if isinstance(value, (Buffer, Region)):
+        value = value.as_scalar()
+    emit(ir.Store(buffer, [as_expr(as_dim(i)) for i in indices], cast(value, buffer.dtype)))
+
+
+def fill(region: Region, value) -> None:
+    from .regions import closed
+
+    emit(ir.Fill(closed(region), cast(value, region.dtype)))
+
+
+def let(name: str, value: Expr) -> Expr:
+    """The value under a name. One that reads memory is evaluated here and kept; any other means the same wherever it stands."""
+    trace = active()
+    if trace is None or trace.kernel is None or not contains(value, _LOAD):
+        return value
+    var = Var("LET", value.dtype, name)
+    trace.emit(ir.Let(var, value))
+    return var.expr
+
+
+def allocate(space: str, shape, dtype, name: str) -> Buffer:
+    buffer = Buffer(space, shape, as_dtype(dtype), name)
+    for dim in buffer.shape:
+        if not isinstance(dim, int):
+            raise error(f"an allocation needs compile-time dimensions; {dim!r} is known at run time only")
+        if dim <= 0:
+            raise error(f"an allocation of shape {list(buffer.shape)}: every dimension must be positive")
+    emit(ir.Alloc(buffer))
+    return buffer
+
+
+def variable(dtype, name: str, init=None) -> LocalVar:
+    handle = LocalVar(allocate("LOCAL", (1,), dtype, name))
+    if init is not None:
+        handle.store(init)
+    return handle
+
+
+def static_value(value):
+    """A Python number where the value is known now, else None."""
+    return constant_value(value) if isinstance(value, (Expr, bool, int, float)) else None
