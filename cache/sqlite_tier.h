@@ -85,7 +85,7 @@ struct GcReport {
 };
 
 // L1: entries in one SQLite database on a local disk. The database is `kiln.db` in the directory; see sqlite_schema.h
-// for what is in it, and store.h for the threads.
+// for what is in it, and sqlite_tier_impl.h for the threads.
 //
 // What holds:
 //   - Every Get verifies the digests of what it read. A corrupt entry is evicted and reported as kCorrupt.
@@ -107,6 +107,9 @@ class SqliteTier final : public Tier {
   void Put(Entry entry, PutDone done = {}) override;
   std::expected<bool, Error> Erase(const Digest& key) override;
   TierStats Stats() const override;
+
+  // As Get, but counts neither as a use nor as a hit or miss.
+  std::expected<std::optional<Entry>, Error> Peek(const Digest& key);
 
   // Entries in the order of their keys. No lock is held while `accept` runs, so what is put or evicted meanwhile may or
   // may not be seen.

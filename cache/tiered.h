@@ -35,6 +35,8 @@ class TieredCache {
   };
 
   TieredCache(std::vector<std::shared_ptr<Tier>> tiers, const Clock& clock, Options options);
+
+  // Waits for the outcome of every Put.
   ~TieredCache();
 
   // Asks tier after tier, and copies a hit into those before it. May block.
@@ -47,8 +49,8 @@ class TieredCache {
   // one blocking tier (or in any, where none blocks), else with the last error.
   void Put(Entry entry, PutDone done = {});
 
-  // Erases from every tier; whether one had it. An error of a tier that is reachable but failed is returned, for the
-  // caller wanted the entry gone and it may not be.
+  // Erases from every tier; whether one had it. An error, a disabled tier included, is returned after all were asked,
+  // for the caller wanted the entry gone and it may not be.
   std::expected<bool, Error> Erase(const Digest& key);
 
   struct TierReport {
@@ -65,11 +67,16 @@ class TieredCache {
   std::optional<Hit> GetThrough(const Digest& key, std::size_t levels);
   bool MayUse(Slot& slot);
   void Note(Slot& slot, const std::expected<void, Error>& outcome);
+  void PutInto(Slot& slot, Entry entry, PutDone done);
 
   const Clock& clock_;
   const Options options_;
-  std::vector<std::shared_ptr<Slot>> slots_;
+  std::vector<std::unique_ptr<Slot>> slots_;
   std::size_t nonblocking_ = 0;  // leading tiers that never block
+
+  Mutex mutex_;
+  CondVar answered_;
+  std::size_t unanswered_ KILN_GUARDED_BY(mutex_) = 0;  // puts that a tier has yet to answer
 };
 
 }  // namespace kiln::cache

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/checkpointer.h"
+
+#include <chrono>
+#include <utility>
+
+namespace kiln::cache {
+namespace {
+
+constexpr auto kPause = std::chrono::seconds(1);
+
+}  // namespace
+
+void Checkpointer::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+bool Checkpointer::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  work_.NotifyAll();
+  if (thread_.joinable()) thread_.join();
+  return check_pending_;
+}
+
+void Checkpointer::Committed(std::uint64_t bytes) {
+  bool enough = false;
+  {
+    MutexLock lock(mutex_);
+    pending_bytes_ += bytes;
+    enough = pending_bytes_ >= context_.options.checkpoint_bytes;
+  }
+  if (enough) work_.NotifyOne();
+}
+
+void Checkpointer::Run() {
+  if (check_pending_) CheckStructure();
+  while (WaitForCommits()) Checkpoint();
+}
+
+// True when a checkpoint is due, false when it is time to end.
+bool Checkpointer::WaitForCommits() {
+  MutexLock lock(mutex_);
+  std::uint64_t before = 0;
+  while (!stopping_ && pending_bytes_ < context_.options.checkpoint_bytes) {
+    before = pending_bytes_;
+    const bool woken = work_.WaitFor(mutex_, kPause);
+    if (!woken && pending_bytes_ != 0 && pending_bytes_ == before) break;
+  }
+  pending_bytes_ = 0;
+  return !stopping_;
+}
+
+void Checkpointer::CheckStructure() {
+  auto lease = context_.readers.Acquire(ReaderPool::Work::kLong);
+  if (!lease || !*lease) return;
+  auto problem = (**lease)->QuickCheck();
+  if (!problem) {
+    (*lease)->Failed(problem.error());
+    return;
+  }
+  check_pending_ = false;
+  if (!problem->empty()) (*lease)->Failed({ErrorCode::kDamaged, "checked after an unclean end: " + *problem});
+}
+
+void Checkpointer::Checkpoint() {
+  auto lease = context_.readers.Acquire(ReaderPool::Work::kShort);
+  if (!lease || !*lease) return;
+  auto copied = (**lease)->Checkpoint(sqlite::CheckpointMode::kPassive);
+  if (copied && context_.directory.WalBytes() > context_.options.wal_limit) {
+    copied = (**lease)->Checkpoint(sqlite::CheckpointMode::kTruncate);
+  }
+  if (!copied) {
+    ++context_.counters.errors;
+    (*lease)->Failed(copied.error());
+  }
+}
+
+}  // namespace kiln::cache

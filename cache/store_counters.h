@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+
+#include "cache/clock.h"
+#include "cache/digest.h"
+#include "cache/mutex.h"
+
+namespace kiln::cache {
+
+// What the threads of a store count. Plain statistics: no order between them is promised.
+struct StoreCounters {
+  std::atomic<std::uint64_t> entries{0};
+  std::atomic<std::uint64_t> bytes{0};
+  std::atomic<std::uint64_t> hits{0};
+  std::atomic<std::uint64_t> misses{0};
+  std::atomic<std::uint64_t> puts{0};
+  std::atomic<std::uint64_t> dropped_puts{0};
+  std::atomic<std::uint64_t> evictions{0};
+  std::atomic<std::uint64_t> corrupt{0};
+  std::atomic<std::uint64_t> errors{0};
+  std::atomic<std::uint64_t> set_aside{0};
+  std::atomic<bool> read_only{false};
+};
+
+// Uses of entries since they were last written to the store.
+class UseLog {
+ public:
+  struct Use {
+    WallTime last;
+    std::uint64_t count = 0;
+  };
+  using Uses = std::unordered_map<Digest, Use>;
+
+  void Add(const Digest& key, WallTime now) {
+    MutexLock lock(mutex_);
+    Use& use = uses_[key];
+    use.last = std::max(use.last, now);
+    ++use.count;
+  }
+
+  Uses Take() {
+    MutexLock lock(mutex_);
+    return std::exchange(uses_, {});
+  }
+
+  // Puts back what could not be written.
+  void Restore(Uses uses) {
+    MutexLock lock(mutex_);
+    for (const auto& [key, use] : uses) {
+      Use& into = uses_[key];
+      into.last = std::max(into.last, use.last);
+      into.count += use.count;
+    }
+  }
+
+ private:
+  Mutex mutex_;
+  Uses uses_ KILN_GUARDED_BY(mutex_);
+};
+
+}  // namespace kiln::cache

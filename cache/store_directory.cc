@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/store_directory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace kiln::cache {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kAside = "kiln.db.corrupt-";
+constexpr std::size_t kKeptAside = 2;
+
+// statfs(2) f_type of file systems whose files other hosts can write.
+constexpr std::array<std::uint64_t, 10> kNetworkTypes = {
+    0x6969,      // NFS
+    0x517b,      // SMB
+    0xff534d42,  // CIFS
+    0xfe534d42,  // SMB2
+    0x5346414f,  // AFS
+    0x01021997,  // 9P
+    0x00c36400,  // Ceph
+    0x0bd00bd0,  // Lustre
+    0x47504653,  // GPFS
+    0x19830326,  // BeeGFS
+};
+
+std::optional<std::uint64_t> StatfsType(const fs::path& path) {
+  struct statfs info;
+  if (::statfs(path.c_str(), &info) != 0) return std::nullopt;
+  return static_cast<std::uint64_t>(info.f_type) & 0xffffffff;
+}
+
+std::unexpected<Error> FailedTo(std::string_view what, const fs::path& path, int error) {
+  return Fail(error == ENOSPC || error == EDQUOT ? ErrorCode::kFull : ErrorCode::kUnreachable,
+              fmt::format("cannot {} {}: {}", what, path.string(), std::generic_category().message(error)));
+}
+
+// The N of a file that SetAside made.
+std::optional<std::uint64_t> AsideNumber(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kAside)) return std::nullopt;
+  std::uint64_t number = 0;
+  const char* begin = name.data() + kAside.size();
+  const auto [end, error] = std::from_chars(begin, name.data() + name.size(), number);
+  if (error != std::errc() || end == begin) return std::nullopt;
+  return number;
+}
+
+std::vector<std::pair<std::uint64_t, fs::path>> ListAside(const fs::path& directory) {
+  std::vector<std::pair<std::uint64_t, fs::path>> aside;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    if (const auto number = AsideNumber(at->path())) aside.emplace_back(*number, at->path());
+  }
+  return aside;
+}
+
+}  // namespace
+
+std::expected<StoreDirectory, Error> StoreDirectory::Hold(const fs::path& directory, const FilesystemType& type) {
+  std::error_code error;
+  // Kernels are their owners' business: nobody else may look into a directory that is made here.
+  if (fs::create_directories(directory, error)) fs::permissions(directory, fs::perms::owner_all, error);
+  if (error) return FailedTo("create", directory, error.value());
+  const auto found = type ? type(directory) : StatfsType(directory);
+  if (found && std::ranges::find(kNetworkTypes, *found) != kNetworkTypes.end()) {
+    return Fail(ErrorCode::kRefused,
+                fmt::format("{} is on a network file system (type {:#x}), where the store's locks and shared memory do "
+                            "not work; give a directory on a local disk",
+                            directory.string(), *found));
+  }
+  const fs::path lock_path = directory / "lock";
+  const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock < 0) return FailedTo("open", lock_path, errno);
+  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    const int reason = errno;
+    ::close(lock);
+    if (reason != EWOULDBLOCK) return FailedTo("lock", lock_path, reason);
+    return Fail(ErrorCode::kRefused, fmt::format("another process holds the store in {}; stop it or give another "
+                                                 "directory",
+                                                 directory.string()));
+  }
+  return StoreDirectory(directory, lock);
+}
+
+StoreDirectory::~StoreDirectory() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+StoreDirectory::StoreDirectory(StoreDirectory&& other) noexcept
+    : directory_(std::move(other.directory_)), lock_(std::exchange(other.lock_, -1)) {}
+
+std::uint64_t StoreDirectory::WalBytes() const {
+  std::error_code error;
+  const auto size = fs::file_size(directory_ / "kiln.db-wal", error);
+  return error ? 0 : size;
+}
+
+std::expected<bool, Error> StoreDirectory::MarkOpen() {
+  const fs::path mark = directory_ / "open";
+  const int file = ::open(mark.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) {
+    if (errno == EEXIST) return true;
+    return FailedTo("create", mark, errno);
+  }
+  ::close(file);
+  // The mark must not be lost in the power cut that it is there to tell of.
+  if (const int parent = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); parent >= 0) {
+    ::fsync(parent);
+    ::close(parent);
+  }
+  return false;
+}
+
+void StoreDirectory::MarkClosed() {
+  std::error_code ignored;
+  fs::remove(directory_ / "open", ignored);
+}
+
+std::expected<fs::path, Error> StoreDirectory::SetAside() {
+  auto aside = ListAside(directory_);
+  std::uint64_t number = 1;
+  for (const auto& [used, path] : aside) number = std::max(number, used + 1);
+  const fs::path target = directory_ / fmt::format("{}{}", kAside, number);
+  // The database last: as long as it has its name, a start after a crash in here finds it damaged again.
+  for (const char* suffix : {"-wal", "-shm", ""}) {
+    const fs::path from = database().string() + suffix;
+    const fs::path to = target.string() + suffix;
+    std::error_code error;
+    fs::rename(from, to, error);
+    if (error && error != std::errc::no_such_file_or_directory) return FailedTo("set aside", from, error.value());
+  }
+  for (const auto& [used, path] : aside) {
+    std::error_code ignored;
+    if (used + kKeptAside <= number) fs::remove(path, ignored);
+  }
+  return target;
+}
+
+}  // namespace kiln::cache

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/tiered.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <utility>
+
+namespace kiln::cache {
+namespace {
+
+const Error& Disabled() {
+  static const Error error{ErrorCode::kUnreachable, "the tier is disabled after an error"};
+  return error;
+}
+
+}  // namespace
+
+struct TieredCache::Slot {
+  explicit Slot(std::shared_ptr<Tier> tier) : tier(std::move(tier)) {}
+
+  const std::shared_ptr<Tier> tier;
+
+  // Steady time in ticks until which the tier is left alone; 0 while it works. Who moves it from a time that has passed
+  // to a later one has taken the trial upon itself.
+  std::atomic<SteadyTime::rep> disabled_until{0};
+};
+
+// Shared by the callbacks of one Put.
+struct TieredCache::PendingPut {
+  Mutex mutex;
+  std::size_t waiting KILN_GUARDED_BY(mutex) = 0;
+  bool kept KILN_GUARDED_BY(mutex) = false;
+  std::expected<void, Error> failure KILN_GUARDED_BY(mutex) = Fail(ErrorCode::kUnreachable, "the cache has no tier");
+  PutDone done;
+
+  void Finish(std::expected<void, Error> outcome, bool counts) KILN_EXCLUDES(mutex) {
+    std::expected<void, Error> result;
+    {
+      MutexLock lock(mutex);
+      if (!outcome) failure = std::move(outcome);
+      else if (counts) kept = true;
+      if (--waiting != 0) return;
+      if (!kept) result = std::move(failure);
+    }
+    if (done) done(std::move(result));
+  }
+};
+
+TieredCache::TieredCache(std::vector<std::shared_ptr<Tier>> tiers, const Clock& clock, Options options)
+    : clock_(clock), options_(std::move(options)) {
+  for (auto& tier : tiers) slots_.push_back(std::make_unique<Slot>(std::move(tier)));
+  while (nonblocking_ < slots_.size() && !slots_[nonblocking_]->tier->blocking()) ++nonblocking_;
+}
+
+TieredCache::~TieredCache() {
+  MutexLock lock(mutex_);
+  while (unanswered_ > 0) answered_.Wait(mutex_);
+}
+
+bool TieredCache::MayUse(Slot& slot) {
+  auto until = slot.disabled_until.load(std::memory_order_relaxed);
+  if (until == 0) return true;
+  const SteadyTime now = clock_.SteadyNow();
+  if (now.time_since_epoch().count() < until) return false;
+  const SteadyTime next = now + options_.disable_for;
+  return slot.disabled_until.compare_exchange_strong(until, next.time_since_epoch().count());
+}
+
+// kUnreachable disables, any answer that the tier itself gave enables again.
+void TieredCache::Note(Slot& slot, const std::expected<void, Error>& outcome) {
+  if (!outcome && outcome.error().code == ErrorCode::kUnreachable) {
+    slot.disabled_until = (clock_.SteadyNow() + options_.disable_for).time_since_epoch().count();
+  } else if (slot.disabled_until.load(std::memory_order_relaxed) != 0) {
+    slot.disabled_until = 0;
+  }
+  if (!outcome && options_.on_error) options_.on_error(slot.tier->name(), outcome.error());
+}
+
+std::optional<TieredCache::Hit> TieredCache::Get(const Digest& key) { return GetThrough(key, slots_.size()); }
+
+std::optional<TieredCache::Hit> TieredCache::GetWithoutBlocking(const Digest& key) {
+  return GetThrough(key, nonblocking_);
+}
+
+std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::size_t levels) {
+  for (std::size_t level = 0; level < levels; ++level) {
+    Slot& slot = *slots_[level];
+    if (!MayUse(slot)) continue;
+    auto found = slot.tier->Get(key);
+    if (!found) {
+      Note(slot, std::unexpected(std::move(found.error())));
+      continue;
+    }
+    Note(slot, {});
+    if (!*found) continue;
+    for (std::size_t nearer = 0; nearer < level; ++nearer) {
+      if (MayUse(*slots_[nearer])) PutInto(*slots_[nearer], **found, {});
+    }
+    return Hit{std::move(**found), level, slot.tier->name()};
+  }
+  return std::nullopt;
+}
+
+void TieredCache::PutInto(Slot& slot, Entry entry, PutDone done) {
+  {
+    MutexLock lock(mutex_);
+    ++unanswered_;
+  }
+  slot.tier->Put(std::move(entry), [this, &slot, done = std::move(done)](std::expected<void, Error> outcome) mutable {
+    Note(slot, outcome);
+    if (done) done(std::move(outcome));
+    // Notified under the lock: once it is free the destructor may be through.
+    MutexLock lock(mutex_);
+    if (--unanswered_ == 0) answered_.NotifyAll();
+  });
+}
+
+void TieredCache::Put(Entry entry, PutDone done) {
+  auto pending = std::make_shared<PendingPut>();
+  pending->done = std::move(done);
+  std::vector<Slot*> used;
+  for (const auto& slot : slots_) {
+    if (MayUse(*slot)) used.push_back(slot.get());
+  }
+  const bool any_blocking = std::ranges::any_of(slots_, [](const auto& slot) { return slot->tier->blocking(); });
+  {
+    MutexLock lock(pending->mutex);
+    pending->waiting = used.size() + 1;  // one for this function, so that nobody finishes before all are asked
+    if (used.size() < slots_.size()) pending->failure = std::unexpected(Disabled());
+  }
+  for (Slot* slot : used) {
+    const bool counts = slot->tier->blocking() || !any_blocking;
+    PutInto(*slot, entry, [pending, counts](std::expected<void, Error> outcome) {
+      pending->Finish(std::move(outcome), counts);
+    });
+  }
+  pending->Finish({}, false);
+}
+
+std::expected<bool, Error> TieredCache::Erase(const Digest& key) {
+  bool had = false;
+  std::optional<Error> failure;
+  for (const auto& slot : slots_) {
+    if (!MayUse(*slot)) {
+      failure = Disabled();
+      continue;
+    }
+    auto erased = slot->tier->Erase(key);
+    if (erased) {
+      Note(*slot, {});
+      had = had || *erased;
+    } else {
+      failure = erased.error();
+      Note(*slot, std::unexpected(std::move(erased.error())));
+    }
+  }
+  if (failure) return std::unexpected(std::move(*failure));
+  return had;
+}
+
+std::vector<TieredCache::TierReport> TieredCache::Report() const {
+  std::vector<TierReport> reports;
+  for (const auto& slot : slots_) {
+    reports.push_back({slot->tier->name(), slot->disabled_until.load() == 0, slot->tier->Stats()});
+  }
+  return reports;
+}
+
+}  // namespace kiln::cache
