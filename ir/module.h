@@ -100,7 +100,14 @@ struct Gemm {
 struct Fill { Region dst; ExprId value; };
 
 enum class ReduceKind : uint8_t { kSum = 1, kMax = 2, kMin = 3, kAbsMax = 4, kAbsSum = 5, kBitAnd = 6, kBitOr = 7, kBitXor = 8 };
-struct Reduce { ReduceKind kind; Region src; Region dst; int32_t dim; bool clear = true; };
+struct Reduce {
+  ReduceKind kind;
+  Region src;
+  Region dst;
+  int32_t dim;
+  bool clear = true;
+  std::optional<BufferId> scratch;  // decided: shared memory in which warps exchange partial results
+};
 
 enum class AtomicKind : uint8_t { kAdd = 1, kMax = 2, kMin = 3 };
 struct Atomic { AtomicKind kind; BufferId buffer; std::vector<ExprId> indices; ExprId value; };

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/analysis/access.h"
+
+#include <unordered_set>
+
+namespace kiln::compiler {
+namespace {
+
+using ir::ExprId;
+using ir::Overloaded;
+
+class Collector {
+ public:
+  explicit Collector(const ir::Module& module) : module_(module) {}
+  std::vector<Access> Take() { return std::move(accesses_); }
+
+  void Visit(const ir::Stmt& stmt) {
+    std::visit(Overloaded{
+                   [&](const ir::For& op) {
+                     for (ExprId extent : op.extents) Loads(extent);
+                     if (op.kind == ir::LoopKind::kParallel) Body(op.body);
+                   },
+                   [&](const ir::If& op) {
+                     Loads(op.cond);
+                     if (in_parallel_) Body(op.then_body), Body(op.else_body);
+                   },
+                   [&](const ir::While& op) {
+                     Loads(op.cond);
+                     if (in_parallel_) Body(op.body);
+                   },
+                   [&](const ir::Let& op) { Loads(op.value); },
+                   [&](const ir::Store& op) { Element(op.buffer, op.indices, op.value); },
+                   [&](const ir::Atomic& op) { Element(op.buffer, op.indices, op.value); },
+                   [&](const ir::Copy& op) {
+                     Tile(op.src, false);
+                     Tile(op.dst, true, op.plan && op.plan->instruction == ir::CopyInstruction::kAsync);
+                   },
+                   [&](const ir::Gemm& op) {
+                     Tile(op.a, false);
+                     Tile(op.b, false);
+                     if (!op.clear_accum) Tile(op.c, false);
+                     Tile(op.c, true);
+                   },
+                   [&](const ir::Fill& op) {
+                     Loads(op.value);
+                     Tile(op.dst, true);
+                   },
+                   [&](const ir::Reduce& op) {
+                     Tile(op.src, false);
+                     if (!op.clear) Tile(op.dst, false);
+                     Tile(op.dst, true);
+                   },
+                   [](const auto&) {},
+               },
+               stmt.op);
+  }
+
+ private:
+  void Loads(ExprId id) { CollectLoads(module_.exprs, id, accesses_); }
+  void Body(const ir::Block& block) {
+    const bool outer = std::exchange(in_parallel_, true);
+    for (const ir::Stmt& stmt : block) {
+      Visit(stmt);
+      if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop && loop->kind != ir::LoopKind::kParallel) Body(loop->body);
+    }
+    in_parallel_ = outer;
+  }
+  void Element(ir::BufferId buffer, const std::vector<ExprId>& indices, ExprId value) {
+    for (ExprId index : indices) Loads(index);
+    Loads(value);
+    accesses_.push_back({buffer, true, false, indices, false});
+  }
+  void Tile(const ir::Region& region, bool write, bool async = false) {
+    for (ExprId offset : region.offsets) Loads(offset);
+    accesses_.push_back({region.buffer, write, async, region.offsets, true});
+  }
+
+  const ir::Module& module_;
+  std::vector<Access> accesses_;
+  bool in_parallel_ = false;
+};
+
+void CollectOnce(const ir::ExprPool& pool, ExprId id, std::vector<Access>& accesses, std::unordered_set<uint32_t>& seen) {
+  if (!seen.insert(ir::Index(id)).second) return;
+  const ir::ExprNode& node = pool[id];
+  for (ExprId arg : node.Args()) CollectOnce(pool, arg, accesses, seen);
+  if (node.op == ir::ExprOp::kLoad) {
+    accesses.push_back({ir::BufferId(node.ref), false, false, {node.Args().begin(), node.Args().end()}, false});
+  }
+}
+
+}  // namespace
+
+void CollectLoads(const ir::ExprPool& pool, ExprId id, std::vector<Access>& accesses) {
+  std::unordered_set<uint32_t> seen;
+  CollectOnce(pool, id, accesses, seen);
+}
+
+std::vector<Access> AccessesOf(const ir::Module& module, const ir::Stmt& stmt) {
+  Collector collector(module);
+  collector.Visit(stmt);
+  return collector.Take();
+}
+
+}  // namespace kiln::compiler

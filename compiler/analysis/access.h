@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which buffers a statement reads and writes.
+#pragma once
+
+#include <vector>
+
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+struct Access {
+  ir::BufferId buffer;
+  bool write;
+  bool async = false;  // the write lands at the next AsyncWait that covers it
+  // Elementwise accesses: one index for each dimension. Tile accesses: the region's offsets.
+  std::vector<ir::ExprId> indices;
+  bool tile;
+};
+
+// Loads in an expression, shared subexpressions once.
+void CollectLoads(const ir::ExprPool& pool, ir::ExprId id, std::vector<Access>& accesses);
+// Accesses of the statement itself, in the order they happen; of a loop or branch only what its header reads. A parallel loop
+// counts as one statement with all of its body's accesses.
+std::vector<Access> AccessesOf(const ir::Module& module, const ir::Stmt& stmt);
+
+}  // namespace kiln::compiler

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/analysis/facts.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace kiln::compiler {
+namespace {
+
+using ir::ExprId;
+using ir::ExprNode;
+using ir::ExprOp;
+
+constexpr Range kAnything{-kUnbounded, kUnbounded};
+
+int64_t Saturate(__int128 value) {
+  return int64_t(std::clamp<__int128>(value, -kUnbounded, kUnbounded));
+}
+int64_t SatAdd(int64_t a, int64_t b) {
+  if (std::abs(a) == kUnbounded) return a;
+  if (std::abs(b) == kUnbounded) return b;
+  return Saturate(__int128(a) + b);
+}
+int64_t SatMul(int64_t a, int64_t b) { return Saturate(__int128(a) * b); }
+
+Range MulRange(Range a, Range b) {
+  const auto [lo, hi] = std::minmax({SatMul(a.min, b.min), SatMul(a.min, b.max), SatMul(a.max, b.min), SatMul(a.max, b.max)});
+  return {lo, hi};
+}
+
+int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+bool IsWideningCast(const ir::ExprPool& pool, const ExprNode& node) {
+  if (node.op != ExprOp::kCast) return false;
+  const ir::DType from = pool.Type(node.args[0]);
+  return ir::IsInteger(node.dtype) && ir::IsInteger(from) && ir::Bits(node.dtype) >= ir::Bits(from);
+}
+
+}  // namespace
+
+void Facts::EnterKernel(const ir::Kernel& kernel) {
+  for (size_t axis = 0; axis < kernel.block_vars.size(); ++axis) Index(kernel.block_vars[axis], kernel.grid[axis]);
+  for (uint32_t id = 0; id < module_->vars.size(); ++id) {
+    if (module_->vars[id].kind == ir::VarKind::kThread) vars_[id] = {{0, int64_t(kernel.threads) - 1}, 1};
+    if (module_->vars[id].kind == ir::VarKind::kSymbol) vars_[id] = {{0, kUnbounded}, 1};
+  }
+}
+
+void Facts::EnterLoop(const ir::For& loop) {
+  for (size_t i = 0; i < loop.vars.size(); ++i) Index(loop.vars[i], loop.extents[i]);
+}
+
+void Facts::Index(ir::VarId var, ExprId extent) {
+  vars_[ir::Index(var)] = {{0, std::max<int64_t>(0, SatAdd(RangeOf(extent).max, -1))}, 1};
+}
+
+void Facts::Bind(const ir::Let& let) { vars_[ir::Index(let.var)] = {RangeOf(let.value), DivisorOf(let.value)}; }
+
+void Facts::Assume(ExprId cond) {
+  const ir::ExprPool& pool = module_->exprs;
+  const ExprNode& node = pool[cond];
+  if (node.op == ExprOp::kAnd) {
+    Assume(node.args[0]);
+    Assume(node.args[1]);
+    return;
+  }
+  if (node.arg_count != 2 || !ir::IsInteger(pool.Type(node.args[0]))) return;
+  const auto narrow = [&](ExprId id, int64_t min, int64_t max) {
+    const Range known = RangeOf(id);
+    ranges_[ir::Index(id)] = {std::max(known.min, min), std::min(known.max, max)};
+  };
+  const ExprId a = node.args[0], b = node.args[1];
+  const Range ra = RangeOf(a), rb = RangeOf(b);
+  switch (node.op) {
+    case ExprOp::kLt:
+      narrow(a, -kUnbounded, SatAdd(rb.max, -1));
+      narrow(b, SatAdd(ra.min, 1), kUnbounded);
+      break;
+    case ExprOp::kLe:
+      narrow(a, -kUnbounded, rb.max);
+      narrow(b, ra.min, kUnbounded);
+      break;
+    case ExprOp::kGt:
+      narrow(a, SatAdd(rb.min, 1), kUnbounded);
+      narrow(b, -kUnbounded, SatAdd(ra.max, -1));
+      break;
+    case ExprOp::kGe:
+      narrow(a, rb.min, kUnbounded);
+      narrow(b, -kUnbounded, ra.max);
+      break;
+    case ExprOp::kEq: {
+      narrow(a, rb.min, rb.max);
+      narrow(b, ra.min, ra.max);
+      // x % d == 0
+      const ExprNode& left = pool[a];
+      const bool is_mod = left.op == ExprOp::kMod || left.op == ExprOp::kFloorMod;
+      if (is_mod && pool.IsConst(b, 0)) {
+        if (std::optional<int64_t> d = pool.ConstInt(left.args[1]); d && *d != 0) {
+          int64_t& known = divisors_.try_emplace(ir::Index(left.args[0]), 1).first->second;
+          known = std::lcm(known, *d);
+        }
+      }
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+Range Facts::RangeOf(ExprId id) const {
+  const Range computed = Compute(id);
+  const auto it = ranges_.find(ir::Index(id));
+  if (it == ranges_.end()) return computed;
+  return {std::max(it->second.min, computed.min), std::min(it->second.max, computed.max)};
+}
+
+Range Facts::Compute(ExprId id) const {
+  const ir::ExprPool& pool = module_->exprs;
+  const ExprNode& node = pool[id];
+  const auto arg = [&](int i) { return RangeOf(node.args[i]); };
+  switch (node.op) {
+    case ExprOp::kConstInt:
+      return {node.int_value, node.int_value};
+    case ExprOp::kVar: {
+      const auto it = vars_.find(node.ref);
+      return it == vars_.end() ? kAnything : it->second.range;
+    }
+    case ExprOp::kAdd: {
+      const Range a = arg(0), b = arg(1);
+      return {SatAdd(a.min, b.min), SatAdd(a.max, b.max)};
+    }
+    case ExprOp::kSub: {
+      const Range a = arg(0), b = arg(1);
+      return {SatAdd(a.min, -b.max), SatAdd(a.max, -b.min)};
+    }
+    case ExprOp::kMul:
+      return MulRange(arg(0), arg(1));
+    case ExprOp::kMin: {
+      const Range a = arg(0), b = arg(1);
+      return {std::min(a.min, b.min), std::min(a.max, b.max)};
+    }
+    case ExprOp::kMax: {
+      const Range a = arg(0), b = arg(1);
+      return {std::max(a.min, b.min), std::max(a.max, b.max)};
+    }
+    case ExprOp::kSelect: {
+      const Range a = arg(1), b = arg(2);
+      return {std::min(a.min, b.min), std::max(a.max, b.max)};
+    }
+    case ExprOp::kDiv:
+    case ExprOp::kFloorDiv: {
+      const Range a = arg(0), b = arg(1);
+      if (!b.IsPoint() || b.min <= 0 || (node.op == ExprOp::kDiv && a.min < 0)) return kAnything;
+      const auto divide = [&](int64_t v) { return std::abs(v) == kUnbounded ? v : FloorDivide(v, b.min); };
+      return {divide(a.min), divide(a.max)};
+    }
+    case ExprOp::kMod:
+    case ExprOp::kFloorMod: {
+      const Range a = arg(0), b = arg(1);
+      if (!b.IsPoint() || b.min <= 0 || (node.op == ExprOp::kMod && a.min < 0)) return kAnything;
+      if (a.min >= 0 && a.max < b.min) return a;
+      return {0, b.min - 1};
+    }
+    case ExprOp::kCast:
+      return IsWideningCast(pool, node) ? arg(0) : kAnything;
+    default:
+      return kAnything;
+  }
+}
+
+int64_t Facts::DivisorOf(ExprId id) const {
+  const ir::ExprPool& pool = module_->exprs;
+  const ExprNode& node = pool[id];
+  int64_t divisor = 1;
+  switch (node.op) {
+    case ExprOp::kConstInt:
+      return std::abs(node.int_value);
+    case ExprOp::kVar:
+      if (const auto it = vars_.find(node.ref); it != vars_.end()) divisor = it->second.divisor;
+      break;
+    case ExprOp::kAdd:
+    case ExprOp::kSub:
+    case ExprOp::kMin:
+    case ExprOp::kMax:
+      divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1]));
+      break;
+    case ExprOp::kMul:
+      divisor = SatMul(DivisorOf(node.args[0]), DivisorOf(node.args[1]));
+      break;
+    case ExprOp::kSelect:
+      divisor = std::gcd(DivisorOf(node.args[1]), DivisorOf(node.args[2]));
+      break;
+    case ExprOp::kFloorMod:
+      divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1]));
+      break;
+    case ExprOp::kCast:
+      if (IsWideningCast(pool, node)) divisor = DivisorOf(node.args[0]);
+      break;
+    default:
+      break;
+  }
+  const auto it = divisors_.find(ir::Index(id));
+  if (it == divisors_.end() || it->second == 0) return divisor;
+  return divisor == 0 ? 0 : std::lcm(divisor, it->second);
+}
+
+bool Facts::Inside(ExprId index, int64_t extent, ExprId size) const {
+  const Range at = RangeOf(index), limit = RangeOf(size);
+  return at.min >= 0 && at.max < kUnbounded && SatAdd(at.max, extent) <= limit.min;
+}
+
+int64_t Linear::Coefficient(ExprId term) const {
+  const auto it = terms.find(ir::Index(term));
+  return it == terms.end() ? 0 : it->second;
+}
+
+void Linear::Add(const Linear& other, int64_t factor) {
+  constant += other.constant * factor;
+  for (const auto& [term, coefficient] : other.terms) {
+    if ((terms[term] += coefficient * factor) == 0) terms.erase(term);
+  }
+}
+
+Linear LinearOf(const ir::ExprPool& pool, ExprId id) {
+  const ExprNode& node = pool[id];
+  Linear result;
+  switch (node.op) {
+    case ExprOp::kConstInt:
+      result.constant = node.int_value;
+      return result;
+    case ExprOp::kAdd:
+    case ExprOp::kSub:
+      result = LinearOf(pool, node.args[0]);
+      result.Add(LinearOf(pool, node.args[1]), node.op == ExprOp::kAdd ? 1 : -1);
+      return result;
+    case ExprOp::kMul: {
+      const Linear a = LinearOf(pool, node.args[0]), b = LinearOf(pool, node.args[1]);
+      if (a.terms.empty()) return result.Add(b, a.constant), result;
+      if (b.terms.empty()) return result.Add(a, b.constant), result;
+      break;
+    }
+    case ExprOp::kCast:
+      if (IsWideningCast(pool, node)) return LinearOf(pool, node.args[0]);
+      break;
+    default:
+      break;
+  }
+  result.terms[ir::Index(id)] = 1;
+  return result;
+}
+
+}  // namespace kiln::compiler

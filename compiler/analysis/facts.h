@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is known of integer expressions at one point of a program: ranges and divisors. Facts come from constant loop extents, grid
+// sizes, enclosing conditions and Assume.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+struct Range {
+  int64_t min, max;  // both reachable ends, saturating; kUnbounded where nothing is known
+  bool IsPoint() const { return min == max; }
+};
+inline constexpr int64_t kUnbounded = int64_t{1} << 60;
+
+class Facts {
+ public:
+  explicit Facts(const ir::Module& module) : module_(&module) {}
+
+  // Facts that hold for the whole kernel: block indices below a constant grid, thread index below the block size.
+  void EnterKernel(const ir::Kernel& kernel);
+  void EnterLoop(const ir::For& loop);
+  void Bind(const ir::Let& let);
+  // `cond` holds from here on.
+  void Assume(ir::ExprId cond);
+
+  Range RangeOf(ir::ExprId id) const;
+  // The largest known divisor; 0 for a constant 0.
+  int64_t DivisorOf(ir::ExprId id) const;
+  // True if 0 ≤ index and index + extent ≤ size whatever the variables.
+  bool Inside(ir::ExprId index, int64_t extent, ir::ExprId size) const;
+
+ private:
+  struct VarFact {
+    Range range;
+    int64_t divisor;
+  };
+  // `var` counts from 0 to `extent`.
+  void Index(ir::VarId var, ir::ExprId extent);
+  Range Compute(ir::ExprId id) const;
+
+  const ir::Module* module_;
+  std::map<uint32_t, VarFact> vars_;
+  std::map<uint32_t, Range> ranges_;      // by expression: what conditions said
+  std::map<uint32_t, int64_t> divisors_;
+};
+
+// A sum of constant multiples of terms, a term being a variable or an expression that is not linear.
+struct Linear {
+  int64_t constant = 0;
+  std::map<uint32_t, int64_t> terms;  // expression id → coefficient, never 0
+
+  int64_t Coefficient(ir::ExprId term) const;
+  void Add(const Linear& other, int64_t factor);
+};
+// Integer casts that widen are looked through: indices do not overflow.
+Linear LinearOf(const ir::ExprPool& pool, ir::ExprId id);
+
+}  // namespace kiln::compiler

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/instructions.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "compiler/analysis/facts.h"
+#include "compiler/rules/gemm.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::Space;
+
+struct Partition {
+  int64_t warps_m, warps_n;
+};
+
+// As many warps as the shape feeds evenly; among those, the policy's choice.
+Partition PartitionWarps(int64_t atoms_m, int64_t atoms_n, int64_t warps, ir::WarpPolicy policy, const target::MmaInstruction& mma) {
+  Partition best{1, 1};
+  auto best_rank = std::tuple(int64_t{0}, int64_t{0}, int64_t{0});
+  for (int64_t m = 1; m <= warps; ++m) {
+    if (atoms_m % m != 0) continue;
+    for (int64_t n = 1; n * m <= warps; ++n) {
+      if (atoms_n % n != 0 || warps % (m * n) != 0) continue;
+      // Elements of both operands that one warp reads: less is better.
+      const int64_t perimeter = atoms_m / m * mma.m + atoms_n / n * mma.n;
+      const int64_t preference = policy == ir::WarpPolicy::kFullRow ? m : policy == ir::WarpPolicy::kFullCol ? n : -perimeter;
+      const auto rank = policy == ir::WarpPolicy::kSquare ? std::tuple(m * n, preference, m) : std::tuple(preference, m * n, m);
+      if (rank > best_rank || best_rank == std::tuple(int64_t{0}, int64_t{0}, int64_t{0})) {
+        best_rank = rank;
+        best = {m, n};
+      }
+    }
+  }
+  return best;
+}
+
+class Chooser {
+ public:
+  Chooser(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics)
+      : module_(module), context_(context), diagnostics_(diagnostics) {}
+
+  void Run() {
+    for (ir::Kernel& kernel : module_.kernels) {
+      threads_ = kernel.threads;
+      if (threads_ % context_.target->warp_size != 0) {
+        diagnostics_.Error(std::to_string(threads_) + " threads are not a whole number of warps of " +
+                               std::to_string(context_.target->warp_size),
+                           "use a multiple of " + std::to_string(context_.target->warp_size) + " threads");
+        continue;
+      }
+      if (threads_ > context_.target->max_threads) {
+        diagnostics_.Error(std::to_string(threads_) + " threads; " + std::string(context_.target->name) + " has at most " +
+                               std::to_string(context_.target->max_threads) + " in a block",
+                           "use fewer threads");
+        continue;
+      }
+      Facts facts(module_);
+      facts.EnterKernel(kernel);
+      Visit(kernel.body, facts);
+    }
+  }
+
+ private:
+  void Visit(ir::Block& block, Facts facts) {
+    for (ir::Stmt& stmt : block) {
+      std::visit(ir::Overloaded{
+                     [&](ir::For& op) {
+                       Facts inner = facts;
+                       inner.EnterLoop(op);
+                       Visit(op.body, inner);
+                     },
+                     [&](ir::If& op) {
+                       Facts inner = facts;
+                       inner.Assume(op.cond);
+                       Visit(op.then_body, inner);
+                       Visit(op.else_body, facts);
+                     },
+                     [&](ir::While& op) { Visit(op.body, facts); },
+                     [&](ir::Let& op) { facts.Bind(op); },
+                     [&](ir::Assume& op) { facts.Assume(op.cond); },
+                     [&](ir::Gemm& op) { ChooseGemm(op); },
+                     [&](ir::Copy& op) { ChooseCopy(op, facts); },
+                     [](auto&) {},
+                 },
+                 stmt.op);
+    }
+  }
+
+  void ChooseGemm(ir::Gemm& gemm) {
+    const GemmShape shape = ShapeOf(gemm);
+    const ir::DType a = module_[gemm.a.buffer].dtype, b = module_[gemm.b.buffer].dtype, c = module_[gemm.c.buffer].dtype;
+    const int64_t warps = threads_ / context_.target->warp_size;
+    ir::GemmPlan plan{std::string(ScalarInstruction(gemm, shape, a, b, c))};
+    auto best = std::tuple(1e300, 1e300);
+    for (const target::MmaInstruction& mma : target::MmaInstructions(*context_.target)) {
+      if (mma.a != a || mma.b != b || mma.c != c) continue;
+      if (shape.m % mma.m != 0 || shape.n % mma.n != 0 || shape.k % mma.k != 0) continue;
+      const Partition p = PartitionWarps(shape.m / mma.m, shape.n / mma.n, warps, gemm.policy, mma);
+      const double issued = double(shape.m / mma.m / p.warps_m) * double(shape.n / mma.n / p.warps_n) * double(shape.k / mma.k);
+      // Operand elements an instruction takes for each product: the tie-break between equal rates.
+      const double feed = double(mma.m + mma.n) / (double(mma.m) * mma.n) + 1.0 / mma.k;
+      if (const auto cost = std::tuple(issued * mma.cycles, feed); cost < best) {
+        best = cost;
+        plan = {std::string(mma.name), int32_t(p.warps_m), int32_t(p.warps_n)};
+      }
+    }
+    gemm.plan = std::move(plan);
+  }
+
+  std::string_view ScalarInstruction(const ir::Gemm& gemm, const GemmShape& shape, ir::DType a, ir::DType b, ir::DType c) const {
+    const bool bytes = ir::IsInteger(a) && ir::IsInteger(b) && ir::Bits(a) == 8 && ir::Bits(b) == 8 && c == ir::DType::kI32;
+    const bool contiguous = !gemm.transpose_a && gemm.transpose_b && shape.k % 4 == 0;
+    return bytes && contiguous && context_.target->Has(target::Feature::kDp4a) ? kDp4a : kFma;
+  }
+
+  void ChooseCopy(ir::Copy& copy, const Facts& facts) {
+    const ir::Buffer& src = module_[copy.src.buffer];
+    const ir::Buffer& dst = module_[copy.dst.buffer];
+    ir::CopyPlan plan;
+    const int bits = std::max(ir::Bits(src.dtype), ir::Bits(dst.dtype));
+    int64_t vector = std::max<int64_t>(1, 128 / bits);
+    if (copy.coalesced_width > 0) vector = std::min<int64_t>(vector, copy.coalesced_width);
+    vector = std::gcd(vector, InnerExtent(copy));
+    vector = std::min(Width(copy.src, facts, vector), Width(copy.dst, facts, vector));
+    plan.vector = int32_t(vector);
+    const int64_t bytes = vector * ir::Bits(src.dtype) / 8;
+    const bool whole = src.dtype == dst.dtype && (bytes == 4 || bytes == 8 || bytes == 16);
+    const bool zero_fill = !src.pad_value || *src.pad_value == 0;
+    if (src.space == Space::kGlobal && dst.space == Space::kShared && whole && zero_fill &&
+        context_.target->Has(target::Feature::kCpAsync) && !context_.options.disable_async_copy()) {
+      plan.instruction = ir::CopyInstruction::kAsync;
+    }
+    copy.plan = std::move(plan);
+  }
+
+  static int64_t InnerExtent(const ir::Copy& copy) {
+    for (size_t i = copy.src.extents.size(); i-- > 0;)
+      if (copy.src.extents[i] != 1) return i + 1 == copy.src.extents.size() ? copy.src.extents[i] : 1;
+    return 1;
+  }
+
+  // The largest power of two ≤ `vector` of neighbouring elements that every access of the region may take at once: aligned, and
+  // inside or outside of the buffer as a whole.
+  int64_t Width(const ir::Region& region, const Facts& facts, int64_t vector) const {
+    const ir::Buffer& buffer = module_[region.buffer];
+    if (region.extents.back() == 1) return 1;
+    if (buffer.space != Space::kGlobal) return std::gcd(vector, facts.DivisorOf(region.offsets.back()));
+    vector = std::min<int64_t>(vector, std::max<int64_t>(1, context_.pointer_alignment() * 8 / ir::Bits(buffer.dtype)));
+    const size_t last = region.offsets.size() - 1;
+    int64_t divisor = facts.DivisorOf(region.offsets[last]);
+    if (!buffer.strides.empty() && !module_.exprs.IsConst(buffer.strides[last], 1)) return 1;
+    for (size_t d = 0; d < last; ++d) {
+      if (region.extents[d] == 1 && module_.exprs.IsConst(region.offsets[d], 0)) continue;
+      divisor = std::gcd(divisor, RowStrideDivisor(buffer, d, facts));
+    }
+    if (!facts.Inside(region.offsets[last], region.extents[last], buffer.shape[last])) {
+      divisor = std::gcd(divisor, facts.DivisorOf(buffer.shape[last]));
+    }
+    return std::gcd(vector, divisor);
+  }
+
+  static int64_t RowStrideDivisor(const ir::Buffer& buffer, size_t d, const Facts& facts) {
+    if (!buffer.strides.empty()) return facts.DivisorOf(buffer.strides[d]);
+    int64_t stride = 1;
+    for (size_t inner = d + 1; inner < buffer.shape.size(); ++inner) stride *= std::max<int64_t>(1, facts.DivisorOf(buffer.shape[inner]));
+    return stride;
+  }
+
+  ir::Module& module_;
+  const Context& context_;
+  ir::Diagnostics& diagnostics_;
+  int64_t threads_ = 0;
+};
+
+}  // namespace
+
+ir::Result Instructions(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
+  Chooser(module, context, diagnostics).Run();
+  if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
+  return {};
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/layouts.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/register_map.h"
+#include "compiler/infer/elementwise.h"
+#include "compiler/infer/stage.h"
+#include "compiler/rules/gemm.h"
+#include "compiler/rules/shared.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::Layout;
+using ir::Space;
+
+// What one trial has decided.
+struct State {
+  std::map<BufferId, Layout> fragments;
+  std::map<const ir::For*, Layout> loops;
+};
+
+// A parallel loop and the fragments its body touches by projections of its variables.
+struct LoopUse {
+  ir::For* loop;
+  struct Fragment {
+    BufferId buffer;
+    bool write;
+    bool covers;
+    Projection projection;
+  };
+  std::vector<Fragment> fragments;
+  std::vector<int64_t> extents;
+  int64_t vector;
+};
+
+class Inference {
+ public:
+  Inference(ir::Module& module, ir::Kernel& kernel, const Context& context)
+      : module_(module), kernel_(kernel), context_(context) {}
+
+  void Run() {
+    Collect(kernel_.body, /*in_parallel=*/false);
+    for (const auto& gemm : gemms_) Strict(*gemm);
+    for (BufferId buffer : whole_) {
+      const std::vector<int64_t> shape = module_.ShapeOf(buffer);
+      state_.fragments.try_emplace(buffer, Layout::Replicated(shape, kernel_.threads));
+    }
+    Propagate(state_);
+    Free();
+    Commit();
+  }
+
+ private:
+  // --- what there is ---
+
+  void Collect(ir::Block& block, bool in_parallel) {
+    for (ir::Stmt& stmt : block) {
+      if (auto* loop = std::get_if<ir::For>(&stmt.op)) {
+        if (loop->kind == ir::LoopKind::kParallel) {
+          AddLoop(stmt, *loop);
+          continue;
+        }
+        Collect(loop->body, in_parallel);
+      } else if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        Collect(branch->then_body, in_parallel);
+        Collect(branch->else_body, in_parallel);
+      } else if (auto* loop = std::get_if<ir::While>(&stmt.op)) {
+        Collect(loop->body, in_parallel);
+      } else if (auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) {
+        gemms_.push_back(gemm);
+        AddFragment(gemm->a.buffer), AddFragment(gemm->b.buffer), AddFragment(gemm->c.buffer);
+        continue;
+      } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
+        reduces_.push_back(reduce);
+        AddFragment(reduce->src.buffer), AddFragment(reduce->dst.buffer);
+        continue;
+      }
+      // A scalar statement that touches a fragment runs in every thread.
+      for (const Access& access : AccessesOf(module_, stmt)) {
+        if (module_[access.buffer].space == Space::kFragment && !access.tile) whole_.insert(access.buffer), AddFragment(access.buffer);
+      }
+    }
+  }
+
+  void AddFragment(BufferId buffer) {
+    if (module_[buffer].space == Space::kFragment && std::ranges::find(order_, buffer) == order_.end()) order_.push_back(buffer);
+  }
+
+  void AddLoop(const ir::Stmt& stmt, ir::For& loop) {
+    LoopUse use{&loop, {}, ExtentsOf(module_, loop), 0};
+    for (const Access& access : AccessesOf(module_, stmt)) {
+      const ir::Buffer& buffer = module_[access.buffer];
+      use.vector = std::max<int64_t>(use.vector, 128 / std::max(ir::Bits(buffer.dtype), 8));
+      if (buffer.space != Space::kFragment) continue;
+      AddFragment(access.buffer);
+      if (std::optional<Projection> projection = ProjectionOf(module_, loop, access.indices)) {
+        const bool covers = projection->Covers(loop, module_, access.buffer);
+        use.fragments.push_back({access.buffer, access.write, covers, *std::move(projection)});
+      }
+    }
+    if (loop.coalesced_width > 0) use.vector = loop.coalesced_width;
+    loops_.push_back(std::move(use));
+  }
+
+  // --- strict ---
+
+  void Strict(const ir::Gemm& gemm) {
+    const GemmShape shape = ShapeOf(gemm);
+    const auto set = [&](const ir::Region& region, Layout layout) {
+      if (module_[region.buffer].space != Space::kFragment) return;
+      while (layout.rank() < int(region.extents.size())) {
+        std::vector<std::vector<ir::Digit>> dims = layout.dims();
+        dims.emplace(dims.begin());
+        layout = Layout(std::move(dims), layout.replicas());
+      }
+      state_.fragments.try_emplace(region.buffer, std::move(layout));
+    };
+    const target::MmaInstruction* mma = target::FindMma(*context_.target, gemm.plan->instruction);
+    if (mma == nullptr) {
+      set(gemm.c, ScalarAccumulatorLayout(shape, kernel_.threads));
+      return;
+    }
+    const WarpGrid grid = GridOf(*gemm.plan, kernel_.threads, *context_.target);
+    set(gemm.c, AccumulatorLayout(*mma, shape, grid));
+    const int swapped[] = {1, 0};
+    const Layout a = OperandALayout(*mma, shape, grid);
+    set(gemm.a, gemm.transpose_a ? a.Permuted(swapped) : a);
+    const Layout b = OperandBLayout(*mma, shape, grid);
+    set(gemm.b, gemm.transpose_b ? b : b.Permuted(swapped));
+  }
+
+  // --- common ---
+
+  // Until nothing more follows.
+  void Propagate(State& state) const {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const LoopUse& use : loops_) changed |= PropagateLoop(use, state);
+      for (const ir::Reduce* reduce : reduces_) changed |= PropagateReduce(*reduce, state);
+    }
+  }
+
+  bool PropagateLoop(const LoopUse& use, State& state) const {
+    bool changed = false;
+    if (!state.loops.contains(use.loop)) {
+      const LoopUse::Fragment* best = nullptr;
+      int best_rank = -1;
+      for (const LoopUse::Fragment& fragment : use.fragments) {
+        const auto it = state.fragments.find(fragment.buffer);
+        if (!fragment.covers || it == state.fragments.end()) continue;
+        const int rank = (it->second.IsReplicated() ? 0 : 2) + fragment.write;
+        if (rank > best_rank) best_rank = rank, best = &fragment;
+      }
+      // A fragment that is held once may still turn up; copies in every thread are the last choice.
+      const bool wait = best_rank < 2 && HasUnknownCover(use, state);
+      if (best == nullptr || wait) return false;
+      state.loops[use.loop] = LoopFromFragment(state.fragments.at(best->buffer), best->projection, int(use.extents.size()));
+      changed = true;
+    }
+    return FragmentsFromLoop(use, state) || changed;
+  }
+
+  static bool HasUnknownCover(const LoopUse& use, const State& state) {
+    return std::ranges::any_of(use.fragments, [&](const auto& f) { return f.covers && !state.fragments.contains(f.buffer); });
+  }
+
+  bool FragmentsFromLoop(const LoopUse& use, State& state) const {
+    bool changed = false;
+    const Layout& loop = state.loops.at(use.loop);
+    for (const LoopUse::Fragment& fragment : use.fragments) {
+      if (state.fragments.contains(fragment.buffer) || !WholeDims(use, fragment)) continue;
+      if (std::optional<Layout> layout = FragmentFromLoop(loop, fragment.projection)) {
+        state.fragments[fragment.buffer] = *std::move(layout);
+        changed = true;
+      }
+    }
+    return changed;
+  }
+
+  // Variables index whole dimensions from 0, constants only dimensions of one element.
+  bool WholeDims(const LoopUse& use, const LoopUse::Fragment& fragment) const {
+    const std::vector<int64_t> shape = module_.ShapeOf(fragment.buffer);
+    for (size_t d = 0; d < shape.size(); ++d) {
+      const int var = fragment.projection.var[d];
+      if (fragment.projection.offset[d] != 0 || shape[d] != (var < 0 ? 1 : use.extents[var])) return false;
+    }
+    return true;
+  }
+
+  bool PropagateReduce(const ir::Reduce& reduce, State& state) const {
+    const auto src = state.fragments.find(reduce.src.buffer);
+    if (src == state.fragments.end() || state.fragments.contains(reduce.dst.buffer)) return false;
+    if (module_[reduce.dst.buffer].space != Space::kFragment) return false;
+    const bool keep = reduce.dst.extents.size() == reduce.src.extents.size();
+    state.fragments[reduce.dst.buffer] = src->second.WithoutDim(reduce.dim, keep);
+    return true;
+  }
+
+  // --- free ---
+
+  void Free() {
+    while (true) {
+      // Loops that only part of a fragment ties down come before fragments that nothing ties down.
+      if (FromParts(state_)) continue;
+      const std::vector<BufferId> roots = Unknown();
+      if (roots.empty()) return;
+      std::optional<State> best;
+      auto best_cost = std::pair(INT64_MAX, INT64_MAX);
+      for (BufferId root : roots) {
+        if (!Connected(roots.front(), root)) continue;
+        State trial = state_;
+        trial.fragments[root] = RootLayout(root);
+        Propagate(trial);
+        if (const auto cost = Cost(trial); cost < best_cost) {
+          best_cost = cost;
+          best = std::move(trial);
+        }
+      }
+      state_ = *std::move(best);
+    }
+  }
+
+  std::vector<BufferId> Unknown() const {
+    std::vector<BufferId> unknown;
+    for (BufferId buffer : order_)
+      if (!state_.fragments.contains(buffer)) unknown.push_back(buffer);
+    return unknown;
+  }
+
+  // True if a layout of one may say something of the other's: they meet in a loop or a reduction.
+  bool Connected(BufferId a, BufferId b) const {
+    std::set<BufferId> reached{a};
+    for (size_t before = 0; before != reached.size();) {
+      before = reached.size();
+      const auto join = [&](const std::vector<BufferId>& group) {
+        if (std::ranges::any_of(group, [&](BufferId id) { return reached.contains(id); })) reached.insert(group.begin(), group.end());
+      };
+      for (const LoopUse& use : loops_) {
+        std::vector<BufferId> group;
+        for (const auto& fragment : use.fragments)
+          if (!state_.fragments.contains(fragment.buffer)) group.push_back(fragment.buffer);
+        join(group);
+      }
+      for (const ir::Reduce* reduce : reduces_) join({reduce->src.buffer, reduce->dst.buffer});
+    }
+    return reached.contains(b);
+  }
+
+  // Neighbours in a thread as the loops over the fragment like them for their memory accesses.
+  Layout RootLayout(BufferId buffer) const {
+    const std::vector<int64_t> shape = module_.ShapeOf(buffer);
+    int64_t vector = 128 / std::max(ir::Bits(module_[buffer].dtype), 8);
+    for (const LoopUse& use : loops_)
+      for (const auto& fragment : use.fragments)
+        if (fragment.buffer == buffer && fragment.covers) vector = std::min(vector, use.vector);
+    vector = std::gcd(vector, shape.back());
+    // Fewer neighbours where the tile is too small to feed every thread.
+    const int64_t elements = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    while (vector > 1 && elements / vector < kernel_.threads) vector /= 2;
+    return Layout::Distributed(shape, kernel_.threads, vector);
+  }
+
+  // Registers of a thread, then uses that need staging.
+  std::pair<int64_t, int64_t> Cost(const State& state) const {
+    int64_t bits = 0, misfits = 0;
+    for (const auto& [buffer, layout] : state.fragments) bits += layout.Registers() * ir::Bits(module_[buffer].dtype);
+    for (const LoopUse& use : loops_) {
+      const auto loop = state.loops.find(use.loop);
+      if (loop == state.loops.end()) continue;
+      for (const auto& fragment : use.fragments) {
+        const auto it = state.fragments.find(fragment.buffer);
+        if (it == state.fragments.end()) continue;
+        const std::vector<int64_t> shape = module_.ShapeOf(fragment.buffer);
+        misfits += !RegisterMap(loop->second, use.extents, it->second, shape, fragment.projection);
+      }
+    }
+    return {bits, misfits};
+  }
+
+  // Gives one loop without a covering fragment a layout from a known fragment over part of its variables.
+  bool FromParts(State& state) const {
+    for (const LoopUse& use : loops_) {
+      if (state.loops.contains(use.loop) || use.fragments.empty() || HasUnknownCover(use, state)) continue;
+      const LoopUse::Fragment* best = nullptr;
+      for (const LoopUse::Fragment& fragment : use.fragments) {
+        if (!state.fragments.contains(fragment.buffer) || !WholeDims(use, fragment)) continue;
+        if (best == nullptr || fragment.write > best->write) best = &fragment;
+      }
+      if (best == nullptr) continue;
+      const Layout& known = state.fragments.at(best->buffer);
+      state.loops[use.loop] = best->covers ? LoopFromFragment(known, best->projection, int(use.extents.size()))
+                                           : LoopFromPart(known, best->projection, use.extents, use.vector);
+      FragmentsFromLoop(use, state);
+      Propagate(state);
+      return true;
+    }
+    return false;
+  }
+
+  void Commit() {
+    for (auto& [buffer, layout] : state_.fragments) module_[buffer].layout = layout.Normalized();
+    for (LoopUse& use : loops_) {
+      const auto it = state_.loops.find(use.loop);
+      if (it != state_.loops.end()) use.loop->layout = it->second.Normalized();
+    }
+  }
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Context& context_;
+  std::vector<LoopUse> loops_;
+  std::vector<ir::Gemm*> gemms_;
+  std::vector<ir::Reduce*> reduces_;
+  std::vector<BufferId> order_;  // fragments as the program first touches them
+  std::set<BufferId> whole_;
+  State state_;
+};
+
+// --- copies and fills as loops ---
+
+bool IsPrivate(const ir::Module& module, BufferId buffer) { return module[buffer].space == Space::kLocal; }
+
+// A loop whose elements each thread keeps to itself.
+void MakePrivate(ir::For& loop) {
+  ir::Block body = std::move(loop.body);
+  for (size_t v = loop.vars.size(); v-- > 1;) {
+    ir::For inner{ir::LoopKind::kUnroll, {loop.vars[v]}, {loop.extents[v]}, std::move(body)};
+    body.clear();
+    body.push_back({std::move(inner), {}});
+  }
+  loop.kind = ir::LoopKind::kUnroll;
+  loop.vars.resize(1);
+  loop.extents.resize(1);
+  loop.body = std::move(body);
+}
+
+ir::Region Whole(ir::Module& module, BufferId buffer) {
+  ir::Region region{buffer, {}, module.ShapeOf(buffer)};
+  region.offsets.assign(region.extents.size(), module.exprs.Int(0));
+  return region;
+}
+
+// Replaces each copy and fill by a loop, and makes both sides of each reduction fragments.
+class Expander {
+ public:
+  explicit Expander(ir::Module& module) : module_(module) {}
+
+  void Visit(ir::Block& block) {
+    ir::Block result;
+    for (ir::Stmt& stmt : block) {
+      std::visit(ir::Overloaded{
+                     [&](ir::For& op) { Visit(op.body); },
+                     [&](ir::While& op) { Visit(op.body); },
+                     [&](ir::If& op) { Visit(op.then_body), Visit(op.else_body); },
+                     [](auto&) {},
+                 },
+                 stmt.op);
+      if (auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && !IsLoad(*copy)) {
+        stmt.op = Loop(CopyLoop(module_, *copy), copy->src.buffer, copy->dst.buffer);
+      } else if (auto* fill = std::get_if<ir::Fill>(&stmt.op)) {
+        stmt.op = Loop(FillLoop(module_, *fill), fill->dst.buffer, fill->dst.buffer);
+      } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
+        ThroughFragments(*reduce, stmt, result);
+        continue;
+      }
+      result.push_back(std::move(stmt));
+    }
+    block = std::move(result);
+  }
+
+ private:
+  // Global to shared: the pipeline pass wants to see these whole.
+  bool IsLoad(const ir::Copy& copy) const {
+    return module_[copy.src.buffer].space == Space::kGlobal && module_[copy.dst.buffer].space == Space::kShared;
+  }
+  ir::For Loop(ir::For loop, BufferId a, BufferId b) const {
+    if (IsPrivate(module_, a) || IsPrivate(module_, b)) MakePrivate(loop);
+    return loop;
+  }
+
+  void ThroughFragments(ir::Reduce reduce, const ir::Stmt& stmt, ir::Block& result) {
+    const auto is_whole_fragment = [&](const ir::Region& region) {
+      return module_[region.buffer].space == Space::kFragment && region.extents == module_.ShapeOf(region.buffer);
+    };
+    const auto fragment_like = [&](const ir::Region& region) {
+      ir::Buffer buffer{Space::kFragment, module_[region.buffer].dtype, {}};
+      for (int64_t extent : region.extents) buffer.shape.push_back(module_.exprs.Int(extent));
+      buffer.name = module_[region.buffer].name + "_reduce" + std::to_string(module_.buffers.size());
+      return Whole(module_, module_.AddBuffer(std::move(buffer)));
+    };
+    const ir::Region dst = reduce.dst;
+    if (!is_whole_fragment(reduce.src)) {
+      const ir::Region whole = fragment_like(reduce.src);
+      result.push_back({CopyLoop(module_, ir::Copy{reduce.src, whole}), stmt.loc});
+      reduce.src = whole;
+    }
+    const bool through = !is_whole_fragment(dst);
+    if (through) {
+      reduce.dst = fragment_like(dst);
+      if (!reduce.clear) result.push_back({CopyLoop(module_, ir::Copy{dst, reduce.dst}), stmt.loc});
+    }
+    const ir::Region reduced = reduce.dst;
+    result.push_back({std::move(reduce), stmt.loc});
+    if (through) result.push_back({CopyLoop(module_, ir::Copy{reduced, dst}), stmt.loc});
+  }
+
+  ir::Module& module_;
+};
+
+}  // namespace
+
+ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
+  for (ir::Kernel& kernel : module.kernels) {
+    Expander(module).Visit(kernel.body);
+    Inference(module, kernel, context).Run();
+    Stage(module, kernel, context);
+  }
+  for (ir::Buffer& buffer : module.buffers) {
+    if (buffer.space != Space::kShared || buffer.layout) continue;
+    std::vector<int64_t> shape;
+    for (ir::ExprId extent : buffer.shape) shape.push_back(module.exprs.ConstInt(extent).value_or(1));
+    buffer.layout = SharedLayout(shape, ir::Bits(buffer.dtype));
+  }
+  if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
+  return {};
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/stage.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <set>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/register_map.h"
+#include "compiler/infer/elementwise.h"
+#include "compiler/rules/gemm.h"
+#include "compiler/rules/reduce.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::Layout;
+using ir::Space;
+
+int64_t Copies(const Layout& layout) {
+  return std::accumulate(layout.replicas().begin(), layout.replicas().end(), int64_t{1},
+                         [](int64_t n, const ir::Digit& digit) { return n * digit.size; });
+}
+
+class Stager {
+ public:
+  Stager(ir::Module& module, ir::Kernel& kernel, const Context& context)
+      : module_(module), kernel_(kernel), context_(context) {}
+
+  void Visit(ir::Block& block) {
+    ir::Block result;
+    for (ir::Stmt& stmt : block) {
+      before_.clear();
+      after_.clear();
+      loc_ = stmt.loc;
+      if (auto* loop = std::get_if<ir::For>(&stmt.op)) {
+        if (loop->kind == ir::LoopKind::kParallel) {
+          Loop(stmt, *loop);
+        } else {
+          Visit(loop->body);
+          before_.clear(), after_.clear();
+        }
+      } else if (auto* loop = std::get_if<ir::While>(&stmt.op)) {
+        Visit(loop->body);
+        before_.clear(), after_.clear();
+      } else if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        Visit(branch->then_body);
+        Visit(branch->else_body);
+        before_.clear(), after_.clear();
+      } else if (auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) {
+        Gemm(*gemm);
+      } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
+        Reduce(*reduce);
+      }
+      std::ranges::move(before_, std::back_inserter(result));
+      result.push_back(std::move(stmt));
+      std::ranges::move(after_, std::back_inserter(result));
+    }
+    block = std::move(result);
+  }
+
+ private:
+  BufferId Like(BufferId id, Space space, std::string_view suffix) {
+    ir::Buffer buffer{space, module_[id].dtype, module_[id].shape};
+    buffer.name = module_[id].name + std::string(suffix) + std::to_string(module_.buffers.size());
+    return module_.AddBuffer(std::move(buffer));
+  }
+
+  // dst[…] = src[…] over the whole tile, in the order of `layout`.
+  ir::Stmt Move(BufferId src, BufferId dst, const Layout& layout) {
+    const std::vector<int64_t> shape = module_.ShapeOf(src);
+    ElementLoop element = MakeElementLoop(module_, shape, "s");
+    const ir::ExprId value = module_.exprs.Load(src, module_[src].dtype, element.indices);
+    element.loop.body.push_back({ir::Store{dst, element.indices, value}, loc_});
+    element.loop.layout = layout;
+    return {std::move(element.loop), loc_};
+  }
+
+  BufferId ToShared(BufferId fragment) {
+    const BufferId shared = Like(fragment, Space::kShared, "_shared");
+    before_.push_back(Move(fragment, shared, *module_[fragment].layout));
+    return shared;
+  }
+
+  // --- parallel loops ---
+
+  void Loop(const ir::Stmt& stmt, ir::For& loop) {
+    const std::vector<int64_t> extents = ExtentsOf(module_, loop);
+    std::set<BufferId> misfits, written;
+    for (const Access& access : AccessesOf(module_, stmt)) {
+      if (module_[access.buffer].space != Space::kFragment) continue;
+      if (Fits(loop, extents, access)) continue;
+      misfits.insert(access.buffer);
+    }
+    for (const Access& access : AccessesOf(module_, stmt))
+      if (access.write && misfits.contains(access.buffer)) written.insert(access.buffer);
+    for (BufferId fragment : misfits) {
+      const BufferId shared = ToShared(fragment);
+      if (written.contains(fragment)) after_.push_back(Move(shared, fragment, *module_[fragment].layout));
+      Redirect(loop.body, fragment, shared);
+    }
+  }
+
+  bool Fits(const ir::For& loop, const std::vector<int64_t>& extents, const Access& access) const {
+    if (!loop.layout) return false;
+    const std::optional<Projection> projection = ProjectionOf(module_, loop, access.indices);
+    if (!projection) return false;
+    const Layout& fragment = *module_[access.buffer].layout;
+    if (!RegisterMap(*loop.layout, extents, fragment, module_.ShapeOf(access.buffer), *projection)) return false;
+    if (!access.write) return true;
+    // Every thread that holds the element must write it.
+    const std::optional<Layout> written = FragmentFromLoop(*loop.layout, *projection);
+    return written && Copies(*written) == Copies(fragment);
+  }
+
+  void Redirect(ir::Block& block, BufferId from, BufferId to) {
+    const auto rewrite = [&](ir::ExprId id) {
+      return module_.exprs.Rewrite(id, [&](ir::ExprId leaf) -> std::optional<ir::ExprId> {
+        const ir::ExprNode node = module_.exprs[leaf];
+        if (node.op != ir::ExprOp::kLoad || BufferId(node.ref) != from) return std::nullopt;
+        return module_.exprs.Load(to, node.dtype, node.Args());
+      });
+    };
+    const auto element = [&](auto& op) {
+      if (op.buffer == from) op.buffer = to;
+      for (ir::ExprId& index : op.indices) index = rewrite(index);
+      op.value = rewrite(op.value);
+    };
+    ir::Walk(block, [&](ir::Stmt& stmt) {
+      std::visit(ir::Overloaded{
+                     [&](ir::Store& op) { element(op); },
+                     [&](ir::Atomic& op) { element(op); },
+                     [&](ir::Let& op) { op.value = rewrite(op.value); },
+                     [&](ir::If& op) { op.cond = rewrite(op.cond); },
+                     [&](ir::While& op) { op.cond = rewrite(op.cond); },
+                     [](auto&) {},
+                 },
+                 stmt.op);
+    });
+  }
+
+  // --- matrix products ---
+
+  void Gemm(ir::Gemm& gemm) {
+    const GemmShape shape = ShapeOf(gemm);
+    const target::MmaInstruction* mma = target::FindMma(*context_.target, gemm.plan->instruction);
+    if (mma == nullptr) {
+      Operand(gemm.a, nullptr);
+      Operand(gemm.b, nullptr);
+      Accumulator(gemm, ScalarAccumulatorLayout(shape, kernel_.threads));
+      return;
+    }
+    const WarpGrid grid = GridOf(*gemm.plan, kernel_.threads, *context_.target);
+    const int swapped[] = {1, 0};
+    Layout a = OperandALayout(*mma, shape, grid), b = OperandBLayout(*mma, shape, grid);
+    if (gemm.transpose_a) a = a.Permuted(swapped);
+    if (!gemm.transpose_b) b = b.Permuted(swapped);
+    Operand(gemm.a, &a);
+    Operand(gemm.b, &b);
+    Accumulator(gemm, AccumulatorLayout(*mma, shape, grid));
+  }
+
+  Layout Fitted(Layout layout, const ir::Region& region) const {
+    std::vector<std::vector<ir::Digit>> dims = layout.dims();
+    dims.insert(dims.begin(), region.extents.size() - dims.size(), {});
+    return Layout(std::move(dims), layout.replicas());
+  }
+
+  void Operand(ir::Region& region, const Layout* wanted) {
+    const ir::Buffer& buffer = module_[region.buffer];
+    if (buffer.space != Space::kFragment) return;
+    const bool whole = region.extents == module_.ShapeOf(region.buffer);
+    if (wanted != nullptr && whole && *buffer.layout == Fitted(*wanted, region)) return;
+    region.buffer = ToShared(region.buffer);
+  }
+
+  void Accumulator(ir::Gemm& gemm, const Layout& wanted) {
+    const BufferId c = gemm.c.buffer;
+    const Layout layout = Fitted(wanted, gemm.c).Normalized();
+    if (*module_[c].layout == layout) return;
+    const BufferId shared = ToShared(c), fitted = Like(c, Space::kFragment, "_fitted");
+    module_[fitted].layout = layout;
+    before_.push_back(Move(shared, fitted, layout));
+    after_.push_back(Move(fitted, shared, layout));
+    after_.push_back(Move(shared, c, *module_[c].layout));
+    gemm.c.buffer = fitted;
+  }
+
+  // --- reductions ---
+
+  void Reduce(ir::Reduce& reduce) {
+    const Layout& src = *module_[reduce.src.buffer].layout;
+    const bool keep = reduce.dst.extents.size() == reduce.src.extents.size();
+    const Layout layout = src.WithoutDim(reduce.dim, keep).Normalized();
+    const BufferId dst = reduce.dst.buffer;
+    if (!(*module_[dst].layout == layout)) {
+      const BufferId fitted = Like(dst, Space::kFragment, "_fitted");
+      module_[fitted].layout = layout;
+      const BufferId shared = Like(dst, Space::kShared, "_shared");
+      if (!reduce.clear) {
+        before_.push_back(Move(dst, shared, *module_[dst].layout));
+        before_.push_back(Move(shared, fitted, layout));
+      }
+      after_.push_back(Move(fitted, shared, layout));
+      after_.push_back(Move(shared, dst, *module_[dst].layout));
+      reduce.dst.buffer = fitted;
+    }
+    const int64_t partials = StepsOf(src, reduce.dim, context_.target->warp_size).Partials();
+    if (partials == 1) return;
+    int64_t elements = partials;
+    for (int d = 0; d < layout.rank(); ++d) elements *= layout.Extent(d);
+    ir::Buffer scratch{Space::kShared, module_[dst].dtype, {module_.exprs.Int(elements)}};
+    scratch.name = module_[dst].name + "_partials" + std::to_string(module_.buffers.size());
+    reduce.scratch = module_.AddBuffer(std::move(scratch));
+  }
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Context& context_;
+  ir::SourceLoc loc_;
+  ir::Block before_, after_;
+};
+
+}  // namespace
+
+void Stage(ir::Module& module, ir::Kernel& kernel, const Context& context) { Stager(module, kernel, context).Visit(kernel.body); }
+
+}  // namespace kiln::compiler

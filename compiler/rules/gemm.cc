@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/rules/gemm.h"
+
+#include <numeric>
+
+namespace kiln::compiler {
+namespace {
+
+using ir::Digit;
+using ir::Layout;
+using ir::Place;
+
+using Dim = std::vector<Digit>;
+
+std::vector<Digit> WarpReplicas(const WarpGrid& grid, int64_t size, int64_t stride) {
+  std::vector<Digit> replicas;
+  if (size > 1) replicas.push_back({size, Place::kThread, stride * grid.warp_size});
+  const int64_t used = grid.warps_m * grid.warps_n;
+  if (grid.warps > used) replicas.push_back({grid.warps / used, Place::kThread, used * grid.warp_size});
+  return replicas;
+}
+
+// The instruction's own replicas (lanes that repeat others) first.
+std::vector<Digit> Join(std::vector<Digit> a, const std::vector<Digit>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Dim Extended(Dim atom, std::initializer_list<Digit> more) {
+  for (const Digit& digit : more)
+    if (digit.size > 1) atom.push_back(digit);
+  return atom;
+}
+
+}  // namespace
+
+GemmShape ShapeOf(const ir::Gemm& gemm) {
+  const auto last = [](const ir::Region& region, int from_end) { return region.extents[region.extents.size() - from_end]; };
+  return {last(gemm.c, 2), last(gemm.c, 1), last(gemm.a, gemm.transpose_a ? 2 : 1)};
+}
+
+Layout AccumulatorLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid) {
+  const Layout& atom = mma.c_layout;
+  const int64_t registers = atom.Registers();
+  const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n;
+  Dim m = Extended(atom.dim(0), {{grid.warps_m, Place::kThread, grid.warp_size}, {atoms_m, Place::kRegister, registers * atoms_n}});
+  Dim n = Extended(atom.dim(1),
+                   {{atoms_n, Place::kRegister, registers}, {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
+  return Layout({std::move(m), std::move(n)}, Join(atom.replicas(), WarpReplicas(grid, 1, 1)));
+}
+
+Layout OperandALayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid) {
+  const Layout& atom = mma.a_layout;
+  const int64_t registers = atom.Registers();
+  const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_k = shape.k / mma.k;
+  Dim m = Extended(atom.dim(0), {{grid.warps_m, Place::kThread, grid.warp_size}, {atoms_m, Place::kRegister, registers * atoms_k}});
+  Dim k = Extended(atom.dim(1), {{atoms_k, Place::kRegister, registers}});
+  return Layout({std::move(m), std::move(k)}, Join(atom.replicas(), WarpReplicas(grid, grid.warps_n, grid.warps_m)));
+}
+
+Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid) {
+  const Layout& atom = mma.b_layout;
+  const int64_t registers = atom.Registers();
+  const int64_t atoms_n = shape.n / mma.n / grid.warps_n, atoms_k = shape.k / mma.k;
+  Dim n = Extended(atom.dim(0), {{atoms_n, Place::kRegister, registers * atoms_k},
+                                 {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
+  Dim k = Extended(atom.dim(1), {{atoms_k, Place::kRegister, registers}});
+  return Layout({std::move(n), std::move(k)}, Join(atom.replicas(), WarpReplicas(grid, grid.warps_m, 1)));
+}
+
+Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads) {
+  const int64_t vector = std::gcd(shape.n, int64_t{4});
+  const int64_t units = shape.n / vector;
+  const int64_t across = std::gcd(units, std::gcd(threads, int64_t{16}));
+  const int64_t down = std::gcd(shape.m, threads / across);
+  const int64_t rest_n = units / across, rest_m = shape.m / down;
+  Dim n = Extended({}, {{vector, Place::kRegister, 1}, {across, Place::kThread, 1}, {rest_n, Place::kRegister, vector}});
+  Dim m = Extended({}, {{down, Place::kThread, across}, {rest_m, Place::kRegister, vector * rest_n}});
+  std::vector<Digit> replicas;
+  if (across * down < threads) replicas.push_back({threads / (across * down), Place::kThread, across * down});
+  return Layout({std::move(m), std::move(n)}, std::move(replicas));
+}
+
+WarpGrid GridOf(const ir::GemmPlan& plan, uint32_t threads, const target::Target& target) {
+  return {plan.warps_m, plan.warps_n, int64_t(threads) / target.warp_size, target.warp_size};
+}
+
+}  // namespace kiln::compiler

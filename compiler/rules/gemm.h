@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a matrix product demands: how its fragments lie for a matrix instruction and a partition of the warps.
+#pragma once
+
+#include "compiler/target/instructions.h"
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+inline constexpr std::string_view kFma = "fma";    // scalar multiply-add of each thread
+inline constexpr std::string_view kDp4a = "dp4a";  // four products of 8-bit integers at once
+
+// The shapes of op(a) (m × k), op(b) (k × n) and c (m × n).
+struct GemmShape {
+  int64_t m, n, k;
+};
+GemmShape ShapeOf(const ir::Gemm& gemm);
+
+// Where warp w of a block works: row block w % warps_m, column block (w / warps_m) % warps_n; further warps hold copies.
+struct WarpGrid {
+  int64_t warps_m, warps_n, warps, warp_size;
+};
+
+// Fragments of c (m, n), op(a) (m, k) and op(b) as (n, k). Rows of instructions alternate between the warps; columns of a warp are
+// neighbours, so that an accumulator becomes the next product's operand without moving.
+ir::Layout AccumulatorLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);
+ir::Layout OperandALayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);
+ir::Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);
+// c spread over all threads for scalar products: four neighbouring columns, then threads.
+ir::Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads);
+
+WarpGrid GridOf(const ir::GemmPlan& plan, uint32_t threads, const target::Target& target);
+
+}  // namespace kiln::compiler

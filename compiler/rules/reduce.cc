@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/rules/reduce.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace kiln::compiler {
+namespace {
+
+bool IsPowerOfTwo(int64_t value) { return std::has_single_bit(uint64_t(value)); }
+
+}  // namespace
+
+int64_t ReduceSteps::Partials() const {
+  int64_t partials = 1;
+  for (const ir::Digit& digit : exchange) partials *= digit.size;
+  return partials;
+}
+
+int64_t ReduceSteps::PartialOf(int64_t thread) const {
+  int64_t partial = 0, weight = 1;
+  for (const ir::Digit& digit : exchange) {
+    partial += thread / digit.stride % digit.size * weight;
+    weight *= digit.size;
+  }
+  return partial;
+}
+
+ReduceSteps StepsOf(const ir::Layout& src, int dim, int64_t warp_size) {
+  ReduceSteps steps;
+  for (const ir::Digit& digit : src.dim(dim)) {
+    if (digit.place != ir::Place::kThread || digit.size == 1) continue;
+    if (!IsPowerOfTwo(digit.size) || !IsPowerOfTwo(digit.stride)) {
+      steps.exchange.push_back(digit);
+      continue;
+    }
+    const int64_t inside = std::clamp<int64_t>(warp_size / digit.stride, 1, digit.size);
+    for (int64_t step = 1; step < inside; step *= 2) steps.masks.push_back(int(step * digit.stride));
+    if (inside < digit.size) steps.exchange.push_back({digit.size / inside, ir::Place::kThread, digit.stride * inside});
+  }
+  return steps;
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/rules/shared.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <vector>
+
+namespace kiln::compiler {
+namespace {
+
+constexpr int64_t kChunk = 16;  // bytes; the unit that moves together
+constexpr int kChunkBits = 4;
+
+ir::Swizzle SwizzleFor(int64_t row_bytes) {
+  const int e = std::countr_zero(uint64_t(row_bytes));
+  if (e >= 7) return {3, kChunkBits, uint8_t(e - kChunkBits)};
+  if (e == 6) return {2, kChunkBits, 3};
+  if (e == 5) return {1, kChunkBits, 3};
+  return {};
+}
+
+}  // namespace
+
+ir::Layout SharedLayout(std::span<const int64_t> shape, int64_t element_bits) {
+  const int64_t row_bits = shape.empty() ? element_bits : shape.back() * element_bits;
+  int64_t rows = 1;
+  for (size_t d = 0; d + 1 < shape.size(); ++d) rows *= shape[d];
+  int64_t pitch = shape.empty() ? 1 : shape.back();
+  ir::Swizzle swizzle;
+  if (rows > 1 && row_bits >= kChunk * 8) {
+    if (row_bits % (kChunk * 8) == 0) {
+      swizzle = SwizzleFor(row_bits / 8);
+    } else {
+      int64_t chunks = (row_bits + kChunk * 8 - 1) / (kChunk * 8);
+      chunks += chunks % 2 == 0;
+      pitch = chunks * kChunk * 8 / element_bits;
+    }
+  }
+  std::vector<int64_t> strides(shape.size(), 1);
+  int64_t stride = pitch;
+  for (size_t d = shape.size(); d-- > 1;) {
+    strides[d - 1] = stride;
+    stride *= shape[d - 1];
+  }
+  return ir::Layout::Strided(shape, strides, swizzle);
+}
+
+int64_t BankConflicts(const ir::Layout& layout, std::span<const int64_t> shape, int64_t element_bits) {
+  if (shape.size() < 2) return 1;
+  std::array<int64_t, 8> hits{};
+  ir::Indices index(shape.size(), 0);
+  for (int64_t row = 0; row < std::min<int64_t>(8, shape[shape.size() - 2]); ++row) {
+    index[shape.size() - 2] = row;
+    const int64_t address = layout.swizzle().Apply(layout.AddressOf(index) * element_bits / 8);
+    ++hits[address / kChunk % 8];
+  }
+  return std::ranges::max(hits);
+}
+
+}  // namespace kiln::compiler
