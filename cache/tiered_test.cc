@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/tiered.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "cache/memory_tier.h"
+#include "cache/testing.h"
+
+namespace kiln::cache {
+namespace {
+
+using testing::KeyOf;
+using testing::ManualClock;
+using testing::NumberedEntry;
+
+// Does as it is told and counts how often it was asked.
+class FakeTier final : public Tier {
+ public:
+  std::string_view name() const override { return "fake"; }
+  bool blocking() const override { return true; }
+  std::expected<std::optional<Entry>, Error> Get(const Digest& key) override {
+    ++asked;
+    if (failure) return std::unexpected(*failure);
+    const auto at = entries.find(key);
+    if (at == entries.end()) return std::nullopt;
+    return at->second;
+  }
+  void Put(Entry entry, PutDone done) override {
+    ++asked;
+    std::expected<void, Error> outcome;
+    if (failure) outcome = std::unexpected(*failure);
+    else entries.insert_or_assign(entry.key(), entry);
+    if (hold) held.emplace_back(std::move(done));
+    else if (done) done(outcome);
+  }
+  std::expected<bool, Error> Erase(const Digest& key) override {
+    if (failure) return std::unexpected(*failure);
+    return entries.erase(key) > 0;
+  }
+  TierStats Stats() const override { return {}; }
+
+  int asked = 0;
+  bool hold = false;
+  std::vector<PutDone> held;
+  std::optional<Error> failure;
+  std::map<Digest, Entry> entries;
+};
+
+class TieredTest : public ::testing::Test {
+ protected:
+  TieredCache::Options Options() {
+    return {.disable_for = std::chrono::seconds(10), .on_error = [this](std::string_view tier, const Error& error) {
+              errors.push_back(std::string(tier) + ": " + std::string(ToString(error.code)));
+            }};
+  }
+
+  ManualClock clock;
+  std::vector<std::string> errors;
+  std::shared_ptr<MemoryTier> memory = std::make_shared<MemoryTier>(MemoryTier::Options{});
+  std::shared_ptr<FakeTier> disk = std::make_shared<FakeTier>();
+  TieredCache cache{{memory, disk}, clock, Options()};
+};
+
+TEST_F(TieredTest, AHitBelowFillsTheTiersAbove) {
+  disk->entries.emplace(KeyOf(1), NumberedEntry(1));
+  EXPECT_FALSE(cache.GetWithoutBlocking(KeyOf(1))) << "asks memory only";
+  EXPECT_EQ(disk->asked, 0);
+  auto hit = cache.Get(KeyOf(1));
+  ASSERT_TRUE(hit);
+  EXPECT_EQ(hit->level, 1u);
+  EXPECT_EQ(hit->tier, "fake");
+  hit = cache.GetWithoutBlocking(KeyOf(1));
+  ASSERT_TRUE(hit);
+  EXPECT_EQ(hit->level, 0u);
+  EXPECT_EQ(disk->asked, 1);
+}
+
+TEST_F(TieredTest, PutGoesToAllAndAnswersOnce) {
+  int answers = 0;
+  disk->hold = true;
+  cache.Put(NumberedEntry(1), [&](std::expected<void, Error> outcome) {
+    ++answers;
+    EXPECT_TRUE(outcome);
+  });
+  EXPECT_EQ(answers, 0) << "the disk has not answered";
+  EXPECT_TRUE(cache.GetWithoutBlocking(KeyOf(1)));
+  disk->held.front()({});
+  EXPECT_EQ(answers, 1);
+}
+
+TEST_F(TieredTest, MemoryAloneIsNotStored) {
+  disk->failure = Error{ErrorCode::kFull, "disk full"};
+  std::optional<std::expected<void, Error>> outcome;
+  cache.Put(NumberedEntry(1), [&](std::expected<void, Error> result) { outcome = std::move(result); });
+  ASSERT_TRUE(outcome && !*outcome);
+  EXPECT_EQ(outcome->error().code, ErrorCode::kFull);
+  EXPECT_TRUE(cache.Get(KeyOf(1))) << "but it is served";
+}
+
+TEST_F(TieredTest, AnUnreachableTierIsLeftAloneForAWhile) {
+  disk->entries.emplace(KeyOf(1), NumberedEntry(1));
+  disk->failure = Error{ErrorCode::kUnreachable, "I/O error"};
+  EXPECT_FALSE(cache.Get(KeyOf(1)));
+  EXPECT_EQ(errors, std::vector<std::string>{"fake: unreachable"});
+  EXPECT_FALSE(cache.Report()[1].enabled);
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(cache.Get(KeyOf(1)));
+  EXPECT_EQ(disk->asked, 1);
+
+  clock.Advance(std::chrono::seconds(11));
+  EXPECT_FALSE(cache.Get(KeyOf(1))) << "one trial, which fails";
+  EXPECT_FALSE(cache.Get(KeyOf(1)));
+  EXPECT_EQ(disk->asked, 2);
+
+  clock.Advance(std::chrono::seconds(11));
+  disk->failure.reset();
+  EXPECT_TRUE(cache.Get(KeyOf(1))) << "an unreachable tier lost nothing";
+  EXPECT_TRUE(cache.Report()[1].enabled);
+}
+
+TEST_F(TieredTest, ACorruptEntryDisablesNothing) {
+  disk->failure = Error{ErrorCode::kCorrupt, "digest disagrees"};
+  EXPECT_FALSE(cache.Get(KeyOf(1)));
+  EXPECT_TRUE(cache.Report()[1].enabled);
+  EXPECT_EQ(errors.size(), 1u);
+}
+
+TEST_F(TieredTest, EraseTellsWhenATierCouldNot) {
+  memory->Put(NumberedEntry(1));
+  EXPECT_EQ(cache.Erase(KeyOf(1)), true);
+  EXPECT_EQ(cache.Erase(KeyOf(1)), false);
+  disk->failure = Error{ErrorCode::kUnreachable, "I/O error"};
+  EXPECT_FALSE(cache.Erase(KeyOf(1)));
+  EXPECT_FALSE(cache.Erase(KeyOf(1))) << "disabled is not erased either";
+}
+
+TEST_F(TieredTest, WithoutTiersNothingIsStored) {
+  TieredCache empty({}, clock, {});
+  std::optional<std::expected<void, Error>> outcome;
+  empty.Put(NumberedEntry(1), [&](std::expected<void, Error> result) { outcome = std::move(result); });
+  EXPECT_TRUE(outcome && !*outcome);
+  EXPECT_FALSE(empty.Get(KeyOf(1)));
+}
+
+}  // namespace
+}  // namespace kiln::cache
