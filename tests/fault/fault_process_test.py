@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that end: workers under load, the daemon on SIGTERM, a second daemon where there is one."""
+
+import os
+import signal
+import subprocess
+import threading
+
+from fault_harness import BUILD, TARGET, compile_many, program
+
+
+def test_a_killed_worker_costs_its_request_alone(daemon):
+    daemon.start()
+    expected = compile_many(daemon.client(), range(3))
+    failures, answers = [], []
+    stop = threading.Event()
+
+    def load(first):
+        n = first
+        while not stop.is_set():
+            try:
+                answers.append(daemon.client().compile(program(n), TARGET).key)
+            except Exception as failure:
+                failures.append(failure)
+            n += 1
+
+    threads = [threading.Thread(target=load, args=(1000 * (i + 1),)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    killed = 0
+    for _ in range(5):
+        threading.Event().wait(0.1)
+        for worker in daemon.workers():
+            try:
+                os.kill(worker, signal.SIGKILL)
+                killed += 1
+            except ProcessLookupError:
+                pass
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert killed > 0
+    assert len(failures) <= killed, failures
+    assert answers
+    assert daemon.process.poll() is None
+    assert compile_many(daemon.client(), range(3, 6)) and compile_many(daemon.client(), range(3)) == expected
+
+
+def test_sigterm_answers_what_runs_and_refuses_the_rest(daemon):
+    daemon.start()
+    answers = []
+    caller = threading.Thread(target=lambda: answers.append(daemon.client().compile(program(1), TARGET)))
+    caller.start()
+    caller.join(timeout=0.02)
+    assert daemon.stop(limit=30.0) == 0
+    caller.join(timeout=30.0)
+    assert not daemon.socket.exists()
+
+
+def test_one_daemon_holds_a_store(daemon, sockets):
+    daemon.start()
+    second = [str(BUILD / "bin" / "kilnd"), f"--listen=unix:{sockets}/second.sock", f"--state-dir={daemon.state}"]
+    ended = subprocess.run(second, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode != 0
+    assert str(daemon.state) in ended.stderr
+    assert daemon.client().compile(program(0), TARGET).key
+
+
+def test_bytes_that_are_no_program_are_refused(daemon):
+    from kiln.errors import CompileError
+
+    daemon.start()
+    client = daemon.client()
+    good = client.compile(program(0), TARGET)
+    serialized = client.request(program(0), TARGET).module
+    for bad in (b"", b"\xff" * 100, serialized[: len(serialized) // 2], os.urandom(1 << 16)):
+        try:
+            reply = client.compile(bad, TARGET)
+        except CompileError as refused:
+            assert str(refused)
+        else:
+            raise AssertionError(f"{bad[:20]!r}… was compiled: {reply.key.hex()}")
+    assert client.compile(program(0), TARGET).artifact.code == good.artifact.code
+    assert daemon.client().stats().worker_crashes == 0

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was in the store stays in the store: kill -9, a corrupt file, corrupt rows, a full disk."""
+
+import os
+import random
+import subprocess
+import threading
+
+import pytest
+
+from fault_harness import TARGET, Daemon, compile_many, program
+
+
+def origin(client, reply):
+    return client._pb.enums["Origin"].values_by_number[reply.origin].name
+
+
+def all_there(daemon, expected):
+    """Every entry of `expected` is found without a compile, with the bytes it had."""
+    client = daemon.client()
+    for number, (key, code) in expected.items():
+        found = client.lookup(key)
+        assert found is not None, f"program {number} was in the store and is gone"
+        assert found.artifact.code == code
+        assert origin(client, found) in ("MEMORY", "DISK")
+
+
+def committed(daemon, expected):
+    """Waits until the store lists every key of `expected`: from then on they have to survive."""
+    wanted = {key for key, _ in expected.values()}
+    for _ in range(500):
+        if wanted <= {entry.key for entry in daemon.client().cache_list()}:
+            return
+        threading.Event().wait(0.02)
+    raise AssertionError("kilnd does not list what it compiled 10 s ago")
+
+
+def test_a_clean_stop_keeps_everything(daemon):
+    daemon.start()
+    kept = compile_many(daemon.client(), range(5))
+    assert daemon.stop() == 0
+    daemon.start()
+    all_there(daemon, kept)
+    assert daemon.client().stats().compiles == 0
+
+
+def test_kill_at_any_moment_loses_nothing(daemon):
+    seed = int(os.environ.get("KILN_SEED", random.randrange(1 << 30)))
+    print("KILN_SEED =", seed)
+    rng = random.Random(seed)
+    daemon.start()
+    kept, number = {}, 0
+    for _ in range(6):
+        kept.update(compile_many(daemon.client(), range(number, number + 4)))
+        number += 4
+        committed(daemon, kept)
+        stop = threading.Event()
+
+        def load(first):
+            n = first
+            while not stop.is_set():
+                try:
+                    daemon.client().compile(program(n), TARGET, timeout=5.0)
+                except Exception:  # the daemon dies under this call
+                    return
+                n += 1
+
+        threads = [threading.Thread(target=load, args=(10_000 + rng.randrange(1 << 20) * 100,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        threading.Event().wait(rng.uniform(0.0, 0.4))
+        daemon.kill()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        daemon.start()
+        all_there(daemon, kept)
+    assert daemon.client().cache_verify().corrupt == 0
+
+
+def test_a_corrupt_file_is_set_aside(daemon):
+    daemon.start()
+    before = compile_many(daemon.client(), range(3))
+    daemon.stop()
+    database = daemon.store
+    size = database.stat().st_size
+    database.write_bytes(random.Random(7).randbytes(size))
+    for extra in ("-wal", "-shm"):
+        database.with_name(database.name + extra).unlink(missing_ok=True)
+
+    daemon.start()
+    assert daemon.client().lookup(next(iter(before.values()))[0]) is None
+    assert compile_many(daemon.client(), range(3)) == before, "the same programs give the same keys and bytes"
+    aside = list(database.parent.glob("kiln.db.corrupt-*"))
+    assert [p.stat().st_size for p in aside if not p.name.endswith(("-wal", "-shm"))] == [size]
+
+
+def test_corrupt_rows_are_never_served(daemon):
+    daemon.start("--memory-cache=1")
+    before = compile_many(daemon.client(), range(20))
+    committed(daemon, before)
+    daemon.stop()
+    database = daemon.store
+    data = bytearray(database.read_bytes())
+    hurt = 0
+    for _, code in before.values():
+        # Each code object that lies in one piece: flip a byte in the middle of what follows its start.
+        at = data.find(code[:256])
+        if at >= 0:
+            data[at + 128] ^= 0x40
+            hurt += 1
+    if hurt == 0:
+        pytest.skip("the store keeps no code in the clear; the cache's own tests corrupt its blobs")
+    database.write_bytes(bytes(data))
+
+    daemon.start("--memory-cache=1")
+    assert compile_many(daemon.client(), range(20)) == before
+    assert daemon.client().stats().compiles >= hurt
+    assert daemon.client().cache_verify().corrupt == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], capture_output=True, text=True, check=False)
+    if mount.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {mount.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_full_disk_costs_the_store_and_not_the_service(small_disk, sockets):
+    daemon = Daemon(small_disk / "state", sockets)
+    try:
+        daemon.start()
+        kept = compile_many(daemon.client(), range(4))
+        committed(daemon, kept)
+        filler = small_disk / "filler"
+        with open(filler, "wb", buffering=0) as file:
+            with pytest.raises(OSError):
+                while True:
+                    file.write(bytes(4096))
+        during = compile_many(daemon.client(), range(100, 140))
+        assert len(during) == 40, "every request is answered while nothing can be written"
+        all_there(daemon, kept)
+        filler.unlink()
+        daemon.kill()
+        daemon.start()
+        all_there(daemon, kept)
+        assert daemon.client().cache_verify().corrupt == 0
+    finally:
+        daemon.end()
