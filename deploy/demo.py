@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The second half of deploy/demo: example kernels for four GPUs through the daemon, then on the GPU of this machine."""
+
+import sys
+import time
+import warnings
+
+import numpy as np
+
+import kiln
+from kiln.examples.programs import PROGRAMS
+from kiln.target import device_target
+
+TARGETS = ("cuda:sm_80", "cuda:sm_90a", "hip:gfx942", "hip:gfx1100")
+
+
+def normal(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float16)
+
+
+def gemm_inputs(rng):
+    return normal(rng, 1024, 1024), normal(rng, 1024, 1024), normal(rng, 1024)
+
+
+def gemm_reference(a, b, bias):
+    return np.maximum(a @ b + bias, 0.0)
+
+
+def attention_inputs(rng):
+    return tuple(normal(rng, 2, 512, 8, 64) for _ in range(3))
+
+
+def attention_reference(q, k, v, causal):
+    scores = np.einsum("bihd,bjhd->bhij", q, k) / np.sqrt(q.shape[-1])
+    if causal:
+        scores = np.where(np.tri(scores.shape[-2], dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.einsum("bhij,bjhd->bihd", weights / weights.sum(-1, keepdims=True), v)
+
+
+def rms_norm_reference(x, w):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w
+
+
+def softmax_reference(x):
+    shifted = np.exp(x - x.max(-1, keepdims=True))
+    return shifted / shifted.sum(-1, keepdims=True)
+
+
+# Program → (inputs, float64 reference). All give f16, whose bound is 2e-3.
+CASES = {
+    "gemm_f16_bias_relu": (gemm_inputs, gemm_reference),
+    "attention_f16": (attention_inputs, lambda *qkv: attention_reference(*qkv, causal=False)),
+    "attention_f16_causal": (attention_inputs, lambda *qkv: attention_reference(*qkv, causal=True)),
+    "rms_norm_f16": (lambda rng: (normal(rng, 512, 1024), normal(rng, 1024)), rms_norm_reference),
+    "softmax_f16": (lambda rng: (normal(rng, 512, 1024),), softmax_reference),
+}
+BOUND = 2e-3
+
+
+def compile_all():
+    """Prints a row for each kernel and target; how many could not be compiled."""
+    print(f"{'kernel':22} {'target':13} {'bytes':>7} {'registers':>9} {'spilled':>8} {'time':>10}  {'from'}")
+    hits = compiled = failed = 0
+    for name in CASES:
+        function = PROGRAMS[name]()
+        for target in TARGETS:
+            start = time.perf_counter()
+            try:
+                kernel = kiln.compile(function, target=target)
+            except kiln.KilnError as problem:
+                failed += 1
+                print(f"{name:22} {target:13} failed: {problem}")
+                continue
+            elapsed = (time.perf_counter() - start) * 1e3
+            hit = kernel.origin in ("MEMORY", "DISK")
+            hits += hit
+            compiled += not hit
+            print(f"{name:22} {target:13} {len(kernel.artifact.code):7} {known(kernel.n_regs):>9} {known(kernel.n_spills):>8} "
+                  f"{elapsed:7.1f} ms  {f'hit ({kernel.origin.lower()})' if hit else 'compiled'}")
+    print(f"\n{compiled} compiled, {hits} hits" + (f", {failed} failed" if failed else ""))
+    return failed
+
+
+def known(value):
+    return "–" if value is None else value
+
+
+def run_all(target):
+    """Prints a row for each kernel that runs; how many disagree with their reference."""
+    print(f"\n{'kernel':22} {'on ' + target:20} {'relative error':>14}  bound {BOUND:g}")
+    rng = np.random.default_rng()
+    wrong = 0
+    for name, (inputs, reference) in CASES.items():
+        arrays = inputs(rng)
+        result = np.asarray(kiln.compile(PROGRAMS[name](), target=target)(*arrays), dtype=np.float64)
+        expected = reference(*(a.astype(np.float64) for a in arrays))
+        error = np.linalg.norm(result - expected) / np.linalg.norm(expected)
+        agrees = error <= BOUND  # false for NaN
+        wrong += not agrees
+        print(f"{name:22} {'':20} {error:14.2e}  {'agrees' if agrees else 'DISAGREES'}")
+    return wrong
+
+
+def main():
+    warnings.simplefilter("ignore")
+    problems = compile_all()
+    target = device_target(0)
+    if target is None:
+        print("\nNo GPU is found on this machine, so nothing was run: the kernels were compiled for the targets above.")
+    else:
+        problems += run_all(target)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
