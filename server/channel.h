@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages over a stream socket, each as a 4-byte little-endian length and a serialized protobuf. The peer is not trusted:
+// a length over the limit or bytes that are no such message end the conversation.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include <google/protobuf/message_lite.h>
+
+#include "server/unique_fd.h"
+
+namespace kiln::server {
+
+class Channel {
+ public:
+  enum class End {
+    kOk,
+    kClosed,    // the peer is gone
+    kDeadline,
+    kWoken,     // the wake descriptor became readable
+    kInvalid,   // what the peer sent is no message, or longer than the limit
+  };
+
+  // What ends a wait before the peer does. Neither: wait as long as the peer lives.
+  struct Wait {
+    int wake_fd = -1;
+    std::optional<std::chrono::steady_clock::time_point> until;
+  };
+
+  static constexpr std::size_t kMaxMessage = std::size_t{256} << 20;
+
+  explicit Channel(UniqueFd fd);
+
+  End Send(const google::protobuf::MessageLite& message, const Wait& wait);
+  End Receive(google::protobuf::MessageLite& message, const Wait& wait);
+
+  // True when the peer has closed its end; never waits.
+  bool PeerGone() const;
+
+ private:
+  End WaitFor(short events, const Wait& wait) const;
+  End Fill(std::size_t size, const Wait& wait);
+
+  UniqueFd fd_;
+  std::string in_;  // what was read and not yet taken
+};
+
+}  // namespace kiln::server

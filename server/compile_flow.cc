@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/compile_flow.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace kiln::server {
+namespace {
+
+using Kind = Failure::Kind;
+
+Failure ToFailure(const QueueFull& full) {
+  return {.kind = Kind::kQueueFull,
+          .message = fmt::format("{} compiles wait already; try again in {:.1f} s, or let the daemon queue more (--queue)",
+                                 full.queued, static_cast<double>(full.retry_after.count()) / 1000),
+          .retry_after = full.retry_after};
+}
+
+Failure Draining() {
+  return {.kind = Kind::kDraining, .message = "kilnd is shutting down and compiles nothing new; try again shortly"};
+}
+
+Failure Cancelled() { return {.kind = Kind::kCancelled, .message = "the request was cancelled"}; }
+
+Failure FailedBefore(const Reproducers::KnownCrash& known) {
+  return {.kind = Kind::kDefect,
+          .message = fmt::format("the compiler failed on this program before ({}) and will not be tried on it for {} s; "
+                                 "`kiln compile --repro {}` runs it alone, and --refresh tries it here",
+                                 known.cause, known.retry_in.count(), known.reproducer),
+          .reproducer = known.reproducer};
+}
+
+// The text of an explained compile differs with what is asked for, and is never kept.
+cache::Digest FlightKey(const cache::Digest& key, const v1::CompileRequest& request) {
+  if (!request.has_explain()) return key;
+  return cache::Hasher().Update("explain").Update(key.view()).Update(request.explain().SerializeAsString()).Finish();
+}
+
+v1::Timing MakeTiming(std::string_view stage, double milliseconds) {
+  v1::Timing timing;
+  timing.set_stage(std::string(stage));
+  timing.set_milliseconds(milliseconds);
+  return timing;
+}
+
+std::string FirstMessage(const std::vector<v1::Diagnostic>& diagnostics) {
+  std::string text = diagnostics.front().message();
+  if (diagnostics.front().line() > 0) text = fmt::format("line {}: {}", diagnostics.front().line(), text);
+  if (diagnostics.size() > 1) text += fmt::format(" (and {} more)", diagnostics.size() - 1);
+  return text;
+}
+
+}  // namespace
+
+class CompileFlow::Call {
+ public:
+  explicit Call(Request request) : request(std::move(request)) {}
+
+  Request request;
+  std::atomic<bool> cancelled = false;
+  std::atomic<bool> ended = false;
+  std::mutex mutex;
+  Flights::Ticket ticket;                                        // guarded by mutex
+  std::optional<std::pair<cache::Digest, std::uint64_t>> listens;  // guarded by mutex
+};
+
+// What the starter of a flight carries through queue and worker.
+struct CompileFlow::Compile {
+  cache::Digest key;   // of the result in the cache
+  std::string name;
+  std::string request_id;
+  v1::CompileRequest request;
+  Flights::Flight flight;
+};
+
+CompileFlow::CompileFlow(Options options, Parts parts) : options_(std::move(options)), parts_(parts) {}
+
+std::optional<Reply> CompileFlow::FindHot(const cache::Digest& request) {
+  const auto key = index_.Find(request);
+  return key ? FindHotKey(*key) : std::nullopt;
+}
+
+std::optional<Reply> CompileFlow::FindHotKey(const cache::Digest& key) {
+  auto hit = parts_.cache.GetWithoutBlocking(key);
+  if (!hit) return std::nullopt;
+  auto reply = ReplyFrom(hit->entry, v1::MEMORY);
+  if (reply) {
+    ++parts_.telemetry.requests;
+    ++parts_.telemetry.hits;
+  }
+  return reply;
+}
+
+bool CompileFlow::Post(Executor::Task task) { return parts_.executor.Post(task); }
+
+std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
+  ++parts_.telemetry.requests;
+  ++calls_;
+  auto call = std::make_shared<Call>(std::move(request));
+  if (!Post([this, call] { Steps(call); })) {
+    End(call, std::unexpected(ToFailure(QueueFull{parts_.admission.queued(), std::chrono::seconds(1)})));
+  }
+  return call;
+}
+
+void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
+  if (call->cancelled) return End(call, std::unexpected(Cancelled()));
+
+  // 1. The request's bytes become a message.
+  v1::CompileRequest request;
+  if (!request.ParseFromString(call->request.bytes)) {
+    return End(call, std::unexpected(Failure{
+                         .kind = Kind::kMalformed,
+                         .message = "the request is no kiln.v1.CompileRequest; is the client of this protocol version?"}));
+  }
+  call->request.bytes = {};
+
+  // 2. The module is decoded and the key computed.
+  auto resolved = Resolve(request, options_.ptxas_version());
+  if (!resolved) return End(call, std::unexpected(std::move(resolved.error())));
+  request.set_target(resolved->target);
+
+  // 3. The cache may have it.
+  const bool keeps = !request.has_explain();
+  if (keeps && !request.refresh()) {
+    if (auto reply = FromCache(resolved->key)) {
+      index_.Remember(call->request.digest, resolved->key);
+      ++parts_.telemetry.hits;
+      return End(call, std::move(*reply));
+    }
+  }
+  if (call->request.lookup_only) {
+    return End(call, std::unexpected(Failure{.kind = Kind::kNotFound,
+                                             .message = "this program has not been compiled for this target with these "
+                                                        "options; Compile does so"}));
+  }
+
+  // 4. It must be compiled: is that sensible now?
+  if (draining_) return End(call, std::unexpected(Draining()));
+  if (const auto known = parts_.reproducers.IsOpen(resolved->key); known && !request.refresh()) {
+    return End(call, std::unexpected(FailedBefore(*known)));
+  }
+
+  // 5. One flight per key.
+  if (keeps && !request.refresh()) index_.Remember(call->request.digest, resolved->key);
+  Join(call, std::move(request), *resolved);
+}
+
+std::optional<Reply> CompileFlow::FromCache(const cache::Digest& key) {
+  auto hit = parts_.cache.Get(key);
+  if (!hit) return std::nullopt;
+  auto reply = ReplyFrom(hit->entry, hit->level == 0 ? v1::MEMORY : v1::DISK);
+  if (!reply) [[maybe_unused]]
+    const auto erased = parts_.cache.Erase(key);  // sealed, but not by us
+  return reply;
+}
+
+void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved) {
+  const cache::Digest flight_key = FlightKey(resolved.key, request);
+  if (call->request.on_stage) {
+    std::lock_guard lock(call->mutex);
+    call->listens.emplace(flight_key, stages_.Subscribe(flight_key, call->request.on_stage));
+    call->request.on_stage("queued");
+  }
+  const auto starts = std::make_shared<std::atomic<bool>>(false);
+  Flights::Joined joined = flights_.Join(
+      flight_key, [this, call, starts](cache::FlightEnd end, const std::shared_ptr<const Made>& made) {
+        if (end != cache::FlightEnd::kFinished) return End(call, std::unexpected(Draining()));
+        Outcome outcome = *made;
+        if (outcome && outcome->origin == v1::COMPILED && !*starts) outcome->origin = v1::JOINED;
+        End(call, std::move(outcome));
+      });
+  {
+    std::lock_guard lock(call->mutex);
+    call->ticket = joined.ticket;
+  }
+  if (joined.flight) {
+    *starts = true;
+    Launch(std::make_shared<Compile>(Compile{resolved.key, resolved.name, call->request.id, std::move(request),
+                                             std::move(*joined.flight)}));
+  } else {
+    ++parts_.telemetry.joined;
+    parts_.admission.Promote(flight_key, request.priority());
+  }
+  if (call->cancelled) Cancel(call);
+}
+
+void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
+  // Between the look in the cache and the join another flight may have landed.
+  if (!compile->request.has_explain() && !compile->request.refresh()) {
+    if (auto hit = parts_.cache.GetWithoutBlocking(compile->key)) {
+      if (auto reply = ReplyFrom(hit->entry, v1::MEMORY)) return compile->flight.Finish(std::move(*reply));
+    }
+  }
+  // 6. The queue for the workers.
+  auto job = std::make_unique<Job>();
+  job->key = compile->flight.key();
+  job->request_id = compile->request_id;
+  job->priority = compile->request.priority();
+  job->work.set_id(++last_job_);
+  *job->work.mutable_request() = compile->request;
+  job->work.set_timeout_seconds(std::chrono::duration<double>(options_.compile_limit).count());
+  job->stop = compile->flight.stop_token();
+  job->on_stage = [this, key = job->key](std::string_view stage) { stages_.Publish(key, stage); };
+  job->done = [this, compile](JobOutcome outcome) { Land(*compile, std::move(outcome)); };
+  if (const auto queued = parts_.admission.Submit(job); !queued) {
+    ++parts_.telemetry.refused;
+    compile->flight.Finish(std::unexpected(draining_ ? Draining() : ToFailure(queued.error())));
+  }
+}
+
+// 7. The worker is done with it, or it with the worker.
+void CompileFlow::Land(Compile& compile, JobOutcome outcome) {
+  Made made = Judge(compile, outcome);
+  parts_.telemetry.Log(made ? Level::kInfo : Level::kWarning, "compile",
+                       {{"request", compile.request_id},
+                        {"key", compile.key.ToHex().substr(0, 16)},
+                        {"target", std::string_view(compile.request.target())},
+                        {"outcome", made ? "ok" : std::string_view(outcome.cause.empty() ? "refused" : outcome.cause)},
+                        {"stage", std::string_view(outcome.stage)},
+                        {"queue_ms", outcome.queue_ms},
+                        {"ms", static_cast<std::int64_t>(outcome.ran.count())},
+                        {"bytes", static_cast<std::int64_t>(made ? made->kept.size() : 0)}});
+  compile.flight.Finish(std::move(made));
+}
+
+CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
+  switch (outcome.end) {
+    case JobOutcome::End::kResult: {
+      ++parts_.telemetry.compiles;
+      parts_.telemetry.NoteCompile(static_cast<double>(outcome.ran.count()));
+      const auto& diagnostics = outcome.result.diagnostics();
+      const bool refused = std::ranges::any_of(
+          diagnostics, [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });
+      if (outcome.result.has_artifact() && !refused) return Keep(compile, outcome);
+      return std::unexpected(Refusal(compile, outcome));
+    }
+    case JobOutcome::End::kDied: return std::unexpected(Defect(compile, outcome, outcome.cause));
+    case JobOutcome::End::kNoWorker:
+      return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = outcome.cause});
+    case JobOutcome::End::kCancelled:
+      outcome.cause = "cancelled";
+      if (outcome.ran >= options_.suspicious_after) {
+        Defect(compile, outcome, fmt::format("abandoned after {:.1f} s", static_cast<double>(outcome.ran.count()) / 1000));
+      }
+      return std::unexpected(draining_ ? Draining() : Cancelled());
+  }
+  std::unreachable();
+}
+
+// 8. Seal and put. The result is visible in memory before the flight ends.
+CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
+  v1::CompileReply reply;
+  reply.set_key(compile.key.bytes.data(), compile.key.bytes.size());
+  reply.mutable_artifact()->Swap(outcome.result.mutable_artifact());
+  reply.mutable_diagnostics()->Swap(outcome.result.mutable_diagnostics());
+
+  Reply kept;
+  if (compile.request.has_explain()) {
+    reply.mutable_dumps()->Swap(outcome.result.mutable_dumps());
+    auto bytes = std::make_shared<const std::string>(reply.SerializeAsString());
+    kept = {bytes, *bytes};
+  } else if (auto entry = SealReply(compile.key, reply, compile.name)) {
+    kept = *ReplyFrom(*entry, v1::COMPILED);
+    parts_.cache.Put(std::move(*entry));
+  } else {
+    return std::unexpected(Failure{.kind = Kind::kUnsupported,
+                                   .message = "the artifact is larger than an entry of the cache may be: " +
+                                              entry.error().message});
+  }
+  kept.origin = v1::COMPILED;
+  kept.timings.assign(outcome.result.timings().begin(), outcome.result.timings().end());
+  kept.timings.push_back(MakeTiming("queue", outcome.queue_ms));
+  return kept;
+}
+
+Failure CompileFlow::Refusal(Compile& compile, JobOutcome& outcome) {
+  Failure failure{.kind = Kind::kInvalid};
+  const auto& all = outcome.result.diagnostics();
+  failure.diagnostics.assign(all.begin(), all.end());
+  std::ranges::stable_sort(failure.diagnostics, {}, &v1::Diagnostic::severity);  // errors first
+  if (all.empty()) return Defect(compile, outcome, "the compiler gave neither an artifact nor a diagnostic");
+
+  const auto is_error = [](v1::Diagnostic::Kind kind) {
+    return [kind](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR && d.kind() == kind; };
+  };
+  failure.message = FirstMessage(failure.diagnostics);
+  if (std::ranges::any_of(failure.diagnostics, is_error(v1::Diagnostic::INTERNAL))) {
+    Failure defect = Defect(compile, outcome, failure.message);
+    defect.diagnostics = std::move(failure.diagnostics);
+    return defect;
+  }
+  ++parts_.telemetry.failed;
+  if (std::ranges::none_of(failure.diagnostics, is_error(v1::Diagnostic::INVALID))) failure.kind = Kind::kUnsupported;
+  return failure;
+}
+
+Failure CompileFlow::Defect(Compile& compile, const JobOutcome& outcome, const std::string& cause) {
+  ++parts_.telemetry.failed;
+  if (outcome.end == JobOutcome::End::kDied) ++parts_.telemetry.worker_crashes;
+  const std::string place = outcome.stage.empty() ? "" : fmt::format(" in stage {}", outcome.stage);
+  const std::string path = parts_.reproducers.Save(compile.key, compile.request, options_.build_id,
+                                                   fmt::format("{}{}\n{}", cause, place, outcome.said));
+  if (outcome.end == JobOutcome::End::kDied) parts_.reproducers.NoteCrash(compile.key, cause, path);
+  return {.kind = Kind::kDefect,
+          .message = fmt::format("the compiler failed on this program: {}{}. {}", cause, place,
+                                 path.empty() ? "The reproducer could not be written; look at the state directory."
+                                              : fmt::format("`kiln compile --repro {}` runs it again.", path)),
+          .reproducer = path};
+}
+
+void CompileFlow::Cancel(const std::shared_ptr<Call>& call) {
+  call->cancelled = true;
+  Flights::Ticket ticket;
+  {
+    std::lock_guard lock(call->mutex);
+    ticket = call->ticket;
+  }
+  if (flights_.Leave(ticket)) End(call, std::unexpected(Cancelled()));
+}
+
+void CompileFlow::End(const std::shared_ptr<Call>& call, Outcome outcome) {
+  if (call->ended.exchange(true)) return;
+  {
+    std::lock_guard lock(call->mutex);
+    if (call->listens) stages_.Unsubscribe(call->listens->first, call->listens->second);
+  }
+  auto done = std::move(call->request.done);
+  done(std::move(outcome));
+  --calls_;
+}
+
+void CompileFlow::Lookup(const cache::Digest& key, std::move_only_function<void(Outcome)> done) {
+  ++parts_.telemetry.requests;
+  auto shared = std::make_shared<std::move_only_function<void(Outcome)>>(std::move(done));
+  const bool posted = Post([this, key, shared] {
+    if (auto reply = FromCache(key)) {
+      ++parts_.telemetry.hits;
+      return (*shared)(std::move(*reply));
+    }
+    (*shared)(std::unexpected(
+        Failure{.kind = Kind::kNotFound, .message = fmt::format("nothing is known under the key {}", key.ToHex())}));
+  });
+  if (!posted) (*shared)(std::unexpected(ToFailure(QueueFull{parts_.admission.queued(), std::chrono::seconds(1)})));
+}
+
+std::expected<cache::Digest, Failure> CompileFlow::Put(const v1::CompileRequest& request, const v1::Artifact& artifact) {
+  auto resolved = Resolve(request, options_.ptxas_version());
+  if (!resolved) return std::unexpected(std::move(resolved.error()));
+  if (artifact.compiler() != options_.build_id || artifact.target() != resolved->target) {
+    return std::unexpected(Failure{
+        .kind = Kind::kMalformed,
+        .message = fmt::format("the artifact is of compiler {} for {}; this daemon keeps those of {} for {}",
+                               artifact.compiler(), artifact.target(), options_.build_id, resolved->target)});
+  }
+  v1::CompileReply reply;
+  reply.set_key(resolved->key.bytes.data(), resolved->key.bytes.size());
+  *reply.mutable_artifact() = artifact;
+  auto entry = SealReply(resolved->key, reply, resolved->name);
+  if (!entry) return std::unexpected(Failure{.kind = Kind::kMalformed, .message = entry.error().message});
+  parts_.cache.Put(std::move(*entry));
+  return resolved->key;
+}
+
+}  // namespace kiln::server

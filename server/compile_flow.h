@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One request from its bytes to its reply: the numbered steps of a compile.
+//
+// Threads. FindHot and Start return at once and may be called from gRPC's threads. The steps run on the executor up to the
+// queue, and on the worker's slot thread after it. A request's `done` is called exactly once, on any of these threads or on
+// the one that cancels; it should only hand over.
+//
+// Cancelling detaches one request. The compile goes on for the others who wait for the same key; when nobody is left the
+// flight's stop token fires and the worker that runs it is killed.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "cache/digest.h"
+#include "cache/single_flight.h"
+#include "cache/tiered.h"
+#include "kiln/v1/compile.pb.h"
+#include "server/admission.h"
+#include "server/executor.h"
+#include "server/reply.h"
+#include "server/reproducers.h"
+#include "server/request_index.h"
+#include "server/request_key.h"
+#include "server/stage_board.h"
+#include "server/telemetry.h"
+
+namespace kiln::server {
+
+class CompileFlow {
+ public:
+  struct Options {
+    std::chrono::milliseconds compile_limit{120'000};  // of one job in a worker
+    std::chrono::milliseconds suspicious_after{10'000};  // a compile cancelled after that leaves a reproducer
+    std::string build_id;
+    std::function<std::string()> ptxas_version;  // asked on the executor, once it is needed
+  };
+  struct Parts {
+    cache::TieredCache& cache;
+    Admission& admission;
+    Executor& executor;
+    Reproducers& reproducers;
+    Telemetry& telemetry;
+  };
+
+  struct Request {
+    std::string id;
+    std::string bytes;        // a serialized CompileRequest
+    cache::Digest digest;     // of the bytes
+    bool lookup_only = false;
+    StageBoard::Listener on_stage;  // may be empty
+    std::move_only_function<void(Outcome)> done;
+  };
+  // One request under way. Cancel may be called at any time; `done` is then called with kCancelled unless it was before.
+  class Call;
+
+  CompileFlow(Options options, Parts parts);
+
+  // From memory, or nothing.
+  std::optional<Reply> FindHot(const cache::Digest& request);
+  std::optional<Reply> FindHotKey(const cache::Digest& key);
+
+  std::shared_ptr<Call> Start(Request request);
+  void Cancel(const std::shared_ptr<Call>& call);
+
+  // A reply known under its key, from any tier; on the executor.
+  void Lookup(const cache::Digest& key, std::move_only_function<void(Outcome)> done);
+
+  // Keeps what another compiler of the same build made.
+  std::expected<cache::Digest, Failure> Put(const v1::CompileRequest& request, const v1::Artifact& artifact);
+
+  // From now on nothing new is compiled; what is known is still served.
+  void Drain() { draining_ = true; }
+  bool draining() const { return draining_; }
+  std::size_t calls() const { return calls_; }
+
+ private:
+  using Made = std::expected<Reply, Failure>;
+  using Flights = cache::SingleFlight<Made>;
+  struct Compile;
+
+  bool Post(Executor::Task task);
+  void Steps(const std::shared_ptr<Call>& call);
+  std::optional<Reply> FromCache(const cache::Digest& key);
+  void Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved);
+  void Launch(std::shared_ptr<Compile> compile);
+  void Land(Compile& compile, JobOutcome outcome);
+  Made Judge(Compile& compile, JobOutcome& outcome);
+  Made Keep(Compile& compile, JobOutcome& outcome);
+  Failure Refusal(Compile& compile, JobOutcome& outcome);
+  Failure Defect(Compile& compile, const JobOutcome& outcome, const std::string& cause);
+  void End(const std::shared_ptr<Call>& call, Outcome outcome);
+
+  const Options options_;
+  const Parts parts_;
+  RequestIndex index_;
+  StageBoard stages_;
+  Flights flights_;
+  std::atomic<std::uint64_t> last_job_ = 0;
+  std::atomic<std::size_t> calls_ = 0;
+  std::atomic<bool> draining_ = false;
+};
+
+}  // namespace kiln::server

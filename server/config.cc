@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+namespace kiln::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+fs::path OwnDirectory() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path();
+}
+
+fs::path DefaultStateDirectory() {
+  if (const std::string cache = Environment("XDG_CACHE_HOME"); cache.starts_with('/')) return fs::path(cache) / "kiln";
+  if (const std::string home = Environment("HOME"); home.starts_with('/')) return fs::path(home) / ".cache/kiln";
+  return "/var/cache/kiln";
+}
+
+fs::path DefaultConfigFile() {
+  std::error_code error;
+  const std::string home = Environment("XDG_CONFIG_HOME").empty() ? Environment("HOME") + "/.config"
+                                                                  : Environment("XDG_CONFIG_HOME");
+  for (const fs::path& path : {fs::path(home) / "kiln/kilnd.toml", fs::path("/etc/kiln/kilnd.toml")}) {
+    if (fs::exists(path, error)) return path;
+  }
+  return {};
+}
+
+fs::path FindPtxas() {
+  std::error_code error;
+  std::string path = Environment("PATH") + ":/usr/local/cuda/bin";
+  for (std::string_view rest = path; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(':'), rest.size());
+    const fs::path candidate = fs::path(rest.substr(0, end)) / "ptxas";
+    if (candidate.is_absolute() && ::access(candidate.c_str(), X_OK) == 0) return fs::canonical(candidate, error);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return {};
+}
+
+// The options as text, before they are checked together.
+struct Raw {
+  std::string config_file;
+  std::string listen = DefaultListen(std::getenv("XDG_RUNTIME_DIR"), ::getuid());
+  std::string socket_mode = "0600";
+  std::string state_dir = DefaultStateDirectory().string();
+  std::string worker_executable = (OwnDirectory() / "kiln-worker").string();
+  std::string ptxas = "auto";
+  std::string log_level = "info";
+  std::string log_format = "text";
+  std::string accept_put = "auto";
+  bool insecure = false;
+  double compile_limit = 120;
+  double grace = 20;
+};
+
+void AddOptions(CLI::App& app, Config& config, Raw& raw) {
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--config", raw.config_file, "TOML file whose keys are these options' names without the dashes");
+  app.add_option("--listen", raw.listen, "unix:PATH or HOST:PORT")->capture_default_str();
+  app.add_option("--socket-mode", raw.socket_mode, "permissions of the Unix socket, octal")->capture_default_str();
+  app.add_option("--tls-cert", config.tls_certificate, "PEM certificate chain; TCP then speaks TLS");
+  app.add_option("--tls-key", config.tls_key, "PEM private key of --tls-cert");
+  app.add_option("--tls-client-ca", config.tls_client_ca, "PEM roots; clients must then present a certificate");
+  app.add_flag("--insecure", raw.insecure, "allow TCP from other hosts without TLS");
+  app.add_option("--accept-put", raw.accept_put, "take results compiled elsewhere: yes, no; auto: on Unix sockets")
+      ->check(CLI::IsMember({"yes", "no", "auto"}))->capture_default_str();
+  app.add_option("--state-dir", raw.state_dir, "the store and the reproducers")->capture_default_str();
+  app.add_option("--memory-cache", config.memory_cache_bytes, "bytes of results kept in memory (256MiB)")
+      ->transform(CLI::AsSizeValue(false))->default_str("256MiB");
+  app.add_option("--disk-cache", config.disk_cache_bytes, "bytes of results kept on disk")
+      ->transform(CLI::AsSizeValue(false))->default_str("8GiB");
+  app.add_option("--worker-executable", raw.worker_executable, "kiln-worker")->capture_default_str();
+  app.add_option("--workers", config.workers, "compiles at one time")->check(CLI::Range(1u, 1024u))->capture_default_str();
+  app.add_option("--worker-memory", config.worker_memory_bytes, "memory limit of a worker; 0: none")
+      ->transform(CLI::AsSizeValue(false))->default_str("4GiB");
+  app.add_option("--jobs-per-worker", config.jobs_per_worker, "compiles before a worker is replaced")
+      ->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--queue", config.queue, "compiles that may wait")->check(CLI::Range(1u, 100'000u))->capture_default_str();
+  app.add_option("--compile-limit", raw.compile_limit, "seconds a compile may take")
+      ->check(CLI::Range(0.01, 86'400.0))->capture_default_str();
+  app.add_option("--grace", raw.grace, "seconds that running compiles get on SIGTERM")
+      ->check(CLI::Range(0.0, 3'600.0))->capture_default_str();
+  app.add_option("--ptxas", raw.ptxas, "a ptxas to make cubins with; auto: from PATH; none")->capture_default_str();
+  app.add_option("--log-level", raw.log_level, "debug, info, warning, error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))->capture_default_str();
+  app.add_option("--log-format", raw.log_format, "text (key=value) or json")
+      ->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+  app.add_option("--log-file", config.log.file, "instead of stderr");
+  app.set_version_flag("--version", "kilnd " KILN_VERSION);
+}
+
+using Words = std::vector<std::string>;
+
+// The file's keys as arguments, so that one parser checks all.
+std::expected<Words, std::string> FromFile(const CLI::App& app, const fs::path& path) {
+  Words words;
+  const toml::parse_result file = [&]() -> toml::parse_result {
+    try {
+      return toml::parse_file(path.string());
+    } catch (const toml::parse_error& error) {
+      words.push_back(fmt::format("{}, line {}: {}", path.string(), error.source().begin.line, error.description()));
+      return {};
+    }
+  }();
+  if (!words.empty()) return std::unexpected(words.front());
+  for (const auto& [key, value] : file) {
+    const std::string name = fmt::format("--{}", key.str());
+    if (app.get_option_no_throw(name) == nullptr || name == "--config") {
+      return std::unexpected(fmt::format("{}: there is no setting {}; `kilnd --help` lists them without the dashes",
+                                         path.string(), key.str()));
+    }
+    std::string text;
+    value.visit([&](const auto& node) {
+      if constexpr (toml::is_string<decltype(node)>) text = node.get();
+      if constexpr (toml::is_number<decltype(node)>) text = fmt::format("{}", node.get());
+      if constexpr (toml::is_boolean<decltype(node)>) text = node.get() ? "true" : "false";
+    });
+    words.push_back(fmt::format("{}={}", name, text));
+  }
+  return words;
+}
+
+// KILN_STATE_DIR is --state-dir, and so on.
+Words FromEnvironment(const CLI::App& app) {
+  Words words;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_single_name();
+    if (name == "help" || name == "version" || name == "config") continue;
+    std::string variable = "KILN_" + name;
+    std::ranges::transform(variable, variable.begin(),
+                           [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+    if (const std::string value = Environment(variable.c_str()); !value.empty()) {
+      words.push_back(fmt::format("--{}={}", name, value));
+    }
+  }
+  return words;
+}
+
+fs::path ConfigFileIn(const Words& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].starts_with("--config=")) return arguments[i].substr(9);
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) return arguments[i + 1];
+  }
+  const std::string variable = Environment("KILN_CONFIG");
+  return variable.empty() ? DefaultConfigFile() : fs::path(variable);
+}
+
+Level LevelOf(std::string_view name) {
+  if (name == "debug") return Level::kDebug;
+  if (name == "warning") return Level::kWarning;
+  return name == "error" ? Level::kError : Level::kInfo;
+}
+
+// What the options mean together.
+std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
+  auto endpoint = ParseEndpoint(raw.listen);
+  if (!endpoint) return std::unexpected("--listen: " + endpoint.error());
+  config.endpoint = std::move(*endpoint);
+  const bool tls = !config.tls_certificate.empty();
+  if (tls != !config.tls_key.empty()) return std::unexpected("--tls-cert and --tls-key belong together");
+  if (!config.endpoint.loopback && !tls && !raw.insecure) {
+    return std::unexpected(fmt::format("{} is reachable from other hosts, and without TLS anybody there could read and write "
+                                       "kernels; give --tls-cert and --tls-key, or --insecure if the network is yours",
+                                       config.endpoint.address));
+  }
+  char* end = nullptr;
+  config.socket_mode = static_cast<unsigned>(std::strtoul(raw.socket_mode.c_str(), &end, 8));
+  if (*end != '\0' || config.socket_mode > 0777) return std::unexpected("--socket-mode: use an octal mode such as 0660");
+  config.accept_put = raw.accept_put == "auto" ? config.endpoint.socket.has_value() : raw.accept_put == "yes";
+  config.state_directory = raw.state_dir;
+  if (!config.state_directory.is_absolute()) config.state_directory = fs::absolute(config.state_directory);
+  config.worker_executable = raw.worker_executable;
+  config.ptxas = raw.ptxas == "auto" ? FindPtxas() : raw.ptxas == "none" ? fs::path() : fs::path(raw.ptxas);
+  config.compile_limit = std::chrono::milliseconds(static_cast<std::int64_t>(raw.compile_limit * 1000));
+  config.grace = std::chrono::milliseconds(static_cast<std::int64_t>(raw.grace * 1000));
+  config.log.level = LevelOf(raw.log_level);
+  config.log.json = raw.log_format == "json";
+  return {};
+}
+
+}  // namespace
+
+std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv) {
+  Config config;
+  config.workers = std::max(1u, std::thread::hardware_concurrency());
+  Raw raw;
+  CLI::App app("kilnd compiles tile programs for GPUs and keeps the results.", "kilnd");
+  AddOptions(app, config, raw);
+
+  const Words flags(argv + 1, argv + argc);
+  Words words;
+  if (const fs::path file = ConfigFileIn(flags); !file.empty()) {
+    auto from_file = FromFile(app, file);
+    if (!from_file) return std::unexpected(ConfigEnd{2, from_file.error()});
+    words = std::move(*from_file);
+  }
+  std::ranges::move(FromEnvironment(app), std::back_inserter(words));
+  words.insert(words.end(), flags.begin(), flags.end());
+  std::ranges::reverse(words);  // as CLI11 takes a vector
+  try {
+    app.parse(words);
+  } catch (const CLI::CallForHelp&) {
+    return std::unexpected(ConfigEnd{0, app.help()});
+  } catch (const CLI::CallForVersion&) {
+    return std::unexpected(ConfigEnd{0, app.version() + "\n"});
+  } catch (const CLI::ParseError& error) {
+    return std::unexpected(ConfigEnd{2, fmt::format("{}; `kilnd --help` lists the options", error.what())});
+  }
+  if (const auto finished = Finish(raw, config); !finished) return std::unexpected(ConfigEnd{2, finished.error()});
+  return config;
+}
+
+}  // namespace kiln::server

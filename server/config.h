@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a person can set: flags over environment over a TOML file over defaults. Nothing else in the tree reads the
+// environment.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <filesystem>
+#include <string>
+
+#include "server/endpoint.h"
+#include "server/telemetry.h"
+
+namespace kiln::server {
+
+struct Config {
+  Endpoint endpoint;
+  unsigned socket_mode = 0600;
+  std::string tls_certificate;  // PEM files; empty: no TLS
+  std::string tls_key;
+  std::string tls_client_ca;    // set: clients must present a certificate of it
+  bool accept_put = true;       // Put and CacheImport: results that were made elsewhere
+
+  std::filesystem::path state_directory;
+  std::uint64_t memory_cache_bytes = std::uint64_t{256} << 20;
+  std::uint64_t disk_cache_bytes = std::uint64_t{8} << 30;
+
+  std::filesystem::path worker_executable;
+  unsigned workers = 1;
+  std::uint64_t worker_memory_bytes = std::uint64_t{4} << 30;
+  unsigned jobs_per_worker = 200;
+  unsigned queue = 256;
+  std::chrono::milliseconds compile_limit{120'000};
+  std::chrono::milliseconds grace{20'000};
+  std::filesystem::path ptxas;  // empty: none
+
+  LogOptions log;
+};
+
+// The error is what to print, and the status to exit with (0 for --help and --version).
+struct ConfigEnd {
+  int status;
+  std::string text;
+};
+std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv);
+
+}  // namespace kiln::server

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/daemon.h"
+
+#include <sys/stat.h>
+
+#include <array>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include "cache/memory_tier.h"
+#include "cache/sqlite_tier.h"
+#include "compiler/key.h"
+#include "compiler/target/target.h"
+#include "ir/codec/decode.h"
+#include "server/ptxas.h"
+#include "server/service.h"
+#include "server/zygote.h"
+
+namespace kiln::server {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr int kMaxMessageBytes = 64 << 20;
+constexpr std::size_t kExecutorQueue = 4096;
+constexpr unsigned kExecutorThreads = 4;
+
+class RealClock final : public cache::Clock {
+ public:
+  cache::WallTime WallNow() const override {
+    return std::chrono::time_point_cast<std::chrono::microseconds>(std::chrono::system_clock::now());
+  }
+  cache::SteadyTime SteadyNow() const override { return std::chrono::steady_clock::now(); }
+};
+
+std::expected<std::string, std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return std::unexpected(fmt::format("cannot read {}", path));
+  return text.str();
+}
+
+std::expected<std::shared_ptr<grpc::ServerCredentials>, std::string> Credentials(const Config& config) {
+  if (config.tls_certificate.empty()) return grpc::InsecureServerCredentials();
+  const auto certificate = ReadFile(config.tls_certificate);
+  if (!certificate) return std::unexpected(certificate.error());
+  const auto key = ReadFile(config.tls_key);
+  if (!key) return std::unexpected(key.error());
+  grpc::SslServerCredentialsOptions options;
+  options.pem_key_cert_pairs.push_back({*key, *certificate});
+  if (!config.tls_client_ca.empty()) {
+    const auto roots = ReadFile(config.tls_client_ca);
+    if (!roots) return std::unexpected(roots.error());
+    options.pem_root_certs = *roots;
+    options.client_certificate_request = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
+  }
+  return grpc::SslServerCredentials(options);
+}
+
+v1::CapabilitiesReply DescribeOurselves() {
+  v1::CapabilitiesReply reply;
+  reply.set_version(KILN_VERSION);
+  reply.set_compiler(std::string(compiler::BuildId()));
+  reply.set_ir_version(ir::kFormatVersion);
+  for (const target::Target& target : target::All()) reply.add_targets(std::string(target.name));
+  const auto* ops = v1::Stmt::descriptor()->FindOneofByName("op");
+  for (int i = 0; i < ops->field_count(); ++i) reply.add_ops(ops->field(i)->name());
+  return reply;
+}
+
+}  // namespace
+
+struct Daemon::Parts {
+  Parts(Config given)
+      : config(std::move(given)), telemetry(config.log), ptxas(config.ptxas),
+        zygote({.executable = config.worker_executable,
+                .worker_memory_bytes = config.worker_memory_bytes,
+                .ptxas = config.ptxas.string(),
+                .build_id = std::string(compiler::BuildId())}) {}
+
+  const Config config;
+  Telemetry telemetry;
+  RealClock clock;
+  UniqueFd claim;
+  Ptxas ptxas;
+  Zygote zygote;
+  cache::SqliteTier* disk = nullptr;
+  std::unique_ptr<cache::TieredCache> cache;
+  std::unique_ptr<Reproducers> reproducers;
+  std::unique_ptr<Maintenance> maintenance;
+  std::unique_ptr<Admission> admission;
+  std::unique_ptr<CompileFlow> flow;
+  std::unique_ptr<Executor> executor;
+  std::unique_ptr<WorkerPool> workers;
+  std::unique_ptr<KilnService> service;
+  std::unique_ptr<grpc::Server> server;
+
+  std::expected<void, std::string> OpenCache();
+  void MakeFlow();
+  std::expected<void, std::string> Serve();
+};
+
+std::expected<void, std::string> Daemon::Parts::OpenCache() {
+  const auto warn = [this](std::string_view tier, const cache::Error& error) {
+    telemetry.Log(Level::kWarning, "cache",
+                  {{"tier", tier}, {"error", cache::ToString(error.code)}, {"message", std::string_view(error.message)}});
+  };
+  std::vector<std::shared_ptr<cache::Tier>> tiers = {
+      std::make_shared<cache::MemoryTier>(cache::MemoryTier::Options{.capacity = config.memory_cache_bytes})};
+  cache::SqliteOptions options{.directory = config.state_directory, .capacity = config.disk_cache_bytes};
+  options.on_event = [warn](const cache::Error& error) { warn("sqlite", error); };
+  auto opened = cache::SqliteTier::Open(std::move(options), clock);
+  if (opened) {
+    disk = opened->get();
+    tiers.push_back(std::move(*opened));
+  } else if (opened.error().code == cache::ErrorCode::kRefused) {
+    return std::unexpected(fmt::format("{}; choose another place with --state-dir", opened.error().message));
+  } else {
+    warn("sqlite", opened.error());  // serves from memory alone
+  }
+  cache = std::make_unique<cache::TieredCache>(std::move(tiers), clock,
+                                               cache::TieredCache::Options{.on_error = warn});
+  return {};
+}
+
+void Daemon::Parts::MakeFlow() {
+  const fs::path scratch = config.state_directory / "transfer";
+  std::error_code ignored;
+  fs::remove_all(scratch, ignored);
+  reproducers = std::make_unique<Reproducers>(
+      Reproducers::Options{.directory = config.state_directory / "reproducers"}, clock);
+  maintenance = std::make_unique<Maintenance>(Maintenance::Options{.scratch = scratch,
+                                                                   .max_import_bytes = config.disk_cache_bytes,
+                                                                   .accept_import = config.accept_put},
+                                              *cache, disk);
+  admission = std::make_unique<Admission>(config.queue, config.workers);
+  executor = std::make_unique<Executor>(kExecutorThreads, kExecutorQueue);
+  flow = std::make_unique<CompileFlow>(
+      CompileFlow::Options{.compile_limit = config.compile_limit,
+                           .build_id = std::string(compiler::BuildId()),
+                           .ptxas_version = [this] { return ptxas.Version(); }},
+      CompileFlow::Parts{*cache, *admission, *executor, *reproducers, telemetry});
+  workers = std::make_unique<WorkerPool>(
+      WorkerPoolOptions{.workers = config.workers,
+                        .jobs_per_worker = config.jobs_per_worker,
+                        .on_replaced =
+                            [this](std::string_view request, std::string_view cause) {
+                              telemetry.Log(Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
+                            }},
+      *admission, zygote);
+}
+
+std::expected<void, std::string> Daemon::Parts::Serve() {
+  const auto credentials = Credentials(config);
+  if (!credentials) return std::unexpected(credentials.error());
+  service = std::make_unique<KilnService>(KilnService::Parts{
+      *flow, *executor, *maintenance, *cache, *admission, *workers, telemetry, DescribeOurselves(),
+      [this] { return ptxas.Version(); }, config.accept_put});
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(config.endpoint.address, *credentials, &port);
+  builder.RegisterService(service.get());
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 30'000);
+  server = builder.BuildAndStart();
+  if (!server || (!config.endpoint.socket && port == 0)) {
+    return std::unexpected(fmt::format("cannot listen on {}; is the port taken or the directory not writable?",
+                                       config.endpoint.address));
+  }
+  if (config.endpoint.socket) ::chmod(config.endpoint.socket->c_str(), config.socket_mode);
+  const std::string address = config.endpoint.socket
+                                  ? config.endpoint.address
+                                  : config.endpoint.address.substr(0, config.endpoint.address.rfind(':') + 1) +
+                                        std::to_string(port);
+  telemetry.Log(Level::kInfo, "serving",
+                {{"listen", std::string_view(address)},
+                 {"version", KILN_VERSION},
+                 {"compiler", compiler::BuildId()},
+                 {"workers", static_cast<std::int64_t>(config.workers)},
+                 {"disk", disk == nullptr ? "none" : std::string_view(config.state_directory.native())}});
+  return {};
+}
+
+Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config) {
+  auto parts = std::make_unique<Parts>(std::move(config));
+  auto claim = Claim(parts->config.endpoint);
+  if (!claim) return std::unexpected(std::move(claim.error()));
+  parts->claim = std::move(*claim);
+  if (auto started = parts->zygote.Start(); !started) return std::unexpected(std::move(started.error()));
+  if (auto opened = parts->OpenCache(); !opened) return std::unexpected(std::move(opened.error()));
+  parts->MakeFlow();
+  if (auto served = parts->Serve(); !served) return std::unexpected(std::move(served.error()));
+  return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));
+}
+
+void Daemon::Drain(const std::function<bool()>& hurry) {
+  Parts& p = *parts_;
+  p.telemetry.Log(Level::kInfo, "draining", {{"calls", static_cast<std::int64_t>(p.flow->calls())}});
+  p.server->GetHealthCheckService()->SetServingStatus(false);
+  p.flow->Drain();
+  const auto until = std::chrono::steady_clock::now() + p.config.grace;
+  while (p.flow->calls() > 0 && std::chrono::steady_clock::now() < until && !hurry()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  p.workers.reset();  // what still runs or waits ends as UNAVAILABLE
+  p.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  p.server->Wait();
+}
+
+Daemon::~Daemon() {
+  Parts& p = *parts_;
+  if (p.workers) p.workers.reset();
+  p.server->Shutdown(std::chrono::system_clock::now());
+  p.server.reset();
+  p.service.reset();
+  p.executor.reset();  // runs what is posted, which uses the flow
+  p.maintenance.reset();
+  p.flow.reset();
+  p.cache.reset();  // commits what was put
+  std::error_code ignored;
+  if (p.config.endpoint.socket) fs::remove(*p.config.endpoint.socket, ignored);
+  p.telemetry.Log(Level::kInfo, "stopped", {});
+  p.telemetry.Flush();
+}
+
+}  // namespace kiln::server

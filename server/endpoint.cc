@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/endpoint.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace kiln::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool SomebodyListens(const fs::path& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.string().copy(address.sun_path, sizeof address.sun_path - 1);
+  UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+bool IsLoopback(std::string_view host) {
+  return host == "localhost" || host.starts_with("127.") || host == "[::1]" || host == "::1";
+}
+
+std::expected<Endpoint, std::string> ParseUnix(std::string_view path) {
+  if (path.starts_with("//")) path.remove_prefix(2);  // unix:///path
+  if (path.size() >= sizeof(sockaddr_un::sun_path)) {
+    return std::unexpected(fmt::format("the socket path {} is longer than the {} bytes that Unix sockets allow; choose a "
+                                       "shorter one with --listen unix:PATH",
+                                       path, sizeof(sockaddr_un::sun_path) - 1));
+  }
+  if (!path.starts_with('/')) return std::unexpected(fmt::format("the socket path {} is not absolute", path));
+  return Endpoint{fmt::format("unix:{}", path), fs::path(path), true};
+}
+
+}  // namespace
+
+std::expected<Endpoint, std::string> ParseEndpoint(std::string_view text) {
+  if (text.starts_with("unix:")) return ParseUnix(text.substr(5));
+  const std::size_t colon = text.rfind(':');
+  unsigned port = 0;
+  const std::string_view digits = colon == std::string_view::npos ? "" : text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (colon == 0 || error != std::errc() || end != digits.data() + digits.size() || port > 65535) {
+    return std::unexpected(fmt::format("{} is no address; use unix:PATH or HOST:PORT", text));
+  }
+  return Endpoint{std::string(text), std::nullopt, IsLoopback(text.substr(0, colon))};
+}
+
+std::string DefaultListen(const char* runtime_dir, unsigned uid) {
+  if (runtime_dir != nullptr && *runtime_dir == '/') return fmt::format("unix:{}/kiln.sock", runtime_dir);
+  if (uid == 0) return "unix:/run/kiln/kiln.sock";
+  return fmt::format("unix:/tmp/kiln-{}/kiln.sock", uid);
+}
+
+std::expected<UniqueFd, std::string> Claim(const Endpoint& endpoint) {
+  if (!endpoint.socket) return UniqueFd();
+  const fs::path& path = *endpoint.socket;
+  std::error_code error;
+  if (!fs::exists(path.parent_path(), error)) {
+    fs::create_directories(path.parent_path(), error);
+    fs::permissions(path.parent_path(), fs::perms::owner_all, error);
+  }
+  struct stat directory{};
+  if (::lstat(path.parent_path().c_str(), &directory) == 0 && path.string().starts_with("/tmp/kiln-") &&
+      directory.st_uid != ::geteuid()) {
+    return std::unexpected(fmt::format("{} belongs to another user; choose --listen", path.parent_path().string()));
+  }
+  const std::string lock_path = path.string() + ".lock";
+  UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock) {
+    return std::unexpected(fmt::format("cannot write {}: {}; choose another place with --listen unix:PATH", lock_path,
+                                       std::strerror(errno)));
+  }
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 || SomebodyListens(path)) {
+    return std::unexpected(fmt::format("another kilnd serves on {}; stop it, or choose another socket with --listen",
+                                       path.string()));
+  }
+  if (fs::exists(path, error) && !fs::is_socket(path, error)) {
+    return std::unexpected(fmt::format("{} is in the way and is no socket; remove it or choose --listen", path.string()));
+  }
+  fs::remove(path, error);
+  return lock;
+}
+
+}  // namespace kiln::server

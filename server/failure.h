@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kiln/v1/compile.pb.h"
+
+namespace kiln::server {
+
+// Why a request gets no result. The kinds never mix: the environment's, the program's, and our own defects.
+struct Failure {
+  enum class Kind {
+    // the request or its program
+    kMalformed,       // the bytes are no request
+    kInvalid,         // the program is wrong: diagnostics
+    kUnsupported,     // the program may be right; this compiler or target cannot do it: diagnostics
+    kNotFound,
+    kRefused,         // this daemon is configured not to do that
+    // the environment
+    kQueueFull,       // retry_after
+    kDraining,
+    kNoWorker,
+    kCancelled,
+    kStore,           // the store cannot be read or written
+    // ourselves
+    kDefect,          // the compiler failed: reproducer
+  };
+  Kind kind;
+  std::string message;  // what was asked, why it failed, what to try
+  std::vector<v1::Diagnostic> diagnostics;
+  std::string reproducer;
+  std::optional<std::chrono::milliseconds> retry_after;
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/maintenance.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cache/bundle.h"
+
+namespace kiln::server {
+namespace {
+
+constexpr std::size_t kMaxListed = 100'000;
+
+Failure ToFailure(const cache::Error& error) {
+  const bool corrupt = error.code == cache::ErrorCode::kCorrupt || error.code == cache::ErrorCode::kInvalid;
+  return {.kind = corrupt ? Failure::Kind::kMalformed : Failure::Kind::kStore, .message = error.message};
+}
+
+std::int64_t UnixSeconds(cache::WallTime time) {
+  return std::chrono::floor<std::chrono::seconds>(time).time_since_epoch().count();
+}
+
+v1::CacheEntry ToProto(const cache::EntryInfo& info) {
+  v1::CacheEntry entry;
+  if (!entry.ParseFromString(info.metadata)) entry.Clear();
+  entry.set_key(info.key.bytes.data(), info.key.bytes.size());
+  entry.set_bytes(info.sealed_size);
+  entry.set_created_unix(UnixSeconds(info.created));
+  entry.set_last_used_unix(UnixSeconds(info.last_used));
+  entry.set_hits(info.hits);
+  return entry;
+}
+
+}  // namespace
+
+Maintenance::Maintenance(Options options, cache::TieredCache& cache, cache::SqliteTier* disk)
+    : options_(std::move(options)), cache_(cache), disk_(disk), executor_(1, 16) {}
+
+std::expected<cache::SqliteTier*, Failure> Maintenance::Disk() const {
+  if (disk_ != nullptr) return disk_;
+  return std::unexpected(Failure{.kind = Failure::Kind::kStore,
+                                 .message = "this kilnd has no store on disk; its log says why it could not be opened"});
+}
+
+std::expected<std::vector<v1::CacheEntry>, Failure> Maintenance::List(const v1::CacheListRequest& request) const {
+  const auto disk = Disk();
+  if (!disk) return std::unexpected(disk.error());
+  cache::ListOptions options;
+  options.limit = request.limit() == 0 ? kMaxListed : std::min<std::size_t>(request.limit(), kMaxListed);
+  options.accept = [&](const cache::EntryInfo& info) {
+    if (!info.key.view().starts_with(request.key_prefix())) return false;
+    return request.target().empty() || ToProto(info).target() == request.target();
+  };
+  const auto found = (*disk)->List(options);
+  if (!found) return std::unexpected(ToFailure(found.error()));
+  std::vector<v1::CacheEntry> entries;
+  std::ranges::transform(*found, std::back_inserter(entries), ToProto);
+  return entries;
+}
+
+std::expected<v1::CacheVerifyReply, Failure> Maintenance::Verify() {
+  const auto disk = Disk();
+  if (!disk) return std::unexpected(disk.error());
+  const auto report = (*disk)->Verify();
+  if (!report) return std::unexpected(ToFailure(report.error()));
+  v1::CacheVerifyReply reply;
+  reply.set_checked(report->entries);
+  reply.set_corrupt(report->corrupt);
+  return reply;
+}
+
+std::expected<v1::CacheGcReply, Failure> Maintenance::Gc(std::uint64_t target_bytes) {
+  const auto disk = Disk();
+  if (!disk) return std::unexpected(disk.error());
+  const auto report = (*disk)->Gc(target_bytes);
+  if (!report) return std::unexpected(ToFailure(report.error()));
+  v1::CacheGcReply reply;
+  reply.set_evicted(report->evicted);
+  reply.set_bytes_freed(report->bytes_before - std::min(report->bytes_before, report->bytes_after));
+  return reply;
+}
+
+std::expected<TemporaryFile, Failure> Maintenance::Export(const v1::CacheExportRequest& request) {
+  const auto disk = Disk();
+  if (!disk) return std::unexpected(disk.error());
+  std::vector<std::string> keys(request.keys().begin(), request.keys().end());
+  std::ranges::sort(keys);
+  std::function<bool(const cache::EntryInfo&)> accept;
+  if (!keys.empty()) {
+    accept = [&](const cache::EntryInfo& info) { return std::ranges::binary_search(keys, info.key.view()); };
+  }
+  TemporaryFile file = NewScratch();
+  if (const auto flushed = (*disk)->Flush(); !flushed) return std::unexpected(ToFailure(flushed.error()));
+  const auto report = cache::ExportBundle(**disk, file.path(), accept);
+  if (!report) return std::unexpected(ToFailure(report.error()));
+  return file;
+}
+
+std::expected<v1::CacheImportReply, Failure> Maintenance::Import(const std::filesystem::path& bundle) {
+  const auto disk = Disk();
+  if (!disk) return std::unexpected(disk.error());
+  const auto report = cache::ImportBundle(bundle, **disk);
+  if (!report) return std::unexpected(ToFailure(report.error()));
+  v1::CacheImportReply reply;
+  reply.set_imported(report->entries);
+  reply.set_rejected(report->skipped);
+  return reply;
+}
+
+TemporaryFile Maintenance::NewScratch() const {
+  static std::atomic<unsigned> next = 0;
+  std::error_code ignored;
+  std::filesystem::create_directories(options_.scratch, ignored);
+  return TemporaryFile(options_.scratch / fmt::format("transfer-{}", ++next));
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The store's upkeep, as `kiln cache` asks for it. Everything here may take seconds and runs on an executor of its own, one
+// task at a time.
+#pragma once
+
+#include <expected>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "cache/sqlite_tier.h"
+#include "cache/tiered.h"
+#include "kiln/v1/service.pb.h"
+#include "server/executor.h"
+#include "server/failure.h"
+
+namespace kiln::server {
+
+// A file's path that is removed with this.
+class TemporaryFile {
+ public:
+  TemporaryFile() = default;
+  explicit TemporaryFile(std::filesystem::path path) : path_(std::move(path)) {}
+  TemporaryFile(TemporaryFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  TemporaryFile& operator=(TemporaryFile&& other) noexcept {
+    std::swap(path_, other.path_);
+    return *this;
+  }
+  ~TemporaryFile() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+class Maintenance {
+ public:
+  struct Options {
+    std::filesystem::path scratch;    // where bundles pass through
+    std::uint64_t max_import_bytes = 0;
+    bool accept_import = true;
+  };
+
+  // `disk` is null where the store could not be opened: all but the import then fail with kStore.
+  Maintenance(Options options, cache::TieredCache& cache, cache::SqliteTier* disk);
+
+  // False when too many wait.
+  bool Post(Executor::Task task) { return executor_.Post(task); }
+
+  std::expected<std::vector<v1::CacheEntry>, Failure> List(const v1::CacheListRequest& request) const;
+  std::expected<v1::CacheVerifyReply, Failure> Verify();
+  std::expected<v1::CacheGcReply, Failure> Gc(std::uint64_t target_bytes);
+  std::expected<TemporaryFile, Failure> Export(const v1::CacheExportRequest& request);
+  std::expected<v1::CacheImportReply, Failure> Import(const std::filesystem::path& bundle);
+
+  TemporaryFile NewScratch() const;
+  const Options& options() const { return options_; }
+
+ private:
+  std::expected<cache::SqliteTier*, Failure> Disk() const;
+
+  const Options options_;
+  cache::TieredCache& cache_;
+  cache::SqliteTier* const disk_;
+  Executor executor_;  // last: its tasks use the others
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ptxas.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <string_view>
+
+#include "server/unique_fd.h"
+
+namespace kiln::server {
+namespace {
+
+// What `path --version` prints; nothing when it cannot be run.
+std::string Ask(const std::string& path) {
+  std::array<int, 2> pipe;
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return {};
+  UniqueFd out(pipe[0]);
+  UniqueFd in(pipe[1]);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, in.get(), STDOUT_FILENO);
+  std::string program = path;
+  std::string flag = "--version";
+  const std::array<char*, 3> argv = {program.data(), flag.data(), nullptr};
+  pid_t pid = 0;
+  const int error = ::posix_spawn(&pid, path.c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return {};
+  in.Reset();
+  std::string text;
+  std::array<char, 4096> chunk;
+  for (ssize_t got; (got = ::read(out.get(), chunk.data(), chunk.size())) > 0 && text.size() < 65536;) {
+    text.append(chunk.data(), static_cast<std::size_t>(got));
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? text : std::string();
+}
+
+std::string LastLine(std::string_view text) {
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  return std::string(text.substr(text.rfind('\n') + 1));
+}
+
+}  // namespace
+
+std::string Ptxas::Version() {
+  std::call_once(once_, [this] {
+    if (!path_.empty()) version_ = LastLine(Ask(path_.string()));
+  });
+  return version_;
+}
+
+}  // namespace kiln::server

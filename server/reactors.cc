@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/reactors.h"
+
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/status_map.h"
+#include "server/wire.h"
+
+namespace kiln::server {
+namespace {
+
+constexpr std::size_t kChunk = 256 << 10;
+
+Failure Busy() {
+  return {.kind = Failure::Kind::kQueueFull,
+          .message = "other maintenance of the store is waiting already; try again in a few seconds",
+          .retry_after = std::chrono::seconds(5)};
+}
+
+Failure ScratchFull(const TemporaryFile& file) {
+  return {.kind = Failure::Kind::kStore,
+          .message = fmt::format("cannot write {}; is the disk of the state directory full?", file.path().string())};
+}
+
+}  // namespace
+
+std::size_t DetailsLimit(const grpc::CallbackServerContext& context) {
+  const auto& metadata = context.client_metadata();
+  const auto at = metadata.find("kiln-details-bytes");
+  std::size_t limit = kDefaultDetailsBytes;
+  if (at != metadata.end()) std::from_chars(at->second.begin(), at->second.end(), limit);
+  return limit;
+}
+
+CompileReactor::CompileReactor(grpc::CallbackServerContext& context, CompileFlow& flow, CompileFlow::Request request,
+                               grpc::ByteBuffer& response)
+    : flow_(flow) {
+  context.AddTrailingMetadata("kiln-request-id", request.id);
+  request.done = [this, &response, details = DetailsLimit(context)](Outcome outcome) {
+    if (outcome) response = ToBuffer(*outcome);
+    Finish(outcome ? grpc::Status::OK : ToStatus(outcome.error(), details));
+  };
+  call_ = flow.Start(std::move(request));
+}
+
+ProgressReactor::ProgressReactor(grpc::CallbackServerContext& context, CompileFlow& flow, CompileFlow::Request request)
+    : flow_(flow) {
+  context.AddTrailingMetadata("kiln-request-id", request.id);
+  request.on_stage = [this](std::string_view stage) { Add(ToProgress(stage)); };
+  request.done = [this, details = DetailsLimit(context)](Outcome outcome) { End(std::move(outcome), details); };
+  call_ = flow.Start(std::move(request));
+}
+
+void ProgressReactor::Add(grpc::ByteBuffer message) {
+  Advance([&] { waiting_.push_back(std::move(message)); });
+}
+
+void ProgressReactor::End(Outcome outcome, std::size_t details) {
+  Advance([&] {
+    if (outcome) waiting_.push_back(ToProgress(*outcome));
+    end_ = outcome ? grpc::Status::OK : ToStatus(outcome.error(), details);
+  });
+}
+
+void ProgressReactor::OnWriteDone(bool ok) {
+  Advance([&] {
+    busy_ = false;
+    broken_ |= !ok;
+  });
+}
+
+// After Finish this object may be gone, so whoever did not get the duty to call it touches nothing after the lock.
+template <class Change>
+void ProgressReactor::Advance(Change change) {
+  std::optional<grpc::Status> finish;
+  {
+    std::lock_guard lock(mutex_);
+    change();
+    if (busy_ || finished_) return;
+    if (!waiting_.empty() && !broken_) {
+      busy_ = true;
+      writing_ = std::move(waiting_.front());
+      waiting_.pop_front();
+      StartWrite(&writing_);
+    } else if (end_) {
+      finished_ = true;
+      finish = std::move(end_);
+    }
+  }
+  if (finish) Finish(*finish);
+}
+
+ListReactor::ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request) {
+  const bool posted = maintenance.Post([this, &maintenance, request] {
+    auto listed = maintenance.List(request);
+    if (!listed) return Finish(ToStatus(listed.error()));
+    entries_ = std::move(*listed);
+    Next();
+  });
+  if (!posted) Finish(ToStatus(Busy()));
+}
+
+void ListReactor::OnWriteDone(bool ok) { ok ? Next() : Finish(grpc::Status::CANCELLED); }
+
+void ListReactor::Next() {
+  if (next_ == entries_.size()) return Finish(grpc::Status::OK);
+  StartWrite(&entries_[next_++]);
+}
+
+ExportReactor::ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request) {
+  const bool posted = maintenance.Post([this, &maintenance, request] {
+    auto file = maintenance.Export(request);
+    if (!file) return Finish(ToStatus(file.error()));
+    file_ = std::move(*file);
+    stream_.open(file_.path(), std::ios::binary);
+    Next();
+  });
+  if (!posted) Finish(ToStatus(Busy()));
+}
+
+void ExportReactor::OnWriteDone(bool ok) { ok ? Next() : Finish(grpc::Status::CANCELLED); }
+
+void ExportReactor::Next() {
+  std::string& data = *chunk_.mutable_data();
+  data.resize(kChunk);
+  stream_.read(data.data(), static_cast<std::streamsize>(data.size()));
+  data.resize(static_cast<std::size_t>(stream_.gcount()));
+  if (data.empty()) return Finish(grpc::Status::OK);
+  StartWrite(&chunk_);
+}
+
+ImportReactor::ImportReactor(Maintenance& maintenance, v1::CacheImportReply& reply)
+    : maintenance_(maintenance), reply_(reply) {
+  if (!maintenance.options().accept_import) {
+    Finish(ToStatus({.kind = Failure::Kind::kRefused,
+                     .message = "this kilnd takes no results from others; start it with --accept-put=yes"}));
+    return;
+  }
+  file_ = maintenance.NewScratch();
+  stream_.open(file_.path(), std::ios::binary | std::ios::trunc);
+  StartRead(&chunk_);
+}
+
+void ImportReactor::OnReadDone(bool ok) {
+  if (ok) {
+    received_ += chunk_.data().size();
+    stream_.write(chunk_.data().data(), static_cast<std::streamsize>(chunk_.data().size()));
+    if (stream_.good() && received_ <= maintenance_.options().max_import_bytes) return StartRead(&chunk_);
+    return Finish(ToStatus(stream_.good() ? Failure{.kind = Failure::Kind::kMalformed,
+                                                    .message = "the bundle is larger than the store (--disk-cache)"}
+                                          : ScratchFull(file_)));
+  }
+  stream_.close();
+  const bool posted = maintenance_.Post([this] {
+    auto imported = maintenance_.Import(file_.path());
+    if (imported) reply_ = *imported;
+    Finish(imported ? grpc::Status::OK : ToStatus(imported.error()));
+  });
+  if (!posted) Finish(ToStatus(Busy()));
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The calls that outlive their handler. Each deletes itself in OnDone.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "kiln/v1/service.pb.h"
+#include "server/compile_flow.h"
+#include "server/maintenance.h"
+
+namespace kiln::server {
+
+// How many bytes of details this client takes in a status.
+std::size_t DetailsLimit(const grpc::CallbackServerContext& context);
+
+// Compile, and Lookup of a request.
+class CompileReactor final : public grpc::ServerUnaryReactor {
+ public:
+  CompileReactor(grpc::CallbackServerContext& context, CompileFlow& flow, CompileFlow::Request request,
+                 grpc::ByteBuffer& response);
+
+ private:
+  void OnCancel() override { flow_.Cancel(call_); }
+  void OnDone() override { delete this; }
+
+  CompileFlow& flow_;
+  std::shared_ptr<CompileFlow::Call> call_;
+};
+
+// CompileStream: stages, then the reply. Stages and the reply come from other threads; one write is under way at a time.
+class ProgressReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  ProgressReactor(grpc::CallbackServerContext& context, CompileFlow& flow, CompileFlow::Request request);
+
+ private:
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override { flow_.Cancel(call_); }
+  void OnDone() override { delete this; }
+
+  void Add(grpc::ByteBuffer message);
+  void End(Outcome outcome, std::size_t details);
+  template <class Change>
+  void Advance(Change change);
+
+  CompileFlow& flow_;
+  std::mutex mutex_;
+  std::deque<grpc::ByteBuffer> waiting_;
+  grpc::ByteBuffer writing_;
+  bool busy_ = false;
+  bool broken_ = false;
+  bool finished_ = false;
+  std::optional<grpc::Status> end_;
+  std::shared_ptr<CompileFlow::Call> call_;
+};
+
+// CacheList.
+class ListReactor final : public grpc::ServerWriteReactor<v1::CacheEntry> {
+ public:
+  ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request);
+
+ private:
+  void OnWriteDone(bool ok) override;
+  void OnDone() override { delete this; }
+  void Next();
+
+  std::vector<v1::CacheEntry> entries_;
+  std::size_t next_ = 0;
+};
+
+// CacheExport: the bundle is written to a file first, so that a slow client holds no lock of the store's.
+class ExportReactor final : public grpc::ServerWriteReactor<v1::CacheChunk> {
+ public:
+  ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request);
+
+ private:
+  void OnWriteDone(bool ok) override;
+  void OnDone() override { delete this; }
+  void Next();
+
+  TemporaryFile file_;
+  std::ifstream stream_;
+  v1::CacheChunk chunk_;
+};
+
+// CacheImport.
+class ImportReactor final : public grpc::ServerReadReactor<v1::CacheChunk> {
+ public:
+  ImportReactor(Maintenance& maintenance, v1::CacheImportReply& reply);
+
+ private:
+  void OnReadDone(bool ok) override;
+  void OnDone() override { delete this; }
+
+  Maintenance& maintenance_;
+  v1::CacheImportReply& reply_;
+  TemporaryFile file_;
+  std::ofstream stream_;
+  std::uint64_t received_ = 0;
+  v1::CacheChunk chunk_;
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which key a request led to, by the digest of its bytes: a request that was seen before byte for byte needs no decoding.
+// Bounded: each shard keeps two generations, and drops the older when the younger is full; a find renews.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "cache/digest.h"
+
+namespace kiln::server {
+
+class RequestIndex {
+ public:
+  explicit RequestIndex(std::size_t capacity = 1 << 16) : generation_capacity_(capacity / kShards / 2) {}
+
+  std::optional<cache::Digest> Find(const cache::Digest& request) {
+    Shard& shard = ShardOf(request);
+    std::lock_guard lock(shard.mutex);
+    if (const auto at = shard.young.find(request); at != shard.young.end()) return at->second;
+    const auto at = shard.old.find(request);
+    if (at == shard.old.end()) return std::nullopt;
+    const cache::Digest key = at->second;
+    Insert(shard, request, key);
+    return key;
+  }
+
+  void Remember(const cache::Digest& request, const cache::Digest& key) {
+    Shard& shard = ShardOf(request);
+    std::lock_guard lock(shard.mutex);
+    Insert(shard, request, key);
+  }
+
+ private:
+  static constexpr std::size_t kShards = 16;
+  struct Shard {
+    std::mutex mutex;
+    std::unordered_map<cache::Digest, cache::Digest> young;
+    std::unordered_map<cache::Digest, cache::Digest> old;
+  };
+
+  Shard& ShardOf(const cache::Digest& request) { return shards_[request.bytes.back() % kShards]; }
+
+  void Insert(Shard& shard, const cache::Digest& request, const cache::Digest& key) {
+    if (shard.young.size() >= generation_capacity_) shard.old = std::exchange(shard.young, {});
+    shard.young.insert_or_assign(request, key);
+  }
+
+  const std::size_t generation_capacity_;
+  std::array<Shard, kShards> shards_;
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/request_key.h"
+
+#include <string_view>
+
+#include "compiler/key.h"
+#include "compiler/target/target.h"
+#include "ir/codec/decode.h"
+
+namespace kiln::server {
+namespace {
+
+// Text from a hostile module may hold any bytes; protobuf's strings must be UTF-8. Everything that is not printable ASCII and
+// not a well-formed sequence becomes '?'.
+std::string Utf8(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const std::size_t length = lead < 0x80 ? 1 : lead >= 0xC2 && lead < 0xE0 ? 2 : (lead & 0xF0) == 0xE0 ? 3 : 0;
+    bool whole = length > 0 && i + length <= text.size();
+    for (std::size_t k = 1; whole && k < length; ++k) whole = (static_cast<unsigned char>(text[i + k]) & 0xC0) == 0x80;
+    if (whole && length == 3) {
+      const auto next = static_cast<unsigned char>(text[i + 1]);
+      whole = !(lead == 0xE0 && next < 0xA0) && !(lead == 0xED && next >= 0xA0);  // overlong, surrogates
+    }
+    out += whole ? text.substr(i, length) : "?";
+    i += whole ? length : 1;
+  }
+  return out;
+}
+
+v1::Diagnostic ToProto(const ir::Diagnostic& from) {
+  v1::Diagnostic to;
+  to.set_severity(static_cast<v1::Diagnostic::Severity>(from.severity));
+  to.set_kind(static_cast<v1::Diagnostic::Kind>(from.kind));
+  to.set_message(Utf8(from.message));
+  to.set_hint(Utf8(from.hint));
+  to.set_statement(Utf8(from.statement));
+  to.set_line(from.loc.line);
+  return to;
+}
+static_assert(static_cast<int>(ir::Severity::kNote) == v1::Diagnostic::NOTE);
+static_assert(static_cast<int>(ir::FaultKind::kInternal) == v1::Diagnostic::INTERNAL);
+
+Failure ToFailure(const ir::Diagnostics& diagnostics) {
+  Failure failure{.kind = Failure::Kind::kUnsupported, .message = "the module cannot be read"};
+  for (const ir::Diagnostic& diagnostic : diagnostics.all()) {
+    if (diagnostic.severity != ir::Severity::kError) continue;
+    if (diagnostic.kind != ir::FaultKind::kUnsupported) failure.kind = Failure::Kind::kInvalid;
+    failure.diagnostics.push_back(ToProto(diagnostic));
+  }
+  if (!failure.diagnostics.empty()) failure.message = failure.diagnostics.front().message();
+  if (diagnostics.errors() > 1) failure.message += " (and " + std::to_string(diagnostics.errors() - 1) + " more)";
+  return failure;
+}
+
+Failure UnknownTarget(std::string message) {
+  Failure failure{.kind = Failure::Kind::kInvalid, .message = std::move(message)};
+  v1::Diagnostic& diagnostic = failure.diagnostics.emplace_back();
+  diagnostic.set_message(failure.message);
+  diagnostic.set_hint("`kiln devices` lists the targets");
+  return failure;
+}
+
+}  // namespace
+
+std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas) {
+  const auto target = target::Find(request.target());
+  if (!target) return std::unexpected(UnknownTarget(target.error()));
+  ir::Diagnostics diagnostics;
+  const auto module = ir::DecodeModule(request.module(), diagnostics);
+  if (!module) return std::unexpected(ToFailure(diagnostics));
+
+  const std::string_view name = (*target)->name;
+  cache::Digest key{compiler::ComputeKey(*module, name, request.options())};
+  const bool makes_cubin = (*target)->family == target::Family::kNvptx && !ptxas.empty();
+  if (makes_cubin) key = cache::Hasher().Update("ptxas").Update(key.view()).Update(ptxas).Finish();
+  return ResolvedRequest{key, std::string(name), Utf8(module->name)};
+}
+
+}  // namespace kiln::server

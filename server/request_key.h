@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From a request to its cache key: the only file of the server that knows the IR.
+#pragma once
+
+#include <expected>
+#include <string>
+
+#include "cache/digest.h"
+#include "kiln/v1/compile.pb.h"
+#include "server/failure.h"
+
+namespace kiln::server {
+
+struct ResolvedRequest {
+  cache::Digest key;
+  std::string target;  // the canonical name
+  std::string name;    // of the module; a label for people
+};
+
+// Decodes the module, looks up the target, computes the key. `ptxas` names the ptxas that will make cubins (its version text,
+// empty for none): it changes the artifact, so it is part of the key wherever it is used.
+std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas);
+
+}  // namespace kiln::server

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/service.h"
+
+#include <utility>
+
+#include "server/reactors.h"
+#include "server/status_map.h"
+#include "server/wire.h"
+
+namespace kiln::server {
+namespace {
+
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Failure& failure) {
+  return Answer(context, ToStatus(failure, DetailsLimit(*context)));
+}
+
+Failure QueueFullNow() {
+  return {.kind = Failure::Kind::kQueueFull,
+          .message = "too many requests wait already; try again in a second",
+          .retry_after = std::chrono::seconds(1)};
+}
+
+void Describe(const cache::TieredCache::TierReport& from, v1::TierStats& to) {
+  to.set_name(std::string(from.name));
+  to.set_entries(from.stats.entries);
+  to.set_bytes(from.stats.bytes);
+  to.set_capacity_bytes(from.stats.capacity);
+  to.set_hits(from.stats.hits);
+  to.set_misses(from.stats.misses);
+  to.set_evictions(from.stats.evictions);
+  to.set_corrupt(from.stats.corrupt);
+  to.set_state(!from.enabled ? "disabled" : from.stats.read_only ? "read-only" : "ok");
+}
+
+}  // namespace
+
+KilnService::KilnService(Parts parts) : parts_(std::move(parts)) {}
+
+grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* request, Bytes* response) {
+  const cache::Digest digest = DigestOf("Compile", *request);
+  if (const auto hit = parts_.flow.FindHot(digest)) {
+    *response = ToBuffer(*hit);
+    return Answer(context, grpc::Status::OK);
+  }
+  return new CompileReactor(*context, parts_.flow,
+                            {.id = NewRequestId(), .bytes = ToString(*request), .digest = digest}, *response);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CompileStream(Context* context, const Bytes* request) {
+  return new ProgressReactor(
+      *context, parts_.flow,
+      {.id = NewRequestId(), .bytes = ToString(*request), .digest = DigestOf("Compile", *request)});
+}
+
+grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* request, Bytes* response) {
+  const cache::Digest digest = DigestOf("Lookup", *request);
+  if (const auto hit = parts_.flow.FindHot(digest)) {
+    *response = ToBuffer(*hit);
+    return Answer(context, grpc::Status::OK);
+  }
+  v1::LookupRequest lookup;
+  const bool parsed = lookup.ParseFromString(ToString(*request));
+  if (parsed && lookup.has_request()) {
+    return new CompileReactor(*context, parts_.flow,
+                              {.id = NewRequestId(),
+                               .bytes = lookup.request().SerializeAsString(),
+                               .digest = digest,
+                               .lookup_only = true},
+                              *response);
+  }
+  const auto key = cache::Digest::FromBytes(lookup.key());
+  if (!parsed || !key) {
+    return Answer(context, Failure{.kind = Failure::Kind::kMalformed,
+                                   .message = "Lookup takes a request, or a key of 32 bytes as in CompileReply.key"});
+  }
+  if (const auto hit = parts_.flow.FindHotKey(*key)) {
+    *response = ToBuffer(*hit);
+    return Answer(context, grpc::Status::OK);
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  parts_.flow.Lookup(*key, [reactor, response](Outcome outcome) {
+    if (outcome) *response = ToBuffer(*outcome);
+    reactor->Finish(outcome ? grpc::Status::OK : ToStatus(outcome.error()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutRequest* request, v1::PutReply* reply) {
+  if (!parts_.accept_put) {
+    return Answer(context, Failure{.kind = Failure::Kind::kRefused,
+                                   .message = "this kilnd takes no results from others; start it with --accept-put=yes"});
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  Executor::Task task = [this, reactor, request, reply] {
+    const auto key = parts_.flow.Put(request->request(), request->artifact());
+    if (key) reply->set_key(key->bytes.data(), key->bytes.size());
+    reactor->Finish(key ? grpc::Status::OK : ToStatus(key.error()));
+  };
+  if (!parts_.executor.Post(task)) reactor->Finish(ToStatus(QueueFullNow()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const v1::StatsRequest*, v1::StatsReply* reply) {
+  const Telemetry& telemetry = parts_.telemetry;
+  reply->set_uptime_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count());
+  for (const auto& tier : parts_.cache.Report()) Describe(tier, *reply->add_tiers());
+  reply->set_requests(telemetry.requests);
+  reply->set_hits(telemetry.hits);
+  reply->set_compiles(telemetry.compiles);
+  reply->set_joined(telemetry.joined);
+  reply->set_refused(telemetry.refused);
+  reply->set_failed(telemetry.failed);
+  reply->set_worker_crashes(telemetry.worker_crashes);
+  reply->set_workers(parts_.workers.workers());
+  reply->set_workers_busy(parts_.workers.busy());
+  reply->set_queued(static_cast<std::uint32_t>(parts_.admission.queued()));
+  reply->set_compile_p50_ms(telemetry.CompileTimes().p50);
+  reply->set_compile_p99_ms(telemetry.CompileTimes().p99);
+  reply->set_state(parts_.flow.draining() ? "draining" : "serving");
+  return Answer(context, grpc::Status::OK);
+}
+
+grpc::ServerUnaryReactor* KilnService::Capabilities(Context* context, const v1::CapabilitiesRequest*,
+                                                    v1::CapabilitiesReply* reply) {
+  return Maintain<v1::CapabilitiesReply>(context, reply, [this] {
+    v1::CapabilitiesReply capabilities = parts_.capabilities;
+    capabilities.set_ptxas(parts_.ptxas_version());
+    return capabilities;
+  });
+}
+
+grpc::ServerWriteReactor<v1::CacheEntry>* KilnService::CacheList(Context*, const v1::CacheListRequest* request) {
+  return new ListReactor(parts_.maintenance, *request);
+}
+
+grpc::ServerUnaryReactor* KilnService::CacheVerify(Context* context, const v1::CacheVerifyRequest*,
+                                                   v1::CacheVerifyReply* reply) {
+  return Maintain<v1::CacheVerifyReply>(context, reply, [this] { return parts_.maintenance.Verify(); });
+}
+
+grpc::ServerUnaryReactor* KilnService::CacheGc(Context* context, const v1::CacheGcRequest* request,
+                                               v1::CacheGcReply* reply) {
+  return Maintain<v1::CacheGcReply>(
+      context, reply, [this, target = request->target_bytes()] { return parts_.maintenance.Gc(target); });
+}
+
+grpc::ServerWriteReactor<v1::CacheChunk>* KilnService::CacheExport(Context*, const v1::CacheExportRequest* request) {
+  return new ExportReactor(parts_.maintenance, *request);
+}
+
+grpc::ServerReadReactor<v1::CacheChunk>* KilnService::CacheImport(Context*, v1::CacheImportReply* reply) {
+  return new ImportReactor(parts_.maintenance, *reply);
+}
+
+template <class Reply>
+grpc::ServerUnaryReactor* KilnService::Maintain(Context* context, Reply* reply,
+                                                std::function<std::expected<Reply, Failure>()> task) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const bool posted = parts_.maintenance.Post([reactor, reply, task = std::move(task)] {
+    auto result = task();
+    if (result) *reply = std::move(*result);
+    reactor->Finish(result ? grpc::Status::OK : ToStatus(result.error()));
+  });
+  if (!posted) reactor->Finish(ToStatus(QueueFullNow()));
+  return reactor;
+}
+
+}  // namespace kiln::server

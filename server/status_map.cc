@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/status_map.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <google/protobuf/any.pb.h>
+#include <google/protobuf/duration.pb.h>
+
+namespace kiln::server {
+namespace {
+
+using Kind = Failure::Kind;
+
+constexpr std::size_t kMaxMessage = 1000;
+constexpr std::size_t kReserved = 512;  // of the details, for all that is not a diagnostic
+
+grpc::StatusCode CodeOf(Kind kind) {
+  switch (kind) {
+    case Kind::kMalformed: return grpc::StatusCode::INVALID_ARGUMENT;
+    case Kind::kInvalid: return grpc::StatusCode::INVALID_ARGUMENT;
+    case Kind::kUnsupported: return grpc::StatusCode::UNIMPLEMENTED;
+    case Kind::kNotFound: return grpc::StatusCode::NOT_FOUND;
+    case Kind::kRefused: return grpc::StatusCode::PERMISSION_DENIED;
+    case Kind::kQueueFull: return grpc::StatusCode::RESOURCE_EXHAUSTED;
+    case Kind::kDraining: return grpc::StatusCode::UNAVAILABLE;
+    case Kind::kNoWorker: return grpc::StatusCode::UNAVAILABLE;
+    case Kind::kCancelled: return grpc::StatusCode::CANCELLED;
+    case Kind::kStore: return grpc::StatusCode::UNAVAILABLE;
+    case Kind::kDefect: return grpc::StatusCode::INTERNAL;
+  }
+  return grpc::StatusCode::UNKNOWN;
+}
+
+// The wire format of google.rpc.Status and RetryInfo, whose .proto files Debian does not ship: length-delimited and varint
+// fields with numbers below 16.
+void AppendVarint(std::string& out, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
+  out.push_back(static_cast<char>(value));
+}
+void AppendBytes(std::string& out, int field, std::string_view bytes) {
+  AppendVarint(out, static_cast<std::uint64_t>(field) << 3 | 2);
+  AppendVarint(out, bytes.size());
+  out.append(bytes);
+}
+
+std::string PackAny(std::string_view type, std::string value) {
+  google::protobuf::Any any;
+  any.set_type_url(fmt::format("type.googleapis.com/{}", type));
+  any.set_value(std::move(value));
+  return any.SerializeAsString();
+}
+
+std::string RpcStatus(grpc::StatusCode code, std::string_view message, std::string_view detail) {
+  std::string out;
+  AppendVarint(out, 1 << 3);
+  AppendVarint(out, static_cast<std::uint64_t>(code));
+  AppendBytes(out, 2, message);
+  AppendBytes(out, 3, detail);
+  return out;
+}
+
+std::string RetryInfo(std::chrono::milliseconds delay) {
+  google::protobuf::Duration duration;
+  duration.set_seconds(delay.count() / 1000);
+  duration.set_nanos(static_cast<int>(delay.count() % 1000 * 1'000'000));
+  std::string out;
+  AppendBytes(out, 1, duration.SerializeAsString());
+  return out;
+}
+
+std::string FittingFailure(const Failure& failure, std::size_t limit) {
+  v1::CompileFailure out;
+  out.set_reproducer(failure.reproducer);
+  std::size_t size = out.ByteSizeLong();
+  std::size_t kept = 0;
+  for (const v1::Diagnostic& diagnostic : failure.diagnostics) {
+    size += diagnostic.ByteSizeLong() + 8;
+    if (size + kReserved > limit) break;
+    *out.add_diagnostics() = diagnostic;
+    ++kept;
+  }
+  if (kept < failure.diagnostics.size()) {
+    v1::Diagnostic& rest = *out.add_diagnostics();
+    rest.set_severity(v1::Diagnostic::NOTE);
+    rest.set_message(fmt::format("{} more diagnostics do not fit in the status", failure.diagnostics.size() - kept));
+    rest.set_hint("mend these first, or send the metadata `kiln-details-bytes` with what the client can take");
+  }
+  return out.SerializeAsString();
+}
+
+std::string Shortened(std::string_view message, std::size_t limit) {
+  if (message.size() <= limit) return std::string(message);
+  while (limit > 0 && (static_cast<unsigned char>(message[limit]) & 0xC0) == 0x80) --limit;  // not inside a UTF-8 sequence
+  return std::string(message.substr(0, limit)) + " …";
+}
+
+}  // namespace
+
+grpc::Status ToStatus(const Failure& failure, std::size_t details_bytes) {
+  const grpc::StatusCode code = CodeOf(failure.kind);
+  const std::string message = Shortened(failure.message, kMaxMessage);
+  std::string detail;
+  if (failure.retry_after) {
+    detail = PackAny("google.rpc.RetryInfo", RetryInfo(*failure.retry_after));
+  } else if (!failure.diagnostics.empty() || !failure.reproducer.empty()) {
+    detail = PackAny("kiln.v1.CompileFailure", FittingFailure(failure, std::min(details_bytes, kMaxDetailsBytes)));
+  }
+  if (detail.empty()) return grpc::Status(code, message);
+  return grpc::Status(code, message, RpcStatus(code, Shortened(message, 200), detail));
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The one table from failures to gRPC status codes.
+#pragma once
+
+#include <cstddef>
+
+#include <grpcpp/support/status.h>
+
+#include "server/failure.h"
+
+namespace kiln::server {
+
+// Details travel in a header that most clients limit to 8 KiB; a client that takes more says so in the metadata
+// `kiln-details-bytes`.
+inline constexpr std::size_t kDefaultDetailsBytes = 5 << 10;
+inline constexpr std::size_t kMaxDetailsBytes = 512 << 10;
+
+// The status with a google.rpc.Status in its details, which holds a CompileFailure or a RetryInfo. Diagnostics beyond
+// `details_bytes` are left out, and the last one says how many.
+grpc::Status ToStatus(const Failure& failure, std::size_t details_bytes = kDefaultDetailsBytes);
+
+}  // namespace kiln::server

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/telemetry.h"
+
+#include <algorithm>
+#include <random>
+
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+namespace kiln::server {
+namespace {
+
+void AppendQuoted(std::string& out, std::string_view text) {
+  out.push_back('"');
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out.push_back('\\');
+      out.push_back(c);
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned char>(c));
+    } else {
+      out.push_back(c);
+    }
+  }
+  out.push_back('"');
+}
+
+struct Append {
+  std::string& out;
+  void operator()(std::string_view text) const { AppendQuoted(out, text); }
+  void operator()(std::int64_t number) const { fmt::format_to(std::back_inserter(out), "{}", number); }
+  void operator()(double number) const { fmt::format_to(std::back_inserter(out), "{:.3f}", number); }
+};
+
+spdlog::level::level_enum ToSpdlog(Level level) {
+  switch (level) {
+    case Level::kDebug: return spdlog::level::debug;
+    case Level::kInfo: return spdlog::level::info;
+    case Level::kWarning: return spdlog::level::warn;
+    case Level::kError: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+spdlog::sink_ptr MakeSink(const LogOptions& options) {
+  if (options.file.empty()) return std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  return std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file);
+}
+
+}  // namespace
+
+struct Telemetry::Sink {
+  explicit Sink(const LogOptions& options) : json(options.json), logger("kilnd", MakeSink(options)) {
+    logger.set_level(ToSpdlog(options.level));
+    logger.flush_on(spdlog::level::info);
+    logger.set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%f%z","level":"%l",%v})"
+                            : "time=%Y-%m-%dT%H:%M:%S.%f%z level=%l %v");
+  }
+  bool json;
+  spdlog::logger logger;
+};
+
+Telemetry::Telemetry(const LogOptions& options) : sink_(std::make_unique<Sink>(options)) {}
+Telemetry::~Telemetry() = default;
+
+void Telemetry::Log(Level level, std::string_view event, std::initializer_list<Field> fields) const {
+  if (!sink_->logger.should_log(ToSpdlog(level))) return;
+  std::string line = sink_->json ? fmt::format(R"("event":"{}")", event) : fmt::format("event={}", event);
+  for (const auto& [name, value] : fields) {
+    line += sink_->json ? fmt::format(R"(,"{}":)", name) : fmt::format(" {}=", name);
+    std::visit(Append{line}, value);
+  }
+  sink_->logger.log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
+}
+
+void Telemetry::Flush() const { sink_->logger.flush(); }
+
+void Telemetry::NoteCompile(double milliseconds) {
+  std::lock_guard lock(mutex_);
+  times_[times_seen_++ % times_.size()] = static_cast<float>(milliseconds);
+}
+
+Telemetry::Quantiles Telemetry::CompileTimes() const {
+  std::vector<float> times;
+  {
+    std::lock_guard lock(mutex_);
+    times.assign(times_.begin(), times_.begin() + static_cast<std::ptrdiff_t>(std::min(times_seen_, times_.size())));
+  }
+  if (times.empty()) return {};
+  std::ranges::sort(times);
+  return {times[times.size() / 2], times[times.size() * 99 / 100]};
+}
+
+std::string NewRequestId() {
+  static const std::uint64_t process = std::random_device{}() * 0x1'0000'0000ull;
+  static std::atomic<std::uint64_t> next = 0;
+  return fmt::format("{:016x}", process | (++next & 0xffff'ffff));
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The worker executable with a compile function that misbehaves on order, for the tests of the daemon: zygote, sandbox and
+// protocol are those of kiln-worker. What it does is in CompileOptions.max_registers (thousands: what; rest: how much), which
+// is part of the key and means nothing to this worker otherwise.
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "compiler/key.h"
+#include "server/testing/fake_orders.h"
+#include "server/worker_process.h"
+
+namespace {
+
+using kiln::server::WorkerProgram;
+using kiln::server::testing::Order;
+namespace v1 = kiln::v1;
+
+void Sleep(uint32_t milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+
+void UseAllMemory() {
+  std::vector<std::unique_ptr<char[]>> blocks;
+  for (;;) {
+    constexpr std::size_t kBlock = std::size_t{16} << 20;
+    blocks.push_back(std::make_unique<char[]>(kBlock));
+    for (std::size_t i = 0; i < kBlock; i += 4096) blocks.back()[i] = 1;
+  }
+}
+
+v1::WorkerResult Diagnose(v1::Diagnostic::Kind kind) {
+  v1::WorkerResult result;
+  v1::Diagnostic& diagnostic = *result.add_diagnostics();
+  diagnostic.set_kind(kind);
+  diagnostic.set_message("the fake worker was told to refuse this");
+  diagnostic.set_hint("send another order");
+  return result;
+}
+
+v1::WorkerResult Answer(const v1::CompileRequest& request, std::size_t bytes) {
+  v1::WorkerResult result;
+  v1::Artifact& artifact = *result.mutable_artifact();
+  artifact.set_target(request.target());
+  artifact.set_kind(v1::PTX);
+  artifact.set_code(std::string(bytes, 'k'));
+  artifact.set_compiler(std::string(kiln::compiler::BuildId()));
+  return result;
+}
+
+v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram::JobHooks& hooks) {
+  const uint32_t order = request.options().max_registers();
+  const uint32_t amount = order % 1000;
+  hooks.on_stage("decode");
+  switch (static_cast<Order>(order / 1000)) {
+    case Order::kAnswer: break;
+    case Order::kSleep: Sleep(amount * 10); break;
+    case Order::kAbort: ::abort();
+    case Order::kFault: ::raise(SIGSEGV); break;
+    case Order::kHang:
+      for (;;) Sleep(1000);
+    case Order::kEatMemory: UseAllMemory(); break;
+    case Order::kRefuse: return Diagnose(v1::Diagnostic::INVALID);
+    case Order::kUnsupported: return Diagnose(v1::Diagnostic::UNSUPPORTED);
+    case Order::kDefect: return Diagnose(v1::Diagnostic::INTERNAL);
+    case Order::kOpenSocket: {
+      const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+      return fd < 0 ? Answer(request, 1) : Diagnose(v1::Diagnostic::INTERNAL);
+    }
+    case Order::kGarbage: {
+      for (int fd = 3; fd < 16; ++fd) ::send(fd, "\xff\xff\xff\xff garbage", 12, MSG_NOSIGNAL);
+      Sleep(10'000);
+      break;
+    }
+    case Order::kExit: std::_Exit(5);
+  }
+  hooks.on_stage("emit");
+  return Answer(request, 1 + amount * 100);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return kiln::server::WorkerMain(
+      argc, argv, {.build_id = kiln::compiler::BuildId(), .initialize = [] {}, .compile = Compile});
+}

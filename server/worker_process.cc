@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <set>
+#include <string>
+
+#include "server/channel.h"
+#include "server/sandbox.h"
+#include "server/unique_fd.h"
+#include "server/worker_protocol.h"
+
+namespace kiln::server {
+namespace {
+
+struct Arguments {
+  bool zygote = false;
+  bool worker = false;
+  SandboxLimits limits;
+  std::string ptxas;
+};
+
+bool Parse(int argc, char** argv, Arguments& out) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view arg = argv[i];
+    if (arg == "--zygote") {
+      out.zygote = true;
+    } else if (arg == "--worker") {
+      out.worker = true;
+    } else if (arg.starts_with("--memory=")) {
+      const std::string_view value = arg.substr(9);
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out.limits.memory_bytes);
+      if (error != std::errc() || end != value.data() + value.size()) return false;
+    } else if (arg.starts_with("--ptxas=")) {
+      out.ptxas = arg.substr(8);
+    } else {
+      return false;
+    }
+  }
+  return out.zygote != out.worker;
+}
+
+[[noreturn]] void EndOutOfMemory() {
+  constexpr std::string_view kMessage = "the worker's memory limit is reached\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  std::_Exit(kExitOutOfMemory);
+}
+
+void RunJob(Channel& channel, const v1::WorkerJob& job, const WorkerProgram& program, const std::string& ptxas) {
+  const auto tell_stage = [&](std::string_view stage) {
+    v1::WorkerEvent event;
+    event.set_id(job.id());
+    event.set_started(std::string(stage));
+    channel.Send(event, {});
+  };
+  v1::WorkerEvent done;
+  done.set_id(job.id());
+  *done.mutable_result() =
+      program.compile(job.request(), {.on_stage = tell_stage, .cancelled = [&] { return channel.PeerGone(); }, .ptxas = ptxas});
+  channel.Send(done, {});
+}
+
+int ServeJobs(UniqueFd socket, const WorkerProgram& program, const Arguments& arguments) {
+  EnterSandbox(arguments.limits);
+  std::set_new_handler(EndOutOfMemory);
+  Channel channel(std::move(socket));
+  v1::WorkerJob job;
+  while (channel.Receive(job, {}) == Channel::End::kOk) RunJob(channel, job, program, arguments.ptxas);
+  return 0;
+}
+
+void SendEvent(int control, const ZygoteEvent& event, std::array<int, 2> fds = {-1, -1}) {
+  iovec data{const_cast<ZygoteEvent*>(&event), sizeof event};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof fds)> space{};
+  if (fds[0] >= 0) {
+    message.msg_control = space.data();
+    message.msg_controllen = space.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fds);
+    std::memcpy(CMSG_DATA(header), fds.data(), sizeof fds);
+  }
+  while (::sendmsg(control, &message, MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  }
+}
+
+// What a worker says on stderr, for the log and the reproducer. Bounded: it is sealed at its size.
+UniqueFd MakeStderr() {
+  constexpr off_t kBytes = 64 << 10;
+  UniqueFd file(::memfd_create("kiln-worker-stderr", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file || ::ftruncate(file.get(), kBytes) != 0) return UniqueFd();
+  ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK);
+  return file;
+}
+
+class ForkServer {
+ public:
+  ForkServer(const WorkerProgram& program, const Arguments& arguments) : program_(program), arguments_(arguments) {
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child, &old_mask_);
+    child_ended_ = UniqueFd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+
+  // Returns in the zygote when kilnd is gone, and in each worker when that has ended.
+  int Run() {
+    Greet();
+    for (;;) {
+      std::array<pollfd, 2> fds = {pollfd{kWorkerFd, POLLIN, 0}, pollfd{child_ended_.get(), POLLIN, 0}};
+      if (::poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) return 1;
+      if (fds[1].revents != 0) Reap();
+      if (fds[0].revents == 0) continue;
+      ZygoteCommand command;
+      const ssize_t got = ::recv(kWorkerFd, &command, sizeof command, 0);
+      if (got < 0 && errno == EINTR) continue;
+      if (got != sizeof command) return 0;
+      if (command.kind == ZygoteCommand::Kind::kKill) Kill(command.pid);
+      if (command.kind == ZygoteCommand::Kind::kFork) {
+        if (UniqueFd socket = Fork()) return ServeJobs(std::move(socket), program_, arguments_);
+      }
+    }
+  }
+
+ private:
+  void Greet() const {
+    ZygoteEvent ready{.kind = ZygoteEvent::Kind::kReady};
+    program_.build_id.copy(ready.text.data(), ready.text.size() - 1);
+    SendEvent(kWorkerFd, ready);
+  }
+
+  void Kill(pid_t pid) const {
+    if (children_.contains(pid)) ::kill(pid, SIGKILL);
+  }
+
+  void Reap() {
+    signalfd_siginfo ignored;
+    while (::read(child_ended_.get(), &ignored, sizeof ignored) > 0) {
+    }
+    int status = 0;
+    rusage usage{};
+    for (pid_t pid; (pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0;) {
+      children_.erase(pid);
+      SendEvent(kWorkerFd, {.kind = ZygoteEvent::Kind::kExited,
+                            .pid = pid,
+                            .status = status,
+                            .max_rss_kib = static_cast<std::uint32_t>(usage.ru_maxrss)});
+    }
+  }
+
+  // The worker's socket in the worker; nothing in the zygote.
+  UniqueFd Fork() {
+    std::array<int, 2> pair;
+    UniqueFd log = MakeStderr();
+    if (!log || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
+      SendEvent(kWorkerFd, {.kind = ZygoteEvent::Kind::kFailed, .status = errno});
+      return UniqueFd();
+    }
+    UniqueFd ours(pair[0]);
+    UniqueFd theirs(pair[1]);
+    const pid_t pid = ::fork();
+    if (pid == 0) return EnterWorker(std::move(theirs), log.get());
+    if (pid < 0) {
+      SendEvent(kWorkerFd, {.kind = ZygoteEvent::Kind::kFailed, .status = errno});
+      return UniqueFd();
+    }
+    children_.insert(pid);
+    SendEvent(kWorkerFd, {.kind = ZygoteEvent::Kind::kForked, .pid = pid}, {ours.get(), log.get()});
+    return UniqueFd();
+  }
+
+  UniqueFd EnterWorker(UniqueFd socket, int log) {
+    ::close(kWorkerFd);
+    child_ended_.Reset();
+    sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+    ::dup2(log, STDOUT_FILENO);
+    ::dup2(log, STDERR_FILENO);
+    return socket;
+  }
+
+  const WorkerProgram& program_;
+  const Arguments& arguments_;
+  sigset_t old_mask_{};
+  UniqueFd child_ended_;
+  std::set<pid_t> children_;
+};
+
+}  // namespace
+
+int WorkerMain(int argc, char** argv, const WorkerProgram& program) {
+  Arguments arguments;
+  if (!Parse(argc, argv, arguments)) {
+    std::fprintf(stderr,
+                 "kiln-worker is started by kilnd and by `kiln compile --local`, with a socket at descriptor %d.\n"
+                 "Run `kiln serve` to start the daemon.\n",
+                 kWorkerFd);
+    return 2;
+  }
+  ::fcntl(kWorkerFd, F_SETFD, FD_CLOEXEC);
+  program.initialize();
+  if (arguments.worker) return ServeJobs(UniqueFd(kWorkerFd), program, arguments);
+  return ForkServer(program, arguments).Run();
+}
+
+}  // namespace kiln::server

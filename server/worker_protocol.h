@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What kilnd and the zygote say to each other, over a SOCK_SEQPACKET pair: one struct a packet. Both are built together and
+// the zygote's greeting names its build, so the structs need no version.
+//
+// Jobs and results go over each worker's own stream socket (channel.h, WorkerJob and WorkerEvent in compile.proto).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace kiln::server {
+
+// The descriptor at which a worker executable finds its socket.
+inline constexpr int kWorkerFd = 3;
+
+// How a worker ends itself when it cannot allocate.
+inline constexpr int kExitOutOfMemory = 77;
+
+struct ZygoteCommand {
+  enum class Kind : std::uint32_t {
+    kFork,  // answered by kForked with the descriptors of a new worker
+    kKill,  // SIGKILL to `pid` if it still runs
+  };
+  Kind kind;
+  std::int32_t pid;
+};
+
+struct ZygoteEvent {
+  enum class Kind : std::uint32_t {
+    kReady,   // first, when the compiler is initialised; `text` is its build id
+    kForked,  // `pid`, and two descriptors: the worker's socket and what it writes to stderr
+    kFailed,  // fork refused; `status` is the errno
+    kExited,  // `pid` ended with wait status `status`
+  };
+  Kind kind;
+  std::int32_t pid;
+  std::int32_t status;
+  std::uint32_t max_rss_kib;
+  std::array<char, 128> text;  // NUL-terminated
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/zygote.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace kiln::server {
+namespace {
+
+using std::chrono::seconds;
+constexpr seconds kStartPatience{30};  // a cold disk under LLVM's libraries
+constexpr seconds kForkPatience{10};
+constexpr seconds kRespawnPause{1};
+
+std::expected<pid_t, std::string> SpawnProcess(const ZygoteOptions& options, int socket) {
+  std::vector<std::string> words = {options.executable.string(), "--zygote",
+                                    fmt::format("--memory={}", options.worker_memory_bytes),
+                                    fmt::format("--ptxas={}", options.ptxas)};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, socket, kWorkerFd);
+  posix_spawn_file_actions_addclosefrom_np(&actions, kWorkerFd + 1);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  // A group of its own: Ctrl-C at kilnd's terminal must not end the workers of requests that are being drained.
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  pid_t pid = 0;
+  const int error = ::posix_spawn(&pid, argv[0], &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    return std::unexpected(fmt::format("cannot run the compile worker {}: {}. It belongs beside kilnd; name another with "
+                                       "--worker-executable.",
+                                       words[0], std::strerror(error)));
+  }
+  return pid;
+}
+
+struct Packet {
+  ZygoteEvent event;
+  UniqueFd socket;
+  UniqueFd log;
+};
+
+std::optional<Packet> ReceivePacket(int control) {
+  Packet packet{};
+  iovec data{&packet.event, sizeof packet.event};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> space{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = space.data();
+  message.msg_controllen = space.size();
+  ssize_t got;
+  do {
+    got = ::recvmsg(control, &message, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got != sizeof packet.event) return std::nullopt;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(2 * sizeof(int))) {
+    std::array<int, 2> fds;
+    std::memcpy(fds.data(), CMSG_DATA(header), sizeof fds);
+    packet.socket = UniqueFd(fds[0]);
+    packet.log = UniqueFd(fds[1]);
+  }
+  packet.event.text.back() = '\0';
+  return packet;
+}
+
+}  // namespace
+
+struct Zygote::Peer {
+  pid_t pid = 0;
+  std::uint64_t generation = 0;
+  UniqueFd control;
+  std::thread reader;
+  // Guarded by Zygote::mutex_.
+  bool ready = false;
+  bool dead = false;
+  std::string refusal;  // it must not be used: another build
+  std::optional<std::expected<Child, std::string>> forked;
+  std::unordered_map<pid_t, WorkerEnd> ends;
+};
+
+Zygote::Zygote(ZygoteOptions options) : options_(std::move(options)) {}
+
+Zygote::~Zygote() {
+  std::shared_ptr<Peer> peer;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    peer = peer_;
+  }
+  changed_.notify_all();
+  if (!peer) return;
+  ::shutdown(peer->control.get(), SHUT_RDWR);  // the zygote ends, and its workers with it
+  peer->reader.join();
+}
+
+std::expected<void, std::string> Zygote::Start() {
+  std::lock_guard lock(mutex_);
+  return Spawn();
+}
+
+// Under mutex_.
+std::expected<void, std::string> Zygote::Spawn() {
+  std::array<int, 2> pair;
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0) {
+    return std::unexpected(fmt::format("cannot make a socket for the compile workers: {}", std::strerror(errno)));
+  }
+  auto peer = std::make_shared<Peer>();
+  peer->control = UniqueFd(pair[0]);
+  UniqueFd theirs(pair[1]);
+  auto pid = SpawnProcess(options_, theirs.get());
+  if (!pid) return std::unexpected(std::move(pid.error()));
+  peer->pid = *pid;
+  peer->generation = ++generation_;
+  peer->reader = std::thread([this, peer] { ReadEvents(peer); });
+  last_spawn_ = std::chrono::steady_clock::now();
+  if (peer_ && peer_->reader.joinable()) peer_->reader.detach();  // dead: it has nothing left to read
+  peer_ = std::move(peer);
+  return {};
+}
+
+void Zygote::ReadEvents(std::shared_ptr<Peer> peer) {
+  while (auto packet = ReceivePacket(peer->control.get())) {
+    std::lock_guard lock(mutex_);
+    Note(*peer, packet->event, std::move(packet->socket), std::move(packet->log));
+    changed_.notify_all();
+  }
+  ::kill(peer->pid, SIGKILL);
+  ::waitpid(peer->pid, nullptr, 0);
+  std::lock_guard lock(mutex_);
+  peer->dead = true;
+  changed_.notify_all();
+}
+
+void Zygote::Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueFd log) {
+  using Kind = ZygoteEvent::Kind;
+  if (event.kind == Kind::kReady) {
+    peer.ready = true;
+    if (options_.build_id != event.text.data()) {
+      peer.refusal = fmt::format("{} is of build {}, and this kilnd of build {}; install both from one build.",
+                                 options_.executable.string(), event.text.data(), options_.build_id);
+    }
+  } else if (event.kind == Kind::kForked && socket && log) {
+    peer.ends.erase(event.pid);  // of an earlier process of this number
+    peer.forked.emplace(Child{event.pid, peer.generation, std::move(socket), std::move(log)});
+  } else if (event.kind == Kind::kFailed) {
+    peer.forked.emplace(std::unexpected(
+        fmt::format("no compile worker can be started: {}. Free memory or processes, or lower --workers.",
+                    std::strerror(event.status))));
+  } else if (event.kind == Kind::kExited) {
+    peer.ends[event.pid] = {event.status, event.max_rss_kib};
+  }
+}
+
+// Starts another zygote where the last one died.
+std::expected<std::shared_ptr<Zygote::Peer>, std::string> Zygote::ReadyPeer(std::unique_lock<std::mutex>& lock) {
+  const bool start_fails = peer_ && peer_->dead && !peer_->ready;
+  const bool too_soon = start_fails && std::chrono::steady_clock::now() < last_spawn_ + kRespawnPause;
+  if ((!peer_ || peer_->dead) && !too_soon && !stopping_) {
+    if (auto spawned = Spawn(); !spawned) return std::unexpected(std::move(spawned.error()));
+  }
+  const std::shared_ptr<Peer> peer = peer_;
+  const bool told =
+      changed_.wait_for(lock, kStartPatience, [&] { return stopping_ || peer->ready || peer->dead; });
+  if (stopping_) return std::unexpected("kilnd is shutting down");
+  if (!told || peer->dead) {
+    return std::unexpected(fmt::format("the compile worker {} {}; run it by hand to see why.",
+                                       options_.executable.string(), told ? "ends as soon as it starts" : "does not start"));
+  }
+  if (!peer->refusal.empty()) return std::unexpected(peer->refusal);
+  return peer;
+}
+
+std::expected<Zygote::Child, std::string> Zygote::Fork() {
+  std::lock_guard one_at_a_time(forking_);
+  std::unique_lock lock(mutex_);
+  for (int attempt = 0;; ++attempt) {
+    auto peer = ReadyPeer(lock);
+    if (!peer) return std::unexpected(std::move(peer.error()));
+    Peer& zygote = **peer;
+    const ZygoteCommand command{ZygoteCommand::Kind::kFork, 0};
+    ::send(zygote.control.get(), &command, sizeof command, MSG_NOSIGNAL);
+    changed_.wait_for(lock, kForkPatience, [&] { return stopping_ || zygote.dead || zygote.forked; });
+    if (zygote.forked) {
+      auto forked = std::move(*zygote.forked);
+      zygote.forked.reset();
+      return forked;
+    }
+    if (!zygote.dead && !stopping_) ::shutdown(zygote.control.get(), SHUT_RDWR);  // it hangs: replace it
+    if (stopping_ || attempt > 0) return std::unexpected("the compile workers' zygote does not answer; see kilnd's log");
+  }
+}
+
+void Zygote::Kill(const Child& child) {
+  std::lock_guard lock(mutex_);
+  if (!peer_ || peer_->generation != child.generation) return;
+  const ZygoteCommand command{ZygoteCommand::Kind::kKill, child.pid};
+  ::send(peer_->control.get(), &command, sizeof command, MSG_NOSIGNAL);
+}
+
+std::optional<WorkerEnd> Zygote::WaitForEnd(const Child& child, std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  const std::shared_ptr<Peer> peer = peer_;
+  if (!peer || peer->generation != child.generation) return std::nullopt;
+  changed_.wait_for(lock, patience, [&] { return peer->dead || peer->ends.contains(child.pid); });
+  const auto node = peer->ends.extract(child.pid);
+  if (node.empty()) return std::nullopt;
+  return node.mapped();
+}
+
+bool Zygote::Lost(const Child& child) {
+  std::lock_guard lock(mutex_);
+  return !peer_ || peer_->generation != child.generation || peer_->dead;
+}
+
+pid_t Zygote::pid() const {
+  std::lock_guard lock(mutex_);
+  return peer_ ? peer_->pid : 0;
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kilnd's side of the zygote: a process that has the compiler initialised and forks workers from itself (worker_process.h).
+//
+// Threads. Start before any thread and before gRPC exists. One thread reads what the zygote says and hands it out: forked
+// workers to the caller of Fork, one at a time; ends of workers to WaitForEnd. All members may be called from any thread.
+//
+// A zygote that dies takes its workers with it (PDEATHSIG). The next Fork starts another; one that cannot even become ready is
+// started at most once a second, and Fork fails at once in between.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <expected>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "server/unique_fd.h"
+#include "server/worker_protocol.h"
+
+namespace kiln::server {
+
+struct ZygoteOptions {
+  std::filesystem::path executable;
+  std::uint64_t worker_memory_bytes = 0;
+  std::string ptxas;
+  std::string build_id;  // a zygote of another build is not used
+};
+
+// How a worker ended.
+struct WorkerEnd {
+  int status = 0;  // as of wait(2)
+  std::uint32_t max_rss_kib = 0;
+};
+
+class Zygote {
+ public:
+  struct Child {
+    pid_t pid = 0;
+    std::uint64_t generation = 0;  // of the zygote it was forked from
+    UniqueFd socket;
+    UniqueFd log;  // its stderr; the file offset is where it stopped writing
+  };
+
+  explicit Zygote(ZygoteOptions options);
+  ~Zygote();
+  Zygote(const Zygote&) = delete;
+  Zygote& operator=(const Zygote&) = delete;
+
+  // Starts the process, and does not wait until it is ready. An error here is final: the executable cannot be run.
+  std::expected<void, std::string> Start();
+
+  // A new worker; waits for the zygote to be ready. The error says why there is none and what to do.
+  std::expected<Child, std::string> Fork();
+
+  void Kill(const Child& child);
+
+  // The end of a worker whose socket has closed or that was killed; empty when it does not come in time or the zygote itself
+  // is gone. Forgets the child.
+  std::optional<WorkerEnd> WaitForEnd(const Child& child, std::chrono::milliseconds patience);
+
+  // True when the zygote the child came from is gone, and the child for that reason.
+  bool Lost(const Child& child);
+
+  pid_t pid() const;
+
+ private:
+  struct Peer;  // one zygote process
+
+  std::expected<void, std::string> Spawn();
+  void ReadEvents(std::shared_ptr<Peer> peer);
+  void Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueFd log);
+  std::expected<std::shared_ptr<Peer>, std::string> ReadyPeer(std::unique_lock<std::mutex>& lock);
+
+  const ZygoteOptions options_;
+  std::mutex forking_;  // one Fork at a time; taken before mutex_
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<Peer> peer_;
+  std::uint64_t generation_ = 0;
+  std::chrono::steady_clock::time_point last_spawn_{};
+  bool stopping_ = false;
+};
+
+}  // namespace kiln::server
