@@ -69,7 +69,7 @@ TEST_F(SqliteTierTest, EqualBodiesAreStoredOnce) {
   const std::string body = testing::RandomBytes(300'000, 1);
   ASSERT_TRUE(PutAndWait(*tier, MakeEntry(KeyOf(0), body)));
   const auto one = tier->Stats().bytes;
-  for (int i = 1; i < 10; ++i) ASSERT_TRUE(PutAndWait(*tier, MakeEntry(KeyOf(i), body, "m" + std::to_string(i))));
+  for (int i = 1; i < 10; ++i) ASSERT_TRUE(PutAndWait(*tier, MakeEntry(KeyOf(i), body, testing::Numbered("m", i))));
   EXPECT_LT(tier->Stats().bytes, one + 100'000);
   for (int i = 0; i < 9; ++i) EXPECT_EQ(tier->Erase(KeyOf(i)), true);
   EXPECT_EQ((**tier->Get(KeyOf(9))).blob("ptx"), body) << "it stays until its last entry goes";

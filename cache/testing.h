@@ -51,7 +51,9 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-inline Digest KeyOf(int number) { return Sha256("key " + std::to_string(number)); }
+inline std::string Numbered(std::string text, int number) { return text += std::to_string(number); }
+
+inline Digest KeyOf(int number) { return Sha256(Numbered("key ", number)); }
 
 // The same bytes for the same seed; they do not compress and do not repeat.
 inline std::string RandomBytes(std::size_t size, std::uint64_t seed) {
@@ -73,7 +75,7 @@ inline Entry MakeEntry(const Digest& key, std::string_view blob, std::string_vie
 // Entry `number`, with a body that no other number has.
 inline Entry NumberedEntry(int number, std::size_t size = 1000) {
   return MakeEntry(KeyOf(number), RandomBytes(size, static_cast<std::uint64_t>(number)),
-                   "metadata of " + std::to_string(number));
+                   Numbered("metadata of ", number));
 }
 
 }  // namespace kiln::cache::testing
