@@ -1,2 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kiln: a compilation service for tile-level GPU kernels."""
+"""Kiln: a compilation service for tile-level GPU kernels.
+
+``import kiln.language as T`` is the tile language; ``kiln.jit``, ``kiln.compile`` and ``kiln.autotune`` turn programs into kernels;
+``kiln.Client`` is the service itself. Importing needs neither torch nor a GPU nor a daemon."""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "jit": "functions",
+    "JITFunction": "functions",
+    "compile": "compiler",
+    "par_compile": "compiler",
+    "Kernel": "kernel",
+    "Client": "client",
+    "CompileOptions": "client",
+    "default_client": "client",
+    "autotune": "tuning",
+    "AutoTuner": "tuning",
+    "Profiler": "profiler",
+    "TensorSupplyType": "profiler",
+    "do_bench": "bench",
+    "PassConfigKey": "options",
+    "KilnError": "errors",
+    "CompileError": "errors",
+    "ServiceUnavailable": "errors",
+    "DeadlineExceeded": "errors",
+}
+__all__ = [*_HOME, "language"]
+
+
+def __getattr__(name):
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    if name == "language":
+        return importlib.import_module(f"{__name__}.language")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

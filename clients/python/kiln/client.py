@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon over gRPC. Generic stubs: no generated code.
+
+A Client may be used from several threads. It does not survive fork: a child makes its own (``default_client`` sees to that)."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+
+from . import _proto, daemon
+from .errors import CompileError, DeadlineExceeded, KilnError, ServiceUnavailable
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_metadata_size", 1 << 20),
+)
+_METADATA = (("kiln-details-bytes", str(256 << 10)),)
+_PROGRAM_CODES = ("INVALID_ARGUMENT", "UNIMPLEMENTED", "INTERNAL", "FAILED_PRECONDITION", "ABORTED")
+
+
+class CompileOptions:
+    """Fields of kiln.v1.CompileOptions by name: fast_math, disable_async_copy, disable_tma, disable_wgmma, …"""
+
+    def __new__(cls, **fields):
+        return _proto.messages().CompileOptions(**fields)
+
+
+class Client:
+    """``Client()`` finds or starts the daemon of this host; ``Client("host:port", root_certificates=pem)`` speaks TLS to another."""
+
+    def __init__(self, address: str | None = None, timeout: float = 120.0, root_certificates: bytes | None = None,
+                 private_key: bytes | None = None, certificate_chain: bytes | None = None):
+        import grpc
+
+        self.address, self.timeout = address or daemon.default_address(), timeout
+        self._pb = _proto.messages()
+        daemon.ensure(self.address)
+        if root_certificates is None:
+            self._channel = grpc.insecure_channel(self.address, _OPTIONS)
+        else:
+            credentials = grpc.ssl_channel_credentials(root_certificates, private_key, certificate_chain)
+            self._channel = grpc.secure_channel(self.address, credentials, _OPTIONS)
+        self._methods = {m.name: self._stub(m) for m in self._pb.service.methods}
+
+    def _stub(self, method):
+        reply = getattr(self._pb, method.output_type.name)
+        streaming = method.name in _proto.SERVER_STREAMING
+        make = self._channel.unary_stream if streaming else self._channel.unary_unary
+        if method.name in _proto.CLIENT_STREAMING:
+            make = self._channel.stream_unary
+        path = f"/{self._pb.service.full_name}/{method.name}"
+        return make(path, request_serializer=lambda m: m.SerializeToString(), response_deserializer=reply.FromString)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def request(self, program, target: str, options=None, *, explain=None, priority: str = "INTERACTIVE", refresh: bool = False):
+        """A CompileRequest. ``program``: a PrimFunc, a kiln.v1.Module, its bytes, or its text form."""
+        data = program.encode() if isinstance(program, str) else program
+        if not isinstance(data, (bytes, bytearray)):
+            data = data.serialized if hasattr(data, "serialized") else data.SerializeToString(deterministic=True)
+        request = self._pb.CompileRequest(module=bytes(data), target=target, refresh=refresh,
+                                          priority=self._pb.enums["Priority"].values_by_name[priority].number)
+        if options is not None:
+            request.options.CopyFrom(self._pb.CompileOptions(**options) if isinstance(options, dict) else options)
+        if explain is not None:
+            request.explain.CopyFrom(self._pb.Explain(**explain) if isinstance(explain, dict) else explain)
+        return request
+
+    def compile(self, program, target: str, options=None, *, timeout: float | None = None, **keywords):
+        """The CompileReply: artifact, key, origin, timings, warnings. CompileError where the program is refused."""
+        return self._call("Compile", self.request(program, target, options, **keywords), timeout)
+
+    def compile_stream(self, program, target: str, options=None, *, timeout: float | None = None, **keywords):
+        """Yields the name of each stage as it begins, and at last the CompileReply."""
+        for progress in self._stream("CompileStream", self.request(program, target, options, **keywords), timeout):
+            yield getattr(progress, progress.WhichOneof("event"))
+
+    def lookup(self, what, target: str | None = None, options=None, *, timeout: float | None = None):
+        """What is known under a key (bytes), or for a program and target; None where nothing is. Never compiles."""
+        if target is None:
+            request = self._pb.LookupRequest(key=what)
+        else:
+            request = self._pb.LookupRequest(request=self.request(what, target, options))
+        try:
+            return self._call("Lookup", request, timeout)
+        except _NotFound:
+            return None
+
+    def stats(self, timeout: float | None = None):
+        return self._call("Stats", self._pb.StatsRequest(), timeout)
+
+    def capabilities(self, timeout: float | None = None):
+        return self._call("Capabilities", self._pb.CapabilitiesRequest(), timeout)
+
+    def cache_list(self, key_prefix: bytes = b"", target: str = "", limit: int = 0, timeout: float | None = None):
+        request = self._pb.CacheListRequest(key_prefix=key_prefix, target=target, limit=limit)
+        return self._stream("CacheList", request, timeout)
+
+    def cache_verify(self, timeout: float | None = None):
+        return self._call("CacheVerify", self._pb.CacheVerifyRequest(), timeout)
+
+    def cache_gc(self, target_bytes: int, timeout: float | None = None):
+        return self._call("CacheGc", self._pb.CacheGcRequest(target_bytes=target_bytes), timeout)
+
+    def _call(self, method: str, request, timeout: float | None):
+        import grpc
+
+        end = time.monotonic() + (self.timeout if timeout is None else timeout)
+        attempt = 0
+        while True:
+            try:
+                left = max(end - time.monotonic(), 0.001)
+                return self._methods[method](request, timeout=left, metadata=_METADATA)
+            except grpc.RpcError as failure:
+                pause = self._pause(failure, attempt)
+                if pause is None or time.monotonic() + pause >= end:
+                    raise self._error(failure) from None
+                time.sleep(pause)
+                if attempt == 0 and failure.code() is grpc.StatusCode.UNAVAILABLE:
+                    daemon.ensure(self.address)
+                attempt += 1
+
+    def _stream(self, method: str, request, timeout: float | None):
+        import grpc
+
+        try:
+            limit = self.timeout if timeout is None else timeout
+            yield from self._methods[method](request, timeout=limit, metadata=_METADATA)
+        except grpc.RpcError as failure:
+            raise self._error(failure) from None
+
+    def _pause(self, failure, attempt: int) -> float | None:
+        """How long to wait before another try; None: there is no point. A full queue says itself; a daemon that restarts is given a
+        few seconds."""
+        import grpc
+
+        if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            retry = self._details(failure, "RetryInfo")
+            return None if retry is None else retry.retry_delay.seconds + retry.retry_delay.nanos * 1e-9 + random.uniform(0, 0.05)
+        if failure.code() is grpc.StatusCode.UNAVAILABLE and attempt < 6:
+            return min(0.05 * 2**attempt, 1.0) * random.uniform(0.5, 1.0)
+        return None
+
+    def _details(self, failure, name: str):
+        for key, value in failure.trailing_metadata() or ():
+            if key == "grpc-status-details-bin":
+                return self._pb.status_detail(value, name)
+        return None
+
+    def _error(self, failure) -> Exception:
+        code, text = failure.code().name, failure.details() or ""
+        if code == "NOT_FOUND":
+            return _NotFound(text)
+        if code == "UNAVAILABLE":
+            return ServiceUnavailable(
+                f"no Kiln daemon answers at {self.address}: {text}. Start one with `kilnd` or `kiln serve`, or set KILN_ADDRESS"
+            )
+        if code == "DEADLINE_EXCEEDED":
+            return DeadlineExceeded(f"the daemon at {self.address} did not answer in time; pass a larger timeout")
+        report = self._details(failure, "CompileFailure")
+        if report is not None or code in _PROGRAM_CODES:
+            return CompileError(code, text, report.diagnostics if report else (), report.reproducer if report else "")
+        return KilnError(f"{code}: {text}")
+
+
+class _NotFound(KilnError):
+    pass
+
+
+_lock = threading.Lock()
+_clients: dict = {}
+
+
+def default_client() -> Client:
+    """The client of this process and address, made on first use."""
+    key = (os.getpid(), daemon.default_address())
+    with _lock:
+        if key not in _clients:
+            _clients[key] = Client()
+        return _clients[key]

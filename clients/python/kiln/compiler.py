@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PrimFunc → Kernel, through the daemon."""
+
+from __future__ import annotations
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+from . import target as targets
+from .client import default_client
+from .errors import describe
+from .kernel import Kernel
+from .language.program import PrimFunc
+from .options import from_pass_configs
+
+
+def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, target_host=None, verbose=None, pass_configs=None,
+            compile_flags=None, *, client=None, config=None, priority="INTERACTIVE", timeout=None) -> Kernel:
+    """Compiles a traced tile function. ``out_idx``: parameters (negative: from the end) that calls allocate and return.
+    ``execution_backend``, ``target_host`` and ``compile_flags`` are accepted and have no meaning here."""
+    if not isinstance(func, PrimFunc):
+        raise TypeError(f"kiln.compile takes a T.prim_func, not {func!r}; call a kiln.jit function to get a kernel")
+    if out_idx is not None:
+        if func.outputs and list(func.with_outputs(out_idx).outputs) != func.outputs:
+            raise ValueError(f"{func.name} returns T.empty tensors, which out_idx={out_idx} contradicts; give one of the two")
+        func = func.with_outputs(out_idx)
+    options = from_pass_configs({**(pass_configs or {}), **func.pass_configs})
+    client = client or default_client()
+    reply = client.compile(func, targets.resolve(target), options, priority=priority, timeout=timeout)
+    for diagnostic in reply.diagnostics:
+        warnings.warn(describe(diagnostic).strip(), stacklevel=2)
+    kernel = Kernel(func, reply, config)
+    if verbose:
+        print(f"kiln: {kernel!r}, " + ", ".join(f"{t.stage} {t.milliseconds:.1f} ms" for t in reply.timings))
+    return kernel
+
+
+def par_compile(funcs, num_workers=None, ignore_error=False, **keywords) -> list:
+    """Compiles many functions at once; with ``ignore_error``, None stands for those that failed."""
+    functions = list(funcs)
+
+    def one(func):
+        try:
+            return compile(func, **keywords)
+        except Exception as failure:
+            if not ignore_error:
+                raise
+            warnings.warn(f"{getattr(func, 'name', func)}: {failure}", stacklevel=2)
+            return None
+
+    if not functions:
+        return []
+    with ThreadPoolExecutor(num_workers or min(16, len(functions))) as pool:
+        return list(pool.map(one, functions))

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong, and the text that says so."""
+
+from __future__ import annotations
+
+import linecache
+
+
+class KilnError(RuntimeError):
+    """Anything that Kiln reports."""
+
+
+class ServiceUnavailable(KilnError):
+    """No daemon answers."""
+
+
+class DeadlineExceeded(KilnError):
+    """The daemon did not answer in time."""
+
+
+class CompileError(KilnError):
+    """A program was refused, or the compiler failed on it. ``diagnostics`` are kiln.v1.Diagnostic messages; ``code`` the gRPC status
+    ("INVALID_ARGUMENT", "UNIMPLEMENTED", "INTERNAL"); ``reproducer`` a file on the daemon's host for `kiln compile --repro`."""
+
+    def __init__(self, code: str, message: str, diagnostics=(), reproducer: str = ""):
+        self.code, self.diagnostics, self.reproducer = code, list(diagnostics), reproducer
+        super().__init__(_explain(code, message, self.diagnostics, reproducer))
+
+
+def _explain(code, message, diagnostics, reproducer) -> str:
+    parts = [message or code]
+    parts += [describe(d) for d in diagnostics]
+    if reproducer:
+        parts.append(f"  the request is kept on the daemon's host: kiln compile --repro {reproducer}")
+    return "\n".join(parts)
+
+
+_SEVERITY = ("error", "warning", "note")
+
+
+def describe(diagnostic) -> str:
+    """One diagnostic: place, message, the source line, the statement, what to try."""
+    place = f"{diagnostic.file}:{diagnostic.line}: " if diagnostic.line else ""
+    severity = _SEVERITY[diagnostic.severity] if diagnostic.severity < len(_SEVERITY) else "error"
+    lines = [f"  {place}{severity}: {diagnostic.message}"]
+    source = linecache.getline(diagnostic.file, diagnostic.line).strip() if diagnostic.line else ""
+    if source:
+        lines.append(f"      {source}")
+    if diagnostic.statement:
+        lines.append(f"      statement: {diagnostic.statement}")
+    if diagnostic.hint:
+        lines.append(f"      try: {diagnostic.hint}")
+    return "\n".join(lines)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kiln.jit, in both of its styles.
+
+Lazy: the function returns a T.prim_func; calling it gives a Kernel. Eager: the function's body is the program, its tensors are declared there
+(``A: T.Tensor(…)``); calling it with tensors compiles and runs. Kernels are kept for each set of compile-time arguments."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import os
+
+from . import compiler
+from .language import function as fn
+from .language.expr import Expr
+from .language.program import PrimFunc
+from .language.rewrite import parse
+
+
+def _is_tensor(value) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
+
+
+def freeze(value):
+    """A hashable stand-in for a compile-time argument."""
+    if isinstance(value, dict):
+        return tuple(sorted((k, freeze(v)) for k, v in value.items()))
+    if isinstance(value, (list, tuple)):
+        return tuple(freeze(v) for v in value)
+    if isinstance(value, set):
+        return frozenset(freeze(v) for v in value)
+    if isinstance(value, (bool, float)):
+        return type(value).__name__, value
+    return value if getattr(value, "__hash__", None) else repr(value)
+
+
+def _style(function) -> str:
+    """"lazy" where the function defines a T.prim_func or only calls helpers; "eager" where its own body launches a kernel."""
+    try:
+        node = parse(function)
+    except Exception:
+        return "lazy"
+    parameters = {a.arg for a in node.args.posonlyargs + node.args.args + node.args.kwonlyargs}
+    for child in ast.walk(node):
+        if child is not node and isinstance(child, ast.FunctionDef):
+            if any(_ends_with(d, "prim_func") for d in child.decorator_list):
+                return "lazy"
+    for child in ast.walk(node):
+        if isinstance(child, ast.With) and any(_ends_with(i.context_expr, "Kernel") for i in child.items):
+            return "eager"
+        if isinstance(child, ast.AnnAssign) and child.value is None and getattr(child.target, "id", None) in parameters:
+            return "eager"
+    return "lazy"
+
+
+def _ends_with(node, name: str) -> bool:
+    if isinstance(node, ast.Call):
+        node = node.func
+    return (node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")).endswith(name)
+
+
+class JITFunction:
+    """What the decorator makes."""
+
+    def __init__(self, function, out_idx=None, **compile_options):
+        functools.update_wrapper(self, function)
+        self.function, self.out_idx, self.options = function, out_idx, compile_options
+        self.signature = inspect.signature(function)
+        self.mode = _style(function)
+        if self.mode == "eager" and out_idx is not None:
+            raise ValueError(f"{function.__name__}: out_idx belongs to functions that return a T.prim_func; here, make the output with "
+                             "T.empty and return it")
+        self._kernels: dict = {}
+        self._declared: dict = {}
+        self._calls: dict = {}
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args, **kwargs):
+        if self.mode == "lazy":
+            return self.compile(*args, **kwargs)
+        tensors = []
+        kernel = self._eager(args, kwargs, tensors)
+        return kernel(*tensors)
+
+    def compile(self, *args, **kwargs):
+        """The Kernel for these arguments; in the eager style tensors may be left out where every T.const is given by keyword."""
+        if self.mode == "eager":
+            return self._eager(args, kwargs, None)
+        key = (freeze(args), freeze(kwargs))
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = self._compile(self.get_tir(*args, **kwargs), kwargs)
+        return kernel
+
+    def get_tir(self, *args, **kwargs) -> PrimFunc:
+        """The traced function."""
+        if self.mode == "eager":
+            arguments, consts, _ = self._bind(args, kwargs)
+            return fn.trace_eager(self.function, arguments, consts).func
+        result = self.function(*args, **kwargs)
+        if not isinstance(result, PrimFunc):
+            raise TypeError(f"{self.__name__} must return a T.prim_func, or hold the program itself (`with T.Kernel(…)` in its body); it "
+                            f"returned {result!r}")
+        return result if self.out_idx is None else result.with_outputs(self.out_idx)
+
+    def get_kernel_source(self, *args, **kwargs) -> str:
+        return self.compile(*args, **kwargs).get_kernel_source()
+
+    def par_compile(self, configs, num_workers=None, ignore_error=False) -> list:
+        """Kernels for many sets of arguments (dicts of keywords, or tuples), compiled at once."""
+        wanted = [(c, {}) if isinstance(c, tuple) else ((), c) for c in configs]
+        functions = [self.get_tir(*args, **kwargs) for args, kwargs in wanted]
+        kernels = compiler.par_compile(functions, num_workers, ignore_error, **self._compile_options())
+        for (_, kwargs), kernel in zip(wanted, kernels):
+            if kernel is not None:
+                kernel.config = dict(kwargs)
+        return kernels
+
+    def _compile_options(self) -> dict:
+        options = dict(self.options)
+        options.pop("debug_root_path", None)
+        return options
+
+    def _compile(self, func: PrimFunc, config):
+        root = self.options.get("debug_root_path")
+        kernel = compiler.compile(func, config=dict(config), **self._compile_options())
+        if root:
+            os.makedirs(root, exist_ok=True)
+            with open(os.path.join(root, f"tilelang_jit_program_{func.name}.py"), "w", encoding="utf-8") as file:
+                file.write(func.script())
+            kernel.export_sources(os.path.join(root, f"tilelang_jit_kernel_{func.name}.c"))
+        return kernel
+
+    # Eager style.
+
+    def _eager(self, args, kwargs, tensors):
+        arguments, consts, names = self._bind(args, kwargs)
+        if tensors is not None:
+            tensors.extend(arguments[n] for n in names)
+        static = {n: v for n, v in arguments.items() if n not in names}
+        key = (freeze(static), freeze(consts))
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            func = fn.trace_eager(self.function, arguments, consts).func
+            kernel = self._kernels[key] = self._compile(func, static)
+        return kernel
+
+    def _bind(self, args, kwargs):
+        """(argument of each parameter, value of each T.const, names of the parameters that the kernel takes)."""
+        accepted = {k: v for k, v in kwargs.items() if k in self.signature.parameters}
+        given = {k: v for k, v in kwargs.items() if k not in accepted}
+        bound = self.signature.bind_partial(*args, **accepted)
+        bound.apply_defaults()
+        arguments = {name: bound.arguments.get(name) for name in self.signature.parameters}
+        declared = self._declarations(arguments)
+        names = [p.name for p in declared.func.params]
+        unknown = set(given) - set(declared.const_vars)
+        if unknown:
+            raise TypeError(f"{self.__name__} got an unexpected keyword argument {sorted(unknown)[0]!r}; its T.const names are "
+                            f"{sorted(declared.const_vars)}")
+        missing = [n for n in self.signature.parameters if n not in bound.arguments and n not in names]
+        if missing:
+            raise TypeError(f"{self.__name__} misses the argument {missing[0]!r}")
+        return arguments, self._solve(declared, arguments, given), names
+
+    def _declarations(self, arguments):
+        """Parameters and T.const names, which depend on compile-time arguments only."""
+        static = {n: None if _is_tensor(v) else v for n, v in arguments.items()}
+        key = freeze(static)
+        if key not in self._declared:
+            self._declared[key] = fn.trace_eager(self.function, static)
+        return self._declared[key]
+
+    def _solve(self, declared, arguments, given) -> dict:
+        values = dict(given)
+        used = set()
+        for param in declared.func.params:
+            if param.buffer is None:
+                continue
+            tensor = arguments.get(param.name)
+            dims = list(enumerate(param.buffer.shape)) + list(enumerate(param.buffer.strides or ()))
+            for position, (axis, dim) in enumerate(dims):
+                if not (isinstance(dim, Expr) and dim.op == "VAR" and dim.value.name in declared.const_vars):
+                    continue
+                name = dim.value.name
+                used.add(name)
+                if not _is_tensor(tensor):
+                    continue
+                in_shape = position < len(param.buffer.shape)
+                actual = _extent(self.__name__, param, tensor, axis, in_shape)
+                if values.setdefault(name, actual) != actual:
+                    part = "shape" if in_shape else "strides"
+                    raise ValueError(f"Argument {self.__name__}.{param.name}.{part}[{axis}] has an unsatisfied constraint: {actual} == "
+                                     f"{name}, which is {values[name]}")
+        for name in declared.const_vars:
+            if name not in used and name not in given:
+                raise RuntimeError(f"Constexpr variable {name} is not used in any buffer shape or stride")
+            if name not in values:
+                raise TypeError(f"{self.__name__}: T.const {name} has no value; pass {name}=… or the tensors")
+        return {name: int(value) for name, value in values.items()}
+
+
+def _extent(function, param, tensor, axis, in_shape) -> int:
+    rank = len(param.buffer.shape)
+    if len(tensor.shape) != rank:
+        raise ValueError(f"{function}.{param.name}.ndim is expected to equal {rank}, but got {len(tensor.shape)}")
+    if in_shape:
+        return int(tensor.shape[axis])
+    strides = tensor.stride() if hasattr(tensor, "stride") else [s // tensor.itemsize for s in tensor.strides]
+    return int(strides[axis])
+
+
+def jit(function=None, *, out_idx=None, target=None, target_host=None, execution_backend=None, verbose=None, pass_configs=None,
+        debug_root_path=None, compile_flags=None):
+    """Decorator; with or without arguments."""
+    options = dict(target=target, target_host=target_host, execution_backend=execution_backend, verbose=verbose,
+                   pass_configs=pass_configs, debug_root_path=debug_root_path, compile_flags=compile_flags)
+    if isinstance(function, PrimFunc):
+        options.pop("debug_root_path")
+        return compiler.compile(function, out_idx, **options)
+    if function is None:
+        return lambda f: JITFunction(f, out_idx, **options)
+    return JITFunction(function, out_idx, **options)
+
+

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled tile function: called with tensors it launches; it also tells what it is made of."""
+
+from __future__ import annotations
+
+import threading
+
+from . import _proto
+from .language.program import PrimFunc
+
+
+def _load(artifact: bytes, device: int, name: str):
+    try:
+        from . import _runtime
+    except ImportError as problem:
+        raise RuntimeError(
+            f"the kernel is compiled but cannot be launched: the extension kiln._runtime cannot be imported ({problem}). It is part of the "
+            "bundle; in a source tree build the target kiln_python"
+        ) from problem
+    return _runtime.load(artifact, device, name=name)
+
+
+class Kernel:
+    """``kernel(*tensors)`` launches on the current stream of torch. Arguments: all parameters, or those that are not outputs; in the second
+    form the outputs are allocated and returned, one bare, several as a list.
+
+    numpy arrays are copied to the device and back; any object that speaks DLPack or the CUDA array interface is taken as it is."""
+
+    def __init__(self, func: PrimFunc, reply, config: dict | None = None):
+        self.prim_func, self.reply, self.config = func, reply, config
+        self.artifact = reply.artifact
+        self.latency = self.ref_latency = None
+        self._loaded: dict = {}
+        self._lock = threading.Lock()
+        self._launch = self._first_launch
+
+    def __call__(self, *args, stream=None):
+        return self._launch(*args) if stream is None else self._launch(*args, stream=stream)
+
+    def _first_launch(self, *args, **keywords):
+        """Loads for the device of the first tensor. While one device is used, later calls go straight to the extension."""
+        index = _device_of(args)
+        kernel = self.loaded(index)
+        self._launch = kernel if len(self._loaded) == 1 and not _many_devices() else self._launch_by_device
+        return kernel(*args, **keywords)
+
+    def _launch_by_device(self, *args, **keywords):
+        return self.loaded(_device_of(args))(*args, **keywords)
+
+    def loaded(self, device: int = 0):
+        """The kernel as ``kiln._runtime`` holds it on a device: ``params``, ``resources``, ``measure`` …"""
+        with self._lock:
+            if device not in self._loaded:
+                self._loaded[device] = _load(self.artifact.SerializeToString(), device, self.prim_func.name)
+            return self._loaded[device]
+
+    @property
+    def name(self) -> str:
+        return self.prim_func.name
+
+    @property
+    def target(self) -> str:
+        return self.artifact.target
+
+    @property
+    def key(self) -> str:
+        """What the result is stored under, in hexadecimal."""
+        return self.reply.key.hex()
+
+    @property
+    def origin(self) -> str:
+        """Where the artifact came from: MEMORY, DISK, COMPILED or JOINED."""
+        return _proto.messages().enum_name("Origin", self.reply.origin)
+
+    @property
+    def report(self):
+        """kiln.v1.Report: decisions, shared memory, registers."""
+        return self.artifact.report
+
+    @property
+    def params(self):
+        return list(self.artifact.launch.params)
+
+    @property
+    def out_idx(self) -> list[int]:
+        return list(self.prim_func.outputs)
+
+    def get_kernel_source(self) -> str:
+        """PTX as text; for AMD the assembly of the code object, which the daemon is asked for."""
+        if _proto.messages().enum_name("CodeKind", self.artifact.kind) == "PTX":
+            return self.artifact.code.decode()
+        return self._assembly()
+
+    def _assembly(self) -> str:
+        from .client import default_client
+
+        reply = default_client().compile(self.prim_func, self.target, explain={"assembly": True})
+        return "\n".join(dump.text for dump in reply.dumps)
+
+    kernel_source = property(get_kernel_source)
+
+    def get_host_source(self) -> str:
+        return "// Kiln launches through kiln._runtime; there is no generated host code.\n"
+
+    host_source = property(get_host_source)
+
+    def show_source(self, which: str = "kernel") -> None:
+        print(self.get_host_source() if which == "host" else self.get_kernel_source())
+
+    print_source_code = show_source
+
+    def show_ptx(self) -> None:
+        print(self.get_kernel_source())
+
+    def export_sources(self, kernel_path=None, host_path=None) -> None:
+        for path, text in ((kernel_path, self.get_kernel_source), (host_path, self.get_host_source)):
+            if path is not None:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text())
+
+    def export_ptx(self, path) -> None:
+        self.export_sources(kernel_path=path)
+
+    def export_library(self, path) -> None:
+        """The artifact as bytes: what kiln._runtime.load takes."""
+        with open(path, "wb") as file:
+            file.write(self.artifact.SerializeToString())
+
+    def get_profiler(self, tensor_supply_type=None):
+        from .profiler import Profiler, TensorSupplyType
+
+        return Profiler(self, tensor_supply_type or TensorSupplyType.Auto)
+
+    def run_once(self, func=None) -> None:
+        self.get_profiler().run_once(func)
+
+    def update_tuner_result(self, latency, config, ref_latency):
+        self.latency, self.config, self.ref_latency = latency, config, ref_latency
+        return self
+
+    def get_tuner_result(self):
+        return self.latency, self.config, self.ref_latency
+
+    def _resource(self, name: str):
+        values = [getattr(r, name) for r in self.report.kernels if r.HasField(name)]
+        return max(values) if values else None
+
+    n_regs = property(lambda self: self._resource("registers"))
+    n_spills = property(lambda self: self._resource("spill_bytes"))
+
+    @property
+    def resource_usage(self) -> dict:
+        return {r.entry: {"registers": r.registers, "spill_bytes": r.spill_bytes, "shared_bytes": r.shared_bytes} for r in self.report.kernels}
+
+    def __repr__(self):
+        return f"Kernel({self.name} for {self.target}, {len(self.artifact.code)} bytes, {self.origin})"
+
+
+def _device_of(args) -> int:
+    for arg in args:
+        device = getattr(arg, "device", None)
+        index = device if isinstance(device, int) else getattr(device, "index", None)
+        if isinstance(index, int):
+            return index
+    from .target import _current_device
+
+    return _current_device()
+
+
+def _many_devices() -> bool:
+    from . import _runtime
+
+    return len(_runtime.devices()) > 1

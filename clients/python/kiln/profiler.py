@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs for a kernel, comparison with a reference, timing. Needs torch."""
+
+from __future__ import annotations
+
+import enum
+
+from . import _proto
+from .bench import do_bench
+from .language.dtypes import DType
+
+
+class TensorSupplyType(enum.Enum):
+    """How inputs are made up."""
+
+    Integer = 1
+    Uniform = 2
+    Normal = 3
+    Randn = 4
+    Zero = 5
+    One = 6
+    Auto = 7
+
+
+def _names() -> dict:
+    return {dtype.wire: dtype for dtype in DType._known.values() if dtype.wire}
+
+
+def supply(shape, dtype: DType, kind: TensorSupplyType = TensorSupplyType.Auto, device="cuda"):
+    """A tensor of this shape and type. Auto: small integers for integers and eight-bit floats, uniform in (-1, 1) for other floats."""
+    import torch
+
+    storage = dtype.as_torch()
+    if kind in (TensorSupplyType.Zero, TensorSupplyType.One):
+        return torch.full(shape, float(kind is TensorSupplyType.One), device=device).to(storage)
+    narrow = dtype.is_float and dtype.bits == 8
+    if dtype.kind == "b":
+        return torch.randint(0, 2, shape, device=device).to(torch.bool)
+    if dtype.kind == "u":
+        return torch.randint(0, 3, shape, device=device).to(storage)
+    if dtype.kind == "i" or narrow or kind is TensorSupplyType.Integer:
+        return torch.randint(-2, 3, shape, device=device).to(storage)
+    if kind in (TensorSupplyType.Normal, TensorSupplyType.Randn):
+        return torch.randn(shape, device=device).to(storage)
+    return torch.empty(shape, device=device, dtype=torch.float32).uniform_(-1.0, 1.0).to(storage)
+
+
+def evaluate(expr, symbols: dict, names) -> int:
+    """A kiln.v1.HostExpr over run-time dimensions."""
+    values: list[int] = []
+    for node in expr.nodes:
+        kind = expr.Node.DESCRIPTOR.fields_by_name["op"].enum_type.values_by_number[node.op].name
+        if kind == "CONST":
+            values.append(node.value)
+        elif kind == "SYMBOL":
+            name = names[node.value]
+            if name not in symbols:
+                raise ValueError(f"{name} is known at launch only; pass dynamic_symbolic_constraints={{{name!r}: …}} or input_tensors")
+            values.append(symbols[name])
+        else:
+            values.append(_OPERATIONS[kind](values[node.a], values[node.b]))
+    return values[-1]
+
+
+_OPERATIONS = {"ADD": lambda a, b: a + b, "SUB": lambda a, b: a - b, "MUL": lambda a, b: a * b, "FLOOR_DIV": lambda a, b: a // b,
+               "FLOOR_MOD": lambda a, b: a % b, "MIN": min, "MAX": max}
+
+
+class Profiler:
+    """Of one kernel."""
+
+    def __init__(self, kernel, supply_type: TensorSupplyType = TensorSupplyType.Auto):
+        self.kernel, self.supply_type = kernel, supply_type
+
+    def with_default_adapter(self, _adapter):
+        return self
+
+    def inputs(self, constraints=None) -> list:
+        """A tensor for each parameter that is not an output."""
+        pb, launch = _proto.messages(), self.kernel.artifact.launch
+        symbols = [s.name for s in launch.symbols]
+        tensors = []
+        for param in launch.params:
+            if param.output:
+                continue
+            dtype = _names()[pb.enum_name("DType", param.dtype)]
+            if not param.tensor:
+                raise ValueError(f"{self.kernel.name} takes the scalar {param.name}; pass input_tensors")
+            shape = [evaluate(e, constraints or {}, symbols) for e in param.shape]
+            tensors.append(supply(shape, dtype, self.supply_type))
+        return tensors
+
+    _get_inputs = inputs
+
+    def assert_allclose(self, reference_program, input_tensors=None, atol: float = 1e-2, rtol: float = 1e-2,
+                        max_mismatched_ratio: float = 0.01):
+        """The kernel and a reference agree but for this share of the elements."""
+        inputs = input_tensors or self.inputs()
+        for ours, theirs in zip(_as_list(self._outputs(inputs)), _as_list(reference_program(*inputs))):
+            if theirs is not None:
+                assert_close(ours, theirs, rtol, atol, max_mismatched_ratio)
+
+    def manual_assert_close(self, reference_program, input_tensors=None, manual_check_prog=None):
+        inputs = input_tensors or self.inputs()
+        manual_check_prog(_as_list(self._outputs(inputs)), _as_list(reference_program(*inputs)))
+
+    def _outputs(self, inputs):
+        """What the kernel returns; for one that returns nothing, the tensors it was given."""
+        result = self.kernel(*inputs)
+        return inputs if result is None else result
+
+    def assert_consistent(self, repeat: int = 10):
+        inputs = self.inputs()
+        first = _as_list(self.kernel(*inputs))
+        for _ in range(repeat):
+            for a, b in zip(first, _as_list(self.kernel(*inputs))):
+                assert_close(b, a, 0.0, 0.0, 0.0)
+
+    def run_once(self, func=None):
+        return (func or self.kernel)(*self.inputs())
+
+    def do_bench(self, func=None, warmup=25, rep=100, n_warmup=0, n_repeat=0, input_tensors=None, backend="event", quantiles=None,
+                 return_mode="mean", dynamic_symbolic_constraints=None, device=None, early_stop_baseline=None, **_):
+        """Milliseconds of ``func`` (default: the kernel) on made-up or given inputs."""
+        inputs = input_tensors or self.inputs(dynamic_symbolic_constraints)
+        call = func or self.kernel
+        return do_bench(lambda: call(*inputs), warmup, rep, n_warmup, n_repeat, quantiles, backend, return_mode)
+
+    @property
+    def func(self):
+        return self.kernel
+
+    def __call__(self, *args, **kwargs):
+        return self.kernel(*args, **kwargs)
+
+
+def _as_list(value) -> list:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def assert_close(actual, expected, rtol=1e-2, atol=1e-2, max_mismatched_ratio=0.01, verbose=False, equal_nan=True, check_device=True,
+                 check_dtype=True, check_stride=False, check_layout=True, msg=None, base_name="actual", ref_name="expected"):
+    """|actual - expected| ≤ atol + rtol · |expected| but for this share of the elements."""
+    import torch
+
+    if tuple(actual.shape) != tuple(expected.shape):
+        raise AssertionError(f"the shapes differ: {tuple(actual.shape)} and {tuple(expected.shape)}")
+    if check_dtype and actual.dtype != expected.dtype:
+        raise AssertionError(f"the dtypes differ: {actual.dtype} and {expected.dtype}")
+    a, b = actual.double(), expected.double()
+    wrong = ~torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    count, total = int(wrong.sum()), max(wrong.numel(), 1)
+    if count > max_mismatched_ratio * total:
+        worst = (a - b).abs().nan_to_num(float("inf")).max().item()
+        first = [int(i) for i in wrong.nonzero()[0]]
+        raise AssertionError(
+            f"{msg or ''}{count} of {total} elements ({100 * count / total:.3f} %) differ by more than atol={atol} + rtol={rtol}·|expected|; the "
+            f"largest difference is {worst:.6g}; the first at {first}: {a[tuple(first)].item():.6g}, expected {b[tuple(first)].item():.6g}"
+        )
+    return True

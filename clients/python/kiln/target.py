@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which target to compile for."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+_FAMILIES = ("cuda:", "hip:", "emu:")
+
+
+def resolve(target=None) -> str:
+    """A target as the daemon names it. None and "auto": ``$KILN_TARGET``, else the architecture of the current device. "cuda" and "hip":
+    the current device of that kind."""
+    name = "auto" if target is None else str(target)
+    if name.startswith(_FAMILIES):
+        return name
+    if name.startswith("sm_"):
+        return f"cuda:{name}"
+    if name.startswith("gfx"):
+        return f"hip:{name}"
+    if name not in ("auto", "cuda", "hip"):
+        raise ValueError(f"target {name!r}: use \"auto\", \"cuda\", \"hip\", or a full name such as \"cuda:sm_90a\" or \"hip:gfx942\"")
+    named = os.environ.get("KILN_TARGET")
+    if named and (name == "auto" or named.startswith(name)):
+        return resolve(named) if named != "auto" else _detected(name)
+    return _detected(name)
+
+
+def _detected(kind: str) -> str:
+    arch = device_target(_current_device(), kind)
+    if arch is None:
+        raise RuntimeError(
+            f"target {kind!r} means the current GPU, and none is found{_why()}. To compile without one, name the target: "
+            "target=\"cuda:sm_90a\", or KILN_TARGET=cuda:sm_90a in the environment"
+        )
+    return arch
+
+
+def _why() -> str:
+    try:
+        from . import _runtime
+    except ImportError as problem:
+        return f" (the runtime extension cannot be imported: {problem})"
+    return f" ({_runtime.driver_problem('cuda')})"
+
+
+def _current_device() -> int:
+    import sys
+
+    torch = sys.modules.get("torch")
+    if torch is not None and getattr(torch, "cuda", None) is not None and torch.cuda.is_available():
+        return torch.cuda.current_device()
+    return 0
+
+
+@functools.lru_cache(maxsize=None)
+def device_target(index: int, kind: str = "auto") -> str | None:
+    """The target of a device of this host, None where there is no such device."""
+    try:
+        from . import _runtime
+    except ImportError:
+        return None
+    for device in _runtime.devices():
+        if device["index"] == index and kind in ("auto", device["kind"]):
+            return device["arch"]
+    return None

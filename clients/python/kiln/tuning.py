@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choosing the fastest of several configurations: all are compiled (at once, with the priority of tuning), those that compile are timed one
+after the other on the GPU of this process. Where there is no GPU the first that compiles is taken, with a warning."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import threading
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from . import target as targets
+from .bench import do_bench
+from .functions import JITFunction, freeze
+from .profiler import Profiler, TensorSupplyType, _as_list, assert_close
+
+_inputs = threading.local()
+
+
+@contextlib.contextmanager
+def set_autotune_inputs(*tensors):
+    """Configurations that are timed inside this block get these tensors."""
+    before = getattr(_inputs, "tensors", None)
+    _inputs.tensors = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else list(tensors)
+    try:
+        yield
+    finally:
+        _inputs.tensors = before
+
+
+def get_autotune_inputs():
+    return getattr(_inputs, "tensors", None)
+
+
+@dataclass
+class AutotuneResult:
+    latency: float | None = None  # milliseconds; None: not measured
+    config: dict | None = None
+    ref_latency: float | None = None
+    libcode: str | None = None
+    func: Any = None
+    kernel: Any = None
+
+
+@dataclass
+class ProfileArgs:
+    warmup: float = 25
+    rep: float = 100
+    timeout: float = 100
+    supply_type: TensorSupplyType = TensorSupplyType.Auto
+    ref_prog: Any = None
+    supply_prog: Any = None
+    rtol: float = 1e-2
+    atol: float = 1e-2
+    max_mismatched_ratio: float = 0.01
+    skip_check: bool = False
+    manual_check_prog: Any = None
+    cache_input_tensors: bool = False
+    do_not_specialize: Any = None
+    early_stop: bool = False
+    early_stop_factor: float = 2.0
+    backend: str = "event"
+
+
+class Tuner:
+    """Searches the configurations of one function for one set of arguments."""
+
+    def __init__(self, function: JITFunction, configs, profile: ProfileArgs):
+        self.function, self.configs, self.profile = function, configs, profile
+
+    def run(self, args=(), kwargs=None) -> AutotuneResult:
+        configs = expand(self.configs, args, kwargs or {})
+        if not configs:
+            raise ValueError(f"{self.function.__name__}: autotune has no configurations")
+        kernels = self._compile(configs, args, kwargs or {})
+        if targets.device_target(0) is None:
+            return self._unmeasured(kernels)
+        best = None
+        for config, kernel in kernels:
+            latency = self._measure(config, kernel)
+            if latency is not None and (best is None or latency < best.latency):
+                best = AutotuneResult(latency, config, None, kernel.get_kernel_source, kernel.prim_func, kernel)
+        if best is None:
+            raise RuntimeError(f"{self.function.__name__}: none of {len(configs)} configurations ran and gave the right result")
+        best.libcode = best.libcode()
+        best.ref_latency = self._reference_latency(best.kernel)
+        best.kernel.update_tuner_result(best.latency, best.config, best.ref_latency)
+        return best
+
+    def _compile(self, configs, args, kwargs):
+        from .compiler import par_compile
+
+        kept, functions, failures = [], [], []
+        for config in configs:
+            try:
+                functions.append(self.function.get_tir(*args, **{**kwargs, **config}))
+                kept.append(config)
+            except Exception as failure:  # a configuration may be impossible; the others decide
+                failures.append((config, failure))
+        kernels = par_compile(functions, ignore_error=True, priority="TUNING", timeout=self.profile.timeout,
+                              **self.function._compile_options())
+        result = [(c, k) for c, k in zip(kept, kernels) if k is not None]
+        if not result:
+            cause = failures[0][1] if failures else None
+            raise RuntimeError(f"{self.function.__name__}: none of {len(configs)} configurations compiles"
+                               + (f"; {failures[0][0]}: {cause}" if failures else "")) from cause
+        for config, kernel in result:
+            kernel.config = config
+        return result
+
+    def _unmeasured(self, kernels) -> AutotuneResult:
+        config, kernel = kernels[0]
+        warnings.warn(f"{self.function.__name__}: there is no GPU to measure on; the first configuration that compiles is taken, {config}",
+                      stacklevel=4)
+        return AutotuneResult(None, config, None, kernel.get_kernel_source(), kernel.prim_func, kernel)
+
+    def _tensors(self, kernel):
+        if get_autotune_inputs() is not None:
+            return get_autotune_inputs()
+        if self.profile.supply_prog is not None:
+            return self.profile.supply_prog(kernel.params)
+        return Profiler(kernel, self.profile.supply_type).inputs()
+
+    def _measure(self, config, kernel):
+        try:
+            tensors = self._tensors(kernel)
+            if not self.profile.skip_check:
+                self._check(kernel, tensors)
+            return do_bench(lambda: kernel(*tensors), self.profile.warmup, self.profile.rep, backend=self.profile.backend)
+        except Exception as failure:  # out of resources, or a wrong result: the configuration loses
+            warnings.warn(f"{self.function.__name__} with {config}: {failure}", stacklevel=4)
+            return None
+
+    def _check(self, kernel, tensors):
+        if self.profile.ref_prog is None:
+            return
+        ours, theirs = _as_list(kernel(*tensors)), _as_list(self.profile.ref_prog(*tensors))
+        if self.profile.manual_check_prog is not None:
+            self.profile.manual_check_prog(ours, theirs)
+            return
+        for a, b in zip(ours, theirs):
+            assert_close(a, b, self.profile.rtol, self.profile.atol, self.profile.max_mismatched_ratio)
+
+    def _reference_latency(self, kernel):
+        if self.profile.ref_prog is None:
+            return None
+        tensors = self._tensors(kernel)
+        return do_bench(lambda: self.profile.ref_prog(*tensors), self.profile.warmup, self.profile.rep)
+
+
+def expand(configs, args, kwargs) -> list[dict]:
+    """A list of dicts from a list, a dict of lists (all combinations) or a function of the arguments that gives one of these."""
+    if callable(configs):
+        configs = configs(*args, **kwargs)
+    if isinstance(configs, dict):
+        names = list(configs)
+        values = [v if isinstance(v, (list, tuple)) else [v] for v in configs.values()]
+        configs = [dict(zip(names, combination)) for combination in itertools.product(*values)]
+    return [dict(c) for c in configs]
+
+
+class AutotunedFunction:
+    """What ``autotune`` makes of a jit function. Where a call gives every tuned parameter, nothing is searched."""
+
+    def __init__(self, function: JITFunction, configs, profile: ProfileArgs):
+        functools.update_wrapper(self, function)
+        self.jit, self.configs, self.profile = function, configs, profile
+        self._best: dict = {}
+
+    def _given(self, args, kwargs) -> bool:
+        names = list(self.jit.signature.parameters)
+        supplied = set(names[: len(args)]) | set(kwargs)
+        tuned = {name for config in expand(self.configs, args, kwargs) for name in config if name != "pass_configs"}
+        return tuned <= supplied
+
+    def tune(self, *args, **kwargs) -> AutotuneResult:
+        static_args = tuple(_stand_in(a) for a in args)
+        key = (freeze(static_args), freeze({k: _stand_in(v) for k, v in kwargs.items()}))
+        if key not in self._best:
+            self._best[key] = Tuner(self.jit, self.configs, self.profile).run(args, kwargs)
+        return self._best[key]
+
+    def __call__(self, *args, **kwargs):
+        if self._given(args, kwargs):
+            return self.jit(*args, **kwargs)
+        if self.jit.mode == "lazy":
+            return self.tune(*args, **kwargs).kernel
+        tensors = [a for a in (*args, *kwargs.values()) if _stand_in(a) is not a]
+        with set_autotune_inputs(*tensors):
+            best = self.tune(*args, **kwargs)
+        return self.jit(*args, **{**kwargs, **best.config})
+
+    def compile(self, *args, **kwargs):
+        return self.jit.compile(*args, **kwargs) if self._given(args, kwargs) else self.tune(*args, **kwargs).kernel
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["jit"], name)
+
+
+def _stand_in(value):
+    """A tensor by its type and shape, for a key."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return str(value.dtype), tuple(value.shape)
+    return value
+
+
+def autotune(function=None, *, configs=None, **profile):
+    """Decorator, above kiln.jit. ``configs``: a list of dicts, a dict of lists, or a function of the arguments."""
+    if function is None:
+        return lambda f: autotune(f, configs=configs, **profile)
+    if not isinstance(function, JITFunction):
+        raise TypeError("autotune goes above jit: @autotune(configs=…) on the line over @jit")
+    if configs is None:
+        raise ValueError("autotune needs configs: a list of dicts, a dict of lists, or a function that returns one of them")
+    return AutotunedFunction(function, configs, ProfileArgs(**profile))
+
+
+class AutoTuner:
+    """The same with the settings given one after the other: ``AutoTuner.from_kernel(f, configs).set_profile_args(…).run()``."""
+
+    def __init__(self, kernel, configs):
+        self.kernel, self.configs, self.profile, self.compile_args = kernel, configs, ProfileArgs(), {}
+
+    @classmethod
+    def from_kernel(cls, kernel, configs):
+        return cls(kernel, configs)
+
+    def set_compile_args(self, out_idx=None, target=None, execution_backend=None, target_host=None, verbose=None, pass_configs=None):
+        self.compile_args = dict(out_idx=out_idx, target=target, pass_configs=pass_configs, verbose=verbose)
+        return self
+
+    def set_profile_args(self, **profile):
+        self.profile = ProfileArgs(**{k: v for k, v in profile.items() if k in ProfileArgs.__dataclass_fields__})
+        return self
+
+    def run(self, warmup=25, rep=100, timeout=100, **_):
+        self.profile.warmup, self.profile.rep, self.profile.timeout = warmup, rep, timeout
+        function = self.kernel if isinstance(self.kernel, JITFunction) else JITFunction(self.kernel, **self.compile_args)
+        return Tuner(function, self.configs, self.profile).run()

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+from kiln.target import resolve
+
+from .. import _absent
+
+
+def determine_target(target="auto", return_object=False):
+    """The target as Kiln names it, such as "cuda:sm_90a"."""
+    return resolve(target)
+
+
+__getattr__ = _absent.getter(__name__)
