@@ -56,19 +56,19 @@ std::optional<uint64_t> ElementCount(std::span<const int64_t> shape) {
   return count;
 }
 
-Result<Binder> Binder::Create(v1::LaunchInfo info, std::string name, Place place, int device) {
+Result<Binder> Binder::Create(LaunchInfo info, std::string name, Place place, int device) {
   Binder binder;
   binder.info_ = std::move(info);
   binder.name_ = std::move(name);
   binder.place_ = place;
   binder.device_ = device;
-  if (binder.info_.params_size() > kMaxParams || binder.info_.launches_size() > kMaxLaunches)
+  if (binder.info_.params.size() > kMaxParams || binder.info_.launches.size() > kMaxLaunches)
     return ArtifactError(fmt::format("the artifact has {} parameters and {} launches; at most {} and {} are allowed",
-                                     binder.info_.params_size(), binder.info_.launches_size(), kMaxParams, kMaxLaunches));
-  if (binder.info_.launches_size() == 0) return ArtifactError("the artifact launches nothing");
+                                     binder.info_.params.size(), binder.info_.launches.size(), kMaxParams, kMaxLaunches));
+  if (binder.info_.launches.size() == 0) return ArtifactError("the artifact launches nothing");
   std::vector<bool> integer_scalar;
-  for (const auto& param : binder.info_.params())
-    integer_scalar.push_back(!param.tensor() && IsInteger(param.dtype()));
+  for (const auto& param : binder.info_.params)
+    integer_scalar.push_back(!param.tensor && IsInteger(param.dtype));
   if (auto ok = binder.ParseParams(integer_scalar); !ok) return std::unexpected(ok.error());
   if (auto ok = binder.ParseLaunches(integer_scalar); !ok) return std::unexpected(ok.error());
   std::vector<bool> in_key(binder.params_.size());
@@ -83,90 +83,81 @@ Result<Binder> Binder::Create(v1::LaunchInfo info, std::string name, Place place
 }
 
 Result<void> Binder::ParseParams(const std::vector<bool>& integer_scalar) {
-  const size_t symbols = size_t(info_.symbols_size());
-  for (const auto& symbol : info_.symbols())
-    if (!IsInteger(symbol.dtype())) return ArtifactError(fmt::format("symbol {} is of type {}", symbol.name(), Name(symbol.dtype())));
-  for (const auto& proto : info_.params()) {
+  const size_t symbols = size_t(info_.symbols.size());
+  for (const auto& symbol : info_.symbols)
+    if (!IsInteger(symbol.dtype)) return ArtifactError(fmt::format("symbol {} is of type {}", symbol.name, Name(symbol.dtype)));
+  for (const auto& proto : info_.params) {
     Param param;
-    if (!Find(proto.dtype())) return ArtifactError(fmt::format("parameter {} is of unknown type {}", proto.name(), int(proto.dtype())));
-    if (!proto.tensor() && (proto.output() || proto.shape_size() || proto.strides_size()))
-      return ArtifactError(fmt::format("scalar parameter {} is described as a tensor", proto.name()));
-    if (proto.shape_size() > kMaxRank) return ArtifactError(fmt::format("{} has {} dimensions", proto.name(), proto.shape_size()));
-    if (proto.strides_size() && proto.strides_size() != proto.shape_size())
-      return ArtifactError(fmt::format("{} has {} dimensions and {} strides", proto.name(), proto.shape_size(), proto.strides_size()));
-    if (proto.alignment() & (proto.alignment() - 1) || proto.alignment() > 4096)
-      return ArtifactError(fmt::format("{} asks for an alignment of {} bytes", proto.name(), proto.alignment()));
-    auto shape = ParseAll(proto.shape(), symbols, integer_scalar);
+    if (!Find(proto.dtype)) return ArtifactError(fmt::format("parameter {} is of unknown type {}", proto.name, int(proto.dtype)));
+    if (!proto.tensor && (proto.output || proto.shape.size() || proto.strides.size()))
+      return ArtifactError(fmt::format("scalar parameter {} is described as a tensor", proto.name));
+    if (proto.shape.size() > kMaxRank) return ArtifactError(fmt::format("{} has {} dimensions", proto.name, proto.shape.size()));
+    if (proto.strides.size() && proto.strides.size() != proto.shape.size())
+      return ArtifactError(fmt::format("{} has {} dimensions and {} strides", proto.name, proto.shape.size(), proto.strides.size()));
+    if (proto.alignment & (proto.alignment - 1) || proto.alignment > 4096)
+      return ArtifactError(fmt::format("{} asks for an alignment of {} bytes", proto.name, proto.alignment));
+    auto shape = ParseAll(proto.shape, symbols, integer_scalar);
     if (!shape) return std::unexpected(shape.error());
-    auto strides = ParseAll(proto.strides(), symbols, integer_scalar);
+    auto strides = ParseAll(proto.strides, symbols, integer_scalar);
     if (!strides) return std::unexpected(strides.error());
     param.shape = std::move(*shape);
     param.strides = std::move(*strides);
-    output_count_ += proto.output();
+    output_count_ += proto.output;
     params_.push_back(std::move(param));
   }
   return {};
 }
 
 Result<void> Binder::ParseLaunches(const std::vector<bool>& integer_scalar) {
-  const size_t symbols = size_t(info_.symbols_size());
-  for (const auto& proto : info_.workspaces()) {
-    if (!Find(proto.dtype())) return ArtifactError("a workspace is of unknown type");
-    auto shape = ParseAll(proto.shape(), symbols, integer_scalar);
+  const size_t symbols = size_t(info_.symbols.size());
+  for (const auto& proto : info_.workspaces) {
+    if (!Find(proto.dtype)) return ArtifactError("a workspace is of unknown type");
+    auto shape = ParseAll(proto.shape, symbols, integer_scalar);
     if (!shape) return std::unexpected(shape.error());
     workspaces_.push_back(std::move(*shape));
   }
-  for (const auto& launch : info_.launches()) {
-    if (launch.grid_size() < 1 || launch.grid_size() > 3)
-      return ArtifactError(fmt::format("launch {} has a grid of {} dimensions", launch.entry(), launch.grid_size()));
-    if (launch.threads() < 1 || launch.threads() > kMaxThreads)
-      return ArtifactError(fmt::format("launch {} asks for {} threads in a block; 1 to {} are possible", launch.entry(),
-                                       launch.threads(), kMaxThreads));
-    auto grid = ParseAll(launch.grid(), symbols, integer_scalar);
+  for (const auto& launch : info_.launches) {
+    if (launch.grid.size() < 1 || launch.grid.size() > 3)
+      return ArtifactError(fmt::format("launch {} has a grid of {} dimensions", launch.entry, launch.grid.size()));
+    if (launch.threads < 1 || launch.threads > kMaxThreads)
+      return ArtifactError(fmt::format("launch {} asks for {} threads in a block; 1 to {} are possible", launch.entry,
+                                       launch.threads, kMaxThreads));
+    auto grid = ParseAll(launch.grid, symbols, integer_scalar);
     if (!grid) return std::unexpected(grid.error());
     grids_.push_back(std::move(*grid));
-    for (const auto& arg : launch.args())
+    for (const auto& arg : launch.args)
       if (auto ok = CheckKernelArg(arg); !ok) return ok;
   }
   return {};
 }
 
-Result<void> Binder::CheckKernelArg(const v1::KernelArg& arg) {
-  const auto param = [&](uint32_t index, bool tensor) {
-    if (index >= params_.size() || info_.params(int(index)).tensor() != tensor) return false;
-    params_[index].used = true;
-    return true;
-  };
-  switch (arg.kind_case()) {
-    case v1::KernelArg::kTensor:
-      if (param(arg.tensor(), true)) return {};
-      break;
-    case v1::KernelArg::kScalar:
-      if (param(arg.scalar(), false)) return {};
-      break;
-    case v1::KernelArg::kSymbol:
-      if (arg.symbol() < uint32_t(info_.symbols_size())) return {};
-      break;
-    case v1::KernelArg::kWorkspace:
-      if (arg.workspace() < workspaces_.size()) return {};
-      break;
-    case v1::KernelArg::KIND_NOT_SET: return ArtifactError("a kernel argument is of a kind this runtime does not know; update it");
+Result<void> Binder::CheckKernelArg(const KernelArg& arg) {
+  const auto is_param = [&](bool tensor) { return arg.index < params_.size() && info_.params[arg.index].tensor == tensor; };
+  bool there = false;
+  switch (arg.kind) {
+    case KernelArg::Kind::kTensor: there = is_param(true); break;
+    case KernelArg::Kind::kScalar: there = is_param(false); break;
+    case KernelArg::Kind::kSymbol: there = arg.index < info_.symbols.size(); break;
+    case KernelArg::Kind::kWorkspace: there = arg.index < workspaces_.size(); break;
+    case KernelArg::Kind::kNone: return ArtifactError("a kernel argument is of a kind this runtime does not know; update it");
   }
-  return ArtifactError("a kernel argument refers to a parameter, symbol or workspace that is not there");
+  if (!there) return ArtifactError("a kernel argument refers to a parameter, symbol or workspace that is not there");
+  if (arg.kind == KernelArg::Kind::kTensor) params_[arg.index].used = true;
+  return {};
 }
 
 // Whatever needs no symbol.
 Result<void> Binder::CheckTensor(size_t index, const Arg& arg) const {
-  const auto& proto = info_.params(int(index));
-  const std::string where = fmt::format("{}.{}", name_, proto.name());
+  const auto& proto = info_.params[index];
+  const std::string where = fmt::format("{}.{}", name_, proto.name);
   if (arg.kind == Arg::Kind::kNone) return {};
   if (arg.kind != Arg::Kind::kTensor) return ArgumentError(fmt::format("{} is expected to be a tensor, but got a number", where));
   const Tensor& tensor = arg.tensor;
   if (tensor.shape.size() != params_[index].shape.size())
     return ArgumentError(fmt::format("{}.ndim is expected to equal {}, but got {}", where, params_[index].shape.size(),
                                      tensor.shape.size()));
-  if (!Accepts(proto.dtype(), tensor.dtype))
-    return ArgumentError(fmt::format("{}.dtype is expected to be {}, but got {}", where, Name(proto.dtype()), Name(tensor.dtype)));
+  if (!Accepts(proto.dtype, tensor.dtype))
+    return ArgumentError(fmt::format("{}.dtype is expected to be {}, but got {}", where, Name(proto.dtype), Name(tensor.dtype)));
   if (!Reachable(place_, tensor.place))
     return ArgumentError(fmt::format("{}.device_type mismatch [expected: {} ({})], but got {} ({}); move the tensor there", where,
                                      int(place_), PlaceName(place_), int(tensor.place), PlaceName(tensor.place)));
@@ -176,10 +167,10 @@ Result<void> Binder::CheckTensor(size_t index, const Arg& arg) const {
   const auto count = ElementCount(tensor.shape);
   if (!count) return ArgumentError(fmt::format("{} has a negative extent or more than 2^63 elements", where));
   if (*count > 0 && tensor.data == 0) return ArgumentError(fmt::format("{} is expected to have non-NULL pointer", where));
-  if (*count > 0 && proto.alignment() > 1 && tensor.data % proto.alignment() != 0)
+  if (*count > 0 && proto.alignment > 1 && tensor.data % proto.alignment != 0)
     return ArgumentError(fmt::format("{}.data is expected to be aligned to {} bytes, but its address is {:#x}; pass a tensor that "
                                      "does not start in the middle of another, or a copy of it (.clone())",
-                                     where, proto.alignment(), tensor.data));
+                                     where, proto.alignment, tensor.data));
   return {};
 }
 
@@ -187,7 +178,7 @@ Result<Binding> Binder::Bind(std::span<const Arg> args) const {
   if (args.size() != params_.size())
     return ArgumentError(fmt::format("{}: num_args should be {}, but got {}", name_, params_.size(), args.size()));
   for (size_t i = 0; i < args.size(); ++i) {
-    if (info_.params(int(i)).tensor()) {
+    if (info_.params[i].tensor) {
       if (auto ok = CheckTensor(i, args[i]); !ok) return std::unexpected(ok.error());
     } else if (auto bits = Scalar(args, i); !bits) {
       return std::unexpected(bits.error());
@@ -244,7 +235,7 @@ Result<uint64_t> Binder::EvaluateWorkspace(size_t index, const HostValues& value
   constexpr uint64_t kMost = uint64_t(1) << 48;
   if (!count || *count > kMost) return ArgumentError(fmt::format("{}: workspace {} is too large: {} elements", name_, index,
                                                                  fmt::join(shape, "×")));
-  return Bytes(*Find(info_.workspaces(int(index)).dtype()), *count);
+  return Bytes(*Find(info_.workspaces[index].dtype), *count);
 }
 
 Result<std::vector<OutputShape>> Binder::Outputs(std::span<const Arg> inputs) const {
@@ -253,28 +244,28 @@ Result<std::vector<OutputShape>> Binder::Outputs(std::span<const Arg> inputs) co
                                      params_.size() - output_count_, params_.size(), inputs.size()));
   std::vector<Arg> args(params_.size());
   for (size_t i = 0, next = 0; i < args.size(); ++i) {
-    if (info_.params(int(i)).output()) continue;
+    if (info_.params[i].output) continue;
     args[i] = inputs[next++];
-    if (!info_.params(int(i)).tensor()) continue;
+    if (!info_.params[i].tensor) continue;
     if (auto ok = CheckTensor(i, args[i]); !ok) return std::unexpected(ok.error());
   }
   Solver solver(*this, args);
   if (auto ok = solver.Run(); !ok) return std::unexpected(ok.error());
   std::vector<OutputShape> outputs;
   for (size_t i = 0; i < args.size(); ++i) {
-    const auto& proto = info_.params(int(i));
-    if (!proto.output()) continue;
-    OutputShape output{.param = i, .name = proto.name(), .dtype = proto.dtype(), .shape = {}};
+    const auto& proto = info_.params[i];
+    if (!proto.output) continue;
+    OutputShape output{.param = i, .name = proto.name, .dtype = proto.dtype, .shape = {}};
     for (const HostExpr& expr : params_[i].shape) {
       auto extent = expr.Evaluate(solver.values());
-      if (!extent) return ArgumentError(fmt::format("{}.{}: {}", name_, proto.name(), extent.error().message));
+      if (!extent) return ArgumentError(fmt::format("{}.{}: {}", name_, proto.name, extent.error().message));
       if (!*extent)
         return ArgumentError(fmt::format("{}: the inputs do not determine the shape of output {} ({}); pass the output tensor too",
-                                         name_, proto.name(), expr.Text(info_)));
+                                         name_, proto.name, expr.Text(info_)));
       output.shape.push_back(**extent);
     }
     if (!ElementCount(output.shape))
-      return ArgumentError(fmt::format("{}.{} would have the shape {}", name_, proto.name(), fmt::join(output.shape, "×")));
+      return ArgumentError(fmt::format("{}.{} would have the shape {}", name_, proto.name, fmt::join(output.shape, "×")));
     outputs.push_back(std::move(output));
   }
   return outputs;
@@ -289,7 +280,7 @@ bool Binder::Key(std::span<const Arg> args, std::span<uint64_t> words, size_t& u
     uint64_t head = uint64_t(arg.kind);
     if (arg.kind == Arg::Kind::kTensor) {
       const Tensor& t = arg.tensor;
-      const uint64_t alignment = i < params_.size() ? info_.params(int(i)).alignment() : 0;
+      const uint64_t alignment = i < params_.size() ? info_.params[i].alignment : 0;
       const bool misaligned = alignment > 1 && (t.data & (alignment - 1)) != 0;
       head |= uint64_t(t.dtype) << 8 | uint64_t(t.place) << 16 | uint64_t(rank) << 24 | uint64_t(misaligned) << 32 |
               uint64_t(t.data == 0) << 33 | uint64_t(t.strides != nullptr) << 34 | uint64_t(uint8_t(t.device)) << 40;
@@ -306,19 +297,19 @@ bool Binder::Key(std::span<const Arg> args, std::span<uint64_t> words, size_t& u
 }
 
 Result<uint64_t> Binder::Scalar(std::span<const Arg> args, size_t param) const {
-  const auto& proto = info_.params(int(param));
+  const auto& proto = info_.params[param];
   const Arg& arg = args[param];
-  const bool integer = IsInteger(proto.dtype());
+  const bool integer = IsInteger(proto.dtype);
   std::optional<uint64_t> bits;
   if (arg.kind == Arg::Kind::kInt) {
-    bits = ScalarBits(proto.dtype(), arg.integer);
+    bits = ScalarBits(proto.dtype, arg.integer);
   } else if (arg.kind == Arg::Kind::kFloat && !integer) {
-    bits = ScalarBits(proto.dtype(), arg.real);
+    bits = ScalarBits(proto.dtype, arg.real);
   } else {
-    return ArgumentError(fmt::format("{}.{}: Expect arg[{}] to be {}", name_, proto.name(), param,
-                                     proto.dtype() == v1::BOOL ? "boolean" : integer ? "int" : "float"));
+    return ArgumentError(fmt::format("{}.{}: Expect arg[{}] to be {}", name_, proto.name, param,
+                                     proto.dtype == DType::kBool ? "boolean" : integer ? "int" : "float"));
   }
-  if (!bits) return ArgumentError(fmt::format("{}.{}: {} does not fit {}", name_, proto.name(), arg.integer, Name(proto.dtype())));
+  if (!bits) return ArgumentError(fmt::format("{}.{}: {} does not fit {}", name_, proto.name, arg.integer, Name(proto.dtype)));
   return *bits;
 }
 

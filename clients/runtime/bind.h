@@ -18,7 +18,7 @@ enum class Place : uint8_t { kHost = 1, kCuda = 2, kPinned = 3, kHip = 10, kHipP
 
 struct Tensor {
   uint64_t data = 0;  // address of the first element
-  v1::DType dtype = v1::DTYPE_UNSPECIFIED;
+  DType dtype{};
   Place place = Place::kCuda;
   int device = 0;
   std::span<const int64_t> shape;
@@ -40,7 +40,7 @@ struct Arg {
 struct OutputShape {
   size_t param;
   std::string name;
-  v1::DType dtype;
+  DType dtype;
   std::vector<int64_t> shape;
 };
 
@@ -62,7 +62,7 @@ class Binder {
 
   // Checks everything in `info` that later steps index by. `name` is what error texts call the kernel; `place` and `device`
   // are where its tensors must be.
-  static Result<Binder> Create(v1::LaunchInfo info, std::string name, Place place, int device);
+  static Result<Binder> Create(LaunchInfo info, std::string name, Place place, int device);
 
   // `args`: one for each parameter.
   Result<Binding> Bind(std::span<const Arg> args) const;
@@ -76,7 +76,7 @@ class Binder {
   // Scalar argument `param` as the kernel takes it.
   Result<uint64_t> Scalar(std::span<const Arg> args, size_t param) const;
 
-  const v1::LaunchInfo& info() const { return info_; }
+  const LaunchInfo& info() const { return info_; }
   const std::string& name() const { return name_; }
   size_t output_count() const { return output_count_; }
 
@@ -93,13 +93,13 @@ class Binder {
   Binder() = default;
   Result<void> ParseParams(const std::vector<bool>& integer_scalar);
   Result<void> ParseLaunches(const std::vector<bool>& integer_scalar);
-  Result<void> CheckKernelArg(const v1::KernelArg& arg);
+  Result<void> CheckKernelArg(const KernelArg& arg);
   Result<void> CheckTensor(size_t index, const Arg& arg) const;
   Result<Binding> Finish(const HostValues& values, std::vector<int64_t> symbols) const;
   Result<Binding::Grid> EvaluateGrid(size_t launch, const HostValues& values) const;
   Result<uint64_t> EvaluateWorkspace(size_t index, const HostValues& values) const;
 
-  v1::LaunchInfo info_;
+  LaunchInfo info_;
   std::string name_;
   Place place_ = Place::kCuda;
   int device_ = 0;

@@ -9,26 +9,26 @@ namespace kiln::runtime {
 namespace {
 
 constexpr DTypeInfo kTable[] = {
-    {v1::BOOL, "bool", 8, DlCode::kBool, "|b1"},
-    {v1::I8, "int8", 8, DlCode::kInt, "|i1"},
-    {v1::I16, "int16", 16, DlCode::kInt, "<i2"},
-    {v1::I32, "int32", 32, DlCode::kInt, "<i4"},
-    {v1::I64, "int64", 64, DlCode::kInt, "<i8"},
-    {v1::U8, "uint8", 8, DlCode::kUint, "|u1"},
-    {v1::U16, "uint16", 16, DlCode::kUint, "<u2"},
-    {v1::U32, "uint32", 32, DlCode::kUint, "<u4"},
-    {v1::U64, "uint64", 64, DlCode::kUint, "<u8"},
-    {v1::F16, "float16", 16, DlCode::kFloat, "<f2"},
-    {v1::BF16, "bfloat16", 16, DlCode::kBfloat, "<u2"},
-    {v1::F32, "float32", 32, DlCode::kFloat, "<f4"},
-    {v1::F64, "float64", 64, DlCode::kFloat, "<f8"},
-    {v1::TF32, "tfloat32", 32, DlCode::kFloat, "<f4"},
-    {v1::F8E4M3, "float8_e4m3fn", 8, DlCode::kF8E4M3FN, "|u1"},
-    {v1::F8E5M2, "float8_e5m2", 8, DlCode::kF8E5M2, "|u1"},
-    {v1::F8E4M3FNUZ, "float8_e4m3fnuz", 8, DlCode::kF8E4M3FNUZ, "|u1"},
-    {v1::F8E5M2FNUZ, "float8_e5m2fnuz", 8, DlCode::kF8E5M2FNUZ, "|u1"},
-    {v1::I4, "int4", 4, DlCode::kInt, "|i1"},
-    {v1::U4, "uint4", 4, DlCode::kUint, "|u1"},
+    {DType::kBool, "bool", 8, DlCode::kBool, "|b1"},
+    {DType::kI8, "int8", 8, DlCode::kInt, "|i1"},
+    {DType::kI16, "int16", 16, DlCode::kInt, "<i2"},
+    {DType::kI32, "int32", 32, DlCode::kInt, "<i4"},
+    {DType::kI64, "int64", 64, DlCode::kInt, "<i8"},
+    {DType::kU8, "uint8", 8, DlCode::kUint, "|u1"},
+    {DType::kU16, "uint16", 16, DlCode::kUint, "<u2"},
+    {DType::kU32, "uint32", 32, DlCode::kUint, "<u4"},
+    {DType::kU64, "uint64", 64, DlCode::kUint, "<u8"},
+    {DType::kF16, "float16", 16, DlCode::kFloat, "<f2"},
+    {DType::kBF16, "bfloat16", 16, DlCode::kBfloat, "<u2"},
+    {DType::kF32, "float32", 32, DlCode::kFloat, "<f4"},
+    {DType::kF64, "float64", 64, DlCode::kFloat, "<f8"},
+    {DType::kTF32, "tfloat32", 32, DlCode::kFloat, "<f4"},
+    {DType::kF8E4M3, "float8_e4m3fn", 8, DlCode::kF8E4M3FN, "|u1"},
+    {DType::kF8E5M2, "float8_e5m2", 8, DlCode::kF8E5M2, "|u1"},
+    {DType::kF8E4M3FNUZ, "float8_e4m3fnuz", 8, DlCode::kF8E4M3FNUZ, "|u1"},
+    {DType::kF8E5M2FNUZ, "float8_e5m2fnuz", 8, DlCode::kF8E5M2FNUZ, "|u1"},
+    {DType::kI4, "int4", 4, DlCode::kInt, "|i1"},
+    {DType::kU4, "uint4", 4, DlCode::kUint, "|u1"},
 };
 
 template <class Predicate>
@@ -39,12 +39,12 @@ const DTypeInfo* FindIf(Predicate matches) {
 }
 
 // Types that hold the same bits for each other's purposes.
-int Family(v1::DType dtype) {
+int Family(DType dtype) {
   switch (dtype) {
-    case v1::BOOL: case v1::I8: case v1::U8: return 1;
-    case v1::F8E4M3: case v1::F8E4M3FNUZ: return 2;
-    case v1::F8E5M2: case v1::F8E5M2FNUZ: return 3;
-    case v1::TF32: case v1::F32: return 4;
+    case DType::kBool: case DType::kI8: case DType::kU8: return 1;
+    case DType::kF8E4M3: case DType::kF8E4M3FNUZ: return 2;
+    case DType::kF8E5M2: case DType::kF8E5M2FNUZ: return 3;
+    case DType::kTF32: case DType::kF32: return 4;
     default: return 0;
   }
 }
@@ -70,7 +70,7 @@ uint64_t RoundTo(double value, int exponent, int mantissa) {
 
 }  // namespace
 
-const DTypeInfo* Find(v1::DType dtype) {
+const DTypeInfo* Find(DType dtype) {
   return FindIf([&](const DTypeInfo& info) { return info.dtype == dtype; });
 }
 const DTypeInfo* FindDType(std::string_view name) {
@@ -84,28 +84,28 @@ const DTypeInfo* FindDTypeOfArray(std::string_view type_string) {
   return FindIf([&](const DTypeInfo& info) { return info.array == type_string; });
 }
 
-std::string_view Name(v1::DType dtype) {
+std::string_view Name(DType dtype) {
   const DTypeInfo* info = Find(dtype);
   return info ? info->name : "invalid dtype";
 }
 
-bool IsFloat(v1::DType dtype) {
+bool IsFloat(DType dtype) {
   const DTypeInfo* info = Find(dtype);
   return info && info->dl_code != DlCode::kInt && info->dl_code != DlCode::kUint && info->dl_code != DlCode::kBool;
 }
-bool IsInteger(v1::DType dtype) { return Find(dtype) && !IsFloat(dtype); }
+bool IsInteger(DType dtype) { return Find(dtype) && !IsFloat(dtype); }
 
-bool Accepts(v1::DType expected, v1::DType given) {
+bool Accepts(DType expected, DType given) {
   if (expected == given) return true;
-  if (expected == v1::I4 || expected == v1::U4) return given == v1::I8 || given == v1::U8 || given == v1::I4 || given == v1::U4;
+  if (expected == DType::kI4 || expected == DType::kU4) return given == DType::kI8 || given == DType::kU8 || given == DType::kI4 || given == DType::kU4;
   return Family(expected) != 0 && Family(expected) == Family(given);
 }
 
-std::optional<uint64_t> ScalarBits(v1::DType dtype, int64_t value) {
+std::optional<uint64_t> ScalarBits(DType dtype, int64_t value) {
   if (IsFloat(dtype)) return ScalarBits(dtype, double(value));
   const DTypeInfo* info = Find(dtype);
   if (!info || info->bits < 8) return std::nullopt;
-  if (dtype == v1::BOOL) return value != 0;
+  if (dtype == DType::kBool) return value != 0;
   if (info->bits == 64) return uint64_t(value);
   const bool is_signed = info->dl_code == DlCode::kInt;
   const int64_t low = is_signed ? -(int64_t(1) << (info->bits - 1)) : 0;
@@ -114,12 +114,12 @@ std::optional<uint64_t> ScalarBits(v1::DType dtype, int64_t value) {
   return uint64_t(value);
 }
 
-std::optional<uint64_t> ScalarBits(v1::DType dtype, double value) {
+std::optional<uint64_t> ScalarBits(DType dtype, double value) {
   switch (dtype) {
-    case v1::F64: return std::bit_cast<uint64_t>(value);
-    case v1::F32: case v1::TF32: return std::bit_cast<uint32_t>(float(value));
-    case v1::F16: return RoundTo(value, 5, 10);
-    case v1::BF16: return RoundTo(value, 8, 7);
+    case DType::kF64: return std::bit_cast<uint64_t>(value);
+    case DType::kF32: case DType::kTF32: return std::bit_cast<uint32_t>(float(value));
+    case DType::kF16: return RoundTo(value, 5, 10);
+    case DType::kBF16: return RoundTo(value, 8, 7);
     default: return std::nullopt;
   }
 }

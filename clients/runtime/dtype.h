@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "kiln/v1/ir.pb.h"
+#include "clients/runtime/artifact.h"
 
 namespace kiln::runtime {
 
@@ -17,7 +17,7 @@ enum class DlCode : uint8_t {
 };
 
 struct DTypeInfo {
-  v1::DType dtype;
+  DType dtype;
   std::string_view name;   // the tile language's: "float16", "float8_e4m3fn"
   uint8_t bits;            // as stored
   DlCode dl_code;
@@ -25,23 +25,23 @@ struct DTypeInfo {
 };
 
 // Null for a number that is no dtype.
-const DTypeInfo* Find(v1::DType dtype);
+const DTypeInfo* Find(DType dtype);
 const DTypeInfo* FindDType(std::string_view name);
 const DTypeInfo* FindDType(uint8_t dl_code, uint8_t bits, uint16_t lanes);
 const DTypeInfo* FindDTypeOfArray(std::string_view type_string);  // "<f2", "|i1", "|b1"; native order only
 
-std::string_view Name(v1::DType dtype);  // "invalid dtype" for none
+std::string_view Name(DType dtype);  // "invalid dtype" for none
 // Bytes that `elements` take; sub-byte types are packed.
 inline uint64_t Bytes(const DTypeInfo& info, uint64_t elements) { return (elements * info.bits + 7) / 8; }
 
-bool IsInteger(v1::DType dtype);  // bool included
-bool IsFloat(v1::DType dtype);
+bool IsInteger(DType dtype);  // bool included
+bool IsFloat(DType dtype);
 
 // A tensor of `given` may be passed where `expected` is declared: the same type, or one that TileLang's host checks take for it.
-bool Accepts(v1::DType expected, v1::DType given);
+bool Accepts(DType expected, DType given);
 
 // The bits of a scalar, as a kernel parameter holds them (little-endian, low bytes). Absent: `value` does not fit the type.
-std::optional<uint64_t> ScalarBits(v1::DType dtype, int64_t value);
-std::optional<uint64_t> ScalarBits(v1::DType dtype, double value);
+std::optional<uint64_t> ScalarBits(DType dtype, int64_t value);
+std::optional<uint64_t> ScalarBits(DType dtype, double value);
 
 }  // namespace kiln::runtime

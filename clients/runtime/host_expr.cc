@@ -8,33 +8,31 @@
 namespace kiln::runtime {
 namespace {
 
-using Op = v1::HostExpr;
+bool IsLeaf(HostOp op) { return op == HostOp::kConst || op == HostOp::kSymbol || op == HostOp::kScalar; }
 
-bool IsLeaf(v1::HostExpr::Op op) { return op == Op::CONST || op == Op::SYMBOL || op == Op::SCALAR; }
-
-std::optional<int64_t> Apply(v1::HostExpr::Op op, int64_t a, int64_t b) {
+std::optional<int64_t> Apply(HostOp op, int64_t a, int64_t b) {
   int64_t r = 0;
   switch (op) {
-    case Op::ADD: return __builtin_add_overflow(a, b, &r) ? std::nullopt : std::optional(r);
-    case Op::SUB: return __builtin_sub_overflow(a, b, &r) ? std::nullopt : std::optional(r);
-    case Op::MUL: return __builtin_mul_overflow(a, b, &r) ? std::nullopt : std::optional(r);
-    case Op::FLOOR_DIV: return FloorDiv(a, b);
-    case Op::FLOOR_MOD: return FloorMod(a, b);
-    case Op::MIN: return std::min(a, b);
-    case Op::MAX: return std::max(a, b);
+    case HostOp::kAdd: return __builtin_add_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+    case HostOp::kSub: return __builtin_sub_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+    case HostOp::kMul: return __builtin_mul_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+    case HostOp::kFloorDiv: return FloorDiv(a, b);
+    case HostOp::kFloorMod: return FloorMod(a, b);
+    case HostOp::kMin: return std::min(a, b);
+    case HostOp::kMax: return std::max(a, b);
     default: return std::nullopt;
   }
 }
 
-std::string_view Sign(v1::HostExpr::Op op) {
+std::string_view Sign(HostOp op) {
   switch (op) {
-    case Op::ADD: return " + ";
-    case Op::SUB: return " - ";
-    case Op::MUL: return " * ";
-    case Op::FLOOR_DIV: return " // ";
-    case Op::FLOOR_MOD: return " % ";
-    case Op::MIN: return "min";
-    case Op::MAX: return "max";
+    case HostOp::kAdd: return " + ";
+    case HostOp::kSub: return " - ";
+    case HostOp::kMul: return " * ";
+    case HostOp::kFloorDiv: return " // ";
+    case HostOp::kFloorMod: return " % ";
+    case HostOp::kMin: return "min";
+    case HostOp::kMax: return "max";
     default: return "?";
   }
 }
@@ -46,19 +44,19 @@ struct Affine {
   bool linear = true;
 };
 
-Affine Combine(v1::HostExpr::Op op, const Affine& a, const Affine& b) {
+Affine Combine(HostOp op, const Affine& a, const Affine& b) {
   const Affine nonlinear{0, 0, false};
   if (!a.linear || !b.linear) return nonlinear;
   if (a.coefficient == 0 && b.coefficient == 0) {
     const auto value = Apply(op, a.offset, b.offset);
     return value ? Affine{0, *value, true} : nonlinear;
   }
-  if (op == Op::ADD || op == Op::SUB) {
+  if (op == HostOp::kAdd || op == HostOp::kSub) {
     const auto coefficient = Apply(op, a.coefficient, b.coefficient);
     const auto offset = Apply(op, a.offset, b.offset);
     return coefficient && offset ? Affine{*coefficient, *offset, true} : nonlinear;
   }
-  if (op == Op::MUL && (a.coefficient == 0 || b.coefficient == 0)) {
+  if (op == HostOp::kMul && (a.coefficient == 0 || b.coefficient == 0)) {
     const Affine& variable = a.coefficient ? a : b;
     const int64_t factor = a.coefficient ? b.offset : a.offset;
     const auto coefficient = Apply(op, variable.coefficient, factor);
@@ -82,38 +80,34 @@ std::optional<int64_t> FloorMod(int64_t a, int64_t b) {
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
-Result<HostExpr> HostExpr::Parse(const v1::HostExpr& proto, size_t symbol_count, const std::vector<bool>& scalar_param) {
-  if (proto.nodes_size() == 0) return ArtifactError("a host expression is empty");
-  if (proto.nodes_size() > kMaxNodes)
-    return ArtifactError(fmt::format("a host expression has {} nodes; at most {} are allowed", proto.nodes_size(), kMaxNodes));
-  HostExpr expr;
-  expr.nodes_.reserve(size_t(proto.nodes_size()));
-  for (const auto& node : proto.nodes()) {
-    const size_t index = expr.nodes_.size();
-    if (!v1::HostExpr::Op_IsValid(node.op()))
-      return ArtifactError(fmt::format("a host expression uses operation {}, which this runtime does not know; update it",
-                                       int(node.op())));
-    if (node.op() == Op::SYMBOL && (node.value() < 0 || uint64_t(node.value()) >= symbol_count))
-      return ArtifactError(fmt::format("a host expression names symbol {} of {}", node.value(), symbol_count));
-    if (node.op() == Op::SCALAR &&
-        (node.value() < 0 || uint64_t(node.value()) >= scalar_param.size() || !scalar_param[size_t(node.value())]))
-      return ArtifactError(fmt::format("a host expression names parameter {}, which is no integer scalar", node.value()));
-    if (!IsLeaf(node.op()) && (node.a() >= index || node.b() >= index))
+Result<HostExpr> HostExpr::Parse(const HostNodes& proto, size_t symbol_count, const std::vector<bool>& scalar_param) {
+  if (proto.empty()) return ArtifactError("a host expression is empty");
+  if (proto.size() > kMaxNodes)
+    return ArtifactError(fmt::format("a host expression has {} nodes; at most {} are allowed", proto.size(), kMaxNodes));
+  for (size_t index = 0; index < proto.size(); ++index) {
+    const HostNode& node = proto[index];
+    if (node.op == HostOp::kSymbol && (node.value < 0 || uint64_t(node.value) >= symbol_count))
+      return ArtifactError(fmt::format("a host expression names symbol {} of {}", node.value, symbol_count));
+    if (node.op == HostOp::kScalar &&
+        (node.value < 0 || uint64_t(node.value) >= scalar_param.size() || !scalar_param[size_t(node.value)]))
+      return ArtifactError(fmt::format("a host expression names parameter {}, which is no integer scalar", node.value));
+    if (!IsLeaf(node.op) && (node.a >= index || node.b >= index))
       return ArtifactError("a host expression's node refers to one that does not come before it");
-    expr.nodes_.push_back({node.op(), node.value(), node.a(), node.b()});
   }
+  HostExpr expr;
+  expr.nodes_ = proto;
   return expr;
 }
 
 Result<std::optional<int64_t>> HostExpr::Evaluate(const HostValues& values) const {
-  if (nodes_.size() == 1 && nodes_[0].op == Op::CONST) return nodes_[0].value;
+  if (nodes_.size() == 1 && nodes_[0].op == HostOp::kConst) return nodes_[0].value;
   std::vector<std::optional<int64_t>> results(nodes_.size());
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    const Node& node = nodes_[i];
+    const HostNode& node = nodes_[i];
     switch (node.op) {
-      case Op::CONST: results[i] = node.value; continue;
-      case Op::SYMBOL: results[i] = values.symbols[size_t(node.value)]; continue;
-      case Op::SCALAR: results[i] = values.scalars[size_t(node.value)]; continue;
+      case HostOp::kConst: results[i] = node.value; continue;
+      case HostOp::kSymbol: results[i] = values.symbols[size_t(node.value)]; continue;
+      case HostOp::kScalar: results[i] = values.scalars[size_t(node.value)]; continue;
       default: break;
     }
     if (!results[node.a] || !results[node.b]) continue;
@@ -129,15 +123,15 @@ Result<std::optional<HostExpr::Solution>> HostExpr::Solve(const HostValues& valu
   std::optional<size_t> unknown;
   std::vector<Affine> forms(nodes_.size());
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    const Node& node = nodes_[i];
-    if (node.op == Op::CONST) {
+    const HostNode& node = nodes_[i];
+    if (node.op == HostOp::kConst) {
       forms[i].offset = node.value;
-    } else if (node.op == Op::SYMBOL || node.op == Op::SCALAR) {
-      const auto& value = (node.op == Op::SYMBOL ? values.symbols : values.scalars)[size_t(node.value)];
+    } else if (node.op == HostOp::kSymbol || node.op == HostOp::kScalar) {
+      const auto& value = (node.op == HostOp::kSymbol ? values.symbols : values.scalars)[size_t(node.value)];
       if (value) {
         forms[i].offset = *value;
       } else {
-        if (node.op == Op::SCALAR || (unknown && *unknown != size_t(node.value))) return std::nullopt;
+        if (node.op == HostOp::kScalar || (unknown && *unknown != size_t(node.value))) return std::nullopt;
         unknown = size_t(node.value);
         forms[i].coefficient = 1;
       }
@@ -155,27 +149,27 @@ Result<std::optional<HostExpr::Solution>> HostExpr::Solve(const HostValues& valu
 }
 
 void HostExpr::MarkScalars(std::vector<bool>& used) const {
-  for (const Node& node : nodes_)
-    if (node.op == Op::SCALAR) used[size_t(node.value)] = true;
+  for (const HostNode& node : nodes_)
+    if (node.op == HostOp::kScalar) used[size_t(node.value)] = true;
 }
 
 std::optional<int64_t> HostExpr::Constant() const {
-  if (nodes_.size() == 1 && nodes_[0].op == Op::CONST) return nodes_[0].value;
+  if (nodes_.size() == 1 && nodes_[0].op == HostOp::kConst) return nodes_[0].value;
   return std::nullopt;
 }
 
-std::string HostExpr::Text(const v1::LaunchInfo& info) const {
+std::string HostExpr::Text(const LaunchInfo& info) const {
   constexpr size_t kLongest = 200;  // shared nodes could make the text exponentially long
   std::vector<std::string> texts;
-  for (const Node& node : nodes_) {
+  for (const HostNode& node : nodes_) {
     std::string text;
-    if (node.op == Op::CONST) {
+    if (node.op == HostOp::kConst) {
       text = std::to_string(node.value);
-    } else if (node.op == Op::SYMBOL) {
-      text = info.symbols(int(node.value)).name();
-    } else if (node.op == Op::SCALAR) {
-      text = info.params(int(node.value)).name();
-    } else if (node.op == Op::MIN || node.op == Op::MAX) {
+    } else if (node.op == HostOp::kSymbol) {
+      text = info.symbols[node.value].name;
+    } else if (node.op == HostOp::kScalar) {
+      text = info.params[node.value].name;
+    } else if (node.op == HostOp::kMin || node.op == HostOp::kMax) {
       text = fmt::format("{}({}, {})", Sign(node.op), texts[node.a], texts[node.b]);
     } else {
       const bool last = texts.size() + 1 == nodes_.size();

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "clients/runtime/error.h"
-#include "kiln/v1/compile.pb.h"
+#include "clients/runtime/artifact.h"
 
 namespace kiln::runtime {
 
@@ -23,10 +23,10 @@ struct HostValues {
 
 class HostExpr {
  public:
-  static constexpr int kMaxNodes = 4096;
+  static constexpr size_t kMaxNodes = 4096;
 
   // `scalar_param` says which of LaunchInfo.params may be referred to: scalars of an integer type.
-  static Result<HostExpr> Parse(const v1::HostExpr& proto, size_t symbol_count, const std::vector<bool>& scalar_param);
+  static Result<HostExpr> Parse(const HostNodes& proto, size_t symbol_count, const std::vector<bool>& scalar_param);
 
   // Absent: a symbol or scalar it needs is not known yet. Error: overflow or division by zero.
   Result<std::optional<int64_t>> Evaluate(const HostValues& values) const;
@@ -43,15 +43,10 @@ class HostExpr {
   std::optional<int64_t> Constant() const;          // where it is nothing but a constant
 
   // "m + 2 * n", with names from `info`.
-  std::string Text(const v1::LaunchInfo& info) const;
+  std::string Text(const LaunchInfo& info) const;
 
  private:
-  struct Node {
-    v1::HostExpr::Op op;
-    int64_t value;
-    uint32_t a, b;
-  };
-  std::vector<Node> nodes_;
+  HostNodes nodes_;
 };
 
 // Division that rounds towards minus infinity, and its remainder. Absent: b is 0 or the result overflows.

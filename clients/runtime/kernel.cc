@@ -13,43 +13,41 @@ constexpr size_t kMaxSlots = 1024;
 
 }  // namespace
 
-Result<std::unique_ptr<Kernel>> Kernel::Load(const v1::Artifact& artifact, std::shared_ptr<const Device> device, std::string name) {
-  if (artifact.launch().launches_size() == 0) return ArtifactError("the artifact launches nothing");
-  if (name.empty()) name = artifact.launch().launches(0).entry();
+Result<std::unique_ptr<Kernel>> Kernel::Load(const Artifact& artifact, std::shared_ptr<const Device> device, std::string name) {
+  if (artifact.launch.launches.size() == 0) return ArtifactError("the artifact launches nothing");
+  if (name.empty()) name = artifact.launch.launches[0].entry;
   const Place place = device->info().kind == DriverKind::kCuda ? Place::kCuda : Place::kHip;
-  auto binder = Binder::Create(artifact.launch(), std::move(name), place, device->info().index);
+  auto binder = Binder::Create(artifact.launch, std::move(name), place, device->info().index);
   if (!binder) return std::unexpected(binder.error());
-  for (const auto& launch : artifact.launch().launches())
-    if (size_t(launch.args_size()) > kMaxSlots)
-      return ArtifactError(fmt::format("kernel {} takes {} parameters; at most {} are possible", launch.entry(), launch.args_size(),
+  for (const auto& launch : artifact.launch.launches)
+    if (size_t(launch.args.size()) > kMaxSlots)
+      return ArtifactError(fmt::format("kernel {} takes {} parameters; at most {} are possible", launch.entry, launch.args.size(),
                                        kMaxSlots));
   auto module = Module::Load(device, artifact);
   if (!module) return std::unexpected(module.error());
-  return std::unique_ptr<Kernel>(new Kernel(std::move(*binder), std::move(*module), std::move(device), artifact.target()));
+  return std::unique_ptr<Kernel>(new Kernel(std::move(*binder), std::move(*module), std::move(device), artifact.target));
 }
 
 Kernel::Entry Kernel::MakeEntry(size_t index, const Binding& binding) const {
-  const auto& launch = binder_.info().launches(int(index));
+  const auto& launch = binder_.info().launches[index];
   Entry entry;
   entry.function = module_->function(index);
   entry.empty = binding.grids[index].empty;
   std::copy(binding.grids[index].size.begin(), binding.grids[index].size.end(), entry.config.grid);
-  entry.config.block[0] = launch.threads();
+  entry.config.block[0] = launch.threads;
   entry.config.block[1] = entry.config.block[2] = 1;
-  entry.config.shared_bytes = launch.dynamic_shared_bytes();
-  entry.cluster = launch.cluster_x() > 0;
+  entry.config.shared_bytes = launch.dynamic_shared_bytes;
+  entry.cluster = launch.cluster[0] > 0;
   entry.attribute.id = LaunchAttribute::kClusterDimension;
-  entry.attribute.value[0] = launch.cluster_x();
-  entry.attribute.value[1] = std::max(launch.cluster_y(), 1u);
-  entry.attribute.value[2] = std::max(launch.cluster_z(), 1u);
-  for (const auto& arg : launch.args()) {
+  for (size_t d = 0; d < 3; ++d) entry.attribute.value[d] = std::max(launch.cluster[d], 1u);
+  for (const auto& arg : launch.args) {
     const auto slot = uint32_t(entry.slots.size());
     entry.slots.push_back(0);
-    switch (arg.kind_case()) {
-      case v1::KernelArg::kTensor: entry.patches.push_back({slot, Patch::From::kTensor, arg.tensor()}); break;
-      case v1::KernelArg::kScalar: entry.patches.push_back({slot, Patch::From::kScalar, arg.scalar()}); break;
-      case v1::KernelArg::kWorkspace: entry.patches.push_back({slot, Patch::From::kWorkspace, arg.workspace()}); break;
-      default: entry.slots[slot] = uint64_t(binding.symbols[arg.symbol()]); break;
+    switch (arg.kind) {
+      case KernelArg::Kind::kTensor: entry.patches.push_back({slot, Patch::From::kTensor, arg.index}); break;
+      case KernelArg::Kind::kScalar: entry.patches.push_back({slot, Patch::From::kScalar, arg.index}); break;
+      case KernelArg::Kind::kWorkspace: entry.patches.push_back({slot, Patch::From::kWorkspace, arg.index}); break;
+      default: entry.slots[slot] = uint64_t(binding.symbols[arg.index]); break;
     }
   }
   return entry;

@@ -18,7 +18,7 @@ namespace kiln::runtime {
 class Kernel {
  public:
   // `name` is what error texts call the kernel; empty: its first entry's name.
-  static Result<std::unique_ptr<Kernel>> Load(const v1::Artifact& artifact, std::shared_ptr<const Device> device,
+  static Result<std::unique_ptr<Kernel>> Load(const Artifact& artifact, std::shared_ptr<const Device> device,
                                               std::string name = {});
 
   // Checks `args` (one for each parameter) and puts the launches on `stream` (null: the default one). Does not wait; the tensors

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace kiln::runtime {
 namespace {
 
@@ -18,13 +20,13 @@ std::string Trimmed(const std::string& log) {
 
 }  // namespace
 
-Result<std::unique_ptr<Module>> Module::Load(std::shared_ptr<const Device> device, const v1::Artifact& artifact) {
-  if (auto fits = CheckTarget(artifact.target(), device->info()); !fits) return std::unexpected(fits.error());
+Result<std::unique_ptr<Module>> Module::Load(std::shared_ptr<const Device> device, const Artifact& artifact) {
+  if (auto fits = CheckTarget(artifact.target, device->info()); !fits) return std::unexpected(fits.error());
   auto scope = device->Enter();
   if (!scope) return std::unexpected(scope.error());
   std::unique_ptr<Module> module(new Module(device));
   if (auto ok = module->LoadCode(artifact); !ok) return std::unexpected(ok.error());
-  for (const auto& launch : artifact.launch().launches())
+  for (const auto& launch : artifact.launch.launches)
     if (auto ok = module->PrepareLaunch(launch); !ok) return std::unexpected(ok.error());
   return module;
 }
@@ -35,21 +37,21 @@ Module::~Module() {
   if (auto scope = device_->Enter()) device_->driver().module_unload(handle_);
 }
 
-Result<void> Module::LoadCode(const v1::Artifact& artifact) {
+Result<void> Module::LoadCode(const Artifact& artifact) {
   const bool hip = device_->info().kind == DriverKind::kHip;
   if (hip) {
-    if (artifact.kind() != v1::HSACO) return ArtifactError("the artifact's code is not HSACO, but its target is a HIP one");
-    return LoadImage(artifact.code(), "hsaco", false);
+    if (artifact.kind != CodeKind::kHsaco) return ArtifactError("the artifact's code is not HSACO, but its target is a HIP one");
+    return LoadImage(artifact.code, "hsaco", false);
   }
-  if (artifact.kind() != v1::PTX && artifact.kind() != v1::CUBIN)
+  if (artifact.kind != CodeKind::kPtx && artifact.kind != CodeKind::kCubin)
     return ArtifactError("the artifact's code is neither PTX nor cubin, but its target is a CUDA one");
-  const std::string& cubin = artifact.kind() == v1::CUBIN ? artifact.code() : artifact.cubin();
+  const std::string& cubin = artifact.kind == CodeKind::kCubin ? artifact.code : artifact.cubin;
   if (!cubin.empty()) {
     auto loaded = LoadImage(cubin, "cubin", false);
     // A cubin is for one architecture and not for older drivers; the PTX beside it is for all newer ones.
-    if (loaded || artifact.kind() == v1::CUBIN) return loaded;
+    if (loaded || artifact.kind == CodeKind::kCubin) return loaded;
   }
-  return LoadImage(artifact.code(), "ptx", true);
+  return LoadImage(artifact.code, "ptx", true);
 }
 
 Result<void> Module::LoadImage(const std::string& image, std::string_view what, bool compile) {
@@ -72,28 +74,28 @@ Result<void> Module::LoadImage(const std::string& image, std::string_view what, 
   return std::unexpected(std::move(error));
 }
 
-Result<void> Module::PrepareLaunch(const v1::Launch& launch) {
+Result<void> Module::PrepareLaunch(const LaunchSpec& launch) {
   const Driver& driver = device_->driver();
   void* function = nullptr;
-  if (auto ok = driver.Check(driver.module_function(&function, handle_, launch.entry().c_str()),
-                             fmt::format("find kernel {} in the code", launch.entry()));
+  if (auto ok = driver.Check(driver.module_function(&function, handle_, launch.entry.c_str()),
+                             fmt::format("find kernel {} in the code", launch.entry));
       !ok)
     return ok;
-  EntryResources resources{.entry = launch.entry(), .dynamic_shared_bytes = int(launch.dynamic_shared_bytes())};
+  EntryResources resources{.entry = launch.entry, .dynamic_shared_bytes = int(launch.dynamic_shared_bytes)};
   const std::pair<FunctionAttribute, int*> queries[] = {{kRegisters, &resources.registers},
                                                         {kLocalBytes, &resources.local_bytes},
                                                         {kSharedBytes, &resources.shared_bytes},
                                                         {kMaxThreadsPerBlock, &resources.max_threads}};
   for (const auto& [attribute, value] : queries)
-    if (auto ok = driver.Check(driver.function_get(value, attribute, function), fmt::format("inspect kernel {}", launch.entry())); !ok)
+    if (auto ok = driver.Check(driver.function_get(value, attribute, function), fmt::format("inspect kernel {}", launch.entry)); !ok)
       return ok;
-  const uint64_t cluster = uint64_t(std::max(launch.cluster_x(), 1u)) * std::max(launch.cluster_y(), 1u) * std::max(launch.cluster_z(), 1u);
-  if (launch.cluster_x() > kLargestCluster || launch.cluster_y() > kLargestCluster || launch.cluster_z() > kLargestCluster ||
-      cluster > kLargestCluster)
-    return ArtifactError(fmt::format("kernel {} asks for a cluster of more than {} blocks", launch.entry(), kLargestCluster));
-  if (driver.function_set && launch.dynamic_shared_bytes() > 0)
-    if (auto ok = driver.Check(driver.function_set(function, kMaxDynamicSharedBytes, int(launch.dynamic_shared_bytes())),
-                               fmt::format("give kernel {} {} bytes of shared memory", launch.entry(), launch.dynamic_shared_bytes()));
+  uint64_t cluster = 1;
+  for (uint32_t extent : launch.cluster) cluster *= std::clamp<uint64_t>(extent, 1, kLargestCluster + 1);
+  if (cluster > kLargestCluster)
+    return ArtifactError(fmt::format("kernel {} asks for a cluster of more than {} blocks", launch.entry, kLargestCluster));
+  if (driver.function_set && launch.dynamic_shared_bytes > 0)
+    if (auto ok = driver.Check(driver.function_set(function, kMaxDynamicSharedBytes, int(launch.dynamic_shared_bytes)),
+                               fmt::format("give kernel {} {} bytes of shared memory", launch.entry, launch.dynamic_shared_bytes));
         !ok)
       return ok;
   if (driver.function_set && cluster > kPortableCluster)

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "clients/runtime/device.h"
-#include "kiln/v1/compile.pb.h"
+#include "clients/runtime/artifact.h"
 
 namespace kiln::runtime {
 
@@ -22,7 +22,7 @@ class Module {
  public:
   // PTX is compiled by the driver; a cubin in the artifact is preferred where the driver takes it. Every entry that a launch
   // names is looked up, and the driver told how much dynamic shared memory and how large a cluster it will ask for.
-  static Result<std::unique_ptr<Module>> Load(std::shared_ptr<const Device> device, const v1::Artifact& artifact);
+  static Result<std::unique_ptr<Module>> Load(std::shared_ptr<const Device> device, const Artifact& artifact);
   ~Module();
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
@@ -35,9 +35,9 @@ class Module {
 
  private:
   explicit Module(std::shared_ptr<const Device> device) : device_(std::move(device)) {}
-  Result<void> LoadCode(const v1::Artifact& artifact);
+  Result<void> LoadCode(const Artifact& artifact);
   Result<void> LoadImage(const std::string& image, std::string_view what, bool compile);
-  Result<void> PrepareLaunch(const v1::Launch& launch);
+  Result<void> PrepareLaunch(const LaunchSpec& launch);
 
   std::shared_ptr<const Device> device_;
   void* handle_ = nullptr;

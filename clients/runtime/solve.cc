@@ -9,22 +9,22 @@ namespace kiln::runtime {
 namespace {
 
 // A byte tensor stands for a sub-byte one of twice the length in its last dimension.
-int64_t GivenExtent(const v1::LaunchParam& proto, const Tensor& tensor, size_t dim) {
-  const bool packed = Find(proto.dtype())->bits == 4 && Find(tensor.dtype)->bits == 8;
+int64_t GivenExtent(const LaunchParam& proto, const Tensor& tensor, size_t dim) {
+  const bool packed = Find(proto.dtype)->bits == 4 && Find(tensor.dtype)->bits == 8;
   return packed && dim + 1 == tensor.shape.size() ? tensor.shape[dim] * 2 : tensor.shape[dim];
 }
 
 }  // namespace
 
 Binder::Solver::Solver(const Binder& binder, std::span<const Arg> args)
-    : binder_(binder), args_(args), symbols_(size_t(binder.info_.symbols_size())), scalars_(args.size()) {
+    : binder_(binder), args_(args), symbols_(size_t(binder.info_.symbols.size())), scalars_(args.size()) {
   for (size_t i = 0; i < args.size(); ++i)
-    if (!binder_.info_.params(int(i)).tensor() && args[i].kind == Arg::Kind::kInt) scalars_[i] = args[i].integer;
+    if (!binder_.info_.params[i].tensor && args[i].kind == Arg::Kind::kInt) scalars_[i] = args[i].integer;
 }
 
 Result<void> Binder::Solver::AddTensor(size_t index, const Arg& arg) {
   const Param& param = binder_.params_[index];
-  const auto& proto = binder_.info_.params(int(index));
+  const auto& proto = binder_.info_.params[index];
   const Tensor& tensor = arg.tensor;
   const bool empty = ElementCount(tensor.shape) == 0u;
   for (size_t d = 0; d < param.shape.size(); ++d)
@@ -50,7 +50,7 @@ Result<void> Binder::Solver::CheckContiguous(size_t param, const Tensor& tensor)
       return ArgumentError(fmt::format(
           "Argument {}.{}.strides[{}] has an unsatisfied constraint: {} == {}; the tensor must be contiguous (pass "
           ".contiguous(), or declare it as a StridedTensor)",
-          binder_.name_, binder_.info_.params(int(param)).name(), d, expected, tensor.strides[d]));
+          binder_.name_, binder_.info_.params[param].name, d, expected, tensor.strides[d]));
     expected *= tensor.shape[d];  // ElementCount has shown that it does not overflow
   }
   return {};
@@ -66,10 +66,10 @@ Result<bool> Binder::Solver::SolveOnce(bool binding) {
       return ArgumentError(fmt::format("{}: {}", Where(equation), solution.error().message));
     }
     if (!*solution) continue;
-    const auto& symbol = binder_.info_.symbols(int((*solution)->symbol));
-    if (!ScalarBits(symbol.dtype(), (*solution)->value))
-      return ArgumentError(fmt::format("{}: {} = {} does not fit {}; declare the dimension as int64", Where(equation), symbol.name(),
-                                       (*solution)->value, Name(symbol.dtype())));
+    const auto& symbol = binder_.info_.symbols[(*solution)->symbol];
+    if (!ScalarBits(symbol.dtype, (*solution)->value))
+      return ArgumentError(fmt::format("{}: {} = {} does not fit {}; declare the dimension as int64", Where(equation), symbol.name,
+                                       (*solution)->value, Name(symbol.dtype)));
     symbols_[(*solution)->symbol] = (*solution)->value;
     progress = true;
   }
@@ -78,7 +78,7 @@ Result<bool> Binder::Solver::SolveOnce(bool binding) {
 
 Result<void> Binder::Solver::Run() {
   for (size_t i = 0; i < args_.size(); ++i) {
-    if (args_[i].kind != Arg::Kind::kTensor || !binder_.info_.params(int(i)).tensor()) continue;
+    if (args_[i].kind != Arg::Kind::kTensor || !binder_.info_.params[i].tensor) continue;
     if (auto ok = AddTensor(i, args_[i]); !ok) return ok;
   }
   for (bool binding : {true, false}) {
@@ -91,8 +91,8 @@ Result<void> Binder::Solver::Run() {
   for (const Equation& equation : equations_)
     if (auto ok = CheckEquation(equation); !ok) return ok;
   for (size_t i = 0; i < args_.size(); ++i) {
-    const auto& proto = binder_.info_.params(int(i));
-    if (args_[i].kind != Arg::Kind::kNone || !proto.tensor() || proto.output()) continue;
+    const auto& proto = binder_.info_.params[i];
+    if (args_[i].kind != Arg::Kind::kNone || !proto.tensor || proto.output) continue;
     if (auto ok = CheckAbsent(i); !ok) return ok;
   }
   return {};
@@ -116,7 +116,7 @@ Result<void> Binder::Solver::CheckAbsent(size_t index) const {
     if (value && *value && **value == 0) return {};
   }
   return ArgumentError(fmt::format("{}.{} is expected to have non-NULL pointer", binder_.name_,
-                                   binder_.info_.params(int(index)).name()));
+                                   binder_.info_.params[index].name));
 }
 
 Result<std::vector<int64_t>> Binder::Solver::Symbols() const {
@@ -125,7 +125,7 @@ Result<std::vector<int64_t>> Binder::Solver::Symbols() const {
     if (!symbols_[i])
       return ArgumentError(fmt::format("{}: the arguments do not determine {}; it must stand alone, or linearly, in the shape of a "
                                        "tensor that is passed",
-                                       binder_.name_, binder_.info_.symbols(int(i)).name()));
+                                       binder_.name_, binder_.info_.symbols[i].name));
     all.push_back(*symbols_[i]);
   }
   return all;
@@ -133,7 +133,7 @@ Result<std::vector<int64_t>> Binder::Solver::Symbols() const {
 
 std::string Binder::Solver::Where(const Equation& equation) const {
   return fmt::format("Argument {}.{}.{}[{}] has an unsatisfied constraint", binder_.name_,
-                     binder_.info_.params(int(equation.param)).name(), equation.stride ? "strides" : "shape", equation.dim);
+                     binder_.info_.params[equation.param].name, equation.stride ? "strides" : "shape", equation.dim);
 }
 
 // " with m = 512", for the reader to see which dimension was fixed by another argument.
@@ -142,7 +142,7 @@ std::string Binder::Solver::Known(const HostExpr& expr) const {
   std::string text;
   const std::string formula = expr.Text(binder_.info_);
   for (size_t i = 0; i < symbols_.size(); ++i) {
-    const std::string& name = binder_.info_.symbols(int(i)).name();
+    const std::string& name = binder_.info_.symbols[i].name;
     if (symbols_[i] && !name.empty() && formula.find(name) != std::string::npos)
       text += fmt::format("{} {} = {}", text.empty() ? ", with" : ",", name, *symbols_[i]);
   }

@@ -57,3 +57,113 @@
 // dtype names are the tile language's: "float16", "bfloat16", "float32", "float64", "tfloat32", "int8" … "uint64", "bool",
 // "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "int4", "uint4". kind=None: CUDA where there is a CUDA
 // device, else HIP.
+#include "clients/runtime/python/python.h"
+
+namespace kiln::runtime::py {
+namespace {
+
+constexpr DriverKind kKinds[] = {DriverKind::kCuda, DriverKind::kHip};
+
+PyObject* DeviceDict(const DeviceInfo& info) {
+  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:K,s:s}", "index", info.index, "kind", std::string(Name(info.kind)).c_str(), "name",
+                       info.name.c_str(), "arch", info.arch.c_str(), "memory_bytes", static_cast<unsigned long long>(info.memory_bytes),
+                       "driver_version", info.driver_version.c_str());
+}
+
+PyObject* Devices(PyObject*, PyObject*) {
+  Ref list(PyList_New(0));
+  for (DriverKind kind : kKinds) {
+    auto driver = OpenDriver(kind);
+    if (!driver) continue;
+    auto devices = ListDevices(**driver);
+    if (!devices) continue;  // driver_problem says why
+    for (const DeviceInfo& info : *devices) {
+      Ref item(DeviceDict(info));
+      if (!list || !item || PyList_Append(list.get(), item.get()) < 0) return nullptr;
+    }
+  }
+  return list.release();
+}
+
+PyObject* DriverProblem(PyObject*, PyObject* name) {
+  const auto kind = KindOf(name);
+  if (!kind) return nullptr;
+  auto driver = OpenDriver(*kind);
+  if (!driver) return PyUnicode_FromString(driver.error().message.c_str());
+  auto devices = ListDevices(**driver);
+  if (!devices) return PyUnicode_FromString(devices.error().message.c_str());
+  return PyUnicode_FromString(devices->empty() ? "the driver sees no device" : "");
+}
+
+PyObject* Synchronize(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* keywords[] = {"device", "kind", nullptr};
+  int index = 0;
+  PyObject* kind = nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|i$O:synchronize", const_cast<char**>(keywords), &index, &kind)) return nullptr;
+  auto device = DeviceOf(kind, index);
+  if (!device) return nullptr;
+  Result<void> waited;
+  {
+    WithoutGil released;
+    waited = device->Synchronize();
+  }
+  if (!waited) return Raise(waited.error());
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+
+PyObject* UseDriver(PyObject*, PyObject* args) {
+  PyObject* name = nullptr;
+  const char* path = nullptr;
+  if (!PyArg_ParseTuple(args, "Us:use_driver", &name, &path)) return nullptr;
+  const auto kind = KindOf(name);
+  if (!kind) return nullptr;
+  State& state = GetState();
+  if (state.drivers[size_t(*kind)]) {
+    PyErr_SetString(PyExc_RuntimeError, "this driver is open already; call use_driver before anything else");
+    return nullptr;
+  }
+  state.library[size_t(*kind)] = path;
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+
+PyCFunction WithKeywords(PyObject* (*function)(PyObject*, PyObject*, PyObject*)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+PyMethodDef* Functions() {
+  static PyMethodDef functions[] = {
+      {"load", WithKeywords(LoadKernel), METH_VARARGS | METH_KEYWORDS,
+       "load(artifact, device=0, *, name=''): loads a serialized kiln.v1.Artifact; returns a Kernel."},
+      {"devices", Devices, METH_NOARGS, "The devices there are, as dicts."},
+      {"driver_problem", DriverProblem, METH_O, "Why the 'cuda' or 'hip' driver cannot be used; '' where it can."},
+      {"synchronize", WithKeywords(Synchronize), METH_VARARGS | METH_KEYWORDS,
+       "synchronize(device=0, *, kind=None): waits for all work on the device."},
+      {"use_driver", UseDriver, METH_VARARGS, "use_driver(kind, path): opens that library as the driver."},
+      {nullptr, nullptr, 0, nullptr}};
+  return functions;
+}
+
+bool AddDriverError(PyObject* module) {
+  PyObject* type = PyErr_NewExceptionWithDoc("kiln._runtime.DriverError",
+                                             "The GPU driver is absent or refused. name: its own name for the error; operation: what "
+                                             "was asked of it.",
+                                             PyExc_RuntimeError, nullptr);
+  GetState().driver_error = type;
+  return type && PyModule_AddObjectRef(module, "DriverError", type) == 0;
+}
+
+}  // namespace
+}  // namespace kiln::runtime::py
+
+PyMODINIT_FUNC PyInit__runtime() {
+  using namespace kiln::runtime::py;
+  static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kiln._runtime", "Loads Kiln's artifacts and launches them.", -1, Functions(),
+                                   nullptr, nullptr, nullptr, nullptr};
+  Ref module(PyModule_Create(&definition));
+  if (!module || !AddDriverError(module.get()) || !AddKernelType(module.get()) || !AddArrayType(module.get()) ||
+      !AddEventType(module.get()))
+    return nullptr;
+  return module.release();
+}
