@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <utility>
 
 namespace kiln::ir {
@@ -81,6 +80,28 @@ void RenumberRegisters(std::vector<std::vector<Digit>>& dims) {
     digit->stride = next;
     next *= digit->size;
   }
+}
+
+// How many threads each dimension takes, and what that costs: units of work of a thread, then units of padding.
+struct Spread {
+  std::vector<int64_t> taken;
+  std::pair<int64_t, int64_t> cost;
+};
+
+// The cheapest choice; among equals, the most threads in the last dimension, for neighbouring threads to touch neighbouring units.
+Spread SpreadThreads(std::span<const int64_t> units, int64_t threads) {
+  if (units.empty()) return {{}, {1, 0}};
+  const int64_t last = units.back();
+  std::optional<Spread> best;
+  for (int64_t t = threads; t >= 1; --t) {
+    if (threads % t != 0 || t >= 2 * last) continue;
+    Spread spread = SpreadThreads(units.first(units.size() - 1), threads / t);
+    const int64_t rest = CeilDiv(last, t);
+    spread.cost = {spread.cost.first * rest, spread.cost.second + (rest * t - last)};
+    spread.taken.push_back(t);
+    if (!best || spread.cost < best->cost) best = std::move(spread);
+  }
+  return *std::move(best);
 }
 
 char Letter(Place place) {
@@ -180,24 +201,18 @@ Layout Layout::Replicated(std::span<const int64_t> shape, int64_t threads) {
 
 Layout Layout::Distributed(std::span<const int64_t> shape, int64_t threads, int64_t vector) {
   const int rank = int(shape.size());
+  std::vector<int64_t> units(shape.begin(), shape.end());
+  if (rank > 0) units.back() = CeilDiv(units.back(), vector);
+  const std::vector<int64_t> taken = SpreadThreads(units, threads).taken;
   std::vector<std::vector<Digit>> dims(rank);
-  int64_t thread_stride = 1;
-  std::vector<int64_t> rest(rank, 1);
+  if (rank > 0 && vector > 1) dims.back().push_back({vector, Place::kRegister, 1});
+  int64_t thread_stride = 1, register_stride = vector;
   for (int d = rank - 1; d >= 0; --d) {
-    const int64_t width = d == rank - 1 ? vector : 1;
-    const int64_t units = CeilDiv(shape[d], width);
-    const int64_t left = threads / thread_stride;
-    // All that is left where the units fill it; else what divides it, so that the next dimension goes on evenly.
-    const int64_t taken = units >= left && (d == 0 || units % left == 0) ? left : std::gcd(units, left);
-    if (width > 1) dims[d].push_back({width, Place::kRegister, 1});
-    if (taken > 1) dims[d].push_back({taken, Place::kThread, thread_stride});
-    thread_stride *= taken;
-    rest[d] = CeilDiv(units, taken);
-  }
-  int64_t register_stride = vector;
-  for (int d = rank - 1; d >= 0; --d) {
-    if (rest[d] > 1) dims[d].push_back({rest[d], Place::kRegister, register_stride});
-    register_stride *= rest[d];
+    if (taken[d] > 1) dims[d].push_back({taken[d], Place::kThread, thread_stride});
+    thread_stride *= taken[d];
+    const int64_t rest = CeilDiv(units[d], taken[d]);
+    if (rest > 1) dims[d].push_back({rest, Place::kRegister, register_stride});
+    register_stride *= rest;
   }
   std::vector<Digit> replicas;
   if (thread_stride < threads) replicas.push_back({threads / thread_stride, Place::kThread, thread_stride});

@@ -49,9 +49,9 @@ class Layout {
   static Layout Strided(std::span<const int64_t> shape, std::span<const int64_t> strides, Swizzle swizzle = {});
   // Every thread of `threads` holds the whole tile.
   static Layout Replicated(std::span<const int64_t> shape, int64_t threads);
-  // Spreads a tile over `threads`: `vector` neighbours in the last dimension to registers, then threads along the last
-  // dimension first, then registers again. Pads where the extents do not divide. For a rank above 1 whose extents leave threads
-  // idle, threads go on in the next dimension; threads that remain hold copies.
+  // Spreads a tile over `threads`: `vector` neighbours in the last dimension to registers, then threads, then registers again,
+  // so that a thread has the fewest registers, then the least padding, then the most threads along the last dimension. Threads
+  // that no dimension takes hold copies.
   static Layout Distributed(std::span<const int64_t> shape, int64_t threads, int64_t vector);
 
   int rank() const { return int(dims_.size()); }

@@ -16,6 +16,7 @@ struct Access {
   // Elementwise accesses: one index for each dimension. Tile accesses: the region's offsets.
   std::vector<ir::ExprId> indices;
   bool tile;
+  std::vector<int64_t> extents;  // of a tile
 };
 
 // Loads in an expression, shared subexpressions once.

@@ -191,7 +191,7 @@ class Stager {
   // --- reductions ---
 
   void Reduce(ir::Reduce& reduce) {
-    const Layout& src = *module_[reduce.src.buffer].layout;
+    const Layout src = *module_[reduce.src.buffer].layout;  // a copy: buffers are added below
     const bool keep = reduce.dst.extents.size() == reduce.src.extents.size();
     const Layout layout = src.WithoutDim(reduce.dim, keep).Normalized();
     const BufferId dst = reduce.dst.buffer;

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/analysis/vector_width.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/register_map.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::ExprId;
+
+// Divisor of a linear expression, the terms in `skip` left out.
+int64_t DivisorOf(const Linear& linear, ExprId skip, const Facts& facts) {
+  int64_t divisor = std::abs(linear.constant);
+  for (const auto& [term, coefficient] : linear.terms) {
+    if (ExprId(term) == skip) continue;
+    divisor = std::gcd(divisor, facts.DivisorOf(ExprId(term)) * coefficient);
+  }
+  return divisor;
+}
+
+// Divisors of the strides of all dimensions but the last that an index may step over.
+int64_t RowDivisor(const ir::Module& module, const Facts& facts, const ir::Buffer& buffer, std::span<const ExprId> indices) {
+  int64_t divisor = 0;
+  for (size_t d = 0; d + 1 < indices.size(); ++d) {
+    if (module.exprs.IsConst(indices[d], 0)) continue;
+    if (buffer.space == ir::Space::kShared) {
+      for (const ir::Digit& digit : buffer.layout->dim(int(d)))
+        if (digit.size > 1) divisor = std::gcd(divisor, digit.stride);
+      continue;
+    }
+    if (!buffer.strides.empty()) {
+      divisor = std::gcd(divisor, facts.DivisorOf(buffer.strides[d]));
+      continue;
+    }
+    int64_t stride = 1;
+    for (size_t inner = d + 1; inner < buffer.shape.size(); ++inner) {
+      stride *= std::max<int64_t>(1, std::min<int64_t>(facts.DivisorOf(buffer.shape[inner]), 1 << 16));
+      stride = std::min<int64_t>(stride & -stride, 1 << 16);
+    }
+    divisor = std::gcd(divisor, stride);
+  }
+  return divisor;
+}
+
+bool LastIsContiguous(const ir::Module& module, const ir::Buffer& buffer) {
+  if (buffer.space == ir::Space::kShared) {
+    const auto& last = buffer.layout->dim(buffer.layout->rank() - 1);
+    return last.size() <= 1 && (last.empty() || last[0].stride == 1);
+  }
+  return buffer.strides.empty() || module.exprs.IsConst(buffer.strides.back(), 1);
+}
+
+}  // namespace
+
+int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, ir::BufferId id,
+                    std::span<const ExprId> indices, int64_t most, int64_t alignment) {
+  const ir::Buffer& buffer = module[id];
+  if (ir::Bits(buffer.dtype) < 8 || indices.empty()) return 1;
+  ExprId last_var{};
+  bool found = false;
+  for (uint32_t i = 0; i < module.exprs.size() && !found; ++i) {
+    const ir::ExprNode& node = module.exprs[ExprId(i)];
+    if (node.op == ir::ExprOp::kVar && node.ref == ir::Index(loop.vars.back())) last_var = ExprId(i), found = true;
+  }
+  if (!found) return 0;
+  const Linear last = LinearOf(module.exprs, indices.back());
+  const int64_t step = last.Coefficient(last_var);
+  bool depends = step != 0;
+  // The variable must appear nowhere else: neither in an outer index nor inside of a term.
+  for (size_t d = 0; d < indices.size(); ++d) {
+    const Linear linear = LinearOf(module.exprs, indices[d]);
+    for (const auto& [term, coefficient] : linear.terms) {
+      if (ExprId(term) == last_var) {
+        if (d + 1 < indices.size()) return 1;
+        continue;
+      }
+      std::vector<Access> loads;
+      bool inside = false;
+      const auto search = [&](auto&& self, ExprId expr) -> void {
+        inside |= expr == last_var;
+        for (ExprId arg : module.exprs[expr].Args()) self(self, arg);
+      };
+      search(search, ExprId(term));
+      if (inside) return 1;
+    }
+  }
+  if (!depends) return 0;
+  if (step != 1 || !LastIsContiguous(module, buffer)) return 1;
+  const int64_t bytes = ir::Bytes(buffer.dtype);
+  int64_t width = std::min<int64_t>(most, 16 / bytes);
+  if (buffer.space == ir::Space::kGlobal) width = std::min(width, std::max<int64_t>(1, alignment / bytes));
+  const int64_t divisor = DivisorOf(last, last_var, facts);
+  width = std::gcd(width, divisor);
+  width = std::gcd(width, RowDivisor(module, facts, buffer, indices));
+  if (buffer.space == ir::Space::kGlobal && !facts.Inside(indices.back(), 1, buffer.shape.back())) {
+    width = std::gcd(width, facts.DivisorOf(buffer.shape.back()));
+  }
+  return std::max<int64_t>(1, width & -width);
+}
+
+int64_t LoopVectorWidth(const ir::Module& module, const Facts& facts, const ir::Stmt& stmt, int64_t alignment) {
+  const auto& loop = std::get<ir::For>(stmt.op);
+  const std::vector<int64_t> extents = ExtentsOf(module, loop);
+  int64_t best = 1;
+  for (const Access& access : AccessesOf(module, stmt)) {
+    const ir::Space space = module[access.buffer].space;
+    if (space != ir::Space::kGlobal && space != ir::Space::kShared) continue;
+    const int64_t most = std::gcd(int64_t{16}, extents.back());
+    best = std::max(best, VectorWidth(module, facts, loop, access.buffer, access.indices, most, alignment));
+  }
+  return best;
+}
+
+bool ProvablyInside(const ir::Module& module, const Facts& facts, ir::BufferId id, std::span<const ExprId> indices) {
+  for (size_t d = 0; d < indices.size(); ++d)
+    if (!facts.Inside(indices[d], 1, module[id].shape[d])) return false;
+  return true;
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How many neighbouring elements one memory access of a parallel loop may take.
+#pragma once
+
+#include "compiler/analysis/facts.h"
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+// The largest power of two ≤ `most` such that iterations v·w … v·w + w − 1 of the loop's last variable touch w neighbours of the
+// buffer, aligned to their size, and all inside or all outside of its shape. `facts` hold at the loop's body. `alignment` is that
+// of global buffers in bytes. 1 where the access is not contiguous in the last variable; 0 where it does not depend on it.
+int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, ir::BufferId buffer,
+                    std::span<const ir::ExprId> indices, int64_t most, int64_t alignment);
+
+// The best width for the loop's own registers: that of its widest access of global or shared memory.
+int64_t LoopVectorWidth(const ir::Module& module, const Facts& facts, const ir::Stmt& loop, int64_t alignment);
+
+// Whether the element is inside of its buffer for every iteration.
+bool ProvablyInside(const ir::Module& module, const Facts& facts, ir::BufferId buffer, std::span<const ir::ExprId> indices);
+
+}  // namespace kiln::compiler

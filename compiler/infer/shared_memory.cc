@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/shared_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "compiler/analysis/access.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+
+struct Lifetime {
+  int64_t first, last;  // statements in preorder
+  bool Overlaps(const Lifetime& other) const { return first <= other.last && other.first <= last; }
+};
+
+// A buffer used inside of a loop lives as long as the outermost loop around it: iterations follow each other.
+class Lifetimes {
+ public:
+  explicit Lifetimes(const ir::Module& module) : module_(module) {}
+
+  std::map<BufferId, Lifetime> Of(const ir::Kernel& kernel) {
+    Visit(kernel.body, false);
+    return std::move(lifetimes_);
+  }
+
+ private:
+  void Visit(const ir::Block& block, bool in_loop) {
+    for (const ir::Stmt& stmt : block) {
+      const int64_t start = clock_++;
+      for (const Access& access : AccessesOf(module_, stmt)) Touch(access.buffer, start);
+      if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op); reduce != nullptr && reduce->scratch) Touch(*reduce->scratch, start);
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Visit(branch->then_body, in_loop), Visit(branch->else_body, in_loop);
+      const ir::Block* body = nullptr;
+      if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) body = &loop->body;
+      if (const auto* loop = std::get_if<ir::While>(&stmt.op)) body = &loop->body;
+      if (body == nullptr) continue;
+      Visit(*body, true);
+      if (!in_loop) Widen(start, clock_ - 1);
+    }
+  }
+  void Touch(BufferId buffer, int64_t at) {
+    if (module_[buffer].space != ir::Space::kShared) return;
+    auto [it, added] = lifetimes_.try_emplace(buffer, Lifetime{at, at});
+    it->second.last = std::max(it->second.last, at);
+  }
+  void Widen(int64_t first, int64_t last) {
+    for (auto& [buffer, life] : lifetimes_) {
+      if (!life.Overlaps({first, last})) continue;
+      life.first = std::min(life.first, first);
+      life.last = std::max(life.last, last);
+    }
+  }
+
+  const ir::Module& module_;
+  std::map<BufferId, Lifetime> lifetimes_;
+  int64_t clock_ = 0;
+};
+
+int64_t Align(int64_t value, int64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
+
+// Swizzles repeat within 1024 bytes; 128 bytes is what the widest access and a row of banks need.
+int64_t AlignmentOf(const ir::Buffer& buffer) { return buffer.layout->swizzle().bits > 0 ? 1024 : 128; }
+
+std::string Table(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes) {
+  std::string table;
+  for (const auto& [id, life] : lifetimes) {
+    table += fmt::format("\n  {:<24} {:>8} bytes", module[id].name, SharedBytes(module[id]));
+  }
+  return table;
+}
+
+void Place(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
+  const std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
+  std::vector<BufferId> order;
+  for (const auto& [id, life] : lifetimes) order.push_back(id);
+  // Large ones first, then by id: the same places in every process.
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](BufferId id) { return SharedBytes(module[id]); });
+  std::vector<BufferId> placed;
+  kernel.shared_bytes = 0;
+  for (BufferId id : order) {
+    ir::Buffer& buffer = module[id];
+    int64_t offset = 0;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (BufferId other : placed) {
+        const int64_t begin = *module[other].shared_offset, end = begin + SharedBytes(module[other]);
+        if (!lifetimes.at(other).Overlaps(lifetimes.at(id))) continue;
+        if (offset < end && begin < offset + SharedBytes(buffer)) {
+          offset = Align(end, AlignmentOf(buffer));
+          moved = true;
+        }
+      }
+    }
+    buffer.shared_offset = offset;
+    placed.push_back(id);
+    kernel.shared_bytes = std::max(kernel.shared_bytes, offset + SharedBytes(buffer));
+  }
+  if (kernel.shared_bytes > int64_t(context.target->max_shared_bytes)) {
+    diagnostics.Error(fmt::format("kernel '{}' needs {} bytes of shared memory; {} has {} for a block:{}", kernel.name,
+                                  kernel.shared_bytes, context.target->name, context.target->max_shared_bytes,
+                                  Table(module, lifetimes)),
+                      "use smaller tiles or fewer pipeline stages");
+  }
+}
+
+}  // namespace
+
+int64_t SharedBytes(const ir::Buffer& buffer) {
+  const int64_t bytes = (buffer.layout->Addresses() * ir::Bits(buffer.dtype) + 7) / 8;
+  return Align(bytes, 128);
+}
+
+ir::Result SharedMemory(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
+  for (ir::Buffer& buffer : module.buffers) {
+    if (buffer.space != ir::Space::kShared || buffer.layout) continue;
+    std::vector<int64_t> shape, strides;
+    for (ir::ExprId extent : buffer.shape) shape.push_back(module.exprs.ConstInt(extent).value_or(1));
+    strides.assign(shape.size(), 1);
+    for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
+    buffer.layout = ir::Layout::Strided(shape, strides);
+  }
+  for (ir::Kernel& kernel : module.kernels) Place(module, kernel, context, diagnostics);
+  if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
+  return {};
+}
+
+}  // namespace kiln::compiler

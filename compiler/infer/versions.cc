@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/versions.h"
+
+#include <vector>
+
+namespace kiln::compiler {
+
+int64_t VersionBytes(const ir::Module& module, ir::BufferId buffer) {
+  const int64_t bytes = (module[buffer].layout->Addresses() * ir::Bits(module[buffer].dtype) + 7) / 8;
+  return (bytes + kVersionAlignment - 1) / kVersionAlignment * kVersionAlignment;
+}
+
+void AddVersions(ir::Module& module, ir::BufferId id, int64_t versions) {
+  const int64_t stride = VersionBytes(module, id) * 8 / ir::Bits(module[id].dtype);
+  ir::Buffer& buffer = module[id];
+  buffer.shape.insert(buffer.shape.begin(), module.exprs.Int(versions));
+  buffer.layout = buffer.layout->WithOuterDim({versions, ir::Place::kAddress, stride});
+}
+
+void UseVersion(ir::Module& module, ir::Block& block, ir::BufferId buffer, ir::ExprId version) {
+  const auto load = [&](ir::ExprId& id) {
+    id = module.exprs.Rewrite(id, [&](ir::ExprId leaf) -> std::optional<ir::ExprId> {
+      const ir::ExprNode node = module.exprs[leaf];
+      if (node.op != ir::ExprOp::kLoad || ir::BufferId(node.ref) != buffer) return std::nullopt;
+      std::vector<ir::ExprId> indices{version};
+      indices.insert(indices.end(), node.Args().begin(), node.Args().end());
+      return module.exprs.Load(buffer, node.dtype, indices);
+    });
+  };
+  ir::Walk(block, [&](ir::Stmt& stmt) {
+    ForEachOperand(stmt, load, [&](ir::Region& region) {
+      if (region.buffer != buffer) return;
+      region.offsets.insert(region.offsets.begin(), version);
+      region.extents.insert(region.extents.begin(), 1);
+    });
+    if (auto* store = std::get_if<ir::Store>(&stmt.op); store != nullptr && store->buffer == buffer)
+      store->indices.insert(store->indices.begin(), version);
+    if (auto* atomic = std::get_if<ir::Atomic>(&stmt.op); atomic != nullptr && atomic->buffer == buffer)
+      atomic->indices.insert(atomic->indices.begin(), version);
+  });
+}
+
+void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value) {
+  ir::Walk(block, [&](ir::Stmt& stmt) {
+    ForEachOperand(
+        stmt, [&](ir::ExprId& id) { id = module.exprs.Substitute(id, var, value); }, [](ir::Region&) {});
+  });
+}
+
+}  // namespace kiln::compiler

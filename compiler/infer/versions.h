@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Buffers with several versions, as pipelined loops use them.
+#pragma once
+
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+// Bytes from one version of a shared buffer to the next: its layout's size rounded up so that every swizzle stays aligned.
+inline constexpr int64_t kVersionAlignment = 1024;
+int64_t VersionBytes(const ir::Module& module, ir::BufferId buffer);
+
+// Adds the version dimension to the buffer itself.
+void AddVersions(ir::Module& module, ir::BufferId buffer, int64_t versions);
+// Makes every access of the buffer in the block use `version`.
+void UseVersion(ir::Module& module, ir::Block& block, ir::BufferId buffer, ir::ExprId version);
+
+// The statement's expressions with a variable replaced, nested blocks included.
+void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value);
+
+// Calls fn(ExprId&) for every expression of a statement itself, and fn(Region&) for every region.
+template <typename ExprFn, typename RegionFn>
+void ForEachOperand(ir::Stmt& stmt, ExprFn&& expr, RegionFn&& region) {
+  const auto all = [&](std::vector<ir::ExprId>& ids) {
+    for (ir::ExprId& id : ids) expr(id);
+  };
+  std::visit(ir::Overloaded{
+                 [&](ir::For& op) { all(op.extents); },
+                 [&](ir::If& op) { expr(op.cond); },
+                 [&](ir::While& op) { expr(op.cond); },
+                 [&](ir::Let& op) { expr(op.value); },
+                 [&](ir::Assume& op) { expr(op.cond); },
+                 [&](ir::Store& op) { all(op.indices), expr(op.value); },
+                 [&](ir::Atomic& op) { all(op.indices), expr(op.value); },
+                 [&](ir::Copy& op) { region(op.src), region(op.dst), all(op.src.offsets), all(op.dst.offsets); },
+                 [&](ir::Gemm& op) {
+                   for (ir::Region* r : {&op.a, &op.b, &op.c}) region(*r), all(r->offsets);
+                 },
+                 [&](ir::Fill& op) { region(op.dst), all(op.dst.offsets), expr(op.value); },
+                 [&](ir::Reduce& op) { region(op.src), region(op.dst), all(op.src.offsets), all(op.dst.offsets); },
+                 [](auto&) {},
+             },
+             stmt.op);
+}
+
+}  // namespace kiln::compiler
