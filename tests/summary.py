@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts test cases for tests/run.
+"""Counts test cases for tests/run: summary.py JUNIT REPORTS
 
-    summary.py ctest JUNIT GTEST_FOLDER     what `ctest --output-junit` and GTEST_OUTPUT=xml:… left
-    summary.py pytest JUNIT
-
+JUNIT is what `ctest --output-junit` wrote; REPORTS has a NAME.xml for each test that reports its cases (GoogleTest, pytest).
 Prints "PASSED FAILED SKIPPED", then one line a failed case ("failed NAME") and one a skipped case ("skipped NAME: WHY").
-A GoogleTest executable counts as its cases; one that died before it could report counts as one failed case.
+A test without a report counts as one case; one that failed although all its cases passed counts as one failed case more.
 """
 
 import os
@@ -39,48 +37,38 @@ def first_line(text):
     return lines[-1].strip() if lines else "no reason given"
 
 
-def gtest_cases(path):
+def cases(path):
     for case in xml.parse(path).getroot().iter("testcase"):
         if case.get("status") == "notrun":
             continue
+        failed = case.find("failure") is not None or case.find("error") is not None
         skipped = case.find("skipped")
         why = skipped.get("message", "") if skipped is not None else None
-        yield f"{case.get('classname')}.{case.get('name')}", case.find("failure") is not None, why
+        yield f"{case.get('classname')}.{case.get('name')}", failed, why
 
 
-def count_ctest(junit, folder):
-    count = Count()
+def read_report(path):
+    """The cases of a report; none where a test that died left half of one."""
+    try:
+        return list(cases(path))
+    except (OSError, xml.ParseError):
+        return []
+
+
+def count(junit, folder):
+    total = Count()
     for test in xml.parse(junit).getroot().iter("testcase"):
-        name = test.get("name")
-        ctest_failed = test.find("failure") is not None or test.get("status") == "fail"
-        skipped = test.find("skipped")
-        report = os.path.join(folder, name + ".xml")
-        if os.path.exists(report):
-            before = len(count.failed)
-            for case, failed, why in gtest_cases(report):
-                count.add(f"{name} {case}", failed, why)
-            if ctest_failed and len(count.failed) == before:
-                count.add(f"{name} (ended badly after its cases)", True, None)
-        else:
-            count.add(name, ctest_failed, skipped.get("message", "") if skipped is not None else None)
-    return count
-
-
-def count_pytest(junit):
-    count = Count()
-    for test in xml.parse(junit).getroot().iter("testcase"):
-        failed = test.find("failure") is not None or test.find("error") is not None
-        skipped = test.find("skipped")
-        count.add(f"{test.get('classname')}.{test.get('name')}", failed,
-                  skipped.get("message", "") if skipped is not None else None)
-    return count
-
-
-def main():
-    kind, *args = sys.argv[1:]
-    count = {"ctest": count_ctest, "pytest": count_pytest}[kind](*args)
-    count.show()
+        name, skipped = test.get("name"), test.find("skipped")
+        test_failed = test.find("failure") is not None or test.get("status") == "fail"
+        reported = read_report(os.path.join(folder, name + ".xml"))
+        for case, failed, why in reported:
+            total.add(f"{name} {case}", failed, why)
+        if not reported:
+            total.add(name, test_failed, skipped.get("message", "") if skipped is not None else None)
+        elif test_failed and not any(failed for _, failed, _ in reported):
+            total.add(f"{name} (failed outside its cases)", True, None)
+    return total
 
 
 if __name__ == "__main__":
-    main()
+    count(*sys.argv[1:]).show()
