@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/verifier.h"
+
+namespace kiln::ir {
+namespace {
+
+std::vector<int64_t> NonUnit(const std::vector<int64_t>& extents) {
+  std::vector<int64_t> result;
+  std::ranges::copy_if(extents, std::back_inserter(result), [](int64_t extent) { return extent != 1; });
+  return result;
+}
+
+}  // namespace
+
+void Check(Verifier& verifier, const Alloc& op) {
+  const Buffer& buffer = verifier.module()[op.buffer];
+  if (buffer.space == Space::kGlobal) return verifier.Error(fmt::format("{} is global and cannot be allocated by a kernel", verifier.Name(op.buffer)), "make it a workspace");
+  if (verifier.WasAllocated(op.buffer)) return verifier.Error(fmt::format("{} is allocated twice", verifier.Name(op.buffer)));
+  if (buffer.space != Space::kLocal) verifier.CheckTogether(fmt::format("an alloc of {} memory", Name(buffer.space)));
+  verifier.Bring(op.buffer);
+}
+
+void Check(Verifier& verifier, const Copy& op) {
+  verifier.CheckTogether("a copy");
+  bool src = verifier.CheckRegion(op.src, "the source");
+  bool dst = verifier.CheckRegion(op.dst, "the destination");
+  if (!src || !dst || NonUnit(op.src.extents) == NonUnit(op.dst.extents)) return;
+  verifier.Error(fmt::format("the source is {} and the destination {}", fmt::join(op.src.extents, " × "), fmt::join(op.dst.extents, " × ")),
+                 "apart from extents of 1, both must have the same extents in the same order");
+}
+
+void Check(Verifier& verifier, const Fill& op) {
+  verifier.CheckTogether("a fill");
+  verifier.CheckRegion(op.dst, "the destination");
+  verifier.CheckTyped(op.value, verifier.module()[op.dst.buffer].dtype, "the value");
+}
+
+}  // namespace kiln::ir

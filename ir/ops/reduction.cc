@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "ir/verifier.h"
+
+namespace kiln::ir {
+namespace {
+
+void CheckShapes(Verifier& verifier, const Reduce& op) {
+  std::vector<int64_t> kept = op.src.extents, dropped = op.src.extents;
+  if (op.dim < 0 || size_t(op.dim) >= kept.size()) {
+    return verifier.Error(fmt::format("dimension {} of a source with {} dimensions", op.dim, kept.size()));
+  }
+  kept[size_t(op.dim)] = 1;
+  dropped.erase(dropped.begin() + op.dim);
+  if (op.dst.extents == kept || op.dst.extents == dropped) return;
+  verifier.Error(fmt::format("the destination is {}, the source {} reduced along dimension {}", fmt::join(op.dst.extents, " × "),
+                             fmt::join(op.src.extents, " × "), op.dim),
+                 fmt::format("make the destination {} or {}", fmt::join(dropped, " × "), fmt::join(kept, " × ")));
+}
+
+bool Applies(ReduceKind kind, DType type) {
+  if (kind >= ReduceKind::kBitAnd) return !IsFloat(type);
+  if (type == DType::kBool) return false;
+  return (kind != ReduceKind::kAbsMax && kind != ReduceKind::kAbsSum) || !IsUnsigned(type);
+}
+
+}  // namespace
+
+void Check(Verifier& verifier, const Reduce& op) {
+  verifier.CheckTogether("a reduce");
+  bool src = verifier.CheckRegion(op.src, "the source");
+  bool dst = verifier.CheckRegion(op.dst, "the destination");
+  if (src && dst) CheckShapes(verifier, op);
+  const Buffer& from = verifier.module()[op.src.buffer];
+  const Buffer& to = verifier.module()[op.dst.buffer];
+  if (from.dtype != to.dtype) verifier.Error(fmt::format("a reduce of {} into {}", Name(from.dtype), Name(to.dtype)), "convert the source in a parallel loop first");
+  if (!Applies(op.kind, from.dtype)) verifier.Error(fmt::format("a {} of {}", Name(op.kind), Name(from.dtype)));
+  for (const Buffer* buffer : {&from, &to}) {
+    if (buffer->space == Space::kFragment || buffer->space == Space::kShared) continue;
+    verifier.Error(fmt::format("a reduce on {} memory", Name(buffer->space)), "copy it to a fragment first");
+  }
+}
+
+}  // namespace kiln::ir

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "ir/verifier.h"
+
+namespace kiln::ir {
+
+void Check(Verifier& verifier, const Barrier&) { verifier.CheckTogether("a barrier"); }
+void Check(Verifier& verifier, const AsyncCommit&) { verifier.CheckTogether("an async_commit"); }
+
+void Check(Verifier& verifier, const AsyncWait& op) {
+  verifier.CheckTogether("an async_wait");
+  if (op.pending < 0) verifier.Error(fmt::format("a wait for {} pending groups", op.pending));
+}
+
+}  // namespace kiln::ir

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <expected>
+#include <string_view>
+
+#include "ir/diagnostic.h"
+#include "ir/module.h"
+
+namespace kiln::ir {
+
+// Reads the text form (print.h). The first error is reported with line, column and what was expected there. Statements get the
+// text's lines as their source lines. Text may come from anyone; what it means is left to the verifier.
+std::expected<Module, Failed> Parse(std::string_view text, Diagnostics& diagnostics);
+
+}  // namespace kiln::ir

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The text form's recursive-descent parser: parse_expr.cc, parse_stmt.cc and parse.cc. After the first error every method returns
+// at once with something harmless; callers look at failed() in loops only.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/expr_size.h"
+#include "ir/lexer.h"
+#include "ir/module.h"
+
+namespace kiln::ir {
+
+class Parser {
+ public:
+  Parser(std::string_view text, Diagnostics& diagnostics) : lexer_(text), diagnostics_(diagnostics), token_(lexer_.Next()) {}
+  std::expected<Module, Failed> Run();
+
+ private:
+  // parse.cc
+  void ParseHeader();
+  void ParseParams();
+  void ParseParam();
+  void ParseOutputs();
+  void ParseWorkspace();
+  void ParseKernel();
+  void ParseKernelClause(Kernel& kernel);
+
+  bool failed() const { return failed_; }
+  void Fail(std::string message, std::string hint = {}) { FailAt(token_, std::move(message), std::move(hint)); }
+  void FailAt(const Token& token, std::string message, std::string hint = {});
+  void Expected(std::string_view what);
+  void Advance() { token_ = failed_ ? Token{} : lexer_.Next(); }
+  bool At(std::string_view text) const;
+  bool Accept(std::string_view text);
+  void Expect(std::string_view text);
+  std::string_view ExpectKind(Token::Kind kind, std::string_view what);
+  int64_t ParseInt(int64_t least, int64_t most, std::string_view what);  // a literal, perhaps negative
+  std::vector<int64_t> ParseInts(int64_t least, int64_t most, std::string_view what, size_t limit);
+  // Runs `item` for each of a list's items.
+  template <typename Item>
+  void List(Item&& item) {
+    do item(); while (!failed_ && Accept(","));
+  }
+
+  VarId Bind(VarKind kind, std::optional<DType> dtype = {}, uint8_t axis = 0);  // %name or %name: dtype
+  VarId BindNamed(const Token& name, VarKind kind, DType dtype, uint8_t axis);
+  BufferId Declare(const Token& name, bool workspace);       // space dtype[shape] clauses
+  DType ParseDType();
+  Layout ParseLayout();                                      // after "layout"
+  double ParsePlainFloat();
+
+  // parse_stmt.cc
+  Block ParseBlock();  // { … }
+  Stmt ParseStmt();
+  Op ParseOp();
+  Op ParseAlloc();
+  Op ParseFor();
+  Op ParseIf();
+  Op ParseWhile();
+  Op ParseLet();
+  Op ParseStore();
+  Op ParseAssume();
+  Op ParseCopy();
+  Op ParseGemm();
+  Op ParseFill();
+  Op ParseReduce();
+  Op ParseAtomic();
+  Op ParseAsyncWait();
+  Region ParseRegion();
+  BufferId ParseBuffer();
+  CopyPlan ParseCopyPlan();
+  GemmPlan ParseGemmPlan();
+  template <typename T, size_t n>
+  T ParseName(const T (&values)[n], std::string_view what);
+
+  // parse_expr.cc
+  ExprId ParseExpr(int precedence = 0);
+  std::vector<ExprId> ParseExprs(std::string_view close);  // up to `close`, which is taken
+  ExprId ParseOperand();
+  ExprId ParseValue();
+  ExprId ParseWord();
+  ExprId ParseCall(const Token& name);
+  ExprId ParseNumber(bool negative);
+  ExprId ParseInteger(const Token& number, bool negative, DType dtype);
+  ExprId ParseFloat(const Token& number, bool negative, DType dtype);
+  std::optional<DType> ParseSuffix();
+  ExprId Build(const Token& at, ExprOp op, std::optional<DType> dtype, const std::vector<ExprId>& args);
+
+  struct Entity {
+    bool is_buffer;
+    uint32_t index;
+  };
+
+  Lexer lexer_;
+  Diagnostics& diagnostics_;
+  Token token_;
+  bool failed_ = false;
+  Module module_;
+  ExprSizes sizes_{module_.exprs};
+  std::map<std::string, Entity, std::less<>> entities_;
+  int nesting_ = 0;
+  int depth_ = 0;  // of the expression being read
+  size_t stmts_ = 0;
+};
+
+}  // namespace kiln::ir

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the checks of the op families (ir/ops) share: where they are, what is in scope, and how to complain.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/print.h"
+#include "ir/verify.h"
+
+namespace kiln::ir {
+
+class Verifier {
+ public:
+  Verifier(const Module& module, Diagnostics& diagnostics);
+  void Run();
+
+  const Module& module() const { return module_; }
+  const ExprPool& exprs() const { return module_.exprs; }
+  std::string Name(BufferId id) const { return "%" + names_.Of(id); }
+  std::string Name(VarId id) const { return "%" + names_.Of(id); }
+
+  void Error(std::string message, std::string hint = {}) { Report(FaultKind::kInvalid, std::move(message), std::move(hint)); }
+  void Unsupported(std::string message, std::string hint = {}) { Report(FaultKind::kUnsupported, std::move(message), std::move(hint)); }
+
+  // Types, scopes and loads of everything in `id`. False: reported, and its type must not be relied on.
+  bool CheckExpr(ExprId id);
+  bool CheckTyped(ExprId id, DType dtype, std::string_view what);
+  bool CheckInteger(ExprId id, std::string_view what);
+  bool CheckCondition(ExprId id) { return CheckTyped(id, DType::kBool, "the condition"); }
+  // One element: `buffer` in scope and accessible, as many integer indices as dimensions, constant ones inside.
+  bool CheckElement(BufferId buffer, const std::vector<ExprId>& indices);
+  // A box: rank, extents, and constant offsets inside where leaving is an error.
+  bool CheckRegion(const Region& region, std::string_view what);
+  bool CheckUsable(BufferId buffer);
+  // Reports a statement that all threads do together where single iterations run.
+  bool CheckTogether(std::string_view what);
+
+  bool Bind(VarId var, VarKind kind, std::string_view what);
+  void Bring(BufferId buffer);  // into scope
+  bool InScope(BufferId buffer) const { return buffer_scope_[Index(buffer)]; }
+  bool WasAllocated(BufferId buffer) const { return allocated_[Index(buffer)]; }
+
+  // Checks a nested block, whose bindings end with it.
+  void CheckBlock(const Block& block);
+  // A loop's variables and body.
+  void CheckLoop(const For& op);
+
+  // The loops around the statement, outermost first; a While counts as kSerial.
+  std::vector<LoopKind> loops;
+  bool InParallel() const;
+
+ private:
+  void Report(FaultKind kind, std::string message, std::string hint);
+  void Unbind(size_t bound);
+  void CheckParams();
+  void CheckOutputs();
+  void CheckSymbols();
+  void CheckVars();
+  void CheckBuffer(BufferId id);
+  void CheckTile(BufferId id);
+  void CheckTensor(BufferId id);
+  void CheckKernel(const Kernel& kernel);
+  void CheckGrid(const Kernel& kernel);
+  void CheckHostExpr(ExprId id, bool scalars, std::string_view what);
+  bool CheckNode(ExprId id);
+  bool CheckVar(const ExprNode& node);
+  bool CheckLoad(const ExprNode& node);
+  bool CheckIndices(BufferId buffer, std::span<const ExprId> indices);
+
+  const Module& module_;
+  Diagnostics& diagnostics_;
+  Names names_;
+  const Stmt* stmt_ = nullptr;
+  std::string place_;  // outside statements: "kernel @main"
+  std::vector<bool> var_scope_, buffer_scope_, allocated_, is_param_;
+  std::vector<VarId> bound_;         // since the outermost block, to unbind at its end
+  std::vector<BufferId> brought_;
+  std::vector<uint32_t> checked_;    // expression → the round that checked it
+  std::vector<bool> sound_;          // and found it right
+  uint32_t round_ = 0;
+};
+
+#define KILN_OP(number, type, name, family, since) void Check(Verifier& verifier, const type& op);
+#include "ir/ops.def"
+
+}  // namespace kiln::ir
