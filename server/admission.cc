@@ -57,9 +57,9 @@ void Admission::Promote(const cache::Digest& key, v1::Priority priority) {
   }
 }
 
-void Admission::NoteDuration(std::chrono::milliseconds ran) {
+void Admission::NoteDuration(std::chrono::microseconds ran) {
   std::lock_guard lock(mutex_);
-  average_ms_ += (static_cast<double>(ran.count()) - average_ms_) / 16;
+  average_ms_ += (static_cast<double>(ran.count()) / 1000 - average_ms_) / 16;
 }
 
 void Admission::Close() {

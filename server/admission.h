@@ -36,7 +36,7 @@ struct JobOutcome {
   std::string cause;        // "killed by SIGABRT"
   std::string said;         // the end of what the worker wrote to stderr
   std::string stage;        // the last one that began
-  std::chrono::milliseconds ran{0};
+  std::chrono::microseconds ran{0};
   double queue_ms = 0;
 };
 
@@ -70,7 +70,7 @@ class Admission {
   void Promote(const cache::Digest& key, v1::Priority priority);
 
   // A compile took so long: what retry_after is estimated from.
-  void NoteDuration(std::chrono::milliseconds ran);
+  void NoteDuration(std::chrono::microseconds ran);
 
   // Ends every waiting job as kCancelled, and Take from now on.
   void Close();

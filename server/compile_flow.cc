@@ -39,6 +39,8 @@ cache::Digest FlightKey(const cache::Digest& key, const v1::CompileRequest& requ
   return cache::Hasher().Update("explain").Update(key.view()).Update(request.explain().SerializeAsString()).Finish();
 }
 
+double Milliseconds(std::chrono::microseconds time) { return static_cast<double>(time.count()) / 1000; }
+
 v1::Timing MakeTiming(std::string_view stage, double milliseconds) {
   v1::Timing timing;
   timing.set_stage(std::string(stage));
@@ -222,7 +224,7 @@ void CompileFlow::Land(Compile& compile, JobOutcome outcome) {
                         {"outcome", made ? "ok" : std::string_view(outcome.cause.empty() ? "refused" : outcome.cause)},
                         {"stage", std::string_view(outcome.stage)},
                         {"queue_ms", outcome.queue_ms},
-                        {"ms", static_cast<std::int64_t>(outcome.ran.count())},
+                        {"ms", Milliseconds(outcome.ran)},
                         {"bytes", static_cast<std::int64_t>(made ? made->kept.size() : 0)}});
   compile.flight.Finish(std::move(made));
 }
@@ -231,7 +233,7 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
   switch (outcome.end) {
     case JobOutcome::End::kResult: {
       ++parts_.telemetry.compiles;
-      parts_.telemetry.NoteCompile(static_cast<double>(outcome.ran.count()));
+      parts_.telemetry.NoteCompile(Milliseconds(outcome.ran));
       const auto& diagnostics = outcome.result.diagnostics();
       const bool refused = std::ranges::any_of(
           diagnostics, [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });
@@ -244,7 +246,7 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
     case JobOutcome::End::kCancelled:
       outcome.cause = "cancelled";
       if (outcome.ran >= options_.suspicious_after) {
-        Defect(compile, outcome, fmt::format("abandoned after {:.1f} s", static_cast<double>(outcome.ran.count()) / 1000));
+        Defect(compile, outcome, fmt::format("abandoned after {:.1f} s", Milliseconds(outcome.ran) / 1000));
       }
       return std::unexpected(draining_ ? Draining() : Cancelled());
   }

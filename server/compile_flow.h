@@ -37,7 +37,7 @@ class CompileFlow {
  public:
   struct Options {
     std::chrono::milliseconds compile_limit{120'000};  // of one job in a worker
-    std::chrono::milliseconds suspicious_after{10'000};  // a compile cancelled after that leaves a reproducer
+    std::chrono::milliseconds suspicious_after{2'000};  // a compile cancelled after that leaves a reproducer
     std::string build_id;
     std::function<std::string()> ptxas_version;  // asked on the executor, once it is needed
   };

@@ -81,7 +81,7 @@ class WorkerPool::Slot {
       ++pool_.busy_;
       const auto began = Clock::now();
       JobOutcome outcome = RunWithRetry(*job);
-      outcome.ran = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
+      outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
       outcome.queue_ms = std::chrono::duration<double, std::milli>(began - job->queued).count();
       if (outcome.end == JobOutcome::End::kResult) pool_.admission_.NoteDuration(outcome.ran);
       --pool_.busy_;

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/cpp/client.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include <google/protobuf/any.pb.h>
+#include <google/protobuf/duration.pb.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/grpcpp.h>
+
+#include "clients/cpp/convert.h"
+#include "kiln/v1/service.grpc.pb.h"
+#include "server/endpoint.h"
+
+namespace kiln {
+namespace {
+
+constexpr int kMaxMessageBytes = 256 << 20;
+constexpr int kMaxHeaderBytes = 1 << 20;  // diagnostics travel in a header
+constexpr const char* kDetailsBytes = "524288";
+
+std::string DefaultAddress() {
+  if (const char* named = std::getenv("KILN_ADDRESS"); named != nullptr && *named != '\0') return named;
+  return server::DefaultListen(std::getenv("XDG_RUNTIME_DIR"), ::getuid());
+}
+
+ErrorCode CodeOf(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::INVALID_ARGUMENT: return ErrorCode::kInvalid;
+    case grpc::StatusCode::UNIMPLEMENTED: return ErrorCode::kUnsupported;
+    case grpc::StatusCode::NOT_FOUND: return ErrorCode::kNotFound;
+    case grpc::StatusCode::PERMISSION_DENIED:
+    case grpc::StatusCode::UNAUTHENTICATED: return ErrorCode::kRefused;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED: return ErrorCode::kBusy;
+    case grpc::StatusCode::UNAVAILABLE: return ErrorCode::kUnavailable;
+    case grpc::StatusCode::DEADLINE_EXCEEDED: return ErrorCode::kDeadline;
+    case grpc::StatusCode::CANCELLED: return ErrorCode::kCancelled;
+    default: return ErrorCode::kInternal;
+  }
+}
+
+// The length-delimited fields `field` of a message that is known by its numbers only (google.rpc.Status.details is 3,
+// RetryInfo.retry_delay is 1).
+std::vector<std::string> Fields(const std::string& message, int field) {
+  using google::protobuf::internal::WireFormatLite;
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const std::uint8_t*>(message.data()),
+                                            static_cast<int>(message.size()));
+  std::vector<std::string> found;
+  while (const std::uint32_t tag = in.ReadTag()) {
+    std::string value;
+    if (tag == static_cast<std::uint32_t>(field << 3 | 2)) {
+      if (!WireFormatLite::ReadBytes(&in, &value)) break;
+      found.push_back(std::move(value));
+    } else if (!WireFormatLite::SkipField(&in, tag)) {
+      break;
+    }
+  }
+  return found;
+}
+
+void ReadDetail(const std::string& packed, Error& error) {
+  google::protobuf::Any any;
+  if (!any.ParseFromString(packed)) return;
+  v1::CompileFailure failure;
+  if (any.type_url().ends_with("/kiln.v1.CompileFailure") && failure.ParseFromString(any.value())) {
+    error.reproducer = failure.reproducer();
+    for (const v1::Diagnostic& diagnostic : failure.diagnostics()) error.diagnostics.push_back(FromProto(diagnostic));
+  }
+  if (any.type_url().ends_with("/google.rpc.RetryInfo")) {
+    google::protobuf::Duration delay;
+    for (const std::string& bytes : Fields(any.value(), 1)) delay.ParseFromString(bytes);
+    error.retry_after = std::chrono::seconds(delay.seconds()) + std::chrono::milliseconds(delay.nanos() / 1'000'000);
+  }
+}
+
+Error ToError(const grpc::Status& status, const grpc::ClientContext& context, const std::string& address) {
+  Error error{.code = CodeOf(status.error_code()), .message = status.error_message()};
+  for (const std::string& detail : Fields(status.error_details(), 3)) ReadDetail(detail, error);
+  const auto& trailer = context.GetServerTrailingMetadata();
+  const auto id = trailer.find("kiln-request-id");
+  if (id != trailer.end()) {
+    error.request_id.assign(id->second.begin(), id->second.end());
+  } else if (error.code == ErrorCode::kUnavailable) {
+    error.message = "no kilnd answers at " + address + " (" + error.message +
+                    "). Start one with `kiln serve`, or name another with KILN_ADDRESS or --address";
+  }
+  if (error.code == ErrorCode::kDeadline) {
+    error.message = "there was no answer in the time given; the compile may still be running: ask again, or allow more time";
+  }
+  return error;
+}
+
+std::expected<std::string, Error> ReadPem(const std::string& path) {
+  if (path.empty()) return std::string();
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = "cannot read the certificate file " + path});
+  return text.str();
+}
+
+std::expected<std::shared_ptr<grpc::ChannelCredentials>, Error> Credentials(const ConnectOptions& options) {
+  if (options.tls_roots.empty() && options.tls_certificate.empty()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions ssl;
+  for (const auto& [file, text] : {std::pair{options.tls_roots, &ssl.pem_root_certs},
+                                   std::pair{options.tls_certificate, &ssl.pem_cert_chain},
+                                   std::pair{options.tls_key, &ssl.pem_private_key}}) {
+    auto read = ReadPem(file);
+    if (!read) return std::unexpected(std::move(read.error()));
+    *text = std::move(*read);
+  }
+  return grpc::SslCredentials(ssl);
+}
+
+Error FileError(const std::filesystem::path& path, const char* what) {
+  return {.code = ErrorCode::kInvalid, .message = std::string(what) + " " + path.string()};
+}
+
+}  // namespace
+
+struct Client::Impl {
+  ConnectOptions options;
+  std::unique_ptr<v1::Kiln::Stub> stub;
+
+  void Prepare(grpc::ClientContext& context) const {
+    context.set_deadline(std::chrono::system_clock::now() + options.timeout);
+    context.AddMetadata("kiln-details-bytes", kDetailsBytes);
+  }
+
+  Error Explain(const grpc::Status& status, const grpc::ClientContext& context) const {
+    return ToError(status, context, options.address);
+  }
+
+  template <class Request, class Reply>
+  std::expected<Reply, Error> Call(grpc::Status (v1::Kiln::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                                   const Request& request) const {
+    grpc::ClientContext context;
+    Prepare(context);
+    Reply reply;
+    const grpc::Status status = (stub.get()->*method)(&context, request, &reply);
+    if (!status.ok()) return std::unexpected(Explain(status, context));
+    return reply;
+  }
+
+  Client::Result<Compiled> CompileStreaming(const v1::CompileRequest& request, const OnStage& on_stage) const {
+    grpc::ClientContext context;
+    Prepare(context);
+    const auto reader = stub->CompileStream(&context, request);
+    v1::CompileProgress progress;
+    v1::CompileReply reply;
+    while (reader->Read(&progress)) {
+      if (progress.has_reply()) reply.Swap(progress.mutable_reply());
+      if (!progress.stage().empty()) on_stage(progress.stage());
+    }
+    const grpc::Status status = reader->Finish();
+    if (!status.ok()) return std::unexpected(Explain(status, context));
+    return FromProto(std::move(reply));
+  }
+};
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+
+Client::Result<Client> Client::Connect(ConnectOptions options) {
+  if (options.address.empty()) options.address = DefaultAddress();
+  auto credentials = Credentials(options);
+  if (!credentials) return std::unexpected(std::move(credentials.error()));
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxHeaderBytes);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  auto impl = std::make_unique<Impl>();
+  impl->stub = v1::Kiln::NewStub(grpc::CreateCustomChannel(options.address, *credentials, arguments));
+  impl->options = std::move(options);
+  return Client(std::move(impl));
+}
+
+const std::string& Client::address() const { return impl_->options.address; }
+
+Client::Result<Compiled> Client::Compile(const CompileRequest& request, const OnStage& on_stage) {
+  if (on_stage) return impl_->CompileStreaming(ToProto(request), on_stage);
+  auto reply = impl_->Call(&v1::Kiln::Stub::Compile, ToProto(request));
+  if (!reply) return std::unexpected(std::move(reply.error()));
+  return FromProto(std::move(*reply));
+}
+
+Client::Result<Compiled> Client::Lookup(const CompileRequest& request) {
+  v1::LookupRequest lookup;
+  *lookup.mutable_request() = ToProto(request);
+  auto reply = impl_->Call(&v1::Kiln::Stub::Lookup, lookup);
+  if (!reply) return std::unexpected(std::move(reply.error()));
+  return FromProto(std::move(*reply));
+}
+
+Client::Result<Compiled> Client::LookupKey(std::string_view key) {
+  v1::LookupRequest lookup;
+  lookup.set_key(std::string(key));
+  auto reply = impl_->Call(&v1::Kiln::Stub::Lookup, lookup);
+  if (!reply) return std::unexpected(std::move(reply.error()));
+  return FromProto(std::move(*reply));
+}
+
+Client::Result<std::string> Client::Put(const CompileRequest& request, std::string_view artifact) {
+  v1::PutRequest put;
+  *put.mutable_request() = ToProto(request);
+  if (!put.mutable_artifact()->ParseFromArray(artifact.data(), static_cast<int>(artifact.size()))) {
+    return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = "these bytes are no kiln.v1.Artifact"});
+  }
+  auto reply = impl_->Call(&v1::Kiln::Stub::Put, put);
+  if (!reply) return std::unexpected(std::move(reply.error()));
+  return reply->key();
+}
+
+Client::Result<kiln::Stats> Client::Stats() {
+  auto reply = impl_->Call(&v1::Kiln::Stub::Stats, v1::StatsRequest());
+  if (!reply) return std::unexpected(std::move(reply.error()));
+  return FromProto(*reply);
+}
+
+Client::Result<kiln::Capabilities> Client::Capabilities() {
+  auto reply = impl_->Call(&v1::Kiln::Stub::Capabilities, v1::CapabilitiesRequest());
+  if (!reply) return std::unexpected(std::move(reply.error()));
+  return FromProto(*reply);
+}
+
+Client::Result<std::vector<CacheEntry>> Client::CacheList(std::string_view key_prefix, std::string_view target,
+                                                          std::uint32_t limit) {
+  v1::CacheListRequest request;
+  request.set_key_prefix(std::string(key_prefix));
+  request.set_target(std::string(target));
+  request.set_limit(limit);
+  grpc::ClientContext context;
+  impl_->Prepare(context);
+  const auto reader = impl_->stub->CacheList(&context, request);
+  std::vector<CacheEntry> entries;
+  for (v1::CacheEntry entry; reader->Read(&entry);) entries.push_back(FromProto(entry));
+  const grpc::Status status = reader->Finish();
+  if (!status.ok()) return std::unexpected(impl_->Explain(status, context));
+  return entries;
+}
+
+Client::Result<Client::VerifyReport> Client::CacheVerify() {
+  auto reply = impl_->Call(&v1::Kiln::Stub::CacheVerify, v1::CacheVerifyRequest());
+  if (!reply) return std::unexpected(std::move(reply.error()));
+  return VerifyReport{reply->checked(), reply->corrupt()};
+}
+
+Client::Result<Client::GcReport> Client::CacheGc(std::uint64_t target_bytes) {
+  v1::CacheGcRequest request;
+  request.set_target_bytes(target_bytes);
+  auto reply = impl_->Call(&v1::Kiln::Stub::CacheGc, request);
+  if (!reply) return std::unexpected(std::move(reply.error()));
+  return GcReport{reply->evicted(), reply->bytes_freed()};
+}
+
+Client::Result<std::uint64_t> Client::CacheExport(const std::filesystem::path& file,
+                                                  const std::vector<std::string>& keys) {
+  v1::CacheExportRequest request;
+  for (const std::string& key : keys) request.add_keys(key);
+  std::ofstream out(file, std::ios::binary | std::ios::trunc);
+  if (!out) return std::unexpected(FileError(file, "cannot write"));
+  grpc::ClientContext context;
+  impl_->Prepare(context);
+  const auto reader = impl_->stub->CacheExport(&context, request);
+  std::uint64_t bytes = 0;
+  for (v1::CacheChunk chunk; reader->Read(&chunk); bytes += chunk.data().size()) out << chunk.data();
+  const grpc::Status status = reader->Finish();
+  out.close();
+  std::error_code ignored;
+  if (!status.ok() || out.fail()) std::filesystem::remove(file, ignored);
+  if (!status.ok()) return std::unexpected(impl_->Explain(status, context));
+  if (out.fail()) return std::unexpected(FileError(file, "the disk is full: cannot write"));
+  return bytes;
+}
+
+Client::Result<Client::ImportReport> Client::CacheImport(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return std::unexpected(FileError(file, "cannot read"));
+  grpc::ClientContext context;
+  impl_->Prepare(context);
+  v1::CacheImportReply reply;
+  const auto writer = impl_->stub->CacheImport(&context, &reply);
+  v1::CacheChunk chunk;
+  std::string& data = *chunk.mutable_data();
+  do {
+    data.resize(256 << 10);
+    in.read(data.data(), static_cast<std::streamsize>(data.size()));
+    data.resize(static_cast<std::size_t>(in.gcount()));
+  } while (!data.empty() && writer->Write(chunk));
+  writer->WritesDone();
+  const grpc::Status status = writer->Finish();
+  if (!status.ok()) return std::unexpected(impl_->Explain(status, context));
+  return ImportReport{reply.imported(), reply.rejected()};
+}
+
+}  // namespace kiln

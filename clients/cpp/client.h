@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kiln::Client: compiles tile programs through kilnd.
+//
+//   auto client = kiln::Client::Connect();
+//   auto compiled = client->Compile({.module = text, .target = "cuda:sm_90a"});
+//   if (!compiled) std::cerr << compiled.error().message;
+//
+// Standard types only. A client may be used from several threads; it keeps one connection.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kiln {
+
+enum class Severity : std::uint8_t { kError, kWarning, kNote };
+
+struct Diagnostic {
+  Severity severity = Severity::kError;
+  std::string message;
+  std::string hint;       // what to try
+  std::string statement;  // its text
+  std::string file;
+  std::uint32_t line = 0;  // 0: unknown
+};
+
+enum class ErrorCode : std::uint8_t {
+  kInvalid,      // the program or the request is wrong: diagnostics
+  kUnsupported,  // this compiler or target cannot do it: diagnostics
+  kNotFound,
+  kRefused,      // the daemon is configured not to, or the certificate is not accepted
+  kBusy,         // the queue is full: retry_after
+  kUnavailable,  // no daemon, or it shuts down
+  kDeadline,
+  kCancelled,
+  kInternal,     // the compiler failed: reproducer
+};
+
+struct Error {
+  ErrorCode code = ErrorCode::kInternal;
+  std::string message;
+  std::vector<Diagnostic> diagnostics;
+  std::string reproducer;  // a file on the daemon's host
+  std::optional<std::chrono::milliseconds> retry_after;
+  std::string request_id;  // as in the daemon's log
+};
+
+enum class CodeKind : std::uint8_t { kNone, kPtx, kHsaco, kCubin };
+enum class Origin : std::uint8_t { kUnknown, kMemory, kDisk, kCompiled, kJoined };
+enum class Priority : std::uint8_t { kInteractive, kBatch, kTuning };
+
+struct Options {
+  bool fast_math = false;
+  bool disable_async_copy = false;
+  bool disable_warp_specialization = false;
+  bool disable_tma = false;
+  bool disable_wgmma = false;
+  std::uint32_t max_registers = 0;  // 0: the compiler's choice
+};
+
+// What a person wants to see; such a compile is never cached.
+struct Explain {
+  std::vector<std::string> after;  // passes; "all"
+  bool llvm = false;
+  bool assembly = false;
+};
+
+struct CompileRequest {
+  std::string module;  // a serialized kiln.v1.Module, or the text form of the IR
+  std::string target;  // "cuda:sm_90a", "hip:gfx942"
+  Options options;
+  std::optional<Explain> explain;
+  Priority priority = Priority::kInteractive;
+  bool refresh = false;  // compile even if the result is known
+};
+
+struct Timing {
+  std::string stage;
+  double milliseconds = 0;
+};
+
+struct PassDump {
+  std::string pass;
+  std::string text;
+};
+
+struct Compiled {
+  std::string key;       // 32 bytes; empty where no daemon was asked
+  std::string artifact;  // a serialized kiln.v1.Artifact, as clients/runtime loads it
+  std::string target;
+  CodeKind kind = CodeKind::kNone;
+  std::string code;   // PTX text or the HSACO
+  std::string cubin;  // where the daemon has a ptxas
+  Origin origin = Origin::kUnknown;
+  std::vector<Timing> timings;
+  std::vector<Diagnostic> warnings;
+  std::vector<PassDump> dumps;
+};
+
+struct TierStats {
+  std::string name;
+  std::uint64_t entries = 0, bytes = 0, capacity_bytes = 0, hits = 0, misses = 0, evictions = 0, corrupt = 0;
+  std::string state;
+};
+struct Stats {
+  double uptime_seconds = 0;
+  std::string state;
+  std::vector<TierStats> tiers;
+  std::uint64_t requests = 0, hits = 0, compiles = 0, joined = 0, refused = 0, failed = 0, worker_crashes = 0;
+  std::uint32_t workers = 0, workers_busy = 0, queued = 0;
+  double compile_p50_ms = 0, compile_p99_ms = 0;
+};
+
+struct Capabilities {
+  std::string version;
+  std::string compiler;  // build id
+  std::uint32_t ir_version = 0;
+  std::vector<std::string> targets, passes, ops;
+  std::string ptxas;
+};
+
+struct CacheEntry {
+  std::string key;
+  std::string target;
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::int64_t created_unix = 0, last_used_unix = 0;
+  std::uint64_t hits = 0;
+};
+
+struct ConnectOptions {
+  std::string address;  // "unix:PATH" or "HOST:PORT"; empty: $KILN_ADDRESS, else where kilnd listens by default
+  std::string tls_roots;        // PEM files; set one of them for TLS
+  std::string tls_certificate;
+  std::string tls_key;
+  std::chrono::milliseconds timeout{300'000};  // of each call
+};
+
+class Client {
+ public:
+  template <class T>
+  using Result = std::expected<T, Error>;
+  using OnStage = std::function<void(std::string_view stage)>;
+
+  // Does not wait for the daemon: a call that cannot reach it says so.
+  static Result<Client> Connect(ConnectOptions options = {});
+  ~Client();
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+
+  // `on_stage` is called on this thread when the compile enters another stage.
+  Result<Compiled> Compile(const CompileRequest& request, const OnStage& on_stage = {});
+
+  // What is known; never compiles.
+  Result<Compiled> Lookup(const CompileRequest& request);
+  Result<Compiled> LookupKey(std::string_view key);
+
+  // Gives the daemon an artifact (serialized kiln.v1.Artifact) of the same compiler build. Returns the key.
+  Result<std::string> Put(const CompileRequest& request, std::string_view artifact);
+
+  Result<kiln::Stats> Stats();
+  Result<kiln::Capabilities> Capabilities();
+
+  Result<std::vector<CacheEntry>> CacheList(std::string_view key_prefix = {}, std::string_view target = {},
+                                            std::uint32_t limit = 0);
+  struct VerifyReport {
+    std::uint64_t checked = 0, corrupt = 0;
+  };
+  Result<VerifyReport> CacheVerify();
+  struct GcReport {
+    std::uint64_t evicted = 0, bytes_freed = 0;
+  };
+  Result<GcReport> CacheGc(std::uint64_t target_bytes);
+  // Entries of the keys (all, where empty) to a file; its size.
+  Result<std::uint64_t> CacheExport(const std::filesystem::path& file, const std::vector<std::string>& keys = {});
+  struct ImportReport {
+    std::uint64_t imported = 0, rejected = 0;
+  };
+  Result<ImportReport> CacheImport(const std::filesystem::path& file);
+
+  const std::string& address() const;
+
+ private:
+  struct Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kiln

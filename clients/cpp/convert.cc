@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/cpp/convert.h"
+
+#include <utility>
+
+namespace kiln {
+
+static_assert(static_cast<int>(Severity::kNote) == v1::Diagnostic::NOTE);
+static_assert(static_cast<int>(CodeKind::kCubin) == v1::CUBIN);
+static_assert(static_cast<int>(Origin::kJoined) == v1::JOINED);
+static_assert(static_cast<int>(Priority::kTuning) == v1::TUNING);
+
+v1::CompileRequest ToProto(const CompileRequest& request) {
+  v1::CompileRequest out;
+  out.set_module(request.module);
+  out.set_target(request.target);
+  v1::CompileOptions& options = *out.mutable_options();
+  options.set_fast_math(request.options.fast_math);
+  options.set_disable_async_copy(request.options.disable_async_copy);
+  options.set_disable_warp_specialization(request.options.disable_warp_specialization);
+  options.set_disable_tma(request.options.disable_tma);
+  options.set_disable_wgmma(request.options.disable_wgmma);
+  options.set_max_registers(request.options.max_registers);
+  if (request.explain) {
+    v1::Explain& explain = *out.mutable_explain();
+    for (const std::string& pass : request.explain->after) explain.add_after(pass);
+    explain.set_llvm(request.explain->llvm);
+    explain.set_assembly(request.explain->assembly);
+  }
+  out.set_priority(static_cast<v1::Priority>(request.priority));
+  out.set_refresh(request.refresh);
+  return out;
+}
+
+CompileRequest FromProto(const v1::CompileRequest& request) {
+  CompileRequest out;
+  out.module = request.module();
+  out.target = request.target();
+  const v1::CompileOptions& options = request.options();
+  out.options = {options.fast_math(),   options.disable_async_copy(), options.disable_warp_specialization(),
+                 options.disable_tma(), options.disable_wgmma(),      options.max_registers()};
+  if (request.has_explain()) {
+    const v1::Explain& explain = request.explain();
+    out.explain = Explain{{explain.after().begin(), explain.after().end()}, explain.llvm(), explain.assembly()};
+  }
+  out.priority = static_cast<Priority>(request.priority());
+  out.refresh = request.refresh();
+  return out;
+}
+
+Diagnostic FromProto(const v1::Diagnostic& diagnostic) {
+  return {static_cast<Severity>(diagnostic.severity()),
+          diagnostic.message(),
+          diagnostic.hint(),
+          diagnostic.statement(),
+          diagnostic.file(),
+          diagnostic.line()};
+}
+
+Compiled FromProto(v1::CompileReply reply) {
+  Compiled out;
+  v1::Artifact& artifact = *reply.mutable_artifact();
+  out.artifact = artifact.SerializeAsString();
+  out.key = std::move(*reply.mutable_key());
+  out.target = artifact.target();
+  out.kind = static_cast<CodeKind>(artifact.kind());
+  out.code = std::move(*artifact.mutable_code());
+  out.cubin = std::move(*artifact.mutable_cubin());
+  out.origin = static_cast<Origin>(reply.origin());
+  for (const v1::Timing& timing : reply.timings()) out.timings.push_back({timing.stage(), timing.milliseconds()});
+  for (const v1::Diagnostic& warning : reply.diagnostics()) out.warnings.push_back(FromProto(warning));
+  for (v1::PassDump& dump : *reply.mutable_dumps()) out.dumps.push_back({dump.pass(), std::move(*dump.mutable_text())});
+  return out;
+}
+
+Stats FromProto(const v1::StatsReply& r) {
+  Stats out;
+  out.uptime_seconds = r.uptime_seconds();
+  out.state = r.state();
+  for (const v1::TierStats& t : r.tiers()) {
+    out.tiers.push_back({t.name(), t.entries(), t.bytes(), t.capacity_bytes(), t.hits(), t.misses(), t.evictions(),
+                         t.corrupt(), t.state()});
+  }
+  out.requests = r.requests();
+  out.hits = r.hits();
+  out.compiles = r.compiles();
+  out.joined = r.joined();
+  out.refused = r.refused();
+  out.failed = r.failed();
+  out.worker_crashes = r.worker_crashes();
+  out.workers = r.workers();
+  out.workers_busy = r.workers_busy();
+  out.queued = r.queued();
+  out.compile_p50_ms = r.compile_p50_ms();
+  out.compile_p99_ms = r.compile_p99_ms();
+  return out;
+}
+
+Capabilities FromProto(const v1::CapabilitiesReply& r) {
+  return {r.version(),
+          r.compiler(),
+          r.ir_version(),
+          {r.targets().begin(), r.targets().end()},
+          {r.passes().begin(), r.passes().end()},
+          {r.ops().begin(), r.ops().end()},
+          r.ptxas()};
+}
+
+CacheEntry FromProto(const v1::CacheEntry& e) {
+  return {e.key(), e.target(), e.name(), e.bytes(), e.created_unix(), e.last_used_unix(), e.hits()};
+}
+
+}  // namespace kiln
