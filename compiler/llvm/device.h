@@ -85,6 +85,9 @@ class Device {
 std::unique_ptr<Device> MakeNvptxDevice(const target::Target& target, llvm::IRBuilder<>& builder);
 std::unique_ptr<Device> MakeAmdgpuDevice(const target::Target& target, llvm::IRBuilder<>& builder);
 
+// Lets the kernel read and write f32 subnormals as zero: what fast_math allows. After CreateKernel.
+void FlushSubnormals(llvm::Function& kernel);
+
 // The LLVM type of values (not of memory: bool is i1 here and i8 there).
 llvm::Type* ValueType(llvm::LLVMContext& context, ir::DType dtype);
 llvm::Type* MemoryType(llvm::LLVMContext& context, ir::DType dtype);

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+
+#include "compiler/llvm/device_base.h"
+
+namespace kiln::llvm_ir {
+namespace {
+
+using ir::DType;
+using llvm::Value;
+using target::Feature;
+namespace Intrinsic = llvm::Intrinsic;
+
+class NvptxDevice final : public DeviceBase {
+ public:
+  NvptxDevice(const target::Target& target, llvm::IRBuilder<>& builder) : DeviceBase(target, builder) {}
+
+  llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
+                               uint32_t threads, uint32_t max_registers) override {
+    auto* type = llvm::FunctionType::get(builder().getVoidTy(), llvm::ArrayRef<llvm::Type*>(params.data(), params.size()), false);
+    auto* kernel = llvm::Function::Create(type, llvm::Function::ExternalLinkage, llvm::StringRef(name.data(), name.size()), module);
+    kernel->setCallingConv(llvm::CallingConv::PTX_Kernel);
+    kernel->addFnAttr(llvm::Attribute::NoUnwind);
+    kernel->addFnAttr("nvvm.reqntid", std::to_string(threads));
+    if (max_registers != 0) kernel->addFnAttr("nvvm.maxnreg", std::to_string(max_registers));
+    threads_ = threads;
+    return kernel;
+  }
+
+  Value* ThreadIndex() override { return Below(Call(Intrinsic::nvvm_read_ptx_sreg_tid_x, {}), threads_); }
+
+  Value* BlockIndex(int axis) override {
+    constexpr Intrinsic::ID kIds[] = {Intrinsic::nvvm_read_ptx_sreg_ctaid_x, Intrinsic::nvvm_read_ptx_sreg_ctaid_y,
+                                      Intrinsic::nvvm_read_ptx_sreg_ctaid_z};
+    return Below(Call(kIds[axis], {}), kLargestGrid[axis]);
+  }
+
+  Value* GridSize(int axis) override {
+    constexpr Intrinsic::ID kIds[] = {Intrinsic::nvvm_read_ptx_sreg_nctaid_x, Intrinsic::nvvm_read_ptx_sreg_nctaid_y,
+                                      Intrinsic::nvvm_read_ptx_sreg_nctaid_z};
+    return Below(Call(kIds[axis], {}), kLargestGrid[axis] + 1);
+  }
+
+  Value* Uniform(Value* v) override {
+    return ByWords(v, [&](Value* word) {
+      return Call(Intrinsic::nvvm_shfl_sync_idx_i32, {I32(-1), word, I32(0), I32(31)});
+    });
+  }
+
+  void Barrier() override { Call(Intrinsic::nvvm_barrier_cta_sync_aligned_all, {I32(0)}); }
+
+  void CopyAsync(Value* shared, Value* global, int bytes, Value* valid) override {
+    struct Row { int bytes; Intrinsic::ID whole, sized; };
+    static constexpr Row kRows[] = {
+        {4, Intrinsic::nvvm_cp_async_ca_shared_global_4, Intrinsic::nvvm_cp_async_ca_shared_global_4_s},
+        {8, Intrinsic::nvvm_cp_async_ca_shared_global_8, Intrinsic::nvvm_cp_async_ca_shared_global_8_s},
+        {16, Intrinsic::nvvm_cp_async_cg_shared_global_16, Intrinsic::nvvm_cp_async_cg_shared_global_16_s}};
+    for (const Row& row : kRows) {
+      if (row.bytes != bytes) continue;
+      if (valid == nullptr) {
+        Call(row.whole, {shared, global});
+      } else {
+        Call(row.sized, {shared, global, builder().CreateSelect(valid, I32(bytes), I32(0))});
+      }
+      return;
+    }
+    std::abort();  // the contract: 4, 8 or 16
+  }
+
+  void AsyncCommit() override { Call(Intrinsic::nvvm_cp_async_commit_group, {}); }
+  void AsyncWait(int pending) override { Call(Intrinsic::nvvm_cp_async_wait_group, {I32(pending)}); }
+
+  std::vector<Value*> LoadMatrix(Value* row, int count, bool transpose) override {
+    const Intrinsic::ID plain = count == 1   ? Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x1_b16
+                                : count == 2 ? Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x2_b16
+                                             : Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x4_b16;
+    const Intrinsic::ID transposed = count == 1   ? Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x1_trans_b16
+                                     : count == 2 ? Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x2_trans_b16
+                                                  : Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x4_trans_b16;
+    return Results(Call(transpose ? transposed : plain, {row}, {row->getType()}));
+  }
+
+  void StoreMatrix(Value* row, std::span<Value* const> words, bool transpose) override {
+    const size_t count = words.size();
+    const Intrinsic::ID plain = count == 1   ? Intrinsic::nvvm_stmatrix_sync_aligned_m8n8_x1_b16
+                                : count == 2 ? Intrinsic::nvvm_stmatrix_sync_aligned_m8n8_x2_b16
+                                             : Intrinsic::nvvm_stmatrix_sync_aligned_m8n8_x4_b16;
+    const Intrinsic::ID transposed = count == 1   ? Intrinsic::nvvm_stmatrix_sync_aligned_m8n8_x1_trans_b16
+                                     : count == 2 ? Intrinsic::nvvm_stmatrix_sync_aligned_m8n8_x2_trans_b16
+                                                  : Intrinsic::nvvm_stmatrix_sync_aligned_m8n8_x4_trans_b16;
+    std::vector<Value*> args = {row};
+    args.insert(args.end(), words.begin(), words.end());
+    llvm::Type* types[] = {row->getType()};
+    Call(transpose ? transposed : plain, args, types);
+  }
+
+  Value* Dp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) override {
+    if (!target().Has(Feature::kDp4a)) return PlainDp4a(a, b, c, a_signed, b_signed);
+    constexpr Intrinsic::ID kIds[2][2] = {{Intrinsic::nvvm_idp4a_u_u, Intrinsic::nvvm_idp4a_u_s},
+                                          {Intrinsic::nvvm_idp4a_s_u, Intrinsic::nvvm_idp4a_s_s}};
+    return Call(kIds[a_signed][b_signed], {a, b, c});
+  }
+
+ protected:
+  Value* ShuffleXorWord(Value* word, int mask) override {
+    return Call(Intrinsic::nvvm_shfl_sync_bfly_i32, {I32(-1), word, I32(mask), I32(31)});
+  }
+
+  // Each word of A and B is an argument; f16 accumulators travel as pairs.
+  std::vector<Value*> CallMma(const target::MmaInstruction& instruction, Intrinsic::ID id, std::span<Value* const> a,
+                              std::span<Value* const> b, std::span<Value* const> c) override {
+    llvm::FunctionType* type = Intrinsic::getType(builder().getContext(), id);
+    std::vector<Value*> args;
+    for (auto words : {a, b}) {
+      for (Value* word : words) args.push_back(builder().CreateBitCast(word, type->getParamType(unsigned(args.size()))));
+    }
+    const bool pairs = instruction.c == DType::kF16;
+    for (size_t i = 0; i < c.size(); i += pairs ? 2 : 1) args.push_back(pairs ? VectorOf(c.subspan(i, 2)) : c[i]);
+    std::vector<Value*> results = Results(Call(id, args));
+    if (!pairs) return results;
+    std::vector<Value*> elements;
+    for (Value* pair : results) {
+      for (uint64_t i : {0, 1}) elements.push_back(builder().CreateExtractElement(pair, i));
+    }
+    return elements;
+  }
+
+  std::string_view DeviceScope() const override { return "device"; }
+
+  Value* NativePacked(std::span<Value* const> v, DType from, DType to) override {
+    if (from != DType::kF32 && from != DType::kTF32) return nullptr;
+    const bool ampere = target().Has(Feature::kBf16);
+    if (to == DType::kF16 && ampere) return Pack(Call(Intrinsic::nvvm_ff2f16x2_rn, {v[1], v[0]}));
+    if (to == DType::kBF16 && ampere) return Pack(Call(Intrinsic::nvvm_ff2bf16x2_rn, {v[1], v[0]}));
+    if (!IsOcp(to) || !target().Has(Feature::kFp8Convert)) return nullptr;
+    Value* low = Call(NarrowId(to), {v[1], v[0]});
+    Value* high = Call(NarrowId(to), {v[3], v[2]});
+    return Pack(VectorOf(std::array{low, high}));
+  }
+
+  Value* NarrowFp8(llvm::IRBuilder<>& b, Value* v, DType to) const override {
+    if (!IsOcp(to) || !target().Has(Feature::kFp8Convert)) return nullptr;
+    Value* pair = b.CreateIntrinsic(NarrowId(to), {}, {llvm::ConstantFP::get(b.getFloatTy(), 0), v});
+    return b.CreateTrunc(pair, b.getInt8Ty());
+  }
+
+  Value* WidenFp8(llvm::IRBuilder<>& b, Value* v, DType from) const override {
+    if (!IsOcp(from) || !target().Has(Feature::kFp8Convert)) return nullptr;
+    const Intrinsic::ID id =
+        from == DType::kF8E4M3 ? Intrinsic::nvvm_e4m3x2_to_f16x2_rn : Intrinsic::nvvm_e5m2x2_to_f16x2_rn;
+    Value* pair = b.CreateIntrinsic(id, {}, {b.CreateZExt(v, b.getInt16Ty())});
+    return b.CreateFPExt(b.CreateExtractElement(pair, uint64_t{0}), b.getFloatTy());
+  }
+
+  Value* RoundTf32(llvm::IRBuilder<>& b, Value* v) const override {
+    if (!target().Has(Feature::kTma)) return nullptr;  // cvt.rn.tf32 is sm_90's; sm_80 has only rounding away
+    return b.CreateBitCast(b.CreateIntrinsic(Intrinsic::nvvm_f2tf32_rn, {}, {v}), b.getFloatTy());
+  }
+
+  // PTX ISA, ex2: relative error at most 2^-22 over the full range, without .ftz subnormals included.
+  Value* Exp2(llvm::IRBuilder<>& b, Value* v, bool flush) const override {
+    return b.CreateIntrinsic(flush ? Intrinsic::nvvm_ex2_approx_ftz : Intrinsic::nvvm_ex2_approx, {v->getType()}, {v});
+  }
+  // PTX ISA, rsqrt: relative error at most 2^-22.9.
+  Value* Rsqrt(llvm::IRBuilder<>& b, Value* v, bool flush) const override {
+    return b.CreateIntrinsic(flush ? Intrinsic::nvvm_rsqrt_approx_ftz_f : Intrinsic::nvvm_rsqrt_approx_f, {}, {v});
+  }
+  Value* FastLog2(llvm::IRBuilder<>& b, Value* v) const override {
+    return b.CreateIntrinsic(Intrinsic::nvvm_lg2_approx_ftz_f, {}, {v});
+  }
+  Value* FastSin(llvm::IRBuilder<>& b, Value* v) const override {
+    return b.CreateIntrinsic(Intrinsic::nvvm_sin_approx_ftz_f, {}, {v});
+  }
+  Value* FastCos(llvm::IRBuilder<>& b, Value* v) const override {
+    return b.CreateIntrinsic(Intrinsic::nvvm_cos_approx_ftz_f, {}, {v});
+  }
+  Value* FastSqrt(llvm::IRBuilder<>& b, Value* v) const override {
+    return b.CreateIntrinsic(Intrinsic::nvvm_sqrt_approx_ftz_f, {}, {v});
+  }
+  Value* FastReciprocal(llvm::IRBuilder<>& b, Value* v) const override {
+    return b.CreateIntrinsic(Intrinsic::nvvm_rcp_approx_ftz_f, {}, {v});
+  }
+  // tanh.approx, relative error 2^-11.
+  Value* FastTanh(llvm::IRBuilder<>& b, Value* v) const override {
+    llvm::CallInst* call = b.CreateIntrinsic(Intrinsic::tanh, {v->getType()}, {v});
+    llvm::FastMathFlags flags;
+    flags.setApproxFunc();
+    call->setFastMathFlags(flags);
+    return call;
+  }
+  unsigned ConstantSpace() const override { return kGlobalSpace; }
+
+ private:
+  // Blocks along an axis less one: CUDA C++ Programming Guide, technical specifications.
+  static constexpr uint32_t kLargestGrid[] = {0x7fffffff, 65535, 65535};
+
+  Value* I32(int value) { return builder().getInt32(uint32_t(value)); }
+  Value* Pack(Value* v) { return builder().CreateBitCast(v, builder().getInt32Ty()); }
+  static bool IsOcp(DType t) { return t == DType::kF8E4M3 || t == DType::kF8E5M2; }
+  static Intrinsic::ID NarrowId(DType to) {
+    return to == DType::kF8E4M3 ? Intrinsic::nvvm_ff_to_e4m3x2_rn : Intrinsic::nvvm_ff_to_e5m2x2_rn;
+  }
+
+  Value* Below(llvm::CallInst* call, uint32_t end) {
+    call->addRangeRetAttr(llvm::ConstantRange(llvm::APInt(32, 0), llvm::APInt(32, end)));
+    return call;
+  }
+
+  // A value or the members of a struct.
+  std::vector<Value*> Results(Value* result) {
+    auto* type = llvm::dyn_cast<llvm::StructType>(result->getType());
+    if (type == nullptr) return {result};
+    std::vector<Value*> members;
+    for (unsigned i = 0; i < type->getNumElements(); ++i) members.push_back(builder().CreateExtractValue(result, i));
+    return members;
+  }
+
+  uint32_t threads_ = 1024;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> MakeNvptxDevice(const target::Target& target, llvm::IRBuilder<>& builder) {
+  return std::make_unique<NvptxDevice>(target, builder);
+}
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/emit.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "compiler/llvm/emit_base.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/Config/llvm-config.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/TargetParser/Triple.h>
+#pragma GCC diagnostic pop
+
+namespace kiln::llvm_ir {
+
+using target::Family;
+
+void InitializeTargets() {
+  LLVMInitializeNVPTXTargetInfo();
+  LLVMInitializeNVPTXTarget();
+  LLVMInitializeNVPTXTargetMC();
+  LLVMInitializeNVPTXAsmPrinter();
+  LLVMInitializeAMDGPUTargetInfo();
+  LLVMInitializeAMDGPUTarget();
+  LLVMInitializeAMDGPUTargetMC();
+  LLVMInitializeAMDGPUAsmPrinter();
+  LLVMInitializeAMDGPUAsmParser();
+}
+
+std::string LlvmVersion() { return LLVM_VERSION_STRING; }
+
+std::unique_ptr<llvm::TargetMachine> MakeTargetMachine(const target::Target& target) {
+  const llvm::Triple triple(target.family == Family::kNvptx ? "nvptx64-nvidia-cuda" : "amdgcn-amd-amdhsa");
+  std::string error;
+  const llvm::Target* backend = llvm::TargetRegistry::lookupTarget(triple, error);
+  if (backend == nullptr) std::abort();  // InitializeTargets was not called, or this LLVM lacks a backend we are built for
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Fast;  // ir/expr.h: a contracted multiply-add is allowed everywhere
+  return std::unique_ptr<llvm::TargetMachine>(backend->createTargetMachine(
+      triple, llvm::StringRef(target.arch.data(), target.arch.size()),
+      llvm::StringRef(target.llvm_features.data(), target.llvm_features.size()), options, llvm::Reloc::PIC_, std::nullopt,
+      llvm::CodeGenOptLevel::Default));
+}
+
+void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::Target& target) {
+  module.setTargetTriple(machine.getTargetTriple());
+  module.setDataLayout(machine.createDataLayout());
+  if (target.family == Family::kAmdgpu) {
+    module.addModuleFlag(llvm::Module::Error, "amdhsa_code_object_version", 500);  // ROCm 5.7 and later load it
+  }
+}
+
+std::expected<llvm::SmallVector<char, 0>, std::string> Generate(llvm::Module& module, llvm::TargetMachine& machine,
+                                                                llvm::CodeGenFileType type) {
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager passes;
+  if (machine.addPassesToEmitFile(passes, stream, nullptr, type)) {
+    return std::unexpected("LLVM cannot emit this kind of file for " + machine.getTargetTriple().str());
+  }
+  passes.run(module);
+  return bytes;
+}
+
+std::expected<std::string, std::string> EmitAssembly(llvm::Module& module, llvm::TargetMachine& machine) {
+  const auto text = Generate(module, machine, llvm::CodeGenFileType::AssemblyFile);
+  if (!text) return std::unexpected(text.error());
+  return std::string(text->begin(), text->end());
+}
+
+MemoryFile::MemoryFile(const char* name, bool inherited) : fd_(memfd_create(name, inherited ? 0 : MFD_CLOEXEC)) {}
+
+MemoryFile::~MemoryFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+std::string MemoryFile::Path() const { return "/proc/self/fd/" + std::to_string(fd_); }
+
+bool MemoryFile::Write(const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t written = write(fd_, data, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    data += written;
+    size -= size_t(written);
+  }
+  return true;
+}
+
+std::string MemoryFile::Read() const {
+  struct stat status;
+  if (fstat(fd_, &status) != 0) return {};
+  std::string bytes(size_t(status.st_size), '\0');
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got = pread(fd_, bytes.data() + done, bytes.size() - done, off_t(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    done += size_t(got);
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/emit.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Transforms/IPO/AlwaysInliner.h>
+#include <llvm/Transforms/IPO/GlobalDCE.h>
+#include <llvm/Transforms/InstCombine/InstCombine.h>
+#include <llvm/Transforms/Scalar/ADCE.h>
+#include <llvm/Transforms/Scalar/EarlyCSE.h>
+#include <llvm/Transforms/Scalar/GVN.h>
+#include <llvm/Transforms/Scalar/LICM.h>
+#include <llvm/Transforms/Scalar/LoopPassManager.h>
+#include <llvm/Transforms/Scalar/SROA.h>
+#include <llvm/Transforms/Scalar/SimplifyCFG.h>
+#pragma GCC diagnostic pop
+
+namespace kiln::llvm_ir {
+namespace {
+
+// Loops are unrolled by the compiler that called us, where it wants them unrolled; LLVM folds, hoists and removes.
+llvm::ModulePassManager Pipeline() {
+  llvm::FunctionPassManager functions;
+  functions.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
+  functions.addPass(llvm::EarlyCSEPass(true));
+  functions.addPass(llvm::InstCombinePass());
+  functions.addPass(llvm::SimplifyCFGPass());
+  functions.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), true));
+  functions.addPass(llvm::GVNPass());
+  functions.addPass(llvm::InstCombinePass());
+  functions.addPass(llvm::ADCEPass());
+  functions.addPass(llvm::SimplifyCFGPass());
+  llvm::ModulePassManager passes;
+  passes.addPass(llvm::AlwaysInlinerPass());
+  passes.addPass(llvm::GlobalDCEPass());
+  passes.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(functions)));
+  passes.addPass(llvm::GlobalDCEPass());
+  return passes;
+}
+
+bool IsKernel(const llvm::Function& function) {
+  return function.getCallingConv() == llvm::CallingConv::PTX_Kernel ||
+         function.getCallingConv() == llvm::CallingConv::AMDGPU_KERNEL;
+}
+
+// Operations that instruction selection turns into a library call, and then aborts because there is no library.
+bool NeedsLibrary(const llvm::Function& function) {
+  switch (function.getIntrinsicID()) {
+    case llvm::Intrinsic::exp:
+    case llvm::Intrinsic::exp10:
+    case llvm::Intrinsic::log:
+    case llvm::Intrinsic::log2:
+    case llvm::Intrinsic::log10:
+    case llvm::Intrinsic::pow:
+    case llvm::Intrinsic::powi:
+    case llvm::Intrinsic::sin:
+    case llvm::Intrinsic::cos:
+    case llvm::Intrinsic::tan:
+    case llvm::Intrinsic::sincos:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string Problem(const llvm::Function& function) {
+  const std::string name = function.getName().str();
+  if (!function.isDeclaration()) {
+    return IsKernel(function) ? "" : "function " + name + " is left after inlining (is it recursive or not alwaysinline?)";
+  }
+  if (function.use_empty()) return "";
+  if (!function.isIntrinsic()) return "call of unknown function " + name + ": GPU code has no library to link with";
+  if (function.getIntrinsicID() == llvm::Intrinsic::not_intrinsic) return "this LLVM has no intrinsic " + name;
+  if (NeedsLibrary(function)) return name + " has no instruction on GPUs; Device::Math builds it from arithmetic";
+  return "";
+}
+
+}  // namespace
+
+std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(&machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  Pipeline().run(module, modules);
+
+  std::string problems;
+  for (const llvm::Function& function : module) {
+    const std::string problem = Problem(function);
+    if (!problem.empty()) problems += (problems.empty() ? "" : "; ") + problem;
+  }
+  if (!problems.empty()) return std::unexpected(problems);
+  return {};
+}
+
+}  // namespace kiln::llvm_ir

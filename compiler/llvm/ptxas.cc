@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "compiler/llvm/emit.h"
+#include "compiler/llvm/emit_base.h"
+
+namespace kiln::llvm_ir {
+namespace {
+
+// The number that stands before `unit` in `line`: "32 registers" → 32.
+std::optional<uint32_t> NumberBefore(std::string_view line, std::string_view unit) {
+  const size_t at = line.find(unit);
+  if (at == std::string_view::npos || at == 0) return std::nullopt;
+  size_t begin = at;
+  while (begin > 0 && line[begin - 1] >= '0' && line[begin - 1] <= '9') --begin;
+  uint32_t value = 0;
+  if (std::from_chars(line.data() + begin, line.data() + at, value).ptr != line.data() + at || begin == at) return std::nullopt;
+  return value;
+}
+
+// What ptxas -v prints of each entry, in three lines:
+//   Compiling entry function 'NAME' for 'sm_90a' | N bytes stack frame, N bytes spill stores, N bytes spill loads |
+//   Used N registers, …, N bytes smem, …
+class Log {
+ public:
+  explicit Log(PtxasOutput& output) : output_(output) {}
+
+  void Line(std::string_view line) {
+    if (line.find("Compiling entry function '") != std::string_view::npos) return Entry(line);
+    if (line.find("warning") != std::string_view::npos || line.find("(C7") != std::string_view::npos) {
+      output_.warnings.emplace_back(line);
+      return;
+    }
+    if (output_.kernels.empty()) return;
+    v1::KernelResources& kernel = output_.kernels.back();
+    if (auto bytes = NumberBefore(line, " bytes stack frame")) kernel.set_local_bytes(*bytes);
+    if (auto bytes = NumberBefore(line, " bytes spill stores")) kernel.set_spill_bytes(*bytes);
+    if (auto count = NumberBefore(line, " registers")) kernel.set_registers(*count);
+    if (auto bytes = NumberBefore(line, " bytes smem")) kernel.set_shared_bytes(*bytes);
+  }
+
+ private:
+  void Entry(std::string_view line) {
+    const size_t begin = line.find('\'') + 1;
+    output_.kernels.emplace_back().set_entry(std::string(line.substr(begin, line.find('\'', begin) - begin)));
+  }
+
+  PtxasOutput& output_;
+};
+
+// Runs `argv` with both output streams in `log`; the exit status, or -1 with the reason in `error`.
+int Run(const std::vector<std::string>& args, const MemoryFile& log, std::string& error) {
+  std::vector<char*> argv;
+  for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+  argv.push_back(nullptr);
+  std::array<char*, 1> environment = {nullptr};  // nothing outside may change the output
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, log.fd(), 1);
+  posix_spawn_file_actions_adddup2(&actions, log.fd(), 2);
+  pid_t pid = 0;
+  const int failed = posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environment.data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed != 0) {
+    error = "cannot run " + args[0] + ": " + std::strerror(failed);
+    return -1;
+  }
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0) {
+    if (errno == EINTR) continue;
+    error = "lost " + args[0] + ": " + std::strerror(errno);
+    return -1;
+  }
+  if (WIFSIGNALED(status)) {
+    error = args[0] + " ended by signal " + std::to_string(WTERMSIG(status));
+    return -1;
+  }
+  return WEXITSTATUS(status);
+}
+
+}  // namespace
+
+std::expected<PtxasOutput, std::string> RunPtxas(const std::string& ptxas, const target::Target& target,
+                                                 const std::string& ptx) {
+  const MemoryFile log("kiln-ptxas-log");
+  MemoryFile input("kiln-ptx", true);
+  const MemoryFile cubin("kiln-cubin", true);
+  if (!log.ok() || !input.ok() || !cubin.ok() || !input.Write(ptx.data(), ptx.size())) {
+    return std::unexpected(std::string("no memory file for ptxas: ") + std::strerror(errno));
+  }
+  std::string error;
+  const int status = Run({ptxas, "-v", "-arch=" + std::string(target.arch), "-o", cubin.Path(), input.Path()}, log, error);
+  if (status < 0) return std::unexpected(error);
+  const std::string text = log.Read();
+  if (status != 0) return std::unexpected(text.empty() ? "ptxas failed with status " + std::to_string(status) : text);
+  PtxasOutput output{.cubin = cubin.Read(), .kernels = {}, .warnings = {}};
+  Log parser(output);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    parser.Line(std::string_view(text).substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return output;
+}
+
+}  // namespace kiln::llvm_ir
