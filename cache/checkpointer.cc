@@ -69,13 +69,32 @@ void Checkpointer::Checkpoint() {
   auto lease = context_.readers.Acquire(ReaderPool::Work::kShort);
   if (!lease || !*lease) return;
   auto copied = (**lease)->Checkpoint(sqlite::CheckpointMode::kPassive);
-  if (copied && context_.directory.WalBytes() > context_.options.wal_limit) {
-    copied = (**lease)->Checkpoint(sqlite::CheckpointMode::kTruncate);
-  }
+  if (copied && context_.directory.WalBytes() > truncate_above_) copied = Truncate(**lease);
   if (!copied) {
     ++context_.counters.errors;
     (*lease)->Failed(copied.error());
   }
+}
+
+std::expected<bool, Error> Checkpointer::Truncate(ReaderPool::Lease& reader) {
+  {
+    MutexLock lock(mutex_);
+    truncating_ = true;
+  }
+  auto truncated = reader->Checkpoint(sqlite::CheckpointMode::kTruncate);
+  {
+    MutexLock lock(mutex_);
+    truncating_ = false;
+  }
+  truncated_.NotifyAll();
+  const bool done = truncated && *truncated;
+  truncate_above_ = context_.options.wal_limit + (done ? 0 : context_.directory.WalBytes());
+  return truncated;
+}
+
+void Checkpointer::AwaitTruncation() {
+  MutexLock lock(mutex_);
+  while (truncating_) truncated_.Wait(mutex_);
 }
 
 }  // namespace kiln::cache

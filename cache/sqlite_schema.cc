@@ -45,6 +45,7 @@ constexpr std::string_view kGet =
 constexpr char kCommonPragmas[] = "PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON;";
 
 constexpr auto kReaderBusy = std::chrono::milliseconds(1000);
+constexpr auto kCheckpointBusy = std::chrono::milliseconds(50);
 constexpr auto kWriterBusy = std::chrono::milliseconds(5000);
 
 std::int64_t Micros(WallTime time) { return time.time_since_epoch().count(); }
@@ -135,6 +136,13 @@ std::expected<std::vector<EntryInfo>, Error> Reader::List(const std::optional<Di
     }
     infos.push_back(std::move(info));
   }
+}
+
+std::expected<bool, Error> Reader::Checkpoint(sqlite::CheckpointMode mode) {
+  db_.SetBusyTimeout(kCheckpointBusy);
+  auto copied = db_.Checkpoint(mode);
+  db_.SetBusyTimeout(kReaderBusy);
+  return copied;
 }
 
 std::expected<std::string, Error> Reader::QuickCheck() {

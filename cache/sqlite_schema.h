@@ -43,7 +43,8 @@ class Reader {
   // What is wrong with the structure of the file; empty when nothing is. Reads all of it.
   std::expected<std::string, Error> QuickCheck();
 
-  std::expected<bool, Error> Checkpoint(sqlite::CheckpointMode mode) { return db_.Checkpoint(mode); }
+  // Whether all of the log was copied. Waits only briefly for others to leave the log: the writer may be held up.
+  std::expected<bool, Error> Checkpoint(sqlite::CheckpointMode mode);
   void Interrupt() { db_.Interrupt(); }
 
  private:
@@ -86,8 +87,6 @@ class WriterConnection {
 
   // Gives up to `pages` free pages at the end of the file back to the file system; whether free pages are left.
   std::expected<bool, Error> Shrink(int pages);
-
-  std::expected<bool, Error> Checkpoint(sqlite::CheckpointMode mode) { return db_.Checkpoint(mode); }
 
  private:
   explicit WriterConnection(sqlite::Connection db) : db_(std::move(db)) {}

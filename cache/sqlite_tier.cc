@@ -38,8 +38,7 @@ std::expected<void, Error> SqliteTier::Impl::Start() {
   }
   if (!connection) return std::unexpected(std::move(connection.error()));
   checkpointer_ = std::make_unique<Checkpointer>(context_, was_open);
-  writer_ = std::make_unique<SqliteWriter>(context_, std::move(*connection),
-                                           [this](std::uint64_t bytes) { checkpointer_->Committed(bytes); });
+  writer_ = std::make_unique<SqliteWriter>(context_, std::move(*connection), *checkpointer_);
   checkpointer_->Start();
   return {};
 }

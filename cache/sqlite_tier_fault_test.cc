@@ -27,7 +27,6 @@ class SqliteFaultTest : public ::testing::Test {
  protected:
   void SetUp() override {
     options.directory = directory / "store";
-    options.mmap_bytes = 0;  // a file that is cut off under a map is a SIGBUS
     options.on_event = [this](const Error&) { ++events; };
   }
 

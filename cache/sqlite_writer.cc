@@ -29,10 +29,9 @@ void Call(Done& done, Outcome&& outcome) {
 
 }  // namespace
 
-SqliteWriter::SqliteWriter(StoreContext context, WriterConnection connection,
-                           std::function<void(std::uint64_t)> on_commit)
+SqliteWriter::SqliteWriter(StoreContext context, WriterConnection connection, Checkpointer& checkpointer)
     : context_(context),
-      on_commit_(std::move(on_commit)),
+      checkpointer_(checkpointer),
       db_(std::move(connection)),
       uses_written_(context_.clock.SteadyNow()),
       thread_([this] { Run(); }) {}
@@ -215,6 +214,7 @@ std::expected<SqliteWriter::Changes, Error> SqliteWriter::Transact(std::vector<O
   Changes changes;
   changes.used_bytes = context_.counters.bytes;
   if (batch.empty() && uses.empty()) return changes;
+  checkpointer_.AwaitTruncation();
   const auto outcome = [&]() -> std::expected<void, Error> {
     KILN_RETURN_IF_ERROR(db_->Begin());
     KILN_RETURN_IF_ERROR(WriteUses(uses));
@@ -306,7 +306,7 @@ void SqliteWriter::Publish(const Changes& changes) {
   if (changes.puts > 0 && counters.read_only.exchange(false)) {
     context_.Tell(ErrorCode::kFull, "the store takes writes again");
   }
-  on_commit_(changes.written);
+  checkpointer_.Committed(changes.written);
 }
 
 void SqliteWriter::Recognize(const Error& error) {

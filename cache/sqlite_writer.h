@@ -10,29 +10,14 @@
 #include <variant>
 #include <vector>
 
+#include "cache/checkpointer.h"
 #include "cache/clock.h"
 #include "cache/mutex.h"
-#include "cache/reader_pool.h"
 #include "cache/sqlite_schema.h"
 #include "cache/sqlite_tier.h"
-#include "cache/store_counters.h"
-#include "cache/store_directory.h"
+#include "cache/store_context.h"
 
 namespace kiln::cache {
-
-// What a store's threads share. Everything outlives the threads.
-struct StoreContext {
-  const SqliteOptions& options;
-  const Clock& clock;
-  StoreDirectory& directory;
-  StoreCounters& counters;
-  UseLog& uses;
-  ReaderPool& readers;
-
-  void Tell(ErrorCode code, std::string message) const {
-    if (options.on_event) options.on_event({code, std::move(message)});
-  }
-};
 
 // The thread that writes: the only one that changes the database, and the one that replaces it when it is damaged.
 //
@@ -57,8 +42,7 @@ class SqliteWriter {
   using EraseDone = std::move_only_function<void(std::expected<bool, Error>)>;
   using GcDone = std::move_only_function<void(std::expected<GcReport, Error>)>;
 
-  // `on_commit` is told, on the writer's thread, how many bytes a commit wrote.
-  SqliteWriter(StoreContext context, WriterConnection connection, std::function<void(std::uint64_t)> on_commit);
+  SqliteWriter(StoreContext context, WriterConnection connection, Checkpointer& checkpointer);
   ~SqliteWriter();
 
   void Put(Entry entry, PutDone done);
@@ -132,7 +116,7 @@ class SqliteWriter {
   std::expected<void, Error> Reopen();
 
   const StoreContext context_;
-  const std::function<void(std::uint64_t)> on_commit_;
+  Checkpointer& checkpointer_;
 
   // The thread's own.
   std::optional<WriterConnection> db_;

@@ -4,12 +4,17 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "cache/clock.h"
 #include "cache/digest.h"
+#include "cache/error.h"
 #include "cache/mutex.h"
+#include "cache/reader_pool.h"
+#include "cache/sqlite_tier.h"
+#include "cache/store_directory.h"
 
 namespace kiln::cache {
 
@@ -62,6 +67,20 @@ class UseLog {
  private:
   Mutex mutex_;
   Uses uses_ KILN_GUARDED_BY(mutex_);
+};
+
+// What a store's threads share. Everything outlives the threads.
+struct StoreContext {
+  const SqliteOptions& options;
+  const Clock& clock;
+  StoreDirectory& directory;
+  StoreCounters& counters;
+  UseLog& uses;
+  ReaderPool& readers;
+
+  void Tell(ErrorCode code, std::string message) const {
+    if (options.on_event) options.on_event({code, std::move(message)});
+  }
 };
 
 }  // namespace kiln::cache
