@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 
-from fault_harness import BUILD, TARGET, compile_many, program
+from daemon import BUILD, TARGET, compile_many, program
 
 
 def test_a_killed_worker_costs_its_request_alone(daemon):

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from fault_harness import TARGET, Daemon, compile_many, program
+from daemon import TARGET, Daemon, compile_many, program
 
 
 def origin(client, reply):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = pathlib.Path(os.environ.get("KILN_BUILD", ROOT / "build" / "release"))
 sys.path.insert(0, str(BUILD / "python"))
 

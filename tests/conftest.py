@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+import pathlib
+import sys
 import tempfile
 
 import pytest
 
-from fault_harness import Daemon
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from daemon import Daemon  # noqa: E402
 
 
 @pytest.fixture

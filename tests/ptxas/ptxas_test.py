@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ptxas takes what Kiln writes: every example program for the architectures that are served most, one of each kind for all others.
+
+PTXAS names the assembler; else the one on PATH or in /usr/local/cuda/bin is used. Without one, nothing is tested, and said so."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from daemon import Daemon
+
+ALL_PROGRAMS_FOR = ("sm_80", "sm_90a")
+ONE_OF_EACH = ("gemm_f16_bias_relu", "gemm_s8", "attention_f16_causal_odd", "rms_norm_f16", "softmax_online", "add_symbolic")
+# Arithmetic that starts with an architecture: below it, a refusal that names the type is the right answer.
+SINCE = {"e4m3": 89, "e5m2": 89, "bf16": 80, "tf32": 80}
+
+
+def find_ptxas():
+    named = os.environ.get("PTXAS")
+    return named or shutil.which("ptxas", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
+
+
+PTXAS = find_ptxas()
+pytestmark = pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that the PTX is accepted; set PTXAS")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("k")
+    daemon = Daemon(folder / "state", folder)
+    daemon.start()
+    yield daemon.client()
+    daemon.end()
+
+
+def number(arch):
+    return int("".join(c for c in arch if c.isdigit()))
+
+
+def may_be_refused(name, arch):
+    return any(kind in name and number(arch) < since for kind, since in SINCE.items()) or "fnuz" in name
+
+
+def assemble(ptx, arch, folder):
+    source = folder / "kernel.ptx"
+    source.write_bytes(ptx)
+    command = [PTXAS, f"-arch={arch}", "-v", str(source), "-o", str(folder / "kernel.cubin")]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+def refused_by_ptxas(client, name, arch, folder):
+    """What is wrong, or None."""
+    from kiln.errors import CompileError
+    from kiln.examples.programs import PROGRAMS
+
+    try:
+        reply = client.compile(PROGRAMS[name](), f"cuda:{arch}")
+    except CompileError as problem:
+        return None if may_be_refused(name, arch) else f"{name}: not compiled: {problem}"
+    done = assemble(reply.artifact.code, arch, folder)
+    if done.returncode != 0:
+        return f"{name}: {done.stdout[-500:]}{done.stderr[-500:]}"
+    # C75xx: ptxas serialises wgmma, which costs most of its speed.
+    return f"{name}: {done.stderr}" if "(C75" in done.stderr else None
+
+
+def architectures(client):
+    return [t.removeprefix("cuda:") for t in client.capabilities().targets if t.startswith("cuda:")]
+
+
+def test_every_program(served, tmp_path):
+    from kiln.examples.programs import PROGRAMS
+
+    wrong = [refused_by_ptxas(served, name, arch, tmp_path) for arch in ALL_PROGRAMS_FOR for name in PROGRAMS]
+    assert [w for w in wrong if w] == []
+
+
+def test_every_architecture(served, tmp_path):
+    rest = [arch for arch in architectures(served) if arch not in ALL_PROGRAMS_FOR]
+    assert rest, "kilnd tells of no other CUDA target"
+    known = subprocess.run([PTXAS, "--help"], capture_output=True, text=True, check=True).stdout
+    unknown = [arch for arch in rest if f"'{arch}'" not in known]
+    print("not known to this ptxas:", unknown)
+    wrong = [refused_by_ptxas(served, name, arch, tmp_path) for arch in rest if arch not in unknown for name in ONE_OF_EACH]
+    assert [w for w in wrong if w] == []
