@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bundle on this machine: unpacking it, its daemon, and the scripts that run against it."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def _unpack(archive: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    if archive.name.endswith(".zst"):
+        subprocess.run(["tar", "--zstd", "-xf", str(archive), "-C", str(folder)], check=True)
+    else:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(folder)
+    roots = [folder] + [path for path in folder.iterdir() if path.is_dir()]
+    for root in roots:
+        if (root / "bin" / "kilnd").exists():
+            return root
+    raise FileNotFoundError(f"{archive} holds no bin/kilnd")
+
+
+def _newest_bundle() -> pathlib.Path:
+    found = sorted(ROOT.glob("dist/kiln-*.tar.*"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise FileNotFoundError("no dist/kiln-*.tar.*; make one with deploy/bundle, or pass --bundle FILE or --build FOLDER")
+    return found[-1]
+
+
+def _ptxas() -> str | None:
+    """torch brings a ptxas inside triton: registers and spills are then in the reports."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("triton")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    candidate = pathlib.Path(spec.submodule_search_locations[0]) / "backends" / "nvidia" / "bin" / "ptxas"
+    return str(candidate) if os.access(candidate, os.X_OK) else None
+
+
+class Place:
+    """An unpacked bundle (or a build folder) and its daemon on a socket of its own."""
+
+    def __init__(self, options, scratch: pathlib.Path):
+        self.scratch = scratch
+        archive = None
+        if options.build:
+            root = pathlib.Path(options.build).resolve()
+        else:
+            archive = pathlib.Path(options.bundle).resolve() if options.bundle else _newest_bundle()
+            (scratch / "bundle").mkdir()
+            root = _unpack(archive, scratch / "bundle")
+        self.root, self.process, self.facts = root, None, {"from": str(archive or root)}
+        self.address = f"unix:{scratch}/kiln.sock"
+        home = scratch / "home"
+        home.mkdir()
+        here = str(pathlib.Path(__file__).resolve().parent)
+        self.environment = {**os.environ, "KILN_ADDRESS": self.address, "KILN_AUTOSTART": "0", "XDG_CACHE_HOME": str(home),
+                            "PYTHONPATH": os.pathsep.join([str(root / "python"), here]), "PYTHONDONTWRITEBYTECODE": "1"}
+        os.environ.update(self.environment)  # for the compiling processes
+        sys.path[:0] = [str(root / "python")]
+
+    def start(self):
+        log = self.scratch / "kilnd.log"
+        command = [str(self.root / "bin" / "kilnd"), "--listen", self.address, "--state-dir", str(self.scratch / "state")]
+        ptxas = _ptxas()
+        if ptxas:
+            command += ["--ptxas", ptxas]
+        self.facts["ptxas"] = ptxas
+        begin = time.monotonic()
+        with open(log, "wb") as output:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        from kiln import daemon
+
+        path = daemon.socket_path(self.address)
+        while not daemon.listening(path):
+            if self.process.poll() is not None or time.monotonic() - begin > 20:
+                raise RuntimeError(f"kilnd does not serve: {log.read_text(errors='replace')[-2000:]}")
+            time.sleep(0.005)
+        self.facts["daemon_start_ms"] = round((time.monotonic() - begin) * 1e3, 1)
+
+    def stop(self):
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+    def device_target(self, options) -> str | None:
+        if options.compile_only:
+            return None
+        from kiln import _runtime
+
+        devices = _runtime.devices()
+        if not devices:
+            raise RuntimeError(f"no GPU: {_runtime.driver_problem('cuda')}. Without one, pass --compile-only")
+        self.facts["devices"] = devices
+        return devices[0]["arch"]
+
+    def description(self, options) -> str:
+        from kiln.client import default_client
+
+        capabilities = default_client().capabilities()
+        self.facts.update(version=capabilities.version, compiler=capabilities.compiler)
+        text = f"kiln {capabilities.version} ({capabilities.compiler[:16]}), daemon up in {self.facts['daemon_start_ms']} ms"
+        target = self.device_target(options)
+        if target:
+            device = self.facts["devices"][0]
+            text += f", {device['name']} {target}, driver {device['driver_version']}"
+        return text
+
+
+class Scripts:
+    """TileLang's own scripts, unchanged, each in a process of its own, all at once."""
+
+    LIMIT = 170
+
+    def __init__(self, options, place, deadline):
+        self.running, self.deadline = [], deadline
+        if not options.tilelang_scripts:
+            return
+        folder = pathlib.Path(options.tilelang_scripts).resolve()
+        for path in sorted(folder.rglob("*.py")):
+            case = {"name": f"tilelang.{path.stem}", "family": "tilelang", "shape": "", "dtype": "", "bar": 0}
+            if not (options.only in "tilelang" or options.only in case["name"] or options.only == "*"):
+                continue
+            log = place.scratch / f"{path.stem}.log"
+            with open(log, "wb") as output:
+                process = subprocess.Popen([sys.executable, str(path)], cwd=path.parent, env=place.environment, stdin=subprocess.DEVNULL,
+                                           stdout=output, stderr=output)
+            self.running.append((case, process, log, time.monotonic()))
+
+    def results(self):
+        """(case, result) of each, as they end."""
+        waiting = list(self.running)
+        while waiting:
+            for entry in list(waiting):
+                case, process, log, begin = entry
+                seconds = time.monotonic() - begin
+                late = seconds > self.LIMIT or time.monotonic() > self.deadline
+                if process.poll() is None and not late:
+                    continue
+                waiting.remove(entry)
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+                text = log.read_text(errors="replace")
+                yield case, self._result(process.returncode, late, seconds, text)
+            time.sleep(0.05)
+
+    @staticmethod
+    def _result(status, late, seconds, text):
+        lines = [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip()]
+        if status == 0:
+            return {"ok": True, "note": f"{seconds:.1f} s; " + " · ".join(lines[-3:])[:160]}
+        why = f"not done after {seconds:.0f} s" if late else f"status {status} after {seconds:.1f} s"
+        return {"ok": False, "note": "\n".join([why, *lines[-10:]])}

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU run's coordinator: unpacks the bundle, starts its daemon, compiles everything in parallel, then runs the cases one after
+another in a process that can be lost. It needs neither torch nor a GPU itself."""
+
+import argparse
+import fnmatch
+import json
+import os
+import pathlib
+import platform
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+DEFAULT_TARGETS = "cuda:sm_80,cuda:sm_90a,hip:gfx942,hip:gfx1100"
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="tests/gpu/run", description=__doc__)
+    parser.add_argument("--bundle", help="the archive to test; default: the newest dist/kiln-*.tar.*")
+    parser.add_argument("--build", help="a build folder to test instead of a bundle")
+    parser.add_argument("--tilelang-scripts", metavar="DIR", help="run every *.py in this folder as its own case")
+    parser.add_argument("--only", metavar="PATTERN", default="*", help="cases whose name or family matches this glob or contains it")
+    parser.add_argument("--seed", type=int, default=None, help="default: fresh in each run, and printed")
+    parser.add_argument("--count", type=int, default=40, help="random cases in each GEMM and attention family")
+    parser.add_argument("--targets", default=DEFAULT_TARGETS, help="the fixed programs are compiled for these, and their bytes recorded")
+    parser.add_argument("--compare", metavar="FILE", help="a report of another host: the same programs must have the same bytes")
+    parser.add_argument("--compile-only", action="store_true", help="for a host with no GPU")
+    parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/gpu.json where OUT is set")
+    parser.add_argument("--budget", type=float, default=510, help="seconds after which the remaining cases are given up")
+    parser.add_argument("--case-timeout", type=float, default=45, help="seconds for one case")
+    return parser.parse_args(arguments)
+
+
+def selected(case, pattern):
+    return any(fnmatch.fnmatch(word, pattern) or pattern in word for word in (case["name"], case["family"]))
+
+
+def sweep_cases(options):
+    """The fixed programs for each target, compiled and compared but not run."""
+    from programs import PROGRAMS
+
+    cases = []
+    for target in filter(None, options.targets.split(",")):
+        for name in sorted(PROGRAMS):
+            cases.append({"name": f"bytes.{name}@{target}", "family": "bytes", "builder": f"program:{name}", "arguments": {},
+                          "target": target, "shape": target, "dtype": "", "bar": 0})
+    return cases
+
+
+def sweep_result(case, compiled, other):
+    result = {"ok": compiled["ok"], "note": f"{compiled.get('bytes', 0)} bytes {compiled.get('digest', '')[:12]}"}
+    if not compiled["ok"]:
+        if compiled.get("unsupported"):
+            return {"ok": True, "note": "unsupported: " + compiled["error"].splitlines()[0][:120]}
+        return {"ok": False, "note": compiled["error"]}
+    if compiled.get("reproducible") is False:
+        return {"ok": False, "note": "two compiles on this host gave different bytes or keys"}
+    theirs = other.get(case["name"])
+    if theirs is not None and theirs != compiled["digest"]:
+        return {"ok": False, "note": f"other bytes than on the other host: {compiled['digest'][:12]} and {theirs[:12]}"}
+    if theirs is not None:
+        result["note"] += ", the same on both hosts"
+    return result
+
+
+class Report:
+    """Prints one line for each case, and gathers them."""
+
+    def __init__(self):
+        self.rows = []
+
+    def add(self, case, result, compiled=None):
+        row = {key: case.get(key) for key in ("name", "family", "shape", "dtype", "bar")}
+        row.update(result)
+        if compiled:
+            row.update(compile_ms=compiled.get("ms"), digest=compiled.get("digest"), request_key=compiled.get("request_key"))
+        self.rows.append(row)
+        error, bar = row.get("error"), row["bar"]
+        figures = "" if error is None else f"error {error:.2e} bar {bar:.0e}" if case["family"] != "overhead" else f"{error:.2f} bar {bar:.2f}"
+        compile_ms = "" if row.get("compile_ms") is None else f"compile {row['compile_ms']:.0f} ms"
+        kernel = "" if row.get("us") is None else f"{row['us']:.1f} µs"
+        note = str(row.get("note", ""))
+        lines = note.splitlines() or [""]
+        print(f"{row['name']:<22} {row['shape']:<34} {row['dtype']:<14} {figures:<27} {'ok' if row['ok'] else 'FAIL':<4} {compile_ms:<15} "
+              f"{kernel:<11} {lines[0]}".rstrip(), flush=True)
+        if not row["ok"]:
+            for line in lines[1:12]:
+                print(f"    {line}", flush=True)
+
+    @property
+    def failures(self):
+        return [row for row in self.rows if not row["ok"]]
+
+
+def run_all(options, place, report, start):
+    """With the daemon up: `place` is the unpacked bundle or build, with its environment."""
+    import compiling
+    import plan
+    from daemon import Scripts
+    from runner import Runner
+
+    deadline = start + options.budget
+    target = place.device_target(options)
+    scripts = Scripts(options, place, deadline) if target else None
+    cases = [c for c in plan.plan(options.seed, options.count) if selected(c, options.only)] if target else []
+    sweep = [c for c in sweep_cases(options) if selected(c, options.only)]
+    runner = Runner(options, place, deadline) if cases else None
+    folder = place.scratch / "artifacts"
+    folder.mkdir()
+    common = {"folder": str(folder), "timeout": 120}
+    jobs = [{"builder": c["builder"], "arguments": c["arguments"], "target": c.get("target", target), "refresh": c["family"] == "bytes",
+             **common} for c in cases + sweep]
+    print(f"# compiling {len(jobs)} programs", flush=True)
+    compiled = compiling.compile_all(jobs, min(deadline - 60, time.monotonic() + 200))
+
+    def of(case):
+        return compiled[compiling.program_key(case["builder"], case["arguments"], case.get("target", target))]
+
+    print(f"# compiled after {time.monotonic() - start:.0f} s", flush=True)
+    if scripts:
+        for case, result in scripts.results():
+            report.add(case, result)
+    other = {}
+    if options.compare:
+        other = {row["name"]: row["digest"] for row in json.loads(pathlib.Path(options.compare).read_text())["cases"] if row.get("digest")}
+    for case in sweep:
+        report.add(case, sweep_result(case, of(case), other), of(case))
+    for case in cases:
+        if not of(case)["ok"]:
+            report.add(case, {"ok": False, "note": "does not compile: " + of(case)["error"]}, of(case))
+    if runner:
+        for case, result in runner.run([{**c, "artifact": of(c)["path"]} for c in cases if of(c)["ok"]]):
+            report.add(case, result, of(case))
+
+
+def main():
+    options = parse(sys.argv[1:])
+    start = time.monotonic()
+    options.seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="kiln-gpu-"))
+    from daemon import Place
+
+    report, place, failure = Report(), None, None
+    try:
+        place = Place(options, scratch)
+        place.start()
+        print(f"# seed {options.seed}; {place.description(options)}", flush=True)
+        run_all(options, place, report, start)
+    except Exception as problem:  # what was found so far is still written
+        failure = f"{type(problem).__name__}: {problem}"
+        print(f"FAIL {failure}", flush=True)
+    finally:
+        if place:
+            place.stop()
+    seconds = time.monotonic() - start
+    where = options.json or (str(pathlib.Path(os.environ["OUT"]) / "gpu.json") if os.environ.get("OUT") else None)
+    if where:
+        document = {"seed": options.seed, "host": platform.node(), "seconds": round(seconds, 1), "failure": failure,
+                    "place": place.facts if place else {}, "cases": report.rows}
+        pathlib.Path(where).write_text(json.dumps(document, indent=1))
+    shutil.rmtree(scratch, ignore_errors=True)
+    print(f"# {len(report.rows) - len(report.failures)} ok, {len(report.failures)} failed, {seconds:.0f} s, seed {options.seed}")
+    return 1 if failure or report.failures or not report.rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs cases on the device: a case as a JSON line comes in, its result as a JSON line goes out. Ends with status 3 where a case has left
+the device's context unusable; the coordinator then starts another."""
+
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+import zlib
+
+POISONED = ("ILLEGAL", "LAUNCH_FAILED", "MISALIGNED", "ASSERT", "illegal", "unspecified launch", "misaligned", "device-side assert",
+            "HARDWARE_STACK", "ECC", "NOT_INITIALIZED", "CONTEXT_IS_DESTROYED")
+_loaded = {}
+
+
+def load(path, runtime, device):
+    if path not in _loaded:
+        if len(_loaded) > 64:
+            _loaded.clear()
+        start = time.perf_counter()
+        kernel = runtime.load(pathlib.Path(path).read_bytes(), device)
+        _loaded[path] = (kernel, (time.perf_counter() - start) * 1e3)
+    return _loaded[path]
+
+
+def check(case, seed, runtime, torch, data):
+    """The result's fields: error, ok, what; µs of the kernel."""
+    device = torch.device("cuda", 0)
+    generator = torch.Generator(device=device)
+    generator.manual_seed(seed * 1_000_003 + zlib.crc32(case["name"].encode()))
+    kernel, load_ms = load(case["artifact"], runtime, device.index)
+    inputs, out, reference = data.MAKERS[case["data"]["kind"]](case, generator)
+    result = {"load_ms": load_ms, "registers": max(r["registers"] for r in kernel.resources),
+              "local_bytes": max(r["local_bytes"] for r in kernel.resources)}
+    try:
+        kernel(*inputs, out.tensor)
+    except ValueError as refusal:
+        # A tensor that starts between two vectors may be refused, with the reason; it may not give a wrong result.
+        if case["data"].get("offset", 0) == 1 and "aligned" in str(refusal):
+            return {**result, "ok": True, "error": 0.0, "note": "refused: unaligned"}
+        raise
+    torch.cuda.synchronize()
+    error = data.relative_error(out.tensor.reshape(reference.shape), reference)
+    intact = out.intact()
+    result.update(error=error, ok=bool(error <= case["bar"]) and intact)
+    if not intact:
+        result["note"] = "wrote outside its output"
+    if result["ok"] and out.tensor.numel():
+        result["us"] = statistics.median(kernel.measure(*inputs, out.tensor, warmup=1, repeat=7))
+    return result
+
+
+def overhead(case, seed, runtime, torch, data):
+    """Host time of a launch with four tensors: the median over rounds of the mean of a burst that fits the stream's queue."""
+    generator = torch.Generator(device="cuda")
+    generator.manual_seed(seed)
+    kernel, _ = load(case["artifact"], runtime, 0)
+    inputs, out, _ = data.gemm(case, generator)
+
+    def host_us(call, burst=200, rounds=41):
+        times = []
+        for _ in range(rounds):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(burst):
+                call()
+            times.append((time.perf_counter() - start) / burst * 1e6)
+        torch.cuda.synchronize()
+        return statistics.median(times)
+
+    a, b, bias = inputs
+    c, sink = out.tensor, torch.empty(16, device="cuda")
+    launch = host_us(lambda: kernel(a, b, bias, c))
+    allocating = host_us(lambda: kernel(a, b, bias))
+    torch_add = host_us(lambda: torch.add(sink, 1, out=sink))
+    empty = host_us(lambda: None)
+    return {"error": launch - empty, "ok": launch - empty <= case["bar"],
+            "note": f"µs a launch; {allocating - empty:.2f} with the output allocated; torch.add(out=) {torch_add - empty:.2f}"}
+
+
+def main():
+    import torch
+
+    import data
+    from kiln import _runtime as runtime
+
+    seed = int(sys.argv[1])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # nothing that a library prints may mix with the answers
+    torch.zeros(1, device="cuda")
+    print(json.dumps({"ready": torch.__version__}), file=answers, flush=True)
+    for line in sys.stdin:
+        case = json.loads(line)
+        poisoned = False
+        try:
+            run = overhead if case["data"]["kind"] == "overhead" else check
+            result = run(case, seed, runtime, torch, data)
+        except Exception as failure:  # any failure is this case's
+            text = f"{type(failure).__name__}: {failure}"
+            result = {"ok": False, "note": text}
+            poisoned = any(word in text for word in POISONED) or "CUDA error" in text
+        print(json.dumps({"name": case["name"], **result}), file=answers, flush=True)
+        if poisoned:
+            os._exit(3)
+
+
+if __name__ == "__main__":
+    main()
