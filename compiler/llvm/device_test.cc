@@ -109,7 +109,7 @@ TEST_P(DeviceTest, BarrierOrdersSharedMemory) {
     k.device->Barrier();
     k.Store(k.builder.CreateLoad(type, k.builder.CreateGEP(type, k.shared, other)));
   });
-  EXPECT_THAT(text, HasSubstr(IsCuda() ? "barrier" : "s_barrier"));
+  EXPECT_THAT(text, HasSubstr(IsCuda() ? "bar.sync" : "s_barrier"));
 }
 
 TEST_P(DeviceTest, AsyncCopies) {
@@ -215,6 +215,42 @@ TEST_P(DeviceTest, EveryMathOperation) {
       });
     }
   }
+}
+
+// What lowering does to elements without asking the device.
+TEST_P(DeviceTest, ArithmeticOfEveryFloat) {
+  for (bool flush : {false, true}) {
+    Compile([&](TestKernel& k) {
+      if (flush) FlushSubnormals(*k.kernel);
+      llvm::IRBuilder<>& b = k.builder;
+      for (DType type : kFloats) {
+        llvm::Type* t = ValueType(k.context, type);
+        Value* x = k.Load(t);
+        Value* y = k.Load(t);
+        Value* less = b.CreateFCmpOLT(x, y);
+        for (Value* v : {b.CreateFAdd(x, y), b.CreateFSub(x, y), b.CreateFMul(x, y), b.CreateFDiv(x, y), b.CreateFNeg(x),
+                         b.CreateFAdd(b.CreateFMul(x, y), x), b.CreateSelect(less, x, y), b.CreateMaxNum(x, y),
+                         b.CreateMinNum(x, y), static_cast<Value*>(b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x))}) {
+          k.Store(v);
+        }
+        k.Store(less);
+      }
+    });
+  }
+}
+
+TEST_P(DeviceTest, ApproximateDivision) {
+  Compile([](TestKernel& k) {
+    FlushSubnormals(*k.kernel);
+    llvm::FastMathFlags flags;
+    flags.setApproxFunc();
+    flags.setAllowReciprocal();
+    k.builder.setFastMathFlags(flags);
+    for (DType type : kFloats) {
+      llvm::Type* t = ValueType(k.context, type);
+      k.Store(k.builder.CreateFDiv(k.Load(t), k.Load(t)));
+    }
+  });
 }
 
 constexpr DType kAll[] = {

@@ -105,9 +105,9 @@ Num PowSpecial(Num x, Num y, Num finite) {
 Value* BuildMath(Builder& b, const NativeMath& native, ExprOp op, DType dtype, std::span<Value* const> args, bool fast) {
   llvm::IRBuilderBase::FastMathFlagGuard guard(b);
   b.clearFastMathFlags();
-  if (op == ExprOp::kIsNan) return b.CreateFCmpUNO(args[0], args[0]);
   const llvm::Intrinsic::ID plain = PlainIntrinsic(op);
   const bool half = dtype == DType::kF16 || dtype == DType::kBF16;
+  if (op == ExprOp::kIsNan) return b.CreateFCmpUNO(args[0], args[0]);
   const auto apply = [&](std::span<Value* const> values) -> Value* {
     if (plain != llvm::Intrinsic::not_intrinsic) {
       return b.CreateIntrinsic(plain, {values[0]->getType()}, llvm::ArrayRef<Value*>(values.data(), values.size()));

@@ -3,6 +3,7 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/IR/InstIterator.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Transforms/IPO/AlwaysInliner.h>
 #include <llvm/Transforms/IPO/GlobalDCE.h>
@@ -37,6 +38,20 @@ llvm::ModulePassManager Pipeline() {
   passes.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(functions)));
   passes.addPass(llvm::GlobalDCEPass());
   return passes;
+}
+
+// Where subnormals are flushed, LLVM 22 prints comparisons of bf16 as setp.ftz.bf16, which PTX does not have. In f32 they are
+// the same. After InstCombine, which would narrow them again.
+void WidenBf16Comparisons(llvm::Function& function) {
+  for (llvm::Instruction& instruction : llvm::instructions(function)) {
+    auto* compare = llvm::dyn_cast<llvm::FCmpInst>(&instruction);
+    if (compare == nullptr || !compare->getOperand(0)->getType()->getScalarType()->isBFloatTy()) continue;
+    llvm::IRBuilder<> builder(compare);
+    for (unsigned i : {0u, 1u}) {
+      llvm::Value* operand = compare->getOperand(i);
+      compare->setOperand(i, builder.CreateFPExt(operand, operand->getType()->getWithNewType(builder.getFloatTy())));
+    }
+  }
 }
 
 bool IsKernel(const llvm::Function& function) {
@@ -90,6 +105,9 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, components, modules);
   Pipeline().run(module, modules);
+  if (machine.getTargetTriple().isNVPTX()) {
+    for (llvm::Function& function : module) WidenBf16Comparisons(function);
+  }
 
   std::string problems;
   for (const llvm::Function& function : module) {

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/emit.h"
+
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compiler/llvm/test_support.h"
+
+namespace kiln::llvm_ir {
+namespace {
+
+using ir::DType;
+using ir::ExprOp;
+using llvm::Value;
+using target::Family;
+using target::Target;
+using ::testing::HasSubstr;
+
+// Tiles through shared memory, a matrix instruction in a loop and math at the end.
+void BuildKernel(TestKernel& k) {
+  llvm::IRBuilder<>& b = k.builder;
+  const target::MmaInstruction& row = target::MmaInstructions(k.target)[0];
+  llvm::BasicBlock* entry = b.GetInsertBlock();
+  auto* loop = llvm::BasicBlock::Create(k.context, "loop", k.kernel);
+  auto* after = llvm::BasicBlock::Create(k.context, "after", k.kernel);
+  b.CreateBr(loop);
+  b.SetInsertPoint(loop);
+  llvm::PHINode* i = b.CreatePHI(b.getInt32Ty(), 2);
+  i->addIncoming(b.getInt32(0), entry);
+  std::vector<Value*> c;
+  llvm::Type* element = ValueType(k.context, row.c);
+  for (int64_t r = 0; r < row.c_layout.Registers(); ++r) {
+    llvm::PHINode* phi = b.CreatePHI(element, 2);
+    phi->addIncoming(llvm::Constant::getNullValue(element), entry);
+    c.push_back(phi);
+  }
+  Value* place = b.CreateGEP(b.getInt32Ty(), k.shared, k.device->ThreadIndex());
+  k.device->Barrier();
+  b.CreateStore(k.Load(b.getInt32Ty()), place);
+  k.device->Barrier();
+  const auto words = [&](const ir::Layout& layout, DType type) {
+    const int64_t count = layout.Registers() * ir::Bits(type) / 32;
+    return std::vector<Value*>(size_t(count), b.CreateLoad(b.getInt32Ty(), place));
+  };
+  const std::vector<Value*> d = k.device->Mma(row, words(row.a_layout, row.a), words(row.b_layout, row.b), c);
+  Value* next = b.CreateAdd(i, b.getInt32(1));
+  i->addIncoming(next, b.GetInsertBlock());
+  for (size_t r = 0; r < c.size(); ++r) llvm::cast<llvm::PHINode>(c[r])->addIncoming(d[r], b.GetInsertBlock());
+  b.CreateCondBr(b.CreateICmpSLT(next, k.kernel->getArg(2)), loop, after);
+  b.SetInsertPoint(after);
+  for (Value* v : d) {
+    Value* x = k.device->Convert(v, row.c, DType::kF32);
+    x = k.device->Math(ExprOp::kTanh, DType::kF32, std::array{x}, false);
+    k.Store(k.device->Convert(x, DType::kF32, DType::kF16));
+  }
+}
+
+std::string Emit(const Target& target) {
+  TestKernel k(target);
+  BuildKernel(k);
+  EXPECT_EQ(k.Finish(), "");
+  const auto code = target.family == Family::kNvptx ? EmitAssembly(k.module, *k.machine) : EmitHsaco(k.module, *k.machine);
+  EXPECT_TRUE(code) << code.error();
+  return *code;
+}
+
+int OpenFiles() {
+  DIR* directory = opendir("/proc/self/fd");
+  int count = 0;
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+class EmitTest : public ::testing::TestWithParam<const Target*> {};
+
+TEST_P(EmitTest, TwoCompilesGiveTheSameBytes) {
+  const std::string first = Emit(*GetParam());
+  const int open = OpenFiles();
+  TestKernel other(*GetParam());  // memory is elsewhere the second time
+  EXPECT_EQ(Emit(*GetParam()), first);
+  EXPECT_EQ(OpenFiles(), open);
+  EXPECT_EQ(first.find("/proc/"), std::string::npos);
+}
+
+TEST_P(EmitTest, ResourcesAreRead) {
+  if (GetParam()->family == Family::kAmdgpu) {
+    const auto resources = ReadHsacoResources(Emit(*GetParam()));
+    ASSERT_TRUE(resources) << resources.error();
+    ASSERT_EQ(resources->size(), 1u);
+    const v1::KernelResources& kernel = (*resources)[0];
+    EXPECT_EQ(kernel.entry(), "test_kernel");
+    EXPECT_EQ(kernel.shared_bytes(), 4096u);
+    EXPECT_GT(kernel.registers(), 8u);
+    EXPECT_LE(kernel.registers(), GetParam()->registers_per_thread);
+    EXPECT_GT(kernel.scalar_registers(), 4u);
+    EXPECT_EQ(kernel.spill_bytes(), 0u);
+    EXPECT_EQ(kernel.local_bytes(), 0u);
+    return;
+  }
+  const std::string ptxas = FindPtxas();
+  if (ptxas.empty()) GTEST_SKIP() << "NO PTXAS ON THIS MACHINE: registers and spills are not read";
+  const std::string ptx = Emit(*GetParam());
+  const auto first = RunPtxas(ptxas, *GetParam(), ptx);
+  ASSERT_TRUE(first) << first.error();
+  ASSERT_EQ(first->kernels.size(), 1u);
+  const v1::KernelResources& kernel = first->kernels[0];
+  EXPECT_EQ(kernel.entry(), "test_kernel");
+  EXPECT_GT(kernel.registers(), 8u);
+  EXPECT_EQ(kernel.shared_bytes() & 0xfff, GetParam()->arch == "sm_75" ? 0u : kernel.shared_bytes() & 0xfff);
+  EXPECT_GE(kernel.shared_bytes(), 4096u);
+  EXPECT_TRUE(kernel.has_spill_bytes());
+  EXPECT_EQ(kernel.spill_bytes(), 0u);
+  EXPECT_EQ(kernel.local_bytes(), 0u);
+  const auto second = RunPtxas(ptxas, *GetParam(), ptx);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->cubin, first->cubin);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllTargets, EmitTest, ::testing::ValuesIn([] {
+                           std::vector<const Target*> targets;
+                           for (const Target& target : target::All()) targets.push_back(&target);
+                           return targets;
+                         }()),
+                         [](const auto& info) { return std::string(info.param->arch); });
+
+const Target& Sm80() { return **target::Find("cuda:sm_80"); }
+
+TEST(Ptxas, SpillsAreSeen) {
+  const std::string ptxas = FindPtxas();
+  if (ptxas.empty()) GTEST_SKIP() << "NO PTXAS ON THIS MACHINE";
+  TestKernel k(Sm80(), 128, 24);
+  std::vector<Value*> v;
+  for (int i = 0; i < 64; ++i) v.push_back(k.Load(k.builder.getFloatTy()));
+  k.device->Barrier();
+  for (int i = 0; i < 64; ++i) k.Store(k.builder.CreateFMul(v[size_t(i)], v[size_t(63 - i)]));
+  ASSERT_EQ(k.Finish(), "");
+  const auto output = RunPtxas(ptxas, Sm80(), *EmitAssembly(k.module, *k.machine));
+  ASSERT_TRUE(output) << output.error();
+  EXPECT_GT(output->kernels[0].spill_bytes(), 0u);
+  EXPECT_GT(output->kernels[0].local_bytes(), 0u);
+  EXPECT_LE(output->kernels[0].registers(), 24u);
+}
+
+TEST(Ptxas, ErrorsAreItsOwn) {
+  EXPECT_THAT(RunPtxas("/no/such/ptxas", Sm80(), "").error(), HasSubstr("/no/such/ptxas"));
+  const std::string ptxas = FindPtxas();
+  if (ptxas.empty()) GTEST_SKIP() << "NO PTXAS ON THIS MACHINE";
+  EXPECT_THAT(RunPtxas(ptxas, Sm80(), ".version 7.5\n.target sm_80\n.address_size 64\nnonsense\n").error(), HasSubstr("error"));
+}
+
+TEST(Optimize, RefusesWhatWouldBeASilentCall) {
+  TestKernel unknown(Sm80());
+  auto* type = llvm::FunctionType::get(unknown.builder.getInt32Ty(), false);
+  unknown.Store(unknown.builder.CreateCall(unknown.module.getOrInsertFunction("llvm.nvvm.no.such.thing", type)));
+  unknown.builder.CreateRetVoid();
+  EXPECT_THAT(Optimize(unknown.module, *unknown.machine).error(), HasSubstr("llvm.nvvm.no.such.thing"));
+
+  TestKernel library(Sm80());
+  library.Store(library.builder.CreateCall(library.module.getOrInsertFunction("expf", type)));
+  library.builder.CreateRetVoid();
+  EXPECT_THAT(Optimize(library.module, *library.machine).error(), HasSubstr("expf"));
+
+  TestKernel aborts(Sm80());
+  aborts.Store(aborts.builder.CreateUnaryIntrinsic(llvm::Intrinsic::log2, aborts.Load(aborts.builder.getFloatTy())));
+  EXPECT_THAT(aborts.Finish(), HasSubstr("llvm.log2.f32 has no instruction"));
+}
+
+TEST(Optimize, RefusesRecursion) {
+  TestKernel k(Sm80());
+  auto* type = llvm::FunctionType::get(k.builder.getInt32Ty(), {k.builder.getInt32Ty()}, false);
+  auto* f = llvm::Function::Create(type, llvm::Function::InternalLinkage, "again", k.module);
+  f->addFnAttr(llvm::Attribute::AlwaysInline);
+  llvm::IRBuilder<> inner(llvm::BasicBlock::Create(k.context, "entry", f));
+  Value* called = inner.CreateCall(f, {inner.CreateMul(f->getArg(0), f->getArg(0))});
+  inner.CreateRet(inner.CreateAdd(called, inner.getInt32(1)));
+  k.Store(k.builder.CreateCall(f, {k.Load(k.builder.getInt32Ty())}));
+  EXPECT_THAT(k.Finish(), HasSubstr("function again is left"));
+}
+
+TEST(Hsaco, MalformedBytesAreErrors) {
+  EXPECT_FALSE(ReadHsacoResources(""));
+  EXPECT_FALSE(ReadHsacoResources("\x7f" "ELF"));
+  const std::string good = Emit(**target::Find("hip:gfx942"));
+  for (size_t size = 0; size < good.size(); size += 61) EXPECT_FALSE(ReadHsacoResources(good.substr(0, size)).has_value() && size < 512);
+  for (size_t i = 0; i < good.size(); i += 7) {
+    std::string bad = good;
+    bad[i] = char(bad[i] ^ 0x5a);
+    const auto result = ReadHsacoResources(bad);  // must return, with either outcome
+    if (!result) {
+      EXPECT_FALSE(result.error().empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One kernel on its way to LLVM IR. The parts of the class are spread over files by what they lower: statements and control flow
+// (lower.cc), expressions (expression.cc), memory (memory.cc), parallel loops (element_loop.cc) and ops/.
+//
+// Registers of a fragment live in an array on the stack that is indexed by constants only, so that LLVM's SROA turns every
+// element into an SSA value.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "compiler/analysis/facts.h"
+#include "compiler/analysis/register_map.h"
+#include "compiler/llvm/device.h"
+#include "compiler/options.h"
+#include "compiler/rules/gemm.h"
+#include "ir/module.h"
+
+namespace kiln::llvm_ir {
+
+using Value = llvm::Value;
+using Values = std::vector<llvm::Value*>;
+
+// A byte offset from the start of a shared buffer, or from an element of a global one: a value all constants are taken out of.
+struct SplitOffset {
+  Value* variable = nullptr;  // nullptr: zero
+  int64_t constant = 0;
+};
+
+// Where one access of a parallel loop goes, prepared before the loop's registers are walked.
+struct AccessPlan {
+  ir::BufferId buffer{};
+  int64_t width = 1;                      // elements of one access; 0: the same element for all of the last variable
+  std::vector<int64_t> registers;         // fragments: element register → fragment register
+  bool linear = false;                    // memory: offset = base + Σ step[v] · register part of variable v
+  SplitOffset base;                       // in elements
+  std::vector<Value*> step_value;         // elements a step of variable v moves, where not constant
+  std::vector<int64_t> step;
+  // Dimensions that may be outside of a global buffer: index = value + Σ coefficient[v] · register part.
+  struct Check {
+    Value* index;
+    std::vector<int64_t> coefficient;
+    Value* limit;
+  };
+  std::vector<Check> checks;
+};
+
+// The parallel loop whose iterations are being emitted.
+struct ElementContext {
+  const ir::For* loop;
+  ir::Layout layout;
+  std::vector<int64_t> extents;
+  std::vector<Value*> thread_part;        // i32, of each variable
+  std::vector<ir::Indices> parts;         // register → what it adds to each variable
+  std::vector<bool> padded;               // variable may run beyond its extent
+  Value* first_copy = nullptr;            // i1: this thread holds the first copy of its elements; nullptr: no copies
+  std::map<std::pair<uint32_t, std::vector<uint32_t>>, AccessPlan> plans;
+  int64_t current = 0;                    // register of the iteration being emitted
+  Value* guard = nullptr;                 // i1: the iteration exists; nullptr: always
+  std::unordered_map<uint32_t, Value*> loaded;  // loads of this iteration done as part of a vector
+};
+
+class KernelLowering {
+ public:
+  KernelLowering(const ir::Module& module, const ir::Kernel& kernel, const compiler::Context& context, llvm::Module& out,
+                 ir::Diagnostics& diagnostics);
+  ~KernelLowering();
+
+  // False where diagnostics say why.
+  bool Run(std::string_view entry);
+
+ private:
+  // --- lower.cc: statements ---
+  void BindParameters(llvm::Function* function);
+  void BindBlocks();
+  void Allocate(ir::BufferId buffer);
+  void LowerBlock(const ir::Block& block);
+  void LowerStmt(const ir::Stmt& stmt);
+  void LowerFor(const ir::Stmt& stmt, const ir::For& loop);
+  void LowerSerial(const ir::For& loop);
+  void LowerUnrolled(const ir::For& loop, int64_t extent);
+  void LowerIf(const ir::If& branch);
+  void LowerWhile(const ir::While& loop);
+  void LowerStore(const ir::Store& store);
+  void LowerAtomic(const ir::Atomic& atomic);
+  void Unsupported(std::string message, std::string hint = {});
+  // Code behind the next statement that never runs still needs a block.
+  llvm::BasicBlock* NewBlock(const char* name);
+  // Runs `emit` only where `condition` (nullptr: always) holds.
+  template <typename Emit>
+  void When(Value* condition, Emit&& emit) {
+    if (condition == nullptr) return emit();
+    llvm::BasicBlock* then = NewBlock("then");
+    llvm::BasicBlock* end = NewBlock("end");
+    b().CreateCondBr(condition, then, end);
+    b().SetInsertPoint(then);
+    emit();
+    b().CreateBr(end);
+    b().SetInsertPoint(end);
+  }
+
+  // --- expression.cc ---
+  Value* Eval(ir::ExprId id);  // at the current iteration of a parallel loop, where there is one
+  Value* EvalNode(ir::ExprId id, const ir::ExprNode& node);
+  Value* EvalBinary(const ir::ExprNode& node, Value* a, Value* b);
+  Value* EvalCompare(const ir::ExprNode& node, Value* a, Value* b, ir::DType type);
+  Value* EvalLoad(ir::ExprId id, const ir::ExprNode& node);
+  Value* EvalIndex(ir::ExprId id);  // as i64
+  Value* Constant(ir::DType dtype, double value);
+  Value* PadValue(const ir::Buffer& buffer);
+  Value* FromMemory(Value* v, ir::DType dtype);  // bool: i8 → i1
+  Value* ToMemory(Value* v, ir::DType dtype);
+
+  // --- memory.cc ---
+  Value* Alloca(llvm::Type* type, int64_t count, const char* name);
+  Value* RegisterPointer(ir::BufferId fragment, int64_t reg);
+  Value* LoadRegister(ir::BufferId fragment, int64_t reg);
+  void StoreRegister(ir::BufferId fragment, int64_t reg, Value* v);
+  std::vector<Value*> StridesOf(ir::BufferId global);  // i64, elements
+  // Element offset of an index tuple: global and local buffers.
+  Value* FlatOffset(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+  Value* SharedPointer(ir::BufferId buffer, SplitOffset bytes);
+  Value* ElementPointer(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+  Value* InsideOf(ir::BufferId global, std::span<const ir::ExprId> indices);  // i1, or nullptr: always
+  bool MayBeEmpty(ir::BufferId global) const;
+  Value* LoadGuarded(ir::BufferId buffer, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise);
+  llvm::Align AlignOf(ir::BufferId buffer, int64_t elements) const;
+  // Byte offset of a region's start in a shared buffer, split for swizzling.
+  struct RegionStart {
+    Value* before = nullptr;  // to be swizzled with the rest
+    Value* after = nullptr;   // multiple of the swizzle's period
+  };
+  RegionStart StartOf(const ir::Region& region);
+  int64_t SwizzlePeriod(ir::BufferId shared) const;
+  int64_t SharedStride(ir::BufferId shared, int dim) const;  // elements
+
+  // --- layouts as values ---
+  std::vector<Value*> ThreadParts(const ir::Layout& layout, Value* thread);  // i32 of each dimension
+  Value* IsFirstCopy(const ir::Layout& layout);
+  Value* I32(int64_t value) { return b().getInt32(uint32_t(value)); }
+  Value* I64(int64_t value) { return b().getInt64(uint64_t(value)); }
+  Value* AddTo(Value* sum, Value* more);  // nullptr is zero
+  Value* Scaled(Value* v, int64_t factor);
+
+  // --- element_loop.cc ---
+  void LowerParallel(const ir::Stmt& stmt, const ir::For& loop);
+  void LowerChunk(const ir::Store& store, int64_t first, int64_t count);
+  void SetIteration(int64_t reg);
+  const AccessPlan& PlanOf(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+  AccessPlan MakePlan(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+  bool PlanLinear(AccessPlan& plan, std::span<const ir::ExprId> indices);
+  void PlanChecks(AccessPlan& plan, std::span<const ir::ExprId> indices);
+  SplitOffset OffsetAt(const AccessPlan& plan, int64_t reg);
+  Value* ConditionAt(const AccessPlan& plan, int64_t reg);
+  Value* PointerAt(const AccessPlan& plan, int64_t reg);
+  Values LoadVector(const AccessPlan& plan, int64_t first, int64_t count);
+  void StoreVector(const AccessPlan& plan, int64_t first, std::span<Value* const> values);
+  Values EvalChunk(ir::ExprId value, int64_t first, int64_t count);
+  Values EvalElements(ir::ExprId value, int64_t first, int64_t count,
+                      const std::map<uint32_t, Values>& loads);
+  void PrepareAccesses(const ir::Block& block);
+
+  // --- ops ---
+  void LowerAsyncCopy(const ir::Copy& copy);
+  void LowerGemm(const ir::Gemm& gemm);
+  void LowerMma(const ir::Gemm& gemm, const target::MmaInstruction& mma);
+  void LowerScalarGemm(const ir::Gemm& gemm);
+  struct Operand;
+  Operand MakeOperand(const ir::Region& region, const ir::Layout& layout, const target::MmaInstruction& mma, bool is_a,
+                      bool k_is_last, const compiler::WarpGrid& grid);
+  Values OperandWords(const Operand& operand, int64_t atom, int64_t step);
+  Values FragmentWords(const Operand& operand, int64_t first_register);
+  Values MatrixWords(const Operand& operand, int64_t atom, int64_t step);
+  Values GatherWords(const Operand& operand, int64_t first_register);
+  Value* PackWord(std::span<Value* const> elements, ir::DType dtype);
+  void LowerReduce(const ir::Reduce& reduce);
+  Value* Combine(ir::ReduceKind kind, ir::DType dtype, Value* a, Value* b);
+  Value* ReduceIdentity(ir::ReduceKind kind, ir::DType dtype);
+
+  llvm::IRBuilder<>& b() { return builder_; }
+  llvm::LLVMContext& llvm() { return out_.getContext(); }
+  const ir::ExprPool& pool() const { return module_.exprs; }
+
+  const ir::Module& module_;
+  const ir::Kernel& kernel_;
+  const compiler::Context& context_;
+  llvm::Module& out_;
+  ir::Diagnostics& diagnostics_;
+  llvm::IRBuilder<> builder_;
+  std::unique_ptr<Device> device_;
+  compiler::Facts facts_;
+  llvm::Function* function_ = nullptr;
+  Value* thread_ = nullptr;
+  Value* shared_ = nullptr;                     // start of the block's shared memory
+  std::map<uint32_t, Value*> vars_;             // by variable
+  std::map<uint32_t, Value*> memory_;           // global: pointer; fragment and local: array
+  ElementContext* element_ = nullptr;
+  ir::SourceLoc loc_;
+  struct LoopBlocks {
+    llvm::BasicBlock* next;
+    llvm::BasicBlock* end;
+  };
+  std::vector<LoopBlocks> loops_;
+  // Swizzled offsets are shared between accesses: (variable, low constant, swizzle bits, shift) in one basic block.
+  std::map<std::tuple<Value*, int64_t, int, int, llvm::BasicBlock*>, Value*> swizzled_;
+};
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/lower.h"
+
+#include <fmt/format.h>
+
+#include "compiler/artifact.h"
+#include "compiler/llvm/kernel_lowering.h"
+
+namespace kiln::llvm_ir {
+
+using ir::Overloaded;
+using ir::Space;
+
+KernelLowering::KernelLowering(const ir::Module& module, const ir::Kernel& kernel, const compiler::Context& context,
+                               llvm::Module& out, ir::Diagnostics& diagnostics)
+    : module_(module), kernel_(kernel), context_(context), out_(out), diagnostics_(diagnostics), builder_(out.getContext()),
+      facts_(module) {
+  device_ = context.target->family == target::Family::kNvptx ? MakeNvptxDevice(*context.target, builder_)
+                                                             : MakeAmdgpuDevice(*context.target, builder_);
+  llvm::FastMathFlags flags;
+  flags.setAllowContract();
+  if (context.options.fast_math()) {
+    flags.setAllowReciprocal();
+    flags.setApproxFunc();
+  }
+  builder_.setFastMathFlags(flags);
+}
+
+KernelLowering::~KernelLowering() = default;
+
+bool KernelLowering::Run(std::string_view entry) {
+  std::vector<llvm::Type*> types;
+  for (const compiler::KernelParam& param : compiler::KernelParams(module_)) {
+    types.push_back(param.is_pointer ? llvm::PointerType::get(llvm(), kGlobalSpace) : ValueType(llvm(), param.dtype));
+  }
+  function_ = device_->CreateKernel(out_, entry, types, kernel_.threads, context_.options.max_registers());
+  builder_.SetInsertPoint(llvm::BasicBlock::Create(llvm(), "entry", function_));
+  // Allocas stay in this block; the code follows in another.
+  llvm::BasicBlock* body = NewBlock("body");
+  b().SetInsertPoint(b().CreateBr(body)->getParent());
+  b().SetInsertPoint(body);
+  thread_ = device_->ThreadIndex();
+  if (kernel_.shared_bytes > 0) {
+    // NVPTX takes its dynamic shared memory at launch; AMDGPU wants the size in the object.
+    const bool dynamic = context_.target->family == target::Family::kNvptx;
+    auto* type = llvm::ArrayType::get(b().getInt8Ty(), dynamic ? 0 : uint64_t(kernel_.shared_bytes));
+    auto* global = new llvm::GlobalVariable(out_, type, false,
+                                            dynamic ? llvm::GlobalValue::ExternalLinkage : llvm::GlobalValue::InternalLinkage,
+                                            dynamic ? nullptr : llvm::PoisonValue::get(type), fmt::format("{}_shared", entry), nullptr,
+                                            llvm::GlobalValue::NotThreadLocal, kSharedSpace);
+    global->setAlignment(llvm::Align(1024));
+    shared_ = global;
+  }
+  facts_.EnterKernel(kernel_);
+  BindParameters(function_);
+  BindBlocks();
+  for (uint32_t id = 0; id < module_.buffers.size(); ++id) Allocate(ir::BufferId(id));
+  LowerBlock(kernel_.body);
+  b().CreateRetVoid();
+  return !diagnostics_.HasErrors();
+}
+
+void KernelLowering::BindParameters(llvm::Function* function) {
+  size_t i = 0;
+  for (const compiler::KernelParam& param : compiler::KernelParams(module_)) {
+    Value* argument = function->getArg(unsigned(i++));
+    if (param.is_pointer) {
+      memory_[param.index] = argument;
+    } else {
+      vars_[param.index] = argument;
+    }
+  }
+}
+
+void KernelLowering::BindBlocks() {
+  std::vector<Value*> index;
+  for (size_t axis = 0; axis < kernel_.grid.size(); ++axis) index.push_back(device_->BlockIndex(int(axis)));
+  if (kernel_.raster_panel > 0 && index.size() >= 2) {
+    // Panels of rows; inside of one, rows first, columns back and forth: neighbours in time share operands in L2.
+    Value *x_size = device_->GridSize(0), *y_size = device_->GridSize(1), *panel = I32(kernel_.raster_panel);
+    Value* linear = b().CreateAdd(index[0], b().CreateMul(index[1], x_size));
+    Value* area = b().CreateMul(panel, x_size);
+    Value *number = b().CreateUDiv(linear, area), *inside = b().CreateURem(linear, area);
+    Value* first = b().CreateMul(number, panel);
+    Value* rows = b().CreateBinaryIntrinsic(llvm::Intrinsic::umin, panel, b().CreateSub(y_size, first));
+    Value* column = b().CreateUDiv(inside, rows);
+    Value* back = b().CreateSub(b().CreateSub(x_size, I32(1)), column);
+    Value* odd = b().CreateTrunc(number, b().getInt1Ty());
+    index[0] = b().CreateSelect(odd, back, column);
+    index[1] = b().CreateAdd(first, b().CreateURem(inside, rows));
+  }
+  for (size_t axis = 0; axis < kernel_.block_vars.size(); ++axis) vars_[ir::Index(kernel_.block_vars[axis])] = index[axis];
+  for (uint32_t id = 0; id < module_.vars.size(); ++id)
+    if (module_.vars[id].kind == ir::VarKind::kThread) vars_[id] = thread_;
+}
+
+void KernelLowering::Allocate(ir::BufferId id) {
+  const ir::Buffer& buffer = module_[id];
+  if (buffer.space != Space::kFragment && buffer.space != Space::kLocal) return;
+  if (ir::Bits(buffer.dtype) < 8) {
+    Unsupported(fmt::format("buffer '{}': elements of {} in registers", buffer.name, ir::Name(buffer.dtype)),
+                "unpack them into an 8-bit type");
+    return;
+  }
+  int64_t count = 1;
+  if (buffer.space == Space::kFragment) {
+    if (!buffer.layout) return;  // of another kernel, or never used
+    count = buffer.layout->Registers();
+  } else {
+    for (int64_t extent : module_.ShapeOf(id)) count *= extent;
+  }
+  memory_[ir::Index(id)] = Alloca(MemoryType(llvm(), buffer.dtype), count, buffer.name.c_str());
+}
+
+void KernelLowering::Unsupported(std::string message, std::string hint) {
+  diagnostics_.Unsupported(std::move(message), std::move(hint), loc_);
+}
+
+llvm::BasicBlock* KernelLowering::NewBlock(const char* name) { return llvm::BasicBlock::Create(llvm(), name, function_); }
+
+void KernelLowering::LowerBlock(const ir::Block& block) {
+  for (const ir::Stmt& stmt : block) LowerStmt(stmt);
+}
+
+void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
+  loc_ = stmt.loc;
+  std::visit(Overloaded{
+                 [&](const ir::Alloc&) {},
+                 [&](const ir::For& op) { LowerFor(stmt, op); },
+                 [&](const ir::If& op) { LowerIf(op); },
+                 [&](const ir::While& op) { LowerWhile(op); },
+                 [&](const ir::Let& op) {
+                   vars_[ir::Index(op.var)] = Eval(op.value);
+                   facts_.Bind(op);
+                 },
+                 [&](const ir::Store& op) { LowerStore(op); },
+                 [&](const ir::Assume& op) { facts_.Assume(op.cond); },
+                 [&](const ir::Copy& op) { LowerAsyncCopy(op); },
+                 [&](const ir::Gemm& op) { LowerGemm(op); },
+                 [&](const ir::Fill&) { diagnostics_.Internal("a fill was left to lowering", stmt.loc); },
+                 [&](const ir::Reduce& op) { LowerReduce(op); },
+                 [&](const ir::Atomic& op) { LowerAtomic(op); },
+                 [&](const ir::Barrier&) { device_->Barrier(); },
+                 [&](const ir::Break&) {
+                   b().CreateBr(loops_.back().end);
+                   b().SetInsertPoint(NewBlock("unreachable"));
+                 },
+                 [&](const ir::Continue&) {
+                   b().CreateBr(loops_.back().next);
+                   b().SetInsertPoint(NewBlock("unreachable"));
+                 },
+                 [&](const ir::AsyncCommit&) { device_->AsyncCommit(); },
+                 [&](const ir::AsyncWait& op) { device_->AsyncWait(op.pending); },
+             },
+             stmt.op);
+}
+
+void KernelLowering::LowerFor(const ir::Stmt& stmt, const ir::For& loop) {
+  const compiler::Facts outer = facts_;
+  facts_.EnterLoop(loop);
+  const std::optional<int64_t> extent = loop.extents.size() == 1 ? pool().ConstInt(loop.extents[0]) : std::nullopt;
+  constexpr int64_t kMaxUnrolled = 64;
+  const bool unroll = loop.kind == ir::LoopKind::kUnroll || loop.kind == ir::LoopKind::kVectorized;
+  if (loop.kind == ir::LoopKind::kParallel) {
+    LowerParallel(stmt, loop);
+  } else if (extent && (*extent <= 1 || (unroll && *extent <= kMaxUnrolled))) {
+    LowerUnrolled(loop, *extent);
+  } else {
+    LowerSerial(loop);
+  }
+  facts_ = outer;
+}
+
+void KernelLowering::LowerUnrolled(const ir::For& loop, int64_t extent) {
+  const ir::DType type = module_[loop.vars[0]].dtype;
+  llvm::BasicBlock* end = NewBlock("unrolled.end");
+  for (int64_t i = 0; i < extent; ++i) {
+    vars_[ir::Index(loop.vars[0])] = llvm::ConstantInt::get(ValueType(llvm(), type), uint64_t(i));
+    llvm::BasicBlock* next = NewBlock("unrolled.next");
+    loops_.push_back({next, end});
+    LowerBlock(loop.body);
+    loops_.pop_back();
+    b().CreateBr(next);
+    b().SetInsertPoint(next);
+  }
+  b().CreateBr(end);
+  b().SetInsertPoint(end);
+}
+
+void KernelLowering::LowerSerial(const ir::For& loop) {
+  Value* extent = Eval(loop.extents[0]);
+  llvm::Type* type = extent->getType();
+  llvm::BasicBlock *before = b().GetInsertBlock(), *body = NewBlock("loop"), *next = NewBlock("loop.next"), *end = NewBlock("loop.end");
+  Value* zero = llvm::ConstantInt::get(type, 0);
+  b().CreateCondBr(b().CreateICmpSGT(extent, zero), body, end);
+  b().SetInsertPoint(body);
+  llvm::PHINode* var = b().CreatePHI(type, 2, module_[loop.vars[0]].name);
+  var->addIncoming(zero, before);
+  vars_[ir::Index(loop.vars[0])] = var;
+  loops_.push_back({next, end});
+  LowerBlock(loop.body);
+  loops_.pop_back();
+  b().CreateBr(next);
+  b().SetInsertPoint(next);
+  Value* increment = b().CreateAdd(var, llvm::ConstantInt::get(type, 1), "", /*NUW=*/true, /*NSW=*/true);
+  var->addIncoming(increment, next);
+  b().CreateCondBr(b().CreateICmpSLT(increment, extent), body, end);
+  b().SetInsertPoint(end);
+}
+
+void KernelLowering::LowerIf(const ir::If& branch) {
+  Value* condition = Eval(branch.cond);
+  if (auto* constant = llvm::dyn_cast<llvm::ConstantInt>(condition)) {
+    LowerBlock(constant->isZero() ? branch.else_body : branch.then_body);
+    return;
+  }
+  llvm::BasicBlock *then = NewBlock("if.then"), *otherwise = NewBlock("if.else"), *end = NewBlock("if.end");
+  b().CreateCondBr(condition, then, otherwise);
+  const compiler::Facts outer = facts_;
+  facts_.Assume(branch.cond);
+  b().SetInsertPoint(then);
+  LowerBlock(branch.then_body);
+  b().CreateBr(end);
+  facts_ = outer;
+  b().SetInsertPoint(otherwise);
+  LowerBlock(branch.else_body);
+  b().CreateBr(end);
+  facts_ = outer;
+  b().SetInsertPoint(end);
+}
+
+void KernelLowering::LowerWhile(const ir::While& loop) {
+  llvm::BasicBlock *head = NewBlock("while"), *body = NewBlock("while.body"), *end = NewBlock("while.end");
+  b().CreateBr(head);
+  b().SetInsertPoint(head);
+  b().CreateCondBr(Eval(loop.cond), body, end);
+  b().SetInsertPoint(body);
+  loops_.push_back({head, end});
+  LowerBlock(loop.body);
+  loops_.pop_back();
+  b().CreateBr(head);
+  b().SetInsertPoint(end);
+}
+
+void KernelLowering::LowerStore(const ir::Store& store) {
+  const ir::Buffer& buffer = module_[store.buffer];
+  Value* value = ToMemory(Eval(store.value), buffer.dtype);
+  if (buffer.space == Space::kFragment && element_ != nullptr) {
+    const AccessPlan& plan = PlanOf(store.buffer, store.indices);
+    StoreRegister(store.buffer, plan.registers[size_t(element_->current)], value);
+    return;
+  }
+  Value* condition = buffer.space == Space::kGlobal ? InsideOf(store.buffer, store.indices) : nullptr;
+  const bool shared_by_block = buffer.space == Space::kGlobal || buffer.space == Space::kShared;
+  if (element_ != nullptr && shared_by_block) {
+    for (Value* more : {element_->first_copy, element_->guard})
+      if (more != nullptr) condition = condition == nullptr ? more : b().CreateAnd(condition, more);
+  }
+  Value* pointer = ElementPointer(store.buffer, store.indices);
+  When(condition, [&] { b().CreateAlignedStore(value, pointer, AlignOf(store.buffer, 1)); });
+}
+
+void KernelLowering::LowerAtomic(const ir::Atomic& atomic) {
+  const ir::Buffer& buffer = module_[atomic.buffer];
+  if (buffer.space != Space::kGlobal && buffer.space != Space::kShared) {
+    Unsupported(fmt::format("an atomic on '{}' in {} memory", buffer.name, ir::Name(buffer.space)),
+                "atomics work on global and shared buffers; elsewhere use an ordinary store");
+    return;
+  }
+  Value* value = Eval(atomic.value);
+  Value* condition = buffer.space == Space::kGlobal ? InsideOf(atomic.buffer, atomic.indices) : nullptr;
+  if (element_ != nullptr) {
+    for (Value* more : {element_->first_copy, element_->guard})
+      if (more != nullptr) condition = condition == nullptr ? more : b().CreateAnd(condition, more);
+  }
+  constexpr AtomicOp kOps[] = {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kMin};
+  Value* pointer = ElementPointer(atomic.buffer, atomic.indices);
+  When(condition, [&] { device_->Atomic(kOps[int(atomic.kind) - 1], buffer.dtype, pointer, value); });
+}
+
+std::unique_ptr<llvm::Module> Lower(const ir::Module& module, const compiler::Context& context, llvm::LLVMContext& llvm,
+                                    ir::Diagnostics& diagnostics) {
+  auto out = std::make_unique<llvm::Module>("kiln", llvm);
+  for (size_t i = 0; i < module.kernels.size(); ++i) {
+    KernelLowering lowering(module, module.kernels[i], context, *out, diagnostics);
+    if (!lowering.Run(compiler::EntryName(i))) return nullptr;
+  }
+  std::string problem;
+  llvm::raw_string_ostream stream(problem);
+  if (llvm::verifyModule(*out, &stream)) {
+    diagnostics.Internal("lowering produced invalid LLVM IR: " + problem);
+    return nullptr;
+  }
+  return out;
+}
+
+}  // namespace kiln::llvm_ir

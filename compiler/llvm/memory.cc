@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Addresses, registers of fragments, and layouts as arithmetic on the thread index.
+#include <algorithm>
+
+#include "compiler/analysis/vector_width.h"
+#include "compiler/llvm/kernel_lowering.h"
+
+namespace kiln::llvm_ir {
+
+using ir::BufferId;
+using ir::ExprId;
+using ir::Place;
+using ir::Space;
+
+Value* KernelLowering::Alloca(llvm::Type* type, int64_t count, const char* name) {
+  llvm::IRBuilder<>::InsertPointGuard guard(b());
+  llvm::BasicBlock& entry = function_->getEntryBlock();
+  b().SetInsertPoint(&entry, entry.begin());
+  auto* array = llvm::ArrayType::get(type, uint64_t(std::max<int64_t>(count, 1)));
+  const unsigned space = out_.getDataLayout().getAllocaAddrSpace();
+  return b().CreateAlloca(array, space, nullptr, name);
+}
+
+Value* KernelLowering::RegisterPointer(BufferId fragment, int64_t reg) {
+  llvm::Type* type = MemoryType(llvm(), module_[fragment].dtype);
+  return b().CreateConstInBoundsGEP1_64(type, memory_.at(ir::Index(fragment)), uint64_t(reg));
+}
+
+Value* KernelLowering::LoadRegister(BufferId fragment, int64_t reg) {
+  return b().CreateLoad(MemoryType(llvm(), module_[fragment].dtype), RegisterPointer(fragment, reg));
+}
+
+void KernelLowering::StoreRegister(BufferId fragment, int64_t reg, Value* v) { b().CreateStore(v, RegisterPointer(fragment, reg)); }
+
+Value* KernelLowering::AddTo(Value* sum, Value* more) {
+  if (more == nullptr) return sum;
+  return sum == nullptr ? more : b().CreateAdd(sum, more);
+}
+
+Value* KernelLowering::Scaled(Value* v, int64_t factor) {
+  if (v == nullptr || factor == 0) return nullptr;
+  return factor == 1 ? v : b().CreateMul(v, llvm::ConstantInt::get(v->getType(), uint64_t(factor), true));
+}
+
+std::vector<Value*> KernelLowering::StridesOf(BufferId id) {
+  const ir::Buffer& buffer = module_[id];
+  std::vector<Value*> strides(buffer.shape.size());
+  Value* stride = I64(1);
+  for (size_t d = buffer.shape.size(); d-- > 0;) {
+    strides[d] = buffer.strides.empty() ? stride : EvalIndex(buffer.strides[d]);
+    if (buffer.strides.empty()) stride = b().CreateMul(stride, EvalIndex(buffer.shape[d]));
+  }
+  return strides;
+}
+
+Value* KernelLowering::FlatOffset(BufferId id, std::span<const ExprId> indices) {
+  const std::vector<Value*> strides = StridesOf(id);
+  Value* offset = nullptr;
+  for (size_t d = 0; d < indices.size(); ++d) offset = AddTo(offset, b().CreateMul(EvalIndex(indices[d]), strides[d]));
+  return offset == nullptr ? I64(0) : offset;
+}
+
+int64_t KernelLowering::SharedStride(BufferId id, int dim) const {
+  const auto& digits = module_[id].layout->dim(dim);
+  return digits.empty() ? 0 : digits.front().stride;
+}
+
+int64_t KernelLowering::SwizzlePeriod(BufferId id) const {
+  const ir::Swizzle& swizzle = module_[id].layout->swizzle();
+  return swizzle.bits == 0 ? 1 : int64_t{1} << (swizzle.base + swizzle.shift + swizzle.bits);
+}
+
+// swizzle(v + c) = (c rounded down to the period) + swizzle(v + rest): only the rest takes part, and equal rests share the result.
+Value* KernelLowering::SharedPointer(BufferId id, SplitOffset bytes) {
+  const ir::Buffer& buffer = module_[id];
+  const ir::Swizzle& swizzle = buffer.layout->swizzle();
+  int64_t constant = bytes.constant;
+  Value* variable = bytes.variable;
+  if (swizzle.bits > 0) {
+    const int64_t period = SwizzlePeriod(id), rest = constant & (period - 1);
+    constant -= rest;
+    if (variable == nullptr) {
+      constant += swizzle.Apply(rest);
+    } else {
+      Value*& known = swizzled_[{variable, rest, swizzle.bits, swizzle.shift, b().GetInsertBlock()}];
+      if (known == nullptr) {
+        Value* linear = rest == 0 ? variable : b().CreateAdd(variable, I32(rest));
+        const int64_t mask = ((int64_t{1} << swizzle.bits) - 1) << swizzle.base;
+        known = b().CreateXor(linear, b().CreateAnd(b().CreateLShr(linear, uint64_t(swizzle.shift)), I32(mask)));
+      }
+      variable = known;
+    }
+  }
+  Value* pointer = shared_;
+  if (variable != nullptr) pointer = b().CreateGEP(b().getInt8Ty(), pointer, variable);
+  return b().CreateConstGEP1_64(b().getInt8Ty(), pointer, uint64_t(constant + *buffer.shared_offset));
+}
+
+Value* KernelLowering::ElementPointer(BufferId id, std::span<const ExprId> indices) {
+  const ir::Buffer& buffer = module_[id];
+  if (buffer.space == Space::kGlobal || buffer.space == Space::kLocal) {
+    return b().CreateGEP(MemoryType(llvm(), buffer.dtype), memory_.at(ir::Index(id)), FlatOffset(id, indices));
+  }
+  if (buffer.space == Space::kFragment) {
+    // Held whole by every thread: registers are numbered row by row.
+    return b().CreateGEP(MemoryType(llvm(), buffer.dtype), memory_.at(ir::Index(id)), FlatOffset(id, indices));
+  }
+  SplitOffset offset;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    const int64_t step = SharedStride(id, int(d)) * ir::Bytes(buffer.dtype);
+    Value* index = b().CreateTrunc(EvalIndex(indices[d]), b().getInt32Ty());
+    offset.variable = AddTo(offset.variable, Scaled(index, step));
+  }
+  return SharedPointer(id, offset);
+}
+
+Value* KernelLowering::InsideOf(BufferId id, std::span<const ExprId> indices) {
+  Value* inside = nullptr;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    if (facts_.Inside(indices[d], 1, module_[id].shape[d])) continue;
+    // One unsigned comparison: negative indices are large.
+    Value* check = b().CreateICmpULT(EvalIndex(indices[d]), EvalIndex(module_[id].shape[d]));
+    inside = inside == nullptr ? check : b().CreateAnd(inside, check);
+  }
+  return inside;
+}
+
+bool KernelLowering::MayBeEmpty(BufferId id) const {
+  return std::ranges::any_of(module_[id].shape, [&](ExprId extent) { return facts_.RangeOf(extent).min <= 0; });
+}
+
+// A branch only where the buffer may have no element at all: otherwise element 0 stands in for one that is outside.
+Value* KernelLowering::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align,
+                                   Value* otherwise) {
+  if (condition == nullptr) return b().CreateAlignedLoad(type, pointer, align);
+  const ir::Buffer& buffer = module_[id];
+  if (buffer.space == Space::kShared || !MayBeEmpty(id)) {
+    Value* start = buffer.space == Space::kShared ? SharedPointer(id, {}) : memory_.at(ir::Index(id));
+    Value* safe = b().CreateSelect(condition, pointer, start);
+    return b().CreateSelect(condition, b().CreateAlignedLoad(type, safe, align), otherwise);
+  }
+  llvm::BasicBlock *from = b().GetInsertBlock(), *load = NewBlock("load"), *end = NewBlock("load.end");
+  b().CreateCondBr(condition, load, end);
+  b().SetInsertPoint(load);
+  Value* loaded = b().CreateAlignedLoad(type, pointer, align);
+  b().CreateBr(end);
+  b().SetInsertPoint(end);
+  llvm::PHINode* result = b().CreatePHI(type, 2);
+  result->addIncoming(loaded, load);
+  result->addIncoming(otherwise, from);
+  return result;
+}
+
+llvm::Align KernelLowering::AlignOf(BufferId id, int64_t elements) const {
+  const int64_t bytes = ir::Bytes(module_[id].dtype) * elements;
+  return llvm::Align(uint64_t(bytes & -bytes));
+}
+
+KernelLowering::RegionStart KernelLowering::StartOf(const ir::Region& region) {
+  RegionStart start;
+  const int64_t period = SwizzlePeriod(region.buffer);
+  for (size_t d = 0; d < region.offsets.size(); ++d) {
+    if (pool().IsConst(region.offsets[d], 0)) continue;
+    const int64_t step = SharedStride(region.buffer, int(d)) * ir::Bits(module_[region.buffer].dtype) / 8;
+    Value* bytes = Scaled(b().CreateTrunc(EvalIndex(region.offsets[d]), b().getInt32Ty()), step);
+    Value*& part = step % period == 0 ? start.after : start.before;
+    part = AddTo(part, bytes);
+  }
+  return start;
+}
+
+std::vector<Value*> KernelLowering::ThreadParts(const ir::Layout& layout, Value* thread) {
+  std::vector<Value*> parts(size_t(layout.rank()), nullptr);
+  const int64_t threads = layout.Threads();
+  for (int d = 0; d < layout.rank(); ++d) {
+    int64_t weight = 1;
+    for (const ir::Digit& digit : layout.dim(d)) {
+      if (digit.place == Place::kThread && digit.size > 1) {
+        Value* v = digit.stride == 1 ? thread : b().CreateUDiv(thread, I32(digit.stride));
+        if (digit.stride * digit.size < threads) v = b().CreateURem(v, I32(digit.size));
+        parts[size_t(d)] = AddTo(parts[size_t(d)], Scaled(v, weight));
+      }
+      weight *= digit.size;
+    }
+    if (parts[size_t(d)] == nullptr) parts[size_t(d)] = I32(0);
+  }
+  return parts;
+}
+
+Value* KernelLowering::IsFirstCopy(const ir::Layout& layout) {
+  Value* first = nullptr;
+  for (const ir::Digit& digit : layout.replicas()) {
+    if (digit.size == 1) continue;
+    Value* v = b().CreateURem(b().CreateUDiv(thread_, I32(digit.stride)), I32(digit.size));
+    Value* zero = b().CreateICmpEQ(v, I32(0));
+    first = first == nullptr ? zero : b().CreateAnd(first, zero);
+  }
+  return first;
+}
+
+}  // namespace kiln::llvm_ir
