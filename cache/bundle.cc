@@ -56,7 +56,8 @@ class BundleWriter {
     if (!file_) return Fail(ErrorCode::kUnreachable, fmt::format("cannot write {}", partial_.string()));
     std::error_code error;
     fs::rename(partial_, path_, error);
-    if (error) return Fail(ErrorCode::kUnreachable, fmt::format("cannot create {}: {}", path_.string(), error.message()));
+    if (error)
+      return Fail(ErrorCode::kUnreachable, fmt::format("cannot create {}: {}", path_.string(), error.message()));
     published_ = true;
     return {};
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/checkpointer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -68,12 +69,16 @@ void Checkpointer::CheckStructure() {
 void Checkpointer::Checkpoint() {
   auto lease = context_.readers.Acquire(ReaderPool::Work::kShort);
   if (!lease || !*lease) return;
-  auto copied = (**lease)->Checkpoint(sqlite::CheckpointMode::kPassive);
-  if (copied && context_.directory.WalBytes() > truncate_above_) copied = Truncate(**lease);
-  if (!copied) {
+  auto complete = (**lease)->Checkpoint(sqlite::CheckpointMode::kPassive);
+  if (complete && context_.directory.WalBytes() > truncate_above_) complete = Truncate(**lease);
+  if (!complete) {
     ++context_.counters.errors;
-    (*lease)->Failed(copied.error());
+    (*lease)->Failed(complete.error());
   }
+  // What is left, because of a reader, a later commit or a full disk, is tried again after a pause.
+  if (complete && *complete) return;
+  MutexLock lock(mutex_);
+  pending_bytes_ = std::max<std::uint64_t>(pending_bytes_, 1);
 }
 
 std::expected<bool, Error> Checkpointer::Truncate(ReaderPool::Lease& reader) {

@@ -13,10 +13,10 @@ namespace kiln::cache {
 // The thread that copies the write-ahead log back into the database, so that no put waits for it.
 //
 // A passive checkpoint after every `checkpoint_bytes` of commits, or when commits have paused for a second: it gets in
-// nobody's way, and once all is copied the log is used from its start again. That moment never comes while commits follow
-// each other without a gap, or while some reader is always in the middle of the log. So above `wal_limit` the log is
-// truncated: the writer is asked to hold its next transaction until that is done, for SQLite's own lock would let a busy
-// writer win again and again. A reader that stays makes it give up until the log has grown by as much again.
+// nobody's way, and once all is copied the log is used from its start again. That moment never comes while commits
+// follow each other without a gap, or while some reader is always in the middle of the log. So above `wal_limit` the
+// log is truncated: the writer is asked to hold its next transaction until that is done, for SQLite's own lock would
+// let a busy writer win again and again. A reader that stays makes it give up until the log has grown by as much again.
 //
 // First of all, after a start that found the store not properly closed, the thread checks the structure of the whole
 // file. That takes an eighth of a second per GiB that is in memory and much longer from a slow disk, during which
@@ -26,9 +26,7 @@ namespace kiln::cache {
 class Checkpointer {
  public:
   Checkpointer(StoreContext context, bool check_first)
-      : context_(context),
-        check_pending_(check_first),
-        truncate_above_(context.options.wal_limit) {}
+      : context_(context), check_pending_(check_first), truncate_above_(context.options.wal_limit) {}
   ~Checkpointer() { Stop(); }
 
   void Start();

@@ -139,8 +139,8 @@ std::expected<void, Error> CheckLimits(std::string_view metadata, std::span<cons
     names.push_back(blob.name);
   }
   if (total > Entry::kMaxSize) {
-    return Fail(ErrorCode::kInvalid, fmt::format("an entry of {} bytes; at most {} can be sealed", total,
-                                                 Entry::kMaxSize));
+    return Fail(ErrorCode::kInvalid,
+                fmt::format("an entry of {} bytes; at most {} can be sealed", total, Entry::kMaxSize));
   }
   if (HasDuplicate(std::move(names))) return Fail(ErrorCode::kInvalid, "two blobs of one name");
   return {};
@@ -224,8 +224,7 @@ std::expected<Entry, Error> Unseal(std::string sealed) {
 std::expected<EntryHead, Error> UnsealHead(std::string_view bytes) {
   KILN_ASSIGN_OR_RETURN(const ParsedHead head, ParseHead(bytes));
   if (bytes.size() != head.size) return Corrupt(fmt::format("{} bytes behind the head", bytes.size() - head.size));
-  EntryHead entry{head.key, head.digest, head.body_digest, std::string(head.metadata),
-                  head.size + head.body_size, {}};
+  EntryHead entry{head.key, head.digest, head.body_digest, std::string(head.metadata), head.size + head.body_size, {}};
   for (const auto& part : head.parts) entry.blobs.push_back({std::string(part.name), part.size, part.digest});
   return entry;
 }

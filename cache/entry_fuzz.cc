@@ -14,7 +14,8 @@ std::string WithDigest(std::string bytes) {
   if (bytes.size() < kFixed) return bytes;
   const auto load = [&](std::size_t at) {
     std::size_t value = 0;
-    for (int i = 3; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(bytes[at + static_cast<std::size_t>(i)]);
+    for (int i = 3; i >= 0; --i)
+      value = value << 8 | static_cast<unsigned char>(bytes[at + static_cast<std::size_t>(i)]);
     return value;
   };
   const std::size_t covered = kFixed + load(12) * 44 + load(16) + load(20);

@@ -44,8 +44,7 @@ class ReaderPool {
     bool discard_ = false;
   };
 
-  ReaderPool(std::filesystem::path database, const SqliteOptions& options,
-             std::function<void(const Error&)> on_damage)
+  ReaderPool(std::filesystem::path database, const SqliteOptions& options, std::function<void(const Error&)> on_damage)
       : database_(std::move(database)), options_(options), on_damage_(std::move(on_damage)) {}
 
   // Nothing while the pool is suspended.

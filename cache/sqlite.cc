@@ -90,9 +90,15 @@ void Connection::Close::operator()(sqlite3* connection) const { sqlite3_close(co
 std::expected<Connection, Error> Connection::Open(const std::filesystem::path& path, OpenMode mode) {
   int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   switch (mode) {
-    case OpenMode::kRead: flags |= SQLITE_OPEN_READONLY; break;
-    case OpenMode::kWrite: flags |= SQLITE_OPEN_READWRITE; break;
-    case OpenMode::kCreate: flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE; break;
+    case OpenMode::kRead:
+      flags |= SQLITE_OPEN_READONLY;
+      break;
+    case OpenMode::kWrite:
+      flags |= SQLITE_OPEN_READWRITE;
+      break;
+    case OpenMode::kCreate:
+      flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+      break;
   }
   sqlite3* handle = nullptr;
   const int result = sqlite3_open_v2(path.c_str(), &handle, flags, nullptr);

@@ -84,14 +84,15 @@ std::expected<bool, Error> IsNew(Connection& db) {
   if (application == kApplicationId && version == kSchemaVersion) return false;
   KILN_ASSIGN_OR_RETURN(const auto tables, db.Integer("SELECT count(*) FROM sqlite_schema"));
   if (application == 0 && version == 0 && tables == 0) return true;
-  return Fail(ErrorCode::kDamaged, fmt::format("the database is not a store of version {}: application {:#x}, version {}",
-                                               kSchemaVersion, application, version));
+  return Fail(ErrorCode::kDamaged,
+              fmt::format("the database is not a store of version {}: application {:#x}, version {}", kSchemaVersion,
+                          application, version));
 }
 
 // The page size, the vacuum mode and WAL must be chosen before the first table.
 std::expected<void, Error> CreateSchema(Connection& db) {
-  KILN_RETURN_IF_ERROR(db.Execute(fmt::format(
-      "PRAGMA page_size = {}; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;", kPageSize)));
+  KILN_RETURN_IF_ERROR(db.Execute(
+      fmt::format("PRAGMA page_size = {}; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;", kPageSize)));
   return db.Execute(fmt::format("BEGIN IMMEDIATE; {} PRAGMA application_id = {}; PRAGMA user_version = {}; COMMIT;",
                                 kSchema, kApplicationId, kSchemaVersion));
 }
@@ -103,12 +104,12 @@ std::expected<Reader, Error> Reader::Open(const std::filesystem::path& path, con
   KILN_ASSIGN_OR_RETURN(auto db, Connection::Open(path, OpenMode::kWrite));
   db.SetBusyTimeout(kReaderBusy);
   Reader reader(std::move(db));
-  KILN_RETURN_IF_ERROR(reader.db_.Execute(fmt::format("{} PRAGMA wal_autocheckpoint = 0; PRAGMA mmap_size = {};",
-                                                      kCommonPragmas, options.mmap_bytes)));
+  KILN_RETURN_IF_ERROR(reader.db_.Execute(
+      fmt::format("{} PRAGMA wal_autocheckpoint = 0; PRAGMA mmap_size = {};", kCommonPragmas, options.mmap_bytes)));
   KILN_RETURN_IF_ERROR(PrepareAs(reader.db_, reader.get_, kGet));
-  KILN_RETURN_IF_ERROR(PrepareAs(
-      reader.db_, reader.list_,
-      "SELECT key, size, created, last_used, hits, head FROM entry WHERE key > ?1 ORDER BY key LIMIT ?2"));
+  KILN_RETURN_IF_ERROR(
+      PrepareAs(reader.db_, reader.list_,
+                "SELECT key, size, created, last_used, hits, head FROM entry WHERE key > ?1 ORDER BY key LIMIT ?2"));
   return reader;
 }
 
@@ -159,9 +160,8 @@ std::expected<WriterConnection, Error> WriterConnection::Open(const std::filesys
   if (is_new) KILN_RETURN_IF_ERROR(CreateSchema(db));
   WriterConnection writer(std::move(db));
   // secure_delete would overwrite every evicted page with zeros.
-  KILN_RETURN_IF_ERROR(writer.db_.Execute(
-      fmt::format("{} PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0; PRAGMA secure_delete = OFF;",
-                  kCommonPragmas)));
+  KILN_RETURN_IF_ERROR(writer.db_.Execute(fmt::format(
+      "{} PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0; PRAGMA secure_delete = OFF;", kCommonPragmas)));
   if (options.hard_limit != 0) {
     const std::uint64_t pages = std::max<std::uint64_t>(options.hard_limit / kPageSize, 1);
     KILN_RETURN_IF_ERROR(writer.db_.Execute(fmt::format("PRAGMA max_page_count = {};", pages)));
@@ -177,7 +177,9 @@ std::expected<void, Error> WriterConnection::Prepare() {
       {&rollback_, "ROLLBACK"},
       {&get_, kGet},
       {&find_, "SELECT body FROM entry WHERE key = ?1"},
-      {&insert_blob_, "INSERT INTO blob(digest, bytes) VALUES(?1, ?2) ON CONFLICT(digest) DO NOTHING"},
+      // Bytes that disagree with the digest they are under were damaged, and are repaired.
+      {&insert_blob_,
+       "INSERT INTO blob(digest, bytes) VALUES(?1, ?2) ON CONFLICT(digest) DO UPDATE SET bytes = ?2 WHERE bytes <> ?2"},
       {&upsert_entry_,
        "INSERT INTO entry(key, body, size, created, last_used, hits, head) VALUES(?1, ?2, ?3, ?4, ?4, 0, ?5) "
        "ON CONFLICT(key) DO UPDATE SET body = ?2, size = ?3, created = ?4, last_used = ?4, head = ?5"},

@@ -66,17 +66,17 @@ struct EntryInfo {
 };
 
 struct ListOptions {
-  std::optional<Digest> after;                     // start behind this key
-  std::size_t limit = SIZE_MAX;                    // entries returned
-  std::function<bool(const EntryInfo&)> accept;    // all, where empty
+  std::optional<Digest> after;                   // start behind this key
+  std::size_t limit = SIZE_MAX;                  // entries returned
+  std::function<bool(const EntryInfo&)> accept;  // all, where empty
 };
 
 struct VerifyReport {
   std::uint64_t entries = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t corrupt = 0;   // evicted
+  std::uint64_t corrupt = 0;    // evicted
   std::vector<Digest> evicted;  // their keys; at most the first 1000
-  bool store_damaged = false;  // the file's own structure is broken: it is being set aside
+  bool store_damaged = false;   // the file's own structure is broken: it is being set aside
 };
 
 struct GcReport {

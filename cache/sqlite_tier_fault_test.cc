@@ -130,6 +130,15 @@ TEST_F(SqliteFaultTest, AnEvictionDoesNotHitTheReplacement) {
   EXPECT_TRUE(tier->Get(KeyOf(0))->has_value());
 }
 
+TEST_F(SqliteFaultTest, APutRepairsADamagedBodyThatItShares) {
+  auto tier = OpenWith(1);
+  Sql(kDamageBody, KeyOf(0));
+  const Entry other = MakeEntry(KeyOf(1), NumberedEntry(0, 50'000).blob("ptx"), "same body, other key");
+  ASSERT_TRUE(PutAndWait(*tier, other));
+  EXPECT_EQ((**tier->Get(KeyOf(1))).sealed(), other.sealed());
+  EXPECT_EQ((**tier->Get(KeyOf(0))).sealed(), NumberedEntry(0, 50'000).sealed());
+}
+
 TEST_F(SqliteFaultTest, VerifyFindsWhatNobodyAskedFor) {
   auto tier = OpenWith(300, 5'000);
   for (const int number : {7, 70, 170}) Sql(kDamageBody, KeyOf(number));

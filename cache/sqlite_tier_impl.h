@@ -13,8 +13,8 @@
 // What they share is in StoreContext: counters and the log of uses, which lock for themselves, and the directory, whose
 // only mutable state is the file system. A file is replaced by the writer's thread alone, when no lease is out.
 //
-// Closing: the pool is suspended (which interrupts a structure check), the checkpointer ends, the writer drains its queue
-// and closes the last connection, which leaves no log behind. Only then is the mark of an open store removed.
+// Closing: the pool is suspended (which interrupts a structure check), the checkpointer ends, the writer drains its
+// queue and closes the last connection, which leaves no log behind. Only then is the mark of an open store removed.
 #pragma once
 
 #include <memory>

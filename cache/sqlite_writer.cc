@@ -115,11 +115,15 @@ void SqliteWriter::Complete(Operation& operation, const std::expected<void, Erro
   std::visit(
       [&]<class T>(T& op) {
         if constexpr (std::is_same_v<T, EraseOperation>) {
-          if (outcome) Call(op.done, std::expected<bool, Error>(op.existed));
-          else Call(op.done, std::unexpected(outcome.error()));
+          if (outcome)
+            Call(op.done, std::expected<bool, Error>(op.existed));
+          else
+            Call(op.done, std::unexpected(outcome.error()));
         } else if constexpr (std::is_same_v<T, GcOperation>) {
-          if (outcome) Call(op.done, std::expected<GcReport, Error>(op.report));
-          else Call(op.done, std::unexpected(outcome.error()));
+          if (outcome)
+            Call(op.done, std::expected<GcReport, Error>(op.report));
+          else
+            Call(op.done, std::unexpected(outcome.error()));
         } else if constexpr (!std::is_same_v<T, EvictCorruptOperation>) {
           Call(op.done, outcome);
         }
@@ -174,8 +178,10 @@ void SqliteWriter::Execute(std::vector<Operation> batch) {
   Publish(*changes);
   for (Operation& operation : batch) {
     const auto* gc = std::get_if<GcOperation>(&operation);
-    if (gc && !gc->finished) Requeue(std::move(operation));
-    else Complete(operation, {});
+    if (gc && !gc->finished)
+      Requeue(std::move(operation));
+    else
+      Complete(operation, {});
   }
 }
 
@@ -203,9 +209,10 @@ void SqliteWriter::RefusePuts(std::vector<Operation>& batch) {
 
 std::expected<SqliteWriter::Changes, Error> SqliteWriter::Transact(std::vector<Operation>& batch) {
   KILN_RETURN_IF_ERROR(Reopen());
-  const bool uses_due = UsesAreDue() || std::ranges::any_of(batch, [](const Operation& operation) {
-    return std::holds_alternative<FlushOperation>(operation) || std::holds_alternative<GcOperation>(operation);
-  });
+  const bool uses_due =
+      UsesAreDue() || std::ranges::any_of(batch, [](const Operation& operation) {
+        return std::holds_alternative<FlushOperation>(operation) || std::holds_alternative<GcOperation>(operation);
+      });
   UseLog::Uses uses;
   if (uses_due || batch.empty()) {
     uses = context_.uses.Take();
@@ -315,7 +322,8 @@ void SqliteWriter::Recognize(const Error& error) {
     ReportDamage(error);
   } else if (error.code == ErrorCode::kFull) {
     retry_at_ = context_.clock.SteadyNow() + context_.options.retry_after;
-    if (!context_.counters.read_only.exchange(true)) context_.Tell(ErrorCode::kFull, "the store is read-only: " + error.message);
+    if (!context_.counters.read_only.exchange(true))
+      context_.Tell(ErrorCode::kFull, "the store is read-only: " + error.message);
   }
 }
 

@@ -26,17 +26,19 @@ namespace kiln::cache {
 // there is no timer to tune: a lone put is committed at once, a burst shares commits. If anything in a batch fails the
 // whole batch is rolled back and everybody in it is told.
 //
-// Room. After the puts of a batch, inside its transaction, the least recently used entries go until the pages in use are
-// below capacity. Uses that are still in memory are written before, so that the order is the true one.
+// Room. After the puts of a batch, inside its transaction, the least recently used entries go until the pages in use
+// are below capacity. Uses that are still in memory are written before, so that the order is the true one.
 //
 // A full disk. The batch fails with kFull, and puts are refused until `retry_after` has passed; erasing and collecting
 // are still tried, for they can make room.
 //
 // A damaged file. Whoever meets it calls ReportDamage while holding its reader lease (or is this thread). The thread
 // then suspends the readers, which waits for every lease, so no report about the old file can arrive after that;
-// closes, renames, opens an empty database, resumes. Meanwhile lookups find nothing. What is queued goes into the new one.
+// closes, renames, opens an empty database, resumes. Meanwhile lookups find nothing. What is queued goes into the new
+// one.
 //
-// Locks. `mutex_` guards the queue and flags and is never held during I/O or callbacks. The destructor drains the queue.
+// Locks. `mutex_` guards the queue and flags and is never held during I/O or callbacks. The destructor drains the
+// queue.
 class SqliteWriter {
  public:
   using EraseDone = std::move_only_function<void(std::expected<bool, Error>)>;

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <utility>

@@ -38,8 +38,10 @@ struct TieredCache::PendingPut {
     std::expected<void, Error> result;
     {
       MutexLock lock(mutex);
-      if (!outcome) failure = std::move(outcome);
-      else if (counts) kept = true;
+      if (!outcome)
+        failure = std::move(outcome);
+      else if (counts)
+        kept = true;
       if (--waiting != 0) return;
       if (!kept) result = std::move(failure);
     }
@@ -131,9 +133,8 @@ void TieredCache::Put(Entry entry, PutDone done) {
   }
   for (Slot* slot : used) {
     const bool counts = slot->tier->blocking() || !any_blocking;
-    PutInto(*slot, entry, [pending, counts](std::expected<void, Error> outcome) {
-      pending->Finish(std::move(outcome), counts);
-    });
+    PutInto(*slot, entry,
+            [pending, counts](std::expected<void, Error> outcome) { pending->Finish(std::move(outcome), counts); });
   }
   pending->Finish({}, false);
 }
