@@ -113,20 +113,19 @@ class JITFunction:
         """Kernels for many sets of arguments (dicts of keywords, or tuples), compiled at once."""
         wanted = [(c, {}) if isinstance(c, tuple) else ((), c) for c in configs]
         functions = [self.get_tir(*args, **kwargs) for args, kwargs in wanted]
-        kernels = compiler.par_compile(functions, num_workers, ignore_error, **self._compile_options())
+        kernels = compiler.par_compile(functions, num_workers, ignore_error, **self.compile_options())
         for (_, kwargs), kernel in zip(wanted, kernels):
             if kernel is not None:
                 kernel.config = dict(kwargs)
         return kernels
 
-    def _compile_options(self) -> dict:
-        options = dict(self.options)
-        options.pop("debug_root_path", None)
-        return options
+    def compile_options(self) -> dict:
+        """The decorator's arguments that kiln.compile takes."""
+        return {name: value for name, value in self.options.items() if name != "debug_root_path"}
 
     def _compile(self, func: PrimFunc, config):
         root = self.options.get("debug_root_path")
-        kernel = compiler.compile(func, config=dict(config), **self._compile_options())
+        kernel = compiler.compile(func, config=dict(config), **self.compile_options())
         if root:
             os.makedirs(root, exist_ok=True)
             with open(os.path.join(root, f"tilelang_jit_program_{func.name}.py"), "w", encoding="utf-8") as file:

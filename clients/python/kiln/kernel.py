@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 from . import _proto
+from .language.dtypes import DType
 from .language.program import PrimFunc
 
 
@@ -18,6 +20,22 @@ def _load(artifact: bytes, device: int, name: str):
             "bundle; in a source tree build the target kiln_python"
         ) from problem
     return _runtime.load(artifact, device, name=name)
+
+
+@dataclass(frozen=True)
+class KernelParam:
+    """One parameter. A run-time dimension is given by its expression; a scalar has the shape ()."""
+
+    name: str
+    dtype: DType
+    shape: tuple
+    output: bool = False
+
+
+def _describe(param, output: bool) -> KernelParam:
+    if param.buffer is None:
+        return KernelParam(param.name, param.var.dtype, (), output)
+    return KernelParam(param.name, param.buffer.dtype, param.buffer.shape, output)
 
 
 class Kernel:
@@ -78,8 +96,9 @@ class Kernel:
         return self.artifact.report
 
     @property
-    def params(self):
-        return list(self.artifact.launch.params)
+    def params(self) -> list[KernelParam]:
+        """What calls may pass: the parameters, in order."""
+        return [_describe(p, i in self.prim_func.outputs) for i, p in enumerate(self.prim_func.params)]
 
     @property
     def out_idx(self) -> list[int]:

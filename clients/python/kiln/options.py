@@ -16,6 +16,7 @@ class PassConfigKey(str, enum.Enum):
     TL_DISABLE_PRELOWER_SEMANTIC_CHECK = "tl.disable_prelower_semantic_check"
     TL_DISABLE_WARP_SPECIALIZED = "tl.disable_warp_specialized"
     TL_ENABLE_FAST_MATH = "tl.enable_fast_math"
+    TL_DISABLE_FAST_MATH = "tl.disable_fast_math"
     TL_PTXAS_REGISTER_USAGE_LEVEL = "tl.ptxas_register_usage_level"
     TL_ENABLE_PTXAS_VERBOSE_OUTPUT = "tl.enable_ptxas_verbose_output"
     TL_DEVICE_COMPILE_FLAGS = "tl.device_compile_flags"
@@ -67,6 +68,7 @@ _KNOWN = {key.value for key in PassConfigKey}
 # key → (field of CompileOptions, whether a true value sets it)
 _EFFECT = {
     "tl.enable_fast_math": ("fast_math", True),
+    "tl.disable_fast_math": ("fast_math", False),
     "tl.disable_warp_specialized": ("disable_warp_specialization", True),
     "tl.disable_tma_lower": ("disable_tma", True),
     "tl.disable_wgmma": ("disable_wgmma", True),

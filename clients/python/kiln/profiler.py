@@ -49,7 +49,7 @@ def evaluate(expr, symbols: dict, names) -> int:
     """A kiln.v1.HostExpr over run-time dimensions."""
     values: list[int] = []
     for node in expr.nodes:
-        kind = expr.Node.DESCRIPTOR.fields_by_name["op"].enum_type.values_by_number[node.op].name
+        kind = node.DESCRIPTOR.fields_by_name["op"].enum_type.values_by_number[node.op].name
         if kind == "CONST":
             values.append(node.value)
         elif kind == "SYMBOL":

@@ -96,12 +96,12 @@ class Tuner:
         kept, functions, failures = [], [], []
         for config in configs:
             try:
-                functions.append(self.function.get_tir(*args, **{**kwargs, **config}))
+                functions.append(self._trace(args, kwargs, config))
                 kept.append(config)
             except Exception as failure:  # a configuration may be impossible; the others decide
                 failures.append((config, failure))
         kernels = par_compile(functions, ignore_error=True, priority="TUNING", timeout=self.profile.timeout,
-                              **self.function._compile_options())
+                              **self.function.compile_options())
         result = [(c, k) for c, k in zip(kept, kernels) if k is not None]
         if not result:
             cause = failures[0][1] if failures else None
@@ -110,6 +110,13 @@ class Tuner:
         for config, kernel in result:
             kernel.config = config
         return result
+
+    def _trace(self, args, kwargs, config):
+        """The program of a configuration, which may hold pass_configs of its own."""
+        parameters = {name: value for name, value in config.items() if name != "pass_configs"}
+        func = self.function.get_tir(*args, **{**kwargs, **parameters})
+        func.pass_configs.update(config.get("pass_configs") or {})
+        return func
 
     def _unmeasured(self, kernels) -> AutotuneResult:
         config, kernel = kernels[0]
@@ -191,7 +198,7 @@ class AutotunedFunction:
         tensors = [a for a in (*args, *kwargs.values()) if _stand_in(a) is not a]
         with set_autotune_inputs(*tensors):
             best = self.tune(*args, **kwargs)
-        return self.jit(*args, **{**kwargs, **best.config})
+        return best.kernel(*[a for a in tensors if a is not None])
 
     def compile(self, *args, **kwargs):
         return self.jit.compile(*args, **kwargs) if self._given(args, kwargs) else self.tune(*args, **kwargs).kernel

@@ -3,6 +3,7 @@
 package it stands in for."""
 
 import importlib
+import importlib.abc
 import sys
 
 import kiln
@@ -23,17 +24,28 @@ __version__ = "0.1.13"  # of the language surface that this package follows
 
 # Here so that "import tilelang.language as T" and "tilelang.language" are the same module as kiln.language.
 sys.modules[__name__ + ".language"] = language
-sys.modules[__name__ + ".cuda.language"] = language
-sys.modules[__name__ + ".rocm.language"] = language
+sys.modules[__name__ + ".language.fp8"] = importlib.import_module("kiln.language.fp8")
 
-_LAZY = ("autotuner", "profiler", "testing", "transform", "utils", "layout", "carver", "tileop", "tools", "env", "cuda", "rocm", "jit_kernel")
+_LAZY = ("autotuner", "carver", "layout", "math", "profiler", "testing", "tileop", "transform", "tvm", "utils")
 _ABSENT = {
-    "tvm": "Kiln does not contain TVM: its expressions are those of kiln.language, its IR is kiln.v1.Module",
     "ir": "TVM structures are not part of Kiln",
     "engine": "there is no generated CUDA source to process: Kiln emits PTX",
     "contrib": "Kiln does not call nvcc",
     "lower": "use tilelang.compile",
 }
+
+
+class _Missing(importlib.abc.MetaPathFinder):
+    """Says what is missing, and of what, where a script imports a module that is not here."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(__name__ + "."):
+            hint = _ABSENT.get(name.split(".")[1])
+            raise ModuleNotFoundError(f"{name} is not part of Kiln's compatibility package" + (f": {hint}" if hint else ""), name=name)
+        return None
+
+
+sys.meta_path.append(_Missing())
 
 
 def set_log_level(level):
@@ -50,11 +62,8 @@ def enable_cache():
 
 def __getattr__(name):
     if name in _LAZY:
-        try:
-            return importlib.import_module(f"{__name__}.{name}")
-        except ModuleNotFoundError as problem:
-            raise AttributeError(f"tilelang.{name} is not part of Kiln's compatibility package") from problem
-    if name in ("do_bench",):
-        return getattr(kiln, name)
+        return importlib.import_module(f"{__name__}.{name}")
+    if name == "do_bench":
+        return kiln.do_bench
     hint = _ABSENT.get(name)
     raise AttributeError(f"tilelang.{name} is not part of Kiln's compatibility package" + (f": {hint}" if hint else ""))

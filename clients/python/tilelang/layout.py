@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layouts are inferred: what these functions make is accepted by T.annotate_layout and has no effect."""
 
+from kiln.language.layout import Fragment, Layout
+
 from . import _absent
 
-
-class Layout:
-    def __init__(self, shape=None, forward_fn=None, *_, **__):
-        self.shape, self.forward_fn = shape, forward_fn
-
-
-class Fragment(Layout):
-    pass
+__all__ = ["Fragment", "Layout"]
 
 
 def _inferred(name):

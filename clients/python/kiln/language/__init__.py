@@ -9,8 +9,10 @@ from .expr import Expr, Var, as_expr, cast, floordiv, floormod, truncdiv, truncm
 from .function import (
     FragmentBuffer, LocalBuffer, Ref, SharedBuffer, StridedTensor, Tensor, const, dynamic, empty, macro, prim_func, symbolic,
 )
+from .fp8 import determine_fp8_type, determine_torch_fp8_type
 from .launch import *  # noqa: F403
 from .launch import Kernel
+from .layout import Fragment, Layout
 from .loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vectorized
 from .math import *  # noqa: F403
 from .program import PrimFunc

@@ -178,6 +178,8 @@ class Region(object):
 
         if k.step not in (None, 1):
             raise ValueError(f"a slice of {self.name} with step {k.step}: only contiguous boxes can be copied; loop with T.Parallel")
+        if k.start is None and k.stop is None:
+            return 0, self.extents[d]
         extent = self.extents[d]
         start = 0 if k.start is None else as_dim(k.start)
         stop = extent if k.stop is None else as_dim(k.stop)
@@ -189,8 +191,11 @@ class Region(object):
             return start, None
         size = difference(stop, start)
         if size is None:
-            size = binary("SUB", as_expr(stop), start)
-        elif size <= 0:
+            raise ValueError(
+                f"the size of the slice {k.start}:{k.stop} of dimension {d} of {self.name} is not a compile-time constant; a tile has a "
+                f"fixed size, so write {self.name}[start : start + SIZE] (what lies outside the tensor reads as zero and is not written)"
+            )
+        if size <= 0:
             raise ValueError(f"the slice {k.start}:{k.stop} of dimension {d} of {self.name} is empty")
         return start, size
 
@@ -200,7 +205,7 @@ class Region(object):
         raise TypeError(f"a region of {self.name} is used as a scalar; index every dimension")
 
     def __repr__(self):
-        box = ", ".join(f"{o}:+{e}" if e != 1 or not isinstance(e, int) else f"{o}" for o, e in zip(self.offsets, self.extents))
+        box = ", ".join(f"{o}" if isinstance(e, int) and e == 1 else f"{o}:+{e}" for o, e in zip(self.offsets, self.extents))
         return f"{self.name}[{box}]"
 
 

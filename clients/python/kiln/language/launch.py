@@ -189,6 +189,8 @@ disable_warp_group_reg_alloc = _accepted("disable_warp_group_reg_alloc", "regist
 set_max_nreg = _accepted("set_max_nreg", "register allocation is inferred")
 inc_max_nreg = _accepted("inc_max_nreg", "register allocation is inferred")
 dec_max_nreg = _accepted("dec_max_nreg", "register allocation is inferred")
+device_assert = _accepted("device_assert", "assertions are not checked on the device in this version")
+print = _accepted("print", "device output is not available in this version")
 pdl_trigger = _accepted("pdl_trigger", "launches of one stream are ordered")
 pdl_sync = _accepted("pdl_sync", "launches of one stream are ordered")
 

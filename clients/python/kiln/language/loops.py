@@ -147,9 +147,7 @@ class Persistent:
         return tuple(values)
 
 
-class Range:
-    """``range`` in traced code: a serial loop where a bound is known at run time only or the body is device code."""
-
-    def __new__(cls, *bounds):
-        start, stop, step = (bounds + (None, None))[:3] if len(bounds) > 1 else (0, bounds[0], None)
-        return serial(start, stop, step)
+def traced_range(*bounds) -> Loop:
+    """``range`` in the body of a kernel."""
+    start, stop, step = (bounds + (None,))[:3] if len(bounds) > 1 else (0, bounds[0], None)
+    return serial(start, stop, step)

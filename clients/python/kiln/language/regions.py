@@ -4,7 +4,6 @@ and is as large as the other operand, right-aligned."""
 
 from __future__ import annotations
 
-from .affine import difference
 from .buffer import Buffer, LocalVar, Region, show_shape
 from .expr import Expr, constant_value
 from .trace import error
@@ -40,17 +39,22 @@ def closed(region: Region) -> Region:
     return Region(region.buffer, region.offsets, extents, region.dims)
 
 
-def _fill_from(region: Region, other: list[int]) -> Region:
-    """Open extents take the other operand's, from the right. Where a dimension is open on its own account (``A[i, j]``) the alignment is
-    by position; where one was sliced to a symbolic size, the non-unit extents are matched in order."""
+def _fill_from(region: Region, other: Region, broadcast: bool) -> Region:
+    """Open extents take the other operand's, from the right. Where every dimension is open (``A[i, j]``) the dimensions that the other
+    operand slices are matched by position; where one was sliced to a symbolic size, the non-unit extents are matched in order.
+    ``broadcast``: dimensions that this operand lacks may be left out."""
     extents = [_known(e) for e in region.extents]
+    wanted = [_known(other.extents[d]) for d in other.dims]
     if all(e is None for e in extents):
-        padded = [1] * max(0, len(extents) - len(other)) + other
-        surplus, extents = padded[: -len(extents)], padded[-len(extents) :]
-        if any(e != 1 for e in surplus):
-            raise error(f"{region!r} has {len(extents)} dimensions and the other operand the extents {other}")
+        while len(wanted) > len(extents) and 1 in wanted:
+            wanted.remove(1)
+        if len(wanted) > len(extents) and broadcast:
+            wanted = wanted[-len(extents) :]
+        if len(wanted) > len(extents):
+            raise error(f"{region!r} has {len(extents)} dimensions and the tile to copy is {wanted}")
+        extents = [1] * (len(extents) - len(wanted)) + wanted
         return Region(region.buffer, region.offsets, extents, region.dims)
-    wanted = [e for e in other if e != 1]
+    wanted = [e for e in wanted if e != 1]
     for d in reversed(range(len(extents))):
         if extents[d] is None:
             extents[d] = wanted.pop() if wanted else 1
@@ -67,19 +71,12 @@ def pair(src, dst, what: str) -> tuple[Region, Region]:
     """Both operands of a copy with all extents known. They agree in everything but dimensions of size 1."""
     a, b = operand(src, f"the source of {what}"), operand(dst, f"the destination of {what}")
     if _is_open(a) and _is_open(b):
-        a, b = _same_symbols(a, b, what)
-    elif _is_open(a):
-        a = _fill_from(a, [_known(e) for e in b.extents])
+        raise error(f"{what} from {a!r} to {b!r}: neither operand says how large the tile is; slice one of them with constant sizes")
+    if _is_open(a):
+        a = _fill_from(a, b, True)
     elif _is_open(b):
-        b = _fill_from(b, [_known(e) for e in a.extents])
+        b = _fill_from(b, a, False)
     return closed(a), closed(b)
-
-
-def _same_symbols(a: Region, b: Region, what: str):
-    for x, y in zip(a.extents, b.extents):
-        if x is None or y is None or difference(x, y) != 0:
-            break
-    raise error(f"{what} from {a!r} to {b!r}: neither operand says how large the tile is; slice one of them with constant sizes")
 
 
 def tile_extents(region: Region) -> list[int]:

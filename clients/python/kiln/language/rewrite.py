@@ -131,7 +131,7 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(target, (ast.Tuple, ast.List)) and not any(isinstance(e, ast.Starred) for e in target.elts):
             names = [self._fresh() for _ in target.elts]
             unpacked = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
-            parts = [ast.Assign([unpacked], value)]
+            parts = [ast.Assign([unpacked], _call("opened", value))]
             for element, name in zip(target.elts, names):
                 parts += self._assign(element, _name(name))
             return parts

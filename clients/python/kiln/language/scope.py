@@ -14,7 +14,7 @@ from .buffer import Buffer, LocalVar, Region
 from .dtypes import DType
 from .expr import Expr, Operators, as_expr, cast, condition, constant_value, logical, logical_not, select
 from .launch import Kernel, rename
-from .loops import Loop, Nest, Persistent, Range
+from .loops import Loop, Nest, Persistent, traced_range
 
 _MISSING = object()
 
@@ -88,7 +88,7 @@ class Scope:
             return function(*bounds, **keywords)
         if tr.active().kernel is None and all(isinstance(b, int) for b in bounds):
             return builtins.range(*bounds)
-        return Range(*bounds)
+        return traced_range(*bounds)
 
     @staticmethod
     def while_(cond):
@@ -129,8 +129,7 @@ class Scope:
         if isinstance(old, LocalVar) and not (isinstance(value, LocalVar) and not by_name):
             old.store(value)
             return old
-        if isinstance(value, Kernel):
-            return tr.active().open_frames.enter_context(value)
+        value = Scope.opened(value)
         if isinstance(value, LocalVar) and by_name:
             value = value.as_scalar()
         if isinstance(value, Expr):
@@ -205,9 +204,13 @@ class Scope:
             raise AssertionError(message() if message else "assertion failed while tracing")
 
     @staticmethod
+    def opened(value):
+        """A T.Kernel that is no `with` holds for the rest of the function."""
+        return tr.active().open_frames.enter_context(value) if isinstance(value, Kernel) else value
+
+    @staticmethod
     def expression(value):
-        if isinstance(value, Kernel):
-            tr.active().open_frames.enter_context(value)
+        Scope.opened(value)
 
     @staticmethod
     def returned(value):

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+TESTS = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(TESTS))
+if "kiln" not in sys.modules:
+    try:
+        import kiln  # noqa: F401
+    except ImportError:
+        sys.path.insert(0, str(TESTS.parent))
+
+
+def pytest_configure(config):
+    """Run from the source tree, the description of the messages is made here."""
+    import kiln
+
+    if "KILN_DESCRIPTOR" in os.environ or pathlib.Path(kiln.__file__).with_name("kiln.desc").exists():
+        return
+    proto = TESTS.parents[2] / "proto"
+    out = pathlib.Path(config.rootpath if os.access(config.rootpath, os.W_OK) else "/tmp")
+    import tempfile
+
+    out = pathlib.Path(tempfile.mkdtemp(prefix="kiln-test-")) / "kiln.desc"
+    subprocess.run(["protoc", "-I", str(proto), "--include_imports", f"--descriptor_set_out={out}", *map(str, (proto / "kiln/v1").glob("*.proto"))],
+                   check=True)
+    os.environ["KILN_DESCRIPTOR"] = str(out)
+
+
+@pytest.fixture
+def service(monkeypatch):
+    """No daemon: programs end in ``service.requests``."""
+    import kiln.compiler
+    from fake_service import FakeClient
+
+    client = FakeClient()
+    monkeypatch.setattr(kiln.compiler, "default_client", lambda: client)
+    return client
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    """No torch and no GPU: tensors without data on a device that does nothing."""
+    import fake_service
+    import fake_torch
+    import kiln
+    import kiln.target
+
+    fake = fake_torch.install(monkeypatch)
+    extension = fake_service.extension(fake)
+    monkeypatch.setitem(sys.modules, "kiln._runtime", extension)
+    monkeypatch.setattr(kiln, "_runtime", extension, raising=False)
+    kiln.target.device_target.cache_clear()
+    yield fake
+    kiln.target.device_target.cache_clear()

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types, constants and sharing of scalar expressions."""
+
+import math
+
+import pytest
+
+import kiln.language as T
+from kiln.language import math as tm
+from kiln.language.affine import difference
+from kiln.language.dtypes import as_dtype, promote
+from kiln.language.expr import Var, as_expr, const
+
+
+def var(dtype, name="x"):
+    return Var("SCALAR", as_dtype(dtype), name).expr
+
+
+@pytest.mark.parametrize("a, b, result", [
+    ("int32", "float32", "float32"),
+    ("int64", "float16", "float16"),
+    ("float16", "float32", "float32"),
+    ("bfloat16", "float16", "float32"),
+    ("float8_e4m3fn", "float16", "float16"),
+    ("int8", "int32", "int32"),
+    ("uint8", "int32", "int32"),
+    ("uint32", "int32", "uint32"),
+    ("int32", "int64", "int64"),
+    ("bool", "int8", "int8"),
+    ("bool", "float32", "float32"),
+])
+def test_promotion(a, b, result):
+    assert promote(as_dtype(a), as_dtype(b)) == result
+    assert promote(as_dtype(b), as_dtype(a)) == result
+    node = var(a) * var(b, "y")
+    assert node.dtype == result and all(x.dtype == result for x in node.args)
+
+
+@pytest.mark.parametrize("dtype, literal, result", [
+    ("float32", 2, "float32"), ("float16", 2, "float16"), ("float16", 0.5, "float32"), ("int32", 2, "int32"), ("int8", 2, "int32"),
+    ("int64", 2, "int64"), ("int32", 0.5, "float32"), ("int32", 1 << 40, "int64"), ("uint32", 1, "uint32"),
+])
+def test_literals(dtype, literal, result):
+    assert (var(dtype) + literal).dtype == result
+    assert (literal + var(dtype)).dtype == result
+
+
+def test_equal_structure_is_one_object():
+    x, y = var("int32"), var("int32", "y")
+    assert x * 2 + y is x * 2 + y
+    assert x + y is not y + x
+    assert const(0.0) is not const(-0.0)
+    assert const(1, "int32") is not const(1, "int64")
+
+
+def test_integers_fold_and_floats_keep_their_meaning():
+    x, f = var("int32"), var("float32", "f")
+    assert x + 0 is x and x * 1 is x and x // 1 is x and 0 + x is x
+    assert (x * 0).value == 0 and (x % 1).value == 0
+    assert (f * 0.0).op == "MUL" and (f + 0.0).op == "ADD"
+    assert T.cast(3, "float16").op == "CONST_FLOAT"
+    assert T.truncdiv(T.int32(-7), 2).value == -3 and T.floordiv(T.int32(-7), 2).value == -4
+    assert T.truncmod(T.int32(-7), 2).value == -1 and T.floormod(T.int32(-7), 2).value == 1
+    assert T.int8(200).value == -56 and T.uint8(-1).value == 255
+    assert math.isinf((-T.infinity("float32")).value)
+    assert (T.int32(1) / T.float32(0)).op == "DIV"
+
+
+def test_constants_are_rounded_to_their_type():
+    assert const(0.1, "float32") is const(0.10000000149011612, "float32")
+    assert const(1e9, "float16").value == math.inf
+    assert const(0.1, "float64").value == 0.1
+
+
+def test_comparisons_and_logic_are_bool():
+    x = var("int32")
+    assert (x < 3).dtype == "bool" and (x < 3).op == "LT"
+    assert (~(x < 3)).op == "NOT"
+    assert ((x < 3) & (x > 1)).op == "AND"
+    assert T.And(x < 3, x > 1).op == "AND"
+    assert (x == None) is False and (x != None) is True  # noqa: E711
+
+
+def test_integer_division_must_say_which():
+    with pytest.raises(TypeError, match="write // for the floor"):
+        var("int32") / 2
+    with pytest.raises(TypeError, match="bit_and needs integers"):
+        var("float32") & 1
+
+
+def test_values_are_not_python_conditions():
+    with pytest.raises(TypeError, match="not known while the program is traced"):
+        bool(var("int32") < 3)
+    with pytest.raises(TypeError, match="compile-time integer"):
+        range(var("int32"))
+
+
+def test_affine_differences():
+    x, n = var("int32"), var("int32", "n")
+    assert difference((x + 1) * 128, x * 128) == 128
+    assert difference(x + n + 4, n + x) == 4
+    assert difference((x + 1) * n, x * n + n) == 0
+    assert difference(x * 2, x) is None
+    assert difference(x // 2 + 3, x // 2) == 3
+
+
+def test_functions():
+    x, h = var("int32"), var("float16", "h")
+    assert T.exp2(x).dtype == "float32" and T.exp2(h).dtype == "float16"
+    assert T.max(h, 0).dtype == "float16" and T.max(3, 4) == 4
+    assert T.ceildiv(10, 4) == 3 and T.ceildiv(x, 4).op == "FLOOR_DIV"
+    assert T.reinterpret(T.uint16, h).dtype == "uint16"
+    with pytest.raises(TypeError, match="widths must be equal"):
+        T.reinterpret(T.uint32, h)
+    assert tm.isfinite(h).dtype == "bool"
+    assert T.if_then_else(True, 1, 2) == 1
+    assert T.fma(h, x, 1.0).dtype == "float32"
+
+
+def test_dtypes_are_names():
+    assert T.float16 == "float16" and T.half is T.float16 and f"{T.bfloat16}" == "bfloat16"
+    assert as_dtype("torch.float8_e4m3fn") is T.float8_e4m3fn and as_dtype(float) is T.float32
+    assert T.float(2).dtype == "float32" and T.int8.bits == 8 and T.bool.itemsize == 1
+    with pytest.raises(TypeError, match="is not a dtype that Kiln knows"):
+        as_dtype("float17")
+    import pickle
+
+    assert pickle.loads(pickle.dumps(T.float16)) is T.float16
+
+
+def test_every_operation_is_in_the_wire_format():
+    """The names that the front end uses are names of ExprOp."""
+    import inspect
+    import re
+
+    import kiln.language.expr as expr
+    from kiln import _proto
+
+    known = {v.name for v in _proto.messages().enums["ExprOp"].values}
+    source = inspect.getsource(expr) + inspect.getsource(tm)
+    used = set(re.findall(r"(?:binary|unary|make|_float_function|_rounding|logical)\(\"([A-Z_0-9]+)\"", source)) | set(expr._FOLD) | set(expr._INT_FOLD)
+    assert used and used <= known, used - known
+
+
+def test_as_expr_refuses_what_is_no_scalar():
+    with pytest.raises(TypeError, match="cannot be used as a scalar"):
+        as_expr("three")
