@@ -30,7 +30,7 @@ class CompileError(KilnError):
 def _explain(code, message, diagnostics, reproducer) -> str:
     parts = [message or code]
     parts += [describe(d) for d in diagnostics]
-    if reproducer:
+    if reproducer and reproducer not in parts[0]:
         parts.append(f"  the request is kept on the daemon's host: kiln compile --repro {reproducer}")
     return "\n".join(parts)
 

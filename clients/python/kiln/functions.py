@@ -67,6 +67,7 @@ class JITFunction:
         functools.update_wrapper(self, function)
         self.function, self.out_idx, self.options = function, out_idx, compile_options
         self.signature = inspect.signature(function)
+        self._names, self._scalars = list(self.signature.parameters), set()
         self.mode = _style(function)
         if self.mode == "eager" and out_idx is not None:
             raise ValueError(f"{function.__name__}: out_idx belongs to functions that return a T.prim_func; here, make the output with "
@@ -79,16 +80,49 @@ class JITFunction:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args, **kwargs):
+        try:
+            key = self._call_key(args, kwargs)
+            known = self._calls.get(key)
+        except TypeError:  # an unhashable argument
+            key = known = None
         if self.mode == "lazy":
-            return self.compile(*args, **kwargs)
-        tensors = []
-        kernel = self._eager(args, kwargs, tensors)
-        return kernel(*tensors)
+            if known is None:
+                known = self._remember(key, self.compile(*args, **kwargs))
+            return known
+        if known is None:
+            arguments, consts, names = self._bind(args, kwargs)
+            self._scalars.update(n for n in names if not _is_tensor(arguments[n]))
+            known = self._remember(key, (self._specialised(arguments, consts, names), self._places(names, len(args))))
+        kernel, places = known
+        return kernel(*[args[p] if isinstance(p, int) else kwargs[p] if p in kwargs else self.signature.parameters[p].default for p in places])
+
+    def _call_key(self, args, kwargs):
+        """What a call's kernel depends on, quickly: shapes and strides of tensors, other arguments by type and value."""
+        parts = []
+        for name, value in (*zip(self._names, args), *kwargs.items()):
+            shape = getattr(value, "shape", None)
+            if shape is not None:
+                stride = getattr(value, "stride", None)
+                parts.append((name, tuple(shape), stride() if stride is not None else getattr(value, "strides", None)))
+            else:
+                parts.append((name, type(value), None if name in self._scalars else value))
+        return len(args), *parts
+
+    def _remember(self, key, value):
+        if key is not None:
+            if len(self._calls) >= 4096:
+                self._calls.clear()
+            self._calls[key] = value
+        return value
+
+    def _places(self, names, positional: int):
+        """Where a call finds the kernel's arguments: positions, or names of keywords and defaults."""
+        return [self._names.index(n) if self._names.index(n) < positional else n for n in names]
 
     def compile(self, *args, **kwargs):
         """The Kernel for these arguments; in the eager style tensors may be left out where every T.const is given by keyword."""
         if self.mode == "eager":
-            return self._eager(args, kwargs, None)
+            return self._specialised(*self._bind(args, kwargs))
         key = (freeze(args), freeze(kwargs))
         kernel = self._kernels.get(key)
         if kernel is None:
@@ -135,10 +169,7 @@ class JITFunction:
 
     # Eager style.
 
-    def _eager(self, args, kwargs, tensors):
-        arguments, consts, names = self._bind(args, kwargs)
-        if tensors is not None:
-            tensors.extend(arguments[n] for n in names)
+    def _specialised(self, arguments, consts, names):
         static = {n: v for n, v in arguments.items() if n not in names}
         key = (freeze(static), freeze(consts))
         kernel = self._kernels.get(key)

@@ -117,8 +117,6 @@ def declare(name: str, annotation, old):
         trace.arguments[name] = buffer
         return buffer
     if isinstance(annotation, DType):
-        if name in trace.arguments and trace.arguments[name] is not None and not isinstance(trace.arguments[name], Expr):
-            return old
         var = Var("SCALAR", annotation, name)
         trace.func.params.append(ir.Param(name, var=var))
         trace.arguments[name] = var.expr

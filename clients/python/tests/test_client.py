@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client against a gRPC server in this process: what is sent, and what becomes of each kind of failure."""
+
+import concurrent.futures
+import threading
+
+import grpc
+import pytest
+
+import kiln
+import kiln.language as T
+from kiln import _proto, daemon
+from kiln.client import Client
+
+
+class Server:
+    """Answers with what a test puts into ``handler``."""
+
+    def __init__(self, address):
+        self.pb, self.handler, self.calls = _proto.messages(), None, []
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+        methods = {}
+        for method in self.pb.service.methods:
+            request = getattr(self.pb, method.input_type.name)
+            make = (grpc.unary_stream_rpc_method_handler if method.name in _proto.SERVER_STREAMING
+                    else grpc.unary_unary_rpc_method_handler)
+            methods[method.name] = make(self._answer(method.name), request.FromString, lambda m: m.SerializeToString())
+        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self.pb.service.full_name, methods),))
+        self.server.add_insecure_port(address)
+        self.server.start()
+
+    def _answer(self, name):
+        def call(request, context):
+            self.calls.append((name, request, dict(context.invocation_metadata())))
+            return self.handler(name, request, context)
+
+        return call
+
+    def fail(self, context, code, message, detail=None):
+        if detail is not None:
+            status = self.pb.Status(code=3, message=message)
+            status.details.add(type_url=f"type.googleapis.com/kiln.v1.{type(detail).DESCRIPTOR.name}", value=detail.SerializeToString())
+            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.abort(code, message)
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    address = f"unix:{tmp_path}/kiln.sock"
+    monkeypatch.setenv("KILN_ADDRESS", address)
+    server = Server(address)
+    yield server
+    server.server.stop(None)
+
+
+@T.prim_func
+def program(A: T.Tensor((8,), "float32")):
+    with T.Kernel(8) as bx:
+        A[bx] = 1.0  # the offending line
+
+
+def test_compile_sends_the_module_and_returns_the_reply(server):
+    server.handler = lambda name, request, context: server.pb.CompileReply(key=b"k", artifact={"target": request.target}, origin=2)
+    with Client() as client:
+        reply = client.compile(program, "cuda:sm_90a", {"fast_math": True}, priority="BATCH", refresh=True, explain={"assembly": True})
+    assert reply.artifact.target == "cuda:sm_90a"
+    name, request, metadata = server.calls[0]
+    assert name == "Compile" and request.module == program.serialized and request.options.fast_math
+    assert request.priority == 1 and request.refresh and request.explain.assembly
+    assert int(metadata["kiln-details-bytes"]) > 5 << 10
+
+
+def test_diagnostics_tell_statement_line_and_what_to_try(server):
+    line = next(n for n, text in enumerate(open(__file__, encoding="utf-8"), 1) if "# the offending line" in text)
+    failure = server.pb.CompileFailure(diagnostics=[dict(message="no good", hint="do better", statement="store A", file=__file__, line=line)])
+    server.handler = lambda name, request, context: server.fail(context, grpc.StatusCode.INVALID_ARGUMENT, "1 error", failure)
+    with Client() as client, pytest.raises(kiln.CompileError) as error:
+        client.compile(program, "cuda:sm_90a")
+    text = str(error.value)
+    assert error.value.code == "INVALID_ARGUMENT" and len(error.value.diagnostics) == 1
+    for part in (f"{__file__}:{line}: error: no good", "A[bx] = 1.0", "statement: store A", "try: do better"):
+        assert part in text
+    assert len(server.calls) == 1, "a refused program is not sent again"
+
+
+def test_an_internal_failure_names_the_reproducer(server):
+    failure = server.pb.CompileFailure(reproducer="/var/cache/kiln/repro/1")
+    server.handler = lambda name, request, context: server.fail(context, grpc.StatusCode.INTERNAL, "the compiler ended", failure)
+    with Client() as client, pytest.raises(kiln.CompileError, match="kiln compile --repro /var/cache/kiln/repro/1"):
+        client.compile(program, "cuda:sm_90a")
+
+
+def test_a_full_queue_is_tried_again_when_it_says(server):
+    def handler(name, request, context):
+        if len(server.calls) == 1:
+            server.fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "full", server.pb.RetryInfo(retry_delay={"nanos": 1000000}))
+        return server.pb.CompileReply(key=b"k")
+
+    server.handler = handler
+    with Client() as client:
+        assert client.compile(program, "cuda:sm_90a").key == b"k"
+    assert len(server.calls) == 2
+
+
+def test_a_draining_daemon_is_tried_again(server):
+    def handler(name, request, context):
+        if len(server.calls) < 3:
+            server.fail(context, grpc.StatusCode.UNAVAILABLE, "draining")
+        return server.pb.StatsReply(requests=7)
+
+    server.handler = handler
+    with Client() as client:
+        assert client.stats().requests == 7
+
+
+def test_deadline(server):
+    release = threading.Event()
+    server.handler = lambda name, request, context: release.wait(5) and server.pb.StatsReply()
+    with Client() as client, pytest.raises(kiln.DeadlineExceeded):
+        client.stats(timeout=0.1)
+    release.set()
+
+
+def test_lookup_of_nothing_is_none(server):
+    server.handler = lambda name, request, context: server.fail(context, grpc.StatusCode.NOT_FOUND, "nothing")
+    with Client() as client:
+        assert client.lookup(b"key") is None and client.lookup(program, "cuda:sm_90a") is None
+    assert server.calls[1][1].request.module == program.serialized
+
+
+def test_progress(server):
+    def handler(name, request, context):
+        for stage in ("queued", "emit"):
+            yield server.pb.CompileProgress(stage=stage)
+        yield server.pb.CompileProgress(reply=server.pb.CompileReply(key=b"k"))
+
+    server.handler = handler
+    with Client() as client:
+        *stages, reply = client.compile_stream(program, "cuda:sm_90a")
+    assert stages == ["queued", "emit"] and reply.key == b"k"
+
+
+def test_nobody_listens(tmp_path, monkeypatch):
+    monkeypatch.setenv("KILN_AUTOSTART", "0")
+    with Client(f"unix:{tmp_path}/none.sock", timeout=0.3) as client, pytest.raises(kiln.ServiceUnavailable, match="Start one with `kilnd`"):
+        client.stats()
+
+
+def test_a_daemon_is_started(tmp_path, monkeypatch):
+    kilnd = tmp_path / "kilnd"
+    kilnd.write_text("#!/bin/sh\necho broken configuration >&2\nexit 3\n")
+    kilnd.chmod(0o755)
+    monkeypatch.setenv("KILN_KILND", str(kilnd))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("KILN_AUTOSTART", raising=False)
+    with pytest.raises(kiln.ServiceUnavailable, match="ended with status 3 before it served.*\n.*broken configuration"):
+        daemon.ensure(f"unix:{tmp_path}/other.sock")
+
+
+def test_default_addresses(monkeypatch):
+    monkeypatch.delenv("KILN_ADDRESS", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
+    assert daemon.default_address() == "unix:/run/user/7/kiln.sock"
+    monkeypatch.setenv("KILN_ADDRESS", "/some/where.sock")
+    assert daemon.default_address() == "unix:/some/where.sock"
+    monkeypatch.setenv("KILN_ADDRESS", "build-host:7070")
+    assert daemon.default_address() == "build-host:7070" and daemon.socket_path("build-host:7070") is None
+
+
+def test_the_descriptor_must_be_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("KILN_DESCRIPTOR", str(tmp_path / "none.desc"))
+    with pytest.raises(FileNotFoundError, match="kiln_python"):
+        _proto.descriptor_path()

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example programs through a daemon, for four GPUs. KILN_BIN is the folder with kilnd and kiln-worker."""
+
+import os
+import pathlib
+import subprocess
+import time
+
+import pytest
+
+import kiln
+import kiln.language as T
+from kiln import daemon
+from kiln.client import Client
+from kiln.examples.programs import PROGRAMS
+
+BIN = pathlib.Path(os.environ.get("KILN_BIN", ""))
+MISSING = [name for name in ("kilnd", "kiln-worker") if not os.environ.get("KILN_BIN") or not os.access(BIN / name, os.X_OK)]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"SKIPPED, NOTHING WAS COMPILED: {', '.join(MISSING)} not found; set KILN_BIN to the "
+                                "folder that holds kilnd and kiln-worker")
+
+TARGETS = ("cuda:sm_80", "cuda:sm_90a", "hip:gfx942", "hip:gfx1100")
+EVERYWHERE = ("gemm_f16", "gemm_f16_bias_relu", "gemm_bf16_bias_gelu", "gemm_f16_bias_silu_odd", "gemm_s8", "gemm_f16_symbolic",
+              "gemm_f16_tile_192_80", "gemm_f16_nt_odd", "gemm_f16_tn", "gemm_f16_tt_odd", "gemm_f32", "attention_f16",
+              "attention_f16_causal", "attention_f16_causal_odd", "attention_bf16_causal_symbolic", "rms_norm_f16", "rms_norm_f32_odd",
+              "softmax_f16", "softmax_f32_odd", "softmax_online", "add_f32", "add_symbolic")
+CASES = [(name, target) for name in EVERYWHERE for target in TARGETS] + [
+    ("gemm_tf32", "cuda:sm_80"), ("gemm_tf32", "cuda:sm_90a"), ("gemm_e4m3", "cuda:sm_90a"), ("gemm_e5m2", "cuda:sm_90a"),
+    ("gemm_e4m3fnuz", "hip:gfx942"),
+]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kiln")
+    address = f"unix:{folder}/kiln.sock"
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen([BIN / "kilnd", "--listen", address, "--state-dir", folder / "state"], stdout=log, stderr=log)
+    end = time.monotonic() + 10
+    while not daemon.listening(f"{folder}/kiln.sock"):
+        assert process.poll() is None and time.monotonic() < end, (folder / "log").read_text()
+        time.sleep(0.01)
+    with Client(address) as client:
+        yield client
+    process.terminate()
+    assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("name, target", CASES)
+def test_programs_compile(client, name, target):
+    kernel = kiln.compile(PROGRAMS[name](), target=target, client=client)
+    assert kernel.origin == "COMPILED" and kernel.target == target
+    code = kernel.artifact.code
+    assert code.startswith(b"\x7fELF") if target.startswith("hip:") else b".version" in code
+    launch = kernel.artifact.launch
+    assert [p.name for p in launch.params] == [p.name for p in kernel.prim_func.params]
+    assert [p.output for p in launch.params] == [i in kernel.out_idx for i in range(len(launch.params))]
+    again = kiln.compile(PROGRAMS[name](), target=target, client=client)
+    assert again.origin == "MEMORY" and again.artifact.code == code and again.key == kernel.key
+
+
+def test_a_refused_program_tells_its_line(client):
+    @T.prim_func
+    def f(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1) as bx:
+            s = T.alloc_shared((1 << 20, 64), "float32")  # far too large
+            T.copy(A, s[0, 0:8])
+
+    with pytest.raises(kiln.CompileError) as failure:
+        kiln.compile(f, target="cuda:sm_90a", client=client)
+    line = next(n for n, text in enumerate(open(__file__, encoding="utf-8"), 1) if "# far too large" in text)
+    assert failure.value.code == "INVALID_ARGUMENT" and f"{__file__}:{line}: error:" in str(failure.value)
+
+
+def test_unknown_targets_are_refused(client):
+    with pytest.raises(kiln.CompileError, match="sm_13"):
+        kiln.compile(PROGRAMS["add_f32"](), target="cuda:sm_13", client=client)
+
+
+def test_names_and_lines_do_not_change_the_key(client):
+    @T.prim_func
+    def one(X: T.Tensor((8,), "float32")):
+        with T.Kernel(8) as bx:
+            X[bx] = 1.0
+
+    @T.prim_func
+    def two(Y: T.Tensor((8,), "float32")):
+
+        with T.Kernel(8) as other:
+            Y[other] = 1.0
+
+    first, second = (kiln.compile(f, target="cuda:sm_80", client=client) for f in (one, two))
+    assert first.key == second.key and second.origin in ("MEMORY", "DISK")
