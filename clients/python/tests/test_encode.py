@@ -94,14 +94,31 @@ def test_operands_have_one_type():
 
 def test_a_deep_expression_needs_no_deep_stack():
     @T.prim_func
-    def f(A: T.Tensor((8,), "float32")):
+    def f(A: T.Tensor((8,), "int32")):
         with T.Kernel(1) as bx:
-            total = A[0]
-            for _ in [0] * 5000:
-                total = total * A[1]
-            A[2] = total
+            A[0] = sum_of(A, 5000)
 
-    assert len(f.module.exprs) > 5000 or len(f.kernels[0].body) > 5000
+    assert len(f.module.exprs) > 5000
+
+
+def sum_of(A, count):
+    total = A[1]
+    for step in range(count):
+        total = (total + step) * A[1]
+    return total
+
+
+@pytest.mark.filterwarnings("ignore:x is bound again")
+def test_values_that_grow_are_kept_in_variables():
+    @T.prim_func
+    def f(A: T.Tensor((8,), "int32")):
+        with T.Kernel(8) as bx:
+            x = bx + 1
+            for _ in [0] * 40:
+                x = x * x + x
+            A[bx] = x
+
+    assert 5 < len(f.module.exprs) < 200
 
 
 def test_what_cannot_be_written_is_named():

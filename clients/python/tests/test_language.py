@@ -326,6 +326,23 @@ def test_reductions_gemm_and_flags():
         """)
 
 
+def test_a_reduction_converts_its_source():
+    @T.prim_func
+    def f(A: T.Tensor((64,), "float32")):
+        with T.Kernel(2):
+            h = T.alloc_fragment((4, 8), "float16")
+            r = T.alloc_fragment((4,), "float32")
+            T.reduce_max(h, r, dim=1)
+
+    check(f, """
+        alloc h: fragment float16[4, 8]
+        alloc r: fragment float32[4]
+        alloc h_float32: fragment float32[4, 8]
+        copy h[0:+4, 0:+8] -> h_float32[0:+4, 0:+8]
+        reduce_max h_float32[0:+4, 0:+8] -> r[0:+4] dim=1
+        """)
+
+
 def test_atomics_on_tiles():
     @T.prim_func
     def f(A: T.Tensor((64, 64), "float32")):

@@ -89,9 +89,10 @@ class Var:
 
 
 class Expr(Operators):
-    """One node. ``op`` is a name of ExprOp; ``value`` is a constant's number, a VAR's Var or a LOAD's buffer."""
+    """One node. ``op`` is a name of ExprOp; ``value`` is a constant's number, a VAR's Var or a LOAD's buffer; ``size`` counts the nodes
+    of the expression written out."""
 
-    __slots__ = ("op", "dtype", "args", "value", "__weakref__")
+    __slots__ = ("op", "dtype", "args", "value", "size", "__weakref__")
 
     def __iter__(self):
         if self.op == "VAR" and self.value.kind == "BLOCK":
@@ -131,6 +132,7 @@ def make(op: str, dtype: DType, args: tuple, value=None) -> Expr:
     if node is None:
         node = Expr.__new__(Expr)
         node.op, node.dtype, node.args, node.value = op, dtype, args, value
+        node.size = 1 + sum(a.size for a in args)
         _interned[key] = node
     return node
 
@@ -296,7 +298,10 @@ def binary(op: str, a, b):
     a, b, dtype = _promoted(a, b)
     if dtype.is_float and op in ("BIT_AND", "BIT_OR", "BIT_XOR", "SHL", "SHR"):
         raise TypeError(f"{op.lower()} needs integers, not {dtype}; T.reinterpret gives the bits of a float")
-    if dtype.kind == "b" and op in ("ADD", "SUB", "MUL", "POW", "SHL", "SHR"):
+    if dtype.is_float and op in ("FLOOR_DIV", "FLOOR_MOD"):
+        quotient = unary("FLOOR", binary("DIV", a, b))
+        return quotient if op == "FLOOR_DIV" else binary("SUB", a, binary("MUL", quotient, b))
+    if dtype.kind == "b" and op not in COMPARISONS and op not in ("BIT_AND", "BIT_OR", "BIT_XOR"):
         a, b, dtype = cast(a, dtypes.int32), cast(b, dtypes.int32), dtypes.int32
     if op == "POW" and not dtype.is_float:
         a, b, dtype = cast(a, dtypes.float32), cast(b, dtypes.float32), dtypes.float32
@@ -320,16 +325,13 @@ def divide(a, b):
 def floordiv(a, b):
     if isinstance(a, int) and isinstance(b, int):
         return a // b
-    e, f, dtype = _promoted(a, b)
-    if dtype.is_float:
-        return unary("FLOOR", binary("DIV", e, f))
-    return binary("FLOOR_DIV", e, f)
+    return binary("FLOOR_DIV", as_expr(a), b)
 
 
 def floormod(a, b):
     if isinstance(a, int) and isinstance(b, int):
         return a % b
-    return binary("FLOOR_MOD", a, b)
+    return binary("FLOOR_MOD", as_expr(a), b)
 
 
 def truncdiv(a, b):

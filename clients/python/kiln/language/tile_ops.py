@@ -12,7 +12,7 @@ from .dtypes import as_dtype
 from .expr import as_expr, cast, constant_value
 from .loops import Parallel
 from .regions import closed, describe, operand, pair, tile_extents
-from .trace import current, emit, error, store
+from .trace import allocate, current, emit, error, store
 
 
 class GemmWarpPolicy(enum.IntEnum):
@@ -131,7 +131,16 @@ def _reduce(kind: str, buffer, out, dim: int, clear: bool):
     kept = [e if d != dim else 1 for d, e in enumerate(src.extents)]
     if list(dst.extents) not in (expected, kept) and not (expected == [] and list(dst.extents) == [1]):
         raise error(f"a reduction of {describe(src)} over dimension {dim} gives {expected}, and the result is {describe(dst)}")
-    emit(ir.Reduce(kind, src, dst, dim, clear))
+    emit(ir.Reduce(kind, _converted(src, dst.dtype), dst, dim, clear))
+
+
+def _converted(src: Region, dtype) -> Region:
+    """The tile in the type in which it is combined."""
+    if src.dtype == dtype:
+        return src
+    tile = allocate("FRAGMENT", src.extents, dtype, f"{src.name}_{dtype}").whole()
+    emit(ir.Copy(src, tile))
+    return tile
 
 
 def _reduction(kind: str, name: str):

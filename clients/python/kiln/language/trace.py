@@ -25,6 +25,7 @@ class DeclarationsDone(Exception):
 _state = threading.local()
 _traced_code: set = set()
 _LOAD = frozenset(("LOAD",))
+_INLINE_SIZE = 64
 
 
 def register_code(code) -> None:
@@ -128,9 +129,12 @@ def fill(region: Region, value) -> None:
 
 
 def let(name: str, value: Expr) -> Expr:
-    """The value under a name. One that reads memory is evaluated here and kept; any other means the same wherever it stands."""
+    """The value under a name. Index arithmetic of modest size means the same wherever it stands and is best seen whole; anything else is
+    evaluated here and kept."""
     trace = active()
-    if trace is None or trace.kernel is None or not contains(value, _LOAD):
+    if trace is None or trace.kernel is None or value.op in ("VAR", "CONST_INT", "CONST_FLOAT"):
+        return value
+    if not value.dtype.is_float and value.size <= _INLINE_SIZE and not contains(value, _LOAD):
         return value
     var = Var("LET", value.dtype, name)
     trace.emit(ir.Let(var, value))
