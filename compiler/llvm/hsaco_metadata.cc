@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LLVM's "User Guide for AMDGPU Backend", code object V5: the metadata note is MessagePack; NAME.kd is a kernel's descriptor.
+// For what EmitHsaco just made: a malformed ELF is an error, but LLVM's MessagePack reader traps on malformed metadata.
 #include <cstring>
 
 #include "compiler/llvm/emit.h"
@@ -8,7 +9,7 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <llvm/BinaryFormat/MsgPackDocument.h>
-#include <llvm/Object/ELFObjectFile.h>
+#include <llvm/Object/ELF.h>
 #include <llvm/Support/AMDHSAKernelDescriptor.h>
 #pragma GCC diagnostic pop
 
@@ -54,31 +55,40 @@ std::string String(msgpack::MapDocNode& map, const char* key) {
   return found->second.getString().str();
 }
 
-// The descriptor behind the dynamic symbol `name`.
-std::expected<hsa::kernel_descriptor_t, std::string> Descriptor(const llvm::object::ELF64LEObjectFile& file,
-                                                                const std::string& name) {
-  for (const llvm::object::ELFSymbolRef symbol : file.getDynamicSymbolIterators()) {
-    auto symbol_name = symbol.getName();
-    auto section = symbol.getSection();
-    auto address = symbol.getAddress();
-    if (!symbol_name || !section || !address) {
-      for (llvm::Error error : {symbol_name.takeError(), section.takeError(), address.takeError()}) llvm::consumeError(std::move(error));
-      continue;
+// The address of the dynamic symbol `name`.
+llvm::Expected<uint64_t> Address(const ElfFile& elf, const std::string& name) {
+  auto sections = elf.sections();
+  if (!sections) return sections.takeError();
+  for (const auto& section : *sections) {
+    if (section.sh_type != llvm::ELF::SHT_DYNSYM) continue;
+    auto symbols = elf.symbols(&section);
+    if (!symbols) return symbols.takeError();
+    auto strings = elf.getStringTableForSymtab(section);
+    if (!strings) return strings.takeError();
+    for (const auto& symbol : *symbols) {
+      auto symbol_name = symbol.getName(*strings);
+      if (!symbol_name) return symbol_name.takeError();
+      if (*symbol_name == name) return symbol.st_value;
     }
-    if (*symbol_name != name || *section == file.section_end()) continue;
-    auto contents = (*section)->getContents();
-    if (!contents) return std::unexpected(Text(contents.takeError()));
-    const uint64_t offset = *address - (*section)->getAddress();
-    hsa::kernel_descriptor_t descriptor;
-    if (offset > contents->size() || contents->size() - offset < sizeof descriptor) break;
-    std::memcpy(&descriptor, contents->data() + offset, sizeof descriptor);
-    return descriptor;
   }
-  return std::unexpected("the code object has no kernel descriptor " + name);
+  return llvm::createStringError("it has no kernel descriptor " + name);
 }
 
-std::expected<v1::KernelResources, std::string> Kernel(const llvm::object::ELF64LEObjectFile& file, msgpack::MapDocNode& map) {
-  const auto descriptor = Descriptor(file, String(map, ".symbol"));
+std::expected<hsa::kernel_descriptor_t, std::string> Descriptor(const ElfFile& elf, const std::string& name) {
+  auto address = Address(elf, name);
+  if (!address) return std::unexpected(Text(address.takeError()));
+  auto place = elf.toMappedAddr(*address);
+  if (!place) return std::unexpected(Text(place.takeError()));
+  hsa::kernel_descriptor_t descriptor;
+  if (*place < elf.base() || *place > elf.end() || size_t(elf.end() - *place) < sizeof descriptor) {
+    return std::unexpected("not a code object: descriptor " + name + " is outside the file");
+  }
+  std::memcpy(&descriptor, *place, sizeof descriptor);
+  return descriptor;
+}
+
+std::expected<v1::KernelResources, std::string> Kernel(const ElfFile& elf, msgpack::MapDocNode& map) {
+  const auto descriptor = Descriptor(elf, String(map, ".symbol"));
   if (!descriptor) return std::unexpected(descriptor.error());
   const std::string name = String(map, ".name");
   if (descriptor->kernarg_size != Number(map, ".kernarg_segment_size") ||
@@ -98,9 +108,9 @@ std::expected<v1::KernelResources, std::string> Kernel(const llvm::object::ELF64
 }  // namespace
 
 std::expected<std::vector<v1::KernelResources>, std::string> ReadHsacoResources(const std::string& hsaco) {
-  auto file = llvm::object::ELF64LEObjectFile::create(llvm::MemoryBufferRef(hsaco, "hsaco"));
-  if (!file) return std::unexpected(Text(file.takeError()));
-  const auto note = MetadataNote(file->getELFFile());
+  auto elf = ElfFile::create(hsaco);
+  if (!elf) return std::unexpected(Text(elf.takeError()));
+  const auto note = MetadataNote(*elf);
   if (!note) return std::unexpected(note.error());
   msgpack::Document document;
   if (!document.readFromBlob(*note, false) || !document.getRoot().isMap()) {
@@ -112,7 +122,7 @@ std::expected<std::vector<v1::KernelResources>, std::string> ReadHsacoResources(
   if (kernels == root.end() || !kernels->second.isArray()) return resources;
   for (msgpack::DocNode& node : kernels->second.getArray()) {
     if (!node.isMap()) return std::unexpected("the code object's metadata is malformed");
-    auto kernel = Kernel(*file, node.getMap());
+    auto kernel = Kernel(*elf, node.getMap());
     if (!kernel) return std::unexpected(kernel.error());
     resources.push_back(std::move(*kernel));
   }
