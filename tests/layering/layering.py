@@ -114,7 +114,7 @@ def check_include(path, header, quoted):
     if not quoted or not header.startswith(ROOTS):
         return
     (mine, my_rank), (theirs, their_rank) = rank(path), rank(header)
-    if mine is None or theirs is None or mine == theirs:
+    if mine is None or theirs is None or mine == theirs or (theirs == "tests/" and TEST_FILE.search(path)):
         return
     if their_rank >= my_rank:
         yield f"{header}: {mine} may not see {theirs} (proto, cache, ir → compiler → clients/runtime → server → clients)"

@@ -40,6 +40,8 @@ class Layering(unittest.TestCase):
         self.refused("clients/runtime/a.cc", '#include "clients/cpp/client.h"\n', "may not see clients/cpp/")
         self.refused("server/a.cc", '#include "clients/cpp/client.h"\n', "may not see")
         self.allowed("server/a.cc", '#include "compiler/compile.h"\n#include "clients/runtime/launch.h"\n')
+        self.refused("ir/a.cc", '#include "tests/golden/golden.h"\n', "may not see tests/")
+        self.allowed("ir/a_test.cc", '#include "tests/golden/golden.h"\n')
         self.allowed("clients/cli/a.cc", '#include "clients/cpp/client.h"\n')
         self.allowed("compiler/infer/a.cc", '#include "compiler/llvm/lower.h"\n#include "ir/module.h"\n')
 
