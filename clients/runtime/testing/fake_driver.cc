@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/runtime/testing/fake_driver.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kInvalidPtx = 218, kNotFound = 500, kIllegalAddress = 700;
+
+struct Function {
+  std::string entry;
+  std::vector<int> param_bytes;
+  std::map<int, int> attributes;
+};
+struct Module {
+  std::map<std::string, std::unique_ptr<Function>> functions;
+};
+struct Event {
+  std::chrono::steady_clock::time_point at;
+  bool recorded = false;
+};
+struct LaunchConfig {  // CUlaunchConfig, written down again so that a mistake in the runtime's is seen
+  unsigned gx, gy, gz, bx, by, bz, shared;
+  void* stream;
+  struct {
+    int id;
+    int pad;
+    unsigned value[16];
+  }* attributes;
+  unsigned count;
+};
+
+struct State {
+  std::mutex mutex;
+  std::vector<KilnFakeLaunch> launches;
+  std::map<std::string, int> failures;
+  std::set<void*> allocations;
+  std::set<Module*> modules;
+  int major = 9, minor = 0;
+};
+State& Fake() {
+  static State* state = new State;  // outlives the test's own statics
+  return *state;
+}
+char contexts[2];
+thread_local void* current_context = nullptr;
+thread_local int current_device = 0;
+
+int Enter(const char* symbol) {
+  auto& failures = Fake().failures;
+  const auto found = failures.find(symbol);
+  if (found == failures.end()) return 0;
+  const int status = found->second;
+  failures.erase(found);
+  return status;
+}
+
+int ParamBytes(const std::string& type) {
+  if (type.ends_with("64")) return 8;
+  if (type.ends_with("32")) return 4;
+  return type.ends_with("16") ? 2 : 1;
+}
+
+int LoadImage(void** out, const void* image) {
+  const std::string text(static_cast<const char*>(image));
+  const std::regex entry(R"(\.entry\s+(\w+)\s*\(([^)]*)\))"), param(R"(\.param\s+\.(\w+))");
+  auto module = std::make_unique<Module>();
+  for (std::sregex_iterator e(text.begin(), text.end(), entry), end; e != end; ++e) {
+    auto function = std::make_unique<Function>();
+    function->entry = (*e)[1];
+    const std::string params = (*e)[2];
+    for (std::sregex_iterator p(params.begin(), params.end(), param); p != end; ++p)
+      function->param_bytes.push_back(ParamBytes((*p)[1]));
+    module->functions[function->entry] = std::move(function);
+  }
+  if (module->functions.empty()) return kInvalidPtx;
+  Fake().modules.insert(module.get());
+  *out = module.release();
+  return 0;
+}
+
+int Run(void* f, const unsigned grid[3], const unsigned block[3], unsigned shared, void* stream, const unsigned* cluster, void** params) {
+  const Function& function = *static_cast<Function*>(f);
+  KilnFakeLaunch launch{};
+  std::strncpy(launch.entry, function.entry.c_str(), sizeof launch.entry - 1);
+  for (int d = 0; d < 3; ++d) {
+    if (grid[d] == 0 || block[d] == 0) return kInvalidValue;
+    launch.grid[d] = grid[d];
+    launch.block[d] = block[d];
+    launch.cluster[d] = cluster ? cluster[d] : 0;
+  }
+  launch.shared_bytes = shared;
+  launch.stream = reinterpret_cast<uint64_t>(stream);
+  launch.param_count = uint32_t(function.param_bytes.size());
+  for (size_t i = 0; i < function.param_bytes.size() && i < 64; ++i)
+    std::memcpy(&launch.params[i], params[i], size_t(function.param_bytes[i]));
+  if (function.entry.starts_with("copy_words"))
+    std::memcpy(reinterpret_cast<void*>(launch.params[1]), reinterpret_cast<void*>(launch.params[0]), launch.params[2] * 4);
+  Fake().launches.push_back(launch);
+  return 0;
+}
+
+int NeedContext() { return current_context ? 0 : kInvalidContext; }
+
+}  // namespace
+
+#define FAKE(name, ...)                            \
+  extern "C" int name(__VA_ARGS__) {               \
+    std::lock_guard lock(Fake().mutex);            \
+    if (int failed = Enter(#name)) return failed;
+#define END }
+
+extern "C" {
+void kiln_fake_reset() {
+  std::lock_guard lock(Fake().mutex);
+  Fake().launches.clear();
+  Fake().failures.clear();
+  Fake().major = 9;
+  Fake().minor = 0;
+}
+uint32_t kiln_fake_launch_count() { return uint32_t(Fake().launches.size()); }
+const KilnFakeLaunch* kiln_fake_launch(uint32_t index) { return &Fake().launches.at(index); }
+void kiln_fake_fail(const char* symbol, int status) { Fake().failures[symbol] = status; }
+void kiln_fake_capability(int major, int minor) { Fake().major = major, Fake().minor = minor; }
+int64_t kiln_fake_live_allocations() { return int64_t(Fake().allocations.size()); }
+int64_t kiln_fake_live_modules() { return int64_t(Fake().modules.size()); }
+int kiln_fake_function_attribute(const char* entry, int attribute) {
+  for (Module* module : Fake().modules) {
+    const auto function = module->functions.find(entry);
+    if (function == module->functions.end()) continue;
+    const auto value = function->second->attributes.find(attribute);
+    if (value != function->second->attributes.end()) return value->second;
+  }
+  return -1;
+}
+const char* hipGetErrorName(int status) { return status == kOutOfMemory ? "hipErrorOutOfMemory" : "hipErrorUnknown"; }
+int cuGetErrorName(int status, const char** name) {
+  switch (status) {
+    case kOutOfMemory: *name = "CUDA_ERROR_OUT_OF_MEMORY"; return 0;
+    case kInvalidContext: *name = "CUDA_ERROR_INVALID_CONTEXT"; return 0;
+    case kInvalidPtx: *name = "CUDA_ERROR_INVALID_PTX"; return 0;
+    case kNotFound: *name = "CUDA_ERROR_NOT_FOUND"; return 0;
+    case kIllegalAddress: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; return 0;
+    case kInvalidValue: *name = "CUDA_ERROR_INVALID_VALUE"; return 0;
+    default: *name = nullptr; return kInvalidValue;
+  }
+}
+}
+
+FAKE(cuInit, unsigned) return 0; END
+FAKE(cuDriverGetVersion, int* v) *v = 13000; return 0; END
+FAKE(cuDeviceGetCount, int* n) *n = 2; return 0; END
+FAKE(cuDeviceGet, int* d, int i) *d = i; return i < 2 ? 0 : kInvalidValue; END
+FAKE(cuDeviceGetName, char* s, int n, int) std::strncpy(s, "Fake GPU", size_t(n)); return 0; END
+FAKE(cuDeviceTotalMem_v2, size_t* n, int) *n = size_t(1) << 30; return 0; END
+FAKE(cuDeviceGetAttribute, int* v, int a, int) *v = a == 75 ? Fake().major : a == 76 ? Fake().minor : 0; return 0; END
+FAKE(cuDevicePrimaryCtxRetain, void** c, int d) *c = &contexts[d]; return 0; END
+FAKE(cuDevicePrimaryCtxRelease_v2, int) return 0; END
+FAKE(cuCtxGetCurrent, void** c) *c = current_context; return 0; END
+FAKE(cuCtxSetCurrent, void* c) current_context = c; return 0; END
+FAKE(cuCtxSynchronize) return NeedContext(); END
+FAKE(cuModuleLoadDataEx, void** m, const void* image, unsigned n, int* options, void** values)
+  if (NeedContext()) return NeedContext();
+  const int status = LoadImage(m, image);
+  for (unsigned i = 0; i < n; ++i) {
+    if (options[i] == 3 && status == 0) std::strcpy(static_cast<char*>(values[i]), "ptxas info    : Used 24 registers, 0 bytes spill stores");
+    if (options[i] == 5 && status != 0) std::strcpy(static_cast<char*>(values[i]), "ptxas fatal   : no entry\n");
+  }
+  return status;
+END
+FAKE(cuModuleUnload, void* m) Fake().modules.erase(static_cast<Module*>(m)); delete static_cast<Module*>(m); return 0; END
+FAKE(cuModuleGetFunction, void** f, void* m, const char* name)
+  auto& functions = static_cast<Module*>(m)->functions;
+  const auto found = functions.find(name);
+  if (found == functions.end()) return kNotFound;
+  *f = found->second.get();
+  return 0;
+END
+FAKE(cuFuncSetAttribute, void* f, int a, int v) static_cast<Function*>(f)->attributes[a] = v; return 0; END
+FAKE(cuFuncGetAttribute, int* v, int a, void*) *v = a == 4 ? 24 : a == 0 ? 1024 : 0; return 0; END
+FAKE(cuLaunchKernel, void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void* stream,
+     void** params, void**)
+  if (NeedContext()) return NeedContext();
+  const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
+  return Run(f, grid, block, shared, stream, nullptr, params);
+END
+FAKE(cuLaunchKernelEx, const LaunchConfig* c, void* f, void** params, void**)
+  if (NeedContext()) return NeedContext();
+  const unsigned grid[] = {c->gx, c->gy, c->gz}, block[] = {c->bx, c->by, c->bz};
+  const bool cluster = c->count == 1 && c->attributes[0].id == 4;
+  return Run(f, grid, block, c->shared, c->stream, cluster ? c->attributes[0].value : nullptr, params);
+END
+FAKE(cuMemAlloc_v2, uint64_t* p, size_t n)
+  if (NeedContext()) return NeedContext();
+  if (n > (size_t(1) << 30)) return kOutOfMemory;
+  void* memory = std::aligned_alloc(256, (n + 255) / 256 * 256);
+  Fake().allocations.insert(memory);
+  *p = reinterpret_cast<uint64_t>(memory);
+  return 0;
+END
+FAKE(cuMemFree_v2, uint64_t p)
+  if (!Fake().allocations.erase(reinterpret_cast<void*>(p))) return kInvalidValue;
+  std::free(reinterpret_cast<void*>(p));
+  return 0;
+END
+FAKE(cuMemcpyHtoDAsync_v2, uint64_t d, const void* s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), s, n); return NeedContext(); END
+FAKE(cuMemcpyDtoHAsync_v2, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n); return NeedContext(); END
+FAKE(cuMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*) std::memset(reinterpret_cast<void*>(d), v, n); return NeedContext(); END
+FAKE(cuStreamSynchronize, void*) return NeedContext(); END
+FAKE(cuEventCreate, void** e, unsigned) *e = new Event; return NeedContext(); END
+FAKE(cuEventDestroy_v2, void* e) delete static_cast<Event*>(e); return 0; END
+FAKE(cuEventRecord, void* e, void*) *static_cast<Event*>(e) = {std::chrono::steady_clock::now(), true}; return 0; END
+FAKE(cuEventQuery, void* e) return static_cast<Event*>(e)->recorded ? 0 : 600; END
+FAKE(cuEventSynchronize, void*) return 0; END
+FAKE(cuEventElapsedTime, float* ms, void* a, void* b)
+  const auto *from = static_cast<Event*>(a), *to = static_cast<Event*>(b);
+  if (!from->recorded || !to->recorded) return kInvalidValue;
+  *ms = std::chrono::duration<float, std::milli>(to->at - from->at).count();
+  return 0;
+END
+
+FAKE(hipInit, unsigned) return 0; END
+FAKE(hipDriverGetVersion, int* v) *v = 60'342'134; return 0; END
+FAKE(hipGetDeviceCount, int* n) *n = 1; return 0; END
+FAKE(hipDeviceGet, int* d, int i) *d = i; return 0; END
+FAKE(hipDeviceGetName, char* s, int n, int) std::strncpy(s, "gfx look-alike", size_t(n)); return 0; END
+FAKE(hipDeviceTotalMem, size_t* n, int) *n = size_t(1) << 30; return 0; END
+FAKE(hipGetDevicePropertiesR0600, void* p, int) std::strcpy(static_cast<char*>(p) + 1160, "gfx942:sramecc+:xnack-"); return 0; END
+FAKE(hipGetDevice, int* d) *d = current_device; return 0; END
+FAKE(hipSetDevice, int d) current_device = d; return 0; END
+FAKE(hipDeviceSynchronize) return 0; END
+FAKE(hipModuleLoadDataEx, void** m, const void* image, unsigned, int*, void**) return LoadImage(m, image); END
+FAKE(hipModuleUnload, void* m) Fake().modules.erase(static_cast<Module*>(m)); delete static_cast<Module*>(m); return 0; END
+FAKE(hipModuleGetFunction, void** f, void* m, const char* name)
+  auto& functions = static_cast<Module*>(m)->functions;
+  const auto found = functions.find(name);
+  if (found == functions.end()) return kNotFound;
+  *f = found->second.get();
+  return 0;
+END
+FAKE(hipFuncGetAttribute, int* v, int a, void*) *v = a == 4 ? 32 : 0; return 0; END
+FAKE(hipModuleLaunchKernel, void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+     void* stream, void** params, void**)
+  const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
+  return Run(f, grid, block, shared, stream, nullptr, params);
+END
+FAKE(hipMalloc, uint64_t* p, size_t n)
+  void* memory = std::aligned_alloc(256, (n + 255) / 256 * 256);
+  Fake().allocations.insert(memory);
+  *p = reinterpret_cast<uint64_t>(memory);
+  return 0;
+END
+FAKE(hipFree, uint64_t p)
+  if (!Fake().allocations.erase(reinterpret_cast<void*>(p))) return kInvalidValue;
+  std::free(reinterpret_cast<void*>(p));
+  return 0;
+END
+FAKE(hipMemcpyHtoDAsync, uint64_t d, const void* s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), s, n); return 0; END
+FAKE(hipMemcpyDtoHAsync, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n); return 0; END
+FAKE(hipMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*) std::memset(reinterpret_cast<void*>(d), v, n); return 0; END
+FAKE(hipStreamSynchronize, void*) return 0; END
+FAKE(hipEventCreateWithFlags, void** e, unsigned) *e = new Event; return 0; END
+FAKE(hipEventDestroy, void* e) delete static_cast<Event*>(e); return 0; END
+FAKE(hipEventRecord, void* e, void*) *static_cast<Event*>(e) = {std::chrono::steady_clock::now(), true}; return 0; END
+FAKE(hipEventQuery, void*) return 0; END
+FAKE(hipEventSynchronize, void*) return 0; END
+FAKE(hipEventElapsedTime, float* ms, void*, void*) *ms = 1; return 0; END

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests ask the fake driver, through dlsym (C++) or ctypes (Python). It has two devices; device memory is host memory.
+// Kernels are read off the image's ".entry name(.param .u64 x, …)" lines. An entry whose name starts with "copy_words" does
+// what that says: (source, destination, 32-bit words to copy). All others only leave a record.
+#pragma once
+
+#include <cstdint>
+
+struct KilnFakeLaunch {
+  char entry[128];
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared_bytes;
+  uint32_t cluster[3];  // 0: none was asked for
+  uint64_t stream;
+  uint32_t param_count;
+  uint64_t params[64];  // as many low bytes as the parameter has
+};
+
+extern "C" {
+void kiln_fake_reset();
+uint32_t kiln_fake_launch_count();
+const KilnFakeLaunch* kiln_fake_launch(uint32_t index);
+// The next call of `symbol` returns `status`.
+void kiln_fake_fail(const char* symbol, int status);
+void kiln_fake_capability(int major, int minor);
+int64_t kiln_fake_live_allocations();
+int64_t kiln_fake_live_modules();
+// What a function was last given by cuFuncSetAttribute; -1: nothing.
+int kiln_fake_function_attribute(const char* entry, int attribute);
+}
