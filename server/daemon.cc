@@ -32,6 +32,7 @@ namespace fs = std::filesystem;
 constexpr int kMaxMessageBytes = 64 << 20;
 constexpr std::size_t kExecutorQueue = 4096;
 constexpr unsigned kExecutorThreads = 4;
+constexpr std::chrono::milliseconds kLastBytes{200};  // for the last replies to leave, when no call is under way
 
 class RealClock final : public cache::Clock {
  public:
@@ -220,7 +221,7 @@ void Daemon::Drain(const std::function<bool()>& hurry) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   p.workers.reset();  // what still runs or waits ends as UNAVAILABLE
-  p.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  p.server->Shutdown(std::chrono::system_clock::now() + kLastBytes);
   p.server->Wait();
 }
 

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kilnd when something dies: workers, their zygote, kilnd itself. And the store from outside.
+#include "server/testing/daemon_fixture.h"
+
+#include <future>
+
+namespace kiln::server::testing {
+namespace {
+
+using grpc::StatusCode;
+
+struct Fault {
+  Order order;
+  const char* cause;
+};
+
+class WorkerFaultTest : public DaemonTest, public ::testing::WithParamInterface<Fault> {};
+
+TEST_P(WorkerFaultTest, CostsThatRequestAloneAndLeavesAReproducer) {
+  daemon_->Start({"--workers=1", "--worker-memory=256MiB", "--compile-limit=3"});
+  const auto request = MakeRequest(GetParam().order);
+  const auto failed = daemon_->Compile(request);
+  EXPECT_EQ(failed.status.error_code(), StatusCode::INTERNAL);
+  EXPECT_NE(failed.status.error_message().find(GetParam().cause), std::string::npos) << failed.status.error_message();
+
+  v1::Reproducer reproducer;
+  std::ifstream file(failed.failure().reproducer(), std::ios::binary);
+  ASSERT_TRUE(reproducer.ParseFromIstream(&file)) << failed.failure().reproducer();
+  EXPECT_EQ(reproducer.request().SerializeAsString(), request.SerializeAsString());
+  EXPECT_EQ(reproducer.cause().rfind(GetParam().cause, 0), 0u) << reproducer.cause();
+
+  const auto next = daemon_->Compile(MakeRequest(Order::kAnswer));
+  EXPECT_TRUE(next.status.ok()) << next.status.error_message();
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, WorkerFaultTest,
+                         ::testing::Values(Fault{Order::kAbort, "killed by SIGABRT"}, Fault{Order::kFault, "killed by SIGSEGV"},
+                                           Fault{Order::kHang, "deadline"}, Fault{Order::kEatMemory, "out of memory"},
+                                           Fault{Order::kGarbage, "sent what is no message"},
+                                           Fault{Order::kExit, "exited with status 5"}));
+
+TEST_F(DaemonTest, ADefectThatTheCompilerFoundItselfLeavesAReproducerToo) {
+  daemon_->Start();
+  const auto failed = daemon_->Compile(MakeRequest(Order::kDefect));
+  EXPECT_EQ(failed.status.error_code(), StatusCode::INTERNAL);
+  EXPECT_EQ(failed.failure().diagnostics_size(), 1);
+  EXPECT_TRUE(fs::exists(failed.failure().reproducer()));
+}
+
+TEST_F(DaemonTest, AProgramThatKillsWorkersIsNotTriedForever) {
+  daemon_->Start();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAbort)).status.error_code(), StatusCode::INTERNAL);
+  }
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 2u);
+  auto insisting = MakeRequest(Order::kAbort);
+  insisting.set_refresh(true);
+  EXPECT_EQ(daemon_->Compile(insisting).status.error_code(), StatusCode::INTERNAL);
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 3u);
+}
+
+TEST_F(DaemonTest, ACrashReachesEveryWaiterOfTheFlight) {
+  daemon_->Start({"--workers=1", "--compile-limit=0.5"});
+  std::vector<std::future<Daemon::Result>> all;
+  for (int i = 0; i < 8; ++i) {
+    all.push_back(std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kHang)); }));
+  }
+  for (auto& one : all) EXPECT_EQ(one.get().status.error_code(), StatusCode::INTERNAL);
+}
+
+TEST_F(DaemonTest, AWorkerHasNoNetwork) {
+  daemon_->Start();
+  const auto result = daemon_->Compile(MakeRequest(Order::kOpenSocket));
+  EXPECT_TRUE(result.status.ok()) << result.status.error_message();
+}
+
+TEST_F(DaemonTest, WorkersAreReplacedAfterTheirShareOfJobs) {
+  daemon_->Start({"--workers=1", "--jobs-per-worker=2"});
+  const pid_t zygote = Daemon::Children(daemon_->pid()).at(0);
+  ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 0)).status.ok());
+  ASSERT_TRUE(daemon_->Eventually([&] { return Daemon::Children(zygote).size() == 1; }));
+  const auto first = Daemon::Children(zygote);
+  ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.ok());
+  EXPECT_TRUE(daemon_->Eventually([&] {
+    const auto now = Daemon::Children(zygote);
+    return now.size() == 1 && now != first;
+  }));
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 2)).status.ok());
+}
+
+TEST_F(DaemonTest, AnIdleWorkerThatWasKilledIsNoRequestsFault) {
+  daemon_->Start({"--workers=1"});
+  ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 0)).status.ok());
+  const pid_t zygote = Daemon::Children(daemon_->pid()).at(0);
+  for (const pid_t worker : Daemon::Children(zygote)) ::kill(worker, SIGKILL);
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.ok());
+}
+
+TEST_F(DaemonTest, AKilledZygoteIsReplacedAndTheJobTriedAgain) {
+  daemon_->Start({"--workers=1"});
+  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, 50)); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  const pid_t zygote = Daemon::Children(daemon_->pid()).at(0);
+  ::kill(zygote, SIGKILL);
+  const auto result = running.get();
+  EXPECT_TRUE(result.status.ok()) << result.status.error_message();
+  EXPECT_NE(Daemon::Children(daemon_->pid()).at(0), zygote);
+}
+
+TEST_F(DaemonTest, WorkersEndWithKilnd) {
+  daemon_->Start();
+  auto hung = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kHang)); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  const pid_t zygote = Daemon::Children(daemon_->pid()).at(0);
+  const auto workers = Daemon::Children(zygote);
+  ASSERT_FALSE(workers.empty());
+  daemon_->Kill();
+  EXPECT_EQ(hung.get().status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(daemon_->Eventually([&] {
+    return std::ranges::none_of(workers, [](pid_t worker) {
+      std::string line;
+      std::getline(std::ifstream("/proc/" + std::to_string(worker) + "/stat"), line);
+      return !line.empty() && line.find(") Z") == std::string::npos;
+    });
+  }));
+}
+
+TEST_F(DaemonTest, AMissingWorkerExecutableIsToldAtTheStart) {
+  const std::string told = (folder_ / "told").string();
+  const std::string command = KILN_BIN "/kilnd --listen=unix:" + daemon_->Socket() + " --state-dir=" + daemon_->State() +
+                              " --worker-executable=/nowhere/kiln-worker 2> " + told;
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+  std::ostringstream text;
+  text << std::ifstream(told).rdbuf();
+  EXPECT_NE(text.str().find("--worker-executable"), std::string::npos) << text.str();
+}
+
+TEST_F(DaemonTest, AWorkerThatCannotStartIsUnavailableAndNotForever) {
+  daemon_->Start({"--worker-executable=/bin/false"});
+  const auto result = daemon_->Compile(MakeRequest(Order::kAnswer), std::chrono::seconds(10));
+  EXPECT_EQ(result.status.error_code(), StatusCode::UNAVAILABLE) << result.status.error_message();
+  EXPECT_NE(result.status.error_message().find("/bin/false"), std::string::npos);
+}
+
+class StoreTest : public DaemonTest {
+ protected:
+  std::uint64_t OnDisk() { return daemon_->Stats().tiers(1).entries(); }
+  void CompileMany(unsigned count) {
+    for (unsigned i = 0; i < count; ++i) ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, i)).status.ok());
+    ASSERT_TRUE(daemon_->Eventually([&] { return OnDisk() == count; }));
+  }
+  void ExpectKept(unsigned count) {
+    for (unsigned i = 0; i < count; ++i) {
+      const auto kept = daemon_->Compile(MakeRequest(Order::kAnswer, i));
+      EXPECT_EQ(kept.reply.origin(), v1::DISK) << i;
+      EXPECT_EQ(kept.reply.artifact().code().size(), 1 + i * 100);
+    }
+  }
+};
+
+TEST_F(StoreTest, IsThereAfterARestart) {
+  daemon_->Start();
+  CompileMany(5);
+  ASSERT_EQ(daemon_->Stop(), 0);
+  daemon_->Start();
+  ExpectKept(5);
+}
+
+TEST_F(StoreTest, IsThereAfterKill) {
+  daemon_->Start();
+  CompileMany(5);
+  daemon_->Kill();
+  daemon_->Start();
+  ExpectKept(5);
+}
+
+TEST_F(StoreTest, ListsVerifiesAndShrinks) {
+  daemon_->Start();
+  CompileMany(4);
+  grpc::ClientContext list;
+  const auto reader = daemon_->stub().CacheList(&list, {});
+  int listed = 0;
+  for (v1::CacheEntry entry; reader->Read(&entry); ++listed) {
+    EXPECT_EQ(entry.key().size(), 32u);
+    EXPECT_EQ(entry.target(), "cuda:sm_80");
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(listed, 4);
+
+  grpc::ClientContext verify;
+  v1::CacheVerifyReply verified;
+  ASSERT_TRUE(daemon_->stub().CacheVerify(&verify, {}, &verified).ok());
+  EXPECT_EQ(verified.checked(), 4u);
+  EXPECT_EQ(verified.corrupt(), 0u);
+
+  grpc::ClientContext gc;
+  v1::CacheGcReply freed;
+  ASSERT_TRUE(daemon_->stub().CacheGc(&gc, {}, &freed).ok());
+  EXPECT_EQ(freed.evicted(), 4u);
+  EXPECT_EQ(OnDisk(), 0u);
+}
+
+TEST_F(StoreTest, TravelsAsABundle) {
+  daemon_->Start();
+  CompileMany(6);
+  std::string bundle;
+  grpc::ClientContext context;
+  const auto reader = daemon_->stub().CacheExport(&context, {});
+  for (v1::CacheChunk chunk; reader->Read(&chunk);) bundle += chunk.data();
+  ASSERT_TRUE(reader->Finish().ok());
+  ASSERT_EQ(daemon_->Stop(), 0);
+  fs::remove_all(daemon_->State());
+  daemon_->Start();
+
+  const auto import = [&](const std::string& bytes, v1::CacheImportReply& reply) {
+    grpc::ClientContext into;
+    const auto writer = daemon_->stub().CacheImport(&into, &reply);
+    v1::CacheChunk chunk;
+    for (std::size_t at = 0; at < bytes.size(); at += 1000) {
+      chunk.set_data(bytes.substr(at, 1000));
+      if (!writer->Write(chunk)) break;
+    }
+    writer->WritesDone();
+    return writer->Finish().error_code();
+  };
+  v1::CacheImportReply reply;
+  EXPECT_EQ(import("no bundle at all", reply), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(import(bundle, reply), StatusCode::OK);
+  EXPECT_EQ(reply.imported(), 6u);
+  ExpectKept(6);
+}
+
+TEST_F(StoreTest, TakesWhatTheSameCompilerMadeElsewhere) {
+  daemon_->Start();
+  grpc::ClientContext ask;
+  v1::CapabilitiesReply capabilities;
+  ASSERT_TRUE(daemon_->stub().Capabilities(&ask, {}, &capabilities).ok());
+  EXPECT_GT(capabilities.targets_size(), 5);
+
+  v1::PutRequest put;
+  *put.mutable_request() = MakeRequest(Order::kAbort, 1);  // compiling it would fail
+  put.mutable_artifact()->set_target("cuda:sm_80");
+  put.mutable_artifact()->set_code("code from elsewhere");
+  const auto send = [&] {
+    grpc::ClientContext context;
+    v1::PutReply reply;
+    return daemon_->stub().Put(&context, put, &reply).error_code();
+  };
+  put.mutable_artifact()->set_compiler("another build");
+  EXPECT_EQ(send(), StatusCode::INVALID_ARGUMENT);
+  put.mutable_artifact()->set_compiler(capabilities.compiler());
+  EXPECT_EQ(send(), StatusCode::OK);
+  const auto hit = daemon_->Compile(put.request());
+  ASSERT_TRUE(hit.status.ok()) << hit.status.error_message();
+  EXPECT_EQ(hit.reply.artifact().code(), "code from elsewhere");
+}
+
+TEST_F(StoreTest, TakesNothingWhenToldSo) {
+  daemon_->Start({"--accept-put=no"});
+  grpc::ClientContext context;
+  v1::PutReply reply;
+  EXPECT_EQ(daemon_->stub().Put(&context, {}, &reply).error_code(), StatusCode::PERMISSION_DENIED);
+}
+
+}  // namespace
+}  // namespace kiln::server::testing

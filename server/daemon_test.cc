@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kilnd from the outside: requests, hits, flights, deadlines, the queue, draining.
+#include "server/testing/daemon_fixture.h"
+
+#include <future>
+
+#include <grpcpp/impl/codegen/client_unary_call.h>
+
+namespace kiln::server::testing {
+namespace {
+
+using grpc::StatusCode;
+
+std::future<Daemon::Result> CompileAsync(Daemon& daemon, const v1::CompileRequest& request,
+                                         milliseconds deadline = std::chrono::seconds(30)) {
+  return std::async(std::launch::async, [&daemon, request, deadline] { return daemon.Compile(request, deadline); });
+}
+
+bool AllBusy(Daemon& daemon, unsigned busy) { return daemon.Stats().workers_busy() >= busy; }
+
+grpc::Status CallWithBytes(grpc::Channel& channel, const char* name, const std::string& bytes, grpc::ByteBuffer& reply) {
+  grpc::ClientContext context;
+  const grpc::internal::RpcMethod method(name, grpc::internal::RpcMethod::NORMAL_RPC);
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  return grpc::internal::BlockingUnaryCall(&channel, method, &context, request, &reply);
+}
+
+// HealthCheckResponse.status is field 1; 1 says SERVING.
+std::string Health(grpc::Channel& channel) {
+  grpc::ByteBuffer reply;
+  const grpc::Status status = CallWithBytes(channel, "/grpc.health.v1.Health/Check", "", reply);
+  if (!status.ok()) return status.error_message();
+  grpc::Slice bytes;
+  return reply.DumpToSingleSlice(&bytes).ok() && bytes.size() == 2 && bytes.begin()[1] == 1 ? "serving" : "not serving";
+}
+
+TEST_F(DaemonTest, CompilesOnceAndRemembers) {
+  daemon_->Start();
+  EXPECT_EQ(Health(daemon_->channel()), "serving");
+  const auto first = daemon_->Compile(MakeRequest(Order::kAnswer, 3));
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  EXPECT_EQ(first.reply.origin(), v1::COMPILED);
+  EXPECT_EQ(first.reply.artifact().code().size(), 301u);
+  EXPECT_EQ(first.reply.key().size(), 32u);
+  const auto second = daemon_->Compile(MakeRequest(Order::kAnswer, 3));
+  EXPECT_EQ(second.reply.origin(), v1::MEMORY);
+  EXPECT_EQ(second.reply.artifact().SerializeAsString(), first.reply.artifact().SerializeAsString());
+  EXPECT_EQ(second.reply.key(), first.reply.key());
+  EXPECT_EQ(daemon_->Stats().compiles(), 1u);
+}
+
+TEST_F(DaemonTest, NamesAndPriorityAreNotInTheKeyAndOptionsAre) {
+  daemon_->Start();
+  auto request = MakeRequest(Order::kAnswer, 3);
+  const std::string key = daemon_->Compile(request).reply.key();
+  request.set_priority(v1::BATCH);
+  request.set_module(MinimalModule("another_name"));
+  const auto renamed = daemon_->Compile(request);
+  EXPECT_EQ(renamed.reply.key(), key);
+  EXPECT_EQ(renamed.reply.origin(), v1::MEMORY);
+  request.mutable_options()->set_fast_math(true);
+  EXPECT_NE(daemon_->Compile(request).reply.key(), key);
+}
+
+TEST_F(DaemonTest, ConcurrentRequestsShareOneCompile) {
+  daemon_->Start();
+  std::vector<std::future<Daemon::Result>> all;
+  for (int i = 0; i < 24; ++i) all.push_back(CompileAsync(*daemon_, MakeRequest(Order::kSleep, 40)));
+  int compiled = 0;
+  for (auto& one : all) {
+    const auto result = one.get();
+    ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+    compiled += result.reply.origin() == v1::COMPILED;
+  }
+  EXPECT_EQ(compiled, 1);
+  EXPECT_EQ(daemon_->Stats().compiles(), 1u);
+}
+
+TEST_F(DaemonTest, ADeadlineEndsOneWaiterAndNotTheCompile) {
+  daemon_->Start({"--workers=1"});
+  auto patient = CompileAsync(*daemon_, MakeRequest(Order::kSleep, 60));
+  const auto hasty = daemon_->Compile(MakeRequest(Order::kSleep, 60), milliseconds(150));
+  EXPECT_EQ(hasty.status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(patient.get().status.ok());
+}
+
+TEST_F(DaemonTest, WhenTheLastWaiterLeavesTheWorkerIsFreed) {
+  daemon_->Start({"--workers=1"});
+  const auto hung = daemon_->Compile(MakeRequest(Order::kHang), milliseconds(300));
+  EXPECT_EQ(hung.status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  const auto next = daemon_->Compile(MakeRequest(Order::kAnswer), std::chrono::seconds(5));
+  EXPECT_TRUE(next.status.ok()) << next.status.error_message();
+}
+
+TEST_F(DaemonTest, AnUnaryCallIsCancelled) {
+  daemon_->Start({"--workers=1"});
+  grpc::ClientContext context;
+  v1::CompileReply reply;
+  auto call = std::async(std::launch::async,
+                         [&] { return daemon_->stub().Compile(&context, MakeRequest(Order::kHang), &reply); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return AllBusy(*daemon_, 1); }));
+  context.TryCancel();
+  EXPECT_EQ(call.get().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 0; }));
+}
+
+TEST_F(DaemonTest, AFullQueueRefusesAtOnceAndSaysWhenToComeBack) {
+  daemon_->Start({"--workers=1", "--queue=1"});
+  auto running = CompileAsync(*daemon_, MakeRequest(Order::kSleep, 101));
+  ASSERT_TRUE(daemon_->Eventually([&] { return AllBusy(*daemon_, 1); }));
+  auto waiting = CompileAsync(*daemon_, MakeRequest(Order::kAnswer, 1));
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().queued() == 1; }));
+  const auto refused = daemon_->Compile(MakeRequest(Order::kAnswer, 2));
+  EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(refused.has_retry_info());
+  EXPECT_LT(refused.took, milliseconds(500));
+  EXPECT_EQ(daemon_->Stats().refused(), 1u);
+  EXPECT_TRUE(running.get().status.ok());
+  EXPECT_TRUE(waiting.get().status.ok());
+}
+
+TEST_F(DaemonTest, HitsAreServedWhileAllWorkersAreBusy) {
+  daemon_->Start({"--workers=1"});
+  ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.ok());
+  auto running = CompileAsync(*daemon_, MakeRequest(Order::kSleep, 100));
+  ASSERT_TRUE(daemon_->Eventually([&] { return AllBusy(*daemon_, 1); }));
+  const auto hit = daemon_->Compile(MakeRequest(Order::kAnswer, 1));
+  EXPECT_EQ(hit.reply.origin(), v1::MEMORY);
+  EXPECT_LT(hit.took, milliseconds(500));
+  EXPECT_TRUE(running.get().status.ok());
+}
+
+TEST_F(DaemonTest, AStreamTellsTheStagesAndThenTheReply) {
+  daemon_->Start();
+  const auto stream = [&] {
+    grpc::ClientContext context;
+    const auto reader = daemon_->stub().CompileStream(&context, MakeRequest(Order::kAnswer, 99));
+    std::vector<std::string> seen;
+    for (v1::CompileProgress progress; reader->Read(&progress);) {
+      seen.push_back(progress.has_reply() ? std::to_string(progress.reply().artifact().code().size()) : progress.stage());
+    }
+    EXPECT_TRUE(reader->Finish().ok());
+    return seen;
+  };
+  EXPECT_EQ(stream(), (std::vector<std::string>{"queued", "decode", "emit", "9901"}));
+  EXPECT_EQ(stream(), (std::vector<std::string>{"9901"}));
+}
+
+TEST_F(DaemonTest, ACancelledStreamFreesTheWorker) {
+  daemon_->Start({"--workers=1"});
+  grpc::ClientContext context;
+  const auto reader = daemon_->stub().CompileStream(&context, MakeRequest(Order::kHang));
+  for (v1::CompileProgress progress; reader->Read(&progress) && progress.stage() != "decode";) {
+  }
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 0; }));
+}
+
+TEST_F(DaemonTest, ProgramsFaultsComeBackAsDiagnostics) {
+  daemon_->Start();
+  const auto refused = daemon_->Compile(MakeRequest(Order::kRefuse));
+  EXPECT_EQ(refused.status.error_code(), StatusCode::INVALID_ARGUMENT);
+  ASSERT_EQ(refused.failure().diagnostics_size(), 1);
+  EXPECT_EQ(refused.failure().diagnostics(0).hint(), "send another order");
+  EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kUnsupported)).status.error_code(), StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 0u);
+
+  auto unknown_target = MakeRequest(Order::kAnswer);
+  unknown_target.set_target("cuda:sm_8");
+  const auto unknown = daemon_->Compile(unknown_target);
+  EXPECT_EQ(unknown.status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(unknown.status.error_message().find("cuda:sm_80"), std::string::npos);
+
+  auto truncated = MakeRequest(Order::kAnswer);
+  truncated.set_module(truncated.module().substr(0, truncated.module().size() / 2));
+  EXPECT_EQ(daemon_->Compile(truncated).status.error_code(), StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(DaemonTest, LookupNeverCompiles) {
+  daemon_->Start();
+  v1::LookupRequest by_request;
+  *by_request.mutable_request() = MakeRequest(Order::kAnswer, 4);
+  const auto lookup = [&](const v1::LookupRequest& request, v1::CompileReply& reply) {
+    grpc::ClientContext context;
+    return daemon_->stub().Lookup(&context, request, &reply).error_code();
+  };
+  v1::CompileReply reply;
+  EXPECT_EQ(lookup(by_request, reply), StatusCode::NOT_FOUND);
+  const auto compiled = daemon_->Compile(by_request.request());
+  EXPECT_EQ(lookup(by_request, reply), StatusCode::OK);
+  EXPECT_EQ(reply.artifact().code().size(), 401u);
+  v1::LookupRequest by_key;
+  by_key.set_key(compiled.reply.key());
+  EXPECT_EQ(lookup(by_key, reply), StatusCode::OK);
+  EXPECT_EQ(reply.origin(), v1::MEMORY);
+  by_key.set_key("short");
+  EXPECT_EQ(lookup(by_key, reply), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(daemon_->Stats().compiles(), 1u);
+}
+
+TEST_F(DaemonTest, BytesOfOneMethodMeanNothingToAnother) {
+  daemon_->Start();
+  // A request that Compile has an answer for: its field 1 is a module, where that of a LookupRequest is a key.
+  const auto compile = MakeRequest(Order::kAnswer, 1);
+  ASSERT_TRUE(daemon_->Compile(compile).status.ok());
+  grpc::ByteBuffer reply;
+  const auto status = CallWithBytes(daemon_->channel(), "/kiln.v1.Kiln/Lookup", compile.SerializeAsString(), reply);
+  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << status.error_message();
+}
+
+TEST_F(DaemonTest, RefreshCompilesAgainAndExplainIsNotKept) {
+  daemon_->Start();
+  auto request = MakeRequest(Order::kAnswer, 1);
+  ASSERT_TRUE(daemon_->Compile(request).status.ok());
+  request.set_refresh(true);
+  EXPECT_EQ(daemon_->Compile(request).reply.origin(), v1::COMPILED);
+  EXPECT_EQ(daemon_->Compile(request).reply.origin(), v1::COMPILED);
+  auto explained = MakeRequest(Order::kAnswer, 2);
+  explained.mutable_explain()->add_after("all");
+  EXPECT_EQ(daemon_->Compile(explained).reply.origin(), v1::COMPILED);
+  EXPECT_EQ(daemon_->Compile(explained).reply.origin(), v1::COMPILED);
+  explained.clear_explain();
+  EXPECT_EQ(daemon_->Compile(explained).reply.origin(), v1::COMPILED);
+}
+
+TEST_F(DaemonTest, OnSigtermWorkFinishesAndNothingNewBegins) {
+  daemon_->Start();
+  auto running = CompileAsync(*daemon_, MakeRequest(Order::kSleep, 99));
+  ASSERT_TRUE(daemon_->Eventually([&] { return AllBusy(*daemon_, 1); }));
+  ::kill(daemon_->pid(), SIGTERM);
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().state() == "draining"; }));
+  EXPECT_EQ(Health(daemon_->channel()), "not serving");
+  EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer)).status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(running.get().status.ok());
+  EXPECT_EQ(daemon_->Wait(), 0);
+  EXPECT_FALSE(fs::exists(daemon_->Socket()));
+}
+
+TEST_F(DaemonTest, TheGracePeriodEnds) {
+  daemon_->Start({"--grace=0.2"});
+  auto hung = CompileAsync(*daemon_, MakeRequest(Order::kHang));
+  ASSERT_TRUE(daemon_->Eventually([&] { return AllBusy(*daemon_, 1); }));
+  EXPECT_EQ(daemon_->Stop(), 0);
+  EXPECT_EQ(hung.get().status.error_code(), StatusCode::UNAVAILABLE);
+}
+
+TEST_F(DaemonTest, ASecondDaemonIsRefusedAndAStaleSocketReplaced) {
+  daemon_->Start();
+  Daemon second(folder_);
+  const std::string command = KILN_BIN "/kilnd --listen=unix:" + daemon_->Socket() + " --state-dir=" + daemon_->State() +
+                              " 2> " + (folder_ / "second").string();
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+  std::ostringstream told;
+  told << std::ifstream(folder_ / "second").rdbuf();
+  EXPECT_NE(told.str().find("another kilnd serves"), std::string::npos);
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer)).status.ok());
+  daemon_->Kill();
+  EXPECT_TRUE(fs::exists(daemon_->Socket()));
+  daemon_->Start();
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer)).status.ok());
+}
+
+TEST_F(DaemonTest, TheLogNamesRequestsAndNothingFromInsideThem) {
+  daemon_->Start();
+  auto request = MakeRequest(Order::kAbort);
+  request.set_module(MinimalModule("secret_kernel_name"));
+  EXPECT_FALSE(daemon_->Compile(request).status.ok());
+  request = MakeRequest(Order::kAnswer);
+  request.set_module(MinimalModule("secret_kernel_name"));
+  EXPECT_TRUE(daemon_->Compile(request).status.ok());
+  const std::string log = daemon_->LogText();
+  EXPECT_NE(log.find("event=compile request="), std::string::npos);
+  EXPECT_EQ(log.find("secret_kernel_name"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kiln::server::testing

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A kilnd of its own for each test: a folder, a socket, the fake worker.
+#pragma once
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <google/protobuf/any.pb.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "kiln/v1/service.grpc.pb.h"
+#include "server/testing/fake_orders.h"
+
+namespace kiln::server::testing {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+// The smallest program: one kernel with an empty body.
+inline std::string MinimalModule(const std::string& name = "m") {
+  v1::Module module;
+  module.set_version(1);
+  v1::Expr& one = *module.add_exprs();
+  one.set_op(v1::CONST_INT);
+  one.set_dtype(v1::I32);
+  one.set_int_value(1);
+  v1::Var& block = *module.add_vars();
+  block.set_kind(v1::BLOCK);
+  block.set_dtype(v1::I32);
+  v1::Kernel& kernel = *module.add_kernels();
+  kernel.add_grid(0);
+  kernel.set_threads(128);
+  kernel.add_block_vars(0);
+  kernel.mutable_body();
+  module.mutable_debug()->set_module_name(name);
+  module.mutable_debug()->add_kernel_names(name);
+  module.mutable_debug()->add_var_names("bx");
+  return module.SerializeAsString();
+}
+
+inline v1::CompileRequest MakeRequest(Order order, uint32_t amount = 0) {
+  v1::CompileRequest request;
+  request.set_module(MinimalModule());
+  request.set_target("cuda:sm_80");
+  request.mutable_options()->set_max_registers(Encode(order, amount));
+  return request;
+}
+
+class Daemon {
+ public:
+  explicit Daemon(fs::path folder) : folder_(std::move(folder)) {}
+  ~Daemon() {
+    if (pid_ > 0) Kill();
+  }
+
+  void Start(std::vector<std::string> options = {}) {
+    options.insert(options.begin(), {KILN_BIN "/kilnd", "--listen=unix:" + Socket(), "--state-dir=" + State(), "--ptxas=none",
+                                     "--worker-executable=" KILN_BIN "/kiln-fake-worker", "--log-file=" + Log(),
+                                     "--log-level=debug", "--workers=2"});
+    std::vector<char*> argv;
+    for (std::string& option : options) argv.push_back(option.data());
+    argv.push_back(nullptr);
+    ASSERT_EQ(::posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ), 0);
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 50);
+    channel_ = grpc::CreateCustomChannel("unix:" + Socket(), grpc::InsecureChannelCredentials(), arguments);
+    stub_ = v1::Kiln::NewStub(channel_);
+    ASSERT_TRUE(channel_->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(20))) << LogText();
+  }
+
+  // The exit status, or minus the signal.
+  int Wait() {
+    int status = 0;
+    ::waitpid(std::exchange(pid_, 0), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  int Stop() {
+    ::kill(pid_, SIGTERM);
+    return Wait();
+  }
+  void Kill() {
+    ::kill(pid_, SIGKILL);
+    Wait();
+  }
+
+  struct Result {
+    grpc::Status status;
+    v1::CompileReply reply;
+    milliseconds took{0};
+
+    v1::CompileFailure failure() const { return Detail<v1::CompileFailure>("kiln.v1.CompileFailure"); }
+    bool has_retry_info() const { return status.error_details().find("google.rpc.RetryInfo") != std::string::npos; }
+
+   private:
+    // google.rpc.Status: details are field 3, each an Any.
+    template <class Message>
+    Message Detail(const std::string& type) const {
+      const std::string& bytes = status.error_details();
+      Message message;
+      const std::size_t at = bytes.find("type.googleapis.com/" + type);
+      if (at == std::string::npos) return message;
+      google::protobuf::Any any;  // the Any begins with the tag and the length of its type URL
+      any.ParseFromString(bytes.substr(at - 2));
+      message.ParseFromString(any.value());
+      return message;
+    }
+  };
+
+  Result Compile(const v1::CompileRequest& request, milliseconds deadline = std::chrono::seconds(30)) {
+    Result result;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + deadline);
+    const auto began = std::chrono::steady_clock::now();
+    result.status = stub_->Compile(&context, request, &result.reply);
+    result.took = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - began);
+    return result;
+  }
+
+  v1::StatsReply Stats() {
+    grpc::ClientContext context;
+    v1::StatsReply reply;
+    const grpc::Status status = stub_->Stats(&context, {}, &reply);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return reply;
+  }
+
+  template <class Condition>
+  bool Eventually(Condition condition, milliseconds patience = std::chrono::seconds(10)) {
+    for (const auto until = std::chrono::steady_clock::now() + patience; std::chrono::steady_clock::now() < until;) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    return condition();
+  }
+
+  v1::Kiln::Stub& stub() { return *stub_; }
+  grpc::Channel& channel() { return *channel_; }
+  pid_t pid() const { return pid_; }
+  std::string Socket() const { return (folder_ / "kiln.sock").string(); }
+  std::string State() const { return (folder_ / "state").string(); }
+  std::string Log() const { return (folder_ / "kilnd.log").string(); }
+  std::string LogText() const {
+    std::ostringstream text;
+    text << std::ifstream(Log()).rdbuf();
+    return text.str();
+  }
+
+  // Processes whose parent is `parent`.
+  static std::vector<pid_t> Children(pid_t parent) {
+    std::vector<pid_t> children;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      std::string line;
+      std::getline(std::ifstream(entry.path() / "stat"), line);
+      const std::size_t end = line.rfind(')');
+      if (end == std::string::npos) continue;
+      std::istringstream rest(line.substr(end + 1));
+      char state = 0;
+      pid_t its_parent = 0;
+      rest >> state >> its_parent;
+      if (its_parent == parent && state != 'Z') children.push_back(std::stoi(name));
+    }
+    return children;
+  }
+
+ private:
+  const fs::path folder_;
+  pid_t pid_ = 0;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Kiln::Stub> stub_;
+};
+
+class DaemonTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "kilnd-test-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    daemon_ = std::make_unique<Daemon>(folder_);
+  }
+  void TearDown() override {
+    if (HasFailure()) std::fprintf(stderr, "%s\n", daemon_->LogText().c_str());
+    daemon_.reset();
+    fs::remove_all(folder_);
+  }
+
+  fs::path folder_;
+  std::unique_ptr<Daemon> daemon_;
+};
+
+}  // namespace kiln::server::testing
