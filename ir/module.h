@@ -71,7 +71,12 @@ struct For {
 struct If { ExprId cond; Block then_body; Block else_body; };
 struct While { ExprId cond; Block body; };
 struct Let { VarId var; ExprId value; };
-struct Store { BufferId buffer; std::vector<ExprId> indices; ExprId value; };
+struct Store {
+  BufferId buffer;
+  std::vector<ExprId> indices;
+  ExprId value;
+  bool async = false;  // decided: done by cp.async; the value is a load
+};
 struct Assume { ExprId cond; };
 
 // How a copy is done. kDirect: each thread loads and stores its elements; kAsync: cp.async, visible after AsyncCommit and

@@ -68,11 +68,11 @@ class Collector {
   void Element(ir::BufferId buffer, const std::vector<ExprId>& indices, ExprId value) {
     for (ExprId index : indices) Loads(index);
     Loads(value);
-    accesses_.push_back({buffer, true, false, indices, false, {}});
+    accesses_.push_back({buffer, true, false, indices, false, {}, {}});
   }
   void Tile(const ir::Region& region, bool write, bool async = false) {
     for (ExprId offset : region.offsets) Loads(offset);
-    accesses_.push_back({region.buffer, write, async, region.offsets, true, region.extents});
+    accesses_.push_back({region.buffer, write, async, region.offsets, true, region.extents, {}});
   }
 
   const ir::Module& module_;
@@ -85,7 +85,7 @@ void CollectOnce(const ir::ExprPool& pool, ExprId id, std::vector<Access>& acces
   const ir::ExprNode& node = pool[id];
   for (ExprId arg : node.Args()) CollectOnce(pool, arg, accesses, seen);
   if (node.op == ir::ExprOp::kLoad) {
-    accesses.push_back({ir::BufferId(node.ref), false, false, {node.Args().begin(), node.Args().end()}, false, {}});
+    accesses.push_back({ir::BufferId(node.ref), false, false, {node.Args().begin(), node.Args().end()}, false, {}, id});
   }
 }
 

@@ -17,6 +17,7 @@ struct Access {
   std::vector<ir::ExprId> indices;
   bool tile;
   std::vector<int64_t> extents;  // of a tile
+  ir::ExprId load{};             // of an elementwise read: the expression
 };
 
 // Loads in an expression, shared subexpressions once.

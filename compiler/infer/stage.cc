@@ -211,7 +211,9 @@ class Stager {
     if (partials == 1) return;
     int64_t elements = partials;
     for (int d = 0; d < layout.rank(); ++d) elements *= layout.Extent(d);
-    ir::Buffer scratch{Space::kShared, module_[dst].dtype, {module_.exprs.Int(elements)}};
+    // Types without arithmetic of their own meet as f32.
+    const ir::DType dtype = ir::Bits(module_[dst].dtype) < 16 && ir::IsFloat(module_[dst].dtype) ? ir::DType::kF32 : module_[dst].dtype;
+    ir::Buffer scratch{Space::kShared, dtype, {module_.exprs.Int(elements)}};
     scratch.name = module_[dst].name + "_partials" + std::to_string(module_.buffers.size());
     reduce.scratch = module_.AddBuffer(std::move(scratch));
   }

@@ -91,9 +91,9 @@ class Analysis {
                    [&](const ir::Reduce& reduce) {
                      Simple(stmt, state);
                      if (!reduce.scratch) return;
-                     Meet(stmt, {{*reduce.scratch, true, false, {}, true, {}}}, state, /*record=*/false);
+                     Meet(stmt, {{*reduce.scratch, true, false, {}, true, {}, {}}}, state, /*record=*/false);
                      Clear(state);  // the reduction's own barrier
-                     Record(stmt, {*reduce.scratch, false, false, {}, true, {}}, state);
+                     Record(stmt, {*reduce.scratch, false, false, {}, true, {}, {}}, state);
                    },
                    [&](const auto&) { Simple(stmt, state); },
                },

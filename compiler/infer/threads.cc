@@ -18,7 +18,7 @@ class Binder {
 
   void Visit(ir::Block& block, Facts facts) {
     for (ir::Stmt& stmt : block) {
-      if (auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && !BindAsync(*copy)) stmt.op = CopyLoop(module_, *copy);
+      if (auto* copy = std::get_if<ir::Copy>(&stmt.op)) stmt.op = BindCopy(*copy);
       std::visit(ir::Overloaded{
                      [&](ir::For& op) {
                        Facts inner = facts;
@@ -45,14 +45,13 @@ class Binder {
   }
 
  private:
-  bool BindAsync(ir::Copy& copy) {
-    if (!copy.plan || copy.plan->instruction != ir::CopyInstruction::kAsync) return false;
-    std::vector<int64_t> extents;
-    for (int64_t extent : copy.dst.extents)
-      if (extent != 1) extents.push_back(extent);
-    if (extents.empty()) extents.push_back(1);
-    copy.plan->layout = ir::Layout::Distributed(extents, kernel_.threads, copy.plan->vector).Normalized();
-    return true;
+  ir::For BindCopy(const ir::Copy& copy) {
+    ir::For loop = CopyLoop(module_, copy);
+    if (copy.plan && copy.plan->instruction == ir::CopyInstruction::kAsync) {
+      loop.layout = ir::Layout::Distributed(ExtentsOf(module_, loop), kernel_.threads, copy.plan->vector).Normalized();
+      std::get<ir::Store>(loop.body[0].op).async = true;
+    }
+    return loop;
   }
 
   ir::Layout LoopLayout(const ir::Stmt& stmt, const ir::For& loop, const Facts& facts) {

@@ -26,7 +26,7 @@ namespace kiln::llvm_ir {
 using Value = llvm::Value;
 using Values = std::vector<llvm::Value*>;
 
-// A byte offset from the start of a shared buffer, or from an element of a global one: a value all constants are taken out of.
+// A byte offset: a value that all constants are taken out of.
 struct SplitOffset {
   Value* variable = nullptr;  // nullptr: zero
   int64_t constant = 0;
@@ -35,13 +35,16 @@ struct SplitOffset {
 // Where one access of a parallel loop goes, prepared before the loop's registers are walked.
 struct AccessPlan {
   ir::BufferId buffer{};
-  int64_t width = 1;                      // elements of one access; 0: the same element for all of the last variable
-  std::vector<int64_t> registers;         // fragments: element register → fragment register
-  bool linear = false;                    // memory: offset = base + Σ step[v] · register part of variable v
-  SplitOffset base;                       // in elements
-  std::vector<Value*> step_value;         // elements a step of variable v moves, where not constant
+  int64_t width = 1;               // elements of one access; 0: one element for all of the last variable
+  std::vector<int64_t> registers;  // fragments: register of the loop → register of the fragment
+  // Memory whose offset is linear in the loop's variables: offset = base + Σ step[v] · (register part of v), in bytes.
+  bool linear = false;
+  SplitOffset base;
+  Value* after = nullptr;          // shared: what is added behind the swizzle
+  Value* pointer = nullptr;        // global: the buffer plus base.variable
   std::vector<int64_t> step;
-  // Dimensions that may be outside of a global buffer: index = value + Σ coefficient[v] · register part.
+  std::vector<Value*> step_value;  // added to step, where a stride is not constant
+  // Dimensions that may be outside of a global buffer: index = value + Σ coefficient[v] · (register part of v).
   struct Check {
     Value* index;
     std::vector<int64_t> coefficient;
@@ -57,7 +60,9 @@ struct ElementContext {
   std::vector<int64_t> extents;
   std::vector<Value*> thread_part;        // i32, of each variable
   std::vector<ir::Indices> parts;         // register → what it adds to each variable
+  int64_t run = 1;                        // registers first · run … + run − 1 are neighbours in the last variable
   std::vector<bool> padded;               // variable may run beyond its extent
+  std::set<uint32_t> bound_inside;        // variables that the body binds
   Value* first_copy = nullptr;            // i1: this thread holds the first copy of its elements; nullptr: no copies
   std::map<std::pair<uint32_t, std::vector<uint32_t>>, AccessPlan> plans;
   int64_t current = 0;                    // register of the iteration being emitted
@@ -124,7 +129,7 @@ class KernelLowering {
   std::vector<Value*> StridesOf(ir::BufferId global);  // i64, elements
   // Element offset of an index tuple: global and local buffers.
   Value* FlatOffset(ir::BufferId buffer, std::span<const ir::ExprId> indices);
-  Value* SharedPointer(ir::BufferId buffer, SplitOffset bytes);
+  Value* SharedPointer(ir::BufferId buffer, SplitOffset bytes, Value* after = nullptr);
   Value* ElementPointer(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   Value* InsideOf(ir::BufferId global, std::span<const ir::ExprId> indices);  // i1, or nullptr: always
   bool MayBeEmpty(ir::BufferId global) const;
@@ -149,24 +154,29 @@ class KernelLowering {
 
   // --- element_loop.cc ---
   void LowerParallel(const ir::Stmt& stmt, const ir::For& loop);
+  void LowerChunks(const ir::For& loop);
+  void LowerElements(const ir::For& loop);
   void LowerChunk(const ir::Store& store, int64_t first, int64_t count);
+  void LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count);
   void SetIteration(int64_t reg);
+  Value* GuardAt(int64_t reg);
+  Values EvalChunk(ir::ExprId value, int64_t first, int64_t count);
+  Values EvalElements(ir::ExprId value, int64_t first, int64_t count, const std::map<uint32_t, Values>& loads);
+  Values LoadVector(const AccessPlan& plan, int64_t first, int64_t count);
+  void StoreVector(const AccessPlan& plan, int64_t first, std::span<Value* const> values);
+
+  // --- access_plan.cc ---
   const AccessPlan& PlanOf(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   AccessPlan MakePlan(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   bool PlanLinear(AccessPlan& plan, std::span<const ir::ExprId> indices);
   void PlanChecks(AccessPlan& plan, std::span<const ir::ExprId> indices);
+  bool IsSettled(ir::ExprId id) const;  // the same for all iterations, and has its value already
+  int LoopVariable(ir::ExprId id) const;  // −1: none of the current parallel loop's
   SplitOffset OffsetAt(const AccessPlan& plan, int64_t reg);
   Value* ConditionAt(const AccessPlan& plan, int64_t reg);
   Value* PointerAt(const AccessPlan& plan, int64_t reg);
-  Values LoadVector(const AccessPlan& plan, int64_t first, int64_t count);
-  void StoreVector(const AccessPlan& plan, int64_t first, std::span<Value* const> values);
-  Values EvalChunk(ir::ExprId value, int64_t first, int64_t count);
-  Values EvalElements(ir::ExprId value, int64_t first, int64_t count,
-                      const std::map<uint32_t, Values>& loads);
-  void PrepareAccesses(const ir::Block& block);
 
   // --- ops ---
-  void LowerAsyncCopy(const ir::Copy& copy);
   void LowerGemm(const ir::Gemm& gemm);
   void LowerMma(const ir::Gemm& gemm, const target::MmaInstruction& mma);
   void LowerScalarGemm(const ir::Gemm& gemm);
@@ -179,6 +189,7 @@ class KernelLowering {
   Values GatherWords(const Operand& operand, int64_t first_register);
   Value* PackWord(std::span<Value* const> elements, ir::DType dtype);
   void LowerReduce(const ir::Reduce& reduce);
+  void Exchange(const ir::Reduce& reduce, ir::DType dtype, const ir::Layout& to, std::map<int64_t, Value*>& partial);
   Value* Combine(ir::ReduceKind kind, ir::DType dtype, Value* a, Value* b);
   Value* ReduceIdentity(ir::ReduceKind kind, ir::DType dtype);
 

@@ -135,7 +135,7 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                  },
                  [&](const ir::Store& op) { LowerStore(op); },
                  [&](const ir::Assume& op) { facts_.Assume(op.cond); },
-                 [&](const ir::Copy& op) { LowerAsyncCopy(op); },
+                 [&](const ir::Copy&) { diagnostics_.Internal("a copy was left to lowering", stmt.loc); },
                  [&](const ir::Gemm& op) { LowerGemm(op); },
                  [&](const ir::Fill&) { diagnostics_.Internal("a fill was left to lowering", stmt.loc); },
                  [&](const ir::Reduce& op) { LowerReduce(op); },
@@ -278,20 +278,18 @@ void KernelLowering::LowerAtomic(const ir::Atomic& atomic) {
   When(condition, [&] { device_->Atomic(kOps[int(atomic.kind) - 1], buffer.dtype, pointer, value); });
 }
 
-std::unique_ptr<llvm::Module> Lower(const ir::Module& module, const compiler::Context& context, llvm::LLVMContext& llvm,
-                                    ir::Diagnostics& diagnostics) {
-  auto out = std::make_unique<llvm::Module>("kiln", llvm);
+bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Module& out, ir::Diagnostics& diagnostics) {
   for (size_t i = 0; i < module.kernels.size(); ++i) {
-    KernelLowering lowering(module, module.kernels[i], context, *out, diagnostics);
-    if (!lowering.Run(compiler::EntryName(i))) return nullptr;
+    KernelLowering lowering(module, module.kernels[i], context, out, diagnostics);
+    if (!lowering.Run(compiler::EntryName(i))) return false;
   }
   std::string problem;
   llvm::raw_string_ostream stream(problem);
-  if (llvm::verifyModule(*out, &stream)) {
+  if (llvm::verifyModule(out, &stream)) {
     diagnostics.Internal("lowering produced invalid LLVM IR: " + problem);
-    return nullptr;
+    return false;
   }
-  return out;
+  return true;
 }
 
 }  // namespace kiln::llvm_ir

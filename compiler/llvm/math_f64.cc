@@ -230,7 +230,7 @@ Angle ReduceLarge(const NativeMath& native, Num x) {
   const Num high = x.With(b.CreateTrunc(fraction.AShr(64).v, b.getInt64Ty()));
   const Num rest = x.With(b.CreateTrunc(fraction.v, b.getInt64Ty()));
   const Num turns = Fma(high.ToF64(), 0x1p-64, x.With(b.CreateUIToFP(rest.v, b.getDoubleTy())) * 0x1p-128);
-  const Num r = turns * 1.5707963267948966;
+  const Num r = Fma(turns, 6.123233995736765e-17, turns * 1.5707963267948966);
   const Num negative = x < 0;
   const Num q = quadrant.Trunc32();
   return {Select(finite, Select(negative, -r, r), x.NaN()), Select(negative, q.Int(0) - q, q)};

@@ -72,7 +72,7 @@ int64_t KernelLowering::SwizzlePeriod(BufferId id) const {
 }
 
 // swizzle(v + c) = (c rounded down to the period) + swizzle(v + rest): only the rest takes part, and equal rests share the result.
-Value* KernelLowering::SharedPointer(BufferId id, SplitOffset bytes) {
+Value* KernelLowering::SharedPointer(BufferId id, SplitOffset bytes, Value* after) {
   const ir::Buffer& buffer = module_[id];
   const ir::Swizzle& swizzle = buffer.layout->swizzle();
   int64_t constant = bytes.constant;
@@ -93,6 +93,7 @@ Value* KernelLowering::SharedPointer(BufferId id, SplitOffset bytes) {
     }
   }
   Value* pointer = shared_;
+  if (after != nullptr) pointer = b().CreateGEP(b().getInt8Ty(), pointer, after);
   if (variable != nullptr) pointer = b().CreateGEP(b().getInt8Ty(), pointer, variable);
   return b().CreateConstGEP1_64(b().getInt8Ty(), pointer, uint64_t(constant + *buffer.shared_offset));
 }

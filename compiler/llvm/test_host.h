@@ -30,7 +30,9 @@ class HostFunction {
     auto context = std::make_unique<llvm::LLVMContext>();
     auto module = std::make_unique<llvm::Module>("host", *context);
     Build(*module, inputs, body);
-    jit_ = Must(llvm::orc::LLJITBuilder().create());
+    auto machine = Must(llvm::orc::JITTargetMachineBuilder::detectHost());
+    machine.addFeatures({"-avx512bf16", "-avxneconvert"});  // their conversion takes subnormals for zero
+    jit_ = Must(llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(std::move(machine)).create());
     module->setDataLayout(jit_->getDataLayout());
     llvm::cantFail(jit_->addIRModule({std::move(module), std::move(context)}));
     function_ = Must(jit_->lookup("run")).toPtr<void(const void* const*, void*, int64_t)>();

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/artifact.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "compiler/analysis/access.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::ExprId;
+using ir::ExprOp;
+using ir::VarId;
+
+std::vector<uint32_t> Symbols(const ir::Module& module) {
+  std::vector<uint32_t> symbols;
+  for (uint32_t id = 0; id < module.vars.size(); ++id)
+    if (module.vars[id].kind == ir::VarKind::kSymbol) symbols.push_back(id);
+  return symbols;
+}
+
+std::vector<uint32_t> Workspaces(const ir::Module& module) {
+  std::vector<uint32_t> workspaces;
+  for (uint32_t id = 0; id < module.buffers.size(); ++id)
+    if (module.buffers[id].space == ir::Space::kGlobal && module.buffers[id].workspace) workspaces.push_back(id);
+  return workspaces;
+}
+
+// Translates index arithmetic for the launcher.
+class HostExprWriter {
+ public:
+  explicit HostExprWriter(const ir::Module& module) : module_(module) {
+    const std::vector<uint32_t> symbols = Symbols(module);
+    for (uint32_t i = 0; i < symbols.size(); ++i) symbols_[symbols[i]] = i;
+    for (uint32_t i = 0; i < module.params.size(); ++i)
+      if (const auto* scalar = std::get_if<VarId>(&module.params[i])) scalars_[ir::Index(*scalar)] = i;
+  }
+
+  v1::HostExpr Write(ExprId id) {
+    v1::HostExpr out;
+    std::map<uint32_t, uint32_t> memo;
+    Node(id, out, memo);
+    return out;
+  }
+
+ private:
+  uint32_t Leaf(v1::HostExpr& out, v1::HostExpr::Op op, int64_t value) {
+    v1::HostExpr::Node& node = *out.add_nodes();
+    node.set_op(op);
+    node.set_value(value);
+    return uint32_t(out.nodes_size()) - 1;
+  }
+
+  uint32_t Node(ExprId id, v1::HostExpr& out, std::map<uint32_t, uint32_t>& memo) {
+    if (const auto it = memo.find(ir::Index(id)); it != memo.end()) return it->second;
+    const ir::ExprNode& node = module_.exprs[id];
+    uint32_t result;
+    switch (node.op) {
+      case ExprOp::kConstInt:
+        result = Leaf(out, v1::HostExpr::CONST, node.int_value);
+        break;
+      case ExprOp::kVar:
+        result = symbols_.contains(node.ref) ? Leaf(out, v1::HostExpr::SYMBOL, symbols_.at(node.ref))
+                                             : Leaf(out, v1::HostExpr::SCALAR, scalars_.at(node.ref));
+        break;
+      case ExprOp::kCast:
+        result = Node(node.args[0], out, memo);
+        break;
+      default: {
+        const uint32_t a = Node(node.args[0], out, memo), b = Node(node.args[1], out, memo);
+        v1::HostExpr::Node& arithmetic = *out.add_nodes();
+        arithmetic.set_op(OpOf(node.op));
+        arithmetic.set_a(a);
+        arithmetic.set_b(b);
+        result = uint32_t(out.nodes_size()) - 1;
+      }
+    }
+    memo[ir::Index(id)] = result;
+    return result;
+  }
+
+  // The verifier admits no others in shapes, strides and grids. Sizes are not negative: both divisions agree.
+  static v1::HostExpr::Op OpOf(ExprOp op) {
+    switch (op) {
+      case ExprOp::kSub: return v1::HostExpr::SUB;
+      case ExprOp::kMul: return v1::HostExpr::MUL;
+      case ExprOp::kDiv:
+      case ExprOp::kFloorDiv: return v1::HostExpr::FLOOR_DIV;
+      case ExprOp::kMod:
+      case ExprOp::kFloorMod: return v1::HostExpr::FLOOR_MOD;
+      case ExprOp::kMin: return v1::HostExpr::MIN;
+      case ExprOp::kMax: return v1::HostExpr::MAX;
+      default: return v1::HostExpr::ADD;
+    }
+  }
+
+  const ir::Module& module_;
+  std::map<uint32_t, uint32_t> symbols_, scalars_;
+};
+
+std::set<BufferId> Written(const ir::Module& module) {
+  std::set<BufferId> written;
+  for (const ir::Kernel& kernel : module.kernels) {
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      for (const Access& access : AccessesOf(module, stmt))
+        if (access.write) written.insert(access.buffer);
+    });
+  }
+  return written;
+}
+
+void WriteParams(const ir::Module& module, const Context& context, v1::LaunchInfo& info) {
+  HostExprWriter host(module);
+  const std::set<BufferId> written = Written(module);
+  for (uint32_t i = 0; i < module.params.size(); ++i) {
+    v1::LaunchParam& param = *info.add_params();
+    param.set_output(std::ranges::count(module.outputs, i) > 0);
+    if (const auto* scalar = std::get_if<VarId>(&module.params[i])) {
+      param.set_dtype(v1::DType(int(module[*scalar].dtype)));
+      continue;
+    }
+    const BufferId id = std::get<BufferId>(module.params[i]);
+    const ir::Buffer& buffer = module[id];
+    param.set_tensor(true);
+    param.set_dtype(v1::DType(int(buffer.dtype)));
+    for (ExprId extent : buffer.shape) *param.add_shape() = host.Write(extent);
+    for (ExprId stride : buffer.strides) *param.add_strides() = host.Write(stride);
+    param.set_written(written.contains(id));
+    param.set_alignment(uint32_t(context.pointer_alignment()));
+  }
+}
+
+void WriteArgs(const ir::Module& module, v1::Launch& launch) {
+  for (uint32_t i = 0; i < module.params.size(); ++i) {
+    if (std::holds_alternative<BufferId>(module.params[i])) {
+      launch.add_args()->set_tensor(i);
+    } else {
+      launch.add_args()->set_scalar(i);
+    }
+  }
+  for (uint32_t i = 0; i < Symbols(module).size(); ++i) launch.add_args()->set_symbol(i);
+  for (uint32_t i = 0; i < Workspaces(module).size(); ++i) launch.add_args()->set_workspace(i);
+}
+
+}  // namespace
+
+std::vector<KernelParam> KernelParams(const ir::Module& module) {
+  std::vector<KernelParam> params;
+  for (const ir::Param& param : module.params) {
+    if (const auto* tensor = std::get_if<BufferId>(&param)) {
+      params.push_back({true, ir::Index(*tensor), module[*tensor].dtype});
+    } else {
+      const VarId scalar = std::get<VarId>(param);
+      params.push_back({false, ir::Index(scalar), module[scalar].dtype});
+    }
+  }
+  for (uint32_t symbol : Symbols(module)) params.push_back({false, symbol, module.vars[symbol].dtype});
+  for (uint32_t workspace : Workspaces(module)) params.push_back({true, workspace, module.buffers[workspace].dtype});
+  return params;
+}
+
+std::string EntryName(size_t kernel) { return "kernel_" + std::to_string(kernel); }
+
+v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context) {
+  v1::LaunchInfo info;
+  WriteParams(module, context, info);
+  HostExprWriter host(module);
+  for (uint32_t symbol : Symbols(module)) info.add_symbols()->set_dtype(v1::DType(int(module.vars[symbol].dtype)));
+  for (uint32_t id : Workspaces(module)) {
+    v1::Workspace& workspace = *info.add_workspaces();
+    workspace.set_dtype(v1::DType(int(module.buffers[id].dtype)));
+    for (ExprId extent : module.buffers[id].shape) *workspace.add_shape() = host.Write(extent);
+  }
+  for (size_t i = 0; i < module.kernels.size(); ++i) {
+    const ir::Kernel& kernel = module.kernels[i];
+    v1::Launch& launch = *info.add_launches();
+    launch.set_entry(EntryName(i));
+    for (ExprId extent : kernel.grid) *launch.add_grid() = host.Write(extent);
+    launch.set_threads(kernel.threads);
+    if (!kernel.cluster.empty()) {
+      launch.set_cluster_x(kernel.cluster[0]);
+      launch.set_cluster_y(kernel.cluster.size() > 1 ? kernel.cluster[1] : 1);
+      launch.set_cluster_z(kernel.cluster.size() > 2 ? kernel.cluster[2] : 1);
+    }
+    // AMDGPU code objects carry the size themselves.
+    if (context.target->family == target::Family::kNvptx) launch.set_dynamic_shared_bytes(uint32_t(kernel.shared_bytes));
+    WriteArgs(module, launch);
+  }
+  return info;
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a launcher needs to know, and what the report says: read off a module in which every decision is made.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/options.h"
+#include "ir/module.h"
+#include "kiln/v1/compile.pb.h"
+
+namespace kiln::compiler {
+
+// A parameter of every kernel function of a module: tensors and scalars in the module's order, then symbols, then workspaces.
+struct KernelParam {
+  bool is_pointer;
+  uint32_t index;   // buffer or variable
+  ir::DType dtype;
+};
+std::vector<KernelParam> KernelParams(const ir::Module& module);
+
+// "kernel_0": names of the program are not part of the key, so they are not in the code either.
+std::string EntryName(size_t kernel);
+
+v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context);
+v1::Report MakeReport(const ir::Module& module, const Context& context);
+
+}  // namespace kiln::compiler

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compile.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "compiler/artifact.h"
+#include "compiler/key.h"
+#include "compiler/llvm/codegen.h"
+#include "compiler/options.h"
+#include "compiler/passes.h"
+#include "compiler/stage_timer.h"
+#include "ir/codec/decode.h"
+
+namespace kiln::compiler {
+namespace {
+
+void WriteDiagnostics(const ir::Diagnostics& diagnostics, const std::vector<std::string>& files, v1::WorkerResult& result) {
+  for (const ir::Diagnostic& d : diagnostics.all()) {
+    v1::Diagnostic& out = *result.add_diagnostics();
+    out.set_severity(v1::Diagnostic::Severity(int(d.severity)));
+    out.set_kind(v1::Diagnostic::Kind(int(d.kind)));
+    out.set_message(d.message);
+    out.set_hint(d.hint);
+    out.set_statement(d.statement);
+    out.set_line(d.loc.line);
+    if (d.loc.line > 0 && d.loc.file < files.size()) out.set_file(files[d.loc.file]);
+  }
+}
+
+// Names are not part of the key, so a cached artifact must not hold them.
+void DropNames(ir::Module& module) {
+  for (size_t i = 0; i < module.vars.size(); ++i) module.vars[i].name = "v" + std::to_string(i);
+  for (size_t i = 0; i < module.buffers.size(); ++i) module.buffers[i].name = "b" + std::to_string(i);
+  for (size_t i = 0; i < module.kernels.size(); ++i) module.kernels[i].name = EntryName(i);
+  for (ir::Kernel& kernel : module.kernels) ir::Walk(kernel.body, [](ir::Stmt& stmt) { stmt.loc = {}; });
+}
+
+class Compilation {
+ public:
+  Compilation(const v1::CompileRequest& request, const Hooks& hooks) : request_(request), hooks_(hooks) {}
+
+  v1::WorkerResult Run() {
+    const bool done = Compile();
+    WriteDiagnostics(diagnostics_, files_, result_);
+    if (done) *result_.mutable_artifact() = std::move(artifact_);
+    return std::move(result_);
+  }
+
+ private:
+  bool Compile() {
+    const auto found = target::Find(request_.target());
+    if (!found) {
+      diagnostics_.Unsupported(found.error());
+      return false;
+    }
+    context_ = {*found, request_.options()};
+    std::expected<ir::Module, ir::Failed> module = std::unexpected(ir::Failed{});
+    {
+      const StageTimer timer("decode", hooks_, result_);
+      module = ir::DecodeModule(request_.module(), diagnostics_);
+    }
+    if (!module) return false;
+    files_ = module->files;
+    if (!RunPasses(*module, context_, request_.explain(), hooks_, diagnostics_, result_)) return false;
+    google::protobuf::RepeatedPtrField<v1::KernelResources> resources;
+    if (!llvm_ir::Generate(*module, context_, request_.explain(), hooks_, diagnostics_, result_, artifact_, resources)) return false;
+    if (!request_.has_explain()) DropNames(*module);
+    artifact_.set_target(std::string(context_.target->name));
+    *artifact_.mutable_launch() = MakeLaunchInfo(*module, context_);
+    v1::Report report = MakeReport(*module, context_);
+    report.mutable_kernels()->Swap(&resources);
+    *artifact_.mutable_report() = std::move(report);
+    artifact_.set_compiler(std::string(BuildId()));
+    return true;
+  }
+
+  const v1::CompileRequest& request_;
+  const Hooks& hooks_;
+  Context context_;
+  ir::Diagnostics diagnostics_;
+  std::vector<std::string> files_;
+  v1::WorkerResult result_;
+  v1::Artifact artifact_;
+};
+
+}  // namespace
+
+void Initialize() { llvm_ir::InitializeTargets(); }
+
+v1::WorkerResult Compile(const v1::CompileRequest& request, const Hooks& hooks) { return Compilation(request, hooks).Run(); }
+
+}  // namespace kiln::compiler

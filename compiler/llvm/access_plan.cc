@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Accesses of a parallel loop, split into what all registers share, computed once, and a constant for each register.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/analysis/vector_width.h"
+#include "compiler/llvm/kernel_lowering.h"
+
+namespace kiln::llvm_ir {
+
+using compiler::Linear;
+using ir::BufferId;
+using ir::ExprId;
+using ir::Space;
+
+int KernelLowering::LoopVariable(ExprId id) const {
+  const ir::ExprNode& node = pool()[id];
+  if (node.op != ir::ExprOp::kVar) return -1;
+  const auto it = std::ranges::find(element_->loop->vars, ir::VarId(node.ref));
+  return it == element_->loop->vars.end() ? -1 : int(it - element_->loop->vars.begin());
+}
+
+bool KernelLowering::IsSettled(ExprId id) const {
+  const ir::ExprNode& node = pool()[id];
+  if (node.op == ir::ExprOp::kLoad) return false;
+  if (node.op == ir::ExprOp::kVar) return LoopVariable(id) < 0 && vars_.contains(node.ref) && !element_->bound_inside.contains(node.ref);
+  return std::ranges::all_of(node.Args(), [&](ExprId arg) { return IsSettled(arg); });
+}
+
+const AccessPlan& KernelLowering::PlanOf(BufferId buffer, std::span<const ExprId> indices) {
+  std::vector<uint32_t> key;
+  for (ExprId index : indices) key.push_back(ir::Index(index));
+  auto [it, added] = element_->plans.try_emplace({ir::Index(buffer), std::move(key)});
+  if (added) it->second = MakePlan(buffer, indices);
+  return it->second;
+}
+
+AccessPlan KernelLowering::MakePlan(BufferId id, std::span<const ExprId> indices) {
+  AccessPlan plan;
+  plan.buffer = id;
+  const ir::Buffer& buffer = module_[id];
+  if (buffer.space == Space::kFragment) {
+    const auto projection = compiler::ProjectionOf(module_, *element_->loop, indices);
+    auto map = projection ? compiler::RegisterMap(element_->layout, element_->extents, *buffer.layout, module_.ShapeOf(id), *projection)
+                          : std::nullopt;
+    if (!map) diagnostics_.Internal(fmt::format("fragment '{}' does not fit the loop that uses it", buffer.name), loc_);
+    plan.registers = map ? *std::move(map) : std::vector<int64_t>(element_->parts.size(), 0);
+    return plan;
+  }
+  if (buffer.space == Space::kLocal || ir::Bits(buffer.dtype) < 8) return plan;
+  plan.linear = PlanLinear(plan, indices);
+  if (!plan.linear) return plan;
+  plan.width = compiler::VectorWidth(module_, facts_, *element_->loop, id, indices, element_->run, context_.pointer_alignment());
+  if (buffer.space == Space::kGlobal) PlanChecks(plan, indices);
+  return plan;
+}
+
+bool KernelLowering::PlanLinear(AccessPlan& plan, std::span<const ExprId> indices) {
+  const ir::Buffer& buffer = module_[plan.buffer];
+  std::vector<Linear> linear;
+  for (ExprId index : indices) {
+    linear.push_back(compiler::LinearOf(pool(), index));
+    for (const auto& [term, coefficient] : linear.back().terms)
+      if (LoopVariable(ExprId(term)) < 0 && !IsSettled(ExprId(term))) return false;
+  }
+  const bool shared = buffer.space == Space::kShared;
+  llvm::Type* type = shared ? b().getInt32Ty() : b().getInt64Ty();
+  const size_t rank = element_->extents.size();
+  const int64_t bytes = ir::Bytes(buffer.dtype);
+  plan.step.assign(rank, 0);
+  plan.step_value.assign(rank, nullptr);
+  const auto value_of = [&](ExprId term) {
+    const int v = LoopVariable(term);
+    return v >= 0 ? b().CreateSExtOrTrunc(element_->thread_part[size_t(v)], type) : b().CreateSExtOrTrunc(EvalIndex(term), type);
+  };
+  const std::vector<Value*> strides = shared ? std::vector<Value*>{} : StridesOf(plan.buffer);
+  for (size_t d = 0; d < indices.size(); ++d) {
+    auto* fixed = shared ? nullptr : llvm::dyn_cast<llvm::ConstantInt>(strides[d]);
+    const bool constant = shared || fixed != nullptr;
+    const int64_t stride = (shared ? SharedStride(plan.buffer, int(d)) : constant ? fixed->getSExtValue() : 1) * bytes;
+    // Whole versions of a buffer stay out of the swizzle.
+    const bool behind = shared && stride % SwizzlePeriod(plan.buffer) == 0 && module_[plan.buffer].layout->swizzle().bits > 0;
+    Value* sum = nullptr;
+    for (const auto& [term, coefficient] : linear[d].terms) {
+      sum = AddTo(sum, Scaled(value_of(ExprId(term)), coefficient * stride));
+      const int v = LoopVariable(ExprId(term));
+      if (v < 0) continue;
+      if (constant) {
+        plan.step[size_t(v)] += coefficient * stride;
+      } else {
+        plan.step_value[size_t(v)] = AddTo(plan.step_value[size_t(v)], Scaled(strides[d], coefficient * stride));
+      }
+    }
+    if (constant) {
+      plan.base.constant += linear[d].constant * stride;
+      Value*& part = behind ? plan.after : plan.base.variable;
+      part = AddTo(part, sum);
+      continue;
+    }
+    if (linear[d].constant != 0) sum = AddTo(sum, I64(linear[d].constant * stride));
+    if (sum != nullptr) plan.base.variable = AddTo(plan.base.variable, b().CreateMul(sum, strides[d]));
+  }
+  if (!shared) {
+    plan.pointer = memory_.at(ir::Index(plan.buffer));
+    if (plan.base.variable != nullptr) plan.pointer = b().CreateGEP(b().getInt8Ty(), plan.pointer, plan.base.variable);
+  }
+  return true;
+}
+
+void KernelLowering::PlanChecks(AccessPlan& plan, std::span<const ExprId> indices) {
+  const ir::Buffer& buffer = module_[plan.buffer];
+  for (size_t d = 0; d < indices.size(); ++d) {
+    if (facts_.Inside(indices[d], 1, buffer.shape[d])) continue;
+    const bool narrow = ir::Bits(pool().Type(indices[d])) <= 32 && ir::Bits(pool().Type(buffer.shape[d])) <= 32;
+    llvm::Type* type = narrow ? b().getInt32Ty() : b().getInt64Ty();
+    const Linear linear = compiler::LinearOf(pool(), indices[d]);
+    AccessPlan::Check check{llvm::ConstantInt::get(type, uint64_t(linear.constant), true), {}, nullptr};
+    check.coefficient.assign(element_->extents.size(), 0);
+    for (const auto& [term, coefficient] : linear.terms) {
+      const int v = LoopVariable(ExprId(term));
+      Value* value = v >= 0 ? b().CreateSExtOrTrunc(element_->thread_part[size_t(v)], type)
+                            : b().CreateSExtOrTrunc(EvalIndex(ExprId(term)), type);
+      check.index = b().CreateAdd(check.index, Scaled(value, coefficient));
+      if (v >= 0) check.coefficient[size_t(v)] = coefficient;
+    }
+    check.limit = b().CreateSExtOrTrunc(EvalIndex(buffer.shape[d]), type);
+    plan.checks.push_back(std::move(check));
+  }
+}
+
+SplitOffset KernelLowering::OffsetAt(const AccessPlan& plan, int64_t reg) {
+  const ir::Indices& part = element_->parts[size_t(reg)];
+  SplitOffset offset = plan.base;
+  if (plan.pointer != nullptr) offset.variable = nullptr;
+  for (size_t v = 0; v < part.size(); ++v) {
+    offset.constant += plan.step[v] * part[v];
+    offset.variable = AddTo(offset.variable, Scaled(plan.step_value[v], part[v]));
+  }
+  return offset;
+}
+
+Value* KernelLowering::PointerAt(const AccessPlan& plan, int64_t reg) {
+  const SplitOffset offset = OffsetAt(plan, reg);
+  if (module_[plan.buffer].space == Space::kShared) return SharedPointer(plan.buffer, offset, plan.after);
+  Value* pointer = plan.pointer;
+  if (offset.variable != nullptr) pointer = b().CreateGEP(b().getInt8Ty(), pointer, offset.variable);
+  return b().CreateConstGEP1_64(b().getInt8Ty(), pointer, uint64_t(offset.constant));
+}
+
+Value* KernelLowering::ConditionAt(const AccessPlan& plan, int64_t reg) {
+  Value* condition = element_->guard;
+  const ir::Indices& part = element_->parts[size_t(reg)];
+  for (const AccessPlan::Check& check : plan.checks) {
+    int64_t constant = 0;
+    for (size_t v = 0; v < part.size(); ++v) constant += check.coefficient[v] * part[v];
+    Value* index = check.index;
+    if (constant != 0) index = b().CreateAdd(index, llvm::ConstantInt::get(index->getType(), uint64_t(constant), true));
+    Value* inside = b().CreateICmpULT(index, check.limit);
+    condition = condition == nullptr ? inside : b().CreateAnd(condition, inside);
+  }
+  return condition;
+}
+
+}  // namespace kiln::llvm_ir

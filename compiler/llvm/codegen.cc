@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/codegen.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "compiler/llvm/emit.h"
+#include "compiler/llvm/lower.h"
+#include "compiler/stage_timer.h"
+
+namespace kiln::llvm_ir {
+namespace {
+
+using compiler::StageTimer;
+
+std::string Text(const llvm::Module& module) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  module.print(stream, nullptr);
+  return text;
+}
+
+class Generator {
+ public:
+  Generator(const compiler::Context& context, const v1::Explain& explain, const compiler::Hooks& hooks,
+            ir::Diagnostics& diagnostics, v1::WorkerResult& result, v1::Artifact& artifact,
+            google::protobuf::RepeatedPtrField<v1::KernelResources>& resources)
+      : context_(context), explain_(explain), hooks_(hooks), diagnostics_(diagnostics), result_(result), artifact_(artifact),
+        resources_(resources) {}
+
+  bool Run(const ir::Module& module) {
+    if (!ToLlvm(module)) return false;
+    return context_.target->family == target::Family::kNvptx ? ToPtx() : ToHsaco();
+  }
+
+ private:
+  bool Fail(std::string_view stage, const std::string& why) {
+    diagnostics_.Internal(std::string(stage) + ": " + why);
+    return false;
+  }
+
+  void Dump(std::string pass, std::string text) {
+    v1::PassDump& dump = *result_.add_dumps();
+    dump.set_pass(std::move(pass));
+    dump.set_text(std::move(text));
+  }
+
+  bool ToLlvm(const ir::Module& module) {
+    machine_ = MakeTargetMachine(*context_.target);
+    llvm_.setDiscardValueNames(!explain_.llvm());
+    {
+      const StageTimer timer("lower", hooks_, result_);
+      code_ = std::make_unique<llvm::Module>("kiln", llvm_);
+      Prepare(*code_, *machine_, *context_.target);
+      if (!Lower(module, context_, *code_, diagnostics_)) return false;
+    }
+    if (explain_.llvm()) Dump("llvm", Text(*code_));
+    const StageTimer timer("llvm", hooks_, result_);
+    if (auto optimized = Optimize(*code_, *machine_); !optimized) return Fail("llvm", optimized.error());
+    if (explain_.llvm()) Dump("llvm-optimized", Text(*code_));
+    return true;
+  }
+
+  bool ToPtx() {
+    std::expected<std::string, std::string> ptx;
+    {
+      const StageTimer timer("emit", hooks_, result_);
+      ptx = EmitAssembly(*code_, *machine_);
+    }
+    if (!ptx) return Fail("emit", ptx.error());
+    if (explain_.assembly()) Dump("assembly", *ptx);
+    artifact_.set_kind(v1::PTX);
+    artifact_.set_code(*ptx);
+    if (hooks_.ptxas.empty()) return true;
+    const StageTimer timer("ptxas", hooks_, result_);
+    auto assembled = RunPtxas(hooks_.ptxas, *context_.target, *ptx);
+    if (!assembled) return Fail("ptxas", assembled.error());
+    artifact_.set_cubin(std::move(assembled->cubin));
+    for (const std::string& warning : assembled->warnings) diagnostics_.Warning("ptxas: " + warning);
+    for (v1::KernelResources& kernel : assembled->kernels) *resources_.Add() = std::move(kernel);
+    return true;
+  }
+
+  bool ToHsaco() {
+    if (explain_.assembly()) {
+      // Emission rewrites the module: the text comes from a copy.
+      const std::unique_ptr<llvm::Module> copy = llvm::CloneModule(*code_);
+      auto text = EmitAssembly(*copy, *machine_);
+      if (!text) return Fail("emit", text.error());
+      Dump("assembly", *std::move(text));
+    }
+    std::expected<std::string, std::string> hsaco;
+    {
+      const StageTimer timer("emit", hooks_, result_);
+      hsaco = EmitHsaco(*code_, *machine_);
+    }
+    if (!hsaco) return Fail("emit", hsaco.error());
+    auto kernels = ReadHsacoResources(*hsaco);
+    if (!kernels) return Fail("emit", kernels.error());
+    for (v1::KernelResources& kernel : *kernels) *resources_.Add() = std::move(kernel);
+    artifact_.set_kind(v1::HSACO);
+    artifact_.set_code(*std::move(hsaco));
+    return true;
+  }
+
+  const compiler::Context& context_;
+  const v1::Explain& explain_;
+  const compiler::Hooks& hooks_;
+  ir::Diagnostics& diagnostics_;
+  v1::WorkerResult& result_;
+  v1::Artifact& artifact_;
+  google::protobuf::RepeatedPtrField<v1::KernelResources>& resources_;
+  llvm::LLVMContext llvm_;
+  std::unique_ptr<llvm::TargetMachine> machine_;
+  std::unique_ptr<llvm::Module> code_;
+};
+
+}  // namespace
+
+bool Generate(const ir::Module& module, const compiler::Context& context, const v1::Explain& explain, const compiler::Hooks& hooks,
+              ir::Diagnostics& diagnostics, v1::WorkerResult& result, v1::Artifact& artifact,
+              google::protobuf::RepeatedPtrField<v1::KernelResources>& resources) {
+  return Generator(context, explain, hooks, diagnostics, result, artifact, resources).Run(module);
+}
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parallel loops: each thread runs the iterations its layout gives it, unrolled over the layout's registers. Stores of loads and
+// arithmetic go in runs of neighbouring registers, so that memory is accessed in vectors; bodies with control flow go iteration by
+// iteration.
+#include <algorithm>
+
+#include "compiler/analysis/access.h"
+#include "compiler/llvm/kernel_lowering.h"
+
+namespace kiln::llvm_ir {
+
+using ir::DType;
+using ir::ExprId;
+using ir::Space;
+
+namespace {
+
+bool IsMemory(Space space) { return space == Space::kGlobal || space == Space::kShared; }
+
+bool OnlyStores(const ir::Block& body) {
+  return std::ranges::all_of(body, [](const ir::Stmt& stmt) { return std::holds_alternative<ir::Store>(stmt.op); });
+}
+
+// Registers that lie next to each other in the last variable.
+int64_t RunOf(const ir::Layout& layout, const std::vector<int64_t>& extents) {
+  const auto& last = layout.dim(layout.rank() - 1);
+  if (last.empty() || last[0].place != ir::Place::kRegister || last[0].stride != 1) return 1;
+  return extents.back() % last[0].size == 0 ? last[0].size : 1;
+}
+
+}  // namespace
+
+void KernelLowering::LowerParallel(const ir::Stmt& stmt, const ir::For& loop) {
+  ElementContext context{.loop = &loop, .layout = *loop.layout, .extents = compiler::ExtentsOf(module_, loop)};
+  for (int64_t extent : context.extents)
+    if (extent == 0) return;
+  context.thread_part = ThreadParts(context.layout, thread_);
+  for (int64_t r = 0; r < context.layout.Registers(); ++r) context.parts.push_back(context.layout.RegisterPart(r));
+  for (size_t v = 0; v < context.extents.size(); ++v) context.padded.push_back(context.layout.Extent(int(v)) > context.extents[v]);
+  context.run = OnlyStores(loop.body) ? RunOf(context.layout, context.extents) : 1;
+  context.first_copy = IsFirstCopy(context.layout);
+  ir::Walk(loop.body, [&](const ir::Stmt& inner) {
+    if (const auto* let = std::get_if<ir::Let>(&inner.op)) context.bound_inside.insert(ir::Index(let->var));
+    if (const auto* serial = std::get_if<ir::For>(&inner.op))
+      for (ir::VarId var : serial->vars) context.bound_inside.insert(ir::Index(var));
+  });
+  ElementContext* outer = std::exchange(element_, &context);
+  // Here, so that what they share is computed where all iterations can see it.
+  for (const compiler::Access& access : compiler::AccessesOf(module_, stmt)) {
+    if (!access.tile && (IsMemory(module_[access.buffer].space) || module_[access.buffer].space == Space::kFragment)) {
+      PlanOf(access.buffer, access.indices);
+    }
+  }
+  if (OnlyStores(loop.body)) {
+    LowerChunks(loop);
+  } else {
+    LowerElements(loop);
+  }
+  element_ = outer;
+}
+
+void KernelLowering::SetIteration(int64_t reg) {
+  element_->current = reg;
+  element_->loaded.clear();
+  for (size_t v = 0; v < element_->extents.size(); ++v) {
+    const ir::VarId var = element_->loop->vars[v];
+    Value* index = element_->thread_part[v];
+    if (const int64_t part = element_->parts[size_t(reg)][v]; part != 0) index = b().CreateAdd(index, I32(part));
+    vars_[ir::Index(var)] = b().CreateSExtOrTrunc(index, ValueType(llvm(), module_[var].dtype));
+  }
+}
+
+Value* KernelLowering::GuardAt(int64_t reg) {
+  Value* guard = nullptr;
+  for (size_t v = 0; v < element_->extents.size(); ++v) {
+    if (!element_->padded[v]) continue;
+    Value* index = b().CreateAdd(element_->thread_part[v], I32(element_->parts[size_t(reg)][v]));
+    Value* inside = b().CreateICmpULT(index, I32(element_->extents[v]));
+    guard = guard == nullptr ? inside : b().CreateAnd(guard, inside);
+  }
+  return guard;
+}
+
+void KernelLowering::LowerElements(const ir::For& loop) {
+  for (int64_t r = 0; r < int64_t(element_->parts.size()); ++r) {
+    When(GuardAt(r), [&] {
+      SetIteration(r);
+      LowerBlock(loop.body);
+    });
+  }
+}
+
+void KernelLowering::LowerChunks(const ir::For& loop) {
+  const int64_t run = element_->run;
+  for (int64_t first = 0; first < int64_t(element_->parts.size()); first += run) {
+    element_->guard = GuardAt(first);
+    for (const ir::Stmt& stmt : loop.body) {
+      loc_ = stmt.loc;
+      const auto& store = std::get<ir::Store>(stmt.op);
+      if (store.async) {
+        LowerAsyncChunk(store, first, run);
+      } else {
+        LowerChunk(store, first, run);
+      }
+    }
+    element_->guard = nullptr;
+  }
+}
+
+void KernelLowering::LowerChunk(const ir::Store& store, int64_t first, int64_t count) {
+  const ir::Buffer& buffer = module_[store.buffer];
+  if (buffer.space == Space::kFragment) {
+    const AccessPlan& plan = PlanOf(store.buffer, store.indices);
+    const Values values = EvalChunk(store.value, first, count);
+    for (int64_t i = 0; i < count; ++i) {
+      StoreRegister(store.buffer, plan.registers[size_t(first + i)], ToMemory(values[size_t(i)], buffer.dtype));
+    }
+    return;
+  }
+  if (IsMemory(buffer.space)) {
+    const AccessPlan& plan = PlanOf(store.buffer, store.indices);
+    if (plan.linear && plan.width != 0) {
+      Values values = EvalChunk(store.value, first, count);
+      for (Value*& value : values) value = ToMemory(value, buffer.dtype);
+      StoreVector(plan, first, values);
+      return;
+    }
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    SetIteration(first + i);
+    LowerStore(store);
+  }
+}
+
+void KernelLowering::LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count) {
+  const ir::ExprNode& load = pool()[store.value];
+  const AccessPlan& from = PlanOf(ir::BufferId(load.ref), load.Args());
+  const AccessPlan& to = PlanOf(store.buffer, store.indices);
+  Value* here = std::exchange(element_->guard, nullptr);
+  if (element_->first_copy != nullptr) here = here == nullptr ? element_->first_copy : b().CreateAnd(here, element_->first_copy);
+  When(here, [&] {
+    device_->CopyAsync(PointerAt(to, first), PointerAt(from, first), int(count) * ir::Bytes(load.dtype), ConditionAt(from, first));
+  });
+}
+
+Values KernelLowering::EvalChunk(ExprId value, int64_t first, int64_t count) {
+  std::vector<compiler::Access> accesses;
+  compiler::CollectLoads(pool(), value, accesses);
+  std::map<uint32_t, Values> loads;
+  for (const compiler::Access& access : accesses) {
+    if (!IsMemory(module_[access.buffer].space)) continue;
+    const AccessPlan& plan = PlanOf(access.buffer, access.indices);
+    if (plan.linear) loads[ir::Index(access.load)] = LoadVector(plan, first, count);
+  }
+  return EvalElements(value, first, count, loads);
+}
+
+Values KernelLowering::EvalElements(ExprId value, int64_t first, int64_t count, const std::map<uint32_t, Values>& loads) {
+  const ir::ExprNode& node = pool()[value];
+  Values result;
+  if (node.op == ir::ExprOp::kCast && pool().Type(node.args[0]) == DType::kF32 && ir::IsFloat(node.dtype) && ir::Bits(node.dtype) < 32) {
+    // Neighbours convert together.
+    const int64_t group = 32 / ir::Bits(node.dtype);
+    if (count % group == 0) {
+      const Values wide = EvalElements(node.args[0], first, count, loads);
+      auto* packed = llvm::FixedVectorType::get(ValueType(llvm(), node.dtype), unsigned(group));
+      for (int64_t i = 0; i < count; i += group) {
+        Value* word = device_->ConvertPacked({wide.data() + i, size_t(group)}, DType::kF32, node.dtype);
+        Value* vector = b().CreateBitCast(word, packed);
+        for (int64_t j = 0; j < group; ++j) result.push_back(b().CreateExtractElement(vector, uint64_t(j)));
+      }
+      return result;
+    }
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    SetIteration(first + i);
+    for (const auto& [load, values] : loads) element_->loaded[load] = values[size_t(i)];
+    result.push_back(Eval(value));
+  }
+  element_->loaded.clear();
+  return result;
+}
+
+Values KernelLowering::LoadVector(const AccessPlan& plan, int64_t first, int64_t count) {
+  const ir::Buffer& buffer = module_[plan.buffer];
+  llvm::Type* element = MemoryType(llvm(), buffer.dtype);
+  const int64_t width = plan.width == 0 ? 1 : std::min(plan.width, count);
+  Value* pad = PadValue(buffer);
+  Values values;
+  for (int64_t i = 0; i < count; i += width) {
+    if (plan.width == 0 && i > 0) {
+      values.push_back(values.front());
+      continue;
+    }
+    llvm::Type* type = width == 1 ? element : llvm::FixedVectorType::get(element, unsigned(width));
+    Value* otherwise = width == 1 ? pad : b().CreateVectorSplat(unsigned(width), pad);
+    Value* condition = ConditionAt(plan, first + i);
+    Value* pointer = PointerAt(plan, first + i);
+    Value* loaded = LoadGuarded(plan.buffer, type, pointer, condition, AlignOf(plan.buffer, width), otherwise);
+    for (int64_t j = 0; j < width; ++j) {
+      Value* v = width == 1 ? loaded : b().CreateExtractElement(loaded, uint64_t(j));
+      values.push_back(FromMemory(v, buffer.dtype));
+    }
+  }
+  return values;
+}
+
+void KernelLowering::StoreVector(const AccessPlan& plan, int64_t first, std::span<Value* const> values) {
+  const int64_t count = int64_t(values.size()), width = std::min(plan.width, count);
+  for (int64_t i = 0; i < count; i += width) {
+    Value* condition = ConditionAt(plan, first + i);
+    if (element_->first_copy != nullptr) {
+      condition = condition == nullptr ? element_->first_copy : b().CreateAnd(condition, element_->first_copy);
+    }
+    Value* value = values[size_t(i)];
+    if (width > 1) {
+      value = llvm::PoisonValue::get(llvm::FixedVectorType::get(value->getType(), unsigned(width)));
+      for (int64_t j = 0; j < width; ++j) value = b().CreateInsertElement(value, values[size_t(i + j)], uint64_t(j));
+    }
+    When(condition, [&] { b().CreateAlignedStore(value, PointerAt(plan, first + i), AlignOf(plan.buffer, width)); });
+  }
+}
+
+}  // namespace kiln::llvm_ir

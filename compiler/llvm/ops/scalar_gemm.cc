@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Matrix products without a matrix instruction: each thread multiplies and adds for the elements of c it holds, in a loop over k.
+#include <map>
+
+#include "compiler/llvm/kernel_lowering.h"
+
+namespace kiln::llvm_ir {
+
+using compiler::GemmShape;
+using ir::DType;
+
+void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm) {
+  const GemmShape shape = compiler::ShapeOf(gemm);
+  const ir::Layout layout = compiler::ScalarAccumulatorLayout(shape, kernel_.threads);
+  const std::vector<Value*> thread = ThreadParts(layout, thread_);
+  const DType type_c = module_[gemm.c.buffer].dtype;
+  const DType wide = ir::IsFloat(type_c) ? (type_c == DType::kF64 ? DType::kF64 : DType::kF32) : type_c;
+  const bool dp4a = gemm.plan->instruction == compiler::kDp4a;
+  const int64_t step = dp4a ? 4 : 1;
+
+  if (gemm.clear_accum) {
+    for (int64_t r = 0; r < layout.Registers(); ++r) StoreRegister(gemm.c.buffer, r, ToMemory(Constant(type_c, 0), type_c));
+  }
+  // One operand's elements at row `part` of this thread and the current k.
+  struct Side {
+    const ir::Region* region;
+    int row_dim, k_dim;
+    Value* row;
+    RegionStart start;
+  };
+  const auto side = [&](const ir::Region& region, bool k_is_last, Value* row) {
+    const int rank = int(region.extents.size());
+    return Side{&region, k_is_last ? rank - 2 : rank - 1, k_is_last ? rank - 1 : rank - 2, row, StartOf(region)};
+  };
+  const Side a = side(gemm.a, !gemm.transpose_a, thread[0]), w = side(gemm.b, gemm.transpose_b, thread[1]);
+
+  llvm::BasicBlock *before = b().GetInsertBlock(), *body = NewBlock("product"), *end = NewBlock("product.end");
+  b().CreateBr(body);
+  b().SetInsertPoint(body);
+  llvm::PHINode* k = b().CreatePHI(b().getInt32Ty(), 2);
+  k->addIncoming(I32(0), before);
+  const auto load = [&](const Side& s, int64_t part) {
+    const ir::Buffer& buffer = module_[s.region->buffer];
+    const int64_t bytes = ir::Bytes(buffer.dtype);
+    SplitOffset offset;
+    offset.variable = AddTo(Scaled(s.row, SharedStride(s.region->buffer, s.row_dim) * bytes),
+                            Scaled(k, SharedStride(s.region->buffer, s.k_dim) * bytes));
+    offset.variable = AddTo(offset.variable, s.start.before);
+    offset.constant = part * SharedStride(s.region->buffer, s.row_dim) * bytes;
+    Value* pointer = SharedPointer(s.region->buffer, offset, s.start.after);
+    if (dp4a) return static_cast<Value*>(b().CreateAlignedLoad(b().getInt32Ty(), pointer, llvm::Align(4)));
+    Value* v = b().CreateAlignedLoad(MemoryType(llvm(), buffer.dtype), pointer, llvm::Align(uint64_t(bytes)));
+    return device_->Convert(FromMemory(v, buffer.dtype), buffer.dtype, wide);
+  };
+  std::map<int64_t, Value*> rows, columns;
+  for (int64_t r = 0; r < layout.Registers(); ++r) {
+    const ir::Indices part = layout.RegisterPart(r);
+    Value *&x = rows[part[0]], *&y = columns[part[1]];
+    if (x == nullptr) x = load(a, part[0]);
+    if (y == nullptr) y = load(w, part[1]);
+    Value* sum = device_->Convert(FromMemory(LoadRegister(gemm.c.buffer, r), type_c), type_c, wide);
+    if (dp4a) {
+      sum = device_->Dp4a(x, y, sum, ir::IsSigned(module_[gemm.a.buffer].dtype), ir::IsSigned(module_[gemm.b.buffer].dtype));
+    } else {
+      sum = ir::IsFloat(wide) ? b().CreateIntrinsic(x->getType(), llvm::Intrinsic::fma, {x, y, sum})
+                              : b().CreateAdd(sum, b().CreateMul(x, y));
+    }
+    StoreRegister(gemm.c.buffer, r, ToMemory(device_->Convert(sum, wide, type_c), type_c));
+  }
+  Value* next = b().CreateAdd(k, I32(step));
+  k->addIncoming(next, b().GetInsertBlock());
+  b().CreateCondBr(b().CreateICmpULT(next, I32(shape.k)), body, end);
+  b().SetInsertPoint(end);
+}
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/passes.h"
+
+#include <algorithm>
+#include <string>
+
+#include "compiler/infer/instructions.h"
+#include "compiler/infer/layouts.h"
+#include "compiler/infer/pipeline.h"
+#include "compiler/infer/shared_memory.h"
+#include "compiler/infer/synchronize.h"
+#include "compiler/infer/threads.h"
+#include "compiler/stage_timer.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+
+namespace kiln::compiler {
+namespace {
+
+ir::Result Verify(ir::Module& module, const Context&, ir::Diagnostics& diagnostics) { return ir::Verify(module, diagnostics); }
+
+constexpr Pass kPasses[] = {
+    {"verify", Verify},
+    {"instructions", Instructions},
+    {"layouts", Layouts},              // needs: each gemm's instruction
+    {"pipeline", Pipeline},            // needs: sizes of shared buffers, that is layouts
+    {"shared_memory", SharedMemory},   // needs: versions
+    {"synchronize", Synchronize},      // needs: which buffers share bytes
+    {"threads", Threads},
+};
+
+bool Wanted(const v1::Explain& explain, std::string_view pass) {
+  return std::ranges::any_of(explain.after(), [&](const std::string& name) { return name == "all" || name == pass; });
+}
+
+// A module that a pass broke is the compiler's fault, not the program's.
+ir::Result CheckAfter(const Pass& pass, const ir::Module& module, ir::Diagnostics& diagnostics) {
+  ir::Diagnostics found;
+  if (ir::Verify(module, found)) return {};
+  const std::string message = found.all().empty() ? "unknown" : found.all().front().message;
+  diagnostics.Internal("pass '" + std::string(pass.name) + "' left an invalid module: " + message);
+  return std::unexpected(ir::Failed{});
+}
+
+}  // namespace
+
+std::span<const Pass> Passes() { return kPasses; }
+
+ir::Result RunPasses(ir::Module& module, const Context& context, const v1::Explain& explain, const Hooks& hooks,
+                     ir::Diagnostics& diagnostics, v1::WorkerResult& result) {
+  for (const Pass& pass : kPasses) {
+    if (hooks.cancelled()) {
+      diagnostics.Internal("cancelled");
+      return std::unexpected(ir::Failed{});
+    }
+    {
+      const StageTimer timer(pass.name, hooks, result);
+      if (ir::Result ran = pass.run(module, context, diagnostics); !ran) return ran;
+    }
+    if (&pass != kPasses) {
+      if (ir::Result valid = CheckAfter(pass, module, diagnostics); !valid) return valid;
+    }
+    if (Wanted(explain, pass.name)) {
+      v1::PassDump& dump = *result.add_dumps();
+      dump.set_pass(std::string(pass.name));
+      dump.set_text(ir::Print(module));
+    }
+  }
+  return {};
+}
+
+}  // namespace kiln::compiler

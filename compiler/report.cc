@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "compiler/analysis/register_map.h"
+#include "compiler/artifact.h"
+#include "compiler/infer/shared_memory.h"
+#include "compiler/rules/shared.h"
+#include "ir/print.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::Space;
+
+class Reporter {
+ public:
+  Reporter(const ir::Module& module, v1::Report& report) : module_(module), report_(report) {}
+
+  void Statements(const ir::Block& block) {
+    for (const ir::Stmt& stmt : block) {
+      std::visit(ir::Overloaded{
+                     [&](const ir::For& op) { Loop(stmt, op); },
+                     [&](const ir::While& op) { Statements(op.body); },
+                     [&](const ir::If& op) { Statements(op.then_body), Statements(op.else_body); },
+                     [&](const ir::Gemm& op) { Gemm(stmt, op); },
+                     [&](const ir::Reduce& op) {
+                       Add("instructions", fmt::format("reduce {} → {}", Named(op.src), Named(op.dst)),
+                           op.scratch ? "registers, lanes, then warps through shared memory" : "registers, then lanes", "", stmt);
+                     },
+                     [&](const ir::Barrier&) { ++barriers_; },
+                     [&](const ir::AsyncWait& op) {
+                       Add("pipeline", "wait", fmt::format("for all but {} of the async copy groups", op.pending), "", stmt);
+                     },
+                     [](const auto&) {},
+                 },
+                 stmt.op);
+    }
+  }
+
+  void Barriers(const std::string& kernel) {
+    Add("synchronize", kernel, fmt::format("{} barriers", std::exchange(barriers_, 0)), "", {});
+  }
+
+  void Buffers() {
+    for (const ir::Buffer& buffer : module_.buffers) {
+      if (!buffer.layout) continue;
+      if (buffer.space == Space::kFragment) {
+        Add("layouts", buffer.name, buffer.layout->ToString(), fmt::format("{} registers a thread", buffer.layout->Registers()), {});
+      } else if (buffer.space == Space::kShared && buffer.shared_offset) {
+        Slot(buffer);
+      }
+    }
+  }
+
+ private:
+  std::string_view Named(const ir::Region& region) const { return module_[region.buffer].name; }
+
+  void Add(std::string_view pass, std::string_view subject, std::string decision, std::string reason, const ir::Stmt& stmt) {
+    v1::Decision& out = *report_.add_decisions();
+    out.set_pass(std::string(pass));
+    out.set_subject(std::string(subject));
+    out.set_decision(std::move(decision));
+    out.set_reason(std::move(reason));
+    out.set_line(stmt.loc.line);
+  }
+
+  void Gemm(const ir::Stmt& stmt, const ir::Gemm& gemm) {
+    const std::string subject = fmt::format("gemm {} · {} → {}", Named(gemm.a), Named(gemm.b), Named(gemm.c));
+    const std::string decision = gemm.plan->warps_m * gemm.plan->warps_n > 1
+                                     ? fmt::format("{}, {}×{} warps", gemm.plan->instruction, gemm.plan->warps_m, gemm.plan->warps_n)
+                                     : gemm.plan->instruction;
+    Add("instructions", subject, decision, "", stmt);
+  }
+
+  void Loop(const ir::Stmt& stmt, const ir::For& loop) {
+    if (loop.kind != ir::LoopKind::kParallel) return Statements(loop.body);
+    bool async = false;
+    std::string target;
+    for (const ir::Stmt& inner : loop.body) {
+      if (const auto* store = std::get_if<ir::Store>(&inner.op)) {
+        async |= store->async;
+        target = module_[store->buffer].name;
+      }
+    }
+    Add("threads", target.empty() ? "parallel loop" : fmt::format("{}[…] =", target), loop.layout ? loop.layout->ToString() : "",
+        async ? "cp.async" : "", stmt);
+  }
+
+  void Slot(const ir::Buffer& buffer) {
+    std::vector<int64_t> shape;
+    for (ir::ExprId extent : buffer.shape) shape.push_back(module_.exprs.ConstInt(extent).value_or(1));
+    v1::SharedSlot& slot = *report_.add_shared_memory();
+    slot.set_buffer(buffer.name);
+    slot.set_offset(uint32_t(*buffer.shared_offset));
+    slot.set_bytes(uint32_t(SharedBytes(buffer)));
+    slot.set_versions(1);
+    const int64_t conflicts = BankConflicts(*buffer.layout, shape, ir::Bits(buffer.dtype));
+    slot.set_layout(buffer.layout->ToString() + (conflicts > 1 ? fmt::format(" {}-way conflicts by rows", conflicts) : ""));
+  }
+
+  const ir::Module& module_;
+  v1::Report& report_;
+  int barriers_ = 0;
+};
+
+}  // namespace
+
+v1::Report MakeReport(const ir::Module& module, const Context&) {
+  v1::Report report;
+  Reporter reporter(module, report);
+  for (const ir::Kernel& kernel : module.kernels) {
+    reporter.Statements(kernel.body);
+    reporter.Barriers(kernel.name);
+  }
+  reporter.Buffers();
+  return report;
+}
+
+}  // namespace kiln::compiler
