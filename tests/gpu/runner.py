@@ -84,7 +84,7 @@ class Runner:
                 if answer:
                     yield case, answer
                     continue
-                status = self.active.process.poll()
+                status = self.active.process.wait(10) if answer is None else None
                 why = f"not done after {self.options.case_timeout:.0f} s" if answer is False else f"the process ended with status {status}"
                 words = self.active.last_words()
                 self._replace()

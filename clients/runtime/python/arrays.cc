@@ -61,7 +61,8 @@ const DTypeInfo* Arguments::ArrayDType(size_t param, PyObject* object, PyObject*
   // numpy lacks bfloat16 and the float8 types: unsigned integers of their width hold their bits.
   if (host && expected->array == *text) return expected;
   if (const DTypeInfo* found = FindDTypeOfArray(*text)) return found;
-  Ref dtype = Attribute(object, "dtype");
+  // ml_dtypes' types are numpy's "void" with a name. Any other type here is a plain one in foreign byte order, or none of ours.
+  Ref dtype = text->size() > 1 && (*text)[1] == 'V' ? Attribute(object, "dtype") : Ref();
   const DTypeInfo* named = dtype ? NamedDType(dtype.get()) : nullptr;
   if (named && named->bits >= 8) return named;
   Mismatch(param, fmt::format("dtype is expected to be {}, but got an array of type '{}' (native byte order and plain numbers are "
