@@ -215,6 +215,22 @@ def test_loops_start_at_zero():
         """)
 
 
+def test_a_parallel_loop_in_a_parallel_loop_is_serial():
+    @T.prim_func
+    def f(A: T.Tensor((4, 5, 6), "float32")):
+        with T.Kernel(1):
+            for i in T.Parallel(4):
+                for j, k in T.Parallel(5, 6):
+                    A[i, j, k] = 1
+
+    check(f, """
+        for i in parallel(4):
+            for j in serial(5):
+                for k in serial(6):
+                    A[i, j, k] = 1.0
+        """)
+
+
 def test_while_break_continue():
     @T.prim_func
     def f(A: T.Tensor((100,), "int32")):

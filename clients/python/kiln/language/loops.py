@@ -25,12 +25,23 @@ class Loop:
             return
         trace = current("a loop")
         names = self.names if len(self.names) == len(self.extents) else tuple("ijklmn"[: len(self.extents)])
+        if self.kind == "PARALLEL" and "parallel" in trace.loops:
+            yield from self._inside_parallel(names)
+            return
         loop_vars = [Var("LOOP", e.dtype, name) for e, name in zip(self.extents, names)]
         stmt = ir.For(self.kind, loop_vars, list(self.extents), [], self.num_stages, self.coalesced_width)
         trace.emit(stmt)
         values = [begin + var.expr * step for var, begin, step in zip(loop_vars, self.begins, self.steps)]
-        with trace.inside(stmt.body, "ir"):
+        with trace.inside(stmt.body, "parallel" if self.kind == "PARALLEL" else "ir"):
             yield values[0] if len(values) == 1 else tuple(values)
+
+    def _inside_parallel(self, names):
+        """Threads are given out by the outermost parallel loop; one inside it is walked by each of them."""
+        loops = [Loop("SERIAL", [b], [e], [s]) for b, e, s in zip(self.begins, self.extents, self.steps)]
+        nest = Nest(loops)
+        nest.names = names
+        for values in nest:
+            yield values[0] if len(values) == 1 else values
 
 
 class Nest:

@@ -78,7 +78,8 @@ class Trace:
 
     @contextlib.contextmanager
     def inside(self, block: list, loop: str | None = None):
-        """Statements go to this block. ``loop``: "ir" or "python" where the block is the body of a loop, "branch" for an if."""
+        """Statements go to this block. ``loop``: "ir", "parallel" or "python" where the block is the body of a loop, "branch"
+        for an if."""
         self.blocks.append(block)
         if loop:
             self.loops.append(loop)
