@@ -144,7 +144,10 @@ BufferId Parser::Declare(const Token& name, bool workspace) {
 
 void Parser::ParseHeader() {
   Expect("kiln");
-  ParseInt(1, 1, "the text form's version");
+  Token version = token_;
+  if (int64_t number = ParseInt(1, INT32_MAX, "the text form's version"); number > 1) {
+    FailAt(version, fmt::format("the text form's version is {}, this compiler knows 1", number), "update the compiler");
+  }
   Expect("func");
   module_.name = ExpectKind(Token::kSymbol, "the function's name, as @gemm");
   if (Accept("[")) {
@@ -184,11 +187,11 @@ void Parser::ParseOutputs() {
   Expect(")");
 }
 
-void Parser::ParseWorkspace() {
+void Parser::ParseGlobal(bool workspace) {
   Token name = token_;
   ExpectKind(Token::kValue, "a buffer, as %W");
   Expect(":");
-  Declare(name, true);
+  Declare(name, workspace);
 }
 
 void Parser::ParseKernel() {
@@ -232,7 +235,8 @@ std::expected<Module, Failed> Parser::Run() {
   module_.files.push_back("<text>");
   ParseHeader();
   Expect("{");
-  while (Accept("workspace")) ParseWorkspace();
+  while (Accept("workspace")) ParseGlobal(true);
+  while (Accept("scratch")) ParseGlobal(false);
   while (Accept("kernel")) ParseKernel();
   if (!At("}")) Expected("kernel or '}'");
   Advance();

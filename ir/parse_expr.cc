@@ -45,7 +45,8 @@ ExprId Parser::Build(const Token& at, ExprOp op, std::optional<DType> dtype, con
 }
 
 ExprId Parser::ParseExpr(int precedence) {
-  if (++depth_ > int(kMaxExprDepth)) Fail(fmt::format("an expression nested deeper than {}", kMaxExprDepth), "bind parts of it with let");
+  // An operand in parentheses is two levels.
+  if (++depth_ > 2 * int(kMaxExprDepth) + 2) Fail(fmt::format("an expression nested deeper than {}", kMaxExprDepth), "bind parts of it with let");
   ExprId left = ParseOperand();
   for (bool compared = false; !failed_;) {
     const Operator* op = FindOperator(kInfix, token_);

@@ -214,6 +214,7 @@ Op Parser::ParseReduce() {
   Expect("dim");
   op.dim = int32_t(ParseInt(INT32_MIN, INT32_MAX, "a dimension"));
   op.clear = !Accept("accumulate");
+  if (Accept("scratch")) op.scratch = ParseBuffer();
   return op;
 }
 

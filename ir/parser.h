@@ -27,7 +27,7 @@ class Parser {
   void ParseParams();
   void ParseParam();
   void ParseOutputs();
-  void ParseWorkspace();
+  void ParseGlobal(bool workspace);  // a buffer of the function: workspace or scratch
   void ParseKernel();
   void ParseKernelClause(Kernel& kernel);
 

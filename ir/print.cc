@@ -79,8 +79,8 @@ class StmtPrinter {
   }
   std::string operator()(const Fill& op) const { return fmt::format("fill {} = {}", Text(op.dst), exprs_(op.value)); }
   std::string operator()(const Reduce& op) const {
-    return fmt::format("reduce {} {} -> {} dim {}{}", Name(op.kind), Text(op.src), Text(op.dst), op.dim,
-                       op.clear ? "" : " accumulate");
+    return fmt::format("reduce {} {} -> {} dim {}{}{}", Name(op.kind), Text(op.src), Text(op.dst), op.dim,
+                       op.clear ? "" : " accumulate", op.scratch ? " scratch " + exprs_(*op.scratch) : "");
   }
   std::string operator()(const Atomic& op) const {
     return fmt::format("atomic {} {}[{}] = {}", Name(op.kind), exprs_(op.buffer), exprs_(op.indices), exprs_(op.value));
@@ -126,6 +126,7 @@ class ModulePrinter {
     for (uint32_t i = 0; i < module_.buffers.size(); ++i) {
       if (module_.buffers[i].workspace) Line(1, fmt::format("workspace {}: {}", exprs_(BufferId(i)), stmts_.Type(module_.buffers[i])));
     }
+    PrintScratch();
     std::set<std::string> kernel_names;
     for (size_t i = 0; i < module_.kernels.size(); ++i) {
       const Kernel& kernel = module_.kernels[i];
@@ -150,6 +151,17 @@ class ModulePrinter {
     if (!module_.outputs.empty()) text += fmt::format(" outputs({})", Joined(module_.outputs));
     if (std::string vars = VarsOf(VarKind::kThread); !vars.empty()) text += fmt::format(" thread({})", vars);
     Line(0, text + " {");
+  }
+
+  // No statement allocates them; several may share one.
+  void PrintScratch() {
+    std::set<BufferId> scratch;
+    for (const Kernel& kernel : module_.kernels) {
+      Walk(kernel.body, [&](const Stmt& stmt) {
+        if (auto* reduce = std::get_if<Reduce>(&stmt.op); reduce && reduce->scratch) scratch.insert(*reduce->scratch);
+      });
+    }
+    for (BufferId id : scratch) Line(1, fmt::format("scratch {}: {}", exprs_(id), stmts_.Type(module_[id])));
   }
 
   std::string VarsOf(VarKind kind) const {

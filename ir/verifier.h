@@ -43,6 +43,8 @@ class Verifier {
   bool InScope(BufferId buffer) const { return buffer_scope_[Index(buffer)]; }
   bool WasAllocated(BufferId buffer) const { return allocated_[Index(buffer)]; }
 
+  // Shape, strides and attributes.
+  void CheckBuffer(BufferId id);
   // Checks a nested block, whose bindings end with it.
   void CheckBlock(const Block& block);
   // A loop's variables and body.
@@ -59,7 +61,8 @@ class Verifier {
   void CheckOutputs();
   void CheckSymbols();
   void CheckVars();
-  void CheckBuffer(BufferId id);
+  template <typename Which>
+  void CheckBuffers(Which&& which);
   void CheckTile(BufferId id);
   void CheckTensor(BufferId id);
   void CheckKernel(const Kernel& kernel);
@@ -75,7 +78,7 @@ class Verifier {
   Names names_;
   const Stmt* stmt_ = nullptr;
   std::string place_;  // outside statements: "kernel @main"
-  std::vector<bool> var_scope_, buffer_scope_, allocated_, is_param_;
+  std::vector<bool> var_scope_, buffer_scope_, checked_buffer_, allocated_, is_param_;
   std::vector<VarId> bound_;         // since the outermost block, to unbind at its end
   std::vector<BufferId> brought_;
   std::vector<uint32_t> checked_;    // expression → the round that checked it

@@ -17,7 +17,7 @@ constexpr size_t kMaxStatementText = 400;
 
 Verifier::Verifier(const Module& module, Diagnostics& diagnostics)
     : module_(module), diagnostics_(diagnostics), names_(module), var_scope_(module.vars.size()),
-      buffer_scope_(module.buffers.size()), allocated_(module.buffers.size()), is_param_(module.buffers.size()),
+      buffer_scope_(module.buffers.size()), checked_buffer_(module.buffers.size()), allocated_(module.buffers.size()), is_param_(module.buffers.size()),
       checked_(module.exprs.size()), sound_(module.exprs.size()) {}
 
 void Verifier::Report(FaultKind kind, std::string message, std::string hint) {
@@ -36,11 +36,13 @@ void Verifier::Run() {
   CheckParams();
   CheckOutputs();
   CheckVars();
-  for (uint32_t i = 0; i < module_.buffers.size(); ++i) CheckBuffer(BufferId(i));
+  CheckBuffers([this](uint32_t i) { return module_.buffers[i].space == Space::kGlobal || module_.buffers[i].workspace; });
   CheckSymbols();
   place_.clear();
   if (module_.kernels.empty()) Error("the function launches no kernel");
   for (const Kernel& kernel : module_.kernels) CheckKernel(kernel);
+  // Those that an alloc names are checked there.
+  CheckBuffers([this](uint32_t i) { return !checked_buffer_[i]; });
 }
 
 void Verifier::CheckParams() {
@@ -127,9 +129,17 @@ void Verifier::CheckHostExpr(ExprId id, bool scalars, std::string_view what) {
   }
 }
 
+template <typename Which>
+void Verifier::CheckBuffers(Which&& which) {
+  for (uint32_t i = 0; i < module_.buffers.size(); ++i) {
+    place_ = fmt::format("buffer {}", Name(BufferId(i)));
+    if (which(i)) CheckBuffer(BufferId(i));
+  }
+}
+
 void Verifier::CheckBuffer(BufferId id) {
   const Buffer& buffer = module_[id];
-  place_ = fmt::format("buffer {}", Name(id));
+  checked_buffer_[Index(id)] = true;
   bool is_global = buffer.space == Space::kGlobal;
   if (buffer.workspace && !is_global) Error(fmt::format("a workspace in {} memory", ir::Name(buffer.space)), "workspaces are global");
   if (is_global && !buffer.workspace && !is_param_[Index(id)]) {

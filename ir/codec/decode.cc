@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
 #include <bit>
@@ -235,6 +236,7 @@ class Decoder {
 };
 
 bool ParseWire(std::string_view bytes, v1::Module& wire) {
+  google::protobuf::LogSilencer silencer;  // it would write what it dislikes to stderr; the caller is told
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()), int(bytes.size()));
   stream.SetRecursionLimit(4 * kMaxNesting);  // a nested statement is three messages: Stmt, its op, Block
   return wire.ParseFromCodedStream(&stream) && stream.ConsumedEntireMessage();

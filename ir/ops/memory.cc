@@ -20,6 +20,7 @@ void Check(Verifier& verifier, const Alloc& op) {
   const Buffer& buffer = verifier.module()[op.buffer];
   if (buffer.space == Space::kGlobal) return verifier.Error(fmt::format("{} is global and cannot be allocated by a kernel", verifier.Name(op.buffer)), "make it a workspace");
   if (verifier.WasAllocated(op.buffer)) return verifier.Error(fmt::format("{} is allocated twice", verifier.Name(op.buffer)));
+  verifier.CheckBuffer(op.buffer);
   if (buffer.space != Space::kLocal) verifier.CheckTogether(fmt::format("an alloc of {} memory", Name(buffer.space)));
   verifier.Bring(op.buffer);
 }

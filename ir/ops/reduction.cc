@@ -35,7 +35,8 @@ void Check(Verifier& verifier, const Reduce& op) {
   const Buffer& from = verifier.module()[op.src.buffer];
   const Buffer& to = verifier.module()[op.dst.buffer];
   if (from.dtype != to.dtype) verifier.Error(fmt::format("a reduce of {} into {}", Name(from.dtype), Name(to.dtype)), "convert the source in a parallel loop first");
-  if (!Applies(op.kind, from.dtype)) verifier.Error(fmt::format("a {} of {}", Name(op.kind), Name(from.dtype)));
+  if (!Applies(op.kind, from.dtype)) verifier.Error(fmt::format("reduce {} does not apply to {}", Name(op.kind), Name(from.dtype)), "bit operations take integers or bool, the others numbers, absmax and abssum signed ones");
+  if (op.scratch && verifier.module()[*op.scratch].space != Space::kShared) verifier.Error(fmt::format("the scratch {} is not shared", verifier.Name(*op.scratch)));
   for (const Buffer* buffer : {&from, &to}) {
     if (buffer->space == Space::kFragment || buffer->space == Space::kShared) continue;
     verifier.Error(fmt::format("a reduce on {} memory", Name(buffer->space)), "copy it to a fragment first");

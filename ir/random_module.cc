@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/random_module.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace kiln::ir {
+namespace {
+
+const std::vector<ExprOp> kFloatBinary = {ExprOp::kAdd, ExprOp::kSub, ExprOp::kMul, ExprOp::kDiv, ExprOp::kMin, ExprOp::kMax, ExprOp::kPow, ExprOp::kMod};
+const std::vector<ExprOp> kFloatUnary = {ExprOp::kNeg, ExprOp::kAbs, ExprOp::kExp2, ExprOp::kRsqrt, ExprOp::kFloor, ExprOp::kErf, ExprOp::kSigmoid};
+const std::vector<ExprOp> kIntBinary = {ExprOp::kAdd, ExprOp::kSub, ExprOp::kMul, ExprOp::kDiv, ExprOp::kMod, ExprOp::kFloorDiv,
+                                        ExprOp::kFloorMod, ExprOp::kMin, ExprOp::kMax, ExprOp::kBitAnd, ExprOp::kBitOr,
+                                        ExprOp::kBitXor, ExprOp::kShl, ExprOp::kShr};
+const std::vector<ExprOp> kIntUnary = {ExprOp::kNeg, ExprOp::kAbs, ExprOp::kBitNot};
+const std::vector<ExprOp> kCompare = {ExprOp::kEq, ExprOp::kNe, ExprOp::kLt, ExprOp::kLe, ExprOp::kGt, ExprOp::kGe};
+const std::vector<DType> kFloats = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kTF32};
+const std::vector<DType> kInts = {DType::kI8, DType::kI16, DType::kI32, DType::kI64, DType::kU8, DType::kU32, DType::kU64, DType::kI4, DType::kU4};
+
+}  // namespace
+
+std::string RandomModule::Name() {
+  // Clashes, odd characters and no name at all.
+  return Pick<std::string>({"", "x", "x", "x_1", "v0", "b1", "a b", "As"});
+}
+
+DType RandomModule::NumberType() { return Coin() ? Pick(kFloats) : Pick(kInts); }
+
+double RandomModule::FloatValue() {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  if (Below(4) == 0) return Pick<double>({0.0, -0.0, kInf, -kInf, std::nan(""), 1e-300, 5e-324, 65504, 1.0, -1.0});
+  uint64_t bits = uint64_t(random_()) << 32 | random_();
+  return Coin() ? std::bit_cast<double>(bits) : double(int32_t(bits)) / 1024;
+}
+
+ExprId RandomModule::Leaf(DType type) {
+  ExprPool& pool = module_.exprs;
+  if (type == DType::kBool) return pool.Bool(Coin());
+  if (type == DType::kI32 && !ints_.empty() && Coin()) return module_.VarRef(Pick(ints_));
+  if (type == DType::kF32 && !floats_.empty() && Coin()) return module_.VarRef(Pick(floats_));
+  if (IsFloat(type)) return pool.Float(FloatValue(), type);
+  return pool.Int(Coin() ? Below(9) - 4 : int64_t(uint64_t(random_()) << 32 | random_()), type);
+}
+
+ExprId RandomModule::Expr(DType type, int depth) {
+  ExprPool& pool = module_.exprs;
+  if (depth <= 0) return Leaf(type);
+  switch (Below(8)) {
+    case 0: return Leaf(type);
+    case 1: return pool.Cast(type, Expr(NumberType(), depth - 1));
+    case 2: return pool.Select(BoolExpr(depth - 1), Expr(type, depth - 1), Expr(type, depth - 1));
+    case 3: {
+      BufferId buffer = Pick(buffers_);
+      std::vector<ExprId> indices = Indices(buffer);
+      return pool.Cast(type, pool.Load(buffer, module_[buffer].dtype, indices));
+    }
+    default: break;
+  }
+  if (type == DType::kBool) return BoolExpr(depth);
+  return IsFloat(type) ? FloatExpr(type, depth) : IntExpr(type, depth);
+}
+
+ExprId RandomModule::FloatExpr(DType type, int depth) {
+  if (Below(8) == 0) return module_.exprs.Make(ExprOp::kFma, {Expr(type, depth - 1), Expr(type, depth - 1), Expr(type, depth - 1)});
+  if (Below(3) == 0) return module_.exprs.Make(Pick(kFloatUnary), {Expr(type, depth - 1)});
+  return module_.exprs.Make(Pick(kFloatBinary), {Expr(type, depth - 1), Expr(type, depth - 1)});
+}
+
+ExprId RandomModule::IntExpr(DType type, int depth) {
+  if (Below(4) == 0) return module_.exprs.Make(Pick(kIntUnary), {Expr(type, depth - 1)});
+  return module_.exprs.Make(Pick(kIntBinary), {Expr(type, depth - 1), Expr(type, depth - 1)});
+}
+
+ExprId RandomModule::BoolExpr(int depth) {
+  if (depth <= 0) return Leaf(DType::kBool);
+  ExprPool& pool = module_.exprs;
+  switch (Below(5)) {
+    case 0: return pool.Make(ExprOp::kNot, {BoolExpr(depth - 1)});
+    case 1: return pool.Make(Coin() ? ExprOp::kAnd : ExprOp::kOr, {BoolExpr(depth - 1), BoolExpr(depth - 1)});
+    case 2: return pool.Make(ExprOp::kIsNan, {Expr(Pick(kFloats), depth - 1)});
+    default: break;
+  }
+  DType type = NumberType();
+  return pool.Make(Pick(kCompare), {Expr(type, depth - 1), Expr(type, depth - 1)});
+}
+
+std::vector<ExprId> RandomModule::Indices(BufferId buffer) {
+  std::vector<ExprId> indices;
+  for (size_t i = 0; i < module_[buffer].shape.size(); ++i) {
+    bool single = module_.exprs.IsConst(module_[buffer].shape[i], 1);
+    indices.push_back(Coin() ? module_.exprs.Int(single ? 0 : Below(2)) : module_.VarRef(Pick(ints_)));
+  }
+  return indices;
+}
+
+Layout RandomModule::SomeLayout(const std::vector<int64_t>& shape) { return Layout::Distributed(shape, 32, 1); }
+
+BufferId RandomModule::AddTile(Space space, DType type, std::vector<int64_t> shape) {
+  Buffer buffer{.space = space, .dtype = type, .name = Name()};
+  for (int64_t extent : shape) buffer.shape.push_back(module_.exprs.Int(extent));
+  if (decisions_ && space == Space::kFragment) buffer.layout = SomeLayout(shape);
+  if (decisions_ && space == Space::kShared) buffer.shared_offset = Below(1000) * 16;
+  BufferId id = module_.AddBuffer(std::move(buffer));
+  block_->push_back({Alloc{id}, {}});
+  buffers_.push_back(id);
+  return id;
+}
+
+Region RandomModule::Whole(BufferId buffer) {
+  Region region{.buffer = buffer, .offsets = {}, .extents = module_.ShapeOf(buffer)};
+  region.offsets.assign(region.extents.size(), module_.exprs.Int(0));
+  return region;
+}
+
+void RandomModule::Header() {
+  module_.name = Name();
+  VarId symbol = module_.AddVar({VarKind::kSymbol, DType::kI32, 0, Name()});
+  for (int i = 0; i < 1 + Below(3); ++i) {
+    Buffer buffer{.space = Space::kGlobal, .dtype = NumberType(), .name = Name()};
+    buffer.shape = {i == 0 ? module_.VarRef(symbol) : module_.exprs.Int(Below(100)), module_.exprs.Int(64)};
+    if (Coin()) buffer.strides = {module_.exprs.Int(64), module_.exprs.Int(1)};
+    if (Coin()) buffer.pad_value = FloatValue();
+    buffers_.push_back(module_.AddBuffer(std::move(buffer)));
+    module_.params.push_back(buffers_.back());
+  }
+  VarId scalar = module_.AddVar({VarKind::kScalar, DType::kF32, 0, Name()});
+  module_.params.push_back(scalar);
+  if (module_.params.size() > 2) module_.outputs = {1};
+  buffers_.push_back(module_.AddBuffer({.space = Space::kGlobal, .dtype = DType::kF32, .shape = {module_.VarRef(symbol)},
+                                        .strides = {}, .workspace = true, .pad_value = {}, .name = Name(), .layout = {}, .shared_offset = {}}));
+  ints_ = {symbol, module_.AddVar({VarKind::kThread, DType::kI32, 0, Name()})};
+  floats_ = {scalar};
+}
+
+Kernel RandomModule::MakeKernel() {
+  auto scope = std::tuple(ints_, floats_, buffers_);
+  Kernel kernel{.threads = uint32_t(32 * (1 + Below(8))), .raster_panel = uint32_t(Below(3)), .name = Name()};
+  for (int axis = 0; axis < 1 + Below(3); ++axis) {
+    kernel.grid.push_back(Coin() ? module_.exprs.Int(1 + Below(9)) : module_.exprs.CeilDiv(module_.VarRef(ints_[0]), 128));
+    kernel.block_vars.push_back(module_.AddVar({VarKind::kBlock, DType::kI32, uint8_t(axis), Name()}));
+    ints_.push_back(kernel.block_vars.back());
+  }
+  if (Coin()) kernel.cluster.assign(kernel.grid.size(), 1);
+  if (decisions_) kernel.shared_bytes = Below(4) * 1024;
+  kernel.body = MakeBlock(3);
+  std::tie(ints_, floats_, buffers_) = scope;
+  return kernel;
+}
+
+Block RandomModule::MakeBlock(int depth) {
+  auto scope = std::tuple(ints_, floats_, buffers_);
+  Block block;
+  Block* outer = std::exchange(block_, &block);
+  for (int i = 1 + Below(5); i > 0; --i) {
+    Op op = MakeOp(depth);
+    block.push_back({std::move(op), {}});
+  }
+  block_ = outer;
+  std::tie(ints_, floats_, buffers_) = scope;
+  return block;
+}
+
+Op RandomModule::MakeOp(int depth) {
+  switch (Below(depth > 0 ? 8 : 5)) {
+    case 0: {
+      bool is_float = Coin();
+      DType type = is_float ? DType::kF32 : DType::kI32;
+      ExprId value = Expr(type, 3);
+      VarId var = module_.AddVar({VarKind::kLet, type, 0, Name()});
+      (is_float ? floats_ : ints_).push_back(var);
+      return Let{var, value};
+    }
+    case 1: {
+      BufferId buffer = Pick(buffers_);
+      return Store{buffer, Indices(buffer), Expr(module_[buffer].dtype, 4)};
+    }
+    case 2: return Assume{BoolExpr(3)};
+    case 3: case 4: return MakeTileOp();
+    case 5: {
+      If branch{.cond = BoolExpr(2), .then_body = MakeBlock(depth - 1), .else_body = {}};
+      if (Coin()) branch.else_body = MakeBlock(depth - 1);
+      return branch;
+    }
+    default: return MakeLoop(depth);
+  }
+}
+
+Op RandomModule::MakeLoop(int depth) {
+  if (Below(6) == 0) {
+    While loop{.cond = BoolExpr(2), .body = MakeBlock(depth - 1)};
+    loop.body.push_back({Coin() ? Op(Break{}) : Op(Continue{}), {}});
+    return loop;
+  }
+  bool pipelined = Coin();
+  VarId var = module_.AddVar({VarKind::kLoop, DType::kI32, 0, Name()});
+  For loop{.kind = pipelined ? LoopKind::kPipelined : LoopKind::kSerial, .vars = {var}, .extents = {Expr(DType::kI32, 2)}};
+  if (pipelined) loop.num_stages = uint32_t(Below(5));
+  ints_.push_back(var);
+  loop.body = MakeBlock(depth - 1);
+  ints_.pop_back();
+  return loop;
+}
+
+Op RandomModule::MakeGemm() {
+  Gemm gemm{.a = Whole(AddTile(Space::kShared, DType::kF16, {64, 32})), .b = Whole(AddTile(Space::kShared, DType::kF16, {48, 32})),
+            .c = Whole(AddTile(Space::kFragment, DType::kF32, {64, 48})), .transpose_b = true, .policy = WarpPolicy(Below(3)), .clear_accum = Coin()};
+  if (decisions_) gemm.plan = GemmPlan{"mma.m16n8k16.f32.f16", 2, 2};
+  return gemm;
+}
+
+Op RandomModule::MakeTileOp() {
+  switch (Below(decisions_ ? 7 : 5)) {
+    case 0: return MakeGemm();
+    case 1: {
+      BufferId buffer = AddTile(Space::kFragment, Pick(kFloats), {16, 8});
+      return Fill{Whole(buffer), module_.exprs.Float(FloatValue(), module_[buffer].dtype)};
+    }
+    case 2: {
+      Reduce reduce{.kind = ReduceKind(1 + Below(5)), .src = Whole(AddTile(Space::kFragment, DType::kF32, {16, 8})),
+                    .dst = Whole(AddTile(Space::kFragment, DType::kF32, {16})), .dim = 1, .clear = Coin(), .scratch = {}};
+      if (decisions_ && Coin()) reduce.scratch = module_.AddBuffer({.space = Space::kShared, .dtype = DType::kF32, .shape = {module_.exprs.Int(4)}, .strides = {}, .pad_value = {}, .name = Name(), .layout = {}, .shared_offset = 64});
+      return reduce;
+    }
+    case 3: {
+      Copy copy{.src = Whole(AddTile(Space::kShared, DType::kF16, {16, 8})), .dst = Whole(AddTile(Space::kFragment, DType::kF32, {16, 1, 8})), .coalesced_width = uint32_t(Below(2) * 4), .plan = {}};
+      if (decisions_) copy.plan = CopyPlan{CopyInstruction(Below(2)), 1 << Below(4), SomeLayout({16, 8})};
+      return copy;
+    }
+    case 4: return Barrier{};
+    case 5: return AsyncCommit{};
+    default: return AsyncWait{Below(4)};
+  }
+}
+
+Module RandomModule::Make(bool decisions) {
+  decisions_ = decisions;
+  module_ = Module();
+  buffers_.clear();
+  Header();
+  for (int i = 1 + Below(2); i > 0; --i) module_.kernels.push_back(MakeKernel());
+  return std::move(module_);
+}
+
+}  // namespace kiln::ir
