@@ -128,7 +128,7 @@ class Tuner:
         if get_autotune_inputs() is not None:
             return get_autotune_inputs()
         if self.profile.supply_prog is not None:
-            return self.profile.supply_prog(kernel.params)
+            return self.profile.supply_prog([p for p in kernel.params if not p.output])
         return Profiler(kernel, self.profile.supply_type).inputs()
 
     def _measure(self, config, kernel):

@@ -56,7 +56,8 @@ def environment():
 
     import kiln
 
-    return {**os.environ, "PYTHONPATH": str(pathlib.Path(kiln.__file__).parents[1]), "PYTHONHASHSEED": "7"}
+    path = os.pathsep.join([str(pathlib.Path(kiln.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "7"}
 
 
 def test_locations_are_the_lines_of_the_statements():

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a traced function with numpy, as the comments of ir.proto say it means: one block after the other, one statement after the other. A
+parallel loop is evaluated for all its iterations at once, so a program that depends on their order gives other results than a serial walk."""
+
+import itertools
+
+import numpy as np
+
+from kiln.language import program as ir
+
+_NUMPY = {"bool": np.bool_, "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8,
+          "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64, "float16": np.float16, "float32": np.float32,
+          "float64": np.float64, "bfloat16": np.float32, "tfloat32": np.float32}
+
+
+def rounded(value, dtype):
+    """The value as an array of what holds the dtype; bfloat16 and tf32 are floats with fewer digits."""
+    array = np.asarray(value).astype(_NUMPY[dtype])
+    drop = {"bfloat16": 16, "tfloat32": 13}.get(dtype)
+    if drop is None:
+        return array
+    bits, drop, one = array.view(np.uint32).astype(np.uint64), np.uint64(drop), np.uint64(1)
+    even = (bits >> drop) & one
+    kept = ((bits + (one << (drop - one)) - one + even) >> drop) << drop
+    return np.where(np.isfinite(array), kept.astype(np.uint32).view(np.float32), array)
+
+
+_BINARY = {
+    "ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "MIN": np.fmin, "MAX": np.fmax, "FLOOR_DIV": np.floor_divide,
+    "FLOOR_MOD": np.mod, "EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal, "GT": np.greater,
+    "GE": np.greater_equal, "AND": np.logical_and, "OR": np.logical_or, "BIT_AND": np.bitwise_and, "BIT_OR": np.bitwise_or,
+    "BIT_XOR": np.bitwise_xor, "SHL": np.left_shift, "SHR": np.right_shift, "POW": np.power,
+}
+_UNARY = {
+    "NEG": np.negative, "ABS": np.abs, "NOT": np.logical_not, "BIT_NOT": np.invert, "FLOOR": np.floor, "CEIL": np.ceil, "ROUND": np.rint,
+    "TRUNC": np.trunc, "SQRT": np.sqrt, "EXP": np.exp, "EXP2": np.exp2, "LOG": np.log, "LOG2": np.log2, "SIN": np.sin, "COS": np.cos,
+    "TANH": np.tanh, "IS_NAN": np.isnan, "RSQRT": lambda x: 1 / np.sqrt(x), "SIGMOID": lambda x: 1 / (1 + np.exp(-x)),
+}
+_COMBINE = {"REDUCE_SUM": np.sum, "REDUCE_MAX": np.max, "REDUCE_MIN": np.min}
+_MERGE = {"REDUCE_SUM": np.add, "REDUCE_MAX": np.fmax, "REDUCE_MIN": np.fmin}
+
+
+def _erf(x):
+    """Abramowitz and Stegun 7.1.26, |error| ≤ 1.5e-7."""
+    t = 1 / (1 + 0.3275911 * np.abs(x))
+    series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    return np.sign(x) * (1 - series * np.exp(-x * x))
+
+
+class Interpreter:
+    def __init__(self, func, tensors, scalars):
+        self.func, self.memory, self.vars = func, {}, {}
+        given = iter(tensors)
+        values = iter(scalars)
+        for index, param in enumerate(func.params):
+            if param.buffer is None:
+                self.vars[param.var] = rounded(next(values), param.var.dtype)
+            elif index not in func.outputs:
+                self._bind(param.buffer, next(given))
+        for index in func.outputs:
+            buffer = func.params[index].buffer
+            self._allocate(buffer)
+        for buffer in func.workspaces:
+            self._allocate(buffer)
+
+    def _bind(self, buffer, tensor):
+        for dim, extent in zip(buffer.shape, tensor.shape):
+            if not isinstance(dim, int) and dim.op == "VAR":
+                assert self.vars.setdefault(dim.value, np.int64(extent)) == extent
+        self.memory[buffer] = rounded(tensor, buffer.dtype)
+
+    def _allocate(self, buffer):
+        shape = tuple(int(self.value(d)) for d in buffer.shape)
+        self.memory[buffer] = np.zeros(shape, _NUMPY[buffer.dtype])
+
+    def run(self):
+        with np.errstate(all="ignore"):
+            for kernel in self.func.kernels:
+                for index in itertools.product(*[range(int(self.value(g))) for g in kernel.grid]):
+                    self.vars.update(zip(kernel.block_vars, map(np.int64, index)))
+                    self.block(kernel.body, True)
+        return [self.memory[self.func.params[i].buffer] for i in self.func.outputs]
+
+    # Expressions: scalars, or one value for each iteration of the enclosing parallel loop.
+
+    def value(self, e, memo=None):
+        if isinstance(e, int):
+            return np.int64(e)
+        memo = {} if memo is None else memo
+        if e not in memo:
+            memo[e] = self._node(e, [self.value(a, memo) for a in e.args])
+        return memo[e]
+
+    def _node(self, e, args):
+        if e.op in ("CONST_INT", "CONST_FLOAT"):
+            return rounded(e.value, e.dtype)
+        if e.op == "VAR":
+            return rounded(self.vars[e.value], e.dtype)
+        if e.op == "LOAD":
+            return self._load(e.value, args)
+        if e.op == "CAST":
+            return rounded(args[0], e.dtype)
+        if e.op == "SELECT":
+            return np.where(args[0], args[1], args[2])
+        if e.op == "FMA":
+            return rounded(args[0] * args[1] + args[2], e.dtype)
+        if e.op == "DIV":
+            return rounded(args[0] / args[1] if e.dtype.is_float else np.trunc(args[0] / args[1]), e.dtype)
+        if e.op == "ERF":
+            return rounded(_erf(args[0].astype(np.float64)), e.dtype)
+        function = _BINARY.get(e.op) or _UNARY[e.op]
+        return rounded(function(*args), e.dtype)
+
+    def _inside(self, buffer, indices):
+        shape = self.memory[buffer].shape
+        inside = np.all(np.broadcast_arrays(*[(i >= 0) & (i < n) for i, n in zip(indices, shape)]), axis=0)
+        return inside, tuple(np.clip(i, 0, n - 1) for i, n in zip(indices, shape))
+
+    def _load(self, buffer, indices):
+        inside, at = self._inside(buffer, indices)
+        if buffer.space != "GLOBAL":
+            assert np.all(inside), f"{buffer!r} is read outside"
+        return np.where(inside, self.memory[buffer][at], rounded(buffer.pad_value or 0, buffer.dtype)).astype(_NUMPY[buffer.dtype])
+
+    # Statements, under a mask of the iterations that are active.
+
+    def block(self, stmts, mask):
+        for stmt in stmts:
+            getattr(self, "do_" + type(stmt).__name__.lower())(stmt, mask)
+
+    def do_alloc(self, s, mask):
+        self._allocate(s.buffer)
+        memory = self.memory[s.buffer]
+        memory.fill(np.nan if memory.dtype.kind == "f" else 77)
+
+    def do_for(self, s, mask):
+        extents = [int(np.max(self.value(e))) for e in s.extents]
+        if s.kind == "PARALLEL":
+            grids = np.indices(extents).reshape(len(extents), -1)
+            self.vars.update(zip(s.vars, grids))
+            self.block(s.body, np.ones(grids.shape[1], bool))
+            return
+        for step in range(extents[0]):
+            self.vars[s.vars[0]] = np.int64(step)
+            self.block(s.body, mask)
+
+    def do_if(self, s, mask):
+        condition = np.logical_and(mask, self.value(s.cond))
+        if np.any(condition):
+            self.block(s.then_body, condition)
+        other = np.logical_and(mask, ~np.asarray(condition))
+        if np.any(other):
+            self.block(s.else_body, other)
+
+    def do_while(self, s, mask):
+        while np.any(self.value(s.cond)):
+            self.block(s.body, mask)
+
+    def do_let(self, s, mask):
+        self.vars[s.var] = self.value(s.value)
+
+    def _targets(self, s, mask):
+        indices = [self.value(i) for i in s.indices]
+        inside, at = self._inside(s.buffer, indices)
+        active = np.logical_and(mask, inside)
+        if s.buffer.space != "GLOBAL":
+            assert np.all(inside | ~np.asarray(mask)), f"{s.buffer!r} is written outside"
+        *at, value, active = np.broadcast_arrays(*at, self.value(s.value), active)
+        return tuple(i[active] for i in at), value[active]
+
+    def do_store(self, s, mask):
+        at, value = self._targets(s, mask)
+        self.memory[s.buffer][at] = value
+
+    def do_atomic(self, s, mask):
+        at, value = self._targets(s, mask)
+        {"ATOMIC_ADD": np.add, "ATOMIC_MAX": np.maximum, "ATOMIC_MIN": np.minimum}[s.kind].at(self.memory[s.buffer], at, value)
+
+    def _grid(self, region):
+        offsets = [int(self.value(o)) for o in region.offsets]
+        return [o + g for o, g in zip(offsets, np.indices(region.extents))]
+
+    def read(self, region):
+        return self._load(region.buffer, self._grid(region))
+
+    def write(self, region, tile):
+        inside, at = self._inside(region.buffer, self._grid(region))
+        self.memory[region.buffer][tuple(i[inside] for i in at)] = rounded(tile.reshape(inside.shape), region.dtype)[inside]
+
+    def do_copy(self, s, mask):
+        self.write(s.dst, self.read(s.src))
+
+    def do_fill(self, s, mask):
+        self.write(s.dst, np.full(s.dst.extents, self.value(s.value)))
+
+    def do_gemm(self, s, mask):
+        wide = np.float64 if s.c.dtype.is_float else np.int64
+        a, b, c = (self.read(r).reshape(r.extents[-2:]).astype(wide) for r in (s.a, s.b, s.c))
+        product = (a.T if s.transpose_a else a) @ (b.T if s.transpose_b else b)
+        self.write(s.c, product if s.clear_accum else c + product)
+
+    def do_reduce(self, s, mask):
+        tile = self.read(s.src).astype(np.float64 if s.src.dtype.is_float else np.int64)
+        result = _COMBINE[s.kind](tile, axis=s.dim, keepdims=True).reshape(s.dst.extents)
+        self.write(s.dst, result if s.clear else _MERGE[s.kind](self.read(s.dst), result))
+
+    def do_barrier(self, s, mask):
+        pass
+
+    do_assume = do_barrier
+
+
+def interpret(func, *tensors, scalars=()):
+    """The outputs, as a list."""
+    assert not any(isinstance(s, (ir.Break, ir.Continue)) for k in func.kernels for s in k.body)
+    return Interpreter(func, tensors, scalars).run()
