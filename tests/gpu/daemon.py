@@ -61,8 +61,10 @@ class Place:
         home = scratch / "home"
         home.mkdir()
         here = str(pathlib.Path(__file__).resolve().parent)
-        self.environment = {**os.environ, "KILN_ADDRESS": self.address, "KILN_AUTOSTART": "0", "XDG_CACHE_HOME": str(home),
-                            "PYTHONPATH": os.pathsep.join([str(root / "python"), here]), "PYTHONDONTWRITEBYTECODE": "1"}
+        # Scripts see the package alone; our own processes see our modules too.
+        self.script_environment = {**os.environ, "KILN_ADDRESS": self.address, "KILN_AUTOSTART": "0", "XDG_CACHE_HOME": str(home),
+                                   "PYTHONPATH": str(root / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+        self.environment = {**self.script_environment, "PYTHONPATH": os.pathsep.join([str(root / "python"), here])}
         os.environ.update(self.environment)  # for the compiling processes
         sys.path[:0] = [str(root / "python")]
 
@@ -134,7 +136,7 @@ class Scripts:
                 continue
             log = place.scratch / f"{path.stem}.log"
             with open(log, "wb") as output:
-                process = subprocess.Popen([sys.executable, str(path)], cwd=path.parent, env=place.environment, stdin=subprocess.DEVNULL,
+                process = subprocess.Popen([sys.executable, str(path)], cwd=path.parent, env=place.script_environment, stdin=subprocess.DEVNULL,
                                            stdout=output, stderr=output)
             self.running.append((case, process, log, time.monotonic()))
 
