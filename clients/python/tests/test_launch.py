@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kiln.Kernel over the real extension and a driver that copies words instead of running kernels. KILN_FAKE_DRIVER is that driver."""
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+import kiln.language as T
+from kiln import _proto
+from kiln.kernel import Kernel
+
+DRIVER = os.environ.get("KILN_FAKE_DRIVER", "")
+if not os.path.exists(DRIVER):
+    pytest.skip("SKIPPED, NOTHING WAS LAUNCHED: set KILN_FAKE_DRIVER to libkiln_fake_driver.so", allow_module_level=True)
+_runtime = pytest.importorskip("kiln._runtime")
+_runtime.use_driver("cuda", DRIVER)
+
+
+@T.prim_func
+def copy_words(x: T.Tensor((T.dynamic("n"),), "float32"), y: T.Tensor((8,), "float32")):
+    with T.Kernel(8) as bx:
+        y[bx] = x[bx]
+
+
+@pytest.fixture
+def kernel():
+    """What a daemon answers for copy_words."""
+    pb = _proto.messages()
+    f32, i32 = (pb.enums["DType"].values_by_name[n].number for n in ("F32", "I32"))
+    reply = pb.CompileReply(key=b"\x12", origin=2)
+    reply.artifact.target, reply.artifact.kind = "cuda:sm_80", 1
+    reply.artifact.code = b".entry copy_words(.param .u64 x, .param .u64 y, .param .u32 n)"
+    info = reply.artifact.launch
+    info.symbols.add(name="n", dtype=i32)
+    for name in "xy":
+        param = info.params.add(name=name, dtype=f32, tensor=True, output=name == "y", written=name == "y")
+        param.shape.add().nodes.add(op=1, value=0)
+    launch = info.launches.add(entry="copy_words", threads=64)
+    launch.grid.add().nodes.add(op=1, value=0)
+    for kind, value in (("tensor", 0), ("tensor", 1), ("symbol", 0)):
+        setattr(launch.args.add(), kind, value)
+    return Kernel(copy_words.with_outputs(1), reply)
+
+
+def test_numpy_in_and_out(kernel):
+    x = np.arange(8, dtype=np.float32)
+    y = kernel(x)
+    assert isinstance(y, np.ndarray) and np.array_equal(x, y)
+    out = np.zeros(8, np.float32)
+    assert kernel(x, out) is None and np.array_equal(x, out)
+    assert kernel.key == "12" and kernel.origin == "DISK" and "copy_words" in kernel.get_kernel_source()
+
+
+def test_device_arrays(kernel):
+    x = _runtime.Array((8,), "float32").copy_from(np.arange(8, dtype=np.float32))
+    y = kernel(x)
+    assert np.array_equal(y.numpy(), np.arange(8))
+
+
+def test_arguments_are_checked(kernel):
+    with pytest.raises(ValueError, match="copy_words.x.ndim is expected to equal 1"):
+        kernel(np.zeros((2, 2), np.float32))
+    with pytest.raises(ValueError, match="copy_words.x.dtype is expected to be float32"):
+        kernel(np.zeros(8, np.float64))
+    with pytest.raises((TypeError, ValueError), match="num_args"):
+        kernel()
+
+
+def test_do_bench_without_torch(kernel, monkeypatch):
+    import sys
+
+    from kiln import bench
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(bench, "FLUSH_BYTES", 4096)
+    x, y = _runtime.Array((8,), "float32"), _runtime.Array((8,), "float32")
+    assert bench.do_bench(lambda: kernel(x, y), warmup=1, rep=1, n_repeat=3) >= 0
+    low, high = bench.do_bench(lambda: kernel(x, y), n_warmup=1, n_repeat=5, quantiles=[0.2, 0.8])
+    assert low <= high
+
+
+def test_calls_of_a_loaded_kernel_add_little(kernel):
+    """The Python layer over the extension; the bound is loose, tests/bench has the figure."""
+    x, y = _runtime.Array((8,), "float32"), _runtime.Array((8,), "float32")
+    kernel(x, y)
+    extension = kernel.loaded(0)
+
+    def fastest(call):
+        times = []
+        for _ in range(200):
+            start = time.perf_counter()
+            for _ in range(20):
+                call(x, y)
+            times.append(time.perf_counter() - start)
+        return min(times) / 20
+
+    assert fastest(kernel) < fastest(extension) + 5e-6
