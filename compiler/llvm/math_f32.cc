@@ -39,7 +39,7 @@ class F32 {
   Num Exp2OfSum(Num high, Num low) {
     const Num e = Exp2(high);
     const Num corrected = Fma(e, low * kLn2, e);
-    return Select(Abs(high + 11) < 139, corrected, e);  // high in (-150, 128)
+    return Select((high < 128) & (high > -150), corrected, e);
   }
 
   // 2 ulp.
@@ -155,7 +155,9 @@ class F32 {
     const Num log2 = Fma(wide, Polynomial(wide, kLogF64ForF32), e.ToF64());
     Num z = y.ToF64() * log2;
     z = Select(z > 1e4, z.Const(1e4), Select(z < -1e4, z.Const(-1e4), z));
-    const Num high = z.ToF32();
+    // Exponents that round up to 128 may still give a finite result.
+    const Num nearest = z.ToF32();
+    const Num high = Select(Equal(nearest, 128), nearest.Const(128 - 0x1p-17), nearest);
     const Num low = (z - high.ToF64()).ToF32();
     return PowSpecial(x, y, Exp2OfSum(high, low));
   }

@@ -223,14 +223,15 @@ Angle ReduceLarge(const NativeMath& native, Num x) {
   const Num m = zext(mantissa);
   const Num low = m * zext(window[2]);
   const Num middle = m * zext(window[1]) + low.LShr(64);
-  const Num top = mantissa * window[0] + x.With(b.CreateTrunc(middle.LShr(64).v, b.getInt64Ty()));
-  const Num product = zext(top).Shl(64) | zext(x.With(b.CreateTrunc(middle.v, b.getInt64Ty())));
-  const Num quadrant = (top + top.Int(uint64_t{1} << 61)).LShr(62);
+  const Num highest = mantissa * window[0] + x.With(b.CreateTrunc(middle.LShr(64).v, b.getInt64Ty()));
+  const Num product = zext(highest).Shl(64) | zext(x.With(b.CreateTrunc(middle.v, b.getInt64Ty())));
+  const Num quadrant = (highest + highest.Int(uint64_t{1} << 61)).LShr(62);
   const Num fraction = product.Shl(2);  // signed, of 128 bits: [-1/2, 1/2) quadrants
   const Num high = x.With(b.CreateTrunc(fraction.AShr(64).v, b.getInt64Ty()));
-  const Num rest = x.With(b.CreateTrunc(fraction.v, b.getInt64Ty()));
-  const Num turns = Fma(high.ToF64(), 0x1p-64, x.With(b.CreateUIToFP(rest.v, b.getDoubleTy())) * 0x1p-128);
-  const Num r = Fma(turns, 6.123233995736765e-17, turns * 1.5707963267948966);
+  const Num rest = x.With(b.CreateUIToFP(b.CreateTrunc(fraction.v, b.getInt64Ty()), b.getDoubleTy()));
+  const Num top = high.And(~uint64_t{0x7ff}).ToF64() * 0x1p-64;  // exact
+  const Num bottom = Fma(rest, 0x1p-128, high.And(0x7ff).ToF64() * 0x1p-64);
+  const Num r = Fma(top, 1.5707963267948966, Fma(top, 6.123233995736765e-17, bottom * 1.5707963267948966));
   const Num negative = x < 0;
   const Num q = quadrant.Trunc32();
   return {Select(finite, Select(negative, -r, r), x.NaN()), Select(negative, q.Int(0) - q, q)};

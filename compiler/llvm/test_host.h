@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <functional>
 #include <vector>
 
@@ -34,6 +35,8 @@ class HostFunction {
     machine.addFeatures({"-avx512bf16", "-avxneconvert"});  // their conversion takes subnormals for zero
     jit_ = Must(llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(std::move(machine)).create());
     module->setDataLayout(jit_->getDataLayout());
+    const auto truncate = llvm::orc::ExecutorSymbolDef::fromPtr(&TruncateToBf16);
+    llvm::cantFail(jit_->getMainJITDylib().define(llvm::orc::absoluteSymbols({{jit_->mangleAndIntern("__truncsfbf2"), truncate}})));
     llvm::cantFail(jit_->addIRModule({std::move(module), std::move(context)}));
     function_ = Must(jit_->lookup("run")).toPtr<void(const void* const*, void*, int64_t)>();
   }
@@ -48,6 +51,13 @@ class HostFunction {
   }
 
  private:
+  // What GCC 13 and later have in their library: f32 to bf16, returned where a float would be.
+  static float TruncateToBf16(float x) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x);
+    const uint32_t rounded = x != x ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return std::bit_cast<float>(rounded);
+  }
+
   template <typename T>
   static T Must(llvm::Expected<T> value) {
     if (!value) {
