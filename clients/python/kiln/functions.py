@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """kiln.jit, in both of its styles.
 
-Lazy: the function returns a T.prim_func; calling it gives a Kernel. Eager: the function's body is the program, its tensors are declared there
-(``A: T.Tensor(…)``); calling it with tensors compiles and runs. Kernels are kept for each set of compile-time arguments."""
+Lazy: the function returns a T.prim_func; calling it gives a Kernel. Eager: the function's body is the program, its tensors are
+declared there (``A: T.Tensor(…)``); calling it with tensors compiles and runs. Kernels are kept for each set of compile-time
+arguments."""
 
 from __future__ import annotations
 
@@ -94,7 +95,10 @@ class JITFunction:
             self._scalars.update(n for n in names if not _is_tensor(arguments[n]))
             known = self._remember(key, (self._specialised(arguments, consts, names), self._places(names, len(args))))
         kernel, places = known
-        return kernel(*[args[p] if isinstance(p, int) else kwargs[p] if p in kwargs else self.signature.parameters[p].default for p in places])
+        return kernel(*[args[p] if isinstance(p, int) else kwargs[p] if p in kwargs else self._default(p) for p in places])
+
+    def _default(self, name):
+        return self.signature.parameters[name].default
 
     def _call_key(self, args, kwargs):
         """What a call's kernel depends on, quickly: shapes and strides of tensors, other arguments by type and value."""

@@ -63,7 +63,8 @@ class Kernel:
         return kernel(*args, **keywords)
 
     def _launch_by_device(self, *args, **keywords):
-        return self.loaded(_device_of(args))(*args, **keywords)
+        index = _device_of(args)
+        return (self._loaded.get(index) or self.loaded(index))(*args, **keywords)
 
     def loaded(self, device: int = 0):
         """The kernel as ``kiln._runtime`` holds it on a device: ``params``, ``resources``, ``measure`` …"""
@@ -169,17 +170,19 @@ class Kernel:
 
     @property
     def resource_usage(self) -> dict:
-        return {r.entry: {"registers": r.registers, "spill_bytes": r.spill_bytes, "shared_bytes": r.shared_bytes} for r in self.report.kernels}
+        return {r.entry: {name: getattr(r, name) for name in ("registers", "spill_bytes", "shared_bytes")} for r in self.report.kernels}
 
     def __repr__(self):
         return f"Kernel({self.name} for {self.target}, {len(self.artifact.code)} bytes, {self.origin})"
 
 
 def _device_of(args) -> int:
+    """The device of the first tensor that is on one."""
     for arg in args:
-        device = getattr(arg, "device", None)
-        index = device if isinstance(device, int) else getattr(device, "index", None)
-        if isinstance(index, int):
+        index = getattr(arg, "device", None)
+        if type(index) is not int:
+            index = getattr(index, "index", None)
+        if type(index) is int:
             return index
     from .target import _current_device
 

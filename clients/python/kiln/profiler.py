@@ -154,7 +154,8 @@ def assert_close(actual, expected, rtol=1e-2, atol=1e-2, max_mismatched_ratio=0.
         worst = (a - b).abs().nan_to_num(float("inf")).max().item()
         first = [int(i) for i in wrong.nonzero()[0]]
         raise AssertionError(
-            f"{msg or ''}{count} of {total} elements ({100 * count / total:.3f} %) differ by more than atol={atol} + rtol={rtol}·|expected|; the "
-            f"largest difference is {worst:.6g}; the first at {first}: {a[tuple(first)].item():.6g}, expected {b[tuple(first)].item():.6g}"
+            f"{msg or ''}{count} of {total} elements ({100 * count / total:.3f} %) differ by more than atol={atol} + "
+            f"rtol={rtol}·|expected|; the largest difference is {worst:.6g}; the first at {first}: {a[tuple(first)].item():.6g}, "
+            f"expected {b[tuple(first)].item():.6g}"
         )
     return True

@@ -114,6 +114,8 @@ class Expr(Operators):
         return self.args
 
     def __repr__(self):
+        from .printer import show
+
         return show(self)
 
 
@@ -397,55 +399,3 @@ def contains(e: Expr, ops: frozenset) -> bool:
             return True
         stack.extend(node.args)
     return False
-
-
-def substitute(e: Expr, table: dict) -> Expr:
-    """The expression with variables replaced; ``table`` maps Var to Expr."""
-    memo: dict[int, Expr] = {}
-
-    def go(node: Expr) -> Expr:
-        done = memo.get(id(node))
-        if done is None:
-            if node.op == "VAR" and node.value in table:
-                done = table[node.value]
-            else:
-                done = rebuild(node, [go(a) for a in node.args])
-            memo[id(node)] = done
-        return done
-
-    return go(e)
-
-
-def rebuild(node: Expr, args: list) -> Expr:
-    """The node over other operands, folded again."""
-    if all(x is y for x, y in zip(args, node.args)):
-        return node
-    if node.op == "SELECT":
-        return select(*args)
-    if node.op == "CAST":
-        return cast(args[0], node.dtype)
-    if node.op in _FOLD or node.op in _INT_FOLD:
-        return binary(node.op, *args) if node.op not in ("AND", "OR") else logical(node.op, *args)
-    return make(node.op, node.dtype, tuple(args), node.value)
-
-
-_INFIX = {"ADD": "+", "SUB": "-", "MUL": "*", "DIV": "/", "FLOOR_DIV": "//", "FLOOR_MOD": "%", "EQ": "==", "NE": "!=", "LT": "<",
-          "LE": "<=", "GT": ">", "GE": ">=", "AND": "and", "OR": "or", "BIT_AND": "&", "BIT_OR": "|", "BIT_XOR": "^",
-          "SHL": "<<", "SHR": ">>"}
-
-
-def show(e: Expr, depth: int = 12) -> str:
-    if e.op in ("CONST_INT", "CONST_FLOAT"):
-        return str(constant_value(e))
-    if e.op == "VAR":
-        return e.value.name
-    if depth == 0:
-        return "…"
-    args = [show(a, depth - 1) for a in e.args]
-    if e.op == "LOAD":
-        return f"{e.value.name}[{', '.join(args)}]"
-    if e.op in _INFIX:
-        return f"({args[0]} {_INFIX[e.op]} {args[1]})"
-    if e.op == "CAST":
-        return f"{e.dtype}({args[0]})"
-    return f"{e.op.lower()}({', '.join(args)})"

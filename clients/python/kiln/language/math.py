@@ -9,8 +9,8 @@ import math as _math
 from . import dtypes
 from .dtypes import as_dtype
 from .expr import (
-    as_expr, binary, cast, condition, const, constant_value, divide, floordiv, floormod, logical, logical_not, make, select, truncdiv,
-    truncmod, unary,
+    as_expr, binary, cast, condition, const, constant_value, divide, floordiv, floormod, is_scalar, logical, logical_not, make, select,
+    truncdiv, truncmod, unary,
 )
 
 
@@ -186,7 +186,7 @@ Select = if_then_else
 def reinterpret(*args):
     """``reinterpret(dtype, x)`` or ``reinterpret(x, dtype)``: the same bits as another type of the same width."""
     a, b = args
-    x, dtype = (b, as_dtype(a)) if dtypes.is_dtype_like(a) and not hasattr(a, "as_scalar") and not isinstance(a, (int, float)) else (a, as_dtype(b))
+    x, dtype = (a, as_dtype(b)) if is_scalar(a) else (b, as_dtype(a))
     e = as_expr(x)
     if e.dtype.bits != dtype.bits:
         raise TypeError(f"T.reinterpret from {e.dtype} ({e.dtype.bits} bits) to {dtype} ({dtype.bits} bits): the widths must be equal")
@@ -229,6 +229,7 @@ def constant(value):
     return constant_value(value)
 
 
-__all__ = [name for name in dir() if not name.startswith("_") or name in ("__exp", "__exp10", "__log", "__log2", "__log10", "__sin", "__cos", "__tan")]
-__all__ = [name for name in __all__ if name not in ("annotations", "builtins", "dtypes", "as_dtype", "as_expr", "binary", "condition",
-                                                   "const", "constant_value", "make", "unary", "select", "logical", "logical_not", "constant")]
+_HELPERS = {"annotations", "builtins", "dtypes", "as_dtype", "as_expr", "binary", "condition", "const", "constant_value", "is_scalar", "make",
+            "unary", "select", "logical", "logical_not", "constant"}
+_FAST = {"__exp", "__exp10", "__log", "__log2", "__log10", "__sin", "__cos", "__tan"}
+__all__ = [name for name in dir() if name in _FAST or not name.startswith("_") and name not in _HELPERS]

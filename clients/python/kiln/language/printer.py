@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from . import program as ir
 from .buffer import show_shape
-from .expr import Expr
+from .expr import Expr, constant_value
 
 
 def script(func: ir.PrimFunc) -> str:
@@ -87,3 +87,26 @@ _STATEMENT = {
     ir.Break: lambda s, _: ["break"],
     ir.Continue: lambda s, _: ["continue"],
 }
+
+
+_INFIX = {"ADD": "+", "SUB": "-", "MUL": "*", "DIV": "/", "FLOOR_DIV": "//", "FLOOR_MOD": "%", "EQ": "==", "NE": "!=", "LT": "<",
+          "LE": "<=", "GT": ">", "GE": ">=", "AND": "and", "OR": "or", "BIT_AND": "&", "BIT_OR": "|", "BIT_XOR": "^",
+          "SHL": "<<", "SHR": ">>"}
+
+
+def show(e: Expr, depth: int = 12) -> str:
+    """An expression; what lies deeper is left out."""
+    if e.op in ("CONST_INT", "CONST_FLOAT"):
+        return str(constant_value(e))
+    if e.op == "VAR":
+        return e.value.name
+    if depth == 0:
+        return "…"
+    args = [show(a, depth - 1) for a in e.args]
+    if e.op == "LOAD":
+        return f"{e.value.name}[{', '.join(args)}]"
+    if e.op in _INFIX:
+        return f"({args[0]} {_INFIX[e.op]} {args[1]})"
+    if e.op == "CAST":
+        return f"{e.dtype}({args[0]})"
+    return f"{e.op.lower()}({', '.join(args)})"

@@ -216,5 +216,6 @@ class Scope:
     def returned(value):
         trace = tr.active()
         if any(kind != "python" for kind in trace.loops[trace.entry_depth :]):
-            raise NotImplementedError(str(tr.error("return under a run-time condition or in a loop; set a T.alloc_var and return it after")))
+            problem = tr.error("return under a run-time condition or in a loop; set a T.alloc_var and return it after")
+            raise NotImplementedError(str(problem))
         return value
