@@ -32,7 +32,7 @@ class CompileOptions:
 class Client:
     """``Client()`` finds or starts the daemon of this host; ``Client("host:port", root_certificates=pem)`` speaks TLS to another."""
 
-    def __init__(self, address: str | None = None, timeout: float = 120.0, root_certificates: bytes | None = None,
+    def __init__(self, address: str | None = None, timeout: float = 300.0, root_certificates: bytes | None = None,
                  private_key: bytes | None = None, certificate_chain: bytes | None = None):
         import grpc
 
@@ -168,6 +168,9 @@ class Client:
             )
         if code == "DEADLINE_EXCEEDED":
             return DeadlineExceeded(f"the daemon at {self.address} did not answer in time; pass a larger timeout")
+        identity = dict(failure.trailing_metadata() or ()).get("kiln-request-id")
+        if identity and code not in ("INVALID_ARGUMENT", "UNIMPLEMENTED"):
+            text += f" (request {identity} in the daemon's log)"
         report = self._details(failure, "CompileFailure")
         if report is not None or code in _PROGRAM_CODES:
             return CompileError(code, text, report.diagnostics if report else (), report.reproducer if report else "")

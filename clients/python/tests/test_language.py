@@ -293,6 +293,39 @@ def test_macros_are_traced_in_place():
         """)
 
 
+def test_functions_defined_inside():
+    @T.prim_func
+    def f(A: T.Tensor((8,), "int32")):
+        with T.Kernel(2) as bx:
+            def half(x):
+                if x % 2 == 0 and x >= 0:
+                    A[0] = x
+                return x // 2
+
+            @T.macro
+            def twice(x):
+                return x * 2
+
+            for i in T.serial(4):
+                A[i] = half(i) + twice(i)
+
+    check(f, """
+        for i in serial(4):
+            if ((i % 2) == 0) and (i >= 0):
+                A[0] = i
+            A[i] = (i // 2) + (i * 2)
+        """)
+
+
+def test_the_older_annotation():
+    @T.prim_func
+    def f(A: T.Buffer((8,), "int32"), B: T.Tensor[(4, 2), T.int8], C: T.Tensor[[3], T.int8]):
+        with T.Kernel(2) as bx:
+            A[bx] = B[bx, 0] + C[bx]
+
+    assert [p.buffer.shape for p in f.params] == [(8,), (4, 2), (3,)]
+
+
 def test_several_kernels_and_a_workspace():
     @T.prim_func
     def f(A: T.Tensor((8,), "float32"), B: T.Tensor((8,), "float32")):

@@ -2,7 +2,7 @@
 """The tile language: ``import kiln.language as T``. Names and meaning are TileLang's."""
 
 from . import dtypes as _dtypes
-from .buffer import Buffer, LocalVar, Region
+from .buffer import LocalVar
 from .dtypes import DType, as_dtype
 from .dtypes import DType as dtype
 from .expr import Expr, Var, as_expr, cast, floordiv, floormod, truncdiv, truncmod
@@ -26,6 +26,7 @@ from .trace import TraceError
 globals().update(_dtypes.NAMES)
 Serial, Unroll, Vectorized, parallel = serial, unroll, vectorized, Parallel
 inline = macro
+Buffer = Tensor  # the older name of the annotation
 
 _ELSEWHERE = {
     "alloc_barrier": "barriers are placed by the compiler: use T.copy and T.gemm, whose effects the next statement sees",

@@ -37,8 +37,8 @@ def _names_in(target) -> tuple:
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, stored_often: set):
-        self.stored_often, self.counter = stored_often, 0
+    def __init__(self, stored_often: set, nested: bool = False):
+        self.stored_often, self.nested, self.counter = stored_often, nested, 0
 
     def _fresh(self) -> str:
         self.counter += 1
@@ -55,7 +55,7 @@ class _Rewriter(ast.NodeTransformer):
         traced_itself = any(_last_name(d) in ("macro", "prim_func", "jit", "inline", "meta_class") for d in node.decorator_list)
         if traced_itself:
             return node
-        inner = _Rewriter(_stored_often(node))
+        inner = _Rewriter(_stored_often(node), nested=True)
         node.body = inner._block(node.body)
         return node
 
@@ -155,8 +155,9 @@ class _Rewriter(ast.NodeTransformer):
         return self._assign(node.target, _call("typed", annotation, self.visit(node.value)))
 
     def visit_Return(self, node):
-        value = node.value if node.value is not None else ast.Constant(None)
-        return ast.Return(_call("returned", self.visit(value)))
+        value = self.visit(node.value if node.value is not None else ast.Constant(None))
+        # A helper defined inside is called by the tracing Python: where it returns to is Python's business.
+        return ast.Return(value if self.nested else _call("returned", value))
 
     def visit_Assert(self, node):
         message = ast.Constant(None) if node.msg is None else _delay(self.visit(node.msg))
