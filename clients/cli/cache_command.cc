@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "clients/cli/commands.h"
+#include "clients/cli/report.h"
+#include "clients/cli/sources.h"
+
+namespace kiln::cli {
+namespace {
+
+using Align = Table::Align;
+
+struct CacheArguments {
+  std::string target;
+  std::string key;
+  std::string file;
+  std::string output;
+  std::uint32_t limit = 0;
+  std::uint64_t target_bytes = 0;
+};
+
+// Half a byte is dropped: what it would narrow is narrowed by the caller.
+std::string BytesOfHex(std::string_view hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes.push_back(static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
+  }
+  return bytes;
+}
+
+Error NoSuchKey(const std::string& key) {
+  return {.code = ErrorCode::kNotFound, .message = fmt::format("no entry's key begins with {}; `kiln cache ls` lists them", key)};
+}
+
+// The one entry whose key begins with these digits.
+std::expected<CacheEntry, Error> FindEntry(Client& client, const std::string& digits) {
+  if (digits.empty() || digits.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) {
+    return std::unexpected(Error{.code = ErrorCode::kInvalid,
+                                 .message = digits + " is no key; give the first digits of one that `kiln cache ls` shows"});
+  }
+  std::string lower = digits;
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  auto entries = client.CacheList(BytesOfHex(lower));
+  if (!entries) return std::unexpected(std::move(entries.error()));
+  std::erase_if(*entries, [&](const CacheEntry& entry) { return !Hex(entry.key).starts_with(lower); });
+  if (entries->empty()) return std::unexpected(NoSuchKey(digits));
+  if (entries->size() > 1) {
+    return std::unexpected(Error{.code = ErrorCode::kInvalid,
+                                 .message = fmt::format("{} keys begin with {}; give more digits", entries->size(), digits)});
+  }
+  return entries->front();
+}
+
+Json ToJson(const CacheEntry& entry) {
+  return Json::Object({{"key", Hex(entry.key)},
+                       {"target", entry.target},
+                       {"name", entry.name},
+                       {"bytes", entry.bytes},
+                       {"created_unix", entry.created_unix},
+                       {"last_used_unix", entry.last_used_unix},
+                       {"hits", entry.hits}});
+}
+
+void List(Context& context, Client& client, const CacheArguments& a) {
+  auto entries = client.CacheList({}, a.target, a.limit);
+  if (!entries) return context.Fail(entries.error());
+  if (context.json()) return context.Print(Json::Map(*entries, ToJson));
+  const std::int64_t now =
+      std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()).time_since_epoch().count();
+  std::ranges::stable_sort(*entries, std::greater<>(), &CacheEntry::last_used_unix);
+  Table table({{"key"}, {"name"}, {"target"}, {"size", Align::kRight}, {"hits", Align::kRight}, {"used", Align::kRight}});
+  std::uint64_t bytes = 0;
+  for (const CacheEntry& entry : *entries) {
+    bytes += entry.bytes;
+    table.Add({Hex(entry.key).substr(0, 16), entry.name, entry.target, Bytes(entry.bytes), std::to_string(entry.hits),
+               Ago(entry.last_used_unix, now)});
+  }
+  fmt::print("{}{}\n", table.Text(context.colours()),
+             Paint(fmt::format("{} entries, {}", entries->size(), Bytes(bytes)), Style::kDim, context.colours()));
+}
+
+void Show(Context& context, Client& client, const CacheArguments& a) {
+  const auto entry = FindEntry(client, a.key);
+  if (!entry) return context.Fail(entry.error());
+  const auto found = client.LookupKey(entry->key);
+  if (!found) return context.Fail(found.error());
+  if (!a.output.empty()) {
+    if (const auto written = WriteFile(a.output, found->code); !written) return context.Fail(written.error());
+  }
+  if (context.json()) {
+    return context.Print(Json::Object(
+        {{"entry", ToJson(*entry)}, {"compiled", cli::ToJson(*found)}, {"report", ReportJson(*found)}}));
+  }
+  fmt::print("key     {}\nname    {}\ntarget  {}\ncode    {} of {}\nhits    {}\n{}", Hex(entry->key), entry->name,
+             found->target, Bytes(found->code.size()), Name(found->kind), entry->hits,
+             ReportText(*found, context.colours()));
+}
+
+void Collect(Context& context, Client& client, const CacheArguments& a) {
+  const auto report = client.CacheGc(a.target_bytes);
+  if (!report) return context.Fail(report.error());
+  if (context.json()) {
+    return context.Print(Json::Object({{"evicted", report->evicted}, {"bytes_freed", report->bytes_freed}}));
+  }
+  fmt::print("{} entries evicted, {} freed\n", report->evicted, Bytes(report->bytes_freed));
+}
+
+void Verify(Context& context, Client& client, const CacheArguments&) {
+  const auto report = client.CacheVerify();
+  if (!report) return context.Fail(report.error());
+  if (report->corrupt > 0) context.status = 3;
+  if (context.json()) {
+    return context.Print(Json::Object({{"checked", report->checked}, {"corrupt", report->corrupt}}));
+  }
+  fmt::print("{} {} entries checked, {} corrupt{}\n",
+             Paint(report->corrupt == 0 ? "✓" : "✗", report->corrupt == 0 ? Style::kGood : Style::kBad, context.colours()),
+             report->checked, report->corrupt, report->corrupt == 0 ? "" : " and evicted: they will be compiled again");
+}
+
+void Export(Context& context, Client& client, const CacheArguments& a) {
+  std::vector<std::string> keys;
+  if (!a.key.empty() || !a.target.empty()) {
+    auto entries = client.CacheList(BytesOfHex(a.key), a.target);
+    if (!entries) return context.Fail(entries.error());
+    if (entries->empty()) return context.Fail(NoSuchKey(a.key));
+    for (const CacheEntry& entry : *entries) keys.push_back(entry.key);
+  }
+  const auto bytes = client.CacheExport(a.file, keys);
+  if (!bytes) return context.Fail(bytes.error());
+  if (context.json()) return context.Print(Json::Object({{"file", a.file}, {"bytes", *bytes}}));
+  fmt::print("{} → {}\n", Bytes(*bytes), a.file);
+}
+
+void Import(Context& context, Client& client, const CacheArguments& a) {
+  const auto report = client.CacheImport(a.file);
+  if (!report) return context.Fail(report.error());
+  if (context.json()) {
+    return context.Print(Json::Object({{"imported", report->imported}, {"rejected", report->rejected}}));
+  }
+  fmt::print("{} entries imported{}\n", report->imported,
+             report->rejected == 0 ? "" : fmt::format(", {} rejected", report->rejected));
+}
+
+}  // namespace
+
+void AddCache(CLI::App& app, Context& context) {
+  const auto arguments = std::make_shared<CacheArguments>();
+  CLI::App& cache = *app.add_subcommand("cache", "Look at the daemon's store, and look after it");
+  cache.require_subcommand(1);
+  using Function = void (*)(Context&, Client&, const CacheArguments&);
+  const auto add = [&](const char* name, const char* about, Function function) -> CLI::App& {
+    CLI::App& sub = *cache.add_subcommand(name, about);
+    sub.callback([arguments, &context, function] {
+      auto client = context.Connect();
+      if (!client) return context.Fail(client.error());
+      function(context, *client, *arguments);
+    });
+    return sub;
+  };
+  CLI::App& list = add("ls", "List the entries, the last used first", List);
+  list.add_option("-t,--target", arguments->target, "only those for this target");
+  list.add_option("-n,--limit", arguments->limit, "at most so many");
+  CLI::App& show = add("show", "One entry: what it is and what the compiler decided", Show);
+  show.add_option("key", arguments->key, "the first digits of its key")->required();
+  show.add_option("-o,--output", arguments->output, "write its code here");
+  CLI::App& collect = add("gc", "Evict the least recently used entries", Collect);
+  collect.add_option("--to", arguments->target_bytes, "until so much is left, e.g. 1GiB")
+      ->transform(CLI::AsSizeValue(false))->required();
+  add("verify", "Read every entry and compare its digests", Verify);
+  CLI::App& out = add("export", "Write entries to a bundle file", Export);
+  out.add_option("file", arguments->file)->required();
+  out.add_option("-k,--key", arguments->key, "only keys that begin so (an even number of digits)");
+  out.add_option("-t,--target", arguments->target, "only those for this target");
+  add("import", "Take the entries of a bundle file", Import).add_option("file", arguments->file)->required();
+}
+
+}  // namespace kiln::cli

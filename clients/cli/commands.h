@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The commands. Each adds itself to the application and returns through `Context::status`.
+#pragma once
+
+#include <chrono>
+#include <expected>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "clients/cli/json.h"
+#include "clients/cli/terminal.h"
+#include "clients/cpp/client.h"
+
+namespace kiln::cli {
+
+// What all commands share.
+struct Context {
+  ConnectOptions connect;
+  double timeout_seconds = 300;
+  bool json_wanted = false;
+  bool text_wanted = false;
+  Terminal terminal = Terminal::Detect();
+  int status = 0;
+
+  // What does not go to a terminal is read by machines, unless a person says otherwise.
+  bool json() const { return json_wanted || (!terminal.out_is_terminal && !text_wanted); }
+  bool colours() const { return terminal.out; }
+  std::expected<Client, Error> Connect() const;
+  void Print(const Json& value) const;
+
+  // Says what went wrong and what to do next, on stderr (as JSON on stdout where that is wanted); sets the status.
+  void Fail(const Error& error);
+};
+
+void AddCompile(CLI::App& app, Context& context);
+void AddExplain(CLI::App& app, Context& context);
+void AddRun(CLI::App& app, Context& context);
+void AddCache(CLI::App& app, Context& context);
+void AddInformation(CLI::App& app, Context& context);  // stats, devices, version
+void AddServe(CLI::App& app, Context& context);
+
+}  // namespace kiln::cli

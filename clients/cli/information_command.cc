@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "clients/cli/commands.h"
+#include "clients/cli/local.h"
+#include "clients/runtime/device.h"
+
+namespace kiln::cli {
+namespace {
+
+using Align = Table::Align;
+
+Json ToJson(const Stats& s) {
+  return Json::Object(
+      {{"state", s.state},
+       {"uptime_seconds", s.uptime_seconds},
+       {"requests", s.requests},
+       {"hits", s.hits},
+       {"compiles", s.compiles},
+       {"joined", s.joined},
+       {"refused", s.refused},
+       {"failed", s.failed},
+       {"worker_crashes", s.worker_crashes},
+       {"workers", s.workers},
+       {"workers_busy", s.workers_busy},
+       {"queued", s.queued},
+       {"compile_p50_ms", s.compile_p50_ms},
+       {"compile_p99_ms", s.compile_p99_ms},
+       {"tiers", Json::Map(s.tiers, [](const TierStats& t) {
+          return Json::Object({{"name", t.name}, {"state", t.state}, {"entries", t.entries}, {"bytes", t.bytes},
+                               {"capacity_bytes", t.capacity_bytes}, {"hits", t.hits}, {"misses", t.misses},
+                               {"evictions", t.evictions}, {"corrupt", t.corrupt}});
+        })}});
+}
+
+void ShowStats(Context& context) {
+  auto client = context.Connect();
+  if (!client) return context.Fail(client.error());
+  const auto stats = client->Stats();
+  if (!stats) return context.Fail(stats.error());
+  if (context.json()) return context.Print(ToJson(*stats));
+  const Stats& s = *stats;
+  const bool colours = context.colours();
+  fmt::print("{} at {}, up {:.0f} s\n\n", Paint(s.state, s.state == "serving" ? Style::kGood : Style::kWarn, colours),
+             client->address(), s.uptime_seconds);
+  const double rate = s.requests > 0 ? 100.0 * static_cast<double>(s.hits) / static_cast<double>(s.requests) : 0;
+  Table requests({{"requests", Align::kRight}, {"hits", Align::kRight}, {"", Align::kRight}, {"compiles", Align::kRight},
+                  {"joined", Align::kRight}, {"refused", Align::kRight}, {"failed", Align::kRight},
+                  {"worker crashes", Align::kRight}});
+  requests.Add({std::to_string(s.requests), std::to_string(s.hits), fmt::format("{:.1f} %", rate),
+                std::to_string(s.compiles), std::to_string(s.joined), std::to_string(s.refused), std::to_string(s.failed),
+                std::to_string(s.worker_crashes)});
+  fmt::print("{}\nworkers {} of {} busy, {} compiles wait; a compile takes {:.1f} ms (p50), {:.1f} ms (p99)\n\n",
+             requests.Text(colours), s.workers_busy, s.workers, s.queued, s.compile_p50_ms, s.compile_p99_ms);
+  Table tiers({{"tier"}, {"state"}, {"entries", Align::kRight}, {"size", Align::kRight}, {"of", Align::kRight},
+               {"hits", Align::kRight}, {"misses", Align::kRight}, {"evicted", Align::kRight},
+               {"corrupt", Align::kRight}});
+  for (const TierStats& t : s.tiers) {
+    tiers.Add({t.name, t.state, std::to_string(t.entries), Bytes(t.bytes), Bytes(t.capacity_bytes), std::to_string(t.hits),
+               std::to_string(t.misses), std::to_string(t.evictions), std::to_string(t.corrupt)});
+  }
+  fmt::print("{}", tiers.Text(colours));
+}
+
+std::vector<runtime::DeviceInfo> LocalDevices() {
+  std::vector<runtime::DeviceInfo> all;
+  for (const auto kind : {runtime::DriverKind::kCuda, runtime::DriverKind::kHip}) {
+    const auto driver = runtime::Driver::Open(kind);
+    if (!driver) continue;
+    if (auto devices = runtime::ListDevices(**driver)) all.insert(all.end(), devices->begin(), devices->end());
+  }
+  return all;
+}
+
+Json ToJson(const runtime::DeviceInfo& d) {
+  return Json::Object({{"index", std::int64_t{d.index}},
+                       {"name", d.name},
+                       {"target", d.arch},
+                       {"memory_bytes", d.memory_bytes},
+                       {"driver", d.driver_version}});
+}
+
+void ShowDevices(Context& context) {
+  const auto devices = LocalDevices();
+  auto client = context.Connect();
+  const auto capabilities = client ? client->Capabilities() : std::unexpected(client.error());
+  if (context.json()) {
+    return context.Print(Json::Object(
+        {{"devices", Json::Map(devices, [](const runtime::DeviceInfo& d) { return ToJson(d); })},
+         {"targets", capabilities ? Json::Map(capabilities->targets, [](const std::string& t) { return Json(t); })
+                                  : Json::Null()}}));
+  }
+  Table table({{"GPU"}, {"name"}, {"target"}, {"memory", Align::kRight}, {"driver"}});
+  for (const auto& d : devices) {
+    table.Add({std::to_string(d.index), d.name, d.arch, Bytes(d.memory_bytes), d.driver_version});
+  }
+  if (devices.empty()) {
+    fmt::print("No GPU here: neither libcuda.so.1 nor libamdhip64.so opens a device. Compiling needs none.\n");
+  } else {
+    fmt::print("{}", table.Text(context.colours()));
+  }
+  if (!capabilities) return context.Fail(capabilities.error());
+  fmt::print("\n{} compiles for\n", client->address());
+  for (const std::string& target : capabilities->targets) fmt::print("  {}\n", target);
+}
+
+void ShowVersion(Context& context) {
+  auto client = context.Connect();
+  const auto capabilities = client ? client->Capabilities() : std::unexpected(client.error());
+  if (context.json()) {
+    return context.Print(Json::Object({{"version", KILN_VERSION},
+                                       {"daemon", capabilities ? Json(capabilities->version) : Json::Null()},
+                                       {"compiler", capabilities ? Json(capabilities->compiler) : Json::Null()},
+                                       {"ptxas", capabilities ? Json(capabilities->ptxas) : Json::Null()}}));
+  }
+  fmt::print("kiln {}\n", KILN_VERSION);
+  if (!capabilities) {
+    fmt::print("no kilnd answers at {}\n", client ? client->address() : "");
+    return;
+  }
+  fmt::print("kilnd {} at {}\ncompiler {}\nptxas {}\n", capabilities->version, client->address(), capabilities->compiler,
+             capabilities->ptxas.empty() ? "none" : capabilities->ptxas);
+}
+
+// Becomes kilnd.
+void Serve(Context& context, std::vector<std::string> arguments) {
+  std::string program = Beside("kilnd");
+  arguments.insert(arguments.begin(), program);
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  ::execv(program.c_str(), argv.data());
+  context.Fail({.code = ErrorCode::kUnavailable,
+                .message = fmt::format("cannot run {}: {}; kilnd belongs beside kiln", program, std::strerror(errno))});
+}
+
+}  // namespace
+
+void AddInformation(CLI::App& app, Context& context) {
+  app.add_subcommand("stats", "Requests, hits, workers and the tiers of the cache")->callback([&] { ShowStats(context); });
+  app.add_subcommand("devices", "GPUs of this machine, and what the daemon compiles for")->callback([&] {
+    ShowDevices(context);
+  });
+  app.add_subcommand("version", "Versions of this command, the daemon and its compiler")->callback([&] {
+    ShowVersion(context);
+  });
+}
+
+void AddServe(CLI::App& app, Context& context) {
+  CLI::App& sub = *app.add_subcommand("serve", "Start the daemon here; takes kilnd's options (`kilnd --help`)");
+  sub.prefix_command();
+  sub.set_help_flag();
+  sub.callback([&sub, &context] { Serve(context, sub.remaining()); });
+}
+
+}  // namespace kiln::cli

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/cli/commands.h"
+
+int main(int argc, char** argv) {
+  using namespace kiln::cli;
+  Context context;
+  CLI::App app("kiln compiles tile programs for GPUs, through the daemon kilnd.", "kiln");
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.set_version_flag("--version", "kiln " KILN_VERSION);
+  app.add_option("--address", context.connect.address, "of kilnd: unix:PATH or HOST:PORT; else $KILN_ADDRESS");
+  app.add_option("--tls-roots", context.connect.tls_roots, "PEM file with the roots to trust; the connection then is TLS");
+  app.add_option("--tls-cert", context.connect.tls_certificate, "PEM certificate to show");
+  app.add_option("--tls-key", context.connect.tls_key, "its PEM key");
+  app.add_option("--timeout", context.timeout_seconds, "seconds to wait for an answer")->check(CLI::PositiveNumber);
+  app.add_flag("--json", context.json_wanted, "for machines; the default where the output is no terminal");
+  app.add_flag("--text", context.text_wanted, "for people; the default on a terminal");
+  AddCompile(app, context);
+  AddExplain(app, context);
+  AddRun(app, context);
+  AddCache(app, context);
+  AddInformation(app, context);
+  AddServe(app, context);
+  CLI11_PARSE(app, argc, argv);
+  return context.status;
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/cli/sources.h"
+
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "clients/cli/local.h"
+#include "clients/cpp/convert.h"
+
+namespace kiln::cli {
+namespace {
+
+Error InvalidInput(std::string message) { return {.code = ErrorCode::kInvalid, .message = std::move(message)}; }
+
+std::expected<CompileRequest, Error> FromReproducer(const std::string& path) {
+  const auto bytes = ReadFile(path);
+  if (!bytes) return std::unexpected(bytes.error());
+  v1::Reproducer reproducer;
+  if (!reproducer.ParseFromString(*bytes) || reproducer.request().module().empty()) {
+    return std::unexpected(InvalidInput(path + " is no reproducer; kilnd writes them to STATE/reproducers"));
+  }
+  fmt::print(stderr, "{}: {}", path, reproducer.cause());
+  if (!reproducer.cause().ends_with('\n')) fmt::print(stderr, "\n");
+  return FromProto(reproducer.request());
+}
+
+}  // namespace
+
+std::expected<std::string, Error> ReadFile(const std::string& path) {
+  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file) return std::unexpected(InvalidInput("cannot read " + path + "; is the path right?"));
+  return text.str();
+}
+
+std::expected<void, Error> WriteFile(const std::string& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  if (file.fail()) return std::unexpected(InvalidInput("cannot write " + path + "; is the directory there and writable?"));
+  return {};
+}
+
+void AddProgram(CLI::App& command, CompileArguments& a) {
+  command.add_option("file", a.file, "a program: the IR's text form (.kiln) or a serialized kiln.v1.Module; - for stdin");
+  command.add_option("-t,--target", a.target, "cuda:sm_90a, hip:gfx942, …; `kiln devices` lists them");
+  command.add_flag("--fast-math", a.options.fast_math, "approximate division, roots and transcendental functions");
+  command.add_option("--max-registers", a.options.max_registers, "per thread; 0: the compiler's choice");
+  command.add_flag("--no-async-copy", a.options.disable_async_copy, "no cp.async");
+  command.add_flag("--no-warp-specialization", a.options.disable_warp_specialization);
+  command.add_flag("--no-tma", a.options.disable_tma);
+  command.add_flag("--no-wgmma", a.options.disable_wgmma);
+  command.add_flag("--local", a.local, "compile in this machine's kiln-worker, without a daemon and its cache");
+  command.add_option("--worker", a.worker, "the kiln-worker of --local");
+}
+
+std::expected<CompileRequest, Error> MakeRequest(const CompileArguments& a) {
+  if (!a.reproducer.empty()) return FromReproducer(a.reproducer);
+  if (a.file.empty()) return std::unexpected(InvalidInput("name a program's file, or a reproducer with --repro"));
+  if (a.target.empty()) {
+    return std::unexpected(InvalidInput("say what to compile for: --target cuda:sm_90a; `kiln devices` lists the targets"));
+  }
+  auto module = ReadFile(a.file);
+  if (!module) return std::unexpected(std::move(module.error()));
+  static const std::map<std::string, Priority> priorities = {
+      {"interactive", Priority::kInteractive}, {"batch", Priority::kBatch}, {"tuning", Priority::kTuning}};
+  return CompileRequest{.module = std::move(*module),
+                        .target = a.target,
+                        .options = a.options,
+                        .priority = priorities.at(a.priority),
+                        .refresh = a.refresh};
+}
+
+std::expected<Compiled, Error> CompileWithProgress(Context& context, const CompileArguments& a,
+                                                   const CompileRequest& request, bool fall_back) {
+  Progress progress(context.terminal.err && !context.json());
+  const Client::OnStage on_stage = [&](std::string_view stage) {
+    progress.Show(fmt::format("{} for {}: {} …", a.file.empty() ? a.reproducer : a.file, request.target, stage));
+  };
+  const LocalOptions local{.worker = a.worker,
+                           .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(context.timeout_seconds * 1000))};
+  if (a.local || !a.reproducer.empty()) return CompileLocally(request, local, on_stage);
+  auto client = context.Connect();
+  if (!client) return std::unexpected(std::move(client.error()));
+  auto compiled = client->Compile(request, on_stage);
+  if (compiled || compiled.error().code != ErrorCode::kUnavailable || !compiled.error().request_id.empty()) return compiled;
+  if (fall_back) return CompileLocally(request, local, on_stage);
+  compiled.error().message += ", or compile without a daemon: --local";
+  return compiled;
+}
+
+std::string_view Name(Origin origin) {
+  switch (origin) {
+    case Origin::kMemory: return "memory";
+    case Origin::kDisk: return "disk";
+    case Origin::kCompiled: return "compiled";
+    case Origin::kJoined: return "joined";
+    case Origin::kUnknown: break;
+  }
+  return "unknown";
+}
+
+std::string_view Name(CodeKind kind) {
+  switch (kind) {
+    case CodeKind::kPtx: return "PTX";
+    case CodeKind::kHsaco: return "HSACO";
+    case CodeKind::kCubin: return "cubin";
+    case CodeKind::kNone: break;
+  }
+  return "none";
+}
+
+}  // namespace kiln::cli
