@@ -53,6 +53,8 @@ class Verifier {
   // The loops around the statement, outermost first; a While counts as kSerial.
   std::vector<LoopKind> loops;
   bool InParallel() const;
+  // Branches of if around the statement. What only may happen, as an index outside its buffer, is no fault there.
+  int branches = 0;
 
  private:
   void Report(FaultKind kind, std::string message, std::string hint);

@@ -87,7 +87,7 @@ bool Verifier::CheckIndices(BufferId buffer, std::span<const ExprId> indices) {
     Error(fmt::format("{} has {} dimensions and is indexed by {}", Name(buffer), shape.size(), indices.size()));
     return false;
   }
-  if (module_[buffer].space == Space::kGlobal) return true;
+  if (module_[buffer].space == Space::kGlobal || branches > 0) return true;
   for (size_t d = 0; d < shape.size(); ++d) {
     std::optional<int64_t> index = exprs().ConstInt(indices[d]), extent = exprs().ConstInt(shape[d]);
     if (!index || !extent || (*index >= 0 && *index < *extent)) continue;
@@ -120,7 +120,7 @@ bool Verifier::CheckRegion(const Region& region, std::string_view what) {
     }
     std::optional<int64_t> size = exprs().ConstInt(buffer.shape[d]);
     if (buffer.space == Space::kGlobal || !size) continue;
-    int64_t offset = exprs().ConstInt(region.offsets[d]).value_or(0);
+    int64_t offset = branches > 0 ? 0 : exprs().ConstInt(region.offsets[d]).value_or(0);
     if (offset >= 0 && extent <= *size && offset <= *size - extent) continue;
     Error(fmt::format("{} takes elements {} to {} of dimension {} of {}, whose extent is {}", what, offset, offset + (extent - 1), d,
                       Name(region.buffer), *size));

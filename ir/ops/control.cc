@@ -41,8 +41,10 @@ void Check(Verifier& verifier, const For& op) {
 
 void Check(Verifier& verifier, const If& op) {
   verifier.CheckCondition(op.cond);
+  ++verifier.branches;
   verifier.CheckBlock(op.then_body);
   verifier.CheckBlock(op.else_body);
+  --verifier.branches;
 }
 
 void Check(Verifier& verifier, const While& op) {
