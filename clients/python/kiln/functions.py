@@ -77,6 +77,11 @@ class JITFunction:
         self._declared: dict = {}
         self._calls: dict = {}
 
+    @property
+    def func(self):
+        """The undecorated function."""
+        return self.function
+
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
 

@@ -12,7 +12,7 @@ _FAMILIES = ("cuda:", "hip:", "emu:")
 def resolve(target=None) -> str:
     """A target as the daemon names it. None and "auto": ``$KILN_TARGET``, else the architecture of the current device. "cuda" and "hip":
     the current device of that kind."""
-    name = "auto" if target is None else str(target)
+    name = "auto" if target is None else _name(target)
     if name.startswith(_FAMILIES):
         return name
     if name.startswith("sm_"):
@@ -25,6 +25,18 @@ def resolve(target=None) -> str:
     if named and (name == "auto" or named.startswith(name)):
         return resolve(named) if named != "auto" else _detected(name)
     return _detected(name)
+
+
+def _name(target) -> str:
+    """From {"kind": "cuda", "arch": "sm_90a"} and "cuda -arch=sm_90a" too."""
+    if isinstance(target, dict):
+        arch = target.get("arch") or target.get("mcpu")
+        return f"{target.get('kind', 'cuda')}:{arch}" if arch else target.get("kind", "auto")
+    kind, *flags = str(target).split()
+    for flag in flags:
+        if flag.startswith(("-arch=", "-mcpu=")):
+            return f"{kind}:{flag.split('=', 1)[1]}"
+    return kind
 
 
 def _detected(kind: str) -> str:

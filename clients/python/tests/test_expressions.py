@@ -72,6 +72,19 @@ def test_constants_are_rounded_to_their_type():
     assert const(0.1, "float64").value == 0.1
 
 
+def test_literals_keep_their_digits_in_wider_types():
+    x = var("float64")
+    assert (x * 0.1).args[1].value == 0.1 and T.cast(0.1, "float64").value == 0.1 and T.float64(1e300).value == 1e300
+    assert (var("float32") * 0.1).args[1].value == 0.10000000149011612
+
+
+def test_rounding_modes():
+    x = var("float32")
+    assert T.round(x).op == "ROUND" and T.round(x, "ties-away-from-zero").op == "SELECT"
+    with pytest.raises(ValueError, match="ties-to-even, ties-away-from-zero"):
+        T.round(x, "up")
+
+
 def test_comparisons_and_logic_are_bool():
     x = var("int32")
     assert (x < 3).dtype == "bool" and (x < 3).op == "LT"

@@ -206,6 +206,7 @@ def test_target_auto(monkeypatch):
 
     monkeypatch.setenv("KILN_TARGET", "hip:gfx942")
     assert target.resolve() == "hip:gfx942" and target.resolve("gfx1100") == "hip:gfx1100"
+    assert target.resolve("cuda -arch=sm_90a") == "cuda:sm_90a" and target.resolve({"kind": "hip", "mcpu": "gfx942"}) == "hip:gfx942"
     monkeypatch.delenv("KILN_TARGET")
     monkeypatch.setattr(target, "device_target", lambda *args: None)
     with pytest.raises(RuntimeError, match="name the target"):

@@ -127,6 +127,54 @@ def test_steps_grids_and_persistent_tiles():
     assert (b == 1).all(), "each tile once"
 
 
+@pytest.mark.parametrize("dim, reverse", [(0, False), (1, True), (-1, False)])
+def test_scans(dim, reverse):
+    @T.prim_func
+    def f(A: T.Tensor((8, 12), "float32"), B: T.Tensor((8, 12), "float32"), C: T.Tensor((8, 12), "float32")):
+        with T.Kernel(1):
+            a, c = T.alloc_fragment((8, 12), "float32"), T.alloc_shared((8, 12), "float32")
+            T.copy(A, a)
+            T.cumsum(a, dim=dim, reverse=reverse)
+            T.copy(a, B)
+            T.copy(A, c)
+            T.cummax(c, c, dim=dim, reverse=reverse)
+            T.copy(c, C)
+
+    a = random((8, 12), "float32")
+    total, largest = interpret(f.with_outputs([1, 2]), a)
+    turned = np.flip(a, dim) if reverse else a
+    for actual, expected in ((total, np.cumsum(turned, dim)), (largest, np.maximum.accumulate(turned, dim))):
+        assert np.allclose(actual, np.flip(expected, dim) if reverse else expected, atol=1e-5)
+
+
+def test_reductions_of_private_arrays():
+    @T.prim_func
+    def f(A: T.Tensor((3, 4), "int32"), B: T.Tensor((4,), "int32"), C: T.Tensor((3,), "int32")):
+        with T.Kernel(1):
+            a, b, c = T.alloc_local((3, 4), "int32"), T.alloc_local((1, 4), "int32"), T.alloc_local((3,), "int32")
+            T.copy(A, a)
+            T.reduce_max(a, b, dim=0)
+            T.fill(c, 100)
+            T.reduce_abssum(a, c, dim=1)
+            T.reduce_sum(a, c, dim=1, clear=False)
+            T.copy(b, B)
+            T.copy(c, C)
+
+    a = random((3, 4), "int32")
+    largest, total = interpret(f.with_outputs([1, 2]), a)
+    assert np.array_equal(largest, a.max(0)) and np.array_equal(total, np.abs(a).sum(1) + a.sum(1))
+
+
+def test_rounding_away_from_zero():
+    @T.prim_func
+    def f(A: T.Tensor((6,), "float32"), B: T.Tensor((6,), "float32")):
+        with T.Kernel(6) as bx:
+            B[bx] = T.round(A[bx], "ties-away-from-zero")
+
+    (actual,) = interpret(f.with_outputs(1), np.array([0.5, 1.5, -0.5, -2.5, 0.49999997, 3.2]))
+    assert list(actual) == [1, 2, -1, -3, 0, 3]
+
+
 def test_split_k_over_two_kernels():
     @T.prim_func
     def f(A: T.Tensor((16, 64), "float16"), B: T.Tensor((64, 16), "float16"), C: T.Tensor((16, 16), "float32")):

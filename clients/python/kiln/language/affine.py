@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear forms of index expressions: enough to see that ``(bx + 1) * 128 - bx * 128`` is 128."""
+"""Questions about expressions: linear forms of index arithmetic, enough to see that ``(bx + 1) * 128 - bx * 128`` is 128; what kinds of
+nodes an expression holds."""
 
 from __future__ import annotations
 
-from .expr import Expr, as_expr, binary, const, constant_value
+from .expr import Expr, as_expr, binary, constant_value
 
 
 def linear(e) -> tuple[dict, int]:
@@ -54,12 +55,15 @@ def difference(a, b):
     return constant if not terms else None
 
 
-def simplify(e) -> Expr:
-    """The same value with like terms collected, where that leaves fewer of them."""
-    e = as_expr(e)
-    if e.op not in ("ADD", "SUB", "MUL") or not e.dtype.is_int:
-        return e
-    terms, constant = linear(e)
-    if terms:
-        return e
-    return const(constant, e.dtype)
+def contains(e: Expr, ops: frozenset) -> bool:
+    """Whether a node of these kinds is in the expression."""
+    stack, seen = [e], set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.op in ops:
+            return True
+        stack.extend(node.args)
+    return False

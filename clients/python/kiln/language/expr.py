@@ -207,6 +207,8 @@ def constant_value(e):
 
 def cast(value, dtype) -> Expr:
     dtype = as_dtype(dtype)
+    if isinstance(value, (bool, int, float)) and not (isinstance(value, float) and dtype.is_int and not math.isfinite(value)):
+        return const(value, dtype)  # not through the literal's own type, which may hold fewer digits
     e = as_expr(value)
     if e.dtype == dtype:
         return e
@@ -223,8 +225,7 @@ def condition(value) -> Expr:
 
 
 def _promoted(a, b):
-    a, b = as_expr(a), as_expr(b)
-    dtype = dtypes.promote(a.dtype, b.dtype)
+    dtype = dtypes.promote(as_expr(a).dtype, as_expr(b).dtype)
     return cast(a, dtype), cast(b, dtype), dtype
 
 
@@ -385,17 +386,3 @@ def select(cond, a, b) -> Expr:
     if number is not None:
         return a if number else b
     return a if a is b else make("SELECT", dtype, (c, a, b))
-
-
-def contains(e: Expr, ops: frozenset) -> bool:
-    """Whether a node of these kinds is in the expression."""
-    stack, seen = [e], set()
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if node.op in ops:
-            return True
-        stack.extend(node.args)
-    return False

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from . import program as ir
 from . import trace as tr
-from .buffer import Buffer, LocalVar, Region
-from .dtypes import DType, as_dtype, int32, is_dtype_like
-from .expr import Var, as_expr, cast, constant_value
+from .buffer import Buffer, LocalVar
+from .dtypes import as_dtype, int32, is_dtype_like
+from .expr import Var, as_expr, constant_value
 
 
 class Kernel:
@@ -203,6 +203,5 @@ def rename(value, name: str) -> None:
         value.name = name
 
 
-__all__ = [n for n in dir() if not n.startswith("_") and n not in (
-    "annotations", "ir", "tr", "Buffer", "LocalVar", "Region", "DType", "as_dtype", "int32", "is_dtype_like", "Var", "as_expr", "cast",
-    "constant_value", "rename")]
+_HELPERS = {"annotations", "ir", "tr", "Buffer", "LocalVar", "as_dtype", "int32", "is_dtype_like", "Var", "as_expr", "constant_value", "rename"}
+__all__ = [name for name in dir() if not name.startswith("_") and name not in _HELPERS]

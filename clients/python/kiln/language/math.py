@@ -10,7 +10,7 @@ from . import dtypes
 from .dtypes import as_dtype
 from .expr import (
     as_expr, binary, cast, condition, const, constant_value, divide, floordiv, floormod, is_scalar, logical, logical_not, make, select,
-    truncdiv, truncmod, unary,
+    truncdiv, unary,
 )
 
 
@@ -52,9 +52,20 @@ def _rounding(op: str, name: str):
 
 floor = _rounding("FLOOR", "floor")
 ceil = _rounding("CEIL", "ceil")
-round = _rounding("ROUND", "round")
-nearbyint = round
+nearbyint = _rounding("ROUND", "nearbyint")
 trunc = _rounding("TRUNC", "trunc")
+
+
+def round(x, mode: str = "ties-to-even"):
+    """To the nearest integer; halves to the even one, or ("ties-away-from-zero") to the one farther from zero."""
+    if mode == "ties-to-even":
+        return nearbyint(x)
+    if mode != "ties-away-from-zero":
+        raise ValueError(f"T.round mode {mode!r}; known: ties-to-even, ties-away-from-zero")
+    e = as_expr(x)
+    whole = trunc(e)
+    step = select(e < 0, const(-1, e.dtype), const(1, e.dtype))
+    return select(abs(e - whole) >= const(0.5, e.dtype), whole + step, whole)
 
 
 def exp10(x):

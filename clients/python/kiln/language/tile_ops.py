@@ -9,8 +9,8 @@ from . import dtypes
 from . import program as ir
 from .buffer import Buffer, LocalVar, Region, element
 from .dtypes import as_dtype
-from .expr import as_expr, cast, constant_value
-from .loops import Parallel
+from .expr import as_expr, binary, cast, constant_value
+from .loops import Parallel, grid, serial
 from .regions import closed, describe, operand, pair, tile_extents
 from .trace import allocate, current, emit, error, store
 
@@ -131,7 +131,72 @@ def _reduce(kind: str, buffer, out, dim: int, clear: bool):
     kept = [e if d != dim else 1 for d, e in enumerate(src.extents)]
     if list(dst.extents) not in (expected, kept) and not (expected == [] and list(dst.extents) == [1]):
         raise error(f"a reduction of {describe(src)} over dimension {dim} gives {expected}, and the result is {describe(dst)}")
-    emit(ir.Reduce(kind, _converted(src, dst.dtype), dst, dim, clear))
+    if dst.dtype.kind == "u":
+        kind = {"REDUCE_ABS_MAX": "REDUCE_MAX", "REDUCE_ABS_SUM": "REDUCE_SUM"}.get(kind, kind)
+    if src.buffer.space == "LOCAL" and dst.buffer.space == "LOCAL":
+        _reduce_private(kind, src, dst, dim, clear)
+    else:
+        emit(ir.Reduce(kind, _converted(src, dst.dtype), dst, dim, clear))
+
+
+_COMBINE = {
+    "REDUCE_SUM": lambda a, b: a + b,
+    "REDUCE_MAX": lambda a, b: binary("MAX", a, b),
+    "REDUCE_MIN": lambda a, b: binary("MIN", a, b),
+    "REDUCE_ABS_MAX": lambda a, b: binary("MAX", a, abs(b)),
+    "REDUCE_ABS_SUM": lambda a, b: a + abs(b),
+    "REDUCE_BIT_AND": lambda a, b: a & b,
+    "REDUCE_BIT_OR": lambda a, b: a | b,
+    "REDUCE_BIT_XOR": lambda a, b: a ^ b,
+}
+
+
+def _reduce_private(kind: str, src: Region, dst: Region, dim: int, clear: bool):
+    """Arrays of one thread are reduced by that thread: from the first element on, or from what the result holds."""
+    dropped = len(dst.extents) < len(src.extents)
+    outer = [d for d in range(len(src.extents)) if d != dim]
+    for values in grid(*[src.extents[d] for d in outer] or [1]):
+        at = dict(zip(outer, values))
+        to = {(d - (d > dim) if dropped else d): v for d, v in at.items()}
+        target = _shift(dst, to)
+        if clear:
+            first = as_expr(src.buffer[_shift(src, {**at, dim: 0})])
+            store(dst.buffer, target, abs(first) if "ABS" in kind else first)
+        for step in serial(1 if clear else 0, src.extents[dim]):
+            value = cast(src.buffer[_shift(src, {**at, dim: step})], dst.dtype)
+            store(dst.buffer, target, _COMBINE[kind](as_expr(dst.buffer[target]), value))
+
+
+def _scan(kind: str, name: str):
+    def function(src, dst=None, dim=0, reverse=False):
+        source = closed(operand(src, f"the source of T.{name}"))
+        target = source if dst is None else closed(operand(dst, f"the result of T.{name}"))
+        if tile_extents(source) != tile_extents(target) or not -len(source.extents) <= dim < len(source.extents):
+            raise error(f"T.{name} along dimension {dim} from {describe(source)} to {describe(target)}: the shapes must be equal")
+        _scan_tile(_COMBINE[kind], source, target, dim % len(source.extents), reverse)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{name} along ``dim``, each element included; from the end where ``reverse``. In place without ``dst``."
+    return function
+
+
+def _scan_tile(combine, source: Region, target: Region, dim: int, reverse: bool):
+    """Through shared memory, a thread for each line: a fragment's line is spread over threads in ways that are not known here."""
+    extents = source.extents
+    tile = allocate("SHARED", extents, target.dtype, f"{source.name}_scan")
+    emit(ir.Copy(source, tile.whole()))
+    outer = [d for d in range(len(extents)) if d != dim]
+    for values in Parallel(*[extents[d] for d in outer] or [1]):
+        at = dict(zip(outer, values if isinstance(values, tuple) else (values,)))
+        for step in serial(1, extents[dim]):
+            here, before = (extents[dim] - 1 - step, extents[dim] - step) if reverse else (step, step - 1)
+            place, last = (tuple({**at, dim: i}[d] for d in range(len(extents))) for i in (here, before))
+            store(tile, place, combine(as_expr(tile[last]), as_expr(tile[place])))
+    emit(ir.Copy(tile.whole(), target))
+
+
+cumsum = _scan("REDUCE_SUM", "cumsum")
+cummax = _scan("REDUCE_MAX", "cummax")
 
 
 def _converted(src: Region, dtype) -> Region:

@@ -9,9 +9,10 @@ import sys
 import threading
 
 from . import program as ir
+from .affine import contains
 from .buffer import Buffer, LocalVar, Region, as_dim
 from .dtypes import as_dtype
-from .expr import Expr, Var, as_expr, cast, contains, constant_value
+from .expr import Expr, Var, as_expr, cast, constant_value
 
 
 class TraceError(RuntimeError):
