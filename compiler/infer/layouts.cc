@@ -10,6 +10,7 @@
 #include "compiler/analysis/register_map.h"
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/stage.h"
+#include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/shared.h"
 
@@ -418,9 +419,11 @@ class Expander {
 
 ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
   for (ir::Kernel& kernel : module.kernels) {
+    const size_t buffers = module.buffers.size();
     Expander(module).Visit(kernel.body);
     Inference(module, kernel, context).Run();
     Stage(module, kernel, context);
+    Declare(module, kernel, buffers);
   }
   for (ir::Buffer& buffer : module.buffers) {
     if (buffer.space != Space::kShared || buffer.layout) continue;

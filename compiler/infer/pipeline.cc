@@ -46,6 +46,7 @@ class LoopPipeliner {
     loop_.kind = ir::LoopKind::kSerial;
     SplitCopies();
     FitStages();
+    loop_.num_stages = 0;
     if (copies_.empty() || stages_ < 2) {
       Block block;
       RestoreCopies();
@@ -56,7 +57,6 @@ class LoopPipeliner {
     Block result = Prologue();
     loop_.body = Body();
     for (const Copy& copy : copies_) AddVersions(module_, copy.op.dst.buffer, Versions(copy));
-    loop_.num_stages = 0;
     result.push_back({std::move(loop_), loc_});
     return result;
   }
@@ -320,11 +320,13 @@ void WaitAtOnce(Block& block, bool in_group) {
 
 ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&) {
   for (ir::Kernel& kernel : module.kernels) {
+    const size_t buffers = module.buffers.size();
     Pass pass(module, kernel, context);
     // The pass reads the kernel's body as a whole while it rewrites a copy.
     Block body = kernel.body;
     pass.Visit(body);
     kernel.body = std::move(body);
+    Declare(module, kernel, buffers);
     WaitAtOnce(kernel.body, false);
   }
   return {};

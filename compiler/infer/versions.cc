@@ -40,6 +40,12 @@ void UseVersion(ir::Module& module, ir::Block& block, ir::BufferId buffer, ir::E
   });
 }
 
+void Declare(const ir::Module& module, ir::Kernel& kernel, size_t first) {
+  ir::Block allocs;
+  for (size_t id = first; id < module.buffers.size(); ++id) allocs.push_back({ir::Alloc{ir::BufferId(id)}, {}});
+  kernel.body.insert(kernel.body.begin(), allocs.begin(), allocs.end());
+}
+
 void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value) {
   ir::Walk(block, [&](ir::Stmt& stmt) {
     ForEachOperand(

@@ -16,6 +16,9 @@ void AddVersions(ir::Module& module, ir::BufferId buffer, int64_t versions);
 // Makes every access of the buffer in the block use `version`.
 void UseVersion(ir::Module& module, ir::Block& block, ir::BufferId buffer, ir::ExprId version);
 
+// Declares the buffers from `first` on, which a pass added, at the start of the kernel.
+void Declare(const ir::Module& module, ir::Kernel& kernel, size_t first);
+
 // The statement's expressions with a variable replaced, nested blocks included.
 void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value);
 

@@ -12,8 +12,8 @@ using ir::DType;
 using llvm::Value;
 using Builder = llvm::IRBuilder<>;
 
-// An 8-bit float: `mantissa` bits below the exponent's, which is biased by `bias`. FNUZ: one NaN, 0x80, no infinity and no
-// negative zero. OCP e4m3 has no infinity and the NaNs 0x7f and 0xff; e5m2 is IEEE's.
+// An 8-bit float: `mantissa` bits below the exponent's, which is biased by `bias`. FNUZ: one NaN, 0x80, no infinity and
+// no negative zero. OCP e4m3 has no infinity and the NaNs 0x7f and 0xff; e5m2 is IEEE's.
 struct Fp8 {
   int mantissa;
   int bias;
@@ -23,10 +23,14 @@ struct Fp8 {
 
 Fp8 Format(DType type) {
   switch (type) {
-    case DType::kF8E4M3: return {3, 7, false, 0x7e};
-    case DType::kF8E5M2: return {2, 15, false, 0x7b};
-    case DType::kF8E4M3FNUZ: return {3, 8, true, 0x7f};
-    default: return {2, 16, true, 0x7f};
+    case DType::kF8E4M3:
+      return {3, 7, false, 0x7e};
+    case DType::kF8E5M2:
+      return {2, 15, false, 0x7b};
+    case DType::kF8E4M3FNUZ:
+      return {3, 8, true, 0x7f};
+    default:
+      return {2, 16, true, 0x7f};
   }
 }
 
@@ -51,7 +55,8 @@ class Converter {
 
   Value* FromBool(Value* v, DType to) {
     if (ir::IsInteger(to)) return b_.CreateZExt(v, Type(to));
-    llvm::Constant* one = ir::IsFp8(to) ? static_cast<llvm::Constant*>(b_.getInt8(OneOf(to))) : llvm::ConstantFP::get(Type(to), 1);
+    llvm::Constant* one =
+        ir::IsFp8(to) ? static_cast<llvm::Constant*>(b_.getInt8(OneOf(to))) : llvm::ConstantFP::get(Type(to), 1);
     return b_.CreateSelect(v, one, llvm::Constant::getNullValue(Type(to)));
   }
 
@@ -84,8 +89,8 @@ class Converter {
     return b_.CreateTrunc(v, b_.getInt32Ty());
   }
 
-  // An integer that f64 holds exactly and that rounds to 24 bits or fewer as `v` does: large values have their low 13 bits
-  // replaced by one that says whether any was set.
+  // An integer that f64 holds exactly and that rounds to 24 bits or fewer as `v` does: large values have their low 13
+  // bits replaced by one that says whether any was set.
   Value* StickyTo51Bits(Value* v, bool is_signed) {
     Value* magnitude = is_signed ? b_.CreateBinaryIntrinsic(llvm::Intrinsic::abs, v, b_.getFalse()) : v;
     Value* low = b_.CreateAnd(v, b_.getInt64(0x1fff));
@@ -115,8 +120,8 @@ class Converter {
     return b_.CreateFPCast(v, Type(to));
   }
 
-  // f64 → f32 such that rounding the result to 22 bits of precision or fewer equals rounding `v`: where inexact, the neighbour
-  // whose last bit is set (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums").
+  // f64 → f32 such that rounding the result to 22 bits of precision or fewer equals rounding `v`: where inexact, the
+  // neighbour whose last bit is set (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums").
   Value* RoundToOdd(Value* v) {
     Value* near = b_.CreateFPTrunc(v, b_.getFloatTy());
     Value* back = b_.CreateFPExt(near, b_.getDoubleTy());
@@ -145,8 +150,8 @@ class Converter {
     Value* magnitude = b_.CreateAnd(code, b_.getInt32(0x7f));
     Value* shifted = b_.CreateShl(magnitude, uint64_t(23 - f.mantissa));
     Value* normal = b_.CreateBitCast(b_.CreateAdd(shifted, b_.getInt32(uint32_t(127 - f.bias) << 23)), b_.getFloatTy());
-    Value* subnormal = b_.CreateFMul(b_.CreateUIToFP(magnitude, b_.getFloatTy()),
-                                     F32(std::ldexp(1.0, 1 - f.bias - f.mantissa)));
+    Value* subnormal =
+        b_.CreateFMul(b_.CreateUIToFP(magnitude, b_.getFloatTy()), F32(std::ldexp(1.0, 1 - f.bias - f.mantissa)));
     Value* is_normal = b_.CreateICmpUGE(magnitude, b_.getInt32(1u << f.mantissa));
     Value* bits = b_.CreateBitCast(b_.CreateSelect(is_normal, normal, subnormal), b_.getInt32Ty());
     bits = b_.CreateSelect(IsSpecial(f, code, magnitude), SpecialBits(f, magnitude), bits);

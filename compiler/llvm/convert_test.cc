@@ -23,7 +23,8 @@ HostFunction Function(DType from, DType to) {
   return HostFunction(inputs, [&](auto& b, auto args) { return BuildConvert(b, plain, args[0], from, to); });
 }
 
-// OCP's "8-bit Floating Point Specification" (OFP8) and, for FNUZ, Noune et al., "8-bit Numerical Formats for Deep Neural Networks".
+// OCP's "8-bit Floating Point Specification" (OFP8) and, for FNUZ, Noune et al., "8-bit Numerical Formats for Deep
+// Neural Networks".
 double ValueOf(DType type, uint8_t code) {
   const bool e4m3 = type == DType::kF8E4M3 || type == DType::kF8E4M3FNUZ;
   const bool fnuz = type == DType::kF8E4M3FNUZ || type == DType::kF8E5M2FNUZ;
@@ -32,7 +33,8 @@ double ValueOf(DType type, uint8_t code) {
   if (fnuz && code == 0x80) return NAN;
   if (!fnuz && e4m3 && (code & 0x7f) == 0x7f) return NAN;
   if (!fnuz && !e4m3 && exponent == 31) return mantissa ? NAN : code & 0x80 ? -INFINITY : INFINITY;
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, 1 - bias - m) : std::ldexp((1 << m) + mantissa, exponent - bias - m);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, 1 - bias - m) : std::ldexp((1 << m) + mantissa, exponent - bias - m);
   return code & 0x80 ? -magnitude : magnitude;
 }
 
@@ -115,7 +117,9 @@ TEST_P(Fp8, NarrowsEveryHalf) {
     bits[i] = uint16_t(i);
     bf16.push_back(std::bit_cast<float>(uint32_t(i) << 16));
     const int exponent = (i >> 10) & 31, mantissa = i & 1023;
-    const double value = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? std::ldexp(1024 + mantissa, exponent - 25) : std::ldexp(mantissa, -24);
+    const double value = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                         : exponent     ? std::ldexp(1024 + mantissa, exponent - 25)
+                                        : std::ldexp(mantissa, -24);
     f16.push_back(i & 0x8000 ? -value : value);
   }
   ExpectNearest(DType::kBF16, bits, bf16);
@@ -151,13 +155,16 @@ TEST_P(Fp8, RoundTripsThroughOthers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Fp8, ::testing::Values(DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ),
+INSTANTIATE_TEST_SUITE_P(Types, Fp8,
+                         ::testing::Values(DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ),
                          [](const auto& info) { return std::string(ir::Name(info.param)); });
 
 TEST(ToInteger, TruncatesAndSaturates) {
   const std::vector<float> x = {1.9f, -1.9f, 300, -300, 1e20f, -1e20f, INFINITY, NAN};
-  EXPECT_EQ(Function(DType::kF32, DType::kI8).operator()<int8_t>(x), (std::vector<int8_t>{1, -1, 127, -128, 127, -128, 127, 0}));
-  EXPECT_EQ(Function(DType::kF32, DType::kU8).operator()<uint8_t>(x), (std::vector<uint8_t>{1, 0, 255, 0, 255, 0, 255, 0}));
+  EXPECT_EQ(Function(DType::kF32, DType::kI8).operator()<int8_t>(x),
+            (std::vector<int8_t>{1, -1, 127, -128, 127, -128, 127, 0}));
+  EXPECT_EQ(Function(DType::kF32, DType::kU8).operator()<uint8_t>(x),
+            (std::vector<uint8_t>{1, 0, 255, 0, 255, 0, 255, 0}));
   EXPECT_EQ(Function(DType::kF32, DType::kI64).operator()<int64_t>(x),
             (std::vector<int64_t>{1, -1, 300, -300, INT64_MAX, INT64_MIN, INT64_MAX, 0}));
   EXPECT_EQ(Function(DType::kF32, DType::kI4).operator()<uint8_t>(x), (std::vector<uint8_t>{1, 15, 7, 8, 7, 8, 7, 0}));
@@ -169,16 +176,19 @@ TEST(ToInteger, KeepsLowBits) {
   const std::vector<int32_t> x = {-1, 0x1234, 200, -129};
   EXPECT_EQ(Function(DType::kI32, DType::kI8).operator()<int8_t>(x), (std::vector<int8_t>{-1, 0x34, -56, 127}));
   EXPECT_EQ(Function(DType::kI32, DType::kI64).operator()<int64_t>(x), (std::vector<int64_t>{-1, 0x1234, 200, -129}));
-  EXPECT_EQ(Function(DType::kU32, DType::kI64).operator()<int64_t>(x), (std::vector<int64_t>{0xffffffff, 0x1234, 200, 0xffffff7f}));
+  EXPECT_EQ(Function(DType::kU32, DType::kI64).operator()<int64_t>(x),
+            (std::vector<int64_t>{0xffffffff, 0x1234, 200, 0xffffff7f}));
 }
 
 TEST(Bool, IsNotZero) {
   EXPECT_EQ(Function(DType::kF32, DType::kBool).operator()<uint8_t>(std::vector<float>{0, -0.0f, 1e-40f, NAN, -3}),
             (std::vector<uint8_t>{0, 0, 1, 1, 1}));
-  EXPECT_EQ(Function(DType::kI32, DType::kBool).operator()<uint8_t>(std::vector<int32_t>{0, 256, -1}), (std::vector<uint8_t>{0, 1, 1}));
+  EXPECT_EQ(Function(DType::kI32, DType::kBool).operator()<uint8_t>(std::vector<int32_t>{0, 256, -1}),
+            (std::vector<uint8_t>{0, 1, 1}));
   EXPECT_EQ(Function(DType::kF8E4M3, DType::kBool).operator()<uint8_t>(std::vector<uint8_t>{0, 0x80, 1, 0x7f}),
             (std::vector<uint8_t>{0, 0, 1, 1}));
-  EXPECT_EQ(Function(DType::kBool, DType::kF32).operator()<float>(std::vector<uint8_t>{0, 1}), (std::vector<float>{0, 1}));
+  EXPECT_EQ(Function(DType::kBool, DType::kF32).operator()<float>(std::vector<uint8_t>{0, 1}),
+            (std::vector<float>{0, 1}));
   for (DType type : {DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}) {
     const auto one = Function(DType::kBool, type).operator()<uint8_t>(std::vector<uint8_t>{0, 1});
     EXPECT_EQ(ValueOf(type, one[0]), 0);
@@ -194,13 +204,15 @@ uint32_t Tf32Bits(float x) {
 
 TEST(Tf32, RoundsToNearestEven) {
   std::mt19937 random(9);
-  std::vector<float> x = {0, -0.0f, INFINITY, -INFINITY, std::numeric_limits<float>::max(), 1 + 0x1p-11f, 1 + 3 * 0x1p-11f};
+  std::vector<float> x = {
+      0, -0.0f, INFINITY, -INFINITY, std::numeric_limits<float>::max(), 1 + 0x1p-11f, 1 + 3 * 0x1p-11f};
   for (int i = 0; i < 100000; ++i) {
     const float any = std::bit_cast<float>(uint32_t(random()));
     if (!std::isnan(any)) x.push_back(any);
   }
   const auto got = Function(DType::kF32, DType::kTF32).operator()<float>(x);
-  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), Tf32Bits(x[i])) << std::hexfloat << x[i];
+  for (size_t i = 0; i < x.size(); ++i)
+    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), Tf32Bits(x[i])) << std::hexfloat << x[i];
   EXPECT_TRUE(std::isnan(Function(DType::kF32, DType::kTF32).operator()<float>(std::vector<float>{NAN})[0]));
 }
 
@@ -211,7 +223,8 @@ TEST(Bf16, RoundsOnce) {
     const double unit = std::ldexp(1.0, exponent - 7), rounded = std::nearbyint(x / unit) * unit;
     return uint16_t(std::bit_cast<uint32_t>(float(rounded)) >> 16);
   };
-  std::vector<int64_t> integers = {0x1010000000001, 0x1010000000000, 0x1010000000000 - 1, 0x1030000000001, 65793, (1 << 24) + (1 << 16) + 1};
+  std::vector<int64_t> integers = {0x1010000000001, 0x1010000000000, 0x1010000000000 - 1,
+                                   0x1030000000001, 65793,           (1 << 24) + (1 << 16) + 1};
   std::mt19937_64 random(3);
   for (int i = 0; i < 20000; ++i) {
     // A middle between two bf16 and one more or less: what double rounding gets wrong.
@@ -229,7 +242,9 @@ TEST(Bf16, RoundsOnce) {
   for (size_t i = 0; i < doubles.size(); ++i) ASSERT_EQ(of_doubles[i], bits_of(doubles[i])) << integers[i];
   // Beyond 53 bits: 2^62 + 2^54 is the middle of two bf16, one more is above it.
   const int64_t middle = (int64_t{1} << 62) + (int64_t{1} << 54);
-  EXPECT_EQ(Function(DType::kI64, DType::kBF16).operator()<uint16_t>(std::vector<int64_t>{middle, middle + 1, middle - 1, -middle - 1}),
+  EXPECT_EQ(Function(DType::kI64, DType::kBF16)
+                .
+                operator()<uint16_t>(std::vector<int64_t>{middle, middle + 1, middle - 1, -middle - 1}),
             (std::vector<uint16_t>{0x5e80, 0x5e81, 0x5e80, 0xde81}));
 }
 

@@ -12,13 +12,19 @@ using llvm::Value;
 
 llvm::Type* ValueType(llvm::LLVMContext& context, DType dtype) {
   switch (dtype) {
-    case DType::kBool: return llvm::Type::getInt1Ty(context);
-    case DType::kF16: return llvm::Type::getHalfTy(context);
-    case DType::kBF16: return llvm::Type::getBFloatTy(context);
+    case DType::kBool:
+      return llvm::Type::getInt1Ty(context);
+    case DType::kF16:
+      return llvm::Type::getHalfTy(context);
+    case DType::kBF16:
+      return llvm::Type::getBFloatTy(context);
     case DType::kF32:
-    case DType::kTF32: return llvm::Type::getFloatTy(context);
-    case DType::kF64: return llvm::Type::getDoubleTy(context);
-    default: return llvm::Type::getIntNTy(context, unsigned(ir::Bits(dtype)));  // integers and fp8
+    case DType::kTF32:
+      return llvm::Type::getFloatTy(context);
+    case DType::kF64:
+      return llvm::Type::getDoubleTy(context);
+    default:
+      return llvm::Type::getIntNTy(context, unsigned(ir::Bits(dtype)));  // integers and fp8
   }
 }
 
@@ -26,9 +32,12 @@ llvm::Type* MemoryType(llvm::LLVMContext& context, DType dtype) {
   return dtype == DType::kBool ? llvm::Type::getInt8Ty(context) : ValueType(context, dtype);
 }
 
-void FlushSubnormals(llvm::Function& kernel) { kernel.addFnAttr("denormal-fp-math-f32", "preserve-sign,preserve-sign"); }
+void FlushSubnormals(llvm::Function& kernel) {
+  kernel.addFnAttr("denormal-fp-math-f32", "preserve-sign,preserve-sign");
+}
 
-llvm::CallInst* DeviceBase::Call(llvm::Intrinsic::ID id, std::span<Value* const> args, std::span<llvm::Type* const> types) {
+llvm::CallInst* DeviceBase::Call(llvm::Intrinsic::ID id, std::span<Value* const> args,
+                                 std::span<llvm::Type* const> types) {
   return builder().CreateIntrinsic(id, llvm::ArrayRef<llvm::Type*>(types.data(), types.size()),
                                    llvm::ArrayRef<Value*>(args.data(), args.size()));
 }
@@ -96,7 +105,8 @@ llvm::AtomicRMWInst::BinOp AtomicOperation(AtomicOp op, DType dtype) {
 
 void DeviceBase::Atomic(AtomicOp op, DType dtype, Value* ptr, Value* v) {
   const std::string_view name = DeviceScope();
-  const llvm::SyncScope::ID scope = builder().getContext().getOrInsertSyncScopeID(llvm::StringRef(name.data(), name.size()));
+  const llvm::SyncScope::ID scope =
+      builder().getContext().getOrInsertSyncScopeID(llvm::StringRef(name.data(), name.size()));
   llvm::AtomicRMWInst* atomic = builder().CreateAtomicRMW(AtomicOperation(op, dtype), ptr, v, llvm::MaybeAlign(),
                                                           llvm::AtomicOrdering::Monotonic, scope);
   MarkAtomic(*atomic);

@@ -20,8 +20,10 @@ class AmdgpuDevice final : public DeviceBase {
 
   llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
                                uint32_t threads, uint32_t max_registers) override {
-    auto* type = llvm::FunctionType::get(builder().getVoidTy(), llvm::ArrayRef<llvm::Type*>(params.data(), params.size()), false);
-    auto* kernel = llvm::Function::Create(type, llvm::Function::ExternalLinkage, llvm::StringRef(name.data(), name.size()), module);
+    auto* type = llvm::FunctionType::get(builder().getVoidTy(),
+                                         llvm::ArrayRef<llvm::Type*>(params.data(), params.size()), false);
+    auto* kernel = llvm::Function::Create(type, llvm::Function::ExternalLinkage,
+                                          llvm::StringRef(name.data(), name.size()), module);
     kernel->setCallingConv(llvm::CallingConv::AMDGPU_KERNEL);
     kernel->addFnAttr(llvm::Attribute::NoUnwind);
     const std::string size = std::to_string(threads);
@@ -49,10 +51,12 @@ class AmdgpuDevice final : public DeviceBase {
   Value* GridSize(int axis) override {
     Value* args = Call(Intrinsic::amdgcn_implicitarg_ptr, {});
     llvm::LoadInst* count = builder().CreateAlignedLoad(
-        builder().getInt32Ty(), builder().CreateConstGEP1_32(builder().getInt8Ty(), args, unsigned(4 * axis)), llvm::Align(4));
+        builder().getInt32Ty(), builder().CreateConstGEP1_32(builder().getInt8Ty(), args, unsigned(4 * axis)),
+        llvm::Align(4));
     count->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(builder().getContext(), {}));
-    count->setMetadata(llvm::LLVMContext::MD_range, llvm::MDBuilder(builder().getContext()).createRange(
-                                                        llvm::APInt(32, 0), llvm::APInt(32, 0x80000000u)));
+    count->setMetadata(
+        llvm::LLVMContext::MD_range,
+        llvm::MDBuilder(builder().getContext()).createRange(llvm::APInt(32, 0), llvm::APInt(32, 0x80000000u)));
     return count;
   }
 
@@ -102,32 +106,36 @@ class AmdgpuDevice final : public DeviceBase {
     if (!Intrinsic::isOverloaded(id)) {  // MFMA; cbsz, abid and blgp are 0
       llvm::FunctionType* type = Intrinsic::getType(ir.getContext(), id);
       Value* zero = ir.getInt32(0);
-      return ElementsOf(Call(id, {FromWords(a, type->getParamType(0)), FromWords(b, type->getParamType(1)), accumulator, zero,
-                                  zero, zero}));
+      return ElementsOf(Call(id, {FromWords(a, type->getParamType(0)), FromWords(b, type->getParamType(1)), accumulator,
+                                  zero, zero, zero}));
     }
     llvm::Type* operand = WmmaOperand(instruction.a, unsigned(a.size()));
     Value* av = FromWords(a, operand);
     Value* bv = FromWords(b, operand);
-    if (instruction.c != DType::kI32) return ElementsOf(Call(id, {av, bv, accumulator}, {accumulator->getType(), operand}));
+    if (instruction.c != DType::kI32)
+      return ElementsOf(Call(id, {av, bv, accumulator}, {accumulator->getType(), operand}));
     Value* a_signed = ir.getInt1(ir::IsSigned(instruction.a));
     Value* b_signed = ir.getInt1(ir::IsSigned(instruction.b));
-    return ElementsOf(Call(id, {a_signed, av, b_signed, bv, accumulator, ir.getFalse()}, {accumulator->getType(), operand}));
+    return ElementsOf(
+        Call(id, {a_signed, av, b_signed, bv, accumulator, ir.getFalse()}, {accumulator->getType(), operand}));
   }
 
   std::string_view DeviceScope() const override { return "agent"; }
 
-  // Tensors are ordinary device memory: neither fine-grained nor another device's, where the hardware's float atomics do nothing.
+  // Tensors are ordinary device memory: neither fine-grained nor another device's, where the hardware's float atomics
+  // do nothing.
   void MarkAtomic(llvm::AtomicRMWInst& atomic) override {
     llvm::MDNode* yes = llvm::MDNode::get(builder().getContext(), {});
-    for (const char* name : {"amdgpu.no.fine.grained.memory", "amdgpu.no.remote.memory", "amdgpu.ignore.denormal.mode"}) {
+    for (const char* name :
+         {"amdgpu.no.fine.grained.memory", "amdgpu.no.remote.memory", "amdgpu.ignore.denormal.mode"}) {
       atomic.setMetadata(name, yes);
     }
   }
 
   Value* NativePacked(std::span<Value* const> v, DType from, DType to) override {
     if ((from != DType::kF32 && from != DType::kTF32) || !IsNativeFp8(to)) return nullptr;
-    Value* low = CallNarrow(builder(), to, Saturated(builder(), v[0], to), Saturated(builder(), v[1], to), builder().getInt32(0),
-                            false);
+    Value* low = CallNarrow(builder(), to, Saturated(builder(), v[0], to), Saturated(builder(), v[1], to),
+                            builder().getInt32(0), false);
     return CallNarrow(builder(), to, Saturated(builder(), v[2], to), Saturated(builder(), v[3], to), low, true);
   }
 
@@ -172,7 +180,8 @@ class AmdgpuDevice final : public DeviceBase {
   Value* Dpp(Value* word, uint32_t control) {
     llvm::IRBuilder<>& b = builder();
     return Call(Intrinsic::amdgcn_update_dpp,
-                {llvm::PoisonValue::get(word->getType()), word, b.getInt32(control), b.getInt32(15), b.getInt32(15), b.getTrue()},
+                {llvm::PoisonValue::get(word->getType()), word, b.getInt32(control), b.getInt32(15), b.getInt32(15),
+                 b.getTrue()},
                 {word->getType()});
   }
 
@@ -183,8 +192,8 @@ class AmdgpuDevice final : public DeviceBase {
     return control;
   }
 
-  // Within a row of 16 lanes. RDNA has the permutation; CDNA makes it of rotations and mirrors: half mirror is xor 7, mirror is
-  // xor 15, rotation by 8 is xor 8.
+  // Within a row of 16 lanes. RDNA has the permutation; CDNA makes it of rotations and mirrors: half mirror is xor 7,
+  // mirror is xor 15, rotation by 8 is xor 8.
   Value* ShuffleInRow(Value* word, uint32_t mask) {
     if (target().warp_size == 32) return Dpp(word, kRowXmask | mask);
     if (mask == 15) return Dpp(word, kRowMirror);
@@ -202,8 +211,8 @@ class AmdgpuDevice final : public DeviceBase {
     llvm::IRBuilder<>& b = builder();
     if (target().warp_size == 32) {
       return Call(Intrinsic::amdgcn_permlanex16,
-                  {llvm::PoisonValue::get(word->getType()), word, b.getInt32(0x76543210), b.getInt32(0xfedcba98), b.getFalse(),
-                   b.getFalse()},
+                  {llvm::PoisonValue::get(word->getType()), word, b.getInt32(0x76543210), b.getInt32(0xfedcba98),
+                   b.getFalse(), b.getFalse()},
                   {word->getType()});
     }
     return Call(Intrinsic::amdgcn_ds_swizzle, {word, b.getInt32(16 << 10 | 0x1f)});
@@ -217,9 +226,12 @@ class AmdgpuDevice final : public DeviceBase {
   llvm::Type* WmmaOperand(DType type, unsigned words) {
     llvm::IRBuilder<>& b = builder();
     switch (type) {
-      case DType::kF16: return llvm::FixedVectorType::get(b.getHalfTy(), 2 * words);
-      case DType::kBF16: return llvm::FixedVectorType::get(b.getInt16Ty(), 2 * words);
-      default: return llvm::FixedVectorType::get(b.getInt32Ty(), words);
+      case DType::kF16:
+        return llvm::FixedVectorType::get(b.getHalfTy(), 2 * words);
+      case DType::kBF16:
+        return llvm::FixedVectorType::get(b.getInt16Ty(), 2 * words);
+      default:
+        return llvm::FixedVectorType::get(b.getInt32Ty(), words);
     }
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the two families' devices share: math and conversions through the family's hooks, values cut into 32-bit words, plain
-// arithmetic where the hardware has no instruction.
+// What the two families' devices share: math and conversions through the family's hooks, values cut into 32-bit words,
+// plain arithmetic where the hardware has no instruction.
 #pragma once
 
 #include "compiler/llvm/convert.h"
@@ -34,7 +34,8 @@ class DeviceBase : public Device, protected NativeMath, protected NativeConvert 
   virtual void MarkAtomic(llvm::AtomicRMWInst&) {}
 
   // A call of an intrinsic that may be overloaded on `types`.
-  llvm::CallInst* Call(llvm::Intrinsic::ID id, std::span<llvm::Value* const> args, std::span<llvm::Type* const> types = {});
+  llvm::CallInst* Call(llvm::Intrinsic::ID id, std::span<llvm::Value* const> args,
+                       std::span<llvm::Type* const> types = {});
   llvm::CallInst* Call(llvm::Intrinsic::ID id, std::initializer_list<llvm::Value*> args,
                        std::initializer_list<llvm::Type*> types = {});
   // Applies `f` to each 32-bit word of `v` (8 to 64 bits, any first-class scalar or vector type).
@@ -54,7 +55,8 @@ llvm::Value* DeviceBase::ByWords(llvm::Value* v, F&& f) {
   if (type->isPointerTy()) return b.CreateIntToPtr(ByWords(b.CreatePtrToInt(v, b.getInt64Ty()), f), type);
   const unsigned bits = unsigned(type->getPrimitiveSizeInBits().getFixedValue());
   llvm::Value* integer = b.CreateBitCast(v, b.getIntNTy(bits));
-  if (bits <= 32) return b.CreateBitCast(b.CreateTrunc(f(b.CreateZExt(integer, b.getInt32Ty())), b.getIntNTy(bits)), type);
+  if (bits <= 32)
+    return b.CreateBitCast(b.CreateTrunc(f(b.CreateZExt(integer, b.getInt32Ty())), b.getIntNTy(bits)), type);
   llvm::Type* pair = llvm::FixedVectorType::get(b.getInt32Ty(), 2);
   llvm::Value* words = b.CreateBitCast(b.CreateZExt(integer, b.getInt64Ty()), pair);
   llvm::Value* result = llvm::PoisonValue::get(pair);

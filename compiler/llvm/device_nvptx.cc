@@ -17,8 +17,10 @@ class NvptxDevice final : public DeviceBase {
 
   llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
                                uint32_t threads, uint32_t max_registers) override {
-    auto* type = llvm::FunctionType::get(builder().getVoidTy(), llvm::ArrayRef<llvm::Type*>(params.data(), params.size()), false);
-    auto* kernel = llvm::Function::Create(type, llvm::Function::ExternalLinkage, llvm::StringRef(name.data(), name.size()), module);
+    auto* type = llvm::FunctionType::get(builder().getVoidTy(),
+                                         llvm::ArrayRef<llvm::Type*>(params.data(), params.size()), false);
+    auto* kernel = llvm::Function::Create(type, llvm::Function::ExternalLinkage,
+                                          llvm::StringRef(name.data(), name.size()), module);
     kernel->setCallingConv(llvm::CallingConv::PTX_Kernel);
     kernel->addFnAttr(llvm::Attribute::NoUnwind);
     kernel->addFnAttr("nvvm.reqntid", std::to_string(threads));
@@ -50,7 +52,10 @@ class NvptxDevice final : public DeviceBase {
   void Barrier() override { Call(Intrinsic::nvvm_barrier_cta_sync_aligned_all, {I32(0)}); }
 
   void CopyAsync(Value* shared, Value* global, int bytes, Value* valid) override {
-    struct Row { int bytes; Intrinsic::ID whole, sized; };
+    struct Row {
+      int bytes;
+      Intrinsic::ID whole, sized;
+    };
     static constexpr Row kRows[] = {
         {4, Intrinsic::nvvm_cp_async_ca_shared_global_4, Intrinsic::nvvm_cp_async_ca_shared_global_4_s},
         {8, Intrinsic::nvvm_cp_async_ca_shared_global_8, Intrinsic::nvvm_cp_async_ca_shared_global_8_s},
@@ -112,7 +117,8 @@ class NvptxDevice final : public DeviceBase {
     llvm::FunctionType* type = Intrinsic::getType(builder().getContext(), id);
     std::vector<Value*> args;
     for (auto words : {a, b}) {
-      for (Value* word : words) args.push_back(builder().CreateBitCast(word, type->getParamType(unsigned(args.size()))));
+      for (Value* word : words)
+        args.push_back(builder().CreateBitCast(word, type->getParamType(unsigned(args.size()))));
     }
     const bool pairs = instruction.c == DType::kF16;
     for (size_t i = 0; i < c.size(); i += pairs ? 2 : 1) args.push_back(pairs ? VectorOf(c.subspan(i, 2)) : c[i]);

@@ -41,13 +41,14 @@ std::unique_ptr<llvm::TargetMachine> MakeTargetMachine(const target::Target& tar
   const llvm::Triple triple(target.family == Family::kNvptx ? "nvptx64-nvidia-cuda" : "amdgcn-amd-amdhsa");
   std::string error;
   const llvm::Target* backend = llvm::TargetRegistry::lookupTarget(triple, error);
-  if (backend == nullptr) std::abort();  // InitializeTargets was not called, or this LLVM lacks a backend we are built for
+  if (backend == nullptr)
+    std::abort();  // InitializeTargets was not called, or this LLVM lacks a backend we are built for
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Fast;  // ir/expr.h: a contracted multiply-add is allowed everywhere
-  return std::unique_ptr<llvm::TargetMachine>(backend->createTargetMachine(
-      triple, llvm::StringRef(target.arch.data(), target.arch.size()),
-      llvm::StringRef(target.llvm_features.data(), target.llvm_features.size()), options, llvm::Reloc::PIC_, std::nullopt,
-      llvm::CodeGenOptLevel::Default));
+  return std::unique_ptr<llvm::TargetMachine>(
+      backend->createTargetMachine(triple, llvm::StringRef(target.arch.data(), target.arch.size()),
+                                   llvm::StringRef(target.llvm_features.data(), target.llvm_features.size()), options,
+                                   llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Default));
 }
 
 void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::Target& target) {

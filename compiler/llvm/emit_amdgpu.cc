@@ -20,8 +20,8 @@ namespace kiln::llvm_ir {
 
 namespace {
 
-// The write end of a pipe that a thread of its own empties. The linker renames a finished file into place, which needs a name;
-// into what is not a regular file it writes.
+// The write end of a pipe that a thread of its own empties. The linker renames a finished file into place, which needs
+// a name; into what is not a regular file it writes.
 class Sink {
  public:
   Sink() {

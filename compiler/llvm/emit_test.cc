@@ -60,7 +60,8 @@ std::string Emit(const Target& target) {
   TestKernel k(target);
   BuildKernel(k);
   EXPECT_EQ(k.Finish(), "");
-  const auto code = target.family == Family::kNvptx ? EmitAssembly(k.module, *k.machine) : EmitHsaco(k.module, *k.machine);
+  const auto code =
+      target.family == Family::kNvptx ? EmitAssembly(k.module, *k.machine) : EmitHsaco(k.module, *k.machine);
   EXPECT_TRUE(code) << code.error();
   return *code;
 }
@@ -146,7 +147,8 @@ TEST(Ptxas, ErrorsAreItsOwn) {
   EXPECT_THAT(RunPtxas("/no/such/ptxas", Sm80(), "").error(), HasSubstr("/no/such/ptxas"));
   const std::string ptxas = FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "NO PTXAS ON THIS MACHINE";
-  EXPECT_THAT(RunPtxas(ptxas, Sm80(), ".version 7.5\n.target sm_80\n.address_size 64\nnonsense\n").error(), HasSubstr("error"));
+  EXPECT_THAT(RunPtxas(ptxas, Sm80(), ".version 7.5\n.target sm_80\n.address_size 64\nnonsense\n").error(),
+              HasSubstr("error"));
 }
 
 TEST(Optimize, RefusesWhatWouldBeASilentCall) {
@@ -180,7 +182,9 @@ TEST(Optimize, RefusesRecursion) {
 
 TEST(Hsaco, MalformedElfIsAnError) {
   EXPECT_FALSE(ReadHsacoResources(""));
-  EXPECT_FALSE(ReadHsacoResources("\x7f" "ELF"));
+  EXPECT_FALSE(
+      ReadHsacoResources("\x7f"
+                         "ELF"));
   const std::string good = Emit(**target::Find("hip:gfx942"));
   for (size_t size = 0; size < 1024; size += 61) EXPECT_FALSE(ReadHsacoResources(good.substr(0, size))) << size;
   for (size_t i = 0; i < 64; ++i) {

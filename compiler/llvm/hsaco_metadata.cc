@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LLVM's "User Guide for AMDGPU Backend", code object V5: the metadata note is MessagePack; NAME.kd is a kernel's descriptor.
-// For what EmitHsaco just made: a malformed ELF is an error, but LLVM's MessagePack reader traps on malformed metadata.
+// LLVM's "User Guide for AMDGPU Backend", code object V5: the metadata note is MessagePack; NAME.kd is a kernel's
+// descriptor. For what EmitHsaco just made: a malformed ELF is an error, but LLVM's MessagePack reader traps on
+// malformed metadata.
 #include <cstring>
 
 #include "compiler/llvm/emit.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// f32. The bounds in units in the last place are those math_test.cc holds the functions to, with an Exp2 hook as exact as the
-// plain path's; a family's own Exp2 adds its error (2 ulp at most) to exp2, exp, tanh, sigmoid and pow.
+// f32. The bounds in units in the last place are those math_test.cc holds the functions to, with an Exp2 hook as exact
+// as the plain path's; a family's own Exp2 adds its error (2 ulp at most) to exp2, exp, tanh, sigmoid and pow.
 #include <cmath>
 
 #include "compiler/llvm/math_coefficients.h"
@@ -172,16 +172,26 @@ class F32 {
 Num MathF32(const NativeMath& native, ExprOp op, Num x, Num y, bool flush) {
   F32 f(native, flush);
   switch (op) {
-    case ExprOp::kExp: return f.Exp(x);
-    case ExprOp::kExp2: return f.Exp2(x);
-    case ExprOp::kLog: return f.Log(x);
-    case ExprOp::kLog2: return f.Log2(x);
-    case ExprOp::kSin: return f.SinCos(x, false);
-    case ExprOp::kCos: return f.SinCos(x, true);
-    case ExprOp::kTanh: return f.Tanh(x);
-    case ExprOp::kErf: return f.Erf(x);
-    case ExprOp::kSigmoid: return f.Sigmoid(x);
-    default: return f.Pow(x, y);
+    case ExprOp::kExp:
+      return f.Exp(x);
+    case ExprOp::kExp2:
+      return f.Exp2(x);
+    case ExprOp::kLog:
+      return f.Log(x);
+    case ExprOp::kLog2:
+      return f.Log2(x);
+    case ExprOp::kSin:
+      return f.SinCos(x, false);
+    case ExprOp::kCos:
+      return f.SinCos(x, true);
+    case ExprOp::kTanh:
+      return f.Tanh(x);
+    case ExprOp::kErf:
+      return f.Erf(x);
+    case ExprOp::kSigmoid:
+      return f.Sigmoid(x);
+    default:
+      return f.Pow(x, y);
   }
 }
 
@@ -196,23 +206,30 @@ Num FastMathF32(const NativeMath& native, ExprOp op, Num x, Num y) {
   };
   llvm::Value* log2 = nullptr;
   switch (op) {
-    case ExprOp::kExp2: return exp2(x);
-    case ExprOp::kExp: return exp2(x * kLog2E);
-    case ExprOp::kLog2: return or_accurate(native.FastLog2(b, x.v));
+    case ExprOp::kExp2:
+      return exp2(x);
+    case ExprOp::kExp:
+      return exp2(x * kLog2E);
+    case ExprOp::kLog2:
+      return or_accurate(native.FastLog2(b, x.v));
     case ExprOp::kLog:
       log2 = native.FastLog2(b, x.v);
       return log2 != nullptr ? x.With(log2) * kLn2 : or_accurate(nullptr);
-    case ExprOp::kSin: return or_accurate(native.FastSin(b, x.v));
-    case ExprOp::kCos: return or_accurate(native.FastCos(b, x.v));
+    case ExprOp::kSin:
+      return or_accurate(native.FastSin(b, x.v));
+    case ExprOp::kCos:
+      return or_accurate(native.FastCos(b, x.v));
     case ExprOp::kTanh: {
       llvm::Value* v = native.FastTanh(b, x.v);
       return v != nullptr ? x.With(v) : 1.0 - 2.0 * reciprocal(exp2(x * (2 * kLog2E)) + 1);
     }
-    case ExprOp::kSigmoid: return reciprocal(exp2(x * -kLog2E) + 1);
+    case ExprOp::kSigmoid:
+      return reciprocal(exp2(x * -kLog2E) + 1);
     case ExprOp::kPow:
       log2 = native.FastLog2(b, Abs(x).v);
       return log2 != nullptr ? PowSpecial(x, y, exp2(y * x.With(log2))) : or_accurate(nullptr);
-    default: return or_accurate(nullptr);
+    default:
+      return or_accurate(nullptr);
   }
 }
 

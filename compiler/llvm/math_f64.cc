@@ -191,20 +191,20 @@ llvm::Value* Table(llvm::Module& module, unsigned space) {
   constexpr const char* kName = "kiln.two_over_pi";
   if (llvm::GlobalVariable* known = module.getNamedGlobal(kName)) return known;
   llvm::Constant* words = llvm::ConstantDataArray::get(module.getContext(), llvm::ArrayRef<uint64_t>(kTwoOverPi));
-  return new llvm::GlobalVariable(module, words->getType(), true, llvm::GlobalValue::InternalLinkage, words, kName, nullptr,
-                                  llvm::GlobalValue::NotThreadLocal, space);
+  return new llvm::GlobalVariable(module, words->getType(), true, llvm::GlobalValue::InternalLinkage, words, kName,
+                                  nullptr, llvm::GlobalValue::NotThreadLocal, space);
 }
 
 }  // namespace
 
-// |x| = M · 2^E with M of 53 bits. Bits of 2/π above 2^(1-E) only add multiples of 4 quadrants; the next 192 leave, times M,
-// a fixed-point number whose top two bits are the quadrant and whose error is 2^-137.
+// |x| = M · 2^E with M of 53 bits. Bits of 2/π above 2^(1-E) only add multiples of 4 quadrants; the next 192 leave,
+// times M, a fixed-point number whose top two bits are the quadrant and whose error is 2^-137.
 Angle ReduceLarge(const NativeMath& native, Num x) {
   Builder& b = *x.b;
   const Num bits = Abs(x).Bits();
   const Num mantissa = bits.And((uint64_t{1} << 52) - 1) | bits.Int(uint64_t{1} << 52);
-  // Table bit i has weight 2^(63 - i): the first that matters is 62 + E. |x| ≥ 2^15 keeps that in the table's zeros or after;
-  // infinities and NaN are read as the largest number.
+  // Table bit i has weight 2^(63 - i): the first that matters is 62 + E. |x| ≥ 2^15 keeps that in the table's zeros or
+  // after; infinities and NaN are read as the largest number.
   const Num finite = Abs(x) < x.Inf();
   const Num exponent = Select(finite, bits.LShr(52), bits.Int(2046));
   const Num first = exponent - bits.Int(1075 - 62);
@@ -239,16 +239,26 @@ Angle ReduceLarge(const NativeMath& native, Num x) {
 
 Num MathF64(const NativeMath& native, ExprOp op, Num x, Num y) {
   switch (op) {
-    case ExprOp::kExp: return Exp(x);
-    case ExprOp::kExp2: return Exp2(x);
-    case ExprOp::kLog: return Log(x);
-    case ExprOp::kLog2: return Log2(x);
-    case ExprOp::kSin: return SinCos(native, x, false);
-    case ExprOp::kCos: return SinCos(native, x, true);
-    case ExprOp::kTanh: return Tanh(x);
-    case ExprOp::kErf: return Erf(x);
-    case ExprOp::kSigmoid: return Sigmoid(x);
-    default: return Pow(x, y);
+    case ExprOp::kExp:
+      return Exp(x);
+    case ExprOp::kExp2:
+      return Exp2(x);
+    case ExprOp::kLog:
+      return Log(x);
+    case ExprOp::kLog2:
+      return Log2(x);
+    case ExprOp::kSin:
+      return SinCos(native, x, false);
+    case ExprOp::kCos:
+      return SinCos(native, x, true);
+    case ExprOp::kTanh:
+      return Tanh(x);
+    case ExprOp::kErf:
+      return Erf(x);
+    case ExprOp::kSigmoid:
+      return Sigmoid(x);
+    default:
+      return Pow(x, y);
   }
 }
 

@@ -26,8 +26,12 @@ struct Num {
   Num Bits() const { return With(b->CreateBitCast(v, b->getIntNTy(type()->getPrimitiveSizeInBits().getFixedValue()))); }
   Num AsF32() const { return With(b->CreateBitCast(v, b->getFloatTy())); }
   Num AsF64() const { return With(b->CreateBitCast(v, b->getDoubleTy())); }
-  Num ToF32() const { return With(type()->isIntegerTy() ? b->CreateSIToFP(v, b->getFloatTy()) : b->CreateFPTrunc(v, b->getFloatTy())); }
-  Num ToF64() const { return With(type()->isIntegerTy() ? b->CreateSIToFP(v, b->getDoubleTy()) : b->CreateFPExt(v, b->getDoubleTy())); }
+  Num ToF32() const {
+    return With(type()->isIntegerTy() ? b->CreateSIToFP(v, b->getFloatTy()) : b->CreateFPTrunc(v, b->getFloatTy()));
+  }
+  Num ToF64() const {
+    return With(type()->isIntegerTy() ? b->CreateSIToFP(v, b->getDoubleTy()) : b->CreateFPExt(v, b->getDoubleTy()));
+  }
   // Of a value known to be in i32's range.
   Num ToI32() const { return With(b->CreateFPToSI(v, b->getInt32Ty())); }
   Num SExt64() const { return With(b->CreateSExt(v, b->getInt64Ty())); }
@@ -54,7 +58,9 @@ inline Num operator*(double c, Num x) { return x.Const(c) * x; }
 inline Num operator/(double c, Num x) { return x.Const(c) / x; }
 
 // Comparisons are ordered: false where one side is NaN.
-inline Num operator<(Num x, Num y) { return x.With(IsFp(x) ? x.b->CreateFCmpOLT(x.v, y.v) : x.b->CreateICmpSLT(x.v, y.v)); }
+inline Num operator<(Num x, Num y) {
+  return x.With(IsFp(x) ? x.b->CreateFCmpOLT(x.v, y.v) : x.b->CreateICmpSLT(x.v, y.v));
+}
 inline Num operator<(Num x, double c) { return x < x.Const(c); }
 inline Num operator>(Num x, double c) { return x.Const(c) < x; }
 inline Num Equal(Num x, Num y) { return x.With(IsFp(x) ? x.b->CreateFCmpOEQ(x.v, y.v) : x.b->CreateICmpEQ(x.v, y.v)); }
@@ -65,7 +71,9 @@ inline Num operator|(Num x, Num y) { return x.With(x.b->CreateOr(x.v, y.v)); }
 inline Num operator^(Num x, Num y) { return x.With(x.b->CreateXor(x.v, y.v)); }
 inline Num operator!(Num x) { return x.With(x.b->CreateNot(x.v)); }
 inline Num Select(Num c, Num x, Num y) { return c.With(c.b->CreateSelect(c.v, x.v, y.v)); }
-inline Num Fma(Num x, Num y, Num z) { return x.With(x.b->CreateIntrinsic(llvm::Intrinsic::fma, {x.type()}, {x.v, y.v, z.v})); }
+inline Num Fma(Num x, Num y, Num z) {
+  return x.With(x.b->CreateIntrinsic(llvm::Intrinsic::fma, {x.type()}, {x.v, y.v, z.v}));
+}
 inline Num Fma(Num x, double y, Num z) { return Fma(x, x.Const(y), z); }
 inline Num Abs(Num x) { return x.With(x.b->CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x.v)); }
 inline Num Rint(Num x) { return x.With(x.b->CreateUnaryIntrinsic(llvm::Intrinsic::rint, x.v)); }
@@ -90,8 +98,8 @@ Num MathF64(const NativeMath& native, ir::ExprOp op, Num x, Num y);
 // x^y where |x|^y is `finite`, with IEEE 754-2019 9.2.1's cases of zeros, infinities, NaN and negative x.
 Num PowSpecial(Num x, Num y, Num finite);
 
-// An angle of any size: `r` in [-π/4, π/4] and the quadrant's number modulo 4, x = quadrant · π/2 + r. For |x| ≥ 2^15, by the
-// bits of 2/π that matter (Payne and Hanek, "Radian reduction for trigonometric functions"); NaN for infinities.
+// An angle of any size: `r` in [-π/4, π/4] and the quadrant's number modulo 4, x = quadrant · π/2 + r. For |x| ≥ 2^15,
+// by the bits of 2/π that matter (Payne and Hanek, "Radian reduction for trigonometric functions"); NaN for infinities.
 struct Angle {
   Num r;
   Num quadrant;  // i32

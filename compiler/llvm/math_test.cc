@@ -84,7 +84,8 @@ std::vector<T> Samples(uint64_t seed, size_t count) {
 template <typename T>
 std::vector<T> Specials() {
   using Limits = std::numeric_limits<T>;
-  std::vector<T> v = {0, T(0.5), 1, 2, 3, T(1.5), Limits::min(), Limits::denorm_min(), Limits::max(), Limits::infinity(), T(1e-5)};
+  std::vector<T> v = {
+      0, T(0.5), 1, 2, 3, T(1.5), Limits::min(), Limits::denorm_min(), Limits::max(), Limits::infinity(), T(1e-5)};
   for (size_t i = 0, n = v.size(); i < n; ++i) v.push_back(-v[i]);
   v.push_back(Limits::quiet_NaN());
   return v;
@@ -199,7 +200,8 @@ TEST(Halves, RoundOnce) {
     for (size_t i = 0; i < x.size(); ++i) x[i] = uint16_t(i);
     const auto value = [&](uint16_t bits) {
       if (type == DType::kBF16) return double(std::bit_cast<float>(uint32_t(bits) << 16));
-      const double magnitude = (bits & 0x7c00) ? std::ldexp(1024 + (bits & 0x3ff), ((bits >> 10) & 31) - 25) : std::ldexp(bits & 0x3ff, -24);
+      const double magnitude =
+          (bits & 0x7c00) ? std::ldexp(1024 + (bits & 0x3ff), ((bits >> 10) & 31) - 25) : std::ldexp(bits & 0x3ff, -24);
       const double finite = (bits & 0x7c00) == 0x7c00 ? ((bits & 0x3ff) ? NAN : INFINITY) : magnitude;
       return bits & 0x8000 ? -finite : finite;
     };

@@ -40,8 +40,8 @@ llvm::ModulePassManager Pipeline() {
   return passes;
 }
 
-// Where subnormals are flushed, LLVM 22 prints comparisons of bf16 as setp.ftz.bf16, which PTX does not have. In f32 they are
-// the same. After InstCombine, which would narrow them again.
+// Where subnormals are flushed, LLVM 22 prints comparisons of bf16 as setp.ftz.bf16, which PTX does not have. In f32
+// they are the same. After InstCombine, which would narrow them again.
 void WidenBf16Comparisons(llvm::Function& function) {
   for (llvm::Instruction& instruction : llvm::instructions(function)) {
     auto* compare = llvm::dyn_cast<llvm::FCmpInst>(&instruction);
@@ -82,7 +82,8 @@ bool NeedsLibrary(const llvm::Function& function) {
 std::string Problem(const llvm::Function& function) {
   const std::string name = function.getName().str();
   if (!function.isDeclaration()) {
-    return IsKernel(function) ? "" : "function " + name + " is left after inlining (is it recursive or not alwaysinline?)";
+    return IsKernel(function) ? ""
+                              : "function " + name + " is left after inlining (is it recursive or not alwaysinline?)";
   }
   if (function.use_empty()) return "";
   if (!function.isIntrinsic()) return "call of unknown function " + name + ": GPU code has no library to link with";

@@ -22,7 +22,8 @@ std::optional<uint32_t> NumberBefore(std::string_view line, std::string_view uni
   size_t begin = at;
   while (begin > 0 && line[begin - 1] >= '0' && line[begin - 1] <= '9') --begin;
   uint32_t value = 0;
-  if (std::from_chars(line.data() + begin, line.data() + at, value).ptr != line.data() + at || begin == at) return std::nullopt;
+  if (std::from_chars(line.data() + begin, line.data() + at, value).ptr != line.data() + at || begin == at)
+    return std::nullopt;
   return value;
 }
 
@@ -98,7 +99,8 @@ std::expected<PtxasOutput, std::string> RunPtxas(const std::string& ptxas, const
     return std::unexpected(std::string("no memory file for ptxas: ") + std::strerror(errno));
   }
   std::string error;
-  const int status = Run({ptxas, "-v", "-arch=" + std::string(target.arch), "-o", cubin.Path(), input.Path()}, log, error);
+  const int status =
+      Run({ptxas, "-v", "-arch=" + std::string(target.arch), "-o", cubin.Path(), input.Path()}, log, error);
   if (status < 0) return std::unexpected(error);
   const std::string text = log.Read();
   if (status != 0) return std::unexpected(text.empty() ? "ptxas failed with status " + std::to_string(status) : text);

@@ -15,14 +15,16 @@ struct TestKernel {
   explicit TestKernel(const target::Target& t, uint32_t threads = 128, uint32_t max_registers = 0)
       : target(t), module("test", context), builder(context), machine((InitializeTargets(), MakeTargetMachine(t))) {
     Prepare(module, *machine, target);
-    device = target.family == target::Family::kNvptx ? MakeNvptxDevice(target, builder) : MakeAmdgpuDevice(target, builder);
+    device =
+        target.family == target::Family::kNvptx ? MakeNvptxDevice(target, builder) : MakeAmdgpuDevice(target, builder);
     llvm::Type* global = llvm::PointerType::get(context, kGlobalSpace);
     llvm::Type* params[] = {global, global, builder.getInt32Ty()};
     kernel = device->CreateKernel(module, "test_kernel", params, threads, max_registers);
     builder.SetInsertPoint(llvm::BasicBlock::Create(context, "entry", kernel));
     auto* array = llvm::ArrayType::get(builder.getInt8Ty(), 4096);
-    shared = new llvm::GlobalVariable(module, array, false, llvm::GlobalValue::InternalLinkage, llvm::PoisonValue::get(array),
-                                      "shared", nullptr, llvm::GlobalValue::NotThreadLocal, kSharedSpace);
+    shared = new llvm::GlobalVariable(module, array, false, llvm::GlobalValue::InternalLinkage,
+                                      llvm::PoisonValue::get(array), "shared", nullptr,
+                                      llvm::GlobalValue::NotThreadLocal, kSharedSpace);
     shared->setAlignment(llvm::Align(128));
   }
 
