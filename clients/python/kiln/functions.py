@@ -16,7 +16,7 @@ from . import compiler
 from .language import function as fn
 from .language.expr import Expr
 from .language.program import PrimFunc
-from .language.rewrite import parse
+from .language.rewrite import enclosing_names, parse
 
 
 def _is_tensor(value) -> bool:
@@ -68,6 +68,7 @@ class JITFunction:
         functools.update_wrapper(self, function)
         self.function, self.out_idx, self.options = function, out_idx, compile_options
         self.signature = inspect.signature(function)
+        self._enclosing = enclosing_names(function)
         self._names, self._scalars = list(self.signature.parameters), set()
         self.mode = _style(function)
         if self.mode == "eager" and out_idx is not None:
@@ -142,7 +143,7 @@ class JITFunction:
         """The traced function."""
         if self.mode == "eager":
             arguments, consts, _ = self._bind(args, kwargs)
-            return fn.trace_eager(self.function, arguments, consts).func
+            return fn.trace_eager(self.function, arguments, consts, self._enclosing).func
         result = self.function(*args, **kwargs)
         if not isinstance(result, PrimFunc):
             raise TypeError(f"{self.__name__} must return a T.prim_func, or hold the program itself (`with T.Kernel(…)` in its body); it "
@@ -183,7 +184,7 @@ class JITFunction:
         key = (freeze(static), freeze(consts))
         kernel = self._kernels.get(key)
         if kernel is None:
-            func = fn.trace_eager(self.function, arguments, consts).func
+            func = fn.trace_eager(self.function, arguments, consts, self._enclosing).func
             kernel = self._kernels[key] = self._compile(func, static)
         return kernel
 
@@ -210,7 +211,7 @@ class JITFunction:
         static = {n: None if _is_tensor(v) else v for n, v in arguments.items()}
         key = freeze(static)
         if key not in self._declared:
-            self._declared[key] = fn.trace_eager(self.function, static)
+            self._declared[key] = fn.trace_eager(self.function, static, enclosing=self._enclosing)
         return self._declared[key]
 
     def _solve(self, declared, arguments, given) -> dict:

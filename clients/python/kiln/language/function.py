@@ -12,7 +12,7 @@ from . import trace as tr
 from .buffer import Buffer, LocalVar, Region, as_shape
 from .dtypes import DType, as_dtype, int32
 from .expr import Expr, Var
-from .rewrite import rewrite
+from .rewrite import enclosing_names, rewrite
 
 
 class TensorAnnotation:
@@ -132,9 +132,10 @@ def resolve(annotation):
     return annotation() if callable(annotation) and not isinstance(annotation, type) else annotation
 
 
-def annotations_of(function) -> dict:
+def annotations_of(function, enclosing=None) -> dict:
     """The annotations of a function as values; strings are evaluated where the function can see."""
-    scope = dict(zip(function.__code__.co_freevars, (_cell(c) for c in function.__closure__ or ())))
+    scope = dict(enclosing or {})
+    scope.update(zip(function.__code__.co_freevars, (_cell(c) for c in function.__closure__ or ())))
     result = {}
     for name, value in function.__annotations__.items():
         result[name] = eval(value, function.__globals__, scope) if isinstance(value, str) and not isinstance(value, DType) else value
@@ -186,8 +187,9 @@ def prim_func(function=None, **_):
     """A tile function: traced at once."""
     if function is None:
         return prim_func
-    traced = rewrite(function)
-    types = annotations_of(function)
+    enclosing = enclosing_names(function)
+    traced = rewrite(function, enclosing)
+    types = annotations_of(function, enclosing)
     trace = tr.Trace(function.__name__)
     with tr.tracing(trace):
         arguments = [_argument(trace, name, types.get(name)) for name in inspect.signature(function).parameters]
@@ -199,7 +201,8 @@ def macro(function=None, **_):
     """A function that is traced into its caller. Scalars are passed by value (T.Ref: by reference), buffers as they are."""
     if function is None:
         return macro
-    types = annotations_of(function)
+    enclosing = enclosing_names(function)
+    types = annotations_of(function, enclosing)
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -211,7 +214,7 @@ def macro(function=None, **_):
             bound.arguments[name] = _by_value(name, value, types.get(name))
         entry, trace.entry_depth = trace.entry_depth, len(trace.loops)
         try:
-            return rewrite(function)(*bound.args, **bound.kwargs)
+            return rewrite(function, enclosing)(*bound.args, **bound.kwargs)
         finally:
             trace.entry_depth = entry
 
@@ -230,19 +233,19 @@ def _by_value(name, value, annotation):
     return tr.let(name, value) if isinstance(value, Expr) and value.op != "LOAD" else value
 
 
-def trace_eager(function, arguments: dict, consts=None) -> tr.Trace:
+def trace_eager(function, arguments: dict, consts=None, enclosing=None) -> tr.Trace:
     """Traces a function whose tensors are declared in its body. Without ``consts``: only up to the first kernel, to learn the
     parameters; returns the trace, whose ``func`` is complete with ``consts``."""
     trace = tr.Trace(function.__name__, consts, declare_only=consts is None)
     trace.arguments = dict(arguments)
-    types = annotations_of(function)
+    types = annotations_of(function, enclosing)
     with tr.tracing(trace):
         try:
             for name in inspect.signature(function).parameters:
                 annotation = resolve(types.get(name))
                 if isinstance(annotation, TensorAnnotation):
                     arguments = {**arguments, name: _argument(trace, name, annotation)}
-            returned = rewrite(function)(**arguments)
+            returned = rewrite(function, enclosing)(**arguments)
         except tr.DeclarationsDone:
             return trace
     _finish(trace, returned)

@@ -4,8 +4,11 @@ calls of ``scope.Scope``. Lines stay those of the source file, so tracebacks and
 
 from __future__ import annotations
 
+import __future__
+
 import ast
 import inspect
+import sys
 import types
 
 from .scope import Scope
@@ -261,20 +264,43 @@ def _strip(node: ast.FunctionDef) -> None:
 _codes: dict = {}
 
 
-def _rewritten_code(function):
+def enclosing_names(function) -> dict:
+    """What the annotations of a function can see of the functions around it. With ``from __future__ import annotations`` they are text,
+    and Python puts no name that only they use into the closure; so the frames are asked, while they are there."""
+    if not function.__code__.co_flags & __future__.annotations.compiler_flag:
+        return {}
+    frame = sys._getframe(1)
+    while frame is not None:
+        if function.__code__ in frame.f_code.co_consts:
+            return dict(frame.f_locals) if frame.f_locals is not frame.f_globals else {}
+        frame = frame.f_back
+    return {}
+
+
+def _rewritten_code(function, enclosing):
     """The code of the traced form; made once for each function in the source, whatever its closure holds."""
-    key = (function.__code__.co_filename, function.__code__)
+    key = (function.__code__.co_filename, function.__code__, tuple(enclosing))
     if key not in _codes:
-        _codes[key] = _compile(function)
+        _codes[key] = _compile(function, enclosing)
     return _codes[key]
 
 
-def _compile(function):
+def _free_names(function, node, enclosing) -> list:
+    """Names of the functions around this one that its traced form may use."""
+    names = list(function.__code__.co_freevars)
+    own = set(function.__code__.co_varnames) | set(function.__code__.co_cellvars) | set(names)
+    texts = [child.annotation for child in ast.walk(node) if isinstance(child, ast.AnnAssign)]
+    used = {child.id for text in texts for child in ast.walk(text) if isinstance(child, ast.Name)}
+    return names + sorted(used & set(enclosing) - own)
+
+
+def _compile(function, enclosing):
     code, node = function.__code__, parse(function)
     _strip(node)
+    free = _free_names(function, node, enclosing)
     rewriter = _Rewriter(_stored_often(node))
     node.body = rewriter._block(node.body)
-    outer_args = ast.arguments([], [ast.arg(n) for n in (*code.co_freevars, _KILN)], None, [], [], None, [])
+    outer_args = ast.arguments([], [ast.arg(n) for n in (*free, _KILN)], None, [], [], None, [])
     outer = ast.FunctionDef("__kiln_outer__", outer_args, [node, ast.Return(_name(node.name))], [])
     module = ast.Module([_locate(outer, node)], [])
     ast.fix_missing_locations(module)
@@ -285,10 +311,12 @@ def _compile(function):
     return inner
 
 
-def rewrite(function):
-    """A function of the same signature, globals, defaults and closure that traces when it is called under ``trace.tracing``."""
-    code = _rewritten_code(function)
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+def rewrite(function, enclosing=None):
+    """A function of the same signature, globals, defaults and closure that traces when it is called under ``trace.tracing``.
+    ``enclosing``: what ``enclosing_names`` gave when the function was defined."""
+    code = _rewritten_code(function, enclosing or {})
+    cells = {name: types.CellType(value) for name, value in (enclosing or {}).items()}
+    cells.update(zip(function.__code__.co_freevars, function.__closure__ or ()))
     cells[_KILN] = types.CellType(Scope)
     closure = tuple(cells[name] for name in code.co_freevars)
     result = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
