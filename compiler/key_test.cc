@@ -50,8 +50,12 @@ TEST(Key, EverythingThatChangesTheOutputIsInIt) {
     v1::CompileOptions options;
     const auto* field = type->field(i);
     switch (field->cpp_type()) {
-      case google::protobuf::FieldDescriptor::CPPTYPE_BOOL: options.GetReflection()->SetBool(&options, field, true); break;
-      case google::protobuf::FieldDescriptor::CPPTYPE_UINT32: options.GetReflection()->SetUInt32(&options, field, 7); break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_BOOL:
+        options.GetReflection()->SetBool(&options, field, true);
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_UINT32:
+        options.GetReflection()->SetUInt32(&options, field, 7);
+        break;
       default: FAIL() << "a field of a kind this test does not set: " << std::string(field->name());
     }
     EXPECT_TRUE(keys.insert(ComputeKey(Program(kProgram), "cuda:sm_80", options)).second) << std::string(field->name());

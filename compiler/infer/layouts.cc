@@ -285,16 +285,17 @@ class Inference {
     return {bits, misfits};
   }
 
-  // Gives one loop without a covering fragment a layout from a known fragment over part of its variables.
+  // Gives one loop that propagation left open a layout: from a fragment that covers it, if only by copies in several threads, or,
+  // where none will, from one over part of its variables.
   bool FromParts(State& state) const {
     for (const LoopUse& use : loops_) {
-      if (state.loops.contains(use.loop) || use.fragments.empty() || HasUnknownCover(use, state)) continue;
+      if (state.loops.contains(use.loop)) continue;
       const LoopUse::Fragment* best = nullptr;
       for (const LoopUse::Fragment& fragment : use.fragments) {
         if (!state.fragments.contains(fragment.buffer) || !WholeDims(use, fragment)) continue;
-        if (best == nullptr || fragment.write > best->write) best = &fragment;
+        if (best == nullptr || std::pair(fragment.covers, fragment.write) > std::pair(best->covers, best->write)) best = &fragment;
       }
-      if (best == nullptr) continue;
+      if (best == nullptr || (!best->covers && HasUnknownCover(use, state))) continue;
       const Layout& known = state.fragments.at(best->buffer);
       state.loops[use.loop] = best->covers ? LoopFromFragment(known, best->projection, int(use.extents.size()))
                                            : LoopFromPart(known, best->projection, use.extents, use.vector);

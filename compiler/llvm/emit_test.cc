@@ -168,6 +168,23 @@ TEST(Optimize, RefusesWhatWouldBeASilentCall) {
   EXPECT_THAT(aborts.Finish(), HasSubstr("llvm.log2.f32 has no instruction"));
 }
 
+// Code generation of an unrolled body stays linear in its length.
+TEST(Optimize, CutsLongBlocksForAmdgpuSchedulers) {
+  for (const char* name : {"hip:gfx942", "cuda:sm_80"}) {
+    TestKernel k(**target::Find(name));
+    Value* v = k.Load(k.builder.getFloatTy());
+    for (int i = 0; i < 3000; ++i) v = k.builder.CreateFMul(k.builder.CreateFAdd(v, v), v);
+    k.Store(v);
+    ASSERT_EQ(k.Finish(), "");
+    int cuts = 0;
+    for (const llvm::Instruction& instruction : k.kernel->getEntryBlock()) {
+      const auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+      cuts += call != nullptr && call->getIntrinsicID() == llvm::Intrinsic::amdgcn_sched_barrier;
+    }
+    EXPECT_EQ(cuts, k.target.family == Family::kAmdgpu ? 11 : 0);
+  }
+}
+
 TEST(Optimize, RefusesRecursion) {
   TestKernel k(Sm80());
   auto* type = llvm::FunctionType::get(k.builder.getInt32Ty(), {k.builder.getInt32Ty()}, false);

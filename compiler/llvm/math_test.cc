@@ -176,6 +176,77 @@ TEST(SinCos, LargeAndNearMultiplesOfPi) {
 INSTANTIATE_TEST_SUITE_P(Operations, Math, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(ir::Name(info.param.op)); });
 
+// Hooks as a GPU's: IR whose host code is the C library's, exact enough to see that the formulas around them are right.
+class HostHooks : public NativeMath {
+ public:
+  using B = llvm::IRBuilder<>;
+  llvm::Value* Exp2(B& b, llvm::Value* v, bool) const override {
+    return b.CreateUnaryIntrinsic(llvm::Intrinsic::exp2, v);
+  }
+  llvm::Value* FastLog2(B& b, llvm::Value* v) const override {
+    return b.CreateUnaryIntrinsic(llvm::Intrinsic::log2, v);
+  }
+  llvm::Value* FastSin(B& b, llvm::Value* v) const override { return b.CreateUnaryIntrinsic(llvm::Intrinsic::sin, v); }
+  llvm::Value* FastCos(B& b, llvm::Value* v) const override { return b.CreateUnaryIntrinsic(llvm::Intrinsic::cos, v); }
+  llvm::Value* FastSqrt(B& b, llvm::Value* v) const override {
+    return b.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, v);
+  }
+  llvm::Value* FastReciprocal(B& b, llvm::Value* v) const override {
+    return b.CreateFDiv(llvm::ConstantFP::get(v->getType(), 1), v);
+  }
+};
+
+TEST(Hooks, FormulasAroundThemHold) {
+  const HostHooks hooks;
+  std::mt19937 random(11);
+  std::vector<float> x, y;
+  for (int i = 0; i < 20000; ++i) {
+    x.push_back(float(random() % 200001) / 10000 - 10);
+    y.push_back(float(random() % 9) - 4);
+  }
+  for (const Case& test : kCases) {
+    for (bool fast : {false, true}) {
+      const std::vector<DType> inputs(size_t(ir::ArgCount(test.op)), DType::kF32);
+      const HostFunction f(inputs,
+                           [&](auto& b, auto args) { return BuildMath(b, hooks, test.op, DType::kF32, args, fast); });
+      const std::vector<float> got = Call(f, test.op, x, y);
+      size_t failures = 0;
+      for (size_t i = 0; i < x.size() && failures < 5; ++i) {
+        const long double want = test.reference(x[i], y[i]);
+        const double error = double(std::fabs(got[i] - want));
+        const double bound =
+            fast ? 1e-5 * double(std::fabs(want)) + 1e-6 : test.ulp_f32 * 0x1p-23 * double(std::fabs(want));
+        const bool good = std::isnan(want)   ? std::isnan(got[i])
+                          : std::isinf(want) ? std::isinf(got[i])
+                                             : error <= bound;
+        failures += !good;
+        EXPECT_TRUE(good) << ir::Name(test.op) << (fast ? " fast (" : " (") << x[i] << ", " << y[i] << ") = " << got[i]
+                          << ", not " << double(want);
+      }
+    }
+  }
+}
+
+TEST(Hooks, FastKeepsTheLimits) {
+  const HostHooks hooks;
+  const std::vector<float> x = {INFINITY, -INFINITY, 1e30f, -1e30f, NAN};
+  const auto fast = [&](ExprOp op) {
+    const DType inputs[] = {DType::kF32};
+    return HostFunction(inputs, [&](auto& b, auto args) { return BuildMath(b, hooks, op, DType::kF32, args, true); })
+        .
+        operator()<float>(x);
+  };
+  const auto expect = [&](ExprOp op, std::vector<float> want) {
+    const std::vector<float> got = fast(op);
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(got[i], want[i]) << ir::Name(op) << " of " << x[i];
+    EXPECT_TRUE(std::isnan(got[4])) << ir::Name(op);
+  };
+  expect(ExprOp::kExp, {INFINITY, 0, INFINITY, 0});
+  expect(ExprOp::kTanh, {1, -1, 1, -1});
+  expect(ExprOp::kSigmoid, {1, 0, 1, 0});
+  expect(ExprOp::kErf, {1, -1, 1, -1});
+}
+
 TEST(Rounding, HalvesGoToEven) {
   const std::vector<float> x = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 2.4f, -2.6f, 8388609.0f};
   EXPECT_EQ(Function(ExprOp::kRound, DType::kF32).operator()<float>(x),

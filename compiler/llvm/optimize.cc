@@ -54,6 +54,21 @@ void WidenBf16Comparisons(llvm::Function& function) {
   }
 }
 
+// AMDGPU's schedulers take time quadratic in the region they schedule, seconds for the unrolled body of an attention
+// kernel. Long blocks are cut into regions; what lies around a cut is in its order already.
+void CutSchedulingRegions(llvm::Function& function) {
+  constexpr int kRegion = 512;
+  for (llvm::BasicBlock& block : function) {
+    if (block.size() < 2 * kRegion) continue;
+    int count = 0;
+    for (auto it = block.getFirstNonPHIIt(); !it->isTerminator(); ++it) {
+      if (++count % kRegion != 0) continue;
+      llvm::IRBuilder<> builder(&block, it);
+      builder.CreateIntrinsic(llvm::Intrinsic::amdgcn_sched_barrier, {}, {builder.getInt32(0)});
+    }
+  }
+}
+
 bool IsKernel(const llvm::Function& function) {
   return function.getCallingConv() == llvm::CallingConv::PTX_Kernel ||
          function.getCallingConv() == llvm::CallingConv::AMDGPU_KERNEL;
@@ -106,8 +121,9 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, components, modules);
   Pipeline().run(module, modules);
-  if (machine.getTargetTriple().isNVPTX()) {
-    for (llvm::Function& function : module) WidenBf16Comparisons(function);
+  for (llvm::Function& function : module) {
+    if (machine.getTargetTriple().isNVPTX()) WidenBf16Comparisons(function);
+    if (machine.getTargetTriple().isAMDGPU()) CutSchedulingRegions(function);
   }
 
   std::string problems;
