@@ -51,10 +51,14 @@ void Facts::EnterLoop(const ir::For& loop) {
 }
 
 void Facts::Index(ir::VarId var, ExprId extent) {
+  memo_.Clear();
   vars_[ir::Index(var)] = {{0, std::max<int64_t>(0, SatAdd(RangeOf(extent).max, -1))}, 1};
 }
 
-void Facts::Bind(const ir::Let& let) { vars_[ir::Index(let.var)] = {RangeOf(let.value), DivisorOf(let.value)}; }
+void Facts::Bind(const ir::Let& let) {
+  vars_[ir::Index(let.var)] = {RangeOf(let.value), DivisorOf(let.value)};
+  memo_.Clear();
+}
 
 void Facts::Assume(ExprId cond) {
   const ir::ExprPool& pool = module_->exprs;
@@ -67,6 +71,7 @@ void Facts::Assume(ExprId cond) {
   if (node.arg_count != 2 || !ir::IsInteger(pool.Type(node.args[0]))) return;
   const auto narrow = [&](ExprId id, int64_t min, int64_t max) {
     const Range known = RangeOf(id);
+    memo_.Clear();
     ranges_[ir::Index(id)] = {std::max(known.min, min), std::min(known.max, max)};
   };
   const ExprId a = node.args[0], b = node.args[1];
@@ -98,6 +103,7 @@ void Facts::Assume(ExprId cond) {
         if (std::optional<int64_t> d = pool.ConstInt(left.args[1]); d && *d != 0) {
           int64_t& known = divisors_.try_emplace(ir::Index(left.args[0]), 1).first->second;
           known = std::lcm(known, *d);
+          memo_.Clear();
         }
       }
       break;
@@ -108,10 +114,13 @@ void Facts::Assume(ExprId cond) {
 }
 
 Range Facts::RangeOf(ExprId id) const {
-  const Range computed = Compute(id);
-  const auto it = ranges_.find(ir::Index(id));
-  if (it == ranges_.end()) return computed;
-  return {std::max(it->second.min, computed.min), std::min(it->second.max, computed.max)};
+  if (const auto known = memo_.ranges.find(ir::Index(id)); known != memo_.ranges.end()) return known->second;
+  Range range = Compute(id);
+  if (const auto it = ranges_.find(ir::Index(id)); it != ranges_.end()) {
+    range = {std::max(it->second.min, range.min), std::min(it->second.max, range.max)};
+  }
+  memo_.ranges.emplace(ir::Index(id), range);
+  return range;
 }
 
 Range Facts::Compute(ExprId id) const {
@@ -169,6 +178,13 @@ Range Facts::Compute(ExprId id) const {
 }
 
 int64_t Facts::DivisorOf(ExprId id) const {
+  if (const auto known = memo_.divisors.find(ir::Index(id)); known != memo_.divisors.end()) return known->second;
+  const int64_t divisor = ComputeDivisor(id);
+  memo_.divisors.emplace(ir::Index(id), divisor);
+  return divisor;
+}
+
+int64_t Facts::ComputeDivisor(ExprId id) const {
   const ir::ExprPool& pool = module_->exprs;
   const ExprNode& node = pool[id];
   int64_t divisor = 1;
@@ -221,7 +237,13 @@ void Linear::Add(const Linear& other, int64_t factor) {
   }
 }
 
-Linear LinearOf(const ir::ExprPool& pool, ExprId id) {
+namespace {
+
+using LinearMemo = std::unordered_map<uint32_t, Linear>;
+
+const Linear& LinearIn(const ir::ExprPool& pool, ExprId id, LinearMemo& memo);
+
+Linear ComputeLinear(const ir::ExprPool& pool, ExprId id, LinearMemo& memo) {
   const ExprNode& node = pool[id];
   Linear result;
   switch (node.op) {
@@ -230,23 +252,36 @@ Linear LinearOf(const ir::ExprPool& pool, ExprId id) {
       return result;
     case ExprOp::kAdd:
     case ExprOp::kSub:
-      result = LinearOf(pool, node.args[0]);
-      result.Add(LinearOf(pool, node.args[1]), node.op == ExprOp::kAdd ? 1 : -1);
+      result = LinearIn(pool, node.args[0], memo);
+      result.Add(LinearIn(pool, node.args[1], memo), node.op == ExprOp::kAdd ? 1 : -1);
       return result;
     case ExprOp::kMul: {
-      const Linear a = LinearOf(pool, node.args[0]), b = LinearOf(pool, node.args[1]);
+      const Linear a = LinearIn(pool, node.args[0], memo), b = LinearIn(pool, node.args[1], memo);
       if (a.terms.empty()) return result.Add(b, a.constant), result;
       if (b.terms.empty()) return result.Add(a, b.constant), result;
       break;
     }
     case ExprOp::kCast:
-      if (IsWideningCast(pool, node)) return LinearOf(pool, node.args[0]);
+      if (IsWideningCast(pool, node)) return LinearIn(pool, node.args[0], memo);
       break;
     default:
       break;
   }
   result.terms[ir::Index(id)] = 1;
   return result;
+}
+
+const Linear& LinearIn(const ir::ExprPool& pool, ExprId id, LinearMemo& memo) {
+  if (const auto known = memo.find(ir::Index(id)); known != memo.end()) return known->second;
+  Linear result = ComputeLinear(pool, id, memo);
+  return memo.emplace(ir::Index(id), std::move(result)).first->second;
+}
+
+}  // namespace
+
+Linear LinearOf(const ir::ExprPool& pool, ExprId id) {
+  LinearMemo memo;
+  return LinearIn(pool, id, memo);
 }
 
 }  // namespace kiln::compiler

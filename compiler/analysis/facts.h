@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <unordered_map>
 
 #include "ir/module.h"
 
@@ -43,6 +44,18 @@ class Facts {
   // `var` counts from 0 to `extent`.
   void Index(ir::VarId var, ir::ExprId extent);
   Range Compute(ir::ExprId id) const;
+  int64_t ComputeDivisor(ir::ExprId id) const;
+
+  // Answers so far, for expressions that share subexpressions; forgotten with every new fact and not copied.
+  struct Memo {
+    std::unordered_map<uint32_t, Range> ranges;
+    std::unordered_map<uint32_t, int64_t> divisors;
+    Memo() = default;
+    Memo(const Memo&) {}
+    Memo& operator=(const Memo&) { return Clear(), *this; }
+    void Clear() { ranges.clear(), divisors.clear(); }
+  };
+  mutable Memo memo_;
 
   const ir::Module* module_;
   std::map<uint32_t, VarFact> vars_;

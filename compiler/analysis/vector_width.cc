@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_set>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/register_map.h"
@@ -46,6 +47,19 @@ int64_t RowDivisor(const ir::Module& module, const Facts& facts, const ir::Buffe
   return divisor;
 }
 
+bool Contains(const ir::ExprPool& pool, ExprId id, ExprId wanted) {
+  std::vector<ExprId> open{id};
+  std::unordered_set<uint32_t> seen;
+  while (!open.empty()) {
+    const ExprId next = open.back();
+    open.pop_back();
+    if (next == wanted) return true;
+    if (!seen.insert(ir::Index(next)).second) continue;
+    for (ExprId arg : pool[next].Args()) open.push_back(arg);
+  }
+  return false;
+}
+
 bool LastIsContiguous(const ir::Module& module, const ir::Buffer& buffer) {
   if (buffer.space == ir::Space::kShared) {
     const auto& last = buffer.layout->dim(buffer.layout->rank() - 1);
@@ -78,14 +92,7 @@ int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For&
         if (d + 1 < indices.size()) return 1;
         continue;
       }
-      std::vector<Access> loads;
-      bool inside = false;
-      const auto search = [&](auto&& self, ExprId expr) -> void {
-        inside |= expr == last_var;
-        for (ExprId arg : module.exprs[expr].Args()) self(self, arg);
-      };
-      search(search, ExprId(term));
-      if (inside) return 1;
+      if (Contains(module.exprs, ExprId(term), last_var)) return 1;
     }
   }
   if (!depends) return 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "compiler/analysis/vector_width.h"
 #include "compiler/llvm/kernel_lowering.h"
@@ -23,10 +24,20 @@ int KernelLowering::LoopVariable(ExprId id) const {
 }
 
 bool KernelLowering::IsSettled(ExprId id) const {
-  const ir::ExprNode& node = pool()[id];
-  if (node.op == ir::ExprOp::kLoad) return false;
-  if (node.op == ir::ExprOp::kVar) return LoopVariable(id) < 0 && vars_.contains(node.ref) && !element_->bound_inside.contains(node.ref);
-  return std::ranges::all_of(node.Args(), [&](ExprId arg) { return IsSettled(arg); });
+  std::vector<ExprId> open{id};
+  std::unordered_set<uint32_t> seen;
+  while (!open.empty()) {
+    const ExprId next = open.back();
+    open.pop_back();
+    if (!seen.insert(ir::Index(next)).second) continue;
+    const ir::ExprNode& node = pool()[next];
+    if (node.op == ir::ExprOp::kLoad) return false;
+    if (node.op == ir::ExprOp::kVar) {
+      if (LoopVariable(next) >= 0 || !vars_.contains(node.ref) || element_->bound_inside.contains(node.ref)) return false;
+    }
+    for (ExprId arg : node.Args()) open.push_back(arg);
+  }
+  return true;
 }
 
 const AccessPlan& KernelLowering::PlanOf(BufferId buffer, std::span<const ExprId> indices) {

@@ -3,6 +3,8 @@
 // Scalar expressions, as ir/expr.h defines them.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "compiler/llvm/kernel_lowering.h"
 
 namespace kiln::llvm_ir {
@@ -40,10 +42,22 @@ Value* KernelLowering::ToMemory(Value* v, DType dtype) {
 }
 
 Value* KernelLowering::Eval(ExprId id) {
-  const ExprNode& node = pool()[id];
+  const bool outermost = !std::exchange(evaluating_, true);
+  Value* result = nullptr;
   if (element_ != nullptr)
-    if (const auto it = element_->loaded.find(ir::Index(id)); it != element_->loaded.end()) return it->second;
-  return EvalNode(id, node);
+    if (const auto it = element_->loaded.find(ir::Index(id)); it != element_->loaded.end()) result = it->second;
+  if (result == nullptr) {
+    if (const auto it = evaluated_.find(ir::Index(id)); it != evaluated_.end()) result = it->second;
+  }
+  if (result == nullptr) {
+    result = EvalNode(id, pool()[id]);
+    evaluated_[ir::Index(id)] = result;
+  }
+  if (outermost) {
+    evaluated_.clear();
+    evaluating_ = false;
+  }
+  return result;
 }
 
 Value* KernelLowering::EvalNode(ExprId id, const ExprNode& node) {

@@ -217,6 +217,9 @@ class KernelLowering {
     llvm::BasicBlock* end;
   };
   std::vector<LoopBlocks> loops_;
+  // Subexpressions of the expression under evaluation, each once.
+  std::unordered_map<uint32_t, Value*> evaluated_;
+  bool evaluating_ = false;
   // Swizzled offsets are shared between accesses: (variable, low constant, swizzle bits, shift) in one basic block.
   std::map<std::tuple<Value*, int64_t, int, int, llvm::BasicBlock*>, Value*> swizzled_;
 };
