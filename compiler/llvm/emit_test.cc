@@ -178,7 +178,7 @@ TEST(Optimize, CutsLongBlocksForAmdgpuSchedulers) {
     ASSERT_EQ(k.Finish(), "");
     int cuts = 0;
     for (const llvm::Instruction& instruction : k.kernel->getEntryBlock()) {
-      const auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+      const auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
       cuts += call != nullptr && call->getIntrinsicID() == llvm::Intrinsic::amdgcn_sched_barrier;
     }
     EXPECT_EQ(cuts, k.target.family == Family::kAmdgpu ? 11 : 0);
