@@ -104,7 +104,7 @@ class Writer {
     out_ += char(value);
   }
   template <typename E>
-    requires std::is_enum_v<E>
+  requires std::is_enum_v<E>
   void Put(E value) { Put(uint64_t(value)); }
   void Put(const std::string& text) {
     Put(uint64_t(text.size()));

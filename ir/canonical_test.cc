@@ -25,8 +25,10 @@ class Shuffled {
     buffers_ = ShuffleTable(*out_.mutable_buffers());
     SpreadExprs();
     for (v1::Param& param : *out_.mutable_params()) {
-      if (param.has_tensor()) param.set_tensor(buffers_[param.tensor()]);
-      else param.set_scalar(vars_[param.scalar()]);
+      if (param.has_tensor())
+        param.set_tensor(buffers_[param.tensor()]);
+      else
+        param.set_scalar(vars_[param.scalar()]);
     }
     for (v1::Buffer& buffer : *out_.mutable_buffers()) {
       for (uint32_t& id : *buffer.mutable_shape()) id = exprs_[id];
@@ -110,8 +112,14 @@ class Shuffled {
       case v1::Stmt::kStore: VisitElement(*stmt.mutable_store()); break;
       case v1::Stmt::kAtomic: VisitElement(*stmt.mutable_atomic()); break;
       case v1::Stmt::kAssume: stmt.mutable_assume()->set_cond(exprs_[stmt.assume().cond()]); break;
-      case v1::Stmt::kCopy: Visit(*stmt.mutable_copy()->mutable_src()); Visit(*stmt.mutable_copy()->mutable_dst()); break;
-      case v1::Stmt::kReduce: Visit(*stmt.mutable_reduce()->mutable_src()); Visit(*stmt.mutable_reduce()->mutable_dst()); break;
+      case v1::Stmt::kCopy:
+        Visit(*stmt.mutable_copy()->mutable_src());
+        Visit(*stmt.mutable_copy()->mutable_dst());
+        break;
+      case v1::Stmt::kReduce:
+        Visit(*stmt.mutable_reduce()->mutable_src());
+        Visit(*stmt.mutable_reduce()->mutable_dst());
+        break;
       case v1::Stmt::kGemm:
         Visit(*stmt.mutable_gemm()->mutable_a());
         Visit(*stmt.mutable_gemm()->mutable_b());
@@ -185,14 +193,35 @@ func @f[%m](%A: global f32[%m, 8] strides(8, 1) pad(1.0), %B: global f32[4, 8]) 
     assume %x != 7
   }
 })";
-  const std::pair<std::string_view, std::string_view> edits[] = {
-      {"strides(8, 1)", "strides(9, 1)"}, {"pad(1.0)", "pad(2.0)"}, {"outputs(1)", "outputs(0)"}, {"grid(2)", "grid(3)"},
-      {"threads 64", "threads 96"}, {"cluster(2)", "cluster(1)"}, {"raster 2", "raster 3"}, {"%b * 4", "%b * 5"},
-      {"-> %s[0, 0; 4, 8]", "-> %s[0, 1; 4, 8]"}, {"coalesced 2\n", "coalesced 4\n"}, {" transpose_b", " transpose_a"},
-      {"full_row", "full_col"}, {" accumulate", ""}, {"reduce sum", "reduce max"}, {"dim 1", "dim 0"}, {"pipelined", "serial"},
-      {"in 6", "in 7"}, {"stages 3", "stages 4"}, {"1.5", "1.25"}, {"4 coalesced 2", "4 coalesced 1"}, {"atomic add", "atomic max"},
-      {"barrier", "break"}, {"%b == 1", "%b != 1"}, {"f32(%b)", "f32(%m)"}, {"%b < 9", "%b < 8"}, {"while", "assume true while"},
-      {"%x = %b + 5", "%x = %b + 6"}, {"assume %x", "assume %b"}, {"shared f32", "fragment f32"}};
+  const std::pair<std::string_view, std::string_view> edits[] = {{"strides(8, 1)", "strides(9, 1)"},
+                                                                 {"pad(1.0)", "pad(2.0)"},
+                                                                 {"outputs(1)", "outputs(0)"},
+                                                                 {"grid(2)", "grid(3)"},
+                                                                 {"threads 64", "threads 96"},
+                                                                 {"cluster(2)", "cluster(1)"},
+                                                                 {"raster 2", "raster 3"},
+                                                                 {"%b * 4", "%b * 5"},
+                                                                 {"-> %s[0, 0; 4, 8]", "-> %s[0, 1; 4, 8]"},
+                                                                 {"coalesced 2\n", "coalesced 4\n"},
+                                                                 {" transpose_b", " transpose_a"},
+                                                                 {"full_row", "full_col"},
+                                                                 {" accumulate", ""},
+                                                                 {"reduce sum", "reduce max"},
+                                                                 {"dim 1", "dim 0"},
+                                                                 {"pipelined", "serial"},
+                                                                 {"in 6", "in 7"},
+                                                                 {"stages 3", "stages 4"},
+                                                                 {"1.5", "1.25"},
+                                                                 {"4 coalesced 2", "4 coalesced 1"},
+                                                                 {"atomic add", "atomic max"},
+                                                                 {"barrier", "break"},
+                                                                 {"%b == 1", "%b != 1"},
+                                                                 {"f32(%b)", "f32(%m)"},
+                                                                 {"%b < 9", "%b < 8"},
+                                                                 {"while", "assume true while"},
+                                                                 {"%x = %b + 5", "%x = %b + 6"},
+                                                                 {"assume %x", "assume %b"},
+                                                                 {"shared f32", "fragment f32"}};
   auto canonical = [](const std::string& program) {
     Diagnostics diagnostics;
     auto module = Parse(program, diagnostics);

@@ -26,10 +26,12 @@ Result RefuseDecisions(const Module& module, Diagnostics& diagnostics) {
   for (uint32_t i = 0; i < module.buffers.size(); ++i) {
     const Buffer& buffer = module.buffers[i];
     if (!buffer.layout && !buffer.shared_offset) continue;
-    diagnostics.Error(fmt::format("buffer %{} has a layout or an offset, which only passes decide", names.Of(BufferId(i))), kHint);
+    diagnostics.Error(
+        fmt::format("buffer %{} has a layout or an offset, which only passes decide", names.Of(BufferId(i))), kHint);
   }
   for (const Kernel& kernel : module.kernels) {
-    if (kernel.shared_bytes != 0) diagnostics.Error(fmt::format("kernel @{} has shared_bytes, which only passes decide", kernel.name), kHint);
+    if (kernel.shared_bytes != 0)
+      diagnostics.Error(fmt::format("kernel @{} has shared_bytes, which only passes decide", kernel.name), kHint);
     Walk(kernel.body, [&](const Stmt& stmt) {
       if (HasDecision(stmt.op)) {
         diagnostics.Error("the statement holds what only passes decide", kHint, stmt.loc, PrintStmt(module, stmt));

@@ -40,8 +40,12 @@ const Row& RowOf(ExprOp op) { return kByNumber[size_t(op)]; }
 
 size_t Mix(size_t seed, uint64_t value) { return (seed ^ value) * 0x9e3779b97f4a7c15 ^ (seed >> 29); }
 
+// Differs between processes, so that nobody can send expressions that all fall into one bucket. No order depends on it.
+const char kAnywhere = 0;
+size_t Seed() { return Mix(reinterpret_cast<uintptr_t>(&kAnywhere), 0x5bd1e995); }
+
 size_t HashOf(const ExprNode& node) {
-  size_t hash = Mix(uint64_t(node.op) << 8 | uint64_t(node.dtype), uint64_t(node.int_value));
+  size_t hash = Mix(Seed() ^ (uint64_t(node.op) << 8 | uint64_t(node.dtype)), uint64_t(node.int_value));
   hash = Mix(hash, node.ref);
   for (ExprId arg : node.Args()) hash = Mix(hash, Index(arg));
   return hash;
@@ -49,7 +53,10 @@ size_t HashOf(const ExprNode& node) {
 
 DType ResultType(const ExprPool& pool, ExprOp op, std::span<const ExprId> args) {
   switch (RowOf(op).rule) {
-    case TypeRule::compare: case TypeRule::predicate: case TypeRule::logic: case TypeRule::negation: return DType::kBool;
+    case TypeRule::compare:
+    case TypeRule::predicate:
+    case TypeRule::logic:
+    case TypeRule::negation: return DType::kBool;
     case TypeRule::select: return pool.Type(args[1]);
     default: return pool.Type(args[0]);
   }
@@ -59,8 +66,17 @@ bool IsConstant(const ExprNode& node) { return node.op == ExprOp::kConstInt || n
 
 bool IsCommutative(ExprOp op) {
   switch (op) {
-    case ExprOp::kAdd: case ExprOp::kMul: case ExprOp::kMin: case ExprOp::kMax: case ExprOp::kBitAnd: case ExprOp::kBitOr:
-    case ExprOp::kBitXor: case ExprOp::kAnd: case ExprOp::kOr: case ExprOp::kEq: case ExprOp::kNe: return true;
+    case ExprOp::kAdd:
+    case ExprOp::kMul:
+    case ExprOp::kMin:
+    case ExprOp::kMax:
+    case ExprOp::kBitAnd:
+    case ExprOp::kBitOr:
+    case ExprOp::kBitXor:
+    case ExprOp::kAnd:
+    case ExprOp::kOr:
+    case ExprOp::kEq:
+    case ExprOp::kNe: return true;
     default: return false;
   }
 }
@@ -68,7 +84,12 @@ bool IsCommutative(ExprOp op) {
 // Operations on integers for which (x ∘ c) ∘ d = x ∘ (c ∘ d).
 bool IsAssociative(ExprOp op) {
   switch (op) {
-    case ExprOp::kAdd: case ExprOp::kMul: case ExprOp::kMin: case ExprOp::kMax: case ExprOp::kBitAnd: case ExprOp::kBitOr:
+    case ExprOp::kAdd:
+    case ExprOp::kMul:
+    case ExprOp::kMin:
+    case ExprOp::kMax:
+    case ExprOp::kBitAnd:
+    case ExprOp::kBitOr:
     case ExprOp::kBitXor: return true;
     default: return false;
   }
@@ -77,7 +98,8 @@ bool IsAssociative(ExprOp op) {
 // Identities of two operands whose right one is the constant `c`; nothing where none holds.
 class WithConstant {
  public:
-  WithConstant(ExprPool& pool, const ExprNode& node) : pool_(pool), node_(node), x_(node.args[0]), c_(pool[node.args[1]]) {}
+  WithConstant(ExprPool& pool, const ExprNode& node)
+      : pool_(pool), node_(node), x_(node.args[0]), c_(pool[node.args[1]]) {}
 
   std::optional<ExprId> Simplify() const {
     if (IsFloat(c_.dtype)) return Floats();
@@ -100,17 +122,24 @@ class WithConstant {
     switch (node_.op) {
       case ExprOp::kAdd: return If(is_zero && std::signbit(value), x_);
       case ExprOp::kSub: return If(is_zero && !std::signbit(value), x_);
-      case ExprOp::kMul: case ExprOp::kDiv: return If(value == 1, x_);
+      case ExprOp::kMul:
+      case ExprOp::kDiv: return If(value == 1, x_);
       default: return std::nullopt;
     }
   }
 
   std::optional<ExprId> Integers() const {
     switch (node_.op) {
-      case ExprOp::kAdd: case ExprOp::kSub: case ExprOp::kBitXor: case ExprOp::kShl: case ExprOp::kShr: return If(Is(0), x_);
+      case ExprOp::kAdd:
+      case ExprOp::kSub:
+      case ExprOp::kBitXor:
+      case ExprOp::kShl:
+      case ExprOp::kShr: return If(Is(0), x_);
       case ExprOp::kMul: return Is(0) ? Zero() : If(Is(1), x_);
-      case ExprOp::kDiv: case ExprOp::kFloorDiv: return If(Is(1), x_);
-      case ExprOp::kMod: case ExprOp::kFloorMod: return If(Is(1), Zero());
+      case ExprOp::kDiv:
+      case ExprOp::kFloorDiv: return If(Is(1), x_);
+      case ExprOp::kMod:
+      case ExprOp::kFloorMod: return If(Is(1), Zero());
       case ExprOp::kBitAnd: return Is(0) ? Zero() : If(Is(-1), x_);
       case ExprOp::kBitOr: return Is(0) ? x_ : If(Is(-1), node_.args[1]);
       case ExprOp::kAnd: return Is(1) ? x_ : Zero();
@@ -139,11 +168,20 @@ std::optional<ExprId> WithItself(ExprPool& pool, const ExprNode& node) {
   ExprId x = node.args[0];
   if (IsFloat(pool.Type(x))) return std::nullopt;
   switch (node.op) {
-    case ExprOp::kSub: case ExprOp::kBitXor: return pool.Int(0, node.dtype);
-    case ExprOp::kMin: case ExprOp::kMax: case ExprOp::kBitAnd: case ExprOp::kBitOr: case ExprOp::kAnd: case ExprOp::kOr:
-      return x;
-    case ExprOp::kEq: case ExprOp::kLe: case ExprOp::kGe: return pool.Bool(true);
-    case ExprOp::kNe: case ExprOp::kLt: case ExprOp::kGt: return pool.Bool(false);
+    case ExprOp::kSub:
+    case ExprOp::kBitXor: return pool.Int(0, node.dtype);
+    case ExprOp::kMin:
+    case ExprOp::kMax:
+    case ExprOp::kBitAnd:
+    case ExprOp::kBitOr:
+    case ExprOp::kAnd:
+    case ExprOp::kOr: return x;
+    case ExprOp::kEq:
+    case ExprOp::kLe:
+    case ExprOp::kGe: return pool.Bool(true);
+    case ExprOp::kNe:
+    case ExprOp::kLt:
+    case ExprOp::kGt: return pool.Bool(false);
     default: return std::nullopt;
   }
 }
@@ -212,7 +250,8 @@ ExprId ExprPool::Cast(DType dtype, ExprId a) {
 ExprId ExprPool::Select(ExprId cond, ExprId a, ExprId b) { return Make(ExprOp::kSelect, {cond, a, b}); }
 
 ExprId ExprPool::Make(ExprOp op, std::initializer_list<ExprId> args) {
-  ExprNode node{.op = op, .dtype = ResultType(*this, op, {args.begin(), args.size()}), .arg_count = uint8_t(args.size())};
+  ExprNode node{
+      .op = op, .dtype = ResultType(*this, op, {args.begin(), args.size()}), .arg_count = uint8_t(args.size())};
   std::copy(args.begin(), args.end(), node.args.begin());
   return Simplified(node);
 }

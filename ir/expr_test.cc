@@ -95,10 +95,14 @@ TEST(ExprPool, MostNegativeOverMinusOneWraps) {
 TEST(ExprPool, SimplifyingASimplifiedNodeGivesTheNode) {
   ExprPool pool;
   std::mt19937 random(7);
-  std::vector<ExprId> ids = {pool.Var(VarId(0), DType::kI32), pool.Var(VarId(1), DType::kI32), pool.Int(0), pool.Int(1),
-                             pool.Int(-3), pool.Int(64)};
-  const ExprOp ops[] = {ExprOp::kAdd, ExprOp::kSub, ExprOp::kMul, ExprOp::kFloorDiv, ExprOp::kFloorMod, ExprOp::kMin,
-                        ExprOp::kBitAnd, ExprOp::kShl, ExprOp::kBitXor};
+  std::vector<ExprId> ids = {pool.Var(VarId(0), DType::kI32),
+                             pool.Var(VarId(1), DType::kI32),
+                             pool.Int(0),
+                             pool.Int(1),
+                             pool.Int(-3),
+                             pool.Int(64)};
+  const ExprOp ops[] = {ExprOp::kAdd, ExprOp::kSub,    ExprOp::kMul, ExprOp::kFloorDiv, ExprOp::kFloorMod,
+                        ExprOp::kMin, ExprOp::kBitAnd, ExprOp::kShl, ExprOp::kBitXor};
   for (int i = 0; i < 5000; ++i) {
     ExprId a = ids[random() % ids.size()], b = ids[random() % ids.size()];
     ids.push_back(pool.Make(ops[random() % std::size(ops)], {a, b}));
@@ -121,8 +125,8 @@ int64_t Evaluate(const ExprPool& pool, ExprId id, int64_t x, int64_t y) {
 
 TEST(ExprPool, SimplificationKeepsTheValue) {
   std::mt19937 random(11);
-  const ExprOp ops[] = {ExprOp::kAdd, ExprOp::kSub, ExprOp::kMul, ExprOp::kMin, ExprOp::kMax, ExprOp::kBitAnd, ExprOp::kBitOr,
-                        ExprOp::kBitXor, ExprOp::kShl, ExprOp::kShr};
+  const ExprOp ops[] = {ExprOp::kAdd,    ExprOp::kSub,   ExprOp::kMul,    ExprOp::kMin, ExprOp::kMax,
+                        ExprOp::kBitAnd, ExprOp::kBitOr, ExprOp::kBitXor, ExprOp::kShl, ExprOp::kShr};
   for (DType type : {DType::kI32, DType::kU8, DType::kI4}) {
     ExprPool simple, raw;
     std::vector<std::pair<ExprId, ExprId>> ids;

@@ -52,8 +52,10 @@ Value FoldIntegers(ExprOp op, DType type, int64_t a, int64_t b) {
     case ExprOp::kFloorMod: return FloorRemainder(is_unsigned, a, b);
     case ExprOp::kMin: return Less(is_unsigned, b, a) ? b : a;
     case ExprOp::kMax: return Less(is_unsigned, a, b) ? b : a;
-    case ExprOp::kBitAnd: case ExprOp::kAnd: return a & b;
-    case ExprOp::kBitOr: case ExprOp::kOr: return a | b;
+    case ExprOp::kBitAnd:
+    case ExprOp::kAnd: return a & b;
+    case ExprOp::kBitOr:
+    case ExprOp::kOr: return a | b;
     case ExprOp::kBitXor: return a ^ b;
     case ExprOp::kShl: return Wrap(uint64_t(a) << count);
     case ExprOp::kShr: return is_unsigned ? Wrap(uint64_t(a) >> count) : a >> count;
@@ -71,8 +73,8 @@ Value FoldIntegers(ExprOp op, DType type, int64_t a, int64_t b) {
   }
 }
 
-// Rounding a double's result to a narrower type equals rounding the exact result: a double has more than twice the digits
-// of any of them and two more (S. A. Figueroa, "When is double rounding innocuous?", 1995).
+// Rounding a double's result to a narrower type equals rounding the exact result: a double has more than twice the
+// digits of any of them and two more (S. A. Figueroa, "When is double rounding innocuous?", 1995).
 std::optional<double> FoldFloats(ExprOp op, double a, double b) {
   switch (op) {
     case ExprOp::kAdd: return a + b;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Constant folding of single nodes. Only what every host computes alike: the four operations, roundings, comparisons, casts; never a
-// function of the math library, whose last bit differs between machines.
+// Constant folding of single nodes. Only what every host computes alike: the four operations, roundings, comparisons,
+// casts; never a function of the math library, whose last bit differs between machines.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace kiln::ir {
 
-// The constant that `node` has when its arguments are the constants `args`; nothing where it is unspecified (a division by
-// zero) or not foldable.
+// The constant that `node` has when its arguments are the constants `args`; nothing where it is unspecified (a division
+// by zero) or not foldable.
 std::optional<ExprNode> Fold(const ExprNode& node, std::span<const ExprNode* const> args);
 
 ExprNode ConstIntNode(DType dtype, int64_t value);

@@ -44,7 +44,9 @@ size_t Lexer::WordLength(size_t from) const {
 
 size_t Lexer::NumberLength() const {
   size_t end = at_;
-  auto digits = [&] { while (end < text_.size() && IsDigit(text_[end])) ++end; };
+  auto digits = [&] {
+    while (end < text_.size() && IsDigit(text_[end])) ++end;
+  };
   digits();
   if (end + 1 < text_.size() && text_[end] == '.' && IsDigit(text_[end + 1])) {
     ++end;

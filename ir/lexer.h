@@ -27,7 +27,8 @@ class Lexer {
  public:
   explicit Lexer(std::string_view text) : text_(text) {}
   Token Next();
-  // Everything up to the parenthesis that closes one already taken, which is taken too; at the end of the text, all of it.
+  // Everything up to the parenthesis that closes one already taken, which is taken too; at the end of the text, all of
+  // it.
   std::string_view UntilClosed();
   std::string_view Line(uint32_t number) const;
 

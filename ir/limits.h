@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one module may hold. A program by hand stays below a hundredth of each. Readers enforce them, so walks may recurse.
+// What one module may hold. A program by hand stays below a hundredth of each. Readers enforce them, so walks may
+// recurse.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ inline constexpr size_t kMaxParams = 1'000;
 inline constexpr size_t kMaxKernels = 64;
 inline constexpr size_t kMaxStmts = 100'000;
 inline constexpr size_t kMaxFiles = 1'000;
-inline constexpr int kMaxNesting = 64;              // statements within statements
+inline constexpr int kMaxNesting = 64;  // statements within statements
 inline constexpr uint32_t kMaxExprDepth = 256;
 inline constexpr uint64_t kMaxExprNodes = 16'384;   // one expression written out
 inline constexpr uint64_t kMaxWritten = 2'000'000;  // all expressions of all statements written out

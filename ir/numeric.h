@@ -12,8 +12,8 @@ namespace kiln::ir {
 // The low bits of `value` that an integer or bool type keeps, sign- or zero-extended; for bool: is it not zero.
 int64_t WrapTo(DType type, int64_t value);
 
-// `value` rounded to nearest even as a cast to the float type does: what is too large becomes infinite, in the 8-bit types the
-// largest finite value. NaN has one bit pattern.
+// `value` rounded to nearest even as a cast to the float type does: what is too large becomes infinite, in the 8-bit
+// types the largest finite value. NaN has one bit pattern.
 double RoundTo(DType type, double value);
 
 // As a cast to the integer type: truncated, saturated, NaN to 0; for bool: is it not zero.

@@ -9,8 +9,8 @@
 
 namespace kiln::ir {
 
-// Reads the text form (print.h). The first error is reported with line, column and what was expected there. Statements get the
-// text's lines as their source lines. Text may come from anyone; what it means is left to the verifier.
+// Reads the text form (print.h). The first error is reported with line, column and what was expected there. Statements
+// get the text's lines as their source lines. Text may come from anyone; what it means is left to the verifier.
 std::expected<Module, Failed> Parse(std::string_view text, Diagnostics& diagnostics);
 
 }  // namespace kiln::ir

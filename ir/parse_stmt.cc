@@ -11,8 +11,9 @@ namespace {
 constexpr LoopKind kLoopKinds[] = {LoopKind::kSerial,     LoopKind::kUnroll,    LoopKind::kParallel,
                                    LoopKind::kVectorized, LoopKind::kPipelined, LoopKind::kPersistent};
 constexpr WarpPolicy kPolicies[] = {WarpPolicy::kSquare, WarpPolicy::kFullRow, WarpPolicy::kFullCol};
-constexpr ReduceKind kReduceKinds[] = {ReduceKind::kSum,    ReduceKind::kMax,    ReduceKind::kMin,   ReduceKind::kAbsMax,
-                                       ReduceKind::kAbsSum, ReduceKind::kBitAnd, ReduceKind::kBitOr, ReduceKind::kBitXor};
+constexpr ReduceKind kReduceKinds[] = {ReduceKind::kSum,    ReduceKind::kMax,    ReduceKind::kMin,
+                                       ReduceKind::kAbsMax, ReduceKind::kAbsSum, ReduceKind::kBitAnd,
+                                       ReduceKind::kBitOr,  ReduceKind::kBitXor};
 constexpr AtomicKind kAtomicKinds[] = {AtomicKind::kAdd, AtomicKind::kMax, AtomicKind::kMin};
 
 }  // namespace
@@ -31,7 +32,8 @@ T Parser::ParseName(const T (&values)[n], std::string_view what) {
 Block Parser::ParseBlock() {
   Block block;
   Expect("{");
-  if (++nesting_ > kMaxNesting) Fail(fmt::format("statements are nested deeper than {}", kMaxNesting), "merge loops, or split the kernel");
+  if (++nesting_ > kMaxNesting)
+    Fail(fmt::format("statements are nested deeper than {}", kMaxNesting), "merge loops, or split the kernel");
   while (!failed_ && !At("}")) block.push_back(ParseStmt());
   --nesting_;
   Expect("}");
@@ -39,7 +41,8 @@ Block Parser::ParseBlock() {
 }
 
 Stmt Parser::ParseStmt() {
-  if (++stmts_ > kMaxStmts) Fail(fmt::format("more than {} statements", kMaxStmts), "use loops instead of unrolled statements");
+  if (++stmts_ > kMaxStmts)
+    Fail(fmt::format("more than {} statements", kMaxStmts), "use loops instead of unrolled statements");
   uint32_t line = token_.line;
   return {ParseOp(), {0, line}};
 }
@@ -86,7 +89,8 @@ Op Parser::ParseFor() {
     op.extents.push_back(ParseExpr());
     if (op.extents.size() > op.vars.size()) Fail("more extents than loop variables");
   });
-  if (op.extents.size() < op.vars.size()) FailAt(start, fmt::format("{} loop variables and {} extents", op.vars.size(), op.extents.size()));
+  if (op.extents.size() < op.vars.size())
+    FailAt(start, fmt::format("{} loop variables and {} extents", op.vars.size(), op.extents.size()));
   if (Accept("stages")) op.num_stages = uint32_t(ParseInt(0, UINT32_MAX, "the number of stages"));
   if (Accept("coalesced")) op.coalesced_width = uint32_t(ParseInt(0, UINT32_MAX, "the number of elements"));
   if (Accept("layout")) op.layout = ParseLayout();
@@ -120,8 +124,10 @@ BufferId Parser::ParseBuffer() {
   Token name = token_;
   ExpectKind(Token::kValue, "a buffer, as %A");
   auto it = entities_.find(name.text);
-  if (it == entities_.end()) FailAt(name, fmt::format("%{} is not defined", name.text));
-  else if (!it->second.is_buffer) FailAt(name, fmt::format("%{} is a variable, expected a buffer", name.text));
+  if (it == entities_.end())
+    FailAt(name, fmt::format("%{} is not defined", name.text));
+  else if (!it->second.is_buffer)
+    FailAt(name, fmt::format("%{} is a variable, expected a buffer", name.text));
   return failed_ ? BufferId(0) : BufferId(it->second.index);
 }
 
@@ -164,8 +170,10 @@ Op Parser::ParseCopy() {
 CopyPlan Parser::ParseCopyPlan() {
   CopyPlan plan;
   Expect("{");
-  if (Accept("async")) plan.instruction = CopyInstruction::kAsync;
-  else Expect("direct");
+  if (Accept("async"))
+    plan.instruction = CopyInstruction::kAsync;
+  else
+    Expect("direct");
   Expect("vector");
   plan.vector = int32_t(ParseInt(1, 1024, "the elements of an access"));
   if (Accept("layout")) plan.layout = ParseLayout();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The text form's recursive-descent parser: parse_expr.cc, parse_stmt.cc and parse.cc. After the first error every method returns
-// at once with something harmless; callers look at failed() in loops only.
+// The text form's recursive-descent parser: parse_expr.cc, parse_stmt.cc and parse.cc. After the first error every
+// method returns at once with something harmless; callers look at failed() in loops only.
 #pragma once
 
 #include <map>
@@ -18,7 +18,8 @@ namespace kiln::ir {
 
 class Parser {
  public:
-  Parser(std::string_view text, Diagnostics& diagnostics) : lexer_(text), diagnostics_(diagnostics), token_(lexer_.Next()) {}
+  Parser(std::string_view text, Diagnostics& diagnostics)
+      : lexer_(text), diagnostics_(diagnostics), token_(lexer_.Next()) {}
   std::expected<Module, Failed> Run();
 
  private:
@@ -45,14 +46,15 @@ class Parser {
   // Runs `item` for each of a list's items.
   template <typename Item>
   void List(Item&& item) {
-    do item(); while (!failed_ && Accept(","));
+    do item();
+    while (!failed_ && Accept(","));
   }
 
   VarId Bind(VarKind kind, std::optional<DType> dtype = {}, uint8_t axis = 0);  // %name or %name: dtype
   VarId BindNamed(const Token& name, VarKind kind, DType dtype, uint8_t axis);
-  BufferId Declare(const Token& name, bool workspace);       // space dtype[shape] clauses
+  BufferId Declare(const Token& name, bool workspace);  // space dtype[shape] clauses
   DType ParseDType();
-  Layout ParseLayout();                                      // after "layout"
+  Layout ParseLayout();  // after "layout"
   double ParsePlainFloat();
 
   // parse_stmt.cc

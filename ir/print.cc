@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <map>
 #include <set>
 
 #include "ir/print_expr.h"
@@ -22,11 +22,20 @@ std::string Clean(std::string_view name) {
   return clean;
 }
 
-std::string Unique(std::string name, std::set<std::string>& taken) {
-  std::string candidate = name;
-  for (int i = 1; !taken.insert(candidate).second; ++i) candidate = fmt::format("{}_{}", name, i);
-  return candidate;
-}
+// Gives each name once; a name that is taken gets the next free number.
+class Uniquifier {
+ public:
+  std::string operator()(const std::string& name) {
+    std::string candidate = name;
+    for (int& number = numbers_[name]; !taken_.insert(candidate).second;)
+      candidate = fmt::format("{}_{}", name, ++number);
+    return candidate;
+  }
+
+ private:
+  std::set<std::string> taken_;
+  std::map<std::string, int> numbers_;  // the last one tried: many equal names must not try all of them again
+};
 
 template <typename T>
 std::string Joined(const std::vector<T>& values) {
@@ -74,7 +83,8 @@ class StmtPrinter {
     if (op.transpose_b) text += " transpose_b";
     if (op.policy != WarpPolicy::kSquare) text += fmt::format(" policy {}", Name(op.policy));
     if (op.clear_accum) text += " clear";
-    if (op.plan) text += fmt::format(" plan {{ {} warps {} x {} }}", op.plan->instruction, op.plan->warps_m, op.plan->warps_n);
+    if (op.plan)
+      text += fmt::format(" plan {{ {} warps {} x {} }}", op.plan->instruction, op.plan->warps_m, op.plan->warps_n);
     return text;
   }
   std::string operator()(const Fill& op) const { return fmt::format("fill {} = {}", Text(op.dst), exprs_(op.value)); }
@@ -118,32 +128,38 @@ class StmtPrinter {
 
 class ModulePrinter {
  public:
-  explicit ModulePrinter(const Module& module) : module_(module), names_(module), exprs_(module, names_), stmts_(exprs_, module) {}
+  explicit ModulePrinter(const Module& module)
+      : module_(module), names_(module), exprs_(module, names_), stmts_(exprs_, module) {}
 
   std::string Run() {
     out_ = "kiln 1\n";
     PrintHeader();
     for (uint32_t i = 0; i < module_.buffers.size(); ++i) {
-      if (module_.buffers[i].workspace) Line(1, fmt::format("workspace {}: {}", exprs_(BufferId(i)), stmts_.Type(module_.buffers[i])));
+      if (module_.buffers[i].workspace)
+        Line(1, fmt::format("workspace {}: {}", exprs_(BufferId(i)), stmts_.Type(module_.buffers[i])));
     }
     PrintScratch();
-    std::set<std::string> kernel_names;
+    Uniquifier unique;
     for (size_t i = 0; i < module_.kernels.size(); ++i) {
       const Kernel& kernel = module_.kernels[i];
-      PrintKernel(kernel, Unique(kernel.name.empty() ? fmt::format("kernel{}", i) : Clean(kernel.name), kernel_names));
+      PrintKernel(kernel, unique(kernel.name.empty() ? fmt::format("kernel{}", i) : Clean(kernel.name)));
     }
     return std::move(out_) + "}\n";
   }
 
  private:
-  void Line(int indent, std::string_view text) { fmt::format_to(std::back_inserter(out_), "{:{}}{}\n", "", indent * 2, text); }
+  void Line(int indent, std::string_view text) {
+    fmt::format_to(std::back_inserter(out_), "{:{}}{}\n", "", indent * 2, text);
+  }
 
   void PrintHeader() {
     std::string params;
     for (const Param& param : module_.params) {
       if (!params.empty()) params += ", ";
-      if (auto* tensor = std::get_if<BufferId>(&param)) params += fmt::format("{}: {}", exprs_(*tensor), stmts_.Type(module_[*tensor]));
-      if (auto* scalar = std::get_if<VarId>(&param)) params += fmt::format("{}: {}", exprs_(*scalar), Name(module_[*scalar].dtype));
+      if (auto* tensor = std::get_if<BufferId>(&param))
+        params += fmt::format("{}: {}", exprs_(*tensor), stmts_.Type(module_[*tensor]));
+      if (auto* scalar = std::get_if<VarId>(&param))
+        params += fmt::format("{}: {}", exprs_(*scalar), Name(module_[*scalar].dtype));
     }
     std::string text = fmt::format("func @{}", module_.name.empty() ? "main" : Clean(module_.name));
     if (std::string symbols = VarsOf(VarKind::kSymbol); !symbols.empty()) text += fmt::format("[{}]", symbols);
@@ -220,21 +236,21 @@ std::string_view Name(ReduceKind kind) { return kReduceKinds[size_t(kind)]; }
 std::string_view Name(AtomicKind kind) { return kAtomicKinds[size_t(kind)]; }
 
 Names::Names(const Module& module) {
-  std::set<std::string> taken;
+  Uniquifier unique;
   // Given names go first, so that a made-up one yields to them.
   vars_.resize(module.vars.size());
   buffers_.resize(module.buffers.size());
   for (size_t i = 0; i < vars_.size(); ++i) {
-    if (!module.vars[i].name.empty()) vars_[i] = Unique(Clean(module.vars[i].name), taken);
+    if (!module.vars[i].name.empty()) vars_[i] = unique(Clean(module.vars[i].name));
   }
   for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (!module.buffers[i].name.empty()) buffers_[i] = Unique(Clean(module.buffers[i].name), taken);
+    if (!module.buffers[i].name.empty()) buffers_[i] = unique(Clean(module.buffers[i].name));
   }
   for (size_t i = 0; i < vars_.size(); ++i) {
-    if (vars_[i].empty()) vars_[i] = Unique(fmt::format("v{}", i), taken);
+    if (vars_[i].empty()) vars_[i] = unique(fmt::format("v{}", i));
   }
   for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].empty()) buffers_[i] = Unique(fmt::format("b{}", i), taken);
+    if (buffers_[i].empty()) buffers_[i] = unique(fmt::format("b{}", i));
   }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The text form. Print writes all that a module holds except source lines, decisions of passes included; Parse (parse.h) reads
-// it back. Equal modules give equal text, and Print(Parse(text)) is text for every text that Print wrote.
+// The text form. Print writes all that a module holds except source lines, decisions of passes included; Parse
+// (parse.h) reads it back. Equal modules give equal text, and Print(Parse(text)) is text for every text that Print
+// wrote.
 //
 //   kiln 1
 //   func @scale[%m](%A: global f16[%m, 64], %f: f32) {
@@ -15,9 +16,9 @@
 //     }
 //   }
 //
-// Symbols stand in brackets after the function's name. A region is a buffer with offsets and, after the semicolon, extents.
-// Constants and variables are i32 or f32, others say their type after a colon. Names are what the program's author gave, made
-// unique. '#' starts a comment.
+// Symbols stand in brackets after the function's name. A region is a buffer with offsets and, after the semicolon,
+// extents. Constants and variables are i32 or f32, others say their type after a colon. Names are what the program's
+// author gave, made unique. '#' starts a comment.
 #pragma once
 
 #include <string>

@@ -8,15 +8,19 @@
 namespace kiln::ir {
 namespace {
 
-const std::vector<ExprOp> kFloatBinary = {ExprOp::kAdd, ExprOp::kSub, ExprOp::kMul, ExprOp::kDiv, ExprOp::kMin, ExprOp::kMax, ExprOp::kPow, ExprOp::kMod};
-const std::vector<ExprOp> kFloatUnary = {ExprOp::kNeg, ExprOp::kAbs, ExprOp::kExp2, ExprOp::kRsqrt, ExprOp::kFloor, ExprOp::kErf, ExprOp::kSigmoid};
-const std::vector<ExprOp> kIntBinary = {ExprOp::kAdd, ExprOp::kSub, ExprOp::kMul, ExprOp::kDiv, ExprOp::kMod, ExprOp::kFloorDiv,
-                                        ExprOp::kFloorMod, ExprOp::kMin, ExprOp::kMax, ExprOp::kBitAnd, ExprOp::kBitOr,
-                                        ExprOp::kBitXor, ExprOp::kShl, ExprOp::kShr};
+const std::vector<ExprOp> kFloatBinary = {ExprOp::kAdd, ExprOp::kSub, ExprOp::kMul, ExprOp::kDiv,
+                                          ExprOp::kMin, ExprOp::kMax, ExprOp::kPow, ExprOp::kMod};
+const std::vector<ExprOp> kFloatUnary = {ExprOp::kNeg,   ExprOp::kAbs, ExprOp::kExp2,   ExprOp::kRsqrt,
+                                         ExprOp::kFloor, ExprOp::kErf, ExprOp::kSigmoid};
+const std::vector<ExprOp> kIntBinary = {
+    ExprOp::kAdd, ExprOp::kSub, ExprOp::kMul,    ExprOp::kDiv,   ExprOp::kMod,    ExprOp::kFloorDiv, ExprOp::kFloorMod,
+    ExprOp::kMin, ExprOp::kMax, ExprOp::kBitAnd, ExprOp::kBitOr, ExprOp::kBitXor, ExprOp::kShl,      ExprOp::kShr};
 const std::vector<ExprOp> kIntUnary = {ExprOp::kNeg, ExprOp::kAbs, ExprOp::kBitNot};
 const std::vector<ExprOp> kCompare = {ExprOp::kEq, ExprOp::kNe, ExprOp::kLt, ExprOp::kLe, ExprOp::kGt, ExprOp::kGe};
-const std::vector<DType> kFloats = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kTF32};
-const std::vector<DType> kInts = {DType::kI8, DType::kI16, DType::kI32, DType::kI64, DType::kU8, DType::kU32, DType::kU64, DType::kI4, DType::kU4};
+const std::vector<DType> kFloats = {DType::kF16,    DType::kBF16,   DType::kF32,        DType::kF64,
+                                    DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kTF32};
+const std::vector<DType> kInts = {DType::kI8,  DType::kI16, DType::kI32, DType::kI64, DType::kU8,
+                                  DType::kU32, DType::kU64, DType::kI4,  DType::kU4};
 
 }  // namespace
 
@@ -62,7 +66,8 @@ ExprId RandomModule::Expr(DType type, int depth) {
 }
 
 ExprId RandomModule::FloatExpr(DType type, int depth) {
-  if (Below(8) == 0) return module_.exprs.Make(ExprOp::kFma, {Expr(type, depth - 1), Expr(type, depth - 1), Expr(type, depth - 1)});
+  if (Below(8) == 0)
+    return module_.exprs.Make(ExprOp::kFma, {Expr(type, depth - 1), Expr(type, depth - 1), Expr(type, depth - 1)});
   if (Below(3) == 0) return module_.exprs.Make(Pick(kFloatUnary), {Expr(type, depth - 1)});
   return module_.exprs.Make(Pick(kFloatBinary), {Expr(type, depth - 1), Expr(type, depth - 1)});
 }
@@ -127,8 +132,15 @@ void RandomModule::Header() {
   VarId scalar = module_.AddVar({VarKind::kScalar, DType::kF32, 0, Name()});
   module_.params.push_back(scalar);
   if (module_.params.size() > 2) module_.outputs = {1};
-  buffers_.push_back(module_.AddBuffer({.space = Space::kGlobal, .dtype = DType::kF32, .shape = {module_.VarRef(symbol)},
-                                        .strides = {}, .workspace = true, .pad_value = {}, .name = Name(), .layout = {}, .shared_offset = {}}));
+  buffers_.push_back(module_.AddBuffer({.space = Space::kGlobal,
+                                        .dtype = DType::kF32,
+                                        .shape = {module_.VarRef(symbol)},
+                                        .strides = {},
+                                        .workspace = true,
+                                        .pad_value = {},
+                                        .name = Name(),
+                                        .layout = {},
+                                        .shared_offset = {}}));
   ints_ = {symbol, module_.AddVar({VarKind::kThread, DType::kI32, 0, Name()})};
   floats_ = {scalar};
 }
@@ -137,7 +149,8 @@ Kernel RandomModule::MakeKernel() {
   auto scope = std::tuple(ints_, floats_, buffers_);
   Kernel kernel{.threads = uint32_t(32 * (1 + Below(8))), .raster_panel = uint32_t(Below(3)), .name = Name()};
   for (int axis = 0; axis < 1 + Below(3); ++axis) {
-    kernel.grid.push_back(Coin() ? module_.exprs.Int(1 + Below(9)) : module_.exprs.CeilDiv(module_.VarRef(ints_[0]), 128));
+    kernel.grid.push_back(Coin() ? module_.exprs.Int(1 + Below(9))
+                                 : module_.exprs.CeilDiv(module_.VarRef(ints_[0]), 128));
     kernel.block_vars.push_back(module_.AddVar({VarKind::kBlock, DType::kI32, uint8_t(axis), Name()}));
     ints_.push_back(kernel.block_vars.back());
   }
@@ -176,7 +189,8 @@ Op RandomModule::MakeOp(int depth) {
       return Store{buffer, Indices(buffer), Expr(module_[buffer].dtype, 4)};
     }
     case 2: return Assume{BoolExpr(3)};
-    case 3: case 4: return MakeTileOp();
+    case 3:
+    case 4: return MakeTileOp();
     case 5: {
       If branch{.cond = BoolExpr(2), .then_body = MakeBlock(depth - 1), .else_body = {}};
       if (Coin()) branch.else_body = MakeBlock(depth - 1);
@@ -194,7 +208,8 @@ Op RandomModule::MakeLoop(int depth) {
   }
   bool pipelined = Coin();
   VarId var = module_.AddVar({VarKind::kLoop, DType::kI32, 0, Name()});
-  For loop{.kind = pipelined ? LoopKind::kPipelined : LoopKind::kSerial, .vars = {var}, .extents = {Expr(DType::kI32, 2)}};
+  For loop{
+      .kind = pipelined ? LoopKind::kPipelined : LoopKind::kSerial, .vars = {var}, .extents = {Expr(DType::kI32, 2)}};
   if (pipelined) loop.num_stages = uint32_t(Below(5));
   ints_.push_back(var);
   loop.body = MakeBlock(depth - 1);
@@ -203,8 +218,12 @@ Op RandomModule::MakeLoop(int depth) {
 }
 
 Op RandomModule::MakeGemm() {
-  Gemm gemm{.a = Whole(AddTile(Space::kShared, DType::kF16, {64, 32})), .b = Whole(AddTile(Space::kShared, DType::kF16, {48, 32})),
-            .c = Whole(AddTile(Space::kFragment, DType::kF32, {64, 48})), .transpose_b = true, .policy = WarpPolicy(Below(3)), .clear_accum = Coin()};
+  Gemm gemm{.a = Whole(AddTile(Space::kShared, DType::kF16, {64, 32})),
+            .b = Whole(AddTile(Space::kShared, DType::kF16, {48, 32})),
+            .c = Whole(AddTile(Space::kFragment, DType::kF32, {64, 48})),
+            .transpose_b = true,
+            .policy = WarpPolicy(Below(3)),
+            .clear_accum = Coin()};
   if (decisions_) gemm.plan = GemmPlan{"mma.m16n8k16.f32.f16", 2, 2};
   return gemm;
 }
@@ -217,13 +236,28 @@ Op RandomModule::MakeTileOp() {
       return Fill{Whole(buffer), module_.exprs.Float(FloatValue(), module_[buffer].dtype)};
     }
     case 2: {
-      Reduce reduce{.kind = ReduceKind(1 + Below(5)), .src = Whole(AddTile(Space::kFragment, DType::kF32, {16, 8})),
-                    .dst = Whole(AddTile(Space::kFragment, DType::kF32, {16})), .dim = 1, .clear = Coin(), .scratch = {}};
-      if (decisions_ && Coin()) reduce.scratch = module_.AddBuffer({.space = Space::kShared, .dtype = DType::kF32, .shape = {module_.exprs.Int(4)}, .strides = {}, .pad_value = {}, .name = Name(), .layout = {}, .shared_offset = 64});
+      Reduce reduce{.kind = ReduceKind(1 + Below(5)),
+                    .src = Whole(AddTile(Space::kFragment, DType::kF32, {16, 8})),
+                    .dst = Whole(AddTile(Space::kFragment, DType::kF32, {16})),
+                    .dim = 1,
+                    .clear = Coin(),
+                    .scratch = {}};
+      if (decisions_ && Coin())
+        reduce.scratch = module_.AddBuffer({.space = Space::kShared,
+                                            .dtype = DType::kF32,
+                                            .shape = {module_.exprs.Int(4)},
+                                            .strides = {},
+                                            .pad_value = {},
+                                            .name = Name(),
+                                            .layout = {},
+                                            .shared_offset = 64});
       return reduce;
     }
     case 3: {
-      Copy copy{.src = Whole(AddTile(Space::kShared, DType::kF16, {16, 8})), .dst = Whole(AddTile(Space::kFragment, DType::kF32, {16, 1, 8})), .coalesced_width = uint32_t(Below(2) * 4), .plan = {}};
+      Copy copy{.src = Whole(AddTile(Space::kShared, DType::kF16, {16, 8})),
+                .dst = Whole(AddTile(Space::kFragment, DType::kF32, {16, 1, 8})),
+                .coalesced_width = uint32_t(Below(2) * 4),
+                .plan = {}};
       if (decisions_) copy.plan = CopyPlan{CopyInstruction(Below(2)), 1 << Below(4), SomeLayout({16, 8})};
       return copy;
     }

@@ -20,7 +20,9 @@ class RandomModule {
   int Below(int n) { return int(random_() % uint32_t(n)); }
   bool Coin() { return Below(2) == 0; }
   template <typename T>
-  T Pick(const std::vector<T>& values) { return values[size_t(Below(int(values.size())))]; }
+  T Pick(const std::vector<T>& values) {
+    return values[size_t(Below(int(values.size())))];
+  }
 
   std::string Name();
   DType NumberType();
@@ -45,9 +47,9 @@ class RandomModule {
   std::mt19937 random_;
   bool decisions_ = false;
   Module module_;
-  std::vector<VarId> ints_, floats_;     // in scope: i32, f32
-  std::vector<BufferId> buffers_;        // in scope
-  Block* block_ = nullptr;               // being filled; allocs go before what uses them
+  std::vector<VarId> ints_, floats_;  // in scope: i32, f32
+  std::vector<BufferId> buffers_;     // in scope
+  Block* block_ = nullptr;            // being filled; allocs go before what uses them
 };
 
 }  // namespace kiln::ir

@@ -22,8 +22,12 @@ class Verifier {
   std::string Name(BufferId id) const { return "%" + names_.Of(id); }
   std::string Name(VarId id) const { return "%" + names_.Of(id); }
 
-  void Error(std::string message, std::string hint = {}) { Report(FaultKind::kInvalid, std::move(message), std::move(hint)); }
-  void Unsupported(std::string message, std::string hint = {}) { Report(FaultKind::kUnsupported, std::move(message), std::move(hint)); }
+  void Error(std::string message, std::string hint = {}) {
+    Report(FaultKind::kInvalid, std::move(message), std::move(hint));
+  }
+  void Unsupported(std::string message, std::string hint = {}) {
+    Report(FaultKind::kUnsupported, std::move(message), std::move(hint));
+  }
 
   // Types, scopes and loads of everything in `id`. False: reported, and its type must not be relied on.
   bool CheckExpr(ExprId id);
@@ -81,10 +85,10 @@ class Verifier {
   const Stmt* stmt_ = nullptr;
   std::string place_;  // outside statements: "kernel @main"
   std::vector<bool> var_scope_, buffer_scope_, checked_buffer_, allocated_, is_param_;
-  std::vector<VarId> bound_;         // since the outermost block, to unbind at its end
+  std::vector<VarId> bound_;  // since the outermost block, to unbind at its end
   std::vector<BufferId> brought_;
-  std::vector<uint32_t> checked_;    // expression → the round that checked it
-  std::vector<bool> sound_;          // and found it right
+  std::vector<uint32_t> checked_;  // expression → the round that checked it
+  std::vector<bool> sound_;        // and found it right
   uint32_t round_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "ir/verifier.h"
 
@@ -16,14 +17,23 @@ constexpr size_t kMaxStatementText = 400;
 }  // namespace
 
 Verifier::Verifier(const Module& module, Diagnostics& diagnostics)
-    : module_(module), diagnostics_(diagnostics), names_(module), var_scope_(module.vars.size()),
-      buffer_scope_(module.buffers.size()), checked_buffer_(module.buffers.size()), allocated_(module.buffers.size()), is_param_(module.buffers.size()),
-      checked_(module.exprs.size()), sound_(module.exprs.size()) {}
+    : module_(module),
+      diagnostics_(diagnostics),
+      names_(module),
+      var_scope_(module.vars.size()),
+      buffer_scope_(module.buffers.size()),
+      checked_buffer_(module.buffers.size()),
+      allocated_(module.buffers.size()),
+      is_param_(module.buffers.size()),
+      checked_(module.exprs.size()),
+      sound_(module.exprs.size()) {}
 
 void Verifier::Report(FaultKind kind, std::string message, std::string hint) {
   Diagnostic d{.kind = kind, .message = std::move(message), .hint = std::move(hint)};
-  if (stmt_ != nullptr) d.loc = stmt_->loc;
-  else if (!place_.empty()) d.message = place_ + ": " + d.message;
+  if (stmt_ != nullptr)
+    d.loc = stmt_->loc;
+  else if (!place_.empty())
+    d.message = place_ + ": " + d.message;
   if (stmt_ != nullptr && diagnostics_.all().size() < Diagnostics::kMax) {
     d.statement = PrintStmt(module_, names_, *stmt_);
     if (d.statement.size() > kMaxStatementText) d.statement.replace(kMaxStatementText, std::string::npos, " …");
@@ -36,7 +46,8 @@ void Verifier::Run() {
   CheckParams();
   CheckOutputs();
   CheckVars();
-  CheckBuffers([this](uint32_t i) { return module_.buffers[i].space == Space::kGlobal || module_.buffers[i].workspace; });
+  CheckBuffers(
+      [this](uint32_t i) { return module_.buffers[i].space == Space::kGlobal || module_.buffers[i].workspace; });
   CheckSymbols();
   place_.clear();
   if (module_.kernels.empty()) Error("the function launches no kernel");
@@ -51,7 +62,9 @@ void Verifier::CheckParams() {
     if (auto* tensor = std::get_if<BufferId>(&param)) {
       const Buffer& buffer = module_[*tensor];
       if (is_param_[Index(*tensor)]) Error(fmt::format("{} is a parameter twice", Name(*tensor)));
-      if (buffer.space != Space::kGlobal) Error(fmt::format("{} is a parameter in {} memory", Name(*tensor), ir::Name(buffer.space)), "tensor parameters are global");
+      if (buffer.space != Space::kGlobal)
+        Error(fmt::format("{} is a parameter in {} memory", Name(*tensor), ir::Name(buffer.space)),
+              "tensor parameters are global");
       if (buffer.workspace) Error(fmt::format("{} is a parameter and a workspace", Name(*tensor)));
       is_param_[Index(*tensor)] = true;
     } else {
@@ -69,8 +82,10 @@ void Verifier::CheckOutputs() {
   std::sort(sorted.begin(), sorted.end());
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) Error("a parameter is an output twice");
   for (uint32_t output : module_.outputs) {
-    if (output >= module_.params.size()) Error(fmt::format("output {} of {} parameters", output, module_.params.size()));
-    else if (!std::holds_alternative<BufferId>(module_.params[output])) Error(fmt::format("output {} is a scalar", output), "outputs are tensors");
+    if (output >= module_.params.size())
+      Error(fmt::format("output {} of {} parameters", output, module_.params.size()));
+    else if (!std::holds_alternative<BufferId>(module_.params[output]))
+      Error(fmt::format("output {} is a scalar", output), "outputs are tensors");
   }
 }
 
@@ -100,7 +115,8 @@ void Verifier::CheckSymbols() {
   for (uint32_t i = 0; i < module_.vars.size(); ++i) {
     if (module_.vars[i].kind != VarKind::kSymbol || solved[i]) continue;
     place_ = "symbols";
-    Error(fmt::format("{} cannot be found at launch: no dimension or stride of an input tensor is {}", Name(VarId(i)), Name(VarId(i))),
+    Error(fmt::format("{} cannot be found at launch: no dimension or stride of an input tensor is {}", Name(VarId(i)),
+                      Name(VarId(i))),
           "pass it as a scalar, or give an input tensor that dimension");
   }
 }
@@ -111,12 +127,11 @@ void Verifier::CheckHostExpr(ExprId id, bool scalars, std::string_view what) {
   if (!CheckNode(id)) return;
   if (!IsInteger(exprs().Type(id))) Error(fmt::format("{} is {}, not an integer", what, ir::Name(exprs().Type(id))));
   std::vector<ExprId> todo = {id};
-  std::vector<bool> seen(Index(id) + 1);
+  std::unordered_set<uint32_t> seen;
   while (!todo.empty()) {
     ExprId next = todo.back();
     todo.pop_back();
-    if (seen[Index(next)]) continue;
-    seen[Index(next)] = true;
+    if (!seen.insert(Index(next)).second) continue;
     const ExprNode& node = exprs()[next];
     bool known = node.op != ExprOp::kVar || module_.vars[node.ref].kind == VarKind::kSymbol ||
                  (scalars && module_.vars[node.ref].kind == VarKind::kScalar);
@@ -141,11 +156,13 @@ void Verifier::CheckBuffer(BufferId id) {
   const Buffer& buffer = module_[id];
   checked_buffer_[Index(id)] = true;
   bool is_global = buffer.space == Space::kGlobal;
-  if (buffer.workspace && !is_global) Error(fmt::format("a workspace in {} memory", ir::Name(buffer.space)), "workspaces are global");
+  if (buffer.workspace && !is_global)
+    Error(fmt::format("a workspace in {} memory", ir::Name(buffer.space)), "workspaces are global");
   if (is_global && !buffer.workspace && !is_param_[Index(id)]) {
     Error("a global buffer that is neither a parameter nor a workspace", "make it a parameter, or a workspace");
   }
-  if (buffer.pad_value && !is_global) Error("a pad value outside global memory", "an index outside this buffer is an error of the program");
+  if (buffer.pad_value && !is_global)
+    Error("a pad value outside global memory", "an index outside this buffer is an error of the program");
   for (ExprId extent : buffer.shape) CheckHostExpr(extent, false, "the shape");
   for (ExprId stride : buffer.strides) CheckHostExpr(stride, false, "a stride");
   is_global ? CheckTensor(id) : CheckTile(id);
@@ -170,15 +187,19 @@ void Verifier::CheckTensor(BufferId id) {
 
 void Verifier::CheckTile(BufferId id) {
   const Buffer& buffer = module_[id];
-  if (!buffer.strides.empty()) Error("strides outside global memory", "where its elements lie is the compiler's choice");
+  if (!buffer.strides.empty())
+    Error("strides outside global memory", "where its elements lie is the compiler's choice");
   std::optional<std::vector<int64_t>> shape = module_.ConstShape(id);
-  if (!shape) return Error(fmt::format("the shape of a {} buffer is not constant", ir::Name(buffer.space)), "use a constant tile size");
+  if (!shape)
+    return Error(fmt::format("the shape of a {} buffer is not constant", ir::Name(buffer.space)),
+                 "use a constant tile size");
   int64_t elements = 1;
   for (int64_t extent : *shape) {
     if (extent < 1) return Error(fmt::format("a dimension of {}", extent), "dimensions of tiles are 1 or more");
     if (__builtin_mul_overflow(elements, extent, &elements) || elements > kMaxTileElements) {
-      return Error(fmt::format("a {} tile of {} has more than 2^24 elements", ir::Name(buffer.space), fmt::join(*shape, " × ")),
-                   "shrink the tile; a block has a few hundred KiB of shared memory and registers");
+      return Error(
+          fmt::format("a {} tile of {} has more than 2^24 elements", ir::Name(buffer.space), fmt::join(*shape, " × ")),
+          "shrink the tile; a block has a few hundred KiB of shared memory and registers");
     }
   }
   if (buffer.space != Space::kFragment || !buffer.layout) return;
@@ -201,7 +222,8 @@ void Verifier::CheckKernel(const Kernel& kernel) {
   size_t bound = bound_.size();
   for (size_t i = 0; i < kernel.block_vars.size(); ++i) {
     if (Bind(kernel.block_vars[i], VarKind::kBlock, "a block variable") && module_[kernel.block_vars[i]].axis != i) {
-      Error(fmt::format("block variable {} is of axis {} and stands at {}", Name(kernel.block_vars[i]), module_[kernel.block_vars[i]].axis, i));
+      Error(fmt::format("block variable {} is of axis {} and stands at {}", Name(kernel.block_vars[i]),
+                        module_[kernel.block_vars[i]].axis, i));
     }
   }
   CheckBlock(kernel.body);
@@ -209,7 +231,8 @@ void Verifier::CheckKernel(const Kernel& kernel) {
 }
 
 void Verifier::CheckGrid(const Kernel& kernel) {
-  if (kernel.grid.empty() || kernel.grid.size() > 3) return Error(fmt::format("a grid of {} dimensions", kernel.grid.size()), "use 1 to 3");
+  if (kernel.grid.empty() || kernel.grid.size() > 3)
+    return Error(fmt::format("a grid of {} dimensions", kernel.grid.size()), "use 1 to 3");
   if (kernel.block_vars.size() != kernel.grid.size()) {
     Error(fmt::format("{} block variables for a grid of {} dimensions", kernel.block_vars.size(), kernel.grid.size()));
   }

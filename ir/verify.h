@@ -12,8 +12,9 @@ inline constexpr int64_t kMaxTensorElements = int64_t{1} << 60;
 inline constexpr uint32_t kMaxThreads = 1024;
 inline constexpr uint32_t kMaxStages = 32;
 
-// Whether the module means something: types, spaces, scopes, shapes, and what each operation demands. Knows no target. Names
-// every problem with its statement and source line; the module may be anything that Decode or Parse gave, or a pass left.
+// Whether the module means something: types, spaces, scopes, shapes, and what each operation demands. Knows no target.
+// Names every problem with its statement and source line; the module may be anything that Decode or Parse gave, or a
+// pass left.
 Result Verify(const Module& module, Diagnostics& diagnostics);
 
 }  // namespace kiln::ir

@@ -48,13 +48,23 @@ class Filler {
       bool repeated = field->is_repeated();
       uint32_t number = 1 + next_++ % 7;
       switch (field->cpp_type()) {
-        case FieldDescriptor::CPPTYPE_UINT32: repeated ? reflection->AddUInt32(&message, field, number) : reflection->SetUInt32(&message, field, number); break;
+        case FieldDescriptor::CPPTYPE_UINT32:
+          repeated ? reflection->AddUInt32(&message, field, number) : reflection->SetUInt32(&message, field, number);
+          break;
         case FieldDescriptor::CPPTYPE_INT32: reflection->SetInt32(&message, field, int32_t(number)); break;
-        case FieldDescriptor::CPPTYPE_INT64: repeated ? reflection->AddInt64(&message, field, number) : reflection->SetInt64(&message, field, number); break;
+        case FieldDescriptor::CPPTYPE_INT64:
+          repeated ? reflection->AddInt64(&message, field, number) : reflection->SetInt64(&message, field, number);
+          break;
         case FieldDescriptor::CPPTYPE_DOUBLE: reflection->SetDouble(&message, field, number + 0.5); break;
         case FieldDescriptor::CPPTYPE_BOOL: reflection->SetBool(&message, field, true); break;
-        case FieldDescriptor::CPPTYPE_ENUM: reflection->SetEnumValue(&message, field, field->enum_type()->value(field->enum_type()->value_count() - 1)->number()); break;
-        case FieldDescriptor::CPPTYPE_MESSAGE: FillMessage(repeated ? *reflection->AddMessage(&message, field) : *reflection->MutableMessage(&message, field)); break;
+        case FieldDescriptor::CPPTYPE_ENUM:
+          reflection->SetEnumValue(&message, field,
+                                   field->enum_type()->value(field->enum_type()->value_count() - 1)->number());
+          break;
+        case FieldDescriptor::CPPTYPE_MESSAGE:
+          FillMessage(repeated ? *reflection->AddMessage(&message, field)
+                               : *reflection->MutableMessage(&message, field));
+          break;
         default: FAIL() << "a field of a kind this test does not fill: " << std::string(field->full_name());
       }
     }
@@ -63,8 +73,10 @@ class Filler {
  private:
   void FillMessage(Message& message) {
     // A nested block gets one statement of its own kind, which ends the recursion.
-    if (auto* block = dynamic_cast<v1::Block*>(&message)) block->add_stmts()->mutable_let()->set_var(3 + next_++ % 2);
-    else Fill(message);
+    if (auto* block = dynamic_cast<v1::Block*>(&message))
+      block->add_stmts()->mutable_let()->set_var(3 + next_++ % 2);
+    else
+      Fill(message);
   }
 
   std::set<std::string>& seen_;
@@ -108,9 +120,7 @@ void ExpectRoundTrip(const v1::Module& wire) {
   EXPECT_TRUE(differencer.Compare(Completed(wire, back), back)) << difference;
 }
 
-void AddStmt(v1::Module& module, const v1::Stmt& stmt) {
-  *module.add_kernels()->mutable_body()->add_stmts() = stmt;
-}
+void AddStmt(v1::Module& module, const v1::Stmt& stmt) { *module.add_kernels()->mutable_body()->add_stmts() = stmt; }
 
 TEST(Codec, EveryFieldOfEveryStatementComesBack) {
   std::set<std::string> seen;
@@ -142,7 +152,11 @@ TEST(Codec, EveryFieldOfEveryTableComesBack) {
       for (const v1::Var& var : module.vars()) debug.add_var_names("v" + std::to_string(var.axis()));
       for (int k = 0; k < module.buffers_size(); ++k) debug.add_buffer_names("b" + std::to_string(k));
       for (int k = 0; k < module.kernels_size(); ++k) debug.add_kernel_names("k" + std::to_string(k));
-      for (int k = 0; k < 2; ++k) { auto& location = *debug.add_locations(); location.set_file(7); location.set_line(uint32_t(9 + k)); }
+      for (int k = 0; k < 2; ++k) {
+        auto& location = *debug.add_locations();
+        location.set_file(7);
+        location.set_line(uint32_t(9 + k));
+      }
       debug.set_module_name("name");
     } else if (field->name() == "vars") {
       for (uint32_t kind = 1; kind <= 6; ++kind) {
@@ -160,7 +174,10 @@ TEST(Codec, EveryFieldOfEveryTableComesBack) {
 
 TEST(Codec, EveryExpressionComesBack) {
   v1::Module module = Base();
-  struct { v1::DType type; uint32_t id; } leaves[] = {{v1::I32, 0}, {v1::F32, 0}, {v1::BOOL, 0}};
+  struct {
+    v1::DType type;
+    uint32_t id;
+  } leaves[] = {{v1::I32, 0}, {v1::F32, 0}, {v1::BOOL, 0}};
   for (auto& leaf : leaves) {
     leaf.id = uint32_t(module.exprs_size());
     v1::Expr& expr = *module.add_exprs();
@@ -172,8 +189,12 @@ TEST(Codec, EveryExpressionComesBack) {
   }
   auto leaf_of = [&](TypeRule rule) {
     switch (rule) {
-      case TypeRule::logic: case TypeRule::negation: return 2;
-      case TypeRule::math: case TypeRule::math2: case TypeRule::math3: case TypeRule::predicate: return 1;
+      case TypeRule::logic:
+      case TypeRule::negation: return 2;
+      case TypeRule::math:
+      case TypeRule::math2:
+      case TypeRule::math3:
+      case TypeRule::predicate: return 1;
       default: return 0;
     }
   };
@@ -187,7 +208,10 @@ TEST(Codec, EveryExpressionComesBack) {
     bool gives_bool = rule == TypeRule::compare || rule == TypeRule::predicate;
     expr.set_dtype(gives_bool ? v1::BOOL : rule == TypeRule::cast ? v1::F32 : leaves[leaf_of(rule)].type);
     // Different operands: equal ones would be simplified away.
-    for (int a = 0; a < ArgCount(*op); ++a) expr.add_args(rule == TypeRule::select && a == 0 ? leaves[2].id : leaf_of(rule) == 0 ? uint32_t(a) : leaves[leaf_of(rule)].id + 0);
+    for (int a = 0; a < ArgCount(*op); ++a)
+      expr.add_args(rule == TypeRule::select && a == 0 ? leaves[2].id
+                    : leaf_of(rule) == 0               ? uint32_t(a)
+                                                       : leaves[leaf_of(rule)].id + 0);
     if (leaf_of(rule) == 2 && ArgCount(*op) == 2) expr.set_args(1, uint32_t(module.exprs_size()) - 2);
   }
   v1::Expr& real = *module.add_exprs();
@@ -267,8 +291,9 @@ TEST(Codec, EveryBadReferenceIsReported) {
   stmt.mutable_gemm()->mutable_a()->set_buffer(66);
   AddStmt(module, stmt);
   std::string text = Refusal(module);
-  for (const char* part : {"exprs[2]: var refers to variable 50", "exprs[5]: add refers to expression 5", "buffers[0]: shape is expression 1000",
-                           "params[0]: the tensor is buffer 77", "params[1]: neither", "parameter 3", "statement 1 (let): the variable is variable 88",
+  for (const char* part : {"exprs[2]: var refers to variable 50", "exprs[5]: add refers to expression 5",
+                           "buffers[0]: shape is expression 1000", "params[0]: the tensor is buffer 77",
+                           "params[1]: neither", "parameter 3", "statement 1 (let): the variable is variable 88",
                            "statement 2 (gemm): a is buffer 66", "(gemm): b is not given", "(gemm): c is not given"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
@@ -283,7 +308,8 @@ TEST(Codec, SizesAreBounded) {
   EXPECT_THAT(Refusal(deep), HasSubstr("nested deeper"));
 
   v1::Module wide = Base();
-  for (size_t i = 0; i < kMaxStmts + 1; ++i) (i == 0 ? wide.add_kernels() : wide.mutable_kernels(0))->mutable_body()->add_stmts()->mutable_barrier();
+  for (size_t i = 0; i < kMaxStmts + 1; ++i)
+    (i == 0 ? wide.add_kernels() : wide.mutable_kernels(0))->mutable_body()->add_stmts()->mutable_barrier();
   EXPECT_THAT(Refusal(wide), HasSubstr("more than 100000 statements"));
 
   v1::Module doubling = Base();

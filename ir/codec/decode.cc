@@ -62,20 +62,27 @@ class Decoder {
  private:
   void CheckVersion() {
     if (wire_.version() == 0) {
-      diagnostics_.Error("the module does not say its format version", "set Module.version to 1; are these bytes a kiln.v1.Module?");
+      diagnostics_.Error("the module does not say its format version",
+                         "set Module.version to 1; are these bytes a kiln.v1.Module?");
     } else if (wire_.version() > kFormatVersion) {
-      diagnostics_.Unsupported(fmt::format("the module's format is version {}, this compiler knows up to {}", wire_.version(),
-                                           kFormatVersion),
+      diagnostics_.Unsupported(fmt::format("the module's format is version {}, this compiler knows up to {}",
+                                           wire_.version(), kFormatVersion),
                                "update the daemon, or use a client of its version");
     }
   }
 
   bool CheckSizes() {
-    struct { std::string_view what; int size; size_t limit; } tables[] = {
-        {"variables", wire_.vars_size(), kMaxVars},     {"buffers", wire_.buffers_size(), kMaxBuffers},
-        {"expressions", wire_.exprs_size(), kMaxExprs}, {"parameters", wire_.params_size(), kMaxParams},
-        {"outputs", wire_.outputs_size(), kMaxParams},  {"kernels", wire_.kernels_size(), kMaxKernels},
-        {"source files", wire_.debug().files_size(), kMaxFiles}};
+    struct {
+      std::string_view what;
+      int size;
+      size_t limit;
+    } tables[] = {{"variables", wire_.vars_size(), kMaxVars},
+                  {"buffers", wire_.buffers_size(), kMaxBuffers},
+                  {"expressions", wire_.exprs_size(), kMaxExprs},
+                  {"parameters", wire_.params_size(), kMaxParams},
+                  {"outputs", wire_.outputs_size(), kMaxParams},
+                  {"kernels", wire_.kernels_size(), kMaxKernels},
+                  {"source files", wire_.debug().files_size(), kMaxFiles}};
     bool fits = true;
     for (const auto& table : tables) {
       if (size_t(table.size) <= table.limit) continue;
@@ -93,8 +100,10 @@ class Decoder {
   std::optional<DType> ReadDType(int number) {
     std::optional<DType> type = DTypeFromNumber(uint32_t(number));
     if (type) return type;
-    if (number == 0) reader_.Problem("the dtype is not given");
-    else reader_.Newer(fmt::format("dtype {} is not known here", number));
+    if (number == 0)
+      reader_.Problem("the dtype is not given");
+    else
+      reader_.Newer(fmt::format("dtype {} is not known here", number));
     return std::nullopt;
   }
 
@@ -103,10 +112,12 @@ class Decoder {
       const v1::Var& wire = wire_.vars(i);
       reader_.SetPlace("vars", i);
       reader_.RefuseUnknownFields(wire);
-      if (wire.kind() < 1 || wire.kind() > int(VarKind::kLet)) reader_.Newer(fmt::format("variable kind {} is not known here", int(wire.kind())));
+      if (wire.kind() < 1 || wire.kind() > int(VarKind::kLet))
+        reader_.Newer(fmt::format("variable kind {} is not known here", int(wire.kind())));
       if (wire.axis() > 2) reader_.Problem(fmt::format("axis {}; a grid has x, y and z: 0 to 2", wire.axis()));
-      module_.AddVar({VarKind(std::clamp(int(wire.kind()), 1, int(VarKind::kLet))), ReadDType(wire.dtype()).value_or(DType::kI32),
-                      uint8_t(std::min(wire.axis(), 2u)), NameAt(wire_.debug().var_names(), i)});
+      module_.AddVar({VarKind(std::clamp(int(wire.kind()), 1, int(VarKind::kLet))),
+                      ReadDType(wire.dtype()).value_or(DType::kI32), uint8_t(std::min(wire.axis(), 2u)),
+                      NameAt(wire_.debug().var_names(), i)});
     }
   }
 
@@ -116,9 +127,11 @@ class Decoder {
       const v1::Buffer& wire = wire_.buffers(i);
       reader_.SetPlace("buffers", i);
       reader_.RefuseUnknownFields(wire);
-      if (wire.space() < 1 || wire.space() > int(Space::kBarrier)) reader_.Newer(fmt::format("space {} is not known here", int(wire.space())));
+      if (wire.space() < 1 || wire.space() > int(Space::kBarrier))
+        reader_.Newer(fmt::format("space {} is not known here", int(wire.space())));
       Buffer buffer{.space = Space(std::clamp(int(wire.space()), 1, int(Space::kBarrier))),
-                    .dtype = ReadDType(wire.dtype()).value_or(DType::kF32), .workspace = wire.workspace(),
+                    .dtype = ReadDType(wire.dtype()).value_or(DType::kF32),
+                    .workspace = wire.workspace(),
                     .name = NameAt(wire_.debug().buffer_names(), i)};
       if (wire.has_pad_value()) buffer.pad_value = wire.pad_value();
       module_.AddBuffer(std::move(buffer));
@@ -177,17 +190,18 @@ class Decoder {
   bool CheckSize(ExprOp op, ExprId id) {
     ExprSize size = sizes_.Of(id);
     if (size.depth <= kMaxExprDepth && size.nodes <= kMaxExprNodes) return true;
-    reader_.Problem(fmt::format("the expression under {} is {} deep and has {} nodes written out; the limits are {} and {}", Name(op),
-                                size.depth, size.nodes, kMaxExprDepth, kMaxExprNodes),
-                    "bind parts of it with let");
+    reader_.Problem(
+        fmt::format("the expression under {} is {} deep and has {} nodes written out; the limits are {} and {}",
+                    Name(op), size.depth, size.nodes, kMaxExprDepth, kMaxExprNodes),
+        "bind parts of it with let");
     return false;
   }
 
   bool CheckRef(const v1::Expr& wire, ExprOp op) {
     size_t limit = op == ExprOp::kVar ? module_.vars.size() : module_.buffers.size();
     if ((op != ExprOp::kVar && op != ExprOp::kLoad) || wire.ref() < limit) return true;
-    reader_.Problem(fmt::format("{} refers to {} {}, but the module has {}", Name(op), op == ExprOp::kVar ? "variable" : "buffer",
-                                wire.ref(), limit));
+    reader_.Problem(fmt::format("{} refers to {} {}, but the module has {}", Name(op),
+                                op == ExprOp::kVar ? "variable" : "buffer", wire.ref(), limit));
     return false;
   }
 
@@ -204,7 +218,8 @@ class Decoder {
     }
     for (uint32_t output : wire_.outputs()) {
       if (output >= uint32_t(wire_.params_size())) {
-        diagnostics_.Error(fmt::format("outputs: parameter {} is named, but there are {}", output, wire_.params_size()));
+        diagnostics_.Error(
+            fmt::format("outputs: parameter {} is named, but there are {}", output, wire_.params_size()));
       }
       module_.outputs.push_back(output);
     }
@@ -214,11 +229,13 @@ class Decoder {
     const v1::Kernel& wire = wire_.kernels(i);
     reader_.SetPlace("kernels", i);
     reader_.RefuseUnknownFields(wire);
-    Kernel kernel{.threads = wire.threads(), .raster_panel = wire.raster_panel(), .name = NameAt(wire_.debug().kernel_names(), i)};
+    Kernel kernel{.threads = wire.threads(),
+                  .raster_panel = wire.raster_panel(),
+                  .name = NameAt(wire_.debug().kernel_names(), i)};
     kernel.grid = reader_.Exprs(wire.grid(), "grid extents");
     if (wire.cluster_size() > 3 || wire.block_vars_size() > 3) {
-      reader_.Problem(fmt::format("{} cluster sizes and {} block variables; a grid has at most 3 dimensions", wire.cluster_size(),
-                                  wire.block_vars_size()));
+      reader_.Problem(fmt::format("{} cluster sizes and {} block variables; a grid has at most 3 dimensions",
+                                  wire.cluster_size(), wire.block_vars_size()));
       return;
     }
     kernel.cluster.assign(wire.cluster().begin(), wire.cluster().end());
@@ -230,7 +247,7 @@ class Decoder {
   const v1::Module& wire_;
   Diagnostics& diagnostics_;
   Module module_;
-  std::vector<ExprId> exprs_;    // wire index → expression
+  std::vector<ExprId> exprs_;  // wire index → expression
   ExprSizes sizes_{module_.exprs};
   OpReader reader_;
 };
@@ -252,9 +269,11 @@ std::expected<Module, Failed> Decode(std::string_view bytes, Diagnostics& diagno
   }
   v1::Module wire;
   if (!ParseWire(bytes, wire)) {
-    diagnostics.Error(fmt::format("these {} bytes are no serialized kiln.v1.Module: malformed, cut off, or nested deeper than {} "
-                                  "statements", bytes.size(), kMaxNesting),
-                      "send the output of the client's serializer unchanged, or the text form, which starts with \"kiln 1\"");
+    diagnostics.Error(
+        fmt::format("these {} bytes are no serialized kiln.v1.Module: malformed, cut off, or nested deeper than {} "
+                    "statements",
+                    bytes.size(), kMaxNesting),
+        "send the output of the client's serializer unchanged, or the text form, which starts with \"kiln 1\"");
     return std::unexpected(Failed{});
   }
   return Decoder(wire, diagnostics).Run();

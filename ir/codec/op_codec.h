@@ -14,8 +14,8 @@
 
 namespace kiln::ir {
 
-// Reads the statements of one module whose tables are already read. A bad reference is reported and read as index 0, so that
-// everything else is still looked at; the caller must give the module up once there are errors.
+// Reads the statements of one module whose tables are already read. A bad reference is reported and read as index 0, so
+// that everything else is still looked at; the caller must give the module up once there are errors.
 class OpReader {
  public:
   // `exprs` gives the expression of each wire index.

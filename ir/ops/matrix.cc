@@ -16,21 +16,25 @@ struct Matrix {
 std::optional<Matrix> MatrixOf(Verifier& verifier, const Region& region, std::string_view what) {
   if (!verifier.CheckRegion(region, what)) return std::nullopt;
   size_t rank = region.extents.size();
-  bool single = rank >= 2 && std::all_of(region.extents.begin(), region.extents.end() - 2, [](int64_t e) { return e == 1; });
+  bool single =
+      rank >= 2 && std::all_of(region.extents.begin(), region.extents.end() - 2, [](int64_t e) { return e == 1; });
   if (!single) {
-    verifier.Error(fmt::format("{} is {}, not a matrix", what, fmt::join(region.extents, " × ")), "name one matrix: only the last two extents may exceed 1");
+    verifier.Error(fmt::format("{} is {}, not a matrix", what, fmt::join(region.extents, " × ")),
+                   "name one matrix: only the last two extents may exceed 1");
     return std::nullopt;
   }
   return Matrix{region.extents[rank - 2], region.extents[rank - 1]};
 }
 
 void CheckShapes(Verifier& verifier, const Gemm& op) {
-  std::optional<Matrix> a = MatrixOf(verifier, op.a, "a"), b = MatrixOf(verifier, op.b, "b"), c = MatrixOf(verifier, op.c, "c");
+  std::optional<Matrix> a = MatrixOf(verifier, op.a, "a"), b = MatrixOf(verifier, op.b, "b"),
+                        c = MatrixOf(verifier, op.c, "c");
   if (!a || !b || !c) return;
   if (op.transpose_a) std::swap(a->rows, a->cols);
   if (op.transpose_b) std::swap(b->rows, b->cols);
   if (a->cols == b->rows && a->rows == c->rows && b->cols == c->cols) return;
-  verifier.Error(fmt::format("op(a) is {} × {}, op(b) is {} × {} and c is {} × {}", a->rows, a->cols, b->rows, b->cols, c->rows, c->cols),
+  verifier.Error(fmt::format("op(a) is {} × {}, op(b) is {} × {} and c is {} × {}", a->rows, a->cols, b->rows, b->cols,
+                             c->rows, c->cols),
                  "op(a) is m × k, op(b) is k × n and c is m × n; is a transpose missing?");
 }
 
@@ -46,10 +50,12 @@ void CheckSpaces(Verifier& verifier, const Gemm& op) {
   for (auto [region, what] : {std::pair(&op.a, "a"), std::pair(&op.b, "b")}) {
     Space space = verifier.module()[region->buffer].space;
     if (space == Space::kShared || space == Space::kFragment) continue;
-    verifier.Error(fmt::format("{} is in {} memory", what, Name(space)), "copy it to a shared buffer or a fragment first");
+    verifier.Error(fmt::format("{} is in {} memory", what, Name(space)),
+                   "copy it to a shared buffer or a fragment first");
   }
   Space space = verifier.module()[op.c.buffer].space;
-  if (space != Space::kFragment) verifier.Error(fmt::format("c is in {} memory", Name(space)), "accumulate in a fragment and copy it out");
+  if (space != Space::kFragment)
+    verifier.Error(fmt::format("c is in {} memory", Name(space)), "accumulate in a fragment and copy it out");
 }
 
 }  // namespace
@@ -62,7 +68,8 @@ void Check(Verifier& verifier, const Gemm& op) {
   DType a = module[op.a.buffer].dtype, b = module[op.b.buffer].dtype, c = module[op.c.buffer].dtype;
   if (!TypesAgree(a, b, c)) {
     verifier.Error(fmt::format("a gemm of {} and {} into {}", Name(a), Name(b), Name(c)),
-                   "a and b are of one float type (or both 8-bit floats) and c a float type at least as wide, or a and b are 8- or 4-bit "
+                   "a and b are of one float type (or both 8-bit floats) and c a float type at least as wide, or a and "
+                   "b are 8- or 4-bit "
                    "integers and c is i32");
   }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Golden files: what a step makes of NAME.kiln is compared with NAME.expected beside it. KILN_BLESS=1 in the environment writes
-// the expected files anew; the diff is then the review. Paths are relative to the root of the tree, where ctest runs the tests.
+// Golden files: what a step makes of NAME.kiln is compared with NAME.expected beside it. KILN_BLESS=1 in the
+// environment writes the expected files anew; the diff is then the review. Paths are relative to the root of the tree,
+// where ctest runs the tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +37,8 @@ inline std::vector<std::filesystem::path> Inputs(const std::string& folder) {
 inline void Expect(std::filesystem::path input, const std::string& actual) {
   std::filesystem::path expected = input.replace_extension(".expected");
   if (std::getenv("KILN_BLESS") != nullptr) std::ofstream(expected, std::ios::binary) << actual;
-  EXPECT_EQ(ReadFile(expected), actual) << expected << " differs; if the new text is right, run the test with KILN_BLESS=1";
+  EXPECT_EQ(ReadFile(expected), actual) << expected
+                                        << " differs; if the new text is right, run the test with KILN_BLESS=1";
 }
 
 }  // namespace kiln::golden
