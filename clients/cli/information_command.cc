@@ -153,7 +153,7 @@ void AddInformation(CLI::App& app, Context& context) {
 
 void AddServe(CLI::App& app, Context& context) {
   CLI::App& sub = *app.add_subcommand("serve", "Start the daemon here; takes kilnd's options (`kilnd --help`)");
-  sub.prefix_command();
+  sub.prefix_command()->fallthrough(false);
   sub.set_help_flag();
   sub.callback([&sub, &context] { Serve(context, sub.remaining()); });
 }

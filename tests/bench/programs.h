@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tests/bench/figures.h"
+
+namespace kiln::bench {
+
+// The smallest module there is.
+std::string MinimalModule();
+
+// The bytes of the first *.kiln whose name contains `word`; nothing where there is none.
+std::optional<std::string> FindProgram(const Setup& setup, const std::string& word);
+
+// The program with each gemm, copy and reduce of its loops `times` times over; nothing when it cannot be read.
+std::optional<std::string> Multiply(const std::string& program, unsigned times);
+
+}  // namespace kiln::bench
