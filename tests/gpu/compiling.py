@@ -18,7 +18,6 @@ def compile_one(job: dict) -> dict:
     """In a worker process. job: builder, arguments, target, folder, refresh."""
     result = {"key": program_key(job["builder"], job["arguments"], job["target"]), "ok": False}
     try:
-        from kiln import compiler  # noqa: F401  (the package as users import it)
         from kiln.client import default_client
         from programs import build
 

@@ -10,6 +10,8 @@ import sys
 import tarfile
 import time
 
+from plan import selected
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -132,7 +134,7 @@ class Scripts:
         folder = pathlib.Path(options.tilelang_scripts).resolve()
         for path in sorted(folder.rglob("*.py")):
             case = {"name": f"tilelang.{path.stem}", "family": "tilelang", "shape": "", "dtype": "", "bar": 0}
-            if not (options.only in "tilelang" or options.only in case["name"] or options.only == "*"):
+            if not selected(case, options.only):
                 continue
             log = place.scratch / f"{path.stem}.log"
             with open(log, "wb") as output:

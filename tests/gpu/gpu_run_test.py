@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import plan  # noqa: E402
 import runner  # noqa: E402
-from main import selected, sweep_result  # noqa: E402
+from main import sweep_result  # noqa: E402
 
 WORKER = textwrap.dedent("""
     import json, os, sys, time
@@ -91,7 +91,8 @@ def test_the_plan_has_what_is_asked_of_it():
 
 def test_selection():
     case = {"name": "gemm_f16.3", "family": "gemm_f16"}
-    assert selected(case, "*") and selected(case, "gemm_*") and selected(case, "f16.3") and not selected(case, "attention")
+    assert plan.selected(case, "*") and plan.selected(case, "gemm_*") and plan.selected(case, "f16.3")
+    assert not plan.selected(case, "attention")
 
 
 def test_bytes_of_two_hosts():

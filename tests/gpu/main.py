@@ -3,7 +3,6 @@
 another in a process that can be lost. It needs neither torch nor a GPU itself."""
 
 import argparse
-import fnmatch
 import json
 import os
 import pathlib
@@ -36,10 +35,6 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def selected(case, pattern):
-    return any(fnmatch.fnmatch(word, pattern) or pattern in word for word in (case["name"], case["family"]))
-
-
 def sweep_cases(options):
     """The fixed programs for each target, compiled and compared but not run."""
     from programs import PROGRAMS
@@ -48,7 +43,7 @@ def sweep_cases(options):
     for target in filter(None, options.targets.split(",")):
         for name in sorted(PROGRAMS):
             cases.append({"name": f"bytes.{name}@{target}", "family": "bytes", "builder": f"program:{name}", "arguments": {},
-                          "target": target, "shape": target, "dtype": "", "bar": 0})
+                          "target": target, "shape": "", "dtype": "", "bar": 0})
     return cases
 
 
@@ -86,8 +81,9 @@ class Report:
         kernel = "" if row.get("us") is None else f"{row['us']:.1f} µs"
         note = str(row.get("note", ""))
         lines = note.splitlines() or [""]
-        print(f"{row['name']:<22} {row['shape']:<34} {row['dtype']:<14} {figures:<27} {'ok' if row['ok'] else 'FAIL':<4} {compile_ms:<15} "
-              f"{kernel:<11} {lines[0]}".rstrip(), flush=True)
+        what = f"{row['name']:<18} {row['shape']}"
+        print(f"{what:<52} {row['dtype']:<14} {figures:<28} {'ok' if row['ok'] else 'FAIL':<4} {compile_ms:<15} {kernel:<11} "
+              f"{lines[0]}".rstrip(), flush=True)
         if not row["ok"]:
             for line in lines[1:12]:
                 print(f"    {line}", flush=True)
@@ -101,6 +97,7 @@ def run_all(options, place, report, start):
     """With the daemon up: `place` is the unpacked bundle or build, with its environment."""
     import compiling
     import plan
+    from plan import selected
     from daemon import Scripts
     from runner import Runner
 

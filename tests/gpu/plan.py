@@ -2,6 +2,7 @@
 """Which cases are run. A case is plain data: what to compile (builder and arguments), what to feed it, and the bar. The same seed gives
 the same cases."""
 
+import fnmatch
 import random
 
 # Largest relative error of a result of this type, against a float64 reference. A product of tf32 operands is bound by their rounding.
@@ -135,6 +136,11 @@ def overhead_case():
     """A launch with four tensors, too small for the device to be what is waited for."""
     case = _gemm_case("gemm_f16", 0, (64, 64, 32), "nn", symbolic=True, bias=True)
     return {**case, "name": "launch_overhead", "family": "overhead", "bar": 5.0, "data": {**case["data"], "kind": "overhead"}}
+
+
+def selected(case, pattern: str) -> bool:
+    """``pattern`` is a glob over the name or the family, or a part of one."""
+    return any(fnmatch.fnmatch(word, pattern) or pattern in word for word in (case["name"], case["family"]))
 
 
 def plan(seed: int, count: int):
