@@ -122,7 +122,9 @@ class NvptxDevice final : public DeviceBase {
     }
     const bool pairs = instruction.c == DType::kF16;
     for (size_t i = 0; i < c.size(); i += pairs ? 2 : 1) args.push_back(pairs ? VectorOf(c.subspan(i, 2)) : c[i]);
-    std::vector<Value*> results = Results(Call(id, args));
+    llvm::CallInst* call = Call(id, args);
+    call->setConvergent();  // which LLVM 22's declaration is not
+    std::vector<Value*> results = Results(call);
     if (!pairs) return results;
     std::vector<Value*> elements;
     for (Value* pair : results) {

@@ -179,6 +179,35 @@ TEST_P(DeviceTest, EveryMatrixInstruction) {
   }
 }
 
+// All lanes take part in a matrix instruction: one whose result only some lanes use may not move to where only those
+// are.
+TEST_P(DeviceTest, MatrixInstructionsStayOutOfBranches) {
+  TestKernel k(*GetParam());
+  const target::MmaInstruction& row = target::MmaInstructions(k.target)[0];
+  const auto words = [&](const ir::Layout& layout, DType type) {
+    std::vector<Value*> v;
+    for (int64_t i = 0; i < layout.Registers() * ir::Bits(type) / 32; ++i) v.push_back(k.Load(k.builder.getInt32Ty()));
+    return v;
+  };
+  std::vector<Value*> c;
+  for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Load(ValueType(k.context, row.c)));
+  const auto d = k.device->Mma(row, words(row.a_layout, row.a), words(row.b_layout, row.b), c);
+  auto* then = llvm::BasicBlock::Create(k.context, "then", k.kernel);
+  auto* done = llvm::BasicBlock::Create(k.context, "done", k.kernel);
+  k.builder.CreateCondBr(k.builder.CreateICmpSLT(k.device->ThreadIndex(), k.kernel->getArg(2)), then, done);
+  k.builder.SetInsertPoint(then);
+  for (Value* v : d) k.Store(v);
+  k.builder.CreateBr(done);
+  k.builder.SetInsertPoint(done);
+  ASSERT_EQ(k.Finish(), "");
+  const auto text = EmitAssembly(k.module, *k.machine);
+  ASSERT_TRUE(text);
+  const size_t instruction = std::min({text->find("mma.sync"), text->find("v_mfma"), text->find("v_wmma")});
+  const size_t branch = text->find(IsCuda() ? "bra " : "saveexec");
+  ASSERT_NE(branch, text->npos) << *text;
+  EXPECT_LT(instruction, branch) << *text;
+}
+
 TEST_P(DeviceTest, Dp4a) {
   const std::string text = Compile([](TestKernel& k) {
     Value* a = k.Load(k.builder.getInt32Ty());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one header that includes LLVM and lld: warnings of theirs are not ours to fix.
+// What most of this folder needs of LLVM. Its warnings are not ours to fix; files that need more of LLVM include it between the
+// same pragmas.
 #pragma once
 
 #pragma GCC diagnostic push

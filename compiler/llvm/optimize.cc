@@ -69,6 +69,27 @@ void CutSchedulingRegions(llvm::Function& function) {
   }
 }
 
+bool IsWmma(const llvm::Value* value) {
+  const auto* call = llvm::dyn_cast<llvm::CallInst>(value);
+  return call != nullptr && call->getCalledFunction() != nullptr &&
+         call->getCalledFunction()->getName().starts_with("llvm.amdgcn.wmma.");
+}
+
+// All lanes take part in a WMMA, but LLVM 22's MachineSink moves gfx11's into branches where alone the result is used.
+// An empty use beside the instruction keeps it in its block; one that feeds the next WMMA there has such a use.
+void KeepWmmaInItsBlock(llvm::Function& function) {
+  for (llvm::Instruction& instruction : llvm::instructions(function)) {
+    if (!IsWmma(&instruction)) continue;
+    const bool feeds_next = llvm::any_of(instruction.users(), [&](const llvm::User* user) {
+      return IsWmma(user) && llvm::cast<llvm::Instruction>(user)->getParent() == instruction.getParent();
+    });
+    if (feeds_next) continue;
+    llvm::IRBuilder<> builder(instruction.getNextNode());
+    auto* type = llvm::FunctionType::get(builder.getVoidTy(), {instruction.getType()}, false);
+    builder.CreateCall(type, llvm::InlineAsm::get(type, "", "v", true), {&instruction});
+  }
+}
+
 bool IsKernel(const llvm::Function& function) {
   return function.getCallingConv() == llvm::CallingConv::PTX_Kernel ||
          function.getCallingConv() == llvm::CallingConv::AMDGPU_KERNEL;
@@ -123,7 +144,10 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
   Pipeline().run(module, modules);
   for (llvm::Function& function : module) {
     if (machine.getTargetTriple().isNVPTX()) WidenBf16Comparisons(function);
-    if (machine.getTargetTriple().isAMDGPU()) CutSchedulingRegions(function);
+    if (machine.getTargetTriple().isAMDGPU()) {
+      KeepWmmaInItsBlock(function);
+      CutSchedulingRegions(function);
+    }
   }
 
   std::string problems;
