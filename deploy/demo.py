@@ -70,7 +70,7 @@ def compile_all():
                 kernel = kiln.compile(function, target=target)
             except kiln.KilnError as problem:
                 failed += 1
-                print(f"{name:22} {target:13} failed: {problem}")
+                print(f"{name:22} {target:13} failed: {str(problem).splitlines()[0]}")
                 continue
             elapsed = (time.perf_counter() - start) * 1e3
             hit = kernel.origin in ("MEMORY", "DISK")
