@@ -2,6 +2,7 @@
 #include "compiler/infer/layouts.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -153,11 +154,16 @@ class Inference {
     if (!state.loops.contains(use.loop)) {
       const LoopUse::Fragment* best = nullptr;
       int best_rank = -1;
+      int64_t best_misfit = INT64_MAX;
       for (const LoopUse::Fragment& fragment : use.fragments) {
         const auto it = state.fragments.find(fragment.buffer);
         if (!fragment.covers || it == state.fragments.end()) continue;
         const int rank = (it->second.IsReplicated() ? 0 : 2) + fragment.write;
-        if (rank > best_rank) best_rank = rank, best = &fragment;
+        const int64_t misfit = Misfit(use, LoopFromFragment(it->second, fragment.projection, int(use.extents.size())), state);
+        if (rank / 2 < best_rank / 2) continue;
+        if (rank / 2 > best_rank / 2 || best == nullptr || std::pair(misfit, -rank) < std::pair(best_misfit, -best_rank)) {
+          best_rank = rank, best_misfit = misfit, best = &fragment;
+        }
       }
       // A fragment that is held once may still turn up; copies in every thread are the last choice.
       const bool wait = best_rank < 2 && HasUnknownCover(use, state);
@@ -166,6 +172,19 @@ class Inference {
       changed = true;
     }
     return FragmentsFromLoop(use, state) || changed;
+  }
+
+  // Bits of the fragments that a loop laid out so would have to pass through shared memory.
+  int64_t Misfit(const LoopUse& use, const Layout& loop, const State& state) const {
+    int64_t bits = 0;
+    for (const LoopUse::Fragment& fragment : use.fragments) {
+      const auto it = state.fragments.find(fragment.buffer);
+      if (it == state.fragments.end()) continue;
+      const std::vector<int64_t> shape = module_.ShapeOf(fragment.buffer);
+      if (RegisterMap(loop, use.extents, it->second, shape, fragment.projection)) continue;
+      bits += std::accumulate(shape.begin(), shape.end(), int64_t{ir::Bits(module_[fragment.buffer].dtype)}, std::multiplies<>());
+    }
+    return bits;
   }
 
   static bool HasUnknownCover(const LoopUse& use, const State& state) {

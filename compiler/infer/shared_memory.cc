@@ -7,6 +7,7 @@
 #include <map>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/register_map.h"
 
 namespace kiln::compiler {
 namespace {
@@ -18,42 +19,78 @@ struct Lifetime {
   bool Overlaps(const Lifetime& other) const { return first <= other.last && other.first <= last; }
 };
 
-// A buffer used inside of a loop lives as long as the outermost loop around it: iterations follow each other.
+// A buffer used inside of a loop lives as long as the loop, for iterations follow each other, unless each iteration writes the
+// whole buffer before it reads any of it.
 class Lifetimes {
  public:
   explicit Lifetimes(const ir::Module& module) : module_(module) {}
 
   std::map<BufferId, Lifetime> Of(const ir::Kernel& kernel) {
-    Visit(kernel.body, false);
+    Visit(kernel.body);
     return std::move(lifetimes_);
   }
 
  private:
-  void Visit(const ir::Block& block, bool in_loop) {
+  // What a block does with a buffer first, and when.
+  struct First {
+    int64_t at;
+    bool writes_whole;
+  };
+  using Firsts = std::map<BufferId, First>;
+
+  Firsts Visit(const ir::Block& block) {
+    Firsts firsts;
     for (const ir::Stmt& stmt : block) {
       const int64_t start = clock_++;
-      for (const Access& access : AccessesOf(module_, stmt)) Touch(access.buffer, start);
-      if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op); reduce != nullptr && reduce->scratch) Touch(*reduce->scratch, start);
-      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Visit(branch->then_body, in_loop), Visit(branch->else_body, in_loop);
+      for (const Access& access : AccessesOf(module_, stmt)) Touch(access.buffer, start, WritesWhole(stmt, access.buffer), firsts);
+      if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op); reduce != nullptr && reduce->scratch) {
+        Touch(*reduce->scratch, start, true, firsts);
+      }
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        Merge(Visit(branch->then_body), /*always=*/false, firsts);
+        Merge(Visit(branch->else_body), /*always=*/false, firsts);
+      }
       const ir::Block* body = nullptr;
       if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) body = &loop->body;
       if (const auto* loop = std::get_if<ir::While>(&stmt.op)) body = &loop->body;
       if (body == nullptr) continue;
-      Visit(*body, true);
-      if (!in_loop) Widen(start, clock_ - 1);
+      const Firsts inside = Visit(*body);
+      for (const auto& [buffer, first] : inside) {
+        Lifetime& life = lifetimes_.at(buffer);
+        if (first.writes_whole && life.first >= start) continue;
+        life.first = std::min(life.first, start);
+        life.last = std::max(life.last, clock_ - 1);
+      }
+      Merge(inside, /*always=*/true, firsts);
     }
+    return firsts;
   }
-  void Touch(BufferId buffer, int64_t at) {
+
+  static void Merge(const Firsts& inside, bool always, Firsts& firsts) {
+    for (const auto& [buffer, first] : inside) firsts.try_emplace(buffer, First{first.at, always && first.writes_whole});
+  }
+
+  void Touch(BufferId buffer, int64_t at, bool writes_whole, Firsts& firsts) {
     if (module_[buffer].space != ir::Space::kShared) return;
+    firsts.try_emplace(buffer, First{at, writes_whole});
     auto [it, added] = lifetimes_.try_emplace(buffer, Lifetime{at, at});
     it->second.last = std::max(it->second.last, at);
   }
-  void Widen(int64_t first, int64_t last) {
-    for (auto& [buffer, life] : lifetimes_) {
-      if (!life.Overlaps({first, last})) continue;
-      life.first = std::min(life.first, first);
-      life.last = std::max(life.last, last);
+
+  // Copies and loops over the whole tile that only store to it.
+  bool WritesWhole(const ir::Stmt& stmt, BufferId buffer) const {
+    if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) {
+      return copy->dst.buffer == buffer && copy->dst.extents == module_.ShapeOf(buffer);
     }
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->body.size() != 1) return false;
+    const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
+    if (store == nullptr || store->buffer != buffer) return false;
+    std::vector<Access> loads;
+    CollectLoads(module_.exprs, store->value, loads);
+    if (std::ranges::any_of(loads, [&](const Access& load) { return load.buffer == buffer; })) return false;
+    const std::optional<Projection> projection = ProjectionOf(module_, *loop, store->indices);
+    return projection && projection->Covers(*loop, module_, buffer);
   }
 
   const ir::Module& module_;
