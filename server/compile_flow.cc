@@ -59,9 +59,10 @@ std::string FirstMessage(const std::vector<v1::Diagnostic>& diagnostics) {
 
 class CompileFlow::Call {
  public:
-  explicit Call(Request request) : request(std::move(request)) {}
+  explicit Call(Request given) : request(std::move(given)), bytes(request.bytes.size()) {}
 
   Request request;
+  const std::size_t bytes;
   std::atomic<bool> cancelled = false;
   std::atomic<bool> ended = false;
   std::mutex mutex;
@@ -102,7 +103,8 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
   ++parts_.telemetry.requests;
   ++calls_;
   auto call = std::make_shared<Call>(std::move(request));
-  if (!Post([this, call] { Steps(call); })) {
+  const bool fits = (pending_bytes_ += call->bytes) <= options_.max_pending_bytes;
+  if (!fits || !Post([this, call] { Steps(call); })) {
     End(call, std::unexpected(ToFailure(QueueFull{parts_.admission.queued(), std::chrono::seconds(1)})));
   }
   return call;
@@ -332,6 +334,7 @@ void CompileFlow::End(const std::shared_ptr<Call>& call, Outcome outcome) {
   }
   auto done = std::move(call->request.done);
   done(std::move(outcome));
+  pending_bytes_ -= call->bytes;
   --calls_;
 }
 

@@ -38,6 +38,7 @@ class CompileFlow {
   struct Options {
     std::chrono::milliseconds compile_limit{120'000};  // of one job in a worker
     std::chrono::milliseconds suspicious_after{2'000};  // a compile cancelled after that leaves a reproducer
+    std::size_t max_pending_bytes = std::size_t{512} << 20;  // of requests under way
     std::string build_id;
     std::function<std::string()> ptxas_version;  // asked on the executor, once it is needed
   };
@@ -104,6 +105,7 @@ class CompileFlow {
   Flights flights_;
   std::atomic<std::uint64_t> last_job_ = 0;
   std::atomic<std::size_t> calls_ = 0;
+  std::atomic<std::size_t> pending_bytes_ = 0;
   std::atomic<bool> draining_ = false;
 };
 

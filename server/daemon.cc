@@ -164,8 +164,14 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   const auto credentials = Credentials(config);
   if (!credentials) return std::unexpected(credentials.error());
   service = std::make_unique<KilnService>(KilnService::Parts{
-      *flow, *executor, *maintenance, *cache, *admission, *workers, telemetry, DescribeOurselves(),
-      [this] { return ptxas.Version(); }, config.accept_put});
+      *flow, *executor, *maintenance, *cache, *admission, *workers, telemetry,
+      [this] {
+        v1::CapabilitiesReply reply = DescribeOurselves();
+        for (const std::string& pass : zygote.Passes()) reply.add_passes(pass);
+        reply.set_ptxas(ptxas.Version());
+        return reply;
+      },
+      config.accept_put});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "server/reactors.h"
 #include "server/status_map.h"
 #include "server/wire.h"
@@ -18,6 +20,14 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grp
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Failure& failure) {
   return Answer(context, ToStatus(failure, DetailsLimit(*context)));
+}
+
+// The decoder takes modules of 4 MiB.
+constexpr std::size_t kMaxRequestBytes = 8 << 20;
+
+Failure TooLarge(const grpc::ByteBuffer& request) {
+  return {.kind = Failure::Kind::kMalformed,
+          .message = fmt::format("the request has {} bytes; no program needs more than {}", request.Length(), kMaxRequestBytes)};
 }
 
 Failure QueueFullNow() {
@@ -43,6 +53,7 @@ void Describe(const cache::TieredCache::TierReport& from, v1::TierStats& to) {
 KilnService::KilnService(Parts parts) : parts_(std::move(parts)) {}
 
 grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* request, Bytes* response) {
+  if (request->Length() > kMaxRequestBytes) return Answer(context, TooLarge(*request));
   const cache::Digest digest = DigestOf("Compile", *request);
   if (const auto hit = parts_.flow.FindHot(digest)) {
     *response = ToBuffer(*hit);
@@ -59,6 +70,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CompileStream(Context* 
 }
 
 grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* request, Bytes* response) {
+  if (request->Length() > kMaxRequestBytes) return Answer(context, TooLarge(*request));
   const cache::Digest digest = DigestOf("Lookup", *request);
   if (const auto hit = parts_.flow.FindHot(digest)) {
     *response = ToBuffer(*hit);
@@ -128,11 +140,7 @@ grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const v1::StatsRe
 
 grpc::ServerUnaryReactor* KilnService::Capabilities(Context* context, const v1::CapabilitiesRequest*,
                                                     v1::CapabilitiesReply* reply) {
-  return Maintain<v1::CapabilitiesReply>(context, reply, [this] {
-    v1::CapabilitiesReply capabilities = parts_.capabilities;
-    capabilities.set_ptxas(parts_.ptxas_version());
-    return capabilities;
-  });
+  return Maintain<v1::CapabilitiesReply>(context, reply, [this] { return parts_.capabilities(); });
 }
 
 grpc::ServerWriteReactor<v1::CacheEntry>* KilnService::CacheList(Context*, const v1::CacheListRequest* request) {

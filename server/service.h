@@ -34,8 +34,7 @@ class KilnService final : public KilnMethods {
     Admission& admission;
     const WorkerPool& workers;
     const Telemetry& telemetry;
-    v1::CapabilitiesReply capabilities;
-    std::function<std::string()> ptxas_version;
+    std::function<v1::CapabilitiesReply()> capabilities;  // may wait for the worker and for ptxas
     bool accept_put;
   };
   explicit KilnService(Parts parts);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compile.h"
 #include "compiler/key.h"
+#include "compiler/passes.h"
 #include "server/worker_process.h"
 
 int main(int argc, char** argv) {
   using kiln::server::WorkerProgram;
+  std::vector<std::string_view> passes;
+  for (const kiln::compiler::Pass& pass : kiln::compiler::Passes()) passes.push_back(pass.name);
   return kiln::server::WorkerMain(
       argc, argv,
       {.build_id = kiln::compiler::BuildId(),
+       .passes = passes,
        .initialize = kiln::compiler::Initialize,
        .compile = [](const kiln::v1::CompileRequest& request, const WorkerProgram::JobHooks& hooks) {
          return kiln::compiler::Compile(

@@ -20,6 +20,7 @@
 #include <new>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "server/channel.h"
 #include "server/sandbox.h"
@@ -145,21 +146,27 @@ class ForkServer {
  private:
   void Greet() const {
     ZygoteEvent ready{.kind = ZygoteEvent::Kind::kReady};
-    program_.build_id.copy(ready.text.data(), ready.text.size() - 1);
+    std::string text(program_.build_id);
+    for (const std::string_view pass : program_.passes) text.append("\n").append(pass);
+    text.copy(ready.text.data(), ready.text.size() - 1);
     SendEvent(kWorkerFd, ready);
   }
 
   void Kill(pid_t pid) const {
-    if (children_.contains(pid)) ::kill(pid, SIGKILL);
+    if (children_.contains(pid)) ::kill(-pid, SIGKILL);  // its group: a ptxas that it started ends with it
   }
 
   void Reap() {
     signalfd_siginfo ignored;
     while (::read(child_ended_.get(), &ignored, sizeof ignored) > 0) {
     }
-    int status = 0;
-    rusage usage{};
-    for (pid_t pid; (pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0;) {
+    siginfo_t ended{};
+    while (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0) {
+      const pid_t pid = std::exchange(ended.si_pid, 0);
+      ::kill(-pid, SIGKILL);  // what it left behind; before its number can be another's
+      int status = 0;
+      rusage usage{};
+      ::wait4(pid, &status, 0, &usage);
       children_.erase(pid);
       SendEvent(kWorkerFd, {.kind = ZygoteEvent::Kind::kExited,
                             .pid = pid,
@@ -180,6 +187,7 @@ class ForkServer {
     UniqueFd theirs(pair[1]);
     const pid_t pid = ::fork();
     if (pid == 0) return EnterWorker(std::move(theirs), log.get());
+    ::setpgid(pid, pid);
     if (pid < 0) {
       SendEvent(kWorkerFd, {.kind = ZygoteEvent::Kind::kFailed, .status = errno});
       return UniqueFd();
@@ -190,6 +198,7 @@ class ForkServer {
   }
 
   UniqueFd EnterWorker(UniqueFd socket, int log) {
+    ::setpgid(0, 0);
     ::close(kWorkerFd);
     child_ended_.Reset();
     sigprocmask(SIG_SETMASK, &old_mask_, nullptr);

@@ -11,7 +11,9 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "kiln/v1/compile.pb.h"
 
@@ -20,6 +22,7 @@ namespace kiln::server {
 // What the executable can do; a test's worker has another `compile`.
 struct WorkerProgram {
   std::string_view build_id;
+  std::vector<std::string_view> passes;  // for `kiln explain --after`
   std::function<void()> initialize;
   struct JobHooks {
     std::function<void(std::string_view stage)> on_stage;

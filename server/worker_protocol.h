@@ -28,7 +28,7 @@ struct ZygoteCommand {
 
 struct ZygoteEvent {
   enum class Kind : std::uint32_t {
-    kReady,   // first, when the compiler is initialised; `text` is its build id
+    kReady,   // first, when the compiler is initialised; `text` is its build id and passes, a line each
     kForked,  // `pid`, and two descriptors: the worker's socket and what it writes to stderr
     kFailed,  // fork refused; `status` is the errno
     kExited,  // `pid` ended with wait status `status`
@@ -37,7 +37,7 @@ struct ZygoteEvent {
   std::int32_t pid;
   std::int32_t status;
   std::uint32_t max_rss_kib;
-  std::array<char, 128> text;  // NUL-terminated
+  std::array<char, 2048> text;  // NUL-terminated
 };
 
 }  // namespace kiln::server

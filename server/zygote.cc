@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -96,6 +97,7 @@ struct Zygote::Peer {
   // Guarded by Zygote::mutex_.
   bool ready = false;
   bool dead = false;
+  std::vector<std::string> passes;
   std::string refusal;  // it must not be used: another build
   std::optional<std::expected<Child, std::string>> forked;
   std::unordered_map<pid_t, WorkerEnd> ends;
@@ -158,9 +160,13 @@ void Zygote::Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueF
   using Kind = ZygoteEvent::Kind;
   if (event.kind == Kind::kReady) {
     peer.ready = true;
-    if (options_.build_id != event.text.data()) {
+    std::istringstream lines(event.text.data());
+    std::string build_id;
+    std::getline(lines, build_id);
+    for (std::string pass; std::getline(lines, pass);) peer.passes.push_back(pass);
+    if (options_.build_id != build_id) {
       peer.refusal = fmt::format("{} is of build {}, and this kilnd of build {}; install both from one build.",
-                                 options_.executable.string(), event.text.data(), options_.build_id);
+                                 options_.executable.string(), build_id, options_.build_id);
     }
   } else if (event.kind == Kind::kForked && socket && log) {
     peer.ends.erase(event.pid);  // of an earlier process of this number
@@ -235,9 +241,10 @@ bool Zygote::Lost(const Child& child) {
   return !peer_ || peer_->generation != child.generation || peer_->dead;
 }
 
-pid_t Zygote::pid() const {
-  std::lock_guard lock(mutex_);
-  return peer_ ? peer_->pid : 0;
+std::vector<std::string> Zygote::Passes() {
+  std::unique_lock lock(mutex_);
+  const auto peer = ReadyPeer(lock);
+  return peer ? (*peer)->passes : std::vector<std::string>();
 }
 
 }  // namespace kiln::server

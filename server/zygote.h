@@ -20,6 +20,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "server/unique_fd.h"
 #include "server/worker_protocol.h"
@@ -68,7 +69,8 @@ class Zygote {
   // True when the zygote the child came from is gone, and the child for that reason.
   bool Lost(const Child& child);
 
-  pid_t pid() const;
+  // The compiler's passes, in their order; waits for the zygote to be ready.
+  std::vector<std::string> Passes();
 
  private:
   struct Peer;  // one zygote process

@@ -88,5 +88,5 @@ v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram:
 
 int main(int argc, char** argv) {
   return kiln::server::WorkerMain(
-      argc, argv, {.build_id = kiln::compiler::BuildId(), .initialize = [] {}, .compile = Compile});
+      argc, argv, {.build_id = kiln::compiler::BuildId(), .passes = {"decode", "emit"}, .initialize = [] {}, .compile = Compile});
 }

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parts of kilnd that need no daemon: queue, channel, reproducers, endpoints, statuses, the index of requests.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <google/protobuf/any.pb.h>
+#include <gtest/gtest.h>
+
+#include "server/admission.h"
+#include "server/channel.h"
+#include "server/endpoint.h"
+#include "server/reproducers.h"
+#include "server/request_index.h"
+#include "server/status_map.h"
+
+namespace kiln::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::unique_ptr<Job> MakeJob(const std::string& id, v1::Priority priority, std::vector<std::string>* ended = nullptr,
+                             std::stop_token stop = {}) {
+  auto job = std::make_unique<Job>();
+  job->request_id = id;
+  job->key = cache::Sha256(id);
+  job->priority = priority;
+  job->stop = std::move(stop);
+  job->done = [ended, id](JobOutcome) {
+    if (ended != nullptr) ended->push_back(id);
+  };
+  return job;
+}
+
+void Submit(Admission& admission, std::unique_ptr<Job> job) { ASSERT_TRUE(admission.Submit(job)); }
+
+TEST(Admission, UrgentBeforePatientAndInOrderAmongEquals) {
+  Admission admission(10, 1);
+  Submit(admission, MakeJob("tuning", v1::TUNING));
+  Submit(admission, MakeJob("batch 1", v1::BATCH));
+  Submit(admission, MakeJob("batch 2", v1::BATCH));
+  Submit(admission, MakeJob("now 1", v1::INTERACTIVE));
+  Submit(admission, MakeJob("now 2", v1::INTERACTIVE));
+  for (const char* expected : {"now 1", "now 2", "batch 1", "batch 2", "tuning"}) {
+    EXPECT_EQ(admission.Take()->request_id, expected);
+  }
+}
+
+TEST(Admission, AWaitingJobBecomesUrgentWhenSomebodyUrgentWantsItToo) {
+  Admission admission(10, 1);
+  Submit(admission, MakeJob("batch 1", v1::BATCH));
+  Submit(admission, MakeJob("batch 2", v1::BATCH));
+  admission.Promote(cache::Sha256("batch 2"), v1::INTERACTIVE);
+  EXPECT_EQ(admission.Take()->request_id, "batch 2");
+}
+
+TEST(Admission, RefusesWhenFullAndSaysHowLongItWillTake) {
+  Admission admission(2, 1);
+  Submit(admission, MakeJob("a", v1::INTERACTIVE));
+  Submit(admission, MakeJob("b", v1::INTERACTIVE));
+  for (int i = 0; i < 200; ++i) admission.NoteDuration(std::chrono::seconds(1));
+  auto third = MakeJob("c", v1::INTERACTIVE);
+  const auto refused = admission.Submit(third);
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(third);
+  EXPECT_EQ(refused.error().queued, 2u);
+  EXPECT_GT(refused.error().retry_after, milliseconds(2500));
+  EXPECT_LT(refused.error().retry_after, milliseconds(3500));
+}
+
+TEST(Admission, WhatNobodyWaitsForMakesRoom) {
+  Admission admission(1, 1);
+  std::vector<std::string> ended;
+  std::stop_source stop;
+  Submit(admission, MakeJob("abandoned", v1::INTERACTIVE, &ended, stop.get_token()));
+  stop.request_stop();
+  Submit(admission, MakeJob("wanted", v1::INTERACTIVE, &ended));
+  EXPECT_EQ(ended, std::vector<std::string>{"abandoned"});
+  EXPECT_EQ(admission.Take()->request_id, "wanted");
+}
+
+TEST(Admission, ClosingEndsWhatWaits) {
+  Admission admission(4, 1);
+  std::vector<std::string> ended;
+  Submit(admission, MakeJob("a", v1::BATCH, &ended));
+  admission.Close();
+  EXPECT_EQ(ended.size(), 1u);
+  EXPECT_EQ(admission.Take(), nullptr);
+  auto late = MakeJob("late", v1::BATCH, &ended);
+  EXPECT_FALSE(admission.Submit(late));
+}
+
+struct Pair {
+  UniqueFd ours;
+  UniqueFd theirs;
+  Pair() {
+    std::array<int, 2> fds;
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds.data()), 0);
+    ours = UniqueFd(fds[0]);
+    theirs = UniqueFd(fds[1]);
+  }
+};
+
+Channel::Wait Within(milliseconds time) { return {.until = std::chrono::steady_clock::now() + time}; }
+
+TEST(Channel, CarriesMessagesWhole) {
+  Pair pair;
+  Channel here(std::move(pair.ours));
+  Channel there(std::move(pair.theirs));
+  v1::WorkerEvent sent;
+  sent.set_id(7);
+  sent.set_started(std::string(50'000, 's'));
+  ASSERT_EQ(here.Send(sent, {}), Channel::End::kOk);
+  ASSERT_EQ(here.Send(sent, {}), Channel::End::kOk);
+  for (int i = 0; i < 2; ++i) {
+    v1::WorkerEvent received;
+    ASSERT_EQ(there.Receive(received, Within(milliseconds(1000))), Channel::End::kOk);
+    EXPECT_EQ(received.SerializeAsString(), sent.SerializeAsString());
+  }
+}
+
+TEST(Channel, DoesNotTrustThePeer) {
+  v1::WorkerEvent event;
+  for (const std::string& bytes : {std::string("\xff\xff\xff\xff garbage"), std::string("\x04\0\0\0\xff\xff\xff\xff", 8)}) {
+    Pair pair;
+    Channel here(std::move(pair.ours));
+    ASSERT_GT(::write(pair.theirs.get(), bytes.data(), bytes.size()), 0);
+    EXPECT_EQ(here.Receive(event, Within(milliseconds(1000))), Channel::End::kInvalid);
+  }
+}
+
+TEST(Channel, AWaitEndsByDeadlineByWakingAndByThePeersEnd) {
+  Pair pair;
+  Channel here(std::move(pair.ours));
+  v1::WorkerEvent event;
+  EXPECT_EQ(here.Receive(event, Within(milliseconds(20))), Channel::End::kDeadline);
+  Pair wake;
+  ASSERT_EQ(::write(wake.theirs.get(), "x", 1), 1);
+  EXPECT_EQ(here.Receive(event, {.wake_fd = wake.ours.get()}), Channel::End::kWoken);
+  EXPECT_FALSE(here.PeerGone());
+  ASSERT_EQ(::write(pair.theirs.get(), "\x09\0\0\0half", 8), 8);
+  pair.theirs.Reset();
+  EXPECT_TRUE(here.PeerGone());
+  EXPECT_EQ(here.Receive(event, Within(milliseconds(1000))), Channel::End::kClosed);
+}
+
+class TestClock final : public cache::Clock {
+ public:
+  cache::WallTime WallNow() const override { return {}; }
+  cache::SteadyTime SteadyNow() const override { return now; }
+  cache::SteadyTime now{std::chrono::hours(1)};
+};
+
+class ReproducersTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "kiln-repro-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path folder_;
+  TestClock clock_;
+};
+
+TEST_F(ReproducersTest, KeepsTheNewestSoMany) {
+  Reproducers reproducers({.directory = folder_, .keep = 3}, clock_);
+  std::string last;
+  for (int i = 0; i < 8; ++i) {
+    last = reproducers.Save(cache::Sha256(std::to_string(i)), {}, "build", "cause");
+    std::filesystem::last_write_time(last, std::filesystem::file_time_type::clock::now() - std::chrono::seconds(1000 - i));
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 3);
+  EXPECT_TRUE(std::filesystem::exists(last));
+}
+
+TEST_F(ReproducersTest, AFolderThatCannotBeWrittenGivesNoPath) {
+  std::ofstream(folder_ / "file") << "in the way";
+  Reproducers reproducers({.directory = folder_ / "file" / "below"}, clock_);
+  EXPECT_EQ(reproducers.Save(cache::Sha256("a"), {}, "build", "cause"), "");
+}
+
+TEST_F(ReproducersTest, OpensAfterTwoCrashesAndClosesWithTime) {
+  Reproducers reproducers({.directory = folder_}, clock_);
+  const auto key = cache::Sha256("program");
+  reproducers.NoteCrash(key, "killed by SIGABRT", "file");
+  EXPECT_FALSE(reproducers.IsOpen(key));
+  reproducers.NoteCrash(key, "killed by SIGABRT", "file");
+  ASSERT_TRUE(reproducers.IsOpen(key));
+  EXPECT_EQ(reproducers.IsOpen(key)->cause, "killed by SIGABRT");
+  EXPECT_FALSE(reproducers.IsOpen(cache::Sha256("another")));
+  clock_.now += std::chrono::seconds(301);
+  EXPECT_FALSE(reproducers.IsOpen(key));
+  reproducers.NoteCrash(key, "again", "file");
+  EXPECT_FALSE(reproducers.IsOpen(key)) << "crashes of long ago do not count";
+}
+
+TEST(Endpoint, TakesSocketsAndPortsAndSaysWhatIsWrong) {
+  EXPECT_EQ(ParseEndpoint("unix:/run/kiln.sock")->socket->string(), "/run/kiln.sock");
+  EXPECT_EQ(ParseEndpoint("unix:///run/kiln.sock")->address, "unix:/run/kiln.sock");
+  EXPECT_TRUE(ParseEndpoint("127.0.0.1:7461")->loopback);
+  EXPECT_TRUE(ParseEndpoint("[::1]:7461")->loopback);
+  EXPECT_FALSE(ParseEndpoint("0.0.0.0:7461")->loopback);
+  for (const std::string& wrong : {std::string("unix:relative"), "unix:/" + std::string(120, 'x'), std::string("host"),
+                                   std::string(":7461"), std::string("host:port"), std::string("host:70000")}) {
+    EXPECT_FALSE(ParseEndpoint(wrong)) << wrong;
+  }
+}
+
+TEST(Endpoint, DefaultsAreTheUsersOwn) {
+  EXPECT_EQ(DefaultListen("/run/user/5", 5), "unix:/run/user/5/kiln.sock");
+  EXPECT_EQ(DefaultListen(nullptr, 0), "unix:/run/kiln/kiln.sock");
+  EXPECT_EQ(DefaultListen("", 5), "unix:/tmp/kiln-5/kiln.sock");
+}
+
+v1::CompileFailure DetailOf(const grpc::Status& status) {
+  const std::string& bytes = status.error_details();
+  v1::CompileFailure failure;
+  const std::size_t at = bytes.find("type.googleapis.com/");
+  google::protobuf::Any any;
+  if (at == std::string::npos || !any.ParseFromString(bytes.substr(at - 2))) return failure;
+  any.UnpackTo(&failure);
+  return failure;
+}
+
+TEST(StatusMap, DiagnosticsThatDoNotFitAreCounted) {
+  Failure failure{.kind = Failure::Kind::kInvalid, .message = "many"};
+  for (int i = 0; i < 100; ++i) failure.diagnostics.emplace_back().set_message(std::string(200, 'd'));
+  const auto small = ToStatus(failure);
+  EXPECT_EQ(small.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_LE(small.error_details().size(), kDefaultDetailsBytes);
+  const auto detail = DetailOf(small);
+  ASSERT_GT(detail.diagnostics_size(), 2);
+  EXPECT_EQ(detail.diagnostics(detail.diagnostics_size() - 1).message(),
+            std::to_string(101 - detail.diagnostics_size()) + " more diagnostics do not fit in the status");
+  EXPECT_EQ(DetailOf(ToStatus(failure, 100'000)).diagnostics_size(), 100);
+}
+
+TEST(StatusMap, LongMessagesAreCutBetweenCharacters) {
+  Failure failure{.kind = Failure::Kind::kStore, .message = "x"};
+  for (int i = 0; i < 1000; ++i) failure.message += "é";
+  const std::string message = ToStatus(failure).error_message();
+  EXPECT_LT(message.size(), 1010u);
+  EXPECT_EQ((message.size() - std::string("x …").size()) % 2, 0u);
+}
+
+TEST(RequestIndex, RemembersTheNewestAndForgetsTheOldest) {
+  RequestIndex index(1024);
+  const auto digest = [](int i) { return cache::Sha256(std::to_string(i)); };
+  for (int i = 0; i < 5000; ++i) index.Remember(digest(i), digest(-i));
+  EXPECT_EQ(index.Find(digest(4999)), digest(-4999));
+  EXPECT_FALSE(index.Find(digest(0)));
+  int found = 0;
+  for (int i = 0; i < 5000; ++i) found += index.Find(digest(i)).has_value();
+  EXPECT_GT(found, 256);
+  EXPECT_LE(found, 1024 + 64);
+}
+
+}  // namespace
+}  // namespace kiln::server
