@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kiln command against a daemon whose worker does what it is told.
+#include <cstdio>
+
+#include "server/testing/daemon_fixture.h"
+
+namespace kiln::cli {
+namespace {
+
+using server::testing::DaemonTest;
+using server::testing::Encode;
+using server::testing::MinimalModule;
+using server::testing::Order;
+
+struct Ran {
+  int status = 0;
+  std::string out;  // stdout and stderr
+};
+
+class CliTest : public DaemonTest {
+ protected:
+  void SetUp() override {
+    DaemonTest::SetUp();
+    program_ = (folder_ / "program.pb").string();
+    std::ofstream(program_, std::ios::binary) << MinimalModule("a_name");
+  }
+
+  Ran Kiln(const std::string& arguments) {
+    const std::string command =
+        "KILN_ADDRESS=unix:" + daemon_->Socket() + " " KILN_BIN "/kiln " + arguments + " 2>&1 < /dev/null";
+    Ran ran;
+    FILE* pipe = ::popen(command.c_str(), "r");
+    std::array<char, 4096> chunk;
+    for (std::size_t got; (got = std::fread(chunk.data(), 1, chunk.size(), pipe)) > 0;) ran.out.append(chunk.data(), got);
+    const int status = ::pclose(pipe);
+    ran.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return ran;
+  }
+
+  Ran Compile(Order order, uint32_t amount = 0, const std::string& more = "") {
+    return Kiln("compile " + program_ + " -t cuda:sm_80 --max-registers " + std::to_string(Encode(order, amount)) + " " +
+                more);
+  }
+
+  static bool Has(const Ran& ran, const std::string& text) { return ran.out.find(text) != std::string::npos; }
+
+  std::string program_;
+};
+
+TEST_F(CliTest, CompilesAndThenKnows) {
+  daemon_->Start();
+  const std::string code = (folder_ / "code.ptx").string();
+  const Ran first = Compile(Order::kAnswer, 2, "--text -o " + code);
+  EXPECT_EQ(first.status, 0) << first.out;
+  EXPECT_TRUE(Has(first, "compiled in")) << first.out;
+  EXPECT_EQ(server::testing::fs::file_size(code), 201u);
+  EXPECT_TRUE(Has(Compile(Order::kAnswer, 2, "--text"), "known (memory)"));
+}
+
+TEST_F(CliTest, WritesJsonWhereTheOutputIsNoTerminal) {
+  daemon_->Start();
+  const Ran ran = Compile(Order::kAnswer, 1);
+  EXPECT_TRUE(ran.out.starts_with("{\"key\": \"")) << ran.out;
+  EXPECT_TRUE(Has(ran, "\"bytes\": 101, "));
+  const Ran failed = Compile(Order::kRefuse);
+  EXPECT_EQ(failed.status, 1);
+  EXPECT_TRUE(failed.out.starts_with("{\"error\": \"invalid\"")) << failed.out;
+}
+
+TEST_F(CliTest, ErrorsSayWhatToDo) {
+  const Ran no_daemon = Compile(Order::kAnswer, 0, "--text");
+  EXPECT_EQ(no_daemon.status, 1);
+  EXPECT_TRUE(Has(no_daemon, "kiln serve")) << no_daemon.out;
+  EXPECT_TRUE(Has(no_daemon, "--local")) << no_daemon.out;
+  daemon_->Start();
+  const Ran refused = Compile(Order::kRefuse, 0, "--text");
+  EXPECT_TRUE(Has(refused, "error: the fake worker was told to refuse this")) << refused.out;
+  EXPECT_TRUE(Has(refused, "try: send another order")) << refused.out;
+  EXPECT_TRUE(Has(Kiln("--text compile " + program_), "--target"));
+  EXPECT_TRUE(Has(Kiln("--text compile nowhere.kiln -t cuda:sm_80"), "cannot read nowhere.kiln"));
+  EXPECT_TRUE(Has(Kiln("--text compile " + program_ + " -t cuda:sm_8"), "did you mean \"cuda:sm_80\"?"));
+}
+
+TEST_F(CliTest, AReproducerRunsInAWorkerOfItsOwn) {
+  daemon_->Start();
+  const Ran crashed = Compile(Order::kAbort);
+  const std::size_t at = crashed.out.find("\"reproducer\": \"") + 15;
+  const std::string file = crashed.out.substr(at, crashed.out.find('"', at) - at);
+  const Ran again = Kiln("--text compile --repro " + file + " --worker " KILN_BIN "/kiln-fake-worker");
+  EXPECT_EQ(again.status, 1);
+  EXPECT_TRUE(Has(again, "killed by SIGABRT in stage decode")) << again.out;
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 1u);
+}
+
+TEST_F(CliTest, CompilesAndExplainsWithoutADaemon) {
+  const std::string worker = " --worker " KILN_BIN "/kiln-fake-worker";
+  const Ran local = Compile(Order::kAnswer, 3, "--local" + worker);
+  EXPECT_EQ(local.status, 0) << local.out;
+  EXPECT_TRUE(Has(local, "\"bytes\": 301")) << local.out;
+  const Ran explained = Kiln("--text explain " + program_ + " -t cuda:sm_80 --time" + worker);
+  EXPECT_EQ(explained.status, 0) << explained.out;
+  EXPECT_TRUE(Has(explained, "cuda:sm_80")) << explained.out;
+  const Ran slow = Compile(Order::kHang, 0, "--text --timeout 0.3 --local" + worker);
+  EXPECT_EQ(slow.status, 1);
+  EXPECT_TRUE(Has(slow, "--timeout")) << slow.out;
+}
+
+TEST_F(CliTest, LooksAfterTheCache) {
+  daemon_->Start();
+  for (uint32_t i = 0; i < 3; ++i) ASSERT_EQ(Compile(Order::kAnswer, i).status, 0);
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().tiers(1).entries() == 3; }));
+  const Ran list = Kiln("--text cache ls");
+  EXPECT_TRUE(Has(list, "3 entries")) << list.out;
+  EXPECT_TRUE(Has(list, "a_name")) << list.out;
+  const Ran json = Kiln("cache ls -n 1");
+  const std::string key = json.out.substr(json.out.find("\"key\": \"") + 8, 13);
+  EXPECT_TRUE(Has(Kiln("--text cache show " + key), "cuda:sm_80"));
+  EXPECT_EQ(Kiln("--text cache show nokey").status, 1);
+  EXPECT_TRUE(Has(Kiln("--text cache verify"), "3 entries checked, 0 corrupt"));
+  const std::string bundle = (folder_ / "kernels.bundle").string();
+  EXPECT_EQ(Kiln("cache export " + bundle).status, 0);
+  EXPECT_TRUE(Has(Kiln("--text cache gc --to 0"), "3 entries evicted"));
+  EXPECT_TRUE(Has(Kiln("--text cache import " + bundle), "3 entries imported"));
+  EXPECT_TRUE(Has(Kiln("--text cache import " + program_), "kiln: ")) << "what is no bundle is refused";
+}
+
+TEST_F(CliTest, TellsAboutItselfAndTheDaemon) {
+  EXPECT_EQ(Kiln("--version").status, 0);
+  EXPECT_EQ(Kiln("--text stats").status, 1);
+  daemon_->Start();
+  EXPECT_TRUE(Has(Kiln("--text stats"), "serving"));
+  EXPECT_TRUE(Has(Kiln("--text devices"), "cuda:sm_90a"));
+  EXPECT_TRUE(Has(Kiln("--text version"), "compiler "));
+  EXPECT_TRUE(Has(Kiln("stats"), "\"state\": \"serving\""));
+}
+
+}  // namespace
+}  // namespace kiln::cli
