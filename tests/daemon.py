@@ -107,7 +107,7 @@ def program(number):
     return scale
 
 
-def compile_many(client, numbers):
+def compile_many(client, numbers, target=TARGET):
     """number → (key, code) of each, compiled or found."""
-    replies = {n: client.compile(program(n), TARGET) for n in numbers}
+    replies = {n: client.compile(program(n), target) for n in numbers}
     return {n: (r.key, r.artifact.code) for n, r in replies.items()}
