@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "compiler/canonicalize.h"
 #include "compiler/infer/instructions.h"
 #include "compiler/infer/layouts.h"
 #include "compiler/infer/pipeline.h"
@@ -21,6 +22,7 @@ ir::Result Verify(ir::Module& module, const Context&, ir::Diagnostics& diagnosti
 
 constexpr Pass kPasses[] = {
     {"verify", Verify},
+    {"canonicalize", Canonicalize},
     {"instructions", Instructions},
     {"layouts", Layouts},              // needs: each gemm's instruction
     {"pipeline", Pipeline},            // needs: sizes of shared buffers, that is layouts

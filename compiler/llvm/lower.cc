@@ -34,6 +34,7 @@ bool KernelLowering::Run(std::string_view entry) {
     types.push_back(param.is_pointer ? llvm::PointerType::get(llvm(), kGlobalSpace) : ValueType(llvm(), param.dtype));
   }
   function_ = device_->CreateKernel(out_, entry, types, kernel_.threads, context_.options.max_registers());
+  if (context_.options.fast_math()) FlushSubnormals(*function_);
   builder_.SetInsertPoint(llvm::BasicBlock::Create(llvm(), "entry", function_));
   // Allocas stay in this block; the code follows in another.
   llvm::BasicBlock* body = NewBlock("body");

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What each pass makes of a program: tests/golden/<pass>/<program>.<arch>.kiln goes through the table up to that pass.
+#include "compiler/passes.h"
+
+#include <gtest/gtest.h>
+
+#include "compiler/artifact.h"
+#include "compiler/infer/shared_memory.h"
+#include "ir/parse.h"
+#include "ir/print.h"
+#include "tests/golden/golden.h"
+
+namespace kiln::compiler {
+namespace {
+
+const target::Target& TargetOf(const std::filesystem::path& path) {
+  const std::string arch = path.stem().extension().string().substr(1);
+  const auto found = target::Find((arch.starts_with("gfx") ? "hip:" : "cuda:") + arch);
+  EXPECT_TRUE(found) << path;
+  return **found;
+}
+
+ir::Module Parsed(const std::filesystem::path& path) {
+  ir::Diagnostics diagnostics;
+  auto module = ir::Parse(golden::ReadFile(path), diagnostics);
+  EXPECT_TRUE(module) << path << ": " << diagnostics.all()[0].message;
+  return *std::move(module);
+}
+
+// Runs the table up to `last`; the text of the module or of the first error.
+std::string RunUpTo(std::string_view last, ir::Module& module, const Context& context) {
+  ir::Diagnostics diagnostics;
+  for (const Pass& pass : Passes()) {
+    if (!pass.run(module, context, diagnostics)) return diagnostics.all()[0].message + "\n";
+    if (pass.name == last) break;
+  }
+  return ir::Print(module);
+}
+
+class GoldenPass : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenPass, Programs) {
+  for (const auto& path : golden::Inputs(GetParam())) {
+    ir::Module module = Parsed(path);
+    golden::Expect(path, RunUpTo(GetParam(), module, {&TargetOf(path), {}}));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Passes, GoldenPass,
+                         testing::Values("instructions", "layouts", "pipeline", "shared_memory", "synchronize", "threads"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Passes, TwiceTheSame) {
+  for (const auto& path : golden::Inputs("threads")) {
+    ir::Module a = Parsed(path), b = Parsed(path);
+    const Context context{&TargetOf(path), {}};
+    EXPECT_EQ(RunUpTo("threads", a, context), RunUpTo("threads", b, context)) << path;
+    EXPECT_EQ(MakeLaunchInfo(a, context).SerializeAsString(), MakeLaunchInfo(b, context).SerializeAsString());
+  }
+}
+
+TEST(SharedMemory, LiveBuffersDoNotOverlap) {
+  for (const auto& path : golden::Inputs("threads")) {
+    ir::Module module = Parsed(path);
+    RunUpTo("shared_memory", module, {&TargetOf(path), {}});
+    for (const ir::Buffer& buffer : module.buffers) {
+      if (!buffer.shared_offset) continue;
+      EXPECT_EQ(*buffer.shared_offset % 128, 0) << buffer.name;
+      EXPECT_LE(*buffer.shared_offset + SharedBytes(buffer), module.kernels[0].shared_bytes) << buffer.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kiln::compiler
