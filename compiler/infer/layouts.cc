@@ -231,10 +231,14 @@ class Inference {
       if (FromParts(state_)) continue;
       const std::vector<BufferId> roots = Unknown();
       if (roots.empty()) return;
+      int64_t largest = 0;
+      for (BufferId root : roots)
+        if (Connected(roots.front(), root)) largest = std::max(largest, Elements(root));
       std::optional<State> best;
       auto best_cost = std::pair(INT64_MAX, INT64_MAX);
       for (BufferId root : roots) {
-        if (!Connected(roots.front(), root)) continue;
+        // Small fragments follow from large ones by reduction, not the other way round.
+        if (Elements(root) < largest || !Connected(roots.front(), root)) continue;
         State trial = state_;
         trial.fragments[root] = RootLayout(root);
         Propagate(trial);
@@ -282,12 +286,16 @@ class Inference {
         if (fragment.buffer == buffer && fragment.covers) vector = std::min(vector, use.vector);
     vector = std::gcd(vector, shape.back());
     // Fewer neighbours where the tile is too small to feed every thread.
-    const int64_t elements = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-    while (vector > 1 && elements / vector < kernel_.threads) vector /= 2;
+    while (vector > 1 && Elements(buffer) / vector < kernel_.threads) vector /= 2;
     return Layout::Distributed(shape, kernel_.threads, vector);
   }
 
-  // Registers of a thread, then uses that need staging.
+  int64_t Elements(BufferId buffer) const {
+    const std::vector<int64_t> shape = module_.ShapeOf(buffer);
+    return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  }
+
+  // Uses that need staging, then registers of a thread.
   std::pair<int64_t, int64_t> Cost(const State& state) const {
     int64_t bits = 0, misfits = 0;
     for (const auto& [buffer, layout] : state.fragments) bits += layout.Registers() * ir::Bits(module_[buffer].dtype);
@@ -301,7 +309,7 @@ class Inference {
         misfits += !RegisterMap(loop->second, use.extents, it->second, shape, fragment.projection);
       }
     }
-    return {bits, misfits};
+    return {misfits, bits};
   }
 
   // Gives one loop that propagation left open a layout: from a fragment that covers it, if only by copies in several threads, or,

@@ -175,7 +175,15 @@ class LoopPipeliner {
   ExprId Modulo(ExprId iteration, int64_t versions) {
     return module_.exprs.Cast(ir::DType::kI32, module_.exprs.Make(ir::ExprOp::kFloorMod, {iteration, Int(versions)}));
   }
-  static Stmt Guarded(ExprId cond, Block block, ir::SourceLoc loc) { return {ir::If{cond, std::move(block), {}}, loc}; }
+  // Appends `block`, run only where `cond` holds.
+  void Guard(ExprId cond, Block block, Block& result) {
+    if (module_.exprs.IsConst(cond, 0)) return;
+    if (module_.exprs.IsConst(cond, 1)) {
+      std::ranges::move(block, std::back_inserter(result));
+    } else {
+      result.push_back({ir::If{cond, std::move(block), {}}, loc_});
+    }
+  }
 
   // The copy of `iteration`'s tile into its version.
   Stmt CopyFor(const Copy& copy, ExprId iteration) {
@@ -211,13 +219,13 @@ class LoopPipeliner {
       Block block;
       for (const Copy& copy : copies_)
         if (copy.async) block.push_back(CopyFor(copy, Int(p)));
-      result.push_back(Guarded(InRange(Int(p)), std::move(block), loc_));
+      Guard(InRange(Int(p)), std::move(block), result);
       result.push_back({ir::AsyncCommit{}, loc_});
     }
     Block staged;
     for (const Copy& copy : copies_)
       if (!copy.async) staged.push_back(CopyFor(copy, Int(0)));
-    if (!staged.empty()) result.push_back(Guarded(InRange(Int(0)), std::move(staged), loc_));
+    if (!staged.empty()) Guard(InRange(Int(0)), std::move(staged), result);
     return result;
   }
 
@@ -230,7 +238,7 @@ class LoopPipeliner {
       Block issue;
       for (const Copy& copy : copies_)
         if (copy.async) issue.push_back(CopyFor(copy, ahead));
-      body.push_back(Guarded(InRange(ahead), std::move(issue), loc_));
+      Guard(InRange(ahead), std::move(issue), body);
       body.push_back({ir::AsyncCommit{}, loc_});
     }
     const ExprId next = module_.exprs.Add(k, Int(1));
@@ -240,10 +248,10 @@ class LoopPipeliner {
       load.push_back(LoadStaged(copy, next));
       store.push_back(StoreStaged(copy, next));
     }
-    if (!load.empty()) body.push_back(Guarded(InRange(next), std::move(load), loc_));
+    if (!load.empty()) Guard(InRange(next), std::move(load), body);
     for (const Copy& copy : copies_) UseVersion(module_, loop_.body, copy.op.dst.buffer, Modulo(k, Versions(copy)));
     std::ranges::move(loop_.body, std::back_inserter(body));
-    if (!store.empty()) body.push_back(Guarded(InRange(next), std::move(store), loc_));
+    if (!store.empty()) Guard(InRange(next), std::move(store), body);
     return body;
   }
 
@@ -302,6 +310,8 @@ void WaitAtOnce(Block& block, bool in_group) {
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     if (copy != nullptr && IsAsync(*copy) && !in_group) {
       open = true;
+    } else if (std::holds_alternative<ir::AsyncCommit>(stmt.op)) {
+      open = false;  // a pipeline's own group
     } else {
       close();
     }

@@ -47,7 +47,21 @@ void Normalize(State& state) {
 
 class Analysis {
  public:
-  Analysis(const ir::Module& module) : module_(module) {}
+  explicit Analysis(const ir::Module& module) : module_(module) {}
+
+  // Finds what the kernel needs; then drops each need that the others cover. What is left is minimal: a barrier that one path
+  // asked for may turn out to be covered by one that another path asked for earlier in the program.
+  void Run(const Block& body) {
+    State state;
+    Visit(body, state);
+    std::vector<const Stmt*> found = std::move(order_);
+    fixed_ = true;
+    for (const Stmt* stmt : found) {
+      const int need = needs_.at(stmt);
+      needs_.erase(stmt);
+      if (!Holds(body)) needs_[stmt] = need;
+    }
+  }
 
   void Visit(const Block& block, State& state) {
     for (const Stmt& stmt : block) VisitStmt(stmt, state);
@@ -100,6 +114,13 @@ class Analysis {
                stmt.op);
   }
 
+  bool Holds(const Block& body) {
+    met_ = true;
+    State state;
+    Visit(body, state);
+    return met_;
+  }
+
   void Simple(const Stmt& stmt, State& state) { Meet(stmt, AccessesOf(module_, stmt), state); }
 
   // Everything a branch may touch before its first own barrier; all of it, to be safe.
@@ -115,9 +136,13 @@ class Analysis {
     if (need == 2) {
       for (Pending& p : state) p.age = kDone;
     }
-    if (need > 0) {
-      int& known = needs_[&stmt];
-      known = std::max(known, need);
+    if (need > 0 && fixed_) {
+      const auto it = needs_.find(&stmt);
+      met_ &= it != needs_.end() && it->second >= need;
+    } else if (need > 0) {
+      const auto [it, added] = needs_.try_emplace(&stmt, need);
+      it->second = std::max(it->second, need);
+      if (added) order_.push_back(&stmt);
     }
     // A need found on another path holds on this one too.
     if (const auto it = needs_.find(&stmt); it != needs_.end()) Clear(state);
@@ -211,6 +236,9 @@ class Analysis {
 
   const ir::Module& module_;
   std::map<const Stmt*, int> needs_;
+  std::vector<const Stmt*> order_;  // needs as they were found
+  bool fixed_ = false;              // needs are given: say whether they are enough
+  bool met_ = true;
   std::set<ir::VarId> loops_;  // serial loops entered so far
 };
 
@@ -234,8 +262,7 @@ void Insert(Block& block, const std::map<const Stmt*, int>& needs) {
 ir::Result Synchronize(ir::Module& module, const Context&, ir::Diagnostics&) {
   for (ir::Kernel& kernel : module.kernels) {
     Analysis analysis(module);
-    State state;
-    analysis.Visit(kernel.body, state);
+    analysis.Run(kernel.body);
     Insert(kernel.body, analysis.needs());
   }
   return {};
