@@ -92,6 +92,7 @@ void KernelLowering::LowerElements(const ir::For& loop) {
 }
 
 void KernelLowering::LowerChunks(const ir::For& loop) {
+  if (StoreByMatrix(loop)) return;
   const int64_t run = element_->run;
   for (int64_t first = 0; first < int64_t(element_->parts.size()); first += run) {
     element_->guard = GuardAt(first);

@@ -7,6 +7,7 @@
 // element into an SSA value.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -188,6 +189,10 @@ class KernelLowering {
   Values MatrixWords(const Operand& operand, int64_t atom, int64_t step);
   Values GatherWords(const Operand& operand, int64_t first_register);
   Value* PackWord(std::span<Value* const> elements, ir::DType dtype);
+  // Stores a loop's accumulator fragment by stmatrix; false where the loop is no such store.
+  bool StoreByMatrix(const ir::For& loop);
+  std::optional<std::array<int64_t, 2>> MatrixSteps(const AccessPlan& plan, int64_t first) const;
+  bool RowsAreAligned(const ir::Store& store) const;
   void LowerReduce(const ir::Reduce& reduce);
   void Exchange(const ir::Reduce& reduce, ir::DType dtype, const ir::Layout& to, std::map<int64_t, Value*>& partial);
   Value* Combine(ir::ReduceKind kind, ir::DType dtype, Value* a, Value* b);
