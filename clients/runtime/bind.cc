@@ -31,6 +31,13 @@ bool Reachable(Place wanted, Place given) {
   return given == wanted || (wanted == Place::kCuda && given == Place::kManaged);
 }
 
+// Bytes between elements; loads and stores of one element rely on it.
+uint32_t ElementAlignment(DType dtype) { return std::max<uint32_t>(1, Find(dtype)->bits / 8); }
+
+bool HasElements(const Arg& arg) {
+  return arg.kind == Arg::Kind::kTensor && std::ranges::find(arg.tensor.shape, 0) == arg.tensor.shape.end();
+}
+
 template <class Proto>
 Result<std::vector<HostExpr>> ParseAll(const Proto& protos, size_t symbols, const std::vector<bool>& integer_scalar) {
   std::vector<HostExpr> parsed;
@@ -86,7 +93,7 @@ Result<void> Binder::ParseParams(const std::vector<bool>& integer_scalar) {
   const size_t symbols = size_t(info_.symbols.size());
   for (const auto& symbol : info_.symbols)
     if (!IsInteger(symbol.dtype)) return ArtifactError(fmt::format("symbol {} is of type {}", symbol.name, Name(symbol.dtype)));
-  for (const auto& proto : info_.params) {
+  for (auto& proto : info_.params) {
     Param param;
     if (!Find(proto.dtype)) return ArtifactError(fmt::format("parameter {} is of unknown type {}", proto.name, int(proto.dtype)));
     if (!proto.tensor && (proto.output || proto.shape.size() || proto.strides.size()))
@@ -96,6 +103,7 @@ Result<void> Binder::ParseParams(const std::vector<bool>& integer_scalar) {
       return ArtifactError(fmt::format("{} has {} dimensions and {} strides", proto.name, proto.shape.size(), proto.strides.size()));
     if (proto.alignment & (proto.alignment - 1) || proto.alignment > 4096)
       return ArtifactError(fmt::format("{} asks for an alignment of {} bytes", proto.name, proto.alignment));
+    if (proto.tensor) proto.alignment = std::max(proto.alignment, ElementAlignment(proto.dtype));
     auto shape = ParseAll(proto.shape, symbols, integer_scalar);
     if (!shape) return std::unexpected(shape.error());
     auto strides = ParseAll(proto.strides, symbols, integer_scalar);
@@ -167,11 +175,37 @@ Result<void> Binder::CheckTensor(size_t index, const Arg& arg) const {
   const auto count = ElementCount(tensor.shape);
   if (!count) return ArgumentError(fmt::format("{} has a negative extent or more than 2^63 elements", where));
   if (*count > 0 && tensor.data == 0) return ArgumentError(fmt::format("{} is expected to have non-NULL pointer", where));
-  if (*count > 0 && proto.alignment > 1 && tensor.data % proto.alignment != 0)
-    return ArgumentError(fmt::format("{}.data is expected to be aligned to {} bytes, but its address is {:#x}; pass a tensor that "
-                                     "does not start in the middle of another, or a copy of it (.clone())",
-                                     where, proto.alignment, tensor.data));
   return {};
+}
+
+Result<void> Binder::CheckAlignment(std::span<const Arg> args) const {
+  for (size_t i = 0; i < args.size(); ++i) {
+    const auto& proto = info_.params[i];
+    if (!HasElements(args[i]) || args[i].tensor.data % std::max(proto.alignment, 1u) == 0) continue;
+    const uint32_t common = CommonAlignment(args);
+    auto error = ArgumentError(fmt::format(
+        "{}.{}.data is expected to be aligned to {} bytes, but its address is {:#x}; pass a copy of it (.clone()){}", name_, proto.name,
+        proto.alignment, args[i].tensor.data, common ? fmt::format(", or compile with pointer_alignment = {}", common) : ""));
+    error.error().alignment = common;
+    return error;
+  }
+  return {};
+}
+
+// The largest power of two, no larger than what a parameter relies on, that divides the addresses of all tensors; 0 where one starts
+// inside an element.
+uint32_t Binder::CommonAlignment(std::span<const Arg> args) const {
+  uint64_t bits = 0;
+  uint32_t largest = 1;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const auto& proto = info_.params[i];
+    if (!proto.tensor) continue;
+    largest = std::max(largest, proto.alignment);
+    if (!HasElements(args[i])) continue;
+    if (args[i].tensor.data % ElementAlignment(proto.dtype) != 0) return 0;
+    bits |= args[i].tensor.data;
+  }
+  return uint32_t(std::min<uint64_t>(largest, bits & -bits));
 }
 
 Result<Binding> Binder::Bind(std::span<const Arg> args) const {
@@ -184,6 +218,7 @@ Result<Binding> Binder::Bind(std::span<const Arg> args) const {
       return std::unexpected(bits.error());
     }
   }
+  if (auto ok = CheckAlignment(args); !ok) return std::unexpected(ok.error());
   Solver solver(*this, args);
   if (auto ok = solver.Run(); !ok) return std::unexpected(ok.error());
   auto symbols = solver.Symbols();

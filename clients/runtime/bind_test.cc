@@ -82,6 +82,27 @@ TEST_F(BindTest, TakesStridedTensors) {
   EXPECT_EQ(Make().Bind(args)->symbols[kRow], 512);
 }
 
+TEST_F(BindTest, TellsWhatAlignmentTakesTheTensors) {
+  const auto alignment = [&](uint64_t a, uint64_t b, uint64_t c) {
+    auto args = Args();
+    args[0].tensor.data = a;
+    args[1].tensor.data = b;
+    args[3].tensor.data = c;
+    auto bound = Make().Bind(args);
+    return bound ? 16 : bound.error().alignment;
+  };
+  EXPECT_EQ(alignment(0x10000, 0x10002, 0x10004), 16u);  // B and C are accessed element by element
+  EXPECT_EQ(alignment(0x10008, 0x10000, 0x10000), 8u);
+  EXPECT_EQ(alignment(0x10008, 0x10002, 0x10004), 2u);
+  EXPECT_EQ(alignment(0x10001, 0x10000, 0x10000), 0u);  // inside an element
+  EXPECT_EQ(alignment(0x10000, 0x10000, 0x10002), 0u);
+  auto args = Args();
+  args[0] = Tensor2(DType::kF16, 0, 333);  // no elements, no access
+  args[3] = Tensor2(DType::kF32, 0, 777);
+  args[0].tensor.data = 0x10001;
+  EXPECT_TRUE(Make().Bind(args));
+}
+
 TEST_F(BindTest, NamesWhatDoesNotFit) {
   auto args = Args();
   args.pop_back();

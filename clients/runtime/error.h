@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <expected>
 #include <string>
 #include <utility>
@@ -17,6 +18,9 @@ struct Error {
   std::string message;    // what was asked, why it failed, what to try
   std::string name;       // kDriver: the driver's own name, "CUDA_ERROR_ILLEGAL_ADDRESS"; empty where it is absent
   std::string operation;  // kDriver: what was asked of it
+  // kArgument, where tensors start between the addresses that the kernel relies on: what a compile with
+  // CompileOptions.pointer_alignment has to be told to take them. 0 otherwise.
+  uint32_t alignment = 0;
 };
 
 template <class T>

@@ -25,11 +25,15 @@ def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, t
             raise ValueError(f"{func.name} returns T.empty tensors, which out_idx={out_idx} contradicts; give one of the two")
         func = func.with_outputs(out_idx)
     options = from_pass_configs({**(pass_configs or {}), **func.pass_configs})
-    client = client or default_client()
-    reply = client.compile(func, targets.resolve(target), options, priority=priority, timeout=timeout)
+    target = targets.resolve(target)
+
+    def ask(**more):
+        return (client or default_client()).compile(func, target, {**options, **more}, priority=priority, timeout=timeout)
+
+    reply = ask()
     for diagnostic in reply.diagnostics:
         warnings.warn(describe(diagnostic).strip(), stacklevel=2)
-    kernel = Kernel(func, reply, config)
+    kernel = Kernel(func, reply, config, ask)
     if verbose:
         print(f"kiln: {kernel!r}, " + ", ".join(f"{t.stage} {t.milliseconds:.1f} ms" for t in reply.timings))
     return kernel

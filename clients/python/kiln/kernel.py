@@ -38,22 +38,50 @@ def _describe(param, output: bool) -> KernelParam:
     return KernelParam(param.name, param.buffer.dtype, param.buffer.shape, output)
 
 
+def _name_parameters(launch, func: PrimFunc) -> None:
+    """An artifact is shared by all programs that differ in names only; error texts show those of this one."""
+    for message, param in zip(launch.params, func.params):
+        message.name = param.name
+    symbol = _proto.messages().enums["VarKind"].values_by_name["SYMBOL"].number
+    symbols = [name for var, name in zip(func.module.vars, func.module.debug.var_names) if var.kind == symbol]
+    for message, name in zip(launch.symbols, symbols):
+        message.name = name
+
+
 class Kernel:
     """``kernel(*tensors)`` launches on the current stream of torch. Arguments: all parameters, or those that are not outputs; in the second
     form the outputs are allocated and returned, one bare, several as a list.
 
-    numpy arrays are copied to the device and back; any object that speaks DLPack or the CUDA array interface is taken as it is."""
+    numpy arrays are copied to the device and back; any object that speaks DLPack or the CUDA array interface is taken as it is. Where
+    tensors start between the addresses that the program was compiled for (``a[1:]``), it is compiled once more for such tensors."""
 
-    def __init__(self, func: PrimFunc, reply, config: dict | None = None):
-        self.prim_func, self.reply, self.config = func, reply, config
+    def __init__(self, func: PrimFunc, reply, config: dict | None = None, ask=None):
+        """``ask(**options)``: the reply for the same program with more compile options."""
+        self.prim_func, self.reply, self.config, self._ask = func, reply, config, ask
         self.artifact = reply.artifact
+        _name_parameters(self.artifact.launch, func)
         self.latency = self.ref_latency = None
         self._loaded: dict = {}
-        self._lock = threading.Lock()
+        self._less_aligned: dict = {}
+        self._lock, self._compiling = threading.Lock(), threading.Lock()
         self._launch = self._first_launch
 
     def __call__(self, *args, stream=None):
-        return self._launch(*args) if stream is None else self._launch(*args, stream=stream)
+        try:
+            return self._launch(*args) if stream is None else self._launch(*args, stream=stream)
+        except ValueError as refusal:
+            alignment = getattr(refusal, "alignment", 0)
+            if not alignment or self._ask is None:
+                raise
+        return self.aligned_to(alignment)(*args, stream=stream)
+
+    def aligned_to(self, alignment: int) -> "Kernel":
+        """The same kernel for tensors whose addresses are multiples of that many bytes only."""
+        with self._compiling:
+            kernel = self._less_aligned.get(alignment)
+            if kernel is None:
+                kernel = self._less_aligned[alignment] = Kernel(self.prim_func, self._ask(pointer_alignment=alignment), self.config)
+            return kernel
 
     def _first_launch(self, *args, **keywords):
         """Loads for the device of the first tensor. While one device is used, later calls go straight to the extension."""

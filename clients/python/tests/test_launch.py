@@ -24,24 +24,51 @@ def copy_words(x: T.Tensor((T.dynamic("n"),), "float32"), y: T.Tensor((8,), "flo
         y[bx] = x[bx]
 
 
-@pytest.fixture
-def kernel():
-    """What a daemon answers for copy_words."""
+def answer(alignment=16):
+    """What a daemon answers for copy_words; artifacts hold no names."""
     pb = _proto.messages()
     f32, i32 = (pb.enums["DType"].values_by_name[n].number for n in ("F32", "I32"))
     reply = pb.CompileReply(key=b"\x12", origin=2)
     reply.artifact.target, reply.artifact.kind = "cuda:sm_80", 1
     reply.artifact.code = b".entry copy_words(.param .u64 x, .param .u64 y, .param .u32 n)"
     info = reply.artifact.launch
-    info.symbols.add(name="n", dtype=i32)
+    info.symbols.add(dtype=i32)
     for name in "xy":
-        param = info.params.add(name=name, dtype=f32, tensor=True, output=name == "y", written=name == "y")
+        param = info.params.add(dtype=f32, tensor=True, output=name == "y", written=name == "y", alignment=alignment)
         param.shape.add().nodes.add(op=1, value=0)
     launch = info.launches.add(entry="copy_words", threads=64)
     launch.grid.add().nodes.add(op=1, value=0)
     for kind, value in (("tensor", 0), ("tensor", 1), ("symbol", 0)):
         setattr(launch.args.add(), kind, value)
-    return Kernel(copy_words.with_outputs(1), reply)
+    return reply
+
+
+class Daemon:
+    """Answers for tensors of any alignment, and counts."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, pointer_alignment):
+        self.asked.append(pointer_alignment)
+        return answer(pointer_alignment)
+
+
+@pytest.fixture
+def kernel():
+    return Kernel(copy_words.with_outputs(1), answer(), None, Daemon())
+
+
+class View:
+    """Elements from `start` on of an Array."""
+
+    def __init__(self, base, start, shape=(8,), bytes_off=0):
+        self.base, self.shape, self.offset = base, shape, 4 * start + bytes_off
+
+    @property
+    def __cuda_array_interface__(self):
+        whole = self.base.__cuda_array_interface__
+        return {**whole, "data": (whole["data"][0] + self.offset, False), "shape": self.shape, "strides": None}
 
 
 def test_numpy_in_and_out(kernel):
@@ -97,3 +124,46 @@ def test_calls_of_a_loaded_kernel_add_little(kernel):
         return min(times) / 20
 
     assert fastest(kernel) < fastest(extension) + 5e-6
+
+
+def words(count):
+    return _runtime.Array((count,), "float32").copy_from(np.arange(count, dtype=np.float32))
+
+
+def test_offset_tensors(kernel):
+    x, out = words(20), words(20)
+    for start in (1, 2, 3, 4, 5, 2, 1):
+        y = _runtime.Array((8,), "float32")
+        kernel(View(x, start), y)
+        assert np.array_equal(y.numpy(), np.arange(start, start + 8))
+        assert np.array_equal(kernel(View(x, start)).numpy(), y.numpy())
+    kernel(View(x, 4), View(out, 3))
+    assert np.array_equal(out.numpy(), [0, 1, 2, *range(4, 12), *range(11, 20)])
+    assert kernel._ask.asked == [4, 8]  # each once; multiples of 16 bytes are the kernel's own
+    assert np.array_equal(kernel(x.numpy()[3:11]), np.arange(3, 11)) and kernel._ask.asked == [4, 8]  # numpy is copied to where it fits
+
+
+def test_tensors_inside_elements_are_refused(kernel):
+    with pytest.raises(ValueError, match="copy_words.x.data is expected to be aligned to 16 bytes"):
+        kernel(View(words(20), 1, bytes_off=2))
+    assert kernel._ask.asked == []
+
+
+def test_without_a_daemon_offset_tensors_are_refused():
+    kernel = Kernel(copy_words.with_outputs(1), answer())
+    with pytest.raises(_runtime.AlignmentError, match="pointer_alignment = 4"):
+        kernel(View(words(20), 1))
+
+
+def test_offset_tensors_on_a_stream_and_threads(kernel):
+    from concurrent.futures import ThreadPoolExecutor
+
+    x = words(20)
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda _: kernel(View(x, 1), stream=0).numpy(), range(32)))
+    assert all(np.array_equal(r, np.arange(1, 9)) for r in results) and kernel._ask.asked == [4]
+
+
+def test_names_are_the_programs_own(kernel):
+    assert [p["name"] for p in kernel.loaded(0).params] == ["x", "y"]
+    assert kernel.loaded(0).symbols(words(8)) == {"n": 8}

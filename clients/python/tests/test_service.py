@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import time
 
@@ -91,3 +92,15 @@ def test_names_and_lines_do_not_change_the_key(client):
 
     first, second = (kiln.compile(f, target="cuda:sm_80", client=client) for f in (one, two))
     assert first.key == second.key and second.origin in ("MEMORY", "DISK")
+
+
+@pytest.mark.parametrize("name", ["gemm_f16_bias_relu", "gemm_f16_symbolic", "gemm_s8", "attention_f16_causal", "softmax_f32_odd", "add_f32"])
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a", "hip:gfx942"])
+def test_programs_compile_for_offset_tensors(client, name, target):
+    kernel = kiln.compile(PROGRAMS[name](), target=target, client=client)
+    for alignment in (8, 1):
+        variant = kernel.aligned_to(alignment)
+        assert variant.key != kernel.key and variant is kernel.aligned_to(alignment)
+        assert {p.alignment for p in variant.artifact.launch.params if p.tensor} == {alignment}
+        if alignment == 1 and target.startswith("cuda"):
+            assert not re.search(r"\b(ld|st)\.global[.\w]*\.v\d|cp\.async\.c[ag]\.", variant.get_kernel_source())

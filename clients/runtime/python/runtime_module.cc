@@ -51,6 +51,8 @@
 //   class Event(device: int = 0, *, kind: str | None = None)
 //       .record(stream: int = 0); .synchronize(); .elapsed_ms(since: Event) -> float; .query() -> bool
 //
+//   class AlignmentError(ValueError)    a tensor starts between the addresses that the kernel relies on.
+//                                       .alignment: CompileOptions.pointer_alignment that takes these tensors
 //   class DriverError(RuntimeError)     .name: the driver's name of the error ("CUDA_ERROR_ILLEGAL_ADDRESS"; "" where the
 //                                       driver is absent), .operation: what was asked ("launch gemm_kernel")
 //
@@ -154,6 +156,15 @@ bool AddDriverError(PyObject* module) {
   return type && PyModule_AddObjectRef(module, "DriverError", type) == 0;
 }
 
+bool AddAlignmentError(PyObject* module) {
+  PyObject* type = PyErr_NewExceptionWithDoc("kiln._runtime.AlignmentError",
+                                             "A tensor starts between the addresses that the kernel relies on. alignment: what "
+                                             "CompileOptions.pointer_alignment must be to take these tensors.",
+                                             PyExc_ValueError, nullptr);
+  GetState().alignment_error = type;
+  return type && PyModule_AddObjectRef(module, "AlignmentError", type) == 0;
+}
+
 }  // namespace
 }  // namespace kiln::runtime::py
 
@@ -162,8 +173,8 @@ PyMODINIT_FUNC PyInit__runtime() {
   static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kiln._runtime", "Loads Kiln's artifacts and launches them.", -1, Functions(),
                                    nullptr, nullptr, nullptr, nullptr};
   Ref module(PyModule_Create(&definition));
-  if (!module || !AddDriverError(module.get()) || !AddKernelType(module.get()) || !AddArrayType(module.get()) ||
-      !AddEventType(module.get()))
+  if (!module || !AddDriverError(module.get()) || !AddAlignmentError(module.get()) || !AddKernelType(module.get()) ||
+      !AddArrayType(module.get()) || !AddEventType(module.get()))
     return nullptr;
   return module.release();
 }

@@ -10,7 +10,20 @@ State& GetState() {
   return *state;
 }
 
+namespace {
+
+PyObject* RaiseAlignment(const Error& error) {
+  PyObject* type = GetState().alignment_error;
+  Ref instance(PyObject_CallFunction(type, "s", error.message.c_str())), alignment(PyLong_FromUnsignedLong(error.alignment));
+  if (!instance || !alignment || PyObject_SetAttrString(instance.get(), "alignment", alignment.get()) < 0) return nullptr;
+  PyErr_SetObject(type, instance.get());
+  return nullptr;
+}
+
+}  // namespace
+
 PyObject* Raise(const Error& error) {
+  if (error.alignment != 0) return RaiseAlignment(error);
   if (error.kind != Error::Kind::kDriver) {
     PyErr_SetString(PyExc_ValueError, error.message.c_str());
     return nullptr;
