@@ -33,9 +33,10 @@ def with_row_gap(tensor, before, after):
 
 
 class Output:
-    """A tensor full of NaN inside a larger one full of NaN; `row` > 0: its rows lie that many elements apart."""
+    """A tensor full of NaN inside a larger one full of NaN, `offset` elements further on; `row` > 0: its rows lie that many elements
+    apart."""
 
-    def __init__(self, shape, dtype, device, row=0, before=0):
+    def __init__(self, shape, dtype, device, row=0, before=0, offset=0):
         torch_type = DTYPES[dtype]
         self.byte = POISON[torch_type.is_floating_point]
         columns = shape[-1] if shape else 1
@@ -43,9 +44,10 @@ class Output:
         for extent in shape[:-1]:
             rows *= extent
         self.span = rows * (row or columns)
-        self.storage = torch.empty(self.span + 2 * GUARD, dtype=torch_type, device=device)
+        self.start = GUARD + offset
+        self.storage = torch.empty(self.span + 2 * self.start, dtype=torch_type, device=device)
         self.storage.view(torch.uint8).fill_(self.byte)
-        inner = self.storage[GUARD : GUARD + self.span]
+        inner = self.storage[self.start : self.start + self.span]
         self.tensor = inner.view(rows, row)[:, before : before + columns] if row else inner.view(shape)
         self.before, self.row, self.columns = before, row, columns
 
@@ -53,12 +55,13 @@ class Output:
         """Nothing beside the output was written."""
         size = self.storage.element_size()
         raw = self.storage.view(torch.uint8)
-        edges = torch.cat([raw[: GUARD * size], raw[(GUARD + self.span) * size :]])
+        begin, end = self.start * size, (self.start + self.span) * size
+        edges = torch.cat([raw[:begin], raw[end:]])
         if not bool((edges == self.byte).all()):
             return False
         if not self.row:
             return True
-        rows = raw[GUARD * size : (GUARD + self.span) * size].view(-1, self.row * size)
+        rows = raw[begin:end].view(-1, self.row * size)
         outside = torch.cat([rows[:, : self.before * size], rows[:, (self.before + self.columns) * size :]], dim=1)
         return bool((outside == self.byte).all())
 
@@ -95,7 +98,7 @@ def gemm(case, generator):
     if d["bias"]:
         inputs.append(random_tensor((n,), d["out"], generator))
         reference = reference + inputs[2].double()
-    return inputs, Output((m, n), d["out"], a.device), activate(d["activation"], reference)
+    return inputs, Output((m, n), d["out"], a.device, offset=d["offset"]), activate(d["activation"], reference)
 
 
 def gemm_strided(case, generator):
