@@ -443,6 +443,24 @@ class Expander {
   ir::Module& module_;
 };
 
+// Beyond this even spilling helps nobody, and code grows with every register.
+constexpr int64_t kMaxWords = 2048;
+
+void CheckRegisters(const ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
+  int64_t words = 0;
+  std::string table;
+  for (const ir::Buffer& buffer : module.buffers) {
+    if (buffer.space != Space::kFragment || !buffer.layout) continue;
+    const int64_t own = (buffer.layout->Registers() * ir::Bits(buffer.dtype) + 31) / 32;
+    words += own;
+    table += "\n  " + buffer.name + ": " + std::to_string(own);
+  }
+  if (words <= kMaxWords) return;
+  diagnostics.Error("fragments take " + std::to_string(words) + " registers of each thread; a thread of " +
+                        std::string(context.target->name) + " has " + std::to_string(context.target->registers_per_thread) + ":" + table,
+                    "use smaller tiles or more threads");
+}
+
 }  // namespace
 
 ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
@@ -459,6 +477,7 @@ ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& 
     for (ir::ExprId extent : buffer.shape) shape.push_back(module.exprs.ConstInt(extent).value_or(1));
     buffer.layout = SharedLayout(shape, ir::Bits(buffer.dtype));
   }
+  CheckRegisters(module, context, diagnostics);
   if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
   return {};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/threads.h"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -8,6 +9,7 @@
 #include "compiler/analysis/register_map.h"
 #include "compiler/analysis/vector_width.h"
 #include "compiler/infer/elementwise.h"
+#include "compiler/infer/versions.h"
 
 namespace kiln::compiler {
 namespace {
@@ -19,6 +21,7 @@ class Binder {
   void Visit(ir::Block& block, Facts facts) {
     for (ir::Stmt& stmt : block) {
       if (auto* copy = std::get_if<ir::Copy>(&stmt.op)) stmt.op = BindCopy(*copy);
+      if (auto* loop = std::get_if<ir::For>(&stmt.op)) SplitLong(*loop);
       std::visit(ir::Overloaded{
                      [&](ir::For& op) {
                        Facts inner = facts;
@@ -45,6 +48,41 @@ class Binder {
   }
 
  private:
+  // Parallel loops are unrolled over what a thread does of them. One that gives a thread more than this runs as a serial loop
+  // around a parallel one; those that touch fragments are bounded by the registers there are.
+  static constexpr int64_t kMaxElements = 256;
+
+  void SplitLong(ir::For& loop) {
+    if (loop.kind != ir::LoopKind::kParallel || loop.layout) return;
+    std::vector<int64_t> extents = ExtentsOf(module_, loop);
+    const int64_t inner = std::accumulate(extents.begin() + 1, extents.end(), int64_t{1}, std::multiplies<>());
+    const int64_t most = std::max<int64_t>(1, kMaxElements * kernel_.threads / std::max<int64_t>(1, inner));
+    if (extents[0] <= most) return;
+    int64_t chunk = most;
+    while (chunk > most / 2 && extents[0] % chunk != 0) --chunk;
+    const bool ragged = extents[0] % chunk != 0;
+    if (ragged) chunk = most;
+    // v0 = outer · chunk + inner
+    const ir::DType type = module_[loop.vars[0]].dtype;
+    const auto fresh = [&] { return module_.AddVar({ir::VarKind::kLoop, type, 0, "p" + std::to_string(module_.vars.size())}); };
+    const ir::VarId outer = fresh(), part = fresh();
+    ir::ExprPool& pool = module_.exprs;
+    const ir::ExprId index = pool.Add(pool.Mul(module_.VarRef(outer), pool.Int(chunk, type)), module_.VarRef(part));
+    Substitute(module_, loop.body, loop.vars[0], index);
+    if (ragged) {
+      const ir::ExprId inside = pool.Make(ir::ExprOp::kLt, {index, pool.Int(extents[0], type)});
+      ir::Block body;
+      body.push_back({ir::If{inside, std::move(loop.body), {}}, {}});
+      loop.body = std::move(body);
+    }
+    ir::For parallel = std::move(loop);
+    parallel.vars[0] = part;
+    parallel.extents[0] = pool.Int(chunk, type);
+    const ir::ExprId count = pool.Int((extents[0] + chunk - 1) / chunk, type);
+    loop = {ir::LoopKind::kSerial, {outer}, {count}, {}};
+    loop.body.push_back({std::move(parallel), {}});
+  }
+
   ir::For BindCopy(const ir::Copy& copy) {
     ir::For loop = CopyLoop(module_, copy);
     if (copy.plan && copy.plan->instruction == ir::CopyInstruction::kAsync) {

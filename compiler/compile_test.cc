@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compile.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "compiler/target/target.h"
+#include "tests/golden/golden.h"
+
+namespace kiln::compiler {
+namespace {
+
+class Environment : public testing::Environment {
+ public:
+  void SetUp() override { Initialize(); }
+};
+[[maybe_unused]] const auto* const kEnvironment = testing::AddGlobalTestEnvironment(new Environment);
+
+v1::WorkerResult CompileText(const std::string& text, std::string_view target) {
+  v1::CompileRequest request;
+  request.set_module(text);
+  request.set_target(std::string(target));
+  return Compile(request, {});
+}
+
+std::string FirstError(const v1::WorkerResult& result) {
+  EXPECT_FALSE(result.has_artifact());
+  return result.diagnostics().empty() ? "" : result.diagnostics(0).message() + " | " + result.diagnostics(0).hint();
+}
+
+// c = a · b for one tile of m × n × k, in f16.
+std::string GemmText(int m, int n, int k, int threads) {
+  return fmt::format(R"(kiln 1
+func @f(%A: global f16[{0}, {2}], %B: global f16[{2}, {1}], %C: global f16[{0}, {1}]) {{
+  kernel @k grid(1) threads {3} blocks(%b) {{
+    %a = alloc shared f16[{0}, {2}]
+    %w = alloc shared f16[{2}, {1}]
+    %c = alloc fragment f32[{0}, {1}]
+    copy %A[0, 0; {0}, {2}] -> %a[0, 0; {0}, {2}]
+    copy %B[0, 0; {2}, {1}] -> %w[0, 0; {2}, {1}]
+    gemm %a[0, 0; {0}, {2}], %w[0, 0; {2}, {1}] -> %c[0, 0; {0}, {1}] clear
+    copy %c[0, 0; {0}, {1}] -> %C[0, 0; {0}, {1}]
+  }}
+}}
+)", m, n, k, threads);
+}
+
+TEST(Compile, EveryTargetTwiceTheSameBytes) {
+  for (const target::Target& target : target::All()) {
+    SCOPED_TRACE(target.name);
+    const v1::WorkerResult first = CompileText(GemmText(64, 64, 32, 128), target.name);
+    ASSERT_TRUE(first.has_artifact()) << FirstError(first);
+    const v1::WorkerResult second = CompileText(GemmText(64, 64, 32, 128), target.name);
+    EXPECT_EQ(first.artifact().SerializeAsString(), second.artifact().SerializeAsString());
+    EXPECT_GT(first.artifact().code().size(), 500u);
+  }
+}
+
+TEST(Compile, NamesAreNotInTheArtifact) {
+  std::string text = GemmText(64, 64, 32, 128);
+  const v1::WorkerResult first = CompileText(text, "cuda:sm_80");
+  for (size_t at = 0; (at = text.find("%w", at)) != std::string::npos; at += 2) text.replace(at, 2, "%weights");
+  const v1::WorkerResult second = CompileText(text, "cuda:sm_80");
+  ASSERT_TRUE(first.has_artifact() && second.has_artifact());
+  EXPECT_EQ(first.artifact().SerializeAsString(), second.artifact().SerializeAsString());
+}
+
+TEST(Compile, EveryProgramOfTheGoldensOnEveryTarget) {
+  for (const auto& path : golden::Inputs("threads")) {
+    for (const target::Target& target : target::All()) {
+      SCOPED_TRACE(fmt::format("{} {}", path.string(), target.name));
+      const v1::WorkerResult result = CompileText(golden::ReadFile(path), target.name);
+      EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+    }
+  }
+}
+
+TEST(Compile, AnUnknownTargetNamesTheNearest) {
+  const std::string error = FirstError(CompileText(GemmText(64, 64, 32, 128), "cuda:sm_91"));
+  EXPECT_NE(error.find("sm_91"), std::string::npos) << error;
+  EXPECT_NE(error.find("sm_90"), std::string::npos) << error;
+}
+
+TEST(Compile, TilesBeyondSharedMemorySayWhoUsesWhat) {
+  const std::string error = FirstError(CompileText(GemmText(256, 256, 512, 128), "cuda:sm_80"));
+  EXPECT_NE(error.find("524288 bytes of shared memory"), std::string::npos) << error;
+  EXPECT_NE(error.find("262144 bytes"), std::string::npos) << error;
+  EXPECT_NE(error.find("smaller tiles"), std::string::npos) << error;
+}
+
+TEST(Compile, TilesBeyondTheRegistersSayWhoUsesWhat) {
+  const std::string error = FirstError(CompileText(GemmText(1024, 1024, 16, 128), "cuda:sm_80"));
+  EXPECT_NE(error.find("8192 registers"), std::string::npos) << error;
+}
+
+TEST(Compile, ThreadsMustBeWholeWarps) {
+  EXPECT_NE(FirstError(CompileText(GemmText(64, 64, 32, 100), "cuda:sm_80")).find("warps of 32"), std::string::npos);
+  EXPECT_NE(FirstError(CompileText(GemmText(64, 64, 32, 96), "hip:gfx942")).find("warps of 64"), std::string::npos);
+}
+
+TEST(Compile, ALongParallelLoopStaysSmallCode) {
+  const auto text = [](int extent) {
+    return fmt::format(R"(kiln 1
+func @f(%A: global f32[{0}], %B: global f32[{0}]) {{
+  kernel @k grid(1) threads 128 blocks(%b) {{
+    for parallel %i in {0} {{
+      store %B[%i] = %A[%i] + 1.0
+    }}
+  }}
+}}
+)", extent);
+  };
+  const v1::WorkerResult small = CompileText(text(1 << 15), "cuda:sm_80"), large = CompileText(text((1 << 22) + 1), "cuda:sm_80");
+  ASSERT_TRUE(small.has_artifact() && large.has_artifact());
+  EXPECT_LT(large.artifact().code().size(), 8 * small.artifact().code().size());
+}
+
+TEST(Compile, ExplainShowsEachPassAndTheCode) {
+  v1::CompileRequest request;
+  request.set_module(GemmText(64, 64, 32, 128));
+  request.set_target("hip:gfx942");
+  request.mutable_explain()->add_after("all");
+  request.mutable_explain()->set_llvm(true);
+  request.mutable_explain()->set_assembly(true);
+  const v1::WorkerResult result = Compile(request, {});
+  ASSERT_TRUE(result.has_artifact());
+  std::string passes;
+  for (const v1::PassDump& dump : result.dumps()) passes += dump.pass() + " ";
+  EXPECT_EQ(passes, "verify canonicalize instructions layouts pipeline shared_memory synchronize threads llvm llvm-optimized assembly ");
+  EXPECT_NE(result.dumps().rbegin()->text().find("v_mfma"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kiln::compiler
