@@ -104,10 +104,10 @@ Figure Throughput(const Setup& setup, const Peer& peer, const Daemon& daemon, co
   const auto make_theirs = [&]() -> std::function<void()> {
     return [channel = peer.Connect(), reply_bytes] { Peer::Call(*channel, reply_bytes); };
   };
-  const std::chrono::milliseconds span(setup.quick ? 300 : 1000);
+  const std::chrono::milliseconds span(setup.quick ? 200 : 500);
   std::vector<double> ratios;
   double rate = 0;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < (setup.quick ? 3 : 7); ++i) {
     const double theirs = CallsPerSecond(span, make_theirs);
     rate = CallsPerSecond(span, make_ours);
     ratios.push_back(rate / theirs);
