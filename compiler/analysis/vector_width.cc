@@ -13,16 +13,6 @@ namespace {
 
 using ir::ExprId;
 
-// Divisor of a linear expression, the terms in `skip` left out.
-int64_t DivisorOf(const Linear& linear, ExprId skip, const Facts& facts) {
-  int64_t divisor = std::abs(linear.constant);
-  for (const auto& [term, coefficient] : linear.terms) {
-    if (ExprId(term) == skip) continue;
-    divisor = std::gcd(divisor, facts.DivisorOf(ExprId(term)) * coefficient);
-  }
-  return divisor;
-}
-
 // Divisors of the strides of all dimensions but the last that an index may step over.
 int64_t RowDivisor(const ir::Module& module, const Facts& facts, const ir::Buffer& buffer, std::span<const ExprId> indices) {
   int64_t divisor = 0;
@@ -47,13 +37,14 @@ int64_t RowDivisor(const ir::Module& module, const Facts& facts, const ir::Buffe
   return divisor;
 }
 
-bool Contains(const ir::ExprPool& pool, ExprId id, ExprId wanted) {
+template <typename Wanted>
+bool Contains(const ir::ExprPool& pool, ExprId id, const Wanted& wanted) {
   std::vector<ExprId> open{id};
   std::unordered_set<uint32_t> seen;
   while (!open.empty()) {
     const ExprId next = open.back();
     open.pop_back();
-    if (next == wanted) return true;
+    if (wanted(next)) return true;
     if (!seen.insert(ir::Index(next)).second) continue;
     for (ExprId arg : pool[next].Args()) open.push_back(arg);
   }
@@ -74,33 +65,31 @@ int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For&
                     std::span<const ExprId> indices, int64_t most, int64_t alignment) {
   const ir::Buffer& buffer = module[id];
   if (ir::Bits(buffer.dtype) < 8 || indices.empty()) return 1;
-  ExprId last_var{};
-  bool found = false;
-  for (uint32_t i = 0; i < module.exprs.size() && !found; ++i) {
-    const ir::ExprNode& node = module.exprs[ExprId(i)];
-    if (node.op == ir::ExprOp::kVar && node.ref == ir::Index(loop.vars.back())) last_var = ExprId(i), found = true;
-  }
-  if (!found) return 0;
+  const auto is_last = [&](ExprId term) {
+    const ir::ExprNode& node = module.exprs[term];
+    return node.op == ir::ExprOp::kVar && node.ref == ir::Index(loop.vars.back());
+  };
   const Linear last = LinearOf(module.exprs, indices.back());
-  const int64_t step = last.Coefficient(last_var);
-  bool depends = step != 0;
+  int64_t step = 0, divisor = std::abs(last.constant);
   // The variable must appear nowhere else: neither in an outer index nor inside of a term.
   for (size_t d = 0; d < indices.size(); ++d) {
-    const Linear linear = LinearOf(module.exprs, indices[d]);
-    for (const auto& [term, coefficient] : linear.terms) {
-      if (ExprId(term) == last_var) {
-        if (d + 1 < indices.size()) return 1;
-        continue;
+    for (const auto& [id, coefficient] : LinearOf(module.exprs, indices[d]).terms) {
+      const ExprId term{id};
+      if (!is_last(term)) {
+        if (Contains(module.exprs, term, is_last)) return 1;
+        if (d + 1 == indices.size()) divisor = std::gcd(divisor, facts.DivisorOf(term) * coefficient);
+      } else if (d + 1 < indices.size()) {
+        return 1;
+      } else {
+        step = coefficient;
       }
-      if (Contains(module.exprs, ExprId(term), last_var)) return 1;
     }
   }
-  if (!depends) return 0;
+  if (step == 0) return 0;
   if (step != 1 || !LastIsContiguous(module, buffer)) return 1;
   const int64_t bytes = ir::Bytes(buffer.dtype);
   int64_t width = std::min<int64_t>(most, 16 / bytes);
   if (buffer.space == ir::Space::kGlobal) width = std::min(width, std::max<int64_t>(1, alignment / bytes));
-  const int64_t divisor = DivisorOf(last, last_var, facts);
   width = std::gcd(width, divisor);
   width = std::gcd(width, RowDivisor(module, facts, buffer, indices));
   if (buffer.space == ir::Space::kGlobal && !facts.Inside(indices.back(), 1, buffer.shape.back())) {

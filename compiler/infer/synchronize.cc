@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
+#include <utility>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/facts.h"
@@ -49,16 +51,17 @@ class Analysis {
  public:
   explicit Analysis(const ir::Module& module) : module_(module) {}
 
-  // Finds what the kernel needs; then drops each need that the others cover. What is left is minimal: a barrier that one path
-  // asked for may turn out to be covered by one that another path asked for earlier in the program.
+  // Finds what the kernel needs; then drops what others cover. In program order nothing is: a barrier stands as late as it can. But
+  // what one iteration asked for may be covered by what the next one asks for further up.
   void Run(const Block& body) {
     State state;
     Visit(body, state);
-    std::vector<const Stmt*> found = std::move(order_);
     fixed_ = true;
-    for (const Stmt* stmt : found) {
-      const int need = needs_.at(stmt);
-      needs_.erase(stmt);
+    for (const Stmt* stmt : std::exchange(doubtful_, {})) {
+      const auto known = needs_.find(stmt);
+      if (known == needs_.end()) continue;
+      const int need = known->second;
+      needs_.erase(known);
       if (!Holds(body)) needs_[stmt] = need;
     }
   }
@@ -84,15 +87,15 @@ class Analysis {
                    },
                    [&](const ir::For& loop) {
                      if (loop.kind == ir::LoopKind::kParallel) return Simple(stmt, state);
-                     Meet(stmt, AccessesOf(module_, stmt), state);
+                     Meet(stmt, Accesses(stmt), state);
                      Repeat(loop.body, loop.vars.front(), state);
                    },
                    [&](const ir::While& loop) {
-                     Meet(stmt, AccessesOf(module_, stmt), state);
+                     Meet(stmt, Accesses(stmt), state);
                      Repeat(loop.body, std::nullopt, state);
                    },
                    [&](const ir::If& branch) {
-                     std::vector<Access> all = AccessesOf(module_, stmt);
+                     std::vector<Access> all = Accesses(stmt);
                      FirstAccesses(branch.then_body, all);
                      FirstAccesses(branch.else_body, all);
                      Meet(stmt, all, state, /*record=*/false);
@@ -114,6 +117,12 @@ class Analysis {
                stmt.op);
   }
 
+  const std::vector<Access>& Accesses(const Stmt& stmt) const {
+    auto [it, added] = accesses_.try_emplace(&stmt);
+    if (added) it->second = AccessesOf(module_, stmt);
+    return it->second;
+  }
+
   bool Holds(const Block& body) {
     met_ = true;
     State state;
@@ -121,11 +130,11 @@ class Analysis {
     return met_;
   }
 
-  void Simple(const Stmt& stmt, State& state) { Meet(stmt, AccessesOf(module_, stmt), state); }
+  void Simple(const Stmt& stmt, State& state) { Meet(stmt, Accesses(stmt), state); }
 
   // Everything a branch may touch before its first own barrier; all of it, to be safe.
   void FirstAccesses(const Block& block, std::vector<Access>& all) const {
-    ir::Walk(block, [&](const Stmt& stmt) { std::ranges::move(AccessesOf(module_, stmt), std::back_inserter(all)); });
+    ir::Walk(block, [&](const Stmt& stmt) { std::ranges::copy(Accesses(stmt), std::back_inserter(all)); });
   }
 
   void Meet(const Stmt& stmt, const std::vector<Access>& accesses, State& state, bool record = true) {
@@ -141,6 +150,7 @@ class Analysis {
       met_ &= it != needs_.end() && it->second >= need;
     } else if (need > 0) {
       const auto [it, added] = needs_.try_emplace(&stmt, need);
+      raised_ |= it->second < need;
       it->second = std::max(it->second, need);
       if (added) order_.push_back(&stmt);
     }
@@ -206,10 +216,15 @@ class Analysis {
       if (p.version && !p.version->var && var) p.version->var = var;
     Normalize(entry);
     State merged = entry;
-    while (true) {
+    const size_t outside = order_.size();
+    for (bool first = true;; first = false) {
       State after = merged;
-      const auto before = needs_;
+      const size_t before = order_.size();
+      const bool raised = std::exchange(raised_, false);
       Visit(body, after);
+      const bool changed = order_.size() != before || raised_;
+      raised_ |= raised;
+      if (!first && order_.size() != before) doubtful_.insert(doubtful_.end(), order_.begin() + ptrdiff_t(outside), order_.begin() + ptrdiff_t(before));
       // Seen from the next iteration, version offsets are one less.
       for (Pending& p : after) {
         if (!p.version || !p.version->var) continue;
@@ -221,7 +236,7 @@ class Analysis {
       State next = entry;
       next.insert(next.end(), after.begin(), after.end());
       Normalize(next);
-      if (next == merged && needs_ == before) break;
+      if (next == merged && !changed) break;
       merged = std::move(next);
     }
     // After the loop the variable means nothing any more.
@@ -235,8 +250,11 @@ class Analysis {
   static constexpr int kMaxAge = 64;
 
   const ir::Module& module_;
+  mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
   std::map<const Stmt*, int> needs_;
-  std::vector<const Stmt*> order_;  // needs as they were found
+  std::vector<const Stmt*> order_;     // needs as they were found
+  std::vector<const Stmt*> doubtful_;  // those that a later iteration of their loop may have covered
+  bool raised_ = false;                // a need grew from a barrier to a wait and a barrier
   bool fixed_ = false;              // needs are given: say whether they are enough
   bool met_ = true;
   std::set<ir::VarId> loops_;  // serial loops entered so far
