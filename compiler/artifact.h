@@ -24,6 +24,7 @@ std::vector<KernelParam> KernelParams(const ir::Module& module);
 std::string EntryName(size_t kernel);
 
 v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context);
-v1::Report MakeReport(const ir::Module& module, const Context& context);
+// `resources`: what the assembler, the linker or the driver said of the kernels; may be empty.
+v1::Report MakeReport(const ir::Module& module, const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources);
 
 }  // namespace kiln::compiler

@@ -69,9 +69,7 @@ class Compilation {
     if (!request_.has_explain()) DropNames(*module);
     artifact_.set_target(std::string(context_.target->name));
     *artifact_.mutable_launch() = MakeLaunchInfo(*module, context_);
-    v1::Report report = MakeReport(*module, context_);
-    report.mutable_kernels()->Swap(&resources);
-    *artifact_.mutable_report() = std::move(report);
+    *artifact_.mutable_report() = MakeReport(*module, resources);
     artifact_.set_compiler(std::string(BuildId()));
     return true;
   }

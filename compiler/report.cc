@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compiler/analysis/register_map.h"
 #include "compiler/artifact.h"
 #include "compiler/infer/shared_memory.h"
@@ -93,7 +95,7 @@ class Reporter {
     slot.set_buffer(buffer.name);
     slot.set_offset(uint32_t(*buffer.shared_offset));
     slot.set_bytes(uint32_t(SharedBytes(buffer)));
-    slot.set_versions(1);
+    slot.set_versions(buffer.versions);
     const int64_t conflicts = BankConflicts(*buffer.layout, shape, ir::Bits(buffer.dtype));
     slot.set_layout(buffer.layout->ToString() + (conflicts > 1 ? fmt::format(" {}-way conflicts by rows", conflicts) : ""));
   }
@@ -103,9 +105,20 @@ class Reporter {
   int barriers_ = 0;
 };
 
+void AddResources(const ir::Module& module, const google::protobuf::RepeatedPtrField<v1::KernelResources>& known, v1::Report& report) {
+  for (size_t i = 0; i < module.kernels.size(); ++i) {
+    v1::KernelResources& out = *report.add_kernels();
+    for (const v1::KernelResources& kernel : known)
+      if (kernel.entry() == EntryName(i)) out = kernel;
+    out.set_entry(EntryName(i));
+    // Where it is given at launch, nothing else knows.
+    out.set_shared_bytes(std::max(out.shared_bytes(), uint32_t(module.kernels[i].shared_bytes)));
+  }
+}
+
 }  // namespace
 
-v1::Report MakeReport(const ir::Module& module, const Context&) {
+v1::Report MakeReport(const ir::Module& module, const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources) {
   v1::Report report;
   Reporter reporter(module, report);
   for (const ir::Kernel& kernel : module.kernels) {
@@ -113,6 +126,7 @@ v1::Report MakeReport(const ir::Module& module, const Context&) {
     reporter.Barriers(kernel.name);
   }
   reporter.Buffers();
+  AddResources(module, resources, report);
   return report;
 }
 

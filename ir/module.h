@@ -44,6 +44,7 @@ struct Buffer {
   // Decided by the passes.
   std::optional<Layout> layout;          // fragments: (thread, register); shared: address in elements + swizzle
   std::optional<int64_t> shared_offset;  // bytes in the block's shared memory
+  uint32_t versions = 1;                 // of which the outermost dimension counts, where there are several
 };
 
 // offset[d] ≤ index[d] < offset[d] + extent[d]

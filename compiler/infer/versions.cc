@@ -14,6 +14,7 @@ void AddVersions(ir::Module& module, ir::BufferId id, int64_t versions) {
   const int64_t stride = VersionBytes(module, id) * 8 / ir::Bits(module[id].dtype);
   ir::Buffer& buffer = module[id];
   buffer.shape.insert(buffer.shape.begin(), module.exprs.Int(versions));
+  buffer.versions = uint32_t(versions);
   buffer.layout = buffer.layout->WithOuterDim({versions, ir::Place::kAddress, stride});
 }
 
