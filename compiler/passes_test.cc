@@ -9,6 +9,7 @@
 #include "compiler/infer/shared_memory.h"
 #include "ir/parse.h"
 #include "ir/print.h"
+#include "ir/random_module.h"
 #include "tests/golden/golden.h"
 
 namespace kiln::compiler {
@@ -58,6 +59,24 @@ TEST(Passes, TwiceTheSame) {
     EXPECT_EQ(RunUpTo("threads", a, context), RunUpTo("threads", b, context)) << path;
     EXPECT_EQ(MakeLaunchInfo(a, context).SerializeAsString(), MakeLaunchInfo(b, context).SerializeAsString());
   }
+}
+
+// Programs that nobody would write: whatever they are, a pass must refuse them or leave a valid module.
+TEST(Passes, RandomProgramsAreRefusedOrStayValid) {
+  size_t through = 0;
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    for (const char* target : {"cuda:sm_75", "cuda:sm_90a", "hip:gfx942", "hip:gfx1100"}) {
+      ir::Module module = ir::RandomModule(seed).Make(false);
+      SCOPED_TRACE(testing::Message() << "seed " << seed << " " << target);
+      const Context context{*target::Find(target), {}};
+      ir::Diagnostics diagnostics;
+      v1::WorkerResult result;
+      const bool passed = RunPasses(module, context, {}, {}, diagnostics, result).has_value();
+      for (const ir::Diagnostic& d : diagnostics.all()) ASSERT_NE(d.kind, ir::FaultKind::kInternal) << d.message;
+      through += passed;
+    }
+  }
+  EXPECT_GT(through, 100u);
 }
 
 TEST(SharedMemory, LiveBuffersDoNotOverlap) {
