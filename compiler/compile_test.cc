@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "compiler/target/target.h"
+#include "ir/codec/encode.h"
+#include "ir/random_module.h"
 #include "tests/golden/golden.h"
 
 namespace kiln::compiler {
@@ -73,6 +75,21 @@ TEST(Compile, EveryProgramOfTheGoldensOnEveryTarget) {
       EXPECT_TRUE(result.has_artifact()) << FirstError(result);
     }
   }
+}
+
+// Whatever a program says, the compiler refuses it or compiles it; it never fails by its own fault.
+TEST(Compile, RandomProgramsAreRefusedOrCompiled) {
+  size_t compiled = 0;
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    for (const char* target : {"cuda:sm_80", "hip:gfx1100"}) {
+      SCOPED_TRACE(fmt::format("seed {} {}", seed, target));
+      const ir::Module module = ir::RandomModule(seed).Make(false);
+      const v1::WorkerResult result = CompileText(ir::EncodeBytes(module), target);
+      for (const v1::Diagnostic& d : result.diagnostics()) ASSERT_NE(d.kind(), v1::Diagnostic::INTERNAL) << d.message();
+      compiled += result.has_artifact();
+    }
+  }
+  EXPECT_GT(compiled, 20u);
 }
 
 TEST(Compile, AnUnknownTargetNamesTheNearest) {

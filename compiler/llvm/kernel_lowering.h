@@ -82,6 +82,7 @@ class KernelLowering {
 
  private:
   // --- lower.cc: statements ---
+  bool ElementsAreWhole(const ir::Block& body);
   void BindParameters(llvm::Function* function);
   void BindBlocks();
   void Allocate(ir::BufferId buffer);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/analysis/access.h"
 #include "compiler/artifact.h"
 #include "compiler/llvm/kernel_lowering.h"
 
@@ -53,11 +54,27 @@ bool KernelLowering::Run(std::string_view entry) {
     shared_ = global;
   }
   facts_.EnterKernel(kernel_);
+  if (!ElementsAreWhole(kernel_.body)) return false;
   BindParameters(function_);
   BindBlocks();
   for (uint32_t id = 0; id < module_.buffers.size(); ++id) Allocate(ir::BufferId(id));
   LowerBlock(kernel_.body);
   b().CreateRetVoid();
+  return !diagnostics_.HasErrors();
+}
+
+// Elements of less than a byte have no address.
+bool KernelLowering::ElementsAreWhole(const ir::Block& body) {
+  std::set<ir::BufferId> seen;
+  ir::Walk(body, [&](const ir::Stmt& stmt) {
+    loc_ = stmt.loc;
+    for (const compiler::Access& access : compiler::AccessesOf(module_, stmt)) {
+      const ir::Buffer& buffer = module_[access.buffer];
+      if (ir::Bits(buffer.dtype) >= 8 || !seen.insert(access.buffer).second) continue;
+      Unsupported(fmt::format("'{}' has elements of {}, which share bytes", buffer.name, ir::Name(buffer.dtype)),
+                  "pass the packed bytes as u8 and unpack them with shifts");
+    }
+  });
   return !diagnostics_.HasErrors();
 }
 
@@ -98,11 +115,7 @@ void KernelLowering::BindBlocks() {
 void KernelLowering::Allocate(ir::BufferId id) {
   const ir::Buffer& buffer = module_[id];
   if (buffer.space != Space::kFragment && buffer.space != Space::kLocal) return;
-  if (ir::Bits(buffer.dtype) < 8) {
-    Unsupported(fmt::format("buffer '{}': elements of {} in registers", buffer.name, ir::Name(buffer.dtype)),
-                "unpack them into an 8-bit type");
-    return;
-  }
+  if (ir::Bits(buffer.dtype) < 8) return;  // never touched
   int64_t count = 1;
   if (buffer.space == Space::kFragment) {
     if (!buffer.layout) return;  // of another kernel, or never used
