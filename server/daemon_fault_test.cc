@@ -5,6 +5,8 @@
 
 #include <future>
 
+#include "server/sandbox.h"
+
 namespace kiln::server::testing {
 namespace {
 
@@ -18,6 +20,7 @@ struct Fault {
 class WorkerFaultTest : public DaemonTest, public ::testing::WithParamInterface<Fault> {};
 
 TEST_P(WorkerFaultTest, CostsThatRequestAloneAndLeavesAReproducer) {
+  if (kSanitized && GetParam().order == Order::kEatMemory) GTEST_SKIP() << "a sanitized worker has no memory limit";
   daemon_->Start({"--workers=1", "--worker-memory=256MiB", "--compile-limit=3"});
   const auto request = MakeRequest(GetParam().order);
   const auto failed = daemon_->Compile(request);

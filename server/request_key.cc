@@ -73,7 +73,7 @@ std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& reques
 
   const std::string_view name = (*target)->name;
   cache::Digest key{compiler::ComputeKey(*module, name, request.options())};
-  const bool makes_cubin = (*target)->family == target::Family::kNvptx && !ptxas.empty();
+  const bool makes_cubin = (*target)->family == target::Family::kNvptx && !(*target)->emulated && !ptxas.empty();
   if (makes_cubin) key = cache::Hasher().Update("ptxas").Update(key.view()).Update(ptxas).Finish();
   return ResolvedRequest{key, std::string(name), Utf8(module->name)};
 }

@@ -7,6 +7,20 @@
 
 namespace kiln::server {
 
+// The sanitizers reserve terabytes of shadow memory, which counts as data: no memory limit with them.
+#if defined(__has_feature)
+#define KILN_HAS_FEATURE(name) __has_feature(name)
+#else
+#define KILN_HAS_FEATURE(name) 0
+#endif
+inline constexpr bool kSanitized =
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || KILN_HAS_FEATURE(address_sanitizer) || \
+    KILN_HAS_FEATURE(thread_sanitizer)
+    true;
+#else
+    false;
+#endif
+
 struct SandboxLimits {
   std::uint64_t memory_bytes = 0;  // of writable private memory; 0: no limit
 };

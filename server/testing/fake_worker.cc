@@ -62,7 +62,10 @@ v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram:
     case Order::kAnswer: break;
     case Order::kSleep: Sleep(amount * 10); break;
     case Order::kAbort: ::abort();
-    case Order::kFault: ::raise(SIGSEGV); break;
+    case Order::kFault:
+      ::signal(SIGSEGV, SIG_DFL);  // a sanitizer would take it
+      ::raise(SIGSEGV);
+      break;
     case Order::kHang:
       for (;;) Sleep(1000);
     case Order::kEatMemory: UseAllMemory(); break;
