@@ -186,7 +186,8 @@ v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context) 
       launch.set_cluster_z(kernel.cluster.size() > 2 ? kernel.cluster[2] : 1);
     }
     // AMDGPU code objects carry the size themselves.
-    if (context.target->family == target::Family::kNvptx) launch.set_dynamic_shared_bytes(uint32_t(kernel.shared_bytes));
+    const bool at_launch = context.target->family == target::Family::kNvptx || context.target->emulated;
+    if (at_launch) launch.set_dynamic_shared_bytes(uint32_t(kernel.shared_bytes));
     WriteArgs(module, launch);
   }
   return info;

@@ -16,7 +16,9 @@
 namespace kiln::compiler {
 namespace {
 
-void WriteDiagnostics(const ir::Diagnostics& diagnostics, const std::vector<std::string>& files, v1::WorkerResult& result) {
+// `numbers`: what the line of a location stands for; empty: it is a line.
+void WriteDiagnostics(const ir::Diagnostics& diagnostics, const std::vector<std::string>& files,
+                      const std::vector<ir::SourceLoc>& numbers, v1::WorkerResult& result) {
   for (const ir::Diagnostic& d : diagnostics.all()) {
     v1::Diagnostic& out = *result.add_diagnostics();
     out.set_severity(v1::Diagnostic::Severity(int(d.severity)));
@@ -24,8 +26,9 @@ void WriteDiagnostics(const ir::Diagnostics& diagnostics, const std::vector<std:
     out.set_message(d.message);
     out.set_hint(d.hint);
     out.set_statement(d.statement);
-    out.set_line(d.loc.line);
-    if (d.loc.line > 0 && d.loc.file < files.size()) out.set_file(files[d.loc.file]);
+    const ir::SourceLoc loc = d.loc.line < numbers.size() ? numbers[d.loc.line] : d.loc;
+    out.set_line(loc.line);
+    if (loc.line > 0 && loc.file < files.size()) out.set_file(files[loc.file]);
   }
 }
 
@@ -37,13 +40,26 @@ void DropNames(ir::Module& module) {
   for (ir::Kernel& kernel : module.kernels) ir::Walk(kernel.body, [](ir::Stmt& stmt) { stmt.loc = {}; });
 }
 
+// Emulator code names statements by their number, in preorder from 1: unlike lines, that is the same for all requests that share
+// a key. Returns what each number stands for.
+std::vector<ir::SourceLoc> NumberStatements(ir::Module& module) {
+  std::vector<ir::SourceLoc> locations{{}};
+  for (ir::Kernel& kernel : module.kernels) {
+    ir::Walk(kernel.body, [&](ir::Stmt& stmt) {
+      locations.push_back(stmt.loc);
+      stmt.loc = {.file = 0, .line = uint32_t(locations.size() - 1)};
+    });
+  }
+  return locations;
+}
+
 class Compilation {
  public:
   Compilation(const v1::CompileRequest& request, const Hooks& hooks) : request_(request), hooks_(hooks) {}
 
   v1::WorkerResult Run() {
     const bool done = Compile();
-    WriteDiagnostics(diagnostics_, files_, result_);
+    WriteDiagnostics(diagnostics_, files_, numbers_, result_);
     if (done) *result_.mutable_artifact() = std::move(artifact_);
     return std::move(result_);
   }
@@ -63,9 +79,11 @@ class Compilation {
     }
     if (!module) return false;
     files_ = module->files;
+    if (context_.target->emulated) numbers_ = NumberStatements(*module);
     if (!RunPasses(*module, context_, request_.explain(), hooks_, diagnostics_, result_)) return false;
     google::protobuf::RepeatedPtrField<v1::KernelResources> resources;
     if (!llvm_ir::Generate(*module, context_, request_.explain(), hooks_, diagnostics_, result_, artifact_, resources)) return false;
+    RestoreLocations(*module);
     if (!request_.has_explain()) DropNames(*module);
     artifact_.set_target(std::string(context_.target->name));
     *artifact_.mutable_launch() = MakeLaunchInfo(*module, context_);
@@ -74,11 +92,20 @@ class Compilation {
     return true;
   }
 
+  void RestoreLocations(ir::Module& module) {
+    for (ir::Kernel& kernel : module.kernels) {
+      ir::Walk(kernel.body, [&](ir::Stmt& stmt) {
+        if (stmt.loc.line < numbers_.size()) stmt.loc = numbers_[stmt.loc.line];
+      });
+    }
+  }
+
   const v1::CompileRequest& request_;
   const Hooks& hooks_;
   Context context_;
   ir::Diagnostics diagnostics_;
   std::vector<std::string> files_;
+  std::vector<ir::SourceLoc> numbers_;
   v1::WorkerResult result_;
   v1::Artifact artifact_;
 };

@@ -112,6 +112,7 @@ std::string_view Name(CodeKind kind) {
     case CodeKind::kPtx: return "PTX";
     case CodeKind::kHsaco: return "HSACO";
     case CodeKind::kCubin: return "cubin";
+    case CodeKind::kEmulator: return "emulator code";
     case CodeKind::kNone: break;
   }
   return "none";

@@ -54,7 +54,7 @@ struct Error {
   std::string request_id;  // as in the daemon's log
 };
 
-enum class CodeKind : std::uint8_t { kNone, kPtx, kHsaco, kCubin };
+enum class CodeKind : std::uint8_t { kNone, kPtx, kHsaco, kCubin, kEmulator };
 enum class Origin : std::uint8_t { kUnknown, kMemory, kDisk, kCompiled, kJoined };
 enum class Priority : std::uint8_t { kInteractive, kBatch, kTuning };
 

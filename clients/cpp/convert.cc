@@ -6,7 +6,7 @@
 namespace kiln {
 
 static_assert(static_cast<int>(Severity::kNote) == v1::Diagnostic::NOTE);
-static_assert(static_cast<int>(CodeKind::kCubin) == v1::CUBIN);
+static_assert(static_cast<int>(CodeKind::kEmulator) == v1::EMULATOR);
 static_assert(static_cast<int>(Origin::kJoined) == v1::JOINED);
 static_assert(static_cast<int>(Priority::kTuning) == v1::TUNING);
 

@@ -156,7 +156,7 @@ bool DecodeLaunchInfo(const Field& field, LaunchInfo& info) {
 bool DecodeField(const Field& field, Artifact& artifact) {
   switch (field.id) {
     case 1: return Text(field, artifact.target);
-    case 2: return Enumerator(field, CodeKind::kCubin, artifact.kind);
+    case 2: return Enumerator(field, CodeKind::kEmulator, artifact.kind);
     case 3: return Text(field, artifact.code);
     case 4: return Text(field, artifact.cubin);
     case 5: return field.wire == 2 && DecodeEach(field.bytes, artifact.launch, DecodeLaunchInfo);

@@ -20,7 +20,7 @@ enum class DType : uint8_t {
 #include "ir/dtypes.def"
 };
 
-enum class CodeKind : uint8_t { kNone = 0, kPtx = 1, kHsaco = 2, kCubin = 3 };
+enum class CodeKind : uint8_t { kNone = 0, kPtx = 1, kHsaco = 2, kCubin = 3, kEmulator = 4 };
 
 enum class HostOp : uint8_t { kConst, kSymbol, kScalar, kAdd, kSub, kMul, kFloorDiv, kFloorMod, kMin, kMax };
 struct HostNode {

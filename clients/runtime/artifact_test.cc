@@ -102,7 +102,7 @@ TEST(Artifact, NoFieldWasAddedUnseen) {
       {v1::Launch::descriptor(), 8},    {v1::LaunchInfo::descriptor(), 4},     {v1::Artifact::descriptor(), 7}};
   for (const auto& [descriptor, count] : known) EXPECT_EQ(descriptor->field_count(), count) << descriptor->full_name();
   EXPECT_EQ(v1::HostExpr::Op_descriptor()->value_count(), int(HostOp::kMax) + 1);
-  EXPECT_EQ(v1::CodeKind_descriptor()->value_count(), int(CodeKind::kCubin) + 1);
+  EXPECT_EQ(v1::CodeKind_descriptor()->value_count(), int(CodeKind::kEmulator) + 1);
 }
 
 TEST(Artifact, EachKindOfKernelArgument) {

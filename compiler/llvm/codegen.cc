@@ -31,6 +31,7 @@ class Generator {
 
   bool Run(const ir::Module& module) {
     if (!ToLlvm(module)) return false;
+    if (context_.target->emulated) return ToEmulator();
     return context_.target->family == target::Family::kNvptx ? ToPtx() : ToHsaco();
   }
 
@@ -59,6 +60,13 @@ class Generator {
     const StageTimer timer("llvm", hooks_, result_);
     if (auto optimized = Optimize(*code_, *machine_); !optimized) return Fail("llvm", optimized.error());
     if (explain_.llvm()) Dump("llvm-optimized", Text(*code_));
+    return true;
+  }
+
+  bool ToEmulator() {
+    const StageTimer timer("emit", hooks_, result_);
+    artifact_.set_kind(v1::EMULATOR);
+    artifact_.set_code(EmitBitcode(*code_));
     return true;
   }
 

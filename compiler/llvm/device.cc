@@ -64,6 +64,18 @@ Value* DeviceBase::FromWords(std::span<Value* const> words, llvm::Type* type) {
   return builder().CreateBitCast(words.size() == 1 ? words[0] : VectorOf(words), type);
 }
 
+Value* DeviceBase::SharedMemory(uint64_t bytes, std::string_view name) {
+  // NVPTX takes its dynamic shared memory at launch; AMDGPU wants the size in the object.
+  const bool dynamic = target().family == target::Family::kNvptx;
+  auto* type = llvm::ArrayType::get(builder().getInt8Ty(), dynamic ? 0 : bytes);
+  auto* global = new llvm::GlobalVariable(*builder().GetInsertBlock()->getModule(), type, false,
+                                          dynamic ? llvm::GlobalValue::ExternalLinkage : llvm::GlobalValue::InternalLinkage,
+                                          dynamic ? nullptr : llvm::PoisonValue::get(type), llvm::StringRef(name.data(), name.size()),
+                                          nullptr, llvm::GlobalValue::NotThreadLocal, kSharedSpace);
+  global->setAlignment(llvm::Align(1024));
+  return global;
+}
+
 Value* DeviceBase::ShuffleXor(Value* v, int mask) {
   return ByWords(v, [&](Value* word) { return ShuffleXorWord(word, mask); });
 }

@@ -37,6 +37,12 @@ class Device {
   virtual llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
                                        uint32_t threads, uint32_t max_registers) = 0;
 
+  // Start of the block's shared memory, in kSharedSpace, aligned to 1024. Once in a kernel; `name` is unique in the module.
+  virtual llvm::Value* SharedMemory(uint64_t bytes, std::string_view name) = 0;
+
+  // What is emitted from here on belongs to the statement with this number (compiler/emulator; 0: to none).
+  virtual void SetLocation(uint32_t) {}
+
   virtual llvm::Value* ThreadIndex() = 0;         // i32, linear in the block
   virtual llvm::Value* BlockIndex(int axis) = 0;  // i32
   virtual llvm::Value* GridSize(int axis) = 0;    // i32, blocks

@@ -12,6 +12,7 @@ namespace kiln::llvm_ir {
 
 class DeviceBase : public Device, protected NativeMath, protected NativeConvert {
  public:
+  llvm::Value* SharedMemory(uint64_t bytes, std::string_view name) override;
   llvm::Value* ShuffleXor(llvm::Value* v, int mask) override;
   llvm::Value* Math(ir::ExprOp op, ir::DType dtype, std::span<llvm::Value* const> args, bool fast) override;
   llvm::Value* Convert(llvm::Value* v, ir::DType from, ir::DType to) override;

@@ -98,6 +98,7 @@ void KernelLowering::LowerChunks(const ir::For& loop) {
     element_->guard = GuardAt(first);
     for (const ir::Stmt& stmt : loop.body) {
       loc_ = stmt.loc;
+      device_->SetLocation(stmt.loc.line);
       const auto& store = std::get<ir::Store>(stmt.op);
       if (store.async) {
         LowerAsyncChunk(store, first, run);

@@ -12,6 +12,7 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/Bitcode/BitcodeWriter.h>
 #include <llvm/Config/llvm-config.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/MC/TargetRegistry.h>
@@ -33,28 +34,44 @@ void InitializeTargets() {
   LLVMInitializeAMDGPUTargetMC();
   LLVMInitializeAMDGPUAsmPrinter();
   LLVMInitializeAMDGPUAsmParser();
+  LLVMInitializeX86TargetInfo();
+  LLVMInitializeX86Target();
+  LLVMInitializeX86TargetMC();
+  LLVMInitializeX86AsmPrinter();
 }
 
 std::string LlvmVersion() { return LLVM_VERSION_STRING; }
 
+namespace {
+
+const char* TripleOf(const target::Target& target) {
+  if (target.emulated) return "x86_64-unknown-linux-gnu";
+  return target.family == Family::kNvptx ? "nvptx64-nvidia-cuda" : "amdgcn-amd-amdhsa";
+}
+
+}  // namespace
+
 std::unique_ptr<llvm::TargetMachine> MakeTargetMachine(const target::Target& target) {
-  const llvm::Triple triple(target.family == Family::kNvptx ? "nvptx64-nvidia-cuda" : "amdgcn-amd-amdhsa");
+  const llvm::Triple triple(TripleOf(target));
   std::string error;
   const llvm::Target* backend = llvm::TargetRegistry::lookupTarget(triple, error);
   if (backend == nullptr)
     std::abort();  // InitializeTargets was not called, or this LLVM lacks a backend we are built for
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Fast;  // ir/expr.h: a contracted multiply-add is allowed everywhere
+  // The emulator names its processor where it runs: the artifact is the same on every host.
+  const std::string_view arch = target.emulated ? "x86-64" : target.arch;
+  const std::string_view features = target.emulated ? "" : target.llvm_features;
   return std::unique_ptr<llvm::TargetMachine>(
-      backend->createTargetMachine(triple, llvm::StringRef(target.arch.data(), target.arch.size()),
-                                   llvm::StringRef(target.llvm_features.data(), target.llvm_features.size()), options,
+      backend->createTargetMachine(triple, llvm::StringRef(arch.data(), arch.size()),
+                                   llvm::StringRef(features.data(), features.size()), options,
                                    llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Default));
 }
 
 void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::Target& target) {
   module.setTargetTriple(machine.getTargetTriple());
   module.setDataLayout(machine.createDataLayout());
-  if (target.family == Family::kAmdgpu) {
+  if (target.family == Family::kAmdgpu && !target.emulated) {
     module.addModuleFlag(llvm::Module::Error, "amdhsa_code_object_version", 500);  // ROCm 5.7 and later load it
   }
 }
@@ -68,6 +85,13 @@ std::expected<llvm::SmallVector<char, 0>, std::string> Generate(llvm::Module& mo
     return std::unexpected("LLVM cannot emit this kind of file for " + machine.getTargetTriple().str());
   }
   passes.run(module);
+  return bytes;
+}
+
+std::string EmitBitcode(const llvm::Module& module) {
+  std::string bytes;
+  llvm::raw_string_ostream stream(bytes);
+  llvm::WriteBitcodeToFile(module, stream);
   return bytes;
 }
 

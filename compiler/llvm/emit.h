@@ -28,6 +28,7 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
 
 std::expected<std::string, std::string> EmitAssembly(llvm::Module& module, llvm::TargetMachine& machine);  // PTX or GCN text
 std::expected<std::string, std::string> EmitHsaco(llvm::Module& module, llvm::TargetMachine& machine);     // ELF, linked by lld
+std::string EmitBitcode(const llvm::Module& module);
 
 // Registers, spills and LDS of each kernel, from an HSACO's metadata note and kernel descriptors.
 std::expected<std::vector<v1::KernelResources>, std::string> ReadHsacoResources(const std::string& hsaco);

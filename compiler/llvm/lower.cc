@@ -5,6 +5,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/artifact.h"
+#include "compiler/emulator/device_emulator.h"
 #include "compiler/llvm/kernel_lowering.h"
 
 namespace kiln::llvm_ir {
@@ -16,8 +17,10 @@ KernelLowering::KernelLowering(const ir::Module& module, const ir::Kernel& kerne
                                llvm::Module& out, ir::Diagnostics& diagnostics)
     : module_(module), kernel_(kernel), context_(context), out_(out), diagnostics_(diagnostics), builder_(out.getContext()),
       facts_(module) {
-  device_ = context.target->family == target::Family::kNvptx ? MakeNvptxDevice(*context.target, builder_)
-                                                             : MakeAmdgpuDevice(*context.target, builder_);
+  const target::Target& target = *context.target;
+  device_ = target.emulated                                  ? emulator::MakeEmulatorDevice(target, builder_)
+            : target.family == target::Family::kNvptx ? MakeNvptxDevice(target, builder_)
+                                                      : MakeAmdgpuDevice(target, builder_);
   llvm::FastMathFlags flags;
   flags.setAllowContract();
   if (context.options.fast_math()) {
@@ -43,15 +46,7 @@ bool KernelLowering::Run(std::string_view entry) {
   b().SetInsertPoint(body);
   thread_ = device_->ThreadIndex();
   if (kernel_.shared_bytes > 0) {
-    // NVPTX takes its dynamic shared memory at launch; AMDGPU wants the size in the object.
-    const bool dynamic = context_.target->family == target::Family::kNvptx;
-    auto* type = llvm::ArrayType::get(b().getInt8Ty(), dynamic ? 0 : uint64_t(kernel_.shared_bytes));
-    auto* global = new llvm::GlobalVariable(out_, type, false,
-                                            dynamic ? llvm::GlobalValue::ExternalLinkage : llvm::GlobalValue::InternalLinkage,
-                                            dynamic ? nullptr : llvm::PoisonValue::get(type), fmt::format("{}_shared", entry), nullptr,
-                                            llvm::GlobalValue::NotThreadLocal, kSharedSpace);
-    global->setAlignment(llvm::Align(1024));
-    shared_ = global;
+    shared_ = device_->SharedMemory(uint64_t(kernel_.shared_bytes), fmt::format("{}_shared", entry));
   }
   facts_.EnterKernel(kernel_);
   if (!ElementsAreWhole(kernel_.body)) return false;
@@ -138,6 +133,7 @@ void KernelLowering::LowerBlock(const ir::Block& block) {
 
 void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
   loc_ = stmt.loc;
+  device_->SetLocation(stmt.loc.line);
   std::visit(Overloaded{
                  [&](const ir::Alloc&) {},
                  [&](const ir::For& op) { LowerFor(stmt, op); },

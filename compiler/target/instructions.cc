@@ -129,7 +129,7 @@ std::span<const MmaInstruction> MmaInstructions(const Target& target) {
     for (const Target& t : All()) lists.push_back(Select(t));
     return lists;
   }();
-  const auto found = std::ranges::find(All(), target.name, &Target::name);
+  const auto found = std::ranges::find(All(), target.arch, &Target::arch);
   if (found == All().end()) return {};
   return by_target[size_t(found - All().begin())];
 }

@@ -14,9 +14,20 @@ constexpr Target MakeTarget(std::string_view name, Family family, std::string_vi
   return {name, family, arch, llvm_features, warp, threads, shared, registers, multiprocessors, features};
 }
 
+constexpr Target MakeEmulated(std::string_view name, Target target) {
+  target.name = name;
+  target.emulated = true;
+  return target;
+}
+
 using enum Feature;
 constexpr Target kTargets[] = {
 #define KILN_TARGET(name, family, ...) MakeTarget(name, Family::family, __VA_ARGS__),
+#include "compiler/target/targets.def"
+};
+
+constexpr Target kEmulated[] = {
+#define KILN_TARGET(name, family, arch, ...) MakeEmulated("emu:" arch, MakeTarget(name, Family::family, arch, __VA_ARGS__)),
 #include "compiler/target/targets.def"
 };
 
@@ -64,18 +75,22 @@ std::string Unknown(std::string_view name) {
   if (EditDistance(canonical, nearest->name) <= 4) text += "; did you mean \"" + std::string(nearest->name) + "\"?";
   text += " Targets:";
   for (const Target& target : kTargets) text += " " + std::string(target.name);
-  return text;
+  return text + "; and each as \"emu:…\" for the emulator";
 }
 
 }  // namespace
 
 std::span<const Target> All() { return kTargets; }
 
+std::span<const Target> Emulated() { return kEmulated; }
+
 std::expected<const Target*, std::string> Find(std::string_view name) {
   const std::string canonical = Canonical(name);
-  const Target* found = std::ranges::find(kTargets, std::string_view(canonical), &Target::name);
-  if (found == std::ranges::end(kTargets)) return std::unexpected(Unknown(name));
-  return found;
+  for (std::span<const Target> rows : {All(), Emulated()}) {
+    const auto found = std::ranges::find(rows, std::string_view(canonical), &Target::name);
+    if (found != rows.end()) return &*found;
+  }
+  return std::unexpected(Unknown(name));
 }
 
 }  // namespace kiln::target

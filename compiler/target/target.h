@@ -52,14 +52,17 @@ struct Target {
   uint32_t registers_per_thread;
   uint32_t multiprocessors;   // of the usual board; a cost-model hint
   Feature features;
+  bool emulated = false;  // "emu:sm_90a": the same in all but the last step, which makes code for compiler/emulator
 
   bool Has(Feature f) const { return (uint32_t(features) & uint32_t(f)) == uint32_t(f); }
 };
 
 // All rows, in the table's order.
 std::span<const Target> All();
+// The same, each to be run by the emulator.
+std::span<const Target> Emulated();
 
-// Accepts "cuda:sm_90a", "hip:gfx942" and TileLang's spellings "cuda -arch=sm_90a" and "hip -mcpu=gfx942". The error names the
+// Accepts "cuda:sm_90a", "hip:gfx942", either as "emu:sm_90a", and TileLang's spellings "cuda -arch=sm_90a" and "hip -mcpu=gfx942". The error names the
 // targets there are and the nearest one.
 std::expected<const Target*, std::string> Find(std::string_view name);
 

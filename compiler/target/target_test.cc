@@ -24,6 +24,20 @@ TEST(Find, AcceptsEverySpelling) {
   EXPECT_EQ(Find(" hip  -mcpu=gfx942 ").value()->arch, "gfx942");
 }
 
+TEST(Find, EmulatedTargetsAreTheSameInAllButTheName) {
+  ASSERT_EQ(Emulated().size(), All().size());
+  for (size_t i = 0; i < All().size(); ++i) {
+    const Target &real = All()[i], &emulated = Emulated()[i];
+    EXPECT_EQ(Find("emu:" + std::string(real.arch)).value(), &emulated);
+    EXPECT_TRUE(emulated.emulated);
+    EXPECT_FALSE(real.emulated);
+    EXPECT_EQ(emulated.features, real.features);
+    EXPECT_EQ(emulated.max_shared_bytes, real.max_shared_bytes);
+    EXPECT_EQ(MmaInstructions(emulated).data(), MmaInstructions(real).data());
+  }
+  EXPECT_FALSE(Find("emu:sm_1"));
+}
+
 TEST(Find, NamesTheNearestTarget) {
   EXPECT_THAT(Find("cuda:sm90a").error(), HasSubstr("did you mean \"cuda:sm_90a\"?"));
   EXPECT_THAT(Find("hip:gfx943").error(), HasSubstr("did you mean \"hip:gfx942\"?"));

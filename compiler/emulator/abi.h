@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the code of an emulated thread calls. Plain C: device_emulator.cc declares these functions in LLVM IR, runtime/entry.cc
+// defines them. Part of the artifact's meaning: a change here is a change of the format, which the build id records.
+//
+// `location` is the number of the tile statement (compile.cc numbers them for emulated targets; 0: none). `site` tells the calls
+// of a kernel apart: lanes that meet in one warp-wide operation must have come to the same one.
+#pragma once
+
+#include <cstdint>
+
+namespace kiln::emulator {
+
+// A matrix instruction by what its vendor's manual calls it, packed in 64 bits. Types are the numbers of ir::DType.
+enum class MatrixUnit : uint8_t { kMmaSync = 1, kMfma = 2, kWmmaGfx11 = 3, kWmmaGfx12 = 4 };
+struct MatrixForm {
+  MatrixUnit unit;
+  uint8_t m, n, k;
+  uint8_t a, b, c;
+
+  uint64_t Pack() const {
+    return uint64_t(unit) | uint64_t(m) << 8 | uint64_t(n) << 16 | uint64_t(k) << 24 | uint64_t(a) << 32 | uint64_t(b) << 40 |
+           uint64_t(c) << 48;
+  }
+  static MatrixForm Unpack(uint64_t v) {
+    return {MatrixUnit(v), uint8_t(v >> 8), uint8_t(v >> 16), uint8_t(v >> 24), uint8_t(v >> 32), uint8_t(v >> 40), uint8_t(v >> 48)};
+  }
+};
+
+// A matrix instruction's operands lie in one array of 32-bit words: a, b, and one word for each element of c, which the result
+// replaces.
+inline constexpr uint32_t kWordsOfA = 0, kWordsOfB = 16, kWordsOfC = 32, kMatrixWords = 48;
+
+}  // namespace kiln::emulator
+
+// KILN_EMU_CALL(name, result, effect, parameters …): i integer of 32 bits, l of 64, p pointer to the thread's own memory, g to
+// global, s to shared memory; v nothing. Effects: kPure depends on the thread alone; kWarp is an exchange of registers between
+// the lanes of a warp; kMemory is everything else.
+#define KILN_EMU_CALLS(KILN_EMU_CALL)                                 \
+  KILN_EMU_CALL(thread_index, i, kPure)                               \
+  KILN_EMU_CALL(block_index, i, kPure, i)                             \
+  KILN_EMU_CALL(grid_size, i, kPure, i)                               \
+  KILN_EMU_CALL(shared_memory, s, kPure)                              \
+  KILN_EMU_CALL(barrier, v, kMemory, i, i)                            \
+  KILN_EMU_CALL(shuffle_xor, i, kWarp, i, i, i, i)                    \
+  KILN_EMU_CALL(uniform, i, kWarp, i, i, i)                           \
+  KILN_EMU_CALL(copy_async, v, kMemory, s, g, i, i, i)                \
+  KILN_EMU_CALL(async_commit, v, kMemory, i)                          \
+  KILN_EMU_CALL(async_wait, v, kMemory, i, i)                         \
+  KILN_EMU_CALL(load_matrix, v, kMemory, s, i, i, p, i, i)            \
+  KILN_EMU_CALL(store_matrix, v, kMemory, s, i, i, p, i, i)           \
+  KILN_EMU_CALL(matrix, v, kWarp, l, p, i, i)                         \
+  KILN_EMU_CALL(atomic_global, v, kMemory, i, i, g, p, i)             \
+  KILN_EMU_CALL(atomic_shared, v, kMemory, i, i, s, p, i)             \
+  KILN_EMU_CALL(access, v, kMemory, p, i, i, i, p, i)

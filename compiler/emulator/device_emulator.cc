@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emulator/device_emulator.h"
+
+#include <cstdlib>
+
+#include "compiler/emulator/abi.h"
+#include "compiler/llvm/device_base.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/IR/DIBuilder.h>
+#pragma GCC diagnostic pop
+
+namespace kiln::emulator {
+namespace {
+
+using ir::DType;
+using llvm::Value;
+using llvm_ir::AtomicOp;
+using target::Feature;
+
+enum class Effect { kPure, kWarp, kMemory };
+
+struct Signature {
+  const char* name;
+  const char* letters;  // the result's, then the parameters'
+  Effect effect;
+};
+#define KILN_EMU_CALL(name, result, effect, ...) {"kiln_emu_" #name, #result #__VA_ARGS__, Effect::effect},
+constexpr Signature kCalls[] = {KILN_EMU_CALLS(KILN_EMU_CALL)};
+#undef KILN_EMU_CALL
+
+#define KILN_EMU_CALL(name, ...) k_##name,
+enum CallId { KILN_EMU_CALLS(KILN_EMU_CALL) };
+#undef KILN_EMU_CALL
+
+class EmulatorDevice final : public llvm_ir::DeviceBase {
+ public:
+  EmulatorDevice(const target::Target& target, llvm::IRBuilder<>& builder) : DeviceBase(target, builder) {}
+
+  llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params, uint32_t,
+                               uint32_t) override {
+    auto* type = llvm::FunctionType::get(builder().getVoidTy(), llvm::ArrayRef<llvm::Type*>(params.data(), params.size()), false);
+    kernel_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, llvm::StringRef(name.data(), name.size()), module);
+    kernel_->addFnAttr(llvm::Attribute::NoUnwind);
+    kernel_->setSubprogram(MakeSubprogram(module));
+    SetLocation(0);
+    return kernel_;
+  }
+
+  Value* SharedMemory(uint64_t, std::string_view) override { return CallRuntime(k_shared_memory, {}); }
+
+  // A statement's number travels as the line of a debug location: the one mark that LLVM's passes keep on memory accesses.
+  void SetLocation(uint32_t location) override {
+    location_ = location;
+    builder().SetCurrentDebugLocation(llvm::DILocation::get(builder().getContext(), location, 0, kernel_->getSubprogram()));
+  }
+
+  Value* ThreadIndex() override { return CallRuntime(k_thread_index, {}); }
+  Value* BlockIndex(int axis) override { return CallRuntime(k_block_index, {I32(axis)}); }
+  Value* GridSize(int axis) override { return CallRuntime(k_grid_size, {I32(axis)}); }
+
+  Value* Uniform(Value* v) override {
+    return ByWords(v, [&](Value* word) { return CallRuntime(k_uniform, {word, Site(), Location()}); });
+  }
+
+  void Barrier() override { CallRuntime(k_barrier, {Site(), Location()}); }
+
+  void CopyAsync(Value* shared, Value* global, int bytes, Value* valid) override {
+    Value* copied = valid == nullptr ? I32(bytes) : builder().CreateSelect(valid, I32(bytes), I32(0));
+    CallRuntime(k_copy_async, {shared, global, I32(bytes), copied, Location()});
+  }
+  void AsyncCommit() override { CallRuntime(k_async_commit, {Location()}); }
+  void AsyncWait(int pending) override { CallRuntime(k_async_wait, {I32(pending), Location()}); }
+
+  std::vector<Value*> LoadMatrix(Value* row, int count, bool transpose) override {
+    CallRuntime(k_load_matrix, {row, I32(count), I32(transpose), Words(), Site(), Location()});
+    std::vector<Value*> words;
+    for (int i = 0; i < count; ++i) words.push_back(builder().CreateLoad(builder().getInt32Ty(), Word(uint32_t(i))));
+    return words;
+  }
+  void StoreMatrix(Value* row, std::span<Value* const> words, bool transpose) override {
+    for (size_t i = 0; i < words.size(); ++i) builder().CreateStore(words[i], Word(uint32_t(i)));
+    CallRuntime(k_store_matrix, {row, I32(int(words.size())), I32(transpose), Words(), Site(), Location()});
+  }
+
+  std::vector<Value*> Mma(const target::MmaInstruction& instruction, std::span<Value* const> a, std::span<Value* const> b,
+                          std::span<Value* const> c) override {
+    const MatrixForm form{UnitOf(instruction),     uint8_t(instruction.m), uint8_t(instruction.n), uint8_t(instruction.k),
+                          uint8_t(instruction.a), uint8_t(instruction.b), uint8_t(instruction.c)};
+    for (size_t i = 0; i < a.size(); ++i) builder().CreateStore(a[i], Word(kWordsOfA + uint32_t(i)));
+    for (size_t i = 0; i < b.size(); ++i) builder().CreateStore(b[i], Word(kWordsOfB + uint32_t(i)));
+    for (size_t i = 0; i < c.size(); ++i) builder().CreateStore(c[i], Word(kWordsOfC + uint32_t(i)));
+    CallRuntime(k_matrix, {builder().getInt64(form.Pack()), Words(), Site(), Location()});
+    std::vector<Value*> result;
+    for (size_t i = 0; i < c.size(); ++i) result.push_back(builder().CreateLoad(c[i]->getType(), Word(kWordsOfC + uint32_t(i))));
+    return result;
+  }
+
+  Value* Dp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) override {
+    return PlainDp4a(a, b, c, a_signed, b_signed);
+  }
+
+  void Atomic(AtomicOp op, DType dtype, Value* ptr, Value* v) override {
+    builder().CreateStore(v, Words());
+    const bool shared = ptr->getType()->getPointerAddressSpace() == llvm_ir::kSharedSpace;
+    CallRuntime(shared ? k_atomic_shared : k_atomic_global, {I32(int(op)), I32(int(dtype)), ptr, Words(), Location()});
+  }
+
+ protected:
+  Value* ShuffleXorWord(Value* word, int mask) override {
+    return CallRuntime(k_shuffle_xor, {word, I32(mask), Site(), Location()});
+  }
+  // Mma and Atomic above do not come to these.
+  std::vector<Value*> CallMma(const target::MmaInstruction&, llvm::Intrinsic::ID, std::span<Value* const>, std::span<Value* const>,
+                              std::span<Value* const>) override {
+    std::abort();
+  }
+  std::string_view DeviceScope() const override { std::abort(); }
+
+ private:
+  Value* I32(int value) { return builder().getInt32(uint32_t(value)); }
+  Value* Location() { return builder().getInt32(location_); }
+  Value* Site() { return builder().getInt32(++sites_); }
+
+  MatrixUnit UnitOf(const target::MmaInstruction&) const {
+    if (target().family == target::Family::kNvptx) return MatrixUnit::kMmaSync;
+    if (target().Has(Feature::kMfma)) return MatrixUnit::kMfma;
+    return target().Has(Feature::kWmmaReplicated) ? MatrixUnit::kWmmaGfx11 : MatrixUnit::kWmmaGfx12;
+  }
+
+  // The thread's array of words that travel in memory.
+  Value* Words() {
+    if (words_ == nullptr) {
+      llvm::IRBuilder<>::InsertPointGuard guard(builder());
+      llvm::BasicBlock& entry = kernel_->getEntryBlock();
+      builder().SetInsertPoint(&entry, entry.begin());
+      words_ = builder().CreateAlloca(llvm::ArrayType::get(builder().getInt32Ty(), kMatrixWords), nullptr, "words");
+      words_->setAlignment(llvm::Align(16));
+    }
+    return words_;
+  }
+  Value* Word(uint32_t index) { return builder().CreateConstGEP1_32(builder().getInt32Ty(), Words(), index); }
+
+  llvm::Type* TypeOf(char letter) {
+    llvm::IRBuilder<>& b = builder();
+    switch (letter) {
+      case 'v': return b.getVoidTy();
+      case 'i': return b.getInt32Ty();
+      case 'l': return b.getInt64Ty();
+      case 'g': return b.getPtrTy(llvm_ir::kGlobalSpace);
+      case 's': return b.getPtrTy(llvm_ir::kSharedSpace);
+      default: return b.getPtrTy();
+    }
+  }
+
+  llvm::Function* Declare(const Signature& call) {
+    llvm::Module& module = *kernel_->getParent();
+    if (llvm::Function* known = module.getFunction(call.name)) return known;
+    std::vector<llvm::Type*> params;
+    for (const char* letter = call.letters + 1; *letter != '\0'; ++letter) {
+      if (*letter != ',' && *letter != ' ') params.push_back(TypeOf(*letter));
+    }
+    auto* type = llvm::FunctionType::get(TypeOf(call.letters[0]), params, false);
+    auto* function = llvm::Function::Create(type, llvm::Function::ExternalLinkage, call.name, module);
+    function->addFnAttr(llvm::Attribute::NoUnwind);
+    if (call.effect == Effect::kPure) {
+      function->setDoesNotAccessMemory();
+      function->addFnAttr(llvm::Attribute::WillReturn);
+      return function;
+    }
+    function->addFnAttr(llvm::Attribute::Convergent);
+    if (call.effect == Effect::kWarp) {
+      function->setMemoryEffects(llvm::MemoryEffects::inaccessibleOrArgMemOnly());
+    }
+    for (unsigned i = 0; i < params.size(); ++i) {
+      if (params[i] == builder().getPtrTy()) {
+        function->addParamAttr(i, llvm::Attribute::getWithCaptureInfo(module.getContext(), llvm::CaptureInfo::none()));
+      }
+    }
+    return function;
+  }
+
+  llvm::CallInst* CallRuntime(CallId id, std::initializer_list<Value*> args) {
+    return builder().CreateCall(Declare(kCalls[id]), llvm::ArrayRef<Value*>(args.begin(), args.size()));
+  }
+
+  static llvm::DISubprogram* MakeSubprogram(llvm::Module& module) {
+    if (!module.getModuleFlag("Debug Info Version")) {
+      module.addModuleFlag(llvm::Module::Warning, "Debug Info Version", llvm::DEBUG_METADATA_VERSION);
+    }
+    llvm::DIBuilder debug(module);
+    llvm::DIFile* file = debug.createFile("statements", "");
+    llvm::DICompileUnit* unit =
+        debug.createCompileUnit(llvm::DISourceLanguageName(llvm::dwarf::DW_LANG_C), file, "kiln", true, "", 0, "", llvm::DICompileUnit::NoDebug);
+    llvm::DISubprogram* subprogram =
+        debug.createFunction(unit, "kernel", "", file, 0, debug.createSubroutineType(debug.getOrCreateTypeArray({})), 0,
+                             llvm::DINode::FlagZero, llvm::DISubprogram::SPFlagDefinition);
+    debug.finalize();
+    return subprogram;
+  }
+
+  llvm::Function* kernel_ = nullptr;
+  llvm::AllocaInst* words_ = nullptr;
+  uint32_t location_ = 0;
+  uint32_t sites_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<llvm_ir::Device> MakeEmulatorDevice(const target::Target& target, llvm::IRBuilder<>& builder) {
+  return std::make_unique<EmulatorDevice>(target, builder);
+}
+
+}  // namespace kiln::emulator

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Concurrency: Run's threads share the launch (Grid, read-only), the recorder and the global shadow, which lock, and an atomic
+// counter that hands out blocks. Each has its own stacks, shared memory and shadow of it. They are joined before Run returns.
+#include "compiler/emulator/program.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <map>
+#include <thread>
+
+#include "compiler/emulator/instrument.h"
+#include "compiler/emulator/runtime/block.h"
+#include "compiler/emulator/runtime/entry.h"
+#include "compiler/emulator/runtime/number.h"
+#include "compiler/emulator/runtime/shadow.h"
+#include "compiler/target/target.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/Bitcode/BitcodeReader.h>
+#include <llvm/ExecutionEngine/Orc/JITTargetMachineBuilder.h>
+#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/Support/TargetSelect.h>
+#pragma GCC diagnostic pop
+
+namespace kiln::emulator {
+namespace {
+
+using Kernel = void (*)(const uint64_t*);
+
+// Conversions that processors without f16 and bf16 leave to a library. A half travels in the low bits of a float register.
+float AsHalfRegister(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits)); }
+float TruncateToF16(float x) { return AsHalfRegister(Narrow(ir::DType::kF16, x)); }
+float TruncateToBf16(float x) { return AsHalfRegister(Narrow(ir::DType::kBF16, x)); }
+float ExtendF16(float x) { return ValuesOf(ir::DType::kF16)[std::bit_cast<uint32_t>(x) & 0xffff]; }
+
+// To odd, so that the second rounding sees whether something was lost.
+float RoundToOdd(double x) {
+  const float nearest = float(x);
+  if (double(nearest) == x || x != x) return nearest;
+  const uint32_t bits = std::bit_cast<uint32_t>(nearest);
+  const bool above = (double(nearest) > x) == (x > 0);
+  return std::bit_cast<float>((above ? bits - 1 : bits) | 1);
+}
+float TruncateDoubleToF16(double x) { return TruncateToF16(RoundToOdd(x)); }
+float TruncateDoubleToBf16(double x) { return TruncateToBf16(RoundToOdd(x)); }
+
+// Memory of a block, between pages that may not be touched.
+class SharedMemory {
+ public:
+  explicit SharedMemory(size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage + 2 * kPage) {
+    void* memory = mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    base_ = static_cast<std::byte*>(memory);
+    if (bytes_ > 2 * kPage && mprotect(base_ + kPage, bytes_ - 2 * kPage, PROT_READ | PROT_WRITE) != 0) Release();
+  }
+  ~SharedMemory() { Release(); }
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  std::byte* data() const { return base_ == nullptr ? nullptr : base_ + kPage; }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  void Release() {
+    if (base_ != nullptr) munmap(base_, bytes_);
+    base_ = nullptr;
+  }
+  std::byte* base_ = nullptr;
+  size_t bytes_;
+};
+
+// run(args): loads each parameter from its 8 bytes and calls the kernel.
+void AddEntry(llvm::Function& kernel) {
+  llvm::IRBuilder<> b(kernel.getContext());
+  auto* type = llvm::FunctionType::get(b.getVoidTy(), {b.getPtrTy()}, false);
+  auto* entry = llvm::Function::Create(type, llvm::Function::ExternalLinkage, kernel.getName() + ".run", *kernel.getParent());
+  b.SetInsertPoint(llvm::BasicBlock::Create(kernel.getContext(), "entry", entry));
+  std::vector<llvm::Value*> args;
+  for (llvm::Argument& parameter : kernel.args()) {
+    llvm::Type* type = parameter.getType();
+    llvm::Value* place = b.CreateConstGEP1_64(b.getInt64Ty(), entry->getArg(0), parameter.getArgNo());
+    if (type->isIntegerTy(1)) {
+      args.push_back(b.CreateTrunc(b.CreateLoad(b.getInt8Ty(), place), type));
+    } else {
+      args.push_back(b.CreateLoad(type, place));
+    }
+  }
+  b.CreateCall(&kernel, args);
+  b.CreateRetVoid();
+}
+
+class JitProgram final : public Program {
+ public:
+  static std::expected<std::unique_ptr<Program>, std::string> Create(const v1::Artifact& artifact, const target::Target& target,
+                                                                     bool check) {
+    auto program = std::make_unique<JitProgram>(target, check);
+    if (llvm::Error problem = program->Compile(artifact)) return std::unexpected(llvm::toString(std::move(problem)));
+    return program;
+  }
+
+  JitProgram(const target::Target& target, bool check) : target_(target), check_(check) {}
+
+  std::expected<Report, std::string> Run(const LaunchArgs& launch, std::span<const Memory> memory, const Options& options) override {
+    const auto kernel = kernels_.find(launch.entry);
+    if (kernel == kernels_.end()) return std::unexpected("the artifact has no kernel \"" + launch.entry + "\"");
+    if (launch.threads == 0 || launch.threads > target_.max_threads) {
+      return std::unexpected(std::to_string(launch.threads) + " threads in a block; " + std::string(target_.name) + " has at most " +
+                             std::to_string(target_.max_threads));
+    }
+    if (launch.shared_bytes > target_.max_shared_bytes) {
+      return std::unexpected(std::to_string(launch.shared_bytes) + " bytes of shared memory; a block of " + std::string(target_.name) +
+                             " has at most " + std::to_string(target_.max_shared_bytes));
+    }
+    Recorder recorder;
+    const std::unique_ptr<GlobalShadow> shadow = check_ ? std::make_unique<GlobalShadow>(memory) : nullptr;
+    const Grid grid{.kernel = kernel->second, .args = launch.args.data(), .size = launch.grid, .threads = launch.threads,
+                    .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .seed = options.seed,
+                    .recorder = &recorder, .slots = slots_, .shadow = shadow.get()};
+    const bool started = RunBlocks(grid, options);
+    if (!started) return std::unexpected("no memory for the threads' stacks");
+    return Report{recorder.Take(), !recorder.stopped()};
+  }
+
+ private:
+  static bool RunBlocks(const Grid& grid, const Options& options) {
+    std::atomic<uint64_t> next = 0;
+    std::atomic<bool> memory = true;
+    const auto work = [&] {
+      Stacks stacks(grid.threads);
+      const SharedMemory shared(grid.shared_bytes);
+      if (!stacks.ok() || shared.data() == nullptr) {
+        memory = false;
+        return;
+      }
+      const auto shadow = grid.shadow == nullptr ? nullptr : std::make_unique<SharedShadow>(grid.shared_bytes);
+      Block block(grid, stacks, shared.data(), shadow.get());
+      while (!grid.recorder->stopped()) {
+        const uint64_t linear = next++;
+        if (linear >= grid.blocks() || !block.Run(linear)) return;
+      }
+    };
+    const uint64_t count = std::min<uint64_t>(std::max(options.threads, 1u), grid.blocks());
+    std::vector<std::thread> threads;
+    for (uint64_t i = 1; i < count; ++i) threads.emplace_back(work);
+    work();
+    for (std::thread& thread : threads) thread.join();
+    return memory;
+  }
+
+  llvm::Error Compile(const v1::Artifact& artifact) {
+    auto context = std::make_unique<llvm::LLVMContext>();
+    auto parsed = llvm::parseBitcodeFile(llvm::MemoryBufferRef(artifact.code(), "kernel"), *context);
+    if (!parsed) return parsed.takeError();
+    std::vector<std::string> names;
+    for (llvm::Function& function : **parsed) {
+      if (!function.isDeclaration()) names.push_back(function.getName().str());
+    }
+    for (const std::string& name : names) {
+      llvm::Function& function = *(*parsed)->getFunction(name);
+      if (check_) Instrument(function);
+      AddEntry(function);
+    }
+    if (llvm::Error problem = MakeJit()) return problem;
+    (*parsed)->setDataLayout(jit_->getDataLayout());
+    if (llvm::Error problem = jit_->addIRModule({std::move(*parsed), std::move(context)})) return problem;
+    for (const std::string& name : names) {
+      auto address = jit_->lookup(name + ".run");
+      if (!address) return address.takeError();
+      kernels_[name] = address->toPtr<void(const uint64_t*)>();
+    }
+    for (const v1::SharedSlot& slot : artifact.report().shared_memory()) {
+      slots_.push_back({slot.buffer(), slot.offset(), slot.bytes() * std::max(slot.versions(), 1u)});
+    }
+    return llvm::Error::success();
+  }
+
+  llvm::Error MakeJit() {
+    auto machine = llvm::orc::JITTargetMachineBuilder::detectHost();
+    if (!machine) return machine.takeError();
+    machine->addFeatures({"-avx512bf16", "-avxneconvert"});  // their conversion takes subnormals for zero
+    machine->getOptions().AllowFPOpFusion = llvm::FPOpFusion::Fast;
+    machine->setCodeGenOptLevel(check_ ? llvm::CodeGenOptLevel::Less : llvm::CodeGenOptLevel::Default);
+    auto jit = llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(std::move(*machine)).create();
+    if (!jit) return jit.takeError();
+    jit_ = std::move(*jit);
+    llvm::orc::SymbolMap symbols;
+    const auto define = [&](const char* name, void* address) {
+      symbols[jit_->mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address), llvm::JITSymbolFlags::Exported};
+    };
+    for (const EntryPoint& entry : EntryPoints()) define(entry.name, entry.address);
+    define("__truncsfhf2", reinterpret_cast<void*>(&TruncateToF16));
+    define("__truncsfbf2", reinterpret_cast<void*>(&TruncateToBf16));
+    define("__truncdfhf2", reinterpret_cast<void*>(&TruncateDoubleToF16));
+    define("__truncdfbf2", reinterpret_cast<void*>(&TruncateDoubleToBf16));
+    define("__extendhfsf2", reinterpret_cast<void*>(&ExtendF16));
+    return jit_->getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(symbols)));
+  }
+
+  const target::Target& target_;
+  const bool check_;
+  std::unique_ptr<llvm::orc::LLJIT> jit_;
+  std::map<std::string, Kernel> kernels_;
+  std::vector<SharedSlot> slots_;
+};
+
+}  // namespace
+
+std::string_view Name(FindingKind kind) {
+  switch (kind) {
+    case FindingKind::kRace: return "race";
+    case FindingKind::kAsyncPending: return "copy not waited for";
+    case FindingKind::kUninitialized: return "uninitialised read";
+    case FindingKind::kOutOfBounds: return "out of bounds";
+    case FindingKind::kMisaligned: return "misaligned";
+    case FindingKind::kDivergence: return "divergence";
+    case FindingKind::kDeadlock: return "deadlock";
+    case FindingKind::kNotUniform: return "not uniform";
+    case FindingKind::kOperands: return "operands";
+  }
+  return "";
+}
+
+std::expected<std::unique_ptr<Program>, std::string> Program::Load(const v1::Artifact& artifact, bool check) {
+  const auto target = target::Find(artifact.target());
+  if (!target) return std::unexpected(target.error());
+  if (!(*target)->emulated || artifact.kind() != v1::EMULATOR) {
+    return std::unexpected("this artifact is for " + artifact.target() + "; the emulator runs those that were compiled for emu:" +
+                           std::string((*target)->arch));
+  }
+  static const bool initialised = !llvm::InitializeNativeTarget() && !llvm::InitializeNativeTargetAsmPrinter();
+  if (!initialised) return std::unexpected("this LLVM has no code generator for this host");
+  return JitProgram::Create(artifact, **target, check);
+}
+
+}  // namespace kiln::emulator

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a run of the emulator found.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kiln::emulator {
+
+enum class FindingKind : uint8_t {
+  kRace,           // two threads, no barrier between them, one of them writes
+  kAsyncPending,   // bytes of an asynchronous copy that was not waited for
+  kUninitialized,  // shared memory that nobody wrote
+  kOutOfBounds,
+  kMisaligned,
+  kDivergence,     // threads that must come to one place together did not
+  kDeadlock,
+  kNotUniform,     // a value that the compiler said is the same in all lanes
+  kOperands,       // a matrix instruction's
+};
+std::string_view Name(FindingKind kind);
+
+struct Finding {
+  FindingKind kind{};
+  std::string message;          // complete but for what the statements say
+  uint32_t location = 0;        // number of the tile statement, preorder from 1; 0: unknown
+  uint32_t other_location = 0;  // of the access it clashes with
+  std::array<uint32_t, 3> block{};
+  uint32_t thread = 0;
+};
+
+struct Report {
+  std::vector<Finding> findings;  // each pair of statements and kind once
+  bool finished = false;          // every block ran to its end
+};
+
+}  // namespace kiln::emulator

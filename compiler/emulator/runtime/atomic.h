@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "ir/type.h"
+
+namespace kiln::emulator {
+
+// *data = op(*data, *value); `op` is llvm_ir::AtomicOp's number. Blocks on other threads of the host may do the same at once.
+void Atomically(uint32_t op, ir::DType dtype, void* data, const void* value);
+
+}  // namespace kiln::emulator

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the code of a thread calls (abi.h): the instructions of the hardware.
+#include "compiler/emulator/runtime/entry.h"
+
+#include <cstring>
+
+#include "compiler/emulator/runtime/atomic.h"
+#include "compiler/emulator/runtime/check.h"
+
+namespace kiln::emulator {
+namespace {
+
+Block& Current() { return Block::Current(); }
+
+void Move(const AsyncCopy& copy) {
+  if (copy.copied > 0) std::memcpy(copy.to, copy.from, copy.copied);
+  std::memset(copy.to + copy.copied, 0, copy.bytes - copy.copied);
+}
+
+struct ShuffleOperands {
+  uint32_t value, lane, result;
+};
+
+struct MatrixOperands {
+  std::byte* row;
+  uint32_t* words;
+};
+
+// A matrix of 8 rows of 8 16-bit elements; lane l has row l / 4, columns 2 · (l % 4) and the next of each. Transposed: rows and
+// columns change places. (PTX ISA, ldmatrix and stmatrix.)
+struct Piece {
+  uint32_t row, byte;
+};
+Piece PieceOf(uint32_t lane, uint32_t half, bool transpose) {
+  const uint32_t major = lane / 4, minor = lane % 4 * 2 + half;
+  return transpose ? Piece{minor, 2 * major} : Piece{major, 2 * minor};
+}
+
+void MoveMatrices(std::span<Thread> warp, uint32_t count, bool transpose, bool load) {
+  Block& block = Current();
+  const auto operands = [&](size_t lane) { return static_cast<MatrixOperands*>(warp[lane].operands); };
+  for (uint32_t i = 0; i < count; ++i) {
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+      auto* word = reinterpret_cast<std::byte*>(&operands(lane)->words[i]);
+      for (uint32_t half = 0; half < 2; ++half) {
+        const Piece piece = PieceOf(lane, half, transpose);
+        std::byte* at = operands(8 * i + piece.row)->row + piece.byte;
+        const Access access{warp[lane].index, warp[lane].location, load ? Touch::kRead : Touch::kWrite};
+        if (block.shadow() != nullptr) CheckShared(block, access, at, 2, 2, load ? nullptr : word + 2 * half);
+        std::memcpy(load ? word + 2 * half : at, load ? at : word + 2 * half, 2);
+      }
+    }
+  }
+}
+
+void CheckRows(std::span<Thread> warp, uint32_t count) {
+  Block& block = Current();
+  if (warp.size() != 32) block.Fault(FindingKind::kOperands, warp[0].location, "ldmatrix or stmatrix in a part of a warp");
+  for (uint32_t lane = 0; lane < 8 * count; ++lane) {
+    const auto* row = static_cast<MatrixOperands*>(warp[lane].operands)->row;
+    if (reinterpret_cast<uintptr_t>(row) % 16 != 0) {
+      block.Fault(FindingKind::kMisaligned, warp[lane].location, "the row that lane " + std::to_string(lane) + " of ldmatrix or stmatrix gives "
+                  "is not a multiple of 16 bytes: " + std::to_string(row - block.shared()));
+    }
+  }
+}
+
+extern "C" {
+
+uint32_t kiln_emu_thread_index() { return Current().thread().index; }
+uint32_t kiln_emu_block_index(uint32_t axis) { return Current().index()[axis]; }
+uint32_t kiln_emu_grid_size(uint32_t axis) { return Current().grid().size[axis]; }
+void* kiln_emu_shared_memory() { return Current().shared(); }
+
+void kiln_emu_barrier(uint32_t site, uint32_t location) { Current().Barrier(site, location); }
+
+uint32_t kiln_emu_shuffle_xor(uint32_t value, uint32_t mask, uint32_t site, uint32_t location) {
+  Block& block = Current();
+  const uint32_t lane = block.thread().index % block.grid().warp_size;
+  ShuffleOperands own{value, lane ^ mask, value};
+  block.MeetWarp(Meeting::kShuffle, site, location, &own, [](std::span<Thread> warp) {
+    for (Thread& thread : warp) {
+      auto& operands = *static_cast<ShuffleOperands*>(thread.operands);
+      if (operands.lane < warp.size()) operands.result = static_cast<ShuffleOperands*>(warp[operands.lane].operands)->value;
+    }
+  });
+  return own.result;
+}
+
+uint32_t kiln_emu_uniform(uint32_t value, uint32_t site, uint32_t location) {
+  Block& block = Current();
+  ShuffleOperands own{value, 0, value};
+  block.MeetWarp(Meeting::kUniform, site, location, &own, [&](std::span<Thread> warp) {
+    const uint32_t first = static_cast<ShuffleOperands*>(warp[0].operands)->value;
+    for (Thread& thread : warp) {
+      if (static_cast<ShuffleOperands*>(thread.operands)->value == first) continue;
+      block.Fault(FindingKind::kNotUniform, location, "lane " + std::to_string(thread.index - warp[0].index) +
+                  " has another value than lane 0 where the compiler relies on one value for the warp");
+    }
+  });
+  return value;
+}
+
+void kiln_emu_copy_async(std::byte* to, const std::byte* from, uint32_t bytes, uint32_t copied, uint32_t location) {
+  Block& block = Current();
+  const AsyncCopy copy{to, from, bytes, copied, location};
+  CheckStart(block, block.thread().index, copy);
+  if (!block.lands_late()) Move(copy);
+  block.thread().open.push_back(copy);
+}
+
+void kiln_emu_async_commit(uint32_t) {
+  Thread& thread = Current().thread();
+  thread.groups.push_back(std::move(thread.open));
+  thread.open.clear();
+}
+
+void kiln_emu_async_wait(uint32_t pending, uint32_t) {
+  Block& block = Current();
+  auto& groups = block.thread().groups;
+  if (groups.size() <= pending) return;
+  const auto landed = groups.end() - ptrdiff_t(pending);
+  for (auto group = groups.begin(); group != landed; ++group) {
+    for (const AsyncCopy& copy : *group) {
+      if (block.lands_late()) Move(copy);
+      CheckLand(block, block.thread().index, copy);
+    }
+  }
+  groups.erase(groups.begin(), landed);
+}
+
+void kiln_emu_load_matrix(std::byte* row, uint32_t count, uint32_t transpose, uint32_t* words, uint32_t site, uint32_t location) {
+  MatrixOperands own{row, words};
+  Current().MeetWarp(Meeting::kLoadMatrix, site, location, &own, [&](std::span<Thread> warp) {
+    CheckRows(warp, count);
+    MoveMatrices(warp, count, transpose != 0, true);
+  });
+}
+
+void kiln_emu_store_matrix(std::byte* row, uint32_t count, uint32_t transpose, uint32_t* words, uint32_t site, uint32_t location) {
+  MatrixOperands own{row, words};
+  Current().MeetWarp(Meeting::kStoreMatrix, site, location, &own, [&](std::span<Thread> warp) {
+    CheckRows(warp, count);
+    MoveMatrices(warp, count, transpose != 0, false);
+  });
+}
+
+void kiln_emu_matrix(uint64_t form, uint32_t* words, uint32_t site, uint32_t location) {
+  Block& block = Current();
+  block.MeetWarp(Meeting::kMatrix, site, location, words, [&](std::span<Thread> warp) {
+    std::array<uint32_t*, 64> operands;
+    for (size_t lane = 0; lane < warp.size(); ++lane) operands[lane] = static_cast<uint32_t*>(warp[lane].operands);
+    std::string problem = block.matrix().Run(form, {operands.data(), warp.size()});
+    if (!problem.empty()) block.Fault(FindingKind::kOperands, location, std::move(problem));
+  });
+}
+
+void kiln_emu_atomic_global(uint32_t op, uint32_t dtype, std::byte* data, const void* value, uint32_t location) {
+  Block& block = Current();
+  const uint32_t bytes = uint32_t(ir::Bits(ir::DType(dtype))) / 8;
+  CheckGlobal(block, {block.thread().index, location, Touch::kAtomic}, data, bytes, bytes);
+  Atomically(op, ir::DType(dtype), data, value);
+}
+
+void kiln_emu_atomic_shared(uint32_t op, uint32_t dtype, std::byte* data, const void* value, uint32_t location) {
+  Block& block = Current();
+  const uint32_t bytes = uint32_t(ir::Bits(ir::DType(dtype))) / 8;
+  CheckShared(block, {block.thread().index, location, Touch::kAtomic}, data, bytes, bytes);
+  Atomically(op, ir::DType(dtype), data, value);
+}
+
+// `flags`: 1 a write of `value`, 2 shared memory.
+void kiln_emu_access(const std::byte* data, uint32_t bytes, uint32_t align, uint32_t flags, const std::byte* value, uint32_t location) {
+  Block& block = Current();
+  const bool write = (flags & 1) != 0;
+  const Access access{block.thread().index, location, write ? Touch::kWrite : Touch::kRead};
+  ((flags & 2) != 0 ? CheckShared : CheckGlobal)(block, access, data, bytes, align, write ? value : nullptr);
+}
+
+}  // extern "C"
+
+}  // namespace
+
+std::span<const EntryPoint> EntryPoints() {
+#define KILN_EMU_CALL(name, ...) {"kiln_emu_" #name, reinterpret_cast<void*>(&kiln_emu_##name)},
+  static const EntryPoint entries[] = {KILN_EMU_CALLS(KILN_EMU_CALL)};
+#undef KILN_EMU_CALL
+  return entries;
+}
+
+}  // namespace kiln::emulator

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What emulator_test.py drives: one job a line on standard input, its answer as a line of JSON on standard output.
+//   MODULE TARGET key=value … TENSOR …     keys: seed, check, threads, drop (a synchronisation to leave out), fast
+//   TENSOR: dtype:FILE:3x4[:strides][@byte of the first element], a file that is read and written back; strides as 8x1
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <sstream>
+
+#include "compiler/emulator/mutate.h"
+#include "tests/emulator/emulate.h"
+
+namespace kiln::emulator::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<int64_t> Numbers(const std::string& text) {
+  std::vector<int64_t> numbers;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, 'x');) numbers.push_back(std::atoll(part.c_str()));
+  return numbers;
+}
+
+std::string Quoted(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (c == '\n') {
+      out += "\\n";
+    } else if (uint8_t(c) >= 32) {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+struct File {
+  std::string path;
+  std::vector<std::byte> bytes;
+};
+
+struct Job {
+  std::string module, target;
+  std::map<std::string, uint64_t> keys;
+  std::vector<std::string> tensors;
+  uint64_t Get(const char* key, uint64_t otherwise) const {
+    const auto it = keys.find(key);
+    return it == keys.end() ? otherwise : it->second;
+  }
+};
+
+Job ParseJob(const std::string& line) {
+  std::stringstream stream(line);
+  Job job;
+  stream >> job.module >> job.target;
+  for (std::string word; stream >> word;) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos) {
+      job.tensors.push_back(word);
+    } else {
+      job.keys[word.substr(0, equals)] = std::strtoull(word.c_str() + equals + 1, nullptr, 10);
+    }
+  }
+  return job;
+}
+
+TensorArg ParseTensor(std::string text, File& file) {
+  TensorArg tensor;
+  if (const size_t at = text.find('@'); at != std::string::npos) {
+    tensor.first = std::strtoull(text.c_str() + at + 1, nullptr, 10);
+    text.resize(at);
+  }
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, ':');) parts.push_back(part);
+  const auto* info = runtime::FindDType(parts.at(0));
+  if (info == nullptr) throw std::runtime_error("no dtype " + parts[0]);
+  tensor.dtype = info->dtype;
+  file.path = parts.at(1);
+  const std::string data = ReadFile(file.path);
+  const auto* bytes = reinterpret_cast<const std::byte*>(data.data());
+  file.bytes.assign(bytes, bytes + data.size());
+  tensor.bytes = &file.bytes;
+  if (parts.size() > 2) tensor.shape = Numbers(parts[2]);
+  if (parts.size() > 3) tensor.strides = Numbers(parts[3]);
+  return tensor;
+}
+
+class Server {
+ public:
+  std::string Answer(const std::string& line) {
+    const Job job = ParseJob(line);
+    const auto start = Clock::now();
+    const auto program = Find(job);
+    if (!program) return "{\"error\": " + Quoted(program.error()) + "}";
+    const auto compiled = Clock::now();
+    std::vector<File> files(job.tensors.size());
+    std::vector<TensorArg> tensors;
+    for (size_t i = 0; i < files.size(); ++i) tensors.push_back(ParseTensor(job.tensors[i], files[i]));
+    const auto loaded = Clock::now();
+    const auto report = (*program)->Run(tensors, {.seed = job.Get("seed", 0), .threads = uint32_t(job.Get("threads", 2))});
+    if (!report) return "{\"error\": " + Quoted(report.error()) + "}";
+    const auto ran = Clock::now();
+    for (const File& file : files) {
+      std::ofstream(file.path, std::ios::binary).write(reinterpret_cast<const char*>(file.bytes.data()), std::streamsize(file.bytes.size()));
+    }
+    return Json(*report, compiled - start, ran - loaded);
+  }
+
+ private:
+  std::expected<Emulated*, std::string> Find(const Job& job) {
+    const bool check = job.Get("check", 0) != 0;
+    const std::string key = job.module + " " + job.target + " " + std::to_string(job.Get("fast", 0));
+    auto artifact = artifacts_.find(key);
+    if (artifact == artifacts_.end()) {
+      v1::CompileOptions options;
+      options.set_fast_math(job.Get("fast", 0) != 0);
+      auto compiled = CompileFor(job.target, ReadFile(job.module), options);
+      if (!compiled) return std::unexpected(compiled.error());
+      artifact = artifacts_.emplace(key, std::move(*compiled)).first;
+    }
+    v1::Artifact code = artifact->second;
+    sites_ = CountSynchronization(code.code());
+    const std::string loaded = key + (check ? " check " : " ") + std::to_string(job.Get("drop", ~uint64_t{0}));
+    if (loaded == loaded_) return program_.get();
+    dropped_.clear();
+    if (job.keys.contains("drop")) {
+      const Mutant mutant = DropSynchronization(code.code(), uint32_t(job.Get("drop", 0)));
+      code.set_code(mutant.code);
+      dropped_ = mutant.what;
+    }
+    auto program = Emulated::Load(code, check);
+    if (!program) return std::unexpected(program.error());
+    program_ = std::move(*program);
+    loaded_ = loaded;
+    return program_.get();
+  }
+
+  std::string Json(const Report& report, Clock::duration compile, Clock::duration run) const {
+    const auto ms = [](Clock::duration d) { return std::to_string(std::chrono::duration<double, std::milli>(d).count()); };
+    std::string out = std::string("{\"finished\": ") + (report.finished ? "true" : "false") + ", \"compile_ms\": " + ms(compile) +
+                      ", \"run_ms\": " + ms(run) + ", \"sites\": " + std::to_string(sites_) + ", \"dropped\": " + Quoted(dropped_) +
+                      ", \"findings\": [";
+    for (const Finding& finding : report.findings) {
+      if (&finding != report.findings.data()) out += ", ";
+      out += "{\"kind\": " + Quoted(Name(finding.kind)) + ", \"message\": " + Quoted(finding.message) +
+             ", \"statement\": " + std::to_string(finding.location) + ", \"other\": " + std::to_string(finding.other_location) + "}";
+    }
+    return out + "]}";
+  }
+
+  std::map<std::string, v1::Artifact> artifacts_;
+  std::string loaded_, dropped_;
+  std::unique_ptr<Emulated> program_;
+  uint32_t sites_ = 0;
+};
+
+}  // namespace
+}  // namespace kiln::emulator::testing
+
+int main() {
+  kiln::emulator::testing::Server server;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::string answer;
+    try {
+      answer = server.Answer(line);
+    } catch (const std::exception& problem) {
+      answer = std::string("{\"error\": \"") + problem.what() + "\"}";
+    }
+    std::cout << answer << std::endl;
+  }
+}
