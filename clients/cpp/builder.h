@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kiln::Builder: tile programs written in C++. What it makes goes into CompileRequest.module.
+//
+//   kiln::Builder b("scale");
+//   kiln::Expr m = b.Symbol("m");
+//   kiln::Tile x = b.Tensor("x", kiln::DType::kF16, {m, 64}), y = b.Output("y", kiln::DType::kF16, {m, 64});
+//   b.Launch({.grid = {CeilDiv(m, 128)}}, [&](kiln::Expr bx) {
+//     kiln::Tile tile = b.Fragment("tile", kiln::DType::kF16, {128, 64});
+//     b.Copy(x[bx * 128, 0], tile);
+//     b.Parallel({128, 64}, [&](kiln::Expr i, kiln::Expr j) { b.Store(tile[i, j], Max(tile[i, j], 0)); });
+//     b.Copy(tile, y[bx * 128, 0]);
+//   });
+//   auto module = b.Finish();
+//
+// Loads outside a tensor's shape give zero and stores there do nothing. Each statement sees the effects of those before it. Mistakes are
+// gathered and told by Finish, each with the line of C++ that made it. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <source_location>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "clients/cpp/client.h"
+#include "clients/cpp/expr.h"
+
+namespace kiln {
+
+class Element;
+class Region;
+
+// A tensor of the program, or a tile in shared memory, in the registers of a block (a fragment) or of a thread (local).
+class Tile {
+ public:
+  template <class... Index>
+  Element operator[](const Index&... index) const;
+
+  // The box of constant `extents` that starts at `offsets`.
+  Region Slice(std::vector<Expr> offsets, std::vector<std::int64_t> extents) const;
+
+ private:
+  friend struct BuilderState;
+  friend class Builder;
+  friend class Element;
+  Tile(BuilderState* state, std::uint32_t id) : state_(state), id_(id) {}
+
+  BuilderState* state_;
+  std::uint32_t id_;
+};
+
+// One element, which is also the first of a box as large as the other operand of a copy.
+class Element {
+ public:
+  operator Expr() const;
+
+ private:
+  friend class Tile;
+  friend class Builder;
+  friend class Region;
+  friend struct BuilderState;
+  Element(Tile tile, std::vector<Expr> index) : tile_(tile), index_(std::move(index)) {}
+
+  Tile tile_;
+  std::vector<Expr> index_;
+};
+
+template <class... Index>
+Element Tile::operator[](const Index&... index) const {
+  return Element(*this, {Expr(index)...});
+}
+
+// An operand of a tile operation: all of a tile, a slice, or what starts at an element.
+class Region {
+ public:
+  Region(Tile tile) : tile_(tile) {}
+  Region(Element first) : tile_(first.tile_), offsets_(std::move(first.index_)), kind_(Kind::kFrom) {}
+
+ private:
+  friend class Tile;
+  friend struct BuilderState;
+  enum class Kind : std::uint8_t { kAll, kFrom, kBox };
+  Region(Tile tile, std::vector<Expr> offsets, std::vector<std::int64_t> extents)
+      : tile_(tile), offsets_(std::move(offsets)), extents_(std::move(extents)), kind_(Kind::kBox) {}
+
+  Tile tile_;
+  std::vector<Expr> offsets_;
+  std::vector<std::int64_t> extents_;
+  Kind kind_ = Kind::kAll;
+};
+
+enum class ReduceKind : std::uint8_t { kSum = 1, kMax, kMin, kAbsMax, kAbsSum, kBitAnd, kBitOr, kBitXor };
+enum class AtomicKind : std::uint8_t { kAdd = 1, kMax, kMin };
+enum class WarpPolicy : std::uint8_t { kSquare, kFullRow, kFullCol };
+
+struct LaunchOptions {
+  std::vector<Expr> grid;  // x, y, z
+  std::uint32_t threads = 128;
+  std::vector<std::uint32_t> cluster;
+  std::uint32_t raster_panel = 0;  // width of the panels in which blocks are ordered, for the L2 cache; 0: rows
+  std::string name = "main";
+};
+
+struct GemmOptions {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  WarpPolicy policy = WarpPolicy::kSquare;
+  bool clear = false;  // the accumulator, before
+};
+
+class Builder {
+ public:
+  using Where = std::source_location;
+  using Vars = std::span<const Expr>;
+  using Body = std::function<void()>;
+
+  explicit Builder(std::string name);
+  ~Builder();
+  Builder(Builder&&) noexcept;
+  Builder& operator=(Builder&&) noexcept;
+
+  // The function's parameters, in the order of these calls. A symbol is a dimension or stride that is known at launch; it is no
+  // parameter: the launcher solves for it. Outputs are allocated and returned by launchers that can.
+  Expr Symbol(std::string name, DType dtype = DType::kI32);
+  Tile Tensor(std::string name, DType dtype, std::vector<Expr> shape, std::vector<Expr> strides = {}, Where where = Where::current());
+  Tile Output(std::string name, DType dtype, std::vector<Expr> shape, std::vector<Expr> strides = {}, Where where = Where::current());
+  Expr Scalar(std::string name, DType dtype);
+  // Global memory that the launches of this function share; the launcher provides it.
+  Tile Workspace(std::string name, DType dtype, std::vector<Expr> shape, Where where = Where::current());
+
+  // One kernel; several run in order. `body` takes as many block indices as the grid has dimensions.
+  template <class F>
+  void Launch(const LaunchOptions& options, F&& body, Where where = Where::current()) {
+    LaunchVars(options, Arity<F>(), [&body](Vars vars) { Call(body, vars); }, where);
+  }
+
+  Tile Shared(std::string name, DType dtype, std::vector<std::int64_t> shape, Where where = Where::current());
+  Tile Fragment(std::string name, DType dtype, std::vector<std::int64_t> shape, Where where = Where::current());
+  Tile Local(std::string name, DType dtype, std::vector<std::int64_t> shape, Where where = Where::current());
+
+  // A number with a type of its own.
+  Expr Number(DType dtype, const Expr& number);
+
+  void Copy(const Region& from, const Region& to, Where where = Where::current());
+  // c += op(a) · op(b)
+  void Gemm(const Region& a, const Region& b, const Region& c, const GemmOptions& options = {}, Where where = Where::current());
+  void Fill(const Region& to, const Expr& value, Where where = Where::current());
+  // `clear`: without what `to` holds.
+  void Reduce(ReduceKind kind, const Region& from, const Region& to, int dim, bool clear = true, Where where = Where::current());
+  void Store(const Element& to, const Expr& value, Where where = Where::current());
+  void Atomic(AtomicKind kind, const Element& to, const Expr& value, Where where = Where::current());
+  Expr Let(std::string name, const Expr& value, Where where = Where::current());
+  void Assume(const Expr& condition, Where where = Where::current());
+  void Barrier(Where where = Where::current());
+  void Break(Where where = Where::current());
+  void Continue(Where where = Where::current());
+
+  void If(const Expr& condition, const Body& then, const Body& otherwise = {}, Where where = Where::current());
+  void While(const Expr& condition, const Body& body, Where where = Where::current());
+  // Iterations in any order, by all threads; `body` takes as many indices as there are extents.
+  template <class F>
+  void Parallel(std::vector<Expr> extents, F&& body, Where where = Where::current()) {
+    Loop(LoopKind::kParallel, std::move(extents), 0, Arity<F>(), [&body](Vars vars) { Call(body, vars); }, where);
+  }
+  void Serial(const Expr& extent, const std::function<void(Expr)>& body, Where where = Where::current());
+  void Unroll(const Expr& extent, const std::function<void(Expr)>& body, Where where = Where::current());
+  void Vectorized(const Expr& extent, const std::function<void(Expr)>& body, Where where = Where::current());
+  // Iterations overlap: copies of later ones run while this one computes. `stages`: how many are in flight.
+  void Pipelined(const Expr& extent, std::uint32_t stages, const std::function<void(Expr)>& body, Where where = Where::current());
+  // Blocks that stay and take one iteration after the other.
+  void Persistent(const Expr& extent, const std::function<void(Expr)>& body, Where where = Where::current());
+
+  // The serialized kiln.v1.Module; kInvalid with a diagnostic for each mistake.
+  std::expected<std::string, Error> Finish() const;
+  std::string Text() const;  // as `kiln` prints it
+  std::vector<std::string> ParameterNames() const;
+
+ private:
+  enum class LoopKind : std::uint8_t { kSerial = 1, kUnroll, kParallel, kVectorized, kPipelined, kPersistent };
+
+  template <class F>
+  static constexpr int Arity() {
+    if constexpr (std::is_invocable_v<F&, Expr>) return 1;
+    else if constexpr (std::is_invocable_v<F&, Expr, Expr>) return 2;
+    else if constexpr (std::is_invocable_v<F&, Expr, Expr, Expr>) return 3;
+    else {
+      static_assert(std::is_invocable_v<F&, Expr, Expr, Expr, Expr>, "the body takes one to four indices of type kiln::Expr");
+      return 4;
+    }
+  }
+  template <class F>
+  static void Call(F& body, Vars v) {
+    if constexpr (Arity<F>() == 1) body(v[0]);
+    else if constexpr (Arity<F>() == 2) body(v[0], v[1]);
+    else if constexpr (Arity<F>() == 3) body(v[0], v[1], v[2]);
+    else body(v[0], v[1], v[2], v[3]);
+  }
+
+  using VarsBody = std::function<void(Vars)>;
+  void LaunchVars(const LaunchOptions& options, int arity, const VarsBody& body, const Where& where);
+  void Loop(LoopKind kind, std::vector<Expr> extents, std::uint32_t stages, int arity, const VarsBody& body, const Where& where);
+  Tile AddTile(std::uint8_t space, std::string name, DType dtype, std::vector<std::int64_t> shape, const Where& where);
+  Tile AddTensor(std::string name, DType dtype, const std::vector<Expr>& shape, const std::vector<Expr>& strides, const Where& where);
+
+  std::unique_ptr<BuilderState> state_;
+};
+
+}  // namespace kiln

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clients/cpp/builder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ir/codec/decode.h"
+#include "ir/print.h"
+
+namespace kiln {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Decodes what Finish gave, so that the bytes are what is compared.
+std::string TextOf(const Builder& builder) {
+  auto module = builder.Finish();
+  if (!module) {
+    std::string text = module.error().message;
+    for (const Diagnostic& d : module.error().diagnostics) text += "\n" + d.message;
+    return text;
+  }
+  ir::Diagnostics diagnostics;
+  auto decoded = ir::Decode(*module, diagnostics);
+  return decoded ? ir::Print(*decoded) : diagnostics.all().front().message;
+}
+
+TEST(Builder, Gemm) {
+  Builder b("gemm");
+  const Expr m = b.Symbol("m");
+  const Tile a = b.Tensor("A", DType::kF16, {m, 512}), w = b.Tensor("B", DType::kF16, {512, 256}),
+             bias = b.Tensor("bias", DType::kF32, {256});
+  const Tile c = b.Output("C", DType::kF16, {m, 256});
+  b.Launch({.grid = {2, CeilDiv(m, 128)}, .threads = 256, .raster_panel = 4}, [&](Expr bx, Expr by) {
+    const Tile as = b.Shared("As", DType::kF16, {128, 32}), bs = b.Shared("Bs", DType::kF16, {32, 128});
+    const Tile sum = b.Fragment("sum", DType::kF32, {128, 128});
+    b.Fill(sum, 0);
+    b.Pipelined(16, 3, [&](Expr k) {
+      b.Copy(a[by * 128, k * 32], as);
+      b.Copy(w[k * 32, bx * 128], bs);
+      b.Gemm(as, bs, sum, {.policy = WarpPolicy::kFullRow});
+    });
+    b.Parallel({128, 128}, [&](Expr i, Expr j) { b.Store(sum[i, j], Max(sum[i, j] + bias[bx * 128 + j], 0)); });
+    b.Copy(sum, c[by * 128, bx * 128]);
+  });
+  EXPECT_THAT(b.ParameterNames(), ElementsAre("A", "B", "bias", "C"));
+  EXPECT_EQ(TextOf(b), R"(kiln 1
+func @gemm[%m](%A: global f16[%m, 512], %B: global f16[512, 256], %bias: global f32[256], %C: global f16[%m, 256]) outputs(3) {
+  kernel @main grid(2, (%m + 127) // 128) threads 256 raster 4 blocks(%bx, %by) {
+    %As = alloc shared f16[128, 32]
+    %Bs = alloc shared f16[32, 128]
+    %sum = alloc fragment f32[128, 128]
+    fill %sum[0, 0; 128, 128] = 0.0
+    for pipelined %i in 16 stages 3 {
+      copy %A[%by * 128, %i * 32; 128, 32] -> %As[0, 0; 128, 32]
+      copy %B[%i * 32, %bx * 128; 32, 128] -> %Bs[0, 0; 32, 128]
+      gemm %As[0, 0; 128, 32], %Bs[0, 0; 32, 128] -> %sum[0, 0; 128, 128] policy full_row
+    }
+    for parallel %i_1, %j in 128, 128 {
+      store %sum[%i_1, %j] = max(%sum[%i_1, %j] + %bias[%bx * 128 + %j], 0.0)
+    }
+    copy %sum[0, 0; 128, 128] -> %C[%by * 128, %bx * 128; 128, 128]
+  }
+}
+)");
+}
+
+TEST(Builder, EveryStatement) {
+  Builder b("all");
+  const Expr rows = b.Symbol("rows", DType::kI64), s = b.Scalar("s", DType::kF32), n = b.Scalar("n", DType::kI32);
+  const Tile x = b.Tensor("x", DType::kF32, {4, 64, 64}, {rows, 64, 1}), y = b.Tensor("y", DType::kI32, {64});
+  const Tile w = b.Workspace("w", DType::kF32, {64});
+  b.Launch({.grid = {4}, .threads = 64, .name = "first"}, [&](Expr bx) {
+    const Tile t = b.Fragment("t", DType::kF32, {64, 64}), r = b.Fragment("r", DType::kF32, {64}), one = b.Local("one", DType::kF32, {1});
+    b.Copy(x[bx, 0, 0], t);
+    b.Assume(n > 0 && !(n == 7));
+    b.Reduce(ReduceKind::kAbsMax, t, r, 1);
+    b.Reduce(ReduceKind::kSum, t.Slice({0, 0}, {64, 64}), r, 1, false);
+    b.Store(one[0], s);
+    b.Serial(n, [&](Expr i) {
+      b.If(i >= 3, [&] { b.Break(); }, [&] { b.Store(one[0], one[0] * 2); });
+    });
+    b.While(one[0] < 1e3, [&] { b.Store(one[0], one[0] + 1); });
+    b.Parallel({64}, [&](Expr i) {
+      const Expr v = b.Let("v", Exp2(r[i] - s) / Sqrt(Abs(s)));
+      b.Atomic(AtomicKind::kAdd, w[i], Select(v > 1, v, 1));
+      b.Atomic(AtomicKind::kMax, y[i], Cast(DType::kI32, v) & 255);
+    });
+    b.Barrier();
+  });
+  b.Launch({.grid = {1, 1, 1}, .threads = 32, .name = "second"}, [&](Expr, Expr, Expr) {
+    b.Parallel({4, 4, 4}, [&](Expr i, Expr j, Expr k) { b.Store(x[i, j, k], Fma(s, w[k], b.Number(DType::kF32, 2))); });
+    b.Unroll(2, [&](Expr i) { b.Store(y[i], FloorMod(-i, 3)); });
+  });
+  EXPECT_EQ(TextOf(b), R"(kiln 1
+func @all[%rows: i64](%s: f32, %n: i32, %x: global f32[4, 64, 64] strides(%rows, 64, 1), %y: global i32[64]) {
+  workspace %w: global f32[64]
+  kernel @first grid(4) threads 64 blocks(%bx) {
+    %t = alloc fragment f32[64, 64]
+    %r = alloc fragment f32[64]
+    %one = alloc local f32[1]
+    copy %x[%bx, 0, 0; 1, 64, 64] -> %t[0, 0; 64, 64]
+    assume %n > 0 && !(%n == 7)
+    reduce absmax %t[0, 0; 64, 64] -> %r[0; 64] dim 1
+    reduce sum %t[0, 0; 64, 64] -> %r[0; 64] dim 1 accumulate
+    store %one[0] = %s
+    for serial %i in %n {
+      if %i >= 3 {
+        break
+      } else {
+        store %one[0] = %one[0] * 2.0
+      }
+    }
+    while %one[0] < 1000.0 {
+      store %one[0] = %one[0] + 1.0
+    }
+    for parallel %i_1 in 64 {
+      let %v = exp2(%r[%i_1] - %s) / sqrt(abs(%s))
+      atomic add %w[%i_1] = select(%v > 1.0, %v, 1.0)
+      atomic max %y[%i_1] = i32(%v) & 255
+    }
+    barrier
+  }
+  kernel @second grid(1, 1, 1) threads 32 blocks(%bx_1, %by, %bz) {
+    for parallel %i_2, %j, %k in 4, 4, 4 {
+      store %x[%i_2, %j, %k] = fma(%s, %w[%k], 2.0)
+    }
+    for unroll %i_3 in 2 {
+      store %y[%i_3] = floormod(-%i_3, 3)
+    }
+  }
+}
+)");
+}
+
+std::vector<Diagnostic> MistakesOf(const Builder& b) {
+  auto module = b.Finish();
+  EXPECT_FALSE(module);
+  return module ? std::vector<Diagnostic>() : module.error().diagnostics;
+}
+
+TEST(Builder, MistakesNameTheirLine) {
+  Builder b("wrong"), other("other");
+  const Tile x = b.Tensor("x", DType::kF16, {64}), y = b.Tensor("y", DType::kF32, {64, b.Symbol("n")});
+  const Expr foreign = other.Symbol("f");
+  const unsigned line = std::source_location::current().line();
+  b.Fill(x, 0);
+  b.Launch({.grid = {1}}, [&](Expr bx) {
+    b.Store(x[bx], x[bx] + y[bx, 0]);
+    b.Store(x[bx], x[bx, 0]);
+    b.Store(x[bx + foreign], 0);
+    b.Store(x[bx], Expr(2) * 3);
+    b.Store(x[bx * 0.5], true);
+    b.Copy(x[0], y[0, 0]);
+    b.Fill(y, 1);
+    b.Parallel({4, 4}, [&](Expr) {});
+    b.Launch({.grid = {1}}, [](Expr) {});
+  });
+  std::vector<std::pair<unsigned, std::string>> found;
+  for (const Diagnostic& d : MistakesOf(b)) {
+    EXPECT_THAT(d.file, HasSubstr("builder_test.cc"));
+    found.emplace_back(d.line - line, d.message);
+  }
+  const auto says = [](unsigned at, const char* text) { return ::testing::Pair(at, HasSubstr(text)); };
+  EXPECT_THAT(found, ElementsAre(says(1, "fill outside a kernel"), says(3, "add of f16 and f32"), says(4, "2 indices of x"),
+                                 says(5, "two builders"), says(6, "numbers alone"), says(7, "the number 0.5 where i32"),
+                                 says(7, "the number true where f16"), says(8, "neither operand"),
+                                 says(9, "all of y, whose size is known at launch only"), says(10, "2 extents and a body of 1"),
+                                 says(11, "a kernel inside a kernel")));
+}
+
+TEST(Builder, TheVerifiersMistakesHaveLinesToo) {
+  Builder b("wrong");
+  const Tile x = b.Tensor("x", DType::kF16, {64, 64});
+  unsigned line = 0;
+  b.Launch({.grid = {1}}, [&](Expr) {
+    const Tile t = b.Fragment("t", DType::kF16, {64, 64});
+    line = std::source_location::current().line() + 1;
+    b.Gemm(x, t, t);
+  });
+  const auto mistakes = MistakesOf(b);
+  ASSERT_FALSE(mistakes.empty());
+  EXPECT_EQ(mistakes[0].line, line);
+  EXPECT_THAT(mistakes[0].message, HasSubstr("a is in global memory"));
+  EXPECT_THAT(mistakes[0].statement, HasSubstr("gemm %x"));
+}
+
+TEST(Builder, NumbersFitTheirType) {
+  Builder b("numbers");
+  const Tile x = b.Tensor("x", DType::kI8, {8}), u = b.Tensor("u", DType::kU8, {8});
+  b.Launch({.grid = {1}}, [&](Expr bx) {
+    for (int fits : {-128, 127}) b.Store(x[bx], fits);
+    for (int fits : {0, 255}) b.Store(u[bx], fits);
+  });
+  EXPECT_TRUE(b.Finish());
+  for (int wrong : {-129, 128}) {
+    Builder c("numbers");
+    const Tile y = c.Tensor("y", DType::kI8, {8});
+    c.Launch({.grid = {1}}, [&](Expr bx) { c.Store(y[bx], wrong); });
+    EXPECT_THAT(MistakesOf(c).at(0).message, HasSubstr("where i8 is expected")) << wrong;
+  }
+}
+
+TEST(Builder, MovedBuildersKeepTheirValues) {
+  Builder first("moved");
+  const Tile x = first.Tensor("x", DType::kF32, {8});
+  Builder b = std::move(first);
+  b.Launch({.grid = {8}}, [&](Expr bx) { b.Store(x[bx], x[bx] + 1); });
+  EXPECT_THAT(TextOf(b), HasSubstr("store %x[%bx] = %x[%bx] + 1.0"));
+}
+
+}  // namespace
+}  // namespace kiln

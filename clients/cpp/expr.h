@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Scalar expressions of a tile program (clients/cpp/builder.h). Numbers take the type of what they meet; other operands must agree in
+// type, and Cast converts. Integers wrap; `/` and `%` round towards zero, FloorDiv and FloorMod towards minus infinity. What is
+// wrong with an expression is told by Builder::Finish.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+namespace kiln {
+
+// The numbers are the wire's (kiln.v1.DType).
+enum class DType : std::uint8_t {
+  kBool = 1, kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kF16, kBF16, kTF32, kF32, kF64,
+  kF8E4M3, kF8E5M2, kF8E4M3FNUZ, kF8E5M2FNUZ, kI4, kU4,
+};
+
+struct BuilderState;  // inside
+
+// A value; cheap to copy. Lives no longer than the builder of its operands.
+class Expr {
+ public:
+  template <std::integral T>
+  Expr(T value) : value_(std::int64_t(value)) {}
+  Expr(bool value) : value_(value) {}
+  template <std::floating_point T>
+  Expr(T value) : value_(double(value)) {}
+
+  std::optional<DType> dtype() const;  // a number has none
+
+ private:
+  friend struct BuilderState;
+  struct Node {
+    BuilderState* state;
+    std::uint32_t id;
+  };
+  struct Broken {
+    std::string why;
+  };
+  template <class Value>
+    requires(std::same_as<Value, Node> || std::same_as<Value, Broken>)
+  explicit Expr(Value value) : value_(std::move(value)) {}
+
+  std::variant<bool, std::int64_t, double, Node, Broken> value_;
+};
+
+Expr operator+(const Expr& a, const Expr& b);
+Expr operator-(const Expr& a, const Expr& b);
+Expr operator*(const Expr& a, const Expr& b);
+Expr operator/(const Expr& a, const Expr& b);
+Expr operator%(const Expr& a, const Expr& b);
+Expr operator-(const Expr& a);
+Expr operator&(const Expr& a, const Expr& b);
+Expr operator|(const Expr& a, const Expr& b);
+Expr operator^(const Expr& a, const Expr& b);
+Expr operator~(const Expr& a);
+Expr operator<<(const Expr& a, const Expr& b);
+Expr operator>>(const Expr& a, const Expr& b);
+Expr operator&&(const Expr& a, const Expr& b);  // both are evaluated
+Expr operator||(const Expr& a, const Expr& b);
+Expr operator!(const Expr& a);
+Expr operator==(const Expr& a, const Expr& b);
+Expr operator!=(const Expr& a, const Expr& b);
+Expr operator<(const Expr& a, const Expr& b);
+Expr operator<=(const Expr& a, const Expr& b);
+Expr operator>(const Expr& a, const Expr& b);
+Expr operator>=(const Expr& a, const Expr& b);
+
+Expr FloorDiv(const Expr& a, const Expr& b);
+Expr FloorMod(const Expr& a, const Expr& b);
+Expr CeilDiv(const Expr& a, const Expr& b);  // of positive numbers
+Expr Min(const Expr& a, const Expr& b);
+Expr Max(const Expr& a, const Expr& b);
+Expr Select(const Expr& condition, const Expr& a, const Expr& b);
+Expr Cast(DType dtype, const Expr& a);
+Expr Reinterpret(DType dtype, const Expr& a);  // the same bits
+
+Expr Abs(const Expr& a);
+Expr Floor(const Expr& a);
+Expr Ceil(const Expr& a);
+Expr Round(const Expr& a);
+Expr Trunc(const Expr& a);
+Expr Sqrt(const Expr& a);
+Expr Rsqrt(const Expr& a);
+Expr Exp(const Expr& a);
+Expr Exp2(const Expr& a);
+Expr Log(const Expr& a);
+Expr Log2(const Expr& a);
+Expr Sin(const Expr& a);
+Expr Cos(const Expr& a);
+Expr Tanh(const Expr& a);
+Expr Erf(const Expr& a);
+Expr Sigmoid(const Expr& a);
+Expr Pow(const Expr& a, const Expr& b);
+Expr Fma(const Expr& a, const Expr& b, const Expr& c);
+Expr IsNan(const Expr& a);
+
+}  // namespace kiln

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the compiler decided, read from an artifact.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "clients/cpp/client.h"
+
+namespace kiln {
+
+struct Report {
+  struct Decision {
+    std::string pass;
+    std::string subject;   // the statement or buffer
+    std::string decision;  // "mma.m16n8k16.f16, 2×2 warps"
+    std::string reason;
+    std::uint32_t line = 0;
+  };
+  struct SharedSlot {
+    std::string buffer;
+    std::uint32_t offset = 0, bytes = 0, versions = 0;
+    std::string layout;
+  };
+  struct Resources {
+    std::string entry;
+    std::uint32_t shared_bytes = 0;
+    std::optional<std::uint32_t> registers, spill_bytes;  // where a ptxas was at hand
+  };
+  std::vector<Decision> decisions;
+  std::vector<SharedSlot> shared_memory;
+  std::vector<Resources> kernels;
+};
+
+std::expected<Report, Error> ReadReport(const Compiled& compiled);
+
+}  // namespace kiln

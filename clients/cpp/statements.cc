@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Builder: the statements of a kernel.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "clients/cpp/builder.h"
+#include "clients/cpp/builder_state.h"
+
+namespace kiln {
+
+static_assert(int(ReduceKind::kBitXor) == int(ir::ReduceKind::kBitXor));
+static_assert(int(AtomicKind::kMin) == int(ir::AtomicKind::kMin));
+static_assert(int(WarpPolicy::kFullCol) == int(ir::WarpPolicy::kFullCol));
+
+namespace {
+
+// Extents of an open operand: the other's, from the right, without those of 1 that find no dimension; what is left gets 1.
+void Close(Operand& operand, const ir::Region& other) {
+  std::vector<std::int64_t> wanted = other.extents;
+  const std::size_t rank = operand.region.offsets.size();
+  for (auto it = wanted.begin(); it != wanted.end() && wanted.size() > rank;) it = *it == 1 ? wanted.erase(it) : it + 1;
+  const std::size_t count = std::min(rank, wanted.size());
+  operand.region.extents.assign(rank, 1);
+  std::copy_backward(wanted.end() - std::ptrdiff_t(count), wanted.end(), operand.region.extents.end());
+  operand.open = false;
+}
+
+}  // namespace
+
+Operand BuilderState::Open(const Region& given, const std::source_location& where) {
+  const ir::BufferId buffer{given.tile_.id_};
+  Operand operand{.region = {.buffer = buffer, .offsets = TakeAll(given.offsets_), .extents = given.extents_}};
+  if (given.kind_ == Region::Kind::kAll) {
+    const std::size_t rank = module[buffer].shape.size();
+    const auto shape = module.ConstShape(buffer);
+    if (!shape) {
+      Report(fmt::format("all of {}, whose size is known at launch only", module[buffer].name),
+             "a tile has a fixed size: give its first element, or a Slice", where);
+    }
+    operand.region.offsets.assign(rank, module.exprs.Int(0));
+    operand.region.extents = shape.value_or(std::vector<std::int64_t>(rank, 1));
+  }
+  operand.open = given.kind_ == Region::Kind::kFrom;
+  return operand;
+}
+
+ir::Region BuilderState::Closed(const Region& given, const std::source_location& where) {
+  Operand operand = Open(given, where);
+  if (operand.open) {
+    Report(fmt::format("an element of {} where a tile is expected", module[operand.region.buffer].name),
+           "give the whole tile, or a Slice", where);
+  }
+  return std::move(operand.region);
+}
+
+ir::Block BuilderState::Nested(const std::function<void()>& body) {
+  ir::Block block;
+  blocks.push_back(&block);
+  if (body) body();
+  blocks.pop_back();
+  return block;
+}
+
+void Builder::Copy(const Region& from, const Region& to, Where where) {
+  Operand src = state_->Open(from, where), dst = state_->Open(to, where);
+  if (src.open && dst.open) {
+    return state_->Report("neither operand of the copy says how large the tile is", "give one of them as a whole tile, or a Slice",
+                          where);
+  }
+  if (src.open) Close(src, dst.region);
+  if (dst.open) Close(dst, src.region);
+  state_->Append(ir::Copy{.src = std::move(src.region), .dst = std::move(dst.region), .plan = {}}, where);
+}
+
+void Builder::Gemm(const Region& a, const Region& b, const Region& c, const GemmOptions& options, Where where) {
+  state_->Append(ir::Gemm{.a = state_->Closed(a, where), .b = state_->Closed(b, where), .c = state_->Closed(c, where),
+                          .transpose_a = options.transpose_a, .transpose_b = options.transpose_b,
+                          .policy = ir::WarpPolicy(options.policy), .clear_accum = options.clear, .plan = {}},
+                 where);
+}
+
+void Builder::Fill(const Region& to, const Expr& value, Where where) {
+  ir::Region region = state_->Closed(to, where);
+  const ir::ExprId taken = state_->Take(value, state_->module[region.buffer].dtype);
+  state_->Append(ir::Fill{std::move(region), taken}, where);
+}
+
+void Builder::Reduce(ReduceKind kind, const Region& from, const Region& to, int dim, bool clear, Where where) {
+  state_->Append(ir::Reduce{.kind = ir::ReduceKind(kind), .src = state_->Closed(from, where), .dst = state_->Closed(to, where),
+                            .dim = dim, .clear = clear, .scratch = {}},
+                 where);
+}
+
+void Builder::Store(const Element& to, const Expr& value, Where where) {
+  const ir::BufferId buffer{to.tile_.id_};
+  state_->Append(ir::Store{.buffer = buffer, .indices = state_->TakeAll(to.index_),
+                           .value = state_->Take(value, state_->module[buffer].dtype)},
+                 where);
+}
+
+void Builder::Atomic(AtomicKind kind, const Element& to, const Expr& value, Where where) {
+  const ir::BufferId buffer{to.tile_.id_};
+  state_->Append(ir::Atomic{.kind = ir::AtomicKind(kind), .buffer = buffer, .indices = state_->TakeAll(to.index_),
+                            .value = state_->Take(value, state_->module[buffer].dtype)},
+                 where);
+}
+
+Expr Builder::Let(std::string name, const Expr& value, Where where) {
+  ir::Module& module = state_->module;
+  const ir::ExprId taken = state_->Take(value);
+  const ir::VarId var = module.AddVar({.kind = ir::VarKind::kLet, .dtype = module.exprs.Type(taken), .name = std::move(name)});
+  state_->Append(ir::Let{var, taken}, where);
+  return state_->Give(module.VarRef(var));
+}
+
+Expr Builder::Number(DType dtype, const Expr& number) { return state_->Give(state_->Take(number, ir::DType(dtype))); }
+
+void Builder::Assume(const Expr& condition, Where where) { state_->Append(ir::Assume{state_->Take(condition)}, where); }
+void Builder::Barrier(Where where) { state_->Append(ir::Barrier{}, where); }
+void Builder::Break(Where where) { state_->Append(ir::Break{}, where); }
+void Builder::Continue(Where where) { state_->Append(ir::Continue{}, where); }
+
+void Builder::If(const Expr& condition, const Body& then, const Body& otherwise, Where where) {
+  const ir::ExprId taken = state_->Take(condition);
+  state_->ReportBroken(where);
+  ir::Block then_body = state_->Nested(then), else_body = state_->Nested(otherwise);
+  state_->Append(ir::If{taken, std::move(then_body), std::move(else_body)}, where);
+}
+
+void Builder::While(const Expr& condition, const Body& body, Where where) {
+  const ir::ExprId taken = state_->Take(condition);
+  state_->ReportBroken(where);
+  state_->Append(ir::While{taken, state_->Nested(body)}, where);
+}
+
+void Builder::Loop(LoopKind kind, std::vector<Expr> extents, std::uint32_t stages, int arity, const VarsBody& body,
+                   const Where& where) {
+  ir::Module& module = state_->module;
+  if (std::size_t(arity) != extents.size()) {
+    return state_->Report(fmt::format("a loop over {} extents and a body of {} indices", extents.size(), arity), "", where);
+  }
+  ir::For loop{.kind = ir::LoopKind(kind), .vars = {}, .extents = state_->TakeAll(extents), .body = {}, .num_stages = stages,
+               .layout = {}};
+  state_->ReportBroken(where);
+  constexpr const char* kNames[] = {"i", "j", "k", "l"};
+  std::vector<Expr> vars;
+  for (std::size_t d = 0; d < extents.size(); ++d) {
+    loop.vars.push_back(module.AddVar({.kind = ir::VarKind::kLoop, .dtype = module.exprs.Type(loop.extents[d]), .name = kNames[d]}));
+    vars.push_back(state_->Give(module.VarRef(loop.vars.back())));
+  }
+  loop.body = state_->Nested([&] { body(vars); });
+  state_->Append(std::move(loop), where);
+}
+
+void Builder::Serial(const Expr& extent, const std::function<void(Expr)>& body, Where where) {
+  Loop(LoopKind::kSerial, {extent}, 0, 1, [&](Vars vars) { body(vars[0]); }, where);
+}
+void Builder::Unroll(const Expr& extent, const std::function<void(Expr)>& body, Where where) {
+  Loop(LoopKind::kUnroll, {extent}, 0, 1, [&](Vars vars) { body(vars[0]); }, where);
+}
+void Builder::Vectorized(const Expr& extent, const std::function<void(Expr)>& body, Where where) {
+  Loop(LoopKind::kVectorized, {extent}, 0, 1, [&](Vars vars) { body(vars[0]); }, where);
+}
+void Builder::Pipelined(const Expr& extent, std::uint32_t stages, const std::function<void(Expr)>& body, Where where) {
+  Loop(LoopKind::kPipelined, {extent}, stages, 1, [&](Vars vars) { body(vars[0]); }, where);
+}
+void Builder::Persistent(const Expr& extent, const std::function<void(Expr)>& body, Where where) {
+  Loop(LoopKind::kPersistent, {extent}, 0, 1, [&](Vars vars) { body(vars[0]); }, where);
+}
+
+}  // namespace kiln
