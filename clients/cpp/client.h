@@ -65,6 +65,8 @@ struct Options {
   bool disable_tma = false;
   bool disable_wgmma = false;
   std::uint32_t max_registers = 0;  // 0: the compiler's choice
+  // Bytes every tensor's address is a multiple of, a power of two; 0: 16. Tensors that start elsewhere need a compile with less.
+  std::uint32_t pointer_alignment = 0;
 };
 
 // What a person wants to see; such a compile is never cached.
