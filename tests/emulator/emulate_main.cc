@@ -12,6 +12,8 @@
 #include <sstream>
 
 #include "compiler/emulator/mutate.h"
+#include "compiler/emulator/names.h"
+#include "ir/codec/decode.h"
 #include "tests/emulator/emulate.h"
 
 namespace kiln::emulator::testing {
@@ -114,7 +116,7 @@ class Server {
     for (const File& file : files) {
       std::ofstream(file.path, std::ios::binary).write(reinterpret_cast<const char*>(file.bytes.data()), std::streamsize(file.bytes.size()));
     }
-    return Json(*report, compiled - start, ran - loaded);
+    return Json(*report, NamesOfFile(job.module), compiled - start, ran - loaded);
   }
 
  private:
@@ -146,14 +148,20 @@ class Server {
     return program_.get();
   }
 
-  std::string Json(const Report& report, Clock::duration compile, Clock::duration run) const {
+  static Names NamesOfFile(const std::string& module) {
+    ir::Diagnostics diagnostics;
+    const auto decoded = ir::DecodeModule(ReadFile(module), diagnostics);
+    return decoded ? NamesOf(*decoded) : Names{};
+  }
+
+  std::string Json(const Report& report, const Names& names, Clock::duration compile, Clock::duration run) const {
     const auto ms = [](Clock::duration d) { return std::to_string(std::chrono::duration<double, std::milli>(d).count()); };
     std::string out = std::string("{\"finished\": ") + (report.finished ? "true" : "false") + ", \"compile_ms\": " + ms(compile) +
                       ", \"run_ms\": " + ms(run) + ", \"sites\": " + std::to_string(sites_) + ", \"dropped\": " + Quoted(dropped_) +
                       ", \"findings\": [";
     for (const Finding& finding : report.findings) {
       if (&finding != report.findings.data()) out += ", ";
-      out += "{\"kind\": " + Quoted(Name(finding.kind)) + ", \"message\": " + Quoted(finding.message) +
+      out += "{\"kind\": " + Quoted(Name(finding.kind)) + ", \"message\": " + Quoted(Describe(finding, names)) +
              ", \"statement\": " + std::to_string(finding.location) + ", \"other\": " + std::to_string(finding.other_location) + "}";
     }
     return out + "]}";

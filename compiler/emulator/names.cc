@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emulator/names.h"
+
+#include <cctype>
+#include <charconv>
+
+#include "ir/print.h"
+
+namespace kiln::emulator {
+namespace {
+
+std::string Place(const ir::Module& module, const ir::SourceLoc& loc) {
+  if (loc.line == 0) return "";
+  const std::string file = loc.file < module.files.size() ? module.files[loc.file] : "";
+  return (file.empty() ? "line " : file + ":") + std::to_string(loc.line) + ": ";
+}
+
+void Append(std::string& text, const char* what, uint32_t location, const Names& names) {
+  if (location == 0 || location >= names.statements.size()) return;
+  text += std::string("\n  ") + what + names.statements[location];
+}
+
+bool IsWord(char c) { return std::isalnum(uint8_t(c)) != 0 || c == '_'; }
+
+// The compiler calls buffers "b7" by their number.
+std::string WithBufferNames(const std::string& text, const Names& names) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    uint32_t number = 0;
+    const char *first = text.data() + i + 1, *end = text.data() + text.size();
+    const bool starts = text[i] == 'b' && (i == 0 || !IsWord(text[i - 1]));
+    const auto parsed = starts ? std::from_chars(first, end, number) : std::from_chars_result{first, std::errc::invalid_argument};
+    const bool whole = parsed.ec == std::errc() && (parsed.ptr == end || !IsWord(*parsed.ptr));
+    if (whole && number < names.buffers.size()) {
+      out += names.buffers[number];
+      i = size_t(parsed.ptr - text.data());
+    } else {
+      out += text[i++];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Names NamesOf(const ir::Module& module) {
+  Names names{.statements = {""}, .buffers = {}};
+  const ir::Names printed(module);
+  for (const ir::Kernel& kernel : module.kernels) {
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      names.statements.push_back(Place(module, stmt.loc) + ir::PrintStmt(module, printed, stmt));
+    });
+  }
+  for (uint32_t id = 0; id < module.buffers.size(); ++id) names.buffers.push_back(printed.Of(ir::BufferId(id)));
+  return names;
+}
+
+std::string Describe(const Finding& finding, const Names& names) {
+  std::string text = std::string(Name(finding.kind)) + ": " + WithBufferNames(finding.message, names);
+  Append(text, "at ", finding.location, names);
+  if (finding.other_location != finding.location) Append(text, "and ", finding.other_location, names);
+  return text;
+}
+
+}  // namespace kiln::emulator
