@@ -63,9 +63,10 @@ class Place:
         home = scratch / "home"
         home.mkdir()
         here = str(pathlib.Path(__file__).resolve().parent)
-        # Scripts see the package alone; our own processes see our modules too.
+        # Scripts see the packages alone; our own processes see our modules too.
         self.script_environment = {**os.environ, "KILN_ADDRESS": self.address, "KILN_AUTOSTART": "0", "XDG_CACHE_HOME": str(home),
-                                   "PYTHONPATH": str(root / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+                                   "PYTHONPATH": os.pathsep.join([str(root / "python"), str(root / "python-compat")]),
+                                   "PYTHONDONTWRITEBYTECODE": "1"}
         self.environment = {**self.script_environment, "PYTHONPATH": os.pathsep.join([str(root / "python"), here])}
         os.environ.update(self.environment)  # for the compiling processes
         sys.path[:0] = [str(root / "python")]

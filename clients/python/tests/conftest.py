@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -8,11 +9,9 @@ import pytest
 
 TESTS = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS))
-if "kiln" not in sys.modules:
-    try:
-        import kiln  # noqa: F401
-    except ImportError:
-        sys.path.insert(0, str(TESTS.parent))
+for package, folder in (("kiln", TESTS.parent), ("tilelang", TESTS.parent / "compat")):
+    if importlib.util.find_spec(package) is None:
+        sys.path.insert(0, str(folder))
 
 
 def pytest_configure(config):

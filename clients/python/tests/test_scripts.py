@@ -2,6 +2,7 @@
 """TileLang's own scripts, unchanged, with a torch that computes nothing and a client that compiles nothing: they trace, encode, and reach
 their end. KILN_TILELANG is a checkout of tile-ai/tilelang; without it only the scripts written here run."""
 
+import importlib.util
 import os
 import pathlib
 import runpy
@@ -137,7 +138,6 @@ def test_importing_needs_little():
     code = ("import sys, os; os.environ['KILN_DESCRIPTOR'] = '/nowhere'\n"
             "import kiln, kiln.language, tilelang; kiln.jit, kiln.Client, kiln.autotune\n"
             "assert not {'torch', 'numpy', 'grpc', 'google.protobuf'} & set(sys.modules), sorted(sys.modules)")
-    import kiln
-
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(kiln.__file__).parents[1])}
+    folders = [str(pathlib.Path(importlib.util.find_spec(name).origin).parents[1]) for name in ("kiln", "tilelang")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
