@@ -39,20 +39,21 @@ def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, t
     return kernel
 
 
-def par_compile(funcs, num_workers=None, ignore_error=False, **keywords) -> list:
-    """Compiles many functions at once; with ``ignore_error``, None stands for those that failed."""
+def par_compile(funcs, num_workers=None, ignore_error=False, *, labels=None, **keywords) -> list:
+    """Compiles many functions at once; with ``ignore_error``, None stands for those that failed, and a warning tells why, by ``labels`` or
+    the functions' names."""
     functions = list(funcs)
 
-    def one(func):
+    def one(func, label):
         try:
             return compile(func, **keywords)
         except Exception as failure:
             if not ignore_error:
                 raise
-            warnings.warn(f"{getattr(func, 'name', func)}: {failure}", stacklevel=2)
+            warnings.warn(f"{label}: {failure}", stacklevel=2)
             return None
 
     if not functions:
         return []
     with ThreadPoolExecutor(num_workers or min(16, len(functions))) as pool:
-        return list(pool.map(one, functions))
+        return list(pool.map(one, functions, labels or [getattr(f, "name", f) for f in functions]))

@@ -29,6 +29,8 @@ class CompileError(KilnError):
 
 def _explain(code, message, diagnostics, reproducer) -> str:
     parts = [message or code]
+    if diagnostics and parts[0] == diagnostics[0].message:
+        parts[0] = "the program is refused" if code != "UNIMPLEMENTED" else "the compiler or the target cannot do this"
     parts += [describe(d) for d in diagnostics]
     if reproducer and reproducer not in parts[0]:
         parts.append(f"  the request is kept on the daemon's host: kiln compile --repro {reproducer}")

@@ -28,7 +28,10 @@ def _names() -> dict:
 
 def supply(shape, dtype: DType, kind: TensorSupplyType = TensorSupplyType.Auto, device="cuda"):
     """A tensor of this shape and type. Auto: small integers for integers and eight-bit floats, uniform in (-1, 1) for other floats."""
-    import torch
+    try:
+        import torch
+    except ImportError as absent:
+        raise RuntimeError("making up inputs needs torch; pass tensors (input_tensors, set_autotune_inputs or supply_prog)") from absent
 
     storage = dtype.as_torch()
     if kind in (TensorSupplyType.Zero, TensorSupplyType.One):

@@ -78,13 +78,19 @@ class Tuner:
         kernels = self._compile(configs, args, kwargs or {})
         if targets.device_target(0) is None:
             return self._unmeasured(kernels)
-        best = None
+        best = problem = None
         for config, kernel in kernels:
-            latency = self._measure(config, kernel)
-            if latency is not None and (best is None or latency < best.latency):
+            try:
+                latency = self._measure(kernel)
+            except Exception as failure:  # out of resources, or a wrong result: the configuration loses
+                warnings.warn(f"{self.function.__name__} with {config}: {failure}", stacklevel=4)
+                problem = problem or (config, failure)
+                continue
+            if best is None or latency < best.latency:
                 best = AutotuneResult(latency, config, None, kernel.get_kernel_source, kernel.prim_func, kernel)
         if best is None:
-            raise RuntimeError(f"{self.function.__name__}: none of {len(configs)} configurations ran and gave the right result")
+            raise RuntimeError(f"{self.function.__name__}: none of the {len(kernels)} configurations that compile ran and gave the right "
+                               f"result; {problem[0]}: {problem[1]}") from problem[1]
         best.libcode = best.libcode()
         best.ref_latency = self._reference_latency(best.kernel)
         best.kernel.update_tuner_result(best.latency, best.config, best.ref_latency)
@@ -100,7 +106,8 @@ class Tuner:
                 kept.append(config)
             except Exception as failure:  # a configuration may be impossible; the others decide
                 failures.append((config, failure))
-        kernels = par_compile(functions, ignore_error=True, priority="TUNING", timeout=self.profile.timeout,
+        labels = [f"{self.function.__name__} with {config}" for config in kept]
+        kernels = par_compile(functions, ignore_error=True, labels=labels, priority="TUNING", timeout=self.profile.timeout,
                               **self.function.compile_options())
         result = [(c, k) for c, k in zip(kept, kernels) if k is not None]
         if not result:
@@ -131,15 +138,11 @@ class Tuner:
             return self.profile.supply_prog([p for p in kernel.params if not p.output])
         return Profiler(kernel, self.profile.supply_type).inputs()
 
-    def _measure(self, config, kernel):
-        try:
-            tensors = self._tensors(kernel)
-            if not self.profile.skip_check:
-                self._check(kernel, tensors)
-            return do_bench(lambda: kernel(*tensors), self.profile.warmup, self.profile.rep, backend=self.profile.backend)
-        except Exception as failure:  # out of resources, or a wrong result: the configuration loses
-            warnings.warn(f"{self.function.__name__} with {config}: {failure}", stacklevel=4)
-            return None
+    def _measure(self, kernel):
+        tensors = self._tensors(kernel)
+        if not self.profile.skip_check:
+            self._check(kernel, tensors)
+        return do_bench(lambda: kernel(*tensors), self.profile.warmup, self.profile.rep, backend=self.profile.backend)
 
     def _check(self, kernel, tensors):
         if self.profile.ref_prog is None:

@@ -104,3 +104,36 @@ def test_programs_compile_for_offset_tensors(client, name, target):
         assert {p.alignment for p in variant.artifact.launch.params if p.tensor} == {alignment}
         if alignment == 1 and target.startswith("cuda"):
             assert not re.search(r"\b(ld|st)\.global[.\w]*\.v\d|cp\.async\.c[ag]\.", variant.get_kernel_source())
+
+
+@kiln.autotune(configs={"block": [64, 1 << 22, 128], "stages": [1, 2]}, warmup=1, rep=1)
+@kiln.jit(out_idx=-1, target="cuda:sm_90a")
+def tuned(n, block=64, stages=1):
+    @T.prim_func
+    def scale(X: T.Tensor((n,), "float32"), Y: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, 2 * block)) as bx:
+            tile = T.alloc_shared((block,), "float32")
+            for i in T.Pipelined(2, num_stages=stages):
+                T.copy(X[(2 * bx + i) * block], tile)
+                T.copy(tile, Y[(2 * bx + i) * block])
+
+    return scale
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_autotune_compiles_all_and_keeps_the_fastest(client, monkeypatch):
+    import kiln.compiler
+    import kiln.tuning
+
+    monkeypatch.setattr(kiln.compiler, "default_client", lambda: client)
+    monkeypatch.setattr(kiln.tuning.targets, "device_target", lambda *args: "cuda:sm_90a")
+    monkeypatch.setattr(kiln.tuning, "do_bench", lambda call, *args, **kwargs: call())
+    times = {(64, 1): 4.0, (64, 2): 3.0, (128, 1): 1.0, (128, 2): 2.0}
+    monkeypatch.setattr(kiln.Kernel, "__call__", lambda kernel: times[kernel.config["block"], kernel.config["stages"]])
+    with kiln.tuning.set_autotune_inputs([]):
+        best = tuned(1000)
+        assert best.config == {"block": 128, "stages": 1} and best.latency == 1.0 and best is tuned(1000)
+        assert best.key != tuned(2000).key
+        monkeypatch.setattr(kiln.Kernel, "__call__", lambda kernel: 1 / 0)
+        with pytest.raises(RuntimeError, match=r"none of the 4 configurations that compile ran .*'block': 64, 'stages': 1}: division by zero"):
+            tuned(3000)
