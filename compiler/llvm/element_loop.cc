@@ -97,8 +97,7 @@ void KernelLowering::LowerChunks(const ir::For& loop) {
   for (int64_t first = 0; first < int64_t(element_->parts.size()); first += run) {
     element_->guard = GuardAt(first);
     for (const ir::Stmt& stmt : loop.body) {
-      loc_ = stmt.loc;
-      device_->SetLocation(stmt.loc.line);
+      EnterStmt(stmt);
       const auto& store = std::get<ir::Store>(stmt.op);
       if (store.async) {
         LowerAsyncChunk(store, first, run);

@@ -88,6 +88,7 @@ class KernelLowering {
   void Allocate(ir::BufferId buffer);
   void LowerBlock(const ir::Block& block);
   void LowerStmt(const ir::Stmt& stmt);
+  void EnterStmt(const ir::Stmt& stmt);
   void LowerFor(const ir::Stmt& stmt, const ir::For& loop);
   void LowerSerial(const ir::For& loop);
   void LowerUnrolled(const ir::For& loop, int64_t extent);

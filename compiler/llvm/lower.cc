@@ -131,9 +131,15 @@ void KernelLowering::LowerBlock(const ir::Block& block) {
   for (const ir::Stmt& stmt : block) LowerStmt(stmt);
 }
 
-void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
+// Statements that passes made within others have no place of their own.
+void KernelLowering::EnterStmt(const ir::Stmt& stmt) {
+  if (stmt.loc.line == 0) return;
   loc_ = stmt.loc;
   device_->SetLocation(stmt.loc.line);
+}
+
+void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
+  EnterStmt(stmt);
   std::visit(Overloaded{
                  [&](const ir::Alloc&) {},
                  [&](const ir::For& op) { LowerFor(stmt, op); },

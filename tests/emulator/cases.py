@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which programs are run on which targets: (name, program, maker of data.MAKERS, its arguments, bar)."""
+
+import random
+
+from kiln.examples.attention import attention
+from kiln.examples.gemm import gemm
+from kiln.examples.rows import add, rms_norm, softmax, softmax_online
+
+TARGETS = ["emu:sm_80", "emu:sm_90a", "emu:gfx90a", "emu:gfx942", "emu:gfx1100"]
+OTHERS = ["emu:sm_75", "emu:sm_89", "emu:gfx950", "emu:gfx1201"]
+
+# Largest relative error of a result of this type, against a float64 reference. A product of tf32 operands is bound by their rounding.
+BARS = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5, "tfloat32": 2e-3, "int32": 0.0}
+
+PRODUCTS = [  # operands, result
+    ("float16", "float16"), ("bfloat16", "bfloat16"), ("int8", "int32"), ("uint8", "int32"), ("float8_e4m3fn", "float16"),
+    ("float8_e5m2", "float32"), ("float8_e4m3fnuz", "float16"), ("float8_e5m2fnuz", "float32"), ("tfloat32", "float32"),
+    ("float32", "float32"),
+]
+LAYOUTS = {"nn": (False, False), "nt": (False, True), "tn": (True, False), "tt": (True, True)}
+ODD = (97, 77, 133)
+
+
+def product(name, shape, dtype, out, layout="nn", symbolic=False, tile=None, bias=False, activation=None):
+    trans_a, trans_b = LAYOUTS[layout]
+    narrow = "8" in dtype
+    block_m, block_n, block_k, threads = tile or (64, 64, 64 if narrow else 16 if dtype == "float32" else 32, 128)
+    program = gemm(*((None, None, None) if symbolic else shape), in_dtype=dtype, out_dtype=out, trans_a=trans_a, trans_b=trans_b, bias=bias,
+                   activation=activation, block_m=block_m, block_n=block_n, block_k=block_k, threads=threads)
+    arguments = dict(zip("mnk", shape), dtype=dtype, out=out, trans_a=trans_a, trans_b=trans_b, bias=bias, activation=activation)
+    text = f"{name} {dtype} {layout} {'x'.join(map(str, shape))}{' symbolic' if symbolic else ''}"
+    return text, program, "gemm", arguments, BARS["tfloat32" if dtype == "tfloat32" else out]
+
+
+def products():
+    """Every type in every layout, odd shapes; those known at launch only in turns."""
+    cases = []
+    for dtype, out in PRODUCTS:
+        for index, layout in enumerate(LAYOUTS):
+            cases.append(product("gemm", ODD, dtype, out, layout, symbolic=index % 2 == 1))
+    return cases
+
+
+def shapes():
+    """Sizes and tiles that are special."""
+    half = ("float16", "float16")
+    return [
+        product("gemm empty", (0, 64, 64), *half, symbolic=True), product("gemm empty", (64, 0, 64), *half, symbolic=True),
+        product("gemm no k", (65, 63, 0), *half, symbolic=True), product("gemm one", (1, 1, 1), *half, symbolic=True),
+        product("gemm tile", (200, 170, 100), *half, tile=(192, 80, 48, 128)),
+        product("gemm tile", (129, 257, 64), *half, tile=(128, 256, 32, 256)),
+        product("gemm bias", ODD, *half, bias=True, activation="gelu"),
+        product("gemm bias", ODD, "bfloat16", "bfloat16", "nt", True, bias=True, activation="silu"),
+        product("gemm bias", ODD, *half, bias=True, activation="relu"),
+    ]
+
+
+def attention_case(batch, seq_len, heads, dim, dtype="float16", causal=False, symbolic=False):
+    program = attention(batch, heads, None if symbolic else seq_len, dim, causal=causal, dtype=dtype)
+    text = f"attention {batch}x{seq_len}x{heads}x{dim} {dtype}{' causal' if causal else ''}{' symbolic' if symbolic else ''}"
+    return text, program, "attention", dict(batch=batch, seq_len=seq_len, heads=heads, dim=dim, dtype=dtype, causal=causal), BARS[dtype]
+
+
+def rows_case(name, build, maker, m, n, dtype, **keys):
+    return f"{name} {m}x{n} {dtype}", build(dtype=dtype, **keys), maker, dict(m=m, n=n, dtype=dtype), BARS[dtype]
+
+
+def others():
+    return [
+        attention_case(1, 128, 2, 64), attention_case(1, 133, 2, 80, causal=True), attention_case(1, 1, 1, 64),
+        attention_case(2, 100, 1, 128, "bfloat16", causal=True, symbolic=True), attention_case(1, 200, 1, 96, symbolic=True),
+        rows_case("rms_norm", rms_norm, "rms_norm", 7, 777, "float16", N=777),
+        rows_case("rms_norm", rms_norm, "rms_norm", 7, 576, "bfloat16", N=576, rows=2),
+        rows_case("rms_norm", rms_norm, "rms_norm", 5, 1024, "float32", N=1024),
+        rows_case("softmax", softmax, "softmax", 5, 1024, "float16", N=1024),
+        rows_case("softmax", softmax, "softmax", 5, 80, "bfloat16", N=80),
+        rows_case("softmax_online", softmax_online, "softmax", 7, 777, "float32"),
+        rows_case("softmax_online", softmax_online, "softmax", 3, 2000, "float16"),
+        rows_case("add", add, "add", 65, 77, "float32"), rows_case("add", add, "add", 64, 96, "float16"),
+    ]
+
+
+def random_cases(seed, count):
+    rng = random.Random(seed)
+    cases = []
+    for _ in range(count):
+        shape = tuple(rng.randint(1, 200) for _ in range(3))
+        dtype, out = rng.choice(PRODUCTS)
+        cases.append(product("random gemm", shape, dtype, out, rng.choice(list(LAYOUTS)), symbolic=rng.random() < 0.5))
+    return cases
+
+
+def small():
+    """One of each family, for the targets that differ little from another and for checked runs."""
+    return [product("gemm", ODD, "float16", "float16"), product("gemm", ODD, "int8", "int32", "nt", True), *others()[1:4], others()[6],
+            others()[8], others()[10], others()[12]]
+
+
+def mutated():
+    """Kernels whose synchronisation is taken out piece by piece."""
+    return [
+        product("gemm", (128, 128, 256), "float16", "float16"), product("gemm", (64, 64, 128), "float32", "float32"),
+        product("gemm", (64, 64, 256), "int8", "int32", "nt"), product("gemm", (130, 70, 133), "bfloat16", "bfloat16", "tn", True),
+        attention_case(1, 256, 1, 64), attention_case(1, 256, 1, 128, causal=True, symbolic=True),
+        rows_case("rms_norm", rms_norm, "rms_norm", 4, 1024, "float16", N=1024),
+        rows_case("softmax", softmax, "softmax", 4, 1024, "float16", N=1024),
+        rows_case("softmax_online", softmax_online, "softmax", 4, 2000, "float32", rows=2, columns=512),
+    ]
