@@ -110,9 +110,7 @@ void Builder::LaunchVars(const LaunchOptions& options, int arity, const VarsBody
         {.kind = ir::VarKind::kBlock, .dtype = ir::DType::kI32, .axis = std::uint8_t(axis), .name = kNames[std::min<std::size_t>(axis, 3)]}));
     vars.push_back(state_->Give(module.VarRef(kernel.block_vars.back())));
   }
-  state_->blocks.push_back(&kernel.body);
-  body(vars);
-  state_->blocks.pop_back();
+  kernel.body = state_->Nested([&] { body(vars); });
   module.kernels.push_back(std::move(kernel));
 }
 

@@ -202,6 +202,14 @@ TEST(Builder, NumbersFitTheirType) {
   }
 }
 
+TEST(Builder, ABodyMayThrow) {
+  Builder b("throws");
+  const Tile x = b.Tensor("x", DType::kF32, {8});
+  EXPECT_THROW(b.Launch({.grid = {1}}, [&](Expr) { b.Serial(2, [](Expr) { throw 1; }); }), int);
+  b.Launch({.grid = {8}}, [&](Expr bx) { b.Store(x[bx], 1); });
+  EXPECT_TRUE(b.Finish());
+}
+
 TEST(Builder, MovedBuildersKeepTheirValues) {
   Builder first("moved");
   const Tile x = first.Tensor("x", DType::kF32, {8});

@@ -57,10 +57,14 @@ ir::Region BuilderState::Closed(const Region& given, const std::source_location&
 }
 
 ir::Block BuilderState::Nested(const std::function<void()>& body) {
+  struct Pop {  // also where the body throws
+    std::vector<ir::Block*>& blocks;
+    ~Pop() { blocks.pop_back(); }
+  };
   ir::Block block;
   blocks.push_back(&block);
+  const Pop pop{blocks};
   if (body) body();
-  blocks.pop_back();
   return block;
 }
 
