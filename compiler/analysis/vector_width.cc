@@ -54,7 +54,7 @@ bool Contains(const ir::ExprPool& pool, ExprId id, const Wanted& wanted) {
 bool LastIsContiguous(const ir::Module& module, const ir::Buffer& buffer) {
   if (buffer.space == ir::Space::kShared) {
     const auto& last = buffer.layout->dim(buffer.layout->rank() - 1);
-    return last.size() <= 1 && (last.empty() || last[0].stride == 1);
+    return last.empty() || last[0].stride == 1;
   }
   return buffer.strides.empty() || module.exprs.IsConst(buffer.strides.back(), 1);
 }
@@ -91,6 +91,9 @@ int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For&
   int64_t width = std::min<int64_t>(most, 16 / bytes);
   if (buffer.space == ir::Space::kGlobal) width = std::min(width, std::max<int64_t>(1, alignment / bytes));
   width = std::gcd(width, divisor);
+  if (buffer.space == ir::Space::kShared && !buffer.layout->dims().back().empty()) {
+    width = std::gcd(width, buffer.layout->dims().back()[0].size);
+  }
   width = std::gcd(width, RowDivisor(module, facts, buffer, indices));
   if (buffer.space == ir::Space::kGlobal && !facts.Inside(indices.back(), 1, buffer.shape.back())) {
     width = std::gcd(width, facts.DivisorOf(buffer.shape.back()));

@@ -2,7 +2,9 @@
 #include "compiler/infer/instructions.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "compiler/analysis/facts.h"
@@ -62,10 +64,27 @@ class Chooser {
       Facts facts(module_);
       facts.EnterKernel(kernel);
       Visit(kernel.body, facts);
+      // A tile lies in memory as all of its products want it.
+      while (FindMixed(kernel.body)) Visit(kernel.body, facts);
     }
   }
 
  private:
+  // Adds the operands that one gemm reads by wgmma and another does not; true if there are new ones.
+  bool FindMixed(const ir::Block& body) {
+    std::set<BufferId> grouped, single;
+    ir::Walk(body, [&](const ir::Stmt& stmt) {
+      const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+      if (gemm == nullptr) return;
+      const target::MmaInstruction* mma = target::FindMma(*context_.target, gemm->plan->instruction);
+      std::set<BufferId>& readers = mma != nullptr && mma->warps > 1 ? grouped : single;
+      readers.insert({gemm->a.buffer, gemm->b.buffer});
+    });
+    const size_t before = mixed_.size();
+    std::ranges::set_intersection(grouped, single, std::inserter(mixed_, mixed_.end()));
+    return mixed_.size() != before;
+  }
+
   void Visit(ir::Block& block, Facts facts) {
     for (ir::Stmt& stmt : block) {
       std::visit(ir::Overloaded{
@@ -99,8 +118,9 @@ class Chooser {
     auto best = std::tuple(1e300, 1e300);
     for (const target::MmaInstruction& mma : target::MmaInstructions(*context_.target)) {
       if (mma.a != a || mma.b != b || mma.c != c) continue;
+      if (mma.warps > 1 && !WgmmaFits(gemm, warps)) continue;
       if (shape.m % mma.m != 0 || shape.n % mma.n != 0 || shape.k % mma.k != 0) continue;
-      const Partition p = PartitionWarps(shape.m / mma.m, shape.n / mma.n, warps, gemm.policy, mma);
+      const Partition p = PartitionWarps(shape.m / mma.m, shape.n / mma.n, warps / mma.warps, gemm.policy, mma);
       const double issued = double(shape.m / mma.m / p.warps_m) * double(shape.n / mma.n / p.warps_n) * double(shape.k / mma.k);
       // Operand elements an instruction takes for each product: the tie-break between equal rates.
       const double feed = double(mma.m + mma.n) / (double(mma.m) * mma.n) + 1.0 / mma.k;
@@ -110,6 +130,31 @@ class Chooser {
       }
     }
     gemm.plan = std::move(plan);
+  }
+
+  // ptxas serialises wgmma where registers run short, which costs more than mma.sync's spills. What a thread has, less addresses.
+  static constexpr int64_t kMostWords = 224;
+
+  // Registers that all fragments of the program take if they are spread evenly.
+  int64_t FragmentWords() const {
+    int64_t words = 0;
+    for (uint32_t id = 0; id < module_.buffers.size(); ++id) {
+      if (module_.buffers[id].space != Space::kFragment) continue;
+      int64_t bits = ir::Bits(module_.buffers[id].dtype);
+      for (int64_t extent : module_.ShapeOf(BufferId(id))) bits *= extent;
+      words += bits / 32 / threads_;
+    }
+    return words;
+  }
+
+  // Operands must lie in shared memory as the instruction reads them; a may be a fragment.
+  bool WgmmaFits(const ir::Gemm& gemm, int64_t warps) const {
+    if (warps % 4 != 0 || context_.options.disable_wgmma() || context_.target->name.starts_with("emu:")) return false;
+    if (FragmentWords() > kMostWords) return false;
+    if (mixed_.contains(gemm.a.buffer) || mixed_.contains(gemm.b.buffer)) return false;
+    const ir::Buffer& a = module_[gemm.a.buffer];
+    const bool a_in_registers = a.space == Space::kFragment && !gemm.transpose_a && WgmmaTile(gemm.a.extents, ir::Bits(a.dtype));
+    return (a_in_registers || WgmmaReads(module_, gemm.a, !gemm.transpose_a)) && WgmmaReads(module_, gemm.b, gemm.transpose_b);
   }
 
   std::string_view ScalarInstruction(const ir::Gemm& gemm, const GemmShape& shape, ir::DType a, ir::DType b, ir::DType c) const {
@@ -175,6 +220,7 @@ class Chooser {
   const Context& context_;
   ir::Diagnostics& diagnostics_;
   int64_t threads_ = 0;
+  std::set<BufferId> mixed_;  // operands that must stay readable by single warps
 };
 
 }  // namespace

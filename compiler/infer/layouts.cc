@@ -129,11 +129,12 @@ class Inference {
       set(gemm.c, ScalarAccumulatorLayout(shape, kernel_.threads));
       return;
     }
-    const WarpGrid grid = GridOf(*gemm.plan, kernel_.threads, *context_.target);
+    const WarpGrid grid = GridOf(*gemm.plan, *mma, kernel_.threads, *context_.target);
     set(gemm.c, AccumulatorLayout(*mma, shape, grid));
     const int swapped[] = {1, 0};
     const Layout a = OperandALayout(*mma, shape, grid);
     set(gemm.a, gemm.transpose_a ? a.Permuted(swapped) : a);
+    if (mma->warps > 1) return;  // b stays in shared memory
     const Layout b = OperandBLayout(*mma, shape, grid);
     set(gemm.b, gemm.transpose_b ? b : b.Permuted(swapped));
   }
@@ -463,6 +464,19 @@ void CheckRegisters(const ir::Module& module, const Context& context, ir::Diagno
 
 }  // namespace
 
+// Tiles that wgmma reads.
+void LayOutWgmmaTiles(ir::Module& module, const ir::Kernel& kernel, const Context& context) {
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+    const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context.target, gemm->plan->instruction);
+    if (mma == nullptr || mma->warps == 1) return;
+    for (BufferId id : {gemm->a.buffer, gemm->b.buffer}) {
+      ir::Buffer& buffer = module[id];
+      if (buffer.space == Space::kShared) buffer.layout = WgmmaSharedLayout(module.ShapeOf(id), ir::Bits(buffer.dtype));
+    }
+  });
+}
+
 ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
   for (ir::Kernel& kernel : module.kernels) {
     const size_t buffers = module.buffers.size();
@@ -470,6 +484,7 @@ ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& 
     Inference(module, kernel, context).Run();
     Stage(module, kernel, context);
     Declare(module, kernel, buffers);
+    LayOutWgmmaTiles(module, kernel, context);
   }
   for (ir::Buffer& buffer : module.buffers) {
     if (buffer.space != Space::kShared || buffer.layout) continue;

@@ -152,13 +152,13 @@ class Stager {
       Accumulator(gemm, ScalarAccumulatorLayout(shape, kernel_.threads));
       return;
     }
-    const WarpGrid grid = GridOf(*gemm.plan, kernel_.threads, *context_.target);
+    const WarpGrid grid = GridOf(*gemm.plan, *mma, kernel_.threads, *context_.target);
     const int swapped[] = {1, 0};
     Layout a = OperandALayout(*mma, shape, grid), b = OperandBLayout(*mma, shape, grid);
     if (gemm.transpose_a) a = a.Permuted(swapped);
     if (!gemm.transpose_b) b = b.Permuted(swapped);
     Operand(gemm.a, &a);
-    Operand(gemm.b, &b);
+    Operand(gemm.b, mma->warps == 1 ? &b : nullptr);
     Accumulator(gemm, AccumulatorLayout(*mma, shape, grid));
   }
 

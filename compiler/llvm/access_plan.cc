@@ -68,6 +68,28 @@ AccessPlan KernelLowering::MakePlan(BufferId id, std::span<const ExprId> indices
   return plan;
 }
 
+// Whether an index in a dimension of several digits splits into the thread's and the register's part without a carry into the next
+// block: one variable of the loop by steps of 1, everything else whole blocks.
+bool KernelLowering::BlocksAreWhole(BufferId id, int dim, const Linear& index) const {
+  const int64_t block = module_[id].layout->dim(dim)[0].size;
+  if (index.constant % block != 0 || index.constant < 0) return false;
+  int variables = 0;
+  for (const auto& [term, coefficient] : index.terms) {
+    const int v = LoopVariable(ExprId(term));
+    if (v < 0) {
+      if (facts_.DivisorOf(ExprId(term)) * coefficient % block != 0) return false;
+      continue;
+    }
+    if (coefficient != 1 || ++variables > 1) return false;
+    int64_t weight = 1;
+    for (const ir::Digit& digit : element_->layout.dim(v)) {
+      if (block % weight != 0 && weight % block != 0) return false;
+      weight *= digit.size;
+    }
+  }
+  return true;
+}
+
 bool KernelLowering::PlanLinear(AccessPlan& plan, std::span<const ExprId> indices) {
   const ir::Buffer& buffer = module_[plan.buffer];
   std::vector<Linear> linear;
@@ -80,6 +102,9 @@ bool KernelLowering::PlanLinear(AccessPlan& plan, std::span<const ExprId> indice
   llvm::Type* type = shared ? b().getInt32Ty() : b().getInt64Ty();
   const size_t rank = element_->extents.size();
   const int64_t bytes = ir::Bytes(buffer.dtype);
+  for (size_t d = 0; shared && d < indices.size(); ++d)
+    if (IsBlocked(plan.buffer, int(d)) && !BlocksAreWhole(plan.buffer, int(d), linear[d])) return false;
+  plan.blocked.assign(rank, -1);
   plan.step.assign(rank, 0);
   plan.step_value.assign(rank, nullptr);
   const auto value_of = [&](ExprId term) {
@@ -92,11 +117,17 @@ bool KernelLowering::PlanLinear(AccessPlan& plan, std::span<const ExprId> indice
     const bool constant = shared || fixed != nullptr;
     const int64_t stride = (shared ? SharedStride(plan.buffer, int(d)) : constant ? fixed->getSExtValue() : 1) * bytes;
     // Whole versions of a buffer stay out of the swizzle.
-    const bool behind = shared && stride % SwizzlePeriod(plan.buffer) == 0 && module_[plan.buffer].layout->swizzle().bits > 0;
+    const bool blocked = shared && IsBlocked(plan.buffer, int(d));
+    const bool behind = shared && !blocked && stride % SwizzlePeriod(plan.buffer) == 0 && module_[plan.buffer].layout->swizzle().bits > 0;
     Value* sum = nullptr;
     for (const auto& [term, coefficient] : linear[d].terms) {
-      sum = AddTo(sum, Scaled(value_of(ExprId(term)), coefficient * stride));
       const int v = LoopVariable(ExprId(term));
+      if (blocked) {
+        sum = AddTo(sum, SharedTerm(plan.buffer, int(d), Scaled(value_of(ExprId(term)), coefficient)));
+        if (v >= 0) plan.blocked[size_t(v)] = int(d);
+      } else {
+        sum = AddTo(sum, Scaled(value_of(ExprId(term)), coefficient * stride));
+      }
       if (v < 0) continue;
       if (constant) {
         plan.step[size_t(v)] += coefficient * stride;
@@ -105,7 +136,7 @@ bool KernelLowering::PlanLinear(AccessPlan& plan, std::span<const ExprId> indice
       }
     }
     if (constant) {
-      plan.base.constant += linear[d].constant * stride;
+      plan.base.constant += blocked ? SharedTerm(plan.buffer, int(d), linear[d].constant) : linear[d].constant * stride;
       Value*& part = behind ? plan.after : plan.base.variable;
       part = AddTo(part, sum);
       continue;
@@ -146,7 +177,7 @@ SplitOffset KernelLowering::OffsetAt(const AccessPlan& plan, int64_t reg) {
   SplitOffset offset = plan.base;
   if (plan.pointer != nullptr) offset.variable = nullptr;
   for (size_t v = 0; v < part.size(); ++v) {
-    offset.constant += plan.step[v] * part[v];
+    offset.constant += plan.blocked[v] >= 0 ? SharedTerm(plan.buffer, plan.blocked[v], part[v]) : plan.step[v] * part[v];
     offset.variable = AddTo(offset.variable, Scaled(plan.step_value[v], part[v]));
   }
   return offset;

@@ -137,4 +137,12 @@ Value* DeviceBase::PlainDp4a(Value* a, Value* b, Value* c, bool a_signed, bool b
   return c;
 }
 
+// Asked only where the target's rows have warps > 1.
+std::vector<llvm::Value*> Device::MmaGroup(const target::MmaInstruction&, std::span<llvm::Value* const>,
+                                           std::span<llvm::Value* const>, std::span<llvm::Value* const>, bool, bool, bool) {
+  std::abort();
+}
+std::vector<llvm::Value*> Device::MmaWait(std::span<llvm::Value* const>) { std::abort(); }
+void Device::FenceAsyncProxy() { std::abort(); }
+
 }  // namespace kiln::llvm_ir

@@ -74,6 +74,16 @@ class Device {
   // One matrix instruction. a, b: i32 words in register order; c and the result: one value for each element.
   virtual std::vector<llvm::Value*> Mma(const target::MmaInstruction& instruction, std::span<llvm::Value* const> a,
                                         std::span<llvm::Value* const> b, std::span<llvm::Value* const> c) = 0;
+  // wgmma (kWgmma), started: MmaWait comes before the result is touched. a: 64-bit descriptors of shared memory, or four i32 words for each; b: descriptors; one of
+  // each for every step along k, of one instruction's rows and columns. c and the result: one value for each element. `clear`: c counts
+  // as zero. `a_by_rows`, `b_by_rows`: the operand's rows, not k, are contiguous.
+  virtual std::vector<llvm::Value*> MmaGroup(const target::MmaInstruction& instruction, std::span<llvm::Value* const> a,
+                                             std::span<llvm::Value* const> b, std::span<llvm::Value* const> c, bool clear,
+                                             bool a_by_rows, bool b_by_rows);
+  // Waits for all that was started; `c` are its results, given back as they are then.
+  virtual std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c);
+  // Orders this thread's earlier writes to shared memory before later reads by wgmma, once a barrier has passed.
+  virtual void FenceAsyncProxy();
   // c + Σ a.i8[j] · b.i8[j]; `is_signed` of both. Where !Has(kDp4a): the same by plain arithmetic.
   virtual llvm::Value* Dp4a(llvm::Value* a, llvm::Value* b, llvm::Value* c, bool a_signed, bool b_signed) = 0;
 

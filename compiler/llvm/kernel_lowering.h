@@ -45,6 +45,7 @@ struct AccessPlan {
   Value* pointer = nullptr;        // global: the buffer plus base.variable
   std::vector<int64_t> step;
   std::vector<Value*> step_value;  // added to step, where a stride is not constant
+  std::vector<int> blocked;        // dimension of a shared buffer that the variable walks in blocks; −1: by steps
   // Dimensions that may be outside of a global buffer: index = value + Σ coefficient[v] · (register part of v).
   struct Check {
     Value* index;
@@ -145,7 +146,11 @@ class KernelLowering {
   };
   RegionStart StartOf(const ir::Region& region);
   int64_t SwizzlePeriod(ir::BufferId shared) const;
-  int64_t SharedStride(ir::BufferId shared, int dim) const;  // elements
+  int64_t SharedStride(ir::BufferId shared, int dim) const;  // elements; of the first digit
+  // What an index in a dimension adds to the address, in bytes.
+  bool IsBlocked(ir::BufferId shared, int dim) const;  // several digits: not one stride
+  int64_t SharedTerm(ir::BufferId shared, int dim, int64_t index) const;
+  Value* SharedTerm(ir::BufferId shared, int dim, Value* index);  // i32
 
   // --- layouts as values ---
   std::vector<Value*> ThreadParts(const ir::Layout& layout, Value* thread);  // i32 of each dimension
@@ -172,6 +177,7 @@ class KernelLowering {
   const AccessPlan& PlanOf(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   AccessPlan MakePlan(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   bool PlanLinear(AccessPlan& plan, std::span<const ir::ExprId> indices);
+  bool BlocksAreWhole(ir::BufferId shared, int dim, const compiler::Linear& index) const;
   void PlanChecks(AccessPlan& plan, std::span<const ir::ExprId> indices);
   bool IsSettled(ir::ExprId id) const;  // the same for all iterations, and has its value already
   int LoopVariable(ir::ExprId id) const;  // −1: none of the current parallel loop's
@@ -183,6 +189,9 @@ class KernelLowering {
   void LowerGemm(const ir::Gemm& gemm);
   void LowerMma(const ir::Gemm& gemm, const target::MmaInstruction& mma);
   void LowerScalarGemm(const ir::Gemm& gemm);
+  void LowerWgmma(const ir::Gemm& gemm, const target::MmaInstruction& mma);
+  Value* SharedDescriptor(const ir::Region& region, bool k_is_last);
+  Value* DescriptorAt(Value* start, const ir::Region& region, int64_t row, int64_t k, bool k_is_last, Value* group_offset);
   struct Operand;
   Operand MakeOperand(const ir::Region& region, const ir::Layout& layout, const target::MmaInstruction& mma, bool is_a,
                       bool k_is_last, const compiler::WarpGrid& grid);
@@ -193,7 +202,7 @@ class KernelLowering {
   Value* PackWord(std::span<Value* const> elements, ir::DType dtype);
   // Stores a loop's accumulator fragment by stmatrix; false where the loop is no such store.
   bool StoreByMatrix(const ir::For& loop);
-  std::optional<std::array<int64_t, 2>> MatrixSteps(const AccessPlan& plan, int64_t first) const;
+  std::optional<std::array<int64_t, 2>> MatrixSteps(const AccessPlan& plan, int64_t first);
   bool RowsAreAligned(const ir::Store& store) const;
   void LowerReduce(const ir::Reduce& reduce);
   void Exchange(const ir::Reduce& reduce, ir::DType dtype, const ir::Layout& to, std::map<int64_t, Value*>& partial);
@@ -215,6 +224,7 @@ class KernelLowering {
   llvm::Function* function_ = nullptr;
   Value* thread_ = nullptr;
   Value* shared_ = nullptr;                     // start of the block's shared memory
+  bool has_wgmma_ = false;                      // shared memory is read by the asynchronous proxy
   std::map<uint32_t, Value*> vars_;             // by variable
   std::map<uint32_t, Value*> memory_;           // global: pointer; fragment and local: array
   ElementContext* element_ = nullptr;
@@ -229,6 +239,24 @@ class KernelLowering {
   bool evaluating_ = false;
   // Swizzled offsets are shared between accesses: (variable, low constant, swizzle bits, shift) in one basic block.
   std::map<std::tuple<Value*, int64_t, int, int, llvm::BasicBlock*>, Value*> swizzled_;
+};
+
+// One operand as the instruction sees it: rows (m of a, n of b) by k.
+struct KernelLowering::Operand {
+  ir::BufferId buffer;
+  const target::MmaInstruction* mma;
+  bool is_a;
+  ir::Layout layout;            // (row, k) → (thread, register), the whole block
+  ir::Layout atom;              // of one instruction
+  int64_t steps;            // instructions along k
+  int64_t row_dim, k_dim;   // dimensions of the buffer
+  int64_t row_stride = 0, k_stride = 0;  // shared: bytes
+  RegionStart start;
+  std::vector<Value*> thread_part;       // (row, k) that the thread's own elements start at
+  bool by_matrix = false;                // ldmatrix
+  bool transposed = false;               // ldmatrix.trans: rows are contiguous
+  Value* matrix_offset = nullptr;        // bytes of this lane's row in the four matrices
+  Value* matrix_offset_pair = nullptr;   // the same for two neighbouring instructions of b
 };
 
 }  // namespace kiln::llvm_ir

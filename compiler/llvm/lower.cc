@@ -48,6 +48,11 @@ bool KernelLowering::Run(std::string_view entry) {
   if (kernel_.shared_bytes > 0) {
     shared_ = device_->SharedMemory(uint64_t(kernel_.shared_bytes), fmt::format("{}_shared", entry));
   }
+  ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
+    const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+    const auto* mma = gemm == nullptr || !gemm->plan ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
+    has_wgmma_ |= mma != nullptr && mma->warps > 1;
+  });
   facts_.EnterKernel(kernel_);
   if (!ElementsAreWhole(kernel_.body)) return false;
   BindParameters(function_);
@@ -156,7 +161,11 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                  [&](const ir::Fill&) { diagnostics_.Internal("a fill was left to lowering", stmt.loc); },
                  [&](const ir::Reduce& op) { LowerReduce(op); },
                  [&](const ir::Atomic& op) { LowerAtomic(op); },
-                 [&](const ir::Barrier&) { device_->Barrier(); },
+                 [&](const ir::Barrier&) {
+                   // What this thread wrote, wgmma of other warps may read.
+                   if (has_wgmma_) device_->FenceAsyncProxy();
+                   device_->Barrier();
+                 },
                  [&](const ir::Break&) {
                    b().CreateBr(loops_.back().end);
                    b().SetInsertPoint(NewBlock("unreachable"));

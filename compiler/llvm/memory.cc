@@ -66,6 +66,29 @@ int64_t KernelLowering::SharedStride(BufferId id, int dim) const {
   return digits.empty() ? 0 : digits.front().stride;
 }
 
+bool KernelLowering::IsBlocked(BufferId id, int dim) const { return module_[id].layout->dim(dim).size() > 1; }
+
+int64_t KernelLowering::SharedTerm(BufferId id, int dim, int64_t index) const {
+  int64_t elements = 0;
+  for (const ir::Digit& digit : module_[id].layout->dim(dim)) {
+    elements += index % digit.size * digit.stride;
+    index /= digit.size;
+  }
+  return elements * ir::Bits(module_[id].dtype) / 8;
+}
+
+Value* KernelLowering::SharedTerm(BufferId id, int dim, Value* index) {
+  const auto& digits = module_[id].layout->dim(dim);
+  Value* sum = nullptr;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    const int64_t bytes = digits[i].stride * ir::Bits(module_[id].dtype) / 8;
+    const bool last = i + 1 == digits.size();
+    sum = AddTo(sum, Scaled(last ? index : b().CreateURem(index, I32(digits[i].size)), bytes));
+    if (!last) index = b().CreateUDiv(index, I32(digits[i].size));
+  }
+  return sum;
+}
+
 int64_t KernelLowering::SwizzlePeriod(BufferId id) const {
   const ir::Swizzle& swizzle = module_[id].layout->swizzle();
   return swizzle.bits == 0 ? 1 : int64_t{1} << (swizzle.base + swizzle.shift + swizzle.bits);
@@ -109,9 +132,8 @@ Value* KernelLowering::ElementPointer(BufferId id, std::span<const ExprId> indic
   }
   SplitOffset offset;
   for (size_t d = 0; d < indices.size(); ++d) {
-    const int64_t step = SharedStride(id, int(d)) * ir::Bytes(buffer.dtype);
     Value* index = b().CreateTrunc(EvalIndex(indices[d]), b().getInt32Ty());
-    offset.variable = AddTo(offset.variable, Scaled(index, step));
+    offset.variable = AddTo(offset.variable, SharedTerm(id, int(d), index));
   }
   return SharedPointer(id, offset);
 }
@@ -164,8 +186,8 @@ KernelLowering::RegionStart KernelLowering::StartOf(const ir::Region& region) {
   for (size_t d = 0; d < region.offsets.size(); ++d) {
     if (pool().IsConst(region.offsets[d], 0)) continue;
     const int64_t step = SharedStride(region.buffer, int(d)) * ir::Bits(module_[region.buffer].dtype) / 8;
-    Value* bytes = Scaled(b().CreateTrunc(EvalIndex(region.offsets[d]), b().getInt32Ty()), step);
-    Value*& part = step % period == 0 ? start.after : start.before;
+    Value* bytes = SharedTerm(region.buffer, int(d), b().CreateTrunc(EvalIndex(region.offsets[d]), b().getInt32Ty()));
+    Value*& part = step % period == 0 && !IsBlocked(region.buffer, int(d)) ? start.after : start.before;
     part = AddTo(part, bytes);
   }
   return start;

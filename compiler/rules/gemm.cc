@@ -81,8 +81,24 @@ Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads) {
   return Layout({std::move(m), std::move(n)}, std::move(replicas));
 }
 
-WarpGrid GridOf(const ir::GemmPlan& plan, uint32_t threads, const target::Target& target) {
-  return {plan.warps_m, plan.warps_n, int64_t(threads) / target.warp_size, target.warp_size};
+WarpGrid GridOf(const ir::GemmPlan& plan, const target::MmaInstruction& mma, uint32_t threads, const target::Target& target) {
+  const int64_t unit = int64_t(target.warp_size) * mma.warps;
+  return {plan.warps_m, plan.warps_n, int64_t(threads) / unit, unit};
+}
+
+bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last) {
+  const ir::Buffer& buffer = module[region.buffer];
+  if (buffer.space != ir::Space::kShared || region.extents != module.ShapeOf(region.buffer)) return false;
+  if (!k_is_last && ir::Bits(buffer.dtype) != 16) return false;
+  return WgmmaTile(region.extents, ir::Bits(buffer.dtype));
+}
+
+bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits) {
+  const size_t rank = extents.size();
+  for (size_t d = 0; d + 2 < rank; ++d)
+    if (extents[d] != 1) return false;
+  const int64_t row_bytes = extents[rank - 1] * element_bits / 8;
+  return extents[rank - 2] % 8 == 0 && (row_bytes == 32 || row_bytes == 64 || row_bytes % 128 == 0);
 }
 
 }  // namespace kiln::compiler

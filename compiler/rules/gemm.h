@@ -3,6 +3,8 @@
 // What a matrix product demands: how its fragments lie for a matrix instruction and a partition of the warps.
 #pragma once
 
+#include <span>
+
 #include "compiler/target/instructions.h"
 #include "ir/module.h"
 
@@ -30,6 +32,12 @@ ir::Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& sh
 // c spread over all threads for scalar products: four neighbouring columns, then threads.
 ir::Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads);
 
-WarpGrid GridOf(const ir::GemmPlan& plan, uint32_t threads, const target::Target& target);
+// In units of what computes one instruction: a warp, or a group of four.
+WarpGrid GridOf(const ir::GemmPlan& plan, const target::MmaInstruction& mma, uint32_t threads, const target::Target& target);
+
+// Whether wgmma reads the tile as it lies in memory: the matrix is the whole buffer, its rows fill 32, 64 or a multiple of 128 bytes.
+// `k_is_last`: k runs along the buffer's last dimension; only 16-bit types may have it otherwise.
+bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last);
+bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits);  // the part that concerns the shape
 
 }  // namespace kiln::compiler

@@ -46,6 +46,19 @@ ir::Layout SharedLayout(std::span<const int64_t> shape, int64_t element_bits) {
   return ir::Layout::Strided(shape, strides, swizzle);
 }
 
+ir::Layout WgmmaSharedLayout(std::span<const int64_t> shape, int64_t element_bits) {
+  using ir::Place;
+  const size_t rank = shape.size();
+  const int64_t rows = shape[rank - 2], row = shape[rank - 1], row_bytes = row * element_bits / 8;
+  const int64_t width = std::min(row, 128 * 8 / element_bits);
+  std::vector<std::vector<ir::Digit>> dims(rank - 2);
+  dims.push_back({{rows, Place::kAddress, width}});
+  dims.push_back({{width, Place::kAddress, 1}});
+  if (row > width) dims.back().push_back({row / width, Place::kAddress, rows * width});
+  const uint8_t bits = row_bytes >= 128 ? 3 : row_bytes == 64 ? 2 : 1;
+  return ir::Layout(std::move(dims), {}, {bits, kChunkBits, 3});
+}
+
 int64_t BankConflicts(const ir::Layout& layout, std::span<const int64_t> shape, int64_t element_bits) {
   if (shape.size() < 2) return 1;
   std::array<int64_t, 8> hits{};

@@ -15,6 +15,11 @@ namespace kiln::compiler {
 //   Other rows are padded to an odd number of chunks.
 ir::Layout SharedLayout(std::span<const int64_t> shape, int64_t element_bits);
 
+// A tile that wgmma reads (WgmmaTile in rules/gemm.h): columns of 128 bytes one behind the other, each row-major with the swizzle the
+// instruction undoes; narrower tiles have one column with the swizzle of its width. PTX ISA, "Asynchronous Warpgroup Level Matrix
+// Shared Memory Layout".
+ir::Layout WgmmaSharedLayout(std::span<const int64_t> shape, int64_t element_bits);
+
 // Ways in which 32 lanes that read 16 bytes of consecutive rows conflict; 1 is none. For the report.
 int64_t BankConflicts(const ir::Layout& layout, std::span<const int64_t> shape, int64_t element_bits);
 

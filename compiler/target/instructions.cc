@@ -2,6 +2,9 @@
 #include "compiler/target/instructions.h"
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
+#include <string>
 #include <vector>
 
 namespace kiln::target {
@@ -93,6 +96,55 @@ Row Wmma(std::string_view name, DType a, DType b, DType c, Feature required, dou
            .cycles = cycles}};
 }
 
+// PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk…": warp w of the group has rows 16w … 16w + 15, laid out as mma.sync's;
+// of 8-bit operands a word holds four neighbours of k. b has no fragment: it stays in shared memory.
+Row Wgmma(std::string_view name, int n, int k, DType a, DType b, DType c, std::string_view type) {
+  const int e = 32 / ir::Bits(a);
+  return {Family::kNvptx,
+          Feature::kNone,
+          {.name = name,
+           .required = Feature::kWgmma,
+           .m = 64,
+           .n = n,
+           .k = k,
+           .a = a,
+           .b = b,
+           .c = c,
+           .a_layout = Layout({{T(8, 4), R(2, e), T(4, 32)}, {R(e, 1), T(4, 1), R(2, 2 * e)}}),
+           .b_layout = Layout({{R(n, 1)}, {R(k, n)}}, {T(128, 1)}),
+           .c_layout = Layout({{T(8, 4), R(2, 2), T(4, 32)}, {R(2, 1), T(4, 1), R(n / 8, 4)}}),
+           .warps = 4,
+           .intrinsic = type,
+           .cycles = n / 2.0}};
+}
+
+// Every N of every type, from the widest: 8 … 256 in steps of 8; of integers 8, 16, 24, then steps of 16.
+std::vector<Row> WgmmaRows() {
+  struct Type {
+    std::string_view short_name, ptx;
+    int k;
+    DType a, b, c;
+  };
+  using enum DType;
+  static constexpr Type kTypes[] = {
+      {"f32.f16", "f32.f16.f16", 16, kF16, kF16, kF32},      
+      {"f32.bf16", "f32.bf16.bf16", 16, kBF16, kBF16, kF32},  {"f32.tf32", "f32.tf32.tf32", 8, kTF32, kTF32, kF32},
+      {"f32.e4m3", "f32.e4m3.e4m3", 32, kF8E4M3, kF8E4M3, kF32}, {"f32.e5m2", "f32.e5m2.e5m2", 32, kF8E5M2, kF8E5M2, kF32},
+      {"f32.e4m3.e5m2", "f32.e4m3.e5m2", 32, kF8E4M3, kF8E5M2, kF32},
+      {"f32.e5m2.e4m3", "f32.e5m2.e4m3", 32, kF8E5M2, kF8E4M3, kF32},
+      {"s32.s8", "s32.s8.s8", 32, kI8, kI8, kI32},            {"s32.u8", "s32.u8.u8", 32, kU8, kU8, kI32}};
+  static std::deque<std::string> names;  // rows hold views
+  std::vector<Row> rows;
+  for (const Type& type : kTypes) {
+    for (int n = 256; n >= 8; n -= 8) {
+      if (type.c == kI32 && n > 32 && n % 16 != 0) continue;
+      names.push_back("wgmma.m64n" + std::to_string(n) + "k" + std::to_string(type.k) + "." + std::string(type.short_name));
+      rows.push_back(Wgmma(names.back(), n, type.k, type.a, type.b, type.c, type.ptx));
+    }
+  }
+  return rows;
+}
+
 const std::vector<Row>& Rows() {
   using enum ir::DType;
   // The .def files name features and types without their enumerations; kBF16 is the type, kBf16 the feature.
@@ -100,13 +152,17 @@ const std::vector<Row>& Rows() {
                     kFp8Mma = Feature::kFp8Mma, kFp8MmaSync = Feature::kFp8MmaSync, kMfma = Feature::kMfma,
                     kMfmaWide = Feature::kMfmaWide, kMfmaDouble = Feature::kMfmaDouble, kXf32 = Feature::kXf32,
                     kFp8Fnuz = Feature::kFp8Fnuz, kWmma = Feature::kWmma, kWmmaReplicated = Feature::kWmmaReplicated;
-  static const std::vector<Row> rows = {
+  static const std::vector<Row> rows = [] {
+    std::vector<Row> all = {
 #define KILN_MMA_SYNC(...) MmaSync(__VA_ARGS__),
 #include "compiler/target/nvptx.def"
 #define KILN_MFMA(...) Mfma(__VA_ARGS__),
 #define KILN_WMMA(...) Wmma(__VA_ARGS__),
 #include "compiler/target/amdgpu.def"
-  };
+    };
+    std::ranges::move(WgmmaRows(), std::back_inserter(all));
+    return all;
+  }();
   return rows;
 }
 

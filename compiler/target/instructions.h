@@ -23,6 +23,8 @@ struct MmaInstruction {
   ir::Layout a_layout;  // (m, k)
   ir::Layout b_layout;  // (n, k)
   ir::Layout c_layout;  // (m, n)
+  int warps = 1;        // that compute it together; lanes of the layouts are theirs. 4: wgmma, which reads b (and a, unless it is
+                        // a fragment) from shared memory itself
   std::string_view intrinsic;  // LLVM's name, without the suffix of overloaded types
   double cycles;        // issue cycles of one instruction on one multiprocessor's share; a cost-model hint
 };

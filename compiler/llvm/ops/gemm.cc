@@ -18,24 +18,6 @@ using ir::Place;
 using ir::Space;
 using target::MmaInstruction;
 
-// One operand as the instruction sees it: rows (m of a, n of b) by k.
-struct KernelLowering::Operand {
-  ir::BufferId buffer;
-  const MmaInstruction* mma;
-  bool is_a;
-  Layout layout;            // (row, k) → (thread, register), the whole block
-  Layout atom;              // of one instruction
-  int64_t steps;            // instructions along k
-  int64_t row_dim, k_dim;   // dimensions of the buffer
-  int64_t row_stride = 0, k_stride = 0;  // shared: bytes
-  RegionStart start;
-  std::vector<Value*> thread_part;       // (row, k) that the thread's own elements start at
-  bool by_matrix = false;                // ldmatrix
-  bool transposed = false;               // ldmatrix.trans: rows are contiguous
-  Value* matrix_offset = nullptr;        // bytes of this lane's row in the four matrices
-  Value* matrix_offset_pair = nullptr;   // the same for two neighbouring instructions of b
-};
-
 namespace {
 
 int64_t WordsOf(const Layout& atom, DType dtype) { return atom.Registers() * ir::Bits(dtype) / 32; }
@@ -53,6 +35,7 @@ void KernelLowering::LowerGemm(const ir::Gemm& gemm) {
   if (!gemm.plan) return diagnostics_.Internal("a gemm without an instruction", loc_);
   const MmaInstruction* mma = target::FindMma(*context_.target, gemm.plan->instruction);
   if (mma == nullptr) return LowerScalarGemm(gemm);
+  if (mma->warps > 1) return LowerWgmma(gemm, *mma);
   LowerMma(gemm, *mma);
 }
 
@@ -100,7 +83,7 @@ KernelLowering::Operand KernelLowering::MakeOperand(const ir::Region& region, co
 
 void KernelLowering::LowerMma(const ir::Gemm& gemm, const MmaInstruction& mma) {
   const GemmShape shape = compiler::ShapeOf(gemm);
-  const WarpGrid grid = compiler::GridOf(*gemm.plan, kernel_.threads, *context_.target);
+  const WarpGrid grid = compiler::GridOf(*gemm.plan, mma, kernel_.threads, *context_.target);
   const Operand a = MakeOperand(gemm.a, compiler::OperandALayout(mma, shape, grid), mma, true, !gemm.transpose_a, grid);
   const Operand w = MakeOperand(gemm.b, compiler::OperandBLayout(mma, shape, grid), mma, false, gemm.transpose_b, grid);
   const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n, steps = shape.k / mma.k;

@@ -20,12 +20,9 @@ bool StartsWith(const std::vector<ir::Digit>& dim, std::initializer_list<ir::Dig
 }  // namespace
 
 // Bytes from the first of four matrices to the second and the third; the fourth lies at their sum.
-std::optional<std::array<int64_t, 2>> KernelLowering::MatrixSteps(const AccessPlan& plan, int64_t first) const {
+std::optional<std::array<int64_t, 2>> KernelLowering::MatrixSteps(const AccessPlan& plan, int64_t first) {
   std::array<int64_t, 4> at{};
-  for (int64_t m = 0; m < 4; ++m) {
-    const ir::Indices& part = element_->parts[size_t(first + 2 * m)];
-    for (size_t v = 0; v < part.size(); ++v) at[size_t(m)] += plan.step[v] * part[v];
-  }
+  for (int64_t m = 0; m < 4; ++m) at[size_t(m)] = OffsetAt(plan, first + 2 * m).constant;
   const std::array<int64_t, 2> steps{at[1] - at[0], at[2] - at[0]};
   if (at[3] - at[0] != steps[0] + steps[1] || steps[0] % 16 != 0 || steps[1] % 16 != 0) return std::nullopt;
   return steps;
