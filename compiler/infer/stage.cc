@@ -154,11 +154,14 @@ class Stager {
     }
     const WarpGrid grid = GridOf(*gemm.plan, *mma, kernel_.threads, *context_.target);
     const int swapped[] = {1, 0};
-    Layout a = OperandALayout(*mma, shape, grid), b = OperandBLayout(*mma, shape, grid);
+    Layout a = OperandALayout(*mma, shape, grid);
     if (gemm.transpose_a) a = a.Permuted(swapped);
-    if (!gemm.transpose_b) b = b.Permuted(swapped);
     Operand(gemm.a, &a);
-    Operand(gemm.b, mma->warps == 1 ? &b : nullptr);
+    if (mma->warps == 1) {
+      Layout b = OperandBLayout(*mma, shape, grid);
+      if (!gemm.transpose_b) b = b.Permuted(swapped);
+      Operand(gemm.b, &b);
+    }
     Accumulator(gemm, AccumulatorLayout(*mma, shape, grid));
   }
 

@@ -161,6 +161,7 @@ TEST_P(DeviceTest, LoadsAndStoresMatrices) {
 TEST_P(DeviceTest, EveryMatrixInstruction) {
   for (const target::MmaInstruction& row : target::MmaInstructions(*GetParam())) {
     SCOPED_TRACE(row.name);
+    if (row.warps > 1) continue;  // MatrixGroups
     const std::string text = Compile([&](TestKernel& k) {
       const auto words = [&](const ir::Layout& layout, DType type) {
         std::vector<Value*> v;
@@ -176,6 +177,31 @@ TEST_P(DeviceTest, EveryMatrixInstruction) {
     });
     EXPECT_TRUE(text.find("mma.sync") != text.npos || text.find("v_mfma") != text.npos ||
                 text.find("v_wmma") != text.npos);
+  }
+}
+
+// Every type of wgmma, with the widest and the narrowest N, a from shared memory and from registers: two steps of k.
+TEST_P(DeviceTest, MatrixGroups) {
+  for (const target::MmaInstruction& row : target::MmaInstructions(*GetParam())) {
+    if (row.warps == 1 || (row.n != 8 && row.n != 256)) continue;
+    SCOPED_TRACE(row.name);
+    for (const bool registers : {false, true}) {
+      const std::string text = Compile([&](TestKernel& k) {
+        std::vector<Value*> a, b, c;
+        for (int step = 0; step < 2; ++step) {
+          for (int word = 0; word < 4 && registers; ++word) a.push_back(k.Load(k.builder.getInt32Ty()));
+          if (!registers) a.push_back(k.Load(k.builder.getInt64Ty()));
+          b.push_back(k.Load(k.builder.getInt64Ty()));
+        }
+        for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Load(ValueType(k.context, row.c)));
+        const bool by_rows = ir::Bits(row.a) == 16;
+        k.device->FenceAsyncProxy();
+        const auto d = k.device->MmaWait(k.device->MmaGroup(row, a, b, c, false, by_rows && !registers, by_rows));
+        ASSERT_EQ(d.size(), c.size());
+        for (Value* v : d) k.Store(v);
+      });
+      EXPECT_NE(text.find("wgmma.mma_async"), text.npos);
+    }
   }
 }
 

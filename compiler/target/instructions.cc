@@ -111,7 +111,7 @@ Row Wgmma(std::string_view name, int n, int k, DType a, DType b, DType c, std::s
            .b = b,
            .c = c,
            .a_layout = Layout({{T(8, 4), R(2, e), T(4, 32)}, {R(e, 1), T(4, 1), R(2, 2 * e)}}),
-           .b_layout = Layout({{R(n, 1)}, {R(k, n)}}, {T(128, 1)}),
+           .b_layout = Layout(),
            .c_layout = Layout({{T(8, 4), R(2, 2), T(4, 32)}, {R(2, 1), T(4, 1), R(n / 8, 4)}}),
            .warps = 4,
            .intrinsic = type,

@@ -76,10 +76,12 @@ void ExpectCovers(const ir::Layout& layout, int rows, int columns, uint32_t warp
 TEST_P(Instructions, FragmentsCoverTheirMatrices) {
   for (const MmaInstruction& row : MmaInstructions(*GetParam())) {
     SCOPED_TRACE(row.name);
-    ExpectCovers(row.a_layout, row.m, row.k, GetParam()->warp_size);
-    ExpectCovers(row.b_layout, row.n, row.k, GetParam()->warp_size);
-    ExpectCovers(row.c_layout, row.m, row.n, GetParam()->warp_size);
+    const uint32_t lanes = GetParam()->warp_size * uint32_t(row.warps);
+    ExpectCovers(row.a_layout, row.m, row.k, lanes);
+    ExpectCovers(row.c_layout, row.m, row.n, lanes);
     EXPECT_EQ(row.a_layout.Registers() * ir::Bits(row.a) % 32, 0);
+    if (row.warps > 1) continue;  // b stays in shared memory
+    ExpectCovers(row.b_layout, row.n, row.k, lanes);
     EXPECT_EQ(row.b_layout.Registers() * ir::Bits(row.b) % 32, 0);
   }
 }
@@ -136,6 +138,20 @@ TEST(Fragments, MmaOfOtherWidths) {
   const MmaInstruction& turing = Row("cuda:sm_75", "mma.m8n8k16.s32.s8");
   for (int i = 0; i < 4; ++i) ExpectAt(turing.a_layout, 13, i, 3, 4 + i);
   for (int i = 0; i < 2; ++i) ExpectAt(turing.c_layout, 13, i, 3, 2 + i);
+}
+
+// PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16" and "…k32".
+TEST(Fragments, Wgmma) {
+  const MmaInstruction& f16 = Row("cuda:sm_90a", "wgmma.m64n128k16.f32.f16");
+  const MmaInstruction& fp8 = Row("cuda:sm_90a", "wgmma.m64n64k32.f32.e4m3");
+  for (int thread = 0; thread < 128; ++thread) {
+    const int row = 16 * (thread / 32) + thread % 32 / 4, in_group = thread % 4;
+    for (int i = 0; i < 64; ++i) ExpectAt(f16.c_layout, thread, i, row + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * in_group + i % 2);
+    for (int i = 0; i < 8; ++i) ExpectAt(f16.a_layout, thread, i, row + 8 * (i / 2 % 2), 2 * in_group + i % 2 + 8 * (i / 4));
+    for (int i = 0; i < 16; ++i) ExpectAt(fp8.a_layout, thread, i, row + 8 * (i / 4 % 2), 4 * in_group + i % 4 + 16 * (i / 8));
+  }
+  EXPECT_EQ(FindMma(**Find("cuda:sm_90a"), "wgmma.m64n40k32.s32.s8"), nullptr);
+  EXPECT_EQ(FindMma(**Find("cuda:sm_90"), "wgmma.m64n128k16.f32.f16"), nullptr);
 }
 
 TEST(Fragments, Mfma) {
