@@ -57,6 +57,7 @@ void Block::Prepare() {
   for (uint32_t i = 0; i < grid_.threads; ++i) {
     Thread& thread = threads_[i];
     thread.index = i;
+    thread.warp = &warps_[i / grid_.warp_size];
     thread.done = false;
     thread.waits_for = Meeting::kNone;
     thread.open.clear();
@@ -81,20 +82,30 @@ uint32_t Block::Random(uint32_t below) {
   uint64_t z = random_ += 0x9e3779b97f4a7c15;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
   z = (z ^ z >> 27) * 0x94d049bb133111eb;
-  return uint32_t((z ^ z >> 31) >> 32) % below;
+  return uint32_t(((z ^ z >> 31) >> 32) * below >> 32);
+}
+
+// Any thread that can run; null: none.
+Thread* Block::Next() {
+  if (ready_.empty() || given_up_) return nullptr;
+  std::swap(ready_[Random(uint32_t(ready_.size()))], ready_.back());
+  Thread* next = &threads_[ready_.back()];
+  ready_.pop_back();
+  return next;
 }
 
 void Block::Schedule() {
-  while (!ready_.empty() && !given_up_) {
-    std::swap(ready_[Random(uint32_t(ready_.size()))], ready_.back());
-    running_ = &threads_[ready_.back()];
-    ready_.pop_back();
-    kiln_emu_switch(&scheduler_, running_->stack);
-  }
+  running_ = Next();
+  kiln_emu_switch(&scheduler_, running_->stack);
   if (!given_up_ && std::ranges::any_of(threads_, [](const Thread& thread) { return !thread.done; })) ReportStuck();
 }
 
-void Block::Suspend() { kiln_emu_switch(&running_->stack, scheduler_); }
+void Block::Suspend() {
+  Thread* self = running_;
+  Thread* next = Next();
+  if (next != nullptr) running_ = next;
+  kiln_emu_switch(&self->stack, next == nullptr ? scheduler_ : next->stack);
+}
 
 bool Block::Arrive(Warp& warp, Meeting meeting, uint32_t site, uint32_t location, void* operands) {
   Thread& self = *running_;

@@ -28,8 +28,11 @@ struct AsyncCopy {
   uint32_t location;
 };
 
+struct Warp;
+
 struct Thread {
   uint32_t index = 0;
+  Warp* warp = nullptr;
   void* stack = nullptr;
   bool done = false;
   Meeting waits_for = Meeting::kNone;
@@ -68,7 +71,7 @@ class Block {
   // All lanes of the warp with their operands; the last to come runs perform(threads of the warp).
   template <typename Perform>
   void MeetWarp(Meeting meeting, uint32_t site, uint32_t location, void* operands, Perform&& perform) {
-    Warp& warp = warps_[running_->index / grid_.warp_size];
+    Warp& warp = *running_->warp;
     if (!Arrive(warp, meeting, site, location, operands)) return;
     perform(std::span<Thread>(threads_.data() + warp.first, warp.count));
     Leave(warp);
@@ -83,6 +86,7 @@ class Block {
   static void Enter(void* thread);
   bool Arrive(Warp& warp, Meeting meeting, uint32_t site, uint32_t location, void* operands);
   void Leave(Warp& warp);
+  Thread* Next();
   void Suspend();
   void Prepare();
   void Schedule();

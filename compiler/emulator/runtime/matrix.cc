@@ -170,9 +170,13 @@ void MatrixUnits::MultiplyIntegers(const Placement& p, std::span<uint32_t* const
 }
 
 std::string MatrixUnits::Run(uint64_t packed, std::span<uint32_t* const> words) {
-  std::unique_ptr<Placement>& placement = placements_[packed];
-  if (placement == nullptr) placement = Place(MatrixForm::Unpack(packed));
-  const Placement& p = *placement;
+  if (last_ == nullptr || last_form_ != packed) {
+    std::unique_ptr<Placement>& placement = placements_[packed];
+    if (placement == nullptr) placement = Place(MatrixForm::Unpack(packed));
+    last_ = placement.get();
+    last_form_ = packed;
+  }
+  const Placement& p = *last_;
   if (words.size() != p.lanes) return "a matrix instruction in a warp of " + std::to_string(words.size()) + " threads";
   for (const auto* copies : {&p.copies_a, &p.copies_b}) {
     for (const Element& e : *copies) {

@@ -40,6 +40,8 @@ class MatrixUnits {
   void MultiplyIntegers(const Placement& placement, std::span<uint32_t* const> words);
 
   std::map<uint64_t, std::unique_ptr<Placement>> placements_;
+  const Placement* last_ = nullptr;  // of form last_form_
+  uint64_t last_form_ = 0;
   std::vector<float> a_, b_, c_;
   std::vector<int32_t> ia_, ib_;
 };

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Threads written by hand: what each instruction does, and what is reported of threads that break the rules.
+#include "compiler/emulator/program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "compiler/emulator/device_emulator.h"
+#include "compiler/llvm/emit.h"
+
+namespace kiln::emulator {
+namespace {
+
+using llvm::Value;
+using ::testing::HasSubstr;
+
+// kernel(in, out): `threads` threads, 4 KiB of shared memory.
+class Kernel {
+ public:
+  explicit Kernel(std::string_view target, uint32_t threads = 64)
+      : target_(**target::Find(target)), module_("kernel", context_), b(context_), threads_(threads) {
+    llvm_ir::InitializeTargets();
+    machine_ = llvm_ir::MakeTargetMachine(target_);
+    llvm_ir::Prepare(module_, *machine_, target_);
+    device = MakeEmulatorDevice(target_, b);
+    llvm::Type* global = llvm::PointerType::get(context_, llvm_ir::kGlobalSpace);
+    llvm::Type* params[] = {global, global};
+    kernel = device->CreateKernel(module_, "kernel", params, threads, 0);
+    b.SetInsertPoint(llvm::BasicBlock::Create(context_, "entry", kernel));
+    shared = device->SharedMemory(4096, "shared");
+    thread = device->ThreadIndex();
+  }
+
+  Value* At(Value* base, Value* index) { return b.CreateGEP(b.getInt32Ty(), base, index); }
+  Value* Load(Value* base, Value* index) { return b.CreateLoad(b.getInt32Ty(), At(base, index)); }
+  void Store(Value* v, Value* base, Value* index) { b.CreateStore(v, At(base, index)); }
+  Value* in() { return kernel->getArg(0); }
+  Value* out() { return kernel->getArg(1); }
+  Value* I32(int value) { return b.getInt32(uint32_t(value)); }
+
+  // The rest of the thread runs `then` only where `condition` holds.
+  void If(Value* condition, const std::function<void()>& then) {
+    auto* yes = llvm::BasicBlock::Create(context_, "then", kernel);
+    auto* end = llvm::BasicBlock::Create(context_, "end", kernel);
+    b.CreateCondBr(condition, yes, end);
+    b.SetInsertPoint(yes);
+    then();
+    b.CreateBr(end);
+    b.SetInsertPoint(end);
+  }
+
+  Report Run(std::vector<uint32_t> input = {}, Options options = {}, bool check = true, uint32_t blocks = 1) {
+    if (b.GetInsertBlock()->getTerminator() == nullptr) b.CreateRetVoid();
+    v1::Artifact artifact;
+    artifact.set_target(std::string(target_.name));
+    artifact.set_kind(v1::EMULATOR);
+    const auto optimized = llvm_ir::Optimize(module_, *machine_);
+    EXPECT_TRUE(optimized) << optimized.error();
+    artifact.set_code(llvm_ir::EmitBitcode(module_));
+    const auto program = Program::Load(artifact, check);
+    EXPECT_TRUE(program) << program.error();
+    if (!program) return {};
+    input.resize(256);
+    output.assign(256, 0);
+    const Memory memory[] = {{input.data(), 1024, 4, "in"}, {output.data(), 1024, 4, "out"}};
+    LaunchArgs launch{"kernel", {blocks, 1, 1}, threads_, 4096, {uint64_t(input.data()), uint64_t(output.data())}};
+    const auto report = (*program)->Run(launch, memory, options);
+    EXPECT_TRUE(report) << report.error();
+    return report.value_or(Report{});
+  }
+
+ private:
+  const target::Target& target_;
+  llvm::LLVMContext context_;
+  llvm::Module module_;
+
+ public:
+  llvm::IRBuilder<> b;
+  std::unique_ptr<llvm_ir::Device> device;
+  llvm::Function* kernel = nullptr;
+  Value *shared = nullptr, *thread = nullptr;
+  std::vector<uint32_t> output;
+
+ private:
+  const uint32_t threads_;
+  std::unique_ptr<llvm::TargetMachine> machine_;
+};
+
+void ExpectOnly(const Report& report, FindingKind kind, const std::string& text) {
+  ASSERT_EQ(report.findings.size(), 1u) << (report.findings.empty() ? "nothing was found" : report.findings[1].message);
+  EXPECT_EQ(report.findings[0].kind, kind);
+  EXPECT_THAT(report.findings[0].message, HasSubstr(text));
+}
+
+TEST(Threads, ExchangeThroughSharedMemory) {
+  for (uint64_t seed : {0, 1, 2, 3}) {
+    Kernel k("emu:sm_80");
+    k.Store(k.b.CreateMul(k.thread, k.I32(3)), k.shared, k.thread);
+    k.device->Barrier();
+    k.Store(k.Load(k.shared, k.b.CreateSub(k.I32(63), k.thread)), k.out(), k.thread);
+    const Report report = k.Run({}, {.seed = seed});
+    EXPECT_TRUE(report.finished);
+    EXPECT_TRUE(report.findings.empty()) << report.findings[0].message;
+    for (uint32_t i = 0; i < 64; ++i) EXPECT_EQ(k.output[i], (63 - i) * 3);
+  }
+}
+
+TEST(Threads, ShuffleWithinTheirWarp) {
+  for (const char* target : {"emu:sm_80", "emu:gfx942"}) {
+    for (int mask : {1, 16, 31}) {
+      Kernel k(target);
+      k.Store(k.device->ShuffleXor(k.thread, mask), k.out(), k.thread);
+      EXPECT_TRUE(k.Run().findings.empty());
+      for (uint32_t i = 0; i < 64; ++i) EXPECT_EQ(k.output[i], i ^ uint32_t(mask));
+    }
+  }
+}
+
+TEST(Threads, AtomicsOfAllBlocksAddUp) {
+  Kernel k("emu:sm_80");
+  k.device->Atomic(llvm_ir::AtomicOp::kAdd, ir::DType::kI32, k.out(), k.I32(2));
+  const Report report = k.Run({}, {.threads = 2}, true, 10);
+  EXPECT_TRUE(report.findings.empty()) << report.findings[0].message;
+  EXPECT_EQ(k.output[0], 1280u);
+}
+
+TEST(Findings, RaceInSharedMemory) {
+  Kernel k("emu:sm_80");
+  k.device->SetLocation(1);
+  k.Store(k.thread, k.shared, k.thread);
+  k.device->SetLocation(2);
+  k.Store(k.Load(k.shared, k.b.CreateXor(k.thread, k.I32(32))), k.out(), k.thread);
+  const Report report = k.Run();
+  ASSERT_FALSE(report.findings.empty());
+  for (const Finding& finding : report.findings) {
+    // Which of the two comes first depends on the order of the threads.
+    EXPECT_TRUE(finding.kind == FindingKind::kRace || finding.kind == FindingKind::kUninitialized);
+    EXPECT_TRUE(finding.location == 1 || finding.location == 2);
+  }
+}
+
+TEST(Findings, SameValueByManyIsNoRace) {
+  Kernel k("emu:sm_80");
+  k.Store(k.I32(7), k.shared, k.I32(0));
+  k.device->Barrier();
+  k.Store(k.Load(k.shared, k.I32(0)), k.out(), k.thread);
+  EXPECT_TRUE(k.Run().findings.empty());
+}
+
+TEST(Findings, BlocksThatWriteOneElement) {
+  Kernel k("emu:sm_80");
+  k.Store(k.device->BlockIndex(0), k.out(), k.thread);
+  ExpectOnly(k.Run({}, {}, true, 2), FindingKind::kRace, "nothing orders blocks of one launch");
+}
+
+TEST(Findings, AnAtomicAndAnOrdinaryWrite) {
+  Kernel k("emu:sm_80");
+  k.device->Atomic(llvm_ir::AtomicOp::kMax, ir::DType::kI32, k.out(), k.I32(2));
+  k.If(k.b.CreateICmpEQ(k.thread, k.I32(3)), [&] { k.Store(k.I32(5), k.out(), k.I32(0)); });
+  EXPECT_EQ(k.Run().findings.at(0).kind, FindingKind::kRace);
+}
+
+TEST(Findings, UninitializedSharedMemory) {
+  Kernel k("emu:sm_80");
+  k.Store(k.Load(k.shared, k.thread), k.out(), k.thread);
+  ExpectOnly(k.Run(), FindingKind::kUninitialized, "which nobody wrote");
+}
+
+TEST(Findings, OutOfBounds) {
+  {
+    Kernel k("emu:sm_80", 1);
+    k.Store(k.I32(1), k.shared, k.I32(1024));
+    ExpectOnly(k.Run(), FindingKind::kOutOfBounds, "writes 4 bytes of shared memory at byte 4096; the block has 4096 bytes");
+  }
+  {
+    Kernel k("emu:sm_80", 1);
+    k.Store(k.I32(1), k.out(), k.I32(256));
+    ExpectOnly(k.Run(), FindingKind::kOutOfBounds, "past the end of out, which has 1024");
+  }
+  Kernel k("emu:sm_80", 1);
+  k.Store(k.Load(k.in(), k.I32(-1)), k.out(), k.thread);
+  ExpectOnly(k.Run(), FindingKind::kOutOfBounds, "before the start of in");
+}
+
+TEST(Findings, Misaligned) {
+  Kernel k("emu:sm_80", 1);
+  Value* pointer = k.b.CreateConstGEP1_32(k.b.getInt8Ty(), k.in(), 2);
+  k.b.CreateStore(k.b.CreateAlignedLoad(k.b.getInt32Ty(), pointer, llvm::Align(4)), k.out());
+  ExpectOnly(k.Run(), FindingKind::kMisaligned, "not a multiple of 4");
+}
+
+TEST(Findings, AsyncCopyThatWasNotWaitedFor) {
+  for (uint64_t seed : {0, 1}) {
+    for (bool waits : {false, true}) {
+      Kernel k("emu:sm_80");
+      k.device->CopyAsync(k.At(k.shared, k.thread), k.At(k.in(), k.thread), 4, nullptr);
+      k.device->AsyncCommit();
+      if (waits) k.device->AsyncWait(0);
+      k.device->Barrier();
+      k.Store(k.Load(k.shared, k.thread), k.out(), k.thread);
+      const Report report = k.Run({5}, {.seed = seed});
+      if (waits) {
+        EXPECT_TRUE(report.findings.empty());
+        EXPECT_EQ(k.output[0], 5u);
+      } else {
+        ExpectOnly(report, FindingKind::kAsyncPending, "has not been waited for");
+        EXPECT_EQ(k.output[0], seed == 0 ? ~0u : 5u) << "even seeds land late";
+      }
+    }
+  }
+}
+
+TEST(Findings, WaitedForButNoBarrier) {
+  Kernel k("emu:sm_80");
+  k.device->CopyAsync(k.At(k.shared, k.thread), k.At(k.in(), k.thread), 4, nullptr);
+  k.device->AsyncCommit();
+  k.device->AsyncWait(0);
+  k.Store(k.Load(k.shared, k.b.CreateXor(k.thread, k.I32(1))), k.out(), k.thread);
+  EXPECT_FALSE(k.Run().findings.empty());
+}
+
+TEST(Findings, BarrierThatSomeDoNotReach) {
+  Kernel k("emu:sm_80");
+  k.device->SetLocation(4);
+  k.If(k.b.CreateICmpULT(k.thread, k.I32(32)), [&] { k.device->Barrier(); });
+  const Report report = k.Run();
+  EXPECT_FALSE(report.finished);
+  ExpectOnly(report, FindingKind::kDivergence, "threads 0-31 wait for a barrier (statement 4); 32-63 ended");
+}
+
+TEST(Findings, DifferentBarriers) {
+  Kernel k("emu:sm_80");
+  k.If(k.b.CreateICmpULT(k.thread, k.I32(32)), [&] {
+    k.device->Barrier();
+    k.Store(k.I32(1), k.out(), k.thread);
+  });
+  k.If(k.b.CreateICmpUGE(k.thread, k.I32(32)), [&] { k.device->Barrier(); });
+  ExpectOnly(k.Run(), FindingKind::kDivergence, "different barriers");
+}
+
+TEST(Findings, LanesApartAtAShuffle) {
+  Kernel k("emu:sm_80", 32);
+  k.If(k.b.CreateICmpULT(k.thread, k.I32(16)), [&] { k.Store(k.device->ShuffleXor(k.thread, 1), k.out(), k.thread); });
+  k.device->Barrier();
+  ExpectOnly(k.Run(), FindingKind::kDeadlock, "threads 0-15 wait for a shuffle (statement 0); 16-31 wait for a barrier");
+}
+
+TEST(Findings, NotUniform) {
+  Kernel k("emu:gfx942");
+  k.Store(k.device->Uniform(k.thread), k.out(), k.thread);
+  ExpectOnly(k.Run(), FindingKind::kNotUniform, "another value than lane 0");
+}
+
+TEST(Load, RefusesWhatIsNotForTheEmulator) {
+  v1::Artifact artifact;
+  artifact.set_target("cuda:sm_80");
+  artifact.set_kind(v1::PTX);
+  EXPECT_THAT(Program::Load(artifact, false).error(), HasSubstr("compiled for emu:sm_80"));
+  artifact.set_target("emu:sm_80");
+  artifact.set_kind(v1::EMULATOR);
+  artifact.set_code("no bitcode");
+  EXPECT_FALSE(Program::Load(artifact, false));
+}
+
+}  // namespace
+}  // namespace kiln::emulator
