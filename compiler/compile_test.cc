@@ -92,6 +92,26 @@ TEST(Compile, RandomProgramsAreRefusedOrCompiled) {
   EXPECT_GT(compiled, 20u);
 }
 
+TEST(Compile, WgmmaWhereItIsAskedForAndFits) {
+  v1::CompileRequest request;
+  request.set_target("cuda:sm_90a");
+  const auto code = [&](const std::string& text, bool wgmma) {
+    request.set_module(text);
+    request.mutable_options()->set_experimental_wgmma(wgmma);
+    const v1::WorkerResult result = Compile(request, {});
+    EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+    return result.artifact().code();
+  };
+  const std::string fits = code(GemmText(128, 128, 64, 128), true);
+  EXPECT_NE(fits.find("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16"), std::string::npos);
+  EXPECT_NE(fits.find("fence.proxy.async"), std::string::npos);
+  EXPECT_EQ(code(GemmText(128, 128, 64, 128), false).find("wgmma"), std::string::npos);
+  // 64 rows are one group's; 32 are not.
+  EXPECT_EQ(code(GemmText(32, 128, 64, 128), true).find("wgmma"), std::string::npos);
+  // 128 × 384 accumulators would leave a thread of 128 no register.
+  EXPECT_EQ(code(GemmText(128, 384, 64, 128), true).find("wgmma"), std::string::npos);
+}
+
 TEST(Compile, AnUnknownTargetNamesTheNearest) {
   const std::string error = FirstError(CompileText(GemmText(64, 64, 32, 128), "cuda:sm_91"));
   EXPECT_NE(error.find("sm_91"), std::string::npos) << error;

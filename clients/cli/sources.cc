@@ -57,6 +57,7 @@ void AddProgram(CLI::App& command, CompileArguments& a) {
   command.add_flag("--no-warp-specialization", a.options.disable_warp_specialization);
   command.add_flag("--no-tma", a.options.disable_tma);
   command.add_flag("--no-wgmma", a.options.disable_wgmma);
+  command.add_flag("--wgmma", a.options.experimental_wgmma, "sm_90a: wgmma where it fits; not yet verified on hardware");
   command.add_flag("--local", a.local, "compile in this machine's kiln-worker, without a daemon and its cache");
   command.add_option("--worker", a.worker, "the kiln-worker of --local");
 }
