@@ -33,22 +33,37 @@ std::unique_ptr<llvm::Module> Parse(const std::string& bitcode, llvm::LLVMContex
   return llvm::cantFail(llvm::parseBitcodeFile(llvm::MemoryBufferRef(bitcode, "kernel"), context));
 }
 
+bool IsWait(const llvm::CallInst& call) { return call.getCalledFunction()->getName() == "kiln_emu_async_wait"; }
+
 }  // namespace
 
-uint32_t CountSynchronization(const std::string& bitcode) {
-  llvm::LLVMContext context;
-  return uint32_t(Calls(*Parse(bitcode, context)).size());
-}
-
-Mutant DropSynchronization(const std::string& bitcode, uint32_t index) {
+uint32_t CountMutants(const std::string& bitcode) {
   llvm::LLVMContext context;
   const std::unique_ptr<llvm::Module> module = Parse(bitcode, context);
-  llvm::CallInst* call = Calls(*module).at(index);
+  uint32_t count = 0;
+  for (const llvm::CallInst* call : Calls(*module)) count += IsWait(*call) ? 2 : 1;
+  return count;
+}
+
+Mutant MakeMutant(const std::string& bitcode, uint32_t index) {
+  llvm::LLVMContext context;
+  const std::unique_ptr<llvm::Module> module = Parse(bitcode, context);
+  std::vector<llvm::CallInst*> calls = Calls(*module);
+  const bool weaken = index >= calls.size();
+  if (weaken) {
+    std::erase_if(calls, [](const llvm::CallInst* call) { return !IsWait(*call); });
+    index -= uint32_t(Calls(*module).size());
+  }
+  llvm::CallInst* call = calls.at(index);
   Mutant mutant;
-  const bool barrier = call->getCalledFunction()->getName() == "kiln_emu_barrier";
-  mutant.what = std::string(barrier ? "barrier" : "wait") + " of statement " +
-                std::to_string(call->getDebugLoc() ? call->getDebugLoc().getLine() : 0);
-  call->eraseFromParent();
+  mutant.what = std::string(weaken ? "weaker " : "no ") + (IsWait(*call) ? "wait" : "barrier");
+  mutant.statement = call->getDebugLoc() ? call->getDebugLoc().getLine() : 0;
+  if (weaken) {
+    auto* pending = llvm::cast<llvm::ConstantInt>(call->getArgOperand(0));
+    call->setArgOperand(0, llvm::ConstantInt::get(pending->getType(), pending->getZExtValue() + 1));
+  } else {
+    call->eraseFromParent();
+  }
   llvm::raw_string_ostream stream(mutant.code);
   llvm::WriteBitcodeToFile(*module, stream);
   return mutant;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests of the emulator: code with one of its barriers and waits left out.
+// For tests of the emulator: code with one of its barriers and waits left out, or one wait weaker.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,14 @@
 
 namespace kiln::emulator {
 
-uint32_t CountSynchronization(const std::string& bitcode);
+// Ways to weaken it: each call left out, then each wait for one group fewer.
+uint32_t CountMutants(const std::string& bitcode);
 
 struct Mutant {
   std::string code;
-  std::string what;  // "barrier of statement 3"
+  std::string what;  // "no barrier", "weaker wait"
+  uint32_t statement = 0;  // whose
 };
-// Without call number `index`.
-Mutant DropSynchronization(const std::string& bitcode, uint32_t index);
+Mutant MakeMutant(const std::string& bitcode, uint32_t index);
 
 }  // namespace kiln::emulator

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What emulator_test.py drives: one job a line on standard input, its answer as a line of JSON on standard output.
-//   MODULE TARGET key=value … TENSOR …     keys: seed, check, threads, drop (a synchronisation to leave out), fast
+//   MODULE TARGET key=value … TENSOR …     keys: seed, seeds (how many, from that one), check, threads, mutant (one of `mutants` ways to weaken the synchronisation), fast
 //   TENSOR: dtype:FILE:3x4[:strides][@byte of the first element], a file that is read and written back; strides as 8x1
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "compiler/emulator/mutate.h"
@@ -110,16 +112,34 @@ class Server {
     std::vector<TensorArg> tensors;
     for (size_t i = 0; i < files.size(); ++i) tensors.push_back(ParseTensor(job.tensors[i], files[i]));
     const auto loaded = Clock::now();
-    const auto report = (*program)->Run(tensors, {.seed = job.Get("seed", 0), .threads = uint32_t(job.Get("threads", 2))});
+    const auto report = RunSeeds(**program, tensors, files, job);
     if (!report) return "{\"error\": " + Quoted(report.error()) + "}";
     const auto ran = Clock::now();
     for (const File& file : files) {
       std::ofstream(file.path, std::ios::binary).write(reinterpret_cast<const char*>(file.bytes.data()), std::streamsize(file.bytes.size()));
     }
-    return Json(*report, NamesOfFile(job.module), compiled - start, ran - loaded);
+    return Json(*report, compiled - start, ran - loaded);
   }
 
  private:
+  // Each seed on the same data; the files keep the last one's results.
+  std::expected<Report, std::string> RunSeeds(Emulated& program, std::span<const TensorArg> tensors, std::vector<File>& files,
+                                              const Job& job) {
+    const std::vector<File> given = files;
+    Report all{.findings = {}, .finished = true};
+    std::set<std::vector<std::byte>> results;
+    for (uint64_t i = 0; i < job.Get("seeds", 1); ++i) {
+      for (size_t f = 0; f < files.size(); ++f) std::ranges::copy(given[f].bytes, files[f].bytes.begin());
+      auto report = program.Run(tensors, {.seed = job.Get("seed", 0) + i, .threads = uint32_t(job.Get("threads", 2))});
+      if (!report) return report;
+      all.finished &= report->finished;
+      std::ranges::move(report->findings, std::back_inserter(all.findings));
+      if (job.Get("seeds", 1) > 1) results.insert(files.back().bytes);
+    }
+    different_ = results.size();
+    return all;
+  }
+
   std::expected<Emulated*, std::string> Find(const Job& job) {
     const bool check = job.Get("check", 0) != 0;
     const std::string key = job.module + " " + job.target + " " + std::to_string(job.Get("fast", 0));
@@ -132,14 +152,16 @@ class Server {
       artifact = artifacts_.emplace(key, std::move(*compiled)).first;
     }
     v1::Artifact code = artifact->second;
-    sites_ = CountSynchronization(code.code());
-    const std::string loaded = key + (check ? " check " : " ") + std::to_string(job.Get("drop", ~uint64_t{0}));
+    names_ = NamesOfFile(job.module);
+    mutants_ = CountMutants(code.code());
+    const std::string loaded = key + (check ? " check " : " ") + std::to_string(job.Get("mutant", ~uint64_t{0}));
     if (loaded == loaded_) return program_.get();
-    dropped_.clear();
-    if (job.keys.contains("drop")) {
-      const Mutant mutant = DropSynchronization(code.code(), uint32_t(job.Get("drop", 0)));
+    mutated_.clear();
+    if (job.keys.contains("mutant")) {
+      const Mutant mutant = MakeMutant(code.code(), uint32_t(job.Get("mutant", 0)));
       code.set_code(mutant.code);
-      dropped_ = mutant.what;
+      mutated_ = mutant.what;
+      if (mutant.statement < names_.statements.size()) mutated_ += " of " + names_.statements[mutant.statement];
     }
     auto program = Emulated::Load(code, check);
     if (!program) return std::unexpected(program.error());
@@ -154,23 +176,25 @@ class Server {
     return decoded ? NamesOf(*decoded) : Names{};
   }
 
-  std::string Json(const Report& report, const Names& names, Clock::duration compile, Clock::duration run) const {
+  std::string Json(const Report& report, Clock::duration compile, Clock::duration run) const {
     const auto ms = [](Clock::duration d) { return std::to_string(std::chrono::duration<double, std::milli>(d).count()); };
     std::string out = std::string("{\"finished\": ") + (report.finished ? "true" : "false") + ", \"compile_ms\": " + ms(compile) +
-                      ", \"run_ms\": " + ms(run) + ", \"sites\": " + std::to_string(sites_) + ", \"dropped\": " + Quoted(dropped_) +
+                      ", \"run_ms\": " + ms(run) + ", \"different\": " + std::to_string(different_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"mutated\": " + Quoted(mutated_) +
                       ", \"findings\": [";
     for (const Finding& finding : report.findings) {
       if (&finding != report.findings.data()) out += ", ";
-      out += "{\"kind\": " + Quoted(Name(finding.kind)) + ", \"message\": " + Quoted(Describe(finding, names)) +
+      out += "{\"kind\": " + Quoted(Name(finding.kind)) + ", \"message\": " + Quoted(Describe(finding, names_)) +
              ", \"statement\": " + std::to_string(finding.location) + ", \"other\": " + std::to_string(finding.other_location) + "}";
     }
     return out + "]}";
   }
 
   std::map<std::string, v1::Artifact> artifacts_;
-  std::string loaded_, dropped_;
+  std::string loaded_, mutated_;
   std::unique_ptr<Emulated> program_;
-  uint32_t sites_ = 0;
+  Names names_;
+  uint32_t mutants_ = 0;
+  size_t different_ = 0;  // results of the seeds of one job
 };
 
 }  // namespace

@@ -63,6 +63,15 @@ class Emulator:
         answer["intact"] = bool((edges == 0xFF).all())
         return answer
 
+    def call(self, module, target, tensors, **keys):
+        """Every parameter as it is after the run (arrays of its stored type), and the answer."""
+        words = [str(module), target, *(f"{key}={value}" for key, value in keys.items())]
+        words += [self._tensor(f"t{i}", dtype, array.shape, array.tobytes()) for i, (array, dtype) in enumerate(tensors)]
+        answer = self.job(" ".join(words))
+        after = [np.frombuffer((self.place / f"t{i}").read_bytes(), array.dtype).reshape(array.shape)
+                 for i, (array, _) in enumerate(tensors)]
+        return after, answer
+
     def _tensor(self, name, dtype, shape, data):
         path = self.place / name
         path.write_bytes(data)

@@ -62,5 +62,4 @@ def test_same_seed_same_bytes(emulator, target):
     case = cases.attention_case(1, 133, 2, 64)
     inputs, output, _ = MAKERS[case[2]](np.random.default_rng(SEED), **case[3])
     module = emulator.module(case[1].serialized)
-    results = [emulator.run(module, target, inputs, output, seed=seed)["result"] for seed in (0, 1, 2, 0)]
-    assert all(np.array_equal(results[0], other) for other in results[1:])
+    assert emulator.run(module, target, inputs, output, seeds=6)["different"] == 1
