@@ -12,7 +12,8 @@
 namespace kiln::emulator {
 
 // A matrix instruction by what its vendor's manual calls it, packed in 64 bits. Types are the numbers of ir::DType.
-enum class MatrixUnit : uint8_t { kMmaSync = 1, kMfma = 2, kWmmaGfx11 = 3, kWmmaGfx12 = 4 };
+enum class MatrixUnit : uint8_t { kMmaSync = 1, kMfma = 2, kWmmaGfx11 = 3, kWmmaGfx12 = 4, kWgmma = 5 };
+// n of wgmma counts in units of 8.
 struct MatrixForm {
   MatrixUnit unit;
   uint8_t m, n, k;
@@ -50,6 +51,10 @@ inline constexpr uint32_t kWordsOfA = 0, kWordsOfB = 16, kWordsOfC = 32, kMatrix
   KILN_EMU_CALL(load_matrix, v, kMemory, s, i, i, p, i, i)            \
   KILN_EMU_CALL(store_matrix, v, kMemory, s, i, i, p, i, i)           \
   KILN_EMU_CALL(matrix, v, kWarp, l, p, i, i)                         \
+  KILN_EMU_CALL(wgmma_begin, v, kMemory, i, p)                        \
+  KILN_EMU_CALL(wgmma_step, v, kMemory, l, l, l, p, i, i, i)          \
+  KILN_EMU_CALL(wgmma_wait, v, kMemory, i, p, i, i)                   \
+  KILN_EMU_CALL(fence_async_proxy, v, kMemory, i)                     \
   KILN_EMU_CALL(atomic_global, v, kMemory, i, i, g, p, i)             \
   KILN_EMU_CALL(atomic_shared, v, kMemory, i, i, s, p, i)             \
   KILN_EMU_CALL(access, v, kMemory, p, i, i, i, p, i)

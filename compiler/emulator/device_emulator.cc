@@ -97,6 +97,30 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     return result;
   }
 
+  // The results come with MmaWait: until then c stands for them.
+  std::vector<Value*> MmaGroup(const target::MmaInstruction& mma, std::span<Value* const> a, std::span<Value* const> b,
+                               std::span<Value* const> c, bool, bool a_by_rows, bool b_by_rows) override {
+    const MatrixForm form{MatrixUnit::kWgmma, uint8_t(mma.m), uint8_t(mma.n / 8), uint8_t(mma.k), uint8_t(mma.a), uint8_t(mma.b), uint8_t(mma.c)};
+    CallRuntime(k_wgmma_begin, {I32(int(c.size())), StoreAll(c)});
+    const size_t each = a.size() / b.size();
+    for (size_t step = 0; step < b.size(); ++step) {
+      const bool registers = each > 1;
+      for (size_t w = 0; registers && w < each; ++w) builder().CreateStore(a[step * each + w], Word(uint32_t(w)));
+      const uint32_t flags = (a_by_rows ? 1u : 0u) | (b_by_rows ? 2u : 0u) | (registers ? 4u : 0u);
+      CallRuntime(k_wgmma_step, {builder().getInt64(form.Pack()), registers ? builder().getInt64(0) : a[step], b[step], Words(),
+                                 builder().getInt32(flags), Site(), Location()});
+    }
+    return {c.begin(), c.end()};
+  }
+  std::vector<Value*> MmaWait(std::span<Value* const> c) override {
+    llvm::Value* place = Array(c.size());
+    CallRuntime(k_wgmma_wait, {I32(int(c.size())), place, Site(), Location()});
+    std::vector<Value*> results;
+    for (size_t i = 0; i < c.size(); ++i) results.push_back(builder().CreateLoad(c[i]->getType(), Element(place, i)));
+    return results;
+  }
+  void FenceAsyncProxy() override { CallRuntime(k_fence_async_proxy, {Location()}); }
+
   Value* Dp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) override {
     return PlainDp4a(a, b, c, a_signed, b_signed);
   }
@@ -139,6 +163,18 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
       words_->setAlignment(llvm::Align(16));
     }
     return words_;
+  }
+  Value* Array(size_t words) {
+    llvm::IRBuilder<>::InsertPointGuard guard(builder());
+    llvm::BasicBlock& entry = kernel_->getEntryBlock();
+    builder().SetInsertPoint(&entry, entry.begin());
+    return builder().CreateAlloca(llvm::ArrayType::get(builder().getInt32Ty(), words), nullptr, "results");
+  }
+  Value* Element(Value* array, size_t index) { return builder().CreateConstGEP1_32(builder().getInt32Ty(), array, unsigned(index)); }
+  Value* StoreAll(std::span<Value* const> values) {
+    Value* array = Array(values.size());
+    for (size_t i = 0; i < values.size(); ++i) builder().CreateStore(values[i], Element(array, i));
+    return array;
   }
   Value* Word(uint32_t index) { return builder().CreateConstGEP1_32(builder().getInt32Ty(), Words(), index); }
 

@@ -23,7 +23,7 @@ std::vector<llvm::CallInst*> Calls(llvm::Module& module) {
       auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
       if (call == nullptr || call->getCalledFunction() == nullptr) continue;
       const llvm::StringRef name = call->getCalledFunction()->getName();
-      if (name == "kiln_emu_barrier" || name == "kiln_emu_async_wait") calls.push_back(call);
+      if (name == "kiln_emu_barrier" || name == "kiln_emu_async_wait" || name == "kiln_emu_fence_async_proxy") calls.push_back(call);
     }
   }
   return calls;
@@ -36,6 +36,13 @@ std::unique_ptr<llvm::Module> Parse(const std::string& bitcode, llvm::LLVMContex
 bool IsWait(const llvm::CallInst& call) { return call.getCalledFunction()->getName() == "kiln_emu_async_wait"; }
 
 }  // namespace
+
+uint32_t CountCalls(const std::string& bitcode, const std::string& name) {
+  llvm::LLVMContext context;
+  const std::unique_ptr<llvm::Module> module = Parse(bitcode, context);
+  const llvm::Function* function = module->getFunction(name);
+  return function == nullptr ? 0 : uint32_t(function->getNumUses());
+}
 
 uint32_t CountMutants(const std::string& bitcode) {
   llvm::LLVMContext context;
@@ -56,7 +63,9 @@ Mutant MakeMutant(const std::string& bitcode, uint32_t index) {
   }
   llvm::CallInst* call = calls.at(index);
   Mutant mutant;
-  mutant.what = std::string(weaken ? "weaker " : "no ") + (IsWait(*call) ? "wait" : "barrier");
+  const llvm::StringRef callee = call->getCalledFunction()->getName();
+  mutant.what = std::string(weaken ? "weaker " : "no ") +
+                (IsWait(*call) ? "wait" : callee == "kiln_emu_barrier" ? "barrier" : "fence");
   mutant.statement = call->getDebugLoc() ? call->getDebugLoc().getLine() : 0;
   if (weaken) {
     auto* pending = llvm::cast<llvm::ConstantInt>(call->getArgOperand(0));

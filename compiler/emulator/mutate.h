@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests of the emulator: code with one of its barriers and waits left out, or one wait weaker.
+// For tests of the emulator: code with one of its barriers, waits and proxy fences left out, or one wait weaker.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,8 @@
 
 namespace kiln::emulator {
 
+// Calls of one of the emulator's functions.
+uint32_t CountCalls(const std::string& bitcode, const std::string& name);
 // Ways to weaken it: each call left out, then each wait for one group fewer.
 uint32_t CountMutants(const std::string& bitcode);
 

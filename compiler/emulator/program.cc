@@ -220,6 +220,7 @@ std::string_view Name(FindingKind kind) {
     case FindingKind::kDeadlock: return "deadlock";
     case FindingKind::kNotUniform: return "not uniform";
     case FindingKind::kOperands: return "operands";
+    case FindingKind::kUnfenced: return "no proxy fence";
   }
   return "";
 }

@@ -21,6 +21,7 @@ enum class FindingKind : uint8_t {
   kDeadlock,
   kNotUniform,     // a value that the compiler said is the same in all lanes
   kOperands,       // a matrix instruction's
+  kUnfenced,       // wgmma reads what ordinary stores wrote, with no proxy fence between
 };
 std::string_view Name(FindingKind kind);
 

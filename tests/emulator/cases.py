@@ -97,6 +97,21 @@ def small():
             others()[8], others()[10], others()[12]]
 
 
+def wgmma():
+    """Products by groups of four warps, from shared memory in both orders and from registers."""
+    tile, wide = (128, 128, 64, 128), (64, 256, 64, 256)
+    return [
+        product("wgmma", (128, 128, 128), "float16", "float16", "nn", tile=tile), product("wgmma", (200, 177, 133), "float16", "float16", "nt", True, tile),
+        product("wgmma", (128, 256, 128), "bfloat16", "bfloat16", "tn", tile=wide), product("wgmma", (150, 140, 100), "float16", "float16", "tt", tile=tile),
+        product("wgmma", (128, 128, 128), "float16", "float16", "nn", tile=(64, 64, 32, 128)),
+        product("wgmma", (64, 32, 64), "float16", "float16", "tt", tile=(64, 32, 16, 128)),
+        product("wgmma", (128, 128, 256), "int8", "int32", "nt", tile=(128, 128, 128, 128)),
+        product("wgmma", (128, 128, 256), "float8_e4m3fn", "float32", "nt", tile=tile),
+        product("wgmma", (128, 128, 128), "tfloat32", "float32", "nt", tile=(128, 128, 32, 128)),
+        attention_case(1, 256, 2, 64), attention_case(1, 200, 1, 128, "bfloat16", causal=True, symbolic=True),
+    ]
+
+
 def mutated():
     """Kernels whose synchronisation is taken out piece by piece."""
     return [

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What emulator_test.py drives: one job a line on standard input, its answer as a line of JSON on standard output.
-//   MODULE TARGET key=value … TENSOR …     keys: seed, seeds (how many, from that one), check, threads, mutant (one of `mutants` ways to weaken the synchronisation), fast
+//   MODULE TARGET key=value … TENSOR …     keys: seed, seeds (how many, from that one), check, threads, mutant (one of `mutants` ways to weaken the synchronisation), fast, wgmma
 //   TENSOR: dtype:FILE:3x4[:strides][@byte of the first element], a file that is read and written back; strides as 8x1
 #include <algorithm>
 #include <chrono>
@@ -142,11 +142,12 @@ class Server {
 
   std::expected<Emulated*, std::string> Find(const Job& job) {
     const bool check = job.Get("check", 0) != 0;
-    const std::string key = job.module + " " + job.target + " " + std::to_string(job.Get("fast", 0));
+    const std::string key = job.module + " " + job.target + " " + std::to_string(job.Get("fast", 0)) + std::to_string(job.Get("wgmma", 0));
     auto artifact = artifacts_.find(key);
     if (artifact == artifacts_.end()) {
       v1::CompileOptions options;
       options.set_fast_math(job.Get("fast", 0) != 0);
+      options.set_experimental_wgmma(job.Get("wgmma", 0) != 0);
       auto compiled = CompileFor(job.target, ReadFile(job.module), options);
       if (!compiled) return std::unexpected(compiled.error());
       artifact = artifacts_.emplace(key, std::move(*compiled)).first;
@@ -154,6 +155,7 @@ class Server {
     v1::Artifact code = artifact->second;
     names_ = NamesOfFile(job.module);
     mutants_ = CountMutants(code.code());
+    wgmma_ = CountCalls(code.code(), "kiln_emu_wgmma_step");
     const std::string loaded = key + (check ? " check " : " ") + std::to_string(job.Get("mutant", ~uint64_t{0}));
     if (loaded == loaded_) return program_.get();
     mutated_.clear();
@@ -179,7 +181,7 @@ class Server {
   std::string Json(const Report& report, Clock::duration compile, Clock::duration run) const {
     const auto ms = [](Clock::duration d) { return std::to_string(std::chrono::duration<double, std::milli>(d).count()); };
     std::string out = std::string("{\"finished\": ") + (report.finished ? "true" : "false") + ", \"compile_ms\": " + ms(compile) +
-                      ", \"run_ms\": " + ms(run) + ", \"different\": " + std::to_string(different_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"mutated\": " + Quoted(mutated_) +
+                      ", \"run_ms\": " + ms(run) + ", \"different\": " + std::to_string(different_) + ", \"wgmma\": " + std::to_string(wgmma_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"mutated\": " + Quoted(mutated_) +
                       ", \"findings\": [";
     for (const Finding& finding : report.findings) {
       if (&finding != report.findings.data()) out += ", ";
@@ -194,6 +196,7 @@ class Server {
   std::unique_ptr<Emulated> program_;
   Names names_;
   uint32_t mutants_ = 0;
+  uint32_t wgmma_ = 0;  // calls of that instruction
   size_t different_ = 0;  // results of the seeds of one job
 };
 

@@ -56,6 +56,14 @@ def test_checked_run_is_clean(emulator, case, target):
     run(emulator, case, target, check=1)
 
 
+@pytest.mark.parametrize("case", cases.wgmma(), ids=[case[0] for case in cases.wgmma()])
+def test_wgmma(emulator, case):
+    """Early and late landing; the checked run is the same kernel."""
+    for seeds in (2, 1):
+        answer = run(emulator, case, "emu:sm_90a", wgmma=1, check=1, seeds=seeds)
+        assert answer["wgmma"] > 0, "another instruction was chosen"
+
+
 @pytest.mark.parametrize("target", cases.TARGETS)
 def test_same_seed_same_bytes(emulator, target):
     """Order and landing of copies change nothing that a correct kernel computes: not even rounding."""

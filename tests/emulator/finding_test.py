@@ -14,7 +14,7 @@ from data import MAKERS, random_array
 from emulated import Emulator
 
 BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
-TARGETS = ["emu:sm_80", "emu:gfx942", "emu:gfx1100"]
+TARGETS = ["emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"]
 SEEDS = 200
 # Mutants that mean the same as the program: (kernel, what was left out, its statement).
 REDUNDANT = [("attention", "wait", "copy %Q")]  # the queries' group is older than the loop's first, whose wait covers it
@@ -36,12 +36,13 @@ def test_missing_synchronisation_is_reported(emulator, record_property):
     """Each barrier and wait of each kernel is left out alone, each wait also made one group weaker; a mutant counts as reported where one of two seeds finds something."""
     reported, survivors, equivalent = 0, [], 0
     for target in TARGETS:
-        for case in cases.mutated():
+        for case in cases.mutated() + (cases.wgmma() if target == "emu:sm_90a" else []):
+            keys = {"check": 1, "wgmma": int(target == "emu:sm_90a")}
             module, inputs, output = prepare(emulator, case)
-            clean = emulator.run(module, target, inputs, output, check=1)
+            clean = emulator.run(module, target, inputs, output, **keys)
             assert clean["mutants"] > 0 and not clean["findings"]
             for mutant in range(clean["mutants"]):
-                answer = emulator.run(module, target, inputs, output, check=1, seeds=2, mutant=mutant)
+                answer = emulator.run(module, target, inputs, output, seeds=2, mutant=mutant, **keys)
                 if answer["findings"]:
                     reported += 1
                 elif any(case[0].startswith(kernel) and what in answer["mutated"] and text in answer["mutated"]

@@ -23,6 +23,8 @@ std::string_view Name(Meeting meeting) {
     case Meeting::kLoadMatrix: return "ldmatrix";
     case Meeting::kStoreMatrix: return "stmatrix";
     case Meeting::kMatrix: return "a matrix instruction";
+    case Meeting::kWgmma: return "wgmma";
+    case Meeting::kWgmmaWait: return "the end of wgmma";
   }
   return "";
 }
@@ -31,6 +33,9 @@ Block::Block(const Grid& grid, Stacks& stacks, std::byte* shared, SharedShadow* 
     : grid_(grid), stacks_(stacks), shared_(shared), shadow_(shadow), threads_(grid.threads) {
   for (uint32_t first = 0; first < grid.threads; first += grid.warp_size) {
     warps_.push_back({.first = first, .count = std::min(grid.warp_size, grid.threads - first)});
+  }
+  for (uint32_t first = 0; first < grid.threads; first += kGroupThreads) {
+    groups_.push_back({.first = first, .count = std::min(kGroupThreads, grid.threads - first)});
   }
 }
 
@@ -54,6 +59,10 @@ void Block::Prepare() {
   at_barrier_ = 0;
   ready_.clear();
   for (Warp& warp : warps_) warp.arrived = 0;
+  for (Warp& group : groups_) {
+    group.arrived = 0;
+    group.started.clear();
+  }
   for (uint32_t i = 0; i < grid_.threads; ++i) {
     Thread& thread = threads_[i];
     thread.index = i;
@@ -62,6 +71,7 @@ void Block::Prepare() {
     thread.waits_for = Meeting::kNone;
     thread.open.clear();
     thread.groups.clear();
+    thread.accumulators.clear();
     thread.stack = stacks_.Prepare(i, &Block::Enter, &thread);
     ready_.push_back(i);
   }

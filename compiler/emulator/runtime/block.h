@@ -12,12 +12,13 @@
 #include "compiler/emulator/runtime/fiber.h"
 #include "compiler/emulator/runtime/grid.h"
 #include "compiler/emulator/runtime/matrix.h"
+#include "compiler/emulator/runtime/wgmma.h"
 
 namespace kiln::emulator {
 
 class SharedShadow;
 
-enum class Meeting : uint8_t { kNone, kBarrier, kShuffle, kUniform, kLoadMatrix, kStoreMatrix, kMatrix };
+enum class Meeting : uint8_t { kNone, kBarrier, kShuffle, kUniform, kLoadMatrix, kStoreMatrix, kMatrix, kWgmma, kWgmmaWait };
 std::string_view Name(Meeting meeting);
 
 // A copy that a thread started and has not waited for.
@@ -40,13 +41,16 @@ struct Thread {
   void* operands = nullptr;
   std::vector<AsyncCopy> open;                 // not yet in a group
   std::vector<std::vector<AsyncCopy>> groups;  // oldest first
+  std::vector<std::vector<uint32_t>> accumulators;  // of products not waited for
 };
 
+// Threads that act together: a warp, or the four of wgmma.
 struct Warp {
   uint32_t first = 0, count = 0;  // threads
   uint32_t arrived = 0;
   Meeting meeting = Meeting::kNone;
   uint32_t site = 0;
+  std::vector<WgmmaStep> started;  // of a group: products that have not landed
 };
 
 class Block {
@@ -71,7 +75,17 @@ class Block {
   // All lanes of the warp with their operands; the last to come runs perform(threads of the warp).
   template <typename Perform>
   void MeetWarp(Meeting meeting, uint32_t site, uint32_t location, void* operands, Perform&& perform) {
-    Warp& warp = *running_->warp;
+    Meet(*running_->warp, meeting, site, location, operands, perform);
+  }
+  // The same for the 128 threads of wgmma.
+  template <typename Perform>
+  void MeetGroup(Meeting meeting, uint32_t site, uint32_t location, void* operands, Perform&& perform) {
+    Meet(groups_[running_->index / kGroupThreads], meeting, site, location, operands, perform);
+  }
+  Warp& group() { return groups_[running_->index / kGroupThreads]; }
+  Thread& ThreadAt(uint32_t index) { return threads_[index]; }
+  template <typename Perform>
+  void Meet(Warp& warp, Meeting meeting, uint32_t site, uint32_t location, void* operands, Perform&& perform) {
     if (!Arrive(warp, meeting, site, location, operands)) return;
     perform(std::span<Thread>(threads_.data() + warp.first, warp.count));
     Leave(warp);
@@ -104,7 +118,7 @@ class Block {
   uint32_t epoch_ = 1;
   uint64_t random_ = 0;
   std::vector<Thread> threads_;
-  std::vector<Warp> warps_;
+  std::vector<Warp> warps_, groups_;
   std::vector<uint32_t> ready_;
   uint32_t at_barrier_ = 0;
   uint32_t barrier_site_ = 0;

@@ -37,6 +37,9 @@ void ReportClash(Block& block, const Access& access, const Clash& clash, const s
   } else if (clash.kind == Clash::kPending) {
     kind = FindingKind::kAsyncPending;
     text += " while an asynchronous copy to it by " + other + " has not been waited for";
+  } else if (clash.kind == Clash::kUnfenced) {
+    kind = FindingKind::kUnfenced;
+    text += " through the asynchronous proxy, which " + other + " wrote with no proxy fence behind";
   } else {
     text += ", which " + other + (clash.other_writes ? " wrote" : " read") +
             (clash.other.block - 1 == block.linear() ? " with no barrier between them" : "; nothing orders blocks of one launch");
@@ -91,6 +94,16 @@ void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint
   const Who who{block.linear() + 1, block.epoch(), access.thread, access.location};
   const Clash clash = shadow->Note(who, *allocation, data, bytes, access.touch, value);
   if (clash.kind != Clash::kNone) ReportClash(block, access, clash, shadow->Describe(data), bytes);
+}
+
+void CheckAsyncProxyRead(Block& block, const Access& access, uint32_t offset, uint32_t bytes) {
+  if (offset + bytes > block.grid().shared_bytes) {
+    block.Fault(FindingKind::kOutOfBounds, access.location,
+                "wgmma reads shared memory at byte " + std::to_string(offset) + "; the block has " + std::to_string(block.grid().shared_bytes));
+  }
+  if (block.shadow() == nullptr) return;
+  const Clash clash = block.shadow()->NoteAsyncProxy({block.linear() + 1, block.epoch(), access.thread, access.location}, offset, bytes);
+  if (clash.kind != Clash::kNone) ReportClash(block, access, clash, SharedName(block, offset), bytes);
 }
 
 void CheckStart(Block& block, uint32_t thread, const AsyncCopy& copy) {

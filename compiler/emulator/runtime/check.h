@@ -20,6 +20,8 @@ void CheckShared(Block& block, const Access& access, const std::byte* data, uint
                  const std::byte* value = nullptr);
 void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
                  const std::byte* value = nullptr);
+// By the asynchronous proxy, at a byte of shared memory.
+void CheckAsyncProxyRead(Block& block, const Access& access, uint32_t offset, uint32_t bytes);
 // The destination of an asynchronous copy, when it starts and when it is waited for.
 void CheckStart(Block& block, uint32_t thread, const AsyncCopy& copy);
 void CheckLand(Block& block, uint32_t thread, const AsyncCopy& copy);

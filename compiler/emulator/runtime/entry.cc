@@ -156,6 +156,51 @@ void kiln_emu_matrix(uint64_t form, uint32_t* words, uint32_t site, uint32_t loc
   });
 }
 
+void kiln_emu_wgmma_begin(uint32_t count, const uint32_t* c) { Current().thread().accumulators.emplace_back(c, c + count); }
+
+void kiln_emu_wgmma_step(uint64_t form, uint64_t a, uint64_t b, uint32_t* words, uint32_t flags, uint32_t site, uint32_t location) {
+  Block& block = Current();
+  WgmmaStep own{form, a, b, flags, location, uint32_t(block.thread().accumulators.size() - 1), {words, words + 4}};
+  block.MeetGroup(Meeting::kWgmma, site, location, &own, [&](std::span<Thread> group) {
+    if (group.size() != kGroupThreads) block.Fault(FindingKind::kOperands, location, "wgmma in a part of a group of four warps");
+    WgmmaStep all = own;
+    all.a_words.clear();
+    for (const Thread& thread : group) {
+      const auto& step = *static_cast<const WgmmaStep*>(thread.operands);
+      if (step.a != a || step.b != b) {
+        block.Fault(FindingKind::kNotUniform, location, "thread " + std::to_string(thread.index) + " gives wgmma another descriptor");
+      }
+      all.a_words.insert(all.a_words.end(), step.a_words.begin(), step.a_words.end());
+    }
+    // Early or late: shared memory is read now, or at the wait.
+    if (block.lands_late()) {
+      block.group().started.push_back(std::move(all));
+    } else {
+      RunWgmma(block, group[0].index, all);
+    }
+  });
+}
+
+void kiln_emu_wgmma_wait(uint32_t count, uint32_t* results, uint32_t site, uint32_t location) {
+  Block& block = Current();
+  block.MeetGroup(Meeting::kWgmmaWait, site, location, nullptr, [&](std::span<Thread> group) {
+    for (const WgmmaStep& step : block.group().started) RunWgmma(block, group[0].index, step);
+    block.group().started.clear();
+  });
+  uint32_t copied = 0;
+  for (const auto& accumulator : block.thread().accumulators) {
+    std::memcpy(results + copied, accumulator.data(), accumulator.size() * 4);
+    copied += uint32_t(accumulator.size());
+  }
+  block.thread().accumulators.clear();
+  if (copied != count) block.Fault(FindingKind::kOperands, location, "a wait for other results than wgmma started");
+}
+
+void kiln_emu_fence_async_proxy(uint32_t) {
+  Block& block = Current();
+  if (block.shadow() != nullptr) block.shadow()->Fence(block.thread().index);
+}
+
 void kiln_emu_atomic_global(uint32_t op, uint32_t dtype, std::byte* data, const void* value, uint32_t location) {
   Block& block = Current();
   const uint32_t bytes = uint32_t(ir::Bits(ir::DType(dtype))) / 8;

@@ -52,6 +52,7 @@ Position PositionA(const MatrixForm& f, int lane, int i) {
     case MatrixUnit::kMfma: return MfmaA(f, lane, i);
     case MatrixUnit::kWmmaGfx11: return Wmma11A(lane, i);
     case MatrixUnit::kWmmaGfx12: return Wmma12A(lane, i);
+    case MatrixUnit::kWgmma: break;  // of four warps: wgmma.cc
   }
   std::abort();
 }
@@ -69,6 +70,7 @@ Position PositionC(const MatrixForm& f, int lane, int i) {
     case MatrixUnit::kMfma: return MfmaC(f, lane, i);
     case MatrixUnit::kWmmaGfx11: return Wmma11C(lane, i);
     case MatrixUnit::kWmmaGfx12: return Wmma12C(lane, i);
+    case MatrixUnit::kWgmma: break;
   }
   std::abort();
 }

@@ -60,6 +60,7 @@ Clash SharedShadow::Note(const Who& who, uint32_t offset, uint32_t bytes, Touch 
     Cell& cell = cells_[offset + i];
     const bool unwritten = cell.writer_block == 0 && touch != Touch::kWrite;
     const Clash clash = cell.Note(who, touch, after != nullptr && before[i] == after[i]);
+    if (touch != Touch::kRead) cell.writer_fences = fences_[who.thread];
     if (found.kind == Clash::kNone) found = clash;
     if (found.kind == Clash::kNone && unwritten) found.kind = Clash::kUninitialized;
   }
@@ -77,7 +78,15 @@ void SharedShadow::Land(const Who& who, uint32_t offset, uint32_t bytes) {
     Cell& cell = cells_[offset + i];
     cell.pending = false;
     cell.writer_epoch = who.epoch;
+    cell.writer_fences = fences_[who.thread];
   }
+}
+
+Clash SharedShadow::NoteAsyncProxy(const Who& who, uint32_t offset, uint32_t bytes) {
+  const Clash clash = Note(who, offset, bytes, Touch::kRead, nullptr, nullptr);
+  const Cell& cell = cells_[offset];
+  if (clash.kind != Clash::kNone || fences_[cell.writer_thread] != cell.writer_fences) return clash;
+  return {Clash::kUnfenced, true, {cell.writer_block, cell.writer_epoch, cell.writer_thread, cell.writer_location}};
 }
 
 GlobalShadow::GlobalShadow(std::span<const Memory> memory) {

@@ -31,7 +31,7 @@ struct Who {
 };
 
 struct Clash {
-  enum Kind : uint8_t { kNone, kRace, kPending, kUninitialized } kind = kNone;
+  enum Kind : uint8_t { kNone, kRace, kPending, kUninitialized, kUnfenced } kind = kNone;
   bool other_writes = false;
   Who other{};
 };
@@ -40,6 +40,7 @@ struct Cell {
   uint32_t writer_block = 0, writer_epoch = 0, writer_location = 0;  // block 0: nobody
   uint32_t reader_block = 0, reader_epoch = 0, reader_location = 0;
   uint16_t writer_thread = 0, reader_thread = 0;
+  uint32_t writer_fences = 0;  // proxy fences the writer had executed then
   bool many_readers = false;  // several threads of the last reader's block in its epoch
   bool many_blocks = false;   // readers of several blocks
   bool writer_atomic = false;
@@ -59,9 +60,13 @@ class SharedShadow {
   // A copy to these bytes begins, ends.
   Clash Start(const Who& who, uint32_t offset, uint32_t bytes);
   void Land(const Who& who, uint32_t offset, uint32_t bytes);
+  // A read by the asynchronous proxy (wgmma), and a thread's fence that orders its writes before such.
+  Clash NoteAsyncProxy(const Who& who, uint32_t offset, uint32_t bytes);
+  void Fence(uint32_t thread) { ++fences_[thread]; }
 
  private:
   std::vector<Cell> cells_;
+  std::array<uint32_t, 1024> fences_{};  // of each thread
 };
 
 struct Memory;

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emulator/runtime/wgmma.h"
+
+#include <bit>
+#include <cstring>
+
+#include "compiler/emulator/abi.h"
+#include "compiler/emulator/runtime/block.h"
+#include "compiler/emulator/runtime/check.h"
+#include "compiler/emulator/runtime/number.h"
+
+namespace kiln::emulator {
+namespace {
+
+using ir::DType;
+
+// PTX ISA, "Matrix Descriptor Format": bits 0–13 the start address, 16–29 the leading and 32–45 the stride dimension byte offset,
+// each in units of 16 bytes; 62–63 the swizzle.
+struct Descriptor {
+  uint32_t start, leading, stride, width;  // bytes; width: of the swizzle's rows, 16 for none
+  explicit Descriptor(uint64_t bits)
+      : start(uint32_t(bits & 0x3fff) << 4), leading(uint32_t(bits >> 16 & 0x3fff) << 4), stride(uint32_t(bits >> 32 & 0x3fff) << 4) {
+    constexpr uint32_t kWidths[] = {16, 128, 64, 32};
+    width = kWidths[bits >> 62];
+  }
+
+  // "Strides": canonical layouts. `k_bytes` counts bytes where k is contiguous; by rows, `row_bytes` counts those of the row index.
+  uint32_t AlongK(uint32_t row, uint32_t k_bytes) const {
+    const uint32_t outer = width == 16 ? k_bytes / 16 * leading + k_bytes % 16 : k_bytes;
+    return row % 8 * width + row / 8 * stride + outer;
+  }
+  uint32_t AlongRows(uint32_t row_bytes, uint32_t k) const {
+    const uint32_t column = row_bytes / width, inside = row_bytes % width;
+    if (width == 16) return column * stride + inside + k % 8 * 16 + k / 8 * leading;
+    return column * leading + inside + k % 8 * width + k / 8 * stride;
+  }
+  // Bits 4… of the address are changed by bits 7…
+  uint32_t Swizzled(uint32_t address) const { return address ^ ((address >> 7 & (width / 16 - 1)) << 4); }
+};
+
+struct Operand {
+  Descriptor descriptor;
+  DType type;
+  bool by_rows;
+};
+
+class Product {
+ public:
+  Product(Block& block, uint32_t first, const WgmmaStep& step)
+      : block_(block), first_(first), step_(step), form_(MatrixForm::Unpack(step.form)), n_(form_.n * 8u), k_(form_.k) {}
+
+  void Run() {
+    std::vector<float> a = (step_.flags & kAInRegisters) != 0
+                               ? FromRegisters()
+                               : FromShared({Descriptor(step_.a), DType(form_.a), (step_.flags & kARows) != 0}, 64);
+    const std::vector<float> b = FromShared({Descriptor(step_.b), DType(form_.b), (step_.flags & kBRows) != 0}, n_);
+    const bool integers = DType(form_.c) == DType::kI32;
+    for (uint32_t t = 0; t < kGroupThreads; ++t) {
+      std::vector<uint32_t>& c = block_.ThreadAt(first_ + t).accumulators.at(step_.accumulator);
+      for (uint32_t i = 0; i < c.size(); ++i) {
+        // "Register Fragments": warp w has rows 16w …; within them as mma.m16n8's C, 8 columns after another.
+        const uint32_t lane = t % 32, row = t / 32 * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        if (integers) {
+          uint32_t sum = c[i];
+          for (uint32_t k = 0; k < k_; ++k) sum += uint32_t(int32_t(a[row * k_ + k]) * int32_t(b[column * k_ + k]));
+          c[i] = sum;
+        } else {
+          float sum = std::bit_cast<float>(c[i]);
+          for (uint32_t k = 0; k < k_; ++k) sum += a[row * k_ + k] * b[column * k_ + k];
+          c[i] = std::bit_cast<uint32_t>(sum);
+        }
+      }
+    }
+  }
+
+ private:
+  static float Value(DType type, uint32_t bits) {
+    switch (type) {
+      case DType::kI8: return float(int8_t(bits));
+      case DType::kU8: return float(uint8_t(bits));
+      case DType::kTF32: return std::bit_cast<float>(bits & ~0x1fffu);  // the low bits are ignored
+      default: return ValuesOf(type)[bits];
+    }
+  }
+
+  // [row][k]
+  std::vector<float> FromShared(const Operand& operand, uint32_t rows) {
+    const uint32_t bytes = uint32_t(ir::Bits(operand.type)) / 8;
+    std::vector<float> values(rows * k_);
+    const auto base = uint32_t(reinterpret_cast<uintptr_t>(block_.shared()));
+    for (uint32_t row = 0; row < rows; ++row) {
+      for (uint32_t k = 0; k < k_; ++k) {
+        const Descriptor& d = operand.descriptor;
+        const uint32_t linear = operand.by_rows ? d.AlongRows(row * bytes, k) : d.AlongK(row, k * bytes);
+        // Descriptors hold 18 bits of the address.
+        const uint32_t offset = (d.Swizzled(d.start + linear) - base) & 0x3ffff;
+        CheckAsyncProxyRead(block_, {first_, step_.location, Touch::kRead}, offset, bytes);
+        uint32_t bits = 0;
+        std::memcpy(&bits, block_.shared() + offset, bytes);
+        values[row * k_ + k] = Value(operand.type, bits);
+      }
+    }
+    return values;
+  }
+
+  // Of each thread as mma.m16n8k16's A, in the rows of its warp.
+  std::vector<float> FromRegisters() {
+    const DType type = DType(form_.a);
+    const uint32_t bits = uint32_t(ir::Bits(type)), each = 32 / bits;
+    std::vector<float> values(64 * k_);
+    for (uint32_t t = 0; t < kGroupThreads; ++t) {
+      for (uint32_t i = 0; i < 4 * each; ++i) {
+        const uint32_t lane = t % 32, word = i / each, row = t / 32 * 16 + lane / 4 + word % 2 * 8;
+        const uint32_t k = lane % 4 * each + i % each + word / 2 * 4 * each;
+        const uint32_t value = step_.a_words[4 * t + word];
+        values[row * k_ + k] = Value(type, bits == 32 ? value : value >> (i % each * bits) & ((1u << bits) - 1));
+      }
+    }
+    return values;
+  }
+
+  Block& block_;
+  const uint32_t first_;
+  const WgmmaStep& step_;
+  const MatrixForm form_;
+  const uint32_t n_, k_;
+};
+
+}  // namespace
+
+void RunWgmma(Block& block, uint32_t first, const WgmmaStep& step) { Product(block, first, step).Run(); }
+
+}  // namespace kiln::emulator
