@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "compiler/target/target.h"
 #include "ir/codec/encode.h"
 #include "ir/random_module.h"
@@ -90,6 +92,92 @@ TEST(Compile, RandomProgramsAreRefusedOrCompiled) {
     }
   }
   EXPECT_GT(compiled, 20u);
+}
+
+std::string Code(const std::string& body, std::string_view params, int threads = 128, std::string_view target = "cuda:sm_80") {
+  const v1::WorkerResult result = CompileText(
+      fmt::format("kiln 1\nfunc @f({}) {{\n  kernel @k grid(1) threads {} blocks(%b) {{\n{}\n  }}\n}}\n", params, threads, body), target);
+  EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+  return result.artifact().code();
+}
+
+int Count(const std::string& text, std::string_view word) {
+  int count = 0;
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
+  return count;
+}
+
+TEST(Compile, AStoreEndsWhatAConditionSaidOfMemory) {
+  // The second statement reads %I[0] anew: nothing is known of it any more.
+  const std::string checked = Code(R"(if %I[0] >= 0 && %I[0] < 16 {
+      store %I[0] = 1000000
+      store %O[%I[0]] = 1.0
+    })", "%I: global i32[1], %O: global f32[16]");
+  EXPECT_GE(Count(checked, "setp."), 2) << checked;  // the condition, and the bound of the second store
+}
+
+TEST(Compile, AGuardOfADivisionStays) {
+  const std::string code = Code(R"(for parallel %j in 128 {
+      store %O[%j] = select(%A[%j] != 0, 100 / %A[%j], 7)
+    })", "%A: global i32[128], %O: global i32[128]");
+  EXPECT_GE(Count(code, "selp."), 1) << code;
+}
+
+TEST(Compile, ASelectGuardsItsLoads) {
+  const std::string code = Code(R"(%s = alloc shared f32[128]
+    for parallel %j in 128 { store %s[%j] = %A[%j] }
+    for parallel %j in 128 { store %O[%j] = select(%j >= 1, %s[%j - 1], 0.0) })", "%A: global f32[128], %O: global f32[128]");
+  EXPECT_EQ(Count(code, "+-4]"), 0) << code;
+}
+
+TEST(Compile, AsyncCopiesOfAnyWidth) {
+  for (const auto& [rows, columns, threads] : {std::tuple{64, 7, 32}, {64, 3, 32}, {64, 6, 64}, {33, 2, 128}}) {
+    const std::string shape = fmt::format("{}, {}", rows, columns);
+    Code(fmt::format("%s = alloc shared f32[{0}]\ncopy %A[0, 0; {0}] -> %s[0, 0; {0}]\ncopy %s[0, 0; {0}] -> %O[0, 0; {0}]", shape),
+         fmt::format("%A: global f32[{0}], %O: global f32[{0}]", shape), threads);
+  }
+}
+
+TEST(Compile, UnalignedTilesAreNotReadByMatrix) {
+  const auto code = [](int offset) {
+    return Code(fmt::format(R"(%a = alloc shared f16[64, 64]
+    %w = alloc shared f16[32, 64]
+    %c = alloc fragment f32[64, 64]
+    copy %A[0, 0; 64, 64] -> %a[0, 0; 64, 64]
+    copy %B[0, 0; 32, 64] -> %w[0, 0; 32, 64]
+    gemm %a[0, {0}; 64, 32], %w[0, 0; 32, 64] -> %c[0, 0; 64, 64] clear
+    copy %c[0, 0; 64, 64] -> %C[0, 0; 64, 64])", offset),
+                "%A: global f16[64, 64], %B: global f16[32, 64], %C: global f32[64, 64]");
+  };
+  EXPECT_GT(Count(code(8), "ldmatrix"), Count(code(4), "ldmatrix"));
+}
+
+TEST(Compile, RegistersAreCountedForEachKernel) {
+  std::string text = "kiln 1\nfunc @f(%A: global f32[384, 512]) {\n";
+  for (int k = 0; k < 2; ++k) {
+    text += fmt::format("  kernel @k{0} grid(1) threads 128 blocks(%b{0}) {{\n    %c{0} = alloc fragment f32[384, 512]\n"
+                        "    copy %A[0, 0; 384, 512] -> %c{0}[0, 0; 384, 512]\n"
+                        "    copy %c{0}[0, 0; 384, 512] -> %A[0, 0; 384, 512]\n  }}\n", k);
+  }
+  const v1::WorkerResult result = CompileText(text + "}\n", "cuda:sm_80");
+  EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+}
+
+TEST(Compile, AGemmIntoAPartIsRefusedByName) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global f16[64, 32], %B: global f16[32, 64]) {
+  kernel @k grid(1) threads 128 blocks(%b) {
+    %a = alloc shared f16[64, 32]
+    %w = alloc shared f16[32, 64]
+    %c = alloc fragment f32[128, 64]
+    copy %A[0, 0; 64, 32] -> %a[0, 0; 64, 32]
+    copy %B[0, 0; 32, 64] -> %w[0, 0; 32, 64]
+    gemm %a[0, 0; 64, 32], %w[0, 0; 32, 64] -> %c[64, 0; 64, 64] clear
+  }
+}
+)", "cuda:sm_80");
+  EXPECT_NE(FirstError(result).find("part of 'c'"), std::string::npos) << FirstError(result);
+  for (const v1::Diagnostic& d : result.diagnostics()) EXPECT_NE(d.kind(), v1::Diagnostic::INTERNAL);
 }
 
 TEST(Compile, WgmmaWhereItIsAskedForAndFits) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_set>
+#include <vector>
 
 namespace kiln::compiler {
 namespace {
@@ -29,6 +31,28 @@ Range MulRange(Range a, Range b) {
 }
 
 int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+bool ReadsMemory(const ir::ExprPool& pool, ExprId id) {
+  std::vector<ExprId> open{id};
+  std::unordered_set<uint32_t> seen;
+  while (!open.empty()) {
+    const ExprId next = open.back();
+    open.pop_back();
+    if (pool[next].op == ExprOp::kLoad) return true;
+    if (!seen.insert(ir::Index(next)).second) continue;
+    for (ExprId arg : pool[next].Args()) open.push_back(arg);
+  }
+  return false;
+}
+
+// Arithmetic wraps: what leaves its type may be anything in it.
+Range Fit(Range range, ir::DType type) {
+  if (!ir::IsInteger(type) || ir::Bits(type) > 60) return range;
+  const int bits = ir::Bits(type);
+  const Range whole = ir::IsSigned(type) ? Range{-(int64_t{1} << (bits - 1)), (int64_t{1} << (bits - 1)) - 1}
+                                         : Range{0, (int64_t{1} << bits) - 1};
+  return range.min < whole.min || range.max > whole.max ? whole : range;
+}
 
 bool IsWideningCast(const ir::ExprPool& pool, const ExprNode& node) {
   if (node.op != ExprOp::kCast) return false;
@@ -70,6 +94,7 @@ void Facts::Assume(ExprId cond) {
   }
   if (node.arg_count != 2 || !ir::IsInteger(pool.Type(node.args[0]))) return;
   const auto narrow = [&](ExprId id, int64_t min, int64_t max) {
+    if (ReadsMemory(pool, id)) return;  // a store may change it before it is read again
     const Range known = RangeOf(id);
     memo_.Clear();
     ranges_[ir::Index(id)] = {std::max(known.min, min), std::min(known.max, max)};
@@ -100,7 +125,8 @@ void Facts::Assume(ExprId cond) {
       const ExprNode& left = pool[a];
       const bool is_mod = left.op == ExprOp::kMod || left.op == ExprOp::kFloorMod;
       if (is_mod && pool.IsConst(b, 0)) {
-        if (std::optional<int64_t> d = pool.ConstInt(left.args[1]); d && *d != 0) {
+        const std::optional<int64_t> d = pool.ConstInt(left.args[1]);
+        if (d && *d != 0 && !ReadsMemory(pool, left.args[0])) {
           int64_t& known = divisors_.try_emplace(ir::Index(left.args[0]), 1).first->second;
           known = std::lcm(known, *d);
           memo_.Clear();
@@ -115,7 +141,7 @@ void Facts::Assume(ExprId cond) {
 
 Range Facts::RangeOf(ExprId id) const {
   if (const auto known = memo_.ranges.find(ir::Index(id)); known != memo_.ranges.end()) return known->second;
-  Range range = Compute(id);
+  Range range = Fit(Compute(id), module_->exprs.Type(id));
   if (const auto it = ranges_.find(ir::Index(id)); it != ranges_.end()) {
     range = {std::max(it->second.min, range.min), std::min(it->second.max, range.max)};
   }
@@ -132,7 +158,9 @@ Range Facts::Compute(ExprId id) const {
       return {node.int_value, node.int_value};
     case ExprOp::kVar: {
       const auto it = vars_.find(node.ref);
-      return it == vars_.end() ? kAnything : it->second.range;
+      if (it == vars_.end()) return kAnything;
+      const Range whole = Fit(kAnything, node.dtype);
+      return {std::max(it->second.range.min, whole.min), std::min(it->second.range.max, whole.max)};
     }
     case ExprOp::kAdd: {
       const Range a = arg(0), b = arg(1);

@@ -75,7 +75,7 @@ class Chooser {
     std::set<BufferId> grouped, single;
     ir::Walk(body, [&](const ir::Stmt& stmt) {
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-      if (gemm == nullptr) return;
+      if (gemm == nullptr || !gemm->plan) return;
       const target::MmaInstruction* mma = target::FindMma(*context_.target, gemm->plan->instruction);
       std::set<BufferId>& readers = mma != nullptr && mma->warps > 1 ? grouped : single;
       readers.insert({gemm->a.buffer, gemm->b.buffer});
@@ -87,6 +87,7 @@ class Chooser {
 
   void Visit(ir::Block& block, Facts facts) {
     for (ir::Stmt& stmt : block) {
+      loc_ = stmt.loc;
       std::visit(ir::Overloaded{
                      [&](ir::For& op) {
                        Facts inner = facts;
@@ -111,6 +112,11 @@ class Chooser {
   }
 
   void ChooseGemm(ir::Gemm& gemm) {
+    if (gemm.c.extents != module_.ShapeOf(gemm.c.buffer)) {
+      diagnostics_.Unsupported("a gemm accumulates into a part of '" + module_[gemm.c.buffer].name + "'",
+                               "give it a fragment of its own and copy that", loc_);
+      return;
+    }
     const GemmShape shape = ShapeOf(gemm);
     const ir::DType a = module_[gemm.a.buffer].dtype, b = module_[gemm.b.buffer].dtype, c = module_[gemm.c.buffer].dtype;
     const int64_t warps = threads_ / context_.target->warp_size;
@@ -154,13 +160,18 @@ class Chooser {
     if (FragmentWords() > kMostWords) return false;
     if (mixed_.contains(gemm.a.buffer) || mixed_.contains(gemm.b.buffer)) return false;
     const ir::Buffer& a = module_[gemm.a.buffer];
-    const bool a_in_registers = a.space == Space::kFragment && !gemm.transpose_a && WgmmaTile(gemm.a.extents, ir::Bits(a.dtype));
+    const bool whole = gemm.a.extents == module_.ShapeOf(gemm.a.buffer);
+    const bool a_in_registers = a.space == Space::kFragment && whole && !gemm.transpose_a && WgmmaTile(gemm.a.extents, ir::Bits(a.dtype));
     return (a_in_registers || WgmmaReads(module_, gemm.a, !gemm.transpose_a)) && WgmmaReads(module_, gemm.b, gemm.transpose_b);
   }
 
   std::string_view ScalarInstruction(const ir::Gemm& gemm, const GemmShape& shape, ir::DType a, ir::DType b, ir::DType c) const {
     const bool bytes = ir::IsInteger(a) && ir::IsInteger(b) && ir::Bits(a) == 8 && ir::Bits(b) == 8 && c == ir::DType::kI32;
-    const bool contiguous = !gemm.transpose_a && gemm.transpose_b && shape.k % 4 == 0;
+    // Four neighbours along k lie in one aligned word.
+    const auto aligned = [&](const ir::Region& region) {
+      return module_.ShapeOf(region.buffer).back() % 4 == 0 && module_.exprs.ConstInt(region.offsets.back()).value_or(1) % 4 == 0;
+    };
+    const bool contiguous = !gemm.transpose_a && gemm.transpose_b && shape.k % 4 == 0 && aligned(gemm.a) && aligned(gemm.b);
     return bytes && contiguous && context_.target->Has(target::Feature::kDp4a) ? kDp4a : kFma;
   }
 
@@ -221,6 +232,7 @@ class Chooser {
   const Context& context_;
   ir::Diagnostics& diagnostics_;
   int64_t threads_ = 0;
+  ir::SourceLoc loc_;
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps
 };
 

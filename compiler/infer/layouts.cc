@@ -49,11 +49,12 @@ class Inference {
 
   void Run() {
     Collect(kernel_.body, /*in_parallel=*/false);
-    for (const auto& gemm : gemms_) Strict(*gemm);
+    // Before what instructions dictate: products can be staged, scalar accesses cannot.
     for (BufferId buffer : whole_) {
       const std::vector<int64_t> shape = module_.ShapeOf(buffer);
       state_.fragments.try_emplace(buffer, Layout::Replicated(shape, kernel_.threads));
     }
+    for (const auto& gemm : gemms_) Strict(*gemm);
     Propagate(state_);
     Free();
     Commit();
@@ -116,7 +117,7 @@ class Inference {
   void Strict(const ir::Gemm& gemm) {
     const GemmShape shape = ShapeOf(gemm);
     const auto set = [&](const ir::Region& region, Layout layout) {
-      if (module_[region.buffer].space != Space::kFragment) return;
+      if (module_[region.buffer].space != Space::kFragment || region.extents != module_.ShapeOf(region.buffer)) return;
       while (layout.rank() < int(region.extents.size())) {
         std::vector<std::vector<ir::Digit>> dims = layout.dims();
         dims.emplace(dims.begin());
@@ -447,10 +448,15 @@ class Expander {
 // Beyond this even spilling helps nobody, and code grows with every register.
 constexpr int64_t kMaxWords = 2048;
 
-void CheckRegisters(const ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
+void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
   int64_t words = 0;
   std::string table;
-  for (const ir::Buffer& buffer : module.buffers) {
+  std::set<BufferId> used;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    for (const Access& access : AccessesOf(module, stmt)) used.insert(access.buffer);
+  });
+  for (BufferId id : used) {
+    const ir::Buffer& buffer = module[id];
     if (buffer.space != Space::kFragment || !buffer.layout) continue;
     const int64_t own = (buffer.layout->Registers() * ir::Bits(buffer.dtype) + 31) / 32;
     words += own;
@@ -492,7 +498,7 @@ ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& 
     for (ir::ExprId extent : buffer.shape) shape.push_back(module.exprs.ConstInt(extent).value_or(1));
     buffer.layout = SharedLayout(shape, ir::Bits(buffer.dtype));
   }
-  CheckRegisters(module, context, diagnostics);
+  for (const ir::Kernel& kernel : module.kernels) CheckRegisters(module, kernel, context, diagnostics);
   if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
   return {};
 }

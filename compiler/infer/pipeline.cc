@@ -135,8 +135,10 @@ class LoopPipeliner {
   void FitStages() {
     stages_ = std::max<int64_t>(1, loop_.num_stages);
     int64_t fixed = 0, versioned = 0;
+    std::set<BufferId> used;
+    for (const Access& access : AllAccesses(module_, kernel_.body)) used.insert(access.buffer);
     for (uint32_t id = 0; id < module_.buffers.size(); ++id) {
-      if (module_.buffers[id].space != Space::kShared || !module_.buffers[id].layout) continue;
+      if (module_.buffers[id].space != Space::kShared || !module_.buffers[id].layout || !used.contains(BufferId(id))) continue;
       const bool moves = std::ranges::any_of(copies_, [&](const Copy& copy) { return copy.op.dst.buffer == BufferId(id); });
       (moves ? versioned : fixed) += VersionBytes(module_, BufferId(id));
     }
@@ -270,7 +272,6 @@ class Pass {
   Pass(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
 
   void Visit(Block& block) {
-    // Inner loops first: an outer one then sees them as they will run.
     Block result;
     for (size_t i = 0; i < block.size(); ++i) {
       Stmt& stmt = block[i];

@@ -61,7 +61,9 @@ class Lifetimes {
         life.first = std::min(life.first, start);
         life.last = std::max(life.last, clock_ - 1);
       }
-      Merge(inside, /*always=*/true, firsts);
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      const bool always = loop != nullptr && module_.exprs.ConstInt(loop->extents[0]).value_or(0) >= 1;
+      Merge(inside, always, firsts);
     }
     return firsts;
   }

@@ -9,6 +9,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/register_map.h"
 #include "compiler/infer/elementwise.h"
+#include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/reduce.h"
 
@@ -123,21 +124,14 @@ class Stager {
         return module_.exprs.Load(to, node.dtype, node.Args());
       });
     };
-    const auto element = [&](auto& op) {
-      if (op.buffer == from) op.buffer = to;
-      for (ir::ExprId& index : op.indices) index = rewrite(index);
-      op.value = rewrite(op.value);
-    };
     ir::Walk(block, [&](ir::Stmt& stmt) {
-      std::visit(ir::Overloaded{
-                     [&](ir::Store& op) { element(op); },
-                     [&](ir::Atomic& op) { element(op); },
-                     [&](ir::Let& op) { op.value = rewrite(op.value); },
-                     [&](ir::If& op) { op.cond = rewrite(op.cond); },
-                     [&](ir::While& op) { op.cond = rewrite(op.cond); },
-                     [](auto&) {},
-                 },
-                 stmt.op);
+      ForEachOperand(
+          stmt, [&](ir::ExprId& id) { id = rewrite(id); },
+          [&](ir::Region& region) {
+            if (region.buffer == from) region.buffer = to;
+          });
+      if (auto* store = std::get_if<ir::Store>(&stmt.op); store != nullptr && store->buffer == from) store->buffer = to;
+      if (auto* atomic = std::get_if<ir::Atomic>(&stmt.op); atomic != nullptr && atomic->buffer == from) atomic->buffer = to;
     });
   }
 

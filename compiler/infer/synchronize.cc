@@ -12,6 +12,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/infer/shared_memory.h"
+#include "ir/print.h"
 
 namespace kiln::compiler {
 namespace {
@@ -72,11 +73,20 @@ class Analysis {
 
   // What to insert before a statement: 1 a barrier, 2 also a wait for all async copies.
   const std::map<const Stmt*, int>& needs() const { return needs_; }
+  // Statements that need a barrier where only some threads are.
+  const std::set<const Stmt*>& unmeetable() const { return unmeetable_; }
 
  private:
   void VisitStmt(const Stmt& stmt, State& state) {
     std::visit(ir::Overloaded{
                    [&](const ir::Barrier&) { Clear(state); },
+                   // What is pending leaves the loop, or meets its next iteration; nothing reaches the next statement.
+                   [&](const ir::Break&) { Leave(exits_.back().by_break, state); },
+                   [&](const ir::Continue&) { Leave(exits_.back().by_continue, state); },
+                   [&](const ir::Let& let) {
+                     Simple(stmt, state);
+                     if (DiffersByThread(let.value)) by_thread_.insert(let.var);
+                   },
                    [&](const ir::AsyncCommit&) {
                      for (Pending& p : state)
                        if (p.age != kDone) ++p.age;
@@ -88,10 +98,12 @@ class Analysis {
                    [&](const ir::For& loop) {
                      if (loop.kind == ir::LoopKind::kParallel) return Simple(stmt, state);
                      Meet(stmt, Accesses(stmt), state);
+                     const DivergentScope scope(divergent_, DiffersByThread(loop.extents.front()));
                      Repeat(loop.body, loop.vars.front(), state);
                    },
                    [&](const ir::While& loop) {
                      Meet(stmt, Accesses(stmt), state);
+                     const DivergentScope scope(divergent_, DiffersByThread(loop.cond));
                      Repeat(loop.body, std::nullopt, state);
                    },
                    [&](const ir::If& branch) {
@@ -100,6 +112,7 @@ class Analysis {
                      FirstAccesses(branch.else_body, all);
                      Meet(stmt, all, state, /*record=*/false);
                      State other = state;
+                     const DivergentScope scope(divergent_, DiffersByThread(branch.cond));
                      Visit(branch.then_body, state);
                      Visit(branch.else_body, other);
                      state.insert(state.end(), other.begin(), other.end());
@@ -137,6 +150,37 @@ class Analysis {
     ir::Walk(block, [&](const Stmt& stmt) { std::ranges::copy(Accesses(stmt), std::back_inserter(all)); });
   }
 
+  // Inside of one, not all threads take part.
+  struct DivergentScope {
+    DivergentScope(int& depth, bool differs) : depth(depth), differs(differs) { depth += differs; }
+    ~DivergentScope() { depth -= differs; }
+    int& depth;
+    const bool differs;
+  };
+
+  // Whether threads of a block may see different values.
+  bool DiffersByThread(ir::ExprId id) const {
+    std::vector<ir::ExprId> open{id};
+    std::set<ir::ExprId> seen;
+    while (!open.empty()) {
+      const ir::ExprId next = open.back();
+      open.pop_back();
+      if (!seen.insert(next).second) continue;
+      const ir::ExprNode& node = module_.exprs[next];
+      if (node.op == ir::ExprOp::kVar) {
+        if (module_.vars[node.ref].kind == ir::VarKind::kThread || by_thread_.contains(ir::VarId(node.ref))) return true;
+      }
+      open.insert(open.end(), node.Args().begin(), node.Args().end());
+    }
+    return false;
+  }
+
+  static void Leave(State& exit, State& state) {
+    exit.insert(exit.end(), state.begin(), state.end());
+    Normalize(exit);
+    state.clear();
+  }
+
   void Meet(const Stmt& stmt, const std::vector<Access>& accesses, State& state, bool record = true) {
     int need = 0;
     for (const Access& access : accesses)
@@ -145,6 +189,7 @@ class Analysis {
     if (need == 2) {
       for (Pending& p : state) p.age = kDone;
     }
+    if (need > 0 && divergent_ > 0) unmeetable_.insert(&stmt);
     if (need > 0 && fixed_) {
       const auto it = needs_.find(&stmt);
       met_ &= it != needs_.end() && it->second >= need;
@@ -176,10 +221,40 @@ class Analysis {
     if (!Overlap(p.buffer, access.buffer)) return false;
     if (p.buffer != access.buffer) return true;
     // One statement writes what it wrote before with the same threads.
-    if (module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt) return false;
+    const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
+    if (same && !MayMeetItself(stmt, access)) return false;
     const std::optional<Version> version = VersionOf(access);
     if (!version || !p.version || version->var != p.version->var || version->modulus != p.version->modulus) return true;
     return (version->offset - p.version->offset) % version->modulus == 0;
+  }
+
+  // Whether iterations of the loops around may write one element by different threads: not where the element never changes, nor
+  // where each loop moves it, in some dimension, beyond all that the statement's own iterations reach.
+  bool MayMeetItself(const Stmt& stmt, const Access& access) const {
+    std::map<uint32_t, int64_t> own;  // the statement's own variables → extent
+    if (const auto* loop = std::get_if<ir::For>(&stmt.op)) {
+      for (size_t v = 0; v < loop->vars.size(); ++v) {
+        own[ir::Index(loop->vars[v])] = module_.exprs.ConstInt(loop->extents[v]).value_or(INT32_MAX);
+      }
+    }
+    std::set<uint32_t> moving, apart;  // loop variables that occur, and those that keep their iterations apart
+    for (ir::ExprId index : access.indices) {
+      int64_t reach = 0, step = 0;
+      std::optional<uint32_t> by;
+      for (const auto& [term, coefficient] : LinearOf(module_.exprs, index).terms) {
+        const ir::ExprNode& node = module_.exprs[ir::ExprId(term)];
+        if (node.op != ir::ExprOp::kVar || module_.vars[node.ref].kind == ir::VarKind::kLet) return true;
+        if (const auto it = own.find(node.ref); it != own.end()) {
+          reach += std::abs(coefficient) * (it->second - 1);
+        } else if (loops_.contains(ir::VarId(node.ref))) {
+          moving.insert(node.ref);
+          step = by ? 0 : std::abs(coefficient);
+          by = node.ref;
+        }
+      }
+      if (by && step > reach) apart.insert(*by);
+    }
+    return !std::ranges::includes(apart, moving);
   }
 
   bool Overlap(BufferId a, BufferId b) const {
@@ -217,11 +292,17 @@ class Analysis {
     Normalize(entry);
     State merged = entry;
     const size_t outside = order_.size();
+    State left;
     for (bool first = true;; first = false) {
       State after = merged;
       const size_t before = order_.size();
       const bool raised = std::exchange(raised_, false);
+      exits_.emplace_back();
       Visit(body, after);
+      const Exits exits = std::move(exits_.back());
+      exits_.pop_back();
+      after.insert(after.end(), exits.by_continue.begin(), exits.by_continue.end());
+      left.insert(left.end(), exits.by_break.begin(), exits.by_break.end());
       const bool changed = order_.size() != before || raised_;
       raised_ |= raised;
       if (!first && order_.size() != before) doubtful_.insert(doubtful_.end(), order_.begin() + ptrdiff_t(outside), order_.begin() + ptrdiff_t(before));
@@ -239,6 +320,7 @@ class Analysis {
       if (next == merged && !changed) break;
       merged = std::move(next);
     }
+    merged.insert(merged.end(), left.begin(), left.end());
     // After the loop the variable means nothing any more.
     for (Pending& p : merged)
       if (p.version && p.version->var == var) p.version.reset();
@@ -255,6 +337,13 @@ class Analysis {
   std::vector<const Stmt*> order_;     // needs as they were found
   std::vector<const Stmt*> doubtful_;  // those that a later iteration of their loop may have covered
   bool raised_ = false;                // a need grew from a barrier to a wait and a barrier
+  struct Exits {
+    State by_break, by_continue;
+  };
+  std::vector<Exits> exits_;        // of the loops around
+  std::set<ir::VarId> by_thread_;   // lets whose value depends on the thread
+  int divergent_ = 0;               // conditions around that do
+  std::set<const Stmt*> unmeetable_;
   bool fixed_ = false;              // needs are given: say whether they are enough
   bool met_ = true;
   std::set<ir::VarId> loops_;  // serial loops entered so far
@@ -277,10 +366,17 @@ void Insert(Block& block, const std::map<const Stmt*, int>& needs) {
 
 }  // namespace
 
-ir::Result Synchronize(ir::Module& module, const Context&, ir::Diagnostics&) {
+ir::Result Synchronize(ir::Module& module, const Context&, ir::Diagnostics& diagnostics) {
   for (ir::Kernel& kernel : module.kernels) {
     Analysis analysis(module);
     analysis.Run(kernel.body);
+    ir::Walk(kernel.body, [&](const Stmt& stmt) {
+      if (!analysis.unmeetable().contains(&stmt)) return;
+      diagnostics.Error("threads exchange data here through memory, under a condition that differs between threads",
+                        "move the exchange out of the condition: all threads of the block must take part", stmt.loc,
+                        ir::PrintStmt(module, stmt));
+    });
+    if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
     Insert(kernel.body, analysis.needs());
   }
   return {};

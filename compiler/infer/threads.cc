@@ -88,6 +88,7 @@ class Binder {
     if (copy.plan && copy.plan->instruction == ir::CopyInstruction::kAsync) {
       loop.layout = ir::Layout::Distributed(ExtentsOf(module_, loop), kernel_.threads, copy.plan->vector).Normalized();
       std::get<ir::Store>(loop.body[0].op).async = true;
+      loop.coalesced_width = uint32_t(copy.plan->vector);
     }
     return loop;
   }

@@ -4,8 +4,10 @@
 // arithmetic go in runs of neighbouring registers, so that memory is accessed in vectors; bodies with control flow go iteration by
 // iteration.
 #include <algorithm>
+#include <unordered_set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/vector_width.h"
 #include "compiler/llvm/kernel_lowering.h"
 
 namespace kiln::llvm_ir {
@@ -20,6 +22,12 @@ bool IsMemory(Space space) { return space == Space::kGlobal || space == Space::k
 
 bool OnlyStores(const ir::Block& body) {
   return std::ranges::all_of(body, [](const ir::Stmt& stmt) { return std::holds_alternative<ir::Store>(stmt.op); });
+}
+
+// An async copy: its width was chosen with its instruction.
+bool IsAsync(const ir::Block& body) {
+  const auto* store = body.size() == 1 ? std::get_if<ir::Store>(&body[0].op) : nullptr;
+  return store != nullptr && store->async;
 }
 
 // Registers that lie next to each other in the last variable.
@@ -38,7 +46,7 @@ void KernelLowering::LowerParallel(const ir::Stmt& stmt, const ir::For& loop) {
   context.thread_part = ThreadParts(context.layout, thread_);
   for (int64_t r = 0; r < context.layout.Registers(); ++r) context.parts.push_back(context.layout.RegisterPart(r));
   for (size_t v = 0; v < context.extents.size(); ++v) context.padded.push_back(context.layout.Extent(int(v)) > context.extents[v]);
-  context.run = OnlyStores(loop.body) ? RunOf(context.layout, context.extents) : 1;
+  context.run = IsAsync(loop.body) ? loop.coalesced_width : OnlyStores(loop.body) ? RunOf(context.layout, context.extents) : 1;
   context.first_copy = IsFirstCopy(context.layout);
   ir::Walk(loop.body, [&](const ir::Stmt& inner) {
     if (const auto* let = std::get_if<ir::Let>(&inner.op)) context.bound_inside.insert(ir::Index(let->var));
@@ -145,12 +153,29 @@ void KernelLowering::LowerAsyncChunk(const ir::Store& store, int64_t first, int6
   });
 }
 
+bool KernelLowering::HasSelect(ExprId id) const {
+  std::vector<ExprId> open{id};
+  std::unordered_set<uint32_t> seen;
+  while (!open.empty()) {
+    const ExprId next = open.back();
+    open.pop_back();
+    if (pool()[next].op == ir::ExprOp::kSelect) return true;
+    if (!seen.insert(ir::Index(next)).second) continue;
+    for (ExprId arg : pool()[next].Args()) open.push_back(arg);
+  }
+  return false;
+}
+
 Values KernelLowering::EvalChunk(ExprId value, int64_t first, int64_t count) {
   std::vector<compiler::Access> accesses;
   compiler::CollectLoads(pool(), value, accesses);
   std::map<uint32_t, Values> loads;
   for (const compiler::Access& access : accesses) {
     if (!IsMemory(module_[access.buffer].space)) continue;
+    // One that only a select keeps inside its tile is done element by element, under the select's condition.
+    const bool inside = module_[access.buffer].space == Space::kGlobal ||
+                        compiler::ProvablyInside(module_, facts_, access.buffer, access.indices);
+    if (!inside && HasSelect(value)) continue;
     const AccessPlan& plan = PlanOf(access.buffer, access.indices);
     if (plan.linear) loads[ir::Index(access.load)] = LoadVector(plan, first, count);
   }

@@ -3,7 +3,11 @@
 // Scalar expressions, as ir/expr.h defines them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/vector_width.h"
 
 #include "compiler/llvm/kernel_lowering.h"
 
@@ -46,12 +50,12 @@ Value* KernelLowering::Eval(ExprId id) {
   Value* result = nullptr;
   if (element_ != nullptr)
     if (const auto it = element_->loaded.find(ir::Index(id)); it != element_->loaded.end()) result = it->second;
-  if (result == nullptr) {
+  if (result == nullptr && arm_ == nullptr) {
     if (const auto it = evaluated_.find(ir::Index(id)); it != evaluated_.end()) result = it->second;
   }
   if (result == nullptr) {
     result = EvalNode(id, pool()[id]);
-    evaluated_[ir::Index(id)] = result;
+    if (arm_ == nullptr) evaluated_[ir::Index(id)] = result;
   }
   if (outermost) {
     evaluated_.clear();
@@ -80,7 +84,7 @@ Value* KernelLowering::EvalNode(ExprId id, const ExprNode& node) {
     case ExprOp::kReinterpret:
       return b().CreateBitCast(Eval(node.args[0]), type);
     case ExprOp::kSelect:
-      return b().CreateSelect(Eval(node.args[0]), Eval(node.args[1]), Eval(node.args[2]));
+      return EvalSelect(node);
     case ExprOp::kNot:
     case ExprOp::kBitNot:
       return b().CreateNot(Eval(node.args[0]));
@@ -109,20 +113,36 @@ Value* KernelLowering::EvalNode(ExprId id, const ExprNode& node) {
   return narrow(EvalBinary(typed, args[0], args[1]));
 }
 
+// Quotient and remainder that have a value, if an unspecified one, for every divisor: LLVM's have none for 0 and for the smallest
+// integer by −1, and would drop what the program does to avoid them.
+std::pair<Value*, Value*> KernelLowering::Divide(const ExprNode& node, Value* a, Value* c) {
+  llvm::Type* type = a->getType();
+  const compiler::Range range = facts_.RangeOf(node.args[1]);
+  const bool is_signed = ir::IsSigned(node.dtype);
+  Value *one = llvm::ConstantInt::get(type, 1), *zero = llvm::ConstantInt::get(type, 0);
+  if (range.min <= 0 && range.max >= 0) c = b().CreateSelect(b().CreateICmpEQ(c, zero), one, c);
+  if (!is_signed) return {b().CreateUDiv(a, c), b().CreateURem(a, c)};
+  if (range.min > -1 || range.max < -1) return {b().CreateSDiv(a, c), b().CreateSRem(a, c)};
+  Value* negates = b().CreateICmpEQ(c, llvm::ConstantInt::getSigned(type, -1));
+  c = b().CreateSelect(negates, one, c);
+  Value *quotient = b().CreateSDiv(a, c), *remainder = b().CreateSRem(a, c);
+  return {b().CreateSelect(negates, b().CreateNeg(a), quotient), remainder};
+}
+
 Value* KernelLowering::EvalBinary(const ExprNode& node, Value* a, Value* c) {
   const bool is_float = ir::IsFloat(node.dtype), is_signed = ir::IsSigned(node.dtype);
   switch (node.op) {
     case ExprOp::kAdd: return is_float ? b().CreateFAdd(a, c) : b().CreateAdd(a, c);
     case ExprOp::kSub: return is_float ? b().CreateFSub(a, c) : b().CreateSub(a, c);
     case ExprOp::kMul: return is_float ? b().CreateFMul(a, c) : b().CreateMul(a, c);
-    case ExprOp::kDiv: return is_float ? b().CreateFDiv(a, c) : is_signed ? b().CreateSDiv(a, c) : b().CreateUDiv(a, c);
-    case ExprOp::kMod: return is_float ? b().CreateFRem(a, c) : is_signed ? b().CreateSRem(a, c) : b().CreateURem(a, c);
+    case ExprOp::kDiv: return is_float ? b().CreateFDiv(a, c) : Divide(node, a, c).first;
+    case ExprOp::kMod: return is_float ? b().CreateFRem(a, c) : Divide(node, a, c).second;
     case ExprOp::kFloorDiv:
     case ExprOp::kFloorMod: {
       const bool div = node.op == ExprOp::kFloorDiv;
       const bool non_negative = !is_signed || (facts_.RangeOf(node.args[0]).min >= 0 && facts_.RangeOf(node.args[1]).min > 0);
       if (non_negative) return div ? b().CreateUDiv(a, c) : b().CreateURem(a, c);
-      Value *quotient = b().CreateSDiv(a, c), *remainder = b().CreateSRem(a, c);
+      auto [quotient, remainder] = Divide(node, a, c);
       Value* zero = llvm::ConstantInt::get(a->getType(), 0);
       Value* adjust = b().CreateAnd(b().CreateICmpNE(remainder, zero), b().CreateICmpSLT(b().CreateXor(remainder, c), zero));
       if (div) return b().CreateSub(quotient, b().CreateZExt(adjust, a->getType()));
@@ -151,6 +171,30 @@ Value* KernelLowering::EvalBinary(const ExprNode& node, Value* a, Value* c) {
       Unsupported(fmt::format("expression '{}'", ir::Name(node.op)));
       return a;
   }
+}
+
+// A select may guard a load that would leave its tile: such loads happen only where their arm is chosen.
+Value* KernelLowering::EvalSelect(const ExprNode& node) {
+  Value* condition = Eval(node.args[0]);
+  if (!MayLeaveTile(node.args[1]) && !MayLeaveTile(node.args[2])) {
+    return b().CreateSelect(condition, Eval(node.args[1]), Eval(node.args[2]));
+  }
+  Value* outer = arm_;
+  arm_ = outer == nullptr ? condition : b().CreateAnd(outer, condition);
+  Value* chosen = Eval(node.args[1]);
+  Value* otherwise = b().CreateNot(condition);
+  arm_ = outer == nullptr ? otherwise : b().CreateAnd(outer, otherwise);
+  Value* other = Eval(node.args[2]);
+  arm_ = outer;
+  return b().CreateSelect(condition, chosen, other);
+}
+
+bool KernelLowering::MayLeaveTile(ExprId id) const {
+  std::vector<compiler::Access> loads;
+  compiler::CollectLoads(pool(), id, loads);
+  return std::ranges::any_of(loads, [&](const compiler::Access& load) {
+    return module_[load.buffer].space == Space::kShared && !compiler::ProvablyInside(module_, facts_, load.buffer, load.indices);
+  });
 }
 
 Value* KernelLowering::EvalCompare(const ExprNode& node, Value* a, Value* c, DType type) {
@@ -187,6 +231,7 @@ Value* KernelLowering::EvalLoad(ExprId, const ExprNode& node) {
   if (element_ != nullptr && element_->guard != nullptr && (buffer.space == Space::kGlobal || buffer.space == Space::kShared)) {
     condition = condition == nullptr ? element_->guard : b().CreateAnd(condition, element_->guard);
   }
+  if (arm_ != nullptr && buffer.space == Space::kShared) condition = condition == nullptr ? arm_ : b().CreateAnd(condition, arm_);
   Value* pointer = ElementPointer(id, node.Args());
   Value* v = LoadGuarded(id, MemoryType(llvm(), buffer.dtype), pointer, condition, AlignOf(id, 1), PadValue(buffer));
   return FromMemory(v, buffer.dtype);

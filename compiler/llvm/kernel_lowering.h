@@ -118,6 +118,9 @@ class KernelLowering {
   Value* EvalNode(ir::ExprId id, const ir::ExprNode& node);
   Value* EvalBinary(const ir::ExprNode& node, Value* a, Value* b);
   Value* EvalCompare(const ir::ExprNode& node, Value* a, Value* b, ir::DType type);
+  Value* EvalSelect(const ir::ExprNode& node);
+  bool MayLeaveTile(ir::ExprId id) const;
+  std::pair<Value*, Value*> Divide(const ir::ExprNode& node, Value* a, Value* c);
   Value* EvalLoad(ir::ExprId id, const ir::ExprNode& node);
   Value* EvalIndex(ir::ExprId id);  // as i64
   Value* Constant(ir::DType dtype, double value);
@@ -168,6 +171,7 @@ class KernelLowering {
   void LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count);
   void SetIteration(int64_t reg);
   Value* GuardAt(int64_t reg);
+  bool HasSelect(ir::ExprId id) const;
   Values EvalChunk(ir::ExprId value, int64_t first, int64_t count);
   Values EvalElements(ir::ExprId value, int64_t first, int64_t count, const std::map<uint32_t, Values>& loads);
   Values LoadVector(const AccessPlan& plan, int64_t first, int64_t count);
@@ -204,6 +208,7 @@ class KernelLowering {
   bool StoreByMatrix(const ir::For& loop);
   std::optional<std::array<int64_t, 2>> MatrixSteps(const AccessPlan& plan, int64_t first);
   bool RowsAreAligned(const ir::Store& store) const;
+  void BlockBarrier();
   void LowerReduce(const ir::Reduce& reduce);
   void Exchange(const ir::Reduce& reduce, ir::DType dtype, const ir::Layout& to, std::map<int64_t, Value*>& partial);
   Value* Combine(ir::ReduceKind kind, ir::DType dtype, Value* a, Value* b);
@@ -237,6 +242,7 @@ class KernelLowering {
   // Subexpressions of the expression under evaluation, each once.
   std::unordered_map<uint32_t, Value*> evaluated_;
   bool evaluating_ = false;
+  Value* arm_ = nullptr;  // condition of the select arm under evaluation, where its loads depend on it
   // Swizzled offsets are shared between accesses: (variable, low constant, swizzle bits, shift) in one basic block.
   std::map<std::tuple<Value*, int64_t, int, int, llvm::BasicBlock*>, Value*> swizzled_;
 };
@@ -253,6 +259,7 @@ struct KernelLowering::Operand {
   int64_t row_stride = 0, k_stride = 0;  // shared: bytes
   RegionStart start;
   std::vector<Value*> thread_part;       // (row, k) that the thread's own elements start at
+  int64_t alignment = 1;                 // bytes, of every row's start; at most 16
   bool by_matrix = false;                // ldmatrix
   bool transposed = false;               // ldmatrix.trans: rows are contiguous
   Value* matrix_offset = nullptr;        // bytes of this lane's row in the four matrices

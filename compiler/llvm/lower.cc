@@ -132,6 +132,12 @@ void KernelLowering::Unsupported(std::string message, std::string hint) {
 
 llvm::BasicBlock* KernelLowering::NewBlock(const char* name) { return llvm::BasicBlock::Create(llvm(), name, function_); }
 
+void KernelLowering::BlockBarrier() {
+  // What this thread wrote, wgmma of other warps may read.
+  if (has_wgmma_) device_->FenceAsyncProxy();
+  device_->Barrier();
+}
+
 void KernelLowering::LowerBlock(const ir::Block& block) {
   for (const ir::Stmt& stmt : block) LowerStmt(stmt);
 }
@@ -161,11 +167,7 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                  [&](const ir::Fill&) { diagnostics_.Internal("a fill was left to lowering", stmt.loc); },
                  [&](const ir::Reduce& op) { LowerReduce(op); },
                  [&](const ir::Atomic& op) { LowerAtomic(op); },
-                 [&](const ir::Barrier&) {
-                   // What this thread wrote, wgmma of other warps may read.
-                   if (has_wgmma_) device_->FenceAsyncProxy();
-                   device_->Barrier();
-                 },
+                 [&](const ir::Barrier&) { BlockBarrier(); },
                  [&](const ir::Break&) {
                    b().CreateBr(loops_.back().end);
                    b().SetInsertPoint(NewBlock("unreachable"));

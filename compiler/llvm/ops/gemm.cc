@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "compiler/llvm/kernel_lowering.h"
 
@@ -51,7 +52,13 @@ KernelLowering::Operand KernelLowering::MakeOperand(const ir::Region& region, co
   operand.k_stride = SharedStride(region.buffer, int(operand.k_dim)) * ir::Bytes(buffer.dtype);
   operand.start = StartOf(region);
   operand.thread_part = ThreadParts(layout, thread_);
-  operand.by_matrix = context_.target->Has(target::Feature::kLdMatrix) && LdMatrixFits(mma, buffer.dtype, k_is_last);
+  operand.alignment = std::gcd(int64_t{16}, k_is_last ? operand.row_stride : operand.k_stride);
+  for (size_t d = 0; d < region.offsets.size(); ++d) {
+    const int64_t bytes = SharedStride(region.buffer, int(d)) * ir::Bytes(buffer.dtype);
+    operand.alignment = std::gcd(operand.alignment, facts_.DivisorOf(region.offsets[d]) * bytes);
+  }
+  operand.by_matrix = context_.target->Has(target::Feature::kLdMatrix) && LdMatrixFits(mma, buffer.dtype, k_is_last) &&
+                      operand.alignment == 16;
   operand.transposed = !k_is_last;
   if (!operand.by_matrix) return operand;
   // Lane l gives row l % 8 of matrix l / 8. Matrices in the order of the words: of a, rows first, then k; of b, k first.
@@ -165,7 +172,7 @@ Values KernelLowering::GatherWords(const Operand& operand, int64_t first) {
     const auto& digits = operand.atom.dim(1);
     if (!digits.empty() && digits[0].place == Place::kRegister && digits[0].stride == 1) run = digits[0].size;
     run = std::min<int64_t>(run, 16 / bytes);
-    while (operand.row_stride % (run * bytes) != 0) run /= 2;
+    while (operand.row_stride % (run * bytes) != 0 || operand.alignment % (run * bytes) != 0) run /= 2;
   }
   Values elements;
   llvm::Type* type = MemoryType(llvm(), dtype);

@@ -118,7 +118,7 @@ void KernelLowering::Exchange(const ir::Reduce& reduce, DType dtype, const ir::L
     return SharedPointer(*reduce.scratch, {Scaled(variable, bytes), constant * bytes});
   };
   for (auto& [r, v] : partial) b().CreateAlignedStore(ToMemory(v, dtype), pointer(r, mine, 0), llvm::Align(uint64_t(bytes)));
-  device_->Barrier();
+  BlockBarrier();
   for (auto& [r, v] : partial) {
     for (int64_t p = 0; p < partials; ++p) {
       Value* other = FromMemory(b().CreateAlignedLoad(type, pointer(r, nullptr, p), llvm::Align(uint64_t(bytes))), dtype);
