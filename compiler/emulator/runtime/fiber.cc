@@ -5,6 +5,17 @@
 
 #include <cstdint>
 
+#if defined(__SANITIZE_ADDRESS__)
+#define KILN_EMU_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define KILN_EMU_ASAN 1
+#endif
+#endif
+#if defined(KILN_EMU_ASAN)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace kiln::emulator {
 
 #if !defined(__x86_64__)
@@ -65,6 +76,10 @@ Stacks::~Stacks() {
 }
 
 void* Stacks::Prepare(size_t index, void (*entry)(void*), void* argument) {
+#if defined(KILN_EMU_ASAN)
+  // Frames that were left behind in the middle are no one's any more.
+  __asan_unpoison_memory_region(base_ + index * kBytes + kGuard, kBytes - kGuard);
+#endif
   // Neighbours' stacks start on different cache lines: at equal offsets they would evict each other.
   const size_t colour = (index % 32) * 64;
   auto* top = reinterpret_cast<uint64_t*>(base_ + (index + 1) * kBytes - 4096 + colour);
