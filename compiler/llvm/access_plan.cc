@@ -155,8 +155,8 @@ void KernelLowering::PlanChecks(AccessPlan& plan, std::span<const ExprId> indice
   const ir::Buffer& buffer = module_[plan.buffer];
   for (size_t d = 0; d < indices.size(); ++d) {
     if (facts_.Inside(indices[d], 1, buffer.shape[d])) continue;
-    // In 32 bits only where neither side can leave them: the address is not narrowed.
-    const auto fits = [&](const compiler::Range& range) { return range.min > INT32_MIN && range.max < INT32_MAX; };
+    // In 32 bits only where neither side can leave them (one that may has the whole type as its range): the address is not narrowed.
+    const auto fits = [&](const compiler::Range& range) { return range.min > INT32_MIN && range.max <= INT32_MAX; };
     const bool narrow = fits(facts_.RangeOf(indices[d])) && fits(facts_.RangeOf(buffer.shape[d]));
     llvm::Type* type = narrow ? b().getInt32Ty() : b().getInt64Ty();
     const Linear linear = compiler::LinearOf(pool(), indices[d]);

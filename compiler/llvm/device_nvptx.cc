@@ -24,7 +24,12 @@ class NvptxDevice final : public DeviceBase {
     kernel->setCallingConv(llvm::CallingConv::PTX_Kernel);
     kernel->addFnAttr(llvm::Attribute::NoUnwind);
     kernel->addFnAttr("nvvm.reqntid", std::to_string(threads));
-    if (max_registers != 0) kernel->addFnAttr("nvvm.maxnreg", std::to_string(max_registers));
+    // Without one of the two ptxas may guess that many blocks should share a multiprocessor, and spill nearly everything.
+    if (max_registers != 0) {
+      kernel->addFnAttr("nvvm.maxnreg", std::to_string(max_registers));
+    } else {
+      kernel->addFnAttr("nvvm.minctasm", "1");
+    }
     threads_ = threads;
     return kernel;
   }
