@@ -299,12 +299,12 @@ class Pass {
   const Context& context_;
 };
 
-// Async copies that no pipeline moved: wait for each run of them where it ends.
-void WaitAtOnce(Block& block, bool in_group) {
+// Async copies that no pipeline moved: each run of them is a group of its own. Synchronize waits for it where it is first used.
+void CloseGroups(Block& block, bool in_group) {
   Block result;
   bool open = false;
   const auto close = [&] {
-    if (std::exchange(open, false)) result.push_back({ir::AsyncCommit{}, {}}), result.push_back({ir::AsyncWait{0}, {}});
+    if (std::exchange(open, false)) result.push_back({ir::AsyncCommit{}, {}});
   };
   for (size_t i = 0; i < block.size(); ++i) {
     Stmt& stmt = block[i];
@@ -318,9 +318,9 @@ void WaitAtOnce(Block& block, bool in_group) {
     }
     // A pipeline's guarded copies are committed right behind the guard.
     const bool group = i + 1 < block.size() && std::holds_alternative<ir::AsyncCommit>(block[i + 1].op);
-    if (auto* loop = std::get_if<ir::For>(&stmt.op)) WaitAtOnce(loop->body, false);
-    if (auto* repeat = std::get_if<ir::While>(&stmt.op)) WaitAtOnce(repeat->body, false);
-    if (auto* branch = std::get_if<ir::If>(&stmt.op)) WaitAtOnce(branch->then_body, group), WaitAtOnce(branch->else_body, false);
+    if (auto* loop = std::get_if<ir::For>(&stmt.op)) CloseGroups(loop->body, false);
+    if (auto* repeat = std::get_if<ir::While>(&stmt.op)) CloseGroups(repeat->body, false);
+    if (auto* branch = std::get_if<ir::If>(&stmt.op)) CloseGroups(branch->then_body, group), CloseGroups(branch->else_body, false);
     result.push_back(std::move(stmt));
   }
   close();
@@ -338,7 +338,7 @@ ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&
     pass.Visit(body);
     kernel.body = std::move(body);
     Declare(module, kernel, buffers);
-    WaitAtOnce(kernel.body, false);
+    CloseGroups(kernel.body, false);
   }
   return {};
 }

@@ -7,7 +7,7 @@
 //   through registers (no cp.async, or not aligned for it) two versions; iteration k loads k + 1 into registers, computes, and stores
 //
 // Versions are a new outermost dimension of the buffer, indexed by iteration modulo versions: ordinary IR from here on. Async
-// copies outside of pipelined loops are waited for at once.
+// copies outside of pipelined loops form groups that synchronize waits for.
 #pragma once
 
 #include "compiler/options.h"
