@@ -127,14 +127,15 @@ class Server {
                                               const Job& job) {
     const std::vector<File> given = files;
     Report all{.findings = {}, .finished = true};
-    std::set<std::vector<std::byte>> results;
+    std::set<std::string> results;
     for (uint64_t i = 0; i < job.Get("seeds", 1); ++i) {
       for (size_t f = 0; f < files.size(); ++f) std::ranges::copy(given[f].bytes, files[f].bytes.begin());
       auto report = program.Run(tensors, {.seed = job.Get("seed", 0) + i, .threads = uint32_t(job.Get("threads", 2))});
       if (!report) return report;
       all.finished &= report->finished;
       std::ranges::move(report->findings, std::back_inserter(all.findings));
-      if (job.Get("seeds", 1) > 1) results.insert(files.back().bytes);
+      const std::vector<std::byte>& bytes = files.back().bytes;
+      if (job.Get("seeds", 1) > 1) results.emplace(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     }
     different_ = results.size();
     return all;
