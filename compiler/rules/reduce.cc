@@ -17,15 +17,6 @@ int64_t ReduceSteps::Partials() const {
   return partials;
 }
 
-int64_t ReduceSteps::PartialOf(int64_t thread) const {
-  int64_t partial = 0, weight = 1;
-  for (const ir::Digit& digit : exchange) {
-    partial += thread / digit.stride % digit.size * weight;
-    weight *= digit.size;
-  }
-  return partial;
-}
-
 ReduceSteps StepsOf(const ir::Layout& src, int dim, int64_t warp_size) {
   ReduceSteps steps;
   for (const ir::Digit& digit : src.dim(dim)) {

@@ -15,8 +15,6 @@ struct ReduceSteps {
 
   // Partial results for each element of the result in shared memory; 1 where none goes there.
   int64_t Partials() const;
-  // Which of them `thread` holds.
-  int64_t PartialOf(int64_t thread) const;
 };
 
 // Lanes meet by butterfly where a digit's size is a power of two inside of a warp; what is left meets in shared memory.
