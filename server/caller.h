@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who makes a call, as its credentials say: resolved once when the call arrives, handed by value to everything that decides on
+// rights, shares and quotas.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace kiln::server {
+
+enum class Scope : std::uint8_t {
+  kRead = 1,      // Lookup, Compile on a hit, Capabilities
+  kCompile = 2,   // make the workers work; Put
+  kTune = 4,
+  kRun = 8,       // execute kernels on a device of this host
+  kAdmin = 16,    // the cache's maintenance, everybody's statistics
+};
+
+struct Caller {
+  std::string tenant = "default";  // entries, shares and quotas belong to it
+  std::string name;                // for the log: a token's name, a certificate's subject, "uid 1000"
+  std::uint8_t scopes = 31;        // of Scope
+
+  bool May(Scope scope) const { return (scopes & static_cast<std::uint8_t>(scope)) != 0; }
+};
+
+}  // namespace kiln::server
