@@ -137,12 +137,29 @@ Value* DeviceBase::PlainDp4a(Value* a, Value* b, Value* c, bool a_signed, bool b
   return c;
 }
 
-// Asked only where the target's rows have warps > 1.
+// Asked only where the target has the features that their comments name.
 std::vector<llvm::Value*> Device::MmaGroup(const target::MmaInstruction&, std::span<llvm::Value* const>,
                                            std::span<llvm::Value* const>, std::span<llvm::Value* const>, bool, bool, bool) {
   std::abort();
 }
 std::vector<llvm::Value*> Device::MmaWait(std::span<llvm::Value* const>) { std::abort(); }
 void Device::FenceAsyncProxy() { std::abort(); }
+void Device::PhaseInit(Value*, uint32_t) { std::abort(); }
+void Device::PhaseInitFence() { std::abort(); }
+void Device::PhaseArrive(Value*, Value*) { std::abort(); }
+void Device::PhaseArriveAt(Value*, Value*, Value*) { std::abort(); }
+void Device::PhaseExpect(Value*, Value*) { std::abort(); }
+void Device::PhaseWait(Value*, Value*) { std::abort(); }
+void Device::TensorLoad(Value*, Value*, std::span<Value* const>, Value*, Value*) { std::abort(); }
+void Device::TensorStore(Value*, std::span<Value* const>, Value*) { std::abort(); }
+void Device::TensorReduce(AtomicOp, Value*, std::span<Value* const>, Value*) { std::abort(); }
+void Device::TensorStoreCommit() { std::abort(); }
+void Device::TensorStoreWait(int, bool) { std::abort(); }
+void Device::NamedBarrier(int, uint32_t) { std::abort(); }
+void Device::NamedBarrierArrive(int, uint32_t) { std::abort(); }
+void Device::SetRegisters(int, bool) { std::abort(); }
+Value* Device::ElectOne() { std::abort(); }
+Value* Device::ClusterRank() { std::abort(); }
+void Device::ClusterBarrier() { std::abort(); }
 
 }  // namespace kiln::llvm_ir

@@ -33,7 +33,7 @@ class Device {
   llvm::IRBuilder<>& builder() { return *builder_; }
 
   // The kernel function: calling convention, exact block size, register limit, cluster shape. `params` may be pointers to global
-  // memory, integers and floats. Pointers are marked noalias only where `noalias[i]`.
+  // memory, integers, floats, and arrays of 128 bytes by value (tensor maps; the argument is a pointer to one). Pointers are marked noalias only where `noalias[i]`.
   virtual llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
                                        uint32_t threads, uint32_t max_registers) = 0;
 
@@ -84,6 +84,38 @@ class Device {
   virtual std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c);
   // Orders this thread's earlier writes to shared memory before later reads by wgmma, once a barrier has passed.
   virtual void FenceAsyncProxy();
+
+  // --- kTma: what warps of different roles exchange ---
+  // An mbarrier is 8 bytes of shared memory. Its phase ends when `arrivals` threads have arrived and every byte expected in the
+  // phase has come; phases alternate between parity 0 and 1, the first is 0.
+  virtual void PhaseInit(llvm::Value* mbarrier, uint32_t arrivals);
+  virtual void PhaseInitFence();  // by the threads that called PhaseInit, before a barrier of all who use it
+  virtual void PhaseArrive(llvm::Value* mbarrier, llvm::Value* when);  // where `when` (i1; nullptr: always); releases what this thread did before
+  virtual void PhaseArriveAt(llvm::Value* mbarrier, llvm::Value* rank, llvm::Value* when);  // the same of block `rank` (i32) of the cluster
+  virtual void PhaseExpect(llvm::Value* mbarrier, llvm::Value* bytes);  // arrives, and expects bytes (i32) more in this phase
+  virtual void PhaseWait(llvm::Value* mbarrier, llvm::Value* parity);   // until the phase of this parity (i32) has ended; acquires
+
+  // Tensor copies, by one thread. `map`: a 128-byte tensor map, the kernel's parameter. `at`: where the box starts, i32 each, innermost
+  // dimension first. `multicast`: i16, the blocks of the cluster that get the box at the same place; nullptr: this one.
+  virtual void TensorLoad(llvm::Value* shared, llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* mbarrier,
+                          llvm::Value* multicast);
+  virtual void TensorStore(llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* shared);
+  virtual void TensorReduce(AtomicOp op, llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* shared);
+  virtual void TensorStoreCommit();
+  // Until at most `pending` of the thread's groups have not yet read their source (read_only), or not yet written.
+  virtual void TensorStoreWait(int pending, bool read_only);
+
+  // Barrier `id` (1 … 15) of `threads` threads, a multiple of the warp; Arrive does not wait.
+  virtual void NamedBarrier(int id, uint32_t threads);
+  virtual void NamedBarrierArrive(int id, uint32_t threads);
+  // Registers of each thread from here on, by all warps of a warp group; a multiple of 8 in 24 … 256.
+  virtual void SetRegisters(int count, bool more);
+  virtual llvm::Value* ElectOne();  // i1: true in one lane of the warp, all of which take part
+
+  // kCluster.
+  virtual llvm::Value* ClusterRank();  // i32, of this block in its cluster
+  virtual void ClusterBarrier();       // all threads of the cluster; orders their shared memory
+
   // c + Σ a.i8[j] · b.i8[j]; `is_signed` of both. Where !Has(kDp4a): the same by plain arithmetic.
   virtual llvm::Value* Dp4a(llvm::Value* a, llvm::Value* b, llvm::Value* c, bool a_signed, bool b_signed) = 0;
 
