@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 
-#include "compiler/llvm/device_base.h"
+#include "compiler/llvm/device_nvptx_async.h"
 
 namespace kiln::llvm_ir {
 namespace {
@@ -11,18 +11,28 @@ using llvm::Value;
 using target::Feature;
 namespace Intrinsic = llvm::Intrinsic;
 
-class NvptxDevice final : public DeviceBase {
+class NvptxDevice final : public NvptxAsyncDevice {
  public:
-  NvptxDevice(const target::Target& target, llvm::IRBuilder<>& builder) : DeviceBase(target, builder) {}
+  NvptxDevice(const target::Target& target, llvm::IRBuilder<>& builder) : NvptxAsyncDevice(target, builder) {}
 
   llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
                                uint32_t threads, uint32_t max_registers) override {
-    auto* type = llvm::FunctionType::get(builder().getVoidTy(),
-                                         llvm::ArrayRef<llvm::Type*>(params.data(), params.size()), false);
+    std::vector<llvm::Type*> types(params.begin(), params.end());
+    for (llvm::Type*& type : types)
+      if (type->isArrayTy()) type = llvm::PointerType::get(builder().getContext(), 0);
+    auto* type = llvm::FunctionType::get(builder().getVoidTy(), types, false);
     auto* kernel = llvm::Function::Create(type, llvm::Function::ExternalLinkage,
                                           llvm::StringRef(name.data(), name.size()), module);
     kernel->setCallingConv(llvm::CallingConv::PTX_Kernel);
     kernel->addFnAttr(llvm::Attribute::NoUnwind);
+    for (unsigned i = 0; i < params.size(); ++i) {
+      if (!params[i]->isArrayTy()) continue;
+      llvm::AttrBuilder map(builder().getContext());
+      map.addByValAttr(params[i]);
+      map.addAlignmentAttr(64);
+      map.addAttribute("nvvm.grid_constant");
+      kernel->addParamAttrs(i, map);
+    }
     kernel->addFnAttr("nvvm.reqntid", std::to_string(threads));
     // Without one of the two ptxas may guess that many blocks should share a multiprocessor, and spill nearly everything.
     if (max_registers != 0) {
@@ -55,75 +65,6 @@ class NvptxDevice final : public DeviceBase {
   }
 
   void Barrier() override { Call(Intrinsic::nvvm_barrier_cta_sync_aligned_all, {I32(0)}); }
-
-  void CopyAsync(Value* shared, Value* global, int bytes, Value* valid) override {
-    struct Row {
-      int bytes;
-      Intrinsic::ID whole, sized;
-    };
-    static constexpr Row kRows[] = {
-        {4, Intrinsic::nvvm_cp_async_ca_shared_global_4, Intrinsic::nvvm_cp_async_ca_shared_global_4_s},
-        {8, Intrinsic::nvvm_cp_async_ca_shared_global_8, Intrinsic::nvvm_cp_async_ca_shared_global_8_s},
-        {16, Intrinsic::nvvm_cp_async_cg_shared_global_16, Intrinsic::nvvm_cp_async_cg_shared_global_16_s}};
-    for (const Row& row : kRows) {
-      if (row.bytes != bytes) continue;
-      if (valid == nullptr) {
-        Call(row.whole, {shared, global});
-      } else {
-        Call(row.sized, {shared, global, builder().CreateSelect(valid, I32(bytes), I32(0))});
-      }
-      return;
-    }
-    std::abort();  // the contract: 4, 8 or 16
-  }
-
-  // One text from fence to commit: nothing can be scheduled in between.
-  std::vector<Value*> MmaGroup(const target::MmaInstruction& mma, std::span<Value* const> a, std::span<Value* const> b,
-                               std::span<Value* const> c, bool clear, bool a_by_rows, bool b_by_rows) override {
-    const size_t steps = b.size(), a_each = a.size() / steps, registers = c.size();
-    std::string results;
-    for (size_t r = 0; r < registers; ++r) results += (r == 0 ? "$" : ",$") + std::to_string(r);
-    const bool integers = mma.c == DType::kI32, transposes = ir::Bits(mma.a) == 16;
-    std::string text = "{ .reg .pred first, more; setp.ne.b32 first, " + std::string(clear ? "0" : "1") +
-                       ", 0; setp.ne.b32 more, 1, 0; wgmma.fence.sync.aligned; ";
-    size_t next = 2 * registers;  // inputs tied to the outputs come first
-    const auto operand = [&] { return "$" + std::to_string(next++); };
-    for (size_t step = 0; step < steps; ++step) {
-      text += "wgmma.mma_async.sync.aligned.m64n" + std::to_string(mma.n) + "k" + std::to_string(mma.k) + "." +
-              std::string(mma.intrinsic) + " {" + results + "}, ";
-      if (a_each == 1) {
-        text += operand();
-      } else {
-        std::string words;
-        for (size_t w = 0; w < a_each; ++w) words += (w == 0 ? "" : ",") + operand();
-        text += "{" + words + "}";
-      }
-      text += ", " + operand() + (step == 0 ? ", first" : ", more");
-      if (!integers) text += ", 1, 1";
-      if (transposes && a_each == 1) text += a_by_rows ? ", 1" : ", 0";
-      if (transposes) text += b_by_rows ? ", 1" : ", 0";
-      text += "; ";
-    }
-    text += "wgmma.commit_group.sync.aligned; }";
-    std::vector<Value*> operands;
-    for (size_t step = 0; step < steps; ++step) {
-      operands.insert(operands.end(), a.begin() + ptrdiff_t(step * a_each), a.begin() + ptrdiff_t((step + 1) * a_each));
-      operands.push_back(b[step]);
-    }
-    return Tied(text, c, operands);
-  }
-
-  std::vector<Value*> MmaWait(std::span<Value* const> c) override {
-    return Tied("wgmma.wait_group.sync.aligned 0;", c, {});
-  }
-
-  void FenceAsyncProxy() override {
-    auto* type = llvm::FunctionType::get(builder().getVoidTy(), false);
-    builder().CreateCall(llvm::InlineAsm::get(type, "fence.proxy.async.shared::cta;", "~{memory}", /*hasSideEffects=*/true));
-  }
-
-  void AsyncCommit() override { Call(Intrinsic::nvvm_cp_async_commit_group, {}); }
-  void AsyncWait(int pending) override { Call(Intrinsic::nvvm_cp_async_wait_group, {I32(pending)}); }
 
   std::vector<Value*> LoadMatrix(Value* row, int count, bool transpose) override {
     const Intrinsic::ID plain = count == 1   ? Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x1_b16
@@ -252,7 +193,6 @@ class NvptxDevice final : public DeviceBase {
   // Blocks along an axis less one: CUDA C++ Programming Guide, technical specifications.
   static constexpr uint32_t kLargestGrid[] = {0x7fffffff, 65535, 65535};
 
-  Value* I32(int value) { return builder().getInt32(uint32_t(value)); }
   Value* Pack(Value* v) { return builder().CreateBitCast(v, builder().getInt32Ty()); }
   static bool IsOcp(DType t) { return t == DType::kF8E4M3 || t == DType::kF8E5M2; }
   static Intrinsic::ID NarrowId(DType to) {
@@ -271,34 +211,6 @@ class NvptxDevice final : public DeviceBase {
     std::vector<Value*> members;
     for (unsigned i = 0; i < type->getNumElements(); ++i) members.push_back(builder().CreateExtractValue(result, i));
     return members;
-  }
-
-  // Inline assembly whose outputs are `values`, changed in place, with more inputs behind them.
-  std::vector<Value*> Tied(const std::string& text, std::span<Value* const> values, std::span<Value* const> inputs) {
-    std::string constraints;
-    std::vector<llvm::Type*> results, types;
-    std::vector<Value*> arguments(values.begin(), values.end());
-    const auto letter = [](llvm::Type* type) { return type->isFloatTy() ? "f" : type->isIntegerTy(64) ? "l" : "r"; };
-    for (Value* value : values) {
-      constraints += std::string(constraints.empty() ? "=" : ",=") + letter(value->getType());
-      results.push_back(value->getType());
-    }
-    for (size_t i = 0; i < values.size(); ++i) constraints += "," + std::to_string(i);
-    for (Value* input : inputs) {
-      constraints += std::string(",") + letter(input->getType());
-      arguments.push_back(input);
-    }
-    constraints += ",~{memory}";
-    for (Value* argument : arguments) types.push_back(argument->getType());
-    auto* result = results.size() == 1 ? results[0] : llvm::StructType::get(builder().getContext(), results);
-    auto* assembly = llvm::InlineAsm::get(llvm::FunctionType::get(result, types, false), text, constraints, /*hasSideEffects=*/true);
-    auto* call = builder().CreateCall(assembly, arguments);
-    call->addFnAttr(llvm::Attribute::Convergent);
-    std::vector<Value*> out;
-    for (size_t i = 0; i < values.size(); ++i) {
-      out.push_back(values.size() == 1 ? call : builder().CreateExtractValue(call, unsigned(i)));
-    }
-    return out;
   }
 
   uint32_t threads_ = 1024;

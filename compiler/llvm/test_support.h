@@ -18,8 +18,11 @@ struct TestKernel {
     device =
         target.family == target::Family::kNvptx ? MakeNvptxDevice(target, builder) : MakeAmdgpuDevice(target, builder);
     llvm::Type* global = llvm::PointerType::get(context, kGlobalSpace);
-    llvm::Type* params[] = {global, global, builder.getInt32Ty()};
+    std::vector<llvm::Type*> params = {global, global, builder.getInt32Ty()};
+    const bool maps = target.Has(target::Feature::kTma);
+    if (maps) params.push_back(llvm::ArrayType::get(builder.getInt8Ty(), 128));
     kernel = device->CreateKernel(module, "test_kernel", params, threads, max_registers);
+    if (maps) map = kernel->getArg(3);
     builder.SetInsertPoint(llvm::BasicBlock::Create(context, "entry", kernel));
     auto* array = llvm::ArrayType::get(builder.getInt8Ty(), 4096);
     shared = new llvm::GlobalVariable(module, array, false, llvm::GlobalValue::InternalLinkage,
@@ -57,6 +60,7 @@ struct TestKernel {
   std::unique_ptr<Device> device;
   llvm::Function* kernel = nullptr;
   llvm::GlobalVariable* shared = nullptr;
+  llvm::Value* map = nullptr;  // kTma: a tensor map
   uint32_t inputs = 0, outputs = 0;
 };
 
