@@ -208,7 +208,7 @@ TEST_P(DeviceTest, MatrixGroups) {
 // What warps of different roles say to each other: mbarriers, tensor copies of every rank, named barriers, the cluster.
 TEST_P(DeviceTest, RolesAndTensorCopies) {
   if (!GetParam()->Has(Feature::kTma)) return;
-  const bool specific = GetParam()->arch.ends_with('a');  // elsewhere ptxas advises against multicast
+  const bool specific = GetParam()->Has(Feature::kWgmma);  // elsewhere ptxas may advise against multicast
   const std::string text = Compile([&](TestKernel& k) {
     Device& device = *k.device;
     Value* mbarrier = k.builder.CreateConstGEP1_32(k.builder.getInt8Ty(), k.shared, 2048);
