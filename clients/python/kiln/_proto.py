@@ -12,8 +12,8 @@ import pathlib
 PACKAGE = "kiln.v1"
 
 # Older protobuf releases do not tell which methods stream.
-SERVER_STREAMING = frozenset(("CompileStream", "CacheList", "CacheExport"))
-CLIENT_STREAMING = frozenset(("CacheImport",))
+SERVER_STREAMING = frozenset(("CompileStream", "CacheList", "CacheExport", "Run"))
+CLIENT_STREAMING = frozenset(("CacheImport", "Run"))
 
 
 class Messages:

@@ -48,10 +48,8 @@ class Client:
 
     def _stub(self, method):
         reply = getattr(self._pb, method.output_type.name)
-        streaming = method.name in _proto.SERVER_STREAMING
-        make = self._channel.unary_stream if streaming else self._channel.unary_unary
-        if method.name in _proto.CLIENT_STREAMING:
-            make = self._channel.stream_unary
+        ways = ["stream" if method.name in streaming else "unary" for streaming in (_proto.CLIENT_STREAMING, _proto.SERVER_STREAMING)]
+        make = getattr(self._channel, "_".join(ways))
         path = f"/{self._pb.service.full_name}/{method.name}"
         return make(path, request_serializer=lambda m: m.SerializeToString(), response_deserializer=reply.FromString)
 
