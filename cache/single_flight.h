@@ -109,13 +109,17 @@ class SingleFlight {
     auto [at, starts] = table_->flights.try_emplace(key);
     if (starts) at->second = std::make_shared<State>(key);
     const std::shared_ptr<State> state = at->second;
-    const std::uint64_t id = ++table_->last_waiter;
-    Seat& seat = state->waiters[id];
-    seat.waiter = std::move(waiter);
-    if (deadline) seat.deadline = table_->deadlines.emplace(*deadline, std::pair(state, id));
-    Joined joined{Ticket(state, id), std::nullopt};
+    Joined joined{table_->Add(state, std::move(waiter), deadline), std::nullopt};
     if (starts) joined.flight.emplace(Flight(table_, state));
     return joined;
+  }
+
+  // Joins the key's flight where there is one; otherwise nothing happens and the waiter is left as it is.
+  std::optional<Ticket> JoinExisting(const Digest& key, Waiter& waiter) {
+    MutexLock lock(table_->mutex);
+    const auto at = table_->flights.find(key);
+    if (at == table_->flights.end()) return std::nullopt;
+    return table_->Add(at->second, std::move(waiter), std::nullopt);
   }
 
   // True when the waiter was still waiting; it will not be called.
@@ -169,6 +173,14 @@ class SingleFlight {
     std::unordered_map<Digest, std::shared_ptr<State>> flights KILN_GUARDED_BY(mutex);
     Deadlines deadlines KILN_GUARDED_BY(mutex);
     std::uint64_t last_waiter KILN_GUARDED_BY(mutex) = 0;
+
+    Ticket Add(const std::shared_ptr<State>& state, Waiter waiter, std::optional<SteadyTime> deadline) KILN_REQUIRES(mutex) {
+      const std::uint64_t id = ++last_waiter;
+      Seat& seat = state->waiters[id];
+      seat.waiter = std::move(waiter);
+      if (deadline) seat.deadline = deadlines.emplace(*deadline, std::pair(state, id));
+      return Ticket(state, id);
+    }
 
     // A flight whose waiters have all left is no longer in the table, but another of the same key may be.
     void Forget(const State& state) KILN_REQUIRES(mutex) {

@@ -39,6 +39,21 @@ TEST(SingleFlight, AllGetTheSameResult) {
   EXPECT_TRUE(flights.Join(KeyOf(1), [](auto...) {}).flight) << "the key is free again";
 }
 
+TEST(SingleFlight, JoiningWhatExistsStartsNothing) {
+  Flights flights;
+  int called = 0;
+  Flights::Waiter waiter = [&](FlightEnd, const Shared&) { ++called; };
+  EXPECT_FALSE(flights.JoinExisting(KeyOf(1), waiter));
+  EXPECT_EQ(flights.flights(), 0u);
+  auto first = flights.Join(KeyOf(1), [](auto...) {});
+  const auto ticket = flights.JoinExisting(KeyOf(1), waiter);
+  ASSERT_TRUE(ticket) << "the waiter was still there to be taken";
+  EXPECT_TRUE(flights.Leave(first.ticket));
+  EXPECT_FALSE(first.flight->stop_token().stop_requested());
+  first.flight->Finish("result");
+  EXPECT_EQ(called, 1);
+}
+
 TEST(SingleFlight, LeavingKeepsTheFlightForTheOthers) {
   Flights flights;
   int called = 0;

@@ -11,6 +11,12 @@ std::size_t ClassOf(v1::Priority priority) {
   return std::min<std::size_t>(static_cast<std::size_t>(priority), 2);
 }
 
+double Milliseconds(std::chrono::microseconds time) { return static_cast<double>(time.count()) / 1000; }
+
+bool IsEmpty(const auto& lines) {
+  return std::ranges::all_of(lines, [](const auto& line) { return line.empty(); });
+}
+
 void Cancel(std::unique_ptr<Job> job) { job->done({.end = JobOutcome::End::kCancelled}); }
 
 }  // namespace
@@ -19,86 +25,143 @@ std::expected<void, QueueFull> Admission::Submit(std::unique_ptr<Job>& job) {
   Line abandoned;
   {
     std::lock_guard lock(mutex_);
-    if (Count() >= capacity_) abandoned = RemoveAbandoned();
-    if (closed_ || Count() >= capacity_) return std::unexpected(QueueFull{Count(), RetryAfter()});
+    const std::size_t cls = ClassOf(job->priority);
+    const std::string& tenant = job->caller.tenant;
+    if (!HasRoomFor(tenant, cls)) abandoned = RemoveAbandoned();
+    if (closed_ || !HasRoomFor(tenant, cls)) return std::unexpected(QueueFull{count_, RetryAfter()});
     job->queued = std::chrono::steady_clock::now();
-    lines_[ClassOf(job->priority)].push_back(std::move(job));
+    shares_.Enter(tenant);
+    ++count_;
+    tenants_[tenant][cls].push_back(std::move(job));
   }
   arrived_.notify_one();
   for (auto& gone : abandoned) Cancel(std::move(gone));
   return {};
 }
 
+std::optional<QueueFull> Admission::Refuses(const Caller& caller, v1::Priority priority) const {
+  std::lock_guard lock(mutex_);
+  if (!closed_ && HasRoomFor(caller.tenant, ClassOf(priority))) return std::nullopt;
+  return QueueFull{count_, RetryAfter()};
+}
+
 std::unique_ptr<Job> Admission::Take() {
   for (;;) {
     std::unique_ptr<Job> job;
+    bool wanted = true;
     {
       std::unique_lock lock(mutex_);
-      arrived_.wait(lock, [&] { return closed_ || Count() > 0; });
+      arrived_.wait(lock, [&] { return closed_ || count_ > 0; });
       if (closed_) return nullptr;
-      Line& line = *std::ranges::find_if(lines_, [](const Line& l) { return !l.empty(); });
+      Line& line = *NextLine();
       job = std::move(line.front());
       line.pop_front();
+      --count_;
+      const std::string& tenant = job->caller.tenant;
+      if (const auto at = tenants_.find(tenant); IsEmpty(at->second)) tenants_.erase(at);
+      wanted = !job->stop.stop_requested();
+      if (wanted) {
+        job->charged_ms = shares_.Begin(tenant);
+      } else {
+        shares_.Leave(tenant);
+      }
     }
-    if (!job->stop.stop_requested()) return job;
+    if (wanted) return job;
     Cancel(std::move(job));
   }
 }
 
-void Admission::Promote(const cache::Digest& key, v1::Priority priority) {
+void Admission::Finished(const Job& job, const JobOutcome& outcome) {
+  const double took = Milliseconds(outcome.ran);
   std::lock_guard lock(mutex_);
-  for (std::size_t from = ClassOf(priority) + 1; from < kClasses; ++from) {
-    Line& line = lines_[from];
-    const auto at = std::ranges::find_if(line, [&](const auto& job) { return job->key == key; });
-    if (at == line.end()) continue;
-    lines_[ClassOf(priority)].push_back(std::move(*at));
-    line.erase(at);
-    return;
-  }
+  shares_.Finish(job.caller.tenant, job.charged_ms, took);
+  if (outcome.end == JobOutcome::End::kResult) average_ms_ += (took - average_ms_) / 16;
 }
 
-void Admission::NoteDuration(std::chrono::microseconds ran) {
+void Admission::Promote(const cache::Digest& key, v1::Priority priority) {
+  const std::size_t to = ClassOf(priority);
   std::lock_guard lock(mutex_);
-  average_ms_ += (static_cast<double>(ran.count()) / 1000 - average_ms_) / 16;
+  for (auto& [tenant, lines] : tenants_) {
+    for (std::size_t from = to + 1; from < kClasses; ++from) {
+      Line& line = lines[from];
+      const auto at = std::ranges::find_if(line, [&](const auto& job) { return job->key == key; });
+      if (at == line.end()) continue;
+      lines[to].push_back(std::move(*at));
+      line.erase(at);
+      return;
+    }
+  }
 }
 
 void Admission::Close() {
-  std::array<Line, kClasses> rest;
+  std::map<std::string, Lines> rest;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
-    rest = std::exchange(lines_, {});
+    rest = std::exchange(tenants_, {});
+    count_ = 0;
   }
   arrived_.notify_all();
-  for (Line& line : rest) {
-    for (auto& job : line) Cancel(std::move(job));
+  for (auto& [tenant, lines] : rest) {
+    for (Line& line : lines) {
+      for (auto& job : line) Cancel(std::move(job));
+    }
   }
 }
 
 std::size_t Admission::queued() const {
   std::lock_guard lock(mutex_);
-  return Count();
+  return count_;
 }
 
-std::size_t Admission::Count() const {
-  std::size_t count = 0;
-  for (const Line& line : lines_) count += line.size();
-  return count;
+bool Admission::HasRoomFor(const std::string& tenant, std::size_t cls) const {
+  if (count_ >= capacity_) return false;
+  const auto at = tenants_.find(tenant);
+  return at == tenants_.end() || at->second[cls].size() < kOwnPart * (capacity_ - count_);
+}
+
+// There is a job.
+Admission::Line* Admission::NextLine() {
+  Line* line = FairestLine(0, kTuning - 1);
+  return line != nullptr ? line : FairestLine(kTuning, kTuning);
+}
+
+// Of the tenant whose turn it is among those with a job of these classes, its most urgent line.
+Admission::Line* Admission::FairestLine(std::size_t first_class, std::size_t last_class) {
+  Line* best = nullptr;
+  double best_time = 0;
+  for (auto& [tenant, lines] : tenants_) {
+    const auto end = lines.begin() + static_cast<std::ptrdiff_t>(last_class) + 1;
+    const auto line = std::find_if(lines.begin() + static_cast<std::ptrdiff_t>(first_class), end,
+                                   [](const Line& l) { return !l.empty(); });
+    if (line == end) continue;
+    const double time = shares_.TimeOf(tenant);
+    if (best == nullptr || time < best_time) {
+      best = &*line;
+      best_time = time;
+    }
+  }
+  return best;
 }
 
 Admission::Line Admission::RemoveAbandoned() {
   Line abandoned;
-  for (Line& line : lines_) {
-    const auto kept = std::stable_partition(line.begin(), line.end(),
-                                            [](const auto& job) { return !job->stop.stop_requested(); });
-    std::move(kept, line.end(), std::back_inserter(abandoned));
-    line.erase(kept, line.end());
+  for (auto& [tenant, lines] : tenants_) {
+    for (Line& line : lines) {
+      const auto kept = std::stable_partition(line.begin(), line.end(),
+                                              [](const auto& job) { return !job->stop.stop_requested(); });
+      for (auto gone = kept; gone != line.end(); ++gone) shares_.Leave(tenant);
+      std::move(kept, line.end(), std::back_inserter(abandoned));
+      line.erase(kept, line.end());
+    }
   }
+  std::erase_if(tenants_, [](const auto& item) { return IsEmpty(item.second); });
+  count_ -= abandoned.size();
   return abandoned;
 }
 
 std::chrono::milliseconds Admission::RetryAfter() const {
-  const double wait = static_cast<double>(Count() + 1) * average_ms_ / workers_;
+  const double wait = static_cast<double>(count_ + 1) * average_ms_ / workers_;
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::clamp(wait, 100.0, 30'000.0)));
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bounded queue before the compile workers: interactive before batch before tuning, first come first served among equals.
-// A full queue refuses at once and says when to come back.
+// The bounded queue before the compile workers. Tenants share the workers equally (fair_share.h); a tenant's own jobs go
+// interactive before batch, first come first served among equals. Tuning waits until nobody has anything else.
+//
+// A full queue refuses at once and says when to come back. It is never full for everybody: whoever has a line already may
+// lengthen it only while it is shorter than kOwnPart times the room that is left, so that a flood leaves places to the others.
 //
 // Threads. Any thread submits; the worker slots take. One mutex; a job's `done` never runs under it.
 #pragma once
@@ -13,14 +16,18 @@
 #include <deque>
 #include <expected>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
 
 #include "cache/digest.h"
 #include "kiln/v1/compile.pb.h"
+#include "server/caller.h"
+#include "server/fair_share.h"
 
 namespace kiln::server {
 
@@ -43,10 +50,12 @@ struct JobOutcome {
 struct Job {
   cache::Digest key;
   std::string request_id;
+  Caller caller;
   v1::Priority priority = v1::INTERACTIVE;
   v1::WorkerJob work;
   std::stop_token stop;  // fires when nobody waits for it any more
   std::chrono::steady_clock::time_point queued{};
+  double charged_ms = 0;  // by Take
   std::function<void(std::string_view stage)> on_stage;
   std::move_only_function<void(JobOutcome)> done;  // called once
 };
@@ -63,14 +72,17 @@ class Admission {
   // Takes the job, or leaves it where it is and refuses.
   std::expected<void, QueueFull> Submit(std::unique_ptr<Job>& job);
 
+  // Whether Submit would refuse such a job now.
+  std::optional<QueueFull> Refuses(const Caller& caller, v1::Priority priority) const;
+
   // The next job; waits for one. Null when the queue is closed. Jobs that nobody waits for end here as kCancelled.
   std::unique_ptr<Job> Take();
 
+  // A job that was taken has ended.
+  void Finished(const Job& job, const JobOutcome& outcome);
+
   // A more urgent request for a job that waits already.
   void Promote(const cache::Digest& key, v1::Priority priority);
-
-  // A compile took so long: what retry_after is estimated from.
-  void NoteDuration(std::chrono::microseconds ran);
 
   // Ends every waiting job as kCancelled, and Take from now on.
   void Close();
@@ -79,9 +91,15 @@ class Admission {
 
  private:
   static constexpr std::size_t kClasses = 3;
+  static constexpr std::size_t kTuning = 2;
+  static constexpr std::size_t kOwnPart = 8;
+  static constexpr double kFirstEstimateMs = 50;
   using Line = std::deque<std::unique_ptr<Job>>;
+  using Lines = std::array<Line, kClasses>;
 
-  std::size_t Count() const;
+  bool HasRoomFor(const std::string& tenant, std::size_t cls) const;
+  Line* NextLine();
+  Line* FairestLine(std::size_t first_class, std::size_t last_class);
   Line RemoveAbandoned();
   std::chrono::milliseconds RetryAfter() const;
 
@@ -89,8 +107,10 @@ class Admission {
   const unsigned workers_;
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
-  std::array<Line, kClasses> lines_;
-  double average_ms_ = 50;
+  std::map<std::string, Lines> tenants_;  // with a job waiting
+  std::size_t count_ = 0;
+  FairShare shares_{kFirstEstimateMs};
+  double average_ms_ = kFirstEstimateMs;
   bool closed_ = false;
 };
 

@@ -7,31 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "server/refusals.h"
+
 namespace kiln::server {
 namespace {
 
 using Kind = Failure::Kind;
-
-Failure ToFailure(const QueueFull& full) {
-  return {.kind = Kind::kQueueFull,
-          .message = fmt::format("{} compiles wait already; try again in {:.1f} s, or let the daemon queue more (--queue)",
-                                 full.queued, static_cast<double>(full.retry_after.count()) / 1000),
-          .retry_after = full.retry_after};
-}
-
-Failure Draining() {
-  return {.kind = Kind::kDraining, .message = "kilnd is shutting down and compiles nothing new; try again shortly"};
-}
-
-Failure Cancelled() { return {.kind = Kind::kCancelled, .message = "the request was cancelled"}; }
-
-Failure FailedBefore(const Reproducers::KnownCrash& known) {
-  return {.kind = Kind::kDefect,
-          .message = fmt::format("the compiler failed on this program before ({}) and will not be tried on it for {} s; "
-                                 "`kiln compile --repro {}` runs it alone, and --refresh tries it here",
-                                 known.cause, known.retry_in.count(), known.reproducer),
-          .reproducer = known.reproducer};
-}
 
 // The text of an explained compile differs with what is asked for, and is never kept.
 cache::Digest FlightKey(const cache::Digest& key, const v1::CompileRequest& request) {
@@ -46,13 +27,6 @@ v1::Timing MakeTiming(std::string_view stage, double milliseconds) {
   timing.set_stage(std::string(stage));
   timing.set_milliseconds(milliseconds);
   return timing;
-}
-
-std::string FirstMessage(const std::vector<v1::Diagnostic>& diagnostics) {
-  std::string text = diagnostics.front().message();
-  if (diagnostics.front().line() > 0) text = fmt::format("line {}: {}", diagnostics.front().line(), text);
-  if (diagnostics.size() > 1) text += fmt::format(" (and {} more)", diagnostics.size() - 1);
-  return text;
 }
 
 }  // namespace
@@ -75,26 +49,27 @@ struct CompileFlow::Compile {
   cache::Digest key;   // of the result in the cache
   std::string name;
   std::string request_id;
+  Caller caller;
   v1::CompileRequest request;
   Flights::Flight flight;
 };
 
 CompileFlow::CompileFlow(Options options, Parts parts) : options_(std::move(options)), parts_(parts) {}
 
-std::optional<Reply> CompileFlow::FindHot(const cache::Digest& request) {
+std::optional<Outcome> CompileFlow::FindHot(const cache::Digest& request) {
   const auto key = index_.Find(request);
   return key ? FindHotKey(*key) : std::nullopt;
 }
 
-std::optional<Reply> CompileFlow::FindHotKey(const cache::Digest& key) {
+std::optional<Outcome> CompileFlow::FindHotKey(const cache::Digest& key) {
   auto hit = parts_.cache.GetWithoutBlocking(key);
   if (!hit) return std::nullopt;
-  auto reply = ReplyFrom(hit->entry, v1::MEMORY);
-  if (reply) {
+  auto outcome = OutcomeFrom(hit->entry, v1::MEMORY);
+  if (outcome) {
     ++parts_.telemetry.requests;
     ++parts_.telemetry.hits;
   }
-  return reply;
+  return outcome;
 }
 
 bool CompileFlow::Post(Executor::Task task) { return parts_.executor.Post(task); }
@@ -112,6 +87,7 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
 
 void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   if (call->cancelled) return End(call, std::unexpected(Cancelled()));
+  if (AnswerAsBefore(call)) return;
 
   // 1. The request's bytes become a message.
   v1::CompileRequest request;
@@ -130,10 +106,12 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   // 3. The cache may have it.
   const bool keeps = !request.has_explain();
   if (keeps && !request.refresh()) {
-    if (auto reply = FromCache(resolved->key)) {
-      index_.Remember(call->request.digest, resolved->key);
+    for (const cache::Digest& key : {resolved->key, FailureKey(resolved->key, request.module())}) {
+      auto known = FromCache(key);
+      if (!known) continue;
+      index_.Remember(call->request.digest, key);
       ++parts_.telemetry.hits;
-      return End(call, std::move(*reply));
+      return End(call, std::move(*known));
     }
   }
   if (call->request.lookup_only) {
@@ -153,13 +131,51 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   Join(call, std::move(request), *resolved);
 }
 
-std::optional<Reply> CompileFlow::FromCache(const cache::Digest& key) {
+// A request that was seen before byte for byte, whose result is kept or under way, needs no decoding.
+bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call) {
+  const auto key = index_.Find(call->request.digest);
+  if (!key) return false;
+  if (auto known = FromCache(*key)) {
+    ++parts_.telemetry.hits;
+    End(call, std::move(*known));
+    return true;
+  }
+  return Board(call, *key);
+}
+
+// Streams and lookups go the long way: the ones must hear of the stages, the others must not wait.
+bool CompileFlow::Board(const std::shared_ptr<Call>& call, const cache::Digest& key) {
+  if (call->request.lookup_only || call->request.on_stage) return false;
+  auto waiter = WaiterOf(call, nullptr);
+  const auto ticket = flights_.JoinExisting(key, waiter);
+  if (!ticket) return false;
+  ++parts_.telemetry.joined;
+  {
+    std::lock_guard lock(call->mutex);
+    call->ticket = *ticket;
+  }
+  if (call->cancelled) Cancel(call);
+  return true;
+}
+
+std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& key) {
   auto hit = parts_.cache.Get(key);
   if (!hit) return std::nullopt;
-  auto reply = ReplyFrom(hit->entry, hit->level == 0 ? v1::MEMORY : v1::DISK);
-  if (!reply) [[maybe_unused]]
+  auto outcome = OutcomeFrom(hit->entry, hit->level == 0 ? v1::MEMORY : v1::DISK);
+  if (!outcome) [[maybe_unused]]
     const auto erased = parts_.cache.Erase(key);  // sealed, but not by us
-  return reply;
+  return outcome;
+}
+
+// `starts` tells at the end whether this call's request was the one that was compiled; null: it was not.
+CompileFlow::Flights::Waiter CompileFlow::WaiterOf(const std::shared_ptr<Call>& call, std::shared_ptr<std::atomic<bool>> starts) {
+  return [this, call, starts = std::move(starts)](cache::FlightEnd end, const std::shared_ptr<const Made>& made) {
+    if (end != cache::FlightEnd::kFinished) return End(call, std::unexpected(Draining()));
+    Outcome outcome = *made;
+    const bool joined = !starts || !*starts;
+    if (outcome && outcome->origin == v1::COMPILED && joined) outcome->origin = v1::JOINED;
+    End(call, std::move(outcome));
+  };
 }
 
 void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved) {
@@ -170,21 +186,15 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
     call->request.on_stage("queued");
   }
   const auto starts = std::make_shared<std::atomic<bool>>(false);
-  Flights::Joined joined = flights_.Join(
-      flight_key, [this, call, starts](cache::FlightEnd end, const std::shared_ptr<const Made>& made) {
-        if (end != cache::FlightEnd::kFinished) return End(call, std::unexpected(Draining()));
-        Outcome outcome = *made;
-        if (outcome && outcome->origin == v1::COMPILED && !*starts) outcome->origin = v1::JOINED;
-        End(call, std::move(outcome));
-      });
+  Flights::Joined joined = flights_.Join(flight_key, WaiterOf(call, starts));
   {
     std::lock_guard lock(call->mutex);
     call->ticket = joined.ticket;
   }
   if (joined.flight) {
     *starts = true;
-    Launch(std::make_shared<Compile>(Compile{resolved.key, resolved.name, call->request.id, std::move(request),
-                                             std::move(*joined.flight)}));
+    Launch(std::make_shared<Compile>(Compile{resolved.key, resolved.name, call->request.id, call->request.caller,
+                                             std::move(request), std::move(*joined.flight)}));
   } else {
     ++parts_.telemetry.joined;
     parts_.admission.Promote(flight_key, request.priority());
@@ -196,20 +206,24 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
   // Between the look in the cache and the join another flight may have landed.
   if (!compile->request.has_explain() && !compile->request.refresh()) {
     if (auto hit = parts_.cache.GetWithoutBlocking(compile->key)) {
-      if (auto reply = ReplyFrom(hit->entry, v1::MEMORY)) return compile->flight.Finish(std::move(*reply));
+      if (auto known = OutcomeFrom(hit->entry, v1::MEMORY)) return compile->flight.Finish(std::move(*known));
     }
   }
   // 6. The queue for the workers.
   auto job = std::make_unique<Job>();
   job->key = compile->flight.key();
   job->request_id = compile->request_id;
+  job->caller = compile->caller;
   job->priority = compile->request.priority();
   job->work.set_id(++last_job_);
   *job->work.mutable_request() = compile->request;
   job->work.set_timeout_seconds(std::chrono::duration<double>(options_.compile_limit).count());
   job->stop = compile->flight.stop_token();
   job->on_stage = [this, key = job->key](std::string_view stage) { stages_.Publish(key, stage); };
-  job->done = [this, compile](JobOutcome outcome) { Land(*compile, std::move(outcome)); };
+  // Not on the worker's thread, which has the next job to begin.
+  job->done = [this, compile](JobOutcome outcome) {
+    parts_.executor.PostFirst([this, compile, outcome = std::move(outcome)]() mutable { Land(*compile, std::move(outcome)); });
+  };
   if (const auto queued = parts_.admission.Submit(job); !queued) {
     ++parts_.telemetry.refused;
     compile->flight.Finish(std::unexpected(draining_ ? Draining() : ToFailure(queued.error())));
@@ -268,7 +282,7 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
     auto bytes = std::make_shared<const std::string>(reply.SerializeAsString());
     kept = {bytes, *bytes};
   } else if (auto entry = SealReply(compile.key, reply, compile.name)) {
-    kept = *ReplyFrom(*entry, v1::COMPILED);
+    kept = **OutcomeFrom(*entry, v1::COMPILED);
     parts_.cache.Put(std::move(*entry));
   } else {
     return std::unexpected(Failure{.kind = Kind::kUnsupported,
@@ -299,7 +313,15 @@ Failure CompileFlow::Refusal(Compile& compile, JobOutcome& outcome) {
   }
   ++parts_.telemetry.failed;
   if (std::ranges::none_of(failure.diagnostics, is_error(v1::Diagnostic::INVALID))) failure.kind = Kind::kUnsupported;
+  Remember(compile, failure);
   return failure;
+}
+
+// The same program gets the same answer from this build of the compiler, which is part of the key.
+void CompileFlow::Remember(const Compile& compile, const Failure& failure) {
+  if (compile.request.has_explain()) return;
+  auto entry = SealFailure(FailureKey(compile.key, compile.request.module()), failure, compile.request.target(), compile.name);
+  if (entry) parts_.cache.Put(std::move(*entry));
 }
 
 Failure CompileFlow::Defect(Compile& compile, const JobOutcome& outcome, const std::string& cause) {

@@ -2,8 +2,7 @@
 //
 // One request from its bytes to its reply: the numbered steps of a compile.
 //
-// Threads. FindHot and Start return at once and may be called from gRPC's threads. The steps run on the executor up to the
-// queue, and on the worker's slot thread after it. A request's `done` is called exactly once, on any of these threads or on
+// Threads. FindHot and Start return at once and may be called from gRPC's threads. The steps run on the executor. A request's `done` is called exactly once, on any of these threads or on
 // the one that cancels; it should only hand over.
 //
 // Cancelling detaches one request. The compile goes on for the others who wait for the same key; when nobody is left the
@@ -23,6 +22,7 @@
 #include "cache/tiered.h"
 #include "kiln/v1/compile.pb.h"
 #include "server/admission.h"
+#include "server/caller.h"
 #include "server/executor.h"
 #include "server/reply.h"
 #include "server/reproducers.h"
@@ -38,7 +38,7 @@ class CompileFlow {
   struct Options {
     std::chrono::milliseconds compile_limit{120'000};  // of one job in a worker
     std::chrono::milliseconds suspicious_after{2'000};  // a compile cancelled after that leaves a reproducer
-    std::size_t max_pending_bytes = std::size_t{512} << 20;  // of requests under way
+    std::size_t max_pending_bytes = std::size_t{64} << 20;  // of requests under way
     std::string build_id;
     std::function<std::string()> ptxas_version;  // asked on the executor, once it is needed
   };
@@ -52,6 +52,7 @@ class CompileFlow {
 
   struct Request {
     std::string id;
+    Caller caller;
     std::string bytes;        // a serialized CompileRequest
     cache::Digest digest;     // of the bytes
     bool lookup_only = false;
@@ -64,8 +65,8 @@ class CompileFlow {
   CompileFlow(Options options, Parts parts);
 
   // From memory, or nothing.
-  std::optional<Reply> FindHot(const cache::Digest& request);
-  std::optional<Reply> FindHotKey(const cache::Digest& key);
+  std::optional<Outcome> FindHot(const cache::Digest& request);
+  std::optional<Outcome> FindHotKey(const cache::Digest& key);
 
   std::shared_ptr<Call> Start(Request request);
   void Cancel(const std::shared_ptr<Call>& call);
@@ -88,13 +89,17 @@ class CompileFlow {
 
   bool Post(Executor::Task task);
   void Steps(const std::shared_ptr<Call>& call);
-  std::optional<Reply> FromCache(const cache::Digest& key);
+  bool AnswerAsBefore(const std::shared_ptr<Call>& call);
+  bool Board(const std::shared_ptr<Call>& call, const cache::Digest& key);
+  std::optional<Outcome> FromCache(const cache::Digest& key);
+  Flights::Waiter WaiterOf(const std::shared_ptr<Call>& call, std::shared_ptr<std::atomic<bool>> starts);
   void Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved);
   void Launch(std::shared_ptr<Compile> compile);
   void Land(Compile& compile, JobOutcome outcome);
   Made Judge(Compile& compile, JobOutcome& outcome);
   Made Keep(Compile& compile, JobOutcome& outcome);
   Failure Refusal(Compile& compile, JobOutcome& outcome);
+  void Remember(const Compile& compile, const Failure& failure);
   Failure Defect(Compile& compile, const JobOutcome& outcome, const std::string& cause);
   void End(const std::shared_ptr<Call>& call, Outcome outcome);
 

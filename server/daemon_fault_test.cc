@@ -54,8 +54,13 @@ TEST_F(DaemonTest, ADefectThatTheCompilerFoundItselfLeavesAReproducerToo) {
 
 TEST_F(DaemonTest, AProgramThatKillsWorkersIsNotTriedForever) {
   daemon_->Start();
-  for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAbort)).status.error_code(), StatusCode::INTERNAL);
+  const std::string reproducer = daemon_->Compile(MakeRequest(Order::kAbort)).failure().reproducer();
+  ASSERT_TRUE(fs::exists(reproducer));
+  for (int i = 0; i < 4; ++i) {
+    const auto failed = daemon_->Compile(MakeRequest(Order::kAbort));
+    EXPECT_EQ(failed.status.error_code(), StatusCode::INTERNAL);
+    EXPECT_EQ(failed.failure().reproducer(), reproducer);
+    EXPECT_NE(failed.status.error_message().find(reproducer), std::string::npos) << failed.status.error_message();
   }
   EXPECT_EQ(daemon_->Stats().worker_crashes(), 2u);
   auto insisting = MakeRequest(Order::kAbort);
@@ -99,6 +104,29 @@ TEST_F(DaemonTest, AnIdleWorkerThatWasKilledIsNoRequestsFault) {
   const pid_t zygote = Daemon::Children(daemon_->pid()).at(0);
   for (const pid_t worker : Daemon::Children(zygote)) ::kill(worker, SIGKILL);
   EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.ok());
+}
+
+TEST_F(DaemonTest, AnIdleWorkerThatWasStoppedIsNoRequestsFault) {
+  daemon_->Start({"--workers=1"});
+  ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 0)).status.ok());
+  const pid_t zygote = Daemon::Children(daemon_->pid()).at(0);
+  const auto stopped = Daemon::Children(zygote);
+  for (const pid_t worker : stopped) ::kill(worker, SIGSTOP);
+  const auto next = daemon_->Compile(MakeRequest(Order::kAnswer, 1));
+  EXPECT_TRUE(next.status.ok()) << next.status.error_message();
+  EXPECT_NE(Daemon::Children(zygote), stopped) << "and it is gone";
+}
+
+TEST_F(DaemonTest, AWorkerThatIsStoppedInTheMiddleCostsThatRequestAlone) {
+  daemon_->Start({"--workers=1", "--compile-limit=2"});
+  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, 150)); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  std::this_thread::sleep_for(milliseconds(300));  // it has said that it began
+  for (const pid_t worker : Daemon::Children(Daemon::Children(daemon_->pid()).at(0))) ::kill(worker, SIGSTOP);
+  const auto failed = running.get();
+  EXPECT_EQ(failed.status.error_code(), StatusCode::INTERNAL);
+  EXPECT_NE(failed.status.error_message().find("deadline"), std::string::npos) << failed.status.error_message();
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer)).status.ok());
 }
 
 TEST_F(DaemonTest, AKilledZygoteIsReplacedAndTheJobTriedAgain) {

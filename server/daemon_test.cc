@@ -179,6 +179,34 @@ TEST_F(DaemonTest, ProgramsFaultsComeBackAsDiagnostics) {
   EXPECT_EQ(daemon_->Compile(truncated).status.error_code(), StatusCode::INVALID_ARGUMENT);
 }
 
+TEST_F(DaemonTest, ARefusalIsRememberedUntilTheCompilerChanges) {
+  daemon_->Start();
+  const auto expect_refused = [&](const v1::CompileRequest& request, StatusCode code) {
+    const auto refused = daemon_->Compile(request);
+    EXPECT_EQ(refused.status.error_code(), code);
+    ASSERT_EQ(refused.failure().diagnostics_size(), 1);
+    EXPECT_EQ(refused.failure().diagnostics(0).hint(), "send another order");
+  };
+  for (int i = 0; i < 3; ++i) expect_refused(MakeRequest(Order::kRefuse), StatusCode::INVALID_ARGUMENT);
+  expect_refused(MakeRequest(Order::kUnsupported), StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(daemon_->Stats().compiles(), 2u);
+
+  auto renamed = MakeRequest(Order::kRefuse);
+  renamed.set_module(MinimalModule("another_name"));  // the same key, but diagnostics may quote names
+  expect_refused(renamed, StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(daemon_->Stats().compiles(), 3u);
+  auto insisting = MakeRequest(Order::kRefuse);
+  insisting.set_refresh(true);
+  expect_refused(insisting, StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(daemon_->Stats().compiles(), 4u);
+
+  ASSERT_EQ(daemon_->Stop(), 0);
+  daemon_->Start();
+  expect_refused(MakeRequest(Order::kRefuse), StatusCode::INVALID_ARGUMENT);
+  expect_refused(MakeRequest(Order::kUnsupported), StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(daemon_->Stats().compiles(), 0u);
+}
+
 TEST_F(DaemonTest, LookupNeverCompiles) {
   daemon_->Start();
   v1::LookupRequest by_request;

@@ -27,6 +27,14 @@ bool Executor::Post(Task& task) {
   return true;
 }
 
+void Executor::PostFirst(Task task) {
+  {
+    std::lock_guard lock(mutex_);
+    tasks_.push_front(std::move(task));
+  }
+  arrived_.notify_one();
+}
+
 void Executor::Run() {
   for (;;) {
     Task task;

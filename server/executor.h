@@ -22,6 +22,9 @@ class Executor {
   // False when the queue is full; the task is untouched then.
   bool Post(Task& task);
 
+  // Before all that waits, however full the queue is: the end of what was accepted long ago.
+  void PostFirst(Task task);
+
  private:
   void Run();
 

@@ -63,7 +63,11 @@ TEST(Admission, RefusesWhenFullAndSaysHowLongItWillTake) {
   Admission admission(2, 1);
   Submit(admission, MakeJob("a", v1::INTERACTIVE));
   Submit(admission, MakeJob("b", v1::INTERACTIVE));
-  for (int i = 0; i < 200; ++i) admission.NoteDuration(std::chrono::seconds(1));
+  for (int i = 0; i < 200; ++i) {
+    const auto job = admission.Take();
+    admission.Finished(*job, {.end = JobOutcome::End::kResult, .ran = std::chrono::seconds(1)});
+    Submit(admission, MakeJob("another", v1::INTERACTIVE));
+  }
   auto third = MakeJob("c", v1::INTERACTIVE);
   const auto refused = admission.Submit(third);
   ASSERT_FALSE(refused);

@@ -22,6 +22,12 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Fai
   return Answer(context, ToStatus(failure, DetailsLimit(*context)));
 }
 
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Outcome& outcome, grpc::ByteBuffer& response) {
+  if (!outcome) return Answer(context, outcome.error());
+  response = ToBuffer(*outcome);
+  return Answer(context, grpc::Status::OK);
+}
+
 // The decoder takes modules of 4 MiB.
 constexpr std::size_t kMaxRequestBytes = 8 << 20;
 
@@ -55,10 +61,7 @@ KilnService::KilnService(Parts parts) : parts_(std::move(parts)) {}
 grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* request, Bytes* response) {
   if (request->Length() > kMaxRequestBytes) return Answer(context, TooLarge(*request));
   const cache::Digest digest = DigestOf("Compile", *request);
-  if (const auto hit = parts_.flow.FindHot(digest)) {
-    *response = ToBuffer(*hit);
-    return Answer(context, grpc::Status::OK);
-  }
+  if (const auto hit = parts_.flow.FindHot(digest)) return Answer(context, *hit, *response);
   return new CompileReactor(*context, parts_.flow,
                             {.id = NewRequestId(), .bytes = ToString(*request), .digest = digest}, *response);
 }
@@ -72,10 +75,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CompileStream(Context* 
 grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* request, Bytes* response) {
   if (request->Length() > kMaxRequestBytes) return Answer(context, TooLarge(*request));
   const cache::Digest digest = DigestOf("Lookup", *request);
-  if (const auto hit = parts_.flow.FindHot(digest)) {
-    *response = ToBuffer(*hit);
-    return Answer(context, grpc::Status::OK);
-  }
+  if (const auto hit = parts_.flow.FindHot(digest)) return Answer(context, *hit, *response);
   v1::LookupRequest lookup;
   const bool parsed = lookup.ParseFromString(ToString(*request));
   if (parsed && lookup.has_request()) {
@@ -91,10 +91,7 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
     return Answer(context, Failure{.kind = Failure::Kind::kMalformed,
                                    .message = "Lookup takes a request, or a key of 32 bytes as in CompileReply.key"});
   }
-  if (const auto hit = parts_.flow.FindHotKey(*key)) {
-    *response = ToBuffer(*hit);
-    return Answer(context, grpc::Status::OK);
-  }
+  if (const auto hit = parts_.flow.FindHotKey(*key)) return Answer(context, *hit, *response);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   parts_.flow.Lookup(*key, [reactor, response](Outcome outcome) {
     if (outcome) *response = ToBuffer(*outcome);

@@ -24,6 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kEndPatience{2};
+constexpr std::chrono::seconds kBeginPatience{5};  // a worker says that it begins before it does anything else
 
 std::string Describe(const WorkerEnd& end) {
   if (WIFSIGNALED(end.status)) {
@@ -83,7 +84,7 @@ class WorkerPool::Slot {
       JobOutcome outcome = RunWithRetry(*job);
       outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
       outcome.queue_ms = std::chrono::duration<double, std::milli>(began - job->queued).count();
-      if (outcome.end == JobOutcome::End::kResult) pool_.admission_.NoteDuration(outcome.ran);
+      pool_.admission_.Finished(*job, outcome);
       --pool_.busy_;
       job->done(std::move(outcome));
       job.reset();
@@ -123,22 +124,23 @@ class WorkerPool::Slot {
     JobOutcome outcome;
     const Channel::End end = Converse(job, outcome);
     if (end == Channel::End::kOk) return outcome;
-    blameless = end == Channel::End::kClosed && ((!fresh && outcome.stage.empty()) || pool_.zygote_.Lost(worker_->child));
+    const bool began = !outcome.stage.empty();
+    blameless = end == Channel::End::kClosed ? (!fresh && !began) || pool_.zygote_.Lost(worker_->child)
+                                             : end == Channel::End::kDeadline && !began;
     Bury(job, end, outcome);
     return outcome;
   }
 
   Channel::End Converse(Job& job, JobOutcome& outcome) {
-    const Channel::Wait wait{
-        .wake_fd = wake_.get(),
-        .until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                    std::chrono::duration<double>(job.work.timeout_seconds()))};
+    const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(job.work.timeout_seconds()));
+    const Channel::Wait whole{.wake_fd = wake_.get(), .until = Clock::now() + limit};
+    const Channel::Wait beginning{.wake_fd = wake_.get(), .until = Clock::now() + std::min<Clock::duration>(limit, kBeginPatience)};
     Channel& channel = worker_->channel;
     if (stopping_) return Channel::End::kWoken;
-    if (const auto end = channel.Send(job.work, wait); end != Channel::End::kOk) return end;
+    if (const auto end = channel.Send(job.work, beginning); end != Channel::End::kOk) return end;
     for (;;) {
       v1::WorkerEvent event;
-      if (const auto end = channel.Receive(event, wait); end != Channel::End::kOk) return end;
+      if (const auto end = channel.Receive(event, outcome.stage.empty() ? beginning : whole); end != Channel::End::kOk) return end;
       if (event.id() != job.work.id()) return Channel::End::kInvalid;
       if (event.has_result()) {
         outcome.end = JobOutcome::End::kResult;

@@ -5,7 +5,7 @@
 //
 // A worker that ends, hangs past the job's time or speaks nonsense costs that job and is replaced. So is one whose job nobody
 // waits for any more (killing is the only way to stop LLVM) and one that has done its share of jobs. A worker that was found
-// dead before it began the job, or that died with its zygote, is no fault of the job's: the job gets another, once.
+// dead or stopped before it began the job, or that died with its zygote, is no fault of the job's: the job gets another, once.
 #pragma once
 
 #include <atomic>

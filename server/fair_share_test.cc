@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tenants before the workers, simulated: time is a number, a worker is when its job ends.
+#include "server/fair_share.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/admission.h"
+
+namespace kiln::server {
+namespace {
+
+struct Tenant {
+  std::string name;
+  double job_ms;
+  std::size_t outstanding;  // what it keeps waiting or running; so many that most are refused: a flood
+  v1::Priority priority = v1::INTERACTIVE;
+};
+
+// Runs so many workers for so long; the worker time each tenant got, in ms.
+class Simulation {
+ public:
+  Simulation(std::vector<Tenant> tenants, std::size_t capacity, unsigned workers)
+      : tenants_(std::move(tenants)), admission_(capacity, workers), running_(workers) {}
+
+  std::map<std::string, double> Run(double until_ms) {
+    for (double now = 0; now < until_ms; ++now) {
+      for (Running& worker : running_) {
+        if (worker.job && worker.ends <= now) End(worker);
+      }
+      for (const Tenant& tenant : tenants_) Fill(tenant);
+      for (Running& worker : running_) {
+        if (!worker.job && admission_.queued() > 0) Begin(worker, now);
+      }
+    }
+    return used_;
+  }
+
+ private:
+  struct Running {
+    std::unique_ptr<Job> job;
+    double took = 0;
+    double ends = 0;
+  };
+
+  void Fill(const Tenant& tenant) {
+    while (present_[tenant.name] < tenant.outstanding) {
+      auto job = std::make_unique<Job>();
+      job->caller.tenant = tenant.name;
+      job->priority = tenant.priority;
+      job->done = [](JobOutcome) {};
+      if (!admission_.Submit(job)) return;
+      ++present_[tenant.name];
+    }
+  }
+
+  void Begin(Running& worker, double now) {
+    worker.job = admission_.Take();
+    for (const Tenant& tenant : tenants_) {
+      if (tenant.name == worker.job->caller.tenant) worker.took = tenant.job_ms;
+    }
+    worker.ends = now + worker.took;
+  }
+
+  void End(Running& worker) {
+    const std::string& name = worker.job->caller.tenant;
+    used_[name] += worker.took;
+    --present_[name];
+    admission_.Finished(*worker.job, {.end = JobOutcome::End::kResult,
+                                      .ran = std::chrono::microseconds(static_cast<std::int64_t>(worker.took * 1000))});
+    worker.job.reset();
+  }
+
+  std::vector<Tenant> tenants_;
+  Admission admission_;
+  std::vector<Running> running_;
+  std::map<std::string, std::size_t> present_;
+  std::map<std::string, double> used_;
+};
+
+TEST(FairShare, AFloodLeavesTheOtherItsHalf) {
+  auto used = Simulation({{"flood", 10, 100'000}, {"small", 10, 4}}, 256, 2).Run(20'000);
+  EXPECT_GE(used["small"], 0.9 * 20'000);
+  EXPECT_GE(used["flood"], 0.9 * 20'000);
+}
+
+TEST(FairShare, SharesAreOfTimeAndNotOfJobs) {
+  auto used = Simulation({{"long", 200, 100'000}, {"short", 5, 8}}, 256, 2).Run(60'000);
+  EXPECT_GE(used["short"], 0.9 * 60'000);
+  EXPECT_LE(used["short"], 1.1 * 60'000);
+}
+
+TEST(FairShare, OneThatAsksForLessGetsItAllAndTheOthersGetTheRest) {
+  auto used = Simulation({{"a", 10, 1'000}, {"b", 10, 1'000}, {"modest", 10, 1}}, 256, 4).Run(20'000);
+  EXPECT_GE(used["modest"], 0.45 * 20'000) << "it has one job at a time, and waits for a worker in between";
+  EXPECT_NEAR(used["a"], used["b"], 0.05 * used["a"]);
+  EXPECT_GE(used["a"] + used["b"] + used["modest"], 0.95 * 4 * 20'000);
+}
+
+TEST(FairShare, UrgencyIsATenantsOwnBusinessAndTuningIsNobodys) {
+  auto used = Simulation({{"urgent", 10, 1'000, v1::INTERACTIVE}, {"patient", 10, 8, v1::BATCH}, {"tuner", 10, 8, v1::TUNING}},
+                         256, 2).Run(20'000);
+  EXPECT_GE(used["patient"], 0.9 * 20'000);
+  EXPECT_EQ(used["tuner"], 0);
+}
+
+TEST(FairShare, IdlenessSavesUpNothing) {
+  FairShare shares(10);
+  for (int i = 0; i < 100; ++i) {
+    shares.Enter("busy");
+    shares.Finish("busy", shares.Begin("busy"), 10);
+  }
+  shares.Enter("busy");
+  shares.Enter("late");
+  EXPECT_LE(shares.TimeOf("busy") - shares.TimeOf("late"), 10);
+}
+
+TEST(FairShare, TenantsThatAreGoneAreForgotten) {
+  FairShare shares(10);
+  for (int i = 0; i < 10'000; ++i) {
+    const std::string name = "tenant " + std::to_string(i);
+    shares.Enter(name);
+    shares.Finish(name, shares.Begin(name), 10);
+  }
+  EXPECT_LE(shares.tenants(), 200u);
+}
+
+TEST(Admission, AFloodLeavesRoomInTheQueue) {
+  Admission admission(256, 1);
+  const auto submit = [&](const std::string& tenant, v1::Priority priority) {
+    auto job = std::make_unique<Job>();
+    job->caller.tenant = tenant;
+    job->priority = priority;
+    job->done = [](JobOutcome) {};
+    return admission.Submit(job).has_value();
+  };
+  std::size_t taken = 0;
+  while (submit("flood", v1::BATCH)) ++taken;
+  EXPECT_GT(taken, 200u);
+  EXPECT_LT(taken, 256u);
+  EXPECT_TRUE(admission.Refuses({.tenant = "flood"}, v1::BATCH));
+  EXPECT_FALSE(admission.Refuses({.tenant = "other"}, v1::BATCH));
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_TRUE(submit("other", v1::BATCH)) << i;
+    EXPECT_TRUE(submit("flood", v1::INTERACTIVE)) << i << ": its own urgent requests are not shut out either";
+  }
+}
+
+}  // namespace
+}  // namespace kiln::server

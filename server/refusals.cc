@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/refusals.h"
+
+#include <fmt/format.h>
+
+namespace kiln::server {
+
+using Kind = Failure::Kind;
+
+Failure ToFailure(const QueueFull& full) {
+  return {.kind = Kind::kQueueFull,
+          .message = fmt::format("{} compiles wait already; try again in {:.1f} s, or let the daemon queue more (--queue)",
+                                 full.queued, static_cast<double>(full.retry_after.count()) / 1000),
+          .retry_after = full.retry_after};
+}
+
+Failure Draining() {
+  return {.kind = Kind::kDraining, .message = "kilnd is shutting down and compiles nothing new; try again shortly"};
+}
+
+Failure Cancelled() { return {.kind = Kind::kCancelled, .message = "the request was cancelled"}; }
+
+Failure FailedBefore(const Reproducers::KnownCrash& known) {
+  return {.kind = Kind::kDefect,
+          .message = fmt::format("the compiler failed on this program before ({}) and will not be tried on it for {} s; "
+                                 "`kiln compile --repro {}` runs it alone, and --refresh tries it here",
+                                 known.cause, known.retry_in.count(), known.reproducer),
+          .reproducer = known.reproducer};
+}
+
+std::string FirstMessage(const std::vector<v1::Diagnostic>& diagnostics) {
+  std::string text = diagnostics.front().message();
+  if (diagnostics.front().line() > 0) text = fmt::format("line {}: {}", diagnostics.front().line(), text);
+  if (diagnostics.size() > 1) text += fmt::format(" (and {} more)", diagnostics.size() - 1);
+  return text;
+}
+
+}  // namespace kiln::server

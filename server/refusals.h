@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a request is told when the flow does not serve it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/admission.h"
+#include "server/failure.h"
+#include "server/reproducers.h"
+
+namespace kiln::server {
+
+Failure ToFailure(const QueueFull& full);
+Failure Draining();
+Failure Cancelled();
+Failure FailedBefore(const Reproducers::KnownCrash& known);
+
+// The first diagnostic, with its line, and how many there are beside it.
+std::string FirstMessage(const std::vector<v1::Diagnostic>& diagnostics);
+
+}  // namespace kiln::server
