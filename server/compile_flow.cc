@@ -115,9 +115,8 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
     }
   }
   if (call->request.lookup_only) {
-    return End(call, std::unexpected(Failure{.kind = Kind::kNotFound,
-                                             .message = "this program has not been compiled for this target with these "
-                                                        "options; Compile does so"}));
+    if (call->request.remember_miss) index_.Remember(call->request.digest, resolved->key);
+    return End(call, std::unexpected(NotCompiled()));
   }
 
   // 4. It must be compiled: is that sensible now?
@@ -135,17 +134,19 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
 bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call) {
   const auto key = index_.Find(call->request.digest);
   if (!key) return false;
+  if (!call->request.lookup_only && Board(call, *key)) return true;
   if (auto known = FromCache(*key)) {
     ++parts_.telemetry.hits;
     End(call, std::move(*known));
     return true;
   }
-  return Board(call, *key);
+  if (call->request.lookup_only) End(call, std::unexpected(NotCompiled()));
+  return call->request.lookup_only;
 }
 
-// Streams and lookups go the long way: the ones must hear of the stages, the others must not wait.
+// Not streams, which must hear of the stages.
 bool CompileFlow::Board(const std::shared_ptr<Call>& call, const cache::Digest& key) {
-  if (call->request.lookup_only || call->request.on_stage) return false;
+  if (call->request.on_stage) return false;
   auto waiter = WaiterOf(call, nullptr);
   const auto ticket = flights_.JoinExisting(key, waiter);
   if (!ticket) return false;
@@ -280,7 +281,7 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
   if (compile.request.has_explain()) {
     reply.mutable_dumps()->Swap(outcome.result.mutable_dumps());
     auto bytes = std::make_shared<const std::string>(reply.SerializeAsString());
-    kept = {bytes, *bytes};
+    kept = {.key = compile.key, .owner = bytes, .kept = *bytes};
   } else if (auto entry = SealReply(compile.key, reply, compile.name)) {
     kept = **OutcomeFrom(*entry, v1::COMPILED);
     parts_.cache.Put(std::move(*entry));

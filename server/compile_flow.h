@@ -56,6 +56,7 @@ class CompileFlow {
     std::string bytes;        // a serialized CompileRequest
     cache::Digest digest;     // of the bytes
     bool lookup_only = false;
+    bool remember_miss = false;  // lookups: the same bytes are compiled next, and then looked up again by others
     StageBoard::Listener on_stage;  // may be empty
     std::move_only_function<void(Outcome)> done;
   };

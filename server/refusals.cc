@@ -20,6 +20,11 @@ Failure Draining() {
 
 Failure Cancelled() { return {.kind = Kind::kCancelled, .message = "the request was cancelled"}; }
 
+Failure NotCompiled() {
+  return {.kind = Kind::kNotFound,
+          .message = "this program has not been compiled for this target with these options; Compile does so"};
+}
+
 Failure FailedBefore(const Reproducers::KnownCrash& known) {
   return {.kind = Kind::kDefect,
           .message = fmt::format("the compiler failed on this program before ({}) and will not be tried on it for {} s; "

@@ -15,6 +15,7 @@ namespace kiln::server {
 Failure ToFailure(const QueueFull& full);
 Failure Draining();
 Failure Cancelled();
+Failure NotCompiled();
 Failure FailedBefore(const Reproducers::KnownCrash& known);
 
 // The first diagnostic, with its line, and how many there are beside it.

@@ -61,7 +61,9 @@ cache::Digest FailureKey(const cache::Digest& key, std::string_view module) {
 }
 
 std::optional<Outcome> OutcomeFrom(const cache::Entry& entry, v1::Origin origin) {
-  if (const std::string_view kept = entry.blob(kReply); !kept.empty()) return Reply{entry.shared_sealed(), kept, origin, {}};
+  if (const std::string_view kept = entry.blob(kReply); !kept.empty()) {
+    return Reply{entry.key(), entry.shared_sealed(), kept, origin, {}};
+  }
   if (const std::string_view kept = entry.blob(kFailure); !kept.empty()) return FailureFrom(kept);
   return std::nullopt;
 }

@@ -22,6 +22,7 @@
 namespace kiln::server {
 
 struct Reply {
+  cache::Digest key;
   std::shared_ptr<const void> owner;  // of `kept`
   std::string_view kept;
   v1::Origin origin = v1::ORIGIN_UNSPECIFIED;

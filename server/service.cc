@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "server/ensure.h"
 #include "server/reactors.h"
 #include "server/status_map.h"
 #include "server/wire.h"
@@ -98,6 +99,10 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
     reactor->Finish(outcome ? grpc::Status::OK : ToStatus(outcome.error()));
   });
   return reactor;
+}
+
+grpc::ServerWriteReactor<v1::EnsureProgress>* KilnService::EnsureKernels(Context*, const v1::EnsureRequest* request) {
+  return new EnsureReactor(parts_.flow, {}, *request, parts_.workers.workers());
 }
 
 grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutRequest* request, v1::PutReply* reply) {

@@ -22,7 +22,7 @@ using KilnMethods = v1::Kiln::WithRawCallbackMethod_Compile<v1::Kiln::WithRawCal
         v1::Kiln::WithCallbackMethod_Capabilities<v1::Kiln::WithCallbackMethod_CacheList<
             v1::Kiln::WithCallbackMethod_CacheVerify<v1::Kiln::WithCallbackMethod_CacheGc<
                 v1::Kiln::WithCallbackMethod_CacheExport<v1::Kiln::WithCallbackMethod_CacheImport<
-                    v1::Kiln::Service>>>>>>>>>>>;
+                    v1::Kiln::WithCallbackMethod_EnsureKernels<v1::Kiln::Service>>>>>>>>>>>>;
 
 class KilnService final : public KilnMethods {
  public:
@@ -47,6 +47,7 @@ class KilnService final : public KilnMethods {
   Unary* Compile(Context*, const Bytes*, Bytes*) override;
   grpc::ServerWriteReactor<Bytes>* CompileStream(Context*, const Bytes*) override;
   Unary* Lookup(Context*, const Bytes*, Bytes*) override;
+  grpc::ServerWriteReactor<v1::EnsureProgress>* EnsureKernels(Context*, const v1::EnsureRequest*) override;
   Unary* Put(Context*, const v1::PutRequest*, v1::PutReply*) override;
   Unary* Stats(Context*, const v1::StatsRequest*, v1::StatsReply*) override;
   Unary* Capabilities(Context*, const v1::CapabilitiesRequest*, v1::CapabilitiesReply*) override;

@@ -78,4 +78,8 @@ cache::Digest DigestOf(std::string_view method, const grpc::ByteBuffer& buffer) 
   return hasher.Finish();
 }
 
+cache::Digest DigestOf(std::string_view method, std::string_view bytes) {
+  return cache::Hasher().Update(method).Update(std::string_view("\0", 1)).Update(bytes).Finish();
+}
+
 }  // namespace kiln::server

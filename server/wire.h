@@ -25,5 +25,6 @@ std::string ToString(const grpc::ByteBuffer& buffer);
 
 // Of the method's name and the bytes: the same bytes mean something else to another method.
 cache::Digest DigestOf(std::string_view method, const grpc::ByteBuffer& buffer);
+cache::Digest DigestOf(std::string_view method, std::string_view bytes);
 
 }  // namespace kiln::server

@@ -135,5 +135,24 @@ TEST_F(CliTest, TellsAboutItselfAndTheDaemon) {
   EXPECT_TRUE(Has(Kiln("stats"), "\"state\": \"serving\""));
 }
 
+TEST_F(CliTest, PrecompilesForSeveralTargetsIntoABundle) {
+  daemon_->Start();
+  const std::string bundle = (folder_ / "kernels.bundle").string();
+  const std::string arguments = "precompile " + program_ + " -t cuda:sm_80 -t cuda:sm_90a -t hip:gfx942 -o " + bundle;
+  const Ran first = Kiln(arguments + " --text");
+  EXPECT_EQ(first.status, 0) << first.out;
+  EXPECT_TRUE(Has(first, "3 of 3 kernels: 0 known, 3 compiled")) << first.out;
+  EXPECT_TRUE(Has(Kiln(arguments + " --json"), R"("known": 3)"));
+  EXPECT_EQ(daemon_->Stats().compiles(), 3u);
+  ASSERT_EQ(daemon_->Stop(), 0);
+  server::testing::fs::remove_all(daemon_->State());
+  daemon_->Start();
+  EXPECT_TRUE(Has(Kiln("cache import --text " + bundle), "3 entries imported"));
+
+  const Ran failed = Kiln("precompile " + program_ + " -t cuda:sm_80 --text --max-registers " + std::to_string(Encode(Order::kRefuse)));
+  EXPECT_EQ(failed.status, 1);
+  EXPECT_TRUE(Has(failed, "was told to refuse this")) << failed.out;
+}
+
 }  // namespace
 }  // namespace kiln::cli

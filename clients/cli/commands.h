@@ -35,6 +35,7 @@ struct Context {
 };
 
 void AddCompile(CLI::App& app, Context& context);
+void AddPrecompile(CLI::App& app, Context& context);
 void AddExplain(CLI::App& app, Context& context);
 void AddRun(CLI::App& app, Context& context);
 void AddCache(CLI::App& app, Context& context);

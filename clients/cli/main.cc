@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   app.add_flag("--json", context.json_wanted, "for machines; the default where the output is no terminal");
   app.add_flag("--text", context.text_wanted, "for people; the default on a terminal");
   AddCompile(app, context);
+  AddPrecompile(app, context);
   AddExplain(app, context);
   AddRun(app, context);
   AddCache(app, context);

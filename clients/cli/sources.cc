@@ -48,16 +48,20 @@ std::expected<void, Error> WriteFile(const std::string& path, std::string_view b
   return {};
 }
 
+void AddOptions(CLI::App& command, Options& options) {
+  command.add_flag("--fast-math", options.fast_math, "approximate division, roots and transcendental functions");
+  command.add_option("--max-registers", options.max_registers, "per thread; 0: the compiler's choice");
+  command.add_flag("--no-async-copy", options.disable_async_copy, "no cp.async");
+  command.add_flag("--no-warp-specialization", options.disable_warp_specialization);
+  command.add_flag("--no-tma", options.disable_tma);
+  command.add_flag("--no-wgmma", options.disable_wgmma);
+  command.add_flag("--wgmma", options.experimental_wgmma, "sm_90a: wgmma where it fits; not yet verified on hardware");
+}
+
 void AddProgram(CLI::App& command, CompileArguments& a) {
   command.add_option("file", a.file, "a program: the IR's text form (.kiln) or a serialized kiln.v1.Module; - for stdin");
   command.add_option("-t,--target", a.target, "cuda:sm_90a, hip:gfx942, …; `kiln devices` lists them");
-  command.add_flag("--fast-math", a.options.fast_math, "approximate division, roots and transcendental functions");
-  command.add_option("--max-registers", a.options.max_registers, "per thread; 0: the compiler's choice");
-  command.add_flag("--no-async-copy", a.options.disable_async_copy, "no cp.async");
-  command.add_flag("--no-warp-specialization", a.options.disable_warp_specialization);
-  command.add_flag("--no-tma", a.options.disable_tma);
-  command.add_flag("--no-wgmma", a.options.disable_wgmma);
-  command.add_flag("--wgmma", a.options.experimental_wgmma, "sm_90a: wgmma where it fits; not yet verified on hardware");
+  AddOptions(command, a.options);
   command.add_flag("--local", a.local, "compile in this machine's kiln-worker, without a daemon and its cache");
   command.add_option("--worker", a.worker, "the kiln-worker of --local");
 }

@@ -26,7 +26,10 @@ struct CompileArguments {
   std::string worker;
 };
 
-// The arguments that name a program and say how it is compiled.
+// The arguments that say how a program is compiled.
+void AddOptions(CLI::App& command, Options& options);
+
+// These, and those that name a program and say where it is compiled.
 void AddProgram(CLI::App& command, CompileArguments& arguments);
 
 // The request that the arguments describe; of a reproducer where one is named.

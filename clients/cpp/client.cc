@@ -97,6 +97,22 @@ Error ToError(const grpc::Status& status, const grpc::ClientContext& context, co
   return error;
 }
 
+Ensured ToEnsured(const v1::EnsuredKernel& kernel) {
+  Ensured out{.request = kernel.request(),
+              .target = kernel.target(),
+              .key = kernel.key(),
+              .origin = static_cast<Origin>(kernel.origin()),
+              .bytes = kernel.bytes(),
+              .error = std::nullopt};
+  if (!kernel.key().empty()) return out;
+  Error& error = out.error.emplace();
+  error.code = CodeOf(static_cast<grpc::StatusCode>(kernel.code()));
+  error.message = kernel.message();
+  error.reproducer = kernel.failure().reproducer();
+  for (const v1::Diagnostic& diagnostic : kernel.failure().diagnostics()) error.diagnostics.push_back(FromProto(diagnostic));
+  return out;
+}
+
 std::expected<std::string, Error> ReadPem(const std::string& path) {
   if (path.empty()) return std::string();
   std::ifstream file(path, std::ios::binary);
@@ -207,6 +223,20 @@ Client::Result<Compiled> Client::LookupKey(std::string_view key) {
   auto reply = impl_->Call(&v1::Kiln::Stub::Lookup, lookup);
   if (!reply) return std::unexpected(std::move(reply.error()));
   return FromProto(std::move(*reply));
+}
+
+Client::Result<std::vector<Ensured>> Client::Ensure(const Manifest& manifest, const OnProgress& on_progress) {
+  grpc::ClientContext context;
+  impl_->Prepare(context);
+  const auto reader = impl_->stub->EnsureKernels(&context, ToProto(manifest));
+  std::vector<Ensured> ensured;
+  for (v1::EnsureProgress progress; reader->Read(&progress);) {
+    for (const v1::EnsuredKernel& kernel : progress.kernels()) ensured.push_back(ToEnsured(kernel));
+    if (on_progress) on_progress(FromProto(progress));
+  }
+  const grpc::Status status = reader->Finish();
+  if (!status.ok()) return std::unexpected(impl_->Explain(status, context));
+  return ensured;
 }
 
 Client::Result<std::string> Client::Put(const CompileRequest& request, std::string_view artifact) {

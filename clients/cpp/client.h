@@ -109,6 +109,27 @@ struct Compiled {
   std::vector<PassDump> dumps;
 };
 
+// Requests × targets, all of which are to be kept by the daemon. Without targets each request is for its own.
+struct Manifest {
+  std::vector<CompileRequest> requests;
+  std::vector<std::string> targets;
+};
+
+struct EnsureProgress {
+  std::uint32_t total = 0, known = 0, compiled = 0, failed = 0;
+  double elapsed_seconds = 0;
+  std::optional<double> remaining_seconds;  // an estimate
+};
+
+struct Ensured {
+  std::size_t request = 0;  // index in the manifest
+  std::string target;
+  std::string key;  // empty: failed
+  Origin origin = Origin::kUnknown;
+  std::uint64_t bytes = 0;
+  std::optional<Error> error;
+};
+
 struct TierStats {
   std::string name;
   std::uint64_t entries = 0, bytes = 0, capacity_bytes = 0, hits = 0, misses = 0, evictions = 0, corrupt = 0;
@@ -153,6 +174,7 @@ class Client {
   template <class T>
   using Result = std::expected<T, Error>;
   using OnStage = std::function<void(std::string_view stage)>;
+  using OnProgress = std::function<void(const EnsureProgress&)>;
 
   // Does not wait for the daemon: a call that cannot reach it says so.
   static Result<Client> Connect(ConnectOptions options = {});
@@ -166,6 +188,9 @@ class Client {
   // What is known; never compiles.
   Result<Compiled> Lookup(const CompileRequest& request);
   Result<Compiled> LookupKey(std::string_view key);
+
+  // Compiles what of the manifest is not known. One result for each request and target, in the order in which they ended.
+  Result<std::vector<Ensured>> Ensure(const Manifest& manifest, const OnProgress& on_progress = {});
 
   // Gives the daemon an artifact (serialized kiln.v1.Artifact) of the same compiler build. Returns the key.
   Result<std::string> Put(const CompileRequest& request, std::string_view artifact);

@@ -76,6 +76,24 @@ Compiled FromProto(v1::CompileReply reply) {
   return out;
 }
 
+v1::EnsureRequest ToProto(const Manifest& manifest) {
+  v1::EnsureRequest out;
+  for (const CompileRequest& request : manifest.requests) *out.add_requests() = ToProto(request);
+  for (const std::string& target : manifest.targets) out.add_targets(target);
+  return out;
+}
+
+EnsureProgress FromProto(const v1::EnsureProgress& progress) {
+  EnsureProgress out{.total = progress.total(),
+                     .known = progress.known(),
+                     .compiled = progress.compiled(),
+                     .failed = progress.failed(),
+                     .elapsed_seconds = progress.elapsed_seconds(),
+                     .remaining_seconds = std::nullopt};
+  if (progress.has_remaining_seconds()) out.remaining_seconds = progress.remaining_seconds();
+  return out;
+}
+
 Stats FromProto(const v1::StatsReply& r) {
   Stats out;
   out.uptime_seconds = r.uptime_seconds();

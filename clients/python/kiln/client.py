@@ -84,6 +84,12 @@ class Client:
         for progress in self._stream("CompileStream", self.request(program, target, options, **keywords), timeout):
             yield getattr(progress, progress.WhichOneof("event"))
 
+    def ensure_kernels(self, requests, targets=(), *, timeout: float | None = None):
+        """Has the daemon compile what of a manifest it does not know: each of ``requests`` (made by ``request``) for each of
+        ``targets``, or for its own target where there are none. Yields kiln.v1.EnsureProgress messages, the last when all are there:
+        total, known, compiled, failed, elapsed_seconds, remaining_seconds, and in ``kernels`` what ended since the message before."""
+        yield from self._stream("EnsureKernels", self._pb.EnsureRequest(requests=requests, targets=targets), timeout)
+
     def lookup(self, what, target: str | None = None, options=None, *, timeout: float | None = None):
         """What is known under a key (bytes), or for a program and target; None where nothing is. Never compiles."""
         if target is None:

@@ -137,3 +137,13 @@ def test_autotune_compiles_all_and_keeps_the_fastest(client, monkeypatch):
         monkeypatch.setattr(kiln.Kernel, "__call__", lambda kernel: 1 / 0)
         with pytest.raises(RuntimeError, match=r"none of the 4 configurations that compile ran .*'block': 64, 'stages': 1}: division by zero"):
             tuned(3000)
+
+
+def test_a_manifest_is_compiled_once(client):
+    requests = [client.request(PROGRAMS[name](), "") for name in ("add_f32", "softmax_f16")]
+    first = list(client.ensure_kernels(requests, ("cuda:sm_75", "hip:gfx90a")))
+    kernels = [kernel for progress in first for kernel in progress.kernels]
+    assert first[-1].total == 4 and first[-1].failed == 0, kernels
+    assert {(k.request, k.target) for k in kernels} == {(r, t) for r in (0, 1) for t in ("cuda:sm_75", "hip:gfx90a")}
+    assert all(client.lookup(kernel.key).artifact.target == kernel.target for kernel in kernels)
+    assert list(client.ensure_kernels(requests, ("cuda:sm_75", "hip:gfx90a")))[-1].known == 4

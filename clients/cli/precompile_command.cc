@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <memory>
+#include <ranges>
+
+#include <fmt/format.h>
+
+#include "clients/cli/sources.h"
+
+namespace kiln::cli {
+namespace {
+
+std::string Duration(double seconds) {
+  if (seconds < 60) return fmt::format("{:.0f} s", seconds);
+  return fmt::format("{:.0f} min {:02.0f} s", seconds / 60, seconds - 60 * static_cast<int>(seconds / 60));
+}
+
+std::string Line(const EnsureProgress& p) {
+  std::string line = fmt::format("{} of {} kernels: {} known, {} compiled", p.known + p.compiled + p.failed, p.total, p.known,
+                                 p.compiled);
+  if (p.failed > 0) line += fmt::format(", {} failed", p.failed);
+  if (p.remaining_seconds) line += fmt::format("; {} left", Duration(*p.remaining_seconds));
+  return line;
+}
+
+struct PrecompileCommand {
+  std::vector<std::string> files;
+  std::vector<std::string> targets;
+  std::string bundle;
+  Options options;
+
+  void Run(Context& context) const {
+    Manifest manifest{.requests = {}, .targets = targets};
+    for (const std::string& file : files) {
+      auto module = ReadFile(file);
+      if (!module) return context.Fail(module.error());
+      manifest.requests.push_back({.module = std::move(*module), .target = {}, .options = options, .explain = {},
+                                   .priority = Priority::kBatch});
+    }
+    auto client = context.Connect();
+    if (!client) return context.Fail(client.error());
+    EnsureProgress last;
+    Progress progress(context.terminal.err && !context.json());
+    const auto ensured = client->Ensure(manifest, [&](const EnsureProgress& p) {
+      last = p;
+      progress.Show(Line(p));
+    });
+    progress.Clear();
+    if (!ensured) return context.Fail(ensured.error());
+    if (last.failed > 0) context.status = 1;
+    if (const auto kept = Keep(*client, *ensured); !kept) return context.Fail(kept.error());
+    Show(context, last, *ensured);
+  }
+
+  std::expected<void, Error> Keep(Client& client, const std::vector<Ensured>& ensured) const {
+    std::vector<std::string> keys;
+    for (const Ensured& kernel : ensured) {
+      if (!kernel.error) keys.push_back(kernel.key);
+    }
+    if (bundle.empty() || keys.empty()) return {};
+    const auto written = client.CacheExport(bundle, keys);
+    if (!written) return std::unexpected(written.error());
+    return {};
+  }
+
+  Json ToJson(const Ensured& kernel) const {
+    return Json::Object({{"file", files.at(kernel.request)},
+                         {"target", kernel.target},
+                         {"key", Hex(kernel.key)},
+                         {"origin", kernel.error ? "failed" : Name(kernel.origin)},
+                         {"bytes", kernel.bytes},
+                         {"message", kernel.error ? kernel.error->message : ""}});
+  }
+
+  void Show(const Context& context, const EnsureProgress& last, const std::vector<Ensured>& ensured) const {
+    if (context.json()) {
+      return context.Print(Json::Object({{"total", last.total},
+                                         {"known", last.known},
+                                         {"compiled", last.compiled},
+                                         {"failed", last.failed},
+                                         {"seconds", last.elapsed_seconds},
+                                         {"bundle", bundle},
+                                         {"kernels", Json::Map(ensured, [&](const Ensured& k) { return ToJson(k); })}}));
+    }
+    for (const Ensured& kernel : ensured) {
+      if (!kernel.error) continue;
+      fmt::print(stderr, "{} {} for {}: {}\n", Paint("✗", Style::kBad, context.terminal.err), files.at(kernel.request),
+                 kernel.target, kernel.error->message);
+    }
+    fmt::print("{} {} in {:.1f} s{}\n",
+               Paint(last.failed == 0 ? "✓" : "✗", last.failed == 0 ? Style::kGood : Style::kBad, context.colours()), Line(last),
+               last.elapsed_seconds, bundle.empty() ? "" : " → " + bundle);
+  }
+};
+
+}  // namespace
+
+void AddPrecompile(CLI::App& app, Context& context) {
+  const auto command = std::make_shared<PrecompileCommand>();
+  CLI::App& sub = *app.add_subcommand("precompile", "Have programs compiled for several targets; what is known is not compiled again");
+  sub.add_option("files", command->files, "programs: the IR's text form (.kiln) or serialized kiln.v1.Modules")->required();
+  sub.add_option("-t,--target", command->targets, "cuda:sm_90a, hip:gfx942, …; several are several")->required();
+  sub.add_option("-o,--bundle", command->bundle, "write what there is then to a bundle for `kiln cache import`");
+  AddOptions(sub, command->options);
+  sub.callback([command, &context] { command->Run(context); });
+}
+
+}  // namespace kiln::cli

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EnsureKernels: a manifest of requests × targets, of which afterwards every one is kept.
+//
+// First everything is looked up; what is not known is then compiled, a few more at a time than there are workers, so that a
+// manifest never fills the queue. It goes in the order of the requests' digests: as good as random, so that the first tenth is a
+// fair sample of the rest and the estimate of what remains can be trusted, and the same for everybody, so that the ranks of a job
+// who send the same manifest share every compile.
+//
+// Threads. Items end on the flow's threads. The one who ends an item starts the next; the one after whom nothing runs finishes the
+// call. `running_` counts items, the pause after a full queue, and the constructor: nobody touches the object after it has given
+// up its count.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "kiln/v1/service.pb.h"
+#include "server/compile_flow.h"
+
+namespace kiln::server {
+
+class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> {
+ public:
+  static constexpr std::size_t kMaxItems = 100'000;
+
+  // `request` lives as long as the call.
+  EnsureReactor(CompileFlow& flow, Caller caller, const v1::EnsureRequest& request, unsigned workers);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Item {
+    int request = 0;
+    std::string target;
+    cache::Digest digest;  // of its bytes
+    std::shared_ptr<CompileFlow::Call> call;  // while it runs
+    bool running = false;
+  };
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override { delete this; }
+
+  void Expand();
+  std::string BytesOf(const Item& item) const;
+  void Continue();
+  void StartSome();
+  void Start(std::size_t index, bool lookup);
+  void Ended(std::size_t index, bool lookup, Outcome outcome);
+  void Note(std::size_t index, const Outcome& outcome);
+  void Pause(std::chrono::milliseconds time);
+  void Advance(std::unique_lock<std::mutex> lock);
+  std::optional<double> Remaining() const;
+
+  CompileFlow& flow_;
+  const Caller caller_;
+  const v1::EnsureRequest& request_;
+  const std::size_t window_;
+  const Clock::time_point began_ = Clock::now();
+
+  std::mutex mutex_;
+  std::vector<Item> items_;
+  std::vector<std::size_t> todo_;  // of this phase; `next_` is the next one
+  std::vector<std::size_t> misses_;
+  std::size_t next_ = 0;
+  std::size_t running_ = 1;
+  bool looking_ = true;  // the first phase
+  bool paused_ = false;
+  grpc::Alarm alarm_;
+  std::size_t made_ = 0;
+  Clock::time_point making_since_{};
+  std::optional<Failure> failure_;  // ends the call before its items
+
+  v1::EnsureProgress progress_;  // to be written next
+  v1::EnsureProgress writing_;
+  bool news_ = false;
+  bool busy_ = false;
+  bool broken_ = false;
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Manifests from the outside.
+#include "server/testing/daemon_fixture.h"
+
+#include <algorithm>
+#include <future>
+#include <set>
+
+namespace kiln::server::testing {
+namespace {
+
+using grpc::StatusCode;
+
+class EnsureTest : public DaemonTest {
+ protected:
+  struct Ensured {
+    grpc::Status status;
+    std::vector<v1::EnsureProgress> progress;
+    std::vector<v1::EnsuredKernel> kernels;
+  };
+
+  static v1::EnsureRequest Manifest(uint32_t first, uint32_t end, Order order = Order::kAnswer) {
+    v1::EnsureRequest manifest;
+    for (uint32_t amount = first; amount < end; ++amount) {
+      *manifest.add_requests() = MakeRequest(order, amount);
+      manifest.mutable_requests()->rbegin()->clear_target();
+    }
+    manifest.add_targets("cuda:sm_80");
+    manifest.add_targets("hip:gfx942");
+    return manifest;
+  }
+
+  Ensured Ensure(const v1::EnsureRequest& manifest) {
+    Ensured result;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    const auto reader = daemon_->stub().EnsureKernels(&context, manifest);
+    for (v1::EnsureProgress progress; reader->Read(&progress);) {
+      result.kernels.insert(result.kernels.end(), progress.kernels().begin(), progress.kernels().end());
+      result.progress.push_back(progress);
+    }
+    result.status = reader->Finish();
+    return result;
+  }
+};
+
+TEST_F(EnsureTest, CompilesWhatIsNotKnownAndTellsHowFarItIs) {
+  daemon_->Start();
+  for (uint32_t i = 0; i < 5; ++i) ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, i)).status.ok());
+  const auto manifest = Manifest(0, 30);
+  const Ensured result = Ensure(manifest);
+  ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+  const v1::EnsureProgress& last = result.progress.back();
+  EXPECT_EQ(last.total(), 60u);
+  EXPECT_EQ(last.known(), 5u);
+  EXPECT_EQ(last.compiled(), 55u);
+  EXPECT_EQ(last.failed(), 0u);
+  EXPECT_EQ(last.remaining_seconds(), 0);
+  EXPECT_TRUE(std::ranges::is_sorted(result.progress, {}, &v1::EnsureProgress::compiled));
+  EXPECT_TRUE(std::ranges::any_of(result.progress, [](const auto& p) { return p.compiled() < 55 && p.remaining_seconds() > 0; }));
+  EXPECT_EQ(daemon_->Stats().compiles(), 60u);
+
+  std::set<std::pair<uint32_t, std::string>> seen;
+  for (const v1::EnsuredKernel& kernel : result.kernels) {
+    EXPECT_TRUE(seen.emplace(kernel.request(), kernel.target()).second);
+    v1::LookupRequest lookup;
+    lookup.set_key(kernel.key());
+    grpc::ClientContext context;
+    v1::CompileReply reply;
+    ASSERT_TRUE(daemon_->stub().Lookup(&context, lookup, &reply).ok());
+    EXPECT_EQ(reply.artifact().target(), kernel.target());
+    EXPECT_EQ(reply.artifact().code().size(), 1 + 100 * kernel.request());
+  }
+  EXPECT_EQ(seen.size(), 60u);
+
+  const Ensured again = Ensure(manifest);
+  EXPECT_EQ(again.progress.back().known(), 60u);
+  EXPECT_EQ(daemon_->Stats().compiles(), 60u);
+}
+
+TEST_F(EnsureTest, WhatFailsIsToldAndTheRestIsMade) {
+  daemon_->Start();
+  auto manifest = Manifest(0, 4);
+  *manifest.add_requests() = MakeRequest(Order::kRefuse);
+  manifest.add_requests()->set_module("no module");
+  for (int round = 0; round < 2; ++round) {
+    const Ensured result = Ensure(manifest);
+    ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+    EXPECT_EQ(result.progress.back().failed(), 4u);
+    for (const v1::EnsuredKernel& kernel : result.kernels) {
+      EXPECT_EQ(kernel.key().empty(), kernel.request() >= 4);
+      if (kernel.request() < 4) continue;
+      EXPECT_EQ(kernel.code(), static_cast<uint32_t>(StatusCode::INVALID_ARGUMENT));
+      EXPECT_GE(kernel.failure().diagnostics_size(), 1);
+      EXPECT_FALSE(kernel.message().empty());
+    }
+  }
+}
+
+TEST_F(EnsureTest, RanksWithTheSameManifestShareEveryCompile) {
+  daemon_->Start();
+  const auto manifest = Manifest(1, 40);
+  std::vector<std::future<Ensured>> ranks;
+  for (int i = 0; i < 16; ++i) ranks.push_back(std::async(std::launch::async, [&] { return Ensure(manifest); }));
+  for (auto& rank : ranks) {
+    const Ensured result = rank.get();
+    ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+    EXPECT_EQ(result.progress.back().known() + result.progress.back().compiled(), 78u);
+  }
+  EXPECT_EQ(daemon_->Stats().compiles(), 78u);
+}
+
+TEST_F(EnsureTest, AFullQueueIsWaitedFor) {
+  daemon_->Start({"--workers=1", "--queue=1"});
+  const Ensured result = Ensure(Manifest(1, 4, Order::kSleep));
+  ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+  EXPECT_EQ(result.progress.back().compiled(), 6u);
+  EXPECT_GT(daemon_->Stats().refused(), 0u);
+}
+
+TEST_F(EnsureTest, CancellingFreesTheWorkers) {
+  daemon_->Start();
+  grpc::ClientContext context;
+  const auto reader = daemon_->stub().EnsureKernels(&context, Manifest(0, 20, Order::kHang));
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 2; }));
+  context.TryCancel();
+  for (v1::EnsureProgress progress; reader->Read(&progress);) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 0 && daemon_->Stats().queued() == 0; }));
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer)).status.ok());
+}
+
+TEST_F(EnsureTest, AnEmptyManifestIsDoneAndATooLargeOneRefused) {
+  daemon_->Start();
+  EXPECT_TRUE(Ensure({}).status.ok());
+  v1::EnsureRequest large;
+  for (int i = 0; i < 400; ++i) large.add_requests();
+  for (int i = 0; i < 400; ++i) large.add_targets("cuda:sm_80");
+  const Ensured refused = Ensure(large);
+  EXPECT_EQ(refused.status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(refused.status.error_message().find("160000"), std::string::npos) << refused.status.error_message();
+}
+
+}  // namespace
+}  // namespace kiln::server::testing
