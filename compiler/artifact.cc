@@ -6,6 +6,7 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/rules/tensor.h"
 
 namespace kiln::compiler {
 namespace {
@@ -143,6 +144,17 @@ void WriteArgs(const ir::Module& module, v1::Launch& launch) {
   }
   for (uint32_t i = 0; i < Symbols(module).size(); ++i) launch.add_args()->set_symbol(i);
   for (uint32_t i = 0; i < Workspaces(module).size(); ++i) launch.add_args()->set_workspace(i);
+  for (uint32_t i = 0; i < TensorMapsOf(module).size(); ++i) launch.add_args()->set_tensor_map(i);
+}
+
+void WriteTensorMaps(const ir::Module& module, v1::LaunchInfo& info) {
+  for (const TensorMap& map : TensorMapsOf(module)) {
+    v1::TensorMap& out = *info.add_tensor_maps();
+    const auto param = std::ranges::find(module.params, ir::Param(map.buffer));
+    out.set_tensor(uint32_t(param - module.params.begin()));
+    for (int64_t extent : map.box) out.add_box(uint32_t(extent));
+    out.set_swizzle_bytes(uint32_t(map.swizzle));
+  }
 }
 
 }  // namespace
@@ -179,7 +191,7 @@ v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context) 
     v1::Launch& launch = *info.add_launches();
     launch.set_entry(EntryName(i));
     for (ExprId extent : kernel.grid) *launch.add_grid() = host.Write(extent);
-    launch.set_threads(kernel.threads);
+    launch.set_threads(kernel.threads + kernel.producers);
     if (!kernel.cluster.empty()) {
       launch.set_cluster_x(kernel.cluster[0]);
       launch.set_cluster_y(kernel.cluster.size() > 1 ? kernel.cluster[1] : 1);
@@ -190,6 +202,7 @@ v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context) 
     if (at_launch) launch.set_dynamic_shared_bytes(uint32_t(kernel.shared_bytes));
     WriteArgs(module, launch);
   }
+  WriteTensorMaps(module, info);
   return info;
 }
 

@@ -12,7 +12,8 @@
 
 namespace kiln::compiler {
 
-// A parameter of every kernel function of a module: tensors and scalars in the module's order, then symbols, then workspaces.
+// A parameter of every kernel function of a module: tensors and scalars in the module's order, then symbols, then workspaces; tensor maps
+// (rules/tensor.h) follow.
 struct KernelParam {
   bool is_pointer;
   uint32_t index;   // buffer or variable

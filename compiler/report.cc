@@ -7,6 +7,7 @@
 #include "compiler/artifact.h"
 #include "compiler/infer/shared_memory.h"
 #include "compiler/rules/shared.h"
+#include "compiler/rules/tensor.h"
 #include "ir/print.h"
 
 namespace kiln::compiler {
@@ -31,16 +32,23 @@ class Reporter {
                      },
                      [&](const ir::Barrier&) { ++barriers_; },
                      [&](const ir::AsyncWait& op) {
-                       Add("pipeline", "wait", fmt::format("for all but {} of the async copy groups", op.pending), "", stmt);
+                       Add("pipeline", "wait",
+                           op.stores ? "until tensor stores have read their tiles"
+                                     : fmt::format("for all but {} of the async copy groups", op.pending), "", stmt);
                      },
+                     [&](const ir::Copy& op) { TensorCopy(stmt, op); },
+                     [&](const ir::RingStep& op) { Ring(stmt, op); },
                      [](const auto&) {},
                  },
                  stmt.op);
     }
   }
 
-  void Barriers(const std::string& kernel) {
-    Add("synchronize", kernel, fmt::format("{} barriers", std::exchange(barriers_, 0)), "", {});
+  void Kernel(const ir::Kernel& kernel) {
+    Statements(kernel.body);
+    Add("synchronize", kernel.name, fmt::format("{} barriers", std::exchange(barriers_, 0)), "", {});
+    if (kernel.producers == 0) return;
+    Add("pipeline", kernel.name, fmt::format("{} threads compute, {} fill rings", kernel.threads, kernel.producers), "tensor copies need one thread", {});
   }
 
   void Buffers() {
@@ -72,6 +80,19 @@ class Reporter {
                                      ? fmt::format("{}, {}×{} warps", gemm.plan->instruction, gemm.plan->warps_m, gemm.plan->warps_n)
                                      : gemm.plan->instruction;
     Add("instructions", subject, decision, "", stmt);
+  }
+
+  // The other copies are loops by now.
+  void TensorCopy(const ir::Stmt& stmt, const ir::Copy& copy) {
+    const TensorTile tile = TileOf(module_, copy);
+    Add("instructions", fmt::format("copy {} → {}", Named(copy.src), Named(copy.dst)),
+        fmt::format("tensor copy (TMA), {} boxes of {}", tile.rows * tile.columns, fmt::join(tile.map.box, "×")), "", stmt);
+  }
+
+  void Ring(const ir::Stmt& stmt, const ir::RingStep& step) {
+    if (step.action != ir::RingAction::kAcquire) return;
+    const int64_t stages = module_.ShapeOf(step.ring.barriers)[0] / 2;
+    Add("pipeline", module_[step.ring.barriers].name, fmt::format("{} stages of {} bytes", stages, step.bytes), "", stmt);
   }
 
   void Loop(const ir::Stmt& stmt, const ir::For& loop) {
@@ -121,10 +142,7 @@ void AddResources(const ir::Module& module, const google::protobuf::RepeatedPtrF
 v1::Report MakeReport(const ir::Module& module, const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources) {
   v1::Report report;
   Reporter reporter(module, report);
-  for (const ir::Kernel& kernel : module.kernels) {
-    reporter.Statements(kernel.body);
-    reporter.Barriers(kernel.name);
-  }
+  for (const ir::Kernel& kernel : module.kernels) reporter.Kernel(kernel);
   reporter.Buffers();
   AddResources(module, resources, report);
   return report;

@@ -59,6 +59,8 @@ class Writer {
     Put(op.plan->instruction);
     Put(uint64_t(op.plan->vector));
     Put(op.plan->layout);
+    Put(op.plan->ring.has_value());
+    if (op.plan->ring) Put(*op.plan->ring);
   }
   void operator()(const Gemm& op) {
     Put(op.a);
@@ -95,7 +97,15 @@ class Writer {
   void operator()(const Break&) {}
   void operator()(const Continue&) {}
   void operator()(const AsyncCommit&) {}
-  void operator()(const AsyncWait& op) { Put(uint64_t(op.pending)); }
+  void operator()(const AsyncWait& op) {
+    Put(uint64_t(op.pending));
+    Put(op.stores);
+  }
+  void operator()(const RingStep& op) {
+    Put(op.action);
+    Put(op.ring);
+    Put(uint64_t(op.bytes));
+  }
 
  private:
   // LEB128.
@@ -111,6 +121,10 @@ class Writer {
     out_ += text;
   }
   void Put(const std::optional<Layout>& layout) { Put(layout ? layout->ToString() : std::string()); }
+  void Put(const Ring& ring) {
+    Put(ring.barriers);
+    Put(ring.position);
+  }
   void Put(const Region& region) {
     Put(region.buffer);
     List(region.offsets);
@@ -179,6 +193,7 @@ class Writer {
     List(kernel.block_vars);
     Put(uint64_t(kernel.raster_panel));
     Put(uint64_t(kernel.shared_bytes));
+    Put(uint64_t(kernel.producers));
     PutBlock(kernel.body);
   }
   void PutBlock(const Block& block) {

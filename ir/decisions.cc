@@ -13,7 +13,7 @@ bool HasDecision(const Op& op) {
   if (auto* copy = std::get_if<Copy>(&op)) return copy->plan.has_value();
   if (auto* gemm = std::get_if<Gemm>(&op)) return gemm->plan.has_value();
   if (auto* reduce = std::get_if<Reduce>(&op)) return reduce->scratch.has_value();
-  return std::holds_alternative<AsyncCommit>(op) || std::holds_alternative<AsyncWait>(op);
+  return std::holds_alternative<AsyncCommit>(op) || std::holds_alternative<AsyncWait>(op) || std::holds_alternative<RingStep>(op);
 }
 
 constexpr char kHint[] = "send the program as it was before the passes";
@@ -30,8 +30,8 @@ Result RefuseDecisions(const Module& module, Diagnostics& diagnostics) {
         fmt::format("buffer %{} has a layout or an offset, which only passes decide", names.Of(BufferId(i))), kHint);
   }
   for (const Kernel& kernel : module.kernels) {
-    if (kernel.shared_bytes != 0)
-      diagnostics.Error(fmt::format("kernel @{} has shared_bytes, which only passes decide", kernel.name), kHint);
+    if (kernel.shared_bytes != 0 || kernel.producers != 0)
+      diagnostics.Error(fmt::format("kernel @{} has shared_bytes or producers, which only passes decide", kernel.name), kHint);
     Walk(kernel.body, [&](const Stmt& stmt) {
       if (HasDecision(stmt.op)) {
         diagnostics.Error("the statement holds what only passes decide", kHint, stmt.loc, PrintStmt(module, stmt));

@@ -80,13 +80,22 @@ struct Store {
 };
 struct Assume { ExprId cond; };
 
+// Decided: tiles in shared memory that one thread fills, ahead of the others that use them. `barriers` has two for each stage:
+// filled (0 … stages − 1) and emptied (stages … 2·stages − 1). `position` is local to each thread: the stage and the parity of
+// its phase, both 0 at first.
+struct Ring {
+  BufferId barriers{};
+  BufferId position{};
+};
+
 // How a copy is done. kDirect: each thread loads and stores its elements; kAsync: cp.async, visible after AsyncCommit and
-// AsyncWait.
-enum class CopyInstruction : uint8_t { kDirect = 0, kAsync = 1 };
+// AsyncWait; kTensor: one thread asks for whole boxes, loads into a ring's stage, stores until AsyncWait{stores}.
+enum class CopyInstruction : uint8_t { kDirect = 0, kAsync = 1, kTensor = 2 };
 struct CopyPlan {
   CopyInstruction instruction = CopyInstruction::kDirect;
   int32_t vector = 1;              // elements in one access
   std::optional<Layout> layout;    // tile of the copy (non-unit extents, or flattened to one dimension) → (thread, register)
+  std::optional<Ring> ring;        // kTensor, to shared memory
 };
 struct Copy { Region src; Region dst; uint32_t coalesced_width = 0; std::optional<CopyPlan> plan; };
 
@@ -123,11 +132,18 @@ struct Break {};
 struct Continue {};
 // Made by passes, never on the wire.
 struct AsyncCommit {};                // closes the group of async copies issued since the last one
-struct AsyncWait { int32_t pending; };  // until at most so many of the newest groups are unfinished
+struct AsyncWait {
+  int32_t pending;      // until at most so many of the newest groups are unfinished
+  bool stores = false;  // of tensor stores: until they have read their source
+};
+// kAcquire: the filling thread waits until the stage is empty and expects `bytes`. kWait: the others wait until it is full.
+// kRelease: they are done with it. kAdvance: on to the next stage, each thread for itself.
+enum class RingAction : uint8_t { kAcquire = 0, kWait = 1, kRelease = 2, kAdvance = 3 };
+struct RingStep { RingAction action; Ring ring; int64_t bytes = 0; };
 
 // One alternative for each row of ops.def, in its order.
 using Op = std::variant<Alloc, For, If, While, Let, Store, Assume, Copy, Gemm, Fill, Reduce, Atomic, Barrier, Break, Continue,
-                        AsyncCommit, AsyncWait>;
+                        AsyncCommit, AsyncWait, RingStep>;
 
 struct Stmt {
   Op op;
@@ -146,6 +162,7 @@ struct Kernel {
   Block body;
   std::string name;
   int64_t shared_bytes = 0;  // decided
+  uint32_t producers = 0;    // decided: threads behind the others that fill rings and do nothing else
 };
 
 using Param = std::variant<BufferId, VarId>;  // tensor or scalar

@@ -247,8 +247,10 @@ void Parser::ParseKernelClause(Kernel& kernel) {
     kernel.raster_panel = uint32_t(ParseInt(0, UINT32_MAX, "the rows of a panel"));
   } else if (Accept("shared_bytes")) {
     kernel.shared_bytes = ParseInt(0, INT32_MAX, "the bytes of shared memory");
+  } else if (Accept("producers")) {
+    kernel.producers = uint32_t(ParseInt(0, UINT32_MAX, "the number of threads"));
   } else {
-    Expected("cluster, raster, shared_bytes or blocks");
+    Expected("cluster, raster, shared_bytes, producers or blocks");
   }
 }
 

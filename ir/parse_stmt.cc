@@ -15,6 +15,8 @@ constexpr ReduceKind kReduceKinds[] = {ReduceKind::kSum,    ReduceKind::kMax,   
                                        ReduceKind::kAbsMax, ReduceKind::kAbsSum, ReduceKind::kBitAnd,
                                        ReduceKind::kBitOr,  ReduceKind::kBitXor};
 constexpr AtomicKind kAtomicKinds[] = {AtomicKind::kAdd, AtomicKind::kMax, AtomicKind::kMin};
+constexpr CopyInstruction kCopyInstructions[] = {CopyInstruction::kDirect, CopyInstruction::kAsync, CopyInstruction::kTensor};
+constexpr RingAction kRingActions[] = {RingAction::kAcquire, RingAction::kWait, RingAction::kRelease, RingAction::kAdvance};
 
 }  // namespace
 
@@ -57,7 +59,8 @@ Op Parser::ParseOp() {
       {"for", &Parser::ParseFor},       {"if", &Parser::ParseIf},         {"while", &Parser::ParseWhile},
       {"let", &Parser::ParseLet},       {"store", &Parser::ParseStore},   {"assume", &Parser::ParseAssume},
       {"copy", &Parser::ParseCopy},     {"gemm", &Parser::ParseGemm},     {"fill", &Parser::ParseFill},
-      {"reduce", &Parser::ParseReduce}, {"atomic", &Parser::ParseAtomic}, {"async_wait", &Parser::ParseAsyncWait}};
+      {"reduce", &Parser::ParseReduce}, {"atomic", &Parser::ParseAtomic}, {"async_wait", &Parser::ParseAsyncWait},
+      {"ring", &Parser::ParseRingStep}};
   for (const Row& row : kRows) {
     if (Accept(row.word)) return (this->*row.parse)();
   }
@@ -170,12 +173,10 @@ Op Parser::ParseCopy() {
 CopyPlan Parser::ParseCopyPlan() {
   CopyPlan plan;
   Expect("{");
-  if (Accept("async"))
-    plan.instruction = CopyInstruction::kAsync;
-  else
-    Expect("direct");
+  plan.instruction = ParseName(kCopyInstructions, "how to copy");
   Expect("vector");
   plan.vector = int32_t(ParseInt(1, 1024, "the elements of an access"));
+  if (Accept("ring")) plan.ring = ParseRing();
   if (Accept("layout")) plan.layout = ParseLayout();
   Expect("}");
   return plan;
@@ -235,6 +236,23 @@ Op Parser::ParseAtomic() {
   return op;
 }
 
-Op Parser::ParseAsyncWait() { return AsyncWait{int32_t(ParseInt(0, 1024, "the pending groups"))}; }
+Op Parser::ParseAsyncWait() {
+  AsyncWait op{int32_t(ParseInt(0, 1024, "the pending groups"))};
+  op.stores = Accept("stores");
+  return op;
+}
+
+Ring Parser::ParseRing() {
+  Ring ring{.barriers = ParseBuffer()};
+  Expect("at");
+  ring.position = ParseBuffer();
+  return ring;
+}
+
+Op Parser::ParseRingStep() {
+  RingStep op{.action = ParseName(kRingActions, "a step of a ring"), .ring = ParseRing()};
+  if (Accept("bytes")) op.bytes = ParseInt(0, INT32_MAX, "the bytes of a stage");
+  return op;
+}
 
 }  // namespace kiln::ir

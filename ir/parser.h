@@ -74,6 +74,8 @@ class Parser {
   Op ParseReduce();
   Op ParseAtomic();
   Op ParseAsyncWait();
+  Op ParseRingStep();
+  Ring ParseRing();
   Region ParseRegion();
   BufferId ParseBuffer();
   CopyPlan ParseCopyPlan();

@@ -15,6 +15,8 @@ constexpr std::string_view kLoopKinds[] = {"", "serial", "unroll", "parallel", "
 constexpr std::string_view kPolicies[] = {"square", "full_row", "full_col"};
 constexpr std::string_view kReduceKinds[] = {"", "sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"};
 constexpr std::string_view kAtomicKinds[] = {"", "add", "max", "min"};
+constexpr std::string_view kCopyInstructions[] = {"direct", "async", "tensor"};
+constexpr std::string_view kRingActions[] = {"acquire", "wait", "release", "advance"};
 
 std::string Clean(std::string_view name) {
   std::string clean;
@@ -70,8 +72,8 @@ class StmtPrinter {
     std::string text = fmt::format("copy {} -> {}", Text(op.src), Text(op.dst));
     if (op.coalesced_width != 0) text += fmt::format(" coalesced {}", op.coalesced_width);
     if (op.plan) {
-      text += fmt::format(" plan {{ {} vector {}", op.plan->instruction == CopyInstruction::kAsync ? "async" : "direct",
-                          op.plan->vector);
+      text += fmt::format(" plan {{ {} vector {}", Name(op.plan->instruction), op.plan->vector);
+      if (op.plan->ring) text += " ring " + Text(*op.plan->ring);
       if (op.plan->layout) text += LayoutClause(*op.plan->layout);
       text += " }";
     }
@@ -99,7 +101,14 @@ class StmtPrinter {
   std::string operator()(const Break&) const { return "break"; }
   std::string operator()(const Continue&) const { return "continue"; }
   std::string operator()(const AsyncCommit&) const { return "async_commit"; }
-  std::string operator()(const AsyncWait& op) const { return fmt::format("async_wait {}", op.pending); }
+  std::string operator()(const AsyncWait& op) const {
+    return fmt::format("async_wait {}{}", op.pending, op.stores ? " stores" : "");
+  }
+  std::string operator()(const RingStep& op) const {
+    std::string text = fmt::format("ring {} {}", Name(op.action), Text(op.ring));
+    if (op.bytes != 0) text += fmt::format(" bytes {}", op.bytes);
+    return text;
+  }
 
   // "shared f16[128, 32] pad(1.0) layout(...)"
   std::string Type(const Buffer& buffer) const {
@@ -118,6 +127,7 @@ class StmtPrinter {
 
  private:
   static std::string LayoutClause(const Layout& layout) { return fmt::format(" layout({})", layout.ToString()); }
+  std::string Text(const Ring& ring) const { return fmt::format("{} at {}", exprs_(ring.barriers), exprs_(ring.position)); }
   std::string Text(const Region& region) const {
     return fmt::format("{}[{}; {}]", exprs_(region.buffer), exprs_(region.offsets), Joined(region.extents));
   }
@@ -193,6 +203,7 @@ class ModulePrinter {
     if (!kernel.cluster.empty()) text += fmt::format(" cluster({})", Joined(kernel.cluster));
     if (kernel.raster_panel != 0) text += fmt::format(" raster {}", kernel.raster_panel);
     if (kernel.shared_bytes != 0) text += fmt::format(" shared_bytes {}", kernel.shared_bytes);
+    if (kernel.producers != 0) text += fmt::format(" producers {}", kernel.producers);
     std::string vars;
     for (VarId var : kernel.block_vars) vars += (vars.empty() ? "" : ", ") + stmts_.Declared(var);
     Line(1, text + fmt::format(" blocks({}) {{", vars));
@@ -234,6 +245,8 @@ std::string_view Name(LoopKind kind) { return kLoopKinds[size_t(kind)]; }
 std::string_view Name(WarpPolicy policy) { return kPolicies[size_t(policy)]; }
 std::string_view Name(ReduceKind kind) { return kReduceKinds[size_t(kind)]; }
 std::string_view Name(AtomicKind kind) { return kAtomicKinds[size_t(kind)]; }
+std::string_view Name(CopyInstruction instruction) { return kCopyInstructions[size_t(instruction)]; }
+std::string_view Name(RingAction action) { return kRingActions[size_t(action)]; }
 
 Names::Names(const Module& module) {
   Uniquifier unique;

@@ -51,5 +51,7 @@ std::string_view Name(LoopKind kind);
 std::string_view Name(WarpPolicy policy);
 std::string_view Name(ReduceKind kind);
 std::string_view Name(AtomicKind kind);
+std::string_view Name(CopyInstruction instruction);
+std::string_view Name(RingAction action);
 
 }  // namespace kiln::ir

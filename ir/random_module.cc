@@ -229,7 +229,7 @@ Op RandomModule::MakeGemm() {
 }
 
 Op RandomModule::MakeTileOp() {
-  switch (Below(decisions_ ? 7 : 5)) {
+  switch (Below(decisions_ ? 8 : 5)) {
     case 0: return MakeGemm();
     case 1: {
       BufferId buffer = AddTile(Space::kFragment, Pick(kFloats), {16, 8});
@@ -258,12 +258,17 @@ Op RandomModule::MakeTileOp() {
                 .dst = Whole(AddTile(Space::kFragment, DType::kF32, {16, 1, 8})),
                 .coalesced_width = uint32_t(Below(2) * 4),
                 .plan = {}};
-      if (decisions_) copy.plan = CopyPlan{CopyInstruction(Below(2)), 1 << Below(4), SomeLayout({16, 8})};
+      if (decisions_) copy.plan = CopyPlan{CopyInstruction(Below(3)), 1 << Below(4), SomeLayout({16, 8}), {}};
       return copy;
     }
     case 4: return Barrier{};
     case 5: return AsyncCommit{};
-    default: return AsyncWait{Below(4)};
+    case 6: return AsyncWait{Below(4), Coin()};
+    default: {
+      const Ring ring{AddTile(Space::kBarrier, DType::kI64, {4}), AddTile(Space::kLocal, DType::kI32, {2})};
+      std::erase(buffers_, ring.barriers);  // it holds no elements
+      return RingStep{RingAction(Below(4)), ring, Below(2) * 128};
+    }
   }
 }
 

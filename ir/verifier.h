@@ -39,6 +39,7 @@ class Verifier {
   // A box: rank, extents, and constant offsets inside where leaving is an error.
   bool CheckRegion(const Region& region, std::string_view what);
   bool CheckUsable(BufferId buffer);
+  void CheckRing(const Ring& ring);
   // Reports a statement that all threads do together where single iterations run.
   bool CheckTogether(std::string_view what);
 

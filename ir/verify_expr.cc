@@ -77,6 +77,17 @@ bool Verifier::CheckUsable(BufferId buffer) {
   return false;
 }
 
+void Verifier::CheckRing(const Ring& ring) {
+  if (!InScope(ring.barriers) || module_[ring.barriers].space != Space::kBarrier) {
+    Error(fmt::format("{} are no barriers in scope", Name(ring.barriers)));
+  }
+  const Buffer& position = module_[ring.position];
+  if (!CheckUsable(ring.position)) return;
+  if (position.space != Space::kLocal || position.dtype != DType::kI32) {
+    Error(fmt::format("{} is no position in a ring", Name(ring.position)), "use a local buffer of two i32: the stage and its parity");
+  }
+}
+
 bool Verifier::CheckElement(BufferId buffer, const std::vector<ExprId>& indices) {
   if (!CheckUsable(buffer)) return false;
   bool sound = true;

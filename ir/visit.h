@@ -48,7 +48,11 @@ void ForEachBuffer(const Op& op, Fn&& fn) {
   std::visit(Overloaded{
       [&](const Store& o) { fn(o.buffer); },
       [&](const Atomic& o) { fn(o.buffer); },
-      [&](const Copy& o) { fn(o.src.buffer); fn(o.dst.buffer); },
+      [&](const Copy& o) {
+        fn(o.src.buffer);
+        fn(o.dst.buffer);
+        if (o.plan && o.plan->ring) fn(o.plan->ring->barriers), fn(o.plan->ring->position);
+      },
       [&](const Gemm& o) { fn(o.a.buffer); fn(o.b.buffer); fn(o.c.buffer); },
       [&](const Fill& o) { fn(o.dst.buffer); },
       [&](const Reduce& o) {
@@ -56,6 +60,7 @@ void ForEachBuffer(const Op& op, Fn&& fn) {
         fn(o.dst.buffer);
         if (o.scratch) fn(*o.scratch);
       },
+      [&](const RingStep& o) { fn(o.ring.barriers); fn(o.ring.position); },
       [](const auto&) {}}, op);
 }
 

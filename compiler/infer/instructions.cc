@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "compiler/analysis/facts.h"
+#include "compiler/infer/tensor_copies.h"
 #include "compiler/rules/gemm.h"
 
 namespace kiln::compiler {
@@ -66,6 +67,7 @@ class Chooser {
       Visit(kernel.body, facts);
       // A tile lies in memory as all of its products want it.
       while (FindMixed(kernel.body)) Visit(kernel.body, facts);
+      TensorCopies(module_, kernel, context_);
     }
   }
 
@@ -185,13 +187,7 @@ class Chooser {
     vector = std::gcd(vector, InnerExtent(copy));
     vector = std::min(Width(copy.src, facts, vector), Width(copy.dst, facts, vector));
     plan.vector = int32_t(vector);
-    const int64_t bytes = vector * ir::Bits(src.dtype) / 8;
-    const bool whole = src.dtype == dst.dtype && (bytes == 4 || bytes == 8 || bytes == 16);
-    const bool zero_fill = !src.pad_value || *src.pad_value == 0;
-    if (src.space == Space::kGlobal && dst.space == Space::kShared && whole && zero_fill &&
-        context_.target->Has(target::Feature::kCpAsync) && !context_.options.disable_async_copy()) {
-      plan.instruction = ir::CopyInstruction::kAsync;
-    }
+    plan.instruction = PlainInstruction(module_, copy, vector, context_);
     copy.plan = std::move(plan);
   }
 

@@ -393,7 +393,7 @@ class Expander {
                      [](auto&) {},
                  },
                  stmt.op);
-      if (auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && !IsLoad(*copy)) {
+      if (auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && !IsLoad(*copy) && !IsTensor(*copy)) {
         stmt.op = Loop(CopyLoop(module_, *copy), copy->src.buffer, copy->dst.buffer);
       } else if (auto* fill = std::get_if<ir::Fill>(&stmt.op)) {
         stmt.op = Loop(FillLoop(module_, *fill), fill->dst.buffer, fill->dst.buffer);
@@ -411,6 +411,7 @@ class Expander {
   bool IsLoad(const ir::Copy& copy) const {
     return module_[copy.src.buffer].space == Space::kGlobal && module_[copy.dst.buffer].space == Space::kShared;
   }
+  static bool IsTensor(const ir::Copy& copy) { return copy.plan && copy.plan->instruction == ir::CopyInstruction::kTensor; }
   ir::For Loop(ir::For loop, BufferId a, BufferId b) const {
     if (IsPrivate(module_, a) || IsPrivate(module_, b)) MakePrivate(loop);
     return loop;
@@ -470,16 +471,20 @@ void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Co
 
 }  // namespace
 
-// Tiles that wgmma reads.
+// Tiles that wgmma reads or tensor copies move.
 void LayOutWgmmaTiles(ir::Module& module, const ir::Kernel& kernel, const Context& context) {
+  const auto lay_out = [&](BufferId id) {
+    ir::Buffer& buffer = module[id];
+    if (buffer.space == Space::kShared) buffer.layout = WgmmaSharedLayout(module.ShapeOf(id), ir::Bits(buffer.dtype));
+  };
   ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    if (const auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor) {
+      lay_out(copy->src.buffer), lay_out(copy->dst.buffer);
+    }
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
     const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context.target, gemm->plan->instruction);
     if (mma == nullptr || mma->warps == 1) return;
-    for (BufferId id : {gemm->a.buffer, gemm->b.buffer}) {
-      ir::Buffer& buffer = module[id];
-      if (buffer.space == Space::kShared) buffer.layout = WgmmaSharedLayout(module.ShapeOf(id), ir::Bits(buffer.dtype));
-    }
+    lay_out(gemm->a.buffer), lay_out(gemm->b.buffer);
   });
 }
 

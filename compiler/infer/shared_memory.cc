@@ -27,6 +27,12 @@ class Lifetimes {
 
   std::map<BufferId, Lifetime> Of(const ir::Kernel& kernel) {
     Visit(kernel.body);
+    // Rings are filled ahead of everything.
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      if (const auto* step = std::get_if<ir::RingStep>(&stmt.op)) lifetimes_[step->ring.barriers] = {0, clock_};
+      const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+      if (copy != nullptr && copy->plan && copy->plan->ring) lifetimes_[copy->dst.buffer] = {0, clock_};
+    });
     return std::move(lifetimes_);
   }
 

@@ -31,8 +31,9 @@ struct Version {
 };
 
 // An access since the last barrier. `age` of an async write: −1 issued, n committed with n groups behind it; kDone: landed, or an
-// ordinary access.
+// ordinary access; kStoring: a tile that a tensor store may still read.
 constexpr int kDone = 1 << 20;
+constexpr int kStoring = kDone - 1;
 struct Pending {
   BufferId buffer;
   bool write;
@@ -55,6 +56,10 @@ class Analysis {
   // Finds what the kernel needs; then drops what others cover. In program order nothing is: a barrier stands as late as it can. But
   // what one iteration asked for may be covered by what the next one asks for further up.
   void Run(const Block& body) {
+    ir::Walk(body, [&](const Stmt& stmt) {
+      const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+      if (copy != nullptr && copy->plan && copy->plan->ring) in_rings_.insert(copy->dst.buffer);
+    });
     State state;
     Visit(body, state);
     fixed_ = true;
@@ -71,7 +76,8 @@ class Analysis {
     for (const Stmt& stmt : block) VisitStmt(stmt, state);
   }
 
-  // What to insert before a statement: 1 a barrier, 2 also a wait for all async copies.
+  // What to insert before a statement: a barrier, and before it waits for all async copies, for all tensor stores.
+  static constexpr int kBarrier = 1, kCopies = 2, kStores = 4;
   const std::map<const Stmt*, int>& needs() const { return needs_; }
   // Statements that need a barrier where only some threads are.
   const std::set<const Stmt*>& unmeetable() const { return unmeetable_; }
@@ -89,11 +95,11 @@ class Analysis {
                    },
                    [&](const ir::AsyncCommit&) {
                      for (Pending& p : state)
-                       if (p.age != kDone) ++p.age;
+                       if (p.age < kStoring) ++p.age;
                    },
                    [&](const ir::AsyncWait& wait) {
                      for (Pending& p : state)
-                       if (p.age >= wait.pending) p.age = kDone;
+                       if (wait.stores ? p.age == kStoring : p.age < kStoring && p.age >= wait.pending) p.age = kDone;
                    },
                    [&](const ir::For& loop) {
                      if (loop.kind == ir::LoopKind::kParallel) return Simple(stmt, state);
@@ -185,22 +191,20 @@ class Analysis {
     int need = 0;
     for (const Access& access : accesses)
       for (const Pending& p : state)
-        if (Conflict(p, stmt, access)) need = std::max(need, p.age == kDone ? 1 : 2);
-    if (need == 2) {
-      for (Pending& p : state) p.age = kDone;
-    }
+        if (Conflict(p, stmt, access)) need |= kBarrier | (p.age == kDone ? 0 : p.age == kStoring ? kStores : kCopies);
+    Settle(need, state);
     if (need > 0 && divergent_ > 0) unmeetable_.insert(&stmt);
     if (need > 0 && fixed_) {
       const auto it = needs_.find(&stmt);
-      met_ &= it != needs_.end() && it->second >= need;
+      met_ &= it != needs_.end() && (it->second & need) == need;
     } else if (need > 0) {
       const auto [it, added] = needs_.try_emplace(&stmt, need);
-      raised_ |= it->second < need;
-      it->second = std::max(it->second, need);
+      raised_ |= (it->second & need) != need;
+      it->second |= need;
       if (added) order_.push_back(&stmt);
     }
     // A need found on another path holds on this one too.
-    if (const auto it = needs_.find(&stmt); it != needs_.end()) Clear(state);
+    if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state);
     for (const Access& access : accesses)
       if (record) Record(stmt, access, state);
   }
@@ -208,8 +212,22 @@ class Analysis {
   void Record(const Stmt& stmt, const Access& access, State& state) {
     const Space space = module_[access.buffer].space;
     if (space != Space::kShared && space != Space::kGlobal) return;
-    state.push_back({access.buffer, access.write, VersionOf(access), access.async ? -1 : kDone, &stmt});
+    const int age = IsTensor(stmt) ? kStoring : access.async ? -1 : kDone;
+    // What a store leaves in global memory nothing else touches (infer/tensor_copies.h).
+    if (age == kStoring && space == Space::kGlobal) return;
+    state.push_back({access.buffer, access.write, VersionOf(access), age, &stmt});
     Normalize(state);
+  }
+
+  static bool IsTensor(const Stmt& stmt) {
+    const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+    return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
+  }
+
+  // What has been waited for is like what is done.
+  static void Settle(int need, State& state) {
+    for (Pending& p : state)
+      if (p.age == kStoring ? (need & kStores) != 0 : (need & kCopies) != 0) p.age = kDone;
   }
 
   static void Clear(State& state) {
@@ -217,6 +235,7 @@ class Analysis {
   }
 
   bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {
+    if (in_rings_.contains(p.buffer) || in_rings_.contains(access.buffer)) return false;
     if (!p.write && !access.write) return false;
     if (!Overlap(p.buffer, access.buffer)) return false;
     if (p.buffer != access.buffer) return true;
@@ -313,7 +332,7 @@ class Analysis {
           p.version->offset = (p.version->offset - 1 + p.version->modulus) % p.version->modulus;
         }
       }
-      for (Pending& p : after) p.age = p.age == kDone ? kDone : std::min(p.age, kMaxAge);
+      for (Pending& p : after) p.age = p.age >= kStoring ? p.age : std::min(p.age, kMaxAge);
       State next = entry;
       next.insert(next.end(), after.begin(), after.end());
       Normalize(next);
@@ -341,6 +360,7 @@ class Analysis {
     State by_break, by_continue;
   };
   std::vector<Exits> exits_;        // of the loops around
+  std::set<BufferId> in_rings_;     // handed over by their own barriers
   std::set<ir::VarId> by_thread_;   // lets whose value depends on the thread
   int divergent_ = 0;               // conditions around that do
   std::set<const Stmt*> unmeetable_;
@@ -353,7 +373,8 @@ void Insert(Block& block, const std::map<const Stmt*, int>& needs) {
   Block result;
   for (Stmt& stmt : block) {
     if (const auto it = needs.find(&stmt); it != needs.end()) {
-      if (it->second == 2) result.push_back({ir::AsyncWait{0}, stmt.loc});
+      if (it->second & Analysis::kCopies) result.push_back({ir::AsyncWait{0}, stmt.loc});
+      if (it->second & Analysis::kStores) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
       result.push_back({ir::Barrier{}, stmt.loc});
     }
     if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Insert(loop->body, needs);

@@ -16,10 +16,12 @@
 #include <vector>
 
 #include "compiler/analysis/facts.h"
+#include "compiler/analysis/producer_slice.h"
 #include "compiler/analysis/register_map.h"
 #include "compiler/llvm/device.h"
 #include "compiler/options.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/tensor.h"
 #include "ir/module.h"
 
 namespace kiln::llvm_ir {
@@ -32,6 +34,8 @@ struct SplitOffset {
   Value* variable = nullptr;  // nullptr: zero
   int64_t constant = 0;
 };
+
+inline constexpr int kRoleBarrier = 1;  // of the threads that do not fill rings; 0 is the whole block's
 
 // Where one access of a parallel loop goes, prepared before the loop's registers are walked.
 struct AccessPlan {
@@ -190,6 +194,16 @@ class KernelLowering {
   Value* PointerAt(const AccessPlan& plan, int64_t reg);
 
   // --- ops ---
+  void FindRings();
+  void LowerRoles();
+  void InitRings();
+  void FinishStores();
+  void LowerRingStep(const ir::RingStep& step);
+  void LowerTensorCopy(const ir::Copy& copy);
+  Value* RingBarrier(ir::BufferId barriers, Value* index);
+  std::pair<Value*, Value*> Position(ir::BufferId position);  // stage, parity
+  void SetPosition(ir::BufferId position, Value* stage, Value* parity);
+  Values BoxAt(const ir::Region& global, const compiler::TensorTile& tile, int64_t row, int64_t column);
   void LowerGemm(const ir::Gemm& gemm);
   void LowerMma(const ir::Gemm& gemm, const target::MmaInstruction& mma);
   void LowerScalarGemm(const ir::Gemm& gemm);
@@ -230,6 +244,15 @@ class KernelLowering {
   Value* thread_ = nullptr;
   Value* shared_ = nullptr;                     // start of the block's shared memory
   bool has_wgmma_ = false;                      // shared memory is read by the asynchronous proxy
+  bool has_stores_ = false;                     // of tensors
+  std::vector<compiler::TensorMap> maps_;
+  Values map_arguments_;
+  struct RingUse {
+    ir::BufferId position;
+    bool by_thread;  // each thread releases for itself
+  };
+  std::map<ir::BufferId, RingUse> rings_;       // by barriers
+  const compiler::ProducerSlice* slice_ = nullptr;  // while the filling threads' part is lowered
   std::map<uint32_t, Value*> vars_;             // by variable
   std::map<uint32_t, Value*> memory_;           // global: pointer; fragment and local: array
   ElementContext* element_ = nullptr;

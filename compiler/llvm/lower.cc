@@ -37,7 +37,9 @@ bool KernelLowering::Run(std::string_view entry) {
   for (const compiler::KernelParam& param : compiler::KernelParams(module_)) {
     types.push_back(param.is_pointer ? llvm::PointerType::get(llvm(), kGlobalSpace) : ValueType(llvm(), param.dtype));
   }
-  function_ = device_->CreateKernel(out_, entry, types, kernel_.threads, context_.options.max_registers());
+  maps_ = compiler::TensorMapsOf(module_);
+  for (size_t i = 0; i < maps_.size(); ++i) types.push_back(llvm::ArrayType::get(b().getInt8Ty(), 128));
+  function_ = device_->CreateKernel(out_, entry, types, kernel_.threads + kernel_.producers, context_.options.max_registers());
   if (context_.options.fast_math()) FlushSubnormals(*function_);
   builder_.SetInsertPoint(llvm::BasicBlock::Create(llvm(), "entry", function_));
   // Allocas stay in this block; the code follows in another.
@@ -52,13 +54,21 @@ bool KernelLowering::Run(std::string_view entry) {
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
     const auto* mma = gemm == nullptr || !gemm->plan ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
     has_wgmma_ |= mma != nullptr && mma->warps > 1;
+    const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+    has_stores_ |= copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor && !copy->plan->ring;
   });
+  FindRings();
   facts_.EnterKernel(kernel_);
   if (!ElementsAreWhole(kernel_.body)) return false;
   BindParameters(function_);
   BindBlocks();
   for (uint32_t id = 0; id < module_.buffers.size(); ++id) Allocate(ir::BufferId(id));
-  LowerBlock(kernel_.body);
+  if (kernel_.producers > 0) {
+    LowerRoles();
+  } else {
+    LowerBlock(kernel_.body);
+    FinishStores();
+  }
   b().CreateRetVoid();
   return !diagnostics_.HasErrors();
 }
@@ -79,15 +89,16 @@ bool KernelLowering::ElementsAreWhole(const ir::Block& body) {
 }
 
 void KernelLowering::BindParameters(llvm::Function* function) {
-  size_t i = 0;
+  unsigned i = 0;
   for (const compiler::KernelParam& param : compiler::KernelParams(module_)) {
-    Value* argument = function->getArg(unsigned(i++));
+    Value* argument = function->getArg(i++);
     if (param.is_pointer) {
       memory_[param.index] = argument;
     } else {
       vars_[param.index] = argument;
     }
   }
+  for (size_t map = 0; map < maps_.size(); ++map) map_arguments_.push_back(function->getArg(i++));
 }
 
 void KernelLowering::BindBlocks() {
@@ -133,9 +144,10 @@ void KernelLowering::Unsupported(std::string message, std::string hint) {
 llvm::BasicBlock* KernelLowering::NewBlock(const char* name) { return llvm::BasicBlock::Create(llvm(), name, function_); }
 
 void KernelLowering::BlockBarrier() {
-  // What this thread wrote, wgmma of other warps may read.
-  if (has_wgmma_) device_->FenceAsyncProxy();
-  device_->Barrier();
+  // What this thread wrote, wgmma of other warps or tensor stores may read.
+  if (has_wgmma_ || has_stores_) device_->FenceAsyncProxy();
+  if (kernel_.producers == 0) return device_->Barrier();
+  device_->NamedBarrier(kRoleBarrier, kernel_.threads);
 }
 
 void KernelLowering::LowerBlock(const ir::Block& block) {
@@ -150,6 +162,7 @@ void KernelLowering::EnterStmt(const ir::Stmt& stmt) {
 }
 
 void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
+  if (slice_ != nullptr && !slice_->Runs(stmt)) return;
   EnterStmt(stmt);
   std::visit(Overloaded{
                  [&](const ir::Alloc&) {},
@@ -162,7 +175,7 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                  },
                  [&](const ir::Store& op) { LowerStore(op); },
                  [&](const ir::Assume& op) { facts_.Assume(op.cond); },
-                 [&](const ir::Copy&) { diagnostics_.Internal("a copy was left to lowering", stmt.loc); },
+                 [&](const ir::Copy& op) { LowerTensorCopy(op); },
                  [&](const ir::Gemm& op) { LowerGemm(op); },
                  [&](const ir::Fill&) { diagnostics_.Internal("a fill was left to lowering", stmt.loc); },
                  [&](const ir::Reduce& op) { LowerReduce(op); },
@@ -177,7 +190,11 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                    b().SetInsertPoint(NewBlock("unreachable"));
                  },
                  [&](const ir::AsyncCommit&) { device_->AsyncCommit(); },
-                 [&](const ir::AsyncWait& op) { device_->AsyncWait(op.pending); },
+                 [&](const ir::AsyncWait& op) {
+                   if (op.stores) return device_->TensorStoreWait(op.pending, /*read_only=*/true);
+                   device_->AsyncWait(op.pending);
+                 },
+                 [&](const ir::RingStep& op) { LowerRingStep(op); },
              },
              stmt.op);
 }

@@ -89,6 +89,7 @@ class OpWriter {
   void operator()(const Continue&) { out_.mutable_continue_loop(); }
   void operator()(const AsyncCommit&) {}
   void operator()(const AsyncWait&) {}
+  void operator()(const RingStep&) {}
 
  private:
   v1::Stmt& out_;

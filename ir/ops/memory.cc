@@ -32,6 +32,7 @@ void Check(Verifier& verifier, const Copy& op) {
   verifier.CheckTogether("a copy");
   bool src = verifier.CheckRegion(op.src, "the source");
   bool dst = verifier.CheckRegion(op.dst, "the destination");
+  if (op.plan && op.plan->ring) verifier.CheckRing(*op.plan->ring);
   if (!src || !dst || NonUnit(op.src.extents) == NonUnit(op.dst.extents)) return;
   verifier.Error(fmt::format("the source is {} and the destination {}", fmt::join(op.src.extents, " × "),
                              fmt::join(op.dst.extents, " × ")),

@@ -13,4 +13,9 @@ void Check(Verifier& verifier, const AsyncWait& op) {
   if (op.pending < 0) verifier.Error(fmt::format("a wait for {} pending groups", op.pending));
 }
 
+void Check(Verifier& verifier, const RingStep& op) {
+  verifier.CheckTogether("a ring step");
+  verifier.CheckRing(op.ring);
+}
+
 }  // namespace kiln::ir

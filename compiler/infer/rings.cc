@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/rings.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/producer_slice.h"
+#include "compiler/infer/tensor_copies.h"
+#include "compiler/infer/versions.h"
+#include "compiler/rules/shared.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::Block;
+using ir::BufferId;
+using ir::Space;
+using ir::Stmt;
+
+constexpr uint32_t kProducers = 128;  // a warp group: registers move between whole ones
+constexpr uint32_t kMostConsumers = 512;
+
+ir::Copy* TensorLoad(const ir::Module& module, Stmt& stmt) {
+  auto* copy = std::get_if<ir::Copy>(&stmt.op);
+  if (copy == nullptr || !copy->plan || copy->plan->instruction != ir::CopyInstruction::kTensor) return nullptr;
+  return module[copy->dst.buffer].space == Space::kShared ? copy : nullptr;
+}
+
+// Every buffer that a statement and what is in it touch.
+std::set<BufferId> Touched(const ir::Module& module, const Stmt& stmt) {
+  std::set<BufferId> touched;
+  const auto add = [&](const Stmt& inner) {
+    for (const Access& access : AccessesOf(module, inner)) touched.insert(access.buffer);
+  };
+  add(stmt);
+  if (const auto* loop = std::get_if<ir::For>(&stmt.op)) ir::Walk(loop->body, add);
+  if (const auto* loop = std::get_if<ir::While>(&stmt.op)) ir::Walk(loop->body, add);
+  if (const auto* branch = std::get_if<ir::If>(&stmt.op)) ir::Walk(branch->then_body, add), ir::Walk(branch->else_body, add);
+  return touched;
+}
+
+// The tiles of one ring, as positions of a loop's body.
+struct Group {
+  std::vector<size_t> copies;
+  size_t first_use, last_use;
+};
+struct LoopPlan {
+  ir::For* loop;
+  std::vector<Group> groups;
+  int64_t stages;
+  int64_t stage_bytes;
+};
+
+class Builder {
+ public:
+  Builder(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+
+  void Run() {
+    CountUses();
+    if (Find(kernel_.body) && !plans_.empty() && MayHaveRoles() && FitStages()) {
+      const size_t buffers = module_.buffers.size();
+      for (LoopPlan& plan : plans_) Apply(plan);
+      kernel_.producers = kProducers;
+      Declare(module_, kernel_, buffers);
+    } else {
+      MakePlain();
+    }
+  }
+
+ private:
+  void CountUses() {
+    ir::Walk(kernel_.body, [&](const Stmt& stmt) {
+      for (const Access& access : AccessesOf(module_, stmt)) {
+        ++uses_[access.buffer];
+        if (access.write) ++writes_[access.buffer];
+      }
+    });
+  }
+
+  bool MayHaveRoles() const {
+    if (context_.options.disable_warp_specialization()) return false;
+    if (kernel_.threads % kProducers != 0 || kernel_.threads > kMostConsumers) return false;
+    const std::function<bool(const Stmt&)> loads = [&](const Stmt& stmt) { return loads_.contains(&stmt); };
+    return ProducerSlice(module_, kernel_, loads).sound();
+  }
+
+  // --- what there is ---
+
+  // False where some tensor load cannot be part of a ring.
+  bool Find(Block& block) {
+    bool all = true;
+    for (Stmt& stmt : block) {
+      if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) {
+        if (std::ranges::any_of(loop->body, [&](Stmt& inner) { return TensorLoad(module_, inner) != nullptr; })) {
+          all &= AddLoop(*loop);
+        } else {
+          all &= Find(loop->body);
+        }
+      }
+      if (auto* loop = std::get_if<ir::While>(&stmt.op)) all &= Find(loop->body);
+      if (auto* branch = std::get_if<ir::If>(&stmt.op)) all = Find(branch->then_body) && Find(branch->else_body) && all;
+      all &= TensorLoad(module_, stmt) == nullptr;
+    }
+    return all;
+  }
+
+  bool AddLoop(ir::For& loop) {
+    LoopPlan plan{&loop, {}, loop.num_stages, 0};
+    if (loop.kind != ir::LoopKind::kPipelined) return false;
+    std::vector<std::set<BufferId>> touched;
+    for (const Stmt& stmt : loop.body) touched.push_back(Touched(module_, stmt));
+    for (size_t i = 0; i < loop.body.size(); ++i) {
+      const ir::Copy* copy = TensorLoad(module_, loop.body[i]);
+      if (copy == nullptr) {
+        const auto* other = std::get_if<ir::Copy>(&loop.body[i].op);
+        // Another kind of load wants a pipeline of its own.
+        if (other != nullptr && module_[other->src.buffer].space == Space::kGlobal && module_[other->dst.buffer].space == Space::kShared) return false;
+        continue;
+      }
+      if (!AddCopy(*copy, i, touched, plan)) return false;
+      loads_.insert(&loop.body[i]);
+    }
+    plans_.push_back(std::move(plan));
+    return true;
+  }
+
+  // The loop alone touches the tile, only this copy fills it, before anything uses it; nothing in the kernel writes the source.
+  bool AddCopy(const ir::Copy& copy, size_t position, const std::vector<std::set<BufferId>>& touched, LoopPlan& plan) {
+    const BufferId tile = copy.dst.buffer;
+    if (writes_[tile] != 1 || writes_.contains(copy.src.buffer)) return false;
+    size_t first = 0, last = 0;
+    int64_t uses = 0;
+    ir::Walk(plan.loop->body, [&](const Stmt& stmt) {
+      for (const Access& access : AccessesOf(module_, stmt)) uses += access.buffer == tile;
+    });
+    if (uses != uses_[tile]) return false;
+    for (size_t i = 0; i < touched.size(); ++i) {
+      if (i == position || !touched[i].contains(tile)) continue;
+      if (i < position) return false;
+      if (first == 0) first = i;
+      last = i;
+    }
+    if (first == 0) return false;
+    plan.stage_bytes += VersionBytes(module_, tile);
+    for (Group& group : plan.groups) {
+      if (group.first_use != first) continue;
+      group.copies.push_back(position);
+      group.last_use = std::max(group.last_use, last);
+      return true;
+    }
+    plan.groups.push_back({{position}, first, last});
+    return true;
+  }
+
+  // Fewer stages where shared memory would not hold them all.
+  bool FitStages() {
+    std::set<BufferId> tiles;
+    for (const LoopPlan& plan : plans_)
+      for (const Group& group : plan.groups)
+        for (size_t i : group.copies) tiles.insert(std::get<ir::Copy>(plan.loop->body[i].op).dst.buffer);
+    int64_t fixed = 0;
+    for (const auto& [buffer, count] : uses_)
+      if (module_[buffer].space == Space::kShared && module_[buffer].layout && !tiles.contains(buffer)) fixed += VersionBytes(module_, buffer);
+    for (const LoopPlan& plan : plans_) fixed += int64_t(plan.groups.size()) * kBarrierRoom;
+    const auto total = [&] {
+      int64_t bytes = fixed;
+      for (const LoopPlan& plan : plans_) bytes += plan.stages * plan.stage_bytes;
+      return bytes;
+    };
+    while (total() > int64_t(context_.target->max_shared_bytes)) {
+      LoopPlan& deepest = *std::ranges::max_element(plans_, {}, [](const LoopPlan& plan) { return plan.stages; });
+      if (--deepest.stages < 2) return false;
+    }
+    return true;
+  }
+
+  // --- the new program ---
+
+  ir::Ring MakeRing(const LoopPlan& plan, const std::string& name) {
+    const auto add = [&](Space space, ir::DType dtype, int64_t extent, std::string_view suffix) {
+      ir::Buffer buffer{space, dtype, {module_.exprs.Int(extent)}};
+      buffer.name = name + std::string(suffix) + std::to_string(module_.buffers.size());
+      if (space == Space::kBarrier) buffer.layout = ir::Layout::Strided(std::array{extent}, std::array<int64_t, 1>{1});
+      return module_.AddBuffer(std::move(buffer));
+    };
+    return {add(Space::kBarrier, ir::DType::kI64, 2 * plan.stages, "_ring"), add(Space::kLocal, ir::DType::kI32, 2, "_at")};
+  }
+
+  void Apply(LoopPlan& plan) {
+    ir::For& loop = *plan.loop;
+    const size_t count = loop.body.size();
+    std::vector<Block> before(count), after(count);
+    std::set<size_t> moved;
+    for (const Group& group : plan.groups) {
+      const BufferId lead = std::get<ir::Copy>(loop.body[group.copies.front()].op).dst.buffer;
+      const ir::Ring ring = MakeRing(plan, module_[lead].name);
+      const ir::ExprId stage = module_.exprs.Load(ring.position, ir::DType::kI32, std::vector{module_.exprs.Int(0)});
+      const ir::SourceLoc loc = loop.body[group.copies.front()].loc;
+      Block fill;
+      int64_t bytes = 0;
+      for (size_t i : group.copies) {
+        auto& copy = std::get<ir::Copy>(loop.body[i].op);
+        const BufferId tile = copy.dst.buffer;
+        copy.plan->ring = ring;
+        int64_t size = ir::Bytes(module_[tile].dtype);
+        for (int64_t extent : copy.dst.extents) size *= extent;
+        bytes += size;
+        UseVersion(module_, loop.body, tile, stage);
+        AddVersions(module_, tile, plan.stages);
+        fill.push_back(loop.body[i]);
+        moved.insert(i);
+      }
+      Block& start = before[group.copies.front()];
+      start.push_back({ir::RingStep{ir::RingAction::kAcquire, ring, bytes}, loc});
+      std::ranges::move(fill, std::back_inserter(start));
+      before[group.first_use].push_back({ir::RingStep{ir::RingAction::kWait, ring}, loop.body[group.first_use].loc});
+      after[group.last_use].push_back({ir::RingStep{ir::RingAction::kRelease, ring}, loop.body[group.last_use].loc});
+      after[group.last_use].push_back({ir::RingStep{ir::RingAction::kAdvance, ring}, loop.body[group.last_use].loc});
+    }
+    Block body;
+    for (size_t i = 0; i < count; ++i) {
+      std::ranges::move(before[i], std::back_inserter(body));
+      if (!moved.contains(i)) body.push_back(std::move(loop.body[i]));
+      std::ranges::move(after[i], std::back_inserter(body));
+    }
+    loop.body = std::move(body);
+    loop.kind = ir::LoopKind::kSerial;
+    loop.num_stages = 0;
+  }
+
+  void MakePlain() {
+    ir::Walk(kernel_.body, [&](Stmt& stmt) {
+      if (ir::Copy* copy = TensorLoad(module_, stmt)) copy->plan->instruction = PlainInstruction(module_, *copy, copy->plan->vector, context_);
+    });
+  }
+
+  static constexpr int64_t kBarrierRoom = 128;  // a ring's mbarriers, with their alignment
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Context& context_;
+  std::map<BufferId, int64_t> uses_, writes_;
+  std::vector<LoopPlan> plans_;
+  std::set<const Stmt*> loads_;
+};
+
+}  // namespace
+
+void Rings(ir::Module& module, ir::Kernel& kernel, const Context& context) { Builder(module, kernel, context).Run(); }
+
+}  // namespace kiln::compiler

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which copies of a kernel become tensor copies (TMA): loads of whole tiles that wgmma reads, in pipelined loops, and stores of
+// tiles that nothing else of the kernel reads. An accumulator that is stored straight to global memory is staged in a tile of its own
+// first: whole boxes leave the block while it works on.
+#pragma once
+
+#include "compiler/options.h"
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+// After the products of the kernel have their instructions.
+void TensorCopies(ir::Module& module, ir::Kernel& kernel, const Context& context);
+
+// What the copy is without tensors: for a pipeline that cannot use them.
+ir::CopyInstruction PlainInstruction(const ir::Module& module, const ir::Copy& copy, int64_t vector, const Context& context);
+
+}  // namespace kiln::compiler

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensor copies, the rings that hand tiles from the threads that fill them to the others, and the two roles themselves: the kernel's
+// body is lowered once for each, the filling threads' part of it as compiler/analysis/producer_slice.h cuts it.
+#include "compiler/analysis/access.h"
+#include "compiler/llvm/kernel_lowering.h"
+
+namespace kiln::llvm_ir {
+
+using ir::RingAction;
+using ir::Space;
+
+namespace {
+
+constexpr int64_t kFewRegisters = 40;    // what filling takes
+constexpr int64_t kMostRegisters = 240;
+constexpr int64_t kBlockRegisters = 65536;
+constexpr int64_t kWarpGroup = 128;
+
+int64_t Floor8(int64_t n) { return n / 8 * 8; }
+
+}  // namespace
+
+// --- roles ---
+
+// Readers that are no wgmma, whose threads all say when they are done; else one of each warp does.
+void KernelLowering::FindRings() {
+  std::map<ir::BufferId, ir::BufferId> rings;  // by tile
+  ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
+    const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+    if (copy == nullptr || !copy->plan || !copy->plan->ring) return;
+    rings[copy->dst.buffer] = copy->plan->ring->barriers;
+    rings_.try_emplace(copy->plan->ring->barriers, RingUse{copy->plan->ring->position, false});
+  });
+  ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
+    if (std::holds_alternative<ir::Gemm>(stmt.op) || compiler::FillsRing(stmt)) return;
+    for (const compiler::Access& access : compiler::AccessesOf(module_, stmt))
+      if (const auto it = rings.find(access.buffer); it != rings.end()) rings_.at(it->second).by_thread = true;
+  });
+}
+
+void KernelLowering::LowerRoles() {
+  const std::function<bool(const ir::Stmt&)> fills = compiler::FillsRing;
+  const compiler::ProducerSlice slice(module_, kernel_, fills);
+  InitRings();
+  const compiler::Facts facts = facts_;
+  llvm::BasicBlock *fill = NewBlock("fill"), *work = NewBlock("work"), *end = NewBlock("roles.end");
+  Value* warp = device_->Uniform(b().CreateUDiv(thread_, I32(context_.target->warp_size)));
+  b().CreateCondBr(b().CreateICmpUGE(warp, I32(kernel_.threads / context_.target->warp_size)), fill, work);
+
+  // Registers for each thread as the kernel starts, and as the roles share them afterwards.
+  const int64_t groups = kernel_.threads / kWarpGroup, all = groups + kernel_.producers / kWarpGroup;
+  const int64_t start = std::min<int64_t>(Floor8(kBlockRegisters / (all * kWarpGroup)), 256);
+  const int64_t more = std::min(Floor8((start * all - kFewRegisters) / groups), kMostRegisters);
+  const bool moves = start < kMostRegisters && more > start;
+
+  b().SetInsertPoint(fill);
+  if (moves) device_->SetRegisters(int(kFewRegisters), /*more=*/false);
+  slice_ = &slice;
+  When(b().CreateICmpEQ(thread_, I32(kernel_.threads)), [&] { LowerBlock(kernel_.body); });
+  slice_ = nullptr;
+  b().CreateBr(end);
+
+  facts_ = facts;
+  b().SetInsertPoint(work);
+  if (moves) device_->SetRegisters(int(more), /*more=*/true);
+  LowerBlock(kernel_.body);
+  FinishStores();
+  b().CreateBr(end);
+  b().SetInsertPoint(end);
+}
+
+void KernelLowering::InitRings() {
+  const int64_t warps = kernel_.threads / context_.target->warp_size;
+  When(b().CreateICmpEQ(thread_, I32(0)), [&] {
+    for (const auto& [barriers, use] : rings_) {
+      const int64_t stages = module_.ShapeOf(barriers)[0] / 2;
+      for (int64_t s = 0; s < stages; ++s) {
+        device_->PhaseInit(RingBarrier(barriers, I32(s)), 1);
+        device_->PhaseInit(RingBarrier(barriers, I32(stages + s)), use.by_thread ? kernel_.threads : uint32_t(warps));
+      }
+    }
+    device_->PhaseInitFence();
+  });
+  device_->Barrier();
+  for (const auto& [barriers, use] : rings_) SetPosition(use.position, I32(0), I32(0));
+}
+
+// Tiles are read from shared memory until the last store has passed.
+void KernelLowering::FinishStores() {
+  if (has_stores_) device_->TensorStoreWait(0, /*read_only=*/false);
+}
+
+// --- rings ---
+
+Value* KernelLowering::RingBarrier(ir::BufferId barriers, Value* index) {
+  Value* pointer = b().CreateGEP(b().getInt64Ty(), shared_, index);
+  return b().CreateConstGEP1_64(b().getInt8Ty(), pointer, uint64_t(*module_[barriers].shared_offset));
+}
+
+std::pair<Value*, Value*> KernelLowering::Position(ir::BufferId position) {
+  Value* place = memory_.at(ir::Index(position));
+  Value* stage = b().CreateLoad(b().getInt32Ty(), place);
+  return {stage, b().CreateLoad(b().getInt32Ty(), b().CreateConstGEP1_32(b().getInt32Ty(), place, 1))};
+}
+
+void KernelLowering::SetPosition(ir::BufferId position, Value* stage, Value* parity) {
+  Value* place = memory_.at(ir::Index(position));
+  b().CreateStore(stage, place);
+  b().CreateStore(parity, b().CreateConstGEP1_32(b().getInt32Ty(), place, 1));
+}
+
+void KernelLowering::LowerRingStep(const ir::RingStep& step) {
+  // Acquiring is the filling role's, advancing both's.
+  const bool filling = slice_ != nullptr;
+  if (!filling && step.action == RingAction::kAcquire) return;
+  const int64_t stages = module_.ShapeOf(step.ring.barriers)[0] / 2;
+  const auto [stage, parity] = Position(step.ring.position);
+  const auto filled = [&] { return RingBarrier(step.ring.barriers, stage); };
+  const auto emptied = [&] { return RingBarrier(step.ring.barriers, b().CreateAdd(stage, I32(stages))); };
+  switch (step.action) {
+    case RingAction::kAcquire:
+      // The phase before the first counts as ended: every stage is empty at first.
+      device_->PhaseWait(emptied(), b().CreateXor(parity, I32(1)));
+      device_->PhaseExpect(filled(), I32(step.bytes));
+      return;
+    case RingAction::kWait: return device_->PhaseWait(filled(), parity);
+    case RingAction::kRelease: {
+      Value* lane = b().CreateURem(thread_, I32(context_.target->warp_size));
+      return device_->PhaseArrive(emptied(), rings_.at(step.ring.barriers).by_thread ? nullptr : b().CreateICmpEQ(lane, I32(0)));
+    }
+    case RingAction::kAdvance: {
+      Value* next = b().CreateAdd(stage, I32(1));
+      Value* wraps = b().CreateICmpEQ(next, I32(stages));
+      SetPosition(step.ring.position, b().CreateSelect(wraps, I32(0), next), b().CreateXor(parity, b().CreateZExt(wraps, b().getInt32Ty())));
+      return;
+    }
+  }
+}
+
+// --- tensor copies ---
+
+// Where a box starts, innermost dimension first.
+Values KernelLowering::BoxAt(const ir::Region& global, const compiler::TensorTile& tile, int64_t row, int64_t column) {
+  Values at;
+  for (size_t d = global.offsets.size(); d-- > 0;) {
+    Value* offset = b().CreateTrunc(EvalIndex(global.offsets[d]), b().getInt32Ty());
+    const int64_t step = d == tile.row_dim ? row * tile.row_step : d == tile.column_dim ? column * tile.column_step : 0;
+    at.push_back(step == 0 ? offset : b().CreateAdd(offset, I32(step)));
+  }
+  return at;
+}
+
+void KernelLowering::LowerTensorCopy(const ir::Copy& copy) {
+  const compiler::TensorTile tile = compiler::TileOf(module_, copy);
+  const ir::Region &global = compiler::GlobalSide(module_, copy), &shared = compiler::SharedSide(module_, copy);
+  const bool load = copy.plan->ring.has_value();
+  if (load && slice_ == nullptr) return;  // the filling role's
+  const size_t map = size_t(std::ranges::find(maps_, tile.map) - maps_.begin());
+  const RegionStart start = StartOf(shared);
+  Value* tile_offset = AddTo(start.after, start.before);
+  Value* barrier = nullptr;
+  if (load) barrier = RingBarrier(copy.plan->ring->barriers, Position(copy.plan->ring->position).first);
+  const auto move = [&] {
+    for (int64_t row = 0; row < tile.rows; ++row) {
+      for (int64_t column = 0; column < tile.columns; ++column) {
+        Value* place = tile_offset == nullptr ? shared_ : b().CreateGEP(b().getInt8Ty(), shared_, tile_offset);
+        const int64_t constant = *module_[shared.buffer].shared_offset + row * tile.row_bytes + column * tile.column_bytes;
+        place = b().CreateConstGEP1_64(b().getInt8Ty(), place, uint64_t(constant));
+        const Values at = BoxAt(global, tile, row, column);
+        if (load) {
+          device_->TensorLoad(place, map_arguments_[map], at, barrier, nullptr);
+        } else {
+          device_->TensorStore(map_arguments_[map], at, place);
+        }
+      }
+    }
+    if (!load) device_->TensorStoreCommit();
+  };
+  if (load) return move();
+  When(b().CreateICmpEQ(thread_, I32(0)), move);
+}
+
+}  // namespace kiln::llvm_ir

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/rules/tensor.h"
+
+#include <algorithm>
+
+#include "compiler/rules/gemm.h"
+
+namespace kiln::compiler {
+namespace {
+
+constexpr int64_t kMaxBox = 256;
+constexpr size_t kMaxRank = 5;
+constexpr int64_t kSpan = 128;  // bytes of the widest swizzle
+constexpr int64_t kUnit = 16;   // bytes that strides and addresses are multiples of
+
+// The last two dimensions that a copy moves several elements along, or has last.
+std::vector<size_t> Moving(std::span<const int64_t> extents) {
+  std::vector<size_t> dims;
+  for (size_t d = 0; d < extents.size(); ++d)
+    if (extents[d] != 1) dims.push_back(d);
+  return dims;
+}
+
+// Elements from one index of a dimension to the next divide by this.
+int64_t StrideDivisor(const Facts& facts, const ir::Buffer& buffer, size_t d) {
+  if (!buffer.strides.empty()) return facts.DivisorOf(buffer.strides[d]);
+  int64_t divisor = 1;
+  for (size_t inner = d + 1; inner < buffer.shape.size(); ++inner) {
+    const int64_t extent = facts.DivisorOf(buffer.shape[inner]);
+    if (extent == 0) return 0;  // a dimension of nothing: any number divides the stride
+    divisor *= extent;
+  }
+  return divisor;
+}
+
+int64_t LargestDivisor(int64_t n, int64_t limit) {
+  int64_t divisor = std::min(n, limit);
+  while (n % divisor != 0) --divisor;
+  return divisor;
+}
+
+}  // namespace
+
+const ir::Region& GlobalSide(const ir::Module& module, const ir::Copy& copy) {
+  return module[copy.src.buffer].space == ir::Space::kGlobal ? copy.src : copy.dst;
+}
+const ir::Region& SharedSide(const ir::Module& module, const ir::Copy& copy) {
+  return module[copy.src.buffer].space == ir::Space::kGlobal ? copy.dst : copy.src;
+}
+
+TensorTile TileOf(const ir::Module& module, const ir::Copy& copy) {
+  const ir::Region& global = GlobalSide(module, copy);
+  const int64_t bytes = ir::Bytes(module[global.buffer].dtype);
+  const std::vector<size_t> dims = Moving(global.extents);
+  TensorTile tile{};
+  tile.row_dim = dims[0], tile.column_dim = dims[1];
+  const int64_t rows = global.extents[tile.row_dim], row = global.extents[tile.column_dim];
+  tile.column_step = std::min(row, kSpan / bytes);
+  tile.row_step = LargestDivisor(rows, kMaxBox);
+  tile.rows = rows / tile.row_step, tile.columns = row / tile.column_step;
+  tile.row_bytes = tile.row_step * tile.column_step * bytes;
+  tile.column_bytes = rows * tile.column_step * bytes;
+  tile.map = {global.buffer, std::vector<int64_t>(global.extents.size(), 1), tile.column_step * bytes};
+  tile.map.box[tile.row_dim] = tile.row_step;
+  tile.map.box[tile.column_dim] = tile.column_step;
+  return tile;
+}
+
+bool UsesTensorCopies(const Context& context) {
+  const v1::CompileOptions& options = context.options;
+  return context.target->Has(target::Feature::kTma | target::Feature::kWgmma) && options.experimental_wgmma() && !options.disable_wgmma() &&
+         !options.disable_tma();
+}
+
+bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
+                int64_t pointer_alignment) {
+  const ir::Buffer& buffer = module[global.buffer];
+  const int64_t bits = ir::Bits(buffer.dtype);
+  const size_t rank = buffer.shape.size();
+  if (bits % 8 != 0 || bits > 32 || rank < 2 || rank > kMaxRank || buffer.workspace) return false;
+  if (pointer_alignment % kUnit != 0 || (buffer.pad_value && *buffer.pad_value != 0)) return false;
+  if (tile.size() < 2 || !WgmmaTile(tile, bits)) return false;
+  const std::vector<size_t> dims = Moving(global.extents);
+  if (dims.size() != 2 || dims[1] != rank - 1) return false;
+  if (!buffer.strides.empty() && !module.exprs.IsConst(buffer.strides.back(), 1)) return false;
+  for (size_t d = 0; d + 1 < rank; ++d)
+    if (StrideDivisor(facts, buffer, d) * bits / 8 % kUnit != 0) return false;
+  return true;
+}
+
+std::vector<TensorMap> TensorMapsOf(const ir::Module& module) {
+  std::vector<TensorMap> maps;
+  for (const ir::Kernel& kernel : module.kernels) {
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+      if (copy == nullptr || !copy->plan || copy->plan->instruction != ir::CopyInstruction::kTensor) return;
+      TensorMap map = TileOf(module, *copy).map;
+      if (std::ranges::find(maps, map) == maps.end()) maps.push_back(std::move(map));
+    });
+  }
+  return maps;
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensor copies (TMA): which tiles they can move, and in what boxes. CUDA driver API, cuTensorMapEncodeTiled, names the limits: at
+// most 5 dimensions, boxes of at most 256 elements along each, strides that are multiples of 16 bytes, 16-byte aligned tensors.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "compiler/analysis/facts.h"
+#include "compiler/options.h"
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+// What a tensor map says: how a global buffer is cut into boxes, and how a box lies in shared memory.
+struct TensorMap {
+  ir::BufferId buffer;
+  std::vector<int64_t> box;  // elements along each dimension of the buffer
+  int64_t swizzle;           // bytes that a swizzle works within: 32, 64 or 128
+  bool operator==(const TensorMap&) const = default;
+};
+
+// The boxes of one tile, whose shared layout is WgmmaSharedLayout.
+struct TensorTile {
+  TensorMap map;
+  size_t row_dim, column_dim;            // dimensions of the global buffer
+  int64_t rows, columns;                 // boxes along them
+  int64_t row_step, column_step;         // elements from box to box in the buffer
+  int64_t row_bytes, column_bytes;       // and bytes in shared memory
+};
+
+// The side of a copy between global and shared memory that is global, and the other.
+const ir::Region& GlobalSide(const ir::Module& module, const ir::Copy& copy);
+const ir::Region& SharedSide(const ir::Module& module, const ir::Copy& copy);
+
+// Of a kTensor copy.
+TensorTile TileOf(const ir::Module& module, const ir::Copy& copy);
+
+// Whether a program may use tensor copies at all: they go with wgmma, whose warps leave copying to others.
+bool UsesTensorCopies(const Context& context);
+// Whether tensor copies can move `global` to or from a tile of such extents.
+bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
+                int64_t pointer_alignment);
+
+// Maps of all tensor copies of a module, each once, in the order they occur: further parameters of its kernels.
+std::vector<TensorMap> TensorMapsOf(const ir::Module& module);
+
+}  // namespace kiln::compiler
