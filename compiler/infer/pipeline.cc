@@ -7,6 +7,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/infer/elementwise.h"
+#include "compiler/infer/persist.h"
 #include "compiler/infer/rings.h"
 #include "compiler/infer/versions.h"
 
@@ -333,6 +334,7 @@ void CloseGroups(Block& block, bool in_group) {
 ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&) {
   for (ir::Kernel& kernel : module.kernels) {
     Rings(module, kernel, context);
+    Persist(module, kernel, context);
     const size_t buffers = module.buffers.size();
     Pass pass(module, kernel, context);
     // The pass reads the kernel's body as a whole while it rewrites a copy.

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Persistent blocks. A kernel whose rings are filled by threads of their own runs as many blocks as the device has multiprocessors;
+// each goes over tiles of the grid, so that the next tile's loads run under this one's epilogue. Tiles are taken panel by panel,
+// rows first: those that run at one time share operands in L2.
+//
+//   grid(X, Y), (x, y)   →   grid(min(X·Y, multiprocessors)), b:   for t { n = b + t · blocks; x, y = place of n; … }
+#pragma once
+
+#include "compiler/options.h"
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+// After Rings. Does nothing where one wave holds the grid, or where several blocks may share a multiprocessor.
+void Persist(ir::Module& module, ir::Kernel& kernel, const Context& context);
+
+}  // namespace kiln::compiler
