@@ -46,7 +46,8 @@ class CompileFlow::Call {
 
 // What the starter of a flight carries through queue and worker.
 struct CompileFlow::Compile {
-  cache::Digest key;   // of the result in the cache
+  cache::Digest key;         // of the result, as clients know it
+  cache::Digest kept_under;  // in the cache
   std::string name;
   std::string request_id;
   Caller caller;
@@ -56,15 +57,19 @@ struct CompileFlow::Compile {
 
 CompileFlow::CompileFlow(Options options, Parts parts) : options_(std::move(options)), parts_(parts) {}
 
-std::optional<Outcome> CompileFlow::FindHot(const cache::Digest& request) {
-  const auto key = index_.Find(request);
-  return key ? FindHotKey(*key) : std::nullopt;
+std::optional<Outcome> CompileFlow::FindHot(const cache::Digest& request, std::string_view tenant) {
+  const auto kept_under = index_.Find(KeptUnder(tenant, request));
+  return kept_under ? Hot(*kept_under, tenant) : std::nullopt;
 }
 
-std::optional<Outcome> CompileFlow::FindHotKey(const cache::Digest& key) {
-  auto hit = parts_.cache.GetWithoutBlocking(key);
+std::optional<Outcome> CompileFlow::FindHotKey(const cache::Digest& key, std::string_view tenant) {
+  return Hot(KeptUnder(tenant, key), tenant);
+}
+
+std::optional<Outcome> CompileFlow::Hot(const cache::Digest& kept_under, std::string_view tenant) {
+  auto hit = parts_.cache.GetWithoutBlocking(kept_under);
   if (!hit) return std::nullopt;
-  auto outcome = OutcomeFrom(hit->entry, v1::MEMORY);
+  auto outcome = OutcomeFrom(hit->entry, tenant, v1::MEMORY);
   if (outcome) {
     ++parts_.telemetry.requests;
     ++parts_.telemetry.hits;
@@ -77,6 +82,7 @@ bool CompileFlow::Post(Executor::Task task) { return parts_.executor.Post(task);
 std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
   ++parts_.telemetry.requests;
   ++calls_;
+  request.digest = KeptUnder(request.caller.tenant, request.digest);  // as FindHot
   auto call = std::make_shared<Call>(std::move(request));
   const bool fits = (pending_bytes_ += call->bytes) <= options_.max_pending_bytes;
   if (!fits || !Post([this, call] { Steps(call); })) {
@@ -102,12 +108,14 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   auto resolved = Resolve(request, options_.ptxas_version());
   if (!resolved) return End(call, std::unexpected(std::move(resolved.error())));
   request.set_target(resolved->target);
+  const Caller& caller = call->request.caller;
+  const cache::Digest kept_under = KeptUnder(caller.tenant, resolved->key);
 
   // 3. The cache may have it.
   const bool keeps = !request.has_explain();
   if (keeps && !request.refresh()) {
-    for (const cache::Digest& key : {resolved->key, FailureKey(resolved->key, request.module())}) {
-      auto known = FromCache(key);
+    for (const cache::Digest& key : {kept_under, FailureKey(kept_under, request.module())}) {
+      auto known = FromCache(key, caller.tenant);
       if (!known) continue;
       index_.Remember(call->request.digest, key);
       ++parts_.telemetry.hits;
@@ -115,18 +123,21 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
     }
   }
   if (call->request.lookup_only) {
-    if (call->request.remember_miss) index_.Remember(call->request.digest, resolved->key);
+    if (call->request.remember_miss) index_.Remember(call->request.digest, kept_under);
     return End(call, std::unexpected(NotCompiled()));
   }
 
-  // 4. It must be compiled: is that sensible now?
+  // 4. It must be compiled: may the caller have that done, and is it sensible now?
+  if (auto allowed = parts_.gate.Require(caller, Scope::kCompile, "Compile of what is not in the cache"); !allowed) {
+    return End(call, std::unexpected(std::move(allowed.error())));
+  }
   if (draining_) return End(call, std::unexpected(Draining()));
-  if (const auto known = parts_.reproducers.IsOpen(resolved->key); known && !request.refresh()) {
+  if (const auto known = parts_.reproducers.IsOpen(kept_under); known && !request.refresh()) {
     return End(call, std::unexpected(FailedBefore(*known)));
   }
 
   // 5. One flight per key.
-  if (keeps && !request.refresh()) index_.Remember(call->request.digest, resolved->key);
+  if (keeps && !request.refresh()) index_.Remember(call->request.digest, kept_under);
   Join(call, std::move(request), *resolved);
 }
 
@@ -135,7 +146,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call) {
   const auto key = index_.Find(call->request.digest);
   if (!key) return false;
   if (!call->request.lookup_only && Board(call, *key)) return true;
-  if (auto known = FromCache(*key)) {
+  if (auto known = FromCache(*key, call->request.caller.tenant)) {
     ++parts_.telemetry.hits;
     End(call, std::move(*known));
     return true;
@@ -146,7 +157,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call) {
 
 // Not streams, which must hear of the stages.
 bool CompileFlow::Board(const std::shared_ptr<Call>& call, const cache::Digest& key) {
-  if (call->request.on_stage) return false;
+  if (call->request.on_stage || !call->request.caller.May(Scope::kCompile)) return false;
   auto waiter = WaiterOf(call, nullptr);
   const auto ticket = flights_.JoinExisting(key, waiter);
   if (!ticket) return false;
@@ -159,13 +170,10 @@ bool CompileFlow::Board(const std::shared_ptr<Call>& call, const cache::Digest& 
   return true;
 }
 
-std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& key) {
-  auto hit = parts_.cache.Get(key);
+std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& kept_under, std::string_view tenant) {
+  auto hit = parts_.cache.Get(kept_under);
   if (!hit) return std::nullopt;
-  auto outcome = OutcomeFrom(hit->entry, hit->level == 0 ? v1::MEMORY : v1::DISK);
-  if (!outcome) [[maybe_unused]]
-    const auto erased = parts_.cache.Erase(key);  // sealed, but not by us
-  return outcome;
+  return OutcomeFrom(hit->entry, tenant, hit->level == 0 ? v1::MEMORY : v1::DISK);
 }
 
 // `starts` tells at the end whether this call's request was the one that was compiled; null: it was not.
@@ -180,7 +188,8 @@ CompileFlow::Flights::Waiter CompileFlow::WaiterOf(const std::shared_ptr<Call>& 
 }
 
 void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved) {
-  const cache::Digest flight_key = FlightKey(resolved.key, request);
+  const cache::Digest kept_under = KeptUnder(call->request.caller.tenant, resolved.key);
+  const cache::Digest flight_key = FlightKey(kept_under, request);
   if (call->request.on_stage) {
     std::lock_guard lock(call->mutex);
     call->listens.emplace(flight_key, stages_.Subscribe(flight_key, call->request.on_stage));
@@ -194,8 +203,8 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
   }
   if (joined.flight) {
     *starts = true;
-    Launch(std::make_shared<Compile>(Compile{resolved.key, resolved.name, call->request.id, call->request.caller,
-                                             std::move(request), std::move(*joined.flight)}));
+    Launch(std::make_shared<Compile>(Compile{resolved.key, kept_under, resolved.name, call->request.id,
+                                             call->request.caller, std::move(request), std::move(*joined.flight)}));
   } else {
     ++parts_.telemetry.joined;
     parts_.admission.Promote(flight_key, request.priority());
@@ -206,8 +215,10 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
 void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
   // Between the look in the cache and the join another flight may have landed.
   if (!compile->request.has_explain() && !compile->request.refresh()) {
-    if (auto hit = parts_.cache.GetWithoutBlocking(compile->key)) {
-      if (auto known = OutcomeFrom(hit->entry, v1::MEMORY)) return compile->flight.Finish(std::move(*known));
+    if (auto hit = parts_.cache.GetWithoutBlocking(compile->kept_under)) {
+      if (auto known = OutcomeFrom(hit->entry, compile->caller.tenant, v1::MEMORY)) {
+        return compile->flight.Finish(std::move(*known));
+      }
     }
   }
   // 6. The queue for the workers.
@@ -282,8 +293,8 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
     reply.mutable_dumps()->Swap(outcome.result.mutable_dumps());
     auto bytes = std::make_shared<const std::string>(reply.SerializeAsString());
     kept = {.key = compile.key, .owner = bytes, .kept = *bytes};
-  } else if (auto entry = SealReply(compile.key, reply, compile.name)) {
-    kept = **OutcomeFrom(*entry, v1::COMPILED);
+  } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, reply, compile.name)) {
+    kept = **OutcomeFrom(*entry, compile.caller.tenant, v1::COMPILED);
     parts_.cache.Put(std::move(*entry));
   } else {
     return std::unexpected(Failure{.kind = Kind::kUnsupported,
@@ -321,7 +332,8 @@ Failure CompileFlow::Refusal(Compile& compile, JobOutcome& outcome) {
 // The same program gets the same answer from this build of the compiler, which is part of the key.
 void CompileFlow::Remember(const Compile& compile, const Failure& failure) {
   if (compile.request.has_explain()) return;
-  auto entry = SealFailure(FailureKey(compile.key, compile.request.module()), failure, compile.request.target(), compile.name);
+  auto entry = SealFailure(FailureKey(compile.kept_under, compile.request.module()), compile.caller.tenant, failure,
+                           compile.request.target(), compile.name);
   if (entry) parts_.cache.Put(std::move(*entry));
 }
 
@@ -331,7 +343,7 @@ Failure CompileFlow::Defect(Compile& compile, const JobOutcome& outcome, const s
   const std::string place = outcome.stage.empty() ? "" : fmt::format(" in stage {}", outcome.stage);
   const std::string path = parts_.reproducers.Save(compile.key, compile.request, options_.build_id,
                                                    fmt::format("{}{}\n{}", cause, place, outcome.said));
-  if (outcome.end == JobOutcome::End::kDied) parts_.reproducers.NoteCrash(compile.key, cause, path);
+  if (outcome.end == JobOutcome::End::kDied) parts_.reproducers.NoteCrash(compile.kept_under, cause, path);
   return {.kind = Kind::kDefect,
           .message = fmt::format("the compiler failed on this program: {}{}. {}", cause, place,
                                  path.empty() ? "The reproducer could not be written; look at the state directory."
@@ -361,11 +373,12 @@ void CompileFlow::End(const std::shared_ptr<Call>& call, Outcome outcome) {
   --calls_;
 }
 
-void CompileFlow::Lookup(const cache::Digest& key, std::move_only_function<void(Outcome)> done) {
+void CompileFlow::Lookup(const cache::Digest& key, const std::string& tenant,
+                         std::move_only_function<void(Outcome)> done) {
   ++parts_.telemetry.requests;
   auto shared = std::make_shared<std::move_only_function<void(Outcome)>>(std::move(done));
-  const bool posted = Post([this, key, shared] {
-    if (auto reply = FromCache(key)) {
+  const bool posted = Post([this, key, tenant, shared] {
+    if (auto reply = FromCache(KeptUnder(tenant, key), tenant)) {
       ++parts_.telemetry.hits;
       return (*shared)(std::move(*reply));
     }
@@ -375,7 +388,8 @@ void CompileFlow::Lookup(const cache::Digest& key, std::move_only_function<void(
   if (!posted) (*shared)(std::unexpected(ToFailure(QueueFull{parts_.admission.queued(), std::chrono::seconds(1)})));
 }
 
-std::expected<cache::Digest, Failure> CompileFlow::Put(const v1::CompileRequest& request, const v1::Artifact& artifact) {
+std::expected<cache::Digest, Failure> CompileFlow::Put(const std::string& tenant, const v1::CompileRequest& request,
+                                                       const v1::Artifact& artifact) {
   auto resolved = Resolve(request, options_.ptxas_version());
   if (!resolved) return std::unexpected(std::move(resolved.error()));
   if (artifact.compiler() != options_.build_id || artifact.target() != resolved->target) {
@@ -387,7 +401,7 @@ std::expected<cache::Digest, Failure> CompileFlow::Put(const v1::CompileRequest&
   v1::CompileReply reply;
   reply.set_key(resolved->key.bytes.data(), resolved->key.bytes.size());
   *reply.mutable_artifact() = artifact;
-  auto entry = SealReply(resolved->key, reply, resolved->name);
+  auto entry = SealReply(KeptUnder(tenant, resolved->key), tenant, reply, resolved->name);
   if (!entry) return std::unexpected(Failure{.kind = Kind::kMalformed, .message = entry.error().message});
   parts_.cache.Put(std::move(*entry));
   return resolved->key;

@@ -24,12 +24,14 @@
 #include "server/admission.h"
 #include "server/caller.h"
 #include "server/executor.h"
+#include "server/gate.h"
 #include "server/reply.h"
 #include "server/reproducers.h"
 #include "server/request_index.h"
 #include "server/request_key.h"
 #include "server/stage_board.h"
 #include "server/telemetry.h"
+#include "server/tenant_key.h"
 
 namespace kiln::server {
 
@@ -48,6 +50,7 @@ class CompileFlow {
     Executor& executor;
     Reproducers& reproducers;
     Telemetry& telemetry;
+    const Gate& gate;
   };
 
   struct Request {
@@ -66,17 +69,18 @@ class CompileFlow {
   CompileFlow(Options options, Parts parts);
 
   // From memory, or nothing.
-  std::optional<Outcome> FindHot(const cache::Digest& request);
-  std::optional<Outcome> FindHotKey(const cache::Digest& key);
+  std::optional<Outcome> FindHot(const cache::Digest& request, std::string_view tenant);
+  std::optional<Outcome> FindHotKey(const cache::Digest& key, std::string_view tenant);
 
   std::shared_ptr<Call> Start(Request request);
   void Cancel(const std::shared_ptr<Call>& call);
 
   // A reply known under its key, from any tier; on the executor.
-  void Lookup(const cache::Digest& key, std::move_only_function<void(Outcome)> done);
+  void Lookup(const cache::Digest& key, const std::string& tenant, std::move_only_function<void(Outcome)> done);
 
   // Keeps what another compiler of the same build made.
-  std::expected<cache::Digest, Failure> Put(const v1::CompileRequest& request, const v1::Artifact& artifact);
+  std::expected<cache::Digest, Failure> Put(const std::string& tenant, const v1::CompileRequest& request,
+                                            const v1::Artifact& artifact);
 
   // From now on nothing new is compiled; what is known is still served.
   void Drain() { draining_ = true; }
@@ -92,7 +96,8 @@ class CompileFlow {
   void Steps(const std::shared_ptr<Call>& call);
   bool AnswerAsBefore(const std::shared_ptr<Call>& call);
   bool Board(const std::shared_ptr<Call>& call, const cache::Digest& key);
-  std::optional<Outcome> FromCache(const cache::Digest& key);
+  std::optional<Outcome> Hot(const cache::Digest& kept_under, std::string_view tenant);
+  std::optional<Outcome> FromCache(const cache::Digest& kept_under, std::string_view tenant);
   Flights::Waiter WaiterOf(const std::shared_ptr<Call>& call, std::shared_ptr<std::atomic<bool>> starts);
   void Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved);
   void Launch(std::shared_ptr<Compile> compile);

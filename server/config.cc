@@ -70,7 +70,8 @@ struct Raw {
   std::string log_level = "info";
   std::string log_format = "text";
   std::string accept_put = "auto";
-  bool insecure = false;
+  std::string tokens;
+  std::string access;
   double compile_limit = 120;
   double grace = 20;
 };
@@ -83,7 +84,9 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--tls-cert", config.tls_certificate, "PEM certificate chain; TCP then speaks TLS");
   app.add_option("--tls-key", config.tls_key, "PEM private key of --tls-cert");
   app.add_option("--tls-client-ca", config.tls_client_ca, "PEM roots; clients must then present a certificate");
-  app.add_flag("--insecure", raw.insecure, "allow TCP from other hosts without TLS");
+  app.add_option("--tokens", raw.tokens, "file of bearer tokens, as `kilnd token` writes it (STATE_DIR/tokens)");
+  app.add_option("--access", raw.access, "TOML file: which user or certificate is which tenant, with which scopes");
+  app.add_option("--audit-log", config.audit_log, "file for refused calls and admins' actions, instead of the log");
   app.add_option("--accept-put", raw.accept_put, "take results compiled elsewhere: yes, no; auto: on Unix sockets")
       ->check(CLI::IsMember({"yes", "no", "auto"}))->capture_default_str();
   app.add_option("--state-dir", raw.state_dir, "the store and the reproducers")->capture_default_str();
@@ -180,9 +183,9 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   config.endpoint = std::move(*endpoint);
   const bool tls = !config.tls_certificate.empty();
   if (tls != !config.tls_key.empty()) return std::unexpected("--tls-cert and --tls-key belong together");
-  if (!config.endpoint.loopback && !tls && !raw.insecure) {
-    return std::unexpected(fmt::format("{} is reachable from other hosts, and without TLS anybody there could read and write "
-                                       "kernels; give --tls-cert and --tls-key, or --insecure if the network is yours",
+  if (!config.endpoint.socket && !tls) {
+    return std::unexpected(fmt::format("{} is TCP, where without TLS anybody could read and write kernels; give --tls-cert and "
+                                       "--tls-key, or --listen unix:PATH",
                                        config.endpoint.address));
   }
   char* end = nullptr;
@@ -191,6 +194,8 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   config.accept_put = raw.accept_put == "auto" ? config.endpoint.socket.has_value() : raw.accept_put == "yes";
   config.state_directory = raw.state_dir;
   if (!config.state_directory.is_absolute()) config.state_directory = fs::absolute(config.state_directory);
+  config.tokens = raw.tokens.empty() ? config.state_directory / "tokens" : fs::path(raw.tokens);
+  config.access = raw.access;
   config.worker_executable = raw.worker_executable;
   config.ptxas = raw.ptxas == "auto" ? FindPtxas() : raw.ptxas == "none" ? fs::path() : fs::path(raw.ptxas);
   config.compile_limit = std::chrono::milliseconds(static_cast<std::int64_t>(raw.compile_limit * 1000));

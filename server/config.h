@@ -21,6 +21,9 @@ struct Config {
   std::string tls_certificate;  // PEM files; empty: no TLS
   std::string tls_key;
   std::string tls_client_ca;    // set: clients must present a certificate of it
+  std::filesystem::path tokens;  // of bearer tokens; need not exist
+  std::filesystem::path access;  // who is whom; empty: the defaults of authenticator.h
+  std::string audit_log;         // empty: into the log
   bool accept_put = true;       // Put and CacheImport: results that were made elsewhere
 
   std::filesystem::path state_directory;

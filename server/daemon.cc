@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/daemon.h"
 
-#include <sys/stat.h>
-
 #include <array>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -21,7 +17,11 @@
 #include "compiler/key.h"
 #include "compiler/target/target.h"
 #include "ir/codec/decode.h"
+#include "server/authenticator.h"
+#include "server/gate.h"
+#include "server/local_listener.h"
 #include "server/ptxas.h"
+#include "server/tls.h"
 #include "server/service.h"
 #include "server/zygote.h"
 
@@ -42,31 +42,6 @@ class RealClock final : public cache::Clock {
   cache::SteadyTime SteadyNow() const override { return std::chrono::steady_clock::now(); }
 };
 
-std::expected<std::string, std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return std::unexpected(fmt::format("cannot read {}", path));
-  return text.str();
-}
-
-std::expected<std::shared_ptr<grpc::ServerCredentials>, std::string> Credentials(const Config& config) {
-  if (config.tls_certificate.empty()) return grpc::InsecureServerCredentials();
-  const auto certificate = ReadFile(config.tls_certificate);
-  if (!certificate) return std::unexpected(certificate.error());
-  const auto key = ReadFile(config.tls_key);
-  if (!key) return std::unexpected(key.error());
-  grpc::SslServerCredentialsOptions options;
-  options.pem_key_cert_pairs.push_back({*key, *certificate});
-  if (!config.tls_client_ca.empty()) {
-    const auto roots = ReadFile(config.tls_client_ca);
-    if (!roots) return std::unexpected(roots.error());
-    options.pem_root_certs = *roots;
-    options.client_certificate_request = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
-  }
-  return grpc::SslServerCredentials(options);
-}
-
 v1::CapabilitiesReply DescribeOurselves() {
   v1::CapabilitiesReply reply;
   reply.set_version(KILN_VERSION);
@@ -78,11 +53,17 @@ v1::CapabilitiesReply DescribeOurselves() {
   return reply;
 }
 
+// Null: what it would get goes into the log.
+std::unique_ptr<Telemetry> OpenAuditLog(const Config& config) {
+  if (config.audit_log.empty()) return nullptr;
+  return std::make_unique<Telemetry>(LogOptions{.json = config.log.json, .file = config.audit_log});
+}
+
 }  // namespace
 
 struct Daemon::Parts {
   Parts(Config given)
-      : config(std::move(given)), telemetry(config.log), ptxas(config.ptxas),
+      : config(std::move(given)), telemetry(config.log), audit(OpenAuditLog(config)), ptxas(config.ptxas),
         zygote({.executable = config.worker_executable,
                 .worker_memory_bytes = config.worker_memory_bytes,
                 .ptxas = config.ptxas.string(),
@@ -90,12 +71,15 @@ struct Daemon::Parts {
 
   const Config config;
   Telemetry telemetry;
+  std::unique_ptr<Telemetry> audit;  // null: into the log
   RealClock clock;
   UniqueFd claim;
   Ptxas ptxas;
   Zygote zygote;
   cache::SqliteTier* disk = nullptr;
   std::unique_ptr<cache::TieredCache> cache;
+  std::unique_ptr<Authenticator> authenticator;
+  std::unique_ptr<Gate> gate;
   std::unique_ptr<Reproducers> reproducers;
   std::unique_ptr<Maintenance> maintenance;
   std::unique_ptr<Admission> admission;
@@ -104,11 +88,24 @@ struct Daemon::Parts {
   std::unique_ptr<WorkerPool> workers;
   std::unique_ptr<KilnService> service;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<LocalListener> local;
 
+  std::expected<void, std::string> OpenGate();
   std::expected<void, std::string> OpenCache();
   void MakeFlow();
   std::expected<void, std::string> Serve();
 };
+
+std::expected<void, std::string> Daemon::Parts::OpenGate() {
+  auto opened = Authenticator::Open({.tokens = config.tokens, .access = config.access, .on_reload = [this](std::string_view error) {
+                                       telemetry.Log(error.empty() ? Level::kInfo : Level::kError, "access-reloaded",
+                                                     {{"error", error}});
+                                     }});
+  if (!opened) return std::unexpected(std::move(opened.error()));
+  authenticator = std::move(*opened);
+  gate = std::make_unique<Gate>(*authenticator, audit ? *audit : telemetry);
+  return {};
+}
 
 std::expected<void, std::string> Daemon::Parts::OpenCache() {
   const auto warn = [this](std::string_view tier, const cache::Error& error) {
@@ -149,7 +146,7 @@ void Daemon::Parts::MakeFlow() {
       CompileFlow::Options{.compile_limit = config.compile_limit,
                            .build_id = std::string(compiler::BuildId()),
                            .ptxas_version = [this] { return ptxas.Version(); }},
-      CompileFlow::Parts{*cache, *admission, *executor, *reproducers, telemetry});
+      CompileFlow::Parts{*cache, *admission, *executor, *reproducers, telemetry, *gate});
   workers = std::make_unique<WorkerPool>(
       WorkerPoolOptions{.workers = config.workers,
                         .jobs_per_worker = config.jobs_per_worker,
@@ -161,10 +158,8 @@ void Daemon::Parts::MakeFlow() {
 }
 
 std::expected<void, std::string> Daemon::Parts::Serve() {
-  const auto credentials = Credentials(config);
-  if (!credentials) return std::unexpected(credentials.error());
   service = std::make_unique<KilnService>(KilnService::Parts{
-      *flow, *executor, *maintenance, *cache, *admission, *workers, telemetry,
+      *flow, *executor, *maintenance, *cache, *admission, *workers, telemetry, *gate,
       [this] {
         v1::CapabilitiesReply reply = DescribeOurselves();
         for (const std::string& pass : zygote.Passes()) reply.add_passes(pass);
@@ -176,7 +171,11 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort(config.endpoint.address, *credentials, &port);
+  if (!config.endpoint.socket) {
+    auto credentials = TlsCredentials({config.tls_certificate, config.tls_key, config.tls_client_ca});
+    if (!credentials) return std::unexpected(std::move(credentials.error()));
+    builder.AddListeningPort(config.endpoint.address, *credentials, &port);
+  }
   builder.RegisterService(service.get());
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -186,10 +185,13 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 30'000);
   server = builder.BuildAndStart();
   if (!server || (!config.endpoint.socket && port == 0)) {
-    return std::unexpected(fmt::format("cannot listen on {}; is the port taken or the directory not writable?",
-                                       config.endpoint.address));
+    return std::unexpected(fmt::format("cannot listen on {}; is the port taken?", config.endpoint.address));
   }
-  if (config.endpoint.socket) ::chmod(config.endpoint.socket->c_str(), config.socket_mode);
+  if (config.endpoint.socket) {
+    auto listening = LocalListener::Bind(*config.endpoint.socket, config.socket_mode);
+    if (!listening) return std::unexpected(std::move(listening.error()));
+    local = std::make_unique<LocalListener>(std::move(*listening), *server);
+  }
   const std::string address = config.endpoint.socket
                                   ? config.endpoint.address
                                   : config.endpoint.address.substr(0, config.endpoint.address.rfind(':') + 1) +
@@ -211,11 +213,14 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config)
   if (!claim) return std::unexpected(std::move(claim.error()));
   parts->claim = std::move(*claim);
   if (auto started = parts->zygote.Start(); !started) return std::unexpected(std::move(started.error()));
+  if (auto opened = parts->OpenGate(); !opened) return std::unexpected(std::move(opened.error()));
   if (auto opened = parts->OpenCache(); !opened) return std::unexpected(std::move(opened.error()));
   parts->MakeFlow();
   if (auto served = parts->Serve(); !served) return std::unexpected(std::move(served.error()));
   return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));
 }
+
+void Daemon::Reload() { parts_->authenticator->Reload(); }
 
 void Daemon::Drain(const std::function<bool()>& hurry) {
   Parts& p = *parts_;
@@ -226,6 +231,7 @@ void Daemon::Drain(const std::function<bool()>& hurry) {
   while (p.flow->calls() > 0 && std::chrono::steady_clock::now() < until && !hurry()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+  p.local.reset();
   p.workers.reset();  // what still runs or waits ends as UNAVAILABLE
   p.server->Shutdown(std::chrono::system_clock::now() + kLastBytes);
   p.server->Wait();
@@ -233,6 +239,7 @@ void Daemon::Drain(const std::function<bool()>& hurry) {
 
 Daemon::~Daemon() {
   Parts& p = *parts_;
+  p.local.reset();
   if (p.workers) p.workers.reset();
   p.server->Shutdown(std::chrono::system_clock::now());
   p.server.reset();

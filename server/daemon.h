@@ -18,6 +18,9 @@ class Daemon {
   static std::expected<std::unique_ptr<Daemon>, std::string> Start(Config config);
   ~Daemon();
 
+  // Reads tokens and access rules again.
+  void Reload();
+
   // Refuses new compiles, lets those under way finish for as long as the grace period, ends the others, writes the cache.
   // `hurry` is asked now and then; true ends the grace period.
   void Drain(const std::function<bool()>& hurry);

@@ -27,10 +27,6 @@ bool SomebodyListens(const fs::path& path) {
   return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
-bool IsLoopback(std::string_view host) {
-  return host == "localhost" || host.starts_with("127.") || host == "[::1]" || host == "::1";
-}
-
 std::expected<Endpoint, std::string> ParseUnix(std::string_view path) {
   if (path.starts_with("//")) path.remove_prefix(2);  // unix:///path
   if (path.size() >= sizeof(sockaddr_un::sun_path)) {
@@ -39,7 +35,7 @@ std::expected<Endpoint, std::string> ParseUnix(std::string_view path) {
                                        path, sizeof(sockaddr_un::sun_path) - 1));
   }
   if (!path.starts_with('/')) return std::unexpected(fmt::format("the socket path {} is not absolute", path));
-  return Endpoint{fmt::format("unix:{}", path), fs::path(path), true};
+  return Endpoint{fmt::format("unix:{}", path), fs::path(path)};
 }
 
 }  // namespace
@@ -53,7 +49,7 @@ std::expected<Endpoint, std::string> ParseEndpoint(std::string_view text) {
   if (colon == 0 || error != std::errc() || end != digits.data() + digits.size() || port > 65535) {
     return std::unexpected(fmt::format("{} is no address; use unix:PATH or HOST:PORT", text));
   }
-  return Endpoint{std::string(text), std::nullopt, IsLoopback(text.substr(0, colon))};
+  return Endpoint{std::string(text), std::nullopt};
 }
 
 std::string DefaultListen(const char* runtime_dir, unsigned uid) {

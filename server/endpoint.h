@@ -16,7 +16,6 @@ namespace kiln::server {
 struct Endpoint {
   std::string address;                         // as gRPC takes it
   std::optional<std::filesystem::path> socket;  // of a Unix endpoint
-  bool loopback = true;                        // reachable from this host only
 };
 
 // "unix:PATH" or "HOST:PORT". The error says what is wrong with it.

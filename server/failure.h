@@ -19,6 +19,8 @@ struct Failure {
     kUnsupported,     // the program may be right; this compiler or target cannot do it: diagnostics
     kNotFound,
     kRefused,         // this daemon is configured not to do that
+    kUnauthenticated,  // nobody knows who calls
+    kForbidden,        // the caller may not do that
     // the environment
     kQueueFull,       // retry_after
     kDraining,

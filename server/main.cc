@@ -23,7 +23,9 @@ int main(int argc, char** argv) {
   sigemptyset(&ends);
   sigaddset(&ends, SIGTERM);
   sigaddset(&ends, SIGINT);
-  ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);  // in every thread: this one waits for them
+  sigset_t signals = ends;
+  sigaddset(&signals, SIGHUP);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // in every thread: this one waits for them
 
   auto daemon = Daemon::Start(std::move(*config));
   if (!daemon) {
@@ -31,7 +33,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   int signal = 0;
-  ::sigwait(&ends, &signal);
+  while (::sigwait(&signals, &signal) == 0 && signal == SIGHUP) (*daemon)->Reload();
   (*daemon)->Drain([&] {
     const timespec now{};
     return ::sigtimedwait(&ends, nullptr, &now) > 0;  // a second signal

@@ -25,6 +25,24 @@ namespace kiln::server {
 // How many bytes of details this client takes in a status.
 std::size_t DetailsLimit(const grpc::CallbackServerContext& context);
 
+// A stream of the server's, or the client's, that ends before it begins.
+template <class Message>
+class RefusedStream final : public grpc::ServerWriteReactor<Message> {
+ public:
+  explicit RefusedStream(const grpc::Status& status) { this->Finish(status); }
+
+ private:
+  void OnDone() override { delete this; }
+};
+template <class Message>
+class RefusedUpload final : public grpc::ServerReadReactor<Message> {
+ public:
+  explicit RefusedUpload(const grpc::Status& status) { this->Finish(status); }
+
+ private:
+  void OnDone() override { delete this; }
+};
+
 // Compile, and Lookup of a request.
 class CompileReactor final : public grpc::ServerUnaryReactor {
  public:

@@ -35,17 +35,17 @@ struct Reply {
 using Outcome = std::expected<Reply, Failure>;
 
 // The entry under which a reply is kept in the cache.
-std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& key, const v1::CompileReply& reply,
-                                                    std::string_view name);
+std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant,
+                                                    const v1::CompileReply& reply, std::string_view name);
 
 // The entry under which the compiler's refusal of a program is kept: its diagnostics come back without another try.
-std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& key, const Failure& failure, std::string_view target,
-                                                      std::string_view name);
+std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant,
+                                                      const Failure& failure, std::string_view target, std::string_view name);
 
 // Under which key a refusal is kept. It quotes lines and names, which a program's key leaves out: so it is of these bytes alone.
 cache::Digest FailureKey(const cache::Digest& key, std::string_view module);
 
-// What the entry keeps; nothing when it is neither of SealReply nor of SealFailure.
-std::optional<Outcome> OutcomeFrom(const cache::Entry& entry, v1::Origin origin);
+// What the entry keeps for that tenant; nothing when it is another's, or neither of SealReply nor of SealFailure.
+std::optional<Outcome> OutcomeFrom(const cache::Entry& entry, std::string_view tenant, v1::Origin origin);
 
 }  // namespace kiln::server

@@ -208,9 +208,8 @@ TEST_F(ReproducersTest, OpensAfterTwoCrashesAndClosesWithTime) {
 TEST(Endpoint, TakesSocketsAndPortsAndSaysWhatIsWrong) {
   EXPECT_EQ(ParseEndpoint("unix:/run/kiln.sock")->socket->string(), "/run/kiln.sock");
   EXPECT_EQ(ParseEndpoint("unix:///run/kiln.sock")->address, "unix:/run/kiln.sock");
-  EXPECT_TRUE(ParseEndpoint("127.0.0.1:7461")->loopback);
-  EXPECT_TRUE(ParseEndpoint("[::1]:7461")->loopback);
-  EXPECT_FALSE(ParseEndpoint("0.0.0.0:7461")->loopback);
+  EXPECT_FALSE(ParseEndpoint("127.0.0.1:7461")->socket);
+  EXPECT_FALSE(ParseEndpoint("[::1]:7461")->socket);
   for (const std::string& wrong : {std::string("unix:relative"), "unix:/" + std::string(120, 'x'), std::string("host"),
                                    std::string(":7461"), std::string("host:port"), std::string("host:70000")}) {
     EXPECT_FALSE(ParseEndpoint(wrong)) << wrong;

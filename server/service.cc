@@ -60,28 +60,38 @@ void Describe(const cache::TieredCache::TierReport& from, v1::TierStats& to) {
 KilnService::KilnService(Parts parts) : parts_(std::move(parts)) {}
 
 grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* request, Bytes* response) {
+  auto caller = parts_.gate.Enter(*context, "Compile");
+  if (!caller) return Answer(context, caller.error());
   if (request->Length() > kMaxRequestBytes) return Answer(context, TooLarge(*request));
   const cache::Digest digest = DigestOf("Compile", *request);
-  if (const auto hit = parts_.flow.FindHot(digest)) return Answer(context, *hit, *response);
+  if (const auto hit = parts_.flow.FindHot(digest, caller->tenant)) return Answer(context, *hit, *response);
   return new CompileReactor(*context, parts_.flow,
-                            {.id = NewRequestId(), .bytes = ToString(*request), .digest = digest}, *response);
+                            {.id = NewRequestId(), .caller = std::move(*caller), .bytes = ToString(*request), .digest = digest},
+                            *response);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CompileStream(Context* context, const Bytes* request) {
+  auto caller = parts_.gate.Enter(*context, "CompileStream");
+  if (!caller) return new RefusedStream<Bytes>(ToStatus(caller.error()));
+  if (request->Length() > kMaxRequestBytes) return new RefusedStream<Bytes>(ToStatus(TooLarge(*request)));
+  const cache::Digest digest = DigestOf("Compile", *request);
   return new ProgressReactor(
       *context, parts_.flow,
-      {.id = NewRequestId(), .bytes = ToString(*request), .digest = DigestOf("Compile", *request)});
+      {.id = NewRequestId(), .caller = std::move(*caller), .bytes = ToString(*request), .digest = digest});
 }
 
 grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* request, Bytes* response) {
+  auto caller = parts_.gate.Enter(*context, "Lookup");
+  if (!caller) return Answer(context, caller.error());
   if (request->Length() > kMaxRequestBytes) return Answer(context, TooLarge(*request));
   const cache::Digest digest = DigestOf("Lookup", *request);
-  if (const auto hit = parts_.flow.FindHot(digest)) return Answer(context, *hit, *response);
+  if (const auto hit = parts_.flow.FindHot(digest, caller->tenant)) return Answer(context, *hit, *response);
   v1::LookupRequest lookup;
   const bool parsed = lookup.ParseFromString(ToString(*request));
   if (parsed && lookup.has_request()) {
     return new CompileReactor(*context, parts_.flow,
                               {.id = NewRequestId(),
+                               .caller = std::move(*caller),
                                .bytes = lookup.request().SerializeAsString(),
                                .digest = digest,
                                .lookup_only = true},
@@ -92,27 +102,31 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
     return Answer(context, Failure{.kind = Failure::Kind::kMalformed,
                                    .message = "Lookup takes a request, or a key of 32 bytes as in CompileReply.key"});
   }
-  if (const auto hit = parts_.flow.FindHotKey(*key)) return Answer(context, *hit, *response);
+  if (const auto hit = parts_.flow.FindHotKey(*key, caller->tenant)) return Answer(context, *hit, *response);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.flow.Lookup(*key, [reactor, response](Outcome outcome) {
+  parts_.flow.Lookup(*key, caller->tenant, [reactor, response](Outcome outcome) {
     if (outcome) *response = ToBuffer(*outcome);
     reactor->Finish(outcome ? grpc::Status::OK : ToStatus(outcome.error()));
   });
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::EnsureProgress>* KilnService::EnsureKernels(Context*, const v1::EnsureRequest* request) {
-  return new EnsureReactor(parts_.flow, {}, *request, parts_.workers.workers());
+grpc::ServerWriteReactor<v1::EnsureProgress>* KilnService::EnsureKernels(Context* context, const v1::EnsureRequest* request) {
+  auto caller = parts_.gate.Enter(*context, "EnsureKernels");
+  if (!caller) return new RefusedStream<v1::EnsureProgress>(ToStatus(caller.error()));
+  return new EnsureReactor(parts_.flow, std::move(*caller), *request, parts_.workers.workers());
 }
 
 grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutRequest* request, v1::PutReply* reply) {
+  const auto caller = parts_.gate.Enter(*context, "Put");
+  if (!caller) return Answer(context, caller.error());
   if (!parts_.accept_put) {
     return Answer(context, Failure{.kind = Failure::Kind::kRefused,
                                    .message = "this kilnd takes no results from others; start it with --accept-put=yes"});
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  Executor::Task task = [this, reactor, request, reply] {
-    const auto key = parts_.flow.Put(request->request(), request->artifact());
+  Executor::Task task = [this, reactor, request, reply, tenant = caller->tenant] {
+    const auto key = parts_.flow.Put(tenant, request->request(), request->artifact());
     if (key) reply->set_key(key->bytes.data(), key->bytes.size());
     reactor->Finish(key ? grpc::Status::OK : ToStatus(key.error()));
   };
@@ -121,6 +135,7 @@ grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutReques
 }
 
 grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const v1::StatsRequest*, v1::StatsReply* reply) {
+  if (const auto caller = parts_.gate.Enter(*context, "Stats"); !caller) return Answer(context, caller.error());
   const Telemetry& telemetry = parts_.telemetry;
   reply->set_uptime_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count());
   for (const auto& tier : parts_.cache.Report()) Describe(tier, *reply->add_tiers());
@@ -142,35 +157,45 @@ grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const v1::StatsRe
 
 grpc::ServerUnaryReactor* KilnService::Capabilities(Context* context, const v1::CapabilitiesRequest*,
                                                     v1::CapabilitiesReply* reply) {
-  return Maintain<v1::CapabilitiesReply>(context, reply, [this] { return parts_.capabilities(); });
+  return Maintain<v1::CapabilitiesReply>(context, "Capabilities", reply, [this] { return parts_.capabilities(); });
 }
 
-grpc::ServerWriteReactor<v1::CacheEntry>* KilnService::CacheList(Context*, const v1::CacheListRequest* request) {
+grpc::ServerWriteReactor<v1::CacheEntry>* KilnService::CacheList(Context* context, const v1::CacheListRequest* request) {
+  if (const auto caller = parts_.gate.Enter(*context, "CacheList"); !caller) {
+    return new RefusedStream<v1::CacheEntry>(ToStatus(caller.error()));
+  }
   return new ListReactor(parts_.maintenance, *request);
 }
 
 grpc::ServerUnaryReactor* KilnService::CacheVerify(Context* context, const v1::CacheVerifyRequest*,
                                                    v1::CacheVerifyReply* reply) {
-  return Maintain<v1::CacheVerifyReply>(context, reply, [this] { return parts_.maintenance.Verify(); });
+  return Maintain<v1::CacheVerifyReply>(context, "CacheVerify", reply, [this] { return parts_.maintenance.Verify(); });
 }
 
 grpc::ServerUnaryReactor* KilnService::CacheGc(Context* context, const v1::CacheGcRequest* request,
                                                v1::CacheGcReply* reply) {
   return Maintain<v1::CacheGcReply>(
-      context, reply, [this, target = request->target_bytes()] { return parts_.maintenance.Gc(target); });
+      context, "CacheGc", reply, [this, target = request->target_bytes()] { return parts_.maintenance.Gc(target); });
 }
 
-grpc::ServerWriteReactor<v1::CacheChunk>* KilnService::CacheExport(Context*, const v1::CacheExportRequest* request) {
+grpc::ServerWriteReactor<v1::CacheChunk>* KilnService::CacheExport(Context* context, const v1::CacheExportRequest* request) {
+  if (const auto caller = parts_.gate.Enter(*context, "CacheExport"); !caller) {
+    return new RefusedStream<v1::CacheChunk>(ToStatus(caller.error()));
+  }
   return new ExportReactor(parts_.maintenance, *request);
 }
 
-grpc::ServerReadReactor<v1::CacheChunk>* KilnService::CacheImport(Context*, v1::CacheImportReply* reply) {
+grpc::ServerReadReactor<v1::CacheChunk>* KilnService::CacheImport(Context* context, v1::CacheImportReply* reply) {
+  if (const auto caller = parts_.gate.Enter(*context, "CacheImport"); !caller) {
+    return new RefusedUpload<v1::CacheChunk>(ToStatus(caller.error()));
+  }
   return new ImportReactor(parts_.maintenance, *reply);
 }
 
 template <class Reply>
-grpc::ServerUnaryReactor* KilnService::Maintain(Context* context, Reply* reply,
+grpc::ServerUnaryReactor* KilnService::Maintain(Context* context, std::string_view method, Reply* reply,
                                                 std::function<std::expected<Reply, Failure>()> task) {
+  if (const auto caller = parts_.gate.Enter(*context, method); !caller) return Answer(context, caller.error());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const bool posted = parts_.maintenance.Post([reactor, reply, task = std::move(task)] {
     auto result = task();

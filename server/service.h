@@ -11,6 +11,7 @@
 #include "kiln/v1/service.grpc.pb.h"
 #include "server/admission.h"
 #include "server/compile_flow.h"
+#include "server/gate.h"
 #include "server/maintenance.h"
 #include "server/worker_pool.h"
 
@@ -34,6 +35,7 @@ class KilnService final : public KilnMethods {
     Admission& admission;
     const WorkerPool& workers;
     const Telemetry& telemetry;
+    const Gate& gate;
     std::function<v1::CapabilitiesReply()> capabilities;  // may wait for the worker and for ptxas
     bool accept_put;
   };
@@ -58,7 +60,7 @@ class KilnService final : public KilnMethods {
   grpc::ServerReadReactor<v1::CacheChunk>* CacheImport(Context*, v1::CacheImportReply*) override;
 
   template <class Reply>
-  Unary* Maintain(Context* context, Reply* reply, std::function<std::expected<Reply, Failure>()> task);
+  Unary* Maintain(Context* context, std::string_view method, Reply* reply, std::function<std::expected<Reply, Failure>()> task);
 
   const Parts parts_;
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();

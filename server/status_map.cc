@@ -27,6 +27,8 @@ grpc::StatusCode CodeOf(Kind kind) {
     case Kind::kUnsupported: return grpc::StatusCode::UNIMPLEMENTED;
     case Kind::kNotFound: return grpc::StatusCode::NOT_FOUND;
     case Kind::kRefused: return grpc::StatusCode::PERMISSION_DENIED;
+    case Kind::kUnauthenticated: return grpc::StatusCode::UNAUTHENTICATED;
+    case Kind::kForbidden: return grpc::StatusCode::PERMISSION_DENIED;
     case Kind::kQueueFull: return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case Kind::kDraining: return grpc::StatusCode::UNAVAILABLE;
     case Kind::kNoWorker: return grpc::StatusCode::UNAVAILABLE;

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/access_file.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include "server/tokens.h"
+
+namespace kiln::server {
+namespace {
+
+std::string At(const toml::node& node, std::string_view what) {
+  return fmt::format("line {}: {}", node.source().begin.line, what);
+}
+
+std::expected<Grant, std::string> ReadGrant(const toml::table& row) {
+  Grant grant;
+  grant.tenant = row["tenant"].value_or(std::string());
+  if (!IsName(grant.tenant)) {
+    return std::unexpected(At(row, "`tenant` is a name of at most 64 letters, digits and . _ - @"));
+  }
+  const toml::array* scopes = row["scopes"].as_array();
+  std::string list;
+  for (std::size_t i = 0; scopes != nullptr && i < scopes->size(); ++i) {
+    list += (i == 0 ? "" : ",") + scopes->get(i)->value_or(std::string("?"));
+  }
+  const auto parsed = ParseScopes(list);
+  if (!parsed) return std::unexpected(At(row, parsed.error()));
+  grant.scopes = *parsed;
+  return grant;
+}
+
+std::expected<UserRule, std::string> ReadUser(const toml::table& row) {
+  UserRule rule;
+  if (row["uid"].value<std::string>() != "*") {
+    const auto uid = row["uid"].value<std::int64_t>();
+    if (!uid || *uid < 0 || *uid > 0xffff'fffe) return std::unexpected(At(row, "`uid` is a user's number, or \"*\""));
+    rule.uid = static_cast<unsigned>(*uid);
+  }
+  auto grant = ReadGrant(row);
+  if (!grant) return std::unexpected(std::move(grant.error()));
+  rule.grant = std::move(*grant);
+  return rule;
+}
+
+std::expected<CertificateRule, std::string> ReadCertificate(const toml::table& row) {
+  CertificateRule rule;
+  const auto name = row["name"].value<std::string>();
+  if (!name || name->empty()) return std::unexpected(At(row, "`name` is a certificate's common name, or \"*\""));
+  if (*name != "*") rule.name = *name;
+  auto grant = ReadGrant(row);
+  if (!grant) return std::unexpected(std::move(grant.error()));
+  rule.grant = std::move(*grant);
+  return rule;
+}
+
+// Each element of the array of tables `rows`, through `read`, into `out`; `known` are the keys a row may have.
+template <class Rule, class Read>
+std::expected<void, std::string> ReadRows(const toml::node& rows, std::initializer_list<std::string_view> known, Read read,
+                                          std::vector<Rule>& out) {
+  const toml::array* array = rows.as_array();
+  if (array == nullptr) return std::unexpected(At(rows, "rows are written [[user]] and [[certificate]]"));
+  for (const toml::node& node : *array) {
+    const toml::table* row = node.as_table();
+    if (row == nullptr) return std::unexpected(At(node, "rows are written [[user]] and [[certificate]]"));
+    for (const auto& [key, value] : *row) {
+      if (std::ranges::find(known, key.str()) == known.end()) {
+        return std::unexpected(At(value, fmt::format("a row has no key {}; it has {}", key.str(), fmt::join(known, ", "))));
+      }
+    }
+    auto rule = read(*row);
+    if (!rule) return std::unexpected(std::move(rule.error()));
+    out.push_back(std::move(*rule));
+  }
+  return {};
+}
+
+std::expected<toml::table, std::string> ParseToml(std::string_view text) {
+  try {
+    return toml::table(toml::parse(text));
+  } catch (const toml::parse_error& error) {
+    return std::unexpected(fmt::format("line {}: {}", error.source().begin.line, error.description()));
+  }
+}
+
+}  // namespace
+
+std::expected<AccessFile, std::string> ParseAccessFile(std::string_view text) {
+  const auto table = ParseToml(text);
+  if (!table) return std::unexpected(table.error());
+  AccessFile file;
+  for (const auto& [key, value] : *table) {
+    std::expected<void, std::string> read;
+    if (key == "user") {
+      read = ReadRows(value, {"uid", "tenant", "scopes"}, ReadUser, file.users);
+    } else if (key == "certificate") {
+      read = ReadRows(value, {"name", "tenant", "scopes"}, ReadCertificate, file.certificates);
+    } else {
+      read = std::unexpected(At(value, fmt::format("there is no `{}`; there are [[user]] and [[certificate]]", key.str())));
+    }
+    if (!read) return std::unexpected(std::move(read.error()));
+  }
+  return file;
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The files that say who is whom: what they hold, and what is wrong with them.
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/access_file.h"
+#include "server/method_scopes.h"
+#include "server/tokens.h"
+
+namespace kiln::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Tokens, SurviveTheirFileAndTheFileHoldsNoSecret) {
+  std::string folder = (std::filesystem::temp_directory_path() / "kiln-tokens-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::filesystem::path path = std::filesystem::path(folder) / "tokens";
+  EXPECT_TRUE(ReadTokens(path)->empty()) << "no file, no token";
+
+  const std::string secret = NewSecret();
+  EXPECT_EQ(secret.size(), 5u + 64u);
+  EXPECT_NE(secret, NewSecret());
+  const auto expires = std::chrono::sys_days(std::chrono::year(2031) / 1 / 31) + std::chrono::hours(23);
+  const std::vector<Token> tokens = {{"ci", "team", 3, HashToken(secret), expires},
+                                     {"ops", "default", 31, HashToken("another"), {}}};
+  ASSERT_TRUE(WriteTokens(path, tokens));
+  struct stat status{};
+  ASSERT_EQ(::stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_EQ(text.str().find(secret.substr(5)), std::string::npos);
+
+  const auto read = ReadTokens(path);
+  ASSERT_TRUE(read) << read.error();
+  ASSERT_EQ(read->size(), 2u);
+  EXPECT_EQ(Format(read->front()), Format(tokens.front()));
+  EXPECT_EQ(read->front().expires, expires);
+  EXPECT_EQ(FindToken(*read, secret)->name, "ci");
+  EXPECT_EQ(FindToken(*read, secret + "0"), nullptr);
+  EXPECT_EQ(FindToken(*read, ""), nullptr);
+
+  ::chmod(path.c_str(), 0620);
+  EXPECT_THAT(ReadTokens(path).error(), HasSubstr("chmod 600"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Tokens, SayWhichLineIsWrong) {
+  const std::string hash = "sha256:" + std::string(64, 'a');
+  EXPECT_TRUE(ParseTokens("# comment\n\n ci team read,run " + hash + " never\r\n"));
+  for (const auto& [line, why] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"ci team read " + hash, "a line is NAME"},
+           {"ci te/am read " + hash + " never", "names have"},
+           {"ci team read,rule " + hash + " never", "no scope 'rule'"},
+           {"ci team , " + hash + " never", "no scope ''"},
+           {"ci team read sha256:12 never", "64 hexadecimal"},
+           {"ci team read " + hash + " 2031-02-30T00:00:00Z", "expiry"},
+           {"ci team read " + hash + " 2031-02-28T24:00:00Z", "expiry"},
+           {"ci team read " + hash + " soon", "expiry"}}) {
+    const auto parsed = ParseTokens("# one\n" + line + "\n");
+    ASSERT_FALSE(parsed) << line;
+    EXPECT_THAT(parsed.error(), HasSubstr("line 2: "));
+    EXPECT_THAT(parsed.error(), HasSubstr(why));
+  }
+}
+
+TEST(AccessFile, HoldsUsersAndCertificatesAndSaysWhatIsWrong) {
+  const auto file = ParseAccessFile(R"(
+[[user]]
+uid = 1001
+tenant = "alice"
+scopes = ["read", "compile"]
+[[user]]
+uid = "*"
+tenant = "guests"
+scopes = ["read"]
+[[certificate]]
+name = "ci.example.com"
+tenant = "ci"
+scopes = ["admin"]
+)");
+  ASSERT_TRUE(file) << file.error();
+  ASSERT_EQ(file->users.size(), 2u);
+  EXPECT_EQ(file->users[0].uid, 1001u);
+  EXPECT_EQ(file->users[0].grant.scopes, 3);
+  EXPECT_FALSE(file->users[1].uid);
+  EXPECT_EQ(file->certificates[0].name, "ci.example.com");
+
+  for (const auto& [text, why] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"[[user]]\nuid = -1\ntenant = \"a\"\nscopes = [\"read\"]", "line 1: `uid`"},
+           {"[[user]]\nuid = 1\nscopes = [\"read\"]", "`tenant`"},
+           {"[[user]]\nuid = 1\ntenant = \"a\"", "no scope is given"},
+           {"[[user]]\nuid = 1\ntenant = \"a\"\nscopes = [1]", "no scope '?'"},
+           {"[[user]]\nuid = 1\ntenant = \"a\"\nscope = [\"read\"]", "line 4: a row has no key scope"},
+           {"[user]\nuid = 1", "[[user]]"},
+           {"[[certificate]]\ntenant = \"a\"\nscopes = [\"read\"]", "`name`"},
+           {"[[host]]\n", "there is no `host`"},
+           {"uid = ", "line 1: "}}) {
+    const auto parsed = ParseAccessFile(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_THAT(parsed.error(), HasSubstr(why)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace kiln::server

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who makes a call: a bearer token where one is sent (`authorization: Bearer kiln_…`), else the client's certificate, else the
+// peer of the Unix socket. Whoever is none of these is nobody and gets nothing.
+//
+// A user without a row in the access file: kilnd's own and root are tenant "default" with every scope; another one that the
+// socket's mode lets in is a tenant of its own ("uid-1001") without admin. A certificate without a row is a tenant of its own
+// ("cert:NAME") without admin.
+//
+// Threads. One, which looks once a second whether the files have changed. A file that is wrong is reported and changes nothing.
+#pragma once
+
+#include <condition_variable>
+#include <expected>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <grpcpp/server_context.h>
+
+#include "server/access_file.h"
+#include "server/caller.h"
+#include "server/failure.h"
+#include "server/tokens.h"
+
+namespace kiln::server {
+
+class Authenticator {
+ public:
+  struct Options {
+    std::filesystem::path tokens;  // may not exist
+    std::filesystem::path access;  // empty: none
+    std::function<void(std::string_view error)> on_reload;  // of changed files; an empty error: they are in force
+  };
+
+  // The error says which file is wrong, and where.
+  static std::expected<std::unique_ptr<Authenticator>, std::string> Open(Options options);
+  ~Authenticator();
+
+  std::expected<Caller, Failure> Identify(const grpc::ServerContextBase& context) const;
+
+  // Reads the files again now, whether they look changed or not.
+  void Reload();
+
+ private:
+  struct Rules {
+    std::vector<Token> tokens;
+    AccessFile access;
+  };
+  struct Stamp;
+
+  explicit Authenticator(Options options);
+  std::expected<std::shared_ptr<const Rules>, std::string> Read() const;
+  void Watch();
+  std::shared_ptr<const Rules> rules() const;
+  std::expected<Caller, Failure> ByToken(const Rules& rules, std::string_view header) const;
+
+  const Options options_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::shared_ptr<const Rules> rules_;  // guarded by mutex_, as are the next two
+  bool reload_ = false;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace kiln::server

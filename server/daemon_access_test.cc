@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who may do what through kilnd's Unix socket: peers, tokens, scopes, tenants, and what the audit log keeps of it.
+#include <sys/stat.h>
+
+#include <map>
+#include <optional>
+
+#include <google/protobuf/descriptor.h>
+#include <gmock/gmock.h>
+#include <grpcpp/impl/codegen/client_unary_call.h>
+
+#include "server/method_scopes.h"
+#include "server/testing/daemon_fixture.h"
+#include "server/tokens.h"
+
+namespace kiln::server::testing {
+namespace {
+
+using grpc::StatusCode;
+
+class AccessTest : public DaemonTest {
+ protected:
+  void SetUp() override {
+    DaemonTest::SetUp();
+    fs::create_directories(daemon_->State());
+  }
+
+  // A token in the file of the next start (or of the running daemon, within a second or two).
+  std::string NewToken(const std::string& name, const std::string& tenant, const std::string& scopes,
+                       std::optional<WallSeconds> expires = {}) {
+    const std::string secret = NewSecret();
+    tokens_.push_back({name, tenant, *ParseScopes(scopes), HashToken(secret), expires});
+    EXPECT_TRUE(WriteTokens(TokenFile(), tokens_));
+    return secret;
+  }
+  fs::path TokenFile() const { return fs::path(daemon_->State()) / "tokens"; }
+
+  grpc::Status Compile(const std::string& secret, const v1::CompileRequest& request, v1::CompileReply* reply) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    context.AddMetadata("authorization", "Bearer " + secret);
+    return daemon_->stub().Compile(&context, request, reply);
+  }
+  grpc::Status Lookup(const std::string& secret, const std::string& key, v1::CompileReply* reply) {
+    grpc::ClientContext context;
+    v1::LookupRequest request;
+    request.set_key(key);
+    context.AddMetadata("authorization", "Bearer " + secret);
+    return daemon_->stub().Lookup(&context, request, reply);
+  }
+  // With an empty request, whatever the method takes.
+  grpc::Status Call(const std::string& method, const std::string& secret) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    context.AddMetadata("authorization", "Bearer " + secret);
+    const std::string path = "/kiln.v1.Kiln/" + method;
+    const grpc::internal::RpcMethod rpc(path.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
+    const grpc::Slice slice("");
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer reply;
+    return grpc::internal::BlockingUnaryCall(&daemon_->channel(), rpc, &context, request, &reply);
+  }
+
+  std::vector<Token> tokens_;
+};
+
+std::vector<std::string> Methods() {
+  const auto* service = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName("kiln.v1.Kiln");
+  std::vector<std::string> names;
+  for (int i = 0; i < service->method_count(); ++i) names.push_back(service->method(i)->name());
+  return names;
+}
+
+TEST(MethodScopes, EveryMethodOfTheServiceHasOneAndNoOther) {
+  const auto methods = Methods();
+  for (const std::string& method : methods) EXPECT_TRUE(ScopeOf(method)) << method << " needs a row in method_scopes.h";
+  for (const MethodScope& row : kMethodScopes) {
+    EXPECT_NE(std::ranges::find(methods, row.method), methods.end()) << row.method << " is no method";
+  }
+}
+
+TEST_F(AccessTest, EveryMethodAsksForItsScope) {
+  std::map<Scope, std::string> without;  // a token with every scope but that
+  for (const Scope scope : {Scope::kRead, Scope::kCompile, Scope::kTune, Scope::kRun, Scope::kAdmin}) {
+    const std::uint8_t rest = 31 & ~static_cast<std::uint8_t>(scope);
+    without[scope] = NewToken("without-" + std::string(NameOf(scope)), "t", FormatScopes(rest));
+  }
+  daemon_->Start();
+  for (const std::string& method : Methods()) {
+    const grpc::Status stranger = Call(method, "kiln_of_nobody");
+    if (stranger.error_code() == StatusCode::UNIMPLEMENTED) continue;  // there is nothing to be protected yet
+    EXPECT_EQ(stranger.error_code(), StatusCode::UNAUTHENTICATED) << method << ": " << stranger.error_message();
+    const Scope scope = ScopeOf(method).value();
+    const grpc::Status refused = Call(method, without[scope]);
+    EXPECT_EQ(refused.error_code(), StatusCode::PERMISSION_DENIED) << method << ": " << refused.error_message();
+    EXPECT_THAT(refused.error_message(), ::testing::HasSubstr(std::string(NameOf(scope)))) << method;
+  }
+  EXPECT_THAT(daemon_->LogText(), ::testing::HasSubstr("audit=\"refused\""));
+}
+
+TEST_F(AccessTest, TheSocketIsItsOwnersAndThePeerIsKnown) {
+  daemon_->Start();
+  struct stat status{};
+  ASSERT_EQ(::stat(daemon_->Socket().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  daemon_->Stats();
+  EXPECT_THAT(daemon_->LogText(), ::testing::HasSubstr("audit=\"admin\" method=\"Stats\" caller=\"uid " +
+                                                       std::to_string(::getuid()) + "\" tenant=\"default\""));
+}
+
+TEST_F(AccessTest, AnotherUserIsATenantOfItsOwn) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
+  fs::permissions(folder_, fs::perms::all);
+  daemon_->Start({"--socket-mode=0666"});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(4242, 4242, 4242) != 0) ::_exit(100);
+    const std::string url = "unix:" + daemon_->Socket();
+    const std::string say = "import grpc, sys\n"
+                            "call = grpc.insecure_channel('" + url + "').unary_unary('/kiln.v1.Kiln/' + sys.argv[1])\n"
+                            "try: call(b'', timeout=20)\n"
+                            "except grpc.RpcError as e: sys.exit(e.code().value[0])\n";
+    ::execl("/usr/bin/python3", "python3", "-c", say.c_str(), "Stats", nullptr);
+    ::_exit(101);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(StatusCode::PERMISSION_DENIED));
+  EXPECT_THAT(daemon_->LogText(), ::testing::HasSubstr("caller=\"uid 4242\" tenant=\"uid-4242\""));
+}
+
+TEST_F(AccessTest, WithoutCompileThereAreHitsOnly) {
+  const std::string maker = NewToken("maker", "team", "read,compile");
+  const std::string reader = NewToken("reader", "team", "read");
+  daemon_->Start();
+  const auto request = MakeRequest(Order::kAnswer, 3);
+  v1::CompileReply reply;
+  const grpc::Status miss = Compile(reader, request, &reply);
+  EXPECT_EQ(miss.error_code(), StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(miss.error_message(), ::testing::HasSubstr("needs the scope compile"));
+  EXPECT_EQ(daemon_->Stats().compiles(), 0u);
+  EXPECT_TRUE(Compile(maker, request, &reply).ok());
+  EXPECT_TRUE(Compile(reader, request, &reply).ok());
+  EXPECT_EQ(reply.origin(), v1::MEMORY);
+  auto refresh = request;
+  refresh.set_refresh(true);
+  EXPECT_EQ(Compile(reader, refresh, &reply).error_code(), StatusCode::PERMISSION_DENIED);
+  auto explain = request;
+  explain.mutable_explain();
+  EXPECT_EQ(Compile(reader, explain, &reply).error_code(), StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(daemon_->Stats().compiles(), 1u);
+}
+
+TEST_F(AccessTest, NobodyReadsAnotherTenantsEntriesByKnowingADigest) {
+  const std::string alice = NewToken("alice", "alice", "read,compile");
+  const std::string bob = NewToken("bob", "bob", "read,compile");
+  const std::string plain = NewToken("plain", "default", "read,compile");
+  daemon_->Start();
+  const auto request = MakeRequest(Order::kAnswer, 3);
+  v1::CompileReply reply;
+  ASSERT_TRUE(Compile(alice, request, &reply).ok());
+  const std::string key = reply.key();
+  EXPECT_TRUE(Lookup(alice, key, &reply).ok());
+  EXPECT_EQ(Lookup(bob, key, &reply).error_code(), StatusCode::NOT_FOUND);
+  EXPECT_EQ(Lookup(plain, key, &reply).error_code(), StatusCode::NOT_FOUND);
+
+  // Nor by the key it is kept under, which an admin can see; and asking for it does not take it away.
+  grpc::ClientContext context;
+  const auto listed = daemon_->stub().CacheList(&context, {});
+  v1::CacheEntry entry;
+  ASSERT_TRUE(listed->Read(&entry));
+  EXPECT_EQ(entry.tenant(), "alice");
+  EXPECT_NE(entry.key(), key);
+  for (const std::string& other : {bob, plain}) {
+    EXPECT_EQ(Lookup(other, entry.key(), &reply).error_code(), StatusCode::NOT_FOUND);
+  }
+  EXPECT_TRUE(Lookup(alice, key, &reply).ok());
+
+  // The same request compiles once for each of them.
+  ASSERT_TRUE(Compile(bob, request, &reply).ok());
+  EXPECT_EQ(reply.origin(), v1::COMPILED);
+  EXPECT_EQ(reply.key(), key) << "clients see the program's key, whoever they are";
+  EXPECT_EQ(daemon_->Stats().compiles(), 2u);
+}
+
+TEST_F(AccessTest, TokensExpireAndAreRevokedWithoutARestart) {
+  const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+  const std::string old = NewToken("old", "t", "read,compile", now - std::chrono::seconds(1));
+  const std::string good = NewToken("good", "t", "read,compile", now + std::chrono::hours(1));
+  daemon_->Start();
+  const auto request = MakeRequest(Order::kAnswer, 3);
+  v1::CompileReply reply;
+  const grpc::Status expired = Compile(old, request, &reply);
+  EXPECT_EQ(expired.error_code(), StatusCode::UNAUTHENTICATED);
+  EXPECT_THAT(expired.error_message(), ::testing::HasSubstr("expired"));
+  EXPECT_TRUE(Compile(good, request, &reply).ok());
+
+  std::erase_if(tokens_, [](const Token& token) { return token.name == "good"; });
+  const std::string added = NewToken("added", "t", "read,compile");
+  EXPECT_TRUE(daemon_->Eventually([&] { return Compile(added, request, &reply).ok(); }));
+  EXPECT_EQ(Compile(good, request, &reply).error_code(), StatusCode::UNAUTHENTICATED);
+
+  // A file that is wrong changes nothing, and is told.
+  std::ofstream(TokenFile()) << "nonsense\n";
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->LogText().find("a line is NAME TENANT") != std::string::npos; }));
+  EXPECT_TRUE(Compile(added, request, &reply).ok());
+
+  // SIGHUP reads it at once, though the file's times do not change.
+  ASSERT_TRUE(WriteTokens(TokenFile(), tokens_));
+  ::kill(daemon_->pid(), SIGHUP);
+  EXPECT_TRUE(daemon_->Eventually([&] { return Compile(added, request, &reply).ok(); }));
+}
+
+TEST_F(AccessTest, AnAuditLogOfItsOwn) {
+  const std::string audit = (folder_ / "audit.log").string();
+  daemon_->Start({"--audit-log=" + audit});
+  EXPECT_EQ(Call("Stats", "kiln_wrong").error_code(), StatusCode::UNAUTHENTICATED);
+  daemon_->Stats();
+  std::ostringstream text;
+  text << std::ifstream(audit).rdbuf();
+  EXPECT_THAT(text.str(), ::testing::HasSubstr("audit=\"refused\" method=\"Stats\""));
+  EXPECT_THAT(text.str(), ::testing::HasSubstr("audit=\"admin\" method=\"Stats\""));
+  EXPECT_THAT(text.str(), ::testing::Not(::testing::HasSubstr("kiln_wrong"))) << "secrets are not logged";
+  EXPECT_THAT(daemon_->LogText(), ::testing::Not(::testing::HasSubstr("audit=")));
+}
+
+TEST_F(AccessTest, AnAccessFileSaysWhoIsWho) {
+  const std::string access = (folder_ / "access.toml").string();
+  std::ofstream(access) << "[[user]]\nuid = " << ::getuid() << "\ntenant = \"me\"\nscopes = [\"read\"]\n";
+  daemon_->Start({"--access=" + access});
+  const auto refused = daemon_->Compile(MakeRequest(Order::kAnswer, 3));
+  EXPECT_EQ(refused.status.error_code(), StatusCode::PERMISSION_DENIED);
+  std::ofstream(access) << "[[user]]\nuid = \"*\"\ntenant = \"me\"\nscopes = [\"read\", \"compile\"]\n"
+                        << "[[user]]\nuid = " << ::getuid() << "\ntenant = \"me\"\nscopes = [\"read\", \"compile\"]\n";
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(MakeRequest(Order::kAnswer, 3)).status.ok(); }));
+}
+
+}  // namespace
+}  // namespace kiln::server::testing

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/gate.h"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "server/method_scopes.h"
+
+namespace kiln::server {
+
+std::expected<Caller, Failure> Gate::Enter(const grpc::ServerContextBase& context, std::string_view method) const {
+  auto caller = authenticator_.Identify(context);
+  if (!caller) {
+    audit_.Log(Level::kWarning, "audit",
+               {{"audit", "refused"}, {"method", method}, {"peer", std::string_view(context.peer())},
+                {"why", std::string_view(caller.error().message)}});
+    return caller;
+  }
+  const auto scope = ScopeOf(method);
+  if (!scope) {
+    return std::unexpected(Failure{.kind = Failure::Kind::kForbidden,
+                                   .message = fmt::format("{} is open to nobody: it has no scope", method)});
+  }
+  if (auto allowed = Require(*caller, *scope, method); !allowed) return std::unexpected(std::move(allowed.error()));
+  if (*scope == Scope::kAdmin) {
+    audit_.Log(Level::kInfo, "audit",
+               {{"audit", "admin"}, {"method", method}, {"caller", std::string_view(caller->name)},
+                {"tenant", std::string_view(caller->tenant)}});
+  }
+  return caller;
+}
+
+std::expected<void, Failure> Gate::Require(const Caller& caller, Scope scope, std::string_view method) const {
+  if (caller.May(scope)) return {};
+  audit_.Log(Level::kWarning, "audit",
+             {{"audit", "refused"}, {"method", method}, {"caller", std::string_view(caller.name)},
+              {"tenant", std::string_view(caller.tenant)}, {"why", "scope"}, {"scope", NameOf(scope)}});
+  return std::unexpected(Failure{
+      .kind = Failure::Kind::kForbidden,
+      .message = fmt::format("{} needs the scope {}, which {} does not have; ask who runs this kilnd", method, NameOf(scope),
+                             caller.name)});
+}
+
+}  // namespace kiln::server

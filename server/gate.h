@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every method asks first: who calls, and whether they may. Each refusal and each action of an admin is one line of the
+// audit log.
+#pragma once
+
+#include <expected>
+#include <string_view>
+
+#include <grpcpp/server_context.h>
+
+#include "server/authenticator.h"
+#include "server/caller.h"
+#include "server/failure.h"
+#include "server/telemetry.h"
+
+namespace kiln::server {
+
+class Gate {
+ public:
+  Gate(const Authenticator& authenticator, const Telemetry& audit) : authenticator_(authenticator), audit_(audit) {}
+
+  std::expected<Caller, Failure> Enter(const grpc::ServerContextBase& context, std::string_view method) const;
+
+  // That the caller may make the workers work, and what a miss says to one who may not.
+  std::expected<void, Failure> Require(const Caller& caller, Scope scope, std::string_view method) const;
+
+ private:
+  const Authenticator& authenticator_;
+  const Telemetry& audit_;
+};
+
+}  // namespace kiln::server

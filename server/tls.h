@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <expected>
+#include <memory>
+#include <string>
+
+#include <grpcpp/security/server_credentials.h>
+
+namespace kiln::server {
+
+struct TlsFiles {
+  std::string certificate;  // PEM chain
+  std::string key;          // PEM
+  std::string client_ca;    // PEM roots; not empty: clients must present a certificate of them
+};
+
+// TLS from files that are looked at again once a second: new certificates hold for the next connection. The error says which
+// file cannot be used, which is found out only here, at the start.
+std::expected<std::shared_ptr<grpc::ServerCredentials>, std::string> TlsCredentials(const TlsFiles& files);
+
+}  // namespace kiln::server

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tokens.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <system_error>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+
+#include "server/method_scopes.h"
+#include "server/unique_fd.h"
+
+namespace kiln::server {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view kHashPrefix = "sha256:";
+constexpr std::size_t kMaxTokens = 100'000;
+constexpr std::size_t kMaxFileBytes = std::size_t{64} << 20;
+constexpr std::array kScopes = {Scope::kRead, Scope::kCompile, Scope::kTune, Scope::kRun, Scope::kAdmin};
+
+std::vector<std::string_view> Words(std::string_view line) {
+  std::vector<std::string_view> words;
+  for (std::size_t at = 0; at < line.size();) {
+    const std::size_t end = std::min(line.find_first_of(" \t\r", at), line.size());
+    if (end > at) words.push_back(line.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+// 2027-01-31T12:00:00Z.
+std::optional<WallSeconds> ParseTime(std::string_view text) {
+  constexpr std::string_view kForm = "dddd-dd-ddTdd:dd:ddZ";
+  if (text.size() != kForm.size()) return std::nullopt;
+  std::array<unsigned, 6> parts{};
+  std::size_t part = 0;
+  for (std::size_t i = 0; i < kForm.size(); ++i) {
+    const bool digit = text[i] >= '0' && text[i] <= '9';
+    if (digit != (kForm[i] == 'd') || (!digit && text[i] != kForm[i])) return std::nullopt;
+    if (digit) parts[part] = parts[part] * 10 + static_cast<unsigned>(text[i] - '0');
+    if (!digit) ++part;
+  }
+  const std::chrono::year_month_day date(std::chrono::year(static_cast<int>(parts[0])), std::chrono::month(parts[1]),
+                                         std::chrono::day(parts[2]));
+  if (!date.ok() || parts[3] > 23 || parts[4] > 59 || parts[5] > 59) return std::nullopt;
+  return std::chrono::sys_days(date) + std::chrono::hours(parts[3]) + std::chrono::minutes(parts[4]) +
+         std::chrono::seconds(parts[5]);
+}
+
+std::expected<Token, std::string> ParseLine(const std::vector<std::string_view>& words) {
+  if (words.size() != 5) return std::unexpected("a line is NAME TENANT SCOPES sha256:HEX EXPIRY");
+  if (!IsName(words[0]) || !IsName(words[1])) {
+    return std::unexpected("names have at most 64 letters, digits and . _ - @");
+  }
+  Token token{.name = std::string(words[0]), .tenant = std::string(words[1])};
+  const auto scopes = ParseScopes(words[2]);
+  if (!scopes) return std::unexpected(scopes.error());
+  token.scopes = *scopes;
+  const auto hash = words[3].starts_with(kHashPrefix) ? cache::Digest::FromHex(words[3].substr(kHashPrefix.size())) : std::nullopt;
+  if (!hash) return std::unexpected("the fourth word is sha256: and 64 hexadecimal digits");
+  token.hash = *hash;
+  if (words[4] != "never") {
+    token.expires = ParseTime(words[4]);
+    if (!token.expires) return std::unexpected("the expiry is `never` or like 2027-01-31T12:00:00Z");
+  }
+  return token;
+}
+
+}  // namespace
+
+bool IsName(std::string_view text) {
+  const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-' || c == '@'; };
+  return !text.empty() && text.size() <= 64 && std::ranges::all_of(text, fits);
+}
+
+std::expected<std::uint8_t, std::string> ParseScopes(std::string_view text) {
+  std::uint8_t scopes = 0;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(','));
+    const auto at = std::ranges::find(kScopes, word, NameOf);
+    if (at == kScopes.end()) {
+      return std::unexpected(fmt::format("there is no scope '{}'; there are read, compile, tune, run and admin", word));
+    }
+    scopes |= static_cast<std::uint8_t>(*at);
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+  }
+  if (scopes == 0) return std::unexpected("no scope is given; there are read, compile, tune, run and admin");
+  return scopes;
+}
+
+std::string FormatScopes(std::uint8_t scopes) {
+  std::string text;
+  for (const Scope scope : kScopes) {
+    if ((scopes & static_cast<std::uint8_t>(scope)) == 0) continue;
+    if (!text.empty()) text += ',';
+    text += NameOf(scope);
+  }
+  return text;
+}
+
+std::expected<std::vector<Token>, std::string> ParseTokens(std::string_view text) {
+  std::vector<Token> tokens;
+  for (std::size_t line = 1; !text.empty(); ++line) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const auto words = Words(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (words.empty() || words.front().starts_with('#')) continue;
+    auto token = ParseLine(words);
+    if (!token) return std::unexpected(fmt::format("line {}: {}", line, token.error()));
+    if (tokens.size() == kMaxTokens) return std::unexpected(fmt::format("line {}: more than {} tokens", line, kMaxTokens));
+    tokens.push_back(std::move(*token));
+  }
+  return tokens;
+}
+
+std::string Format(const Token& token) {
+  return fmt::format("{} {} {} {}{} {}", token.name, token.tenant, FormatScopes(token.scopes), kHashPrefix,
+                     token.hash.ToHex(), token.expires ? fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", *token.expires) : "never");
+}
+
+std::expected<std::vector<Token>, std::string> ReadTokens(const fs::path& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file && errno == ENOENT) return std::vector<Token>();
+  struct stat status{};
+  if (!file || ::fstat(file.get(), &status) != 0) {
+    return std::unexpected(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+  }
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return std::unexpected(fmt::format("{} can be written by others, who could give themselves any right; chmod 600 it",
+                                       path.string()));
+  }
+  std::string text(std::min(static_cast<std::size_t>(status.st_size), kMaxFileBytes), '\0');
+  const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  auto tokens = ParseTokens(text);
+  if (!tokens) return std::unexpected(fmt::format("{}, {}", path.string(), tokens.error()));
+  return tokens;
+}
+
+std::expected<void, std::string> WriteTokens(const fs::path& path, const std::vector<Token>& tokens) {
+  std::string text = "# kilnd's bearer tokens: name, tenant, scopes, hash, expiry; `kilnd token` writes this file\n";
+  for (const Token& token : tokens) text += Format(token) + "\n";
+  const std::string part = path.string() + ".part";
+  const UniqueFd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      ::fsync(file.get()) != 0 || ::rename(part.c_str(), path.c_str()) != 0) {
+    return std::unexpected(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  }
+  return {};
+}
+
+cache::Digest HashToken(std::string_view secret) { return cache::Hasher().Update(secret).Finish(); }
+
+const Token* FindToken(const std::vector<Token>& tokens, std::string_view secret) {
+  const cache::Digest hash = HashToken(secret);
+  const Token* found = nullptr;
+  for (const Token& token : tokens) {
+    if (CRYPTO_memcmp(token.hash.bytes.data(), hash.bytes.data(), hash.bytes.size()) == 0) found = &token;
+  }
+  return found;
+}
+
+std::string NewSecret() {
+  std::array<unsigned char, 32> random;
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) return {};
+  std::string secret = "kiln_";
+  for (const unsigned char byte : random) secret += fmt::format("{:02x}", byte);
+  return secret;
+}
+
+}  // namespace kiln::server
