@@ -36,6 +36,14 @@ class Reader {
       default: return Fail();
     }
   }
+  // The next entry of a packed list of numbers.
+  bool NextPacked(uint32_t& out) {
+    if (rest_.empty() || !ok_) return false;
+    uint64_t value = 0;
+    if (!Varint(value) || value > UINT32_MAX) return Fail();
+    out = uint32_t(value);
+    return true;
+  }
   bool ok() const { return ok_; }
 
  private:
@@ -76,6 +84,13 @@ bool DecodeEach(std::string_view bytes, Message& message, bool (*decode)(const F
 bool Number(const Field& field, uint32_t& out) {
   out = uint32_t(field.number);
   return field.wire == 0 && field.number <= UINT32_MAX;
+}
+// An entry of a list, or several packed: readers have to take both.
+bool Numbers(const Field& field, std::vector<uint32_t>& list) {
+  if (field.wire != 2) return Number(field, list.emplace_back());
+  Reader reader(field.bytes);
+  for (uint32_t value; reader.NextPacked(value);) list.push_back(value);
+  return reader.ok();
 }
 bool Flag(const Field& field, bool& out) {
   out = field.number != 0;
@@ -128,8 +143,16 @@ bool DecodeWorkspace(const Field& field, Workspace& workspace) {
   if (field.id == 1) return Type(field, workspace.dtype);
   return field.id != 2 || Nested(field, workspace.shape, DecodeExpr);
 }
+bool DecodeTensorMap(const Field& field, TensorMap& map) {
+  switch (field.id) {
+    case 1: return Number(field, map.tensor);
+    case 2: return Numbers(field, map.box);
+    case 3: return Number(field, map.swizzle_bytes);
+    default: return true;
+  }
+}
 bool DecodeArg(const Field& field, KernelArg& arg) {
-  if (field.id < 1 || field.id > 4) return true;  // a kind we do not know stays kNone
+  if (field.id < 1 || field.id > 5) return true;  // a kind we do not know stays kNone
   arg.kind = KernelArg::Kind(field.id);
   return Number(field, arg.index);
 }
@@ -150,6 +173,7 @@ bool DecodeLaunchInfo(const Field& field, LaunchInfo& info) {
     case 2: return Nested(field, info.symbols, DecodeSymbol);
     case 3: return Nested(field, info.workspaces, DecodeWorkspace);
     case 4: return Nested(field, info.launches, DecodeLaunch);
+    case 5: return Nested(field, info.tensor_maps, DecodeTensorMap);
     default: return true;
   }
 }

@@ -51,8 +51,15 @@ struct Workspace {
   std::vector<HostNodes> shape;
 };
 
+// How tensor copies cut a tensor into boxes; tensor_map.h encodes it.
+struct TensorMap {
+  uint32_t tensor = 0;        // params[tensor]
+  std::vector<uint32_t> box;  // elements along each of its dimensions
+  uint32_t swizzle_bytes = 0;
+};
+
 struct KernelArg {
-  enum class Kind : uint8_t { kNone, kTensor, kScalar, kSymbol, kWorkspace } kind = Kind::kNone;
+  enum class Kind : uint8_t { kNone, kTensor, kScalar, kSymbol, kWorkspace, kTensorMap } kind = Kind::kNone;
   uint32_t index = 0;
 };
 
@@ -70,6 +77,7 @@ struct LaunchInfo {
   std::vector<LaunchSymbol> symbols;
   std::vector<Workspace> workspaces;
   std::vector<LaunchSpec> launches;
+  std::vector<TensorMap> tensor_maps;
 };
 
 struct Artifact {

@@ -4,8 +4,24 @@
 #include <cstring>
 
 #include "clients/runtime/bind.h"
+#include "clients/runtime/tensor_map.h"
 
 using namespace kiln::runtime;
+
+namespace {
+
+// What Bind took, the maps of launches that take place can hold.
+void DescribeMaps(const LaunchInfo& info, const Binding& binding, const std::vector<Arg>& args) {
+  for (size_t i = 0; i < info.launches.size(); ++i) {
+    for (const KernelArg& arg : info.launches[i].args) {
+      if (binding.grids[i].empty || arg.kind != KernelArg::Kind::kTensorMap) continue;
+      const TensorMap& map = info.tensor_maps[arg.index];
+      if (!DescribeTensor(map, info.params[map.tensor], args[map.tensor].tensor)) __builtin_trap();
+    }
+  }
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr size_t kExtents = 8;
@@ -24,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     args.push_back(param.tensor ? Arg::Of(tensor) : Arg::Of(extents[0]));
     if (!param.output) inputs.push_back(args.back());
   }
-  (void)binder->Bind(args);
+  if (auto binding = binder->Bind(args)) DescribeMaps(binder->info(), *binding, args);
   (void)binder->Outputs(inputs);
   return 0;
 }

@@ -92,14 +92,36 @@ TEST(Artifact, EveryFieldTheLauncherUsesArrivesAsProtobufWroteIt) {
   EXPECT_EQ(g.cluster, (std::array{w.cluster_x(), w.cluster_y(), w.cluster_z()}));
   EXPECT_EQ(w.dynamic_shared_bytes(), g.dynamic_shared_bytes);
   ASSERT_EQ(size_t(w.args_size()), g.args.size());
+  ASSERT_EQ(size_t(want.launch().tensor_maps_size()), got.launch.tensor_maps.size());
+  const auto& map = want.launch().tensor_maps(1);
+  EXPECT_EQ(map.tensor(), got.launch.tensor_maps[1].tensor);
+  EXPECT_EQ(std::vector<uint32_t>(map.box().begin(), map.box().end()), got.launch.tensor_maps[1].box);
+  EXPECT_EQ(map.swizzle_bytes(), got.launch.tensor_maps[1].swizzle_bytes);
+}
+
+TEST(Artifact, BoxesArePackedOrNot) {
+  const auto box = [](std::string_view map) {  // LaunchInfo of one map, field 5 of the artifact
+    std::string bytes("\x0a\x01t\x2a", 4);
+    bytes += char(map.size() + 2);
+    bytes += '\x2a';
+    bytes += char(map.size());
+    auto decoded = DecodeArtifact(bytes.append(map));
+    return decoded ? decoded->launch.tensor_maps[0].box : std::vector<uint32_t>{0};
+  };
+  EXPECT_EQ(box("\x12\x03\x40\x80\x02"), (std::vector<uint32_t>{64, 256}));
+  EXPECT_EQ(box("\x10\x40\x10\x80\x02"), (std::vector<uint32_t>{64, 256}));
+  EXPECT_EQ(box(std::string_view("\x12\x00", 2)), std::vector<uint32_t>());
+  EXPECT_EQ(box("\x12\x02\x40\x80"), std::vector<uint32_t>{0});                      // cut off inside a number
+  EXPECT_EQ(box("\x12\x05\xff\xff\xff\xff\x7f"), std::vector<uint32_t>{0});  // more than 32 bits
 }
 
 // The fields this decoder knows, by message. One that is added to compile.proto must be decoded, or be listed as not needed.
 TEST(Artifact, NoFieldWasAddedUnseen) {
   const std::pair<const google::protobuf::Descriptor*, int> known[] = {
       {v1::HostExpr::descriptor(), 1},  {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 8},
-      {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 2},   {v1::KernelArg::descriptor(), 4},
-      {v1::Launch::descriptor(), 8},    {v1::LaunchInfo::descriptor(), 4},     {v1::Artifact::descriptor(), 7}};
+      {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 2},   {v1::KernelArg::descriptor(), 5},
+      {v1::Launch::descriptor(), 8},    {v1::LaunchInfo::descriptor(), 5},     {v1::Artifact::descriptor(), 7},
+      {v1::TensorMap::descriptor(), 3}};
   for (const auto& [descriptor, count] : known) EXPECT_EQ(descriptor->field_count(), count) << descriptor->full_name();
   EXPECT_EQ(v1::HostExpr::Op_descriptor()->value_count(), int(HostOp::kMax) + 1);
   EXPECT_EQ(v1::CodeKind_descriptor()->value_count(), int(CodeKind::kEmulator) + 1);
@@ -114,6 +136,7 @@ TEST(Artifact, EachKindOfKernelArgument) {
   launch->add_args()->set_symbol(7);
   launch->add_args()->set_workspace(0);
   launch->add_args();
+  launch->add_args()->set_tensor_map(3);
   const auto args = DecodeArtifact(artifact.SerializeAsString())->launch.launches[0].args;
   EXPECT_EQ(args[0].kind, KernelArg::Kind::kTensor);
   EXPECT_EQ(args[0].index, 5u);
@@ -121,6 +144,8 @@ TEST(Artifact, EachKindOfKernelArgument) {
   EXPECT_EQ(args[2].kind, KernelArg::Kind::kSymbol);
   EXPECT_EQ(args[3].kind, KernelArg::Kind::kWorkspace);
   EXPECT_EQ(args[4].kind, KernelArg::Kind::kNone);
+  EXPECT_EQ(args[5].kind, KernelArg::Kind::kTensorMap);
+  EXPECT_EQ(args[5].index, 3u);
 }
 
 TEST(Artifact, EveryPrefixAndEveryFlippedByteIsReadOrRefused) {

@@ -6,11 +6,13 @@
 #include <algorithm>
 
 #include "clients/runtime/solve.h"
+#include "clients/runtime/tensor_map.h"
 
 namespace kiln::runtime {
 namespace {
 
 constexpr int kMaxLaunches = 256;
+constexpr size_t kMaxTensorMaps = 256;
 constexpr uint32_t kMaxThreads = 1024;
 constexpr std::array<int64_t, 3> kMaxGrid = {0x7fffffff, 65535, 65535};
 
@@ -77,6 +79,7 @@ Result<Binder> Binder::Create(LaunchInfo info, std::string name, Place place, in
   for (const auto& param : binder.info_.params)
     integer_scalar.push_back(!param.tensor && IsInteger(param.dtype));
   if (auto ok = binder.ParseParams(integer_scalar); !ok) return std::unexpected(ok.error());
+  if (auto ok = binder.ParseTensorMaps(); !ok) return std::unexpected(ok.error());
   if (auto ok = binder.ParseLaunches(integer_scalar); !ok) return std::unexpected(ok.error());
   std::vector<bool> in_key(binder.params_.size());
   auto mark = [&](const std::vector<HostExpr>& exprs) {
@@ -116,6 +119,19 @@ Result<void> Binder::ParseParams(const std::vector<bool>& integer_scalar) {
   return {};
 }
 
+Result<void> Binder::ParseTensorMaps() {
+  if (info_.tensor_maps.empty()) return {};
+  if (place_ != Place::kCuda) return ArtifactError(fmt::format("{} knows no tensor maps; compile for it", PlaceName(place_)));
+  if (info_.tensor_maps.size() > kMaxTensorMaps)
+    return ArtifactError(fmt::format("the artifact has {} tensor maps; at most {} are allowed", info_.tensor_maps.size(), kMaxTensorMaps));
+  for (const TensorMap& map : info_.tensor_maps) {
+    if (auto ok = CheckTensorMap(map, info_.params); !ok) return ok;
+    uint32_t& alignment = info_.params[map.tensor].alignment;
+    alignment = std::max(alignment, kTensorMapAlignment);
+  }
+  return {};
+}
+
 Result<void> Binder::ParseLaunches(const std::vector<bool>& integer_scalar) {
   const size_t symbols = size_t(info_.symbols.size());
   for (const auto& proto : info_.workspaces) {
@@ -147,10 +163,12 @@ Result<void> Binder::CheckKernelArg(const KernelArg& arg) {
     case KernelArg::Kind::kScalar: there = is_param(false); break;
     case KernelArg::Kind::kSymbol: there = arg.index < info_.symbols.size(); break;
     case KernelArg::Kind::kWorkspace: there = arg.index < workspaces_.size(); break;
+    case KernelArg::Kind::kTensorMap: there = arg.index < info_.tensor_maps.size(); break;
     case KernelArg::Kind::kNone: return ArtifactError("a kernel argument is of a kind this runtime does not know; update it");
   }
-  if (!there) return ArtifactError("a kernel argument refers to a parameter, symbol or workspace that is not there");
+  if (!there) return ArtifactError("a kernel argument refers to a parameter, symbol, workspace or tensor map that is not there");
   if (arg.kind == KernelArg::Kind::kTensor) params_[arg.index].used = true;
+  if (arg.kind == KernelArg::Kind::kTensorMap) params_[info_.tensor_maps[arg.index].tensor].used = true;
   return {};
 }
 
@@ -192,6 +210,31 @@ Result<void> Binder::CheckAlignment(std::span<const Arg> args) const {
   return {};
 }
 
+// Of the launches that take place.
+Result<void> Binder::CheckTensorMaps(std::span<const Arg> args, const Binding& binding) const {
+  for (size_t i = 0; i < binding.grids.size(); ++i) {
+    if (binding.grids[i].empty) continue;
+    for (const KernelArg& arg : info_.launches[i].args) {
+      if (arg.kind != KernelArg::Kind::kTensorMap) continue;
+      if (auto ok = CheckMapped(info_.tensor_maps[arg.index], args); !ok) return ok;
+    }
+  }
+  return {};
+}
+
+// A tensor that no map describes is like one that starts between the right addresses: a compile for less alignment copies otherwise.
+Result<void> Binder::CheckMapped(const TensorMap& map, std::span<const Arg> args) const {
+  const LaunchParam& param = info_.params[map.tensor];
+  const Arg& arg = args[map.tensor];
+  auto described = arg.kind == Arg::Kind::kTensor ? DescribeTensor(map, param, arg.tensor) : std::unexpected(std::string("it is absent"));
+  if (described) return {};
+  const uint32_t alignment = std::min(CommonAlignment(args), kTensorMapAlignment / 2);
+  auto error = ArgumentError(fmt::format("{}.{} cannot be moved by tensor copies (TMA): {}; compile with pointer_alignment = {}, or with "
+                                         "disable_tma", name_, param.name, described.error(), alignment));
+  error.error().alignment = alignment;
+  return error;
+}
+
 // The largest power of two, no larger than what a parameter relies on, that divides the addresses of all tensors; 0 where one starts
 // inside an element.
 uint32_t Binder::CommonAlignment(std::span<const Arg> args) const {
@@ -205,7 +248,7 @@ uint32_t Binder::CommonAlignment(std::span<const Arg> args) const {
     if (args[i].tensor.data % ElementAlignment(proto.dtype) != 0) return 0;
     bits |= args[i].tensor.data;
   }
-  return uint32_t(std::min<uint64_t>(largest, bits & -bits));
+  return bits == 0 ? largest : uint32_t(std::min<uint64_t>(largest, bits & -bits));
 }
 
 Result<Binding> Binder::Bind(std::span<const Arg> args) const {
@@ -223,7 +266,10 @@ Result<Binding> Binder::Bind(std::span<const Arg> args) const {
   if (auto ok = solver.Run(); !ok) return std::unexpected(ok.error());
   auto symbols = solver.Symbols();
   if (!symbols) return std::unexpected(symbols.error());
-  return Finish(solver.values(), std::move(*symbols));
+  auto binding = Finish(solver.values(), std::move(*symbols));
+  if (!binding) return binding;
+  if (auto ok = CheckTensorMaps(args, *binding); !ok) return std::unexpected(ok.error());
+  return binding;
 }
 
 Result<Binding> Binder::Finish(const HostValues& values, std::vector<int64_t> symbols) const {

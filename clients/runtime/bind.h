@@ -92,10 +92,13 @@ class Binder {
 
   Binder() = default;
   Result<void> ParseParams(const std::vector<bool>& integer_scalar);
+  Result<void> ParseTensorMaps();
   Result<void> ParseLaunches(const std::vector<bool>& integer_scalar);
   Result<void> CheckKernelArg(const KernelArg& arg);
   Result<void> CheckTensor(size_t index, const Arg& arg) const;
   Result<void> CheckAlignment(std::span<const Arg> args) const;
+  Result<void> CheckTensorMaps(std::span<const Arg> args, const Binding& binding) const;
+  Result<void> CheckMapped(const TensorMap& map, std::span<const Arg> args) const;
   uint32_t CommonAlignment(std::span<const Arg> args) const;
   Result<Binding> Finish(const HostValues& values, std::vector<int64_t> symbols) const;
   Result<Binding::Grid> EvaluateGrid(size_t launch, const HostValues& values) const;

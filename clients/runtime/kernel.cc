@@ -23,6 +23,9 @@ Result<std::unique_ptr<Kernel>> Kernel::Load(const Artifact& artifact, std::shar
     if (size_t(launch.args.size()) > kMaxSlots)
       return ArtifactError(fmt::format("kernel {} takes {} parameters; at most {} are possible", launch.entry, launch.args.size(),
                                        kMaxSlots));
+  if (!artifact.launch.tensor_maps.empty() && !device->driver().tensor_map_encode)
+    return std::unexpected(Error{Error::Kind::kDriver, "the kernel copies tensors by TMA, but the driver has no cuTensorMapEncodeTiled: "
+                                 "update it to CUDA 12 or newer, or compile with CompileOptions.disable_tma", {}, "load the kernel"});
   auto module = Module::Load(device, artifact);
   if (!module) return std::unexpected(module.error());
   return std::unique_ptr<Kernel>(new Kernel(std::move(*binder), std::move(*module), std::move(device), artifact.target));
@@ -47,10 +50,35 @@ Kernel::Entry Kernel::MakeEntry(size_t index, const Binding& binding) const {
       case KernelArg::Kind::kTensor: entry.patches.push_back({slot, Patch::From::kTensor, arg.index}); break;
       case KernelArg::Kind::kScalar: entry.patches.push_back({slot, Patch::From::kScalar, arg.index}); break;
       case KernelArg::Kind::kWorkspace: entry.patches.push_back({slot, Patch::From::kWorkspace, arg.index}); break;
+      case KernelArg::Kind::kTensorMap: break;
       default: entry.slots[slot] = uint64_t(binding.symbols[arg.index]); break;
     }
   }
   return entry;
+}
+
+// Once the plan's vectors have their final sizes.
+void Kernel::PointAtParams(size_t index, Plan& plan) const {
+  Entry& entry = plan.entries[index];
+  const auto& args = binder_.info().launches[index].args;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i].kind == KernelArg::Kind::kTensorMap) {
+      CachedMap& map = plan.maps[args[i].index];
+      map.used |= !entry.empty;
+      entry.pointers.push_back(&map.encoded);
+    } else {
+      entry.pointers.push_back(&entry.slots[i]);
+    }
+  }
+}
+
+std::unique_ptr<Kernel::Plan> Kernel::MakePlan(const Binding& binding) const {
+  auto plan = std::make_unique<Plan>();
+  plan->workspace_bytes = binding.workspace_bytes;
+  plan->maps.resize(binder_.info().tensor_maps.size());
+  for (size_t i = 0; i < binding.grids.size(); ++i) plan->entries.push_back(MakeEntry(i, binding));
+  for (size_t i = 0; i < binding.grids.size(); ++i) PointAtParams(i, *plan);
+  return plan;
 }
 
 Result<Kernel::Plan*> Kernel::FindPlan(std::span<const Arg> args) {
@@ -65,10 +93,8 @@ Result<Kernel::Plan*> Kernel::FindPlan(std::span<const Arg> args) {
   }
   auto binding = binder_.Bind(args);
   if (!binding) return std::unexpected(binding.error());
-  auto plan = std::make_unique<Plan>();
+  auto plan = MakePlan(*binding);
   if (keyed) plan->key.assign(words, words + used);
-  plan->workspace_bytes = binding->workspace_bytes;
-  for (size_t i = 0; i < binding->grids.size(); ++i) plan->entries.push_back(MakeEntry(i, *binding));
   if (plans_.size() == kMaxPlans) plans_.pop_back();
   plans_.insert(plans_.begin(), std::move(plan));
   return plans_.front().get();
@@ -96,6 +122,23 @@ Result<std::span<const DeviceBuffer>> Kernel::Workspaces(const Plan& plan, void*
   return std::span<const DeviceBuffer>(buffers);
 }
 
+Result<void> Kernel::EncodeMaps(Plan& plan, std::span<const Arg> args) const {
+  const LaunchInfo& info = binder_.info();
+  for (size_t i = 0; i < plan.maps.size(); ++i) {
+    CachedMap& cached = plan.maps[i];
+    const TensorMap& map = info.tensor_maps[i];
+    const Tensor& tensor = args[map.tensor].tensor;
+    if (!cached.used || cached.address == tensor.data) [[likely]] continue;
+    const LaunchParam& param = info.params[map.tensor];
+    auto spec = DescribeTensor(map, param, tensor);
+    if (!spec) return ArgumentError(fmt::format("{}.{}: {}", binder_.name(), param.name, spec.error()));
+    cached.address = 0;
+    if (auto ok = EncodeTensorMap(device_->driver(), *spec, binder_.name(), param.name, cached.encoded); !ok) return ok;
+    cached.address = tensor.data;
+  }
+  return {};
+}
+
 Result<void> Kernel::LaunchEntry(Entry& entry, std::span<const Arg> args, std::span<const DeviceBuffer> workspaces, void* stream) {
   for (const Patch& patch : entry.patches) {
     uint64_t& slot = entry.slots[patch.slot];
@@ -109,8 +152,7 @@ Result<void> Kernel::LaunchEntry(Entry& entry, std::span<const Arg> args, std::s
       }
     }
   }
-  void* pointers[kMaxSlots];
-  for (size_t i = 0; i < entry.slots.size(); ++i) pointers[i] = &entry.slots[i];
+  void** const pointers = entry.pointers.data();
   const Driver& driver = device_->driver();
   LaunchConfig& c = entry.config;
   int status = 0;
@@ -135,6 +177,7 @@ Result<void> Kernel::Launch(std::span<const Arg> args, void* stream) {
   if (!scope) return std::unexpected(scope.error());
   auto workspaces = Workspaces(**plan, stream);
   if (!workspaces) return std::unexpected(workspaces.error());
+  if (auto ok = EncodeMaps(**plan, args); !ok) return ok;
   for (Entry& entry : (*plan)->entries) {
     if (entry.empty) continue;
     if (auto ok = LaunchEntry(entry, args, *workspaces, stream); !ok) return ok;

@@ -3,8 +3,9 @@
 // A loaded artifact that can be launched: binding, argument packing and workspaces around a Module.
 //
 // Concurrency: a Kernel may be launched from several threads. One mutex is held for a launch, because the launches of one artifact
-// share workspaces and must reach the stream together; it protects the plans and the workspaces. Nothing waits for the device
-// while it is held, except the driver itself when a stream's queue is full or a workspace grows.
+// share workspaces and must reach the stream together; it protects the plans, with their tensor maps, and the workspaces. The driver
+// has copied a launch's parameters when it returns, so the next launch may change them. Nothing waits for the device while the mutex
+// is held, except the driver itself when a stream's queue is full or a workspace grows.
 #pragma once
 
 #include <mutex>
@@ -12,6 +13,7 @@
 #include "clients/runtime/bind.h"
 #include "clients/runtime/memory.h"
 #include "clients/runtime/module.h"
+#include "clients/runtime/tensor_map.h"
 
 namespace kiln::runtime {
 
@@ -46,10 +48,18 @@ class Kernel {
     bool empty = false;
     std::vector<uint64_t> slots;
     std::vector<Patch> patches;
+    std::vector<void*> pointers;  // to each slot, or to its tensor map in the plan
+  };
+  // A tensor map of the artifact, kept while its tensor stays where it is; the plan's key holds shape and strides.
+  struct CachedMap {
+    bool used = false;  // by a launch that takes place
+    uint64_t address = 0;  // of the tensor it was encoded for; 0: none yet
+    EncodedTensorMap encoded;
   };
   struct Plan {
     std::vector<uint64_t> key;
     std::vector<Entry> entries;
+    std::vector<CachedMap> maps;  // one for each of the artifact's
     std::vector<uint64_t> workspace_bytes;
   };
   struct StreamWorkspaces {
@@ -64,7 +74,10 @@ class Kernel {
       : binder_(std::move(binder)), module_(std::move(module)), device_(std::move(device)), target_(std::move(target)) {}
 
   Result<Plan*> FindPlan(std::span<const Arg> args);
+  std::unique_ptr<Plan> MakePlan(const Binding& binding) const;
   Entry MakeEntry(size_t launch, const Binding& binding) const;
+  void PointAtParams(size_t launch, Plan& plan) const;
+  Result<void> EncodeMaps(Plan& plan, std::span<const Arg> args) const;
   Result<void> LaunchEntry(Entry& entry, std::span<const Arg> args, std::span<const DeviceBuffer> workspaces, void* stream);
   Result<std::span<const DeviceBuffer>> Workspaces(const Plan& plan, void* stream);
 

@@ -3,14 +3,13 @@
 // Loading and launching against the fake driver, whose records are read back.
 #include "clients/runtime/kernel.h"
 
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <thread>
 
-#include "clients/runtime/testing/fake_driver.h"
+#include "clients/runtime/testing/fake_device.h"
 #include "clients/runtime/timing.h"
 
 namespace kiln::runtime {
@@ -19,15 +18,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The library that the runtime opened, asked for its records.
-template <class Function>
-Function* Fake(const char* name) {
-  static void* library = dlopen(KILN_FAKE_DRIVER, RTLD_NOW);
-  return reinterpret_cast<Function*>(dlsym(library, name));
-}
-uint32_t LaunchCount() { return Fake<uint32_t()>("kiln_fake_launch_count")(); }
-const KilnFakeLaunch& LaunchAt(uint32_t i) { return *Fake<const KilnFakeLaunch*(uint32_t)>("kiln_fake_launch")(i); }
-void FailNext(const char* symbol, int status) { Fake<void(const char*, int)>("kiln_fake_fail")(symbol, status); }
 int64_t LiveAllocations() { return Fake<int64_t()>("kiln_fake_live_allocations")(); }
 int64_t LiveModules() { return Fake<int64_t()>("kiln_fake_live_modules")(); }
 
@@ -60,18 +50,11 @@ class KernelTest : public ::testing::Test {
     Fake<void()>("kiln_fake_reset")();
     allocations_ = LiveAllocations();
     modules_ = LiveModules();
-    device_ = OpenDevice(DriverKind::kCuda);
+    device_ = OpenFakeDevice(DriverKind::kCuda);
   }
   void TearDown() override {
     EXPECT_EQ(LiveAllocations(), allocations_);
     EXPECT_EQ(LiveModules(), modules_);
-  }
-  static std::shared_ptr<Device> OpenDevice(DriverKind kind, int index = 0) {
-    auto driver = Driver::Open(kind, Loader::System(), KILN_FAKE_DRIVER);
-    EXPECT_TRUE(driver) << driver.error().message;
-    auto device = Device::Open(*driver, index);
-    EXPECT_TRUE(device) << device.error().message;
-    return *device;
   }
   std::unique_ptr<Kernel> Load(const Artifact& artifact) {
     auto kernel = Kernel::Load(artifact, device_);
@@ -235,7 +218,7 @@ TEST_F(KernelTest, FailuresSayWhatWasAskedAndLeakNothing) {
 }
 
 TEST_F(KernelTest, TheCallersContextIsPutBack) {
-  auto second = OpenDevice(DriverKind::kCuda, 1);
+  auto second = OpenFakeDevice(DriverKind::kCuda, 1);
   auto outer = second->Enter();
   ASSERT_TRUE(outer);
   const Driver& driver = second->driver();
@@ -250,7 +233,7 @@ TEST_F(KernelTest, TheCallersContextIsPutBack) {
 }
 
 TEST_F(KernelTest, HipTakesHsaco) {
-  device_ = OpenDevice(DriverKind::kHip);
+  device_ = OpenFakeDevice(DriverKind::kHip);
   Artifact artifact = Program();
   artifact.target = "hip:gfx942";
   artifact.kind = CodeKind::kHsaco;

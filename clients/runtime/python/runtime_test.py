@@ -361,6 +361,27 @@ def test_driver_errors_carry_their_name(kernel):
     kernel(a, out)
 
 
+def test_tensors_that_no_tensor_map_holds():
+    fake.kiln_fake_reset()
+    artifact = Artifact(target="cuda:sm_90a", kind=1)
+    artifact.code = b".entry copies(.param .align 64 .b8 map[128])"
+    info = artifact.launch
+    info.symbols.add(name="n", dtype=DTYPE["I32"])
+    x = info.params.add(name="x", dtype=DTYPE["F32"], tensor=True, alignment=16)
+    symbol(x.shape.add(), 0)
+    info.tensor_maps.add(tensor=0, box=[32], swizzle_bytes=128)
+    launch = info.launches.add(entry="copies", threads=32)
+    launch.grid.add().nodes.add(op=0, value=1)
+    launch.args.add(tensor_map=0)
+    kernel = runtime.load(artifact.SerializeToString())
+    for _ in range(2):
+        kernel(runtime.Array(64, "float32"))
+    assert fake.kiln_fake_launch_count() == 2
+    with pytest.raises(runtime.AlignmentError, match="x cannot be moved by tensor copies") as caught:
+        kernel(runtime.Array(0, "float32"))
+    assert caught.value.alignment == 8
+
+
 def test_bad_artifacts():
     for data in (b"", b"junk", copy_artifact().SerializeToString()[:-3]):
         with pytest.raises(ValueError, match="no kiln.v1.Artifact"):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/runtime/testing/fake_driver.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -42,6 +43,8 @@ struct LaunchConfig {  // CUlaunchConfig, written down again so that a mistake i
 struct State {
   std::mutex mutex;
   std::vector<KilnFakeLaunch> launches;
+  std::map<std::pair<uint32_t, uint32_t>, KilnFakeTensorMap> launch_maps;  // of launch and parameter
+  uint32_t maps_encoded = 0;
   std::map<std::string, int> failures;
   std::set<void*> allocations;
   std::set<Module*> modules;
@@ -72,14 +75,15 @@ int ParamBytes(const std::string& type) {
 
 int LoadImage(void** out, const void* image) {
   const std::string text(static_cast<const char*>(image));
-  const std::regex entry(R"(\.entry\s+(\w+)\s*\(([^)]*)\))"), param(R"(\.param\s+\.(\w+))");
+  const std::regex entry(R"(\.entry\s+(\w+)\s*\(([^)]*)\))");
+  const std::regex param(R"(\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+\w+(?:\[(\d+)\])?)");
   auto module = std::make_unique<Module>();
   for (std::sregex_iterator e(text.begin(), text.end(), entry), end; e != end; ++e) {
     auto function = std::make_unique<Function>();
     function->entry = (*e)[1];
     const std::string params = (*e)[2];
     for (std::sregex_iterator p(params.begin(), params.end(), param); p != end; ++p)
-      function->param_bytes.push_back(ParamBytes((*p)[1]));
+      function->param_bytes.push_back(ParamBytes((*p)[1]) * ((*p)[2].matched ? std::stoi((*p)[2]) : 1));
     module->functions[function->entry] = std::move(function);
   }
   if (module->functions.empty()) return kInvalidPtx;
@@ -102,11 +106,27 @@ int Run(void* f, const unsigned grid[3], const unsigned block[3], unsigned share
   launch.stream = reinterpret_cast<uint64_t>(stream);
   launch.param_count = uint32_t(function.param_bytes.size());
   for (size_t i = 0; i < function.param_bytes.size() && i < 64; ++i)
-    std::memcpy(&launch.params[i], params[i], size_t(function.param_bytes[i]));
+    std::memcpy(&launch.params[i], params[i], std::min<size_t>(size_t(function.param_bytes[i]), 8));
+  for (size_t i = 0; i < function.param_bytes.size(); ++i)
+    if (function.param_bytes[i] == sizeof(KilnFakeTensorMap))
+      std::memcpy(&Fake().launch_maps[{uint32_t(Fake().launches.size()), uint32_t(i)}], params[i], sizeof(KilnFakeTensorMap));
   if (function.entry.starts_with("copy_words"))
     std::memcpy(reinterpret_cast<void*>(launch.params[1]), reinterpret_cast<void*>(launch.params[0]), launch.params[2] * 4);
   Fake().launches.push_back(launch);
   return 0;
+}
+
+// cuda.h's requirements of a tiled map without interleaving.
+bool Encodable(const KilnFakeTensorMap& map, const uint64_t* dims, const uint64_t* strides, const uint32_t* box, const uint32_t* steps) {
+  static constexpr unsigned kBytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4}, kSpan[] = {0, 32, 64, 128};
+  if (map.type >= std::size(kBytes) || map.rank < 1 || map.rank > 5 || map.address == 0 || map.address % 16 != 0) return false;
+  if (map.interleave != 0 || map.swizzle >= std::size(kSpan) || map.promotion > 3 || map.fill > 1) return false;
+  for (unsigned i = 0; i < map.rank; ++i) {
+    if (dims[i] < 1 || dims[i] > uint64_t(1) << 32 || box[i] < 1 || box[i] > 256 || steps[i] < 1 || steps[i] > 8) return false;
+    if (i > 0 && (strides[i - 1] % 16 != 0 || strides[i - 1] >= uint64_t(1) << 40)) return false;
+  }
+  const unsigned row = box[0] * kBytes[map.type];
+  return row % 16 == 0 && (map.swizzle == 0 || row <= kSpan[map.swizzle]);
 }
 
 int NeedContext() { return current_context ? 0 : kInvalidContext; }
@@ -123,12 +143,19 @@ extern "C" {
 void kiln_fake_reset() {
   std::lock_guard lock(Fake().mutex);
   Fake().launches.clear();
+  Fake().launch_maps.clear();
+  Fake().maps_encoded = 0;
   Fake().failures.clear();
   Fake().major = 9;
   Fake().minor = 0;
 }
 uint32_t kiln_fake_launch_count() { return uint32_t(Fake().launches.size()); }
 const KilnFakeLaunch* kiln_fake_launch(uint32_t index) { return &Fake().launches.at(index); }
+const KilnFakeTensorMap* kiln_fake_launch_map(uint32_t index, uint32_t param) {
+  const auto found = Fake().launch_maps.find({index, param});
+  return found == Fake().launch_maps.end() ? nullptr : &found->second;
+}
+uint32_t kiln_fake_maps_encoded() { return Fake().maps_encoded; }
 void kiln_fake_fail(const char* symbol, int status) { Fake().failures[symbol] = status; }
 void kiln_fake_capability(int major, int minor) { Fake().major = major, Fake().minor = minor; }
 int64_t kiln_fake_live_allocations() { return int64_t(Fake().allocations.size()); }
@@ -198,6 +225,21 @@ FAKE(cuLaunchKernelEx, const LaunchConfig* c, void* f, void** params, void**)
   const unsigned grid[] = {c->gx, c->gy, c->gz}, block[] = {c->bx, c->by, c->bz};
   const bool cluster = c->count == 1 && c->attributes[0].id == 4;
   return Run(f, grid, block, c->shared, c->stream, cluster ? c->attributes[0].value : nullptr, params);
+END
+FAKE(cuTensorMapEncodeTiled, void* out, unsigned type, uint32_t rank, void* address, const uint64_t* dims, const uint64_t* strides,
+     const uint32_t* box, const uint32_t* steps, unsigned interleave, unsigned swizzle, unsigned promotion, unsigned fill)
+  if (NeedContext()) return NeedContext();
+  if (reinterpret_cast<uint64_t>(out) % 64 != 0 || rank > 5) return kInvalidValue;
+  KilnFakeTensorMap map{};
+  map.address = reinterpret_cast<uint64_t>(address);
+  map.type = uint8_t(type), map.rank = uint8_t(rank), map.interleave = uint8_t(interleave);
+  map.swizzle = uint8_t(swizzle), map.promotion = uint8_t(promotion), map.fill = uint8_t(fill);
+  if (!Encodable(map, dims, strides, box, steps)) return kInvalidValue;
+  for (unsigned i = 0; i < rank; ++i) map.dims[i] = dims[i], map.box[i] = uint16_t(box[i]), map.element_strides[i] = uint8_t(steps[i]);
+  for (unsigned i = 1; i < rank; ++i) map.strides[i - 1] = strides[i - 1];
+  std::memcpy(out, &map, sizeof map);
+  ++Fake().maps_encoded;
+  return 0;
 END
 FAKE(cuMemAlloc_v2, uint64_t* p, size_t n)
   if (NeedContext()) return NeedContext();

@@ -15,13 +15,28 @@ struct KilnFakeLaunch {
   uint32_t cluster[3];  // 0: none was asked for
   uint64_t stream;
   uint32_t param_count;
-  uint64_t params[64];  // as many low bytes as the parameter has
+  uint64_t params[64];  // as many low bytes as the parameter has, and no more than 8
 };
+
+// A tensor map as this driver encodes it, and so as kernels get it.
+struct KilnFakeTensorMap {
+  uint64_t address;
+  uint64_t dims[5];
+  uint64_t strides[4];
+  uint16_t box[5];
+  uint8_t element_strides[5];
+  uint8_t type, rank, interleave, swizzle, promotion, fill;
+  uint8_t reserved[27];
+};
+static_assert(sizeof(KilnFakeTensorMap) == 128);
 
 extern "C" {
 void kiln_fake_reset();
 uint32_t kiln_fake_launch_count();
 const KilnFakeLaunch* kiln_fake_launch(uint32_t index);
+// What a launch got for a parameter of 128 bytes; null: for none.
+const KilnFakeTensorMap* kiln_fake_launch_map(uint32_t index, uint32_t param);
+uint32_t kiln_fake_maps_encoded();
 // The next call of `symbol` returns `status`.
 void kiln_fake_fail(const char* symbol, int status);
 void kiln_fake_capability(int major, int minor);
