@@ -17,6 +17,7 @@ ErrorCode CodeOf(sqlite3* connection, int result) {
     case SQLITE_NOTADB:
       return ErrorCode::kDamaged;
     case SQLITE_FULL:
+    case SQLITE_READONLY:  // a file system that was remounted
       return ErrorCode::kFull;
     case SQLITE_IOERR: {
       // Growing the shared-memory index, or a journal, on a full disk is an I/O error to SQLite.

@@ -68,7 +68,8 @@ enum class CheckpointMode : std::uint8_t { kPassive, kTruncate };
 
 // A connection, for one thread at a time; only Interrupt may come from another.
 //
-// Errors: kDamaged when the file is no database or its structure is broken, kFull when there is no room, kInvalid for a
+// Errors: kDamaged when the file is no database or its structure is broken, kFull when there is no room or
+// nothing may be written, kInvalid for a
 // value that cannot be stored, kUnreachable for everything else (I/O, locks, interrupted).
 class Connection {
  public:

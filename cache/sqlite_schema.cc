@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "cache/try.h"
 
@@ -17,7 +18,8 @@ using sqlite::Query;
 using sqlite::Statement;
 
 constexpr std::int64_t kApplicationId = 0x4b494c4e;  // "KILN"
-constexpr std::int64_t kSchemaVersion = 1;
+constexpr std::int64_t kSchemaVersion = 2;
+constexpr std::int64_t kLastUse = std::int64_t{1} << 62;  // of a row that is not damaged
 constexpr std::int64_t kPageSize = 16384;
 
 constexpr char kSchema[] = R"sql(
@@ -28,15 +30,33 @@ constexpr char kSchema[] = R"sql(
     created   INTEGER NOT NULL,
     last_used INTEGER NOT NULL,
     hits      INTEGER NOT NULL,
-    head      BLOB    NOT NULL
+    head      BLOB    NOT NULL,
+    used      INTEGER NOT NULL
   ) STRICT;
-  CREATE INDEX entry_by_use ON entry(last_used);
+  CREATE INDEX entry_by_use ON entry(used);
   CREATE INDEX entry_by_body ON entry(body);
   CREATE TABLE blob(
     digest BLOB NOT NULL PRIMARY KEY,
     bytes  BLOB NOT NULL
   ) STRICT;
+  CREATE TABLE store(version INTEGER NOT NULL) STRICT;
+  INSERT INTO store VALUES(2);
 )sql";
+
+// What makes a store of version N + 1 of one of version N; the first is for N = 1.
+constexpr const char* kUpgrades[] = {
+    // Entries were evicted by the time of their last use, which a clock that was wrong for a while spoils.
+    R"sql(
+      ALTER TABLE entry ADD COLUMN used INTEGER NOT NULL DEFAULT 0;
+      UPDATE entry SET used = place FROM (SELECT rowid AS row, row_number() OVER (ORDER BY last_used) AS place FROM entry)
+        WHERE entry.rowid = row;
+      DROP INDEX entry_by_use;
+      CREATE INDEX entry_by_use ON entry(used);
+      CREATE TABLE store(version INTEGER NOT NULL) STRICT;
+      INSERT INTO store VALUES(2);
+    )sql",
+};
+static_assert(std::size(kUpgrades) == kSchemaVersion - 1);
 
 constexpr std::string_view kGet =
     "SELECT e.head, b.bytes FROM entry e LEFT JOIN blob b ON b.digest = e.body WHERE e.key = ?1";
@@ -77,16 +97,35 @@ std::expected<std::int64_t, Error> IntegerOf(Statement& statement) {
   return query.Integer(0);
 }
 
-// True for a database without anything in it, false for a store of this version.
-std::expected<bool, Error> IsNew(Connection& db) {
+// The version of the store; 0 for a database without anything in it. From version 2 on it is written down twice, so that a
+// damaged number is not taken for a newer kilnd's.
+std::expected<std::int64_t, Error> VersionOf(Connection& db) {
   KILN_ASSIGN_OR_RETURN(const auto application, db.Integer("PRAGMA application_id"));
   KILN_ASSIGN_OR_RETURN(const auto version, db.Integer("PRAGMA user_version"));
-  if (application == kApplicationId && version == kSchemaVersion) return false;
   KILN_ASSIGN_OR_RETURN(const auto tables, db.Integer("SELECT count(*) FROM sqlite_schema"));
-  if (application == 0 && version == 0 && tables == 0) return true;
-  return Fail(ErrorCode::kDamaged,
-              fmt::format("the database is not a store of version {}: application {:#x}, version {}", kSchemaVersion,
-                          application, version));
+  if (application == 0 && version == 0 && tables == 0) return 0;
+  KILN_ASSIGN_OR_RETURN(const auto has_store, db.Integer("SELECT count(*) FROM sqlite_schema WHERE name = 'store'"));
+  std::int64_t written = 1;
+  if (has_store != 0) {
+    KILN_ASSIGN_OR_RETURN(written, db.Integer("SELECT version FROM store"));
+  }
+  if (application == kApplicationId && version == written && version >= 1) return version;
+  return Fail(ErrorCode::kDamaged, fmt::format("the database is not a store: application {:#x}, version {}, and {} inside",
+                                               application, version, written));
+}
+
+std::expected<void, Error> Upgrade(Connection& db, std::int64_t from) {
+  if (from > kSchemaVersion) {
+    return Fail(ErrorCode::kRefused,
+                fmt::format("the store is of version {}, and this kilnd knows versions up to {}: a newer one wrote it. Run that "
+                            "one, or give this one another directory",
+                            from, kSchemaVersion));
+  }
+  for (std::int64_t version = from; version < kSchemaVersion; ++version) {
+    KILN_RETURN_IF_ERROR(db.Execute(fmt::format("BEGIN IMMEDIATE; {} PRAGMA user_version = {}; COMMIT;",
+                                                kUpgrades[version - 1], version + 1)));
+  }
+  return {};
 }
 
 // The page size, the vacuum mode and WAL must be chosen before the first table.
@@ -156,8 +195,8 @@ std::expected<WriterConnection, Error> WriterConnection::Open(const std::filesys
                                                               const SqliteOptions& options) {
   KILN_ASSIGN_OR_RETURN(auto db, Connection::Open(path, OpenMode::kCreate));
   db.SetBusyTimeout(kWriterBusy);
-  KILN_ASSIGN_OR_RETURN(const auto is_new, IsNew(db));
-  if (is_new) KILN_RETURN_IF_ERROR(CreateSchema(db));
+  KILN_ASSIGN_OR_RETURN(const auto version, VersionOf(db));
+  KILN_RETURN_IF_ERROR(version == 0 ? CreateSchema(db) : Upgrade(db, version));
   WriterConnection writer(std::move(db));
   // secure_delete would overwrite every evicted page with zeros.
   KILN_RETURN_IF_ERROR(writer.db_.Execute(fmt::format(
@@ -167,6 +206,8 @@ std::expected<WriterConnection, Error> WriterConnection::Open(const std::filesys
     KILN_RETURN_IF_ERROR(writer.db_.Execute(fmt::format("PRAGMA max_page_count = {};", pages)));
   }
   KILN_RETURN_IF_ERROR(writer.Prepare());
+  KILN_ASSIGN_OR_RETURN(const auto last_use, writer.db_.Integer("SELECT max(used) FROM entry"));
+  writer.last_use_ = std::clamp<std::int64_t>(last_use, 0, kLastUse);
   return writer;
 }
 
@@ -181,14 +222,14 @@ std::expected<void, Error> WriterConnection::Prepare() {
       {&insert_blob_,
        "INSERT INTO blob(digest, bytes) VALUES(?1, ?2) ON CONFLICT(digest) DO UPDATE SET bytes = ?2 WHERE bytes <> ?2"},
       {&upsert_entry_,
-       "INSERT INTO entry(key, body, size, created, last_used, hits, head) VALUES(?1, ?2, ?3, ?4, ?4, 0, ?5) "
-       "ON CONFLICT(key) DO UPDATE SET body = ?2, size = ?3, created = ?4, last_used = ?4, head = ?5"},
-      {&touch_, "UPDATE entry SET last_used = max(last_used, ?2), hits = hits + ?3 WHERE key = ?1"},
+       "INSERT INTO entry(key, body, size, created, last_used, hits, head, used) VALUES(?1, ?2, ?3, ?4, ?4, 0, ?5, ?6) "
+       "ON CONFLICT(key) DO UPDATE SET body = ?2, size = ?3, created = ?4, last_used = ?4, head = ?5, used = ?6"},
+      {&touch_, "UPDATE entry SET last_used = ?2, hits = hits + ?3, used = ?4 WHERE key = ?1"},
       {&delete_entry_, "DELETE FROM entry WHERE key = ?1"},
       {&delete_orphan_, "DELETE FROM blob WHERE digest = ?1 AND NOT EXISTS(SELECT 1 FROM entry WHERE body = ?1)"},
       {&delete_by_body_, "DELETE FROM entry WHERE body = ?1"},
       {&delete_blob_, "DELETE FROM blob WHERE digest = ?1"},
-      {&oldest_, "SELECT key, body FROM entry ORDER BY last_used LIMIT 1"},
+      {&oldest_, "SELECT key, body FROM entry ORDER BY used LIMIT 1"},
       {&count_, "SELECT count(*) FROM entry"},
       {&used_pages_, "SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count"},
       {&free_pages_, "PRAGMA freelist_count"},
@@ -224,6 +265,7 @@ std::expected<bool, Error> WriterConnection::Put(const Entry& entry, WallTime no
                            .Bind(3, static_cast<std::int64_t>(entry.sealed().size()))
                            .Bind(4, Micros(now))
                            .Bind(5, entry.head())
+                           .Bind(6, ++last_use_)
                            .Run());
   if (old_body && *old_body != body) KILN_RETURN_IF_ERROR(DropOrphan(*old_body));
   return !old_body;
@@ -251,7 +293,12 @@ std::expected<std::uint64_t, Error> WriterConnection::EraseWithBody(const Digest
 }
 
 std::expected<void, Error> WriterConnection::Touch(const Digest& key, WallTime last_used, std::uint64_t hits) {
-  return Query(touch_).Bind(1, key.view()).Bind(2, Micros(last_used)).Bind(3, static_cast<std::int64_t>(hits)).Run();
+  return Query(touch_)
+      .Bind(1, key.view())
+      .Bind(2, Micros(last_used))
+      .Bind(3, static_cast<std::int64_t>(hits))
+      .Bind(4, ++last_use_)
+      .Run();
 }
 
 std::expected<std::optional<std::string>, Error> WriterConnection::Get(const Digest& key) { return RunGet(get_, key); }

@@ -6,8 +6,10 @@
 //   blob   digest of the body → body          large rows, value last, so that nothing is behind the overflow pages
 //
 // Entries with equal bodies share a row of `blob`; it goes when its last entry goes. Neither table is WITHOUT ROWID:
-// there, large values would sit in the inner pages of the tree. The index by last use is what eviction walks, and
-// updating a use touches it and a row of `entry`, never a blob.
+// there, large values would sit in the inner pages of the tree. `used` numbers the uses: eviction walks its index, and no clock
+// has a say in it. Updating a use touches that index and a row of `entry`, never a blob.
+//
+// A store of an older version is upgraded when it is opened, one of a newer version refused.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +61,8 @@ class Reader {
 // rolled back.
 class WriterConnection {
  public:
-  // Creates the database when there is none. kDamaged when the file is something else than a store of this version.
+  // Creates the database when there is none, and upgrades one of an older version. kDamaged when the file is no store, kRefused
+  // when it is one of a newer version.
   static std::expected<WriterConnection, Error> Open(const std::filesystem::path& path, const SqliteOptions& options);
 
   std::expected<void, Error> Begin();
@@ -69,6 +72,7 @@ class WriterConnection {
   // Whether the key is new.
   std::expected<bool, Error> Put(const Entry& entry, WallTime now);
   std::expected<bool, Error> Erase(const Digest& key);
+  // What is touched later is evicted later.
   std::expected<void, Error> Touch(const Digest& key, WallTime last_used, std::uint64_t hits);
 
   // Removes the blob and every entry that relies on it; how many entries that were.
@@ -95,6 +99,7 @@ class WriterConnection {
   std::expected<void, Error> DropOrphan(std::string_view body);
 
   sqlite::Connection db_;
+  std::int64_t last_use_ = 0;  // the number of the newest use
   sqlite::Statement begin_, commit_, rollback_;
   sqlite::Statement get_, find_, insert_blob_, upsert_entry_, touch_;
   sqlite::Statement delete_entry_, delete_orphan_, delete_by_body_, delete_blob_, oldest_;

@@ -2,6 +2,7 @@
 #include "cache/sqlite_tier.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -14,6 +15,7 @@ namespace {
 using testing::KeyOf;
 using testing::MakeEntry;
 using testing::ManualClock;
+using testing::Numbered;
 using testing::NumberedEntry;
 using testing::TemporaryDirectory;
 
@@ -93,6 +95,26 @@ TEST_F(SqliteTierTest, EvictionKeepsTheBoundAndTheRecentlyUsed) {
   EXPECT_FALSE(tier->Get(KeyOf(1))->has_value());
   tier.reset();
   EXPECT_LT(std::filesystem::file_size(options.directory / "kiln.db"), options.capacity + (1 << 20));
+}
+
+TEST_F(SqliteTierTest, AClockThatJumpsDoesNotDecideWhatIsEvicted) {
+  options.capacity = 4 << 20;
+  options.touch_interval = std::chrono::hours(1);
+  auto tier = Open();
+  clock.Set(std::chrono::years(10));
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(PutAndWait(*tier, NumberedEntry(i, 50'000)));
+  clock.Set(-std::chrono::years(30));
+  for (int i = 30; i < 130; ++i) {
+    if (i % 7 == 0) clock.Set(std::chrono::hours(i % 2 == 0 ? 1000 : -1000));
+    ASSERT_TRUE(PutAndWait(*tier, NumberedEntry(i, 50'000)));
+    ASSERT_TRUE(tier->Get(KeyOf(3))->has_value()) << "used all the time, after " << i;
+    ASSERT_TRUE(tier->Get(KeyOf(i))->has_value()) << "new";
+  }
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_EQ(tier->Get(KeyOf(i))->has_value(), i == 3) << i << ": evicted, if it has not been used since the clock was wrong";
+  }
+  EXPECT_LE(tier->Stats().bytes, options.capacity);
+  EXPECT_EQ(tier->Stats().errors, 0u);
 }
 
 TEST_F(SqliteTierTest, RefusesWhatCannotFit) {
@@ -215,6 +237,7 @@ TEST_F(SqliteTierTest, OneProcessAtATime) {
   const auto second = SqliteTier::Open(options, clock);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, ErrorCode::kRefused);
+  EXPECT_NE(second.error().message.find(Numbered("pid ", getpid())), std::string::npos) << second.error().message;
   ASSERT_TRUE(PutAndWait(*tier, NumberedEntry(1))) << "the first is not disturbed";
   tier.reset();
   EXPECT_TRUE(Open()->Get(KeyOf(1))->has_value());

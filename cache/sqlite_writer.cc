@@ -280,7 +280,10 @@ std::expected<void, Error> SqliteWriter::CollectSlice(GcOperation& gc, Changes& 
 }
 
 std::expected<void, Error> SqliteWriter::WriteUses(UseLog::Uses& uses) {
-  for (const auto& [key, use] : uses) KILN_RETURN_IF_ERROR(db_->Touch(key, use.last, use.count));
+  std::vector<const UseLog::Uses::value_type*> in_order;
+  for (const auto& use : uses) in_order.push_back(&use);
+  std::ranges::sort(in_order, {}, [](const auto* use) { return use->second.order; });  // the order of eviction
+  for (const auto* use : in_order) KILN_RETURN_IF_ERROR(db_->Touch(use->first, use->second.last, use->second.count));
   return {};
 }
 

@@ -38,6 +38,7 @@ class UseLog {
  public:
   struct Use {
     WallTime last;
+    std::uint64_t order = 0;  // grows from use to use, whatever the clock says
     std::uint64_t count = 0;
   };
   using Uses = std::unordered_map<Digest, Use>;
@@ -45,7 +46,8 @@ class UseLog {
   void Add(const Digest& key, WallTime now) {
     MutexLock lock(mutex_);
     Use& use = uses_[key];
-    use.last = std::max(use.last, now);
+    use.last = now;
+    use.order = ++last_order_;
     ++use.count;
   }
 
@@ -59,7 +61,10 @@ class UseLog {
     MutexLock lock(mutex_);
     for (const auto& [key, use] : uses) {
       Use& into = uses_[key];
-      into.last = std::max(into.last, use.last);
+      if (into.order < use.order) {
+        into.last = use.last;
+        into.order = use.order;
+      }
       into.count += use.count;
     }
   }
@@ -67,6 +72,7 @@ class UseLog {
  private:
   Mutex mutex_;
   Uses uses_ KILN_GUARDED_BY(mutex_);
+  std::uint64_t last_order_ KILN_GUARDED_BY(mutex_) = 0;
 };
 
 // What a store's threads share. Everything outlives the threads.

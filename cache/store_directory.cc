@@ -69,6 +69,21 @@ std::vector<std::pair<std::uint64_t, fs::path>> ListAside(const fs::path& direct
   return aside;
 }
 
+// " (pid 123)", of the process that wrote its number into the lock file; empty where it has not.
+std::string HolderOf(int lock) {
+  std::array<char, 32> text{};
+  const ssize_t size = ::pread(lock, text.data(), text.size() - 1, 0);
+  std::uint64_t pid = 0;
+  if (size <= 0 || std::from_chars(text.data(), text.data() + size, pid).ec != std::errc()) return {};
+  return fmt::format(" (pid {})", pid);
+}
+
+void WriteHolder(int lock) {
+  const std::string text = fmt::format("{}\n", ::getpid());
+  // A lock without a name is still a lock.
+  [[maybe_unused]] const bool named = ::ftruncate(lock, 0) == 0 && ::pwrite(lock, text.data(), text.size(), 0) > 0;
+}
+
 }  // namespace
 
 std::expected<StoreDirectory, Error> StoreDirectory::Hold(const fs::path& directory, const FilesystemType& type) {
@@ -88,12 +103,14 @@ std::expected<StoreDirectory, Error> StoreDirectory::Hold(const fs::path& direct
   if (lock < 0) return FailedTo("open", lock_path, errno);
   if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
     const int reason = errno;
+    const std::string holder = HolderOf(lock);
     ::close(lock);
     if (reason != EWOULDBLOCK) return FailedTo("lock", lock_path, reason);
-    return Fail(ErrorCode::kRefused, fmt::format("another process holds the store in {}; stop it or give another "
+    return Fail(ErrorCode::kRefused, fmt::format("another process{} holds the store in {}; stop it or give another "
                                                  "directory",
-                                                 directory.string()));
+                                                 holder, directory.string()));
   }
+  WriteHolder(lock);
   return StoreDirectory(directory, lock);
 }
 

@@ -17,7 +17,7 @@ using FilesystemType = std::function<std::optional<std::uint64_t>(const std::fil
 // The directory of a store, held by one process at a time:
 //
 //   kiln.db, kiln.db-wal, kiln.db-shm   the database
-//   lock                                locked while a process holds the directory
+//   lock                                locked while a process holds the directory; holds its number
 //   open                                exists while a process holds it: found at the next start, it tells that the
 //                                       last one ended without closing
 //   kiln.db.corrupt-N (…-wal, …-shm)    set aside; the two newest are kept

@@ -18,15 +18,17 @@
 
 namespace kiln::cache::testing {
 
-// Stands still until it is moved. Both times move together.
+// Stands still until it is moved. Both times move together, until somebody sets the clock.
 class ManualClock final : public Clock {
  public:
-  WallTime WallNow() const override { return WallTime(std::chrono::microseconds(micros_.load())); }
+  WallTime WallNow() const override { return WallTime(std::chrono::microseconds(micros_ + set_)); }
   SteadyTime SteadyNow() const override { return SteadyTime(std::chrono::microseconds(micros_.load())); }
   void Advance(std::chrono::microseconds by) { micros_ += by.count(); }
+  void Set(std::chrono::microseconds by) { set_ += by.count(); }
 
  private:
   std::atomic<std::int64_t> micros_{1'700'000'000'000'000};
+  std::atomic<std::int64_t> set_{0};
 };
 
 // A directory of its own, gone afterwards.

@@ -62,7 +62,7 @@ def test_one_daemon_holds_a_store(daemon, sockets):
     second = [str(BUILD / "bin" / "kilnd"), f"--listen=unix:{sockets}/second.sock", f"--state-dir={daemon.state}"]
     ended = subprocess.run(second, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode != 0
-    assert str(daemon.state) in ended.stderr
+    assert str(daemon.state) in ended.stderr and f"pid {daemon.process.pid}" in ended.stderr, ended.stderr
     assert daemon.client().compile(program(0), TARGET).key
 
 

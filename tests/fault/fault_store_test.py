@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was in the store stays in the store: kill -9, a corrupt file, corrupt rows, a full disk."""
+"""What was in the store stays in the store: kill -9, a corrupt file, corrupt rows, a full disk.
+
+KILN_KILLS (6) is how often the daemon is killed under load; a release has seen 500."""
 
 import os
 import random
@@ -29,7 +31,8 @@ def committed(daemon, expected):
     """Waits until the store lists every key of `expected`: from then on they have to survive."""
     wanted = {key for key, _ in expected.values()}
     for _ in range(500):
-        if wanted <= {entry.key for entry in daemon.client().cache_list()}:
+        wanted = {key for key in wanted if not any(entry.key == key for entry in daemon.client().cache_list(key_prefix=key))}
+        if not wanted:
             return
         threading.Event().wait(0.02)
     raise AssertionError("kilnd does not list what it compiled 10 s ago")
@@ -50,17 +53,18 @@ def test_kill_at_any_moment_loses_nothing(daemon):
     rng = random.Random(seed)
     daemon.start()
     kept, number = {}, 0
-    for _ in range(6):
-        kept.update(compile_many(daemon.client(), range(number, number + 4)))
+    for _ in range(int(os.environ.get("KILN_KILLS", "6"))):
+        newest = compile_many(daemon.client(), range(number, number + 4))
+        kept.update(newest)
         number += 4
-        committed(daemon, kept)
+        committed(daemon, newest)
         stop = threading.Event()
 
         def load(first):
             n = first
             while not stop.is_set():
                 try:
-                    daemon.client().compile(program(n), TARGET, timeout=5.0)
+                    daemon.client().compile(program(n), TARGET, timeout=0.3)
                 except Exception:  # the daemon dies under this call
                     return
                 n += 1
@@ -74,7 +78,8 @@ def test_kill_at_any_moment_loses_nothing(daemon):
         for thread in threads:
             thread.join()
         daemon.start()
-        all_there(daemon, kept)
+        all_there(daemon, newest | {n: kept[n] for n in rng.sample(sorted(kept), min(len(kept), 40))})
+    all_there(daemon, kept)
     assert daemon.client().cache_verify().corrupt == 0
 
 
