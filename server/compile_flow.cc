@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "server/compile_report.h"
 #include "server/refusals.h"
 
 namespace kiln::server {
@@ -51,6 +52,7 @@ struct CompileFlow::Compile {
   std::string name;
   std::string request_id;
   Caller caller;
+  std::shared_ptr<CallNotes> notes;  // of the request that started it
   v1::CompileRequest request;
   Flights::Flight flight;
 };
@@ -93,6 +95,7 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
 
 void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   if (call->cancelled) return End(call, std::unexpected(Cancelled()));
+  call->request.notes->Mark("dispatch");
   if (AnswerAsBefore(call)) return;
 
   // 1. The request's bytes become a message.
@@ -105,7 +108,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   call->request.bytes = {};
 
   // 2. The module is decoded and the key computed.
-  auto resolved = Resolve(request, options_.ptxas_version());
+  auto resolved = Resolve(request, options_.ptxas_version(), call->request.notes.get());
   if (!resolved) return End(call, std::unexpected(std::move(resolved.error())));
   request.set_target(resolved->target);
   const Caller& caller = call->request.caller;
@@ -119,8 +122,10 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
       if (!known) continue;
       index_.Remember(call->request.digest, key);
       ++parts_.telemetry.hits;
+      call->request.notes->Mark("cache");
       return End(call, std::move(*known));
     }
+    call->request.notes->Mark("cache");
   }
   if (call->request.lookup_only) {
     if (call->request.remember_miss) index_.Remember(call->request.digest, kept_under);
@@ -148,6 +153,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call) {
   if (!call->request.lookup_only && Board(call, *key)) return true;
   if (auto known = FromCache(*key, call->request.caller.tenant)) {
     ++parts_.telemetry.hits;
+    call->request.notes->Mark("cache");
     End(call, std::move(*known));
     return true;
   }
@@ -182,6 +188,7 @@ CompileFlow::Flights::Waiter CompileFlow::WaiterOf(const std::shared_ptr<Call>& 
     if (end != cache::FlightEnd::kFinished) return End(call, std::unexpected(Draining()));
     Outcome outcome = *made;
     const bool joined = !starts || !*starts;
+    if (joined) call->request.notes->Mark("flight");  // that another request started
     if (outcome && outcome->origin == v1::COMPILED && joined) outcome->origin = v1::JOINED;
     End(call, std::move(outcome));
   };
@@ -204,7 +211,8 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
   if (joined.flight) {
     *starts = true;
     Launch(std::make_shared<Compile>(Compile{resolved.key, kept_under, resolved.name, call->request.id,
-                                             call->request.caller, std::move(request), std::move(*joined.flight)}));
+                                             call->request.caller, call->request.notes, std::move(request),
+                                             std::move(*joined.flight)}));
   } else {
     ++parts_.telemetry.joined;
     parts_.admission.Promote(flight_key, request.priority());
@@ -244,16 +252,9 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
 
 // 7. The worker is done with it, or it with the worker.
 void CompileFlow::Land(Compile& compile, JobOutcome outcome) {
+  NoteStages(*compile.notes, outcome);
   Made made = Judge(compile, outcome);
-  parts_.telemetry.Log(made ? Level::kInfo : Level::kWarning, "compile",
-                       {{"request", compile.request_id},
-                        {"key", compile.key.ToHex().substr(0, 16)},
-                        {"target", std::string_view(compile.request.target())},
-                        {"outcome", made ? "ok" : std::string_view(outcome.cause.empty() ? "refused" : outcome.cause)},
-                        {"stage", std::string_view(outcome.stage)},
-                        {"queue_ms", outcome.queue_ms},
-                        {"ms", Milliseconds(outcome.ran)},
-                        {"bytes", static_cast<std::int64_t>(made ? made->kept.size() : 0)}});
+  Report({compile.request_id, compile.key, compile.request, outcome, made}, parts_.telemetry, parts_.metrics);
   compile.flight.Finish(std::move(made));
 }
 
@@ -294,8 +295,10 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
     auto bytes = std::make_shared<const std::string>(reply.SerializeAsString());
     kept = {.key = compile.key, .owner = bytes, .kept = *bytes};
   } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, reply, compile.name)) {
+    compile.notes->Mark("seal");
     kept = **OutcomeFrom(*entry, compile.caller.tenant, v1::COMPILED);
     parts_.cache.Put(std::move(*entry));
+    compile.notes->Mark("put");
   } else {
     return std::unexpected(Failure{.kind = Kind::kUnsupported,
                                    .message = "the artifact is larger than an entry of the cache may be: " +

@@ -22,9 +22,11 @@
 #include "cache/tiered.h"
 #include "kiln/v1/compile.pb.h"
 #include "server/admission.h"
+#include "server/call_record.h"
 #include "server/caller.h"
 #include "server/executor.h"
 #include "server/gate.h"
+#include "server/metrics.h"
 #include "server/reply.h"
 #include "server/reproducers.h"
 #include "server/request_index.h"
@@ -51,6 +53,7 @@ class CompileFlow {
     Reproducers& reproducers;
     Telemetry& telemetry;
     const Gate& gate;
+    Metrics& metrics;
   };
 
   struct Request {
@@ -60,6 +63,7 @@ class CompileFlow {
     cache::Digest digest;     // of the bytes
     bool lookup_only = false;
     bool remember_miss = false;  // lookups: the same bytes are compiled next, and then looked up again by others
+    std::shared_ptr<CallNotes> notes = std::make_shared<CallNotes>();  // told of the stages
     StageBoard::Listener on_stage;  // may be empty
     std::move_only_function<void(Outcome)> done;
   };
@@ -86,6 +90,7 @@ class CompileFlow {
   void Drain() { draining_ = true; }
   bool draining() const { return draining_; }
   std::size_t calls() const { return calls_; }
+  std::size_t flights() const { return flights_.flights(); }
 
  private:
   using Made = std::expected<Reply, Failure>;

@@ -72,6 +72,7 @@ struct Raw {
   std::string accept_put = "auto";
   std::string tokens;
   std::string access;
+  std::string metrics_listen = "none";
   double compile_limit = 120;
   double grace = 20;
 };
@@ -106,6 +107,11 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--grace", raw.grace, "seconds that running compiles get on SIGTERM")
       ->check(CLI::Range(0.0, 3'600.0))->capture_default_str();
   app.add_option("--ptxas", raw.ptxas, "a ptxas to make cubins with; auto: from PATH; none")->capture_default_str();
+  app.add_option("--metrics-listen", raw.metrics_listen, "HOST:PORT of /metrics, /healthz and /readyz over HTTP; none")
+      ->capture_default_str();
+  app.add_option("--trace-file", config.trace_file, "file for the spans of requests, as lines of OTLP JSON");
+  app.add_option("--trace-file-bytes", config.trace_file_bytes, "size at which that file is moved aside, once")
+      ->transform(CLI::AsSizeValue(false))->default_str("64MiB");
   app.add_option("--log-level", raw.log_level, "debug, info, warning, error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))->capture_default_str();
   app.add_option("--log-format", raw.log_format, "text (key=value) or json")
@@ -176,6 +182,13 @@ Level LevelOf(std::string_view name) {
   return name == "error" ? Level::kError : Level::kInfo;
 }
 
+std::expected<std::string, std::string> MetricsAddress(const std::string& text) {
+  if (text == "none" || text.empty()) return std::string();
+  const auto endpoint = ParseEndpoint(text);
+  if (!endpoint || endpoint->socket) return std::unexpected(fmt::format("--metrics-listen: {} is no HOST:PORT; or say none", text));
+  return endpoint->address;
+}
+
 // What the options mean together.
 std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   auto endpoint = ParseEndpoint(raw.listen);
@@ -200,6 +213,9 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   config.ptxas = raw.ptxas == "auto" ? FindPtxas() : raw.ptxas == "none" ? fs::path() : fs::path(raw.ptxas);
   config.compile_limit = std::chrono::milliseconds(static_cast<std::int64_t>(raw.compile_limit * 1000));
   config.grace = std::chrono::milliseconds(static_cast<std::int64_t>(raw.grace * 1000));
+  auto metrics = MetricsAddress(raw.metrics_listen);
+  if (!metrics) return std::unexpected(std::move(metrics.error()));
+  config.metrics_address = std::move(*metrics);
   config.log.level = LevelOf(raw.log_level);
   config.log.json = raw.log_format == "json";
   return {};

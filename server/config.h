@@ -39,6 +39,9 @@ struct Config {
   std::chrono::milliseconds grace{20'000};
   std::filesystem::path ptxas;  // empty: none
 
+  std::string metrics_address;  // HOST:PORT of /metrics, /healthz, /readyz; empty: none
+  std::string trace_file;       // of spans; empty: none
+  std::uint64_t trace_file_bytes = std::uint64_t{64} << 20;
   LogOptions log;
 };
 

@@ -2,6 +2,8 @@
 #include "server/daemon.h"
 
 #include <array>
+#include <atomic>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -20,9 +22,17 @@
 #include "server/authenticator.h"
 #include "server/gate.h"
 #include "server/local_listener.h"
+#include "server/call_log.h"
+#include "server/call_watch.h"
+#include "server/heartbeat.h"
+#include "server/journal.h"
+#include "server/metrics.h"
+#include "server/monitor.h"
 #include "server/ptxas.h"
 #include "server/tls.h"
 #include "server/service.h"
+#include "server/spans.h"
+#include "server/status_map.h"
 #include "server/zygote.h"
 
 namespace kiln::server {
@@ -59,6 +69,20 @@ std::unique_ptr<Telemetry> OpenAuditLog(const Config& config) {
   return std::make_unique<Telemetry>(LogOptions{.json = config.log.json, .file = config.audit_log});
 }
 
+// The stages of a compile that are no passes.
+constexpr const char* kOtherStages[] = {"decode", "llvm", "emit", "link", "ptxas"};
+
+Metrics::Options MetricNames(Zygote& zygote) {
+  Metrics::Options options{.version = KILN_VERSION, .compiler = std::string(compiler::BuildId()), .reasons = AllReasons()};
+  for (const target::Target& target : target::All()) options.targets.emplace_back(target.name);
+  options.stages = [&zygote] {
+    std::vector<std::string> stages = zygote.Passes();
+    stages.insert(stages.end(), std::begin(kOtherStages), std::end(kOtherStages));
+    return stages;
+  };
+  return options;
+}
+
 }  // namespace
 
 struct Daemon::Parts {
@@ -67,7 +91,8 @@ struct Daemon::Parts {
         zygote({.executable = config.worker_executable,
                 .worker_memory_bytes = config.worker_memory_bytes,
                 .ptxas = config.ptxas.string(),
-                .build_id = std::string(compiler::BuildId())}) {}
+                .build_id = std::string(compiler::BuildId())}),
+        metrics(MetricNames(zygote)), journal([this](std::span<const CallRecord> records) { Record(records); }) {}
 
   const Config config;
   Telemetry telemetry;
@@ -76,6 +101,9 @@ struct Daemon::Parts {
   UniqueFd claim;
   Ptxas ptxas;
   Zygote zygote;
+  Metrics metrics;
+  std::unique_ptr<SpanFile> spans;
+  Journal journal;
   cache::SqliteTier* disk = nullptr;
   std::unique_ptr<cache::TieredCache> cache;
   std::unique_ptr<Authenticator> authenticator;
@@ -85,15 +113,23 @@ struct Daemon::Parts {
   std::unique_ptr<Admission> admission;
   std::unique_ptr<CompileFlow> flow;
   std::unique_ptr<Executor> executor;
+  std::unique_ptr<Heartbeat> heartbeat;
   std::unique_ptr<WorkerPool> workers;
   std::unique_ptr<KilnService> service;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<LocalListener> local;
+  std::atomic<bool> serving = false;
+  std::unique_ptr<Monitor> monitor;  // last: it asks the others
 
   std::expected<void, std::string> OpenGate();
   std::expected<void, std::string> OpenCache();
   void MakeFlow();
   std::expected<void, std::string> Serve();
+  std::expected<void, std::string> StartMonitor();
+  void Record(std::span<const CallRecord> records);
+  Sample Look() const;
+  Probe Health();
+  Probe Readiness() const;
 };
 
 std::expected<void, std::string> Daemon::Parts::OpenGate() {
@@ -142,17 +178,19 @@ void Daemon::Parts::MakeFlow() {
                                               *cache, disk);
   admission = std::make_unique<Admission>(config.queue, config.workers);
   executor = std::make_unique<Executor>(kExecutorThreads, kExecutorQueue);
+  heartbeat = std::make_unique<Heartbeat>(*executor);
   flow = std::make_unique<CompileFlow>(
       CompileFlow::Options{.compile_limit = config.compile_limit,
                            .build_id = std::string(compiler::BuildId()),
                            .ptxas_version = [this] { return ptxas.Version(); }},
-      CompileFlow::Parts{*cache, *admission, *executor, *reproducers, telemetry, *gate});
+      CompileFlow::Parts{*cache, *admission, *executor, *reproducers, telemetry, *gate, metrics});
   workers = std::make_unique<WorkerPool>(
       WorkerPoolOptions{.workers = config.workers,
                         .jobs_per_worker = config.jobs_per_worker,
                         .on_replaced =
                             [this](std::string_view request, std::string_view cause) {
                               telemetry.Log(Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
+                              metrics.NoteWorkerEnd(cause);
                             }},
       *admission, zygote);
 }
@@ -177,6 +215,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
     builder.AddListeningPort(config.endpoint.address, *credentials, &port);
   }
   builder.RegisterService(service.get());
+  WatchCalls(builder, journal);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
@@ -192,6 +231,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
     if (!listening) return std::unexpected(std::move(listening.error()));
     local = std::make_unique<LocalListener>(std::move(*listening), *server);
   }
+  serving = true;
   const std::string address = config.endpoint.socket
                                   ? config.endpoint.address
                                   : config.endpoint.address.substr(0, config.endpoint.address.rfind(':') + 1) +
@@ -202,6 +242,61 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
                  {"compiler", compiler::BuildId()},
                  {"workers", static_cast<std::int64_t>(config.workers)},
                  {"disk", disk == nullptr ? "none" : std::string_view(config.state_directory.native())}});
+  return {};
+}
+
+void Daemon::Parts::Record(std::span<const CallRecord> records) {
+  for (const CallRecord& record : records) metrics.NoteCall(record);
+  if (spans) spans->Write(records);
+  LogCalls(telemetry, records);
+}
+
+Sample Daemon::Parts::Look() const {
+  return {.ready = Readiness().ok,
+          .draining = flow->draining(),
+          .queued = admission->queued(),
+          .queue_capacity = config.queue,
+          .flights = flow->flights(),
+          .calls = flow->calls(),
+          .workers = workers->workers(),
+          .workers_busy = workers->busy(),
+          .tiers = cache->Report(),
+          .records_dropped = journal.dropped()};
+}
+
+Probe Daemon::Parts::Health() {
+  const bool alive = heartbeat->Alive();
+  return {alive, alive ? "ok\n" : "the executor stands still: restart kilnd, and send its log\n"};
+}
+
+// Without a store kilnd serves from memory, and with a full queue it serves hits: both are ready.
+Probe Daemon::Parts::Readiness() const {
+  const bool draining = flow->draining();
+  Probe probe{serving && !draining, draining ? "draining\n" : serving ? "serving\n" : "starting\n"};
+  for (const auto& tier : cache->Report()) {
+    probe.text += fmt::format("tier {}: {}\n", tier.name, !tier.enabled ? "disabled" : tier.stats.read_only ? "read-only" : "ok");
+  }
+  probe.text += fmt::format("queue: {} of {}\n", admission->queued(), config.queue);
+  return probe;
+}
+
+std::expected<void, std::string> Daemon::Parts::StartMonitor() {
+  if (!config.trace_file.empty()) {
+    auto opened = SpanFile::Open(config.trace_file, config.trace_file_bytes);
+    if (!opened) return std::unexpected(std::move(opened.error()));
+    spans = std::move(*opened);
+  }
+  if (config.metrics_address.empty()) return {};
+  auto started = Monitor::Start(config.metrics_address, {.metrics =
+                                                             [this] {
+                                                               journal.Flush();
+                                                               return metrics.Text(Look());
+                                                             },
+                                                         .health = [this] { return Health(); },
+                                                         .readiness = [this] { return Readiness(); }});
+  if (!started) return std::unexpected(std::move(started.error()));
+  monitor = std::move(*started);
+  telemetry.Log(Level::kInfo, "monitoring", {{"listen", std::string_view(monitor->address())}});
   return {};
 }
 
@@ -216,6 +311,7 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config)
   if (auto opened = parts->OpenGate(); !opened) return std::unexpected(std::move(opened.error()));
   if (auto opened = parts->OpenCache(); !opened) return std::unexpected(std::move(opened.error()));
   parts->MakeFlow();
+  if (auto monitored = parts->StartMonitor(); !monitored) return std::unexpected(std::move(monitored.error()));
   if (auto served = parts->Serve(); !served) return std::unexpected(std::move(served.error()));
   return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));
 }
@@ -232,6 +328,7 @@ void Daemon::Drain(const std::function<bool()>& hurry) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   p.local.reset();
+  p.monitor.reset();
   p.workers.reset();  // what still runs or waits ends as UNAVAILABLE
   p.server->Shutdown(std::chrono::system_clock::now() + kLastBytes);
   p.server->Wait();
@@ -240,6 +337,7 @@ void Daemon::Drain(const std::function<bool()>& hurry) {
 Daemon::~Daemon() {
   Parts& p = *parts_;
   p.local.reset();
+  p.monitor.reset();
   if (p.workers) p.workers.reset();
   p.server->Shutdown(std::chrono::system_clock::now());
   p.server.reset();

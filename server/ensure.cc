@@ -103,7 +103,7 @@ void EnsureReactor::StartSome() {
 
 void EnsureReactor::Start(std::size_t index, bool lookup) {
   const cache::Digest digest = items_[index].digest;
-  auto call = flow_.Start({.id = NewRequestId(),
+  auto call = flow_.Start({.id = RequestIdText(NextRequestNumber()),
                            .caller = caller_,
                            .bytes = BytesOf(items_[index]),
                            .digest = digest,

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "server/call_watch.h"
 #include "server/status_map.h"
 #include "server/wire.h"
 
@@ -39,7 +40,8 @@ CompileReactor::CompileReactor(grpc::CallbackServerContext& context, CompileFlow
                                grpc::ByteBuffer& response)
     : flow_(flow) {
   context.AddTrailingMetadata("kiln-request-id", request.id);
-  request.done = [this, &response, details = DetailsLimit(context)](Outcome outcome) {
+  request.done = [this, &context, &response, details = DetailsLimit(context)](Outcome outcome) {
+    NoteOutcome(context, outcome);
     if (outcome) response = ToBuffer(*outcome);
     Finish(outcome ? grpc::Status::OK : ToStatus(outcome.error(), details));
   };
@@ -50,7 +52,10 @@ ProgressReactor::ProgressReactor(grpc::CallbackServerContext& context, CompileFl
     : flow_(flow) {
   context.AddTrailingMetadata("kiln-request-id", request.id);
   request.on_stage = [this](std::string_view stage) { Add(ToProgress(stage)); };
-  request.done = [this, details = DetailsLimit(context)](Outcome outcome) { End(std::move(outcome), details); };
+  request.done = [this, &context, details = DetailsLimit(context)](Outcome outcome) {
+    NoteOutcome(context, outcome);
+    End(std::move(outcome), details);
+  };
   call_ = flow.Start(std::move(request));
 }
 

@@ -48,6 +48,16 @@ std::string Reply::Tail() const {
   return rest.SerializeAsString();
 }
 
+std::string_view OriginText(v1::Origin origin) {
+  switch (origin) {
+    case v1::MEMORY: return "memory";
+    case v1::DISK: return "disk";
+    case v1::COMPILED: return "compiled";
+    case v1::JOINED: return "joined";
+    default: return {};
+  }
+}
+
 std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant,
                                                     const v1::CompileReply& reply, std::string_view name) {
   const std::string bytes = reply.SerializeAsString();

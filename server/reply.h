@@ -32,6 +32,9 @@ struct Reply {
   std::string Tail() const;
 };
 
+// "memory", "disk", "compiled", "joined"; empty where nothing is known.
+std::string_view OriginText(v1::Origin origin);
+
 using Outcome = std::expected<Reply, Failure>;
 
 // The entry under which a reply is kept in the cache.

@@ -64,17 +64,23 @@ Failure UnknownTarget(std::string message) {
 
 }  // namespace
 
-std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas) {
+std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas,
+                                                CallNotes* notes) {
   const auto target = target::Find(request.target());
   if (!target) return std::unexpected(UnknownTarget(target.error()));
   ir::Diagnostics diagnostics;
   const auto module = ir::DecodeModule(request.module(), diagnostics);
+  if (notes != nullptr) notes->Mark("decode");
   if (!module) return std::unexpected(ToFailure(diagnostics));
 
   const std::string_view name = (*target)->name;
   cache::Digest key{compiler::ComputeKey(*module, name, request.options())};
   const bool makes_cubin = (*target)->family == target::Family::kNvptx && !(*target)->emulated && !ptxas.empty();
   if (makes_cubin) key = cache::Hasher().Update("ptxas").Update(key.view()).Update(ptxas).Finish();
+  if (notes != nullptr) {
+    notes->Mark("key");
+    notes->Identify(name, key.ToHex());
+  }
   return ResolvedRequest{key, std::string(name), Utf8(module->name)};
 }
 

@@ -8,6 +8,7 @@
 
 #include "cache/digest.h"
 #include "kiln/v1/compile.pb.h"
+#include "server/call_record.h"
 #include "server/failure.h"
 
 namespace kiln::server {
@@ -19,7 +20,9 @@ struct ResolvedRequest {
 };
 
 // Decodes the module, looks up the target, computes the key. `ptxas` names the ptxas that will make cubins (its version text,
-// empty for none): it changes the artifact, so it is part of the key wherever it is used.
-std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas);
+// empty for none): it changes the artifact, so it is part of the key wherever it is used. The stages "decode" and "key" are marked in
+// `notes` where there are any.
+std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas,
+                                                CallNotes* notes = nullptr);
 
 }  // namespace kiln::server

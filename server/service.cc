@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "server/call_watch.h"
 #include "server/ensure.h"
 #include "server/reactors.h"
 #include "server/status_map.h"
@@ -19,12 +20,18 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grp
   return reactor;
 }
 
+grpc::Status Refuse(grpc::CallbackServerContext* context, const Failure& failure) {
+  RecordOf(*context).reason = ReasonOf(failure.kind);
+  return ToStatus(failure, DetailsLimit(*context));
+}
+
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Failure& failure) {
-  return Answer(context, ToStatus(failure, DetailsLimit(*context)));
+  return Answer(context, Refuse(context, failure));
 }
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Outcome& outcome, grpc::ByteBuffer& response) {
   if (!outcome) return Answer(context, outcome.error());
+  NoteReply(*context, *outcome);
   response = ToBuffer(*outcome);
   return Answer(context, grpc::Status::OK);
 }
@@ -59,29 +66,46 @@ void Describe(const cache::TieredCache::TierReport& from, v1::TierStats& to) {
 
 KilnService::KilnService(Parts parts) : parts_(std::move(parts)) {}
 
+std::expected<Caller, Failure> KilnService::Enter(Context& context, std::string_view method) const {
+  auto caller = parts_.gate.Enter(context, method);
+  NoteCaller(context, caller);
+  return caller;
+}
+
 grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* request, Bytes* response) {
-  auto caller = parts_.gate.Enter(*context, "Compile");
+  RecordOf(*context).bytes_in = request->Length();
+  auto caller = Enter(*context, "Compile");
   if (!caller) return Answer(context, caller.error());
   if (request->Length() > kMaxRequestBytes) return Answer(context, TooLarge(*request));
   const cache::Digest digest = DigestOf("Compile", *request);
   if (const auto hit = parts_.flow.FindHot(digest, caller->tenant)) return Answer(context, *hit, *response);
   return new CompileReactor(*context, parts_.flow,
-                            {.id = NewRequestId(), .caller = std::move(*caller), .bytes = ToString(*request), .digest = digest},
+                            {.id = RequestIdOf(*context),
+                             .caller = std::move(*caller),
+                             .bytes = ToString(*request),
+                             .digest = digest,
+                             .notes = NotesOf(*context)},
                             *response);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CompileStream(Context* context, const Bytes* request) {
-  auto caller = parts_.gate.Enter(*context, "CompileStream");
+  RecordOf(*context).bytes_in = request->Length();
+  auto caller = Enter(*context, "CompileStream");
   if (!caller) return new RefusedStream<Bytes>(ToStatus(caller.error()));
-  if (request->Length() > kMaxRequestBytes) return new RefusedStream<Bytes>(ToStatus(TooLarge(*request)));
+  if (request->Length() > kMaxRequestBytes) return new RefusedStream<Bytes>(Refuse(context, TooLarge(*request)));
   const cache::Digest digest = DigestOf("Compile", *request);
   return new ProgressReactor(
       *context, parts_.flow,
-      {.id = NewRequestId(), .caller = std::move(*caller), .bytes = ToString(*request), .digest = digest});
+      {.id = RequestIdOf(*context),
+       .caller = std::move(*caller),
+       .bytes = ToString(*request),
+       .digest = digest,
+       .notes = NotesOf(*context)});
 }
 
 grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* request, Bytes* response) {
-  auto caller = parts_.gate.Enter(*context, "Lookup");
+  RecordOf(*context).bytes_in = request->Length();
+  auto caller = Enter(*context, "Lookup");
   if (!caller) return Answer(context, caller.error());
   if (request->Length() > kMaxRequestBytes) return Answer(context, TooLarge(*request));
   const cache::Digest digest = DigestOf("Lookup", *request);
@@ -90,11 +114,12 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
   const bool parsed = lookup.ParseFromString(ToString(*request));
   if (parsed && lookup.has_request()) {
     return new CompileReactor(*context, parts_.flow,
-                              {.id = NewRequestId(),
+                              {.id = RequestIdOf(*context),
                                .caller = std::move(*caller),
                                .bytes = lookup.request().SerializeAsString(),
                                .digest = digest,
-                               .lookup_only = true},
+                               .lookup_only = true,
+                               .notes = NotesOf(*context)},
                               *response);
   }
   const auto key = cache::Digest::FromBytes(lookup.key());
@@ -104,7 +129,8 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
   }
   if (const auto hit = parts_.flow.FindHotKey(*key, caller->tenant)) return Answer(context, *hit, *response);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.flow.Lookup(*key, caller->tenant, [reactor, response](Outcome outcome) {
+  parts_.flow.Lookup(*key, caller->tenant, [context, reactor, response](Outcome outcome) {
+    NoteOutcome(*context, outcome);
     if (outcome) *response = ToBuffer(*outcome);
     reactor->Finish(outcome ? grpc::Status::OK : ToStatus(outcome.error()));
   });
@@ -112,30 +138,30 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
 }
 
 grpc::ServerWriteReactor<v1::EnsureProgress>* KilnService::EnsureKernels(Context* context, const v1::EnsureRequest* request) {
-  auto caller = parts_.gate.Enter(*context, "EnsureKernels");
+  auto caller = Enter(*context, "EnsureKernels");
   if (!caller) return new RefusedStream<v1::EnsureProgress>(ToStatus(caller.error()));
   return new EnsureReactor(parts_.flow, std::move(*caller), *request, parts_.workers.workers());
 }
 
 grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutRequest* request, v1::PutReply* reply) {
-  const auto caller = parts_.gate.Enter(*context, "Put");
+  const auto caller = Enter(*context, "Put");
   if (!caller) return Answer(context, caller.error());
   if (!parts_.accept_put) {
     return Answer(context, Failure{.kind = Failure::Kind::kRefused,
                                    .message = "this kilnd takes no results from others; start it with --accept-put=yes"});
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  Executor::Task task = [this, reactor, request, reply, tenant = caller->tenant] {
+  Executor::Task task = [this, context, reactor, request, reply, tenant = caller->tenant] {
     const auto key = parts_.flow.Put(tenant, request->request(), request->artifact());
     if (key) reply->set_key(key->bytes.data(), key->bytes.size());
-    reactor->Finish(key ? grpc::Status::OK : ToStatus(key.error()));
+    reactor->Finish(key ? grpc::Status::OK : Refuse(context, key.error()));
   };
-  if (!parts_.executor.Post(task)) reactor->Finish(ToStatus(QueueFullNow()));
+  if (!parts_.executor.Post(task)) reactor->Finish(Refuse(context, QueueFullNow()));
   return reactor;
 }
 
 grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const v1::StatsRequest*, v1::StatsReply* reply) {
-  if (const auto caller = parts_.gate.Enter(*context, "Stats"); !caller) return Answer(context, caller.error());
+  if (const auto caller = Enter(*context, "Stats"); !caller) return Answer(context, caller.error());
   const Telemetry& telemetry = parts_.telemetry;
   reply->set_uptime_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count());
   for (const auto& tier : parts_.cache.Report()) Describe(tier, *reply->add_tiers());
@@ -161,7 +187,7 @@ grpc::ServerUnaryReactor* KilnService::Capabilities(Context* context, const v1::
 }
 
 grpc::ServerWriteReactor<v1::CacheEntry>* KilnService::CacheList(Context* context, const v1::CacheListRequest* request) {
-  if (const auto caller = parts_.gate.Enter(*context, "CacheList"); !caller) {
+  if (const auto caller = Enter(*context, "CacheList"); !caller) {
     return new RefusedStream<v1::CacheEntry>(ToStatus(caller.error()));
   }
   return new ListReactor(parts_.maintenance, *request);
@@ -179,14 +205,14 @@ grpc::ServerUnaryReactor* KilnService::CacheGc(Context* context, const v1::Cache
 }
 
 grpc::ServerWriteReactor<v1::CacheChunk>* KilnService::CacheExport(Context* context, const v1::CacheExportRequest* request) {
-  if (const auto caller = parts_.gate.Enter(*context, "CacheExport"); !caller) {
+  if (const auto caller = Enter(*context, "CacheExport"); !caller) {
     return new RefusedStream<v1::CacheChunk>(ToStatus(caller.error()));
   }
   return new ExportReactor(parts_.maintenance, *request);
 }
 
 grpc::ServerReadReactor<v1::CacheChunk>* KilnService::CacheImport(Context* context, v1::CacheImportReply* reply) {
-  if (const auto caller = parts_.gate.Enter(*context, "CacheImport"); !caller) {
+  if (const auto caller = Enter(*context, "CacheImport"); !caller) {
     return new RefusedUpload<v1::CacheChunk>(ToStatus(caller.error()));
   }
   return new ImportReactor(parts_.maintenance, *reply);
@@ -195,14 +221,14 @@ grpc::ServerReadReactor<v1::CacheChunk>* KilnService::CacheImport(Context* conte
 template <class Reply>
 grpc::ServerUnaryReactor* KilnService::Maintain(Context* context, std::string_view method, Reply* reply,
                                                 std::function<std::expected<Reply, Failure>()> task) {
-  if (const auto caller = parts_.gate.Enter(*context, method); !caller) return Answer(context, caller.error());
+  if (const auto caller = Enter(*context, method); !caller) return Answer(context, caller.error());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const bool posted = parts_.maintenance.Post([reactor, reply, task = std::move(task)] {
+  const bool posted = parts_.maintenance.Post([context, reactor, reply, task = std::move(task)] {
     auto result = task();
     if (result) *reply = std::move(*result);
-    reactor->Finish(result ? grpc::Status::OK : ToStatus(result.error()));
+    reactor->Finish(result ? grpc::Status::OK : Refuse(context, result.error()));
   });
-  if (!posted) reactor->Finish(ToStatus(QueueFullNow()));
+  if (!posted) reactor->Finish(Refuse(context, QueueFullNow()));
   return reactor;
 }
 

@@ -59,6 +59,9 @@ class KilnService final : public KilnMethods {
   grpc::ServerWriteReactor<v1::CacheChunk>* CacheExport(Context*, const v1::CacheExportRequest*) override;
   grpc::ServerReadReactor<v1::CacheChunk>* CacheImport(Context*, v1::CacheImportReply*) override;
 
+  // Who calls, if they may; noted for the call's log line.
+  std::expected<Caller, Failure> Enter(Context& context, std::string_view method) const;
+
   template <class Reply>
   Unary* Maintain(Context* context, std::string_view method, Reply* reply, std::function<std::expected<Reply, Failure>()> task);
 

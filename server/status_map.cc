@@ -39,6 +39,11 @@ grpc::StatusCode CodeOf(Kind kind) {
   return grpc::StatusCode::UNKNOWN;
 }
 
+constexpr std::array<std::string_view, 17> kCodeNames = {
+    "OK",        "CANCELLED",          "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",   "ALREADY_EXISTS",
+    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",      "UNIMPLEMENTED",
+    "INTERNAL",  "UNAVAILABLE",        "DATA_LOSS", "UNAUTHENTICATED"};
+
 // The wire format of google.rpc.Status and RetryInfo, whose .proto files Debian does not ship: length-delimited and varint
 // fields with numbers below 16.
 void AppendVarint(std::string& out, std::uint64_t value) {
@@ -103,6 +108,35 @@ std::string Shortened(std::string_view message, std::size_t limit) {
 }
 
 }  // namespace
+
+std::string_view ReasonOf(Kind kind) {
+  switch (kind) {
+    case Kind::kMalformed: return "malformed";
+    case Kind::kInvalid: return "invalid";
+    case Kind::kUnsupported: return "unsupported";
+    case Kind::kNotFound: return "not-found";
+    case Kind::kRefused: return "refused";
+    case Kind::kUnauthenticated: return "unauthenticated";
+    case Kind::kForbidden: return "forbidden";
+    case Kind::kQueueFull: return "queue-full";
+    case Kind::kDraining: return "draining";
+    case Kind::kNoWorker: return "no-worker";
+    case Kind::kCancelled: return "cancelled";
+    case Kind::kStore: return "store";
+    case Kind::kDefect: return "defect";
+  }
+  return {};
+}
+
+std::vector<std::string> AllReasons() {
+  std::vector<std::string> all;
+  for (int kind = 0; !ReasonOf(static_cast<Kind>(kind)).empty(); ++kind) all.emplace_back(ReasonOf(static_cast<Kind>(kind)));
+  return all;
+}
+
+std::string_view CodeName(int code) {
+  return code >= 0 && static_cast<std::size_t>(code) < kCodeNames.size() ? kCodeNames[static_cast<std::size_t>(code)] : "UNKNOWN";
+}
 
 grpc::Status ToStatus(const Failure& failure, std::size_t details_bytes) {
   const grpc::StatusCode code = CodeOf(failure.kind);

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <grpcpp/support/status.h>
 
@@ -19,5 +22,12 @@ inline constexpr std::size_t kMaxDetailsBytes = 512 << 10;
 // The status with a google.rpc.Status in its details, which holds a CompileFailure or a RetryInfo. Diagnostics beyond
 // `details_bytes` are left out, and the last one says how many.
 grpc::Status ToStatus(const Failure& failure, std::size_t details_bytes = kDefaultDetailsBytes);
+
+// The kind in one word, for logs and metrics: "queue-full". All of them.
+std::string_view ReasonOf(Failure::Kind kind);
+std::vector<std::string> AllReasons();
+
+// "OK", "RESOURCE_EXHAUSTED".
+std::string_view CodeName(int code);
 
 }  // namespace kiln::server

@@ -2,30 +2,16 @@
 #include "server/telemetry.h"
 
 #include <algorithm>
-#include <random>
 
 #include <fmt/format.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include "server/json_text.h"
+
 namespace kiln::server {
 namespace {
-
-void AppendQuoted(std::string& out, std::string_view text) {
-  out.push_back('"');
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out.push_back('\\');
-      out.push_back(c);
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned char>(c));
-    } else {
-      out.push_back(c);
-    }
-  }
-  out.push_back('"');
-}
 
 struct Append {
   std::string& out;
@@ -54,7 +40,6 @@ spdlog::sink_ptr MakeSink(const LogOptions& options) {
 struct Telemetry::Sink {
   explicit Sink(const LogOptions& options) : json(options.json), logger("kilnd", MakeSink(options)) {
     logger.set_level(ToSpdlog(options.level));
-    logger.flush_on(spdlog::level::info);
     logger.set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%f%z","level":"%l",%v})"
                             : "time=%Y-%m-%dT%H:%M:%S.%f%z level=%l %v");
   }
@@ -66,6 +51,11 @@ Telemetry::Telemetry(const LogOptions& options) : sink_(std::make_unique<Sink>(o
 Telemetry::~Telemetry() = default;
 
 void Telemetry::Log(Level level, std::string_view event, std::initializer_list<Field> fields) const {
+  LogUnflushed(level, event, {fields.begin(), fields.size()});
+  Flush();
+}
+
+void Telemetry::LogUnflushed(Level level, std::string_view event, std::span<const Field> fields) const {
   if (!sink_->logger.should_log(ToSpdlog(level))) return;
   std::string line = sink_->json ? fmt::format(R"("event":"{}")", event) : fmt::format("event={}", event);
   for (const auto& [name, value] : fields) {
@@ -91,12 +81,6 @@ Telemetry::Quantiles Telemetry::CompileTimes() const {
   if (times.empty()) return {};
   std::ranges::sort(times);
   return {times[times.size() / 2], times[times.size() * 99 / 100]};
-}
-
-std::string NewRequestId() {
-  static const std::uint64_t process = std::random_device{}() * 0x1'0000'0000ull;
-  static std::atomic<std::uint64_t> next = 0;
-  return fmt::format("{:016x}", process | (++next & 0xffff'ffff));
 }
 
 }  // namespace kiln::server

@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,8 @@ class Telemetry {
   ~Telemetry();
 
   void Log(Level level, std::string_view event, std::initializer_list<Field> fields) const;
+  // Many lines at a time: they are written when Flush is called.
+  void LogUnflushed(Level level, std::string_view event, std::span<const Field> fields) const;
   void Flush() const;
 
   // A compile took so long from its start in a worker.
@@ -60,8 +63,5 @@ class Telemetry {
   std::array<float, 1024> times_{};
   std::size_t times_seen_ = 0;
 };
-
-// 16 hexadecimal digits, different for each request of this process and of another.
-std::string NewRequestId();
 
 }  // namespace kiln::server

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/call_watch.h"
+
+#include <chrono>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <google/protobuf/io/coded_stream.h>
+#include <grpcpp/support/server_interceptor.h>
+
+#include "kiln/v1/service.pb.h"
+#include "server/status_map.h"
+#include "server/trace.h"
+
+namespace kiln::server {
+namespace {
+
+constexpr std::string_view kService = "/kiln.v1.Kiln/";
+
+class CallContext final : public grpc::CallbackServerContext {
+ public:
+  CallContext() {
+    record.number = NextRequestNumber();
+    record.arrived = std::chrono::system_clock::now();
+    record.began = std::chrono::steady_clock::now();
+  }
+
+  CallRecord record;
+  std::shared_ptr<CallNotes> notes;
+};
+
+class ContextAllocator final : public grpc::ContextAllocator {
+ public:
+  explicit ContextAllocator(Journal& journal) : journal_(journal) {}
+
+  grpc::CallbackServerContext* NewCallbackServerContext() override { return new CallContext; }
+
+  void Release(grpc::CallbackServerContext* released) override {
+    const std::unique_ptr<CallContext> context(static_cast<CallContext*>(released));
+    if (context->record.method.empty()) return;
+    const auto& metadata = context->client_metadata();
+    if (const auto sent = metadata.find("traceparent"); sent != metadata.end()) {
+      if (const auto trace = ParseTraceParent({sent->second.data(), sent->second.size()})) context->record.trace = *trace;
+    }
+    if (context->notes) context->notes->MoveInto(context->record);
+    journal_.Add(std::move(context->record));
+  }
+
+ private:
+  Journal& journal_;
+};
+
+class CallInterceptor final : public grpc::experimental::Interceptor {
+ public:
+  explicit CallInterceptor(CallRecord& record) : record_(record) {}
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
+    using Point = grpc::experimental::InterceptionHookPoints;
+    if (batch->QueryInterceptionHookPoint(Point::PRE_SEND_MESSAGE)) {
+      if (const grpc::ByteBuffer* sent = batch->GetSerializedSendMessage()) record_.bytes_out += sent->Length();
+    }
+    if (batch->QueryInterceptionHookPoint(Point::PRE_SEND_STATUS)) {
+      record_.code = batch->GetSendStatus().error_code();
+      record_.took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - record_.began);
+    }
+    batch->Proceed();
+  }
+
+ private:
+  CallRecord& record_;
+};
+
+class InterceptorFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
+    const std::string_view method = info->method();
+    if (!method.starts_with(kService)) return nullptr;
+    auto* context = dynamic_cast<CallContext*>(info->server_context());
+    if (context == nullptr) return nullptr;  // a method that no callback handles
+    context->record.method = method.substr(kService.size());  // the server's own string
+    return new CallInterceptor(context->record);
+  }
+};
+
+// The field `number` if the stream is at it.
+bool ReadField(google::protobuf::io::CodedInputStream& in, int number, std::string& value) {
+  std::uint32_t size = 0;
+  return in.ReadTag() == static_cast<std::uint32_t>(number << 3 | 2) && in.ReadVarint32(&size) &&
+         in.ReadString(&value, static_cast<int>(size));
+}
+
+}  // namespace
+
+void WatchCalls(grpc::ServerBuilder& builder, Journal& journal) {
+  builder.SetContextAllocator(std::make_unique<ContextAllocator>(journal));
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
+  factories.push_back(std::make_unique<InterceptorFactory>());
+  builder.experimental().SetInterceptorCreators(std::move(factories));
+}
+
+CallRecord& RecordOf(grpc::CallbackServerContext& context) { return static_cast<CallContext&>(context).record; }
+
+std::shared_ptr<CallNotes> NotesOf(grpc::CallbackServerContext& context) {
+  auto& notes = static_cast<CallContext&>(context).notes;
+  if (!notes) notes = std::make_shared<CallNotes>();
+  return notes;
+}
+
+void NoteCaller(grpc::CallbackServerContext& context, const std::expected<Caller, Failure>& caller) {
+  CallRecord& record = RecordOf(context);
+  if (!caller) {
+    record.tenant.clear();
+    record.reason = ReasonOf(caller.error().kind);
+    return;
+  }
+  record.tenant = caller->tenant;
+  record.caller = caller->name;
+}
+
+std::string RequestIdOf(grpc::CallbackServerContext& context) { return RequestIdText(RecordOf(context).number); }
+
+void NoteReply(grpc::CallbackServerContext& context, const Reply& reply) {
+  CallRecord& record = RecordOf(context);
+  record.origin = reply.origin;
+  // A serialized CompileReply begins with its key and then the artifact, which begins with its target.
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const std::uint8_t*>(reply.kept.data()),
+                                            static_cast<int>(reply.kept.size()));
+  std::string key;
+  if (!ReadField(in, v1::CompileReply::kKeyFieldNumber, key)) return;
+  record.key_prefix = HexOf(reinterpret_cast<const std::uint8_t*>(key.data()), std::min<std::size_t>(key.size(), 8));
+  std::uint32_t size = 0;
+  if (in.ReadTag() != (v1::CompileReply::kArtifactFieldNumber << 3 | 2) || !in.ReadVarint32(&size)) return;
+  std::string target;
+  if (ReadField(in, v1::Artifact::kTargetFieldNumber, target)) record.target = std::move(target);
+}
+
+void NoteOutcome(grpc::CallbackServerContext& context, const Outcome& outcome) {
+  if (outcome) return NoteReply(context, *outcome);
+  RecordOf(context).reason = ReasonOf(outcome.error().kind);
+}
+
+}  // namespace kiln::server

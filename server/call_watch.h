@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sees every call of kiln.v1.Kiln from its arrival to its end, whatever handles it: no handler can forget to be counted.
+//
+// gRPC makes the context of each call through an allocator of ours, so the record of the call lives in the context and a handler
+// adds to it through RecordOf. An interceptor notes the method's name and the status that is sent. When gRPC gives the context back,
+// the call is over and its record goes to the journal.
+#pragma once
+
+#include <expected>
+#include <memory>
+#include <string>
+
+#include <grpcpp/server_builder.h>
+
+#include "server/call_record.h"
+#include "server/caller.h"
+#include "server/journal.h"
+#include "server/reply.h"
+
+namespace kiln::server {
+
+// Every call that the builder's server takes is seen, and given to the journal, which outlives the server. Needed by KilnService.
+void WatchCalls(grpc::ServerBuilder& builder, Journal& journal);
+
+// Of a callback method's context. Valid until the call's OnDone.
+CallRecord& RecordOf(grpc::CallbackServerContext& context);
+
+// For steps that may go on after the call has ended.
+std::shared_ptr<CallNotes> NotesOf(grpc::CallbackServerContext& context);
+
+// Notes who calls, or that nobody knows.
+void NoteCaller(grpc::CallbackServerContext& context, const std::expected<Caller, Failure>& caller);
+
+std::string RequestIdOf(grpc::CallbackServerContext& context);
+
+// Notes what a known result was for: its key, its target, where it came from.
+void NoteReply(grpc::CallbackServerContext& context, const Reply& reply);
+// That, or why there is none.
+void NoteOutcome(grpc::CallbackServerContext& context, const Outcome& outcome);
+
+}  // namespace kiln::server

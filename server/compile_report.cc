@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/compile_report.h"
+
+#include <chrono>
+#include <string_view>
+
+namespace kiln::server {
+namespace {
+
+std::string_view OutcomeName(const JobOutcome& outcome, const Outcome& made) {
+  switch (outcome.end) {
+    case JobOutcome::End::kResult:
+      return made ? "ok" : made.error().kind == Failure::Kind::kDefect ? "defect" : "refused";
+    case JobOutcome::End::kDied: return "defect";
+    case JobOutcome::End::kCancelled: return "cancelled";
+    case JobOutcome::End::kNoWorker: return "no-worker";
+  }
+  return "other";
+}
+
+std::string_view PriorityName(v1::Priority priority) {
+  return priority == v1::INTERACTIVE ? "interactive" : priority == v1::BATCH ? "batch" : "tuning";
+}
+
+}  // namespace
+
+void NoteStages(CallNotes& notes, const JobOutcome& outcome) {
+  using Duration = std::chrono::steady_clock::duration;
+  const auto of = [](double milliseconds) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(milliseconds));
+  };
+  const Duration queue = of(outcome.queue_ms);
+  auto at = std::chrono::steady_clock::now() - std::chrono::duration_cast<Duration>(outcome.ran);
+  notes.Add("queue", at - queue, queue);
+  for (const v1::Timing& timing : outcome.result.timings()) {
+    notes.Add(timing.stage(), at, of(timing.milliseconds()));
+    at += of(timing.milliseconds());
+  }
+}
+
+void Report(const EndedCompile& ended, const Telemetry& telemetry, Metrics& metrics) {
+  const JobOutcome& outcome = ended.outcome;
+  telemetry.Log(ended.made ? Level::kDebug : Level::kWarning, "compile",
+                {{"request", std::string_view(ended.request_id)},
+                 {"key", ended.key.ToHex().substr(0, 16)},
+                 {"target", std::string_view(ended.request.target())},
+                 {"outcome", ended.made ? "ok" : std::string_view(outcome.cause.empty() ? "refused" : outcome.cause)},
+                 {"stage", std::string_view(outcome.stage)},
+                 {"queue_ms", outcome.queue_ms},
+                 {"ms", std::chrono::duration<double, std::milli>(outcome.ran).count()},
+                 {"bytes", static_cast<std::int64_t>(ended.made ? ended.made->kept.size() : 0)}});
+  metrics.NoteCompile({.target = ended.request.target(),
+                       .outcome = OutcomeName(outcome, ended.made),
+                       .priority = PriorityName(ended.request.priority()),
+                       .queued = std::chrono::microseconds(static_cast<std::int64_t>(outcome.queue_ms * 1000)),
+                       .ran = outcome.ran,
+                       .stages = outcome.result.timings()});
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "server/executor.h"
+
+namespace kiln::server {
+
+// Whether the executor still runs what it is given: the sign that kilnd is alive. Every request passes through it, and each of its
+// tasks takes milliseconds; one that stands for `patience` does not come back.
+class Heartbeat {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Heartbeat(Executor& executor, Clock::duration patience = std::chrono::seconds(30))
+      : executor_(executor), patience_(patience), state_(std::make_shared<State>()) {}
+
+  // Sends a beat where none is under way. False when the last has been under way for too long.
+  bool Alive() {
+    const auto now = Clock::now();
+    {
+      std::lock_guard lock(state_->mutex);
+      if (state_->since) return now - *state_->since < patience_;
+      state_->since = now;
+    }
+    Executor::Task beat = [state = state_] {
+      std::lock_guard lock(state->mutex);
+      state->since.reset();
+    };
+    if (!executor_.Post(beat)) {  // full, which is busy: the next caller tries again
+      std::lock_guard lock(state_->mutex);
+      state_->since.reset();
+    }
+    return true;
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::optional<Clock::time_point> since;  // of the beat under way
+  };
+
+  Executor& executor_;
+  const Clock::duration patience_;
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace kiln::server

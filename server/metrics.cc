@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/metrics.h"
+
+#include <array>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <unordered_map>
+#include <utility>
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include "server/metrics_sample.h"
+#include "server/reply.h"
+#include "server/status_map.h"
+
+namespace kiln::server {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Histogram;
+using Buckets = Histogram::BucketBoundaries;
+using Names = std::vector<std::string>;
+
+const Buckets kCallSeconds = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+                              0.25,   0.5,     1,      2.5,   5,      10,    30,   120};
+const Buckets kCompileSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120};
+const Buckets kStageSeconds = {0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30};
+const Buckets kWaitSeconds = {0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 120};
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kCauses = {{
+    {"killed by SIGABRT", "abort"},
+    {"killed by SIGSEGV", "fault"},
+    {"killed by SIGKILL", "killed"},
+    {"killed by", "signal"},
+    {"out of memory", "memory"},
+    {"deadline", "deadline"},
+    {"exited", "exit"},
+    {"sent what", "protocol"},
+    {"ended with its zygote", "zygote"},
+    {"cancelled", "cancelled"},
+}};
+
+double Seconds(std::chrono::microseconds time) { return static_cast<double>(time.count()) * 1e-6; }
+
+// The members of a family, found by the values of their labels without making a label set of each call.
+template <class Metric>
+class Series {
+ public:
+  Series(prometheus::Registry& registry, const char* name, const char* help, Names labels, Buckets buckets = {})
+      : family_(prometheus::detail::Builder<Metric>().Name(name).Help(help).Register(registry)), labels_(std::move(labels)),
+        buckets_(std::move(buckets)) {}
+
+  Metric& At(std::string_view first, std::string_view second = {}) {
+    key_.assign(first).push_back('\n');
+    key_.append(second);
+    auto [at, fresh] = members_.try_emplace(key_, nullptr);
+    if (fresh) at->second = &Make(first, second);
+    return *at->second;
+  }
+
+ private:
+  Metric& Make(std::string_view first, std::string_view second) {
+    prometheus::Labels labels{{labels_[0], std::string(first)}};
+    if (labels_.size() > 1) labels.emplace(labels_[1], second);
+    if constexpr (std::is_same_v<Metric, Histogram>) return family_.Add(labels, buckets_);
+    else return family_.Add(labels);
+  }
+
+  Family<Metric>& family_;
+  const Names labels_;
+  const Buckets buckets_;
+  std::string key_;
+  std::unordered_map<std::string, Metric*> members_;
+};
+
+// A label's value if it is one of those known.
+class KnownNames {
+ public:
+  explicit KnownNames(const Names& names) : names_(names.begin(), names.end()) {}
+  std::string_view operator()(std::string_view name) const { return names_.contains(name) ? name : "other"; }
+
+ private:
+  const std::set<std::string, std::less<>> names_;
+};
+
+}  // namespace
+
+std::string_view RestartCause(std::string_view cause) {
+  for (const auto& [words, name] : kCauses) {
+    if (cause.starts_with(words)) return name;
+  }
+  return "other";
+}
+
+struct Metrics::Impl {
+  explicit Impl(const Options& options) : target(options.targets), ask_stages(options.stages) {
+    prometheus::BuildGauge().Name("kiln_build_info").Help("1; what runs here, in its labels").Register(registry)
+        .Add({{"version", options.version}, {"compiler", options.compiler}}).Set(1);
+    for (const auto& [words, name] : kCauses) restarts.At(name);
+    for (const std::string& reason : options.reasons) refusals.At(reason);
+    for (const v1::Origin origin : {v1::MEMORY, v1::DISK, v1::COMPILED, v1::JOINED}) results.At(OriginText(origin));
+  }
+
+  std::string_view Tenant(const std::string& name) {
+    if (name.empty()) return "unknown";
+    if (tenant_names.contains(name)) return name;
+    if (tenant_names.size() >= kTenants) return "other";
+    return *tenant_names.insert(name).first;
+  }
+
+  mutable std::mutex mutex;
+  prometheus::Registry registry;
+  const KnownNames target;
+  const std::function<Names()> ask_stages;
+  std::optional<KnownNames> stage;
+  std::set<std::string, std::less<>> tenant_names;
+  Series<Histogram> calls{registry, "kiln_request_seconds", "Time from a call's arrival to its status", {"method", "code"},
+                          kCallSeconds};
+  Series<Counter> results{registry, "kiln_results_total", "Kernels handed out, by where they came from", {"origin"}};
+  Series<Counter> reply_bytes{registry, "kiln_reply_bytes_total", "Bytes of replies", {"method"}};
+  Series<Counter> refusals{registry, "kiln_refusals_total", "Requests that got no result, by reason", {"reason"}};
+  Series<Counter> tenants{registry, "kiln_tenant_requests_total", "Requests by tenant", {"tenant", "code"}};
+  Series<Histogram> waits{registry, "kiln_queue_wait_seconds", "Time a compile waited for a worker", {"priority"}, kWaitSeconds};
+  Series<Histogram> compiles{registry, "kiln_compile_seconds", "Time a compile took in its worker", {"target", "outcome"},
+                             kCompileSeconds};
+  Series<Histogram> stages{registry, "kiln_compile_stage_seconds", "Time of one stage of a compile", {"stage", "target"},
+                           kStageSeconds};
+  Series<Counter> restarts{registry, "kiln_worker_restarts_total", "Workers replaced, by cause", {"cause"}};
+};
+
+Metrics::Metrics(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
+Metrics::~Metrics() = default;
+
+void Metrics::NoteCall(const CallRecord& record) {
+  std::lock_guard lock(impl_->mutex);
+  const std::string_view code = CodeName(record.code);
+  impl_->calls.At(record.method, code).Observe(Seconds(record.took));
+  impl_->reply_bytes.At(record.method).Increment(static_cast<double>(record.bytes_out));
+  impl_->tenants.At(impl_->Tenant(record.tenant), code).Increment();
+  if (record.origin != v1::ORIGIN_UNSPECIFIED) impl_->results.At(OriginText(record.origin)).Increment();
+  if (record.code != 0) impl_->refusals.At(record.reason.empty() ? code : record.reason).Increment();
+}
+
+void Metrics::NoteCompile(const CompileEnd& end) {
+  std::lock_guard lock(impl_->mutex);
+  if (!impl_->stage) impl_->stage.emplace(impl_->ask_stages());
+  const std::string_view target = impl_->target(end.target);
+  impl_->waits.At(end.priority).Observe(Seconds(end.queued));
+  impl_->compiles.At(target, end.outcome).Observe(Seconds(end.ran));
+  for (const v1::Timing& timing : end.stages) {
+    impl_->stages.At((*impl_->stage)(timing.stage()), target).Observe(timing.milliseconds() * 1e-3);
+  }
+}
+
+void Metrics::NoteWorkerEnd(std::string_view cause) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->restarts.At(RestartCause(cause)).Increment();
+}
+
+std::string Metrics::Text(const Sample& sample) const {
+  std::ostringstream text;
+  const prometheus::TextSerializer serializer;
+  {
+    std::lock_guard lock(impl_->mutex);
+    serializer.Serialize(text, impl_->registry.Collect());
+  }
+  serializer.Serialize(text, Describe(sample));
+  return text.str();
+}
+
+}  // namespace kiln::server
