@@ -27,7 +27,7 @@ HostNodes Symbol(int64_t index) { return {{HostOp::kSymbol, index, 0, 0}}; }
 Artifact Program() {
   Artifact artifact{.target = "cuda:sm_90a", .kind = CodeKind::kPtx};
   artifact.code =
-      ".entry first(.param .u64 b, .param .align 64 .b8 map[128], .param .u32 m)\n"
+      ".entry first(.param .u64 .ptr .global .align 1 b, .param .align 64 .b8 map[128], .param .u32 m)\n"
       ".entry second(.param .align 64 .b8 b[128], .param .align 64 .b8 a[128])\n";
   LaunchInfo& info = artifact.launch;
   info.symbols = {{"m", DType::kI32}, {"k", DType::kI32}, {"row", DType::kI64}};

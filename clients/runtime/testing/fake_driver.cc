@@ -76,7 +76,7 @@ int ParamBytes(const std::string& type) {
 int LoadImage(void** out, const void* image) {
   const std::string text(static_cast<const char*>(image));
   const std::regex entry(R"(\.entry\s+(\w+)\s*\(([^)]*)\))");
-  const std::regex param(R"(\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+\w+(?:\[(\d+)\])?)");
+  const std::regex param(R"(\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)(?:\s+\.\w+(?:\s+\d+)?)*\s+\w+(?:\[(\d+)\])?)");
   auto module = std::make_unique<Module>();
   for (std::sregex_iterator e(text.begin(), text.end(), entry), end; e != end; ++e) {
     auto function = std::make_unique<Function>();
