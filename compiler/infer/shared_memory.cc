@@ -87,6 +87,7 @@ class Lifetimes {
 
   // Copies and loops over the whole tile that only store to it.
   bool WritesWhole(const ir::Stmt& stmt, BufferId buffer) const {
+    if (module_[buffer].space != ir::Space::kShared) return false;
     if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) {
       return copy->dst.buffer == buffer && copy->dst.extents == module_.ShapeOf(buffer);
     }

@@ -21,7 +21,7 @@ class Binder {
   void Visit(ir::Block& block, Facts facts) {
     for (ir::Stmt& stmt : block) {
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
-      if (copy != nullptr && copy->plan->instruction != ir::CopyInstruction::kTensor) stmt.op = BindCopy(*copy);
+      if (copy != nullptr && !(copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor)) stmt.op = BindCopy(*copy);
       if (auto* loop = std::get_if<ir::For>(&stmt.op)) SplitLong(*loop);
       std::visit(ir::Overloaded{
                      [&](ir::For& op) {
