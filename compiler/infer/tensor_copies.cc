@@ -26,7 +26,7 @@ class Chooser {
 
   void Run() {
     Count(kernel_.body);
-    if (operands_.empty()) return;
+    if (!has_wgmma_) return;
     Facts facts(module_);
     facts.EnterKernel(kernel_);
     const size_t buffers = module_.buffers.size();
@@ -44,7 +44,12 @@ class Chooser {
       for (const Access& access : AccessesOf(module_, stmt)) ++(access.write ? uses_[access.buffer].writes : uses_[access.buffer].reads);
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
       const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
-      if (mma != nullptr && mma->warps > 1) operands_.insert({gemm->a.buffer, gemm->b.buffer});
+      if (gemm == nullptr) return;
+      if (mma != nullptr && mma->warps > 1) {
+        has_wgmma_ = true;
+      } else {
+        by_warps_.insert({gemm->a.buffer, gemm->b.buffer});
+      }
     });
   }
 
@@ -83,7 +88,7 @@ class Chooser {
 
   bool IsLoad(const ir::Copy& copy, const Facts& facts) const {
     const ir::Buffer &src = module_[copy.src.buffer], &dst = module_[copy.dst.buffer];
-    return src.space == Space::kGlobal && dst.space == Space::kShared && src.dtype == dst.dtype && operands_.contains(copy.dst.buffer) &&
+    return src.space == Space::kGlobal && dst.space == Space::kShared && src.dtype == dst.dtype && !by_warps_.contains(copy.dst.buffer) &&
            copy.dst.extents == module_.ShapeOf(copy.dst.buffer) &&
            TensorFits(module_, facts, copy.src, copy.dst.extents, context_.pointer_alignment());
   }
@@ -115,7 +120,8 @@ class Chooser {
   ir::Kernel& kernel_;
   const Context& context_;
   std::map<BufferId, Uses> uses_;
-  std::set<BufferId> operands_;  // of wgmma
+  std::set<BufferId> by_warps_;  // operands of other products, which want layouts of their own
+  bool has_wgmma_ = false;
 };
 
 }  // namespace

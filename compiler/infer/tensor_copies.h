@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which copies of a kernel become tensor copies (TMA): loads of whole tiles that wgmma reads, in pipelined loops, and stores of
+// Which copies of a kernel become tensor copies (TMA): loads of whole tiles in pipelined loops of kernels that use wgmma, and stores of
 // tiles that nothing else of the kernel reads. An accumulator that is stored straight to global memory is staged in a tile of its own
 // first: whole boxes leave the block while it works on.
 #pragma once

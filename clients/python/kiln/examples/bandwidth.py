@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that memory bounds: each reads and writes every byte once."""
+
+import kiln.language as T
+
+LOG2_E = 1.4426950408889634
+
+
+def layer_norm(M, N, dtype="bfloat16", eps=1e-5, threads=256):
+    """y[i, :] = (x[i, :] − mean) / √(variance + eps) · w + b, and the mean and 1/√(variance + eps) of each row."""
+
+    @T.prim_func
+    def layer_norm(x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype), b: T.Tensor((N,), dtype), y: T.Tensor((M, N), dtype),
+                   mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32")):
+        with T.Kernel(M, threads=threads) as bx:
+            tile = T.alloc_fragment((1, N), "float32")
+            squares = T.alloc_fragment((1, N), "float32")
+            middle = T.alloc_fragment((1,), "float32")
+            scale = T.alloc_fragment((1,), "float32")
+            T.copy(x[bx, 0], tile)
+            T.reduce_sum(tile, middle, dim=1)
+            for i in T.Parallel(1):
+                middle[i] = middle[i] / N
+            for i, j in T.Parallel(1, N):
+                squares[i, j] = (tile[i, j] - middle[i]) * (tile[i, j] - middle[i])
+            T.reduce_sum(squares, scale, dim=1)
+            for i in T.Parallel(1):
+                scale[i] = T.rsqrt(scale[i] / N + eps)
+            for i, j in T.Parallel(1, N):
+                tile[i, j] = (tile[i, j] - middle[i]) * scale[i] * w[j] + b[j]
+            T.copy(tile, y[bx, 0])
+            T.copy(middle, mean[bx])
+            T.copy(scale, rstd[bx])
+
+    return layer_norm.with_outputs([3, 4, 5])
+
+
+def layer_norm_backward(M, N, dtype="bfloat16", threads=256):
+    """dx of ``layer_norm`` for dy, with its mean and rstd: rstd · (g − mean(g) − x̂ · mean(g · x̂)), g = dy · w, x̂ = (x − mean) · rstd."""
+
+    @T.prim_func
+    def layer_norm_backward(dy: T.Tensor((M, N), dtype), x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype),
+                            mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32"), dx: T.Tensor((M, N), dtype)):
+        with T.Kernel(M, threads=threads) as bx:
+            gradient = T.alloc_fragment((1, N), "float32")
+            normal = T.alloc_fragment((1, N), "float32")
+            product = T.alloc_fragment((1, N), "float32")
+            first = T.alloc_fragment((1,), "float32")
+            second = T.alloc_fragment((1,), "float32")
+            for i, j in T.Parallel(1, N):
+                gradient[i, j] = T.cast(dy[bx, j], "float32") * w[j]
+                normal[i, j] = (T.cast(x[bx, j], "float32") - mean[bx]) * rstd[bx]
+                product[i, j] = gradient[i, j] * normal[i, j]
+            T.reduce_sum(gradient, first, dim=1)
+            T.reduce_sum(product, second, dim=1)
+            for i, j in T.Parallel(1, N):
+                gradient[i, j] = rstd[bx] * (gradient[i, j] - (first[i] + normal[i, j] * second[i]) / N)
+            T.copy(gradient, dx[bx, 0])
+
+    return layer_norm_backward.with_outputs(-1)
+
+
+def cross_entropy(M, N, dtype="bfloat16", columns=4096, threads=512):
+    """loss[i] = log Σ exp(x[i, :]) − x[i, label[i]], rows of any length in one pass."""
+
+    @T.prim_func
+    def cross_entropy(x: T.Tensor((M, N), dtype), label: T.Tensor((M,), "int32"), loss: T.Tensor((M,), "float32")):
+        with T.Kernel(M, threads=threads) as bx:
+            T.annotate_safe_value({x: -T.infinity(dtype)})
+            tile = T.alloc_fragment((1, columns), "float32")
+            largest = T.alloc_fragment((1,), "float32")
+            before = T.alloc_fragment((1,), "float32")
+            total = T.alloc_fragment((1,), "float32")
+            partial = T.alloc_fragment((1,), "float32")
+            T.fill(largest, T.min_value("float32"))
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, columns)):
+                T.copy(x[bx, k * columns], tile)
+                T.copy(largest, before)
+                T.reduce_max(tile, largest, dim=1, clear=False)
+                for i, j in T.Parallel(1, columns):
+                    tile[i, j] = T.exp2((tile[i, j] - largest[i]) * LOG2_E)
+                T.reduce_sum(tile, partial, dim=1)
+                for i in T.Parallel(1):
+                    total[i] = total[i] * T.exp2((before[i] - largest[i]) * LOG2_E) + partial[i]
+            for i in T.Parallel(1):
+                loss[bx + i] = T.log(total[i]) + largest[i] - T.cast(x[bx, label[bx]], "float32")
+
+    return cross_entropy.with_outputs(-1)
+
+
+def rope(tokens, heads, dim, dtype="bfloat16", rows=4, threads=256):
+    """Rotary embedding of the halves of each head: y = (x₁ · cos − x₂ · sin, x₂ · cos + x₁ · sin)."""
+    half = dim // 2
+
+    @T.prim_func
+    def rope(x: T.Tensor((tokens, heads, dim), dtype), cos: T.Tensor((tokens, half), "float32"), sin: T.Tensor((tokens, half), "float32"),
+             y: T.Tensor((tokens, heads, dim), dtype)):
+        with T.Kernel(T.ceildiv(tokens, rows), threads=threads) as bx:
+            for i, h, j in T.Parallel(rows, heads, half):
+                y[bx * rows + i, h, j] = x[bx * rows + i, h, j] * cos[bx * rows + i, j] - x[bx * rows + i, h, half + j] * sin[bx * rows + i, j]
+                y[bx * rows + i, h, half + j] = x[bx * rows + i, h, half + j] * cos[bx * rows + i, j] + x[bx * rows + i, h, j] * sin[bx * rows + i, j]
+
+    return rope.with_outputs(-1)
+
+
+def swiglu(M, N, dtype="bfloat16", rows=4, columns=1024, threads=256):
+    """y = silu(x[:, :N]) · x[:, N:]."""
+
+    @T.prim_func
+    def swiglu(x: T.Tensor((M, 2 * N), dtype), y: T.Tensor((M, N), dtype)):
+        with T.Kernel(T.ceildiv(N, columns), T.ceildiv(M, rows), threads=threads) as (bx, by):
+            gate = T.alloc_fragment((rows, columns), "float32")
+            value = T.alloc_fragment((rows, columns), "float32")
+            T.copy(x[by * rows, bx * columns], gate)
+            T.copy(x[by * rows, N + bx * columns], value)
+            for i, j in T.Parallel(rows, columns):
+                value[i, j] = gate[i, j] * T.sigmoid(gate[i, j]) * value[i, j]
+            T.copy(value, y[by * rows, bx * columns])
+
+    return swiglu.with_outputs(-1)
+
+
+def transpose(M, N, dtype="bfloat16", block=64, threads=256):
+    """y = xᵀ, through a tile of shared memory."""
+
+    @T.prim_func
+    def transpose(x: T.Tensor((M, N), dtype), y: T.Tensor((N, M), dtype)):
+        with T.Kernel(T.ceildiv(N, block), T.ceildiv(M, block), threads=threads) as (bx, by):
+            tile = T.alloc_shared((block, block), dtype)
+            turned = T.alloc_fragment((block, block), dtype)
+            T.copy(x[by * block, bx * block], tile)
+            for i, j in T.Parallel(block, block):
+                turned[i, j] = tile[j, i]
+            T.copy(turned, y[bx * block, by * block])
+
+    return transpose.with_outputs(-1)
+
+
+def column_sum(M, N, dtype="bfloat16", rows=64, columns=128, threads=256):
+    """y[j] = Σ x[:, j] in float32: each block sums a strip of columns."""
+
+    @T.prim_func
+    def column_sum(x: T.Tensor((M, N), dtype), y: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, columns), threads=threads) as bx:
+            tile = T.alloc_fragment((rows, columns), "float32")
+            total = T.alloc_fragment((rows, columns), "float32")
+            result = T.alloc_fragment((columns,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(M, rows)):
+                T.copy(x[k * rows, bx * columns], tile)
+                for i, j in T.Parallel(rows, columns):
+                    total[i, j] += tile[i, j]
+            T.reduce_sum(total, result, dim=0)
+            T.copy(result, y[bx * columns])
+
+    return column_sum.with_outputs(-1)
+
+
+def row_sum(M, N, dtype="bfloat16", columns=4096, threads=256):
+    """y[i] = Σ x[i, :] in float32."""
+
+    @T.prim_func
+    def row_sum(x: T.Tensor((M, N), dtype), y: T.Tensor((M,), "float32")):
+        with T.Kernel(M, threads=threads) as bx:
+            tile = T.alloc_fragment((1, columns), "float32")
+            total = T.alloc_fragment((1, columns), "float32")
+            result = T.alloc_fragment((1,), "float32")
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, columns)):
+                T.copy(x[bx, k * columns], tile)
+                for i, j in T.Parallel(1, columns):
+                    total[i, j] += tile[i, j]
+            T.reduce_sum(total, result, dim=1)
+            T.copy(result, y[bx])
+
+    return row_sum.with_outputs(-1)
+
+
+def quantize_rows(M, N, dtype="bfloat16", threads=256):
+    """q[i, :] = e4m3(x[i, :] / s[i]), s[i] = max |x[i, :]| / 448."""
+
+    @T.prim_func
+    def quantize_rows(x: T.Tensor((M, N), dtype), q: T.Tensor((M, N), "float8_e4m3fn"), s: T.Tensor((M,), "float32")):
+        with T.Kernel(M, threads=threads) as bx:
+            tile = T.alloc_fragment((1, N), "float32")
+            scale = T.alloc_fragment((1,), "float32")
+            T.copy(x[bx, 0], tile)
+            T.reduce_absmax(tile, scale, dim=1)
+            for i in T.Parallel(1):
+                scale[i] = T.max(scale[i] / 448.0, 1e-12)
+            for i, j in T.Parallel(1, N):
+                tile[i, j] = tile[i, j] / scale[i]
+            T.copy(tile, q[bx, 0])
+            T.copy(scale, s[bx])
+
+    return quantize_rows.with_outputs([1, 2])

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products beyond a plain one: batches, groups (mixture of experts), scaled 8-bit floats, packed 4-bit weights. Each is a plain loop
+around ``T.gemm``; what makes it fast is the compiler's business."""
+
+import kiln.language as T
+
+FP8 = "float8_e4m3fn"
+SCALED = 128  # elements along k (and rows of the weights) that share a scale
+
+
+def batched(batch, M, N, K, dtype="bfloat16", block_m=128, block_n=256, block_k=64, stages=4, threads=256):
+    """C[i] = A[i] · B[i]ᵀ: A is (batch, M, K), B (batch, N, K), C (batch, M, N)."""
+
+    @T.prim_func
+    def batched(A: T.Tensor((batch, M, K), dtype), B: T.Tensor((batch, N, K), dtype), C: T.Tensor((batch, M, N), dtype)):
+        with T.Kernel(T.ceildiv(N, block_n), T.ceildiv(M, block_m), batch, threads=threads) as (bx, by, bz):
+            a_shared = T.alloc_shared((block_m, block_k), dtype)
+            b_shared = T.alloc_shared((block_n, block_k), dtype)
+            accum = T.alloc_fragment((block_m, block_n), "float32")
+            T.clear(accum)
+            for ko in T.Pipelined(T.ceildiv(K, block_k), num_stages=stages):
+                T.copy(A[bz, by * block_m : (by + 1) * block_m, ko * block_k : (ko + 1) * block_k], a_shared)
+                T.copy(B[bz, bx * block_n : (bx + 1) * block_n, ko * block_k : (ko + 1) * block_k], b_shared)
+                T.gemm(a_shared, b_shared, accum, transpose_B=True)
+            T.copy(accum, C[bz, by * block_m : (by + 1) * block_m, bx * block_n : (bx + 1) * block_n])
+
+    return batched.with_outputs(-1)
+
+
+def grouped(experts, N, K, M=None, dtype="bfloat16", out_dtype=None, block_m=128, block_n=256, block_k=64, stages=4, threads=256):
+    """C[rows of tile t] = A[rows of tile t] · B[expert[t]]ᵀ: A is (M, K) with each expert's rows together, padded to whole tiles of
+    ``block_m``; B (experts, N, K); expert (M / block_m) of int32."""
+    out_dtype = out_dtype or dtype
+    M = T.dynamic("M") if M is None else M
+    tiles = M // block_m
+
+    @T.prim_func
+    def grouped(A: T.Tensor((M, K), dtype), B: T.Tensor((experts, N, K), dtype), expert: T.Tensor((tiles,), "int32"),
+                C: T.Tensor((M, N), out_dtype)):
+        with T.Kernel(T.ceildiv(N, block_n), tiles, threads=threads) as (bx, by):
+            a_shared = T.alloc_shared((block_m, block_k), dtype)
+            b_shared = T.alloc_shared((block_n, block_k), dtype)
+            accum = T.alloc_fragment((block_m, block_n), "float32")
+            T.clear(accum)
+            for ko in T.Pipelined(T.ceildiv(K, block_k), num_stages=stages):
+                T.copy(A[by * block_m, ko * block_k], a_shared)
+                T.copy(B[expert[by], bx * block_n : (bx + 1) * block_n, ko * block_k : (ko + 1) * block_k], b_shared)
+                T.gemm(a_shared, b_shared, accum, transpose_B=True)
+            T.copy(accum, C[by * block_m, bx * block_n])
+
+    return grouped.with_outputs(-1)
+
+
+def block_scaled(M, N, K, out_dtype="bfloat16", block_m=128, block_n=128, stages=4, threads=256):
+    """C = Σ over blocks of 128 along k of (A · Bᵀ) · scale_a · scale_b: A is (M, K) and B (N, K) of e4m3, scale_a (K/128, M) and
+    scale_b (N/128, K/128) of float32."""
+    block_k = SCALED
+    steps = -(-K // block_k)
+    rows = -(-N // SCALED)
+
+    @T.prim_func
+    def block_scaled(A: T.Tensor((M, K), FP8), B: T.Tensor((N, K), FP8), scale_a: T.Tensor((steps, M), "float32"),
+                     scale_b: T.Tensor((rows, steps), "float32"), C: T.Tensor((M, N), out_dtype)):
+        with T.Kernel(T.ceildiv(N, block_n), T.ceildiv(M, block_m), threads=threads) as (bx, by):
+            a_shared = T.alloc_shared((block_m, block_k), FP8)
+            b_shared = T.alloc_shared((block_n, block_k), FP8)
+            partial = T.alloc_fragment((block_m, block_n), "float32")
+            accum = T.alloc_fragment((block_m, block_n), "float32")
+            scale = T.alloc_fragment((block_m,), "float32")
+            T.clear(accum)
+            for ko in T.Pipelined(steps, num_stages=stages):
+                T.copy(A[by * block_m, ko * block_k], a_shared)
+                T.copy(B[bx * block_n, ko * block_k], b_shared)
+                for i in T.Parallel(block_m):
+                    scale[i] = scale_a[ko, by * block_m + i] * scale_b[bx * block_n // SCALED, ko]
+                T.gemm(a_shared, b_shared, partial, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(block_m, block_n):
+                    accum[i, j] += partial[i, j] * scale[i]
+            T.copy(accum, C[by * block_m, bx * block_n])
+
+    return block_scaled.with_outputs(-1)
+
+
+def packed_weights(M, N, K, dtype="bfloat16", group=128, block_m=64, block_n=128, block_k=64, stages=4, threads=128):
+    """C = A · (scale · (W − 8))ᵀ: A is (M, K), W (N, K/2) with two 4-bit weights in each byte, the earlier one low; scale
+    (N, K/group)."""
+
+    @T.prim_func
+    def packed_weights(A: T.Tensor((M, K), dtype), W: T.Tensor((N, K // 2), "uint8"), scale: T.Tensor((N, K // group), dtype),
+                       C: T.Tensor((M, N), dtype)):
+        with T.Kernel(T.ceildiv(N, block_n), T.ceildiv(M, block_m), threads=threads) as (bx, by):
+            a_shared = T.alloc_shared((block_m, block_k), dtype)
+            w_shared = T.alloc_shared((block_n, block_k // 2), "uint8")
+            b_shared = T.alloc_shared((block_n, block_k), dtype)
+            accum = T.alloc_fragment((block_m, block_n), "float32")
+            T.clear(accum)
+            for ko in T.Pipelined(T.ceildiv(K, block_k), num_stages=stages):
+                T.copy(A[by * block_m, ko * block_k], a_shared)
+                T.copy(W[bx * block_n, ko * (block_k // 2)], w_shared)
+                for i, j in T.Parallel(block_n, block_k):
+                    nibble = (w_shared[i, j // 2] >> T.cast((j % 2) * 4, "uint8")) & T.cast(15, "uint8")
+                    b_shared[i, j] = (T.cast(nibble, dtype) - T.cast(8, dtype)) * scale[bx * block_n + i, ko * block_k // group]
+                T.gemm(a_shared, b_shared, accum, transpose_B=True)
+            T.copy(accum, C[by * block_m, bx * block_n])
+
+    return packed_weights.with_outputs(-1)
