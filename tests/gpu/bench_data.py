@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For each row: its inputs, what Kiln's kernel must give (float64, or exact), and the peer's call."""
+
+import functools
+
+import torch
+
+HALF = 2e-3, 1e-2  # largest relative error of f16, of bf16
+
+
+class Job:
+    """inputs and outputs of the kernel, in order; `reference`: (output index, tensor in float64); `peer`: a call, or None."""
+
+    def __init__(self, inputs, outputs, references, peer=None, bar=HALF[1], moved=None, flop=None):
+        self.inputs, self.outputs, self.references, self.peer, self.bar, self.flop = inputs, outputs, references, peer, bar, flop
+        self.moved = moved if moved is not None else sum(t.numel() * t.element_size() for t in [*inputs, *outputs])
+
+
+def _normal(shape, dtype):
+    if dtype == "int8":
+        return torch.randint(-128, 128, shape, device="cuda", dtype=torch.int8)
+    return torch.randn(shape, device="cuda").to(getattr(torch, dtype))
+
+
+def _empty(shape, dtype):
+    """Full of NaN, or of a pattern."""
+    tensor = torch.empty(shape, device="cuda", dtype=getattr(torch, dtype))
+    tensor.view(torch.uint8).fill_(0xFF if tensor.dtype.is_floating_point else 0x7B)
+    return tensor
+
+
+def _exact(a, b):
+    """a · b in float64; integers exactly."""
+    return a.double() @ b.double()
+
+
+def _activate(name, x):
+    functions = {"relu": torch.relu, "gelu": torch.nn.functional.gelu, None: lambda v: v}
+    return functions[name](x)
+
+
+def gemm(row):
+    m, n, k = row["shape"]
+    data = row["data"]
+    a, b = _normal((m, k), data["dtype"]), _normal((n, k) if data["layout"] == "nt" else (k, n), data["dtype"])
+    right = b.t() if data["layout"] == "nt" else b
+    out = _empty((m, n), data["out"])
+    reference = _exact(a, right)
+    inputs = [a, b]
+    if data.get("bias"):
+        inputs.append(_normal((n,), data["out"]))
+        reference = reference + inputs[-1].double()
+    reference = _activate(data.get("activation"), reference)
+    if data["dtype"] == "int8":
+        return Job(inputs, [out], [(0, reference)], lambda: torch._int_mm(a, right), bar=0.0)
+    if data["dtype"] == "float8_e4m3fn":
+        one = torch.ones((), device="cuda")
+        return Job(inputs, [out], [(0, reference)], lambda: torch._scaled_mm(a, right, one, one, out_dtype=torch.bfloat16))
+    given = torch.empty_like(out)
+    return Job(inputs, [out], [(0, reference)], lambda: torch.matmul(a, right, out=given), bar=HALF[data["out"] == "bfloat16"])
+
+
+def block_scaled(row):
+    m, n, k = row["shape"]
+    a, b = _normal((m, k), "float8_e4m3fn"), _normal((n, k), "float8_e4m3fn")
+    scale_a = torch.rand((k // 128, m), device="cuda") + 0.5
+    scale_b = torch.rand((-(-n // 128), k // 128), device="cuda") + 0.5
+    left = (a.double().view(m, -1, 128) * scale_a.t().double()[:, :, None]).view(m, k)
+    spread = scale_b.double().repeat_interleave(128, 0)[:n]
+    right = (b.double().view(n, -1, 128) * spread[:, :, None]).view(n, k)
+    return Job([a, b, scale_a, scale_b], [_empty((m, n), "bfloat16")], [(0, left @ right.t())])
+
+
+def batched(row):
+    count, m, n, k = row["shape"]
+    a, b = _normal((count, m, k), "bfloat16"), _normal((count, n, k), "bfloat16")
+    reference = torch.stack([_exact(x, y.t()) for x, y in zip(a, b)])
+    return Job([a, b], [_empty((count, m, n), "bfloat16")], [(0, reference)], lambda: torch.bmm(a, b.transpose(1, 2)))
+
+
+def grouped(row):
+    experts, n, k = row["shape"]
+    block = row["data"]["block_m"]
+    counts = (torch.randint(1, 9, (experts,)) * block).tolist()  # uneven, whole tiles
+    m = sum(counts)
+    a, b = _normal((m, k), row["data"]["dtype"]), _normal((experts, n, k), row["data"]["dtype"])
+    expert = torch.repeat_interleave(torch.arange(experts, device="cuda", dtype=torch.int32), torch.tensor(counts, device="cuda") // block)
+    reference, first = torch.empty((m, n), device="cuda", dtype=torch.float64), 0
+    for index, count in enumerate(counts):
+        reference[first : first + count] = _exact(a[first : first + count], b[index].t())
+        first += count
+    from bench_triton import grouped_gemm
+
+    out = torch.empty((m, n), device="cuda", dtype=torch.bfloat16)
+    return Job([a, b, expert], [_empty((m, n), "bfloat16")], [(0, reference)], lambda: grouped_gemm(a, b, expert, out, block), flop=2 * m * n * k)
+
+
+def packed_weights(row):
+    m, n, k = row["shape"]
+    a, packed = _normal((m, k), "bfloat16"), torch.randint(0, 256, (n, k // 2), device="cuda", dtype=torch.uint8)
+    scale = (torch.rand((n, k // 128), device="cuda") + 0.5).to(torch.bfloat16)
+    nibbles = torch.stack([packed & 15, packed >> 4], -1).view(n, k).double() - 8
+    weights = (nibbles.view(n, -1, 128) * scale.double()[:, :, None]).view(n, k)
+    dense = weights.to(torch.bfloat16)
+    given = torch.empty((m, n), device="cuda", dtype=torch.bfloat16)
+    return Job([a, packed, scale], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())], lambda: torch.matmul(a, dense.t(), out=given))
+
+
+def _rows(function, outputs, extra=()):
+    """Row-wise programs on x: `function` of x in float64 and the extra inputs gives the references."""
+
+    def job(row):
+        m, n = row["shape"]
+        x = _normal((m, n), "bfloat16")
+        more = [make(m, n) for make in extra]
+        references = function(x.double(), *[t.double() if t.is_floating_point() else t for t in more])
+        results = [_empty(tuple(r.shape), dtype) for r, dtype in zip(references, outputs)]
+        return Job([x, *more], results, list(enumerate(references)))
+
+    return job
+
+
+def _layer_norm(x, w, b):
+    mean, variance = x.mean(1), x.var(1, unbiased=False)
+    rstd = torch.rsqrt(variance + 1e-5)
+    return [(x - mean[:, None]) * rstd[:, None] * w + b, mean, rstd]
+
+
+def layer_norm_backward(row):
+    m, n = row["shape"]
+    dy, x, w = _normal((m, n), "bfloat16"), _normal((m, n), "bfloat16"), _normal((n,), "bfloat16")
+    mean, rstd = x.double().mean(1), torch.rsqrt(x.double().var(1, unbiased=False) + 1e-5)
+    g, normal = dy.double() * w.double(), (x.double() - mean[:, None]) * rstd[:, None]
+    dx = rstd[:, None] * (g - g.mean(1, True) - normal * (g * normal).mean(1, True))
+    return Job([dy, x, w, mean.float(), rstd.float()], [_empty((m, n), "bfloat16")], [(0, dx)])
+
+
+def swiglu(row):
+    m, n = row["shape"]
+    x = _normal((m, 2 * n), "bfloat16")
+    gate, value = x.double().chunk(2, 1)
+    return Job([x], [_empty((m, n), "bfloat16")], [(0, torch.nn.functional.silu(gate) * value)])
+
+
+def rope(row):
+    tokens, heads, dim = row["shape"]
+    x, angle = _normal((tokens, heads, dim), "bfloat16"), torch.rand((tokens, dim // 2), device="cuda") * 6.28
+    cos, sin = angle.cos(), angle.sin()
+    low, high = x.double().chunk(2, 2)
+    c, s = cos.double()[:, None], sin.double()[:, None]
+    return Job([x, cos, sin], [_empty(tuple(x.shape), "bfloat16")], [(0, torch.cat([low * c - high * s, high * c + low * s], 2))])
+
+
+def _quantized(x):
+    scale = (x.abs().amax(1) / 448.0).clamp_min(1e-12)
+    return [x / scale[:, None], scale]
+
+
+MAKERS = {
+    "gemm": gemm, "block_scaled": block_scaled, "batched": batched, "grouped": grouped, "packed_weights": packed_weights,
+    "softmax_online": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]), "softmax": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]),
+    "cross_entropy": _rows(lambda x, label: [torch.nn.functional.cross_entropy(x, label.long(), reduction="none")], ["float32"],
+                           [lambda m, n: torch.randint(0, n, (m,), device="cuda", dtype=torch.int32)]),
+    "row_sum": _rows(lambda x: [x.sum(1)], ["float32"]), "column_sum": _rows(lambda x: [x.sum(0)], ["float32"]),
+    "transpose": _rows(lambda x: [x.t().contiguous()], ["bfloat16"]), "swiglu": swiglu, "rope": rope,
+    "rms_norm": _rows(lambda x, w: [x * torch.rsqrt((x * x).mean(1, True) + 1e-6) * w], ["bfloat16"], [lambda m, n: _normal((n,), "bfloat16")]),
+    "layer_norm": _rows(_layer_norm, ["bfloat16", "float32", "float32"], [lambda m, n: _normal((n,), "bfloat16")] * 2),
+    "layer_norm_backward": layer_norm_backward, "quantize_rows": _rows(_quantized, ["float8_e4m3fn", "float32"]),
+}
+# What rounds to e4m3 is off by up to 1/16 of itself.
+BARS = {"quantize_rows": 0.07}
+
+
+@functools.lru_cache(maxsize=1)
+def make(name):
+    import bench_table
+
+    row = next(r for r in bench_table.rows() if r["name"] == name)
+    job = MAKERS[row["data"]["kind"]](row)
+    job.bar = BARS.get(row["data"]["kind"], job.bar)
+    return job

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark's coordinator: compiles every program through the bundle's daemon, then checks and times each beside its peer."""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="tests/gpu/bench", description=__doc__)
+    parser.add_argument("--bundle", help="the archive to test; default: the newest dist/kiln-*.tar.*")
+    parser.add_argument("--build", help="a build folder instead of a bundle")
+    parser.add_argument("--only", metavar="PATTERN", default="*", help="rows whose name or group matches this glob or contains it")
+    parser.add_argument("--target", default="cuda:sm_90a", help="with --compile-only; else the GPU's own")
+    parser.add_argument("--compile-only", action="store_true", help="for a host with no GPU: which programs compile, how fast, with what spills")
+    parser.add_argument("--mma-sync", action="store_true", help="without wgmma, tensor copies and warp roles")
+    parser.add_argument("--seed", type=int, default=None, help="default: fresh in each run, and printed")
+    parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/bench.json where OUT is set")
+    parser.add_argument("--budget", type=float, default=510, help="seconds after which no further row is begun")
+    return parser.parse_args(arguments)
+
+
+def compile_row(row, client, target, hopper):
+    from bench_programs import build
+    from kiln import CompileOptions
+
+    options = CompileOptions(experimental_wgmma=hopper)
+    start = time.perf_counter()
+    reply = client.compile(build(row["builder"], row["arguments"]), target, options=options, timeout=120)
+    kernels = reply.artifact.report.kernels
+    return reply.artifact, {
+        "compile_ms": round((time.perf_counter() - start) * 1e3, 1),
+        "to_ptx_ms": round(sum(t.milliseconds for t in reply.timings if t.stage not in ("ptxas", "queue", "cache")), 1),
+        "spill_bytes": sum(k.spill_bytes + k.local_bytes for k in kernels), "registers": max((k.registers for k in kernels), default=0),
+    }
+
+
+def check(job, torch):
+    """The largest relative error of the outputs, NaN where one has a NaN."""
+    from data import relative_error
+
+    return max(relative_error(job.outputs[index], reference) for index, reference in job.references)
+
+
+def measure(row, artifact, timer, bandwidth, torch, plain):
+    import bench_data
+    from kiln import _runtime
+
+    kernel = _runtime.load(artifact.SerializeToString(), torch.cuda.current_device())
+    job = bench_data.make(row["name"])
+    kernel(*job.inputs, *job.outputs)
+    torch.cuda.synchronize()
+    error = check(job, torch)
+    if not error <= job.bar:
+        return {"ok": False, "note": f"error {error:.2e}, bar {job.bar:.0e}"}
+    job.references = []  # gigabytes
+    ours = lambda: kernel(*job.inputs, *job.outputs)
+    calls = {"kiln": ours, **({"peer": job.peer} if job.peer else {})}
+    burst = timer.burst(calls)
+    result = {"ok": True, "error": error, "burst_ms": round(burst["kiln"], 5)}
+    flop = row["flop"] or job.flop
+    if flop:
+        result["tflops"] = round(flop / burst["kiln"] * 1e-9, 1)
+    if row["group"] == "memory":
+        result["gbps"] = round(job.moved / burst["kiln"] * 1e-6, 1)
+        result["ratio"] = round(job.moved / (burst["kiln"] * 1e-3) / bandwidth, 4)
+    elif row["group"] == "gemm fused":
+        result["ratio"] = round(plain / burst["kiln"], 4) if plain else None
+    elif job.peer:
+        before = timer.sustained(job.peer)
+        mine = timer.sustained(ours)
+        after = timer.sustained(job.peer)
+        result.update(ratio=round(burst["peer"] / burst["kiln"], 4), peer_burst_ms=round(burst["peer"], 5),
+                      sustained_ratio=round((before + after) / 2 / mine, 4))
+    return result
+
+
+def show(row, result):
+    figures = [f"{result['burst_ms']:.4f} ms" if "burst_ms" in result else ""]
+    figures.append(f"{result['tflops']:.0f} TFLOP/s" if "tflops" in result else f"{result['gbps']:.0f} GB/s" if "gbps" in result else "")
+    figures.append(f"{result['ratio']:.3f} ×" if result.get("ratio") else "")
+    figures.append(f"sustained {result['sustained_ratio']:.3f} ×" if "sustained_ratio" in result else "")
+    figures.append(f"to PTX {result['to_ptx_ms']:.0f} ms" if "to_ptx_ms" in result else "")
+    figures.append(f"SPILLS {result['spill_bytes']} B" if result.get("spill_bytes") else "")
+    print(f"{row['name']:<58} {'ok' if result['ok'] else 'FAIL':<5}" + "".join(f"{f:<18}" for f in figures) + str(result.get("note", "")), flush=True)
+
+
+def summarize(results):
+    """One line a group: its geometric mean, its least, and whether the bars hold."""
+    from bench_table import GROUPS
+
+    lines = []
+    for group, bars in GROUPS.items():
+        ratios = [r["ratio"] for r in results if r["group"] == group and r.get("ratio")]
+        missing = sum(1 for r in results if r["group"] == group and not r["ok"])
+        own = [r["ratio"] >= r["bar"] for r in results if r["group"] == group and r.get("ratio") and r.get("bar")]
+        if not ratios:
+            continue
+        mean, least = math.exp(sum(map(math.log, ratios)) / len(ratios)), min(ratios)
+        holds = missing == 0 and all(own) and mean >= (bars["bar"] or 0) and least >= bars.get("each", 0)
+        lines.append({"group": group, "peer": bars["peer"], "geomean": round(mean, 4), "least": least, "bar": bars["bar"],
+                      "each": bars.get("each"), "holds": holds})
+        print(f"# {group:<18} against {bars['peer']}: geomean {mean:.3f} (bar {bars['bar']}), least {least:.3f} (bar {bars.get('each')}): "
+              f"{'holds' if holds else 'DOES NOT HOLD'}")
+    return lines
+
+
+def clocks():
+    query = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,power.limit,temperature.gpu"
+    try:
+        return subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, timeout=20,
+                              check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def run_rows(options, target, facts):
+    from bench_table import rows
+    from kiln.client import default_client
+    from plan import selected
+
+    client, results, deadline = default_client(), [], time.monotonic() + options.budget
+    chosen = [row for row in rows() if selected({"name": row["name"], "family": row["group"]}, options.only)]
+    timer = bandwidth = torch = None
+    if not options.compile_only:
+        import torch
+        from bench_timing import Timer
+
+        torch.manual_seed(options.seed)
+        timer = Timer(options.seed)
+        bandwidth = facts["copy_bytes_per_second"] = timer.copy_bandwidth()
+        print(f"# copy {bandwidth * 1e-9:.0f} GB/s; {clocks()}", flush=True)
+    plain = None
+    for row in chosen:
+        if time.monotonic() > deadline:
+            print(f"# {len(chosen) - len(results)} rows were not begun: the budget of {options.budget:.0f} s is spent", flush=True)
+            break
+        result = {}
+        try:
+            artifact, compiled = compile_row(row, client, target, not options.mma_sync)
+            result = {"ok": True} if timer is None else measure(row, artifact, timer, bandwidth, torch, plain)
+            result.update(compiled)
+        except Exception as problem:  # each row's failure is its own
+            result.update(ok=False, note=f"{type(problem).__name__}: {str(problem).splitlines()[0][:200]}")
+        if row["group"] == "gemm" and row["shape"] == (8192, 8192, 8192) and "bfloat16 nt" in row["name"]:
+            plain = result.get("burst_ms")
+        results.append({key: row[key] for key in ("name", "group", "shape", "bar")} | result)
+        show(row, result)
+    return results
+
+
+def main():
+    options = parse(sys.argv[1:])
+    options.seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="kiln-bench-"))
+    from daemon import Place
+
+    place, results, groups = None, [], []
+    try:
+        place = Place(options, scratch)
+        place.start()
+        print(f"# seed {options.seed}; {place.description(options)}", flush=True)
+        results = run_rows(options, place.device_target(options) or options.target, place.facts)
+        groups = summarize(results)
+    finally:
+        if place:
+            place.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
+    where = options.json or (str(pathlib.Path(os.environ["OUT"]) / "bench.json") if os.environ.get("OUT") else None)
+    if where:
+        pathlib.Path(where).write_text(json.dumps({"seed": options.seed, "card": clocks(), "place": place.facts, "groups": groups, "rows": results}, indent=1))
+    failed = sum(not r["ok"] for r in results)
+    print(f"# {len(results) - failed} rows, {failed} failed")
+    return 1 if failed or not results else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

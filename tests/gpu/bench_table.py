@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is timed, against whom, and the bar: rows of plain data."""
+
+# A group's bar is on the geometric mean of its rows' ratios, `each` on every one.
+GROUPS = {
+    "gemm": {"peer": "cublas", "bar": 1.01, "each": 0.97},
+    "gemm small": {"peer": "cublas", "bar": 1.05},
+    "gemm fused": {"peer": "plain", "bar": 0.97, "each": 0.97},
+    "gemm e4m3": {"peer": "cublas", "bar": 1.05},
+    "gemm e4m3 scaled": {"peer": None, "bar": None},
+    "gemm int8": {"peer": "cublas", "bar": 1.1},
+    "gemm batched": {"peer": "cublas", "bar": 1.0},
+    "gemm grouped": {"peer": "triton", "bar": 1.2},
+    "w4a16": {"peer": "cublas", "bar": None},
+    "memory": {"peer": "copy", "bar": None, "each": 0.93},
+}
+
+LARGE = [(8192, 8192, 8192), (4096, 4096, 4096), (16384, 8192, 1280), (1024, 8192, 8192), (8192, 28672, 4096), (2048, 7168, 7168), (5000, 3000, 2000)]
+FUSED = [{"bias": True}, {"activation": "gelu"}, {"bias": True, "activation": "relu"}]
+MULTIPROCESSORS = 132
+
+
+def tile_for(m: int, n: int, k: int, element_bytes: int) -> dict:
+    """Tile sizes by waves: the time of a wave is its tile's area, and half a wave takes as long as a whole one."""
+    deep = 128 // element_bytes
+    if m <= 64:
+        return {"block_m": 64, "block_n": 64, "block_k": 2 * deep, "stages": 6, "threads": 128}
+    best = None
+    for block_m, block_n, stages in ((128, 256, 4), (256, 128, 4), (128, 192, 4), (128, 128, 6)):
+        tiles = -(-m // block_m) * -(-n // block_n)
+        waves = -(-tiles // MULTIPROCESSORS)
+        # Operands of a small tile are read more often.
+        cost = waves * block_m * block_n * (1 + 16 / block_m + 16 / block_n)
+        if best is None or cost < best[0]:
+            best = (cost, {"block_m": block_m, "block_n": block_n, "block_k": deep, "stages": stages, "threads": 256})
+    return best[1]
+
+
+def _row(group, shape, builder, arguments, data, bar=None, flop=None, moved=None):
+    name = f"{group} {'x'.join(map(str, shape))} {data.get('dtype', '')} {data.get('note', '')}".strip()
+    return {"name": name, "group": group, "shape": shape, "builder": builder, "arguments": arguments, "data": data, "bar": bar,
+            "flop": flop, "bytes": moved}
+
+
+def _gemm(group, shape, dtype, out, layout="nt", note="", **more):
+    m, n, k = shape
+    size = 1 if "8" in dtype else 2
+    arguments = {"M": m, "N": n, "K": k, "in_dtype": dtype, "out_dtype": out, "trans_b": layout == "nt", **tile_for(m, n, k, size), **more}
+    data = {"kind": "gemm", "dtype": dtype, "out": out, "layout": layout, "note": " ".join(filter(None, [layout, note])),
+            **{key: more[key] for key in ("bias", "activation") if key in more}}
+    return _row(group, shape, "gemm", arguments, data, flop=2 * m * n * k)
+
+
+def products():
+    rows = [_gemm("gemm", shape, dtype, dtype, layout) for shape in LARGE for dtype in ("bfloat16", "float16") for layout in ("nt", "nn")]
+    rows += [_gemm("gemm small", (m, 8192, 8192), "bfloat16", "bfloat16") for m in (1, 16, 64, 128)]
+    rows += [_gemm("gemm fused", (8192,) * 3, "bfloat16", "bfloat16", note="+".join(map(str, extra.keys())), **extra) for extra in FUSED]
+    rows += [_gemm("gemm e4m3", shape, "float8_e4m3fn", "bfloat16") for shape in ((8192,) * 3, (4096, 7168, 2048), (128, 7168, 2048))]
+    rows += [_gemm("gemm int8", (8192,) * 3, "int8", "int32")]
+    for m, n, k in ((4096, 7168, 16384), (4096, 7168, 2048), (64, 7168, 16384)):
+        tile = {"block_m": 64, "block_n": 128, "threads": 128} if m <= 64 else {}
+        rows.append(_row("gemm e4m3 scaled", (m, n, k), "block_scaled", {"M": m, "N": n, "K": k, **tile},
+                         {"kind": "block_scaled", "dtype": "float8_e4m3fn"}, flop=2 * m * n * k, moved=m * k + n * k + 2 * m * n))
+    batch, side = 64, 1024
+    rows.append(_row("gemm batched", (batch, side, side, side), "batched", {"batch": batch, "M": side, "N": side, "K": side},
+                     {"kind": "batched", "dtype": "bfloat16"}, flop=2 * batch * side**3))
+    for dtype, deep, stages in (("bfloat16", 64, 4), ("float8_e4m3fn", 128, 4)):
+        experts, n, k = 64, 4096, 7168
+        arguments = {"experts": experts, "N": n, "K": k, "dtype": dtype, "out_dtype": "bfloat16", "block_k": deep, "stages": stages}
+        rows.append(_row("gemm grouped", (experts, n, k), "grouped", arguments, {"kind": "grouped", "dtype": dtype, "block_m": 128}))
+    for m, bar in ((1, 3.0), (16, 3.0), (128, 1.5), (4096, 0.8)):
+        tile = {"block_m": 64, "block_n": 64, "threads": 128} if m <= 64 else {"block_m": 128, "block_n": 128, "threads": 256}
+        rows.append(_row("w4a16", (m, 8192, 8192), "packed_weights", {"M": m, "N": 8192, "K": 8192, **tile},
+                         {"kind": "packed_weights", "dtype": "bfloat16"}, bar=bar, flop=2 * m * 8192 * 8192))
+    return rows
+
+
+def memory():
+    """(builder, arguments, tensors by role) of what the memory bounds: bytes are counted from the tensors."""
+    rows = []
+    for m, n in ((8192, 8192), (4096, 131072)):
+        whole_rows = n <= 16384  # the others keep a row in registers
+        names = [("softmax_online", {"columns": 4096, "rows": 1, "threads": 512, "dtype": "bfloat16"}), ("cross_entropy", {}), ("row_sum", {}),
+                 ("column_sum", {}), ("transpose", {}), ("swiglu", {})]
+        if whole_rows:
+            names += [("rms_norm", {"dtype": "bfloat16", "threads": 256}), ("layer_norm", {}), ("layer_norm_backward", {}), ("quantize_rows", {}),
+                      ("softmax", {"dtype": "bfloat16", "threads": 256})]
+        for builder, extra in names:
+            rows.append(_row("memory", (m, n), builder, {"M": m, "N": n, **extra}, {"kind": builder, "dtype": "bfloat16", "note": builder}))
+    rows.append(_row("memory", (8192, 64, 128), "rope", {"tokens": 8192, "heads": 64, "dim": 128}, {"kind": "rope", "dtype": "bfloat16", "note": "rope"}))
+    return rows
+
+
+def rows():
+    return products() + memory()

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timing on a card whose power is capped. Burst: 40 ms idle, five launches, each behind a flush of the L2; five rounds of all
+contenders in random order; the median. Sustained: many launches back to back, the peer's before and after."""
+
+import random
+import statistics
+import time
+
+import torch
+
+IDLE_SECONDS = 0.04
+LAUNCHES = 5
+ROUNDS = 5
+FLUSH_BYTES = 256 << 20
+
+
+class Timer:
+    def __init__(self, seed=0):
+        self.flush_buffer = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
+        self.random = random.Random(seed)
+
+    def _launches(self, call, count, flush):
+        events = []
+        for _ in range(count):
+            if flush:
+                self.flush_buffer.zero_()
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            call()
+            end.record()
+            events.append((start, end))
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) for start, end in events]
+
+    def burst(self, calls: dict) -> dict:
+        """Milliseconds of each contender."""
+        times = {name: [] for name in calls}
+        for call in calls.values():
+            call()
+        torch.cuda.synchronize()
+        for _ in range(ROUNDS):
+            order = list(calls)
+            self.random.shuffle(order)
+            for name in order:
+                time.sleep(IDLE_SECONDS)
+                times[name] += self._launches(calls[name], LAUNCHES, flush=True)
+        return {name: statistics.median(values) for name, values in times.items()}
+
+    def sustained(self, call, milliseconds=60.0) -> float:
+        """Milliseconds of a launch among as many as take about `milliseconds`."""
+        once = max(statistics.median(self._launches(call, 3, flush=False)), 1e-3)
+        count = max(5, int(milliseconds / once))
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(count):
+            call()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) / count
+
+    def copy_bandwidth(self, size=1 << 30) -> float:
+        """Bytes read and written a second by a copy."""
+        source = torch.empty(size, dtype=torch.uint8, device="cuda")
+        target = torch.empty_like(source)
+        return 2 * size / (self.burst({"copy": lambda: target.copy_(source)})["copy"] * 1e-3)
