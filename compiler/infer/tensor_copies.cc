@@ -124,6 +124,14 @@ class Chooser {
   bool has_wgmma_ = false;
 };
 
+// Offsets that registers or shared memory hold are read element by element.
+bool OffsetsAreShared(const ir::Module& module, const ir::Copy& copy) {
+  std::vector<Access> loads;
+  for (const ir::Region* region : {&copy.src, &copy.dst})
+    for (ir::ExprId offset : region->offsets) CollectLoads(module.exprs, offset, loads);
+  return std::ranges::all_of(loads, [&](const Access& load) { return module[load.buffer].space == Space::kGlobal; });
+}
+
 }  // namespace
 
 void TensorCopies(ir::Module& module, ir::Kernel& kernel, const Context& context) {
@@ -135,7 +143,7 @@ ir::CopyInstruction PlainInstruction(const ir::Module& module, const ir::Copy& c
   const int64_t bytes = vector * ir::Bits(src.dtype) / 8;
   const bool whole = src.dtype == dst.dtype && (bytes == 4 || bytes == 8 || bytes == 16);
   const bool zero_fill = !src.pad_value || *src.pad_value == 0;
-  const bool load = src.space == Space::kGlobal && dst.space == Space::kShared;
+  const bool load = src.space == Space::kGlobal && dst.space == Space::kShared && OffsetsAreShared(module, copy);
   const bool allowed = context.target->Has(target::Feature::kCpAsync) && !context.options.disable_async_copy();
   return load && whole && zero_fill && allowed ? ir::CopyInstruction::kAsync : ir::CopyInstruction::kDirect;
 }

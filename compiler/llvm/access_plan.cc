@@ -31,7 +31,11 @@ bool KernelLowering::IsSettled(ExprId id) const {
     open.pop_back();
     if (!seen.insert(ir::Index(next)).second) continue;
     const ir::ExprNode& node = pool()[next];
-    if (node.op == ir::ExprOp::kLoad) return false;
+    if (node.op == ir::ExprOp::kLoad) {
+      // One value for all iterations; outside of it, a global buffer reads as its pad value.
+      const Space space = module_[BufferId(node.ref)].space;
+      if (element_->stored.contains(node.ref) || (space != Space::kGlobal && space != Space::kLocal)) return false;
+    }
     if (node.op == ir::ExprOp::kVar) {
       if (LoopVariable(next) >= 0 || !vars_.contains(node.ref) || element_->bound_inside.contains(node.ref)) return false;
     }

@@ -53,9 +53,12 @@ void KernelLowering::LowerParallel(const ir::Stmt& stmt, const ir::For& loop) {
     if (const auto* serial = std::get_if<ir::For>(&inner.op))
       for (ir::VarId var : serial->vars) context.bound_inside.insert(ir::Index(var));
   });
+  const std::vector<compiler::Access> accesses = compiler::AccessesOf(module_, stmt);
+  for (const compiler::Access& access : accesses)
+    if (access.write) context.stored.insert(ir::Index(access.buffer));
   ElementContext* outer = std::exchange(element_, &context);
   // Here, so that what they share is computed where all iterations can see it.
-  for (const compiler::Access& access : compiler::AccessesOf(module_, stmt)) {
+  for (const compiler::Access& access : accesses) {
     if (!access.tile && (IsMemory(module_[access.buffer].space) || module_[access.buffer].space == Space::kFragment)) {
       PlanOf(access.buffer, access.indices);
     }

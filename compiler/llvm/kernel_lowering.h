@@ -69,6 +69,7 @@ struct ElementContext {
   int64_t run = 1;                        // registers first · run … + run − 1 are neighbours in the last variable
   std::vector<bool> padded;               // variable may run beyond its extent
   std::set<uint32_t> bound_inside;        // variables that the body binds
+  std::set<uint32_t> stored;              // buffers that it writes
   Value* first_copy = nullptr;            // i1: this thread holds the first copy of its elements; nullptr: no copies
   std::map<std::pair<uint32_t, std::vector<uint32_t>>, AccessPlan> plans;
   int64_t current = 0;                    // register of the iteration being emitted

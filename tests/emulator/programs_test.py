@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example programs that tests/gpu/bench times, small: on the emulator against float64 references, with and without wgmma."""
+
+import os
+import pathlib
+import secrets
+
+import numpy as np
+import pytest
+from data import STORED, decode, random_array, relative_error
+from emulated import Emulator
+from kiln.examples import bandwidth, products
+
+BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
+SEED = int(os.environ.get("KILN_SEED", secrets.randbelow(1 << 31)))  # a failure prints it
+HALF, E4M3 = "bfloat16", "float8_e4m3fn"
+BARS = {"bfloat16": 1e-2, "float32": 1e-4, E4M3: 0.07}
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory):
+    emulator = Emulator(BINARY, tmp_path_factory.mktemp("programs"))
+    yield emulator
+    emulator.close()
+
+
+def rounded(values, dtype):
+    """An array of the dtype with about these values, and what it holds."""
+    if dtype == HALF:
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        array = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    else:
+        array = values.astype(STORED[dtype])
+    return array, decode(array, dtype)
+
+
+def batched(rng):
+    a, b = random_array(rng, (3, 200, 72), HALF), random_array(rng, (3, 136, 72), HALF)
+    program = products.batched(3, 200, 136, 72, block_m=128, block_n=64, stages=3)
+    return program, [(a, HALF), (b, HALF)], [(HALF, np.einsum("bmk,bnk->bmn", decode(a, HALF), decode(b, HALF)))]
+
+
+def grouped(rng):
+    experts, block, n, k = 4, 64, 96, 80
+    expert = np.sort(rng.integers(0, experts, 5)).astype(np.int32)
+    a, b = random_array(rng, (5 * block, k), HALF), random_array(rng, (experts, n, k), HALF)
+    program = products.grouped(experts, n, k, block_m=block, block_n=64, stages=3, threads=128)
+    wide, weights = decode(a, HALF).reshape(5, block, k), decode(b, HALF)[expert]
+    return program, [(a, HALF), (b, HALF), (expert, "int32")], [(HALF, np.einsum("tmk,tnk->tmn", wide, weights).reshape(5 * block, n))]
+
+
+def block_scaled(rng):
+    m, n, k = 130, 256, 384
+    a, b = random_array(rng, (m, k), E4M3), random_array(rng, (n, k), E4M3)
+    scale_a, scale_b = (rng.random((k // 128, m)) + 0.5).astype(np.float32), (rng.random((n // 128, k // 128)) + 0.5).astype(np.float32)
+    left = decode(a, E4M3).reshape(m, -1, 128) * scale_a.T[:, :, None]
+    right = decode(b, E4M3).reshape(n, -1, 128) * np.repeat(scale_b, 128, 0)[:, :, None]
+    reference = left.reshape(m, k) @ right.reshape(n, k).T
+    return products.block_scaled(m, n, k, stages=3), [(a, E4M3), (b, E4M3), (scale_a, "float32"), (scale_b, "float32")], [(HALF, reference)]
+
+
+def packed_weights(rng):
+    m, n, k = 20, 144, 256
+    a, packed = random_array(rng, (m, k), HALF), rng.integers(0, 256, (n, k // 2), dtype=np.uint8)
+    scale, wide_scale = rounded(rng.random((n, k // 128)) + 0.5, HALF)
+    nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(n, k).astype(np.float64) - 8
+    weights = (nibbles.reshape(n, -1, 128) * wide_scale[:, :, None]).reshape(n, k)
+    return products.packed_weights(m, n, k, block_n=64), [(a, HALF), (packed, "uint8"), (scale, HALF)], [(HALF, decode(a, HALF) @ weights.T)]
+
+
+def layer_norm(rng):
+    m, n = 5, 1000
+    x, w, b = random_array(rng, (m, n), HALF), random_array(rng, (n,), HALF), random_array(rng, (n,), HALF)
+    wide = decode(x, HALF)
+    mean, rstd = wide.mean(1), 1 / np.sqrt(wide.var(1) + 1e-5)
+    y = (wide - mean[:, None]) * rstd[:, None] * decode(w, HALF) + decode(b, HALF)
+    return bandwidth.layer_norm(m, n), [(x, HALF), (w, HALF), (b, HALF)], [(HALF, y), ("float32", mean), ("float32", rstd)]
+
+
+def layer_norm_backward(rng):
+    m, n = 5, 1000
+    dy, x, w = random_array(rng, (m, n), HALF), random_array(rng, (m, n), HALF), random_array(rng, (n,), HALF)
+    wide = decode(x, HALF)
+    mean, rstd = wide.mean(1).astype(np.float32), (1 / np.sqrt(wide.var(1) + 1e-5)).astype(np.float32)
+    g, normal = decode(dy, HALF) * decode(w, HALF), (wide - mean[:, None]) * rstd[:, None]
+    dx = rstd[:, None] * (g - g.mean(1, keepdims=True) - normal * (g * normal).mean(1, keepdims=True))
+    inputs = [(dy, HALF), (x, HALF), (w, HALF), (mean, "float32"), (rstd, "float32")]
+    return bandwidth.layer_norm_backward(m, n), inputs, [(HALF, dx)]
+
+
+def cross_entropy(rng):
+    m, n = 5, 3001
+    x, label = random_array(rng, (m, n), HALF), rng.integers(0, n, m).astype(np.int32)
+    wide = decode(x, HALF)
+    loss = np.log(np.exp(wide).sum(1)) - wide[np.arange(m), label]
+    return bandwidth.cross_entropy(m, n, columns=1024, threads=128), [(x, HALF), (label, "int32")], [("float32", loss)]
+
+
+def rope(rng):
+    tokens, heads, dim = 6, 3, 64
+    x = random_array(rng, (tokens, heads, dim), HALF)
+    angle = rng.random((tokens, dim // 2)) * 6.28
+    cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+    low, high = np.split(decode(x, HALF), 2, 2)
+    y = np.concatenate([low * cos[:, None] - high * sin[:, None], high * cos[:, None] + low * sin[:, None]], 2)
+    return bandwidth.rope(tokens, heads, dim), [(x, HALF), (cos, "float32"), (sin, "float32")], [(HALF, y)]
+
+
+def swiglu(rng):
+    m, n = 7, 520
+    x = random_array(rng, (m, 2 * n), HALF)
+    gate, value = np.split(decode(x, HALF), 2, 1)
+    return bandwidth.swiglu(m, n, columns=256), [(x, HALF)], [(HALF, gate / (1 + np.exp(-gate)) * value)]
+
+
+def of_rows(build, function, outputs):
+    def case(rng):
+        m, n = 70, 777
+        x = random_array(rng, (m, n), HALF)
+        return build(m, n), [(x, HALF)], list(zip(outputs, function(decode(x, HALF))))
+
+    return case
+
+
+def quantized(x):
+    scale = np.maximum(np.abs(x).max(1) / 448.0, 1e-12)
+    return [x / scale[:, None], scale]
+
+
+CASES = {
+    "batched": batched, "grouped": grouped, "block_scaled": block_scaled, "packed_weights": packed_weights, "layer_norm": layer_norm,
+    "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
+    "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
+    "row_sum": of_rows(lambda m, n: bandwidth.row_sum(m, n, columns=512), lambda x: [x.sum(1)], ["float32"]),
+    "quantize_rows": of_rows(bandwidth.quantize_rows, quantized, [E4M3, "float32"]),
+}
+PRODUCTS = ["batched", "grouped", "block_scaled", "packed_weights"]
+
+
+def run(emulator, name, **keys):
+    program, inputs, expected = CASES[name](np.random.default_rng(SEED))
+    outputs = [(np.full(reference.shape, -1, np.int64).astype(STORED[dtype]), dtype) for dtype, reference in expected]
+    for array, _ in outputs:
+        array.view(np.uint8)[...] = 0xFF
+    after, answer = emulator.call(emulator.module(program.serialized), "emu:sm_90a", [*inputs, *outputs], seed=SEED % 1000, **keys)
+    where = f"{name}, KILN_SEED={SEED}"
+    assert "error" not in answer, f"{where}: {answer['error']}"
+    assert answer["finished"] and not answer["findings"], f"{where}: {[f['message'] for f in answer['findings']]}"
+    for (dtype, reference), array in zip(expected, after[len(inputs):]):
+        error = relative_error(decode(array, dtype), reference)
+        assert error <= BARS[dtype], f"{where}: error {error:.2e} in the {dtype} output"
+    return answer
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_its_reference(emulator, name):
+    run(emulator, name)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_by_warp_groups(emulator, name):
+    answer = run(emulator, name, wgmma=1, check=1, seeds=2)
+    assert answer["wgmma"] > 0, "another instruction was chosen"
