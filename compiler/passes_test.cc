@@ -22,6 +22,13 @@ const target::Target& TargetOf(const std::filesystem::path& path) {
   return **found;
 }
 
+// Programs named hopper_… use what wgmma brings with it.
+Context ContextOf(const std::filesystem::path& path) {
+  Context context{&TargetOf(path), {}};
+  context.options.set_experimental_wgmma(path.filename().string().starts_with("hopper_"));
+  return context;
+}
+
 ir::Module Parsed(const std::filesystem::path& path) {
   ir::Diagnostics diagnostics;
   auto module = ir::Parse(golden::ReadFile(path), diagnostics);
@@ -44,7 +51,7 @@ class GoldenPass : public testing::TestWithParam<std::string> {};
 TEST_P(GoldenPass, Programs) {
   for (const auto& path : golden::Inputs(GetParam())) {
     ir::Module module = Parsed(path);
-    golden::Expect(path, RunUpTo(GetParam(), module, {&TargetOf(path), {}}));
+    golden::Expect(path, RunUpTo(GetParam(), module, ContextOf(path)));
   }
 }
 
@@ -55,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Passes, GoldenPass,
 TEST(Passes, TwiceTheSame) {
   for (const auto& path : golden::Inputs("threads")) {
     ir::Module a = Parsed(path), b = Parsed(path);
-    const Context context{&TargetOf(path), {}};
+    const Context context = ContextOf(path);
     EXPECT_EQ(RunUpTo("threads", a, context), RunUpTo("threads", b, context)) << path;
     EXPECT_EQ(MakeLaunchInfo(a, context).SerializeAsString(), MakeLaunchInfo(b, context).SerializeAsString());
   }
@@ -68,7 +75,8 @@ TEST(Passes, RandomProgramsAreRefusedOrStayValid) {
     for (const char* target : {"cuda:sm_75", "cuda:sm_90a", "hip:gfx942", "hip:gfx1100"}) {
       ir::Module module = ir::RandomModule(seed).Make(false);
       SCOPED_TRACE(testing::Message() << "seed " << seed << " " << target);
-      const Context context{*target::Find(target), {}};
+      Context context{*target::Find(target), {}};
+      context.options.set_experimental_wgmma(seed % 2 == 1);
       ir::Diagnostics diagnostics;
       v1::WorkerResult result;
       const bool passed = RunPasses(module, context, {}, {}, diagnostics, result).has_value();
@@ -82,7 +90,7 @@ TEST(Passes, RandomProgramsAreRefusedOrStayValid) {
 TEST(SharedMemory, LiveBuffersDoNotOverlap) {
   for (const auto& path : golden::Inputs("threads")) {
     ir::Module module = Parsed(path);
-    RunUpTo("shared_memory", module, {&TargetOf(path), {}});
+    RunUpTo("shared_memory", module, ContextOf(path));
     for (const ir::Buffer& buffer : module.buffers) {
       if (!buffer.shared_offset) continue;
       EXPECT_EQ(*buffer.shared_offset % 128, 0) << buffer.name;

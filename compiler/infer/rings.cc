@@ -180,7 +180,7 @@ class Builder {
 
   // --- the new program ---
 
-  ir::Ring MakeRing(const LoopPlan& plan, const std::string& name) {
+  ir::Ring MakeRing(const LoopPlan& plan, std::string name) {
     const auto add = [&](Space space, ir::DType dtype, int64_t extent, std::string_view suffix) {
       ir::Buffer buffer{space, dtype, {module_.exprs.Int(extent)}};
       buffer.name = name + std::string(suffix) + std::to_string(module_.buffers.size());
