@@ -73,7 +73,6 @@ void EnsureReactor::Continue() {
     const bool alone = running_ == 1 && !failure_;
     if (alone && looking_ && next_ == todo_.size() && !misses_.empty()) {
       looking_ = false;
-      making_since_ = Clock::now();
       todo_ = misses_;
       next_ = 0;
       continue;
@@ -157,7 +156,7 @@ void EnsureReactor::Note(std::size_t index, const Outcome& outcome) {
     for (const v1::Diagnostic& diagnostic : failure.diagnostics) *kernel.mutable_failure()->add_diagnostics() = diagnostic;
     kernel.mutable_failure()->set_reproducer(failure.reproducer);
   }
-  if (!looking_) ++made_;
+  if (!looking_ && made_++ == 0) first_made_ = Clock::now();
   if (!outcome) {
     progress_.set_failed(progress_.failed() + 1);
   } else if (looking_) {
@@ -172,7 +171,8 @@ void EnsureReactor::Pause(std::chrono::milliseconds time) {
   if (paused_ || failure_) return;
   paused_ = true;
   ++running_;
-  alarm_.Set(std::chrono::system_clock::now() + time, [this](bool) {
+  alarm_ = std::make_unique<grpc::Alarm>();
+  alarm_->Set(std::chrono::system_clock::now() + time, [this](bool) {
     {
       std::lock_guard lock(mutex_);
       paused_ = false;
@@ -181,14 +181,14 @@ void EnsureReactor::Pause(std::chrono::milliseconds time) {
   });
 }
 
-// Of what must be compiled: as it went so far. Nothing before there is a sample.
+// Of what must be compiled: as it went since the first was there, for what came before that was waiting. Nothing before there is
+// a sample.
 std::optional<double> EnsureReactor::Remaining() const {
   if (looking_) return std::nullopt;
   const std::size_t left = misses_.size() - made_;
   if (left == 0) return 0.0;
-  if (made_ < kSampleForEstimate && made_ * 10 < misses_.size()) return std::nullopt;
-  if (made_ == 0) return std::nullopt;
-  return Seconds(Clock::now() - making_since_) * static_cast<double>(left) / static_cast<double>(made_);
+  if (made_ < 2 || (made_ < kSampleForEstimate && made_ * 10 < misses_.size())) return std::nullopt;
+  return Seconds(Clock::now() - first_made_) * static_cast<double>(left) / static_cast<double>(made_ - 1);
 }
 
 // Writes what is new, or finishes when nothing runs any more; after that this object may be gone.
@@ -227,7 +227,7 @@ void EnsureReactor::OnCancel() {
     for (const Item& item : items_) {
       if (item.call) calls.push_back(item.call);
     }
-    if (paused_) alarm_.Cancel();
+    if (paused_) alarm_->Cancel();
   }
   for (const auto& call : calls) flow_.Cancel(call);
 }

@@ -74,9 +74,9 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
   std::size_t running_ = 1;
   bool looking_ = true;  // the first phase
   bool paused_ = false;
-  grpc::Alarm alarm_;
+  std::unique_ptr<grpc::Alarm> alarm_;  // another for each pause: one may be set while the call back of the last still runs
   std::size_t made_ = 0;
-  Clock::time_point making_since_{};
+  Clock::time_point first_made_{};
   std::optional<Failure> failure_;  // ends the call before its items
 
   v1::EnsureProgress progress_;  // to be written next

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kiln-bench --bin DIR --programs DIR [--json] [--quick] [hit|miss|start …]
+// kiln-bench --bin DIR --programs DIR [--json] [--quick] [--minutes N] [hit|miss|start|flights|crowd|overload|soak …]
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,6 +50,8 @@ int Main(int argc, char** argv) {
       json = true;
     } else if (word == "--quick") {
       setup.quick = true;
+    } else if (word == "--minutes" && i + 1 < argc) {
+      setup.minutes = std::strtod(argv[++i], nullptr);
     } else if (word == "--bin" && i + 1 < argc) {
       setup.bin = argv[++i];
     } else if (word == "--programs" && i + 1 < argc) {
@@ -58,20 +60,25 @@ int Main(int argc, char** argv) {
       parts.push_back(word);
     }
   }
-  if (setup.bin.empty()) {
-    fmt::print(stderr, "usage: kiln-bench --bin DIR --programs DIR [--json] [--quick] [hit] [miss] [start]\n");
+  if (setup.bin.empty() || parts.empty()) {
+    fmt::print(stderr, "usage: kiln-bench --bin DIR --programs DIR [--json] [--quick] [--minutes N] PART…\n"
+                       "parts: hit, miss, start, flights, crowd, overload, soak\n");
     return 2;
   }
   const ScratchFolder scratch;
   setup.scratch = scratch.path;
   const Peer peer(setup);  // forks, so first
-  const auto wanted = [&](std::string_view part) { return parts.empty() || std::ranges::find(parts, part) != parts.end(); };
+  const auto wanted = [&](std::string_view part) { return std::ranges::find(parts, part) != parts.end(); };
   const auto print_all = [&](const std::vector<Figure>& figures) {
     for (const Figure& figure : figures) Print(figure, json);
   };
   if (wanted("hit")) print_all(MeasureHits(setup, peer));
   if (wanted("miss")) print_all(MeasureMisses(setup));
   if (wanted("start")) print_all(MeasureStart(setup));
+  if (wanted("flights")) print_all(MeasureFlights(setup));
+  if (wanted("crowd")) print_all(MeasureCrowd(setup, peer));
+  if (wanted("overload")) print_all(MeasureOverload(setup));
+  if (wanted("soak")) print_all(MeasureSoak(setup));
   return 0;
 }
 

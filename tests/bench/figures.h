@@ -34,6 +34,7 @@ struct Setup {
   std::filesystem::path programs;  // *.kiln
   std::filesystem::path scratch;
   bool quick = false;              // fewer rounds, for a look
+  double minutes = 5;              // of the soak
 };
 
 double Milliseconds(Clock::duration time);
@@ -42,14 +43,16 @@ double Median(std::vector<double> values);
 // kilnd on a socket in the scratch folder.
 class Daemon {
  public:
-  Daemon(const Setup& setup, const std::string& state);
+  Daemon(const Setup& setup, const std::string& state, const std::vector<std::string>& options = {});
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
 
   std::unique_ptr<v1::Kiln::Stub> Connect() const;
+  v1::StatsReply Stats() const;
   double start_milliseconds() const { return start_ms_; }  // from the start of the process to its first answer
   double ResidentMiB() const;
+  std::size_t Descriptors() const;
   std::string build_id() const;
 
  private:
@@ -82,5 +85,11 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address);
 std::vector<Figure> MeasureHits(const Setup& setup, const Peer& peer);
 std::vector<Figure> MeasureMisses(const Setup& setup);
 std::vector<Figure> MeasureStart(const Setup& setup);
+
+// What tests/bench/load prints: many at one time.
+std::vector<Figure> MeasureFlights(const Setup& setup);
+std::vector<Figure> MeasureCrowd(const Setup& setup, const Peer& peer);
+std::vector<Figure> MeasureOverload(const Setup& setup);
+std::vector<Figure> MeasureSoak(const Setup& setup);
 
 }  // namespace kiln::bench

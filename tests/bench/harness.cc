@@ -77,17 +77,18 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 1);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10'000);  // as long as one attempt may take
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
-Daemon::Daemon(const Setup& setup, const std::string& state)
+Daemon::Daemon(const Setup& setup, const std::string& state, const std::vector<std::string>& options)
     : address_("unix:" + (setup.scratch / "kiln.sock").string()) {
   std::vector<std::string> words = {(setup.bin / "kilnd").string(), "--listen=" + address_, "--ptxas=none",
                                     "--state-dir=" + (setup.scratch / state).string(),
                                     "--log-file=" + (setup.scratch / "kilnd.log").string()};
+  words.insert(words.end(), options.begin(), options.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -113,6 +114,19 @@ Daemon::~Daemon() {
 }
 
 std::unique_ptr<v1::Kiln::Stub> Daemon::Connect() const { return v1::Kiln::NewStub(Dial(address_)); }
+
+v1::StatsReply Daemon::Stats() const {
+  grpc::ClientContext context;
+  v1::StatsReply reply;
+  const grpc::Status status = Connect()->Stats(&context, {}, &reply);
+  if (!status.ok()) throw std::runtime_error("kilnd: " + status.error_message());
+  return reply;
+}
+
+std::size_t Daemon::Descriptors() const {
+  const std::filesystem::directory_iterator all("/proc/" + std::to_string(pid_) + "/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
 
 double Daemon::ResidentMiB() const {
   std::ifstream status("/proc/" + std::to_string(pid_) + "/status");

@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
+#include <string_view>
+
+#include <fmt/format.h>
 
 #include "ir/codec/decode.h"
 #include "ir/codec/encode.h"
@@ -55,6 +59,14 @@ std::optional<std::string> FindProgram(const Setup& setup, const std::string& wo
   std::ostringstream text;
   text << std::ifstream(*std::ranges::min_element(files), std::ios::binary).rdbuf();
   return text.str();
+}
+
+std::string Variant(const Setup& setup, unsigned number) {
+  std::string program = FindProgram(setup, "gemm").value_or("");
+  constexpr std::string_view kStart = " = 0.0";
+  const std::size_t at = program.find(kStart);
+  if (at == std::string::npos) throw std::runtime_error("the GEMM among the programs no longer fills its accumulator with 0.0");
+  return program.replace(at, kStart.size(), fmt::format(" = {}.0", number));
 }
 
 std::optional<std::string> Multiply(const std::string& program, unsigned times) {

@@ -14,6 +14,9 @@ std::string MinimalModule();
 // The bytes of the first *.kiln whose name contains `word`; nothing where there is none.
 std::optional<std::string> FindProgram(const Setup& setup, const std::string& word);
 
+// A program of its own for each number, as large as the GEMM.
+std::string Variant(const Setup& setup, unsigned number);
+
 // The program with each gemm, copy and reduce of its loops `times` times over; nothing when it cannot be read.
 std::optional<std::string> Multiply(const std::string& program, unsigned times);
 

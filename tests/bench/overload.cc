@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ten times more compiles than the workers can do, for a while: what is refused and how fast, what is still done, what it costs.
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "tests/bench/calls.h"
+#include "tests/bench/programs.h"
+
+namespace kiln::bench {
+namespace {
+
+std::atomic<unsigned> next_program = 200'000;
+
+v1::CompileRequest Fresh(const Setup& setup) {
+  v1::CompileRequest request;
+  request.set_module(Variant(setup, next_program++));
+  request.set_target("cuda:sm_80");
+  return request;
+}
+
+// Compiles a second with always so many under way.
+double Capacity(const Setup& setup, v1::Kiln::Stub& stub, std::chrono::milliseconds span) {
+  Pending pending;
+  std::size_t done = 0;
+  const auto began = Clock::now();
+  while (Clock::now() - began < span) {
+    pending.WaitUntilAtMost(2 * std::thread::hardware_concurrency() - 1);
+    pending.Add();
+    ++done;
+    CompileAsync(stub, Fresh(setup), [&](const Answer&) { pending.Done(); });
+  }
+  pending.WaitUntilAtMost(0);
+  return static_cast<double>(done) / (Milliseconds(Clock::now() - began) / 1000);
+}
+
+struct Flood {
+  std::mutex mutex;
+  std::vector<double> refused_ms;
+  std::size_t without_retry_info = 0;
+  std::size_t failed = 0;
+  std::uint64_t compiles = 0;  // of the daemon at the end of the flood, when the queue is still full
+  std::vector<double> hit_ms;
+  double resident_mib = 0;
+  double seconds = 0;
+
+  void Note(const Answer& answer) {
+    std::lock_guard lock(mutex);
+    if (answer.ok()) return;
+    failed += !answer.refused();
+    if (!answer.refused()) return;
+    refused_ms.push_back(answer.milliseconds);
+    without_retry_info += !answer.has_retry_info;
+  }
+};
+
+// A call every so often whatever becomes of the others; hits and the memory are looked at beside it.
+void Send(const Setup& setup, const Daemon& daemon, double per_second, std::chrono::milliseconds span, Flood& flood) {
+  std::vector<std::unique_ptr<v1::Kiln::Stub>> stubs;
+  for (int i = 0; i < 16; ++i) stubs.push_back(daemon.Connect());
+  const v1::CompileRequest known = Fresh(setup);
+  grpc::ClientContext context;
+  v1::CompileReply reply;
+  stubs[0]->Compile(&context, known, &reply);
+  std::atomic<bool> stop = false;
+  std::jthread look([&] {
+    const auto stub = daemon.Connect();
+    while (!stop) {
+      grpc::ClientContext hit_context;
+      v1::CompileReply hit;
+      const auto from = Clock::now();
+      const bool ok = stub->Compile(&hit_context, known, &hit).ok() && hit.origin() == v1::MEMORY;
+      std::lock_guard lock(flood.mutex);
+      if (ok) flood.hit_ms.push_back(Milliseconds(Clock::now() - from));
+      flood.failed += !ok;
+      flood.resident_mib = std::max(flood.resident_mib, daemon.ResidentMiB());
+    }
+  });
+  Pending pending;
+  const auto began = Clock::now();
+  const std::chrono::duration<double> pause(1 / per_second);
+  for (std::size_t i = 0; Clock::now() - began < span; ++i) {
+    std::this_thread::sleep_until(began + std::chrono::duration_cast<Clock::duration>(pause * static_cast<double>(i)));
+    pending.Add();
+    CompileAsync(*stubs[i % stubs.size()], Fresh(setup), [&](const Answer& answer) {
+      flood.Note(answer);
+      pending.Done();
+    });
+  }
+  flood.seconds = Milliseconds(Clock::now() - began) / 1000;
+  flood.compiles = daemon.Stats().compiles();
+  stop = true;
+  look.join();
+  pending.WaitUntilAtMost(0);
+}
+
+}  // namespace
+
+std::vector<Figure> MeasureOverload(const Setup& setup) {
+  const Daemon daemon(setup, "overload-store");
+  const auto stub = daemon.Connect();
+  const std::chrono::milliseconds span(setup.quick ? 2000 : 15'000);
+  Capacity(setup, *stub, std::chrono::milliseconds(500));  // the workers are warm then
+  const double before = Capacity(setup, *stub, span / 3);
+  const std::uint64_t compiled = daemon.Stats().compiles();
+  Flood flood;
+  Send(setup, daemon, 10 * before, span, flood);
+  const double goodput = static_cast<double>(flood.compiles - compiled) / flood.seconds;
+  const double after = Capacity(setup, *stub, span / 3);
+  const double capacity = (before + after) / 2;
+  return {
+      {.name = "10 × overload: memory of kilnd", .value = flood.resident_mib, .unit = "MiB", .bar = 300},
+      {.name = "10 × overload: refusals, p50", .value = Quantile(flood.refused_ms, 0.5), .unit = "ms", .bar = 5,
+       .note = fmt::format("{} refused, {} without RetryInfo, {} failed otherwise; p99 {:.1f} ms", flood.refused_ms.size(),
+                           flood.without_retry_info, flood.failed, Quantile(flood.refused_ms, 0.99))},
+      {.name = "10 × overload: refused without RetryInfo, or failed", .value = static_cast<double>(flood.without_retry_info + flood.failed), .unit = "", .bar = 0},
+      {.name = "10 × overload: hits served", .value = static_cast<double>(flood.hit_ms.size()), .unit = "", .bar = 100, .at_most = false,
+       .note = fmt::format("p50 {:.2f} ms, p99 {:.2f} ms", Quantile(flood.hit_ms, 0.5), Quantile(flood.hit_ms, 0.99))},
+      {.name = "10 × overload: goodput over capacity", .value = goodput / capacity, .unit = "×", .bar = 0.9, .at_most = false,
+       .note = fmt::format("{:.0f} compiles a second; capacity {:.0f} before, {:.0f} after", goodput, before, after)}};
+}
+
+}  // namespace kiln::bench
