@@ -75,6 +75,7 @@ struct Raw {
   std::string metrics_listen = "none";
   double compile_limit = 120;
   double grace = 20;
+  double keepalive = 60;
 };
 
 void AddOptions(CLI::App& app, Config& config, Raw& raw) {
@@ -104,6 +105,8 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--queue", config.queue, "compiles that may wait")->check(CLI::Range(1u, 100'000u))->capture_default_str();
   app.add_option("--compile-limit", raw.compile_limit, "seconds a compile may take")
       ->check(CLI::Range(0.01, 86'400.0))->capture_default_str();
+  app.add_option("--keepalive", raw.keepalive, "seconds of silence after which a client is asked whether it is still there")
+      ->check(CLI::Range(0.1, 86'400.0))->capture_default_str();
   app.add_option("--grace", raw.grace, "seconds that running compiles get on SIGTERM")
       ->check(CLI::Range(0.0, 3'600.0))->capture_default_str();
   app.add_option("--ptxas", raw.ptxas, "a ptxas to make cubins with; auto: from PATH; none")->capture_default_str();
@@ -212,6 +215,7 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   config.worker_executable = raw.worker_executable;
   config.ptxas = raw.ptxas == "auto" ? FindPtxas() : raw.ptxas == "none" ? fs::path() : fs::path(raw.ptxas);
   config.compile_limit = std::chrono::milliseconds(static_cast<std::int64_t>(raw.compile_limit * 1000));
+  config.keepalive = std::chrono::milliseconds(static_cast<std::int64_t>(raw.keepalive * 1000));
   config.grace = std::chrono::milliseconds(static_cast<std::int64_t>(raw.grace * 1000));
   auto metrics = MetricsAddress(raw.metrics_listen);
   if (!metrics) return std::unexpected(std::move(metrics.error()));

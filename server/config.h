@@ -37,6 +37,7 @@ struct Config {
   unsigned queue = 256;
   std::chrono::milliseconds compile_limit{120'000};
   std::chrono::milliseconds grace{20'000};
+  std::chrono::milliseconds keepalive{60'000};  // of a silent connection, before the peer is asked whether it is there
   std::filesystem::path ptxas;  // empty: none
 
   std::string metrics_address;  // HOST:PORT of /metrics, /healthz, /readyz; empty: none

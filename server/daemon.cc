@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/daemon.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <span>
@@ -42,6 +43,7 @@ namespace fs = std::filesystem;
 constexpr int kMaxMessageBytes = 64 << 20;
 constexpr std::size_t kExecutorQueue = 4096;
 constexpr unsigned kExecutorThreads = 4;
+constexpr std::chrono::milliseconds kKeepaliveAnswer{10'000};
 constexpr std::chrono::milliseconds kLastBytes{200};  // for the last replies to leave, when no call is under way
 
 class RealClock final : public cache::Clock {
@@ -219,8 +221,10 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  // A client that does not answer in time is gone, with or without a call: what it waited for is cancelled.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(config.keepalive.count()));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(std::min(config.keepalive, kKeepaliveAnswer).count()));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 30'000);
   server = builder.BuildAndStart();
   if (!server || (!config.endpoint.socket && port == 0)) {

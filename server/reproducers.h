@@ -26,7 +26,7 @@ class Reproducers {
     std::filesystem::path directory;
     std::size_t keep = 32;
     unsigned crashes_to_open = 2;
-    std::chrono::seconds stay_open{300};
+    std::chrono::seconds stay_open{86'400};  // what killed them may have been the host
   };
 
   Reproducers(Options options, const cache::Clock& clock);

@@ -191,7 +191,7 @@ TEST_F(ReproducersTest, AFolderThatCannotBeWrittenGivesNoPath) {
 }
 
 TEST_F(ReproducersTest, OpensAfterTwoCrashesAndClosesWithTime) {
-  Reproducers reproducers({.directory = folder_}, clock_);
+  Reproducers reproducers({.directory = folder_, .stay_open = std::chrono::seconds(300)}, clock_);
   const auto key = cache::Sha256("program");
   reproducers.NoteCrash(key, "killed by SIGABRT", "file");
   EXPECT_FALSE(reproducers.IsOpen(key));

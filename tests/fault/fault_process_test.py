@@ -6,11 +6,15 @@ import signal
 import subprocess
 import threading
 
+import pytest
+
 from daemon import BUILD, TARGET, compile_many, program
 
 
-def test_a_killed_worker_costs_its_request_alone(daemon):
-    daemon.start()
+@pytest.mark.parametrize("how", (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGSTOP))
+def test_a_worker_that_ends_costs_its_request_alone(daemon, how):
+    """SIGABRT is how LLVM ends a worker; a stopped one is ended by its time."""
+    daemon.start("--compile-limit=2")
     expected = compile_many(daemon.client(), range(3))
     failures, answers = [], []
     stop = threading.Event()
@@ -32,7 +36,7 @@ def test_a_killed_worker_costs_its_request_alone(daemon):
         threading.Event().wait(0.1)
         for worker in daemon.workers():
             try:
-                os.kill(worker, signal.SIGKILL)
+                os.kill(worker, how)
                 killed += 1
             except ProcessLookupError:
                 pass

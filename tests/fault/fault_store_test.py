@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was in the store stays in the store: kill -9, a corrupt file, corrupt rows, a full disk.
 
-KILN_KILLS (6) is how often the daemon is killed under load; a release has seen 500."""
+KILN_KILLS (6) is how often the daemon is killed under load; a release has seen 500. KILN_STORE_FLIPS (6) is how many bits of its store
+are flipped, one at a time."""
 
 import os
 import random
@@ -148,5 +149,55 @@ def test_a_full_disk_costs_the_store_and_not_the_service(small_disk, sockets):
         daemon.start()
         all_there(daemon, kept)
         assert daemon.client().cache_verify().corrupt == 0
+    finally:
+        daemon.end()
+
+
+def flip_a_bit(rng, store):
+    """Of the database or of the log beside it."""
+    files = [path for path in (store, store.with_name(store.name + "-wal")) if path.exists() and path.stat().st_size > 0]
+    path = rng.choice(files)
+    bit = rng.randrange(8 * path.stat().st_size)
+    with open(path, "r+b") as file:
+        file.seek(bit // 8)
+        byte = file.read(1)[0]
+        file.seek(bit // 8)
+        file.write(bytes((byte ^ (1 << bit % 8),)))
+
+
+def test_after_a_flipped_bit_the_same_is_served(daemon):
+    seed = int(os.environ.get("KILN_SEED", random.randrange(1 << 30)))
+    print("KILN_SEED =", seed)
+    rng = random.Random(seed)
+    daemon.start("--memory-cache=1")
+    expected = compile_many(daemon.client(), range(12))
+    compiled = 0
+    for _ in range(int(os.environ.get("KILN_STORE_FLIPS", "6"))):
+        committed(daemon, expected)
+        daemon.kill()
+        flip_a_bit(rng, daemon.store)
+        daemon.start("--memory-cache=1")
+        assert compile_many(daemon.client(), range(12)) == expected
+        compiled += daemon.client().stats().compiles
+    print(compiled, "programs were compiled again")
+    assert daemon.client().cache_verify().corrupt == 0
+
+
+def test_a_store_that_cannot_be_written_costs_the_store_and_not_the_service(small_disk, sockets):
+    daemon = Daemon(small_disk / "state", sockets)
+    try:
+        daemon.start()
+        kept = compile_many(daemon.client(), range(4))
+        assert daemon.stop() == 0
+        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+        daemon.start()
+        assert compile_many(daemon.client(), range(4)) == kept
+        assert daemon.client().compile(program(4), TARGET).key
+        assert origin(daemon.client(), daemon.client().compile(program(4), TARGET)) == "MEMORY"
+        assert "Read-only file system" in daemon.log.read_text()
+        assert daemon.stop() == 0
+        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+        daemon.start()
+        all_there(daemon, kept)
     finally:
         daemon.end()

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Many callers at one time: one flight for all of them, deadlines that end anywhere, a daemon that is told to stop meanwhile.
+#include "server/testing/daemon_fixture.h"
+
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <random>
+#include <set>
+
+namespace kiln::server::testing {
+namespace {
+
+using grpc::StatusCode;
+using Clock = std::chrono::steady_clock;
+
+TEST_F(DaemonTest, TwoThousandRequestsOfTwoHundredConnectionsShareOneCompile) {
+  daemon_->Start();
+  constexpr std::size_t kConnections = 200;
+  constexpr std::size_t kRequests = 2000;
+  struct Call {
+    grpc::ClientContext context;
+    v1::CompileReply reply;
+    std::promise<grpc::Status> status;
+  };
+  std::vector<std::unique_ptr<v1::Kiln::Stub>> stubs;
+  for (std::size_t i = 0; i < kConnections; ++i) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    stubs.push_back(v1::Kiln::NewStub(
+        grpc::CreateCustomChannel("unix:" + daemon_->Socket(), grpc::InsecureChannelCredentials(), arguments)));
+  }
+  const auto request = MakeRequest(Order::kSleep, 50);
+  std::vector<std::unique_ptr<Call>> calls;
+  for (std::size_t i = 0; i < kRequests; ++i) {
+    Call& call = *calls.emplace_back(std::make_unique<Call>());
+    call.context.set_wait_for_ready(true);
+    stubs[i % kConnections]->async()->Compile(&call.context, &request, &call.reply,
+                                              [&call](const grpc::Status& status) { call.status.set_value(status); });
+  }
+  std::size_t compiled = 0;
+  std::set<std::string> artifacts;
+  for (const auto& call : calls) {
+    const grpc::Status status = call->status.get_future().get();
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    compiled += call->reply.origin() == v1::COMPILED;
+    artifacts.insert(call->reply.artifact().SerializeAsString());
+  }
+  EXPECT_EQ(compiled, 1u);
+  EXPECT_EQ(artifacts.size(), 1u);
+  EXPECT_EQ(daemon_->Stats().compiles(), 1u);
+}
+
+// So many threads, each with one call after the other, until it is told to stop.
+class Callers {
+ public:
+  using Body = std::function<void(unsigned caller, unsigned call)>;
+  Callers(unsigned count, Body body) {
+    for (unsigned caller = 0; caller < count; ++caller) {
+      threads_.emplace_back([this, caller, body] {
+        for (unsigned call = 0; !stop_; ++call) body(caller, call);
+      });
+    }
+  }
+  ~Callers() { Stop(); }
+  void Stop() {
+    stop_ = true;
+    threads_.clear();
+  }
+
+ private:
+  std::atomic<bool> stop_ = false;
+  std::vector<std::jthread> threads_;
+};
+
+TEST_F(DaemonTest, ADeadlineMayEndAnywhere) {
+  daemon_->Start();
+  std::atomic<int> in_time = 0;
+  std::atomic<int> late = 0;
+  std::atomic<int> otherwise = 0;
+  {
+    Callers callers(8, [&](unsigned caller, unsigned call) {
+      std::mt19937 random(1000 * caller + call);
+      auto request = MakeRequest(random() % 4 == 0 ? Order::kHang : Order::kSleep, random() % 3);
+      request.mutable_options()->set_fast_math(random() % 2 == 0);
+      request.mutable_options()->set_pointer_alignment(1u << random() % 5);
+      request.set_refresh(random() % 2 == 0);
+      const auto result = daemon_->Compile(request, milliseconds(random() % 60));
+      const auto code = result.status.error_code();
+      ++(code == StatusCode::OK ? in_time : code == StatusCode::DEADLINE_EXCEEDED ? late : otherwise);
+    });
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+  }
+  EXPECT_GT(in_time, 0);
+  EXPECT_GT(late, 0);
+  EXPECT_EQ(otherwise, 0);
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 0 && daemon_->Stats().queued() == 0; }))
+      << "what nobody waits for any more is not compiled";
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 0u);
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 7)).status.ok());
+}
+
+TEST_F(DaemonTest, ADeadlineInTheQueueCompilesNothing) {
+  daemon_->Start({"--workers=1"});
+  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, 60)); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, 1), milliseconds(100)).status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(running.get().status.ok());
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().queued() == 0; }));
+  EXPECT_EQ(daemon_->Stats().compiles(), 1u);
+}
+
+TEST_F(DaemonTest, OnSigtermUnderLoadNoAcceptedRequestFails) {
+  daemon_->Start({"--grace=20"});
+  ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.ok());
+  std::mutex mutex;
+  std::vector<std::pair<Clock::time_point, grpc::Status>> calls;
+  std::atomic<bool> down = false;
+  Callers callers(12, [&](unsigned caller, unsigned call) {
+    if (down) return std::this_thread::sleep_for(milliseconds(10));
+    const auto began = Clock::now();
+    auto request = caller == 0 ? MakeRequest(Order::kAnswer, 1) : MakeRequest(Order::kSleep, 2);
+    request.mutable_options()->set_pointer_alignment(1u << (caller % 8));
+    request.set_refresh(caller > 0 && call % 2 == 0);
+    const auto result = daemon_->Compile(request);
+    down = down || !result.status.ok();
+    std::lock_guard lock(mutex);
+    calls.emplace_back(began, result.status);
+  });
+  std::this_thread::sleep_for(milliseconds(700));
+  const auto told = Clock::now();
+  EXPECT_EQ(daemon_->Stop(), 0);
+  EXPECT_LT(Clock::now() - told, std::chrono::seconds(20)) << "within the grace period";
+  callers.Stop();
+  // What the daemon had not read when it was told counts as after.
+  const auto accepted = told - milliseconds(30);
+  std::size_t before = 0;
+  for (const auto& [began, status] : calls) {
+    before += began < accepted;
+    if (status.ok()) continue;
+    EXPECT_GT(began, accepted) << status.error_message();
+    EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE) << status.error_message();
+  }
+  EXPECT_GT(before, 20u);
+}
+
+}  // namespace
+}  // namespace kiln::server::testing

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that vanish, stop answering or read slowly; a wall clock that jumps."""
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from daemon import BUILD, TARGET, compile_many, program
+
+SLEEP, HANG = 1, 4  # of server/testing/fake_orders.h
+FAKE_WORKER = f"--worker-executable={BUILD}/bin/kiln-fake-worker"
+
+
+def order(what, amount=0):
+    return {"max_registers": what * 1000 + amount}
+
+
+@pytest.fixture
+def child(daemon):
+    """Starts Python code with a `client` of the daemon as a process of its own; it is killed in the end."""
+    started = []
+
+    def start(code):
+        prologue = f"import os, signal, sys\nsys.path.insert(0, {str(BUILD / 'python')!r})\nsys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})\n"
+        prologue += f"from kiln.client import Client\nfrom daemon import program\nclient = Client('unix:{daemon.socket}', timeout=120)\n"
+        environment = os.environ | {"KILN_AUTOSTART": "0", "KILN_BUILD": str(BUILD)}
+        process = subprocess.Popen([sys.executable, "-c", prologue + code], stdout=subprocess.PIPE, text=True, env=environment)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def eventually(condition, limit=15.0):
+    end = time.monotonic() + limit
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+HANGING_STREAM = f"""
+for stage in client.compile_stream(program(1), {TARGET!r}, {order(HANG)!r}):
+    print(stage, flush=True)
+"""
+
+
+def hanging_client(daemon, child):
+    process = child(HANGING_STREAM)
+    while process.stdout.readline().strip() != "decode":
+        assert process.poll() is None
+    assert daemon.client().stats().workers_busy == 1
+    return process
+
+
+def test_a_client_that_dies_in_mid_stream_frees_its_worker(daemon, child):
+    daemon.start(FAKE_WORKER)
+    hanging_client(daemon, child).kill()
+    assert eventually(lambda: daemon.client().stats().workers_busy == 0)
+    assert daemon.client().compile(program(2), TARGET).key
+
+
+def test_a_half_open_connection_is_noticed(daemon, child):
+    """The socket stays open and takes bytes, but nobody is there: only the keepalive can tell."""
+    daemon.start(FAKE_WORKER, "--keepalive=1")
+    process = hanging_client(daemon, child)
+    process.send_signal(signal.SIGSTOP)
+    assert eventually(lambda: daemon.client().stats().workers_busy == 0)
+    assert process.poll() is None, "it was there all the time"
+
+
+def resident_mib(daemon):
+    for line in open(f"/proc/{daemon.process.pid}/status", encoding="ascii"):
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no VmRSS")
+
+
+SLOW_READER = f"""
+request = client.request(program(1), {TARGET!r}, {order(0, 900)!r})
+print("ready", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+calls = [client._methods["Compile"].future(request, timeout=120) for _ in range(1500)]
+print("sent", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+print(sum(len(call.result().artifact.code) == 90_001 for call in calls), flush=True)
+"""
+
+
+def test_a_slow_reader_costs_nobody_anything(daemon, child):
+    daemon.start(FAKE_WORKER)
+    assert len(daemon.client().compile(program(1), TARGET, order(0, 900)).artifact.code) == 90_001
+    slow = child(SLOW_READER)
+    assert slow.stdout.readline().strip() == "ready"
+    before = resident_mib(daemon)
+    slow.send_signal(signal.SIGCONT)
+    assert slow.stdout.readline().strip() == "sent"
+    for _ in range(200):
+        assert daemon.client().compile(program(1), TARGET, order(0, 900), timeout=10.0).key
+    assert resident_mib(daemon) - before < 100, "1,500 answers of 90 KB wait, and share their bytes"
+    slow.send_signal(signal.SIGCONT)
+    assert slow.stdout.readline().strip() == "1500"
+
+
+def test_a_clock_that_jumps_changes_nothing(daemon, tmp_path, monkeypatch):
+    if any(name in (BUILD / "bin" / "kilnd").read_bytes() for name in (b"__asan_init", b"__tsan_init")):
+        pytest.skip("a sanitizer's runtime must be the first library")
+    shim, offset = BUILD / "testing" / "libkiln_clock_shim.so", tmp_path / "offset"
+    offset.write_bytes(struct.pack("d", 0.0))
+    monkeypatch.setenv("LD_PRELOAD", str(shim))
+    monkeypatch.setenv("CLOCK_SHIM", str(offset))
+    daemon.start()
+    monkeypatch.delenv("LD_PRELOAD")
+    expected = compile_many(daemon.client(), range(4))
+    failures, stop = [], threading.Event()
+
+    def load(first):
+        n = first
+        while not stop.is_set():
+            try:
+                daemon.client().compile(program(n), TARGET, timeout=20.0)
+                assert daemon.client().compile(program(n % 4), TARGET, timeout=20.0).artifact.code == expected[n % 4][1]
+            except Exception as failure:
+                failures.append(failure)
+            n += 1
+
+    threads = [threading.Thread(target=load, args=(1000 * (i + 1),)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    year = 365 * 86400.0
+    for jump in (3600.0, -3600.0, 10 * year, -10 * year, year, 0.0):
+        with open(offset, "r+b") as file:
+            file.write(struct.pack("d", jump))
+        time.sleep(0.3)
+        created = max(entry.created_unix for entry in daemon.client().cache_list())
+        assert created > 0
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    listed = [entry.created_unix for entry in daemon.client().cache_list()]
+    assert max(listed) > time.time() + 5 * year and min(listed) < time.time() - 5 * year, "the clock did jump"
+    assert daemon.stop() == 0
+    daemon.start()
+    assert compile_many(daemon.client(), range(4)) == expected
+    assert daemon.client().stats().compiles == 0
