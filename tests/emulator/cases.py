@@ -22,14 +22,16 @@ LAYOUTS = {"nn": (False, False), "nt": (False, True), "tn": (True, False), "tt":
 ODD = (97, 77, 133)
 
 
-def product(name, shape, dtype, out, layout="nn", symbolic=False, tile=None, bias=False, activation=None):
+def product(name, shape, dtype, out, layout="nn", symbolic=False, tile=None, bias=False, activation=None, stages=3):
+    """``symbolic``: which of "mnk" are known at launch only; True: all."""
     trans_a, trans_b = LAYOUTS[layout]
     narrow = "8" in dtype
     block_m, block_n, block_k, threads = tile or (64, 64, 64 if narrow else 16 if dtype == "float32" else 32, 128)
-    program = gemm(*((None, None, None) if symbolic else shape), in_dtype=dtype, out_dtype=out, trans_a=trans_a, trans_b=trans_b, bias=bias,
-                   activation=activation, block_m=block_m, block_n=block_n, block_k=block_k, threads=threads)
+    unknown = "mnk" if symbolic is True else symbolic or ""
+    program = gemm(*(None if name in unknown else extent for name, extent in zip("mnk", shape)), in_dtype=dtype, out_dtype=out, trans_a=trans_a, trans_b=trans_b, bias=bias,
+                   activation=activation, block_m=block_m, block_n=block_n, block_k=block_k, threads=threads, stages=stages)
     arguments = dict(zip("mnk", shape), dtype=dtype, out=out, trans_a=trans_a, trans_b=trans_b, bias=bias, activation=activation)
-    text = f"{name} {dtype} {layout} {'x'.join(map(str, shape))}{' symbolic' if symbolic else ''}"
+    text = f"{name} {dtype} {layout} {'x'.join(map(str, shape))}{' symbolic' if symbolic else ''}{f' {block_m}x{block_n}' if tile else ''}"
     return text, program, "gemm", arguments, BARS["tfloat32" if dtype == "tfloat32" else out]
 
 
@@ -109,6 +111,24 @@ def wgmma():
         product("wgmma", (128, 128, 256), "float8_e4m3fn", "float32", "nt", tile=tile),
         product("wgmma", (128, 128, 128), "tfloat32", "float32", "nt", tile=(128, 128, 32, 128)),
         attention_case(1, 256, 2, 64), attention_case(1, 200, 1, 128, "bfloat16", causal=True, symbolic=True),
+    ]
+
+
+def roles():
+    """Tensor copies through rings: more tiles than multiprocessors and fewer, edges that cut boxes, one warp group and several, more
+    steps than stages and fewer."""
+    pair, single, many = (128, 128, 64, 256), (64, 64, 64, 128), (128, 32, 64, 256)
+    half, wide = ("float16", "float16"), ("bfloat16", "bfloat16")
+    return [
+        product("roles", (256, 256, 320), *half, "nt", tile=pair), product("roles", (200, 136, 72), *wide, "nn", tile=pair, bias=True, activation="relu"),
+        product("roles", (136, 264, 136), *half, "tn", tile=pair), product("roles", (72, 80, 200), *wide, "tt", tile=single, stages=2),
+        product("roles", (1536, 384, 80), *wide, "nt", tile=many), product("roles", (1500, 392, 72), *half, "nn", "m", many, bias=True),
+        product("roles", (0, 384, 128), *half, "nt", "m", many),
+        product("roles", (1, 128, 256), *wide, "nt", tile=single, stages=4), product("roles", (300, 192, 128), *half, "nt", tile=(192, 64, 64, 384)),
+        product("roles", (128, 256, 256), "int8", "int32", "nt", tile=(128, 128, 128, 256)),
+        product("roles", (144, 272, 256), "float8_e4m3fn", "float16", "nt", tile=(128, 128, 128, 256)),
+        product("roles", (128, 144, 96), "tfloat32", "float32", "nt", tile=(128, 128, 32, 256)),
+        attention_case(1, 256, 2, 64), attention_case(2, 136, 1, 128, "bfloat16", causal=True),
     ]
 
 

@@ -64,6 +64,14 @@ def test_wgmma(emulator, case):
         assert answer["wgmma"] > 0, "another instruction was chosen"
 
 
+@pytest.mark.parametrize("case", cases.roles(), ids=[case[0] for case in cases.roles()])
+def test_roles(emulator, case):
+    """Threads that fill rings and threads that compute, early and late landing, in any order."""
+    for seeds in (3, 1):
+        answer = run(emulator, case, "emu:sm_90a", wgmma=1, check=1, seeds=seeds)
+        assert answer["tensor_loads"] > 0, "the loads stayed with the threads that compute"
+
+
 @pytest.mark.parametrize("target", cases.TARGETS)
 def test_same_seed_same_bytes(emulator, target):
     """Order and landing of copies change nothing that a correct kernel computes: not even rounding."""
