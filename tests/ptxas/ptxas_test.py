@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ptxas takes what Kiln writes: every example program for the architectures that are served most, one of each kind for all others.
+"""ptxas takes what Kiln writes: every example program for the architectures that are served most, one of each kind for all others;
+the programs of the GPU benchmark without a spill.
 
 PTXAS names the assembler; else the one on PATH or in /usr/local/cuda/bin is used. Without one, nothing is tested, and said so."""
 
 import os
+import pathlib
+import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -85,3 +89,21 @@ def test_every_architecture(served, tmp_path):
     print("not known to this ptxas:", unknown)
     wrong = [refused_by_ptxas(served, name, arch, tmp_path) for arch in rest if arch not in unknown for name in ONE_OF_EACH]
     assert [w for w in wrong if w] == []
+
+
+def test_benchmark_programs_do_not_spill(served, tmp_path):
+    """On sm_90a, by warp groups and tensor copies: ptxas has registers for all of it, and leaves wgmma asynchronous."""
+    sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
+    from bench_programs import build
+    from bench_table import rows
+    from kiln import CompileOptions
+
+    options = CompileOptions(experimental_wgmma=True)
+    wrong = []
+    for row in rows():
+        reply = served.compile(build(row["builder"], row["arguments"]), "cuda:sm_90a", options=options)
+        done = assemble(reply.artifact.code, "sm_90a", tmp_path)
+        spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
+        if done.returncode != 0 or not spills or any(spills) or "(C75" in done.stderr:
+            wrong.append(f"{row['name']}: spills {spills}: {done.stderr[-400:]}")
+    assert wrong == []
