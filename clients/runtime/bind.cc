@@ -121,7 +121,8 @@ Result<void> Binder::ParseParams(const std::vector<bool>& integer_scalar) {
 
 Result<void> Binder::ParseTensorMaps() {
   if (info_.tensor_maps.empty()) return {};
-  if (place_ != Place::kCuda) return ArtifactError(fmt::format("{} knows no tensor maps; compile for it", PlaceName(place_)));
+  if (place_ != Place::kCuda && place_ != Place::kHost)  // the emulator is at the host
+    return ArtifactError(fmt::format("{} knows no tensor maps; compile for it", PlaceName(place_)));
   if (info_.tensor_maps.size() > kMaxTensorMaps)
     return ArtifactError(fmt::format("the artifact has {} tensor maps; at most {} are allowed", info_.tensor_maps.size(), kMaxTensorMaps));
   for (const TensorMap& map : info_.tensor_maps) {

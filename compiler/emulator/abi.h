@@ -32,10 +32,13 @@ struct MatrixForm {
 // replaces.
 inline constexpr uint32_t kWordsOfA = 0, kWordsOfB = 16, kWordsOfC = 32, kMatrixWords = 48;
 
+// What a tensor copy does to global memory. Numbers 0 to 2 are llvm_ir::AtomicOp's.
+enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, kStore };
+
 }  // namespace kiln::emulator
 
-// KILN_EMU_CALL(name, result, effect, parameters …): i integer of 32 bits, l of 64, p pointer to the thread's own memory, g to
-// global, s to shared memory; v nothing. Effects: kPure depends on the thread alone; kWarp is an exchange of registers between
+// KILN_EMU_CALL(name, result, effect, parameters …): i integer of 32 bits, l of 64, p pointer to the thread's own memory or the
+// kernel's parameters, g to global, s to shared memory; v nothing. Effects: kPure depends on the thread alone; kWarp is an exchange of registers between
 // the lanes of a warp; kMemory is everything else.
 #define KILN_EMU_CALLS(KILN_EMU_CALL)                                 \
   KILN_EMU_CALL(thread_index, i, kPure)                               \
@@ -51,10 +54,27 @@ inline constexpr uint32_t kWordsOfA = 0, kWordsOfB = 16, kWordsOfC = 32, kMatrix
   KILN_EMU_CALL(load_matrix, v, kMemory, s, i, i, p, i, i)            \
   KILN_EMU_CALL(store_matrix, v, kMemory, s, i, i, p, i, i)           \
   KILN_EMU_CALL(matrix, v, kWarp, l, p, i, i)                         \
-  KILN_EMU_CALL(wgmma_begin, v, kMemory, i, p)                        \
+  KILN_EMU_CALL(wgmma_begin, v, kMemory, i, i, p, i, i)               \
   KILN_EMU_CALL(wgmma_step, v, kMemory, l, l, l, p, i, i, i)          \
-  KILN_EMU_CALL(wgmma_wait, v, kMemory, i, p, i, i)                   \
+  KILN_EMU_CALL(wgmma_wait, v, kMemory, i, i, p, i, i)                \
+  KILN_EMU_CALL(wgmma_touch, v, kMemory, i, i)                        \
   KILN_EMU_CALL(fence_async_proxy, v, kMemory, i)                     \
+  KILN_EMU_CALL(phase_init, v, kMemory, s, i, i)                      \
+  KILN_EMU_CALL(phase_init_fence, v, kMemory, i)                      \
+  KILN_EMU_CALL(phase_arrive, v, kMemory, s, i)                       \
+  KILN_EMU_CALL(phase_arrive_at, v, kMemory, s, i, i)                 \
+  KILN_EMU_CALL(phase_expect, v, kMemory, s, i, i)                    \
+  KILN_EMU_CALL(phase_wait, v, kMemory, s, i, i)                      \
+  KILN_EMU_CALL(tensor_load, v, kMemory, s, p, p, i, s, i, i)         \
+  KILN_EMU_CALL(tensor_store, v, kMemory, i, p, p, i, s, i)           \
+  KILN_EMU_CALL(tensor_commit, v, kMemory, i)                         \
+  KILN_EMU_CALL(tensor_wait, v, kMemory, i, i, i)                     \
+  KILN_EMU_CALL(named_barrier, v, kMemory, i, i, i, i)                \
+  KILN_EMU_CALL(named_arrive, v, kMemory, i, i, i, i)                 \
+  KILN_EMU_CALL(set_registers, v, kMemory, i, i, i, i, i)             \
+  KILN_EMU_CALL(elect, i, kWarp, i, i)                                \
+  KILN_EMU_CALL(cluster_rank, i, kPure)                               \
+  KILN_EMU_CALL(cluster_barrier, v, kMemory, i)                       \
   KILN_EMU_CALL(atomic_global, v, kMemory, i, i, g, p, i)             \
   KILN_EMU_CALL(atomic_shared, v, kMemory, i, i, s, p, i)             \
   KILN_EMU_CALL(access, v, kMemory, p, i, i, i, p, i)

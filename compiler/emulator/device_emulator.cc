@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emulator/device_emulator.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "compiler/emulator/abi.h"
@@ -38,12 +39,17 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
  public:
   EmulatorDevice(const target::Target& target, llvm::IRBuilder<>& builder) : DeviceBase(target, builder) {}
 
-  llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params, uint32_t,
-                               uint32_t) override {
-    auto* type = llvm::FunctionType::get(builder().getVoidTy(), llvm::ArrayRef<llvm::Type*>(params.data(), params.size()), false);
+  llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params, uint32_t threads,
+                               uint32_t max_registers) override {
+    std::vector<llvm::Type*> types(params.begin(), params.end());
+    for (llvm::Type*& type : types)
+      if (type->isArrayTy()) type = builder().getPtrTy();  // a tensor map
+    auto* type = llvm::FunctionType::get(builder().getVoidTy(), types, false);
     kernel_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, llvm::StringRef(name.data(), name.size()), module);
     kernel_->addFnAttr(llvm::Attribute::NoUnwind);
     kernel_->setSubprogram(MakeSubprogram(module));
+    // As many as ptxas may give it: a multiple of 8 of the multiprocessor's 65536.
+    registers_ = max_registers != 0 ? max_registers : std::min(256u, 65536 / std::max(threads, 1u) / 8 * 8);
     SetLocation(0);
     return kernel_;
   }
@@ -97,11 +103,12 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     return result;
   }
 
-  // The results come with MmaWait: until then c stands for them.
+  // Until MmaWait the results are marks that stand for them (runtime/wgmma.h).
   std::vector<Value*> MmaGroup(const target::MmaInstruction& mma, std::span<Value* const> a, std::span<Value* const> b,
-                               std::span<Value* const> c, bool, bool a_by_rows, bool b_by_rows) override {
+                               std::span<Value* const> c, bool clear, bool a_by_rows, bool b_by_rows) override {
     const MatrixForm form{MatrixUnit::kWgmma, uint8_t(mma.m), uint8_t(mma.n / 8), uint8_t(mma.k), uint8_t(mma.a), uint8_t(mma.b), uint8_t(mma.c)};
-    CallRuntime(k_wgmma_begin, {I32(int(c.size())), StoreAll(c)});
+    Value* marks = StoreAll(c);
+    CallRuntime(k_wgmma_begin, {I32(clear), I32(int(c.size())), marks, Site(), Location()});
     const size_t each = a.size() / b.size();
     for (size_t step = 0; step < b.size(); ++step) {
       const bool registers = each > 1;
@@ -110,16 +117,49 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
       CallRuntime(k_wgmma_step, {builder().getInt64(form.Pack()), registers ? builder().getInt64(0) : a[step], b[step], Words(),
                                  builder().getInt32(flags), Site(), Location()});
     }
-    return {c.begin(), c.end()};
+    return LoadAll(marks, c);
   }
   std::vector<Value*> MmaWait(std::span<Value* const> c) override {
-    llvm::Value* place = Array(c.size());
-    CallRuntime(k_wgmma_wait, {I32(int(c.size())), place, Site(), Location()});
-    std::vector<Value*> results;
-    for (size_t i = 0; i < c.size(); ++i) results.push_back(builder().CreateLoad(c[i]->getType(), Element(place, i)));
-    return results;
+    Value* marks = StoreAll(c);
+    CallRuntime(k_wgmma_wait, {I32(0), I32(int(c.size())), marks, Site(), Location()});
+    return LoadAll(marks, c);
   }
   void FenceAsyncProxy() override { CallRuntime(k_fence_async_proxy, {Location()}); }
+
+  void PhaseInit(Value* mbarrier, uint32_t arrivals) override { CallRuntime(k_phase_init, {mbarrier, I32(int(arrivals)), Location()}); }
+  void PhaseInitFence() override { CallRuntime(k_phase_init_fence, {Location()}); }
+  void PhaseArrive(Value* mbarrier, Value* when) override {
+    Where(when, [&] { CallRuntime(k_phase_arrive, {mbarrier, Location()}); });
+  }
+  void PhaseArriveAt(Value* mbarrier, Value* rank, Value* when) override {
+    Where(when, [&] { CallRuntime(k_phase_arrive_at, {mbarrier, rank, Location()}); });
+  }
+  void PhaseExpect(Value* mbarrier, Value* bytes) override { CallRuntime(k_phase_expect, {mbarrier, bytes, Location()}); }
+  void PhaseWait(Value* mbarrier, Value* parity) override { CallRuntime(k_phase_wait, {mbarrier, parity, Location()}); }
+
+  void TensorLoad(Value* shared, Value* map, std::span<Value* const> at, Value* mbarrier, Value* multicast) override {
+    Value* mask = multicast == nullptr ? I32(0) : builder().CreateZExt(multicast, builder().getInt32Ty());
+    CallRuntime(k_tensor_load, {shared, map, StoreAll(at), I32(int(at.size())), mbarrier, mask, Location()});
+  }
+  void TensorStore(Value* map, std::span<Value* const> at, Value* shared) override { StoreTensor(TensorOp::kStore, map, at, shared); }
+  void TensorReduce(AtomicOp op, Value* map, std::span<Value* const> at, Value* shared) override {
+    StoreTensor(TensorOp(op), map, at, shared);
+  }
+  void TensorStoreCommit() override { CallRuntime(k_tensor_commit, {Location()}); }
+  void TensorStoreWait(int pending, bool read_only) override { CallRuntime(k_tensor_wait, {I32(pending), I32(read_only), Location()}); }
+
+  void NamedBarrier(int id, uint32_t threads) override {
+    CallRuntime(k_named_barrier, {I32(id), I32(int(threads)), Site(), Location()});
+  }
+  void NamedBarrierArrive(int id, uint32_t threads) override {
+    CallRuntime(k_named_arrive, {I32(id), I32(int(threads)), Site(), Location()});
+  }
+  void SetRegisters(int count, bool more) override {
+    CallRuntime(k_set_registers, {I32(count), I32(more), I32(int(registers_)), Site(), Location()});
+  }
+  Value* ElectOne() override { return builder().CreateICmpNE(CallRuntime(k_elect, {Site(), Location()}), I32(0)); }
+  Value* ClusterRank() override { return CallRuntime(k_cluster_rank, {}); }
+  void ClusterBarrier() override { CallRuntime(k_cluster_barrier, {Location()}); }
 
   Value* Dp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) override {
     return PlainDp4a(a, b, c, a_signed, b_signed);
@@ -168,13 +208,33 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     llvm::IRBuilder<>::InsertPointGuard guard(builder());
     llvm::BasicBlock& entry = kernel_->getEntryBlock();
     builder().SetInsertPoint(&entry, entry.begin());
-    return builder().CreateAlloca(llvm::ArrayType::get(builder().getInt32Ty(), words), nullptr, "results");
+    return builder().CreateAlloca(llvm::ArrayType::get(builder().getInt32Ty(), words), nullptr, "words");
   }
   Value* Element(Value* array, size_t index) { return builder().CreateConstGEP1_32(builder().getInt32Ty(), array, unsigned(index)); }
   Value* StoreAll(std::span<Value* const> values) {
     Value* array = Array(values.size());
     for (size_t i = 0; i < values.size(); ++i) builder().CreateStore(values[i], Element(array, i));
     return array;
+  }
+  std::vector<Value*> LoadAll(Value* array, std::span<Value* const> like) {
+    std::vector<Value*> results;
+    for (size_t i = 0; i < like.size(); ++i) results.push_back(builder().CreateLoad(like[i]->getType(), Element(array, i)));
+    return results;
+  }
+  void StoreTensor(TensorOp op, Value* map, std::span<Value* const> at, Value* shared) {
+    CallRuntime(k_tensor_store, {I32(int(op)), map, StoreAll(at), I32(int(at.size())), shared, Location()});
+  }
+  // What `then` appends runs only where `when` holds; null: always.
+  template <typename Then>
+  void Where(Value* when, Then&& then) {
+    if (when == nullptr) return then();
+    auto* yes = llvm::BasicBlock::Create(builder().getContext(), "then", kernel_);
+    auto* end = llvm::BasicBlock::Create(builder().getContext(), "end", kernel_);
+    builder().CreateCondBr(when, yes, end);
+    builder().SetInsertPoint(yes);
+    then();
+    builder().CreateBr(end);
+    builder().SetInsertPoint(end);
   }
   Value* Word(uint32_t index) { return builder().CreateConstGEP1_32(builder().getInt32Ty(), Words(), index); }
 
@@ -238,6 +298,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
 
   llvm::Function* kernel_ = nullptr;
   llvm::AllocaInst* words_ = nullptr;
+  uint32_t registers_ = 0;  // of each thread when the kernel starts
   uint32_t location_ = 0;
   uint32_t sites_ = 0;
 };

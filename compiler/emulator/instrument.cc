@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emulator/instrument.h"
 
+#include <set>
 #include <vector>
 
 #include "compiler/llvm/device.h"
@@ -33,6 +34,7 @@ class Instrumentation {
       if (space == llvm_ir::kGlobalSpace || space == llvm_ir::kSharedSpace) accesses.push_back(&instruction);
     }
     for (llvm::Instruction* access : accesses) Hook(*access);
+    HookMarks();
   }
 
  private:
@@ -51,6 +53,67 @@ class Instrumentation {
     b.CreateCall(hook_, {b.CreateAddrSpaceCast(pointer, b.getPtrTy()), b.getInt32(uint32_t(bytes)),
                          b.getInt32(uint32_t(llvm::getLoadStoreAlignment(&access).value())),
                          b.getInt32((store != nullptr ? 1u : 0u) | (shared ? 2u : 0u)), value, b.getInt32(line)});
+  }
+
+  // --- registers of wgmma ---
+
+  // Values that may be marks (runtime/wgmma.h) come out of the arrays that its calls replace them in.
+  std::vector<llvm::Value*> MarkSources() {
+    std::set<const llvm::Value*> arrays;
+    std::vector<llvm::Value*> sources;
+    for (llvm::Instruction& instruction : llvm::instructions(kernel_)) {
+      auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+      if (call == nullptr || call->getCalledFunction() == nullptr) continue;
+      const llvm::StringRef name = call->getCalledFunction()->getName();
+      if (name == "kiln_emu_wgmma_begin" || name == "kiln_emu_wgmma_wait") arrays.insert(call->getArgOperand(2)->stripInBoundsOffsets());
+    }
+    for (llvm::Instruction& instruction : llvm::instructions(kernel_)) {
+      auto* load = llvm::dyn_cast<llvm::LoadInst>(&instruction);
+      if (load != nullptr && arrays.contains(load->getPointerOperand()->stripInBoundsOffsets())) sources.push_back(load);
+    }
+    return sources;
+  }
+
+  static bool PassesOn(const llvm::User& user) {
+    return llvm::isa<llvm::PHINode, llvm::SelectInst, llvm::FreezeInst, llvm::BitCastInst, llvm::InsertElementInst, llvm::ExtractElementInst,
+                     llvm::ShuffleVectorInst, llvm::InsertValueInst, llvm::ExtractValueInst>(user);
+  }
+
+  // A thread's own memory is where its calls find operands.
+  static bool Keeps(const llvm::User& user) {
+    auto* store = llvm::dyn_cast<llvm::StoreInst>(&user);
+    return store != nullptr && store->getPointerAddressSpace() == 0;
+  }
+
+  void HookMarks() {
+    std::vector<llvm::Value*> work = MarkSources();
+    std::set<llvm::Value*> known(work.begin(), work.end());
+    std::vector<llvm::Use*> uses;
+    while (!work.empty()) {
+      llvm::Value* value = work.back();
+      work.pop_back();
+      for (llvm::Use& use : value->uses()) {
+        if (Keeps(*use.getUser())) continue;
+        if (!PassesOn(*use.getUser())) {
+          uses.push_back(&use);
+        } else if (known.insert(use.getUser()).second) {
+          work.push_back(use.getUser());
+        }
+      }
+    }
+    for (llvm::Use* use : uses) HookUse(*use);
+  }
+
+  void HookUse(llvm::Use& use) {
+    auto* user = llvm::cast<llvm::Instruction>(use.getUser());
+    llvm::IRBuilder<> b(user);
+    llvm::Type *i32 = b.getInt32Ty(), *type = use->getType();
+    if (type->isAggregateType() || layout_.getTypeSizeInBits(type) % 32 != 0) return;
+    const auto words = unsigned(layout_.getTypeSizeInBits(type) / 32);
+    const llvm::FunctionCallee touch = kernel_.getParent()->getOrInsertFunction("kiln_emu_wgmma_touch", b.getVoidTy(), i32, i32);
+    llvm::Value* all = b.CreateBitCast(use.get(), llvm::FixedVectorType::get(i32, words));
+    const uint32_t line = user->getDebugLoc() ? user->getDebugLoc().getLine() : 0;
+    for (uint64_t word = 0; word < words; ++word) b.CreateCall(touch, {b.CreateExtractElement(all, word), b.getInt32(line)});
   }
 
   llvm::Value* Copy() {

@@ -5,7 +5,8 @@
 
 namespace kiln::emulator {
 
-// Calls kiln_emu_access before each load and store of global and shared memory.
+// Calls kiln_emu_access before each load and store of global and shared memory, and kiln_emu_wgmma_touch before each instruction that
+// computes with a register that wgmma may still write.
 void Instrument(llvm::Function& kernel);
 
 }  // namespace kiln::emulator

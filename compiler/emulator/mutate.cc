@@ -16,24 +16,78 @@
 namespace kiln::emulator {
 namespace {
 
-std::vector<llvm::CallInst*> Calls(llvm::Module& module) {
-  std::vector<llvm::CallInst*> calls;
+// What orders threads and copies, and how a call of it can be made weaker.
+enum class Weaker { kNo, kOneMore, kReadOnly, kNoBytes };
+struct Order {
+  const char* function;
+  const char* what;
+  Weaker weaker = Weaker::kNo;
+  unsigned operand = 0;  // that changes
+};
+constexpr Order kOrders[] = {
+    {"kiln_emu_barrier", "barrier"},
+    {"kiln_emu_async_wait", "wait", Weaker::kOneMore, 0},
+    {"kiln_emu_fence_async_proxy", "fence"},
+    {"kiln_emu_wgmma_wait", "wait for products", Weaker::kOneMore, 0},
+    {"kiln_emu_phase_init_fence", "fence of mbarriers"},
+    {"kiln_emu_phase_arrive", "arrival"},
+    {"kiln_emu_phase_arrive_at", "arrival at another block"},
+    {"kiln_emu_phase_expect", "expected bytes", Weaker::kNoBytes, 1},
+    {"kiln_emu_phase_wait", "wait for a phase"},
+    {"kiln_emu_tensor_commit", "commit of stores"},
+    {"kiln_emu_tensor_wait", "wait for stores", Weaker::kOneMore, 0},
+    {"kiln_emu_tensor_wait", "wait for stores to be seen", Weaker::kReadOnly, 1},
+    {"kiln_emu_named_barrier", "named barrier"},
+    {"kiln_emu_named_arrive", "arrival at a named barrier"},
+    {"kiln_emu_cluster_barrier", "barrier of the cluster"},
+};
+
+struct Change {
+  llvm::CallInst* call;
+  const Order* order;
+  bool weaken;
+};
+
+bool CanBeWeaker(const llvm::CallInst& call, const Order& order) {
+  if (order.weaker == Weaker::kNo) return false;
+  auto* operand = llvm::dyn_cast<llvm::ConstantInt>(call.getArgOperand(order.operand));
+  return order.weaker == Weaker::kNoBytes || (operand != nullptr && (order.weaker != Weaker::kReadOnly || operand->isZero()));
+}
+
+// Each call left out, then each made weaker.
+std::vector<Change> Changes(llvm::Module& module) {
+  std::vector<Change> left_out, weaker;
   for (llvm::Function& function : module) {
     for (llvm::Instruction& instruction : llvm::instructions(function)) {
       auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
       if (call == nullptr || call->getCalledFunction() == nullptr) continue;
-      const llvm::StringRef name = call->getCalledFunction()->getName();
-      if (name == "kiln_emu_barrier" || name == "kiln_emu_async_wait" || name == "kiln_emu_fence_async_proxy") calls.push_back(call);
+      bool known = false;
+      for (const Order& order : kOrders) {
+        if (call->getCalledFunction()->getName() != order.function) continue;
+        if (!known) left_out.push_back({call, &order, false});
+        if (CanBeWeaker(*call, order)) weaker.push_back({call, &order, true});
+        known = true;
+      }
     }
   }
-  return calls;
+  left_out.insert(left_out.end(), weaker.begin(), weaker.end());
+  return left_out;
+}
+
+void Weaken(const Change& change) {
+  llvm::Use& operand = change.call->getOperandUse(change.order->operand);
+  llvm::Type* type = operand->getType();
+  switch (change.order->weaker) {
+    case Weaker::kOneMore: operand.set(llvm::ConstantInt::get(type, llvm::cast<llvm::ConstantInt>(operand)->getZExtValue() + 1)); return;
+    case Weaker::kReadOnly: operand.set(llvm::ConstantInt::get(type, 1)); return;
+    case Weaker::kNoBytes: operand.set(llvm::ConstantInt::get(type, 0)); return;
+    case Weaker::kNo: return;
+  }
 }
 
 std::unique_ptr<llvm::Module> Parse(const std::string& bitcode, llvm::LLVMContext& context) {
   return llvm::cantFail(llvm::parseBitcodeFile(llvm::MemoryBufferRef(bitcode, "kernel"), context));
 }
-
-bool IsWait(const llvm::CallInst& call) { return call.getCalledFunction()->getName() == "kiln_emu_async_wait"; }
 
 }  // namespace
 
@@ -46,32 +100,20 @@ uint32_t CountCalls(const std::string& bitcode, const std::string& name) {
 
 uint32_t CountMutants(const std::string& bitcode) {
   llvm::LLVMContext context;
-  const std::unique_ptr<llvm::Module> module = Parse(bitcode, context);
-  uint32_t count = 0;
-  for (const llvm::CallInst* call : Calls(*module)) count += IsWait(*call) ? 2 : 1;
-  return count;
+  return uint32_t(Changes(*Parse(bitcode, context)).size());
 }
 
 Mutant MakeMutant(const std::string& bitcode, uint32_t index) {
   llvm::LLVMContext context;
   const std::unique_ptr<llvm::Module> module = Parse(bitcode, context);
-  std::vector<llvm::CallInst*> calls = Calls(*module);
-  const bool weaken = index >= calls.size();
-  if (weaken) {
-    std::erase_if(calls, [](const llvm::CallInst* call) { return !IsWait(*call); });
-    index -= uint32_t(Calls(*module).size());
-  }
-  llvm::CallInst* call = calls.at(index);
+  const Change change = Changes(*module).at(index);
   Mutant mutant;
-  const llvm::StringRef callee = call->getCalledFunction()->getName();
-  mutant.what = std::string(weaken ? "weaker " : "no ") +
-                (IsWait(*call) ? "wait" : callee == "kiln_emu_barrier" ? "barrier" : "fence");
-  mutant.statement = call->getDebugLoc() ? call->getDebugLoc().getLine() : 0;
-  if (weaken) {
-    auto* pending = llvm::cast<llvm::ConstantInt>(call->getArgOperand(0));
-    call->setArgOperand(0, llvm::ConstantInt::get(pending->getType(), pending->getZExtValue() + 1));
+  mutant.what = std::string(change.weaken ? "weaker " : "no ") + change.order->what;
+  mutant.statement = change.call->getDebugLoc() ? change.call->getDebugLoc().getLine() : 0;
+  if (change.weaken) {
+    Weaken(change);
   } else {
-    call->eraseFromParent();
+    change.call->eraseFromParent();
   }
   llvm::raw_string_ostream stream(mutant.code);
   llvm::WriteBitcodeToFile(*module, stream);

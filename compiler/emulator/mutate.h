@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests of the emulator: code with one of its barriers, waits and proxy fences left out, or one wait weaker.
+// For tests of the emulator: code with one of its barriers, waits, arrivals and fences left out, or one made weaker.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,13 @@ namespace kiln::emulator {
 
 // Calls of one of the emulator's functions.
 uint32_t CountCalls(const std::string& bitcode, const std::string& name);
-// Ways to weaken it: each call left out, then each wait for one group fewer.
+// Ways to break it: each call left out, then each made weaker: a wait for one group fewer or only until sources were read, an
+// arrival that expects no bytes.
 uint32_t CountMutants(const std::string& bitcode);
 
 struct Mutant {
   std::string code;
-  std::string what;  // "no barrier", "weaker wait"
+  std::string what;  // "no barrier", "weaker wait for products"
   uint32_t statement = 0;  // whose
 };
 Mutant MakeMutant(const std::string& bitcode, uint32_t index);

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "compiler/emulator/instrument.h"
-#include "compiler/emulator/runtime/block.h"
+#include "compiler/emulator/runtime/cluster.h"
 #include "compiler/emulator/runtime/entry.h"
 #include "compiler/emulator/runtime/number.h"
 #include "compiler/emulator/runtime/shadow.h"
@@ -31,6 +31,8 @@ namespace kiln::emulator {
 namespace {
 
 using Kernel = void (*)(const uint64_t*);
+
+constexpr uint64_t kMostClusterBlocks = 16;  // CUDA C++ Programming Guide: 8, and 16 where a launch asks for it
 
 // Conversions that processors without f16 and bf16 leave to a library. A half travels in the low bits of a float register.
 float AsHalfRegister(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits)); }
@@ -107,43 +109,76 @@ class JitProgram final : public Program {
   std::expected<Report, std::string> Run(const LaunchArgs& launch, std::span<const Memory> memory, const Options& options) override {
     const auto kernel = kernels_.find(launch.entry);
     if (kernel == kernels_.end()) return std::unexpected("the artifact has no kernel \"" + launch.entry + "\"");
-    if (launch.threads == 0 || launch.threads > target_.max_threads) {
-      return std::unexpected(std::to_string(launch.threads) + " threads in a block; " + std::string(target_.name) + " has at most " +
-                             std::to_string(target_.max_threads));
-    }
-    if (launch.shared_bytes > target_.max_shared_bytes) {
-      return std::unexpected(std::to_string(launch.shared_bytes) + " bytes of shared memory; a block of " + std::string(target_.name) +
-                             " has at most " + std::to_string(target_.max_shared_bytes));
-    }
+    if (std::string problem = CheckLaunch(launch); !problem.empty()) return std::unexpected(problem);
     Recorder recorder;
     const std::unique_ptr<GlobalShadow> shadow = check_ ? std::make_unique<GlobalShadow>(memory) : nullptr;
     const Grid grid{.kernel = kernel->second, .args = launch.args.data(), .size = launch.grid, .threads = launch.threads,
-                    .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .seed = options.seed,
-                    .recorder = &recorder, .slots = slots_, .shadow = shadow.get()};
+                    .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .cluster = launch.cluster, .seed = options.seed,
+                    .recorder = &recorder, .slots = slots_, .shadow = shadow.get(), .clocks = check_ && (clocks_ || launch.cluster != std::array<uint32_t, 3>{1, 1, 1})};
     const bool started = RunBlocks(grid, options);
     if (!started) return std::unexpected("no memory for the threads' stacks");
     return Report{recorder.Take(), !recorder.stopped()};
   }
 
  private:
+  // Empty, or what the target does not have.
+  std::string CheckLaunch(const LaunchArgs& launch) const {
+    if (launch.threads == 0 || launch.threads > target_.max_threads) {
+      return std::to_string(launch.threads) + " threads in a block; " + std::string(target_.name) + " has at most " +
+                             std::to_string(target_.max_threads);
+    }
+    if (launch.shared_bytes > target_.max_shared_bytes) {
+      return std::to_string(launch.shared_bytes) + " bytes of shared memory; a block of " + std::string(target_.name) +
+                             " has at most " + std::to_string(target_.max_shared_bytes);
+    }
+    for (size_t axis = 0; axis < 3; ++axis) {
+      if (launch.cluster[axis] == 0 || launch.grid[axis] % launch.cluster[axis] != 0) {
+        return "a grid of " + std::to_string(launch.grid[axis]) + " blocks along axis " + std::to_string(axis) +
+                               " does not divide into clusters of " + std::to_string(launch.cluster[axis]);
+      }
+    }
+    const uint64_t cluster_blocks = uint64_t(launch.cluster[0]) * launch.cluster[1] * launch.cluster[2];
+    if (cluster_blocks > kMostClusterBlocks || (cluster_blocks > 1 && !target_.Has(target::Feature::kCluster))) {
+      return "clusters of " + std::to_string(cluster_blocks) + " blocks; " + std::string(target_.name) + " has at most " +
+                             std::to_string(target_.Has(target::Feature::kCluster) ? kMostClusterBlocks : 1);
+    }
+    return {};
+  }
+
+  // What one thread of the host runs clusters with.
+  struct Worker {
+    explicit Worker(const Grid& grid) : stacks(size_t{grid.threads} * grid.cluster_blocks()) {
+      for (uint32_t i = 0; i < grid.cluster_blocks(); ++i) {
+        memory.push_back(std::make_unique<SharedMemory>(grid.shared_bytes));
+        if (grid.shadow != nullptr) shadows.push_back(std::make_unique<SharedShadow>(grid.shared_bytes));
+        blocks.push_back({memory.back()->data(), grid.shadow == nullptr ? nullptr : shadows.back().get()});
+      }
+    }
+    bool ok() const {
+      return stacks.ok() && std::ranges::all_of(blocks, [](const BlockMemory& m) { return m.shared != nullptr; });
+    }
+    Stacks stacks;
+    std::vector<std::unique_ptr<SharedMemory>> memory;
+    std::vector<std::unique_ptr<SharedShadow>> shadows;
+    std::vector<BlockMemory> blocks;
+  };
+
   static bool RunBlocks(const Grid& grid, const Options& options) {
     std::atomic<uint64_t> next = 0;
     std::atomic<bool> memory = true;
     const auto work = [&] {
-      Stacks stacks(grid.threads);
-      const SharedMemory shared(grid.shared_bytes);
-      if (!stacks.ok() || shared.data() == nullptr) {
+      Worker worker(grid);
+      if (!worker.ok()) {
         memory = false;
         return;
       }
-      const auto shadow = grid.shadow == nullptr ? nullptr : std::make_unique<SharedShadow>(grid.shared_bytes);
-      Block block(grid, stacks, shared.data(), shadow.get());
+      Cluster cluster(grid, worker.stacks, worker.blocks);
       while (!grid.recorder->stopped()) {
-        const uint64_t linear = next++;
-        if (linear >= grid.blocks() || !block.Run(linear)) return;
+        const uint64_t number = next++;
+        if (number >= grid.clusters() || !cluster.Run(number)) return;
       }
     };
-    const uint64_t count = std::min<uint64_t>(std::max(options.threads, 1u), grid.blocks());
+    const uint64_t count = std::min<uint64_t>(std::max(options.threads, 1u), grid.clusters());
     std::vector<std::thread> threads;
     for (uint64_t i = 1; i < count; ++i) threads.emplace_back(work);
     work();
@@ -151,10 +186,17 @@ class JitProgram final : public Program {
     return memory;
   }
 
+  // Do threads of this code meet in other ways than at barriers of their block?
+  static bool NeedsClocks(const llvm::Module& module) {
+    constexpr const char* kNames[] = {"wgmma_begin", "fence_async_proxy", "phase_init", "tensor_store", "named_barrier", "named_arrive", "cluster_barrier"};
+    return std::ranges::any_of(kNames, [&](const char* name) { return module.getFunction(std::string("kiln_emu_") + name) != nullptr; });
+  }
+
   llvm::Error Compile(const v1::Artifact& artifact) {
     auto context = std::make_unique<llvm::LLVMContext>();
     auto parsed = llvm::parseBitcodeFile(llvm::MemoryBufferRef(artifact.code(), "kernel"), *context);
     if (!parsed) return parsed.takeError();
+    clocks_ = NeedsClocks(**parsed);
     std::vector<std::string> names;
     for (llvm::Function& function : **parsed) {
       if (!function.isDeclaration()) names.push_back(function.getName().str());
@@ -202,6 +244,7 @@ class JitProgram final : public Program {
 
   const target::Target& target_;
   const bool check_;
+  bool clocks_ = false;
   std::unique_ptr<llvm::orc::LLJIT> jit_;
   std::map<std::string, Kernel> kernels_;
   std::vector<SharedSlot> slots_;
@@ -212,7 +255,7 @@ class JitProgram final : public Program {
 std::string_view Name(FindingKind kind) {
   switch (kind) {
     case FindingKind::kRace: return "race";
-    case FindingKind::kAsyncPending: return "copy not waited for";
+    case FindingKind::kAsyncPending: return "not waited for";
     case FindingKind::kUninitialized: return "uninitialised read";
     case FindingKind::kOutOfBounds: return "out of bounds";
     case FindingKind::kMisaligned: return "misaligned";
@@ -221,6 +264,8 @@ std::string_view Name(FindingKind kind) {
     case FindingKind::kNotUniform: return "not uniform";
     case FindingKind::kOperands: return "operands";
     case FindingKind::kUnfenced: return "no proxy fence";
+    case FindingKind::kMbarrier: return "mbarrier";
+    case FindingKind::kInFlight: return "registers in flight";
   }
   return "";
 }

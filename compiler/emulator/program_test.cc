@@ -1,99 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Threads written by hand: what each instruction does, and what is reported of threads that break the rules.
-#include "compiler/emulator/program.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <functional>
-
-#include "compiler/emulator/device_emulator.h"
-#include "compiler/llvm/emit.h"
+#include "compiler/emulator/test_kernel.h"
 
 namespace kiln::emulator {
 namespace {
 
 using llvm::Value;
 using ::testing::HasSubstr;
-
-// kernel(in, out): `threads` threads, 4 KiB of shared memory.
-class Kernel {
- public:
-  explicit Kernel(std::string_view target, uint32_t threads = 64)
-      : target_(**target::Find(target)), module_("kernel", context_), b(context_), threads_(threads) {
-    llvm_ir::InitializeTargets();
-    machine_ = llvm_ir::MakeTargetMachine(target_);
-    llvm_ir::Prepare(module_, *machine_, target_);
-    device = MakeEmulatorDevice(target_, b);
-    llvm::Type* global = llvm::PointerType::get(context_, llvm_ir::kGlobalSpace);
-    llvm::Type* params[] = {global, global};
-    kernel = device->CreateKernel(module_, "kernel", params, threads, 0);
-    b.SetInsertPoint(llvm::BasicBlock::Create(context_, "entry", kernel));
-    shared = device->SharedMemory(4096, "shared");
-    thread = device->ThreadIndex();
-  }
-
-  Value* At(Value* base, Value* index) { return b.CreateGEP(b.getInt32Ty(), base, index); }
-  Value* Load(Value* base, Value* index) { return b.CreateLoad(b.getInt32Ty(), At(base, index)); }
-  void Store(Value* v, Value* base, Value* index) { b.CreateStore(v, At(base, index)); }
-  Value* in() { return kernel->getArg(0); }
-  Value* out() { return kernel->getArg(1); }
-  Value* I32(int value) { return b.getInt32(uint32_t(value)); }
-
-  // The rest of the thread runs `then` only where `condition` holds.
-  void If(Value* condition, const std::function<void()>& then) {
-    auto* yes = llvm::BasicBlock::Create(context_, "then", kernel);
-    auto* end = llvm::BasicBlock::Create(context_, "end", kernel);
-    b.CreateCondBr(condition, yes, end);
-    b.SetInsertPoint(yes);
-    then();
-    b.CreateBr(end);
-    b.SetInsertPoint(end);
-  }
-
-  Report Run(std::vector<uint32_t> input = {}, Options options = {}, bool check = true, uint32_t blocks = 1) {
-    if (b.GetInsertBlock()->getTerminator() == nullptr) b.CreateRetVoid();
-    v1::Artifact artifact;
-    artifact.set_target(std::string(target_.name));
-    artifact.set_kind(v1::EMULATOR);
-    const auto optimized = llvm_ir::Optimize(module_, *machine_);
-    EXPECT_TRUE(optimized) << optimized.error();
-    artifact.set_code(llvm_ir::EmitBitcode(module_));
-    const auto program = Program::Load(artifact, check);
-    EXPECT_TRUE(program) << program.error();
-    if (!program) return {};
-    input.resize(256);
-    output.assign(256, 0);
-    const Memory memory[] = {{input.data(), 1024, 4, "in"}, {output.data(), 1024, 4, "out"}};
-    LaunchArgs launch{"kernel", {blocks, 1, 1}, threads_, 4096, {uint64_t(input.data()), uint64_t(output.data())}};
-    const auto report = (*program)->Run(launch, memory, options);
-    EXPECT_TRUE(report) << report.error();
-    return report.value_or(Report{});
-  }
-
- private:
-  const target::Target& target_;
-  llvm::LLVMContext context_;
-  llvm::Module module_;
-
- public:
-  llvm::IRBuilder<> b;
-  std::unique_ptr<llvm_ir::Device> device;
-  llvm::Function* kernel = nullptr;
-  Value *shared = nullptr, *thread = nullptr;
-  std::vector<uint32_t> output;
-
- private:
-  const uint32_t threads_;
-  std::unique_ptr<llvm::TargetMachine> machine_;
-};
-
-void ExpectOnly(const Report& report, FindingKind kind, const std::string& text) {
-  ASSERT_EQ(report.findings.size(), 1u) << (report.findings.empty() ? "nothing was found" : report.findings[1].message);
-  EXPECT_EQ(report.findings[0].kind, kind);
-  EXPECT_THAT(report.findings[0].message, HasSubstr(text));
-}
 
 TEST(Threads, ExchangeThroughSharedMemory) {
   for (uint64_t seed : {0, 1, 2, 3}) {

@@ -12,8 +12,8 @@
 namespace kiln::emulator {
 
 enum class FindingKind : uint8_t {
-  kRace,           // two threads, no barrier between them, one of them writes
-  kAsyncPending,   // bytes of an asynchronous copy that was not waited for
+  kRace,           // two threads, nothing orders them, one of them writes
+  kAsyncPending,   // bytes of an asynchronous operation that was not waited for
   kUninitialized,  // shared memory that nobody wrote
   kOutOfBounds,
   kMisaligned,
@@ -21,7 +21,9 @@ enum class FindingKind : uint8_t {
   kDeadlock,
   kNotUniform,     // a value that the compiler said is the same in all lanes
   kOperands,       // a matrix instruction's
-  kUnfenced,       // wgmma reads what ordinary stores wrote, with no proxy fence between
+  kUnfenced,       // wgmma or a tensor copy after ordinary stores, with no proxy fence between
+  kMbarrier,       // an mbarrier used against its rules
+  kInFlight,       // registers that wgmma writes, touched before it was waited for
 };
 std::string_view Name(FindingKind kind);
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <type_traits>
 
+#include "compiler/emulator/abi.h"
 #include "compiler/emulator/runtime/number.h"
 
 namespace kiln::emulator {
@@ -20,12 +21,27 @@ constexpr size_t kLocks = 64;
 std::array<std::mutex, kLocks> locks;
 
 template <typename T>
-T Combine(uint32_t op, T a, T b) {
+T CombineIntegers(TensorOp op, T a, T b) {
+  using Unsigned = std::make_unsigned_t<T>;
+  switch (op) {
+    case TensorOp::kMax: return a > b ? a : b;
+    case TensorOp::kMin: return a < b ? a : b;
+    case TensorOp::kAnd: return T(a & b);
+    case TensorOp::kOr: return T(a | b);
+    case TensorOp::kXor: return T(a ^ b);
+    case TensorOp::kInc: return a >= b ? T(0) : T(a + 1);
+    case TensorOp::kDec: return a == 0 || a > b ? b : T(a - 1);
+    default: return T(Unsigned(Unsigned(a) + Unsigned(b)));
+  }
+}
+
+template <typename T>
+T Combine(uint32_t number, T a, T b) {
+  const auto op = TensorOp(number);
   if constexpr (std::is_floating_point_v<T>) {
-    return op == 0 ? a + b : op == 1 ? std::fmax(a, b) : std::fmin(a, b);
+    return op == TensorOp::kAdd ? a + b : op == TensorOp::kMax ? std::fmax(a, b) : std::fmin(a, b);
   } else {
-    using Unsigned = std::make_unsigned_t<T>;
-    return op == 0 ? T(Unsigned(Unsigned(a) + Unsigned(b))) : op == 1 ? (a > b ? a : b) : (a < b ? a : b);
+    return CombineIntegers(op, a, b);
   }
 }
 

@@ -1,24 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One block at a time on one thread of the host: its threads are fibers that run until they must meet others, in an order drawn
-// from the seed. Where lanes meet, the last to come does the work for all.
+// One block: where its threads meet. Where lanes meet, the last to come does the work for all.
 #pragma once
 
+#include <array>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "compiler/emulator/runtime/clock.h"
 #include "compiler/emulator/runtime/fiber.h"
 #include "compiler/emulator/runtime/grid.h"
 #include "compiler/emulator/runtime/matrix.h"
+#include "compiler/emulator/runtime/mbarrier.h"
+#include "compiler/emulator/runtime/shadow.h"
+#include "compiler/emulator/runtime/tensor_store.h"
 #include "compiler/emulator/runtime/wgmma.h"
 
 namespace kiln::emulator {
 
-class SharedShadow;
+class Block;
+class Cluster;
 
-enum class Meeting : uint8_t { kNone, kBarrier, kShuffle, kUniform, kLoadMatrix, kStoreMatrix, kMatrix, kWgmma, kWgmmaWait };
+enum class Meeting : uint8_t {
+  kNone, kBarrier, kShuffle, kUniform, kLoadMatrix, kStoreMatrix, kMatrix, kWgmma, kWgmmaWait, kElect, kNamedBarrier, kNamedArrive,
+  kSetRegisters, kRegisters, kPhase, kClusterBarrier,
+};
 std::string_view Name(Meeting meeting);
 
 // A copy that a thread started and has not waited for.
@@ -32,16 +41,22 @@ struct AsyncCopy {
 struct Warp;
 
 struct Thread {
+  Block* block = nullptr;
   uint32_t index = 0;
+  uint32_t agent = 0;  // its number in the cluster
   Warp* warp = nullptr;
   void* stack = nullptr;
   bool done = false;
+  bool parked = false, woken = false;
   Meeting waits_for = Meeting::kNone;
   uint32_t site = 0, location = 0;
+  uint64_t detail = 0;  // of what it waits for: a barrier's number; an mbarrier's byte and parity
   void* operands = nullptr;
+  View view;
   std::vector<AsyncCopy> open;                 // not yet in a group
   std::vector<std::vector<AsyncCopy>> groups;  // oldest first
-  std::vector<std::vector<uint32_t>> accumulators;  // of products not waited for
+  std::vector<Accumulator> accumulators;       // of products not waited for
+  StoreGroups stores;
 };
 
 // Threads that act together: a warp, or the four of wgmma.
@@ -50,39 +65,51 @@ struct Warp {
   uint32_t arrived = 0;
   Meeting meeting = Meeting::kNone;
   uint32_t site = 0;
-  std::vector<WgmmaStep> started;  // of a group: products that have not landed
+  WgmmaGroups products;        // of a group
+  uint32_t registers = 0;      // of each thread of a group: what setmaxnreg left it
+};
+
+struct NamedBarrierState {
+  uint32_t expected = 0, arrived = 0;
+  SyncPoint sync;
+  std::vector<Thread*> waiting;
 };
 
 class Block {
  public:
-  Block(const Grid& grid, Stacks& stacks, std::byte* shared, SharedShadow* shadow);
-
-  // Runs block number `linear`. False: it was given up, and the recorder says why.
-  bool Run(uint64_t linear);
+  Block(Cluster& cluster, uint32_t rank, std::byte* shared, SharedShadow* shadow);
 
   // --- for the running thread ---
   static Block& Current();
-  Thread& thread() { return *running_; }
+  Thread& thread();
+  Cluster& cluster() { return cluster_; }
   const Grid& grid() const { return grid_; }
+  uint32_t rank() const { return rank_; }  // in its cluster
   const std::array<uint32_t, 3>& index() const { return index_; }
   std::byte* shared() { return shared_; }
   SharedShadow* shadow() { return shadow_; }
   MatrixUnits& matrix() { return matrix_; }
-  uint64_t linear() const { return linear_; }
-  uint32_t epoch() const { return epoch_; }  // barriers passed, from 1
+  Mbarriers& mbarriers() { return mbarriers_; }
+  bool ended() const { return ended_ == grid_.threads; }
+  bool lands_late() const { return grid_.seed % 2 == 0; }
+  // Who the running or another thread is to the shadow. `order` lives as long as the result.
+  Who WhoOf(uint32_t thread, uint32_t location, Order& order);
 
   void Barrier(uint32_t site, uint32_t location);
+  void NamedBarrier(uint32_t id, uint32_t threads, bool wait, uint32_t site, uint32_t location);
+  // `at_start`: of each thread when the kernel starts.
+  void SetRegisters(uint32_t count, bool more, uint32_t at_start, uint32_t site, uint32_t location);
   // All lanes of the warp with their operands; the last to come runs perform(threads of the warp).
   template <typename Perform>
   void MeetWarp(Meeting meeting, uint32_t site, uint32_t location, void* operands, Perform&& perform) {
-    Meet(*running_->warp, meeting, site, location, operands, perform);
+    Meet(*thread().warp, meeting, site, location, operands, perform);
   }
   // The same for the 128 threads of wgmma.
   template <typename Perform>
   void MeetGroup(Meeting meeting, uint32_t site, uint32_t location, void* operands, Perform&& perform) {
-    Meet(groups_[running_->index / kGroupThreads], meeting, site, location, operands, perform);
+    Meet(group(), meeting, site, location, operands, perform);
   }
-  Warp& group() { return groups_[running_->index / kGroupThreads]; }
+  Warp& group() { return groups_[thread().index / kGroupThreads]; }
   Thread& ThreadAt(uint32_t index) { return threads_[index]; }
   template <typename Perform>
   void Meet(Warp& warp, Meeting meeting, uint32_t site, uint32_t location, void* operands, Perform&& perform) {
@@ -90,41 +117,44 @@ class Block {
     perform(std::span<Thread>(threads_.data() + warp.first, warp.count));
     Leave(warp);
   }
-  bool lands_late() const { return grid_.seed % 2 == 0; }
 
   void Report(FindingKind kind, uint32_t thread, uint32_t location, uint32_t other_location, std::string message);
-  // The same about the running thread, and the block ends here.
+  // The same about the running thread, and the cluster ends here.
   [[noreturn]] void Fault(FindingKind kind, uint32_t location, std::string message);
+  std::string IndexName() const;  // "(1, 0, 0)"
+
+  // --- for the cluster ---
+  void Prepare(uint64_t cluster);
+  void CountEnd() { ++ended_; }
+  std::span<Thread> threads() { return threads_; }
+  // "threads 0-31 wait for a barrier (statement 7); 32-63 ended"
+  std::string Positions();
 
  private:
-  static void Enter(void* thread);
   bool Arrive(Warp& warp, Meeting meeting, uint32_t site, uint32_t location, void* operands);
   void Leave(Warp& warp);
-  Thread* Next();
-  void Suspend();
-  void Prepare();
-  void Schedule();
-  void ReportStuck();
-  std::string Positions() const;
-  uint32_t Random(uint32_t below);
+  void ArriveNamed(uint32_t id, uint32_t threads, std::span<Thread> warp, bool wait, uint32_t location);
+  void GrantRegisters();
+  std::string DetailOf(const Thread& thread);
 
+  Cluster& cluster_;
   const Grid& grid_;
-  Stacks& stacks_;
+  const uint32_t rank_;
   std::byte* shared_;
   SharedShadow* shadow_;
   MatrixUnits matrix_;
+  Mbarriers mbarriers_;
   std::array<uint32_t, 3> index_{};
-  uint64_t linear_ = 0;
-  uint32_t epoch_ = 1;
-  uint64_t random_ = 0;
+  uint32_t epoch_ = 1;  // barriers passed, from 1
   std::vector<Thread> threads_;
   std::vector<Warp> warps_, groups_;
-  std::vector<uint32_t> ready_;
   uint32_t at_barrier_ = 0;
   uint32_t barrier_site_ = 0;
-  Thread* running_ = nullptr;
-  void* scheduler_ = nullptr;  // its stack pointer while a thread runs
-  bool given_up_ = false;
+  SyncPoint barrier_;
+  std::array<NamedBarrierState, 16> named_;
+  uint32_t free_registers_ = 0;  // of each thread of one more group
+  std::vector<std::pair<Warp*, uint32_t>> wants_registers_;
+  uint32_t ended_ = 0;
 };
 
 }  // namespace kiln::emulator

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checked accesses: alignment and bounds end the block, clashes are noted and it goes on. All do nothing where the launch is not
+// Checked accesses: alignment and bounds end the cluster, clashes are noted and it goes on. All do nothing where the launch is not
 // checked.
 #pragma once
 
@@ -15,15 +15,23 @@ struct Access {
   Touch touch;
 };
 
-// `value`: the bytes about to be written, where they are known.
+// `value`: the bytes about to be written, where they are known. Shared memory may be another block's of the cluster.
 void CheckShared(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
                  const std::byte* value = nullptr);
 void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
                  const std::byte* value = nullptr);
-// By the asynchronous proxy, at a byte of shared memory.
-void CheckAsyncProxyRead(Block& block, const Access& access, uint32_t offset, uint32_t bytes);
-// The destination of an asynchronous copy, when it starts and when it is waited for.
+// The destination of an asynchronous copy of one thread, when it starts and when it is waited for.
 void CheckStart(Block& block, uint32_t thread, const AsyncCopy& copy);
 void CheckLand(Block& block, uint32_t thread, const AsyncCopy& copy);
+
+// By the asynchronous proxy. What comes before it is what those knew who started it.
+struct AsyncAccess {
+  uint32_t agent = 0, time = 0;
+  const Thread* starter = nullptr;  // null: `views`
+  std::span<const View> views;
+  uint32_t location = 0;
+};
+void CheckAsyncShared(Block& block, const AsyncAccess& access, uint32_t offset, uint32_t bytes, Touch touch);
+void CheckAsyncGlobal(Block& block, const AsyncAccess& access, const std::byte* data, uint32_t bytes, Touch touch);
 
 }  // namespace kiln::emulator

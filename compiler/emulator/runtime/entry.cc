@@ -7,6 +7,7 @@
 
 #include "compiler/emulator/runtime/atomic.h"
 #include "compiler/emulator/runtime/check.h"
+#include "compiler/emulator/runtime/cluster.h"
 
 namespace kiln::emulator {
 namespace {
@@ -66,12 +67,15 @@ void CheckRows(std::span<Thread> warp, uint32_t count) {
   }
 }
 
+}  // namespace
+
+namespace calls {
 extern "C" {
 
 uint32_t kiln_emu_thread_index() { return Current().thread().index; }
 uint32_t kiln_emu_block_index(uint32_t axis) { return Current().index()[axis]; }
 uint32_t kiln_emu_grid_size(uint32_t axis) { return Current().grid().size[axis]; }
-void* kiln_emu_shared_memory() { return Current().shared(); }
+std::byte* kiln_emu_shared_memory() { return Current().shared(); }
 
 void kiln_emu_barrier(uint32_t site, uint32_t location) { Current().Barrier(site, location); }
 
@@ -102,7 +106,7 @@ uint32_t kiln_emu_uniform(uint32_t value, uint32_t site, uint32_t location) {
   return value;
 }
 
-void kiln_emu_copy_async(std::byte* to, const std::byte* from, uint32_t bytes, uint32_t copied, uint32_t location) {
+void kiln_emu_copy_async(std::byte* to, std::byte* from, uint32_t bytes, uint32_t copied, uint32_t location) {
   Block& block = Current();
   const AsyncCopy copy{to, from, bytes, copied, location};
   CheckStart(block, block.thread().index, copy);
@@ -130,23 +134,23 @@ void kiln_emu_async_wait(uint32_t pending, uint32_t) {
   groups.erase(groups.begin(), landed);
 }
 
-void kiln_emu_load_matrix(std::byte* row, uint32_t count, uint32_t transpose, uint32_t* words, uint32_t site, uint32_t location) {
-  MatrixOperands own{row, words};
+void kiln_emu_load_matrix(std::byte* row, uint32_t count, uint32_t transpose, void* words, uint32_t site, uint32_t location) {
+  MatrixOperands own{row, static_cast<uint32_t*>(words)};
   Current().MeetWarp(Meeting::kLoadMatrix, site, location, &own, [&](std::span<Thread> warp) {
     CheckRows(warp, count);
     MoveMatrices(warp, count, transpose != 0, true);
   });
 }
 
-void kiln_emu_store_matrix(std::byte* row, uint32_t count, uint32_t transpose, uint32_t* words, uint32_t site, uint32_t location) {
-  MatrixOperands own{row, words};
+void kiln_emu_store_matrix(std::byte* row, uint32_t count, uint32_t transpose, void* words, uint32_t site, uint32_t location) {
+  MatrixOperands own{row, static_cast<uint32_t*>(words)};
   Current().MeetWarp(Meeting::kStoreMatrix, site, location, &own, [&](std::span<Thread> warp) {
     CheckRows(warp, count);
     MoveMatrices(warp, count, transpose != 0, false);
   });
 }
 
-void kiln_emu_matrix(uint64_t form, uint32_t* words, uint32_t site, uint32_t location) {
+void kiln_emu_matrix(uint64_t form, void* words, uint32_t site, uint32_t location) {
   Block& block = Current();
   block.MeetWarp(Meeting::kMatrix, site, location, words, [&](std::span<Thread> warp) {
     std::array<uint32_t*, 64> operands;
@@ -156,59 +160,14 @@ void kiln_emu_matrix(uint64_t form, uint32_t* words, uint32_t site, uint32_t loc
   });
 }
 
-void kiln_emu_wgmma_begin(uint32_t count, const uint32_t* c) { Current().thread().accumulators.emplace_back(c, c + count); }
-
-void kiln_emu_wgmma_step(uint64_t form, uint64_t a, uint64_t b, uint32_t* words, uint32_t flags, uint32_t site, uint32_t location) {
-  Block& block = Current();
-  WgmmaStep own{form, a, b, flags, location, uint32_t(block.thread().accumulators.size() - 1), {words, words + 4}};
-  block.MeetGroup(Meeting::kWgmma, site, location, &own, [&](std::span<Thread> group) {
-    if (group.size() != kGroupThreads) block.Fault(FindingKind::kOperands, location, "wgmma in a part of a group of four warps");
-    WgmmaStep all = own;
-    all.a_words.clear();
-    for (const Thread& thread : group) {
-      const auto& step = *static_cast<const WgmmaStep*>(thread.operands);
-      if (step.a != a || step.b != b) {
-        block.Fault(FindingKind::kNotUniform, location, "thread " + std::to_string(thread.index) + " gives wgmma another descriptor");
-      }
-      all.a_words.insert(all.a_words.end(), step.a_words.begin(), step.a_words.end());
-    }
-    // Early or late: shared memory is read now, or at the wait.
-    if (block.lands_late()) {
-      block.group().started.push_back(std::move(all));
-    } else {
-      RunWgmma(block, group[0].index, all);
-    }
-  });
-}
-
-void kiln_emu_wgmma_wait(uint32_t count, uint32_t* results, uint32_t site, uint32_t location) {
-  Block& block = Current();
-  block.MeetGroup(Meeting::kWgmmaWait, site, location, nullptr, [&](std::span<Thread> group) {
-    for (const WgmmaStep& step : block.group().started) RunWgmma(block, group[0].index, step);
-    block.group().started.clear();
-  });
-  uint32_t copied = 0;
-  for (const auto& accumulator : block.thread().accumulators) {
-    std::memcpy(results + copied, accumulator.data(), accumulator.size() * 4);
-    copied += uint32_t(accumulator.size());
-  }
-  block.thread().accumulators.clear();
-  if (copied != count) block.Fault(FindingKind::kOperands, location, "a wait for other results than wgmma started");
-}
-
-void kiln_emu_fence_async_proxy(uint32_t) {
-  Block& block = Current();
-  if (block.shadow() != nullptr) block.shadow()->Fence(block.thread().index);
-}
-
-void kiln_emu_atomic_global(uint32_t op, uint32_t dtype, std::byte* data, const void* value, uint32_t location) {
+void kiln_emu_atomic_global(uint32_t op, uint32_t dtype, std::byte* data, void* value, uint32_t location) {
   Block& block = Current();
   const uint32_t bytes = uint32_t(ir::Bits(ir::DType(dtype))) / 8;
   CheckGlobal(block, {block.thread().index, location, Touch::kAtomic}, data, bytes, bytes);
   Atomically(op, ir::DType(dtype), data, value);
 }
 
-void kiln_emu_atomic_shared(uint32_t op, uint32_t dtype, std::byte* data, const void* value, uint32_t location) {
+void kiln_emu_atomic_shared(uint32_t op, uint32_t dtype, std::byte* data, void* value, uint32_t location) {
   Block& block = Current();
   const uint32_t bytes = uint32_t(ir::Bits(ir::DType(dtype))) / 8;
   CheckShared(block, {block.thread().index, location, Touch::kAtomic}, data, bytes, bytes);
@@ -216,19 +175,19 @@ void kiln_emu_atomic_shared(uint32_t op, uint32_t dtype, std::byte* data, const 
 }
 
 // `flags`: 1 a write of `value`, 2 shared memory.
-void kiln_emu_access(const std::byte* data, uint32_t bytes, uint32_t align, uint32_t flags, const std::byte* value, uint32_t location) {
+void kiln_emu_access(void* data, uint32_t bytes, uint32_t align, uint32_t flags, void* value, uint32_t location) {
   Block& block = Current();
   const bool write = (flags & 1) != 0;
   const Access access{block.thread().index, location, write ? Touch::kWrite : Touch::kRead};
-  ((flags & 2) != 0 ? CheckShared : CheckGlobal)(block, access, data, bytes, align, write ? value : nullptr);
+  ((flags & 2) != 0 ? CheckShared : CheckGlobal)(
+      block, access, static_cast<const std::byte*>(data), bytes, align, write ? static_cast<const std::byte*>(value) : nullptr);
 }
 
 }  // extern "C"
-
-}  // namespace
+}  // namespace calls
 
 std::span<const EntryPoint> EntryPoints() {
-#define KILN_EMU_CALL(name, ...) {"kiln_emu_" #name, reinterpret_cast<void*>(&kiln_emu_##name)},
+#define KILN_EMU_CALL(name, ...) {"kiln_emu_" #name, reinterpret_cast<void*>(&calls::kiln_emu_##name)},
   static const EntryPoint entries[] = {KILN_EMU_CALLS(KILN_EMU_CALL)};
 #undef KILN_EMU_CALL
   return entries;

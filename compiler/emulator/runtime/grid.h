@@ -27,12 +27,30 @@ struct Grid {
   uint32_t threads = 0;
   uint32_t warp_size = 32;
   uint32_t shared_bytes = 0;
+  std::array<uint32_t, 3> cluster{1, 1, 1};
   uint64_t seed = 0;
   Recorder* recorder = nullptr;
   std::span<const SharedSlot> slots;
   GlobalShadow* shadow = nullptr;  // null: accesses are not checked
+  bool clocks = false;             // checked, and threads meet in other ways than at barriers of the block
 
-  uint64_t blocks() const { return uint64_t(size[0]) * size[1] * size[2]; }
+  uint32_t cluster_blocks() const { return cluster[0] * cluster[1] * cluster[2]; }
+  uint64_t clusters() const { return uint64_t(size[0]) * size[1] * size[2] / cluster_blocks(); }
+  // Of block `rank` of a cluster: both count along the first axis first.
+  std::array<uint32_t, 3> BlockIndex(uint64_t number, uint32_t rank) const {
+    std::array<uint32_t, 3> index;
+    for (size_t axis = 0; axis < 3; ++axis) {
+      const uint32_t clusters = size[axis] / cluster[axis];
+      index[axis] = uint32_t(number % clusters) * cluster[axis] + rank % cluster[axis];
+      number /= clusters;
+      rank /= cluster[axis];
+    }
+    return index;
+  }
+  static std::string IndexName(const std::array<uint32_t, 3>& index) {
+    return "(" + std::to_string(index[0]) + ", " + std::to_string(index[1]) + ", " + std::to_string(index[2]) + ")";
+  }
+  std::string BlockName(uint64_t number, uint32_t rank) const { return IndexName(BlockIndex(number, rank)); }
 };
 
 }  // namespace kiln::emulator

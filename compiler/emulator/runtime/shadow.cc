@@ -12,46 +12,127 @@
 namespace kiln::emulator {
 namespace {
 
-bool Ordered(const Who& a, uint32_t block, uint32_t epoch, uint16_t thread) {
-  return block == 0 || (block == a.block && (thread == a.thread || epoch != a.epoch));
+bool Ordered(const Who& a, uint32_t block, uint32_t time, uint32_t agent) {
+  if (block == 0) return true;
+  if (block != a.block) return false;
+  if (a.order != nullptr) return a.order->After(agent, time);
+  return agent == a.agent || time != a.time;
 }
 
 }  // namespace
 
-Clash Cell::Note(const Who& who, Touch touch, bool same) {
-  Clash clash;
-  const Who writer{writer_block, writer_epoch, writer_thread, writer_location};
+bool Order::After(uint32_t agent, uint32_t time) const {
+  if (agent == self) return true;
+  return std::ranges::all_of(views, [&](const View& view) { return view.seen.Covers(agent, time); });
+}
+
+bool Order::Fenced(uint32_t agent, uint32_t time) const {
+  if (!async || agent >= threads) return true;
+  return std::ranges::all_of(views, [&](const View& view) { return view.fenced.Covers(agent, time); });
+}
+
+void Readers::Drop(uint32_t& list, const Who& who) {
+  for (uint32_t* link = &list; *link != 0;) {
+    Node& node = nodes_[*link];
+    if (node.agent != who.agent && !who.order->After(node.agent, node.time)) {
+      link = &node.next;
+      continue;
+    }
+    const uint32_t freed = *link;
+    *link = node.next;
+    nodes_[freed].next = free_;
+    free_ = freed;
+  }
+}
+
+void Readers::Add(uint32_t& list, const Who& who, const Node& reader) {
+  Drop(list, who);
+  uint32_t index = free_;
+  if (index == 0) {
+    index = uint32_t(nodes_.size());
+    nodes_.emplace_back();
+  } else {
+    free_ = nodes_[index].next;
+  }
+  nodes_[index] = reader;
+  nodes_[index].next = list;
+  list = index;
+}
+
+std::optional<Readers::Node> Readers::Clear(uint32_t& list, const Who& who) {
+  Drop(list, who);
+  if (list == 0) return std::nullopt;
+  const Node first = nodes_[list];
+  uint32_t last = list;
+  while (nodes_[last].next != 0) last = nodes_[last].next;
+  nodes_[last].next = free_;
+  free_ = list;
+  list = 0;
+  return first;
+}
+
+Clash Cell::NoteWriter(const Who& who, Touch touch, bool same) const {
+  const Who other{writer_block, writer_time, writer, writer_location};
+  if (pending) return {Clash::kPending, true, other};
   const bool both_atomic = touch == Touch::kAtomic && writer_atomic;
   const bool both_same = touch == Touch::kWrite && same;
-  if (!both_atomic && !both_same && !Ordered(who, writer_block, writer_epoch, writer_thread)) clash = {Clash::kRace, true, writer};
-  if (pending) clash = {Clash::kPending, true, writer};
-  if (touch == Touch::kRead) {
-    if (reader_block == who.block && reader_epoch == who.epoch) {
-      many_readers |= reader_thread != who.thread;
-      return clash;
+  if (!both_atomic && !both_same && !Ordered(who, writer_block, writer_time, writer)) return {Clash::kRace, true, other};
+  const bool fenced = who.order == nullptr || writer_block != who.block || who.order->Fenced(writer, writer_time);
+  return fenced ? Clash{} : Clash{Clash::kUnfenced, true, other};
+}
+
+void Cell::NoteRead(const Who& who, Readers* list) {
+  const bool mine = reader_block == who.block;
+  if (who.order == nullptr) {
+    if (mine && reader_time == who.time) {
+      many_readers |= reader != who.agent;
+      return;
     }
-    many_blocks |= reader_block != 0 && reader_block != who.block;
     many_readers = false;
-    reader_block = uint32_t(who.block);
-    reader_epoch = who.epoch;
-    reader_thread = uint16_t(who.thread);
-    reader_location = who.location;
+  } else if (list != nullptr && mine && reader != who.agent) {
+    const bool before = who.order->After(reader, reader_time);
+    if (!before) list->Add(readers, who, {reader, reader_time, reader_location, 0});
+    if (before && readers != 0) list->Drop(readers, who);
+  }
+  many_blocks |= reader_block != 0 && !mine;
+  reader_block = uint32_t(who.block);
+  reader_time = who.time;
+  reader = who.agent;
+  reader_location = who.location;
+}
+
+Clash Cell::ReadersClash(const Who& who, Readers* list) {
+  const bool several = who.order == nullptr && many_readers && reader_block == who.block && reader_time == who.time;
+  Clash clash;
+  if (many_blocks || several || !Ordered(who, reader_block, reader_time, reader)) {
+    clash = {Clash::kRace, false, {reader_block, reader_time, reader, reader_location}};
+  }
+  if (readers == 0 || list == nullptr) return clash;
+  if (const auto other = list->Clear(readers, who)) clash = {Clash::kRace, false, {who.block, other->time, other->agent, other->location}};
+  return clash;
+}
+
+Clash Cell::Note(const Who& who, Touch touch, bool same, Readers* list) {
+  Clash clash = NoteWriter(who, touch, same);
+  if (touch == Touch::kRead) {
+    NoteRead(who, list);
     return clash;
   }
-  const bool read = many_blocks || (many_readers && reader_block == who.block && reader_epoch == who.epoch) ||
-                    !Ordered(who, reader_block, reader_epoch, reader_thread);
-  if (clash.kind == Clash::kNone && read && !both_same) {
-    clash = {Clash::kRace, false, {reader_block, reader_epoch, reader_thread, reader_location}};
-  }
+  const Clash read = ReadersClash(who, list);
+  if (clash.kind == Clash::kNone && !(touch == Touch::kWrite && same)) clash = read;
+  if (who.order != nullptr && !many_blocks) reader_block = 0;
   writer_block = uint32_t(who.block);
-  writer_epoch = who.epoch;
-  writer_thread = uint16_t(who.thread);
+  writer_time = who.time;
+  writer = who.agent;
   writer_location = who.location;
   writer_atomic = touch == Touch::kAtomic;
   return clash;
 }
 
-void SharedShadow::Enter(uint64_t) { std::ranges::fill(cells_, Cell{}); }
+void SharedShadow::Enter() {
+  std::ranges::fill(cells_, Cell{});
+  readers_ = {};
+}
 
 Clash SharedShadow::Note(const Who& who, uint32_t offset, uint32_t bytes, Touch touch, const std::byte* before,
                          const std::byte* after) {
@@ -59,8 +140,7 @@ Clash SharedShadow::Note(const Who& who, uint32_t offset, uint32_t bytes, Touch 
   for (uint32_t i = 0; i < bytes; ++i) {
     Cell& cell = cells_[offset + i];
     const bool unwritten = cell.writer_block == 0 && touch != Touch::kWrite;
-    const Clash clash = cell.Note(who, touch, after != nullptr && before[i] == after[i]);
-    if (touch != Touch::kRead) cell.writer_fences = fences_[who.thread];
+    const Clash clash = cell.Note(who, touch, after != nullptr && before[i] == after[i], &readers_);
     if (found.kind == Clash::kNone) found = clash;
     if (found.kind == Clash::kNone && unwritten) found.kind = Clash::kUninitialized;
   }
@@ -77,16 +157,8 @@ void SharedShadow::Land(const Who& who, uint32_t offset, uint32_t bytes) {
   for (uint32_t i = 0; i < bytes; ++i) {
     Cell& cell = cells_[offset + i];
     cell.pending = false;
-    cell.writer_epoch = who.epoch;
-    cell.writer_fences = fences_[who.thread];
+    cell.writer_time = who.time;
   }
-}
-
-Clash SharedShadow::NoteAsyncProxy(const Who& who, uint32_t offset, uint32_t bytes) {
-  const Clash clash = Note(who, offset, bytes, Touch::kRead, nullptr, nullptr);
-  const Cell& cell = cells_[offset];
-  if (clash.kind != Clash::kNone || fences_[cell.writer_thread] != cell.writer_fences) return clash;
-  return {Clash::kUnfenced, true, {cell.writer_block, cell.writer_epoch, cell.writer_thread, cell.writer_location}};
 }
 
 GlobalShadow::GlobalShadow(std::span<const Memory> memory) {
@@ -127,7 +199,7 @@ Clash GlobalShadow::Note(const Who& who, size_t allocation, const std::byte* dat
     while (lock.test_and_set(std::memory_order_acquire)) {
     }
     const bool same = after != nullptr && whole && std::memcmp(data + in_access, after + in_access, a.element) == 0;
-    const Clash clash = a.cells[i].Note(who, touch, same);
+    const Clash clash = a.cells[i].Note(who, touch, same, nullptr);
     lock.clear(std::memory_order_release);
     if (found.kind == Clash::kNone) found = clash;
   }

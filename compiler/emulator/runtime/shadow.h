@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who touched which byte, so that clashes show whatever order the threads happened to run in. Within a block a barrier orders all
-// its threads: two accesses are ordered where they are one thread's, or lie in different epochs (barriers passed). Nothing orders
-// blocks of one launch. A byte remembers its last writer and its last readers; that is enough, because what clashes with an older
-// access than those was reported when it came or is ordered behind a barrier.
+// Who touched which byte, so that clashes show whatever order the threads happened to run in. Two accesses are ordered where they
+// are one thread's or synchronisation lies between; nothing orders clusters of one launch. A byte remembers its last writer and the
+// readers since; that is enough, because what clashes with an older access was reported when it came or is ordered behind it.
+//
+// Launches whose threads meet only at barriers of whole blocks need no clocks: two accesses are ordered where they lie in different
+// epochs (barriers passed), and of the readers of one epoch it is enough to know whether there were several. Where Who has an Order,
+// times are those of runtime/clock.h.
 //
 // Concurrency: a SharedShadow belongs to one block. A GlobalShadow is used by all blocks at once; cells are touched under one of
 // kLocks spin locks, chosen by address.
@@ -19,15 +22,31 @@
 #include <string>
 #include <vector>
 
+#include "compiler/emulator/runtime/clock.h"
+
 namespace kiln::emulator {
 
 enum class Touch : uint8_t { kRead, kWrite, kAtomic };
 
+inline constexpr uint32_t kNoAgent = ~0u;
+
+// What comes before an access.
+struct Order {
+  std::span<const View> views;  // of each of those who started it
+  uint32_t self = kNoAgent;    // the thread that started it alone
+  uint32_t threads = 0;        // agents below are threads
+  bool async = false;          // by the asynchronous proxy
+
+  bool After(uint32_t agent, uint32_t time) const;
+  bool Fenced(uint32_t agent, uint32_t time) const;  // a generic access
+};
+
 struct Who {
-  uint64_t block;  // linear, from 1
-  uint32_t epoch;
-  uint32_t thread;
+  uint64_t block;      // of the grid, from 1; in a cluster: its number
+  uint32_t time;       // barriers passed, or the agent's
+  uint32_t agent;      // thread, or what acts for one
   uint32_t location;
+  const Order* order = nullptr;
 };
 
 struct Clash {
@@ -36,37 +55,58 @@ struct Clash {
   Who other{};
 };
 
+// Readers of one byte that are not ordered among themselves, beside the last.
+class Readers {
+ public:
+  struct Node {
+    uint32_t agent, time, location;
+    uint32_t next;
+  };
+  // Takes out those that come before `who` and adds one. `list`: 0 is empty.
+  void Add(uint32_t& list, const Who& who, const Node& reader);
+  void Drop(uint32_t& list, const Who& who);
+  // The first that does not come before `who`; frees all.
+  std::optional<Node> Clear(uint32_t& list, const Who& who);
+
+ private:
+  std::vector<Node> nodes_{{}};
+  uint32_t free_ = 0;
+};
+
 struct Cell {
-  uint32_t writer_block = 0, writer_epoch = 0, writer_location = 0;  // block 0: nobody
-  uint32_t reader_block = 0, reader_epoch = 0, reader_location = 0;
-  uint16_t writer_thread = 0, reader_thread = 0;
-  uint32_t writer_fences = 0;  // proxy fences the writer had executed then
+  uint32_t writer_block = 0, writer_time = 0, writer_location = 0;  // block 0: nobody
+  uint32_t reader_block = 0, reader_time = 0, reader_location = 0;
+  uint32_t writer = 0, reader = 0;  // agents
+  uint32_t readers = 0;       // others, of Readers
   bool many_readers = false;  // several threads of the last reader's block in its epoch
   bool many_blocks = false;   // readers of several blocks
   bool writer_atomic = false;
   bool pending = false;       // the writer's asynchronous copy has not been waited for
 
-  // Notes the access and says what it clashes with. `same`: it writes the value that is there, which hurts nobody.
-  Clash Note(const Who& who, Touch touch, bool same);
+  // Notes the access and says what it clashes with. `same`: it writes the value that is there, which hurts nobody. `readers`: null
+  // where the last reader is enough.
+  Clash Note(const Who& who, Touch touch, bool same, Readers* readers);
+
+ private:
+  Clash NoteWriter(const Who& who, Touch touch, bool same) const;
+  void NoteRead(const Who& who, Readers* readers);
+  Clash ReadersClash(const Who& who, Readers* readers);
 };
 
 class SharedShadow {
  public:
   explicit SharedShadow(uint32_t bytes) : cells_(bytes) {}
-  void Enter(uint64_t block);
+  void Enter();
   uint32_t bytes() const { return uint32_t(cells_.size()); }
 
   Clash Note(const Who& who, uint32_t offset, uint32_t bytes, Touch touch, const std::byte* before, const std::byte* after);
   // A copy to these bytes begins, ends.
   Clash Start(const Who& who, uint32_t offset, uint32_t bytes);
   void Land(const Who& who, uint32_t offset, uint32_t bytes);
-  // A read by the asynchronous proxy (wgmma), and a thread's fence that orders its writes before such.
-  Clash NoteAsyncProxy(const Who& who, uint32_t offset, uint32_t bytes);
-  void Fence(uint32_t thread) { ++fences_[thread]; }
 
  private:
   std::vector<Cell> cells_;
-  std::array<uint32_t, 1024> fences_{};  // of each thread
+  Readers readers_;
 };
 
 struct Memory;

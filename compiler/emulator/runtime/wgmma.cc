@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emulator/runtime/wgmma.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "compiler/emulator/abi.h"
-#include "compiler/emulator/runtime/block.h"
 #include "compiler/emulator/runtime/check.h"
+#include "compiler/emulator/runtime/cluster.h"
 #include "compiler/emulator/runtime/number.h"
 
 namespace kiln::emulator {
@@ -42,6 +43,7 @@ struct Operand {
   Descriptor descriptor;
   DType type;
   bool by_rows;
+  uint32_t rows;
 };
 
 class Product {
@@ -49,14 +51,28 @@ class Product {
   Product(Block& block, uint32_t first, const WgmmaStep& step)
       : block_(block), first_(first), step_(step), form_(MatrixForm::Unpack(step.form)), n_(form_.n * 8u), k_(form_.k) {}
 
-  void Run() {
-    std::vector<float> a = (step_.flags & kAInRegisters) != 0
-                               ? FromRegisters()
-                               : FromShared({Descriptor(step_.a), DType(form_.a), (step_.flags & kARows) != 0}, 64);
-    const std::vector<float> b = FromShared({Descriptor(step_.b), DType(form_.b), (step_.flags & kBRows) != 0}, n_);
+  // The threads have one view after a barrier; each view that one of them has must know what the operands' writers did.
+  void Check() {
+    std::vector<View> views;
+    for (uint32_t t = first_; t < first_ + kGroupThreads; ++t) {
+      const View& view = block_.ThreadAt(t).view;
+      const auto same = [&](const View& v) { return v.seen == view.seen && v.fenced == view.fenced; };
+      if (std::ranges::none_of(views, same)) views.push_back(view);
+    }
+    const WgmmaGroups& products = block_.group().products;
+    const AsyncAccess access{.agent = products.agent, .time = products.number, .views = views, .location = step_.location};
+    const auto check = [&](uint32_t, uint32_t, uint32_t offset, uint32_t bytes) { CheckAsyncShared(block_, access, offset, bytes, Touch::kRead); };
+    if ((step_.flags & kAInRegisters) == 0) ForEachElement(A(), check);
+    ForEachElement(B(), check);
+  }
+
+  void Run(uint32_t accumulator) {
+    std::vector<float> a = (step_.flags & kAInRegisters) != 0 ? FromRegisters() : FromShared(A());
+    const std::vector<float> b = FromShared(B());
     const bool integers = DType(form_.c) == DType::kI32;
     for (uint32_t t = 0; t < kGroupThreads; ++t) {
-      std::vector<uint32_t>& c = block_.ThreadAt(first_ + t).accumulators.at(step_.accumulator);
+      Thread& thread = block_.ThreadAt(first_ + t);
+      std::vector<uint32_t>& c = std::ranges::find(thread.accumulators, accumulator, &Accumulator::id)->words;
       for (uint32_t i = 0; i < c.size(); ++i) {
         // "Register Fragments": warp w has rows 16w …; within them as mma.m16n8's C, 8 columns after another.
         const uint32_t lane = t % 32, row = t / 32 * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
@@ -83,23 +99,37 @@ class Product {
     }
   }
 
-  // [row][k]
-  std::vector<float> FromShared(const Operand& operand, uint32_t rows) {
+  Operand A() const { return {Descriptor(step_.a), DType(form_.a), (step_.flags & kARows) != 0, 64}; }
+  Operand B() const { return {Descriptor(step_.b), DType(form_.b), (step_.flags & kBRows) != 0, n_}; }
+
+  // visit(row, k, byte of shared memory, bytes)
+  template <typename Visit>
+  void ForEachElement(const Operand& operand, Visit&& visit) {
     const uint32_t bytes = uint32_t(ir::Bits(operand.type)) / 8;
-    std::vector<float> values(rows * k_);
     const auto base = uint32_t(reinterpret_cast<uintptr_t>(block_.shared()));
-    for (uint32_t row = 0; row < rows; ++row) {
+    const Descriptor& d = operand.descriptor;
+    for (uint32_t row = 0; row < operand.rows; ++row) {
       for (uint32_t k = 0; k < k_; ++k) {
-        const Descriptor& d = operand.descriptor;
         const uint32_t linear = operand.by_rows ? d.AlongRows(row * bytes, k) : d.AlongK(row, k * bytes);
         // Descriptors hold 18 bits of the address.
         const uint32_t offset = (d.Swizzled(d.start + linear) - base) & 0x3ffff;
-        CheckAsyncProxyRead(block_, {first_, step_.location, Touch::kRead}, offset, bytes);
-        uint32_t bits = 0;
-        std::memcpy(&bits, block_.shared() + offset, bytes);
-        values[row * k_ + k] = Value(operand.type, bits);
+        if (offset + bytes > block_.grid().shared_bytes) {
+          block_.Fault(FindingKind::kOutOfBounds, step_.location,
+                       "wgmma reads shared memory at byte " + std::to_string(offset) + "; the block has " + std::to_string(block_.grid().shared_bytes));
+        }
+        visit(row, k, offset, bytes);
       }
     }
+  }
+
+  // [row][k]
+  std::vector<float> FromShared(const Operand& operand) {
+    std::vector<float> values(operand.rows * k_);
+    ForEachElement(operand, [&](uint32_t row, uint32_t k, uint32_t offset, uint32_t bytes) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, block_.shared() + offset, bytes);
+      values[row * k_ + k] = Value(operand.type, bits);
+    });
     return values;
   }
 
@@ -128,6 +158,12 @@ class Product {
 
 }  // namespace
 
-void RunWgmma(Block& block, uint32_t first, const WgmmaStep& step) { Product(block, first, step).Run(); }
+void CheckWgmma(Block& block, uint32_t first, const WgmmaStep& step) {
+  if (block.shadow() != nullptr) Product(block, first, step).Check();
+}
+
+void RunWgmma(Block& block, uint32_t first, const WgmmaGroup& group, const WgmmaStep& step) {
+  Product(block, first, step).Run(group.accumulator);
+}
 
 }  // namespace kiln::emulator

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Blocks of one cluster: multicast, arrivals at another's mbarrier, the cluster's barrier.
+#include "compiler/emulator/test_kernel.h"
+
+namespace kiln::emulator {
+namespace {
+
+using llvm::Value;
+
+constexpr const char* kHopper = "emu:sm_90a";
+constexpr uint64_t kSeeds = 200;
+constexpr uint32_t kFull = 2048, kEmpty = 2056;
+
+// Two blocks: each round block 0 loads a box to both, waits until both have read it and goes on.
+struct Multicast {
+  struct Has {
+    bool cluster_barrier = true, expect_in_both = true, space_wait = true, last_barrier = true;
+    int mask = 3, rank = 0;
+  };
+  explicit Multicast(const Has& has) : k(kHopper, 64) {
+    k.cluster = {2, 1, 1};
+    for (uint32_t i = 0; i < 256; ++i) k.input()[i] = i * 3;
+    k.spec = {.type = TensorType::kU32, .rank = 1, .dims = {256}, .box = {32}};
+    auto& d = *k.device;
+    Value *full = k.Byte(k.shared, kFull), *empty = k.Byte(k.shared, kEmpty), *rank = d.ClusterRank();
+    k.If(k.Is(k.thread, 0), [&] {
+      d.PhaseInit(full, 1);
+      d.PhaseInit(empty, 64);
+      d.PhaseInitFence();
+    });
+    d.SetLocation(1);
+    if (has.cluster_barrier) d.ClusterBarrier();
+    else d.Barrier();
+    k.For(3, [&](Value* i) {
+      Value* parity = k.b.CreateAnd(i, k.I32(1));
+      d.SetLocation(2);
+      k.If(k.Is(k.thread, 0), [&] {
+        if (has.space_wait) k.If(k.Is(rank, 0), [&] { d.PhaseWait(empty, k.b.CreateXor(parity, k.I32(1))); });
+        if (has.expect_in_both) d.PhaseExpect(full, k.I32(128));
+        else k.If(k.Is(rank, 0), [&] { d.PhaseExpect(full, k.I32(128)); }, [&] { d.PhaseArrive(full, nullptr); });
+        Value* at[] = {k.b.CreateMul(i, k.I32(32))};
+        k.If(k.Is(rank, 0), [&] { d.TensorLoad(k.shared, k.map(), at, full, k.b.getInt16(uint16_t(has.mask))); });
+      });
+      d.SetLocation(3);
+      k.If(k.Below(k.thread, 32), [&] {
+        d.PhaseWait(full, parity);
+        Value* word = k.b.CreateAdd(k.b.CreateMul(rank, k.I32(128)), k.b.CreateAdd(k.b.CreateMul(i, k.I32(32)), k.thread));
+        k.Store(k.Load(k.shared, k.thread), k.out(), word);
+        d.SetLocation(4);
+        d.PhaseArriveAt(empty, k.I32(has.rank), nullptr);
+      });
+    });
+    d.SetLocation(5);
+    if (has.last_barrier) d.ClusterBarrier();
+  }
+  Kernel k;
+};
+
+TEST(Clusters, MulticastReachesBoth) {
+  Multicast m({});
+  ExpectClean(m.k.RunSeeds(0, kSeeds, 4));
+  for (uint32_t i = 0; i < 96; ++i) {
+    EXPECT_EQ(m.k.output[i], i * 3);
+    EXPECT_EQ(m.k.output[128 + i], i * 3);
+  }
+}
+
+TEST(Clusters, WhatIsMissing) {
+  Multicast barrier({.cluster_barrier = false}), expect({.expect_in_both = false}), space({.space_wait = false}), last({.last_barrier = false});
+  EXPECT_FALSE(barrier.k.RunSeeds(0, 8, 2).findings.empty());
+  EXPECT_FALSE(expect.k.RunSeeds(0, 2, 2).findings.empty());
+  EXPECT_FALSE(space.k.RunSeeds(0, 2, 2).findings.empty());
+  ExpectAmong(last.k.RunSeeds(0, 20, 2), FindingKind::kOutOfBounds, "which has ended");
+}
+
+TEST(Clusters, BlocksThatAreNotThere) {
+  Multicast mask({.mask = 7}), rank({.rank = 2});
+  ExpectOnly(mask.k.RunSeeds(0, 1, 2), FindingKind::kOperands, "a cluster of 2 does not have: mask 7");
+  ExpectAmong(rank.k.RunSeeds(0, 1, 2), FindingKind::kOperands, "an arrival at block 2 of a cluster of 2");
+}
+
+// A word of global memory passes from one block to the other.
+TEST(Clusters, BarrierOrdersTheirMemory) {
+  for (bool ordered : {true, false}) {
+    Kernel k(kHopper, 32);
+    k.cluster = {2, 1, 1};
+    k.If(k.Is(k.device->ClusterRank(), 0), [&] { k.Store(k.thread, k.out(), k.thread); });
+    if (ordered) k.device->ClusterBarrier();
+    else k.device->Barrier();
+    k.If(k.Is(k.device->ClusterRank(), 1), [&] { k.Store(k.Load(k.out(), k.thread), k.out(), k.b.CreateAdd(k.thread, k.I32(64))); });
+    if (ordered) {
+      ExpectClean(k.RunSeeds(0, kSeeds, 2));
+      EXPECT_EQ(k.output[70], 6u);
+    } else {
+      ExpectAmong(k.RunSeeds(0, 1, 2), FindingKind::kRace, "of block (");
+    }
+  }
+}
+
+TEST(Clusters, BarrierThatOneBlockDoesNotReach) {
+  Kernel k(kHopper, 32);
+  k.cluster = {2, 1, 1};
+  k.If(k.Is(k.thread, 0), [&] { k.device->PhaseInit(k.shared, 1); });
+  k.device->Barrier();
+  k.device->SetLocation(6);
+  k.If(k.Is(k.device->ClusterRank(), 0), [&] { k.device->ClusterBarrier(); }, [&] { k.device->PhaseWait(k.shared, k.I32(0)); });
+  ExpectAmong(k.RunSeeds(0, 1, 2), FindingKind::kDeadlock,
+              "block (0, 0, 0): threads 0-31 wait for the barrier of the cluster (statement 6); block (1, 0, 0): threads 0-31 wait for parity 0 of "
+              "the mbarrier at byte 0 (1 of 1 arrivals");
+}
+
+TEST(Clusters, GridsMustDivide) {
+  Kernel k(kHopper, 32);
+  const auto program = Program::Load(k.Compile(), true);
+  ASSERT_TRUE(program);
+  LaunchArgs launch{"kernel", {3, 1, 1}, 32, 4096, {0, 0, 0}, {2, 1, 1}};
+  EXPECT_THAT((*program)->Run(launch, {}, {}).error(), ::testing::HasSubstr("does not divide into clusters of 2"));
+  launch.cluster = {32, 1, 1};
+  launch.grid = {32, 1, 1};
+  EXPECT_THAT((*program)->Run(launch, {}, {}).error(), ::testing::HasSubstr("has at most 16"));
+}
+
+}  // namespace
+}  // namespace kiln::emulator

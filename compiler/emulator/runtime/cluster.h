@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The blocks of one cluster (most often a single one) on one thread of the host: their threads are fibers that run until they must
+// meet others or wait, in an order drawn from the seed. What acts behind their backs (tensor copies) takes effect at once under odd
+// seeds; under even ones when no thread can go on without it, in random order.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/emulator/runtime/block.h"
+#include "compiler/emulator/runtime/tensor_copy.h"
+
+namespace kiln::emulator {
+
+// Memory of one block.
+struct BlockMemory {
+  std::byte* shared;
+  SharedShadow* shadow;  // null: not checked
+};
+
+// What a number of runtime/clock.h's beyond the threads' stands for.
+struct AsyncAgent {
+  enum class Kind : uint8_t { kTransfers, kStoreReads, kStoreWrites, kProducts } kind{};
+  uint32_t block = 0;   // rank
+  uint32_t detail = 0;  // byte of the mbarrier; thread; first thread
+};
+
+class Cluster {
+ public:
+  Cluster(const Grid& grid, Stacks& stacks, std::span<const BlockMemory> memory);
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  // Runs cluster number `linear`. False: it was given up, and the recorder says why.
+  bool Run(uint64_t linear);
+
+  static Cluster& Current();
+  const Grid& grid() const { return grid_; }
+  uint64_t number() const { return number_; }
+  Thread& running() { return *running_; }
+  uint32_t size() const { return uint32_t(blocks_.size()); }
+  Block& block(uint32_t rank) { return *blocks_[rank]; }
+  uint32_t thread_count() const { return grid_.threads * size(); }
+  bool lands_late() const { return grid_.seed % 2 == 0; }
+  bool has_clocks() const { return grid_.clocks; }
+  Joiner& joiner() { return joiner_; }
+
+  // --- the running thread ---
+  void Suspend();  // until it is made ready
+  void Ready(Thread& thread) { ready_.push_back(&thread); }
+  // The running thread waits until Wake; a wake before that is not lost.
+  void Park();
+  void Wake(Thread& thread);
+  void Barrier(uint32_t location);  // of all threads of the cluster that have not ended
+  void End();                       // the running thread is at its end
+  [[noreturn]] void GiveUp();
+
+  uint32_t NewAgent(AsyncAgent agent);
+  std::string NameOf(uint64_t cluster, uint32_t agent) const;  // "thread 5", "a tensor load (mbarrier at byte 64)"
+  bool IsAsync(uint32_t agent) const { return agent >= thread_count(); }
+  const AsyncAgent& AgentOf(uint32_t agent) const { return agents_[agent - thread_count()]; }
+
+  // Takes effect at once or late.
+  void Launch(std::unique_ptr<TensorTransfer> transfer);
+  uint32_t Random(uint32_t below);
+
+ private:
+  static void Enter(void* thread);
+  Thread* Next();
+  void Prepare();
+  void LandOne();
+  void CompleteBarrier();
+  void ReportStuck();
+  void ReportLost();
+
+  const Grid& grid_;
+  Stacks& stacks_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  uint64_t number_ = 0;
+  uint64_t random_ = 0;
+  std::vector<Thread*> ready_;
+  Thread* running_ = nullptr;
+  void* scheduler_ = nullptr;  // its stack pointer while a thread runs
+  bool given_up_ = false;
+  uint32_t at_barrier_ = 0, ended_ = 0;
+  SyncPoint barrier_;
+  std::vector<AsyncAgent> agents_;
+  std::vector<std::unique_ptr<TensorTransfer>> in_flight_;
+  Joiner joiner_;
+};
+
+}  // namespace kiln::emulator

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstring>
+
+#include "compiler/emulator/runtime/cluster.h"
+
+namespace kiln::emulator {
+namespace {
+
+constexpr uint32_t kIds = 1 << 14;
+
+// A quiet NaN that says which accumulator and which of its words.
+uint32_t Mark(uint32_t id, uint32_t word) { return 0x7fc00000 | (id % kIds) << 8 | (word & 0xff); }
+
+struct BeginOperands {
+  uint32_t* c;
+};
+
+Accumulator* MarkedBy(Thread& thread, uint32_t mark) {
+  const auto it = std::ranges::find_if(thread.accumulators, [&](const Accumulator& a) { return Mark(a.id, 0) == mark; });
+  return it == thread.accumulators.end() ? nullptr : &*it;
+}
+
+bool IsWhole(const Accumulator& accumulator, const uint32_t* words, uint32_t count) {
+  if (accumulator.words.size() > count) return false;
+  for (uint32_t i = 0; i < accumulator.words.size(); ++i) {
+    if (words[i] != Mark(accumulator.id, i)) return false;
+  }
+  return true;
+}
+
+void ReportTouched(Block& block, const Thread& thread, const Accumulator& accumulator, uint32_t location) {
+  block.Report(FindingKind::kInFlight, thread.index, location, accumulator.location,
+               "thread " + std::to_string(thread.index) + " of block " + block.IndexName() +
+                   " changed registers that wgmma writes, before it had waited for it");
+}
+
+// The accumulator that a product of group `group` adds to: one under way, or a new one with these values.
+uint32_t Join(Block& block, Thread& thread, uint32_t count, uint32_t* c, uint32_t group, uint32_t location) {
+  Accumulator* known = MarkedBy(thread, c[0]);
+  if (known != nullptr && !IsWhole(*known, c, count)) {
+    ReportTouched(block, thread, *known, location);
+    known = nullptr;
+  }
+  if (known == nullptr) known = &thread.accumulators.emplace_back(Accumulator{group, {c, c + count}, group, location});
+  known->group = group;
+  known->location = location;
+  for (uint32_t i = 0; i < count; ++i) c[i] = Mark(known->id, i);
+  return known->id;
+}
+
+void Clear(Block& block, uint32_t first, const WgmmaGroup& group) {
+  if (!group.clear) return;
+  for (uint32_t t = first; t < first + kGroupThreads; ++t) {
+    for (Accumulator& a : block.ThreadAt(t).accumulators)
+      if (a.id == group.accumulator) std::ranges::fill(a.words, 0);
+  }
+}
+
+void Land(Block& block, Warp& warps) {
+  const WgmmaGroup& group = warps.products.started.front();
+  if (block.lands_late()) {
+    Clear(block, warps.first, group);
+    for (const WgmmaStep& step : group.steps) RunWgmma(block, warps.first, group, step);
+  }
+  warps.products.started.pop_front();
+}
+
+// Replaces marks by results and forgets those accumulators.
+void Deliver(Block& block, Thread& thread, uint32_t landed, uint32_t count, uint32_t* words, uint32_t location) {
+  for (uint32_t i = 0; i < count; ++i) {
+    Accumulator* a = MarkedBy(thread, words[i]);
+    if (a == nullptr) continue;
+    if (!IsWhole(*a, words + i, count - i)) {
+      ReportTouched(block, thread, *a, location);
+      continue;
+    }
+    if (a->group > landed) continue;  // still under way: the marks stay
+    std::ranges::copy(a->words, words + i);
+    i += uint32_t(a->words.size()) - 1;
+    thread.accumulators.erase(thread.accumulators.begin() + (a - thread.accumulators.data()));
+  }
+}
+
+}  // namespace
+
+void BeginProducts(Block& block, uint32_t count, uint32_t* c, bool clear, uint32_t site, uint32_t location) {
+  BeginOperands own{c};
+  block.MeetGroup(Meeting::kWgmma, site, location, &own, [&](std::span<Thread> threads) {
+    if (threads.size() != kGroupThreads) block.Fault(FindingKind::kOperands, location, "wgmma in a part of a group of four warps");
+    WgmmaGroups& products = block.group().products;
+    if (products.agent == 0) products.agent = block.cluster().NewAgent({AsyncAgent::Kind::kProducts, block.rank(), threads[0].index});
+    WgmmaGroup group{.number = ++products.number, .accumulator = 0, .clear = clear, .steps = {}};
+    for (Thread& thread : threads) {
+      const uint32_t id = Join(block, thread, count, static_cast<BeginOperands*>(thread.operands)->c, group.number, location);
+      if (thread.index != threads[0].index && id != group.accumulator) {
+        block.Fault(FindingKind::kInFlight, location, "threads of one wgmma give it accumulators of different products");
+      }
+      group.accumulator = id;
+    }
+    if (!block.lands_late()) Clear(block, threads[0].index, group);
+    products.started.push_back(std::move(group));
+  });
+}
+
+void StepProducts(Block& block, WgmmaStep own, const uint32_t* words, uint32_t site) {
+  own.a_words.assign(words, words + 4);
+  block.MeetGroup(Meeting::kWgmma, site, own.location, &own, [&](std::span<Thread> threads) {
+    WgmmaStep all = own;
+    all.a_words.clear();
+    for (const Thread& thread : threads) {
+      const auto& step = *static_cast<const WgmmaStep*>(thread.operands);
+      if (step.a != own.a || step.b != own.b) {
+        block.Fault(FindingKind::kNotUniform, own.location, "thread " + std::to_string(thread.index) + " gives wgmma another descriptor");
+      }
+      all.a_words.insert(all.a_words.end(), step.a_words.begin(), step.a_words.end());
+    }
+    CheckWgmma(block, threads[0].index, all);
+    // Early or late: shared memory is read now, or at the wait.
+    WgmmaGroup& group = block.group().products.started.back();
+    if (!block.lands_late()) RunWgmma(block, threads[0].index, group, all);
+    group.steps.push_back(std::move(all));
+  });
+}
+
+void WaitProducts(Block& block, uint32_t pending, uint32_t count, uint32_t* words, uint32_t site, uint32_t location) {
+  uint32_t landed = 0;
+  block.MeetGroup(Meeting::kWgmmaWait, site, location, &landed, [&](std::span<Thread> threads) {
+    Warp& warps = block.group();
+    while (warps.products.started.size() > pending) Land(block, warps);
+    landed = warps.products.started.empty() ? warps.products.number : warps.products.started.front().number - 1;
+    const bool clocks = block.grid().clocks && landed > 0;
+    const Snapshot done = clocks ? Snapshot{Clock().With(warps.products.agent, landed), {}} : Snapshot{};
+    for (Thread& thread : threads) {
+      *static_cast<uint32_t*>(thread.operands) = landed;
+      if (clocks) block.cluster().joiner().Acquire(thread.view, done);
+    }
+  });
+  Deliver(block, block.thread(), landed, count, words, location);
+}
+
+void TouchProducts(Block& block, uint32_t word, uint32_t location) {
+  Thread& self = block.thread();
+  for (const Accumulator& a : self.accumulators) {
+    if (Mark(a.id, word) != word) continue;
+    block.Report(FindingKind::kInFlight, self.index, location, a.location,
+                 "thread " + std::to_string(self.index) + " of block " + block.IndexName() + " reads a register that wgmma writes, before it had waited for it");
+    return;
+  }
+}
+
+void EndProducts(Block& block) {
+  Thread& self = block.thread();
+  if (self.accumulators.empty()) return;
+  block.Report(FindingKind::kInFlight, self.index, self.accumulators[0].location, 0,
+               "thread " + std::to_string(self.index) + " of block " + block.IndexName() + " ends, and never waited for a product of wgmma with its registers");
+}
+
+}  // namespace kiln::emulator

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What warps of different roles share beside memory: barriers of a part of the block (PTX ISA, barrier.cta) and registers (PTX ISA,
+// setmaxnreg).
+#include <algorithm>
+
+#include "compiler/emulator/runtime/cluster.h"
+
+namespace kiln::emulator {
+namespace {
+
+std::string Number(uint32_t v) { return std::to_string(v); }
+
+}  // namespace
+
+// Whole warps arrive. The last to come lets those go on that wait; all who take part know what all had done.
+void Block::ArriveNamed(uint32_t id, uint32_t threads, std::span<Thread> warp, bool wait, uint32_t location) {
+  NamedBarrierState& named = named_[id];
+  if (named.arrived > 0 && named.expected != threads) {
+    Fault(FindingKind::kDivergence, location, "barrier " + Number(id) + " of " + Number(threads) + " threads, at which others wait as one of " + Number(named.expected));
+  }
+  named.expected = threads;
+  named.arrived += uint32_t(warp.size());
+  for (Thread& t : warp) {
+    if (grid_.clocks) named.sync.Release(t.agent, t.view);
+    if (!wait) continue;
+    t.waits_for = Meeting::kNamedBarrier;
+    t.detail = id;
+    named.waiting.push_back(&t);
+  }
+  if (named.arrived > threads) {
+    Fault(FindingKind::kDivergence, location, Number(named.arrived) + " threads came to barrier " + Number(id) + " of " + Number(threads));
+  }
+  if (named.arrived < threads) return;
+  const Snapshot snapshot = grid_.clocks ? named.sync.Take() : Snapshot{};
+  for (Thread* t : named.waiting) {
+    t->waits_for = Meeting::kNone;
+    if (grid_.clocks) cluster_.joiner().Acquire(t->view, snapshot);
+    if (t != &thread()) cluster_.Wake(*t);
+  }
+  named.waiting.clear();
+  named.arrived = 0;
+}
+
+void Block::NamedBarrier(uint32_t id, uint32_t threads, bool wait, uint32_t site, uint32_t location) {
+  if (id > 15 || threads == 0 || threads % grid_.warp_size != 0 || threads > grid_.threads) {
+    Fault(FindingKind::kOperands, location, "barrier " + Number(id) + " of " + Number(threads) + " threads: there are 16, of whole warps of the block's " + Number(grid_.threads));
+  }
+  MeetWarp(Meeting::kNamedArrive, site, location, nullptr,
+           [&](std::span<Thread> warp) { ArriveNamed(id, threads, warp, wait, location); });
+  while (wait && thread().waits_for == Meeting::kNamedBarrier) cluster_.Park();
+}
+
+void Block::GrantRegisters() {
+  while (!wants_registers_.empty()) {
+    const auto [group, more] = wants_registers_.front();
+    if (more > free_registers_) return;
+    free_registers_ -= more;
+    group->registers += more;
+    wants_registers_.erase(wants_registers_.begin());
+    for (uint32_t i = group->first; i < group->first + group->count; ++i) {
+      threads_[i].waits_for = Meeting::kNone;
+      if (&threads_[i] != &thread()) cluster_.Wake(threads_[i]);
+    }
+  }
+}
+
+void Block::SetRegisters(uint32_t count, bool more, uint32_t at_start, uint32_t site, uint32_t location) {
+  MeetGroup(Meeting::kSetRegisters, site, location, nullptr, [&](std::span<Thread> threads) {
+    Warp& own = group();
+    if (own.registers == 0) own.registers = at_start;
+    if (threads.size() != kGroupThreads) Fault(FindingKind::kOperands, location, "setmaxnreg in a part of a group of four warps");
+    if (count < 24 || count > 256 || count % 8 != 0) {
+      Fault(FindingKind::kOperands, location, "setmaxnreg to " + Number(count) + " registers: a multiple of 8 in 24 … 256 is possible");
+    }
+    if (more ? count < own.registers : count > own.registers) {
+      Fault(FindingKind::kOperands, location, "setmaxnreg" + std::string(more ? ".inc" : ".dec") + " from " + Number(own.registers) + " registers to " + Number(count));
+    }
+    if (more) {
+      wants_registers_.emplace_back(&own, count - own.registers);
+      for (Thread& t : threads) t.waits_for = Meeting::kRegisters;
+    } else {
+      free_registers_ += own.registers - count;
+      own.registers = count;
+    }
+    GrantRegisters();
+  });
+  while (thread().waits_for == Meeting::kRegisters) cluster_.Park();
+}
+
+}  // namespace kiln::emulator

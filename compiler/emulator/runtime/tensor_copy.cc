@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/emulator/runtime/tensor_copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "compiler/emulator/runtime/check.h"
+#include "compiler/emulator/runtime/cluster.h"
+
+namespace kiln::emulator {
+namespace {
+
+std::string Number(uint64_t v) { return std::to_string(v); }
+
+// One block's part of a load: its bytes of shared memory and its mbarrier.
+void StartAt(Block& to, TensorTransfer& transfer, uint32_t bytes) {
+  Block& block = Block::Current();
+  if (to.ended()) {
+    block.Fault(FindingKind::kOutOfBounds, transfer.location, "a tensor load to block " + to.IndexName() + ", which has ended");
+  }
+  Mbarrier& mbarrier = to.mbarriers().At(transfer.mbarrier, transfer.location);
+  mbarrier.CheckUse(transfer.location, true);
+  const uint32_t number = mbarrier.Start();
+  transfer.to.emplace_back(&to, number);
+  if (to.shadow() == nullptr) return;
+  Thread& self = block.thread();
+  const AsyncAccess access{.agent = mbarrier.agent(), .time = number, .starter = &self, .location = transfer.location};
+  for (uint32_t i = 0; i < bytes; i += 16) {
+    CheckAsyncShared(to, access, PlaceInBox(transfer.map->swizzle, transfer.offset, i), 16, Touch::kWrite);
+  }
+}
+
+void CheckSource(Block& block, const TensorTransfer& transfer) {
+  if (block.shadow() == nullptr) return;
+  const auto& [first, number] = transfer.to.front();
+  const AsyncAccess access{.agent = first->mbarriers().At(transfer.mbarrier, transfer.location).agent(), .time = number,
+                           .starter = &block.thread(), .location = transfer.location};
+  const uint32_t element = BytesOf(transfer.map->type);
+  ForEachRow(*transfer.map, transfer.at, [&](const BoxRow& row) {
+    if (row.first == row.end) return;
+    CheckAsyncGlobal(block, access, reinterpret_cast<const std::byte*>(row.address) + row.first * element, (row.end - row.first) * element, Touch::kRead);
+  });
+}
+
+}  // namespace
+
+uint32_t CheckBox(Block& block, const TensorMap* map, uint32_t rank, const std::byte* shared, uint32_t location) {
+  if (reinterpret_cast<uintptr_t>(map) % 64 != 0 || map->magic != TensorMap::kMagic) {
+    block.Fault(FindingKind::kOperands, location, "a tensor copy without a tensor map");
+  }
+  if (map->rank != rank) {
+    block.Fault(FindingKind::kOperands, location, "a tensor copy of " + Number(rank) + " dimensions with a map of " + Number(map->rank));
+  }
+  const auto offset = uint64_t(shared - block.shared());
+  if (offset > block.grid().shared_bytes || map->BoxBytes() > block.grid().shared_bytes - offset) {
+    block.Fault(FindingKind::kOutOfBounds, location, "a tensor copy of " + Number(map->BoxBytes()) + " bytes at byte " +
+                std::to_string(int64_t(offset)) + " of shared memory; the block has " + Number(block.grid().shared_bytes));
+  }
+  if (offset % 128 != 0) {
+    block.Fault(FindingKind::kMisaligned, location, "a tensor copy at byte " + Number(offset) + " of shared memory, which is not a multiple of 128");
+  }
+  return uint32_t(offset);
+}
+
+void StartLoad(Block& block, const TensorMap* map, const Coordinates& at, uint32_t rank, std::byte* shared, std::byte* mbarrier,
+               uint32_t mask, uint32_t location) {
+  Cluster& cluster = block.cluster();
+  auto transfer = std::make_unique<TensorTransfer>();
+  transfer->offset = CheckBox(block, map, rank, shared, location);
+  transfer->map = map;
+  transfer->at = at;
+  transfer->mbarrier = uint32_t(mbarrier - block.shared());
+  transfer->location = location;
+  if (mask == 0) mask = 1u << block.rank();
+  if (mask >> cluster.size() != 0) {
+    block.Fault(FindingKind::kOperands, location, "a multicast to blocks that a cluster of " + Number(cluster.size()) + " does not have: mask " + Number(mask));
+  }
+  for (uint32_t r = 0; r < cluster.size(); ++r) {
+    if ((mask >> r & 1) != 0) StartAt(cluster.block(r), *transfer, map->BoxBytes());
+  }
+  CheckSource(block, *transfer);
+  cluster.Launch(std::move(transfer));
+}
+
+void TensorTransfer::Land() const {
+  for (const auto& [block, number] : to) {
+    LoadBox(*map, at, block->shared(), offset);
+    block->mbarriers().At(mbarrier, location).Complete(number, map->BoxBytes(), location);
+  }
+}
+
+// --- stores ---
+
+void StartStore(Block& block, TensorStore store) {
+  Thread& self = block.thread();
+  StoreGroups& stores = self.stores;
+  if (const std::string problem = CheckOp(store.op, store.map->type); !problem.empty()) {
+    block.Fault(FindingKind::kOperands, store.location, "a tensor reduction of this type: the hardware " + problem);
+  }
+  if (stores.reads == 0) {
+    stores.reads = block.cluster().NewAgent({AsyncAgent::Kind::kStoreReads, block.rank(), self.index});
+    stores.writes = block.cluster().NewAgent({AsyncAgent::Kind::kStoreWrites, block.rank(), self.index});
+  }
+  store.number = ++stores.started;
+  if (block.shadow() != nullptr) {
+    AsyncAccess access{.agent = stores.reads, .time = store.number, .starter = &self, .location = store.location};
+    for (uint32_t i = 0; i < store.map->BoxBytes(); i += 16) {
+      CheckAsyncShared(block, access, PlaceInBox(store.map->swizzle, store.offset, i), 16, Touch::kRead);
+    }
+    access.agent = stores.writes;
+    const uint32_t element = BytesOf(store.map->type);
+    ForEachRow(*store.map, store.at, [&](const BoxRow& row) {
+      if (row.first == row.end) return;
+      CheckAsyncGlobal(block, access, reinterpret_cast<const std::byte*>(row.address) + row.first * element, (row.end - row.first) * element,
+                       store.op == TensorOp::kStore ? Touch::kWrite : Touch::kAtomic);
+    });
+  }
+  if (!block.lands_late()) {
+    store.read = GatherBox(*store.map, block.shared(), store.offset);
+    StoreBox(*store.map, store.at, store.read.data(), store.op);
+  }
+  stores.open.push_back(std::move(store));
+}
+
+void CommitStores(Block& block) {
+  StoreGroups& stores = block.thread().stores;
+  stores.groups.push_back(std::move(stores.open));
+  stores.open.clear();
+}
+
+namespace {
+
+void ReadGroup(Block& block, StoreGroups& stores) {
+  for (TensorStore& store : stores.groups[stores.read]) {
+    if (block.lands_late()) store.read = GatherBox(*store.map, block.shared(), store.offset);
+    if (block.grid().clocks) block.thread().view.seen = block.thread().view.seen.With(stores.reads, store.number);
+  }
+  ++stores.read;
+}
+
+void WriteGroup(Block& block, StoreGroups& stores) {
+  for (const TensorStore& store : stores.groups.front()) {
+    if (block.lands_late()) StoreBox(*store.map, store.at, store.read.data(), store.op);
+    if (block.grid().clocks) block.thread().view.seen = block.thread().view.seen.With(stores.writes, store.number);
+  }
+  stores.groups.pop_front();
+  --stores.read;
+}
+
+}  // namespace
+
+void WaitStores(Block& block, uint32_t pending, bool read_only) {
+  StoreGroups& stores = block.thread().stores;
+  while (stores.groups.size() - stores.read > pending) ReadGroup(block, stores);
+  while (!read_only && stores.groups.size() > pending) WriteGroup(block, stores);
+}
+
+namespace {
+
+// The first that may not have been read; null: none.
+const TensorStore* FirstUnread(const StoreGroups& stores) {
+  for (size_t group = stores.read; group < stores.groups.size(); ++group) {
+    if (!stores.groups[group].empty()) return &stores.groups[group].front();
+  }
+  return stores.open.empty() ? nullptr : &stores.open.front();
+}
+
+}  // namespace
+
+void EndStores(Block& block) {
+  Thread& self = block.thread();
+  if (self.stores.started == 0) return;
+  if (const TensorStore* lost = FirstUnread(self.stores)) {
+    block.Report(FindingKind::kAsyncPending, self.index, lost->location, 0,
+                 "thread " + Number(self.index) + " ends while a tensor store may still read its shared memory: nothing waited for it");
+  }
+  CommitStores(block);
+  WaitStores(block, 0, false);
+}
+
+}  // namespace kiln::emulator
