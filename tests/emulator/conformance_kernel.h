@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One instruction form as a tiny kernel, built twice through compiler/llvm/device.h: as PTX for a GPU and for the emulator, whose
+// results on random operands the GPU's must match.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/emulator/tensor_map.h"
+#include "compiler/llvm/device.h"
+
+namespace kiln::emulator::conformance {
+
+// What the words of an input or a result hold.
+enum class Content : uint8_t {
+  kBits,      // anything
+  kIntegers,  // of the type, small enough that sums of products are exact
+  kReals,     // of the type, in ±2
+};
+struct Words {
+  ir::DType type = ir::DType::kU32;
+  Content content = Content::kBits;
+};
+
+// What a form's kernel is built with. kernel(in, out[, map]); word i of a thread's input lies at in[first + i · threads + thread],
+// and its results alike.
+class FormKernel {
+ public:
+  FormKernel(llvm_ir::Device& device, llvm::Value* in, llvm::Value* out, llvm::Value* map, llvm::Value* shared, uint32_t threads,
+             uint32_t first)
+      : device(device), b(device.builder()), global_in(in), global_out(out), map(map), shared(shared), thread(device.ThreadIndex()),
+        threads_(threads), first_(first) {}
+
+  llvm::Value* In(Words words = {});                 // i32
+  llvm::Value* Value(ir::DType type, Content content);  // of LLVM's type for it; 8 to 64 bits
+  void Out(llvm::Value* v);                          // 1 to 64 bits
+  llvm::Value* I32(int v) { return b.getInt32(uint32_t(v)); }
+  llvm::Value* SharedByte(llvm::Value* offset) { return b.CreateGEP(b.getInt8Ty(), shared, offset); }
+  llvm::Value* SharedByte(uint32_t offset) { return SharedByte(b.getInt32(offset)); }
+  // Words of input to all of shared memory's first `bytes`, and back as results; with barriers around.
+  void FillShared(uint32_t bytes, Words words);
+  void OutShared(uint32_t bytes);
+  void IfFirst(const std::function<void()>& then);   // thread 0 alone
+
+  const std::vector<Words>& inputs() const { return inputs_; }
+  uint32_t outputs() const { return outputs_; }
+
+  llvm_ir::Device& device;
+  llvm::IRBuilder<>& b;
+  llvm::Value *global_in, *global_out, *map, *shared, *thread;
+
+ private:
+  llvm::Value* Place(llvm::Value* base, uint32_t first, uint32_t index);
+  const uint32_t threads_, first_;
+  std::vector<Words> inputs_;
+  uint32_t outputs_ = 0;
+};
+
+struct Form {
+  std::string name;
+  std::function<void(FormKernel&)> build;
+  ir::DType result = ir::DType::kU32;  // how results are compared: bit for bit, but all NaN alike
+  double tolerance = 0;                // largest difference; 0: none
+  uint32_t threads = 32;
+  uint32_t shared_bytes = 0;
+  std::optional<TensorMapSpec> map;    // of the input's first words, or of the results' first
+  bool map_out = false;
+  uint32_t tensor_words = 0;
+  Words tensor{};
+};
+
+std::vector<Form> AllForms();
+void AddMatrixForms(std::vector<Form>& forms);
+void AddTensorForms(std::vector<Form>& forms);
+void AddConversionForms(std::vector<Form>& forms);
+
+struct Made {
+  std::string ptx;
+  std::vector<uint32_t> input, output;  // operands and the emulator's results; results before the kernel are zeros
+};
+// Operands are drawn from the seed. The error says which step failed.
+std::expected<Made, std::string> Make(const Form& form, uint64_t seed);
+
+}  // namespace kiln::emulator::conformance
