@@ -132,6 +132,14 @@ def roles():
     ]
 
 
+def rings():
+    """Products whose tiles come by tensor copies through rings that go round more than once."""
+    return [
+        product("wgmma", (64, 64, 512), "float16", "float16", "nn", tile=(64, 64, 32, 128)), product("wgmma", (130, 72, 520), "bfloat16", "bfloat16", "tt", True, (128, 64, 64, 256)),
+        product("wgmma", (64, 64, 1024), "int8", "int32", "nt", tile=(64, 64, 64, 128)), attention_case(1, 512, 1, 64),
+    ]
+
+
 def mutated():
     """Kernels whose synchronisation is taken out piece by piece."""
     return [
