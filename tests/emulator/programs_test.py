@@ -40,6 +40,23 @@ def batched(rng):
     return program, [(a, HALF), (b, HALF)], [(HALF, np.einsum("bmk,bnk->bmn", decode(a, HALF), decode(b, HALF)))]
 
 
+def with_epilogue(rng):
+    m, n, k = 200, 136, 136
+    a, b, residual = (random_array(rng, shape, HALF) for shape in ((m, k), (n, k), (m, n)))
+    scale = (rng.random(m) + 0.5).astype(np.float32)
+    reference = (decode(a, HALF) @ decode(b, HALF).T) * scale[:, None] + decode(residual, HALF)
+    program = products.with_epilogue(m, n, k, residual=True, row_scale=True, block_n=64, stages=3)
+    return program, [(a, HALF), (b, HALF), (residual, HALF), (scale, "float32")], [(HALF, reference)]
+
+
+def quantized_product(rng):
+    m, n, k = 72, 144, 200
+    a, b, residual = (random_array(rng, shape, HALF) for shape in ((m, k), (n, k), (m, n)))
+    scale = ((rng.random(m) + 0.5) / k**0.5).astype(np.float32)
+    program = products.with_epilogue(m, n, k, row_scale=True, out_dtype=E4M3, block_m=64, block_n=128, threads=128)
+    return program, [(a, HALF), (b, HALF), (residual, HALF), (scale, "float32")], [(E4M3, (decode(a, HALF) @ decode(b, HALF).T) * scale[:, None])]
+
+
 def grouped(rng):
     experts, block, n, k = 4, 64, 96, 80
     expert = np.sort(rng.integers(0, experts, 5)).astype(np.int32)
@@ -128,13 +145,13 @@ def quantized(x):
 
 
 CASES = {
-    "batched": batched, "grouped": grouped, "block_scaled": block_scaled, "packed_weights": packed_weights, "layer_norm": layer_norm,
+    "batched": batched, "with_epilogue": with_epilogue, "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled, "packed_weights": packed_weights, "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
     "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
     "row_sum": of_rows(lambda m, n: bandwidth.row_sum(m, n, columns=512), lambda x: [x.sum(1)], ["float32"]),
     "quantize_rows": of_rows(bandwidth.quantize_rows, quantized, [E4M3, "float32"]),
 }
-PRODUCTS = ["batched", "grouped", "block_scaled", "packed_weights"]
+PRODUCTS = ["batched", "with_epilogue", "quantized_product", "grouped", "block_scaled", "packed_weights"]
 
 
 def run(emulator, name, **keys):

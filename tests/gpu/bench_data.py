@@ -6,6 +6,8 @@ import functools
 import torch
 
 HALF = 2e-3, 1e-2  # largest relative error of f16, of bf16
+# What rounds to e4m3 is off by up to 1/16 of itself.
+BARS = {"quantize_rows": 0.07, "float8_e4m3fn": 0.07}
 
 
 class Job:
@@ -58,6 +60,21 @@ def gemm(row):
         return Job(inputs, [out], [(0, reference)], lambda: torch._scaled_mm(a, right, one, one, out_dtype=torch.bfloat16))
     given = torch.empty_like(out)
     return Job(inputs, [out], [(0, reference)], lambda: torch.matmul(a, right, out=given), bar=HALF[data["out"] == "bfloat16"])
+
+
+def with_epilogue(row):
+    m, n, k = row["shape"]
+    data = row["data"]
+    a, b, residual = _normal((m, k), "bfloat16"), _normal((n, k), "bfloat16"), _normal((m, n), "bfloat16")
+    scale = (torch.rand((m,), device="cuda") + 0.5) / k**0.5  # into the range of e4m3
+    reference = _exact(a, b.t())
+    if data.get("row_scale"):
+        reference = reference * scale[:, None].double()
+    if data.get("residual"):
+        reference = reference + residual.double()
+    out = data.get("out_dtype", "bfloat16")
+    # What is left out is not read: the bytes do not matter here, the products do.
+    return Job([a, b, residual, scale], [_empty((m, n), out)], [(0, reference)], bar=BARS.get(out, HALF[1]))
 
 
 def block_scaled(row):
@@ -157,7 +174,7 @@ def _quantized(x):
 
 
 MAKERS = {
-    "gemm": gemm, "block_scaled": block_scaled, "batched": batched, "grouped": grouped, "packed_weights": packed_weights,
+    "gemm": gemm, "with_epilogue": with_epilogue, "block_scaled": block_scaled, "batched": batched, "grouped": grouped, "packed_weights": packed_weights,
     "softmax_online": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]), "softmax": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]),
     "cross_entropy": _rows(lambda x, label: [torch.nn.functional.cross_entropy(x, label.long(), reduction="none")], ["float32"],
                            [lambda m, n: torch.randint(0, n, (m,), device="cuda", dtype=torch.int32)]),
@@ -168,7 +185,6 @@ MAKERS = {
     "layer_norm_backward": layer_norm_backward, "quantize_rows": _rows(_quantized, ["float8_e4m3fn", "float32"]),
 }
 # What rounds to e4m3 is off by up to 1/16 of itself.
-BARS = {"quantize_rows": 0.07}
 
 
 @functools.lru_cache(maxsize=1)

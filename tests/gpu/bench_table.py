@@ -16,7 +16,8 @@ GROUPS = {
 }
 
 LARGE = [(8192, 8192, 8192), (4096, 4096, 4096), (16384, 8192, 1280), (1024, 8192, 8192), (8192, 28672, 4096), (2048, 7168, 7168), (5000, 3000, 2000)]
-FUSED = [{"bias": True}, {"activation": "gelu"}, {"bias": True, "activation": "relu"}]
+FUSED = [{"bias": True}, {"activation": "gelu"}]
+EPILOGUES = [{"residual": True}, {"row_scale": True}, {"row_scale": True, "out_dtype": "float8_e4m3fn"}]
 MULTIPROCESSORS = 132
 
 
@@ -26,7 +27,7 @@ def tile_for(m: int, n: int, k: int, element_bytes: int) -> dict:
     if m <= 64:
         return {"block_m": 64, "block_n": 64, "block_k": 2 * deep, "stages": 6, "threads": 128}
     best = None
-    for block_m, block_n, stages in ((128, 256, 4), (256, 128, 4), (128, 192, 4), (128, 128, 6)):
+    for block_m, block_n, stages in ((128, 256, 4), (256, 128, 4), (128, 192, 4), (128, 128, 6), (128, 64, 6)):
         tiles = -(-m // block_m) * -(-n // block_n)
         waves = -(-tiles // MULTIPROCESSORS)
         # Operands of a small tile are read more often.
@@ -55,6 +56,11 @@ def products():
     rows = [_gemm("gemm", shape, dtype, dtype, layout) for shape in LARGE for dtype in ("bfloat16", "float16") for layout in ("nt", "nn")]
     rows += [_gemm("gemm small", (m, 8192, 8192), "bfloat16", "bfloat16") for m in (1, 16, 64, 128)]
     rows += [_gemm("gemm fused", (8192,) * 3, "bfloat16", "bfloat16", note="+".join(map(str, extra.keys())), **extra) for extra in FUSED]
+    for extra in EPILOGUES:
+        m, n, k = shape = (8192,) * 3
+        rows.append(_row("gemm fused", shape, "with_epilogue", {"M": m, "N": n, "K": k, **extra},
+                         {"kind": "with_epilogue", "dtype": "bfloat16", "note": "+".join(str(v) if k == "out_dtype" else k for k, v in extra.items()), **extra},
+                         flop=2 * m * n * k))
     rows += [_gemm("gemm e4m3", shape, "float8_e4m3fn", "bfloat16") for shape in ((8192,) * 3, (4096, 7168, 2048), (128, 7168, 2048))]
     rows += [_gemm("gemm int8", (8192,) * 3, "int8", "int32")]
     for m, n, k in ((4096, 7168, 16384), (4096, 7168, 2048), (64, 7168, 16384)):

@@ -50,9 +50,10 @@ void KernelLowering::LowerRoles() {
 
   // Registers for each thread as the kernel starts, and as the roles share them afterwards.
   const int64_t groups = kernel_.threads / kWarpGroup, all = groups + kernel_.producers / kWarpGroup;
-  const int64_t start = std::min<int64_t>(Floor8(kBlockRegisters / (all * kWarpGroup)), 256);
+  const int64_t limit = context_.options.max_registers() == 0 ? 256 : Floor8(context_.options.max_registers());
+  const int64_t start = std::min(Floor8(kBlockRegisters / (all * kWarpGroup)), limit);
   const int64_t more = std::min(Floor8((start * all - kFewRegisters) / groups), kMostRegisters);
-  const bool moves = start < kMostRegisters && more > start;
+  const bool moves = start > kFewRegisters && start < kMostRegisters && more > start;
 
   b().SetInsertPoint(fill);
   if (moves) device_->SetRegisters(int(kFewRegisters), /*more=*/false);
