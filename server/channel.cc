@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 
 namespace kiln::server {
@@ -33,6 +34,24 @@ std::size_t LengthIn(std::string_view bytes) {
   return length;
 }
 
+ssize_t SendSome(int fd, std::string_view bytes, int descriptor) {
+  iovec data{const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptor)> space{};
+  if (descriptor >= 0) {
+    message.msg_control = space.data();
+    message.msg_controllen = space.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  return ::sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
 // Rounded up, so that a wait never ends before its deadline.
 int PollTimeout(const std::optional<Clock::time_point>& until) {
   if (!until) return -1;
@@ -42,7 +61,7 @@ int PollTimeout(const std::optional<Clock::time_point>& until) {
 
 }  // namespace
 
-Channel::Channel(UniqueFd fd) : fd_(std::move(fd)) {
+Channel::Channel(UniqueFd fd, Descriptors descriptors) : fd_(std::move(fd)), descriptors_(descriptors) {
   ::fcntl(fd_.get(), F_SETFL, ::fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
 }
 
@@ -57,14 +76,15 @@ Channel::End Channel::WaitFor(short events, const Wait& wait) const {
   }
 }
 
-Channel::End Channel::Send(const google::protobuf::MessageLite& message, const Wait& wait) {
+Channel::End Channel::Send(const google::protobuf::MessageLite& message, const Wait& wait, int descriptor) {
   const std::string frame = Frame(message);
   if (frame.size() - kHeader > kMaxMessage) return End::kInvalid;
   std::string_view rest = frame;
   while (!rest.empty()) {
-    const ssize_t sent = ::send(fd_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+    const ssize_t sent = SendSome(fd_.get(), rest, descriptor);
     if (sent >= 0) {
       rest.remove_prefix(static_cast<std::size_t>(sent));
+      descriptor = -1;
     } else if (errno == EAGAIN) {
       if (const End end = WaitFor(POLLOUT, wait); end != End::kOk) return end;
     } else if (errno != EINTR) {
@@ -74,10 +94,29 @@ Channel::End Channel::Send(const google::protobuf::MessageLite& message, const W
   return End::kOk;
 }
 
+ssize_t Channel::Read(char* data, std::size_t size) {
+  if (descriptors_ == Descriptors::kRefuse) return ::recv(fd_.get(), data, size, 0);
+  iovec bytes{data, size};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = space.data();
+  message.msg_controllen = space.size();
+  const ssize_t got = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+    descriptor_ = UniqueFd(descriptor);
+  }
+  return got;
+}
+
 Channel::End Channel::Fill(std::size_t size, const Wait& wait) {
   std::array<char, 65536> chunk;
   while (in_.size() < size) {
-    const ssize_t got = ::recv(fd_.get(), chunk.data(), chunk.size(), 0);
+    const ssize_t got = Read(chunk.data(), chunk.size());
     if (got > 0) {
       in_.append(chunk.data(), static_cast<std::size_t>(got));
     } else if (got == 0) {

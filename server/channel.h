@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <google/protobuf/message_lite.h>
 
@@ -33,10 +34,14 @@ class Channel {
 
   static constexpr std::size_t kMaxMessage = std::size_t{256} << 20;
 
-  explicit Channel(UniqueFd fd);
+  // One that takes descriptors keeps the last that came, for TakeDescriptor; for another the system throws them away.
+  enum class Descriptors { kRefuse, kTake };
+  explicit Channel(UniqueFd fd, Descriptors descriptors = Descriptors::kRefuse);
 
-  End Send(const google::protobuf::MessageLite& message, const Wait& wait);
+  // `descriptor`, where there is one, travels beside the first byte; it remains the caller's.
+  End Send(const google::protobuf::MessageLite& message, const Wait& wait, int descriptor = -1);
   End Receive(google::protobuf::MessageLite& message, const Wait& wait);
+  UniqueFd TakeDescriptor() { return std::move(descriptor_); }
 
   // True when the peer has closed its end; never waits.
   bool PeerGone() const;
@@ -44,8 +49,11 @@ class Channel {
  private:
   End WaitFor(short events, const Wait& wait) const;
   End Fill(std::size_t size, const Wait& wait);
+  std::ptrdiff_t Read(char* data, std::size_t size);
 
   UniqueFd fd_;
+  const Descriptors descriptors_;
+  UniqueFd descriptor_;
   std::string in_;  // what was read and not yet taken
 };
 

@@ -74,6 +74,7 @@ struct Raw {
   std::string access;
   std::string metrics_listen = "none";
   double compile_limit = 120;
+  double run_limit = 60;
   double grace = 20;
   double keepalive = 60;
 };
@@ -107,6 +108,14 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
       ->check(CLI::Range(0.01, 86'400.0))->capture_default_str();
   app.add_option("--keepalive", raw.keepalive, "seconds of silence after which a client is asked whether it is still there")
       ->check(CLI::Range(0.1, 86'400.0))->capture_default_str();
+  app.add_option("--emulators", config.emulators, "emulated runs at one time; 0: this kilnd emulates nothing")
+      ->check(CLI::Range(0u, 256u))->capture_default_str();
+  app.add_option("--run-data", config.run_data_bytes, "bytes that the tensors of one run may have")
+      ->transform(CLI::AsSizeValue(false))->default_str("256MiB");
+  app.add_option("--run-data-total", config.run_data_total_bytes, "bytes that the tensors of all runs under way may have")
+      ->transform(CLI::AsSizeValue(false))->default_str("1GiB");
+  app.add_option("--run-limit", raw.run_limit, "seconds a run may take in its worker")
+      ->check(CLI::Range(0.01, 86'400.0))->capture_default_str();
   app.add_option("--grace", raw.grace, "seconds that running compiles get on SIGTERM")
       ->check(CLI::Range(0.0, 3'600.0))->capture_default_str();
   app.add_option("--ptxas", raw.ptxas, "a ptxas to make cubins with; auto: from PATH; none")->capture_default_str();
@@ -216,6 +225,15 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   config.ptxas = raw.ptxas == "auto" ? FindPtxas() : raw.ptxas == "none" ? fs::path() : fs::path(raw.ptxas);
   config.compile_limit = std::chrono::milliseconds(static_cast<std::int64_t>(raw.compile_limit * 1000));
   config.keepalive = std::chrono::milliseconds(static_cast<std::int64_t>(raw.keepalive * 1000));
+  config.run_limit = std::chrono::milliseconds(static_cast<std::int64_t>(raw.run_limit * 1000));
+  constexpr std::uint64_t kMostRunData = std::uint64_t{1} << 40;
+  if (config.run_data_bytes == 0 || config.run_data_bytes > kMostRunData) {
+    return std::unexpected("--run-data: from 1 byte to 1TiB; --run-limit and --emulators bound what runs do besides");
+  }
+  if (config.run_data_total_bytes < config.run_data_bytes) {
+    return std::unexpected(fmt::format("--run-data-total ({} bytes) is less than one run may have, --run-data ({} bytes); raise it or "
+                                       "lower the other", config.run_data_total_bytes, config.run_data_bytes));
+  }
   config.grace = std::chrono::milliseconds(static_cast<std::int64_t>(raw.grace * 1000));
   auto metrics = MetricsAddress(raw.metrics_listen);
   if (!metrics) return std::unexpected(std::move(metrics.error()));

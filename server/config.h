@@ -36,6 +36,10 @@ struct Config {
   unsigned jobs_per_worker = 200;
   unsigned queue = 256;
   std::chrono::milliseconds compile_limit{120'000};
+  unsigned emulators = 2;  // emulated runs at one time
+  std::uint64_t run_data_bytes = std::uint64_t{256} << 20;       // of the tensors of one run
+  std::uint64_t run_data_total_bytes = std::uint64_t{1} << 30;   // of all that are under way
+  std::chrono::milliseconds run_limit{60'000};
   std::chrono::milliseconds grace{20'000};
   std::chrono::milliseconds keepalive{60'000};  // of a silent connection, before the peer is asked whether it is there
   std::filesystem::path ptxas;  // empty: none

@@ -117,6 +117,8 @@ struct Daemon::Parts {
   std::unique_ptr<Executor> executor;
   std::unique_ptr<Heartbeat> heartbeat;
   std::unique_ptr<WorkerPool> workers;
+  std::unique_ptr<DevicePool> devices;
+  std::unique_ptr<RunFlow> runs;
   std::unique_ptr<KilnService> service;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<LocalListener> local;
@@ -186,24 +188,33 @@ void Daemon::Parts::MakeFlow() {
                            .build_id = std::string(compiler::BuildId()),
                            .ptxas_version = [this] { return ptxas.Version(); }},
       CompileFlow::Parts{*cache, *admission, *executor, *reproducers, telemetry, *gate, metrics});
+  const auto on_replaced = [this](std::string_view request, std::string_view cause) {
+    telemetry.Log(Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
+    metrics.NoteWorkerEnd(cause);
+  };
   workers = std::make_unique<WorkerPool>(
-      WorkerPoolOptions{.workers = config.workers,
-                        .jobs_per_worker = config.jobs_per_worker,
-                        .on_replaced =
-                            [this](std::string_view request, std::string_view cause) {
-                              telemetry.Log(Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
-                              metrics.NoteWorkerEnd(cause);
-                            }},
+      WorkerPoolOptions{.workers = config.workers, .jobs_per_worker = config.jobs_per_worker, .on_replaced = on_replaced},
       *admission, zygote);
+  devices = std::make_unique<DevicePool>(DevicePool::Options{.emulators = config.emulators,
+                                                             .threads = std::thread::hardware_concurrency(),
+                                                             .jobs_per_worker = config.jobs_per_worker,
+                                                             .queue = config.queue,
+                                                             .on_replaced = on_replaced},
+                                         zygote);
+  runs = std::make_unique<RunFlow>(RunFlow::Options{.call_bytes = config.run_data_bytes,
+                                                    .total_bytes = config.run_data_total_bytes,
+                                                    .limit = config.run_limit},
+                                   RunFlow::Parts{*flow, *devices, *executor, telemetry});
 }
 
 std::expected<void, std::string> Daemon::Parts::Serve() {
   service = std::make_unique<KilnService>(KilnService::Parts{
-      *flow, *executor, *maintenance, *cache, *admission, *workers, telemetry, *gate,
+      *flow, *runs, *devices, *executor, *maintenance, *cache, *admission, *workers, telemetry, *gate,
       [this] {
         v1::CapabilitiesReply reply = DescribeOurselves();
         for (const std::string& pass : zygote.Passes()) reply.add_passes(pass);
         reply.set_ptxas(ptxas.Version());
+        for (v1::DeviceInfo& device : devices->Devices()) *reply.add_devices() = std::move(device);
         return reply;
       },
       config.accept_put});
@@ -324,16 +335,17 @@ void Daemon::Reload() { parts_->authenticator->Reload(); }
 
 void Daemon::Drain(const std::function<bool()>& hurry) {
   Parts& p = *parts_;
-  p.telemetry.Log(Level::kInfo, "draining", {{"calls", static_cast<std::int64_t>(p.flow->calls())}});
+  p.telemetry.Log(Level::kInfo, "draining", {{"calls", static_cast<std::int64_t>(p.flow->calls() + p.runs->calls())}});
   p.server->GetHealthCheckService()->SetServingStatus(false);
   p.flow->Drain();
   const auto until = std::chrono::steady_clock::now() + p.config.grace;
-  while (p.flow->calls() > 0 && std::chrono::steady_clock::now() < until && !hurry()) {
+  while (p.flow->calls() + p.runs->calls() > 0 && std::chrono::steady_clock::now() < until && !hurry()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   p.local.reset();
   p.monitor.reset();
   p.workers.reset();  // what still runs or waits ends as UNAVAILABLE
+  p.devices->Close();
   p.server->Shutdown(std::chrono::system_clock::now() + kLastBytes);
   p.server->Wait();
 }
@@ -343,11 +355,14 @@ Daemon::~Daemon() {
   p.local.reset();
   p.monitor.reset();
   if (p.workers) p.workers.reset();
+  p.devices->Close();
   p.server->Shutdown(std::chrono::system_clock::now());
   p.server.reset();
   p.service.reset();
   p.executor.reset();  // runs what is posted, which uses the flow
   p.maintenance.reset();
+  p.devices.reset();  // its runs have ended, and the last of their callers is told
+  p.runs.reset();
   p.flow.reset();
   p.cache.reset();  // commits what was put
   std::error_code ignored;

@@ -23,6 +23,7 @@ struct Failure {
     kForbidden,        // the caller may not do that
     // the environment
     kQueueFull,       // retry_after
+    kTooMuch,         // more than this daemon takes, now or later
     kDraining,
     kNoWorker,
     kCancelled,

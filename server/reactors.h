@@ -43,6 +43,15 @@ class RefusedUpload final : public grpc::ServerReadReactor<Message> {
   void OnDone() override { delete this; }
 };
 
+template <class Request, class Reply>
+class RefusedExchange final : public grpc::ServerBidiReactor<Request, Reply> {
+ public:
+  explicit RefusedExchange(const grpc::Status& status) { this->Finish(status); }
+
+ private:
+  void OnDone() override { delete this; }
+};
+
 // Compile, and Lookup of a request.
 class CompileReactor final : public grpc::ServerUnaryReactor {
  public:

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a compile worker gives up before it reads its first byte of a request.
+// What a worker gives up before it reads its first byte of a request.
 #pragma once
 
 #include <cstdint>
+
+#include "server/worker_protocol.h"
 
 namespace kiln::server {
 
@@ -26,7 +28,10 @@ struct SandboxLimits {
 };
 
 // No network, no new privileges, no core dumps, few descriptors, a memory limit, and death with the parent. Each step is
-// best effort: a kernel that refuses one still has the others.
-void EnterSandbox(const SandboxLimits& limits);
+// best effort: a system that refuses one still has the others.
+//
+// An emulator's worker runs machine code made from a client's program: it keeps its memory, its threads and the descriptors it
+// has, and can open, start and reach nothing. A GPU's needs its driver's files and local sockets, and much address space.
+void EnterSandbox(WorkerRole role, const SandboxLimits& limits);
 
 }  // namespace kiln::server

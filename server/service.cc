@@ -8,6 +8,7 @@
 #include "server/call_watch.h"
 #include "server/ensure.h"
 #include "server/reactors.h"
+#include "server/run_reactor.h"
 #include "server/status_map.h"
 #include "server/wire.h"
 
@@ -178,6 +179,7 @@ grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const v1::StatsRe
   reply->set_compile_p50_ms(telemetry.CompileTimes().p50);
   reply->set_compile_p99_ms(telemetry.CompileTimes().p99);
   reply->set_state(parts_.flow.draining() ? "draining" : "serving");
+  for (v1::DeviceStats& device : parts_.devices.Stats()) *reply->add_devices() = std::move(device);
   return Answer(context, grpc::Status::OK);
 }
 
@@ -216,6 +218,12 @@ grpc::ServerReadReactor<v1::CacheChunk>* KilnService::CacheImport(Context* conte
     return new RefusedUpload<v1::CacheChunk>(ToStatus(caller.error()));
   }
   return new ImportReactor(parts_.maintenance, *reply);
+}
+
+grpc::ServerBidiReactor<v1::RunRequest, v1::RunReply>* KilnService::Run(Context* context) {
+  auto caller = parts_.gate.Enter(*context, "Run");
+  if (!caller) return new RefusedExchange<v1::RunRequest, v1::RunReply>(ToStatus(caller.error()));
+  return new RunReactor(*context, parts_.runs, std::move(*caller));
 }
 
 template <class Reply>

@@ -13,6 +13,7 @@
 #include "server/compile_flow.h"
 #include "server/gate.h"
 #include "server/maintenance.h"
+#include "server/run_flow.h"
 #include "server/worker_pool.h"
 
 namespace kiln::server {
@@ -23,12 +24,15 @@ using KilnMethods = v1::Kiln::WithRawCallbackMethod_Compile<v1::Kiln::WithRawCal
         v1::Kiln::WithCallbackMethod_Capabilities<v1::Kiln::WithCallbackMethod_CacheList<
             v1::Kiln::WithCallbackMethod_CacheVerify<v1::Kiln::WithCallbackMethod_CacheGc<
                 v1::Kiln::WithCallbackMethod_CacheExport<v1::Kiln::WithCallbackMethod_CacheImport<
-                    v1::Kiln::WithCallbackMethod_EnsureKernels<v1::Kiln::Service>>>>>>>>>>>>;
+                    v1::Kiln::WithCallbackMethod_EnsureKernels<v1::Kiln::WithCallbackMethod_Run<
+                        v1::Kiln::Service>>>>>>>>>>>>>;
 
 class KilnService final : public KilnMethods {
  public:
   struct Parts {
     CompileFlow& flow;
+    RunFlow& runs;
+    DevicePool& devices;
     Executor& executor;
     Maintenance& maintenance;
     cache::TieredCache& cache;
@@ -58,6 +62,7 @@ class KilnService final : public KilnMethods {
   Unary* CacheGc(Context*, const v1::CacheGcRequest*, v1::CacheGcReply*) override;
   grpc::ServerWriteReactor<v1::CacheChunk>* CacheExport(Context*, const v1::CacheExportRequest*) override;
   grpc::ServerReadReactor<v1::CacheChunk>* CacheImport(Context*, v1::CacheImportReply*) override;
+  grpc::ServerBidiReactor<v1::RunRequest, v1::RunReply>* Run(Context*) override;
 
   // Who calls, if they may; noted for the call's log line.
   std::expected<Caller, Failure> Enter(Context& context, std::string_view method) const;

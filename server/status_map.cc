@@ -30,6 +30,7 @@ grpc::StatusCode CodeOf(Kind kind) {
     case Kind::kUnauthenticated: return grpc::StatusCode::UNAUTHENTICATED;
     case Kind::kForbidden: return grpc::StatusCode::PERMISSION_DENIED;
     case Kind::kQueueFull: return grpc::StatusCode::RESOURCE_EXHAUSTED;
+    case Kind::kTooMuch: return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case Kind::kDraining: return grpc::StatusCode::UNAVAILABLE;
     case Kind::kNoWorker: return grpc::StatusCode::UNAVAILABLE;
     case Kind::kCancelled: return grpc::StatusCode::CANCELLED;

@@ -2,6 +2,7 @@
 #include "compiler/compile.h"
 #include "compiler/key.h"
 #include "compiler/passes.h"
+#include "server/device_worker.h"
 #include "server/worker_process.h"
 
 int main(int argc, char** argv) {
@@ -16,5 +17,8 @@ int main(int argc, char** argv) {
        .compile = [](const kiln::v1::CompileRequest& request, const WorkerProgram::JobHooks& hooks) {
          return kiln::compiler::Compile(
              request, {.on_stage = hooks.on_stage, .cancelled = hooks.cancelled, .ptxas = hooks.ptxas});
+       },
+       .make_device = [](kiln::server::WorkerRole role) {
+         return role == kiln::server::WorkerRole::kGpu ? kiln::server::MakeGpuDevice() : kiln::server::MakeEmulatedDevice();
        }});
 }

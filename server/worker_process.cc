@@ -81,13 +81,43 @@ void RunJob(Channel& channel, const v1::WorkerJob& job, const WorkerProgram& pro
   channel.Send(done, {});
 }
 
-int ServeJobs(UniqueFd socket, const WorkerProgram& program, const Arguments& arguments) {
-  EnterSandbox(arguments.limits);
-  std::set_new_handler(EndOutOfMemory);
-  Channel channel(std::move(socket));
+int ServeCompiles(Channel& channel, const WorkerProgram& program, const Arguments& arguments) {
   v1::WorkerJob job;
   while (channel.Receive(job, {}) == Channel::End::kOk) RunJob(channel, job, program, arguments.ptxas);
   return 0;
+}
+
+int ServeDevice(Channel& channel, WorkerProgram::Device& device) {
+  v1::DeviceJob job;
+  while (channel.Receive(job, {}) == Channel::End::kOk) {
+    const UniqueFd memory = channel.TakeDescriptor();
+    const auto tell_stage = [&](std::string_view stage) {
+      v1::DeviceEvent event;
+      event.set_id(job.id());
+      event.set_started(std::string(stage));
+      channel.Send(event, {});
+    };
+    v1::DeviceEvent done;
+    done.set_id(job.id());
+    tell_stage(job.list() ? "list" : "load");
+    if (job.list()) {
+      *done.mutable_devices() = device.List();
+    } else {
+      *done.mutable_result() = device.Run(job.run(), memory.get(), tell_stage);
+    }
+    channel.Send(done, {});
+    if (done.result().unusable()) return 0;
+  }
+  return 0;
+}
+
+int ServeJobs(UniqueFd socket, WorkerRole role, const WorkerProgram& program, const Arguments& arguments) {
+  std::set_new_handler(EndOutOfMemory);
+  Channel channel(std::move(socket), role == WorkerRole::kCompile ? Channel::Descriptors::kRefuse : Channel::Descriptors::kTake);
+  EnterSandbox(role, arguments.limits);
+  if (role == WorkerRole::kCompile) return ServeCompiles(channel, program, arguments);
+  const auto device = program.make_device ? program.make_device(role) : nullptr;
+  return device ? ServeDevice(channel, *device) : 1;
 }
 
 void SendEvent(int control, const ZygoteEvent& event, std::array<int, 2> fds = {-1, -1}) {
@@ -142,7 +172,7 @@ class ForkServer {
       if (got != sizeof command) return 0;
       if (command.kind == ZygoteCommand::Kind::kKill) Kill(command.pid);
       if (command.kind == ZygoteCommand::Kind::kFork) {
-        if (UniqueFd socket = Fork()) return ServeJobs(std::move(socket), program_, arguments_);
+        if (UniqueFd socket = Fork()) return ServeJobs(std::move(socket), command.role, program_, arguments_);
       }
     }
   }
@@ -232,7 +262,7 @@ int WorkerMain(int argc, char** argv, const WorkerProgram& program) {
   }
   ::fcntl(kWorkerFd, F_SETFD, FD_CLOEXEC);
   program.initialize();
-  if (arguments.worker) return ServeJobs(UniqueFd(kWorkerFd), program, arguments);
+  if (arguments.worker) return ServeJobs(UniqueFd(kWorkerFd), WorkerRole::kCompile, program, arguments);
   return ForkServer(program, arguments).Run();
 }
 

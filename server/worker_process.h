@@ -7,15 +7,19 @@
 // memory is shared. When kilnd goes away its end of the socket closes, the zygote ends, and PDEATHSIG ends the workers.
 //
 // As a worker (a fork of the zygote, or an executable started with `--worker`, as `kiln compile --local` does) it enters the
-// sandbox and serves one WorkerJob after the other until its socket closes. It keeps nothing between jobs.
+// sandbox of its role and serves one job after the other until its socket closes. A compile worker keeps nothing between jobs; a
+// device worker keeps what it loaded (WorkerProgram::make_device).
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kiln/v1/compile.pb.h"
+#include "kiln/v1/run.pb.h"
+#include "server/worker_protocol.h"
 
 namespace kiln::server {
 
@@ -24,12 +28,22 @@ struct WorkerProgram {
   std::string_view build_id;
   std::vector<std::string_view> passes;  // for `kiln explain --after`
   std::function<void()> initialize;
+  using OnStage = std::function<void(std::string_view stage)>;
   struct JobHooks {
-    std::function<void(std::string_view stage)> on_stage;
+    OnStage on_stage;
     std::function<bool()> cancelled;
     std::string ptxas;
   };
   std::function<v1::WorkerResult(const v1::CompileRequest&, const JobHooks&)> compile;
+
+  // Of a device worker; made in the worker, not in the zygote. `memory` is the job's, invalid where it came without.
+  class Device {
+   public:
+    virtual ~Device() = default;
+    virtual v1::DeviceList List() = 0;
+    virtual v1::DeviceResult Run(const v1::DeviceRun& run, int memory, const OnStage& on_stage) = 0;
+  };
+  std::function<std::unique_ptr<Device>(WorkerRole)> make_device;  // may be empty: no such workers
 };
 
 // main() of a worker executable.

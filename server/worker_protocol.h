@@ -3,7 +3,8 @@
 // What kilnd and the zygote say to each other, over a SOCK_SEQPACKET pair: one struct a packet. Both are built together and
 // the zygote's greeting names its build, so the structs need no version.
 //
-// Jobs and results go over each worker's own stream socket (channel.h, WorkerJob and WorkerEvent in compile.proto).
+// Jobs and results go over each worker's own stream socket (channel.h; WorkerJob and WorkerEvent in compile.proto, DeviceJob and
+// DeviceEvent in run.proto).
 #pragma once
 
 #include <array>
@@ -17,13 +18,21 @@ inline constexpr int kWorkerFd = 3;
 // How a worker ends itself when it cannot allocate.
 inline constexpr int kExitOutOfMemory = 77;
 
+// What a worker is for, which decides what it gives up (sandbox.h).
+enum class WorkerRole : std::uint32_t {
+  kCompile,
+  kEmulator,
+  kGpu,  // opens the drivers; the zygote never does
+};
+
 struct ZygoteCommand {
   enum class Kind : std::uint32_t {
-    kFork,  // answered by kForked with the descriptors of a new worker
+    kFork,  // a worker for `role`; answered by kForked with its descriptors
     kKill,  // SIGKILL to `pid` if it still runs
   };
   Kind kind;
   std::int32_t pid;
+  WorkerRole role;
 };
 
 struct ZygoteEvent {

@@ -173,7 +173,7 @@ void Zygote::Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueF
     peer.forked.emplace(Child{event.pid, peer.generation, std::move(socket), std::move(log)});
   } else if (event.kind == Kind::kFailed) {
     peer.forked.emplace(std::unexpected(
-        fmt::format("no compile worker can be started: {}. Free memory or processes, or lower --workers.",
+        fmt::format("no worker can be started: {}. Free memory or processes, or lower --workers.",
                     std::strerror(event.status))));
   } else if (event.kind == Kind::kExited) {
     peer.ends[event.pid] = {event.status, event.max_rss_kib};
@@ -199,14 +199,14 @@ std::expected<std::shared_ptr<Zygote::Peer>, std::string> Zygote::ReadyPeer(std:
   return peer;
 }
 
-std::expected<Zygote::Child, std::string> Zygote::Fork() {
+std::expected<Zygote::Child, std::string> Zygote::Fork(WorkerRole role) {
   std::lock_guard one_at_a_time(forking_);
   std::unique_lock lock(mutex_);
   for (int attempt = 0;; ++attempt) {
     auto peer = ReadyPeer(lock);
     if (!peer) return std::unexpected(std::move(peer.error()));
     Peer& zygote = **peer;
-    const ZygoteCommand command{ZygoteCommand::Kind::kFork, 0};
+    const ZygoteCommand command{ZygoteCommand::Kind::kFork, 0, role};
     ::send(zygote.control.get(), &command, sizeof command, MSG_NOSIGNAL);
     changed_.wait_for(lock, kForkPatience, [&] { return stopping_ || zygote.dead || zygote.forked; });
     if (zygote.forked) {
@@ -222,7 +222,7 @@ std::expected<Zygote::Child, std::string> Zygote::Fork() {
 void Zygote::Kill(const Child& child) {
   std::lock_guard lock(mutex_);
   if (!peer_ || peer_->generation != child.generation) return;
-  const ZygoteCommand command{ZygoteCommand::Kind::kKill, child.pid};
+  const ZygoteCommand command{ZygoteCommand::Kind::kKill, child.pid, {}};
   ::send(peer_->control.get(), &command, sizeof command, MSG_NOSIGNAL);
 }
 

@@ -58,7 +58,7 @@ class Zygote {
   std::expected<void, std::string> Start();
 
   // A new worker; waits for the zygote to be ready. The error says why there is none and what to do.
-  std::expected<Child, std::string> Fork();
+  std::expected<Child, std::string> Fork(WorkerRole role);
 
   void Kill(const Child& child);
 

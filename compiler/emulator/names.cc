@@ -9,15 +9,9 @@
 namespace kiln::emulator {
 namespace {
 
-std::string Place(const ir::Module& module, const ir::SourceLoc& loc) {
-  if (loc.line == 0) return "";
-  const std::string file = loc.file < module.files.size() ? module.files[loc.file] : "";
-  return (file.empty() ? "line " : file + ":") + std::to_string(loc.line) + ": ";
-}
-
 void Append(std::string& text, const char* what, uint32_t location, const Names& names) {
   if (location == 0 || location >= names.statements.size()) return;
-  text += std::string("\n  ") + what + names.statements[location];
+  text += std::string("\n  ") + what + names.statements[location].Place();
 }
 
 bool IsWord(char c) { return std::isalnum(uint8_t(c)) != 0 || c == '_'; }
@@ -43,20 +37,31 @@ std::string WithBufferNames(const std::string& text, const Names& names) {
 
 }  // namespace
 
+std::string Statement::Place() const {
+  if (line == 0) return text;
+  return (file.empty() ? "line " : file + ":") + std::to_string(line) + ": " + text;
+}
+
 Names NamesOf(const ir::Module& module) {
-  Names names{.statements = {""}, .buffers = {}};
+  Names names{.statements = {{}}, .buffers = {}, .params = {}};
   const ir::Names printed(module);
   for (const ir::Kernel& kernel : module.kernels) {
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-      names.statements.push_back(Place(module, stmt.loc) + ir::PrintStmt(module, printed, stmt));
+      names.statements.push_back({stmt.loc.file < module.files.size() ? module.files[stmt.loc.file] : "", stmt.loc.line,
+                                  ir::PrintStmt(module, printed, stmt)});
     });
   }
   for (uint32_t id = 0; id < module.buffers.size(); ++id) names.buffers.push_back(printed.Of(ir::BufferId(id)));
+  for (const ir::Param& param : module.params) {
+    names.params.push_back(std::visit([&](auto id) { return printed.Of(id); }, param));
+  }
   return names;
 }
 
+std::string Message(const Finding& finding, const Names& names) { return WithBufferNames(finding.message, names); }
+
 std::string Describe(const Finding& finding, const Names& names) {
-  std::string text = std::string(Name(finding.kind)) + ": " + WithBufferNames(finding.message, names);
+  std::string text = std::string(Name(finding.kind)) + ": " + Message(finding, names);
   Append(text, "at ", finding.location, names);
   if (finding.other_location != finding.location) Append(text, "and ", finding.other_location, names);
   return text;

@@ -4,6 +4,7 @@
 // nothing else share it; whoever has the program has these.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,15 +13,27 @@
 
 namespace kiln::emulator {
 
+struct Statement {
+  std::string file;
+  uint32_t line = 0;  // 0: unknown
+  std::string text;
+
+  std::string Place() const;  // "file:12: text"
+};
+
 struct Names {
-  std::vector<std::string> statements;  // by number; [0] is none: "line 12 of file: copy …"
-  std::vector<std::string> buffers;     // by number, those of the program; the compiler's own follow without names
+  std::vector<Statement> statements;  // by number; [0] is none
+  std::vector<std::string> buffers;   // by number, those of the program; the compiler's own follow without names
+  std::vector<std::string> params;
 };
 
 // `module`: as it was sent, before any pass.
 Names NamesOf(const ir::Module& module);
 
-// The message with the statements it is about, a line each.
+// The message with the buffers' names.
+std::string Message(const Finding& finding, const Names& names);
+
+// The same with its kind before and the statements it is about behind, a line each.
 std::string Describe(const Finding& finding, const Names& names);
 
 }  // namespace kiln::emulator

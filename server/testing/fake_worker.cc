@@ -87,9 +87,21 @@ v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram:
   return Answer(request, 1 + amount * 100);
 }
 
+// There is no GPU, and nothing is emulated.
+class NoDevice final : public WorkerProgram::Device {
+ public:
+  v1::DeviceList List() override { return {}; }
+  v1::DeviceResult Run(const v1::DeviceRun&, int, const WorkerProgram::OnStage&) override {
+    v1::DeviceResult result;
+    result.set_refusal("the fake worker runs nothing");
+    return result;
+  }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return kiln::server::WorkerMain(
-      argc, argv, {.build_id = kiln::compiler::BuildId(), .passes = {"decode", "emit"}, .initialize = [] {}, .compile = Compile});
+      argc, argv, {.build_id = kiln::compiler::BuildId(), .passes = {"decode", "emit"}, .initialize = [] {}, .compile = Compile,
+                   .make_device = [](kiln::server::WorkerRole) { return std::make_unique<NoDevice>(); }});
 }

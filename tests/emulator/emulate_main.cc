@@ -165,7 +165,7 @@ class Server {
       const Mutant mutant = MakeMutant(code.code(), uint32_t(job.Get("mutant", 0)));
       code.set_code(mutant.code);
       mutated_ = mutant.what;
-      if (mutant.statement < names_.statements.size()) mutated_ += " of " + names_.statements[mutant.statement];
+      if (mutant.statement < names_.statements.size()) mutated_ += " of " + names_.statements[mutant.statement].Place();
     }
     auto program = Emulated::Load(code, check);
     if (!program) return std::unexpected(program.error());

@@ -25,6 +25,8 @@ _HOME = {
     "PassConfigKey": "options",
     "KilnError": "errors",
     "CompileError": "errors",
+    "KernelFault": "errors",
+    "emulation": "remote",
     "ServiceUnavailable": "errors",
     "DeadlineExceeded": "errors",
 }

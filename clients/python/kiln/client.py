@@ -10,7 +10,7 @@ import random
 import threading
 import time
 
-from . import _proto, daemon
+from . import _proto, daemon, remote
 from .errors import CompileError, DeadlineExceeded, KilnError, ServiceUnavailable
 
 _OPTIONS = (
@@ -117,15 +117,36 @@ class Client:
     def cache_gc(self, target_bytes: int, timeout: float | None = None):
         return self._call("CacheGc", self._pb.CacheGcRequest(target_bytes=target_bytes), timeout)
 
+    def run(self, program, device: str, arguments, options=None, *, key: bytes | None = None, check: bool = False, seed: int = 0,
+            timeout: float | None = None, repeat: int = 0):
+        """Runs a program (or what is known under ``key``) on a device of the daemon's host ("emu:sm_90a", "cuda:0"). ``arguments``: numbers
+        and remote.HostTensor. Returns the kiln.v1.RunResult and the bytes of each of its outputs; what the kernel did wrong is in
+        ``result.faults``. ``timeout``: of the run itself; ``repeat``: launches that are timed."""
+        described = [remote.describe(argument) for argument in arguments]
+        start = self._pb.RunStart(device=device, arguments=[message for message, _ in described],
+                                  options=self._pb.RunOptions(check=check, seed=seed, timeout_seconds=timeout or 0.0, repeat=repeat))
+        if key is not None:
+            start.key = key
+        else:
+            start.program.CopyFrom(self.request(program, device if device.startswith("emu:") else "", options))
+        payloads = [payload for _, payload in described if payload is not None]
+
+        def call(left):
+            return remote.collect(self._methods["Run"](remote.requests(start, payloads), timeout=left, metadata=_METADATA))
+
+        return self._retry(call, None)
+
     def _call(self, method: str, request, timeout: float | None):
+        return self._retry(lambda left: self._methods[method](request, timeout=left, metadata=_METADATA), timeout)
+
+    def _retry(self, call, timeout: float | None):
         import grpc
 
         end = time.monotonic() + (self.timeout if timeout is None else timeout)
         attempt = 0
         while True:
             try:
-                left = max(end - time.monotonic(), 0.001)
-                return self._methods[method](request, timeout=left, metadata=_METADATA)
+                return call(max(end - time.monotonic(), 0.001))
             except grpc.RpcError as failure:
                 pause = self._pause(failure, attempt)
                 if pause is None or time.monotonic() + pause >= end:

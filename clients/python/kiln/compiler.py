@@ -30,10 +30,13 @@ def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, t
     def ask(**more):
         return (client or default_client()).compile(func, target, {**options, **more}, priority=priority, timeout=timeout)
 
+    def run(arguments, **how):
+        return (client or default_client()).run(func, target, arguments, options, **how)
+
     reply = ask()
     for diagnostic in reply.diagnostics:
         warnings.warn(describe(diagnostic).strip(), stacklevel=2)
-    kernel = Kernel(func, reply, config, ask)
+    kernel = Kernel(func, reply, config, ask, run)
     if verbose:
         print(f"kiln: {kernel!r}, " + ", ".join(f"{t.stage} {t.milliseconds:.1f} ms" for t in reply.timings))
     return kernel

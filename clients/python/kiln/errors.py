@@ -27,6 +27,30 @@ class CompileError(KilnError):
         super().__init__(_explain(code, message, self.diagnostics, reproducer))
 
 
+class KernelFault(KilnError):
+    """A kernel that ran did something wrong. ``faults`` are kiln.v1.RunFault messages: what the emulator found, a driver's error, a
+    timeout."""
+
+    def __init__(self, kernel: str, target: str, faults, seed: int = 0):
+        self.kernel, self.target, self.faults, self.seed = kernel, target, list(faults), seed
+        count = f"{len(self.faults)} faults" if len(self.faults) > 1 else "a fault"
+        super().__init__("\n".join([f"{kernel} on {target} (seed {seed}): {count}", *map(describe_fault, self.faults)]))
+
+
+def describe_fault(fault) -> str:
+    """One fault: what happened, and each statement that had to do with it with its place and its source line."""
+    lines = [f"  {fault.kind}: {fault.message}"]
+    for word, statement in (("at", fault.statement), ("and", fault.other)):
+        if not statement.number or (word == "and" and statement.number == fault.statement.number):
+            continue
+        place = f"{statement.file}:{statement.line}: " if statement.line else ""
+        lines.append(f"    {word} {place}{statement.text or f'statement {statement.number}'}")
+        source = linecache.getline(statement.file, statement.line).strip() if statement.line else ""
+        if source:
+            lines.append(f"        {source}")
+    return "\n".join(lines)
+
+
 def _explain(code, message, diagnostics, reproducer) -> str:
     parts = [message or code]
     if diagnostics and parts[0] == diagnostics[0].message:

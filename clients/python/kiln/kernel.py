@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from . import _proto
 from .language.dtypes import DType
 from .language.program import PrimFunc
+from .remote import RemoteKernel
 
 
 def _load(artifact: bytes, device: int, name: str):
@@ -53,10 +54,13 @@ class Kernel:
     form the outputs are allocated and returned, one bare, several as a list.
 
     numpy arrays are copied to the device and back; any object that speaks DLPack or the CUDA array interface is taken as it is. Where
-    tensors start between the addresses that the program was compiled for (``a[1:]``), it is compiled once more for such tensors."""
+    tensors start between the addresses that the program was compiled for (``a[1:]``), it is compiled once more for such tensors.
 
-    def __init__(self, func: PrimFunc, reply, config: dict | None = None, ask=None):
-        """``ask(**options)``: the reply for the same program with more compile options."""
+    A kernel for an ``emu:`` target takes tensors of the host (numpy, torch on the CPU) and runs in the daemon's emulator; ``kiln.emulation``
+    says how, and has it look for races and the like."""
+
+    def __init__(self, func: PrimFunc, reply, config: dict | None = None, ask=None, run=None):
+        """``ask(**options)``: the reply for the same program with more compile options. ``run(arguments, **how)``: Client.run of it."""
         self.prim_func, self.reply, self.config, self._ask = func, reply, config, ask
         self.artifact = reply.artifact
         _name_parameters(self.artifact.launch, func)
@@ -65,6 +69,8 @@ class Kernel:
         self._less_aligned: dict = {}
         self._lock, self._compiling = threading.Lock(), threading.Lock()
         self._launch = self._first_launch
+        if self.target.startswith("emu:"):
+            self._launch = RemoteKernel(self.name, self.target, self.artifact.launch, self.out_idx, run)
 
     def __call__(self, *args, stream=None):
         try:

@@ -43,8 +43,8 @@ def _detected(kind: str) -> str:
     arch = device_target(_current_device(), kind)
     if arch is None:
         raise RuntimeError(
-            f"target {kind!r} means the current GPU, and none is found{_why()}. To compile without one, name the target: "
-            "target=\"cuda:sm_90a\", or KILN_TARGET=cuda:sm_90a in the environment"
+            f"target {kind!r} means the current GPU, and none is found{_why()}. To compile without one, name the target "
+            "(target=\"cuda:sm_90a\", or KILN_TARGET=cuda:sm_90a in the environment); to run without one, emulate it: target=\"emu:sm_90a\""
         )
     return arch
 

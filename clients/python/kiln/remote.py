@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels on a device of the daemon's host, the emulator above all: tensors of this host travel there and back.
+
+``with kiln.emulation(check=True):`` has the emulator look for races, accesses out of bounds, missing waits and the like in all kernels that
+are called inside; what it finds is raised as a KernelFault that names the statements of the program."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import ctypes
+from dataclasses import dataclass
+
+from . import _proto
+from .errors import CompileError, KernelFault
+from .language.dtypes import DType, as_dtype
+
+PIECE = 1 << 20  # bytes of data in one message
+
+# numpy lacks these types: arrays of the other hold their bits.
+_STAND_INS = {"bfloat16": "uint16", "tfloat32": "float32", "int4": "int8", "uint4": "uint8",
+              **{name: "uint8" for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")}}
+
+_options = contextvars.ContextVar("kiln.emulation", default={})
+
+
+@contextlib.contextmanager
+def emulation(check: bool = False, seed: int = 0, timeout: float | None = None):
+    """How kernels for ``emu:`` targets run inside. ``check``: look for what a program does wrong, several times slower. ``seed``: of the
+    order in which threads run; with an even one asynchronous copies land as late as they may, with an odd one at once. ``timeout``:
+    seconds that a run may take, at most what the daemon allows."""
+    token = _options.set({"check": check, "seed": seed, "timeout": timeout})
+    try:
+        yield
+    finally:
+        _options.reset(token)
+
+
+@dataclass
+class HostTensor:
+    """A tensor in this process's memory. ``strides`` in elements, None: row-major."""
+
+    dtype: DType
+    shape: tuple
+    strides: tuple | None
+    address: int
+    owner: object
+    writable: bool = True
+
+    def span(self) -> tuple[int, int]:
+        """(address of the lowest byte, bytes up to the highest)."""
+        size = max(self.dtype.bits // 8, 1)
+        if 0 in self.shape:
+            return self.address, 0
+        steps = self.strides or _row_major(self.shape)
+        reach = [(extent - 1) * step for extent, step in zip(self.shape, steps)]
+        low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
+        return self.address + low * size, (high - low + 1) * size
+
+
+def _row_major(shape) -> list:
+    steps, step = [], 1
+    for extent in reversed(shape):
+        steps.append(step)
+        step *= extent
+    return steps[::-1]
+
+
+def host_tensor(value, expected: DType, name: str) -> HostTensor:
+    """``value`` (numpy, torch on the CPU, DLPack) for a parameter of type ``expected``."""
+    if hasattr(value, "data_ptr") and hasattr(value, "stride"):
+        if value.device.type != "cpu":
+            raise ValueError(f"{name} is on {value.device}; the emulator takes tensors of the host: pass .cpu()")
+        return HostTensor(as_dtype(value.dtype), tuple(value.shape), tuple(value.stride()), value.data_ptr(), value)
+    import numpy
+
+    if not hasattr(value, "__array_interface__"):
+        if not hasattr(value, "__dlpack__"):
+            raise ValueError(f"{name} is expected to be a tensor (torch, numpy or DLPack), not {type(value).__name__}")
+        value = numpy.from_dlpack(value)
+    array = value if isinstance(value, numpy.ndarray) else numpy.asarray(value)
+    stand_in = _STAND_INS.get(str(expected), str(expected))
+    if not array.dtype.isnative:
+        raise ValueError(f"{name}: an array in native byte order is needed")
+    dtype = expected if array.dtype.name == stand_in else as_dtype(array.dtype.name)
+    if any(s % array.itemsize for s in array.strides):
+        raise ValueError(f"{name}: its strides are no multiples of its element size")
+    strides = None if array.flags.c_contiguous else tuple(s // array.itemsize for s in array.strides)
+    return HostTensor(dtype, array.shape, strides, array.__array_interface__["data"][0], array, array.flags.writeable)
+
+
+def describe(argument) -> tuple:
+    """(kiln.v1.RunArgument, the bytes that go with it or None)."""
+    pb = _proto.messages()
+    if not isinstance(argument, HostTensor):
+        if isinstance(argument, float):
+            return pb.RunArgument(real=argument), None
+        return pb.RunArgument(integer=int(argument)), None
+    low, size = argument.span()
+    tensor = pb.RunTensor(dtype=pb.enums["DType"].values_by_name[argument.dtype.wire].number, shape=argument.shape,
+                          strides=argument.strides or (), offset=argument.address - low, bytes=size)
+    return pb.RunArgument(tensor=tensor), (ctypes.c_char * size).from_address(low) if size else b""
+
+
+def requests(start, payloads):
+    """The messages of one Run."""
+    pb = _proto.messages()
+    yield pb.RunRequest(start=start)
+    for payload in payloads:
+        view = memoryview(payload).cast("B")
+        for first in range(0, len(view), PIECE):
+            yield pb.RunRequest(data=bytes(view[first : first + PIECE]))
+
+
+def collect(replies) -> tuple:
+    """(kiln.v1.RunResult, the bytes of each output)."""
+    result, outputs, filled = None, [], 0
+    for reply in replies:
+        if reply.WhichOneof("part") == "result":
+            result = reply.result
+            outputs = [bytearray(o.tensor.bytes) for o in result.outputs]
+            continue
+        data, at = memoryview(reply.data), 0
+        while at < len(data):
+            current = next(o for o in range(len(outputs)) if filled < sum(len(x) for x in outputs[: o + 1]))
+            begin = filled - sum(len(x) for x in outputs[:current])
+            count = min(len(outputs[current]) - begin, len(data) - at)
+            outputs[current][begin : begin + count] = data[at : at + count]
+            at, filled = at + count, filled + count
+    return result, outputs
+
+
+class RemoteKernel:
+    """What a Kernel for an ``emu:`` target launches. ``run(arguments, **options)`` asks the daemon."""
+
+    def __init__(self, name: str, target: str, launch, outputs, run):
+        self.name, self.target, self.params, self.outputs, self._run = name, target, launch.params, list(outputs), run
+        names = {d.wire: d for d in DType._known.values() if d.wire}
+        self.dtypes = [names[_proto.messages().enum_name("DType", p.dtype)] for p in self.params]
+
+    def __call__(self, *args, stream=None):
+        places = [i for i in range(len(self.params)) if len(args) == len(self.params) or i not in self.outputs]
+        if len(args) != len(places):
+            raise ValueError(f"{self.name}: num_args should be {len(self.params) - len(self.outputs)} ({len(self.params)} with the "
+                             f"outputs), but got {len(args)}")
+        arguments = [self._argument(i, value) for i, value in zip(places, args)]
+        result, data = self._ask(arguments)
+        given = dict(zip(places, arguments))
+        made = []
+        for output, content in zip(result.outputs, data):
+            if output.param in given:
+                low, size = given[output.param].span()
+                ctypes.memmove(low, bytes(content), min(size, len(content)))
+            else:
+                made.append(self._array(output, content, args))
+        return None if not made else made[0] if len(made) == 1 else made
+
+    def _ask(self, arguments):
+        options = {name: value for name, value in _options.get().items() if value is not None}
+        try:
+            result, data = self._run(arguments, **options)
+        except CompileError as refusal:
+            if refusal.code == "INVALID_ARGUMENT" and not refusal.diagnostics:
+                raise ValueError(str(refusal)) from None
+            raise
+        if result.faults:
+            raise KernelFault(self.name, self.target, result.faults, options.get("seed", 0))
+        return result, data
+
+    def _argument(self, index: int, value):
+        param = self.params[index]
+        where = f"{self.name}.{param.name}"
+        if not param.tensor:
+            number = value.item() if hasattr(value, "item") else value
+            if not isinstance(number, (bool, int, float)):
+                raise ValueError(f"{where} is expected to be a number, not {type(value).__name__}")
+            return float(number) if self.dtypes[index].is_float else number
+        tensor = host_tensor(value, self.dtypes[index], where)
+        if param.written and not tensor.writable:
+            raise ValueError(f"{where}: the kernel writes this tensor, but it is read-only")
+        return tensor
+
+    def _array(self, output, content, args):
+        """As the inputs are: a torch tensor where one of them is, else a numpy array."""
+        import numpy
+
+        name = str(self.dtypes[output.param])
+        array = numpy.frombuffer(content, dtype=_STAND_INS.get(name, name))
+        array = array.reshape(tuple(output.tensor.shape))
+        if not any(hasattr(a, "data_ptr") for a in args):
+            return array
+        import torch
+
+        return torch.from_numpy(array.view(numpy.uint8)).view(self.dtypes[output.param].as_torch()).reshape(tuple(output.tensor.shape))

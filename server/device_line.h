@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The runs for one device: a bounded queue, first come first served, and as many worker processes as the device takes at one time.
+//
+// Threads. Each worker has a slot with a thread of its own; any thread submits. One mutex, under which no `done` runs.
+//
+// A worker that ends, hangs past the run's time or whose run nobody waits for any more is killed, and replaced with the next run. A
+// worker that was found dead before it began the run, or that died with its zygote, is no fault of the run's: it gets another, once.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/v1/run.pb.h"
+#include "server/worker_protocol.h"
+#include "server/zygote.h"
+
+namespace kiln::server {
+
+struct DeviceOutcome {
+  enum class End {
+    kResult,
+    kDied,       // `cause`
+    kTimeout,    // it ran as long as it may
+    kCancelled,  // nobody waits any more, or kilnd stops
+    kNoWorker,   // `cause`
+  };
+  End end = End::kCancelled;
+  v1::DeviceEvent event;  // kResult: what the worker said
+  std::string cause;      // "killed by SIGSEGV"
+  std::string stage;      // the last one that began
+  std::chrono::microseconds ran{0};
+  double queue_ms = 0;
+};
+
+struct DeviceTask {
+  std::string request_id;
+  v1::DeviceJob job;  // the line numbers it
+  int memory = -1;    // a descriptor that stays open until `done` is called
+  std::chrono::milliseconds limit{0};
+  std::stop_token stop;
+  std::chrono::steady_clock::time_point queued{};
+  std::move_only_function<void(DeviceOutcome)> done;  // called once
+};
+
+// What is counted of a device, for Stats and the metrics.
+struct DeviceCounters {
+  std::atomic<std::uint64_t> runs = 0;
+  std::atomic<std::uint64_t> faults = 0;  // runs with any
+  std::atomic<std::uint64_t> crashes = 0;
+  std::atomic<std::uint64_t> busy_microseconds = 0;
+};
+
+class DeviceLine {
+ public:
+  struct Options {
+    std::string name;  // "emu", "cuda:0"
+    WorkerRole role = WorkerRole::kEmulator;
+    unsigned workers = 1;
+    unsigned jobs_per_worker = 200;
+    std::size_t queue = 256;
+    // Told when a worker had to be replaced for `cause`.
+    std::function<void(std::string_view request_id, std::string_view cause)> on_replaced;
+  };
+
+  DeviceLine(Options options, Zygote& zygote);
+  ~DeviceLine();
+
+  // Takes the task, or leaves it where it is: too many wait, or the line is closed.
+  bool Submit(std::unique_ptr<DeviceTask>& task);
+
+  // Ends waiting and running tasks as kCancelled, and takes no more.
+  void Close();
+
+  v1::DeviceStats Stats() const;
+  DeviceCounters& counters() { return counters_; }
+
+ private:
+  class Slot;
+
+  std::unique_ptr<DeviceTask> Take();
+
+  const Options options_;
+  Zygote& zygote_;
+  DeviceCounters counters_;
+  std::atomic<unsigned> busy_ = 0;
+  std::atomic<std::uint64_t> last_id_ = 0;
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<std::unique_ptr<DeviceTask>> waiting_;
+  bool closed_ = false;
+  std::vector<std::unique_ptr<Slot>> slots_;  // last: they use the others
+};
+
+}  // namespace kiln::server

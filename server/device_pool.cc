@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/device_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "compiler/target/target.h"
+
+namespace kiln::server {
+namespace {
+
+constexpr std::chrono::seconds kListLimit{30};  // a driver that starts, with many GPUs
+
+bool IsGpu(std::string_view name) { return name.starts_with("cuda:") || name.starts_with("hip:"); }
+
+v1::DeviceInfo Emulated(const target::Target& target) {
+  v1::DeviceInfo info;
+  info.set_name(std::string(target.name));
+  info.set_target(std::string(target.name));
+  info.set_description("emulator");
+  return info;
+}
+
+}  // namespace
+
+DevicePool::DevicePool(Options options, Zygote& zygote)
+    : options_(std::move(options)), zygote_(zygote),
+      emulators_(options_.emulators == 0
+                     ? nullptr
+                     : std::make_unique<DeviceLine>(LineOptions("emu", WorkerRole::kEmulator, options_.emulators), zygote)),
+      lister_({.name = "list", .role = WorkerRole::kGpu, .workers = 1, .jobs_per_worker = 1, .on_replaced = options_.on_replaced},
+              zygote) {
+  ListGpus();
+}
+
+DevicePool::~DevicePool() { Close(); }
+
+DeviceLine::Options DevicePool::LineOptions(std::string name, WorkerRole role, unsigned workers) const {
+  return {.name = std::move(name), .role = role, .workers = workers, .jobs_per_worker = options_.jobs_per_worker,
+          .queue = options_.queue, .on_replaced = options_.on_replaced};
+}
+
+// By a worker that ends behind it: a driver that crashes or hangs costs only that.
+void DevicePool::ListGpus() {
+  auto task = std::make_unique<DeviceTask>();
+  task->request_id = "devices";
+  task->job.set_list(true);
+  task->limit = kListLimit;
+  task->done = [this](DeviceOutcome outcome) { AddGpus(outcome.event.devices()); };
+  lister_.Submit(task);
+}
+
+void DevicePool::AddGpus(const v1::DeviceList& list) {
+  std::lock_guard lock(mutex_);
+  for (const v1::DeviceInfo& info : list.devices()) {
+    if (closed_) break;
+    gpus_.push_back({info, std::make_unique<DeviceLine>(LineOptions(info.name(), WorkerRole::kGpu, 1), zygote_)});
+  }
+  listed_ = true;
+  changed_.notify_all();
+}
+
+bool DevicePool::WaitForGpus(std::unique_lock<std::mutex>& lock) {
+  return changed_.wait_for(lock, kListLimit, [this] { return listed_ || closed_; }) && listed_;
+}
+
+std::expected<DevicePool::Found, Failure> DevicePool::Find(std::string_view name) {
+  if (name.starts_with("emu:") && emulators_) {
+    const auto target = target::Find(name);
+    if (!target) return std::unexpected(Failure{.kind = Failure::Kind::kNotFound, .message = target.error()});
+    return Found{Emulated(**target), emulators_.get(), std::max(1u, options_.threads)};
+  }
+  std::unique_lock lock(mutex_);
+  std::string there;
+  if (IsGpu(name)) WaitForGpus(lock);
+  for (const Gpu& gpu : gpus_) {
+    if (gpu.info.name() == name) return Found{gpu.info, gpu.line.get(), 0};
+    there += (there.empty() ? "" : ", ") + gpu.info.name();
+  }
+  if (emulators_) there += std::string(there.empty() ? "" : ", ") + "emu:sm_90a and the like";
+  return std::unexpected(Failure{.kind = Failure::Kind::kNotFound,
+                                 .message = fmt::format("there is no device \"{}\" on this daemon's host; there is {}. `kiln devices` "
+                                                        "lists all", name, there.empty() ? "none" : there)});
+}
+
+std::vector<v1::DeviceInfo> DevicePool::Devices() {
+  std::vector<v1::DeviceInfo> devices;
+  {
+    std::unique_lock lock(mutex_);
+    WaitForGpus(lock);
+    for (const Gpu& gpu : gpus_) devices.push_back(gpu.info);
+  }
+  if (!emulators_) return devices;
+  for (const target::Target& target : target::Emulated()) devices.push_back(Emulated(target));
+  return devices;
+}
+
+std::vector<v1::DeviceStats> DevicePool::Stats() {
+  std::vector<v1::DeviceStats> stats;
+  if (emulators_) stats.push_back(emulators_->Stats());
+  std::lock_guard lock(mutex_);
+  for (const Gpu& gpu : gpus_) stats.push_back(gpu.line->Stats());
+  return stats;
+}
+
+void DevicePool::Close() {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+  lister_.Close();
+  if (emulators_) emulators_->Close();
+  std::lock_guard lock(mutex_);
+  for (const Gpu& gpu : gpus_) gpu.line->Close();
+}
+
+}  // namespace kiln::server

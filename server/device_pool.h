@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The devices of this host: one line for all that is emulated, one for each GPU.
+//
+// Threads. A worker is asked for the GPUs once, from the start on; Find and Devices wait for the answer where they need it. All members
+// may be called from any thread. Lines live as long as the pool.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kiln/v1/run.pb.h"
+#include "server/device_line.h"
+#include "server/failure.h"
+
+namespace kiln::server {
+
+class DevicePool {
+ public:
+  struct Options {
+    unsigned emulators = 1;  // emulated runs at one time; 0: none
+    unsigned threads = 1;    // of this host, for one emulated run
+    unsigned jobs_per_worker = 200;
+    std::size_t queue = 256;
+    std::function<void(std::string_view request_id, std::string_view cause)> on_replaced;
+  };
+
+  DevicePool(Options options, Zygote& zygote);
+  ~DevicePool();
+
+  struct Found {
+    v1::DeviceInfo info;
+    DeviceLine* line;
+    unsigned threads;  // that one run may use; 0 on a GPU
+  };
+  // kNotFound names what there is. May wait until the GPUs are known.
+  std::expected<Found, Failure> Find(std::string_view name);
+
+  // GPUs, then all that can be emulated.
+  std::vector<v1::DeviceInfo> Devices();
+
+  std::vector<v1::DeviceStats> Stats();
+
+  // Ends all runs; those that come later are refused.
+  void Close();
+
+ private:
+  void ListGpus();
+  void AddGpus(const v1::DeviceList& list);
+  DeviceLine::Options LineOptions(std::string name, WorkerRole role, unsigned workers) const;
+  bool WaitForGpus(std::unique_lock<std::mutex>& lock);
+
+  struct Gpu {
+    v1::DeviceInfo info;
+    std::unique_ptr<DeviceLine> line;
+  };
+
+  const Options options_;
+  Zygote& zygote_;
+  std::unique_ptr<DeviceLine> emulators_;  // null: none
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool listed_ = false;
+  bool closed_ = false;
+  std::vector<Gpu> gpus_;
+  DeviceLine lister_;  // last: what it finds goes to the others
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <cstring>
+#include <expected>
+#include <vector>
+
+#include "clients/runtime/artifact.h"
+#include "clients/runtime/bind.h"
+#include "compiler/emulator/names.h"
+#include "compiler/emulator/program.h"
+#include "ir/codec/decode.h"
+#include "server/device_timing.h"
+#include "server/device_worker.h"
+#include "server/loaded_programs.h"
+#include "server/run_names.h"
+#include "server/run_tensors.h"
+#include "server/utf8.h"
+
+namespace kiln::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Microseconds = std::chrono::duration<double, std::micro>;
+
+void Fill(v1::RunStatement& to, std::uint32_t number, const emulator::Names& names) {
+  to.set_number(number);
+  if (number >= names.statements.size()) return;
+  const emulator::Statement& statement = names.statements[number];
+  to.set_text(Utf8(statement.text));
+  to.set_file(Utf8(statement.file));
+  to.set_line(statement.line);
+}
+
+v1::RunFault ToFault(const emulator::Finding& finding, const emulator::Names& names) {
+  v1::RunFault fault;
+  fault.set_kind(std::string(emulator::Name(finding.kind)));
+  fault.set_message(Utf8(emulator::Message(finding, names)));
+  if (finding.location != 0) Fill(*fault.mutable_statement(), finding.location, names);
+  if (finding.other_location != 0) Fill(*fault.mutable_other(), finding.other_location, names);
+  for (const std::uint32_t index : finding.block) fault.add_block(index);
+  fault.set_thread(finding.thread);
+  return fault;
+}
+
+emulator::Names NamesOf(const std::string& bytes) {
+  ir::Diagnostics ignored;
+  const auto module = bytes.empty() ? std::unexpected(ir::Failed()) : ir::DecodeModule(bytes, ignored);
+  return module ? emulator::NamesOf(*module) : emulator::Names{};
+}
+
+// All launches of one run.
+class Execution {
+ public:
+  Execution(emulator::Program& program, const runtime::Binder& binder, const RunTensors& tensors, emulator::Options options)
+      : program_(program), binder_(binder), tensors_(tensors), options_(options) {}
+
+  std::expected<void, std::string> Bind() {
+    auto bound = binder_.Bind(tensors_.args());
+    if (!bound) return std::unexpected(std::move(bound.error().message));
+    binding_ = std::move(*bound);
+    for (const RunTensors::Tensor& tensor : tensors_.tensors()) {
+      const runtime::DTypeInfo& type = *runtime::Find(static_cast<runtime::DType>(tensor.shape.dtype()));
+      memory_.push_back({tensor.host().data() + tensor.first, tensor.span, std::max(1u, type.bits / 8u),
+                         binder_.info().params[tensor.param].name});
+    }
+    for (const std::uint64_t bytes : binding_.workspace_bytes) {
+      workspaces_.emplace_back(bytes + kAlignment);
+      std::byte* data = Aligned(workspaces_.back());
+      memory_.push_back({data, bytes, 1, "workspace " + std::to_string(workspaces_.size() - 1)});
+    }
+    return {};
+  }
+
+  // In order; ends at the first launch that does not finish.
+  std::expected<emulator::Report, std::string> Launch() {
+    emulator::Report all{.findings = {}, .finished = true};
+    for (std::size_t i = 0; i < binding_.grids.size() && all.finished; ++i) {
+      if (binding_.grids[i].empty) continue;
+      const auto launch = MakeLaunch(i);
+      if (!launch) return std::unexpected(launch.error());
+      auto report = program_.Run(*launch, memory_, options_);
+      if (!report) return report;
+      all.finished = report->finished;
+      std::ranges::move(report->findings, std::back_inserter(all.findings));
+    }
+    return all;
+  }
+
+ private:
+  static constexpr std::uint64_t kAlignment = 256;
+  static std::byte* Aligned(std::vector<std::byte>& bytes) {
+    const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+    return bytes.data() + (kAlignment - address % kAlignment) % kAlignment;
+  }
+
+  std::expected<emulator::LaunchArgs, std::string> MakeLaunch(std::size_t index) {
+    using Kind = runtime::KernelArg::Kind;
+    const runtime::LaunchSpec& spec = binder_.info().launches[index];
+    const auto args = tensors_.args();
+    emulator::LaunchArgs launch{spec.entry, binding_.grids[index].size, spec.threads, spec.dynamic_shared_bytes, {}};
+    for (const runtime::KernelArg& arg : spec.args) {
+      if (arg.kind == Kind::kTensor) {
+        launch.args.push_back(args[arg.index].tensor.data);
+      } else if (arg.kind == Kind::kWorkspace) {
+        launch.args.push_back(reinterpret_cast<std::uint64_t>(Aligned(workspaces_[arg.index])));
+      } else if (arg.kind == Kind::kScalar) {
+        const auto bits = binder_.Scalar(args, arg.index);
+        if (!bits) return std::unexpected(bits.error().message);
+        launch.args.push_back(*bits);
+      } else if (arg.kind == Kind::kSymbol) {
+        launch.args.push_back(static_cast<std::uint64_t>(binding_.symbols[arg.index]));
+      } else {
+        return std::unexpected("launch " + spec.entry + " takes an argument of a kind that the emulator does not have");
+      }
+    }
+    return launch;
+  }
+
+  emulator::Program& program_;
+  const runtime::Binder& binder_;
+  const RunTensors& tensors_;
+  const emulator::Options options_;
+  runtime::Binding binding_;
+  std::vector<emulator::Memory> memory_;
+  std::vector<std::vector<std::byte>> workspaces_;
+};
+
+class EmulatedDevice final : public WorkerProgram::Device {
+ public:
+  v1::DeviceList List() override { return {}; }
+
+  v1::DeviceResult Run(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage) override {
+    v1::DeviceResult result;
+    if (auto done = TryRun(run, memory, on_stage, result); !done) {
+      result.Clear();
+      result.set_refusal(Utf8(done.error()));
+    }
+    return result;
+  }
+
+ private:
+  using Done = std::expected<void, std::string>;
+
+  Done TryRun(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage, v1::DeviceResult& result) {
+    const auto began = Clock::now();
+    v1::CompileReply reply;
+    if (!reply.ParseFromString(run.reply())) return std::unexpected("the artifact cannot be read");
+    auto artifact = runtime::DecodeArtifact(reply.artifact().SerializeAsString());
+    if (!artifact) return std::unexpected(std::move(artifact.error().message));
+    if (artifact->target != run.device()) {
+      return std::unexpected("the kernel was compiled for " + artifact->target + "; compile it for " + run.device() + " to run it there");
+    }
+    NameParameters(run.module(), artifact->launch);
+    const std::string name = artifact->launch.launches.empty() ? "kernel" : artifact->launch.launches[0].entry;
+    auto binder = runtime::Binder::Create(std::move(artifact->launch), name, runtime::Place::kHost, 0);
+    if (!binder) return std::unexpected(std::move(binder.error().message));
+    auto tensors = RunTensors::Create(run, memory, *binder, {.give = [](std::span<std::byte> host) -> runtime::Result<std::uint64_t> {
+                                        return reinterpret_cast<std::uint64_t>(host.data());
+                                      }});
+    if (!tensors) return std::unexpected(std::move(tensors.error()));
+    auto program = Load(reply, run.options().check());
+    if (!program) return std::unexpected(std::move(program.error()));
+    Execution execution(**program, *binder, *tensors, {.seed = run.options().seed(), .threads = run.threads()});
+    if (auto bound = execution.Bind(); !bound) return bound;
+    v1::RunResult& said = *result.mutable_result();
+    said.set_key(reply.key());
+    said.set_target(reply.artifact().target());
+    said.set_device("emulator");
+    AddTiming(said, "load", Clock::now() - began);
+    on_stage("run");
+    return Execute(run, execution, *tensors, *binder, result);
+  }
+
+  std::expected<emulator::Program*, std::string> Load(const v1::CompileReply& reply, bool check) {
+    const std::string key = reply.key() + (check ? "checked" : "plain");
+    if (emulator::Program* known = programs_.Find(key)) return known;
+    auto program = emulator::Program::Load(reply.artifact(), check);
+    if (!program) return std::unexpected(std::move(program.error()));
+    return programs_.Add(key, std::move(*program));
+  }
+
+  static Done Execute(const v1::DeviceRun& run, Execution& execution, const RunTensors& tensors, const runtime::Binder& binder,
+                      v1::DeviceResult& result) {
+    v1::RunResult& said = *result.mutable_result();
+    const auto began = Clock::now();
+    const auto report = execution.Launch();
+    const auto once = Clock::now() - began;
+    if (!report) return std::unexpected(report.error());
+    AddTiming(said, "run", once);
+    said.set_finished(report->finished);
+    const emulator::Names names = report->findings.empty() ? emulator::Names{} : NamesOf(run.module());
+    for (const emulator::Finding& finding : report->findings) *said.add_faults() = ToFault(finding, names);
+    if (!report->finished) return {};
+    tensors.Describe(binder, result);
+    if (run.options().repeat() == 0) {
+      said.add_microseconds(Microseconds(once).count());
+      return {};
+    }
+    return Repeat(run.options().repeat(), execution, tensors, said);
+  }
+
+  // The results stay those of the first launch.
+  static Done Repeat(std::uint32_t times, Execution& execution, const RunTensors& tensors, v1::RunResult& said) {
+    std::vector<std::vector<std::byte>> results;
+    for (const RunTensors::Tensor& tensor : tensors.tensors()) {
+      if (tensor.written) results.emplace_back(tensor.host().begin(), tensor.host().end());
+    }
+    for (std::uint32_t i = 0; i < times; ++i) {
+      const auto began = Clock::now();
+      if (const auto report = execution.Launch(); !report) return std::unexpected(report.error());
+      said.add_microseconds(Microseconds(Clock::now() - began).count());
+    }
+    std::size_t next = 0;
+    for (const RunTensors::Tensor& tensor : tensors.tensors()) {
+      if (tensor.written) std::ranges::copy(results[next++], tensor.host().begin());
+    }
+    return {};
+  }
+
+  LoadedPrograms<emulator::Program> programs_;
+};
+
+}  // namespace
+
+std::unique_ptr<WorkerProgram::Device> MakeEmulatedDevice() { return std::make_unique<EmulatedDevice>(); }
+
+}  // namespace kiln::server

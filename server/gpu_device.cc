@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <charconv>
+#include <chrono>
+#include <expected>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "clients/runtime/artifact.h"
+#include "clients/runtime/kernel.h"
+#include "clients/runtime/timing.h"
+#include "server/device_timing.h"
+#include "server/device_worker.h"
+#include "server/loaded_programs.h"
+#include "server/run_names.h"
+#include "server/run_tensors.h"
+#include "server/utf8.h"
+
+namespace kiln::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using DevicePtr = std::shared_ptr<const runtime::Device>;
+
+constexpr runtime::DriverKind kDrivers[] = {runtime::DriverKind::kCuda, runtime::DriverKind::kHip};
+
+// "cuda:0"
+std::expected<DevicePtr, std::string> Open(std::string_view name) {
+  for (const auto kind : kDrivers) {
+    const std::string prefix = fmt::format("{}:", Name(kind));
+    if (!name.starts_with(prefix)) continue;
+    int index = -1;
+    std::from_chars(name.data() + prefix.size(), name.data() + name.size(), index);
+    const auto driver = runtime::Driver::Open(kind);
+    if (!driver) return std::unexpected(driver.error().message);
+    auto device = runtime::Device::Open(*driver, index);
+    if (!device) return std::unexpected(device.error().message);
+    return std::move(*device);
+  }
+  return std::unexpected(fmt::format("{} is no GPU", name));
+}
+
+// The device's copies of a run's tensors.
+class Copies {
+ public:
+  explicit Copies(DevicePtr device) : device_(std::move(device)) {}
+
+  runtime::Result<std::uint64_t> Give(std::span<std::byte> host) {
+    auto buffer = runtime::DeviceBuffer::Allocate(device_, host.size());
+    if (!buffer) return std::unexpected(buffer.error());
+    if (auto copied = buffer->CopyFrom(host.data(), host.size()); !copied) return std::unexpected(copied.error());
+    buffers_.push_back(std::move(*buffer));
+    return buffers_.back().address();
+  }
+
+  // What the kernel wrote, back to where it came from. Waits.
+  runtime::Result<void> Fetch(const RunTensors& tensors) const {
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      const RunTensors::Tensor& tensor = tensors.tensors()[i];
+      if (!tensor.written) continue;
+      if (auto copied = buffers_[i].CopyTo(tensor.host().data(), tensor.host().size()); !copied) return copied;
+    }
+    return runtime::SynchronizeStream(*device_, nullptr);
+  }
+
+ private:
+  DevicePtr device_;
+  std::vector<runtime::DeviceBuffer> buffers_;  // in the order of RunTensors::tensors
+};
+
+class GpuDevice final : public WorkerProgram::Device {
+ public:
+  v1::DeviceList List() override {
+    v1::DeviceList list;
+    for (const auto kind : kDrivers) {
+      const auto driver = runtime::Driver::Open(kind);
+      const auto devices = driver ? runtime::ListDevices(**driver) : std::unexpected(driver.error());
+      for (const runtime::DeviceInfo& info : devices.value_or(std::vector<runtime::DeviceInfo>())) {
+        v1::DeviceInfo& device = *list.add_devices();
+        device.set_name(fmt::format("{}:{}", Name(kind), info.index));
+        device.set_target(info.arch);
+        device.set_description(info.name);
+        device.set_memory_bytes(info.memory_bytes);
+        device.set_driver_version(info.driver_version);
+      }
+    }
+    return list;
+  }
+
+  v1::DeviceResult Run(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage) override {
+    v1::DeviceResult result;
+    if (auto done = TryRun(run, memory, on_stage, result); !done) {
+      result.Clear();
+      result.set_refusal(Utf8(done.error()));
+    }
+    return result;
+  }
+
+ private:
+  using Done = std::expected<void, std::string>;
+
+  Done TryRun(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage, v1::DeviceResult& result) {
+    const auto began = Clock::now();
+    if (!device_) {
+      auto device = Open(run.device());
+      if (!device) return std::unexpected(std::move(device.error()));
+      device_ = std::move(*device);
+    }
+    v1::CompileReply reply;
+    if (!reply.ParseFromString(run.reply())) return std::unexpected("the artifact cannot be read");
+    v1::RunResult& said = *result.mutable_result();
+    said.set_key(reply.key());
+    said.set_target(reply.artifact().target());
+    said.set_device(device_->info().name);
+    auto kernel = Load(reply, run.module());
+    if (!kernel) return Refuse(kernel.error(), result);
+    Copies copies(device_);
+    const auto place = device_->info().kind == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
+    auto tensors = RunTensors::Create(run, memory, (*kernel)->binder(),
+                                      {.place = place, .device = device_->info().index,
+                                       .give = [&](std::span<std::byte> host) { return copies.Give(host); }});
+    if (!tensors) return std::unexpected(std::move(tensors.error()));
+    AddTiming(said, "load", Clock::now() - began);
+    on_stage("run");
+    const auto started = Clock::now();
+    if (auto ran = Execute(run.options(), **kernel, *tensors, copies, said); !ran) return Refuse(ran.error(), result);
+    AddTiming(said, "run", Clock::now() - started);
+    said.set_finished(true);
+    tensors->Describe((*kernel)->binder(), result);
+    return {};
+  }
+
+  runtime::Result<runtime::Kernel*> Load(const v1::CompileReply& reply, const std::string& module) {
+    auto artifact = runtime::DecodeArtifact(reply.artifact().SerializeAsString());
+    if (!artifact) return std::unexpected(std::move(artifact.error()));
+    NameParameters(module, artifact->launch);
+    std::string key = reply.key();  // and the names, which the kernel's error texts hold
+    for (const runtime::LaunchParam& param : artifact->launch.params) key.append(param.name).push_back('\0');
+    if (runtime::Kernel* known = kernels_.Find(key)) return known;
+    auto kernel = runtime::Kernel::Load(*artifact, device_);
+    if (!kernel) return std::unexpected(std::move(kernel.error()));
+    return kernels_.Add(std::move(key), std::move(*kernel));
+  }
+
+  static runtime::Result<void> Execute(const v1::RunOptions& options, runtime::Kernel& kernel, const RunTensors& tensors,
+                                       const Copies& copies, v1::RunResult& said) {
+    // The first launch's results are returned; it is timed too where no others are asked for.
+    auto once = runtime::MeasureLaunches(kernel, tensors.args(), nullptr, 0, 1);
+    if (!once) return std::unexpected(std::move(once.error()));
+    if (auto fetched = copies.Fetch(tensors); !fetched) return fetched;
+    if (options.repeat() > 0) {
+      once = runtime::MeasureLaunches(kernel, tensors.args(), nullptr, 0, static_cast<int>(options.repeat()));
+      if (!once) return std::unexpected(std::move(once.error()));
+    }
+    for (const double time : *once) said.add_microseconds(time);
+    return {};
+  }
+
+  // What the driver says while it loads or runs is the kernel's fault, and the context is not used again; all else is the request's.
+  static Done Refuse(const runtime::Error& error, v1::DeviceResult& result) {
+    if (error.kind != runtime::Error::Kind::kDriver) return std::unexpected(error.message);
+    v1::RunFault& fault = *result.mutable_result()->add_faults();
+    fault.set_kind("driver error");
+    fault.set_name(error.name);
+    fault.set_message(Utf8(error.message));
+    result.set_unusable(true);
+    return {};
+  }
+
+  DevicePtr device_;
+  LoadedPrograms<runtime::Kernel> kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<WorkerProgram::Device> MakeGpuDevice() { return std::make_unique<GpuDevice>(); }
+
+}  // namespace kiln::server

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace kiln::server {
+
+// The few programs that a device worker used last.
+template <class Program>
+class LoadedPrograms {
+ public:
+  static constexpr std::size_t kMost = 8;
+
+  // Null where it is not known.
+  Program* Find(const std::string& key) {
+    for (auto at = programs_.begin(); at != programs_.end(); ++at) {
+      if (at->first != key) continue;
+      programs_.splice(programs_.begin(), programs_, at);
+      return at->second.get();
+    }
+    return nullptr;
+  }
+
+  Program* Add(std::string key, std::unique_ptr<Program> program) {
+    if (programs_.size() == kMost) programs_.pop_back();
+    programs_.emplace_front(std::move(key), std::move(program));
+    return programs_.front().second.get();
+  }
+
+ private:
+  std::list<std::pair<std::string, std::unique_ptr<Program>>> programs_;
+};
+
+}  // namespace kiln::server

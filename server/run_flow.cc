@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/run_flow.h"
+
+#include <algorithm>
+#include <mutex>
+#include <stop_token>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/wire.h"
+
+namespace kiln::server {
+namespace {
+
+using Kind = Failure::Kind;
+
+constexpr int kMaxArguments = 256;  // as many parameters as a kernel may have
+constexpr std::uint32_t kMaxRepeat = 10'000;
+
+Failure Malformed(std::string message) { return {.kind = Kind::kMalformed, .message = std::move(message)}; }
+Failure Cancelled() { return {.kind = Kind::kCancelled, .message = "the run was cancelled"}; }
+Failure Draining() {
+  return {.kind = Kind::kDraining, .message = "kilnd is shutting down and runs nothing new; try again shortly"};
+}
+Failure Full(std::string message) {
+  return {.kind = Kind::kQueueFull, .message = std::move(message), .retry_after = std::chrono::seconds(1)};
+}
+
+std::uint64_t RoundUp(std::uint64_t bytes) { return (bytes + RunMemory::kPage - 1) / RunMemory::kPage * RunMemory::kPage; }
+
+double Milliseconds(std::chrono::microseconds time) { return static_cast<double>(time.count()) / 1000; }
+
+void AddTiming(v1::RunResult& result, std::string_view stage, double milliseconds) {
+  v1::Timing& timing = *result.add_timings();
+  timing.set_stage(std::string(stage));
+  timing.set_milliseconds(milliseconds);
+}
+
+// Of the tensors as they were announced; nothing where the sum overflows.
+std::optional<std::uint64_t> BytesOf(const v1::RunStart& start) {
+  std::uint64_t sum = 0;
+  for (const v1::RunArgument& argument : start.arguments()) {
+    if (__builtin_add_overflow(sum, argument.tensor().bytes(), &sum)) return std::nullopt;
+  }
+  return sum;
+}
+
+}  // namespace
+
+class RunFlow::Call {
+ public:
+  Call(Caller who, std::string id, v1::RunStart given)
+      : caller(std::move(who)), request_id(std::move(id)), start(std::move(given)) {}
+
+  const Caller caller;
+  const std::string request_id;
+  v1::RunStart start;
+  std::shared_ptr<RunMemory> memory;
+  std::vector<std::uint64_t> positions;  // of each argument's bytes
+  std::uint64_t expected = 0, received = 0;
+  int filling = 0;               // the argument whose bytes come next
+  std::uint64_t filled = 0;      // of it
+  std::uint64_t used = 0;        // of the memory
+  std::chrono::milliseconds limit{0};
+  std::optional<DevicePool::Found> device;
+  v1::RunResult known;           // what is known before it runs: origin, timings
+
+  std::stop_source stop;
+  std::mutex mutex;
+  std::shared_ptr<CompileFlow::Call> compile;  // guarded by mutex
+  Done done;                                   // guarded by mutex; empty: not yet run, or ended
+
+  void Layout() {
+    for (const v1::RunArgument& argument : start.arguments()) {
+      positions.push_back(used);
+      used += RoundUp(argument.tensor().bytes());
+    }
+  }
+};
+
+RunFlow::RunFlow(Options options, Parts parts) : options_(options), parts_(parts), budget_(options.total_bytes) {}
+
+// 1. What the first message says.
+std::optional<Failure> RunFlow::Check(const v1::RunStart& start) const {
+  if (start.what_case() == v1::RunStart::WHAT_NOT_SET) return Malformed("a run names a program or a key");
+  if (start.arguments_size() > kMaxArguments) {
+    return Malformed(fmt::format("a run has {} arguments; a kernel has at most {}", start.arguments_size(), kMaxArguments));
+  }
+  if (start.options().repeat() > kMaxRepeat) {
+    return Malformed(fmt::format("a run is timed at most {} times, not {}", kMaxRepeat, start.options().repeat()));
+  }
+  const double limit = static_cast<double>(options_.limit.count()) / 1000;
+  const double wanted = start.options().timeout_seconds();
+  if (!(wanted >= 0 && wanted <= limit)) {
+    return Malformed(fmt::format("a timeout of {} s; this kilnd allows a run up to {} s (--run-limit)", wanted, limit));
+  }
+  const auto bytes = BytesOf(start);
+  if (!bytes || *bytes > options_.call_bytes) {
+    return Failure{.kind = Kind::kTooMuch,
+                   .message = fmt::format("the tensors of this call have {} bytes; this kilnd takes {} (--run-data)",
+                                          bytes ? fmt::format("{}", *bytes) : "far too many", options_.call_bytes)};
+  }
+  return std::nullopt;
+}
+
+std::expected<std::shared_ptr<RunFlow::Call>, Failure> RunFlow::Begin(Caller caller, std::string request_id, v1::RunStart start) {
+  if (parts_.compile.draining()) return std::unexpected(Draining());
+  if (auto problem = Check(start)) return std::unexpected(std::move(*problem));
+  auto call = std::make_shared<Call>(std::move(caller), std::move(request_id), std::move(start));
+  const double wanted = call->start.options().timeout_seconds();
+  call->limit = wanted > 0 ? std::chrono::milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted * 1000)))
+                           : options_.limit;
+  call->expected = *BytesOf(call->start);
+  call->Layout();
+  if (!budget_.TryTake(call->expected)) {
+    ++parts_.telemetry.refused;
+    return std::unexpected(Full(fmt::format("other runs hold most of the {} bytes that this kilnd has for tensors; try again in a second",
+                                            budget_.capacity())));
+  }
+  const std::uint64_t file = RoundUp(options_.call_bytes) + 2 * kMaxArguments * RunMemory::kPage;
+  auto memory = RunMemory::Create(file, budget_, call->expected);
+  if (!memory) {
+    budget_.Give(call->expected);
+    return std::unexpected(Full(std::move(memory.error())));
+  }
+  call->memory = std::move(*memory);
+  return call;
+}
+
+// 2. The tensors' bytes, into the memory that the worker will see.
+std::optional<Failure> RunFlow::Add(Call& call, std::string_view data) {
+  if (data.size() > kPiece) {
+    return Malformed(fmt::format("a piece of data has {} bytes; send at most {}", data.size(), kPiece));
+  }
+  call.received += data.size();
+  while (!data.empty() && call.filling < call.start.arguments_size()) {
+    const std::uint64_t bytes = call.start.arguments(call.filling).tensor().bytes();
+    const std::string_view part = data.substr(0, bytes - call.filled);
+    if (!call.memory->Write(call.positions[static_cast<std::size_t>(call.filling)] + call.filled, part)) {
+      return Full("there is no memory for the tensors; try again, with smaller ones");
+    }
+    call.filled += part.size();
+    data.remove_prefix(part.size());
+    if (call.filled < bytes) break;
+    ++call.filling;
+    call.filled = 0;
+  }
+  if (data.empty()) return std::nullopt;
+  return Malformed(fmt::format("more data came than the {} bytes that the tensors were said to have", call.expected));
+}
+
+void RunFlow::Run(const std::shared_ptr<Call>& call, Done done) {
+  ++calls_;
+  {
+    std::lock_guard lock(call->mutex);
+    call->done = std::move(done);
+  }
+  if (call->received < call->expected) {
+    return End(call, std::unexpected(Malformed(fmt::format("{} of the tensors' {} bytes came", call->received, call->expected))));
+  }
+  Executor::Task task = [this, call] { FindDevice(call); };
+  if (!parts_.executor.Post(task)) End(call, std::unexpected(Full("too many requests wait already; try again in a second")));
+}
+
+// 3. The device.
+void RunFlow::FindDevice(const std::shared_ptr<Call>& call) {
+  if (call->stop.stop_requested()) return End(call, std::unexpected(Cancelled()));
+  auto found = parts_.devices.Find(call->start.device());
+  if (!found) return End(call, std::unexpected(std::move(found.error())));
+  call->device.emplace(std::move(*found));
+  FindKernel(call);
+}
+
+// 4. The kernel: compiled, or from the cache.
+void RunFlow::FindKernel(const std::shared_ptr<Call>& call) {
+  const auto next = [this, call, began = std::chrono::steady_clock::now()](Outcome kernel) {
+    if (!kernel) return End(call, std::unexpected(std::move(kernel.error())));
+    AddTiming(call->known, "compile",
+              std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
+    call->known.set_origin(kernel->origin);
+    Launch(call, *kernel);
+  };
+  if (!call->start.has_program()) return FindKey(*call, next);
+  v1::CompileRequest& program = *call->start.mutable_program();
+  const std::string& target = call->device->info.target();
+  if (program.target().empty()) program.set_target(target);
+  if (call->device->threads > 0 && program.target() != target) {
+    return next(std::unexpected(Malformed(fmt::format("the program is to be compiled for {} and run on {}; leave its target empty",
+                                                      program.target(), target))));
+  }
+  program.clear_explain();
+  program.clear_refresh();
+  std::string bytes = program.SerializeAsString();
+  const cache::Digest digest = DigestOf("Compile", bytes);
+  if (auto hit = parts_.compile.FindHot(digest, call->caller.tenant)) return next(std::move(*hit));
+  auto compile = parts_.compile.Start(
+      {.id = call->request_id, .caller = call->caller, .bytes = std::move(bytes), .digest = digest, .on_stage = {}, .done = next});
+  {
+    std::lock_guard lock(call->mutex);
+    call->compile = compile;
+  }
+  if (call->stop.stop_requested()) parts_.compile.Cancel(compile);
+}
+
+void RunFlow::FindKey(Call& call, std::function<void(Outcome)> next) {
+  const auto key = cache::Digest::FromBytes(call.start.key());
+  if (!key) return next(std::unexpected(Malformed("a key has 32 bytes, as in CompileReply.key")));
+  if (auto hit = parts_.compile.FindHotKey(*key, call.caller.tenant)) return next(std::move(*hit));
+  parts_.compile.Lookup(*key, call.caller.tenant, std::move(next));
+}
+
+// 5. The device's queue.
+void RunFlow::Launch(const std::shared_ptr<Call>& call, const Reply& kernel) {
+  auto task = std::make_unique<DeviceTask>();
+  v1::DeviceRun& run = *task->job.mutable_run();
+  run.set_device(call->device->info.name());
+  run.set_reply(std::string(kernel.kept));
+  run.set_module(call->start.program().module());
+  *run.mutable_arguments() = call->start.arguments();
+  *run.mutable_options() = call->start.options();
+  for (const std::uint64_t position : call->positions) run.add_positions(position);
+  run.set_memory_bytes(call->memory->bytes());
+  run.set_memory_used(call->used);
+  run.set_limit_bytes(options_.call_bytes);
+  run.set_threads(call->device->threads);
+  task->request_id = call->request_id;
+  task->memory = call->memory->fd();
+  task->limit = call->limit;
+  task->stop = call->stop.get_token();
+  task->done = [this, call](DeviceOutcome outcome) { Land(call, std::move(outcome)); };
+  if (call->device->line->Submit(task)) return;
+  ++parts_.telemetry.refused;
+  End(call, std::unexpected(parts_.compile.draining() ? Draining()
+                                                      : Full(fmt::format("too many runs wait for {} already; try again in a second",
+                                                                         call->device->info.name()))));
+}
+
+// 6. The worker is done with it, or it with the worker.
+void RunFlow::Land(const std::shared_ptr<Call>& call, DeviceOutcome outcome) {
+  Ran ran = Judge(*call, outcome);
+  DeviceCounters& counters = call->device->line->counters();
+  const bool faulty = ran && ran->result.faults_size() > 0;
+  if (ran) ++counters.runs;
+  if (faulty) ++counters.faults;
+  parts_.telemetry.Log(ran ? Level::kInfo : Level::kWarning, "run",
+                       {{"request", call->request_id},
+                        {"tenant", std::string_view(call->caller.tenant)},
+                        {"device", std::string_view(call->device->info.name())},
+                        {"outcome", !ran ? std::string_view(outcome.cause.empty() ? "refused" : outcome.cause)
+                                    : faulty ? std::string_view(ran->result.faults(0).kind()) : "ok"},
+                        {"stage", std::string_view(outcome.stage)},
+                        {"queue_ms", outcome.queue_ms},
+                        {"ms", Milliseconds(outcome.ran)},
+                        {"bytes", static_cast<std::int64_t>(call->expected)}});
+  End(call, std::move(ran));
+}
+
+RunFlow::Ran RunFlow::Judge(Call& call, DeviceOutcome& outcome) {
+  switch (outcome.end) {
+    case DeviceOutcome::End::kResult: return Take(call, outcome);
+    case DeviceOutcome::End::kDied:
+    case DeviceOutcome::End::kTimeout: return Broken(call, outcome);
+    case DeviceOutcome::End::kNoWorker: return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = outcome.cause});
+    case DeviceOutcome::End::kCancelled:
+      outcome.cause = "cancelled";
+      return std::unexpected(parts_.compile.draining() ? Draining() : Cancelled());
+  }
+  std::unreachable();
+}
+
+// What the worker says is believed as far as it can be checked: where the outputs are.
+RunFlow::Ran RunFlow::Take(Call& call, DeviceOutcome& outcome) {
+  v1::DeviceResult& said = *outcome.event.mutable_result();
+  if (!said.refusal().empty()) return std::unexpected(Malformed(std::move(*said.mutable_refusal())));
+  Output output{.memory = call.memory};
+  std::uint64_t all = 0, made = 0;
+  for (int i = 0; i < said.result().outputs_size() && i < said.positions_size(); ++i) {
+    const Output::Extent extent{said.positions(i), said.result().outputs(i).tensor().bytes()};
+    const std::uint64_t most = call.memory->bytes();
+    if (extent.position > most || extent.bytes > most - extent.position || extent.bytes > most - all) break;
+    all += extent.bytes;
+    if (extent.position >= call.used) made += extent.bytes;
+    output.extents.push_back(extent);
+  }
+  if (output.extents.size() != static_cast<std::size_t>(said.result().outputs_size())) {
+    outcome.cause = "said what cannot be";
+    return Broken(call, outcome);
+  }
+  call.memory->NoteGrowth(made);
+  output.result = std::move(*said.mutable_result());
+  output.result.set_origin(call.known.origin());
+  AddTiming(call.known, "queue", outcome.queue_ms);
+  call.known.mutable_timings()->MergeFrom(output.result.timings());
+  output.result.mutable_timings()->Swap(call.known.mutable_timings());
+  return output;
+}
+
+// The run took its worker along.
+RunFlow::Ran RunFlow::Broken(Call& call, const DeviceOutcome& outcome) {
+  Output output{.memory = call.memory};
+  output.result = call.known;
+  output.result.set_target(call.device->info.target());
+  output.result.set_device(call.device->info.description());
+  v1::RunFault& fault = *output.result.add_faults();
+  const std::string_view doing = outcome.stage == "run" ? "it ran the kernel" : "it loaded the kernel";
+  if (outcome.end == DeviceOutcome::End::kTimeout) {
+    fault.set_kind("timeout");
+    fault.set_message(fmt::format("the run was ended after {} s, while {}: a loop that does not end, or too much work; this kilnd allows "
+                                  "a timeout of up to {} s (--run-limit)", static_cast<double>(call.limit.count()) / 1000, doing,
+                                  static_cast<double>(options_.limit.count()) / 1000));
+    return output;
+  }
+  const bool emulated = call.device->threads > 0;
+  const std::string_view advice = emulated && !call.start.options().check()
+                                      ? "; with check it tells which statement touches what it must not" : "";
+  fault.set_kind("crash");
+  fault.set_message(fmt::format("the worker for {} ended while {}: {}{}", call.device->info.name(), doing, outcome.cause, advice));
+  return output;
+}
+
+void RunFlow::Cancel(const std::shared_ptr<Call>& call) {
+  call->stop.request_stop();
+  std::shared_ptr<CompileFlow::Call> compile;
+  {
+    std::lock_guard lock(call->mutex);
+    compile = call->compile;
+  }
+  if (compile) parts_.compile.Cancel(compile);
+  End(call, std::unexpected(Cancelled()));
+}
+
+// 7. The answer. Whoever comes second has nobody to tell.
+void RunFlow::End(const std::shared_ptr<Call>& call, Ran ran) {
+  Done done;
+  {
+    std::lock_guard lock(call->mutex);
+    done = std::exchange(call->done, {});
+  }
+  if (!done) return;
+  done(std::move(ran));
+  --calls_;
+}
+
+}  // namespace kiln::server

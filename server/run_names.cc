@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/run_names.h"
+
+#include <variant>
+
+#include "ir/codec/decode.h"
+#include "ir/print.h"
+
+namespace kiln::server {
+
+void NameParameters(std::string_view bytes, runtime::LaunchInfo& launch) {
+  for (std::size_t i = 0; i < launch.params.size(); ++i) {
+    if (launch.params[i].name.empty()) launch.params[i].name = "parameter " + std::to_string(i);
+  }
+  ir::Diagnostics ignored;
+  const auto module = bytes.empty() ? std::unexpected(ir::Failed()) : ir::DecodeModule(bytes, ignored);
+  if (!module || module->params.size() != launch.params.size()) return;
+  const ir::Names names(*module);
+  for (std::size_t i = 0; i < launch.params.size(); ++i) {
+    launch.params[i].name = std::visit([&](auto id) { return names.Of(id); }, module->params[i]);
+  }
+  std::size_t symbol = 0;
+  for (std::uint32_t id = 0; id < module->vars.size() && symbol < launch.symbols.size(); ++id) {
+    if (module->vars[id].kind == ir::VarKind::kSymbol) launch.symbols[symbol++].name = names.Of(ir::VarId(id));
+  }
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+#include "clients/runtime/artifact.h"
+
+namespace kiln::server {
+
+// An artifact is shared by all programs that differ in names only: gives its parameters and symbols those of this program, for error
+// texts. `module`: as in CompileRequest; empty or unreadable: they keep what they have.
+void NameParameters(std::string_view module, runtime::LaunchInfo& launch);
+
+}  // namespace kiln::server
