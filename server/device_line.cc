@@ -33,7 +33,7 @@ class DeviceLine::Slot {
 
  private:
   void Run() {
-    while (std::unique_ptr<DeviceTask> task = line_.Take()) {
+    while (std::unique_ptr<DeviceTask> task = line_.Take(*this)) {
       ++line_.busy_;
       const auto began = Clock::now();
       DeviceOutcome outcome = RunWithRetry(*task);
@@ -128,18 +128,21 @@ bool DeviceLine::Submit(std::unique_ptr<DeviceTask>& task) {
     task->queued = Clock::now();
     waiting_.push_back(std::move(task));
   }
-  arrived_.notify_one();
+  arrived_.notify_all();
   for (const auto& gone : abandoned) gone->done({});
   return true;
 }
 
-std::unique_ptr<DeviceTask> DeviceLine::Take() {
+std::unique_ptr<DeviceTask> DeviceLine::Take(const Slot& slot) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    arrived_.wait(lock, [&] { return closed_ || !waiting_.empty(); });
+    idle_.push_back(&slot);
+    arrived_.wait(lock, [&] { return closed_ || (!waiting_.empty() && idle_.back() == &slot); });
     if (closed_) return nullptr;
+    idle_.pop_back();
     std::unique_ptr<DeviceTask> task = std::move(waiting_.front());
     waiting_.pop_front();
+    arrived_.notify_all();  // the next slot's turn, if more waits
     if (!task->stop.stop_requested()) return task;
     lock.unlock();
     task->done({});

@@ -88,7 +88,7 @@ class DeviceLine {
  private:
   class Slot;
 
-  std::unique_ptr<DeviceTask> Take();
+  std::unique_ptr<DeviceTask> Take(const Slot& slot);
 
   const Options options_;
   Zygote& zygote_;
@@ -98,6 +98,7 @@ class DeviceLine {
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<std::unique_ptr<DeviceTask>> waiting_;
+  std::vector<const Slot*> idle_;  // the last is the one that ran last, and runs next: its worker has the program perhaps
   bool closed_ = false;
   std::vector<std::unique_ptr<Slot>> slots_;  // last: they use the others
 };

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Run from the outside: kilnd with the real worker and the emulator.
+#include "server/testing/run_client.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <future>
+#include <numeric>
+#include <set>
+
+namespace kiln::server::testing {
+namespace {
+
+using grpc::StatusCode;
+
+constexpr const char* kDouble = R"(kiln 1
+func @double[%m](%A: global f32[%m, 64], %B: global f32[%m, 64]) outputs(1) {
+  kernel @main grid((%m + 63) // 64) threads 128 blocks(%bx) {
+    %t = alloc fragment f32[64, 64]
+    copy %A[%bx * 64, 0; 64, 64] -> %t[0, 0; 64, 64]
+    for parallel %i, %j in 64, 64 {
+      store %t[%i, %j] = %t[%i, %j] + %t[%i, %j]
+    }
+    copy %t[0, 0; 64, 64] -> %B[%bx * 64, 0; 64, 64]
+  }
+}
+)";
+
+constexpr const char* kForever = R"(kiln 1
+func @forever(%A: global f32[1], %B: global f32[1]) {
+  kernel @main grid(1) threads 128 blocks(%bx) {
+    while %A[0] < 1.0 {
+      store %B[0] = %A[0] + 1.0
+    }
+  }
+}
+)";
+
+// Reads a row of shared memory that is not there.
+constexpr const char* kRowTooFar = R"(kiln 1
+func @row_too_far(%A: global f32[64, 64], %B: global f32[64, 64]) outputs(1) {
+  kernel @main grid(1) threads 128 blocks(%bx) {
+    %s = alloc shared f32[64, 64]
+    copy %A[0, 0; 64, 64] -> %s[0, 0; 64, 64]
+    for parallel %i, %j in 64, 64 {
+      store %B[%i, %j] = %s[%i + 1, %j]
+    }
+  }
+}
+)";
+
+// A scalar, a tensor with strides of its own and one that is written in place, two launches.
+constexpr const char* kTwoLaunches = R"(kiln 1
+func @two[%s](%A: global f32[8, 8] strides(%s, 1), %B: global f32[8, 8], %f: f32) {
+  kernel @first grid(1) threads 64 blocks(%bx) {
+    for parallel %i, %j in 8, 8 {
+      store %B[%i, %j] = %B[%i, %j] + %A[%i, %j]
+    }
+  }
+  kernel @second grid(1) threads 64 blocks(%by) {
+    for parallel %i, %j in 8, 8 {
+      store %B[%i, %j] = %B[%i, %j] * %f
+    }
+  }
+}
+)";
+
+std::vector<float> Counting(std::size_t count) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), 0.0f);
+  return values;
+}
+
+class RunTest : public DaemonTest {
+ protected:
+  void Start(std::vector<std::string> options = {}) {
+    options.insert(options.begin(), "--worker-executable=" KILN_BIN "/kiln-worker");
+    daemon_->Start(options);
+  }
+
+  RunAnswer Double(std::size_t rows = 64, const std::string& device = "emu:sm_80") {
+    const auto rows64 = static_cast<std::int64_t>(rows);
+    return RunClient(kDouble, device).Tensor(Counting(rows * 64), {rows64, 64}).Run(*daemon_);
+  }
+
+  void ExpectDoubleWorks() {
+    const RunAnswer answer = Double();
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.FaultKind(), "");
+    EXPECT_EQ(answer.Floats().at(100), 200.0f);
+  }
+
+  static RunClient Forever() {
+    return RunClient(kForever, "emu:sm_80").Tensor({0.0f}, {1}).Tensor({0.0f}, {1});
+  }
+
+  v1::DeviceStats Emulators() { return daemon_->Stats().devices(0); }
+  bool Busy(unsigned count) {
+    return daemon_->Eventually([&] { return Emulators().busy() == count; });
+  }
+  pid_t Zygote() { return Daemon::Children(daemon_->pid()).at(0); }
+
+  static bool Gone(pid_t process) {
+    std::string line;
+    std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), line);
+    return line.empty() || line.find(") Z") != std::string::npos;
+  }
+};
+
+class RunOnTest : public RunTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(RunOnTest, GivesTheRightResultForShapesThatDivideNothing) {
+  Start();
+  for (const std::size_t rows : {1, 64, 77, 1000}) {
+    const RunAnswer answer = Double(rows, GetParam());
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    ASSERT_EQ(answer.FaultKind(), "");
+    ASSERT_EQ(answer.outputs.size(), 1u);
+    EXPECT_EQ(answer.result.outputs(0).name(), "B");
+    EXPECT_EQ(answer.result.outputs(0).tensor().shape(0), static_cast<std::int64_t>(rows));
+    EXPECT_TRUE(answer.result.finished());
+    EXPECT_EQ(answer.result.microseconds_size(), 1);
+    std::vector<float> expected = Counting(rows * 64);
+    for (float& value : expected) value *= 2;
+    EXPECT_EQ(answer.Floats(), expected) << rows;
+  }
+  EXPECT_EQ(daemon_->Stats().compiles(), 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, RunOnTest, ::testing::Values("emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"));
+
+TEST_F(RunTest, TakesScalarsStridesOffsetsAndTensorsWrittenInPlace) {
+  Start();
+  const std::vector<float> a = Counting(8 * 20 + 4);  // rows of 20 with 8 that count, from the fourth element on
+  RunClient client = RunClient(kTwoLaunches, "emu:gfx942").Tensor(a, {8, 8}, {20, 1}, 16).Tensor(std::vector<float>(64, 1.0f), {8, 8});
+  const RunAnswer answer = client.Scalar(0.5).Run(*daemon_);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.FaultKind(), "");
+  ASSERT_EQ(answer.result.outputs_size(), 1);
+  EXPECT_EQ(answer.result.outputs(0).param(), 1u);
+  for (int i = 0; i < 8; ++i) {
+    for (int j = 0; j < 8; ++j) {
+      EXPECT_EQ(answer.Floats().at(std::size_t(i * 8 + j)), (1.0f + a[std::size_t(4 + i * 20 + j)]) * 0.5f) << i << " " << j;
+    }
+  }
+}
+
+TEST_F(RunTest, SharesTheCacheWithCompile) {
+  Start();
+  v1::CompileRequest request;
+  request.set_module(kDouble);
+  request.set_target("emu:sm_80");
+  const auto compiled = daemon_->Compile(request);
+  ASSERT_TRUE(compiled.status.ok()) << compiled.status.error_message();
+  const RunAnswer answer = Double();
+  EXPECT_EQ(answer.result.origin(), v1::MEMORY);
+  EXPECT_EQ(answer.result.key(), compiled.reply.key());
+  RunClient by_key("", "emu:sm_80");
+  by_key.start().set_key(compiled.reply.key());
+  const RunAnswer again = by_key.Tensor(Counting(4096), {64, 64}).Run(*daemon_);
+  ASSERT_TRUE(again.status.ok()) << again.status.error_message();
+  EXPECT_EQ(again.Floats(), answer.Floats());
+  RunClient unknown("", "emu:sm_80");
+  unknown.start().set_key(std::string(32, 'x'));
+  EXPECT_EQ(unknown.Run(*daemon_).status.error_code(), StatusCode::NOT_FOUND);
+}
+
+TEST_F(RunTest, RepeatedLaunchesAreTimedAndChangeNoResult) {
+  Start();
+  RunClient client = RunClient(kTwoLaunches, "emu:sm_80").Tensor(Counting(64), {8, 8}, {8, 1}).Tensor(Counting(64), {8, 8});
+  client.Scalar(1.0).options().set_repeat(5);
+  const RunAnswer answer = client.Run(*daemon_);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.result.microseconds_size(), 5);
+  EXPECT_EQ(answer.Floats().at(10), 20.0f);
+}
+
+TEST_F(RunTest, ChecksNameTheStatementThatGoesWrong) {
+  Start();
+  RunClient client = RunClient(kRowTooFar, "emu:sm_90a").Tensor(Counting(4096), {64, 64});
+  client.options().set_check(true);
+  const RunAnswer answer = client.Run(*daemon_);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.FaultKind(), "out of bounds");
+  const v1::RunFault& fault = answer.result.faults(0);
+  EXPECT_NE(fault.statement().text().find("store %B"), std::string::npos) << fault.DebugString();
+  EXPECT_GT(fault.statement().number(), 0u);
+  EXPECT_EQ(fault.block_size(), 3);
+  EXPECT_FALSE(answer.result.finished());
+  EXPECT_EQ(answer.outputs.size(), 0u);
+  EXPECT_EQ(Emulators().faults(), 1u);
+  ExpectDoubleWorks();
+}
+
+TEST_F(RunTest, AKernelThatLoopsForeverCostsThatRun) {
+  Start({"--emulators=1"});
+  RunClient client = Forever();
+  client.options().set_timeout_seconds(0.5);
+  const RunAnswer answer = client.Run(*daemon_);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.FaultKind(), "timeout") << answer.result.faults(0).message();
+  EXPECT_NE(answer.result.faults(0).message().find("0.5 s"), std::string::npos) << answer.result.faults(0).message();
+  EXPECT_LT(answer.took, std::chrono::seconds(20));
+  ExpectDoubleWorks();
+}
+
+TEST_F(RunTest, TheDaemonsLimitHoldsWithoutATimeout) {
+  Start({"--run-limit=0.5"});
+  EXPECT_EQ(Forever().Run(*daemon_).FaultKind(), "timeout");
+  RunClient greedy = Forever();
+  greedy.options().set_timeout_seconds(7);
+  const RunAnswer refused = greedy.Run(*daemon_);
+  EXPECT_EQ(refused.status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(refused.status.error_message().find("--run-limit"), std::string::npos) << refused.status.error_message();
+}
+
+TEST_F(RunTest, AKilledWorkerCostsItsRunAndIsReplaced) {
+  Start({"--emulators=1", "--workers=1"});
+  const auto before = Daemon::Children(Zygote());
+  auto running = std::async(std::launch::async, [&] { return Forever().Run(*daemon_); });
+  ASSERT_TRUE(Busy(1));
+  ASSERT_TRUE(daemon_->Eventually([&] {  // the compile worker is one of them, and idle
+    for (const pid_t worker : Daemon::Children(Zygote())) {
+      std::ifstream stat("/proc/" + std::to_string(worker) + "/stat");
+      std::string line;
+      std::getline(stat, line);
+      std::istringstream rest(line.substr(line.rfind(')') + 2));
+      std::string state;
+      rest >> state;
+      if (state == "R") return ::kill(worker, SIGKILL) == 0;
+    }
+    return false;
+  }));
+  const RunAnswer answer = running.get();
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.FaultKind(), "crash");
+  EXPECT_NE(answer.result.faults(0).message().find("SIGKILL"), std::string::npos) << answer.result.faults(0).message();
+  EXPECT_EQ(Emulators().worker_crashes(), 1u);
+  ExpectDoubleWorks();
+}
+
+TEST_F(RunTest, ACancelledRunStopsItsWorker) {
+  Start({"--emulators=1"});
+  EXPECT_EQ(Forever().Run(*daemon_, milliseconds(500)).status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(Busy(0));
+  ExpectDoubleWorks();
+}
+
+TEST_F(RunTest, ARunThatWaitsCanBeCancelled) {
+  Start({"--emulators=1"});
+  auto running = std::async(std::launch::async, [&] { return Forever().Run(*daemon_, std::chrono::seconds(3)); });
+  ASSERT_TRUE(Busy(1));
+  const RunAnswer waiting = RunClient(kDouble, "emu:sm_80").Tensor(Counting(64), {1, 64}).Run(*daemon_, milliseconds(500));
+  EXPECT_EQ(waiting.status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(running.get().status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  ExpectDoubleWorks();
+  EXPECT_EQ(Emulators().runs(), 1u);
+}
+
+TEST_F(RunTest, AFullQueueRefusesAtOnce) {
+  Start({"--emulators=1", "--queue=1"});
+  std::vector<std::future<RunAnswer>> all;
+  for (int i = 0; i < 2; ++i) {
+    all.push_back(std::async(std::launch::async, [&] { return Forever().Run(*daemon_, std::chrono::seconds(3)); }));
+    ASSERT_TRUE(daemon_->Eventually([&] { return Emulators().busy() + Emulators().queued() == unsigned(i + 1); }));
+  }
+  const RunAnswer refused = Forever().Run(*daemon_);
+  EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(refused.status.error_details().find("google.rpc.RetryInfo"), std::string::npos);
+  for (auto& one : all) one.get();
+}
+
+TEST_F(RunTest, MoreDataThanTheDaemonTakesIsRefused) {
+  Start({"--run-data=32KiB", "--run-data-total=64KiB"});
+  const auto is_refused = [&](const RunAnswer& answer, StatusCode code, const std::string& word) {
+    EXPECT_EQ(answer.status.error_code(), code) << answer.status.error_message();
+    EXPECT_NE(answer.status.error_message().find(word), std::string::npos) << answer.status.error_message();
+  };
+  is_refused(Double(200), StatusCode::RESOURCE_EXHAUSTED, "--run-data");        // the input alone
+  is_refused(Double(100), StatusCode::INVALID_ARGUMENT, "--run-data");          // with its output
+  ExpectDoubleWorks();
+
+  RunClient lies = RunClient(kDouble, "emu:sm_80").Tensor(Counting(64), {1, 64});
+  lies.data() += "more";
+  is_refused(lies.Run(*daemon_), StatusCode::INVALID_ARGUMENT, "more data");
+  lies.data().resize(100);
+  is_refused(lies.Run(*daemon_), StatusCode::INVALID_ARGUMENT, "100 of the tensors' 256 bytes");
+  lies.start().mutable_arguments(0)->mutable_tensor()->set_bytes(~std::uint64_t{0});
+  is_refused(lies.Run(*daemon_), StatusCode::RESOURCE_EXHAUSTED, "--run-data");
+}
+
+TEST_F(RunTest, APieceOfDataIsBounded) {
+  Start();
+  RunClient client = RunClient(kDouble, "emu:sm_80").Tensor(Counting(10'000 * 64), {10'000, 64});
+  EXPECT_EQ(client.Run(*daemon_, std::chrono::seconds(30), 2 << 20).status.error_code(), StatusCode::INVALID_ARGUMENT);
+  const RunAnswer answer = client.Run(*daemon_, std::chrono::seconds(60), 1000);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.Floats().at(10'000 * 64 - 2), 2.0f * (10'000 * 64 - 2));
+}
+
+TEST_F(RunTest, WhatDoesNotFitTheKernelIsToldByName) {
+  Start();
+  const auto refused = [&](RunClient client, const std::string& word) {
+    const RunAnswer answer = client.Run(*daemon_);
+    EXPECT_EQ(answer.status.error_code(), StatusCode::INVALID_ARGUMENT) << answer.status.error_message();
+    EXPECT_NE(answer.status.error_message().find(word), std::string::npos) << answer.status.error_message();
+  };
+  refused(RunClient(kDouble, "emu:sm_80"), "num_args should be 1");
+  refused(RunClient(kDouble, "emu:sm_80").Tensor(Counting(32), {1, 32}), "A.shape[1]");
+  refused(RunClient(kDouble, "emu:sm_80").Tensor(Counting(32), {1, 64}), "do not lie within the 128 bytes");
+  refused(RunClient(kDouble, "emu:sm_80").Tensor(Counting(64), {1, 64}, {64, -1}), "do not lie within");
+  refused(RunClient(kDouble, "emu:sm_80").Tensor(Counting(64), {1, 64}, {64}), "strides");
+  refused(RunClient(kDouble, "emu:sm_80").Tensor(Counting(64), {std::int64_t{1} << 62, 64}), "do not lie within");
+  refused(RunClient(kDouble, "emu:sm_80").Scalar(1), "tensor");
+  RunClient elsewhere = RunClient(kDouble, "emu:sm_80").Tensor(Counting(64), {1, 64});
+  elsewhere.start().mutable_program()->set_target("cuda:sm_80");
+  refused(elsewhere, "leave its target empty");
+  refused(RunClient("kiln 1\nnonsense", "emu:sm_80"), "nonsense");
+}
+
+TEST_F(RunTest, UnknownDevicesAreNamed) {
+  Start();
+  for (const char* device : {"cuda:7", "emu:sm_13", "tpu", ""}) {
+    const RunAnswer answer = RunClient(kDouble, device).Tensor(Counting(64), {1, 64}).Run(*daemon_);
+    EXPECT_EQ(answer.status.error_code(), StatusCode::NOT_FOUND) << answer.status.error_message();
+  }
+  grpc::ClientContext context;
+  v1::CapabilitiesReply capabilities;
+  ASSERT_TRUE(daemon_->stub().Capabilities(&context, {}, &capabilities).ok());
+  std::set<std::string> names;
+  for (const v1::DeviceInfo& device : capabilities.devices()) names.insert(device.name());
+  for (const char* name : {"emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"}) EXPECT_TRUE(names.contains(name)) << name;
+}
+
+TEST_F(RunTest, NothingIsEmulatedWhereThatIsTurnedOff) {
+  Start({"--emulators=0"});
+  EXPECT_EQ(Double().status.error_code(), StatusCode::NOT_FOUND);
+  const v1::StatsReply stats = daemon_->Stats();
+  for (const v1::DeviceStats& device : stats.devices()) EXPECT_NE(device.name(), "emu");
+}
+
+TEST_F(RunTest, WorkersEndWithTheDaemon) {
+  Start();
+  auto hung = std::async(std::launch::async, [&] { return Forever().Run(*daemon_); });
+  ASSERT_TRUE(Busy(1));
+  const pid_t zygote = Zygote();
+  auto processes = Daemon::Children(zygote);
+  ASSERT_FALSE(processes.empty());
+  processes.push_back(zygote);
+  daemon_->Kill();
+  EXPECT_EQ(hung.get().status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(daemon_->Eventually([&] { return std::ranges::all_of(processes, Gone); }));
+}
+
+TEST_F(RunTest, DrainingEndsWhatStillRuns) {
+  Start({"--grace=0.3"});
+  auto hung = std::async(std::launch::async, [&] { return Forever().Run(*daemon_); });
+  ASSERT_TRUE(Busy(1));
+  const auto processes = Daemon::Children(Zygote());
+  EXPECT_EQ(daemon_->Stop(), 0);
+  EXPECT_EQ(hung.get().status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(daemon_->Eventually([&] { return std::ranges::all_of(processes, Gone); }));
+}
+
+}  // namespace
+}  // namespace kiln::server::testing
