@@ -276,6 +276,7 @@ Sample Daemon::Parts::Look() const {
           .workers = workers->workers(),
           .workers_busy = workers->busy(),
           .tiers = cache->Report(),
+          .devices = devices->Stats(),
           .records_dropped = journal.dropped()};
 }
 

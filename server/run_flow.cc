@@ -50,11 +50,12 @@ std::optional<std::uint64_t> BytesOf(const v1::RunStart& start) {
 
 class RunFlow::Call {
  public:
-  Call(Caller who, std::string id, v1::RunStart given)
-      : caller(std::move(who)), request_id(std::move(id)), start(std::move(given)) {}
+  Call(Caller who, std::string id, std::shared_ptr<CallNotes> where, v1::RunStart given)
+      : caller(std::move(who)), request_id(std::move(id)), notes(std::move(where)), start(std::move(given)) {}
 
   const Caller caller;
   const std::string request_id;
+  const std::shared_ptr<CallNotes> notes;
   v1::RunStart start;
   std::shared_ptr<RunMemory> memory;
   std::vector<std::uint64_t> positions;  // of each argument's bytes
@@ -104,10 +105,11 @@ std::optional<Failure> RunFlow::Check(const v1::RunStart& start) const {
   return std::nullopt;
 }
 
-std::expected<std::shared_ptr<RunFlow::Call>, Failure> RunFlow::Begin(Caller caller, std::string request_id, v1::RunStart start) {
+std::expected<std::shared_ptr<RunFlow::Call>, Failure> RunFlow::Begin(Caller caller, std::string request_id,
+                                                                      std::shared_ptr<CallNotes> notes, v1::RunStart start) {
   if (parts_.compile.draining()) return std::unexpected(Draining());
   if (auto problem = Check(start)) return std::unexpected(std::move(*problem));
-  auto call = std::make_shared<Call>(std::move(caller), std::move(request_id), std::move(start));
+  auto call = std::make_shared<Call>(std::move(caller), std::move(request_id), std::move(notes), std::move(start));
   const double wanted = call->start.options().timeout_seconds();
   call->limit = wanted > 0 ? std::chrono::milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted * 1000)))
                            : options_.limit;
@@ -159,6 +161,7 @@ void RunFlow::Run(const std::shared_ptr<Call>& call, Done done) {
   if (call->received < call->expected) {
     return End(call, std::unexpected(Malformed(fmt::format("{} of the tensors' {} bytes came", call->received, call->expected))));
   }
+  call->notes->Mark("receive");
   Executor::Task task = [this, call] { FindDevice(call); };
   if (!parts_.executor.Post(task)) End(call, std::unexpected(Full("too many requests wait already; try again in a second")));
 }
@@ -195,7 +198,8 @@ void RunFlow::FindKernel(const std::shared_ptr<Call>& call) {
   const cache::Digest digest = DigestOf("Compile", bytes);
   if (auto hit = parts_.compile.FindHot(digest, call->caller.tenant)) return next(std::move(*hit));
   auto compile = parts_.compile.Start(
-      {.id = call->request_id, .caller = call->caller, .bytes = std::move(bytes), .digest = digest, .on_stage = {}, .done = next});
+      {.id = call->request_id, .caller = call->caller, .bytes = std::move(bytes), .digest = digest, .notes = call->notes, .on_stage = {},
+       .done = next});
   {
     std::lock_guard lock(call->mutex);
     call->compile = compile;
@@ -239,6 +243,11 @@ void RunFlow::Launch(const std::shared_ptr<Call>& call, const Reply& kernel) {
 // 6. The worker is done with it, or it with the worker.
 void RunFlow::Land(const std::shared_ptr<Call>& call, DeviceOutcome outcome) {
   Ran ran = Judge(*call, outcome);
+  const auto waited = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double, std::milli>(outcome.queue_ms));
+  const auto now = std::chrono::steady_clock::now();
+  call->notes->Add("queue", now - outcome.ran - waited, waited);
+  call->notes->Add("run", now - outcome.ran, outcome.ran);
   DeviceCounters& counters = call->device->line->counters();
   const bool faulty = ran && ran->result.faults_size() > 0;
   if (ran) ++counters.runs;

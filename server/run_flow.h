@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "kiln/v1/run.pb.h"
+#include "server/call_record.h"
 #include "server/caller.h"
 #include "server/compile_flow.h"
 #include "server/device_pool.h"
@@ -61,7 +62,8 @@ class RunFlow {
   RunFlow(Options options, Parts parts);
 
   // Checks what can be checked at once, and takes memory for the tensors.
-  std::expected<std::shared_ptr<Call>, Failure> Begin(Caller caller, std::string request_id, v1::RunStart start);
+  std::expected<std::shared_ptr<Call>, Failure> Begin(Caller caller, std::string request_id, std::shared_ptr<CallNotes> notes,
+                                                      v1::RunStart start);
 
   // The next bytes of the tensors.
   std::optional<Failure> Add(Call& call, std::string_view data);

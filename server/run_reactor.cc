@@ -4,27 +4,34 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/call_watch.h"
 #include "server/reactors.h"
 #include "server/status_map.h"
 
 namespace kiln::server {
 
 RunReactor::RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, Caller caller)
-    : flow_(flow), caller_(std::move(caller)), request_id_(NewRequestId()), details_(DetailsLimit(context)) {
-  context.AddTrailingMetadata("kiln-request-id", request_id_);
+    : context_(context), flow_(flow), caller_(std::move(caller)) {
+  context.AddTrailingMetadata("kiln-request-id", RequestIdOf(context));
   StartRead(&request_);
 }
 
 void RunReactor::OnReadDone(bool ok) {
   if (!ok) return AllRead();
-  if (const auto problem = Take()) return Finish(ToStatus(*problem, details_));
+  RecordOf(context_).bytes_in += request_.ByteSizeLong();
+  if (const auto problem = Take()) return Finish(Refuse(*problem));
   StartRead(&request_);
+}
+
+grpc::Status RunReactor::Refuse(const Failure& failure) {
+  RecordOf(context_).reason = ReasonOf(failure.kind);
+  return ToStatus(failure, DetailsLimit(context_));
 }
 
 // One message.
 std::optional<Failure> RunReactor::Take() {
   if (!call_ && request_.has_start()) {
-    auto call = flow_.Begin(std::move(caller_), request_id_, std::move(*request_.mutable_start()));
+    auto call = flow_.Begin(std::move(caller_), RequestIdOf(context_), NotesOf(context_), std::move(*request_.mutable_start()));
     if (!call) return std::move(call.error());
     std::lock_guard lock(mutex_);
     call_ = std::move(*call);
@@ -37,15 +44,17 @@ std::optional<Failure> RunReactor::Take() {
 
 void RunReactor::AllRead() {
   if (!call_) {
-    return Finish(ToStatus({.kind = Failure::Kind::kMalformed, .message = "the first message of a Run is its start"}, details_));
+    return Finish(Refuse({.kind = Failure::Kind::kMalformed, .message = "the first message of a Run is its start"}));
   }
   flow_.Run(call_, [this](RunFlow::Ran ran) { Answer(std::move(ran)); });
 }
 
 void RunReactor::Answer(RunFlow::Ran ran) {
-  if (!ran) return Finish(ToStatus(ran.error(), details_));
+  if (!ran) return Finish(Refuse(ran.error()));
   output_ = std::move(*ran);
   reply_.mutable_result()->Swap(&output_.result);
+  RecordOf(context_).origin = reply_.result().origin();
+  RecordOf(context_).bytes_out += reply_.ByteSizeLong();
   StartWrite(&reply_);
 }
 
@@ -61,8 +70,9 @@ void RunReactor::Next() {
   std::string& data = *reply_.mutable_data();
   data.resize(std::min<std::uint64_t>(RunFlow::kPiece, extent.bytes - sent_));
   if (!output_.memory->Read(extent.position + sent_, data.data(), data.size())) {
-    return Finish(ToStatus({.kind = Failure::Kind::kStore, .message = "the outputs cannot be read back"}, details_));
+    return Finish(Refuse({.kind = Failure::Kind::kStore, .message = "the outputs cannot be read back"}));
   }
+  RecordOf(context_).bytes_out += data.size();
   sent_ += data.size();
   StartWrite(&reply_);
 }

@@ -26,14 +26,14 @@ class RunReactor final : public grpc::ServerBidiReactor<v1::RunRequest, v1::RunR
   void OnDone() override { delete this; }
 
   std::optional<Failure> Take();
+  grpc::Status Refuse(const Failure& failure);
   void AllRead();
   void Answer(RunFlow::Ran ran);
   void Next();
 
+  grpc::CallbackServerContext& context_;
   RunFlow& flow_;
   Caller caller_;
-  const std::string request_id_;
-  const std::size_t details_;
   v1::RunRequest request_;
   v1::RunReply reply_;
   RunFlow::Output output_;

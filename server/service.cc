@@ -221,7 +221,7 @@ grpc::ServerReadReactor<v1::CacheChunk>* KilnService::CacheImport(Context* conte
 }
 
 grpc::ServerBidiReactor<v1::RunRequest, v1::RunReply>* KilnService::Run(Context* context) {
-  auto caller = parts_.gate.Enter(*context, "Run");
+  auto caller = Enter(*context, "Run");
   if (!caller) return new RefusedExchange<v1::RunRequest, v1::RunReply>(ToStatus(caller.error()));
   return new RunReactor(*context, parts_.runs, std::move(*caller));
 }

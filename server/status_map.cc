@@ -120,6 +120,7 @@ std::string_view ReasonOf(Kind kind) {
     case Kind::kUnauthenticated: return "unauthenticated";
     case Kind::kForbidden: return "forbidden";
     case Kind::kQueueFull: return "queue-full";
+    case Kind::kTooMuch: return "too-much";
     case Kind::kDraining: return "draining";
     case Kind::kNoWorker: return "no-worker";
     case Kind::kCancelled: return "cancelled";
