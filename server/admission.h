@@ -88,6 +88,7 @@ class Admission {
   void Close();
 
   std::size_t queued() const;
+  std::size_t capacity() const { return capacity_; }
 
  private:
   static constexpr std::size_t kClasses = 3;

@@ -40,17 +40,19 @@ void NoteStages(CallNotes& notes, const JobOutcome& outcome) {
 
 void Report(const EndedCompile& ended, const Telemetry& telemetry, Metrics& metrics) {
   const JobOutcome& outcome = ended.outcome;
-  telemetry.Log(ended.made ? Level::kDebug : Level::kWarning, "compile",
+  const std::string_view name = OutcomeName(outcome, ended.made);
+  // What the compiler made or refused is in the line of each request; what went wrong has a line of its own.
+  telemetry.Log(name == "ok" || name == "refused" ? Level::kDebug : Level::kWarning, "compile",
                 {{"request", std::string_view(ended.request_id)},
                  {"key", ended.key.ToHex().substr(0, 16)},
                  {"target", std::string_view(ended.request.target())},
-                 {"outcome", ended.made ? "ok" : std::string_view(outcome.cause.empty() ? "refused" : outcome.cause)},
+                 {"outcome", outcome.cause.empty() ? name : std::string_view(outcome.cause)},
                  {"stage", std::string_view(outcome.stage)},
                  {"queue_ms", outcome.queue_ms},
                  {"ms", std::chrono::duration<double, std::milli>(outcome.ran).count()},
                  {"bytes", static_cast<std::int64_t>(ended.made ? ended.made->kept.size() : 0)}});
   metrics.NoteCompile({.target = ended.request.target(),
-                       .outcome = OutcomeName(outcome, ended.made),
+                       .outcome = name,
                        .priority = PriorityName(ended.request.priority()),
                        .queued = std::chrono::microseconds(static_cast<std::int64_t>(outcome.queue_ms * 1000)),
                        .ran = outcome.ran,

@@ -16,6 +16,8 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include "server/config_report.h"
+
 namespace kiln::server {
 namespace {
 
@@ -73,6 +75,7 @@ struct Raw {
   std::string tokens;
   std::string access;
   std::string metrics_listen = "none";
+  bool check_config = false;
   double compile_limit = 120;
   double run_limit = 60;
   double grace = 20;
@@ -129,6 +132,7 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--log-format", raw.log_format, "text (key=value) or json")
       ->check(CLI::IsMember({"text", "json"}))->capture_default_str();
   app.add_option("--log-file", config.log.file, "instead of stderr");
+  app.add_flag("--check-config", raw.check_config, "print every setting with its origin, check the files, start nothing");
   app.set_version_flag("--version", "kilnd " KILN_VERSION);
 }
 
@@ -158,7 +162,7 @@ std::expected<Words, std::string> FromFile(const CLI::App& app, const fs::path& 
       if constexpr (toml::is_number<decltype(node)>) text = fmt::format("{}", node.get());
       if constexpr (toml::is_boolean<decltype(node)>) text = node.get() ? "true" : "false";
     });
-    words.push_back(fmt::format("{}={}", name, text));
+    if (!text.empty()) words.push_back(fmt::format("{}={}", name, text));  // CLI11 would take the next word for the value
   }
   return words;
 }
@@ -168,11 +172,8 @@ Words FromEnvironment(const CLI::App& app) {
   Words words;
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_single_name();
-    if (name == "help" || name == "version" || name == "config") continue;
-    std::string variable = "KILN_" + name;
-    std::ranges::transform(variable, variable.begin(),
-                           [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
-    if (const std::string value = Environment(variable.c_str()); !value.empty()) {
+    if (name == "help" || name == "version" || name == "config" || name == "check-config") continue;
+    if (const std::string value = Environment(VariableOf(name).c_str()); !value.empty()) {
       words.push_back(fmt::format("--{}={}", name, value));
     }
   }
@@ -253,13 +254,16 @@ std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv) {
   AddOptions(app, config, raw);
 
   const Words flags(argv + 1, argv + argc);
-  Words words;
-  if (const fs::path file = ConfigFileIn(flags); !file.empty()) {
+  Words from_file_words;
+  const fs::path file = ConfigFileIn(flags);
+  if (!file.empty()) {
     auto from_file = FromFile(app, file);
     if (!from_file) return std::unexpected(ConfigEnd{2, from_file.error()});
-    words = std::move(*from_file);
+    from_file_words = std::move(*from_file);
   }
-  std::ranges::move(FromEnvironment(app), std::back_inserter(words));
+  const Words from_environment = FromEnvironment(app);
+  Words words = from_file_words;
+  words.insert(words.end(), from_environment.begin(), from_environment.end());
   words.insert(words.end(), flags.begin(), flags.end());
   std::ranges::reverse(words);  // as CLI11 takes a vector
   try {
@@ -272,6 +276,8 @@ std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv) {
     return std::unexpected(ConfigEnd{2, fmt::format("{}; `kilnd --help` lists the options", error.what())});
   }
   if (const auto finished = Finish(raw, config); !finished) return std::unexpected(ConfigEnd{2, finished.error()});
+  if (raw.check_config) config.effective = Effective(app, {from_file_words, file.string(), from_environment, flags});
+  config.service_manager = ServiceManagerFromEnvironment();
   return config;
 }
 

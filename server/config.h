@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <expected>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "server/endpoint.h"
+#include "server/service_manager.h"
 #include "server/telemetry.h"
 
 namespace kiln::server {
@@ -48,6 +50,10 @@ struct Config {
   std::string trace_file;       // of spans; empty: none
   std::uint64_t trace_file_bytes = std::uint64_t{64} << 20;
   LogOptions log;
+
+  ServiceManager service_manager;  // systemd, where it started us
+  // What each setting is and where it comes from, as lines of TOML: --check-config was given and nothing shall be started.
+  std::optional<std::string> effective;
 };
 
 // The error is what to print, and the status to exit with (0 for --help and --version).

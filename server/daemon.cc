@@ -32,6 +32,7 @@
 #include "server/ptxas.h"
 #include "server/tls.h"
 #include "server/service.h"
+#include "server/service_manager.h"
 #include "server/spans.h"
 #include "server/status_map.h"
 #include "server/zygote.h"
@@ -101,6 +102,7 @@ struct Daemon::Parts {
   std::unique_ptr<Telemetry> audit;  // null: into the log
   RealClock clock;
   UniqueFd claim;
+  UniqueFd inherited;  // a listening socket that systemd made
   Ptxas ptxas;
   Zygote zygote;
   Metrics metrics;
@@ -209,7 +211,7 @@ void Daemon::Parts::MakeFlow() {
 
 std::expected<void, std::string> Daemon::Parts::Serve() {
   service = std::make_unique<KilnService>(KilnService::Parts{
-      *flow, *runs, *devices, *executor, *maintenance, *cache, *admission, *workers, telemetry, *gate,
+      *flow, *runs, *devices, *executor, *maintenance, *cache, *admission, *workers, telemetry, metrics, *gate,
       [this] {
         v1::CapabilitiesReply reply = DescribeOurselves();
         for (const std::string& pass : zygote.Passes()) reply.add_passes(pass);
@@ -222,7 +224,8 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   int port = 0;
-  if (!config.endpoint.socket) {
+  const bool tcp = !config.endpoint.socket && !inherited;
+  if (tcp) {
     auto credentials = TlsCredentials({config.tls_certificate, config.tls_key, config.tls_client_ca});
     if (!credentials) return std::unexpected(std::move(credentials.error()));
     builder.AddListeningPort(config.endpoint.address, *credentials, &port);
@@ -238,19 +241,18 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 30'000);
   server = builder.BuildAndStart();
-  if (!server || (!config.endpoint.socket && port == 0)) {
+  if (!server || (tcp && port == 0)) {
     return std::unexpected(fmt::format("cannot listen on {}; is the port taken?", config.endpoint.address));
   }
-  if (config.endpoint.socket) {
-    auto listening = LocalListener::Bind(*config.endpoint.socket, config.socket_mode);
+  if (!tcp) {
+    std::expected<UniqueFd, std::string> listening = std::move(inherited);
+    if (config.endpoint.socket) listening = LocalListener::Bind(*config.endpoint.socket, config.socket_mode);
     if (!listening) return std::unexpected(std::move(listening.error()));
     local = std::make_unique<LocalListener>(std::move(*listening), *server);
   }
   serving = true;
-  const std::string address = config.endpoint.socket
-                                  ? config.endpoint.address
-                                  : config.endpoint.address.substr(0, config.endpoint.address.rfind(':') + 1) +
-                                        std::to_string(port);
+  const std::string& given = config.endpoint.address;
+  const std::string address = tcp ? given.substr(0, given.rfind(':') + 1) + std::to_string(port) : given;
   telemetry.Log(Level::kInfo, "serving",
                 {{"listen", std::string_view(address)},
                  {"version", KILN_VERSION},
@@ -270,7 +272,7 @@ Sample Daemon::Parts::Look() const {
   return {.ready = Readiness().ok,
           .draining = flow->draining(),
           .queued = admission->queued(),
-          .queue_capacity = config.queue,
+          .queue_capacity = admission->capacity(),
           .flights = flow->flights(),
           .calls = flow->calls(),
           .workers = workers->workers(),
@@ -319,10 +321,14 @@ std::expected<void, std::string> Daemon::Parts::StartMonitor() {
 Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config) {
+  auto inherited = TakeListener(config.service_manager);
+  if (!inherited) return std::unexpected(std::move(inherited.error()));
+  if (*inherited) config.endpoint = {.address = AddressOf(*inherited)};
   auto parts = std::make_unique<Parts>(std::move(config));
   auto claim = Claim(parts->config.endpoint);
   if (!claim) return std::unexpected(std::move(claim.error()));
   parts->claim = std::move(*claim);
+  parts->inherited = std::move(*inherited);
   if (auto started = parts->zygote.Start(); !started) return std::unexpected(std::move(started.error()));
   if (auto opened = parts->OpenGate(); !opened) return std::unexpected(std::move(opened.error()));
   if (auto opened = parts->OpenCache(); !opened) return std::unexpected(std::move(opened.error()));
@@ -333,6 +339,8 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config)
 }
 
 void Daemon::Reload() { parts_->authenticator->Reload(); }
+
+bool Daemon::Alive() { return parts_->heartbeat->Alive(); }
 
 void Daemon::Drain(const std::function<bool()>& hurry) {
   Parts& p = *parts_;

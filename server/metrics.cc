@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/metrics.h"
 
+#include <algorithm>
 #include <array>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <sstream>
-#include <unordered_map>
 #include <utility>
 
 #include <prometheus/counter.h>
@@ -47,6 +48,17 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kCauses 
     {"cancelled", "cancelled"},
 }};
 
+using Counts = google::protobuf::RepeatedPtrField<v1::NamedCount>;
+
+// Sums up what has the same name; leaves out what has not happened.
+void AddCount(Counts& counts, const std::string& name, const Counter& counter) {
+  if (counter.Value() == 0) return;
+  auto at = std::ranges::find(counts, name, &v1::NamedCount::name);
+  v1::NamedCount& count = at == counts.end() ? *counts.Add() : *at;
+  count.set_name(name);
+  count.set_count(count.count() + static_cast<std::uint64_t>(counter.Value()));
+}
+
 double Seconds(std::chrono::microseconds time) { return static_cast<double>(time.count()) * 1e-6; }
 
 // The members of a family, found by the values of their labels without making a label set of each call.
@@ -65,6 +77,19 @@ class Series {
     return *at->second;
   }
 
+  // In the order of their labels.
+  template <class Visit>
+  void EachPair(Visit visit) const {
+    for (const auto& [key, metric] : members_) {
+      const std::size_t end = key.find('\n');
+      visit(key.substr(0, end), key.substr(end + 1), *metric);
+    }
+  }
+  template <class Visit>
+  void Each(Visit visit) const {
+    EachPair([&](const std::string& first, const std::string&, const Metric& metric) { visit(first, metric); });
+  }
+
  private:
   Metric& Make(std::string_view first, std::string_view second) {
     prometheus::Labels labels{{labels_[0], std::string(first)}};
@@ -77,7 +102,7 @@ class Series {
   const Names labels_;
   const Buckets buckets_;
   std::string key_;
-  std::unordered_map<std::string, Metric*> members_;
+  std::map<std::string, Metric*, std::less<>> members_;
 };
 
 // A label's value if it is one of those known.
@@ -164,6 +189,30 @@ void Metrics::NoteWorkerEnd(std::string_view cause) {
   impl_->restarts.At(RestartCause(cause)).Increment();
 }
 
+void Metrics::Describe(v1::StatsReply& reply) const {
+  std::lock_guard lock(impl_->mutex);
+  impl_->refusals.Each([&](const std::string& reason, const Counter& counter) { AddCount(*reply.mutable_refusals(), reason, counter); });
+  impl_->restarts.Each([&](const std::string& cause, const Counter& counter) { AddCount(*reply.mutable_worker_restarts(), cause, counter); });
+  impl_->tenants.Each([&](const std::string& tenant, const Counter& counter) { AddCount(*reply.mutable_tenants(), tenant, counter); });
+  impl_->compiles.EachPair([&](const std::string& target, const std::string& outcome, const Histogram& histogram) {
+    const auto seen = histogram.Collect().histogram;
+    auto at = std::ranges::find(*reply.mutable_targets(), target, &v1::TargetStats::name);
+    v1::TargetStats& stats = at == reply.mutable_targets()->end() ? *reply.add_targets() : *at;
+    stats.set_name(target);
+    // A running mean over the outcomes.
+    const double sum = stats.mean_ms() * static_cast<double>(stats.compiles()) + seen.sample_sum * 1000;
+    stats.set_compiles(stats.compiles() + seen.sample_count);
+    if (outcome != "ok") stats.set_failed(stats.failed() + seen.sample_count);
+    stats.set_mean_ms(sum / static_cast<double>(std::max<std::uint64_t>(stats.compiles(), 1)));
+  });
+  prometheus::ClientMetric::Histogram waits;
+  impl_->waits.Each([&](const std::string&, const Histogram& histogram) {
+    waits.sample_count += histogram.Collect().histogram.sample_count;
+    waits.sample_sum += histogram.Collect().histogram.sample_sum;
+  });
+  reply.set_queue_wait_mean_ms(waits.sample_count == 0 ? 0 : waits.sample_sum * 1000 / static_cast<double>(waits.sample_count));
+}
+
 std::string Metrics::Text(const Sample& sample) const {
   std::ostringstream text;
   const prometheus::TextSerializer serializer;
@@ -171,7 +220,7 @@ std::string Metrics::Text(const Sample& sample) const {
     std::lock_guard lock(impl_->mutex);
     serializer.Serialize(text, impl_->registry.Collect());
   }
-  serializer.Serialize(text, Describe(sample));
+  serializer.Serialize(text, server::Describe(sample));
   return text.str();
 }
 

@@ -18,7 +18,7 @@
 
 #include "cache/tiered.h"
 #include "kiln/v1/compile.pb.h"
-#include "kiln/v1/run.pb.h"
+#include "kiln/v1/service.pb.h"
 #include "server/call_record.h"
 
 namespace kiln::server {
@@ -69,6 +69,9 @@ class Metrics {
   void NoteCall(const CallRecord& record);
   void NoteCompile(const CompileEnd& end);
   void NoteWorkerEnd(std::string_view cause);  // in words
+
+  // Counts since the start, for the Stats call.
+  void Describe(v1::StatsReply& reply) const;
 
   // The text of everything, the sample included.
   std::string Text(const Sample& sample) const;

@@ -7,6 +7,7 @@
 
 #include "server/call_watch.h"
 #include "server/ensure.h"
+#include "server/process_usage.h"
 #include "server/reactors.h"
 #include "server/run_reactor.h"
 #include "server/status_map.h"
@@ -178,6 +179,11 @@ grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const v1::StatsRe
   reply->set_queued(static_cast<std::uint32_t>(parts_.admission.queued()));
   reply->set_compile_p50_ms(telemetry.CompileTimes().p50);
   reply->set_compile_p99_ms(telemetry.CompileTimes().p99);
+  reply->set_flights(static_cast<std::uint32_t>(parts_.flow.flights()));
+  reply->set_queue_capacity(static_cast<std::uint32_t>(parts_.admission.capacity()));
+  for (const auto& tier : parts_.cache.Report()) reply->set_wal_bytes(reply->wal_bytes() + tier.stats.wal_bytes);
+  reply->set_memory_bytes(ReadProcessUsage().resident_bytes);
+  parts_.metrics.Describe(*reply);
   reply->set_state(parts_.flow.draining() ? "draining" : "serving");
   for (v1::DeviceStats& device : parts_.devices.Stats()) *reply->add_devices() = std::move(device);
   return Answer(context, grpc::Status::OK);

@@ -13,6 +13,7 @@
 #include "server/compile_flow.h"
 #include "server/gate.h"
 #include "server/maintenance.h"
+#include "server/metrics.h"
 #include "server/run_flow.h"
 #include "server/worker_pool.h"
 
@@ -39,6 +40,7 @@ class KilnService final : public KilnMethods {
     Admission& admission;
     const WorkerPool& workers;
     const Telemetry& telemetry;
+    const Metrics& metrics;
     const Gate& gate;
     std::function<v1::CapabilitiesReply()> capabilities;  // may wait for the worker and for ptxas
     bool accept_put;

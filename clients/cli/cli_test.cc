@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kiln command against a daemon whose worker does what it is told.
+#include <algorithm>
 #include <cstdio>
 
 #include "server/testing/daemon_fixture.h"
@@ -123,6 +124,38 @@ TEST_F(CliTest, LooksAfterTheCache) {
   EXPECT_TRUE(Has(Kiln("--text cache gc --to 0"), "3 entries evicted"));
   EXPECT_TRUE(Has(Kiln("--text cache import " + bundle), "3 entries imported"));
   EXPECT_TRUE(Has(Kiln("--text cache import " + program_), "kiln: ")) << "what is no bundle is refused";
+}
+
+TEST_F(CliTest, TopShowsRatesOnceOrLineByLine) {
+  EXPECT_EQ(Kiln("--text top --once -n 0.1").status, 1) << "no daemon";
+  daemon_->Start();
+  ASSERT_EQ(Compile(Order::kAnswer, 1).status, 0);
+  const Ran once = Kiln("top --once -n 0.1");
+  EXPECT_EQ(once.status, 0) << once.out;
+  EXPECT_TRUE(Has(once, "serving at")) << once.out;
+  EXPECT_TRUE(Has(once, "cuda:sm_80")) << once.out;
+  EXPECT_TRUE(Has(once, "workers")) << once.out;
+  EXPECT_EQ(once.out.find('\x1b'), once.out.npos) << "nothing for a terminal goes into a pipe";
+  const Ran lines = Kiln("top -n 0.05 -c 3");
+  EXPECT_EQ(std::ranges::count(lines.out, '\n'), 4) << lines.out;
+  EXPECT_TRUE(Has(lines, "requests/s")) << lines.out;
+  const Ran json = Kiln("top --once -n 0.1 --json");
+  EXPECT_TRUE(json.out.starts_with("{\"stats\": {\"state\": \"serving\"")) << json.out;
+  EXPECT_TRUE(Has(json, "\"per_second\": {\"requests\": ")) << json.out;
+}
+
+TEST_F(CliTest, StatsNameWhatHappened) {
+  daemon_->Start();
+  ASSERT_EQ(Compile(Order::kAnswer, 1).status, 0);
+  EXPECT_EQ(Compile(Order::kRefuse).status, 1);
+  EXPECT_EQ(Compile(Order::kAbort).status, 1);
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().refusals_size() == 2; }));
+  const Ran text = Kiln("--text stats");
+  EXPECT_TRUE(Has(text, "invalid 1")) << text.out;
+  EXPECT_TRUE(Has(text, "workers replaced: abort 1")) << text.out;
+  const Ran json = Kiln("stats");
+  EXPECT_TRUE(Has(json, "\"worker_restarts\": {\"abort\": 1}")) << json.out;
+  EXPECT_TRUE(Has(json, "{\"name\": \"cuda:sm_80\", \"compiles\": 3, \"failed\": 2")) << json.out;
 }
 
 TEST_F(CliTest, TellsAboutItselfAndTheDaemon) {

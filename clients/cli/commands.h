@@ -40,6 +40,7 @@ void AddExplain(CLI::App& app, Context& context);
 void AddRun(CLI::App& app, Context& context);
 void AddCache(CLI::App& app, Context& context);
 void AddInformation(CLI::App& app, Context& context);  // stats, devices, version
+void AddTop(CLI::App& app, Context& context);
 void AddServe(CLI::App& app, Context& context);
 
 }  // namespace kiln::cli

@@ -8,6 +8,7 @@
 
 #include "clients/cli/commands.h"
 #include "clients/cli/local.h"
+#include "clients/cli/stats_text.h"
 #include "clients/runtime/device.h"
 
 namespace kiln::cli {
@@ -15,56 +16,13 @@ namespace {
 
 using Align = Table::Align;
 
-Json ToJson(const Stats& s) {
-  return Json::Object(
-      {{"state", s.state},
-       {"uptime_seconds", s.uptime_seconds},
-       {"requests", s.requests},
-       {"hits", s.hits},
-       {"compiles", s.compiles},
-       {"joined", s.joined},
-       {"refused", s.refused},
-       {"failed", s.failed},
-       {"worker_crashes", s.worker_crashes},
-       {"workers", s.workers},
-       {"workers_busy", s.workers_busy},
-       {"queued", s.queued},
-       {"compile_p50_ms", s.compile_p50_ms},
-       {"compile_p99_ms", s.compile_p99_ms},
-       {"tiers", Json::Map(s.tiers, [](const TierStats& t) {
-          return Json::Object({{"name", t.name}, {"state", t.state}, {"entries", t.entries}, {"bytes", t.bytes},
-                               {"capacity_bytes", t.capacity_bytes}, {"hits", t.hits}, {"misses", t.misses},
-                               {"evictions", t.evictions}, {"corrupt", t.corrupt}});
-        })}});
-}
-
 void ShowStats(Context& context) {
   auto client = context.Connect();
   if (!client) return context.Fail(client.error());
   const auto stats = client->Stats();
   if (!stats) return context.Fail(stats.error());
   if (context.json()) return context.Print(ToJson(*stats));
-  const Stats& s = *stats;
-  const bool colours = context.colours();
-  fmt::print("{} at {}, up {:.0f} s\n\n", Paint(s.state, s.state == "serving" ? Style::kGood : Style::kWarn, colours),
-             client->address(), s.uptime_seconds);
-  const double rate = s.requests > 0 ? 100.0 * static_cast<double>(s.hits) / static_cast<double>(s.requests) : 0;
-  Table requests({{"requests", Align::kRight}, {"hits", Align::kRight}, {"", Align::kRight}, {"compiles", Align::kRight},
-                  {"joined", Align::kRight}, {"refused", Align::kRight}, {"failed", Align::kRight},
-                  {"worker crashes", Align::kRight}});
-  requests.Add({std::to_string(s.requests), std::to_string(s.hits), fmt::format("{:.1f} %", rate),
-                std::to_string(s.compiles), std::to_string(s.joined), std::to_string(s.refused), std::to_string(s.failed),
-                std::to_string(s.worker_crashes)});
-  fmt::print("{}\nworkers {} of {} busy, {} compiles wait; a compile takes {:.1f} ms (p50), {:.1f} ms (p99)\n\n",
-             requests.Text(colours), s.workers_busy, s.workers, s.queued, s.compile_p50_ms, s.compile_p99_ms);
-  Table tiers({{"tier"}, {"state"}, {"entries", Align::kRight}, {"size", Align::kRight}, {"of", Align::kRight},
-               {"hits", Align::kRight}, {"misses", Align::kRight}, {"evicted", Align::kRight},
-               {"corrupt", Align::kRight}});
-  for (const TierStats& t : s.tiers) {
-    tiers.Add({t.name, t.state, std::to_string(t.entries), Bytes(t.bytes), Bytes(t.capacity_bytes), std::to_string(t.hits),
-               std::to_string(t.misses), std::to_string(t.evictions), std::to_string(t.corrupt)});
-  }
-  fmt::print("{}", tiers.Text(colours));
+  fmt::print("{}", StatsText(*stats, client->address(), context.colours()));
 }
 
 std::vector<runtime::DeviceInfo> LocalDevices() {

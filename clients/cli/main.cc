@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   app.add_option("--tls-roots", context.connect.tls_roots, "PEM file with the roots to trust; the connection then is TLS");
   app.add_option("--tls-cert", context.connect.tls_certificate, "PEM certificate to show");
   app.add_option("--tls-key", context.connect.tls_key, "its PEM key");
+  app.add_option("--trace-parent", context.connect.trace_parent, "W3C traceparent to pass on; else $TRACEPARENT");
   app.add_option("--timeout", context.timeout_seconds, "seconds to wait for an answer")->check(CLI::PositiveNumber);
   app.add_flag("--json", context.json_wanted, "for machines; the default where the output is no terminal");
   app.add_flag("--text", context.text_wanted, "for people; the default on a terminal");
@@ -21,6 +22,7 @@ int main(int argc, char** argv) {
   AddRun(app, context);
   AddCache(app, context);
   AddInformation(app, context);
+  AddTop(app, context);
   AddServe(app, context);
   CLI11_PARSE(app, argc, argv);
   return context.status;

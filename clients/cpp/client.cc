@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -29,6 +30,11 @@ constexpr const char* kDetailsBytes = "524288";
 std::string DefaultAddress() {
   if (const char* named = std::getenv("KILN_ADDRESS"); named != nullptr && *named != '\0') return named;
   return server::DefaultListen(std::getenv("XDG_RUNTIME_DIR"), ::getuid());
+}
+
+// gRPC ends the process over metadata with other characters.
+bool IsHeaderText(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
 }
 
 ErrorCode CodeOf(grpc::StatusCode code) {
@@ -145,9 +151,11 @@ struct Client::Impl {
   ConnectOptions options;
   std::unique_ptr<v1::Kiln::Stub> stub;
 
-  void Prepare(grpc::ClientContext& context) const {
+  void Prepare(grpc::ClientContext& context, const std::string& trace_parent = {}) const {
     context.set_deadline(std::chrono::system_clock::now() + options.timeout);
     context.AddMetadata("kiln-details-bytes", kDetailsBytes);
+    const std::string& parent = trace_parent.empty() ? options.trace_parent : trace_parent;
+    if (!parent.empty() && IsHeaderText(parent)) context.AddMetadata("traceparent", parent);
   }
 
   Error Explain(const grpc::Status& status, const grpc::ClientContext& context) const {
@@ -156,18 +164,19 @@ struct Client::Impl {
 
   template <class Request, class Reply>
   std::expected<Reply, Error> Call(grpc::Status (v1::Kiln::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-                                   const Request& request) const {
+                                   const Request& request, const std::string& trace_parent = {}) const {
     grpc::ClientContext context;
-    Prepare(context);
+    Prepare(context, trace_parent);
     Reply reply;
     const grpc::Status status = (stub.get()->*method)(&context, request, &reply);
     if (!status.ok()) return std::unexpected(Explain(status, context));
     return reply;
   }
 
-  Client::Result<Compiled> CompileStreaming(const v1::CompileRequest& request, const OnStage& on_stage) const {
+  Client::Result<Compiled> CompileStreaming(const CompileRequest& wanted, const OnStage& on_stage) const {
+    const v1::CompileRequest request = ToProto(wanted);
     grpc::ClientContext context;
-    Prepare(context);
+    Prepare(context, wanted.trace_parent);
     const auto reader = stub->CompileStream(&context, request);
     v1::CompileProgress progress;
     v1::CompileReply reply;
@@ -188,6 +197,7 @@ Client& Client::operator=(Client&&) noexcept = default;
 
 Client::Result<Client> Client::Connect(ConnectOptions options) {
   if (options.address.empty()) options.address = DefaultAddress();
+  if (const char* parent = std::getenv("TRACEPARENT"); options.trace_parent.empty() && parent != nullptr) options.trace_parent = parent;
   auto credentials = Credentials(options);
   if (!credentials) return std::unexpected(std::move(credentials.error()));
   grpc::ChannelArguments arguments;
@@ -203,8 +213,8 @@ Client::Result<Client> Client::Connect(ConnectOptions options) {
 const std::string& Client::address() const { return impl_->options.address; }
 
 Client::Result<Compiled> Client::Compile(const CompileRequest& request, const OnStage& on_stage) {
-  if (on_stage) return impl_->CompileStreaming(ToProto(request), on_stage);
-  auto reply = impl_->Call(&v1::Kiln::Stub::Compile, ToProto(request));
+  if (on_stage) return impl_->CompileStreaming(request, on_stage);
+  auto reply = impl_->Call(&v1::Kiln::Stub::Compile, ToProto(request), request.trace_parent);
   if (!reply) return std::unexpected(std::move(reply.error()));
   return FromProto(std::move(*reply));
 }
@@ -212,7 +222,7 @@ Client::Result<Compiled> Client::Compile(const CompileRequest& request, const On
 Client::Result<Compiled> Client::Lookup(const CompileRequest& request) {
   v1::LookupRequest lookup;
   *lookup.mutable_request() = ToProto(request);
-  auto reply = impl_->Call(&v1::Kiln::Stub::Lookup, lookup);
+  auto reply = impl_->Call(&v1::Kiln::Stub::Lookup, lookup, request.trace_parent);
   if (!reply) return std::unexpected(std::move(reply.error()));
   return FromProto(std::move(*reply));
 }

@@ -84,6 +84,7 @@ struct CompileRequest {
   std::optional<Explain> explain;
   Priority priority = Priority::kInteractive;
   bool refresh = false;  // compile even if the result is known
+  std::string trace_parent;  // W3C traceparent of the caller's span; empty: that of the connection
 };
 
 struct Timing {
@@ -135,6 +136,21 @@ struct TierStats {
   std::uint64_t entries = 0, bytes = 0, capacity_bytes = 0, hits = 0, misses = 0, evictions = 0, corrupt = 0;
   std::string state;
 };
+struct NamedCount {
+  std::string name;
+  std::uint64_t count = 0;
+};
+struct TargetStats {
+  std::string name;
+  std::uint64_t compiles = 0, failed = 0;
+  double mean_ms = 0;
+};
+struct DeviceStats {
+  std::string name;
+  std::uint32_t workers = 0, busy = 0, queued = 0;
+  std::uint64_t runs = 0, faults = 0, worker_crashes = 0;
+  double busy_seconds = 0;
+};
 struct Stats {
   double uptime_seconds = 0;
   std::string state;
@@ -142,6 +158,12 @@ struct Stats {
   std::uint64_t requests = 0, hits = 0, compiles = 0, joined = 0, refused = 0, failed = 0, worker_crashes = 0;
   std::uint32_t workers = 0, workers_busy = 0, queued = 0;
   double compile_p50_ms = 0, compile_p99_ms = 0;
+  double queue_wait_mean_ms = 0;
+  std::uint32_t flights = 0, queue_capacity = 0;
+  std::uint64_t wal_bytes = 0, memory_bytes = 0;
+  std::vector<NamedCount> refusals, worker_restarts, tenants;
+  std::vector<TargetStats> targets;
+  std::vector<DeviceStats> devices;
 };
 
 struct Capabilities {
@@ -167,6 +189,7 @@ struct ConnectOptions {
   std::string tls_certificate;
   std::string tls_key;
   std::chrono::milliseconds timeout{300'000};  // of each call
+  std::string trace_parent;  // W3C traceparent for every call; empty: $TRACEPARENT
 };
 
 class Client {

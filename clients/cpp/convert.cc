@@ -114,6 +114,21 @@ Stats FromProto(const v1::StatsReply& r) {
   out.queued = r.queued();
   out.compile_p50_ms = r.compile_p50_ms();
   out.compile_p99_ms = r.compile_p99_ms();
+  out.queue_wait_mean_ms = r.queue_wait_mean_ms();
+  out.flights = r.flights();
+  out.queue_capacity = r.queue_capacity();
+  out.wal_bytes = r.wal_bytes();
+  out.memory_bytes = r.memory_bytes();
+  const auto counts = [](const auto& from, std::vector<NamedCount>& to) {
+    for (const v1::NamedCount& c : from) to.push_back({c.name(), c.count()});
+  };
+  counts(r.refusals(), out.refusals);
+  counts(r.worker_restarts(), out.worker_restarts);
+  counts(r.tenants(), out.tenants);
+  for (const v1::TargetStats& t : r.targets()) out.targets.push_back({t.name(), t.compiles(), t.failed(), t.mean_ms()});
+  for (const v1::DeviceStats& d : r.devices()) {
+    out.devices.push_back({d.name(), d.workers(), d.busy(), d.queued(), d.runs(), d.faults(), d.worker_crashes(), d.busy_seconds()});
+  }
   return out;
 }
 

@@ -5,6 +5,7 @@ A Client may be used from several threads. It does not survive fork: a child mak
 
 from __future__ import annotations
 
+import contextvars
 import os
 import random
 import threading
@@ -19,7 +20,16 @@ _OPTIONS = (
     ("grpc.max_metadata_size", 1 << 20),
 )
 _METADATA = (("kiln-details-bytes", str(256 << 10)),)
+
+# The W3C traceparent that calls of this thread or task carry to the daemon: ``trace_parent.set("00-…")``. Without one, $TRACEPARENT.
+trace_parent: contextvars.ContextVar[str | None] = contextvars.ContextVar("trace_parent", default=None)
+
 _PROGRAM_CODES = ("INVALID_ARGUMENT", "UNIMPLEMENTED", "INTERNAL", "FAILED_PRECONDITION", "ABORTED")
+
+
+def _metadata():
+    parent = trace_parent.get() or os.environ.get("TRACEPARENT")
+    return (*_METADATA, ("traceparent", parent)) if parent else _METADATA
 
 
 class CompileOptions:
@@ -132,12 +142,12 @@ class Client:
         payloads = [payload for _, payload in described if payload is not None]
 
         def call(left):
-            return remote.collect(self._methods["Run"](remote.requests(start, payloads), timeout=left, metadata=_METADATA))
+            return remote.collect(self._methods["Run"](remote.requests(start, payloads), timeout=left, metadata=_metadata()))
 
         return self._retry(call, None)
 
     def _call(self, method: str, request, timeout: float | None):
-        return self._retry(lambda left: self._methods[method](request, timeout=left, metadata=_METADATA), timeout)
+        return self._retry(lambda left: self._methods[method](request, timeout=left, metadata=_metadata()), timeout)
 
     def _retry(self, call, timeout: float | None):
         import grpc
@@ -161,7 +171,7 @@ class Client:
 
         try:
             limit = self.timeout if timeout is None else timeout
-            yield from self._methods[method](request, timeout=limit, metadata=_METADATA)
+            yield from self._methods[method](request, timeout=limit, metadata=_metadata())
         except grpc.RpcError as failure:
             raise self._error(failure) from None
 
