@@ -39,9 +39,11 @@ std::expected<void, QueueFull> Admission::Submit(std::unique_ptr<Job>& job) {
   return {};
 }
 
-std::optional<QueueFull> Admission::Refuses(const Caller& caller, v1::Priority priority) const {
+std::optional<QueueFull> Admission::RefusesAll(const Caller& caller) const {
   std::lock_guard lock(mutex_);
-  if (!closed_ && HasRoomFor(caller.tenant, ClassOf(priority))) return std::nullopt;
+  for (std::size_t cls = 0; cls < kClasses && !closed_; ++cls) {
+    if (HasRoomFor(caller.tenant, cls)) return std::nullopt;
+  }
   return QueueFull{count_, RetryAfter()};
 }
 

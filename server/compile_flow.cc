@@ -157,8 +157,16 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call) {
     End(call, std::move(*known));
     return true;
   }
-  if (call->request.lookup_only) End(call, std::unexpected(NotCompiled()));
-  return call->request.lookup_only;
+  if (call->request.lookup_only) {
+    End(call, std::unexpected(NotCompiled()));
+    return true;
+  }
+  // Under a flood the same requests come again and again: it must cost little to refuse them.
+  const auto full = parts_.admission.RefusesAll(call->request.caller);
+  if (!full) return false;
+  ++parts_.telemetry.refused;
+  End(call, std::unexpected(ToFailure(*full)));
+  return true;
 }
 
 // Not streams, which must hear of the stages.

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -126,6 +127,19 @@ v1::StatsReply Daemon::Stats() const {
 std::size_t Daemon::Descriptors() const {
   const std::filesystem::directory_iterator all("/proc/" + std::to_string(pid_) + "/fd");
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+double Daemon::CpuSeconds() const {
+  std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  std::istringstream fields(stat.substr(stat.rfind(')') + 2));  // from the third field on
+  std::string skipped;
+  for (int field = 3; field < 14; ++field) fields >> skipped;
+  double user = 0;
+  double system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 double Daemon::ResidentMiB() const {
