@@ -93,7 +93,7 @@ class Admission {
  private:
   static constexpr std::size_t kClasses = 3;
   static constexpr std::size_t kTuning = 2;
-  static constexpr std::size_t kOwnPart = 8;
+  static constexpr std::size_t kOwnPart = 4;
   static constexpr double kFirstEstimateMs = 50;
   using Line = std::deque<std::unique_ptr<Job>>;
   using Lines = std::array<Line, kClasses>;

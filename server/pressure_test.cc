@@ -2,8 +2,10 @@
 //
 // Many callers at one time: one flight for all of them, deadlines that end anywhere, a daemon that is told to stop meanwhile.
 #include "server/testing/daemon_fixture.h"
+#include "server/tokens.h"
 
 #include <atomic>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <random>
@@ -143,6 +145,73 @@ TEST_F(DaemonTest, OnSigtermUnderLoadNoAcceptedRequestFails) {
     EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE) << status.error_message();
   }
   EXPECT_GT(before, 20u);
+}
+
+class TenantTest : public DaemonTest {
+ protected:
+  struct Tenant {
+    std::string authorization;
+    std::atomic<unsigned> done = 0;
+    std::atomic<unsigned> refused = 0;
+  };
+
+  void SetUp() override {
+    DaemonTest::SetUp();
+    fs::create_directories(daemon_->State());
+    std::vector<Token> tokens;
+    for (Tenant* tenant : {&flood_, &small_}) {
+      const std::string secret = NewSecret();
+      const std::string name = tenant == &flood_ ? "flood" : "small";
+      tokens.push_back({name, name, *ParseScopes("read,compile"), HashToken(secret), std::nullopt});
+      tenant->authorization = "Bearer " + secret;
+    }
+    ASSERT_TRUE(WriteTokens(fs::path(daemon_->State()) / "tokens", tokens));
+  }
+
+  // A program of its own that takes a worker 10 ms.
+  v1::CompileRequest Fresh() {
+    v1::Module module;
+    module.ParseFromString(MinimalModule());
+    module.mutable_exprs(0)->set_int_value(++programs_);
+    auto request = MakeRequest(Order::kSleep, 1);
+    request.set_module(module.SerializeAsString());
+    return request;
+  }
+
+  void CompileAs(Tenant& tenant) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", tenant.authorization);
+    v1::CompileReply reply;
+    const grpc::Status status = daemon_->stub().Compile(&context, Fresh(), &reply);
+    if (status.ok()) {
+      ++tenant.done;
+    } else {
+      EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+      ++tenant.refused;
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+  }
+
+  Tenant flood_;
+  Tenant small_;
+  std::atomic<int> programs_ = 0;
+};
+
+TEST_F(TenantTest, AFloodDoesNotStarveAnother) {
+  daemon_->Start({"--queue=64"});
+  Callers flood(120, [&](unsigned, unsigned) { CompileAs(flood_); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return flood_.refused > 0; })) << "it is a flood";
+  Callers small(8, [&](unsigned, unsigned) { CompileAs(small_); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return small_.done > 4; }));
+  const unsigned flood_before = flood_.done;
+  const unsigned small_before = small_.done;
+  ASSERT_TRUE(daemon_->Eventually([&] { return small_.done + flood_.done > small_before + flood_before + 300; },
+                                  std::chrono::seconds(60)));
+  const double its = small_.done - small_before;
+  const double theirs = flood_.done - flood_before;
+  EXPECT_GE(its, 0.8 * (its + theirs) / 2);
+  EXPECT_EQ(small_.refused, 0u);
+  std::printf("%.0f %% of its fair share under the flood\n", 100 * its / ((its + theirs) / 2));
 }
 
 }  // namespace

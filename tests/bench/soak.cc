@@ -21,6 +21,7 @@ namespace {
 constexpr double kPerSecond = 5 * 72;
 constexpr unsigned kKnown = 400;  // programs that are asked for again and again
 constexpr int kClients = 32;
+constexpr double kMaxLogMiB = 2 * 24 + 8;  // SqliteOptions: cut off above wal_limit, or twice that where a reader stays; one batch
 
 struct Sample {
   double minutes = 0;
@@ -153,7 +154,7 @@ std::vector<Figure> MeasureSoak(const Setup& setup) {
   for (const v1::TierStats& tier : stats.tiers()) evicted += tier.evictions();
   return {Growth(samples, "memory", "MiB", 5, &Sample::resident_mib), Growth(samples, "descriptors", "", 4, &Sample::descriptors),
           {.name = "soak: the largest log of the store", .value = std::ranges::max(samples, {}, &Sample::wal_mib).wal_mib, .unit = "MiB",
-           .bar = 32, .note = fmt::format("slope {:+.1f} an hour", Slope(samples, &Sample::wal_mib))},
+           .bar = kMaxLogMiB, .note = fmt::format("slope {:+.1f} an hour", Slope(samples, &Sample::wal_mib))},
           {.name = "soak: requests without the answer they should get", .value = static_cast<double>(wrong), .unit = "", .bar = 0,
            .note = fmt::format("of {} in {:.1f} min; {} compiles, {} hits, {} evictions", sent.load(), setup.minutes, stats.compiles(),
                                stats.hits(), evicted)}};
