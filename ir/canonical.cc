@@ -61,6 +61,8 @@ class Writer {
     Put(op.plan->layout);
     Put(op.plan->ring.has_value());
     if (op.plan->ring) Put(*op.plan->ring);
+    Put(uint64_t(op.plan->groups_m));
+    Put(uint64_t(op.plan->groups_n));
   }
   void operator()(const Gemm& op) {
     Put(op.a);
@@ -93,7 +95,7 @@ class Writer {
     Put(op.kind);
     PutElement(op);
   }
-  void operator()(const Barrier&) {}
+  void operator()(const Barrier& op) { Put(op.by_group); }
   void operator()(const Break&) {}
   void operator()(const Continue&) {}
   void operator()(const AsyncCommit&) {}

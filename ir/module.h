@@ -96,6 +96,9 @@ struct CopyPlan {
   int32_t vector = 1;              // elements in one access
   std::optional<Layout> layout;    // tile of the copy (non-unit extents, or flattened to one dimension) → (thread, register)
   std::optional<Ring> ring;        // kTensor, to shared memory
+  // kTensor, from shared memory: groups of four warps along the tile's rows and columns, each of which stores what it wrote. 0: one
+  // thread stores all.
+  uint32_t groups_m = 0, groups_n = 0;
 };
 struct Copy { Region src; Region dst; uint32_t coalesced_width = 0; std::optional<CopyPlan> plan; };
 
@@ -127,7 +130,7 @@ struct Reduce {
 enum class AtomicKind : uint8_t { kAdd = 1, kMax = 2, kMin = 3 };
 struct Atomic { AtomicKind kind; BufferId buffer; std::vector<ExprId> indices; ExprId value; };
 
-struct Barrier {};
+struct Barrier { bool by_group = false; };  // decided: each group of four warps for itself
 struct Break {};
 struct Continue {};
 // Made by passes, never on the wire.

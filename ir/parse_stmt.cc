@@ -64,7 +64,7 @@ Op Parser::ParseOp() {
   for (const Row& row : kRows) {
     if (Accept(row.word)) return (this->*row.parse)();
   }
-  if (Accept("barrier")) return Barrier{};
+  if (Accept("barrier")) return Barrier{Accept("groups")};
   if (Accept("break")) return Break{};
   if (Accept("continue")) return Continue{};
   if (Accept("async_commit")) return AsyncCommit{};
@@ -177,6 +177,11 @@ CopyPlan Parser::ParseCopyPlan() {
   Expect("vector");
   plan.vector = int32_t(ParseInt(1, 1024, "the elements of an access"));
   if (Accept("ring")) plan.ring = ParseRing();
+  if (Accept("groups")) {
+    plan.groups_m = uint32_t(ParseInt(1, 64, "groups along the rows"));
+    Expect("x");
+    plan.groups_n = uint32_t(ParseInt(1, 64, "groups along the columns"));
+  }
   if (Accept("layout")) plan.layout = ParseLayout();
   Expect("}");
   return plan;

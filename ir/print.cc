@@ -74,6 +74,7 @@ class StmtPrinter {
     if (op.plan) {
       text += fmt::format(" plan {{ {} vector {}", Name(op.plan->instruction), op.plan->vector);
       if (op.plan->ring) text += " ring " + Text(*op.plan->ring);
+      if (op.plan->groups_m != 0) text += fmt::format(" groups {} x {}", op.plan->groups_m, op.plan->groups_n);
       if (op.plan->layout) text += LayoutClause(*op.plan->layout);
       text += " }";
     }
@@ -97,7 +98,7 @@ class StmtPrinter {
   std::string operator()(const Atomic& op) const {
     return fmt::format("atomic {} {}[{}] = {}", Name(op.kind), exprs_(op.buffer), exprs_(op.indices), exprs_(op.value));
   }
-  std::string operator()(const Barrier&) const { return "barrier"; }
+  std::string operator()(const Barrier& op) const { return op.by_group ? "barrier groups" : "barrier"; }
   std::string operator()(const Break&) const { return "break"; }
   std::string operator()(const Continue&) const { return "continue"; }
   std::string operator()(const AsyncCommit&) const { return "async_commit"; }

@@ -258,10 +258,11 @@ Op RandomModule::MakeTileOp() {
                 .dst = Whole(AddTile(Space::kFragment, DType::kF32, {16, 1, 8})),
                 .coalesced_width = uint32_t(Below(2) * 4),
                 .plan = {}};
-      if (decisions_) copy.plan = CopyPlan{CopyInstruction(Below(3)), 1 << Below(4), SomeLayout({16, 8}), {}};
+      const auto groups = uint32_t(Below(3));
+      if (decisions_) copy.plan = CopyPlan{CopyInstruction(Below(3)), 1 << Below(4), SomeLayout({16, 8}), {}, groups, uint32_t(groups > 0)};
       return copy;
     }
-    case 4: return Barrier{};
+    case 4: return Barrier{decisions_ && Coin()};
     case 5: return AsyncCommit{};
     case 6: return AsyncWait{Below(4), Coin()};
     default: {

@@ -9,6 +9,7 @@
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/persist.h"
 #include "compiler/infer/rings.h"
+#include "compiler/infer/split_stores.h"
 #include "compiler/infer/versions.h"
 
 namespace kiln::compiler {
@@ -334,6 +335,7 @@ void CloseGroups(Block& block, bool in_group) {
 ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&) {
   for (ir::Kernel& kernel : module.kernels) {
     Rings(module, kernel, context);
+    SplitStores(module, kernel);
     Persist(module, kernel, context);
     const size_t buffers = module.buffers.size();
     Pass pass(module, kernel, context);

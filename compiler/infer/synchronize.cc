@@ -59,6 +59,7 @@ class Analysis {
     ir::Walk(body, [&](const Stmt& stmt) {
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy != nullptr && copy->plan && copy->plan->ring) in_rings_.insert(copy->dst.buffer);
+      if (copy != nullptr && copy->plan && copy->plan->groups_m != 0) by_group_.insert(copy->src.buffer);
     });
     State state;
     Visit(body, state);
@@ -77,7 +78,8 @@ class Analysis {
   }
 
   // What to insert before a statement: a barrier, and before it waits for all async copies, for all tensor stores.
-  static constexpr int kBarrier = 1, kCopies = 2, kStores = 4;
+  // kGroup: a barrier of each group of warps for itself is enough.
+  static constexpr int kBarrier = 1, kCopies = 2, kStores = 4, kGroup = 8;
   const std::map<const Stmt*, int>& needs() const { return needs_; }
   // Statements that need a barrier where only some threads are.
   const std::set<const Stmt*>& unmeetable() const { return unmeetable_; }
@@ -85,7 +87,7 @@ class Analysis {
  private:
   void VisitStmt(const Stmt& stmt, State& state) {
     std::visit(ir::Overloaded{
-                   [&](const ir::Barrier&) { Clear(state); },
+                   [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? kGroup : kBarrier); },
                    // What is pending leaves the loop, or meets its next iteration; nothing reaches the next statement.
                    [&](const ir::Break&) { Leave(exits_.back().by_break, state); },
                    [&](const ir::Continue&) { Leave(exits_.back().by_continue, state); },
@@ -128,7 +130,7 @@ class Analysis {
                      Simple(stmt, state);
                      if (!reduce.scratch) return;
                      Meet(stmt, {{*reduce.scratch, true, false, {}, true, {}, {}}}, state, /*record=*/false);
-                     Clear(state);  // the reduction's own barrier
+                     Clear(state, kBarrier);  // the reduction's own
                      Record(stmt, {*reduce.scratch, false, false, {}, true, {}, {}}, state);
                    },
                    [&](const auto&) { Simple(stmt, state); },
@@ -191,7 +193,7 @@ class Analysis {
     int need = 0;
     for (const Access& access : accesses)
       for (const Pending& p : state)
-        if (Conflict(p, stmt, access)) need |= kBarrier | (p.age == kDone ? 0 : p.age == kStoring ? kStores : kCopies);
+        if (Conflict(p, stmt, access)) need |= Scope(p, access) | (p.age == kDone ? 0 : p.age == kStoring ? kStores : kCopies);
     Settle(need, state);
     if (need > 0 && divergent_ > 0) unmeetable_.insert(&stmt);
     if (need > 0 && fixed_) {
@@ -204,7 +206,7 @@ class Analysis {
       if (added) order_.push_back(&stmt);
     }
     // A need found on another path holds on this one too.
-    if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state);
+    if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state, it->second);
     for (const Access& access : accesses)
       if (record) Record(stmt, access, state);
   }
@@ -230,8 +232,15 @@ class Analysis {
       if (p.age == kStoring ? (need & kStores) != 0 : (need & kCopies) != 0) p.age = kDone;
   }
 
-  static void Clear(State& state) {
-    std::erase_if(state, [](const Pending& p) { return p.age == kDone; });
+  // A barrier of `scope` has passed.
+  void Clear(State& state, int scope) const {
+    const bool all = (scope & kBarrier) != 0;
+    std::erase_if(state, [&](const Pending& p) { return p.age == kDone && (all || by_group_.contains(p.buffer)); });
+  }
+
+  // Whose barrier keeps two accesses apart.
+  int Scope(const Pending& p, const Access& access) const {
+    return p.buffer == access.buffer && by_group_.contains(p.buffer) ? kGroup : kBarrier;
   }
 
   bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {
@@ -361,6 +370,7 @@ class Analysis {
   };
   std::vector<Exits> exits_;        // of the loops around
   std::set<BufferId> in_rings_;     // handed over by their own barriers
+  std::set<BufferId> by_group_;     // each group of warps stores what it wrote
   std::set<ir::VarId> by_thread_;   // lets whose value depends on the thread
   int divergent_ = 0;               // conditions around that do
   std::set<const Stmt*> unmeetable_;
@@ -375,7 +385,7 @@ void Insert(Block& block, const std::map<const Stmt*, int>& needs) {
     if (const auto it = needs.find(&stmt); it != needs.end()) {
       if (it->second & Analysis::kCopies) result.push_back({ir::AsyncWait{0}, stmt.loc});
       if (it->second & Analysis::kStores) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
-      result.push_back({ir::Barrier{}, stmt.loc});
+      result.push_back({ir::Barrier{/*by_group=*/(it->second & Analysis::kBarrier) == 0}, stmt.loc});
     }
     if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Insert(loop->body, needs);
     if (auto* loop = std::get_if<ir::While>(&stmt.op)) Insert(loop->body, needs);

@@ -79,7 +79,7 @@ class Chooser {
       if (copy != nullptr && pipelined && IsLoad(*copy, facts)) copy->plan->instruction = ir::CopyInstruction::kTensor;
       if (copy != nullptr && IsStore(*copy, facts)) {
         if (module_[copy->src.buffer].space == Space::kFragment) result.push_back({Stage(*copy), stmt.loc});
-        copy->plan = ir::CopyPlan{ir::CopyInstruction::kTensor, copy->plan->vector, {}, {}};
+        copy->plan = ir::CopyPlan{ir::CopyInstruction::kTensor, copy->plan->vector, {}, {}, 0, 0};
       }
       result.push_back(std::move(stmt));
     }

@@ -35,7 +35,8 @@ struct SplitOffset {
   int64_t constant = 0;
 };
 
-inline constexpr int kRoleBarrier = 1;  // of the threads that do not fill rings; 0 is the whole block's
+inline constexpr int kRoleBarrier = 1;  // of the threads that do not fill rings; 0 is the whole block's; their groups' follow
+inline constexpr uint32_t kGroupThreads = 128;
 
 // Where one access of a parallel loop goes, prepared before the loop's registers are walked.
 struct AccessPlan {
@@ -223,7 +224,7 @@ class KernelLowering {
   bool StoreByMatrix(const ir::For& loop);
   std::optional<std::array<int64_t, 2>> MatrixSteps(const AccessPlan& plan, int64_t first);
   bool RowsAreAligned(const ir::Store& store) const;
-  void BlockBarrier();
+  void BlockBarrier(bool by_group = false);
   void LowerReduce(const ir::Reduce& reduce);
   void Exchange(const ir::Reduce& reduce, ir::DType dtype, const ir::Layout& to, std::map<int64_t, Value*>& partial);
   Value* Combine(ir::ReduceKind kind, ir::DType dtype, Value* a, Value* b);

@@ -143,11 +143,15 @@ void KernelLowering::Unsupported(std::string message, std::string hint) {
 
 llvm::BasicBlock* KernelLowering::NewBlock(const char* name) { return llvm::BasicBlock::Create(llvm(), name, function_); }
 
-void KernelLowering::BlockBarrier() {
+void KernelLowering::BlockBarrier(bool by_group) {
   // What this thread wrote, wgmma of other warps or tensor stores may read.
   if (has_wgmma_ || has_stores_) device_->FenceAsyncProxy();
   if (kernel_.producers == 0) return device_->Barrier();
-  device_->NamedBarrier(kRoleBarrier, kernel_.threads);
+  if (!by_group) return device_->NamedBarrier(kRoleBarrier, kernel_.threads);
+  Value* group = device_->Uniform(b().CreateUDiv(thread_, I32(kGroupThreads)));
+  for (uint32_t g = 0; g < kernel_.threads / kGroupThreads; ++g) {
+    When(b().CreateICmpEQ(group, I32(g)), [&] { device_->NamedBarrier(kRoleBarrier + 1 + int(g), kGroupThreads); });
+  }
 }
 
 void KernelLowering::LowerBlock(const ir::Block& block) {
@@ -180,7 +184,7 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                  [&](const ir::Fill&) { diagnostics_.Internal("a fill was left to lowering", stmt.loc); },
                  [&](const ir::Reduce& op) { LowerReduce(op); },
                  [&](const ir::Atomic& op) { LowerAtomic(op); },
-                 [&](const ir::Barrier&) { BlockBarrier(); },
+                 [&](const ir::Barrier& op) { BlockBarrier(op.by_group); },
                  [&](const ir::Break&) {
                    b().CreateBr(loops_.back().end);
                    b().SetInsertPoint(NewBlock("unreachable"));

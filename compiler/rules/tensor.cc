@@ -56,7 +56,7 @@ TensorTile TileOf(const ir::Module& module, const ir::Copy& copy) {
   tile.row_dim = dims[0], tile.column_dim = dims[1];
   const int64_t rows = global.extents[tile.row_dim], row = global.extents[tile.column_dim];
   tile.column_step = std::min(row, kSpan / bytes);
-  tile.row_step = LargestDivisor(rows, kMaxBox);
+  tile.row_step = copy.plan->groups_m > 0 ? kGroupRows : LargestDivisor(rows, kMaxBox);
   tile.rows = rows / tile.row_step, tile.columns = row / tile.column_step;
   tile.row_bytes = tile.row_step * tile.column_step * bytes;
   tile.column_bytes = rows * tile.column_step * bytes;

@@ -36,7 +36,10 @@ struct TensorTile {
 const ir::Region& GlobalSide(const ir::Module& module, const ir::Copy& copy);
 const ir::Region& SharedSide(const ir::Module& module, const ir::Copy& copy);
 
-// Of a kTensor copy.
+// Rows of a tile that one group of four warps holds next to each other, as wgmma gives them.
+inline constexpr int64_t kGroupRows = 64;
+
+// Of a kTensor copy. What groups store for themselves is cut by their rows.
 TensorTile TileOf(const ir::Module& module, const ir::Copy& copy);
 
 // Whether a program may use tensor copies at all: they go with wgmma, whose warps leave copying to others.

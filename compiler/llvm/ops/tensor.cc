@@ -15,7 +15,6 @@ namespace {
 constexpr int64_t kFewRegisters = 40;    // what filling takes
 constexpr int64_t kMostRegisters = 240;
 constexpr int64_t kBlockRegisters = 65536;
-constexpr int64_t kWarpGroup = 128;
 
 int64_t Floor8(int64_t n) { return n / 8 * 8; }
 
@@ -49,9 +48,9 @@ void KernelLowering::LowerRoles() {
   b().CreateCondBr(b().CreateICmpUGE(warp, I32(kernel_.threads / context_.target->warp_size)), fill, work);
 
   // Registers for each thread as the kernel starts, and as the roles share them afterwards.
-  const int64_t groups = kernel_.threads / kWarpGroup, all = groups + kernel_.producers / kWarpGroup;
+  const int64_t groups = kernel_.threads / kGroupThreads, all = groups + kernel_.producers / kGroupThreads;
   const int64_t limit = context_.options.max_registers() == 0 ? 256 : Floor8(context_.options.max_registers());
-  const int64_t start = std::min(Floor8(kBlockRegisters / (all * kWarpGroup)), limit);
+  const int64_t start = std::min(Floor8(kBlockRegisters / (all * kGroupThreads)), limit);
   const int64_t more = std::min(Floor8((start * all - kFewRegisters) / groups), kMostRegisters);
   const bool moves = start > kFewRegisters && start < kMostRegisters && more > start;
 
@@ -162,9 +161,12 @@ void KernelLowering::LowerTensorCopy(const ir::Copy& copy) {
   Value* tile_offset = AddTo(start.after, start.before);
   Value* barrier = nullptr;
   if (load) barrier = RingBarrier(copy.plan->ring->barriers, Position(copy.plan->ring->position).first);
-  const auto move = [&] {
+  const int64_t groups_m = copy.plan->groups_m, groups_n = copy.plan->groups_n;
+  const auto owner = [&](int64_t row, int64_t column) { return groups_m == 0 ? 0 : row % groups_m + groups_m * (column * groups_n / tile.columns); };
+  const auto move = [&](int64_t group) {
     for (int64_t row = 0; row < tile.rows; ++row) {
       for (int64_t column = 0; column < tile.columns; ++column) {
+        if (owner(row, column) != group) continue;
         Value* place = tile_offset == nullptr ? shared_ : b().CreateGEP(b().getInt8Ty(), shared_, tile_offset);
         const int64_t constant = *module_[shared.buffer].shared_offset + row * tile.row_bytes + column * tile.column_bytes;
         place = b().CreateConstGEP1_64(b().getInt8Ty(), place, uint64_t(constant));
@@ -178,8 +180,10 @@ void KernelLowering::LowerTensorCopy(const ir::Copy& copy) {
     }
     if (!load) device_->TensorStoreCommit();
   };
-  if (load) return move();
-  When(b().CreateICmpEQ(thread_, I32(0)), move);
+  if (load) return move(0);
+  for (int64_t group = 0; group < std::max<int64_t>(1, groups_m * groups_n); ++group) {
+    When(b().CreateICmpEQ(thread_, I32(group * kGroupThreads)), [&] { move(group); });
+  }
 }
 
 }  // namespace kiln::llvm_ir

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/split_stores.h"
+
+#include <array>
+#include <map>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/register_map.h"
+#include "compiler/rules/tensor.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+
+constexpr int64_t kGroupThreads = 128;
+
+struct Uses {
+  int count = 0;
+  const ir::For* writer = nullptr;
+};
+
+bool IsStore(const ir::Module& module, const ir::Copy& copy) {
+  return copy.plan && copy.plan->instruction == ir::CopyInstruction::kTensor && module[copy.src.buffer].space == ir::Space::kShared;
+}
+
+// A parallel loop counts as one statement.
+void Count(const ir::Module& module, const ir::Block& block, std::map<BufferId, Uses>& uses) {
+  for (const ir::Stmt& stmt : block) {
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    for (const Access& access : AccessesOf(module, stmt)) {
+      Uses& use = uses[access.buffer];
+      ++use.count;
+      if (access.write) use.writer = loop;
+    }
+    if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) Count(module, loop->body, uses);
+    if (const auto* repeat = std::get_if<ir::While>(&stmt.op)) Count(module, repeat->body, uses);
+    if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Count(module, branch->then_body, uses), Count(module, branch->else_body, uses);
+  }
+}
+
+// A parallel loop that does nothing but fill the whole tile, an element for each iteration.
+bool Fills(const ir::Module& module, const ir::For& loop, BufferId tile) {
+  if (loop.kind != ir::LoopKind::kParallel || !loop.layout || loop.layout->IsReplicated() || loop.body.size() != 1) return false;
+  const auto* store = std::get_if<ir::Store>(&loop.body[0].op);
+  if (store == nullptr || store->buffer != tile || store->indices.size() != loop.vars.size() || loop.vars.size() != 2) return false;
+  for (size_t v = 0; v < loop.vars.size(); ++v) {
+    const ir::ExprNode& index = module.exprs[store->indices[v]];
+    if (index.op != ir::ExprOp::kVar || ir::VarId(index.ref) != loop.vars[v]) return false;
+  }
+  return ExtentsOf(module, loop) == module.ShapeOf(tile);
+}
+
+// The group that runs an iteration is the sum of a row's and a column's part: digits of threads do not overlap.
+bool SplitsSo(const ir::Layout& layout, std::span<const int64_t> shape, int64_t groups_m, int64_t groups_n) {
+  const auto group = [&](int64_t row, int64_t column) { return layout.ThreadOf(std::array{row, column}) / kGroupThreads; };
+  for (int64_t row = 0; row < shape[0]; ++row)
+    if (group(row, 0) != row / kGroupRows % groups_m) return false;
+  for (int64_t column = 0; column < shape[1]; ++column)
+    if (group(0, column) != groups_m * (column * groups_n / shape[1])) return false;
+  return true;
+}
+
+}  // namespace
+
+void SplitStores(const ir::Module& module, ir::Kernel& kernel) {
+  const int64_t groups = kernel.threads / kGroupThreads;
+  if (kernel.producers == 0 || groups < 2) return;
+  std::map<BufferId, Uses> uses;
+  Count(module, kernel.body, uses);
+  ir::Walk(kernel.body, [&](ir::Stmt& stmt) {
+    auto* copy = std::get_if<ir::Copy>(&stmt.op);
+    if (copy == nullptr || !IsStore(module, *copy)) return;
+    const Uses& use = uses[copy->src.buffer];
+    if (use.count != 2 || use.writer == nullptr || !Fills(module, *use.writer, copy->src.buffer)) return;
+    const std::vector<int64_t> shape = module.ShapeOf(copy->src.buffer);
+    const int64_t columns = TileOf(module, *copy).columns;
+    for (int64_t groups_m = groups; groups_m >= 1; --groups_m) {
+      const int64_t groups_n = groups / groups_m;
+      if (groups % groups_m != 0 || shape[0] % (kGroupRows * groups_m) != 0 || columns % groups_n != 0) continue;
+      if (!SplitsSo(*use.writer->layout, shape, groups_m, groups_n)) continue;
+      copy->plan->groups_m = uint32_t(groups_m), copy->plan->groups_n = uint32_t(groups_n);
+      return;
+    }
+  });
+}
+
+}  // namespace kiln::compiler
