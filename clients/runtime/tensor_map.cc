@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
+
+#include "compiler/emulator/tensor_map.h"
 
 namespace kiln::runtime {
 namespace {
@@ -66,6 +69,21 @@ std::expected<uint64_t, std::string> StrideBytes(const Tensor& tensor, size_t di
   if (bytes % kUnit != 0)
     return std::unexpected(fmt::format("stride {} has {} bytes; they must be a multiple of {}", dim, bytes, kUnit));
   return bytes;
+}
+
+Result<void> Emulate(const TensorMapSpec& spec, EncodedTensorMap& encoded) {
+  const auto map = emulator::EncodeTensorMap({.type = emulator::TensorType(spec.type),
+                                              .rank = spec.rank,
+                                              .address = spec.address,
+                                              .dims = spec.dims,
+                                              .strides = spec.strides,
+                                              .box = spec.box,
+                                              .element_strides = {1, 1, 1, 1, 1},
+                                              .swizzle = emulator::TensorSwizzle(spec.swizzle),
+                                              .fill = emulator::TensorFill::kZero});
+  if (!map) return ArgumentError(map.error());
+  encoded.bytes = std::bit_cast<decltype(encoded.bytes)>(*map);
+  return {};
 }
 
 // As the user wrote it, outermost dimension first.
@@ -131,6 +149,21 @@ Result<void> EncodeTensorMap(const Driver& driver, const TensorMapSpec& spec, st
   Error error = driver.MakeError(status, fmt::format("encode a tensor map of {}.{} ({})", kernel, tensor, Describe(spec)));
   error.message += "; compile with CompileOptions.disable_tma, and the kernel needs none";
   return std::unexpected(std::move(error));
+}
+
+Result<std::vector<EncodedTensorMap>> EmulateTensorMaps(const Binder& binder, std::span<const Arg> args, const Binding& binding) {
+  const LaunchInfo& info = binder.info();
+  std::vector<EncodedTensorMap> maps(info.tensor_maps.size());
+  for (size_t i = 0; i < info.launches.size(); ++i) {
+    for (const KernelArg& arg : info.launches[i].args) {
+      if (binding.grids[i].empty || arg.kind != KernelArg::Kind::kTensorMap) continue;
+      const TensorMap& map = info.tensor_maps[arg.index];
+      auto spec = DescribeTensor(map, info.params[map.tensor], args[map.tensor].tensor);
+      if (!spec) return ArgumentError(fmt::format("{}.{}: {}", binder.name(), info.params[map.tensor].name, spec.error()));
+      if (auto ok = Emulate(*spec, maps[arg.index]); !ok) return std::unexpected(ok.error());
+    }
+  }
+  return maps;
 }
 
 }  // namespace kiln::runtime

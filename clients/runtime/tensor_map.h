@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "clients/runtime/bind.h"
 #include "clients/runtime/driver.h"
@@ -45,5 +46,9 @@ std::expected<TensorMapSpec, std::string> DescribeTensor(const TensorMap& map, c
 // By the driver. What it refuses, the error calls `kernel`.`tensor`.
 Result<void> EncodeTensorMap(const Driver& driver, const TensorMapSpec& spec, std::string_view kernel, std::string_view tensor,
                              EncodedTensorMap& encoded);
+
+// All that the launches of `binding` take, for the emulator, by their number in the artifact; those that none takes are zeros. A
+// launch is given the map's address.
+Result<std::vector<EncodedTensorMap>> EmulateTensorMaps(const Binder& binder, std::span<const Arg> args, const Binding& binding);
 
 }  // namespace kiln::runtime

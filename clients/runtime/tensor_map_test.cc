@@ -6,11 +6,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <list>
 #include <thread>
 
 #include "clients/runtime/kernel.h"
 #include "clients/runtime/testing/fake_device.h"
+#include "compiler/emulator/tensor_map.h"
 
 namespace kiln::runtime {
 namespace {
@@ -255,6 +257,33 @@ TEST_F(TensorMapTest, DriversWithoutThemAreTooOld) {
   without.launch.tensor_maps.clear();
   for (auto& launch : without.launch.launches) launch.args = {{KernelArg::Kind::kTensor, 0}};
   EXPECT_TRUE(Kernel::Load(without, device_));
+}
+
+TEST_F(TensorMapTest, TheEmulatorGetsItsOwn) {
+  auto binder = Binder::Create(Program().launch, "scale", Place::kHost, 0);
+  ASSERT_TRUE(binder) << binder.error().message;
+  auto args = Args(1000, 320, 512);
+  for (Arg& arg : args) arg.tensor.place = Place::kHost;
+  auto binding = binder->Bind(args);
+  ASSERT_TRUE(binding) << binding.error().message;
+  auto maps = EmulateTensorMaps(*binder, args, *binding);
+  ASSERT_TRUE(maps) << maps.error().message;
+  ASSERT_EQ(maps->size(), 2u);
+  const auto a = std::bit_cast<emulator::TensorMap>((*maps)[0]), b = std::bit_cast<emulator::TensorMap>((*maps)[1]);
+  EXPECT_EQ(a.magic, emulator::TensorMap::kMagic);
+  EXPECT_EQ(a.address, 0x10000u);
+  EXPECT_EQ(a.type, emulator::TensorType::kF16);
+  EXPECT_EQ(a.swizzle, emulator::TensorSwizzle::k128);
+  EXPECT_EQ(a.fill, emulator::TensorFill::kZero);
+  EXPECT_EQ(a.rank, 2);
+  EXPECT_THAT(a.dims, ElementsAre(319, 999, 0, 0, 0));  // less one
+  EXPECT_THAT(a.strides, ElementsAre(1024, 0, 0, 0));
+  EXPECT_THAT(a.box, ElementsAre(64, 128, 0, 0, 0));
+  EXPECT_EQ(b.address, 0x20000u);
+  EXPECT_EQ(b.type, emulator::TensorType::kF32);
+  EXPECT_EQ(b.rank, 1);
+  binding->grids[0].empty = binding->grids[1].empty = true;
+  EXPECT_EQ(std::bit_cast<emulator::TensorMap>((*EmulateTensorMaps(*binder, args, *binding))[0]).address, 0u);
 }
 
 TEST_F(TensorMapTest, DamagedMapsAreRefused) {
