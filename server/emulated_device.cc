@@ -6,6 +6,7 @@
 
 #include "clients/runtime/artifact.h"
 #include "clients/runtime/bind.h"
+#include "clients/runtime/tensor_map.h"
 #include "compiler/emulator/names.h"
 #include "compiler/emulator/program.h"
 #include "ir/codec/decode.h"
@@ -58,6 +59,9 @@ class Execution {
     auto bound = binder_.Bind(tensors_.args());
     if (!bound) return std::unexpected(std::move(bound.error().message));
     binding_ = std::move(*bound);
+    auto maps = runtime::EmulateTensorMaps(binder_, tensors_.args(), binding_);
+    if (!maps) return std::unexpected(std::move(maps.error().message));
+    maps_ = std::move(*maps);
     for (const RunTensors::Tensor& tensor : tensors_.tensors()) {
       const runtime::DTypeInfo& type = *runtime::Find(static_cast<runtime::DType>(tensor.shape.dtype()));
       memory_.push_back({tensor.host().data() + tensor.first, tensor.span, std::max(1u, type.bits / 8u),
@@ -98,6 +102,7 @@ class Execution {
     const runtime::LaunchSpec& spec = binder_.info().launches[index];
     const auto args = tensors_.args();
     emulator::LaunchArgs launch{spec.entry, binding_.grids[index].size, spec.threads, spec.dynamic_shared_bytes, {}};
+    if (spec.cluster[0] != 0) launch.cluster = spec.cluster;
     for (const runtime::KernelArg& arg : spec.args) {
       if (arg.kind == Kind::kTensor) {
         launch.args.push_back(args[arg.index].tensor.data);
@@ -109,6 +114,8 @@ class Execution {
         launch.args.push_back(*bits);
       } else if (arg.kind == Kind::kSymbol) {
         launch.args.push_back(static_cast<std::uint64_t>(binding_.symbols[arg.index]));
+      } else if (arg.kind == Kind::kTensorMap) {
+        launch.args.push_back(reinterpret_cast<std::uint64_t>(&maps_[arg.index]));
       } else {
         return std::unexpected("launch " + spec.entry + " takes an argument of a kind that the emulator does not have");
       }
@@ -123,6 +130,7 @@ class Execution {
   runtime::Binding binding_;
   std::vector<emulator::Memory> memory_;
   std::vector<std::vector<std::byte>> workspaces_;
+  std::vector<runtime::EncodedTensorMap> maps_;
 };
 
 class EmulatedDevice final : public WorkerProgram::Device {

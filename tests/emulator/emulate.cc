@@ -5,7 +5,6 @@
 
 #include "clients/runtime/tensor_map.h"
 #include "compiler/compile.h"
-#include "compiler/emulator/tensor_map.h"
 
 namespace kiln::emulator::testing {
 
@@ -26,25 +25,6 @@ std::expected<v1::Artifact, std::string> CompileFor(const std::string& target, s
   }
   return std::unexpected(text);
 }
-
-namespace {
-
-struct alignas(64) AlignedMap {
-  TensorMap map;
-};
-
-std::expected<AlignedMap, std::string> MapOf(const runtime::LaunchInfo& info, std::span<const runtime::Arg> args, uint32_t index) {
-  const runtime::TensorMap& map = info.tensor_maps[index];
-  const auto described = runtime::DescribeTensor(map, info.params[map.tensor], args[map.tensor].tensor);
-  if (!described) return std::unexpected(described.error());
-  TensorMapSpec spec{.type = TensorType(described->type), .rank = described->rank, .address = described->address, .dims = described->dims,
-                     .strides = described->strides, .box = described->box, .swizzle = TensorSwizzle(described->swizzle)};
-  const auto encoded = EncodeTensorMap(spec);
-  if (!encoded) return std::unexpected(encoded.error());
-  return AlignedMap{*encoded};
-}
-
-}  // namespace
 
 std::expected<std::unique_ptr<Emulated>, std::string> Emulated::Load(const v1::Artifact& artifact, bool check) {
   const auto decoded = runtime::DecodeArtifact(artifact.SerializeAsString());
@@ -83,24 +63,19 @@ std::expected<Report, std::string> Emulated::Run(std::span<const TensorArg> tens
     workspaces.emplace_back(bytes + 16);
     memory.push_back({workspaces.back().data(), bytes, 1, "workspace " + std::to_string(workspaces.size() - 1)});
   }
+  const auto maps = runtime::EmulateTensorMaps(binder_, args, *binding);
+  if (!maps) return std::unexpected(maps.error().message);
   Report total{.findings = {}, .finished = true};
   for (size_t i = 0; i < binding->grids.size() && total.finished; ++i) {
     if (binding->grids[i].empty) continue;
     const runtime::LaunchSpec& spec = binder_.info().launches[i];
     LaunchArgs launch{spec.entry, binding->grids[i].size, spec.threads, spec.dynamic_shared_bytes, {}};
     if (spec.cluster[0] != 0) launch.cluster = spec.cluster;
-    std::vector<std::unique_ptr<AlignedMap>> maps;
     for (const runtime::KernelArg& arg : spec.args) {
       switch (arg.kind) {
         case runtime::KernelArg::Kind::kTensor: launch.args.push_back(args[arg.index].tensor.data); break;
         case runtime::KernelArg::Kind::kWorkspace: launch.args.push_back(uint64_t(workspaces[arg.index].data())); break;
-        case runtime::KernelArg::Kind::kTensorMap: {
-          const auto map = MapOf(binder_.info(), args, arg.index);
-          if (!map) return std::unexpected(map.error());
-          maps.push_back(std::make_unique<AlignedMap>(*map));
-          launch.args.push_back(uint64_t(maps.back().get()));
-          break;
-        }
+        case runtime::KernelArg::Kind::kTensorMap: launch.args.push_back(uint64_t(&(*maps)[arg.index])); break;
         case runtime::KernelArg::Kind::kScalar: launch.args.push_back(binder_.Scalar(args, arg.index).value_or(0)); break;
         default: launch.args.push_back(uint64_t(binding->symbols[arg.index]));
       }
