@@ -55,7 +55,7 @@ void AddOptions(CLI::App& command, Options& options) {
   command.add_flag("--no-warp-specialization", options.disable_warp_specialization);
   command.add_flag("--no-tma", options.disable_tma);
   command.add_flag("--no-wgmma", options.disable_wgmma);
-  command.add_flag("--wgmma", options.experimental_wgmma, "sm_90a: wgmma where it fits; not yet verified on hardware");
+  command.add_flag("--wgmma", options.experimental_wgmma, "sm_90a: wgmma, tensor copies and warp roles; not yet verified on hardware");
 }
 
 void AddProgram(CLI::App& command, CompileArguments& a) {

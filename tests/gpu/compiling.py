@@ -18,16 +18,17 @@ def compile_one(job: dict) -> dict:
     """In a worker process. job: builder, arguments, target, folder, refresh."""
     result = {"key": program_key(job["builder"], job["arguments"], job["target"]), "ok": False}
     try:
-        from kiln.client import default_client
+        from kiln.client import CompileOptions, default_client
         from programs import build
 
         function = build(job["builder"], job["arguments"])
         client = default_client()
         start = time.perf_counter()
-        reply = client.compile(function, job["target"], timeout=job["timeout"])
+        options = CompileOptions(experimental_wgmma=job["wgmma"])
+        reply = client.compile(function, job["target"], options, timeout=job["timeout"])
         result["ms"] = (time.perf_counter() - start) * 1e3
         if job["refresh"]:
-            again = client.compile(function, job["target"], timeout=job["timeout"], refresh=True)
+            again = client.compile(function, job["target"], options, timeout=job["timeout"], refresh=True)
             result["reproducible"] = again.artifact.code == reply.artifact.code and again.key == reply.key
         artifact = reply.artifact
         result.update(ok=True, bytes=len(artifact.code), request_key=reply.key.hex(), digest=hashlib.sha256(artifact.code).hexdigest(),
