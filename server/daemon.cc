@@ -191,7 +191,8 @@ void Daemon::Parts::MakeFlow() {
                            .ptxas_version = [this] { return ptxas.Version(); }},
       CompileFlow::Parts{*cache, *admission, *executor, *reproducers, telemetry, *gate, metrics});
   const auto on_replaced = [this](std::string_view request, std::string_view cause) {
-    telemetry.Log(Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
+    const bool wanted = cause == "cancelled";  // killing is the only way to stop LLVM
+    telemetry.Log(wanted ? Level::kDebug : Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
     metrics.NoteWorkerEnd(cause);
   };
   workers = std::make_unique<WorkerPool>(

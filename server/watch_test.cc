@@ -115,6 +115,12 @@ TEST_F(WatchTest, MetricsMoveWithTheQueue) {
   EXPECT_TRUE(waiting.get().status.ok());
 }
 
+TEST_F(WatchTest, AWorkerThatNobodyWaitsForCountsAsCancelled) {
+  StartWatched({"--workers=1"});
+  EXPECT_FALSE(daemon_->Compile(MakeRequest(Order::kHang), milliseconds(200)).status.ok());
+  EXPECT_TRUE(daemon_->Eventually([&] { return Get("/metrics").find("kiln_worker_restarts_total{cause=\"cancelled\"} 1") != std::string::npos; }));
+}
+
 TEST_F(WatchTest, ThereIsNoPortUnlessAsked) {
   daemon_->Start();
   EXPECT_TRUE(Lines("monitoring").empty());

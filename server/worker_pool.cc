@@ -81,7 +81,7 @@ class WorkerPool::Slot {
     outcome.cause = std::move(death.cause);
     outcome.said = std::move(death.said);
     outcome.end = end == Channel::End::kWoken ? JobOutcome::End::kCancelled : JobOutcome::End::kDied;
-    if (end != Channel::End::kWoken) pool_.options_.on_replaced(job.request_id, outcome.cause);
+    pool_.options_.on_replaced(job.request_id, outcome.cause);
     return outcome;
   }
 
