@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <tuple>
+
 #include "compiler/artifact.h"
 #include "compiler/infer/shared_memory.h"
 #include "ir/parse.h"
@@ -66,6 +69,26 @@ TEST(Passes, TwiceTheSame) {
     EXPECT_EQ(RunUpTo("threads", a, context), RunUpTo("threads", b, context)) << path;
     EXPECT_EQ(MakeLaunchInfo(a, context).SerializeAsString(), MakeLaunchInfo(b, context).SerializeAsString());
   }
+}
+
+// What a program's author turns off stays off, and the rest is still inferred.
+TEST(Passes, RolesAndTensorCopiesCanBeTurnedOff) {
+  const std::filesystem::path path = "hopper_gemm.sm_90a.kiln";
+  const auto inputs = golden::Inputs("threads");
+  const auto input = std::ranges::find(inputs, path, &std::filesystem::path::filename);
+  ASSERT_NE(input, inputs.end());
+  const auto compile = [&](const auto& change) {
+    Context context = ContextOf(*input);
+    change(context.options);
+    ir::Module module = Parsed(*input);
+    const std::string text = RunUpTo("threads", module, context);
+    return std::tuple(module.kernels[0].producers, text.contains("tensor vector"), text.contains("wgmma"));
+  };
+  EXPECT_EQ(compile([](v1::CompileOptions&) {}), std::tuple(128u, true, true));
+  EXPECT_EQ(compile([](v1::CompileOptions& options) { options.set_disable_warp_specialization(true); }), std::tuple(0u, true, true));
+  EXPECT_EQ(compile([](v1::CompileOptions& options) { options.set_disable_tma(true); }), std::tuple(0u, false, true));
+  EXPECT_EQ(compile([](v1::CompileOptions& options) { options.set_pointer_alignment(8); }), std::tuple(0u, false, true));
+  EXPECT_EQ(compile([](v1::CompileOptions& options) { options.set_disable_wgmma(true); }), std::tuple(0u, false, false));
 }
 
 // Programs that nobody would write: whatever they are, a pass must refuse them or leave a valid module.
