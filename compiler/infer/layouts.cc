@@ -9,8 +9,9 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/register_map.h"
-#include "compiler/infer/elementwise.h"
+#include "compiler/infer/expand.h"
 #include "compiler/infer/stage.h"
+#include "compiler/infer/tensor_copies.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/shared.h"
@@ -354,98 +355,6 @@ class Inference {
   State state_;
 };
 
-// --- copies and fills as loops ---
-
-bool IsPrivate(const ir::Module& module, BufferId buffer) { return module[buffer].space == Space::kLocal; }
-
-// A loop whose elements each thread keeps to itself.
-void MakePrivate(ir::For& loop) {
-  ir::Block body = std::move(loop.body);
-  for (size_t v = loop.vars.size(); v-- > 1;) {
-    ir::For inner{ir::LoopKind::kUnroll, {loop.vars[v]}, {loop.extents[v]}, std::move(body)};
-    body.clear();
-    body.push_back({std::move(inner), {}});
-  }
-  loop.kind = ir::LoopKind::kUnroll;
-  loop.vars.resize(1);
-  loop.extents.resize(1);
-  loop.body = std::move(body);
-}
-
-ir::Region Whole(ir::Module& module, BufferId buffer) {
-  ir::Region region{buffer, {}, module.ShapeOf(buffer)};
-  region.offsets.assign(region.extents.size(), module.exprs.Int(0));
-  return region;
-}
-
-// Replaces each copy and fill by a loop, and makes both sides of each reduction fragments.
-class Expander {
- public:
-  explicit Expander(ir::Module& module) : module_(module) {}
-
-  void Visit(ir::Block& block) {
-    ir::Block result;
-    for (ir::Stmt& stmt : block) {
-      std::visit(ir::Overloaded{
-                     [&](ir::For& op) { Visit(op.body); },
-                     [&](ir::While& op) { Visit(op.body); },
-                     [&](ir::If& op) { Visit(op.then_body), Visit(op.else_body); },
-                     [](auto&) {},
-                 },
-                 stmt.op);
-      if (auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && !IsLoad(*copy) && !IsTensor(*copy)) {
-        stmt.op = Loop(CopyLoop(module_, *copy), copy->src.buffer, copy->dst.buffer);
-      } else if (auto* fill = std::get_if<ir::Fill>(&stmt.op)) {
-        stmt.op = Loop(FillLoop(module_, *fill), fill->dst.buffer, fill->dst.buffer);
-      } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
-        ThroughFragments(*reduce, stmt, result);
-        continue;
-      }
-      result.push_back(std::move(stmt));
-    }
-    block = std::move(result);
-  }
-
- private:
-  // Global to shared: the pipeline pass wants to see these whole.
-  bool IsLoad(const ir::Copy& copy) const {
-    return module_[copy.src.buffer].space == Space::kGlobal && module_[copy.dst.buffer].space == Space::kShared;
-  }
-  static bool IsTensor(const ir::Copy& copy) { return copy.plan && copy.plan->instruction == ir::CopyInstruction::kTensor; }
-  ir::For Loop(ir::For loop, BufferId a, BufferId b) const {
-    if (IsPrivate(module_, a) || IsPrivate(module_, b)) MakePrivate(loop);
-    return loop;
-  }
-
-  void ThroughFragments(ir::Reduce reduce, const ir::Stmt& stmt, ir::Block& result) {
-    const auto is_whole_fragment = [&](const ir::Region& region) {
-      return module_[region.buffer].space == Space::kFragment && region.extents == module_.ShapeOf(region.buffer);
-    };
-    const auto fragment_like = [&](const ir::Region& region) {
-      ir::Buffer buffer{Space::kFragment, module_[region.buffer].dtype, {}};
-      for (int64_t extent : region.extents) buffer.shape.push_back(module_.exprs.Int(extent));
-      buffer.name = module_[region.buffer].name + "_reduce" + std::to_string(module_.buffers.size());
-      return Whole(module_, module_.AddBuffer(std::move(buffer)));
-    };
-    const ir::Region dst = reduce.dst;
-    if (!is_whole_fragment(reduce.src)) {
-      const ir::Region whole = fragment_like(reduce.src);
-      result.push_back({CopyLoop(module_, ir::Copy{reduce.src, whole}), stmt.loc});
-      reduce.src = whole;
-    }
-    const bool through = !is_whole_fragment(dst);
-    if (through) {
-      reduce.dst = fragment_like(dst);
-      if (!reduce.clear) result.push_back({CopyLoop(module_, ir::Copy{dst, reduce.dst}), stmt.loc});
-    }
-    const ir::Region reduced = reduce.dst;
-    result.push_back({std::move(reduce), stmt.loc});
-    if (through) result.push_back({CopyLoop(module_, ir::Copy{reduced, dst}), stmt.loc});
-  }
-
-  ir::Module& module_;
-};
-
 // Beyond this even spilling helps nobody, and code grows with every register.
 constexpr int64_t kMaxWords = 2048;
 
@@ -471,31 +380,14 @@ void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Co
 
 }  // namespace
 
-// Tiles that wgmma reads or tensor copies move.
-void LayOutWgmmaTiles(ir::Module& module, const ir::Kernel& kernel, const Context& context) {
-  const auto lay_out = [&](BufferId id) {
-    ir::Buffer& buffer = module[id];
-    if (buffer.space == Space::kShared) buffer.layout = WgmmaSharedLayout(module.ShapeOf(id), ir::Bits(buffer.dtype));
-  };
-  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-    if (const auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor) {
-      lay_out(copy->src.buffer), lay_out(copy->dst.buffer);
-    }
-    const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-    const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context.target, gemm->plan->instruction);
-    if (mma == nullptr || mma->warps == 1) return;
-    lay_out(gemm->a.buffer), lay_out(gemm->b.buffer);
-  });
-}
-
 ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
   for (ir::Kernel& kernel : module.kernels) {
     const size_t buffers = module.buffers.size();
-    Expander(module).Visit(kernel.body);
+    Expand(module, kernel.body);
     Inference(module, kernel, context).Run();
     Stage(module, kernel, context);
     Declare(module, kernel, buffers);
-    LayOutWgmmaTiles(module, kernel, context);
+    LayOutTiles(module, kernel, context);
   }
   for (ir::Buffer& buffer : module.buffers) {
     if (buffer.space != Space::kShared || buffer.layout) continue;

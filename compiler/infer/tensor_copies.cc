@@ -9,6 +9,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/shared.h"
 #include "compiler/rules/tensor.h"
 
 namespace kiln::compiler {
@@ -146,6 +147,22 @@ ir::CopyInstruction PlainInstruction(const ir::Module& module, const ir::Copy& c
   const bool load = src.space == Space::kGlobal && dst.space == Space::kShared && OffsetsAreShared(module, copy);
   const bool allowed = context.target->Has(target::Feature::kCpAsync) && !context.options.disable_async_copy();
   return load && whole && zero_fill && allowed ? ir::CopyInstruction::kAsync : ir::CopyInstruction::kDirect;
+}
+
+void LayOutTiles(ir::Module& module, const ir::Kernel& kernel, const Context& context) {
+  const auto lay_out = [&](BufferId id) {
+    ir::Buffer& buffer = module[id];
+    if (buffer.space == Space::kShared) buffer.layout = WgmmaSharedLayout(module.ShapeOf(id), ir::Bits(buffer.dtype));
+  };
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    if (const auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor) {
+      lay_out(copy->src.buffer), lay_out(copy->dst.buffer);
+    }
+    const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+    const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context.target, gemm->plan->instruction);
+    if (mma == nullptr || mma->warps == 1) return;
+    lay_out(gemm->a.buffer), lay_out(gemm->b.buffer);
+  });
 }
 
 }  // namespace kiln::compiler

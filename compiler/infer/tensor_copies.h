@@ -13,6 +13,9 @@ namespace kiln::compiler {
 // After the products of the kernel have their instructions.
 void TensorCopies(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
+// Lays out the shared tiles that wgmma reads or tensor copies move.
+void LayOutTiles(ir::Module& module, const ir::Kernel& kernel, const Context& context);
+
 // What the copy is without tensors: for a pipeline that cannot use them.
 ir::CopyInstruction PlainInstruction(const ir::Module& module, const ir::Copy& copy, int64_t vector, const Context& context);
 

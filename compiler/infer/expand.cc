@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/expand.h"
+
+#include "compiler/infer/elementwise.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::Space;
+
+bool IsPrivate(const ir::Module& module, BufferId buffer) { return module[buffer].space == Space::kLocal; }
+
+// A loop whose elements each thread keeps to itself.
+void MakePrivate(ir::For& loop) {
+  ir::Block body = std::move(loop.body);
+  for (size_t v = loop.vars.size(); v-- > 1;) {
+    ir::For inner{ir::LoopKind::kUnroll, {loop.vars[v]}, {loop.extents[v]}, std::move(body)};
+    body.clear();
+    body.push_back({std::move(inner), {}});
+  }
+  loop.kind = ir::LoopKind::kUnroll;
+  loop.vars.resize(1);
+  loop.extents.resize(1);
+  loop.body = std::move(body);
+}
+
+ir::Region Whole(ir::Module& module, BufferId buffer) {
+  ir::Region region{buffer, {}, module.ShapeOf(buffer)};
+  region.offsets.assign(region.extents.size(), module.exprs.Int(0));
+  return region;
+}
+
+// Replaces each copy and fill by a loop, and makes both sides of each reduction fragments.
+class Expander {
+ public:
+  explicit Expander(ir::Module& module) : module_(module) {}
+
+  void Visit(ir::Block& block) {
+    ir::Block result;
+    for (ir::Stmt& stmt : block) {
+      std::visit(ir::Overloaded{
+                     [&](ir::For& op) { Visit(op.body); },
+                     [&](ir::While& op) { Visit(op.body); },
+                     [&](ir::If& op) { Visit(op.then_body), Visit(op.else_body); },
+                     [](auto&) {},
+                 },
+                 stmt.op);
+      if (auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && !IsLoad(*copy) && !IsTensor(*copy)) {
+        stmt.op = Loop(CopyLoop(module_, *copy), copy->src.buffer, copy->dst.buffer);
+      } else if (auto* fill = std::get_if<ir::Fill>(&stmt.op)) {
+        stmt.op = Loop(FillLoop(module_, *fill), fill->dst.buffer, fill->dst.buffer);
+      } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
+        ThroughFragments(*reduce, stmt, result);
+        continue;
+      }
+      result.push_back(std::move(stmt));
+    }
+    block = std::move(result);
+  }
+
+ private:
+  // Global to shared: the pipeline pass wants to see these whole.
+  bool IsLoad(const ir::Copy& copy) const {
+    return module_[copy.src.buffer].space == Space::kGlobal && module_[copy.dst.buffer].space == Space::kShared;
+  }
+  static bool IsTensor(const ir::Copy& copy) { return copy.plan && copy.plan->instruction == ir::CopyInstruction::kTensor; }
+  ir::For Loop(ir::For loop, BufferId a, BufferId b) const {
+    if (IsPrivate(module_, a) || IsPrivate(module_, b)) MakePrivate(loop);
+    return loop;
+  }
+
+  void ThroughFragments(ir::Reduce reduce, const ir::Stmt& stmt, ir::Block& result) {
+    const auto is_whole_fragment = [&](const ir::Region& region) {
+      return module_[region.buffer].space == Space::kFragment && region.extents == module_.ShapeOf(region.buffer);
+    };
+    const auto fragment_like = [&](const ir::Region& region) {
+      ir::Buffer buffer{Space::kFragment, module_[region.buffer].dtype, {}};
+      for (int64_t extent : region.extents) buffer.shape.push_back(module_.exprs.Int(extent));
+      buffer.name = module_[region.buffer].name + "_reduce" + std::to_string(module_.buffers.size());
+      return Whole(module_, module_.AddBuffer(std::move(buffer)));
+    };
+    const ir::Region dst = reduce.dst;
+    if (!is_whole_fragment(reduce.src)) {
+      const ir::Region whole = fragment_like(reduce.src);
+      result.push_back({CopyLoop(module_, ir::Copy{reduce.src, whole}), stmt.loc});
+      reduce.src = whole;
+    }
+    const bool through = !is_whole_fragment(dst);
+    if (through) {
+      reduce.dst = fragment_like(dst);
+      if (!reduce.clear) result.push_back({CopyLoop(module_, ir::Copy{dst, reduce.dst}), stmt.loc});
+    }
+    const ir::Region reduced = reduce.dst;
+    result.push_back({std::move(reduce), stmt.loc});
+    if (through) result.push_back({CopyLoop(module_, ir::Copy{reduced, dst}), stmt.loc});
+  }
+
+  ir::Module& module_;
+};
+
+}  // namespace
+
+void Expand(ir::Module& module, ir::Block& block) { Expander(module).Visit(block); }
+
+}  // namespace kiln::compiler
