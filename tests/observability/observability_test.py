@@ -154,8 +154,8 @@ def test_python_hands_a_trace_on(daemon):
     daemon.stop()
     lines = [line for line in daemon.log.read_text().splitlines() if 'event=request method="Compile"' in line]
     assert len(lines) == 2
-    assert 'trace="0af7651916cd43dd8448eb211c80319c"' in lines[0]
-    assert "trace=" not in lines[1]
+    traced = [line for line in lines if "trace=" in line]  # lines of two calls may change places
+    assert len(traced) == 1 and 'trace="0af7651916cd43dd8448eb211c80319c"' in traced[0]
 
 
 def test_no_word_of_a_program_is_in_the_log(daemon):
