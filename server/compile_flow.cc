@@ -163,7 +163,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call) {
   }
   // Under a flood the same requests come again and again: it must cost little to refuse them.
   const auto full = parts_.admission.RefusesAll(call->request.caller);
-  if (!full) return false;
+  if (!full || draining_) return false;
   ++parts_.telemetry.refused;
   End(call, std::unexpected(ToFailure(*full)));
   return true;
