@@ -44,12 +44,14 @@ void MoveMatrices(std::span<Thread> warp, uint32_t count, bool transpose, bool l
   for (uint32_t i = 0; i < count; ++i) {
     for (uint32_t lane = 0; lane < 32; ++lane) {
       auto* word = reinterpret_cast<std::byte*>(&operands(lane)->words[i]);
-      for (uint32_t half = 0; half < 2; ++half) {
+      const Access access{warp[lane].index, warp[lane].location, load ? Touch::kRead : Touch::kWrite};
+      // Not transposed, both halves lie in one row.
+      const uint32_t pieces = transpose ? 2 : 1, bytes = 4 / pieces;
+      for (uint32_t half = 0; half < pieces; ++half) {
         const Piece piece = PieceOf(lane, half, transpose);
-        std::byte* at = operands(8 * i + piece.row)->row + piece.byte;
-        const Access access{warp[lane].index, warp[lane].location, load ? Touch::kRead : Touch::kWrite};
-        if (block.shadow() != nullptr) CheckShared(block, access, at, 2, 2, load ? nullptr : word + 2 * half);
-        std::memcpy(load ? word + 2 * half : at, load ? at : word + 2 * half, 2);
+        std::byte *at = operands(8 * i + piece.row)->row + piece.byte, *part = word + 2 * half;
+        if (block.shadow() != nullptr) CheckShared(block, access, at, bytes, bytes, load ? nullptr : part);
+        std::memcpy(load ? part : at, load ? at : part, bytes);
       }
     }
   }

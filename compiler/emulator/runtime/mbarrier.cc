@@ -122,11 +122,10 @@ Mbarrier& Mbarriers::At(uint32_t offset, uint32_t location) {
   return it->second;
 }
 
-Mbarrier* Mbarriers::Touching(uint32_t offset, uint32_t bytes) {
-  if (at_.empty()) return nullptr;
+const Mbarrier* Mbarriers::Nearest(uint32_t offset, uint32_t bytes) const {
   const auto after = at_.lower_bound(offset + bytes);
   if (after == at_.begin()) return nullptr;
-  Mbarrier& last = std::prev(after)->second;
+  const Mbarrier& last = std::prev(after)->second;
   return last.offset() + 8 > offset ? &last : nullptr;
 }
 

@@ -71,11 +71,13 @@ class Mbarriers {
   // The block ends where there is none.
   Mbarrier& At(uint32_t offset, uint32_t location);
   // Is one of these bytes part of one? Null: no.
-  Mbarrier* Touching(uint32_t offset, uint32_t bytes);
+  const Mbarrier* Touching(uint32_t offset, uint32_t bytes) const { return at_.empty() ? nullptr : Nearest(offset, bytes); }
   void PublishOf(uint32_t agent);
   const Mbarrier* Find(uint32_t offset) const;
 
  private:
+  const Mbarrier* Nearest(uint32_t offset, uint32_t bytes) const;
+
   Block& block_;
   std::map<uint32_t, Mbarrier> at_;
 };

@@ -137,8 +137,10 @@ void SharedShadow::Enter() {
 Clash SharedShadow::Note(const Who& who, uint32_t offset, uint32_t bytes, Touch touch, const std::byte* before,
                          const std::byte* after) {
   Clash found;
+  const bool plain = who.order == nullptr;
   for (uint32_t i = 0; i < bytes; ++i) {
     Cell& cell = cells_[offset + i];
+    if (plain && (touch == Touch::kWrite || cell.writer_block != 0) && cell.NotePlain(who, touch)) continue;
     const bool unwritten = cell.writer_block == 0 && touch != Touch::kWrite;
     const Clash clash = cell.Note(who, touch, after != nullptr && before[i] == after[i], &readers_);
     if (found.kind == Clash::kNone) found = clash;
@@ -197,6 +199,10 @@ Clash GlobalShadow::Note(const Who& who, size_t allocation, const std::byte* dat
     const bool whole = i * a.element >= offset && in_access + a.element <= bytes;
     std::atomic_flag& lock = locks_[(i / 16 + allocation * 37) % kLocks];
     while (lock.test_and_set(std::memory_order_acquire)) {
+    }
+    if (who.order == nullptr && a.cells[i].NotePlain(who, touch)) {
+      lock.clear(std::memory_order_release);
+      continue;
     }
     const bool same = after != nullptr && whole && std::memcmp(data + in_access, after + in_access, a.element) == 0;
     const Clash clash = a.cells[i].Note(who, touch, same, nullptr);

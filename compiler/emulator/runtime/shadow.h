@@ -86,12 +86,40 @@ struct Cell {
   // Notes the access and says what it clashes with. `same`: it writes the value that is there, which hurts nobody. `readers`: null
   // where the last reader is enough.
   Clash Note(const Who& who, Touch touch, bool same, Readers* readers);
+  // The same for most accesses where there are no clocks. False: nothing is noted, and Note must be asked.
+  bool NotePlain(const Who& who, Touch touch);
 
  private:
   Clash NoteWriter(const Who& who, Touch touch, bool same) const;
   void NoteRead(const Who& who, Readers* readers);
   Clash ReadersClash(const Who& who, Readers* readers);
 };
+
+inline bool Cell::NotePlain(const Who& who, Touch touch) {
+  if (pending || touch == Touch::kAtomic) return false;
+  if (writer_block != 0 && (writer_block != who.block || (writer != who.agent && writer_time == who.time))) return false;
+  const bool again = reader_block == who.block && reader_time == who.time;
+  if (touch == Touch::kRead) {
+    if (again) {
+      many_readers |= reader != who.agent;
+      return true;
+    }
+    many_readers = false;
+    many_blocks |= reader_block != 0 && reader_block != who.block;
+    reader_block = uint32_t(who.block);
+    reader_time = who.time;
+    reader = who.agent;
+    reader_location = who.location;
+    return true;
+  }
+  if (many_blocks || (reader_block != 0 && reader_block != who.block) || (again && (many_readers || reader != who.agent))) return false;
+  writer_block = uint32_t(who.block);
+  writer_time = who.time;
+  writer = who.agent;
+  writer_location = who.location;
+  writer_atomic = false;
+  return true;
+}
 
 class SharedShadow {
  public:
