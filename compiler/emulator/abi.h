@@ -48,6 +48,8 @@ enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, 
   KILN_EMU_CALL(barrier, v, kMemory, i, i)                            \
   KILN_EMU_CALL(shuffle_xor, i, kWarp, i, i, i, i)                    \
   KILN_EMU_CALL(uniform, i, kWarp, i, i, i)                           \
+  KILN_EMU_CALL(vote, i, kWarp, i, i, i, i)                           \
+  KILN_EMU_CALL(warp_reduce, i, kWarp, i, i, i, i, i)                 \
   KILN_EMU_CALL(copy_async, v, kMemory, s, g, i, i, i)                \
   KILN_EMU_CALL(async_commit, v, kMemory, i)                          \
   KILN_EMU_CALL(async_wait, v, kMemory, i, i)                         \

@@ -70,6 +70,14 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     return ByWords(v, [&](Value* word) { return CallRuntime(k_uniform, {word, Site(), Location()}); });
   }
 
+  Value* Vote(llvm_ir::VoteOp op, Value* v) override {
+    Value* answer = CallRuntime(k_vote, {I32(int(op)), builder().CreateZExt(v, builder().getInt32Ty()), Site(), Location()});
+    return op == llvm_ir::VoteOp::kBallot ? answer : builder().CreateICmpNE(answer, I32(0));
+  }
+  Value* WarpReduce(llvm_ir::WarpReduceOp op, DType dtype, Value* v) override {
+    return CallRuntime(k_warp_reduce, {I32(int(op)), I32(ir::IsSigned(dtype)), v, Site(), Location()});
+  }
+
   void Barrier() override { CallRuntime(k_barrier, {Site(), Location()}); }
 
   void CopyAsync(Value* shared, Value* global, int bytes, Value* valid) override {

@@ -33,6 +33,40 @@ TEST(Threads, ShuffleWithinTheirWarp) {
   }
 }
 
+TEST(Threads, Vote) {
+  using llvm_ir::VoteOp;
+  Kernel k("emu:sm_80");
+  Value* odd = k.b.CreateTrunc(k.thread, k.b.getInt1Ty());
+  Value* votes[] = {k.device->Vote(VoteOp::kAll, odd), k.device->Vote(VoteOp::kAny, odd), k.device->Vote(VoteOp::kAll, k.Below(k.thread, 32))};
+  for (int i = 0; i < 3; ++i) k.Store(k.b.CreateZExt(votes[i], k.b.getInt32Ty()), k.out(), k.b.CreateAdd(k.thread, k.I32(64 * i)));
+  k.Store(k.device->Vote(VoteOp::kBallot, odd), k.out(), k.b.CreateAdd(k.thread, k.I32(192)));
+  ExpectClean(k.Run());
+  for (uint32_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(k.output[i], 0u);
+    EXPECT_EQ(k.output[64 + i], 1u);
+    EXPECT_EQ(k.output[128 + i], i < 32 ? 1u : 0u);
+    EXPECT_EQ(k.output[192 + i], 0xaaaaaaaau);
+  }
+}
+
+TEST(Threads, ReduceOverTheirWarp) {
+  using llvm_ir::WarpReduceOp;
+  const std::pair<WarpReduceOp, uint32_t> expected[] = {{WarpReduceOp::kAdd, 32 * 31 / 2 - 32 * 10}, {WarpReduceOp::kMin, uint32_t(-10)},
+                                                        {WarpReduceOp::kMax, 21}, {WarpReduceOp::kAnd, 0}, {WarpReduceOp::kOr, ~0u},
+                                                        {WarpReduceOp::kXor, 0}};
+  for (const auto& [op, value] : expected) {
+    Kernel k("emu:sm_80", 32);
+    Value* v = k.b.CreateSub(k.thread, k.I32(10));
+    k.Store(k.device->WarpReduce(op, ir::DType::kI32, v), k.out(), k.thread);
+    k.Store(k.device->WarpReduce(op, ir::DType::kU32, v), k.out(), k.b.CreateAdd(k.thread, k.I32(32)));
+    ExpectClean(k.Run());
+    uint32_t bits = 0;
+    for (int i = -10; i < 22; ++i) bits ^= uint32_t(i);
+    EXPECT_EQ(k.output[5], op == WarpReduceOp::kXor ? bits : value);
+    EXPECT_EQ(k.output[37], op == WarpReduceOp::kMin ? 0u : op == WarpReduceOp::kMax ? ~0u : k.output[5]);
+  }
+}
+
 TEST(Threads, AtomicsOfAllBlocksAddUp) {
   Kernel k("emu:sm_80");
   k.device->Atomic(llvm_ir::AtomicOp::kAdd, ir::DType::kI32, k.out(), k.I32(2));

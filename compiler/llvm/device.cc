@@ -144,6 +144,8 @@ std::vector<llvm::Value*> Device::MmaGroup(const target::MmaInstruction&, std::s
 }
 std::vector<llvm::Value*> Device::MmaWait(std::span<llvm::Value* const>) { std::abort(); }
 void Device::FenceAsyncProxy() { std::abort(); }
+Value* Device::Vote(VoteOp, Value*) { std::abort(); }
+Value* Device::WarpReduce(WarpReduceOp, DType, Value*) { std::abort(); }
 void Device::PhaseInit(Value*, uint32_t) { std::abort(); }
 void Device::PhaseInitFence() { std::abort(); }
 void Device::PhaseArrive(Value*, Value*) { std::abort(); }

@@ -24,6 +24,8 @@ inline constexpr unsigned kGlobalSpace = 1;
 inline constexpr unsigned kSharedSpace = 3;
 
 enum class AtomicOp { kAdd, kMax, kMin };
+enum class VoteOp { kAll, kAny, kBallot };
+enum class WarpReduceOp { kAdd, kMin, kMax, kAnd, kOr, kXor };
 
 class Device {
  public:
@@ -53,6 +55,10 @@ class Device {
 
   // `v` of lane ^ mask, for any value of 8 to 64 bits. All lanes of the warp must take part.
   virtual llvm::Value* ShuffleXor(llvm::Value* v, int mask) = 0;
+  // What the lanes of the warp say of `v` (i1), as i1; kBallot: i32, a bit for each lane. Where warps have 32 lanes.
+  virtual llvm::Value* Vote(VoteOp op, llvm::Value* v);
+  // Of all lanes' `v` (i32 of kI32 or kU32); bits and sums are the same of both. kRedux.
+  virtual llvm::Value* WarpReduce(WarpReduceOp op, ir::DType dtype, llvm::Value* v);
 
   // Math ops of exprs.def (floor … isnan, rule math…) on f16, bf16, f32, f64. Error bounds are stated beside each in math.cc.
   virtual llvm::Value* Math(ir::ExprOp op, ir::DType dtype, std::span<llvm::Value* const> args, bool fast) = 0;

@@ -90,6 +90,18 @@ class NvptxDevice final : public NvptxAsyncDevice {
     Call(transpose ? transposed : plain, args, types);
   }
 
+  Value* Vote(VoteOp op, Value* v) override {
+    constexpr Intrinsic::ID kIds[] = {Intrinsic::nvvm_vote_all_sync, Intrinsic::nvvm_vote_any_sync, Intrinsic::nvvm_vote_ballot_sync};
+    return Call(kIds[size_t(op)], {I32(-1), v});
+  }
+  Value* WarpReduce(WarpReduceOp op, DType dtype, Value* v) override {
+    constexpr Intrinsic::ID kSigned[] = {Intrinsic::nvvm_redux_sync_add, Intrinsic::nvvm_redux_sync_min, Intrinsic::nvvm_redux_sync_max,
+                                         Intrinsic::nvvm_redux_sync_and, Intrinsic::nvvm_redux_sync_or, Intrinsic::nvvm_redux_sync_xor};
+    if (!ir::IsSigned(dtype) && op == WarpReduceOp::kMin) return Call(Intrinsic::nvvm_redux_sync_umin, {v, I32(-1)});
+    if (!ir::IsSigned(dtype) && op == WarpReduceOp::kMax) return Call(Intrinsic::nvvm_redux_sync_umax, {v, I32(-1)});
+    return Call(kSigned[size_t(op)], {v, I32(-1)});
+  }
+
   Value* Dp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) override {
     if (!target().Has(Feature::kDp4a)) return PlainDp4a(a, b, c, a_signed, b_signed);
     constexpr Intrinsic::ID kIds[2][2] = {{Intrinsic::nvvm_idp4a_u_u, Intrinsic::nvvm_idp4a_u_s},

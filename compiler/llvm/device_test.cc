@@ -205,6 +205,24 @@ TEST_P(DeviceTest, MatrixGroups) {
   }
 }
 
+TEST_P(DeviceTest, VotesAndReductionsOfAWarp) {
+  if (GetParam()->family != target::Family::kNvptx) return;
+  const bool redux = GetParam()->Has(Feature::kRedux);
+  const std::string text = Compile([&](TestKernel& k) {
+    Value* v = k.Load(k.builder.getInt32Ty());
+    for (const VoteOp op : {VoteOp::kAll, VoteOp::kAny, VoteOp::kBallot}) {
+      k.Store(k.device->Vote(op, k.builder.CreateICmpNE(v, k.builder.getInt32(0))));
+    }
+    for (size_t op = 0; op < 6 && redux; ++op) {
+      for (const DType type : {DType::kI32, DType::kU32}) k.Store(k.device->WarpReduce(WarpReduceOp(op), type, v));
+    }
+  });
+  for (const char* vote : {"vote.sync.all.pred", "vote.sync.any.pred", "vote.sync.ballot.b32"}) EXPECT_NE(text.find(vote), text.npos) << vote;
+  for (const char* name : {"add.s32", "min.s32", "min.u32", "max.s32", "max.u32", "and.b32", "or.b32", "xor.b32"}) {
+    EXPECT_EQ(text.find(std::string("redux.sync.") + name) != text.npos, redux) << name;
+  }
+}
+
 // What warps of different roles say to each other: mbarriers, tensor copies of every rank, named barriers, the cluster.
 TEST_P(DeviceTest, RolesAndTensorCopies) {
   if (!GetParam()->Has(Feature::kTma | Feature::kWgmma)) return;  // what passes ask for it

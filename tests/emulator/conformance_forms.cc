@@ -15,6 +15,23 @@ void AddExchanges(std::vector<Form>& forms) {
       }});
     }
   }
+  constexpr const char* kVotes[] = {"all", "any", "ballot"};
+  for (const llvm_ir::VoteOp op : {llvm_ir::VoteOp::kAll, llvm_ir::VoteOp::kAny, llvm_ir::VoteOp::kBallot}) {
+    forms.push_back({.name = std::string("vote.") + kVotes[size_t(op)], .build = [=](FormKernel& k) {
+      for (const int below : {2, 5, 31, 32}) {  // of 32
+        llvm::Value* v = k.b.CreateICmpULT(k.b.CreateAnd(k.In(), k.I32(31)), k.I32(below));
+        k.Out(k.device.Vote(op, v));
+      }
+    }});
+  }
+  constexpr const char* kReductions[] = {"add", "min", "max", "and", "or", "xor"};
+  for (size_t op = 0; op < 6; ++op) {
+    for (const DType type : {DType::kI32, DType::kU32}) {
+      forms.push_back({.name = std::string("redux.") + kReductions[op] + "." + std::string(ir::Name(type)), .build = [=](FormKernel& k) {
+        k.Out(k.device.WarpReduce(llvm_ir::WarpReduceOp(op), type, k.In()));
+      }});
+    }
+  }
   for (const bool a : {false, true}) {
     for (const bool b : {false, true}) {
       forms.push_back({.name = std::string("dp4a.") + (a ? "s32" : "u32") + (b ? ".s32" : ".u32"), .build = [=](FormKernel& k) {

@@ -26,6 +26,8 @@ std::string_view Name(Meeting meeting) {
     case Meeting::kRegisters: return "registers";
     case Meeting::kPhase: return "parity ";
     case Meeting::kClusterBarrier: return "the barrier of the cluster";
+    case Meeting::kVote: return "a vote";
+    case Meeting::kReduce: return "redux";
   }
   return "";
 }

@@ -26,7 +26,7 @@ class Cluster;
 
 enum class Meeting : uint8_t {
   kNone, kBarrier, kShuffle, kUniform, kLoadMatrix, kStoreMatrix, kMatrix, kWgmma, kWgmmaWait, kElect, kNamedBarrier, kNamedArrive,
-  kSetRegisters, kRegisters, kPhase, kClusterBarrier,
+  kSetRegisters, kRegisters, kPhase, kClusterBarrier, kVote, kReduce,
 };
 std::string_view Name(Meeting meeting);
 

@@ -108,6 +108,38 @@ uint32_t kiln_emu_uniform(uint32_t value, uint32_t site, uint32_t location) {
   return value;
 }
 
+// PTX ISA, vote.sync: all, any, ballot.
+uint32_t kiln_emu_vote(uint32_t op, uint32_t value, uint32_t site, uint32_t location) {
+  ShuffleOperands own{value, 0, 0};
+  Current().MeetWarp(Meeting::kVote, site, location, &own, [&](std::span<Thread> warp) {
+    uint32_t ballot = 0, all = 0;
+    for (size_t lane = 0; lane < warp.size(); ++lane) {
+      all |= 1u << lane;
+      ballot |= static_cast<ShuffleOperands*>(warp[lane].operands)->value << lane;
+    }
+    const uint32_t answers[] = {ballot == all, ballot != 0, ballot};
+    for (Thread& thread : warp) static_cast<ShuffleOperands*>(thread.operands)->result = answers[op];
+  });
+  return own.result;
+}
+
+// PTX ISA, redux.sync: add, min, max, and, or, xor.
+uint32_t kiln_emu_warp_reduce(uint32_t op, uint32_t is_signed, uint32_t value, uint32_t site, uint32_t location) {
+  ShuffleOperands own{value, 0, 0};
+  Current().MeetWarp(Meeting::kReduce, site, location, &own, [&](std::span<Thread> warp) {
+    const uint32_t flip = is_signed != 0 ? 0x80000000 : 0;  // orders signed numbers as unsigned ones
+    uint32_t result = static_cast<ShuffleOperands*>(warp[0].operands)->value;
+    for (const Thread& thread : warp.subspan(1)) {
+      const uint32_t v = static_cast<ShuffleOperands*>(thread.operands)->value;
+      const bool below = (v ^ flip) < (result ^ flip);
+      const uint32_t results[] = {result + v, below ? v : result, below ? result : v, result & v, result | v, result ^ v};
+      result = results[op];
+    }
+    for (Thread& thread : warp) static_cast<ShuffleOperands*>(thread.operands)->result = result;
+  });
+  return own.result;
+}
+
 void kiln_emu_copy_async(std::byte* to, std::byte* from, uint32_t bytes, uint32_t copied, uint32_t location) {
   Block& block = Current();
   const AsyncCopy copy{to, from, bytes, copied, location};
