@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <expected>
 #include <vector>
 
 #include "clients/runtime/artifact.h"
 #include "clients/runtime/bind.h"
-#include "clients/runtime/tensor_map.h"
 #include "compiler/emulator/names.h"
 #include "compiler/emulator/program.h"
 #include "ir/codec/decode.h"
 #include "server/device_timing.h"
 #include "server/device_worker.h"
+#include "server/emulated_launch.h"
 #include "server/loaded_programs.h"
 #include "server/run_names.h"
 #include "server/run_tensors.h"
@@ -49,88 +49,24 @@ emulator::Names NamesOf(const std::string& bytes) {
   return module ? emulator::NamesOf(*module) : emulator::Names{};
 }
 
-// All launches of one run.
-class Execution {
- public:
-  Execution(emulator::Program& program, const runtime::Binder& binder, const RunTensors& tensors, emulator::Options options)
-      : program_(program), binder_(binder), tensors_(tensors), options_(options) {}
-
-  std::expected<void, std::string> Bind() {
-    auto bound = binder_.Bind(tensors_.args());
-    if (!bound) return std::unexpected(std::move(bound.error().message));
-    binding_ = std::move(*bound);
-    auto maps = runtime::EmulateTensorMaps(binder_, tensors_.args(), binding_);
-    if (!maps) return std::unexpected(std::move(maps.error().message));
-    maps_ = std::move(*maps);
-    for (const RunTensors::Tensor& tensor : tensors_.tensors()) {
-      const runtime::DTypeInfo& type = *runtime::Find(static_cast<runtime::DType>(tensor.shape.dtype()));
-      memory_.push_back({tensor.host().data() + tensor.first, tensor.span, std::max(1u, type.bits / 8u),
-                         binder_.info().params[tensor.param].name});
-    }
-    for (const std::uint64_t bytes : binding_.workspace_bytes) {
-      workspaces_.emplace_back(bytes + kAlignment);
-      std::byte* data = Aligned(workspaces_.back());
-      memory_.push_back({data, bytes, 1, "workspace " + std::to_string(workspaces_.size() - 1)});
-    }
-    return {};
+// What the tensors lie in, for checked runs.
+std::vector<emulator::Memory> MemoryOf(const runtime::Binder& binder, const RunTensors& tensors) {
+  std::vector<emulator::Memory> memory;
+  for (const RunTensors::Tensor& tensor : tensors.tensors()) {
+    const runtime::DTypeInfo& type = *runtime::Find(static_cast<runtime::DType>(tensor.shape.dtype()));
+    memory.push_back({tensor.host().data() + tensor.first, tensor.span, std::max(1u, type.bits / 8u),
+                      binder.info().params[tensor.param].name});
   }
+  return memory;
+}
 
-  // In order; ends at the first launch that does not finish.
-  std::expected<emulator::Report, std::string> Launch() {
-    emulator::Report all{.findings = {}, .finished = true};
-    for (std::size_t i = 0; i < binding_.grids.size() && all.finished; ++i) {
-      if (binding_.grids[i].empty) continue;
-      const auto launch = MakeLaunch(i);
-      if (!launch) return std::unexpected(launch.error());
-      auto report = program_.Run(*launch, memory_, options_);
-      if (!report) return report;
-      all.finished = report->finished;
-      std::ranges::move(report->findings, std::back_inserter(all.findings));
-    }
-    return all;
-  }
+// A run that is ready to be made.
+struct Execution {
+  emulator::Program& program;
+  EmulatedLaunch launch;
+  emulator::Options options;
 
- private:
-  static constexpr std::uint64_t kAlignment = 256;
-  static std::byte* Aligned(std::vector<std::byte>& bytes) {
-    const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
-    return bytes.data() + (kAlignment - address % kAlignment) % kAlignment;
-  }
-
-  std::expected<emulator::LaunchArgs, std::string> MakeLaunch(std::size_t index) {
-    using Kind = runtime::KernelArg::Kind;
-    const runtime::LaunchSpec& spec = binder_.info().launches[index];
-    const auto args = tensors_.args();
-    emulator::LaunchArgs launch{spec.entry, binding_.grids[index].size, spec.threads, spec.dynamic_shared_bytes, {}};
-    if (spec.cluster[0] != 0) launch.cluster = spec.cluster;
-    for (const runtime::KernelArg& arg : spec.args) {
-      if (arg.kind == Kind::kTensor) {
-        launch.args.push_back(args[arg.index].tensor.data);
-      } else if (arg.kind == Kind::kWorkspace) {
-        launch.args.push_back(reinterpret_cast<std::uint64_t>(Aligned(workspaces_[arg.index])));
-      } else if (arg.kind == Kind::kScalar) {
-        const auto bits = binder_.Scalar(args, arg.index);
-        if (!bits) return std::unexpected(bits.error().message);
-        launch.args.push_back(*bits);
-      } else if (arg.kind == Kind::kSymbol) {
-        launch.args.push_back(static_cast<std::uint64_t>(binding_.symbols[arg.index]));
-      } else if (arg.kind == Kind::kTensorMap) {
-        launch.args.push_back(reinterpret_cast<std::uint64_t>(&maps_[arg.index]));
-      } else {
-        return std::unexpected("launch " + spec.entry + " takes an argument of a kind that the emulator does not have");
-      }
-    }
-    return launch;
-  }
-
-  emulator::Program& program_;
-  const runtime::Binder& binder_;
-  const RunTensors& tensors_;
-  const emulator::Options options_;
-  runtime::Binding binding_;
-  std::vector<emulator::Memory> memory_;
-  std::vector<std::vector<std::byte>> workspaces_;
-  std::vector<runtime::EncodedTensorMap> maps_;
+  std::expected<emulator::Report, std::string> Launch() { return launch.Run(program, options); }
 };
 
 class EmulatedDevice final : public WorkerProgram::Device {
@@ -168,8 +104,9 @@ class EmulatedDevice final : public WorkerProgram::Device {
     if (!tensors) return std::unexpected(std::move(tensors.error()));
     auto program = Load(reply, run.options().check());
     if (!program) return std::unexpected(std::move(program.error()));
-    Execution execution(**program, *binder, *tensors, {.seed = run.options().seed(), .threads = run.threads()});
-    if (auto bound = execution.Bind(); !bound) return bound;
+    auto launch = EmulatedLaunch::Bind(*binder, tensors->args(), MemoryOf(*binder, *tensors));
+    if (!launch) return std::unexpected(std::move(launch.error()));
+    Execution execution{**program, std::move(*launch), {.seed = run.options().seed(), .threads = run.threads()}};
     v1::RunResult& said = *result.mutable_result();
     said.set_key(reply.key());
     said.set_target(reply.artifact().target());

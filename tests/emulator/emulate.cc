@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/emulator/emulate.h"
 
-#include <algorithm>
-
-#include "clients/runtime/tensor_map.h"
 #include "compiler/compile.h"
+#include "server/emulated_launch.h"
 
 namespace kiln::emulator::testing {
 
@@ -56,36 +54,9 @@ std::expected<Report, std::string> Emulated::Run(std::span<const TensorArg> tens
     }
     memory.push_back({first, empty ? 0 : (last + 1) * element, element, "tensor " + std::to_string(args.size() - 1)});
   }
-  const auto binding = binder_.Bind(args);
-  if (!binding) return std::unexpected(binding.error().message);
-  std::vector<std::vector<std::byte>> workspaces;
-  for (uint64_t bytes : binding->workspace_bytes) {
-    workspaces.emplace_back(bytes + 16);
-    memory.push_back({workspaces.back().data(), bytes, 1, "workspace " + std::to_string(workspaces.size() - 1)});
-  }
-  const auto maps = runtime::EmulateTensorMaps(binder_, args, *binding);
-  if (!maps) return std::unexpected(maps.error().message);
-  Report total{.findings = {}, .finished = true};
-  for (size_t i = 0; i < binding->grids.size() && total.finished; ++i) {
-    if (binding->grids[i].empty) continue;
-    const runtime::LaunchSpec& spec = binder_.info().launches[i];
-    LaunchArgs launch{spec.entry, binding->grids[i].size, spec.threads, spec.dynamic_shared_bytes, {}};
-    if (spec.cluster[0] != 0) launch.cluster = spec.cluster;
-    for (const runtime::KernelArg& arg : spec.args) {
-      switch (arg.kind) {
-        case runtime::KernelArg::Kind::kTensor: launch.args.push_back(args[arg.index].tensor.data); break;
-        case runtime::KernelArg::Kind::kWorkspace: launch.args.push_back(uint64_t(workspaces[arg.index].data())); break;
-        case runtime::KernelArg::Kind::kTensorMap: launch.args.push_back(uint64_t(&(*maps)[arg.index])); break;
-        case runtime::KernelArg::Kind::kScalar: launch.args.push_back(binder_.Scalar(args, arg.index).value_or(0)); break;
-        default: launch.args.push_back(uint64_t(binding->symbols[arg.index]));
-      }
-    }
-    auto report = program_->Run(launch, memory, options);
-    if (!report) return std::unexpected(report.error());
-    total.finished = report->finished;
-    std::ranges::move(report->findings, std::back_inserter(total.findings));
-  }
-  return total;
+  auto launch = server::EmulatedLaunch::Bind(binder_, args, std::move(memory));
+  if (!launch) return std::unexpected(std::move(launch.error()));
+  return launch->Run(*program_, options);
 }
 
 }  // namespace kiln::emulator::testing
