@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second half of deploy/demo: example kernels for four GPUs through the daemon, then on the GPU of this machine."""
+"""The second half of deploy/demo: example kernels for four GPUs through the daemon, then on the GPU of this machine, or emulated."""
 
 import sys
 import time
@@ -8,7 +8,10 @@ import warnings
 import numpy as np
 
 import kiln
+from kiln.examples.attention import attention
+from kiln.examples.gemm import gemm
 from kiln.examples.programs import PROGRAMS
+from kiln.examples.rows import rms_norm, softmax
 from kiln.target import device_target
 
 TARGETS = ("cuda:sm_80", "cuda:sm_90a", "hip:gfx942", "hip:gfx1100")
@@ -18,16 +21,16 @@ def normal(rng, *shape):
     return rng.standard_normal(shape).astype(np.float16)
 
 
-def gemm_inputs(rng):
-    return normal(rng, 1024, 1024), normal(rng, 1024, 1024), normal(rng, 1024)
+def gemm_inputs(rng, size):
+    return normal(rng, size, size), normal(rng, size, size), normal(rng, size)
 
 
 def gemm_reference(a, b, bias):
     return np.maximum(a @ b + bias, 0.0)
 
 
-def attention_inputs(rng):
-    return tuple(normal(rng, 2, 512, 8, 64) for _ in range(3))
+def attention_inputs(rng, batch, length, heads):
+    return tuple(normal(rng, batch, length, heads, 64) for _ in range(3))
 
 
 def attention_reference(q, k, v, causal):
@@ -49,12 +52,22 @@ def softmax_reference(x):
 
 # Program → (inputs, float64 reference). All give f16, whose bound is 2e-3.
 CASES = {
-    "gemm_f16_bias_relu": (gemm_inputs, gemm_reference),
-    "attention_f16": (attention_inputs, lambda *qkv: attention_reference(*qkv, causal=False)),
-    "attention_f16_causal": (attention_inputs, lambda *qkv: attention_reference(*qkv, causal=True)),
+    "gemm_f16_bias_relu": (lambda rng: gemm_inputs(rng, 1024), gemm_reference),
+    "attention_f16": (lambda rng: attention_inputs(rng, 2, 512, 8), lambda *qkv: attention_reference(*qkv, causal=False)),
+    "attention_f16_causal": (lambda rng: attention_inputs(rng, 2, 512, 8), lambda *qkv: attention_reference(*qkv, causal=True)),
     "rms_norm_f16": (lambda rng: (normal(rng, 512, 1024), normal(rng, 1024)), rms_norm_reference),
     "softmax_f16": (lambda rng: (normal(rng, 512, 1024),), softmax_reference),
 }
+
+# The same at sizes that the emulator runs in a second or two: the program, and its inputs.
+EMULATED = {
+    "gemm_f16_bias_relu": (lambda: gemm(256, 256, 256, bias=True, activation="relu"), lambda rng: gemm_inputs(rng, 256)),
+    "attention_f16": (lambda: attention(1, 2, 256, 64), lambda rng: attention_inputs(rng, 1, 256, 2)),
+    "attention_f16_causal": (lambda: attention(1, 2, 256, 64, causal=True), lambda rng: attention_inputs(rng, 1, 256, 2)),
+    "rms_norm_f16": (lambda: rms_norm(32, 1024), lambda rng: (normal(rng, 32, 1024), normal(rng, 1024))),
+    "softmax_f16": (lambda: softmax(32, 1024), lambda rng: (normal(rng, 32, 1024),)),
+}
+EMULATED_TARGETS = ("emu:sm_90a", "emu:gfx942")
 BOUND = 2e-3
 
 
@@ -86,14 +99,14 @@ def known(value):
     return "–" if value is None else value
 
 
-def run_all(target):
-    """Prints a row for each kernel that runs; how many disagree with their reference."""
+def run_all(target, cases):
+    """Prints a row for each kernel that runs; how many disagree with their reference. ``cases``: name → (program, inputs)."""
     print(f"\n{'kernel':22} {'on ' + target:20} {'relative error':>14}  bound {BOUND:g}")
     rng = np.random.default_rng()
     wrong = 0
-    for name, (inputs, reference) in CASES.items():
-        arrays = inputs(rng)
-        result = np.asarray(kiln.compile(PROGRAMS[name](), target=target)(*arrays), dtype=np.float64)
+    for name, (program, inputs) in cases.items():
+        arrays, reference = inputs(rng), CASES[name][1]
+        result = np.asarray(kiln.compile(program(), target=target)(*arrays), dtype=np.float64)
         expected = reference(*(a.astype(np.float64) for a in arrays))
         error = np.linalg.norm(result - expected) / np.linalg.norm(expected)
         agrees = error <= BOUND  # false for NaN
@@ -107,9 +120,10 @@ def main():
     problems = compile_all()
     target = device_target(0)
     if target is None:
-        print("\nNo GPU is found on this machine, so nothing was run: the kernels were compiled for the targets above.")
+        print("\nNo GPU is found on this machine: the emulator runs the kernels, at smaller sizes.")
+        problems += sum(run_all(emulated, EMULATED) for emulated in EMULATED_TARGETS)
     else:
-        problems += run_all(target)
+        problems += run_all(target, {name: (PROGRAMS[name], inputs) for name, (inputs, _) in CASES.items()})
     return 1 if problems else 0
 
 

@@ -107,7 +107,7 @@ class RunTensors::Maker {
       case v1::RunArgument::kTensor: break;
       case v1::RunArgument::KIND_NOT_SET: return fmt::format("argument {} is none", index);
     }
-    Tensor tensor{.param = param, .shape = argument.tensor(), .position = run_.positions(index)};
+    Tensor tensor{.param = param, .argument = static_cast<std::uint32_t>(index) + 1, .shape = argument.tensor(), .position = run_.positions(index)};
     if (tensor.position % kPage != 0 || tensor.position > run_.memory_bytes() ||
         tensor.shape.bytes() > run_.memory_bytes() - tensor.position) {
       return fmt::format("argument {} lies outside of the run's memory", index);
@@ -188,6 +188,7 @@ void RunTensors::Describe(const runtime::Binder& binder, v1::DeviceResult& resul
     output.set_param(static_cast<std::uint32_t>(tensor.param));
     output.set_name(Utf8(binder.info().params[tensor.param].name));
     *output.mutable_tensor() = tensor.shape;
+    output.set_argument(tensor.argument);
     result.add_positions(tensor.position);
   }
 }

@@ -40,6 +40,7 @@ class RunTensors {
  public:
   struct Tensor {
     std::size_t param = 0;
+    std::uint32_t argument = 0;   // as in RunOutput
     v1::RunTensor shape;          // and strides, offset, size
     std::uint64_t position = 0;   // in the memory
     MappedBytes mapped;

@@ -43,6 +43,11 @@ Json ToJson(const runtime::DeviceInfo& d) {
                        {"driver", d.driver_version}});
 }
 
+Json ToJson(const RemoteDevice& d) {
+  return Json::Object({{"name", d.name}, {"target", d.target}, {"description", d.description}, {"memory_bytes", d.memory_bytes},
+                       {"driver", d.driver_version}});
+}
+
 void ShowDevices(Context& context) {
   const auto devices = LocalDevices();
   auto client = context.Connect();
@@ -50,6 +55,7 @@ void ShowDevices(Context& context) {
   if (context.json()) {
     return context.Print(Json::Object(
         {{"devices", Json::Map(devices, [](const runtime::DeviceInfo& d) { return ToJson(d); })},
+         {"daemon", capabilities ? Json::Map(capabilities->devices, [](const RemoteDevice& d) { return ToJson(d); }) : Json::Null()},
          {"targets", capabilities ? Json::Map(capabilities->targets, [](const std::string& t) { return Json(t); })
                                   : Json::Null()}}));
   }
@@ -63,6 +69,11 @@ void ShowDevices(Context& context) {
     fmt::print("{}", table.Text(context.colours()));
   }
   if (!capabilities) return context.Fail(capabilities.error());
+  Table remote({{"device"}, {"what"}, {"target"}, {"memory", Align::kRight}, {"driver"}});
+  for (const RemoteDevice& d : capabilities->devices) {
+    remote.Add({d.name, d.description, d.target, d.memory_bytes == 0 ? "" : Bytes(d.memory_bytes), d.driver_version});
+  }
+  if (!remote.empty()) fmt::print("\n{} runs kernels on\n{}", client->address(), remote.Text(context.colours()));
   fmt::print("\n{} compiles for\n", client->address());
   for (const std::string& target : capabilities->targets) fmt::print("  {}\n", target);
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <charconv>
-#include <map>
 #include <memory>
 
 #include <fmt/format.h>
 
 #include "clients/cli/random_data.h"
 #include "clients/cli/report.h"
+#include "clients/cli/run_arguments.h"
 #include "clients/cli/sources.h"
 #include "clients/runtime/kernel.h"
 #include "clients/runtime/timing.h"
@@ -17,29 +16,6 @@ namespace {
 
 using runtime::Artifact;
 using Align = Table::Align;
-using Values = std::map<std::string, std::int64_t>;
-
-Error InvalidInput(std::string message) { return {.code = ErrorCode::kInvalid, .message = std::move(message)}; }
-Error ToError(const runtime::Error& error) {
-  const bool ours = error.kind == runtime::Error::Kind::kArgument;
-  return {.code = ours ? ErrorCode::kInvalid : ErrorCode::kUnavailable, .message = error.message};
-}
-
-// "M=1000"
-std::expected<Values, Error> ParseValues(const std::vector<std::string>& words) {
-  Values values;
-  for (const std::string& word : words) {
-    const std::size_t equals = word.find('=');
-    std::int64_t value = 0;
-    const char* end = word.data() + word.size();
-    const auto parsed = std::from_chars(word.data() + std::min(equals + 1, word.size()), end, value);
-    if (equals == std::string::npos || parsed.ec != std::errc() || parsed.ptr != end) {
-      return std::unexpected(InvalidInput(word + " is not NAME=NUMBER"));
-    }
-    values[word.substr(0, equals)] = value;
-  }
-  return values;
-}
 
 std::expected<std::shared_ptr<const runtime::Device>, Error> OpenDevice(int wanted, std::string_view target) {
   Error last = InvalidInput("no GPU driver opens here (libcuda.so.1, libamdhip64.so); `kiln devices` shows what there is");
@@ -63,21 +39,14 @@ struct Buffer {
   runtime::DeviceBuffer memory;
 };
 
-struct RunCommand {
-  CompileArguments program;
-  std::vector<std::string> dims;
-  std::vector<std::string> scalars;
-  int device = 0;
-  int repeat = 50;
-  std::uint64_t seed = 1;
-
+struct RunCommand : RunArguments {
   void Run(Context& context) const {
-    const auto done = TryRun(context);
+    const auto done = emulated() ? RunEmulated(context, *this) : TryRun(context);
     if (!done) context.Fail(done.error());
   }
 
   std::expected<void, Error> TryRun(Context& context) const {
-    const auto gpu = OpenDevice(device, program.target);
+    const auto gpu = OpenDevice(index(), program.target);
     if (!gpu) return std::unexpected(gpu.error());
     const auto bytes = ArtifactBytes(context, (*gpu)->info().arch);
     if (!bytes) return std::unexpected(bytes.error());
@@ -121,7 +90,7 @@ struct RunCommand {
       args.push_back(runtime::Arg::Of(runtime::Tensor{.data = buffers[i].memory.address(),
                                                       .dtype = param.dtype,
                                                       .place = PlaceOf(kernel),
-                                                      .device = device,
+                                                      .device = index(),
                                                       .shape = buffers[i].shape}));
     }
     const auto launched = kernel.Launch(args, nullptr);
@@ -137,8 +106,7 @@ struct RunCommand {
   }
 
   static runtime::Arg ScalarArg(const runtime::LaunchParam& param, const Values& values) {
-    const auto at = values.find(param.name);
-    const std::int64_t value = at == values.end() ? 1 : at->second;
+    const std::int64_t value = ScalarOf(param, values);
     return runtime::IsFloat(param.dtype) ? runtime::Arg::Of(static_cast<double>(value)) : runtime::Arg::Of(value);
   }
 
@@ -161,31 +129,6 @@ struct RunCommand {
       return std::unexpected(ToError(copied.error()));
     }
     return buffer;
-  }
-
-  static std::expected<std::vector<std::int64_t>, Error> ShapeOf(const runtime::LaunchInfo& info,
-                                                                 const runtime::LaunchParam& param, const Values& sizes) {
-    std::vector<std::optional<std::int64_t>> symbols;
-    for (const runtime::LaunchSymbol& symbol : info.symbols) {
-      const auto at = sizes.find(symbol.name);
-      symbols.push_back(at == sizes.end() ? std::nullopt : std::optional(at->second));
-    }
-    const std::vector<std::optional<std::int64_t>> no_scalars(info.params.size());
-    const std::vector<bool> no_scalar(info.params.size(), false);
-    std::vector<std::int64_t> shape;
-    for (const runtime::HostNodes& nodes : param.shape) {
-      const auto expr = runtime::HostExpr::Parse(nodes, info.symbols.size(), no_scalar);
-      if (!expr) return std::unexpected(ToError(expr.error()));
-      const auto value = expr->Evaluate({symbols, no_scalars});
-      if (!value) return std::unexpected(ToError(value.error()));
-      if (!*value) {
-        return std::unexpected(InvalidInput(fmt::format("the shape of {} depends on {}; give each name in it a value, e.g. "
-                                                        "--dim {}=1024",
-                                                        param.name, expr->Text(info), info.symbols.front().name)));
-      }
-      shape.push_back(**value);
-    }
-    return shape;
   }
 
   std::expected<void, Error> Show(const Context& context, const std::vector<Buffer>& buffers,
@@ -211,7 +154,7 @@ struct RunCommand {
       tensors.push_back(Json::Object({{"name", buffer.param->name}, {"dtype", type}, {"largest", summary.largest},
                                       {"not_finite", summary.not_finite}}));
     }
-    auto times = runtime::MeasureLaunches(kernel, args, nullptr, 5, repeat);
+    auto times = runtime::MeasureLaunches(kernel, args, nullptr, 5, repeat.value_or(50));
     if (!times) return std::unexpected(ToError(times.error()));
     std::ranges::sort(*times);
     const double median = (*times)[times->size() / 2];
@@ -231,13 +174,17 @@ struct RunCommand {
 
 void AddRun(CLI::App& app, Context& context) {
   const auto command = std::make_shared<RunCommand>();
-  CLI::App& sub = *app.add_subcommand("run", "Run a program or an artifact on a GPU here, with random data, and time it");
+  CLI::App& sub = *app.add_subcommand("run", "Run a program with random data and time it: on a GPU here, or in the daemon's emulator");
   AddProgram(sub, command->program);
   sub.add_option("--dim", command->dims, "NAME=SIZE of a dimension that the program leaves open");
   sub.add_option("--scalar", command->scalars, "NAME=VALUE of a scalar parameter (1)");
-  sub.add_option("--device", command->device, "index, as `kiln devices` shows it");
-  sub.add_option("--repeat", command->repeat, "timed launches")->check(CLI::PositiveNumber);
+  sub.add_option("--device", command->device, "index of a GPU, or emu:sm_90a and the like, as `kiln devices` shows them");
+  sub.add_option("--repeat", command->repeat, "timed launches (50; emulated: 1)")->check(CLI::Range(1, 10'000));
   sub.add_option("--seed", command->seed, "of the random data");
+  sub.add_flag("--check", command->check, "emulated: look for races, accesses out of bounds, missing waits and the like");
+  sub.add_option("--schedule", command->schedule,
+                 "emulated: seed of the order in which threads run; even: asynchronous copies land late, odd: at once");
+  sub.add_option("--run-limit", command->run_limit, "emulated: seconds that the run may take");
   sub.callback([command, &context] { command->Run(context); });
 }
 

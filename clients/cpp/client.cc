@@ -16,8 +16,8 @@
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/grpcpp.h>
 
+#include "clients/cpp/client_impl.h"
 #include "clients/cpp/convert.h"
-#include "kiln/v1/service.grpc.pb.h"
 #include "server/endpoint.h"
 
 namespace kiln {
@@ -147,48 +147,16 @@ Error FileError(const std::filesystem::path& path, const char* what) {
 
 }  // namespace
 
-struct Client::Impl {
-  ConnectOptions options;
-  std::unique_ptr<v1::Kiln::Stub> stub;
+void Client::Impl::Prepare(grpc::ClientContext& context, const std::string& trace_parent) const {
+  context.set_deadline(std::chrono::system_clock::now() + options.timeout);
+  context.AddMetadata("kiln-details-bytes", kDetailsBytes);
+  const std::string& parent = trace_parent.empty() ? options.trace_parent : trace_parent;
+  if (!parent.empty() && IsHeaderText(parent)) context.AddMetadata("traceparent", parent);
+}
 
-  void Prepare(grpc::ClientContext& context, const std::string& trace_parent = {}) const {
-    context.set_deadline(std::chrono::system_clock::now() + options.timeout);
-    context.AddMetadata("kiln-details-bytes", kDetailsBytes);
-    const std::string& parent = trace_parent.empty() ? options.trace_parent : trace_parent;
-    if (!parent.empty() && IsHeaderText(parent)) context.AddMetadata("traceparent", parent);
-  }
-
-  Error Explain(const grpc::Status& status, const grpc::ClientContext& context) const {
-    return ToError(status, context, options.address);
-  }
-
-  template <class Request, class Reply>
-  std::expected<Reply, Error> Call(grpc::Status (v1::Kiln::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-                                   const Request& request, const std::string& trace_parent = {}) const {
-    grpc::ClientContext context;
-    Prepare(context, trace_parent);
-    Reply reply;
-    const grpc::Status status = (stub.get()->*method)(&context, request, &reply);
-    if (!status.ok()) return std::unexpected(Explain(status, context));
-    return reply;
-  }
-
-  Client::Result<Compiled> CompileStreaming(const CompileRequest& wanted, const OnStage& on_stage) const {
-    const v1::CompileRequest request = ToProto(wanted);
-    grpc::ClientContext context;
-    Prepare(context, wanted.trace_parent);
-    const auto reader = stub->CompileStream(&context, request);
-    v1::CompileProgress progress;
-    v1::CompileReply reply;
-    while (reader->Read(&progress)) {
-      if (progress.has_reply()) reply.Swap(progress.mutable_reply());
-      if (!progress.stage().empty()) on_stage(progress.stage());
-    }
-    const grpc::Status status = reader->Finish();
-    if (!status.ok()) return std::unexpected(Explain(status, context));
-    return FromProto(std::move(reply));
-  }
-};
+Error Client::Impl::Explain(const grpc::Status& status, const grpc::ClientContext& context) const {
+  return ToError(status, context, options.address);
+}
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::~Client() = default;

@@ -131,6 +131,9 @@ struct Ensured {
   std::optional<Error> error;
 };
 
+struct RunRequest;
+struct RunResult;
+
 struct TierStats {
   std::string name;
   std::uint64_t entries = 0, bytes = 0, capacity_bytes = 0, hits = 0, misses = 0, evictions = 0, corrupt = 0;
@@ -166,12 +169,22 @@ struct Stats {
   std::vector<DeviceStats> devices;
 };
 
+// A device of the daemon's host.
+struct RemoteDevice {
+  std::string name;         // as RunRequest.device takes it: "emu:sm_90a", "cuda:0"
+  std::string target;       // what to compile for
+  std::string description;  // "NVIDIA H200", "emulator"
+  std::uint64_t memory_bytes = 0;
+  std::string driver_version;
+};
+
 struct Capabilities {
   std::string version;
   std::string compiler;  // build id
   std::uint32_t ir_version = 0;
   std::vector<std::string> targets, passes, ops;
   std::string ptxas;
+  std::vector<RemoteDevice> devices;  // of the daemon's host
 };
 
 struct CacheEntry {
@@ -214,6 +227,9 @@ class Client {
 
   // Compiles what of the manifest is not known. One result for each request and target, in the order in which they ended.
   Result<std::vector<Ensured>> Ensure(const Manifest& manifest, const OnProgress& on_progress = {});
+
+  // Runs a kernel on a device of the daemon's host (clients/cpp/run.h). What the kernel does wrong is in the result.
+  Result<RunResult> Run(const RunRequest& request);
 
   // Gives the daemon an artifact (serialized kiln.v1.Artifact) of the same compiler build. Returns the key.
   Result<std::string> Put(const CompileRequest& request, std::string_view artifact);

@@ -133,13 +133,18 @@ Stats FromProto(const v1::StatsReply& r) {
 }
 
 Capabilities FromProto(const v1::CapabilitiesReply& r) {
-  return {r.version(),
-          r.compiler(),
-          r.ir_version(),
-          {r.targets().begin(), r.targets().end()},
-          {r.passes().begin(), r.passes().end()},
-          {r.ops().begin(), r.ops().end()},
-          r.ptxas()};
+  Capabilities out{r.version(),
+                   r.compiler(),
+                   r.ir_version(),
+                   {r.targets().begin(), r.targets().end()},
+                   {r.passes().begin(), r.passes().end()},
+                   {r.ops().begin(), r.ops().end()},
+                   r.ptxas(),
+                   {}};
+  for (const v1::DeviceInfo& d : r.devices()) {
+    out.devices.push_back({d.name(), d.target(), d.description(), d.memory_bytes(), d.driver_version()});
+  }
+  return out;
 }
 
 CacheEntry FromProto(const v1::CacheEntry& e) {

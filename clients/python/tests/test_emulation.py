@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels on emulated targets through a daemon: numpy in and out, faults at the program's lines, the command's view of the same."""
+
+import inspect
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+import kiln
+import kiln.language as T
+from kiln import daemon
+from kiln.client import Client
+from kiln.examples.attention import attention
+from kiln.examples.gemm import gemm
+from kiln.examples.rows import add, softmax
+
+BIN = pathlib.Path(os.environ.get("KILN_BIN", ""))
+MISSING = [name for name in ("kilnd", "kiln-worker", "kiln") if not os.environ.get("KILN_BIN") or not os.access(BIN / name, os.X_OK)]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"SKIPPED, NOTHING WAS RUN: {', '.join(MISSING)} not found; set KILN_BIN to the "
+                                "folder that holds kilnd, kiln-worker and kiln")
+
+TARGETS = ("emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100")
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kiln")
+    address = f"unix:{folder}/kiln.sock"
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen([BIN / "kilnd", "--listen", address, "--state-dir", folder / "state"], stdout=log, stderr=log)
+    end = time.monotonic() + 10
+    while not daemon.listening(f"{folder}/kiln.sock"):
+        assert process.poll() is None and time.monotonic() < end, (folder / "log").read_text()
+        time.sleep(0.01)
+    with Client(address) as client:
+        yield client
+    process.terminate()
+    assert process.wait(30) == 0
+
+
+@pytest.fixture
+def default(client, monkeypatch):
+    monkeypatch.setattr("kiln.compiler.default_client", lambda: client)
+    return client
+
+
+def normal(*shape, dtype=np.float16):
+    return np.random.default_rng(3).standard_normal(shape).astype(dtype)
+
+
+def error(actual, expected):
+    return np.linalg.norm(actual.astype(np.float64) - expected) / np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_products_agree_with_numpy(client, target):
+    kernel = kiln.compile(gemm(None, None, None, bias=True, activation="relu"), target=target, client=client)
+    a, b, bias = normal(100, 77), normal(77, 130), normal(130)
+    expected = np.maximum(a.astype(np.float64) @ b.astype(np.float64) + bias, 0)
+    assert error(kernel(a, b, bias), expected) < 2e-3
+    out = np.zeros((100, 130), np.float16)
+    assert kernel(a, b, bias, out) is None and error(out, expected) < 2e-3
+
+
+def test_attention_is_clean_when_checked(client):
+    kernel = kiln.compile(attention(1, 2, 128, 64, causal=True), target="emu:sm_90a", client=client)
+    q, k, v = (normal(1, 128, 2, 64) for _ in range(3))
+    with kiln.emulation(check=True, seed=1):
+        checked = kernel(q, k, v)
+    assert np.array_equal(checked, kernel(q, k, v))
+    scores = np.einsum("bihd,bjhd->bhij", q.astype(np.float64), k.astype(np.float64)) / 8
+    scores = np.where(np.tri(128, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    assert error(checked, np.einsum("bhij,bjhd->bihd", weights / weights.sum(-1, keepdims=True), v.astype(np.float64))) < 2e-3
+
+
+def test_jit_functions_run_on_the_emulator(default):
+    @kiln.jit(target="emu:sm_80")
+    def scale(A, factor: float = 2.0):
+        M, N = T.const("M, N")
+        A: T.Tensor[[M, N], T.float16]
+        B = T.empty((M, N), T.float16)
+        with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 64), threads=128) as (bx, by):
+            tile = T.alloc_fragment((64, 128), T.float16)
+            T.copy(A[by * 64, bx * 128], tile)
+            for i, j in T.Parallel(64, 128):
+                tile[i, j] *= factor
+            T.copy(tile, B[by * 64, bx * 128])
+        return B
+
+    a = normal(70, 200)
+    assert np.array_equal(scale(a), a * np.float16(2))
+    with pytest.raises(ValueError, match="contiguous"):
+        scale(a[::2])
+
+
+def test_bfloat16_travels_as_its_bits(client):
+    kernel = kiln.compile(add(64, 64, "bfloat16"), target="emu:sm_90a", client=client)
+    ones = np.full((64, 64), 0x3F80, np.uint16)
+    result = kernel(ones, ones)
+    assert result.dtype == np.uint16 and (result == 0x4000).all()
+
+
+def test_arguments_that_do_not_fit_are_named(client):
+    kernel = kiln.compile(softmax(16, 64), target="emu:sm_80", client=client)
+    with pytest.raises(ValueError, match="num_args should be 1"):
+        kernel(normal(16, 64), normal(16, 64), normal(16, 64))
+    with pytest.raises(ValueError, match=r"x\.shape\[1\]"):
+        kernel(normal(16, 32))
+    with pytest.raises(ValueError, match="dtype"):
+        kernel(normal(16, 64, dtype=np.float64))
+    with pytest.raises(ValueError, match="expected to be a tensor"):
+        kernel(3)
+
+
+def race_in_a_pipeline():
+    @T.prim_func
+    def program(A: T.Tensor((256, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((64, 64), "float32")
+            total = T.alloc_fragment((64, 64), "float32")
+            row = T.alloc_shared((64,), "float32")
+            T.clear(total)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[k * 64, 0], tile)
+                for i, j in T.Parallel(64, 64):
+                    row[j] = tile[i, j]  # planted
+                for i, j in T.Parallel(64, 64):
+                    total[i, j] += row[j]
+            T.copy(total, C)
+
+    return program.with_outputs(-1)
+
+
+def one_row_too_far():
+    @T.prim_func
+    def program(A: T.Tensor((256, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((64, 64), "float32")
+            T.copy(A[0, 0], tile)
+            for i, j in T.Parallel(64, 64):
+                C[i, j] = tile[i + 1, j]  # planted
+
+    return program.with_outputs(-1)
+
+
+PLANTED = [(race_in_a_pipeline, "race", "row[j] = tile[i, j]"), (one_row_too_far, "out of bounds", "C[i, j] = tile[i + 1, j]")]
+
+
+def planted_line(build):
+    lines, first = inspect.getsourcelines(build)
+    return first + next(i for i, text in enumerate(lines) if "# planted" in text)
+
+
+@pytest.mark.parametrize("build, kind, source", PLANTED)
+@pytest.mark.parametrize("target", ("emu:sm_80", "emu:gfx942"))
+def test_planted_mistakes_are_raised_with_their_line(client, target, build, kind, source):
+    kernel = kiln.compile(build(), target=target, client=client)
+    with kiln.emulation(check=True), pytest.raises(kiln.KernelFault) as raised:
+        kernel(normal(256, 64, dtype=np.float32))
+    fault = raised.value.faults[0]
+    assert fault.kind == kind and fault.statement.line == planted_line(build) and fault.statement.file == __file__
+    assert source in str(raised.value) and f"{__file__}:{planted_line(build)}" in str(raised.value)
+    assert len(fault.block) == 3
+
+
+def kiln_command(client, *words):
+    done = subprocess.run([BIN / "kiln", "--address", client.address, *map(str, words)], capture_output=True, text=True, timeout=120,
+                          stdin=subprocess.DEVNULL, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("build, kind, source", PLANTED)
+def test_the_command_reports_planted_mistakes(client, tmp_path, build, kind, source):
+    program = tmp_path / "program.pb"
+    program.write_bytes(build().serialized)
+    status, out, _ = kiln_command(client, "run", program, "-t", "emu:sm_80", "--check")
+    report = json.loads(out)
+    assert status == 1 and report["faults"][0]["kind"] == kind
+    assert report["faults"][0]["statement"]["line"] == planted_line(build) and source in report["faults"][0]["statement"]["source"]
+    status, _, err = kiln_command(client, "--text", "run", program, "-t", "emu:sm_80", "--check")
+    assert status == 1 and f"{__file__}:{planted_line(build)}" in err and source in err
+
+
+def test_the_command_runs_and_lists_devices(client, tmp_path):
+    program = tmp_path / "program.pb"
+    program.write_bytes(gemm(None, None, None).serialized)
+    words = ("run", program, "--device", "emu:gfx942", "--dim", "M=65", "--dim", "N=40", "--dim", "K=33", "--check", "--repeat", 2)
+    status, out, err = kiln_command(client, *words)
+    assert status == 0, err + out
+    report = json.loads(out)
+    assert report["finished"] and not report["faults"] and report["target"] == "emu:gfx942" and report["microseconds"] > 0
+    assert [t["name"] for t in report["tensors"]] == ["C"] and report["tensors"][0]["not_finite"] == 0
+    status, out, _ = kiln_command(client, "run", program, "-t", "emu:sm_80")
+    assert status == 1 and "--dim" in json.loads(out)["message"]
+    _, out, _ = kiln_command(client, "devices")
+    assert {d["name"] for d in json.loads(out)["daemon"]} >= set(TARGETS)
+    _, out, _ = kiln_command(client, "stats")
+    assert json.loads(out)["devices"][0]["runs"] > 0
