@@ -334,6 +334,34 @@ TEST_F(RunTest, UnknownDevicesAreNamed) {
   for (const char* name : {"emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"}) EXPECT_TRUE(names.contains(name)) << name;
 }
 
+// A driver that allocates, copies and times, and launches nothing.
+TEST_F(RunTest, GpusOfTheHostAreDevicesThroughTheirDriver) {
+  const fs::path drivers = folder_ / "drivers";
+  fs::create_directory(drivers);
+  fs::create_symlink(fs::path(KILN_BIN).parent_path() / "testing/libkiln_fake_driver.so", drivers / "libcuda.so.1");
+  ::setenv("LD_LIBRARY_PATH", drivers.c_str(), 1);
+  Start();
+  ::unsetenv("LD_LIBRARY_PATH");
+  grpc::ClientContext context;
+  v1::CapabilitiesReply capabilities;
+  ASSERT_TRUE(daemon_->stub().Capabilities(&context, {}, &capabilities).ok());
+  ASSERT_GE(capabilities.devices_size(), 2);
+  EXPECT_EQ(capabilities.devices(0).name(), "cuda:0");
+  EXPECT_EQ(capabilities.devices(0).target(), "cuda:sm_90a");
+
+  RunClient client = RunClient(kTwoLaunches, "cuda:1").Tensor(Counting(64), {8, 8}, {8, 1}).Tensor(Counting(64), {8, 8}).Scalar(1.0);
+  client.options().set_repeat(3);
+  const RunAnswer answer = client.Run(*daemon_);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_TRUE(answer.result.finished());
+  EXPECT_EQ(answer.result.target(), "cuda:sm_90a");
+  EXPECT_EQ(answer.result.device(), "Fake GPU");
+  EXPECT_EQ(answer.result.microseconds_size(), 3);
+  EXPECT_EQ(answer.Floats(), Counting(64));  // there and back
+  EXPECT_EQ(daemon_->Stats().devices(2).name(), "cuda:1");
+  EXPECT_EQ(daemon_->Stats().devices(2).runs(), 1u);
+}
+
 TEST_F(RunTest, NothingIsEmulatedWhereThatIsTurnedOff) {
   Start({"--emulators=0"});
   EXPECT_EQ(Double().status.error_code(), StatusCode::NOT_FOUND);
