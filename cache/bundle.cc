@@ -195,10 +195,15 @@ std::expected<void, Error> ExportPage(SqliteTier& from, const std::vector<EntryI
   return {};
 }
 
-std::expected<void, Error> ImportAll(BundleReader& reader, ThrottledPuts& puts, BundleReport& report) {
+std::expected<void, Error> ImportAll(BundleReader& reader, ThrottledPuts& puts, const ImportFilter& filter, BundleReport& report) {
   for (;;) {
     KILN_ASSIGN_OR_RETURN(auto entry, reader.Next());
     if (!entry) return {};
+    if (filter) entry = filter(*entry);
+    if (!entry) {
+      ++report.skipped;
+      continue;
+    }
     const std::uint64_t size = entry->sealed().size();
     KILN_RETURN_IF_ERROR(puts.Put(std::move(*entry)));
     ++report.entries;
@@ -223,13 +228,14 @@ std::expected<BundleReport, Error> ExportBundle(SqliteTier& from, const fs::path
   return report;
 }
 
-std::expected<BundleReport, Error> ImportBundle(const fs::path& path, Tier& into, BundleReport* imported) {
+std::expected<BundleReport, Error> ImportBundle(const fs::path& path, Tier& into, BundleReport* imported,
+                                                const ImportFilter& filter) {
   BundleReport local;
   BundleReport& report = imported ? *imported : local;
   report = {};
   KILN_ASSIGN_OR_RETURN(auto reader, BundleReader::Open(path));
   ThrottledPuts puts(into);
-  const auto read = ImportAll(reader, puts, report);
+  const auto read = ImportAll(reader, puts, filter, report);
   KILN_RETURN_IF_ERROR(puts.Wait(0));
   KILN_RETURN_IF_ERROR(read);
   return report;

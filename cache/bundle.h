@@ -17,6 +17,7 @@
 #include <expected>
 #include <filesystem>
 #include <functional>
+#include <optional>
 
 #include "cache/error.h"
 #include "cache/sqlite_tier.h"
@@ -27,7 +28,7 @@ namespace kiln::cache {
 struct BundleReport {
   std::uint64_t entries = 0;
   std::uint64_t bytes = 0;    // of sealed entries
-  std::uint64_t skipped = 0;  // export: corrupt or gone since they were listed
+  std::uint64_t skipped = 0;  // export: corrupt or gone since they were listed; import: left out by the filter
 };
 
 // Writes what `accept` accepts (everything, where empty) to a new file beside `path` and renames it into place, in the
@@ -35,9 +36,12 @@ struct BundleReport {
 std::expected<BundleReport, Error> ExportBundle(SqliteTier& from, const std::filesystem::path& path,
                                                 std::function<bool(const EntryInfo&)> accept = {});
 
-// Puts every entry of the bundle and waits until all are committed. kCorrupt when the file is damaged or cut off;
-// `imported` then says how much of it was put.
-std::expected<BundleReport, Error> ImportBundle(const std::filesystem::path& path, Tier& into,
-                                                BundleReport* imported = nullptr);
+// What becomes of an entry before it is put; empty: it is left out.
+using ImportFilter = std::function<std::optional<Entry>(const Entry&)>;
+
+// Puts every entry of the bundle that `filter` lets through (all, where empty) and waits until they are committed. kCorrupt when
+// the file is damaged or cut off; `imported` then says how much of it was put.
+std::expected<BundleReport, Error> ImportBundle(const std::filesystem::path& path, Tier& into, BundleReport* imported = nullptr,
+                                                const ImportFilter& filter = {});
 
 }  // namespace kiln::cache

@@ -2,6 +2,7 @@
 #include "server/access_file.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -56,15 +57,39 @@ std::expected<CertificateRule, std::string> ReadCertificate(const toml::table& r
   return rule;
 }
 
+// A number that is not negative; empty where the key is missing.
+template <class Number>
+std::expected<void, std::string> ReadLimit(const toml::table& row, const char* key, std::optional<Number>& out) {
+  const toml::node* node = row.get(key);
+  if (node == nullptr) return {};
+  const auto number = node->value<double>();
+  if (!number || !(*number >= 0) || *number > 9e15) return std::unexpected(At(*node, fmt::format("`{}` is a number", key)));
+  out = static_cast<Number>(std::min<double>(*number, static_cast<double>(std::numeric_limits<Number>::max())));
+  return {};
+}
+
+std::expected<TenantRule, std::string> ReadTenant(const toml::table& row) {
+  TenantRule rule;
+  const auto name = row["name"].value<std::string>();
+  if (!name || name->empty()) return std::unexpected(At(row, "`name` is a tenant's, or \"*\""));
+  if (*name != "*") rule.name = *name;
+  TenantLimits& limits = rule.limits;
+  for (const auto& read : {ReadLimit(row, "compile-seconds", limits.compile_seconds), ReadLimit(row, "gpu-seconds", limits.gpu_seconds),
+                           ReadLimit(row, "store-bytes", limits.store_bytes), ReadLimit(row, "requests", limits.requests)}) {
+    if (!read) return std::unexpected(read.error());
+  }
+  return rule;
+}
+
 // Each element of the array of tables `rows`, through `read`, into `out`; `known` are the keys a row may have.
 template <class Rule, class Read>
 std::expected<void, std::string> ReadRows(const toml::node& rows, std::initializer_list<std::string_view> known, Read read,
                                           std::vector<Rule>& out) {
   const toml::array* array = rows.as_array();
-  if (array == nullptr) return std::unexpected(At(rows, "rows are written [[user]] and [[certificate]]"));
+  if (array == nullptr) return std::unexpected(At(rows, "rows are written [[user]], [[certificate]] and [[tenant]]"));
   for (const toml::node& node : *array) {
     const toml::table* row = node.as_table();
-    if (row == nullptr) return std::unexpected(At(node, "rows are written [[user]] and [[certificate]]"));
+    if (row == nullptr) return std::unexpected(At(node, "rows are written [[user]], [[certificate]] and [[tenant]]"));
     for (const auto& [key, value] : *row) {
       if (std::ranges::find(known, key.str()) == known.end()) {
         return std::unexpected(At(value, fmt::format("a row has no key {}; it has {}", key.str(), fmt::join(known, ", "))));
@@ -87,6 +112,15 @@ std::expected<toml::table, std::string> ParseToml(std::string_view text) {
 
 }  // namespace
 
+TenantLimits AccessFile::LimitsOf(std::string_view tenant) const {
+  TenantLimits limits;
+  for (const TenantRule& rule : tenants) {
+    if (rule.name == tenant) return rule.limits;
+    if (!rule.name) limits = rule.limits;
+  }
+  return limits;
+}
+
 std::expected<AccessFile, std::string> ParseAccessFile(std::string_view text) {
   const auto table = ParseToml(text);
   if (!table) return std::unexpected(table.error());
@@ -97,8 +131,11 @@ std::expected<AccessFile, std::string> ParseAccessFile(std::string_view text) {
       read = ReadRows(value, {"uid", "tenant", "scopes"}, ReadUser, file.users);
     } else if (key == "certificate") {
       read = ReadRows(value, {"name", "tenant", "scopes"}, ReadCertificate, file.certificates);
+    } else if (key == "tenant") {
+      read = ReadRows(value, {"name", "compile-seconds", "gpu-seconds", "store-bytes", "requests"}, ReadTenant, file.tenants);
     } else {
-      read = std::unexpected(At(value, fmt::format("there is no `{}`; there are [[user]] and [[certificate]]", key.str())));
+      read = std::unexpected(
+          At(value, fmt::format("there is no `{}`; there are [[user]], [[certificate]] and [[tenant]]", key.str())));
     }
     if (!read) return std::unexpected(std::move(read.error()));
   }

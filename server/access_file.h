@@ -11,6 +11,13 @@
 //   name = "ci.example.com"    # the common name, else the first alternative name; or "*"
 //   tenant = "ci"
 //   scopes = ["read", "compile"]
+//
+//   [[tenant]]                 # its quotas; what is not there has no limit
+//   name = "ci"                # or "*": each tenant without a row
+//   compile-seconds = 3600     # of the workers, an hour
+//   gpu-seconds = 600          # of the devices, an hour
+//   store-bytes = 2147483648
+//   requests = 64              # in flight
 #pragma once
 
 #include <cstdint>
@@ -37,9 +44,25 @@ struct CertificateRule {
   Grant grant;
 };
 
+// What a tenant may use up (quotas.h).
+struct TenantLimits {
+  std::optional<double> compile_seconds;  // an hour
+  std::optional<double> gpu_seconds;      // an hour
+  std::optional<std::uint64_t> store_bytes;
+  std::optional<std::uint32_t> requests;  // in flight
+};
+
+struct TenantRule {
+  std::optional<std::string> name;  // empty: each tenant without a row
+  TenantLimits limits;
+};
+
 struct AccessFile {
   std::vector<UserRule> users;
   std::vector<CertificateRule> certificates;
+  std::vector<TenantRule> tenants;
+
+  TenantLimits LimitsOf(std::string_view tenant) const;
 };
 
 // The error names the line, and says what the key may be.

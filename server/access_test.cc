@@ -6,10 +6,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <set>
+#include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kiln/v1/compile.pb.h"
+#include "kiln/v1/ir.pb.h"
 #include "server/access_file.h"
 #include "server/method_scopes.h"
 #include "server/tokens.h"
@@ -94,7 +99,18 @@ scopes = ["admin"]
   EXPECT_FALSE(file->users[1].uid);
   EXPECT_EQ(file->certificates[0].name, "ci.example.com");
 
+  const auto tenants = ParseAccessFile("[[tenant]]\nname = \"*\"\nrequests = 3\n"
+                                       "[[tenant]]\nname = \"ci\"\ncompile-seconds = 0.5\nstore-bytes = 1000\ngpu-seconds = 7");
+  ASSERT_TRUE(tenants) << tenants.error();
+  EXPECT_EQ(tenants->LimitsOf("ci").compile_seconds, 0.5);
+  EXPECT_EQ(tenants->LimitsOf("ci").gpu_seconds, 7);
+  EXPECT_EQ(tenants->LimitsOf("ci").store_bytes, 1000u);
+  EXPECT_FALSE(tenants->LimitsOf("ci").requests);
+  EXPECT_EQ(tenants->LimitsOf("another").requests, 3u);
+
   for (const auto& [text, why] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"[[tenant]]\nname = \"a\"\nrequests = -1", "line 3: `requests` is a number"},
+           {"[[tenant]]\nrequests = 1", "`name`"},
            {"[[user]]\nuid = -1\ntenant = \"a\"\nscopes = [\"read\"]", "line 1: `uid`"},
            {"[[user]]\nuid = 1\nscopes = [\"read\"]", "`tenant`"},
            {"[[user]]\nuid = 1\ntenant = \"a\"", "no scope is given"},
@@ -108,6 +124,28 @@ scopes = ["admin"]
     ASSERT_FALSE(parsed) << text;
     EXPECT_THAT(parsed.error(), HasSubstr(why)) << text;
   }
+}
+
+// A program that could carry PTX or LLVM IR could read everything on the device it runs on. Programs here are numbers: nothing
+// that the compiler reads of one is text or bytes. An op that changes this needs a right of its own.
+TEST(Programs, CarryNoTextThatReachesTheCompiler) {
+  std::set<const google::protobuf::Descriptor*> seen;
+  const std::function<void(const google::protobuf::Descriptor*)> look = [&](const google::protobuf::Descriptor* message) {
+    if (!seen.insert(message).second) return;
+    for (int i = 0; i < message->field_count(); ++i) {
+      const auto* field = message->field(i);
+      const auto type = field->type();
+      EXPECT_NE(type, google::protobuf::FieldDescriptor::TYPE_STRING) << field->full_name();
+      EXPECT_NE(type, google::protobuf::FieldDescriptor::TYPE_BYTES) << field->full_name();
+      if (field->message_type() != nullptr) look(field->message_type());
+    }
+  };
+  for (const google::protobuf::Descriptor* root : {v1::Kernel::descriptor(), v1::Stmt::descriptor(), v1::Expr::descriptor(),
+                                                   v1::Var::descriptor(), v1::Buffer::descriptor(), v1::Param::descriptor(),
+                                                   v1::CompileOptions::descriptor()}) {
+    look(root);
+  }
+  EXPECT_GT(seen.size(), 20u) << "the walk saw the ops";
 }
 
 }  // namespace

@@ -44,6 +44,8 @@ class Authenticator {
 
   std::expected<Caller, Failure> Identify(const grpc::ServerContextBase& context) const;
 
+  TenantLimits LimitsOf(std::string_view tenant) const { return rules()->access.LimitsOf(tenant); }
+
   // Reads the files again now, whether they look changed or not.
   void Reload();
 

@@ -38,6 +38,7 @@ class CompileFlow::Call {
 
   Request request;
   const std::size_t bytes;
+  bool counted = true;  // by Quotas; set before anybody else knows the call
   std::atomic<bool> cancelled = false;
   std::atomic<bool> ended = false;
   std::mutex mutex;
@@ -86,6 +87,12 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
   ++calls_;
   request.digest = KeptUnder(request.caller.tenant, request.digest);  // as FindHot
   auto call = std::make_shared<Call>(std::move(request));
+  if (auto begun = parts_.quotas.Begin(call->request.caller.tenant); !begun) {
+    call->counted = false;
+    pending_bytes_ += call->bytes;
+    End(call, std::unexpected(std::move(begun.error())));
+    return call;
+  }
   const bool fits = (pending_bytes_ += call->bytes) <= options_.max_pending_bytes;
   if (!fits || !Post([this, call] { Steps(call); })) {
     End(call, std::unexpected(ToFailure(QueueFull{parts_.admission.queued(), std::chrono::seconds(1)})));
@@ -108,7 +115,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   call->request.bytes = {};
 
   // 2. The module is decoded and the key computed.
-  auto resolved = Resolve(request, options_.ptxas_version(), call->request.notes.get());
+  auto resolved = Resolve(request, options_.ptxas_version(), options_.limits, call->request.notes.get());
   if (!resolved) return End(call, std::unexpected(std::move(resolved.error())));
   request.set_target(resolved->target);
   const Caller& caller = call->request.caller;
@@ -137,6 +144,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
     return End(call, std::unexpected(std::move(allowed.error())));
   }
   if (draining_) return End(call, std::unexpected(Draining()));
+  if (auto left = parts_.quotas.MayCompile(caller.tenant); !left) return End(call, std::unexpected(std::move(left.error())));
   if (const auto known = parts_.reproducers.IsOpen(kept_under); known && !request.refresh()) {
     return End(call, std::unexpected(FailedBefore(*known)));
   }
@@ -187,7 +195,14 @@ bool CompileFlow::Board(const std::shared_ptr<Call>& call, const cache::Digest& 
 std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& kept_under, std::string_view tenant) {
   auto hit = parts_.cache.Get(kept_under);
   if (!hit) return std::nullopt;
-  return OutcomeFrom(hit->entry, tenant, hit->level == 0 ? v1::MEMORY : v1::DISK);
+  if (hit->level == 0) return OutcomeFrom(hit->entry, tenant, v1::MEMORY);
+  if (const auto sealed = parts_.sealer.Check(hit->entry); !sealed) {
+    parts_.telemetry.Log(Level::kWarning, "forged",
+                         {{"key", kept_under.ToHex().substr(0, 16)}, {"why", std::string_view(sealed.error())}});
+    [[maybe_unused]] const auto erased = parts_.cache.Erase(kept_under);
+    return std::nullopt;
+  }
+  return OutcomeFrom(hit->entry, tenant, v1::DISK);
 }
 
 // `starts` tells at the end whether this call's request was the one that was compiled; null: it was not.
@@ -267,6 +282,7 @@ void CompileFlow::Land(Compile& compile, JobOutcome outcome) {
 }
 
 CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
+  parts_.quotas.ChargeCompile(compile.caller.tenant, outcome.ran);
   switch (outcome.end) {
     case JobOutcome::End::kResult: {
       ++parts_.telemetry.compiles;
@@ -292,6 +308,9 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
 
 // 8. Seal and put. The result is visible in memory before the flight ends.
 CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
+  const std::size_t artifact_bytes = outcome.result.artifact().ByteSizeLong();
+  if (artifact_bytes > options_.limits.artifact_bytes) return std::unexpected(ArtifactTooLarge(artifact_bytes, options_.limits));
+  if (auto fits = parts_.store_keeper.Fits(compile.caller.tenant, artifact_bytes); !fits) return std::unexpected(std::move(fits.error()));
   v1::CompileReply reply;
   reply.set_key(compile.key.bytes.data(), compile.key.bytes.size());
   reply.mutable_artifact()->Swap(outcome.result.mutable_artifact());
@@ -300,12 +319,15 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
   Reply kept;
   if (compile.request.has_explain()) {
     reply.mutable_dumps()->Swap(outcome.result.mutable_dumps());
-    auto bytes = std::make_shared<const std::string>(reply.SerializeAsString());
+    auto bytes = std::make_shared<const std::string>(parts_.sealer.Seal(reply, compile.request));
     kept = {.key = compile.key, .owner = bytes, .kept = *bytes};
-  } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, reply, compile.name)) {
+  } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(reply, compile.request),
+                                    reply.artifact().target(), compile.name)) {
     compile.notes->Mark("seal");
     kept = **OutcomeFrom(*entry, compile.caller.tenant, v1::COMPILED);
+    const std::size_t sealed_bytes = entry->sealed().size();
     parts_.cache.Put(std::move(*entry));
+    parts_.store_keeper.Note(compile.caller.tenant, sealed_bytes);
     compile.notes->Mark("put");
   } else {
     return std::unexpected(Failure{.kind = Kind::kUnsupported,
@@ -380,6 +402,7 @@ void CompileFlow::End(const std::shared_ptr<Call>& call, Outcome outcome) {
   }
   auto done = std::move(call->request.done);
   done(std::move(outcome));
+  if (call->counted) parts_.quotas.End(call->request.caller.tenant);
   pending_bytes_ -= call->bytes;
   --calls_;
 }
@@ -397,25 +420,6 @@ void CompileFlow::Lookup(const cache::Digest& key, const std::string& tenant,
         Failure{.kind = Kind::kNotFound, .message = fmt::format("nothing is known under the key {}", key.ToHex())}));
   });
   if (!posted) (*shared)(std::unexpected(ToFailure(QueueFull{parts_.admission.queued(), std::chrono::seconds(1)})));
-}
-
-std::expected<cache::Digest, Failure> CompileFlow::Put(const std::string& tenant, const v1::CompileRequest& request,
-                                                       const v1::Artifact& artifact) {
-  auto resolved = Resolve(request, options_.ptxas_version());
-  if (!resolved) return std::unexpected(std::move(resolved.error()));
-  if (artifact.compiler() != options_.build_id || artifact.target() != resolved->target) {
-    return std::unexpected(Failure{
-        .kind = Kind::kMalformed,
-        .message = fmt::format("the artifact is of compiler {} for {}; this daemon keeps those of {} for {}",
-                               artifact.compiler(), artifact.target(), options_.build_id, resolved->target)});
-  }
-  v1::CompileReply reply;
-  reply.set_key(resolved->key.bytes.data(), resolved->key.bytes.size());
-  *reply.mutable_artifact() = artifact;
-  auto entry = SealReply(KeptUnder(tenant, resolved->key), tenant, reply, resolved->name);
-  if (!entry) return std::unexpected(Failure{.kind = Kind::kMalformed, .message = entry.error().message});
-  parts_.cache.Put(std::move(*entry));
-  return resolved->key;
 }
 
 }  // namespace kiln::server

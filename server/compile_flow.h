@@ -21,17 +21,22 @@
 #include "cache/single_flight.h"
 #include "cache/tiered.h"
 #include "kiln/v1/compile.pb.h"
+#include "kiln/v1/service.pb.h"
 #include "server/admission.h"
 #include "server/call_record.h"
 #include "server/caller.h"
 #include "server/executor.h"
 #include "server/gate.h"
 #include "server/metrics.h"
+#include "server/quotas.h"
 #include "server/reply.h"
 #include "server/reproducers.h"
 #include "server/request_index.h"
 #include "server/request_key.h"
+#include "server/request_limits.h"
+#include "server/sealer.h"
 #include "server/stage_board.h"
+#include "server/store_keeper.h"
 #include "server/telemetry.h"
 #include "server/tenant_key.h"
 
@@ -43,6 +48,8 @@ class CompileFlow {
     std::chrono::milliseconds compile_limit{120'000};  // of one job in a worker
     std::chrono::milliseconds suspicious_after{2'000};  // a compile cancelled after that leaves a reproducer
     std::size_t max_pending_bytes = std::size_t{64} << 20;  // of requests under way
+    bool accept_unsigned = true;  // Put of what no trusted key has sealed
+    RequestLimits limits;
     std::string build_id;
     std::function<std::string()> ptxas_version;  // asked on the executor, once it is needed
   };
@@ -54,6 +61,9 @@ class CompileFlow {
     Telemetry& telemetry;
     const Gate& gate;
     Metrics& metrics;
+    const Sealer& sealer;
+    Quotas& quotas;
+    StoreKeeper& store_keeper;
   };
 
   struct Request {
@@ -82,9 +92,8 @@ class CompileFlow {
   // A reply known under its key, from any tier; on the executor.
   void Lookup(const cache::Digest& key, const std::string& tenant, std::move_only_function<void(Outcome)> done);
 
-  // Keeps what another compiler of the same build made.
-  std::expected<cache::Digest, Failure> Put(const std::string& tenant, const v1::CompileRequest& request,
-                                            const v1::Artifact& artifact);
+  // Keeps what another compiler of the same build made, as the caller's.
+  std::expected<cache::Digest, Failure> Put(const Caller& caller, const v1::PutRequest& put);
 
   // From now on nothing new is compiled; what is known is still served.
   void Drain() { draining_ = true; }
@@ -107,6 +116,7 @@ class CompileFlow {
   void Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved);
   void Launch(std::shared_ptr<Compile> compile);
   void Land(Compile& compile, JobOutcome outcome);
+  std::expected<void, Failure> MayPut(const v1::PutRequest& put, const std::string& key) const;
   Made Judge(Compile& compile, JobOutcome& outcome);
   Made Keep(Compile& compile, JobOutcome& outcome);
   Failure Refusal(Compile& compile, JobOutcome& outcome);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/config.h"
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <string_view>
 #include <system_error>
@@ -31,12 +33,6 @@ std::string Environment(const char* name) {
 fs::path OwnDirectory() {
   std::error_code error;
   return fs::read_symlink("/proc/self/exe", error).parent_path();
-}
-
-fs::path DefaultStateDirectory() {
-  if (const std::string cache = Environment("XDG_CACHE_HOME"); cache.starts_with('/')) return fs::path(cache) / "kiln";
-  if (const std::string home = Environment("HOME"); home.starts_with('/')) return fs::path(home) / ".cache/kiln";
-  return "/var/cache/kiln";
 }
 
 fs::path DefaultConfigFile() {
@@ -72,7 +68,10 @@ struct Raw {
   std::string log_level = "info";
   std::string log_format = "text";
   std::string accept_put = "auto";
+  std::string worker_user = "auto";
   std::string tokens;
+  std::string signing_key;
+  std::string trusted_keys;
   std::string access;
   std::string metrics_listen = "none";
   bool check_config = false;
@@ -93,8 +92,11 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--tokens", raw.tokens, "file of bearer tokens, as `kilnd token` writes it (STATE_DIR/tokens)");
   app.add_option("--access", raw.access, "TOML file: which user or certificate is which tenant, with which scopes");
   app.add_option("--audit-log", config.audit_log, "file for refused calls and admins' actions, instead of the log");
-  app.add_option("--accept-put", raw.accept_put, "take results compiled elsewhere: yes, no; auto: on Unix sockets")
-      ->check(CLI::IsMember({"yes", "no", "auto"}))->capture_default_str();
+  app.add_option("--accept-put", raw.accept_put, "take results compiled elsewhere: yes, signed (by --trusted-keys), no; auto: yes "
+                 "on Unix sockets, else signed")
+      ->check(CLI::IsMember({"yes", "signed", "no", "auto"}))->capture_default_str();
+  app.add_option("--signing-key", raw.signing_key, "Ed25519 key that results are sealed with (STATE_DIR/signing-key.pem)");
+  app.add_option("--trusted-keys", raw.trusted_keys, "file of the public keys of other hosts whose results are taken");
   app.add_option("--state-dir", raw.state_dir, "the store and the reproducers")->capture_default_str();
   app.add_option("--memory-cache", config.memory_cache_bytes, "bytes of results kept in memory (256MiB)")
       ->transform(CLI::AsSizeValue(false))->default_str("256MiB");
@@ -104,9 +106,27 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--workers", config.workers, "compiles at one time")->check(CLI::Range(1u, 1024u))->capture_default_str();
   app.add_option("--worker-memory", config.worker_memory_bytes, "memory limit of a worker; 0: none")
       ->transform(CLI::AsSizeValue(false))->default_str("4GiB");
+  app.add_option("--worker-user", raw.worker_user, "whom workers become where kilnd is root: a name or number; auto: "
+                 "kiln-worker, else nobody; none")->capture_default_str();
   app.add_option("--jobs-per-worker", config.jobs_per_worker, "compiles before a worker is replaced")
       ->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--queue", config.queue, "compiles that may wait")->check(CLI::Range(1u, 100'000u))->capture_default_str();
+  const auto bytes = [&](const char* name, auto& value, std::uint64_t most, const char* about) {
+    app.add_option(name, value, about)->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{1}, most))->capture_default_str();
+  };
+  const auto count = [&](const char* name, std::size_t& value, const char* about) {
+    app.add_option(name, value, about)->check(CLI::Range(std::size_t{1}, value))->capture_default_str();  // the decoder's own at most
+  };
+  RequestLimits& limits = config.limits;
+  bytes("--max-message", config.max_message_bytes, std::uint64_t{1} << 30, "bytes of a message of any call");
+  bytes("--max-request", limits.request_bytes, std::uint64_t{64} << 20, "bytes of a compile request");
+  bytes("--max-module", limits.module_bytes, limits.module_bytes, "bytes of a program");
+  bytes("--max-artifact", limits.artifact_bytes, std::uint64_t{255} << 20, "bytes of a compiled artifact");
+  count("--max-kernels", limits.kernels, "kernels of a program");
+  count("--max-statements", limits.statements, "statements of a program");
+  count("--max-nesting", limits.nesting, "depth to which statements are nested");
+  count("--max-expressions", limits.expressions, "expressions of a program");
+  count("--max-buffers", limits.buffers, "buffers of a program");
   app.add_option("--compile-limit", raw.compile_limit, "seconds a compile may take")
       ->check(CLI::Range(0.01, 86'400.0))->capture_default_str();
   app.add_option("--keepalive", raw.keepalive, "seconds of silence after which a client is asked whether it is still there")
@@ -202,6 +222,18 @@ std::expected<std::string, std::string> MetricsAddress(const std::string& text) 
   return endpoint->address;
 }
 
+std::expected<std::optional<unsigned>, std::string> ParseUser(const std::string& text) {
+  if (text == "none") return std::nullopt;
+  for (const std::string& name : text == "auto" ? Words{"kiln-worker", "nobody"} : Words{text}) {
+    if (const passwd* user = ::getpwnam(name.c_str())) return user->pw_uid;
+  }
+  unsigned number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return number;
+  if (text == "auto") return 65534;  // a container without /etc/passwd
+  return std::unexpected(fmt::format("--worker-user: there is no user {}", text));
+}
+
 // What the options mean together.
 std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   auto endpoint = ParseEndpoint(raw.listen);
@@ -217,12 +249,19 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   char* end = nullptr;
   config.socket_mode = static_cast<unsigned>(std::strtoul(raw.socket_mode.c_str(), &end, 8));
   if (*end != '\0' || config.socket_mode > 0777) return std::unexpected("--socket-mode: use an octal mode such as 0660");
-  config.accept_put = raw.accept_put == "auto" ? config.endpoint.socket.has_value() : raw.accept_put == "yes";
+  const bool automatic = raw.accept_put == "auto";
+  config.accept_put = raw.accept_put != "no";
+  config.accept_unsigned = raw.accept_put == "yes" || (automatic && config.endpoint.socket);
   config.state_directory = raw.state_dir;
   if (!config.state_directory.is_absolute()) config.state_directory = fs::absolute(config.state_directory);
   config.tokens = raw.tokens.empty() ? config.state_directory / "tokens" : fs::path(raw.tokens);
   config.access = raw.access;
+  config.signing_key = raw.signing_key.empty() ? config.state_directory / "signing-key.pem" : fs::path(raw.signing_key);
+  config.trusted_keys = raw.trusted_keys;
   config.worker_executable = raw.worker_executable;
+  const auto worker_user = ParseUser(raw.worker_user);
+  if (!worker_user) return std::unexpected(worker_user.error());
+  config.worker_user = *worker_user;
   config.ptxas = raw.ptxas == "auto" ? FindPtxas() : raw.ptxas == "none" ? fs::path() : fs::path(raw.ptxas);
   config.compile_limit = std::chrono::milliseconds(static_cast<std::int64_t>(raw.compile_limit * 1000));
   config.keepalive = std::chrono::milliseconds(static_cast<std::int64_t>(raw.keepalive * 1000));
@@ -245,6 +284,12 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
 }
 
 }  // namespace
+
+fs::path DefaultStateDirectory() {
+  if (const std::string cache = Environment("XDG_CACHE_HOME"); cache.starts_with('/')) return fs::path(cache) / "kiln";
+  if (const std::string home = Environment("HOME"); home.starts_with('/')) return fs::path(home) / ".cache/kiln";
+  return "/var/cache/kiln";
+}
 
 std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv) {
   Config config;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "server/endpoint.h"
+#include "server/request_limits.h"
 #include "server/service_manager.h"
 #include "server/telemetry.h"
 
@@ -27,6 +28,9 @@ struct Config {
   std::filesystem::path access;  // who is whom; empty: the defaults of authenticator.h
   std::string audit_log;         // empty: into the log
   bool accept_put = true;       // Put and CacheImport: results that were made elsewhere
+  bool accept_unsigned = true;  // Put of what no trusted key has sealed
+  std::filesystem::path signing_key;   // made where it does not exist
+  std::filesystem::path trusted_keys;  // of other hosts; empty: none
 
   std::filesystem::path state_directory;
   std::uint64_t memory_cache_bytes = std::uint64_t{256} << 20;
@@ -35,8 +39,11 @@ struct Config {
   std::filesystem::path worker_executable;
   unsigned workers = 1;
   std::uint64_t worker_memory_bytes = std::uint64_t{4} << 30;
+  std::optional<unsigned> worker_user;  // whom the workers become when kilnd runs as root
   unsigned jobs_per_worker = 200;
   unsigned queue = 256;
+  std::uint64_t max_message_bytes = std::uint64_t{64} << 20;  // gRPC's, of any call
+  RequestLimits limits;
   std::chrono::milliseconds compile_limit{120'000};
   unsigned emulators = 2;  // emulated runs at one time
   std::uint64_t run_data_bytes = std::uint64_t{256} << 20;       // of the tensors of one run
@@ -62,5 +69,8 @@ struct ConfigEnd {
   std::string text;
 };
 std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv);
+
+// Where the store is if nobody says.
+std::filesystem::path DefaultStateDirectory();
 
 }  // namespace kiln::server

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/daemon.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <fstream>
 #include <span>
+#include <sstream>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -30,6 +34,7 @@
 #include "server/metrics.h"
 #include "server/monitor.h"
 #include "server/ptxas.h"
+#include "server/seal.h"
 #include "server/tls.h"
 #include "server/service.h"
 #include "server/service_manager.h"
@@ -41,7 +46,6 @@ namespace kiln::server {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int kMaxMessageBytes = 64 << 20;
 constexpr std::size_t kExecutorQueue = 4096;
 constexpr unsigned kExecutorThreads = 4;
 constexpr std::chrono::milliseconds kKeepaliveAnswer{10'000};
@@ -64,6 +68,23 @@ v1::CapabilitiesReply DescribeOurselves() {
   const auto* ops = v1::Stmt::descriptor()->FindOneofByName("op");
   for (int i = 0; i < ops->field_count(); ++i) reply.add_ops(ops->field(i)->name());
   return reply;
+}
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::expected<std::vector<cache::PublicKey>, std::string> ReadTrustedKeys(const fs::path& path) {
+  if (path.empty()) return std::vector<cache::PublicKey>();
+  std::ostringstream text;
+  std::ifstream file(path, std::ios::binary);
+  text << file.rdbuf();
+  if (!file) return std::unexpected(fmt::format("cannot read {} (--trusted-keys)", path.string()));
+  auto keys = ParseTrustedKeys(text.view());
+  if (!keys) return std::unexpected(fmt::format("{}, {}", path.string(), keys.error()));
+  return keys;
 }
 
 // Null: what it would get goes into the log.
@@ -94,7 +115,11 @@ struct Daemon::Parts {
         zygote({.executable = config.worker_executable,
                 .worker_memory_bytes = config.worker_memory_bytes,
                 .ptxas = config.ptxas.string(),
-                .build_id = std::string(compiler::BuildId())}),
+                .build_id = std::string(compiler::BuildId()),
+                .user = config.worker_user,
+                .on_ready = [this](std::string_view protections) {
+                  telemetry.Log(Level::kInfo, "workers", {{"protections", protections}});
+                }}),
         metrics(MetricNames(zygote)), journal([this](std::span<const CallRecord> records) { Record(records); }) {}
 
   const Config config;
@@ -112,8 +137,11 @@ struct Daemon::Parts {
   std::unique_ptr<cache::TieredCache> cache;
   std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<Gate> gate;
+  std::unique_ptr<Sealer> sealer;
   std::unique_ptr<Reproducers> reproducers;
   std::unique_ptr<Maintenance> maintenance;
+  std::unique_ptr<Quotas> quotas;
+  std::unique_ptr<StoreKeeper> store_keeper;
   std::unique_ptr<Admission> admission;
   std::unique_ptr<CompileFlow> flow;
   std::unique_ptr<Executor> executor;
@@ -129,6 +157,7 @@ struct Daemon::Parts {
 
   std::expected<void, std::string> OpenGate();
   std::expected<void, std::string> OpenCache();
+  std::expected<void, std::string> OpenSealer();
   void MakeFlow();
   std::expected<void, std::string> Serve();
   std::expected<void, std::string> StartMonitor();
@@ -172,6 +201,21 @@ std::expected<void, std::string> Daemon::Parts::OpenCache() {
   return {};
 }
 
+std::expected<void, std::string> Daemon::Parts::OpenSealer() {
+  auto trusted = ReadTrustedKeys(config.trusted_keys);
+  if (!trusted) return std::unexpected(std::move(trusted.error()));
+  auto key = cache::SigningKey::LoadOrMake(config.signing_key);
+  if (!key && key.error().code == cache::ErrorCode::kRefused) return std::unexpected(std::move(key.error().message));
+  if (!key) {
+    telemetry.Log(Level::kWarning, "signing-key",
+                  {{"error", std::string_view(key.error().message)}, {"instead", "one for as long as this kilnd runs"}});
+  }
+  const cache::SigningKey signer = key ? std::move(*key) : cache::SigningKey::Make();
+  sealer = std::make_unique<Sealer>(
+      signer, Sealer::Options{.trusted = std::move(*trusted), .host = HostName(), .compiler = std::string(compiler::BuildId())});
+  return {};
+}
+
 void Daemon::Parts::MakeFlow() {
   const fs::path scratch = config.state_directory / "transfer";
   std::error_code ignored;
@@ -181,15 +225,19 @@ void Daemon::Parts::MakeFlow() {
   maintenance = std::make_unique<Maintenance>(Maintenance::Options{.scratch = scratch,
                                                                    .max_import_bytes = config.disk_cache_bytes,
                                                                    .accept_import = config.accept_put},
-                                              *cache, disk);
+                                              *cache, disk, *sealer);
+  quotas = std::make_unique<Quotas>([this](std::string_view tenant) { return authenticator->LimitsOf(tenant); }, clock);
+  store_keeper = std::make_unique<StoreKeeper>(*quotas, *maintenance);
   admission = std::make_unique<Admission>(config.queue, config.workers);
   executor = std::make_unique<Executor>(kExecutorThreads, kExecutorQueue);
   heartbeat = std::make_unique<Heartbeat>(*executor);
   flow = std::make_unique<CompileFlow>(
       CompileFlow::Options{.compile_limit = config.compile_limit,
+                           .accept_unsigned = config.accept_unsigned,
+                           .limits = config.limits,
                            .build_id = std::string(compiler::BuildId()),
                            .ptxas_version = [this] { return ptxas.Version(); }},
-      CompileFlow::Parts{*cache, *admission, *executor, *reproducers, telemetry, *gate, metrics});
+      CompileFlow::Parts{*cache, *admission, *executor, *reproducers, telemetry, *gate, metrics, *sealer, *quotas, *store_keeper});
   const auto on_replaced = [this](std::string_view request, std::string_view cause) {
     const bool wanted = cause == "cancelled";  // killing is the only way to stop LLVM
     telemetry.Log(wanted ? Level::kDebug : Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
@@ -207,7 +255,7 @@ void Daemon::Parts::MakeFlow() {
   runs = std::make_unique<RunFlow>(RunFlow::Options{.call_bytes = config.run_data_bytes,
                                                     .total_bytes = config.run_data_total_bytes,
                                                     .limit = config.run_limit},
-                                   RunFlow::Parts{*flow, *devices, *executor, telemetry});
+                                   RunFlow::Parts{*flow, *devices, *executor, telemetry, *quotas});
 }
 
 std::expected<void, std::string> Daemon::Parts::Serve() {
@@ -218,9 +266,10 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
         for (const std::string& pass : zygote.Passes()) reply.add_passes(pass);
         reply.set_ptxas(ptxas.Version());
         for (v1::DeviceInfo& device : devices->Devices()) *reply.add_devices() = std::move(device);
+        reply.set_signing_key(std::string(sealer->public_key().view()));
         return reply;
       },
-      config.accept_put});
+      config.accept_put, config.limits});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -233,7 +282,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   }
   builder.RegisterService(service.get());
   WatchCalls(builder, journal);
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxReceiveMessageSize(static_cast<int>(config.max_message_bytes));
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
   // A client that does not answer in time is gone, with or without a call: what it waited for is cancelled.
@@ -333,6 +382,7 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config)
   if (auto started = parts->zygote.Start(); !started) return std::unexpected(std::move(started.error()));
   if (auto opened = parts->OpenGate(); !opened) return std::unexpected(std::move(opened.error()));
   if (auto opened = parts->OpenCache(); !opened) return std::unexpected(std::move(opened.error()));
+  if (auto opened = parts->OpenSealer(); !opened) return std::unexpected(std::move(opened.error()));
   parts->MakeFlow();
   if (auto monitored = parts->StartMonitor(); !monitored) return std::unexpected(std::move(monitored.error()));
   if (auto served = parts->Serve(); !served) return std::unexpected(std::move(served.error()));

@@ -21,6 +21,7 @@ struct Failure {
     kRefused,         // this daemon is configured not to do that
     kUnauthenticated,  // nobody knows who calls
     kForbidden,        // the caller may not do that
+    kQuota,            // the caller's tenant has used up what it may; retry_after
     // the environment
     kQueueFull,       // retry_after
     kTooMuch,         // more than this daemon takes, now or later

@@ -5,10 +5,12 @@
 
 #include <chrono>
 #include <cstdio>
+#include <string_view>
 
 #include "server/config.h"
 #include "server/config_check.h"
 #include "server/daemon.h"
+#include "server/token_command.h"
 
 namespace {
 
@@ -28,6 +30,7 @@ int AwaitSignal(const sigset_t& signals, const ServiceManager& manager, Daemon& 
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "token") return TokenCommand(argc - 1, argv + 1);
   auto config = ReadConfig(argc, argv);
   if (!config) {
     std::fprintf(config.error().status == 0 ? stdout : stderr, "%s%s\n", config.error().status == 0 ? "" : "kilnd: ",

@@ -38,8 +38,8 @@ v1::CacheEntry ToProto(const cache::EntryInfo& info) {
 
 }  // namespace
 
-Maintenance::Maintenance(Options options, cache::TieredCache& cache, cache::SqliteTier* disk)
-    : options_(std::move(options)), cache_(cache), disk_(disk), executor_(1, 16) {}
+Maintenance::Maintenance(Options options, cache::TieredCache& cache, cache::SqliteTier* disk, const Sealer& sealer)
+    : options_(std::move(options)), cache_(cache), disk_(disk), sealer_(sealer), executor_(1, 16) {}
 
 std::expected<cache::SqliteTier*, Failure> Maintenance::Disk() const {
   if (disk_ != nullptr) return disk_;
@@ -71,7 +71,28 @@ std::expected<v1::CacheVerifyReply, Failure> Maintenance::Verify() {
   v1::CacheVerifyReply reply;
   reply.set_checked(report->entries);
   reply.set_corrupt(report->corrupt);
+  const auto forged = EvictForged(**disk);
+  if (!forged) return std::unexpected(forged.error());
+  reply.set_forged(*forged);
   return reply;
+}
+
+std::expected<std::uint64_t, Failure> Maintenance::EvictForged(cache::SqliteTier& disk) {
+  constexpr std::size_t kPage = 256;
+  std::uint64_t forged = 0;
+  cache::ListOptions options{.after = std::nullopt, .limit = kPage, .accept = {}};
+  for (;;) {
+    const auto page = disk.List(options);
+    if (!page) return std::unexpected(ToFailure(page.error()));
+    for (const cache::EntryInfo& info : *page) {
+      const auto entry = disk.Peek(info.key);
+      if (!entry || !*entry || sealer_.Check(**entry)) continue;
+      if (const auto erased = cache_.Erase(info.key); !erased) return std::unexpected(ToFailure(erased.error()));
+      ++forged;
+    }
+    if (page->size() < kPage) return forged;
+    options.after = page->back().key;
+  }
 }
 
 std::expected<v1::CacheGcReply, Failure> Maintenance::Gc(std::uint64_t target_bytes) {
@@ -104,12 +125,44 @@ std::expected<TemporaryFile, Failure> Maintenance::Export(const v1::CacheExportR
 std::expected<v1::CacheImportReply, Failure> Maintenance::Import(const std::filesystem::path& bundle) {
   const auto disk = Disk();
   if (!disk) return std::unexpected(disk.error());
-  const auto report = cache::ImportBundle(bundle, **disk);
+  std::string refused;
+  const auto take_in = [&](const cache::Entry& entry) -> std::optional<cache::Entry> {
+    auto taken = sealer_.TakeIn(entry);
+    if (taken) return std::move(*taken);
+    refused = taken.error();
+    return std::nullopt;
+  };
+  const auto report = cache::ImportBundle(bundle, **disk, nullptr, take_in);
   if (!report) return std::unexpected(ToFailure(report.error()));
+  if (report->entries == 0 && report->skipped > 0) {
+    return std::unexpected(Failure{.kind = Failure::Kind::kForbidden,
+                                   .message = fmt::format("none of the {} entries is taken: {} (--trusted-keys)", report->skipped,
+                                                          refused)});
+  }
   v1::CacheImportReply reply;
   reply.set_imported(report->entries);
   reply.set_rejected(report->skipped);
   return reply;
+}
+
+std::expected<std::uint64_t, Failure> Maintenance::TrimTenant(std::string_view tenant, std::uint64_t limit) {
+  const auto disk = Disk();
+  if (!disk) return std::unexpected(disk.error());
+  if (const auto flushed = (*disk)->Flush(); !flushed) return std::unexpected(ToFailure(flushed.error()));
+  cache::ListOptions options;
+  options.accept = [&](const cache::EntryInfo& info) { return ToProto(info).tenant() == tenant; };
+  auto entries = (*disk)->List(options);
+  if (!entries) return std::unexpected(ToFailure(entries.error()));
+  std::uint64_t bytes = 0;
+  for (const cache::EntryInfo& info : *entries) bytes += info.sealed_size;
+  if (bytes <= limit) return bytes;
+  std::ranges::sort(*entries, {}, &cache::EntryInfo::last_used);  // which are the tenant's oldest
+  for (const cache::EntryInfo& info : *entries) {
+    if (bytes <= limit / 10 * 9) break;
+    if (const auto erased = cache_.Erase(info.key); !erased) return std::unexpected(ToFailure(erased.error()));
+    bytes -= info.sealed_size;
+  }
+  return bytes;
 }
 
 TemporaryFile Maintenance::NewScratch() const {

@@ -17,6 +17,7 @@
 #include "kiln/v1/service.pb.h"
 #include "server/executor.h"
 #include "server/failure.h"
+#include "server/sealer.h"
 
 namespace kiln::server {
 
@@ -49,7 +50,7 @@ class Maintenance {
   };
 
   // `disk` is null where the store could not be opened: all but the import then fail with kStore.
-  Maintenance(Options options, cache::TieredCache& cache, cache::SqliteTier* disk);
+  Maintenance(Options options, cache::TieredCache& cache, cache::SqliteTier* disk, const Sealer& sealer);
 
   // False when too many wait.
   bool Post(Executor::Task task) { return executor_.Post(task); }
@@ -60,15 +61,21 @@ class Maintenance {
   std::expected<TemporaryFile, Failure> Export(const v1::CacheExportRequest& request);
   std::expected<v1::CacheImportReply, Failure> Import(const std::filesystem::path& bundle);
 
+  // Evicts the tenant's least recently used entries until it has at most nine tenths of `limit`, if it has more than that; how many
+  // bytes it has then.
+  std::expected<std::uint64_t, Failure> TrimTenant(std::string_view tenant, std::uint64_t limit);
+
   TemporaryFile NewScratch() const;
   const Options& options() const { return options_; }
 
  private:
   std::expected<cache::SqliteTier*, Failure> Disk() const;
+  std::expected<std::uint64_t, Failure> EvictForged(cache::SqliteTier& disk);
 
   const Options options_;
   cache::TieredCache& cache_;
   cache::SqliteTier* const disk_;
+  const Sealer& sealer_;
   Executor executor_;  // last: its tasks use the others
 };
 

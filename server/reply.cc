@@ -59,11 +59,10 @@ std::string_view OriginText(v1::Origin origin) {
 }
 
 std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant,
-                                                    const v1::CompileReply& reply, std::string_view name) {
-  const std::string bytes = reply.SerializeAsString();
+                                                    std::string_view sealed_reply, std::string_view target, std::string_view name) {
   const std::string blob = BlobOf(kReply, tenant);
-  const std::array<cache::BlobView, 1> blobs = {cache::BlobView{blob, bytes}};
-  return cache::Seal(kept_under, Label(tenant, reply.artifact().target(), name, false), blobs);
+  const std::array<cache::BlobView, 1> blobs = {cache::BlobView{blob, sealed_reply}};
+  return cache::Seal(kept_under, Label(tenant, target, name, false), blobs);
 }
 
 std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant,

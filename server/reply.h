@@ -37,9 +37,9 @@ std::string_view OriginText(v1::Origin origin);
 
 using Outcome = std::expected<Reply, Failure>;
 
-// The entry under which a reply is kept in the cache.
+// The entry under which a serialized reply, with its seal (sealer.h), is kept in the cache.
 std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant,
-                                                    const v1::CompileReply& reply, std::string_view name);
+                                                    std::string_view sealed_reply, std::string_view target, std::string_view name);
 
 // The entry under which the compiler's refusal of a program is kept: its diagnostics come back without another try.
 std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant,

@@ -45,13 +45,14 @@ Failure UnknownTarget(std::string message) {
 }  // namespace
 
 std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas,
-                                                CallNotes* notes) {
+                                                const RequestLimits& limits, CallNotes* notes) {
   const auto target = target::Find(request.target());
   if (!target) return std::unexpected(UnknownTarget(target.error()));
   ir::Diagnostics diagnostics;
   const auto module = ir::DecodeModule(request.module(), diagnostics);
   if (notes != nullptr) notes->Mark("decode");
   if (!module) return std::unexpected(ToFailure(diagnostics));
+  if (auto over = OverLimit(*module, request.module().size(), limits)) return std::unexpected(std::move(*over));
 
   const std::string_view name = (*target)->name;
   cache::Digest key{compiler::ComputeKey(*module, name, request.options())};

@@ -10,6 +10,7 @@
 #include "kiln/v1/compile.pb.h"
 #include "server/call_record.h"
 #include "server/failure.h"
+#include "server/request_limits.h"
 
 namespace kiln::server {
 
@@ -23,6 +24,6 @@ struct ResolvedRequest {
 // empty for none): it changes the artifact, so it is part of the key wherever it is used. The stages "decode" and "key" are marked in
 // `notes` where there are any.
 std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas,
-                                                CallNotes* notes = nullptr);
+                                                const RequestLimits& limits, CallNotes* notes = nullptr);
 
 }  // namespace kiln::server

@@ -109,6 +109,7 @@ std::expected<std::shared_ptr<RunFlow::Call>, Failure> RunFlow::Begin(Caller cal
                                                                       std::shared_ptr<CallNotes> notes, v1::RunStart start) {
   if (parts_.compile.draining()) return std::unexpected(Draining());
   if (auto problem = Check(start)) return std::unexpected(std::move(*problem));
+  if (auto left = parts_.quotas.MayRun(caller.tenant); !left) return std::unexpected(std::move(left.error()));
   auto call = std::make_shared<Call>(std::move(caller), std::move(request_id), std::move(notes), std::move(start));
   const double wanted = call->start.options().timeout_seconds();
   call->limit = wanted > 0 ? std::chrono::milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted * 1000)))
@@ -242,6 +243,7 @@ void RunFlow::Launch(const std::shared_ptr<Call>& call, const Reply& kernel) {
 
 // 6. The worker is done with it, or it with the worker.
 void RunFlow::Land(const std::shared_ptr<Call>& call, DeviceOutcome outcome) {
+  parts_.quotas.ChargeGpu(call->caller.tenant, outcome.ran);
   Ran ran = Judge(*call, outcome);
   const auto waited = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double, std::milli>(outcome.queue_ms));

@@ -25,6 +25,7 @@
 #include "server/device_pool.h"
 #include "server/executor.h"
 #include "server/failure.h"
+#include "server/quotas.h"
 #include "server/run_memory.h"
 #include "server/telemetry.h"
 
@@ -44,6 +45,7 @@ class RunFlow {
     DevicePool& devices;
     Executor& executor;
     Telemetry& telemetry;
+    Quotas& quotas;
   };
 
   // What a run gave: the result, and where the outputs' bytes are.

@@ -1,15 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a worker gives up before it reads its first byte of a request.
+// What a worker gives up before it reads its first byte of a request: the network, writing files, other programs, privileges.
+// A compiler needs none of these. Each layer stands alone: where the kernel or the container refuses one, the others remain, and
+// Enter says what is in force.
+//
+//   user        root becomes another user
+//   files       Landlock: reads below a few roots, writes nowhere; what has no name (memfd, pipes) remains
+//   network     Landlock and the filter: no socket of any family; without a filter, a network namespace of its own
+//   calls       seccomp: an allow-list; everything else fails with EPERM
+//   privileges  no_new_privs; no core dumps; limits on memory, descriptors and file sizes
+//
+// An emulator's worker runs machine code made from a client's program: it keeps its memory, its threads and the descriptors it
+// has, and can open, start and reach nothing. A GPU's keeps its user, needs its driver's files and local sockets, and much address
+// space: from it only what no driver needs is taken.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "server/call_filter.h"
+#include "server/unique_fd.h"
 #include "server/worker_protocol.h"
 
 namespace kiln::server {
 
-// The sanitizers reserve terabytes of shadow memory, which counts as data: no memory limit with them.
+// The sanitizers reserve terabytes of shadow memory, which counts as data, and make calls of their own: no memory limit and no
+// allow-list with them.
 #if defined(__has_feature)
 #define KILN_HAS_FEATURE(name) __has_feature(name)
 #else
@@ -23,15 +42,27 @@ inline constexpr bool kSanitized =
     false;
 #endif
 
-struct SandboxLimits {
-  std::uint64_t memory_bytes = 0;  // of writable private memory; 0: no limit
+struct SandboxOptions {
+  std::uint64_t memory_bytes = 0;         // of writable private memory; 0: no limit
+  std::filesystem::path program;          // the one program that may be started (ptxas); empty: none
+  std::optional<unsigned> user;           // whom root becomes; empty: nobody else
+  std::vector<std::filesystem::path> readable;  // beside the system's libraries
 };
 
-// No network, no new privileges, no core dumps, few descriptors, a memory limit, and death with the parent. Each step is
-// best effort: a system that refuses one still has the others.
-//
-// An emulator's worker runs machine code made from a client's program: it keeps its memory, its threads and the descriptors it
-// has, and can open, start and reach nothing. A GPU's needs its driver's files and local sockets, and much address space.
-void EnterSandbox(WorkerRole role, const SandboxLimits& limits);
+class Sandbox {
+ public:
+  // Prepares what can be prepared once for many workers. In the process that forks them, while it has one thread.
+  explicit Sandbox(SandboxOptions options);
+
+  // Gives it all up, for this process and whatever it starts. What is in force then, for the log:
+  // "user=65534 files=landlock-7 network=filter calls=allow-list privileges=none-new".
+  std::string Enter(WorkerRole role) const;
+
+ private:
+  SandboxOptions options_;
+  int landlock_version_ = 0;
+  UniqueFd ruleset_;
+  CallFilters filters_;
+};
 
 }  // namespace kiln::server

@@ -38,14 +38,6 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Out
   return Answer(context, grpc::Status::OK);
 }
 
-// The decoder takes modules of 4 MiB.
-constexpr std::size_t kMaxRequestBytes = 8 << 20;
-
-Failure TooLarge(const grpc::ByteBuffer& request) {
-  return {.kind = Failure::Kind::kMalformed,
-          .message = fmt::format("the request has {} bytes; no program needs more than {}", request.Length(), kMaxRequestBytes)};
-}
-
 Failure QueueFullNow() {
   return {.kind = Failure::Kind::kQueueFull,
           .message = "too many requests wait already; try again in a second",
@@ -78,7 +70,7 @@ grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* re
   RecordOf(*context).bytes_in = request->Length();
   auto caller = Enter(*context, "Compile");
   if (!caller) return Answer(context, caller.error());
-  if (request->Length() > kMaxRequestBytes) return Answer(context, TooLarge(*request));
+  if (request->Length() > parts_.limits.request_bytes) return Answer(context, RequestTooLarge(request->Length(), parts_.limits));
   const cache::Digest digest = DigestOf("Compile", *request);
   if (const auto hit = parts_.flow.FindHot(digest, caller->tenant)) return Answer(context, *hit, *response);
   return new CompileReactor(*context, parts_.flow,
@@ -94,7 +86,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CompileStream(Context* 
   RecordOf(*context).bytes_in = request->Length();
   auto caller = Enter(*context, "CompileStream");
   if (!caller) return new RefusedStream<Bytes>(ToStatus(caller.error()));
-  if (request->Length() > kMaxRequestBytes) return new RefusedStream<Bytes>(Refuse(context, TooLarge(*request)));
+  if (request->Length() > parts_.limits.request_bytes) return new RefusedStream<Bytes>(Refuse(context, RequestTooLarge(request->Length(), parts_.limits)));
   const cache::Digest digest = DigestOf("Compile", *request);
   return new ProgressReactor(
       *context, parts_.flow,
@@ -109,7 +101,7 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
   RecordOf(*context).bytes_in = request->Length();
   auto caller = Enter(*context, "Lookup");
   if (!caller) return Answer(context, caller.error());
-  if (request->Length() > kMaxRequestBytes) return Answer(context, TooLarge(*request));
+  if (request->Length() > parts_.limits.request_bytes) return Answer(context, RequestTooLarge(request->Length(), parts_.limits));
   const cache::Digest digest = DigestOf("Lookup", *request);
   if (const auto hit = parts_.flow.FindHot(digest, caller->tenant)) return Answer(context, *hit, *response);
   v1::LookupRequest lookup;
@@ -153,8 +145,8 @@ grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutReques
                                    .message = "this kilnd takes no results from others; start it with --accept-put=yes"});
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  Executor::Task task = [this, context, reactor, request, reply, tenant = caller->tenant] {
-    const auto key = parts_.flow.Put(tenant, request->request(), request->artifact());
+  Executor::Task task = [this, context, reactor, request, reply, caller = *caller] {
+    const auto key = parts_.flow.Put(caller, *request);
     if (key) reply->set_key(key->bytes.data(), key->bytes.size());
     reactor->Finish(key ? grpc::Status::OK : Refuse(context, key.error()));
   };

@@ -14,6 +14,7 @@
 #include "server/gate.h"
 #include "server/maintenance.h"
 #include "server/metrics.h"
+#include "server/request_limits.h"
 #include "server/run_flow.h"
 #include "server/worker_pool.h"
 
@@ -44,6 +45,7 @@ class KilnService final : public KilnMethods {
     const Gate& gate;
     std::function<v1::CapabilitiesReply()> capabilities;  // may wait for the worker and for ptxas
     bool accept_put;
+    RequestLimits limits;
   };
   explicit KilnService(Parts parts);
 

@@ -29,6 +29,7 @@ grpc::StatusCode CodeOf(Kind kind) {
     case Kind::kRefused: return grpc::StatusCode::PERMISSION_DENIED;
     case Kind::kUnauthenticated: return grpc::StatusCode::UNAUTHENTICATED;
     case Kind::kForbidden: return grpc::StatusCode::PERMISSION_DENIED;
+    case Kind::kQuota: return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case Kind::kQueueFull: return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case Kind::kTooMuch: return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case Kind::kDraining: return grpc::StatusCode::UNAVAILABLE;
@@ -119,6 +120,7 @@ std::string_view ReasonOf(Kind kind) {
     case Kind::kRefused: return "refused";
     case Kind::kUnauthenticated: return "unauthenticated";
     case Kind::kForbidden: return "forbidden";
+    case Kind::kQuota: return "quota";
     case Kind::kQueueFull: return "queue-full";
     case Kind::kTooMuch: return "too-much";
     case Kind::kDraining: return "draining";

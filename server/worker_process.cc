@@ -18,9 +18,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <new>
 #include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "server/channel.h"
@@ -37,9 +39,21 @@ constexpr int kNiceness = 10;
 struct Arguments {
   bool zygote = false;
   bool worker = false;
-  SandboxLimits limits;
+  SandboxOptions sandbox;
   std::string ptxas;
 };
+
+template <class Number>
+bool ParseNumber(std::string_view text, Number& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Where this executable and what belongs to it are installed.
+std::filesystem::path Prefix() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path().parent_path();
+}
 
 bool Parse(int argc, char** argv, Arguments& out) {
   for (int i = 1; i < argc; ++i) {
@@ -49,15 +63,17 @@ bool Parse(int argc, char** argv, Arguments& out) {
     } else if (arg == "--worker") {
       out.worker = true;
     } else if (arg.starts_with("--memory=")) {
-      const std::string_view value = arg.substr(9);
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out.limits.memory_bytes);
-      if (error != std::errc() || end != value.data() + value.size()) return false;
+      if (!ParseNumber(arg.substr(9), out.sandbox.memory_bytes)) return false;
+    } else if (arg.starts_with("--user=")) {
+      if (!ParseNumber(arg.substr(7), out.sandbox.user.emplace())) return false;
     } else if (arg.starts_with("--ptxas=")) {
       out.ptxas = arg.substr(8);
+      out.sandbox.program = out.ptxas;
     } else {
       return false;
     }
   }
+  out.sandbox.readable = {Prefix()};
   return out.zygote != out.worker;
 }
 
@@ -111,10 +127,10 @@ int ServeDevice(Channel& channel, WorkerProgram::Device& device) {
   return 0;
 }
 
-int ServeJobs(UniqueFd socket, WorkerRole role, const WorkerProgram& program, const Arguments& arguments) {
+int ServeJobs(UniqueFd socket, WorkerRole role, const WorkerProgram& program, const Arguments& arguments, const Sandbox& sandbox) {
   std::set_new_handler(EndOutOfMemory);
   Channel channel(std::move(socket), role == WorkerRole::kCompile ? Channel::Descriptors::kRefuse : Channel::Descriptors::kTake);
-  EnterSandbox(role, arguments.limits);
+  sandbox.Enter(role);
   if (role == WorkerRole::kCompile) return ServeCompiles(channel, program, arguments);
   const auto device = program.make_device ? program.make_device(role) : nullptr;
   return device ? ServeDevice(channel, *device) : 1;
@@ -139,6 +155,25 @@ void SendEvent(int control, const ZygoteEvent& event, std::array<int, 2> fds = {
   }
 }
 
+// What is in force in a worker: asked of a process that enters the sandbox and ends.
+std::string ProtectionsOf(const Sandbox& sandbox) {
+  std::array<int, 2> ends;
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+  const UniqueFd out(ends[0]);
+  UniqueFd in(ends[1]);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const std::string text = sandbox.Enter(WorkerRole::kCompile);
+    [[maybe_unused]] const ssize_t written = ::write(in.get(), text.data(), text.size());
+    ::_exit(0);
+  }
+  in.Reset();
+  std::array<char, 512> text;
+  const ssize_t got = ::read(out.get(), text.data(), text.size());
+  ::waitpid(pid, nullptr, 0);
+  return std::string(text.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+}
+
 // What a worker says on stderr, for the log and the reproducer. Bounded: it is sealed at its size.
 UniqueFd MakeStderr() {
   constexpr off_t kBytes = 64 << 10;
@@ -150,7 +185,8 @@ UniqueFd MakeStderr() {
 
 class ForkServer {
  public:
-  ForkServer(const WorkerProgram& program, const Arguments& arguments) : program_(program), arguments_(arguments) {
+  ForkServer(const WorkerProgram& program, const Arguments& arguments, const Sandbox& sandbox)
+      : program_(program), arguments_(arguments), sandbox_(sandbox) {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
@@ -172,7 +208,7 @@ class ForkServer {
       if (got != sizeof command) return 0;
       if (command.kind == ZygoteCommand::Kind::kKill) Kill(command.pid);
       if (command.kind == ZygoteCommand::Kind::kFork) {
-        if (UniqueFd socket = Fork()) return ServeJobs(std::move(socket), command.role, program_, arguments_);
+        if (UniqueFd socket = Fork()) return ServeJobs(std::move(socket), command.role, program_, arguments_, sandbox_);
       }
     }
   }
@@ -181,6 +217,7 @@ class ForkServer {
   void Greet() const {
     ZygoteEvent ready{.kind = ZygoteEvent::Kind::kReady};
     std::string text(program_.build_id);
+    text.append("\n").append(ProtectionsOf(sandbox_));
     for (const std::string_view pass : program_.passes) text.append("\n").append(pass);
     text.copy(ready.text.data(), ready.text.size() - 1);
     SendEvent(kWorkerFd, ready);
@@ -244,6 +281,7 @@ class ForkServer {
 
   const WorkerProgram& program_;
   const Arguments& arguments_;
+  const Sandbox& sandbox_;
   sigset_t old_mask_{};
   UniqueFd child_ended_;
   std::set<pid_t> children_;
@@ -262,8 +300,9 @@ int WorkerMain(int argc, char** argv, const WorkerProgram& program) {
   }
   ::fcntl(kWorkerFd, F_SETFD, FD_CLOEXEC);
   program.initialize();
-  if (arguments.worker) return ServeJobs(UniqueFd(kWorkerFd), WorkerRole::kCompile, program, arguments);
-  return ForkServer(program, arguments).Run();
+  const Sandbox sandbox(arguments.sandbox);
+  if (arguments.worker) return ServeJobs(UniqueFd(kWorkerFd), WorkerRole::kCompile, program, arguments, sandbox);
+  return ForkServer(program, arguments, sandbox).Run();
 }
 
 }  // namespace kiln::server

@@ -37,7 +37,8 @@ struct ZygoteCommand {
 
 struct ZygoteEvent {
   enum class Kind : std::uint32_t {
-    kReady,   // first, when the compiler is initialised; `text` is its build id and passes, a line each
+    kReady,   // first, when the compiler is initialised; `text` is its build id, the workers' protections and the
+              // passes, a line each
     kForked,  // `pid`, and two descriptors: the worker's socket and what it writes to stderr
     kFailed,  // fork refused; `status` is the errno
     kExited,  // `pid` ended with wait status `status`

@@ -28,6 +28,7 @@ std::expected<pid_t, std::string> SpawnProcess(const ZygoteOptions& options, int
   std::vector<std::string> words = {options.executable.string(), "--zygote",
                                     fmt::format("--memory={}", options.worker_memory_bytes),
                                     fmt::format("--ptxas={}", options.ptxas)};
+  if (options.user) words.push_back(fmt::format("--user={}", *options.user));
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -163,6 +164,9 @@ void Zygote::Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueF
     std::istringstream lines(event.text.data());
     std::string build_id;
     std::getline(lines, build_id);
+    std::string protections;
+    std::getline(lines, protections);
+    if (options_.on_ready) options_.on_ready(protections);
     for (std::string pass; std::getline(lines, pass);) peer.passes.push_back(pass);
     if (options_.build_id != build_id) {
       peer.refusal = fmt::format("{} is of build {}, and this kilnd of build {}; install both from one build.",

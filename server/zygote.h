@@ -14,10 +14,12 @@
 #include <cstdint>
 #include <expected>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -32,6 +34,8 @@ struct ZygoteOptions {
   std::uint64_t worker_memory_bytes = 0;
   std::string ptxas;
   std::string build_id;  // a zygote of another build is not used
+  std::optional<unsigned> user;  // whom the workers of root become
+  std::function<void(std::string_view protections)> on_ready;  // of its workers (sandbox.h); may be empty
 };
 
 // How a worker ended.

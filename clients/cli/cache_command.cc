@@ -112,13 +112,14 @@ void Collect(Context& context, Client& client, const CacheArguments& a) {
 void Verify(Context& context, Client& client, const CacheArguments&) {
   const auto report = client.CacheVerify();
   if (!report) return context.Fail(report.error());
-  if (report->corrupt > 0) context.status = 3;
+  const std::uint64_t bad = report->corrupt + report->forged;
+  if (bad > 0) context.status = 3;
   if (context.json()) {
-    return context.Print(Json::Object({{"checked", report->checked}, {"corrupt", report->corrupt}}));
+    return context.Print(Json::Object({{"checked", report->checked}, {"corrupt", report->corrupt}, {"forged", report->forged}}));
   }
-  fmt::print("{} {} entries checked, {} corrupt{}\n",
-             Paint(report->corrupt == 0 ? "✓" : "✗", report->corrupt == 0 ? Style::kGood : Style::kBad, context.colours()),
-             report->checked, report->corrupt, report->corrupt == 0 ? "" : " and evicted: they will be compiled again");
+  fmt::print("{} {} entries checked, {} corrupt, {} without this daemon's signature{}\n",
+             Paint(bad == 0 ? "✓" : "✗", bad == 0 ? Style::kGood : Style::kBad, context.colours()), report->checked,
+             report->corrupt, report->forged, bad == 0 ? "" : "; evicted: they will be compiled again");
 }
 
 void Export(Context& context, Client& client, const CacheArguments& a) {
@@ -170,7 +171,7 @@ void AddCache(CLI::App& app, Context& context) {
   CLI::App& collect = add("gc", "Evict the least recently used entries", Collect);
   collect.add_option("--to", arguments->target_bytes, "until so much is left, e.g. 1GiB")
       ->transform(CLI::AsSizeValue(false))->required();
-  add("verify", "Read every entry and compare its digests", Verify);
+  add("verify", "Read every entry and check its digests and signature", Verify);
   CLI::App& out = add("export", "Write entries to a bundle file", Export);
   out.add_option("file", arguments->file)->required();
   out.add_option("-k,--key", arguments->key, "only keys that begin so (an even number of digits)");

@@ -9,9 +9,10 @@ int main(int argc, char** argv) {
   app.fallthrough();
   app.set_version_flag("--version", "kiln " KILN_VERSION);
   app.add_option("--address", context.connect.address, "of kilnd: unix:PATH or HOST:PORT; else $KILN_ADDRESS");
-  app.add_option("--tls-roots", context.connect.tls_roots, "PEM file with the roots to trust; the connection then is TLS");
-  app.add_option("--tls-cert", context.connect.tls_certificate, "PEM certificate to show");
-  app.add_option("--tls-key", context.connect.tls_key, "its PEM key");
+  app.add_option("--tls-roots", context.connect.tls_roots, "PEM file with the roots to trust over TCP; else $KILN_TLS_ROOTS");
+  app.add_option("--tls-cert", context.connect.tls_certificate, "PEM certificate to show; else $KILN_TLS_CERT");
+  app.add_option("--tls-key", context.connect.tls_key, "its PEM key; else $KILN_TLS_KEY");
+  app.footer("A bearer token is taken from $KILN_TOKEN, or from the file $KILN_TOKEN_FILE.");
   app.add_option("--trace-parent", context.connect.trace_parent, "W3C traceparent to pass on; else $TRACEPARENT");
   app.add_option("--timeout", context.timeout_seconds, "seconds to wait for an answer")->check(CLI::PositiveNumber);
   app.add_flag("--json", context.json_wanted, "for machines; the default where the output is no terminal");

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -27,8 +28,13 @@ constexpr int kMaxMessageBytes = 256 << 20;
 constexpr int kMaxHeaderBytes = 1 << 20;  // diagnostics travel in a header
 constexpr const char* kDetailsBytes = "524288";
 
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 std::string DefaultAddress() {
-  if (const char* named = std::getenv("KILN_ADDRESS"); named != nullptr && *named != '\0') return named;
+  if (const std::string named = Environment("KILN_ADDRESS"); !named.empty()) return named;
   return server::DefaultListen(std::getenv("XDG_RUNTIME_DIR"), ::getuid());
 }
 
@@ -119,26 +125,44 @@ Ensured ToEnsured(const v1::EnsuredKernel& kernel) {
   return out;
 }
 
-std::expected<std::string, Error> ReadPem(const std::string& path) {
+std::expected<std::string, Error> ReadFile(const std::string& path) {
   if (path.empty()) return std::string();
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
-  if (!file) return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = "cannot read the certificate file " + path});
+  if (!file) return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = "cannot read " + path});
   return text.str();
 }
 
 std::expected<std::shared_ptr<grpc::ChannelCredentials>, Error> Credentials(const ConnectOptions& options) {
-  if (options.tls_roots.empty() && options.tls_certificate.empty()) return grpc::InsecureChannelCredentials();
+  if (options.address.starts_with("unix:")) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions ssl;
   for (const auto& [file, text] : {std::pair{options.tls_roots, &ssl.pem_root_certs},
                                    std::pair{options.tls_certificate, &ssl.pem_cert_chain},
                                    std::pair{options.tls_key, &ssl.pem_private_key}}) {
-    auto read = ReadPem(file);
+    auto read = ReadFile(file);
     if (!read) return std::unexpected(std::move(read.error()));
     *text = std::move(*read);
   }
   return grpc::SslCredentials(ssl);
+}
+
+// What is not given comes from the environment.
+std::expected<void, Error> Complete(ConnectOptions& options) {
+  if (options.address.empty()) options.address = DefaultAddress();
+  if (options.address.starts_with('/')) options.address.insert(0, "unix:");
+  for (const auto& [name, value] : {std::pair{"KILN_TLS_ROOTS", &options.tls_roots},
+                                    std::pair{"KILN_TLS_CERT", &options.tls_certificate},
+                                    std::pair{"KILN_TLS_KEY", &options.tls_key}, std::pair{"KILN_TOKEN", &options.token}}) {
+    if (value->empty()) *value = Environment(name);
+  }
+  const std::string file = Environment("KILN_TOKEN_FILE");
+  if (!options.token.empty() || file.empty()) return {};
+  auto token = ReadFile(file);
+  if (!token) return std::unexpected(std::move(token.error()));
+  token->erase(std::find_if(token->begin(), token->end(), [](unsigned char c) { return std::isspace(c) != 0; }), token->end());
+  options.token = std::move(*token);
+  return {};
 }
 
 Error FileError(const std::filesystem::path& path, const char* what) {
@@ -152,6 +176,7 @@ void Client::Impl::Prepare(grpc::ClientContext& context, const std::string& trac
   context.AddMetadata("kiln-details-bytes", kDetailsBytes);
   const std::string& parent = trace_parent.empty() ? options.trace_parent : trace_parent;
   if (!parent.empty() && IsHeaderText(parent)) context.AddMetadata("traceparent", parent);
+  if (!options.token.empty()) context.AddMetadata("authorization", "Bearer " + options.token);
 }
 
 Error Client::Impl::Explain(const grpc::Status& status, const grpc::ClientContext& context) const {
@@ -164,7 +189,7 @@ Client::Client(Client&&) noexcept = default;
 Client& Client::operator=(Client&&) noexcept = default;
 
 Client::Result<Client> Client::Connect(ConnectOptions options) {
-  if (options.address.empty()) options.address = DefaultAddress();
+  if (auto completed = Complete(options); !completed) return std::unexpected(std::move(completed.error()));
   if (const char* parent = std::getenv("TRACEPARENT"); options.trace_parent.empty() && parent != nullptr) options.trace_parent = parent;
   auto credentials = Credentials(options);
   if (!credentials) return std::unexpected(std::move(credentials.error()));
@@ -172,9 +197,9 @@ Client::Result<Client> Client::Connect(ConnectOptions options) {
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxHeaderBytes);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  auto impl = std::make_unique<Impl>();
-  impl->stub = v1::Kiln::NewStub(grpc::CreateCustomChannel(options.address, *credentials, arguments));
-  impl->options = std::move(options);
+  auto impl = std::make_unique<Impl>(std::move(options));
+  impl->channel = grpc::CreateCustomChannel(impl->options.address, *credentials, arguments);
+  impl->stub = v1::Kiln::NewStub(impl->channel);
   return Client(std::move(impl));
 }
 
@@ -182,25 +207,19 @@ const std::string& Client::address() const { return impl_->options.address; }
 
 Client::Result<Compiled> Client::Compile(const CompileRequest& request, const OnStage& on_stage) {
   if (on_stage) return impl_->CompileStreaming(request, on_stage);
-  auto reply = impl_->Call(&v1::Kiln::Stub::Compile, ToProto(request), request.trace_parent);
-  if (!reply) return std::unexpected(std::move(reply.error()));
-  return FromProto(std::move(*reply));
+  return impl_->CallForArtifact("/kiln.v1.Kiln/Compile", ToProto(request), request.trace_parent);
 }
 
 Client::Result<Compiled> Client::Lookup(const CompileRequest& request) {
   v1::LookupRequest lookup;
   *lookup.mutable_request() = ToProto(request);
-  auto reply = impl_->Call(&v1::Kiln::Stub::Lookup, lookup, request.trace_parent);
-  if (!reply) return std::unexpected(std::move(reply.error()));
-  return FromProto(std::move(*reply));
+  return impl_->CallForArtifact("/kiln.v1.Kiln/Lookup", lookup, request.trace_parent);
 }
 
 Client::Result<Compiled> Client::LookupKey(std::string_view key) {
   v1::LookupRequest lookup;
   lookup.set_key(std::string(key));
-  auto reply = impl_->Call(&v1::Kiln::Stub::Lookup, lookup);
-  if (!reply) return std::unexpected(std::move(reply.error()));
-  return FromProto(std::move(*reply));
+  return impl_->CallForArtifact("/kiln.v1.Kiln/Lookup", lookup);
 }
 
 Client::Result<std::vector<Ensured>> Client::Ensure(const Manifest& manifest, const OnProgress& on_progress) {
@@ -259,7 +278,7 @@ Client::Result<std::vector<CacheEntry>> Client::CacheList(std::string_view key_p
 Client::Result<Client::VerifyReport> Client::CacheVerify() {
   auto reply = impl_->Call(&v1::Kiln::Stub::CacheVerify, v1::CacheVerifyRequest());
   if (!reply) return std::unexpected(std::move(reply.error()));
-  return VerifyReport{reply->checked(), reply->corrupt()};
+  return VerifyReport{reply->checked(), reply->corrupt(), reply->forged()};
 }
 
 Client::Result<Client::GcReport> Client::CacheGc(std::uint64_t target_bytes) {

@@ -198,9 +198,11 @@ struct CacheEntry {
 
 struct ConnectOptions {
   std::string address;  // "unix:PATH" or "HOST:PORT"; empty: $KILN_ADDRESS, else where kilnd listens by default
-  std::string tls_roots;        // PEM files; set one of them for TLS
+  // TCP is always TLS. PEM files; empty: $KILN_TLS_ROOTS (else the system's roots), $KILN_TLS_CERT, $KILN_TLS_KEY.
+  std::string tls_roots;
   std::string tls_certificate;
   std::string tls_key;
+  std::string token;  // as `kilnd token new` printed it; empty: $KILN_TOKEN, else what the file $KILN_TOKEN_FILE holds
   std::chrono::milliseconds timeout{300'000};  // of each call
   std::string trace_parent;  // W3C traceparent for every call; empty: $TRACEPARENT
 };
@@ -240,7 +242,7 @@ class Client {
   Result<std::vector<CacheEntry>> CacheList(std::string_view key_prefix = {}, std::string_view target = {},
                                             std::uint32_t limit = 0);
   struct VerifyReport {
-    std::uint64_t checked = 0, corrupt = 0;
+    std::uint64_t checked = 0, corrupt = 0, forged = 0;
   };
   Result<VerifyReport> CacheVerify();
   struct GcReport {

@@ -8,16 +8,23 @@
 #include <utility>
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/client_unary_call.h>
+#include <grpcpp/impl/codegen/sync_stream.h>
 
 #include "clients/cpp/client.h"
 #include "clients/cpp/convert.h"
+#include "clients/cpp/trust.h"
 #include "kiln/v1/service.grpc.pb.h"
 
 namespace kiln {
 
 struct Client::Impl {
+  explicit Impl(ConnectOptions given) : options(std::move(given)), trust(options.address) {}
+
   ConnectOptions options;
+  std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Kiln::Stub> stub;
+  mutable Trust trust;
 
   void Prepare(grpc::ClientContext& context, const std::string& trace_parent = {}) const;
   Error Explain(const grpc::Status& status, const grpc::ClientContext& context) const;
@@ -33,20 +40,48 @@ struct Client::Impl {
     return reply;
   }
 
+  // What is loaded later is made from the very bytes that were verified.
+  std::expected<Compiled, Error> Open(const v1::SealedReply& sealed) const {
+    const auto ask = [this]() -> std::expected<std::string, Error> {
+      auto reply = Call(&v1::Kiln::Stub::Capabilities, v1::CapabilitiesRequest());
+      if (!reply) return std::unexpected(std::move(reply.error()));
+      return reply->signing_key();
+    };
+    if (auto checked = trust.Check(sealed, ask); !checked) return std::unexpected(std::move(checked.error()));
+    v1::CompileReply reply;
+    if (!reply.ParseFromString(sealed.SerializeAsString())) {
+      return std::unexpected(Error{.code = ErrorCode::kInternal, .message = "the daemon's reply is no kiln.v1.CompileReply"});
+    }
+    return FromProto(std::move(reply));
+  }
+
+  template <class Request>
+  std::expected<Compiled, Error> CallForArtifact(const char* path, const Request& request, const std::string& trace_parent = {}) const {
+    grpc::ClientContext context;
+    Prepare(context, trace_parent);
+    const grpc::internal::RpcMethod method(path, grpc::internal::RpcMethod::NORMAL_RPC);
+    v1::SealedReply reply;
+    const grpc::Status status = grpc::internal::BlockingUnaryCall(channel.get(), method, &context, request, &reply);
+    if (!status.ok()) return std::unexpected(Explain(status, context));
+    return Open(reply);
+  }
+
   Client::Result<Compiled> CompileStreaming(const CompileRequest& wanted, const OnStage& on_stage) const {
     const v1::CompileRequest request = ToProto(wanted);
     grpc::ClientContext context;
     Prepare(context, wanted.trace_parent);
-    const auto reader = stub->CompileStream(&context, request);
-    v1::CompileProgress progress;
-    v1::CompileReply reply;
+    const grpc::internal::RpcMethod method("/kiln.v1.Kiln/CompileStream", grpc::internal::RpcMethod::SERVER_STREAMING);
+    const std::unique_ptr<grpc::ClientReader<v1::SealedProgress>> reader(
+        grpc::internal::ClientReaderFactory<v1::SealedProgress>::Create(channel.get(), method, &context, request));
+    v1::SealedProgress progress;
+    v1::SealedReply reply;
     while (reader->Read(&progress)) {
       if (progress.has_reply()) reply.Swap(progress.mutable_reply());
       if (!progress.stage().empty()) on_stage(progress.stage());
     }
     const grpc::Status status = reader->Finish();
     if (!status.ok()) return std::unexpected(Explain(status, context));
-    return FromProto(std::move(reply));
+    return Open(reply);
   }
 };
 

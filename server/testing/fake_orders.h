@@ -16,9 +16,36 @@ enum class Order : uint32_t {
   kRefuse,       // a diagnostic of each kind
   kUnsupported,
   kDefect,
-  kOpenSocket,   // answers if the sandbox refuses it a socket
+  kEscape,       // tries the Escape of that number, and answers "refused" or "escaped"
   kGarbage,      // writes what is no message
   kExit,
+  kHuge,         // amount MiB of code
+};
+
+// What the sandbox must not let a worker do (but for the last, which it may if it has a ptxas).
+enum class Escape : uint32_t {
+  kInternet,
+  kUnixSocket,
+  kWriteFile,
+  kReadFile,      // outside the libraries
+  kRename,
+  kMakeFolder,
+  kChangeMode,
+  kFork,
+  kExec,
+  kTracing,
+  kReadMemory,    // of its parent
+  kSignal,        // its parent
+  kBecomeRoot,
+  kNewNamespace,
+  kMount,
+  kKernelCode,    // bpf
+  kIoUring,
+  kUserFaults,
+  kKeys,
+  kRaiseLimits,
+  kEnd,
+  kStartPtxas = 100,
 };
 
 // The value of CompileOptions.max_registers that gives the order; amount < 1000.

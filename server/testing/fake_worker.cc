@@ -15,12 +15,15 @@
 #include <vector>
 
 #include "compiler/key.h"
+#include "server/testing/escape.h"
 #include "server/testing/fake_orders.h"
 #include "server/worker_process.h"
 
 namespace {
 
 using kiln::server::WorkerProgram;
+using kiln::server::testing::Escape;
+using kiln::server::testing::Escapes;
 using kiln::server::testing::Order;
 namespace v1 = kiln::v1;
 
@@ -54,6 +57,12 @@ v1::WorkerResult Answer(const v1::CompileRequest& request, std::size_t bytes) {
   return result;
 }
 
+v1::WorkerResult Say(const v1::CompileRequest& request, const char* what) {
+  v1::WorkerResult result = Answer(request, 1);
+  result.mutable_artifact()->set_code(what);
+  return result;
+}
+
 v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram::JobHooks& hooks) {
   const uint32_t order = request.options().max_registers();
   const uint32_t amount = order % 1000;
@@ -72,16 +81,14 @@ v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram:
     case Order::kRefuse: return Diagnose(v1::Diagnostic::INVALID);
     case Order::kUnsupported: return Diagnose(v1::Diagnostic::UNSUPPORTED);
     case Order::kDefect: return Diagnose(v1::Diagnostic::INTERNAL);
-    case Order::kOpenSocket: {
-      const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-      return fd < 0 ? Answer(request, 1) : Diagnose(v1::Diagnostic::INTERNAL);
-    }
+    case Order::kEscape: return Say(request, Escapes(static_cast<Escape>(amount), hooks.ptxas) ? "escaped" : "refused");
     case Order::kGarbage: {
       for (int fd = 3; fd < 16; ++fd) ::send(fd, "\xff\xff\xff\xff garbage", 12, MSG_NOSIGNAL);
       Sleep(10'000);
       break;
     }
     case Order::kExit: std::_Exit(5);
+    case Order::kHuge: return Answer(request, std::size_t{amount} << 20);
   }
   hooks.on_stage("emit");
   return Answer(request, 1 + amount * 100);

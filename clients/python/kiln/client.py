@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextvars
 import os
+import pathlib
 import random
 import threading
 import time
 
-from . import _proto, daemon, remote
+from . import _proto, _seal, daemon, remote
 from .errors import CompileError, DeadlineExceeded, KilnError, ServiceUnavailable
 
 _OPTIONS = (
@@ -27,9 +28,25 @@ trace_parent: contextvars.ContextVar[str | None] = contextvars.ContextVar("trace
 _PROGRAM_CODES = ("INVALID_ARGUMENT", "UNIMPLEMENTED", "INTERNAL", "FAILED_PRECONDITION", "ABORTED")
 
 
-def _metadata():
+def _file(variable: str) -> bytes | None:
+    """What the file holds that the environment variable names; None where it names none."""
+    name = os.environ.get(variable)
+    if not name:
+        return None
+    try:
+        return pathlib.Path(name).read_bytes()
+    except OSError as failure:
+        raise KilnError(f"{variable}: {failure}") from None
+
+
+def _authorization(token: str | None) -> tuple:
+    token = token or os.environ.get("KILN_TOKEN") or (_file("KILN_TOKEN_FILE") or b"").decode().strip()
+    return (("authorization", f"Bearer {token}"),) if token else ()
+
+
+def _metadata(authorization: tuple) -> tuple:
     parent = trace_parent.get() or os.environ.get("TRACEPARENT")
-    return (*_METADATA, ("traceparent", parent)) if parent else _METADATA
+    return _METADATA + authorization + (("traceparent", parent),) if parent else _METADATA + authorization
 
 
 class CompileOptions:
@@ -40,28 +57,44 @@ class CompileOptions:
 
 
 class Client:
-    """``Client()`` finds or starts the daemon of this host; ``Client("host:port", root_certificates=pem)`` speaks TLS to another."""
+    """``Client()`` finds or starts the daemon of this host; ``Client("host:port")`` speaks TLS to another.
+
+    ``root_certificates``, ``private_key`` and ``certificate_chain`` are PEM bytes; their defaults are the files that KILN_TLS_ROOTS (else the
+    roots that come with gRPC), KILN_TLS_KEY and KILN_TLS_CERT name. ``token``, as `kilnd token new` printed it: KILN_TOKEN, else what the file
+    KILN_TOKEN_FILE holds."""
 
     def __init__(self, address: str | None = None, timeout: float = 300.0, root_certificates: bytes | None = None,
-                 private_key: bytes | None = None, certificate_chain: bytes | None = None):
+                 private_key: bytes | None = None, certificate_chain: bytes | None = None, token: str | None = None):
         import grpc
 
         self.address, self.timeout = address or daemon.default_address(), timeout
         self._pb = _proto.messages()
         daemon.ensure(self.address)
-        if root_certificates is None:
+        self._authorization = _authorization(token)
+        if self.address.startswith("unix:"):
             self._channel = grpc.insecure_channel(self.address, _OPTIONS)
         else:
-            credentials = grpc.ssl_channel_credentials(root_certificates, private_key, certificate_chain)
+            credentials = grpc.ssl_channel_credentials(
+                root_certificates or _file("KILN_TLS_ROOTS"), private_key or _file("KILN_TLS_KEY"), certificate_chain or _file("KILN_TLS_CERT"))
             self._channel = grpc.secure_channel(self.address, credentials, _OPTIONS)
+        self._trust = _seal.Trust(self.address, lambda: self.capabilities().signing_key)
         self._methods = {m.name: self._stub(m) for m in self._pb.service.methods}
 
     def _stub(self, method):
-        reply = getattr(self._pb, method.output_type.name)
+        read = getattr(self._pb, method.output_type.name).FromString
+        if method.output_type.name == "CompileReply":
+            read = self._pb.SealedReply.FromString
+        elif method.output_type.name == "CompileProgress":
+            read = self._pb.SealedProgress.FromString
         ways = ["stream" if method.name in streaming else "unary" for streaming in (_proto.CLIENT_STREAMING, _proto.SERVER_STREAMING)]
         make = getattr(self._channel, "_".join(ways))
         path = f"/{self._pb.service.full_name}/{method.name}"
-        return make(path, request_serializer=lambda m: m.SerializeToString(), response_deserializer=reply.FromString)
+        return make(path, request_serializer=lambda m: m.SerializeToString(), response_deserializer=read)
+
+    def _open(self, sealed):
+        """The CompileReply in a SealedReply, made from the bytes that were verified."""
+        self._trust.check(sealed)
+        return self._pb.CompileReply.FromString(sealed.SerializeToString())
 
     def close(self) -> None:
         self._channel.close()
@@ -87,12 +120,12 @@ class Client:
 
     def compile(self, program, target: str, options=None, *, timeout: float | None = None, **keywords):
         """The CompileReply: artifact, key, origin, timings, warnings. CompileError where the program is refused."""
-        return self._call("Compile", self.request(program, target, options, **keywords), timeout)
+        return self._open(self._call("Compile", self.request(program, target, options, **keywords), timeout))
 
     def compile_stream(self, program, target: str, options=None, *, timeout: float | None = None, **keywords):
         """Yields the name of each stage as it begins, and at last the CompileReply."""
         for progress in self._stream("CompileStream", self.request(program, target, options, **keywords), timeout):
-            yield getattr(progress, progress.WhichOneof("event"))
+            yield progress.stage if progress.WhichOneof("event") == "stage" else self._open(progress.reply)
 
     def ensure_kernels(self, requests, targets=(), *, timeout: float | None = None):
         """Has the daemon compile what of a manifest it does not know: each of ``requests`` (made by ``request``) for each of
@@ -107,7 +140,7 @@ class Client:
         else:
             request = self._pb.LookupRequest(request=self.request(what, target, options))
         try:
-            return self._call("Lookup", request, timeout)
+            return self._open(self._call("Lookup", request, timeout))
         except _NotFound:
             return None
 
@@ -142,12 +175,12 @@ class Client:
         payloads = [payload for _, payload in described if payload is not None]
 
         def call(left):
-            return remote.collect(self._methods["Run"](remote.requests(start, payloads), timeout=left, metadata=_metadata()))
+            return remote.collect(self._methods["Run"](remote.requests(start, payloads), timeout=left, metadata=_metadata(self._authorization)))
 
         return self._retry(call, None)
 
     def _call(self, method: str, request, timeout: float | None):
-        return self._retry(lambda left: self._methods[method](request, timeout=left, metadata=_metadata()), timeout)
+        return self._retry(lambda left: self._methods[method](request, timeout=left, metadata=_metadata(self._authorization)), timeout)
 
     def _retry(self, call, timeout: float | None):
         import grpc
@@ -171,7 +204,7 @@ class Client:
 
         try:
             limit = self.timeout if timeout is None else timeout
-            yield from self._methods[method](request, timeout=limit, metadata=_metadata())
+            yield from self._methods[method](request, timeout=limit, metadata=_metadata(self._authorization))
         except grpc.RpcError as failure:
             raise self._error(failure) from None
 

@@ -48,6 +48,7 @@ class Server:
 def server(tmp_path, monkeypatch):
     address = f"unix:{tmp_path}/kiln.sock"
     monkeypatch.setenv("KILN_ADDRESS", address)
+    monkeypatch.setenv("KILN_VERIFY", "0")  # what it answers is not signed; test_seal.py is about that
     server = Server(address)
     yield server
     server.server.stop(None)

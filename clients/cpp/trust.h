@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whose artifacts a client loads. Not part of the client's interface.
+//
+//   $KILN_TRUSTED_KEYS   a file of public keys: those and no others
+//   else, Unix socket    the key the daemon names: the kernel guards the socket
+//   else, TCP            the key the daemon named the first time, kept in $XDG_CONFIG_HOME/kiln/known_keys (~/.config/…); another
+//                        one later is refused
+//   $KILN_VERIFY=0       everybody's
+//
+// May be used from several threads.
+#pragma once
+
+#include <expected>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/signature.h"
+#include "clients/cpp/client.h"
+#include "kiln/v1/seal.pb.h"
+
+namespace kiln {
+
+class Trust {
+ public:
+  using AskDaemon = std::function<std::expected<std::string, Error>()>;  // for the key in Capabilities
+
+  explicit Trust(std::string address) : address_(std::move(address)) {}
+
+  // That the reply's artifact may be loaded.
+  std::expected<void, Error> Check(const v1::SealedReply& reply, const AskDaemon& ask);
+
+ private:
+  std::expected<std::vector<cache::PublicKey>, Error> Keys(const AskDaemon& ask);
+  std::expected<cache::PublicKey, Error> KnownKey(const cache::PublicKey& named) const;
+
+  const std::string address_;
+  std::mutex mutex_;
+  std::optional<std::vector<cache::PublicKey>> keys_;  // once they are known
+};
+
+}  // namespace kiln

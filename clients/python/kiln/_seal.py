@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an artifact may be loaded: the signature that a reply carries (kiln/v1/seal.proto), and whose signatures count.
+
+``$KILN_TRUSTED_KEYS`` names a file of public keys ("ed25519:HEX", one a line): those and no others. Without it, a daemon on a Unix socket is
+trusted with the key it names, for the kernel guards the socket; one on TCP with the key it named the first time, which is kept in
+``$XDG_CONFIG_HOME/kiln/known_keys`` (~/.config/…). KILN_VERIFY=0 turns all of this off."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import hashlib
+import os
+import pathlib
+import threading
+
+from .errors import KilnError
+
+_MESSAGE = b"kiln.v1.Seal\n"
+_ED25519 = 1087  # OpenSSL's number of the algorithm
+
+
+class UntrustedArtifact(KilnError):
+    """An artifact without the signature of a key that is trusted here. It is not loaded."""
+
+
+@functools.lru_cache(maxsize=1)
+def _verifier():
+    """verify(public_key, signature, message) → bool, from OpenSSL's library or the cryptography package."""
+    package = pathlib.Path(__file__).resolve().parent
+    names = [*package.parents[1].glob("lib/libcrypto.so.*"), "libcrypto.so.3", "libcrypto.so.1.1", ctypes.util.find_library("crypto")]
+    for name in filter(None, names):
+        try:
+            return _openssl(ctypes.CDLL(str(name)))
+        except (OSError, AttributeError):
+            continue
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError:
+        raise KilnError("no library that verifies signatures is found: install OpenSSL's libcrypto or the Python package cryptography, or turn "
+                        "verification off with KILN_VERIFY=0") from None
+
+    def verify(key, signature, message):
+        try:
+            Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    return verify
+
+
+def _openssl(library):
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+
+    def function(name, result, *arguments):
+        found = getattr(library, name)
+        found.restype, found.argtypes = result, arguments
+        return found
+
+    new_key = function("EVP_PKEY_new_raw_public_key", pointer, ctypes.c_int, pointer, ctypes.c_char_p, size)
+    new_context = function("EVP_MD_CTX_new", pointer)
+    begin = function("EVP_DigestVerifyInit", ctypes.c_int, *[pointer] * 5)
+    finish = function("EVP_DigestVerify", ctypes.c_int, pointer, ctypes.c_char_p, size, ctypes.c_char_p, size)
+    free_key, free_context = function("EVP_PKEY_free", None, pointer), function("EVP_MD_CTX_free", None, pointer)
+
+    def verify(key, signature, message):
+        handle, context = new_key(_ED25519, None, key, len(key)), new_context()
+        try:
+            return bool(handle) and begin(context, None, None, None, handle) == 1 and finish(
+                context, signature, len(signature), message, len(message)) == 1
+        finally:
+            free_context(context)
+            free_key(handle)
+
+    return verify
+
+
+def check(reply, keys) -> None:
+    """That one of ``keys`` vouches for the artifact in this kiln.v1.SealedReply, and for it under its key."""
+    from . import _proto
+
+    if not reply.HasField("seal"):
+        raise UntrustedArtifact("the artifact is not signed; an older kilnd made it, or somebody took the signature away")
+    seal = reply.seal
+    if seal.public_key not in keys:
+        raise UntrustedArtifact(f"the artifact is signed by ed25519:{seal.public_key.hex()}, whom nobody here trusts; if you do, add the key to "
+                                "the file that KILN_TRUSTED_KEYS names")
+    if not _verifier()(seal.public_key, seal.signature, _MESSAGE + seal.provenance):
+        raise UntrustedArtifact("the artifact's signature is wrong: it was changed after it was signed")
+    provenance = _proto.messages().Provenance.FromString(seal.provenance)
+    if provenance.artifact_sha256 != hashlib.sha256(reply.artifact).digest():
+        raise UntrustedArtifact("the artifact is not the one that was signed: it was changed on its way or in the store")
+    if provenance.key != reply.key:
+        raise UntrustedArtifact("the artifact was signed for another program than it is sent for")
+
+
+class Trust:
+    """Whose artifacts the client of ``address`` takes; ``ask`` gets the daemon's own key."""
+
+    def __init__(self, address: str, ask):
+        self._address, self._ask, self._lock, self._keys = address, ask, threading.Lock(), None
+
+    def check(self, reply) -> None:
+        if os.environ.get("KILN_VERIFY") == "0":
+            return
+        with self._lock:
+            if self._keys is None:
+                self._keys = self._find()
+        check(reply, self._keys)
+
+    def _find(self) -> frozenset:
+        named = os.environ.get("KILN_TRUSTED_KEYS")
+        if named:
+            lines = pathlib.Path(named).read_text().splitlines()
+            words = [line.split("#")[0].split() for line in lines]
+            return frozenset(bytes.fromhex(word[0].removeprefix("ed25519:")) for word in words if word)
+        key = self._ask()
+        if len(key) != 32:
+            raise UntrustedArtifact(f"the kilnd at {self._address} names no signing key; it is older than this client")
+        if not self._address.startswith("unix:"):
+            self._known(f"ed25519:{key.hex()}")
+        return frozenset((key,))
+
+    def _known(self, key: str) -> None:
+        """Compares with the key of the first contact, which adds a line to the file."""
+        config = os.environ.get("XDG_CONFIG_HOME", "")
+        path = pathlib.Path(config if config.startswith("/") else pathlib.Path.home() / ".config") / "kiln" / "known_keys"
+        if path.exists():
+            for words in map(str.split, path.read_text().splitlines()):
+                if len(words) == 2 and words[0] == self._address:
+                    if words[1] == key:
+                        return
+                    raise UntrustedArtifact(f"the kilnd at {self._address} signs with another key than it did ({key}): it was installed anew, or "
+                                            f"somebody stands in its place. If it is right, remove its line from {path}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a") as file:
+            file.write(f"{self._address} {key}\n")

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client verifies before an artifact is loaded, with keys and signatures made by the openssl command."""
+
+import hashlib
+import subprocess
+
+import pytest
+
+from kiln import KilnError, _proto, _seal
+
+
+class Signer:
+    def __init__(self, folder):
+        self.file = folder / "key.pem"
+        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", self.file], check=True)
+        self.public = subprocess.run(["openssl", "pkey", "-in", self.file, "-pubout", "-outform", "DER"], check=True, capture_output=True).stdout[-32:]
+
+    def sign(self, message):
+        text = self.file.with_name("message")
+        text.write_bytes(message)
+        return subprocess.run(["openssl", "pkeyutl", "-sign", "-inkey", self.file, "-rawin", "-in", text], check=True,
+                              capture_output=True).stdout
+
+    def reply(self, artifact=b"code", key=b"k" * 32):
+        pb = _proto.messages()
+        provenance = pb.Provenance(key=key, artifact_sha256=hashlib.sha256(artifact).digest()).SerializeToString()
+        seal = pb.Seal(provenance=provenance, public_key=self.public, signature=self.sign(b"kiln.v1.Seal\n" + provenance))
+        return pb.SealedReply(key=key, artifact=artifact, seal=seal)
+
+
+@pytest.fixture
+def signer(tmp_path):
+    return Signer(tmp_path)
+
+
+def flip(data):
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def test_what_was_signed_is_accepted_and_everything_else_refused(signer):
+    keys = {signer.public}
+    _seal.check(signer.reply(), keys)
+    changes = {
+        "is not the one that was signed": lambda r: setattr(r, "artifact", flip(r.artifact)),
+        "another program": lambda r: setattr(r, "key", flip(r.key)),
+        "signature is wrong": lambda r: setattr(r.seal, "signature", flip(r.seal.signature)),
+        "nobody here trusts": lambda r: setattr(r.seal, "public_key", flip(r.seal.public_key)),
+        "not signed": lambda r: r.ClearField("seal"),
+    }
+    for why, change in changes.items():
+        reply = signer.reply()
+        change(reply)
+        with pytest.raises(_seal.UntrustedArtifact, match=why):
+            _seal.check(reply, keys)
+
+
+def test_the_key_of_a_unix_socket_is_asked_once_and_of_tcp_remembered(signer, tmp_path, monkeypatch):
+    monkeypatch.delenv("KILN_VERIFY", raising=False)
+    monkeypatch.delenv("KILN_TRUSTED_KEYS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    asked = []
+
+    def ask(key=signer.public):
+        asked.append(key)
+        return key
+
+    local = _seal.Trust("unix:/x", ask)
+    local.check(signer.reply())
+    local.check(signer.reply())
+    assert len(asked) == 1
+    assert not (tmp_path / "kiln").exists()
+
+    _seal.Trust("host:1", ask).check(signer.reply())
+    _seal.Trust("host:1", ask).check(signer.reply())
+    assert (tmp_path / "kiln" / "known_keys").read_text() == f"host:1 ed25519:{signer.public.hex()}\n"
+    with pytest.raises(_seal.UntrustedArtifact, match="signs with another key than it did"):
+        _seal.Trust("host:1", lambda: ask(flip(signer.public))).check(signer.reply())
+    with pytest.raises(_seal.UntrustedArtifact, match="names no signing key"):
+        _seal.Trust("host:2", lambda: b"").check(signer.reply())
+
+
+def test_a_file_of_keys_comes_before_what_the_daemon_says(signer, tmp_path, monkeypatch):
+    monkeypatch.delenv("KILN_VERIFY", raising=False)
+    file = tmp_path / "trusted"
+    monkeypatch.setenv("KILN_TRUSTED_KEYS", str(file))
+    file.write_text(f"# mine\ned25519:{signer.public.hex()} host\n")
+    never = _seal.Trust("unix:/x", lambda: pytest.fail("the daemon was asked"))
+    never.check(signer.reply())
+    file.write_text("")
+    with pytest.raises(_seal.UntrustedArtifact, match="nobody here trusts"):
+        _seal.Trust("unix:/x", lambda: b"").check(signer.reply())
+    monkeypatch.setenv("KILN_VERIFY", "0")
+    _seal.Trust("unix:/x", lambda: b"").check(_proto.messages().SealedReply(key=b"k"))
+
+
+def test_without_a_library_nothing_is_accepted(signer, monkeypatch):
+    monkeypatch.setattr(_seal.ctypes, "CDLL", lambda name: (_ for _ in ()).throw(OSError(name)))
+    monkeypatch.setitem(__import__("sys").modules, "cryptography.exceptions", None)
+    _seal._verifier.cache_clear()
+    with pytest.raises(KilnError, match="no library that verifies"):
+        _seal.check(signer.reply(), {signer.public})
+    _seal._verifier.cache_clear()

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CompileFlow::Put: results that were made elsewhere.
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/compile_flow.h"
+
+namespace kiln::server {
+
+std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, const v1::PutRequest& put) {
+  auto resolved = Resolve(put.request(), options_.ptxas_version(), options_.limits);
+  if (!resolved) return std::unexpected(std::move(resolved.error()));
+  const v1::Artifact& artifact = put.artifact();
+  if (artifact.compiler() != options_.build_id || artifact.target() != resolved->target) {
+    return std::unexpected(Failure{
+        .kind = Failure::Kind::kMalformed,
+        .message = fmt::format("the artifact is of compiler {} for {}; this daemon keeps those of {} for {}",
+                               artifact.compiler(), artifact.target(), options_.build_id, resolved->target)});
+  }
+  const std::string key(resolved->key.view());
+  if (auto allowed = MayPut(put, key); !allowed) return std::unexpected(std::move(allowed.error()));
+  v1::CompileReply reply;
+  reply.set_key(key);
+  *reply.mutable_artifact() = artifact;
+  auto entry = SealReply(KeptUnder(caller.tenant, resolved->key), caller.tenant,
+                         parts_.sealer.Seal(reply, put.request(), caller.name), resolved->target, resolved->name);
+  if (!entry) return std::unexpected(Failure{.kind = Failure::Kind::kMalformed, .message = entry.error().message});
+  const std::size_t sealed_bytes = entry->sealed().size();
+  if (auto fits = parts_.store_keeper.Fits(caller.tenant, sealed_bytes); !fits) return std::unexpected(std::move(fits.error()));
+  parts_.cache.Put(std::move(*entry));
+  parts_.store_keeper.Note(caller.tenant, sealed_bytes);
+  return resolved->key;
+}
+
+std::expected<void, Failure> CompileFlow::MayPut(const v1::PutRequest& put, const std::string& key) const {
+  if (!put.has_seal()) {
+    if (options_.accept_unsigned) return {};
+    return std::unexpected(Failure{.kind = Failure::Kind::kRefused,
+                                   .message = "this kilnd takes results from elsewhere only with the seal of a key that it trusts "
+                                              "(--trusted-keys); --accept-put=yes takes them without"});
+  }
+  v1::SealedReply reply;
+  reply.set_key(key);
+  reply.set_artifact(put.artifact().SerializeAsString());
+  *reply.mutable_seal() = put.seal();
+  auto checked = parts_.sealer.CheckForeign(reply);
+  if (!checked) return std::unexpected(Failure{.kind = Failure::Kind::kForbidden, .message = std::move(checked.error())});
+  return {};
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Quotas of tenants and limits of requests: each refusal says which, and what to do or when it passes.
+#include "server/quotas.h"
+
+#include <future>
+
+#include <gmock/gmock.h>
+
+#include "server/testing/daemon_fixture.h"
+#include "server/tokens.h"
+
+namespace kiln::server::testing {
+namespace {
+
+using grpc::StatusCode;
+using ::testing::HasSubstr;
+
+class FakeClock final : public cache::Clock {
+ public:
+  cache::WallTime WallNow() const override { return now; }
+  cache::SteadyTime SteadyNow() const override { return {}; }
+  cache::WallTime now{std::chrono::sys_days(std::chrono::year(2031) / 1 / 31) + std::chrono::minutes(14 * 60 + 59)};
+};
+
+TEST(Quotas, SecondsComeBackWithTheHour) {
+  FakeClock clock;
+  Quotas quotas([](std::string_view tenant) { return tenant == "t" ? TenantLimits{.compile_seconds = 10, .gpu_seconds = 2} : TenantLimits{}; },
+                clock);
+  quotas.ChargeCompile("t", std::chrono::seconds(9));
+  EXPECT_TRUE(quotas.MayCompile("t"));
+  quotas.ChargeCompile("t", std::chrono::seconds(1));
+  const auto refused = quotas.MayCompile("t");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "the tenant t has used up its 10 compile-seconds of this hour; there are new ones at 15:00 UTC. What is in "
+                                     "the cache is still served");
+  EXPECT_EQ(refused.error().retry_after, std::chrono::minutes(1));
+  EXPECT_TRUE(quotas.MayRun("t")) << "another quota";
+  quotas.ChargeGpu("t", std::chrono::seconds(2));
+  EXPECT_THAT(quotas.MayRun("t").error().message, HasSubstr("2 GPU-seconds"));
+  quotas.ChargeCompile("u", std::chrono::hours(10));
+  EXPECT_TRUE(quotas.MayCompile("u")) << "no row, no limit";
+  clock.now += std::chrono::minutes(1);
+  EXPECT_TRUE(quotas.MayCompile("t"));
+  EXPECT_TRUE(quotas.MayRun("t"));
+}
+
+TEST(Quotas, RequestsInFlightEnd) {
+  FakeClock clock;
+  Quotas quotas([](std::string_view) { return TenantLimits{.requests = 2}; }, clock);
+  EXPECT_TRUE(quotas.Begin("t"));
+  EXPECT_TRUE(quotas.Begin("t"));
+  EXPECT_THAT(quotas.Begin("t").error().message, HasSubstr("2 requests under way"));
+  EXPECT_TRUE(quotas.Begin("u"));
+  quotas.End("t");
+  EXPECT_TRUE(quotas.Begin("t"));
+}
+
+class QuotaTest : public DaemonTest {
+ protected:
+  void StartWith(const std::string& limits, std::vector<std::string> options = {}) {
+    const std::string access = (folder_ / "access.toml").string();
+    std::ofstream(access) << "[[tenant]]\nname = \"default\"\n" << limits << "\n";
+    options.push_back("--access=" + access);
+    daemon_->Start(options);
+  }
+  std::size_t OnDisk() {
+    grpc::ClientContext context;
+    const auto reader = daemon_->stub().CacheList(&context, {});
+    std::size_t bytes = 0;
+    for (v1::CacheEntry entry; reader->Read(&entry);) bytes += entry.bytes();
+    EXPECT_TRUE(reader->Finish().ok());
+    return bytes;
+  }
+};
+
+TEST_F(QuotaTest, CompileSecondsAreUsedUpAndHitsAreStillServed) {
+  StartWith("compile-seconds = 0.2");
+  ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kSleep, 25)).status.ok());
+  const auto refused = daemon_->Compile(MakeRequest(Order::kAnswer, 1));
+  EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.status.error_message(), HasSubstr("0.2 compile-seconds of this hour; there are new ones at"));
+  EXPECT_TRUE(refused.has_retry_info());
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kSleep, 25)).status.ok());
+}
+
+TEST_F(QuotaTest, RequestsInFlight) {
+  StartWith("requests = 2", {"--workers=1"});
+  std::vector<std::future<Daemon::Result>> running;
+  for (uint32_t i = 0; i < 2; ++i) {
+    running.push_back(std::async(std::launch::async, [&, i] { return daemon_->Compile(MakeRequest(Order::kSleep, 100 + i)); }));
+  }
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() + daemon_->Stats().queued() == 2; }));
+  const auto refused = daemon_->Compile(MakeRequest(Order::kAnswer, 1));
+  EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.status.error_message(), HasSubstr("2 requests under way, which is its quota"));
+  EXPECT_TRUE(refused.has_retry_info());
+  for (auto& one : running) EXPECT_TRUE(one.get().status.ok());
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.ok());
+}
+
+TEST_F(QuotaTest, TheStoreOfATenantMakesRoomForItsNewest) {
+  StartWith("store-bytes = 200000");
+  for (uint32_t i = 0; i < 30; ++i) {  // of 20 kB and more each
+    ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 200 + i)).status.ok());
+    EXPECT_TRUE(daemon_->Eventually([&] { return OnDisk() <= 200'000; })) << OnDisk();
+  }
+  EXPECT_GT(OnDisk(), 100'000u) << "no more than is needed";
+  EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, 229)).reply.origin(), v1::MEMORY) << "the newest is there";
+  const auto refused = daemon_->Compile(MakeRequest(Order::kHuge, 1));
+  EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.status.error_message(), HasSubstr("may keep 200000 in the store"));
+}
+
+TEST_F(QuotaTest, GpuSecondsAndCompileSecondsOfOthersAreTheirOwn) {
+  StartWith("compile-seconds = 0");
+  EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  const std::string secret = NewSecret();
+  ASSERT_TRUE(WriteTokens(fs::path(daemon_->State()) / "tokens", {{"other", "other", 3, HashToken(secret), {}}}));
+  EXPECT_TRUE(daemon_->Eventually([&] {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + secret);
+    v1::CompileReply reply;
+    return daemon_->stub().Compile(&context, MakeRequest(Order::kAnswer, 1), &reply).ok();
+  }));
+}
+
+TEST_F(DaemonTest, EachLimitOfARequestHasASettingAndAnErrorThatNamesIt) {
+  auto request = MakeRequest(Order::kAnswer, 3);
+  struct Row {
+    const char* option;
+    const char* says;
+  };
+  for (const Row& row : {Row{"--max-request=20", "--max-request"}, Row{"--max-module=20", "--max-module"},
+                         Row{"--max-artifact=100", "--max-artifact"}}) {
+    daemon_->Start({row.option});
+    const auto refused = daemon_->Compile(request);
+    EXPECT_EQ(refused.status.error_code(), StatusCode::INVALID_ARGUMENT) << row.option;
+    EXPECT_THAT(refused.status.error_message(), HasSubstr(row.says));
+    daemon_->Stop();
+  }
+  // The rest count what is in the module.
+  v1::Module module;
+  ASSERT_TRUE(module.ParseFromString(request.module()));
+  *module.add_kernels() = module.kernels(0);
+  for (auto& kernel : *module.mutable_kernels()) {
+    kernel.clear_block_vars();
+    v1::Var& block = *module.add_vars();
+    block.set_kind(v1::BLOCK);
+    block.set_dtype(v1::I32);
+    kernel.add_block_vars(static_cast<uint32_t>(module.vars_size() - 1));
+    v1::Block* body = kernel.mutable_body();
+    for (int i = 0; i < 2; ++i) {
+      v1::If& statement = *body->add_stmts()->mutable_if_then();
+      statement.set_cond(0);
+      statement.mutable_then_body()->add_stmts()->mutable_if_then()->mutable_then_body();
+    }
+  }
+  request.set_module(module.SerializeAsString());
+  for (const char* option : {"--max-kernels=1", "--max-statements=3", "--max-nesting=1"}) {
+    daemon_->Start({option});
+    const auto refused = daemon_->Compile(request);
+    EXPECT_EQ(refused.status.error_code(), StatusCode::INVALID_ARGUMENT) << option;
+    EXPECT_THAT(refused.status.error_message(), HasSubstr(std::string(option).substr(0, std::string(option).find('=')))) << option;
+    daemon_->Stop();
+  }
+}
+
+}  // namespace
+}  // namespace kiln::server::testing

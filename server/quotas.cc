@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/quotas.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+namespace kiln::server {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+constexpr std::size_t kForgetAbove = 10'000;  // tenants without a request under way and without use in this hour
+
+std::int64_t HourOf(cache::WallTime time) { return std::chrono::floor<hours>(time).time_since_epoch().count(); }
+
+double Seconds(std::chrono::microseconds time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+Quotas::Use& Quotas::UseOf(const std::string& tenant) {
+  const std::int64_t hour = HourOf(clock_.WallNow());
+  if (uses_.size() > kForgetAbove) {
+    std::erase_if(uses_, [&](const auto& row) { return row.second.requests == 0 && row.second.hour != hour; });
+  }
+  Use& use = uses_[tenant];
+  if (use.hour != hour) {
+    use.hour = hour;
+    use.compile = use.gpu = {};
+  }
+  return use;
+}
+
+std::expected<void, Failure> Quotas::Begin(const std::string& tenant) {
+  const auto limit = limits_of_(tenant).requests;
+  std::lock_guard lock(mutex_);
+  Use& use = UseOf(tenant);
+  if (limit && use.requests >= *limit) {
+    return std::unexpected(Failure{.kind = Failure::Kind::kQueueFull,
+                                   .message = fmt::format("the tenant {} has {} requests under way, which is its quota; the next is "
+                                                          "taken when one of them ends",
+                                                          tenant, use.requests),
+                                   .retry_after = milliseconds(200)});
+  }
+  ++use.requests;
+  return {};
+}
+
+void Quotas::End(const std::string& tenant) {
+  std::lock_guard lock(mutex_);
+  --UseOf(tenant).requests;
+}
+
+Failure Quotas::UsedUp(std::string_view tenant, std::string_view what, double limit) const {
+  const cache::WallTime now = clock_.WallNow();
+  const auto next = std::chrono::floor<hours>(now) + hours(1);
+  return {.kind = Failure::Kind::kQuota,
+          .message = fmt::format("the tenant {} has used up its {:g} {} of this hour; there are new ones at {:%H:%M} UTC. What is in "
+                                 "the cache is still served",
+                                 tenant, limit, what, std::chrono::floor<std::chrono::seconds>(next)),
+          .retry_after = std::chrono::ceil<milliseconds>(next - now)};
+}
+
+std::expected<void, Failure> Quotas::MayCompile(const std::string& tenant) {
+  const auto limit = limits_of_(tenant).compile_seconds;
+  if (!limit) return {};
+  std::lock_guard lock(mutex_);
+  if (Seconds(UseOf(tenant).compile) < *limit) return {};
+  return std::unexpected(UsedUp(tenant, "compile-seconds", *limit));
+}
+
+std::expected<void, Failure> Quotas::MayRun(const std::string& tenant) {
+  const auto limit = limits_of_(tenant).gpu_seconds;
+  if (!limit) return {};
+  std::lock_guard lock(mutex_);
+  if (Seconds(UseOf(tenant).gpu) < *limit) return {};
+  return std::unexpected(UsedUp(tenant, "GPU-seconds", *limit));
+}
+
+void Quotas::ChargeCompile(const std::string& tenant, std::chrono::microseconds time) {
+  std::lock_guard lock(mutex_);
+  UseOf(tenant).compile += time;
+}
+
+void Quotas::ChargeGpu(const std::string& tenant, std::chrono::microseconds time) {
+  std::lock_guard lock(mutex_);
+  UseOf(tenant).gpu += time;
+}
+
+}  // namespace kiln::server

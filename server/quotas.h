@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a tenant may use up: seconds of the compile workers and of the devices in an hour, bytes of the store, requests at one
+// time. The limits are rows of the access file and may change while kilnd runs; who has no row has no limit.
+//
+// Seconds are charged when they have been used, so that a tenant can be over by what it has running; the hours are those of the
+// wall clock, which is what the refusal tells. The store is kept within its limit by evicting the tenant's own entries, least
+// recently used first (StoreKeeper).
+//
+// All members may be called from any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "cache/clock.h"
+#include "server/access_file.h"
+#include "server/failure.h"
+
+namespace kiln::server {
+
+class Quotas {
+ public:
+  using LimitsOf = std::function<TenantLimits(std::string_view tenant)>;
+  Quotas(LimitsOf limits_of, const cache::Clock& clock) : limits_of_(std::move(limits_of)), clock_(clock) {}
+
+  // One more request under way; End it, if it was begun.
+  std::expected<void, Failure> Begin(const std::string& tenant);
+  void End(const std::string& tenant);
+
+  // That there is something left of this hour. The refusal says which quota, and when it resets.
+  std::expected<void, Failure> MayCompile(const std::string& tenant);
+  std::expected<void, Failure> MayRun(const std::string& tenant);
+  void ChargeCompile(const std::string& tenant, std::chrono::microseconds time);
+  void ChargeGpu(const std::string& tenant, std::chrono::microseconds time);
+
+  TenantLimits LimitsFor(std::string_view tenant) const { return limits_of_(tenant); }
+
+ private:
+  struct Use {
+    std::int64_t hour = 0;
+    std::chrono::microseconds compile{0};
+    std::chrono::microseconds gpu{0};
+    std::uint32_t requests = 0;
+  };
+  Use& UseOf(const std::string& tenant);  // under the mutex
+  Failure UsedUp(std::string_view tenant, std::string_view what, double limit) const;
+
+  const LimitsOf limits_of_;
+  const cache::Clock& clock_;
+  std::mutex mutex_;
+  std::map<std::string, Use> uses_;  // guarded by mutex_
+};
+
+}  // namespace kiln::server

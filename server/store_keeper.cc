@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/store_keeper.h"
+
+#include <fmt/format.h>
+
+namespace kiln::server {
+
+std::expected<void, Failure> StoreKeeper::Fits(const std::string& tenant, std::uint64_t bytes) const {
+  const auto limit = quotas_.LimitsFor(tenant).store_bytes;
+  if (!limit || bytes <= *limit) return {};
+  return std::unexpected(Failure{.kind = Failure::Kind::kQuota,
+                                 .message = fmt::format("the result has {} bytes, and the tenant {} may keep {} in the store "
+                                                        "(store-bytes in the file of --access); this does not pass with time",
+                                                        bytes, tenant, *limit)});
+}
+
+void StoreKeeper::Note(const std::string& tenant, std::uint64_t bytes) {
+  const auto limit = quotas_.LimitsFor(tenant).store_bytes;
+  if (!limit) return;
+  {
+    std::lock_guard lock(mutex_);
+    Held& held = held_[tenant];
+    held.bytes = held.bytes > UINT64_MAX - bytes ? UINT64_MAX : held.bytes + bytes;
+    if (held.bytes <= *limit || held.looking) return;
+    held.looking = true;
+  }
+  if (!maintenance_.Post([this, tenant, limit = *limit] { Look(tenant, limit); })) {
+    std::lock_guard lock(mutex_);
+    held_[tenant].looking = false;  // the next put tries again
+  }
+}
+
+void StoreKeeper::Look(const std::string& tenant, std::uint64_t limit) {
+  {
+    std::lock_guard lock(mutex_);
+    held_[tenant] = {.bytes = 0, .looking = false};  // what is put from now on counts besides
+  }
+  const auto left = maintenance_.TrimTenant(tenant, limit);
+  std::lock_guard lock(mutex_);
+  Held& held = held_[tenant];
+  held.bytes = left ? held.bytes + *left : UINT64_MAX;
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Keeps each tenant within its bytes of the store: what a tenant puts in beyond them, its own least recently used entries make
+// room for. Others' are not touched.
+//
+// Threads. Note returns at once; the store is looked through and evicted from on the maintenance thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "server/maintenance.h"
+#include "server/quotas.h"
+
+namespace kiln::server {
+
+class StoreKeeper {
+ public:
+  StoreKeeper(Quotas& quotas, Maintenance& maintenance) : quotas_(quotas), maintenance_(maintenance) {}
+
+  // That an entry of so many bytes can be kept for the tenant at all.
+  std::expected<void, Failure> Fits(const std::string& tenant, std::uint64_t bytes) const;
+
+  // So many bytes were put: after the put, so that a look finds them.
+  void Note(const std::string& tenant, std::uint64_t bytes);
+
+ private:
+  struct Held {
+    std::uint64_t bytes = UINT64_MAX;  // at least as many as it has; at first not known
+    bool looking = false;
+  };
+  void Look(const std::string& tenant, std::uint64_t limit);
+
+  Quotas& quotas_;
+  Maintenance& maintenance_;
+  std::mutex mutex_;
+  std::map<std::string, Held> held_;  // guarded by mutex_; of tenants with a limit
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kilnd over TCP: TLS or nothing, certificates of clients, bearer tokens, all of them replaced while it runs. Through the Python client and
+through `kiln`, which is the C++ client."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import time
+
+import grpc
+import pytest
+from daemon import BUILD, ROOT, TARGET
+
+KILND, KILN = BUILD / "bin" / "kilnd", BUILD / "bin" / "kiln"
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")}
+
+
+def openssl(*words, text=""):
+    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, input=text, text=True)
+
+
+class Authority:
+    """A certificate authority in a folder, and what it signs."""
+
+    def __init__(self, folder, name="authority"):
+        self.folder = folder
+        self.roots, self.key = folder / f"{name}.pem", folder / f"{name}.key"
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+                "-keyout", self.key, "-out", self.roots)
+
+    def sign(self, name):
+        """(certificate, key) files for a host or client of that name; files of the same name are replaced."""
+        certificate, key, request = (self.folder / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{key}.new",
+                "-out", request)
+        openssl("x509", "-req", "-in", request, "-CA", self.roots, "-CAkey", self.key, "-CAcreateserial", "-days", "2", "-extfile", "/dev/stdin",
+                "-out", f"{certificate}.new", text="subjectAltName=DNS:localhost")
+        os.replace(f"{key}.new", key)
+        os.replace(f"{certificate}.new", certificate)
+        return certificate, key
+
+
+COMPILE = ("compile", str(ROOT / "tests" / "bench" / "programs" / "gemm_f16.kiln"), "-t", TARGET)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Host:
+    """A kilnd on a port of this host."""
+
+    def __init__(self, folder):
+        self.folder, self.state, self.address = folder, folder / "state", f"localhost:{free_port()}"
+        self.authority = Authority(folder)
+        self.certificate, self.key = self.authority.sign("server")
+        self.log, self.process = folder / "kilnd.log", None
+
+    def command(self, *options):
+        return [str(KILND), f"--listen={self.address}", f"--state-dir={self.state}", "--ptxas=none", "--workers=1", *map(str, options)]
+
+    def start(self, *options):
+        tls = (f"--tls-cert={self.certificate}", f"--tls-key={self.key}")
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.command(*tls, *options), stdout=log, stderr=log, env=ENVIRONMENT)
+        end = time.monotonic() + 30
+        while "event=serving" not in self.text():
+            assert self.process.poll() is None and time.monotonic() < end, self.text()
+            time.sleep(0.02)
+
+    def text(self):
+        return self.log.read_text() if self.log.exists() else ""
+
+    def token(self, name, **options):
+        words = [str(KILND), "token", "new", name, f"--tokens={self.state / 'tokens'}", *(f"--{k}={v}" for k, v in options.items())]
+        return subprocess.run(words, check=True, capture_output=True, text=True, env=ENVIRONMENT).stdout.strip()
+
+    def client(self, certificate=None, token=None, roots=None):
+        from kiln.client import Client
+
+        chain, key = (file.read_bytes() for file in certificate) if certificate else (None, None)
+        return Client(self.address, timeout=20, root_certificates=(roots or self.authority.roots).read_bytes(), certificate_chain=chain,
+                      private_key=key, token=token)
+
+    def kiln(self, *words, **environment):
+        environment = {**ENVIRONMENT, "XDG_CONFIG_HOME": str(self.folder / "config"), "KILN_TLS_ROOTS": str(self.authority.roots), "KILN_ADDRESS": self.address, **environment}
+        return subprocess.run([str(KILN), "--json", "--timeout=20", *words], capture_output=True, text=True, env=environment)
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))  # where clients keep the keys of daemons they know
+    made = Host(tmp_path)
+    yield made
+    if made.process is not None:
+        made.process.terminate()
+        made.process.wait(30)
+
+
+@pytest.fixture
+def program():
+    from kiln.examples.programs import PROGRAMS
+
+    return PROGRAMS["softmax_f16"]()
+
+
+def refusal(client, program=None):
+    from kiln import KilnError
+
+    with pytest.raises(KilnError) as failure, contextlib.closing(client):
+        client.compile(program, TARGET, timeout=10) if program else client.capabilities(timeout=10)
+    return str(failure.value)
+
+
+def test_tcp_without_tls_is_refused_at_the_start(host):
+    ended = subprocess.run(host.command(), capture_output=True, text=True, timeout=30, env=ENVIRONMENT)
+    assert ended.returncode == 2 and "--tls-cert" in ended.stderr
+    ended = subprocess.run(host.command(f"--tls-cert={host.certificate}", f"--tls-key={host.authority.key}"), capture_output=True, text=True,
+                           timeout=30, env=ENVIRONMENT)
+    assert ended.returncode == 1 and "is not the key of" in ended.stderr
+    ended = subprocess.run(host.command(f"--tls-cert={host.folder / 'none'}", f"--tls-key={host.key}"), capture_output=True, text=True,
+                           timeout=30, env=ENVIRONMENT)
+    assert ended.returncode == 1 and "cannot read" in ended.stderr
+
+
+def test_nobody_without_token_or_certificate(host, program):
+    host.start()
+    assert "client certificate or a bearer token" in refusal(host.client())
+    assert "client certificate or a bearer token" in refusal(host.client(), program)
+    assert "is not one of this kilnd's" in refusal(host.client(token="kiln_wrong"))
+    plain = grpc.insecure_channel(host.address)
+    with pytest.raises(grpc.RpcError) as failure:
+        plain.unary_unary("/kiln.v1.Kiln/Capabilities")(b"", timeout=5)
+    assert failure.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def test_a_token_is_its_tenant_and_can_be_revoked(host, program):
+    secret = host.token("team", tenant="team", scopes="read,compile")
+    host.start()
+    with host.client(token=secret) as client:
+        assert client.compile(program, TARGET).artifact.code
+        assert "needs the scope admin" in refusal_of_stats(client)
+    ran = host.kiln(*COMPILE, KILN_TOKEN=secret)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    file = host.folder / "token"
+    file.write_text(secret + "\n")
+    assert host.kiln(*COMPILE, KILN_TOKEN_FILE=str(file)).returncode == 0
+    refused = host.kiln("stats", KILN_TOKEN=secret)
+    assert refused.returncode == 1 and json.loads(refused.stdout)["error"] == "refused"
+    listed = subprocess.run([KILND, "token", "list", f"--tokens={host.state / 'tokens'}"], capture_output=True, text=True).stdout
+    assert listed.split()[:3] == ["team", "team", "read,compile"] and secret[5:] not in listed
+
+    subprocess.run([KILND, "token", "revoke", "team", f"--tokens={host.state / 'tokens'}"], check=True)
+    end = time.monotonic() + 10
+    while host.kiln(*COMPILE, KILN_TOKEN=secret).returncode == 0:
+        assert time.monotonic() < end, "the token was revoked and still opens the door"
+        time.sleep(0.2)
+
+
+def refusal_of_stats(client):
+    from kiln import KilnError
+
+    with pytest.raises(KilnError) as failure:
+        client.stats(timeout=10)
+    return str(failure.value)
+
+
+def test_certificates_of_clients(host, program):
+    access = host.folder / "access.toml"
+    access.write_text('[[certificate]]\nname = "reader"\ntenant = "shared"\nscopes = ["read"]\n'
+                      '[[certificate]]\nname = "maker"\ntenant = "shared"\nscopes = ["read", "compile"]\n')
+    host.start(f"--tls-client-ca={host.authority.roots}", f"--access={access}")
+    maker, reader, unnamed = (host.authority.sign(name) for name in ("maker", "reader", "unnamed"))
+    assert "needs the scope compile" in refusal(host.client(reader), program)
+    with host.client(maker) as client:
+        assert client.compile(program, TARGET).origin == 3
+    with host.client(reader) as client:
+        assert client.compile(program, TARGET).origin == 1
+    with host.client(unnamed) as client:
+        assert client.compile(program, TARGET).origin == 3, "a certificate without a row is a tenant of its own"
+    with pytest.raises(Exception), host.client(unnamed) as client:
+        client.stats(timeout=10)
+    assert 'tenant="cert:unnamed"' in host.text(), "the audit log names it"
+
+    (host.folder / "other").mkdir()
+    stranger = Authority(host.folder / "other", "stranger").sign("maker")
+    assert "no Kiln daemon answers" in refusal(host.client(stranger)), "a certificate of another authority ends the handshake"
+    assert "no Kiln daemon answers" in refusal(host.client())
+    ran = host.kiln(*COMPILE, KILN_TLS_CERT=str(maker[0]), KILN_TLS_KEY=str(maker[1]))
+    assert ran.returncode == 0, ran.stdout
+
+
+def test_certificates_are_replaced_without_a_restart(host):
+    secret = host.token("team")
+    host.start()
+    with host.client(token=secret) as client:
+        client.capabilities()
+    (host.folder / "new").mkdir()
+    successor = Authority(host.folder / "new", "successor")
+    certificate, key = successor.sign("server")
+    os.replace(key, host.key)
+    os.replace(certificate, host.certificate)
+    from kiln import KilnError
+
+    end = time.monotonic() + 15
+    while True:
+        try:
+            with host.client(token=secret, roots=successor.roots) as client:
+                client.capabilities(timeout=1)
+            break
+        except KilnError:
+            assert time.monotonic() < end, "the new certificate is not in use"
+            time.sleep(0.2)
+    assert host.process.poll() is None
+
+
+def test_the_key_of_the_first_contact_is_remembered_and_another_refused(host, program):
+    secret = host.token("team")
+    host.start()
+    from kiln._seal import UntrustedArtifact
+
+    with host.client(token=secret) as client:
+        client.compile(program, TARGET)
+    known = host.folder / "config" / "kiln" / "known_keys"
+    address, key = known.read_text().split()
+    assert address == host.address and key.startswith("ed25519:")
+    ran = host.kiln(*COMPILE, KILN_TOKEN=secret)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert known.read_text().split() == [address, key], "both clients share the file"
+
+    known.write_text(f"{address} ed25519:{'0' * 64}\n")
+    with host.client(token=secret) as client, pytest.raises(UntrustedArtifact, match="signs with another key than it did"):
+        client.compile(program, TARGET)
+    ran = host.kiln(*COMPILE, KILN_TOKEN=secret)
+    assert ran.returncode == 1 and "signs with another key than it did" in json.loads(ran.stdout)["message"]
+    trusted = host.folder / "trusted"
+    trusted.write_text(f"ed25519:{'0' * 64}\n")
+    ran = host.kiln(*COMPILE, KILN_TOKEN=secret, KILN_TRUSTED_KEYS=str(trusted))
+    assert ran.returncode == 1 and "nobody here trusts" in json.loads(ran.stdout)["message"]
+    trusted.write_text(f"{key} the host of this test\n")
+    assert host.kiln(*COMPILE, KILN_TOKEN=secret, KILN_TRUSTED_KEYS=str(trusted)).returncode == 0

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A client that behaves as badly as it can: a seeded sequence of calls (valid, changed in a few bytes, cancelled, with the wrong token,
+abandoned in mid-stream, many at one time) to a real kilnd. After each, what must always hold is asked:
+
+- kilnd lives, and answers Stats;
+- a reply that is OK carries the daemon's signature, and the same request always gives the same artifact;
+- a caller without `compile` gets hits and refusals; nobody without a token gets anything; nobody gets another tenant's result by its key;
+- a status is one that the service documents;
+at the end it stops in time with status 0, and no sanitizer has said anything.
+
+    tests/fuzz/service_fuzz.py [--seconds 60] [--seed N] [--build build/asan]      prints a line, and the seed where it fails
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCUMENTED = {"OK", "INVALID_ARGUMENT", "UNIMPLEMENTED", "NOT_FOUND", "PERMISSION_DENIED", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED",
+              "UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "INTERNAL"}
+ORDERS = {"answer": 0, "sleep": 1000, "abort": 2000, "fault": 3000, "refuse": 6000, "unsupported": 7000, "defect": 8000, "garbage": 10000,
+          "exit": 11000}
+
+
+class Daemon:
+    def __init__(self, build, folder):
+        self.folder, self.socket, self.log = folder, folder / "kiln.sock", folder / "kilnd.log"
+        self.state = folder / "state"
+        self.state.mkdir()
+        self.tokens = {name: self._token(build, name, tenant, scopes) for name, tenant, scopes in (
+            ("maker", "one", "read,compile"), ("spy", "spy", "read"), ("reader", "one", "read"), ("other", "two", "read,compile,run"), ("admin", "default", "admin,read"))}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")}
+        environment |= {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
+        command = [build / "bin" / "kilnd", f"--listen=unix:{self.socket}", f"--state-dir={self.state}", "--ptxas=none", "--workers=2", "--queue=16",
+                   f"--worker-executable={build / 'bin' / 'kiln-fake-worker'}", "--compile-limit=5", "--memory-cache=1MiB", "--disk-cache=32MiB"]
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log, env=environment)
+        end = time.monotonic() + 60
+        while not self.socket.exists():
+            self.check()
+            assert time.monotonic() < end, "kilnd does not listen"
+            time.sleep(0.05)
+
+    def _token(self, build, name, tenant, scopes):
+        words = [build / "bin" / "kilnd", "token", "new", name, f"--tenant={tenant}", f"--scopes={scopes}", f"--tokens={self.state / 'tokens'}"]
+        return subprocess.run([str(w) for w in words], check=True, capture_output=True, text=True).stdout.strip()
+
+    def check(self):
+        assert self.process.poll() is None, f"kilnd ended with {self.process.returncode}\n{self.tail()}"
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(60)
+        text = self.log.read_text(errors="replace")
+        for word in ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime error:", "WARNING: ThreadSanitizer"):
+            assert word not in text, f"{word}\n{self.tail(80)}"
+        assert status == 0, f"kilnd ended with {status}\n{self.tail()}"
+
+    def tail(self, lines=40):
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+class Fuzzer:
+    def __init__(self, daemon, seed):
+        import grpc
+        from kiln import _proto, _seal
+
+        self.grpc, self.seal = grpc, _seal
+        self.daemon, self.random, self.pb = daemon, random.Random(seed), _proto.messages()
+        self.channel = grpc.insecure_channel(f"unix:{daemon.socket}", (("grpc.max_receive_message_length", -1),))
+        self.pool = concurrent.futures.ThreadPoolExecutor(16)
+        self.calls, self.statuses, self.artifacts, self.keys = 0, {}, {}, []
+        self.methods = {m.name: m for m in self.pb.service.methods}
+        corpus = sorted((ROOT / "tests/fuzz/corpus/ir_decode_fuzz").iterdir())
+        self.modules = [path.read_bytes() for path in corpus]
+        self.key = self.pb.CapabilitiesReply.FromString(self.raw("Capabilities", b"", "maker")[1]).signing_key
+
+    def raw(self, method, data, token, timeout=20.0, cancel=None, messages=1):
+        """(status name, first reply's bytes or None)."""
+        from kiln import _proto
+
+        grpc = self.grpc
+        sends, receives = method in _proto.CLIENT_STREAMING, method in _proto.SERVER_STREAMING
+        make = getattr(self.channel, ("stream" if sends else "unary") + "_" + ("stream" if receives else "unary"))
+        call = make(f"/{self.pb.service.full_name}/{method}")
+        metadata = [("authorization", f"Bearer {self.daemon.tokens.get(token, token)}")] if token else []
+        request = iter([data] * messages) if sends else data
+        self.calls += 1
+        try:
+            if receives:
+                stream, last = call(request, timeout=timeout, metadata=metadata), None
+                for index, reply in enumerate(stream):
+                    last = reply
+                    if cancel is not None and index >= 1:
+                        stream.cancel()
+                return "OK", last
+            future = call.future(request, timeout=timeout, metadata=metadata)
+            if cancel is not None:
+                time.sleep(cancel)
+                future.cancel()
+            return "OK", future.result()
+        except grpc.FutureCancelledError:
+            return "CANCELLED", None
+        except grpc.RpcError as failure:
+            return failure.code().name, None
+
+    def request(self):
+        r = self.random
+        order = r.choice(list(ORDERS)) if r.random() < 0.3 else "answer"
+        request = self.pb.CompileRequest(module=r.choice(self.modules), target=r.choice(("cuda:sm_80", "cuda:sm_90a", "hip:gfx942", "cuda:sm_1", "")),
+                                         priority=r.randrange(3), refresh=r.random() < 0.05)
+        request.options.max_registers = ORDERS[order] + r.randrange(40)
+        if r.random() < 0.05:
+            request.explain.SetInParent()
+        return request
+
+    def mutate(self, data):
+        r, data = self.random, bytearray(data)
+        for _ in range(r.randrange(1, 8)):
+            at = r.randrange(len(data) + 1)
+            kind = r.random()
+            if kind < 0.5 and at < len(data):
+                data[at] ^= 1 << r.randrange(8)
+            elif kind < 0.7:
+                data[at:at] = r.randbytes(r.randrange(1, 16))
+            elif kind < 0.9:
+                del data[at:at + r.randrange(1, 64)]
+            else:
+                data += data[:r.randrange(1, 4096)]
+        return bytes(data)
+
+    def judge(self, method, data, token, outcome):
+        status, reply = outcome
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        assert status in DOCUMENTED, f"{method} ended with {status}"
+        if token == "kiln_wrong":
+            assert status in ("UNAUTHENTICATED", "CANCELLED", "DEADLINE_EXCEEDED"), f"{method} gave {status} to a stranger"
+        if status != "OK" or reply is None or method not in ("Compile", "CompileStream", "Lookup"):
+            return
+        assert token != "spy", f"{method} gave a result to a tenant that has none"
+        if method == "CompileStream":
+            return
+        sealed = self.pb.SealedReply.FromString(reply)
+        self.seal.check(sealed, {self.key})
+        seen = self.artifacts.setdefault(sealed.key, sealed.artifact)
+        assert seen == sealed.artifact, "one key, two artifacts"
+        self.keys.append(sealed.key)
+        if token == "reader":
+            assert self.pb.CompileReply.FromString(reply).origin != 3, "a reader made the workers work"
+
+    def call(self):
+        r = self.random
+        token = r.choices(("maker", "reader", "other", "spy", "admin", "kiln_wrong", None), (6, 2, 3, 1, 1, 1, 3))[0]
+        kind = r.random()
+        if kind < 0.35:
+            method, data = "Compile", self.request().SerializeToString()
+        elif kind < 0.5:
+            lookup = self.pb.LookupRequest(request=self.request()) if r.random() < 0.5 or not self.keys else \
+                self.pb.LookupRequest(key=r.choice(self.keys))
+            method, data = "Lookup", lookup.SerializeToString()
+        elif kind < 0.6:
+            method, data = "CompileStream", self.request().SerializeToString()
+        elif kind < 0.68:
+            manifest = self.pb.EnsureRequest(requests=[self.request() for _ in range(r.randrange(6))], targets=("cuda:sm_80",) * r.randrange(2))
+            method, data = "EnsureKernels", manifest.SerializeToString()
+        elif kind < 0.75:
+            put = self.pb.PutRequest(request=self.request())
+            put.artifact.code = r.randbytes(r.randrange(100))
+            put.artifact.target = "cuda:sm_80"
+            method, data = "Put", put.SerializeToString()
+        else:
+            method = r.choice(list(self.methods))
+            data = r.randbytes(r.randrange(64)) if r.random() < 0.5 else self.request().SerializeToString()
+            if method == "CacheGc":
+                data = self.pb.CacheGcRequest(target_bytes=1 << 20).SerializeToString()
+        if r.random() < 0.3:
+            data = self.mutate(data)
+        cancel = r.random() * 0.02 if r.random() < 0.1 else None
+        timeout = r.choice((0.01, 0.2, 20.0, 20.0, 20.0))
+        return method, data, token, timeout, cancel, r.randrange(1, 4)
+
+    def some(self):
+        """One call, or a few at one time."""
+        plans = [self.call() for _ in range(self.random.choice((1, 1, 1, 2, 16)))]
+        futures = [self.pool.submit(self.raw, method, data, token, timeout, cancel, messages) for method, data, token, timeout, cancel, messages in plans]
+        for (method, data, token, *_), future in zip(plans, futures):
+            self.judge(method, data, token, future.result(timeout=120))
+        self.daemon.check()
+        if self.random.random() < 0.05:
+            status, _ = self.raw("Stats", b"", "admin")
+            assert status == "OK", f"Stats gave {status}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(os.environ.get("KILN_BUILD", ROOT / "build" / "asan")))
+    options = parser.parse_args()
+    sys.path.insert(0, str(ROOT / "clients" / "python"))
+    os.environ.setdefault("KILN_DESCRIPTOR", str(options.build / "proto" / "kiln.desc"))
+    os.environ["KILN_AUTOSTART"] = "0"
+    with tempfile.TemporaryDirectory(prefix="kiln-fuzz-") as folder:
+        daemon = Daemon(options.build, pathlib.Path(folder))
+        try:
+            fuzzer = Fuzzer(daemon, options.seed)
+            end = time.monotonic() + options.seconds
+            while time.monotonic() < end:
+                fuzzer.some()
+            daemon.stop()
+        except BaseException:
+            print(f"failed with --seed {options.seed}\n{daemon.tail()}", file=sys.stderr)
+            daemon.process.kill()
+            raise
+    print(f"seed {options.seed}: {fuzzer.calls} calls in {options.seconds:.0f} s, "
+          + ", ".join(f"{status} {count}" for status, count in sorted(fuzzer.statuses.items())))
+
+
+if __name__ == "__main__":
+    main()
