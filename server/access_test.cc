@@ -58,6 +58,17 @@ TEST(Tokens, SurviveTheirFileAndTheFileHoldsNoSecret) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Tokens, ExpireInAnyCentury) {
+  const std::string hash = "sha256:" + std::string(64, 'a');
+  for (const auto& [expiry, over] : std::initializer_list<std::pair<std::string, bool>>{
+           {"1015-02-04T10:20:30Z", true}, {"2020-01-01T00:00:00Z", true}, {"2262-12-31T00:00:00Z", false}, {"9999-12-31T23:59:59Z", false}}) {
+    const auto tokens = ParseTokens("ci team read " + hash + " " + expiry);
+    ASSERT_TRUE(tokens) << expiry;
+    EXPECT_EQ(FormatExpiry(tokens->front()), expiry);
+    EXPECT_EQ(tokens->front().IsOver(std::chrono::system_clock::now()), over) << expiry;
+  }
+}
+
 TEST(Tokens, SayWhichLineIsWrong) {
   const std::string hash = "sha256:" + std::string(64, 'a');
   EXPECT_TRUE(ParseTokens("# comment\n\n ci team read,run " + hash + " never\r\n"));

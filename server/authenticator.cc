@@ -162,7 +162,7 @@ std::expected<Caller, Failure> Authenticator::ByToken(const Rules& rules, std::s
     return std::unexpected(Unknown("the bearer token is not one of this kilnd's; it may have been revoked. "
                                    "`kilnd token new` makes one"));
   }
-  if (token->expires && std::chrono::system_clock::now() >= *token->expires) {
+  if (token->IsOver(std::chrono::system_clock::now())) {
     return std::unexpected(Unknown(fmt::format("the token {} has expired; `kilnd token new` makes another", token->name)));
   }
   return Caller{token->tenant, "token " + token->name, token->scopes};

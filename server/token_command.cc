@@ -10,7 +10,6 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "server/config.h"
@@ -71,9 +70,9 @@ int List(const Arguments& a) {
   const auto tokens = ReadTokens(a.file);
   if (!tokens) return Fail(tokens.error());
   for (const Token& token : *tokens) {
-    const bool over = token.expires && std::chrono::system_clock::now() >= *token.expires;
-    fmt::print("{:24} {:16} {:28} {}\n", token.name, token.tenant, FormatScopes(token.scopes),
-               !token.expires ? "never" : fmt::format("{:%Y-%m-%dT%H:%M:%SZ}{}", *token.expires, over ? " (expired)" : ""));
+    const bool over = token.IsOver(std::chrono::system_clock::now());
+    fmt::print("{:24} {:16} {:28} {}{}\n", token.name, token.tenant, FormatScopes(token.scopes), FormatExpiry(token),
+               over ? " (expired)" : "");
   }
   return 0;
 }

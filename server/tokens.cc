@@ -13,7 +13,6 @@
 #include <cstring>
 #include <system_error>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <openssl/crypto.h>
 
@@ -126,7 +125,16 @@ std::expected<std::vector<Token>, std::string> ParseTokens(std::string_view text
 
 std::string Format(const Token& token) {
   return fmt::format("{} {} {} {}{} {}", token.name, token.tenant, FormatScopes(token.scopes), kHashPrefix,
-                     token.hash.ToHex(), token.expires ? fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", *token.expires) : "never");
+                     token.hash.ToHex(), FormatExpiry(token));
+}
+
+std::string FormatExpiry(const Token& token) {
+  if (!token.expires) return "never";
+  const auto day = std::chrono::floor<std::chrono::days>(*token.expires);
+  const std::chrono::year_month_day date(day);
+  const std::chrono::hh_mm_ss time(*token.expires - day);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
+                     static_cast<unsigned>(date.day()), time.hours().count(), time.minutes().count(), time.seconds().count());
 }
 
 std::expected<std::vector<Token>, std::string> ReadTokens(const fs::path& path) {

@@ -30,11 +30,16 @@ struct Token {
   std::uint8_t scopes = 0;
   cache::Digest hash;
   std::optional<WallSeconds> expires;
+
+  bool IsOver(std::chrono::system_clock::time_point now) const {
+    return expires && std::chrono::floor<std::chrono::seconds>(now) >= *expires;  // in seconds: nanoseconds end in the year 2262
+  }
 };
 
 // The error names the line.
 std::expected<std::vector<Token>, std::string> ParseTokens(std::string_view text);
 std::string Format(const Token& token);  // a line without its end
+std::string FormatExpiry(const Token& token);
 
 // A file that does not exist holds none. One that others than its owner can write is refused.
 std::expected<std::vector<Token>, std::string> ReadTokens(const std::filesystem::path& path);
