@@ -31,6 +31,8 @@ class DeviceLine::Slot {
     wakeup_.Set();
   }
 
+  std::string tenant;  // of its last run; guarded by the line's mutex
+
  private:
   void Run() {
     while (std::unique_ptr<DeviceTask> task = line_.Take(*this)) {
@@ -41,6 +43,7 @@ class DeviceLine::Slot {
       outcome.queue_ms = std::chrono::duration<double, std::milli>(began - task->queued).count();
       line_.counters_.busy_microseconds += static_cast<std::uint64_t>(outcome.ran.count());
       --line_.busy_;
+      line_.Finished(*task, outcome.ran);
       const bool spent = outcome.event.result().unusable() || (worker_ && worker_->jobs() >= line_.options_.jobs_per_worker);
       task->done(std::move(outcome));
       task.reset();
@@ -58,10 +61,12 @@ class DeviceLine::Slot {
 
   // `blameless` tells that the worker's end had nothing to do with the task.
   DeviceOutcome RunOnce(DeviceTask& task, bool& blameless) {
+    if (worker_ && owner_ != task.tenant) Worker::Retire(worker_);
     if (!worker_) {
       auto worker = Worker::Start(line_.zygote_, line_.options_.role);
       if (!worker) return {.end = DeviceOutcome::End::kNoWorker, .cause = std::move(worker.error())};
       worker_.emplace(std::move(*worker));
+      owner_ = task.tenant;
     }
     const bool fresh = worker_->BeginJob() == 0;
     wakeup_.Clear();
@@ -101,6 +106,7 @@ class DeviceLine::Slot {
   Wakeup wakeup_;
   std::atomic<bool> stopping_ = false;
   std::optional<Worker> worker_;
+  std::string owner_;   // the tenant whose runs the worker has seen
   std::thread thread_;  // last: it uses the others
 };
 
@@ -114,36 +120,40 @@ DeviceLine::~DeviceLine() {
 }
 
 bool DeviceLine::Submit(std::unique_ptr<DeviceTask>& task) {
-  std::deque<std::unique_ptr<DeviceTask>> abandoned;
+  Tasks abandoned;
   {
     std::lock_guard lock(mutex_);
-    if (waiting_.size() >= options_.queue) {
-      const auto kept = std::stable_partition(waiting_.begin(), waiting_.end(),
-                                              [](const auto& waits) { return !waits->stop.stop_requested(); });
-      std::move(kept, waiting_.end(), std::back_inserter(abandoned));
-      waiting_.erase(kept, waiting_.end());
-    }
-    if (closed_ || waiting_.size() >= options_.queue) return false;
+    if (!HasRoomFor(task->tenant)) abandoned = RemoveAbandoned();
+    if (closed_ || !HasRoomFor(task->tenant)) return false;
     task->job.set_id(++last_id_);
     task->queued = Clock::now();
-    waiting_.push_back(std::move(task));
+    shares_.Enter(task->tenant);
+    ++count_;
+    Tasks& line = waiting_[task->tenant];
+    line.push_back(std::move(task));
   }
   arrived_.notify_all();
   for (const auto& gone : abandoned) gone->done({});
   return true;
 }
 
-std::unique_ptr<DeviceTask> DeviceLine::Take(const Slot& slot) {
+std::unique_ptr<DeviceTask> DeviceLine::Take(Slot& slot) {
   std::unique_lock lock(mutex_);
   for (;;) {
     idle_.push_back(&slot);
-    arrived_.wait(lock, [&] { return closed_ || (!waiting_.empty() && idle_.back() == &slot); });
+    arrived_.wait(lock, [&] { return closed_ || (count_ > 0 && IsTurnOf(slot)); });
     if (closed_) return nullptr;
-    idle_.pop_back();
-    std::unique_ptr<DeviceTask> task = std::move(waiting_.front());
-    waiting_.pop_front();
+    std::erase(idle_, &slot);
+    std::unique_ptr<DeviceTask> task = TakeFrom(std::string(NextTenant()));
+    const bool wanted = !task->stop.stop_requested();
+    if (wanted) {
+      task->charged_ms = shares_.Begin(task->tenant);
+      slot.tenant = task->tenant;
+    } else {
+      shares_.Leave(task->tenant);
+    }
     arrived_.notify_all();  // the next slot's turn, if more waits
-    if (!task->stop.stop_requested()) return task;
+    if (wanted) return task;
     lock.unlock();
     task->done({});
     task.reset();
@@ -151,16 +161,70 @@ std::unique_ptr<DeviceTask> DeviceLine::Take(const Slot& slot) {
   }
 }
 
+void DeviceLine::Finished(const DeviceTask& task, std::chrono::microseconds ran) {
+  std::lock_guard lock(mutex_);
+  shares_.Finish(task.tenant, task.charged_ms, std::chrono::duration<double, std::milli>(ran).count());
+}
+
+bool DeviceLine::HasRoomFor(const std::string& tenant) const {
+  if (count_ >= options_.queue) return false;
+  const auto at = waiting_.find(tenant);
+  return at == waiting_.end() || at->second.size() < kOwnPart * (options_.queue - count_);
+}
+
+DeviceLine::Tasks DeviceLine::RemoveAbandoned() {
+  Tasks abandoned;
+  for (auto& [tenant, line] : waiting_) {
+    const auto kept = std::stable_partition(line.begin(), line.end(), [](const auto& task) { return !task->stop.stop_requested(); });
+    for (auto gone = kept; gone != line.end(); ++gone) shares_.Leave(tenant);
+    std::move(kept, line.end(), std::back_inserter(abandoned));
+    line.erase(kept, line.end());
+  }
+  std::erase_if(waiting_, [](const auto& item) { return item.second.empty(); });
+  count_ -= abandoned.size();
+  return abandoned;
+}
+
+// Something waits.
+const std::string& DeviceLine::NextTenant() const {
+  const auto earlier = [this](const auto& a, const auto& b) { return shares_.TimeOf(a.first) < shares_.TimeOf(b.first); };
+  return std::ranges::min_element(waiting_, earlier)->first;
+}
+
+std::unique_ptr<DeviceTask> DeviceLine::TakeFrom(const std::string& tenant) {
+  const auto at = waiting_.find(tenant);
+  std::unique_ptr<DeviceTask> task = std::move(at->second.front());
+  at->second.pop_front();
+  if (at->second.empty()) waiting_.erase(at);
+  --count_;
+  return task;
+}
+
+// Something waits, and the slot is idle. The tenant's own worker where there is one, then a slot without, then the one that is idle
+// longest: somebody will come back to the others.
+bool DeviceLine::IsTurnOf(const Slot& slot) const {
+  const auto last_of = [this](const std::string& tenant) -> const Slot* {
+    const auto at = std::find_if(idle_.rbegin(), idle_.rend(), [&](const Slot* idle) { return idle->tenant == tenant; });
+    return at == idle_.rend() ? nullptr : *at;
+  };
+  const Slot* best = last_of(NextTenant());
+  if (best == nullptr) best = last_of({});
+  return (best == nullptr ? idle_.front() : best) == &slot;
+}
+
 void DeviceLine::Close() {
-  std::deque<std::unique_ptr<DeviceTask>> rest;
+  std::map<std::string, Tasks> rest;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
     rest.swap(waiting_);
+    count_ = 0;
   }
   arrived_.notify_all();
   for (const auto& slot : slots_) slot->Stop();
-  for (const auto& task : rest) task->done({});
+  for (const auto& [tenant, line] : rest) {
+    for (const auto& task : line) task->done({});
+  }
 }
 
 v1::DeviceStats DeviceLine::Stats() const {
@@ -173,7 +237,7 @@ v1::DeviceStats DeviceLine::Stats() const {
   stats.set_worker_crashes(counters_.crashes);
   stats.set_busy_seconds(static_cast<double>(counters_.busy_microseconds) / 1e6);
   std::lock_guard lock(mutex_);
-  stats.set_queued(static_cast<std::uint32_t>(waiting_.size()));
+  stats.set_queued(static_cast<std::uint32_t>(count_));
   return stats;
 }
 

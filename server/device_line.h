@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The runs for one device: a bounded queue, first come first served, and as many worker processes as the device takes at one time.
+// The runs for one device: a bounded queue, and as many worker processes as the device takes at one time. Tenants share the device
+// equally (fair_share.h); a tenant's own runs go first come first served. A full queue refuses, and is never full for everybody: who
+// has runs in it already may add one only while they are fewer than kOwnPart times the room that is left.
+//
+// A worker serves one tenant: what a kernel leaves in its memory, or in its context on the device, is nobody else's. It is ended, and
+// another started, when its slot's next run is another tenant's; a slot whose worker is the tenant's already is preferred.
 //
 // Threads. Each worker has a slot with a thread of its own; any thread submits. One mutex, under which no `done` runs.
 //
@@ -14,6 +19,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <stop_token>
@@ -22,6 +28,7 @@
 #include <vector>
 
 #include "kiln/v1/run.pb.h"
+#include "server/fair_share.h"
 #include "server/worker_protocol.h"
 #include "server/zygote.h"
 
@@ -45,11 +52,13 @@ struct DeviceOutcome {
 
 struct DeviceTask {
   std::string request_id;
+  std::string tenant;
   v1::DeviceJob job;  // the line numbers it
   int memory = -1;    // a descriptor that stays open until `done` is called
   std::chrono::milliseconds limit{0};
   std::stop_token stop;
   std::chrono::steady_clock::time_point queued{};
+  double charged_ms = 0;  // by the line
   std::move_only_function<void(DeviceOutcome)> done;  // called once
 };
 
@@ -87,8 +96,17 @@ class DeviceLine {
 
  private:
   class Slot;
+  using Tasks = std::deque<std::unique_ptr<DeviceTask>>;
+  static constexpr std::size_t kOwnPart = 4;
+  static constexpr double kFirstEstimateMs = 50;
 
-  std::unique_ptr<DeviceTask> Take(const Slot& slot);
+  std::unique_ptr<DeviceTask> Take(Slot& slot);
+  void Finished(const DeviceTask& task, std::chrono::microseconds ran);
+  bool HasRoomFor(const std::string& tenant) const;
+  Tasks RemoveAbandoned();
+  const std::string& NextTenant() const;
+  std::unique_ptr<DeviceTask> TakeFrom(const std::string& tenant);
+  bool IsTurnOf(const Slot& slot) const;
 
   const Options options_;
   Zygote& zygote_;
@@ -97,8 +115,10 @@ class DeviceLine {
   std::atomic<std::uint64_t> last_id_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
-  std::deque<std::unique_ptr<DeviceTask>> waiting_;
-  std::vector<const Slot*> idle_;  // the last is the one that ran last, and runs next: its worker has the program perhaps
+  std::map<std::string, Tasks> waiting_;  // by tenant; none is empty
+  std::size_t count_ = 0;                 // of what waits
+  FairShare shares_{kFirstEstimateMs};
+  std::vector<Slot*> idle_;  // the last is the one that ran last: its worker has the program perhaps
   bool closed_ = false;
   std::vector<std::unique_ptr<Slot>> slots_;  // last: they use the others
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a device worker does with a job (WorkerProgram::Device): the emulator, or the GPUs of this host through their drivers. They keep
-// the programs they loaded last, by key.
+// the programs they loaded last, by their bytes.
 #pragma once
 
 #include <memory>

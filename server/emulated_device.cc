@@ -102,7 +102,7 @@ class EmulatedDevice final : public WorkerProgram::Device {
                                         return reinterpret_cast<std::uint64_t>(host.data());
                                       }});
     if (!tensors) return std::unexpected(std::move(tensors.error()));
-    auto program = Load(reply, run.options().check());
+    auto program = Load(run.reply(), reply, run.options().check());
     if (!program) return std::unexpected(std::move(program.error()));
     auto launch = EmulatedLaunch::Bind(*binder, tensors->args(), MemoryOf(*binder, *tensors));
     if (!launch) return std::unexpected(std::move(launch.error()));
@@ -116,8 +116,8 @@ class EmulatedDevice final : public WorkerProgram::Device {
     return Execute(run, execution, *tensors, *binder, result);
   }
 
-  std::expected<emulator::Program*, std::string> Load(const v1::CompileReply& reply, bool check) {
-    const std::string key = reply.key() + (check ? "checked" : "plain");
+  std::expected<emulator::Program*, std::string> Load(const std::string& bytes, const v1::CompileReply& reply, bool check) {
+    const std::string key = LoadedUnder(bytes) + (check ? "checked" : "plain");
     if (emulator::Program* known = programs_.Find(key)) return known;
     auto program = emulator::Program::Load(reply.artifact(), check);
     if (!program) return std::unexpected(std::move(program.error()));

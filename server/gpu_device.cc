@@ -113,7 +113,7 @@ class GpuDevice final : public WorkerProgram::Device {
     said.set_key(reply.key());
     said.set_target(reply.artifact().target());
     said.set_device(device_->info().name);
-    auto kernel = Load(reply, run.module());
+    auto kernel = Load(run.reply(), reply, run.module());
     if (!kernel) return Refuse(kernel.error(), result);
     Copies copies(device_);
     const auto place = device_->info().kind == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
@@ -131,11 +131,11 @@ class GpuDevice final : public WorkerProgram::Device {
     return {};
   }
 
-  runtime::Result<runtime::Kernel*> Load(const v1::CompileReply& reply, const std::string& module) {
+  runtime::Result<runtime::Kernel*> Load(const std::string& bytes, const v1::CompileReply& reply, const std::string& module) {
     auto artifact = runtime::DecodeArtifact(reply.artifact().SerializeAsString());
     if (!artifact) return std::unexpected(std::move(artifact.error()));
     NameParameters(module, artifact->launch);
-    std::string key = reply.key();  // and the names, which the kernel's error texts hold
+    std::string key = LoadedUnder(bytes);  // and the names, which the kernel's error texts hold
     for (const runtime::LaunchParam& param : artifact->launch.params) key.append(param.name).push_back('\0');
     if (runtime::Kernel* known = kernels_.Find(key)) return known;
     auto kernel = runtime::Kernel::Load(*artifact, device_);

@@ -5,9 +5,16 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "cache/digest.h"
+
 namespace kiln::server {
+
+// What a program is known by once it is loaded: its own bytes. The key in a reply says what was asked for, and somebody may have put
+// another artifact there.
+inline std::string LoadedUnder(std::string_view reply) { return std::string(cache::Hasher().Update(reply).Finish().view()); }
 
 // The few programs that a device worker used last.
 template <class Program>

@@ -230,6 +230,7 @@ void RunFlow::Launch(const std::shared_ptr<Call>& call, const Reply& kernel) {
   run.set_limit_bytes(options_.call_bytes);
   run.set_threads(call->device->threads);
   task->request_id = call->request_id;
+  task->tenant = call->caller.tenant;
   task->memory = call->memory->fd();
   task->limit = call->limit;
   task->stop = call->stop.get_token();

@@ -1,42 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Run from the outside: kilnd with the real worker and the emulator.
-#include "server/testing/run_client.h"
+#include "server/testing/run_fixture.h"
 
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <future>
-#include <numeric>
 #include <set>
 
 namespace kiln::server::testing {
 namespace {
 
 using grpc::StatusCode;
-
-constexpr const char* kDouble = R"(kiln 1
-func @double[%m](%A: global f32[%m, 64], %B: global f32[%m, 64]) outputs(1) {
-  kernel @main grid((%m + 63) // 64) threads 128 blocks(%bx) {
-    %t = alloc fragment f32[64, 64]
-    copy %A[%bx * 64, 0; 64, 64] -> %t[0, 0; 64, 64]
-    for parallel %i, %j in 64, 64 {
-      store %t[%i, %j] = %t[%i, %j] + %t[%i, %j]
-    }
-    copy %t[0, 0; 64, 64] -> %B[%bx * 64, 0; 64, 64]
-  }
-}
-)";
-
-constexpr const char* kForever = R"(kiln 1
-func @forever(%A: global f32[1], %B: global f32[1]) {
-  kernel @main grid(1) threads 128 blocks(%bx) {
-    while %A[0] < 1.0 {
-      store %B[0] = %A[0] + 1.0
-    }
-  }
-}
-)";
 
 // Reads a row of shared memory that is not there.
 constexpr const char* kRowTooFar = R"(kiln 1
@@ -66,48 +42,6 @@ func @two[%s](%A: global f32[8, 8] strides(%s, 1), %B: global f32[8, 8], %f: f32
   }
 }
 )";
-
-std::vector<float> Counting(std::size_t count) {
-  std::vector<float> values(count);
-  std::iota(values.begin(), values.end(), 0.0f);
-  return values;
-}
-
-class RunTest : public DaemonTest {
- protected:
-  void Start(std::vector<std::string> options = {}) {
-    options.insert(options.begin(), "--worker-executable=" KILN_BIN "/kiln-worker");
-    daemon_->Start(options);
-  }
-
-  RunAnswer Double(std::size_t rows = 64, const std::string& device = "emu:sm_80") {
-    const auto rows64 = static_cast<std::int64_t>(rows);
-    return RunClient(kDouble, device).Tensor(Counting(rows * 64), {rows64, 64}).Run(*daemon_);
-  }
-
-  void ExpectDoubleWorks() {
-    const RunAnswer answer = Double();
-    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-    EXPECT_EQ(answer.FaultKind(), "");
-    EXPECT_EQ(answer.Floats().at(100), 200.0f);
-  }
-
-  static RunClient Forever() {
-    return RunClient(kForever, "emu:sm_80").Tensor({0.0f}, {1}).Tensor({0.0f}, {1});
-  }
-
-  v1::DeviceStats Emulators() { return daemon_->Stats().devices(0); }
-  bool Busy(unsigned count) {
-    return daemon_->Eventually([&] { return Emulators().busy() == count; });
-  }
-  pid_t Zygote() { return Daemon::Children(daemon_->pid()).at(0); }
-
-  static bool Gone(pid_t process) {
-    std::string line;
-    std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), line);
-    return line.empty() || line.find(") Z") != std::string::npos;
-  }
-};
 
 class RunOnTest : public RunTest, public ::testing::WithParamInterface<const char*> {};
 

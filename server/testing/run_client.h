@@ -48,6 +48,10 @@ class RunClient {
     tensor.set_bytes(values.size() * sizeof(float));
     return *this;
   }
+  RunClient& As(const std::string& secret) {
+    secret_ = secret;
+    return *this;
+  }
   RunClient& Scalar(double value) {
     start_.add_arguments()->set_real(value);
     return *this;
@@ -61,6 +65,7 @@ class RunClient {
     RunAnswer answer;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + deadline);
+    if (!secret_.empty()) context.AddMetadata("authorization", "Bearer " + secret_);
     const auto began = std::chrono::steady_clock::now();
     const auto stream = daemon.stub().Run(&context);
     v1::RunRequest request;
@@ -89,6 +94,7 @@ class RunClient {
  private:
   v1::RunStart start_;
   std::string data_;
+  std::string secret_;  // a bearer token; empty: whoever owns the socket
 };
 
 }  // namespace kiln::server::testing

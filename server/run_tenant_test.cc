@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Run for several tenants: what one leaves behind or asks for is not the other's.
+#include "server/testing/run_fixture.h"
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <iterator>
+#include <set>
+
+#include "server/tokens.h"
+
+namespace kiln::server::testing {
+namespace {
+
+using grpc::StatusCode;
+
+constexpr const char* kSquare = R"(kiln 1
+func @square[%m](%A: global f32[%m, 64], %B: global f32[%m, 64]) outputs(1) {
+  kernel @main grid((%m + 63) // 64) threads 128 blocks(%bx) {
+    %t = alloc fragment f32[64, 64]
+    copy %A[%bx * 64, 0; 64, 64] -> %t[0, 0; 64, 64]
+    for parallel %i, %j in 64, 64 {
+      store %t[%i, %j] = %t[%i, %j] * %t[%i, %j]
+    }
+    copy %t[0, 0; 64, 64] -> %B[%bx * 64, 0; 64, 64]
+  }
+}
+)";
+
+class RunTenantTest : public RunTest {
+ protected:
+  void SetUp() override {
+    RunTest::SetUp();
+    fs::create_directories(daemon_->State());
+    alice_ = NewToken("alice");
+    bob_ = NewToken("bob");
+  }
+
+  std::string NewToken(const std::string& tenant) {
+    const std::string secret = NewSecret();
+    tokens_.push_back({tenant, tenant, 31, HashToken(secret), {}});
+    EXPECT_TRUE(WriteTokens(fs::path(daemon_->State()) / "tokens", tokens_));
+    return secret;
+  }
+
+  static RunClient DoubleAs(const std::string& secret) {
+    return RunClient(kDouble, "emu:sm_80").As(secret).Tensor(Counting(64), {1, 64});
+  }
+  // What the kernel of that tenant made of 5.
+  float OfFive(const std::string& secret) {
+    const RunAnswer answer = DoubleAs(secret).Run(*daemon_);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    return answer.outputs.empty() ? -1.0f : answer.Floats().at(5);
+  }
+
+  // Of kilnd with one compile worker and one emulator, when both run.
+  std::set<pid_t> Workers() {
+    std::set<pid_t> workers;
+    EXPECT_TRUE(daemon_->Eventually([&] {
+      const auto all = Daemon::Children(Zygote());
+      workers = {all.begin(), all.end()};
+      return workers.size() == 2;
+    }));
+    return workers;
+  }
+
+  static v1::CompileRequest Request(const char* program) {
+    v1::CompileRequest request;
+    request.set_module(program);
+    request.set_target("emu:sm_80");
+    return request;
+  }
+
+  // Keeps the artifact of `other` as the tenant's result for kDouble.
+  void PutInsteadOfDouble(const std::string& secret, const char* other) {
+    v1::CompileReply compiled;
+    grpc::ClientContext compiling, putting;
+    compiling.AddMetadata("authorization", "Bearer " + secret);
+    putting.AddMetadata("authorization", "Bearer " + secret);
+    ASSERT_TRUE(daemon_->stub().Compile(&compiling, Request(other), &compiled).ok());
+    v1::PutRequest put;
+    *put.mutable_request() = Request(kDouble);
+    *put.mutable_artifact() = compiled.artifact();
+    v1::PutReply kept;
+    const grpc::Status status = daemon_->stub().Put(&putting, put, &kept);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+  }
+
+  std::vector<Token> tokens_;
+  std::string alice_, bob_;
+};
+
+TEST_F(RunTenantTest, AnArtifactThatOneTenantPutRunsForNobodyElse) {
+  Start({"--emulators=1", "--accept-put=yes"});
+  PutInsteadOfDouble(alice_, kSquare);
+  EXPECT_EQ(OfFive(alice_), 25.0f);
+  EXPECT_EQ(OfFive(bob_), 10.0f);
+  EXPECT_EQ(OfFive(alice_), 25.0f);
+}
+
+// The key of the program names two artifacts in the life of one worker.
+TEST_F(RunTenantTest, AnArtifactThatWasReplacedDoesNotRunAgain) {
+  Start({"--emulators=1", "--workers=1", "--accept-put=yes"});
+  EXPECT_EQ(OfFive(alice_), 10.0f);
+  const auto before = Workers();
+  PutInsteadOfDouble(alice_, kSquare);
+  EXPECT_EQ(OfFive(alice_), 25.0f);
+  EXPECT_EQ(Workers(), before);
+}
+
+TEST_F(RunTenantTest, EachTenantHasAWorkerOfItsOwn) {
+  Start({"--emulators=1", "--workers=1"});
+  OfFive(alice_);
+  const auto first = Workers();
+  OfFive(alice_);
+  EXPECT_EQ(Workers(), first);
+  OfFive(bob_);
+  const auto second = Workers();
+  std::set<pid_t> fresh;
+  std::ranges::set_difference(second, first, std::inserter(fresh, fresh.end()));
+  EXPECT_EQ(fresh.size(), 1u);
+  OfFive(bob_);
+  EXPECT_EQ(Workers(), second);
+}
+
+TEST_F(RunTenantTest, TenantsThatTakeTurnsKeepTheirWorkersWhileThereAreEnough) {
+  Start({"--emulators=2", "--workers=1"});
+  OfFive(alice_);
+  OfFive(bob_);
+  std::set<pid_t> all;
+  const auto three = [&] {
+    const auto now = Daemon::Children(Zygote());
+    all = {now.begin(), now.end()};
+    return all.size() == 3;
+  };
+  ASSERT_TRUE(daemon_->Eventually(three));
+  const auto before = all;
+  for (int i = 0; i < 3; ++i) {
+    OfFive(alice_);
+    OfFive(bob_);
+  }
+  ASSERT_TRUE(daemon_->Eventually(three));
+  EXPECT_EQ(all, before);
+}
+
+TEST_F(RunTenantTest, AFloodLeavesTheOthersTheirTurnAndAPlace) {
+  Start({"--emulators=1", "--queue=10"});
+  EXPECT_EQ(OfFive(bob_), 10.0f);
+  auto running = std::async(std::launch::async, [&] { return Forever().As(alice_).Run(*daemon_, std::chrono::seconds(5)); });
+  ASSERT_TRUE(Busy(1));
+  std::atomic<int> ended = 0, refused = 0;
+  std::vector<std::future<void>> flood;
+  for (int i = 0; i < 11; ++i) {
+    flood.push_back(std::async(std::launch::async, [&] {
+      RunClient client = Forever().As(alice_);
+      client.options().set_timeout_seconds(0.4);
+      const RunAnswer answer = client.Run(*daemon_);
+      ++(answer.status.ok() ? ended : refused);
+      EXPECT_TRUE(answer.status.ok() || answer.status.error_code() == StatusCode::RESOURCE_EXHAUSTED) << answer.status.error_message();
+    }));
+  }
+  EXPECT_TRUE(daemon_->Eventually([&] { return refused == 3; })) << refused;  // eight wait
+  EXPECT_EQ(OfFive(bob_), 10.0f);
+  EXPECT_LE(ended, 1);
+  for (auto& one : flood) one.get();
+  EXPECT_EQ(ended, 8);
+  EXPECT_FALSE(running.get().status.ok());
+}
+
+}  // namespace
+}  // namespace kiln::server::testing
