@@ -17,14 +17,9 @@ namespace {
 
 constexpr std::size_t kLookups = 32;        // at one time
 constexpr std::size_t kSampleForEstimate = 8;
+constexpr std::size_t kMaxUnwrittenBytes = 256 << 10;  // beyond that nothing more is started until the client has read
 
 double Seconds(std::chrono::steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
-
-Failure TooMany(std::size_t items) {
-  return {.kind = Failure::Kind::kMalformed,
-          .message = fmt::format("the manifest has {} requests × targets; send it in parts of at most {}", items,
-                                 EnsureReactor::kMaxItems)};
-}
 
 bool EndsTheCall(const Failure& failure) {
   return failure.kind == Failure::Kind::kDraining || failure.kind == Failure::Kind::kCancelled;
@@ -32,37 +27,40 @@ bool EndsTheCall(const Failure& failure) {
 
 }  // namespace
 
-EnsureReactor::EnsureReactor(CompileFlow& flow, Caller caller, const v1::EnsureRequest& request, unsigned workers)
-    : flow_(flow), caller_(std::move(caller)), request_(request), window_(2 * std::size_t{workers} + 2) {
-  Expand();
+EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, const v1::EnsureRequest& request)
+    : parts_(parts), caller_(std::move(caller)), manifest_(request, parts.limits),
+      window_(2 * std::size_t{parts.workers} + 2), failure_(manifest_.problem()) {
+  failure_ ? Continue() : ExpandSoon();
+}
+
+void EnsureReactor::ExpandSoon() {
+  Executor::Task piece = [this] { Expand(); };
+  if (parts_.executor.Post(piece)) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = ExecutorFull();
+  }
   Continue();
 }
 
 void EnsureReactor::Expand() {
-  const auto requests = static_cast<std::size_t>(request_.requests_size());
-  const std::size_t total = requests * std::max<std::size_t>(1, static_cast<std::size_t>(request_.targets_size()));
-  if (total > kMaxItems) {
-    failure_ = TooMany(total);
-    return;
+  {
+    std::unique_lock lock(mutex_);
+    if (failure_) {
+      lock.unlock();
+      return Continue();
+    }
   }
-  for (int i = 0; i < request_.requests_size(); ++i) {
-    if (request_.targets().empty()) items_.push_back({.request = i, .target = request_.requests(i).target()});
-    for (const std::string& target : request_.targets()) items_.push_back({.request = i, .target = target});
+  if (!manifest_.ExpandSome()) return ExpandSoon();
+  {
+    std::lock_guard lock(mutex_);
+    items_.resize(manifest_.items().size());
+    todo_.resize(items_.size());
+    std::iota(todo_.begin(), todo_.end(), std::size_t{0});
+    progress_.set_total(static_cast<std::uint32_t>(items_.size()));
+    news_ = true;
   }
-  for (Item& item : items_) item.digest = DigestOf("Compile", std::string_view(BytesOf(item)));
-  std::ranges::sort(items_, {}, &Item::digest);
-  todo_.resize(items_.size());
-  std::iota(todo_.begin(), todo_.end(), std::size_t{0});
-  progress_.set_total(static_cast<std::uint32_t>(items_.size()));
-  news_ = true;
-}
-
-std::string EnsureReactor::BytesOf(const Item& item) const {
-  v1::CompileRequest request = request_.requests(item.request);
-  request.set_target(item.target);
-  request.clear_explain();
-  if (request.priority() == v1::INTERACTIVE) request.set_priority(v1::BATCH);
-  return request.SerializeAsString();
+  Continue();
 }
 
 // Of whoever holds a count: starts what may be started, and gives the count up.
@@ -90,8 +88,14 @@ void EnsureReactor::StartSome() {
     {
       std::lock_guard lock(mutex_);
       const std::size_t places = looking_ ? kLookups : window_;
-      if (failure_ || paused_ || next_ == todo_.size() || running_ > places) return;
+      if (failure_ || paused_ || throttled_ || next_ == todo_.size() || running_ > places) return;
+      if (unwritten_bytes_ > kMaxUnwrittenBytes) {
+        throttled_ = true;
+        ++running_;
+        return;
+      }
       index = todo_[next_++];
+      if (NoteProblem(index)) continue;
       lookup = looking_;
       items_[index].running = true;
       ++running_;
@@ -101,22 +105,22 @@ void EnsureReactor::StartSome() {
 }
 
 void EnsureReactor::Start(std::size_t index, bool lookup) {
-  const cache::Digest digest = items_[index].digest;
-  auto call = flow_.Start({.id = RequestIdText(NextRequestNumber()),
-                           .caller = caller_,
-                           .bytes = BytesOf(items_[index]),
-                           .digest = digest,
-                           .lookup_only = lookup,
-                           .remember_miss = lookup,
-                           .on_stage = {},
-                           .done = [this, index, lookup](Outcome outcome) { Ended(index, lookup, std::move(outcome)); }});
+  const Manifest::Item& item = manifest_.items()[index];
+  auto call = parts_.flow.Start({.id = RequestIdText(NextRequestNumber()),
+                                 .caller = caller_,
+                                 .bytes = manifest_.BytesOf(item),
+                                 .digest = item.digest,
+                                 .lookup_only = lookup,
+                                 .remember_miss = lookup,
+                                 .on_stage = {},
+                                 .done = [this, index, lookup](Outcome outcome) { Ended(index, lookup, std::move(outcome)); }});
   // The item may have ended already, and with it this object: its caller holds a count until StartSome is through.
   std::unique_lock lock(mutex_);
   if (!items_[index].running || items_[index].call) return;
   items_[index].call = call;
   const bool stop = failure_.has_value();
   lock.unlock();
-  if (stop) flow_.Cancel(call);
+  if (stop) parts_.flow.Cancel(call);
 }
 
 void EnsureReactor::Ended(std::size_t index, bool lookup, Outcome outcome) {
@@ -141,21 +145,22 @@ void EnsureReactor::Ended(std::size_t index, bool lookup, Outcome outcome) {
 }
 
 void EnsureReactor::Note(std::size_t index, const Outcome& outcome) {
-  const Item& item = items_[index];
+  const Manifest::Item& item = manifest_.items()[index];
   v1::EnsuredKernel& kernel = *progress_.add_kernels();
-  kernel.set_request(static_cast<std::uint32_t>(item.request));
-  kernel.set_target(item.target);
+  kernel.set_request(item.request);
+  kernel.set_target(std::string(manifest_.TargetOf(item)));
   if (outcome) {
     kernel.set_key(outcome->key.bytes.data(), outcome->key.bytes.size());
     kernel.set_origin(outcome->origin);
     kernel.set_bytes(outcome->kept.size());
   } else {
     const Failure& failure = outcome.error();
-    kernel.set_code(ToStatus(failure).error_code());
-    kernel.set_message(failure.message);
-    for (const v1::Diagnostic& diagnostic : failure.diagnostics) *kernel.mutable_failure()->add_diagnostics() = diagnostic;
-    kernel.mutable_failure()->set_reproducer(failure.reproducer);
+    const grpc::Status status = ToStatus(failure);
+    kernel.set_code(status.error_code());
+    kernel.set_message(status.error_message());
+    *kernel.mutable_failure() = FittingFailure(failure, kDefaultDetailsBytes);
   }
+  unwritten_bytes_ += kernel.ByteSizeLong();
   if (!looking_ && made_++ == 0) first_made_ = Clock::now();
   if (!outcome) {
     progress_.set_failed(progress_.failed() + 1);
@@ -165,6 +170,13 @@ void EnsureReactor::Note(std::size_t index, const Outcome& outcome) {
     progress_.set_compiled(progress_.compiled() + 1);
   }
   news_ = true;
+}
+
+// Of what needs no look: it cannot be compiled.
+bool EnsureReactor::NoteProblem(std::size_t index) {
+  auto problem = manifest_.ProblemOf(manifest_.items()[index]);
+  if (problem) Note(index, std::unexpected(std::move(*problem)));
+  return problem.has_value();
 }
 
 void EnsureReactor::Pause(std::chrono::milliseconds time) {
@@ -177,7 +189,7 @@ void EnsureReactor::Pause(std::chrono::milliseconds time) {
       std::lock_guard lock(mutex_);
       paused_ = false;
     }
-    Continue();
+    parts_.executor.PostFirst([this] { Continue(); });
   });
 }
 
@@ -200,6 +212,7 @@ void EnsureReactor::Advance(std::unique_lock<std::mutex> lock) {
     if (const auto remaining = Remaining()) progress_.set_remaining_seconds(*remaining);
     writing_ = progress_;
     progress_.clear_kernels();
+    unwritten_bytes_ = 0;
     news_ = false;
     busy_ = true;
     StartWrite(&writing_);
@@ -216,7 +229,10 @@ void EnsureReactor::OnWriteDone(bool ok) {
   std::unique_lock lock(mutex_);
   busy_ = false;
   broken_ |= !ok;
+  if (broken_ && !failure_) failure_ = Cancelled();
+  const bool resume = std::exchange(throttled_, false);
   Advance(std::move(lock));
+  if (resume) parts_.executor.PostFirst([this] { Continue(); });
 }
 
 void EnsureReactor::OnCancel() {
@@ -229,7 +245,7 @@ void EnsureReactor::OnCancel() {
     }
     if (paused_) alarm_->Cancel();
   }
-  for (const auto& call : calls) flow_.Cancel(call);
+  for (const auto& call : calls) parts_.flow.Cancel(call);
 }
 
 }  // namespace kiln::server

@@ -7,9 +7,9 @@
 // fair sample of the rest and the estimate of what remains can be trusted, and the same for everybody, so that the ranks of a job
 // who send the same manifest share every compile.
 //
-// Threads. Items end on the flow's threads. The one who ends an item starts the next; the one after whom nothing runs finishes the
-// call. `running_` counts items, the pause after a full queue, and the constructor: nobody touches the object after it has given
-// up its count.
+// Threads. The manifest is expanded on the executor. Items end on the flow's threads. The one who ends an item starts the next; the
+// one after whom nothing runs finishes the call. `running_` counts items, the expansion, the pause after a full queue, and that for
+// a client who reads slowly: nobody touches the object after it has given up its count.
 #pragma once
 
 #include <chrono>
@@ -25,22 +25,27 @@
 
 #include "kiln/v1/service.pb.h"
 #include "server/compile_flow.h"
+#include "server/executor.h"
+#include "server/manifest.h"
+#include "server/request_limits.h"
 
 namespace kiln::server {
 
 class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> {
  public:
-  static constexpr std::size_t kMaxItems = 100'000;
+  struct Parts {
+    CompileFlow& flow;
+    Executor& executor;
+    unsigned workers;
+    const RequestLimits& limits;
+  };
 
   // `request` lives as long as the call.
-  EnsureReactor(CompileFlow& flow, Caller caller, const v1::EnsureRequest& request, unsigned workers);
+  EnsureReactor(const Parts& parts, Caller caller, const v1::EnsureRequest& request);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Item {
-    int request = 0;
-    std::string target;
-    cache::Digest digest;  // of its bytes
     std::shared_ptr<CompileFlow::Call> call;  // while it runs
     bool running = false;
   };
@@ -49,37 +54,40 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
   void OnCancel() override;
   void OnDone() override { delete this; }
 
+  void ExpandSoon();
   void Expand();
-  std::string BytesOf(const Item& item) const;
   void Continue();
   void StartSome();
   void Start(std::size_t index, bool lookup);
   void Ended(std::size_t index, bool lookup, Outcome outcome);
   void Note(std::size_t index, const Outcome& outcome);
+  bool NoteProblem(std::size_t index);
   void Pause(std::chrono::milliseconds time);
   void Advance(std::unique_lock<std::mutex> lock);
   std::optional<double> Remaining() const;
 
-  CompileFlow& flow_;
+  const Parts parts_;
   const Caller caller_;
-  const v1::EnsureRequest& request_;
+  Manifest manifest_;
   const std::size_t window_;
   const Clock::time_point began_ = Clock::now();
 
   std::mutex mutex_;
-  std::vector<Item> items_;
+  std::vector<Item> items_;  // one for each of the manifest's
   std::vector<std::size_t> todo_;  // of this phase; `next_` is the next one
   std::vector<std::size_t> misses_;
   std::size_t next_ = 0;
   std::size_t running_ = 1;
   bool looking_ = true;  // the first phase
-  bool paused_ = false;
+  bool paused_ = false;     // the queue is full
+  bool throttled_ = false;  // the client reads slowly
   std::unique_ptr<grpc::Alarm> alarm_;  // another for each pause: one may be set while the call back of the last still runs
   std::size_t made_ = 0;
   Clock::time_point first_made_{};
   std::optional<Failure> failure_;  // ends the call before its items
 
   v1::EnsureProgress progress_;  // to be written next
+  std::size_t unwritten_bytes_ = 0;  // of its kernels
   v1::EnsureProgress writing_;
   bool news_ = false;
   bool busy_ = false;

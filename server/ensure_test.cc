@@ -136,11 +136,80 @@ TEST_F(EnsureTest, AnEmptyManifestIsDoneAndATooLargeOneRefused) {
   daemon_->Start();
   EXPECT_TRUE(Ensure({}).status.ok());
   v1::EnsureRequest large;
-  for (int i = 0; i < 400; ++i) large.add_requests();
-  for (int i = 0; i < 400; ++i) large.add_targets("cuda:sm_80");
+  for (int i = 0; i < 50'001; ++i) large.add_requests();
+  large.add_targets("cuda:sm_80");
+  large.add_targets("hip:gfx942");
   const Ensured refused = Ensure(large);
   EXPECT_EQ(refused.status.error_code(), StatusCode::INVALID_ARGUMENT);
-  EXPECT_NE(refused.status.error_message().find("160000"), std::string::npos) << refused.status.error_message();
+  EXPECT_NE(refused.status.error_message().find("100002"), std::string::npos) << refused.status.error_message();
+}
+
+TEST_F(EnsureTest, NobodyNamesMoreTargetsThanThereAre) {
+  daemon_->Start();
+  v1::EnsureRequest manifest = Manifest(0, 1);
+  for (int i = 0; i < 1000; ++i) manifest.add_targets("cuda:sm_80");
+  const Ensured refused = Ensure(manifest);
+  EXPECT_EQ(refused.status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(refused.status.error_message().find("1002 targets"), std::string::npos) << refused.status.error_message();
+}
+
+TEST_F(EnsureTest, ATargetThatIsNamedTwiceIsOne) {
+  daemon_->Start();
+  v1::EnsureRequest manifest = Manifest(0, 3);
+  manifest.add_targets("cuda:sm_80");
+  manifest.add_targets("cuda -arch=sm_80");
+  const Ensured result = Ensure(manifest);
+  ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+  EXPECT_EQ(result.progress.back().total(), 6u);
+  EXPECT_EQ(result.kernels.size(), 6u);
+}
+
+TEST_F(EnsureTest, ARequestThatIsTooLargeFailsAloneAndAtOnce) {
+  daemon_->Start();
+  v1::EnsureRequest manifest = Manifest(0, 2);
+  manifest.mutable_requests(1)->set_module(std::string(std::size_t{9} << 20, 'm'));
+  const Ensured result = Ensure(manifest);
+  ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+  EXPECT_EQ(result.progress.back().compiled(), 2u);
+  EXPECT_EQ(result.progress.back().failed(), 2u);
+  for (const v1::EnsuredKernel& kernel : result.kernels) {
+    if (kernel.request() == 0) continue;
+    EXPECT_EQ(kernel.code(), StatusCode::INVALID_ARGUMENT);
+    EXPECT_NE(kernel.message().find("--max-request"), std::string::npos) << kernel.message();
+  }
+  EXPECT_EQ(daemon_->Stats().requests(), 4u) << "two lookups and two compiles";
+}
+
+TEST_F(EnsureTest, FailuresAreCutToAFewKilobytes) {
+  daemon_->Start();
+  const Ensured result = Ensure(Manifest(900, 901, Order::kRefuse));
+  ASSERT_EQ(result.kernels.size(), 2u);
+  for (const v1::EnsuredKernel& kernel : result.kernels) {
+    EXPECT_LT(kernel.ByteSizeLong(), 8192u);
+    EXPECT_GT(kernel.failure().diagnostics_size(), 10);
+    EXPECT_NE(kernel.failure().diagnostics().rbegin()->message().find("more diagnostics"), std::string::npos);
+  }
+}
+
+TEST_F(EnsureTest, NothingIsStartedForAClientThatDoesNotRead) {
+  daemon_->Start();
+  v1::EnsureRequest manifest;
+  for (int i = 0; i < 20'000; ++i) manifest.add_requests()->set_module("no module " + std::to_string(i));
+  manifest.add_targets("cuda:sm_80");
+  grpc::ClientContext context;
+  const auto reader = daemon_->stub().EnsureKernels(&context, manifest);
+  std::uint64_t before = 0;
+  ASSERT_TRUE(daemon_->Eventually([&] {
+    std::this_thread::sleep_for(milliseconds(300));
+    const std::uint64_t now = daemon_->Stats().requests();
+    return now > 0 && std::exchange(before, now) == now;
+  }));
+  EXPECT_LT(before, 15'000u);
+  v1::EnsureProgress progress;
+  while (reader->Read(&progress)) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(progress.failed(), 20'000u);
 }
 
 }  // namespace

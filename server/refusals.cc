@@ -14,6 +14,12 @@ Failure ToFailure(const QueueFull& full) {
           .retry_after = full.retry_after};
 }
 
+Failure ExecutorFull() {
+  return {.kind = Kind::kQueueFull,
+          .message = "too many requests wait already; try again in a second",
+          .retry_after = std::chrono::seconds(1)};
+}
+
 Failure Draining() {
   return {.kind = Kind::kDraining, .message = "kilnd is shutting down and compiles nothing new; try again shortly"};
 }

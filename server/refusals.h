@@ -13,6 +13,7 @@
 namespace kiln::server {
 
 Failure ToFailure(const QueueFull& full);
+Failure ExecutorFull();
 Failure Draining();
 Failure Cancelled();
 Failure NotCompiled();

@@ -9,6 +9,7 @@
 #include "server/ensure.h"
 #include "server/process_usage.h"
 #include "server/reactors.h"
+#include "server/refusals.h"
 #include "server/run_reactor.h"
 #include "server/status_map.h"
 #include "server/wire.h"
@@ -36,12 +37,6 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Out
   NoteReply(*context, *outcome);
   response = ToBuffer(*outcome);
   return Answer(context, grpc::Status::OK);
-}
-
-Failure QueueFullNow() {
-  return {.kind = Failure::Kind::kQueueFull,
-          .message = "too many requests wait already; try again in a second",
-          .retry_after = std::chrono::seconds(1)};
 }
 
 void Describe(const cache::TieredCache::TierReport& from, v1::TierStats& to) {
@@ -134,7 +129,7 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
 grpc::ServerWriteReactor<v1::EnsureProgress>* KilnService::EnsureKernels(Context* context, const v1::EnsureRequest* request) {
   auto caller = Enter(*context, "EnsureKernels");
   if (!caller) return new RefusedStream<v1::EnsureProgress>(ToStatus(caller.error()));
-  return new EnsureReactor(parts_.flow, std::move(*caller), *request, parts_.workers.workers());
+  return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits}, std::move(*caller), *request);
 }
 
 grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutRequest* request, v1::PutReply* reply) {
@@ -150,7 +145,7 @@ grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutReques
     if (key) reply->set_key(key->bytes.data(), key->bytes.size());
     reactor->Finish(key ? grpc::Status::OK : Refuse(context, key.error()));
   };
-  if (!parts_.executor.Post(task)) reactor->Finish(Refuse(context, QueueFullNow()));
+  if (!parts_.executor.Post(task)) reactor->Finish(Refuse(context, ExecutorFull()));
   return reactor;
 }
 
@@ -234,7 +229,7 @@ grpc::ServerUnaryReactor* KilnService::Maintain(Context* context, std::string_vi
     if (result) *reply = std::move(*result);
     reactor->Finish(result ? grpc::Status::OK : Refuse(context, result.error()));
   });
-  if (!posted) reactor->Finish(Refuse(context, QueueFullNow()));
+  if (!posted) reactor->Finish(Refuse(context, ExecutorFull()));
   return reactor;
 }
 

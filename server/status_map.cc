@@ -83,26 +83,6 @@ std::string RetryInfo(std::chrono::milliseconds delay) {
   return out;
 }
 
-std::string FittingFailure(const Failure& failure, std::size_t limit) {
-  v1::CompileFailure out;
-  out.set_reproducer(failure.reproducer);
-  std::size_t size = out.ByteSizeLong();
-  std::size_t kept = 0;
-  for (const v1::Diagnostic& diagnostic : failure.diagnostics) {
-    size += diagnostic.ByteSizeLong() + 8;
-    if (size + kReserved > limit) break;
-    *out.add_diagnostics() = diagnostic;
-    ++kept;
-  }
-  if (kept < failure.diagnostics.size()) {
-    v1::Diagnostic& rest = *out.add_diagnostics();
-    rest.set_severity(v1::Diagnostic::NOTE);
-    rest.set_message(fmt::format("{} more diagnostics do not fit in the status", failure.diagnostics.size() - kept));
-    rest.set_hint("mend these first, or send the metadata `kiln-details-bytes` with what the client can take");
-  }
-  return out.SerializeAsString();
-}
-
 std::string Shortened(std::string_view message, std::size_t limit) {
   if (message.size() <= limit) return std::string(message);
   while (limit > 0 && (static_cast<unsigned char>(message[limit]) & 0xC0) == 0x80) --limit;  // not inside a UTF-8 sequence
@@ -142,6 +122,26 @@ std::string_view CodeName(int code) {
   return code >= 0 && static_cast<std::size_t>(code) < kCodeNames.size() ? kCodeNames[static_cast<std::size_t>(code)] : "UNKNOWN";
 }
 
+v1::CompileFailure FittingFailure(const Failure& failure, std::size_t limit) {
+  v1::CompileFailure out;
+  out.set_reproducer(failure.reproducer);
+  std::size_t size = out.ByteSizeLong();
+  std::size_t kept = 0;
+  for (const v1::Diagnostic& diagnostic : failure.diagnostics) {
+    size += diagnostic.ByteSizeLong() + 8;
+    if (size + kReserved > limit) break;
+    *out.add_diagnostics() = diagnostic;
+    ++kept;
+  }
+  if (kept < failure.diagnostics.size()) {
+    v1::Diagnostic& rest = *out.add_diagnostics();
+    rest.set_severity(v1::Diagnostic::NOTE);
+    rest.set_message(fmt::format("{} more diagnostics do not fit in the status", failure.diagnostics.size() - kept));
+    rest.set_hint("mend these first; Compile tells as much as its metadata `kiln-details-bytes` allow");
+  }
+  return out;
+}
+
 grpc::Status ToStatus(const Failure& failure, std::size_t details_bytes) {
   const grpc::StatusCode code = CodeOf(failure.kind);
   const std::string message = Shortened(failure.message, kMaxMessage);
@@ -149,7 +149,7 @@ grpc::Status ToStatus(const Failure& failure, std::size_t details_bytes) {
   if (failure.retry_after) {
     detail = PackAny("google.rpc.RetryInfo", RetryInfo(*failure.retry_after));
   } else if (!failure.diagnostics.empty() || !failure.reproducer.empty()) {
-    detail = PackAny("kiln.v1.CompileFailure", FittingFailure(failure, std::min(details_bytes, kMaxDetailsBytes)));
+    detail = PackAny("kiln.v1.CompileFailure", FittingFailure(failure, std::min(details_bytes, kMaxDetailsBytes)).SerializeAsString());
   }
   if (detail.empty()) return grpc::Status(code, message);
   return grpc::Status(code, message, RpcStatus(code, Shortened(message, 200), detail));

@@ -19,8 +19,10 @@ namespace kiln::server {
 inline constexpr std::size_t kDefaultDetailsBytes = 5 << 10;
 inline constexpr std::size_t kMaxDetailsBytes = 512 << 10;
 
-// The status with a google.rpc.Status in its details, which holds a CompileFailure or a RetryInfo. Diagnostics beyond
-// `details_bytes` are left out, and the last one says how many.
+// The diagnostics and the reproducer. Diagnostics beyond so many bytes are left out, and the last one says how many.
+v1::CompileFailure FittingFailure(const Failure& failure, std::size_t limit);
+
+// The status with a google.rpc.Status in its details, which holds a CompileFailure of `details_bytes`, or a RetryInfo.
 grpc::Status ToStatus(const Failure& failure, std::size_t details_bytes = kDefaultDetailsBytes);
 
 // The kind in one word, for logs and metrics: "queue-full". All of them.

@@ -13,7 +13,7 @@ enum class Order : uint32_t {
   kFault,
   kHang,
   kEatMemory,
-  kRefuse,       // a diagnostic of each kind
+  kRefuse,       // 1 + amount diagnostics
   kUnsupported,
   kDefect,
   kEscape,       // tries the Escape of that number, and answers "refused" or "escaped"

@@ -38,12 +38,14 @@ void UseAllMemory() {
   }
 }
 
-v1::WorkerResult Diagnose(v1::Diagnostic::Kind kind) {
+v1::WorkerResult Diagnose(v1::Diagnostic::Kind kind, uint32_t more = 0) {
   v1::WorkerResult result;
-  v1::Diagnostic& diagnostic = *result.add_diagnostics();
-  diagnostic.set_kind(kind);
-  diagnostic.set_message("the fake worker was told to refuse this");
-  diagnostic.set_hint("send another order");
+  for (uint32_t i = 0; i <= more; ++i) {
+    v1::Diagnostic& diagnostic = *result.add_diagnostics();
+    diagnostic.set_kind(kind);
+    diagnostic.set_message("the fake worker was told to refuse this");
+    diagnostic.set_hint("send another order");
+  }
   return result;
 }
 
@@ -78,7 +80,7 @@ v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram:
     case Order::kHang:
       for (;;) Sleep(1000);
     case Order::kEatMemory: UseAllMemory(); break;
-    case Order::kRefuse: return Diagnose(v1::Diagnostic::INVALID);
+    case Order::kRefuse: return Diagnose(v1::Diagnostic::INVALID, amount);
     case Order::kUnsupported: return Diagnose(v1::Diagnostic::UNSUPPORTED);
     case Order::kDefect: return Diagnose(v1::Diagnostic::INTERNAL);
     case Order::kEscape: return Say(request, Escapes(static_cast<Escape>(amount), hooks.ptxas) ? "escaped" : "refused");

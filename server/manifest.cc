@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/manifest.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include "compiler/target/target.h"
+#include "server/wire.h"
+
+namespace kiln::server {
+namespace {
+
+// What one piece of the expansion handles at most.
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+constexpr std::size_t kPieceItems = 8192;
+
+Failure Malformed(std::string message) { return {.kind = Failure::Kind::kMalformed, .message = std::move(message)}; }
+
+// One name for all spellings of a target.
+std::string_view CanonicalName(const std::string& name) {
+  const auto found = target::Find(name);
+  return found ? (*found)->name : std::string_view(name);
+}
+
+// A field at the end of a message replaces one of the same number before it.
+std::string TargetField(std::string_view target) {
+  std::string field;
+  google::protobuf::io::StringOutputStream stream(&field);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.WriteTag(v1::CompileRequest::kTargetFieldNumber << 3 | 2);
+  out.WriteVarint32(static_cast<std::uint32_t>(target.size()));
+  out.WriteRaw(target.data(), static_cast<int>(target.size()));
+  out.Trim();
+  return field;
+}
+
+}  // namespace
+
+Manifest::Manifest(const v1::EnsureRequest& request, const RequestLimits& limits)
+    : request_(request), limits_(limits) {
+  const auto named = static_cast<std::size_t>(request.targets_size());
+  const std::size_t known = target::All().size() + target::Emulated().size();
+  if (named > known) {
+    problem_ = Malformed(fmt::format("the manifest names {} targets; there are {}, `kiln devices` lists them", named, known));
+    return;
+  }
+  std::set<std::string, std::less<>> seen;
+  for (const std::string& target : request.targets()) {
+    if (seen.emplace(CanonicalName(target)).second) targets_.push_back(target);
+  }
+  const std::size_t items = static_cast<std::size_t>(request.requests_size()) * std::max<std::size_t>(1, targets_.size());
+  if (items > kMaxItems) {
+    problem_ = Malformed(fmt::format("the manifest has {} requests × targets; send it in parts of at most {}", items, kMaxItems));
+  }
+}
+
+bool Manifest::ExpandSome() {
+  const auto requests = static_cast<std::size_t>(request_.requests_size());
+  std::size_t bytes = 0;
+  for (const std::size_t before = items_.size(); bytes_.size() < requests;) {
+    if (bytes >= kPieceBytes || items_.size() - before >= kPieceItems) return false;
+    Expand(static_cast<std::uint32_t>(bytes_.size()));
+    bytes += bytes_.back().size();
+  }
+  std::ranges::sort(items_, {}, &Item::digest);
+  return true;
+}
+
+void Manifest::Expand(std::uint32_t index) {
+  const v1::CompileRequest& given = request_.requests(static_cast<int>(index));
+  std::string& bytes = bytes_.emplace_back();
+  cache::Digest digest;
+  if (given.ByteSizeLong() <= limits_.request_bytes) {
+    v1::CompileRequest request = given;
+    request.clear_target();
+    request.clear_explain();
+    if (request.priority() == v1::INTERACTIVE) request.set_priority(v1::BATCH);
+    bytes = request.SerializeAsString();
+    digest = cache::Sha256(bytes);
+  }
+  const auto targets = static_cast<std::uint32_t>(std::max<std::size_t>(1, targets_.size()));
+  for (std::uint32_t target = 0; target < targets; ++target) {
+    Item& item = items_.emplace_back(Item{index, target, {}});
+    item.digest = DigestOf("EnsureKernels", std::string(digest.view()).append(TargetOf(item)));
+  }
+}
+
+std::string_view Manifest::TargetOf(const Item& item) const {
+  return targets_.empty() ? request_.requests(static_cast<int>(item.request)).target() : targets_[item.target];
+}
+
+std::string Manifest::BytesOf(const Item& item) const { return bytes_[item.request] + TargetField(TargetOf(item)); }
+
+std::optional<Failure> Manifest::ProblemOf(const Item& item) const {
+  const std::size_t bytes = request_.requests(static_cast<int>(item.request)).ByteSizeLong();
+  if (bytes <= limits_.request_bytes) return std::nullopt;
+  return RequestTooLarge(bytes, limits_);
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The items of an EnsureKernels: every request for every target.
+//
+// A manifest may have tens of megabytes. Each request is serialized and hashed once, whatever the number of targets, and in
+// pieces, so that whoever expands it can let others in between and stop.
+//
+// Not synchronised: one thread at a time expands; afterwards any number may read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/digest.h"
+#include "kiln/v1/service.pb.h"
+#include "server/failure.h"
+#include "server/request_limits.h"
+
+namespace kiln::server {
+
+class Manifest {
+ public:
+  static constexpr std::size_t kMaxItems = 100'000;
+
+  struct Item {
+    std::uint32_t request = 0;  // index in EnsureRequest.requests
+    std::uint32_t target = 0;   // of the targets asked for, each once
+    cache::Digest digest;       // of its request and target
+  };
+
+  // `request` and `limits` outlive this. Takes at most as many targets as there are; the same target under two spellings is one.
+  Manifest(const v1::EnsureRequest& request, const RequestLimits& limits);
+
+  // Why it cannot be expanded.
+  const std::optional<Failure>& problem() const { return problem_; }
+
+  // A piece of a few milliseconds. True when that was the last: the items are there, in the order of their digests.
+  bool ExpandSome();
+
+  const std::vector<Item>& items() const { return items_; }
+  std::string_view TargetOf(const Item& item) const;
+  // A serialized CompileRequest.
+  std::string BytesOf(const Item& item) const;
+  // Set where the request is larger than any may be: it has no bytes then.
+  std::optional<Failure> ProblemOf(const Item& item) const;
+
+ private:
+  void Expand(std::uint32_t index);
+
+  const v1::EnsureRequest& request_;
+  const RequestLimits& limits_;
+  std::optional<Failure> problem_;
+  std::vector<std::string> targets_;  // empty: each request names its own
+  std::vector<std::string> bytes_;    // of each request without its target; empty: too large
+  std::vector<Item> items_;
+};
+
+}  // namespace kiln::server
