@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kUnit = 16;  // bytes: of strides, and of a box's innermost dimension
 constexpr uint32_t kMaxBox = 256;
-constexpr uint64_t kMaxExtent = uint64_t(1) << 32;
+constexpr uint64_t kMaxExtent = (uint64_t(1) << 31) - (1 << 17);  // kernels count in 32 bits, a tile beyond the end
 constexpr uint64_t kStrideLimit = uint64_t(1) << 40;  // bytes
 constexpr std::array<uint32_t, 4> kSwizzles = {0, 32, 64, 128};  // CUtensorMapSwizzle counts them so
 constexpr int kInterleaveNone = 0, kPromotion256 = 3, kFillZeros = 0;
@@ -55,7 +55,7 @@ std::string CheckExtents(const Tensor& tensor, size_t rank) {
   if (tensor.shape.size() != rank) return fmt::format("it has {} dimensions, not {}", tensor.shape.size(), rank);
   for (size_t dim = 0; dim < rank; ++dim)
     if (tensor.shape[dim] < 1 || uint64_t(tensor.shape[dim]) > kMaxExtent)
-      return fmt::format("extent {} is {}; it must be in 1 … 2^32", dim, tensor.shape[dim]);
+      return fmt::format("extent {} is {}; it must be in 1 … {}", dim, tensor.shape[dim], kMaxExtent);
   return {};
 }
 

@@ -184,7 +184,7 @@ TEST_F(TensorMapTest, TensorsThatNoMapHoldsAskForACompileWithoutThem) {
     EXPECT_EQ(error.alignment, 8u) << error.message;
     return error.message;
   };
-  EXPECT_EQ(refusal(Args(1000, 0, 512)), "scale.A cannot be moved by tensor copies (TMA): extent 1 is 0; it must be in 1 … 2^32; compile "
+  EXPECT_EQ(refusal(Args(1000, 0, 512)), "scale.A cannot be moved by tensor copies (TMA): extent 1 is 0; it must be in 1 … 2147352576; compile "
                                          "with pointer_alignment = 8, or with disable_tma");
   EXPECT_THAT(refusal(Args(1000, 320, 513)), HasSubstr("stride 0 has 1026 bytes; they must be a multiple of 16"));
   EXPECT_THAT(refusal(Args(1000, 320, 0)), HasSubstr("stride 0 is 0; it must be positive"));

@@ -78,6 +78,11 @@ class Builder {
         ++uses_[access.buffer];
         if (access.write) ++writes_[access.buffer];
       }
+      if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op); reduce != nullptr && reduce->scratch) ++uses_[*reduce->scratch];
+      const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+      if (copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor && module_[copy->src.buffer].space == Space::kShared) {
+        stored_.insert(copy->src.buffer);
+      }
     });
   }
 
@@ -111,6 +116,11 @@ class Builder {
   bool AddLoop(ir::For& loop) {
     LoopPlan plan{&loop, {}, loop.num_stages, 0};
     if (loop.kind != ir::LoopKind::kPipelined) return false;
+    // Loads under a condition or in a loop of their own are not asked for once in each iteration.
+    size_t direct = 0, all = 0;
+    for (Stmt& stmt : loop.body) direct += TensorLoad(module_, stmt) != nullptr;
+    ir::Walk(loop.body, [&](Stmt& stmt) { all += TensorLoad(module_, stmt) != nullptr; });
+    if (direct != all) return false;
     std::vector<std::set<BufferId>> touched;
     for (const Stmt& stmt : loop.body) touched.push_back(Touched(module_, stmt));
     for (size_t i = 0; i < loop.body.size(); ++i) {
@@ -131,7 +141,7 @@ class Builder {
   // The loop alone touches the tile, only this copy fills it, before anything uses it; nothing in the kernel writes the source.
   bool AddCopy(const ir::Copy& copy, size_t position, const std::vector<std::set<BufferId>>& touched, LoopPlan& plan) {
     const BufferId tile = copy.dst.buffer;
-    if (writes_[tile] != 1 || writes_.contains(copy.src.buffer)) return false;
+    if (writes_[tile] != 1 || writes_.contains(copy.src.buffer) || stored_.contains(tile)) return false;
     size_t first = 0, last = 0;
     int64_t uses = 0;
     ir::Walk(plan.loop->body, [&](const Stmt& stmt) {
@@ -199,7 +209,7 @@ class Builder {
       const BufferId lead = std::get<ir::Copy>(loop.body[group.copies.front()].op).dst.buffer;
       const ir::Ring ring = MakeRing(plan, module_[lead].name);
       const ir::ExprId stage = module_.exprs.Load(ring.position, ir::DType::kI32, std::vector{module_.exprs.Int(0)});
-      const ir::SourceLoc loc = loop.body[group.copies.front()].loc;
+      const ir::SourceLoc loc = loop.body[group.copies.back()].loc;
       Block fill;
       int64_t bytes = 0;
       for (size_t i : group.copies) {
@@ -214,7 +224,7 @@ class Builder {
         fill.push_back(loop.body[i]);
         moved.insert(i);
       }
-      Block& start = before[group.copies.front()];
+      Block& start = before[group.copies.back()];  // behind every let that one of them needs
       start.push_back({ir::RingStep{ir::RingAction::kAcquire, ring, bytes}, loc});
       std::ranges::move(fill, std::back_inserter(start));
       before[group.first_use].push_back({ir::RingStep{ir::RingAction::kWait, ring}, loop.body[group.first_use].loc});
@@ -244,6 +254,7 @@ class Builder {
   ir::Kernel& kernel_;
   const Context& context_;
   std::map<BufferId, int64_t> uses_, writes_;
+  std::set<BufferId> stored_;  // tiles that tensor stores read, for as long as they like
   std::vector<LoopPlan> plans_;
   std::set<const Stmt*> loads_;
 };

@@ -40,6 +40,7 @@ struct Pending {
   std::optional<Version> version;
   int age;
   const Stmt* stmt;
+  bool within_group = false;  // a barrier of each group has passed: only other buffers on the same bytes may still meet it
   auto operator<=>(const Pending&) const = default;
 };
 using State = std::vector<Pending>;  // sorted, unique
@@ -234,8 +235,12 @@ class Analysis {
 
   // A barrier of `scope` has passed.
   void Clear(State& state, int scope) const {
-    const bool all = (scope & kBarrier) != 0;
-    std::erase_if(state, [&](const Pending& p) { return p.age == kDone && (all || by_group_.contains(p.buffer)); });
+    if ((scope & kBarrier) != 0) {
+      std::erase_if(state, [](const Pending& p) { return p.age == kDone; });
+      return;
+    }
+    for (Pending& p : state) p.within_group |= p.age == kDone && by_group_.contains(p.buffer);
+    Normalize(state);
   }
 
   // Whose barrier keeps two accesses apart.
@@ -248,6 +253,7 @@ class Analysis {
     if (!p.write && !access.write) return false;
     if (!Overlap(p.buffer, access.buffer)) return false;
     if (p.buffer != access.buffer) return true;
+    if (p.within_group) return false;
     // One statement writes what it wrote before with the same threads.
     const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
     if (same && !MayMeetItself(stmt, access)) return false;

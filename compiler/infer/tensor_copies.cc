@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "compiler/analysis/access.h"
@@ -28,16 +29,25 @@ class Chooser {
   void Run() {
     Count(kernel_.body);
     if (!has_wgmma_) return;
-    Facts facts(module_);
-    facts.EnterKernel(kernel_);
+    Place place{Facts(module_)};
+    place.facts.EnterKernel(kernel_);
     const size_t buffers = module_.buffers.size();
-    Visit(kernel_.body, facts, /*pipelined=*/false);
+    Visit(kernel_.body, place);
     Declare(module_, kernel_, buffers);
   }
 
  private:
   struct Uses {
     int reads = 0, writes = 0;
+  };
+
+  // Where a statement stands.
+  struct Place {
+    Facts facts;
+    bool pipelined = false;
+    bool together = true;             // all threads of the block come here
+    bool counted = true;              // only loops over their variables are around
+    std::vector<ir::VarId> loops = {};
   };
 
   void Count(const ir::Block& body) {
@@ -54,31 +64,44 @@ class Chooser {
     });
   }
 
-  void Visit(ir::Block& block, Facts facts, bool pipelined) {
+  void Visit(ir::Block& block, Place place) {
     ir::Block result;
     for (ir::Stmt& stmt : block) {
       std::visit(ir::Overloaded{
                      [&](ir::For& op) {
                        if (op.kind == ir::LoopKind::kParallel) return;
-                       Facts inner = facts;
-                       inner.EnterLoop(op);
-                       Visit(op.body, inner, pipelined || (op.kind == ir::LoopKind::kPipelined && op.num_stages >= 2));
+                       Place inner = place;
+                       inner.facts.EnterLoop(op);
+                       inner.together &= IsShared(op.extents[0]);
+                       inner.pipelined |= op.kind == ir::LoopKind::kPipelined && op.num_stages >= 2;
+                       inner.loops.push_back(op.vars[0]);
+                       Visit(op.body, std::move(inner));
                      },
                      [&](ir::If& op) {
-                       Facts inner = facts;
-                       inner.Assume(op.cond);
-                       Visit(op.then_body, inner, pipelined);
-                       Visit(op.else_body, facts, pipelined);
+                       Place then = place;
+                       then.together &= IsShared(op.cond);
+                       Place otherwise = then;
+                       then.facts.Assume(op.cond);
+                       Visit(op.then_body, std::move(then));
+                       Visit(op.else_body, std::move(otherwise));
                      },
-                     [&](ir::While& op) { Visit(op.body, facts, pipelined); },
-                     [&](ir::Let& op) { facts.Bind(op); },
-                     [&](ir::Assume& op) { facts.Assume(op.cond); },
+                     [&](ir::While& op) {
+                       Place inner = place;
+                       inner.together &= IsShared(op.cond);
+                       inner.counted = false;
+                       Visit(op.body, std::move(inner));
+                     },
+                     [&](ir::Let& op) {
+                       place.facts.Bind(op);
+                       if (!IsShared(op.value)) by_thread_.insert(op.var);
+                     },
+                     [&](ir::Assume& op) { place.facts.Assume(op.cond); },
                      [](auto&) {},
                  },
                  stmt.op);
       auto* copy = std::get_if<ir::Copy>(&stmt.op);
-      if (copy != nullptr && pipelined && IsLoad(*copy, facts)) copy->plan->instruction = ir::CopyInstruction::kTensor;
-      if (copy != nullptr && IsStore(*copy, facts)) {
+      if (copy != nullptr && place.pipelined && place.together && IsLoad(*copy, place.facts)) copy->plan->instruction = ir::CopyInstruction::kTensor;
+      if (copy != nullptr && place.together && IsStore(*copy, place.facts) && StoresOnce(*copy, place)) {
         if (module_[copy->src.buffer].space == Space::kFragment) result.push_back({Stage(*copy), stmt.loc});
         copy->plan = ir::CopyPlan{ir::CopyInstruction::kTensor, copy->plan->vector, {}, {}, 0, 0};
       }
@@ -101,10 +124,48 @@ class Chooser {
     if (dst.space != Space::kGlobal || uses->second.reads != 0 || uses->second.writes != 1) return false;
     const std::vector<int64_t> tile = module_.ShapeOf(copy.src.buffer);
     if (copy.src.extents != tile || !TensorFits(module_, facts, copy.dst, tile, context_.pointer_alignment())) return false;
-    if (src.space == Space::kShared) return src.dtype == dst.dtype;
+    if (src.space == Space::kShared) return src.dtype == dst.dtype && !by_warps_.contains(copy.src.buffer);
     int64_t bytes = ir::Bits(dst.dtype) / 8;
     for (int64_t extent : tile) bytes *= extent;
-    return src.space == Space::kFragment && bytes <= kMaxStaged;
+    return src.space == Space::kFragment && bytes <= kMaxStaged && SharedBytes() + bytes <= int64_t(context_.target->max_shared_bytes);
+  }
+
+  // What the kernel's tiles take, one version of each.
+  int64_t SharedBytes() const {
+    int64_t bytes = 0;
+    for (uint32_t id = 0; id < module_.buffers.size(); ++id)
+      if (module_.buffers[id].space == Space::kShared && (uses_.contains(BufferId(id)) || staged_.contains(BufferId(id)))) {
+        int64_t bits = ir::Bits(module_.buffers[id].dtype);
+        for (int64_t extent : module_.ShapeOf(BufferId(id))) bits *= extent;
+        bytes += bits / 8;
+      }
+    return bytes;
+  }
+
+  // Stores to one place are not ordered among each other: each loop around must move the box beyond itself, in a dimension of its own.
+  bool StoresOnce(const ir::Copy& copy, const Place& place) const {
+    std::set<ir::VarId> apart;
+    for (size_t d = 0; d < copy.dst.offsets.size(); ++d) {
+      std::optional<ir::VarId> mover;
+      int64_t step = 0;
+      for (const auto& [term, coefficient] : LinearOf(module_.exprs, copy.dst.offsets[d]).terms) {
+        const ir::ExprNode& node = module_.exprs[ir::ExprId(term)];
+        if (node.op != ir::ExprOp::kVar) return place.loops.empty() && place.counted;
+        if (std::ranges::find(place.loops, ir::VarId(node.ref)) == place.loops.end()) continue;
+        step = mover ? 0 : std::abs(coefficient);
+        mover = ir::VarId(node.ref);
+      }
+      if (mover && step >= copy.dst.extents[d]) apart.insert(*mover);
+    }
+    return place.counted && apart.size() == place.loops.size();
+  }
+
+  // Whether all threads see one value: it is made of what the block, its loops and the launch give, and of the tensors' elements.
+  bool IsShared(ir::ExprId id) const {
+    const ir::ExprNode& node = module_.exprs[id];
+    if (node.op == ir::ExprOp::kVar) return module_.vars[node.ref].kind != ir::VarKind::kThread && !by_thread_.contains(ir::VarId(node.ref));
+    if (node.op == ir::ExprOp::kLoad && module_[BufferId(node.ref)].space != Space::kGlobal) return false;
+    return std::ranges::all_of(node.Args(), [&](ir::ExprId arg) { return IsShared(arg); });
   }
 
   // The copy's source becomes a shared tile, filled by what is returned.
@@ -112,6 +173,7 @@ class Chooser {
     ir::Buffer buffer{Space::kShared, module_[copy.dst.buffer].dtype, module_[copy.src.buffer].shape};
     buffer.name = module_[copy.src.buffer].name + "_out" + std::to_string(module_.buffers.size());
     ir::Region staged{module_.AddBuffer(std::move(buffer)), copy.src.offsets, copy.src.extents};
+    staged_.insert(staged.buffer);
     ir::Copy fill{copy.src, staged, copy.coalesced_width, ir::CopyPlan{}};
     copy.src = std::move(staged);
     return fill;
@@ -122,6 +184,8 @@ class Chooser {
   const Context& context_;
   std::map<BufferId, Uses> uses_;
   std::set<BufferId> by_warps_;  // operands of other products, which want layouts of their own
+  std::set<BufferId> staged_;
+  std::set<ir::VarId> by_thread_;  // lets that differ between threads
   bool has_wgmma_ = false;
 };
 

@@ -33,8 +33,10 @@ bool KernelLowering::IsSettled(ExprId id) const {
     const ir::ExprNode& node = pool()[next];
     if (node.op == ir::ExprOp::kLoad) {
       // One value for all iterations; outside of it, a global buffer reads as its pad value.
-      const Space space = module_[BufferId(node.ref)].space;
-      if (element_->stored.contains(node.ref) || (space != Space::kGlobal && space != Space::kLocal)) return false;
+      const ir::Buffer& buffer = module_[BufferId(node.ref)];
+      const auto inside = [&](ExprId index, ExprId extent) { return facts_.Inside(index, 1, extent); };
+      const bool exists = buffer.space == Space::kGlobal || (buffer.space == Space::kLocal && std::ranges::equal(node.Args(), buffer.shape, inside));
+      if (element_->stored.contains(node.ref) || !exists) return false;
     }
     if (node.op == ir::ExprOp::kVar) {
       if (LoopVariable(next) >= 0 || !vars_.contains(node.ref) || element_->bound_inside.contains(node.ref)) return false;

@@ -13,7 +13,7 @@ constexpr size_t kMaxRank = 5;
 constexpr int64_t kSpan = 128;  // bytes of the widest swizzle
 constexpr int64_t kUnit = 16;   // bytes that strides and addresses are multiples of
 
-// The last two dimensions that a copy moves several elements along, or has last.
+// The dimensions that a copy moves several elements along.
 std::vector<size_t> Moving(std::span<const int64_t> extents) {
   std::vector<size_t> dims;
   for (size_t d = 0; d < extents.size(); ++d)
@@ -33,10 +33,11 @@ int64_t StrideDivisor(const Facts& facts, const ir::Buffer& buffer, size_t d) {
   return divisor;
 }
 
-int64_t LargestDivisor(int64_t n, int64_t limit) {
-  int64_t divisor = std::min(n, limit);
-  while (n % divisor != 0) --divisor;
-  return divisor;
+// Rows of a box: as many as divide the tile's and leave every box at a multiple of 8, where swizzles begin anew.
+int64_t BoxRows(int64_t rows) {
+  int64_t step = std::min(rows, kMaxBox);
+  while (rows % step != 0 || (step != rows && step % 8 != 0)) --step;
+  return step;
 }
 
 }  // namespace
@@ -56,7 +57,7 @@ TensorTile TileOf(const ir::Module& module, const ir::Copy& copy) {
   tile.row_dim = dims[0], tile.column_dim = dims[1];
   const int64_t rows = global.extents[tile.row_dim], row = global.extents[tile.column_dim];
   tile.column_step = std::min(row, kSpan / bytes);
-  tile.row_step = copy.plan->groups_m > 0 ? kGroupRows : LargestDivisor(rows, kMaxBox);
+  tile.row_step = copy.plan->groups_m > 0 ? kGroupRows : BoxRows(rows);
   tile.rows = rows / tile.row_step, tile.columns = row / tile.column_step;
   tile.row_bytes = tile.row_step * tile.column_step * bytes;
   tile.column_bytes = rows * tile.column_step * bytes;

@@ -184,7 +184,6 @@ MAKERS = {
     "layer_norm": _rows(_layer_norm, ["bfloat16", "float32", "float32"], [lambda m, n: _normal((n,), "bfloat16")] * 2),
     "layer_norm_backward": layer_norm_backward, "quantize_rows": _rows(_quantized, ["float8_e4m3fn", "float32"]),
 }
-# What rounds to e4m3 is off by up to 1/16 of itself.
 
 
 @functools.lru_cache(maxsize=1)

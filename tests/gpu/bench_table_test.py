@@ -42,6 +42,7 @@ def test_small_tiles_where_large_ones_leave_multiprocessors_idle():
 
 def test_a_group_holds_only_with_all_of_its_rows():
     row = {"group": "gemm int8", "ok": True, "ratio": 1.2}
-    assert bench_main.summarize([row])[0]["holds"]
-    assert not bench_main.summarize([row, {"group": "gemm int8", "ok": False}])[0]["holds"]
-    assert not bench_main.summarize([row, {**row, "ratio": 0.9}])[0]["holds"]
+    assert bench_main.summarize([row], [row])[0]["holds"]
+    assert not bench_main.summarize([row, {"group": "gemm int8", "ok": False}], [row, row])[0]["holds"]
+    assert not bench_main.summarize([row, {**row, "ratio": 0.9}], [row, row])[0]["holds"]
+    assert not bench_main.summarize([row], [row, row])[0]["holds"], "a row was not begun"

@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kFewRegisters = 40;    // what filling takes
 constexpr int64_t kMostRegisters = 240;
 constexpr int64_t kBlockRegisters = 65536;
+constexpr int64_t kLargestTile = 1 << 16;  // elements along a dimension: more than shared memory holds
 
 int64_t Floor8(int64_t n) { return n / 8 * 8; }
 
@@ -144,7 +145,11 @@ void KernelLowering::LowerRingStep(const ir::RingStep& step) {
 Values KernelLowering::BoxAt(const ir::Region& global, const compiler::TensorTile& tile, int64_t row, int64_t column) {
   Values at;
   for (size_t d = global.offsets.size(); d-- > 0;) {
-    Value* offset = b().CreateTrunc(EvalIndex(global.offsets[d]), b().getInt32Ty());
+    // Far outside stays outside.
+    Value* wide = EvalIndex(global.offsets[d]);
+    wide = b().CreateBinaryIntrinsic(llvm::Intrinsic::smax, wide, I64(INT32_MIN));
+    wide = b().CreateBinaryIntrinsic(llvm::Intrinsic::smin, wide, I64(INT32_MAX - kLargestTile));
+    Value* offset = b().CreateTrunc(wide, b().getInt32Ty());
     const int64_t step = d == tile.row_dim ? row * tile.row_step : d == tile.column_dim ? column * tile.column_step : 0;
     at.push_back(step == 0 ? offset : b().CreateAdd(offset, I32(step)));
   }
