@@ -22,21 +22,52 @@ void Cancel(std::unique_ptr<Job> job) { job->done({.end = JobOutcome::End::kCanc
 }  // namespace
 
 std::expected<void, QueueFull> Admission::Submit(std::unique_ptr<Job>& job) {
-  Line abandoned;
+  // What fires before it is in its line is seen by Enqueue, what fires later waits for the mutex.
+  job->on_stop.emplace(job->stop, [this, which = job.get()] { Withdraw(*which); });
+  auto queued = Enqueue(job);
+  if (!queued) {
+    job->on_stop.reset();
+  } else if (job) {
+    Cancel(std::move(job));
+  } else {
+    arrived_.notify_one();
+  }
+  return queued;
+}
+
+// Leaves a job that nobody waits for where it is.
+std::expected<void, QueueFull> Admission::Enqueue(std::unique_ptr<Job>& job) {
+  std::lock_guard lock(mutex_);
+  const std::size_t cls = ClassOf(job->priority);
+  const std::string& tenant = job->caller.tenant;
+  if (closed_ || !HasRoomFor(tenant, cls)) return std::unexpected(QueueFull{count_, RetryAfter()});
+  if (job->stop.stop_requested()) return {};
+  job->queued = std::chrono::steady_clock::now();
+  shares_.Enter(tenant);
+  ++count_;
+  tenants_[tenant][cls].push_back(std::move(job));
+  return {};
+}
+
+// Nobody waits for it any more. It may have been taken already, and is then the worker's business.
+void Admission::Withdraw(const Job& job) {
+  std::unique_ptr<Job> found;
   {
     std::lock_guard lock(mutex_);
-    const std::size_t cls = ClassOf(job->priority);
-    const std::string& tenant = job->caller.tenant;
-    if (!HasRoomFor(tenant, cls)) abandoned = RemoveAbandoned();
-    if (closed_ || !HasRoomFor(tenant, cls)) return std::unexpected(QueueFull{count_, RetryAfter()});
-    job->queued = std::chrono::steady_clock::now();
-    shares_.Enter(tenant);
-    ++count_;
-    tenants_[tenant][cls].push_back(std::move(job));
+    const auto tenant = tenants_.find(job.caller.tenant);
+    if (tenant == tenants_.end()) return;
+    for (Line& line : tenant->second) {
+      const auto at = std::ranges::find(line, &job, [](const auto& waiting) { return waiting.get(); });
+      if (at == line.end()) continue;
+      found = std::move(*at);
+      line.erase(at);
+      --count_;
+      shares_.Leave(tenant->first);
+      break;
+    }
+    if (IsEmpty(tenant->second)) tenants_.erase(tenant);
   }
-  arrived_.notify_one();
-  for (auto& gone : abandoned) Cancel(std::move(gone));
-  return {};
+  if (found) Cancel(std::move(found));
 }
 
 std::optional<QueueFull> Admission::RefusesAll(const Caller& caller) const {
@@ -144,22 +175,6 @@ Admission::Line* Admission::FairestLine(std::size_t first_class, std::size_t las
     }
   }
   return best;
-}
-
-Admission::Line Admission::RemoveAbandoned() {
-  Line abandoned;
-  for (auto& [tenant, lines] : tenants_) {
-    for (Line& line : lines) {
-      const auto kept = std::stable_partition(line.begin(), line.end(),
-                                              [](const auto& job) { return !job->stop.stop_requested(); });
-      for (auto gone = kept; gone != line.end(); ++gone) shares_.Leave(tenant);
-      std::move(kept, line.end(), std::back_inserter(abandoned));
-      line.erase(kept, line.end());
-    }
-  }
-  std::erase_if(tenants_, [](const auto& item) { return IsEmpty(item.second); });
-  count_ -= abandoned.size();
-  return abandoned;
 }
 
 std::chrono::milliseconds Admission::RetryAfter() const {

@@ -6,7 +6,8 @@
 // A full queue refuses at once and says when to come back. It is never full for everybody: whoever has a line already may
 // lengthen it only while it is shorter than kOwnPart times the room that is left, so that a flood leaves places to the others.
 //
-// Threads. Any thread submits; the worker slots take. One mutex; a job's `done` never runs under it.
+// Threads. Any thread submits; the worker slots take; whoever lets a job's stop token fire takes it out. One mutex; no job's `done`
+// runs under it, and none is destroyed under it, for that waits for its stop callback, which needs the mutex.
 #pragma once
 
 #include <array>
@@ -53,11 +54,12 @@ struct Job {
   Caller caller;
   v1::Priority priority = v1::INTERACTIVE;
   v1::WorkerJob work;
-  std::stop_token stop;  // fires when nobody waits for it any more
+  std::stop_token stop;  // fires when nobody waits for it any more: a job that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};
   double charged_ms = 0;  // by Take
   std::function<void(std::string_view stage)> on_stage;
-  std::move_only_function<void(JobOutcome)> done;  // called once
+  std::move_only_function<void(JobOutcome)> done;  // called once, while the job is there
+  std::optional<std::stop_callback<std::function<void()>>> on_stop;  // Admission's; last, so that it goes before what it uses
 };
 
 struct QueueFull {
@@ -101,7 +103,8 @@ class Admission {
   bool HasRoomFor(const std::string& tenant, std::size_t cls) const;
   Line* NextLine();
   Line* FairestLine(std::size_t first_class, std::size_t last_class);
-  Line RemoveAbandoned();
+  std::expected<void, QueueFull> Enqueue(std::unique_ptr<Job>& job);
+  void Withdraw(const Job& job);
   std::chrono::milliseconds RetryAfter() const;
 
   const std::size_t capacity_;

@@ -29,16 +29,18 @@ class CallContext final : public grpc::CallbackServerContext {
 
   CallRecord record;
   std::shared_ptr<CallNotes> notes;
+  bool accepted = false;
 };
 
 class ContextAllocator final : public grpc::ContextAllocator {
  public:
-  explicit ContextAllocator(Journal& journal) : journal_(journal) {}
+  ContextAllocator(Journal& journal, AcceptedCalls& accepted) : journal_(journal), accepted_(accepted) {}
 
   grpc::CallbackServerContext* NewCallbackServerContext() override { return new CallContext; }
 
   void Release(grpc::CallbackServerContext* released) override {
     const std::unique_ptr<CallContext> context(static_cast<CallContext*>(released));
+    if (context->accepted) accepted_.Leave();
     if (context->record.method.empty()) return;
     const auto& metadata = context->client_metadata();
     if (const auto sent = metadata.find("traceparent"); sent != metadata.end()) {
@@ -50,6 +52,7 @@ class ContextAllocator final : public grpc::ContextAllocator {
 
  private:
   Journal& journal_;
+  AcceptedCalls& accepted_;
 };
 
 class CallInterceptor final : public grpc::experimental::Interceptor {
@@ -74,14 +77,20 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
 
 class InterceptorFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
+  explicit InterceptorFactory(AcceptedCalls& accepted) : accepted_(accepted) {}
+
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
     const std::string_view method = info->method();
     if (!method.starts_with(kService)) return nullptr;
     auto* context = dynamic_cast<CallContext*>(info->server_context());
     if (context == nullptr) return nullptr;  // a method that no callback handles
     context->record.method = method.substr(kService.size());  // the server's own string
+    context->accepted = accepted_.Enter();
     return new CallInterceptor(context->record);
   }
+
+ private:
+  AcceptedCalls& accepted_;
 };
 
 // The field `number` if the stream is at it.
@@ -93,10 +102,10 @@ bool ReadField(google::protobuf::io::CodedInputStream& in, int number, std::stri
 
 }  // namespace
 
-void WatchCalls(grpc::ServerBuilder& builder, Journal& journal) {
-  builder.SetContextAllocator(std::make_unique<ContextAllocator>(journal));
+void WatchCalls(grpc::ServerBuilder& builder, Journal& journal, AcceptedCalls& accepted) {
+  builder.SetContextAllocator(std::make_unique<ContextAllocator>(journal, accepted));
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
-  factories.push_back(std::make_unique<InterceptorFactory>());
+  factories.push_back(std::make_unique<InterceptorFactory>(accepted));
   builder.experimental().SetInterceptorCreators(std::move(factories));
 }
 

@@ -7,6 +7,8 @@
 // the call is over and its record goes to the journal.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <expected>
 #include <memory>
 #include <string>
@@ -20,8 +22,26 @@
 
 namespace kiln::server {
 
-// Every call that the builder's server takes is seen, and given to the journal, which outlives the server. Needed by KilnService.
-void WatchCalls(grpc::ServerBuilder& builder, Journal& journal);
+// The calls that began before Close, until each is done: its last byte written, its handler gone. Thread-safe.
+class AcceptedCalls {
+ public:
+  // False: too late to be counted.
+  bool Enter() {
+    if (closed_) return false;
+    ++open_;
+    return true;
+  }
+  void Leave() { --open_; }
+  void Close() { closed_ = true; }
+  std::size_t open() const { return open_; }
+
+ private:
+  std::atomic<bool> closed_ = false;
+  std::atomic<std::size_t> open_ = 0;
+};
+
+// Every call that the builder's server takes is counted, and given to the journal; both outlive the server. Needed by KilnService.
+void WatchCalls(grpc::ServerBuilder& builder, Journal& journal, AcceptedCalls& accepted);
 
 // Of a callback method's context. Valid until the call's OnDone.
 CallRecord& RecordOf(grpc::CallbackServerContext& context);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/compile_flow.h"
 
-#include <algorithm>
 #include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "server/compile_report.h"
+#include "server/compile_under_way.h"
 #include "server/refusals.h"
 
 namespace kiln::server {
@@ -21,41 +20,23 @@ cache::Digest FlightKey(const cache::Digest& key, const v1::CompileRequest& requ
   return cache::Hasher().Update("explain").Update(key.view()).Update(request.explain().SerializeAsString()).Finish();
 }
 
-double Milliseconds(std::chrono::microseconds time) { return static_cast<double>(time.count()) / 1000; }
-
-v1::Timing MakeTiming(std::string_view stage, double milliseconds) {
-  v1::Timing timing;
-  timing.set_stage(std::string(stage));
-  timing.set_milliseconds(milliseconds);
-  return timing;
-}
+// With its memory, which an assignment would keep.
+void Free(std::string& bytes) { std::string().swap(bytes); }
 
 }  // namespace
 
 class CompileFlow::Call {
  public:
-  explicit Call(Request given) : request(std::move(given)), bytes(request.bytes.size()) {}
+  explicit Call(Request given) : request(std::move(given)) {}
 
   Request request;
-  const std::size_t bytes;
+  std::optional<TenantBudget::Charge> charge;  // of the request's bytes: goes where they go
   bool counted = true;  // by Quotas; set before anybody else knows the call
   std::atomic<bool> cancelled = false;
   std::atomic<bool> ended = false;
   std::mutex mutex;
   Flights::Ticket ticket;                                        // guarded by mutex
   std::optional<std::pair<cache::Digest, std::uint64_t>> listens;  // guarded by mutex
-};
-
-// What the starter of a flight carries through queue and worker.
-struct CompileFlow::Compile {
-  cache::Digest key;         // of the result, as clients know it
-  cache::Digest kept_under;  // in the cache
-  std::string name;
-  std::string request_id;
-  Caller caller;
-  std::shared_ptr<CallNotes> notes;  // of the request that started it
-  v1::CompileRequest request;
-  Flights::Flight flight;
 };
 
 CompileFlow::CompileFlow(Options options, Parts parts) : options_(std::move(options)), parts_(parts) {}
@@ -87,32 +68,44 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
   ++calls_;
   request.digest = KeptUnder(request.caller.tenant, request.digest);  // as FindHot
   auto call = std::make_shared<Call>(std::move(request));
-  if (auto begun = parts_.quotas.Begin(call->request.caller.tenant); !begun) {
-    call->counted = false;
-    pending_bytes_ += call->bytes;
-    End(call, std::unexpected(std::move(begun.error())));
-    return call;
-  }
-  const bool fits = (pending_bytes_ += call->bytes) <= options_.max_pending_bytes;
-  if (!fits || !Post([this, call] { Steps(call); })) {
-    End(call, std::unexpected(ToFailure(QueueFull{parts_.admission.queued(), std::chrono::seconds(1)})));
+  if (auto refused = Accept(*call)) {
+    End(call, std::unexpected(std::move(*refused)));
+  } else if (!Post([this, call] { Steps(call); })) {
+    Free(call->request.bytes);
+    call->charge.reset();
+    End(call, std::unexpected(ExecutorFull()));
   }
   return call;
 }
 
+// Nobody else knows the call yet.
+std::optional<Failure> CompileFlow::Accept(Call& call) {
+  const std::string& tenant = call.request.caller.tenant;
+  auto begun = parts_.quotas.Begin(tenant);
+  call.counted = begun.has_value();
+  if (!begun) return std::move(begun.error());
+  call.charge = pending_.Take(tenant, call.request.bytes.size());
+  if (call.charge) return std::nullopt;
+  Free(call.request.bytes);
+  ++parts_.telemetry.refused;
+  return NoMemoryFor(tenant, options_.max_pending_bytes);
+}
+
 void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
+  std::string bytes = std::move(call->request.bytes);
+  TenantBudget::Charge charge = std::move(*call->charge);
   if (call->cancelled) return End(call, std::unexpected(Cancelled()));
   call->request.notes->Mark("dispatch");
   if (AnswerAsBefore(call)) return;
 
   // 1. The request's bytes become a message.
   v1::CompileRequest request;
-  if (!request.ParseFromString(call->request.bytes)) {
+  if (!request.ParseFromString(bytes)) {
     return End(call, std::unexpected(Failure{
                          .kind = Kind::kMalformed,
                          .message = "the request is no kiln.v1.CompileRequest; is the client of this protocol version?"}));
   }
-  call->request.bytes = {};
+  Free(bytes);
 
   // 2. The module is decoded and the key computed.
   auto resolved = Resolve(request, options_.ptxas_version(), options_.limits, call->request.notes.get());
@@ -135,7 +128,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
     call->request.notes->Mark("cache");
   }
   if (call->request.lookup_only) {
-    if (call->request.remember_miss) index_.Remember(call->request.digest, kept_under);
+    if (call->request.remember_miss && !request.refresh()) index_.Remember(call->request.digest, kept_under);
     return End(call, std::unexpected(NotCompiled()));
   }
 
@@ -151,7 +144,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
 
   // 5. One flight per key.
   if (keeps && !request.refresh()) index_.Remember(call->request.digest, kept_under);
-  Join(call, std::move(request), *resolved);
+  Join(call, std::move(request), *resolved, std::move(charge));
 }
 
 // A request that was seen before byte for byte, whose result is kept or under way, needs no decoding.
@@ -217,7 +210,8 @@ CompileFlow::Flights::Waiter CompileFlow::WaiterOf(const std::shared_ptr<Call>& 
   };
 }
 
-void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved) {
+void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved,
+                       TenantBudget::Charge charge) {
   const cache::Digest kept_under = KeptUnder(call->request.caller.tenant, resolved.key);
   const cache::Digest flight_key = FlightKey(kept_under, request);
   if (call->request.on_stage) {
@@ -235,7 +229,7 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
     *starts = true;
     Launch(std::make_shared<Compile>(Compile{resolved.key, kept_under, resolved.name, call->request.id,
                                              call->request.caller, call->request.notes, std::move(request),
-                                             std::move(*joined.flight)}));
+                                             std::move(charge), std::move(*joined.flight)}));
   } else {
     ++parts_.telemetry.joined;
     parts_.admission.Promote(flight_key, request.priority());
@@ -259,129 +253,19 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
   job->caller = compile->caller;
   job->priority = compile->request.priority();
   job->work.set_id(++last_job_);
-  *job->work.mutable_request() = compile->request;
+  job->work.mutable_request()->Swap(&compile->request);
   job->work.set_timeout_seconds(std::chrono::duration<double>(options_.compile_limit).count());
   job->stop = compile->flight.stop_token();
   job->on_stage = [this, key = job->key](std::string_view stage) { stages_.Publish(key, stage); };
   // Not on the worker's thread, which has the next job to begin.
-  job->done = [this, compile](JobOutcome outcome) {
+  job->done = [this, compile, work = &job->work](JobOutcome outcome) {
+    compile->request.Swap(work->mutable_request());
     parts_.executor.PostFirst([this, compile, outcome = std::move(outcome)]() mutable { Land(*compile, std::move(outcome)); });
   };
   if (const auto queued = parts_.admission.Submit(job); !queued) {
     ++parts_.telemetry.refused;
     compile->flight.Finish(std::unexpected(draining_ ? Draining() : ToFailure(queued.error())));
   }
-}
-
-// 7. The worker is done with it, or it with the worker.
-void CompileFlow::Land(Compile& compile, JobOutcome outcome) {
-  NoteStages(*compile.notes, outcome);
-  Made made = Judge(compile, outcome);
-  Report({compile.request_id, compile.key, compile.request, outcome, made}, parts_.telemetry, parts_.metrics);
-  compile.flight.Finish(std::move(made));
-}
-
-CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
-  parts_.quotas.ChargeCompile(compile.caller.tenant, outcome.ran);
-  switch (outcome.end) {
-    case JobOutcome::End::kResult: {
-      ++parts_.telemetry.compiles;
-      parts_.telemetry.NoteCompile(Milliseconds(outcome.ran));
-      const auto& diagnostics = outcome.result.diagnostics();
-      const bool refused = std::ranges::any_of(
-          diagnostics, [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });
-      if (outcome.result.has_artifact() && !refused) return Keep(compile, outcome);
-      return std::unexpected(Refusal(compile, outcome));
-    }
-    case JobOutcome::End::kDied: return std::unexpected(Defect(compile, outcome, outcome.cause));
-    case JobOutcome::End::kNoWorker:
-      return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = outcome.cause});
-    case JobOutcome::End::kCancelled:
-      outcome.cause = "cancelled";
-      if (outcome.ran >= options_.suspicious_after) {
-        Defect(compile, outcome, fmt::format("abandoned after {:.1f} s", Milliseconds(outcome.ran) / 1000));
-      }
-      return std::unexpected(draining_ ? Draining() : Cancelled());
-  }
-  std::unreachable();
-}
-
-// 8. Seal and put. The result is visible in memory before the flight ends.
-CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
-  const std::size_t artifact_bytes = outcome.result.artifact().ByteSizeLong();
-  if (artifact_bytes > options_.limits.artifact_bytes) return std::unexpected(ArtifactTooLarge(artifact_bytes, options_.limits));
-  if (auto fits = parts_.store_keeper.Fits(compile.caller.tenant, artifact_bytes); !fits) return std::unexpected(std::move(fits.error()));
-  v1::CompileReply reply;
-  reply.set_key(compile.key.bytes.data(), compile.key.bytes.size());
-  reply.mutable_artifact()->Swap(outcome.result.mutable_artifact());
-  reply.mutable_diagnostics()->Swap(outcome.result.mutable_diagnostics());
-
-  Reply kept;
-  if (compile.request.has_explain()) {
-    reply.mutable_dumps()->Swap(outcome.result.mutable_dumps());
-    auto bytes = std::make_shared<const std::string>(parts_.sealer.Seal(reply, compile.request));
-    kept = {.key = compile.key, .owner = bytes, .kept = *bytes};
-  } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(reply, compile.request),
-                                    reply.artifact().target(), compile.name)) {
-    compile.notes->Mark("seal");
-    kept = **OutcomeFrom(*entry, compile.caller.tenant, v1::COMPILED);
-    const std::size_t sealed_bytes = entry->sealed().size();
-    parts_.cache.Put(std::move(*entry));
-    parts_.store_keeper.Note(compile.caller.tenant, sealed_bytes);
-    compile.notes->Mark("put");
-  } else {
-    return std::unexpected(Failure{.kind = Kind::kUnsupported,
-                                   .message = "the artifact is larger than an entry of the cache may be: " +
-                                              entry.error().message});
-  }
-  kept.origin = v1::COMPILED;
-  kept.timings.assign(outcome.result.timings().begin(), outcome.result.timings().end());
-  kept.timings.push_back(MakeTiming("queue", outcome.queue_ms));
-  return kept;
-}
-
-Failure CompileFlow::Refusal(Compile& compile, JobOutcome& outcome) {
-  Failure failure{.kind = Kind::kInvalid};
-  const auto& all = outcome.result.diagnostics();
-  failure.diagnostics.assign(all.begin(), all.end());
-  std::ranges::stable_sort(failure.diagnostics, {}, &v1::Diagnostic::severity);  // errors first
-  if (all.empty()) return Defect(compile, outcome, "the compiler gave neither an artifact nor a diagnostic");
-
-  const auto is_error = [](v1::Diagnostic::Kind kind) {
-    return [kind](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR && d.kind() == kind; };
-  };
-  failure.message = FirstMessage(failure.diagnostics);
-  if (std::ranges::any_of(failure.diagnostics, is_error(v1::Diagnostic::INTERNAL))) {
-    Failure defect = Defect(compile, outcome, failure.message);
-    defect.diagnostics = std::move(failure.diagnostics);
-    return defect;
-  }
-  ++parts_.telemetry.failed;
-  if (std::ranges::none_of(failure.diagnostics, is_error(v1::Diagnostic::INVALID))) failure.kind = Kind::kUnsupported;
-  Remember(compile, failure);
-  return failure;
-}
-
-// The same program gets the same answer from this build of the compiler, which is part of the key.
-void CompileFlow::Remember(const Compile& compile, const Failure& failure) {
-  if (compile.request.has_explain()) return;
-  auto entry = SealFailure(FailureKey(compile.kept_under, compile.request.module()), compile.caller.tenant, failure,
-                           compile.request.target(), compile.name);
-  if (entry) parts_.cache.Put(std::move(*entry));
-}
-
-Failure CompileFlow::Defect(Compile& compile, const JobOutcome& outcome, const std::string& cause) {
-  ++parts_.telemetry.failed;
-  if (outcome.end == JobOutcome::End::kDied) ++parts_.telemetry.worker_crashes;
-  const std::string place = outcome.stage.empty() ? "" : fmt::format(" in stage {}", outcome.stage);
-  const std::string path = parts_.reproducers.Save(compile.key, compile.request, options_.build_id,
-                                                   fmt::format("{}{}\n{}", cause, place, outcome.said));
-  if (outcome.end == JobOutcome::End::kDied) parts_.reproducers.NoteCrash(compile.kept_under, cause, path);
-  return {.kind = Kind::kDefect,
-          .message = fmt::format("the compiler failed on this program: {}{}. {}", cause, place,
-                                 path.empty() ? "The reproducer could not be written; look at the state directory."
-                                              : fmt::format("`kiln compile --repro {}` runs it again.", path)),
-          .reproducer = path};
 }
 
 void CompileFlow::Cancel(const std::shared_ptr<Call>& call) {
@@ -403,7 +287,6 @@ void CompileFlow::End(const std::shared_ptr<Call>& call, Outcome outcome) {
   auto done = std::move(call->request.done);
   done(std::move(outcome));
   if (call->counted) parts_.quotas.End(call->request.caller.tenant);
-  pending_bytes_ -= call->bytes;
   --calls_;
 }
 
@@ -419,7 +302,7 @@ void CompileFlow::Lookup(const cache::Digest& key, const std::string& tenant,
     (*shared)(std::unexpected(
         Failure{.kind = Kind::kNotFound, .message = fmt::format("nothing is known under the key {}", key.ToHex())}));
   });
-  if (!posted) (*shared)(std::unexpected(ToFailure(QueueFull{parts_.admission.queued(), std::chrono::seconds(1)})));
+  if (!posted) (*shared)(std::unexpected(ExecutorFull()));
 }
 
 }  // namespace kiln::server

@@ -38,6 +38,7 @@
 #include "server/stage_board.h"
 #include "server/store_keeper.h"
 #include "server/telemetry.h"
+#include "server/tenant_budget.h"
 #include "server/tenant_key.h"
 
 namespace kiln::server {
@@ -107,13 +108,15 @@ class CompileFlow {
   struct Compile;
 
   bool Post(Executor::Task task);
+  std::optional<Failure> Accept(Call& call);
   void Steps(const std::shared_ptr<Call>& call);
   bool AnswerAsBefore(const std::shared_ptr<Call>& call);
   bool Board(const std::shared_ptr<Call>& call, const cache::Digest& key);
   std::optional<Outcome> Hot(const cache::Digest& kept_under, std::string_view tenant);
   std::optional<Outcome> FromCache(const cache::Digest& kept_under, std::string_view tenant);
   Flights::Waiter WaiterOf(const std::shared_ptr<Call>& call, std::shared_ptr<std::atomic<bool>> starts);
-  void Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved);
+  void Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved,
+            TenantBudget::Charge charge);
   void Launch(std::shared_ptr<Compile> compile);
   void Land(Compile& compile, JobOutcome outcome);
   std::expected<void, Failure> MayPut(const v1::PutRequest& put, const std::string& key) const;
@@ -131,7 +134,7 @@ class CompileFlow {
   Flights flights_;
   std::atomic<std::uint64_t> last_job_ = 0;
   std::atomic<std::size_t> calls_ = 0;
-  std::atomic<std::size_t> pending_bytes_ = 0;
+  TenantBudget pending_{options_.max_pending_bytes};
   std::atomic<bool> draining_ = false;
 };
 

@@ -150,6 +150,7 @@ struct Daemon::Parts {
   std::unique_ptr<DevicePool> devices;
   std::unique_ptr<RunFlow> runs;
   std::unique_ptr<KilnService> service;
+  AcceptedCalls accepted;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<LocalListener> local;
   std::atomic<bool> serving = false;
@@ -281,7 +282,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
     builder.AddListeningPort(config.endpoint.address, *credentials, &port);
   }
   builder.RegisterService(service.get());
-  WatchCalls(builder, journal);
+  WatchCalls(builder, journal, accepted);
   builder.SetMaxReceiveMessageSize(static_cast<int>(config.max_message_bytes));
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
@@ -395,16 +396,18 @@ bool Daemon::Alive() { return parts_->heartbeat->Alive(); }
 
 void Daemon::Drain(const std::function<bool()>& hurry) {
   Parts& p = *parts_;
-  p.telemetry.Log(Level::kInfo, "draining", {{"calls", static_cast<std::int64_t>(p.flow->calls() + p.runs->calls())}});
+  p.accepted.Close();
+  p.telemetry.Log(Level::kInfo, "draining", {{"calls", static_cast<std::int64_t>(p.accepted.open())}});
   p.server->GetHealthCheckService()->SetServingStatus(false);
   p.flow->Drain();
   const auto until = std::chrono::steady_clock::now() + p.config.grace;
-  while (p.flow->calls() + p.runs->calls() > 0 && std::chrono::steady_clock::now() < until && !hurry()) {
+  const auto open = [&] { return p.accepted.open() + p.flow->calls() + p.runs->calls(); };
+  while (open() > 0 && std::chrono::steady_clock::now() < until && !hurry()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   p.local.reset();
   p.monitor.reset();
-  p.workers.reset();  // what still runs or waits ends as UNAVAILABLE
+  p.workers->Stop();  // what still runs or waits ends as UNAVAILABLE
   p.devices->Close();
   p.server->Shutdown(std::chrono::system_clock::now() + kLastBytes);
   p.server->Wait();
@@ -414,11 +417,12 @@ Daemon::~Daemon() {
   Parts& p = *parts_;
   p.local.reset();
   p.monitor.reset();
-  if (p.workers) p.workers.reset();
+  p.workers->Stop();
   p.devices->Close();
   p.server->Shutdown(std::chrono::system_clock::now());
   p.server.reset();
   p.service.reset();
+  p.workers.reset();
   p.executor.reset();  // runs what is posted, which uses the flow
   p.maintenance.reset();
   p.devices.reset();  // its runs have ended, and the last of their callers is told

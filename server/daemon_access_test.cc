@@ -236,5 +236,41 @@ TEST_F(AccessTest, AnAccessFileSaysWhoIsWho) {
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(MakeRequest(Order::kAnswer, 3)).status.ok(); }));
 }
 
+TEST_F(AccessTest, ATenantExportsByTheKeysThatItIsTold) {
+  const std::string mine = NewToken("mine", "t", "read,compile,admin");
+  daemon_->Start();
+  v1::CompileReply reply;
+  ASSERT_TRUE(Compile(mine, MakeRequest(Order::kAnswer, 1), &reply).ok());
+  ASSERT_TRUE(Compile(mine, MakeRequest(Order::kAnswer, 2), &reply).ok());
+  const auto exported = [&](const std::string& key, std::string& bundle) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + mine);
+    v1::CacheExportRequest request;
+    request.add_keys(key);
+    request.add_keys(reply.key());
+    const auto reader = daemon_->stub().CacheExport(&context, request);
+    for (v1::CacheChunk chunk; reader->Read(&chunk);) bundle += chunk.data();
+    return reader->Finish();
+  };
+  std::string bundle;
+  ASSERT_TRUE(exported(reply.key(), bundle).ok());
+  grpc::ClientContext context;
+  context.AddMetadata("authorization", "Bearer " + mine);
+  v1::CacheImportReply imported;
+  const auto writer = daemon_->stub().CacheImport(&context, &imported);
+  v1::CacheChunk chunk;
+  chunk.set_data(bundle);
+  writer->Write(chunk);
+  writer->WritesDone();
+  ASSERT_TRUE(writer->Finish().ok());
+  EXPECT_EQ(imported.imported(), 1u);
+
+  std::string nothing;
+  const grpc::Status missing = exported(std::string(32, 'x'), nothing);
+  EXPECT_EQ(missing.error_code(), StatusCode::NOT_FOUND);
+  EXPECT_THAT(missing.error_message(), ::testing::HasSubstr("1 of the keys"));
+  EXPECT_EQ(nothing, "");
+}
+
 }  // namespace
 }  // namespace kiln::server::testing

@@ -258,6 +258,33 @@ TEST_F(StoreTest, TravelsAsABundle) {
   ExpectKept(6);
 }
 
+TEST_F(StoreTest, AnUploadThatWasAcceptedBeforeADrainIsTakenWhole) {
+  daemon_->Start({"--grace=20"});
+  CompileMany(3);
+  std::string bundle;
+  grpc::ClientContext from;
+  const auto reader = daemon_->stub().CacheExport(&from, {});
+  for (v1::CacheChunk chunk; reader->Read(&chunk);) bundle += chunk.data();
+  ASSERT_TRUE(reader->Finish().ok());
+
+  grpc::ClientContext into;
+  v1::CacheImportReply reply;
+  const auto writer = daemon_->stub().CacheImport(&into, &reply);
+  v1::CacheChunk chunk;
+  chunk.set_data(bundle.substr(0, 100));
+  ASSERT_TRUE(writer->Write(chunk));
+  std::this_thread::sleep_for(milliseconds(200));  // it has begun
+  ::kill(daemon_->pid(), SIGTERM);
+  std::this_thread::sleep_for(milliseconds(1000));
+  chunk.set_data(bundle.substr(100));
+  EXPECT_TRUE(writer->Write(chunk));
+  writer->WritesDone();
+  const grpc::Status status = writer->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(reply.imported(), 3u);
+  EXPECT_EQ(daemon_->Wait(), 0);
+}
+
 TEST_F(StoreTest, TakesWhatTheSameCompilerMadeElsewhere) {
   daemon_->Start();
   grpc::ClientContext ask;

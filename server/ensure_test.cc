@@ -111,6 +111,19 @@ TEST_F(EnsureTest, RanksWithTheSameManifestShareEveryCompile) {
   EXPECT_EQ(daemon_->Stats().compiles(), 78u);
 }
 
+TEST_F(EnsureTest, ARefreshCompilesWhatIsKnown) {
+  daemon_->Start();
+  auto manifest = Manifest(0, 3);
+  ASSERT_EQ(Ensure(manifest).progress.back().compiled(), 6u);
+  for (v1::CompileRequest& request : *manifest.mutable_requests()) request.set_refresh(true);
+  for (int round = 1; round <= 2; ++round) {
+    const Ensured result = Ensure(manifest);
+    EXPECT_EQ(result.progress.back().compiled(), 6u);
+    EXPECT_EQ(result.progress.back().known(), 0u);
+    EXPECT_EQ(daemon_->Stats().compiles(), 6u * (1 + round));
+  }
+}
+
 TEST_F(EnsureTest, AFullQueueIsWaitedFor) {
   daemon_->Start({"--workers=1", "--queue=1"});
   const Ensured result = Ensure(Manifest(1, 4, Order::kSleep));

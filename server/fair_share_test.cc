@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "server/admission.h"
+#include "server/tenant_budget.h"
 
 namespace kiln::server {
 namespace {
@@ -127,6 +128,23 @@ TEST(FairShare, TenantsThatAreGoneAreForgotten) {
     shares.Finish(name, shares.Begin(name), 10);
   }
   EXPECT_LE(shares.tenants(), 200u);
+}
+
+TEST(TenantBudget, OneLeavesRoomForOthersAndGetsBackWhatItGives) {
+  TenantBudget budget(100);
+  std::vector<TenantBudget::Charge> flood;
+  while (auto charge = budget.Take("flood", 8)) flood.push_back(std::move(*charge));
+  EXPECT_EQ(budget.used(), 80u);
+  std::vector<TenantBudget::Charge> other;
+  while (auto charge = budget.Take("other", 8)) other.push_back(std::move(*charge));
+  EXPECT_EQ(other.size(), 2u);
+  EXPECT_TRUE(budget.Take("third", 8)) << "whoever holds nothing may be over by one";
+  EXPECT_FALSE(budget.Take("other", 8));
+  flood.clear();
+  EXPECT_TRUE(budget.Take("other", 8));
+  other.clear();
+  EXPECT_TRUE(budget.Take("nothing", 0));
+  EXPECT_EQ(budget.used(), 0u);
 }
 
 TEST(Admission, AFloodLeavesRoomInTheQueue) {

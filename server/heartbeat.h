@@ -19,7 +19,8 @@ class Heartbeat {
   explicit Heartbeat(Executor& executor, Clock::duration patience = std::chrono::seconds(30))
       : executor_(executor), patience_(patience), state_(std::make_shared<State>()) {}
 
-  // Sends a beat where none is under way. False when the last has been under way for too long.
+  // Sends a beat where none is under way, before all that waits: a full queue alone is no bad sign. False when the last has been
+  // under way for too long.
   bool Alive() {
     const auto now = Clock::now();
     {
@@ -27,14 +28,10 @@ class Heartbeat {
       if (state_->since) return now - *state_->since < patience_;
       state_->since = now;
     }
-    Executor::Task beat = [state = state_] {
+    executor_.PostFirst([state = state_] {
       std::lock_guard lock(state->mutex);
       state->since.reset();
-    };
-    if (!executor_.Post(beat)) {  // full, which is busy: the next caller tries again
-      std::lock_guard lock(state_->mutex);
-      state_->since.reset();
-    }
+    });
     return true;
   }
 

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "cache/bundle.h"
+#include "server/tenant_key.h"
 
 namespace kiln::server {
 namespace {
@@ -34,6 +36,32 @@ v1::CacheEntry ToProto(const cache::EntryInfo& info) {
   entry.set_last_used_unix(UnixSeconds(info.last_used));
   entry.set_hits(info.hits);
   return entry;
+}
+
+// The keys that would answer each of the request's, by which of them it is.
+using Wanted = std::multimap<cache::Digest, std::size_t>;
+
+std::expected<Wanted, Failure> WantedKeys(const v1::CacheExportRequest& request, std::string_view tenant) {
+  Wanted wanted;
+  for (int i = 0; i < request.keys_size(); ++i) {
+    const auto key = cache::Digest::FromBytes(request.keys(i));
+    if (!key) {
+      return std::unexpected(Failure{.kind = Failure::Kind::kMalformed,
+                                     .message = fmt::format("a key has 32 bytes; number {} of the export has {}", i,
+                                                            request.keys(i).size())});
+    }
+    const auto which = static_cast<std::size_t>(i);
+    wanted.emplace(*key, which);
+    if (const cache::Digest kept_under = KeptUnder(tenant, *key); kept_under != *key) wanted.emplace(kept_under, which);
+  }
+  return wanted;
+}
+
+Failure MissingKeys(std::string_view first, std::ptrdiff_t count, std::string_view tenant) {
+  return {.kind = Failure::Kind::kNotFound,
+          .message = fmt::format("nothing is kept on disk for the tenant {} under {} of the keys, the first of them {}; nothing was "
+                                 "exported. `kiln cache list` tells what there is",
+                                 tenant, count, cache::Digest::FromBytes(first)->ToHex())};
 }
 
 }  // namespace
@@ -106,19 +134,28 @@ std::expected<v1::CacheGcReply, Failure> Maintenance::Gc(std::uint64_t target_by
   return reply;
 }
 
-std::expected<TemporaryFile, Failure> Maintenance::Export(const v1::CacheExportRequest& request) {
+std::expected<TemporaryFile, Failure> Maintenance::Export(const v1::CacheExportRequest& request, std::string_view tenant) {
   const auto disk = Disk();
   if (!disk) return std::unexpected(disk.error());
-  std::vector<std::string> keys(request.keys().begin(), request.keys().end());
-  std::ranges::sort(keys);
+  auto wanted = WantedKeys(request, tenant);
+  if (!wanted) return std::unexpected(std::move(wanted.error()));
+  std::vector<bool> found(static_cast<std::size_t>(request.keys_size()));
   std::function<bool(const cache::EntryInfo&)> accept;
-  if (!keys.empty()) {
-    accept = [&](const cache::EntryInfo& info) { return std::ranges::binary_search(keys, info.key.view()); };
+  if (!wanted->empty()) {
+    accept = [&](const cache::EntryInfo& info) {
+      const auto [first, last] = wanted->equal_range(info.key);
+      for (auto at = first; at != last; ++at) found[at->second] = true;
+      return first != last;
+    };
   }
   TemporaryFile file = NewScratch();
   if (const auto flushed = (*disk)->Flush(); !flushed) return std::unexpected(ToFailure(flushed.error()));
   const auto report = cache::ExportBundle(**disk, file.path(), accept);
   if (!report) return std::unexpected(ToFailure(report.error()));
+  if (const auto missing = std::ranges::count(found, false); missing > 0) {
+    const auto first = std::ranges::find(found, false) - found.begin();
+    return std::unexpected(MissingKeys(request.keys(static_cast<int>(first)), missing, tenant));
+  }
   return file;
 }
 

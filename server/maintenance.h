@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -58,7 +59,8 @@ class Maintenance {
   std::expected<std::vector<v1::CacheEntry>, Failure> List(const v1::CacheListRequest& request) const;
   std::expected<v1::CacheVerifyReply, Failure> Verify();
   std::expected<v1::CacheGcReply, Failure> Gc(std::uint64_t target_bytes);
-  std::expected<TemporaryFile, Failure> Export(const v1::CacheExportRequest& request);
+  // The named keys are those of programs, of results that are kept for that tenant, or those that List tells. Each must be there.
+  std::expected<TemporaryFile, Failure> Export(const v1::CacheExportRequest& request, std::string_view tenant);
   std::expected<v1::CacheImportReply, Failure> Import(const std::filesystem::path& bundle);
 
   // Evicts the tenant's least recently used entries until it has at most nine tenths of `limit`, if it has more than that; how many

@@ -147,6 +147,64 @@ TEST_F(DaemonTest, OnSigtermUnderLoadNoAcceptedRequestFails) {
   EXPECT_GT(before, 20u);
 }
 
+TEST_F(DaemonTest, StatsAreTrueUntilTheEndOfADrain) {
+  daemon_->Start({"--grace=0.3", "--workers=2"});
+  std::atomic<unsigned> answers = 0;
+  std::atomic<unsigned> wrong = 0;
+  Callers watchers(8, [&](unsigned, unsigned) {
+    grpc::ClientContext context;
+    v1::StatsReply reply;
+    if (!daemon_->stub().Stats(&context, {}, &reply).ok()) return std::this_thread::sleep_for(milliseconds(5));
+    ++answers;
+    wrong += reply.workers() != 2 || reply.workers_busy() > 2;
+  });
+  auto hung = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kHang)); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  EXPECT_EQ(daemon_->Stop(), 0);
+  watchers.Stop();
+  EXPECT_FALSE(hung.get().status.ok());
+  EXPECT_GT(answers, 0u);
+  EXPECT_EQ(wrong, 0u);
+}
+
+// As large as that, and otherwise the same.
+v1::CompileRequest Padded(v1::CompileRequest request, std::size_t bytes) {
+  request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(10'000, std::string(bytes, 'p'));
+  return request;
+}
+
+constexpr std::size_t kLarge = 7'500'000;  // of 64 MiB
+
+TEST_F(DaemonTest, WhatNobodyWaitsForLeavesTheQueueAtOnce) {
+  daemon_->Start({"--workers=1"});
+  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, 300)); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, 1), milliseconds(100)).status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().queued() == 0; }, milliseconds(1000)));
+  EXPECT_EQ(daemon_->Stats().workers_busy(), 1u) << "no worker had to look at it";
+  EXPECT_TRUE(running.get().status.ok());
+}
+
+TEST_F(DaemonTest, ARequestIsChargedAsLongAsItsCompileLasts) {
+  daemon_->Start({"--workers=1"});
+  std::vector<std::future<Daemon::Result>> all;
+  const auto compile = [&](uint32_t program, std::size_t padding, milliseconds deadline) {
+    all.push_back(std::async(std::launch::async, [=, this] {
+      return daemon_->Compile(Padded(MakeRequest(Order::kHang, program), padding), deadline);
+    }));
+  };
+  for (uint32_t i = 0; i < 7; ++i) compile(i, kLarge, milliseconds(2500));
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().flights() == 7; }));
+  for (uint32_t i = 0; i < 7; ++i) compile(i, 1, milliseconds(6000));
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().joined() == 7; }));
+  for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(all[i].get().status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  const auto more = daemon_->Compile(Padded(MakeRequest(Order::kAnswer, 8), kLarge), milliseconds(1000));
+  EXPECT_EQ(more.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << more.status.error_message();
+  EXPECT_TRUE(more.has_retry_info());
+  for (std::size_t i = 7; i < all.size(); ++i) all[i].get();
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(Padded(MakeRequest(Order::kAnswer, 8), kLarge)).status.ok(); }));
+}
+
 class TenantTest : public DaemonTest {
  protected:
   struct Tenant {
@@ -169,20 +227,24 @@ class TenantTest : public DaemonTest {
   }
 
   // A program of its own that takes a worker 10 ms.
-  v1::CompileRequest Fresh() {
+  v1::CompileRequest Fresh(uint32_t tens_of_ms = 1) {
     v1::Module module;
     module.ParseFromString(MinimalModule());
     module.mutable_exprs(0)->set_int_value(++programs_);
-    auto request = MakeRequest(Order::kSleep, 1);
+    auto request = MakeRequest(Order::kSleep, tens_of_ms);
     request.set_module(module.SerializeAsString());
     return request;
   }
 
-  void CompileAs(Tenant& tenant) {
+  grpc::Status Compile(Tenant& tenant, const v1::CompileRequest& request) {
     grpc::ClientContext context;
     context.AddMetadata("authorization", tenant.authorization);
     v1::CompileReply reply;
-    const grpc::Status status = daemon_->stub().Compile(&context, Fresh(), &reply);
+    return daemon_->stub().Compile(&context, request, &reply);
+  }
+
+  void CompileAs(Tenant& tenant) {
+    const grpc::Status status = Compile(tenant, Fresh());
     if (status.ok()) {
       ++tenant.done;
     } else {
@@ -196,6 +258,24 @@ class TenantTest : public DaemonTest {
   Tenant small_;
   std::atomic<int> programs_ = 0;
 };
+
+TEST_F(TenantTest, LargeRequestsOfOneLeaveRoomForAnother) {
+  daemon_->Start();
+  std::atomic<int> refused = 0;
+  std::vector<std::future<void>> flood;
+  for (int i = 0; i < 12; ++i) {
+    flood.push_back(std::async(std::launch::async, [&, request = Padded(Fresh(100), kLarge)] {
+      if (Compile(flood_, request).error_code() == StatusCode::RESOURCE_EXHAUSTED) ++refused;
+    }));
+  }
+  ASSERT_TRUE(daemon_->Eventually([&] { return refused > 0; }));
+  std::this_thread::sleep_for(milliseconds(300));
+  const grpc::Status status = Compile(small_, Padded(Fresh(), kLarge));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  for (auto& call : flood) call.get();
+  EXPECT_GE(refused, 4);
+  EXPECT_LE(refused, 8);
+}
 
 TEST_F(TenantTest, AFloodDoesNotStarveAnother) {
   daemon_->Start({"--queue=64"});

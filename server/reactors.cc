@@ -115,9 +115,9 @@ void ListReactor::Next() {
   StartWrite(&entries_[next_++]);
 }
 
-ExportReactor::ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request) {
-  const bool posted = maintenance.Post([this, &maintenance, request] {
-    auto file = maintenance.Export(request);
+ExportReactor::ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant) {
+  const bool posted = maintenance.Post([this, &maintenance, request, tenant = std::move(tenant)] {
+    auto file = maintenance.Export(request, tenant);
     if (!file) return Finish(ToStatus(file.error()));
     file_ = std::move(*file);
     stream_.open(file_.path(), std::ios::binary);

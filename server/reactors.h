@@ -109,7 +109,7 @@ class ListReactor final : public grpc::ServerWriteReactor<v1::CacheEntry> {
 // CacheExport: the bundle is written to a file first, so that a slow client holds no lock of the store's.
 class ExportReactor final : public grpc::ServerWriteReactor<v1::CacheChunk> {
  public:
-  ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request);
+  ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant);
 
  private:
   void OnWriteDone(bool ok) override;

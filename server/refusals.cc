@@ -20,6 +20,14 @@ Failure ExecutorFull() {
           .retry_after = std::chrono::seconds(1)};
 }
 
+Failure NoMemoryFor(std::string_view tenant, std::size_t capacity) {
+  return {.kind = Kind::kQueueFull,
+          .message = fmt::format("the requests of the tenant {} that are under way hold its part of the {} MiB there are for all; "
+                                 "try again when some of them are done",
+                                 tenant, capacity >> 20),
+          .retry_after = std::chrono::seconds(1)};
+}
+
 Failure Draining() {
   return {.kind = Kind::kDraining, .message = "kilnd is shutting down and compiles nothing new; try again shortly"};
 }

@@ -3,7 +3,9 @@
 // What a request is told when the flow does not serve it.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/admission.h"
@@ -14,6 +16,7 @@ namespace kiln::server {
 
 Failure ToFailure(const QueueFull& full);
 Failure ExecutorFull();
+Failure NoMemoryFor(std::string_view tenant, std::size_t capacity);
 Failure Draining();
 Failure Cancelled();
 Failure NotCompiled();

@@ -83,8 +83,11 @@ TEST(Admission, WhatNobodyWaitsForMakesRoom) {
   std::stop_source stop;
   Submit(admission, MakeJob("abandoned", v1::INTERACTIVE, &ended, stop.get_token()));
   stop.request_stop();
+  EXPECT_EQ(ended, std::vector<std::string>{"abandoned"}) << "at once";
+  EXPECT_EQ(admission.queued(), 0u);
+  Submit(admission, MakeJob("late", v1::INTERACTIVE, &ended, stop.get_token()));
+  EXPECT_EQ(ended.size(), 2u);
   Submit(admission, MakeJob("wanted", v1::INTERACTIVE, &ended));
-  EXPECT_EQ(ended, std::vector<std::string>{"abandoned"});
   EXPECT_EQ(admission.Take()->request_id, "wanted");
 }
 

@@ -200,10 +200,9 @@ grpc::ServerUnaryReactor* KilnService::CacheGc(Context* context, const v1::Cache
 }
 
 grpc::ServerWriteReactor<v1::CacheChunk>* KilnService::CacheExport(Context* context, const v1::CacheExportRequest* request) {
-  if (const auto caller = Enter(*context, "CacheExport"); !caller) {
-    return new RefusedStream<v1::CacheChunk>(ToStatus(caller.error()));
-  }
-  return new ExportReactor(parts_.maintenance, *request);
+  const auto caller = Enter(*context, "CacheExport");
+  if (!caller) return new RefusedStream<v1::CacheChunk>(ToStatus(caller.error()));
+  return new ExportReactor(parts_.maintenance, *request, caller->tenant);
 }
 
 grpc::ServerReadReactor<v1::CacheChunk>* KilnService::CacheImport(Context* context, v1::CacheImportReply* reply) {

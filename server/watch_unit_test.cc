@@ -217,6 +217,35 @@ TEST(HeartbeatTest, StopsWithTheExecutor) {
   EXPECT_TRUE(heartbeat.Alive());
 }
 
+TEST(HeartbeatTest, AFullQueueDoesNotHideThreadsThatAreStuck) {
+  Executor executor(4, 2);
+  std::promise<void> may_go;
+  const auto gate = may_go.get_future().share();
+  std::atomic<int> stuck = 0;
+  for (int i = 0; i < 4; ++i) {
+    executor.PostFirst([gate, &stuck] {
+      ++stuck;
+      gate.wait();
+    });
+  }
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (stuck < 4 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_EQ(stuck, 4);
+  const auto post = [&] {
+    Executor::Task task = [] {};
+    return executor.Post(task);
+  };
+  while (post()) {
+  }
+  Heartbeat heartbeat(executor, std::chrono::milliseconds(50));
+  EXPECT_TRUE(heartbeat.Alive());
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_FALSE(heartbeat.Alive());
+  may_go.set_value();
+  while (!heartbeat.Alive() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(heartbeat.Alive());
+}
+
 TEST(RestartCauses, AreClasses) {
   EXPECT_EQ(RestartCause("killed by SIGABRT"), "abort");
   EXPECT_EQ(RestartCause("killed by SIGKILL: out of memory on this host, or somebody's doing (it had 3 MiB)"), "killed");

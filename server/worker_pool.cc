@@ -112,7 +112,9 @@ WorkerPool::WorkerPool(WorkerPoolOptions options, Admission& admission, Zygote& 
   for (unsigned i = 0; i < options_.workers; ++i) slots_.push_back(std::make_unique<Slot>(*this));
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { Stop(); }
+
+void WorkerPool::Stop() {
   admission_.Close();
   slots_.clear();
 }

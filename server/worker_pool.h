@@ -30,7 +30,10 @@ struct WorkerPoolOptions {
 class WorkerPool {
  public:
   WorkerPool(WorkerPoolOptions options, Admission& admission, Zygote& zygote);
-  ~WorkerPool();  // closes the queue, stops running jobs as kCancelled, joins
+  ~WorkerPool();  // stops
+
+  // Closes the queue, stops running jobs as kCancelled, joins. It may still be asked how many workers there are.
+  void Stop();
 
   unsigned workers() const { return options_.workers; }
   unsigned busy() const { return busy_; }

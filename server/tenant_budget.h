@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory that tenants share: the bytes of the requests that are under way. It is never full for everybody. Who holds something may
+// take more only while that leaves a fifth of what is free and theirs together; who holds nothing finds room as long as anything is
+// left, and may be over by that one piece.
+//
+// All members may be called from any thread.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace kiln::server {
+
+class TenantBudget {
+ public:
+  explicit TenantBudget(std::size_t capacity) : capacity_(capacity) {}
+  TenantBudget(const TenantBudget&) = delete;
+  TenantBudget& operator=(const TenantBudget&) = delete;
+
+  // So many bytes of a tenant's, given back with this. The budget outlives it.
+  class Charge {
+   public:
+    Charge(Charge&& other) noexcept
+        : budget_(std::exchange(other.budget_, nullptr)), tenant_(std::move(other.tenant_)), bytes_(other.bytes_) {}
+    Charge& operator=(Charge&& other) noexcept {
+      std::swap(budget_, other.budget_);
+      std::swap(tenant_, other.tenant_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    ~Charge() {
+      if (budget_ != nullptr) budget_->Give(tenant_, bytes_);
+    }
+
+   private:
+    friend class TenantBudget;
+    Charge(TenantBudget& budget, std::string tenant, std::size_t bytes)
+        : budget_(&budget), tenant_(std::move(tenant)), bytes_(bytes) {}
+
+    TenantBudget* budget_;
+    std::string tenant_;
+    std::size_t bytes_;
+  };
+
+  // Nothing where there is no room.
+  std::optional<Charge> Take(const std::string& tenant, std::size_t bytes) {
+    bytes = std::max<std::size_t>(bytes, 1);
+    std::lock_guard lock(mutex_);
+    if (!HasRoomFor(tenant, bytes)) return std::nullopt;
+    held_[tenant] += bytes;
+    used_ += bytes;
+    return Charge(*this, tenant, bytes);
+  }
+
+  std::size_t used() const {
+    std::lock_guard lock(mutex_);
+    return used_;
+  }
+
+ private:
+  static constexpr std::size_t kOwnPart = 4;  // times what is left, as in Admission
+
+  bool HasRoomFor(const std::string& tenant, std::size_t bytes) const {
+    if (used_ >= capacity_) return false;
+    const auto at = held_.find(tenant);
+    if (at == held_.end()) return true;
+    return used_ + bytes <= capacity_ && at->second + bytes <= kOwnPart * (capacity_ - used_ - bytes);
+  }
+
+  void Give(const std::string& tenant, std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    const auto at = held_.find(tenant);
+    at->second -= bytes;
+    used_ -= bytes;
+    if (at->second == 0) held_.erase(at);
+  }
+
+  const std::size_t capacity_;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::size_t> held_;  // by those who hold something
+  std::size_t used_ = 0;
+};
+
+}  // namespace kiln::server
