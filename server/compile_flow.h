@@ -22,6 +22,7 @@
 #include "cache/tiered.h"
 #include "kiln/v1/compile.pb.h"
 #include "kiln/v1/service.pb.h"
+#include "server/accept_unsigned.h"
 #include "server/admission.h"
 #include "server/call_record.h"
 #include "server/caller.h"
@@ -49,7 +50,7 @@ class CompileFlow {
     std::chrono::milliseconds compile_limit{120'000};  // of one job in a worker
     std::chrono::milliseconds suspicious_after{2'000};  // a compile cancelled after that leaves a reproducer
     std::size_t max_pending_bytes = std::size_t{64} << 20;  // of requests under way
-    bool accept_unsigned = true;  // Put of what no trusted key has sealed
+    AcceptUnsigned accept_unsigned = AcceptUnsigned::kOfNobody;
     RequestLimits limits;
     std::string build_id;
     std::function<std::string()> ptxas_version;  // asked on the executor, once it is needed
@@ -119,7 +120,7 @@ class CompileFlow {
             TenantBudget::Charge charge);
   void Launch(std::shared_ptr<Compile> compile);
   void Land(Compile& compile, JobOutcome outcome);
-  std::expected<void, Failure> MayPut(const v1::PutRequest& put, const std::string& key) const;
+  std::expected<void, Failure> MayPut(const Caller& caller, const v1::PutRequest& put, const std::string& key) const;
   Made Judge(Compile& compile, JobOutcome& outcome);
   Made Keep(Compile& compile, JobOutcome& outcome);
   Failure Refusal(Compile& compile, JobOutcome& outcome);

@@ -92,8 +92,8 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--tokens", raw.tokens, "file of bearer tokens, as `kilnd token` writes it (STATE_DIR/tokens)");
   app.add_option("--access", raw.access, "TOML file: which user or certificate is which tenant, with which scopes");
   app.add_option("--audit-log", config.audit_log, "file for refused calls and admins' actions, instead of the log");
-  app.add_option("--accept-put", raw.accept_put, "take results compiled elsewhere: yes, signed (by --trusted-keys), no; auto: yes "
-                 "on Unix sockets, else signed")
+  app.add_option("--accept-put", raw.accept_put, "take results compiled elsewhere: signed (by --trusted-keys), yes (from anybody "
+                 "who may compile, without a seal), no; auto: signed, on Unix sockets also from admins without a seal")
       ->check(CLI::IsMember({"yes", "signed", "no", "auto"}))->capture_default_str();
   app.add_option("--signing-key", raw.signing_key, "Ed25519 key that results are sealed with (STATE_DIR/signing-key.pem)");
   app.add_option("--trusted-keys", raw.trusted_keys, "file of the public keys of other hosts whose results are taken");
@@ -249,9 +249,11 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   char* end = nullptr;
   config.socket_mode = static_cast<unsigned>(std::strtoul(raw.socket_mode.c_str(), &end, 8));
   if (*end != '\0' || config.socket_mode > 0777) return std::unexpected("--socket-mode: use an octal mode such as 0660");
-  const bool automatic = raw.accept_put == "auto";
+  const bool local = raw.accept_put == "auto" && config.endpoint.socket;
   config.accept_put = raw.accept_put != "no";
-  config.accept_unsigned = raw.accept_put == "yes" || (automatic && config.endpoint.socket);
+  config.accept_unsigned = raw.accept_put == "yes" ? AcceptUnsigned::kOfAnybody
+                           : local                 ? AcceptUnsigned::kOfAdmins
+                                                   : AcceptUnsigned::kOfNobody;
   config.state_directory = raw.state_dir;
   if (!config.state_directory.is_absolute()) config.state_directory = fs::absolute(config.state_directory);
   config.tokens = raw.tokens.empty() ? config.state_directory / "tokens" : fs::path(raw.tokens);

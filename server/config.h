@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "server/accept_unsigned.h"
 #include "server/endpoint.h"
 #include "server/request_limits.h"
 #include "server/service_manager.h"
@@ -28,7 +29,7 @@ struct Config {
   std::filesystem::path access;  // who is whom; empty: the defaults of authenticator.h
   std::string audit_log;         // empty: into the log
   bool accept_put = true;       // Put and CacheImport: results that were made elsewhere
-  bool accept_unsigned = true;  // Put of what no trusted key has sealed
+  AcceptUnsigned accept_unsigned = AcceptUnsigned::kOfAdmins;  // Put of what no trusted key has sealed
   std::filesystem::path signing_key;   // made where it does not exist
   std::filesystem::path trusted_keys;  // of other hosts; empty: none
 

@@ -20,7 +20,7 @@ std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, con
                                artifact.compiler(), artifact.target(), options_.build_id, resolved->target)});
   }
   const std::string key(resolved->key.view());
-  if (auto allowed = MayPut(put, key); !allowed) return std::unexpected(std::move(allowed.error()));
+  if (auto allowed = MayPut(caller, put, key); !allowed) return std::unexpected(std::move(allowed.error()));
   v1::CompileReply reply;
   reply.set_key(key);
   *reply.mutable_artifact() = artifact;
@@ -34,12 +34,14 @@ std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, con
   return resolved->key;
 }
 
-std::expected<void, Failure> CompileFlow::MayPut(const v1::PutRequest& put, const std::string& key) const {
+std::expected<void, Failure> CompileFlow::MayPut(const Caller& caller, const v1::PutRequest& put, const std::string& key) const {
   if (!put.has_seal()) {
-    if (options_.accept_unsigned) return {};
+    const bool admin = options_.accept_unsigned == AcceptUnsigned::kOfAdmins && caller.May(Scope::kAdmin);
+    if (admin || options_.accept_unsigned == AcceptUnsigned::kOfAnybody) return {};
     return std::unexpected(Failure{.kind = Failure::Kind::kRefused,
                                    .message = "this kilnd takes results from elsewhere only with the seal of a key that it trusts "
-                                              "(--trusted-keys); --accept-put=yes takes them without"});
+                                              "(--trusted-keys); on a Unix socket an admin may put them without "
+                                              "(--accept-put=auto), and with --accept-put=yes anybody who may compile"});
   }
   v1::SealedReply reply;
   reply.set_key(key);

@@ -9,6 +9,7 @@
 #include "server/sealer.h"
 #include "server/tenant_key.h"
 #include "server/testing/daemon_fixture.h"
+#include "server/tokens.h"
 
 namespace kiln::server::testing {
 namespace {
@@ -273,6 +274,33 @@ TEST_F(SealTest, PutFollowsTheTrustList) {
   *put.mutable_seal() = MakeSeal(maker, {}, reply.key(), put.artifact().SerializeAsString());
   EXPECT_TRUE(send().ok()) << send().error_message();
   EXPECT_EQ(daemon_->Compile(put.request()).reply.origin(), v1::MEMORY);
+}
+
+TEST_F(SealTest, WhoMayCompileCannotPutWhatNobodySealed) {
+  const std::string secret = NewSecret();
+  fs::create_directories(daemon_->State());
+  ASSERT_TRUE(WriteTokens(fs::path(daemon_->State()) / "tokens", {{"user", "default", *ParseScopes("read,compile,tune,run"), HashToken(secret), {}}}));
+  daemon_->Start();
+  const auto good = daemon_->Compile(MakeRequest(Order::kAnswer, 3));
+  v1::PutRequest put;
+  *put.mutable_request() = MakeRequest(Order::kAbort, 1);  // compiling it would fail
+  *put.mutable_artifact() = good.reply.artifact();
+  const auto send = [&](const char* bearer) {
+    grpc::ClientContext context;
+    if (bearer != nullptr) context.AddMetadata("authorization", std::string("Bearer ") + bearer);
+    v1::PutReply reply;
+    return daemon_->stub().Put(&context, put, &reply);
+  };
+  EXPECT_THAT(send(secret.c_str()).error_message(), HasSubstr("only with the seal"));
+  ASSERT_TRUE(send(nullptr).ok()) << "kilnd's own user is its admin";
+  const std::vector<cache::PublicKey> own = {KeyOfDaemon()};
+  const auto provenance = Verify(Compile(put.request()), own);
+  ASSERT_TRUE(provenance) << provenance.error();
+  EXPECT_EQ(provenance->put_by(), "uid " + std::to_string(::getuid())) << "its seal says that it was not made here";
+
+  ASSERT_EQ(daemon_->Stop(), 0);
+  daemon_->Start({"--accept-put=yes"});
+  EXPECT_TRUE(send(secret.c_str()).ok()) << "the setting that takes anybody's";
 }
 
 TEST_F(SealTest, ASigningKeyThatOthersCanReadIsRefused) {
