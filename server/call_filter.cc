@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/call_filter.h"
 
+#include <asm/sockios.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -28,11 +30,11 @@ namespace {
 constexpr std::array kAllowed = {
     // descriptors
     "read", "write", "readv", "writev", "pread64", "pwrite64", "lseek", "_llseek", "close", "close_range", "dup", "dup2", "dup3",
-    "fcntl", "fstat", "pipe", "pipe2", "poll", "ppoll", "select", "pselect6", "eventfd2", "memfd_create", "ftruncate", "fallocate",
+    "fstat", "pipe", "pipe2", "poll", "ppoll", "select", "pselect6", "eventfd2",
     // the channel to kilnd, which is open
     "recvfrom", "recvmsg", "sendto", "sendmsg", "shutdown",
     // memory
-    "brk", "mmap", "munmap", "mprotect", "mremap", "madvise", "mincore", "membarrier",
+    "brk", "munmap", "mprotect", "mremap", "madvise", "mincore", "membarrier",
     // threads and signals of this process
     "futex", "futex_waitv", "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "arch_prctl", "sched_yield",
     "sched_getaffinity", "sched_setaffinity", "sched_getparam", "sched_getscheduler", "getpriority", "getcpu", "rt_sigaction",
@@ -44,8 +46,9 @@ constexpr std::array kAllowed = {
 };
 // Landlock says which.
 constexpr std::array kFiles = {"open", "openat", "stat", "lstat", "newfstatat", "statx", "statfs", "fstatfs", "access", "faccessat",
-                               "faccessat2", "readlink", "readlinkat", "getdents64", "getcwd", "umask"};
-constexpr std::array kToStartPrograms = {"clone", "fork", "vfork", "execve", "wait4", "waitid", "setpgid", "chdir"};
+                               "faccessat2", "readlink", "readlinkat", "getdents64", "getcwd", "umask",
+                               "memfd_create", "ftruncate", "fallocate"};
+constexpr std::array kToStartPrograms = {"fork", "vfork", "execve", "wait4", "waitid", "setpgid", "chdir"};
 
 // What no driver needs and what breaks out of a process.
 constexpr std::array kForbidden = {
@@ -78,9 +81,29 @@ CallFilter Export(void* context) {
   return filter;
 }
 
+// The kernel looks at the low half of a command alone.
+constexpr std::uint64_t kCommand = 0xffff'ffff;
+
+// Not: whom the kernel signals about a descriptor, and with what. It asks the owner of the descriptor for leave, who may be kilnd.
+void AllowDescriptorCommands(void* context) {
+  for (const int command : {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_ADD_SEALS, F_GET_SEALS}) {
+    AllowIf(context, SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, kCommand, static_cast<std::uint64_t>(command)));
+  }
+  AllowIf(context, SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, kCommand, F_SETFL), SCMP_A2(SCMP_CMP_MASKED_EQ, O_ASYNC, 0));
+}
+
+// Neither shared memory without a file nor stacks that grow, which the limit on data does not count.
+void AllowMappings(void* context) {
+  for (const std::uint64_t alternative : {MAP_SHARED, MAP_ANONYMOUS}) {
+    AllowIf(context, SCMP_SYS(mmap), SCMP_A3(SCMP_CMP_MASKED_EQ, MAP_GROWSDOWN | alternative, 0));
+  }
+}
+
 // Everything a worker shares, whatever it does.
 void AllowComputing(void* context) {
   for (const char* name : kAllowed) Allow(context, name);
+  AllowDescriptorCommands(context);
+  AllowMappings(context);
   // Its flags lie in memory, where a filter cannot look; the C library then takes clone.
   ::seccomp_rule_add(context, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
   // Limits can be read, and of this process alone.
@@ -94,15 +117,20 @@ void AllowThreads(void* context) {
   AllowIf(context, SCMP_SYS(clone), SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
 }
 
+void AllowPrograms(void* context) {
+  for (const char* name : kToStartPrograms) Allow(context, name);
+  constexpr std::uint64_t kNamespaces =
+      CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
+  AllowIf(context, SCMP_SYS(clone), SCMP_A0(SCMP_CMP_MASKED_EQ, kNamespaces, 0));
+}
+
 CallFilter CompileFilter(bool starts_programs) {
   const Context context(::seccomp_init(SCMP_ACT_ERRNO(EPERM)));
   if (!context) return {};
   AllowComputing(context.get());
   for (const char* name : kFiles) Allow(context.get(), name);
   if (!starts_programs) AllowThreads(context.get());
-  for (const char* name : kToStartPrograms) {
-    if (starts_programs) Allow(context.get(), name);
-  }
+  if (starts_programs) AllowPrograms(context.get());
   return Export(context.get());
 }
 
@@ -122,6 +150,13 @@ CallFilter DriverFilter() {
     if (const int number = ::seccomp_syscall_resolve_name(name); number >= 0) {
       ::seccomp_rule_add(context.get(), SCMP_ACT_ERRNO(EPERM), number, 0);
     }
+  }
+  for (const int command : {F_SETOWN, F_SETOWN_EX, F_SETSIG}) {
+    ::seccomp_rule_add(context.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(fcntl), 1,
+                       SCMP_A1(SCMP_CMP_MASKED_EQ, kCommand, static_cast<std::uint64_t>(command)));
+  }
+  for (const std::uint64_t command : {FIOSETOWN, SIOCSPGRP}) {
+    ::seccomp_rule_add(context.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, kCommand, command));
   }
   ::seccomp_rule_add(context.get(), SCMP_ACT_ERRNO(EACCES), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_NE, AF_UNIX));
   return Export(context.get());

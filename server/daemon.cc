@@ -118,7 +118,7 @@ struct Daemon::Parts {
                 .build_id = std::string(compiler::BuildId()),
                 .user = config.worker_user,
                 .on_ready = [this](std::string_view protections) {
-                  telemetry.Log(Level::kInfo, "workers", {{"protections", protections}});
+                  telemetry.Log(protections.starts_with(kUnconfined) ? Level::kError : Level::kInfo, "workers", {{"protections", protections}});
                 }}),
         metrics(MetricNames(zygote)), journal([this](std::span<const CallRecord> records) { Record(records); }) {}
 

@@ -2,7 +2,6 @@
 #include "server/sandbox.h"
 
 #include <grp.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -11,7 +10,10 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <system_error>
+
+#include <fmt/format.h>
 
 #include "server/call_filter.h"
 #include "server/landlock.h"
@@ -20,6 +22,10 @@ namespace kiln::server {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr rlim_t kCompileFiles = 64;
+constexpr rlim_t kEmulatorFiles = 256;
+constexpr rlim_t kFileBytes = rlim_t{64} << 20;
+constexpr rlim_t kOtherAddresses = rlim_t{2} << 30;  // beside its memory: libraries, stacks, what malloc reserves, mapped files
 
 void Limit(__rlimit_resource resource, rlim_t value) {
   const rlimit limit{value, value};
@@ -73,26 +79,31 @@ Sandbox::Sandbox(SandboxOptions options) : options_(std::move(options)), landloc
   filters_ = MakeCallFilters(!options_.program.empty());
 }
 
-std::string Sandbox::Enter(WorkerRole role) const {
+std::expected<std::string, std::string> Sandbox::Enter(WorkerRole role) const {
   const bool gpu = role == WorkerRole::kGpu;
   Limit(RLIMIT_CORE, 0);
   if (!gpu) {
-    Limit(RLIMIT_NOFILE, 256);
+    Limit(RLIMIT_NOFILE, role == WorkerRole::kCompile ? kCompileFiles : kEmulatorFiles);
+    Limit(RLIMIT_FSIZE, kFileBytes);  // of a memory file, which is all it can write
     if (options_.memory_bytes > 0 && !kSanitized) Limit(RLIMIT_DATA, options_.memory_bytes);
   }
   if (role == WorkerRole::kCompile) {
     Limit(RLIMIT_MEMLOCK, 0);
-    Limit(RLIMIT_FSIZE, rlim_t{1} << 30);  // of a memory file, which is all it can write
+    if (options_.memory_bytes > 0 && !kSanitized) Limit(RLIMIT_AS, options_.memory_bytes + kOtherAddresses);
   }
   const bool user = ::geteuid() != 0 || (!gpu && options_.user && Become(*options_.user));
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // after the user has changed, which clears it
   const bool privileges = ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
   const bool files = !gpu && RestrictSelf(ruleset_);
   const bool calls = kSanitized ? ApplyCallFilter(filters_.driver) : ApplyFilterOf(filters_, role);
-  const bool own_network = !calls && !gpu && ::unshare(CLONE_NEWNET) == 0;  // slower, and needs a privilege
+  if (!gpu && !(privileges && calls)) {
+    return std::unexpected(fmt::format("the kernel does not let a worker confine itself ({}: {}), and without that no program of a "
+                                       "client is worked on; allow prctl(2) and seccomp filters where kilnd runs",
+                                       privileges ? "seccomp" : "no_new_privs", std::strerror(errno)));
+  }
   return "user=" + (user ? std::to_string(::geteuid()) : std::string("root")) +
          " files=" + (files ? "landlock-" + std::to_string(landlock_version_) : "open") +
-         " network=" + (calls ? "filter" : own_network ? "namespace" : "open") +
+         " network=" + (calls ? "filter" : "open") +
          " calls=" + (!calls ? "open" : kSanitized ? "deny-list" : "allow-list") + " privileges=" + (privileges ? "none-new" : "open");
 }
 

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a worker gives up before it reads its first byte of a request: the network, writing files, other programs, privileges.
-// A compiler needs none of these. Each layer stands alone: where the kernel or the container refuses one, the others remain, and
-// Enter says what is in force.
+// A compiler needs none of these. Where the kernel or the container refuses one, the others remain, and Enter says what is in
+// force. But without the filter or no_new_privs no compile worker and no emulator's runs.
 //
 //   user        root becomes another user
 //   files       Landlock: reads below a few roots, writes nowhere; what has no name (memfd, pipes) remains
-//   network     Landlock and the filter: no socket of any family; without a filter, a network namespace of its own
+//   network     Landlock and the filter: no socket of any family
 //   calls       seccomp: an allow-list; everything else fails with EPERM
-//   privileges  no_new_privs; no core dumps; limits on memory, descriptors and file sizes
+//   privileges  no_new_privs; no core dumps; limits on memory, address space, descriptors and file sizes
+//
+// The memory limit is one of private memory. Memory files, which a compiler passes to a linker and to ptxas, are bounded beside it:
+// in number and size while they are open, and by the address space where they are mapped. An emulator's worker can make none.
 //
 // An emulator's worker runs machine code made from a client's program: it keeps its memory, its threads and the descriptors it
 // has, and can open, start and reach nothing. A GPU's keeps its user, needs its driver's files and local sockets, and much address
@@ -16,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <expected>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -55,8 +59,8 @@ class Sandbox {
   explicit Sandbox(SandboxOptions options);
 
   // Gives it all up, for this process and whatever it starts. What is in force then, for the log:
-  // "user=65534 files=landlock-7 network=filter calls=allow-list privileges=none-new".
-  std::string Enter(WorkerRole role) const;
+  // "user=65534 files=landlock-7 network=filter calls=allow-list privileges=none-new". The error says why this process must end.
+  std::expected<std::string, std::string> Enter(WorkerRole role) const;
 
  private:
   SandboxOptions options_;

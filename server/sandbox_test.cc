@@ -3,10 +3,18 @@
 // What a compile worker cannot do, tried in one.
 #include "server/sandbox.h"
 
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <thread>
+
 #include <gmock/gmock.h>
 
 #include "server/landlock.h"
 #include "server/testing/daemon_fixture.h"
+#include "server/testing/escape.h"
 
 namespace kiln::server::testing {
 namespace {
@@ -41,6 +49,83 @@ TEST_F(SandboxTest, LetsAWorkerDoNothingButCompile) {
     EXPECT_EQ(Try(escape), "refused") << "escape " << i;
   }
   EXPECT_EQ(daemon_->Stats().worker_crashes(), 0u) << "what is refused is an error of the call, not the end of the worker";
+}
+
+// Those of `tried` that succeed in a process that has entered the sandbox in that role.
+std::vector<int> EscapesIn(WorkerRole role, const std::vector<Escape>& tried) {
+  std::array<int, 2> ends{-1, -1};
+  EXPECT_EQ(::pipe(ends.data()), 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const Sandbox sandbox({.memory_bytes = std::uint64_t{1} << 30, .program = {}, .user = 65534, .readable = {}});
+    if (!sandbox.Enter(role)) ::_exit(1);
+    for (const Escape escape : tried) {
+      const int number = static_cast<int>(escape);
+      if (Escapes(escape, "") && ::write(ends[1], &number, sizeof number) < 0) ::_exit(2);
+    }
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::vector<int> escaped;
+  for (int i = 0; ::read(ends[0], &i, sizeof i) == sizeof i;) escaped.push_back(i);
+  ::close(ends[0]);
+  int status = -1;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+  return escaped;
+}
+
+TEST(Sandbox, LetsAnEmulatorDoNothingButCompute) {
+  if (kSanitized) GTEST_SKIP() << "no allow-list with the sanitizers";
+  std::vector<Escape> all;
+  for (uint32_t i = 0; i < static_cast<uint32_t>(Escape::kEnd); ++i) all.push_back(static_cast<Escape>(i));
+  EXPECT_THAT(EscapesIn(WorkerRole::kEmulator, all), ::testing::IsEmpty());
+}
+
+TEST(Sandbox, LetsADriverReachNoOtherProcess) {
+  EXPECT_THAT(EscapesIn(WorkerRole::kGpu, {Escape::kInternet, Escape::kTracing, Escape::kKernelCode, Escape::kNewNamespace,
+                                           Escape::kIoUring, Escape::kAskForSignals}),
+              ::testing::IsEmpty());
+}
+
+// From here on this thread, and what it starts, cannot have a filter; prctl says EINVAL, as a kernel without seccomp does.
+void TakeFiltersAway() {
+  const std::array<sock_filter, 6> code = {{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_SECCOMP, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog program{code.size(), const_cast<sock_filter*>(code.data())};
+  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+TEST_F(SandboxTest, WithoutAFilterNothingIsCompiled) {
+  std::thread([&] {
+    TakeFiltersAway();
+    daemon_->Start();
+  }).join();
+  const auto result = daemon_->Compile(MakeRequest(Order::kAnswer, 3));
+  EXPECT_FALSE(result.status.ok());
+  EXPECT_THAT(result.status.error_message(), HasSubstr("does not let a worker confine itself (seccomp"));
+  EXPECT_THAT(daemon_->LogText(), HasSubstr("level=error event=workers protections=\"none: "));
+}
+
+TEST(Sandbox, WithoutAFilterNoRoleThatRunsProgramsIsEntered) {
+  for (const WorkerRole role : {WorkerRole::kCompile, WorkerRole::kEmulator}) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      TakeFiltersAway();
+      const Sandbox sandbox({});
+      ::_exit(sandbox.Enter(role) ? 1 : 0);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0) << static_cast<unsigned>(role);
+  }
 }
 
 TEST_F(SandboxTest, StartsPtxasAndNothingElse) {

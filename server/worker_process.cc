@@ -130,7 +130,10 @@ int ServeDevice(Channel& channel, WorkerProgram::Device& device) {
 int ServeJobs(UniqueFd socket, WorkerRole role, const WorkerProgram& program, const Arguments& arguments, const Sandbox& sandbox) {
   std::set_new_handler(EndOutOfMemory);
   Channel channel(std::move(socket), role == WorkerRole::kCompile ? Channel::Descriptors::kRefuse : Channel::Descriptors::kTake);
-  sandbox.Enter(role);
+  if (const auto entered = sandbox.Enter(role); !entered) {
+    std::fprintf(stderr, "kiln-worker: %s\n", entered.error().c_str());
+    return 1;
+  }
   if (role == WorkerRole::kCompile) return ServeCompiles(channel, program, arguments);
   const auto device = program.make_device ? program.make_device(role) : nullptr;
   return device ? ServeDevice(channel, *device) : 1;
@@ -163,7 +166,8 @@ std::string ProtectionsOf(const Sandbox& sandbox) {
   UniqueFd in(ends[1]);
   const pid_t pid = ::fork();
   if (pid == 0) {
-    const std::string text = sandbox.Enter(WorkerRole::kCompile);
+    const auto entered = sandbox.Enter(WorkerRole::kCompile);
+    const std::string text = entered ? *entered : std::string(kUnconfined) + entered.error();
     [[maybe_unused]] const ssize_t written = ::write(in.get(), text.data(), text.size());
     ::_exit(0);
   }

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace kiln::server {
 
@@ -17,6 +18,9 @@ inline constexpr int kWorkerFd = 3;
 
 // How a worker ends itself when it cannot allocate.
 inline constexpr int kExitOutOfMemory = 77;
+
+// How the protections in kReady begin where a worker cannot be confined.
+inline constexpr std::string_view kUnconfined = "none: ";
 
 // What a worker is for, which decides what it gives up (sandbox.h).
 enum class WorkerRole : std::uint32_t {

@@ -168,6 +168,9 @@ void Zygote::Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueF
     std::getline(lines, protections);
     if (options_.on_ready) options_.on_ready(protections);
     for (std::string pass; std::getline(lines, pass);) peer.passes.push_back(pass);
+    if (protections.starts_with(kUnconfined)) {
+      peer.refusal = fmt::format("no worker is started: {}", std::string_view(protections).substr(kUnconfined.size()));
+    }
     if (options_.build_id != build_id) {
       peer.refusal = fmt::format("{} is of build {}, and this kilnd of build {}; install both from one build.",
                                  options_.executable.string(), build_id, options_.build_id);

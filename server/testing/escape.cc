@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -13,6 +14,10 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
 
 namespace kiln::server::testing {
 namespace {
@@ -60,6 +65,49 @@ bool RaisesLimits() {
   return ::setrlimit(RLIMIT_NOFILE, &more) == 0 || ::setrlimit(RLIMIT_CORE, &more) == 0;
 }
 
+// Any one of these, and kilnd could be killed by a byte that arrives.
+bool AsksForSignals() {
+  std::array<int, 2> ends{-1, -1};
+  if (::pipe(ends.data()) != 0) return true;
+  const f_owner_ex owner{F_OWNER_PID, ::getppid()};
+  const bool asked = ::fcntl(ends[0], F_SETOWN, ::getppid()) == 0 || ::fcntl(ends[0], F_SETOWN_EX, &owner) == 0 ||
+                     ::fcntl(ends[0], F_SETSIG, SIGKILL) == 0 ||
+                     ::syscall(SYS_fcntl, ends[0], (std::uint64_t{1} << 32) | F_SETOWN, ::getppid()) == 0;
+  const bool usable = ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0;
+  for (const int end : ends) ::close(end);
+  return asked || !usable;
+}
+
+bool Maps(int file, int flags) {
+  constexpr std::size_t kBytes = std::size_t{32} << 20;
+  return ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, flags, file, 0) != MAP_FAILED;
+}
+
+// 32 GiB, in files that are closed again. Nothing is written: none of it is really taken.
+bool MapsManyFiles() {
+  int mapped = 0;
+  std::vector<void*> places;
+  for (; mapped < 1024; ++mapped) {
+    const int file = ::memfd_create("kiln-escape", MFD_CLOEXEC);
+    const bool more = file >= 0 && ::ftruncate(file, 32 << 20) == 0;
+    void* const place = more ? ::mmap(nullptr, 32 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    if (file >= 0) ::close(file);
+    if (place == MAP_FAILED) break;
+    places.push_back(place);
+  }
+  for (void* const place : places) ::munmap(place, 32 << 20);
+  return mapped == 1024;
+}
+
+bool MakesLongFile() {
+  ::signal(SIGXFSZ, SIG_IGN);
+  const int file = ::memfd_create("kiln-escape", MFD_CLOEXEC);
+  const bool made = file >= 0 && ::ftruncate(file, off_t{1} << 30) == 0;
+  if (file >= 0) ::close(file);
+  ::signal(SIGXFSZ, SIG_DFL);
+  return made;
+}
+
 }  // namespace
 
 bool Escapes(Escape escape, const std::string& ptxas) {
@@ -89,6 +137,11 @@ bool Escapes(Escape escape, const std::string& ptxas) {
     case Escape::kUserFaults: return ::syscall(SYS_userfaultfd, 1) >= 0;
     case Escape::kKeys: return ::syscall(SYS_keyctl, 0, -3, 1) >= 0;  // the session's keyring
     case Escape::kRaiseLimits: return RaisesLimits();
+    case Escape::kAskForSignals: return AsksForSignals();
+    case Escape::kSharedMemory: return Maps(-1, MAP_SHARED | MAP_ANONYMOUS);
+    case Escape::kStackMemory: return Maps(-1, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN);
+    case Escape::kMemoryFiles: return MapsManyFiles();
+    case Escape::kLongFile: return MakesLongFile();
     case Escape::kStartPtxas: return Starts(ptxas.c_str());
     case Escape::kEnd: break;
   }

@@ -44,6 +44,11 @@ enum class Escape : uint32_t {
   kUserFaults,
   kKeys,
   kRaiseLimits,
+  kAskForSignals, // fcntl: that the kernel signals another process
+  kSharedMemory,  // which no limit counts
+  kStackMemory,   // likewise
+  kMemoryFiles,   // more of them mapped than a worker's memory
+  kLongFile,      // a memory file longer than any result
   kEnd,
   kStartPtxas = 100,
 };
