@@ -77,6 +77,7 @@ struct Raw {
   bool check_config = false;
   double compile_limit = 120;
   double run_limit = 60;
+  double run_transfer = 60;
   double grace = 20;
   double keepalive = 60;
 };
@@ -137,6 +138,10 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
       ->transform(CLI::AsSizeValue(false))->default_str("256MiB");
   app.add_option("--run-data-total", config.run_data_total_bytes, "bytes that the tensors of all runs under way may have")
       ->transform(CLI::AsSizeValue(false))->default_str("1GiB");
+  app.add_option("--run-calls", config.run_calls, "runs under way at one time, from their first message to their last")
+      ->check(CLI::Range(1u, 65'536u))->capture_default_str();
+  app.add_option("--run-transfer", raw.run_transfer, "seconds a client may take to send a run's tensors, and again to read its outputs")
+      ->check(CLI::Range(0.01, 86'400.0))->capture_default_str();
   app.add_option("--run-limit", raw.run_limit, "seconds a run may take in its worker")
       ->check(CLI::Range(0.01, 86'400.0))->capture_default_str();
   app.add_option("--grace", raw.grace, "seconds that running compiles get on SIGTERM")
@@ -268,6 +273,7 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   config.compile_limit = std::chrono::milliseconds(static_cast<std::int64_t>(raw.compile_limit * 1000));
   config.keepalive = std::chrono::milliseconds(static_cast<std::int64_t>(raw.keepalive * 1000));
   config.run_limit = std::chrono::milliseconds(static_cast<std::int64_t>(raw.run_limit * 1000));
+  config.run_transfer = std::chrono::milliseconds(static_cast<std::int64_t>(raw.run_transfer * 1000));
   constexpr std::uint64_t kMostRunData = std::uint64_t{1} << 40;
   if (config.run_data_bytes == 0 || config.run_data_bytes > kMostRunData) {
     return std::unexpected("--run-data: from 1 byte to 1TiB; --run-limit and --emulators bound what runs do besides");

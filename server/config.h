@@ -49,7 +49,9 @@ struct Config {
   unsigned emulators = 2;  // emulated runs at one time
   std::uint64_t run_data_bytes = std::uint64_t{256} << 20;       // of the tensors of one run
   std::uint64_t run_data_total_bytes = std::uint64_t{1} << 30;   // of all that are under way
+  unsigned run_calls = 256;  // under way
   std::chrono::milliseconds run_limit{60'000};
+  std::chrono::milliseconds run_transfer{60'000};  // of a run's tensors, and of its outputs
   std::chrono::milliseconds grace{20'000};
   std::chrono::milliseconds keepalive{60'000};  // of a silent connection, before the peer is asked whether it is there
   std::filesystem::path ptxas;  // empty: none

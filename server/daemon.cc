@@ -255,7 +255,9 @@ void Daemon::Parts::MakeFlow() {
                                          zygote);
   runs = std::make_unique<RunFlow>(RunFlow::Options{.call_bytes = config.run_data_bytes,
                                                     .total_bytes = config.run_data_total_bytes,
-                                                    .limit = config.run_limit},
+                                                    .calls = config.run_calls,
+                                                    .limit = config.run_limit,
+                                                    .transfer = config.run_transfer},
                                    RunFlow::Parts{*flow, *devices, *executor, telemetry, *quotas});
 }
 

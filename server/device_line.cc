@@ -43,8 +43,8 @@ class DeviceLine::Slot {
       outcome.queue_ms = std::chrono::duration<double, std::milli>(began - task->queued).count();
       line_.counters_.busy_microseconds += static_cast<std::uint64_t>(outcome.ran.count());
       --line_.busy_;
-      line_.Finished(*task, outcome.ran);
       const bool spent = outcome.event.result().unusable() || (worker_ && worker_->jobs() >= line_.options_.jobs_per_worker);
+      line_.Finished(*this, *task, outcome.ran, spent);
       task->done(std::move(outcome));
       task.reset();
       if (spent) Worker::Retire(worker_);
@@ -140,7 +140,7 @@ bool DeviceLine::Submit(std::unique_ptr<DeviceTask>& task) {
 std::unique_ptr<DeviceTask> DeviceLine::Take(Slot& slot) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    idle_.push_back(&slot);
+    if (std::ranges::find(idle_, &slot) == idle_.end()) idle_.push_back(&slot);
     arrived_.wait(lock, [&] { return closed_ || (count_ > 0 && IsTurnOf(slot)); });
     if (closed_) return nullptr;
     std::erase(idle_, &slot);
@@ -161,8 +161,10 @@ std::unique_ptr<DeviceTask> DeviceLine::Take(Slot& slot) {
   }
 }
 
-void DeviceLine::Finished(const DeviceTask& task, std::chrono::microseconds ran) {
+// A slot that keeps its worker is idle already when the run's client hears of the end: its next run finds the worker.
+void DeviceLine::Finished(Slot& slot, const DeviceTask& task, std::chrono::microseconds ran, bool spent) {
   std::lock_guard lock(mutex_);
+  if (!spent) idle_.push_back(&slot);
   shares_.Finish(task.tenant, task.charged_ms, std::chrono::duration<double, std::milli>(ran).count());
 }
 

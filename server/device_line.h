@@ -101,7 +101,7 @@ class DeviceLine {
   static constexpr double kFirstEstimateMs = 50;
 
   std::unique_ptr<DeviceTask> Take(Slot& slot);
-  void Finished(const DeviceTask& task, std::chrono::microseconds ran);
+  void Finished(Slot& slot, const DeviceTask& task, std::chrono::microseconds ran, bool spent);
   bool HasRoomFor(const std::string& tenant) const;
   Tasks RemoveAbandoned();
   const std::string& NextTenant() const;

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "server/run_outputs.h"
 #include "server/wire.h"
 
 namespace kiln::server {
@@ -17,6 +18,7 @@ using Kind = Failure::Kind;
 
 constexpr int kMaxArguments = 256;  // as many parameters as a kernel may have
 constexpr std::uint32_t kMaxRepeat = 10'000;
+constexpr std::chrono::milliseconds kLeastLimit{100};  // a worker that is killed for less costs more than the run
 
 Failure Malformed(std::string message) { return {.kind = Kind::kMalformed, .message = std::move(message)}; }
 Failure Cancelled() { return {.kind = Kind::kCancelled, .message = "the run was cancelled"}; }
@@ -26,6 +28,8 @@ Failure Draining() {
 Failure Full(std::string message) {
   return {.kind = Kind::kQueueFull, .message = std::move(message), .retry_after = std::chrono::seconds(1)};
 }
+
+Failure Later(const std::string& reason) { return Full(reason + "; try again in a second"); }
 
 std::uint64_t RoundUp(std::uint64_t bytes) { return (bytes + RunMemory::kPage - 1) / RunMemory::kPage * RunMemory::kPage; }
 
@@ -80,7 +84,7 @@ class RunFlow::Call {
   }
 };
 
-RunFlow::RunFlow(Options options, Parts parts) : options_(options), parts_(parts), budget_(options.total_bytes) {}
+RunFlow::RunFlow(Options options, Parts parts) : options_(options), parts_(parts), budget_({.bytes = options.total_bytes, .calls = options.calls}) {}
 
 // 1. What the first message says.
 std::optional<Failure> RunFlow::Check(const v1::RunStart& start) const {
@@ -112,21 +116,17 @@ std::expected<std::shared_ptr<RunFlow::Call>, Failure> RunFlow::Begin(Caller cal
   if (auto left = parts_.quotas.MayRun(caller.tenant); !left) return std::unexpected(std::move(left.error()));
   auto call = std::make_shared<Call>(std::move(caller), std::move(request_id), std::move(notes), std::move(start));
   const double wanted = call->start.options().timeout_seconds();
-  call->limit = wanted > 0 ? std::chrono::milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted * 1000)))
+  call->limit = wanted > 0 ? std::max(kLeastLimit, std::chrono::milliseconds(static_cast<std::int64_t>(wanted * 1000)))
                            : options_.limit;
   call->expected = *BytesOf(call->start);
   call->Layout();
-  if (!budget_.TryTake(call->expected)) {
+  auto hold = budget_.Begin(call->caller.tenant, call->used + call->start.ByteSizeLong());
+  if (!hold) {
     ++parts_.telemetry.refused;
-    return std::unexpected(Full(fmt::format("other runs hold most of the {} bytes that this kilnd has for tensors; try again in a second",
-                                            budget_.capacity())));
+    return std::unexpected(Later(hold.error()));
   }
-  const std::uint64_t file = RoundUp(options_.call_bytes) + 2 * kMaxArguments * RunMemory::kPage;
-  auto memory = RunMemory::Create(file, budget_, call->expected);
-  if (!memory) {
-    budget_.Give(call->expected);
-    return std::unexpected(Full(std::move(memory.error())));
-  }
+  auto memory = RunMemory::Create(call->used, std::move(*hold));
+  if (!memory) return std::unexpected(Later(memory.error()));
   call->memory = std::move(*memory);
   return call;
 }
@@ -215,8 +215,13 @@ void RunFlow::FindKey(Call& call, std::function<void(Outcome)> next) {
   parts_.compile.Lookup(*key, call.caller.tenant, std::move(next));
 }
 
-// 5. The device's queue.
+// 5. Memory for the outputs, and the device's queue.
 void RunFlow::Launch(const std::shared_ptr<Call>& call, const Reply& kernel) {
+  const std::uint64_t outputs = OutputBytes(call->start, kernel.kept, RunMemory::kPage, options_.call_bytes - call->expected);
+  if (auto sealed = call->memory->Seal(outputs); !sealed) {
+    ++parts_.telemetry.refused;
+    return End(call, std::unexpected(Later(sealed.error())));
+  }
   auto task = std::make_unique<DeviceTask>();
   v1::DeviceRun& run = *task->job.mutable_run();
   run.set_device(call->device->info.name());
@@ -286,20 +291,18 @@ RunFlow::Ran RunFlow::Take(Call& call, DeviceOutcome& outcome) {
   v1::DeviceResult& said = *outcome.event.mutable_result();
   if (!said.refusal().empty()) return std::unexpected(Malformed(std::move(*said.mutable_refusal())));
   Output output{.memory = call.memory};
-  std::uint64_t all = 0, made = 0;
+  std::uint64_t all = 0;
   for (int i = 0; i < said.result().outputs_size() && i < said.positions_size(); ++i) {
     const Output::Extent extent{said.positions(i), said.result().outputs(i).tensor().bytes()};
     const std::uint64_t most = call.memory->bytes();
     if (extent.position > most || extent.bytes > most - extent.position || extent.bytes > most - all) break;
     all += extent.bytes;
-    if (extent.position >= call.used) made += extent.bytes;
     output.extents.push_back(extent);
   }
   if (output.extents.size() != static_cast<std::size_t>(said.result().outputs_size())) {
     outcome.cause = "said what cannot be";
     return Broken(call, outcome);
   }
-  call.memory->NoteGrowth(made);
   output.result = std::move(*said.mutable_result());
   output.result.set_origin(call.known.origin());
   AddTiming(call.known, "queue", outcome.queue_ms);
@@ -310,7 +313,7 @@ RunFlow::Ran RunFlow::Take(Call& call, DeviceOutcome& outcome) {
 
 // The run took its worker along.
 RunFlow::Ran RunFlow::Broken(Call& call, const DeviceOutcome& outcome) {
-  Output output{.memory = call.memory};
+  Output output;
   output.result = call.known;
   output.result.set_target(call.device->info.target());
   output.result.set_device(call.device->info.description());
@@ -339,11 +342,17 @@ void RunFlow::Cancel(const std::shared_ptr<Call>& call) {
     compile = call->compile;
   }
   if (compile) parts_.compile.Cancel(compile);
-  End(call, std::unexpected(Cancelled()));
+  Tell(call, std::unexpected(Cancelled()));
 }
 
-// 7. The answer. Whoever comes second has nobody to tell.
+// 7. The answer; what is not part of it is given back before, for the client's next call.
 void RunFlow::End(const std::shared_ptr<Call>& call, Ran ran) {
+  call->memory.reset();
+  Tell(call, std::move(ran));
+}
+
+// Whoever comes second has nobody to tell.
+void RunFlow::Tell(const std::shared_ptr<Call>& call, Ran ran) {
   Done done;
   {
     std::lock_guard lock(call->mutex);

@@ -38,7 +38,9 @@ class RunFlow {
   struct Options {
     std::uint64_t call_bytes = std::uint64_t{256} << 20;  // of the tensors of one call, outputs included
     std::uint64_t total_bytes = std::uint64_t{1} << 30;   // of all calls under way
+    std::size_t calls = 256;                              // under way
     std::chrono::milliseconds limit{60'000};              // of a run in its worker
+    std::chrono::milliseconds transfer{60'000};           // of the tensors from the client, and of the outputs to it
   };
   struct Parts {
     CompileFlow& compile;
@@ -62,6 +64,8 @@ class RunFlow {
   class Call;
 
   RunFlow(Options options, Parts parts);
+
+  std::chrono::milliseconds transfer() const { return options_.transfer; }
 
   // Checks what can be checked at once, and takes memory for the tensors.
   std::expected<std::shared_ptr<Call>, Failure> Begin(Caller caller, std::string request_id, std::shared_ptr<CallNotes> notes,
@@ -90,6 +94,7 @@ class RunFlow {
   Ran Take(Call& call, DeviceOutcome& outcome);
   Ran Broken(Call& call, const DeviceOutcome& outcome);
   void End(const std::shared_ptr<Call>& call, Ran ran);
+  void Tell(const std::shared_ptr<Call>& call, Ran ran);
 
   const Options options_;
   const Parts parts_;

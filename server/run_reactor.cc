@@ -2,7 +2,10 @@
 #include "server/run_reactor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "server/call_watch.h"
 #include "server/reactors.h"
@@ -11,16 +14,61 @@
 namespace kiln::server {
 
 RunReactor::RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, Caller caller)
-    : context_(context), flow_(flow), caller_(std::move(caller)) {
+    : context_(context), flow_(flow), caller_(std::move(caller)), watched_(std::make_shared<Watched>()) {
+  watched_->reactor = this;
   context.AddTrailingMetadata("kiln-request-id", RequestIdOf(context));
+  Watch();
   StartRead(&request_);
 }
 
+void RunReactor::OnDone() {
+  {
+    std::lock_guard lock(watched_->mutex);
+    watched_->reactor = nullptr;
+  }
+  delete this;
+}
+
+// From now on, for the phase that begins.
+void RunReactor::Watch() {
+  const Phase phase = phase_;
+  alarm_ = std::make_unique<grpc::Alarm>();
+  alarm_->Set(std::chrono::system_clock::now() + flow_.transfer(), [watched = watched_, phase](bool rang) {
+    std::lock_guard lock(watched->mutex);
+    if (rang && watched->reactor != nullptr) watched->reactor->Expire(phase);
+  });
+}
+
+void RunReactor::Expire(Phase watched) {
+  if (!Advance(watched, Phase::kEnded)) return;
+  if (watched == Phase::kWriting) return context_.TryCancel();  // who does not read sees no status
+  const double limit = std::chrono::duration<double>(flow_.transfer()).count();
+  Finish(Refuse({.kind = Failure::Kind::kTooMuch,
+                 .message = fmt::format("the tensors did not come within {} s, as long as this kilnd holds memory for them "
+                                        "(--run-transfer); send less, or over a faster line", limit)}));
+}
+
+// False where it is another phase by now.
+bool RunReactor::Advance(Phase from, Phase to) {
+  std::lock_guard lock(mutex_);
+  if (phase_ != from) return false;
+  phase_ = to;
+  return true;
+}
+
 void RunReactor::OnReadDone(bool ok) {
-  if (!ok) return AllRead();
+  if (!ok) return Advance(Phase::kReading, Phase::kRunning) ? AllRead() : void();
   RecordOf(context_).bytes_in += request_.ByteSizeLong();
-  if (const auto problem = Take()) return Finish(Refuse(*problem));
-  StartRead(&request_);
+  if (const auto problem = Take()) {
+    if (!Advance(Phase::kReading, Phase::kEnded)) return;
+    {
+      std::lock_guard lock(mutex_);
+      call_.reset();  // with what it held, before the client may call again
+    }
+    return Finish(Refuse(*problem));
+  }
+  std::lock_guard lock(mutex_);  // no read begins once the call was ended
+  if (phase_ == Phase::kReading) StartRead(&request_);
 }
 
 grpc::Status RunReactor::Refuse(const Failure& failure) {
@@ -55,6 +103,8 @@ void RunReactor::Answer(RunFlow::Ran ran) {
   reply_.mutable_result()->Swap(&output_.result);
   RecordOf(context_).origin = reply_.result().origin();
   RecordOf(context_).bytes_out += reply_.ByteSizeLong();
+  Advance(Phase::kRunning, Phase::kWriting);
+  Watch();
   StartWrite(&reply_);
 }
 
@@ -65,7 +115,10 @@ void RunReactor::Next() {
     ++extent_;
     sent_ = 0;
   }
-  if (extent_ == output_.extents.size()) return Finish(grpc::Status::OK);
+  if (extent_ == output_.extents.size()) {
+    output_.memory.reset();
+    return Finish(grpc::Status::OK);
+  }
   const RunFlow::Output::Extent& extent = output_.extents[extent_];
   std::string& data = *reply_.mutable_data();
   data.resize(std::min<std::uint64_t>(RunFlow::kPiece, extent.bytes - sent_));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
@@ -13,8 +14,8 @@
 
 namespace kiln::server {
 
-// Run: the start and the tensors are read, then the result and the outputs are written; never both at one time. Deletes itself in
-// OnDone.
+// Run: the start and the tensors are read, then the result and the outputs are written; never both at one time. Either is ended when it
+// takes too long: what a call holds is not held for a client that neither sends nor reads. Deletes itself in OnDone.
 class RunReactor final : public grpc::ServerBidiReactor<v1::RunRequest, v1::RunReply> {
  public:
   RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, Caller caller);
@@ -23,7 +24,17 @@ class RunReactor final : public grpc::ServerBidiReactor<v1::RunRequest, v1::RunR
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
-  void OnDone() override { delete this; }
+  void OnDone() override;
+
+  enum class Phase { kReading, kRunning, kWriting, kEnded };
+  // What an alarm sees, which may outlive the reactor.
+  struct Watched {
+    std::mutex mutex;
+    RunReactor* reactor;  // guarded by mutex; null: it is gone
+  };
+  void Watch();
+  void Expire(Phase watched);
+  bool Advance(Phase from, Phase to);
 
   std::optional<Failure> Take();
   grpc::Status Refuse(const Failure& failure);
@@ -40,7 +51,10 @@ class RunReactor final : public grpc::ServerBidiReactor<v1::RunRequest, v1::RunR
   std::size_t extent_ = 0;    // of which bytes are sent next
   std::uint64_t sent_ = 0;    // of it
   std::mutex mutex_;
+  Phase phase_ = Phase::kReading;        // guarded by mutex_
   std::shared_ptr<RunFlow::Call> call_;  // guarded by mutex_, for OnCancel
+  const std::shared_ptr<Watched> watched_;
+  std::unique_ptr<grpc::Alarm> alarm_;  // of this phase
 };
 
 }  // namespace kiln::server

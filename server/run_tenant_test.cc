@@ -9,8 +9,6 @@
 #include <iterator>
 #include <set>
 
-#include "server/tokens.h"
-
 namespace kiln::server::testing {
 namespace {
 
@@ -29,22 +27,8 @@ func @square[%m](%A: global f32[%m, 64], %B: global f32[%m, 64]) outputs(1) {
 }
 )";
 
-class RunTenantTest : public RunTest {
+class RunTenantTest : public TwoTenantsTest {
  protected:
-  void SetUp() override {
-    RunTest::SetUp();
-    fs::create_directories(daemon_->State());
-    alice_ = NewToken("alice");
-    bob_ = NewToken("bob");
-  }
-
-  std::string NewToken(const std::string& tenant) {
-    const std::string secret = NewSecret();
-    tokens_.push_back({tenant, tenant, 31, HashToken(secret), {}});
-    EXPECT_TRUE(WriteTokens(fs::path(daemon_->State()) / "tokens", tokens_));
-    return secret;
-  }
-
   static RunClient DoubleAs(const std::string& secret) {
     return RunClient(kDouble, "emu:sm_80").As(secret).Tensor(Counting(64), {1, 64});
   }
@@ -87,9 +71,6 @@ class RunTenantTest : public RunTest {
     const grpc::Status status = daemon_->stub().Put(&putting, put, &kept);
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
-
-  std::vector<Token> tokens_;
-  std::string alice_, bob_;
 };
 
 TEST_F(RunTenantTest, AnArtifactThatOneTenantPutRunsForNobodyElse) {

@@ -17,7 +17,7 @@ constexpr std::uint64_t kPage = 4096;
 
 std::uint64_t RoundUp(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// The bytes before and from the first element on that the elements span; nothing on overflow.
+// The bytes before and from the first element on that the elements span, those that they begin in included; nothing on overflow.
 struct Reach {
   std::uint64_t before = 0, after = 0;
 };
@@ -34,7 +34,7 @@ std::optional<Reach> ReachOf(const v1::RunTensor& tensor, unsigned bits) {
   if (tensor.strides_size() == 0) high = static_cast<std::int64_t>(*count) - 1;
   constexpr std::int64_t kMost = std::int64_t{1} << 50;
   if (low < -kMost || high > kMost) return std::nullopt;
-  return Reach{static_cast<std::uint64_t>(-low) * bits / 8, (static_cast<std::uint64_t>(high + 1) * bits + 7) / 8};
+  return Reach{(static_cast<std::uint64_t>(-low) * bits + 7) / 8, (static_cast<std::uint64_t>(high + 1) * bits + 7) / 8};
 }
 
 }  // namespace

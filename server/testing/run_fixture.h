@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/testing/run_client.h"
+#include "server/tokens.h"
 
 namespace kiln::server::testing {
 
@@ -74,6 +75,26 @@ class RunTest : public DaemonTest {
     std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), line);
     return line.empty() || line.find(") Z") != std::string::npos;
   }
+};
+
+class TwoTenantsTest : public RunTest {
+ protected:
+  void SetUp() override {
+    RunTest::SetUp();
+    fs::create_directories(daemon_->State());
+    alice_ = NewToken("alice");
+    bob_ = NewToken("bob");
+  }
+
+  std::string NewToken(const std::string& tenant) {
+    const std::string secret = NewSecret();
+    tokens_.push_back({tenant, tenant, 31, HashToken(secret), {}});
+    EXPECT_TRUE(WriteTokens(fs::path(daemon_->State()) / "tokens", tokens_));
+    return secret;
+  }
+
+  std::vector<Token> tokens_;
+  std::string alice_, bob_;
 };
 
 }  // namespace kiln::server::testing

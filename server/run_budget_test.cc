@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What Runs under way may hold: calls, memory, and for how long.
+#include "server/testing/run_fixture.h"
+
+#include <memory>
+
+namespace kiln::server::testing {
+namespace {
+
+using grpc::StatusCode;
+using std::chrono::seconds;
+
+// A Run in the client's hands, message by message.
+class OpenRun {
+ public:
+  OpenRun(Daemon& daemon, const std::string& secret, const v1::RunStart& start) {
+    context_.AddMetadata("authorization", "Bearer " + secret);
+    context_.set_deadline(std::chrono::system_clock::now() + seconds(60));
+    stream_ = daemon.stub().Run(&context_);
+    v1::RunRequest request;
+    *request.mutable_start() = start;
+    stream_->Write(request);
+  }
+  ~OpenRun() { context_.TryCancel(); }
+
+  void Send(const std::string& data) {
+    v1::RunRequest request;
+    for (std::size_t at = 0; at < data.size(); at += 1 << 20) {
+      request.set_data(data.substr(at, 1 << 20));
+      stream_->Write(request);
+    }
+    stream_->WritesDone();
+  }
+
+  // Waits for the end.
+  grpc::Status Finish() {
+    for (v1::RunReply ignored; stream_->Read(&ignored);) {
+    }
+    return stream_->Finish();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::RunRequest, v1::RunReply>> stream_;
+};
+
+class RunBudgetTest : public TwoTenantsTest {
+ protected:
+  static v1::RunStart Announce(std::uint64_t bytes) {
+    RunClient client(kDouble, "emu:sm_80");
+    client.Tensor({}, {1, 64}).start().mutable_arguments(0)->mutable_tensor()->set_bytes(bytes);
+    return client.start();
+  }
+  std::unique_ptr<OpenRun> Open(const std::string& secret, std::uint64_t bytes) {
+    return std::make_unique<OpenRun>(*daemon_, secret, Announce(bytes));
+  }
+  grpc::Status Double(const std::string& secret, std::size_t rows) {
+    const auto rows64 = static_cast<std::int64_t>(rows);
+    return RunClient(kDouble, "emu:sm_80").As(secret).Tensor(Counting(rows * 64), {rows64, 64}).Run(*daemon_).status;
+  }
+  static void ExpectRefused(const grpc::Status& status, const std::string& word) {
+    EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+    EXPECT_NE(status.error_message().find(word), std::string::npos) << status.error_message();
+  }
+  // The daemon has got what was opened once it refuses, and has given back what was cancelled once it does not.
+  bool Eventually(const std::string& secret, std::size_t rows, bool works) {
+    return daemon_->Eventually([&] { return Double(secret, rows).ok() == works; }, seconds(20));
+  }
+};
+
+TEST_F(RunBudgetTest, OutputsAreReservedBeforeTheRun) {
+  Start({"--run-data=64KiB", "--run-data-total=80KiB"});
+  EXPECT_TRUE(Double(bob_, 100).ok());           // 25 KiB in and 25 KiB out
+  auto holds = Open(alice_, 40 << 10);
+  EXPECT_TRUE(Eventually(bob_, 100, false));
+  ExpectRefused(Double(bob_, 100), "--run-data-total");
+  EXPECT_TRUE(Double(bob_, 40).ok());  // and nothing of the run that was refused is held any more
+  EXPECT_EQ(daemon_->Stats().devices(0).runs(), 2u);
+  holds.reset();
+  EXPECT_TRUE(Eventually(bob_, 100, true));
+}
+
+TEST_F(RunBudgetTest, OneTenantLeavesTheOthersAFifth) {
+  Start({"--run-data=100KiB", "--run-data-total=100KiB"});
+  auto holds = Open(alice_, 72 << 10);
+  EXPECT_TRUE(Eventually(alice_, 16, false));
+  ExpectRefused(Double(alice_, 16), "alice");
+  EXPECT_TRUE(Double(bob_, 16).ok());
+  holds.reset();
+  EXPECT_TRUE(Double(bob_, 16).ok());
+  EXPECT_TRUE(Eventually(alice_, 16, true));
+}
+
+TEST_F(RunBudgetTest, ProgramsThatWaitForTheirTensorsCountToo) {
+  Start({"--run-data=64KiB", "--run-data-total=64KiB"});
+  v1::RunStart start = Announce(256);
+  start.mutable_program()->mutable_module()->append(40 << 10, ' ');
+  OpenRun holds(*daemon_, alice_, start);
+  EXPECT_TRUE(Eventually(bob_, 60, false));
+  ExpectRefused(Double(bob_, 60), "--run-data-total");
+}
+
+TEST_F(RunBudgetTest, CallsAreCounted) {
+  Start({"--run-calls=5"});
+  std::vector<std::unique_ptr<OpenRun>> all;
+  for (int i = 0; i < 4; ++i) all.push_back(Open(alice_, 256));
+  EXPECT_TRUE(Eventually(alice_, 1, false));
+  ExpectRefused(Double(alice_, 1), "alice");
+  EXPECT_TRUE(Double(bob_, 1).ok());
+  all.push_back(Open(bob_, 256));
+  EXPECT_TRUE(Eventually(bob_, 1, false));
+  ExpectRefused(Double(bob_, 1), "--run-calls");
+  all.clear();
+  EXPECT_TRUE(Eventually(alice_, 1, true));
+}
+
+TEST_F(RunBudgetTest, TensorsThatDoNotComeEndTheCall) {
+  Start({"--run-transfer=0.5", "--run-calls=1"});
+  auto silent = Open(alice_, 256);
+  const auto began = std::chrono::steady_clock::now();
+  ExpectRefused(silent->Finish(), "--run-transfer");
+  EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(20));
+  EXPECT_TRUE(Eventually(bob_, 1, true));
+}
+
+TEST_F(RunBudgetTest, OutputsThatNobodyReadsEndTheCall) {
+  Start({"--run-transfer=3", "--run-calls=1"});
+  RunClient client = RunClient(kDouble, "emu:sm_80").Tensor(Counting(20'000 * 64), {20'000, 64});
+  OpenRun deaf(*daemon_, alice_, client.start());
+  deaf.Send(client.data());
+  EXPECT_TRUE(daemon_->Eventually([&] { return Emulators().runs() == 1; }, seconds(30)));
+  ExpectRefused(Double(bob_, 1), "--run-calls");
+  EXPECT_TRUE(Eventually(bob_, 1, true));
+}
+
+TEST_F(RunBudgetTest, AWorkerHasATenthOfASecondAtLeast) {
+  Start();
+  RunClient client = Forever();
+  client.options().set_timeout_seconds(0.001);
+  const RunAnswer answer = client.Run(*daemon_);
+  ASSERT_EQ(answer.FaultKind(), "timeout") << answer.status.error_message();
+  EXPECT_NE(answer.result.faults(0).message().find("after 0.1 s"), std::string::npos) << answer.result.faults(0).message();
+}
+
+// The element before the first is the half of a byte that was not sent.
+TEST_F(RunBudgetTest, HalvesOfBytesBeforeATensorAreOutsideOfIt) {
+  Start();
+  RunClient client(kDouble, "emu:sm_80");
+  v1::RunTensor& tensor = *client.start().add_arguments()->mutable_tensor();
+  tensor.set_dtype(v1::I4);
+  for (const std::int64_t extent : {2, 1}) tensor.add_shape(extent);
+  for (const std::int64_t stride : {-1, 1}) tensor.add_strides(stride);
+  tensor.set_bytes(1);
+  client.data() = "x";
+  const grpc::Status status = client.Run(*daemon_).status;
+  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(status.error_message().find("do not lie within the 1 bytes"), std::string::npos) << status.error_message();
+}
+
+}  // namespace
+}  // namespace kiln::server::testing
