@@ -4,9 +4,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include <google/protobuf/any.pb.h>
@@ -15,6 +17,7 @@
 #include "server/admission.h"
 #include "server/channel.h"
 #include "server/endpoint.h"
+#include "server/manifest.h"
 #include "server/reproducers.h"
 #include "server/request_index.h"
 #include "server/status_map.h"
@@ -266,6 +269,51 @@ TEST(RequestIndex, RemembersTheNewestAndForgetsTheOldest) {
   for (int i = 0; i < 5000; ++i) found += index.Find(digest(i)).has_value();
   EXPECT_GT(found, 256);
   EXPECT_LE(found, 1024 + 64);
+}
+
+v1::EnsureRequest LargeRequests(int count, std::size_t bytes) {
+  v1::EnsureRequest manifest;
+  for (int i = 0; i < count; ++i) manifest.add_requests()->set_module(std::string(bytes, static_cast<char>('a' + i)));
+  return manifest;
+}
+
+TEST(Manifest, IsExpandedInPieces) {
+  const RequestLimits limits;
+  const v1::EnsureRequest request = LargeRequests(4, 3'000'000);
+  Manifest manifest(request, limits);
+  ASSERT_FALSE(manifest.problem());
+  EXPECT_FALSE(manifest.ExpandSome()) << "12 MB are more than a piece";
+  while (!manifest.ExpandSome()) {
+  }
+  EXPECT_EQ(manifest.items().size(), 4u);
+}
+
+TEST(Manifest, AnItemIsTheRequestForOneTarget) {
+  const RequestLimits limits;
+  v1::EnsureRequest request = LargeRequests(2, 10);
+  request.mutable_requests(1)->set_target("cuda:sm_90a");
+  request.mutable_requests(1)->set_priority(v1::TUNING);
+  request.mutable_requests(1)->mutable_explain();
+  request.add_targets("cuda:sm_80");
+  request.add_targets("hip:gfx942");
+  request.add_targets("hip -mcpu=gfx942");
+  Manifest manifest(request, limits);
+  ASSERT_TRUE(manifest.ExpandSome());
+  ASSERT_EQ(manifest.items().size(), 4u);
+  EXPECT_TRUE(std::ranges::is_sorted(manifest.items(), {}, &Manifest::Item::digest));
+  std::set<cache::Digest> digests;
+  for (const Manifest::Item& item : manifest.items()) {
+    digests.insert(item.digest);
+    v1::CompileRequest compile;
+    ASSERT_TRUE(compile.ParseFromString(manifest.BytesOf(item)));
+    EXPECT_EQ(compile.module(), request.requests(static_cast<int>(item.request)).module());
+    EXPECT_EQ(compile.target(), item.target == 0 ? "cuda:sm_80" : "hip:gfx942");
+    EXPECT_EQ(compile.target(), manifest.TargetOf(item));
+    EXPECT_EQ(compile.priority(), item.request == 0 ? v1::BATCH : v1::TUNING);
+    EXPECT_FALSE(compile.has_explain());
+    EXPECT_FALSE(manifest.ProblemOf(item));
+  }
+  EXPECT_EQ(digests.size(), 4u);
 }
 
 }  // namespace
