@@ -53,17 +53,32 @@ void DevicePool::ListGpus() {
 }
 
 void DevicePool::AddGpus(const v1::DeviceList& list) {
-  std::lock_guard lock(mutex_);
-  for (const v1::DeviceInfo& info : list.devices()) {
-    if (closed_) break;
-    gpus_.push_back({info, std::make_unique<DeviceLine>(LineOptions(info.name(), WorkerRole::kGpu, 1), zygote_)});
+  {
+    std::lock_guard lock(mutex_);
+    for (const v1::DeviceInfo& info : list.devices()) {
+      if (closed_) break;
+      gpus_.push_back({info, std::make_unique<DeviceLine>(LineOptions(info.name(), WorkerRole::kGpu, 1), zygote_)});
+    }
+    listed_ = true;
   }
-  listed_ = true;
   changed_.notify_all();
+  Unpark();
 }
 
-bool DevicePool::WaitForGpus(std::unique_lock<std::mutex>& lock) {
-  return changed_.wait_for(lock, kListLimit, [this] { return listed_ || closed_; }) && listed_;
+bool DevicePool::Park(std::string_view name, std::move_only_function<void()>& task) {
+  std::lock_guard lock(mutex_);
+  if (!IsGpu(name) || listed_ || closed_) return false;
+  parked_.push_back(std::move(task));
+  return true;
+}
+
+void DevicePool::Unpark() {
+  std::vector<std::move_only_function<void()>> parked;
+  {
+    std::lock_guard lock(mutex_);
+    parked.swap(parked_);
+  }
+  for (auto& task : parked) task();
 }
 
 std::expected<DevicePool::Found, Failure> DevicePool::Find(std::string_view name) {
@@ -72,9 +87,8 @@ std::expected<DevicePool::Found, Failure> DevicePool::Find(std::string_view name
     if (!target) return std::unexpected(Failure{.kind = Failure::Kind::kNotFound, .message = target.error()});
     return Found{Emulated(**target), emulators_.get(), std::max(1u, options_.threads)};
   }
-  std::unique_lock lock(mutex_);
+  std::lock_guard lock(mutex_);
   std::string there;
-  if (IsGpu(name)) WaitForGpus(lock);
   for (const Gpu& gpu : gpus_) {
     if (gpu.info.name() == name) return Found{gpu.info, gpu.line.get(), 0};
     there += (there.empty() ? "" : ", ") + gpu.info.name();
@@ -89,7 +103,7 @@ std::vector<v1::DeviceInfo> DevicePool::Devices() {
   std::vector<v1::DeviceInfo> devices;
   {
     std::unique_lock lock(mutex_);
-    WaitForGpus(lock);
+    changed_.wait_for(lock, kListLimit, [this] { return listed_ || closed_; });
     for (const Gpu& gpu : gpus_) devices.push_back(gpu.info);
   }
   if (!emulators_) return devices;
@@ -111,6 +125,7 @@ void DevicePool::Close() {
     closed_ = true;
   }
   changed_.notify_all();
+  Unpark();
   lister_.Close();
   if (emulators_) emulators_->Close();
   std::lock_guard lock(mutex_);

@@ -2,8 +2,8 @@
 //
 // The devices of this host: one line for all that is emulated, one for each GPU.
 //
-// Threads. A worker is asked for the GPUs once, from the start on; Find and Devices wait for the answer where they need it. All members
-// may be called from any thread. Lines live as long as the pool.
+// Threads. A worker is asked for the GPUs once, from the start on; Devices waits for the answer, who wants to Find one parks until then.
+// All members may be called from any thread. Lines live as long as the pool.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,10 @@ class DevicePool {
     DeviceLine* line;
     unsigned threads;  // that one run may use; 0 on a GPU
   };
-  // kNotFound names what there is. May wait until the GPUs are known.
+  // Where it is not known yet whether that device is there: takes the task, which runs when it is, on a thread that it must not hold up.
+  bool Park(std::string_view name, std::move_only_function<void()>& task);
+
+  // kNotFound names what there is, as far as it is known. Does not wait.
   std::expected<Found, Failure> Find(std::string_view name);
 
   // GPUs, then all that can be emulated.
@@ -55,7 +58,7 @@ class DevicePool {
   void ListGpus();
   void AddGpus(const v1::DeviceList& list);
   DeviceLine::Options LineOptions(std::string name, WorkerRole role, unsigned workers) const;
-  bool WaitForGpus(std::unique_lock<std::mutex>& lock);
+  void Unpark();
 
   struct Gpu {
     v1::DeviceInfo info;
@@ -69,6 +72,7 @@ class DevicePool {
   std::condition_variable changed_;
   bool listed_ = false;
   bool closed_ = false;
+  std::vector<std::move_only_function<void()>> parked_;
   std::vector<Gpu> gpus_;
   DeviceLine lister_;  // last: what it finds goes to the others
 };

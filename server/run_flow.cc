@@ -170,6 +170,8 @@ void RunFlow::Run(const std::shared_ptr<Call>& call, Done done) {
 // 3. The device.
 void RunFlow::FindDevice(const std::shared_ptr<Call>& call) {
   if (call->stop.stop_requested()) return End(call, std::unexpected(Cancelled()));
+  std::move_only_function<void()> again = [this, call] { parts_.executor.PostFirst([this, call] { FindDevice(call); }); };
+  if (parts_.devices.Park(call->start.device(), again)) return;
   auto found = parts_.devices.Find(call->start.device());
   if (!found) return End(call, std::unexpected(std::move(found.error())));
   call->device.emplace(std::move(*found));

@@ -270,10 +270,7 @@ TEST_F(RunTest, UnknownDevicesAreNamed) {
 
 // A driver that allocates, copies and times, and launches nothing.
 TEST_F(RunTest, GpusOfTheHostAreDevicesThroughTheirDriver) {
-  const fs::path drivers = folder_ / "drivers";
-  fs::create_directory(drivers);
-  fs::create_symlink(fs::path(KILN_BIN).parent_path() / "testing/libkiln_fake_driver.so", drivers / "libcuda.so.1");
-  ::setenv("LD_LIBRARY_PATH", drivers.c_str(), 1);
+  UseFakeDriver();
   Start();
   ::unsetenv("LD_LIBRARY_PATH");
   grpc::ClientContext context;
@@ -294,6 +291,27 @@ TEST_F(RunTest, GpusOfTheHostAreDevicesThroughTheirDriver) {
   EXPECT_EQ(answer.Floats(), Counting(64));  // there and back
   EXPECT_EQ(daemon_->Stats().devices(2).name(), "cuda:1");
   EXPECT_EQ(daemon_->Stats().devices(2).runs(), 1u);
+}
+
+// Which takes a while; who waits for it takes no thread from the others.
+TEST_F(RunTest, RunsForGpusWaitUntilTheirDriverHasListedThem) {
+  UseFakeDriver();
+  ::setenv("KILN_FAKE_DRIVER_DELAY", "6", 1);
+  Start();
+  ::unsetenv("LD_LIBRARY_PATH");
+  ::unsetenv("KILN_FAKE_DRIVER_DELAY");
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<std::future<RunAnswer>> waiting;
+  for (int i = 0; i < 40; ++i) {
+    waiting.push_back(std::async(std::launch::async, [&] {
+      return RunClient(kDouble, "cuda:7").Tensor(Counting(64), {1, 64}).Run(*daemon_);
+    }));
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // they have come by then
+  ExpectDoubleWorks();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(5500));
+  for (auto& one : waiting) EXPECT_EQ(one.get().status.error_code(), StatusCode::NOT_FOUND);
+  EXPECT_GT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(5500));
 }
 
 TEST_F(RunTest, NothingIsEmulatedWhereThatIsTurnedOff) {

@@ -48,6 +48,14 @@ class RunTest : public DaemonTest {
     daemon_->Start(options);
   }
 
+  // For the next start; whoever calls takes LD_LIBRARY_PATH away again.
+  void UseFakeDriver() {
+    const fs::path drivers = folder_ / "drivers";
+    fs::create_directory(drivers);
+    fs::create_symlink(fs::path(KILN_BIN).parent_path() / "testing/libkiln_fake_driver.so", drivers / "libcuda.so.1");
+    ::setenv("LD_LIBRARY_PATH", drivers.c_str(), 1);
+  }
+
   RunAnswer Double(std::size_t rows = 64, const std::string& device = "emu:sm_80") {
     const auto rows64 = static_cast<std::int64_t>(rows);
     return RunClient(kDouble, device).Tensor(Counting(rows * 64), {rows64, 64}).Run(*daemon_);

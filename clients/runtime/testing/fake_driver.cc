@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/runtime/testing/fake_driver.h"
 
+#include <thread>
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -183,7 +184,11 @@ int cuGetErrorName(int status, const char** name) {
 }
 }
 
-FAKE(cuInit, unsigned) return 0; END
+FAKE(cuInit, unsigned)
+  const char* delay = std::getenv("KILN_FAKE_DRIVER_DELAY");  // in seconds
+  if (delay != nullptr) std::this_thread::sleep_for(std::chrono::seconds(std::atoi(delay)));
+  return 0;
+END
 FAKE(cuDriverGetVersion, int* v) *v = 13000; return 0; END
 FAKE(cuDeviceGetCount, int* n) *n = 2; return 0; END
 FAKE(cuDeviceGet, int* d, int i) *d = i; return i < 2 ? 0 : kInvalidValue; END
