@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The files that say who is whom: what they hold, and what is wrong with them.
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +21,7 @@
 #include "kiln/v1/compile.pb.h"
 #include "kiln/v1/ir.pb.h"
 #include "server/access_file.h"
+#include "server/authenticator.h"
 #include "server/method_scopes.h"
 #include "server/tokens.h"
 
@@ -53,8 +59,71 @@ TEST(Tokens, SurviveTheirFileAndTheFileHoldsNoSecret) {
   EXPECT_EQ(FindToken(*read, secret + "0"), nullptr);
   EXPECT_EQ(FindToken(*read, ""), nullptr);
 
+  ::chmod(path.c_str(), 0640);
+  ASSERT_TRUE(WriteTokens(path, tokens));
+  ASSERT_EQ(::stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0640u) << "a file that is replaced keeps its mode";
+  EXPECT_FALSE(ReadTokens(folder)) << "what cannot be read is not a file without tokens";
+
   ::chmod(path.c_str(), 0620);
   EXPECT_THAT(ReadTokens(path).error(), HasSubstr("chmod 600"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Tokens, OfAnotherUserStayTheirs) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  std::string folder = (std::filesystem::temp_directory_path() / "kiln-tokens-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::filesystem::path path = std::filesystem::path(folder) / "tokens";
+  ASSERT_TRUE(WriteTokens(path, {}));
+  ASSERT_EQ(::chown(path.c_str(), 4242, 4243), 0);
+  ASSERT_TRUE(WriteTokens(path, {}));
+  struct stat status{};
+  ASSERT_EQ(::stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_uid, 4242u);
+  EXPECT_EQ(status.st_gid, 4243u);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Authenticator, ReadsAgainWhatItCouldNotRead) {
+  std::string folder = (std::filesystem::temp_directory_path() / "kiln-tokens-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::filesystem::path path = std::filesystem::path(folder) / "tokens";
+  ASSERT_TRUE(WriteTokens(path, {}));
+  std::atomic<int> failed = 0;
+  std::atomic<int> succeeded = 0;
+  const auto open = Authenticator::Open({.tokens = path, .access = {}, .on_reload = [&](std::string_view error) {
+                                           ++(error.empty() ? succeeded : failed);
+                                         }});
+  ASSERT_TRUE(open) << open.error();
+  const auto eventually = [](const std::atomic<int>& count) {
+    for (int i = 0; i < 500 && count == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return count > 0;
+  };
+  ASSERT_TRUE(WriteTokens(path.string() + ".next", {{"ci", "team", 3, HashToken("s"), {}}}));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::filesystem::rename(path.string() + ".next", path);
+  EXPECT_TRUE(eventually(failed));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(eventually(succeeded)) << "the file looks as it did when it could not be read";
+  EXPECT_EQ(failed, 1) << "told once";
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Authenticator, RefusesAnAccessFileThatOthersCanWrite) {
+  std::string folder = (std::filesystem::temp_directory_path() / "kiln-tokens-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::filesystem::path path = std::filesystem::path(folder) / "access.toml";
+  std::ofstream(path) << "[[tenant]]\nname = \"t\"\nrequests = 1\n";
+  ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
+  EXPECT_TRUE(Authenticator::Open({.tokens = {}, .access = path, .on_reload = {}}));
+  ASSERT_EQ(::chmod(path.c_str(), 0664), 0);
+  const auto refused = Authenticator::Open({.tokens = {}, .access = path, .on_reload = {}});
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error(), HasSubstr("can be written by others"));
   std::filesystem::remove_all(folder);
 }
 

@@ -6,19 +6,20 @@
 
 #include <array>
 #include <chrono>
-#include <fstream>
-#include <sstream>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <grpc/grpc_security_constants.h>
 
+#include "server/guarded_file.h"
 #include "server/local_listener.h"
 
 namespace kiln::server {
 namespace {
 
 constexpr std::chrono::seconds kLookEvery{1};
+constexpr std::uint8_t kNoScope = 0;
 constexpr std::uint8_t kEveryScope = 31;
 constexpr std::uint8_t kAllButAdmin = kEveryScope & ~static_cast<std::uint8_t>(Scope::kAdmin);
 
@@ -26,7 +27,7 @@ Failure Unknown(std::string message) { return {.kind = Failure::Kind::kUnauthent
 
 std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-Caller ByUser(const AccessFile& access, unsigned uid) {
+Caller ByUser(const AccessFile& access, bool listed, unsigned uid) {
   const std::string name = fmt::format("uid {}", uid);
   for (const UserRule& rule : access.users) {
     if (rule.uid == uid) return {rule.grant.tenant, name, rule.grant.scopes};
@@ -35,7 +36,7 @@ Caller ByUser(const AccessFile& access, unsigned uid) {
   for (const UserRule& rule : access.users) {
     if (!rule.uid) return {rule.grant.tenant, name, rule.grant.scopes};
   }
-  return {fmt::format("uid-{}", uid), name, kAllButAdmin};
+  return {fmt::format("uid-{}", uid), name, listed ? kNoScope : kAllButAdmin};
 }
 
 // Empty: the client showed no certificate that was verified.
@@ -48,39 +49,45 @@ std::string CertificateName(const grpc::AuthContext& context) {
   return {};
 }
 
-Caller ByCertificate(const AccessFile& access, const std::string& name) {
+Caller ByCertificate(const AccessFile& access, bool listed, const std::string& name) {
   for (const CertificateRule& rule : access.certificates) {
     if (rule.name == name) return {rule.grant.tenant, "certificate " + name, rule.grant.scopes};
   }
   for (const CertificateRule& rule : access.certificates) {
     if (!rule.name) return {rule.grant.tenant, "certificate " + name, rule.grant.scopes};
   }
-  return {"cert:" + name, "certificate " + name, kAllButAdmin};
+  return {"cert:" + name, "certificate " + name, listed ? kNoScope : kAllButAdmin};
 }
 
 }  // namespace
 
-// What a file looked like when it was read.
+// What a file looks like from outside.
 struct Authenticator::Stamp {
   explicit Stamp(const std::filesystem::path& path) {
     struct stat status{};
     if (!path.empty() && ::stat(path.c_str(), &status) == 0) {
       facts = {static_cast<std::int64_t>(status.st_ino), status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
-               static_cast<std::int64_t>(status.st_mode)};
+               status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
     }
   }
   bool operator==(const Stamp&) const = default;
-  std::array<std::int64_t, 5> facts{};
+  std::array<std::int64_t, 6> facts{};
 };
 
-Authenticator::Authenticator(Options options) : options_(std::move(options)) {}
+struct Authenticator::Watched {
+  std::optional<Stamp> read;  // as it was when it was last read without an error
+  std::string problem;        // that has been reported
+};
+
+Authenticator::Authenticator(Options options) : options_(std::move(options)), rules_(std::make_shared<const Rules>()) {}
 
 std::expected<std::unique_ptr<Authenticator>, std::string> Authenticator::Open(Options options) {
   std::unique_ptr<Authenticator> opened(new Authenticator(std::move(options)));
-  auto rules = opened->Read();
-  if (!rules) return std::unexpected(std::move(rules.error()));
-  opened->rules_ = std::move(*rules);
-  opened->thread_ = std::thread([self = opened.get()] { self->Watch(); });
+  Watched tokens{Stamp(opened->options_.tokens), {}};
+  Watched access{Stamp(opened->options_.access), {}};
+  if (auto read = opened->ReadTokenFile(); !read) return std::unexpected(std::move(read.error()));
+  if (auto read = opened->ReadAccessFile(); !read) return std::unexpected(std::move(read.error()));
+  opened->thread_ = std::thread([self = opened.get(), tokens, access] { self->Watch(tokens, access); });
   return opened;
 }
 
@@ -101,38 +108,53 @@ void Authenticator::Reload() {
   wake_.notify_all();
 }
 
-std::expected<std::shared_ptr<const Authenticator::Rules>, std::string> Authenticator::Read() const {
-  auto rules = std::make_shared<Rules>();
+std::expected<void, std::string> Authenticator::ReadTokenFile() {
   auto tokens = ReadTokens(options_.tokens);
   if (!tokens) return std::unexpected(std::move(tokens.error()));
-  rules->tokens = std::move(*tokens);
-  if (options_.access.empty()) return rules;
-  std::ostringstream text;
-  std::ifstream file(options_.access, std::ios::binary);
-  text << file.rdbuf();
-  if (!file) return std::unexpected(fmt::format("cannot read {} (--access)", options_.access.string()));
-  auto access = ParseAccessFile(text.view());
-  if (!access) return std::unexpected(fmt::format("{}, {}", options_.access.string(), access.error()));
-  rules->access = std::move(*access);
-  return rules;
+  Use([&](Rules& rules) { rules.tokens = std::move(*tokens); });
+  return {};
 }
 
-void Authenticator::Watch() {
-  std::pair<Stamp, Stamp> seen{Stamp(options_.tokens), Stamp(options_.access)};
+std::expected<void, std::string> Authenticator::ReadAccessFile() {
+  if (options_.access.empty()) return {};
+  const auto text = ReadGuarded(options_.access);
+  if (!text) return std::unexpected(text.error() + " (--access)");
+  if (!*text) return std::unexpected(fmt::format("cannot read {} (--access): there is none", options_.access.string()));
+  auto access = ParseAccessFile(**text);
+  if (!access) return std::unexpected(fmt::format("{}, {}", options_.access.string(), access.error()));
+  Use([&](Rules& rules) { rules.access = std::move(*access); });
+  return {};
+}
+
+void Authenticator::Use(const std::function<void(Rules&)>& change) {
+  auto changed = std::make_shared<Rules>(*rules());
+  change(*changed);
+  std::lock_guard lock(mutex_);
+  rules_ = std::move(changed);
+}
+
+// One that cannot be read is tried again every time: a revocation must not be lost to a moment without descriptors.
+void Authenticator::Look(Watched& file, const std::filesystem::path& path, bool asked, ReadFile read) {
+  const Stamp now(path);
+  if (!asked && file.read == now) return;
+  const auto done = (this->*read)();
+  file.read = done ? std::optional(now) : std::nullopt;
+  const std::string problem = done ? "" : done.error();
+  const bool known = !asked && !done && problem == file.problem;
+  file.problem = problem;
+  if (!known && options_.on_reload) options_.on_reload(problem);
+}
+
+void Authenticator::Watch(Watched tokens, Watched access) {
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait_for(lock, kLookEvery, [&] { return stopping_ || reload_; });
     if (stopping_) return;
     const bool asked = std::exchange(reload_, false);
     lock.unlock();
-    const std::pair<Stamp, Stamp> now{Stamp(options_.tokens), Stamp(options_.access)};
-    std::expected<std::shared_ptr<const Rules>, std::string> fresh;
-    const bool read = asked || now != seen;
-    if (read) fresh = Read();
-    if (read && options_.on_reload) options_.on_reload(fresh ? "" : std::string_view(fresh.error()));
-    seen = now;
+    Look(tokens, options_.tokens, asked, &Authenticator::ReadTokenFile);
+    Look(access, options_.access, asked, &Authenticator::ReadAccessFile);
     lock.lock();
-    if (read && fresh) rules_ = std::move(*fresh);
   }
 }
 
@@ -143,13 +165,14 @@ std::shared_ptr<const Authenticator::Rules> Authenticator::rules() const {
 
 std::expected<Caller, Failure> Authenticator::Identify(const grpc::ServerContextBase& context) const {
   const auto rules = this->rules();
+  const bool listed = !options_.access.empty();
   const auto& metadata = context.client_metadata();
   if (const auto header = metadata.find("authorization"); header != metadata.end()) {
     return ByToken(*rules, View(header->second));
   }
-  if (const auto peer = LocalPeer(context.peer())) return ByUser(rules->access, peer->uid);
+  if (const auto peer = LocalPeer(context.peer())) return ByUser(rules->access, listed, peer->uid);
   if (const auto secured = context.auth_context()) {
-    if (const std::string name = CertificateName(*secured); !name.empty()) return ByCertificate(rules->access, name);
+    if (const std::string name = CertificateName(*secured); !name.empty()) return ByCertificate(rules->access, listed, name);
   }
   return std::unexpected(Unknown("this kilnd serves who shows a client certificate or a bearer token; set KILN_TOKEN, or "
                                  "KILN_TLS_CERT and KILN_TLS_KEY"));

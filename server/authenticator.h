@@ -3,11 +3,12 @@
 // Who makes a call: a bearer token where one is sent (`authorization: Bearer kiln_…`), else the client's certificate, else the
 // peer of the Unix socket. Whoever is none of these is nobody and gets nothing.
 //
-// A user without a row in the access file: kilnd's own and root are tenant "default" with every scope; another one that the
-// socket's mode lets in is a tenant of its own ("uid-1001") without admin. A certificate without a row is a tenant of its own
-// ("cert:NAME") without admin.
+// Without a row in the access file, kilnd's own user and root are tenant "default" with every scope. Another user that the socket's
+// mode lets in, and a certificate, is a tenant of its own ("uid-1001", "cert:NAME"): without admin where there is no access file,
+// and without any scope where there is one, for then who is not in it is a stranger (a row for "*" lets strangers in).
 //
-// Threads. One, which looks once a second whether the files have changed. A file that is wrong is reported and changes nothing.
+// Threads. One, which looks once a second whether the files have changed, each for itself. A file that is wrong is reported, changes
+// nothing, and is read again until it is right.
 #pragma once
 
 #include <condition_variable>
@@ -55,10 +56,15 @@ class Authenticator {
     AccessFile access;
   };
   struct Stamp;
+  struct Watched;
+  using ReadFile = std::expected<void, std::string> (Authenticator::*)();
 
   explicit Authenticator(Options options);
-  std::expected<std::shared_ptr<const Rules>, std::string> Read() const;
-  void Watch();
+  std::expected<void, std::string> ReadTokenFile();
+  std::expected<void, std::string> ReadAccessFile();
+  void Use(const std::function<void(Rules&)>& change);
+  void Look(Watched& file, const std::filesystem::path& path, bool asked, ReadFile read);
+  void Watch(Watched tokens, Watched access);
   std::shared_ptr<const Rules> rules() const;
   std::expected<Caller, Failure> ByToken(const Rules& rules, std::string_view header) const;
 

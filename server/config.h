@@ -43,7 +43,8 @@ struct Config {
   std::optional<unsigned> worker_user;  // whom the workers become when kilnd runs as root
   unsigned jobs_per_worker = 200;
   unsigned queue = 256;
-  std::uint64_t max_message_bytes = std::uint64_t{64} << 20;  // gRPC's, of any call
+  std::uint64_t max_message_bytes = std::uint64_t{16} << 20;      // gRPC's, of any call
+  std::uint64_t connection_memory_bytes = std::uint64_t{256} << 20;  // of all that gRPC has received and nobody has read
   RequestLimits limits;
   std::chrono::milliseconds compile_limit{120'000};
   unsigned emulators = 2;  // emulated runs at one time

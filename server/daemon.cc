@@ -49,6 +49,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kExecutorQueue = 4096;
 constexpr unsigned kExecutorThreads = 4;
 constexpr std::chrono::milliseconds kKeepaliveAnswer{10'000};
+constexpr std::chrono::milliseconds kJournalPatience{100};  // of /metrics with a disk that stands still
 constexpr std::chrono::milliseconds kLastBytes{200};  // for the last replies to leave, when no call is under way
 
 class RealClock final : public cache::Clock {
@@ -285,6 +286,8 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   }
   builder.RegisterService(service.get());
   WatchCalls(builder, journal, accepted);
+  // Messages are received before it is known whose they are.
+  builder.SetResourceQuota(grpc::ResourceQuota("kilnd").Resize(config.connection_memory_bytes));
   builder.SetMaxReceiveMessageSize(static_cast<int>(config.max_message_bytes));
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
@@ -360,7 +363,7 @@ std::expected<void, std::string> Daemon::Parts::StartMonitor() {
   if (config.metrics_address.empty()) return {};
   auto started = Monitor::Start(config.metrics_address, {.metrics =
                                                              [this] {
-                                                               journal.Flush();
+                                                               journal.Flush(kJournalPatience);
                                                                return metrics.Text(Look());
                                                              },
                                                          .health = [this] { return Health(); },

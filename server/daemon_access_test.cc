@@ -3,13 +3,17 @@
 // Who may do what through kilnd's Unix socket: peers, tokens, scopes, tenants, and what the audit log keeps of it.
 #include <sys/stat.h>
 
+#include <cstdlib>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include <google/protobuf/descriptor.h>
 #include <gmock/gmock.h>
 #include <grpcpp/impl/codegen/client_unary_call.h>
 
+#include "server/line_budget.h"
 #include "server/method_scopes.h"
 #include "server/testing/daemon_fixture.h"
 #include "server/tokens.h"
@@ -48,6 +52,23 @@ class AccessTest : public DaemonTest {
     request.set_key(key);
     context.AddMetadata("authorization", "Bearer " + secret);
     return daemon_->stub().Lookup(&context, request, reply);
+  }
+  // The code of a call of user 4242.
+  int AsAnother(const char* method) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (::setresuid(4242, 4242, 4242) != 0) ::_exit(100);
+      const std::string url = "unix:" + daemon_->Socket();
+      const std::string say = "import grpc, sys\n"
+                              "call = grpc.insecure_channel('" + url + "').unary_unary('/kiln.v1.Kiln/' + sys.argv[1])\n"
+                              "try: call(b'', timeout=20)\n"
+                              "except grpc.RpcError as e: sys.exit(e.code().value[0])\n";
+      ::execl("/usr/bin/python3", "python3", "-c", say.c_str(), method, nullptr);
+      ::_exit(101);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
   }
   // With an empty request, whatever the method takes.
   grpc::Status Call(const std::string& method, const std::string& secret) {
@@ -113,21 +134,19 @@ TEST_F(AccessTest, AnotherUserIsATenantOfItsOwn) {
   if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
   fs::permissions(folder_, fs::perms::all);
   daemon_->Start({"--socket-mode=0666"});
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (::setresuid(4242, 4242, 4242) != 0) ::_exit(100);
-    const std::string url = "unix:" + daemon_->Socket();
-    const std::string say = "import grpc, sys\n"
-                            "call = grpc.insecure_channel('" + url + "').unary_unary('/kiln.v1.Kiln/' + sys.argv[1])\n"
-                            "try: call(b'', timeout=20)\n"
-                            "except grpc.RpcError as e: sys.exit(e.code().value[0])\n";
-    ::execl("/usr/bin/python3", "python3", "-c", say.c_str(), "Stats", nullptr);
-    ::_exit(101);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(StatusCode::PERMISSION_DENIED));
+  EXPECT_EQ(AsAnother("Stats"), static_cast<int>(StatusCode::PERMISSION_DENIED));
   EXPECT_THAT(daemon_->LogText(), ::testing::HasSubstr("caller=\"uid 4242\" tenant=\"uid-4242\""));
+}
+
+TEST_F(AccessTest, AnotherUserHasNoRightsUnlessTheAccessFileNamesIt) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
+  fs::permissions(folder_, fs::perms::all);
+  const std::string access = (folder_ / "access.toml").string();
+  std::ofstream(access) << "[[user]]\nuid = 4243\ntenant = \"t\"\nscopes = [\"read\"]\n";
+  daemon_->Start({"--socket-mode=0666", "--access=" + access});
+  EXPECT_EQ(AsAnother("Capabilities"), static_cast<int>(StatusCode::PERMISSION_DENIED));
+  std::ofstream(access) << "[[user]]\nuid = \"*\"\ntenant = \"t\"\nscopes = [\"read\"]\n";
+  EXPECT_TRUE(daemon_->Eventually([&] { return AsAnother("Capabilities") == 0; }));
 }
 
 TEST_F(AccessTest, WithoutCompileThereAreHitsOnly) {
@@ -212,6 +231,36 @@ TEST_F(AccessTest, TokensExpireAndAreRevokedWithoutARestart) {
   EXPECT_TRUE(daemon_->Eventually([&] { return Compile(added, request, &reply).ok(); }));
 }
 
+TEST_F(AccessTest, ARevocationHoldsThoughTheAccessFileIsWrong) {
+  const std::string access = (folder_ / "access.toml").string();
+  std::ofstream(access) << "[[tenant]]\nname = \"t\"\nrequests = 9\n";
+  const std::string secret = NewToken("lost", "t", "read,compile");
+  daemon_->Start({"--access=" + access});
+  v1::CompileReply reply;
+  ASSERT_TRUE(Compile(secret, MakeRequest(Order::kAnswer, 3), &reply).ok());
+  std::ofstream(access) << "nonsense";
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->LogText().find("event=access-reloaded error=\"" + access) != std::string::npos; }));
+  tokens_.clear();
+  ASSERT_TRUE(WriteTokens(TokenFile(), tokens_));
+  EXPECT_TRUE(daemon_->Eventually([&] {
+    return Compile(secret, MakeRequest(Order::kAnswer, 3), &reply).error_code() == StatusCode::UNAUTHENTICATED;
+  }));
+}
+
+TEST_F(AccessTest, CommandsThatChangeTheTokensAtOnceLoseNone) {
+  std::vector<std::jthread> commands;
+  for (int i = 0; i < 16; ++i) {
+    commands.emplace_back([&, i] {
+      const std::string command = std::string(KILN_BIN "/kilnd token new --tokens=") + TokenFile().string() + " name-" +
+                                  std::to_string(i) + " >/dev/null 2>&1";
+      EXPECT_EQ(std::system(command.c_str()), 0);
+    });
+  }
+  commands.clear();
+  EXPECT_EQ(ReadTokens(TokenFile())->size(), 16u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(daemon_->State()), {}), 1) << "nothing else is left behind";
+}
+
 TEST_F(AccessTest, AnAuditLogOfItsOwn) {
   const std::string audit = (folder_ / "audit.log").string();
   daemon_->Start({"--audit-log=" + audit});
@@ -223,6 +272,24 @@ TEST_F(AccessTest, AnAuditLogOfItsOwn) {
   EXPECT_THAT(text.str(), ::testing::HasSubstr("audit=\"admin\" method=\"Stats\""));
   EXPECT_THAT(text.str(), ::testing::Not(::testing::HasSubstr("kiln_wrong"))) << "secrets are not logged";
   EXPECT_THAT(daemon_->LogText(), ::testing::Not(::testing::HasSubstr("audit=")));
+}
+
+TEST_F(AccessTest, AStrangerWhoCallsInALoopDoesNotFillTheLog) {
+  const std::string audit = (folder_ / "audit.log").string();
+  daemon_->Start({"--audit-log=" + audit});
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 400; ++i) EXPECT_EQ(Call("Stats", "kiln_wrong").error_code(), StatusCode::UNAUTHENTICATED);
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(std::chrono::steady_clock::now() - began).count();
+  std::this_thread::sleep_for(milliseconds(1100));
+  EXPECT_EQ(Call("Stats", "kiln_wrong").error_code(), StatusCode::UNAUTHENTICATED);
+  std::ifstream file(audit);
+  std::string line;
+  std::string last;
+  std::ptrdiff_t lines = 0;
+  for (; std::getline(file, line); last = line) ++lines;
+  EXPECT_LE(lines, LineBudget::kLines * (seconds + 1) + 1);
+  EXPECT_LT(lines, 400);
+  EXPECT_THAT(last, ::testing::ContainsRegex("left-out=[1-9]")) << "what is missing is counted";
 }
 
 TEST_F(AccessTest, AnAccessFileSaysWhoIsWho) {

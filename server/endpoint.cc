@@ -58,6 +58,18 @@ std::string DefaultListen(const char* runtime_dir, unsigned uid) {
   return fmt::format("unix:/tmp/kiln-{}/kiln.sock", uid);
 }
 
+std::string DistrustOf(const fs::path& folder, unsigned uid) {
+  ::mkdir(folder.c_str(), 0700);
+  struct stat status{};
+  if (::lstat(folder.c_str(), &status) != 0) return fmt::format("{} cannot be made: {}", folder.string(), std::strerror(errno));
+  const char* why = !S_ISDIR(status.st_mode)                           ? "is no folder"
+                    : status.st_uid != uid                             ? "belongs to another user"
+                    : (status.st_mode & (S_IWGRP | S_IWOTH)) != 0      ? "can be written by others"
+                                                                       : nullptr;
+  if (why == nullptr) return {};
+  return fmt::format("{} {}: who listens there may not be your kilnd. Remove it, or name a socket with KILN_ADDRESS", folder.string(), why);
+}
+
 std::expected<UniqueFd, std::string> Claim(const Endpoint& endpoint) {
   if (!endpoint.socket) return UniqueFd();
   const fs::path& path = *endpoint.socket;

@@ -12,9 +12,13 @@ namespace kiln::server {
 std::expected<Caller, Failure> Gate::Enter(const grpc::ServerContextBase& context, std::string_view method) const {
   auto caller = authenticator_.Identify(context);
   if (!caller) {
-    audit_.Log(Level::kWarning, "audit",
-               {{"audit", "refused"}, {"method", method}, {"peer", std::string_view(context.peer())},
-                {"why", std::string_view(caller.error().message)}});
+    const std::string peer = context.peer();
+    // Without the port, of which a stranger has many.
+    if (const auto left_out = lines_.Take(std::string_view(peer).substr(0, peer.rfind(':')), LineBudget::Clock::now())) {
+      audit_.Log(Level::kWarning, "audit",
+                 {{"audit", "refused"}, {"method", method}, {"peer", std::string_view(peer)},
+                  {"why", std::string_view(caller.error().message)}, {"left-out", static_cast<std::int64_t>(*left_out)}});
+    }
     return caller;
   }
   const auto scope = ScopeOf(method);
@@ -33,9 +37,12 @@ std::expected<Caller, Failure> Gate::Enter(const grpc::ServerContextBase& contex
 
 std::expected<void, Failure> Gate::Require(const Caller& caller, Scope scope, std::string_view method) const {
   if (caller.May(scope)) return {};
-  audit_.Log(Level::kWarning, "audit",
-             {{"audit", "refused"}, {"method", method}, {"caller", std::string_view(caller.name)},
-              {"tenant", std::string_view(caller.tenant)}, {"why", "scope"}, {"scope", NameOf(scope)}});
+  if (const auto left_out = lines_.Take(caller.name, LineBudget::Clock::now())) {
+    audit_.Log(Level::kWarning, "audit",
+               {{"audit", "refused"}, {"method", method}, {"caller", std::string_view(caller.name)},
+                {"tenant", std::string_view(caller.tenant)}, {"why", "scope"}, {"scope", NameOf(scope)},
+                {"left-out", static_cast<std::int64_t>(*left_out)}});
+  }
   return std::unexpected(Failure{
       .kind = Failure::Kind::kForbidden,
       .message = fmt::format("{} needs the scope {}, which {} does not have; ask who runs this kilnd", method, NameOf(scope),

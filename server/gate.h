@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What every method asks first: who calls, and whether they may. Each refusal and each action of an admin is one line of the
-// audit log.
+// audit log; of many refusals in a second, a peer's first few are, and the next line says how many are not (`left-out`).
 #pragma once
 
 #include <expected>
@@ -12,6 +12,7 @@
 #include "server/authenticator.h"
 #include "server/caller.h"
 #include "server/failure.h"
+#include "server/line_budget.h"
 #include "server/telemetry.h"
 
 namespace kiln::server {
@@ -28,6 +29,7 @@ class Gate {
  private:
   const Authenticator& authenticator_;
   const Telemetry& audit_;
+  mutable LineBudget lines_;
 };
 
 }  // namespace kiln::server

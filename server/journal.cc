@@ -38,12 +38,12 @@ void Journal::Add(CallRecord record) {
   if (first) changed_.notify_all();
 }
 
-void Journal::Flush() {
+bool Journal::Flush(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   const std::uint64_t until = added_;
   hurry_ = true;
   changed_.notify_all();
-  changed_.wait(lock, [&] { return read_ >= until || stopping_; });
+  return changed_.wait_for(lock, patience, [&] { return read_ >= until || stopping_; });
 }
 
 void Journal::Run() {

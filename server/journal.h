@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -31,8 +32,8 @@ class Journal {
 
   void Add(CallRecord record);
 
-  // Until everything that was added before has been read.
-  void Flush();
+  // Until everything that was added before has been read, but no longer than that; whether it has been.
+  bool Flush(std::chrono::milliseconds patience);
 
   std::uint64_t dropped() const { return dropped_; }
 

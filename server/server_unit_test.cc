@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
 
 #include <google/protobuf/any.pb.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/admission.h"
@@ -220,6 +222,21 @@ TEST(Endpoint, TakesSocketsAndPortsAndSaysWhatIsWrong) {
                                    std::string(":7461"), std::string("host:port"), std::string("host:70000")}) {
     EXPECT_FALSE(ParseEndpoint(wrong)) << wrong;
   }
+}
+
+TEST(Endpoint, ClientsDistrustFoldersThatOthersCouldHaveMade) {
+  std::string parent = (std::filesystem::temp_directory_path() / "kiln-endpoint-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(parent.data()), nullptr);
+  const std::filesystem::path folder = std::filesystem::path(parent) / "kiln-5";
+  EXPECT_EQ(DistrustOf(folder, ::getuid()), "");
+  EXPECT_EQ(std::filesystem::status(folder).permissions(), std::filesystem::perms::owner_all) << "a missing one is made";
+  EXPECT_THAT(DistrustOf(folder, ::getuid() + 1), ::testing::HasSubstr("another user"));
+  std::filesystem::permissions(folder, std::filesystem::perms::group_write, std::filesystem::perm_options::add);
+  EXPECT_THAT(DistrustOf(folder, ::getuid()), ::testing::HasSubstr("can be written by others"));
+  std::filesystem::remove(folder);
+  std::filesystem::create_directory_symlink("/", folder);
+  EXPECT_THAT(DistrustOf(folder, ::getuid()), ::testing::HasSubstr("is no folder"));
+  std::filesystem::remove_all(parent);
 }
 
 TEST(Endpoint, DefaultsAreTheUsersOwn) {

@@ -45,6 +45,10 @@ std::expected<std::optional<WallSeconds>, std::string> ParseExpiry(std::string_v
 }
 
 int New(const Arguments& a) {
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(a.file).parent_path(), ignored);
+  const auto lock = LockTokens(a.file);
+  if (!lock) return Fail(lock.error());
   auto tokens = ReadTokens(a.file);
   if (!tokens) return Fail(tokens.error());
   if (!IsName(a.name) || !IsName(a.tenant)) return Fail("names have at most 64 letters, digits and . _ - @");
@@ -58,8 +62,6 @@ int New(const Arguments& a) {
   const std::string secret = NewSecret();
   if (secret.empty()) return Fail("the kernel gives no random numbers");
   tokens->push_back({a.name, a.tenant, *scopes, HashToken(secret), *expires});
-  std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(a.file).parent_path(), ignored);
   if (auto written = WriteTokens(a.file, *tokens); !written) return Fail(written.error());
   fmt::print("{}\n", secret);
   fmt::print(stderr, "This is the only time it is shown: {} keeps its hash. Clients take it from KILN_TOKEN.\n", a.file);
@@ -78,6 +80,8 @@ int List(const Arguments& a) {
 }
 
 int Revoke(const Arguments& a) {
+  const auto lock = LockTokens(a.file);
+  if (!lock) return Fail(lock.error());
   auto tokens = ReadTokens(a.file);
   if (!tokens) return Fail(tokens.error());
   if (std::erase_if(*tokens, [&](const Token& token) { return token.name == a.name; }) == 0) {

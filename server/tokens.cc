@@ -2,22 +2,25 @@
 #include "server/tokens.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
 
+#include "server/guarded_file.h"
 #include "server/method_scopes.h"
-#include "server/unique_fd.h"
 
 namespace kiln::server {
 namespace {
@@ -25,7 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kHashPrefix = "sha256:";
 constexpr std::size_t kMaxTokens = 100'000;
-constexpr std::size_t kMaxFileBytes = std::size_t{64} << 20;
 constexpr std::array kScopes = {Scope::kRead, Scope::kCompile, Scope::kTune, Scope::kRun, Scope::kAdmin};
 
 std::vector<std::string_view> Words(std::string_view line) {
@@ -74,6 +76,16 @@ std::expected<Token, std::string> ParseLine(const std::vector<std::string_view>&
     if (!token.expires) return std::unexpected("the expiry is `never` or like 2027-01-31T12:00:00Z");
   }
   return token;
+}
+
+// The file that is replaced may belong to kilnd's user, and root replaces it.
+bool KeepOwner(const fs::path& path, int file) {
+  struct stat before{};
+  struct stat made{};
+  if (::stat(path.c_str(), &before) != 0) return errno == ENOENT;
+  if (::fstat(file, &made) != 0) return false;
+  const bool same = made.st_uid == before.st_uid && made.st_gid == before.st_gid;
+  return (same || ::fchown(file, before.st_uid, before.st_gid) == 0) && ::fchmod(file, before.st_mode & 0777) == 0;
 }
 
 }  // namespace
@@ -138,20 +150,10 @@ std::string FormatExpiry(const Token& token) {
 }
 
 std::expected<std::vector<Token>, std::string> ReadTokens(const fs::path& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file && errno == ENOENT) return std::vector<Token>();
-  struct stat status{};
-  if (!file || ::fstat(file.get(), &status) != 0) {
-    return std::unexpected(fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
-  }
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return std::unexpected(fmt::format("{} can be written by others, who could give themselves any right; chmod 600 it",
-                                       path.string()));
-  }
-  std::string text(std::min(static_cast<std::size_t>(status.st_size), kMaxFileBytes), '\0');
-  const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
-  text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  auto tokens = ParseTokens(text);
+  const auto text = ReadGuarded(path);
+  if (!text) return std::unexpected(text.error());
+  if (!*text) return std::vector<Token>();
+  auto tokens = ParseTokens(**text);
   if (!tokens) return std::unexpected(fmt::format("{}, {}", path.string(), tokens.error()));
   return tokens;
 }
@@ -159,13 +161,24 @@ std::expected<std::vector<Token>, std::string> ReadTokens(const fs::path& path) 
 std::expected<void, std::string> WriteTokens(const fs::path& path, const std::vector<Token>& tokens) {
   std::string text = "# kilnd's bearer tokens: name, tenant, scopes, hash, expiry; `kilnd token` writes this file\n";
   for (const Token& token : tokens) text += Format(token) + "\n";
-  const std::string part = path.string() + ".part";
-  const UniqueFd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(file.get()) != 0 || ::rename(part.c_str(), path.c_str()) != 0) {
-    return std::unexpected(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  std::string part = path.string() + ".XXXXXX";
+  const UniqueFd file(::mkostemp(part.data(), O_CLOEXEC));
+  if (file && KeepOwner(path, file.get()) && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      ::fsync(file.get()) == 0 && ::rename(part.c_str(), path.c_str()) == 0) {
+    return {};
   }
-  return {};
+  const int error = errno;
+  if (file) ::unlink(part.c_str());
+  return std::unexpected(fmt::format("cannot write {}: {}", path.string(), std::strerror(error)));
+}
+
+std::expected<UniqueFd, std::string> LockTokens(const fs::path& path) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  UniqueFd lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock || ::flock(lock.get(), LOCK_EX) != 0) {
+    return std::unexpected(fmt::format("cannot lock {}: {}", folder.string(), std::strerror(errno)));
+  }
+  return lock;
 }
 
 cache::Digest HashToken(std::string_view secret) { return cache::Hasher().Update(secret).Finish(); }

@@ -19,6 +19,7 @@
 
 #include "cache/digest.h"
 #include "server/caller.h"
+#include "server/unique_fd.h"
 
 namespace kiln::server {
 
@@ -44,6 +45,9 @@ std::string FormatExpiry(const Token& token);
 // A file that does not exist holds none. One that others than its owner can write is refused.
 std::expected<std::vector<Token>, std::string> ReadTokens(const std::filesystem::path& path);
 std::expected<void, std::string> WriteTokens(const std::filesystem::path& path, const std::vector<Token>& tokens);
+
+// Held from reading the tokens until they are written: who changes them waits for who does so already.
+std::expected<UniqueFd, std::string> LockTokens(const std::filesystem::path& path);
 
 cache::Digest HashToken(std::string_view secret);
 

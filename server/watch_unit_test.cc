@@ -57,10 +57,20 @@ TEST(Journal, GivesEveryRecordInOrderAndFlushWaitsForIt) {
     for (const CallRecord& record : records) seen.push_back(record.number);
   });
   for (std::uint64_t i = 0; i < 1000; ++i) journal.Add(RecordNumber(i));
-  journal.Flush();
+  EXPECT_TRUE(journal.Flush(std::chrono::seconds(20)));
   ASSERT_EQ(seen.size(), 1000u);
   EXPECT_TRUE(std::ranges::is_sorted(seen));
   EXPECT_EQ(journal.dropped(), 0u);
+}
+
+TEST(Journal, AFlushDoesNotWaitForAReaderThatStandsStill) {
+  std::promise<void> may_go;
+  const auto gate = may_go.get_future().share();
+  Journal journal([&](std::span<const CallRecord>) { gate.wait(); });
+  journal.Add(RecordNumber(1));
+  EXPECT_FALSE(journal.Flush(std::chrono::milliseconds(20)));
+  may_go.set_value();
+  EXPECT_TRUE(journal.Flush(std::chrono::seconds(20)));
 }
 
 TEST(Journal, DropsAndCountsWhatAStandingReaderCannotTake) {

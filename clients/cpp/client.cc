@@ -33,9 +33,15 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::string DefaultAddress() {
+std::expected<std::string, Error> DefaultAddress() {
   if (const std::string named = Environment("KILN_ADDRESS"); !named.empty()) return named;
-  return server::DefaultListen(std::getenv("XDG_RUNTIME_DIR"), ::getuid());
+  const std::string address = server::DefaultListen(std::getenv("XDG_RUNTIME_DIR"), ::getuid());
+  const auto socket = server::ParseEndpoint(address)->socket;
+  if (!socket || !socket->string().starts_with("/tmp/")) return address;
+  if (std::string why = server::DistrustOf(socket->parent_path(), ::getuid()); !why.empty()) {
+    return std::unexpected(Error{.code = ErrorCode::kRefused, .message = std::move(why)});
+  }
+  return address;
 }
 
 // gRPC ends the process over metadata with other characters.
@@ -149,7 +155,11 @@ std::expected<std::shared_ptr<grpc::ChannelCredentials>, Error> Credentials(cons
 
 // What is not given comes from the environment.
 std::expected<void, Error> Complete(ConnectOptions& options) {
-  if (options.address.empty()) options.address = DefaultAddress();
+  if (options.address.empty()) {
+    auto address = DefaultAddress();
+    if (!address) return std::unexpected(std::move(address.error()));
+    options.address = std::move(*address);
+  }
   if (options.address.starts_with('/')) options.address.insert(0, "unix:");
   for (const auto& [name, value] : {std::pair{"KILN_TLS_ROOTS", &options.tls_roots},
                                     std::pair{"KILN_TLS_CERT", &options.tls_certificate},

@@ -7,10 +7,12 @@ started on that socket and stays after this process ends; its log is kilnd.log i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import shutil
 import socket
+import stat
 import subprocess
 import time
 
@@ -69,6 +71,8 @@ def ensure(address: str, wait: float = 15.0) -> None:
     """Starts a daemon where none listens and one may be started. Two processes that do so at once end with one daemon: the second finds
     the socket claimed and ends."""
     path = socket_path(address)
+    if path is not None and os.path.dirname(path) == f"/tmp/kiln-{os.getuid()}":
+        _check_folder(os.path.dirname(path))
     if path is None or listening(path) or os.environ.get("KILN_AUTOSTART", "1") == "0":
         return
     kilnd = find_kilnd()
@@ -80,6 +84,25 @@ def ensure(address: str, wait: float = 15.0) -> None:
         process = subprocess.Popen([kilnd, "--listen", f"unix:{path}"], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                                    start_new_session=True, cwd="/")
     _await(process, path, log, wait)
+
+
+def _check_folder(folder: str) -> None:
+    """That nobody else made the folder of the default socket, to be sent programs and tokens there. One that is missing is made."""
+    with contextlib.suppress(OSError):
+        os.mkdir(folder, 0o700)
+    try:
+        status = os.lstat(folder)
+    except OSError as error:
+        raise ServiceUnavailable(f"{folder} cannot be made: {error.strerror}") from None
+    if not stat.S_ISDIR(status.st_mode):
+        why = "is no folder"
+    elif status.st_uid != os.getuid():
+        why = "belongs to another user"
+    elif status.st_mode & 0o022:
+        why = "can be written by others"
+    else:
+        return
+    raise ServiceUnavailable(f"{folder} {why}: who listens there may not be your kilnd. Remove it, or name a socket with KILN_ADDRESS")
 
 
 def _await(process, path: str, log: pathlib.Path, wait: float) -> None:

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files that give rights.
+#pragma once
+
+#include <expected>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace kiln::server {
+
+// The whole of it; empty where there is no such file. The error says what is wrong: it cannot be read to its end, or others than
+// its owner can write it.
+std::expected<std::optional<std::string>, std::string> ReadGuarded(const std::filesystem::path& path);
+
+}  // namespace kiln::server
