@@ -178,9 +178,15 @@ TEST_F(CliTest, PrecompilesForSeveralTargetsIntoABundle) {
   EXPECT_TRUE(Has(Kiln(arguments + " --json"), R"("known": 3)"));
   EXPECT_EQ(daemon_->Stats().compiles(), 3u);
   ASSERT_EQ(daemon_->Stop(), 0);
-  server::testing::fs::remove_all(daemon_->State());
+  // Everything but the key: what it sealed is still trusted.
+  for (const auto& entry : server::testing::fs::directory_iterator(daemon_->State()))
+    if (entry.path().filename() != "signing-key.pem") server::testing::fs::remove_all(entry);
   daemon_->Start();
   EXPECT_TRUE(Has(Kiln("cache import --text " + bundle), "3 entries imported"));
+  ASSERT_EQ(daemon_->Stop(), 0);
+  server::testing::fs::remove_all(daemon_->State());
+  daemon_->Start();
+  EXPECT_NE(Kiln("cache import --text " + bundle).status, 0) << "sealed with a key that nobody named";
 
   const Ran failed = Kiln("precompile " + program_ + " -t cuda:sm_80 --text --max-registers " + std::to_string(Encode(Order::kRefuse)));
   EXPECT_EQ(failed.status, 1);
