@@ -91,7 +91,7 @@ os.kill(os.getpid(), signal.SIGSTOP)
 calls = [client._methods["Compile"].future(request, timeout=120) for _ in range(1500)]
 print("sent", flush=True)
 os.kill(os.getpid(), signal.SIGSTOP)
-print(sum(len(call.result().artifact.code) == 90_001 for call in calls), flush=True)
+print(sum(len(call.result().artifact) > 90_001 for call in calls), flush=True)  # still in its seal
 """
 
 
