@@ -119,11 +119,13 @@ std::vector<Figure> MeasureOverload(const Setup& setup) {
   const double goodput = static_cast<double>(flood.compiles - compiled) / flood.seconds;
   const double after = Capacity(setup, *stub, span / 3);
   const double capacity = (before + after) / 2;
+  std::optional<double> refused;  // none: the flood was no overload
+  if (!flood.refused_ms.empty()) refused = Quantile(flood.refused_ms, 0.99);
   return {
       {.name = "10 × overload: memory of kilnd", .value = flood.resident_mib, .unit = "MiB", .bar = 300},
-      {.name = "10 × overload: refusals, p50", .value = Quantile(flood.refused_ms, 0.5), .unit = "ms", .bar = 5,
-       .note = fmt::format("{} refused, {} without RetryInfo, {} failed otherwise; p99 {:.1f} ms", flood.refused_ms.size(),
-                           flood.without_retry_info, flood.failed, Quantile(flood.refused_ms, 0.99))},
+      {.name = "10 × overload: refusals, p99", .value = refused, .unit = "ms", .bar = 5,
+       .note = fmt::format("{} refused, {} without RetryInfo, {} failed otherwise; p50 {:.1f} ms", flood.refused_ms.size(),
+                           flood.without_retry_info, flood.failed, Quantile(flood.refused_ms, 0.5))},
       {.name = "10 × overload: refused without RetryInfo, or failed", .value = static_cast<double>(flood.without_retry_info + flood.failed), .unit = "", .bar = 0},
       {.name = "10 × overload: hits served", .value = static_cast<double>(flood.hit_ms.size()), .unit = "", .bar = 100, .at_most = false,
        .note = fmt::format("p50 {:.2f} ms, p99 {:.2f} ms", Quantile(flood.hit_ms, 0.5), Quantile(flood.hit_ms, 0.99))},

@@ -46,3 +46,8 @@ def test_a_group_holds_only_with_all_of_its_rows():
     assert not bench_main.summarize([row, {"group": "gemm int8", "ok": False}], [row, row])[0]["holds"]
     assert not bench_main.summarize([row, {**row, "ratio": 0.9}], [row, row])[0]["holds"]
     assert not bench_main.summarize([row], [row, row])[0]["holds"], "a row was not begun"
+    assert not bench_main.summarize([{**row, "ratio": None}], [row])[0]["holds"], "nothing was measured"
+
+
+def test_fused_rows_have_their_peer():
+    assert bench_table.PLAIN in {row["name"] for row in bench_table.rows()}
