@@ -185,7 +185,7 @@ TEST(Compile, WgmmaWhereItIsAskedForAndFits) {
   request.set_target("cuda:sm_90a");
   const auto code = [&](const std::string& text, bool wgmma) {
     request.set_module(text);
-    request.mutable_options()->set_experimental_wgmma(wgmma);
+    request.mutable_options()->set_disable_wgmma(!wgmma);
     const v1::WorkerResult result = Compile(request, {});
     EXPECT_TRUE(result.has_artifact()) << FirstError(result);
     return result.artifact().code();

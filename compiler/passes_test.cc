@@ -25,10 +25,10 @@ const target::Target& TargetOf(const std::filesystem::path& path) {
   return **found;
 }
 
-// Programs named hopper_… use what wgmma brings with it.
+// Programs named mma_sync_… do without wgmma and what it brings with it.
 Context ContextOf(const std::filesystem::path& path) {
   Context context{&TargetOf(path), {}};
-  context.options.set_experimental_wgmma(path.filename().string().starts_with("hopper_"));
+  context.options.set_disable_wgmma(path.filename().string().starts_with("mma_sync_"));
   return context;
 }
 
@@ -99,7 +99,7 @@ TEST(Passes, RandomProgramsAreRefusedOrStayValid) {
       ir::Module module = ir::RandomModule(seed).Make(false);
       SCOPED_TRACE(testing::Message() << "seed " << seed << " " << target);
       Context context{*target::Find(target), {}};
-      context.options.set_experimental_wgmma(seed % 2 == 1);
+      context.options.set_disable_wgmma(seed % 2 == 1);
       ir::Diagnostics diagnostics;
       v1::WorkerResult result;
       const bool passed = RunPasses(module, context, {}, {}, diagnostics, result).has_value();

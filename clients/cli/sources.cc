@@ -54,8 +54,7 @@ void AddOptions(CLI::App& command, Options& options) {
   command.add_flag("--no-async-copy", options.disable_async_copy, "no cp.async");
   command.add_flag("--no-warp-specialization", options.disable_warp_specialization);
   command.add_flag("--no-tma", options.disable_tma);
-  command.add_flag("--no-wgmma", options.disable_wgmma);
-  command.add_flag("--wgmma", options.experimental_wgmma, "sm_90a: wgmma, tensor copies and warp roles; not yet verified on hardware");
+  command.add_flag("--no-wgmma", options.disable_wgmma, "sm_90a: products by mma.sync, without tensor copies and warp roles");
 }
 
 void AddProgram(CLI::App& command, CompileArguments& a) {

@@ -67,7 +67,6 @@ struct Options {
   std::uint32_t max_registers = 0;  // 0: the compiler's choice
   // Bytes every tensor's address is a multiple of, a power of two; 0: 16. Tensors that start elsewhere need a compile with less.
   std::uint32_t pointer_alignment = 0;
-  bool experimental_wgmma = false;  // sm_90a: wgmma where it fits; not yet verified on hardware
 };
 
 // What a person wants to see; such a compile is never cached.

@@ -20,7 +20,6 @@ v1::CompileRequest ToProto(const CompileRequest& request) {
   options.set_disable_warp_specialization(request.options.disable_warp_specialization);
   options.set_disable_tma(request.options.disable_tma);
   options.set_disable_wgmma(request.options.disable_wgmma);
-  options.set_experimental_wgmma(request.options.experimental_wgmma);
   options.set_max_registers(request.options.max_registers);
   options.set_pointer_alignment(request.options.pointer_alignment);
   if (request.explain) {
@@ -41,7 +40,7 @@ CompileRequest FromProto(const v1::CompileRequest& request) {
   const v1::CompileOptions& options = request.options();
   out.options = {options.fast_math(),   options.disable_async_copy(), options.disable_warp_specialization(),
                  options.disable_tma(), options.disable_wgmma(),      options.max_registers(),
-                 options.pointer_alignment(), options.experimental_wgmma()};
+                 options.pointer_alignment()};
   if (request.has_explain()) {
     const v1::Explain& explain = request.explain();
     out.explain = Explain{{explain.after().begin(), explain.after().end()}, explain.llvm(), explain.assembly()};

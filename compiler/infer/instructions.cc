@@ -157,7 +157,7 @@ class Chooser {
 
   // Operands must lie in shared memory as the instruction reads them; a may be a fragment.
   bool WgmmaFits(const ir::Gemm& gemm, int64_t warps) const {
-    if (!context_.options.experimental_wgmma() || context_.options.disable_wgmma()) return false;
+    if (context_.options.disable_wgmma()) return false;
     if (warps % 4 != 0) return false;
     if (FragmentWords() > kMostWords) return false;
     if (mixed_.contains(gemm.a.buffer) || mixed_.contains(gemm.b.buffer)) return false;

@@ -69,7 +69,7 @@ TensorTile TileOf(const ir::Module& module, const ir::Copy& copy) {
 
 bool UsesTensorCopies(const Context& context) {
   const v1::CompileOptions& options = context.options;
-  return context.target->Has(target::Feature::kTma | target::Feature::kWgmma) && options.experimental_wgmma() && !options.disable_wgmma() &&
+  return context.target->Has(target::Feature::kTma | target::Feature::kWgmma) && !options.disable_wgmma() &&
          !options.disable_tma();
 }
 

@@ -60,7 +60,7 @@ def test_checked_run_is_clean(emulator, case, target):
 def test_wgmma(emulator, case):
     """Early and late landing; the checked run is the same kernel."""
     for seeds in (2, 1):
-        answer = run(emulator, case, "emu:sm_90a", wgmma=1, check=1, seeds=seeds)
+        answer = run(emulator, case, "emu:sm_90a", check=1, seeds=seeds)
         assert answer["wgmma"] > 0, "another instruction was chosen"
 
 
@@ -68,7 +68,7 @@ def test_wgmma(emulator, case):
 def test_roles(emulator, case):
     """Threads that fill rings and threads that compute, early and late landing, in any order."""
     for seeds in (3, 1):
-        answer = run(emulator, case, "emu:sm_90a", wgmma=1, check=1, seeds=seeds)
+        answer = run(emulator, case, "emu:sm_90a", check=1, seeds=seeds)
         assert answer["tensor_loads"] > 0, "the loads stayed with the threads that compute"
 
 

@@ -43,12 +43,11 @@ def test_missing_synchronisation_is_reported(emulator, record_property):
     reported, survivors, equivalent = 0, [], 0
     for target in TARGETS:
         for case in cases.mutated() + (cases.rings() if target == "emu:sm_90a" else []):
-            keys = {"check": 1, "wgmma": int(target == "emu:sm_90a")}
             module, inputs, output = prepare(emulator, case)
-            clean = emulator.run(module, target, inputs, output, **keys)
+            clean = emulator.run(module, target, inputs, output, check=1)
             assert clean["mutants"] > 0 and not clean["findings"]
             for mutant in range(clean["mutants"]):
-                answer = emulator.run(module, target, inputs, output, seeds=2, mutant=mutant, **keys)
+                answer = emulator.run(module, target, inputs, output, seeds=2, mutant=mutant, check=1)
                 if answer["findings"]:
                     reported += 1
                 elif any(case[0].startswith(kernel) and what in answer["mutated"] and text in answer["mutated"]

@@ -175,6 +175,12 @@ def test_agrees_with_its_reference(emulator, name):
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
+def test_products_by_warps(emulator, name):
+    answer = run(emulator, name, wgmma=0)
+    assert answer["wgmma"] == 0, "another instruction was chosen"
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
 def test_products_by_warp_groups(emulator, name):
-    answer = run(emulator, name, wgmma=1, check=1, seeds=2)
+    answer = run(emulator, name, check=1, seeds=2)
     assert answer["wgmma"] > 0, "another instruction was chosen"

@@ -28,11 +28,11 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def compile_row(row, client, target, hopper):
+def compile_row(row, client, target, mma_sync):
     from bench_programs import build
     from kiln import CompileOptions
 
-    options = CompileOptions(experimental_wgmma=hopper)
+    options = CompileOptions(disable_wgmma=mma_sync)
     start = time.perf_counter()
     reply = client.compile(build(row["builder"], row["arguments"]), target, options=options, timeout=120)
     kernels = reply.artifact.report.kernels
@@ -159,14 +159,14 @@ def run_rows(options, target, facts):
         print(f"# copy {bandwidth * 1e-9:.0f} GB/s; {clocks()}", flush=True)
     plain = None
     if any(row["group"] == "gemm fused" for row in chosen):
-        plain = compile_row(next(row for row in rows() if row["name"] == PLAIN), client, target, not options.mma_sync)[0]
+        plain = compile_row(next(row for row in rows() if row["name"] == PLAIN), client, target, options.mma_sync)[0]
     for row in chosen:
         if time.monotonic() > deadline:
             print(f"# {len(chosen) - len(results)} rows were not begun: the budget of {options.budget:.0f} s is spent", flush=True)
             break
         result = {}
         try:
-            artifact, compiled = compile_row(row, client, target, not options.mma_sync)
+            artifact, compiled = compile_row(row, client, target, options.mma_sync)
             result = {"ok": True} if timer is None else measure(row, artifact, timer, bandwidth, torch, plain)
             result.update(compiled)
         except Exception as problem:  # each row's failure is its own

@@ -24,7 +24,7 @@ def compile_one(job: dict) -> dict:
         function = build(job["builder"], job["arguments"])
         client = default_client()
         start = time.perf_counter()
-        options = CompileOptions(experimental_wgmma=job["wgmma"])
+        options = CompileOptions(disable_wgmma=job["mma_sync"])
         reply = client.compile(function, job["target"], options, timeout=job["timeout"])
         result["ms"] = (time.perf_counter() - start) * 1e3
         if job["refresh"]:

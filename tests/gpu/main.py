@@ -28,7 +28,7 @@ def parse(arguments):
     parser.add_argument("--count", type=int, default=40, help="random cases in each GEMM and attention family")
     parser.add_argument("--targets", default=DEFAULT_TARGETS, help="the fixed programs are compiled for these, and their bytes recorded")
     parser.add_argument("--compare", metavar="FILE", help="a report of another host: the same programs must have the same bytes")
-    parser.add_argument("--wgmma", action="store_true", help="sm_90a: products by wgmma, with tensor copies and warp roles")
+    parser.add_argument("--mma-sync", action="store_true", help="sm_90a: without wgmma, tensor copies and warp roles")
     parser.add_argument("--compile-only", action="store_true", help="for a host with no GPU")
     parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/gpu.json where OUT is set")
     parser.add_argument("--budget", type=float, default=510, help="seconds after which the remaining cases are given up")
@@ -110,7 +110,7 @@ def run_all(options, place, report, start):
     runner = Runner(options, place, deadline) if cases else None
     folder = place.scratch / "artifacts"
     folder.mkdir()
-    common = {"folder": str(folder), "timeout": 120, "wgmma": options.wgmma}
+    common = {"folder": str(folder), "timeout": 120, "mma_sync": options.mma_sync}
     jobs = [{"builder": c["builder"], "arguments": c["arguments"], "target": c.get("target", target), "refresh": c["family"] == "bytes",
              **common} for c in cases + sweep]
     print(f"# compiling {len(jobs)} programs", flush=True)

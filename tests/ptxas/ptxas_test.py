@@ -96,12 +96,10 @@ def test_benchmark_programs_do_not_spill(served, tmp_path):
     sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
     from bench_programs import build
     from bench_table import rows
-    from kiln import CompileOptions
 
-    options = CompileOptions(experimental_wgmma=True)
     wrong = []
     for row in rows():
-        reply = served.compile(build(row["builder"], row["arguments"]), "cuda:sm_90a", options=options)
+        reply = served.compile(build(row["builder"], row["arguments"]), "cuda:sm_90a")
         done = assemble(reply.artifact.code, "sm_90a", tmp_path)
         spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
         if done.returncode != 0 or not spills or any(spills) or "(C75" in done.stderr:

@@ -37,7 +37,7 @@ def example(address, *arguments, **environment):
                           capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("target, instruction", [("cuda:sm_80", "mma.m16n8k16"), ("cuda:sm_90a", "mma.m16n8k16"), ("hip:gfx942", "mfma")])
+@pytest.mark.parametrize("target, instruction", [("cuda:sm_80", "mma.m16n8k16"), ("cuda:sm_90a", "wgmma.m64n128k16"), ("hip:gfx942", "mfma")])
 def test_it_compiles_and_tells_why(address, target, instruction):
     run = example(address, target)
     assert run.returncode == 0, run.stderr
