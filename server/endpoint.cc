@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -29,16 +30,20 @@ bool SomebodyListens(const fs::path& path) {
 
 std::expected<Endpoint, std::string> ParseUnix(std::string_view path) {
   if (path.starts_with("//")) path.remove_prefix(2);  // unix:///path
-  if (path.size() >= sizeof(sockaddr_un::sun_path)) {
-    return std::unexpected(fmt::format("the socket path {} is longer than the {} bytes that Unix sockets allow; choose a "
-                                       "shorter one with --listen unix:PATH",
-                                       path, sizeof(sockaddr_un::sun_path) - 1));
-  }
+  if (std::string why = TooLongForASocket(path); !why.empty()) return std::unexpected(std::move(why));
   if (!path.starts_with('/')) return std::unexpected(fmt::format("the socket path {} is not absolute", path));
   return Endpoint{fmt::format("unix:{}", path), fs::path(path)};
 }
 
 }  // namespace
+
+std::string TooLongForASocket(std::string_view path) {
+  constexpr std::size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
+  if (path.size() <= kLongest) return {};
+  return fmt::format("the socket path {} has {} bytes and Unix sockets take at most {}; choose a shorter one: kilnd --listen=unix:PATH, "
+                     "KILN_ADDRESS=unix:PATH for its clients",
+                     path, path.size(), kLongest);
+}
 
 std::expected<Endpoint, std::string> ParseEndpoint(std::string_view text) {
   if (text.starts_with("unix:")) return ParseUnix(text.substr(5));

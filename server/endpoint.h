@@ -21,6 +21,9 @@ struct Endpoint {
 // "unix:PATH" or "HOST:PORT". The error says what is wrong with it.
 std::expected<Endpoint, std::string> ParseEndpoint(std::string_view text);
 
+// Why no Unix socket can have this path; empty: one can.
+std::string TooLongForASocket(std::string_view path);
+
 // $XDG_RUNTIME_DIR/kiln.sock, or /run/kiln/kiln.sock for root, or /tmp/kiln-UID/kiln.sock.
 std::string DefaultListen(const char* runtime_dir, unsigned uid);
 

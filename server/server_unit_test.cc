@@ -222,6 +222,8 @@ TEST(Endpoint, TakesSocketsAndPortsAndSaysWhatIsWrong) {
                                    std::string(":7461"), std::string("host:port"), std::string("host:70000")}) {
     EXPECT_FALSE(ParseEndpoint(wrong)) << wrong;
   }
+  EXPECT_TRUE(ParseEndpoint("unix:/" + std::string(106, 'x')));
+  EXPECT_THAT(ParseEndpoint("unix:/" + std::string(107, 'x')).error(), ::testing::HasSubstr("has 108 bytes and Unix sockets take at most 107"));
 }
 
 TEST(Endpoint, ClientsDistrustFoldersThatOthersCouldHaveMade) {

@@ -3,11 +3,13 @@
 
 KILN_BUILD names the build folder (tests/run sets it); its default is build/release."""
 
+import contextlib
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -15,6 +17,14 @@ BUILD = pathlib.Path(os.environ.get("KILN_BUILD", ROOT / "build" / "release"))
 sys.path.insert(0, str(BUILD / "python"))
 
 TARGET = "hip:gfx942"  # no ptxas in the way
+
+
+@contextlib.contextmanager
+def socket_folder():
+    """A folder for sockets: their paths have 107 bytes at most, and pytest's folders, or TMPDIR itself, may be longer."""
+    roomy = len(os.fsencode(tempfile.gettempdir())) <= 80
+    with tempfile.TemporaryDirectory(prefix="kiln-", dir=None if roomy else "/tmp") as folder:
+        yield folder
 
 
 class Daemon:

@@ -27,11 +27,11 @@ class CliTest : public DaemonTest {
     std::ofstream(program_, std::ios::binary) << MinimalModule("a_name");
   }
 
-  Ran Kiln(const std::string& arguments) {
-    const std::string command =
-        "KILN_ADDRESS=unix:" + daemon_->Socket() + " " KILN_BIN "/kiln " + arguments + " 2>&1 < /dev/null";
+  Ran Kiln(const std::string& arguments) { return Run("KILN_ADDRESS=unix:" + daemon_->Socket() + " " KILN_BIN "/kiln " + arguments); }
+
+  static Ran Run(const std::string& command) {
     Ran ran;
-    FILE* pipe = ::popen(command.c_str(), "r");
+    FILE* pipe = ::popen((command + " 2>&1 < /dev/null").c_str(), "r");
     std::array<char, 4096> chunk;
     for (std::size_t got; (got = std::fread(chunk.data(), 1, chunk.size(), pipe)) > 0;) ran.out.append(chunk.data(), got);
     const int status = ::pclose(pipe);
@@ -48,6 +48,15 @@ class CliTest : public DaemonTest {
 
   std::string program_;
 };
+
+TEST_F(CliTest, ASocketPathThatNoSocketCanHaveIsTold) {
+  const std::string folder = "/" + std::string(100, 'x');
+  for (const std::string& environment : {"env KILN_ADDRESS=unix:" + folder + "/kiln.sock ", "env -u KILN_ADDRESS XDG_RUNTIME_DIR=" + folder + " "}) {
+    const Ran ran = Run(environment + KILN_BIN "/kiln stats");
+    EXPECT_NE(ran.status, 0);
+    EXPECT_TRUE(Has(ran, "has 111 bytes and Unix sockets take at most 107")) << ran.out;
+  }
+}
 
 TEST_F(CliTest, CompilesAndThenKnows) {
   daemon_->Start();

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -26,6 +28,7 @@ namespace {
 
 constexpr int kMaxMessageBytes = 256 << 20;
 constexpr int kMaxHeaderBytes = 1 << 20;  // diagnostics travel in a header
+constexpr std::string_view kUnix = "unix:";
 constexpr const char* kDetailsBytes = "524288";
 
 std::string Environment(const char* name) {
@@ -36,9 +39,9 @@ std::string Environment(const char* name) {
 std::expected<std::string, Error> DefaultAddress() {
   if (const std::string named = Environment("KILN_ADDRESS"); !named.empty()) return named;
   const std::string address = server::DefaultListen(std::getenv("XDG_RUNTIME_DIR"), ::getuid());
-  const auto socket = server::ParseEndpoint(address)->socket;
-  if (!socket || !socket->string().starts_with("/tmp/")) return address;
-  if (std::string why = server::DistrustOf(socket->parent_path(), ::getuid()); !why.empty()) {
+  const std::string_view path = std::string_view(address).substr(kUnix.size());
+  if (!path.starts_with("/tmp/")) return address;
+  if (std::string why = server::DistrustOf(std::filesystem::path(path).parent_path(), ::getuid()); !why.empty()) {
     return std::unexpected(Error{.code = ErrorCode::kRefused, .message = std::move(why)});
   }
   return address;
@@ -141,7 +144,7 @@ std::expected<std::string, Error> ReadFile(const std::string& path) {
 }
 
 std::expected<std::shared_ptr<grpc::ChannelCredentials>, Error> Credentials(const ConnectOptions& options) {
-  if (options.address.starts_with("unix:")) return grpc::InsecureChannelCredentials();
+  if (options.address.starts_with(kUnix)) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions ssl;
   for (const auto& [file, text] : {std::pair{options.tls_roots, &ssl.pem_root_certs},
                                    std::pair{options.tls_certificate, &ssl.pem_cert_chain},
@@ -160,7 +163,11 @@ std::expected<void, Error> Complete(ConnectOptions& options) {
     if (!address) return std::unexpected(std::move(address.error()));
     options.address = std::move(*address);
   }
-  if (options.address.starts_with('/')) options.address.insert(0, "unix:");
+  if (options.address.starts_with('/')) options.address.insert(0, kUnix);
+  if (options.address.starts_with(kUnix)) {
+    std::string why = server::TooLongForASocket(std::string_view(options.address).substr(kUnix.size()));
+    if (!why.empty()) return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = std::move(why)});
+  }
   for (const auto& [name, value] : {std::pair{"KILN_TLS_ROOTS", &options.tls_roots},
                                     std::pair{"KILN_TLS_CERT", &options.tls_certificate},
                                     std::pair{"KILN_TLS_KEY", &options.tls_key}, std::pair{"KILN_TOKEN", &options.token}}) {

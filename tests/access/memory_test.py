@@ -102,10 +102,10 @@ def resident(pid):
     raise AssertionError("no VmRSS")
 
 
-def growth(folder, *options):
+def growth(folder, sockets, *options):
     """Bytes that kilnd grows by while strangers send."""
     folder.mkdir()
-    path, log = folder / "s", folder / "log"
+    path, log = pathlib.Path(sockets) / "kiln.sock", folder / "log"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")}
     with open(log, "wb") as output:
         kilnd = subprocess.Popen([BUILD / "bin" / "kilnd", f"--listen=unix:{path}", f"--state-dir={folder / 'state'}", "--ptxas=none", "--workers=1",
@@ -131,9 +131,9 @@ def growth(folder, *options):
         kilnd.wait(30)
 
 
-def test_what_strangers_send_is_bounded(tmp_path):
-    bounded = growth(tmp_path / "bounded", "--connection-memory=32MiB")
-    free = growth(tmp_path / "free", "--connection-memory=64GiB")
+def test_what_strangers_send_is_bounded(tmp_path, sockets):
+    bounded = growth(tmp_path / "bounded", sockets, "--connection-memory=32MiB")
+    free = growth(tmp_path / "free", sockets, "--connection-memory=64GiB")
     print(f"bounded: {bounded / MIB:.0f} MiB; free: {free / MIB:.0f} MiB")
     assert free > 200 * MIB, "the strangers get through where there is room"
     assert bounded < 120 * MIB and bounded < free / 2

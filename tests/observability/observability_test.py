@@ -34,12 +34,10 @@ def run(*command, **keywords):
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """The names of all metrics of a daemon that has compiled, hit and refused something."""
-    import tempfile
-
-    from daemon import Daemon
+    from daemon import Daemon, socket_folder
     from kiln.errors import CompileError
 
-    with tempfile.TemporaryDirectory(prefix="kiln-") as sockets:
+    with socket_folder() as sockets:
         daemon = Daemon(tmp_path_factory.mktemp("state") / "state", sockets)
         try:
             daemon.start("--metrics-listen=127.0.0.1:0")

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from daemon import Daemon
+from daemon import Daemon, socket_folder
 
 ALL_PROGRAMS_FOR = ("sm_80", "sm_90a")
 ONE_OF_EACH = ("gemm_f16_bias_relu", "gemm_s8", "attention_f16_causal_odd", "rms_norm_f16", "softmax_online", "add_symbolic")
@@ -32,11 +32,11 @@ pytestmark = pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("k")
-    daemon = Daemon(folder / "state", folder)
-    daemon.start()
-    yield daemon.client()
-    daemon.end()
+    with socket_folder() as sockets:
+        daemon = Daemon(tmp_path_factory.mktemp("k") / "state", sockets)
+        daemon.start()
+        yield daemon.client()
+        daemon.end()
 
 
 def number(arch):

@@ -4,32 +4,14 @@
 import os
 import pathlib
 import subprocess
-import time
 
 import pytest
-
-from kiln import daemon
 
 BUILD = pathlib.Path(os.environ.get("KILN_BUILD", "build/release")).resolve()
 NEEDED = ("kilnd", "kiln-worker", "kiln-example-gemm")
 MISSING = [name for name in NEEDED if not os.access(BUILD / "bin" / name, os.X_OK)]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"SKIPPED, NOTHING WAS COMPILED: {BUILD}/bin lacks {', '.join(MISSING)}")
 FAKE = BUILD / "testing" / "libkiln_fake_driver.so"
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kiln")
-    address = f"unix:{folder}/kiln.sock"
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen([BUILD / "bin/kilnd", "--listen", address, "--state-dir", folder / "state"], stdout=log, stderr=log)
-    end = time.monotonic() + 20
-    while not daemon.listening(f"{folder}/kiln.sock"):
-        assert process.poll() is None and time.monotonic() < end, (folder / "log").read_text()
-        time.sleep(0.01)
-    yield address
-    process.terminate()
-    assert process.wait(30) == 0
 
 
 def example(address, *arguments, **environment):

@@ -19,6 +19,9 @@ import time
 from .errors import ServiceUnavailable
 
 
+_LONGEST_PATH = 107  # sizeof sockaddr_un.sun_path, less the NUL
+
+
 def default_address() -> str:
     """The same choice as the daemon's DefaultListen."""
     named = os.environ.get("KILN_ADDRESS")
@@ -38,6 +41,10 @@ def socket_path(address: str) -> str | None:
 
 
 def listening(path: str) -> bool:
+    size = len(os.fsencode(path))
+    if size > _LONGEST_PATH:
+        raise ServiceUnavailable(f"the socket path {path} has {size} bytes and Unix sockets take at most {_LONGEST_PATH}; choose a shorter one: "
+                                 "KILN_ADDRESS=unix:PATH here, kilnd --listen=unix:PATH there")
     probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         probe.connect(path)

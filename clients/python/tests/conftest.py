@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -21,9 +22,6 @@ def pytest_configure(config):
     if "KILN_DESCRIPTOR" in os.environ or pathlib.Path(kiln.__file__).with_name("kiln.desc").exists():
         return
     proto = TESTS.parents[2] / "proto"
-    out = pathlib.Path(config.rootpath if os.access(config.rootpath, os.W_OK) else "/tmp")
-    import tempfile
-
     out = pathlib.Path(tempfile.mkdtemp(prefix="kiln-test-")) / "kiln.desc"
     subprocess.run(["protoc", "-I", str(proto), "--include_imports", f"--descriptor_set_out={out}", *map(str, (proto / "kiln/v1").glob("*.proto"))],
                    check=True)

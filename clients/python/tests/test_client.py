@@ -45,8 +45,8 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path, monkeypatch):
-    address = f"unix:{tmp_path}/kiln.sock"
+def server(sockets, monkeypatch):
+    address = f"unix:{sockets}/kiln.sock"
     monkeypatch.setenv("KILN_ADDRESS", address)
     monkeypatch.setenv("KILN_VERIFY", "0")  # what it answers is not signed; test_seal.py is about that
     server = Server(address)
@@ -141,13 +141,13 @@ def test_progress(server):
     assert stages == ["queued", "emit"] and reply.key == b"k"
 
 
-def test_nobody_listens(tmp_path, monkeypatch):
+def test_nobody_listens(sockets, monkeypatch):
     monkeypatch.setenv("KILN_AUTOSTART", "0")
-    with Client(f"unix:{tmp_path}/none.sock", timeout=0.3) as client, pytest.raises(kiln.ServiceUnavailable, match="Start one with `kilnd`"):
+    with Client(f"unix:{sockets}/none.sock", timeout=0.3) as client, pytest.raises(kiln.ServiceUnavailable, match="Start one with `kilnd`"):
         client.stats()
 
 
-def test_a_daemon_is_started(tmp_path, monkeypatch):
+def test_a_daemon_is_started(tmp_path, sockets, monkeypatch):
     kilnd = tmp_path / "kilnd"
     kilnd.write_text("#!/bin/sh\necho broken configuration >&2\nexit 3\n")
     kilnd.chmod(0o755)
@@ -155,7 +155,15 @@ def test_a_daemon_is_started(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("KILN_AUTOSTART", raising=False)
     with pytest.raises(kiln.ServiceUnavailable, match="ended with status 3 before it served.*\n.*broken configuration"):
-        daemon.ensure(f"unix:{tmp_path}/other.sock")
+        daemon.ensure(f"unix:{sockets}/other.sock")
+
+
+def test_a_socket_path_that_no_socket_can_have_is_told(monkeypatch):
+    monkeypatch.setenv("KILN_AUTOSTART", "0")
+    for address, size in (("unix:/" + "x" * 107, 108), ("unix:/" + "ü" * 54, 109)):
+        with pytest.raises(kiln.ServiceUnavailable, match=f"has {size} bytes and Unix sockets take at most 107"):
+            Client(address)
+    assert not daemon.listening("/" + "x" * 106)
 
 
 def test_default_addresses(monkeypatch):

@@ -6,41 +6,28 @@ import json
 import os
 import pathlib
 import subprocess
-import time
 
 import numpy as np
 import pytest
 
 import kiln
 import kiln.language as T
-from kiln import daemon
 from kiln.client import Client
 from kiln.examples.attention import attention
 from kiln.examples.gemm import gemm
 from kiln.examples.rows import add, softmax
 
-BIN = pathlib.Path(os.environ.get("KILN_BIN", ""))
-MISSING = [name for name in ("kilnd", "kiln-worker", "kiln") if not os.environ.get("KILN_BIN") or not os.access(BIN / name, os.X_OK)]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"SKIPPED, NOTHING WAS RUN: {', '.join(MISSING)} not found; set KILN_BIN to the "
-                                "folder that holds kilnd, kiln-worker and kiln")
+BIN = pathlib.Path(os.environ.get("KILN_BUILD", "build/release")).resolve() / "bin"
+MISSING = [name for name in ("kilnd", "kiln-worker", "kiln") if not os.access(BIN / name, os.X_OK)]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"SKIPPED, NOTHING WAS RUN: {', '.join(MISSING)} not in {BIN}; set KILN_BUILD")
 
 TARGETS = ("emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100")
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kiln")
-    address = f"unix:{folder}/kiln.sock"
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen([BIN / "kilnd", "--listen", address, "--state-dir", folder / "state"], stdout=log, stderr=log)
-    end = time.monotonic() + 10
-    while not daemon.listening(f"{folder}/kiln.sock"):
-        assert process.poll() is None and time.monotonic() < end, (folder / "log").read_text()
-        time.sleep(0.01)
+def client(address):
     with Client(address) as client:
         yield client
-    process.terminate()
-    assert process.wait(30) == 0
 
 
 @pytest.fixture

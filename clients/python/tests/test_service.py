@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example programs through a daemon, for four GPUs. KILN_BIN is the folder with kilnd and kiln-worker."""
+"""The example programs through a daemon, for four GPUs. KILN_BUILD is the build folder with kilnd and kiln-worker."""
 
 import os
 import pathlib
 import re
-import subprocess
-import time
 
 import pytest
 
 import kiln
 import kiln.language as T
-from kiln import daemon
 from kiln.client import Client
 from kiln.examples.programs import PROGRAMS
 
-BIN = pathlib.Path(os.environ.get("KILN_BIN", ""))
-MISSING = [name for name in ("kilnd", "kiln-worker") if not os.environ.get("KILN_BIN") or not os.access(BIN / name, os.X_OK)]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"SKIPPED, NOTHING WAS COMPILED: {', '.join(MISSING)} not found; set KILN_BIN to the "
-                                "folder that holds kilnd and kiln-worker")
+BIN = pathlib.Path(os.environ.get("KILN_BUILD", "build/release")).resolve() / "bin"
+MISSING = [name for name in ("kilnd", "kiln-worker") if not os.access(BIN / name, os.X_OK)]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"SKIPPED, NOTHING WAS COMPILED: {', '.join(MISSING)} not in {BIN}; set KILN_BUILD")
 
 TARGETS = ("cuda:sm_80", "cuda:sm_90a", "hip:gfx942", "hip:gfx1100")
 EVERYWHERE = ("gemm_f16", "gemm_f16_bias_relu", "gemm_bf16_bias_gelu", "gemm_f16_bias_silu_odd", "gemm_s8", "gemm_f16_symbolic",
@@ -32,19 +28,9 @@ CASES = [(name, target) for name in EVERYWHERE for target in TARGETS] + [
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kiln")
-    address = f"unix:{folder}/kiln.sock"
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen([BIN / "kilnd", "--listen", address, "--state-dir", folder / "state"], stdout=log, stderr=log)
-    end = time.monotonic() + 10
-    while not daemon.listening(f"{folder}/kiln.sock"):
-        assert process.poll() is None and time.monotonic() < end, (folder / "log").read_text()
-        time.sleep(0.01)
+def client(address):
     with Client(address) as client:
         yield client
-    process.terminate()
-    assert process.wait(30) == 0
 
 
 @pytest.mark.parametrize("name, target", CASES)
