@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <ranges>
 #include <tuple>
 
 #include "compiler/target/target.h"
@@ -67,6 +69,25 @@ TEST(Compile, NamesAreNotInTheArtifact) {
   const v1::WorkerResult second = CompileText(text, "cuda:sm_80");
   ASSERT_TRUE(first.has_artifact() && second.has_artifact());
   EXPECT_EQ(first.artifact().SerializeAsString(), second.artifact().SerializeAsString());
+}
+
+// What a kernel only reads is read through the read-only path; what it also writes is not.
+TEST(Compile, LoadsOfWhatIsOnlyReadNeedNoOrder) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global f32[1024], %B: global f32[1024]) {
+  kernel @k grid(1) threads 128 blocks(%b) {
+    for parallel %i in 1024 {
+      store %B[%i] = %A[%i] + %B[%i]
+    }
+  }
+}
+)", "cuda:sm_80");
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  const std::string& ptx = result.artifact().code();
+  const size_t reads = size_t(std::ranges::distance(ptx | std::views::split(std::string_view("ld.global.v4"))) - 1);
+  const size_t only_reads = size_t(std::ranges::distance(ptx | std::views::split(std::string_view("ld.global.nc.v4"))) - 1);
+  EXPECT_EQ(reads, 2u);
+  EXPECT_EQ(only_reads, 2u);
 }
 
 TEST(Compile, EveryProgramOfTheGoldensOnEveryTarget) {

@@ -6,8 +6,8 @@
 // block. Each statement sees the effects of those before it, whatever threads did them; waits and barriers are the compiler's
 // business. Loads outside a global buffer's shape give the pad value, stores there do nothing; an index outside a shared, fragment
 // or local buffer is an error of the program. Two accesses race, and the result is unspecified, where two iterations of a parallel
-// loop or two blocks touch one element, at least one of them writing, other than by Atomic. Fragments and locals start with
-// unspecified values; so does shared memory.
+// loop or two blocks touch one element, at least one of them writing, other than by Atomic. Tensors of different parameters do
+// not overlap where a kernel writes to one of them. Fragments and locals start with unspecified values; so does shared memory.
 #pragma once
 
 #include <cstdint>

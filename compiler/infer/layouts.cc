@@ -2,6 +2,7 @@
 #include "compiler/infer/layouts.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -41,6 +42,8 @@ struct LoopUse {
   std::vector<Fragment> fragments;
   std::vector<int64_t> extents;
   int64_t vector;
+  // Bits of the narrowest elements that it reads from, or writes to, global memory; INT64_MAX: none.
+  int64_t read = INT64_MAX, written = INT64_MAX;
 };
 
 class Inference {
@@ -102,6 +105,10 @@ class Inference {
     for (const Access& access : AccessesOf(module_, stmt)) {
       const ir::Buffer& buffer = module_[access.buffer];
       use.vector = std::max<int64_t>(use.vector, 128 / std::max(ir::Bits(buffer.dtype), 8));
+      if (buffer.space == Space::kGlobal) {
+        int64_t& narrowest = access.write ? use.written : use.read;
+        narrowest = std::min<int64_t>(narrowest, std::max(ir::Bits(buffer.dtype), 8));
+      }
       if (buffer.space != Space::kFragment) continue;
       AddFragment(access.buffer);
       if (std::optional<Projection> projection = ProjectionOf(module_, loop, access.indices)) {
@@ -238,7 +245,7 @@ class Inference {
       for (BufferId root : roots)
         if (Connected(roots.front(), root)) largest = std::max(largest, Elements(root));
       std::optional<State> best;
-      auto best_cost = std::pair(INT64_MAX, INT64_MAX);
+      std::array<int64_t, 3> best_cost{INT64_MAX, INT64_MAX, INT64_MAX};
       for (BufferId root : roots) {
         // Small fragments follow from large ones by reduction, not the other way round.
         if (Elements(root) < largest || !Connected(roots.front(), root)) continue;
@@ -280,14 +287,21 @@ class Inference {
     return reached.contains(b);
   }
 
-  // Neighbours in a thread as the loops over the fragment like them for their memory accesses.
+  // Neighbours in a thread as the loops over the fragment like them for their memory accesses: 16 bytes of what they read from global
+  // memory, else of what they write there, else of what the fragment holds.
   Layout RootLayout(BufferId buffer) const {
     const std::vector<int64_t> shape = module_.ShapeOf(buffer);
-    int64_t vector = 128 / std::max(ir::Bits(module_[buffer].dtype), 8);
-    for (const LoopUse& use : loops_)
-      for (const auto& fragment : use.fragments)
-        if (fragment.buffer == buffer && fragment.covers) vector = std::min(vector, use.vector);
-    vector = std::gcd(vector, shape.back());
+    int64_t read = INT64_MAX, written = INT64_MAX, most = INT64_MAX;
+    for (const LoopUse& use : loops_) {
+      for (const auto& fragment : use.fragments) {
+        if (fragment.buffer != buffer || !fragment.covers) continue;
+        read = std::min(read, use.read), written = std::min(written, use.written);
+        if (use.loop->coalesced_width > 0) most = std::min<int64_t>(most, use.loop->coalesced_width);
+      }
+    }
+    const int64_t held = std::max(ir::Bits(module_[buffer].dtype), 8);
+    const int64_t bits = read != INT64_MAX ? read : written != INT64_MAX ? written : held;
+    int64_t vector = std::gcd(std::min(128 / bits, most), shape.back());
     // Fewer neighbours where the tile is too small to feed every thread.
     while (vector > 1 && Elements(buffer) / vector < kernel_.threads) vector /= 2;
     return Layout::Distributed(shape, kernel_.threads, vector);
@@ -298,13 +312,14 @@ class Inference {
     return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   }
 
-  // Uses that need staging, then registers of a thread.
-  std::pair<int64_t, int64_t> Cost(const State& state) const {
-    int64_t bits = 0, misfits = 0;
+  // Uses that need staging, then registers of a thread, then accesses to global memory.
+  std::array<int64_t, 3> Cost(const State& state) const {
+    int64_t bits = 0, misfits = 0, accesses = 0;
     for (const auto& [buffer, layout] : state.fragments) bits += layout.Registers() * ir::Bits(module_[buffer].dtype);
     for (const LoopUse& use : loops_) {
       const auto loop = state.loops.find(use.loop);
       if (loop == state.loops.end()) continue;
+      accesses += Accesses(use, loop->second);
       for (const auto& fragment : use.fragments) {
         const auto it = state.fragments.find(fragment.buffer);
         if (it == state.fragments.end()) continue;
@@ -312,7 +327,16 @@ class Inference {
         misfits += !RegisterMap(loop->second, use.extents, it->second, shape, fragment.projection);
       }
     }
-    return {misfits, bits};
+    return {misfits, bits, accesses};
+  }
+
+  // Accesses of a thread to global memory, each of at most 16 bytes of neighbours.
+  static int64_t Accesses(const LoopUse& use, const Layout& layout) {
+    const int64_t narrowest = std::min(use.read, use.written);
+    if (narrowest == INT64_MAX) return 0;
+    const auto& last = layout.dim(layout.rank() - 1);
+    const bool neighbours = !last.empty() && last[0].place == ir::Place::kRegister;
+    return layout.Registers() / std::min(neighbours ? last[0].size : 1, 128 / narrowest);
   }
 
   // Gives one loop that propagation left open a layout: from a fragment that covers it, if only by copies in several threads, or,

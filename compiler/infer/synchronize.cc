@@ -72,6 +72,7 @@ class Analysis {
       needs_.erase(known);
       if (!Holds(body)) needs_[stmt] = need;
     }
+    Lift(body, body);
   }
 
   void Visit(const Block& block, State& state) {
@@ -145,6 +146,30 @@ class Analysis {
     return it->second;
   }
 
+  // What a loop's body needs of statements before the loop alone, it needs once: before the loop.
+  void Lift(const Block& block, const Block& kernel) {
+    for (const Stmt& stmt : block) {
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Lift(branch->then_body, kernel), Lift(branch->else_body, kernel);
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop == nullptr || loop->kind == ir::LoopKind::kParallel) continue;
+      Lift(loop->body, kernel);
+      std::vector<const Stmt*> inside;
+      ir::Walk(loop->body, [&](const Stmt& inner) { inside.push_back(&inner); });
+      for (const Stmt* inner : inside) {
+        if (!needs_.contains(inner)) continue;
+        std::set<const Stmt*>& causes = causes_[inner];
+        if (std::ranges::any_of(inside, [&](const Stmt* other) { return causes.contains(other); })) continue;
+        const std::map<const Stmt*, int> before = needs_;
+        needs_[&stmt] |= needs_.extract(inner).mapped();
+        if (!Holds(kernel)) {
+          needs_ = before;
+        } else {
+          causes_[&stmt].merge(causes);
+        }
+      }
+    }
+  }
+
   bool Holds(const Block& body) {
     met_ = true;
     State state;
@@ -194,7 +219,10 @@ class Analysis {
     int need = 0;
     for (const Access& access : accesses)
       for (const Pending& p : state)
-        if (Conflict(p, stmt, access)) need |= Scope(p, access) | (p.age == kDone ? 0 : p.age == kStoring ? kStores : kCopies);
+        if (Conflict(p, stmt, access)) {
+          need |= Scope(p, access) | (p.age == kDone ? 0 : p.age == kStoring ? kStores : kCopies);
+          causes_[&stmt].insert(p.stmt);
+        }
     Settle(need, state);
     if (need > 0 && divergent_ > 0) unmeetable_.insert(&stmt);
     if (need > 0 && fixed_) {
@@ -368,6 +396,7 @@ class Analysis {
   const ir::Module& module_;
   mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
   std::map<const Stmt*, int> needs_;
+  std::map<const Stmt*, std::set<const Stmt*>> causes_;  // of a need: the accesses it keeps apart from the statement's
   std::vector<const Stmt*> order_;     // needs as they were found
   std::vector<const Stmt*> doubtful_;  // those that a later iteration of their loop may have covered
   bool raised_ = false;                // a need grew from a barrier to a wait and a barrier

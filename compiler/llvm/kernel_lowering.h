@@ -89,6 +89,7 @@ class KernelLowering {
 
  private:
   // --- lower.cc: statements ---
+  void MarkReadOnly();
   bool ElementsAreWhole(const ir::Block& body);
   void BindParameters(llvm::Function* function);
   void BindBlocks();
@@ -227,6 +228,7 @@ class KernelLowering {
   void BlockBarrier(bool by_group = false);
   void LowerReduce(const ir::Reduce& reduce);
   void Exchange(const ir::Reduce& reduce, ir::DType dtype, const ir::Layout& to, std::map<int64_t, Value*>& partial);
+  Value* CombineAll(ir::ReduceKind kind, ir::DType dtype, Values values);
   Value* Combine(ir::ReduceKind kind, ir::DType dtype, Value* a, Value* b);
   Value* ReduceIdentity(ir::ReduceKind kind, ir::DType dtype);
 

@@ -41,6 +41,7 @@ bool KernelLowering::Run(std::string_view entry) {
   for (size_t i = 0; i < maps_.size(); ++i) types.push_back(llvm::ArrayType::get(b().getInt8Ty(), 128));
   function_ = device_->CreateKernel(out_, entry, types, kernel_.threads + kernel_.producers, context_.options.max_registers());
   if (context_.options.fast_math()) FlushSubnormals(*function_);
+  MarkReadOnly();
   builder_.SetInsertPoint(llvm::BasicBlock::Create(llvm(), "entry", function_));
   // Allocas stay in this block; the code follows in another.
   llvm::BasicBlock* body = NewBlock("body");
@@ -71,6 +72,24 @@ bool KernelLowering::Run(std::string_view entry) {
   }
   b().CreateRetVoid();
   return !diagnostics_.HasErrors();
+}
+
+// Nothing else reaches what the kernel only reads (ir/module.h), so that loads of it need not keep their place between stores. The
+// emulator reads it through its own view of memory.
+void KernelLowering::MarkReadOnly() {
+  if (context_.target->emulated) return;
+  std::set<uint32_t> written;
+  ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
+    for (const compiler::Access& access : compiler::AccessesOf(module_, stmt))
+      if (access.write) written.insert(ir::Index(access.buffer));
+  });
+  unsigned i = 0;
+  for (const compiler::KernelParam& param : compiler::KernelParams(module_)) {
+    const unsigned argument = i++;
+    if (!param.is_pointer || written.contains(param.index)) continue;
+    function_->addParamAttr(argument, llvm::Attribute::NoAlias);
+    function_->addParamAttr(argument, llvm::Attribute::ReadOnly);
+  }
 }
 
 // Elements of less than a byte have no address.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from data import STORED, decode, random_array, relative_error
 from emulated import Emulator
-from kiln.examples import bandwidth, products
+from kiln.examples import bandwidth, long_rows, products
 
 BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 SEED = int(os.environ.get("KILN_SEED", secrets.randbelow(1 << 31)))  # a failure prints it
@@ -144,13 +144,41 @@ def quantized(x):
     return [x / scale[:, None], scale]
 
 
+# Small rows, most of each in shared memory.
+LONG = {"columns": 256, "threads": 64}
+
+
+def long_rows_of(build, function, outputs, weights=0):
+    def case(rng):
+        m, n = 3, 1024
+        arrays = [random_array(rng, (m, n), HALF)] + [random_array(rng, (n,), HALF) for _ in range(weights)]
+        return build(m, n, **LONG), [(a, HALF) for a in arrays], list(zip(outputs, function(*[decode(a, HALF) for a in arrays])))
+
+    return case
+
+
+def normalized(x, w, b):
+    mean, rstd = x.mean(1), 1 / np.sqrt(x.var(1) + 1e-5)
+    return [(x - mean[:, None]) * rstd[:, None] * w + b, mean, rstd]
+
+
+def softmax(x):
+    e = np.exp(x - x.max(1, keepdims=True))
+    return [e / e.sum(1, keepdims=True)]
+
+
 CASES = {
     "batched": batched, "with_epilogue": with_epilogue, "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled, "packed_weights": packed_weights, "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
     "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
     "row_sum": of_rows(lambda m, n: bandwidth.row_sum(m, n, columns=512), lambda x: [x.sum(1)], ["float32"]),
     "quantize_rows": of_rows(bandwidth.quantize_rows, quantized, [E4M3, "float32"]),
+    "rms_norm_long": long_rows_of(long_rows.rms_norm_long, lambda x, w: [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w], [HALF], 1),
+    "layer_norm_long": long_rows_of(long_rows.layer_norm_long, normalized, [HALF, "float32", "float32"], 2),
+    "softmax_long": long_rows_of(long_rows.softmax_long, softmax, [HALF]),
+    "quantize_rows_long": long_rows_of(long_rows.quantize_rows_long, quantized, [E4M3, "float32"]),
 }
+LONG_ROWS = [name for name in CASES if name.endswith("_long")]
 PRODUCTS = ["batched", "with_epilogue", "quantized_product", "grouped", "block_scaled", "packed_weights"]
 
 
@@ -184,3 +212,8 @@ def test_products_by_warps(emulator, name):
 def test_products_by_warp_groups(emulator, name):
     answer = run(emulator, name, check=1, seeds=2)
     assert answer["wgmma"] > 0, "another instruction was chosen"
+
+
+@pytest.mark.parametrize("name", LONG_ROWS)
+def test_rows_in_shared_memory_do_not_race(emulator, name):
+    run(emulator, name, check=1, seeds=2)

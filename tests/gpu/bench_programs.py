@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark's programs by name: the examples, as they stand."""
 
-from kiln.examples import bandwidth, products, rows
+from kiln.examples import bandwidth, long_rows, products, rows
 from kiln.examples.gemm import gemm
 
 BUILDERS = {
@@ -9,6 +9,7 @@ BUILDERS = {
     "packed_weights": products.packed_weights, "rms_norm": rows.rms_norm, "softmax": rows.softmax, "softmax_online": rows.softmax_online,
     **{name: getattr(bandwidth, name) for name in ("layer_norm", "layer_norm_backward", "cross_entropy", "rope", "swiglu", "transpose",
                                                    "column_sum", "row_sum", "quantize_rows")},
+    **{name: getattr(long_rows, name) for name in ("rms_norm_long", "layer_norm_long", "softmax_long", "quantize_rows_long")},
 }
 
 

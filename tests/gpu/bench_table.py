@@ -93,8 +93,11 @@ def memory():
         if whole_rows:
             names += [("rms_norm", {"dtype": "bfloat16", "threads": 256}), ("layer_norm", {}), ("layer_norm_backward", {}), ("quantize_rows", {}),
                       ("softmax", {"dtype": "bfloat16", "threads": 256})]
+        else:
+            names += [("rms_norm_long", {}), ("layer_norm_long", {}), ("softmax_long", {}), ("quantize_rows_long", {})]
         for builder, extra in names:
-            rows.append(_row("memory", (m, n), builder, {"M": m, "N": n, **extra}, {"kind": builder, "dtype": "bfloat16", "note": builder}))
+            kind = builder.removesuffix("_long")
+            rows.append(_row("memory", (m, n), builder, {"M": m, "N": n, **extra}, {"kind": kind, "dtype": "bfloat16", "note": kind}))
     rows.append(_row("memory", (8192, 64, 128), "rope", {"tokens": 8192, "heads": 64, "dim": 128}, {"kind": "rope", "dtype": "bfloat16", "note": "rope"}))
     return rows
 

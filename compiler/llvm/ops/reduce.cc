@@ -2,6 +2,7 @@
 //
 // Reductions of a fragment along one dimension: first what a thread holds, then lanes by butterfly, then warps through shared
 // memory. Every thread that holds an element of the result ends up with the same bits: all combine in the same order.
+#include <algorithm>
 #include <map>
 
 #include "compiler/llvm/kernel_lowering.h"
@@ -47,6 +48,16 @@ Value* KernelLowering::Combine(ReduceKind kind, DType dtype, Value* a, Value* c)
   return EvalBinary(node, a, c);
 }
 
+// In a few chains side by side: one alone would wait for each of its steps.
+Value* KernelLowering::CombineAll(ReduceKind kind, DType dtype, Values values) {
+  constexpr size_t kChains = 4;
+  for (size_t i = kChains; i < values.size(); ++i) values[i % kChains] = Combine(kind, dtype, values[i % kChains], values[i]);
+  for (size_t count = std::min(values.size(), kChains); count > 1; count = (count + 1) / 2) {
+    for (size_t i = 0; i < count / 2; ++i) values[i] = Combine(kind, dtype, values[i], values[count - 1 - i]);
+  }
+  return values[0];
+}
+
 void KernelLowering::LowerReduce(const ir::Reduce& reduce) {
   const ir::Buffer &src = module_[reduce.src.buffer], &dst = module_[reduce.dst.buffer];
   const ir::Layout &from = *src.layout, &to = *dst.layout;
@@ -58,7 +69,7 @@ void KernelLowering::LowerReduce(const ir::Reduce& reduce) {
   const compiler::ReduceSteps steps = compiler::StepsOf(from, reduce.dim, context_.target->warp_size);
   const std::vector<Value*> thread = ThreadParts(from, thread_);
 
-  std::map<int64_t, Value*> partial;  // by register of the result
+  std::map<int64_t, Values> held;  // by register of the result
   for (int64_t r = 0; r < from.Registers(); ++r) {
     ir::Indices index = from.RegisterPart(r);
     Value* v = device_->Convert(FromMemory(LoadRegister(reduce.src.buffer, r), src.dtype), src.dtype, dtype);
@@ -77,9 +88,10 @@ void KernelLowering::LowerReduce(const ir::Reduce& reduce) {
     } else {
       index.erase(index.begin() + reduce.dim);
     }
-    Value*& sum = partial[to.RegisterOf(index)];
-    sum = sum == nullptr ? v : Combine(reduce.kind, dtype, sum, v);
+    held[to.RegisterOf(index)].push_back(v);
   }
+  std::map<int64_t, Value*> partial;
+  for (auto& [r, values] : held) partial[r] = CombineAll(reduce.kind, dtype, values);
   for (auto& [r, v] : partial)
     for (int mask : steps.masks) v = Combine(reduce.kind, dtype, v, device_->ShuffleXor(v, mask));
   if (reduce.scratch) Exchange(reduce, dtype, to, partial);

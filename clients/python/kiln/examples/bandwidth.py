@@ -3,7 +3,7 @@
 
 import kiln.language as T
 
-LOG2_E = 1.4426950408889634
+from .rows import LOG2_E, RUN
 
 
 def layer_norm(M, N, dtype="bfloat16", eps=1e-5, threads=256):
@@ -60,29 +60,41 @@ def layer_norm_backward(M, N, dtype="bfloat16", threads=256):
     return layer_norm_backward.with_outputs(-1)
 
 
-def cross_entropy(M, N, dtype="bfloat16", columns=4096, threads=512):
-    """loss[i] = log Σ exp(x[i, :]) − x[i, label[i]], rows of any length in one pass."""
+def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256):
+    """loss[i] = log Σ exp(x[i, :]) − x[i, label[i]], rows of any length in one pass: each lane has a maximum and a sum of its own."""
+    lanes = min(threads, columns // RUN)
+    steps = columns // (lanes * RUN)
 
     @T.prim_func
     def cross_entropy(x: T.Tensor((M, N), dtype), label: T.Tensor((M,), "int32"), loss: T.Tensor((M,), "float32")):
         with T.Kernel(M, threads=threads) as bx:
             T.annotate_safe_value({x: -T.infinity(dtype)})
-            tile = T.alloc_fragment((1, columns), "float32")
+            seen = T.alloc_fragment((steps, lanes, RUN), "float32")
+            partial = T.alloc_fragment((steps, lanes), "float32")
+            high = T.alloc_fragment((lanes,), "float32")
+            before = T.alloc_fragment((lanes,), "float32")
+            more = T.alloc_fragment((lanes,), "float32")
+            sums = T.alloc_fragment((lanes,), "float32")
             largest = T.alloc_fragment((1,), "float32")
-            before = T.alloc_fragment((1,), "float32")
             total = T.alloc_fragment((1,), "float32")
-            partial = T.alloc_fragment((1,), "float32")
-            T.fill(largest, T.min_value("float32"))
-            T.clear(total)
+            T.fill(high, T.min_value("float32"))
+            T.clear(sums)
             for k in T.serial(T.ceildiv(N, columns)):
-                T.copy(x[bx, k * columns], tile)
-                T.copy(largest, before)
-                T.reduce_max(tile, largest, dim=1, clear=False)
-                for i, j in T.Parallel(1, columns):
-                    tile[i, j] = T.exp2((tile[i, j] - largest[i]) * LOG2_E)
-                T.reduce_sum(tile, partial, dim=1)
-                for i in T.Parallel(1):
-                    total[i] = total[i] * T.exp2((before[i] - largest[i]) * LOG2_E) + partial[i]
+                for s, l, r in T.Parallel(steps, lanes, RUN):
+                    seen[s, l, r] = x[bx, k * columns + s * (lanes * RUN) + l * RUN + r]
+                T.copy(high, before)
+                T.reduce_max(seen, partial, dim=2)
+                T.reduce_max(partial, high, dim=0, clear=False)
+                for s, l, r in T.Parallel(steps, lanes, RUN):
+                    seen[s, l, r] = T.exp2((seen[s, l, r] - high[l]) * LOG2_E)
+                T.reduce_sum(seen, partial, dim=2)
+                T.reduce_sum(partial, more, dim=0)
+                for l in T.Parallel(lanes):
+                    sums[l] = sums[l] * T.exp2((before[l] - high[l]) * LOG2_E) + more[l]
+            T.reduce_max(high, largest, dim=0)
+            for l in T.Parallel(lanes):
+                sums[l] *= T.exp2((high[l] - largest[0]) * LOG2_E)
+            T.reduce_sum(sums, total, dim=0)
             for i in T.Parallel(1):
                 loss[bx + i] = T.log(total[i]) + largest[i] - T.cast(x[bx, label[bx]], "float32")
 
@@ -185,12 +197,14 @@ def quantize_rows(M, N, dtype="bfloat16", threads=256):
         with T.Kernel(M, threads=threads) as bx:
             tile = T.alloc_fragment((1, N), "float32")
             scale = T.alloc_fragment((1,), "float32")
+            inverse = T.alloc_fragment((1,), "float32")
             T.copy(x[bx, 0], tile)
             T.reduce_absmax(tile, scale, dim=1)
             for i in T.Parallel(1):
                 scale[i] = T.max(scale[i] / 448.0, 1e-12)
+                inverse[i] = 1.0 / scale[i]
             for i, j in T.Parallel(1, N):
-                tile[i, j] = tile[i, j] / scale[i]
+                tile[i, j] = tile[i, j] * inverse[i]
             T.copy(tile, q[bx, 0])
             T.copy(scale, s[bx])
 
