@@ -128,6 +128,26 @@ int Count(const std::string& text, std::string_view word) {
   return count;
 }
 
+// What LLVM needs to promote a fragment's registers grows with the number of their reads times the length of the block.
+TEST(Compile, ABlockReadsAndWritesARegisterOnce) {
+  const auto accesses = [](int products) {
+    std::string text = GemmText(64, 64, 32, 128);
+    const size_t begin = text.find("    gemm "), end = text.find('\n', begin) + 1;
+    const std::string gemm = text.substr(begin, end - begin);
+    for (int i = 1; i < products; ++i) text.insert(end, gemm.substr(0, gemm.find(" clear")) + "\n");
+    v1::CompileRequest request;
+    request.set_module(text);
+    request.set_target("cuda:sm_80");
+    request.mutable_explain()->set_llvm(true);
+    const v1::WorkerResult result = Compile(request, {});
+    EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+    EXPECT_EQ(result.dumps(0).pass(), "llvm");
+    EXPECT_EQ(Count(result.artifact().code(), "mma.sync"), 16 * products);
+    return Count(result.dumps(0).text(), " load ") + Count(result.dumps(0).text(), " store ");
+  };
+  EXPECT_EQ(accesses(1), accesses(8));
+}
+
 TEST(Compile, AStoreEndsWhatAConditionSaidOfMemory) {
   // The second statement reads %I[0] anew: nothing is known of it any more.
   const std::string checked = Code(R"(if %I[0] >= 0 && %I[0] < 16 {

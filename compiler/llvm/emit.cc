@@ -15,6 +15,7 @@
 #include <llvm/Bitcode/BitcodeWriter.h>
 #include <llvm/Config/llvm-config.h>
 #include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/OptBisect.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/TargetParser/Triple.h>
@@ -48,6 +49,17 @@ const char* TripleOf(const target::Target& target) {
   if (target.emulated) return "x86_64-unknown-linux-gnu";
   return target.family == Family::kNvptx ? "nvptx64-nvidia-cuda" : "amdgcn-amd-amdhsa";
 }
+
+// NVPTX's pipeline repeats on IR what Optimize has done and what instruction selection, MachineCSE and ptxas do again. Straight-line
+// strength reduction compares every pair of addresses, which unrolled code has hundreds of. Without the three, ptxas finds as many
+// instructions and as many registers.
+class WithoutRepetition final : public llvm::OptPassGate {
+ public:
+  bool isEnabled() const override { return true; }
+  bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) const override {
+    return pass != "slsr" && pass != "nary-reassociate" && pass != "early-cse";
+  }
+};
 
 }  // namespace
 
@@ -96,6 +108,8 @@ std::string EmitBitcode(const llvm::Module& module) {
 }
 
 std::expected<std::string, std::string> EmitAssembly(llvm::Module& module, llvm::TargetMachine& machine) {
+  static WithoutRepetition gate;
+  if (machine.getTargetTriple().isNVPTX()) module.getContext().setOptPassGate(gate);
   const auto text = Generate(module, machine, llvm::CodeGenFileType::AssemblyFile);
   if (!text) return std::unexpected(text.error());
   return std::string(text->begin(), text->end());

@@ -137,7 +137,15 @@ class KernelLowering {
 
   // --- memory.cc ---
   Value* Alloca(llvm::Type* type, int64_t count, const char* name);
-  Value* RegisterPointer(ir::BufferId fragment, int64_t reg);
+  // What the block under construction knows of a register. Only its first read and its last write are memory accesses: promoting
+  // them takes LLVM time with the number of reads times the length of the block.
+  struct HeldRegister {
+    llvm::BasicBlock* block = nullptr;
+    Value* pointer = nullptr;
+    Value* value = nullptr;  // nullptr: not read or written here yet
+    llvm::StoreInst* store = nullptr;
+  };
+  HeldRegister& Held(ir::BufferId fragment, int64_t reg);
   Value* LoadRegister(ir::BufferId fragment, int64_t reg);
   void StoreRegister(ir::BufferId fragment, int64_t reg, Value* v);
   std::vector<Value*> StridesOf(ir::BufferId global);  // i64, elements
@@ -259,6 +267,7 @@ class KernelLowering {
   const compiler::ProducerSlice* slice_ = nullptr;  // while the filling threads' part is lowered
   std::map<uint32_t, Value*> vars_;             // by variable
   std::map<uint32_t, Value*> memory_;           // global: pointer; fragment and local: array
+  std::map<std::pair<uint32_t, int64_t>, HeldRegister> registers_;  // by fragment and number
   ElementContext* element_ = nullptr;
   ir::SourceLoc loc_;
   struct LoopBlocks {

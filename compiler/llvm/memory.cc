@@ -22,16 +22,32 @@ Value* KernelLowering::Alloca(llvm::Type* type, int64_t count, const char* name)
   return b().CreateAlloca(array, space, nullptr, name);
 }
 
-Value* KernelLowering::RegisterPointer(BufferId fragment, int64_t reg) {
-  llvm::Type* type = MemoryType(llvm(), module_[fragment].dtype);
-  return b().CreateConstInBoundsGEP1_64(type, memory_.at(ir::Index(fragment)), uint64_t(reg));
+KernelLowering::HeldRegister& KernelLowering::Held(BufferId fragment, int64_t reg) {
+  HeldRegister& held = registers_[{ir::Index(fragment), reg}];
+  llvm::BasicBlock* here = b().GetInsertBlock();
+  if (held.block != here) {
+    llvm::Type* type = MemoryType(llvm(), module_[fragment].dtype);
+    held = {.block = here, .pointer = b().CreateConstInBoundsGEP1_64(type, memory_.at(ir::Index(fragment)), uint64_t(reg))};
+  }
+  return held;
 }
 
 Value* KernelLowering::LoadRegister(BufferId fragment, int64_t reg) {
-  return b().CreateLoad(MemoryType(llvm(), module_[fragment].dtype), RegisterPointer(fragment, reg));
+  HeldRegister& held = Held(fragment, reg);
+  if (held.value == nullptr) held.value = b().CreateLoad(MemoryType(llvm(), module_[fragment].dtype), held.pointer);
+  return held.value;
 }
 
-void KernelLowering::StoreRegister(BufferId fragment, int64_t reg, Value* v) { b().CreateStore(v, RegisterPointer(fragment, reg)); }
+void KernelLowering::StoreRegister(BufferId fragment, int64_t reg, Value* v) {
+  HeldRegister& held = Held(fragment, reg);
+  held.value = v;
+  if (held.store == nullptr) {
+    held.store = b().CreateStore(v, held.pointer);
+  } else {
+    held.store->setOperand(0, v);
+    held.store->moveBefore(*held.block, held.block->end());
+  }
+}
 
 Value* KernelLowering::AddTo(Value* sum, Value* more) {
   if (more == nullptr) return sum;
