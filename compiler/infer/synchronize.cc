@@ -39,7 +39,7 @@ struct Pending {
   bool write;
   std::optional<Version> version;
   int age;
-  const Stmt* writer;  // of global memory: whose own iterations may be apart; elsewhere it makes no difference
+  const Stmt* stmt;
   bool within_group = false;  // a barrier of each group has passed: only other buffers on the same bytes may still meet it
   auto operator<=>(const Pending&) const = default;
 };
@@ -246,8 +246,7 @@ class Analysis {
     const int age = IsTensor(stmt) ? kStoring : access.async ? -1 : kDone;
     // What a store leaves in global memory nothing else touches (infer/tensor_copies.h).
     if (age == kStoring && space == Space::kGlobal) return;
-    const Stmt* writer = access.write && space == Space::kGlobal ? &stmt : nullptr;
-    const Pending pending{access.buffer, access.write, VersionOf(access), age, writer};
+    const Pending pending{access.buffer, access.write, VersionOf(access), age, &stmt};
     const auto at = std::ranges::lower_bound(state, pending);
     if (at == state.end() || *at != pending) state.insert(at, pending);
   }
@@ -285,7 +284,7 @@ class Analysis {
     if (p.buffer != access.buffer) return true;
     if (p.within_group) return false;
     // One statement writes what it wrote before with the same threads.
-    const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.writer == &stmt;
+    const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
     if (same && !MayMeetItself(stmt, access)) return false;
     const std::optional<Version> version = VersionOf(access);
     if (!version || !p.version || version->var != p.version->var || version->modulus != p.version->modulus) return true;
