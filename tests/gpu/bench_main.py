@@ -176,29 +176,40 @@ def run_rows(options, target, facts):
     return results, chosen
 
 
+def run_cold(options, target, chosen):
+    import bench_cold
+    from kiln import CompileOptions
+    from kiln.client import default_client
+
+    return bench_cold.measure_all(default_client(), target, CompileOptions(disable_wgmma=options.mma_sync), chosen)
+
+
 def main():
     options = parse(sys.argv[1:])
     options.seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="kiln-bench-"))
     from daemon import Place
 
-    place, results, chosen, groups = None, [], [], []
+    place, results, chosen, groups, cold = None, [], [], [], []
     try:
         place = Place(options, scratch)
         place.start()
         print(f"# seed {options.seed}; {place.description(options)}", flush=True)
-        results, chosen = run_rows(options, place.device_target(options) or options.target, place.facts)
-        groups = [] if options.compile_only else summarize(results, chosen)
+        target = place.device_target(options) or options.target
+        results, chosen = run_rows(options, target, place.facts)
+        if not options.compile_only:
+            groups = summarize(results, chosen)
+            cold = run_cold(options, target, chosen)
     finally:
         if place:
             place.stop()
         shutil.rmtree(scratch, ignore_errors=True)
     where = options.json or (str(pathlib.Path(os.environ["OUT"]) / "bench.json") if os.environ.get("OUT") else None)
     if where:
-        pathlib.Path(where).write_text(json.dumps({"seed": options.seed, "card": clocks(), "place": place.facts, "groups": groups, "rows": results}, indent=1))
+        pathlib.Path(where).write_text(json.dumps({"seed": options.seed, "card": clocks(), "place": place.facts, "groups": groups, "rows": results, "cold": cold}, indent=1))
     failed = sum(not r["ok"] for r in results)
     print(f"# {len(results) - failed} rows, {failed} failed")
-    return 1 if failed or len(results) < len(chosen) or not results or not all(group["holds"] for group in groups) else 0
+    return 1 if failed or len(results) < len(chosen) or not results or not all(line["holds"] for line in groups + cold) else 0
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import bench_cold  # noqa: E402
 import bench_main  # noqa: E402
 import bench_programs  # noqa: E402
 import bench_table  # noqa: E402
@@ -51,3 +52,39 @@ def test_a_group_holds_only_with_all_of_its_rows():
 
 def test_fused_rows_have_their_peer():
     assert bench_table.PLAIN in {row["name"] for row in bench_table.rows()}
+
+
+def test_cold_jobs_have_their_rows_and_kernels():
+    assert set(bench_cold.JOBS) <= {row["name"] for row in bench_table.rows()}
+    tree = ast.parse((HERE / "bench_triton_cold.py").read_text())
+    kernels = next(node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "_KERNELS")
+    assert {key.value for key in kernels.keys} == set(bench_cold.JOBS.values())
+
+
+def test_cold_compiles_alternate_and_their_medians_decide(monkeypatch):
+    order, clock = [], [0.0]
+
+    def taking(name, seconds):
+        taken = iter(seconds)
+
+        def call():
+            order.append(name)
+            clock[0] += next(taken)
+
+        return call
+
+    monkeypatch.setattr(bench_cold.time, "perf_counter", lambda: clock[0])
+    result = bench_cold.measure(taking("kiln", [9, 0.1, 0.2, 0.9, 0.1, 0.1]), taking("peer", [9, 0.4, 0.4, 0.3, 0.4, 9]))
+    assert order == ["kiln", "peer", "kiln", "peer", "peer", "kiln", "kiln", "peer", "peer", "kiln", "kiln", "peer"]
+    assert result == {"cubin_ms": 100.0, "peer_ms": 400.0, "ratio": 0.25, "bar": 0.5, "holds": True}
+    assert not bench_cold.measure(taking("kiln", [0.3] * 6), taking("peer", [0.4] * 6))["holds"]
+
+
+def test_without_a_cubin_nothing_is_timed():
+    class Client:
+        def compile(self, *_, refresh, **__):
+            assert refresh
+            return type("Reply", (), {"artifact": type("Artifact", (), {"cubin": b""})})
+
+    with pytest.raises(RuntimeError, match="ptxas"):
+        bench_cold.assemble(Client(), None, "cuda:sm_90a", None)
