@@ -54,7 +54,8 @@ def _rms_norm(x, w, y, n, eps, BLOCK: tl.constexpr):
     tl.store(y + row * n + columns, (values * scale * weights).to(y.dtype.element_ty), mask=columns < n)
 
 
-_T, _I = torch.bfloat16, torch.int32
+_T = torch.bfloat16
+_I = torch.int32
 # Arguments by type or value, constants, warps and stages.
 _KERNELS = {
     "gemm": (_gemm, (_T, _T, _T, 8192, 8192, 8192), {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8}, 8, 3),
