@@ -88,3 +88,14 @@ def test_without_a_cubin_nothing_is_timed():
 
     with pytest.raises(RuntimeError, match="ptxas"):
         bench_cold.assemble(Client(), None, "cuda:sm_90a", None)
+
+
+def test_a_report_shows_what_missed_and_what_failed():
+    import bench_report
+
+    report = {"card": "900 MHz", "place": {"devices": [{"name": "Card", "driver_version": "13.0"}], "copy_bytes_per_second": 4e12},
+              "groups": [{"group": "gemm", "peer": "cublas", "geomean": 0.98, "least": 0.9, "bar": 1.01, "each": 0.97, "holds": False}],
+              "rows": [{"name": "a", "burst_ms": 1.5, "tflops": 700.2, "ratio": 0.98, "bar": None}, {"name": "b", "note": "no memory", "bar": 3.0}]}
+    text = bench_report.markdown(report)
+    assert "copy 4000 GB/s" in text and "| gemm | cublas | 0.980 | 0.900 | ≥ 1.01, each ≥ 0.97 | **missed** |" in text
+    assert "| a | 1.5000 ms | 700 TFLOP/s | 0.980 |  |  |" in text and "FAILED: no memory" in text and "| 3.0 |" in text
