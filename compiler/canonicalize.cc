@@ -22,6 +22,8 @@ using ir::VarId;
 
 // A let of index arithmetic up to this size goes where it is used, so that affine analysis sees through it.
 constexpr uint64_t kSmall = 24;
+// An expression beyond this, counted as a tree, stays in pieces.
+constexpr uint64_t kLarge = 512;
 
 bool IsOneIteration(const ir::ExprPool& exprs, const ir::For& loop) {
   bool has_order = loop.kind != ir::LoopKind::kParallel && loop.kind != ir::LoopKind::kVectorized;
@@ -145,7 +147,24 @@ class Folder {
     ir::For folded = std::move(loop);
     for (VarId& var : folded.vars) var = Bind(var);
     folded.body = Fold(std::move(folded.body));
+    if (folded.kind == ir::LoopKind::kParallel) JoinLets(folded.body);
     out.push_back({std::move(folded), loc});
+  }
+
+  // Lets in front of a single store become part of it: an iteration is one expression then, which can be evaluated for many at once.
+  void JoinLets(Block& body) {
+    auto* store = body.empty() ? nullptr : std::get_if<ir::Store>(&body.back().op);
+    if (store == nullptr) return;
+    ir::Store joined = *store;
+    for (size_t i = body.size() - 1; i-- > 0;) {
+      const auto* let = std::get_if<ir::Let>(&body[i].op);
+      if (let == nullptr) return;
+      joined.value = module_.exprs.Substitute(joined.value, let->var, let->value);
+      for (ExprId& index : joined.indices) index = module_.exprs.Substitute(index, let->var, let->value);
+      if (sizes_.Of(joined.value).nodes > kLarge) return;
+    }
+    *store = std::move(joined);
+    body.erase(body.begin(), body.end() - 1);
   }
 
   ir::Module& module_;

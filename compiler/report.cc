@@ -76,9 +76,9 @@ class Reporter {
 
   void Gemm(const ir::Stmt& stmt, const ir::Gemm& gemm) {
     const std::string subject = fmt::format("gemm {} · {} → {}", Named(gemm.a), Named(gemm.b), Named(gemm.c));
-    const std::string decision = gemm.plan->warps_m * gemm.plan->warps_n > 1
-                                     ? fmt::format("{}, {}×{} warps", gemm.plan->instruction, gemm.plan->warps_m, gemm.plan->warps_n)
-                                     : gemm.plan->instruction;
+    std::string decision = gemm.plan->instruction;
+    if (gemm.plan->warps_m * gemm.plan->warps_n > 1) decision += fmt::format(", {}×{} warps", gemm.plan->warps_m, gemm.plan->warps_n);
+    if (gemm.plan->warps_k > 1) decision += fmt::format(", k in {} parts", gemm.plan->warps_k);
     Add("instructions", subject, decision, "", stmt);
   }
 

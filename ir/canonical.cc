@@ -77,6 +77,7 @@ class Writer {
     Put(op.plan->instruction);
     Put(uint64_t(op.plan->warps_m));
     Put(uint64_t(op.plan->warps_n));
+    Put(uint64_t(op.plan->warps_k));
   }
   void operator()(const Fill& op) {
     Put(op.dst);

@@ -106,7 +106,8 @@ enum class WarpPolicy : uint8_t { kSquare = 0, kFullRow = 1, kFullCol = 2 };
 struct GemmPlan {
   std::string instruction;  // row of the target's instruction table; "fma" where none fits
   int32_t warps_m = 1;
-  int32_t warps_n = 1;      // warps beyond warps_m × warps_n compute copies
+  int32_t warps_n = 1;
+  int32_t warps_k = 1;      // parts of k, each with a sum of its own: c has them as its first dimension. Further warps compute copies
 };
 struct Gemm {
   Region a, b, c;

@@ -209,6 +209,7 @@ GemmPlan Parser::ParseGemmPlan() {
   plan.warps_m = int32_t(ParseInt(1, 64, "warps along m"));
   Expect("x");
   plan.warps_n = int32_t(ParseInt(1, 64, "warps along n"));
+  if (Accept("x")) plan.warps_k = int32_t(ParseInt(1, 64, "warps along k"));
   Expect("}");
   return plan;
 }

@@ -86,8 +86,10 @@ class StmtPrinter {
     if (op.transpose_b) text += " transpose_b";
     if (op.policy != WarpPolicy::kSquare) text += fmt::format(" policy {}", Name(op.policy));
     if (op.clear_accum) text += " clear";
-    if (op.plan)
-      text += fmt::format(" plan {{ {} warps {} x {} }}", op.plan->instruction, op.plan->warps_m, op.plan->warps_n);
+    if (op.plan) {
+      text += fmt::format(" plan {{ {} warps {} x {}", op.plan->instruction, op.plan->warps_m, op.plan->warps_n);
+      text += op.plan->warps_k > 1 ? fmt::format(" x {} }}", op.plan->warps_k) : " }";
+    }
     return text;
   }
   std::string operator()(const Fill& op) const { return fmt::format("fill {} = {}", Text(op.dst), exprs_(op.value)); }

@@ -198,6 +198,11 @@ Range Facts::Compute(ExprId id) const {
       if (a.min >= 0 && a.max < b.min) return a;
       return {0, b.min - 1};
     }
+    case ExprOp::kBitAnd: {
+      const Range a = arg(0), b = arg(1);
+      if (a.min < 0 && b.min < 0) return kAnything;
+      return {0, std::min(a.min < 0 ? kUnbounded : a.max, b.min < 0 ? kUnbounded : b.max)};
+    }
     case ExprOp::kCast:
       return IsWideningCast(pool, node) ? arg(0) : kAnything;
     default:

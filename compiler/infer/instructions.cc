@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "compiler/analysis/facts.h"
+#include "compiler/infer/split_k.h"
 #include "compiler/infer/tensor_copies.h"
 #include "compiler/rules/gemm.h"
 
@@ -67,6 +68,7 @@ class Chooser {
       Visit(kernel.body, facts);
       // A tile lies in memory as all of its products want it.
       while (FindMixed(kernel.body)) Visit(kernel.body, facts);
+      SplitK(module_, kernel, context_);
       TensorCopies(module_, kernel, context_);
     }
   }
@@ -126,9 +128,10 @@ class Chooser {
     auto best = std::tuple(1e300, 1e300);
     for (const target::MmaInstruction& mma : target::MmaInstructions(*context_.target)) {
       if (mma.a != a || mma.b != b || mma.c != c) continue;
-      if (mma.warps > 1 && !WgmmaFits(gemm, warps)) continue;
+      if (mma.warps > 1 && !WgmmaFits(gemm, mma, warps)) continue;
       if (shape.m % mma.m != 0 || shape.n % mma.n != 0 || shape.k % mma.k != 0) continue;
-      const Partition p = PartitionWarps(shape.m / mma.m, shape.n / mma.n, warps / mma.warps, gemm.policy, mma);
+      // Groups along m would each hold all of a b in registers.
+      const Partition p = PartitionWarps(mma.swapped ? 1 : shape.m / mma.m, shape.n / mma.n, warps / mma.warps, gemm.policy, mma);
       const double issued = double(shape.m / mma.m / p.warps_m) * double(shape.n / mma.n / p.warps_n) * double(shape.k / mma.k);
       // Operand elements an instruction takes for each product: the tie-break between equal rates.
       const double feed = double(mma.m + mma.n) / (double(mma.m) * mma.n) + 1.0 / mma.k;
@@ -155,16 +158,20 @@ class Chooser {
     return words;
   }
 
-  // Operands must lie in shared memory as the instruction reads them; a may be a fragment.
-  bool WgmmaFits(const ir::Gemm& gemm, int64_t warps) const {
+  // Operands must lie in shared memory as the instruction reads them; what it calls A may be a fragment.
+  bool WgmmaFits(const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t warps) const {
     if (context_.options.disable_wgmma()) return false;
     if (warps % 4 != 0) return false;
     if (FragmentWords() > kMostWords) return false;
     if (mixed_.contains(gemm.a.buffer) || mixed_.contains(gemm.b.buffer)) return false;
-    const ir::Buffer& a = module_[gemm.a.buffer];
-    const bool whole = gemm.a.extents == module_.ShapeOf(gemm.a.buffer);
-    const bool a_in_registers = a.space == Space::kFragment && whole && !gemm.transpose_a && WgmmaTile(gemm.a.extents, ir::Bits(a.dtype));
+    if (mma.swapped) return gemm.transpose_b && IsOperandFragment(gemm.b) && WgmmaReads(module_, gemm.a, !gemm.transpose_a);
+    const bool a_in_registers = !gemm.transpose_a && IsOperandFragment(gemm.a);
     return (a_in_registers || WgmmaReads(module_, gemm.a, !gemm.transpose_a)) && WgmmaReads(module_, gemm.b, gemm.transpose_b);
+  }
+
+  bool IsOperandFragment(const ir::Region& region) const {
+    const ir::Buffer& buffer = module_[region.buffer];
+    return buffer.space == Space::kFragment && region.extents == module_.ShapeOf(region.buffer) && WgmmaTile(region.extents, ir::Bits(buffer.dtype));
   }
 
   std::string_view ScalarInstruction(const ir::Gemm& gemm, const GemmShape& shape, ir::DType a, ir::DType b, ir::DType c) const {

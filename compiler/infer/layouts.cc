@@ -141,9 +141,11 @@ class Inference {
     const WarpGrid grid = GridOf(*gemm.plan, *mma, kernel_.threads, *context_.target);
     set(gemm.c, AccumulatorLayout(*mma, shape, grid));
     const int swapped[] = {1, 0};
-    const Layout a = OperandALayout(*mma, shape, grid);
-    set(gemm.a, gemm.transpose_a ? a.Permuted(swapped) : a);
-    if (mma->warps > 1) return;  // b stays in shared memory
+    if (mma->ReadsA()) {
+      const Layout a = OperandALayout(*mma, shape, grid);
+      set(gemm.a, gemm.transpose_a ? a.Permuted(swapped) : a);
+    }
+    if (!mma->ReadsB()) return;
     const Layout b = OperandBLayout(*mma, shape, grid);
     set(gemm.b, gemm.transpose_b ? b : b.Permuted(swapped));
   }

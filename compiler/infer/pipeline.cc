@@ -8,6 +8,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/persist.h"
+#include "compiler/infer/prefetch.h"
 #include "compiler/infer/rings.h"
 #include "compiler/infer/split_stores.h"
 #include "compiler/infer/versions.h"
@@ -335,6 +336,7 @@ void CloseGroups(Block& block, bool in_group) {
 ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&) {
   for (ir::Kernel& kernel : module.kernels) {
     Rings(module, kernel, context);
+    Prefetch(module, kernel);
     SplitStores(module, kernel);
     Persist(module, kernel, context);
     const size_t buffers = module.buffers.size();

@@ -148,10 +148,12 @@ class Stager {
     }
     const WarpGrid grid = GridOf(*gemm.plan, *mma, kernel_.threads, *context_.target);
     const int swapped[] = {1, 0};
-    Layout a = OperandALayout(*mma, shape, grid);
-    if (gemm.transpose_a) a = a.Permuted(swapped);
-    Operand(gemm.a, &a);
-    if (mma->warps == 1) {
+    if (mma->ReadsA()) {
+      Layout a = OperandALayout(*mma, shape, grid);
+      if (gemm.transpose_a) a = a.Permuted(swapped);
+      Operand(gemm.a, &a);
+    }
+    if (mma->ReadsB()) {
       Layout b = OperandBLayout(*mma, shape, grid);
       if (!gemm.transpose_b) b = b.Permuted(swapped);
       Operand(gemm.b, &b);

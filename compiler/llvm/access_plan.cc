@@ -23,6 +23,31 @@ int KernelLowering::LoopVariable(ExprId id) const {
   return it == element_->loop->vars.end() ? -1 : int(it - element_->loop->vars.begin());
 }
 
+KernelLowering::Term KernelLowering::TermOf(ExprId id) const {
+  if (const int v = LoopVariable(id); v >= 0) return {v, 1};
+  const ir::ExprNode& node = pool()[id];
+  if (node.op != ir::ExprOp::kFloorDiv) return {};
+  const int v = LoopVariable(node.args[0]);
+  const int64_t divisor = pool().ConstInt(node.args[1]).value_or(0);
+  if (v < 0 || !ThreadsStepBy(v, divisor)) return {};
+  return {v, divisor};
+}
+
+bool KernelLowering::ThreadsStepBy(int variable, int64_t divisor) const {
+  if (divisor <= 0) return false;
+  int64_t weight = 1;
+  for (const ir::Digit& digit : element_->layout.dim(variable)) {
+    if (digit.place == ir::Place::kThread && digit.size > 1 && weight % divisor != 0) return false;
+    weight *= digit.size;
+  }
+  return true;
+}
+
+Value* KernelLowering::ThreadPart(const Term& term) {
+  Value* part = element_->thread_part[size_t(term.variable)];
+  return term.divisor == 1 ? part : b().CreateUDiv(part, I32(term.divisor), "", /*isExact=*/true);
+}
+
 bool KernelLowering::IsSettled(ExprId id) const {
   std::vector<ExprId> open{id};
   std::unordered_set<uint32_t> seen;
@@ -81,14 +106,14 @@ bool KernelLowering::BlocksAreWhole(BufferId id, int dim, const Linear& index) c
   if (index.constant % block != 0 || index.constant < 0) return false;
   int variables = 0;
   for (const auto& [term, coefficient] : index.terms) {
-    const int v = LoopVariable(ExprId(term));
-    if (v < 0) {
+    const Term by = TermOf(ExprId(term));
+    if (by.variable < 0) {
       if (facts_.DivisorOf(ExprId(term)) * coefficient % block != 0) return false;
       continue;
     }
-    if (coefficient != 1 || ++variables > 1) return false;
+    if (coefficient != 1 || by.divisor != 1 || ++variables > 1) return false;
     int64_t weight = 1;
-    for (const ir::Digit& digit : element_->layout.dim(v)) {
+    for (const ir::Digit& digit : element_->layout.dim(by.variable)) {
       if (block % weight != 0 && weight % block != 0) return false;
       weight *= digit.size;
     }
@@ -99,11 +124,19 @@ bool KernelLowering::BlocksAreWhole(BufferId id, int dim, const Linear& index) c
 bool KernelLowering::PlanLinear(AccessPlan& plan, std::span<const ExprId> indices) {
   const ir::Buffer& buffer = module_[plan.buffer];
   std::vector<Linear> linear;
+  plan.divisor.assign(element_->extents.size(), 0);
   for (ExprId index : indices) {
     linear.push_back(compiler::LinearOf(pool(), index));
-    for (const auto& [term, coefficient] : linear.back().terms)
-      if (LoopVariable(ExprId(term)) < 0 && !IsSettled(ExprId(term))) return false;
+    for (const auto& [id, coefficient] : linear.back().terms) {
+      const Term term = TermOf(ExprId(id));
+      if (term.variable < 0 && !IsSettled(ExprId(id))) return false;
+      if (term.variable < 0) continue;
+      int64_t& divisor = plan.divisor[size_t(term.variable)];
+      if (divisor != 0 && divisor != term.divisor) return false;
+      divisor = term.divisor;
+    }
   }
+  std::ranges::replace(plan.divisor, 0, 1);
   const bool shared = buffer.space == Space::kShared;
   llvm::Type* type = shared ? b().getInt32Ty() : b().getInt64Ty();
   const size_t rank = element_->extents.size();
@@ -113,9 +146,9 @@ bool KernelLowering::PlanLinear(AccessPlan& plan, std::span<const ExprId> indice
   plan.blocked.assign(rank, -1);
   plan.step.assign(rank, 0);
   plan.step_value.assign(rank, nullptr);
-  const auto value_of = [&](ExprId term) {
-    const int v = LoopVariable(term);
-    return v >= 0 ? b().CreateSExtOrTrunc(element_->thread_part[size_t(v)], type) : b().CreateSExtOrTrunc(EvalIndex(term), type);
+  const auto value_of = [&](ExprId id) {
+    const Term term = TermOf(id);
+    return b().CreateSExtOrTrunc(term.variable >= 0 ? ThreadPart(term) : EvalIndex(id), type);
   };
   const std::vector<Value*> strides = shared ? std::vector<Value*>{} : StridesOf(plan.buffer);
   for (size_t d = 0; d < indices.size(); ++d) {
@@ -127,7 +160,7 @@ bool KernelLowering::PlanLinear(AccessPlan& plan, std::span<const ExprId> indice
     const bool behind = shared && !blocked && stride % SwizzlePeriod(plan.buffer) == 0 && module_[plan.buffer].layout->swizzle().bits > 0;
     Value* sum = nullptr;
     for (const auto& [term, coefficient] : linear[d].terms) {
-      const int v = LoopVariable(ExprId(term));
+      const int v = TermOf(ExprId(term)).variable;
       if (blocked) {
         sum = AddTo(sum, SharedTerm(plan.buffer, int(d), Scaled(value_of(ExprId(term)), coefficient)));
         if (v >= 0) plan.blocked[size_t(v)] = int(d);
@@ -169,11 +202,10 @@ void KernelLowering::PlanChecks(AccessPlan& plan, std::span<const ExprId> indice
     AccessPlan::Check check{llvm::ConstantInt::get(type, uint64_t(linear.constant), true), {}, nullptr};
     check.coefficient.assign(element_->extents.size(), 0);
     for (const auto& [term, coefficient] : linear.terms) {
-      const int v = LoopVariable(ExprId(term));
-      Value* value = v >= 0 ? b().CreateSExtOrTrunc(element_->thread_part[size_t(v)], type)
-                            : b().CreateSExtOrTrunc(EvalIndex(ExprId(term)), type);
+      const Term by = TermOf(ExprId(term));
+      Value* value = b().CreateSExtOrTrunc(by.variable >= 0 ? ThreadPart(by) : EvalIndex(ExprId(term)), type);
       check.index = b().CreateAdd(check.index, Scaled(value, coefficient));
-      if (v >= 0) check.coefficient[size_t(v)] = coefficient;
+      if (by.variable >= 0) check.coefficient[size_t(by.variable)] = coefficient;
     }
     check.limit = b().CreateSExtOrTrunc(EvalIndex(buffer.shape[d]), type);
     plan.checks.push_back(std::move(check));
@@ -185,8 +217,8 @@ SplitOffset KernelLowering::OffsetAt(const AccessPlan& plan, int64_t reg) {
   SplitOffset offset = plan.base;
   if (plan.pointer != nullptr) offset.variable = nullptr;
   for (size_t v = 0; v < part.size(); ++v) {
-    offset.constant += plan.blocked[v] >= 0 ? SharedTerm(plan.buffer, plan.blocked[v], part[v]) : plan.step[v] * part[v];
-    offset.variable = AddTo(offset.variable, Scaled(plan.step_value[v], part[v]));
+    offset.constant += plan.blocked[v] >= 0 ? SharedTerm(plan.buffer, plan.blocked[v], part[v]) : plan.step[v] * RegisterPart(plan, part, v);
+    offset.variable = AddTo(offset.variable, Scaled(plan.step_value[v], RegisterPart(plan, part, v)));
   }
   return offset;
 }
@@ -204,7 +236,7 @@ Value* KernelLowering::ConditionAt(const AccessPlan& plan, int64_t reg) {
   const ir::Indices& part = element_->parts[size_t(reg)];
   for (const AccessPlan::Check& check : plan.checks) {
     int64_t constant = 0;
-    for (size_t v = 0; v < part.size(); ++v) constant += check.coefficient[v] * part[v];
+    for (size_t v = 0; v < part.size(); ++v) constant += check.coefficient[v] * RegisterPart(plan, part, v);
     Value* index = check.index;
     if (constant != 0) index = b().CreateAdd(index, llvm::ConstantInt::get(index->getType(), uint64_t(constant), true));
     Value* inside = b().CreateICmpULT(index, check.limit);

@@ -63,7 +63,11 @@ std::vector<Value*> NvptxAsyncDevice::MmaGroup(const target::MmaInstruction& mma
     operands.insert(operands.end(), a.begin() + ptrdiff_t(step * a_each), a.begin() + ptrdiff_t((step + 1) * a_each));
     operands.push_back(b[step]);
   }
-  return Tied(text, c, operands);
+  if (!clear) return Tied(text, c, operands);
+  // Registers that are only written need no values.
+  std::vector<Value*> nothing;
+  for (Value* value : c) nothing.push_back(llvm::PoisonValue::get(value->getType()));
+  return Tied(text, nothing, operands);
 }
 
 std::vector<Value*> NvptxAsyncDevice::MmaWait(std::span<Value* const> c) {

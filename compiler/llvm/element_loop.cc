@@ -202,6 +202,18 @@ Values KernelLowering::EvalElements(ExprId value, int64_t first, int64_t count, 
       return result;
     }
   }
+  if (count % 2 == 0 && IsPair(value)) {
+    for (int64_t i = 0; i < count; i += 2) {
+      std::map<uint32_t, Values> here;
+      for (const auto& [load, values] : loads) here[load] = {values[size_t(i)], values[size_t(i + 1)]};
+      std::unordered_map<uint32_t, Value*> outer;
+      outer.swap(pairs_);
+      Value* pair = EvalPair(value, first + i, here);
+      outer.swap(pairs_);
+      for (uint64_t j : {0, 1}) result.push_back(b().CreateExtractElement(pair, j));
+    }
+    return result;
+  }
   for (int64_t i = 0; i < count; ++i) {
     SetIteration(first + i);
     for (const auto& [load, values] : loads) element_->loaded[load] = values[size_t(i)];
@@ -211,6 +223,16 @@ Values KernelLowering::EvalElements(ExprId value, int64_t first, int64_t count, 
   return result;
 }
 
+// Of two registers: as where several elements are parts of one.
+bool KernelLowering::IsSamePlace(const AccessPlan& plan, int64_t reg, int64_t other) {
+  const ir::Indices &a = element_->parts[size_t(reg)], &c = element_->parts[size_t(other)];
+  for (size_t v = 0; v < a.size(); ++v) {
+    const bool moves = plan.step[v] != 0 || plan.step_value[v] != nullptr || plan.blocked[v] >= 0 || !plan.checks.empty();
+    if (moves && RegisterPart(plan, a, v) != RegisterPart(plan, c, v)) return false;
+  }
+  return true;
+}
+
 Values KernelLowering::LoadVector(const AccessPlan& plan, int64_t first, int64_t count) {
   const ir::Buffer& buffer = module_[plan.buffer];
   llvm::Type* element = MemoryType(llvm(), buffer.dtype);
@@ -218,8 +240,8 @@ Values KernelLowering::LoadVector(const AccessPlan& plan, int64_t first, int64_t
   Value* pad = PadValue(buffer);
   Values values;
   for (int64_t i = 0; i < count; i += width) {
-    if (plan.width == 0 && i > 0) {
-      values.push_back(values.front());
+    if (i > 0 && (plan.width == 0 || (width == 1 && IsSamePlace(plan, first + i, first + i - 1)))) {
+      values.push_back(values.back());
       continue;
     }
     llvm::Type* type = width == 1 ? element : llvm::FixedVectorType::get(element, unsigned(width));

@@ -50,6 +50,7 @@ struct AccessPlan {
   Value* pointer = nullptr;        // global: the buffer plus base.variable
   std::vector<int64_t> step;
   std::vector<Value*> step_value;  // added to step, where a stride is not constant
+  std::vector<int64_t> divisor;    // the index has the variable's quotient by it; of the register part alone, for the rest divides
   std::vector<int> blocked;        // dimension of a shared buffer that the variable walks in blocks; −1: by steps
   // Dimensions that may be outside of a global buffer: index = value + Σ coefficient[v] · (register part of v).
   struct Check {
@@ -151,6 +152,8 @@ class KernelLowering {
   std::vector<Value*> StridesOf(ir::BufferId global);  // i64, elements
   // Element offset of an index tuple: global and local buffers.
   Value* FlatOffset(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+  Value* Swizzled(const ir::Swizzle& swizzle, Value* variable, int64_t constant);
+  int64_t KnownZeros(Value* offset);
   Value* SharedPointer(ir::BufferId buffer, SplitOffset bytes, Value* after = nullptr);
   Value* ElementPointer(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   Value* InsideOf(ir::BufferId global, std::span<const ir::ExprId> indices);  // i1, or nullptr: always
@@ -189,6 +192,18 @@ class KernelLowering {
   bool HasSelect(ir::ExprId id) const;
   Values EvalChunk(ir::ExprId value, int64_t first, int64_t count);
   Values EvalElements(ir::ExprId value, int64_t first, int64_t count, const std::map<uint32_t, Values>& loads);
+  // --- pairs.cc ---
+  bool IsPair(ir::ExprId id) const;  // two neighbours are worth evaluating together
+  bool IsSmallInteger(ir::ExprId id) const;
+  bool IsPackedBits(ir::ExprId id) const;
+  Value* PackIntegers(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
+  Value* EvalPair(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
+  Value* MakePair(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
+  Value* MakeWord(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
+  std::optional<int64_t> SettledAt(ir::ExprId id, int64_t reg) const;
+  Value* MakeShiftedWord(const ir::ExprNode& node, int64_t first, const std::map<uint32_t, Values>& loads);
+  Value* SmallIntegers(ir::ExprId cast, int64_t bias, int64_t first, const std::map<uint32_t, Values>& loads);
+  bool IsSamePlace(const AccessPlan& plan, int64_t reg, int64_t other);
   Values LoadVector(const AccessPlan& plan, int64_t first, int64_t count);
   void StoreVector(const AccessPlan& plan, int64_t first, std::span<Value* const> values);
 
@@ -200,6 +215,15 @@ class KernelLowering {
   void PlanChecks(AccessPlan& plan, std::span<const ir::ExprId> indices);
   bool IsSettled(ir::ExprId id) const;  // the same for all iterations, and has its value already
   int LoopVariable(ir::ExprId id) const;  // −1: none of the current parallel loop's
+  // A variable of the current parallel loop, or its quotient by a constant that divides what the threads add to it.
+  struct Term {
+    int variable = -1;
+    int64_t divisor = 1;
+  };
+  Term TermOf(ir::ExprId id) const;
+  bool ThreadsStepBy(int variable, int64_t divisor) const;  // what the threads add to it are multiples
+  Value* ThreadPart(const Term& term);
+  static int64_t RegisterPart(const AccessPlan& plan, const ir::Indices& part, size_t v) { return part[v] / plan.divisor[v]; }
   SplitOffset OffsetAt(const AccessPlan& plan, int64_t reg);
   Value* ConditionAt(const AccessPlan& plan, int64_t reg);
   Value* PointerAt(const AccessPlan& plan, int64_t reg);
@@ -222,6 +246,9 @@ class KernelLowering {
   Value* SharedDescriptor(const ir::Region& region, bool k_is_last);
   Value* DescriptorAt(Value* start, const ir::Region& region, int64_t row, int64_t k, bool k_is_last, Value* group_offset);
   struct Operand;
+  struct GroupOperand;
+  GroupOperand MakeGroupOperand(const ir::Region& region, bool k_is_last, const target::MmaInstruction& hardware, int64_t steps, Value* row, Value* k);
+  Values GroupWords(const GroupOperand& operand, int64_t atom, int64_t row, int64_t step);
   Operand MakeOperand(const ir::Region& region, const ir::Layout& layout, const target::MmaInstruction& mma, bool is_a,
                       bool k_is_last, const compiler::WarpGrid& grid);
   Values OperandWords(const Operand& operand, int64_t atom, int64_t step);
@@ -254,6 +281,7 @@ class KernelLowering {
   compiler::Facts facts_;
   llvm::Function* function_ = nullptr;
   Value* thread_ = nullptr;
+  Value* warp_group_ = nullptr;                 // i32, uniform; of the threads that do not fill rings
   Value* shared_ = nullptr;                     // start of the block's shared memory
   bool has_wgmma_ = false;                      // shared memory is read by the asynchronous proxy
   bool has_stores_ = false;                     // of tensors
@@ -278,9 +306,11 @@ class KernelLowering {
   // Subexpressions of the expression under evaluation, each once.
   std::unordered_map<uint32_t, Value*> evaluated_;
   bool evaluating_ = false;
+  std::unordered_map<uint32_t, Value*> pairs_;  // of two neighbours' expression under evaluation
   Value* arm_ = nullptr;  // condition of the select arm under evaluation, where its loads depend on it
   // Swizzled offsets are shared between accesses: (variable, low constant, swizzle bits, shift) in one basic block.
   std::map<std::tuple<Value*, int64_t, int, int, llvm::BasicBlock*>, Value*> swizzled_;
+  std::map<Value*, int64_t> zeros_;  // low bits of an offset that are known to be 0
 };
 
 // One operand as the instruction sees it: rows (m of a, n of b) by k.

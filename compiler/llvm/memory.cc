@@ -6,6 +6,11 @@
 #include "compiler/analysis/vector_width.h"
 #include "compiler/llvm/kernel_lowering.h"
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/Analysis/ValueTracking.h>
+#pragma GCC diagnostic pop
+
 namespace kiln::llvm_ir {
 
 using ir::BufferId;
@@ -110,7 +115,26 @@ int64_t KernelLowering::SwizzlePeriod(BufferId id) const {
   return swizzle.bits == 0 ? 1 : int64_t{1} << (swizzle.base + swizzle.shift + swizzle.bits);
 }
 
-// swizzle(v + c) = (c rounded down to the period) + swizzle(v + rest): only the rest takes part, and equal rests share the result.
+// The swizzle of an offset as it stands, once for each block of code.
+Value* KernelLowering::Swizzled(const ir::Swizzle& swizzle, Value* variable, int64_t constant) {
+  Value*& known = swizzled_[{variable, constant, swizzle.bits, swizzle.shift, b().GetInsertBlock()}];
+  if (known == nullptr) {
+    Value* linear = constant == 0 ? variable : b().CreateAdd(variable, I32(constant));
+    const int64_t mask = ((int64_t{1} << swizzle.bits) - 1) << swizzle.base;
+    known = b().CreateXor(linear, b().CreateAnd(b().CreateLShr(linear, uint64_t(swizzle.shift)), I32(mask)));
+  }
+  return known;
+}
+
+// Bits of an offset that are 0 whatever the thread.
+int64_t KernelLowering::KnownZeros(Value* offset) {
+  const auto [it, added] = zeros_.try_emplace(offset, 0);
+  if (added) it->second = int64_t(llvm::computeKnownBits(offset, out_.getDataLayout()).Zero.getZExtValue());
+  return it->second;
+}
+
+// swizzle(v + c) = (c rounded down to the period) + swizzle(v + rest): only the rest takes part, and equal rests share the result. Where
+// v has no bit in common with the rest, swizzle(v + rest) = swizzle(v) ^ swizzle(rest), and what lies below the swizzle is a constant.
 Value* KernelLowering::SharedPointer(BufferId id, SplitOffset bytes, Value* after) {
   const ir::Buffer& buffer = module_[id];
   const ir::Swizzle& swizzle = buffer.layout->swizzle();
@@ -121,14 +145,13 @@ Value* KernelLowering::SharedPointer(BufferId id, SplitOffset bytes, Value* afte
     constant -= rest;
     if (variable == nullptr) {
       constant += swizzle.Apply(rest);
+    } else if (rest != 0 && (rest & ~KnownZeros(variable)) == 0) {
+      const int64_t below = rest & ((int64_t{1} << swizzle.base) - 1), flipped = swizzle.Apply(rest - below);
+      variable = Swizzled(swizzle, variable, 0);
+      if (flipped != 0) variable = b().CreateXor(variable, I32(flipped));
+      constant += below;
     } else {
-      Value*& known = swizzled_[{variable, rest, swizzle.bits, swizzle.shift, b().GetInsertBlock()}];
-      if (known == nullptr) {
-        Value* linear = rest == 0 ? variable : b().CreateAdd(variable, I32(rest));
-        const int64_t mask = ((int64_t{1} << swizzle.bits) - 1) << swizzle.base;
-        known = b().CreateXor(linear, b().CreateAnd(b().CreateLShr(linear, uint64_t(swizzle.shift)), I32(mask)));
-      }
-      variable = known;
+      variable = Swizzled(swizzle, variable, rest);
     }
   }
   Value* pointer = shared_;

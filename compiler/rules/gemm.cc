@@ -15,10 +15,12 @@ using Dim = std::vector<Digit>;
 std::vector<Digit> WarpReplicas(const WarpGrid& grid, int64_t size, int64_t stride) {
   std::vector<Digit> replicas;
   if (size > 1) replicas.push_back({size, Place::kThread, stride * grid.warp_size});
-  const int64_t used = grid.warps_m * grid.warps_n;
+  const int64_t used = grid.warps_m * grid.warps_n * grid.warps_k;
   if (grid.warps > used) replicas.push_back({grid.warps / used, Place::kThread, used * grid.warp_size});
   return replicas;
 }
+
+Digit PartsOfK(const WarpGrid& grid) { return {grid.warps_k, Place::kThread, grid.warps_m * grid.warps_n * grid.warp_size}; }
 
 // The instruction's own replicas (lanes that repeat others) first.
 std::vector<Digit> Join(std::vector<Digit> a, const std::vector<Digit>& b) {
@@ -46,25 +48,27 @@ Layout AccumulatorLayout(const target::MmaInstruction& mma, const GemmShape& sha
   Dim m = Extended(atom.dim(0), {{grid.warps_m, Place::kThread, grid.warp_size}, {atoms_m, Place::kRegister, registers * atoms_n}});
   Dim n = Extended(atom.dim(1),
                    {{atoms_n, Place::kRegister, registers}, {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
-  return Layout({std::move(m), std::move(n)}, Join(atom.replicas(), WarpReplicas(grid, 1, 1)));
+  std::vector<Dim> dims = {std::move(m), std::move(n)};
+  if (grid.warps_k > 1) dims.insert(dims.begin(), {PartsOfK(grid)});
+  return Layout(std::move(dims), Join(atom.replicas(), WarpReplicas(grid, 1, 1)));
 }
 
 Layout OperandALayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid) {
   const Layout& atom = mma.a_layout;
   const int64_t registers = atom.Registers();
-  const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_k = shape.k / mma.k;
+  const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_k = shape.k / mma.k / grid.warps_k;
   Dim m = Extended(atom.dim(0), {{grid.warps_m, Place::kThread, grid.warp_size}, {atoms_m, Place::kRegister, registers * atoms_k}});
-  Dim k = Extended(atom.dim(1), {{atoms_k, Place::kRegister, registers}});
+  Dim k = Extended(atom.dim(1), {{atoms_k, Place::kRegister, registers}, PartsOfK(grid)});
   return Layout({std::move(m), std::move(k)}, Join(atom.replicas(), WarpReplicas(grid, grid.warps_n, grid.warps_m)));
 }
 
 Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid) {
   const Layout& atom = mma.b_layout;
   const int64_t registers = atom.Registers();
-  const int64_t atoms_n = shape.n / mma.n / grid.warps_n, atoms_k = shape.k / mma.k;
+  const int64_t atoms_n = shape.n / mma.n / grid.warps_n, atoms_k = shape.k / mma.k / grid.warps_k;
   Dim n = Extended(atom.dim(0), {{atoms_n, Place::kRegister, registers * atoms_k},
                                  {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
-  Dim k = Extended(atom.dim(1), {{atoms_k, Place::kRegister, registers}});
+  Dim k = Extended(atom.dim(1), {{atoms_k, Place::kRegister, registers}, PartsOfK(grid)});
   return Layout({std::move(n), std::move(k)}, Join(atom.replicas(), WarpReplicas(grid, grid.warps_m, 1)));
 }
 
@@ -83,7 +87,7 @@ Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads) {
 
 WarpGrid GridOf(const ir::GemmPlan& plan, const target::MmaInstruction& mma, uint32_t threads, const target::Target& target) {
   const int64_t unit = int64_t(target.warp_size) * mma.warps;
-  return {plan.warps_m, plan.warps_n, int64_t(threads) / unit, unit};
+  return {plan.warps_m, plan.warps_n, plan.warps_k, int64_t(threads) / unit, unit};
 }
 
 bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last) {

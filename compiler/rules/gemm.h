@@ -19,13 +19,13 @@ struct GemmShape {
 };
 GemmShape ShapeOf(const ir::Gemm& gemm);
 
-// Where warp w of a block works: row block w % warps_m, column block (w / warps_m) % warps_n; further warps hold copies.
+// Where warp w of a block works: row block w % warps_m, column block (w / warps_m) % warps_n, then part of k; further warps hold copies.
 struct WarpGrid {
-  int64_t warps_m, warps_n, warps, warp_size;
+  int64_t warps_m, warps_n, warps_k, warps, warp_size;
 };
 
 // Fragments of c (m, n), op(a) (m, k) and op(b) as (n, k). Rows of instructions alternate between the warps; columns of a warp are
-// neighbours, so that an accumulator becomes the next product's operand without moving.
+// neighbours, so that an accumulator becomes the next product's operand without moving. Parts of k are c's first dimension.
 ir::Layout AccumulatorLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);
 ir::Layout OperandALayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);
 ir::Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid);

@@ -5,6 +5,7 @@
 #include <deque>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kiln::target {
@@ -118,6 +119,20 @@ Row Wgmma(std::string_view name, int n, int k, DType a, DType b, DType c, std::s
            .cycles = n / 2.0}};
 }
 
+// Columns of the result are the instruction's rows: for a b that lies in registers, or for few rows.
+Row Swapped(const Row& row, std::string_view name) {
+  static constexpr int kOrder[] = {1, 0};
+  Row swapped = row;
+  MmaInstruction& mma = swapped.instruction;
+  std::swap(mma.m, mma.n);
+  std::swap(mma.a, mma.b);
+  std::swap(mma.a_layout, mma.b_layout);
+  mma.c_layout = mma.c_layout.Permuted(kOrder);
+  mma.swapped = !mma.swapped;
+  mma.name = name;
+  return swapped;
+}
+
 // Every N of every type, from the widest: 8 … 256 in steps of 8; of integers 8, 16, 24, then steps of 16.
 std::vector<Row> WgmmaRows() {
   struct Type {
@@ -140,6 +155,8 @@ std::vector<Row> WgmmaRows() {
       if (type.c == kI32 && n > 32 && n % 16 != 0) continue;
       names.push_back("wgmma.m64n" + std::to_string(n) + "k" + std::to_string(type.k) + "." + std::string(type.short_name));
       rows.push_back(Wgmma(names.back(), n, type.k, type.a, type.b, type.c, type.ptx));
+      names.push_back(names.back() + ".swapped");
+      rows.push_back(Swapped(rows.back(), names.back()));
     }
   }
   return rows;
@@ -188,6 +205,10 @@ std::span<const MmaInstruction> MmaInstructions(const Target& target) {
   const auto found = std::ranges::find(All(), target.arch, &Target::arch);
   if (found == All().end()) return {};
   return by_target[size_t(found - All().begin())];
+}
+
+MmaInstruction Unswapped(const MmaInstruction& row) {
+  return row.swapped ? Swapped({Family::kNvptx, Feature::kNone, row}, row.name).instruction : row;
 }
 
 const MmaInstruction* FindMma(const Target& target, std::string_view name) {

@@ -77,12 +77,33 @@ TEST_P(Instructions, FragmentsCoverTheirMatrices) {
   for (const MmaInstruction& row : MmaInstructions(*GetParam())) {
     SCOPED_TRACE(row.name);
     const uint32_t lanes = GetParam()->warp_size * uint32_t(row.warps);
-    ExpectCovers(row.a_layout, row.m, row.k, lanes);
     ExpectCovers(row.c_layout, row.m, row.n, lanes);
-    EXPECT_EQ(row.a_layout.Registers() * ir::Bits(row.a) % 32, 0);
-    if (row.warps > 1) continue;  // b stays in shared memory
-    ExpectCovers(row.b_layout, row.n, row.k, lanes);
-    EXPECT_EQ(row.b_layout.Registers() * ir::Bits(row.b) % 32, 0);
+    if (row.ReadsA()) {
+      ExpectCovers(row.a_layout, row.m, row.k, lanes);
+      EXPECT_EQ(row.a_layout.Registers() * ir::Bits(row.a) % 32, 0);
+    }
+    if (row.ReadsB()) {
+      ExpectCovers(row.b_layout, row.n, row.k, lanes);
+      EXPECT_EQ(row.b_layout.Registers() * ir::Bits(row.b) % 32, 0);
+    }
+    EXPECT_TRUE(row.ReadsA() || row.ReadsB());
+    EXPECT_EQ(row.ReadsA() && row.ReadsB(), row.warps == 1) << "groups of warps read one operand from shared memory";
+  }
+}
+
+// A swapped row is the hardware's with its operands exchanged, and nothing else.
+TEST_P(Instructions, SwappedRowsAreTheHardwaresExchanged) {
+  for (const MmaInstruction& row : MmaInstructions(*GetParam())) {
+    if (!row.swapped) continue;
+    SCOPED_TRACE(row.name);
+    const MmaInstruction hardware = Unswapped(row);
+    EXPECT_FALSE(hardware.swapped);
+    EXPECT_EQ(std::tuple(hardware.m, hardware.n, hardware.a, hardware.b), std::tuple(row.n, row.m, row.b, row.a));
+    EXPECT_TRUE(hardware.a_layout == row.b_layout);
+    const MmaInstruction* plain = FindMma(*GetParam(), row.name.substr(0, row.name.rfind('.')));
+    ASSERT_NE(plain, nullptr);
+    EXPECT_TRUE(hardware.c_layout == plain->c_layout);
+    EXPECT_EQ(hardware.intrinsic, plain->intrinsic);
   }
 }
 

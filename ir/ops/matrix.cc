@@ -13,11 +13,12 @@ struct Matrix {
 };
 
 // The last two dimensions; those before must be single.
-std::optional<Matrix> MatrixOf(Verifier& verifier, const Region& region, std::string_view what) {
+// `parts`: what the first may be instead.
+std::optional<Matrix> MatrixOf(Verifier& verifier, const Region& region, std::string_view what, int64_t parts = 1) {
   if (!verifier.CheckRegion(region, what)) return std::nullopt;
   size_t rank = region.extents.size();
   bool single =
-      rank >= 2 && std::all_of(region.extents.begin(), region.extents.end() - 2, [](int64_t e) { return e == 1; });
+      rank >= 2 && std::all_of(region.extents.begin(), region.extents.end() - 2, [&](int64_t e) { return e == 1 || e == parts; });
   if (!single) {
     verifier.Error(fmt::format("{} is {}, not a matrix", what, fmt::join(region.extents, " × ")),
                    "name one matrix: only the last two extents may exceed 1");
@@ -28,7 +29,7 @@ std::optional<Matrix> MatrixOf(Verifier& verifier, const Region& region, std::st
 
 void CheckShapes(Verifier& verifier, const Gemm& op) {
   std::optional<Matrix> a = MatrixOf(verifier, op.a, "a"), b = MatrixOf(verifier, op.b, "b"),
-                        c = MatrixOf(verifier, op.c, "c");
+                        c = MatrixOf(verifier, op.c, "c", op.plan ? op.plan->warps_k : 1);
   if (!a || !b || !c) return;
   if (op.transpose_a) std::swap(a->rows, a->cols);
   if (op.transpose_b) std::swap(b->rows, b->cols);

@@ -99,7 +99,7 @@ void AddMatrixForms(std::vector<Form>& forms) {
     if (row.warps == 1) {
       AddMma(forms, row, Content::kIntegers);
       if (ir::IsFloat(row.c)) AddMma(forms, row, Content::kReals);
-    } else if (row.n == 8 || row.n % 64 == 0) {
+    } else if (!row.swapped && (row.n == 8 || row.n % 64 == 0)) {
       AddGroups(forms, row);
     }
   }

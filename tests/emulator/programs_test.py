@@ -85,6 +85,28 @@ def packed_weights(rng):
     return products.packed_weights(m, n, k, block_n=64), [(a, HALF), (packed, "uint8"), (scale, HALF)], [(HALF, decode(a, HALF) @ weights.T)]
 
 
+def packed_weights_by_parts(rng):
+    """Groups of warps that take parts of k each."""
+    m, n, k = 11, 136, 640
+    a, packed = random_array(rng, (m, k), HALF), rng.integers(0, 256, (n, k // 2), dtype=np.uint8)
+    scale, wide_scale = rounded(rng.random((n, k // 128)) + 0.5, HALF)
+    nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(n, k).astype(np.float64) - 8
+    weights = (nibbles.reshape(n, -1, 128) * wide_scale[:, :, None]).reshape(n, k)
+    program = products.packed_weights(m, n, k, block_m=16, block_n=64, block_k=128, stages=3, threads=256)
+    return program, [(a, HALF), (packed, "uint8"), (scale, HALF)], [(HALF, decode(a, HALF) @ weights.T)]
+
+
+def packed_mxfp4(rng):
+    m, n, k = 20, 144, 256
+    a, packed = random_array(rng, (m, k), "bfloat16"), rng.integers(0, 256, (n, k // 2), dtype=np.uint8)
+    exponent = rng.integers(124, 130, (n, k // 32)).astype(np.uint8)
+    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    numbers = values[np.stack([packed & 15, packed >> 4], -1).reshape(n, k)]
+    weights = (numbers.reshape(n, -1, 32) * np.exp2(exponent.astype(np.float64) - 127)[:, :, None]).reshape(n, k)
+    program = products.packed_mxfp4(m, n, k, block_m=32, block_n=64)
+    return program, [(a, "bfloat16"), (packed, "uint8"), (exponent.view(np.uint32), "uint32")], [("bfloat16", decode(a, "bfloat16") @ weights.T)]
+
+
 def layer_norm(rng):
     m, n = 5, 1000
     x, w, b = random_array(rng, (m, n), HALF), random_array(rng, (n,), HALF), random_array(rng, (n,), HALF)
@@ -168,7 +190,8 @@ def softmax(x):
 
 
 CASES = {
-    "batched": batched, "with_epilogue": with_epilogue, "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled, "packed_weights": packed_weights, "layer_norm": layer_norm,
+    "batched": batched, "with_epilogue": with_epilogue, "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled, "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
+    "packed_mxfp4": packed_mxfp4, "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
     "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
     "row_sum": of_rows(lambda m, n: bandwidth.row_sum(m, n, columns=512), lambda x: [x.sum(1)], ["float32"]),
@@ -179,7 +202,7 @@ CASES = {
     "quantize_rows_long": long_rows_of(long_rows.quantize_rows_long, quantized, [E4M3, "float32"]),
 }
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
-PRODUCTS = ["batched", "with_epilogue", "quantized_product", "grouped", "block_scaled", "packed_weights"]
+PRODUCTS = ["batched", "with_epilogue", "quantized_product", "grouped", "block_scaled", "packed_weights", "packed_weights_by_parts", "packed_mxfp4"]
 
 
 def run(emulator, name, **keys):

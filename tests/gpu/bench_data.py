@@ -123,6 +123,19 @@ def packed_weights(row):
     return Job([a, packed, scale], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())], lambda: torch.matmul(a, dense.t(), out=given))
 
 
+def packed_mxfp4(row):
+    m, n, k = row["shape"]
+    a, packed = _normal((m, k), "bfloat16"), torch.randint(0, 256, (n, k // 2), device="cuda", dtype=torch.uint8)
+    exponent = torch.randint(123, 131, (n, k // 32), device="cuda", dtype=torch.uint8)
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], device="cuda", dtype=torch.float64)
+    numbers = values[torch.stack([packed & 15, packed >> 4], -1).view(n, k).long()]
+    weights = (numbers.view(n, -1, 32) * torch.exp2(exponent.double() - 127)[:, :, None]).view(n, k)
+    dense = weights.to(torch.bfloat16)
+    given = torch.empty((m, n), device="cuda", dtype=torch.bfloat16)
+    return Job([a, packed, exponent.view(torch.uint32)], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
+               lambda: torch.matmul(a, dense.t(), out=given))
+
+
 def _rows(function, outputs, extra=()):
     """Row-wise programs on x: `function` of x in float64 and the extra inputs gives the references."""
 
@@ -174,7 +187,7 @@ def _quantized(x):
 
 
 MAKERS = {
-    "gemm": gemm, "with_epilogue": with_epilogue, "block_scaled": block_scaled, "batched": batched, "grouped": grouped, "packed_weights": packed_weights,
+    "gemm": gemm, "with_epilogue": with_epilogue, "block_scaled": block_scaled, "batched": batched, "grouped": grouped, "packed_weights": packed_weights, "packed_mxfp4": packed_mxfp4,
     "softmax_online": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]), "softmax": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]),
     "cross_entropy": _rows(lambda x, label: [torch.nn.functional.cross_entropy(x, label.long(), reduction="none")], ["float32"],
                            [lambda m, n: torch.randint(0, n, (m,), device="cuda", dtype=torch.int32)]),

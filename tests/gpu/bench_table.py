@@ -37,6 +37,15 @@ def tile_for(m: int, n: int, k: int, element_bytes: int) -> dict:
     return best[1]
 
 
+def packed_tile_for(m: int) -> dict:
+    """Few rows: all multiprocessors stream weights, and two groups of warps in each share a block along k."""
+    if m <= 16:
+        return {"block_m": 16, "block_n": 64, "block_k": 128, "stages": 8, "threads": 256}
+    if m <= 128:
+        return {"block_m": 128, "block_n": 64, "block_k": 128, "stages": 4, "threads": 256}
+    return {"block_m": 256, "block_n": 128, "block_k": 128, "stages": 2, "threads": 256}
+
+
 def _row(group, shape, builder, arguments, data, bar=None, flop=None, moved=None):
     name = f"{group} {'x'.join(map(str, shape))} {data.get('dtype', '')} {data.get('note', '')}".strip()
     return {"name": name, "group": group, "shape": shape, "builder": builder, "arguments": arguments, "data": data, "bar": bar,
@@ -65,7 +74,7 @@ def products():
     rows += [_gemm("gemm int8", (8192,) * 3, "int8", "int32")]
     # Against what others publish: TFLOP/s, GB/s of operands and result; nothing is asked of the second.
     for (m, n, k), published in (((4096, 7168, 16384), {"tflops": 1350}), ((4096, 7168, 2048), None), ((64, 7168, 16384), {"gbps": 3500})):
-        tile = {"block_m": 64, "block_n": 128, "threads": 128} if m <= 64 else {}
+        tile = {"block_m": 64, "block_n": 64, "stages": 8, "threads": 128} if m <= 64 else {}
         rows.append(_row("gemm e4m3 scaled", (m, n, k), "block_scaled", {"M": m, "N": n, "K": k, **tile},
                          {"kind": "block_scaled", "dtype": "float8_e4m3fn", "published": published}, bar=1.0 if published else None,
                          flop=2 * m * n * k, moved=m * k + n * k + 2 * m * n))
@@ -76,10 +85,10 @@ def products():
         experts, n, k = 64, 4096, 7168
         arguments = {"experts": experts, "N": n, "K": k, "dtype": dtype, "out_dtype": "bfloat16", "block_k": deep, "stages": stages}
         rows.append(_row("gemm grouped", (experts, n, k), "grouped", arguments, {"kind": "grouped", "dtype": dtype, "block_m": 128}))
-    for m, bar in ((1, 3.0), (16, 3.0), (128, 1.5), (4096, 0.8)):
-        tile = {"block_m": 64, "block_n": 64, "threads": 128} if m <= 64 else {"block_m": 128, "block_n": 128, "threads": 256}
-        rows.append(_row("w4a16", (m, 8192, 8192), "packed_weights", {"M": m, "N": 8192, "K": 8192, **tile},
-                         {"kind": "packed_weights", "dtype": "bfloat16"}, bar=bar, flop=2 * m * 8192 * 8192))
+    for builder, note in (("packed_weights", ""), ("packed_mxfp4", "mxfp4")):
+        for m, bar in ((1, 3.0), (16, 3.0), (128, 1.5), (4096, 0.8)):
+            rows.append(_row("w4a16", (m, 8192, 8192), builder, {"M": m, "N": 8192, "K": 8192, **packed_tile_for(m)},
+                             {"kind": builder, "dtype": "bfloat16", "note": note}, bar=bar, flop=2 * m * 8192 * 8192))
     return rows
 
 

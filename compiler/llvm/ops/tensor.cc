@@ -65,6 +65,7 @@ void KernelLowering::LowerRoles() {
   facts_ = facts;
   b().SetInsertPoint(work);
   if (moves) device_->SetRegisters(int(more), /*more=*/true);
+  warp_group_ = device_->Uniform(b().CreateUDiv(thread_, I32(kGroupThreads)));
   LowerBlock(kernel_.body);
   FinishStores();
   b().CreateBr(end);

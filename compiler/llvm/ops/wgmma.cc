@@ -40,51 +40,69 @@ Value* KernelLowering::DescriptorAt(Value* start, const ir::Region& region, int6
   return b().CreateAdd(result, I64(bytes / 16));
 }
 
+// An operand of a product by groups: the descriptor its tile starts with, or a fragment. `row`, `k`: where the group's part begins.
+struct KernelLowering::GroupOperand {
+  const ir::Region* region;
+  bool k_is_last;
+  int64_t k;                     // of one instruction
+  std::optional<Operand> held;   // a fragment
+  Value* start = nullptr;
+  Value* group = nullptr;        // units of 16 bytes
+};
+
+KernelLowering::GroupOperand KernelLowering::MakeGroupOperand(const ir::Region& region, bool k_is_last, const MmaInstruction& hardware,
+                                                              int64_t steps, Value* row, Value* k) {
+  GroupOperand operand{.region = &region, .k_is_last = k_is_last, .k = hardware.k, .held = {}};
+  if (module_[region.buffer].space == Space::kFragment) {
+    operand.held = Operand{.buffer = region.buffer, .mma = &hardware, .is_a = true, .layout = {}, .atom = hardware.a_layout, .steps = steps,
+                           .row_dim = 0, .k_dim = 1};
+    return operand;
+  }
+  operand.start = SharedDescriptor(region, k_is_last);
+  const int last = int(region.extents.size()) - 1;
+  if (row != nullptr) operand.group = SharedTerm(region.buffer, k_is_last ? last - 1 : last, row);
+  if (k != nullptr) operand.group = AddTo(operand.group, SharedTerm(region.buffer, k_is_last ? last : last - 1, k));
+  if (operand.group != nullptr) operand.group = b().CreateLShr(operand.group, uint64_t{4});
+  return operand;
+}
+
+// Registers of instruction `atom` and a step along k, or the descriptor of `row` there.
+Values KernelLowering::GroupWords(const GroupOperand& operand, int64_t atom, int64_t row, int64_t step) {
+  if (operand.held) return FragmentWords(*operand.held, operand.held->atom.Registers() * (step + operand.held->steps * atom));
+  return {DescriptorAt(operand.start, *operand.region, row, step * operand.k, operand.k_is_last, operand.group)};
+}
+
 void KernelLowering::LowerWgmma(const ir::Gemm& gemm, const MmaInstruction& mma) {
   const GemmShape shape = compiler::ShapeOf(gemm);
   const WarpGrid grid = compiler::GridOf(*gemm.plan, mma, kernel_.threads, *context_.target);
-  const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n, steps = shape.k / mma.k;
+  const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n, steps = shape.k / mma.k / grid.warps_k;
   const int64_t registers = mma.c_layout.Registers(), columns = shape.n / grid.warps_n;
-  const bool a_in_registers = module_[gemm.a.buffer].space == Space::kFragment;
-  const bool a_k_last = !gemm.transpose_a, b_k_last = gemm.transpose_b;
-
-  // Where the group's rows and columns begin, in units of 16 bytes.
-  Value* group = device_->Uniform(b().CreateUDiv(thread_, I32(grid.warp_size)));
+  const MmaInstruction hardware = target::Unswapped(mma);
+  Value* group = warp_group_ != nullptr ? warp_group_ : device_->Uniform(b().CreateUDiv(thread_, I32(grid.warp_size)));
+  Value* group_k = b().CreateURem(b().CreateUDiv(group, I32(grid.warps_m * grid.warps_n)), I32(grid.warps_k));
   Value* group_m = b().CreateURem(group, I32(grid.warps_m));
   Value* group_n = b().CreateURem(b().CreateUDiv(group, I32(grid.warps_m)), I32(grid.warps_n));
-  const auto group_offset = [&](const ir::Region& region, bool k_is_last, int64_t rows, Value* index) -> Value* {
-    const int rank_last = int(region.extents.size()) - 1;
-    Value* bytes = SharedTerm(region.buffer, k_is_last ? rank_last - 1 : rank_last, b().CreateMul(index, I32(rows)));
-    return b().CreateLShr(bytes, uint64_t{4});
-  };
-  Value* a_start = a_in_registers ? nullptr : SharedDescriptor(gemm.a, a_k_last);
-  Value* a_group = a_in_registers || grid.warps_m == 1 ? nullptr : group_offset(gemm.a, a_k_last, mma.m, group_m);
-  Value* b_start = SharedDescriptor(gemm.b, b_k_last);
-  Value* b_group = grid.warps_n == 1 ? nullptr : group_offset(gemm.b, b_k_last, columns, group_n);
-
-  Operand fragment{.buffer = gemm.a.buffer, .mma = &mma, .is_a = true, .layout = {}, .atom = mma.a_layout, .steps = steps,
-                   .row_dim = 0, .k_dim = 1};
+  Value* k = grid.warps_k == 1 ? nullptr : b().CreateMul(group_k, I32(steps * mma.k));
+  Value* row = grid.warps_m == 1 ? nullptr : b().CreateMul(group_m, I32(mma.m));
+  Value* column = grid.warps_n == 1 ? nullptr : b().CreateMul(group_n, I32(columns));
+  const GroupOperand a = MakeGroupOperand(gemm.a, !gemm.transpose_a, hardware, steps, row, k);
+  const GroupOperand w = MakeGroupOperand(gemm.b, gemm.transpose_b, hardware, steps, column, k);
+  const GroupOperand &first = mma.swapped ? w : a, &second = mma.swapped ? a : w;
   Values results;  // in the order of the fragment's registers
   for (int64_t m = 0; m < atoms_m; ++m) {
-    Values a;
-    for (int64_t step = 0; step < steps; ++step) {
-      if (a_in_registers) {
-        const Values words = FragmentWords(fragment, mma.a_layout.Registers() * (step + steps * m));
-        a.insert(a.end(), words.begin(), words.end());
-      } else {
-        a.push_back(DescriptorAt(a_start, gemm.a, m * mma.m * grid.warps_m, step * mma.k, a_k_last, a_group));
-      }
-    }
     for (int64_t n = 0; n < atoms_n; ++n) {
-      Values w, c;
+      Values rows, lines, c;
       for (int64_t step = 0; step < steps; ++step) {
-        w.push_back(DescriptorAt(b_start, gemm.b, n * mma.n, step * mma.k, b_k_last, b_group));
+        const Values at_m = GroupWords(a, m, m * mma.m * grid.warps_m, step), at_n = GroupWords(w, n, n * mma.n, step);
+        const Values &row = mma.swapped ? at_n : at_m, &line = mma.swapped ? at_m : at_n;
+        rows.insert(rows.end(), row.begin(), row.end());
+        lines.insert(lines.end(), line.begin(), line.end());
       }
-      const int64_t first = registers * (n + atoms_n * m);
+      const int64_t start = registers * (n + atoms_n * m);
       for (int64_t r = 0; r < registers; ++r) {
-        c.push_back(gemm.clear_accum ? llvm::Constant::getNullValue(MemoryType(llvm(), mma.c)) : LoadRegister(gemm.c.buffer, first + r));
+        c.push_back(gemm.clear_accum ? llvm::Constant::getNullValue(MemoryType(llvm(), mma.c)) : LoadRegister(gemm.c.buffer, start + r));
       }
-      const Values started = device_->MmaGroup(mma, a, w, c, gemm.clear_accum, !a_k_last, !b_k_last);
+      const Values started = device_->MmaGroup(hardware, rows, lines, c, gemm.clear_accum, !first.k_is_last, !second.k_is_last);
       results.insert(results.end(), started.begin(), started.end());
     }
   }

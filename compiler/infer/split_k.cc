@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/split_k.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "compiler/analysis/access.h"
+#include "compiler/infer/versions.h"
+#include "compiler/rules/gemm.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::Block;
+using ir::BufferId;
+using ir::Stmt;
+
+class Splitter {
+ public:
+  Splitter(ir::Module& module, const ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+
+  void Visit(Block& block) {
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (auto* branch = std::get_if<ir::If>(&block[i].op)) Visit(branch->then_body), Visit(branch->else_body);
+      if (auto* repeat = std::get_if<ir::While>(&block[i].op)) Visit(repeat->body);
+      auto* loop = std::get_if<ir::For>(&block[i].op);
+      if (loop == nullptr || loop->kind == ir::LoopKind::kParallel) continue;
+      Visit(loop->body);
+      std::vector<ir::Gemm*> gemms;
+      ir::Walk(loop->body, [&](Stmt& stmt) {
+        if (auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) gemms.push_back(gemm);
+      });
+      std::vector<Stmt> joins;
+      for (ir::Gemm* gemm : gemms) {
+        const int64_t parts = Parts(*gemm);
+        ir::Fill* fill = parts > 1 && Touches(*loop, gemm->c.buffer) == 2 ? FillBefore(block, i, gemm->c.buffer) : nullptr;
+        if (fill != nullptr && !gemm->clear_accum) joins.push_back({Split(*gemm, *fill, parts), block[i].loc});
+      }
+      block.insert(block.begin() + ptrdiff_t(i) + 1, joins.begin(), joins.end());
+    }
+  }
+
+ private:
+  // Of k, for the groups that the tile does not feed.
+  int64_t Parts(const ir::Gemm& gemm) const {
+    const target::MmaInstruction* mma = gemm.plan ? target::FindMma(*context_.target, gemm.plan->instruction) : nullptr;
+    if (mma == nullptr || mma->warps == 1) return 1;
+    const WarpGrid grid = GridOf(*gemm.plan, *mma, kernel_.threads, *context_.target);
+    const int64_t parts = grid.warps / (grid.warps_m * grid.warps_n);
+    return ShapeOf(gemm).k / mma->k % parts == 0 ? parts : 1;
+  }
+
+  // A product counts twice: it reads its sum and writes it.
+  int64_t Touches(const ir::For& loop, BufferId buffer) const {
+    int64_t touches = 0;
+    ir::Walk(std::as_const(loop.body), [&](const Stmt& stmt) {
+      for (const Access& access : AccessesOf(module_, stmt)) touches += access.buffer == buffer;
+    });
+    return touches;
+  }
+
+  // The statement of `block` that sets the whole buffer to zero, the last to touch it before statement `end`.
+  ir::Fill* FillBefore(Block& block, size_t end, BufferId buffer) const {
+    for (size_t i = end; i-- > 0;) {
+      bool touches = false;
+      const Block one{block[i]};
+      ir::Walk(one, [&](const Stmt& stmt) {
+        for (const Access& access : AccessesOf(module_, stmt)) touches |= access.buffer == buffer;
+      });
+      if (!touches) continue;
+      auto* fill = std::get_if<ir::Fill>(&block[i].op);
+      if (fill == nullptr || fill->dst.extents != module_.ShapeOf(buffer)) return nullptr;
+      const ir::ExprNode& value = module_.exprs[fill->value];
+      const bool zero = module_.exprs.IsConst(fill->value, 0) || (value.op == ir::ExprOp::kConstFloat && value.FloatValue() == 0);
+      return zero ? fill : nullptr;
+    }
+    return nullptr;
+  }
+
+  ir::Reduce Split(ir::Gemm& gemm, ir::Fill& fill, int64_t parts) {
+    const ir::Region whole = gemm.c;
+    ir::Buffer buffer{ir::Space::kFragment, module_[whole.buffer].dtype, module_[whole.buffer].shape};
+    buffer.shape.insert(buffer.shape.begin(), module_.exprs.Int(parts));
+    buffer.name = module_[whole.buffer].name + "_parts" + std::to_string(module_.buffers.size());
+    ir::Region split{module_.AddBuffer(std::move(buffer)), whole.offsets, whole.extents};
+    split.offsets.insert(split.offsets.begin(), module_.exprs.Int(0));
+    split.extents.insert(split.extents.begin(), parts);
+    gemm.plan->warps_k = int32_t(parts);
+    gemm.c = split;
+    fill.dst = split;
+    return ir::Reduce{.kind = ir::ReduceKind::kSum, .src = split, .dst = whole, .dim = 0};
+  }
+
+  ir::Module& module_;
+  const ir::Kernel& kernel_;
+  const Context& context_;
+};
+
+}  // namespace
+
+void SplitK(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+  const size_t buffers = module.buffers.size();
+  Splitter(module, kernel, context).Visit(kernel.body);
+  Declare(module, kernel, buffers);
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Arithmetic on two neighbours of 16 bits at once, and small integers on their way to such floats by bits instead of conversions.
+#include "compiler/llvm/kernel_lowering.h"
+
+namespace kiln::llvm_ir {
+
+using ir::DType;
+using ir::ExprId;
+using ir::ExprNode;
+using ir::ExprOp;
+
+namespace {
+
+bool IsArithmetic(ExprOp op) { return op == ExprOp::kAdd || op == ExprOp::kSub || op == ExprOp::kMul; }
+
+// 2^m, whose last place is 1: an integer below it becomes the mantissa of 2^m + n.
+int64_t UnitOf(DType type) { return type == DType::kBF16 ? 128 : 1024; }
+uint32_t BitsOfUnit(DType type) { return type == DType::kBF16 ? 0x4300 : 0x6400; }
+
+}  // namespace
+
+bool KernelLowering::IsPair(ExprId id) const {
+  const ExprNode& node = pool()[id];
+  if (node.dtype != DType::kF16 && (node.dtype != DType::kBF16 || !context_.target->Has(target::Feature::kBf16))) return false;
+  return IsArithmetic(node.op) || IsSmallInteger(id) || IsPackedBits(id);
+}
+
+// A cast of an integer that the mantissa holds.
+bool KernelLowering::IsSmallInteger(ExprId id) const {
+  const ExprNode& node = pool()[id];
+  if (node.op != ExprOp::kCast || !ir::IsUnsigned(pool().Type(node.args[0])) || ir::Bits(pool().Type(node.args[0])) > 16) return false;
+  const compiler::Range range = facts_.RangeOf(node.args[0]);
+  return range.min >= 0 && range.max < UnitOf(node.dtype);
+}
+
+// The bits of an unsigned integer of the same width.
+bool KernelLowering::IsPackedBits(ExprId id) const {
+  const ExprNode& node = pool()[id];
+  return node.op == ExprOp::kReinterpret && ir::IsInteger(pool().Type(node.args[0])) && ir::IsUnsigned(pool().Type(node.args[0]));
+}
+
+// Subexpressions of one pair, each once.
+Value* KernelLowering::EvalPair(ExprId id, int64_t first, const std::map<uint32_t, Values>& loads) {
+  if (const auto it = pairs_.find(ir::Index(id)); it != pairs_.end()) return it->second;
+  Value* pair = MakePair(id, first, loads);
+  pairs_.emplace(ir::Index(id), pair);
+  return pair;
+}
+
+Value* KernelLowering::MakePair(ExprId id, int64_t first, const std::map<uint32_t, Values>& loads) {
+  const ExprNode& node = pool()[id];
+  if (IsSmallInteger(id)) return SmallIntegers(id, 0, first, loads);
+  if (IsPackedBits(id)) {
+    return b().CreateBitCast(PackIntegers(node.args[0], first, loads), llvm::FixedVectorType::get(ValueType(llvm(), node.dtype), 2));
+  }
+  if (IsArithmetic(node.op)) {
+    const ExprNode& subtrahend = pool()[node.args[1]];
+    if (node.op == ExprOp::kSub && IsSmallInteger(node.args[0]) && subtrahend.op == ExprOp::kConstFloat) {
+      const double bias = subtrahend.FloatValue();
+      // As exact as one after the other.
+      if (bias >= 0 && bias < double(UnitOf(node.dtype)) && bias == double(int64_t(bias))) return SmallIntegers(node.args[0], int64_t(bias), first, loads);
+    }
+    Value *a = EvalPair(node.args[0], first, loads), *c = EvalPair(node.args[1], first, loads);
+    return node.op == ExprOp::kAdd ? b().CreateFAdd(a, c) : node.op == ExprOp::kSub ? b().CreateFSub(a, c) : b().CreateFMul(a, c);
+  }
+  const Values values = EvalElements(id, first, 2, loads);
+  Value* pair = llvm::PoisonValue::get(llvm::FixedVectorType::get(values[0]->getType(), 2));
+  return b().CreateInsertElement(b().CreateInsertElement(pair, values[0], uint64_t{0}), values[1], uint64_t{1});
+}
+
+// Two integers of at most 16 bits as the halves of a word.
+Value* KernelLowering::PackIntegers(ExprId id, int64_t first, const std::map<uint32_t, Values>& loads) {
+  if (const auto it = pairs_.find(ir::Index(id)); it != pairs_.end()) return it->second;
+  Value* word = MakeWord(id, first, loads);
+  pairs_.emplace(ir::Index(id), word);
+  return word;
+}
+
+Value* KernelLowering::MakeWord(ExprId id, int64_t first, const std::map<uint32_t, Values>& loads) {
+  const ExprNode& node = pool()[id];
+  const auto both = [&](int64_t half) { return b().getInt32(uint32_t(half & 0xffff) * 0x10001u); };
+  const auto word = [&](int i) { return PackIntegers(node.args[size_t(i)], first, loads); };
+  const int64_t count = node.op == ExprOp::kShl ? pool().ConstInt(node.args[1]).value_or(0) : 0;
+  switch (node.op) {
+    case ExprOp::kConstInt: return both(node.int_value);
+    case ExprOp::kBitAnd:
+      if (Value* shifted = MakeShiftedWord(node, first, loads)) return shifted;
+      return b().CreateAnd(word(0), word(1));
+    case ExprOp::kBitOr: return b().CreateOr(word(0), word(1));
+    case ExprOp::kBitXor: return b().CreateXor(word(0), word(1));
+    case ExprOp::kShl:
+      if (ir::Bits(node.dtype) != 16 || count <= 0 || count > 15) break;
+      return b().CreateAnd(b().CreateShl(word(0), uint64_t(count)), both(int64_t{0xffff} << count));
+    case ExprOp::kCast:
+      if (ir::IsUnsigned(pool().Type(node.args[0])) && ir::Bits(pool().Type(node.args[0])) <= ir::Bits(node.dtype)) return word(0);
+      break;
+    default: break;
+  }
+  const Values values = EvalElements(id, first, 2, loads);
+  Value *low = b().CreateZExt(values[0], b().getInt32Ty()), *high = b().CreateZExt(values[1], b().getInt32Ty());
+  return b().CreateOr(low, b().CreateShl(high, uint64_t{16}));
+}
+
+// The value of an integer expression in the iteration of a register, where it is the same for all threads.
+std::optional<int64_t> KernelLowering::SettledAt(ExprId id, int64_t reg) const {
+  const ExprNode& node = pool()[id];
+  if (node.op == ExprOp::kConstInt) return node.int_value;
+  if (node.op == ExprOp::kCast && ir::IsInteger(pool().Type(node.args[0]))) return SettledAt(node.args[0], reg);
+  if (node.op == ExprOp::kMod || node.op == ExprOp::kFloorMod) {
+    const int v = LoopVariable(node.args[0]);
+    const int64_t divisor = pool().ConstInt(node.args[1]).value_or(0);
+    if (v < 0 || !ThreadsStepBy(v, divisor)) return std::nullopt;
+    return element_->parts[size_t(reg)][size_t(v)] % divisor;
+  }
+  if (!IsArithmetic(node.op)) return std::nullopt;
+  const std::optional<int64_t> a = SettledAt(node.args[0], reg), c = SettledAt(node.args[1], reg);
+  if (!a || !c) return std::nullopt;
+  return node.op == ExprOp::kAdd ? *a + *c : node.op == ExprOp::kSub ? *a - *c : *a * *c;
+}
+
+// (x >> s) & mask of one byte x: both halves from one product or shift; nullptr where it is not that.
+Value* KernelLowering::MakeShiftedWord(const ExprNode& node, int64_t first, const std::map<uint32_t, Values>& loads) {
+  const ExprNode& shift = pool()[node.args[0]];
+  const std::optional<int64_t> mask = pool().ConstInt(node.args[1]);
+  if (!mask || shift.op != ExprOp::kShr || shift.dtype != DType::kU8) return nullptr;
+  const std::optional<int64_t> low = SettledAt(shift.args[1], first), high = SettledAt(shift.args[1], first + 1);
+  if (!low || !high || *low < 0 || *low > 7 || *high < 0 || *high > 7 || *mask >> (16 - *high) != 0) return nullptr;
+  const Values values = EvalElements(shift.args[0], first, 2, loads);
+  if (values[0] != values[1]) return nullptr;
+  Value* byte = b().CreateZExt(values[0], b().getInt32Ty());
+  // Low bits that the second shift drops end up where the mask clears them.
+  Value* both = *low == 0 ? b().CreateMul(byte, b().getInt32(1u | 1u << (16 - *high)))
+                          : b().CreateOr(b().CreateLShr(byte, uint64_t(*low)), b().CreateShl(byte, uint64_t(16 - *high)));
+  return b().CreateAnd(both, b().getInt32(uint32_t(*mask) * 0x10001u));
+}
+
+// The floats of two small integers less `bias`: as mantissas of 2^m, from which 2^m + bias is taken.
+Value* KernelLowering::SmallIntegers(ExprId cast, int64_t bias, int64_t first, const std::map<uint32_t, Values>& loads) {
+  const DType type = pool().Type(cast);
+  const ExprId integer = pool()[cast].args[0];
+  Value* word = PackIntegers(integer, first, loads);
+  word = b().CreateOr(word, b().getInt32(BitsOfUnit(type) * 0x10001u));
+  auto* pair = llvm::FixedVectorType::get(ValueType(llvm(), type), 2);
+  return b().CreateFSub(b().CreateBitCast(word, pair), llvm::ConstantFP::get(pair, double(UnitOf(type) + bias)));
+}
+
+}  // namespace kiln::llvm_ir
