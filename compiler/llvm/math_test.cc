@@ -34,7 +34,7 @@ const Case kCases[] = {
     {ExprOp::kSin, [](long double x, long double) { return std::sin(x); }, 2, 2},
     {ExprOp::kCos, [](long double x, long double) { return std::cos(x); }, 2, 2},
     {ExprOp::kTanh, [](long double x, long double) { return std::tanh(x); }, 3, 3},
-    {ExprOp::kErf, [](long double x, long double) { return std::erf(x); }, 3, 3},
+    {ExprOp::kErf, [](long double x, long double) { return std::erf(x); }, 2, 3},
     {ExprOp::kSigmoid, [](long double x, long double) { return Sigmoid(x); }, 4, 4},
     {ExprOp::kPow, [](long double x, long double y) { return std::pow(x, y); }, 3, 2},
     {ExprOp::kSqrt, [](long double x, long double) { return std::sqrt(x); }, 0.5, 0.5},
