@@ -80,7 +80,8 @@ class Daemon {
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 50);
     channel_ = grpc::CreateCustomChannel("unix:" + Socket(), grpc::InsecureChannelCredentials(), arguments);
     stub_ = v1::Kiln::NewStub(channel_);
-    ASSERT_TRUE(channel_->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(20))) << LogText();
+    ASSERT_TRUE(Eventually([&] { return Ended() || Connects(milliseconds(100)); }, std::chrono::seconds(20))) << LogText();
+    ASSERT_NE(pid_, 0) << "kilnd ended at its start: " << LogText();
   }
 
   // The exit status, or minus the signal.
@@ -180,6 +181,13 @@ class Daemon {
   }
 
  private:
+  bool Connects(milliseconds patience) { return channel_->WaitForConnected(std::chrono::system_clock::now() + patience); }
+  bool Ended() {
+    if (::waitpid(pid_, nullptr, WNOHANG) != pid_) return false;
+    pid_ = 0;
+    return true;
+  }
+
   const fs::path folder_;
   pid_t pid_ = 0;
   std::shared_ptr<grpc::Channel> channel_;
@@ -189,7 +197,9 @@ class Daemon {
 class DaemonTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "kilnd-test-XXXXXX").string();
+    // A socket's path has 107 bytes at most.
+    const fs::path named = fs::temp_directory_path();
+    std::string pattern = ((named.native().size() <= 75 ? named : "/tmp") / "kilnd-test-XXXXXX").string();
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
     daemon_ = std::make_unique<Daemon>(folder_);

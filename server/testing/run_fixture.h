@@ -78,10 +78,19 @@ class RunTest : public DaemonTest {
   }
   pid_t Zygote() { return Daemon::Children(daemon_->pid()).at(0); }
 
-  static bool Gone(pid_t process) {
-    std::string line;
-    std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), line);
-    return line.empty() || line.find(") Z") != std::string::npos;
+  // Waits for the end of all of them. What it returns tells of those that stay.
+  std::string Remaining(const std::vector<pid_t>& processes) {
+    std::string lines;
+    daemon_->Eventually([&] {
+      lines.clear();
+      for (const pid_t process : processes) {
+        std::string line;
+        std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), line);
+        if (!line.empty() && line.find(") Z") == std::string::npos) lines += line + "\n";
+      }
+      return lines.empty();
+    });
+    return lines;
   }
 };
 
