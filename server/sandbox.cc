@@ -93,6 +93,8 @@ std::expected<std::string, std::string> Sandbox::Enter(WorkerRole role) const {
   }
   const bool user = ::geteuid() != 0 || (!gpu && options_.user && Become(*options_.user));
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // after the user has changed, which clears it
+  // A parent that ended before sends no signal, and may have left a job without end in the socket.
+  if (options_.parent != 0 && ::getppid() != options_.parent) return std::unexpected("whoever started this worker has ended");
   const bool privileges = ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
   const bool files = !gpu && RestrictSelf(ruleset_);
   const bool calls = kSanitized ? ApplyCallFilter(filters_.driver) : ApplyFilterOf(filters_, role);

@@ -18,6 +18,8 @@
 // space: from it only what no driver needs is taken.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <expected>
 #include <filesystem>
@@ -51,6 +53,7 @@ struct SandboxOptions {
   std::filesystem::path program;          // the one program that may be started (ptxas); empty: none
   std::optional<unsigned> user;           // whom root becomes; empty: nobody else
   std::vector<std::filesystem::path> readable;  // beside the system's libraries
+  pid_t parent = 0;                       // the process with whose end the worker's comes; 0: whichever is its parent
 };
 
 class Sandbox {

@@ -57,7 +57,7 @@ std::vector<int> EscapesIn(WorkerRole role, const std::vector<Escape>& tried) {
   EXPECT_EQ(::pipe(ends.data()), 0);
   const pid_t pid = ::fork();
   if (pid == 0) {
-    const Sandbox sandbox({.memory_bytes = std::uint64_t{1} << 30, .program = {}, .user = 65534, .readable = {}});
+    const Sandbox sandbox({.memory_bytes = std::uint64_t{1} << 30, .program = {}, .user = 65534, .readable = {}, .parent = 0});
     if (!sandbox.Enter(role)) ::_exit(1);
     for (const Escape escape : tried) {
       const int number = static_cast<int>(escape);
@@ -126,6 +126,27 @@ TEST(Sandbox, WithoutAFilterNoRoleThatRunsProgramsIsEntered) {
     ASSERT_EQ(::waitpid(pid, &status, 0), pid);
     EXPECT_EQ(status, 0) << static_cast<unsigned>(role);
   }
+}
+
+// A worker that is forked just before kilnd is killed: the signal that would end it has been sent already.
+TEST(Sandbox, IsNotEnteredOnceTheParentHasEnded) {
+  std::array<int, 2> ends{-1, -1};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    const pid_t self = ::getpid();
+    const Sandbox sandbox({.program = {}, .user = {}, .readable = {}, .parent = self});
+    if (::fork() != 0) ::_exit(0);
+    while (::getppid() == self) ::usleep(1000);
+    const char entered = sandbox.Enter(WorkerRole::kEmulator) ? 'y' : 'n';
+    ::_exit(::write(ends[1], &entered, 1) == 1 ? 0 : 1);
+  }
+  ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
+  char entered = '?';
+  EXPECT_EQ(::read(ends[0], &entered, 1), 1);
+  EXPECT_EQ(entered, 'n');
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 TEST_F(SandboxTest, StartsPtxasAndNothingElse) {

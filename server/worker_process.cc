@@ -315,6 +315,7 @@ int WorkerMain(int argc, char** argv, const WorkerProgram& program) {
   }
   ::fcntl(kWorkerFd, F_SETFD, FD_CLOEXEC);
   program.initialize();
+  arguments.sandbox.parent = arguments.worker ? ::getppid() : ::getpid();
   const Sandbox sandbox(arguments.sandbox);
   if (arguments.worker) return ServeJobs(UniqueFd(kWorkerFd), WorkerRole::kCompile, program, arguments, sandbox);
   return ForkServer(program, arguments, sandbox).Run();
