@@ -63,11 +63,16 @@ bool LastIsContiguous(const ir::Module& module, const ir::Buffer& buffer) {
 
 int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, ir::BufferId id,
                     std::span<const ExprId> indices, int64_t most, int64_t alignment) {
+  return VectorWidthIn(module, facts, loop, loop.vars.size() - 1, id, indices, most, alignment);
+}
+
+int64_t VectorWidthIn(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ir::BufferId id,
+                      std::span<const ExprId> indices, int64_t most, int64_t alignment) {
   const ir::Buffer& buffer = module[id];
   if (ir::Bits(buffer.dtype) < 8 || indices.empty()) return 1;
   const auto is_last = [&](ExprId term) {
     const ir::ExprNode& node = module.exprs[term];
-    return node.op == ir::ExprOp::kVar && node.ref == ir::Index(loop.vars.back());
+    return node.op == ir::ExprOp::kVar && node.ref == ir::Index(loop.vars[variable]);
   };
   const Linear last = LinearOf(module.exprs, indices.back());
   int64_t step = 0, divisor = std::abs(last.constant);

@@ -14,6 +14,10 @@ namespace kiln::compiler {
 int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, ir::BufferId buffer,
                     std::span<const ir::ExprId> indices, int64_t most, int64_t alignment);
 
+// The same of another of the loop's variables.
+int64_t VectorWidthIn(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ir::BufferId buffer,
+                      std::span<const ir::ExprId> indices, int64_t most, int64_t alignment);
+
 // The best width for the loop's own registers: that of its widest access of global or shared memory.
 int64_t LoopVectorWidth(const ir::Module& module, const Facts& facts, const ir::Stmt& loop, int64_t alignment);
 

@@ -8,6 +8,7 @@
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/register_map.h"
 #include "compiler/analysis/vector_width.h"
+#include "compiler/infer/crossed_loop.h"
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/versions.h"
 
@@ -28,7 +29,7 @@ class Binder {
                        Facts inner = facts;
                        inner.EnterLoop(op);
                        if (op.kind == ir::LoopKind::kParallel) {
-                         if (!op.layout) op.layout = LoopLayout(stmt, op, inner);
+                         if (!op.layout) op.layout = LoopLayout(stmt, inner);
                        } else {
                          Visit(op.body, inner);
                        }
@@ -94,7 +95,12 @@ class Binder {
     return loop;
   }
 
-  ir::Layout LoopLayout(const ir::Stmt& stmt, const ir::For& loop, const Facts& facts) {
+  ir::Layout LoopLayout(ir::Stmt& stmt, const Facts& facts) {
+    const auto& loop = std::get<ir::For>(stmt.op);
+    if (loop.coalesced_width == 0) {
+      PutStoresLast(module_, facts, stmt, context_.pointer_alignment());
+      if (auto crossed = CrossedLayout(module_, facts, stmt, kernel_.threads, context_)) return crossed->Normalized();
+    }
     const std::vector<int64_t> extents = ExtentsOf(module_, loop);
     int64_t vector = loop.coalesced_width > 0 ? std::gcd<int64_t>(loop.coalesced_width, extents.back())
                                               : LoopVectorWidth(module_, facts, stmt, context_.pointer_alignment());

@@ -96,7 +96,21 @@ AccessPlan KernelLowering::MakePlan(BufferId id, std::span<const ExprId> indices
   if (!plan.linear) return plan;
   plan.width = compiler::VectorWidth(module_, facts_, *element_->loop, id, indices, element_->run, context_.pointer_alignment());
   if (buffer.space == Space::kGlobal) PlanChecks(plan, indices);
+  if (plan.width == 1) PlanAcross(plan, indices);
   return plan;
+}
+
+void KernelLowering::PlanAcross(AccessPlan& plan, std::span<const ExprId> indices) {
+  if (element_->run == 1 || element_->stored.contains(ir::Index(plan.buffer))) return;
+  if (std::ranges::any_of(element_->padded, [](bool padded) { return padded; })) return;
+  for (size_t v = 0; v + 1 < element_->extents.size(); ++v) {
+    const auto& digits = element_->layout.dim(int(v));
+    if (digits.empty() || digits[0].place != ir::Place::kRegister) continue;
+    const int64_t width = compiler::VectorWidthIn(module_, facts_, *element_->loop, v, plan.buffer, indices, digits[0].size, context_.pointer_alignment());
+    if (width <= 1 || digits[0].size % width != 0) continue;
+    plan.across_width = width, plan.across_stride = digits[0].stride;
+    return;
+  }
 }
 
 // Whether an index in a dimension of several digits splits into the thread's and the register's part without a carry into the next

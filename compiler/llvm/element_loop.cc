@@ -234,25 +234,45 @@ bool KernelLowering::IsSamePlace(const AccessPlan& plan, int64_t reg, int64_t ot
 }
 
 Values KernelLowering::LoadVector(const AccessPlan& plan, int64_t first, int64_t count) {
-  const ir::Buffer& buffer = module_[plan.buffer];
-  llvm::Type* element = MemoryType(llvm(), buffer.dtype);
+  if (plan.across_width > 1) return LoadAcross(plan, first, count);
   const int64_t width = plan.width == 0 ? 1 : std::min(plan.width, count);
-  Value* pad = PadValue(buffer);
   Values values;
   for (int64_t i = 0; i < count; i += width) {
     if (i > 0 && (plan.width == 0 || (width == 1 && IsSamePlace(plan, first + i, first + i - 1)))) {
       values.push_back(values.back());
       continue;
     }
-    llvm::Type* type = width == 1 ? element : llvm::FixedVectorType::get(element, unsigned(width));
-    Value* otherwise = width == 1 ? pad : b().CreateVectorSplat(unsigned(width), pad);
-    Value* condition = ConditionAt(plan, first + i);
-    Value* pointer = PointerAt(plan, first + i);
-    Value* loaded = LoadGuarded(plan.buffer, type, pointer, condition, AlignOf(plan.buffer, width), otherwise);
-    for (int64_t j = 0; j < width; ++j) {
-      Value* v = width == 1 ? loaded : b().CreateExtractElement(loaded, uint64_t(j));
-      values.push_back(FromMemory(v, buffer.dtype));
-    }
+    for (Value* value : LoadNeighbours(plan, first + i, width)) values.push_back(value);
+  }
+  return values;
+}
+
+// Each element from the vector that crosses it, loaded when the first of its elements is asked for.
+Values KernelLowering::LoadAcross(const AccessPlan& plan, int64_t first, int64_t count) {
+  Values values;
+  for (int64_t reg = first; reg < first + count; ++reg) {
+    const int64_t place = reg / plan.across_stride % plan.across_width, start = reg - place * plan.across_stride;
+    Values& vector = element_->across[{&plan, start}];
+    if (vector.empty()) vector = LoadNeighbours(plan, start, plan.across_width);
+    values.push_back(vector[size_t(place)]);
+  }
+  return values;
+}
+
+// `width` neighbours in memory, of which the first is the register's.
+Values KernelLowering::LoadNeighbours(const AccessPlan& plan, int64_t reg, int64_t width) {
+  const ir::Buffer& buffer = module_[plan.buffer];
+  llvm::Type* element = MemoryType(llvm(), buffer.dtype);
+  llvm::Type* type = width == 1 ? element : llvm::FixedVectorType::get(element, unsigned(width));
+  Value* pad = PadValue(buffer);
+  Value* otherwise = width == 1 ? pad : b().CreateVectorSplat(unsigned(width), pad);
+  Value* condition = ConditionAt(plan, reg);
+  Value* pointer = PointerAt(plan, reg);
+  Value* loaded = LoadGuarded(plan.buffer, type, pointer, condition, AlignOf(plan.buffer, width), otherwise);
+  Values values;
+  for (int64_t j = 0; j < width; ++j) {
+    Value* v = width == 1 ? loaded : b().CreateExtractElement(loaded, uint64_t(j));
+    values.push_back(FromMemory(v, buffer.dtype));
   }
   return values;
 }

@@ -42,6 +42,8 @@ inline constexpr uint32_t kGroupThreads = 128;
 struct AccessPlan {
   ir::BufferId buffer{};
   int64_t width = 1;               // elements of one access; 0: one element for all of the last variable
+  // Contiguous in a variable other than the last: `width` is 1, and this the register digit of `across_width` neighbours.
+  int64_t across_width = 1, across_stride = 0;
   std::vector<int64_t> registers;  // fragments: register of the loop → register of the fragment
   // Memory whose offset is linear in the loop's variables: offset = base + Σ step[v] · (register part of v), in bytes.
   bool linear = false;
@@ -76,6 +78,7 @@ struct ElementContext {
   std::map<std::pair<uint32_t, std::vector<uint32_t>>, AccessPlan> plans;
   int64_t current = 0;                    // register of the iteration being emitted
   Value* guard = nullptr;                 // i1: the iteration exists; nullptr: always
+  std::map<std::pair<const AccessPlan*, int64_t>, Values> across;  // vectors loaded by such an access, by their first register
   std::unordered_map<uint32_t, Value*> loaded;  // loads of this iteration done as part of a vector
 };
 
@@ -205,10 +208,13 @@ class KernelLowering {
   Value* SmallIntegers(ir::ExprId cast, int64_t bias, int64_t first, const std::map<uint32_t, Values>& loads);
   bool IsSamePlace(const AccessPlan& plan, int64_t reg, int64_t other);
   Values LoadVector(const AccessPlan& plan, int64_t first, int64_t count);
+  Values LoadAcross(const AccessPlan& plan, int64_t first, int64_t count);
+  Values LoadNeighbours(const AccessPlan& plan, int64_t reg, int64_t width);
   void StoreVector(const AccessPlan& plan, int64_t first, std::span<Value* const> values);
 
   // --- access_plan.cc ---
   const AccessPlan& PlanOf(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+  void PlanAcross(AccessPlan& plan, std::span<const ir::ExprId> indices);
   AccessPlan MakePlan(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   bool PlanLinear(AccessPlan& plan, std::span<const ir::ExprId> indices);
   bool BlocksAreWhole(ir::BufferId shared, int dim, const compiler::Linear& index) const;

@@ -53,6 +53,38 @@ void WidenBf16Comparisons(llvm::Function& function) {
   }
 }
 
+// Two bf16 in a word become f32 by a shift and by a mask, one operation each; LLVM 22 takes the word apart first.
+void WidenBf16InWords(llvm::Function& function) {
+  llvm::DenseMap<llvm::Value*, llvm::Value*> words;
+  std::vector<llvm::FPExtInst*> extended;
+  for (llvm::Instruction& instruction : llvm::instructions(function)) {
+    auto* extend = llvm::dyn_cast<llvm::FPExtInst>(&instruction);
+    if (extend == nullptr || !extend->getType()->isFloatTy()) continue;
+    auto* element = llvm::dyn_cast<llvm::ExtractElementInst>(extend->getOperand(0));
+    if (element == nullptr || !element->getType()->isBFloatTy() || !llvm::isa<llvm::ConstantInt>(element->getIndexOperand())) continue;
+    // Of a load: what was put together from elements is in registers of its own.
+    if (!llvm::isa<llvm::LoadInst>(element->getVectorOperand())) continue;
+    if (element->getVectorOperandType()->getElementCount().getFixedValue() % 2 == 0) extended.push_back(extend);
+  }
+  for (llvm::FPExtInst* extend : extended) {
+    auto* element = llvm::cast<llvm::ExtractElementInst>(extend->getOperand(0));
+    auto* vector = llvm::cast<llvm::Instruction>(element->getVectorOperand());
+    const unsigned count = unsigned(element->getVectorOperandType()->getElementCount().getFixedValue());
+    const uint64_t index = llvm::cast<llvm::ConstantInt>(element->getIndexOperand())->getZExtValue();
+    llvm::Value*& whole = words[vector];
+    if (whole == nullptr) {
+      llvm::IRBuilder<> after(vector->getNextNode());
+      whole = after.CreateBitCast(vector, llvm::FixedVectorType::get(after.getInt32Ty(), count / 2));
+    }
+    llvm::IRBuilder<> builder(extend);
+    llvm::Value* word = builder.CreateExtractElement(whole, index / 2);
+    word = index % 2 == 0 ? builder.CreateShl(word, 16) : builder.CreateAnd(word, builder.getInt32(0xffff0000u));
+    extend->replaceAllUsesWith(builder.CreateBitCast(word, builder.getFloatTy()));
+    extend->eraseFromParent();
+    if (element->use_empty()) element->eraseFromParent();
+  }
+}
+
 // AMDGPU's schedulers take time quadratic in the region they schedule, seconds for the unrolled body of an attention
 // kernel. Long blocks are cut into regions; what lies around a cut is in its order already.
 void CutSchedulingRegions(llvm::Function& function) {
@@ -142,7 +174,10 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
   builder.crossRegisterProxies(loops, functions, components, modules);
   Pipeline().run(module, modules);
   for (llvm::Function& function : module) {
-    if (machine.getTargetTriple().isNVPTX()) WidenBf16Comparisons(function);
+    if (machine.getTargetTriple().isNVPTX()) {
+      WidenBf16Comparisons(function);
+      WidenBf16InWords(function);
+    }
     if (machine.getTargetTriple().isAMDGPU()) {
       KeepWmmaInItsBlock(function);
       CutSchedulingRegions(function);

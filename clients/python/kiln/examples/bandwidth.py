@@ -77,6 +77,9 @@ def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256):
             sums = T.alloc_fragment((lanes,), "float32")
             largest = T.alloc_fragment((1,), "float32")
             total = T.alloc_fragment((1,), "float32")
+            target = T.alloc_fragment((1,), "float32")
+            for i in T.Parallel(1):
+                target[i] = T.cast(x[bx, label[bx]], "float32")
             T.fill(high, T.min_value("float32"))
             T.clear(sums)
             for k in T.serial(T.ceildiv(N, columns)):
@@ -96,12 +99,12 @@ def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256):
                 sums[l] *= T.exp2((high[l] - largest[0]) * LOG2_E)
             T.reduce_sum(sums, total, dim=0)
             for i in T.Parallel(1):
-                loss[bx + i] = T.log(total[i]) + largest[i] - T.cast(x[bx, label[bx]], "float32")
+                loss[bx + i] = T.log(total[i]) + largest[i] - target[i]
 
     return cross_entropy.with_outputs(-1)
 
 
-def rope(tokens, heads, dim, dtype="bfloat16", rows=4, threads=256):
+def rope(tokens, heads, dim, dtype="bfloat16", rows=2, threads=256):
     """Rotary embedding of the halves of each head: y = (x₁ · cos − x₂ · sin, x₂ · cos + x₁ · sin)."""
     half = dim // 2
 
@@ -133,18 +136,14 @@ def swiglu(M, N, dtype="bfloat16", rows=4, columns=1024, threads=256):
     return swiglu.with_outputs(-1)
 
 
-def transpose(M, N, dtype="bfloat16", block=64, threads=256):
-    """y = xᵀ, through a tile of shared memory."""
+def transpose(M, N, dtype="bfloat16", block_m=128, block_n=128, threads=256):
+    """y = xᵀ. Neighbouring blocks write neighbours."""
 
     @T.prim_func
     def transpose(x: T.Tensor((M, N), dtype), y: T.Tensor((N, M), dtype)):
-        with T.Kernel(T.ceildiv(N, block), T.ceildiv(M, block), threads=threads) as (bx, by):
-            tile = T.alloc_shared((block, block), dtype)
-            turned = T.alloc_fragment((block, block), dtype)
-            T.copy(x[by * block, bx * block], tile)
-            for i, j in T.Parallel(block, block):
-                turned[i, j] = tile[j, i]
-            T.copy(turned, y[bx * block, by * block])
+        with T.Kernel(T.ceildiv(M, block_m), T.ceildiv(N, block_n), threads=threads) as (bx, by):
+            for i, j in T.Parallel(block_n, block_m):
+                y[by * block_n + i, bx * block_m + j] = x[bx * block_m + j, by * block_n + i]
 
     return transpose.with_outputs(-1)
 

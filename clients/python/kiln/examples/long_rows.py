@@ -44,41 +44,50 @@ def rms_norm_long(M, N, dtype="bfloat16", eps=1e-6, columns=16384, threads=1024)
 
 
 def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, columns=16384, threads=1024):
-    """As ``bandwidth.layer_norm``."""
-    kept = _kept(N, columns)
+    """As ``bandwidth.layer_norm``, of the differences from the row's first element: nothing cancels where the mean is large."""
+    kept, half = _kept(N, columns), columns // 2
 
     @T.prim_func
     def layer_norm_long(x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype), b: T.Tensor((N,), dtype), y: T.Tensor((M, N), dtype),
                         mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32")):
         with T.Kernel(M, threads=threads) as bx:
             row = T.alloc_shared((kept,), dtype)
-            last = T.alloc_fragment((columns,), dtype)
-            sums = T.alloc_fragment((columns,), "float32")
+            low = T.alloc_fragment((half,), dtype)
+            high = T.alloc_fragment((half,), dtype)
+            moved = T.alloc_fragment((half,), "float32")
+            sums = T.alloc_fragment((half,), "float32")
+            squares = T.alloc_fragment((half,), "float32")
+            first = T.alloc_fragment((1,), "float32")
             middle = T.alloc_fragment((1,), "float32")
             scale = T.alloc_fragment((1,), "float32")
             T.copy(x[bx, 0:kept], row)
-            T.copy(x[bx, kept:N], last)
-            T.copy(last, sums)
-            for k in T.serial(kept // columns):
-                for j in T.Parallel(columns):
-                    sums[j] += row[k * columns + j]
+            T.copy(x[bx, kept : kept + half], low)
+            T.copy(x[bx, kept + half : N], high)
+            T.copy(x[bx, 0], first)
+            for j in T.Parallel(half):
+                moved[j] = T.cast(low[j], "float32") - first[0]
+                sums[j] = moved[j]
+                squares[j] = moved[j] * moved[j]
+                moved[j] = T.cast(high[j], "float32") - first[0]
+                sums[j] += moved[j]
+                squares[j] += moved[j] * moved[j]
+            for k in T.serial(kept // half):
+                for j in T.Parallel(half):
+                    moved[j] = T.cast(row[k * half + j], "float32") - first[0]
+                    sums[j] += moved[j]
+                    squares[j] += moved[j] * moved[j]
             T.reduce_sum(sums, middle, dim=0)
+            T.reduce_sum(squares, scale, dim=0)
             for i in T.Parallel(1):
                 middle[i] = middle[i] / N
-            for j in T.Parallel(columns):
-                sums[j] = (T.cast(last[j], "float32") - middle[0]) * (T.cast(last[j], "float32") - middle[0])
-            for k in T.serial(kept // columns):
-                for j in T.Parallel(columns):
-                    sums[j] += (T.cast(row[k * columns + j], "float32") - middle[0]) * (T.cast(row[k * columns + j], "float32") - middle[0])
-            T.reduce_sum(sums, scale, dim=0)
-            for i in T.Parallel(1):
-                scale[i] = T.rsqrt(scale[i] / N + eps)
-            for j in T.Parallel(columns):
-                y[bx, kept + j] = (T.cast(last[j], "float32") - middle[0]) * scale[0] * w[kept + j] + b[kept + j]
-            for k in T.serial(kept // columns):
-                for j in T.Parallel(columns):
-                    at = k * columns + j
-                    y[bx, at] = (T.cast(row[at], "float32") - middle[0]) * scale[0] * w[at] + b[at]
+                scale[i] = T.rsqrt(T.max(scale[i] / N - middle[i] * middle[i], 0.0) + eps)
+                middle[i] += first[i]
+            for j in T.Parallel(half):
+                y[bx, kept + j] = (T.cast(low[j], "float32") - middle[0]) * scale[0] * w[kept + j] + b[kept + j]
+                y[bx, kept + half + j] = (T.cast(high[j], "float32") - middle[0]) * scale[0] * w[kept + half + j] + b[kept + half + j]
+            for k in T.serial(kept // half):
+                for j in T.Parallel(half):
+                    y[bx, k * half + j] = (T.cast(row[k * half + j], "float32") - middle[0]) * scale[0] * w[k * half + j] + b[k * half + j]
             T.copy(middle, mean[bx])
             T.copy(scale, rstd[bx])
 
@@ -86,7 +95,7 @@ def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, columns=16384, threads=102
 
 
 def softmax_long(M, N, dtype="bfloat16", columns=16384, threads=1024):
-    """As ``rows.softmax``."""
+    """As ``rows.softmax``, of elements above −2e38: exp(x − m) is 2 to the x · log₂ e − m · log₂ e."""
     kept = _kept(N, columns)
 
     @T.prim_func
@@ -104,19 +113,21 @@ def softmax_long(M, N, dtype="bfloat16", columns=16384, threads=1024):
                 for j in T.Parallel(columns):
                     seen[j] = T.max(seen[j], T.cast(row[k * columns + j], "float32"))
             T.reduce_max(seen, largest, dim=0)
+            for i in T.Parallel(1):
+                largest[i] *= LOG2_E
             for j in T.Parallel(columns):
-                seen[j] = T.exp2((T.cast(last[j], "float32") - largest[0]) * LOG2_E)
+                seen[j] = T.exp2(T.cast(last[j], "float32") * LOG2_E - largest[0])
             for k in T.serial(kept // columns):
                 for j in T.Parallel(columns):
-                    seen[j] += T.exp2((T.cast(row[k * columns + j], "float32") - largest[0]) * LOG2_E)
+                    seen[j] += T.exp2(T.cast(row[k * columns + j], "float32") * LOG2_E - largest[0])
             T.reduce_sum(seen, scale, dim=0)
             for i in T.Parallel(1):
                 scale[i] = 1.0 / scale[i]
             for j in T.Parallel(columns):
-                y[bx, kept + j] = T.exp2((T.cast(last[j], "float32") - largest[0]) * LOG2_E) * scale[0]
+                y[bx, kept + j] = T.exp2(T.cast(last[j], "float32") * LOG2_E - largest[0]) * scale[0]
             for k in T.serial(kept // columns):
                 for j in T.Parallel(columns):
-                    y[bx, k * columns + j] = T.exp2((T.cast(row[k * columns + j], "float32") - largest[0]) * LOG2_E) * scale[0]
+                    y[bx, k * columns + j] = T.exp2(T.cast(row[k * columns + j], "float32") * LOG2_E - largest[0]) * scale[0]
 
     return softmax_long.with_outputs(-1)
 
