@@ -71,6 +71,11 @@ TEST(Compile, NamesAreNotInTheArtifact) {
   EXPECT_EQ(first.artifact().SerializeAsString(), second.artifact().SerializeAsString());
 }
 
+size_t Count(const v1::WorkerResult& result, std::string_view instruction) {
+  EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+  return size_t(std::ranges::distance(result.artifact().code() | std::views::split(instruction)) - 1);
+}
+
 // What a kernel only reads is read through the read-only path; what it also writes is not.
 TEST(Compile, LoadsOfWhatIsOnlyReadNeedNoOrder) {
   const v1::WorkerResult result = CompileText(R"(kiln 1
@@ -82,12 +87,46 @@ func @f(%A: global f32[1024], %B: global f32[1024]) {
   }
 }
 )", "cuda:sm_80");
-  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
-  const std::string& ptx = result.artifact().code();
-  const size_t reads = size_t(std::ranges::distance(ptx | std::views::split(std::string_view("ld.global.v4"))) - 1);
-  const size_t only_reads = size_t(std::ranges::distance(ptx | std::views::split(std::string_view("ld.global.nc.v4"))) - 1);
-  EXPECT_EQ(reads, 2u);
-  EXPECT_EQ(only_reads, 2u);
+  EXPECT_EQ(Count(result, "ld.global.nc.v4"), 2u);
+  EXPECT_EQ(Count(result, "ld.global.v4"), 2u);
+  EXPECT_EQ(Count(result, "no_allocate"), 0u);
+}
+
+// A reduction's reads stream by; halves of words become f32 by one operation each.
+TEST(Compile, ReductionsReadOnceInWholeWords) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global bf16[64, 1024], %S: global f32[64]) {
+  kernel @k grid(64) threads 128 blocks(%b) {
+    %tile = alloc fragment f32[1, 1024]
+    %sum = alloc fragment f32[1]
+    copy %A[%b, 0; 1, 1024] -> %tile[0, 0; 1, 1024]
+    reduce sum %tile[0, 0; 1, 1024] -> %sum[0; 1] dim 1
+    copy %sum[0; 1] -> %S[%b; 1]
+  }
+}
+)", "cuda:sm_80");
+  EXPECT_EQ(Count(result, "ld.global.nc.L1::no_allocate.v4"), 1u);
+  EXPECT_EQ(Count(result, "cvt.f32.bf16"), 0u);
+}
+
+// Whichever side the loop names first, both are accessed 16 bytes at a time, without shared memory.
+TEST(Compile, TransposesTakeWholeVectorsOnBothSides) {
+  for (const char* store : {"store %B[%i, %j] = %A[%j, %i]", "store %B[%j, %i] = %A[%i, %j]"}) {
+    SCOPED_TRACE(store);
+    const v1::WorkerResult result = CompileText(fmt::format(R"(kiln 1
+func @f(%A: global f16[64, 64], %B: global f16[64, 64]) {{
+  kernel @k grid(1) threads 64 blocks(%b) {{
+    for parallel %i, %j in 64, 64 {{
+      {}
+    }}
+  }}
+}}
+)", store), "cuda:sm_80");
+    EXPECT_EQ(Count(result, "ld.global.nc.v4"), 8u);
+    EXPECT_EQ(Count(result, "st.global.v4"), 8u);
+    EXPECT_EQ(Count(result, "st.global"), 8u);
+    EXPECT_EQ(Count(result, "ld."), 8u + Count(result, "ld.param"));
+  }
 }
 
 TEST(Compile, EveryProgramOfTheGoldensOnEveryTarget) {

@@ -64,6 +64,9 @@ class Device {
   virtual llvm::Value* Math(ir::ExprOp op, ir::DType dtype, std::span<llvm::Value* const> args, bool fast) = 0;
   // Conversion between any two dtypes as ir/expr.h defines casts.
   virtual llvm::Value* Convert(llvm::Value* v, ir::DType from, ir::DType to) = 0;
+  // A load of 16 bytes of global memory that nobody writes while the kernel runs, for one use: caches keep what they have. Where the
+  // target has no such load: a plain one.
+  virtual llvm::Value* LoadOnce(llvm::Type* type, llvm::Value* pointer);
   // Two (or four) floats to packed narrow ones in one i32 where the hardware does it at once; v.size() × bits(to) == 32.
   virtual llvm::Value* ConvertPacked(std::span<llvm::Value* const> v, ir::DType from, ir::DType to) = 0;
 

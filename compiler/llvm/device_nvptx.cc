@@ -66,6 +66,14 @@ class NvptxDevice final : public NvptxAsyncDevice {
 
   void Barrier() override { Call(Intrinsic::nvvm_barrier_cta_sync_aligned_all, {I32(0)}); }
 
+  Value* LoadOnce(llvm::Type* type, Value* pointer) override {
+    llvm::Type* word = builder().getInt32Ty();
+    auto* words = llvm::StructType::get(word, word, word, word);
+    auto* load = llvm::InlineAsm::get(llvm::FunctionType::get(words, {pointer->getType()}, false),
+                                      "ld.global.nc.L1::no_allocate.v4.b32 {$0, $1, $2, $3}, [$4];", "=r,=r,=r,=r,l", /*hasSideEffects=*/false);
+    return FromWords(Results(builder().CreateCall(load, {pointer})), type);
+  }
+
   std::vector<Value*> LoadMatrix(Value* row, int count, bool transpose) override {
     const Intrinsic::ID plain = count == 1   ? Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x1_b16
                                 : count == 2 ? Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x2_b16

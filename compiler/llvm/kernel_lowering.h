@@ -94,6 +94,7 @@ class KernelLowering {
  private:
   // --- lower.cc: statements ---
   void MarkReadOnly();
+  void FindReadOnce(const std::set<uint32_t>& written);
   bool ElementsAreWhole(const ir::Block& body);
   void BindParameters(llvm::Function* function);
   void BindBlocks();
@@ -290,6 +291,7 @@ class KernelLowering {
   Value* warp_group_ = nullptr;                 // i32, uniform; of the threads that do not fill rings
   Value* shared_ = nullptr;                     // start of the block's shared memory
   bool has_wgmma_ = false;                      // shared memory is read by the asynchronous proxy
+  std::set<uint32_t> read_once_;                // global buffers that stream by
   bool has_stores_ = false;                     // of tensors
   std::vector<compiler::TensorMap> maps_;
   Values map_arguments_;

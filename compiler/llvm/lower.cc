@@ -90,6 +90,30 @@ void KernelLowering::MarkReadOnly() {
     function_->addParamAttr(argument, llvm::Attribute::NoAlias);
     function_->addParamAttr(argument, llvm::Attribute::ReadOnly);
   }
+  FindReadOnce(written);
+}
+
+// In a kernel that reduces, one that writes little of what it reads, the reads come once and leave the caches to others. (One that writes
+// as much is faster with plain loads: 0.89 against 0.86 of a copy's bandwidth on an H200.)
+void KernelLowering::FindReadOnce(const std::set<uint32_t>& written) {
+  constexpr int64_t kReduces = 8;
+  std::map<uint32_t, int64_t> read;  // elements of the largest loop
+  int64_t most_read = 0, most_written = 0;
+  ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr || loop->kind != ir::LoopKind::kParallel) return;
+    int64_t elements = 1;
+    for (int64_t extent : compiler::ExtentsOf(module_, *loop)) elements *= extent;
+    for (const compiler::Access& access : compiler::AccessesOf(module_, stmt)) {
+      if (module_[access.buffer].space != Space::kGlobal) continue;
+      int64_t& most = access.write ? most_written : most_read;
+      most = std::max(most, elements);
+      if (!access.write) read[ir::Index(access.buffer)] = std::max(read[ir::Index(access.buffer)], elements);
+    }
+  });
+  if (kernel_.producers > 0 || most_written * kReduces > most_read) return;
+  for (const auto& [buffer, elements] : read)
+    if (elements * kReduces > most_read && !written.contains(buffer)) read_once_.insert(buffer);
 }
 
 // Elements of less than a byte have no address.

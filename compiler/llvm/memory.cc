@@ -195,21 +195,26 @@ bool KernelLowering::MayBeEmpty(BufferId id) const {
 // A branch only where the buffer may have no element at all: otherwise element 0 stands in for one that is outside.
 Value* KernelLowering::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align,
                                    Value* otherwise) {
-  if (condition == nullptr) return b().CreateAlignedLoad(type, pointer, align);
+  const auto load = [&](Value* from) -> Value* {
+    const bool whole = out_.getDataLayout().getTypeStoreSize(type).getFixedValue() == 16 && align >= llvm::Align(16);
+    if (whole && read_once_.contains(ir::Index(id))) return device_->LoadOnce(type, from);
+    return b().CreateAlignedLoad(type, from, align);
+  };
+  if (condition == nullptr) return load(pointer);
   const ir::Buffer& buffer = module_[id];
   if (buffer.space == Space::kShared || !MayBeEmpty(id)) {
     Value* start = buffer.space == Space::kShared ? SharedPointer(id, {}) : memory_.at(ir::Index(id));
     Value* safe = b().CreateSelect(condition, pointer, start);
-    return b().CreateSelect(condition, b().CreateAlignedLoad(type, safe, align), otherwise);
+    return b().CreateSelect(condition, load(safe), otherwise);
   }
-  llvm::BasicBlock *from = b().GetInsertBlock(), *load = NewBlock("load"), *end = NewBlock("load.end");
-  b().CreateCondBr(condition, load, end);
-  b().SetInsertPoint(load);
-  Value* loaded = b().CreateAlignedLoad(type, pointer, align);
+  llvm::BasicBlock *from = b().GetInsertBlock(), *then = NewBlock("load"), *end = NewBlock("load.end");
+  b().CreateCondBr(condition, then, end);
+  b().SetInsertPoint(then);
+  Value* loaded = load(pointer);
   b().CreateBr(end);
   b().SetInsertPoint(end);
   llvm::PHINode* result = b().CreatePHI(type, 2);
-  result->addIncoming(loaded, load);
+  result->addIncoming(loaded, then);
   result->addIncoming(otherwise, from);
   return result;
 }

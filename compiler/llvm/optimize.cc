@@ -4,6 +4,7 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <llvm/IR/InstIterator.h>
+#include <llvm/IR/PatternMatch.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Transforms/IPO/AlwaysInliner.h>
 #include <llvm/Transforms/IPO/GlobalDCE.h>
@@ -15,6 +16,7 @@
 #include <llvm/Transforms/Scalar/LoopPassManager.h>
 #include <llvm/Transforms/Scalar/SROA.h>
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
+#include <llvm/Transforms/Utils/Local.h>
 #pragma GCC diagnostic pop
 
 namespace kiln::llvm_ir {
@@ -53,35 +55,56 @@ void WidenBf16Comparisons(llvm::Function& function) {
   }
 }
 
+// The word whose half a bf16 is: of a vector just loaded, or taken apart by shifts.
+struct HalfWord {
+  llvm::Value* word = nullptr;
+  bool high = false;
+};
+
+HalfWord HalfOf(llvm::Value* bf16, llvm::DenseMap<llvm::Value*, llvm::Value*>& words) {
+  using namespace llvm::PatternMatch;
+  HalfWord half;
+  llvm::Value* integer = nullptr;
+  if (match(bf16, m_BitCast(m_Trunc(m_Value(integer)))) && integer->getType()->isIntegerTy(32)) {
+    half.high = match(integer, m_LShr(m_Value(half.word), m_SpecificInt(16)));
+    if (!half.high) half.word = integer;
+    return half;
+  }
+  auto* element = llvm::dyn_cast<llvm::ExtractElementInst>(bf16);
+  auto* index = element == nullptr ? nullptr : llvm::dyn_cast<llvm::ConstantInt>(element->getIndexOperand());
+  if (index == nullptr) return half;
+  half.high = index->getZExtValue() % 2 != 0;
+  llvm::Value* vector = element->getVectorOperand();
+  const unsigned count = unsigned(element->getVectorOperandType()->getElementCount().getFixedValue());
+  // What was put together from elements is in registers of its own.
+  if (!llvm::isa<llvm::LoadInst, llvm::BitCastInst>(vector) || count % 2 != 0) return half;
+  llvm::Value*& whole = words[vector];
+  if (whole == nullptr) {
+    llvm::IRBuilder<> after(llvm::cast<llvm::Instruction>(vector)->getNextNode());
+    whole = after.CreateBitCast(vector, llvm::FixedVectorType::get(after.getInt32Ty(), count / 2));
+  }
+  llvm::IRBuilder<> builder(element);
+  half.word = builder.CreateExtractElement(whole, index->getZExtValue() / 2);
+  return half;
+}
+
 // Two bf16 in a word become f32 by a shift and by a mask, one operation each; LLVM 22 takes the word apart first.
 void WidenBf16InWords(llvm::Function& function) {
   llvm::DenseMap<llvm::Value*, llvm::Value*> words;
   std::vector<llvm::FPExtInst*> extended;
   for (llvm::Instruction& instruction : llvm::instructions(function)) {
     auto* extend = llvm::dyn_cast<llvm::FPExtInst>(&instruction);
-    if (extend == nullptr || !extend->getType()->isFloatTy()) continue;
-    auto* element = llvm::dyn_cast<llvm::ExtractElementInst>(extend->getOperand(0));
-    if (element == nullptr || !element->getType()->isBFloatTy() || !llvm::isa<llvm::ConstantInt>(element->getIndexOperand())) continue;
-    // Of a load: what was put together from elements is in registers of its own.
-    if (!llvm::isa<llvm::LoadInst>(element->getVectorOperand())) continue;
-    if (element->getVectorOperandType()->getElementCount().getFixedValue() % 2 == 0) extended.push_back(extend);
+    if (extend != nullptr && extend->getType()->isFloatTy() && extend->getOperand(0)->getType()->isBFloatTy()) extended.push_back(extend);
   }
   for (llvm::FPExtInst* extend : extended) {
-    auto* element = llvm::cast<llvm::ExtractElementInst>(extend->getOperand(0));
-    auto* vector = llvm::cast<llvm::Instruction>(element->getVectorOperand());
-    const unsigned count = unsigned(element->getVectorOperandType()->getElementCount().getFixedValue());
-    const uint64_t index = llvm::cast<llvm::ConstantInt>(element->getIndexOperand())->getZExtValue();
-    llvm::Value*& whole = words[vector];
-    if (whole == nullptr) {
-      llvm::IRBuilder<> after(vector->getNextNode());
-      whole = after.CreateBitCast(vector, llvm::FixedVectorType::get(after.getInt32Ty(), count / 2));
-    }
+    auto* narrow = llvm::dyn_cast<llvm::Instruction>(extend->getOperand(0));
+    const HalfWord half = narrow == nullptr ? HalfWord{} : HalfOf(narrow, words);
+    if (half.word == nullptr) continue;
     llvm::IRBuilder<> builder(extend);
-    llvm::Value* word = builder.CreateExtractElement(whole, index / 2);
-    word = index % 2 == 0 ? builder.CreateShl(word, 16) : builder.CreateAnd(word, builder.getInt32(0xffff0000u));
-    extend->replaceAllUsesWith(builder.CreateBitCast(word, builder.getFloatTy()));
+    llvm::Value* bits = half.high ? builder.CreateAnd(half.word, builder.getInt32(0xffff0000u)) : builder.CreateShl(half.word, 16);
+    extend->replaceAllUsesWith(builder.CreateBitCast(bits, builder.getFloatTy()));
     extend->eraseFromParent();
-    if (element->use_empty()) element->eraseFromParent();
+    llvm::RecursivelyDeleteTriviallyDeadInstructions(narrow);
   }
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from data import STORED, decode, random_array, relative_error
 from emulated import Emulator
+import kiln.language as T
 from kiln.examples import bandwidth, long_rows, products
 
 BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
@@ -189,7 +190,30 @@ def softmax(x):
     return [e / e.sum(1, keepdims=True)]
 
 
+def transposed(order):
+    """Tiles beyond the edges, whole vectors inside of them."""
+
+    def case(rng):
+        m, n, block = 136, 200, 64
+
+        @T.prim_func
+        def transpose(x: T.Tensor((m, n), HALF), y: T.Tensor((n, m), HALF)):
+            with T.Kernel(T.ceildiv(m, block), T.ceildiv(n, block), threads=64) as (bx, by):
+                if order == "ij":
+                    for i, j in T.Parallel(block, block):
+                        y[by * block + i, bx * block + j] = x[bx * block + j, by * block + i]
+                else:
+                    for j, i in T.Parallel(block, block):
+                        y[by * block + i, bx * block + j] = x[bx * block + j, by * block + i]
+
+        x = random_array(rng, (m, n), HALF)
+        return transpose.with_outputs(-1), [(x, HALF)], [(HALF, decode(x, HALF).T)]
+
+    return case
+
+
 CASES = {
+    "transpose_ij": transposed("ij"), "transpose_ji": transposed("ji"),
     "batched": batched, "with_epilogue": with_epilogue, "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled, "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
     "packed_mxfp4": packed_mxfp4, "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
@@ -205,12 +229,12 @@ LONG_ROWS = [name for name in CASES if name.endswith("_long")]
 PRODUCTS = ["batched", "with_epilogue", "quantized_product", "grouped", "block_scaled", "packed_weights", "packed_weights_by_parts", "packed_mxfp4"]
 
 
-def run(emulator, name, **keys):
+def run(emulator, name, target="emu:sm_90a", **keys):
     program, inputs, expected = CASES[name](np.random.default_rng(SEED))
     outputs = [(np.full(reference.shape, -1, np.int64).astype(STORED[dtype]), dtype) for dtype, reference in expected]
     for array, _ in outputs:
         array.view(np.uint8)[...] = 0xFF
-    after, answer = emulator.call(emulator.module(program.serialized), "emu:sm_90a", [*inputs, *outputs], seed=SEED % 1000, **keys)
+    after, answer = emulator.call(emulator.module(program.serialized), target, [*inputs, *outputs], seed=SEED % 1000, **keys)
     where = f"{name}, KILN_SEED={SEED}"
     assert "error" not in answer, f"{where}: {answer['error']}"
     assert answer["finished"] and not answer["findings"], f"{where}: {[f['message'] for f in answer['findings']]}"
@@ -240,3 +264,8 @@ def test_products_by_warp_groups(emulator, name):
 @pytest.mark.parametrize("name", LONG_ROWS)
 def test_rows_in_shared_memory_do_not_race(emulator, name):
     run(emulator, name, check=1, seeds=2)
+
+
+@pytest.mark.parametrize("name", ["transpose_ij", "transpose_ji", "cross_entropy", "row_sum"])
+def test_on_wide_warps(emulator, name):
+    run(emulator, name, target="emu:gfx942", check=1)

@@ -136,7 +136,7 @@ def swiglu(M, N, dtype="bfloat16", rows=4, columns=1024, threads=256):
     return swiglu.with_outputs(-1)
 
 
-def transpose(M, N, dtype="bfloat16", block_m=128, block_n=128, threads=256):
+def transpose(M, N, dtype="bfloat16", block_m=256, block_n=128, threads=512):
     """y = xᵀ. Neighbouring blocks write neighbours."""
 
     @T.prim_func
