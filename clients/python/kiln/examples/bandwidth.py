@@ -148,20 +148,23 @@ def transpose(M, N, dtype="bfloat16", block_m=256, block_n=128, threads=512):
     return transpose.with_outputs(-1)
 
 
-def column_sum(M, N, dtype="bfloat16", rows=64, columns=128, threads=256):
-    """y[j] = Σ x[:, j] in float32: each block sums a strip of columns."""
+def column_sum(M, N, dtype="bfloat16", steps=4, rows=16, columns=128, threads=256):
+    """y[j] = Σ x[:, j] in float32: each block sums a strip of columns, ``steps`` · ``rows`` rows at a time."""
 
     @T.prim_func
     def column_sum(x: T.Tensor((M, N), dtype), y: T.Tensor((N,), "float32")):
         with T.Kernel(T.ceildiv(N, columns), threads=threads) as bx:
-            tile = T.alloc_fragment((rows, columns), "float32")
+            tile = T.alloc_fragment((steps, rows, columns), "float32")
+            more = T.alloc_fragment((rows, columns), "float32")
             total = T.alloc_fragment((rows, columns), "float32")
             result = T.alloc_fragment((columns,), "float32")
             T.clear(total)
-            for k in T.serial(T.ceildiv(M, rows)):
-                T.copy(x[k * rows, bx * columns], tile)
+            for k in T.serial(T.ceildiv(M, steps * rows)):
+                for s, i, j in T.Parallel(steps, rows, columns):
+                    tile[s, i, j] = x[(k * steps + s) * rows + i, bx * columns + j]
+                T.reduce_sum(tile, more, dim=0)
                 for i, j in T.Parallel(rows, columns):
-                    total[i, j] += tile[i, j]
+                    total[i, j] += more[i, j]
             T.reduce_sum(total, result, dim=0)
             T.copy(result, y[bx * columns])
 
