@@ -117,7 +117,7 @@ def layer_norm(rng):
     return bandwidth.layer_norm(m, n), [(x, HALF), (w, HALF), (b, HALF)], [(HALF, y), ("float32", mean), ("float32", rstd)]
 
 
-def layer_norm_backward(rng):
+def layer_norm_backward(rng, build=bandwidth.layer_norm_backward):
     m, n = 5, 1000
     dy, x, w = random_array(rng, (m, n), HALF), random_array(rng, (m, n), HALF), random_array(rng, (n,), HALF)
     wide = decode(x, HALF)
@@ -125,7 +125,7 @@ def layer_norm_backward(rng):
     g, normal = decode(dy, HALF) * decode(w, HALF), (wide - mean[:, None]) * rstd[:, None]
     dx = rstd[:, None] * (g - g.mean(1, keepdims=True) - normal * (g * normal).mean(1, keepdims=True))
     inputs = [(dy, HALF), (x, HALF), (w, HALF), (mean, "float32"), (rstd, "float32")]
-    return bandwidth.layer_norm_backward(m, n), inputs, [(HALF, dx)]
+    return build(m, n), inputs, [(HALF, dx)]
 
 
 def cross_entropy(rng):
@@ -222,6 +222,7 @@ CASES = {
     "quantize_rows": of_rows(bandwidth.quantize_rows, quantized, [E4M3, "float32"]),
     "rms_norm_long": long_rows_of(long_rows.rms_norm_long, lambda x, w: [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w], [HALF], 1),
     "layer_norm_long": long_rows_of(long_rows.layer_norm_long, normalized, [HALF, "float32", "float32"], 2),
+    "layer_norm_backward_long": lambda rng: layer_norm_backward(rng, lambda m, n: long_rows.layer_norm_backward_long(m, n, **LONG)),
     "softmax_long": long_rows_of(long_rows.softmax_long, softmax, [HALF]),
     "quantize_rows_long": long_rows_of(long_rows.quantize_rows_long, quantized, [E4M3, "float32"]),
 }

@@ -92,21 +92,34 @@ def products():
     return rows
 
 
+IN_REGISTERS = 16384  # elements of a row; longer ones are programs of their own
+
+
+def sizes_for(builder: str, n: int) -> dict:
+    """Sizes of a memory-bound program for rows of n elements. Rows in registers: 64 elements a thread, whose eight loads
+    of 16 bytes are under way together. Strips of columns: 128 wide where four blocks come on each multiprocessor,
+    else 64 wide and as many loads in twice the threads. Rows in shared memory: the part in registers is the larger, the fewer values of
+    float32 the program keeps beside it."""
+    if builder in ("rms_norm", "softmax", "layer_norm", "layer_norm_backward", "quantize_rows"):
+        return {"threads": max(128, n // 64), **({"dtype": "bfloat16"} if builder in ("rms_norm", "softmax") else {})}
+    if builder == "row_sum":
+        return {"columns": min(n, IN_REGISTERS), "threads": 512}
+    if builder == "column_sum" and n // 128 < 4 * MULTIPROCESSORS:
+        return {"rows": 64, "columns": 64, "threads": 512}
+    return {"columns": 32768} if builder == "rms_norm_long" else {}
+
+
 def memory():
-    """(builder, arguments, tensors by role) of what the memory bounds: bytes are counted from the tensors."""
+    """What the memory bounds: bytes are counted from the tensors."""
     rows = []
     for m, n in ((8192, 8192), (4096, 131072)):
-        whole_rows = n <= 16384  # the others keep a row in registers
-        names = [("softmax_online", {"columns": 4096, "rows": 1, "threads": 512, "dtype": "bfloat16"}), ("cross_entropy", {}), ("row_sum", {}),
-                 ("column_sum", {}), ("transpose", {}), ("swiglu", {})]
-        if whole_rows:
-            names += [("rms_norm", {"dtype": "bfloat16", "threads": 256}), ("layer_norm", {}), ("layer_norm_backward", {}), ("quantize_rows", {}),
-                      ("softmax", {"dtype": "bfloat16", "threads": 256})]
-        else:
-            names += [("rms_norm_long", {}), ("layer_norm_long", {}), ("softmax_long", {}), ("quantize_rows_long", {})]
-        for builder, extra in names:
+        suffix = "" if n <= IN_REGISTERS else "_long"
+        names = ["cross_entropy", "row_sum", "column_sum", "transpose", "swiglu"]
+        names += [name + suffix for name in ("rms_norm", "layer_norm", "layer_norm_backward", "quantize_rows", "softmax")]
+        for builder in names:
             kind = builder.removesuffix("_long")
-            rows.append(_row("memory", (m, n), builder, {"M": m, "N": n, **extra}, {"kind": kind, "dtype": "bfloat16", "note": kind}))
+            data = {"kind": kind, "dtype": "bfloat16", "note": kind}
+            rows.append(_row("memory", (m, n), builder, {"M": m, "N": n, **sizes_for(builder, n)}, data))
     rows.append(_row("memory", (8192, 64, 128), "rope", {"tokens": 8192, "heads": 64, "dim": 128}, {"kind": "rope", "dtype": "bfloat16", "note": "rope"}))
     return rows
 

@@ -94,6 +94,38 @@ def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, columns=16384, threads=102
     return layer_norm_long.with_outputs([3, 4, 5])
 
 
+def layer_norm_backward_long(M, N, dtype="bfloat16", columns=8192, threads=1024):
+    """As ``bandwidth.layer_norm_backward``. Two rows do not fit: both are read twice, the second time from L2 what is still there."""
+
+    @T.prim_func
+    def layer_norm_backward_long(dy: T.Tensor((M, N), dtype), x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype),
+                                 mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32"), dx: T.Tensor((M, N), dtype)):
+        with T.Kernel(M, threads=threads) as bx:
+            gradient = T.alloc_fragment((columns,), "float32")
+            normal = T.alloc_fragment((columns,), "float32")
+            gradients = T.alloc_fragment((columns,), "float32")
+            products = T.alloc_fragment((columns,), "float32")
+            first = T.alloc_fragment((1,), "float32")
+            second = T.alloc_fragment((1,), "float32")
+            T.clear(gradients)
+            T.clear(products)
+            for k in T.serial(T.ceildiv(N, columns)):
+                for j in T.Parallel(columns):
+                    gradient[j] = T.cast(dy[bx, k * columns + j], "float32") * w[k * columns + j]
+                    normal[j] = (T.cast(x[bx, k * columns + j], "float32") - mean[bx]) * rstd[bx]
+                    gradients[j] += gradient[j]
+                    products[j] += gradient[j] * normal[j]
+            T.reduce_sum(gradients, first, dim=0)
+            T.reduce_sum(products, second, dim=0)
+            for k in T.serial(T.ceildiv(N, columns)):
+                for j in T.Parallel(columns):
+                    gradient[j] = T.cast(dy[bx, k * columns + j], "float32") * w[k * columns + j]
+                    normal[j] = (T.cast(x[bx, k * columns + j], "float32") - mean[bx]) * rstd[bx]
+                    dx[bx, k * columns + j] = rstd[bx] * (gradient[j] - (first[0] + normal[j] * second[0]) / N)
+
+    return layer_norm_backward_long.with_outputs(-1)
+
+
 def softmax_long(M, N, dtype="bfloat16", columns=16384, threads=1024):
     """As ``rows.softmax``, of elements above −2e38: exp(x − m) is 2 to the x · log₂ e − m · log₂ e."""
     kept = _kept(N, columns)
