@@ -274,8 +274,9 @@ TEST(Compile, WgmmaWhereItIsAskedForAndFits) {
   EXPECT_NE(fits.find("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16"), std::string::npos);
   EXPECT_NE(fits.find("fence.proxy.async"), std::string::npos);
   EXPECT_EQ(code(GemmText(128, 128, 64, 128), false).find("wgmma"), std::string::npos);
-  // 64 rows are one group's; 32 are not.
-  EXPECT_EQ(code(GemmText(32, 128, 64, 128), true).find("wgmma"), std::string::npos);
+  // 64 rows are one group's; of 32, the columns are.
+  EXPECT_NE(code(GemmText(32, 128, 64, 128), true).find("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16"), std::string::npos);
+  EXPECT_EQ(code(GemmText(32, 96, 64, 128), true).find("wgmma"), std::string::npos);
   // 128 × 384 accumulators would leave a thread of 128 no register.
   EXPECT_EQ(code(GemmText(128, 384, 64, 128), true).find("wgmma"), std::string::npos);
 }

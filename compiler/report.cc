@@ -86,7 +86,8 @@ class Reporter {
   void TensorCopy(const ir::Stmt& stmt, const ir::Copy& copy) {
     const TensorTile tile = TileOf(module_, copy);
     Add("instructions", fmt::format("copy {} → {}", Named(copy.src), Named(copy.dst)),
-        fmt::format("tensor copy (TMA), {} boxes of {}", tile.rows * tile.columns, fmt::join(tile.map.box, "×")), "", stmt);
+        fmt::format("tensor copy (TMA), {} boxes of {}{}", tile.rows * tile.columns, fmt::join(tile.map.box, "×"),
+                    copy.plan->multicast ? ", for both blocks of a cluster in turn" : ""), "", stmt);
   }
 
   void Ring(const ir::Stmt& stmt, const ir::RingStep& step) {

@@ -177,6 +177,7 @@ CopyPlan Parser::ParseCopyPlan() {
   Expect("vector");
   plan.vector = int32_t(ParseInt(1, 1024, "the elements of an access"));
   if (Accept("ring")) plan.ring = ParseRing();
+  plan.multicast = Accept("multicast");
   if (Accept("groups")) {
     plan.groups_m = uint32_t(ParseInt(1, 64, "groups along the rows"));
     Expect("x");

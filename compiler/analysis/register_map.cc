@@ -17,6 +17,26 @@ void AddReplicas(std::vector<Digit>& replicas, const std::vector<Digit>& dim) {
     if (digit.place == Place::kThread && digit.size > 1) replicas.push_back(digit);
 }
 
+// The digits of `extent` indices from `offset` on: whole ones, then part of a register digit. Those above hold one value, which must
+// be a register's.
+std::optional<std::vector<Digit>> SliceOf(const std::vector<Digit>& dim, int64_t offset, int64_t extent) {
+  std::vector<Digit> slice;
+  int64_t left = extent;
+  for (const Digit& digit : dim) {
+    if (left % digit.size == 0 && offset % digit.size == 0) {
+      slice.push_back(digit);
+      left /= digit.size;
+    } else if (digit.place == Place::kRegister && offset % digit.size + left <= digit.size) {
+      if (left > 1) slice.push_back({left, digit.place, digit.stride});
+      left = 1;
+    } else {
+      return std::nullopt;
+    }
+    offset /= digit.size;
+  }
+  return left == 1 ? std::optional(slice) : std::nullopt;
+}
+
 // The thread number with the digits that hold copies set to 0.
 int64_t OwnerOf(const Layout& layout, int64_t thread) {
   for (const Digit& digit : layout.replicas()) thread -= thread / digit.stride % digit.size * digit.stride;
@@ -38,6 +58,15 @@ bool Projection::Covers(const ir::For& loop, const ir::Module& module, ir::Buffe
   }
   for (size_t v = 0; v < used.size(); ++v)
     if (!used[v] && extents[v] != 1) return false;
+  return true;
+}
+
+bool Projection::Slices(std::span<const int64_t> extents) const {
+  std::vector<int> feeds(extents.size(), 0);
+  for (const int v : var)
+    if (v >= 0) ++feeds[size_t(v)];
+  for (size_t v = 0; v < extents.size(); ++v)
+    if (feeds[v] > 1 || (feeds[v] == 0 && extents[v] != 1)) return false;
   return true;
 }
 
@@ -88,6 +117,19 @@ Layout LoopFromFragment(const Layout& fragment, const Projection& projection, in
   for (size_t d = 0; d < projection.var.size(); ++d)
     if (projection.var[d] >= 0) dims[projection.var[d]] = fragment.dim(int(d));
   return Layout(std::move(dims), fragment.replicas());
+}
+
+std::optional<Layout> LoopFromSlice(const Layout& fragment, const Projection& projection, std::span<const int64_t> extents) {
+  std::vector<std::vector<Digit>> dims(extents.size());
+  for (size_t d = 0; d < projection.var.size(); ++d) {
+    const int var = projection.var[d];
+    const std::optional<std::vector<Digit>> part = SliceOf(fragment.dim(int(d)), projection.offset[d], var < 0 ? 1 : extents[size_t(var)]);
+    if (!part) return std::nullopt;
+    if (var >= 0) dims[size_t(var)] = *part;
+  }
+  // Renumbers the registers: a dimension of no element goes.
+  dims.emplace_back();
+  return Layout(std::move(dims), fragment.replicas()).WithoutDim(int(extents.size()));
 }
 
 Layout LoopFromPart(const Layout& fragment, const Projection& projection, std::span<const int64_t> extents, int64_t vector) {
@@ -145,7 +187,8 @@ std::optional<std::vector<int64_t>> RegisterMap(const Layout& loop, std::span<co
   // Where the fragment lies just as the loop needs it, one thread speaks for all.
   const std::optional<Layout> exact = FragmentFromLoop(loop, projection);
   const bool from_zero = std::ranges::all_of(projection.offset, [](int64_t offset) { return offset == 0; });
-  const bool same = exact && from_zero && *exact == fragment;
+  const std::optional<Layout> slice = from_zero ? std::nullopt : LoopFromSlice(fragment, projection, extents);
+  const bool same = from_zero ? exact && *exact == fragment : slice && *slice == loop;
   const int64_t threads = same ? 1 : loop.Threads();
   std::vector<Indices> parts;
   for (int64_t t = 0; t < threads; ++t) parts.push_back(loop.ThreadPart(t));

@@ -18,6 +18,8 @@ struct Projection {
 
   // Every loop variable feeds one index, from 0, over a dimension of its own extent.
   bool Covers(const ir::For& loop, const ir::Module& module, ir::BufferId buffer) const;
+  // Every loop variable feeds one index.
+  bool Slices(std::span<const int64_t> extents) const;
 };
 
 // nullopt where an index is not a single loop variable plus a constant, or a constant.
@@ -28,6 +30,9 @@ std::optional<Projection> ProjectionOf(const ir::Module& module, const ir::For& 
 std::optional<ir::Layout> FragmentFromLoop(const ir::Layout& loop, const Projection& projection);
 // The loop layout that a fragment covering the loop dictates.
 ir::Layout LoopFromFragment(const ir::Layout& fragment, const Projection& projection, int loop_rank);
+// The same where the loop goes over a part of the fragment: `extents` iterations from each index's offset on. nullopt where some threads
+// hold nothing of the part.
+std::optional<ir::Layout> LoopFromSlice(const ir::Layout& fragment, const Projection& projection, std::span<const int64_t> extents);
 // The loop layout that a fragment over some of the variables suggests: the last other variable takes `vector` registers, then
 // the threads that hold copies of the fragment.
 ir::Layout LoopFromPart(const ir::Layout& fragment, const Projection& projection, std::span<const int64_t> extents, int64_t vector);

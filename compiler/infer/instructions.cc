@@ -158,13 +158,24 @@ class Chooser {
     return words;
   }
 
+  // ptxas wants an instruction's results and 26 more to be there from the start, before roles hand registers over.
+  bool HasRegisters(const target::MmaInstruction& mma) const {
+    constexpr int64_t kBlockRegisters = 65536, kProducers = 128, kMore = 26;
+    const int64_t start = kBlockRegisters / (threads_ + kProducers) / 8 * 8;
+    return mma.c_layout.Registers() * ir::Bits(mma.c) / 32 + kMore <= start;
+  }
+
   // Operands must lie in shared memory as the instruction reads them; what it calls A may be a fragment.
   bool WgmmaFits(const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t warps) const {
     if (context_.options.disable_wgmma()) return false;
     if (warps % 4 != 0) return false;
     if (FragmentWords() > kMostWords) return false;
     if (mixed_.contains(gemm.a.buffer) || mixed_.contains(gemm.b.buffer)) return false;
-    if (mma.swapped) return gemm.transpose_b && IsOperandFragment(gemm.b) && WgmmaReads(module_, gemm.a, !gemm.transpose_a);
+    if (!HasRegisters(mma)) return false;
+    if (mma.swapped) {
+      const bool b_in_registers = gemm.transpose_b && IsOperandFragment(gemm.b);
+      return (b_in_registers || WgmmaReads(module_, gemm.b, gemm.transpose_b)) && WgmmaReads(module_, gemm.a, !gemm.transpose_a);
+    }
     const bool a_in_registers = !gemm.transpose_a && IsOperandFragment(gemm.a);
     return (a_in_registers || WgmmaReads(module_, gemm.a, !gemm.transpose_a)) && WgmmaReads(module_, gemm.b, gemm.transpose_b);
   }

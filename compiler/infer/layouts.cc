@@ -179,11 +179,24 @@ class Inference {
       }
       // A fragment that is held once may still turn up; copies in every thread are the last choice.
       const bool wait = best_rank < 2 && HasUnknownCover(use, state);
-      if (best == nullptr || wait) return false;
-      state.loops[use.loop] = LoopFromFragment(state.fragments.at(best->buffer), best->projection, int(use.extents.size()));
+      if (wait || (best == nullptr && !FromSlice(use, state))) return false;
+      if (best != nullptr) state.loops[use.loop] = LoopFromFragment(state.fragments.at(best->buffer), best->projection, int(use.extents.size()));
       changed = true;
     }
     return FragmentsFromLoop(use, state) || changed;
+  }
+
+  // The layout of a loop over a part of a fragment that is held once.
+  bool FromSlice(const LoopUse& use, State& state) const {
+    for (const LoopUse::Fragment& fragment : use.fragments) {
+      const auto it = state.fragments.find(fragment.buffer);
+      if (it == state.fragments.end() || it->second.IsReplicated() || !fragment.projection.Slices(use.extents)) continue;
+      std::optional<Layout> layout = LoopFromSlice(it->second, fragment.projection, use.extents);
+      if (!layout || Misfit(use, *layout, state) != 0) continue;
+      state.loops[use.loop] = *std::move(layout);
+      return true;
+    }
+    return false;
   }
 
   // Bits of the fragments that a loop laid out so would have to pass through shared memory.

@@ -19,28 +19,35 @@ constexpr int64_t kPanelRows = 8;       // measured on one H200: 4 loses up to 3
 
 class Persister {
  public:
-  Persister(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+  Persister(ir::Module& module, ir::Kernel& kernel, const Context& context, std::optional<size_t> paired)
+      : module_(module), kernel_(kernel), context_(context), paired_(paired) {}
 
   void Run() {
     const ir::Block old = std::move(kernel_.body);
     const ir::DType type = module_[kernel_.block_vars[0]].dtype;
     for (size_t axis = 0; axis < kernel_.grid.size(); ++axis) extents_.push_back(module_.exprs.Cast(type, kernel_.grid[axis]));
+    const int64_t size = paired_ ? 2 : 1;
+    if (paired_) extents_[*paired_] = Make(ExprOp::kFloorDiv, extents_[*paired_], Int(size, type));
     ExprId total = extents_[0];
     for (size_t axis = 1; axis < extents_.size(); ++axis) total = module_.exprs.Mul(total, extents_[axis]);
-    const ExprId blocks = Make(ExprOp::kMin, total, Int(context_.target->multiprocessors, type));
+    const ExprId clusters = Make(ExprOp::kMin, total, Int(int64_t(context_.target->multiprocessors) / size, type));
 
     const ir::VarId block = AddVar(ir::VarKind::kBlock, type, "block"), turn = AddVar(ir::VarKind::kLoop, type, "turn");
-    const ExprId left = module_.exprs.Sub(total, module_.VarRef(block));
-    const ExprId turns = Make(ExprOp::kFloorDiv, module_.exprs.Add(left, module_.exprs.Sub(blocks, Int(1, type))), blocks);
-    ir::For loop{ir::LoopKind::kSerial, {turn}, {turns}, {}};
-    const ExprId tile = module_.exprs.Add(module_.VarRef(block), module_.exprs.Mul(module_.VarRef(turn), blocks));
-    Place(Bind(tile, loop.body, "tile"), loop.body);
     ir::Block body;
+    ExprId cluster = module_.VarRef(block);
+    if (paired_) cluster = Bind(Make(ExprOp::kFloorDiv, cluster, Int(size, type)), body, "cluster");
+    const ExprId left = module_.exprs.Sub(total, cluster);
+    const ExprId turns = Make(ExprOp::kFloorDiv, module_.exprs.Add(left, module_.exprs.Sub(clusters, Int(1, type))), clusters);
+    ir::For loop{ir::LoopKind::kSerial, {turn}, {turns}, {}};
+    const ExprId tile = module_.exprs.Add(cluster, module_.exprs.Mul(module_.VarRef(turn), clusters));
+    Place(Bind(tile, loop.body, "tile"), loop.body);
+    if (paired_) PlaceOfPair(module_.VarRef(block), loop.body);
     for (const ir::Stmt& stmt : old) (std::holds_alternative<ir::Alloc>(stmt.op) ? body : loop.body).push_back(stmt);
     for (size_t axis = 0; axis < places_.size(); ++axis) Substitute(module_, loop.body, kernel_.block_vars[axis], places_[axis]);
     body.push_back({std::move(loop), {}});
     kernel_.body = std::move(body);
-    kernel_.grid = {blocks};
+    kernel_.grid = {module_.exprs.Mul(clusters, Int(size, type))};
+    if (paired_) kernel_.cluster = {uint32_t(size)};
     kernel_.block_vars = {block};
     kernel_.raster_panel = 0;
   }
@@ -88,9 +95,18 @@ class Persister {
     BindPlace(0, Make(ExprOp::kFloorDiv, inside, height), block);
   }
 
+  // The places so far are the pair's: of two neighbours, the first block of the cluster takes the first.
+  void PlaceOfPair(ExprId block, ir::Block& body) {
+    const ir::DType type = module_.exprs.Type(block);
+    const ExprId two = Int(2, type), own = Make(ExprOp::kFloorMod, block, two);
+    extents_[*paired_] = module_.exprs.Mul(extents_[*paired_], two);
+    BindPlace(*paired_, module_.exprs.Add(module_.exprs.Mul(places_[*paired_], two), own), body);
+  }
+
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  const std::optional<size_t> paired_;
   std::vector<ExprId> extents_, places_;
 };
 
@@ -110,10 +126,14 @@ int64_t Tiles(const ir::Module& module, const ir::Kernel& kernel) {
 
 }  // namespace
 
-void Persist(ir::Module& module, ir::Kernel& kernel, const Context& context) {
-  if (kernel.producers == 0 || kernel.threads < kLargeBlock || !kernel.cluster.empty()) return;
+bool MayPersist(const ir::Module& module, const ir::Kernel& kernel, const Context& context) {
   const int64_t tiles = Tiles(module, kernel);
-  if (tiles > int64_t(context.target->multiprocessors) && tiles <= kMostTiles) Persister(module, kernel, context).Run();
+  return kernel.producers != 0 && kernel.threads >= kLargeBlock && tiles > int64_t(context.target->multiprocessors) && tiles <= kMostTiles;
+}
+
+void Persist(ir::Module& module, ir::Kernel& kernel, const Context& context, std::optional<size_t> paired) {
+  if (!MayPersist(module, kernel, context) || (!kernel.cluster.empty() && !paired)) return;
+  Persister(module, kernel, context, paired).Run();
 }
 
 }  // namespace kiln::compiler

@@ -7,6 +7,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/infer/elementwise.h"
+#include "compiler/infer/multicast.h"
 #include "compiler/infer/persist.h"
 #include "compiler/infer/prefetch.h"
 #include "compiler/infer/rings.h"
@@ -337,8 +338,9 @@ ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&
   for (ir::Kernel& kernel : module.kernels) {
     Rings(module, kernel, context);
     Prefetch(module, kernel);
+    const std::optional<size_t> paired = Multicast(module, kernel, context);
     SplitStores(module, kernel);
-    Persist(module, kernel, context);
+    Persist(module, kernel, context, paired);
     const size_t buffers = module.buffers.size();
     Pass pass(module, kernel, context);
     // The pass reads the kernel's body as a whole while it rewrites a copy.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/split_stores.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 
@@ -15,9 +16,11 @@ using ir::BufferId;
 
 constexpr int64_t kGroupThreads = 128;
 
+// Of a tile: the loops that fill it, the tensor stores that read it, and whether there is anything else.
 struct Uses {
-  int count = 0;
-  const ir::For* writer = nullptr;
+  std::vector<const ir::For*> fills;
+  std::vector<ir::Copy*> stores;
+  bool otherwise = false;
 };
 
 bool IsStore(const ir::Module& module, const ir::Copy& copy) {
@@ -25,21 +28,27 @@ bool IsStore(const ir::Module& module, const ir::Copy& copy) {
 }
 
 // A parallel loop counts as one statement.
-void Count(const ir::Module& module, const ir::Block& block, std::map<BufferId, Uses>& uses) {
-  for (const ir::Stmt& stmt : block) {
-    const auto* loop = std::get_if<ir::For>(&stmt.op);
+void Count(const ir::Module& module, ir::Block& block, std::map<BufferId, Uses>& uses) {
+  for (ir::Stmt& stmt : block) {
+    auto* loop = std::get_if<ir::For>(&stmt.op);
+    auto* copy = std::get_if<ir::Copy>(&stmt.op);
     for (const Access& access : AccessesOf(module, stmt)) {
       Uses& use = uses[access.buffer];
-      ++use.count;
-      if (access.write) use.writer = loop;
+      if (access.write && loop != nullptr) {
+        use.fills.push_back(loop);
+      } else if (!access.write && copy != nullptr && IsStore(module, *copy)) {
+        use.stores.push_back(copy);
+      } else {
+        use.otherwise = true;
+      }
     }
     if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) Count(module, loop->body, uses);
-    if (const auto* repeat = std::get_if<ir::While>(&stmt.op)) Count(module, repeat->body, uses);
-    if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Count(module, branch->then_body, uses), Count(module, branch->else_body, uses);
+    if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Count(module, repeat->body, uses);
+    if (auto* branch = std::get_if<ir::If>(&stmt.op)) Count(module, branch->then_body, uses), Count(module, branch->else_body, uses);
   }
 }
 
-// A parallel loop that does nothing but fill the whole tile, an element for each iteration.
+// A parallel loop that does nothing but fill the first rows and columns of the tile, an element for each iteration.
 bool Fills(const ir::Module& module, const ir::For& loop, BufferId tile) {
   if (loop.kind != ir::LoopKind::kParallel || !loop.layout || loop.layout->IsReplicated() || loop.body.size() != 1) return false;
   const auto* store = std::get_if<ir::Store>(&loop.body[0].op);
@@ -48,7 +57,8 @@ bool Fills(const ir::Module& module, const ir::For& loop, BufferId tile) {
     const ir::ExprNode& index = module.exprs[store->indices[v]];
     if (index.op != ir::ExprOp::kVar || ir::VarId(index.ref) != loop.vars[v]) return false;
   }
-  return ExtentsOf(module, loop) == module.ShapeOf(tile);
+  const std::vector<int64_t> extents = ExtentsOf(module, loop), shape = module.ShapeOf(tile);
+  return shape.size() == 2 && extents[0] <= shape[0] && extents[1] <= shape[1];
 }
 
 // The group that runs an iteration is the sum of a row's and a column's part: digits of threads do not overlap.
@@ -61,6 +71,18 @@ bool SplitsSo(const ir::Layout& layout, std::span<const int64_t> shape, int64_t 
   return true;
 }
 
+// Whether all fills and stores of the tile agree on who has what.
+bool SplitsSo(const ir::Module& module, const Uses& use, int64_t groups_m, int64_t groups_n) {
+  const auto fills = [&](const ir::For* loop) {
+    const std::vector<int64_t> shape = ExtentsOf(module, *loop);
+    // Parts of the columns lie where others' are in the whole tile.
+    const bool whole = groups_n == 1 || shape[1] == ExtentsOf(module, *use.fills[0])[1];
+    return whole && (groups_m == 1 || shape[0] % (kGroupRows * groups_m) == 0) && SplitsSo(*loop->layout, shape, groups_m, groups_n);
+  };
+  const auto stores = [&](const ir::Copy* copy) { return TileOf(module, *copy).columns % groups_n == 0; };
+  return std::ranges::all_of(use.fills, fills) && std::ranges::all_of(use.stores, stores);
+}
+
 }  // namespace
 
 void SplitStores(const ir::Module& module, ir::Kernel& kernel) {
@@ -68,21 +90,16 @@ void SplitStores(const ir::Module& module, ir::Kernel& kernel) {
   if (kernel.producers == 0 || groups < 2) return;
   std::map<BufferId, Uses> uses;
   Count(module, kernel.body, uses);
-  ir::Walk(kernel.body, [&](ir::Stmt& stmt) {
-    auto* copy = std::get_if<ir::Copy>(&stmt.op);
-    if (copy == nullptr || !IsStore(module, *copy)) return;
-    const Uses& use = uses[copy->src.buffer];
-    if (use.count != 2 || use.writer == nullptr || !Fills(module, *use.writer, copy->src.buffer)) return;
-    const std::vector<int64_t> shape = module.ShapeOf(copy->src.buffer);
-    const int64_t columns = TileOf(module, *copy).columns;
+  for (const auto& [tile, use] : uses) {
+    const auto fills = [&](const ir::For* loop) { return Fills(module, *loop, tile); };
+    if (use.otherwise || use.fills.empty() || use.stores.empty() || !std::ranges::all_of(use.fills, fills)) continue;
     for (int64_t groups_m = groups; groups_m >= 1; --groups_m) {
       const int64_t groups_n = groups / groups_m;
-      if (groups % groups_m != 0 || shape[0] % (kGroupRows * groups_m) != 0 || columns % groups_n != 0) continue;
-      if (!SplitsSo(*use.writer->layout, shape, groups_m, groups_n)) continue;
-      copy->plan->groups_m = uint32_t(groups_m), copy->plan->groups_n = uint32_t(groups_n);
-      return;
+      if (groups % groups_m != 0 || !SplitsSo(module, use, groups_m, groups_n)) continue;
+      for (ir::Copy* copy : use.stores) copy->plan->groups_m = uint32_t(groups_m), copy->plan->groups_n = uint32_t(groups_n);
+      break;
     }
-  });
+  }
 }
 
 }  // namespace kiln::compiler

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensor stores by warp groups. Where each group of four warps writes whole boxes of a tile that is then stored, it stores those
+// Tensor stores by warp groups. Where each group of four warps writes whole boxes of a tile that is only stored then, it stores those
 // itself and waits for nobody else: the groups of a persistent block drift apart, and one's epilogue runs under the other's products.
 #pragma once
 

@@ -2,8 +2,10 @@
 #include "compiler/infer/tensor_copies.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -19,8 +21,15 @@ namespace {
 using ir::BufferId;
 using ir::Space;
 
-// Of shared memory: a tile that waits to be stored may take as much beside the stages of a loop.
-constexpr int64_t kMaxStaged = 64 << 10;
+constexpr int64_t kSpan = 128;          // bytes of a row that a box moves at once
+constexpr int64_t kAtom = 8;            // columns of wgmma's result that stay together
+constexpr int64_t kBarrierRoom = 1024;  // for a kernel's mbarriers
+
+// A fragment leaves through one shared tile, piece by piece along a dimension. The last piece may be smaller.
+struct Pieces {
+  size_t dim;
+  int64_t extent;
+};
 
 class Chooser {
  public:
@@ -28,6 +37,7 @@ class Chooser {
 
   void Run() {
     Count(kernel_.body);
+    CountVersions(kernel_.body);
     if (!has_wgmma_) return;
     Place place{Facts(module_)};
     place.facts.EnterKernel(kernel_);
@@ -53,13 +63,41 @@ class Chooser {
   void Count(const ir::Block& body) {
     ir::Walk(body, [&](const ir::Stmt& stmt) {
       for (const Access& access : AccessesOf(module_, stmt)) ++(access.write ? uses_[access.buffer].writes : uses_[access.buffer].reads);
+      if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind == ir::LoopKind::kParallel) FindLong(*loop);
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
       const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
       if (gemm == nullptr) return;
       if (mma != nullptr && mma->warps > 1) {
         has_wgmma_ = true;
+        grouped_.push_back(*gemm);
       } else {
         by_warps_.insert({gemm->a.buffer, gemm->b.buffer});
+      }
+    });
+  }
+
+  // Fragments that take long to compute: LLVM moves such work behind the first of several pieces, and its values no longer fit.
+  void FindLong(const ir::For& loop) {
+    ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
+      const auto* store = std::get_if<ir::Store>(&stmt.op);
+      if (store != nullptr && module_[store->buffer].space == Space::kFragment && CallsMath(store->value)) long_.insert(store->buffer);
+    });
+  }
+
+  bool CallsMath(ir::ExprId id) const {
+    const ir::ExprNode& node = module_.exprs[id];
+    if (node.op >= ir::ExprOp::kExp && node.op <= ir::ExprOp::kSigmoid) return true;
+    return std::ranges::any_of(node.Args(), [&](ir::ExprId arg) { return CallsMath(arg); });
+  }
+
+  // Tiles that a pipelined loop loads are there once for each stage.
+  void CountVersions(const ir::Block& body) {
+    ir::Walk(body, [&](const ir::Stmt& stmt) {
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop == nullptr || loop->kind != ir::LoopKind::kPipelined) return;
+      for (const ir::Stmt& inner : loop->body) {
+        const auto* copy = std::get_if<ir::Copy>(&inner.op);
+        if (copy != nullptr && module_[copy->dst.buffer].space == Space::kShared) versions_[copy->dst.buffer] = std::max<int64_t>(1, loop->num_stages);
       }
     });
   }
@@ -101,9 +139,16 @@ class Chooser {
                  stmt.op);
       auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy != nullptr && place.pipelined && place.together && IsLoad(*copy, place.facts)) copy->plan->instruction = ir::CopyInstruction::kTensor;
-      if (copy != nullptr && place.together && IsStore(*copy, place.facts) && StoresOnce(*copy, place)) {
-        if (module_[copy->src.buffer].space == Space::kFragment) result.push_back({Stage(*copy), stmt.loc});
-        copy->plan = ir::CopyPlan{ir::CopyInstruction::kTensor, copy->plan->vector, {}, {}, 0, 0};
+      if (copy != nullptr && place.together && IsStore(*copy) && StoresOnce(*copy, place)) {
+        const std::vector<int64_t> tile = module_.ShapeOf(copy->src.buffer);
+        if (module_[copy->src.buffer].space == Space::kFragment) {
+          if (const std::optional<Pieces> pieces = PiecesOf(*copy, place.facts)) {
+            Stage(*copy, *pieces, stmt.loc, result);
+            continue;
+          }
+        } else if (Fits(*copy, tile, place.facts)) {
+          copy->plan = TensorPlan(*copy);
+        }
       }
       result.push_back(std::move(stmt));
     }
@@ -118,26 +163,71 @@ class Chooser {
   }
 
   // The stored tensor is not touched otherwise: when its elements arrive, nobody waits for.
-  bool IsStore(const ir::Copy& copy, const Facts& facts) const {
+  bool IsStore(const ir::Copy& copy) const {
     const ir::Buffer &src = module_[copy.src.buffer], &dst = module_[copy.dst.buffer];
     const auto uses = uses_.find(copy.dst.buffer);
     if (dst.space != Space::kGlobal || uses->second.reads != 0 || uses->second.writes != 1) return false;
-    const std::vector<int64_t> tile = module_.ShapeOf(copy.src.buffer);
-    if (copy.src.extents != tile || !TensorFits(module_, facts, copy.dst, tile, context_.pointer_alignment())) return false;
-    if (src.space == Space::kShared) return src.dtype == dst.dtype && !by_warps_.contains(copy.src.buffer);
-    int64_t bytes = ir::Bits(dst.dtype) / 8;
-    for (int64_t extent : tile) bytes *= extent;
-    return src.space == Space::kFragment && bytes <= kMaxStaged && SharedBytes() + bytes <= int64_t(context_.target->max_shared_bytes);
+    if (copy.src.extents != module_.ShapeOf(copy.src.buffer)) return false;
+    return src.space == Space::kFragment || (src.space == Space::kShared && src.dtype == dst.dtype && !by_warps_.contains(copy.src.buffer));
   }
 
-  // What the kernel's tiles take, one version of each.
-  int64_t SharedBytes() const {
+  bool Fits(const ir::Copy& copy, std::span<const int64_t> tile, const Facts& facts) const {
+    return TensorFits(module_, facts, copy.dst, tile, context_.pointer_alignment());
+  }
+
+  static ir::CopyPlan TensorPlan(const ir::Copy& copy) {
+    ir::CopyPlan plan;
+    plan.instruction = ir::CopyInstruction::kTensor;
+    plan.vector = copy.plan->vector;
+    return plan;
+  }
+
+  // As few as shared memory holds beside all stages that the loops ask for; if need be small ones, and fewer stages.
+  std::optional<Pieces> PiecesOf(const ir::Copy& copy, const Facts& facts) const {
+    std::vector<int64_t> tile = module_.ShapeOf(copy.src.buffer);
+    const int64_t bytes = ir::Bits(module_[copy.dst.buffer].dtype) / 8;
+    if (tile.size() < 2 || bytes == 0) return std::nullopt;
+    const int64_t room = int64_t(context_.target->max_shared_bytes) - kBarrierRoom - SharedBytes(/*every_stage=*/true);
+    const int64_t least = int64_t(context_.target->max_shared_bytes) - kBarrierRoom - SharedBytes(/*every_stage=*/false);
+    const auto size = [&] { return std::accumulate(tile.begin(), tile.end(), bytes, std::multiplies<>()); };
+    if (size() <= room && Fits(copy, tile, facts)) return Pieces{tile.size() - 1, tile.back()};
+    const std::optional<size_t> dim = SliceDim(copy.src.buffer);
+    if (!dim) return size() <= least && Fits(copy, tile, facts) ? std::optional(Pieces{tile.size() - 1, tile.back()}) : std::nullopt;
+    const bool by_rows = *dim + 1 < tile.size();
+    const int64_t extent = tile[*dim], unit = by_rows ? 2 * kAtom : kSpan / bytes;
+    for (int64_t count = 1; unit <= extent && extent % (by_rows ? kAtom : unit) == 0; ++count) {
+      const int64_t piece = std::min((extent + count - 1) / count + unit - 1, extent) / unit * unit;
+      tile[*dim] = piece;
+      if (size() > (piece == unit ? least : room)) {
+        if (piece == unit) break;
+        continue;
+      }
+      return Fits(copy, tile, facts) ? std::optional(Pieces{*dim, piece}) : std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+  // Along which each group of warps has part of every piece: the columns of wgmma's result, whatever they are of the program's.
+  std::optional<size_t> SliceDim(BufferId fragment) const {
+    const std::vector<int64_t> shape = module_.ShapeOf(fragment);
+    if (long_.contains(fragment)) return std::nullopt;
+    for (const ir::Gemm& gemm : grouped_) {
+      if (gemm.c.extents != shape || gemm.plan->warps_k > 1) continue;
+      const bool by_rows = target::FindMma(*context_.target, gemm.plan->instruction)->swapped;
+      if ((by_rows ? gemm.plan->warps_m : gemm.plan->warps_n) == 1) return shape.size() - (by_rows ? 2 : 1);
+    }
+    return std::nullopt;
+  }
+
+  // What the kernel's tiles take.
+  int64_t SharedBytes(bool every_stage) const {
     int64_t bytes = 0;
     for (uint32_t id = 0; id < module_.buffers.size(); ++id)
       if (module_.buffers[id].space == Space::kShared && (uses_.contains(BufferId(id)) || staged_.contains(BufferId(id)))) {
         int64_t bits = ir::Bits(module_.buffers[id].dtype);
         for (int64_t extent : module_.ShapeOf(BufferId(id))) bits *= extent;
-        bytes += bits / 8;
+        const auto versions = versions_.find(BufferId(id));
+        bytes += bits / 8 * (every_stage && versions != versions_.end() ? versions->second : 1);
       }
     return bytes;
   }
@@ -168,15 +258,29 @@ class Chooser {
     return std::ranges::all_of(node.Args(), [&](ir::ExprId arg) { return IsShared(arg); });
   }
 
-  // The copy's source becomes a shared tile, filled by what is returned.
-  ir::Copy Stage(ir::Copy& copy) {
+  // Each piece fills a shared tile, which is then stored.
+  void Stage(const ir::Copy& copy, const Pieces& pieces, ir::SourceLoc loc, ir::Block& result) {
     ir::Buffer buffer{Space::kShared, module_[copy.dst.buffer].dtype, module_[copy.src.buffer].shape};
+    buffer.shape[pieces.dim] = module_.exprs.Int(pieces.extent);
     buffer.name = module_[copy.src.buffer].name + "_out" + std::to_string(module_.buffers.size());
-    ir::Region staged{module_.AddBuffer(std::move(buffer)), copy.src.offsets, copy.src.extents};
-    staged_.insert(staged.buffer);
-    ir::Copy fill{copy.src, staged, copy.coalesced_width, ir::CopyPlan{}};
-    copy.src = std::move(staged);
-    return fill;
+    const BufferId staged = module_.AddBuffer(std::move(buffer));
+    staged_.insert(staged);
+    const size_t from_end = copy.src.extents.size() - pieces.dim;
+    for (int64_t first = 0, whole = copy.src.extents[pieces.dim]; first < whole; first += pieces.extent) {
+      const int64_t extent = std::min(pieces.extent, whole - first);
+      const ir::Region src = Part(copy.src, pieces.dim, first, extent);
+      const ir::Region dst = Part(copy.dst, copy.dst.extents.size() - from_end, first, extent);
+      const ir::Region tile{staged, copy.src.offsets, src.extents};
+      result.push_back({ir::Copy{src, tile, copy.coalesced_width, ir::CopyPlan{}}, loc});
+      result.push_back({ir::Copy{tile, dst, copy.coalesced_width, TensorPlan(copy)}, loc});
+    }
+  }
+
+  ir::Region Part(ir::Region region, size_t dim, int64_t first, int64_t extent) {
+    ir::ExprId& offset = region.offsets[dim];
+    if (first != 0) offset = module_.exprs.Add(offset, module_.exprs.Int(first, module_.exprs.Type(offset)));
+    region.extents[dim] = extent;
+    return region;
   }
 
   ir::Module& module_;
@@ -184,7 +288,9 @@ class Chooser {
   const Context& context_;
   std::map<BufferId, Uses> uses_;
   std::set<BufferId> by_warps_;  // operands of other products, which want layouts of their own
-  std::set<BufferId> staged_;
+  std::set<BufferId> staged_, long_;
+  std::map<BufferId, int64_t> versions_;
+  std::vector<ir::Gemm> grouped_;  // by wgmma
   std::set<ir::VarId> by_thread_;  // lets that differ between threads
   bool has_wgmma_ = false;
 };

@@ -245,6 +245,7 @@ class KernelLowering {
   Value* RingBarrier(ir::BufferId barriers, Value* index);
   std::pair<Value*, Value*> Position(ir::BufferId position);  // stage, parity
   void SetPosition(ir::BufferId position, Value* stage, Value* parity);
+  Value* IsMyTurn(const ir::Ring& ring);
   Values BoxAt(const ir::Region& global, const compiler::TensorTile& tile, int64_t row, int64_t column);
   void LowerGemm(const ir::Gemm& gemm);
   void LowerMma(const ir::Gemm& gemm, const target::MmaInstruction& mma);
@@ -293,11 +294,13 @@ class KernelLowering {
   bool has_wgmma_ = false;                      // shared memory is read by the asynchronous proxy
   std::set<uint32_t> read_once_;                // global buffers that stream by
   bool has_stores_ = false;                     // of tensors
+  bool multicast_ = false;                      // some ring is
   std::vector<compiler::TensorMap> maps_;
   Values map_arguments_;
   struct RingUse {
     ir::BufferId position;
     bool by_thread;  // each thread releases for itself
+    bool multicast;  // the other block of the cluster fills it too
   };
   std::map<ir::BufferId, RingUse> rings_;       // by barriers
   const compiler::ProducerSlice* slice_ = nullptr;  // while the filling threads' part is lowered

@@ -2,6 +2,7 @@
 #include "compiler/rules/tensor.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "compiler/rules/gemm.h"
 
@@ -53,14 +54,15 @@ TensorTile TileOf(const ir::Module& module, const ir::Copy& copy) {
   const ir::Region& global = GlobalSide(module, copy);
   const int64_t bytes = ir::Bytes(module[global.buffer].dtype);
   const std::vector<size_t> dims = Moving(global.extents);
+  const std::vector<int64_t> shared = module.ShapeOf(SharedSide(module, copy).buffer);
   TensorTile tile{};
   tile.row_dim = dims[0], tile.column_dim = dims[1];
   const int64_t rows = global.extents[tile.row_dim], row = global.extents[tile.column_dim];
   tile.column_step = std::min(row, kSpan / bytes);
-  tile.row_step = copy.plan->groups_m > 0 ? kGroupRows : BoxRows(rows);
+  tile.row_step = copy.plan->groups_m > 1 ? kGroupRows : BoxRows(rows);
   tile.rows = rows / tile.row_step, tile.columns = row / tile.column_step;
   tile.row_bytes = tile.row_step * tile.column_step * bytes;
-  tile.column_bytes = rows * tile.column_step * bytes;
+  tile.column_bytes = shared[shared.size() - 2] * tile.column_step * bytes;
   tile.map = {global.buffer, std::vector<int64_t>(global.extents.size(), 1), tile.column_step * bytes};
   tile.map.box[tile.row_dim] = tile.row_step;
   tile.map.box[tile.column_dim] = tile.column_step;
@@ -87,6 +89,14 @@ bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& 
   for (size_t d = 0; d + 1 < rank; ++d)
     if (StrideDivisor(facts, buffer, d) * bits / 8 % kUnit != 0) return false;
   return true;
+}
+
+double LinesOf(const ir::Module& module, const Facts& facts, const ir::Copy& copy) {
+  const ir::Region& global = GlobalSide(module, copy);
+  const ir::Buffer& buffer = module[global.buffer];
+  const TensorTile tile = TileOf(module, copy);
+  const int64_t aligned = std::gcd(kSpan, StrideDivisor(facts, buffer, tile.row_dim) * ir::Bytes(buffer.dtype));
+  return double(tile.rows * tile.row_step * tile.columns) * (2.0 - double(aligned) / kSpan);
 }
 
 std::vector<TensorMap> TensorMapsOf(const ir::Module& module) {

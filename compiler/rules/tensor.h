@@ -48,6 +48,9 @@ bool UsesTensorCopies(const Context& context);
 bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
                 int64_t pointer_alignment);
 
+// Lines of 128 bytes that a load touches; rows that are not aligned so touch one more.
+double LinesOf(const ir::Module& module, const Facts& facts, const ir::Copy& copy);
+
 // Maps of all tensor copies of a module, each once, in the order they occur: further parameters of its kernels.
 std::vector<TensorMap> TensorMapsOf(const ir::Module& module);
 

@@ -158,6 +158,7 @@ class Server {
     mutants_ = CountMutants(code.code());
     wgmma_ = CountCalls(code.code(), "kiln_emu_wgmma_step");
     tensor_loads_ = CountCalls(code.code(), "kiln_emu_tensor_load");
+    remote_arrivals_ = CountCalls(code.code(), "kiln_emu_phase_arrive_at");
     const std::string loaded = key + (check ? " check " : " ") + std::to_string(job.Get("mutant", ~uint64_t{0}));
     if (loaded == loaded_) return program_.get();
     mutated_.clear();
@@ -183,7 +184,7 @@ class Server {
   std::string Json(const Report& report, Clock::duration compile, Clock::duration run) const {
     const auto ms = [](Clock::duration d) { return std::to_string(std::chrono::duration<double, std::milli>(d).count()); };
     std::string out = std::string("{\"finished\": ") + (report.finished ? "true" : "false") + ", \"compile_ms\": " + ms(compile) +
-                      ", \"run_ms\": " + ms(run) + ", \"different\": " + std::to_string(different_) + ", \"wgmma\": " + std::to_string(wgmma_) + ", \"tensor_loads\": " + std::to_string(tensor_loads_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"mutated\": " + Quoted(mutated_) +
+                      ", \"run_ms\": " + ms(run) + ", \"different\": " + std::to_string(different_) + ", \"wgmma\": " + std::to_string(wgmma_) + ", \"tensor_loads\": " + std::to_string(tensor_loads_) + ", \"remote_arrivals\": " + std::to_string(remote_arrivals_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"mutated\": " + Quoted(mutated_) +
                       ", \"findings\": [";
     for (const Finding& finding : report.findings) {
       if (&finding != report.findings.data()) out += ", ";
@@ -198,7 +199,7 @@ class Server {
   std::unique_ptr<Emulated> program_;
   Names names_;
   uint32_t mutants_ = 0;
-  uint32_t wgmma_ = 0, tensor_loads_ = 0;  // calls of these instructions
+  uint32_t wgmma_ = 0, tensor_loads_ = 0, remote_arrivals_ = 0;  // calls of these instructions
   size_t different_ = 0;  // results of the seeds of one job
 };
 

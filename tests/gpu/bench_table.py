@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is timed, against whom, and the bar: rows of plain data."""
 
+from kiln import tiles
+
 # A group's bar is on the geometric mean of its rows' ratios, `each` on every one; rows may have bars of their own.
 GROUPS = {
     "gemm": {"peer": "cublas", "bar": 1.01, "each": 0.97},
@@ -18,23 +20,7 @@ GROUPS = {
 LARGE = [(8192, 8192, 8192), (4096, 4096, 4096), (16384, 8192, 1280), (1024, 8192, 8192), (8192, 28672, 4096), (2048, 7168, 7168), (5000, 3000, 2000)]
 FUSED = [{"bias": True}, {"activation": "gelu"}]
 EPILOGUES = [{"residual": True}, {"row_scale": True}, {"row_scale": True, "out_dtype": "float8_e4m3fn"}]
-MULTIPROCESSORS = 132
-
-
-def tile_for(m: int, n: int, k: int, element_bytes: int) -> dict:
-    """Tile sizes by waves: the time of a wave is its tile's area, and half a wave takes as long as a whole one."""
-    deep = 128 // element_bytes
-    if m <= 64:
-        return {"block_m": 64, "block_n": 64, "block_k": 2 * deep, "stages": 6, "threads": 128}
-    best = None
-    for block_m, block_n, stages in ((128, 256, 4), (256, 128, 4), (128, 192, 4), (128, 128, 6), (128, 64, 6)):
-        tiles = -(-m // block_m) * -(-n // block_n)
-        waves = -(-tiles // MULTIPROCESSORS)
-        # Operands of a small tile are read more often.
-        cost = waves * block_m * block_n * (1 + 16 / block_m + 16 / block_n)
-        if best is None or cost < best[0]:
-            best = (cost, {"block_m": block_m, "block_n": block_n, "block_k": deep, "stages": stages, "threads": 256})
-    return best[1]
+MULTIPROCESSORS = tiles.Hopper().multiprocessors
 
 
 def packed_tile_for(m: int) -> dict:
@@ -54,8 +40,8 @@ def _row(group, shape, builder, arguments, data, bar=None, flop=None, moved=None
 
 def _gemm(group, shape, dtype, out, layout="nt", note="", **more):
     m, n, k = shape
-    size = 1 if "8" in dtype else 2
-    arguments = {"M": m, "N": n, "K": k, "in_dtype": dtype, "out_dtype": out, "trans_b": layout == "nt", **tile_for(m, n, k, size), **more}
+    arguments = {"M": m, "N": n, "K": k, "in_dtype": dtype, "out_dtype": out, "trans_b": layout == "nt",
+                 **tiles.matrix_product(m, n, k, dtype, out, trans_b=layout == "nt", target="cuda:sm_90a"), **more}
     data = {"kind": "gemm", "dtype": dtype, "out": out, "layout": layout, "note": " ".join(filter(None, [layout, note])),
             **{key: more[key] for key in ("bias", "activation") if key in more}}
     return _row(group, shape, "gemm", arguments, data, flop=2 * m * n * k)

@@ -35,12 +35,6 @@ def test_program_can_be_built(row):
     assert bench_programs.build(row["builder"], row["arguments"]).serialized
 
 
-def test_small_tiles_where_large_ones_leave_multiprocessors_idle():
-    assert bench_table.tile_for(8192, 8192, 8192, 2)["block_n"] == 256
-    wide = bench_table.tile_for(128, 7168, 2048, 1)
-    assert 7168 // wide["block_n"] > bench_table.MULTIPROCESSORS // 2
-
-
 def test_a_group_holds_only_with_all_of_its_rows():
     row = {"group": "gemm int8", "ok": True, "ratio": 1.2}
     assert bench_main.summarize([row], [row])[0]["holds"]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Accumulator fragments to shared memory by stmatrix: a pair of neighbouring registers over the lanes of a warp is an 8×8 matrix of
-// 16-bit elements (lane 4g + q holds row g, columns 2q and 2q + 1), four of which one instruction stores as rows of 16 bytes.
+// 16-bit elements, four of which one instruction stores as rows of 16 bytes. Lane 4g + q holds row g, columns 2q and 2q + 1, or
+// transposed (as of a swapped product) column g, rows 2q and 2q + 1.
 #include <array>
 #include <optional>
 
@@ -49,10 +50,12 @@ bool KernelLowering::StoreByMatrix(const ir::For& loop) {
   if (store.async || buffer.space != ir::Space::kShared || ir::Bits(buffer.dtype) != 16) return false;
   const size_t columns = loop.vars.size() - 1, rows = columns - 1;
   const ir::Layout& layout = element_->layout;
-  if (!StartsWith(layout.dim(int(rows)), {{8, Place::kThread, 4}}) ||
-      !StartsWith(layout.dim(int(columns)), {{2, Place::kRegister, 1}, {4, Place::kThread, 1}})) {
-    return false;
-  }
+  const auto holds = [&](size_t lanes, size_t pairs) {
+    return StartsWith(layout.dim(int(lanes)), {{8, Place::kThread, 4}}) &&
+           StartsWith(layout.dim(int(pairs)), {{2, Place::kRegister, 1}, {4, Place::kThread, 1}});
+  };
+  const bool transposed = holds(columns, rows);
+  if (!transposed && !holds(rows, columns)) return false;
   const int64_t registers = int64_t(element_->parts.size());
   for (bool padded : element_->padded)
     if (padded) return false;
@@ -64,8 +67,9 @@ bool KernelLowering::StoreByMatrix(const ir::For& loop) {
 
   // The plan's address less this lane's own row and columns, plus the row it gives.
   Value *lane = b().CreateURem(thread_, I32(32)), *row = b().CreateURem(lane, I32(8)), *matrix = b().CreateUDiv(lane, I32(8));
-  Value* own = b().CreateAdd(b().CreateMul(b().CreateUDiv(lane, I32(4)), I32(plan.step[rows])),
-                             b().CreateMul(b().CreateURem(lane, I32(4)), I32(4)));
+  const int64_t of_group = plan.step[transposed ? columns : rows], of_pair = 2 * plan.step[transposed ? rows : columns];
+  Value* own = b().CreateAdd(b().CreateMul(b().CreateUDiv(lane, I32(4)), I32(of_group)),
+                             b().CreateMul(b().CreateURem(lane, I32(4)), I32(of_pair)));
   Value* start = b().CreateSub(plan.base.variable, own);
   start = b().CreateAdd(start, b().CreateMul(row, I32(plan.step[rows])));
   std::map<std::array<int64_t, 2>, Value*> offsets;
@@ -82,7 +86,7 @@ bool KernelLowering::StoreByMatrix(const ir::For& loop) {
       words.push_back(PackWord(pair, buffer.dtype));
     }
     const SplitOffset offset{variable, OffsetAt(plan, first).constant};
-    device_->StoreMatrix(SharedPointer(store.buffer, offset, plan.after), words, false);
+    device_->StoreMatrix(SharedPointer(store.buffer, offset, plan.after), words, transposed);
   }
   return true;
 }

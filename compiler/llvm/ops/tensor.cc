@@ -12,6 +12,7 @@ using ir::Space;
 
 namespace {
 
+constexpr int kPair = 2;                 // blocks of a cluster that share loads
 constexpr int64_t kFewRegisters = 40;    // what filling takes
 constexpr int64_t kMostRegisters = 240;
 constexpr int64_t kBlockRegisters = 65536;
@@ -30,7 +31,9 @@ void KernelLowering::FindRings() {
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     if (copy == nullptr || !copy->plan || !copy->plan->ring) return;
     rings[copy->dst.buffer] = copy->plan->ring->barriers;
-    rings_.try_emplace(copy->plan->ring->barriers, RingUse{copy->plan->ring->position, false});
+    RingUse& use = rings_.try_emplace(copy->plan->ring->barriers, RingUse{copy->plan->ring->position, false, false}).first->second;
+    use.multicast |= copy->plan->multicast;
+    multicast_ |= use.multicast;
   });
   ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
     if (std::holds_alternative<ir::Gemm>(stmt.op) || compiler::FillsRing(stmt)) return;
@@ -70,6 +73,8 @@ void KernelLowering::LowerRoles() {
   FinishStores();
   b().CreateBr(end);
   b().SetInsertPoint(end);
+  // Until then the other block may write here.
+  if (multicast_) device_->ClusterBarrier();
 }
 
 void KernelLowering::InitRings() {
@@ -79,12 +84,17 @@ void KernelLowering::InitRings() {
       const int64_t stages = module_.ShapeOf(barriers)[0] / 2;
       for (int64_t s = 0; s < stages; ++s) {
         device_->PhaseInit(RingBarrier(barriers, I32(s)), 1);
-        device_->PhaseInit(RingBarrier(barriers, I32(stages + s)), use.by_thread ? kernel_.threads : uint32_t(warps));
+        const uint32_t readers = use.by_thread ? kernel_.threads : uint32_t(warps);
+        device_->PhaseInit(RingBarrier(barriers, I32(stages + s)), use.multicast ? readers * kPair : readers);
       }
     }
     device_->PhaseInitFence();
   });
-  device_->Barrier();
+  if (multicast_) {
+    device_->ClusterBarrier();
+  } else {
+    device_->Barrier();
+  }
   for (const auto& [barriers, use] : rings_) SetPosition(use.position, I32(0), I32(0));
 }
 
@@ -104,6 +114,14 @@ std::pair<Value*, Value*> KernelLowering::Position(ir::BufferId position) {
   Value* place = memory_.at(ir::Index(position));
   Value* stage = b().CreateLoad(b().getInt32Ty(), place);
   return {stage, b().CreateLoad(b().getInt32Ty(), b().CreateConstGEP1_32(b().getInt32Ty(), place, 1))};
+}
+
+// Fillings of a ring are counted from 0; the blocks of the cluster take turns.
+Value* KernelLowering::IsMyTurn(const ir::Ring& ring) {
+  const auto [stage, parity] = Position(ring.position);
+  const int64_t stages = module_.ShapeOf(ring.barriers)[0] / 2;
+  Value* count = stages % 2 == 0 ? stage : b().CreateAdd(stage, parity);
+  return b().CreateICmpEQ(b().CreateAnd(b().CreateXor(count, device_->ClusterRank()), I32(1)), I32(0));
 }
 
 void KernelLowering::SetPosition(ir::BufferId position, Value* stage, Value* parity) {
@@ -128,8 +146,13 @@ void KernelLowering::LowerRingStep(const ir::RingStep& step) {
       return;
     case RingAction::kWait: return device_->PhaseWait(filled(), parity);
     case RingAction::kRelease: {
+      const RingUse& use = rings_.at(step.ring.barriers);
       Value* lane = b().CreateURem(thread_, I32(context_.target->warp_size));
-      return device_->PhaseArrive(emptied(), rings_.at(step.ring.barriers).by_thread ? nullptr : b().CreateICmpEQ(lane, I32(0)));
+      Value* when = use.by_thread ? nullptr : b().CreateICmpEQ(lane, I32(0));
+      device_->PhaseArrive(emptied(), when);
+      // The other block fills this stage too.
+      if (use.multicast) device_->PhaseArriveAt(emptied(), b().CreateXor(device_->ClusterRank(), I32(1)), when);
+      return;
     }
     case RingAction::kAdvance: {
       Value* next = b().CreateAdd(stage, I32(1));
@@ -167,6 +190,7 @@ void KernelLowering::LowerTensorCopy(const ir::Copy& copy) {
   Value* tile_offset = AddTo(start.after, start.before);
   Value* barrier = nullptr;
   if (load) barrier = RingBarrier(copy.plan->ring->barriers, Position(copy.plan->ring->position).first);
+  Value* everybody = copy.plan->multicast ? b().getInt16((1 << kPair) - 1) : nullptr;
   const int64_t groups_m = copy.plan->groups_m, groups_n = copy.plan->groups_n;
   const auto owner = [&](int64_t row, int64_t column) { return groups_m == 0 ? 0 : row % groups_m + groups_m * (column * groups_n / tile.columns); };
   const auto move = [&](int64_t group) {
@@ -178,7 +202,7 @@ void KernelLowering::LowerTensorCopy(const ir::Copy& copy) {
         place = b().CreateConstGEP1_64(b().getInt8Ty(), place, uint64_t(constant));
         const Values at = BoxAt(global, tile, row, column);
         if (load) {
-          device_->TensorLoad(place, map_arguments_[map], at, barrier, nullptr);
+          device_->TensorLoad(place, map_arguments_[map], at, barrier, everybody);
         } else {
           device_->TensorStore(map_arguments_[map], at, place);
         }
@@ -186,6 +210,7 @@ void KernelLowering::LowerTensorCopy(const ir::Copy& copy) {
     }
     if (!load) device_->TensorStoreCommit();
   };
+  if (load && everybody != nullptr) return When(IsMyTurn(*copy.plan->ring), [&] { move(0); });
   if (load) return move(0);
   for (int64_t group = 0; group < std::max<int64_t>(1, groups_m * groups_n); ++group) {
     When(b().CreateICmpEQ(thread_, I32(group * kGroupThreads)), [&] { move(group); });

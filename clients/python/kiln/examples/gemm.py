@@ -2,6 +2,7 @@
 """C = activation(op(A) · op(B) + bias)."""
 
 import kiln.language as T
+from kiln import tiles
 
 # What a product of two operands is summed in.
 ACCUMULATOR = {"int8": "int32", "uint8": "int32"}
@@ -21,10 +22,15 @@ def activate(name, x):
 
 
 def gemm(M=None, N=None, K=None, in_dtype="float16", out_dtype=None, bias=False, activation=None, trans_a=False, trans_b=False,
-         block_m=128, block_n=128, block_k=32, stages=3, threads=128, swizzle=0):
-    """A dimension that is None is known at launch only. ``trans_a``: A is K×M; ``trans_b``: B is N×K."""
+         block_m=None, block_n=None, block_k=None, stages=None, threads=None, swizzle=0, target=None):
+    """A dimension that is None is known at launch only. ``trans_a``: A is K×M; ``trans_b``: B is N×K. Without any sizes of tiles,
+    ``kiln.tiles`` chooses for the target (None: as ``kiln.target`` finds it)."""
     accumulator = ACCUMULATOR.get(in_dtype, "float32")
     out_dtype = out_dtype or (accumulator if in_dtype in ACCUMULATOR else "float32" if in_dtype == "tfloat32" else in_dtype)
+    given = {"block_m": block_m, "block_n": block_n, "block_k": block_k, "stages": stages, "threads": threads}
+    given = {name: value for name, value in given.items() if value is not None}
+    tile = {**tiles.PLAIN, **given} if given else tiles.matrix_product(M, N, K, in_dtype, out_dtype, trans_a, trans_b, target)
+    block_m, block_n, block_k, stages, threads = (tile[name] for name in tiles.PLAIN)
     M = T.dynamic("M") if M is None else M
     N = T.dynamic("N") if N is None else N
     K = T.dynamic("K") if K is None else K

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiles of matrix products, chosen by a cost model: nothing is compiled or measured. A program that takes its sizes from here starts well;
+``kiln.autotune`` finds out what is best."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+from . import target as targets
+
+# What serves on every target.
+PLAIN = {"block_m": 128, "block_n": 128, "block_k": 32, "stages": 3, "threads": 128}
+
+
+@dataclass(frozen=True)
+class Hopper:
+    """Figures of an H200, in cycles of one multiprocessor (SM) and bytes, measured on one card by the GEMMs of ``tests/gpu/bench``."""
+
+    multiprocessors: int = 132
+    products: int = 4096  # multiply-adds of single bytes in a cycle; half as many of two bytes
+    uneven: float = 1.1  # how much longer wgmma takes where the columns of its result are no multiple of 64
+    line: int = 128  # bytes; a copy brings one in two cycles
+    line_cycles: float = 2.0
+    sector: int = 32  # a row of a line that is not even aligned to these touches one more, a quarter of a line
+    memory: float = 19.0  # bytes of the card's memory in a cycle, for each multiprocessor: 4.2 TB/s
+    shared: int = 232448
+    banks: float = 142.0  # bytes in a cycle that products read and copies write, of the 128 that the banks give: some reads are shared
+    step: float = 40.0  # of a step of the loop, beside its products and copies
+    alone: float = 200.0  # the same for one group of warps, whose waits no other hides
+    tile: float = 3000.0  # of a tile: the first copies' latency, and what of the result's way out nothing hides
+
+
+@dataclass(frozen=True)
+class Tile:
+    block_m: int
+    block_n: int
+    block_k: int
+    stages: int
+    threads: int
+
+
+def matrix_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, trans_b=False, target=None) -> dict:
+    """``block_m``, ``block_n``, ``block_k``, ``stages`` and ``threads`` for C (m × n) = op(A) · op(B). ``trans_a``: A is K × M;
+    ``trans_b``: B is N × K. Dimensions that are not known yet (no integers), and targets without wgmma, get what serves everywhere."""
+    element = _bytes(in_dtype)
+    known = all(isinstance(extent, int) and extent > 0 for extent in (m, n, k))
+    # Rows of one byte must run along k.
+    if not known or not _has_wgmma(target) or element not in (1, 2) or (element == 1 and (trans_a or not trans_b)):
+        return dict(PLAIN)
+    machine, out = Hopper(), _bytes(out_dtype or in_dtype)
+    problem = _Problem(m, n, k, element, out, trans_a, trans_b)
+    best = min(_candidates(machine, problem), key=lambda tile: cost(machine, problem, tile))
+    return asdict(best)
+
+
+def _has_wgmma(target) -> bool:
+    try:
+        return targets.resolve(target).endswith(":sm_90a")
+    except RuntimeError:  # no target is named, and there is no device
+        return False
+
+
+@dataclass(frozen=True)
+class _Problem:
+    m: int
+    n: int
+    k: int
+    element: int
+    out: int
+    trans_a: bool
+    trans_b: bool
+
+
+def _bytes(dtype) -> int:
+    name = str(dtype)
+    return 1 if "8" in name else 4 if "32" in name else 8 if "64" in name else 2
+
+
+def _candidates(machine: Hopper, p: _Problem):
+    deep = machine.line // p.element
+    # All rows at once where they are few: the product of the transposes, whose columns come by eights. Long rows suit the memory.
+    few = -(-p.m // 8) * 8 if p.m < 64 else 64
+    # Blocks of one group of warps are not persistent: a second wave would fetch everything again.
+    alone = [(few, columns, 4 * deep, 128) for columns in (64, 128)] + [(64, columns, 2 * deep, 128) for columns in (64, 128)]
+    shapes = [shape for shape in alone if -(-p.m // shape[0]) * -(-p.n // shape[1]) <= machine.multiprocessors]
+    shapes += [(128, columns, deep, 256) for columns in (64, 128, 192, 256)] + [(256, 128, deep, 256)]
+    if p.element == 2:
+        shapes += [(rows, 256, deep, 256) for rows in range(136, 184, 8)]
+    for block_m, block_n, block_k, threads in shapes:
+        # The least that results leave through: 32 rows of products of the transposes, else columns of 128 bytes.
+        piece = min(block_m, 32) * block_n * p.out if block_m % 64 else block_m * min(block_n * p.out, machine.line)
+        stages = min(16, (machine.shared - 1024 - piece) // ((block_m + block_n) * block_k * p.element))
+        if stages >= 3:
+            yield Tile(block_m, block_n, block_k, stages, threads)
+
+
+def _lines(machine: Hopper, rows: int, bytes_in_row: int, pitch: int) -> float:
+    """Of a tile whose rows lie ``pitch`` bytes apart: one that is not aligned straddles two."""
+    aligned = math.gcd(machine.line, pitch)
+    each = 2 - aligned / machine.line + (0.25 if aligned < machine.sector else 0)
+    return rows * -(-bytes_in_row // machine.line) * each
+
+
+def cost(machine: Hopper, p: _Problem, tile: Tile) -> float:
+    """Cycles of the whole product. Every multiprocessor goes over its tiles; a partial wave takes as long as a whole one."""
+    across, down = -(-p.n // tile.block_n), -(-p.m // tile.block_m)
+    waves = -(-across * down // machine.multiprocessors)
+    deep = tile.block_k
+    a = _lines(machine, deep, tile.block_m * p.element, p.m * p.element) if p.trans_a else _lines(machine, tile.block_m, deep * p.element, p.k * p.element)
+    b = _lines(machine, tile.block_n, deep * p.element, p.k * p.element) if p.trans_b else _lines(machine, deep, tile.block_n * p.element, p.n * p.element)
+    products = tile.block_m * tile.block_n * deep * p.element / machine.products
+    if (tile.block_m if tile.block_m % 64 else tile.block_n) % 64:
+        products *= machine.uneven
+    instruction_rows, columns = (tile.block_n, tile.block_m) if tile.block_m % 64 else (tile.block_m, tile.block_n)
+    read = instruction_rows // 64 * (64 + columns) + tile.block_m + tile.block_n
+    products = max(products, read * deep * p.element / machine.banks)
+    lines = a + b
+    if lines * machine.line_cycles > 0.85 * products:  # the compiler pairs blocks that share a tile
+        lines -= max(b / 2 if down % 2 == 0 else 0, a / 2 if across % 2 == 0 else 0)
+    # Copies and products overlap, the less the closer they are.
+    step = math.hypot(products**4, (lines * machine.line_cycles) ** 4) ** 0.25 + (machine.step if tile.threads > 128 else machine.alone)
+    busy = waves * (-(-p.k // deep) * step + machine.tile)
+    moved = p.element * (p.m * p.k + p.n * p.k) + p.out * p.m * p.n
+    active = min(1.0, across * down / machine.multiprocessors)
+    return max(busy, moved / machine.multiprocessors / machine.memory / active + machine.tile) + 0.02 * busy

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiles that the cost model chooses: they fit, and they follow from the shape as measurements say they should."""
+
+import pytest
+from kiln import tiles
+from kiln.examples.gemm import gemm
+
+HOPPER = "cuda:sm_90a"
+SHAPES = [(8192, 8192, 8192), (1, 8192, 8192), (16, 512, 4096), (64, 8192, 8192), (130, 72, 40), (5000, 3000, 2000), (7, 9, 11)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype, trans_b", [("bfloat16", True), ("float16", False), ("float8_e4m3fn", True)])
+def test_stages_fit_in_shared_memory(shape, dtype, trans_b):
+    tile = tiles.matrix_product(*shape, dtype, "bfloat16", trans_b=trans_b, target=HOPPER)
+    element = 1 if "8" in dtype else 2
+    assert tile["stages"] >= 3
+    assert tile["stages"] * (tile["block_m"] + tile["block_n"]) * tile["block_k"] * element <= tiles.Hopper().shared
+    assert tile["block_m"] % 8 == 0 and tile["block_n"] % 64 == 0 and tile["block_k"] * element % 128 == 0
+
+
+def test_large_products_take_the_largest_tiles_that_stay_busy():
+    tile = tiles.matrix_product(8192, 8192, 8192, "bfloat16", trans_b=True, target=HOPPER)
+    assert (tile["block_m"], tile["block_n"]) == (128, 256)
+
+
+@pytest.mark.parametrize("m", [1, 8, 16, 30, 64])
+def test_few_rows_are_not_padded_to_whole_instructions(m):
+    tile = tiles.matrix_product(m, 8192, 8192, "bfloat16", trans_b=True, target=HOPPER)
+    assert tile["block_m"] == -(-m // 8) * 8
+    assert 8192 // tile["block_n"] > tiles.Hopper().multiprocessors // 2, "multiprocessors idle"
+
+
+def test_small_tiles_where_large_ones_leave_multiprocessors_idle():
+    tile = tiles.matrix_product(128, 7168, 2048, "float8_e4m3fn", "bfloat16", trans_b=True, target=HOPPER)
+    assert 7168 // tile["block_n"] > tiles.Hopper().multiprocessors // 2
+
+
+def test_a_wave_less_beats_a_larger_tile():
+    machine = tiles.Hopper()
+    tile = tiles.matrix_product(2048, 7168, 7168, "bfloat16", target=HOPPER)
+    chosen = tiles.Tile(**tile)
+    problem = tiles._Problem(2048, 7168, 7168, 2, 2, False, False)
+    assert tiles.cost(machine, problem, chosen) < tiles.cost(machine, problem, tiles.Tile(128, 256, 64, 4, 256))
+
+
+@pytest.mark.parametrize("arguments", [(None, 512, 512), (512, 512, None)])
+def test_what_is_not_known_gets_what_serves_everywhere(arguments):
+    assert tiles.matrix_product(*arguments, target=HOPPER) == tiles.PLAIN
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "hip:gfx942", "emu:sm_90"])
+def test_other_targets_get_what_serves_everywhere(target):
+    assert tiles.matrix_product(8192, 8192, 8192, target=target) == tiles.PLAIN
+
+
+
+def test_the_example_asks_the_model(monkeypatch):
+    monkeypatch.setenv("KILN_TARGET", HOPPER)
+    assert gemm(8192, 8192, 8192).serialized == gemm(8192, 8192, 8192, **tiles.matrix_product(8192, 8192, 8192, target=HOPPER)).serialized
+    assert gemm(8192, 8192, 8192).serialized != gemm(8192, 8192, 8192, target="cuda:sm_80").serialized
+
+
+def test_sizes_that_are_given_stay():
+    given = gemm(8192, 8192, 8192, block_m=64, target=HOPPER).serialized
+    assert given == gemm(8192, 8192, 8192, **{**tiles.PLAIN, "block_m": 64}).serialized

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/multicast.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "compiler/analysis/facts.h"
+#include "compiler/infer/persist.h"
+#include "compiler/rules/gemm.h"
+#include "compiler/rules/tensor.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+// Measured on one H200: tensor copies bring a multiprocessor a line of 128 bytes in two cycles; one that straddles two lines is two.
+// From memory its share comes in six and a half.
+constexpr double kCyclesPerLine = 2.0, kMemoryCyclesPerLine = 6.5;
+// What takes less than this part of the products' time, or of the memory's, is hidden by it.
+constexpr double kHidden = 0.85;
+// Of the lines: for less, two blocks need not wait for each other.
+constexpr double kLeastSaved = 0.125;
+// Clusters start later than single blocks, which fewer steps do not make up for.
+constexpr int64_t kFewSteps = 32;
+
+bool HoldsRing(const ir::Block& body) {
+  bool holds = false;
+  ir::Walk(body, [&](const ir::Stmt& stmt) { holds |= std::holds_alternative<ir::RingStep>(stmt.op); });
+  return holds;
+}
+
+class Pairing {
+ public:
+  Pairing(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+
+  std::optional<size_t> Run() {
+    Measure();
+    if (steps_ < kFewSteps && !MayPersist(module_, kernel_, context_)) return std::nullopt;
+    if (lines_ * kCyclesPerLine < kHidden * std::max(cycles_, MemoryLines() * kMemoryCyclesPerLine)) return std::nullopt;
+    std::optional<size_t> best;
+    double most = kLeastSaved * lines_;
+    for (size_t axis = 0; axis < std::min<size_t>(2, kernel_.grid.size()); ++axis) {
+      const std::optional<int64_t> extent = module_.exprs.ConstInt(kernel_.grid[axis]);
+      if (!extent || *extent % 2 != 0 || *extent == 0) continue;
+      if (const double saved = Saved(axis); saved >= most) best = axis, most = saved * (1 + 1e-9);
+    }
+    if (!best) return std::nullopt;
+    Saved(*best);
+    for (ir::Copy* copy : shared_) copy->plan->multicast = true;
+    kernel_.cluster.assign(kernel_.grid.size(), 1);
+    kernel_.cluster[*best] = 2;
+    return best;
+  }
+
+ private:
+  // What one step of all the loops that have rings loads, in lines, and computes, in cycles.
+  void Measure() {
+    Facts facts(module_);
+    facts.EnterKernel(kernel_);
+    ir::Walk(kernel_.body, [&](ir::Stmt& stmt) {
+      if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && HoldsRing(loop->body))
+        steps_ = std::max(steps_, module_.exprs.ConstInt(loop->extents[0]).value_or(kFewSteps));
+      if (auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && copy->plan && copy->plan->ring) {
+        loads_.push_back({copy, LinesOf(module_, facts, *copy)});
+        lines_ += loads_.back().lines;
+      }
+      const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+      const target::MmaInstruction* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
+      if (mma == nullptr) return;
+      const GemmShape shape = ShapeOf(*gemm);
+      cycles_ += double(shape.m / mma->m) * double(shape.n / mma->n) * double(shape.k / mma->k) * mma->cycles;
+    });
+  }
+
+  // Of the lines, those that come from memory for each block: others' blocks load the rest of what they share.
+  double MemoryLines() {
+    std::vector<double> lines;
+    for (const Load& load : loads_) lines.push_back(load.lines);
+    for (size_t axis = 0; axis < kernel_.grid.size(); ++axis) {
+      Follow(axis);
+      const double extent = double(std::max<int64_t>(1, module_.exprs.ConstInt(kernel_.grid[axis]).value_or(1)));
+      for (size_t i = 0; i < loads_.size(); ++i)
+        if (!Differs(*loads_[i].copy)) lines[i] /= extent;
+    }
+    return std::accumulate(lines.begin(), lines.end(), 0.0);
+  }
+
+  // Lines that each of two neighbours along the axis need not load; 0 where their loops may go different ways.
+  double Saved(size_t axis) {
+    shared_.clear();
+    if (!Follow(axis)) return 0;
+    double saved = 0;
+    for (const Load& load : loads_) {
+      if (Differs(*load.copy)) continue;
+      shared_.push_back(load.copy);
+      saved += load.lines / 2;
+    }
+    return saved;
+  }
+
+  // What differs along the axis; false where control flow around a ring does.
+  bool Follow(size_t axis) {
+    differs_ = {kernel_.block_vars[axis]};
+    return Visit(kernel_.body);
+  }
+
+  bool Visit(const ir::Block& block) {
+    for (const ir::Stmt& stmt : block) {
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op); let != nullptr && Differs(let->value)) differs_.insert(let->var);
+      if (const auto* loop = std::get_if<ir::For>(&stmt.op)) {
+        if (HoldsRing(loop->body) && std::ranges::any_of(loop->extents, [&](ir::ExprId extent) { return Differs(extent); })) return false;
+        if (!Visit(loop->body)) return false;
+      }
+      if (const auto* loop = std::get_if<ir::While>(&stmt.op); loop != nullptr && HoldsRing(loop->body)) return false;
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        if ((HoldsRing(branch->then_body) || HoldsRing(branch->else_body)) && Differs(branch->cond)) return false;
+        if (!Visit(branch->then_body) || !Visit(branch->else_body)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool Differs(const ir::Copy& copy) const {
+    return std::ranges::any_of(copy.src.offsets, [&](ir::ExprId offset) { return Differs(offset); });
+  }
+  bool Differs(ir::ExprId id) const {
+    const ir::ExprNode& node = module_.exprs[id];
+    if (node.op == ir::ExprOp::kVar) return differs_.contains(ir::VarId(node.ref));
+    return std::ranges::any_of(node.Args(), [&](ir::ExprId arg) { return Differs(arg); });
+  }
+
+  struct Load {
+    ir::Copy* copy;
+    double lines;
+  };
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Context& context_;
+  std::vector<Load> loads_;
+  double lines_ = 0, cycles_ = 0;
+  int64_t steps_ = 0;
+  std::set<ir::VarId> differs_;     // between the two blocks
+  std::vector<ir::Copy*> shared_;
+};
+
+}  // namespace
+
+std::optional<size_t> Multicast(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+  if (kernel.producers == 0 || !kernel.cluster.empty() || !context.target->Has(target::Feature::kCluster)) return std::nullopt;
+  // The order that the program asks for separates neighbours, unless tiles are dealt out.
+  if (kernel.raster_panel > 0 && !MayPersist(module, kernel, context)) return std::nullopt;
+  return Pairing(module, kernel, context).Run();
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products in tiles of every kind on the emulator's sm_90a, with edges, checked against float64 references: results that leave in pieces,
+products of the transposes, several turns of a persistent block, pairs of blocks that load for each other."""
+
+import os
+import pathlib
+import secrets
+
+import numpy as np
+import pytest
+from data import STORED, decode, random_array, relative_error
+from emulated import Emulator
+from kiln.examples.gemm import gemm
+
+BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
+SEED = int(os.environ.get("KILN_SEED", secrets.randbelow(1 << 31)))  # a failure prints it
+BARS = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-4, "int32": 0.0}
+
+# shape, tile (m, n, k, stages, threads), operands, result, whether B is N×K
+CASES = {
+    "pieces of columns": ((300, 520, 200), (128, 256, 64, 4, 256), "bfloat16", "bfloat16", True),
+    "a smaller last piece": ((136, 360, 136), (128, 320, 64, 3, 256), "float16", "float16", True),
+    "columns that no box holds": ((136, 360, 136), (128, 176, 64, 5, 256), "float16", "float16", True),
+    "several turns": ((520, 2072, 72), (64, 128, 64, 4, 256), "float16", "float16", True),
+    "several turns of few rows": ((104, 2824, 72), (24, 128, 64, 4, 256), "float16", "float16", False),
+    "pieces of wide elements": ((130, 264, 72), (128, 128, 64, 5, 256), "float16", "float32", False),
+    "large tiles in pieces": ((300, 200, 72), (256, 192, 64, 3, 256), "bfloat16", "bfloat16", False),
+    "pairs of blocks": ((256, 384, 2056), (64, 64, 64, 4, 128), "float16", "float16", True),
+    "pairs of blocks, several turns": ((770, 1536, 136), (64, 128, 64, 4, 256), "float16", "float16", True),
+    "pairs of blocks, columns of B together": ((770, 1536, 136), (128, 64, 64, 3, 256), "bfloat16", "bfloat16", False),
+    "pairs of blocks down the grid": ((1024, 1160, 72), (64, 128, 64, 3, 256), "float16", "float16", True),
+    "few rows": ((16, 264, 200), (16, 128, 64, 6, 256), "bfloat16", "bfloat16", True),
+    "one row": ((1, 200, 264), (8, 64, 128, 4, 128), "float16", "float16", True),
+    "few rows, columns of B together": ((24, 264, 72), (24, 128, 64, 3, 128), "bfloat16", "bfloat16", False),
+    "few rows of bytes": ((16, 144, 160), (16, 64, 128, 3, 128), "int8", "int32", True),
+    "rows in pieces": ((310, 520, 136), (152, 256, 64, 4, 256), "bfloat16", "bfloat16", True),
+    "rows in pieces, columns of B together": ((160, 264, 136), (152, 256, 64, 4, 256), "bfloat16", "bfloat16", False),
+    "rows in pieces of a wide result": ((88, 264, 72), (88, 128, 64, 6, 256), "float16", "float32", True),
+}
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory):
+    emulator = Emulator(BINARY, tmp_path_factory.mktemp("tiles"))
+    yield emulator
+    emulator.close()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_its_reference(emulator, name):
+    (m, n, k), (block_m, block_n, block_k, stages, threads), dtype, out, trans_b = CASES[name]
+    rng = np.random.default_rng(SEED)
+    a, b = random_array(rng, (m, k), dtype), random_array(rng, (n, k) if trans_b else (k, n), dtype)
+    right = decode(b, dtype)
+    program = gemm(m, n, k, in_dtype=dtype, out_dtype=out, trans_b=trans_b, block_m=block_m, block_n=block_n, block_k=block_k, stages=stages,
+                   threads=threads)
+    result = np.full((m, n), -1, np.int64).astype(STORED[out])
+    result.view(np.uint8)[...] = 0xFF
+    after, answer = emulator.call(emulator.module(program.serialized), "emu:sm_90a", [(a, dtype), (b, dtype), (result, out)], seed=SEED % 1000,
+                                  check=1, seeds=2)
+    where = f"{name}, KILN_SEED={SEED}"
+    assert "error" not in answer, f"{where}: {answer['error']}"
+    assert answer["finished"] and not answer["findings"], f"{where}: {[f['message'] for f in answer['findings']]}"
+    assert answer["wgmma"] > 0, f"{where}: another instruction was chosen"
+    assert (answer["remote_arrivals"] > 0) == ("pairs" in name), where
+    error = relative_error(decode(after[2], out), decode(a, dtype) @ (right.T if trans_b else right))
+    assert error <= BARS[out], f"{where}: error {error:.2e}"
