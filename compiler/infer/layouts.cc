@@ -11,6 +11,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/register_map.h"
 #include "compiler/infer/expand.h"
+#include "compiler/infer/register_budget.h"
 #include "compiler/infer/stage.h"
 #include "compiler/infer/tensor_copies.h"
 #include "compiler/infer/versions.h"
@@ -308,14 +309,11 @@ class Inference {
     const std::vector<int64_t> shape = module_.ShapeOf(buffer);
     int64_t read = INT64_MAX, written = INT64_MAX, most = INT64_MAX;
     for (const LoopUse& use : loops_) {
-      for (const auto& fragment : use.fragments) {
-        if (fragment.buffer != buffer || !fragment.covers) continue;
-        read = std::min(read, use.read), written = std::min(written, use.written);
-        if (use.loop->coalesced_width > 0) most = std::min<int64_t>(most, use.loop->coalesced_width);
-      }
+      if (std::ranges::none_of(use.fragments, [&](const auto& f) { return f.buffer == buffer && f.covers; })) continue;
+      read = std::min(read, use.read), written = std::min(written, use.written);
+      if (use.loop->coalesced_width > 0) most = std::min<int64_t>(most, use.loop->coalesced_width);
     }
-    const int64_t held = std::max(ir::Bits(module_[buffer].dtype), 8);
-    const int64_t bits = read != INT64_MAX ? read : written != INT64_MAX ? written : held;
+    const int64_t bits = read != INT64_MAX ? read : written != INT64_MAX ? written : std::max(ir::Bits(module_[buffer].dtype), 8);
     int64_t vector = std::gcd(std::min(128 / bits, most), shape.back());
     // Fewer neighbours where the tile is too small to feed every thread.
     while (vector > 1 && Elements(buffer) / vector < kernel_.threads) vector /= 2;
@@ -393,29 +391,6 @@ class Inference {
   std::set<BufferId> whole_;
   State state_;
 };
-
-// Beyond this even spilling helps nobody, and code grows with every register.
-constexpr int64_t kMaxWords = 2048;
-
-void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
-  int64_t words = 0;
-  std::string table;
-  std::set<BufferId> used;
-  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-    for (const Access& access : AccessesOf(module, stmt)) used.insert(access.buffer);
-  });
-  for (BufferId id : used) {
-    const ir::Buffer& buffer = module[id];
-    if (buffer.space != Space::kFragment || !buffer.layout) continue;
-    const int64_t own = (buffer.layout->Registers() * ir::Bits(buffer.dtype) + 31) / 32;
-    words += own;
-    table += "\n  " + buffer.name + ": " + std::to_string(own);
-  }
-  if (words <= kMaxWords) return;
-  diagnostics.Error("fragments take " + std::to_string(words) + " registers of each thread; a thread of " +
-                        std::string(context.target->name) + " has " + std::to_string(context.target->registers_per_thread) + ":" + table,
-                    "use smaller tiles or more threads");
-}
 
 }  // namespace
 
