@@ -48,6 +48,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     kernel_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, llvm::StringRef(name.data(), name.size()), module);
     kernel_->addFnAttr(llvm::Attribute::NoUnwind);
     kernel_->setSubprogram(MakeSubprogram(module));
+    threads_ = threads;
     // As many as ptxas may give it: a multiple of 8 of the multiprocessor's 65536.
     registers_ = max_registers != 0 ? max_registers : std::min(256u, 65536 / std::max(threads, 1u) / 8 * 8);
     SetLocation(0);
@@ -62,7 +63,12 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     builder().SetCurrentDebugLocation(llvm::DILocation::get(builder().getContext(), location, 0, kernel_->getSubprogram()));
   }
 
-  Value* ThreadIndex() override { return CallRuntime(k_thread_index, {}); }
+  // As on the hardware's devices: what is known of it decides which code is written.
+  Value* ThreadIndex() override {
+    llvm::CallInst* index = CallRuntime(k_thread_index, {});
+    index->addRangeRetAttr(llvm::ConstantRange(llvm::APInt(32, 0), llvm::APInt(32, threads_)));
+    return index;
+  }
   Value* BlockIndex(int axis) override { return CallRuntime(k_block_index, {I32(axis)}); }
   Value* GridSize(int axis) override { return CallRuntime(k_grid_size, {I32(axis)}); }
 
@@ -306,6 +312,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
 
   llvm::Function* kernel_ = nullptr;
   llvm::AllocaInst* words_ = nullptr;
+  uint32_t threads_ = 1024;
   uint32_t registers_ = 0;  // of each thread when the kernel starts
   uint32_t location_ = 0;
   uint32_t sites_ = 0;

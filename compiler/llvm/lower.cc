@@ -287,15 +287,17 @@ void KernelLowering::LowerSerial(const ir::For& loop) {
   b().SetInsertPoint(body);
   llvm::PHINode* var = b().CreatePHI(type, 2, module_[loop.vars[0]].name);
   var->addIncoming(zero, before);
+  b().SetInsertPoint(next);
+  Value* increment = b().CreateAdd(var, llvm::ConstantInt::get(type, 1), "", /*NUW=*/true, /*NSW=*/true);
+  // Before the body: what is known of a variable without its increment is that it is 0.
+  var->addIncoming(increment, next);
+  b().CreateCondBr(b().CreateICmpSLT(increment, extent), body, end);
+  b().SetInsertPoint(body);
   vars_[ir::Index(loop.vars[0])] = var;
   loops_.push_back({next, end});
   LowerBlock(loop.body);
   loops_.pop_back();
   b().CreateBr(next);
-  b().SetInsertPoint(next);
-  Value* increment = b().CreateAdd(var, llvm::ConstantInt::get(type, 1), "", /*NUW=*/true, /*NSW=*/true);
-  var->addIncoming(increment, next);
-  b().CreateCondBr(b().CreateICmpSLT(increment, extent), body, end);
   b().SetInsertPoint(end);
 }
 

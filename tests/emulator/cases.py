@@ -52,6 +52,8 @@ def shapes():
         product("gemm no k", (65, 63, 0), *half, symbolic=True), product("gemm one", (1, 1, 1), *half, symbolic=True),
         product("gemm tile", (200, 170, 100), *half, tile=(192, 80, 48, 128)),
         product("gemm tile", (129, 257, 64), *half, tile=(128, 256, 32, 256)),
+        product("gemm tile", (113, 105, 100), "float32", "float32", "nn", tile=(96, 96, 48, 128)),
+        product("gemm tile", (65, 89, 164), "float32", "float32", "nt", tile=(48, 80, 80, 128)),
         product("gemm bias", ODD, *half, bias=True, activation="gelu"),
         product("gemm bias", ODD, "bfloat16", "bfloat16", "nt", True, bias=True, activation="silu"),
         product("gemm bias", ODD, *half, bias=True, activation="relu"),

@@ -227,3 +227,23 @@ def test_product_of_a_fragment(call):
     wide = b.astype(np.float64)
     result = call(program, a, b, np.zeros((64, 64), np.float32))[2]
     assert np.allclose(result, (a.astype(np.float64) @ wide * 0.125) @ wide.T, atol=0.1)
+
+
+def test_rows_of_a_swizzled_tile_from_a_loop_variable(call):
+    """Its bits may carry into the swizzle's."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32"), D: T.Tensor((48, 4, 16, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            a, b, c = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16"), T.alloc_fragment((64, 64), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(c)
+            T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C)
+            for k in T.serial(T.cast(48, "int64")):
+                for i, again, j in T.Parallel(4, 16, 64):
+                    D[k, i, again, j] = a[i + k, j]
+
+    a, b = floats(64, 64).astype(np.float16), floats(64, 64).astype(np.float16)
+    result = call(program, a, b, np.zeros((64, 64), np.float32), np.zeros((48, 4, 16, 64), np.float16))[3]
+    assert all(np.array_equal(result[k, i], np.broadcast_to(a[i + k], (16, 64))) for k in range(48) for i in range(4))

@@ -35,11 +35,18 @@ void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm) {
   };
   const Side a = side(gemm.a, !gemm.transpose_a, thread[0]), w = side(gemm.b, gemm.transpose_b, thread[1]);
 
-  llvm::BasicBlock *before = b().GetInsertBlock(), *body = NewBlock("product"), *end = NewBlock("product.end");
+  llvm::BasicBlock* before = b().GetInsertBlock();
+  llvm::BasicBlock *body = NewBlock("product"), *more = NewBlock("product.next"), *end = NewBlock("product.end");
   b().CreateBr(body);
   b().SetInsertPoint(body);
   llvm::PHINode* k = b().CreatePHI(b().getInt32Ty(), 2);
   k->addIncoming(I32(0), before);
+  b().SetInsertPoint(more);
+  Value* next = b().CreateAdd(k, I32(step));
+  // Before the body: what is known of k without its increment is that it is 0.
+  k->addIncoming(next, more);
+  b().CreateCondBr(b().CreateICmpULT(next, I32(shape.k)), body, end);
+  b().SetInsertPoint(body);
   const auto load = [&](const Side& s, int64_t part) {
     const ir::Buffer& buffer = module_[s.region->buffer];
     const int64_t bytes = ir::Bytes(buffer.dtype);
@@ -68,9 +75,7 @@ void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm) {
     }
     StoreRegister(gemm.c.buffer, r, ToMemory(device_->Convert(sum, wide, type_c), type_c));
   }
-  Value* next = b().CreateAdd(k, I32(step));
-  k->addIncoming(next, b().GetInsertBlock());
-  b().CreateCondBr(b().CreateICmpULT(next, I32(shape.k)), body, end);
+  b().CreateBr(more);
   b().SetInsertPoint(end);
 }
 
