@@ -143,7 +143,7 @@ class KernelLowering {
   // --- memory.cc ---
   Value* Alloca(llvm::Type* type, int64_t count, const char* name);
   // What the block under construction knows of a register. Only its first read and its last write are memory accesses: promoting
-  // them takes LLVM time with the number of reads times the length of the block.
+  // them takes LLVM time with the number of reads times the length of the block. An access by address ends what is known.
   struct HeldRegister {
     llvm::BasicBlock* block = nullptr;
     Value* pointer = nullptr;

@@ -166,7 +166,8 @@ Value* KernelLowering::ElementPointer(BufferId id, std::span<const ExprId> indic
     return b().CreateGEP(MemoryType(llvm(), buffer.dtype), memory_.at(ir::Index(id)), FlatOffset(id, indices));
   }
   if (buffer.space == Space::kFragment) {
-    // Held whole by every thread: registers are numbered row by row.
+    // Held whole by every thread: registers are numbered row by row. Which one it is, may be known at run time alone.
+    registers_.erase(registers_.lower_bound({ir::Index(id), 0}), registers_.lower_bound({ir::Index(id) + 1, 0}));
     return b().CreateGEP(MemoryType(llvm(), buffer.dtype), memory_.at(ir::Index(id)), FlatOffset(id, indices));
   }
   SplitOffset offset;

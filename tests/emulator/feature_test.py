@@ -247,3 +247,33 @@ def test_rows_of_a_swizzled_tile_from_a_loop_variable(call):
     a, b = floats(64, 64).astype(np.float16), floats(64, 64).astype(np.float16)
     result = call(program, a, b, np.zeros((64, 64), np.float32), np.zeros((48, 4, 16, 64), np.float16))[3]
     assert all(np.array_equal(result[k, i], np.broadcast_to(a[i + k], (16, 64))) for k in range(48) for i in range(4))
+
+
+def test_elements_of_fragments_outside_of_parallel_loops(call):
+    """Between loops that hold the same elements in registers."""
+    @T.prim_func
+    def program(A: T.Tensor((64,), "float32"), B: T.Tensor((4,), "float32"), C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            row, total, kept = T.alloc_fragment((64,), "float32"), T.alloc_fragment((1,), "float32"), T.alloc_fragment((4,), "float32")
+            T.copy(A, row)
+            T.reduce_sum(row, total, dim=0)
+            kept[0] = total[0]
+            for i in T.Parallel(1):
+                total[i] = total[i] * 2
+            kept[1] = total[0]
+            T.fill(total, 5.0)
+            kept[2] = total[0] + kept[0]
+            kept[3] = 1.0
+            T.fill(total, 6.0)
+            for k in T.serial(4):
+                total[0] = total[0] + kept[k]
+            for i in T.Parallel(4):
+                kept[i] = kept[i] + total[0]
+            for i in T.Parallel(64):
+                C[i] = row[i] + kept[0]
+            T.copy(kept, B)
+
+    a = RNG.integers(0, 100, 64).astype(np.float32)
+    _, b, c = call(program, a, np.zeros(4, np.float32), np.zeros(64, np.float32))
+    kept = np.array([a.sum(), 2 * a.sum(), 5 + a.sum(), 1])
+    assert np.array_equal(b, kept + 6 + kept.sum()) and np.array_equal(c, a + b[0])
