@@ -106,6 +106,7 @@ class Device {
 
   // Tensor copies, by one thread. `map`: a 128-byte tensor map, the kernel's parameter. `at`: where the box starts, i32 each, innermost
   // dimension first. `multicast`: i16, the blocks of the cluster that get the box at the same place; nullptr: this one.
+  virtual void TensorPrefetch(llvm::Value* map);  // of the map itself: the first copy finds it there
   virtual void TensorLoad(llvm::Value* shared, llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* mbarrier,
                           llvm::Value* multicast);
   virtual void TensorStore(llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* shared);

@@ -183,6 +183,10 @@ std::string NvptxAsyncDevice::TensorOperand(Value* map, std::span<Value* const> 
   return text + "}]";
 }
 
+void NvptxAsyncDevice::TensorPrefetch(Value* map) {
+  Do("prefetch.tensormap [$0];", {builder().CreatePtrToInt(map, builder().getInt64Ty())});
+}
+
 void NvptxAsyncDevice::TensorLoad(Value* shared, Value* map, std::span<Value* const> at, Value* mbarrier, Value* multicast) {
   std::vector<Value*> inputs = {Address(shared), Address(mbarrier)};
   const std::string source = TensorOperand(map, at, inputs);

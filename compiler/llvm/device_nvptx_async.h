@@ -27,6 +27,7 @@ class NvptxAsyncDevice : public DeviceBase {
   void PhaseExpect(llvm::Value* mbarrier, llvm::Value* bytes) override;
   void PhaseWait(llvm::Value* mbarrier, llvm::Value* parity) override;
 
+  void TensorPrefetch(llvm::Value* map) override;
   void TensorLoad(llvm::Value* shared, llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* mbarrier,
                   llvm::Value* multicast) override;
   void TensorStore(llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* shared) override;

@@ -233,6 +233,7 @@ TEST_P(DeviceTest, RolesAndTensorCopies) {
     device.PhaseInit(mbarrier, 1);
     device.PhaseInitFence();
     device.ClusterBarrier();
+    device.TensorPrefetch(k.map);
     for (size_t rank = 1; rank <= 5; ++rank) {
       const std::vector<Value*> at(rank, k.kernel->getArg(2));
       device.PhaseExpect(mbarrier, k.builder.getInt32(256));
@@ -254,6 +255,7 @@ TEST_P(DeviceTest, RolesAndTensorCopies) {
   EXPECT_THAT(text, HasSubstr(".param .align 64 .b8 test_kernel_param_3[128]"));
   EXPECT_EQ(text.find("ld.param.b8"), text.npos) << "the map was copied";
   EXPECT_THAT(text, HasSubstr("multicast::cluster"));
+  EXPECT_THAT(text, HasSubstr("prefetch.tensormap"));
 }
 
 // All lanes take part in a matrix instruction: one whose result only some lanes use may not move to where only those

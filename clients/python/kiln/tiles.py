@@ -24,10 +24,11 @@ class Hopper:
     line_cycles: float = 2.0
     sector: int = 32  # a row of a line that is not even aligned to these touches one more, a quarter of a line
     memory: float = 19.0  # bytes of the card's memory in a cycle, for each multiprocessor: 4.2 TB/s
+    flight: int = 131072  # bytes of B on their way to one multiprocessor: more of them only wait for each other
     shared: int = 232448
-    banks: float = 142.0  # bytes in a cycle that products read and copies write, of the 128 that the banks give: some reads are shared
+    banks: float = 128.0  # bytes of shared memory in a cycle, which products read and copies write
     step: float = 40.0  # of a step of the loop, beside its products and copies
-    alone: float = 200.0  # the same for one group of warps, whose waits no other hides
+    alone: float = 120.0  # the same for one group of warps, whose waits no other hides
     tile: float = 3000.0  # of a tile: the first copies' latency, and what of the result's way out nothing hides
 
 
@@ -81,8 +82,9 @@ def _candidates(machine: Hopper, p: _Problem):
     deep = machine.line // p.element
     # All rows at once where they are few: the product of the transposes, whose columns come by eights. Long rows suit the memory.
     few = -(-p.m // 8) * 8 if p.m < 64 else 64
-    # Blocks of one group of warps are not persistent: a second wave would fetch everything again.
-    alone = [(few, columns, 4 * deep, 128) for columns in (64, 128)] + [(64, columns, 2 * deep, 128) for columns in (64, 128)]
+    # Blocks of one group of warps are not persistent: a second wave would fetch everything again. Several along m must load for each other.
+    alone = [(few, columns, 4 * deep, 128) for columns in (64, 128) if p.m <= few]
+    alone += [(64, columns, 2 * deep, 128) for columns in (64, 128) if p.m <= 64 or _pairs(p, 2 * deep, 1)]
     shapes = [shape for shape in alone if -(-p.m // shape[0]) * -(-p.n // shape[1]) <= machine.multiprocessors]
     shapes += [(128, columns, deep, 256) for columns in (64, 128, 192, 256)] + [(256, 128, deep, 256)]
     if p.element == 2:
@@ -91,8 +93,15 @@ def _candidates(machine: Hopper, p: _Problem):
         # The least that results leave through: 32 rows of products of the transposes, else columns of 128 bytes.
         piece = min(block_m, 32) * block_n * p.out if block_m % 64 else block_m * min(block_n * p.out, machine.line)
         stages = min(16, (machine.shared - 1024 - piece) // ((block_m + block_n) * block_k * p.element))
+        if threads == 128:
+            stages = min(stages, max(3, machine.flight // (block_n * block_k * p.element)))
         if stages >= 3:
             yield Tile(block_m, block_n, block_k, stages, threads)
+
+
+def _pairs(p: _Problem, block_k: int, waves: int) -> bool:
+    """Whether the compiler may pair neighbours: a cluster starts later, which few steps do not make up for."""
+    return waves > 1 or p.k >= 32 * block_k
 
 
 def _lines(machine: Hopper, rows: int, bytes_in_row: int, pitch: int) -> float:
@@ -110,17 +119,20 @@ def cost(machine: Hopper, p: _Problem, tile: Tile) -> float:
     a = _lines(machine, deep, tile.block_m * p.element, p.m * p.element) if p.trans_a else _lines(machine, tile.block_m, deep * p.element, p.k * p.element)
     b = _lines(machine, tile.block_n, deep * p.element, p.k * p.element) if p.trans_b else _lines(machine, deep, tile.block_n * p.element, p.n * p.element)
     products = tile.block_m * tile.block_n * deep * p.element / machine.products
-    if (tile.block_m if tile.block_m % 64 else tile.block_n) % 64:
+    groups = tile.threads // 128
+    # As the compiler may turn it: rows of instructions, which groups share, and their columns.
+    turns = [(rows, columns) for rows, columns in ((tile.block_m, tile.block_n), (tile.block_n, tile.block_m)) if rows % (64 * groups) == 0]
+    if all(columns % 64 for _, columns in turns):
         products *= machine.uneven
-    instruction_rows, columns = (tile.block_n, tile.block_m) if tile.block_m % 64 else (tile.block_m, tile.block_n)
-    read = instruction_rows // 64 * (64 + columns) + tile.block_m + tile.block_n
+    read = min((rows // 64 * (64 + columns) for rows, columns in turns), default=0) + tile.block_m + tile.block_n
     products = max(products, read * deep * p.element / machine.banks)
     lines = a + b
-    if lines * machine.line_cycles > 0.85 * products:  # the compiler pairs blocks that share a tile
+    # Blocks that share a tile load it for each other where copies are the bound.
+    if lines * machine.line_cycles > 0.85 * products and _pairs(p, deep, waves):
         lines -= max(b / 2 if down % 2 == 0 else 0, a / 2 if across % 2 == 0 else 0)
     # Copies and products overlap, the less the closer they are.
     step = math.hypot(products**4, (lines * machine.line_cycles) ** 4) ** 0.25 + (machine.step if tile.threads > 128 else machine.alone)
     busy = waves * (-(-p.k // deep) * step + machine.tile)
     moved = p.element * (p.m * p.k + p.n * p.k) + p.out * p.m * p.n
     active = min(1.0, across * down / machine.multiprocessors)
-    return max(busy, moved / machine.multiprocessors / machine.memory / active + machine.tile) + 0.02 * busy
+    return max(busy, moved / machine.multiprocessors / machine.memory / active + machine.tile) + 0.1 * busy

@@ -45,6 +45,9 @@ void KernelLowering::FindRings() {
 void KernelLowering::LowerRoles() {
   const std::function<bool(const ir::Stmt&)> fills = compiler::FillsRing;
   const compiler::ProducerSlice slice(module_, kernel_, fills);
+  When(b().CreateICmpEQ(thread_, I32(kernel_.threads)), [&] {
+    for (Value* map : map_arguments_) device_->TensorPrefetch(map);
+  });
   InitRings();
   const compiler::Facts facts = facts_;
   llvm::BasicBlock *fill = NewBlock("fill"), *work = NewBlock("work"), *end = NewBlock("roles.end");
@@ -98,9 +101,9 @@ void KernelLowering::InitRings() {
   for (const auto& [barriers, use] : rings_) SetPosition(use.position, I32(0), I32(0));
 }
 
-// Tiles are read from shared memory until the last store has passed.
+// Tiles are read from shared memory until the last store has passed; that it ends, the kernel's end waits for.
 void KernelLowering::FinishStores() {
-  if (has_stores_) device_->TensorStoreWait(0, /*read_only=*/false);
+  if (has_stores_) device_->TensorStoreWait(0, /*read_only=*/true);
 }
 
 // --- rings ---
