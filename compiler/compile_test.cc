@@ -129,6 +129,22 @@ func @f(%A: global f16[64, 64], %B: global f16[64, 64]) {{
   }
 }
 
+// 64 × 128 weights of 4 bits by 256 threads are 16 pairs of each: one load of a byte, bits for both floats, one subtraction and one product.
+TEST(Compile, PackedWeightsBecomeFloatsInPairs) {
+  const v1::WorkerResult result = CompileText(golden::ReadFile("tests/golden/pipeline/packed_weights.sm_90a.kiln"), "cuda:sm_90a");
+  constexpr size_t kPairs = 64 * 128 / 256 / 2 * 4;  // and 4 iterations
+  EXPECT_EQ(Count(result, "mul.bf16x2"), kPairs);
+  EXPECT_EQ(Count(result, "ld.shared.b8"), kPairs);
+  EXPECT_EQ(Count(result, "cvt.rn.bf16.s"), 0u);
+}
+
+// A product is started before the one before it is waited for.
+TEST(Compile, ProductsWithSumsOfTheirOwnOverlap) {
+  const v1::WorkerResult result = CompileText(golden::ReadFile("tests/golden/pipeline/block_scaled.sm_90a.kiln"), "cuda:sm_90a");
+  EXPECT_EQ(Count(result, "wgmma.wait_group.sync.aligned 1"), 3u);
+  EXPECT_EQ(Count(result, "wgmma.wait_group.sync.aligned 0"), 1u);
+}
+
 TEST(Compile, EveryProgramOfTheGoldensOnEveryTarget) {
   for (const auto& path : golden::Inputs("threads")) {
     for (const target::Target& target : target::All()) {

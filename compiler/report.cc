@@ -32,6 +32,7 @@ class Reporter {
                      },
                      [&](const ir::Barrier&) { ++barriers_; },
                      [&](const ir::AsyncWait& op) {
+                       if (op.product) return Add("pipeline", "wait", fmt::format("for {}, {} products in flight behind it", module_[*op.product].name, op.pending), "", stmt);
                        Add("pipeline", "wait",
                            op.stores ? "until tensor stores have read their tiles"
                                      : fmt::format("for all but {} of the async copy groups", op.pending), "", stmt);

@@ -79,6 +79,7 @@ class Writer {
     Put(uint64_t(op.plan->warps_m));
     Put(uint64_t(op.plan->warps_n));
     Put(uint64_t(op.plan->warps_k));
+    Put(op.plan->in_flight);
   }
   void operator()(const Fill& op) {
     Put(op.dst);
@@ -104,11 +105,14 @@ class Writer {
   void operator()(const AsyncWait& op) {
     Put(uint64_t(op.pending));
     Put(op.stores);
+    Put(op.product.has_value());
+    if (op.product) Put(*op.product);
   }
   void operator()(const RingStep& op) {
     Put(op.action);
     Put(op.ring);
     Put(uint64_t(op.bytes));
+    Put(uint64_t(op.behind));
   }
 
  private:

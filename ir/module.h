@@ -109,6 +109,7 @@ struct GemmPlan {
   int32_t warps_m = 1;
   int32_t warps_n = 1;
   int32_t warps_k = 1;      // parts of k, each with a sum of its own: c has them as its first dimension. Further warps compute copies
+  bool in_flight = false;   // by groups of warps: left running until an AsyncWait for c
 };
 struct Gemm {
   Region a, b, c;
@@ -140,11 +141,12 @@ struct AsyncCommit {};                // closes the group of async copies issued
 struct AsyncWait {
   int32_t pending;      // until at most so many of the newest groups are unfinished
   bool stores = false;  // of tensor stores: until they have read their source
+  std::optional<BufferId> product = {};  // of products in flight: this sum is finished then
 };
 // kAcquire: the filling thread waits until the stage is empty and expects `bytes`. kWait: the others wait until it is full.
-// kRelease: they are done with it. kAdvance: on to the next stage, each thread for itself.
+// kRelease: they are done with it, or with the one they were at `behind` steps ago. kAdvance: on to the next stage, each thread for itself.
 enum class RingAction : uint8_t { kAcquire = 0, kWait = 1, kRelease = 2, kAdvance = 3 };
-struct RingStep { RingAction action; Ring ring; int64_t bytes = 0; };
+struct RingStep { RingAction action; Ring ring; int64_t bytes = 0; int32_t behind = 0; };
 
 // One alternative for each row of ops.def, in its order.
 using Op = std::variant<Alloc, For, If, While, Let, Store, Assume, Copy, Gemm, Fill, Reduce, Atomic, Barrier, Break, Continue,

@@ -211,6 +211,7 @@ GemmPlan Parser::ParseGemmPlan() {
   Expect("x");
   plan.warps_n = int32_t(ParseInt(1, 64, "warps along n"));
   if (Accept("x")) plan.warps_k = int32_t(ParseInt(1, 64, "warps along k"));
+  plan.in_flight = Accept("in_flight");
   Expect("}");
   return plan;
 }
@@ -246,6 +247,7 @@ Op Parser::ParseAtomic() {
 Op Parser::ParseAsyncWait() {
   AsyncWait op{int32_t(ParseInt(0, 1024, "the pending groups"))};
   op.stores = Accept("stores");
+  if (Accept("product")) op.product = ParseBuffer();
   return op;
 }
 
@@ -259,6 +261,7 @@ Ring Parser::ParseRing() {
 Op Parser::ParseRingStep() {
   RingStep op{.action = ParseName(kRingActions, "a step of a ring"), .ring = ParseRing()};
   if (Accept("bytes")) op.bytes = ParseInt(0, INT32_MAX, "the bytes of a stage");
+  if (Accept("behind")) op.behind = int32_t(ParseInt(0, 64, "steps of a ring"));
   return op;
 }
 

@@ -89,7 +89,8 @@ class StmtPrinter {
     if (op.clear_accum) text += " clear";
     if (op.plan) {
       text += fmt::format(" plan {{ {} warps {} x {}", op.plan->instruction, op.plan->warps_m, op.plan->warps_n);
-      text += op.plan->warps_k > 1 ? fmt::format(" x {} }}", op.plan->warps_k) : " }";
+      if (op.plan->warps_k > 1) text += fmt::format(" x {}", op.plan->warps_k);
+      text += op.plan->in_flight ? " in_flight }" : " }";
     }
     return text;
   }
@@ -106,11 +107,12 @@ class StmtPrinter {
   std::string operator()(const Continue&) const { return "continue"; }
   std::string operator()(const AsyncCommit&) const { return "async_commit"; }
   std::string operator()(const AsyncWait& op) const {
-    return fmt::format("async_wait {}{}", op.pending, op.stores ? " stores" : "");
+    return fmt::format("async_wait {}{}{}", op.pending, op.stores ? " stores" : "", op.product ? " product " + exprs_(*op.product) : "");
   }
   std::string operator()(const RingStep& op) const {
     std::string text = fmt::format("ring {} {}", Name(op.action), Text(op.ring));
     if (op.bytes != 0) text += fmt::format(" bytes {}", op.bytes);
+    if (op.behind != 0) text += fmt::format(" behind {}", op.behind);
     return text;
   }
 

@@ -224,7 +224,7 @@ Op RandomModule::MakeGemm() {
             .transpose_b = true,
             .policy = WarpPolicy(Below(3)),
             .clear_accum = Coin()};
-  if (decisions_) gemm.plan = GemmPlan{"mma.m16n8k16.f32.f16", 2, 2};
+  if (decisions_) gemm.plan = GemmPlan{"mma.m16n8k16.f32.f16", 2, 2, 1, Coin()};
   return gemm;
 }
 
@@ -264,11 +264,15 @@ Op RandomModule::MakeTileOp() {
     }
     case 4: return Barrier{decisions_ && Coin()};
     case 5: return AsyncCommit{};
-    case 6: return AsyncWait{Below(4), Coin()};
+    case 6: {
+      AsyncWait wait{Below(4), Coin()};
+      if (decisions_ && Coin()) wait.product = AddTile(Space::kFragment, DType::kF32, {16, 8});
+      return wait;
+    }
     default: {
       const Ring ring{AddTile(Space::kBarrier, DType::kI64, {4}), AddTile(Space::kLocal, DType::kI32, {2})};
       std::erase(buffers_, ring.barriers);  // it holds no elements
-      return RingStep{RingAction(Below(4)), ring, Below(2) * 128};
+      return RingStep{RingAction(Below(4)), ring, Below(2) * 128, Below(3)};
     }
   }
 }

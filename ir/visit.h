@@ -60,6 +60,9 @@ void ForEachBuffer(const Op& op, Fn&& fn) {
         fn(o.dst.buffer);
         if (o.scratch) fn(*o.scratch);
       },
+      [&](const AsyncWait& o) {
+        if (o.product) fn(*o.product);
+      },
       [&](const RingStep& o) { fn(o.ring.barriers); fn(o.ring.position); },
       [](const auto&) {}}, op);
 }

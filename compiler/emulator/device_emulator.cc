@@ -133,9 +133,9 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     }
     return LoadAll(marks, c);
   }
-  std::vector<Value*> MmaWait(std::span<Value* const> c) override {
+  std::vector<Value*> MmaWait(std::span<Value* const> c, int pending) override {
     Value* marks = StoreAll(c);
-    CallRuntime(k_wgmma_wait, {I32(0), I32(int(c.size())), marks, Site(), Location()});
+    CallRuntime(k_wgmma_wait, {I32(pending), I32(int(c.size())), marks, Site(), Location()});
     return LoadAll(marks, c);
   }
   void FenceAsyncProxy() override { CallRuntime(k_fence_async_proxy, {Location()}); }

@@ -54,12 +54,12 @@ TEST(Products, RightOnesAreClean) {
   p.Fill();
   p.k.device->FenceAsyncProxy();
   p.k.device->Barrier();
-  auto c = p.k.device->MmaWait(p.Start(p.Start(p.Zeros())));
+  auto c = p.k.device->MmaWait(p.Start(p.Start(p.Zeros())), 0);
   p.k.device->Barrier();
   p.Fill(2);
   p.k.device->FenceAsyncProxy();
   p.k.device->Barrier();
-  p.Write(p.k.device->MmaWait(p.Start(c)));
+  p.Write(p.k.device->MmaWait(p.Start(c), 0));
   ExpectClean(p.k.RunSeeds(0, kSeeds));
   p.ExpectAll(16 + 16 + 64);
 }
@@ -71,7 +71,7 @@ TEST(Products, ClearCountsAsZero) {
     p.k.device->FenceAsyncProxy();
     p.k.device->Barrier();
     std::vector<Value*> seven(4, llvm::ConstantFP::get(p.k.b.getFloatTy(), 7));
-    p.Write(p.k.device->MmaWait(p.Start(p.Start(seven), true)));
+    p.Write(p.k.device->MmaWait(p.Start(p.Start(seven), true), 0));
     ExpectClean(p.k.RunSeeds(seed, 1));
     p.ExpectAll(16);
   }
@@ -83,7 +83,7 @@ TEST(Products, OperandsWithoutFenceOrBarrier) {
     p.Fill();
     if (fence) p.k.device->FenceAsyncProxy();
     if (!fence) p.k.device->Barrier();
-    p.Write(p.k.device->MmaWait(p.Start(p.Zeros())));
+    p.Write(p.k.device->MmaWait(p.Start(p.Zeros()), 0));
     for (uint64_t seed : {0, 1}) {
       ExpectAmong(p.k.RunSeeds(seed, 1), fence ? FindingKind::kRace : FindingKind::kUnfenced, "wgmma of threads 0-127 reads");
     }
@@ -97,7 +97,7 @@ TEST(Products, OperandsOverwrittenBeforeTheWait) {
   p.k.device->Barrier();
   auto c = p.Start(p.Zeros());
   p.Fill(2);
-  p.Write(p.k.device->MmaWait(c));
+  p.Write(p.k.device->MmaWait(c, 0));
   for (uint64_t seed : {0, 1}) ExpectAmong(p.k.RunSeeds(seed, 1), FindingKind::kAsyncPending, "which wgmma of threads 0-127 reads: its end");
 }
 
@@ -116,7 +116,7 @@ TEST(Products, RegistersInFlight) {
   for (uint64_t seed : {0, 1}) {
     ExpectAmong(Touched(seed, [&](Products& p, auto& c) {
       c[2] = llvm::ConstantFP::get(p.k.b.getFloatTy(), 1);
-      p.Write(p.k.device->MmaWait(c));
+      p.Write(p.k.device->MmaWait(c, 0));
     }), FindingKind::kInFlight, "changed registers that wgmma writes");
     ExpectAmong(Touched(seed, [&](Products& p, auto& c) {
       p.k.device->SetLocation(3);
@@ -124,7 +124,7 @@ TEST(Products, RegistersInFlight) {
     }), FindingKind::kInFlight, "never waited for a product");
     ExpectAmong(Touched(seed, [&](Products& p, auto& c) {
       Value* early = p.k.b.CreateFMul(c[1], llvm::ConstantFP::get(p.k.b.getFloatTy(), 2));
-      auto done = p.k.device->MmaWait(c);
+      auto done = p.k.device->MmaWait(c, 0);
       done[0] = early;
       p.Write(done);
     }), FindingKind::kInFlight, "reads a register that wgmma writes");

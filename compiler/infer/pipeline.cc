@@ -8,6 +8,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/multicast.h"
+#include "compiler/infer/overlap.h"
 #include "compiler/infer/persist.h"
 #include "compiler/infer/prefetch.h"
 #include "compiler/infer/rings.h"
@@ -338,6 +339,7 @@ ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&
   for (ir::Kernel& kernel : module.kernels) {
     Rings(module, kernel, context);
     Prefetch(module, kernel);
+    Overlap(module, kernel, context);
     const std::optional<size_t> paired = Multicast(module, kernel, context);
     SplitStores(module, kernel);
     Persist(module, kernel, context, paired);

@@ -102,6 +102,7 @@ class Analysis {
                        if (p.age < kStoring) ++p.age;
                    },
                    [&](const ir::AsyncWait& wait) {
+                     if (wait.product) return;
                      for (Pending& p : state)
                        if (wait.stores ? p.age == kStoring : p.age < kStoring && p.age >= wait.pending) p.age = kDone;
                    },

@@ -29,7 +29,13 @@ KernelLowering::Term KernelLowering::TermOf(ExprId id) const {
   if (node.op != ir::ExprOp::kFloorDiv) return {};
   const int v = LoopVariable(node.args[0]);
   const int64_t divisor = pool().ConstInt(node.args[1]).value_or(0);
-  if (v < 0 || !ThreadsStepBy(v, divisor)) return {};
+  if (v < 0 || divisor <= 0) return {};
+  // No digit reaches across a multiple of the divisor: the quotients of the thread's and the register's part add up.
+  int64_t weight = 1;
+  for (const ir::Digit& digit : element_->layout.dim(v)) {
+    if (weight % divisor != 0 && divisor % (weight * digit.size) != 0) return {};
+    weight *= digit.size;
+  }
   return {v, divisor};
 }
 
@@ -45,7 +51,7 @@ bool KernelLowering::ThreadsStepBy(int variable, int64_t divisor) const {
 
 Value* KernelLowering::ThreadPart(const Term& term) {
   Value* part = element_->thread_part[size_t(term.variable)];
-  return term.divisor == 1 ? part : b().CreateUDiv(part, I32(term.divisor), "", /*isExact=*/true);
+  return term.divisor == 1 ? part : b().CreateUDiv(part, I32(term.divisor));
 }
 
 bool KernelLowering::IsSettled(ExprId id) const {
@@ -125,10 +131,11 @@ bool KernelLowering::BlocksAreWhole(BufferId id, int dim, const Linear& index) c
       if (facts_.DivisorOf(ExprId(term)) * coefficient % block != 0) return false;
       continue;
     }
-    if (coefficient != 1 || by.divisor != 1 || ++variables > 1) return false;
+    if (coefficient != 1 || ++variables > 1) return false;
     int64_t weight = 1;
     for (const ir::Digit& digit : element_->layout.dim(by.variable)) {
-      if (block % weight != 0 && weight % block != 0) return false;
+      const int64_t step = std::max<int64_t>(1, weight / by.divisor);
+      if (block % step != 0 && step % block != 0) return false;
       weight *= digit.size;
     }
   }
@@ -231,7 +238,7 @@ SplitOffset KernelLowering::OffsetAt(const AccessPlan& plan, int64_t reg) {
   SplitOffset offset = plan.base;
   if (plan.pointer != nullptr) offset.variable = nullptr;
   for (size_t v = 0; v < part.size(); ++v) {
-    offset.constant += plan.blocked[v] >= 0 ? SharedTerm(plan.buffer, plan.blocked[v], part[v]) : plan.step[v] * RegisterPart(plan, part, v);
+    offset.constant += plan.blocked[v] >= 0 ? SharedTerm(plan.buffer, plan.blocked[v], RegisterPart(plan, part, v)) : plan.step[v] * RegisterPart(plan, part, v);
     offset.variable = AddTo(offset.variable, Scaled(plan.step_value[v], RegisterPart(plan, part, v)));
   }
   return offset;

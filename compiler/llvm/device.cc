@@ -142,7 +142,7 @@ std::vector<llvm::Value*> Device::MmaGroup(const target::MmaInstruction&, std::s
                                            std::span<llvm::Value* const>, std::span<llvm::Value* const>, bool, bool, bool) {
   std::abort();
 }
-std::vector<llvm::Value*> Device::MmaWait(std::span<llvm::Value* const>) { std::abort(); }
+std::vector<llvm::Value*> Device::MmaWait(std::span<llvm::Value* const>, int) { std::abort(); }
 void Device::FenceAsyncProxy() { std::abort(); }
 Value* Device::LoadOnce(llvm::Type* type, Value* pointer) { return builder().CreateAlignedLoad(type, pointer, llvm::Align(16)); }
 Value* Device::Vote(VoteOp, Value*) { std::abort(); }

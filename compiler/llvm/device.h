@@ -89,8 +89,8 @@ class Device {
   virtual std::vector<llvm::Value*> MmaGroup(const target::MmaInstruction& instruction, std::span<llvm::Value* const> a,
                                              std::span<llvm::Value* const> b, std::span<llvm::Value* const> c, bool clear,
                                              bool a_by_rows, bool b_by_rows);
-  // Waits for all that was started; `c` are its results, given back as they are then.
-  virtual std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c);
+  // Waits until at most `pending` of the newest groups are unfinished; `c` are results of the others, given back as they are then.
+  virtual std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c, int pending);
   // Orders this thread's earlier writes to shared memory before later reads by wgmma, once a barrier has passed.
   virtual void FenceAsyncProxy();
 

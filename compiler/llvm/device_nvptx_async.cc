@@ -70,8 +70,8 @@ std::vector<Value*> NvptxAsyncDevice::MmaGroup(const target::MmaInstruction& mma
   return Tied(text, nothing, operands);
 }
 
-std::vector<Value*> NvptxAsyncDevice::MmaWait(std::span<Value* const> c) {
-  return Tied("wgmma.wait_group.sync.aligned 0;", c, {});
+std::vector<Value*> NvptxAsyncDevice::MmaWait(std::span<Value* const> c, int pending) {
+  return Tied("wgmma.wait_group.sync.aligned " + std::to_string(pending) + ";", c, {});
 }
 
 void NvptxAsyncDevice::FenceAsyncProxy() {

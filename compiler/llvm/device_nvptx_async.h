@@ -17,7 +17,7 @@ class NvptxAsyncDevice : public DeviceBase {
   std::vector<llvm::Value*> MmaGroup(const target::MmaInstruction& mma, std::span<llvm::Value* const> a,
                                      std::span<llvm::Value* const> b, std::span<llvm::Value* const> c, bool clear, bool a_by_rows,
                                      bool b_by_rows) override;
-  std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c) override;
+  std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c, int pending) override;
   void FenceAsyncProxy() override;
 
   void PhaseInit(llvm::Value* mbarrier, uint32_t arrivals) override;

@@ -196,7 +196,7 @@ TEST_P(DeviceTest, MatrixGroups) {
         for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Load(ValueType(k.context, row.c)));
         const bool by_rows = ir::Bits(row.a) == 16;
         k.device->FenceAsyncProxy();
-        const auto d = k.device->MmaWait(k.device->MmaGroup(row, a, b, c, false, by_rows && !registers, by_rows));
+        const auto d = k.device->MmaWait(k.device->MmaGroup(row, a, b, c, false, by_rows && !registers, by_rows), 0);
         ASSERT_EQ(d.size(), c.size());
         for (Value* v : d) k.Store(v);
       });

@@ -222,7 +222,7 @@ class KernelLowering {
   void PlanChecks(AccessPlan& plan, std::span<const ir::ExprId> indices);
   bool IsSettled(ir::ExprId id) const;  // the same for all iterations, and has its value already
   int LoopVariable(ir::ExprId id) const;  // −1: none of the current parallel loop's
-  // A variable of the current parallel loop, or its quotient by a constant that divides what the threads add to it.
+  // A variable of the current parallel loop, or its quotient by a constant that no digit of the loop's layout reaches across.
   struct Term {
     int variable = -1;
     int64_t divisor = 1;
@@ -250,6 +250,7 @@ class KernelLowering {
   void LowerGemm(const ir::Gemm& gemm);
   void LowerMma(const ir::Gemm& gemm, const target::MmaInstruction& mma);
   void LowerScalarGemm(const ir::Gemm& gemm);
+  void LowerProductWait(ir::BufferId sum, int32_t pending);
   void LowerWgmma(const ir::Gemm& gemm, const target::MmaInstruction& mma);
   Value* SharedDescriptor(const ir::Region& region, bool k_is_last);
   Value* DescriptorAt(Value* start, const ir::Region& region, int64_t row, int64_t k, bool k_is_last, Value* group_offset);

@@ -238,6 +238,7 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                  },
                  [&](const ir::AsyncCommit&) { device_->AsyncCommit(); },
                  [&](const ir::AsyncWait& op) {
+                   if (op.product) return LowerProductWait(*op.product, op.pending);
                    if (op.stores) return device_->TensorStoreWait(op.pending, /*read_only=*/true);
                    device_->AsyncWait(op.pending);
                  },

@@ -14,12 +14,21 @@ constexpr size_t kMaxRank = 5;
 constexpr int64_t kSpan = 128;  // bytes of the widest swizzle
 constexpr int64_t kUnit = 16;   // bytes that strides and addresses are multiples of
 
-// The dimensions that a copy moves several elements along.
+// The dimensions that a copy moves several elements along; of one row, the dimension before too.
 std::vector<size_t> Moving(std::span<const int64_t> extents) {
   std::vector<size_t> dims;
   for (size_t d = 0; d < extents.size(); ++d)
     if (extents[d] != 1) dims.push_back(d);
+  if (dims.size() == 1 && dims[0] > 0) dims.insert(dims.begin(), dims[0] - 1);
   return dims;
+}
+
+// Rows of 32, 64 or whole multiples of 128 bytes: a swizzle's.
+bool IsTile(std::span<const int64_t> extents, int64_t element_bits) {
+  for (size_t d = 0; d + 2 < extents.size(); ++d)
+    if (extents[d] != 1) return false;
+  const int64_t row_bytes = extents.back() * element_bits / 8;
+  return row_bytes == 32 || row_bytes == 64 || row_bytes % 128 == 0;
 }
 
 // Elements from one index of a dimension to the next divide by this.
@@ -82,7 +91,7 @@ bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& 
   const size_t rank = buffer.shape.size();
   if (bits % 8 != 0 || bits > 32 || rank < 2 || rank > kMaxRank || buffer.workspace) return false;
   if (pointer_alignment % kUnit != 0 || (buffer.pad_value && *buffer.pad_value != 0)) return false;
-  if (tile.size() < 2 || !WgmmaTile(tile, bits)) return false;
+  if (tile.size() < 2 || !IsTile(tile, bits)) return false;
   const std::vector<size_t> dims = Moving(global.extents);
   if (dims.size() != 2 || dims[1] != rank - 1) return false;
   if (!buffer.strides.empty() && !module.exprs.IsConst(buffer.strides.back(), 1)) return false;

@@ -72,7 +72,7 @@ void AddGroup(std::vector<Form>& forms, const target::MmaInstruction& row, Place
     llvm::Value* of_b[] = {Descriptor(k, kOfB, DescriptorBits(b, uint32_t(row.n), k_bytes))};
     for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Value(row.c, content));
     const auto started = k.device.MmaGroup(row, words, of_b, c, false, a.by_rows, b.by_rows);
-    for (llvm::Value* v : k.device.MmaWait(started)) k.Out(v);
+    for (llvm::Value* v : k.device.MmaWait(started, 0)) k.Out(v);
   }, .result = row.c, .tolerance = ToleranceOf(row, content), .threads = 128, .shared_bytes = kShared});
 }
 

@@ -83,18 +83,18 @@ def packed_weights(rng):
     scale, wide_scale = rounded(rng.random((n, k // 128)) + 0.5, HALF)
     nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(n, k).astype(np.float64) - 8
     weights = (nibbles.reshape(n, -1, 128) * wide_scale[:, :, None]).reshape(n, k)
-    return products.packed_weights(m, n, k, block_n=64), [(a, HALF), (packed, "uint8"), (scale, HALF)], [(HALF, decode(a, HALF) @ weights.T)]
+    return products.packed_weights(m, n, k, block_n=64), [(a, HALF), (packed, "uint8"), (np.ascontiguousarray(scale.T), HALF)], [(HALF, decode(a, HALF) @ weights.T)]
 
 
 def packed_weights_by_parts(rng):
     """Groups of warps that take parts of k each."""
-    m, n, k = 11, 136, 640
+    m, n, k = 11, 136, 1024
     a, packed = random_array(rng, (m, k), HALF), rng.integers(0, 256, (n, k // 2), dtype=np.uint8)
     scale, wide_scale = rounded(rng.random((n, k // 128)) + 0.5, HALF)
     nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(n, k).astype(np.float64) - 8
     weights = (nibbles.reshape(n, -1, 128) * wide_scale[:, :, None]).reshape(n, k)
-    program = products.packed_weights(m, n, k, block_m=16, block_n=64, block_k=128, stages=3, threads=256)
-    return program, [(a, HALF), (packed, "uint8"), (scale, HALF)], [(HALF, decode(a, HALF) @ weights.T)]
+    program = products.packed_weights(m, n, k, block_m=16, block_n=64, block_k=256, stages=3, threads=256)
+    return program, [(a, HALF), (packed, "uint8"), (np.ascontiguousarray(scale.T), HALF)], [(HALF, decode(a, HALF) @ weights.T)]
 
 
 def packed_mxfp4(rng):
@@ -105,7 +105,7 @@ def packed_mxfp4(rng):
     numbers = values[np.stack([packed & 15, packed >> 4], -1).reshape(n, k)]
     weights = (numbers.reshape(n, -1, 32) * np.exp2(exponent.astype(np.float64) - 127)[:, :, None]).reshape(n, k)
     program = products.packed_mxfp4(m, n, k, block_m=32, block_n=64)
-    return program, [(a, "bfloat16"), (packed, "uint8"), (exponent.view(np.uint32), "uint32")], [("bfloat16", decode(a, "bfloat16") @ weights.T)]
+    return program, [(a, "bfloat16"), (packed, "uint8"), (np.ascontiguousarray(exponent.view(np.uint32).T), "uint32")], [("bfloat16", decode(a, "bfloat16") @ weights.T)]
 
 
 def layer_norm(rng):

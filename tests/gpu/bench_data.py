@@ -120,7 +120,8 @@ def packed_weights(row):
     weights = (nibbles.view(n, -1, 128) * scale.double()[:, :, None]).view(n, k)
     dense = weights.to(torch.bfloat16)
     given = torch.empty((m, n), device="cuda", dtype=torch.bfloat16)
-    return Job([a, packed, scale], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())], lambda: torch.matmul(a, dense.t(), out=given))
+    return Job([a, packed, scale.t().contiguous()], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
+               lambda: torch.matmul(a, dense.t(), out=given))
 
 
 def packed_mxfp4(row):
@@ -132,7 +133,7 @@ def packed_mxfp4(row):
     weights = (numbers.view(n, -1, 32) * torch.exp2(exponent.double() - 127)[:, :, None]).view(n, k)
     dense = weights.to(torch.bfloat16)
     given = torch.empty((m, n), device="cuda", dtype=torch.bfloat16)
-    return Job([a, packed, exponent.view(torch.uint32)], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
+    return Job([a, packed, exponent.view(torch.int32).t().contiguous().view(torch.uint32)], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
                lambda: torch.matmul(a, dense.t(), out=given))
 
 

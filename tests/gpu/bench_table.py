@@ -26,10 +26,10 @@ MULTIPROCESSORS = tiles.Hopper().multiprocessors
 def packed_tile_for(m: int) -> dict:
     """Few rows: all multiprocessors stream weights, and two groups of warps in each share a block along k."""
     if m <= 16:
-        return {"block_m": 16, "block_n": 64, "block_k": 128, "stages": 8, "threads": 256}
+        return {"block_m": 16, "block_n": 64, "block_k": 512, "stages": 4, "threads": 256}
     if m <= 128:
         return {"block_m": 128, "block_n": 64, "block_k": 128, "stages": 4, "threads": 256}
-    return {"block_m": 256, "block_n": 128, "block_k": 128, "stages": 2, "threads": 256}
+    return {"block_m": 256, "block_n": 128, "block_k": 64, "stages": 5, "threads": 256}
 
 
 def _row(group, shape, builder, arguments, data, bar=None, flop=None, moved=None):

@@ -140,7 +140,14 @@ void KernelLowering::LowerRingStep(const ir::RingStep& step) {
   const int64_t stages = module_.ShapeOf(step.ring.barriers)[0] / 2;
   const auto [stage, parity] = Position(step.ring.position);
   const auto filled = [&] { return RingBarrier(step.ring.barriers, stage); };
-  const auto emptied = [&] { return RingBarrier(step.ring.barriers, b().CreateAdd(stage, I32(stages))); };
+  const auto emptied = [&] {
+    Value* of = stage;
+    if (step.behind != 0) {
+      Value* wrapped = b().CreateICmpSLT(stage, I32(step.behind));
+      of = b().CreateAdd(stage, b().CreateSelect(wrapped, I32(stages - step.behind), I32(-step.behind)));
+    }
+    return RingBarrier(step.ring.barriers, b().CreateAdd(of, I32(stages)));
+  };
   switch (step.action) {
     case RingAction::kAcquire:
       // The phase before the first counts as ended: every stage is empty at first.

@@ -106,8 +106,16 @@ void KernelLowering::LowerWgmma(const ir::Gemm& gemm, const MmaInstruction& mma)
       results.insert(results.end(), started.begin(), started.end());
     }
   }
-  results = device_->MmaWait(results);
+  if (!gemm.plan->in_flight) results = device_->MmaWait(results, 0);
   for (size_t r = 0; r < results.size(); ++r) StoreRegister(gemm.c.buffer, int64_t(r), results[r]);
+}
+
+// Until at most `pending` products that were started after the sum's are unfinished.
+void KernelLowering::LowerProductWait(ir::BufferId sum, int32_t pending) {
+  Values values;
+  for (int64_t r = 0; r < module_[sum].layout->Registers(); ++r) values.push_back(LoadRegister(sum, r));
+  values = device_->MmaWait(values, pending);
+  for (size_t r = 0; r < values.size(); ++r) StoreRegister(sum, int64_t(r), values[r]);
 }
 
 }  // namespace kiln::llvm_ir

@@ -112,23 +112,26 @@ def block_scaled(M, N, K, out_dtype="bfloat16", block_m=128, block_n=128, stages
 
 def packed_weights(M, N, K, dtype="bfloat16", group=128, block_m=64, block_n=128, block_k=64, stages=4, threads=128):
     """C = A · (scale · (W − 8))ᵀ: A is (M, K), W (N, K/2) with two 4-bit weights in each byte, the earlier one low; scale
-    (N, K/group)."""
+    (K/group, N)."""
+    groups = max(1, block_k // group)  # of a block
 
     @T.prim_func
-    def packed_weights(A: T.Tensor((M, K), dtype), W: T.Tensor((N, K // 2), "uint8"), scale: T.Tensor((N, K // group), dtype),
+    def packed_weights(A: T.Tensor((M, K), dtype), W: T.Tensor((N, K // 2), "uint8"), scale: T.Tensor((K // group, N), dtype),
                        C: T.Tensor((M, N), dtype)):
         with T.Kernel(T.ceildiv(N, block_n), T.ceildiv(M, block_m), threads=threads) as (bx, by):
             a_shared = T.alloc_shared((block_m, block_k), dtype)
             w_shared = T.alloc_shared((block_n, block_k // 2), "uint8")
+            s_shared = T.alloc_shared((groups, block_n), dtype)
             weights = T.alloc_fragment((block_n, block_k), dtype)
             accum = T.alloc_fragment((block_m, block_n), "float32")
             T.clear(accum)
             for ko in T.Pipelined(T.ceildiv(K, block_k), num_stages=stages):
                 T.copy(A[by * block_m, ko * block_k], a_shared)
                 T.copy(W[bx * block_n, ko * (block_k // 2)], w_shared)
+                T.copy(scale[ko * block_k // group, bx * block_n], s_shared)
                 for i, j in T.Parallel(block_n, block_k):
                     nibble = (w_shared[i, j // 2] >> T.cast((j % 2) * 4, "uint8")) & T.cast(15, "uint8")
-                    weights[i, j] = (T.cast(nibble, dtype) - T.cast(8, dtype)) * scale[bx * block_n + i, ko * block_k // group]
+                    weights[i, j] = (T.cast(nibble, dtype) - T.cast(8, dtype)) * s_shared[j // group, i]
                 T.gemm(a_shared, weights, accum, transpose_B=True)
             T.copy(accum, C[by * block_m, bx * block_n])
 
@@ -137,24 +140,27 @@ def packed_weights(M, N, K, dtype="bfloat16", group=128, block_m=64, block_n=128
 
 def packed_mxfp4(M, N, K, dtype="bfloat16", block_m=64, block_n=128, block_k=64, stages=4, threads=128):
     """C = A · Wᵀ with W of mxfp4: A is (M, K), W (N, K/2) with two e2m1 numbers in each byte, the earlier one low; each 32 of them along
-    k share a power of two: scale is (N, K/128), four exponents of e8m0 in a word, 1 … 254 each."""
+    k share a power of two: scale is (K/128, N), four exponents of e8m0 in a word, the earliest one low, 1 … 254 each."""
+    words = max(1, block_k // 128)  # of a block
 
     @T.prim_func
-    def packed_mxfp4(A: T.Tensor((M, K), dtype), W: T.Tensor((N, K // 2), "uint8"), scale: T.Tensor((N, K // 128), "uint32"),
+    def packed_mxfp4(A: T.Tensor((M, K), dtype), W: T.Tensor((N, K // 2), "uint8"), scale: T.Tensor((K // 128, N), "uint32"),
                      C: T.Tensor((M, N), dtype)):
         with T.Kernel(T.ceildiv(N, block_n), T.ceildiv(M, block_m), threads=threads) as (bx, by):
             a_shared = T.alloc_shared((block_m, block_k), dtype)
             w_shared = T.alloc_shared((block_n, block_k // 2), "uint8")
+            s_shared = T.alloc_shared((words, block_n), "uint32")
             weights = T.alloc_fragment((block_n, block_k), dtype)
             accum = T.alloc_fragment((block_m, block_n), "float32")
             T.clear(accum)
             for ko in T.Pipelined(T.ceildiv(K, block_k), num_stages=stages):
                 T.copy(A[by * block_m, ko * block_k], a_shared)
                 T.copy(W[bx * block_n, ko * (block_k // 2)], w_shared)
+                T.copy(scale[ko * block_k // 128, bx * block_n], s_shared)
                 for i, j in T.Parallel(block_n, block_k):
                     nibble = T.cast((w_shared[i, j // 2] >> T.cast((j % 2) * 4, "uint8")) & T.cast(15, "uint8"), "uint16")
                     shift = T.cast((ko * block_k + j) % 128 // 32 * 8, "uint32")
-                    exponent = T.cast((scale[bx * block_n + i, ko * block_k // 128] >> shift) & T.cast(255, "uint32"), "uint16")
+                    exponent = T.cast((s_shared[j // 128, i] >> shift) & T.cast(255, "uint32"), "uint16")
                     # The number's bits in the places of bf16's have an exponent that is 126 too small.
                     bits = ((nibble & T.cast(8, "uint16")) << T.cast(12, "uint16")) | ((nibble & T.cast(7, "uint16")) << T.cast(6, "uint16"))
                     number = T.reinterpret("bfloat16", bits) * T.cast(2.0**126, "bfloat16")

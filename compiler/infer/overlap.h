@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Products whose sums start anew in each iteration, as those of blocks with scales of their own: where the loop's body holds several
+// iterations (infer/prefetch.h), each product is started before the one before it is used, into registers of its own. What is done
+// with one sum then runs under the next product.
+//
+//   wait; gemm → p; release; advance; use p;    →    wait; gemm → p; advance; wait; gemm → q; advance; async_wait 1 product p; release
+//   wait; gemm → p; release; advance; use p          behind 2; use p; async_wait 0 product q; release behind 1; use q
+#pragma once
+
+#include "compiler/options.h"
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+// Needs: rings, and bodies repeated by Prefetch. Only where all sums fit into a thread's registers.
+void Overlap(ir::Module& module, ir::Kernel& kernel, const Context& context);
+
+}  // namespace kiln::compiler
