@@ -13,7 +13,7 @@
 
 namespace kiln::compiler {
 
-// Needs: rings, and bodies repeated by Prefetch. Only where all sums fit into a thread's registers.
+// Needs: rings, and bodies repeated by Prefetch. Only where one group of warps computes and both sums fit into its registers.
 void Overlap(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

@@ -67,14 +67,14 @@ def grouped(rng):
     return program, [(a, HALF), (b, HALF), (expert, "int32")], [(HALF, np.einsum("tmk,tnk->tmn", wide, weights).reshape(5 * block, n))]
 
 
-def block_scaled(rng):
+def block_scaled(rng, **tile):
     m, n, k = 130, 256, 384
     a, b = random_array(rng, (m, k), E4M3), random_array(rng, (n, k), E4M3)
     scale_a, scale_b = (rng.random((k // 128, m)) + 0.5).astype(np.float32), (rng.random((n // 128, k // 128)) + 0.5).astype(np.float32)
     left = decode(a, E4M3).reshape(m, -1, 128) * scale_a.T[:, :, None]
     right = decode(b, E4M3).reshape(n, -1, 128) * np.repeat(scale_b, 128, 0)[:, :, None]
     reference = left.reshape(m, k) @ right.reshape(n, k).T
-    return products.block_scaled(m, n, k, stages=3), [(a, E4M3), (b, E4M3), (scale_a, "float32"), (scale_b, "float32")], [(HALF, reference)]
+    return products.block_scaled(m, n, k, stages=3, **tile), [(a, E4M3), (b, E4M3), (scale_a, "float32"), (scale_b, "float32")], [(HALF, reference)]
 
 
 def packed_weights(rng):
@@ -214,7 +214,8 @@ def transposed(order):
 
 CASES = {
     "transpose_ij": transposed("ij"), "transpose_ji": transposed("ji"),
-    "batched": batched, "with_epilogue": with_epilogue, "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled, "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
+    "batched": batched, "with_epilogue": with_epilogue, "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled,
+    "block_scaled_in_flight": lambda rng: block_scaled(rng, block_m=64, threads=128), "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
     "packed_mxfp4": packed_mxfp4, "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
     "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
@@ -227,7 +228,7 @@ CASES = {
     "quantize_rows_long": long_rows_of(long_rows.quantize_rows_long, quantized, [E4M3, "float32"]),
 }
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
-PRODUCTS = ["batched", "with_epilogue", "quantized_product", "grouped", "block_scaled", "packed_weights", "packed_weights_by_parts", "packed_mxfp4"]
+PRODUCTS = ["batched", "with_epilogue", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "packed_weights", "packed_weights_by_parts", "packed_mxfp4"]
 
 
 def run(emulator, name, target="emu:sm_90a", **keys):
