@@ -271,3 +271,12 @@ def test_rows_in_shared_memory_do_not_race(emulator, name):
 @pytest.mark.parametrize("name", ["transpose_ij", "transpose_ji", "cross_entropy", "row_sum"])
 def test_on_wide_warps(emulator, name):
     run(emulator, name, target="emu:gfx942", check=1)
+
+
+@pytest.mark.parametrize("build", [
+    lambda: products.packed_weights(8, 64, 200), lambda: products.packed_weights(8, 64, 384, group=64, block_k=96),
+    lambda: products.packed_mxfp4(8, 64, 160), lambda: products.packed_mxfp4(8, 64, 384, block_k=96),
+])
+def test_scales_that_do_not_fit_are_refused(build):
+    with pytest.raises(ValueError, match="groups of"):
+        build()

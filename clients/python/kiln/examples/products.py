@@ -8,6 +8,13 @@ FP8 = "float8_e4m3fn"
 SCALED = 128  # elements along k (and rows of the weights) that share a scale
 
 
+def _check_groups(K, group, block_k):
+    if K % group:
+        raise ValueError(f"{K} elements along k are not whole groups of {group}: the last ones would have no scale; pad K to a multiple of {group}")
+    if block_k % group and group % block_k:
+        raise ValueError(f"blocks of {block_k} along k cut groups of {group}: choose a `block_k` that divides the group, or a multiple of it")
+
+
 def batched(batch, M, N, K, dtype="bfloat16", block_m=128, block_n=256, block_k=64, stages=4, threads=256):
     """C[i] = A[i] · B[i]ᵀ: A is (batch, M, K), B (batch, N, K), C (batch, M, N)."""
 
@@ -113,6 +120,7 @@ def block_scaled(M, N, K, out_dtype="bfloat16", block_m=128, block_n=128, stages
 def packed_weights(M, N, K, dtype="bfloat16", group=128, block_m=64, block_n=128, block_k=64, stages=4, threads=128):
     """C = A · (scale · (W − 8))ᵀ: A is (M, K), W (N, K/2) with two 4-bit weights in each byte, the earlier one low; scale
     (K/group, N)."""
+    _check_groups(K, group, block_k)
     groups = max(1, block_k // group)  # of a block
 
     @T.prim_func
@@ -141,6 +149,7 @@ def packed_weights(M, N, K, dtype="bfloat16", group=128, block_m=64, block_n=128
 def packed_mxfp4(M, N, K, dtype="bfloat16", block_m=64, block_n=128, block_k=64, stages=4, threads=128):
     """C = A · Wᵀ with W of mxfp4: A is (M, K), W (N, K/2) with two e2m1 numbers in each byte, the earlier one low; each 32 of them along
     k share a power of two: scale is (K/128, N), four exponents of e8m0 in a word, the earliest one low, 1 … 254 each."""
+    _check_groups(K, 128, block_k)
     words = max(1, block_k // 128)  # of a block
 
     @T.prim_func
