@@ -114,6 +114,11 @@ class SingleFlight {
     return joined;
   }
 
+  bool Has(const Digest& key) const {
+    MutexLock lock(table_->mutex);
+    return table_->flights.contains(key);
+  }
+
   // Joins the key's flight where there is one; otherwise nothing happens and the waiter is left as it is.
   std::optional<Ticket> JoinExisting(const Digest& key, Waiter& waiter) {
     MutexLock lock(table_->mutex);

@@ -14,6 +14,10 @@ namespace {
 
 using Kind = Failure::Kind;
 
+// Looks at requests while the queue is full: in a fiftieth of the time of one processor.
+constexpr std::chrono::milliseconds kBetweenFinds{2};     // of a request seen before: in the store or not
+constexpr std::chrono::milliseconds kBetweenDecodes{10};  // of another
+
 // The text of an explained compile differs with what is asked for, and is never kept.
 cache::Digest FlightKey(const cache::Digest& key, const v1::CompileRequest& request) {
   if (!request.has_explain()) return key;
@@ -61,6 +65,17 @@ std::optional<Outcome> CompileFlow::Hot(const cache::Digest& kept_under, std::st
   return outcome;
 }
 
+std::optional<Failure> CompileFlow::RefusesUnread(const cache::Digest& request, const Caller& caller) {
+  const auto full = parts_.admission.RefusesAll(caller);
+  if (!full || draining_) return std::nullopt;
+  const auto key = index_.Find(KeptUnder(caller.tenant, request));
+  if (key && (flights_.Has(*key) || parts_.cache.GetWithoutBlocking(*key))) return std::nullopt;
+  if (looks_.Take(std::chrono::steady_clock::now(), key ? kBetweenFinds : kBetweenDecodes)) return std::nullopt;
+  ++parts_.telemetry.requests;
+  ++parts_.telemetry.refused;
+  return ToFailure(*full);
+}
+
 bool CompileFlow::Post(Executor::Task task) { return parts_.executor.Post(task); }
 
 std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
@@ -70,10 +85,10 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
   auto call = std::make_shared<Call>(std::move(request));
   if (auto refused = Accept(*call)) {
     End(call, std::unexpected(std::move(*refused)));
-  } else if (!Post([this, call] { Steps(call); })) {
+  } else if (const bool boards = BoardsAsBefore(call); boards || !Post([this, call] { Steps(call); })) {
     Free(call->request.bytes);
     call->charge.reset();
-    End(call, std::unexpected(ExecutorFull()));
+    if (!boards) End(call, std::unexpected(ExecutorFull()));
   }
   return call;
 }
@@ -168,6 +183,11 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call) {
   ++parts_.telemetry.refused;
   End(call, std::unexpected(ToFailure(*full)));
   return true;
+}
+
+bool CompileFlow::BoardsAsBefore(const std::shared_ptr<Call>& call) {
+  const auto key = index_.Find(call->request.digest);
+  return key && !call->request.lookup_only && Board(call, *key);
 }
 
 // Not streams, which must hear of the stages.

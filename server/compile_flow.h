@@ -29,6 +29,7 @@
 #include "server/executor.h"
 #include "server/gate.h"
 #include "server/metrics.h"
+#include "server/pacer.h"
 #include "server/quotas.h"
 #include "server/reply.h"
 #include "server/reproducers.h"
@@ -88,6 +89,10 @@ class CompileFlow {
   std::optional<Outcome> FindHot(const cache::Digest& request, std::string_view tenant);
   std::optional<Outcome> FindHotKey(const cache::Digest& key, std::string_view tenant);
 
+  // Why a request is refused before it is read. Under a flood the time of kilnd would go into reading what is refused then, so while the
+  // queue is full, of what is neither in memory nor under way only a few are looked at: among them may be what is in the store.
+  std::optional<Failure> RefusesUnread(const cache::Digest& request, const Caller& caller);
+
   std::shared_ptr<Call> Start(Request request);
   void Cancel(const std::shared_ptr<Call>& call);
 
@@ -112,6 +117,7 @@ class CompileFlow {
   std::optional<Failure> Accept(Call& call);
   void Steps(const std::shared_ptr<Call>& call);
   bool AnswerAsBefore(const std::shared_ptr<Call>& call);
+  bool BoardsAsBefore(const std::shared_ptr<Call>& call);
   bool Board(const std::shared_ptr<Call>& call, const cache::Digest& key);
   std::optional<Outcome> Hot(const cache::Digest& kept_under, std::string_view tenant);
   std::optional<Outcome> FromCache(const cache::Digest& kept_under, std::string_view tenant);
@@ -136,6 +142,7 @@ class CompileFlow {
   std::atomic<std::uint64_t> last_job_ = 0;
   std::atomic<std::size_t> calls_ = 0;
   TenantBudget pending_{options_.max_pending_bytes};
+  Pacer looks_;  // at requests while the queue is full
   std::atomic<bool> draining_ = false;
 };
 
