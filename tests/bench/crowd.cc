@@ -54,7 +54,7 @@ Rate Drive(std::chrono::milliseconds span, const std::vector<std::function<void(
 
 v1::CompileRequest Plant(const Daemon& daemon, const Setup& setup) {
   v1::CompileRequest request;
-  request.set_module(Variant(setup, 1));
+  request.set_module(Variants(setup)(1));
   request.set_target("cuda:sm_80");
   v1::PutRequest put;
   *put.mutable_request() = request;
@@ -112,6 +112,7 @@ Figure BesideAStorm(const Setup& setup, const Daemon& daemon, std::vector<std::f
   const auto stub = daemon.Connect();
   std::atomic<unsigned> next = 100'000;
   std::vector<double> ratios;
+  const Variants variant(setup);
   double quiet_ms = 0;
   double storm_ms = 0;
   for (int round = 0; round < (setup.quick ? 2 : 7); ++round) {
@@ -127,7 +128,7 @@ Figure BesideAStorm(const Setup& setup, const Daemon& daemon, std::vector<std::f
     std::jthread storm([&] {
       while (!stop) {
         v1::CompileRequest request;
-        request.set_module(Variant(setup, next++));
+        request.set_module(variant(next++));
         request.set_target("cuda:sm_80");
         pending.WaitUntilAtMost(15);
         pending.Add();

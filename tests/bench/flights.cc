@@ -35,7 +35,7 @@ std::vector<Figure> OneKey(const Setup& setup) {
     v1::StatsReply reply;
     if (!stub->Stats(&context, {}, &reply).ok()) throw std::runtime_error("a connection of many failed");
   }
-  const auto request = RequestOf(Multiply(Variant(setup, 1), 16).value_or(""));
+  const auto request = RequestOf(Multiply(Variants(setup)(1), 16).value_or(""));
   Pending pending;
   std::mutex mutex;
   std::set<std::string> codes;
@@ -72,8 +72,9 @@ struct Start {
 // Each rank asks for all kernels in the same order, 16 at a time.
 Start StartRanks(const Setup& setup, std::size_t ranks, std::size_t kernels) {
   const Daemon daemon(setup, "ranks-store");
+  const Variants variant(setup);
   std::vector<v1::CompileRequest> requests;
-  for (std::size_t i = 0; i < kernels; ++i) requests.push_back(RequestOf(Variant(setup, static_cast<unsigned>(i))));
+  for (std::size_t i = 0; i < kernels; ++i) requests.push_back(RequestOf(variant(static_cast<unsigned>(i))));
   Start start;
   std::mutex mutex;
   std::vector<std::jthread> threads;
@@ -116,9 +117,10 @@ std::vector<Figure> Ranks(const Setup& setup) {
 
 // Programs of very different cost.
 v1::EnsureRequest MixedManifest(const Setup& setup, unsigned kernels) {
+  const Variants variant(setup);
   v1::EnsureRequest manifest;
   for (unsigned i = 0; i < kernels; ++i) {
-    const std::string program = Variant(setup, 10'000 + i);
+    const std::string program = variant(10'000 + i);
     *manifest.add_requests() = RequestOf(i % 3 == 0 ? program : Multiply(program, 1 + i % 8).value_or(program));
   }
   return manifest;

@@ -15,15 +15,15 @@ namespace {
 
 std::atomic<unsigned> next_program = 200'000;
 
-v1::CompileRequest Fresh(const Setup& setup) {
+v1::CompileRequest Fresh(const Variants& variant) {
   v1::CompileRequest request;
-  request.set_module(Variant(setup, next_program++));
+  request.set_module(variant(next_program++));
   request.set_target("cuda:sm_80");
   return request;
 }
 
 // Compiles a second with always so many under way.
-double Capacity(const Setup& setup, v1::Kiln::Stub& stub, std::chrono::milliseconds span) {
+double Capacity(const Variants& variant, v1::Kiln::Stub& stub, std::chrono::milliseconds span) {
   Pending pending;
   std::size_t done = 0;
   const auto began = Clock::now();
@@ -31,7 +31,7 @@ double Capacity(const Setup& setup, v1::Kiln::Stub& stub, std::chrono::milliseco
     pending.WaitUntilAtMost(2 * std::thread::hardware_concurrency() - 1);
     pending.Add();
     ++done;
-    CompileAsync(stub, Fresh(setup), [&](const Answer&) { pending.Done(); });
+    CompileAsync(stub, Fresh(variant), [&](const Answer&) { pending.Done(); });
   }
   pending.WaitUntilAtMost(0);
   return static_cast<double>(done) / (Milliseconds(Clock::now() - began) / 1000);
@@ -60,10 +60,10 @@ struct Flood {
 };
 
 // A call every so often whatever becomes of the others; hits and the memory are looked at beside it.
-void Send(const Setup& setup, const Daemon& daemon, double per_second, std::chrono::milliseconds span, Flood& flood) {
+void Send(const Variants& variant, const Daemon& daemon, double per_second, std::chrono::milliseconds span, Flood& flood) {
   std::vector<std::unique_ptr<v1::Kiln::Stub>> stubs;
   for (int i = 0; i < 16; ++i) stubs.push_back(daemon.Connect());
-  const v1::CompileRequest known = Fresh(setup);
+  const v1::CompileRequest known = Fresh(variant);
   grpc::ClientContext context;
   v1::CompileReply reply;
   stubs[0]->Compile(&context, known, &reply);
@@ -92,7 +92,7 @@ void Send(const Setup& setup, const Daemon& daemon, double per_second, std::chro
     std::this_thread::sleep_until(began + std::chrono::duration_cast<Clock::duration>(pause * static_cast<double>(i)));
     pending.Add();
     ++flood.sent;
-    CompileAsync(*stubs[i % stubs.size()], Fresh(setup), [&](const Answer& answer) {
+    CompileAsync(*stubs[i % stubs.size()], Fresh(variant), [&](const Answer& answer) {
       flood.Note(answer);
       pending.Done();
     });
@@ -108,16 +108,17 @@ void Send(const Setup& setup, const Daemon& daemon, double per_second, std::chro
 }  // namespace
 
 std::vector<Figure> MeasureOverload(const Setup& setup) {
+  const Variants variant(setup);
   const Daemon daemon(setup, "overload-store");
   const auto stub = daemon.Connect();
   const std::chrono::milliseconds span(setup.quick ? 2000 : 15'000);
-  Capacity(setup, *stub, std::chrono::milliseconds(500));  // the workers are warm then
-  const double before = Capacity(setup, *stub, span / 3);
+  Capacity(variant, *stub, std::chrono::milliseconds(500));  // the workers are warm then
+  const double before = Capacity(variant, *stub, span / 3);
   const std::uint64_t compiled = daemon.Stats().compiles();
   Flood flood;
-  Send(setup, daemon, 10 * before, span, flood);
+  Send(variant, daemon, 10 * before, span, flood);
   const double goodput = static_cast<double>(flood.compiles - compiled) / flood.seconds;
-  const double after = Capacity(setup, *stub, span / 3);
+  const double after = Capacity(variant, *stub, span / 3);
   const double capacity = (before + after) / 2;
   std::optional<double> refused;  // none: the flood was no overload
   if (!flood.refused_ms.empty()) refused = Quantile(flood.refused_ms, 0.99);

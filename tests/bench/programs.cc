@@ -61,13 +61,16 @@ std::optional<std::string> FindProgram(const Setup& setup, const std::string& wo
   return text.str();
 }
 
-std::string Variant(const Setup& setup, unsigned number) {
-  std::string program = FindProgram(setup, "gemm").value_or("");
+Variants::Variants(const Setup& setup) {
+  const std::string program = FindProgram(setup, "gemm").value_or("");
   constexpr std::string_view kStart = " = 0.0";
   const std::size_t at = program.find(kStart);
   if (at == std::string::npos) throw std::runtime_error("the GEMM among the programs no longer fills its accumulator with 0.0");
-  return program.replace(at, kStart.size(), fmt::format(" = {}.0", number));
+  before_ = program.substr(0, at);
+  after_ = program.substr(at + kStart.size());
 }
+
+std::string Variants::operator()(unsigned number) const { return fmt::format("{} = {}.0{}", before_, number, after_); }
 
 std::optional<std::string> Multiply(const std::string& program, unsigned times) {
   ir::Diagnostics diagnostics;

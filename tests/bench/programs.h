@@ -15,7 +15,14 @@ std::string MinimalModule();
 std::optional<std::string> FindProgram(const Setup& setup, const std::string& word);
 
 // A program of its own for each number, as large as the GEMM.
-std::string Variant(const Setup& setup, unsigned number);
+class Variants {
+ public:
+  explicit Variants(const Setup& setup);
+  std::string operator()(unsigned number) const;
+
+ private:
+  std::string before_, after_;  // the number
+};
 
 // The program with each gemm, copy and reduce of its loops `times` times over; nothing when it cannot be read.
 std::optional<std::string> Multiply(const std::string& program, unsigned times);

@@ -42,13 +42,13 @@ double WalMiB(const std::filesystem::path& state) {
 class Client {
  public:
   Client(const Setup& setup, const Daemon& daemon, unsigned number, std::atomic<unsigned>& fresh)
-      : setup_(setup), daemon_(daemon), random_(number), fresh_(fresh), stub_(daemon.Connect()) {}
+      : variant_(setup), daemon_(daemon), random_(number), fresh_(fresh), stub_(daemon.Connect()) {}
 
   // True when the answer is what such a request should get.
   bool Request() {
     const unsigned dice = random_() % 1000;
-    if (dice < 940) return Compile(Variant(setup_, Popular()), grpc::StatusCode::OK);
-    if (dice < 970) return Compile(Variant(setup_, fresh_++), grpc::StatusCode::OK);
+    if (dice < 940) return Compile(variant_(Popular()), grpc::StatusCode::OK);
+    if (dice < 970) return Compile(variant_(fresh_++), grpc::StatusCode::OK);
     if (dice < 985) return Compile("kiln 1\nnonsense " + std::to_string(random_() % 100), grpc::StatusCode::INVALID_ARGUMENT);
     if (dice < 995) return LosePatience();
     return ComeAndGo();
@@ -76,7 +76,7 @@ class Client {
 
   bool LosePatience() {
     grpc::ClientContext context;
-    const auto reader = stub_->CompileStream(&context, RequestOf(Variant(setup_, fresh_++)));
+    const auto reader = stub_->CompileStream(&context, RequestOf(variant_(fresh_++)));
     v1::CompileProgress progress;
     reader->Read(&progress);
     context.TryCancel();
@@ -89,7 +89,7 @@ class Client {
     return daemon_.Stats().state() == "serving";
   }
 
-  const Setup& setup_;
+  const Variants variant_;
   const Daemon& daemon_;
   std::mt19937 random_;
   std::atomic<unsigned>& fresh_;
