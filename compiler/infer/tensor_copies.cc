@@ -184,27 +184,30 @@ class Chooser {
 
   // As few as shared memory holds beside all stages that the loops ask for; if need be small ones, and fewer stages.
   std::optional<Pieces> PiecesOf(const ir::Copy& copy, const Facts& facts) const {
-    std::vector<int64_t> tile = module_.ShapeOf(copy.src.buffer);
+    const std::vector<int64_t> tile = module_.ShapeOf(copy.src.buffer);
     const int64_t bytes = ir::Bits(module_[copy.dst.buffer].dtype) / 8;
     if (tile.size() < 2 || bytes == 0) return std::nullopt;
     const int64_t room = int64_t(context_.target->max_shared_bytes) - kBarrierRoom - SharedBytes(/*every_stage=*/true);
     const int64_t least = int64_t(context_.target->max_shared_bytes) - kBarrierRoom - SharedBytes(/*every_stage=*/false);
-    const auto size = [&] { return std::accumulate(tile.begin(), tile.end(), bytes, std::multiplies<>()); };
-    if (size() <= room && Fits(copy, tile, facts)) return Pieces{tile.size() - 1, tile.back()};
-    const std::optional<size_t> dim = SliceDim(copy.src.buffer);
-    if (!dim) return size() <= least && Fits(copy, tile, facts) ? std::optional(Pieces{tile.size() - 1, tile.back()}) : std::nullopt;
-    const bool by_rows = *dim + 1 < tile.size();
-    const int64_t extent = tile[*dim], unit = by_rows ? 2 * kAtom : kSpan / bytes;
-    for (int64_t count = 1; unit <= extent && extent % (by_rows ? kAtom : unit) == 0; ++count) {
-      const int64_t piece = std::min((extent + count - 1) / count + unit - 1, extent) / unit * unit;
-      tile[*dim] = piece;
-      if (size() > (piece == unit ? least : room)) {
-        if (piece == unit) break;
-        continue;
+    const auto within = [&](size_t dim, int64_t extent, int64_t limit) -> std::optional<Pieces> {
+      std::vector<int64_t> piece = tile;
+      piece[dim] = extent;
+      const int64_t size = std::accumulate(piece.begin(), piece.end(), bytes, std::multiplies<>());
+      return size <= limit && Fits(copy, piece, facts) ? std::optional(Pieces{dim, extent}) : std::nullopt;
+    };
+    const size_t last = tile.size() - 1;
+    if (const auto whole = within(last, tile[last], room)) return whole;
+    if (const std::optional<size_t> dim = SliceDim(copy.src.buffer)) {
+      const int64_t extent = tile[*dim], unit = *dim < last ? 2 * kAtom : kSpan / bytes;
+      const bool divides = extent >= unit && extent % (*dim < last ? kAtom : unit) == 0;
+      for (int64_t piece = extent / unit * unit; divides && piece >= unit; piece -= unit) {
+        // The smallest of so many pieces; at the end, whatever there is room for.
+        const int64_t count = (extent + piece - 1) / piece;
+        if (piece > unit && (extent + piece - unit - 1) / (piece - unit) == count) continue;
+        if (const auto pieces = within(*dim, piece, piece == unit ? least : room)) return pieces;
       }
-      return Fits(copy, tile, facts) ? std::optional(Pieces{*dim, piece}) : std::nullopt;
     }
-    return std::nullopt;
+    return within(last, tile[last], least);
   }
 
   // Along which each group of warps has part of every piece: the columns of wgmma's result, whatever they are of the program's.

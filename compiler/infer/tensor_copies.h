@@ -2,7 +2,7 @@
 //
 // Which copies of a kernel become tensor copies (TMA): loads of whole tiles in pipelined loops of kernels that use wgmma, and stores of
 // tiles that nothing else of the kernel reads. An accumulator that is stored straight to global memory is staged in a tile of its own
-// first: whole boxes leave the block while it works on.
+// first, piece by piece where shared memory is short: whole boxes leave the block while it works on.
 #pragma once
 
 #include "compiler/options.h"

@@ -93,6 +93,8 @@ def _candidates(machine: Hopper, p: _Problem):
         # The least that results leave through: 32 rows of products of the transposes, else columns of 128 bytes.
         piece = min(block_m, 32) * block_n * p.out if block_m % 64 else block_m * min(block_n * p.out, machine.line)
         stages = min(16, (machine.shared - 1024 - piece) // ((block_m + block_n) * block_k * p.element))
+        if threads == 256 and block_m % 64 and p.k <= 32 * block_k:
+            stages = min(stages, 3)  # results leave often: in larger pieces
         if threads == 128:
             stages = min(stages, max(3, machine.flight // (block_n * block_k * p.element)))
         if stages >= 3:
@@ -104,11 +106,11 @@ def _pairs(p: _Problem, block_k: int, waves: int) -> bool:
     return waves > 1 or p.k >= 32 * block_k
 
 
-def _lines(machine: Hopper, rows: int, bytes_in_row: int, pitch: int) -> float:
-    """Of a tile whose rows lie ``pitch`` bytes apart: one that is not aligned straddles two."""
-    aligned = math.gcd(machine.line, pitch)
+def _lines(machine: Hopper, rows: int, columns: int, pitch: int, element: int) -> float:
+    """Of a tile whose rows lie ``pitch`` elements apart: one that is not aligned straddles two."""
+    aligned = math.gcd(machine.line, pitch * element)
     each = 2 - aligned / machine.line + (0.25 if aligned < machine.sector else 0)
-    return rows * -(-bytes_in_row // machine.line) * each
+    return rows * -(-columns * element // machine.line) * each
 
 
 def cost(machine: Hopper, p: _Problem, tile: Tile) -> float:
@@ -116,8 +118,8 @@ def cost(machine: Hopper, p: _Problem, tile: Tile) -> float:
     across, down = -(-p.n // tile.block_n), -(-p.m // tile.block_m)
     waves = -(-across * down // machine.multiprocessors)
     deep = tile.block_k
-    a = _lines(machine, deep, tile.block_m * p.element, p.m * p.element) if p.trans_a else _lines(machine, tile.block_m, deep * p.element, p.k * p.element)
-    b = _lines(machine, tile.block_n, deep * p.element, p.k * p.element) if p.trans_b else _lines(machine, deep, tile.block_n * p.element, p.n * p.element)
+    a = _lines(machine, *((deep, tile.block_m, p.m) if p.trans_a else (tile.block_m, deep, p.k)), p.element)
+    b = _lines(machine, *((tile.block_n, deep, p.k) if p.trans_b else (deep, tile.block_n, p.n)), p.element)
     products = tile.block_m * tile.block_n * deep * p.element / machine.products
     groups = tile.threads // 128
     # As the compiler may turn it: rows of instructions, which groups share, and their columns.
