@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Clusters of two blocks. Neighbours along an axis of the grid that need the same tile in every step of a loop take turns: one loads it
-// for both. Done where tiles reach a multiprocessor more slowly than its products need them, and never for a cluster that the program
-// asks for itself.
+// for both. Done where tiles reach a multiprocessor more slowly than its products need them and a step is products alone, and never for a
+// cluster that the program asks for itself.
 #pragma once
 
 #include <cstddef>
