@@ -21,7 +21,7 @@ def compile_one(job: dict) -> dict:
         from kiln.client import CompileOptions, default_client
         from programs import build
 
-        function = build(job["builder"], job["arguments"])
+        function = build(job["builder"], job["arguments"], job["target"])
         client = default_client()
         start = time.perf_counter()
         options = CompileOptions(disable_wgmma=job["mma_sync"])

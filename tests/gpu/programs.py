@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tile programs of the GPU run: builders by name, and the fixed list whose bytes two hosts compare."""
 
+import os
+
 import kiln.language as T
 from kiln.examples.attention import attention
 from kiln.examples.gemm import ACCUMULATOR, gemm
@@ -36,5 +38,7 @@ BUILDERS = {"gemm": gemm, "gemm_strided": gemm_strided, "attention": attention, 
             "softmax_online": softmax_online, **{f"program:{name}": build for name, build in PROGRAMS.items()}}
 
 
-def build(builder: str, arguments: dict):
+def build(builder: str, arguments: dict, target: str):
+    """For this target, whatever device the host has: products without sizes of tiles take theirs from it."""
+    os.environ["KILN_TARGET"] = target
     return BUILDERS[builder](**arguments)

@@ -30,7 +30,7 @@ def launch_through_client(case, target, inputs, out):
     import kiln
     import programs
 
-    kernel = kiln.compile(programs.build(case["builder"], case["arguments"]), target=target)
+    kernel = kiln.compile(programs.build(case["builder"], case["arguments"], target), target=target)
     kernel(*inputs, out.tensor)
     return kernel
 
@@ -68,7 +68,7 @@ def overhead(case, seed, runtime, torch, data):
     import programs
 
     bare, _ = load(case["artifact"], runtime, 0)
-    kernel = kiln.compile(programs.build(case["builder"], case["arguments"]), target=bare.target)  # as users call it
+    kernel = kiln.compile(programs.build(case["builder"], case["arguments"], bare.target), target=bare.target)  # as users call it
     inputs, out, _ = data.gemm(case, generator)
 
     def host_us(call, burst=200, rounds=41):
