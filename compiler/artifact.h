@@ -3,6 +3,8 @@
 // What a launcher needs to know, and what the report says: read off a module in which every decision is made.
 #pragma once
 
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,9 @@ std::string EntryName(size_t kernel);
 
 v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context);
 // `resources`: what the assembler, the linker or the driver said of the kernels; may be empty.
-v1::Report MakeReport(const ir::Module& module, const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources);
+v1::Report MakeReport(const ir::Module& module, const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources,
+                      std::span<const std::set<uint32_t>> users);
+// For the report of emulated targets, whose statements' lines are numbers by then: those that read or write each buffer.
+std::vector<std::set<uint32_t>> UsersOfBuffers(const ir::Module& module);
 
 }  // namespace kiln::compiler

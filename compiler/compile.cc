@@ -2,6 +2,7 @@
 #include "compiler/compile.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -83,11 +84,12 @@ class Compilation {
     if (!RunPasses(*module, context_, request_.explain(), hooks_, diagnostics_, result_)) return false;
     google::protobuf::RepeatedPtrField<v1::KernelResources> resources;
     if (!llvm_ir::Generate(*module, context_, request_.explain(), hooks_, diagnostics_, result_, artifact_, resources)) return false;
+    const std::vector<std::set<uint32_t>> users = context_.target->emulated ? UsersOfBuffers(*module) : std::vector<std::set<uint32_t>>();
     RestoreLocations(*module);
     if (!request_.has_explain()) DropNames(*module);
     artifact_.set_target(std::string(context_.target->name));
     *artifact_.mutable_launch() = MakeLaunchInfo(*module, context_);
-    *artifact_.mutable_report() = MakeReport(*module, resources);
+    *artifact_.mutable_report() = MakeReport(*module, resources, users);
     artifact_.set_compiler(std::string(BuildId()));
     return true;
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "compiler/analysis/access.h"
 #include "compiler/analysis/register_map.h"
 #include "compiler/artifact.h"
 #include "compiler/infer/shared_memory.h"
@@ -17,7 +18,8 @@ using ir::Space;
 
 class Reporter {
  public:
-  Reporter(const ir::Module& module, v1::Report& report) : module_(module), report_(report) {}
+  Reporter(const ir::Module& module, std::span<const std::set<uint32_t>> users, v1::Report& report)
+      : module_(module), users_(users), report_(report) {}
 
   void Statements(const ir::Block& block) {
     for (const ir::Stmt& stmt : block) {
@@ -53,12 +55,14 @@ class Reporter {
   }
 
   void Buffers() {
-    for (const ir::Buffer& buffer : module_.buffers) {
+    for (size_t id = 0; id < module_.buffers.size(); ++id) {
+      const ir::Buffer& buffer = module_.buffers[id];
       if (!buffer.layout) continue;
       if (buffer.space == Space::kFragment) {
         Add("layouts", buffer.name, buffer.layout->ToString(), fmt::format("{} registers a thread", buffer.layout->Registers()), {});
       } else if (buffer.space == Space::kShared && buffer.shared_offset) {
         Slot(buffer);
+        if (id < users_.size()) report_.mutable_shared_memory()->rbegin()->mutable_statements()->Assign(users_[id].begin(), users_[id].end());
       }
     }
   }
@@ -119,11 +123,14 @@ class Reporter {
     slot.set_offset(uint32_t(*buffer.shared_offset));
     slot.set_bytes(uint32_t(SharedBytes(buffer)));
     slot.set_versions(buffer.versions);
-    const int64_t conflicts = BankConflicts(*buffer.layout, shape, ir::Bits(buffer.dtype));
-    slot.set_layout(buffer.layout->ToString() + (conflicts > 1 ? fmt::format(" {}-way conflicts by rows", conflicts) : ""));
+    slot.set_layout(buffer.layout->ToString());
+    slot.set_element_bits(uint32_t(ir::Bits(buffer.dtype)));
+    for (const int64_t extent : shape) slot.add_shape(extent);
+    slot.set_bank_conflicts(uint32_t(std::max<int64_t>(1, BankConflicts(*buffer.layout, shape, ir::Bits(buffer.dtype)))));
   }
 
   const ir::Module& module_;
+  const std::span<const std::set<uint32_t>> users_;
   v1::Report& report_;
   int barriers_ = 0;
 };
@@ -141,9 +148,43 @@ void AddResources(const ir::Module& module, const google::protobuf::RepeatedPtrF
 
 }  // namespace
 
-v1::Report MakeReport(const ir::Module& module, const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources) {
+namespace {
+
+// What a parallel loop's body does counts as the loop's, where it has no number of its own.
+void CollectUsers(const ir::Module& module, const ir::Block& block, bool in_parallel, std::vector<std::set<uint32_t>>& users) {
+  for (const ir::Stmt& stmt : block) {
+    const uint32_t number = stmt.loc.line;
+    if (number != 0 || !in_parallel) {
+      for (const Access& access : AccessesOf(module, stmt)) users[ir::Index(access.buffer)].insert(number);
+    }
+    std::visit(ir::Overloaded{
+                   [&](const ir::For& op) { CollectUsers(module, op.body, in_parallel || op.kind == ir::LoopKind::kParallel, users); },
+                   [&](const ir::While& op) { CollectUsers(module, op.body, in_parallel, users); },
+                   [&](const ir::If& op) {
+                     CollectUsers(module, op.then_body, in_parallel, users);
+                     CollectUsers(module, op.else_body, in_parallel, users);
+                   },
+                   [&](const ir::Reduce& op) {
+                     if (op.scratch) users[ir::Index(*op.scratch)].insert(number);
+                   },
+                   [](const auto&) {},
+               },
+               stmt.op);
+  }
+}
+
+}  // namespace
+
+std::vector<std::set<uint32_t>> UsersOfBuffers(const ir::Module& module) {
+  std::vector<std::set<uint32_t>> users(module.buffers.size());
+  for (const ir::Kernel& kernel : module.kernels) CollectUsers(module, kernel.body, false, users);
+  return users;
+}
+
+v1::Report MakeReport(const ir::Module& module, const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources,
+                      std::span<const std::set<uint32_t>> users) {
   v1::Report report;
-  Reporter reporter(module, report);
+  Reporter reporter(module, users, report);
   for (const ir::Kernel& kernel : module.kernels) reporter.Kernel(kernel);
   reporter.Buffers();
   AddResources(module, resources, report);

@@ -40,6 +40,10 @@ v1::RunFault ToFault(const emulator::Finding& finding, const emulator::Names& na
   if (finding.other_location != 0) Fill(*fault.mutable_other(), finding.other_location, names);
   for (const std::uint32_t index : finding.block) fault.add_block(index);
   fault.set_thread(finding.thread);
+  const emulator::Element element = emulator::ElementOf(finding, names);
+  fault.set_buffer(Utf8(element.buffer));
+  fault.set_address(finding.place.address);
+  fault.set_element(element.number);
   return fault;
 }
 
@@ -49,13 +53,21 @@ emulator::Names NamesOf(const std::string& bytes) {
   return module ? emulator::NamesOf(*module) : emulator::Names{};
 }
 
+std::vector<std::int64_t> StridesOf(const v1::RunTensor& tensor) {
+  if (tensor.strides_size() > 0) return {tensor.strides().begin(), tensor.strides().end()};
+  std::vector<std::int64_t> strides(std::size_t(tensor.shape_size()), 1);
+  for (std::size_t d = strides.size(); d-- > 1;) strides[d - 1] = strides[d] * tensor.shape(int(d));
+  return strides;
+}
+
 // What the tensors lie in, for checked runs.
 std::vector<emulator::Memory> MemoryOf(const runtime::Binder& binder, const RunTensors& tensors) {
   std::vector<emulator::Memory> memory;
   for (const RunTensors::Tensor& tensor : tensors.tensors()) {
     const runtime::DTypeInfo& type = *runtime::Find(static_cast<runtime::DType>(tensor.shape.dtype()));
     memory.push_back({tensor.host().data() + tensor.first, tensor.span, std::max(1u, type.bits / 8u),
-                      binder.info().params[tensor.param].name});
+                      binder.info().params[tensor.param].name, {tensor.shape.shape().begin(), tensor.shape.shape().end()},
+                      StridesOf(tensor.shape)});
   }
   return memory;
 }

@@ -122,6 +122,8 @@ TEST_F(RunTest, ChecksNameTheStatementThatGoesWrong) {
   EXPECT_NE(fault.statement().text().find("store %B"), std::string::npos) << fault.DebugString();
   EXPECT_GT(fault.statement().number(), 0u);
   EXPECT_EQ(fault.block_size(), 3);
+  EXPECT_EQ(fault.buffer(), "s");
+  EXPECT_EQ(fault.address(), 64u * 64 * 4);
   EXPECT_FALSE(answer.result.finished());
   EXPECT_EQ(answer.outputs.size(), 0u);
   EXPECT_EQ(Emulators().faults(), 1u);

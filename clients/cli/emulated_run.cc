@@ -40,6 +40,9 @@ void PrintStatement(const char* word, const RunStatement& s, bool colours) {
 
 void PrintFault(const RunFault& fault, bool colours) {
   fmt::print(stderr, "{}: {}\n", Paint(fault.kind, Style::kBad, colours), fault.message);
+  if (fault.block.size() == 3) {
+    fmt::print(stderr, "    in thread {} of block ({})\n", fault.thread, fmt::join(fault.block, ", "));
+  }
   PrintStatement("at", fault.statement, colours);
   if (fault.other.number != fault.statement.number) PrintStatement("and", fault.other, colours);
 }
@@ -56,7 +59,10 @@ Json ToJson(const RunFault& f) {
                        {"statement", ToJson(f.statement)},
                        {"other", ToJson(f.other)},
                        {"block", Json::Map(f.block, [](std::uint32_t index) { return Json(index); })},
-                       {"thread", f.thread}});
+                       {"thread", f.thread},
+                       {"buffer", f.buffer},
+                       {"address", f.address},
+                       {"element", f.element}});
 }
 
 // The kernel's inputs: random tensors and the scalars that were given.

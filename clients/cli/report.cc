@@ -60,7 +60,8 @@ std::string SharedMemoryText(const v1::Report& report, bool colours) {
     std::string bar(from, ' ');
     for (std::uint64_t i = from; i < std::min(to, kWidth); ++i) bar += "█";
     table.Add({std::to_string(slot.offset()), std::to_string(slot.bytes()), std::to_string(slot.versions()), slot.buffer(),
-               "|" + bar + std::string(kWidth - std::min(to, kWidth), ' ') + "|", slot.layout()});
+               "|" + bar + std::string(kWidth - std::min(to, kWidth), ' ') + "|",
+               slot.layout() + (slot.bank_conflicts() > 1 ? fmt::format(" {}-way conflicts by rows", slot.bank_conflicts()) : "")});
   }
   return Heading(fmt::format("shared memory, {} bytes", end), colours) + table.Text(colours);
 }
@@ -142,7 +143,8 @@ Json ReportJson(const Compiled& compiled) {
                                                {"offset", s.offset()},
                                                {"bytes", s.bytes()},
                                                {"versions", s.versions()},
-                                               {"layout", s.layout()}});
+                                               {"layout", s.layout()},
+                                               {"bank_conflicts", s.bank_conflicts()}});
                         })}});
 }
 

@@ -25,6 +25,7 @@ struct Report {
     std::string buffer;
     std::uint32_t offset = 0, bytes = 0, versions = 0;
     std::string layout;
+    std::uint32_t bank_conflicts = 1;  // lanes that meet in one bank where a warp reads a row
   };
   struct Resources {
     std::string entry;

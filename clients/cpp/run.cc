@@ -49,7 +49,7 @@ RunResult FromProto(const v1::RunResult& r) {
   RunResult out{.key = r.key(), .target = r.target(), .device = r.device(), .finished = r.finished()};
   for (const v1::RunFault& f : r.faults()) {
     out.faults.push_back({f.kind(), f.name(), f.message(), FromProto(f.statement()), FromProto(f.other()),
-                          {f.block().begin(), f.block().end()}, f.thread()});
+                          {f.block().begin(), f.block().end()}, f.thread(), f.buffer(), f.address(), f.element()});
   }
   for (const v1::RunOutput& o : r.outputs()) {
     out.outputs.push_back({o.param(), o.name(), static_cast<DType>(o.tensor().dtype()),
@@ -94,6 +94,10 @@ std::string Describe(const RunFault& fault) {
     const std::string place = s.line == 0 ? "" : (s.file.empty() ? "line " : s.file + ":") + std::to_string(s.line) + ": ";
     text += std::string("\n  ") + word + " " + place + (s.text.empty() ? "statement " + std::to_string(s.number) : s.text);
   };
+  if (fault.block.size() == 3) {
+    text += "\n  in thread " + std::to_string(fault.thread) + " of block (" + std::to_string(fault.block[0]) + ", " + std::to_string(fault.block[1]) +
+            ", " + std::to_string(fault.block[2]) + ")";
+  }
   if (fault.statement.number != 0) add("at", fault.statement);
   if (fault.other.number != 0 && fault.other.number != fault.statement.number) add("and", fault.other);
   return text;

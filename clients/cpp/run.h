@@ -58,10 +58,13 @@ struct RunFault {
   std::string name;  // the driver's
   std::string message;
   RunStatement statement, other;  // the other access of a race
-  std::vector<std::uint32_t> block;
+  std::vector<std::uint32_t> block;  // empty: unknown
   std::uint32_t thread = 0;
+  std::string buffer;                // that the access is about; empty: unknown or none
+  std::uint64_t address = 0;         // bytes of the block's shared memory or from the first byte of the tensor; a fragment's register
+  std::uint64_t element = 0;         // of the buffer, in its layout; of a tensor, counted from its first byte
 };
-// What happened, and the statements that had to do with it, a line each.
+// What happened, who did it, and the statements that had to do with it, a line each.
 std::string Describe(const RunFault& fault);
 
 struct RunOutput {

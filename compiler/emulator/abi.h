@@ -38,7 +38,7 @@ enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, 
 }  // namespace kiln::emulator
 
 // KILN_EMU_CALL(name, result, effect, parameters …): i integer of 32 bits, l of 64, p pointer to the thread's own memory or the
-// kernel's parameters, g to global, s to shared memory; v nothing. Effects: kPure depends on the thread alone; kWarp is an exchange of registers between
+// kernel's parameters, g to global, s to shared memory, d to that of any block of the cluster; v nothing. Effects: kPure depends on the thread alone; kWarp is an exchange of registers between
 // the lanes of a warp; kMemory is everything else.
 #define KILN_EMU_CALLS(KILN_EMU_CALL)                                 \
   KILN_EMU_CALL(thread_index, i, kPure)                               \
@@ -60,6 +60,8 @@ enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, 
   KILN_EMU_CALL(wgmma_step, v, kMemory, l, l, l, p, i, i, i)          \
   KILN_EMU_CALL(wgmma_wait, v, kMemory, i, i, p, i, i)                \
   KILN_EMU_CALL(wgmma_touch, v, kMemory, i, i)                        \
+  KILN_EMU_CALL(wgmma_uses, v, kMemory, i, i, i, i)                   \
+  KILN_EMU_CALL(wgmma_assign, v, kMemory, i, i, i, i)                 \
   KILN_EMU_CALL(fence_async_proxy, v, kMemory, i)                     \
   KILN_EMU_CALL(phase_init, v, kMemory, s, i, i)                      \
   KILN_EMU_CALL(phase_init_fence, v, kMemory, i)                      \
@@ -77,6 +79,8 @@ enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, 
   KILN_EMU_CALL(elect, i, kWarp, i, i)                                \
   KILN_EMU_CALL(cluster_rank, i, kPure)                               \
   KILN_EMU_CALL(cluster_barrier, v, kMemory, i)                       \
+  KILN_EMU_CALL(map_shared, d, kMemory, s, i, i)                      \
+  KILN_EMU_CALL(grid_barrier, v, kMemory, i)                          \
   KILN_EMU_CALL(atomic_global, v, kMemory, i, i, g, p, i)             \
   KILN_EMU_CALL(atomic_shared, v, kMemory, i, i, s, p, i)             \
   KILN_EMU_CALL(access, v, kMemory, p, i, i, i, p, i)

@@ -110,6 +110,106 @@ TEST(Clusters, BarrierThatOneBlockDoesNotReach) {
               "the mbarrier at byte 0 (1 of 1 arrivals");
 }
 
+// Block 0's words, read and added to by block 1 where they lie.
+struct Distributed {
+  struct Has {
+    bool first_barrier = true, last_barrier = true, by_atomic = false;
+    int rank = 0;
+  };
+  explicit Distributed(const Has& has) : k(kHopper, 32) {
+    k.cluster = {2, 1, 1};
+    auto& d = *k.device;
+    const auto at = [&](Value* shared, Value* word) { return k.b.CreateGEP(k.b.getInt32Ty(), shared, word); };
+    Value* rank = d.ClusterRank();
+    d.SetLocation(1);
+    k.If(k.Is(rank, 0), [&] { k.Store(k.b.CreateMul(k.thread, k.I32(7)), k.shared, k.thread); });
+    if (has.first_barrier) d.ClusterBarrier();
+    else d.Barrier();
+    d.SetLocation(2);
+    k.If(k.Is(rank, 1), [&] {
+      Value* there = d.ClusterAddress(k.shared, k.I32(has.rank));
+      Value* place = at(there, k.b.CreateSub(k.I32(31), k.thread));
+      Value* v = k.b.CreateLoad(k.b.getInt32Ty(), place);
+      k.Store(v, k.out(), k.thread);
+      if (has.by_atomic) d.Atomic(llvm_ir::AtomicOp::kAdd, ir::DType::kI32, place, k.I32(1));
+      else k.b.CreateStore(k.b.CreateAdd(v, k.I32(1)), place);
+    });
+    if (has.last_barrier) d.ClusterBarrier();
+    d.SetLocation(3);
+    k.If(k.Is(rank, 0), [&] { k.Store(k.Load(k.shared, k.thread), k.out(), k.b.CreateAdd(k.thread, k.I32(32))); });
+  }
+  Kernel k;
+};
+
+TEST(Clusters, ReachEachOthersSharedMemory) {
+  for (const bool by_atomic : {false, true}) {
+    Distributed right({.by_atomic = by_atomic});
+    ExpectClean(right.k.RunSeeds(0, kSeeds, 2));
+    for (uint32_t i = 0; i < 32; ++i) {
+      EXPECT_EQ(right.k.output[i], (31 - i) * 7);
+      EXPECT_EQ(right.k.output[32 + i], i * 7 + 1);
+    }
+  }
+}
+
+TEST(Clusters, SharedMemoryOfOthersIsChecked) {
+  Distributed early({.first_barrier = false}), late({.last_barrier = false}), nobody({.rank = 2});
+  EXPECT_FALSE(early.k.RunSeeds(0, 4, 2).findings.empty());
+  const Report report = late.k.RunSeeds(0, 20, 2);
+  ASSERT_FALSE(report.findings.empty());
+  ExpectOnly(nobody.k.RunSeeds(0, 1, 2), FindingKind::kOperands, "shared memory of block 2 of a cluster of 2");
+  bool race = false, ended = false;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    for (const Finding& finding : late.k.RunSeeds(seed, 1, 2).findings) {
+      race |= finding.kind == FindingKind::kRace && finding.message.find("of block (1, 0, 0)") != std::string::npos;
+      ended |= finding.kind == FindingKind::kOutOfBounds && finding.message.find("of block (0, 0, 0), which has ended") != std::string::npos;
+    }
+  }
+  EXPECT_TRUE(race);
+  EXPECT_TRUE(ended);
+}
+
+// Words of global memory pass between the blocks of a grid, round after round.
+struct Grids {
+  explicit Grids(bool barrier, int absent = -1) : k(kHopper, 32) {
+    auto& d = *k.device;
+    Value* block = d.BlockIndex(0);
+    const auto word = [&](Value* of, int round) { return k.b.CreateAdd(k.b.CreateMul(of, k.I32(32)), k.b.CreateAdd(k.thread, k.I32(round * 128))); };
+    d.SetLocation(1);
+    k.Store(block, k.out(), word(block, 0));
+    d.SetLocation(2);
+    const auto meet = [&] { barrier ? d.GridBarrier() : d.Barrier(); };
+    if (absent < 0) meet();
+    else k.If(k.b.CreateICmpNE(block, k.I32(absent)), meet);
+    d.SetLocation(3);
+    Value* next = k.b.CreateAnd(k.b.CreateAdd(block, k.I32(1)), k.I32(3));
+    k.Store(k.b.CreateAdd(k.Load(k.out(), word(next, 0)), k.I32(100)), k.out(), word(block, 1));
+  }
+  Kernel k;
+};
+
+TEST(Grid, BarriersOrderAllBlocks) {
+  Grids right(true);
+  ExpectClean(right.k.RunSeeds(0, kSeeds, 4));
+  for (uint32_t i = 0; i < 128; ++i) EXPECT_EQ(right.k.output[128 + i], 100 + (i / 32 + 1) % 4);
+  ExpectAmong(Grids(false).k.RunSeeds(0, 1, 4), FindingKind::kRace, "nothing orders blocks of one launch");
+}
+
+TEST(Grid, ABarrierThatABlockDoesNotReach) {
+  const Report report = Grids(true, 2).k.RunSeeds(0, 1, 4);
+  EXPECT_FALSE(report.finished);
+  ExpectAmong(report, FindingKind::kDivergence,
+              "blocks (0, 0, 0) and 2 more, the last (3, 0, 0): threads 0-31 wait for the barrier of the grid (statement 2); block (2, 0, 0): threads 0-31 ended");
+}
+
+TEST(Grid, ItsBlocksMustFit) {
+  Grids grid(true);
+  const auto program = Program::Load(grid.k.Compile(), true);
+  ASSERT_TRUE(program);
+  const LaunchArgs launch{"kernel", {4096, 1, 1}, 32, 4096, {0, 0, 0}, {1, 1, 1}};
+  EXPECT_THAT((*program)->Run(launch, {}, {}).error(), ::testing::HasSubstr("whose blocks wait for each other"));
+}
+
 TEST(Clusters, GridsMustDivide) {
   Kernel k(kHopper, 32);
   const auto program = Program::Load(k.Compile(), true);

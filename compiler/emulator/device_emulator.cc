@@ -139,6 +139,13 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     return LoadAll(marks, c);
   }
   void FenceAsyncProxy() override { CallRuntime(k_fence_async_proxy, {Location()}); }
+  void UseRegisters(uint32_t fragment, int64_t first, int64_t count) override {
+    CallRuntime(k_wgmma_uses, {builder().getInt32(fragment), I32(int(first)), I32(int(count)), Location()});
+  }
+  void AssignRegister(uint32_t fragment, int64_t reg, Value* v) override {
+    const bool word = v->getType()->getPrimitiveSizeInBits() == 32;  // those of accumulators are
+    CallRuntime(k_wgmma_assign, {builder().getInt32(fragment), I32(int(reg)), word ? builder().CreateBitCast(v, builder().getInt32Ty()) : I32(0), Location()});
+  }
 
   void PhaseInit(Value* mbarrier, uint32_t arrivals) override { CallRuntime(k_phase_init, {mbarrier, I32(int(arrivals)), Location()}); }
   void PhaseInitFence() override { CallRuntime(k_phase_init_fence, {Location()}); }
@@ -174,6 +181,8 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   Value* ElectOne() override { return builder().CreateICmpNE(CallRuntime(k_elect, {Site(), Location()}), I32(0)); }
   Value* ClusterRank() override { return CallRuntime(k_cluster_rank, {}); }
   void ClusterBarrier() override { CallRuntime(k_cluster_barrier, {Location()}); }
+  Value* ClusterAddress(Value* shared, Value* rank) override { return CallRuntime(k_map_shared, {shared, rank, Location()}); }
+  void GridBarrier() override { CallRuntime(k_grid_barrier, {Location()}); }
 
   Value* Dp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) override {
     return PlainDp4a(a, b, c, a_signed, b_signed);
@@ -181,7 +190,8 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
 
   void Atomic(AtomicOp op, DType dtype, Value* ptr, Value* v) override {
     builder().CreateStore(v, Words());
-    const bool shared = ptr->getType()->getPointerAddressSpace() == llvm_ir::kSharedSpace;
+    const bool shared = ptr->getType()->getPointerAddressSpace() != llvm_ir::kGlobalSpace;
+    if (shared) ptr = builder().CreateAddrSpaceCast(ptr, builder().getPtrTy(llvm_ir::kSharedSpace));  // of another block too
     CallRuntime(shared ? k_atomic_shared : k_atomic_global, {I32(int(op)), I32(int(dtype)), ptr, Words(), Location()});
   }
 
@@ -260,6 +270,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
       case 'l': return b.getInt64Ty();
       case 'g': return b.getPtrTy(llvm_ir::kGlobalSpace);
       case 's': return b.getPtrTy(llvm_ir::kSharedSpace);
+      case 'd': return b.getPtrTy(llvm_ir::kClusterSpace);
       default: return b.getPtrTy();
     }
   }

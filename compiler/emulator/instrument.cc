@@ -31,7 +31,7 @@ class Instrumentation {
       const llvm::Value* pointer = llvm::getLoadStorePointerOperand(&instruction);
       if (pointer == nullptr) continue;
       const unsigned space = pointer->getType()->getPointerAddressSpace();
-      if (space == llvm_ir::kGlobalSpace || space == llvm_ir::kSharedSpace) accesses.push_back(&instruction);
+      if (space == llvm_ir::kGlobalSpace || space == llvm_ir::kSharedSpace || space == llvm_ir::kClusterSpace) accesses.push_back(&instruction);
     }
     for (llvm::Instruction* access : accesses) Hook(*access);
     HookMarks();
@@ -41,7 +41,7 @@ class Instrumentation {
   void Hook(llvm::Instruction& access) {
     llvm::IRBuilder<> b(&access);
     llvm::Value* pointer = llvm::getLoadStorePointerOperand(&access);
-    const bool shared = pointer->getType()->getPointerAddressSpace() == llvm_ir::kSharedSpace;
+    const bool shared = pointer->getType()->getPointerAddressSpace() != llvm_ir::kGlobalSpace;
     auto* store = llvm::dyn_cast<llvm::StoreInst>(&access);
     const uint64_t bytes = layout_.getTypeStoreSize(llvm::getLoadStoreType(&access));
     llvm::Value* value = llvm::ConstantPointerNull::get(b.getPtrTy());
@@ -79,8 +79,11 @@ class Instrumentation {
                      llvm::ShuffleVectorInst, llvm::InsertValueInst, llvm::ExtractValueInst>(user);
   }
 
-  // A thread's own memory is where its calls find operands.
+  // A thread's own memory is where its calls find operands; a register may be given a mark.
   static bool Keeps(const llvm::User& user) {
+    if (auto* call = llvm::dyn_cast<llvm::CallInst>(&user)) {
+      return call->getCalledFunction() != nullptr && call->getCalledFunction()->getName() == "kiln_emu_wgmma_assign";
+    }
     auto* store = llvm::dyn_cast<llvm::StoreInst>(&user);
     return store != nullptr && store->getPointerAddressSpace() == 0;
   }

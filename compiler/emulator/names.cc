@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emulator/names.h"
 
+#include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 
@@ -58,10 +60,26 @@ Names NamesOf(const ir::Module& module) {
   return names;
 }
 
+Element ElementOf(const Finding& finding, const Names& names) {
+  const std::vector<Element>& all = finding.place.elements;
+  if (all.empty()) return {};
+  const auto said = [&](const Element& element) {
+    const std::string name = "%" + WithBufferNames(element.buffer, names);
+    return std::ranges::any_of(std::array{finding.location, finding.other_location}, [&](uint32_t number) {
+      return number != 0 && number < names.statements.size() && names.statements[number].text.find(name) != std::string::npos;
+    });
+  };
+  const auto it = std::ranges::find_if(all, said);
+  const Element& element = it == all.end() ? all.front() : *it;
+  return {WithBufferNames(element.buffer, names), element.number};
+}
+
 std::string Message(const Finding& finding, const Names& names) { return WithBufferNames(finding.message, names); }
 
 std::string Describe(const Finding& finding, const Names& names) {
   std::string text = std::string(Name(finding.kind)) + ": " + Message(finding, names);
+  text += "\n  in thread " + std::to_string(finding.thread) + " of block (" + std::to_string(finding.block[0]) + ", " + std::to_string(finding.block[1]) +
+          ", " + std::to_string(finding.block[2]) + ")";
   Append(text, "at ", finding.location, names);
   if (finding.other_location != finding.location) Append(text, "and ", finding.other_location, names);
   return text;

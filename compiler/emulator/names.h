@@ -30,10 +30,14 @@ struct Names {
 // `module`: as it was sent, before any pass.
 Names NamesOf(const ir::Module& module);
 
+// What the finding is about, by its name in the program; of buffers that share the bytes, one that its statement speaks of. The name is
+// empty where nothing is known.
+Element ElementOf(const Finding& finding, const Names& names);
+
 // The message with the buffers' names.
 std::string Message(const Finding& finding, const Names& names);
 
-// The same with its kind before and the statements it is about behind, a line each.
+// The same with its kind before; who did it and the statements it is about behind, a line each.
 std::string Describe(const Finding& finding, const Names& names);
 
 }  // namespace kiln::emulator

@@ -131,5 +131,54 @@ TEST(Products, RegistersInFlight) {
   }
 }
 
+// Registers of a fragment with number 7, 2 to 5 of which are a product's a, that get a value before and after the wait.
+TEST(Products, FragmentsInFlight) {
+  for (const int changed : {1, 2, 5, 6, -3}) {
+    Products p;
+    p.Fill();
+    p.k.device->FenceAsyncProxy();
+    p.k.device->Barrier();
+    const std::vector<Value*> a(4, p.k.b.getInt32(0x3c003c00));
+    Value* b[] = {p.Descriptor(2048)};
+    p.k.device->SetLocation(4);
+    auto c = p.k.device->MmaGroup(Row(), a, b, p.Zeros(), false, false, false);
+    p.k.device->UseRegisters(7, 2, 4);
+    p.k.device->AssignRegister(8, 3, a[0]);
+    p.k.device->SetLocation(5);
+    if (changed > 0) p.k.device->AssignRegister(7, changed, a[0]);
+    c = p.k.device->MmaWait(c, 0);
+    if (changed < 0) p.k.device->AssignRegister(7, -changed, a[0]);
+    p.Write(c);
+    const Report report = p.k.RunSeeds(0, 2);
+    if (changed != 2 && changed != 5) {
+      ExpectClean(report);
+      continue;
+    }
+    ExpectAmong(report, FindingKind::kInFlight, "changes register " + std::to_string(changed) + " of b7, which wgmma uses");
+    EXPECT_EQ(report.findings[0].location, 5u);
+    EXPECT_EQ(report.findings[0].other_location, 4u);
+    EXPECT_EQ(report.findings[0].place.elements.at(0).buffer, "b7");
+  }
+}
+
+// What a product leaves in its accumulator is no change of it; anything else is.
+TEST(Products, AccumulatorsInFlight) {
+  for (const bool changes : {false, true}) {
+    Products p;
+    p.Fill();
+    p.k.device->FenceAsyncProxy();
+    p.k.device->Barrier();
+    auto c = p.Start(p.Zeros());
+    p.k.device->UseRegisters(9, 0, 4);
+    for (int r = 0; r < 4; ++r) p.k.device->AssignRegister(9, r, changes ? p.Zeros()[0] : c[size_t(r)]);
+    p.Write(p.k.device->MmaWait(c, 0));
+    if (changes) {
+      ExpectAmong(p.k.RunSeeds(0, 1), FindingKind::kInFlight, "changes register 0 of b9");
+    } else {
+      ExpectClean(p.k.RunSeeds(0, 2));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kiln::emulator

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "compiler/emulator/instrument.h"
-#include "compiler/emulator/runtime/cluster.h"
+#include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/entry.h"
 #include "compiler/emulator/runtime/number.h"
 #include "compiler/emulator/runtime/shadow.h"
@@ -32,6 +32,7 @@ namespace {
 
 using Kernel = void (*)(const uint64_t*);
 
+constexpr uint64_t kMostThreads = 1 << 16;  // of a grid whose blocks run at once
 constexpr uint64_t kMostClusterBlocks = 16;  // CUDA C++ Programming Guide: 8, and 16 where a launch asks for it
 
 // Conversions that processors without f16 and bf16 leave to a library. A half travels in the low bits of a float register.
@@ -114,7 +115,8 @@ class JitProgram final : public Program {
     const std::unique_ptr<GlobalShadow> shadow = check_ ? std::make_unique<GlobalShadow>(memory) : nullptr;
     const Grid grid{.kernel = kernel->second, .args = launch.args.data(), .size = launch.grid, .threads = launch.threads,
                     .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .cluster = launch.cluster, .seed = options.seed,
-                    .recorder = &recorder, .slots = slots_, .shadow = shadow.get(), .clocks = check_ && (clocks_ || launch.cluster != std::array<uint32_t, 3>{1, 1, 1})};
+                    .recorder = &recorder, .slots = slots_, .touched = touched_, .shadow = shadow.get(),
+                    .clocks = check_ && (clocks_ || launch.cluster != std::array<uint32_t, 3>{1, 1, 1}), .waits_for_all = waits_for_all_};
     const bool started = RunBlocks(grid, options);
     if (!started) return std::unexpected("no memory for the threads' stacks");
     return Report{recorder.Take(), !recorder.stopped()};
@@ -142,13 +144,18 @@ class JitProgram final : public Program {
       return "clusters of " + std::to_string(cluster_blocks) + " blocks; " + std::string(target_.name) + " has at most " +
                              std::to_string(target_.Has(target::Feature::kCluster) ? kMostClusterBlocks : 1);
     }
+    const uint64_t threads = uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2] * launch.threads;
+    if (waits_for_all_ && threads > kMostThreads) {
+      return "a grid of " + std::to_string(threads) + " threads whose blocks wait for each other; they must run at once, and at most " +
+             std::to_string(kMostThreads) + " do";
+    }
     return {};
   }
 
-  // What one thread of the host runs clusters with.
+  // What one thread of the host runs gangs with.
   struct Worker {
-    explicit Worker(const Grid& grid) : stacks(size_t{grid.threads} * grid.cluster_blocks()) {
-      for (uint32_t i = 0; i < grid.cluster_blocks(); ++i) {
+    explicit Worker(const Grid& grid) : stacks(size_t{grid.threads} * grid.gang_blocks()) {
+      for (uint32_t i = 0; i < grid.gang_blocks(); ++i) {
         memory.push_back(std::make_unique<SharedMemory>(grid.shared_bytes));
         if (grid.shadow != nullptr) shadows.push_back(std::make_unique<SharedShadow>(grid.shared_bytes));
         blocks.push_back({memory.back()->data(), grid.shadow == nullptr ? nullptr : shadows.back().get()});
@@ -172,13 +179,13 @@ class JitProgram final : public Program {
         memory = false;
         return;
       }
-      Cluster cluster(grid, worker.stacks, worker.blocks);
+      Gang gang(grid, worker.stacks, worker.blocks);
       while (!grid.recorder->stopped()) {
         const uint64_t number = next++;
-        if (number >= grid.clusters() || !cluster.Run(number)) return;
+        if (number >= grid.gangs() || !gang.Run(number)) return;
       }
     };
-    const uint64_t count = std::min<uint64_t>(std::max(options.threads, 1u), grid.clusters());
+    const uint64_t count = std::min<uint64_t>(std::max(options.threads, 1u), grid.gangs());
     std::vector<std::thread> threads;
     for (uint64_t i = 1; i < count; ++i) threads.emplace_back(work);
     work();
@@ -188,7 +195,7 @@ class JitProgram final : public Program {
 
   // Do threads of this code meet in other ways than at barriers of their block?
   static bool NeedsClocks(const llvm::Module& module) {
-    constexpr const char* kNames[] = {"wgmma_begin", "fence_async_proxy", "phase_init", "tensor_store", "named_barrier", "named_arrive", "cluster_barrier"};
+    constexpr const char* kNames[] = {"wgmma_begin", "fence_async_proxy", "phase_init", "tensor_store", "named_barrier", "named_arrive", "cluster_barrier", "grid_barrier"};
     return std::ranges::any_of(kNames, [&](const char* name) { return module.getFunction(std::string("kiln_emu_") + name) != nullptr; });
   }
 
@@ -197,6 +204,7 @@ class JitProgram final : public Program {
     auto parsed = llvm::parseBitcodeFile(llvm::MemoryBufferRef(artifact.code(), "kernel"), *context);
     if (!parsed) return parsed.takeError();
     clocks_ = NeedsClocks(**parsed);
+    waits_for_all_ = (*parsed)->getFunction("kiln_emu_grid_barrier") != nullptr;
     std::vector<std::string> names;
     for (llvm::Function& function : **parsed) {
       if (!function.isDeclaration()) names.push_back(function.getName().str());
@@ -215,9 +223,25 @@ class JitProgram final : public Program {
       kernels_[name] = address->toPtr<void(const uint64_t*)>();
     }
     for (const v1::SharedSlot& slot : artifact.report().shared_memory()) {
-      slots_.push_back({slot.buffer(), slot.offset(), slot.bytes() * std::max(slot.versions(), 1u)});
+      slots_.push_back({slot.buffer(), slot.offset(), slot.bytes(), std::max(slot.element_bits() / 8, 1u), std::max(slot.versions(), 1u),
+                        ir::Layout::Parse(slot.layout()).value_or(ir::Layout()), {slot.shape().begin(), slot.shape().end()}});
     }
+    FindTouched(artifact.report());
     return llvm::Error::success();
+  }
+
+  // Accesses of statements that have no number are ascribed to any.
+  void FindTouched(const v1::Report& report) {
+    uint32_t most = 0;
+    for (const v1::SharedSlot& slot : report.shared_memory())
+      for (const uint32_t statement : slot.statements()) most = std::max(most, statement);
+    if (most == 0) return;
+    touched_.resize(most + 1);
+    for (const v1::SharedSlot& slot : report.shared_memory())
+      for (const uint32_t statement : slot.statements()) touched_[statement].push_back({slot.offset(), slot.offset() + slot.bytes()});
+    for (size_t statement = 1; statement < touched_.size(); ++statement) {
+      if (!touched_[statement].empty()) touched_[statement].insert(touched_[statement].end(), touched_[0].begin(), touched_[0].end());
+    }
   }
 
   llvm::Error MakeJit() {
@@ -245,9 +269,11 @@ class JitProgram final : public Program {
   const target::Target& target_;
   const bool check_;
   bool clocks_ = false;
+  bool waits_for_all_ = false;  // blocks of a grid
   std::unique_ptr<llvm::orc::LLJIT> jit_;
   std::map<std::string, Kernel> kernels_;
   std::vector<SharedSlot> slots_;
+  std::vector<std::vector<SharedRange>> touched_;  // by statement
 };
 
 }  // namespace

@@ -31,6 +31,7 @@ struct Memory {
   uint64_t bytes = 0;
   uint32_t element_bytes = 1;
   std::string name;
+  std::vector<int64_t> shape, strides;  // in elements, for reports; empty: counted as one row
 };
 
 struct LaunchArgs {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Threads written by hand: what each instruction does, and what is reported of threads that break the rules.
+#include <set>
+
 #include "compiler/emulator/test_kernel.h"
 
 namespace kiln::emulator {
@@ -73,6 +75,26 @@ TEST(Threads, AtomicsOfAllBlocksAddUp) {
   const Report report = k.Run({}, {.threads = 2}, true, 10);
   EXPECT_TRUE(report.findings.empty()) << report.findings[0].message;
   EXPECT_EQ(k.output[0], 1280u);
+}
+
+// Threads that do not wait for each other leave their numbers in one place: who came before whom.
+TEST(Threads, TheSameSeedIsTheSameRun) {
+  Kernel k("emu:sm_80");
+  k.Store(k.Load(k.shared, k.I32(0)), k.out(), k.thread);
+  k.Store(k.thread, k.shared, k.I32(0));
+  k.device->Barrier();
+  k.Store(k.device->ShuffleXor(k.Load(k.shared, k.I32(0)), 1), k.out(), k.b.CreateAdd(k.thread, k.I32(64)));
+  std::set<std::vector<uint32_t>> runs;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    const Report first = k.Run({}, {.seed = seed});
+    const std::vector<uint32_t> output = k.output;
+    const Report again = k.Run({}, {.seed = seed});
+    EXPECT_EQ(k.output, output);
+    ASSERT_EQ(again.findings.size(), first.findings.size());
+    for (size_t i = 0; i < first.findings.size(); ++i) EXPECT_EQ(again.findings[i].message, first.findings[i].message);
+    runs.insert(output);
+  }
+  EXPECT_GT(runs.size(), 5u);
 }
 
 TEST(Findings, RaceInSharedMemory) {
@@ -200,6 +222,19 @@ TEST(Findings, NotUniform) {
   Kernel k("emu:gfx942");
   k.Store(k.device->Uniform(k.thread), k.out(), k.thread);
   ExpectOnly(k.Run(), FindingKind::kNotUniform, "another value than lane 0");
+}
+
+TEST(Load, RefusesBlocksThatTheTargetCannotHold) {
+  Kernel k("emu:sm_80");
+  const auto program = Program::Load(k.Compile(), false);
+  ASSERT_TRUE(program);
+  LaunchArgs launch{"kernel", {1, 1, 1}, 64, 167936, {0, 0, 0}};  // 164 KiB; an A100 gives a block 163
+  EXPECT_THAT((*program)->Run(launch, {}, {}).error(), HasSubstr("167936 bytes of shared memory; a block of emu:sm_80 has at most"));
+  launch.shared_bytes = 4096;
+  launch.threads = 1025;
+  EXPECT_THAT((*program)->Run(launch, {}, {}).error(), HasSubstr("1025 threads in a block; emu:sm_80 has at most 1024"));
+  launch.entry = "other";
+  EXPECT_THAT((*program)->Run(launch, {}, {}).error(), HasSubstr("no kernel \"other\""));
 }
 
 TEST(Load, RefusesWhatIsNotForTheEmulator) {

@@ -27,6 +27,16 @@ enum class FindingKind : uint8_t {
 };
 std::string_view Name(FindingKind kind);
 
+// What an access is about. Buffers that lie on the same bytes at different times share an address.
+struct Element {
+  std::string buffer;
+  uint64_t number = 0;         // in the buffer's layout; of a tensor, counted from its first byte
+};
+struct Place {
+  uint64_t address = 0;        // in bytes: of the block's shared memory, or from the first byte of the tensor
+  std::vector<Element> elements;  // empty: of none that is known
+};
+
 struct Finding {
   FindingKind kind{};
   std::string message;          // complete but for what the statements say
@@ -34,6 +44,7 @@ struct Finding {
   uint32_t other_location = 0;  // of the access it clashes with
   std::array<uint32_t, 3> block{};
   uint32_t thread = 0;
+  Place place;
 };
 
 struct Report {

@@ -55,6 +55,9 @@ uint32_t TensorMap::BoxBytes() const {
   return bytes;
 }
 
+uint32_t TensorMap::RowBytes() const { return box[0] * BytesOf(type); }
+uint32_t TensorMap::Pitch() const { return swizzle == TensorSwizzle::kNone ? RowBytes() : kSwizzleBytes[size_t(swizzle)]; }
+
 std::expected<TensorMap, std::string> EncodeTensorMap(const TensorMapSpec& given) {
   TensorMapSpec spec = given;
   uint64_t dense = BytesOf(spec.type);

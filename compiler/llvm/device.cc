@@ -165,5 +165,7 @@ Value* Device::ElectOne() { std::abort(); }
 void Device::TensorPrefetch(Value*) {}
 Value* Device::ClusterRank() { std::abort(); }
 void Device::ClusterBarrier() { std::abort(); }
+Value* Device::ClusterAddress(Value*, Value*) { std::abort(); }
+void Device::GridBarrier() { std::abort(); }
 
 }  // namespace kiln::llvm_ir

@@ -22,6 +22,7 @@ namespace kiln::llvm_ir {
 // Address spaces; the numbers agree between NVPTX and AMDGPU.
 inline constexpr unsigned kGlobalSpace = 1;
 inline constexpr unsigned kSharedSpace = 3;
+inline constexpr unsigned kClusterSpace = 7;  // shared memory of any block of the cluster; NVPTX alone
 
 enum class AtomicOp { kAdd, kMax, kMin };
 enum class VoteOp { kAll, kAny, kBallot };
@@ -44,6 +45,11 @@ class Device {
 
   // What is emitted from here on belongs to the statement with this number (compiler/emulator; 0: to none).
   virtual void SetLocation(uint32_t) {}
+
+  // For the emulator, which reports registers that are touched too early: the products started last use registers first … first +
+  // count − 1 of a fragment until MmaWait; and a register of a fragment that some products use gets a value.
+  virtual void UseRegisters(uint32_t /*fragment*/, int64_t /*first*/, int64_t /*count*/) {}
+  virtual void AssignRegister(uint32_t /*fragment*/, int64_t /*reg*/, llvm::Value* /*v*/) {}
 
   virtual llvm::Value* ThreadIndex() = 0;         // i32, linear in the block
   virtual llvm::Value* BlockIndex(int axis) = 0;  // i32
@@ -125,6 +131,11 @@ class Device {
   // kCluster.
   virtual llvm::Value* ClusterRank();  // i32, of this block in its cluster
   virtual void ClusterBarrier();       // all threads of the cluster; orders their shared memory
+  // The same place in the shared memory of block `rank` (i32) of the cluster, in kClusterSpace.
+  virtual llvm::Value* ClusterAddress(llvm::Value* shared, llvm::Value* rank);
+  // All threads of the grid, whose blocks must all be resident (a cooperative launch); orders global memory. One counter of the module
+  // serves all kernels, so that they may not run at the same time.
+  virtual void GridBarrier();
 
   // c + Σ a.i8[j] · b.i8[j]; `is_signed` of both. Where !Has(kDp4a): the same by plain arithmetic.
   virtual llvm::Value* Dp4a(llvm::Value* a, llvm::Value* b, llvm::Value* c, bool a_signed, bool b_signed) = 0;

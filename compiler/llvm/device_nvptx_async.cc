@@ -242,5 +242,35 @@ void NvptxAsyncDevice::ClusterBarrier() {
   Call(Intrinsic::nvvm_barrier_cluster_arrive, {});
   Call(Intrinsic::nvvm_barrier_cluster_wait, {});
 }
+Value* NvptxAsyncDevice::ClusterAddress(Value* shared, Value* rank) { return Call(Intrinsic::nvvm_mapa_shared_cluster, {shared, rank}); }
+
+// Each time the last block to come turns the counter's top bit over: block 0 adds what is missing to 2^31 when the others add one each.
+void NvptxAsyncDevice::GridBarrier() {
+  llvm::IRBuilder<>& b = builder();
+  llvm::Module& module = *b.GetInsertBlock()->getModule();
+  llvm::Function* function = b.GetInsertBlock()->getParent();
+  auto* counter = llvm::cast<llvm::GlobalVariable>(module.getOrInsertGlobal("kiln_grid_barrier", b.getInt32Ty(), [&] {
+    return new llvm::GlobalVariable(module, b.getInt32Ty(), false, llvm::GlobalValue::InternalLinkage, b.getInt32(0), "kiln_grid_barrier", nullptr,
+                                    llvm::GlobalValue::NotThreadLocal, kGlobalSpace);
+  }));
+  const llvm::SyncScope::ID scope = b.getContext().getOrInsertSyncScopeID("device");
+  const auto block = [&](const char* name) { return llvm::BasicBlock::Create(b.getContext(), name, function); };
+  llvm::BasicBlock *arrive = block("grid.arrive"), *wait = block("grid.wait"), *end = block("grid.end");
+  Barrier();
+  b.CreateCondBr(b.CreateICmpEQ(ThreadIndex(), I32(0)), arrive, end);
+  b.SetInsertPoint(arrive);
+  Value* blocks = b.CreateMul(b.CreateMul(GridSize(0), GridSize(1)), GridSize(2));
+  Value* first = b.CreateICmpEQ(b.CreateOr(b.CreateOr(BlockIndex(0), BlockIndex(1)), BlockIndex(2)), I32(0));
+  Value* rest = b.CreateSub(b.getInt32(0x80000001), blocks);
+  Value* before = b.CreateAtomicRMW(llvm::AtomicRMWInst::Add, counter, b.CreateSelect(first, rest, I32(1)), llvm::MaybeAlign(),
+                                    llvm::AtomicOrdering::AcquireRelease, scope);
+  b.CreateBr(wait);
+  b.SetInsertPoint(wait);
+  llvm::LoadInst* now = b.CreateAlignedLoad(b.getInt32Ty(), counter, llvm::Align(4), /*isVolatile=*/true);
+  now->setAtomic(llvm::AtomicOrdering::Acquire, scope);
+  b.CreateCondBr(b.CreateICmpSLT(b.CreateXor(before, now), I32(0)), end, wait);
+  b.SetInsertPoint(end);
+  Barrier();
+}
 
 }  // namespace kiln::llvm_ir

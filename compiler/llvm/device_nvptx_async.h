@@ -41,6 +41,8 @@ class NvptxAsyncDevice : public DeviceBase {
   llvm::Value* ElectOne() override;
   llvm::Value* ClusterRank() override;
   void ClusterBarrier() override;
+  llvm::Value* ClusterAddress(llvm::Value* shared, llvm::Value* rank) override;
+  void GridBarrier() override;
 
  protected:
   using DeviceBase::DeviceBase;

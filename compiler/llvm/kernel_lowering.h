@@ -153,6 +153,8 @@ class KernelLowering {
   HeldRegister& Held(ir::BufferId fragment, int64_t reg);
   Value* LoadRegister(ir::BufferId fragment, int64_t reg);
   void StoreRegister(ir::BufferId fragment, int64_t reg, Value* v);
+  void PutRegister(ir::BufferId fragment, int64_t reg, Value* v);  // by the products themselves
+  void UseRegisters(ir::BufferId fragment, int64_t first, int64_t count);  // by the products that were started last
   std::vector<Value*> StridesOf(ir::BufferId global);  // i64, elements
   // Element offset of an index tuple: global and local buffers.
   Value* FlatOffset(ir::BufferId buffer, std::span<const ir::ExprId> indices);
@@ -294,6 +296,7 @@ class KernelLowering {
   Value* shared_ = nullptr;                     // start of the block's shared memory
   bool has_wgmma_ = false;                      // shared memory is read by the asynchronous proxy
   std::set<uint32_t> read_once_;                // global buffers that stream by
+  std::set<ir::BufferId> in_products_;          // fragments whose registers wgmma reads or writes
   bool has_stores_ = false;                     // of tensors
   bool multicast_ = false;                      // some ring is
   std::vector<compiler::TensorMap> maps_;

@@ -54,7 +54,10 @@ bool KernelLowering::Run(std::string_view entry) {
   ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
     const auto* mma = gemm == nullptr || !gemm->plan ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
-    has_wgmma_ |= mma != nullptr && mma->warps > 1;
+    if (mma != nullptr && mma->warps > 1) {
+      has_wgmma_ = true;
+      in_products_.insert({gemm->a.buffer, gemm->b.buffer, gemm->c.buffer});
+    }
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     has_stores_ |= copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor && !copy->plan->ring;
   });

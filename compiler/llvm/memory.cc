@@ -44,6 +44,11 @@ Value* KernelLowering::LoadRegister(BufferId fragment, int64_t reg) {
 }
 
 void KernelLowering::StoreRegister(BufferId fragment, int64_t reg, Value* v) {
+  if (in_products_.contains(fragment)) device_->AssignRegister(ir::Index(fragment), reg, v);
+  PutRegister(fragment, reg, v);
+}
+
+void KernelLowering::PutRegister(BufferId fragment, int64_t reg, Value* v) {
   HeldRegister& held = Held(fragment, reg);
   held.value = v;
   if (held.store == nullptr) {
@@ -52,6 +57,10 @@ void KernelLowering::StoreRegister(BufferId fragment, int64_t reg, Value* v) {
     held.store->setOperand(0, v);
     held.store->moveBefore(*held.block, held.block->end());
   }
+}
+
+void KernelLowering::UseRegisters(BufferId fragment, int64_t first, int64_t count) {
+  device_->UseRegisters(ir::Index(fragment), first, count);
 }
 
 Value* KernelLowering::AddTo(Value* sum, Value* more) {

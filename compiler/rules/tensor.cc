@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMaxBox = 256;
 constexpr size_t kMaxRank = 5;
 constexpr int64_t kSpan = 128;  // bytes of the widest swizzle
-constexpr int64_t kUnit = 16;   // bytes that strides and addresses are multiples of
+constexpr int64_t kUnit = 16;   // bytes that strides, addresses and the first coordinate are multiples of
 
 // The dimensions that a copy moves several elements along; of one row, the dimension before too.
 std::vector<size_t> Moving(std::span<const int64_t> extents) {
@@ -95,6 +95,7 @@ bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& 
   const std::vector<size_t> dims = Moving(global.extents);
   if (dims.size() != 2 || dims[1] != rank - 1) return false;
   if (!buffer.strides.empty() && !module.exprs.IsConst(buffer.strides.back(), 1)) return false;
+  if (facts.DivisorOf(global.offsets.back()) * bits / 8 % kUnit != 0) return false;
   for (size_t d = 0; d + 1 < rank; ++d)
     if (StrideDivisor(facts, buffer, d) * bits / 8 % kUnit != 0) return false;
   return true;

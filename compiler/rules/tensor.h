@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tensor copies (TMA): which tiles they can move, and in what boxes. CUDA driver API, cuTensorMapEncodeTiled, names the limits: at
-// most 5 dimensions, boxes of at most 256 elements along each, strides that are multiples of 16 bytes, 16-byte aligned tensors.
+// most 5 dimensions, boxes of at most 256 elements along each, strides that are multiples of 16 bytes, 16-byte aligned tensors. A box
+// that starts at no multiple of 16 bytes in its row is an illegal instruction to the hardware.
 #pragma once
 
 #include <cstdint>

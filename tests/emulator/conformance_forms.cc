@@ -77,6 +77,16 @@ void AddSharedMemory(std::vector<Form>& forms) {
 void AddAtomics(std::vector<Form>& forms) {
   constexpr const char* kNames[] = {"add", "max", "min"};
   for (const AtomicOp op : {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kMin}) {
+    for (const DType type : {DType::kI32, DType::kU32, DType::kI64, DType::kU64, DType::kF32}) {
+      if (type == DType::kF32 && op != AtomicOp::kAdd) continue;
+      forms.push_back({.name = std::string("atomic.global.") + kNames[size_t(op)] + "." + std::string(ir::Name(type)), .build = [=](FormKernel& k) {
+        llvm::Value* v = k.Value(type, Content::kIntegers);
+        llvm::Type* element = llvm_ir::ValueType(k.b.getContext(), type);
+        k.device.Atomic(op, type, k.b.CreateGEP(element, k.global_out, k.b.CreateZExt(k.b.CreateAnd(k.thread, k.I32(7)), k.b.getInt64Ty())), v);
+      }, .result = type, .result_words = 16});
+    }
+  }
+  for (const AtomicOp op : {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kMin}) {
     for (const DType type : {DType::kI32, DType::kU32, DType::kF32}) {
       if (type == DType::kF32 && op != AtomicOp::kAdd) continue;
       // Integers: the order of the lanes does not matter.
@@ -100,6 +110,7 @@ std::vector<Form> AllForms() {
   AddAtomics(forms);
   AddTensorForms(forms);
   AddConversionForms(forms);
+  AddBlockForms(forms);
   return forms;
 }
 

@@ -2,7 +2,10 @@
 #include "tests/emulator/conformance_kernel.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
+#include <map>
 #include <random>
 
 #include "compiler/emulator/device_emulator.h"
@@ -16,7 +19,7 @@ namespace kiln::emulator::conformance {
 using ir::DType;
 
 llvm::Value* FormKernel::Place(llvm::Value* base, uint32_t first, uint32_t index) {
-  llvm::Value* word = b.CreateAdd(thread, b.getInt32(first + index * threads_));
+  llvm::Value* word = b.CreateAdd(place_, b.getInt32(first + index * all_threads_));
   return b.CreateGEP(b.getInt32Ty(), base, b.CreateZExt(word, b.getInt64Ty()));
 }
 
@@ -36,13 +39,23 @@ llvm::Value* FormKernel::Value(DType type, Content content) {
   return b.CreateBitCast(b.CreateOr(low, b.CreateShl(high, b.getInt64(32))), value);
 }
 
+// 64 bits at once: ptxas (CUDA 13.0) makes an integer of a double whose lower word alone is stored.
 void FormKernel::Out(llvm::Value* v) {
   const auto bits = unsigned(v->getType()->getPrimitiveSizeInBits().getFixedValue());
-  llvm::Value* integer = b.CreateZExt(b.CreateBitCast(v, b.getIntNTy(bits)), b.getInt64Ty());
-  for (unsigned word = 0; word < (bits + 31) / 32; ++word) {
-    b.CreateStore(b.CreateTrunc(b.CreateLShr(integer, b.getInt64(32 * word)), b.getInt32Ty()), Place(global_out, 0, outputs_++));
+  if (bits == 64) {
+    llvm::Value* row = b.CreateGEP(b.getInt32Ty(), global_out, b.getInt64(uint64_t{outputs_} * all_threads_));
+    b.CreateStore(v, b.CreateGEP(b.getInt64Ty(), row, b.CreateZExt(place_, b.getInt64Ty())));
+    outputs_ += 2;
+    return;
   }
+  b.CreateStore(b.CreateZExt(b.CreateBitCast(v, b.getIntNTy(bits)), b.getInt32Ty()), Place(global_out, 0, outputs_++));
 }
+
+FormKernel::FormKernel(llvm_ir::Device& device, const Form& form, llvm::Function& kernel, llvm::Value* shared)
+    : device(device), b(device.builder()), global_in(kernel.getArg(0)), global_out(kernel.getArg(1)), map(form.map ? kernel.getArg(2) : nullptr),
+      shared(shared), thread(device.ThreadIndex()), block(form.blocks > 1 ? device.BlockIndex(0) : b.getInt32(0)), threads_(form.threads),
+      all_threads_(form.threads * form.blocks), first_(form.map_out ? 0 : form.tensor_words),
+      place_(b.CreateAdd(thread, b.CreateMul(block, b.getInt32(form.threads)))) {}
 
 void FormKernel::FillShared(uint32_t bytes, Words words) {
   for (uint32_t i = 0; i < bytes / 4 / threads_; ++i) {
@@ -60,11 +73,11 @@ void FormKernel::OutShared(uint32_t bytes) {
   }
 }
 
-void FormKernel::IfFirst(const std::function<void()>& then) {
+void FormKernel::If(llvm::Value* condition, const std::function<void()>& then) {
   llvm::Function* function = b.GetInsertBlock()->getParent();
-  auto* yes = llvm::BasicBlock::Create(b.getContext(), "first", function);
+  auto* yes = llvm::BasicBlock::Create(b.getContext(), "some", function);
   auto* end = llvm::BasicBlock::Create(b.getContext(), "all", function);
-  b.CreateCondBr(b.CreateICmpEQ(thread, I32(0)), yes, end);
+  b.CreateCondBr(condition, yes, end);
   b.SetInsertPoint(yes);
   then();
   b.CreateBr(end);
@@ -103,14 +116,32 @@ uint32_t Word(Words words, std::mt19937_64& random) {
   return word;
 }
 
+// Words of one kind, which come again after a prime number of others: operands stay small when packed, and no shift that a wrong
+// layout could make is a multiple of it.
+class Pool {
+ public:
+  Pool(Words words, std::mt19937_64& random) {
+    for (uint32_t& word : pool_) word = Word(words, random);
+  }
+  uint32_t Next() { return pool_[next_++ % pool_.size()]; }
+
+ private:
+  std::array<uint32_t, 1021> pool_;
+  size_t next_ = 0;
+};
+
 std::vector<uint32_t> Operands(const Form& form, const std::vector<Words>& inputs, uint64_t seed) {
   std::mt19937_64 random(seed);
+  std::map<std::pair<DType, Content>, Pool> pools;
+  const auto next = [&](Words words) {
+    return pools.try_emplace({words.type, words.content}, words, random).first->second.Next();
+  };
   std::vector<uint32_t> input;
   if (!form.map_out) {
-    for (uint32_t i = 0; i < form.tensor_words; ++i) input.push_back(Word(form.tensor, random));
+    for (uint32_t i = 0; i < form.tensor_words; ++i) input.push_back(next(form.tensor));
   }
   for (Words words : inputs) {
-    for (uint32_t t = 0; t < form.threads; ++t) input.push_back(Word(words, random));
+    for (uint32_t t = 0; t < form.threads * form.blocks; ++t) input.push_back(next(words));
   }
   input.resize(std::max<size_t>(input.size(), 4));
   return input;
@@ -136,9 +167,8 @@ std::expected<std::unique_ptr<Built>, std::string> Build(const Form& form, const
   if (form.map) params.push_back(llvm::ArrayType::get(b.getInt8Ty(), kTensorMapBytes));
   llvm::Function* kernel = device->CreateKernel(*built->module, kEntry, params, form.threads, 0);
   b.SetInsertPoint(llvm::BasicBlock::Create(built->context, "entry", kernel));
-  llvm::Value* shared = form.shared_bytes > 0 ? device->SharedMemory(form.shared_bytes, "shared") : nullptr;
-  FormKernel k(*device, kernel->getArg(0), kernel->getArg(1), form.map ? kernel->getArg(2) : nullptr, shared, form.threads,
-               form.map_out ? 0 : form.tensor_words);
+  if (form.cluster > 1 && !target.emulated) kernel->addFnAttr("nvvm.cluster_dim", std::to_string(form.cluster) + ",1,1");
+  FormKernel k(*device, form, *kernel, form.shared_bytes > 0 ? device->SharedMemory(form.shared_bytes, "shared") : nullptr);
   form.build(k);
   b.CreateRetVoid();
   if (auto optimized = llvm_ir::Optimize(*built->module, *built->machine); !optimized) return std::unexpected(optimized.error());
@@ -167,11 +197,27 @@ std::expected<void, std::string> Emulate(const Form& form, Built& built, const t
     map.map = *encoded;
   }
   const Memory memory[] = {{made.input.data(), made.input.size() * 4, 4, "in"}, {made.output.data(), made.output.size() * 4, 4, "out"}};
-  const LaunchArgs launch{kEntry, {1, 1, 1}, form.threads, form.shared_bytes, {uint64_t(made.input.data()), uint64_t(made.output.data()), uint64_t(&map)}};
+  const LaunchArgs launch{kEntry, {form.blocks, 1, 1}, form.threads, form.shared_bytes,
+                          {uint64_t(made.input.data()), uint64_t(made.output.data()), uint64_t(&map)}, {form.cluster, 1, 1}};
   const auto report = (*program)->Run(launch, memory, {});
   if (!report) return std::unexpected(report.error());
+  if (form.faults) {
+    if (report->finished) return std::unexpected("the emulator does not report what the hardware refuses");
+    return {};
+  }
   if (!report->findings.empty()) return std::unexpected(report->findings[0].message);
   return {};
+}
+
+}  // namespace
+
+namespace {
+
+// The last place of the largest of these f32 or f16.
+double UnitOf(DType type, const std::vector<uint32_t>& words) {
+  double largest = 0;
+  for (const uint32_t word : words) largest = std::max(largest, std::abs(double(type == DType::kF16 ? Widen(type, word) : std::bit_cast<float>(word))));
+  return std::ldexp(1.0, std::ilogb(largest) - (type == DType::kF16 ? 10 : 23));
 }
 
 }  // namespace
@@ -184,9 +230,10 @@ std::expected<Made, std::string> Make(const Form& form, uint64_t seed) {
   if (!text) return std::unexpected(text.error());
   auto model = Build(form, emulated);
   if (!model) return std::unexpected(model.error());
-  Made made{std::move(*text), Operands(form, (*model)->inputs, seed), {}};
-  made.output.assign(std::max<size_t>({size_t{(*model)->outputs} * form.threads, form.map_out ? form.tensor_words : 0, 4}), 0);
+  Made made{std::move(*text), Operands(form, (*model)->inputs, seed), {}, 0};
+  made.output.assign(std::max<size_t>({size_t{(*model)->outputs} * form.threads * form.blocks, form.map_out ? form.tensor_words : 0, form.result_words, 4}), 0);
   if (auto ran = Emulate(form, **model, emulated, made); !ran) return std::unexpected(ran.error());
+  if (form.rounds) made.tolerance = UnitOf(form.result, made.output);
   return made;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kiln_conformance_forms DIR SEED [STEP]: each instruction form's (or each STEP-th's) PTX, operands and emulated results, and forms.json, which says how to launch
+// kiln_conformance_forms: the names of all forms. kiln_conformance_forms DIR SEED [STEP]: each instruction form's (or each STEP-th's) PTX, operands and emulated results, and forms.json, which says how to launch
 // and compare them. `conformance` runs it.
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -39,10 +40,16 @@ std::string MapJson(const TensorMapSpec& given, bool of_results) {
          std::to_string(int(spec.swizzle)) + ", \"fill\": " + std::to_string(int(spec.fill)) + "}";
 }
 
-std::string Json(const Form& form, const std::string& file) {
+std::string Exactly(double v) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, v).ptr};
+}
+
+std::string Json(const Form& form, double tolerance, const std::string& file) {
   std::string text = "{\"name\": \"" + form.name + "\", \"file\": \"" + file + "\", \"threads\": " + std::to_string(form.threads) +
+                     ", \"blocks\": " + std::to_string(form.blocks) + ", \"faults\": " + (form.faults ? "true" : "false") +
                      ", \"shared_bytes\": " + std::to_string(form.shared_bytes) + ", \"result\": \"" + std::string(ir::Name(form.result)) +
-                     "\", \"tolerance\": " + std::to_string(form.tolerance);
+                     "\", \"tolerance\": " + Exactly(tolerance);
   if (form.map) text += ", \"map\": " + MapJson(*form.map, form.map_out);
   return text + "}";
 }
@@ -61,7 +68,7 @@ int Main(const std::string& folder, uint64_t seed, size_t step) {
     WriteFile(path + ".ptx", made->ptx.data(), made->ptx.size());
     WriteFile(path + ".in", made->input.data(), made->input.size() * 4);
     WriteFile(path + ".out", made->output.data(), made->output.size() * 4);
-    list += (i == 0 ? "\n" : ",\n") + Json(forms[i], file);
+    list += (i == 0 ? "\n" : ",\n") + Json(forms[i], made->tolerance, file);
   }
   const std::string json = "{\"seed\": " + std::to_string(seed) + ", \"forms\": [" + list + "\n]}\n";
   WriteFile(folder + "/forms.json", json.data(), json.size());
@@ -72,8 +79,12 @@ int Main(const std::string& folder, uint64_t seed, size_t step) {
 }  // namespace kiln::emulator::conformance
 
 int main(int argc, char** argv) {
+  if (argc == 1) {
+    for (const auto& form : kiln::emulator::conformance::AllForms()) std::cout << form.name << "\n";
+    return 0;
+  }
   if (argc != 3 && argc != 4) {
-    std::cerr << "usage: kiln_conformance_forms DIR SEED [STEP]\n";
+    std::cerr << "usage: kiln_conformance_forms [DIR SEED [STEP]]\n";
     return 2;
   }
   const size_t step = argc == 4 ? std::max(std::strtoull(argv[3], nullptr, 10), 1ull) : 1;

@@ -6,15 +6,7 @@ namespace {
 
 using ir::DType;
 
-// Products of small integers are exact in whatever precision the unit sums; those of reals in ±2 may differ by a few units of the
-// sum's rounding at its largest: f32 with two bits to spare, f16 accumulators, and the 13 bits that wgmma keeps of fp8 products.
-double ToleranceOf(const target::MmaInstruction& row, Content content) {
-  if (content != Content::kReals || !ir::IsFloat(row.c)) return 0;
-  const bool narrow = ir::Bits(row.a) == 8;
-  const double unit = row.c == DType::kF16 ? 0x1p-10 : narrow ? 0x1p-12 : 0x1p-21;
-  return unit * 4 * row.k;
-}
-
+// Products of small integers are exact in whatever precision the unit sums. mma of reals in ±2 serves targets whose units differ.
 void AddMma(std::vector<Form>& forms, const target::MmaInstruction& row, Content content) {
   forms.push_back({.name = std::string(row.name) + (content == Content::kReals ? " reals" : ""), .build = [&row, content](FormKernel& k) {
     const auto words = [&](const ir::Layout& layout, DType type) {
@@ -26,7 +18,7 @@ void AddMma(std::vector<Form>& forms, const target::MmaInstruction& row, Content
     std::vector<llvm::Value*> c;
     for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Value(row.c, content));
     for (llvm::Value* v : k.device.Mma(row, a, b, c)) k.Out(v);
-  }, .result = row.c, .tolerance = ToleranceOf(row, content)});
+  }, .result = row.c, .rounds = content == Content::kReals});
 }
 
 // An operand in shared memory, as its descriptor says. Tiles are whole: rows along the strided dimension come in groups of 8.
@@ -73,7 +65,7 @@ void AddGroup(std::vector<Form>& forms, const target::MmaInstruction& row, Place
     for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Value(row.c, content));
     const auto started = k.device.MmaGroup(row, words, of_b, c, false, a.by_rows, b.by_rows);
     for (llvm::Value* v : k.device.MmaWait(started, 0)) k.Out(v);
-  }, .result = row.c, .tolerance = ToleranceOf(row, content), .threads = 128, .shared_bytes = kShared});
+  }, .result = row.c, .threads = 128, .shared_bytes = kShared});
 }
 
 void AddGroups(std::vector<Form>& forms, const target::MmaInstruction& row) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
+
 #include "tests/emulator/conformance_kernel.h"
 
 namespace kiln::emulator::conformance {
@@ -29,8 +31,25 @@ uint32_t BoxBytes(const TensorMapSpec& spec) {
   return bytes;
 }
 
-std::vector<llvm::Value*> At(FormKernel& k, uint32_t rank, int shift) {
-  return std::vector<llvm::Value*>(rank, k.I32(shift));
+// Where a box starts along each dimension: along the innermost, in whole pieces of 16 bytes.
+std::array<int, kMaxTensorRank> Start(const TensorMapSpec& spec, int shift) {
+  const int piece = int(16 / BytesOf(spec.type));
+  std::array<int, kMaxTensorRank> at;
+  at.fill(shift);
+  at[0] = (shift < 0 ? shift - piece + 1 : shift) / piece * piece;
+  return at;
+}
+
+std::vector<llvm::Value*> Values(FormKernel& k, const TensorMapSpec& spec, const std::array<int, kMaxTensorRank>& at) {
+  std::vector<llvm::Value*> values;
+  for (uint32_t d = 0; d < spec.rank; ++d) values.push_back(k.I32(at[d]));
+  return values;
+}
+
+std::string Text(const TensorMapSpec& spec, const std::array<int, kMaxTensorRank>& at) {
+  std::string text;
+  for (uint32_t d = 0; d < spec.rank; ++d) text += (d == 0 ? " at " : ",") + std::to_string(at[d]);
+  return text;
 }
 
 std::string NameOf(const TensorMapSpec& spec) {
@@ -43,8 +62,8 @@ std::string NameOf(const TensorMapSpec& spec) {
   return name + kSwizzles[size_t(spec.swizzle)] + (spec.fill == TensorFill::kNan ? " nan" : "");
 }
 
-void AddLoad(std::vector<Form>& forms, const TensorMapSpec& spec, int shift) {
-  forms.push_back({.name = "tensor.load." + NameOf(spec) + " at " + std::to_string(shift), .build = [=](FormKernel& k) {
+void AddLoadAt(std::vector<Form>& forms, const TensorMapSpec& spec, const std::array<int, kMaxTensorRank>& at, bool faults) {
+  forms.push_back({.name = "tensor.load." + NameOf(spec) + Text(spec, at), .build = [=](FormKernel& k) {
     k.FillShared(kBarrier, {});
     llvm::Value* mbarrier = k.SharedByte(kBarrier);
     k.device.FenceAsyncProxy();
@@ -55,26 +74,29 @@ void AddLoad(std::vector<Form>& forms, const TensorMapSpec& spec, int shift) {
     k.device.Barrier();
     k.IfFirst([&] {
       k.device.PhaseExpect(mbarrier, k.b.getInt32(BoxBytes(spec)));
-      k.device.TensorLoad(k.shared, k.map, At(k, spec.rank, shift), mbarrier, nullptr);
+      k.device.TensorLoad(k.shared, k.map, Values(k, spec, at), mbarrier, nullptr);
     });
     k.device.PhaseWait(mbarrier, k.I32(0));
     k.OutShared(kBarrier);
-  }, .result = DTypeOf(spec.type), .threads = 128, .shared_bytes = kShared, .map = spec, .tensor_words = 8192,
+  }, .result = DTypeOf(spec.type), .threads = 128, .faults = faults, .shared_bytes = kShared, .map = spec, .tensor_words = 8192,
      .tensor = {DTypeOf(spec.type), spec.type == TensorType::kTF32 ? Content::kReals : Content::kBits}});
 }
 
+void AddLoad(std::vector<Form>& forms, const TensorMapSpec& spec, int shift) { AddLoadAt(forms, spec, Start(spec, shift), false); }
+
 // Into zeros, or onto what another store has put there.
-void AddStore(std::vector<Form>& forms, const TensorMapSpec& spec, int shift, std::optional<AtomicOp> op, Content content) {
+void AddStoreAt(std::vector<Form>& forms, const TensorMapSpec& spec, const std::array<int, kMaxTensorRank>& at, std::optional<AtomicOp> op,
+                Content content, bool faults) {
   constexpr const char* kOps[] = {"add.", "max.", "min."};
   const std::string verb = op ? std::string("reduce.") + kOps[size_t(*op)] : "store.";
-  forms.push_back({.name = "tensor." + verb + NameOf(spec) + " at " + std::to_string(shift), .build = [=](FormKernel& k) {
+  forms.push_back({.name = "tensor." + verb + NameOf(spec) + Text(spec, at), .build = [=](FormKernel& k) {
     const auto write = [&](bool reduces) {
       k.FillShared(kBarrier, {DTypeOf(spec.type), content});
       k.device.FenceAsyncProxy();
       k.device.Barrier();
       k.IfFirst([&] {
-        if (reduces) k.device.TensorReduce(*op, k.map, At(k, spec.rank, shift), k.shared);
-        else k.device.TensorStore(k.map, At(k, spec.rank, shift), k.shared);
+        if (reduces) k.device.TensorReduce(*op, k.map, Values(k, spec, at), k.shared);
+        else k.device.TensorStore(k.map, Values(k, spec, at), k.shared);
         k.device.TensorStoreCommit();
         k.device.TensorStoreWait(0, /*read_only=*/false);
       });
@@ -82,7 +104,11 @@ void AddStore(std::vector<Form>& forms, const TensorMapSpec& spec, int shift, st
     };
     write(false);
     if (op) write(true);
-  }, .result = DTypeOf(spec.type), .threads = 128, .shared_bytes = kShared, .map = spec, .map_out = true, .tensor_words = 8192});
+  }, .result = DTypeOf(spec.type), .threads = 128, .faults = faults, .shared_bytes = kShared, .map = spec, .map_out = true, .tensor_words = 8192});
+}
+
+void AddStore(std::vector<Form>& forms, const TensorMapSpec& spec, int shift, std::optional<AtomicOp> op, Content content) {
+  AddStoreAt(forms, spec, Start(spec, shift), op, content, false);
 }
 
 void AddReductions(std::vector<Form>& forms) {
@@ -92,8 +118,18 @@ void AddReductions(std::vector<Form>& forms) {
       if (op == AtomicOp::kAdd ? type == kI64 : type == kF32) continue;  // the hardware has none
       const bool bits = DTypeOf(type) == DType::kU32;
       AddStore(forms, {.type = type, .rank = 2, .dims = {48, 40}, .box = {128 / BytesOf(type), 8}, .swizzle = TensorSwizzle::k128}, 5, op,
-               bits ? Content::kBits : Content::kReals);
+               bits || BytesOf(type) == 4 ? Content::kBits : Content::kReals);
     }
+  }
+}
+
+// The first coordinate is no multiple of 16 bytes.
+void AddFaults(std::vector<Form>& forms) {
+  using enum TensorType;
+  for (const auto& [type, first] : {std::pair{kU8, 8}, {kF16, 4}, {kF32, -2}, {kU64, 1}}) {
+    const TensorMapSpec spec{.type = type, .rank = 2, .dims = {48, 40}, .strides = {256 * BytesOf(type) / 4}, .box = {64 / BytesOf(type), 8}};
+    AddLoadAt(forms, spec, {first}, true);
+    AddStoreAt(forms, spec, {first}, std::nullopt, Content::kBits, true);
   }
 }
 
@@ -118,12 +154,16 @@ void AddTensorForms(std::vector<Form>& forms) {
   for (const uint32_t step : {2u, 3u, 8u}) {
     AddLoad(forms, {.type = kU32, .rank = 2, .dims = {32, 64}, .box = {32, 24}, .element_strides = {1, step, 1, 1, 1}}, 3);
   }
-  // Rows narrower than the swizzle's span.
-  AddLoad(forms, {.type = kU16, .rank = 2, .dims = {64, 64}, .box = {16, 16}, .swizzle = TensorSwizzle::k128}, 0);
+  for (const auto& [row, swizzle] : {std::pair{8u, TensorSwizzle::k32}, {8u, TensorSwizzle::k64}, {16u, TensorSwizzle::k128}, {32u, TensorSwizzle::k128}}) {
+    const TensorMapSpec narrow{.type = kU16, .rank = 2, .dims = {64, 64}, .box = {row, 16}, .swizzle = swizzle};  // than the swizzle's span
+    AddLoad(forms, narrow, 9);
+    AddStore(forms, narrow, 9, std::nullopt, Content::kBits);
+  }
   for (const TensorType type : {kF16, kBF16, kF32}) {
     AddLoad(forms, {.type = type, .rank = 2, .dims = {40, 40}, .box = {32, 16}, .fill = TensorFill::kNan}, 30);
   }
   AddReductions(forms);
+  AddFaults(forms);
 }
 
 }  // namespace kiln::emulator::conformance

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -112,9 +113,11 @@ class Server {
     std::vector<TensorArg> tensors;
     for (size_t i = 0; i < files.size(); ++i) tensors.push_back(ParseTensor(job.tensors[i], files[i]));
     const auto loaded = Clock::now();
+    const std::clock_t busy = std::clock();
     const auto report = RunSeeds(**program, tensors, files, job);
     if (!report) return "{\"error\": " + Quoted(report.error()) + "}";
     const auto ran = Clock::now();
+    cpu_ms_ = double(std::clock() - busy) * 1000 / CLOCKS_PER_SEC;
     for (const File& file : files) {
       std::ofstream(file.path, std::ios::binary).write(reinterpret_cast<const char*>(file.bytes.data()), std::streamsize(file.bytes.size()));
     }
@@ -184,12 +187,13 @@ class Server {
   std::string Json(const Report& report, Clock::duration compile, Clock::duration run) const {
     const auto ms = [](Clock::duration d) { return std::to_string(std::chrono::duration<double, std::milli>(d).count()); };
     std::string out = std::string("{\"finished\": ") + (report.finished ? "true" : "false") + ", \"compile_ms\": " + ms(compile) +
-                      ", \"run_ms\": " + ms(run) + ", \"different\": " + std::to_string(different_) + ", \"wgmma\": " + std::to_string(wgmma_) + ", \"tensor_loads\": " + std::to_string(tensor_loads_) + ", \"remote_arrivals\": " + std::to_string(remote_arrivals_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"mutated\": " + Quoted(mutated_) +
+                      ", \"run_ms\": " + ms(run) + ", \"cpu_ms\": " + std::to_string(cpu_ms_) + ", \"different\": " + std::to_string(different_) + ", \"wgmma\": " + std::to_string(wgmma_) + ", \"tensor_loads\": " + std::to_string(tensor_loads_) + ", \"remote_arrivals\": " + std::to_string(remote_arrivals_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"mutated\": " + Quoted(mutated_) +
                       ", \"findings\": [";
     for (const Finding& finding : report.findings) {
       if (&finding != report.findings.data()) out += ", ";
       out += "{\"kind\": " + Quoted(Name(finding.kind)) + ", \"message\": " + Quoted(Describe(finding, names_)) +
-             ", \"statement\": " + std::to_string(finding.location) + ", \"other\": " + std::to_string(finding.other_location) + "}";
+             ", \"buffer\": " + Quoted(ElementOf(finding, names_).buffer) + ", \"element\": " + std::to_string(ElementOf(finding, names_).number) +
+             ", \"address\": " + std::to_string(finding.place.address) + ", \"statement\": " + std::to_string(finding.location) + ", \"other\": " + std::to_string(finding.other_location) + "}";
     }
     return out + "]}";
   }
@@ -201,6 +205,7 @@ class Server {
   uint32_t mutants_ = 0;
   uint32_t wgmma_ = 0, tensor_loads_ = 0, remote_arrivals_ = 0;  // calls of these instructions
   size_t different_ = 0;  // results of the seeds of one job
+  double cpu_ms_ = 0;     // of all threads while it ran
 };
 
 }  // namespace

@@ -65,10 +65,13 @@ def test_missing_synchronisation_is_reported(emulator, record_property):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_correct_kernels_are_clean_under_many_seeds(emulator, target):
-    for case in (cases.product("gemm", (64, 64, 128), "float16", "float16"), cases.attention_case(1, 128, 1, 64), cases.mutated()[7]):
+    kernels = [cases.product("gemm", (64, 64, 128), "float16", "float16"), cases.attention_case(1, 128, 1, 64), cases.mutated()[7]]
+    hopper = [cases.rings()[0], cases.attention_case(1, 256, 1, 64, causal=True)]
+    for case in kernels + (hopper if target == "emu:sm_90a" else []):
         module, inputs, output = prepare(emulator, case)
         answer = emulator.run(module, target, inputs, output, check=1, seed=0, seeds=SEEDS)
         assert answer["finished"] and not answer["findings"], (case[0], answer["findings"])
+        assert case not in hopper or answer["tensor_loads"] > 0, f"{case[0]}: the loads stayed with the threads that compute"
         assert answer["different"] == 1, f"{case[0]}: the result depends on the order of the threads"
 
 
@@ -122,19 +125,59 @@ def never_written():
     return program.with_outputs(-1)
 
 
-PLANTED = [(overlapping_rows, "race", "tile"), (one_row_too_far, "out of bounds", "shared memory"),
-           (blocks_share_an_output, "race", "block (1, 0, 0)"), (never_written, "uninitialised read", "tile")]
+def into_the_neighbour():
+    """Both tiles are as large, so that one of the two reads leaves its tile for the other."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            first, second = T.alloc_shared((64, 64), "float32"), T.alloc_shared((64, 64), "float32")
+            T.copy(A, first)
+            T.copy(A, second)
+            for i, j in T.Parallel(64, 64):
+                C[i, j] = first[i + 1, j]  # planted
+            for i, j in T.Parallel(64, 64):
+                C[i, j] = second[i, j]
+
+    return program.with_outputs(-1)
+
+
+def race_in_a_pinned_pipeline():
+    """A row that all threads write, used through a pipeline whose stages the user chose."""
+    @T.prim_func
+    def program(A: T.Tensor((256, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            tile, row = T.alloc_shared((64, 64), "float32"), T.alloc_shared((64,), "float32")
+            total = T.alloc_fragment((64, 64), "float32")
+            T.clear(total)
+            for k in T.Pipelined(4, num_stages=3):
+                T.copy(A[k * 64, 0], tile)
+                for i, j in T.Parallel(64, 64):
+                    row[j] = tile[i, j]  # planted
+                for i, j in T.Parallel(64, 64):
+                    total[i, j] += row[j]
+            T.copy(total, C)
+
+    return program.with_outputs(-1)
+
+
+# The kind, what the message speaks of, and the buffer.
+PLANTED = [(overlapping_rows, "race", "tile[0, ", "tile"), (one_row_too_far, "out of bounds", "shared memory", "tile"),
+           (blocks_share_an_output, "race", "of block (", "tensor 1"), (never_written, "uninitialised read", "tile[", "tile"),
+           (into_the_neighbour, "out of bounds", "shared memory", None), (race_in_a_pinned_pipeline, "race", "row[", "row")]
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("build,kind,what", PLANTED, ids=[build.__name__ for build, _, _ in PLANTED])
-def test_planted_mistake_is_found_at_its_line(emulator, target, build, kind, what):
+@pytest.mark.parametrize("build,kind,what,buffer", PLANTED, ids=[planted[0].__name__ for planted in PLANTED])
+def test_planted_mistake_is_found_at_its_line(emulator, target, build, kind, what, buffer):
     lines, first = inspect.getsourcelines(build)
     line = first + next(i for i, text in enumerate(lines) if "# planted" in text)
-    inputs = [(random_array(np.random.default_rng(1), (64, 64), "float32"), "float32")]
+    rows = 256 if "pipeline" in build.__name__ else 64
+    inputs = [(random_array(np.random.default_rng(1), (rows, 64), "float32"), "float32")]
     answer = emulator.run(emulator.module(build().serialized), target, inputs, ((64, 64), "float32"), check=1)
     assert answer.get("findings"), answer.get("error", "nothing was found")
     found = answer["findings"][0]
     assert found["kind"] == kind, found
-    assert what in found["message"], found
+    assert what in found["message"] and re.search(r"in thread \d+ of block \(\d, 0, 0\)", found["message"]), found
+    assert buffer in (None, found["buffer"]) and found["address"] + found["element"] > 0, found
+    assert found["statement"] > 0 and (found["other"] > 0 or kind != "race"), found
     assert re.search(rf"{re.escape(pathlib.Path(__file__).name)}:{line}\b", found["message"]), (line, found)

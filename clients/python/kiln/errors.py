@@ -38,8 +38,10 @@ class KernelFault(KilnError):
 
 
 def describe_fault(fault) -> str:
-    """One fault: what happened, and each statement that had to do with it with its place and its source line."""
+    """One fault: what happened, who did it, and each statement that had to do with it with its place and its source line."""
     lines = [f"  {fault.kind}: {fault.message}"]
+    if fault.block:
+        lines.append(f"    in thread {fault.thread} of block ({', '.join(map(str, fault.block))})")
     for word, statement in (("at", fault.statement), ("and", fault.other)):
         if not statement.number or (word == "and" and statement.number == fault.statement.number):
             continue

@@ -137,6 +137,7 @@ def one_row_too_far():
 
 
 PLANTED = [(race_in_a_pipeline, "race", "row[j] = tile[i, j]"), (one_row_too_far, "out of bounds", "C[i, j] = tile[i + 1, j]")]
+BUFFERS = {"race": "row", "out of bounds": "tile"}
 
 
 def planted_line(build):
@@ -153,7 +154,8 @@ def test_planted_mistakes_are_raised_with_their_line(client, target, build, kind
     fault = raised.value.faults[0]
     assert fault.kind == kind and fault.statement.line == planted_line(build) and fault.statement.file == __file__
     assert source in str(raised.value) and f"{__file__}:{planted_line(build)}" in str(raised.value)
-    assert len(fault.block) == 3
+    assert len(fault.block) == 3 and fault.buffer == BUFFERS[kind]
+    assert f"in thread {fault.thread} of block (0, 0, 0)" in str(raised.value)
 
 
 def kiln_command(client, *words):
@@ -168,10 +170,10 @@ def test_the_command_reports_planted_mistakes(client, tmp_path, build, kind, sou
     program.write_bytes(build().serialized)
     status, out, _ = kiln_command(client, "run", program, "-t", "emu:sm_80", "--check")
     report = json.loads(out)
-    assert status == 1 and report["faults"][0]["kind"] == kind
+    assert status == 1 and report["faults"][0]["kind"] == kind and report["faults"][0]["buffer"] == BUFFERS[kind]
     assert report["faults"][0]["statement"]["line"] == planted_line(build) and source in report["faults"][0]["statement"]["source"]
     status, _, err = kiln_command(client, "--text", "run", program, "-t", "emu:sm_80", "--check")
-    assert status == 1 and f"{__file__}:{planted_line(build)}" in err and source in err
+    assert status == 1 and f"{__file__}:{planted_line(build)}" in err and source in err and "in thread " in err
 
 
 def test_the_command_runs_and_lists_devices(client, tmp_path):

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "compiler/emulator/runtime/cluster.h"
+#include "compiler/emulator/runtime/gang.h"
 
 namespace kiln::emulator {
 
@@ -26,14 +26,15 @@ std::string_view Name(Meeting meeting) {
     case Meeting::kRegisters: return "registers";
     case Meeting::kPhase: return "parity ";
     case Meeting::kClusterBarrier: return "the barrier of the cluster";
+    case Meeting::kGridBarrier: return "the barrier of the grid";
     case Meeting::kVote: return "a vote";
     case Meeting::kReduce: return "redux";
   }
   return "";
 }
 
-Block::Block(Cluster& cluster, uint32_t rank, std::byte* shared, SharedShadow* shadow)
-    : cluster_(cluster), grid_(cluster.grid()), rank_(rank), shared_(shared), shadow_(shadow), mbarriers_(*this), threads_(grid_.threads) {
+Block::Block(Gang& gang, uint32_t rank, std::byte* shared, SharedShadow* shadow)
+    : gang_(gang), grid_(gang.grid()), rank_(rank), shared_(shared), shadow_(shadow), mbarriers_(*this), threads_(grid_.threads) {
   for (uint32_t first = 0; first < grid_.threads; first += grid_.warp_size) {
     warps_.push_back({.first = first, .count = std::min(grid_.warp_size, grid_.threads - first)});
   }
@@ -42,10 +43,11 @@ Block::Block(Cluster& cluster, uint32_t rank, std::byte* shared, SharedShadow* s
   }
 }
 
-Thread& Block::thread() { return cluster_.running(); }
+Thread& Block::thread() { return gang_.running(); }
+Block& Block::Peer(uint32_t cluster_rank) { return gang_.block(rank_ - this->cluster_rank() + cluster_rank); }
 
-void Block::Prepare(uint64_t cluster) {
-  index_ = grid_.BlockIndex(cluster, rank_);
+void Block::Prepare(uint64_t gang) {
+  index_ = grid_.BlockIndex(gang, rank_);
   epoch_ = 1;
   at_barrier_ = ended_ = free_registers_ = 0;
   barrier_ = {};
@@ -68,6 +70,7 @@ void Block::Prepare(uint64_t cluster) {
     thread.open.clear();
     thread.groups.clear();
     thread.accumulators.clear();
+    thread.in_use.clear();
     thread.stores = {};
   }
   // NaN in every type: what a kernel computes from it shows.
@@ -77,10 +80,10 @@ void Block::Prepare(uint64_t cluster) {
 
 Who Block::WhoOf(uint32_t thread, uint32_t location, Order& order) {
   Thread& t = threads_[thread];
-  Who who{cluster_.number() + 1, epoch_, t.agent, location};
+  Who who{gang_.number() + 1, epoch_, t.agent, location};
   if (!grid_.clocks) return who;
   who.time = t.view.time;
-  order = {.views = {&t.view, 1}, .self = t.agent, .threads = cluster_.thread_count()};
+  order = {.views = {&t.view, 1}, .self = t.agent, .threads = gang_.thread_count()};
   who.order = &order;
   return who;
 }
@@ -98,7 +101,7 @@ bool Block::Arrive(Warp& warp, Meeting meeting, uint32_t site, uint32_t location
   self.location = location;
   self.operands = operands;
   if (++warp.arrived == warp.count) return true;
-  cluster_.Suspend();
+  gang_.Suspend();
   return false;
 }
 
@@ -106,7 +109,7 @@ void Block::Leave(Warp& warp) {
   warp.arrived = 0;
   for (uint32_t i = warp.first; i < warp.first + warp.count; ++i) {
     if (threads_[i].waits_for == warp.meeting) threads_[i].waits_for = Meeting::kNone;
-    if (&threads_[i] != &thread()) cluster_.Ready(threads_[i]);
+    if (&threads_[i] != &thread()) gang_.Ready(threads_[i]);
   }
 }
 
@@ -120,7 +123,7 @@ void Block::Barrier(uint32_t site, uint32_t location) {
   self.site = site;
   self.location = location;
   if (grid_.clocks) barrier_.Release(self.agent, self.view);
-  if (++at_barrier_ < grid_.threads) return cluster_.Suspend();
+  if (++at_barrier_ < grid_.threads) return gang_.Suspend();
   at_barrier_ = 0;
   ++epoch_;
   const Snapshot snapshot = grid_.clocks ? barrier_.Take() : Snapshot{};
@@ -130,18 +133,23 @@ void Block::Barrier(uint32_t site, uint32_t location) {
       thread.view.seen = snapshot.seen;
       thread.view.fenced = snapshot.fenced;
     }
-    if (&thread != &self) cluster_.Ready(thread);
+    if (&thread != &self) gang_.Ready(thread);
   }
 }
 
-void Block::Report(FindingKind kind, uint32_t thread, uint32_t location, uint32_t other_location, std::string message) {
-  if (!grid_.recorder->Wants(kind, location, other_location)) return;
-  grid_.recorder->Add({kind, std::move(message), location, other_location, index_, thread});
+void Block::Report(FindingKind kind, uint32_t thread, uint32_t location, uint32_t other_location, std::string message, Place place) {
+  if (Wants(kind, location, other_location)) Add(kind, thread, location, other_location, std::move(message), std::move(place));
 }
 
-void Block::Fault(FindingKind kind, uint32_t location, std::string message) {
-  Report(kind, thread().index, location, 0, std::move(message));
-  cluster_.GiveUp();
+bool Block::Wants(FindingKind kind, uint32_t location, uint32_t other_location) { return grid_.recorder->Wants(kind, location, other_location); }
+
+void Block::Add(FindingKind kind, uint32_t thread, uint32_t location, uint32_t other_location, std::string message, Place place) {
+  grid_.recorder->Add({kind, std::move(message), location, other_location, index_, thread, std::move(place)});
+}
+
+void Block::Fault(FindingKind kind, uint32_t location, std::string message, Place place) {
+  Report(kind, thread().index, location, 0, std::move(message), std::move(place));
+  gang_.GiveUp();
 }
 
 std::string Block::IndexName() const { return Grid::IndexName(index_); }

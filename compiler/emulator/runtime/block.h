@@ -22,11 +22,11 @@
 namespace kiln::emulator {
 
 class Block;
-class Cluster;
+class Gang;
 
 enum class Meeting : uint8_t {
   kNone, kBarrier, kShuffle, kUniform, kLoadMatrix, kStoreMatrix, kMatrix, kWgmma, kWgmmaWait, kElect, kNamedBarrier, kNamedArrive,
-  kSetRegisters, kRegisters, kPhase, kClusterBarrier, kVote, kReduce,
+  kSetRegisters, kRegisters, kPhase, kClusterBarrier, kGridBarrier, kVote, kReduce,
 };
 std::string_view Name(Meeting meeting);
 
@@ -43,7 +43,7 @@ struct Warp;
 struct Thread {
   Block* block = nullptr;
   uint32_t index = 0;
-  uint32_t agent = 0;  // its number in the cluster
+  uint32_t agent = 0;  // its number in the gang
   Warp* warp = nullptr;
   void* stack = nullptr;
   bool done = false;
@@ -56,6 +56,7 @@ struct Thread {
   std::vector<AsyncCopy> open;                 // not yet in a group
   std::vector<std::vector<AsyncCopy>> groups;  // oldest first
   std::vector<Accumulator> accumulators;       // of products not waited for
+  std::vector<RegistersInUse> in_use;          // by such products
   StoreGroups stores;
 };
 
@@ -77,14 +78,16 @@ struct NamedBarrierState {
 
 class Block {
  public:
-  Block(Cluster& cluster, uint32_t rank, std::byte* shared, SharedShadow* shadow);
+  Block(Gang& gang, uint32_t rank, std::byte* shared, SharedShadow* shadow);
 
   // --- for the running thread ---
   static Block& Current();
   Thread& thread();
-  Cluster& cluster() { return cluster_; }
+  Gang& gang() { return gang_; }
   const Grid& grid() const { return grid_; }
-  uint32_t rank() const { return rank_; }  // in its cluster
+  uint32_t rank() const { return rank_; }  // in its gang
+  uint32_t cluster_rank() const { return rank_ % grid_.cluster_blocks(); }
+  Block& Peer(uint32_t cluster_rank);      // of its cluster
   const std::array<uint32_t, 3>& index() const { return index_; }
   std::byte* shared() { return shared_; }
   SharedShadow* shadow() { return shadow_; }
@@ -118,14 +121,18 @@ class Block {
     Leave(warp);
   }
 
-  void Report(FindingKind kind, uint32_t thread, uint32_t location, uint32_t other_location, std::string message);
-  // The same about the running thread, and the cluster ends here.
-  [[noreturn]] void Fault(FindingKind kind, uint32_t location, std::string message);
+  void Report(FindingKind kind, uint32_t thread, uint32_t location, uint32_t other_location, std::string message, Place place = {});
+  // The same in two steps: is it news? Then it must be added.
+  bool Wants(FindingKind kind, uint32_t location, uint32_t other_location);
+  void Add(FindingKind kind, uint32_t thread, uint32_t location, uint32_t other_location, std::string message, Place place);
+  // The same about the running thread, and the gang ends here.
+  [[noreturn]] void Fault(FindingKind kind, uint32_t location, std::string message, Place place = {});
   std::string IndexName() const;  // "(1, 0, 0)"
 
-  // --- for the cluster ---
-  void Prepare(uint64_t cluster);
+  // --- for the gang ---
+  void Prepare(uint64_t gang);
   void CountEnd() { ++ended_; }
+  uint32_t count_ended() const { return ended_; }
   std::span<Thread> threads() { return threads_; }
   // "threads 0-31 wait for a barrier (statement 7); 32-63 ended"
   std::string Positions();
@@ -137,7 +144,7 @@ class Block {
   void GrantRegisters();
   std::string DetailOf(const Thread& thread);
 
-  Cluster& cluster_;
+  Gang& gang_;
   const Grid& grid_;
   const uint32_t rank_;
   std::byte* shared_;

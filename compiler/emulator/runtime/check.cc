@@ -3,80 +3,88 @@
 
 #include <string>
 
-#include "compiler/emulator/runtime/cluster.h"
+#include "compiler/emulator/runtime/gang.h"
+#include "compiler/emulator/runtime/place.h"
 
 namespace kiln::emulator {
 namespace {
 
-std::string SharedName(const Block& block, uint64_t offset) {
-  std::string names;
-  for (const SharedSlot& slot : block.grid().slots) {
-    if (offset < slot.offset || offset >= slot.offset + uint64_t(slot.bytes)) continue;
-    names += (names.empty() ? "" : " or ") + slot.name + " + " + std::to_string(offset - slot.offset);
-  }
-  return "shared memory at byte " + std::to_string(offset) + (names.empty() ? "" : " (" + names + " bytes)");
-}
+std::string Number(uint64_t v) { return std::to_string(v); }
 
 const char* Verb(Touch touch) {
   return touch == Touch::kRead ? " reads " : touch == Touch::kWrite ? " writes " : " changes (by an atomic) ";
 }
 
-std::string ThreadName(const Block& block, uint32_t thread) {
-  return "thread " + std::to_string(thread) + " of block " + block.IndexName();
-}
+std::string ThreadName(const Block& block, uint32_t thread) { return "thread " + Number(thread) + " of block " + block.IndexName(); }
 
 // Who does what, and where it is reported.
 struct Subject {
-  std::string name;
-  uint32_t thread = 0, location = 0;
+  uint32_t agent = 0, thread = 0, location = 0;
   Touch touch{};
+  bool async = false;
+
+  std::string Name(const Block& block, Gang& gang) const { return async ? gang.NameOf(gang.number(), agent) : ThreadName(block, thread); }
 };
 
-void ReportClash(Block& block, const Subject& subject, const Clash& clash, const std::string& where, uint32_t bytes) {
-  Cluster& cluster = block.cluster();
-  std::string text = subject.name + Verb(subject.touch) + std::to_string(bytes) + " bytes of " + where;
-  const bool here = clash.other.block == cluster.number() + 1;
-  const std::string other = clash.kind == Clash::kUninitialized ? "" : cluster.NameOf(clash.other.block - 1, clash.other.agent);
-  FindingKind kind = FindingKind::kRace;
-  if (clash.kind == Clash::kUninitialized) {
-    kind = FindingKind::kUninitialized;
-    text += ", which nobody wrote";
-  } else if (clash.kind == Clash::kPending) {
-    kind = FindingKind::kAsyncPending;
-    text += " while an asynchronous copy to it by " + other + " has not been waited for";
-  } else if (clash.kind == Clash::kUnfenced) {
-    kind = FindingKind::kUnfenced;
-    text += " through the asynchronous proxy, which " + other + " wrote with no proxy fence behind";
-  } else if (here && cluster.IsAsync(clash.other.agent)) {
-    kind = FindingKind::kAsyncPending;
-    text += ", which " + other + (clash.other_writes ? " writes" : " reads") + ": its end has not been waited for";
-  } else {
-    text += ", which " + other + (clash.other_writes ? " wrote" : " read") +
-            (here ? " with no barrier between them" : "; nothing orders blocks of one launch");
-  }
-  block.Report(kind, subject.thread, subject.location, clash.other.location, std::move(text));
+Subject SubjectOf(const Access& access) { return {0, access.thread, access.location, access.touch, false}; }
+
+Subject SubjectOf(const AsyncAccess& access, Touch touch) {
+  return {access.agent, access.starter == nullptr ? 0 : access.starter->index, access.location, touch, true};
 }
 
-Subject SubjectOf(const Block& block, const Access& access) {
-  return {ThreadName(block, access.thread), access.thread, access.location, access.touch};
+FindingKind KindOf(const Gang& gang, const Clash& clash) {
+  if (clash.kind == Clash::kUninitialized) return FindingKind::kUninitialized;
+  if (clash.kind == Clash::kPending) return FindingKind::kAsyncPending;
+  if (clash.kind == Clash::kUnfenced) return FindingKind::kUnfenced;
+  const bool here = clash.other.block == gang.number() + 1;
+  return here && gang.IsAsync(clash.other.agent) ? FindingKind::kAsyncPending : FindingKind::kRace;
 }
 
-Subject SubjectOf(Block& block, const AsyncAccess& access, Touch touch) {
-  return {block.cluster().NameOf(block.cluster().number(), access.agent), access.starter == nullptr ? 0 : access.starter->index,
-          access.location, touch};
+// What is wrong with it, behind the place.
+std::string Reason(const Gang& gang, const Clash& clash, FindingKind kind) {
+  if (kind == FindingKind::kUninitialized) return ", which nobody wrote";
+  const std::string other = gang.NameOf(clash.other.block - 1, clash.other.agent);
+  if (clash.kind == Clash::kPending) return " while an asynchronous copy to it by " + other + " has not been waited for";
+  if (kind == FindingKind::kUnfenced) return " through the asynchronous proxy, which " + other + " wrote with no proxy fence behind";
+  if (kind == FindingKind::kAsyncPending) return ", which " + other + (clash.other_writes ? " writes" : " reads") + ": its end has not been waited for";
+  const bool here = clash.other.block == gang.number() + 1;
+  return ", which " + other + (clash.other_writes ? " wrote" : " read") +
+         (here ? " with no barrier between them" : "; nothing orders blocks of one launch");
 }
 
-std::string Where(const Block& block, const Access& access, uint32_t bytes) {
-  return ThreadName(block, access.thread) + Verb(access.touch) + std::to_string(bytes) + " bytes of ";
+// `name`: of the place, asked where the clash is news.
+template <typename Name>
+void ReportClash(Block& block, const Subject& subject, const Clash& clash, uint32_t bytes, Name&& name) {
+  if (clash.kind == Clash::kNone) return;
+  Gang& gang = block.gang();
+  const FindingKind kind = KindOf(gang, clash);
+  if (!block.Wants(kind, subject.location, clash.other.location)) return;
+  NamedPlace at = name();
+  block.Add(kind, subject.thread, subject.location, clash.other.location,
+            subject.Name(block, gang) + Verb(subject.touch) + Number(bytes) + " bytes of " + at.text + Reason(gang, clash, kind), std::move(at.place));
 }
 
-void CheckAlign(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align, const std::string& what) {
-  if (reinterpret_cast<uintptr_t>(data) % align == 0) return;
-  block.Fault(FindingKind::kMisaligned, access.location,
-              Where(block, access, bytes) + what + ", which is not a multiple of " + std::to_string(align));
+std::string Deed(const Block& block, const Access& access, uint32_t bytes) {
+  return ThreadName(block, access.thread) + Verb(access.touch) + Number(bytes) + " bytes of ";
 }
 
-// The block in whose memory all the bytes are; the cluster ends where there is none.
+bool IsMisaligned(const std::byte* data, uint32_t align) { return reinterpret_cast<uintptr_t>(data) % align != 0; }
+
+[[noreturn]] void FaultMisaligned(Block& block, const Access& access, uint32_t bytes, uint32_t align, NamedPlace at) {
+  block.Fault(FindingKind::kMisaligned, access.location, Deed(block, access, bytes) + at.text + ", which is not a multiple of " + Number(align),
+              std::move(at.place));
+}
+
+// Buffers lie close together: beyond one of them there may be another that the statement has nothing to do with.
+void CheckTouched(Block& block, const Block& owner, const Subject& subject, uint32_t offset, uint32_t bytes) {
+  if (block.grid().MayTouch(subject.location, offset, bytes) || !block.Wants(FindingKind::kOutOfBounds, subject.location, 0)) return;
+  NamedPlace at = SharedPlace(owner, offset, block);
+  block.Add(FindingKind::kOutOfBounds, subject.thread, subject.location, 0,
+            subject.Name(block, block.gang()) + Verb(subject.touch) + Number(bytes) + " bytes of " + at.text + ", which is in no buffer of its statement",
+            std::move(at.place));
+}
+
+// The block in whose memory all the bytes are; the gang ends where there is none.
 Block& OwnerOf(Block& block, const Access& access, const std::byte* data, uint32_t bytes) {
   const uint32_t size = block.shadow()->bytes();
   const auto inside = [&](Block& owner) {
@@ -84,23 +92,32 @@ Block& OwnerOf(Block& block, const Access& access, const std::byte* data, uint32
     return offset <= size && bytes <= size - offset;
   };
   if (inside(block)) return block;
-  for (uint32_t r = 0; r < block.cluster().size(); ++r) {
-    Block& other = block.cluster().block(r);
+  for (uint32_t r = 0; r < block.grid().cluster_blocks(); ++r) {
+    Block& other = block.Peer(r);
     if (!inside(other)) continue;
     if (!other.ended()) return other;
-    block.Fault(FindingKind::kOutOfBounds, access.location, Where(block, access, bytes) + "shared memory of block " + other.IndexName() + ", which has ended");
+    NamedPlace at = SharedPlace(other, uint64_t(data - other.shared()), block);
+    block.Fault(FindingKind::kOutOfBounds, access.location, Deed(block, access, bytes) + at.text + ", which has ended", std::move(at.place));
   }
-  block.Fault(FindingKind::kOutOfBounds, access.location,
-              Where(block, access, bytes) + "shared memory at byte " + std::to_string(data - block.shared()) + "; the block has " +
-                  std::to_string(size) + " bytes");
+  NamedPlace at = BeyondPlace(block, data - block.shared());
+  block.Fault(FindingKind::kOutOfBounds, access.location, Deed(block, access, bytes) + at.text, std::move(at.place));
 }
 
 Who WhoOf(Block& block, const AsyncAccess& access, Order& order) {
   order = {.views = access.starter == nullptr ? access.views : std::span(&access.starter->view, 1),
            .self = access.starter == nullptr ? kNoAgent : access.starter->agent,
-           .threads = block.cluster().thread_count(),
+           .threads = block.gang().thread_count(),
            .async = true};
-  return {block.cluster().number() + 1, access.time, access.agent, access.location, &order};
+  return {block.gang().number() + 1, access.time, access.agent, access.location, &order};
+}
+
+size_t FindGlobal(Block& block, const Subject& subject, const std::byte* data, uint32_t bytes) {
+  GlobalShadow& shadow = *block.grid().shadow;
+  const std::optional<size_t> allocation = shadow.Find(data, bytes);
+  if (allocation) return *allocation;
+  NamedPlace at = shadow.NameOf(data);
+  block.Fault(FindingKind::kOutOfBounds, subject.location,
+              subject.Name(block, block.gang()) + Verb(subject.touch) + Number(bytes) + " bytes of global memory, " + at.text, std::move(at.place));
 }
 
 }  // namespace
@@ -110,62 +127,57 @@ void CheckShared(Block& block, const Access& access, const std::byte* data, uint
   if (block.shadow() == nullptr) return;
   Block& owner = OwnerOf(block, access, data, bytes);
   const auto offset = uint32_t(data - owner.shared());
-  if (reinterpret_cast<uintptr_t>(data) % align != 0) CheckAlign(block, access, data, bytes, align, SharedName(block, offset));
+  if (IsMisaligned(data, align)) FaultMisaligned(block, access, bytes, align, SharedPlace(owner, offset, block));
   if (const Mbarrier* mbarrier = owner.mbarriers().Touching(offset, bytes)) {
     block.Report(FindingKind::kMbarrier, access.thread, access.location, mbarrier->init_location(),
-                 Where(block, access, bytes) + mbarrier->Describe() + " as if it were ordinary memory");
+                 Deed(block, access, bytes) + mbarrier->Describe() + " as if it were ordinary memory", SharedPlace(owner, offset, block).place);
   }
+  CheckTouched(block, owner, SubjectOf(access), offset, bytes);
   Order order;
   const Clash clash = owner.shadow()->Note(block.WhoOf(access.thread, access.location, order), offset, bytes, access.touch, data, value);
-  if (clash.kind != Clash::kNone) ReportClash(block, SubjectOf(block, access), clash, SharedName(block, offset), bytes);
+  ReportClash(block, SubjectOf(access), clash, bytes, [&] { return SharedPlace(owner, offset, block); });
 }
 
 void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
                  const std::byte* value) {
   GlobalShadow* shadow = block.grid().shadow;
   if (shadow == nullptr) return;
-  const std::optional<size_t> allocation = shadow->Find(data, bytes);
-  if (!allocation) {
-    block.Fault(FindingKind::kOutOfBounds, access.location, Where(block, access, bytes) + "global memory, " + shadow->Describe(data));
-  }
-  if (reinterpret_cast<uintptr_t>(data) % align != 0) CheckAlign(block, access, data, bytes, align, shadow->Describe(data));
+  const size_t allocation = FindGlobal(block, SubjectOf(access), data, bytes);
+  if (IsMisaligned(data, align)) FaultMisaligned(block, access, bytes, align, shadow->NameOf(data));
   Order order;
-  const Clash clash = shadow->Note(block.WhoOf(access.thread, access.location, order), *allocation, data, bytes, access.touch, value);
-  if (clash.kind != Clash::kNone) ReportClash(block, SubjectOf(block, access), clash, shadow->Describe(data), bytes);
+  const Clash clash = shadow->Note(block.WhoOf(access.thread, access.location, order), allocation, data, bytes, access.touch, value);
+  ReportClash(block, SubjectOf(access), clash, bytes, [&] { return shadow->NameOf(data); });
 }
 
 void CheckAsyncShared(Block& block, const AsyncAccess& access, uint32_t offset, uint32_t bytes, Touch touch) {
   if (block.shadow() == nullptr) return;
+  CheckTouched(block, block, SubjectOf(access, touch), offset, bytes);
   Order order;
   const Clash clash = block.shadow()->Note(WhoOf(block, access, order), offset, bytes, touch, nullptr, nullptr);
-  if (clash.kind != Clash::kNone) ReportClash(block, SubjectOf(block, access, touch), clash, SharedName(block, offset), bytes);
+  ReportClash(block, SubjectOf(access, touch), clash, bytes, [&] { return SharedPlace(block, offset, block); });
 }
 
 void CheckAsyncGlobal(Block& block, const AsyncAccess& access, const std::byte* data, uint32_t bytes, Touch touch) {
   GlobalShadow* shadow = block.grid().shadow;
   if (shadow == nullptr) return;
-  const Subject subject = SubjectOf(block, access, touch);
-  const std::optional<size_t> allocation = shadow->Find(data, bytes);
-  if (!allocation) {
-    block.Fault(FindingKind::kOutOfBounds, access.location,
-                subject.name + Verb(touch) + std::to_string(bytes) + " bytes of global memory, " + shadow->Describe(data));
-  }
+  const size_t allocation = FindGlobal(block, SubjectOf(access, touch), data, bytes);
   Order order;
-  const Clash clash = shadow->Note(WhoOf(block, access, order), *allocation, data, bytes, touch, nullptr);
-  if (clash.kind != Clash::kNone) ReportClash(block, subject, clash, shadow->Describe(data), bytes);
+  const Clash clash = shadow->Note(WhoOf(block, access, order), allocation, data, bytes, touch, nullptr);
+  ReportClash(block, SubjectOf(access, touch), clash, bytes, [&] { return shadow->NameOf(data); });
 }
 
 void CheckStart(Block& block, uint32_t thread, const AsyncCopy& copy) {
   if (block.shadow() == nullptr) return;
   const Access access{thread, copy.location, Touch::kWrite};
-  OwnerOf(block, access, copy.to, copy.bytes);
-  const auto offset = uint32_t(copy.to - block.shared());
-  if (reinterpret_cast<uintptr_t>(copy.to) % copy.bytes != 0) {
-    CheckAlign(block, access, copy.to, copy.bytes, copy.bytes, SharedName(block, offset));
+  if (&OwnerOf(block, access, copy.to, copy.bytes) != &block) {
+    block.Fault(FindingKind::kOperands, copy.location, Deed(block, access, copy.bytes) + "another block's shared memory by an asynchronous copy of its own");
   }
+  const auto offset = uint32_t(copy.to - block.shared());
+  if (IsMisaligned(copy.to, copy.bytes)) FaultMisaligned(block, access, copy.bytes, copy.bytes, SharedPlace(block, offset, block));
+  CheckTouched(block, block, SubjectOf(access), offset, copy.bytes);
   Order order;
   const Clash clash = block.shadow()->Start(block.WhoOf(thread, copy.location, order), offset, copy.bytes);
-  if (clash.kind != Clash::kNone) ReportClash(block, SubjectOf(block, access), clash, SharedName(block, offset), copy.bytes);
+  ReportClash(block, SubjectOf(access), clash, copy.bytes, [&] { return SharedPlace(block, offset, block); });
   if (copy.copied > 0) CheckGlobal(block, {thread, copy.location, Touch::kRead}, copy.from, copy.copied, copy.bytes);
 }
 

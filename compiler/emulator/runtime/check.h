@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checked accesses: alignment and bounds end the cluster, clashes are noted and it goes on. All do nothing where the launch is not
+// Checked accesses: alignment and bounds end the gang, clashes are noted and it goes on. All do nothing where the launch is not
 // checked.
 #pragma once
 

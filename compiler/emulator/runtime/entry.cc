@@ -7,7 +7,7 @@
 
 #include "compiler/emulator/runtime/atomic.h"
 #include "compiler/emulator/runtime/check.h"
-#include "compiler/emulator/runtime/cluster.h"
+#include "compiler/emulator/runtime/gang.h"
 
 namespace kiln::emulator {
 namespace {

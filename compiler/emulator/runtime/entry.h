@@ -23,6 +23,7 @@ using l = uint64_t;
 using p = void*;
 using g = std::byte*;
 using s = std::byte*;
+using d = std::byte*;
 using v = void;
 
 extern "C" {

@@ -3,7 +3,7 @@
 // What the code of a thread calls (abi.h): what Hopper does behind a thread's back, and between warps of different roles.
 #include <cstring>
 
-#include "compiler/emulator/runtime/cluster.h"
+#include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/entry.h"
 
 namespace kiln::emulator {
@@ -43,6 +43,12 @@ void kiln_emu_wgmma_wait(uint32_t pending, uint32_t count, void* words, uint32_t
   WaitProducts(Current(), pending, count, static_cast<uint32_t*>(words), site, location);
 }
 void kiln_emu_wgmma_touch(uint32_t word, uint32_t location) { TouchProducts(Current(), word, location); }
+void kiln_emu_wgmma_uses(uint32_t fragment, uint32_t first, uint32_t count, uint32_t location) {
+  UseRegisters(Current(), {.fragment = fragment, .first = first, .count = count, .location = location});
+}
+void kiln_emu_wgmma_assign(uint32_t fragment, uint32_t reg, uint32_t value, uint32_t location) {
+  AssignRegister(Current(), fragment, reg, value, location);
+}
 
 // A fence of this thread's proxies also publishes the mbarriers that it initialised.
 void kiln_emu_fence_async_proxy(uint32_t) {
@@ -58,11 +64,10 @@ void kiln_emu_phase_arrive(std::byte* mbarrier, uint32_t location) { MbarrierAt(
 
 void kiln_emu_phase_arrive_at(std::byte* mbarrier, uint32_t rank, uint32_t location) {
   Block& block = Current();
-  Cluster& cluster = block.cluster();
-  if (rank >= cluster.size()) {
-    block.Fault(FindingKind::kOperands, location, "an arrival at block " + std::to_string(rank) + " of a cluster of " + std::to_string(cluster.size()));
+  if (rank >= block.grid().cluster_blocks()) {
+    block.Fault(FindingKind::kOperands, location, "an arrival at block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()));
   }
-  Block& other = cluster.block(rank);
+  Block& other = block.Peer(rank);
   if (other.ended()) block.Fault(FindingKind::kOutOfBounds, location, "an arrival at an mbarrier of block " + other.IndexName() + ", which has ended");
   Mbarrier& at = other.mbarriers().At(uint32_t(mbarrier - block.shared()), location);
   at.CheckUse(location, &other != &block);
@@ -82,7 +87,8 @@ void kiln_emu_tensor_load(std::byte* shared, void* map, void* at, uint32_t rank,
 void kiln_emu_tensor_store(uint32_t op, void* map, void* at, uint32_t rank, std::byte* shared, uint32_t location) {
   Block& block = Current();
   const auto* tensor = static_cast<const TensorMap*>(map);
-  StartStore(block, {.op = TensorOp(op), .map = tensor, .at = CoordinatesOf(at, rank), .offset = CheckBox(block, tensor, rank, shared, location),
+  const Coordinates first = CoordinatesOf(at, rank);
+  StartStore(block, {.op = TensorOp(op), .map = tensor, .at = first, .offset = CheckBox(block, tensor, first, rank, shared, location),
                      .number = 0, .location = location, .read = {}});
 }
 void kiln_emu_tensor_commit(uint32_t) { CommitStores(Current()); }
@@ -108,8 +114,18 @@ uint32_t kiln_emu_elect(uint32_t site, uint32_t location) {
   return own.elected ? 1 : 0;
 }
 
-uint32_t kiln_emu_cluster_rank() { return Current().rank(); }
-void kiln_emu_cluster_barrier(uint32_t location) { Current().cluster().Barrier(location); }
+uint32_t kiln_emu_cluster_rank() { return Current().cluster_rank(); }
+void kiln_emu_cluster_barrier(uint32_t location) { Current().gang().Barrier(Meeting::kClusterBarrier, location); }
+void kiln_emu_grid_barrier(uint32_t location) { Current().gang().Barrier(Meeting::kGridBarrier, location); }
+
+// PTX ISA, mapa: the same place in the shared memory of block `rank` of the cluster.
+std::byte* kiln_emu_map_shared(std::byte* shared, uint32_t rank, uint32_t location) {
+  Block& block = Current();
+  if (rank >= block.grid().cluster_blocks()) {
+    block.Fault(FindingKind::kOperands, location, "shared memory of block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()));
+  }
+  return block.Peer(rank).shared() + (shared - block.shared());
+}
 
 }  // extern "C"
 }  // namespace calls

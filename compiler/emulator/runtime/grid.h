@@ -3,12 +3,15 @@
 // One launch: what all its blocks share. Read-only while blocks run, except the recorder and the shadow, which lock.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "compiler/emulator/runtime/recorder.h"
+#include "ir/layout.h"
 
 namespace kiln::emulator {
 
@@ -17,7 +20,15 @@ class GlobalShadow;
 // A buffer in shared memory; several may share bytes at different times.
 struct SharedSlot {
   std::string name;
-  uint32_t offset, bytes;
+  uint32_t offset = 0, bytes = 0;
+  uint32_t element_bytes = 1, versions = 1;  // versions: of which the outermost index counts, where there are several
+  ir::Layout layout;                         // index → element
+  std::vector<int64_t> shape;
+};
+
+// Bytes of shared memory.
+struct SharedRange {
+  uint32_t first = 0, end = 0;
 };
 
 struct Grid {
@@ -31,13 +42,25 @@ struct Grid {
   uint64_t seed = 0;
   Recorder* recorder = nullptr;
   std::span<const SharedSlot> slots;
+  std::span<const std::vector<SharedRange>> touched;  // by number of the statement: its buffers; none: not known
   GlobalShadow* shadow = nullptr;  // null: accesses are not checked
   bool clocks = false;             // checked, and threads meet in other ways than at barriers of the block
+  bool waits_for_all = false;      // blocks wait for each other all over the grid: they run together
 
+  // Does the statement have to do with these bytes of shared memory, as far as is known?
+  bool MayTouch(uint32_t location, uint32_t offset, uint32_t bytes) const {
+    if (location == 0 || location >= touched.size() || touched[location].empty()) return true;
+    return std::ranges::any_of(touched[location], [&](const SharedRange& r) { return offset >= r.first && offset + bytes <= r.end; });
+  }
   uint32_t cluster_blocks() const { return cluster[0] * cluster[1] * cluster[2]; }
-  uint64_t clusters() const { return uint64_t(size[0]) * size[1] * size[2] / cluster_blocks(); }
-  // Of block `rank` of a cluster: both count along the first axis first.
-  std::array<uint32_t, 3> BlockIndex(uint64_t number, uint32_t rank) const {
+  uint64_t blocks() const { return uint64_t(size[0]) * size[1] * size[2]; }
+  // Blocks that run together: those of a cluster, or all.
+  uint32_t gang_blocks() const { return waits_for_all ? uint32_t(blocks()) : cluster_blocks(); }
+  uint64_t gangs() const { return blocks() / gang_blocks(); }
+  // Of block `rank` of a gang. Clusters follow one another, and their blocks: both count along the first axis first.
+  std::array<uint32_t, 3> BlockIndex(uint64_t gang, uint32_t rank) const {
+    uint64_t number = (gang * gang_blocks() + rank) / cluster_blocks();
+    rank %= cluster_blocks();
     std::array<uint32_t, 3> index;
     for (size_t axis = 0; axis < 3; ++axis) {
       const uint32_t clusters = size[axis] / cluster[axis];
@@ -50,7 +73,7 @@ struct Grid {
   static std::string IndexName(const std::array<uint32_t, 3>& index) {
     return "(" + std::to_string(index[0]) + ", " + std::to_string(index[1]) + ", " + std::to_string(index[2]) + ")";
   }
-  std::string BlockName(uint64_t number, uint32_t rank) const { return IndexName(BlockIndex(number, rank)); }
+  std::string BlockName(uint64_t gang, uint32_t rank) const { return IndexName(BlockIndex(gang, rank)); }
 };
 
 }  // namespace kiln::emulator

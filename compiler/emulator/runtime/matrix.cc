@@ -94,16 +94,17 @@ struct Reader {
   }
 };
 
+// Rounded once, at the end: in what order and how far the hardware's adders keep what they add is not documented.
 template <int N>
 __attribute__((target_clones("avx2,fma", "default"))) void Accumulate(const float* a, const float* b, float* c, int m, int k) {
   for (int i = 0; i < m; ++i) {
-    float sum[N];
+    double sum[N];
     for (int j = 0; j < N; ++j) sum[j] = c[i * N + j];
     for (int p = 0; p < k; ++p) {
-      const float x = a[i * k + p];
+      const double x = a[i * k + p];
       for (int j = 0; j < N; ++j) sum[j] += x * b[p * N + j];
     }
-    for (int j = 0; j < N; ++j) c[i * N + j] = sum[j];
+    for (int j = 0; j < N; ++j) c[i * N + j] = float(sum[j]);
   }
 }
 

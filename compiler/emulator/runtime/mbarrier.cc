@@ -2,14 +2,13 @@
 #include "compiler/emulator/runtime/mbarrier.h"
 
 #include "compiler/emulator/runtime/check.h"
-#include "compiler/emulator/runtime/cluster.h"
+#include "compiler/emulator/runtime/gang.h"
 
 namespace kiln::emulator {
 
 Mbarrier::Mbarrier(Block& block, uint32_t offset, uint32_t count, uint32_t location)
     : block_(block), offset_(offset), count_(count), pending_(count), init_location_(location) {
-  Cluster& cluster = block.cluster();
-  agent_ = cluster.NewAgent({AsyncAgent::Kind::kTransfers, block.rank(), offset});
+  agent_ = block.gang().NewAgent({AsyncAgent::Kind::kTransfers, block.rank(), offset});
   Thread& self = block.thread();
   init_agent_ = self.agent;
   init_time_ = self.view.time++;
@@ -56,18 +55,18 @@ void Mbarrier::Expect(uint32_t bytes, uint32_t location) {
 }
 
 void Mbarrier::Wait(uint32_t parity, uint32_t location) {
-  Cluster& cluster = block_.cluster();
-  Thread& self = cluster.running();
+  Gang& gang = block_.gang();
+  Thread& self = gang.running();
   while (!Passed(parity)) {
     self.waits_for = Meeting::kPhase;
     self.site = 0;
     self.location = location;
     self.detail = uint64_t(offset_) << 1 | (parity & 1);
     waiting_.push_back(&self);
-    cluster.Park();
+    gang.Park();
   }
   self.waits_for = Meeting::kNone;
-  if (block_.grid().clocks) cluster.joiner().Acquire(self.view, last_);
+  if (block_.grid().clocks) gang.joiner().Acquire(self.view, last_);
 }
 
 uint32_t Mbarrier::Start() {
@@ -93,7 +92,7 @@ void Mbarrier::EndPhase() {
   ++phase_;
   pending_ = count_;
   if (block_.grid().clocks) last_ = sync_.Take();
-  for (Thread* thread : waiting_) block_.cluster().Wake(*thread);
+  for (Thread* thread : waiting_) block_.gang().Wake(*thread);
   waiting_.clear();
 }
 

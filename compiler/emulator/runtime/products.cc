@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "compiler/emulator/runtime/cluster.h"
+#include "compiler/emulator/runtime/gang.h"
 
 namespace kiln::emulator {
 namespace {
@@ -57,6 +57,11 @@ void Clear(Block& block, uint32_t first, const WgmmaGroup& group) {
   }
 }
 
+// The last group that was waited for.
+uint32_t LandedOf(const WgmmaGroups& products) {
+  return products.started.empty() ? products.number : products.started.front().number - 1;
+}
+
 void Land(Block& block, Warp& warps) {
   const WgmmaGroup& group = warps.products.started.front();
   if (block.lands_late()) {
@@ -89,7 +94,7 @@ void BeginProducts(Block& block, uint32_t count, uint32_t* c, bool clear, uint32
   block.MeetGroup(Meeting::kWgmma, site, location, &own, [&](std::span<Thread> threads) {
     if (threads.size() != kGroupThreads) block.Fault(FindingKind::kOperands, location, "wgmma in a part of a group of four warps");
     WgmmaGroups& products = block.group().products;
-    if (products.agent == 0) products.agent = block.cluster().NewAgent({AsyncAgent::Kind::kProducts, block.rank(), threads[0].index});
+    if (products.agent == 0) products.agent = block.gang().NewAgent({AsyncAgent::Kind::kProducts, block.rank(), threads[0].index});
     WgmmaGroup group{.number = ++products.number, .accumulator = 0, .clear = clear, .steps = {}};
     for (Thread& thread : threads) {
       const uint32_t id = Join(block, thread, count, static_cast<BeginOperands*>(thread.operands)->c, group.number, location);
@@ -128,12 +133,12 @@ void WaitProducts(Block& block, uint32_t pending, uint32_t count, uint32_t* word
   block.MeetGroup(Meeting::kWgmmaWait, site, location, &landed, [&](std::span<Thread> threads) {
     Warp& warps = block.group();
     while (warps.products.started.size() > pending) Land(block, warps);
-    landed = warps.products.started.empty() ? warps.products.number : warps.products.started.front().number - 1;
+    landed = LandedOf(warps.products);
     const bool clocks = block.grid().clocks && landed > 0;
     const Snapshot done = clocks ? Snapshot{Clock().With(warps.products.agent, landed), {}} : Snapshot{};
     for (Thread& thread : threads) {
       *static_cast<uint32_t*>(thread.operands) = landed;
-      if (clocks) block.cluster().joiner().Acquire(thread.view, done);
+      if (clocks) block.gang().joiner().Acquire(thread.view, done);
     }
   });
   Deliver(block, block.thread(), landed, count, words, location);
@@ -145,6 +150,37 @@ void TouchProducts(Block& block, uint32_t word, uint32_t location) {
     if (Mark(a.id, word) != word) continue;
     block.Report(FindingKind::kInFlight, self.index, location, a.location,
                  "thread " + std::to_string(self.index) + " of block " + block.IndexName() + " reads a register that wgmma writes, before it had waited for it");
+    return;
+  }
+}
+
+namespace {
+
+void ForgetLanded(Block& block, Thread& self) {
+  std::erase_if(self.in_use, [landed = LandedOf(block.group().products)](const RegistersInUse& use) { return use.group <= landed; });
+}
+
+}  // namespace
+
+void UseRegisters(Block& block, RegistersInUse use) {
+  Thread& self = block.thread();
+  ForgetLanded(block, self);
+  use.group = block.group().products.number;
+  self.in_use.push_back(use);
+}
+
+void AssignRegister(Block& block, uint32_t fragment, uint32_t reg, uint32_t value, uint32_t location) {
+  Thread& self = block.thread();
+  if (self.in_use.empty()) return;
+  ForgetLanded(block, self);
+  for (const RegistersInUse& use : self.in_use) {
+    if (use.fragment != fragment || reg < use.first || reg >= use.first + use.count) continue;
+    const auto marks = [&](const Accumulator& a) { return Mark(a.id, value & 0xff) == value; };
+    if (std::ranges::any_of(self.accumulators, marks)) return;  // what the product itself leaves there
+    const std::string name = "b" + std::to_string(fragment);
+    block.Report(FindingKind::kInFlight, self.index, location, use.location,
+                 "thread " + std::to_string(self.index) + " of block " + block.IndexName() + " changes register " + std::to_string(reg) + " of " + name +
+                     ", which wgmma uses, before it had waited for it", {.address = reg, .elements = {{name, reg}}});
     return;
   }
 }

@@ -4,7 +4,7 @@
 // setmaxnreg).
 #include <algorithm>
 
-#include "compiler/emulator/runtime/cluster.h"
+#include "compiler/emulator/runtime/gang.h"
 
 namespace kiln::emulator {
 namespace {
@@ -35,8 +35,8 @@ void Block::ArriveNamed(uint32_t id, uint32_t threads, std::span<Thread> warp, b
   const Snapshot snapshot = grid_.clocks ? named.sync.Take() : Snapshot{};
   for (Thread* t : named.waiting) {
     t->waits_for = Meeting::kNone;
-    if (grid_.clocks) cluster_.joiner().Acquire(t->view, snapshot);
-    if (t != &thread()) cluster_.Wake(*t);
+    if (grid_.clocks) gang_.joiner().Acquire(t->view, snapshot);
+    if (t != &thread()) gang_.Wake(*t);
   }
   named.waiting.clear();
   named.arrived = 0;
@@ -48,7 +48,7 @@ void Block::NamedBarrier(uint32_t id, uint32_t threads, bool wait, uint32_t site
   }
   MeetWarp(Meeting::kNamedArrive, site, location, nullptr,
            [&](std::span<Thread> warp) { ArriveNamed(id, threads, warp, wait, location); });
-  while (wait && thread().waits_for == Meeting::kNamedBarrier) cluster_.Park();
+  while (wait && thread().waits_for == Meeting::kNamedBarrier) gang_.Park();
 }
 
 void Block::GrantRegisters() {
@@ -60,7 +60,7 @@ void Block::GrantRegisters() {
     wants_registers_.erase(wants_registers_.begin());
     for (uint32_t i = group->first; i < group->first + group->count; ++i) {
       threads_[i].waits_for = Meeting::kNone;
-      if (&threads_[i] != &thread()) cluster_.Wake(threads_[i]);
+      if (&threads_[i] != &thread()) gang_.Wake(threads_[i]);
     }
   }
 }
@@ -85,7 +85,7 @@ void Block::SetRegisters(uint32_t count, bool more, uint32_t at_start, uint32_t 
     }
     GrantRegisters();
   });
-  while (thread().waits_for == Meeting::kRegisters) cluster_.Park();
+  while (thread().waits_for == Meeting::kRegisters) gang_.Park();
 }
 
 }  // namespace kiln::emulator

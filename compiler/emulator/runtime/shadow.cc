@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "compiler/emulator/program.h"
 
@@ -170,7 +171,9 @@ GlobalShadow::GlobalShadow(std::span<const Memory> memory) {
     const size_t mapped = (m.bytes / element + 1) * sizeof(Cell);
     void* cells = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (cells == MAP_FAILED) cells = nullptr;  // its accesses are bounded, but races in it are not seen
-    allocations_.push_back({static_cast<const std::byte*>(m.data), m.bytes, element, m.name, static_cast<Cell*>(cells), mapped});
+    const bool known = std::ranges::all_of(m.strides, [](int64_t stride) { return stride > 0; }) && m.strides.size() == m.shape.size();
+    allocations_.push_back({static_cast<const std::byte*>(m.data), m.bytes, element, m.name, known ? m.shape : std::vector<int64_t>(),
+                            known ? m.strides : std::vector<int64_t>(), static_cast<Cell*>(cells), mapped});
   }
 }
 
@@ -212,23 +215,40 @@ Clash GlobalShadow::Note(const Who& who, size_t allocation, const std::byte* dat
   return found;
 }
 
-std::string GlobalShadow::Describe(const void* data) const {
+// The index whose strides add up to the element, largest strides first; counted as one row where there is none.
+std::string GlobalShadow::Allocation::ElementText(uint64_t number) const {
+  std::vector<size_t> order(shape.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, std::greater(), [&](size_t d) { return strides[d]; });
+  std::vector<int64_t> index(shape.size());
+  auto rest = int64_t(number);
+  for (const size_t d : order) {
+    index[d] = std::min(rest / strides[d], shape[d] - 1);
+    rest -= index[d] * strides[d];
+  }
+  return name + (rest == 0 && !index.empty() ? IndexText(index) : "[" + std::to_string(number) + "]");
+}
+
+NamedPlace GlobalShadow::NameOf(const void* data) const {
   const auto at = reinterpret_cast<uintptr_t>(data);
   const Allocation* nearest = nullptr;
   uint64_t distance = std::numeric_limits<uint64_t>::max();
   for (const Allocation& a : allocations_) {
     const auto begin = reinterpret_cast<uintptr_t>(a.data), end = begin + a.bytes;
-    if (at >= begin && at < end) return a.name + "[" + std::to_string((at - begin) / a.element) + "]";
+    const uint64_t element = (at - begin) / a.element;
+    if (at >= begin && at < end) return {a.ElementText(element), {.address = at - begin, .elements = {{a.name, element}}}};
     const uint64_t away = at < begin ? begin - at : at - end + 1;
     if (away < distance) {
       distance = away;
       nearest = &a;
     }
   }
-  if (nearest == nullptr) return "an address in no tensor";
-  const bool before = at < reinterpret_cast<uintptr_t>(nearest->data);
-  return std::to_string(distance) + " bytes " + (before ? "before the start" : "past the end") + " of " + nearest->name + ", which has " +
-         std::to_string(nearest->bytes);
+  if (nearest == nullptr) return {"an address in no tensor", {.address = at, .elements = {}}};
+  const auto begin = reinterpret_cast<uintptr_t>(nearest->data);
+  const int64_t offset = int64_t(at - begin);  // negative: before the start
+  return {std::to_string(distance) + " bytes " + (offset < 0 ? "before the start" : "past the end") + " of " + nearest->name + ", which has " +
+              std::to_string(nearest->bytes),
+          {.address = uint64_t(offset), .elements = {{nearest->name, uint64_t(offset / int64_t(nearest->element))}}}};
 }
 
 }  // namespace kiln::emulator

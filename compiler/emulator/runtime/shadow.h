@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Who touched which byte, so that clashes show whatever order the threads happened to run in. Two accesses are ordered where they
-// are one thread's or synchronisation lies between; nothing orders clusters of one launch. A byte remembers its last writer and the
+// are one thread's or synchronisation lies between; nothing orders gangs of one launch. A byte remembers its last writer and the
 // readers since; that is enough, because what clashes with an older access was reported when it came or is ordered behind it.
 //
 // Launches whose threads meet only at barriers of whole blocks need no clocks: two accesses are ordered where they lie in different
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "compiler/emulator/runtime/clock.h"
+#include "compiler/emulator/runtime/place.h"
 
 namespace kiln::emulator {
 
@@ -42,7 +43,7 @@ struct Order {
 };
 
 struct Who {
-  uint64_t block;      // of the grid, from 1; in a cluster: its number
+  uint64_t block;      // the gang, from 1
   uint32_t time;       // barriers passed, or the agent's
   uint32_t agent;      // thread, or what acts for one
   uint32_t location;
@@ -149,8 +150,8 @@ class GlobalShadow {
   // The allocation that holds all of these bytes; absent: none.
   std::optional<size_t> Find(const void* data, uint32_t bytes) const;
   Clash Note(const Who& who, size_t allocation, const std::byte* data, uint32_t bytes, Touch touch, const std::byte* after);
-  // "A[17]"; of an address in none, the nearest and how far it is away.
-  std::string Describe(const void* data) const;
+  // "A[2, 17]"; of an address in none, the nearest and how far it is away.
+  NamedPlace NameOf(const void* data) const;
 
  private:
   struct Allocation {
@@ -158,8 +159,11 @@ class GlobalShadow {
     uint64_t bytes;
     uint32_t element;
     std::string name;
+    std::vector<int64_t> shape, strides;  // in elements; empty: counted as one row
     Cell* cells;  // one for each element
     size_t mapped;
+
+    std::string ElementText(uint64_t number) const;
   };
   static constexpr size_t kLocks = 1024;
 

@@ -18,10 +18,8 @@ ir::DType NumberType(TensorType type) {
 
 // What a load makes of a value in passing.
 uint32_t Converted(TensorType type, uint32_t bits) {
-  const bool flushes = type == TensorType::kF32Flushed || type == TensorType::kTF32Flushed;
-  if (flushes && (bits & 0x7f800000) == 0) return bits & 0x80000000;
-  const bool rounds = type == TensorType::kTF32 || type == TensorType::kTF32Flushed;
-  if (!rounds || (bits & 0x7f800000) == 0x7f800000) return bits;
+  if (type == TensorType::kTF32Flushed && (bits & 0x7f800000) == 0) return bits & 0x80000000;
+  if ((bits & 0x7f800000) == 0x7f800000) return bits;
   return (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
 }
 
@@ -40,7 +38,7 @@ void CopyRow(const TensorMap& map, const BoxRow& row, std::byte* to) {
   if (row.first == row.end) return;
   std::byte* inside = to + row.first * element;
   std::memcpy(inside, reinterpret_cast<const std::byte*>(row.address) + row.first * element, (row.end - row.first) * element);
-  if (map.type != TensorType::kTF32 && map.type != TensorType::kF32Flushed && map.type != TensorType::kTF32Flushed) return;
+  if (map.type != TensorType::kTF32 && map.type != TensorType::kTF32Flushed) return;
   for (uint32_t i = row.first; i < row.end; ++i) {
     uint32_t bits;
     std::memcpy(&bits, to + i * 4, 4);
@@ -73,10 +71,10 @@ void ForEachRow(const TensorMap& map, const Coordinates& at, const std::function
   }
 }
 
-uint32_t PlaceInBox(TensorSwizzle swizzle, uint32_t start, uint32_t linear) {
+uint32_t PlaceInBox(const TensorMap& map, uint32_t start, uint32_t linear) {
   static constexpr uint32_t kMasks[] = {0, 1, 3, 7};
-  const uint32_t address = start + linear;
-  return address ^ ((address >> 7 & kMasks[size_t(swizzle)]) << 4);
+  const uint32_t address = start + linear / map.RowBytes() * map.Pitch() + linear % map.RowBytes();
+  return address ^ ((address >> 7 & kMasks[size_t(map.swizzle)]) << 4);
 }
 
 void LoadBox(const TensorMap& map, const Coordinates& at, std::byte* shared, uint32_t start) {
@@ -84,7 +82,7 @@ void LoadBox(const TensorMap& map, const Coordinates& at, std::byte* shared, uin
   ForEachRow(map, at, [&](const BoxRow& row) {
     CopyRow(map, row, bytes.data());
     for (uint32_t i = 0; i < bytes.size(); i += kPiece) {
-      std::memcpy(shared + PlaceInBox(map.swizzle, start, row.linear + i), bytes.data() + i, kPiece);
+      std::memcpy(shared + PlaceInBox(map, start, row.linear + i), bytes.data() + i, kPiece);
     }
   });
 }
@@ -92,7 +90,7 @@ void LoadBox(const TensorMap& map, const Coordinates& at, std::byte* shared, uin
 std::vector<std::byte> GatherBox(const TensorMap& map, const std::byte* shared, uint32_t start) {
   std::vector<std::byte> bytes(map.BoxBytes());
   for (uint32_t i = 0; i < bytes.size(); i += kPiece) {
-    std::memcpy(bytes.data() + i, shared + PlaceInBox(map.swizzle, start, i), kPiece);
+    std::memcpy(bytes.data() + i, shared + PlaceInBox(map, start, i), kPiece);
   }
   return bytes;
 }

@@ -5,10 +5,13 @@
 #include <cstring>
 
 #include "compiler/emulator/runtime/check.h"
-#include "compiler/emulator/runtime/cluster.h"
+#include "compiler/emulator/runtime/gang.h"
+#include "compiler/emulator/runtime/place.h"
 
 namespace kiln::emulator {
 namespace {
+
+constexpr int64_t kCoordinateBytes = 16;
 
 std::string Number(uint64_t v) { return std::to_string(v); }
 
@@ -26,7 +29,7 @@ void StartAt(Block& to, TensorTransfer& transfer, uint32_t bytes) {
   Thread& self = block.thread();
   const AsyncAccess access{.agent = mbarrier.agent(), .time = number, .starter = &self, .location = transfer.location};
   for (uint32_t i = 0; i < bytes; i += 16) {
-    CheckAsyncShared(to, access, PlaceInBox(transfer.map->swizzle, transfer.offset, i), 16, Touch::kWrite);
+    CheckAsyncShared(to, access, PlaceInBox(*transfer.map, transfer.offset, i), 16, Touch::kWrite);
   }
 }
 
@@ -44,42 +47,49 @@ void CheckSource(Block& block, const TensorTransfer& transfer) {
 
 }  // namespace
 
-uint32_t CheckBox(Block& block, const TensorMap* map, uint32_t rank, const std::byte* shared, uint32_t location) {
+uint32_t CheckBox(Block& block, const TensorMap* map, const Coordinates& at, uint32_t rank, const std::byte* shared, uint32_t location) {
   if (reinterpret_cast<uintptr_t>(map) % 64 != 0 || map->magic != TensorMap::kMagic) {
     block.Fault(FindingKind::kOperands, location, "a tensor copy without a tensor map");
   }
   if (map->rank != rank) {
     block.Fault(FindingKind::kOperands, location, "a tensor copy of " + Number(rank) + " dimensions with a map of " + Number(map->rank));
   }
+  const int64_t first = int64_t{at[0]} * BytesOf(map->type);
+  if (first % kCoordinateBytes != 0) {
+    block.Fault(FindingKind::kMisaligned, location, "a tensor copy from or to byte " + std::to_string(first) + " of its tensor's rows, which is not a multiple of " +
+                Number(kCoordinateBytes));
+  }
   const auto offset = uint64_t(shared - block.shared());
-  if (offset > block.grid().shared_bytes || map->BoxBytes() > block.grid().shared_bytes - offset) {
-    block.Fault(FindingKind::kOutOfBounds, location, "a tensor copy of " + Number(map->BoxBytes()) + " bytes at byte " +
-                std::to_string(int64_t(offset)) + " of shared memory; the block has " + Number(block.grid().shared_bytes));
+  if (offset > block.grid().shared_bytes || map->SharedBytes() > block.grid().shared_bytes - offset) {
+    block.Fault(FindingKind::kOutOfBounds, location, "a tensor copy of " + Number(map->SharedBytes()) + " bytes at byte " +
+                std::to_string(int64_t(offset)) + " of shared memory; the block has " + Number(block.grid().shared_bytes),
+                {.address = offset, .elements = {}});
   }
   if (offset % 128 != 0) {
-    block.Fault(FindingKind::kMisaligned, location, "a tensor copy at byte " + Number(offset) + " of shared memory, which is not a multiple of 128");
+    NamedPlace place = SharedPlace(block, offset, block);
+    block.Fault(FindingKind::kMisaligned, location, "a tensor copy at " + place.text + ", which is not a multiple of 128", std::move(place.place));
   }
   return uint32_t(offset);
 }
 
 void StartLoad(Block& block, const TensorMap* map, const Coordinates& at, uint32_t rank, std::byte* shared, std::byte* mbarrier,
                uint32_t mask, uint32_t location) {
-  Cluster& cluster = block.cluster();
+  const uint32_t blocks = block.grid().cluster_blocks();
   auto transfer = std::make_unique<TensorTransfer>();
-  transfer->offset = CheckBox(block, map, rank, shared, location);
+  transfer->offset = CheckBox(block, map, at, rank, shared, location);
   transfer->map = map;
   transfer->at = at;
   transfer->mbarrier = uint32_t(mbarrier - block.shared());
   transfer->location = location;
-  if (mask == 0) mask = 1u << block.rank();
-  if (mask >> cluster.size() != 0) {
-    block.Fault(FindingKind::kOperands, location, "a multicast to blocks that a cluster of " + Number(cluster.size()) + " does not have: mask " + Number(mask));
+  if (mask == 0) mask = 1u << block.cluster_rank();
+  if (mask >> blocks != 0) {
+    block.Fault(FindingKind::kOperands, location, "a multicast to blocks that a cluster of " + Number(blocks) + " does not have: mask " + Number(mask));
   }
-  for (uint32_t r = 0; r < cluster.size(); ++r) {
-    if ((mask >> r & 1) != 0) StartAt(cluster.block(r), *transfer, map->BoxBytes());
+  for (uint32_t r = 0; r < blocks; ++r) {
+    if ((mask >> r & 1) != 0) StartAt(block.Peer(r), *transfer, map->BoxBytes());
   }
   CheckSource(block, *transfer);
-  cluster.Launch(std::move(transfer));
+  block.gang().Launch(std::move(transfer));
 }
 
 void TensorTransfer::Land() const {
@@ -98,14 +108,14 @@ void StartStore(Block& block, TensorStore store) {
     block.Fault(FindingKind::kOperands, store.location, "a tensor reduction of this type: the hardware " + problem);
   }
   if (stores.reads == 0) {
-    stores.reads = block.cluster().NewAgent({AsyncAgent::Kind::kStoreReads, block.rank(), self.index});
-    stores.writes = block.cluster().NewAgent({AsyncAgent::Kind::kStoreWrites, block.rank(), self.index});
+    stores.reads = block.gang().NewAgent({AsyncAgent::Kind::kStoreReads, block.rank(), self.index});
+    stores.writes = block.gang().NewAgent({AsyncAgent::Kind::kStoreWrites, block.rank(), self.index});
   }
   store.number = ++stores.started;
   if (block.shadow() != nullptr) {
     AsyncAccess access{.agent = stores.reads, .time = store.number, .starter = &self, .location = store.location};
     for (uint32_t i = 0; i < store.map->BoxBytes(); i += 16) {
-      CheckAsyncShared(block, access, PlaceInBox(store.map->swizzle, store.offset, i), 16, Touch::kRead);
+      CheckAsyncShared(block, access, PlaceInBox(*store.map, store.offset, i), 16, Touch::kRead);
     }
     access.agent = stores.writes;
     const uint32_t element = BytesOf(store.map->type);

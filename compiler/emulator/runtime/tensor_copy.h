@@ -2,7 +2,9 @@
 //
 // Boxes of tensors, as tensor maps describe them, to and from shared memory: PTX ISA, "Tensors" (bounding box, traversal strides,
 // out-of-boundary access, swizzle modes) and cp.async.bulk.tensor. Rows of the box lie one behind another; a swizzle then exchanges
-// 16-byte pieces: bits 4… of an address are changed by bits 7….
+// 16-byte pieces: bits 4… of an address are changed by bits 7…. What the text leaves open is as an H200 does it (conformance): rows
+// narrower than the swizzle's span lie that span apart, f32.ftz loads keep subnormals, and a box whose first byte is no multiple of 16
+// from its row's start is an illegal instruction.
 #pragma once
 
 #include <array>
@@ -30,7 +32,7 @@ struct BoxRow {
 void ForEachRow(const TensorMap& map, const Coordinates& at, const std::function<void(const BoxRow&)>& visit);
 
 // Byte of shared memory of byte `linear` of a box at `start`.
-uint32_t PlaceInBox(TensorSwizzle swizzle, uint32_t start, uint32_t linear);
+uint32_t PlaceInBox(const TensorMap& map, uint32_t start, uint32_t linear);
 
 // Copies; `shared` is the block's memory.
 void LoadBox(const TensorMap& map, const Coordinates& at, std::byte* shared, uint32_t start);
@@ -54,7 +56,7 @@ struct TensorTransfer {
 // By the running thread. `mask`: the cluster's blocks that get it; 0: this one.
 void StartLoad(Block& block, const TensorMap* map, const Coordinates& at, uint32_t rank, std::byte* shared, std::byte* mbarrier,
                uint32_t mask, uint32_t location);
-// The block ends where the map, its rank or the place in shared memory break the rules.
-uint32_t CheckBox(Block& block, const TensorMap* map, uint32_t rank, const std::byte* shared, uint32_t location);
+// The block ends where the map, its rank, the coordinates or the place in shared memory break the rules.
+uint32_t CheckBox(Block& block, const TensorMap* map, const Coordinates& at, uint32_t rank, const std::byte* shared, uint32_t location);
 
 }  // namespace kiln::emulator

@@ -6,9 +6,11 @@
 #include <cstring>
 
 #include "compiler/emulator/abi.h"
+#include "compiler/emulator/runtime/aligned_sum.h"
 #include "compiler/emulator/runtime/check.h"
-#include "compiler/emulator/runtime/cluster.h"
+#include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/number.h"
+#include "compiler/emulator/runtime/place.h"
 
 namespace kiln::emulator {
 namespace {
@@ -67,29 +69,36 @@ class Product {
   }
 
   void Run(uint32_t accumulator) {
-    std::vector<float> a = (step_.flags & kAInRegisters) != 0 ? FromRegisters() : FromShared(A());
-    const std::vector<float> b = FromShared(B());
-    const bool integers = DType(form_.c) == DType::kI32;
-    for (uint32_t t = 0; t < kGroupThreads; ++t) {
-      Thread& thread = block_.ThreadAt(first_ + t);
-      std::vector<uint32_t>& c = std::ranges::find(thread.accumulators, accumulator, &Accumulator::id)->words;
-      for (uint32_t i = 0; i < c.size(); ++i) {
-        // "Register Fragments": warp w has rows 16w …; within them as mma.m16n8's C, 8 columns after another.
-        const uint32_t lane = t % 32, row = t / 32 * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        if (integers) {
-          uint32_t sum = c[i];
-          for (uint32_t k = 0; k < k_; ++k) sum += uint32_t(int32_t(a[row * k_ + k]) * int32_t(b[column * k_ + k]));
-          c[i] = sum;
-        } else {
-          float sum = std::bit_cast<float>(c[i]);
-          for (uint32_t k = 0; k < k_; ++k) sum += a[row * k_ + k] * b[column * k_ + k];
-          c[i] = std::bit_cast<uint32_t>(sum);
-        }
-      }
-    }
+    const std::vector<float> a = (step_.flags & kAInRegisters) != 0 ? FromRegisters() : FromShared(A(), {.row = k_, .k = 1});
+    const std::vector<float> b = FromShared(B(), {.row = 1, .k = n_});
+    if (DType(form_.c) == DType::kI32) return RunIntegers(accumulator, a, b);
+    std::vector<float> c(64 * n_);
+    ForEachResult(accumulator, [&](uint32_t row, uint32_t column, uint32_t& word) { c[row * n_ + column] = std::bit_cast<float>(word); });
+    AddAligned(ir::Bits(DType(form_.a)) == 8 ? kFloat8Adder : kFloatAdder, a, b, c, n_, k_);
+    ForEachResult(accumulator, [&](uint32_t row, uint32_t column, uint32_t& word) { word = std::bit_cast<uint32_t>(c[row * n_ + column]); });
   }
 
  private:
+  struct Strides {
+    uint32_t row, k;
+  };
+
+  void RunIntegers(uint32_t accumulator, const std::vector<float>& a, const std::vector<float>& b) {
+    ForEachResult(accumulator, [&](uint32_t row, uint32_t column, uint32_t& word) {
+      for (uint32_t k = 0; k < k_; ++k) word += uint32_t(int32_t(a[row * k_ + k]) * int32_t(b[k * n_ + column]));
+    });
+  }
+
+  // "Register Fragments": warp w has rows 16w …; within them as mma.m16n8's C, 8 columns after another. visit(row, column, word)
+  template <typename Visit>
+  void ForEachResult(uint32_t accumulator, Visit&& visit) {
+    for (uint32_t t = 0; t < kGroupThreads; ++t) {
+      std::vector<uint32_t>& c = std::ranges::find(block_.ThreadAt(first_ + t).accumulators, accumulator, &Accumulator::id)->words;
+      const uint32_t lane = t % 32;
+      for (uint32_t i = 0; i < c.size(); ++i) visit(t / 32 * 16 + lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2, c[i]);
+    }
+  }
+
   static float Value(DType type, uint32_t bits) {
     switch (type) {
       case DType::kI8: return float(int8_t(bits));
@@ -114,21 +123,21 @@ class Product {
         // Descriptors hold 18 bits of the address.
         const uint32_t offset = (d.Swizzled(d.start + linear) - base) & 0x3ffff;
         if (offset + bytes > block_.grid().shared_bytes) {
-          block_.Fault(FindingKind::kOutOfBounds, step_.location,
-                       "wgmma reads shared memory at byte " + std::to_string(offset) + "; the block has " + std::to_string(block_.grid().shared_bytes));
+          NamedPlace at = BeyondPlace(block_, offset);
+          block_.Fault(FindingKind::kOutOfBounds, step_.location, "wgmma of threads " + std::to_string(first_) + "-" +
+                       std::to_string(first_ + kGroupThreads - 1) + " reads " + at.text, std::move(at.place));
         }
         visit(row, k, offset, bytes);
       }
     }
   }
 
-  // [row][k]
-  std::vector<float> FromShared(const Operand& operand) {
+  std::vector<float> FromShared(const Operand& operand, const Strides& strides) {
     std::vector<float> values(operand.rows * k_);
     ForEachElement(operand, [&](uint32_t row, uint32_t k, uint32_t offset, uint32_t bytes) {
       uint32_t bits = 0;
       std::memcpy(&bits, block_.shared() + offset, bytes);
-      values[row * k_ + k] = Value(operand.type, bits);
+      values[row * strides.row + k * strides.k] = Value(operand.type, bits);
     });
     return values;
   }

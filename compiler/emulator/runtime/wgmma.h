@@ -29,6 +29,13 @@ struct Accumulator {
   uint32_t location = 0;  // of that
 };
 
+// Registers of a fragment that products read or write until they are waited for.
+struct RegistersInUse {
+  uint32_t fragment = 0, first = 0, count = 0;
+  uint32_t location = 0;
+  uint32_t group = 0;
+};
+
 struct WgmmaStep {
   uint64_t form = 0;
   uint64_t a = 0, b = 0;  // descriptors
@@ -58,6 +65,9 @@ void StepProducts(Block& block, WgmmaStep step, const uint32_t* words, uint32_t 
 void WaitProducts(Block& block, uint32_t pending, uint32_t count, uint32_t* words, uint32_t site, uint32_t location);
 // The running thread computes with this word: is it a mark?
 void TouchProducts(Block& block, uint32_t word, uint32_t location);
+// The group that the running thread began last uses these, the group aside; and one of a fragment's gets a value.
+void UseRegisters(Block& block, RegistersInUse use);
+void AssignRegister(Block& block, uint32_t fragment, uint32_t reg, uint32_t value, uint32_t location);
 // It is at its end.
 void EndProducts(Block& block);
 

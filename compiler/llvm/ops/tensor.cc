@@ -17,6 +17,7 @@ constexpr int64_t kFewRegisters = 40;    // what filling takes
 constexpr int64_t kMostRegisters = 240;
 constexpr int64_t kBlockRegisters = 65536;
 constexpr int64_t kLargestTile = 1 << 16;  // elements along a dimension: more than shared memory holds
+constexpr int64_t kFarthest = (INT32_MAX - kLargestTile) / 16 * 16;  // as an innermost coordinate a multiple of 16 bytes
 
 int64_t Floor8(int64_t n) { return n / 8 * 8; }
 
@@ -182,7 +183,7 @@ Values KernelLowering::BoxAt(const ir::Region& global, const compiler::TensorTil
     // Far outside stays outside.
     Value* wide = EvalIndex(global.offsets[d]);
     wide = b().CreateBinaryIntrinsic(llvm::Intrinsic::smax, wide, I64(INT32_MIN));
-    wide = b().CreateBinaryIntrinsic(llvm::Intrinsic::smin, wide, I64(INT32_MAX - kLargestTile));
+    wide = b().CreateBinaryIntrinsic(llvm::Intrinsic::smin, wide, I64(kFarthest));
     Value* offset = b().CreateTrunc(wide, b().getInt32Ty());
     const int64_t step = d == tile.row_dim ? row * tile.row_step : d == tile.column_dim ? column * tile.column_step : 0;
     at.push_back(step == 0 ? offset : b().CreateAdd(offset, I32(step)));

@@ -104,10 +104,16 @@ void KernelLowering::LowerWgmma(const ir::Gemm& gemm, const MmaInstruction& mma)
       }
       const Values started = device_->MmaGroup(hardware, rows, lines, c, gemm.clear_accum, !first.k_is_last, !second.k_is_last);
       results.insert(results.end(), started.begin(), started.end());
+      UseRegisters(gemm.c.buffer, start, registers);
+      for (const auto& [operand, atom] : {std::pair{&a, m}, {&w, n}}) {
+        if (!operand->held) continue;
+        const int64_t each = operand->held->atom.Registers() * operand->held->steps;
+        UseRegisters(operand->held->buffer, each * atom, each);
+      }
     }
   }
   if (!gemm.plan->in_flight) results = device_->MmaWait(results, 0);
-  for (size_t r = 0; r < results.size(); ++r) StoreRegister(gemm.c.buffer, int64_t(r), results[r]);
+  for (size_t r = 0; r < results.size(); ++r) PutRegister(gemm.c.buffer, int64_t(r), results[r]);
 }
 
 // Until at most `pending` products that were started after the sum's are unfinished.
@@ -115,7 +121,7 @@ void KernelLowering::LowerProductWait(ir::BufferId sum, int32_t pending) {
   Values values;
   for (int64_t r = 0; r < module_[sum].layout->Registers(); ++r) values.push_back(LoadRegister(sum, r));
   values = device_->MmaWait(values, pending);
-  for (size_t r = 0; r < values.size(); ++r) StoreRegister(sum, int64_t(r), values[r]);
+  for (size_t r = 0; r < values.size(); ++r) PutRegister(sum, int64_t(r), values[r]);
 }
 
 }  // namespace kiln::llvm_ir

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The blocks of one cluster (most often a single one) on one thread of the host: their threads are fibers that run until they must
-// meet others or wait, in an order drawn from the seed. What acts behind their backs (tensor copies) takes effect at once under odd
+// Blocks that run together on one thread of the host: those of a cluster (most often a single one), or of a whole grid where they wait
+// for each other. Their threads are fibers that run until they must meet others or wait, in an order drawn from the seed. What acts behind their backs (tensor copies) takes effect at once under odd
 // seeds; under even ones when no thread can go on without it, in random order.
 #pragma once
 
@@ -23,21 +23,21 @@ struct BlockMemory {
 // What a number of runtime/clock.h's beyond the threads' stands for.
 struct AsyncAgent {
   enum class Kind : uint8_t { kTransfers, kStoreReads, kStoreWrites, kProducts } kind{};
-  uint32_t block = 0;   // rank
+  uint32_t block = 0;   // rank in the gang
   uint32_t detail = 0;  // byte of the mbarrier; thread; first thread
 };
 
-class Cluster {
+class Gang {
  public:
-  Cluster(const Grid& grid, Stacks& stacks, std::span<const BlockMemory> memory);
-  ~Cluster();
-  Cluster(const Cluster&) = delete;
-  Cluster& operator=(const Cluster&) = delete;
+  Gang(const Grid& grid, Stacks& stacks, std::span<const BlockMemory> memory);
+  ~Gang();
+  Gang(const Gang&) = delete;
+  Gang& operator=(const Gang&) = delete;
 
-  // Runs cluster number `linear`. False: it was given up, and the recorder says why.
+  // Runs gang number `linear`. False: it was given up, and the recorder says why.
   bool Run(uint64_t linear);
 
-  static Cluster& Current();
+  static Gang& Current();
   const Grid& grid() const { return grid_; }
   uint64_t number() const { return number_; }
   Thread& running() { return *running_; }
@@ -54,12 +54,13 @@ class Cluster {
   // The running thread waits until Wake; a wake before that is not lost.
   void Park();
   void Wake(Thread& thread);
-  void Barrier(uint32_t location);  // of all threads of the cluster that have not ended
+  // kClusterBarrier: of all threads of the cluster that have not ended; kGridBarrier: of the whole grid.
+  void Barrier(Meeting kind, uint32_t location);
   void End();                       // the running thread is at its end
   [[noreturn]] void GiveUp();
 
   uint32_t NewAgent(AsyncAgent agent);
-  std::string NameOf(uint64_t cluster, uint32_t agent) const;  // "thread 5", "a tensor load (mbarrier at byte 64)"
+  std::string NameOf(uint64_t gang, uint32_t agent) const;  // "thread 5", "a tensor load (mbarrier at byte 64)"
   bool IsAsync(uint32_t agent) const { return agent >= thread_count(); }
   const AsyncAgent& AgentOf(uint32_t agent) const { return agents_[agent - thread_count()]; }
 
@@ -72,8 +73,16 @@ class Cluster {
   Thread* Next();
   void Prepare();
   void LandOne();
-  void CompleteBarrier();
+  struct BarrierState {
+    Meeting kind{};
+    uint32_t first = 0, count = 0;  // blocks
+    uint32_t arrived = 0;
+    SyncPoint sync;
+  };
+  void Complete(BarrierState& barrier);
+  BarrierState& ClusterBarrierOf(const Thread& thread) { return cluster_barriers_[thread.block->rank() / grid_.cluster_blocks()]; }
   void ReportStuck();
+  std::string Positions();
   void ReportLost();
 
   const Grid& grid_;
@@ -85,8 +94,9 @@ class Cluster {
   Thread* running_ = nullptr;
   void* scheduler_ = nullptr;  // its stack pointer while a thread runs
   bool given_up_ = false;
-  uint32_t at_barrier_ = 0, ended_ = 0;
-  SyncPoint barrier_;
+  uint32_t ended_ = 0;
+  std::vector<BarrierState> cluster_barriers_;
+  BarrierState grid_barrier_;
   std::vector<AsyncAgent> agents_;
   std::vector<std::unique_ptr<TensorTransfer>> in_flight_;
   Joiner joiner_;

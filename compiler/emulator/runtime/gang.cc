@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/emulator/runtime/cluster.h"
+#include "compiler/emulator/runtime/gang.h"
 
 #include <algorithm>
-#include <cstring>
+#include <map>
 
 namespace kiln::emulator {
 namespace {
 
-thread_local Cluster* current = nullptr;
+thread_local Gang* current = nullptr;
 
 }  // namespace
 
-Cluster::Cluster(const Grid& grid, Stacks& stacks, std::span<const BlockMemory> memory) : grid_(grid), stacks_(stacks) {
+Gang::Gang(const Grid& grid, Stacks& stacks, std::span<const BlockMemory> memory) : grid_(grid), stacks_(stacks) {
   for (const BlockMemory& m : memory) blocks_.push_back(std::make_unique<Block>(*this, uint32_t(blocks_.size()), m.shared, m.shadow));
 }
 
-Cluster::~Cluster() = default;
+Gang::~Gang() = default;
 
-Cluster& Cluster::Current() { return *current; }
+Gang& Gang::Current() { return *current; }
 Block& Block::Current() { return *current->running().block; }
 
-bool Cluster::Run(uint64_t linear) {
+bool Gang::Run(uint64_t linear) {
   number_ = linear;
   Prepare();
   current = this;
@@ -32,11 +32,15 @@ bool Cluster::Run(uint64_t linear) {
   return !given_up_;
 }
 
-void Cluster::Prepare() {
+void Gang::Prepare() {
   random_ = (grid_.seed + 1) * 0x9e3779b97f4a7c15 ^ (number_ + 1) * 0xbf58476d1ce4e5b9;
   given_up_ = false;
-  at_barrier_ = ended_ = 0;
-  barrier_ = {};
+  ended_ = 0;
+  cluster_barriers_.clear();
+  for (uint32_t first = 0; first < size(); first += grid_.cluster_blocks()) {
+    cluster_barriers_.push_back({Meeting::kClusterBarrier, first, grid_.cluster_blocks(), 0, {}});
+  }
+  grid_barrier_ = {Meeting::kGridBarrier, 0, size(), 0, {}};
   ready_.clear();
   agents_.clear();
   in_flight_.clear();
@@ -44,31 +48,31 @@ void Cluster::Prepare() {
     block->Prepare(number_);
     for (Thread& thread : block->threads()) {
       thread.agent = block->rank() * grid_.threads + thread.index;
-      thread.stack = stacks_.Prepare(thread.agent, &Cluster::Enter, &thread);
+      thread.stack = stacks_.Prepare(thread.agent, &Gang::Enter, &thread);
       ready_.push_back(&thread);
     }
   }
 }
 
-void Cluster::Enter(void* argument) {
-  Cluster& cluster = *current;
-  cluster.grid_.kernel(cluster.grid_.args);
+void Gang::Enter(void* argument) {
+  Gang& gang = *current;
+  gang.grid_.kernel(gang.grid_.args);
   auto& thread = *static_cast<Thread*>(argument);
   EndStores(*thread.block);
   EndProducts(*thread.block);
-  cluster.End();
+  gang.End();
 }
 
-void Cluster::End() {
+void Gang::End() {
   running_->done = true;
   running_->block->CountEnd();
   ++ended_;
-  if (at_barrier_ > 0) CompleteBarrier();
+  if (BarrierState& barrier = ClusterBarrierOf(*running_); barrier.arrived > 0) Complete(barrier);
   Suspend();
 }
 
 // splitmix64
-uint32_t Cluster::Random(uint32_t below) {
+uint32_t Gang::Random(uint32_t below) {
   uint64_t z = random_ += 0x9e3779b97f4a7c15;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
   z = (z ^ z >> 27) * 0x94d049bb133111eb;
@@ -76,7 +80,7 @@ uint32_t Cluster::Random(uint32_t below) {
 }
 
 // Any thread that can run; null: none.
-Thread* Cluster::Next() {
+Thread* Gang::Next() {
   while (ready_.empty() && !in_flight_.empty() && !given_up_ && ended_ < thread_count()) LandOne();
   if (ready_.empty() || given_up_) return nullptr;
   std::swap(ready_[Random(uint32_t(ready_.size()))], ready_.back());
@@ -85,7 +89,7 @@ Thread* Cluster::Next() {
   return next;
 }
 
-void Cluster::Suspend() {
+void Gang::Suspend() {
   Thread* self = running_;
   Thread* next = Next();
   if (next == self) return;  // a copy that it waits for came meanwhile
@@ -93,7 +97,7 @@ void Cluster::Suspend() {
   kiln_emu_switch(&self->stack, next == nullptr ? scheduler_ : next->stack);
 }
 
-void Cluster::Park() {
+void Gang::Park() {
   Thread& self = *running_;
   if (self.woken) {
     self.woken = false;
@@ -103,7 +107,7 @@ void Cluster::Park() {
   Suspend();
 }
 
-void Cluster::Wake(Thread& thread) {
+void Gang::Wake(Thread& thread) {
   if (thread.parked) {
     thread.parked = false;
     Ready(thread);
@@ -112,31 +116,35 @@ void Cluster::Wake(Thread& thread) {
   }
 }
 
-void Cluster::GiveUp() {
+void Gang::GiveUp() {
   given_up_ = true;
   grid_.recorder->Stop();
   Suspend();
   __builtin_unreachable();
 }
 
-void Cluster::Barrier(uint32_t location) {
+void Gang::Barrier(Meeting kind, uint32_t location) {
   Thread& self = *running_;
-  self.waits_for = Meeting::kClusterBarrier;
+  BarrierState& barrier = kind == Meeting::kGridBarrier ? grid_barrier_ : ClusterBarrierOf(self);
+  self.waits_for = kind;
   self.location = location;
-  if (has_clocks()) barrier_.Release(self.agent, self.view);
-  ++at_barrier_;
-  CompleteBarrier();
-  while (self.waits_for == Meeting::kClusterBarrier) Park();
+  if (has_clocks()) barrier.sync.Release(self.agent, self.view);
+  ++barrier.arrived;
+  Complete(barrier);
+  while (self.waits_for == kind) Park();
 }
 
-// "waits for all the non-exited threads of the cluster": PTX ISA, barrier.cluster.
-void Cluster::CompleteBarrier() {
-  if (at_barrier_ + ended_ < thread_count()) return;
-  at_barrier_ = 0;
-  const Snapshot snapshot = has_clocks() ? barrier_.Take() : Snapshot{};
-  for (const auto& block : blocks_) {
+// A cluster's "waits for all the non-exited threads of the cluster" (PTX ISA, barrier.cluster); a grid's for all that there were.
+void Gang::Complete(BarrierState& barrier) {
+  const auto blocks = std::span(blocks_).subspan(barrier.first, barrier.count);
+  uint32_t awaited = barrier.count * grid_.threads;
+  for (const auto& block : blocks) awaited -= barrier.kind == Meeting::kClusterBarrier ? block->count_ended() : 0;
+  if (barrier.arrived < awaited) return;
+  barrier.arrived = 0;
+  const Snapshot snapshot = has_clocks() ? barrier.sync.Take() : Snapshot{};
+  for (const auto& block : blocks) {
     for (Thread& thread : block->threads()) {
-      if (thread.waits_for != Meeting::kClusterBarrier) continue;
+      if (thread.waits_for != barrier.kind) continue;
       thread.waits_for = Meeting::kNone;
       if (has_clocks()) joiner_.Acquire(thread.view, snapshot);
       if (&thread != running_) Wake(thread);
@@ -144,19 +152,19 @@ void Cluster::CompleteBarrier() {
   }
 }
 
-uint32_t Cluster::NewAgent(AsyncAgent agent) {
+uint32_t Gang::NewAgent(AsyncAgent agent) {
   agents_.push_back(agent);
   return thread_count() + uint32_t(agents_.size()) - 1;
 }
 
-std::string Cluster::NameOf(uint64_t cluster, uint32_t agent) const {
+std::string Gang::NameOf(uint64_t gang, uint32_t agent) const {
   std::string of;
-  if (cluster != number_ || size() > 1) {
+  if (gang != number_ || size() > 1) {
     const uint32_t rank = IsAsync(agent) ? 0 : agent / grid_.threads;
-    of = " of block " + (cluster == number_ ? blocks_[rank]->IndexName() : grid_.BlockName(cluster, rank));
+    of = " of block " + (gang == number_ ? blocks_[rank]->IndexName() : grid_.BlockName(gang, rank));
   }
   if (!IsAsync(agent)) return "thread " + std::to_string(agent % grid_.threads) + of;
-  if (cluster != number_) return "an asynchronous copy of another block";
+  if (gang != number_) return "an asynchronous copy of another block";
   const AsyncAgent& a = AgentOf(agent);
   of = size() > 1 ? " of block " + blocks_[a.block]->IndexName() : "";
   switch (a.kind) {
@@ -168,12 +176,12 @@ std::string Cluster::NameOf(uint64_t cluster, uint32_t agent) const {
   return "wgmma of threads " + std::to_string(a.detail) + "-" + std::to_string(a.detail + kGroupThreads - 1) + of;
 }
 
-void Cluster::Launch(std::unique_ptr<TensorTransfer> transfer) {
+void Gang::Launch(std::unique_ptr<TensorTransfer> transfer) {
   if (!lands_late()) return transfer->Land();
   in_flight_.push_back(std::move(transfer));
 }
 
-void Cluster::LandOne() {
+void Gang::LandOne() {
   std::swap(in_flight_[Random(uint32_t(in_flight_.size()))], in_flight_.back());
   const std::unique_ptr<TensorTransfer> transfer = std::move(in_flight_.back());
   in_flight_.pop_back();
@@ -181,7 +189,7 @@ void Cluster::LandOne() {
 }
 
 // Copies that nobody waited for: the blocks they write to have ended.
-void Cluster::ReportLost() {
+void Gang::ReportLost() {
   for (const auto& transfer : in_flight_) {
     transfer->to.front().first->Report(FindingKind::kAsyncPending, 0, transfer->location, 0,
                                        "the block ended before a tensor load to byte " + std::to_string(transfer->offset) +
@@ -189,16 +197,31 @@ void Cluster::ReportLost() {
   }
 }
 
-void Cluster::ReportStuck() {
-  std::string positions;
+// Where every thread is; blocks whose threads are at the same places together.
+std::string Gang::Positions() {
+  std::map<std::string, std::vector<const Block*>> blocks;
+  for (const auto& block : blocks_) blocks[block->Positions()].push_back(block.get());
+  if (size() == 1) return blocks.begin()->first;
+  std::vector<std::pair<const Block*, std::string>> lines;
+  for (const auto& [text, members] : blocks) {
+    std::string names = (members.size() > 1 ? "blocks " : "block ") + members.front()->IndexName();
+    if (members.size() > 1) names += " and " + std::to_string(members.size() - 1) + " more, the last " + members.back()->IndexName();
+    lines.emplace_back(members.front(), names + ": " + text);
+  }
+  std::ranges::sort(lines, {}, [](const auto& line) { return line.first->rank(); });
+  std::string all;
+  for (const auto& [first, text] : lines) all += (all.empty() ? "" : "; ") + text;
+  return all;
+}
+
+void Gang::ReportStuck() {
   Thread* waiting = nullptr;
   for (const auto& block : blocks_) {
-    positions += (positions.empty() ? "" : "; ") + (size() > 1 ? "block " + block->IndexName() + ": " : "") + block->Positions();
     for (Thread& thread : block->threads())
       if (!thread.done && waiting == nullptr) waiting = &thread;
   }
   waiting->block->Report(ended_ > 0 ? FindingKind::kDivergence : FindingKind::kDeadlock, waiting->index, waiting->location, 0,
-                         std::string(ended_ > 0 ? "threads wait for others that have ended" : "no thread can go on") + ": " + positions);
+                         std::string(ended_ > 0 ? "threads wait for others that have ended" : "no thread can go on") + ": " + Positions());
   given_up_ = true;
   grid_.recorder->Stop();
 }
