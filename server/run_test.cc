@@ -6,8 +6,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
+#include <fstream>
 #include <future>
 #include <set>
+#include <string>
+#include <thread>
 
 namespace kiln::server::testing {
 namespace {
@@ -123,7 +127,8 @@ TEST_F(RunTest, ChecksNameTheStatementThatGoesWrong) {
   EXPECT_GT(fault.statement().number(), 0u);
   EXPECT_EQ(fault.block_size(), 3);
   EXPECT_EQ(fault.buffer(), "s");
-  EXPECT_EQ(fault.address(), 64u * 64 * 4);
+  EXPECT_GE(fault.address(), 64u * 64 * 4) << "row 64, whichever thread comes first";
+  EXPECT_LT(fault.address(), 65u * 64 * 4);
   EXPECT_FALSE(answer.result.finished());
   EXPECT_EQ(answer.outputs.size(), 0u);
   EXPECT_EQ(Emulators().faults(), 1u);
@@ -152,20 +157,26 @@ TEST_F(RunTest, TheDaemonsLimitHoldsWithoutATimeout) {
   EXPECT_NE(refused.status.error_message().find("--run-limit"), std::string::npos) << refused.status.error_message();
 }
 
+// Whether a process wants a processor whenever it is looked at, for a quarter of a second.
+bool StaysRunning(pid_t process) {
+  for (int look = 0; look < 25; ++look) {
+    std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+    std::string line;
+    std::getline(stat, line);
+    const size_t name = line.rfind(')');
+    if (name == std::string::npos || line.compare(name, 3, ") R") != 0) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
 TEST_F(RunTest, AKilledWorkerCostsItsRunAndIsReplaced) {
   Start({"--emulators=1", "--workers=1"});
-  const auto before = Daemon::Children(Zygote());
   auto running = std::async(std::launch::async, [&] { return Forever().Run(*daemon_); });
   ASSERT_TRUE(Busy(1));
-  ASSERT_TRUE(daemon_->Eventually([&] {  // the compile worker is one of them, and idle
+  ASSERT_TRUE(daemon_->Eventually([&] {  // the compile worker is one of them, and soon idle
     for (const pid_t worker : Daemon::Children(Zygote())) {
-      std::ifstream stat("/proc/" + std::to_string(worker) + "/stat");
-      std::string line;
-      std::getline(stat, line);
-      std::istringstream rest(line.substr(line.rfind(')') + 2));
-      std::string state;
-      rest >> state;
-      if (state == "R") return ::kill(worker, SIGKILL) == 0;
+      if (StaysRunning(worker)) return ::kill(worker, SIGKILL) == 0;
     }
     return false;
   }));
