@@ -276,6 +276,21 @@ func @f(%A: global f16[64, 32], %B: global f16[32, 64]) {
   for (const v1::Diagnostic& d : result.diagnostics()) EXPECT_NE(d.kind(), v1::Diagnostic::INTERNAL);
 }
 
+// What pads a tile is known when it is compiled.
+TEST(Compile, ConstantsOfEightBitFloatsAreLiterals) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global f8e4m3[64, 32]) {
+  kernel @k grid(1) threads 128 blocks(%b) {
+    %c = alloc fragment f8e4m3[64, 32]
+    fill %c[0, 0; 64, 32] = f8e4m3(1.5)
+    copy %c[0, 0; 64, 32] -> %A[0, 0; 64, 32]
+  }
+}
+)", "cuda:sm_90a");
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  EXPECT_EQ(result.artifact().code().find("cvt"), std::string::npos) << result.artifact().code();
+}
+
 TEST(Compile, WgmmaWhereItIsAskedForAndFits) {
   v1::CompileRequest request;
   request.set_target("cuda:sm_90a");
