@@ -8,8 +8,7 @@
 #include <numeric>
 #include <set>
 
-#include "compiler/analysis/access.h"
-#include "compiler/analysis/register_map.h"
+#include "compiler/analysis/fragment_uses.h"
 #include "compiler/infer/expand.h"
 #include "compiler/infer/register_budget.h"
 #include "compiler/infer/stage.h"
@@ -31,96 +30,24 @@ struct State {
   std::map<const ir::For*, Layout> loops;
 };
 
-// A parallel loop and the fragments its body touches by projections of its variables.
-struct LoopUse {
-  ir::For* loop;
-  struct Fragment {
-    BufferId buffer;
-    bool write;
-    bool covers;
-    Projection projection;
-  };
-  std::vector<Fragment> fragments;
-  std::vector<int64_t> extents;
-  int64_t vector;
-  // Bits of the narrowest elements that it reads from, or writes to, global memory; INT64_MAX: none.
-  int64_t read = INT64_MAX, written = INT64_MAX;
-};
-
 class Inference {
  public:
   Inference(ir::Module& module, ir::Kernel& kernel, const Context& context)
-      : module_(module), kernel_(kernel), context_(context) {}
+      : module_(module), kernel_(kernel), context_(context), uses_(FragmentUsesOf(module, kernel)) {}
 
   void Run() {
-    Collect(kernel_.body, /*in_parallel=*/false);
     // Before what instructions dictate: products can be staged, scalar accesses cannot.
-    for (BufferId buffer : whole_) {
+    for (BufferId buffer : uses_.whole) {
       const std::vector<int64_t> shape = module_.ShapeOf(buffer);
       state_.fragments.try_emplace(buffer, Layout::Replicated(shape, kernel_.threads));
     }
-    for (const auto& gemm : gemms_) Strict(*gemm);
+    for (const auto& gemm : uses_.gemms) Strict(*gemm);
     Propagate(state_);
     Free();
     Commit();
   }
 
  private:
-  // --- what there is ---
-
-  void Collect(ir::Block& block, bool in_parallel) {
-    for (ir::Stmt& stmt : block) {
-      if (auto* loop = std::get_if<ir::For>(&stmt.op)) {
-        if (loop->kind == ir::LoopKind::kParallel) {
-          AddLoop(stmt, *loop);
-          continue;
-        }
-        Collect(loop->body, in_parallel);
-      } else if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
-        Collect(branch->then_body, in_parallel);
-        Collect(branch->else_body, in_parallel);
-      } else if (auto* loop = std::get_if<ir::While>(&stmt.op)) {
-        Collect(loop->body, in_parallel);
-      } else if (auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) {
-        gemms_.push_back(gemm);
-        AddFragment(gemm->a.buffer), AddFragment(gemm->b.buffer), AddFragment(gemm->c.buffer);
-        continue;
-      } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
-        reduces_.push_back(reduce);
-        AddFragment(reduce->src.buffer), AddFragment(reduce->dst.buffer);
-        continue;
-      }
-      // A scalar statement that touches a fragment runs in every thread.
-      for (const Access& access : AccessesOf(module_, stmt)) {
-        if (module_[access.buffer].space == Space::kFragment && !access.tile) whole_.insert(access.buffer), AddFragment(access.buffer);
-      }
-    }
-  }
-
-  void AddFragment(BufferId buffer) {
-    if (module_[buffer].space == Space::kFragment && std::ranges::find(order_, buffer) == order_.end()) order_.push_back(buffer);
-  }
-
-  void AddLoop(const ir::Stmt& stmt, ir::For& loop) {
-    LoopUse use{&loop, {}, ExtentsOf(module_, loop), 0};
-    for (const Access& access : AccessesOf(module_, stmt)) {
-      const ir::Buffer& buffer = module_[access.buffer];
-      use.vector = std::max<int64_t>(use.vector, 128 / std::max(ir::Bits(buffer.dtype), 8));
-      if (buffer.space == Space::kGlobal) {
-        int64_t& narrowest = access.write ? use.written : use.read;
-        narrowest = std::min<int64_t>(narrowest, std::max(ir::Bits(buffer.dtype), 8));
-      }
-      if (buffer.space != Space::kFragment) continue;
-      AddFragment(access.buffer);
-      if (std::optional<Projection> projection = ProjectionOf(module_, loop, access.indices)) {
-        const bool covers = projection->Covers(loop, module_, access.buffer);
-        use.fragments.push_back({access.buffer, access.write, covers, *std::move(projection)});
-      }
-    }
-    if (loop.coalesced_width > 0) use.vector = loop.coalesced_width;
-    loops_.push_back(std::move(use));
-  }
-
   // --- strict ---
 
   void Strict(const ir::Gemm& gemm) {
@@ -157,8 +84,8 @@ class Inference {
   void Propagate(State& state) const {
     for (bool changed = true; changed;) {
       changed = false;
-      for (const LoopUse& use : loops_) changed |= PropagateLoop(use, state);
-      for (const ir::Reduce* reduce : reduces_) changed |= PropagateReduce(*reduce, state);
+      for (const LoopUse& use : uses_.loops) changed |= PropagateLoop(use, state);
+      for (const ir::Reduce* reduce : uses_.reduces) changed |= PropagateReduce(*reduce, state);
     }
   }
 
@@ -279,7 +206,7 @@ class Inference {
 
   std::vector<BufferId> Unknown() const {
     std::vector<BufferId> unknown;
-    for (BufferId buffer : order_)
+    for (BufferId buffer : uses_.order)
       if (!state_.fragments.contains(buffer)) unknown.push_back(buffer);
     return unknown;
   }
@@ -292,13 +219,13 @@ class Inference {
       const auto join = [&](const std::vector<BufferId>& group) {
         if (std::ranges::any_of(group, [&](BufferId id) { return reached.contains(id); })) reached.insert(group.begin(), group.end());
       };
-      for (const LoopUse& use : loops_) {
+      for (const LoopUse& use : uses_.loops) {
         std::vector<BufferId> group;
         for (const auto& fragment : use.fragments)
           if (!state_.fragments.contains(fragment.buffer)) group.push_back(fragment.buffer);
         join(group);
       }
-      for (const ir::Reduce* reduce : reduces_) join({reduce->src.buffer, reduce->dst.buffer});
+      for (const ir::Reduce* reduce : uses_.reduces) join({reduce->src.buffer, reduce->dst.buffer});
     }
     return reached.contains(b);
   }
@@ -308,7 +235,7 @@ class Inference {
   Layout RootLayout(BufferId buffer) const {
     const std::vector<int64_t> shape = module_.ShapeOf(buffer);
     int64_t read = INT64_MAX, written = INT64_MAX, most = INT64_MAX;
-    for (const LoopUse& use : loops_) {
+    for (const LoopUse& use : uses_.loops) {
       if (std::ranges::none_of(use.fragments, [&](const auto& f) { return f.buffer == buffer && f.covers; })) continue;
       read = std::min(read, use.read), written = std::min(written, use.written);
       if (use.loop->coalesced_width > 0) most = std::min<int64_t>(most, use.loop->coalesced_width);
@@ -329,7 +256,7 @@ class Inference {
   std::array<int64_t, 3> Cost(const State& state) const {
     int64_t bits = 0, misfits = 0, accesses = 0;
     for (const auto& [buffer, layout] : state.fragments) bits += layout.Registers() * ir::Bits(module_[buffer].dtype);
-    for (const LoopUse& use : loops_) {
+    for (const LoopUse& use : uses_.loops) {
       const auto loop = state.loops.find(use.loop);
       if (loop == state.loops.end()) continue;
       accesses += Accesses(use, loop->second);
@@ -355,7 +282,7 @@ class Inference {
   // Gives one loop that propagation left open a layout: from a fragment that covers it, if only by copies in several threads, or,
   // where none will, from one over part of its variables.
   bool FromParts(State& state) const {
-    for (const LoopUse& use : loops_) {
+    for (const LoopUse& use : uses_.loops) {
       if (state.loops.contains(use.loop)) continue;
       const LoopUse::Fragment* best = nullptr;
       for (const LoopUse::Fragment& fragment : use.fragments) {
@@ -375,7 +302,7 @@ class Inference {
 
   void Commit() {
     for (auto& [buffer, layout] : state_.fragments) module_[buffer].layout = layout.Normalized();
-    for (LoopUse& use : loops_) {
+    for (const LoopUse& use : uses_.loops) {
       const auto it = state_.loops.find(use.loop);
       if (it != state_.loops.end()) use.loop->layout = it->second.Normalized();
     }
@@ -384,11 +311,7 @@ class Inference {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
-  std::vector<LoopUse> loops_;
-  std::vector<ir::Gemm*> gemms_;
-  std::vector<ir::Reduce*> reduces_;
-  std::vector<BufferId> order_;  // fragments as the program first touches them
-  std::set<BufferId> whole_;
+  const FragmentUses uses_;
   State state_;
 };
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
-#include "compiler/analysis/facts.h"
+#include "compiler/analysis/iterations.h"
 #include "compiler/infer/shared_memory.h"
 #include "ir/print.h"
 
@@ -21,14 +21,6 @@ using ir::Block;
 using ir::BufferId;
 using ir::Space;
 using ir::Stmt;
-
-// Which version of a rotating buffer an access uses: (var + offset) mod modulus, or offset alone without a variable.
-struct Version {
-  std::optional<ir::VarId> var;
-  int64_t offset;
-  int64_t modulus;
-  auto operator<=>(const Version&) const = default;
-};
 
 // An access since the last barrier. `age` of an async write: −1 issued, n committed with n groups behind it; kDone: landed, or an
 // ordinary access; kStoring: a tile that a tensor store may still read.
@@ -247,7 +239,7 @@ class Analysis {
     const int age = IsTensor(stmt) ? kStoring : access.async ? -1 : kDone;
     // What a store leaves in global memory nothing else touches (infer/tensor_copies.h).
     if (age == kStoring && space == Space::kGlobal) return;
-    const Pending pending{access.buffer, access.write, VersionOf(access), age, &stmt};
+    const Pending pending{access.buffer, access.write, VersionOf(module_, access, loops_), age, &stmt};
     const auto at = std::ranges::lower_bound(state, pending);
     if (at == state.end() || *at != pending) state.insert(at, pending);
   }
@@ -286,39 +278,10 @@ class Analysis {
     if (p.within_group) return false;
     // One statement writes what it wrote before with the same threads.
     const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
-    if (same && !MayMeetItself(stmt, access)) return false;
-    const std::optional<Version> version = VersionOf(access);
+    if (same && !MayMeetItself(module_, stmt, access, loops_)) return false;
+    const std::optional<Version> version = VersionOf(module_, access, loops_);
     if (!version || !p.version || version->var != p.version->var || version->modulus != p.version->modulus) return true;
     return (version->offset - p.version->offset) % version->modulus == 0;
-  }
-
-  // Whether iterations of the loops around may write one element by different threads: not where the element never changes, nor
-  // where each loop moves it, in some dimension, beyond all that the statement's own iterations reach.
-  bool MayMeetItself(const Stmt& stmt, const Access& access) const {
-    std::map<uint32_t, int64_t> own;  // the statement's own variables → extent
-    if (const auto* loop = std::get_if<ir::For>(&stmt.op)) {
-      for (size_t v = 0; v < loop->vars.size(); ++v) {
-        own[ir::Index(loop->vars[v])] = module_.exprs.ConstInt(loop->extents[v]).value_or(INT32_MAX);
-      }
-    }
-    std::set<uint32_t> moving, apart;  // loop variables that occur, and those that keep their iterations apart
-    for (ir::ExprId index : access.indices) {
-      int64_t reach = 0, step = 0;
-      std::optional<uint32_t> by;
-      for (const auto& [term, coefficient] : LinearOf(module_.exprs, index).terms) {
-        const ir::ExprNode& node = module_.exprs[ir::ExprId(term)];
-        if (node.op != ir::ExprOp::kVar || module_.vars[node.ref].kind == ir::VarKind::kLet) return true;
-        if (const auto it = own.find(node.ref); it != own.end()) {
-          reach += std::abs(coefficient) * (it->second - 1);
-        } else if (loops_.contains(ir::VarId(node.ref))) {
-          moving.insert(node.ref);
-          step = by ? 0 : std::abs(coefficient);
-          by = node.ref;
-        }
-      }
-      if (by && step > reach) apart.insert(*by);
-    }
-    return !std::ranges::includes(apart, moving);
   }
 
   bool Overlap(BufferId a, BufferId b) const {
@@ -326,24 +289,6 @@ class Analysis {
     const ir::Buffer &x = module_[a], &y = module_[b];
     if (x.space != Space::kShared || y.space != Space::kShared || !x.shared_offset || !y.shared_offset) return false;
     return *x.shared_offset < *y.shared_offset + SharedBytes(y) && *y.shared_offset < *x.shared_offset + SharedBytes(x);
-  }
-
-  std::optional<Version> VersionOf(const Access& access) const {
-    const ir::Buffer& buffer = module_[access.buffer];
-    if (buffer.space != Space::kShared || access.indices.empty()) return std::nullopt;
-    if (access.tile && (access.extents.empty() || access.extents.front() != 1)) return std::nullopt;
-    const std::optional<int64_t> modulus = module_.exprs.ConstInt(buffer.shape.front());
-    if (!modulus || *modulus < 2) return std::nullopt;
-    const Linear index = LinearOf(module_.exprs, access.indices.front());
-    if (index.terms.empty()) return Version{std::nullopt, index.constant, *modulus};
-    if (index.terms.size() != 1 || index.terms.begin()->second != 1 || index.constant != 0) return std::nullopt;
-    const ir::ExprNode& node = module_.exprs[ir::ExprId(index.terms.begin()->first)];
-    if (node.op != ir::ExprOp::kFloorMod || module_.exprs.ConstInt(node.args[1]) != modulus) return std::nullopt;
-    const Linear inner = LinearOf(module_.exprs, node.args[0]);
-    if (inner.terms.size() != 1 || inner.terms.begin()->second != 1) return std::nullopt;
-    const ir::ExprNode& term = module_.exprs[ir::ExprId(inner.terms.begin()->first)];
-    if (term.op != ir::ExprOp::kVar || !loops_.contains(ir::VarId(term.ref))) return std::nullopt;
-    return Version{ir::VarId(term.ref), inner.constant, *modulus};
   }
 
   // The body until what it leaves behind no longer changes; then what may be pending after zero or more iterations.

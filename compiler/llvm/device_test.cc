@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every method of Device on every target: the kernel verifies, optimises and emits, ptxas takes the PTX and lld the
-// object.
-#include "compiler/llvm/device.h"
+// Every method of Device on every target, matrix instructions apart (device_matrix_test.cc).
+#include "compiler/llvm/device_test.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <functional>
-
-#include "compiler/llvm/test_support.h"
 
 namespace kiln::llvm_ir {
 namespace {
@@ -18,47 +12,7 @@ using ir::DType;
 using ir::ExprOp;
 using llvm::Value;
 using target::Feature;
-using target::Target;
 using ::testing::HasSubstr;
-
-class DeviceTest : public ::testing::TestWithParam<const Target*> {
- protected:
-  // Builds with `body`, compiles, and gives the assembly (PTX or GCN).
-  std::string Compile(const std::function<void(TestKernel&)>& body) {
-    {
-      TestKernel k(*GetParam());
-      body(k);
-      EXPECT_EQ(k.Finish(), "");
-      if (k.target.family == target::Family::kAmdgpu) {
-        const auto hsaco = EmitHsaco(k.module, *k.machine);
-        EXPECT_TRUE(hsaco) << hsaco.error();
-      }
-    }
-    TestKernel k(*GetParam());
-    body(k);
-    EXPECT_EQ(k.Finish(), "");
-    const auto text = EmitAssembly(k.module, *k.machine);
-    EXPECT_TRUE(text);
-    if (k.target.family == target::Family::kNvptx) Assemble(*text);
-    return *text;
-  }
-
-  void Assemble(const std::string& ptx) {
-    const std::string ptxas = FindPtxas();
-    if (ptxas.empty()) {
-      std::fprintf(stderr, "NO PTXAS ON THIS MACHINE: PTX of %s is not checked\n", GetParam()->name.data());
-      return;
-    }
-    const auto output = RunPtxas(ptxas, *GetParam(), ptx);
-    ASSERT_TRUE(output) << output.error() << "\n" << ptx;
-    EXPECT_FALSE(output->cubin.empty());
-    ASSERT_EQ(output->kernels.size(), 1u);
-    EXPECT_EQ(output->kernels[0].local_bytes(), 0u) << ptx;
-    EXPECT_TRUE(output->warnings.empty()) << output->warnings[0];
-  }
-
-  bool IsCuda() const { return GetParam()->family == target::Family::kNvptx; }
-};
 
 TEST_P(DeviceTest, Indices) {
   const std::string text = Compile([](TestKernel& k) {
@@ -137,92 +91,6 @@ TEST_P(DeviceTest, AsyncCopies) {
   EXPECT_THAT(text, HasSubstr("cp.async.wait_group"));
 }
 
-TEST_P(DeviceTest, LoadsAndStoresMatrices) {
-  if (!GetParam()->Has(Feature::kLdMatrix)) return;
-  const bool stores = GetParam()->Has(Feature::kStMatrix);
-  const std::string text = Compile([&](TestKernel& k) {
-    Value* row = k.builder.CreateGEP(k.builder.getInt8Ty(), k.shared,
-                                     k.builder.CreateMul(k.device->ThreadIndex(), k.builder.getInt32(16)));
-    for (int count : {1, 2, 4}) {
-      for (bool transpose : {false, true}) {
-        const std::vector<Value*> words = k.device->LoadMatrix(row, count, transpose);
-        ASSERT_EQ(words.size(), size_t(count));
-        for (Value* word : words) k.Store(word);
-        if (stores) k.device->StoreMatrix(row, words, transpose);
-      }
-    }
-  });
-  EXPECT_THAT(text, HasSubstr("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"));
-  if (stores) {
-    EXPECT_THAT(text, HasSubstr("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"));
-  }
-}
-
-TEST_P(DeviceTest, EveryMatrixInstruction) {
-  for (const target::MmaInstruction& row : target::MmaInstructions(*GetParam())) {
-    SCOPED_TRACE(row.name);
-    if (row.warps > 1) continue;  // MatrixGroups
-    const std::string text = Compile([&](TestKernel& k) {
-      const auto words = [&](const ir::Layout& layout, DType type) {
-        std::vector<Value*> v;
-        for (int64_t i = 0; i < layout.Registers() * ir::Bits(type) / 32; ++i)
-          v.push_back(k.Load(k.builder.getInt32Ty()));
-        return v;
-      };
-      std::vector<Value*> c;
-      for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Load(ValueType(k.context, row.c)));
-      const auto d = k.device->Mma(row, words(row.a_layout, row.a), words(row.b_layout, row.b), c);
-      ASSERT_EQ(d.size(), c.size());
-      for (Value* v : d) k.Store(v);
-    });
-    EXPECT_TRUE(text.find("mma.sync") != text.npos || text.find("v_mfma") != text.npos ||
-                text.find("v_wmma") != text.npos);
-  }
-}
-
-// Every type of wgmma, with the widest and the narrowest N, a from shared memory and from registers: two steps of k.
-TEST_P(DeviceTest, MatrixGroups) {
-  for (const target::MmaInstruction& row : target::MmaInstructions(*GetParam())) {
-    if (row.warps == 1 || (row.n != 8 && row.n != 256)) continue;
-    SCOPED_TRACE(row.name);
-    for (const bool registers : {false, true}) {
-      const std::string text = Compile([&](TestKernel& k) {
-        std::vector<Value*> a, b, c;
-        for (int step = 0; step < 2; ++step) {
-          for (int word = 0; word < 4 && registers; ++word) a.push_back(k.Load(k.builder.getInt32Ty()));
-          if (!registers) a.push_back(k.Load(k.builder.getInt64Ty()));
-          b.push_back(k.Load(k.builder.getInt64Ty()));
-        }
-        for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Load(ValueType(k.context, row.c)));
-        const bool by_rows = ir::Bits(row.a) == 16;
-        k.device->FenceAsyncProxy();
-        const auto d = k.device->MmaWait(k.device->MmaGroup(row, a, b, c, false, by_rows && !registers, by_rows), 0);
-        ASSERT_EQ(d.size(), c.size());
-        for (Value* v : d) k.Store(v);
-      });
-      EXPECT_NE(text.find("wgmma.mma_async"), text.npos);
-    }
-  }
-}
-
-TEST_P(DeviceTest, VotesAndReductionsOfAWarp) {
-  if (GetParam()->family != target::Family::kNvptx) return;
-  const bool redux = GetParam()->Has(Feature::kRedux);
-  const std::string text = Compile([&](TestKernel& k) {
-    Value* v = k.Load(k.builder.getInt32Ty());
-    for (const VoteOp op : {VoteOp::kAll, VoteOp::kAny, VoteOp::kBallot}) {
-      k.Store(k.device->Vote(op, k.builder.CreateICmpNE(v, k.builder.getInt32(0))));
-    }
-    for (size_t op = 0; op < 6 && redux; ++op) {
-      for (const DType type : {DType::kI32, DType::kU32}) k.Store(k.device->WarpReduce(WarpReduceOp(op), type, v));
-    }
-  });
-  for (const char* vote : {"vote.sync.all.pred", "vote.sync.any.pred", "vote.sync.ballot.b32"}) EXPECT_NE(text.find(vote), text.npos) << vote;
-  for (const char* name : {"add.s32", "min.s32", "min.u32", "max.s32", "max.u32", "and.b32", "or.b32", "xor.b32"}) {
-    EXPECT_EQ(text.find(std::string("redux.sync.") + name) != text.npos, redux) << name;
-  }
-}
-
 // What warps of different roles say to each other: mbarriers, tensor copies of every rank, named barriers, the cluster.
 TEST_P(DeviceTest, RolesAndTensorCopies) {
   if (!GetParam()->Has(Feature::kTma | Feature::kWgmma)) return;  // what passes ask for it
@@ -256,47 +124,6 @@ TEST_P(DeviceTest, RolesAndTensorCopies) {
   EXPECT_EQ(text.find("ld.param.b8"), text.npos) << "the map was copied";
   EXPECT_THAT(text, HasSubstr("multicast::cluster"));
   EXPECT_THAT(text, HasSubstr("prefetch.tensormap"));
-}
-
-// All lanes take part in a matrix instruction: one whose result only some lanes use may not move to where only those
-// are.
-TEST_P(DeviceTest, MatrixInstructionsStayOutOfBranches) {
-  TestKernel k(*GetParam());
-  const target::MmaInstruction& row = target::MmaInstructions(k.target)[0];
-  const auto words = [&](const ir::Layout& layout, DType type) {
-    std::vector<Value*> v;
-    for (int64_t i = 0; i < layout.Registers() * ir::Bits(type) / 32; ++i) v.push_back(k.Load(k.builder.getInt32Ty()));
-    return v;
-  };
-  std::vector<Value*> c;
-  for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Load(ValueType(k.context, row.c)));
-  const auto d = k.device->Mma(row, words(row.a_layout, row.a), words(row.b_layout, row.b), c);
-  auto* then = llvm::BasicBlock::Create(k.context, "then", k.kernel);
-  auto* done = llvm::BasicBlock::Create(k.context, "done", k.kernel);
-  k.builder.CreateCondBr(k.builder.CreateICmpSLT(k.device->ThreadIndex(), k.kernel->getArg(2)), then, done);
-  k.builder.SetInsertPoint(then);
-  for (Value* v : d) k.Store(v);
-  k.builder.CreateBr(done);
-  k.builder.SetInsertPoint(done);
-  ASSERT_EQ(k.Finish(), "");
-  const auto text = EmitAssembly(k.module, *k.machine);
-  ASSERT_TRUE(text);
-  const size_t instruction = std::min({text->find("mma.sync"), text->find("v_mfma"), text->find("v_wmma")});
-  const size_t branch = text->find(IsCuda() ? "bra " : "saveexec");
-  ASSERT_NE(branch, text->npos) << *text;
-  EXPECT_LT(instruction, branch) << *text;
-}
-
-TEST_P(DeviceTest, Dp4a) {
-  const std::string text = Compile([](TestKernel& k) {
-    Value* a = k.Load(k.builder.getInt32Ty());
-    Value* b = k.Load(k.builder.getInt32Ty());
-    for (bool a_signed : {false, true}) {
-      for (bool b_signed : {false, true})
-        k.Store(k.device->Dp4a(a, b, k.Load(k.builder.getInt32Ty()), a_signed, b_signed));
-    }
-  });
-  EXPECT_THAT(text, HasSubstr(IsCuda() ? "dp4a" : "dot4"));
 }
 
 TEST_P(DeviceTest, Atomics) {
@@ -404,12 +231,7 @@ TEST_P(DeviceTest, PackedConversions) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(AllTargets, DeviceTest, ::testing::ValuesIn([] {
-                           std::vector<const Target*> targets;
-                           for (const Target& target : target::All()) targets.push_back(&target);
-                           return targets;
-                         }()),
-                         [](const auto& info) { return std::string(info.param->arch); });
+INSTANTIATE_TEST_SUITE_P(AllTargets, DeviceTest, ::testing::ValuesIn(AllTargets()), ArchOf);
 
 }  // namespace
 }  // namespace kiln::llvm_ir

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/analysis/fragment_uses.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "compiler/analysis/access.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::Space;
+
+class Collector {
+ public:
+  explicit Collector(const ir::Module& module) : module_(module) {}
+
+  void Collect(ir::Block& block) {
+    for (ir::Stmt& stmt : block) {
+      if (auto* loop = std::get_if<ir::For>(&stmt.op)) {
+        if (loop->kind == ir::LoopKind::kParallel) {
+          AddLoop(stmt, *loop);
+          continue;
+        }
+        Collect(loop->body);
+      } else if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        Collect(branch->then_body);
+        Collect(branch->else_body);
+      } else if (auto* loop = std::get_if<ir::While>(&stmt.op)) {
+        Collect(loop->body);
+      } else if (auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) {
+        uses_.gemms.push_back(gemm);
+        AddFragment(gemm->a.buffer), AddFragment(gemm->b.buffer), AddFragment(gemm->c.buffer);
+        continue;
+      } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
+        uses_.reduces.push_back(reduce);
+        AddFragment(reduce->src.buffer), AddFragment(reduce->dst.buffer);
+        continue;
+      }
+      // A scalar statement that touches a fragment runs in every thread.
+      for (const Access& access : AccessesOf(module_, stmt)) {
+        if (module_[access.buffer].space == Space::kFragment && !access.tile) uses_.whole.insert(access.buffer), AddFragment(access.buffer);
+      }
+    }
+  }
+
+  FragmentUses Take() { return std::move(uses_); }
+
+ private:
+  void AddFragment(BufferId buffer) {
+    if (module_[buffer].space != Space::kFragment || std::ranges::find(uses_.order, buffer) != uses_.order.end()) return;
+    uses_.order.push_back(buffer);
+  }
+
+  void AddLoop(const ir::Stmt& stmt, ir::For& loop) {
+    LoopUse use{&loop, {}, ExtentsOf(module_, loop), 0};
+    for (const Access& access : AccessesOf(module_, stmt)) {
+      const ir::Buffer& buffer = module_[access.buffer];
+      use.vector = std::max<int64_t>(use.vector, 128 / std::max(ir::Bits(buffer.dtype), 8));
+      if (buffer.space == Space::kGlobal) {
+        int64_t& narrowest = access.write ? use.written : use.read;
+        narrowest = std::min<int64_t>(narrowest, std::max(ir::Bits(buffer.dtype), 8));
+      }
+      if (buffer.space != Space::kFragment) continue;
+      AddFragment(access.buffer);
+      if (std::optional<Projection> projection = ProjectionOf(module_, loop, access.indices)) {
+        const bool covers = projection->Covers(loop, module_, access.buffer);
+        use.fragments.push_back({access.buffer, access.write, covers, *std::move(projection)});
+      }
+    }
+    if (loop.coalesced_width > 0) use.vector = loop.coalesced_width;
+    uses_.loops.push_back(std::move(use));
+  }
+
+  const ir::Module& module_;
+  FragmentUses uses_;
+};
+
+}  // namespace
+
+FragmentUses FragmentUsesOf(const ir::Module& module, ir::Kernel& kernel) {
+  Collector collector(module);
+  collector.Collect(kernel.body);
+  return collector.Take();
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What iterations of the serial loops around a statement do to its accesses: which version of a rotating buffer they use, and whether
+// two of them may meet in one element.
+#pragma once
+
+#include <compare>
+#include <optional>
+#include <set>
+
+#include "compiler/analysis/access.h"
+
+namespace kiln::compiler {
+
+// Which version of a rotating buffer an access uses: (var + offset) mod modulus, or offset alone without a variable.
+struct Version {
+  std::optional<ir::VarId> var;
+  int64_t offset;
+  int64_t modulus;
+  auto operator<=>(const Version&) const = default;
+};
+
+// nullopt where it may be any. `loops`: the variables of the serial loops around.
+std::optional<Version> VersionOf(const ir::Module& module, const Access& access, const std::set<ir::VarId>& loops);
+
+// Whether iterations of the loops around may write one element by different threads: not where the element never changes, nor
+// where each loop moves it, in some dimension, beyond all that the statement's own iterations reach.
+bool MayMeetItself(const ir::Module& module, const ir::Stmt& stmt, const Access& access, const std::set<ir::VarId>& loops);
+
+}  // namespace kiln::compiler
