@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/analysis/access.h"
 
+#include <algorithm>
+#include <set>
 #include <unordered_set>
 
 namespace kiln::compiler {
@@ -100,6 +102,15 @@ std::vector<Access> AccessesOf(const ir::Module& module, const ir::Stmt& stmt) {
   Collector collector(module);
   collector.Visit(stmt);
   return collector.Take();
+}
+
+bool ReadsItsWrites(const ir::Module& module, const ir::Stmt& loop) {
+  std::set<ir::BufferId> read, written;
+  for (const Access& access : AccessesOf(module, loop)) {
+    const ir::Space space = module[access.buffer].space;
+    if (space == ir::Space::kShared || space == ir::Space::kGlobal) (access.write ? written : read).insert(access.buffer);
+  }
+  return std::ranges::any_of(read, [&](ir::BufferId id) { return written.contains(id); });
 }
 
 }  // namespace kiln::compiler

@@ -25,5 +25,7 @@ void CollectLoads(const ir::ExprPool& pool, ir::ExprId id, std::vector<Access>& 
 // Accesses of the statement itself, in the order they happen; of a loop or branch only what its header reads. A parallel loop
 // counts as one statement with all of its body's accesses.
 std::vector<Access> AccessesOf(const ir::Module& module, const ir::Stmt& stmt);
+// Whether a parallel loop reads a buffer in memory that it also writes. Where several threads run an iteration, they may then meet.
+bool ReadsItsWrites(const ir::Module& module, const ir::Stmt& loop);
 
 }  // namespace kiln::compiler

@@ -90,9 +90,11 @@ class Stager {
   void Loop(const ir::Stmt& stmt, ir::For& loop) {
     const std::vector<int64_t> extents = ExtentsOf(module_, loop);
     std::set<BufferId> misfits, written;
+    // Only the first of several threads that run an iteration may rely on what the iteration finds in memory: it tells the others.
+    const bool by_first = loop.layout && Copies(*loop.layout) > 1 && ReadsItsWrites(module_, stmt);
     for (const Access& access : AccessesOf(module_, stmt)) {
       if (module_[access.buffer].space != Space::kFragment) continue;
-      if (Fits(loop, extents, access)) continue;
+      if (Fits(loop, extents, access) && !(by_first && access.write)) continue;
       misfits.insert(access.buffer);
     }
     for (const Access& access : AccessesOf(module_, stmt))

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/divergence.h"
 #include "compiler/analysis/iterations.h"
 #include "compiler/infer/shared_memory.h"
 #include "ir/print.h"
@@ -37,6 +38,8 @@ struct Pending {
 };
 using State = std::vector<Pending>;  // sorted, unique
 
+bool IsMemory(Space space) { return space == Space::kShared || space == Space::kGlobal; }
+
 void Normalize(State& state) {
   std::ranges::sort(state);
   state.erase(std::ranges::unique(state).begin(), state.end());
@@ -44,7 +47,7 @@ void Normalize(State& state) {
 
 class Analysis {
  public:
-  explicit Analysis(const ir::Module& module) : module_(module) {}
+  Analysis(const ir::Module& module, const Block& body) : module_(module), divergence_(module, body) {}
 
   // Finds what the kernel needs; then drops what others cover. In program order nothing is: a barrier stands as late as it can. But
   // what one iteration asked for may be covered by what the next one asks for further up.
@@ -85,10 +88,6 @@ class Analysis {
                    // What is pending leaves the loop, or meets its next iteration; nothing reaches the next statement.
                    [&](const ir::Break&) { Leave(exits_.back().by_break, state); },
                    [&](const ir::Continue&) { Leave(exits_.back().by_continue, state); },
-                   [&](const ir::Let& let) {
-                     Simple(stmt, state);
-                     if (DiffersByThread(let.value)) by_thread_.insert(let.var);
-                   },
                    [&](const ir::AsyncCommit&) {
                      for (Pending& p : state)
                        if (p.age < kStoring) ++p.age;
@@ -101,12 +100,12 @@ class Analysis {
                    [&](const ir::For& loop) {
                      if (loop.kind == ir::LoopKind::kParallel) return Simple(stmt, state);
                      Meet(stmt, Accesses(stmt), state);
-                     const DivergentScope scope(divergent_, DiffersByThread(loop.extents.front()));
+                     const DivergentScope scope(divergent_, divergence_.Differs(loop.extents.front()));
                      Repeat(loop.body, loop.vars.front(), state);
                    },
                    [&](const ir::While& loop) {
                      Meet(stmt, Accesses(stmt), state);
-                     const DivergentScope scope(divergent_, DiffersByThread(loop.cond));
+                     const DivergentScope scope(divergent_, divergence_.Differs(loop.cond));
                      Repeat(loop.body, std::nullopt, state);
                    },
                    [&](const ir::If& branch) {
@@ -114,8 +113,9 @@ class Analysis {
                      FirstAccesses(branch.then_body, all);
                      FirstAccesses(branch.else_body, all);
                      Meet(stmt, all, state, /*record=*/false);
+                     for (const Access& access : Accesses(stmt)) Record(stmt, access, state);
                      State other = state;
-                     const DivergentScope scope(divergent_, DiffersByThread(branch.cond));
+                     const DivergentScope scope(divergent_, divergence_.Differs(branch.cond));
                      Visit(branch.then_body, state);
                      Visit(branch.else_body, other);
                      state.insert(state.end(), other.begin(), other.end());
@@ -185,23 +185,6 @@ class Analysis {
     const bool differs;
   };
 
-  // Whether threads of a block may see different values.
-  bool DiffersByThread(ir::ExprId id) const {
-    std::vector<ir::ExprId> open{id};
-    std::set<ir::ExprId> seen;
-    while (!open.empty()) {
-      const ir::ExprId next = open.back();
-      open.pop_back();
-      if (!seen.insert(next).second) continue;
-      const ir::ExprNode& node = module_.exprs[next];
-      if (node.op == ir::ExprOp::kVar) {
-        if (module_.vars[node.ref].kind == ir::VarKind::kThread || by_thread_.contains(ir::VarId(node.ref))) return true;
-      }
-      open.insert(open.end(), node.Args().begin(), node.Args().end());
-    }
-    return false;
-  }
-
   static void Leave(State& exit, State& state) {
     exit.insert(exit.end(), state.begin(), state.end());
     Normalize(exit);
@@ -235,7 +218,7 @@ class Analysis {
 
   void Record(const Stmt& stmt, const Access& access, State& state) {
     const Space space = module_[access.buffer].space;
-    if (space != Space::kShared && space != Space::kGlobal) return;
+    if (!IsMemory(space)) return;
     const int age = IsTensor(stmt) ? kStoring : access.async ? -1 : kDone;
     // What a store leaves in global memory nothing else touches (infer/tensor_copies.h).
     if (age == kStoring && space == Space::kGlobal) return;
@@ -341,6 +324,7 @@ class Analysis {
   static constexpr int kMaxAge = 64;
 
   const ir::Module& module_;
+  const Divergence divergence_;
   mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
   std::map<const Stmt*, int> needs_;
   std::map<const Stmt*, std::set<const Stmt*>> causes_;  // of a need: the accesses it keeps apart from the statement's
@@ -353,7 +337,6 @@ class Analysis {
   std::vector<Exits> exits_;        // of the loops around
   std::set<BufferId> in_rings_;     // handed over by their own barriers
   std::set<BufferId> by_group_;     // each group of warps stores what it wrote
-  std::set<ir::VarId> by_thread_;   // lets whose value depends on the thread
   int divergent_ = 0;               // conditions around that do
   std::set<const Stmt*> unmeetable_;
   bool fixed_ = false;              // needs are given: say whether they are enough
@@ -377,11 +360,24 @@ void Insert(Block& block, const std::map<const Stmt*, int>& needs) {
   block = std::move(result);
 }
 
+// While c { … } is While true { If not c { Break } … } where c reads memory: barriers may then stand before each of its reads.
+void TestInside(ir::Module& module, Block& block) {
+  ir::Walk(block, [&](Stmt& stmt) {
+    auto* loop = std::get_if<ir::While>(&stmt.op);
+    if (loop == nullptr || std::ranges::none_of(AccessesOf(module, stmt), [&](const Access& access) { return IsMemory(module[access.buffer].space); })) return;
+    Block leave;
+    leave.push_back({ir::Break{}, stmt.loc});
+    loop->body.insert(loop->body.begin(), {ir::If{module.exprs.Make(ir::ExprOp::kNot, {loop->cond}), std::move(leave), {}}, stmt.loc});
+    loop->cond = module.exprs.Bool(true);
+  });
+}
+
 }  // namespace
 
 ir::Result Synchronize(ir::Module& module, const Context&, ir::Diagnostics& diagnostics) {
   for (ir::Kernel& kernel : module.kernels) {
-    Analysis analysis(module);
+    TestInside(module, kernel.body);
+    Analysis analysis(module, kernel.body);
     analysis.Run(kernel.body);
     ir::Walk(kernel.body, [&](const Stmt& stmt) {
       if (!analysis.unmeetable().contains(&stmt)) return;

@@ -63,11 +63,14 @@ void KernelLowering::LowerParallel(const ir::Stmt& stmt, const ir::For& loop) {
       PlanOf(access.buffer, access.indices);
     }
   }
-  if (OnlyStores(loop.body)) {
-    LowerChunks(loop);
-  } else {
-    LowerElements(loop);
-  }
+  // The other copies would read what the first may have written already.
+  When(compiler::ReadsItsWrites(module_, stmt) ? context.first_copy : nullptr, [&] {
+    if (OnlyStores(loop.body)) {
+      LowerChunks(loop);
+    } else {
+      LowerElements(loop);
+    }
+  });
   element_ = outer;
 }
 

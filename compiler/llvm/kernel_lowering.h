@@ -7,6 +7,7 @@
 // element into an SSA value.
 #pragma once
 
+#include <functional>
 #include <array>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "compiler/analysis/divergence.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/producer_slice.h"
 #include "compiler/analysis/register_map.h"
@@ -109,6 +111,7 @@ class KernelLowering {
   void LowerWhile(const ir::While& loop);
   void LowerStore(const ir::Store& store);
   void LowerAtomic(const ir::Atomic& atomic);
+  void Once(const ir::Stmt& stmt, ir::BufferId written, const std::function<void()>& lower);
   void Unsupported(std::string message, std::string hint = {});
   // Code behind the next statement that never runs still needs a block.
   llvm::BasicBlock* NewBlock(const char* name);
@@ -290,6 +293,7 @@ class KernelLowering {
   llvm::IRBuilder<> builder_;
   std::unique_ptr<Device> device_;
   compiler::Facts facts_;
+  const compiler::Divergence divergence_;
   llvm::Function* function_ = nullptr;
   Value* thread_ = nullptr;
   Value* warp_group_ = nullptr;                 // i32, uniform; of the threads that do not fill rings

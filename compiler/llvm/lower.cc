@@ -16,7 +16,7 @@ using ir::Space;
 KernelLowering::KernelLowering(const ir::Module& module, const ir::Kernel& kernel, const compiler::Context& context,
                                llvm::Module& out, ir::Diagnostics& diagnostics)
     : module_(module), kernel_(kernel), context_(context), out_(out), diagnostics_(diagnostics), builder_(out.getContext()),
-      facts_(module) {
+      facts_(module), divergence_(module, kernel.body) {
   const target::Target& target = *context.target;
   device_ = target.emulated                                  ? emulator::MakeEmulatorDevice(target, builder_)
             : target.family == target::Family::kNvptx ? MakeNvptxDevice(target, builder_)
@@ -223,13 +223,13 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                    vars_[ir::Index(op.var)] = Eval(op.value);
                    facts_.Bind(op);
                  },
-                 [&](const ir::Store& op) { LowerStore(op); },
+                 [&](const ir::Store& op) { Once(stmt, op.buffer, [&] { LowerStore(op); }); },
                  [&](const ir::Assume& op) { facts_.Assume(op.cond); },
                  [&](const ir::Copy& op) { LowerTensorCopy(op); },
                  [&](const ir::Gemm& op) { LowerGemm(op); },
                  [&](const ir::Fill&) { diagnostics_.Internal("a fill was left to lowering", stmt.loc); },
                  [&](const ir::Reduce& op) { LowerReduce(op); },
-                 [&](const ir::Atomic& op) { LowerAtomic(op); },
+                 [&](const ir::Atomic& op) { Once(stmt, op.buffer, [&] { LowerAtomic(op); }); },
                  [&](const ir::Barrier& op) { BlockBarrier(op.by_group); },
                  [&](const ir::Break&) {
                    b().CreateBr(loops_.back().end);
@@ -248,6 +248,13 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                  [&](const ir::RingStep& op) { LowerRingStep(op); },
              },
              stmt.op);
+}
+
+// What all threads would do alike in memory, one does.
+void KernelLowering::Once(const ir::Stmt& stmt, ir::BufferId written, const std::function<void()>& lower) {
+  const Space space = module_[written].space;
+  const bool in_memory = space == Space::kGlobal || space == Space::kShared;
+  When(in_memory && element_ == nullptr && !divergence_.IsOfEachThread(stmt) ? b().CreateICmpEQ(thread_, I32(0)) : nullptr, lower);
 }
 
 void KernelLowering::LowerFor(const ir::Stmt& stmt, const ir::For& loop) {

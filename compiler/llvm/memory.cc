@@ -202,7 +202,8 @@ bool KernelLowering::MayBeEmpty(BufferId id) const {
   return std::ranges::any_of(module_[id].shape, [&](ExprId extent) { return facts_.RangeOf(extent).min <= 0; });
 }
 
-// A branch only where the buffer may have no element at all: otherwise element 0 stands in for one that is outside.
+// Element 0 stands in for one that is outside; not where the buffer may have no element at all, nor on the emulator, to which that
+// is a read like any other, and may race.
 Value* KernelLowering::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align,
                                    Value* otherwise) {
   const auto load = [&](Value* from) -> Value* {
@@ -212,7 +213,7 @@ Value* KernelLowering::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer
   };
   if (condition == nullptr) return load(pointer);
   const ir::Buffer& buffer = module_[id];
-  if (buffer.space == Space::kShared || !MayBeEmpty(id)) {
+  if (!context_.target->emulated && (buffer.space == Space::kShared || !MayBeEmpty(id))) {
     Value* start = buffer.space == Space::kShared ? SharedPointer(id, {}) : memory_.at(ir::Index(id));
     Value* safe = b().CreateSelect(condition, pointer, start);
     return b().CreateSelect(condition, load(safe), otherwise);

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the threads of a block may differ: in what they compute from their index and keep for themselves, and in which statements
+// they run because of it. Everywhere else they act as one.
+#pragma once
+
+#include <set>
+
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+class Divergence {
+ public:
+  Divergence(const ir::Module& module, const ir::Block& body);
+
+  // Whether threads may see different values of an expression.
+  bool Differs(ir::ExprId id) const;
+  // Of a store or an atomic outside of parallel loops: each thread does its own. One that is not is done once for the block.
+  bool IsOfEachThread(const ir::Stmt& stmt) const { return of_each_thread_.contains(&stmt); }
+
+ private:
+  void Visit(const ir::Block& block, bool divergent);
+  void VisitStmt(const ir::Stmt& stmt, bool divergent);
+  void VisitLoop(const ir::Block& body, const void* loop, bool divergent);
+  void Write(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ir::ExprId>& indices, ir::ExprId value, bool divergent);
+
+  const ir::Module& module_;
+  std::set<ir::VarId> vars_;        // lets that differ
+  std::set<ir::BufferId> locals_;   // locals that do
+  std::set<const void*> left_;      // loops that some threads may leave, or go on in, before others
+  std::vector<const void*> loops_;  // around
+  std::set<const ir::Stmt*> of_each_thread_;
+  bool in_parallel_ = false;
+};
+
+}  // namespace kiln::compiler
