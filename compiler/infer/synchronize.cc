@@ -75,8 +75,8 @@ class Analysis {
   }
 
   // What to insert before a statement: a barrier, and before it waits for all async copies, for all tensor stores.
-  // kGroup: a barrier of each group of warps for itself is enough.
-  static constexpr int kBarrier = 1, kCopies = 2, kStores = 4, kGroup = 8;
+  // kGroup: a barrier of each group of warps for itself is enough. kCommit: some of the copies belong to no group yet.
+  static constexpr int kBarrier = 1, kCopies = 2, kStores = 4, kGroup = 8, kCommit = 16;
   const std::map<const Stmt*, int>& needs() const { return needs_; }
   // Statements that need a barrier where only some threads are.
   const std::set<const Stmt*>& unmeetable() const { return unmeetable_; }
@@ -196,7 +196,7 @@ class Analysis {
     for (const Access& access : accesses)
       for (const Pending& p : state)
         if (Conflict(p, stmt, access)) {
-          need |= Scope(p, access) | (p.age == kDone ? 0 : p.age == kStoring ? kStores : kCopies);
+          need |= Scope(p, access) | (p.age == kDone ? 0 : p.age == kStoring ? kStores : p.age < 0 ? kCopies | kCommit : kCopies);
           causes_[&stmt].insert(p.stmt);
         }
     Settle(need, state);
@@ -235,7 +235,7 @@ class Analysis {
   // What has been waited for is like what is done.
   static void Settle(int need, State& state) {
     for (Pending& p : state)
-      if (p.age == kStoring ? (need & kStores) != 0 : (need & kCopies) != 0) p.age = kDone;
+      if ((need & (p.age == kStoring ? kStores : p.age < 0 ? kCommit : kCopies)) != 0) p.age = kDone;
   }
 
   // A barrier of `scope` has passed.
@@ -348,6 +348,7 @@ void Insert(Block& block, const std::map<const Stmt*, int>& needs) {
   Block result;
   for (Stmt& stmt : block) {
     if (const auto it = needs.find(&stmt); it != needs.end()) {
+      if (it->second & Analysis::kCommit) result.push_back({ir::AsyncCommit{}, stmt.loc});
       if (it->second & Analysis::kCopies) result.push_back({ir::AsyncWait{0}, stmt.loc});
       if (it->second & Analysis::kStores) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
       result.push_back({ir::Barrier{/*by_group=*/(it->second & Analysis::kBarrier) == 0}, stmt.loc});
