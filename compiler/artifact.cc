@@ -154,6 +154,7 @@ void WriteTensorMaps(const ir::Module& module, v1::LaunchInfo& info) {
     out.set_tensor(uint32_t(param - module.params.begin()));
     for (int64_t extent : map.box) out.add_box(uint32_t(extent));
     out.set_swizzle_bytes(uint32_t(map.swizzle));
+    if (map.panels > 1) out.set_panels(uint32_t(map.panels));
   }
 }
 

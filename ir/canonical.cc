@@ -62,6 +62,7 @@ class Writer {
     Put(op.plan->ring.has_value());
     if (op.plan->ring) Put(*op.plan->ring);
     Put(op.plan->multicast);
+    Put(op.plan->panels);
     Put(uint64_t(op.plan->groups_m));
     Put(uint64_t(op.plan->groups_n));
   }

@@ -97,6 +97,7 @@ struct CopyPlan {
   std::optional<Layout> layout;    // tile of the copy (non-unit extents, or flattened to one dimension) → (thread, register)
   std::optional<Ring> ring;        // kTensor, to shared memory
   bool multicast = false;          // into a ring: the blocks of the cluster take turns, each for all
+  bool panels = false;             // kTensor, to shared memory: a box takes all columns, though they are wider than a swizzle
   // kTensor, from shared memory: groups of four warps along the tile's rows and columns, each of which stores what it wrote. 0: one
   // thread stores all.
   uint32_t groups_m = 0, groups_n = 0;

@@ -178,6 +178,7 @@ CopyPlan Parser::ParseCopyPlan() {
   plan.vector = int32_t(ParseInt(1, 1024, "the elements of an access"));
   if (Accept("ring")) plan.ring = ParseRing();
   plan.multicast = Accept("multicast");
+  plan.panels = Accept("panels");
   if (Accept("groups")) {
     plan.groups_m = uint32_t(ParseInt(1, 64, "groups along the rows"));
     Expect("x");

@@ -75,6 +75,7 @@ class StmtPrinter {
       text += fmt::format(" plan {{ {} vector {}", Name(op.plan->instruction), op.plan->vector);
       if (op.plan->ring) text += " ring " + Text(*op.plan->ring);
       if (op.plan->multicast) text += " multicast";
+      if (op.plan->panels) text += " panels";
       if (op.plan->groups_m != 0) text += fmt::format(" groups {} x {}", op.plan->groups_m, op.plan->groups_n);
       if (op.plan->layout) text += LayoutClause(*op.plan->layout);
       text += " }";

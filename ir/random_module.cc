@@ -259,7 +259,7 @@ Op RandomModule::MakeTileOp() {
                 .coalesced_width = uint32_t(Below(2) * 4),
                 .plan = {}};
       const auto groups = uint32_t(Below(3));
-      if (decisions_) copy.plan = CopyPlan{CopyInstruction(Below(3)), 1 << Below(4), SomeLayout({16, 8}), {}, Coin(), groups, uint32_t(groups > 0)};
+      if (decisions_) copy.plan = CopyPlan{CopyInstruction(Below(3)), 1 << Below(4), SomeLayout({16, 8}), {}, Coin(), Coin(), groups, uint32_t(groups > 0)};
       return copy;
     }
     case 4: return Barrier{decisions_ && Coin()};

@@ -148,6 +148,7 @@ bool DecodeTensorMap(const Field& field, TensorMap& map) {
     case 1: return Number(field, map.tensor);
     case 2: return Numbers(field, map.box);
     case 3: return Number(field, map.swizzle_bytes);
+    case 4: return Number(field, map.panels);
     default: return true;
   }
 }

@@ -121,7 +121,7 @@ TEST(Artifact, NoFieldWasAddedUnseen) {
       {v1::HostExpr::descriptor(), 1},  {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 8},
       {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 2},   {v1::KernelArg::descriptor(), 5},
       {v1::Launch::descriptor(), 8},    {v1::LaunchInfo::descriptor(), 5},     {v1::Artifact::descriptor(), 7},
-      {v1::TensorMap::descriptor(), 3}};
+      {v1::TensorMap::descriptor(), 4}};
   for (const auto& [descriptor, count] : known) EXPECT_EQ(descriptor->field_count(), count) << descriptor->full_name();
   EXPECT_EQ(v1::HostExpr::Op_descriptor()->value_count(), int(HostOp::kMax) + 1);
   EXPECT_EQ(v1::CodeKind_descriptor()->value_count(), int(CodeKind::kEmulator) + 1);

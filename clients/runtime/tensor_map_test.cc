@@ -102,7 +102,7 @@ TEST_F(TensorMapTest, KernelsGetTheMapOfTheirTensor) {
   EXPECT_THAT(a.element_strides, ElementsAre(1, 1, 0, 0, 0));
   EXPECT_EQ(a.interleave, 0);
   EXPECT_EQ(a.swizzle, 3);    // CU_TENSOR_MAP_SWIZZLE_128B
-  EXPECT_EQ(a.promotion, 3);  // CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+  EXPECT_EQ(a.promotion, 2);  // CU_TENSOR_MAP_L2_PROMOTION_L2_128B
   EXPECT_EQ(a.fill, 0);
   const KilnFakeTensorMap& b = MapAt(1, 0);
   EXPECT_EQ(b.address, 0x20000u);
@@ -127,6 +127,32 @@ TEST_F(TensorMapTest, FiveDimensionsAreReversed) {
   auto permuted = DescribeTensor(map, param, TensorOf(DType::kBF16, 16, {5, 7, 9, 11, 64}, {64, 8000, 320, 40000, 1}).tensor);
   ASSERT_TRUE(permuted) << permuted.error();
   EXPECT_THAT(permuted->strides, ElementsAre(80000, 640, 16000, 128));
+}
+
+TEST_F(TensorMapTest, PanelsAreTheOutermostDimension) {
+  const LaunchParam param{.name = "T", .dtype = DType::kBF16, .tensor = true, .shape = std::vector<HostNodes>(3)};
+  const TensorMap map{.tensor = 0, .box = {1, 8, 64}, .swizzle_bytes = 128, .panels = 4};
+  ASSERT_TRUE(CheckTensorMap(map, {&param, 1}));
+  auto spec = DescribeTensor(map, param, TensorOf(DType::kBF16, 16, {5, 9, 512}).tensor);
+  ASSERT_TRUE(spec) << spec.error();
+  EXPECT_EQ(spec->rank, 4u);
+  EXPECT_THAT(spec->dims, ElementsAre(64, 9, 5, 8, 0));
+  EXPECT_THAT(spec->strides, ElementsAre(1024, 9216, 128, 0));
+  EXPECT_THAT(spec->box, ElementsAre(64, 8, 1, 4, 0));
+  auto cut = DescribeTensor(map, param, TensorOf(DType::kBF16, 16, {5, 9, 520}).tensor);
+  ASSERT_FALSE(cut);
+  EXPECT_EQ(cut.error(), "extent 2 is 520; it must be a multiple of 64");
+}
+
+TEST_F(TensorMapTest, PanelsTakeARankOfFive) {
+  const LaunchParam param{.name = "T", .dtype = DType::kBF16, .tensor = true, .shape = std::vector<HostNodes>(5)};
+  const TensorMap full{.tensor = 0, .box = {1, 1, 1, 8, 64}, .swizzle_bytes = 128, .panels = 4};
+  auto checked = CheckTensorMap(full, {&param, 1});
+  ASSERT_FALSE(checked);
+  EXPECT_THAT(checked.error().message, HasSubstr("one fewer where it has panels"));
+  const LaunchParam plane{.name = "T", .dtype = DType::kBF16, .tensor = true, .shape = std::vector<HostNodes>(2)};
+  EXPECT_TRUE(CheckTensorMap({.tensor = 0, .box = {8, 64}, .swizzle_bytes = 128, .panels = 256}, {&plane, 1}));
+  EXPECT_FALSE(CheckTensorMap({.tensor = 0, .box = {8, 64}, .swizzle_bytes = 128, .panels = 257}, {&plane, 1}));
 }
 
 TEST_F(TensorMapTest, TypesAreThoseOfTheSameElements) {

@@ -138,7 +138,10 @@ class Chooser {
                  },
                  stmt.op);
       auto* copy = std::get_if<ir::Copy>(&stmt.op);
-      if (copy != nullptr && place.pipelined && place.together && IsLoad(*copy, place.facts)) copy->plan->instruction = ir::CopyInstruction::kTensor;
+      if (copy != nullptr && place.pipelined && place.together && IsLoad(*copy, place.facts)) {
+        copy->plan->instruction = ir::CopyInstruction::kTensor;
+        copy->plan->panels = PanelsFit(module_, place.facts, *copy);
+      }
       if (copy != nullptr && place.together && IsStore(*copy) && StoresOnce(*copy, place)) {
         const std::vector<int64_t> tile = module_.ShapeOf(copy->src.buffer);
         if (module_[copy->src.buffer].space == Space::kFragment) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "compiler/rules/gemm.h"
 
@@ -70,9 +71,10 @@ TensorTile TileOf(const ir::Module& module, const ir::Copy& copy) {
   tile.column_step = std::min(row, kSpan / bytes);
   tile.row_step = copy.plan->groups_m > 1 ? kGroupRows : BoxRows(rows);
   tile.rows = rows / tile.row_step, tile.columns = row / tile.column_step;
+  const int64_t panels = copy.plan->panels ? std::exchange(tile.columns, 1) : 1;
   tile.row_bytes = tile.row_step * tile.column_step * bytes;
   tile.column_bytes = shared[shared.size() - 2] * tile.column_step * bytes;
-  tile.map = {global.buffer, std::vector<int64_t>(global.extents.size(), 1), tile.column_step * bytes};
+  tile.map = {global.buffer, std::vector<int64_t>(global.extents.size(), 1), tile.column_step * bytes, panels};
   tile.map.box[tile.row_dim] = tile.row_step;
   tile.map.box[tile.column_dim] = tile.column_step;
   return tile;
@@ -101,12 +103,20 @@ bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& 
   return true;
 }
 
+bool PanelsFit(const ir::Module& module, const Facts& facts, const ir::Copy& load) {
+  const TensorTile tile = TileOf(module, load);
+  const ir::Buffer& buffer = module[load.src.buffer];
+  // A box lies in shared memory panel by panel, each with all of the tile's rows.
+  if (tile.columns == 1 || tile.columns > kMaxBox || tile.rows > 1 || buffer.shape.size() + 1 > kMaxRank) return false;
+  return facts.DivisorOf(buffer.shape.back()) % tile.column_step == 0 && facts.DivisorOf(load.src.offsets.back()) % tile.column_step == 0;
+}
+
 double LinesOf(const ir::Module& module, const Facts& facts, const ir::Copy& copy) {
   const ir::Region& global = GlobalSide(module, copy);
   const ir::Buffer& buffer = module[global.buffer];
   const TensorTile tile = TileOf(module, copy);
   const int64_t aligned = std::gcd(kSpan, StrideDivisor(facts, buffer, tile.row_dim) * ir::Bytes(buffer.dtype));
-  return double(tile.rows * tile.row_step * tile.columns) * (2.0 - double(aligned) / kSpan);
+  return double(tile.rows * tile.row_step * tile.columns * tile.map.panels) * (2.0 - double(aligned) / kSpan);
 }
 
 std::vector<TensorMap> TensorMapsOf(const ir::Module& module) {

@@ -21,6 +21,7 @@ struct TensorMap {
   ir::BufferId buffer;
   std::vector<int64_t> box;  // elements along each dimension of the buffer
   int64_t swizzle;           // bytes that a swizzle works within: 32, 64 or 128
+  int64_t panels = 1;        // boxes along the last dimension that are moved as one, and lie one behind another
   bool operator==(const TensorMap&) const = default;
 };
 
@@ -48,6 +49,9 @@ bool UsesTensorCopies(const Context& context);
 // Whether tensor copies can move `global` to or from a tile of such extents.
 bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
                 int64_t pointer_alignment);
+
+// Whether one box can take all columns of a load that TensorFits takes: no row may end inside a panel.
+bool PanelsFit(const ir::Module& module, const Facts& facts, const ir::Copy& load);
 
 // Lines of 128 bytes that a load touches; rows that are not aligned so touch one more.
 double LinesOf(const ir::Module& module, const Facts& facts, const ir::Copy& copy);

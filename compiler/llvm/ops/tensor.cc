@@ -179,15 +179,22 @@ void KernelLowering::LowerRingStep(const ir::RingStep& step) {
 // Where a box starts, innermost dimension first.
 Values KernelLowering::BoxAt(const ir::Region& global, const compiler::TensorTile& tile, int64_t row, int64_t column) {
   Values at;
-  for (size_t d = global.offsets.size(); d-- > 0;) {
-    // Far outside stays outside.
-    Value* wide = EvalIndex(global.offsets[d]);
+  // Far outside stays outside.
+  const auto add = [&](Value* wide, int64_t step) {
     wide = b().CreateBinaryIntrinsic(llvm::Intrinsic::smax, wide, I64(INT32_MIN));
     wide = b().CreateBinaryIntrinsic(llvm::Intrinsic::smin, wide, I64(kFarthest));
     Value* offset = b().CreateTrunc(wide, b().getInt32Ty());
-    const int64_t step = d == tile.row_dim ? row * tile.row_step : d == tile.column_dim ? column * tile.column_step : 0;
     at.push_back(step == 0 ? offset : b().CreateAdd(offset, I32(step)));
+  };
+  const bool panels = tile.map.panels > 1;
+  for (size_t d = global.offsets.size(); d-- > 0;) {
+    if (panels && d == tile.column_dim) {
+      at.push_back(I32(0));
+    } else {
+      add(EvalIndex(global.offsets[d]), d == tile.row_dim ? row * tile.row_step : d == tile.column_dim ? column * tile.column_step : 0);
+    }
   }
+  if (panels) add(b().CreateSDiv(EvalIndex(global.offsets[tile.column_dim]), I64(tile.column_step), "", /*isExact=*/true), 0);
   return at;
 }
 
