@@ -69,7 +69,8 @@ class Pairing {
         });
         steps_ = std::max(steps_, module_.exprs.ConstInt(loop->extents[0]).value_or(kFewSteps));
       }
-      if (auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && copy->plan && copy->plan->ring) {
+      const bool once = std::ranges::any_of(kernel_.body, [&](const ir::Stmt& outermost) { return &outermost == &stmt; });
+      if (auto* copy = std::get_if<ir::Copy>(&stmt.op); !once && copy != nullptr && copy->plan && copy->plan->ring) {
         loads_.push_back({copy, LinesOf(module_, facts, *copy)});
         lines_ += loads_.back().lines;
       }

@@ -338,7 +338,7 @@ void CloseGroups(Block& block, bool in_group) {
 ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&) {
   for (ir::Kernel& kernel : module.kernels) {
     Rings(module, kernel, context);
-    Prefetch(module, kernel);
+    Prefetch(module, kernel, context);
     Overlap(module, kernel, context);
     const std::optional<size_t> paired = Multicast(module, kernel, context);
     SplitStores(module, kernel);

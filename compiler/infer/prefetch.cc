@@ -11,6 +11,7 @@
 #include "compiler/analysis/register_map.h"
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/versions.h"
+#include "compiler/rules/gemm.h"
 
 namespace kiln::compiler {
 namespace {
@@ -22,7 +23,7 @@ using ir::Space;
 using ir::Stmt;
 using ir::VarId;
 
-// Iterations ahead: a few hundred cycles each, where a load takes up to a thousand.
+constexpr double kLatency = 1200;  // cycles: of a load from memory that others are under way with
 constexpr int64_t kMostAhead = 4;
 constexpr int64_t kMostWords = 16;  // registers of a thread: a product's loop has few to spare
 
@@ -39,8 +40,8 @@ struct Load {
 // One loop around a ring.
 class Loads {
  public:
-  Loads(ir::Module& module, const ir::Kernel& kernel, ir::For& loop, const std::set<BufferId>& written)
-      : module_(module), kernel_(kernel), loop_(loop), written_(written) {}
+  Loads(ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::For& loop, const std::set<BufferId>& written)
+      : module_(module), kernel_(kernel), context_(context), loop_(loop), written_(written) {}
 
   // Returns what runs before the loop.
   Block Run() {
@@ -122,14 +123,29 @@ class Loads {
 
   static int64_t Words(const Load& load) { return load.layout.Registers(); }
 
-  // As far as registers and the number of iterations allow.
+  // As far as a load takes, and registers and the number of iterations allow.
   int64_t Ahead() const {
     int64_t words = 0;
+    const double cycles = Cycles();
+    const int64_t most = cycles > 0 ? std::clamp(int64_t(kLatency / cycles), int64_t{1}, kMostAhead) : kMostAhead;
     for (const Load& load : loads_) words += Words(load);
     const std::optional<int64_t> extent = module_.exprs.ConstInt(loop_.extents[0]);
-    for (int64_t ahead = kMostAhead; ahead > 1; --ahead)
+    for (int64_t ahead = most; ahead > 1; --ahead)
       if (extent && *extent % ahead == 0 && words * ahead <= kMostWords) return ahead;
     return 1;
+  }
+
+  // Of an iteration's products.
+  double Cycles() const {
+    double cycles = 0;
+    for (const Stmt& stmt : loop_.body) {
+      const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+      const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
+      if (mma == nullptr) continue;
+      const GemmShape shape = ShapeOf(*gemm);
+      cycles += double(shape.m / mma->m) * double(shape.n / mma->n) * double(shape.k / mma->k) * mma->cycles;
+    }
+    return cycles;
   }
 
   ExprId Int(int64_t value) { return module_.exprs.Int(value, module_.exprs.Type(loop_.extents[0])); }
@@ -212,6 +228,7 @@ class Loads {
 
   ir::Module& module_;
   const ir::Kernel& kernel_;
+  const Context& context_;
   ir::For& loop_;
   const std::set<BufferId>& written_;
   std::set<VarId> inside_;  // bound in the body
@@ -222,17 +239,17 @@ bool UsesRing(const ir::For& loop) {
   return std::ranges::any_of(loop.body, [](const Stmt& stmt) { return std::holds_alternative<ir::RingStep>(stmt.op); });
 }
 
-void Visit(ir::Module& module, const ir::Kernel& kernel, Block& block, const std::set<BufferId>& written) {
+void Visit(ir::Module& module, const ir::Kernel& kernel, const Context& context, Block& block, const std::set<BufferId>& written) {
   Block result;
   for (Stmt& stmt : block) {
-    if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Visit(module, kernel, repeat->body, written);
+    if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Visit(module, kernel, context, repeat->body, written);
     if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
-      Visit(module, kernel, branch->then_body, written);
-      Visit(module, kernel, branch->else_body, written);
+      Visit(module, kernel, context, branch->then_body, written);
+      Visit(module, kernel, context, branch->else_body, written);
     }
     if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) {
-      Visit(module, kernel, loop->body, written);
-      if (UsesRing(*loop)) std::ranges::move(Loads(module, kernel, *loop, written).Run(), std::back_inserter(result));
+      Visit(module, kernel, context, loop->body, written);
+      if (UsesRing(*loop)) std::ranges::move(Loads(module, kernel, context, *loop, written).Run(), std::back_inserter(result));
     }
     result.push_back(std::move(stmt));
   }
@@ -241,7 +258,7 @@ void Visit(ir::Module& module, const ir::Kernel& kernel, Block& block, const std
 
 }  // namespace
 
-void Prefetch(ir::Module& module, ir::Kernel& kernel) {
+void Prefetch(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   if (kernel.producers == 0) return;
   std::set<BufferId> written;
   ir::Walk(kernel.body, [&](const Stmt& stmt) {
@@ -249,7 +266,7 @@ void Prefetch(ir::Module& module, ir::Kernel& kernel) {
       if (access.write) written.insert(access.buffer);
   });
   const size_t buffers = module.buffers.size();
-  Visit(module, kernel, kernel.body, written);
+  Visit(module, kernel, context, kernel.body, written);
   Declare(module, kernel, buffers);
 }
 

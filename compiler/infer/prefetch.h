@@ -8,11 +8,12 @@
 //                                              for k { for i: x[i] = f(s0[i]); s0[i] = s[2k + 2, i]; the same of s1 and 2k + 1 }
 #pragma once
 
+#include "compiler/options.h"
 #include "ir/module.h"
 
 namespace kiln::compiler {
 
 // Needs: rings, and the layouts of the parallel loops.
-void Prefetch(ir::Module& module, ir::Kernel& kernel);
+void Prefetch(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

@@ -43,13 +43,14 @@ std::set<BufferId> Touched(const ir::Module& module, const Stmt& stmt) {
   return touched;
 }
 
-// The tiles of one ring, as positions of a loop's body.
+// The tiles of one ring, as positions of a block.
 struct Group {
   std::vector<size_t> copies;
   size_t first_use, last_use;
 };
-struct LoopPlan {
-  ir::For* loop;
+struct BlockPlan {
+  Block* block;
+  ir::For* loop;  // around it; nullptr: the kernel's body
   std::vector<Group> groups;
   int64_t stages;
   int64_t stage_bytes;
@@ -61,9 +62,9 @@ class Builder {
 
   void Run() {
     CountUses();
-    if (Find(kernel_.body) && !plans_.empty() && MayHaveRoles() && FitStages()) {
+    if (Find(kernel_.body) && !plans_.empty() && AddBody() && MayHaveRoles() && FitStages()) {
       const size_t buffers = module_.buffers.size();
-      for (LoopPlan& plan : plans_) Apply(plan);
+      for (BlockPlan& plan : plans_) Apply(plan);
       kernel_.producers = kProducers;
       Declare(module_, kernel_, buffers);
     } else {
@@ -95,7 +96,7 @@ class Builder {
 
   // --- what there is ---
 
-  // False where some tensor load cannot be part of a ring.
+  // Pipelined loops. False where some tensor load cannot be part of a ring.
   bool Find(Block& block) {
     bool all = true;
     for (Stmt& stmt : block) {
@@ -108,43 +109,57 @@ class Builder {
       }
       if (auto* loop = std::get_if<ir::While>(&stmt.op)) all &= Find(loop->body);
       if (auto* branch = std::get_if<ir::If>(&stmt.op)) all = Find(branch->then_body) && Find(branch->else_body) && all;
-      all &= TensorLoad(module_, stmt) == nullptr;
+      all &= &block == &kernel_.body || TensorLoad(module_, stmt) == nullptr;
     }
     return all;
   }
 
+  // Tiles that the kernel loads once have rings of one stage: they are filled as soon as their last readers, of the tiles that a
+  // persistent block did before, are done.
+  bool AddBody() {
+    BlockPlan plan{&kernel_.body, nullptr, {}, 1, 0};
+    if (!AddCopies(plan)) return false;
+    if (!plan.groups.empty()) plans_.push_back(std::move(plan));  // the last: it moves what the others point into
+    return true;
+  }
+
   bool AddLoop(ir::For& loop) {
-    LoopPlan plan{&loop, {}, loop.num_stages, 0};
+    BlockPlan plan{&loop.body, &loop, {}, loop.num_stages, 0};
     if (loop.kind != ir::LoopKind::kPipelined) return false;
     // Loads under a condition or in a loop of their own are not asked for once in each iteration.
     size_t direct = 0, all = 0;
     for (Stmt& stmt : loop.body) direct += TensorLoad(module_, stmt) != nullptr;
     ir::Walk(loop.body, [&](Stmt& stmt) { all += TensorLoad(module_, stmt) != nullptr; });
-    if (direct != all) return false;
-    std::vector<std::set<BufferId>> touched;
-    for (const Stmt& stmt : loop.body) touched.push_back(Touched(module_, stmt));
-    for (size_t i = 0; i < loop.body.size(); ++i) {
-      const ir::Copy* copy = TensorLoad(module_, loop.body[i]);
-      if (copy == nullptr) {
-        const auto* other = std::get_if<ir::Copy>(&loop.body[i].op);
-        // Another kind of load wants a pipeline of its own.
-        if (other != nullptr && module_[other->src.buffer].space == Space::kGlobal && module_[other->dst.buffer].space == Space::kShared) return false;
-        continue;
-      }
-      if (!AddCopy(*copy, i, touched, plan)) return false;
-      loads_.insert(&loop.body[i]);
-    }
+    if (direct != all || !AddCopies(plan)) return false;
     plans_.push_back(std::move(plan));
     return true;
   }
 
-  // The loop alone touches the tile, only this copy fills it, before anything uses it; nothing in the kernel writes the source.
-  bool AddCopy(const ir::Copy& copy, size_t position, const std::vector<std::set<BufferId>>& touched, LoopPlan& plan) {
+  bool AddCopies(BlockPlan& plan) {
+    Block& block = *plan.block;
+    std::vector<std::set<BufferId>> touched;
+    for (const Stmt& stmt : block) touched.push_back(Touched(module_, stmt));
+    for (size_t i = 0; i < block.size(); ++i) {
+      const ir::Copy* copy = TensorLoad(module_, block[i]);
+      if (copy == nullptr) {
+        const auto* other = std::get_if<ir::Copy>(&block[i].op);
+        const bool loads = other != nullptr && module_[other->src.buffer].space == Space::kGlobal && module_[other->dst.buffer].space == Space::kShared;
+        if (loads && plan.loop != nullptr) return false;  // another kind of load wants a pipeline of its own
+        continue;
+      }
+      if (!AddCopy(*copy, i, touched, plan)) return false;
+      loads_.insert(&block[i]);
+    }
+    return true;
+  }
+
+  // The block alone touches the tile, only this copy fills it, before anything uses it; nothing in the kernel writes the source.
+  bool AddCopy(const ir::Copy& copy, size_t position, const std::vector<std::set<BufferId>>& touched, BlockPlan& plan) {
     const BufferId tile = copy.dst.buffer;
     if (writes_[tile] != 1 || writes_.contains(copy.src.buffer) || stored_.contains(tile)) return false;
     size_t first = 0, last = 0;
     int64_t uses = 0;
-    ir::Walk(plan.loop->body, [&](const Stmt& stmt) {
+    ir::Walk(*plan.block, [&](const Stmt& stmt) {
       for (const Access& access : AccessesOf(module_, stmt)) uses += access.buffer == tile;
     });
     if (uses != uses_[tile]) return false;
@@ -169,20 +184,20 @@ class Builder {
   // Fewer stages where shared memory would not hold them all.
   bool FitStages() {
     std::set<BufferId> tiles;
-    for (const LoopPlan& plan : plans_)
+    for (const BlockPlan& plan : plans_)
       for (const Group& group : plan.groups)
-        for (size_t i : group.copies) tiles.insert(std::get<ir::Copy>(plan.loop->body[i].op).dst.buffer);
+        for (size_t i : group.copies) tiles.insert(std::get<ir::Copy>((*plan.block)[i].op).dst.buffer);
     int64_t fixed = 0;
     for (const auto& [buffer, count] : uses_)
       if (module_[buffer].space == Space::kShared && module_[buffer].layout && !tiles.contains(buffer)) fixed += VersionBytes(module_, buffer);
-    for (const LoopPlan& plan : plans_) fixed += int64_t(plan.groups.size()) * kBarrierRoom;
+    for (const BlockPlan& plan : plans_) fixed += int64_t(plan.groups.size()) * kBarrierRoom;
     const auto total = [&] {
       int64_t bytes = fixed;
-      for (const LoopPlan& plan : plans_) bytes += plan.stages * plan.stage_bytes;
+      for (const BlockPlan& plan : plans_) bytes += plan.stages * plan.stage_bytes;
       return bytes;
     };
     while (total() > int64_t(context_.target->max_shared_bytes)) {
-      LoopPlan& deepest = *std::ranges::max_element(plans_, {}, [](const LoopPlan& plan) { return plan.stages; });
+      BlockPlan& deepest = *std::ranges::max_element(plans_, {}, [](const BlockPlan& plan) { return plan.stages; });
       if (--deepest.stages < 2) return false;
     }
     return true;
@@ -190,7 +205,7 @@ class Builder {
 
   // --- the new program ---
 
-  ir::Ring MakeRing(const LoopPlan& plan, std::string name) {
+  ir::Ring MakeRing(const BlockPlan& plan, std::string name) {
     const auto add = [&](Space space, ir::DType dtype, int64_t extent, std::string_view suffix) {
       ir::Buffer buffer{space, dtype, {module_.exprs.Int(extent)}};
       buffer.name = name + std::string(suffix) + std::to_string(module_.buffers.size());
@@ -200,46 +215,47 @@ class Builder {
     return {add(Space::kBarrier, ir::DType::kI64, 2 * plan.stages, "_ring"), add(Space::kLocal, ir::DType::kI32, 2, "_at")};
   }
 
-  void Apply(LoopPlan& plan) {
-    ir::For& loop = *plan.loop;
-    const size_t count = loop.body.size();
+  void Apply(BlockPlan& plan) {
+    Block& block = *plan.block;
+    const size_t count = block.size();
     std::vector<Block> before(count), after(count);
     std::set<size_t> moved;
     for (const Group& group : plan.groups) {
-      const BufferId lead = std::get<ir::Copy>(loop.body[group.copies.front()].op).dst.buffer;
+      const BufferId lead = std::get<ir::Copy>(block[group.copies.front()].op).dst.buffer;
       const ir::Ring ring = MakeRing(plan, module_[lead].name);
       const ir::ExprId stage = module_.exprs.Load(ring.position, ir::DType::kI32, std::vector{module_.exprs.Int(0)});
-      const ir::SourceLoc loc = loop.body[group.copies.back()].loc;
+      const ir::SourceLoc loc = block[group.copies.back()].loc;
       Block fill;
       int64_t bytes = 0;
       for (size_t i : group.copies) {
-        auto& copy = std::get<ir::Copy>(loop.body[i].op);
+        auto& copy = std::get<ir::Copy>(block[i].op);
         const BufferId tile = copy.dst.buffer;
         copy.plan->ring = ring;
         int64_t size = ir::Bytes(module_[tile].dtype);
         for (int64_t extent : copy.dst.extents) size *= extent;
         bytes += size;
-        UseVersion(module_, loop.body, tile, stage);
+        UseVersion(module_, block, tile, stage);
         AddVersions(module_, tile, plan.stages);
-        fill.push_back(loop.body[i]);
+        fill.push_back(block[i]);
         moved.insert(i);
       }
       Block& start = before[group.copies.back()];  // behind every let that one of them needs
       start.push_back({ir::RingStep{ir::RingAction::kAcquire, ring, bytes}, loc});
       std::ranges::move(fill, std::back_inserter(start));
-      before[group.first_use].push_back({ir::RingStep{ir::RingAction::kWait, ring}, loop.body[group.first_use].loc});
-      after[group.last_use].push_back({ir::RingStep{ir::RingAction::kRelease, ring}, loop.body[group.last_use].loc});
-      after[group.last_use].push_back({ir::RingStep{ir::RingAction::kAdvance, ring}, loop.body[group.last_use].loc});
+      before[group.first_use].push_back({ir::RingStep{ir::RingAction::kWait, ring}, block[group.first_use].loc});
+      after[group.last_use].push_back({ir::RingStep{ir::RingAction::kRelease, ring}, block[group.last_use].loc});
+      after[group.last_use].push_back({ir::RingStep{ir::RingAction::kAdvance, ring}, block[group.last_use].loc});
     }
     Block body;
     for (size_t i = 0; i < count; ++i) {
       std::ranges::move(before[i], std::back_inserter(body));
-      if (!moved.contains(i)) body.push_back(std::move(loop.body[i]));
+      if (!moved.contains(i)) body.push_back(std::move(block[i]));
       std::ranges::move(after[i], std::back_inserter(body));
     }
-    loop.body = std::move(body);
-    loop.kind = ir::LoopKind::kSerial;
-    loop.num_stages = 0;
+    block = std::move(body);
+    if (plan.loop == nullptr) return;
+    plan.loop->kind = ir::LoopKind::kSerial;
+    plan.loop->num_stages = 0;
   }
 
   void MakePlain() {
@@ -255,7 +271,7 @@ class Builder {
   const Context& context_;
   std::map<BufferId, int64_t> uses_, writes_;
   std::set<BufferId> stored_;  // tiles that tensor stores read, for as long as they like
-  std::vector<LoopPlan> plans_;
+  std::vector<BlockPlan> plans_;
   std::set<const Stmt*> loads_;
 };
 

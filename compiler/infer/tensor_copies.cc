@@ -64,6 +64,7 @@ class Chooser {
     ir::Walk(body, [&](const ir::Stmt& stmt) {
       for (const Access& access : AccessesOf(module_, stmt)) ++(access.write ? uses_[access.buffer].writes : uses_[access.buffer].reads);
       if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind == ir::LoopKind::kParallel) FindLong(*loop);
+      if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) stored_[copy->dst.buffer].push_back(copy->dst);
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
       const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
       if (gemm == nullptr) return;
@@ -165,13 +166,30 @@ class Chooser {
            TensorFits(module_, facts, copy.src, copy.dst.extents, context_.pointer_alignment());
   }
 
-  // The stored tensor is not touched otherwise: when its elements arrive, nobody waits for.
+  // The stored tensor is touched by such stores alone, of boxes apart from each other: when its elements arrive, nobody waits for.
   bool IsStore(const ir::Copy& copy) const {
     const ir::Buffer &src = module_[copy.src.buffer], &dst = module_[copy.dst.buffer];
     const auto uses = uses_.find(copy.dst.buffer);
-    if (dst.space != Space::kGlobal || uses->second.reads != 0 || uses->second.writes != 1) return false;
+    if (dst.space != Space::kGlobal || uses->second.reads != 0 || !AreApart(stored_.at(copy.dst.buffer), uses->second.writes)) return false;
     if (copy.src.extents != module_.ShapeOf(copy.src.buffer)) return false;
     return src.space == Space::kFragment || (src.space == Space::kShared && src.dtype == dst.dtype && !by_warps_.contains(copy.src.buffer));
+  }
+
+  bool AreApart(const std::vector<ir::Region>& boxes, int writes) const {
+    for (size_t i = 0; i < boxes.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (!AreApart(boxes[i], boxes[j])) return false;
+    return int(boxes.size()) == writes;
+  }
+
+  // By a constant along some dimension.
+  bool AreApart(const ir::Region& a, const ir::Region& b) const {
+    for (size_t d = 0; d < a.offsets.size(); ++d) {
+      Linear distance = LinearOf(module_.exprs, a.offsets[d]);
+      distance.Add(LinearOf(module_.exprs, b.offsets[d]), -1);
+      if (distance.terms.empty() && (distance.constant >= b.extents[d] || -distance.constant >= a.extents[d])) return true;
+    }
+    return false;
   }
 
   bool Fits(const ir::Copy& copy, std::span<const int64_t> tile, const Facts& facts) const {
@@ -294,6 +312,7 @@ class Chooser {
   const Context& context_;
   std::map<BufferId, Uses> uses_;
   std::set<BufferId> by_warps_;  // operands of other products, which want layouts of their own
+  std::map<BufferId, std::vector<ir::Region>> stored_;  // by copies
   std::set<BufferId> staged_, long_;
   std::map<BufferId, int64_t> versions_;
   std::vector<ir::Gemm> grouped_;  // by wgmma

@@ -2,6 +2,7 @@
 #include "compiler/rules/gemm.h"
 
 #include <numeric>
+#include <optional>
 
 namespace kiln::compiler {
 namespace {
@@ -32,6 +33,18 @@ Dim Extended(Dim atom, std::initializer_list<Digit> more) {
   for (const Digit& digit : more)
     if (digit.size > 1) atom.push_back(digit);
   return atom;
+}
+
+// Whole swizzles of the tile: multiples of 8 rows and of `span` columns.
+bool IsPart(const ir::Module& module, const ir::Region& region, std::span<const int64_t> shape, int64_t span) {
+  const size_t rank = shape.size();
+  for (size_t d = 0; d < rank; ++d) {
+    const int64_t unit = d + 2 < rank ? 1 : d + 1 < rank ? 8 : span;
+    if (region.extents[d] == shape[d] && module.exprs.IsConst(region.offsets[d], 0)) continue;
+    const std::optional<int64_t> offset = module.exprs.ConstInt(region.offsets[d]);
+    if (!offset || *offset % unit != 0 || region.extents[d] % unit != 0) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -92,9 +105,10 @@ WarpGrid GridOf(const ir::GemmPlan& plan, const target::MmaInstruction& mma, uin
 
 bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last) {
   const ir::Buffer& buffer = module[region.buffer];
-  if (buffer.space != ir::Space::kShared || region.extents != module.ShapeOf(region.buffer)) return false;
-  if (!k_is_last && ir::Bits(buffer.dtype) != 16) return false;
-  return WgmmaTile(region.extents, ir::Bits(buffer.dtype));
+  if (buffer.space != ir::Space::kShared || (!k_is_last && ir::Bits(buffer.dtype) != 16)) return false;
+  const std::vector<int64_t> shape = module.ShapeOf(region.buffer);
+  if (!WgmmaTile(shape, ir::Bits(buffer.dtype))) return false;
+  return region.extents == shape || (k_is_last && IsPart(module, region, shape, 128 * 8 / ir::Bits(buffer.dtype)));
 }
 
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits) {

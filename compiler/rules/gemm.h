@@ -35,8 +35,8 @@ ir::Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads);
 // In units of what computes one instruction: a warp, or a group of four.
 WarpGrid GridOf(const ir::GemmPlan& plan, const target::MmaInstruction& mma, uint32_t threads, const target::Target& target);
 
-// Whether wgmma reads the tile as it lies in memory: the matrix is the whole buffer, its rows fill 32, 64 or a multiple of 128 bytes.
-// `k_is_last`: k runs along the buffer's last dimension; only 16-bit types may have it otherwise.
+// Whether wgmma reads the tile as it lies in memory: the buffer's rows fill 32, 64 or a multiple of 128 bytes, and the matrix is all of it
+// or, where k runs along its last dimension (`k_is_last`), a part that starts where swizzles do. Only 16-bit types may have k otherwise.
 bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last);
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits);  // the part that concerns the shape
 

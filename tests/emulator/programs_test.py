@@ -41,8 +41,8 @@ def batched(rng):
     return program, [(a, HALF), (b, HALF)], [(HALF, np.einsum("bmk,bnk->bmn", decode(a, HALF), decode(b, HALF)))]
 
 
-def with_epilogue(rng):
-    m, n, k = 200, 136, 136
+def with_epilogue(rng, shape=(200, 136, 136)):
+    m, n, k = shape
     a, b, residual = (random_array(rng, shape, HALF) for shape in ((m, k), (n, k), (m, n)))
     scale = (rng.random(m) + 0.5).astype(np.float32)
     reference = (decode(a, HALF) @ decode(b, HALF).T) * scale[:, None] + decode(residual, HALF)
@@ -214,8 +214,9 @@ def transposed(order):
 
 CASES = {
     "transpose_ij": transposed("ij"), "transpose_ji": transposed("ji"),
-    "batched": batched, "with_epilogue": with_epilogue, "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled,
-    "block_scaled_in_flight": lambda rng: block_scaled(rng, block_m=64, threads=128), "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
+    "batched": batched, "with_epilogue": with_epilogue, "residual_of_many_tiles": lambda rng: with_epilogue(rng, (1500, 776, 72)), "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled,
+    "block_scaled_in_flight": lambda rng: block_scaled(rng, block_m=64, block_n=128, threads=128),
+    "block_scaled_by_groups": lambda rng: block_scaled(rng, block_m=64, block_n=64, block_k=256, threads=128), "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
     "packed_mxfp4": packed_mxfp4, "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
     "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
@@ -228,7 +229,7 @@ CASES = {
     "quantize_rows_long": long_rows_of(long_rows.quantize_rows_long, quantized, [E4M3, "float32"]),
 }
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
-PRODUCTS = ["batched", "with_epilogue", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "packed_weights", "packed_weights_by_parts", "packed_mxfp4"]
+PRODUCTS = ["batched", "with_epilogue", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "packed_weights", "packed_weights_by_parts", "packed_mxfp4"]
 
 
 def run(emulator, name, target="emu:sm_90a", **keys):

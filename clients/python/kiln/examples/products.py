@@ -34,7 +34,7 @@ def batched(batch, M, N, K, dtype="bfloat16", block_m=128, block_n=256, block_k=
     return batched.with_outputs(-1)
 
 
-def grouped(experts, N, K, M=None, dtype="bfloat16", out_dtype=None, block_m=128, block_n=256, block_k=64, stages=4, threads=256):
+def grouped(experts, N, K, M=None, dtype="bfloat16", out_dtype=None, block_m=128, block_n=256, block_k=64, stages=3, threads=256):
     """C[rows of tile t] = A[rows of tile t] · B[expert[t]]ᵀ: A is (M, K) with each expert's rows together, padded to whole tiles of
     ``block_m``; B (experts, N, K); expert (M / block_m) of int32."""
     out_dtype = out_dtype or dtype
@@ -87,32 +87,43 @@ def with_epilogue(M, N, K, dtype="bfloat16", out_dtype=None, residual=False, row
     return with_epilogue.with_outputs(-1)
 
 
-def block_scaled(M, N, K, out_dtype="bfloat16", block_m=128, block_n=128, stages=4, threads=256):
+def block_scaled(M, N, K, out_dtype="bfloat16", block_m=128, block_n=256, block_k=SCALED, stages=3, threads=256):
     """C = Σ over blocks of 128 along k of (A · Bᵀ) · scale_a · scale_b: A is (M, K) and B (N, K) of e4m3, scale_a (K/128, M) and
-    scale_b (N/128, K/128) of float32."""
-    block_k = SCALED
-    steps = -(-K // block_k)
-    rows = -(-N // SCALED)
+    scale_b (N/128, K/128) of float32. The block's columns are summed up in strips that share scales, its steps in groups that do."""
+    if (block_n % SCALED and SCALED % block_n) or block_k % SCALED:
+        raise ValueError(f"blocks of {block_n} columns and {block_k} along k cut groups of {SCALED} that share scales: choose multiples of it, or a "
+                         "`block_n` that divides it")
+    width = min(block_n, SCALED)
+    strips, groups = range(block_n // width), range(block_k // SCALED)
+    steps, rows = -(-K // SCALED), -(-N // SCALED)
 
     @T.prim_func
     def block_scaled(A: T.Tensor((M, K), FP8), B: T.Tensor((N, K), FP8), scale_a: T.Tensor((steps, M), "float32"),
                      scale_b: T.Tensor((rows, steps), "float32"), C: T.Tensor((M, N), out_dtype)):
         with T.Kernel(T.ceildiv(N, block_n), T.ceildiv(M, block_m), threads=threads) as (bx, by):
             a_shared = T.alloc_shared((block_m, block_k), FP8)
-            b_shared = T.alloc_shared((block_n, block_k), FP8)
-            partial = T.alloc_fragment((block_m, block_n), "float32")
-            accum = T.alloc_fragment((block_m, block_n), "float32")
-            scale = T.alloc_fragment((block_m,), "float32")
-            T.clear(accum)
-            for ko in T.Pipelined(steps, num_stages=stages):
+            b_shared = [T.alloc_shared((width, block_k), FP8) for _ in strips]
+            partial = T.alloc_fragment((block_m, width), "float32")
+            accum = [T.alloc_fragment((block_m, width), "float32") for _ in strips]
+            scale = [T.alloc_fragment((block_m,), "float32") for _ in strips]
+            for strip in strips:
+                T.clear(accum[strip])
+            for ko in T.Pipelined(T.ceildiv(steps, len(groups)), num_stages=stages):
                 T.copy(A[by * block_m, ko * block_k], a_shared)
-                T.copy(B[bx * block_n, ko * block_k], b_shared)
-                for i in T.Parallel(block_m):
-                    scale[i] = scale_a[ko, by * block_m + i] * scale_b[bx * block_n // SCALED, ko]
-                T.gemm(a_shared, b_shared, partial, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(block_m, block_n):
-                    accum[i, j] += partial[i, j] * scale[i]
-            T.copy(accum, C[by * block_m, bx * block_n])
+                for strip in strips:
+                    T.copy(B[bx * block_n + strip * width, ko * block_k], b_shared[strip])
+                for group in groups:
+                    step = ko * len(groups) + group
+                    depth = slice(group * SCALED, (group + 1) * SCALED)
+                    for i in T.Parallel(block_m):
+                        for strip in strips:
+                            scale[strip][i] = scale_a[step, by * block_m + i] * scale_b[(bx * block_n + strip * width) // SCALED, step]
+                    for strip in strips:
+                        T.gemm(a_shared[:, depth], b_shared[strip][:, depth], partial, transpose_B=True, clear_accum=True)
+                        for i, j in T.Parallel(block_m, width):
+                            accum[strip][i, j] += partial[i, j] * scale[strip][i]
+            for strip in strips:
+                T.copy(accum[strip], C[by * block_m, bx * block_n + strip * width])
 
     return block_scaled.with_outputs(-1)
 

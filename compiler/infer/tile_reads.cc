@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/tile_reads.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/facts.h"
+#include "compiler/analysis/register_map.h"
+#include "compiler/infer/versions.h"
+#include "compiler/rules/gemm.h"
+#include "compiler/rules/tensor.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::ExprId;
+using ir::Space;
+
+constexpr int64_t kEnoughStages = 3;    // measured on one H200: a fourth makes products no faster
+constexpr int64_t kBarrierRoom = 1024;  // for a kernel's mbarriers
+constexpr int64_t kVector = 16;         // bytes
+
+class Reader {
+ public:
+  Reader(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+
+  void Run() {
+    ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
+      for (const Access& access : AccessesOf(module_, stmt)) {
+        used_.insert(access.buffer);
+        if (access.write) written_.insert(access.buffer);
+      }
+    });
+    Facts facts(module_);
+    facts.EnterKernel(kernel_);
+    ir::Block result;
+    for (ir::Stmt& stmt : kernel_.body) {
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) facts.Bind(*let);
+      if (const auto* assume = std::get_if<ir::Assume>(&stmt.op)) facts.Assume(assume->cond);
+      if (auto* loop = std::get_if<ir::For>(&stmt.op)) {
+        behind_products_ |= CountStages(*loop);
+        if (behind_products_ && loop->kind == ir::LoopKind::kParallel) Replace(stmt, *loop, facts, result);
+      }
+      result.push_back(std::move(stmt));
+    }
+    kernel_.body = std::move(result);
+  }
+
+ private:
+  // Whether the loop is a pipelined one around products by groups of warps, whose tiles are there once for each stage.
+  bool CountStages(const ir::For& loop) {
+    if (loop.kind != ir::LoopKind::kPipelined || loop.num_stages < 2) return false;
+    bool grouped = false;
+    for (const ir::Stmt& stmt : loop.body) {
+      const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+      const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
+      grouped |= mma != nullptr && mma->warps > 1;
+      const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+      if (copy == nullptr || module_[copy->dst.buffer].space != Space::kShared) continue;
+      more_bytes_ += BytesOf(copy->dst.buffer) * (std::min<int64_t>(kEnoughStages, loop.num_stages) - 1);
+    }
+    return grouped;
+  }
+
+  // Puts copies of the tiles that the loop reads before it.
+  void Replace(ir::Stmt& stmt, ir::For& loop, const Facts& facts, ir::Block& result) {
+    const std::vector<int64_t> extents = ExtentsOf(module_, loop);
+    for (const Access& access : AccessesOf(module_, stmt)) {
+      if (access.write || written_.contains(access.buffer) || module_[access.buffer].space != Space::kGlobal) continue;
+      const std::optional<ir::Region> tile = TileOf(loop, extents, access);
+      if (!tile || !TensorFits(module_, facts, *tile, extents, context_.pointer_alignment()) || !HasRoom(*tile)) continue;
+      const BufferId staged = AddTile(*tile, extents);
+      ir::CopyPlan plan;
+      plan.instruction = ir::CopyInstruction::kTensor;
+      plan.vector = int32_t(kVector / ir::Bytes(module_[staged].dtype));
+      const ir::Region whole{staged, {module_.exprs.Int(0), module_.exprs.Int(0)}, extents};
+      result.push_back({ir::Copy{*tile, whole, 0, plan}, stmt.loc});
+      const ExprId element = module_.exprs.Load(staged, module_[staged].dtype, {{module_.VarRef(loop.vars[0]), module_.VarRef(loop.vars[1])}});
+      UseInstead(loop.body, access.load, element);
+    }
+  }
+
+  // What a read of an element at [… row, column] of a loop over (row, column) covers.
+  std::optional<ir::Region> TileOf(const ir::For& loop, const std::vector<int64_t>& extents, const Access& access) {
+    if (loop.vars.size() != 2 || access.indices.size() < 2) return std::nullopt;
+    ir::Region region{access.buffer, {}, {}};
+    size_t next = 0;
+    for (ExprId index : access.indices) {
+      const Linear linear = LinearOf(module_.exprs, index);
+      const bool moves = next < 2 && linear.Coefficient(module_.VarRef(loop.vars[next])) == 1;
+      if (moves) index = module_.exprs.Substitute(index, loop.vars[next], module_.exprs.Int(0, module_[loop.vars[next]].dtype));
+      if (std::ranges::any_of(loop.vars, [&](ir::VarId var) { return DependsOn(index, var); })) return std::nullopt;
+      region.offsets.push_back(index);
+      region.extents.push_back(moves ? extents[next++] : 1);
+    }
+    return next == 2 ? std::optional(std::move(region)) : std::nullopt;
+  }
+
+  bool DependsOn(ExprId id, ir::VarId var) const {
+    const ir::ExprNode& node = module_.exprs[id];
+    if (node.op == ir::ExprOp::kVar) return ir::VarId(node.ref) == var;
+    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return DependsOn(arg, var); });
+  }
+
+  int64_t BytesOf(BufferId id) const {
+    const std::vector<int64_t> shape = module_.ShapeOf(id);
+    return std::accumulate(shape.begin(), shape.end(), int64_t{ir::Bits(module_[id].dtype)}, std::multiplies<>()) / 8;
+  }
+
+  // Beside the kernel's tiles, and one through which results leave in pieces of 128 bytes of each row.
+  bool HasRoom(const ir::Region& tile) const {
+    const int64_t rows = tile.extents[tile.extents.size() - 2];
+    int64_t bytes = more_bytes_ + kBarrierRoom + rows * 128;
+    bytes += rows * tile.extents.back() * ir::Bytes(module_[tile.buffer].dtype);
+    for (BufferId id : used_)
+      if (module_[id].space == Space::kShared) bytes += BytesOf(id);
+    return bytes <= int64_t(context_.target->max_shared_bytes);
+  }
+
+  BufferId AddTile(const ir::Region& tile, const std::vector<int64_t>& extents) {
+    ir::Buffer buffer{Space::kShared, module_[tile.buffer].dtype, {}};
+    for (int64_t extent : extents) buffer.shape.push_back(module_.exprs.Int(extent));
+    buffer.name = module_[tile.buffer].name + "_in" + std::to_string(module_.buffers.size());
+    const BufferId id = module_.AddBuffer(std::move(buffer));
+    used_.insert(id);
+    return id;
+  }
+
+  void UseInstead(ir::Block& block, ExprId from, ExprId to) {
+    const auto rewrite = [&](ExprId& id) {
+      id = module_.exprs.Rewrite(id, [&](ExprId leaf) { return leaf == from ? std::optional(to) : std::nullopt; });
+    };
+    ir::Walk(block, [&](ir::Stmt& stmt) { ForEachOperand(stmt, rewrite, [](ir::Region&) {}); });
+  }
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Context& context_;
+  std::set<BufferId> used_, written_;
+  int64_t more_bytes_ = 0;  // of tiles' further stages
+  bool behind_products_ = false;
+};
+
+}  // namespace
+
+void TileReads(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+  if (!UsesTensorCopies(context) || context.options.disable_warp_specialization()) return;
+  const size_t buffers = module.buffers.size();
+  Reader(module, kernel, context).Run();
+  Declare(module, kernel, buffers);
+}
+
+}  // namespace kiln::compiler
