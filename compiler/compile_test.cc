@@ -319,14 +319,19 @@ TEST(Compile, AnUnknownTargetNamesTheNearest) {
 }
 
 TEST(Compile, TilesBeyondSharedMemorySayWhoUsesWhat) {
-  const std::string error = FirstError(CompileText(GemmText(256, 256, 512, 128), "cuda:sm_80"));
+  const v1::WorkerResult result = CompileText(GemmText(256, 256, 512, 128), "cuda:sm_80");
+  const std::string error = FirstError(result);
+  EXPECT_TRUE(result.diagnostics(0).statement().contains("alloc shared")) << result.diagnostics(0).DebugString();
+  EXPECT_GT(result.diagnostics(0).line(), 0u);
   EXPECT_NE(error.find("524288 bytes of shared memory"), std::string::npos) << error;
   EXPECT_NE(error.find("262144 bytes"), std::string::npos) << error;
   EXPECT_NE(error.find("smaller tiles"), std::string::npos) << error;
 }
 
 TEST(Compile, TilesBeyondTheRegistersSayWhoUsesWhat) {
-  const std::string error = FirstError(CompileText(GemmText(1024, 1024, 16, 128), "cuda:sm_80"));
+  const v1::WorkerResult result = CompileText(GemmText(1024, 1024, 16, 128), "cuda:sm_80");
+  const std::string error = FirstError(result);
+  EXPECT_TRUE(result.diagnostics(0).statement().contains("alloc fragment")) << result.diagnostics(0).DebugString();
   EXPECT_NE(error.find("8192 registers"), std::string::npos) << error;
 }
 

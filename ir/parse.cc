@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <limits>
+#include <utility>
 
 #include "ir/limits.h"
 #include "ir/parser.h"
@@ -14,9 +15,35 @@ namespace kiln::ir {
 void Parser::FailAt(const Token& token, std::string message, std::string hint) {
   if (failed_) return;
   failed_ = true;
-  diagnostics_.Error(fmt::format("line {}, column {}: {}", token.line, token.column, message), std::move(hint),
-                     {0, token.line}, std::string(lexer_.Line(token.line)));
-  token_ = Token{};
+  diagnostics_.Error(fmt::format("column {}: {}", token.column, message), std::move(hint), {0, token.line},
+                     std::string(lexer_.Line(token.line)));
+  wrong_line_ = token.line;
+  beyond_ = std::exchange(token_, {});
+}
+
+void Parser::Undefined(const Token& name) {
+  if (!doubtful_.contains(name.text)) return FailAt(name, fmt::format("%{} is not defined", name.text));
+  failed_ = true;
+  wrong_line_ = name.line;
+  beyond_ = std::exchange(token_, {});
+}
+
+void Parser::Recover(bool blocks_follow) {
+  if (!failed_ || beyond_.kind == Token::kEnd || diagnostics_.errors() >= Diagnostics::kMax) return;
+  Lexer whole(lexer_.Line(wrong_line_));
+  for (Token token = whole.Next(); token.kind != Token::kEnd; token = whole.Next())
+    if (token.kind == Token::kValue) doubtful_.emplace(token.text);
+  failed_ = false;
+  token_ = beyond_;
+  for (line_ = wrong_line_; !failed_ && token_.kind != Token::kEnd && token_.line == line_ && !At("}");) {
+    if (!At("{")) {
+      Advance();
+    } else if (blocks_follow) {
+      return;
+    } else {
+      ParseBlock();
+    }
+  }
 }
 
 void Parser::Expected(std::string_view what) { Fail(fmt::format("expected {}, found {}", what, Describe(token_))); }
@@ -166,6 +193,7 @@ void Parser::ParseHeader() {
   if (int64_t number = ParseInt(1, INT32_MAX, "the text form's version"); number > 1) {
     FailAt(version, fmt::format("the text form's version is {}, this compiler knows 1", number), "update the compiler");
   }
+  if (failed_) beyond_ = {};  // what follows may be anything
   Expect("func");
   module_.name = ExpectKind(Token::kSymbol, "the function's name, as @gemm");
   if (Accept("[")) {
@@ -257,14 +285,15 @@ void Parser::ParseKernelClause(Kernel& kernel) {
 std::expected<Module, Failed> Parser::Run() {
   module_.files.push_back("<text>");
   ParseHeader();
+  Recover(/*blocks_follow=*/true);
   Expect("{");
-  while (Accept("workspace")) ParseGlobal(true);
-  while (Accept("scratch")) ParseGlobal(false);
-  while (Accept("kernel")) ParseKernel();
+  while (Accept("workspace")) ParseGlobal(true), Recover();
+  while (Accept("scratch")) ParseGlobal(false), Recover();
+  while (Accept("kernel")) ParseKernel(), Recover();
   if (!At("}")) Expected("kernel or '}'");
   Advance();
   if (token_.kind != Token::kEnd) Expected("the end of the text");
-  if (failed_) return std::unexpected(Failed{});
+  if (diagnostics_.HasErrors()) return std::unexpected(Failed{});
   return std::move(module_);
 }
 

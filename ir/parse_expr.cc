@@ -102,7 +102,7 @@ ExprId Parser::ParseValue() {
   Token name = token_;
   auto it = entities_.find(name.text);
   if (it == entities_.end()) {
-    Fail(fmt::format("%{} is not defined", name.text));
+    Undefined(name);
     return ExprId(0);
   }
   Advance();

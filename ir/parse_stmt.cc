@@ -36,7 +36,10 @@ Block Parser::ParseBlock() {
   Expect("{");
   if (++nesting_ > kMaxNesting)
     Fail(fmt::format("statements are nested deeper than {}", kMaxNesting), "merge loops, or split the kernel");
-  while (!failed_ && !At("}")) block.push_back(ParseStmt());
+  while (!failed_ && !At("}") && token_.kind != Token::kEnd) {
+    block.push_back(ParseStmt());
+    Recover();
+  }
   --nesting_;
   Expect("}");
   return block;
@@ -128,7 +131,7 @@ BufferId Parser::ParseBuffer() {
   ExpectKind(Token::kValue, "a buffer, as %A");
   auto it = entities_.find(name.text);
   if (it == entities_.end())
-    FailAt(name, fmt::format("%{} is not defined", name.text));
+    Undefined(name);
   else if (!it->second.is_buffer)
     FailAt(name, fmt::format("%{} is a variable, expected a buffer", name.text));
   return failed_ ? BufferId(0) : BufferId(it->second.index);

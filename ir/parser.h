@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The text form's recursive-descent parser: parse_expr.cc, parse_stmt.cc and parse.cc. After the first error every
-// method returns at once with something harmless; callers look at failed() in loops only.
+// The text form's recursive-descent parser: parse_expr.cc, parse_stmt.cc and parse.cc. After an error every method returns at
+// once with something harmless; callers look at failed() in loops only. Where statements stand, the next line is read again.
 #pragma once
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,8 +36,15 @@ class Parser {
   bool failed() const { return failed_; }
   void Fail(std::string message, std::string hint = {}) { FailAt(token_, std::move(message), std::move(hint)); }
   void FailAt(const Token& token, std::string message, std::string hint = {});
+  void Undefined(const Token& name);
+  // Goes on behind the line of the last error; names on that line are not asked about again. The blocks that start there are read,
+  // or, where `blocks_follow`, the first of them is left to come.
+  void Recover(bool blocks_follow = false);
   void Expected(std::string_view what);
-  void Advance() { token_ = failed_ ? Token{} : lexer_.Next(); }
+  void Advance() {
+    line_ = token_.line;
+    token_ = failed_ ? Token{} : lexer_.Next();
+  }
   bool At(std::string_view text) const;
   bool Accept(std::string_view text);
   void Expect(std::string_view text);
@@ -104,7 +112,11 @@ class Parser {
   Lexer lexer_;
   Diagnostics& diagnostics_;
   Token token_;
-  bool failed_ = false;
+  bool failed_ = false;    // and not recovered
+  uint32_t line_ = 0;      // of the last token taken
+  Token beyond_;           // the next token when the last error was found
+  uint32_t wrong_line_ = 0;
+  std::set<std::string, std::less<>> doubtful_;  // names whose definition may be on a line that is wrong
   Module module_;
   ExprSizes sizes_{module_.exprs};
   std::map<std::string, Entity, std::less<>> entities_;

@@ -55,7 +55,7 @@ void AddCompile(CLI::App& app, Context& context) {
   sub.add_option("-o,--output", command->code_file, "write the PTX or HSACO here");
   sub.add_option("--artifact", command->artifact_file, "write the whole kiln.v1.Artifact here, for `kiln run`");
   sub.add_option("--repro", command->program.reproducer, "compile what a reproducer file holds, in a worker of its own");
-  sub.add_option("--priority", command->program.priority)->check(CLI::IsMember({"interactive", "batch", "tuning"}));
+  sub.add_option("--priority", command->program.priority, "before or behind other requests that wait")->check(CLI::IsMember({"interactive", "batch", "tuning"}));
   sub.add_flag("--refresh", command->program.refresh, "compile even if the result is known");
   sub.callback([command, &context] { command->Run(context); });
 }

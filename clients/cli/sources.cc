@@ -15,6 +15,13 @@
 namespace kiln::cli {
 namespace {
 
+// Text does not know the file that it comes from.
+void NameProgram(const std::string& file, Error& error) {
+  if (file.empty() || file == "-") return;
+  for (Diagnostic& diagnostic : error.diagnostics)
+    if (diagnostic.line > 0 && (diagnostic.file.empty() || diagnostic.file == "<text>")) diagnostic.file = file;
+}
+
 Error InvalidInput(std::string message) { return {.code = ErrorCode::kInvalid, .message = std::move(message)}; }
 
 std::expected<CompileRequest, Error> FromReproducer(const std::string& path) {
@@ -52,8 +59,8 @@ void AddOptions(CLI::App& command, Options& options) {
   command.add_flag("--fast-math", options.fast_math, "approximate division, roots and transcendental functions");
   command.add_option("--max-registers", options.max_registers, "per thread; 0: the compiler's choice");
   command.add_flag("--no-async-copy", options.disable_async_copy, "no cp.async");
-  command.add_flag("--no-warp-specialization", options.disable_warp_specialization);
-  command.add_flag("--no-tma", options.disable_tma);
+  command.add_flag("--no-warp-specialization", options.disable_warp_specialization, "sm_90a: no warps that only fill tiles for the others");
+  command.add_flag("--no-tma", options.disable_tma, "sm_90a: no tensor copies, nor warps that only start them");
   command.add_flag("--no-wgmma", options.disable_wgmma, "sm_90a: products by mma.sync, without tensor copies and warp roles");
 }
 
@@ -90,12 +97,18 @@ std::expected<Compiled, Error> CompileWithProgress(Context& context, const Compi
   };
   const LocalOptions local{.worker = a.worker,
                            .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(context.timeout_seconds * 1000))};
-  if (a.local || !a.reproducer.empty()) return CompileLocally(request, local, on_stage);
+  const auto locally = [&] {
+    auto compiled = CompileLocally(request, local, on_stage);
+    if (!compiled) NameProgram(a.file, compiled.error());
+    return compiled;
+  };
+  if (a.local || !a.reproducer.empty()) return locally();
   auto client = context.Connect();
   if (!client) return std::unexpected(std::move(client.error()));
   auto compiled = client->Compile(request, on_stage);
+  if (!compiled) NameProgram(a.file, compiled.error());
   if (compiled || compiled.error().code != ErrorCode::kUnavailable || !compiled.error().request_id.empty()) return compiled;
-  if (fall_back) return CompileLocally(request, local, on_stage);
+  if (fall_back) return locally();
   compiled.error().message += ", or compile without a daemon: --local";
   return compiled;
 }

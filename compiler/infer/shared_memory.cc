@@ -7,6 +7,7 @@
 #include <map>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/declaration.h"
 #include "compiler/analysis/register_map.h"
 
 namespace kiln::compiler {
@@ -147,10 +148,10 @@ void Place(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::D
     kernel.shared_bytes = std::max(kernel.shared_bytes, offset + SharedBytes(buffer));
   }
   if (kernel.shared_bytes > int64_t(context.target->max_shared_bytes)) {
-    diagnostics.Error(fmt::format("kernel '{}' needs {} bytes of shared memory; {} has {} for a block:{}", kernel.name,
-                                  kernel.shared_bytes, context.target->name, context.target->max_shared_bytes,
-                                  Table(module, lifetimes)),
-                      "use smaller tiles or fewer pipeline stages");
+    SizeError(module, kernel, order.front(),
+              fmt::format("kernel '{}' needs {} bytes of shared memory; {} has {} for a block:{}", kernel.name, kernel.shared_bytes,
+                          context.target->name, context.target->max_shared_bytes, Table(module, lifetimes)),
+              "use smaller tiles or fewer pipeline stages", diagnostics);
   }
 }
 
