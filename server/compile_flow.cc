@@ -15,8 +15,8 @@ namespace {
 using Kind = Failure::Kind;
 
 // Looks at requests while the queue is full: in a fiftieth of the time of one processor.
-constexpr std::chrono::milliseconds kBetweenFinds{2};     // of a request seen before: in the store or not
-constexpr std::chrono::milliseconds kBetweenDecodes{10};  // of another
+constexpr std::chrono::milliseconds kBetweenFinds{5};     // of a request seen before: in the store or not
+constexpr std::chrono::milliseconds kBetweenDecodes{25};  // of another
 
 // The text of an explained compile differs with what is asked for, and is never kept.
 cache::Digest FlightKey(const cache::Digest& key, const v1::CompileRequest& request) {

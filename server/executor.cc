@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "server/thread_niceness.h"
+
 namespace kiln::server {
 
 Executor::Executor(unsigned threads, std::size_t capacity) : capacity_(capacity) {
@@ -36,6 +38,7 @@ void Executor::PostFirst(Task task) {
 }
 
 void Executor::Run() {
+  YieldToAnswers();
   for (;;) {
     Task task;
     {

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "server/thread_niceness.h"
+
 namespace kiln::server {
 namespace {
 
@@ -47,6 +49,7 @@ bool Journal::Flush(std::chrono::milliseconds patience) {
 }
 
 void Journal::Run() {
+  YieldToAnswers();
   std::vector<CallRecord> batch;
   std::unique_lock lock(mutex_);
   while (!stopping_ || !waiting_.empty()) {

@@ -28,14 +28,12 @@
 
 #include "server/channel.h"
 #include "server/sandbox.h"
+#include "server/thread_niceness.h"
 #include "server/unique_fd.h"
 #include "server/worker_protocol.h"
 
 namespace kiln::server {
 namespace {
-
-// Compiles take all the processors there are; who serves the hits must not wait for one.
-constexpr int kNiceness = 10;
 
 struct Arguments {
   bool zygote = false;
@@ -290,7 +288,7 @@ class ForkServer {
     sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
     ::dup2(log, STDOUT_FILENO);
     ::dup2(log, STDERR_FILENO);
-    [[maybe_unused]] const int niceness = ::nice(kNiceness);
+    [[maybe_unused]] const int niceness = ::nice(kWorkerNiceness);
     return socket;
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kiln-bench --bin DIR --programs DIR [--json] [--quick] [--minutes N] [hit|miss|start|flights|crowd|overload|soak …]
+// kiln-bench --bin DIR --programs DIR [--json] [--quick] [--halves] [--minutes N] [hit|miss|start|flights|crowd|overload|soak …]
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,6 +50,8 @@ int Main(int argc, char** argv) {
       json = true;
     } else if (word == "--quick") {
       setup.quick = true;
+    } else if (word == "--halves") {
+      setup.halves = Halves::OfThisProcess();
     } else if (word == "--minutes" && i + 1 < argc) {
       setup.minutes = std::strtod(argv[++i], nullptr);
     } else if (word == "--bin" && i + 1 < argc) {
@@ -61,16 +63,21 @@ int Main(int argc, char** argv) {
     }
   }
   if (setup.bin.empty() || parts.empty()) {
-    fmt::print(stderr, "usage: kiln-bench --bin DIR --programs DIR [--json] [--quick] [--minutes N] PART…\n"
+    fmt::print(stderr, "usage: kiln-bench --bin DIR --programs DIR [--json] [--quick] [--halves] [--minutes N] PART…\n"
                        "parts: hit, miss, start, flights, crowd, overload, soak\n");
     return 2;
   }
   const ScratchFolder scratch;
   setup.scratch = scratch.path;
   const Peer peer(setup);  // forks, so first
+  std::optional<OnProcessors> here;
+  if (setup.halves) here.emplace(setup.halves->callers);
   const auto wanted = [&](std::string_view part) { return std::ranges::find(parts, part) != parts.end(); };
-  const auto print_all = [&](const std::vector<Figure>& figures) {
-    for (const Figure& figure : figures) Print(figure, json);
+  const auto print_all = [&](std::vector<Figure> figures) {
+    for (Figure& figure : figures) {
+      if (setup.halves) figure.note += (figure.note.empty() ? "" : "; ") + setup.halves->Text();
+      Print(figure, json);
+    }
   };
   if (wanted("hit")) print_all(MeasureHits(setup, peer));
   if (wanted("miss")) print_all(MeasureMisses(setup));

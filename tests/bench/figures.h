@@ -13,6 +13,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "kiln/v1/service.grpc.pb.h"
+#include "tests/bench/processors.h"
 
 namespace kiln::bench {
 
@@ -35,6 +36,9 @@ struct Setup {
   std::filesystem::path scratch;
   bool quick = false;              // fewer rounds, for a look
   double minutes = 5;              // of the soak
+  std::optional<Halves> halves;    // of kilnd and its callers; absent: both use all processors
+
+  unsigned workers() const;  // of kilnd: one for each of its processors
 };
 
 double Milliseconds(Clock::duration time);

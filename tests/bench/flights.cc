@@ -108,7 +108,7 @@ Start StartRanks(const Setup& setup, std::size_t ranks, std::size_t kernels) {
 std::vector<Figure> Ranks(const Setup& setup) {
   const std::size_t kernels = setup.quick ? 60 : 500;
   const Start start = StartRanks(setup, 64, kernels);
-  const double ideal = start.compile_ms / std::thread::hardware_concurrency();
+  const double ideal = start.compile_ms / setup.workers();
   return {{.name = fmt::format("64 ranks, {} kernels: compiles", kernels), .value = static_cast<double>(start.compiles), .unit = "",
            .bar = static_cast<double>(kernels), .note = fmt::format("{} requests failed {}", start.failed, start.failure)},
           {.name = fmt::format("64 ranks, {} kernels: last over ideal", kernels), .value = start.last_ms / ideal, .unit = "×", .bar = 1.15,

@@ -67,6 +67,11 @@ class PeerService final : public v1::Kiln::WithRawCallbackMethod_Stats<v1::Kiln:
 
 }  // namespace
 
+unsigned Setup::workers() const {
+  const unsigned all = std::max(1u, std::thread::hardware_concurrency());
+  return halves ? static_cast<unsigned>(CPU_COUNT(&halves->servers)) : all;
+}
+
 double Milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
 
 double Median(std::vector<double> values) {
@@ -90,13 +95,17 @@ Daemon::Daemon(const Setup& setup, const std::string& state, const std::vector<s
                                     "--state-dir=" + (setup.scratch / state).string(),
                                     "--log-file=" + (setup.scratch / "kilnd.log").string()};
   words.insert(words.end(), options.begin(), options.end());
+  words.push_back("--workers=" + std::to_string(setup.workers()));
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::optional<OnProcessors> there;
+  if (setup.halves) there.emplace(setup.halves->servers);
   const auto began = Clock::now();
   if (::posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ) != 0) {
     throw std::runtime_error("cannot run " + words[0] + "; build it first, or name the build folder in KILN_BUILD");
   }
+  there.reset();
   for (;;) {
     grpc::ClientContext context;
     v1::CapabilitiesReply reply;
@@ -159,7 +168,10 @@ std::string Daemon::build_id() const {
 }
 
 Peer::Peer(const Setup& setup) : address_("unix:" + (setup.scratch / "peer.sock").string()), pid_(::fork()) {
-  if (pid_ == 0) ServePeer(address_);
+  if (pid_ != 0) return;
+  std::optional<OnProcessors> there;
+  if (setup.halves) there.emplace(setup.halves->servers);
+  ServePeer(address_);
 }
 
 Peer::~Peer() {
