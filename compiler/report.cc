@@ -60,9 +60,12 @@ class Reporter {
       if (!buffer.layout) continue;
       if (buffer.space == Space::kFragment) {
         Add("layouts", buffer.name, buffer.layout->ToString(), fmt::format("{} registers a thread", buffer.layout->Registers()), {});
-      } else if (buffer.space == Space::kShared && buffer.shared_offset) {
+      } else if ((buffer.space == Space::kShared || buffer.space == Space::kBarrier) && buffer.shared_offset) {
         Slot(buffer);
-        if (id < users_.size()) report_.mutable_shared_memory()->rbegin()->mutable_statements()->Assign(users_[id].begin(), users_[id].end());
+        if (id >= users_.size()) continue;
+        auto& statements = *report_.mutable_shared_memory()->rbegin()->mutable_statements();
+        statements.Assign(users_[id].begin(), users_[id].end());
+        if (buffer.space == Space::kBarrier) statements.Add(0);  // no statement speaks of it
       }
     }
   }

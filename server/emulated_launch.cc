@@ -28,7 +28,7 @@ EmulatedLaunch::EmulatedLaunch(const runtime::Binder& binder, std::span<const ru
     workspaces_.push_back(std::make_unique<std::byte[]>(bytes + kAlignment));
     const auto address = reinterpret_cast<std::uint64_t>(workspaces_.back().get());
     workspace_addresses_.push_back((address + kAlignment - 1) / kAlignment * kAlignment);
-    memory_.push_back({reinterpret_cast<const void*>(workspace_addresses_.back()), bytes, 1,
+    memory_.push_back({reinterpret_cast<void*>(workspace_addresses_.back()), bytes, 1,
                        "workspace " + std::to_string(workspaces_.size() - 1)});
   }
 }

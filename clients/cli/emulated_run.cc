@@ -44,7 +44,11 @@ void PrintFault(const RunFault& fault, bool colours) {
     fmt::print(stderr, "    in thread {} of block ({})\n", fault.thread, fmt::join(fault.block, ", "));
   }
   PrintStatement("at", fault.statement, colours);
-  if (fault.other.number != fault.statement.number) PrintStatement("and", fault.other, colours);
+  if (fault.other.number != fault.statement.number) {
+    PrintStatement("and", fault.other, colours);
+  } else if (fault.other.number != 0) {
+    fmt::print(stderr, "    and the same statement\n");
+  }
 }
 
 Json ToJson(const RunStatement& s) {

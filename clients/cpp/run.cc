@@ -99,7 +99,11 @@ std::string Describe(const RunFault& fault) {
             ", " + std::to_string(fault.block[2]) + ")";
   }
   if (fault.statement.number != 0) add("at", fault.statement);
-  if (fault.other.number != 0 && fault.other.number != fault.statement.number) add("and", fault.other);
+  if (fault.other.number == fault.statement.number) {
+    if (fault.other.number != 0) text += "\n  and the same statement";
+  } else if (fault.other.number != 0) {
+    add("and", fault.other);
+  }
   return text;
 }
 

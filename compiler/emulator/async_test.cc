@@ -142,7 +142,7 @@ TEST(Mbarriers, WhatTheyForbid) {
   {
     Kernel k(kHopper, 32);
     k.device->PhaseWait(k.Byte(k.shared, 64), k.I32(0));
-    ExpectOnly(k.Run(), FindingKind::kMbarrier, "uses an mbarrier at byte 64 of shared memory, where none was initialised");
+    ExpectOnly(k.Run(), FindingKind::kMbarrier, "uses an mbarrier in shared memory at byte 64, where none was initialised");
   }
   {
     Kernel k(kHopper, 1);

@@ -157,7 +157,7 @@ TEST(Clusters, SharedMemoryOfOthersIsChecked) {
   EXPECT_FALSE(early.k.RunSeeds(0, 4, 2).findings.empty());
   const Report report = late.k.RunSeeds(0, 20, 2);
   ASSERT_FALSE(report.findings.empty());
-  ExpectOnly(nobody.k.RunSeeds(0, 1, 2), FindingKind::kOperands, "shared memory of block 2 of a cluster of 2");
+  ExpectOnly(nobody.k.RunSeeds(0, 1, 2), FindingKind::kOperands, "shared memory at byte 0 of block 2 of a cluster of 2");
   bool race = false, ended = false;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     for (const Finding& finding : late.k.RunSeeds(seed, 1, 2).findings) {

@@ -81,7 +81,11 @@ std::string Describe(const Finding& finding, const Names& names) {
   text += "\n  in thread " + std::to_string(finding.thread) + " of block (" + std::to_string(finding.block[0]) + ", " + std::to_string(finding.block[1]) +
           ", " + std::to_string(finding.block[2]) + ")";
   Append(text, "at ", finding.location, names);
-  if (finding.other_location != finding.location) Append(text, "and ", finding.other_location, names);
+  if (finding.other_location != finding.location) {
+    Append(text, "and ", finding.other_location, names);
+  } else if (finding.location != 0) {
+    text += "\n  and the same statement";
+  }
   return text;
 }
 

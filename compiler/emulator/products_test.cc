@@ -117,7 +117,7 @@ TEST(Products, RegistersInFlight) {
     ExpectAmong(Touched(seed, [&](Products& p, auto& c) {
       c[2] = llvm::ConstantFP::get(p.k.b.getFloatTy(), 1);
       p.Write(p.k.device->MmaWait(c, 0));
-    }), FindingKind::kInFlight, "changed registers that wgmma writes");
+    }), FindingKind::kInFlight, "changed a register, which wgmma writes");
     ExpectAmong(Touched(seed, [&](Products& p, auto& c) {
       p.k.device->SetLocation(3);
       p.Write(c);
@@ -127,7 +127,7 @@ TEST(Products, RegistersInFlight) {
       auto done = p.k.device->MmaWait(c, 0);
       done[0] = early;
       p.Write(done);
-    }), FindingKind::kInFlight, "reads a register that wgmma writes");
+    }), FindingKind::kInFlight, "reads a register, which wgmma writes");
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Concurrency: Run's threads share the launch (Grid, read-only), the recorder and the global shadow, which lock, and an atomic
-// counter that hands out blocks. Each has its own stacks, shared memory and shadow of it. They are joined before Run returns.
+// Concurrency: Run's threads share the launch (Grid, read-only), the recorder, the turns and the global shadow, which lock. Each has its
+// own stacks, shared memory and shadow of it. They are joined before Run returns.
 #include "compiler/emulator/program.h"
 
 #include <sys/mman.h>
@@ -52,22 +52,23 @@ float RoundToOdd(double x) {
 float TruncateDoubleToF16(double x) { return TruncateToF16(RoundToOdd(x)); }
 float TruncateDoubleToBf16(double x) { return TruncateToBf16(RoundToOdd(x)); }
 
-// Memory of a block, between pages that may not be touched.
+// Memory of a block, between addresses that belong to nobody: what an unchecked kernel does beyond its tiles ends the process instead of
+// changing what others rely on.
 class SharedMemory {
  public:
-  explicit SharedMemory(size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage + 2 * kPage) {
-    void* memory = mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  explicit SharedMemory(size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage + 2 * kGuard) {
+    void* memory = mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return;
     base_ = static_cast<std::byte*>(memory);
-    if (bytes_ > 2 * kPage && mprotect(base_ + kPage, bytes_ - 2 * kPage, PROT_READ | PROT_WRITE) != 0) Release();
+    if (bytes_ > 2 * kGuard && mprotect(base_ + kGuard, bytes_ - 2 * kGuard, PROT_READ | PROT_WRITE) != 0) Release();
   }
   ~SharedMemory() { Release(); }
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
-  std::byte* data() const { return base_ == nullptr ? nullptr : base_ + kPage; }
+  std::byte* data() const { return base_ == nullptr ? nullptr : base_ + kGuard; }
 
  private:
-  static constexpr size_t kPage = 4096;
+  static constexpr size_t kPage = 4096, kGuard = size_t{64} << 20;
   void Release() {
     if (base_ != nullptr) munmap(base_, bytes_);
     base_ = nullptr;
@@ -111,15 +112,17 @@ class JitProgram final : public Program {
     const auto kernel = kernels_.find(launch.entry);
     if (kernel == kernels_.end()) return std::unexpected("the artifact has no kernel \"" + launch.entry + "\"");
     if (std::string problem = CheckLaunch(launch); !problem.empty()) return std::unexpected(problem);
-    Recorder recorder;
     const std::unique_ptr<GlobalShadow> shadow = check_ ? std::make_unique<GlobalShadow>(memory) : nullptr;
-    const Grid grid{.kernel = kernel->second, .args = launch.args.data(), .size = launch.grid, .threads = launch.threads,
+    Grid grid{.kernel = kernel->second, .args = launch.args.data(), .size = launch.grid, .threads = launch.threads,
                     .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .cluster = launch.cluster, .seed = options.seed,
-                    .recorder = &recorder, .slots = slots_, .touched = touched_, .shadow = shadow.get(),
+                    .slots = slots_, .touched = touched_, .shadow = shadow.get(),
                     .clocks = check_ && (clocks_ || launch.cluster != std::array<uint32_t, 3>{1, 1, 1}), .waits_for_all = waits_for_all_};
-    const bool started = RunBlocks(grid, options);
-    if (!started) return std::unexpected("no memory for the threads' stacks");
-    return Report{recorder.Take(), !recorder.stopped()};
+    auto report = RunBlocks(grid, options.threads);
+    if (report && options.threads > 1 && shadow != nullptr && shadow->crossed()) {
+      shadow->Restore();
+      report = RunBlocks(grid, 1);
+    }
+    return report;
   }
 
  private:
@@ -170,27 +173,38 @@ class JitProgram final : public Program {
     std::vector<BlockMemory> blocks;
   };
 
-  static bool RunBlocks(const Grid& grid, const Options& options) {
-    std::atomic<uint64_t> next = 0;
+  static std::expected<Report, std::string> RunBlocks(Grid& grid, uint32_t most_threads) {
+    Recorder recorder;
+    Turns turns(grid.seed, grid.gangs());
+    grid.recorder = &recorder;
+    grid.turns = &turns;
+    const uint64_t count = std::min<uint64_t>(std::max(most_threads, 1u), grid.gangs());
     std::atomic<bool> memory = true;
     const auto work = [&] {
       Worker worker(grid);
-      if (!worker.ok()) {
+      if (worker.ok()) {
+        RunGangs(grid, worker, count > 1);
+      } else {
         memory = false;
-        return;
-      }
-      Gang gang(grid, worker.stacks, worker.blocks);
-      while (!grid.recorder->stopped()) {
-        const uint64_t number = next++;
-        if (number >= grid.gangs() || !gang.Run(number)) return;
       }
     };
-    const uint64_t count = std::min<uint64_t>(std::max(options.threads, 1u), grid.gangs());
     std::vector<std::thread> threads;
     for (uint64_t i = 1; i < count; ++i) threads.emplace_back(work);
     work();
     for (std::thread& thread : threads) thread.join();
-    return memory;
+    if (!memory) return std::unexpected("no memory for the threads' stacks");
+    return Report{recorder.Take(), !recorder.stopped()};
+  }
+
+  // Until all have run, one gave up, or what they do to each other depends on the order, which in parallel is any.
+  static void RunGangs(const Grid& grid, Worker& worker, bool in_parallel) {
+    Gang gang(grid, worker.stacks, worker.blocks);
+    while (!in_parallel || grid.shadow == nullptr || !grid.shadow->crossed()) {
+      const auto turn = grid.turns->Start();
+      if (!turn) return;
+      if (grid.recorder->Counts(turn->number)) gang.Run(*turn);
+      grid.turns->End(turn->number);
+    }
   }
 
   // Do threads of this code meet in other ways than at barriers of their block?

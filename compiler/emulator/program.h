@@ -21,13 +21,13 @@
 namespace kiln::emulator {
 
 struct Options {
-  uint64_t seed = 0;     // of the order in which threads run; even: asynchronous copies land as late as they may, odd: at once
-  uint32_t threads = 1;  // of the host, at most
+  uint64_t seed = 0;     // of the order in which threads and blocks run; even: asynchronous copies land as late as they may, odd: at once
+  uint32_t threads = 1;  // of the host, at most; they change neither results nor reports, but for unchecked races between blocks
 };
 
 // A tensor or workspace. In checked programs, what lies outside of all of them is out of bounds.
 struct Memory {
-  const void* data = nullptr;
+  void* data = nullptr;
   uint64_t bytes = 0;
   uint32_t element_bytes = 1;
   std::string name;

@@ -143,7 +143,7 @@ TEST(TensorLoads, StartAtMultiplesOf16Bytes) {
   k.device->PhaseInit(mbarrier, 1);
   k.device->PhaseInitFence();
   k.device->TensorLoad(k.shared, k.map(), at, mbarrier, nullptr);
-  ExpectOnly(k.Run(), FindingKind::kMisaligned, "from or to byte 8 of its tensor's rows");
+  ExpectOnly(k.Run(), FindingKind::kMisaligned, "from or to in[2], byte 8 of its tensor's rows");
 }
 
 TEST(TensorLoads, FillWithNan) {
@@ -331,11 +331,11 @@ TEST(TensorCopies, WhatTheyForbid) {
   };
   const TensorMapSpec spec{.type = TensorType::kU32, .rank = 1, .dims = {256}, .box = {32}};
   ExpectOnly(run(spec, 64, {0}), FindingKind::kMisaligned, "shared memory at byte 64, which is not a multiple of 128");
-  ExpectOnly(run(spec, 4096, {0}), FindingKind::kOutOfBounds, "128 bytes at byte 4096 of shared memory; the block has 4096");
+  ExpectOnly(run(spec, 4096, {0}), FindingKind::kOutOfBounds, "128 bytes at shared memory at byte 4096; the block has 4096");
   ExpectOnly(run(spec, 0, {0, 0}), FindingKind::kOperands, "of 2 dimensions with a map of 1");
   ExpectOnly(run(spec, 0, {0}, false), FindingKind::kOperands, "without a tensor map");
   ExpectOnly(run({.type = TensorType::kU32, .rank = 1, .dims = {400}, .box = {32}}, 0, {256}), FindingKind::kOutOfBounds, "past the end of in");
-  ExpectOnly(run(spec, 0, {0}), FindingKind::kAsyncPending, "before a tensor load to byte 0 of its shared memory had come");
+  ExpectOnly(run(spec, 0, {0}), FindingKind::kAsyncPending, "before a tensor load to shared memory at byte 0 had come");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -77,6 +78,15 @@ class Kernel {
     b.SetInsertPoint(end);
   }
 
+  // A buffer of words that findings may name.
+  void Name(const std::string& buffer, uint32_t offset, uint32_t words) {
+    v1::SharedSlot& slot = *artifact_.mutable_report()->add_shared_memory();
+    slot.set_buffer(buffer);
+    slot.set_offset(offset);
+    slot.set_bytes(4 * words);
+    slot.set_element_bits(32);
+  }
+
   const v1::Artifact& Compile() {
     if (artifact_.kind() == v1::EMULATOR) return artifact_;
     if (b.GetInsertBlock()->getTerminator() == nullptr) b.CreateRetVoid();
@@ -96,19 +106,20 @@ class Kernel {
 
   // Each seed on the same input; ends at the first with findings.
   Report RunSeeds(uint64_t first, uint64_t count, uint32_t blocks = 1) {
-    const auto program = Program::Load(Compile(), true);
-    EXPECT_TRUE(program) << program.error();
     Report report;
-    for (uint64_t seed = first; program && seed < first + count && report.findings.empty(); ++seed) {
-      report = RunOnce(**program, {}, {.seed = seed}, blocks);
-    }
+    for (uint64_t seed = first; seed < first + count && report.findings.empty(); ++seed) report = Run({}, {.seed = seed}, true, blocks);
     return report;
   }
 
   Report Run(std::vector<uint32_t> given = {}, Options options = {}, bool check = true, uint32_t blocks = 1) {
-    const auto program = Program::Load(Compile(), check);
-    EXPECT_TRUE(program) << program.error();
-    return program ? RunOnce(**program, std::move(given), options, blocks) : Report{};
+    std::unique_ptr<Program>& program = programs_[check ? 1 : 0];
+    if (program == nullptr) {
+      auto loaded = Program::Load(Compile(), check);
+      EXPECT_TRUE(loaded) << loaded.error();
+      if (!loaded) return {};
+      program = std::move(*loaded);
+    }
+    return RunOnce(*program, std::move(given), options, blocks);
   }
 
  private:
@@ -140,6 +151,7 @@ class Kernel {
   llvm::Module module_;
   v1::Artifact artifact_;
   std::vector<uint32_t> input_;
+  std::array<std::unique_ptr<Program>, 2> programs_;  // not checked, checked
 
  public:
   llvm::IRBuilder<> b;

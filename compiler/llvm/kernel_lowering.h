@@ -309,6 +309,7 @@ class KernelLowering {
     ir::BufferId position;
     bool by_thread;  // each thread releases for itself
     bool multicast;  // the other block of the cluster fills it too
+    uint32_t statement;  // the first that fills it
   };
   std::map<ir::BufferId, RingUse> rings_;       // by barriers
   const compiler::ProducerSlice* slice_ = nullptr;  // while the filling threads' part is lowered

@@ -74,6 +74,10 @@ TEXTS = (
              "clocks are read from the server upwards only; take a clock or a time as an argument"),
 )
 
+# Headers that match the pattern may not be included under the folder.
+BARRED = (("compiler/emulator/runtime/", r"^compiler/(?!emulator/)", "the emulator is built from the vendors' documents: it must be able "
+           "to disagree with what the compiler takes for true"),)
+
 # Headers one file alone may include.
 SINGLE = (("sqlite3.h", "everything SQLite goes through that file"),)
 
@@ -112,6 +116,9 @@ def check_include(path, header, quoted):
     for rule in INCLUDES:
         if re.search(rule.header, header) and not path.startswith(rule.allowed):
             yield f"{header}: {rule.why}"
+    for folder, pattern, why in BARRED:
+        if path.startswith(folder) and re.search(pattern, header) and not TEST_FILE.search(path):
+            yield f"{header}: {why}"
     if not quoted or not header.startswith(ROOTS):
         return
     (mine, my_rank), (theirs, their_rank) = rank(path), rank(header)

@@ -58,6 +58,12 @@ class Layering(unittest.TestCase):
         self.allowed("server/a.cc", '#include <grpcpp/grpcpp.h>\n#include "kiln/v1/service.grpc.pb.h"\n')
         self.refused("clients/runtime/a.cc", "#include <cuda.h>\n", "toolkit")
 
+    def test_the_emulator_can_disagree_with_the_compiler(self):
+        self.refused("compiler/emulator/runtime/wgmma.cc", '#include "compiler/target/instructions.h"\n', "vendors' documents")
+        self.refused("compiler/emulator/runtime/place.cc", '#include "compiler/infer/layout.h"\n', "vendors' documents")
+        self.allowed("compiler/emulator/runtime/matrix_test.cc", '#include "compiler/target/instructions.h"\n')
+        self.allowed("compiler/emulator/runtime/wgmma.cc", '#include "compiler/emulator/abi.h"\n#include "ir/type.h"\n')
+
     def test_one_file_includes_sqlite(self):
         self.allowed("cache/sqlite.cc", "#include <sqlite3.h>\n")
         found = problems({"cache/a.cc": "#include <sqlite3.h>\n", "cache/b.cc": "#include <sqlite3.h>\n"})

@@ -43,7 +43,10 @@ def describe_fault(fault) -> str:
     if fault.block:
         lines.append(f"    in thread {fault.thread} of block ({', '.join(map(str, fault.block))})")
     for word, statement in (("at", fault.statement), ("and", fault.other)):
-        if not statement.number or (word == "and" and statement.number == fault.statement.number):
+        if not statement.number:
+            continue
+        if word == "and" and statement.number == fault.statement.number:
+            lines.append("    and the same statement")
             continue
         place = f"{statement.file}:{statement.line}: " if statement.line else ""
         lines.append(f"    {word} {place}{statement.text or f'statement {statement.number}'}")

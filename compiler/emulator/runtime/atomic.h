@@ -7,7 +7,10 @@
 
 namespace kiln::emulator {
 
-// *data = op(*data, *value); `op` is TensorOp's number, whose first three are llvm_ir::AtomicOp's. Blocks on other threads of the host may do the same at once.
+// *data = op(*data, *value); `op` is TensorOp's number, whose first three are llvm_ir::AtomicOp's. Blocks on other threads of the host
+// may do the same at once.
 void Atomically(uint32_t op, ir::DType dtype, void* data, const void* value);
+// Is the result another where several come in another order?
+bool DependsOnOrder(uint32_t op, ir::DType dtype);
 
 }  // namespace kiln::emulator

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "compiler/emulator/runtime/gang.h"
+#include "compiler/emulator/runtime/place.h"
 
 namespace kiln::emulator {
 
@@ -90,9 +91,12 @@ Who Block::WhoOf(uint32_t thread, uint32_t location, Order& order) {
 
 bool Block::Arrive(Warp& warp, Meeting meeting, uint32_t site, uint32_t location, void* operands) {
   Thread& self = thread();
+  if (warp.arrived == 0) warp.came_first = &self;
   if (warp.arrived > 0 && (warp.meeting != meeting || warp.site != site)) {
-    Fault(FindingKind::kDivergence, location,
-          "lanes of one warp came to " + std::string(Name(warp.meeting)) + " and to another place, " + std::string(Name(meeting)));
+    const Thread& first = *warp.came_first;
+    Fault(FindingKind::kDivergence, {self.index, location, first.location},
+          ThreadName(self.index) + " came to " + std::string(Name(meeting)) + " and thread " + std::to_string(first.index) + ", a lane of the same " +
+              (warp.count > grid_.warp_size ? "group of warps" : "warp") + ", to another place, " + std::string(Name(warp.meeting)));
   }
   warp.meeting = meeting;
   warp.site = site;
@@ -115,8 +119,10 @@ void Block::Leave(Warp& warp) {
 
 void Block::Barrier(uint32_t site, uint32_t location) {
   Thread& self = thread();
+  if (at_barrier_ == 0) first_at_barrier_ = &self;
   if (at_barrier_ > 0 && barrier_site_ != site) {
-    Fault(FindingKind::kDivergence, location, "threads of one block wait at different barriers");
+    Fault(FindingKind::kDivergence, {self.index, location, first_at_barrier_->location},
+          ThreadName(self.index) + " came to a barrier while thread " + std::to_string(first_at_barrier_->index) + " waits at another: different barriers");
   }
   barrier_site_ = site;
   self.waits_for = Meeting::kBarrier;
@@ -137,22 +143,29 @@ void Block::Barrier(uint32_t site, uint32_t location) {
   }
 }
 
-void Block::Report(FindingKind kind, uint32_t thread, uint32_t location, uint32_t other_location, std::string message, Place place) {
-  if (Wants(kind, location, other_location)) Add(kind, thread, location, other_location, std::move(message), std::move(place));
+void Block::Report(FindingKind kind, const About& about, std::string message, Place place) {
+  if (Wants(kind, about)) Add(kind, about, std::move(message), std::move(place));
 }
 
-bool Block::Wants(FindingKind kind, uint32_t location, uint32_t other_location) { return grid_.recorder->Wants(kind, location, other_location); }
-
-void Block::Add(FindingKind kind, uint32_t thread, uint32_t location, uint32_t other_location, std::string message, Place place) {
-  grid_.recorder->Add({kind, std::move(message), location, other_location, index_, thread, std::move(place)});
+bool Block::Wants(FindingKind kind, const About& about) {
+  return grid_.recorder->Wants(gang_.turn(), kind, about.location, about.other_location);
 }
 
-void Block::Fault(FindingKind kind, uint32_t location, std::string message, Place place) {
-  Report(kind, thread().index, location, 0, std::move(message), std::move(place));
+void Block::Add(FindingKind kind, const About& about, std::string message, Place place) {
+  grid_.recorder->Add(gang_.turn(), {kind, std::move(message), about.location, about.other_location, index_, about.thread, std::move(place)});
+}
+
+void Block::Fault(FindingKind kind, const About& about, std::string message, Place place) {
+  Report(kind, about, std::move(message), std::move(place));
   gang_.GiveUp();
 }
 
+void Block::Fault(FindingKind kind, uint32_t location, std::string message, Place place) {
+  Fault(kind, {thread().index, location}, std::move(message), std::move(place));
+}
+
 std::string Block::IndexName() const { return Grid::IndexName(index_); }
+std::string Block::ThreadName(uint32_t thread) const { return "thread " + std::to_string(thread) + " of block " + IndexName(); }
 
 std::string Block::DetailOf(const Thread& thread) {
   if (thread.waits_for == Meeting::kNamedBarrier) {
@@ -162,6 +175,15 @@ std::string Block::DetailOf(const Thread& thread) {
   if (thread.waits_for != Meeting::kPhase) return "";
   const Mbarrier* mbarrier = mbarriers_.Find(uint32_t(thread.detail >> 1));
   return std::to_string(thread.detail & 1) + " of " + (mbarrier == nullptr ? "an mbarrier" : mbarrier->Describe());
+}
+
+Place Block::PlaceAwaited(const Thread& thread) const {
+  return thread.waits_for == Meeting::kPhase ? SharedPlace(*this, thread.detail >> 1, *this).place : Place{};
+}
+
+uint32_t Block::LastUseOfAwaited(const Thread& thread) const {
+  const Mbarrier* mbarrier = thread.waits_for == Meeting::kPhase ? mbarriers_.Find(uint32_t(thread.detail >> 1)) : nullptr;
+  return mbarrier == nullptr ? 0 : mbarrier->last_use().location;
 }
 
 std::string Block::Positions() {

@@ -40,6 +40,11 @@ struct AsyncCopy {
 
 struct Warp;
 
+// What a finding is about: who does it in which statement, and the statement that it clashes with.
+struct About {
+  uint32_t thread = 0, location = 0, other_location = 0;
+};
+
 struct Thread {
   Block* block = nullptr;
   uint32_t index = 0;
@@ -66,12 +71,14 @@ struct Warp {
   uint32_t arrived = 0;
   Meeting meeting = Meeting::kNone;
   uint32_t site = 0;
+  const Thread* came_first = nullptr;  // of those who arrived
   WgmmaGroups products;        // of a group
   uint32_t registers = 0;      // of each thread of a group: what setmaxnreg left it
 };
 
 struct NamedBarrierState {
   uint32_t expected = 0, arrived = 0;
+  About came_first;  // of those who arrived
   SyncPoint sync;
   std::vector<Thread*> waiting;
 };
@@ -121,13 +128,16 @@ class Block {
     Leave(warp);
   }
 
-  void Report(FindingKind kind, uint32_t thread, uint32_t location, uint32_t other_location, std::string message, Place place = {});
+  void Report(FindingKind kind, const About& about, std::string message, Place place = {});
   // The same in two steps: is it news? Then it must be added.
-  bool Wants(FindingKind kind, uint32_t location, uint32_t other_location);
-  void Add(FindingKind kind, uint32_t thread, uint32_t location, uint32_t other_location, std::string message, Place place);
-  // The same about the running thread, and the gang ends here.
+  bool Wants(FindingKind kind, const About& about);
+  void Add(FindingKind kind, const About& about, std::string message, Place place);
+  // And the gang ends here.
+  [[noreturn]] void Fault(FindingKind kind, const About& about, std::string message, Place place = {});
+  // The same about the running thread.
   [[noreturn]] void Fault(FindingKind kind, uint32_t location, std::string message, Place place = {});
-  std::string IndexName() const;  // "(1, 0, 0)"
+  std::string IndexName() const;                   // "(1, 0, 0)"
+  std::string ThreadName(uint32_t thread) const;  // "thread 5 of block (1, 0, 0)"
 
   // --- for the gang ---
   void Prepare(uint64_t gang);
@@ -136,6 +146,10 @@ class Block {
   std::span<Thread> threads() { return threads_; }
   // "threads 0-31 wait for a barrier (statement 7); 32-63 ended"
   std::string Positions();
+  // What a thread waits for, where it lies in shared memory.
+  Place PlaceAwaited(const Thread& thread) const;
+  // The statement that did something to it last; 0: none.
+  uint32_t LastUseOfAwaited(const Thread& thread) const;
 
  private:
   bool Arrive(Warp& warp, Meeting meeting, uint32_t site, uint32_t location, void* operands);
@@ -157,6 +171,7 @@ class Block {
   std::vector<Warp> warps_, groups_;
   uint32_t at_barrier_ = 0;
   uint32_t barrier_site_ = 0;
+  const Thread* first_at_barrier_ = nullptr;
   SyncPoint barrier_;
   std::array<NamedBarrierState, 16> named_;
   uint32_t free_registers_ = 0;  // of each thread of one more group

@@ -15,21 +15,22 @@ const char* Verb(Touch touch) {
   return touch == Touch::kRead ? " reads " : touch == Touch::kWrite ? " writes " : " changes (by an atomic) ";
 }
 
-std::string ThreadName(const Block& block, uint32_t thread) { return "thread " + Number(thread) + " of block " + block.IndexName(); }
-
 // Who does what, and where it is reported.
 struct Subject {
+  Block* block = nullptr;  // of the thread
   uint32_t agent = 0, thread = 0, location = 0;
   Touch touch{};
   bool async = false;
 
-  std::string Name(const Block& block, Gang& gang) const { return async ? gang.NameOf(gang.number(), agent) : ThreadName(block, thread); }
+  std::string Name() const { return async ? block->gang().NameOf(block->gang().number(), agent) : block->ThreadName(thread); }
+  About AboutIt(uint32_t other_location = 0) const { return {thread, location, other_location}; }
 };
 
-Subject SubjectOf(const Access& access) { return {0, access.thread, access.location, access.touch, false}; }
+Subject SubjectOf(Block& block, const Access& access) { return {&block, 0, access.thread, access.location, access.touch, false}; }
 
-Subject SubjectOf(const AsyncAccess& access, Touch touch) {
-  return {access.agent, access.starter == nullptr ? 0 : access.starter->index, access.location, touch, true};
+Subject SubjectOf(Block& block, const AsyncAccess& access, Touch touch) {
+  const bool alone = access.starter != nullptr;
+  return {alone ? access.starter->block : &block, access.agent, alone ? access.starter->index : access.first_thread, access.location, touch, true};
 }
 
 FindingKind KindOf(const Gang& gang, const Clash& clash) {
@@ -54,34 +55,34 @@ std::string Reason(const Gang& gang, const Clash& clash, FindingKind kind) {
 
 // `name`: of the place, asked where the clash is news.
 template <typename Name>
-void ReportClash(Block& block, const Subject& subject, const Clash& clash, uint32_t bytes, Name&& name) {
+void ReportClash(const Subject& subject, const Clash& clash, uint32_t bytes, Name&& name) {
   if (clash.kind == Clash::kNone) return;
-  Gang& gang = block.gang();
+  const Gang& gang = subject.block->gang();
   const FindingKind kind = KindOf(gang, clash);
-  if (!block.Wants(kind, subject.location, clash.other.location)) return;
+  const About about = subject.AboutIt(clash.other.location);
+  if (!subject.block->Wants(kind, about)) return;
   NamedPlace at = name();
-  block.Add(kind, subject.thread, subject.location, clash.other.location,
-            subject.Name(block, gang) + Verb(subject.touch) + Number(bytes) + " bytes of " + at.text + Reason(gang, clash, kind), std::move(at.place));
+  subject.block->Add(kind, about, subject.Name() + Verb(subject.touch) + Number(bytes) + " bytes of " + at.text + Reason(gang, clash, kind), std::move(at.place));
 }
 
 std::string Deed(const Block& block, const Access& access, uint32_t bytes) {
-  return ThreadName(block, access.thread) + Verb(access.touch) + Number(bytes) + " bytes of ";
+  return block.ThreadName(access.thread) + Verb(access.touch) + Number(bytes) + " bytes of ";
 }
 
 bool IsMisaligned(const std::byte* data, uint32_t align) { return reinterpret_cast<uintptr_t>(data) % align != 0; }
 
 [[noreturn]] void FaultMisaligned(Block& block, const Access& access, uint32_t bytes, uint32_t align, NamedPlace at) {
-  block.Fault(FindingKind::kMisaligned, access.location, Deed(block, access, bytes) + at.text + ", which is not a multiple of " + Number(align),
+  block.Fault(FindingKind::kMisaligned, {access.thread, access.location}, Deed(block, access, bytes) + at.text + ", which is not a multiple of " + Number(align),
               std::move(at.place));
 }
 
 // Buffers lie close together: beyond one of them there may be another that the statement has nothing to do with.
-void CheckTouched(Block& block, const Block& owner, const Subject& subject, uint32_t offset, uint32_t bytes) {
-  if (block.grid().MayTouch(subject.location, offset, bytes) || !block.Wants(FindingKind::kOutOfBounds, subject.location, 0)) return;
+void CheckTouched(const Block& owner, const Subject& subject, uint32_t offset, uint32_t bytes) {
+  Block& block = *subject.block;
+  if (block.grid().MayTouch(subject.location, offset, bytes) || !block.Wants(FindingKind::kOutOfBounds, subject.AboutIt())) return;
   NamedPlace at = SharedPlace(owner, offset, block);
-  block.Add(FindingKind::kOutOfBounds, subject.thread, subject.location, 0,
-            subject.Name(block, block.gang()) + Verb(subject.touch) + Number(bytes) + " bytes of " + at.text + ", which is in no buffer of its statement",
-            std::move(at.place));
+  block.Add(FindingKind::kOutOfBounds, subject.AboutIt(),
+            subject.Name() + Verb(subject.touch) + Number(bytes) + " bytes of " + at.text + ", which is in no buffer of its statement", std::move(at.place));
 }
 
 // The block in whose memory all the bytes are; the gang ends where there is none.
@@ -97,10 +98,10 @@ Block& OwnerOf(Block& block, const Access& access, const std::byte* data, uint32
     if (!inside(other)) continue;
     if (!other.ended()) return other;
     NamedPlace at = SharedPlace(other, uint64_t(data - other.shared()), block);
-    block.Fault(FindingKind::kOutOfBounds, access.location, Deed(block, access, bytes) + at.text + ", which has ended", std::move(at.place));
+    block.Fault(FindingKind::kOutOfBounds, {access.thread, access.location}, Deed(block, access, bytes) + at.text + ", which has ended", std::move(at.place));
   }
   NamedPlace at = BeyondPlace(block, data - block.shared());
-  block.Fault(FindingKind::kOutOfBounds, access.location, Deed(block, access, bytes) + at.text, std::move(at.place));
+  block.Fault(FindingKind::kOutOfBounds, {access.thread, access.location}, Deed(block, access, bytes) + at.text, std::move(at.place));
 }
 
 Who WhoOf(Block& block, const AsyncAccess& access, Order& order) {
@@ -111,13 +112,13 @@ Who WhoOf(Block& block, const AsyncAccess& access, Order& order) {
   return {block.gang().number() + 1, access.time, access.agent, access.location, &order};
 }
 
-size_t FindGlobal(Block& block, const Subject& subject, const std::byte* data, uint32_t bytes) {
-  GlobalShadow& shadow = *block.grid().shadow;
+size_t FindGlobal(const Subject& subject, const std::byte* data, uint32_t bytes) {
+  const GlobalShadow& shadow = *subject.block->grid().shadow;
   const std::optional<size_t> allocation = shadow.Find(data, bytes);
   if (allocation) return *allocation;
   NamedPlace at = shadow.NameOf(data);
-  block.Fault(FindingKind::kOutOfBounds, subject.location,
-              subject.Name(block, block.gang()) + Verb(subject.touch) + Number(bytes) + " bytes of global memory, " + at.text, std::move(at.place));
+  subject.block->Fault(FindingKind::kOutOfBounds, subject.AboutIt(),
+                       subject.Name() + Verb(subject.touch) + Number(bytes) + " bytes of global memory, " + at.text, std::move(at.place));
 }
 
 }  // namespace
@@ -129,55 +130,62 @@ void CheckShared(Block& block, const Access& access, const std::byte* data, uint
   const auto offset = uint32_t(data - owner.shared());
   if (IsMisaligned(data, align)) FaultMisaligned(block, access, bytes, align, SharedPlace(owner, offset, block));
   if (const Mbarrier* mbarrier = owner.mbarriers().Touching(offset, bytes)) {
-    block.Report(FindingKind::kMbarrier, access.thread, access.location, mbarrier->init_location(),
+    block.Report(FindingKind::kMbarrier, {access.thread, access.location, mbarrier->init_location()},
                  Deed(block, access, bytes) + mbarrier->Describe() + " as if it were ordinary memory", SharedPlace(owner, offset, block).place);
   }
-  CheckTouched(block, owner, SubjectOf(access), offset, bytes);
+  const Subject subject = SubjectOf(block, access);
+  CheckTouched(owner, subject, offset, bytes);
   Order order;
   const Clash clash = owner.shadow()->Note(block.WhoOf(access.thread, access.location, order), offset, bytes, access.touch, data, value);
-  ReportClash(block, SubjectOf(access), clash, bytes, [&] { return SharedPlace(owner, offset, block); });
+  ReportClash(subject, clash, bytes, [&] { return SharedPlace(owner, offset, block); });
 }
 
 void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
                  const std::byte* value) {
   GlobalShadow* shadow = block.grid().shadow;
   if (shadow == nullptr) return;
-  const size_t allocation = FindGlobal(block, SubjectOf(access), data, bytes);
+  const Subject subject = SubjectOf(block, access);
+  const size_t allocation = FindGlobal(subject, data, bytes);
   if (IsMisaligned(data, align)) FaultMisaligned(block, access, bytes, align, shadow->NameOf(data));
   Order order;
   const Clash clash = shadow->Note(block.WhoOf(access.thread, access.location, order), allocation, data, bytes, access.touch, value);
-  ReportClash(block, SubjectOf(access), clash, bytes, [&] { return shadow->NameOf(data); });
+  ReportClash(subject, clash, bytes, [&] { return shadow->NameOf(data); });
 }
 
 void CheckAsyncShared(Block& block, const AsyncAccess& access, uint32_t offset, uint32_t bytes, Touch touch) {
   if (block.shadow() == nullptr) return;
-  CheckTouched(block, block, SubjectOf(access, touch), offset, bytes);
+  const Subject subject = SubjectOf(block, access, touch);
+  CheckTouched(block, subject, offset, bytes);
   Order order;
   const Clash clash = block.shadow()->Note(WhoOf(block, access, order), offset, bytes, touch, nullptr, nullptr);
-  ReportClash(block, SubjectOf(access, touch), clash, bytes, [&] { return SharedPlace(block, offset, block); });
+  ReportClash(subject, clash, bytes, [&] { return SharedPlace(block, offset, *subject.block); });
 }
 
 void CheckAsyncGlobal(Block& block, const AsyncAccess& access, const std::byte* data, uint32_t bytes, Touch touch) {
   GlobalShadow* shadow = block.grid().shadow;
   if (shadow == nullptr) return;
-  const size_t allocation = FindGlobal(block, SubjectOf(access, touch), data, bytes);
+  const Subject subject = SubjectOf(block, access, touch);
+  const size_t allocation = FindGlobal(subject, data, bytes);
   Order order;
   const Clash clash = shadow->Note(WhoOf(block, access, order), allocation, data, bytes, touch, nullptr);
-  ReportClash(block, SubjectOf(access, touch), clash, bytes, [&] { return shadow->NameOf(data); });
+  ReportClash(subject, clash, bytes, [&] { return shadow->NameOf(data); });
 }
 
 void CheckStart(Block& block, uint32_t thread, const AsyncCopy& copy) {
   if (block.shadow() == nullptr) return;
   const Access access{thread, copy.location, Touch::kWrite};
-  if (&OwnerOf(block, access, copy.to, copy.bytes) != &block) {
-    block.Fault(FindingKind::kOperands, copy.location, Deed(block, access, copy.bytes) + "another block's shared memory by an asynchronous copy of its own");
+  if (Block& owner = OwnerOf(block, access, copy.to, copy.bytes); &owner != &block) {
+    NamedPlace at = SharedPlace(owner, uint64_t(copy.to - owner.shared()), block);
+    block.Fault(FindingKind::kOperands, {thread, copy.location}, Deed(block, access, copy.bytes) + at.text + " by an asynchronous copy, which reaches only its own block's",
+                std::move(at.place));
   }
   const auto offset = uint32_t(copy.to - block.shared());
+  const Subject subject = SubjectOf(block, access);
   if (IsMisaligned(copy.to, copy.bytes)) FaultMisaligned(block, access, copy.bytes, copy.bytes, SharedPlace(block, offset, block));
-  CheckTouched(block, block, SubjectOf(access), offset, copy.bytes);
+  CheckTouched(block, subject, offset, copy.bytes);
   Order order;
   const Clash clash = block.shadow()->Start(block.WhoOf(thread, copy.location, order), offset, copy.bytes);
-  ReportClash(block, SubjectOf(access), clash, copy.bytes, [&] { return SharedPlace(block, offset, block); });
+  ReportClash(subject, clash, copy.bytes, [&] { return SharedPlace(block, offset, block); });
   if (copy.copied > 0) CheckGlobal(block, {thread, copy.location, Touch::kRead}, copy.from, copy.copied, copy.bytes);
 }
 

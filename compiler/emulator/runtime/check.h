@@ -27,8 +27,9 @@ void CheckLand(Block& block, uint32_t thread, const AsyncCopy& copy);
 // By the asynchronous proxy. What comes before it is what those knew who started it.
 struct AsyncAccess {
   uint32_t agent = 0, time = 0;
-  const Thread* starter = nullptr;  // null: `views`
+  const Thread* starter = nullptr;  // null: those with `views`
   std::span<const View> views;
+  uint32_t first_thread = 0;        // of those
   uint32_t location = 0;
 };
 void CheckAsyncShared(Block& block, const AsyncAccess& access, uint32_t offset, uint32_t bytes, Touch touch);

@@ -8,6 +8,7 @@
 #include "compiler/emulator/runtime/atomic.h"
 #include "compiler/emulator/runtime/check.h"
 #include "compiler/emulator/runtime/gang.h"
+#include "compiler/emulator/runtime/place.h"
 
 namespace kiln::emulator {
 namespace {
@@ -63,8 +64,9 @@ void CheckRows(std::span<Thread> warp, uint32_t count) {
   for (uint32_t lane = 0; lane < 8 * count; ++lane) {
     const auto* row = static_cast<MatrixOperands*>(warp[lane].operands)->row;
     if (reinterpret_cast<uintptr_t>(row) % 16 != 0) {
-      block.Fault(FindingKind::kMisaligned, warp[lane].location, "the row that lane " + std::to_string(lane) + " of ldmatrix or stmatrix gives "
-                  "is not a multiple of 16 bytes: " + std::to_string(row - block.shared()));
+      NamedPlace at = SharedPlace(block, uint64_t(row - block.shared()), block);
+      block.Fault(FindingKind::kMisaligned, {warp[lane].index, warp[lane].location},
+                  block.ThreadName(warp[lane].index) + " gives ldmatrix or stmatrix a row in " + at.text + ", which is not a multiple of 16", std::move(at.place));
     }
   }
 }
@@ -101,7 +103,7 @@ uint32_t kiln_emu_uniform(uint32_t value, uint32_t site, uint32_t location) {
     const uint32_t first = static_cast<ShuffleOperands*>(warp[0].operands)->value;
     for (Thread& thread : warp) {
       if (static_cast<ShuffleOperands*>(thread.operands)->value == first) continue;
-      block.Fault(FindingKind::kNotUniform, location, "lane " + std::to_string(thread.index - warp[0].index) +
+      block.Fault(FindingKind::kNotUniform, {thread.index, location}, "lane " + std::to_string(thread.index - warp[0].index) +
                   " has another value than lane 0 where the compiler relies on one value for the warp");
     }
   });
@@ -198,6 +200,7 @@ void kiln_emu_atomic_global(uint32_t op, uint32_t dtype, std::byte* data, void* 
   Block& block = Current();
   const uint32_t bytes = uint32_t(ir::Bits(ir::DType(dtype))) / 8;
   CheckGlobal(block, {block.thread().index, location, Touch::kAtomic}, data, bytes, bytes);
+  if (DependsOnOrder(op, ir::DType(dtype))) block.gang().AwaitTurn();
   Atomically(op, ir::DType(dtype), data, value);
 }
 

@@ -3,8 +3,9 @@
 // What the code of a thread calls (abi.h): what Hopper does behind a thread's back, and between warps of different roles.
 #include <cstring>
 
-#include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/entry.h"
+#include "compiler/emulator/runtime/gang.h"
+#include "compiler/emulator/runtime/place.h"
 
 namespace kiln::emulator {
 namespace {
@@ -68,8 +69,12 @@ void kiln_emu_phase_arrive_at(std::byte* mbarrier, uint32_t rank, uint32_t locat
     block.Fault(FindingKind::kOperands, location, "an arrival at block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()));
   }
   Block& other = block.Peer(rank);
-  if (other.ended()) block.Fault(FindingKind::kOutOfBounds, location, "an arrival at an mbarrier of block " + other.IndexName() + ", which has ended");
-  Mbarrier& at = other.mbarriers().At(uint32_t(mbarrier - block.shared()), location);
+  const auto offset = uint32_t(mbarrier - block.shared());
+  if (other.ended()) {
+    NamedPlace place = SharedPlace(other, offset, block);
+    block.Fault(FindingKind::kOutOfBounds, location, "an arrival at an mbarrier in " + place.text + ", which has ended", std::move(place.place));
+  }
+  Mbarrier& at = other.mbarriers().At(offset, location);
   at.CheckUse(location, &other != &block);
   at.Arrive(location);
 }
@@ -122,7 +127,9 @@ void kiln_emu_grid_barrier(uint32_t location) { Current().gang().Barrier(Meeting
 std::byte* kiln_emu_map_shared(std::byte* shared, uint32_t rank, uint32_t location) {
   Block& block = Current();
   if (rank >= block.grid().cluster_blocks()) {
-    block.Fault(FindingKind::kOperands, location, "shared memory of block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()));
+    NamedPlace place = SharedPlace(block, uint64_t(shared - block.shared()), block);
+    block.Fault(FindingKind::kOperands, location, place.text + " of block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()),
+                std::move(place.place));
   }
   return block.Peer(rank).shared() + (shared - block.shared());
 }

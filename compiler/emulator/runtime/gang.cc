@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/emulator/runtime/place.h"
+
 namespace kiln::emulator {
 namespace {
 
@@ -20,8 +22,9 @@ Gang::~Gang() = default;
 Gang& Gang::Current() { return *current; }
 Block& Block::Current() { return *current->running().block; }
 
-bool Gang::Run(uint64_t linear) {
-  number_ = linear;
+bool Gang::Run(const Turns::Turn& turn) {
+  turn_ = turn;
+  is_its_turn_ = false;
   Prepare();
   current = this;
   running_ = Next();
@@ -33,7 +36,7 @@ bool Gang::Run(uint64_t linear) {
 }
 
 void Gang::Prepare() {
-  random_ = (grid_.seed + 1) * 0x9e3779b97f4a7c15 ^ (number_ + 1) * 0xbf58476d1ce4e5b9;
+  random_ = (grid_.seed + 1) * 0x9e3779b97f4a7c15 ^ (number() + 1) * 0xbf58476d1ce4e5b9;
   given_up_ = false;
   ended_ = 0;
   cluster_barriers_.clear();
@@ -45,7 +48,7 @@ void Gang::Prepare() {
   agents_.clear();
   in_flight_.clear();
   for (const auto& block : blocks_) {
-    block->Prepare(number_);
+    block->Prepare(number());
     for (Thread& thread : block->threads()) {
       thread.agent = block->rank() * grid_.threads + thread.index;
       thread.stack = stacks_.Prepare(thread.agent, &Gang::Enter, &thread);
@@ -69,6 +72,12 @@ void Gang::End() {
   ++ended_;
   if (BarrierState& barrier = ClusterBarrierOf(*running_); barrier.arrived > 0) Complete(barrier);
   Suspend();
+}
+
+void Gang::AwaitTurn() {
+  if (is_its_turn_) return;
+  grid_.turns->Await(turn());
+  is_its_turn_ = true;
 }
 
 // splitmix64
@@ -118,7 +127,7 @@ void Gang::Wake(Thread& thread) {
 
 void Gang::GiveUp() {
   given_up_ = true;
-  grid_.recorder->Stop();
+  grid_.recorder->Stop(turn());
   Suspend();
   __builtin_unreachable();
 }
@@ -159,12 +168,12 @@ uint32_t Gang::NewAgent(AsyncAgent agent) {
 
 std::string Gang::NameOf(uint64_t gang, uint32_t agent) const {
   std::string of;
-  if (gang != number_ || size() > 1) {
+  if (gang != number() || size() > 1) {
     const uint32_t rank = IsAsync(agent) ? 0 : agent / grid_.threads;
-    of = " of block " + (gang == number_ ? blocks_[rank]->IndexName() : grid_.BlockName(gang, rank));
+    of = " of block " + (gang == number() ? blocks_[rank]->IndexName() : grid_.BlockName(gang, rank));
   }
   if (!IsAsync(agent)) return "thread " + std::to_string(agent % grid_.threads) + of;
-  if (gang != number_) return "an asynchronous copy of another block";
+  if (gang != number()) return "an asynchronous copy of another block";
   const AsyncAgent& a = AgentOf(agent);
   of = size() > 1 ? " of block " + blocks_[a.block]->IndexName() : "";
   switch (a.kind) {
@@ -191,9 +200,10 @@ void Gang::LandOne() {
 // Copies that nobody waited for: the blocks they write to have ended.
 void Gang::ReportLost() {
   for (const auto& transfer : in_flight_) {
-    transfer->to.front().first->Report(FindingKind::kAsyncPending, 0, transfer->location, 0,
-                                       "the block ended before a tensor load to byte " + std::to_string(transfer->offset) +
-                                           " of its shared memory had come; nobody waited for it");
+    const Block& to = *transfer->to.front().first;
+    NamedPlace at = SharedPlace(to, transfer->offset, to);
+    transfer->starter->block->Report(FindingKind::kAsyncPending, {transfer->starter->index, transfer->location},
+                                     "the block ended before a tensor load to " + at.text + " had come; nobody waited for it", std::move(at.place));
   }
 }
 
@@ -214,16 +224,24 @@ std::string Gang::Positions() {
   return all;
 }
 
+// About the first thread that waits, and the first that waits elsewhere or, where none does, who last did something to the mbarrier.
 void Gang::ReportStuck() {
-  Thread* waiting = nullptr;
+  const Thread *waiting = nullptr, *elsewhere = nullptr;
   for (const auto& block : blocks_) {
-    for (Thread& thread : block->threads())
-      if (!thread.done && waiting == nullptr) waiting = &thread;
+    for (const Thread& thread : block->threads()) {
+      if (thread.done) continue;
+      if (waiting == nullptr) waiting = &thread;
+      if (elsewhere == nullptr && thread.location != waiting->location) elsewhere = &thread;
+    }
   }
-  waiting->block->Report(ended_ > 0 ? FindingKind::kDivergence : FindingKind::kDeadlock, waiting->index, waiting->location, 0,
-                         std::string(ended_ > 0 ? "threads wait for others that have ended" : "no thread can go on") + ": " + Positions());
+  Block& block = *waiting->block;
+  Place place = block.PlaceAwaited(*waiting);
+  if (place.elements.empty() && elsewhere != nullptr) place = elsewhere->block->PlaceAwaited(*elsewhere);
+  const uint32_t other = elsewhere != nullptr ? elsewhere->location : block.LastUseOfAwaited(*waiting);
+  block.Report(ended_ > 0 ? FindingKind::kDivergence : FindingKind::kDeadlock, {waiting->index, waiting->location, other},
+               std::string(ended_ > 0 ? "threads wait for others that have ended" : "no thread can go on") + ": " + Positions(), std::move(place));
   given_up_ = true;
-  grid_.recorder->Stop();
+  grid_.recorder->Stop(turn());
 }
 
 }  // namespace kiln::emulator

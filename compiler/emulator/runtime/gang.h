@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Blocks that run together on one thread of the host: those of a cluster (most often a single one), or of a whole grid where they wait
-// for each other. Their threads are fibers that run until they must meet others or wait, in an order drawn from the seed. What acts behind their backs (tensor copies) takes effect at once under odd
-// seeds; under even ones when no thread can go on without it, in random order.
+// for each other. Their threads are fibers that run until they must meet others or wait, in an order drawn from the seed. What acts
+// behind their backs (tensor copies) takes effect at once under odd seeds; under even ones when no thread can go on without it, in
+// random order. Nothing that a gang does depends on what else the host does meanwhile.
 #pragma once
 
 #include <memory>
@@ -34,12 +35,15 @@ class Gang {
   Gang(const Gang&) = delete;
   Gang& operator=(const Gang&) = delete;
 
-  // Runs gang number `linear`. False: it was given up, and the recorder says why.
-  bool Run(uint64_t linear);
+  // False: it was given up, and the recorder says why.
+  bool Run(const Turns::Turn& turn);
 
   static Gang& Current();
   const Grid& grid() const { return grid_; }
-  uint64_t number() const { return number_; }
+  uint64_t number() const { return turn_.gang; }
+  uint64_t turn() const { return turn_.number; }
+  // Returns when the gangs of earlier turns have ended.
+  void AwaitTurn();
   Thread& running() { return *running_; }
   uint32_t size() const { return uint32_t(blocks_.size()); }
   Block& block(uint32_t rank) { return *blocks_[rank]; }
@@ -88,7 +92,8 @@ class Gang {
   const Grid& grid_;
   Stacks& stacks_;
   std::vector<std::unique_ptr<Block>> blocks_;
-  uint64_t number_ = 0;
+  Turns::Turn turn_;
+  bool is_its_turn_ = false;
   uint64_t random_ = 0;
   std::vector<Thread*> ready_;
   Thread* running_ = nullptr;

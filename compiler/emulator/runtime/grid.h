@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One launch: what all its blocks share. Read-only while blocks run, except the recorder and the shadow, which lock.
+// One launch: what all its blocks share. Read-only while blocks run, except the recorder, the turns and the shadow, which lock.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compiler/emulator/runtime/recorder.h"
+#include "compiler/emulator/runtime/turns.h"
 #include "ir/layout.h"
 
 namespace kiln::emulator {
@@ -41,6 +42,7 @@ struct Grid {
   std::array<uint32_t, 3> cluster{1, 1, 1};
   uint64_t seed = 0;
   Recorder* recorder = nullptr;
+  Turns* turns = nullptr;
   std::span<const SharedSlot> slots;
   std::span<const std::vector<SharedRange>> touched;  // by number of the statement: its buffers; none: not known
   GlobalShadow* shadow = nullptr;  // null: accesses are not checked

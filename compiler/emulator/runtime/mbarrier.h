@@ -17,6 +17,12 @@ namespace kiln::emulator {
 class Block;
 struct Thread;
 
+// Who did something to an mbarrier, in which statement.
+struct MbarrierUse {
+  const Thread* by = nullptr;
+  uint32_t location = 0;
+};
+
 class Mbarrier {
  public:
   static constexpr uint32_t kMost = (1u << 20) - 1;  // arrivals, and bytes either way
@@ -33,7 +39,7 @@ class Mbarrier {
   void Wait(uint32_t parity, uint32_t location);
   // A copy that will complete here, numbered; and its bytes when they have come.
   uint32_t Start();
-  void Complete(uint32_t number, uint32_t bytes, uint32_t location);
+  void Complete(uint32_t number, uint32_t bytes, const MbarrierUse& copy);
   void Publish() { published_ = true; }
   bool published() const { return published_; }
   // By the running thread, before anything else: initialisation comes before, for other blocks and copies with its fence.
@@ -41,10 +47,12 @@ class Mbarrier {
   bool IsBusy() const;
   uint32_t init_agent() const { return init_agent_; }
   uint32_t init_location() const { return init_location_; }
+  const MbarrierUse& last_use() const { return last_use_; }  // initialisation, an arrival or a copy that completed
   std::string Describe() const;  // "the mbarrier at byte 64 (1 of 2 arrivals and 4096 bytes are missing)"
 
  private:
   void EndPhase();
+  [[noreturn]] void Fault(uint32_t location, const std::string& message);  // of the running thread's, after what was done last
 
   Block& block_;
   const uint32_t offset_, count_;
@@ -58,6 +66,7 @@ class Mbarrier {
   uint32_t started_ = 0;
   std::set<uint32_t> in_flight_;
   uint32_t init_agent_, init_time_, init_location_;
+  MbarrierUse last_use_;
   bool published_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "compiler/emulator/runtime/gang.h"
+#include "compiler/emulator/runtime/place.h"
 
 namespace kiln::emulator {
 namespace {
@@ -29,20 +30,36 @@ bool IsWhole(const Accumulator& accumulator, const uint32_t* words, uint32_t cou
   return true;
 }
 
-void ReportTouched(Block& block, const Thread& thread, const Accumulator& accumulator, uint32_t location) {
-  block.Report(FindingKind::kInFlight, thread.index, location, accumulator.location,
-               "thread " + std::to_string(thread.index) + " of block " + block.IndexName() +
-                   " changed registers that wgmma writes, before it had waited for it");
+// "register 5 of b7", or "a register" where nobody has said in which fragment they lie.
+NamedPlace PlaceOf(std::optional<uint32_t> fragment, uint32_t reg) {
+  if (!fragment) return {"a register", {.address = reg, .elements = {}}};
+  const std::string name = "b" + std::to_string(*fragment);
+  return {"register " + std::to_string(reg) + " of " + name, {.address = reg, .elements = {{name, reg}}}};
+}
+
+NamedPlace PlaceOf(const Accumulator& accumulator, uint32_t word) { return PlaceOf(accumulator.fragment, accumulator.first_register + word); }
+
+// The first of the words that is no mark of it.
+uint32_t FirstChanged(const Accumulator& accumulator, const uint32_t* words, uint32_t count) {
+  uint32_t i = 0;
+  while (i < count && words[i] == Mark(accumulator.id, i)) ++i;
+  return i;
+}
+
+void ReportChanged(Block& block, const Thread& thread, const Accumulator& accumulator, uint32_t word, uint32_t location) {
+  NamedPlace at = PlaceOf(accumulator, word);
+  block.Report(FindingKind::kInFlight, {thread.index, location, accumulator.location},
+               block.ThreadName(thread.index) + " changed " + at.text + ", which wgmma writes, before it had waited for it", std::move(at.place));
 }
 
 // The accumulator that a product of group `group` adds to: one under way, or a new one with these values.
 uint32_t Join(Block& block, Thread& thread, uint32_t count, uint32_t* c, uint32_t group, uint32_t location) {
   Accumulator* known = MarkedBy(thread, c[0]);
   if (known != nullptr && !IsWhole(*known, c, count)) {
-    ReportTouched(block, thread, *known, location);
+    ReportChanged(block, thread, *known, FirstChanged(*known, c, count), location);
     known = nullptr;
   }
-  if (known == nullptr) known = &thread.accumulators.emplace_back(Accumulator{group, {c, c + count}, group, location});
+  if (known == nullptr) known = &thread.accumulators.emplace_back(Accumulator{.id = group, .words = {c, c + count}, .fragment = {}});
   known->group = group;
   known->location = location;
   for (uint32_t i = 0; i < count; ++i) c[i] = Mark(known->id, i);
@@ -77,7 +94,7 @@ void Deliver(Block& block, Thread& thread, uint32_t landed, uint32_t count, uint
     Accumulator* a = MarkedBy(thread, words[i]);
     if (a == nullptr) continue;
     if (!IsWhole(*a, words + i, count - i)) {
-      ReportTouched(block, thread, *a, location);
+      ReportChanged(block, thread, *a, FirstChanged(*a, words + i, count - i), location);
       continue;
     }
     if (a->group > landed) continue;  // still under way: the marks stay
@@ -99,7 +116,11 @@ void BeginProducts(Block& block, uint32_t count, uint32_t* c, bool clear, uint32
     for (Thread& thread : threads) {
       const uint32_t id = Join(block, thread, count, static_cast<BeginOperands*>(thread.operands)->c, group.number, location);
       if (thread.index != threads[0].index && id != group.accumulator) {
-        block.Fault(FindingKind::kInFlight, location, "threads of one wgmma give it accumulators of different products");
+        const Accumulator& other = *std::ranges::find(threads[0].accumulators, group.accumulator, &Accumulator::id);
+        NamedPlace at = PlaceOf(other, 0);
+        block.Fault(FindingKind::kInFlight, {thread.index, location, other.location},
+                    "threads " + std::to_string(threads[0].index) + " and " + std::to_string(thread.index) + " of block " + block.IndexName() +
+                        " give one wgmma accumulators of different products in " + at.text, std::move(at.place));
       }
       group.accumulator = id;
     }
@@ -116,7 +137,7 @@ void StepProducts(Block& block, WgmmaStep own, const uint32_t* words, uint32_t s
     for (const Thread& thread : threads) {
       const auto& step = *static_cast<const WgmmaStep*>(thread.operands);
       if (step.a != own.a || step.b != own.b) {
-        block.Fault(FindingKind::kNotUniform, own.location, "thread " + std::to_string(thread.index) + " gives wgmma another descriptor");
+        block.Fault(FindingKind::kNotUniform, {thread.index, own.location}, "thread " + std::to_string(thread.index) + " gives wgmma another descriptor");
       }
       all.a_words.insert(all.a_words.end(), step.a_words.begin(), step.a_words.end());
     }
@@ -148,8 +169,9 @@ void TouchProducts(Block& block, uint32_t word, uint32_t location) {
   Thread& self = block.thread();
   for (const Accumulator& a : self.accumulators) {
     if (Mark(a.id, word) != word) continue;
-    block.Report(FindingKind::kInFlight, self.index, location, a.location,
-                 "thread " + std::to_string(self.index) + " of block " + block.IndexName() + " reads a register that wgmma writes, before it had waited for it");
+    NamedPlace at = PlaceOf(a, word & 0xff);
+    block.Report(FindingKind::kInFlight, {self.index, location, a.location},
+                 block.ThreadName(self.index) + " reads " + at.text + ", which wgmma writes, before it had waited for it", std::move(at.place));
     return;
   }
 }
@@ -167,6 +189,11 @@ void UseRegisters(Block& block, RegistersInUse use) {
   ForgetLanded(block, self);
   use.group = block.group().products.number;
   self.in_use.push_back(use);
+  for (Accumulator& a : self.accumulators) {
+    if (a.group != use.group || a.fragment) continue;
+    a.fragment = use.fragment;
+    a.first_register = use.first;
+  }
 }
 
 void AssignRegister(Block& block, uint32_t fragment, uint32_t reg, uint32_t value, uint32_t location) {
@@ -177,10 +204,9 @@ void AssignRegister(Block& block, uint32_t fragment, uint32_t reg, uint32_t valu
     if (use.fragment != fragment || reg < use.first || reg >= use.first + use.count) continue;
     const auto marks = [&](const Accumulator& a) { return Mark(a.id, value & 0xff) == value; };
     if (std::ranges::any_of(self.accumulators, marks)) return;  // what the product itself leaves there
-    const std::string name = "b" + std::to_string(fragment);
-    block.Report(FindingKind::kInFlight, self.index, location, use.location,
-                 "thread " + std::to_string(self.index) + " of block " + block.IndexName() + " changes register " + std::to_string(reg) + " of " + name +
-                     ", which wgmma uses, before it had waited for it", {.address = reg, .elements = {{name, reg}}});
+    NamedPlace at = PlaceOf(fragment, reg);
+    block.Report(FindingKind::kInFlight, {self.index, location, use.location},
+                 block.ThreadName(self.index) + " changes " + at.text + ", which wgmma uses, before it had waited for it", std::move(at.place));
     return;
   }
 }
@@ -188,8 +214,9 @@ void AssignRegister(Block& block, uint32_t fragment, uint32_t reg, uint32_t valu
 void EndProducts(Block& block) {
   Thread& self = block.thread();
   if (self.accumulators.empty()) return;
-  block.Report(FindingKind::kInFlight, self.index, self.accumulators[0].location, 0,
-               "thread " + std::to_string(self.index) + " of block " + block.IndexName() + " ends, and never waited for a product of wgmma with its registers");
+  NamedPlace at = PlaceOf(self.accumulators[0], 0);
+  block.Report(FindingKind::kInFlight, {self.index, self.accumulators[0].location},
+               block.ThreadName(self.index) + " ends, and never waited for a product of wgmma in " + at.text, std::move(at.place));
 }
 
 }  // namespace kiln::emulator

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gathers findings of all blocks. Many blocks find the same: one for each kind and pair of statements is kept.
+// Gathers findings of all blocks. Many blocks find the same: of each kind and pair of statements the first is kept, as if the gangs
+// had run one after the other in their turns; the launch ends where the first gang gave up. So a report is the same however many
+// threads of the host made it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
-#include <set>
 #include <tuple>
+#include <vector>
 
 #include "compiler/emulator/report.h"
 
@@ -16,28 +20,52 @@ class Recorder {
  public:
   static constexpr size_t kMost = 64;
 
-  // False where it is known already or there are enough.
-  bool Wants(FindingKind kind, uint32_t location, uint32_t other_location) {
+  // By the gang whose turn is `turn`. False: a gang before it, or it, has said so; else it must be added.
+  bool Wants(uint64_t turn, FindingKind kind, uint32_t location, uint32_t other_location) {
     const std::lock_guard lock(mutex_);
-    return findings_.size() < kMost && known_.emplace(kind, location, other_location).second;
+    const auto [it, fresh] = found_.try_emplace({kind, location, other_location});
+    if (!fresh && it->second.turn <= turn) return false;
+    it->second.turn = turn;
+    return true;
   }
-  void Add(Finding finding) {
+  void Add(uint64_t turn, Finding finding) {
     const std::lock_guard lock(mutex_);
-    findings_.push_back(std::move(finding));
+    Found& found = found_[{finding.kind, finding.location, finding.other_location}];
+    if (found.turn != turn) return;  // one before it has come meanwhile
+    found.number = ++count_;
+    found.finding = std::move(finding);
   }
-  // Blocks not yet started stay unstarted.
-  void Stop() { stopped_.store(true, std::memory_order_relaxed); }
-  bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
+  // The gang of this turn gave up: those of later turns do not count.
+  void Stop(uint64_t turn) {
+    for (uint64_t last = last_; turn < last && !last_.compare_exchange_weak(last, turn);) {
+    }
+  }
+  bool Counts(uint64_t turn) const { return turn <= last_.load(std::memory_order_relaxed); }
+  bool stopped() const { return last_ != kNever; }
+
   std::vector<Finding> Take() {
     const std::lock_guard lock(mutex_);
-    return std::move(findings_);
+    std::vector<Found> kept;
+    for (auto& [key, found] : found_)
+      if (Counts(found.turn)) kept.push_back(std::move(found));
+    std::ranges::sort(kept, {}, [](const Found& found) { return std::tuple(found.turn, found.number); });
+    kept.resize(std::min(kept.size(), kMost));
+    std::vector<Finding> findings;
+    for (Found& found : kept) findings.push_back(std::move(found.finding));
+    return findings;
   }
 
  private:
+  static constexpr uint64_t kNever = ~uint64_t{0};
+  struct Found {
+    uint64_t turn = 0, number = 0;
+    Finding finding;
+  };
+
   std::mutex mutex_;
-  std::set<std::tuple<FindingKind, uint32_t, uint32_t>> known_;
-  std::vector<Finding> findings_;
-  std::atomic<bool> stopped_ = false;
+  std::map<std::tuple<FindingKind, uint32_t, uint32_t>, Found> found_;
+  uint64_t count_ = 0;
+  std::atomic<uint64_t> last_ = kNever;
 };
 
 }  // namespace kiln::emulator

@@ -16,8 +16,12 @@ std::string Number(uint32_t v) { return std::to_string(v); }
 // Whole warps arrive. The last to come lets those go on that wait; all who take part know what all had done.
 void Block::ArriveNamed(uint32_t id, uint32_t threads, std::span<Thread> warp, bool wait, uint32_t location) {
   NamedBarrierState& named = named_[id];
+  if (named.arrived == 0) named.came_first = {warp[0].index, location};
+  const About about{warp[0].index, location, named.came_first.location};
   if (named.arrived > 0 && named.expected != threads) {
-    Fault(FindingKind::kDivergence, location, "barrier " + Number(id) + " of " + Number(threads) + " threads, at which others wait as one of " + Number(named.expected));
+    Fault(FindingKind::kDivergence, about,
+          ThreadName(about.thread) + " comes to barrier " + Number(id) + " of " + Number(threads) + " threads, to which thread " + Number(named.came_first.thread) +
+              " came as one of " + Number(named.expected));
   }
   named.expected = threads;
   named.arrived += uint32_t(warp.size());
@@ -29,7 +33,8 @@ void Block::ArriveNamed(uint32_t id, uint32_t threads, std::span<Thread> warp, b
     named.waiting.push_back(&t);
   }
   if (named.arrived > threads) {
-    Fault(FindingKind::kDivergence, location, Number(named.arrived) + " threads came to barrier " + Number(id) + " of " + Number(threads));
+    Fault(FindingKind::kDivergence, about, Number(named.arrived) + " threads came to barrier " + Number(id) + " of " + Number(threads) + ", thread " +
+                                               Number(named.came_first.thread) + " first and " + ThreadName(about.thread) + " last");
   }
   if (named.arrived < threads) return;
   const Snapshot snapshot = grid_.clocks ? named.sync.Take() : Snapshot{};

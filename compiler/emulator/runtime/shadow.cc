@@ -20,6 +20,9 @@ bool Ordered(const Who& a, uint32_t block, uint32_t time, uint32_t agent) {
   return agent == a.agent || time != a.time;
 }
 
+// Who writes the value that is there, hurts nobody.
+bool Harmless(const Clash& clash, bool same) { return same && clash.kind == Clash::kRace; }
+
 }  // namespace
 
 bool Order::After(uint32_t agent, uint32_t time) const {
@@ -72,12 +75,11 @@ std::optional<Readers::Node> Readers::Clear(uint32_t& list, const Who& who) {
   return first;
 }
 
-Clash Cell::NoteWriter(const Who& who, Touch touch, bool same) const {
+Clash Cell::NoteWriter(const Who& who, Touch touch) const {
   const Who other{writer_block, writer_time, writer, writer_location};
   if (pending) return {Clash::kPending, true, other};
   const bool both_atomic = touch == Touch::kAtomic && writer_atomic;
-  const bool both_same = touch == Touch::kWrite && same;
-  if (!both_atomic && !both_same && !Ordered(who, writer_block, writer_time, writer)) return {Clash::kRace, true, other};
+  if (!both_atomic && !Ordered(who, writer_block, writer_time, writer)) return {Clash::kRace, true, other};
   const bool fenced = who.order == nullptr || writer_block != who.block || who.order->Fenced(writer, writer_time);
   return fenced ? Clash{} : Clash{Clash::kUnfenced, true, other};
 }
@@ -113,14 +115,14 @@ Clash Cell::ReadersClash(const Who& who, Readers* list) {
   return clash;
 }
 
-Clash Cell::Note(const Who& who, Touch touch, bool same, Readers* list) {
-  Clash clash = NoteWriter(who, touch, same);
+Clash Cell::Note(const Who& who, Touch touch, Readers* list) {
+  Clash clash = NoteWriter(who, touch);
   if (touch == Touch::kRead) {
     NoteRead(who, list);
     return clash;
   }
   const Clash read = ReadersClash(who, list);
-  if (clash.kind == Clash::kNone && !(touch == Touch::kWrite && same)) clash = read;
+  if (clash.kind == Clash::kNone) clash = read;
   if (who.order != nullptr && !many_blocks) reader_block = 0;
   writer_block = uint32_t(who.block);
   writer_time = who.time;
@@ -143,8 +145,9 @@ Clash SharedShadow::Note(const Who& who, uint32_t offset, uint32_t bytes, Touch 
     Cell& cell = cells_[offset + i];
     if (plain && (touch == Touch::kWrite || cell.writer_block != 0) && cell.NotePlain(who, touch)) continue;
     const bool unwritten = cell.writer_block == 0 && touch != Touch::kWrite;
-    const Clash clash = cell.Note(who, touch, after != nullptr && before[i] == after[i], &readers_);
-    if (found.kind == Clash::kNone) found = clash;
+    const Clash clash = cell.Note(who, touch, &readers_);
+    const bool same = after != nullptr && before[i] == after[i];
+    if (found.kind == Clash::kNone && !Harmless(clash, same)) found = clash;
     if (found.kind == Clash::kNone && unwritten) found.kind = Clash::kUninitialized;
   }
   return found;
@@ -164,22 +167,37 @@ void SharedShadow::Land(const Who& who, uint32_t offset, uint32_t bytes) {
   }
 }
 
+GlobalShadow::Pages::Pages(size_t bytes) : bytes_(bytes) {
+  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  data_ = memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+GlobalShadow::Pages::~Pages() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+void GlobalShadow::Pages::Clear() {
+  if (data_ != nullptr) madvise(data_, bytes_, MADV_DONTNEED);
+}
+
 GlobalShadow::GlobalShadow(std::span<const Memory> memory) {
   for (const Memory& m : memory) {
     if (m.bytes == 0) continue;
     const uint32_t element = std::max(m.element_bytes, 1u);
-    const size_t mapped = (m.bytes / element + 1) * sizeof(Cell);
-    void* cells = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (cells == MAP_FAILED) cells = nullptr;  // its accesses are bounded, but races in it are not seen
     const bool known = std::ranges::all_of(m.strides, [](int64_t stride) { return stride > 0; }) && m.strides.size() == m.shape.size();
-    allocations_.push_back({static_cast<const std::byte*>(m.data), m.bytes, element, m.name, known ? m.shape : std::vector<int64_t>(),
-                            known ? m.strides : std::vector<int64_t>(), static_cast<Cell*>(cells), mapped});
+    allocations_.push_back({static_cast<std::byte*>(m.data), m.bytes, element, m.name, known ? m.shape : std::vector<int64_t>(),
+                            known ? m.strides : std::vector<int64_t>(), Pages((m.bytes / element + 1) * sizeof(Cell)), Pages(m.bytes)});
   }
 }
 
-GlobalShadow::~GlobalShadow() {
-  for (const Allocation& a : allocations_)
-    if (a.cells != nullptr) munmap(a.cells, a.mapped);
+void GlobalShadow::Restore() {
+  for (Allocation& a : allocations_) {
+    for (uint64_t i = 0; a.Cells() != nullptr && i < a.elements(); ++i) {
+      if (a.Cells()[i].writer_block != 0) std::memcpy(a.data + i * a.element, a.before.data() + i * a.element, a.element);
+    }
+    a.cells.Clear();
+  }
+  crossed_ = false;
 }
 
 std::optional<size_t> GlobalShadow::Find(const void* data, uint32_t bytes) const {
@@ -191,10 +209,21 @@ std::optional<size_t> GlobalShadow::Find(const void* data, uint32_t bytes) const
   return std::nullopt;
 }
 
+Clash GlobalShadow::NoteElement(const Who& who, const Allocation& a, uint64_t number, Touch touch, const std::byte* after) {
+  Cell& cell = a.Cells()[number];
+  const std::byte* now = a.data + number * a.element;
+  if (touch != Touch::kRead && cell.writer_block == 0) std::memcpy(a.before.data() + number * a.element, now, a.element);
+  if (who.order == nullptr && cell.NotePlain(who, touch)) return {};
+  const Clash clash = cell.Note(who, touch, nullptr);
+  if (clash.kind == Clash::kNone) return clash;
+  if (clash.other.block != who.block) crossed_.store(true, std::memory_order_relaxed);
+  return Harmless(clash, after != nullptr && std::memcmp(now, after, a.element) == 0) ? Clash{} : clash;
+}
+
 Clash GlobalShadow::Note(const Who& who, size_t allocation, const std::byte* data, uint32_t bytes, Touch touch,
                          const std::byte* after) {
   const Allocation& a = allocations_[allocation];
-  if (a.cells == nullptr) return {};
+  if (a.Cells() == nullptr) return {};
   const uint64_t offset = uint64_t(data - a.data), first = offset / a.element, last = (offset + bytes - 1) / a.element;
   Clash found;
   for (uint64_t i = first; i <= last; ++i) {
@@ -203,12 +232,7 @@ Clash GlobalShadow::Note(const Who& who, size_t allocation, const std::byte* dat
     std::atomic_flag& lock = locks_[(i / 16 + allocation * 37) % kLocks];
     while (lock.test_and_set(std::memory_order_acquire)) {
     }
-    if (who.order == nullptr && a.cells[i].NotePlain(who, touch)) {
-      lock.clear(std::memory_order_release);
-      continue;
-    }
-    const bool same = after != nullptr && whole && std::memcmp(data + in_access, after + in_access, a.element) == 0;
-    const Clash clash = a.cells[i].Note(who, touch, same, nullptr);
+    const Clash clash = NoteElement(who, a, i, touch, after != nullptr && whole ? after + in_access : nullptr);
     lock.clear(std::memory_order_release);
     if (found.kind == Clash::kNone) found = clash;
   }

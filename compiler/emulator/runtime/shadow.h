@@ -8,6 +8,9 @@
 // epochs (barriers passed), and of the readers of one epoch it is enough to know whether there were several. Where Who has an Order,
 // times are those of runtime/clock.h.
 //
+// Gangs that run in parallel touch a cell in any order, and no report may depend on it. As long as none of them writes what another
+// touches, it does not; where one does, GlobalShadow says so and puts the memory back, so that they can run again one after another.
+//
 // Concurrency: a SharedShadow belongs to one block. A GlobalShadow is used by all blocks at once; cells are touched under one of
 // kLocks spin locks, chosen by address.
 #pragma once
@@ -20,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/emulator/runtime/clock.h"
@@ -84,14 +88,13 @@ struct Cell {
   bool writer_atomic = false;
   bool pending = false;       // the writer's asynchronous copy has not been waited for
 
-  // Notes the access and says what it clashes with. `same`: it writes the value that is there, which hurts nobody. `readers`: null
-  // where the last reader is enough.
-  Clash Note(const Who& who, Touch touch, bool same, Readers* readers);
+  // Notes the access and says what it clashes with. `readers`: null where the last reader is enough.
+  Clash Note(const Who& who, Touch touch, Readers* readers);
   // The same for most accesses where there are no clocks. False: nothing is noted, and Note must be asked.
   bool NotePlain(const Who& who, Touch touch);
 
  private:
-  Clash NoteWriter(const Who& who, Touch touch, bool same) const;
+  Clash NoteWriter(const Who& who, Touch touch) const;
   void NoteRead(const Who& who, Readers* readers);
   Clash ReadersClash(const Who& who, Readers* readers);
 };
@@ -143,32 +146,54 @@ struct Memory;
 class GlobalShadow {
  public:
   explicit GlobalShadow(std::span<const Memory> memory);
-  ~GlobalShadow();
   GlobalShadow(const GlobalShadow&) = delete;
   GlobalShadow& operator=(const GlobalShadow&) = delete;
 
   // The allocation that holds all of these bytes; absent: none.
   std::optional<size_t> Find(const void* data, uint32_t bytes) const;
   Clash Note(const Who& who, size_t allocation, const std::byte* data, uint32_t bytes, Touch touch, const std::byte* after);
+  // Has a gang written what another touched, but for atomics?
+  bool crossed() const { return crossed_.load(std::memory_order_relaxed); }
+  // Memory and cells as they were before the first access; nothing runs meanwhile.
+  void Restore();
   // "A[2, 17]"; of an address in none, the nearest and how far it is away.
   NamedPlace NameOf(const void* data) const;
 
  private:
+  // Pages that are zero until they are touched.
+  class Pages {
+   public:
+    explicit Pages(size_t bytes);
+    ~Pages();
+    Pages(Pages&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+    std::byte* data() const { return data_; }  // null: there is no such memory
+    void Clear();
+
+   private:
+    std::byte* data_;
+    size_t bytes_;
+  };
   struct Allocation {
-    const std::byte* data;
+    std::byte* data;
     uint64_t bytes;
     uint32_t element;
     std::string name;
     std::vector<int64_t> shape, strides;  // in elements; empty: counted as one row
-    Cell* cells;  // one for each element
-    size_t mapped;
+    Pages cells;   // one for each element
+    Pages before;  // what elements held that were written
 
+    uint64_t elements() const { return bytes / element; }
+    // Null: accesses are bounded, but races are not seen.
+    Cell* Cells() const { return before.data() == nullptr ? nullptr : reinterpret_cast<Cell*>(cells.data()); }
     std::string ElementText(uint64_t number) const;
   };
+  // `after`: what will be written to the element; null: unknown, or a part of it.
+  Clash NoteElement(const Who& who, const Allocation& allocation, uint64_t number, Touch touch, const std::byte* after);
   static constexpr size_t kLocks = 1024;
 
   std::vector<Allocation> allocations_;
   std::array<std::atomic_flag, kLocks> locks_{};
+  std::atomic<bool> crossed_ = false;
 };
 
 }  // namespace kiln::emulator

@@ -109,6 +109,8 @@ void StoreBox(const TensorMap& map, const Coordinates& at, const std::byte* rows
   });
 }
 
+bool DependsOnOrder(TensorOp op, TensorType type) { return op != TensorOp::kStore && DependsOnOrder(uint32_t(op), NumberType(type)); }
+
 const char* CheckOp(TensorOp op, TensorType type) {
   using enum TensorType;
   const bool unsigned32 = type == kU32, integer = unsigned32 || type == kI32 || type == kU64 || type == kI64;

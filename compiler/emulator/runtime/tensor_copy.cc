@@ -15,11 +15,20 @@ constexpr int64_t kCoordinateBytes = 16;
 
 std::string Number(uint64_t v) { return std::to_string(v); }
 
+// Where a box starts in global memory, whether that lies in a tensor or not.
+NamedPlace BoxPlace(const Block& block, const TensorMap& map, const Coordinates& at) {
+  uint64_t address = map.address + uint64_t(int64_t{at[0]} * BytesOf(map.type));
+  for (uint32_t d = 1; d < map.rank; ++d) address += uint64_t(at[d]) * map.strides[d - 1];
+  if (block.grid().shadow != nullptr) return block.grid().shadow->NameOf(reinterpret_cast<const void*>(address));
+  return {"byte " + Number(address - map.address) + " of a tensor", {.address = address - map.address, .elements = {}}};
+}
+
 // One block's part of a load: its bytes of shared memory and its mbarrier.
 void StartAt(Block& to, TensorTransfer& transfer, uint32_t bytes) {
   Block& block = Block::Current();
   if (to.ended()) {
-    block.Fault(FindingKind::kOutOfBounds, transfer.location, "a tensor load to block " + to.IndexName() + ", which has ended");
+    NamedPlace at = SharedPlace(to, transfer.offset, block);
+    block.Fault(FindingKind::kOutOfBounds, transfer.location, "a tensor load to " + at.text + ", which has ended", std::move(at.place));
   }
   Mbarrier& mbarrier = to.mbarriers().At(transfer.mbarrier, transfer.location);
   mbarrier.CheckUse(transfer.location, true);
@@ -56,14 +65,14 @@ uint32_t CheckBox(Block& block, const TensorMap* map, const Coordinates& at, uin
   }
   const int64_t first = int64_t{at[0]} * BytesOf(map->type);
   if (first % kCoordinateBytes != 0) {
-    block.Fault(FindingKind::kMisaligned, location, "a tensor copy from or to byte " + std::to_string(first) + " of its tensor's rows, which is not a multiple of " +
-                Number(kCoordinateBytes));
+    NamedPlace place = BoxPlace(block, *map, at);
+    block.Fault(FindingKind::kMisaligned, location, "a tensor copy from or to " + place.text + ", byte " + std::to_string(first) +
+                " of its tensor's rows, which is not a multiple of " + Number(kCoordinateBytes), std::move(place.place));
   }
   const auto offset = uint64_t(shared - block.shared());
   if (offset > block.grid().shared_bytes || map->SharedBytes() > block.grid().shared_bytes - offset) {
-    block.Fault(FindingKind::kOutOfBounds, location, "a tensor copy of " + Number(map->SharedBytes()) + " bytes at byte " +
-                std::to_string(int64_t(offset)) + " of shared memory; the block has " + Number(block.grid().shared_bytes),
-                {.address = offset, .elements = {}});
+    NamedPlace place = BeyondPlace(block, int64_t(offset));
+    block.Fault(FindingKind::kOutOfBounds, location, "a tensor copy of " + Number(map->SharedBytes()) + " bytes at " + place.text, std::move(place.place));
   }
   if (offset % 128 != 0) {
     NamedPlace place = SharedPlace(block, offset, block);
@@ -80,10 +89,13 @@ void StartLoad(Block& block, const TensorMap* map, const Coordinates& at, uint32
   transfer->map = map;
   transfer->at = at;
   transfer->mbarrier = uint32_t(mbarrier - block.shared());
+  transfer->starter = &block.thread();
   transfer->location = location;
   if (mask == 0) mask = 1u << block.cluster_rank();
   if (mask >> blocks != 0) {
-    block.Fault(FindingKind::kOperands, location, "a multicast to blocks that a cluster of " + Number(blocks) + " does not have: mask " + Number(mask));
+    NamedPlace place = SharedPlace(block, transfer->offset, block);
+    block.Fault(FindingKind::kOperands, location, "a multicast to " + place.text + " of blocks that a cluster of " + Number(blocks) + " does not have: mask " + Number(mask),
+                std::move(place.place));
   }
   for (uint32_t r = 0; r < blocks; ++r) {
     if ((mask >> r & 1) != 0) StartAt(block.Peer(r), *transfer, map->BoxBytes());
@@ -95,11 +107,20 @@ void StartLoad(Block& block, const TensorMap* map, const Coordinates& at, uint32
 void TensorTransfer::Land() const {
   for (const auto& [block, number] : to) {
     LoadBox(*map, at, block->shared(), offset);
-    block->mbarriers().At(mbarrier, location).Complete(number, map->BoxBytes(), location);
+    block->mbarriers().At(mbarrier, location).Complete(number, map->BoxBytes(), {starter, location});
   }
 }
 
 // --- stores ---
+
+namespace {
+
+void Write(Block& block, const TensorStore& store) {
+  if (DependsOnOrder(store.op, store.map->type)) block.gang().AwaitTurn();
+  StoreBox(*store.map, store.at, store.read.data(), store.op);
+}
+
+}  // namespace
 
 void StartStore(Block& block, TensorStore store) {
   Thread& self = block.thread();
@@ -127,7 +148,7 @@ void StartStore(Block& block, TensorStore store) {
   }
   if (!block.lands_late()) {
     store.read = GatherBox(*store.map, block.shared(), store.offset);
-    StoreBox(*store.map, store.at, store.read.data(), store.op);
+    Write(block, store);
   }
   stores.open.push_back(std::move(store));
 }
@@ -150,7 +171,7 @@ void ReadGroup(Block& block, StoreGroups& stores) {
 
 void WriteGroup(Block& block, StoreGroups& stores) {
   for (const TensorStore& store : stores.groups.front()) {
-    if (block.lands_late()) StoreBox(*store.map, store.at, store.read.data(), store.op);
+    if (block.lands_late()) Write(block, store);
     if (block.grid().clocks) block.thread().view.seen = block.thread().view.seen.With(stores.writes, store.number);
   }
   stores.groups.pop_front();
@@ -181,8 +202,9 @@ void EndStores(Block& block) {
   Thread& self = block.thread();
   if (self.stores.started == 0) return;
   if (const TensorStore* lost = FirstUnread(self.stores)) {
-    block.Report(FindingKind::kAsyncPending, self.index, lost->location, 0,
-                 "thread " + Number(self.index) + " ends while a tensor store may still read its shared memory: nothing waited for it");
+    NamedPlace at = SharedPlace(block, lost->offset, block);
+    block.Report(FindingKind::kAsyncPending, {self.index, lost->location},
+                 block.ThreadName(self.index) + " ends while a tensor store may still read " + at.text + ": nothing waited for it", std::move(at.place));
   }
   CommitStores(block);
   WaitStores(block, 0, false);

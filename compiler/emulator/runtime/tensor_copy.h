@@ -20,6 +20,7 @@
 namespace kiln::emulator {
 
 class Block;
+struct Thread;
 
 using Coordinates = std::array<int32_t, kMaxTensorRank>;
 
@@ -38,6 +39,8 @@ uint32_t PlaceInBox(const TensorMap& map, uint32_t start, uint32_t linear);
 void LoadBox(const TensorMap& map, const Coordinates& at, std::byte* shared, uint32_t start);
 std::vector<std::byte> GatherBox(const TensorMap& map, const std::byte* shared, uint32_t start);  // rows one behind another
 void StoreBox(const TensorMap& map, const Coordinates& at, const std::byte* rows, TensorOp op);
+// Is the result another where several such stores come in another order?
+bool DependsOnOrder(TensorOp op, TensorType type);
 // Empty, or why the hardware has no such reduction.
 const char* CheckOp(TensorOp op, TensorType type);
 
@@ -48,6 +51,7 @@ struct TensorTransfer {
   uint32_t offset = 0;    // of the destination, in each block
   uint32_t mbarrier = 0;  // its byte, in each block
   std::vector<std::pair<Block*, uint32_t>> to;  // and its number among the mbarrier's copies
+  const Thread* starter = nullptr;
   uint32_t location = 0;
 
   void Land() const;

@@ -62,7 +62,7 @@ class Product {
       if (std::ranges::none_of(views, same)) views.push_back(view);
     }
     const WgmmaGroups& products = block_.group().products;
-    const AsyncAccess access{.agent = products.agent, .time = products.number, .views = views, .location = step_.location};
+    const AsyncAccess access{.agent = products.agent, .time = products.number, .views = views, .first_thread = first_, .location = step_.location};
     const auto check = [&](uint32_t, uint32_t, uint32_t offset, uint32_t bytes) { CheckAsyncShared(block_, access, offset, bytes, Touch::kRead); };
     if ((step_.flags & kAInRegisters) == 0) ForEachElement(A(), check);
     ForEachElement(B(), check);
@@ -124,7 +124,7 @@ class Product {
         const uint32_t offset = (d.Swizzled(d.start + linear) - base) & 0x3ffff;
         if (offset + bytes > block_.grid().shared_bytes) {
           NamedPlace at = BeyondPlace(block_, offset);
-          block_.Fault(FindingKind::kOutOfBounds, step_.location, "wgmma of threads " + std::to_string(first_) + "-" +
+          block_.Fault(FindingKind::kOutOfBounds, {first_, step_.location}, "wgmma of threads " + std::to_string(first_) + "-" +
                        std::to_string(first_ + kGroupThreads - 1) + " reads " + at.text, std::move(at.place));
         }
         visit(row, k, offset, bytes);

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "compiler/emulator/runtime/clock.h"
@@ -27,6 +28,8 @@ struct Accumulator {
   std::vector<uint32_t> words;
   uint32_t group = 0;     // the last that adds to it
   uint32_t location = 0;  // of that
+  std::optional<uint32_t> fragment;  // where it lies, as far as is known
+  uint32_t first_register = 0;
 };
 
 // Registers of a fragment that products read or write until they are waited for.
@@ -65,7 +68,8 @@ void StepProducts(Block& block, WgmmaStep step, const uint32_t* words, uint32_t 
 void WaitProducts(Block& block, uint32_t pending, uint32_t count, uint32_t* words, uint32_t site, uint32_t location);
 // The running thread computes with this word: is it a mark?
 void TouchProducts(Block& block, uint32_t word, uint32_t location);
-// The group that the running thread began last uses these, the group aside; and one of a fragment's gets a value.
+// The group that the running thread began last uses these, the group aside, its accumulator first; and one of a fragment's gets a
+// value.
 void UseRegisters(Block& block, RegistersInUse use);
 void AssignRegister(Block& block, uint32_t fragment, uint32_t reg, uint32_t value, uint32_t location);
 // It is at its end.

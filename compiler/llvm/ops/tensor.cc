@@ -32,7 +32,7 @@ void KernelLowering::FindRings() {
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     if (copy == nullptr || !copy->plan || !copy->plan->ring) return;
     rings[copy->dst.buffer] = copy->plan->ring->barriers;
-    RingUse& use = rings_.try_emplace(copy->plan->ring->barriers, RingUse{copy->plan->ring->position, false, false}).first->second;
+    RingUse& use = rings_.try_emplace(copy->plan->ring->barriers, RingUse{copy->plan->ring->position, false, false, stmt.loc.line}).first->second;
     use.multicast |= copy->plan->multicast;
     multicast_ |= use.multicast;
   });
@@ -86,6 +86,7 @@ void KernelLowering::InitRings() {
   When(b().CreateICmpEQ(thread_, I32(0)), [&] {
     for (const auto& [barriers, use] : rings_) {
       const int64_t stages = module_.ShapeOf(barriers)[0] / 2;
+      device_->SetLocation(use.statement);
       for (int64_t s = 0; s < stages; ++s) {
         device_->PhaseInit(RingBarrier(barriers, I32(s)), 1);
         const uint32_t readers = use.by_thread ? kernel_.threads : uint32_t(warps);
