@@ -77,6 +77,31 @@ def block_scaled(rng, **tile):
     return products.block_scaled(m, n, k, stages=3, **tile), [(a, E4M3), (b, E4M3), (scale_a, "float32"), (scale_b, "float32")], [(HALF, reference)]
 
 
+def parts_of_tiles(rng):
+    """Products that read rows and columns of shared tiles from the middle on, and results that leave side by side."""
+    m, n, k = 200, 128, 256
+    a, b = random_array(rng, (m, k), HALF), random_array(rng, (n, k), HALF)
+    halves = slice(0, 64), slice(64, 128)
+
+    @T.prim_func
+    def parts(A: T.Tensor((m, k), HALF), B: T.Tensor((n, k), HALF), C: T.Tensor((m, n), HALF)):
+        with T.Kernel(T.ceildiv(m, 128), threads=256) as bx:
+            a_shared, b_shared = T.alloc_shared((128, 128), HALF), T.alloc_shared((n, 128), HALF)
+            accum = [T.alloc_fragment((128, 64), "float32") for _ in halves]
+            for side in (0, 1):
+                T.clear(accum[side])
+            for ko in T.Pipelined(k // 128, num_stages=2):
+                T.copy(A[bx * 128, ko * 128], a_shared)
+                T.copy(B[0, ko * 128], b_shared)
+                for depth in halves:
+                    for side in (0, 1):
+                        T.gemm(a_shared[:, depth], b_shared[halves[side], depth], accum[side], transpose_B=True)
+            for side in (0, 1):
+                T.copy(accum[side], C[bx * 128, side * 64])
+
+    return parts.with_outputs(-1), [(a, HALF), (b, HALF)], [(HALF, decode(a, HALF) @ decode(b, HALF).T)]
+
+
 def packed_weights(rng):
     m, n, k = 20, 144, 256
     a, packed = random_array(rng, (m, k), HALF), rng.integers(0, 256, (n, k // 2), dtype=np.uint8)
@@ -216,7 +241,7 @@ CASES = {
     "transpose_ij": transposed("ij"), "transpose_ji": transposed("ji"),
     "batched": batched, "with_epilogue": with_epilogue, "residual_of_many_tiles": lambda rng: with_epilogue(rng, (1500, 776, 72)), "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled,
     "block_scaled_in_flight": lambda rng: block_scaled(rng, block_m=64, block_n=128, threads=128),
-    "block_scaled_by_groups": lambda rng: block_scaled(rng, block_m=64, block_n=64, block_k=256, threads=128), "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
+    "parts_of_tiles": parts_of_tiles, "block_scaled_by_groups": lambda rng: block_scaled(rng, block_m=64, block_n=64, block_k=256, threads=128), "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
     "packed_mxfp4": packed_mxfp4, "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
     "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
@@ -229,7 +254,7 @@ CASES = {
     "quantize_rows_long": long_rows_of(long_rows.quantize_rows_long, quantized, [E4M3, "float32"]),
 }
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
-PRODUCTS = ["batched", "with_epilogue", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "packed_weights", "packed_weights_by_parts", "packed_mxfp4"]
+PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "packed_weights", "packed_weights_by_parts", "packed_mxfp4"]
 
 
 def run(emulator, name, target="emu:sm_90a", **keys):

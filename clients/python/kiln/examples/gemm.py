@@ -13,7 +13,8 @@ def activate(name, x):
     if name == "relu":
         return T.max(x, 0.0)
     if name == "gelu":
-        return x * 0.5 * (1.0 + T.erf(x * 0.7071067811865476))
+        half = x * 0.5
+        return half + half * T.erf(x * 0.7071067811865476)
     if name == "silu":
         return x * T.sigmoid(x)
     if name is None:
