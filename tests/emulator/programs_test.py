@@ -67,8 +67,8 @@ def grouped(rng):
     return program, [(a, HALF), (b, HALF), (expert, "int32")], [(HALF, np.einsum("tmk,tnk->tmn", wide, weights).reshape(5 * block, n))]
 
 
-def block_scaled(rng, **tile):
-    m, n, k = 130, 256, 384
+def block_scaled(rng, m=130, **tile):
+    n, k = 256, 384
     a, b = random_array(rng, (m, k), E4M3), random_array(rng, (n, k), E4M3)
     scale_a, scale_b = (rng.random((k // 128, m)) + 0.5).astype(np.float32), (rng.random((n // 128, k // 128)) + 0.5).astype(np.float32)
     left = decode(a, E4M3).reshape(m, -1, 128) * scale_a.T[:, :, None]
@@ -241,7 +241,9 @@ CASES = {
     "transpose_ij": transposed("ij"), "transpose_ji": transposed("ji"),
     "batched": batched, "with_epilogue": with_epilogue, "residual_of_many_tiles": lambda rng: with_epilogue(rng, (1500, 776, 72)), "quantized_product": quantized_product, "grouped": grouped, "block_scaled": block_scaled,
     "block_scaled_in_flight": lambda rng: block_scaled(rng, block_m=64, block_n=128, threads=128),
-    "parts_of_tiles": parts_of_tiles, "block_scaled_by_groups": lambda rng: block_scaled(rng, block_m=64, block_n=64, block_k=256, threads=128), "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
+    "parts_of_tiles": parts_of_tiles, "block_scaled_by_groups": lambda rng: block_scaled(rng, block_m=64, block_n=64, block_k=256, threads=128),
+    "block_scaled_with_staged_scales": lambda rng: block_scaled(rng, m=132, block_m=64, block_n=64, block_k=256, staged_scales=True),
+    "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
     "packed_mxfp4": packed_mxfp4, "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
     "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
@@ -254,7 +256,7 @@ CASES = {
     "quantize_rows_long": long_rows_of(long_rows.quantize_rows_long, quantized, [E4M3, "float32"]),
 }
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
-PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "packed_weights", "packed_weights_by_parts", "packed_mxfp4"]
+PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "block_scaled_with_staged_scales", "packed_weights", "packed_weights_by_parts", "packed_mxfp4"]
 
 
 def run(emulator, name, target="emu:sm_90a", **keys):
