@@ -312,6 +312,48 @@ TEST(Compile, WgmmaWhereItIsAskedForAndFits) {
   EXPECT_EQ(code(GemmText(128, 384, 64, 128), true).find("wgmma"), std::string::npos);
 }
 
+// Three groups: their part of the tile is a product. ptxas of CUDA 13.0 drops the upper word where that is added to a 64-bit constant.
+TEST(Compile, UpperHalvesOfDescriptorsTakeNoPartInSums) {
+  const v1::WorkerResult result = CompileText(GemmText(192, 128, 64, 384), "cuda:sm_90a");
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  EXPECT_GT(Count(result, "wgmma.mma_async"), 0u);
+  for (const auto line : result.artifact().code() | std::views::split('\n')) {
+    const std::string_view text(line.begin(), line.end());
+    if (!text.contains("add.s64")) continue;
+    const std::string_view last = text.substr(text.rfind(' ') + 1);
+    EXPECT_TRUE(last.starts_with('%') || last.size() < 12) << text;
+  }
+}
+
+TEST(Compile, SumsOf8BitFloatsAreFinishedInFloat32) {
+  v1::CompileRequest request;
+  request.set_target("cuda:sm_90a");
+  request.set_module(R"(kiln 1
+func @f(%A: global f8e4m3[128, 512], %B: global f8e4m3[256, 512], %C: global f32[128, 256]) {
+  kernel @k grid(1) threads 256 blocks(%b) {
+    %a = alloc shared f8e4m3[128, 128]
+    %w = alloc shared f8e4m3[256, 128]
+    %c = alloc fragment f32[128, 256]
+    fill %c[0, 0; 128, 256] = 0.0
+    for serial %i in 4 {
+      copy %A[0, %i * 128; 128, 128] -> %a[0, 0; 128, 128]
+      copy %B[0, %i * 128; 256, 128] -> %w[0, 0; 256, 128]
+      gemm %a[0, 0; 128, 128], %w[0, 0; 256, 128] -> %c[0, 0; 128, 256] transpose_b
+    }
+    copy %c[0, 0; 128, 256] -> %C[0, 0; 128, 256]
+  }
+}
+)");
+  const auto sums = [&](bool fast) {
+    request.mutable_options()->set_fast_accumulation(fast);
+    const v1::WorkerResult result = Compile(request, {});
+    EXPECT_EQ(Count(result, fast ? "m64n256k32.f32.e4m3.e4m3" : "m64n128k32.f32.e4m3.e4m3"), fast ? 4u : 8u);
+    return Count(result, "add.f32");
+  };
+  EXPECT_EQ(sums(false), 128u);
+  EXPECT_EQ(sums(true), 0u);
+}
+
 TEST(Compile, AnUnknownTargetNamesTheNearest) {
   const std::string error = FirstError(CompileText(GemmText(64, 64, 32, 128), "cuda:sm_91"));
   EXPECT_NE(error.find("sm_91"), std::string::npos) << error;

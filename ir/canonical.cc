@@ -81,6 +81,7 @@ class Writer {
     Put(uint64_t(op.plan->warps_n));
     Put(uint64_t(op.plan->warps_k));
     Put(op.plan->in_flight);
+    Put(op.plan->promoted);
   }
   void operator()(const Fill& op) {
     Put(op.dst);

@@ -216,6 +216,7 @@ GemmPlan Parser::ParseGemmPlan() {
   plan.warps_n = int32_t(ParseInt(1, 64, "warps along n"));
   if (Accept("x")) plan.warps_k = int32_t(ParseInt(1, 64, "warps along k"));
   plan.in_flight = Accept("in_flight");
+  plan.promoted = Accept("promoted");
   Expect("}");
   return plan;
 }

@@ -67,6 +67,7 @@ struct Options {
   std::uint32_t max_registers = 0;  // 0: the compiler's choice
   // Bytes every tensor's address is a multiple of, a power of two; 0: 16. Tensors that start elsewhere need a compile with less.
   std::uint32_t pointer_alignment = 0;
+  bool fast_accumulation = false;  // products of 8-bit floats keep the matrix unit's own sums, which have 13 bits on sm_90a
 };
 
 // What a person wants to see; such a compile is never cached.

@@ -22,6 +22,7 @@ v1::CompileRequest ToProto(const CompileRequest& request) {
   options.set_disable_wgmma(request.options.disable_wgmma);
   options.set_max_registers(request.options.max_registers);
   options.set_pointer_alignment(request.options.pointer_alignment);
+  options.set_fast_accumulation(request.options.fast_accumulation);
   if (request.explain) {
     v1::Explain& explain = *out.mutable_explain();
     for (const std::string& pass : request.explain->after) explain.add_after(pass);
@@ -40,7 +41,7 @@ CompileRequest FromProto(const v1::CompileRequest& request) {
   const v1::CompileOptions& options = request.options();
   out.options = {options.fast_math(),   options.disable_async_copy(), options.disable_warp_specialization(),
                  options.disable_tma(), options.disable_wgmma(),      options.max_registers(),
-                 options.pointer_alignment()};
+                 options.pointer_alignment(), options.fast_accumulation()};
   if (request.has_explain()) {
     const v1::Explain& explain = request.explain();
     out.explain = Explain{{explain.after().begin(), explain.after().end()}, explain.llvm(), explain.assembly()};

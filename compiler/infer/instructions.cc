@@ -140,6 +140,7 @@ class Chooser {
       if (const auto cost = std::tuple(issued * mma.cycles, feed); cost < best) {
         best = cost;
         plan = {std::string(mma.name), int32_t(p.warps_m), int32_t(p.warps_n)};
+        plan.promoted = IsPromoted(gemm, mma);
       }
     }
     gemm.plan = std::move(plan);
@@ -160,6 +161,12 @@ class Chooser {
     return words;
   }
 
+  // wgmma adds products of 8-bit floats in 13 bits, truncated: over a long k that is less than f16's precision.
+  bool IsPromoted(const ir::Gemm& gemm, const target::MmaInstruction& mma) const {
+    const bool short_sums = mma.warps > 1 && mma.c == ir::DType::kF32 && ir::IsFp8(mma.a);
+    return short_sums && !gemm.clear_accum && !context_.options.fast_accumulation();
+  }
+
   // ptxas wants an instruction's results and 26 more to be there from the start, before roles hand registers over.
   bool HasRegisters(const target::MmaInstruction& mma) const {
     constexpr int64_t kBlockRegisters = 65536, kProducers = 128, kMore = 26;
@@ -171,7 +178,8 @@ class Chooser {
   bool WgmmaFits(const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t warps) const {
     if (context_.options.disable_wgmma()) return false;
     if (warps % 4 != 0) return false;
-    if (FragmentWords() > kMostWords) return false;
+    const int64_t own = IsPromoted(gemm, mma) ? mma.c_layout.Registers() : 0;
+    if (FragmentWords() + own > kMostWords) return false;
     if (mixed_.contains(gemm.a.buffer) || mixed_.contains(gemm.b.buffer)) return false;
     if (!HasRegisters(mma)) return false;
     if (mma.swapped) {

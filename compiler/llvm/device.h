@@ -97,6 +97,8 @@ class Device {
                                              bool a_by_rows, bool b_by_rows);
   // Waits until at most `pending` of the newest groups are unfinished; `c` are results of the others, given back as they are then.
   virtual std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c, int pending);
+  // The same values, computed before what is started next: an optimiser that computes them later keeps what they are made of.
+  virtual std::vector<llvm::Value*> Settled(std::span<llvm::Value* const> values) { return {values.begin(), values.end()}; }
   // Orders this thread's earlier writes to shared memory before later reads by wgmma, once a barrier has passed.
   virtual void FenceAsyncProxy();
 

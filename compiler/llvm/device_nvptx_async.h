@@ -18,6 +18,7 @@ class NvptxAsyncDevice : public DeviceBase {
                                      std::span<llvm::Value* const> b, std::span<llvm::Value* const> c, bool clear, bool a_by_rows,
                                      bool b_by_rows) override;
   std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c, int pending) override;
+  std::vector<llvm::Value*> Settled(std::span<llvm::Value* const> values) override { return Tied("", values, {}); }
   void FenceAsyncProxy() override;
 
   void PhaseInit(llvm::Value* mbarrier, uint32_t arrivals) override;

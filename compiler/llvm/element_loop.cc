@@ -152,6 +152,7 @@ void KernelLowering::LowerAsyncChunk(const ir::Store& store, int64_t first, int6
   const ir::ExprNode& load = pool()[store.value];
   const AccessPlan& from = PlanOf(ir::BufferId(load.ref), load.Args());
   const AccessPlan& to = PlanOf(store.buffer, store.indices);
+  if (!from.linear || !to.linear) return LowerChunk(store, first, count);
   Value* here = std::exchange(element_->guard, nullptr);
   if (element_->first_copy != nullptr) here = here == nullptr ? element_->first_copy : b().CreateAnd(here, element_->first_copy);
   When(here, [&] {

@@ -257,8 +257,12 @@ class KernelLowering {
   void LowerScalarGemm(const ir::Gemm& gemm);
   void LowerProductWait(ir::BufferId sum, int32_t pending);
   void LowerWgmma(const ir::Gemm& gemm, const target::MmaInstruction& mma);
-  Value* SharedDescriptor(const ir::Region& region, bool k_is_last);
-  Value* DescriptorAt(Value* start, const ir::Region& region, int64_t row, int64_t k, bool k_is_last, Value* group_offset);
+  struct Descriptor {
+    Value* low;     // addresses and offsets
+    uint64_t high;  // swizzle and stride
+  };
+  Descriptor SharedDescriptor(const ir::Region& region, bool k_is_last);
+  Value* DescriptorAt(const Descriptor& start, const ir::Region& region, int64_t row, int64_t k, bool k_is_last, Value* group_offset);
   struct Operand;
   struct GroupOperand;
   GroupOperand MakeGroupOperand(const ir::Region& region, bool k_is_last, const target::MmaInstruction& hardware, int64_t steps, Value* row, Value* k);

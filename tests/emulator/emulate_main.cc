@@ -146,12 +146,14 @@ class Server {
 
   std::expected<Emulated*, std::string> Find(const Job& job) {
     const bool check = job.Get("check", 0) != 0;
-    const std::string key = job.module + " " + job.target + " " + std::to_string(job.Get("fast", 0)) + std::to_string(job.Get("wgmma", 1));
+    const std::string key = job.module + " " + job.target + " " + std::to_string(job.Get("fast", 0)) + std::to_string(job.Get("wgmma", 1)) +
+                            std::to_string(job.Get("fast_accumulation", 0));
     auto artifact = artifacts_.find(key);
     if (artifact == artifacts_.end()) {
       v1::CompileOptions options;
       options.set_fast_math(job.Get("fast", 0) != 0);
       options.set_disable_wgmma(job.Get("wgmma", 1) == 0);
+      options.set_fast_accumulation(job.Get("fast_accumulation", 0) != 0);
       auto compiled = CompileFor(job.target, ReadFile(job.module), options);
       if (!compiled) return std::unexpected(compiled.error());
       artifact = artifacts_.emplace(key, std::move(*compiled)).first;

@@ -73,6 +73,17 @@ def test_wgmma(emulator, case):
         assert answer["wgmma"] > 0, "another instruction was chosen"
 
 
+def test_sums_of_8_bit_floats_keep_their_precision_over_a_long_k(emulator):
+    """Of one group of warps with several instructions, and of two; wgmma's own sums lose what the promoted ones keep."""
+    for tile in ((128, 128, 128, 128), (128, 256, 128, 256), (64, 24, 128, 128)):
+        case = cases.product("long k", (64, 64, 4096), "float8_e4m3fn", "float32", "nt", tile=tile)
+        _, _, maker, arguments, _ = case
+        inputs, output, reference = MAKERS[maker](np.random.default_rng(SEED), **arguments)
+        errors = [relative_error(emulator.run(emulator.module(case[1].serialized), "emu:sm_90a", inputs, output, fast_accumulation=fast)["result"], reference)
+                  for fast in (0, 1)]
+        assert errors[0] <= cases.FLOAT8_SUMS and errors[1] > 2e-3, f"{tile}, KILN_SEED={SEED}: {errors}"
+
+
 @pytest.mark.parametrize("case", cases.roles(), ids=[case[0] for case in cases.roles()])
 def test_roles(emulator, case):
     """Threads that fill rings and threads that compute, early and late landing, in any order."""

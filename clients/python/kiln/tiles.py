@@ -20,6 +20,8 @@ class Hopper:
     multiprocessors: int = 132
     products: int = 4096  # multiply-adds of single bytes in a cycle; half as many of two bytes
     uneven: float = 1.1  # how much longer wgmma takes where the columns of its result are no multiple of 64
+    promoted: float = 1.03  # the same where each step's sums are added to the result: 8-bit floats, without fast accumulation
+    halves: float = 1.1  # and where they leave registers only for half of the columns at a time
     line: int = 128  # bytes; a copy brings one in two cycles
     line_cycles: float = 2.0
     sector: int = 32  # a row of a line that is not even aligned to these touches one more, a quarter of a line
@@ -41,16 +43,16 @@ class Tile:
     threads: int
 
 
-def matrix_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, trans_b=False, target=None) -> dict:
+def matrix_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, trans_b=False, target=None, fast_accumulation=False) -> dict:
     """``block_m``, ``block_n``, ``block_k``, ``stages`` and ``threads`` for C (m × n) = op(A) · op(B). ``trans_a``: A is K × M;
-    ``trans_b``: B is N × K. Dimensions that are not known yet (no integers), and targets without wgmma, get what serves everywhere."""
+    ``trans_b``: B is N × K; ``fast_accumulation``: as it will be compiled. Dimensions that are not known yet (no integers), and targets without wgmma, get what serves everywhere."""
     element = _bytes(in_dtype)
     known = all(isinstance(extent, int) and extent > 0 for extent in (m, n, k))
     # Rows of one byte must run along k.
     if not known or not _has_wgmma(target) or element not in (1, 2) or (element == 1 and (trans_a or not trans_b)):
         return dict(PLAIN)
     machine, out = Hopper(), _bytes(out_dtype or in_dtype)
-    problem = _Problem(m, n, k, element, out, trans_a, trans_b)
+    problem = _Problem(m, n, k, element, out, trans_a, trans_b, "float8" in str(in_dtype) and not fast_accumulation)
     best = min(_candidates(machine, problem), key=lambda tile: cost(machine, problem, tile))
     return asdict(best)
 
@@ -71,6 +73,7 @@ class _Problem:
     out: int
     trans_a: bool
     trans_b: bool
+    promoted: bool = False  # sums of 8-bit floats that go on in float32
 
 
 def _bytes(dtype) -> int:
@@ -126,6 +129,8 @@ def cost(machine: Hopper, p: _Problem, tile: Tile) -> float:
     turns = [(rows, columns) for rows, columns in ((tile.block_m, tile.block_n), (tile.block_n, tile.block_m)) if rows % (64 * groups) == 0]
     if all(columns % 64 for _, columns in turns):
         products *= machine.uneven
+    if p.promoted:
+        products *= machine.promoted * (machine.halves if tile.block_m * tile.block_n > 192 * 64 * groups else 1.0)
     read = min((rows // 64 * (64 + columns) for rows, columns in turns), default=0) + tile.block_m + tile.block_n
     products = max(products, read * deep * p.element / machine.banks)
     lines = a + b

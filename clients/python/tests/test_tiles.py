@@ -36,6 +36,12 @@ def test_small_tiles_where_large_ones_leave_multiprocessors_idle():
     assert 7168 // tile["block_n"] > tiles.Hopper().multiprocessors // 2
 
 
+def test_promoted_sums_leave_registers_for_narrower_tiles():
+    shape = (8192, 8192, 8192, "float8_e4m3fn", "bfloat16")
+    assert tiles.matrix_product(*shape, trans_b=True, target=HOPPER)["block_n"] == 192
+    assert tiles.matrix_product(*shape, trans_b=True, target=HOPPER, fast_accumulation=True)["block_n"] == 256
+
+
 def test_a_wave_less_beats_a_larger_tile():
     machine = tiles.Hopper()
     tile = tiles.matrix_product(2048, 7168, 7168, "bfloat16", target=HOPPER)

@@ -15,8 +15,9 @@ using compiler::WarpGrid;
 using ir::Space;
 using target::MmaInstruction;
 
-// The descriptor of the tile's first element.
-Value* KernelLowering::SharedDescriptor(const ir::Region& region, bool k_is_last) {
+// The descriptor of the tile's first element. Its upper half is the same for the whole tile: arithmetic is done on the lower one, as
+// ptxas of CUDA 13.0 loses the upper word of a 64-bit multiply-add with a large constant.
+KernelLowering::Descriptor KernelLowering::SharedDescriptor(const ir::Region& region, bool k_is_last) {
   const ir::Buffer& buffer = module_[region.buffer];
   const int last = int(region.extents.size()) - 1;
   const RegionStart start = StartOf(region);
@@ -27,17 +28,17 @@ Value* KernelLowering::SharedDescriptor(const ir::Region& region, bool k_is_last
   const int64_t leading = !k_is_last && IsBlocked(region.buffer, last)
                               ? buffer.layout->dim(last)[1].stride * ir::Bytes(buffer.dtype) : 16;
   const uint64_t swizzle = buffer.layout->swizzle().bits == 3 ? 1 : buffer.layout->swizzle().bits == 2 ? 2 : 3;
-  const uint64_t fixed = swizzle << 62 | uint64_t(stride / 16) << 32 | uint64_t(leading / 16) << 16;
-  Value* low = b().CreateLShr(b().CreateAnd(address, I32(0x3ffff)), uint64_t{4});
-  return b().CreateOr(b().CreateZExt(low, b().getInt64Ty()), b().getInt64(fixed));
+  Value* start_address = b().CreateLShr(b().CreateAnd(address, I32(0x3ffff)), uint64_t{4});
+  return {.low = b().CreateOr(start_address, I32(leading / 16 << 16)), .high = swizzle << 30 | uint64_t(stride / 16)};
 }
 
 // The descriptor moved to a row and a k of the tile, and by bytes that follow from the warp group.
-Value* KernelLowering::DescriptorAt(Value* start, const ir::Region& region, int64_t row, int64_t k, bool k_is_last, Value* group_offset) {
+Value* KernelLowering::DescriptorAt(const Descriptor& start, const ir::Region& region, int64_t row, int64_t k, bool k_is_last, Value* group_offset) {
   const int last = int(region.extents.size()) - 1;
   const int64_t bytes = SharedTerm(region.buffer, k_is_last ? last - 1 : last, row) + SharedTerm(region.buffer, k_is_last ? last : last - 1, k);
-  Value* result = group_offset == nullptr ? start : b().CreateAdd(start, b().CreateZExt(group_offset, b().getInt64Ty()));
-  return b().CreateAdd(result, I64(bytes / 16));
+  Value* low = group_offset == nullptr ? start.low : b().CreateAdd(start.low, group_offset);
+  low = b().CreateAdd(low, I32(bytes / 16));
+  return b().CreateOr(b().CreateZExt(low, b().getInt64Ty()), b().getInt64(start.high << 32));
 }
 
 // An operand of a product by groups: the descriptor its tile starts with, or a fragment. `row`, `k`: where the group's part begins.
@@ -46,7 +47,7 @@ struct KernelLowering::GroupOperand {
   bool k_is_last;
   int64_t k;                     // of one instruction
   std::optional<Operand> held;   // a fragment
-  Value* start = nullptr;
+  Descriptor start{};
   Value* group = nullptr;        // units of 16 bytes
 };
 
@@ -88,6 +89,7 @@ void KernelLowering::LowerWgmma(const ir::Gemm& gemm, const MmaInstruction& mma)
   const GroupOperand a = MakeGroupOperand(gemm.a, !gemm.transpose_a, hardware, steps, row, k);
   const GroupOperand w = MakeGroupOperand(gemm.b, gemm.transpose_b, hardware, steps, column, k);
   const GroupOperand &first = mma.swapped ? w : a, &second = mma.swapped ? a : w;
+  const bool fresh = gemm.clear_accum || gemm.plan->promoted;  // starts from zero
   Values results;  // in the order of the fragment's registers
   for (int64_t m = 0; m < atoms_m; ++m) {
     for (int64_t n = 0; n < atoms_n; ++n) {
@@ -100,11 +102,18 @@ void KernelLowering::LowerWgmma(const ir::Gemm& gemm, const MmaInstruction& mma)
       }
       const int64_t start = registers * (n + atoms_n * m);
       for (int64_t r = 0; r < registers; ++r) {
-        c.push_back(gemm.clear_accum ? llvm::Constant::getNullValue(MemoryType(llvm(), mma.c)) : LoadRegister(gemm.c.buffer, start + r));
+        c.push_back(fresh ? llvm::Constant::getNullValue(MemoryType(llvm(), mma.c)) : LoadRegister(gemm.c.buffer, start + r));
       }
-      const Values started = device_->MmaGroup(hardware, rows, lines, c, gemm.clear_accum, !first.k_is_last, !second.k_is_last);
+      Values started = device_->MmaGroup(hardware, rows, lines, c, fresh, !first.k_is_last, !second.k_is_last);
+      if (gemm.plan->promoted) {
+        started = device_->MmaWait(started, 0);
+        for (int64_t r = 0; r < registers; ++r) started[size_t(r)] = b().CreateFAdd(LoadRegister(gemm.c.buffer, start + r), started[size_t(r)]);
+        const bool last = m + 1 == atoms_m && n + 1 == atoms_n;
+        if (!last) started = device_->Settled(started);
+      } else {
+        UseRegisters(gemm.c.buffer, start, registers);
+      }
       results.insert(results.end(), started.begin(), started.end());
-      UseRegisters(gemm.c.buffer, start, registers);
       for (const auto& [operand, atom] : {std::pair{&a, m}, {&w, n}}) {
         if (!operand->held) continue;
         const int64_t each = operand->held->atom.Registers() * operand->held->steps;
@@ -112,7 +121,7 @@ void KernelLowering::LowerWgmma(const ir::Gemm& gemm, const MmaInstruction& mma)
       }
     }
   }
-  if (!gemm.plan->in_flight) results = device_->MmaWait(results, 0);
+  if (!gemm.plan->in_flight && !gemm.plan->promoted) results = device_->MmaWait(results, 0);
   for (size_t r = 0; r < results.size(); ++r) PutRegister(gemm.c.buffer, int64_t(r), results[r]);
 }
 
