@@ -40,6 +40,7 @@ constexpr Order kOrders[] = {
     {"kiln_emu_named_barrier", "named barrier"},
     {"kiln_emu_named_arrive", "arrival at a named barrier"},
     {"kiln_emu_cluster_barrier", "barrier of the cluster"},
+    {"kiln_emu_grid_barrier", "barrier of the grid"},
 };
 
 struct Change {

@@ -5,6 +5,8 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <optional>
+#include <string_view>
 
 #include "ir/print.h"
 
@@ -18,21 +20,29 @@ void Append(std::string& text, const char* what, uint32_t location, const Names&
 
 bool IsWord(char c) { return std::isalnum(uint8_t(c)) != 0 || c == '_'; }
 
-// The compiler calls buffers "b7" by their number.
+// Of "b7", which is the compiler's for a buffer's number; nothing else has one.
+std::optional<size_t> NumberOf(std::string_view word) {
+  size_t number = 0;
+  const auto [end, problem] = std::from_chars(word.data() + 1, word.data() + word.size(), number);
+  if (!word.starts_with('b') || problem != std::errc() || end != word.data() + word.size()) return std::nullopt;
+  return number;
+}
+
+// Buffers stand in messages as "%b7".
 std::string WithBufferNames(const std::string& text, const Names& names) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
-    uint32_t number = 0;
-    const char *first = text.data() + i + 1, *end = text.data() + text.size();
-    const bool starts = text[i] == 'b' && (i == 0 || !IsWord(text[i - 1]));
-    const auto parsed = starts ? std::from_chars(first, end, number) : std::from_chars_result{first, std::errc::invalid_argument};
-    const bool whole = parsed.ec == std::errc() && (parsed.ptr == end || !IsWord(*parsed.ptr));
-    if (whole && number < names.buffers.size()) {
-      out += names.buffers[number];
-      i = size_t(parsed.ptr - text.data());
-    } else {
+    if (text[i] != '%') {
       out += text[i++];
+      continue;
     }
+    size_t end = i + 1;
+    while (end < text.size() && IsWord(text[end])) ++end;
+    const std::string word = text.substr(i + 1, end - i - 1);
+    const auto number = word.empty() || names.buffers.empty() ? std::nullopt : NumberOf(word);
+    if (!number) out += word;
+    else out += *number < names.buffers.size() ? names.buffers[*number] : "the compiler's " + word;
+    i = end;
   }
   return out;
 }

@@ -154,10 +154,10 @@ TEST(Products, FragmentsInFlight) {
       ExpectClean(report);
       continue;
     }
-    ExpectAmong(report, FindingKind::kInFlight, "changes register " + std::to_string(changed) + " of b7, which wgmma uses");
+    ExpectAmong(report, FindingKind::kInFlight, "changes register " + std::to_string(changed) + " of %b7, which wgmma uses");
     EXPECT_EQ(report.findings[0].location, 5u);
     EXPECT_EQ(report.findings[0].other_location, 4u);
-    EXPECT_EQ(report.findings[0].place.elements.at(0).buffer, "b7");
+    EXPECT_EQ(report.findings[0].place.elements.at(0).buffer, "%b7");
   }
 }
 
@@ -173,7 +173,7 @@ TEST(Products, AccumulatorsInFlight) {
     for (int r = 0; r < 4; ++r) p.k.device->AssignRegister(9, r, changes ? p.Zeros()[0] : c[size_t(r)]);
     p.Write(p.k.device->MmaWait(c, 0));
     if (changes) {
-      ExpectAmong(p.k.RunSeeds(0, 1), FindingKind::kInFlight, "changes register 0 of b9");
+      ExpectAmong(p.k.RunSeeds(0, 1), FindingKind::kInFlight, "changes register 0 of %b9");
     } else {
       ExpectClean(p.k.RunSeeds(0, 2));
     }

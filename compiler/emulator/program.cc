@@ -237,7 +237,7 @@ class JitProgram final : public Program {
       kernels_[name] = address->toPtr<void(const uint64_t*)>();
     }
     for (const v1::SharedSlot& slot : artifact.report().shared_memory()) {
-      slots_.push_back({slot.buffer(), slot.offset(), slot.bytes(), std::max(slot.element_bits() / 8, 1u), std::max(slot.versions(), 1u),
+      slots_.push_back({"%" + slot.buffer(), slot.offset(), slot.bytes(), std::max(slot.element_bits() / 8, 1u), std::max(slot.versions(), 1u),
                         ir::Layout::Parse(slot.layout()).value_or(ir::Layout()), {slot.shape().begin(), slot.shape().end()}});
     }
     FindTouched(artifact.report());

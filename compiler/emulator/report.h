@@ -29,7 +29,7 @@ std::string_view Name(FindingKind kind);
 
 // What an access is about. Buffers that lie on the same bytes at different times share an address.
 struct Element {
-  std::string buffer;
+  std::string buffer;          // a tensor by its name; "%b7" is the artifact's (names.h)
   uint64_t number = 0;         // in the buffer's layout; of a tensor, counted from its first byte
 };
 struct Place {

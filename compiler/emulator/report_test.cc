@@ -343,17 +343,18 @@ TEST_P(FindingsOf, SayWhoWhereAndWhat) {
   const Finding finding = Found(planted);
   EXPECT_LT(finding.thread, planted.threads);
   EXPECT_LT(finding.block[0], planted.blocks);
-  EXPECT_THAT(finding.message, ::testing::HasSubstr(planted.says));
+  const std::string message = Message(finding, {});
+  EXPECT_THAT(message, ::testing::HasSubstr(planted.says));
   EXPECT_THAT(Describe(finding, {}), ::testing::HasSubstr("in thread " + std::to_string(finding.thread) + " of block ("));
   if (planted.buffer == kNone) {
     EXPECT_TRUE(finding.place.elements.empty());
     return;
   }
   EXPECT_EQ(finding.place.address, planted.address);
-  ASSERT_FALSE(finding.place.elements.empty()) << finding.message;
-  EXPECT_EQ(finding.place.elements[0].buffer, planted.buffer);
-  EXPECT_EQ(finding.place.elements[0].number, planted.element);
-  EXPECT_THAT(finding.message, ::testing::HasSubstr(planted.buffer)) << "people read it there";
+  ASSERT_FALSE(finding.place.elements.empty()) << message;
+  EXPECT_EQ(ElementOf(finding, {}).buffer, planted.buffer);
+  EXPECT_EQ(ElementOf(finding, {}).number, planted.element);
+  EXPECT_THAT(message, ::testing::HasSubstr(planted.buffer)) << "people read it there";
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, FindingsOf, ::testing::ValuesIn(kPlanted), [](const auto& info) { return std::string(info.param.name); });
@@ -362,6 +363,15 @@ TEST(Planted, OfEveryKind) {
   for (size_t kind = 0; kind <= size_t(kInFlight); ++kind) {
     EXPECT_TRUE(std::ranges::any_of(kPlanted, [&](const Planted& p) { return size_t(p.kind) == kind; })) << Name(FindingKind(kind));
   }
+}
+
+// A buffer goes by its name in the program; what a user calls like a number of the compiler's keeps its name.
+TEST(Names, OfBuffersAndTensors) {
+  const Names names{.statements = {}, .buffers = {"a", "tile"}, .params = {}};
+  const Finding finding{.kind = kRace, .message = "%b1[2] and %b7[0], which b1[3] follows", .place = {.address = 0, .elements = {{"%b1", 2}}}};
+  EXPECT_EQ(Message(finding, names), "tile[2] and the compiler's b7[0], which b1[3] follows");
+  EXPECT_EQ(ElementOf(finding, names).buffer, "tile");
+  EXPECT_EQ(Message(finding, {}), "b1[2] and b7[0], which b1[3] follows");
 }
 
 }  // namespace

@@ -145,6 +145,11 @@ def rings():
     ]
 
 
+def pairs():
+    """Blocks of a cluster that load tiles for each other."""
+    return [product("pair", (256, 384, 2112), "float16", "float16", "nt", tile=(64, 64, 64, 128), stages=4)]
+
+
 def mutated():
     """Kernels whose synchronisation is taken out piece by piece."""
     return [

@@ -60,7 +60,7 @@ def test_missing_synchronisation_is_reported(emulator, record_property):
     """Each barrier and wait of each kernel is left out alone, each wait also made one group weaker; a mutant counts as reported where one of two seeds finds something."""
     reported, survivors, equivalent = 0, [], 0
     for target in TARGETS:
-        for case in cases.mutated() + (cases.rings() if target == "emu:sm_90a" else []):
+        for case in cases.mutated() + (cases.rings() + cases.pairs() if target == "emu:sm_90a" else []):
             module, inputs, output = prepare(emulator, case)
             clean = emulator.run(module, target, inputs, output, check=1)
             assert clean["mutants"] > 0 and not clean["findings"]

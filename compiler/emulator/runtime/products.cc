@@ -33,7 +33,7 @@ bool IsWhole(const Accumulator& accumulator, const uint32_t* words, uint32_t cou
 // "register 5 of b7", or "a register" where nobody has said in which fragment they lie.
 NamedPlace PlaceOf(std::optional<uint32_t> fragment, uint32_t reg) {
   if (!fragment) return {"a register", {.address = reg, .elements = {}}};
-  const std::string name = "b" + std::to_string(*fragment);
+  const std::string name = "%b" + std::to_string(*fragment);
   return {"register " + std::to_string(reg) + " of " + name, {.address = reg, .elements = {{name, reg}}}};
 }
 
