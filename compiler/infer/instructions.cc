@@ -134,6 +134,7 @@ class Chooser {
       if (shape.m % mma.m != 0 || shape.n % mma.n != 0 || shape.k % mma.k != 0) continue;
       // Groups along m would each hold all of a b in registers.
       const Partition p = PartitionWarps(mma.swapped ? 1 : shape.m / mma.m, shape.n / mma.n, warps / mma.warps, gemm.policy, mma);
+      if (mma.warps > 1 && !mma.swapped && !WgmmaReads(module_, gemm.b, gemm.transpose_b, shape.n / p.warps_n)) continue;
       const double issued = double(shape.m / mma.m / p.warps_m) * double(shape.n / mma.n / p.warps_n) * double(shape.k / mma.k);
       // Operand elements an instruction takes for each product: the tie-break between equal rates.
       const double feed = double(mma.m + mma.n) / (double(mma.m) * mma.n) + 1.0 / mma.k;
@@ -184,10 +185,12 @@ class Chooser {
     if (!HasRegisters(mma)) return false;
     if (mma.swapped) {
       const bool b_in_registers = gemm.transpose_b && IsOperandFragment(gemm.b);
-      return (b_in_registers || WgmmaReads(module_, gemm.b, gemm.transpose_b)) && WgmmaReads(module_, gemm.a, !gemm.transpose_a);
+      return (b_in_registers || WgmmaReads(module_, gemm.b, gemm.transpose_b, mma.n)) &&
+             WgmmaReads(module_, gemm.a, !gemm.transpose_a, mma.m);
     }
     const bool a_in_registers = !gemm.transpose_a && IsOperandFragment(gemm.a);
-    return (a_in_registers || WgmmaReads(module_, gemm.a, !gemm.transpose_a)) && WgmmaReads(module_, gemm.b, gemm.transpose_b);
+    return (a_in_registers || WgmmaReads(module_, gemm.a, !gemm.transpose_a, mma.m)) &&
+           WgmmaReads(module_, gemm.b, gemm.transpose_b, mma.n);
   }
 
   bool IsOperandFragment(const ir::Region& region) const {

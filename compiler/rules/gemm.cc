@@ -103,12 +103,15 @@ WarpGrid GridOf(const ir::GemmPlan& plan, const target::MmaInstruction& mma, uin
   return {plan.warps_m, plan.warps_n, plan.warps_k, int64_t(threads) / unit, unit};
 }
 
-bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last) {
+bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last, int64_t size) {
   const ir::Buffer& buffer = module[region.buffer];
-  if (buffer.space != ir::Space::kShared || (!k_is_last && ir::Bits(buffer.dtype) != 16)) return false;
+  if (buffer.space != ir::Space::kShared) return false;
   const std::vector<int64_t> shape = module.ShapeOf(region.buffer);
   if (!WgmmaTile(shape, ir::Bits(buffer.dtype))) return false;
-  return region.extents == shape || (k_is_last && IsPart(module, region, shape, 128 * 8 / ir::Bits(buffer.dtype)));
+  if (k_is_last) return region.extents == shape || IsPart(module, region, shape, 128 * 8 / ir::Bits(buffer.dtype));
+  // The tile's columns lie 128 bytes by 128 bytes: what one takes may not begin within such a block and end in another.
+  const int64_t columns = shape.back(), width = std::min<int64_t>(columns, 64);
+  return ir::Bits(buffer.dtype) == 16 && region.extents == shape && (size == columns || size % width == 0 || width % size == 0);
 }
 
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits) {

@@ -37,7 +37,8 @@ WarpGrid GridOf(const ir::GemmPlan& plan, const target::MmaInstruction& mma, uin
 
 // Whether wgmma reads the tile as it lies in memory: the buffer's rows fill 32, 64 or a multiple of 128 bytes, and the matrix is all of it
 // or, where k runs along its last dimension (`k_is_last`), a part that starts where swizzles do. Only 16-bit types may have k otherwise.
-bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last);
+// `size`: of an instruction, or of what a group of warps takes, along the other dimension.
+bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last, int64_t size);
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits);  // the part that concerns the shape
 
 }  // namespace kiln::compiler

@@ -86,7 +86,7 @@ class Decoder {
     bool fits = true;
     for (const auto& table : tables) {
       if (size_t(table.size) <= table.limit) continue;
-      diagnostics_.Error(fmt::format("{} {}; a module may have {}", table.size, table.what, table.limit));
+      diagnostics_.Error(fmt::format("{} {}; a module may have {}", table.size, table.what, table.limit), "split the program");
       fits = false;
     }
     return fits;
@@ -219,7 +219,7 @@ class Decoder {
     for (uint32_t output : wire_.outputs()) {
       if (output >= uint32_t(wire_.params_size())) {
         diagnostics_.Error(
-            fmt::format("outputs: parameter {} is named, but there are {}", output, wire_.params_size()));
+            fmt::format("outputs: parameter {} is named, but there are {}", output, wire_.params_size()), kBroken);
       }
       module_.outputs.push_back(output);
     }

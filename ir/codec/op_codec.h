@@ -14,6 +14,9 @@
 
 namespace kiln::ir {
 
+// What to try where the bytes are no module that a client of Kiln writes.
+inline constexpr const char* kBroken = "the rules are in kiln/v1/ir.proto: mend what wrote the module, or see whether it arrived whole";
+
 // Reads the statements of one module whose tables are already read. A bad reference is reported and read as index 0, so
 // that everything else is still looked at; the caller must give the module up once there are errors.
 class OpReader {
@@ -33,7 +36,7 @@ class OpReader {
     table_ = table;
     index_ = index;
   }
-  void Problem(std::string message, std::string hint = {});
+  void Problem(std::string message, std::string hint = kBroken);
   void Newer(std::string message);
   // Fields that this version does not know change the meaning; they are refused.
   void RefuseUnknownFields(const google::protobuf::Message& message);

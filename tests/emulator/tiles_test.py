@@ -29,6 +29,8 @@ CASES = {
     "pairs of blocks, several turns": ((770, 1536, 136), (64, 128, 64, 4, 256), "float16", "float16", True),
     "pairs of blocks, columns of B together": ((770, 1536, 136), (128, 64, 64, 3, 256), "bfloat16", "bfloat16", False),
     "pairs of blocks down the grid": ((1024, 1160, 72), (64, 128, 64, 3, 256), "float16", "float16", True),
+    "columns of B together, three halves for two groups": ((130, 384, 72), (64, 192, 32, 3, 256), "float16", "float32", False),
+    "columns of B together, five for one group": ((64, 320, 72), (64, 320, 16, 3, 128), "bfloat16", "bfloat16", False),
     "few rows": ((16, 264, 200), (16, 128, 64, 6, 256), "bfloat16", "bfloat16", True),
     "one row": ((1, 200, 264), (8, 64, 128, 4, 128), "float16", "float16", True),
     "few rows, columns of B together": ((24, 264, 72), (24, 128, 64, 3, 128), "bfloat16", "bfloat16", False),
