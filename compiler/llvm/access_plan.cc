@@ -39,16 +39,6 @@ KernelLowering::Term KernelLowering::TermOf(ExprId id) const {
   return {v, divisor};
 }
 
-bool KernelLowering::ThreadsStepBy(int variable, int64_t divisor) const {
-  if (divisor <= 0) return false;
-  int64_t weight = 1;
-  for (const ir::Digit& digit : element_->layout.dim(variable)) {
-    if (digit.place == ir::Place::kThread && digit.size > 1 && weight % divisor != 0) return false;
-    weight *= digit.size;
-  }
-  return true;
-}
-
 Value* KernelLowering::ThreadPart(const Term& term) {
   Value* part = element_->thread_part[size_t(term.variable)];
   return term.divisor == 1 ? part : b().CreateUDiv(part, I32(term.divisor));

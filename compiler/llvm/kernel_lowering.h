@@ -209,6 +209,7 @@ class KernelLowering {
   Value* EvalPair(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
   Value* MakePair(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
   Value* MakeWord(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
+  std::optional<int64_t> ValueAt(ir::ExprId id, int variable, int64_t at) const;
   std::optional<int64_t> SettledAt(ir::ExprId id, int64_t reg) const;
   Value* MakeShiftedWord(const ir::ExprNode& node, int64_t first, const std::map<uint32_t, Values>& loads);
   Value* SmallIntegers(ir::ExprId cast, int64_t bias, int64_t first, const std::map<uint32_t, Values>& loads);
@@ -233,7 +234,6 @@ class KernelLowering {
     int64_t divisor = 1;
   };
   Term TermOf(ir::ExprId id) const;
-  bool ThreadsStepBy(int variable, int64_t divisor) const;  // what the threads add to it are multiples
   Value* ThreadPart(const Term& term);
   static int64_t RegisterPart(const AccessPlan& plan, const ir::Indices& part, size_t v) { return part[v] / plan.divisor[v]; }
   SplitOffset OffsetAt(const AccessPlan& plan, int64_t reg);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Arithmetic on two neighbours of 16 bits at once, and small integers on their way to such floats by bits instead of conversions.
+#include <algorithm>
+
 #include "compiler/llvm/kernel_lowering.h"
 
 namespace kiln::llvm_ir {
@@ -29,7 +31,7 @@ bool KernelLowering::IsPair(ExprId id) const {
 // A cast of an integer that the mantissa holds.
 bool KernelLowering::IsSmallInteger(ExprId id) const {
   const ExprNode& node = pool()[id];
-  if (node.op != ExprOp::kCast || !ir::IsUnsigned(pool().Type(node.args[0])) || ir::Bits(pool().Type(node.args[0])) > 16) return false;
+  if (node.op != ExprOp::kCast || !ir::IsUnsigned(pool().Type(node.args[0])) || ir::Bits(pool().Type(node.args[0])) > 32) return false;
   const compiler::Range range = facts_.RangeOf(node.args[0]);
   return range.min >= 0 && range.max < UnitOf(node.dtype);
 }
@@ -69,7 +71,7 @@ Value* KernelLowering::MakePair(ExprId id, int64_t first, const std::map<uint32_
   return b().CreateInsertElement(b().CreateInsertElement(pair, values[0], uint64_t{0}), values[1], uint64_t{1});
 }
 
-// Two integers of at most 16 bits as the halves of a word.
+// Two integers as the halves of a word: of at most 16 bits, or known to be small.
 Value* KernelLowering::PackIntegers(ExprId id, int64_t first, const std::map<uint32_t, Values>& loads) {
   if (const auto it = pairs_.find(ir::Index(id)); it != pairs_.end()) return it->second;
   Value* word = MakeWord(id, first, loads);
@@ -82,18 +84,26 @@ Value* KernelLowering::MakeWord(ExprId id, int64_t first, const std::map<uint32_
   const auto both = [&](int64_t half) { return b().getInt32(uint32_t(half & 0xffff) * 0x10001u); };
   const auto word = [&](int i) { return PackIntegers(node.args[size_t(i)], first, loads); };
   const int64_t count = node.op == ExprOp::kShl ? pool().ConstInt(node.args[1]).value_or(0) : 0;
+  const bool wide = ir::Bits(node.dtype) > 16;  // a half would not hold the operands
   switch (node.op) {
     case ExprOp::kConstInt: return both(node.int_value);
     case ExprOp::kBitAnd:
       if (Value* shifted = MakeShiftedWord(node, first, loads)) return shifted;
+      if (wide) break;
       return b().CreateAnd(word(0), word(1));
-    case ExprOp::kBitOr: return b().CreateOr(word(0), word(1));
-    case ExprOp::kBitXor: return b().CreateXor(word(0), word(1));
+    case ExprOp::kBitOr:
+      if (wide) break;
+      return b().CreateOr(word(0), word(1));
+    case ExprOp::kBitXor:
+      if (wide) break;
+      return b().CreateXor(word(0), word(1));
     case ExprOp::kShl:
       if (ir::Bits(node.dtype) != 16 || count <= 0 || count > 15) break;
       return b().CreateAnd(b().CreateShl(word(0), uint64_t(count)), both(int64_t{0xffff} << count));
     case ExprOp::kCast:
-      if (ir::IsUnsigned(pool().Type(node.args[0])) && ir::Bits(pool().Type(node.args[0])) <= ir::Bits(node.dtype)) return word(0);
+      if (const ExprNode& from = pool()[node.args[0]]; from.op == ExprOp::kBitAnd && ir::Bits(node.dtype) == 16)
+        if (Value* shifted = MakeShiftedWord(from, first, loads)) return shifted;
+      if (!wide && ir::IsUnsigned(pool().Type(node.args[0])) && ir::Bits(pool().Type(node.args[0])) <= ir::Bits(node.dtype)) return word(0);
       break;
     default: break;
   }
@@ -102,36 +112,61 @@ Value* KernelLowering::MakeWord(ExprId id, int64_t first, const std::map<uint32_
   return b().CreateOr(low, b().CreateShl(high, uint64_t{16}));
 }
 
-// The value of an integer expression in the iteration of a register, where it is the same for all threads.
-std::optional<int64_t> KernelLowering::SettledAt(ExprId id, int64_t reg) const {
+// The value of an integer expression of one variable of the loop, where the variable is `at`.
+std::optional<int64_t> KernelLowering::ValueAt(ExprId id, int variable, int64_t at) const {
   const ExprNode& node = pool()[id];
   if (node.op == ExprOp::kConstInt) return node.int_value;
-  if (node.op == ExprOp::kCast && ir::IsInteger(pool().Type(node.args[0]))) return SettledAt(node.args[0], reg);
-  if (node.op == ExprOp::kMod || node.op == ExprOp::kFloorMod) {
-    const int v = LoopVariable(node.args[0]);
-    const int64_t divisor = pool().ConstInt(node.args[1]).value_or(0);
-    if (v < 0 || !ThreadsStepBy(v, divisor)) return std::nullopt;
-    return element_->parts[size_t(reg)][size_t(v)] % divisor;
+  if (node.op == ExprOp::kVar) return LoopVariable(id) == variable ? std::optional(at) : std::nullopt;
+  if (node.op == ExprOp::kCast && ir::IsInteger(pool().Type(node.args[0]))) return ValueAt(node.args[0], variable, at);
+  const bool divides = node.op == ExprOp::kFloorDiv || node.op == ExprOp::kFloorMod || node.op == ExprOp::kMod;
+  if (!divides && !IsArithmetic(node.op)) return std::nullopt;
+  const std::optional<int64_t> a = ValueAt(node.args[0], variable, at), c = ValueAt(node.args[1], variable, at);
+  if (!a || !c || (divides && (*a < 0 || *c <= 0))) return std::nullopt;
+  switch (node.op) {
+    case ExprOp::kAdd: return *a + *c;
+    case ExprOp::kSub: return *a - *c;
+    case ExprOp::kMul: return *a * *c;
+    case ExprOp::kFloorDiv: return *a / *c;
+    default: return *a % *c;
   }
-  if (!IsArithmetic(node.op)) return std::nullopt;
-  const std::optional<int64_t> a = SettledAt(node.args[0], reg), c = SettledAt(node.args[1], reg);
-  if (!a || !c) return std::nullopt;
-  return node.op == ExprOp::kAdd ? *a + *c : node.op == ExprOp::kSub ? *a - *c : *a * *c;
 }
 
-// (x >> s) & mask of one byte x: both halves from one product or shift; nullptr where it is not that.
+// The value of an integer expression in the iteration of a register, where it is the same for all threads.
+std::optional<int64_t> KernelLowering::SettledAt(ExprId id, int64_t reg) const {
+  for (int v = 0; v < int(element_->extents.size()); ++v) {
+    std::vector<int64_t> places{element_->parts[size_t(reg)][size_t(v)]};  // of all threads
+    int64_t weight = 1;
+    for (const ir::Digit& digit : element_->layout.dim(v)) {
+      for (size_t i = 0, count = digit.place == ir::Place::kThread ? places.size() : 0; i < count; ++i)
+        for (int64_t d = 1; d < digit.size; ++d) places.push_back(places[i] + d * weight);
+      weight *= digit.size;
+    }
+    const std::optional<int64_t> value = ValueAt(id, v, places[0]);
+    if (value && std::ranges::all_of(places, [&](int64_t place) { return ValueAt(id, v, place) == value; })) return value;
+  }
+  return std::nullopt;
+}
+
+// (x >> s) & mask of one x: both halves from one product or shift; nullptr where it is not that.
 Value* KernelLowering::MakeShiftedWord(const ExprNode& node, int64_t first, const std::map<uint32_t, Values>& loads) {
   const ExprNode& shift = pool()[node.args[0]];
   const std::optional<int64_t> mask = pool().ConstInt(node.args[1]);
-  if (!mask || shift.op != ExprOp::kShr || shift.dtype != DType::kU8) return nullptr;
+  if (!mask || *mask < 0 || shift.op != ExprOp::kShr || (shift.dtype != DType::kU8 && shift.dtype != DType::kU32)) return nullptr;
   const std::optional<int64_t> low = SettledAt(shift.args[1], first), high = SettledAt(shift.args[1], first + 1);
-  if (!low || !high || *low < 0 || *low > 7 || *high < 0 || *high > 7 || *mask >> (16 - *high) != 0) return nullptr;
+  const int64_t bits = ir::Bits(shift.dtype);
+  if (!low || !high || *low < 0 || *low >= bits || *high < 0 || *high >= bits) return nullptr;
+  if (bits == 32 ? *mask > 0xffff || *high != *low + 16 : *mask >> (16 - *high) != 0) return nullptr;
   const Values values = EvalElements(shift.args[0], first, 2, loads);
   if (values[0] != values[1]) return nullptr;
-  Value* byte = b().CreateZExt(values[0], b().getInt32Ty());
-  // Low bits that the second shift drops end up where the mask clears them.
-  Value* both = *low == 0 ? b().CreateMul(byte, b().getInt32(1u | 1u << (16 - *high)))
-                          : b().CreateOr(b().CreateLShr(byte, uint64_t(*low)), b().CreateShl(byte, uint64_t(16 - *high)));
+  Value* both = nullptr;
+  if (bits == 32) {
+    both = b().CreateLShr(values[0], uint64_t(*low));
+  } else {
+    // Low bits that the second shift drops end up where the mask clears them.
+    Value* byte = b().CreateZExt(values[0], b().getInt32Ty());
+    both = *low == 0 ? b().CreateMul(byte, b().getInt32(1u | 1u << (16 - *high)))
+                     : b().CreateOr(b().CreateLShr(byte, uint64_t(*low)), b().CreateShl(byte, uint64_t(16 - *high)));
+  }
   return b().CreateAnd(both, b().getInt32(uint32_t(*mask) * 0x10001u));
 }
 

@@ -122,15 +122,23 @@ def packed_weights_by_parts(rng):
     return program, [(a, HALF), (packed, "uint8"), (np.ascontiguousarray(scale.T), HALF)], [(HALF, decode(a, HALF) @ weights.T)]
 
 
-def packed_mxfp4(rng):
+def interleaved_weights(rng):
+    program, (a, (packed, _), scale), references = packed_weights_by_parts(rng)
+    m, n, k = 11, 136, 1024
+    program = products.packed_weights(m, n, k, interleaved=True, block_m=16, block_n=64, block_k=256, stages=3, threads=256)
+    return program, [a, (products.interleave(packed.astype(np.int64)).astype(np.uint32), "uint32"), scale], references
+
+
+def packed_mxfp4(rng, interleaved=False):
     m, n, k = 20, 144, 256
     a, packed = random_array(rng, (m, k), "bfloat16"), rng.integers(0, 256, (n, k // 2), dtype=np.uint8)
     exponent = rng.integers(124, 130, (n, k // 32)).astype(np.uint8)
     values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
     numbers = values[np.stack([packed & 15, packed >> 4], -1).reshape(n, k)]
     weights = (numbers.reshape(n, -1, 32) * np.exp2(exponent.astype(np.float64) - 127)[:, :, None]).reshape(n, k)
-    program = products.packed_mxfp4(m, n, k, block_m=32, block_n=64)
-    return program, [(a, "bfloat16"), (packed, "uint8"), (np.ascontiguousarray(exponent.view(np.uint32).T), "uint32")], [("bfloat16", decode(a, "bfloat16") @ weights.T)]
+    program = products.packed_mxfp4(m, n, k, interleaved=interleaved, block_m=32, block_n=64)
+    w = (products.interleave(packed.astype(np.int64)).astype(np.uint32), "uint32") if interleaved else (packed, "uint8")
+    return program, [(a, "bfloat16"), w, (np.ascontiguousarray(exponent.view(np.uint32).T), "uint32")], [("bfloat16", decode(a, "bfloat16") @ weights.T)]
 
 
 def layer_norm(rng):
@@ -244,7 +252,8 @@ CASES = {
     "parts_of_tiles": parts_of_tiles, "block_scaled_by_groups": lambda rng: block_scaled(rng, block_m=64, block_n=64, block_k=256, threads=128),
     "block_scaled_with_staged_scales": lambda rng: block_scaled(rng, m=132, block_m=64, block_n=64, block_k=256, staged_scales=True),
     "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
-    "packed_mxfp4": packed_mxfp4, "layer_norm": layer_norm,
+    "interleaved_weights": interleaved_weights, "packed_mxfp4": packed_mxfp4, "interleaved_mxfp4": lambda rng: packed_mxfp4(rng, interleaved=True),
+    "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
     "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
     "row_sum": of_rows(lambda m, n: bandwidth.row_sum(m, n, columns=512), lambda x: [x.sum(1)], ["float32"]),
@@ -256,7 +265,8 @@ CASES = {
     "quantize_rows_long": long_rows_of(long_rows.quantize_rows_long, quantized, [E4M3, "float32"]),
 }
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
-PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "block_scaled_with_staged_scales", "packed_weights", "packed_weights_by_parts", "packed_mxfp4"]
+PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "block_scaled_with_staged_scales", "packed_weights", "packed_weights_by_parts",
+            "interleaved_weights", "packed_mxfp4", "interleaved_mxfp4"]
 
 
 def run(emulator, name, target="emu:sm_90a", **keys):

@@ -4,6 +4,7 @@
 import functools
 
 import torch
+from kiln.examples import products
 
 HALF = 2e-3, 1e-2  # largest relative error of f16, of bf16
 # What rounds to e4m3 is off by up to 1/16 of itself.
@@ -112,6 +113,12 @@ def grouped(row):
     return Job([a, b, expert], [_empty((m, n), "bfloat16")], [(0, reference)], lambda: grouped_gemm(a, b, expert, out, block), flop=2 * m * n * k)
 
 
+def _words(row, packed):
+    if not row["arguments"]["interleaved"]:
+        return packed
+    return products.interleave(packed.long()).to(torch.int32).view(torch.uint32)
+
+
 def packed_weights(row):
     m, n, k = row["shape"]
     a, packed = _normal((m, k), "bfloat16"), torch.randint(0, 256, (n, k // 2), device="cuda", dtype=torch.uint8)
@@ -120,7 +127,7 @@ def packed_weights(row):
     weights = (nibbles.view(n, -1, 128) * scale.double()[:, :, None]).view(n, k)
     dense = weights.to(torch.bfloat16)
     given = torch.empty((m, n), device="cuda", dtype=torch.bfloat16)
-    return Job([a, packed, scale.t().contiguous()], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
+    return Job([a, _words(row, packed), scale.t().contiguous()], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
                lambda: torch.matmul(a, dense.t(), out=given))
 
 
@@ -133,7 +140,7 @@ def packed_mxfp4(row):
     weights = (numbers.view(n, -1, 32) * torch.exp2(exponent.double() - 127)[:, :, None]).view(n, k)
     dense = weights.to(torch.bfloat16)
     given = torch.empty((m, n), device="cuda", dtype=torch.bfloat16)
-    return Job([a, packed, exponent.view(torch.int32).t().contiguous().view(torch.uint32)], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
+    return Job([a, _words(row, packed), exponent.view(torch.int32).t().contiguous().view(torch.uint32)], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
                lambda: torch.matmul(a, dense.t(), out=given))
 
 

@@ -134,28 +134,54 @@ def block_scaled(M, N, K, out_dtype="bfloat16", block_m=128, block_n=256, block_
     return block_scaled.with_outputs(-1)
 
 
-def packed_weights(M, N, K, dtype="bfloat16", group=128, block_m=64, block_n=128, block_k=64, stages=4, threads=128):
-    """C = A · (scale · (W − 8))ᵀ: A is (M, K), W (N, K/2) with two 4-bit weights in each byte, the earlier one low; scale
-    (K/group, N)."""
+def interleave(packed):
+    """The words of interleaved weights (N, K/8) from bytes of two (N, K/2), NumPy's or torch's, widened to 64 bits. Of each 32 weights along k,
+    word q holds weights 8c + 2q and 8c + 2q + 1 in its bits from 4c and 4c + 16 on, for c of 0 … 3: one load brings the eight that a thread of
+    the tensor cores takes, and one shift separates two."""
+    groups = packed.reshape(packed.shape[0], -1, 4, 4)
+    words = 0
+    for c in range(4):
+        words = words | (groups[:, :, c] & 15) << 4 * c | (groups[:, :, c] >> 4) << (4 * c + 16)
+    return words.reshape(packed.shape[0], -1)
+
+
+def _packed(K, interleaved):
+    """What holds K packed weights: how many of which type."""
+    if interleaved and K % 32:
+        raise ValueError(f"{K} elements along k are not whole groups of 32, which interleaved weights come in; pad K to a multiple of 32")
+    return (K // 8, "uint32") if interleaved else (K // 2, "uint8")
+
+
+def _nibble(words, i, j, interleaved):
+    """Weight j of a row i."""
+    if interleaved:
+        return (words[i, j // 32 * 4 + j % 8 // 2] >> T.cast(j % 32 // 8 * 4 + j % 2 * 16, "uint32")) & T.cast(15, "uint32")
+    return (words[i, j // 2] >> T.cast((j % 2) * 4, "uint8")) & T.cast(15, "uint8")
+
+
+def packed_weights(M, N, K, dtype="bfloat16", group=128, interleaved=False, block_m=64, block_n=128, block_k=64, stages=4, threads=128):
+    """C = A · (scale · (W − 8))ᵀ: A is (M, K), W (N, K/2) with two 4-bit weights in each byte, the earlier one low, or words that
+    ``interleave`` makes of them; scale (K/group, N)."""
     _check_groups(K, group, block_k)
     groups = max(1, block_k // group)  # of a block
+    (row, packed), (block_row, _) = _packed(K, interleaved), _packed(block_k, interleaved)
 
     @T.prim_func
-    def packed_weights(A: T.Tensor((M, K), dtype), W: T.Tensor((N, K // 2), "uint8"), scale: T.Tensor((K // group, N), dtype),
+    def packed_weights(A: T.Tensor((M, K), dtype), W: T.Tensor((N, row), packed), scale: T.Tensor((K // group, N), dtype),
                        C: T.Tensor((M, N), dtype)):
         with T.Kernel(T.ceildiv(N, block_n), T.ceildiv(M, block_m), threads=threads) as (bx, by):
             a_shared = T.alloc_shared((block_m, block_k), dtype)
-            w_shared = T.alloc_shared((block_n, block_k // 2), "uint8")
+            w_shared = T.alloc_shared((block_n, block_row), packed)
             s_shared = T.alloc_shared((groups, block_n), dtype)
             weights = T.alloc_fragment((block_n, block_k), dtype)
             accum = T.alloc_fragment((block_m, block_n), "float32")
             T.clear(accum)
             for ko in T.Pipelined(T.ceildiv(K, block_k), num_stages=stages):
                 T.copy(A[by * block_m, ko * block_k], a_shared)
-                T.copy(W[bx * block_n, ko * (block_k // 2)], w_shared)
+                T.copy(W[bx * block_n, ko * block_row], w_shared)
                 T.copy(scale[ko * block_k // group, bx * block_n], s_shared)
                 for i, j in T.Parallel(block_n, block_k):
-                    nibble = (w_shared[i, j // 2] >> T.cast((j % 2) * 4, "uint8")) & T.cast(15, "uint8")
+                    nibble = _nibble(w_shared, i, j, interleaved)
                     weights[i, j] = (T.cast(nibble, dtype) - T.cast(8, dtype)) * s_shared[j // group, i]
                 T.gemm(a_shared, weights, accum, transpose_B=True)
             T.copy(accum, C[by * block_m, bx * block_n])
@@ -163,28 +189,29 @@ def packed_weights(M, N, K, dtype="bfloat16", group=128, block_m=64, block_n=128
     return packed_weights.with_outputs(-1)
 
 
-def packed_mxfp4(M, N, K, dtype="bfloat16", block_m=64, block_n=128, block_k=64, stages=4, threads=128):
-    """C = A · Wᵀ with W of mxfp4: A is (M, K), W (N, K/2) with two e2m1 numbers in each byte, the earlier one low; each 32 of them along
-    k share a power of two: scale is (K/128, N), four exponents of e8m0 in a word, the earliest one low, 1 … 254 each."""
+def packed_mxfp4(M, N, K, dtype="bfloat16", interleaved=False, block_m=64, block_n=128, block_k=64, stages=4, threads=128):
+    """C = A · Wᵀ with W of mxfp4: A is (M, K), W (N, K/2) with two e2m1 numbers in each byte, the earlier one low, or words that
+    ``interleave`` makes of them; each 32 of them along k share a power of two: scale is (K/128, N), four exponents of e8m0 in a word, the earliest one low, 1 … 254 each."""
     _check_groups(K, 128, block_k)
     words = max(1, block_k // 128)  # of a block
+    (row, packed), (block_row, _) = _packed(K, interleaved), _packed(block_k, interleaved)
 
     @T.prim_func
-    def packed_mxfp4(A: T.Tensor((M, K), dtype), W: T.Tensor((N, K // 2), "uint8"), scale: T.Tensor((K // 128, N), "uint32"),
+    def packed_mxfp4(A: T.Tensor((M, K), dtype), W: T.Tensor((N, row), packed), scale: T.Tensor((K // 128, N), "uint32"),
                      C: T.Tensor((M, N), dtype)):
         with T.Kernel(T.ceildiv(N, block_n), T.ceildiv(M, block_m), threads=threads) as (bx, by):
             a_shared = T.alloc_shared((block_m, block_k), dtype)
-            w_shared = T.alloc_shared((block_n, block_k // 2), "uint8")
+            w_shared = T.alloc_shared((block_n, block_row), packed)
             s_shared = T.alloc_shared((words, block_n), "uint32")
             weights = T.alloc_fragment((block_n, block_k), dtype)
             accum = T.alloc_fragment((block_m, block_n), "float32")
             T.clear(accum)
             for ko in T.Pipelined(T.ceildiv(K, block_k), num_stages=stages):
                 T.copy(A[by * block_m, ko * block_k], a_shared)
-                T.copy(W[bx * block_n, ko * (block_k // 2)], w_shared)
+                T.copy(W[bx * block_n, ko * block_row], w_shared)
                 T.copy(scale[ko * block_k // 128, bx * block_n], s_shared)
                 for i, j in T.Parallel(block_n, block_k):
-                    nibble = T.cast((w_shared[i, j // 2] >> T.cast((j % 2) * 4, "uint8")) & T.cast(15, "uint8"), "uint16")
+                    nibble = T.cast(_nibble(w_shared, i, j, interleaved), "uint16")
                     shift = T.cast((ko * block_k + j) % 128 // 32 * 8, "uint32")
                     exponent = T.cast((s_shared[j // 128, i] >> shift) & T.cast(255, "uint32"), "uint16")
                     # The number's bits in the places of bf16's have an exponent that is 126 too small.
