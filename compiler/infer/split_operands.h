@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Products of groups of warps whose operand is computed into registers in the same loop: pieces along k, each of whose products runs while
+// the operand of the next is computed.
+//
+//   parallel i, j in n, k { w[i, j] = f(i, j) }; gemm a, w → c    →    parallel i, j in n, k/2 { w[i, j] = f(i, j) }; gemm a[…, 0], w → c
+//                                                                      in flight; parallel i, j in n, k/2 { v[i, j] = f(i, j + k/2) };
+//                                                                      gemm a[…, k/2], v → c
+#pragma once
+
+#include "compiler/options.h"
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+// Needs: instructions, and SplitK before it.
+void SplitOperands(ir::Module& module, ir::Kernel& kernel, const Context& context);
+
+}  // namespace kiln::compiler
