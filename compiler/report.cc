@@ -41,6 +41,9 @@ class Reporter {
                      },
                      [&](const ir::Copy& op) { TensorCopy(stmt, op); },
                      [&](const ir::RingStep& op) { Ring(stmt, op); },
+                     [&](const ir::PairSum& op) {
+                       Add("instructions", fmt::format("sum of {}", module_[op.sum].name), "of two blocks that take half of k each, through shared memory of the first", "", stmt);
+                     },
                      [](const auto&) {},
                  },
                  stmt.op);

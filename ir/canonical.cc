@@ -116,6 +116,11 @@ class Writer {
     Put(uint64_t(op.bytes));
     Put(uint64_t(op.behind));
   }
+  void operator()(const PairSum& op) {
+    Put(op.sum);
+    Put(op.scratch.has_value());
+    if (op.scratch) Put(*op.scratch);
+  }
 
  private:
   // LEB128.

@@ -110,7 +110,7 @@ struct GemmPlan {
   int32_t warps_m = 1;
   int32_t warps_n = 1;
   int32_t warps_k = 1;      // parts of k, each with a sum of its own: c has them as its first dimension. Further warps compute copies
-  bool in_flight = false;   // by groups of warps: left running until an AsyncWait for c
+  bool in_flight = false;   // by groups of warps: left running until an AsyncWait for c, or until the next that adds to c ends
   bool promoted = false;    // summed by itself, then added to c: the instruction's own sums have fewer bits than c
 };
 struct Gemm {
@@ -149,10 +149,15 @@ struct AsyncWait {
 // kRelease: they are done with it, or with the one they were at `behind` steps ago. kAdvance: on to the next stage, each thread for itself.
 enum class RingAction : uint8_t { kAcquire = 0, kWait = 1, kRelease = 2, kAdvance = 3 };
 struct RingStep { RingAction action; Ring ring; int64_t bytes = 0; int32_t behind = 0; };
+// The first of two blocks of a cluster adds the other's fragment to its own; the other's is worth nothing afterwards.
+struct PairSum {
+  BufferId sum;
+  std::optional<BufferId> scratch = {};  // decided: shared memory of the first that the other writes to
+};
 
 // One alternative for each row of ops.def, in its order.
 using Op = std::variant<Alloc, For, If, While, Let, Store, Assume, Copy, Gemm, Fill, Reduce, Atomic, Barrier, Break, Continue,
-                        AsyncCommit, AsyncWait, RingStep>;
+                        AsyncCommit, AsyncWait, RingStep, PairSum>;
 
 struct Stmt {
   Op op;

@@ -63,7 +63,7 @@ Op Parser::ParseOp() {
       {"let", &Parser::ParseLet},       {"store", &Parser::ParseStore},   {"assume", &Parser::ParseAssume},
       {"copy", &Parser::ParseCopy},     {"gemm", &Parser::ParseGemm},     {"fill", &Parser::ParseFill},
       {"reduce", &Parser::ParseReduce}, {"atomic", &Parser::ParseAtomic}, {"async_wait", &Parser::ParseAsyncWait},
-      {"ring", &Parser::ParseRingStep}};
+      {"ring", &Parser::ParseRingStep}, {"pair_sum", &Parser::ParsePairSum}};
   for (const Row& row : kRows) {
     if (Accept(row.word)) return (this->*row.parse)();
   }
@@ -261,6 +261,12 @@ Ring Parser::ParseRing() {
   Expect("at");
   ring.position = ParseBuffer();
   return ring;
+}
+
+Op Parser::ParsePairSum() {
+  PairSum op{ParseBuffer()};
+  if (Accept("scratch")) op.scratch = ParseBuffer();
+  return op;
 }
 
 Op Parser::ParseRingStep() {

@@ -83,6 +83,7 @@ class Parser {
   Op ParseAtomic();
   Op ParseAsyncWait();
   Op ParseRingStep();
+  Op ParsePairSum();
   Ring ParseRing();
   Region ParseRegion();
   BufferId ParseBuffer();

@@ -116,6 +116,9 @@ class StmtPrinter {
     if (op.behind != 0) text += fmt::format(" behind {}", op.behind);
     return text;
   }
+  std::string operator()(const PairSum& op) const {
+    return fmt::format("pair_sum {}{}", exprs_(op.sum), op.scratch ? " scratch " + exprs_(*op.scratch) : "");
+  }
 
   // "shared f16[128, 32] pad(1.0) layout(...)"
   std::string Type(const Buffer& buffer) const {

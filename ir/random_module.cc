@@ -229,7 +229,7 @@ Op RandomModule::MakeGemm() {
 }
 
 Op RandomModule::MakeTileOp() {
-  switch (Below(decisions_ ? 8 : 5)) {
+  switch (Below(decisions_ ? 9 : 5)) {
     case 0: return MakeGemm();
     case 1: {
       BufferId buffer = AddTile(Space::kFragment, Pick(kFloats), {16, 8});
@@ -268,6 +268,11 @@ Op RandomModule::MakeTileOp() {
       AsyncWait wait{Below(4), Coin()};
       if (decisions_ && Coin()) wait.product = AddTile(Space::kFragment, DType::kF32, {16, 8});
       return wait;
+    }
+    case 7: {
+      PairSum sum{AddTile(Space::kFragment, DType::kF32, {16, 8})};
+      if (Coin()) sum.scratch = AddTile(Space::kShared, DType::kF32, {128});
+      return sum;
     }
     default: {
       const Ring ring{AddTile(Space::kBarrier, DType::kI64, {4}), AddTile(Space::kLocal, DType::kI32, {2})};

@@ -64,6 +64,10 @@ void ForEachBuffer(const Op& op, Fn&& fn) {
         if (o.product) fn(*o.product);
       },
       [&](const RingStep& o) { fn(o.ring.barriers); fn(o.ring.position); },
+      [&](const PairSum& o) {
+        fn(o.sum);
+        if (o.scratch) fn(*o.scratch);
+      },
       [](const auto&) {}}, op);
 }
 

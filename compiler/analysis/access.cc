@@ -52,6 +52,9 @@ class Collector {
                      if (!op.clear) Tile(op.dst, false);
                      Tile(op.dst, true);
                    },
+                   [&](const ir::PairSum& op) {
+                     for (bool write : {false, true}) accesses_.push_back({op.sum, write, false, {}, true, module_.ShapeOf(op.sum), {}});
+                   },
                    [](const auto&) {},
                },
                stmt.op);

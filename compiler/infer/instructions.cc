@@ -10,6 +10,7 @@
 #include "compiler/analysis/facts.h"
 #include "compiler/infer/split_k.h"
 #include "compiler/infer/split_operands.h"
+#include "compiler/infer/split_pairs.h"
 #include "compiler/infer/tensor_copies.h"
 #include "compiler/infer/tile_reads.h"
 #include "compiler/rules/gemm.h"
@@ -71,6 +72,7 @@ class Chooser {
       // A tile lies in memory as all of its products want it.
       while (FindMixed(kernel.body)) Visit(kernel.body, facts);
       SplitK(module_, kernel, context_);
+      SplitPairs(module_, kernel, context_);
       SplitOperands(module_, kernel, context_);
       TileReads(module_, kernel, context_);
       TensorCopies(module_, kernel, context_);

@@ -80,6 +80,9 @@ class Builder {
         if (access.write) ++writes_[access.buffer];
       }
       if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op); reduce != nullptr && reduce->scratch) ++uses_[*reduce->scratch];
+      if (const auto* sum = std::get_if<ir::PairSum>(&stmt.op); sum != nullptr && sum->scratch) {
+        scratch_ += module_.ShapeOf(*sum->scratch)[0] * ir::Bytes(module_[*sum->scratch].dtype);
+      }
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor && module_[copy->src.buffer].space == Space::kShared) {
         stored_.insert(copy->src.buffer);
@@ -191,6 +194,7 @@ class Builder {
     for (const auto& [buffer, count] : uses_)
       if (module_[buffer].space == Space::kShared && module_[buffer].layout && !tiles.contains(buffer)) fixed += VersionBytes(module_, buffer);
     for (const BlockPlan& plan : plans_) fixed += int64_t(plan.groups.size()) * kBarrierRoom;
+    fixed += scratch_;
     const auto total = [&] {
       int64_t bytes = fixed;
       for (const BlockPlan& plan : plans_) bytes += plan.stages * plan.stage_bytes;
@@ -270,6 +274,7 @@ class Builder {
   ir::Kernel& kernel_;
   const Context& context_;
   std::map<BufferId, int64_t> uses_, writes_;
+  int64_t scratch_ = 0;        // bytes in which pairs of blocks meet
   std::set<BufferId> stored_;  // tiles that tensor stores read, for as long as they like
   std::vector<BlockPlan> plans_;
   std::set<const Stmt*> loads_;

@@ -53,6 +53,7 @@ class Lifetimes {
       if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op); reduce != nullptr && reduce->scratch) {
         Touch(*reduce->scratch, start, true, firsts);
       }
+      if (const auto* sum = std::get_if<ir::PairSum>(&stmt.op); sum != nullptr && sum->scratch) Touch(*sum->scratch, start, true, firsts);
       if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
         Merge(Visit(branch->then_body), /*always=*/false, firsts);
         Merge(Visit(branch->else_body), /*always=*/false, firsts);

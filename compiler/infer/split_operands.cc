@@ -78,7 +78,7 @@ class Splitter {
     const auto* loop = std::get_if<ir::For>(&elements.op);
     const auto* gemm = std::get_if<ir::Gemm>(&product.op);
     const target::MmaInstruction* mma = gemm == nullptr ? nullptr : InstructionOf(*gemm);
-    if (mma == nullptr || gemm->clear_accum || loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2) return 1;
+    if (mma == nullptr || gemm->clear_accum || gemm->plan->promoted || loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2) return 1;
     const ir::Store* store = OnlyStore(loop->body);
     const BufferId held = Held(*gemm, mma->swapped).buffer;
     if (store == nullptr || store->buffer != held || module_[held].space != ir::Space::kFragment || uses_.at(held) != 2) return 1;

@@ -54,6 +54,8 @@ class Stager {
         Gemm(*gemm);
       } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
         Reduce(*reduce);
+      } else if (auto* sum = std::get_if<ir::PairSum>(&stmt.op)) {
+        sum->scratch = Scratch(sum->sum, module_[sum->sum].layout->Registers() * kernel_.threads);
       }
       std::ranges::move(before_, std::back_inserter(result));
       result.push_back(std::move(stmt));
@@ -212,11 +214,15 @@ class Stager {
     if (partials == 1) return;
     int64_t elements = partials;
     for (int d = 0; d < layout.rank(); ++d) elements *= layout.Extent(d);
+    reduce.scratch = Scratch(dst, elements);
+  }
+
+  BufferId Scratch(BufferId result, int64_t elements) {
     // Types without arithmetic of their own meet as f32.
-    const ir::DType dtype = ir::Bits(module_[dst].dtype) < 16 && ir::IsFloat(module_[dst].dtype) ? ir::DType::kF32 : module_[dst].dtype;
+    const ir::DType dtype = ir::Bits(module_[result].dtype) < 16 && ir::IsFloat(module_[result].dtype) ? ir::DType::kF32 : module_[result].dtype;
     ir::Buffer scratch{Space::kShared, dtype, {module_.exprs.Int(elements)}};
-    scratch.name = module_[dst].name + "_partials" + std::to_string(module_.buffers.size());
-    reduce.scratch = module_.AddBuffer(std::move(scratch));
+    scratch.name = module_[result].name + "_partials" + std::to_string(module_.buffers.size());
+    return module_.AddBuffer(std::move(scratch));
   }
 
   ir::Module& module_;

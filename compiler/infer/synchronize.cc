@@ -121,16 +121,20 @@ class Analysis {
                      state.insert(state.end(), other.begin(), other.end());
                      Normalize(state);
                    },
-                   [&](const ir::Reduce& reduce) {
-                     Simple(stmt, state);
-                     if (!reduce.scratch) return;
-                     Meet(stmt, {{*reduce.scratch, true, false, {}, true, {}, {}}}, state, /*record=*/false);
-                     Clear(state, kBarrier);  // the reduction's own
-                     Record(stmt, {*reduce.scratch, false, false, {}, true, {}, {}}, state);
-                   },
+                   [&](const ir::Reduce& reduce) { Exchange(stmt, reduce.scratch, state); },
+                   [&](const ir::PairSum& sum) { Exchange(stmt, sum.scratch, state); },
                    [&](const auto&) { Simple(stmt, state); },
                },
                stmt.op);
+  }
+
+  // A barrier of its own stands between what it writes to its scratch and what it reads.
+  void Exchange(const Stmt& stmt, const std::optional<BufferId>& scratch, State& state) {
+    Simple(stmt, state);
+    if (!scratch) return;
+    Meet(stmt, {{*scratch, true, false, {}, true, {}, {}}}, state, /*record=*/false);
+    Clear(state, kBarrier);
+    Record(stmt, {*scratch, false, false, {}, true, {}, {}}, state);
   }
 
   const std::vector<Access>& Accesses(const Stmt& stmt) const {

@@ -56,6 +56,7 @@ class Device {
   virtual llvm::Value* GridSize(int axis) = 0;    // i32, blocks
   // The same value for all lanes, told to the backend as uniform: `v` must be uniform already.
   virtual llvm::Value* Uniform(llvm::Value* v) = 0;
+  virtual llvm::Value* AndOr(llvm::Value* v, llvm::Value* mask, llvm::Value* bits);  // (v & mask) | bits, of i32
 
   virtual void Barrier() = 0;  // all threads of the block; orders shared and global memory among them
 

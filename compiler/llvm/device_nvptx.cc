@@ -66,6 +66,12 @@ class NvptxDevice final : public NvptxAsyncDevice {
 
   void Barrier() override { Call(Intrinsic::nvvm_barrier_cta_sync_aligned_all, {I32(0)}); }
 
+  // ptxas joins an and with an or only where no more than one of their constants is an immediate; of a lop3 it puts one into a register.
+  Value* AndOr(Value* v, Value* mask, Value* bits) override {
+    llvm::Type* word = builder().getInt32Ty();
+    auto* logic = llvm::InlineAsm::get(llvm::FunctionType::get(word, {word, word, word}, false), "lop3.b32 $0, $1, $2, $3, 0xEA;", "=r,r,r,r", false);
+    return builder().CreateCall(logic, {v, mask, bits});
+  }
   Value* LoadOnce(llvm::Type* type, Value* pointer) override {
     llvm::Type* word = builder().getInt32Ty();
     auto* words = llvm::StructType::get(word, word, word, word);

@@ -210,6 +210,7 @@ class KernelLowering {
   Value* MakePair(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
   Value* MakeWord(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
   std::optional<int64_t> ValueAt(ir::ExprId id, int variable, int64_t at) const;
+  std::vector<int64_t> PlacesOf(int variable, int64_t reg) const;
   std::optional<int64_t> SettledAt(ir::ExprId id, int64_t reg) const;
   Value* MakeShiftedWord(const ir::ExprNode& node, int64_t first, const std::map<uint32_t, Values>& loads);
   Value* SmallIntegers(ir::ExprId cast, int64_t bias, int64_t first, const std::map<uint32_t, Values>& loads);
@@ -280,6 +281,7 @@ class KernelLowering {
   bool RowsAreAligned(const ir::Store& store) const;
   void BlockBarrier(bool by_group = false);
   void LowerReduce(const ir::Reduce& reduce);
+  void LowerPairSum(const ir::PairSum& sum);
   void Exchange(const ir::Reduce& reduce, ir::DType dtype, const ir::Layout& to, std::map<int64_t, Value*>& partial);
   Value* CombineAll(ir::ReduceKind kind, ir::DType dtype, Values values);
   Value* Combine(ir::ReduceKind kind, ir::DType dtype, Value* a, Value* b);

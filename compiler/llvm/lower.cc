@@ -246,6 +246,7 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                    device_->AsyncWait(op.pending);
                  },
                  [&](const ir::RingStep& op) { LowerRingStep(op); },
+                 [&](const ir::PairSum& op) { LowerPairSum(op); },
              },
              stmt.op);
 }

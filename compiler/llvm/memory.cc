@@ -180,11 +180,16 @@ Value* KernelLowering::ElementPointer(BufferId id, std::span<const ExprId> indic
     return b().CreateGEP(MemoryType(llvm(), buffer.dtype), memory_.at(ir::Index(id)), FlatOffset(id, indices));
   }
   SplitOffset offset;
+  Value* after = nullptr;
   for (size_t d = 0; d < indices.size(); ++d) {
     Value* index = b().CreateTrunc(EvalIndex(indices[d]), b().getInt32Ty());
-    offset.variable = AddTo(offset.variable, SharedTerm(id, int(d), index));
+    // Whole versions of a buffer stay out of the swizzle.
+    const bool whole = !IsBlocked(id, int(d)) && buffer.layout->swizzle().bits > 0 &&
+                       SharedStride(id, int(d)) * ir::Bytes(buffer.dtype) % SwizzlePeriod(id) == 0;
+    Value*& part = whole ? after : offset.variable;
+    part = AddTo(part, SharedTerm(id, int(d), index));
   }
-  return SharedPointer(id, offset);
+  return SharedPointer(id, offset, after);
 }
 
 Value* KernelLowering::InsideOf(BufferId id, std::span<const ExprId> indices) {

@@ -131,16 +131,22 @@ std::optional<int64_t> KernelLowering::ValueAt(ExprId id, int variable, int64_t 
   }
 }
 
+// Where the threads' iterations of a register are along a variable.
+std::vector<int64_t> KernelLowering::PlacesOf(int variable, int64_t reg) const {
+  std::vector<int64_t> places{element_->parts[size_t(reg)][size_t(variable)]};
+  int64_t weight = 1;
+  for (const ir::Digit& digit : element_->layout.dim(variable)) {
+    for (size_t i = 0, count = digit.place == ir::Place::kThread ? places.size() : 0; i < count; ++i)
+      for (int64_t d = 1; d < digit.size; ++d) places.push_back(places[i] + d * weight);
+    weight *= digit.size;
+  }
+  return places;
+}
+
 // The value of an integer expression in the iteration of a register, where it is the same for all threads.
 std::optional<int64_t> KernelLowering::SettledAt(ExprId id, int64_t reg) const {
   for (int v = 0; v < int(element_->extents.size()); ++v) {
-    std::vector<int64_t> places{element_->parts[size_t(reg)][size_t(v)]};  // of all threads
-    int64_t weight = 1;
-    for (const ir::Digit& digit : element_->layout.dim(v)) {
-      for (size_t i = 0, count = digit.place == ir::Place::kThread ? places.size() : 0; i < count; ++i)
-        for (int64_t d = 1; d < digit.size; ++d) places.push_back(places[i] + d * weight);
-      weight *= digit.size;
-    }
+    const std::vector<int64_t> places = PlacesOf(v, reg);
     const std::optional<int64_t> value = ValueAt(id, v, places[0]);
     if (value && std::ranges::all_of(places, [&](int64_t place) { return ValueAt(id, v, place) == value; })) return value;
   }
@@ -156,8 +162,18 @@ Value* KernelLowering::MakeShiftedWord(const ExprNode& node, int64_t first, cons
   const int64_t bits = ir::Bits(shift.dtype);
   if (!low || !high || *low < 0 || *low >= bits || *high < 0 || *high >= bits) return nullptr;
   if (bits == 32 ? *mask > 0xffff || *high != *low + 16 : *mask >> (16 - *high) != 0) return nullptr;
-  const Values values = EvalElements(shift.args[0], first, 2, loads);
-  if (values[0] != values[1]) return nullptr;
+  // Both halves' x is one where nothing in it differs from the one register to the next.
+  const int last = int(element_->extents.size()) - 1;
+  const std::vector<int64_t>& here = element_->parts[size_t(first)];
+  const int64_t ahead = element_->parts[size_t(first) + 1][size_t(last)] - here[size_t(last)];
+  const auto same = [&](auto& self, ExprId id) -> bool {
+    const std::vector<int64_t> places = PlacesOf(last, first);
+    if (std::ranges::all_of(places, [&](int64_t at) { const auto value = ValueAt(id, last, at); return value && value == ValueAt(id, last, at + ahead); })) return true;
+    return LoopVariable(id) != last && std::ranges::all_of(pool()[id].Args(), [&](ExprId arg) { return self(self, arg); });
+  };
+  const bool one = same(same, shift.args[0]);
+  const Values values = EvalElements(shift.args[0], first, one ? 1 : 2, loads);
+  if (values.front() != values.back()) return nullptr;
   Value* both = nullptr;
   if (bits == 32) {
     both = b().CreateLShr(values[0], uint64_t(*low));
@@ -175,7 +191,10 @@ Value* KernelLowering::SmallIntegers(ExprId cast, int64_t bias, int64_t first, c
   const DType type = pool().Type(cast);
   const ExprId integer = pool()[cast].args[0];
   Value* word = PackIntegers(integer, first, loads);
-  word = b().CreateOr(word, b().getInt32(BitsOfUnit(type) * 0x10001u));
+  Value* unit = b().getInt32(BitsOfUnit(type) * 0x10001u);
+  const auto* masked = llvm::dyn_cast<llvm::BinaryOperator>(word);
+  const bool masks = masked != nullptr && masked->getOpcode() == llvm::Instruction::And && llvm::isa<llvm::ConstantInt>(masked->getOperand(1));
+  word = masks ? device_->AndOr(masked->getOperand(0), masked->getOperand(1), unit) : b().CreateOr(word, unit);
   auto* pair = llvm::FixedVectorType::get(ValueType(llvm(), type), 2);
   return b().CreateFSub(b().CreateBitCast(word, pair), llvm::ConstantFP::get(pair, double(UnitOf(type) + bias)));
 }

@@ -90,6 +90,7 @@ class OpWriter {
   void operator()(const AsyncCommit&) {}
   void operator()(const AsyncWait&) {}
   void operator()(const RingStep&) {}
+  void operator()(const PairSum&) {}
 
  private:
   v1::Stmt& out_;

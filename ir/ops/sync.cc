@@ -18,4 +18,6 @@ void Check(Verifier& verifier, const RingStep& op) {
   verifier.CheckRing(op.ring);
 }
 
+void Check(Verifier& verifier, const PairSum&) { verifier.CheckTogether("a pair_sum"); }
+
 }  // namespace kiln::ir

@@ -129,6 +129,18 @@ def interleaved_weights(rng):
     return program, [a, (products.interleave(packed.astype(np.int64)).astype(np.uint32), "uint32"), scale], references
 
 
+def weights_of_two_blocks(rng):
+    """Tiles too few for the multiprocessors: pairs of blocks take half of k each."""
+    m, n, k = 24, 136, 4096
+    a, packed = random_array(rng, (m, k), "bfloat16"), rng.integers(0, 256, (n, k // 2), dtype=np.uint8)
+    scale, wide_scale = rounded(rng.random((n, k // 128)) + 0.5, "bfloat16")
+    nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(n, k).astype(np.float64) - 8
+    weights = (nibbles.reshape(n, -1, 128) * wide_scale[:, :, None]).reshape(n, k)
+    program = products.packed_weights(m, n, k, interleaved=True, block_m=24, block_n=128, block_k=128, stages=3, threads=256)
+    w = (products.interleave(packed.astype(np.int64)).astype(np.uint32), "uint32")
+    return program, [(a, "bfloat16"), w, (np.ascontiguousarray(scale.T), "bfloat16")], [("bfloat16", decode(a, "bfloat16") @ weights.T)]
+
+
 def packed_mxfp4(rng, interleaved=False):
     m, n, k = 20, 144, 256
     a, packed = random_array(rng, (m, k), "bfloat16"), rng.integers(0, 256, (n, k // 2), dtype=np.uint8)
@@ -252,7 +264,8 @@ CASES = {
     "parts_of_tiles": parts_of_tiles, "block_scaled_by_groups": lambda rng: block_scaled(rng, block_m=64, block_n=64, block_k=256, threads=128),
     "block_scaled_with_staged_scales": lambda rng: block_scaled(rng, m=132, block_m=64, block_n=64, block_k=256, staged_scales=True),
     "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
-    "interleaved_weights": interleaved_weights, "packed_mxfp4": packed_mxfp4, "interleaved_mxfp4": lambda rng: packed_mxfp4(rng, interleaved=True),
+    "interleaved_weights": interleaved_weights, "weights_of_two_blocks": weights_of_two_blocks,
+    "packed_mxfp4": packed_mxfp4, "interleaved_mxfp4": lambda rng: packed_mxfp4(rng, interleaved=True),
     "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
     "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
@@ -266,7 +279,7 @@ CASES = {
 }
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
 PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "block_scaled_with_staged_scales", "packed_weights", "packed_weights_by_parts",
-            "interleaved_weights", "packed_mxfp4", "interleaved_mxfp4"]
+            "interleaved_weights", "weights_of_two_blocks", "packed_mxfp4", "interleaved_mxfp4"]
 
 
 def run(emulator, name, target="emu:sm_90a", **keys):

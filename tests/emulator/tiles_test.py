@@ -35,6 +35,8 @@ CASES = {
     "one row": ((1, 200, 264), (8, 64, 128, 4, 128), "float16", "float16", True),
     "few rows, columns of B together": ((24, 264, 72), (24, 128, 64, 3, 128), "bfloat16", "bfloat16", False),
     "few rows of bytes": ((16, 144, 160), (16, 64, 128, 3, 128), "int8", "int32", True),
+    "halves of k": ((40, 136, 2040), (64, 64, 64, 3, 128), "bfloat16", "bfloat16", True),
+    "halves of k in groups' parts": ((16, 120, 4096), (16, 64, 128, 3, 256), "float16", "float16", True),
     "panels, the last one outside": ((16, 136, 448), (16, 64, 256, 3, 128), "bfloat16", "bfloat16", True),
     "panels across columns of B": ((72, 320, 136), (64, 256, 64, 4, 128), "float16", "float16", False),
     "rows in pieces": ((310, 520, 136), (152, 256, 64, 4, 256), "bfloat16", "bfloat16", True),

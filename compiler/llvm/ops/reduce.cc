@@ -139,4 +139,25 @@ void KernelLowering::Exchange(const ir::Reduce& reduce, DType dtype, const ir::L
   }
 }
 
+// scratch[register][thread], in the first block of the cluster. The first barrier: it is done with what was there before.
+void KernelLowering::LowerPairSum(const ir::PairSum& sum) {
+  const DType dtype = module_[sum.sum].dtype;
+  const int64_t bytes = ir::Bytes(dtype), registers = module_[sum.sum].layout->Registers();
+  llvm::Type* type = MemoryType(llvm(), dtype);
+  const llvm::Align align{uint64_t(bytes)};
+  const auto place = [&](int64_t r) { return SharedPointer(*sum.scratch, {Scaled(thread_, bytes), r * kernel_.threads * bytes}); };
+  Value* first = b().CreateICmpEQ(device_->ClusterRank(), I32(0));
+  device_->ClusterBarrier();
+  When(b().CreateNot(first), [&] {
+    for (int64_t r = 0; r < registers; ++r) b().CreateAlignedStore(LoadRegister(sum.sum, r), device_->ClusterAddress(place(r), I32(0)), align);
+  });
+  device_->ClusterBarrier();
+  When(first, [&] {
+    for (int64_t r = 0; r < registers; ++r) {
+      Value* other = FromMemory(b().CreateAlignedLoad(type, place(r), align), dtype);
+      StoreRegister(sum.sum, r, ToMemory(Combine(ReduceKind::kSum, dtype, FromMemory(LoadRegister(sum.sum, r), dtype), other), dtype));
+    }
+  });
+}
+
 }  // namespace kiln::llvm_ir

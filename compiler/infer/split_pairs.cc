@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/split_pairs.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "compiler/analysis/access.h"
+#include "compiler/infer/versions.h"
+#include "compiler/rules/gemm.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::Block;
+using ir::BufferId;
+using ir::ExprId;
+using ir::Stmt;
+
+constexpr int64_t kLeastSteps = 16;  // of each half: what the two barriers and the exchange take must be little beside them
+
+class Splitter {
+ public:
+  Splitter(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+
+  void Run() {
+    if (!context_.target->Has(target::Feature::kCluster) || !kernel_.cluster.empty() || kernel_.raster_panel > 0 || !HalfIdles()) return;
+    const std::optional<size_t> at = FindLoop();
+    if (at) Split(*at);
+  }
+
+ private:
+  bool HalfIdles() const {
+    int64_t blocks = 2;
+    for (ExprId extent : kernel_.grid) blocks *= module_.exprs.ConstInt(extent).value_or(context_.target->multiprocessors);
+    return kernel_.grid.size() < 3 && blocks <= int64_t(context_.target->multiprocessors);
+  }
+
+  // The one loop that holds products, a statement of the kernel itself.
+  std::optional<size_t> FindLoop() const {
+    std::optional<size_t> at;
+    for (size_t i = 0; i < kernel_.body.size(); ++i) {
+      if (Gemms(kernel_.body[i]).empty()) continue;
+      if (at || !Fits(i)) return std::nullopt;
+      at = i;
+    }
+    return at;
+  }
+
+  static std::vector<const ir::Gemm*> Gemms(const Stmt& stmt) {
+    std::vector<const ir::Gemm*> gemms;
+    Each(stmt, [&](const Stmt& inner) {
+      if (const auto* gemm = std::get_if<ir::Gemm>(&inner.op)) gemms.push_back(gemm);
+    });
+    return gemms;
+  }
+
+  // The statement and all within it.
+  template <typename Fn>
+  static void Each(const Stmt& stmt, Fn&& fn) {
+    const Block one{stmt};
+    ir::Walk(one, fn);
+  }
+
+  bool Fits(size_t at) const {
+    const auto* loop = std::get_if<ir::For>(&kernel_.body[at].op);
+    if (loop == nullptr || loop->kind != ir::LoopKind::kPipelined || loop->num_stages < 2) return false;
+    const int64_t steps = module_.exprs.ConstInt(loop->extents[0]).value_or(0);
+    if (steps % 2 != 0 || steps / 2 < kLeastSteps) return false;
+    const ir::Gemm* gemm = nullptr;
+    for (const Stmt& stmt : loop->body) {
+      if (!std::holds_alternative<ir::Gemm>(stmt.op)) continue;
+      if (gemm != nullptr) return false;
+      gemm = &std::get<ir::Gemm>(stmt.op);
+    }
+    const target::MmaInstruction* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
+    if (mma == nullptr || mma->warps == 1 || gemm->clear_accum || Touches(kernel_.body[at], gemm->c.buffer) != 2) return false;
+    for (size_t i = 0; i <= at; ++i)
+      if (WritesGlobal(kernel_.body[i])) return false;
+    return StartsFromZero(at, gemm->c.buffer);
+  }
+
+  int64_t Touches(const Stmt& stmt, BufferId buffer) const {
+    int64_t touches = 0;
+    Each(stmt, [&](const Stmt& inner) {
+      for (const Access& access : AccessesOf(module_, inner)) touches += access.buffer == buffer;
+    });
+    return touches;
+  }
+
+  bool WritesGlobal(const Stmt& stmt) const {
+    bool writes = false;
+    Each(stmt, [&](const Stmt& inner) {
+      for (const Access& access : AccessesOf(module_, inner)) writes |= access.write && module_[access.buffer].space == ir::Space::kGlobal;
+    });
+    return writes;
+  }
+
+  bool StartsFromZero(size_t end, BufferId buffer) const {
+    for (size_t i = end; i-- > 0;) {
+      if (Touches(kernel_.body[i], buffer) == 0) continue;
+      const auto* fill = std::get_if<ir::Fill>(&kernel_.body[i].op);
+      if (fill == nullptr || fill->dst.extents != module_.ShapeOf(buffer)) return false;
+      const ir::ExprNode& value = module_.exprs[fill->value];
+      return module_.exprs.IsConst(fill->value, 0) || (value.op == ir::ExprOp::kConstFloat && value.FloatValue() == 0);
+    }
+    return false;
+  }
+
+  void Split(size_t at) {
+    auto& loop = std::get<ir::For>(kernel_.body[at].op);
+    const ir::SourceLoc loc = kernel_.body[at].loc;
+    const int64_t half = *module_.exprs.ConstInt(loop.extents[0]) / 2;
+    const ExprId part = AddAxis();
+    const ExprId step = module_.VarRef(loop.vars[0]);
+    const ir::DType type = module_.exprs.Type(step);
+    const ExprId first = module_.exprs.Mul(module_.exprs.Cast(type, part), module_.exprs.Int(half, type));
+    Substitute(module_, loop.body, loop.vars[0], module_.exprs.Add(step, first));
+    loop.extents[0] = module_.exprs.Int(half, module_.exprs.Type(loop.extents[0]));
+
+    BufferId sum = Gemms(kernel_.body[at])[0]->c.buffer;
+    size_t behind = at + 1;
+    // Groups of warps join theirs first.
+    if (const auto* join = std::get_if<ir::Reduce>(&kernel_.body[behind].op); join != nullptr && join->src.buffer == sum) sum = join->dst.buffer, ++behind;
+    Block rest(std::make_move_iterator(kernel_.body.begin() + ptrdiff_t(behind)), std::make_move_iterator(kernel_.body.end()));
+    kernel_.body.resize(behind);
+    kernel_.body.push_back({ir::PairSum{sum}, loc});
+    ir::If result{module_.exprs.Make(ir::ExprOp::kEq, {part, module_.exprs.Int(0, module_.exprs.Type(part))}), {}, {}};
+    for (Stmt& stmt : rest) (std::holds_alternative<ir::Alloc>(stmt.op) ? kernel_.body : result.then_body).push_back(std::move(stmt));
+    kernel_.body.push_back({std::move(result), loc});
+  }
+
+  // Of the grid: which of a pair a block is.
+  ExprId AddAxis() {
+    const ir::DType type = module_[kernel_.block_vars[0]].dtype;
+    const ir::VarId part = module_.AddVar({ir::VarKind::kBlock, type, uint8_t(kernel_.grid.size()), "half" + std::to_string(module_.vars.size())});
+    kernel_.cluster.assign(kernel_.grid.size(), 1);
+    kernel_.cluster.push_back(2);
+    kernel_.grid.push_back(module_.exprs.Int(2, module_.exprs.Type(kernel_.grid[0])));
+    kernel_.block_vars.push_back(part);
+    return module_.VarRef(part);
+  }
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Context& context_;
+};
+
+}  // namespace
+
+void SplitPairs(ir::Module& module, ir::Kernel& kernel, const Context& context) { Splitter(module, kernel, context).Run(); }
+
+}  // namespace kiln::compiler
