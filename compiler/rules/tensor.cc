@@ -13,6 +13,8 @@ namespace {
 constexpr int64_t kMaxBox = 256;
 constexpr size_t kMaxRank = 5;
 constexpr int64_t kSpan = 128;  // bytes of the widest swizzle
+// Bytes. Measured on one H200: to ask for a box takes 70 ns, which those that bring less do not hide; larger ones are 1 % faster by themselves.
+constexpr int64_t kLargeBox = 8192;
 constexpr int64_t kUnit = 16;   // bytes that strides, addresses and the first coordinate are multiples of
 
 // The dimensions that a copy moves several elements along; of one row, the dimension before too.
@@ -107,7 +109,7 @@ bool PanelsFit(const ir::Module& module, const Facts& facts, const ir::Copy& loa
   const TensorTile tile = TileOf(module, load);
   const ir::Buffer& buffer = module[load.src.buffer];
   // A box lies in shared memory panel by panel, each with all of the tile's rows.
-  if (tile.columns == 1 || tile.columns > kMaxBox || tile.rows > 1 || buffer.shape.size() + 1 > kMaxRank) return false;
+  if (tile.columns == 1 || tile.columns > kMaxBox || tile.rows > 1 || tile.row_bytes >= kLargeBox || buffer.shape.size() + 1 > kMaxRank) return false;
   return facts.DivisorOf(buffer.shape.back()) % tile.column_step == 0 && facts.DivisorOf(load.src.offsets.back()) % tile.column_step == 0;
 }
 

@@ -50,7 +50,7 @@ bool UsesTensorCopies(const Context& context);
 bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
                 int64_t pointer_alignment);
 
-// Whether one box can take all columns of a load that TensorFits takes: no row may end inside a panel.
+// Whether one box is to take all columns of a load that TensorFits takes: they are small otherwise, and no row ends inside a panel.
 bool PanelsFit(const ir::Module& module, const Facts& facts, const ir::Copy& load);
 
 // Lines of 128 bytes that a load touches; rows that are not aligned so touch one more.

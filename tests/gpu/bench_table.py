@@ -24,11 +24,11 @@ MULTIPROCESSORS = tiles.Hopper().multiprocessors
 
 
 def packed_tile_for(m: int) -> dict:
-    """Few rows: all multiprocessors stream weights, and two groups of warps in each share a block along k."""
+    """Few rows: all multiprocessors stream weights, and two groups of warps in each share a block along k. More: two blocks do."""
     if m <= 16:
-        return {"block_m": 16, "block_n": 64, "block_k": 512, "stages": 4, "threads": 256}
+        return {"block_m": 8 if m <= 8 else 16, "block_n": 64, "block_k": 1024, "stages": 3, "threads": 256}
     if m <= 128:
-        return {"block_m": 128, "block_n": 64, "block_k": 128, "stages": 4, "threads": 256}
+        return {"block_m": 128, "block_n": 128, "block_k": 128, "stages": 3, "threads": 256}
     return {"block_m": 256, "block_n": 128, "block_k": 64, "stages": 5, "threads": 256}
 
 
