@@ -112,6 +112,7 @@ class JitProgram final : public Program {
     const auto kernel = kernels_.find(launch.entry);
     if (kernel == kernels_.end()) return std::unexpected("the artifact has no kernel \"" + launch.entry + "\"");
     if (std::string problem = CheckLaunch(launch); !problem.empty()) return std::unexpected(problem);
+    if (std::ranges::count(launch.grid, 0u) > 0) return Report{.findings = {}, .finished = true};
     const std::unique_ptr<GlobalShadow> shadow = check_ ? std::make_unique<GlobalShadow>(memory) : nullptr;
     Grid grid{.kernel = kernel->second, .args = launch.args.data(), .size = launch.grid, .threads = launch.threads,
                     .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .cluster = launch.cluster, .seed = options.seed,

@@ -237,6 +237,15 @@ TEST(Load, RefusesBlocksThatTheTargetCannotHold) {
   EXPECT_THAT((*program)->Run(launch, {}, {}).error(), HasSubstr("no kernel \"other\""));
 }
 
+TEST(Load, AGridWithoutBlocksIsDoneAtOnce) {
+  Kernel k("emu:sm_80");
+  const auto program = Program::Load(k.Compile(), true);
+  ASSERT_TRUE(program);
+  const auto report = (*program)->Run({"kernel", {4, 0, 1}, 64, 4096, {0, 0, 0}}, {}, {});
+  ASSERT_TRUE(report) << report.error();
+  ExpectClean(*report);
+}
+
 TEST(Load, RefusesWhatIsNotForTheEmulator) {
   v1::Artifact artifact;
   artifact.set_target("cuda:sm_80");

@@ -22,6 +22,7 @@ class Turns {
     uint64_t number = 0, gang = 0;
   };
 
+  // At least one gang. Under seed 0 they start as they are numbered.
   Turns(uint64_t seed, uint64_t gangs) : gangs_(gangs), first_(seed % gangs), step_((seed * 0x9e3779b97f4a7c15 >> 33) % gangs) {
     while (std::gcd(step_, gangs_) != 1) ++step_;  // then the multiples of it reach every gang
   }
