@@ -83,8 +83,8 @@ IN_REGISTERS = 16384  # elements of a row; longer ones are programs of their own
 
 def sizes_for(builder: str, n: int) -> dict:
     """Sizes of a memory-bound program for rows of n elements. Rows in registers: 64 elements a thread, whose eight loads of 16 bytes are
-    under way together. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the threads and
-    twice the loads in each. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps beside it."""
+    under way together. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the
+    threads. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps beside it."""
     if builder in ("rms_norm", "softmax", "layer_norm", "layer_norm_backward", "quantize_rows"):
         return {"threads": max(128, n // 64), **({"dtype": "bfloat16"} if builder in ("rms_norm", "softmax") else {})}
     if builder == "cross_entropy" and n <= IN_REGISTERS:
@@ -92,7 +92,7 @@ def sizes_for(builder: str, n: int) -> dict:
     if builder == "row_sum":
         return {"columns": min(n, IN_REGISTERS), "threads": 512}
     if builder == "column_sum" and n // 128 < 4 * MULTIPROCESSORS:
-        return {"steps": 8, "rows": 64, "columns": 64, "threads": 512}
+        return {"steps": 4, "rows": 64, "columns": 64, "threads": 512}
     return {"columns": 32768} if builder == "rms_norm_long" else {}
 
 

@@ -6,29 +6,31 @@ import kiln.language as T
 from .rows import LOG2_E, RUN
 
 
-def layer_norm(M, N, dtype="bfloat16", eps=1e-5, threads=256):
-    """y[i, :] = (x[i, :] − mean) / √(variance + eps) · w + b, and the mean and 1/√(variance + eps) of each row."""
+def layer_norm(M, N, dtype="bfloat16", eps=1e-5, threads=128):
+    """y[i, :] = (x[i, :] − mean) / √(variance + eps) · w + b, and the mean and 1/√(variance + eps) of each row. Rows wait in shared memory,
+    many at a time. Sums are of the differences from the row's first element: nothing cancels where the mean is large."""
 
     @T.prim_func
     def layer_norm(x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype), b: T.Tensor((N,), dtype), y: T.Tensor((M, N), dtype),
                    mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32")):
         with T.Kernel(M, threads=threads) as bx:
-            tile = T.alloc_fragment((1, N), "float32")
-            squares = T.alloc_fragment((1, N), "float32")
+            row = T.alloc_shared((N,), dtype)
+            moved = T.alloc_fragment((N,), "float32")
+            squares = T.alloc_fragment((N,), "float32")
             middle = T.alloc_fragment((1,), "float32")
             scale = T.alloc_fragment((1,), "float32")
-            T.copy(x[bx, 0], tile)
-            T.reduce_sum(tile, middle, dim=1)
+            T.copy(x[bx, 0:N], row)
+            for j in T.Parallel(N):
+                moved[j] = T.cast(row[j], "float32") - T.cast(row[0], "float32")
+                squares[j] = moved[j] * moved[j]
+            T.reduce_sum(moved, middle, dim=0)
+            T.reduce_sum(squares, scale, dim=0)
             for i in T.Parallel(1):
                 middle[i] = middle[i] / N
-            for i, j in T.Parallel(1, N):
-                squares[i, j] = (tile[i, j] - middle[i]) * (tile[i, j] - middle[i])
-            T.reduce_sum(squares, scale, dim=1)
-            for i in T.Parallel(1):
-                scale[i] = T.rsqrt(scale[i] / N + eps)
-            for i, j in T.Parallel(1, N):
-                tile[i, j] = (tile[i, j] - middle[i]) * scale[i] * w[j] + b[j]
-            T.copy(tile, y[bx, 0])
+                scale[i] = T.rsqrt(T.max(scale[i] / N - middle[i] * middle[i], 0.0) + eps)
+                middle[i] += T.cast(row[0], "float32")
+            for j in T.Parallel(N):
+                y[bx, j] = (T.cast(row[j], "float32") - middle[0]) * scale[0] * w[j] + b[j]
             T.copy(middle, mean[bx])
             T.copy(scale, rstd[bx])
 
