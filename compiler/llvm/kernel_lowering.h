@@ -211,6 +211,7 @@ class KernelLowering {
   Value* MakeWord(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
   std::optional<int64_t> ValueAt(ir::ExprId id, int variable, int64_t at) const;
   std::vector<int64_t> PlacesOf(int variable, int64_t reg) const;
+  bool IsOne(ir::ExprId id, int64_t first) const;
   std::optional<int64_t> SettledAt(ir::ExprId id, int64_t reg) const;
   Value* MakeShiftedWord(const ir::ExprNode& node, int64_t first, const std::map<uint32_t, Values>& loads);
   Value* SmallIntegers(ir::ExprId cast, int64_t bias, int64_t first, const std::map<uint32_t, Values>& loads);

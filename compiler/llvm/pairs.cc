@@ -107,6 +107,9 @@ Value* KernelLowering::MakeWord(ExprId id, int64_t first, const std::map<uint32_
       break;
     default: break;
   }
+  if (ir::Bits(node.dtype) <= 16 && IsOne(id, first)) {
+    return b().CreateMul(b().CreateZExt(EvalElements(id, first, 1, loads)[0], b().getInt32Ty()), b().getInt32(0x10001u));
+  }
   const Values values = EvalElements(id, first, 2, loads);
   Value *low = b().CreateZExt(values[0], b().getInt32Ty()), *high = b().CreateZExt(values[1], b().getInt32Ty());
   return b().CreateOr(low, b().CreateShl(high, uint64_t{16}));
@@ -118,7 +121,20 @@ std::optional<int64_t> KernelLowering::ValueAt(ExprId id, int variable, int64_t 
   if (node.op == ExprOp::kConstInt) return node.int_value;
   if (node.op == ExprOp::kVar) return LoopVariable(id) == variable ? std::optional(at) : std::nullopt;
   if (node.op == ExprOp::kCast && ir::IsInteger(pool().Type(node.args[0]))) return ValueAt(node.args[0], variable, at);
-  const bool divides = node.op == ExprOp::kFloorDiv || node.op == ExprOp::kFloorMod || node.op == ExprOp::kMod;
+  const int64_t modulus = node.op == ExprOp::kFloorMod ? pool().ConstInt(node.args[1]).value_or(0) : 0;
+  if (modulus > 0) {
+    // Whole multiples are nothing to the remainder, whatever they are made of.
+    const compiler::Linear linear = compiler::LinearOf(pool(), node.args[0]);
+    int64_t sum = linear.constant;
+    for (const auto& [term, coefficient] : linear.terms) {
+      if (facts_.DivisorOf(ExprId(term)) * coefficient % modulus == 0) continue;
+      const std::optional<int64_t> value = ExprId(term) == id ? std::nullopt : ValueAt(ExprId(term), variable, at);
+      if (!value) return std::nullopt;
+      sum += coefficient * *value;
+    }
+    return (sum % modulus + modulus) % modulus;
+  }
+  const bool divides = node.op == ExprOp::kFloorDiv || node.op == ExprOp::kMod;
   if (!divides && !IsArithmetic(node.op)) return std::nullopt;
   const std::optional<int64_t> a = ValueAt(node.args[0], variable, at), c = ValueAt(node.args[1], variable, at);
   if (!a || !c || (divides && (*a < 0 || *c <= 0))) return std::nullopt;
@@ -153,6 +169,19 @@ std::optional<int64_t> KernelLowering::SettledAt(ExprId id, int64_t reg) const {
   return std::nullopt;
 }
 
+// Whether an expression is the same in the iterations of a register and the next, which is its neighbour in the last variable.
+bool KernelLowering::IsOne(ExprId id, int64_t first) const {
+  const int last = int(element_->extents.size()) - 1;
+  const int64_t ahead = element_->parts[size_t(first) + 1][size_t(last)] - element_->parts[size_t(first)][size_t(last)];
+  const std::vector<int64_t> places = PlacesOf(last, first);
+  const bool stays = std::ranges::all_of(places, [&](int64_t at) {
+    const std::optional<int64_t> value = ValueAt(id, last, at);
+    return value && value == ValueAt(id, last, at + ahead);
+  });
+  const auto args = pool()[id].Args();
+  return stays || (LoopVariable(id) != last && std::ranges::all_of(args, [&](ExprId arg) { return IsOne(arg, first); }));
+}
+
 // (x >> s) & mask of one x: both halves from one product or shift; nullptr where it is not that.
 Value* KernelLowering::MakeShiftedWord(const ExprNode& node, int64_t first, const std::map<uint32_t, Values>& loads) {
   const ExprNode& shift = pool()[node.args[0]];
@@ -162,17 +191,7 @@ Value* KernelLowering::MakeShiftedWord(const ExprNode& node, int64_t first, cons
   const int64_t bits = ir::Bits(shift.dtype);
   if (!low || !high || *low < 0 || *low >= bits || *high < 0 || *high >= bits) return nullptr;
   if (bits == 32 ? *mask > 0xffff || *high != *low + 16 : *mask >> (16 - *high) != 0) return nullptr;
-  // Both halves' x is one where nothing in it differs from the one register to the next.
-  const int last = int(element_->extents.size()) - 1;
-  const std::vector<int64_t>& here = element_->parts[size_t(first)];
-  const int64_t ahead = element_->parts[size_t(first) + 1][size_t(last)] - here[size_t(last)];
-  const auto same = [&](auto& self, ExprId id) -> bool {
-    const std::vector<int64_t> places = PlacesOf(last, first);
-    if (std::ranges::all_of(places, [&](int64_t at) { const auto value = ValueAt(id, last, at); return value && value == ValueAt(id, last, at + ahead); })) return true;
-    return LoopVariable(id) != last && std::ranges::all_of(pool()[id].Args(), [&](ExprId arg) { return self(self, arg); });
-  };
-  const bool one = same(same, shift.args[0]);
-  const Values values = EvalElements(shift.args[0], first, one ? 1 : 2, loads);
+  const Values values = EvalElements(shift.args[0], first, IsOne(shift.args[0], first) ? 1 : 2, loads);
   if (values.front() != values.back()) return nullptr;
   Value* both = nullptr;
   if (bits == 32) {
