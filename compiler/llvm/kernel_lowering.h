@@ -244,6 +244,7 @@ class KernelLowering {
 
   // --- ops ---
   void FindRings();
+  void FindReleases(const ir::Block& block, const std::map<ir::BufferId, ir::BufferId>& rings);
   void LowerRoles();
   void InitRings();
   void FinishStores();

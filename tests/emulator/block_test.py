@@ -162,3 +162,30 @@ def test_blocks_read_back_their_part(call):
 
     a = np.random.default_rng(2).integers(0, 9, (100, 40)).astype(np.int32)
     assert (call(program, a, np.zeros((100, 40), np.int32))[1] == a + 1).all()
+
+
+# A tile that comes by tensor copies and that no product of this step reads: all threads see it come before its place is filled again.
+@pytest.mark.parametrize("threads", [128, 256])
+def test_a_product_that_a_step_skips(emulator, threads):
+    steps = 6
+
+    @T.prim_func
+    def program(A: T.Tensor((64, 64 * steps), "float16"), B: T.Tensor((128, 64 * steps), "float16"), C: T.Tensor((64, 128), "float32")):
+        with T.Kernel(1, threads=threads):
+            a, b, c = T.alloc_shared((64, 64), "float16"), T.alloc_shared((128, 64), "float16"), T.alloc_fragment((64, 128), "float32")
+            T.clear(c)
+            for k in T.Pipelined(steps, num_stages=3):
+                T.copy(A[0, k * 64], a)
+                T.copy(B[0, k * 64], b)
+                if k % 3 == 2:
+                    T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C)
+
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-2, 3, (rows, 64 * steps)).astype(np.float16) for rows in (64, 128))
+    tensors = [(a, "float16"), (b, "float16"), (np.zeros((64, 128), np.float32), "float32")]
+    after, answer = emulator.call(emulator.module(program.serialized), "emu:sm_90a", tensors, check=1, seeds=3)
+    assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
+    assert answer["wgmma"] > 0 and answer["tensor_loads"] > 0
+    used = np.arange(64 * steps) // 64 % 3 == 2
+    assert (after[2] == a[:, used].astype(np.float64) @ b[:, used].astype(np.float64).T).all()

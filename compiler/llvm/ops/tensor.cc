@@ -41,6 +41,31 @@ void KernelLowering::FindRings() {
     for (const compiler::Access& access : compiler::AccessesOf(module_, stmt))
       if (const auto it = rings.find(access.buffer); it != rings.end()) rings_.at(it->second).by_thread = true;
   });
+  FindReleases(kernel_.body, rings);
+}
+
+// One lane speaks for its warp where a product, which all lanes start together, stands between the wait for a tile and its release.
+// Where a condition may skip the product, others may still be waiting: each thread says for itself.
+void KernelLowering::FindReleases(const ir::Block& block, const std::map<ir::BufferId, ir::BufferId>& rings) {
+  std::set<ir::BufferId> met;
+  const auto meet = [&](const auto& self, const ir::Block& body) -> void {
+    for (const ir::Stmt& stmt : body) {
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop != nullptr && pool().ConstInt(loop->extents[0]).value_or(0) > 0) self(self, loop->body);
+      const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+      if (gemm == nullptr) continue;
+      for (ir::BufferId operand : {gemm->a.buffer, gemm->b.buffer})
+        if (const auto it = rings.find(operand); it != rings.end()) met.insert(it->second);
+    }
+  };
+  meet(meet, block);
+  for (const ir::Stmt& stmt : block) {
+    const auto* step = std::get_if<ir::RingStep>(&stmt.op);
+    if (step != nullptr && step->action == RingAction::kRelease && !met.contains(step->ring.barriers)) rings_.at(step->ring.barriers).by_thread = true;
+    if (const auto* loop = std::get_if<ir::For>(&stmt.op)) FindReleases(loop->body, rings);
+    if (const auto* loop = std::get_if<ir::While>(&stmt.op)) FindReleases(loop->body, rings);
+    if (const auto* branch = std::get_if<ir::If>(&stmt.op)) FindReleases(branch->then_body, rings), FindReleases(branch->else_body, rings);
+  }
 }
 
 void KernelLowering::LowerRoles() {
