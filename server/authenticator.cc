@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <optional>
@@ -57,6 +58,25 @@ Caller ByCertificate(const AccessFile& access, bool listed, const std::string& n
     if (!rule.name) return {rule.grant.tenant, "certificate " + name, rule.grant.scopes};
   }
   return {"cert:" + name, "certificate " + name, listed ? kNoScope : kAllButAdmin};
+}
+
+// Null: there is none with that secret.
+const Token* TokenOf(const std::vector<Token>& tokens, std::string_view header) {
+  constexpr std::string_view kScheme = "Bearer ";
+  return header.starts_with(kScheme) ? FindToken(tokens, header.substr(kScheme.size())) : nullptr;
+}
+
+Failure NoSuchToken() {
+  return Unknown("the bearer token is not one of this kilnd's; it may have been revoked. `kilnd token new` makes one");
+}
+
+std::expected<Caller, Failure> ByToken(const std::vector<Token>& tokens, const cache::Digest& hash) {
+  const auto token = std::ranges::find(tokens, hash, &Token::hash);
+  if (token == tokens.end()) return std::unexpected(NoSuchToken());
+  if (token->IsOver(std::chrono::system_clock::now())) {
+    return std::unexpected(Unknown(fmt::format("the token {} has expired; `kilnd token new` makes another", token->name)));
+  }
+  return Caller{token->tenant, "token " + token->name, token->scopes};
 }
 
 }  // namespace
@@ -165,30 +185,33 @@ std::shared_ptr<const Authenticator::Rules> Authenticator::rules() const {
 
 std::expected<Caller, Failure> Authenticator::Identify(const grpc::ServerContextBase& context) const {
   const auto rules = this->rules();
-  const bool listed = !options_.access.empty();
   const auto& metadata = context.client_metadata();
   if (const auto header = metadata.find("authorization"); header != metadata.end()) {
-    return ByToken(*rules, View(header->second));
+    const Token* token = TokenOf(rules->tokens, View(header->second));
+    return token != nullptr ? Resolve(*rules, token->hash) : std::unexpected(NoSuchToken());
   }
-  if (const auto peer = LocalPeer(context.peer())) return ByUser(rules->access, listed, peer->uid);
+  if (const auto peer = LocalPeer(context.peer())) return Resolve(*rules, peer->uid);
   if (const auto secured = context.auth_context()) {
-    if (const std::string name = CertificateName(*secured); !name.empty()) return ByCertificate(rules->access, listed, name);
+    if (std::string name = CertificateName(*secured); !name.empty()) return Resolve(*rules, CertificateOf{std::move(name)});
   }
   return std::unexpected(Unknown("this kilnd serves who shows a client certificate or a bearer token; set KILN_TOKEN, or "
                                  "KILN_TLS_CERT and KILN_TLS_KEY"));
 }
 
-std::expected<Caller, Failure> Authenticator::ByToken(const Rules& rules, std::string_view header) const {
-  constexpr std::string_view kScheme = "Bearer ";
-  const Token* token = header.starts_with(kScheme) ? FindToken(rules.tokens, header.substr(kScheme.size())) : nullptr;
-  if (token == nullptr) {
-    return std::unexpected(Unknown("the bearer token is not one of this kilnd's; it may have been revoked. "
-                                   "`kilnd token new` makes one"));
+std::expected<Caller, Failure> Authenticator::Again(const Caller& caller) const { return Resolve(*rules(), caller.credential); }
+
+std::expected<Caller, Failure> Authenticator::Resolve(const Rules& rules, const Credential& credential) const {
+  const bool listed = !options_.access.empty();
+  std::expected<Caller, Failure> caller;
+  if (const auto* hash = std::get_if<cache::Digest>(&credential)) {
+    caller = ByToken(rules.tokens, *hash);
+  } else if (const auto* certificate = std::get_if<CertificateOf>(&credential)) {
+    caller = ByCertificate(rules.access, listed, certificate->name);
+  } else {
+    caller = ByUser(rules.access, listed, std::get<unsigned>(credential));
   }
-  if (token->IsOver(std::chrono::system_clock::now())) {
-    return std::unexpected(Unknown(fmt::format("the token {} has expired; `kilnd token new` makes another", token->name)));
-  }
-  return Caller{token->tenant, "token " + token->name, token->scopes};
+  if (caller) caller->credential = credential;
+  return caller;
 }
 
 }  // namespace kiln::server

@@ -45,6 +45,9 @@ class Authenticator {
 
   std::expected<Caller, Failure> Identify(const grpc::ServerContextBase& context) const;
 
+  // Who that is by now: tokens expire, are revoked, and rows change while a call lasts.
+  std::expected<Caller, Failure> Again(const Caller& caller) const;
+
   TenantLimits LimitsOf(std::string_view tenant) const { return rules()->access.LimitsOf(tenant); }
 
   // Reads the files again now, whether they look changed or not.
@@ -66,7 +69,7 @@ class Authenticator {
   void Look(Watched& file, const std::filesystem::path& path, bool asked, ReadFile read);
   void Watch(Watched tokens, Watched access);
   std::shared_ptr<const Rules> rules() const;
-  std::expected<Caller, Failure> ByToken(const Rules& rules, std::string_view header) const;
+  std::expected<Caller, Failure> Resolve(const Rules& rules, const Credential& credential) const;
 
   const Options options_;
   mutable std::mutex mutex_;

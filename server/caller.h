@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who makes a call, as its credentials say: resolved once when the call arrives, handed by value to everything that decides on
-// rights, shares and quotas.
+// Who makes a call, as its credentials say: resolved when the call arrives, handed by value to everything that decides on rights,
+// shares and quotas. Streams ask again as they go on, whether the credential still gives what it gave (Gate::Confirm).
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <variant>
+
+#include "cache/digest.h"
 
 namespace kiln::server {
 
@@ -17,10 +20,16 @@ enum class Scope : std::uint8_t {
   kAdmin = 16,    // the cache's maintenance, everybody's statistics
 };
 
+struct CertificateOf {
+  std::string name;
+};
+using Credential = std::variant<unsigned, CertificateOf, cache::Digest>;  // a user's number, a certificate, a token's hash
+
 struct Caller {
   std::string tenant = "default";  // entries, shares and quotas belong to it
   std::string name;                // for the log: a token's name, a certificate's subject, "uid 1000"
   std::uint8_t scopes = 31;        // of Scope
+  Credential credential;
 
   bool May(Scope scope) const { return (scopes & static_cast<std::uint8_t>(scope)) != 0; }
 };

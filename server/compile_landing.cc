@@ -89,7 +89,7 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
   }
   kept.origin = v1::COMPILED;
   kept.timings.assign(outcome.result.timings().begin(), outcome.result.timings().end());
-  kept.timings.push_back(MakeTiming("queue", outcome.queue_ms));
+  kept.timings.push_back(MakeTiming(kQueueStage, outcome.queue_ms));
   return kept;
 }
 

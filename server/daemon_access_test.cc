@@ -231,6 +231,27 @@ TEST_F(AccessTest, TokensExpireAndAreRevokedWithoutARestart) {
   EXPECT_TRUE(daemon_->Eventually([&] { return Compile(added, request, &reply).ok(); }));
 }
 
+TEST_F(AccessTest, ARevokedTokensManifestEnds) {
+  const std::string secret = NewToken("lost", "t", "read,compile");
+  daemon_->Start({"--workers=1"});
+  v1::EnsureRequest manifest;
+  for (uint32_t i = 0; i < 200; ++i) *manifest.add_requests() = MakeRequest(Order::kSleep, 10 + i);  // minutes
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  context.AddMetadata("authorization", "Bearer " + secret);
+  const auto reader = daemon_->stub().EnsureKernels(&context, manifest);
+  v1::EnsureProgress progress;
+  while (progress.compiled() == 0) ASSERT_TRUE(reader->Read(&progress));
+  tokens_.clear();
+  ASSERT_TRUE(WriteTokens(TokenFile(), tokens_));
+  while (reader->Read(&progress)) {
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), StatusCode::UNAUTHENTICATED) << status.error_message();
+  EXPECT_LT(progress.compiled(), progress.total());
+  EXPECT_THAT(daemon_->LogText(), ::testing::HasSubstr("audit=\"ended\" method=\"EnsureKernels\" caller=\"token lost\""));
+}
+
 TEST_F(AccessTest, ARevocationHoldsThoughTheAccessFileIsWrong) {
   const std::string access = (folder_ / "access.toml").string();
   std::ofstream(access) << "[[tenant]]\nname = \"t\"\nrequests = 9\n";

@@ -69,6 +69,18 @@ TEST_F(DaemonTest, AProgramThatKillsWorkersIsNotTriedForever) {
   EXPECT_EQ(daemon_->Stats().worker_crashes(), 3u);
 }
 
+TEST_F(DaemonTest, WhatKilledWorkersTwiceIsRefusedByTheNextDaemonToo) {
+  daemon_->Start();
+  const std::string reproducer = daemon_->Compile(MakeRequest(Order::kAbort)).failure().reproducer();
+  daemon_->Compile(MakeRequest(Order::kAbort));
+  daemon_->Kill();
+  daemon_->Start();
+  const auto refused = daemon_->Compile(MakeRequest(Order::kAbort));
+  EXPECT_EQ(refused.status.error_code(), StatusCode::INTERNAL);
+  EXPECT_EQ(refused.failure().reproducer(), reproducer);
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 0u);
+}
+
 TEST_F(DaemonTest, ACrashReachesEveryWaiterOfTheFlight) {
   daemon_->Start({"--workers=1", "--compile-limit=0.5"});
   std::vector<std::future<Daemon::Result>> all;

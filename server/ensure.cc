@@ -19,6 +19,15 @@ constexpr std::size_t kLookups = 32;        // at one time
 constexpr std::size_t kSampleForEstimate = 8;
 constexpr std::size_t kMaxUnwrittenBytes = 256 << 10;  // beyond that nothing more is started until the client has read
 
+// Of a worker.
+double SpentMs(const Reply& reply) {
+  double sum = 0;
+  for (const v1::Timing& timing : reply.timings) {
+    if (timing.stage() != kQueueStage) sum += timing.milliseconds();
+  }
+  return sum;
+}
+
 double Seconds(std::chrono::steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 bool EndsTheCall(const Failure& failure) {
@@ -81,8 +90,17 @@ void EnsureReactor::Continue() {
   }
 }
 
+// False ends the call.
+bool EnsureReactor::MayGoOn() {
+  auto confirmed = parts_.gate.Confirm(caller_, "EnsureKernels");
+  if (confirmed) return true;
+  std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = std::move(confirmed.error());
+  return false;
+}
+
 void EnsureReactor::StartSome() {
-  for (;;) {
+  while (MayGoOn()) {
     std::size_t index = 0;
     bool lookup = false;
     {
@@ -162,6 +180,10 @@ void EnsureReactor::Note(std::size_t index, const Outcome& outcome) {
   }
   unwritten_bytes_ += kernel.ByteSizeLong();
   if (!looking_ && made_++ == 0) first_made_ = Clock::now();
+  if (!looking_ && outcome && !outcome->timings.empty()) {
+    ++timed_;
+    spent_ms_ += SpentMs(*outcome);
+  }
   if (!outcome) {
     progress_.set_failed(progress_.failed() + 1);
   } else if (looking_) {
@@ -193,13 +215,17 @@ void EnsureReactor::Pause(std::chrono::milliseconds time) {
   });
 }
 
-// Of what must be compiled: as it went since the first was there, for what came before that was waiting. Nothing before there is
-// a sample.
+// Of what must be compiled: as it went since the first was there, for what came before that was waiting. While few are there, by what
+// one takes in a worker, with half of those that run behind them. Nothing before there is a sample.
 std::optional<double> EnsureReactor::Remaining() const {
   if (looking_) return std::nullopt;
   const std::size_t left = misses_.size() - made_;
   if (left == 0) return 0.0;
-  if (made_ < 2 || (made_ < kSampleForEstimate && made_ * 10 < misses_.size())) return std::nullopt;
+  if (made_ < kSampleForEstimate) {
+    if (timed_ == 0 || made_ * 10 < misses_.size()) return std::nullopt;
+    const auto busy = static_cast<double>(std::min<std::size_t>(parts_.workers, left));
+    return spent_ms_ / static_cast<double>(timed_) / 1000 * (static_cast<double>(left) - busy / 2) / busy;
+  }
   return Seconds(Clock::now() - first_made_) * static_cast<double>(left) / static_cast<double>(made_ - 1);
 }
 

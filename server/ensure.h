@@ -5,7 +5,7 @@
 // First everything is looked up; what is not known is then compiled, a few more at a time than there are workers, so that a
 // manifest never fills the queue. It goes in the order of the requests' digests: as good as random, so that the first tenth is a
 // fair sample of the rest and the estimate of what remains can be trusted, and the same for everybody, so that the ranks of a job
-// who send the same manifest share every compile.
+// who send the same manifest share every compile. Before each the caller's rights are asked for again: a token may be revoked meanwhile.
 //
 // Threads. The manifest is expanded on the executor. Items end on the flow's threads. The one who ends an item starts the next; the
 // one after whom nothing runs finishes the call. `running_` counts items, the expansion, the pause after a full queue, and that for
@@ -26,6 +26,7 @@
 #include "kiln/v1/service.pb.h"
 #include "server/compile_flow.h"
 #include "server/executor.h"
+#include "server/gate.h"
 #include "server/manifest.h"
 #include "server/request_limits.h"
 
@@ -38,6 +39,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
     Executor& executor;
     unsigned workers;
     const RequestLimits& limits;
+    const Gate& gate;
   };
 
   // `request` lives as long as the call.
@@ -62,6 +64,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
   void Ended(std::size_t index, bool lookup, Outcome outcome);
   void Note(std::size_t index, const Outcome& outcome);
   bool NoteProblem(std::size_t index);
+  bool MayGoOn();
   void Pause(std::chrono::milliseconds time);
   void Advance(std::unique_lock<std::mutex> lock);
   std::optional<double> Remaining() const;
@@ -83,6 +86,8 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
   bool throttled_ = false;  // the client reads slowly
   std::unique_ptr<grpc::Alarm> alarm_;  // another for each pause: one may be set while the call back of the last still runs
   std::size_t made_ = 0;
+  std::size_t timed_ = 0;  // of these: took `spent_ms_` together
+  double spent_ms_ = 0;
   Clock::time_point first_made_{};
   std::optional<Failure> failure_;  // ends the call before its items
 

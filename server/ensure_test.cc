@@ -111,6 +111,19 @@ TEST_F(EnsureTest, RanksWithTheSameManifestShareEveryCompile) {
   EXPECT_EQ(daemon_->Stats().compiles(), 78u);
 }
 
+// Two at a time, of which the first end together: what lies between them tells nothing.
+TEST_F(EnsureTest, TheEstimateOfAFewKernelsIsRightAfterATenth) {
+  daemon_->Start({"--workers=2"});
+  const Ensured result = Ensure(Manifest(27, 35, Order::kSleep));  // 16 of 270 to 340 ms
+  ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+  const v1::EnsureProgress& last = result.progress.back();
+  const auto tenth = std::ranges::find_if(result.progress, [&](const auto& p) { return p.compiled() * 10 >= last.total(); });
+  ASSERT_NE(tenth, result.progress.end());
+  ASSERT_TRUE(tenth->has_remaining_seconds());
+  const double actual = last.elapsed_seconds() - tenth->elapsed_seconds();
+  EXPECT_NEAR(tenth->remaining_seconds(), actual, 0.25 * actual);
+}
+
 TEST_F(EnsureTest, ARefreshCompilesWhatIsKnown) {
   daemon_->Start();
   auto manifest = Manifest(0, 3);

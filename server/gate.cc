@@ -35,6 +35,18 @@ std::expected<Caller, Failure> Gate::Enter(const grpc::ServerContextBase& contex
   return caller;
 }
 
+std::expected<void, Failure> Gate::Confirm(const Caller& caller, std::string_view method) const {
+  const auto now = authenticator_.Again(caller);
+  if (now && now->tenant == caller.tenant) return Require(*now, ScopeOf(method).value(), method);
+  Failure failure = now ? Failure{.kind = Failure::Kind::kUnauthenticated,
+                                  .message = fmt::format("{} became the tenant {} while the call lasted; call again", caller.name, now->tenant)}
+                        : now.error();
+  audit_.Log(Level::kWarning, "audit",
+             {{"audit", "ended"}, {"method", method}, {"caller", std::string_view(caller.name)}, {"tenant", std::string_view(caller.tenant)},
+              {"why", std::string_view(failure.message)}});
+  return std::unexpected(std::move(failure));
+}
+
 std::expected<void, Failure> Gate::Require(const Caller& caller, Scope scope, std::string_view method) const {
   if (caller.May(scope)) return {};
   if (const auto left_out = lines_.Take(caller.name, LineBudget::Clock::now())) {

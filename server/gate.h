@@ -5,6 +5,7 @@
 #pragma once
 
 #include <expected>
+#include <functional>
 #include <string_view>
 
 #include <grpcpp/server_context.h>
@@ -17,11 +18,17 @@
 
 namespace kiln::server {
 
+// Of a stream, between its messages: whether it may go on.
+using Confirmation = std::function<std::expected<void, Failure>()>;
+
 class Gate {
  public:
   Gate(const Authenticator& authenticator, const Telemetry& audit) : authenticator_(authenticator), audit_(audit) {}
 
   std::expected<Caller, Failure> Enter(const grpc::ServerContextBase& context, std::string_view method) const;
+
+  // That who was let in when the call began would be let in now, as the same tenant.
+  std::expected<void, Failure> Confirm(const Caller& caller, std::string_view method) const;
 
   // That the caller may make the workers work, and what a miss says to one who may not.
   std::expected<void, Failure> Require(const Caller& caller, Scope scope, std::string_view method) const;

@@ -98,7 +98,8 @@ void ProgressReactor::Advance(Change change) {
   if (finish) Finish(*finish);
 }
 
-ListReactor::ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request) {
+ListReactor::ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm)
+    : confirm_(std::move(confirm)) {
   const bool posted = maintenance.Post([this, &maintenance, request] {
     auto listed = maintenance.List(request);
     if (!listed) return Finish(ToStatus(listed.error()));
@@ -112,10 +113,12 @@ void ListReactor::OnWriteDone(bool ok) { ok ? Next() : Finish(grpc::Status::CANC
 
 void ListReactor::Next() {
   if (next_ == entries_.size()) return Finish(grpc::Status::OK);
+  if (const auto confirmed = confirm_(); !confirmed) return Finish(ToStatus(confirmed.error()));
   StartWrite(&entries_[next_++]);
 }
 
-ExportReactor::ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant) {
+ExportReactor::ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant, Confirmation confirm)
+    : confirm_(std::move(confirm)) {
   const bool posted = maintenance.Post([this, &maintenance, request, tenant = std::move(tenant)] {
     auto file = maintenance.Export(request, tenant);
     if (!file) return Finish(ToStatus(file.error()));
@@ -129,6 +132,7 @@ ExportReactor::ExportReactor(Maintenance& maintenance, const v1::CacheExportRequ
 void ExportReactor::OnWriteDone(bool ok) { ok ? Next() : Finish(grpc::Status::CANCELLED); }
 
 void ExportReactor::Next() {
+  if (const auto confirmed = confirm_(); !confirmed) return Finish(ToStatus(confirmed.error()));
   std::string& data = *chunk_.mutable_data();
   data.resize(kChunk);
   stream_.read(data.data(), static_cast<std::streamsize>(data.size()));
@@ -137,8 +141,8 @@ void ExportReactor::Next() {
   StartWrite(&chunk_);
 }
 
-ImportReactor::ImportReactor(Maintenance& maintenance, v1::CacheImportReply& reply)
-    : maintenance_(maintenance), reply_(reply) {
+ImportReactor::ImportReactor(Maintenance& maintenance, v1::CacheImportReply& reply, Confirmation confirm)
+    : maintenance_(maintenance), reply_(reply), confirm_(std::move(confirm)) {
   if (!maintenance.options().accept_import) {
     Finish(ToStatus({.kind = Failure::Kind::kRefused,
                      .message = "this kilnd takes no results from others; start it with --accept-put=yes"}));
@@ -150,6 +154,7 @@ ImportReactor::ImportReactor(Maintenance& maintenance, v1::CacheImportReply& rep
 }
 
 void ImportReactor::OnReadDone(bool ok) {
+  if (const auto confirmed = confirm_(); !confirmed) return Finish(ToStatus(confirmed.error()));
   if (ok) {
     received_ += chunk_.data().size();
     stream_.write(chunk_.data().data(), static_cast<std::streamsize>(chunk_.data().size()));

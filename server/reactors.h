@@ -95,13 +95,14 @@ class ProgressReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
 // CacheList.
 class ListReactor final : public grpc::ServerWriteReactor<v1::CacheEntry> {
  public:
-  ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request);
+  ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm);
 
  private:
   void OnWriteDone(bool ok) override;
   void OnDone() override { delete this; }
   void Next();
 
+  const Confirmation confirm_;
   std::vector<v1::CacheEntry> entries_;
   std::size_t next_ = 0;
 };
@@ -109,13 +110,14 @@ class ListReactor final : public grpc::ServerWriteReactor<v1::CacheEntry> {
 // CacheExport: the bundle is written to a file first, so that a slow client holds no lock of the store's.
 class ExportReactor final : public grpc::ServerWriteReactor<v1::CacheChunk> {
  public:
-  ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant);
+  ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant, Confirmation confirm);
 
  private:
   void OnWriteDone(bool ok) override;
   void OnDone() override { delete this; }
   void Next();
 
+  const Confirmation confirm_;
   TemporaryFile file_;
   std::ifstream stream_;
   v1::CacheChunk chunk_;
@@ -124,7 +126,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::CacheChunk> {
 // CacheImport.
 class ImportReactor final : public grpc::ServerReadReactor<v1::CacheChunk> {
  public:
-  ImportReactor(Maintenance& maintenance, v1::CacheImportReply& reply);
+  ImportReactor(Maintenance& maintenance, v1::CacheImportReply& reply, Confirmation confirm);
 
  private:
   void OnReadDone(bool ok) override;
@@ -132,6 +134,7 @@ class ImportReactor final : public grpc::ServerReadReactor<v1::CacheChunk> {
 
   Maintenance& maintenance_;
   v1::CacheImportReply& reply_;
+  const Confirmation confirm_;
   TemporaryFile file_;
   std::ofstream stream_;
   std::uint64_t received_ = 0;

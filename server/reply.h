@@ -21,6 +21,8 @@
 
 namespace kiln::server {
 
+inline constexpr std::string_view kQueueStage = "queue";  // of timings: not the worker's
+
 struct Reply {
   cache::Digest key;
   std::shared_ptr<const void> owner;  // of `kept`

@@ -15,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::size_t kMaxRecords = 4096;
 constexpr std::string_view kSuffix = ".kilnrepro";
+constexpr const char* kCrashLog = "crashes";
 
 bool WriteFile(const fs::path& path, const std::string& bytes) {
   const fs::path temporary = path.string() + ".tmp";
@@ -29,7 +30,46 @@ bool WriteFile(const fs::path& path, const std::string& bytes) {
 
 }  // namespace
 
-Reproducers::Reproducers(Options options, const cache::Clock& clock) : options_(std::move(options)), clock_(clock) {}
+Reproducers::Reproducers(Options options, const cache::Clock& clock)
+    : options_(std::move(options)), clock_(clock), log_(options_.directory / kCrashLog) {
+  Recall();
+}
+
+// What the last daemon knew. A wall clock that was turned back meanwhile makes a crash as old as nothing, not younger.
+void Reproducers::Recall() {
+  using std::chrono::seconds;
+  const auto wall = std::chrono::floor<seconds>(clock_.WallNow());
+  const auto now = clock_.SteadyNow();
+  for (CrashLine& line : log_.Read()) {
+    const seconds age = std::clamp(wall - line.last, seconds(0), options_.stay_open + seconds(1));
+    const std::string path = line.reproducer.empty() ? "" : (options_.directory / line.reproducer).string();
+    records_.insert_or_assign(line.key, Record{line.crashes, now - age, std::move(line.cause), path});
+  }
+  Forget(now);
+  if (log_.lines() == records_.size()) return;
+  std::vector<CrashLine> lines;
+  for (const auto& [key, record] : records_) lines.push_back(LineOf(key, record));
+  log_.Replace(lines);
+}
+
+void Reproducers::Forget(cache::SteadyTime now) {
+  std::erase_if(records_, [&](const auto& item) { return now - item.second.last > options_.stay_open; });
+  if (records_.size() >= kMaxRecords) records_.clear();
+}
+
+CrashLine Reproducers::LineOf(const cache::Digest& key, const Record& record) const {
+  using std::chrono::seconds;
+  const auto age = clock_.SteadyNow() - record.last;
+  return {std::chrono::floor<seconds>(clock_.WallNow() - std::chrono::duration_cast<seconds>(age)), record.crashes, key,
+          fs::path(record.reproducer).filename().string(), record.cause};
+}
+
+void Reproducers::Write(const cache::Digest& key, const Record& record) {
+  if (log_.lines() < 2 * kMaxRecords) return log_.Append(LineOf(key, record));
+  std::vector<CrashLine> lines;
+  for (const auto& [each, its] : records_) lines.push_back(LineOf(each, its));
+  log_.Replace(lines);
+}
 
 std::string Reproducers::Save(const cache::Digest& key, const v1::CompileRequest& request, std::string_view compiler,
                               std::string_view cause) {
@@ -63,16 +103,14 @@ void Reproducers::RemoveOldest() {
 void Reproducers::NoteCrash(const cache::Digest& key, std::string_view cause, std::string_view reproducer) {
   std::lock_guard lock(mutex_);
   const auto now = clock_.SteadyNow();
-  if (records_.size() >= kMaxRecords) {
-    std::erase_if(records_, [&](const auto& item) { return now - item.second.last > options_.stay_open; });
-    if (records_.size() >= kMaxRecords) records_.clear();
-  }
+  if (records_.size() >= kMaxRecords) Forget(now);
   Record& record = records_[key];
   if (now - record.last > options_.stay_open) record.crashes = 0;
   ++record.crashes;
   record.last = now;
   record.cause = cause;
   record.reproducer = reproducer;
+  Write(key, record);
 }
 
 std::optional<Reproducers::KnownCrash> Reproducers::IsOpen(const cache::Digest& key) {

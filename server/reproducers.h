@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What is kept of compiles that the compiler itself failed on: a reproducer file for each, the newest so many, and a memory of
-// the keys, so that a program that kills workers again and again is answered without another try for a while.
+// the keys, so that a program that kills workers again and again is answered without another try for a while. The memory outlives
+// the daemon (crash_log.h); a key holds the compiler's build, so what another build is given to try is another key.
 //
 // Threads. All members may be called from any thread.
 #pragma once
@@ -17,6 +18,7 @@
 #include "cache/clock.h"
 #include "cache/digest.h"
 #include "kiln/v1/compile.pb.h"
+#include "server/crash_log.h"
 
 namespace kiln::server {
 
@@ -54,12 +56,17 @@ class Reproducers {
   };
 
   void RemoveOldest();
+  void Recall();
+  void Forget(cache::SteadyTime now);
+  CrashLine LineOf(const cache::Digest& key, const Record& record) const;
+  void Write(const cache::Digest& key, const Record& record);
 
   const Options options_;
   const cache::Clock& clock_;
   std::mutex files_;
   std::mutex mutex_;
   std::unordered_map<cache::Digest, Record> records_;
+  CrashLog log_;  // of records_
 };
 
 }  // namespace kiln::server

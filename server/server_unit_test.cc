@@ -163,9 +163,10 @@ TEST(Channel, AWaitEndsByDeadlineByWakingAndByThePeersEnd) {
 
 class TestClock final : public cache::Clock {
  public:
-  cache::WallTime WallNow() const override { return {}; }
+  cache::WallTime WallNow() const override { return wall; }
   cache::SteadyTime SteadyNow() const override { return now; }
   cache::SteadyTime now{std::chrono::hours(1)};
+  cache::WallTime wall{std::chrono::hours(500'000)};
 };
 
 class ReproducersTest : public ::testing::Test {
@@ -211,6 +212,46 @@ TEST_F(ReproducersTest, OpensAfterTwoCrashesAndClosesWithTime) {
   EXPECT_FALSE(reproducers.IsOpen(key));
   reproducers.NoteCrash(key, "again", "file");
   EXPECT_FALSE(reproducers.IsOpen(key)) << "crashes of long ago do not count";
+}
+
+TEST_F(ReproducersTest, RememberCrashesOfTheDaemonBefore) {
+  const Reproducers::Options options{.directory = folder_, .stay_open = std::chrono::seconds(300)};
+  const auto once = cache::Sha256("once"), twice = cache::Sha256("twice"), old = cache::Sha256("old");
+  const std::string file = (folder_ / "twice.kilnrepro").string();
+  {
+    Reproducers before(options, clock_);
+    for (int i = 0; i < 2; ++i) before.NoteCrash(old, "deadline", "");
+    clock_.now += std::chrono::seconds(200);
+    clock_.wall += std::chrono::seconds(200);
+    before.NoteCrash(once, "killed by SIGSEGV", file);
+    for (int i = 0; i < 2; ++i) before.NoteCrash(twice, "killed\nby SIGABRT", file);
+  }
+  clock_.now = cache::SteadyTime(std::chrono::seconds(5));  // another boot
+  clock_.wall += std::chrono::seconds(150);
+  std::ofstream(folder_ / "crashes", std::ios::app) << "17 2 of a line that was cut sh";
+  {
+    Reproducers after(options, clock_);
+    EXPECT_FALSE(after.IsOpen(old)) << "its time has passed while nobody ran";
+    EXPECT_FALSE(after.IsOpen(once));
+    const auto known = after.IsOpen(twice);
+    ASSERT_TRUE(known);
+    EXPECT_EQ(known->cause, "killed by SIGABRT");
+    EXPECT_EQ(known->reproducer, file);
+    EXPECT_EQ(known->retry_in, std::chrono::seconds(150));
+    after.NoteCrash(once, "killed by SIGSEGV", file);
+  }
+  clock_.wall -= std::chrono::hours(1000);
+  EXPECT_TRUE(Reproducers(options, clock_).IsOpen(once)) << "though the wall clock was turned back";
+}
+
+TEST(CrashLog, LeavesOutWhatIsNoLine) {
+  const std::string hex = cache::Sha256("a").ToHex();
+  const std::string good = "1700000000 2 " + hex + " a.kilnrepro killed by SIGABRT";
+  const auto lines = ParseCrashLog(good + "\n\nnonsense\n1 2 abc - cause\n1 2 " + hex + " ../a cause\n1700000001 1 " + hex + " - deadline\n" + good);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(Format(lines[0]), good);
+  EXPECT_EQ(lines[1].reproducer, "");
+  EXPECT_EQ(lines[1].cause, "deadline");
 }
 
 TEST(Endpoint, TakesSocketsAndPortsAndSaysWhatIsWrong) {

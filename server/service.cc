@@ -61,6 +61,10 @@ std::expected<Caller, Failure> KilnService::Enter(Context& context, std::string_
   return caller;
 }
 
+Confirmation KilnService::ConfirmationOf(const Caller& caller, std::string_view method) const {
+  return [this, caller, method] { return parts_.gate.Confirm(caller, method); };
+}
+
 grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* request, Bytes* response) {
   RecordOf(*context).bytes_in = request->Length();
   auto caller = Enter(*context, "Compile");
@@ -131,7 +135,7 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
 grpc::ServerWriteReactor<v1::EnsureProgress>* KilnService::EnsureKernels(Context* context, const v1::EnsureRequest* request) {
   auto caller = Enter(*context, "EnsureKernels");
   if (!caller) return new RefusedStream<v1::EnsureProgress>(ToStatus(caller.error()));
-  return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits}, std::move(*caller), *request);
+  return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, parts_.gate}, std::move(*caller), *request);
 }
 
 grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutRequest* request, v1::PutReply* reply) {
@@ -184,10 +188,9 @@ grpc::ServerUnaryReactor* KilnService::Capabilities(Context* context, const v1::
 }
 
 grpc::ServerWriteReactor<v1::CacheEntry>* KilnService::CacheList(Context* context, const v1::CacheListRequest* request) {
-  if (const auto caller = Enter(*context, "CacheList"); !caller) {
-    return new RefusedStream<v1::CacheEntry>(ToStatus(caller.error()));
-  }
-  return new ListReactor(parts_.maintenance, *request);
+  const auto caller = Enter(*context, "CacheList");
+  if (!caller) return new RefusedStream<v1::CacheEntry>(ToStatus(caller.error()));
+  return new ListReactor(parts_.maintenance, *request, ConfirmationOf(*caller, "CacheList"));
 }
 
 grpc::ServerUnaryReactor* KilnService::CacheVerify(Context* context, const v1::CacheVerifyRequest*,
@@ -204,14 +207,13 @@ grpc::ServerUnaryReactor* KilnService::CacheGc(Context* context, const v1::Cache
 grpc::ServerWriteReactor<v1::CacheChunk>* KilnService::CacheExport(Context* context, const v1::CacheExportRequest* request) {
   const auto caller = Enter(*context, "CacheExport");
   if (!caller) return new RefusedStream<v1::CacheChunk>(ToStatus(caller.error()));
-  return new ExportReactor(parts_.maintenance, *request, caller->tenant);
+  return new ExportReactor(parts_.maintenance, *request, caller->tenant, ConfirmationOf(*caller, "CacheExport"));
 }
 
 grpc::ServerReadReactor<v1::CacheChunk>* KilnService::CacheImport(Context* context, v1::CacheImportReply* reply) {
-  if (const auto caller = Enter(*context, "CacheImport"); !caller) {
-    return new RefusedUpload<v1::CacheChunk>(ToStatus(caller.error()));
-  }
-  return new ImportReactor(parts_.maintenance, *reply);
+  const auto caller = Enter(*context, "CacheImport");
+  if (!caller) return new RefusedUpload<v1::CacheChunk>(ToStatus(caller.error()));
+  return new ImportReactor(parts_.maintenance, *reply, ConfirmationOf(*caller, "CacheImport"));
 }
 
 grpc::ServerBidiReactor<v1::RunRequest, v1::RunReply>* KilnService::Run(Context* context) {

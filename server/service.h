@@ -71,6 +71,8 @@ class KilnService final : public KilnMethods {
   // Who calls, if they may; noted for the call's log line.
   std::expected<Caller, Failure> Enter(Context& context, std::string_view method) const;
 
+  Confirmation ConfirmationOf(const Caller& caller, std::string_view method) const;
+
   template <class Reply>
   Unary* Maintain(Context* context, std::string_view method, Reply* reply, std::function<std::expected<Reply, Failure>()> task);
 

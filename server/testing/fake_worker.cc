@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -68,6 +69,7 @@ v1::WorkerResult Say(const v1::CompileRequest& request, const char* what) {
 v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram::JobHooks& hooks) {
   const uint32_t order = request.options().max_registers();
   const uint32_t amount = order % 1000;
+  const auto began = std::chrono::steady_clock::now();
   hooks.on_stage("decode");
   switch (static_cast<Order>(order / 1000)) {
     case Order::kAnswer: break;
@@ -93,7 +95,11 @@ v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram:
     case Order::kHuge: return Answer(request, std::size_t{amount} << 20);
   }
   hooks.on_stage("emit");
-  return Answer(request, 1 + amount * 100);
+  v1::WorkerResult result = Answer(request, 1 + amount * 100);
+  v1::Timing& timing = *result.add_timings();
+  timing.set_stage("decode");
+  timing.set_milliseconds(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
+  return result;
 }
 
 // There is no GPU, and nothing is emulated.
