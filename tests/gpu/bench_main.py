@@ -32,7 +32,7 @@ def compile_row(row, client, target, mma_sync):
     from bench_programs import build
     from kiln import CompileOptions
 
-    options = CompileOptions(disable_wgmma=mma_sync)
+    options = CompileOptions(disable_wgmma=mma_sync, **row["options"])
     start = time.perf_counter()
     reply = client.compile(build(row["builder"], row["arguments"]), target, options=options, timeout=120)
     kernels = reply.artifact.report.kernels

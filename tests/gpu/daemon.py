@@ -4,6 +4,7 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,9 +37,11 @@ def _newest_bundle() -> pathlib.Path:
 
 
 def _ptxas() -> str | None:
-    """torch brings a ptxas inside triton: registers and spills are then in the reports."""
+    """CUDA's own, as kilnd finds it; else the one that torch brings inside triton. Registers and spills are then in the reports."""
     import importlib.util
 
+    if found := shutil.which("ptxas"):
+        return found
     spec = importlib.util.find_spec("triton")
     if spec is None or not spec.submodule_search_locations:
         return None
