@@ -45,14 +45,15 @@ class Loads {
 
   // Returns what runs before the loop.
   Block Run() {
+    Block before, body;
+    TakeAllocs(loop_.body, before);
     ir::Walk(loop_.body, [&](const Stmt& stmt) {
       if (const auto* let = std::get_if<ir::Let>(&stmt.op)) inside_.insert(let->var);
       if (const auto* inner = std::get_if<ir::For>(&stmt.op)) inside_.insert(inner->vars.begin(), inner->vars.end());
     });
     for (size_t i = 0; i < loop_.body.size(); ++i) Find(i);
-    if (loads_.empty()) return {};
+    if (loads_.empty()) return before;
     const int64_t ahead = Ahead();
-    Block before, body;
     for (int64_t turn = 0; turn < ahead; ++turn) Repeat(turn, ahead, before, body);
     loop_.body = std::move(body);
     loop_.extents[0] = module_.exprs.Make(ir::ExprOp::kFloorDiv, {loop_.extents[0], Int(ahead)});
@@ -60,6 +61,18 @@ class Loads {
   }
 
  private:
+  // A buffer is allocated once, however often the body is repeated.
+  static void TakeAllocs(Block& block, Block& allocs) {
+    const auto is_alloc = [](const Stmt& stmt) { return std::holds_alternative<ir::Alloc>(stmt.op); };
+    std::ranges::copy_if(block, std::back_inserter(allocs), is_alloc);
+    std::erase_if(block, is_alloc);
+    for (Stmt& stmt : block) {
+      if (auto* loop = std::get_if<ir::For>(&stmt.op)) TakeAllocs(loop->body, allocs);
+      if (auto* loop = std::get_if<ir::While>(&stmt.op)) TakeAllocs(loop->body, allocs);
+      if (auto* branch = std::get_if<ir::If>(&stmt.op)) TakeAllocs(branch->then_body, allocs), TakeAllocs(branch->else_body, allocs);
+    }
+  }
+
   void Find(size_t position) {
     const Stmt& stmt = loop_.body[position];
     const auto* inner = std::get_if<ir::For>(&stmt.op);

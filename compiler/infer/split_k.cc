@@ -48,7 +48,10 @@ class Splitter {
     if (mma == nullptr || mma->warps == 1) return 1;
     const WarpGrid grid = GridOf(*gemm.plan, *mma, kernel_.threads, *context_.target);
     const int64_t parts = grid.warps / (grid.warps_m * grid.warps_n);
-    return ShapeOf(gemm).k / mma->k % parts == 0 ? parts : 1;
+    const GemmShape shape = ShapeOf(gemm);
+    // Sums meet in shared memory, of which tiles want as much.
+    const bool fits = parts * shape.m * shape.n * ir::Bits(mma->c) / 8 <= int64_t(context_.target->max_shared_bytes) / 2;
+    return fits && shape.k / mma->k % parts == 0 && WgmmaReadsParts(module_, gemm, shape.k / parts) ? parts : 1;
   }
 
   // A product counts twice: it reads its sum and writes it.

@@ -88,7 +88,7 @@ class Splitter {
     const int64_t steps = ShapeOf(*gemm).k / mma->k / gemm->plan->warps_k;
     for (int64_t pieces = kMostPieces; pieces > 1; --pieces) {
       const bool begins = gemm->plan->warps_k == 1 || steps / pieces * mma->k % kScaled == 0;
-      if (steps % pieces == 0 && steps / pieces >= kLeastSteps && begins) return pieces;
+      if (steps % pieces == 0 && steps / pieces >= kLeastSteps && begins && WgmmaReadsParts(module_, *gemm, shape[1] / pieces)) return pieces;
     }
     return 1;
   }

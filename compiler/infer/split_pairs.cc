@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -79,7 +80,29 @@ class Splitter {
     if (mma == nullptr || mma->warps == 1 || gemm->clear_accum || Touches(kernel_.body[at], gemm->c.buffer) != 2) return false;
     for (size_t i = 0; i <= at; ++i)
       if (WritesGlobal(kernel_.body[i])) return false;
-    return StartsFromZero(at, gemm->c.buffer);
+    return StepsAreApart(at, gemm->c.buffer) && StartsFromZero(at, gemm->c.buffer);
+  }
+
+  // Whether every step runs, and leaves nothing but its part of the sum to the next ones and to what is behind the loop.
+  bool StepsAreApart(size_t at, BufferId sum) const {
+    std::set<BufferId> seen, found, written;  // found: as an earlier step may have left them
+    for (const Stmt& stmt : std::get<ir::For>(kernel_.body[at].op).body) {
+      bool always = true, leaves = false;
+      Each(stmt, [&](const Stmt& inner) {
+        always &= !std::holds_alternative<ir::If>(inner.op) && !std::holds_alternative<ir::While>(inner.op);
+        leaves |= std::holds_alternative<ir::Break>(inner.op) || std::holds_alternative<ir::Continue>(inner.op);
+      });
+      if (leaves) return false;
+      Each(stmt, [&](const Stmt& inner) {
+        for (const Access& access : AccessesOf(module_, inner)) {
+          if (seen.insert(access.buffer).second && !(access.write && always)) found.insert(access.buffer);
+          if (access.write && access.buffer != sum) written.insert(access.buffer);
+        }
+      });
+    }
+    return std::ranges::none_of(written, [&](BufferId id) {
+      return found.contains(id) || std::any_of(kernel_.body.begin() + ptrdiff_t(at) + 1, kernel_.body.end(), [&](const Stmt& stmt) { return Touches(stmt, id) > 0; });
+    });
   }
 
   int64_t Touches(const Stmt& stmt, BufferId buffer) const {
@@ -123,7 +146,8 @@ class Splitter {
     BufferId sum = Gemms(kernel_.body[at])[0]->c.buffer;
     size_t behind = at + 1;
     // Groups of warps join theirs first.
-    if (const auto* join = std::get_if<ir::Reduce>(&kernel_.body[behind].op); join != nullptr && join->src.buffer == sum) sum = join->dst.buffer, ++behind;
+    const auto* join = behind < kernel_.body.size() ? std::get_if<ir::Reduce>(&kernel_.body[behind].op) : nullptr;
+    if (join != nullptr && join->src.buffer == sum) sum = join->dst.buffer, ++behind;
     Block rest(std::make_move_iterator(kernel_.body.begin() + ptrdiff_t(behind)), std::make_move_iterator(kernel_.body.end()));
     kernel_.body.resize(behind);
     kernel_.body.push_back({ir::PairSum{sum}, loc});

@@ -13,8 +13,8 @@
 
 namespace kiln::compiler {
 
-// Needs: instructions, and SplitK before it. Only where c starts from zero, nothing but the product touches it in the loop, and what the
-// kernel writes to global memory is behind the loop.
+// Needs: instructions, and SplitK before it. Only where c starts from zero, nothing but the product touches it in the loop, no step leaves
+// anything else to another or to what follows, and what the kernel writes to global memory is behind the loop.
 void SplitPairs(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

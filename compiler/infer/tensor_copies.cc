@@ -19,6 +19,7 @@ namespace kiln::compiler {
 namespace {
 
 using ir::BufferId;
+using ir::ExprId;
 using ir::Space;
 
 constexpr int64_t kSpan = 128;          // bytes of a row that a box moves at once
@@ -85,10 +86,10 @@ class Chooser {
     });
   }
 
-  bool CallsMath(ir::ExprId id) const {
+  bool CallsMath(ExprId id) const {
     const ir::ExprNode& node = module_.exprs[id];
     if (node.op >= ir::ExprOp::kExp && node.op <= ir::ExprOp::kSigmoid) return true;
-    return std::ranges::any_of(node.Args(), [&](ir::ExprId arg) { return CallsMath(arg); });
+    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return CallsMath(arg); });
   }
 
   // Tiles that a pipelined loop loads are there once for each stage.
@@ -182,14 +183,39 @@ class Chooser {
     return int(boxes.size()) == writes;
   }
 
-  // By a constant along some dimension.
-  bool AreApart(const ir::Region& a, const ir::Region& b) const {
+  // By a constant along some dimension; in whatever iterations where none of `loops` moves the boxes along it.
+  bool AreApart(const ir::Region& a, const ir::Region& b, const std::vector<ir::VarId>& loops = {}) const {
     for (size_t d = 0; d < a.offsets.size(); ++d) {
-      Linear distance = LinearOf(module_.exprs, a.offsets[d]);
-      distance.Add(LinearOf(module_.exprs, b.offsets[d]), -1);
-      if (distance.terms.empty() && (distance.constant >= b.extents[d] || -distance.constant >= a.extents[d])) return true;
+      const Linear distance = Distance(a, b, d);
+      if (!distance.terms.empty() || (distance.constant < b.extents[d] && -distance.constant < a.extents[d])) continue;
+      if (std::ranges::none_of(LinearOf(module_.exprs, a.offsets[d]).terms, [&](const auto& term) { return MayMove(ExprId(term.first), loops); })) return true;
     }
     return false;
+  }
+
+  Linear Distance(const ir::Region& a, const ir::Region& b, size_t d) const {
+    Linear distance = LinearOf(module_.exprs, a.offsets[d]);
+    distance.Add(LinearOf(module_.exprs, b.offsets[d]), -1);
+    return distance;
+  }
+
+  bool MayMove(ExprId term, const std::vector<ir::VarId>& loops) const {
+    const ir::ExprNode& node = module_.exprs[term];
+    if (loops.empty()) return false;
+    return node.op != ir::ExprOp::kVar || module_.vars[node.ref].kind == ir::VarKind::kLet || std::ranges::find(loops, ir::VarId(node.ref)) != loops.end();
+  }
+
+  // From the first to the last of the elements along a dimension that a box, or another that other iterations may bring upon it, stores.
+  int64_t Reach(const ir::Region& box, size_t d, const std::vector<ir::VarId>& loops) const {
+    int64_t first = 0, end = box.extents[d];
+    for (const ir::Region& other : stored_.at(box.buffer)) {
+      if (AreApart(other, box, loops)) continue;
+      const Linear distance = Distance(other, box, d);
+      if (!distance.terms.empty()) return kUnbounded;
+      first = std::min(first, distance.constant);
+      end = std::max(end, distance.constant + other.extents[d]);
+    }
+    return end - first;
   }
 
   bool Fits(const ir::Copy& copy, std::span<const int64_t> tile, const Facts& facts) const {
@@ -263,23 +289,23 @@ class Chooser {
       std::optional<ir::VarId> mover;
       int64_t step = 0;
       for (const auto& [term, coefficient] : LinearOf(module_.exprs, copy.dst.offsets[d]).terms) {
-        const ir::ExprNode& node = module_.exprs[ir::ExprId(term)];
+        const ir::ExprNode& node = module_.exprs[ExprId(term)];
         if (node.op != ir::ExprOp::kVar) return place.loops.empty() && place.counted;
         if (std::ranges::find(place.loops, ir::VarId(node.ref)) == place.loops.end()) continue;
         step = mover ? 0 : std::abs(coefficient);
         mover = ir::VarId(node.ref);
       }
-      if (mover && step >= copy.dst.extents[d]) apart.insert(*mover);
+      if (mover && step >= Reach(copy.dst, d, place.loops)) apart.insert(*mover);
     }
     return place.counted && apart.size() == place.loops.size();
   }
 
   // Whether all threads see one value: it is made of what the block, its loops and the launch give, and of the tensors' elements.
-  bool IsShared(ir::ExprId id) const {
+  bool IsShared(ExprId id) const {
     const ir::ExprNode& node = module_.exprs[id];
     if (node.op == ir::ExprOp::kVar) return module_.vars[node.ref].kind != ir::VarKind::kThread && !by_thread_.contains(ir::VarId(node.ref));
     if (node.op == ir::ExprOp::kLoad && module_[BufferId(node.ref)].space != Space::kGlobal) return false;
-    return std::ranges::all_of(node.Args(), [&](ir::ExprId arg) { return IsShared(arg); });
+    return std::ranges::all_of(node.Args(), [&](ExprId arg) { return IsShared(arg); });
   }
 
   // Each piece fills a shared tile, which is then stored.
@@ -301,7 +327,7 @@ class Chooser {
   }
 
   ir::Region Part(ir::Region region, size_t dim, int64_t first, int64_t extent) {
-    ir::ExprId& offset = region.offsets[dim];
+    ExprId& offset = region.offsets[dim];
     if (first != 0) offset = module_.exprs.Add(offset, module_.exprs.Int(first, module_.exprs.Type(offset)));
     region.extents[dim] = extent;
     return region;
@@ -324,7 +350,7 @@ class Chooser {
 bool OffsetsAreShared(const ir::Module& module, const ir::Copy& copy) {
   std::vector<Access> loads;
   for (const ir::Region* region : {&copy.src, &copy.dst})
-    for (ir::ExprId offset : region->offsets) CollectLoads(module.exprs, offset, loads);
+    for (ExprId offset : region->offsets) CollectLoads(module.exprs, offset, loads);
   return std::ranges::all_of(loads, [&](const Access& load) { return module[load.buffer].space == Space::kGlobal; });
 }
 

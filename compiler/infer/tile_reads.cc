@@ -70,8 +70,10 @@ class Reader {
   // Puts copies of the tiles that the loop reads before it.
   void Replace(ir::Stmt& stmt, ir::For& loop, const Facts& facts, ir::Block& result) {
     const std::vector<int64_t> extents = ExtentsOf(module_, loop);
+    std::set<ExprId> replaced;
     for (const Access& access : AccessesOf(module_, stmt)) {
       if (access.write || written_.contains(access.buffer) || module_[access.buffer].space != Space::kGlobal) continue;
+      if (replaced.contains(access.load)) continue;
       const std::optional<ir::Region> tile = TileOf(loop, extents, access);
       if (!tile || !TensorFits(module_, facts, *tile, extents, context_.pointer_alignment()) || !HasRoom(*tile)) continue;
       const BufferId staged = AddTile(*tile, extents);
@@ -82,29 +84,43 @@ class Reader {
       result.push_back({ir::Copy{*tile, whole, 0, plan}, stmt.loc});
       const ExprId element = module_.exprs.Load(staged, module_[staged].dtype, {{module_.VarRef(loop.vars[0]), module_.VarRef(loop.vars[1])}});
       UseInstead(loop.body, access.load, element);
+      replaced.insert(access.load);
     }
   }
 
   // What a read of an element at [… row, column] of a loop over (row, column) covers.
   std::optional<ir::Region> TileOf(const ir::For& loop, const std::vector<int64_t>& extents, const Access& access) {
     if (loop.vars.size() != 2 || access.indices.size() < 2) return std::nullopt;
+    const std::set<ir::VarId> bound = BoundIn(loop);
     ir::Region region{access.buffer, {}, {}};
     size_t next = 0;
     for (ExprId index : access.indices) {
       const Linear linear = LinearOf(module_.exprs, index);
-      const bool moves = next < 2 && linear.Coefficient(module_.VarRef(loop.vars[next])) == 1;
+      const ExprId mover = module_.VarRef(loop.vars[next < 2 ? next : 0]);
+      const bool moves = next < 2 && linear.Coefficient(mover) == 1;
+      for (const auto& [term, coefficient] : linear.terms)
+        if (!(moves && ExprId(term) == mover) && DependsOn(ExprId(term), bound)) return std::nullopt;
       if (moves) index = module_.exprs.Substitute(index, loop.vars[next], module_.exprs.Int(0, module_[loop.vars[next]].dtype));
-      if (std::ranges::any_of(loop.vars, [&](ir::VarId var) { return DependsOn(index, var); })) return std::nullopt;
       region.offsets.push_back(index);
       region.extents.push_back(moves ? extents[next++] : 1);
     }
     return next == 2 ? std::optional(std::move(region)) : std::nullopt;
   }
 
-  bool DependsOn(ExprId id, ir::VarId var) const {
+  // Variables that mean nothing outside of the loop.
+  static std::set<ir::VarId> BoundIn(const ir::For& loop) {
+    std::set<ir::VarId> bound(loop.vars.begin(), loop.vars.end());
+    ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
+      if (const auto* let = std::get_if<ir::Let>(&stmt.op)) bound.insert(let->var);
+      if (const auto* inner = std::get_if<ir::For>(&stmt.op)) bound.insert(inner->vars.begin(), inner->vars.end());
+    });
+    return bound;
+  }
+
+  bool DependsOn(ExprId id, const std::set<ir::VarId>& vars) const {
     const ir::ExprNode& node = module_.exprs[id];
-    if (node.op == ir::ExprOp::kVar) return ir::VarId(node.ref) == var;
-    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return DependsOn(arg, var); });
+    if (node.op == ir::ExprOp::kVar) return vars.contains(ir::VarId(node.ref));
+    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return DependsOn(arg, vars); });
   }
 
   int64_t BytesOf(BufferId id) const {

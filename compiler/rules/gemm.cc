@@ -114,6 +114,16 @@ bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_la
   return ir::Bits(buffer.dtype) == 16 && region.extents == shape && (size == columns || size % width == 0 || width % size == 0);
 }
 
+bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep) {
+  const auto reads = [&](const ir::Region& region, bool k_is_last) {
+    const ir::Buffer& buffer = module[region.buffer];
+    const int64_t span = 128 * 8 / ir::Bits(buffer.dtype);
+    if (buffer.space != ir::Space::kShared || !k_is_last || module.ShapeOf(region.buffer).back() <= span) return true;
+    return deep % span == 0 || span % deep == 0;
+  };
+  return reads(gemm.a, !gemm.transpose_a) && reads(gemm.b, gemm.transpose_b);
+}
+
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits) {
   const size_t rank = extents.size();
   for (size_t d = 0; d + 2 < rank; ++d)

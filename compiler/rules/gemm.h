@@ -40,5 +40,7 @@ WarpGrid GridOf(const ir::GemmPlan& plan, const target::MmaInstruction& mma, uin
 // `size`: of an instruction, or of what a group of warps takes, along the other dimension.
 bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last, int64_t size);
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits);  // the part that concerns the shape
+// Whether wgmma may take k in parts of `deep`: columns of a wide tile lie by 128 bytes, and no part may begin within them and end beyond.
+bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep);
 
 }  // namespace kiln::compiler
