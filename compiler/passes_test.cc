@@ -91,6 +91,32 @@ TEST(Passes, RolesAndTensorCopiesCanBeTurnedOff) {
   EXPECT_EQ(compile([](v1::CompileOptions& options) { options.set_disable_wgmma(true); }), std::tuple(0u, false, false));
 }
 
+// A row is given to a cluster only where every use of it goes along it.
+TEST(Passes, RowsAreSplitWhereAllGoesAlongThem) {
+  const std::filesystem::path name = "long_rows.sm_90a.kiln";
+  const auto inputs = golden::Inputs("layouts");
+  const auto input = std::ranges::find(inputs, name, &std::filesystem::path::filename);
+  ASSERT_NE(input, inputs.end());
+  const auto cluster = [&](std::string_view old, std::string_view now, const char* target = "cuda:sm_90a") {
+    std::string text = golden::ReadFile(*input);
+    const size_t at = text.find(old);
+    EXPECT_NE(at, text.npos) << old;
+    text.replace(at, old.size(), now);
+    ir::Diagnostics diagnostics;
+    auto module = ir::Parse(text, diagnostics);
+    EXPECT_TRUE(module) << diagnostics.all()[0].message;
+    RunUpTo("instructions", *module, {*target::Find(target), {}});
+    return module->kernels[0].ClusterBlocks();
+  };
+  EXPECT_EQ(cluster("threads 512", "threads 512"), 4u);
+  EXPECT_EQ(cluster("threads 512", "threads 512", "cuda:sm_80"), 1u) << "no clusters";
+  EXPECT_EQ(cluster("threads 512", "threads 512 cluster(1)"), 1u) << "the program's choice";
+  EXPECT_EQ(cluster("%squares[%i, %j] = %tile[%i, %j]", "%squares[%i, %j] = %tile[%i, 65535 - %j]"), 1u) << "another block's elements";
+  EXPECT_EQ(cluster("* %weight[%j_1]", "* %weight[0]"), 1u) << "one block's element";
+  EXPECT_EQ(cluster("-> %tile[0, 0; 1, 65536]", "-> %tile[0, 0; 1, 65536]\n    store %r[0] = %tile[0, 7]"), 1u) << "outside of loops along the row";
+  EXPECT_EQ(cluster("* %scale[%i_2] *", "* %r[%bx] *"), 1u) << "what the first block stores, others read";
+}
+
 // Programs that nobody would write: whatever they are, a pass must refuse them or leave a valid module.
 TEST(Passes, RandomProgramsAreRefusedOrStayValid) {
   size_t through = 0;

@@ -30,7 +30,8 @@ class Reporter {
                      [&](const ir::Gemm& op) { Gemm(stmt, op); },
                      [&](const ir::Reduce& op) {
                        Add("instructions", fmt::format("reduce {} → {}", Named(op.src), Named(op.dst)),
-                           op.scratch ? "registers, lanes, then warps through shared memory" : "registers, then lanes", "", stmt);
+                           op.cluster   ? "registers, lanes, then the warps of the cluster's blocks, each of which has a part of the row"
+                           : op.scratch ? "registers, lanes, then warps through shared memory" : "registers, then lanes", "", stmt);
                      },
                      [&](const ir::Barrier&) { ++barriers_; },
                      [&](const ir::AsyncWait& op) {

@@ -95,6 +95,7 @@ class Writer {
     Put(op.clear);
     Put(op.scratch.has_value());
     if (op.scratch) Put(*op.scratch);
+    Put(op.cluster);
   }
   void operator()(const Atomic& op) {
     Put(op.kind);

@@ -44,6 +44,12 @@ std::optional<std::vector<int64_t>> Module::ConstShape(BufferId id) const {
   return shape;
 }
 
+uint32_t Kernel::ClusterBlocks() const {
+  uint32_t blocks = 1;
+  for (uint32_t size : cluster) blocks *= size;
+  return blocks;
+}
+
 std::vector<int64_t> Module::ShapeOf(BufferId id) const { return ConstShape(id).value(); }
 
 }  // namespace kiln::ir

@@ -130,6 +130,7 @@ struct Reduce {
   int32_t dim;
   bool clear = true;
   std::optional<BufferId> scratch;  // decided: shared memory in which warps exchange partial results
+  bool cluster = false;             // decided: joined with what the other blocks of the cluster have
 };
 
 enum class AtomicKind : uint8_t { kAdd = 1, kMax = 2, kMin = 3 };
@@ -177,6 +178,8 @@ struct Kernel {
   std::string name;
   int64_t shared_bytes = 0;  // decided
   uint32_t producers = 0;    // decided: threads behind the others that fill rings and do nothing else
+
+  uint32_t ClusterBlocks() const;
 };
 
 using Param = std::variant<BufferId, VarId>;  // tensor or scalar

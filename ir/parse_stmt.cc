@@ -237,6 +237,7 @@ Op Parser::ParseReduce() {
   op.dim = int32_t(ParseInt(INT32_MIN, INT32_MAX, "a dimension"));
   op.clear = !Accept("accumulate");
   if (Accept("scratch")) op.scratch = ParseBuffer();
+  op.cluster = Accept("cluster");
   return op;
 }
 

@@ -97,8 +97,8 @@ class StmtPrinter {
   }
   std::string operator()(const Fill& op) const { return fmt::format("fill {} = {}", Text(op.dst), exprs_(op.value)); }
   std::string operator()(const Reduce& op) const {
-    return fmt::format("reduce {} {} -> {} dim {}{}{}", Name(op.kind), Text(op.src), Text(op.dst), op.dim,
-                       op.clear ? "" : " accumulate", op.scratch ? " scratch " + exprs_(*op.scratch) : "");
+    return fmt::format("reduce {} {} -> {} dim {}{}{}{}", Name(op.kind), Text(op.src), Text(op.dst), op.dim,
+                       op.clear ? "" : " accumulate", op.scratch ? " scratch " + exprs_(*op.scratch) : "", op.cluster ? " cluster" : "");
   }
   std::string operator()(const Atomic& op) const {
     return fmt::format("atomic {} {}[{}] = {}", Name(op.kind), exprs_(op.buffer), exprs_(op.indices), exprs_(op.value));

@@ -242,6 +242,7 @@ Op RandomModule::MakeTileOp() {
                     .dim = 1,
                     .clear = Coin(),
                     .scratch = {}};
+      reduce.cluster = decisions_ && Coin();
       if (decisions_ && Coin())
         reduce.scratch = module_.AddBuffer({.space = Space::kShared,
                                             .dtype = DType::kF32,

@@ -169,6 +169,49 @@ TEST(Clusters, SharedMemoryOfOthersIsChecked) {
   EXPECT_TRUE(ended);
 }
 
+// Each block's threads store to the other block, whose mbarrier counts what comes.
+struct StoresToOthers {
+  struct Has {
+    bool wait = true, expect = true;
+    int bytes = 4;
+  };
+  explicit StoresToOthers(const Has& has) : k(kHopper, 32) {
+    k.cluster = {2, 1, 1};
+    auto& d = *k.device;
+    Value *mbarrier = k.shared, *words = k.b.CreateConstGEP1_32(k.b.getInt8Ty(), k.shared, 128), *rank = d.ClusterRank();
+    const auto at = [&](Value* index) { return k.b.CreateGEP(k.b.getInt32Ty(), words, index); };
+    d.SetLocation(1);
+    k.If(k.Is(k.thread, 0), [&] {
+      d.PhaseInit(mbarrier, 1);
+      d.PhaseInitFence();
+    });
+    d.ClusterBarrier();
+    d.SetLocation(2);
+    k.If(k.Is(k.thread, 0), [&] { has.expect ? d.PhaseExpect(mbarrier, k.I32(has.bytes * 32)) : d.PhaseArrive(mbarrier, nullptr); });
+    Value* other = k.b.CreateXor(rank, k.I32(1));
+    Value* v = k.b.CreateAdd(k.b.CreateMul(rank, k.I32(100)), k.thread);
+    d.StoreAsyncAt(at(k.thread), other, v, mbarrier);
+    d.SetLocation(3);
+    if (has.wait) d.PhaseWait(mbarrier, k.I32(0));
+    k.Store(k.b.CreateLoad(k.b.getInt32Ty(), at(k.b.CreateSub(k.I32(31), k.thread))), k.out(), k.b.CreateAdd(k.b.CreateMul(rank, k.I32(32)), k.thread));
+    d.ClusterBarrier();
+  }
+  Kernel k;
+};
+
+TEST(Clusters, StoresArriveAtMbarriers) {
+  StoresToOthers right({});
+  ExpectClean(right.k.RunSeeds(0, kSeeds, 2));
+  for (uint32_t i = 0; i < 64; ++i) EXPECT_EQ(right.k.output[i], (i < 32 ? 100 : 0) + 31 - i % 32);
+}
+
+TEST(Clusters, StoresMustBeWaitedFor) {
+  StoresToOthers early({.wait = false}), none({.expect = false}), many({.bytes = 8});
+  EXPECT_FALSE(early.k.RunSeeds(0, 4, 2).findings.empty());
+  EXPECT_FALSE(none.k.RunSeeds(0, 20, 2).findings.empty());
+  ExpectAmong(many.k.RunSeeds(0, 1, 2), FindingKind::kDeadlock, "0 of 1 arrivals and 128 bytes are missing");
+}
+
 // Words of global memory pass between the blocks of a grid, round after round.
 struct Grids {
   explicit Grids(bool barrier, int absent = -1) : k(kHopper, 32) {

@@ -182,6 +182,11 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   Value* ClusterRank() override { return CallRuntime(k_cluster_rank, {}); }
   void ClusterBarrier() override { CallRuntime(k_cluster_barrier, {Location()}); }
   Value* ClusterAddress(Value* shared, Value* rank) override { return CallRuntime(k_map_shared, {shared, rank, Location()}); }
+  void StoreAsyncAt(Value* shared, Value* rank, Value* v, Value* mbarrier) override {
+    const unsigned bits = unsigned(v->getType()->getPrimitiveSizeInBits().getFixedValue());
+    Value* word = builder().CreateZExt(builder().CreateBitCast(v, builder().getIntNTy(bits)), builder().getInt64Ty());
+    CallRuntime(k_store_async_at, {shared, rank, word, I32(int(bits / 8)), mbarrier, Location()});
+  }
   void GridBarrier() override { CallRuntime(k_grid_barrier, {Location()}); }
 
   Value* Dp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) override {

@@ -11,6 +11,7 @@
 #include "compiler/infer/split_k.h"
 #include "compiler/infer/split_operands.h"
 #include "compiler/infer/split_pairs.h"
+#include "compiler/infer/split_rows.h"
 #include "compiler/infer/tensor_copies.h"
 #include "compiler/infer/tile_reads.h"
 #include "compiler/rules/gemm.h"
@@ -66,6 +67,7 @@ class Chooser {
                            "use fewer threads");
         continue;
       }
+      SplitRows(module_, kernel, context_);
       Facts facts(module_);
       facts.EnterKernel(kernel);
       Visit(kernel.body, facts);

@@ -9,6 +9,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/declaration.h"
 #include "compiler/analysis/register_map.h"
+#include "compiler/rules/reduce.h"
 
 namespace kiln::compiler {
 namespace {
@@ -33,6 +34,9 @@ class Lifetimes {
       if (const auto* step = std::get_if<ir::RingStep>(&stmt.op)) lifetimes_[step->ring.barriers] = {0, clock_};
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy != nullptr && copy->plan && copy->plan->ring) lifetimes_[copy->dst.buffer] = {0, clock_};
+      // Other blocks write there when they come to it.
+      const auto* reduce = std::get_if<ir::Reduce>(&stmt.op);
+      if (reduce != nullptr && reduce->cluster) lifetimes_[*reduce->scratch] = {0, clock_};
     });
     return std::move(lifetimes_);
   }
@@ -47,11 +51,13 @@ class Lifetimes {
 
   Firsts Visit(const ir::Block& block) {
     Firsts firsts;
-    for (const ir::Stmt& stmt : block) {
+    for (size_t i = 0; i < block.size(); ++i) {
+      const ir::Stmt& stmt = block[i];
       const int64_t start = clock_++;
       for (const Access& access : AccessesOf(module_, stmt)) Touch(access.buffer, start, WritesWhole(stmt, access.buffer), firsts);
-      if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op); reduce != nullptr && reduce->scratch) {
-        Touch(*reduce->scratch, start, true, firsts);
+      // What meets at one barrier is there at the same time.
+      for (const ir::Stmt& other : std::span(block).subspan(i, ExchangeTogether(std::span(block).subspan(i)))) {
+        Touch(*std::get<ir::Reduce>(other.op).scratch, start, true, firsts);
       }
       if (const auto* sum = std::get_if<ir::PairSum>(&stmt.op); sum != nullptr && sum->scratch) Touch(*sum->scratch, start, true, firsts);
       if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {

@@ -210,10 +210,12 @@ class Stager {
       after_.push_back(Move(shared, dst, *module_[dst].layout));
       reduce.dst.buffer = fitted;
     }
-    const int64_t partials = StepsOf(src, reduce.dim, context_.target->warp_size).Partials();
+    int64_t partials = StepsOf(src, reduce.dim, context_.target->warp_size).Partials();
+    if (reduce.cluster) partials *= kernel_.ClusterBlocks();
     if (partials == 1) return;
     int64_t elements = partials;
     for (int d = 0; d < layout.rank(); ++d) elements *= layout.Extent(d);
+    if (reduce.cluster) elements = kExchangeTurns * (elements + kExchangeBarrierBytes / ir::Bytes(module_[dst].dtype));
     reduce.scratch = Scratch(dst, elements);
   }
 

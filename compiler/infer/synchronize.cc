@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "compiler/analysis/divergence.h"
 #include "compiler/analysis/iterations.h"
 #include "compiler/infer/shared_memory.h"
+#include "compiler/rules/reduce.h"
 #include "ir/print.h"
 
 namespace kiln::compiler {
@@ -71,7 +73,12 @@ class Analysis {
   }
 
   void Visit(const Block& block, State& state) {
-    for (const Stmt& stmt : block) VisitStmt(stmt, state);
+    for (size_t i = 0; i < block.size();) {
+      const std::span<const Stmt> rest = std::span(block).subspan(i);
+      const size_t together = ExchangeTogether(rest);
+      together == 0 ? VisitStmt(rest[0], state) : VisitReduces(rest.first(together), state);
+      i += std::max<size_t>(together, 1);
+    }
   }
 
   // What to insert before a statement: a barrier, and before it waits for all async copies, for all tensor stores.
@@ -121,7 +128,6 @@ class Analysis {
                      state.insert(state.end(), other.begin(), other.end());
                      Normalize(state);
                    },
-                   [&](const ir::Reduce& reduce) { Exchange(stmt, reduce.scratch, state); },
                    [&](const ir::PairSum& sum) { Exchange(stmt, sum.scratch, state); },
                    [&](const auto&) { Simple(stmt, state); },
                },
@@ -135,6 +141,23 @@ class Analysis {
     Meet(stmt, {{*scratch, true, false, {}, true, {}, {}}}, state, /*record=*/false);
     Clear(state, kBarrier);
     Record(stmt, {*scratch, false, false, {}, true, {}, {}}, state);
+  }
+
+  // Their partial results are written, a barrier passes, and all are read.
+  void VisitReduces(std::span<const Stmt> reduces, State& state) {
+    const bool cluster = std::get<ir::Reduce>(reduces[0].op).cluster;
+    std::vector<Access> scratch;
+    for (const Stmt& stmt : reduces) {
+      Simple(stmt, state);
+      scratch.push_back({*std::get<ir::Reduce>(stmt.op).scratch, true, false, {}, true, {}, {}});
+    }
+    if (cluster) return;  // in places of their own, by mbarriers of their own
+    Meet(reduces[0], scratch, state, /*record=*/false);
+    Clear(state, kBarrier);
+    for (size_t i = 0; i < reduces.size(); ++i) {
+      scratch[i].write = false;
+      Record(reduces[i], scratch[i], state);
+    }
   }
 
   const std::vector<Access>& Accesses(const Stmt& stmt) const {

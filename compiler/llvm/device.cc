@@ -166,6 +166,7 @@ Value* Device::ElectOne() { std::abort(); }
 void Device::TensorPrefetch(Value*) {}
 Value* Device::ClusterRank() { std::abort(); }
 void Device::ClusterBarrier() { std::abort(); }
+void Device::StoreAsyncAt(Value*, Value*, Value*, Value*) { std::abort(); }
 Value* Device::ClusterAddress(Value*, Value*) { std::abort(); }
 void Device::GridBarrier() { std::abort(); }
 

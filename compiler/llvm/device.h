@@ -136,6 +136,9 @@ class Device {
   virtual void ClusterBarrier();       // all threads of the cluster; orders their shared memory
   // The same place in the shared memory of block `rank` (i32) of the cluster, in kClusterSpace.
   virtual llvm::Value* ClusterAddress(llvm::Value* shared, llvm::Value* rank);
+  // `v`, of 32 or 64 bits, to the same place of block `rank` (i32) of the cluster, in time: its mbarrier counts the bytes when they are
+  // there.
+  virtual void StoreAsyncAt(llvm::Value* shared, llvm::Value* rank, llvm::Value* v, llvm::Value* mbarrier);
   // All threads of the grid, whose blocks must all be resident (a cooperative launch); orders global memory. One counter of the module
   // serves all kernels, so that they may not run at the same time.
   virtual void GridBarrier();

@@ -244,6 +244,15 @@ void NvptxAsyncDevice::ClusterBarrier() {
 }
 Value* NvptxAsyncDevice::ClusterAddress(Value* shared, Value* rank) { return Call(Intrinsic::nvvm_mapa_shared_cluster, {shared, rank}); }
 
+void NvptxAsyncDevice::StoreAsyncAt(Value* shared, Value* rank, Value* v, Value* mbarrier) {
+  const unsigned bits = unsigned(v->getType()->getPrimitiveSizeInBits().getFixedValue());
+  llvm::IRBuilder<>& b = builder();
+  Value *to = ClusterAddress(shared, rank), *counts = ClusterAddress(mbarrier, rank), *word = b.CreateBitCast(v, b.getIntNTy(bits));
+  auto* type = llvm::FunctionType::get(b.getVoidTy(), {to->getType(), word->getType(), counts->getType()}, false);
+  const std::string text = "st.async.shared::cluster.mbarrier::complete_tx::bytes.b" + std::to_string(bits) + " [$0], $1, [$2];";
+  b.CreateCall(llvm::InlineAsm::get(type, text, bits == 64 ? "l,l,l,~{memory}" : "l,r,l,~{memory}", /*hasSideEffects=*/true), {to, word, counts});
+}
+
 // Each time the last block to come turns the counter's top bit over: block 0 adds what is missing to 2^31 when the others add one each.
 void NvptxAsyncDevice::GridBarrier() {
   llvm::IRBuilder<>& b = builder();

@@ -42,6 +42,7 @@ class NvptxAsyncDevice : public DeviceBase {
   llvm::Value* ElectOne() override;
   llvm::Value* ClusterRank() override;
   void ClusterBarrier() override;
+  void StoreAsyncAt(llvm::Value* shared, llvm::Value* rank, llvm::Value* v, llvm::Value* mbarrier) override;
   llvm::Value* ClusterAddress(llvm::Value* shared, llvm::Value* rank) override;
   void GridBarrier() override;
 

@@ -109,6 +109,8 @@ TEST_P(DeviceTest, RolesAndTensorCopies) {
       device.TensorStore(k.map, at, k.shared);
       device.TensorReduce(AtomicOp::kAdd, k.map, at, k.shared);
     }
+    device.StoreAsyncAt(k.shared, device.ClusterRank(), k.builder.getInt32(7), mbarrier);
+    device.StoreAsyncAt(k.shared, device.ClusterRank(), k.builder.getInt64(7), mbarrier);
     device.PhaseWait(mbarrier, k.builder.getInt32(0));
     device.PhaseArrive(mbarrier, first);
     device.PhaseArriveAt(mbarrier, device.ClusterRank(), first);

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -282,9 +283,17 @@ class KernelLowering {
   std::optional<std::array<int64_t, 2>> MatrixSteps(const AccessPlan& plan, int64_t first);
   bool RowsAreAligned(const ir::Store& store) const;
   void BlockBarrier(bool by_group = false);
-  void LowerReduce(const ir::Reduce& reduce);
+  void LowerReduces(std::span<const ir::Stmt> reduces);  // that exchange their partial results together
   void LowerPairSum(const ir::PairSum& sum);
-  void Exchange(const ir::Reduce& reduce, ir::DType dtype, const ir::Layout& to, std::map<int64_t, Value*>& partial);
+  static ir::DType CombinedType(ir::DType dtype);
+  std::map<int64_t, Value*> ReduceInWarps(const ir::Reduce& reduce);
+  void Exchange(std::span<const ir::Stmt> reduces, std::span<std::map<int64_t, Value*>> values);
+  struct Partials;
+  void InitExchanges();
+  Partials PartialsOf(const ir::Reduce& reduce, Value* turn);
+  Value* PartialPointer(const Partials& partials, int64_t reg, Value* which, int64_t constant);
+  void StorePartial(const Partials& partials, int64_t reg, Value* v, Value* mbarrier);
+  Value* JoinPartials(const Partials& partials, int64_t reg);
   Value* CombineAll(ir::ReduceKind kind, ir::DType dtype, Values values);
   Value* Combine(ir::ReduceKind kind, ir::DType dtype, Value* a, Value* b);
   Value* ReduceIdentity(ir::ReduceKind kind, ir::DType dtype);
@@ -310,6 +319,7 @@ class KernelLowering {
   std::set<uint32_t> read_once_;                // global buffers that stream by
   std::set<ir::BufferId> in_products_;          // fragments whose registers wgmma reads or writes
   bool has_stores_ = false;                     // of tensors
+  std::map<ir::BufferId, Value*> turns_;        // by scratch of reductions of a cluster: how often they were done
   bool multicast_ = false;                      // some ring is
   std::vector<compiler::TensorMap> maps_;
   Values map_arguments_;

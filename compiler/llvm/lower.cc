@@ -7,6 +7,7 @@
 #include "compiler/artifact.h"
 #include "compiler/emulator/device_emulator.h"
 #include "compiler/llvm/kernel_lowering.h"
+#include "compiler/rules/reduce.h"
 
 namespace kiln::llvm_ir {
 
@@ -67,6 +68,7 @@ bool KernelLowering::Run(std::string_view entry) {
   BindParameters(function_);
   BindBlocks();
   for (uint32_t id = 0; id < module_.buffers.size(); ++id) Allocate(ir::BufferId(id));
+  InitExchanges();
   if (kernel_.producers > 0) {
     LowerRoles();
   } else {
@@ -201,7 +203,12 @@ void KernelLowering::BlockBarrier(bool by_group) {
 }
 
 void KernelLowering::LowerBlock(const ir::Block& block) {
-  for (const ir::Stmt& stmt : block) LowerStmt(stmt);
+  for (size_t i = 0; i < block.size();) {
+    const std::span<const ir::Stmt> rest = std::span(block).subspan(i);
+    const size_t together = slice_ == nullptr ? compiler::ExchangeTogether(rest) : 0;
+    together == 0 ? LowerStmt(rest[0]) : LowerReduces(rest.first(together));
+    i += std::max<size_t>(together, 1);
+  }
 }
 
 // Statements that passes made within others have no place of their own.
@@ -228,7 +235,7 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                  [&](const ir::Copy& op) { LowerTensorCopy(op); },
                  [&](const ir::Gemm& op) { LowerGemm(op); },
                  [&](const ir::Fill&) { diagnostics_.Internal("a fill was left to lowering", stmt.loc); },
-                 [&](const ir::Reduce& op) { LowerReduce(op); },
+                 [&](const ir::Reduce&) { LowerReduces({&stmt, 1}); },
                  [&](const ir::Atomic& op) { Once(stmt, op.buffer, [&] { LowerAtomic(op); }); },
                  [&](const ir::Barrier& op) { BlockBarrier(op.by_group); },
                  [&](const ir::Break&) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 namespace kiln::compiler {
 namespace {
@@ -30,6 +31,18 @@ ReduceSteps StepsOf(const ir::Layout& src, int dim, int64_t warp_size) {
     if (inside < digit.size) steps.exchange.push_back({digit.size / inside, ir::Place::kThread, digit.stride * inside});
   }
   return steps;
+}
+
+size_t ExchangeTogether(std::span<const ir::Stmt> block) {
+  std::set<ir::BufferId> written;
+  size_t count = 0;
+  for (const ir::Stmt& stmt : block) {
+    const auto* reduce = std::get_if<ir::Reduce>(&stmt.op);
+    if (reduce == nullptr || !reduce->scratch || written.contains(reduce->src.buffer)) break;
+    if (reduce->cluster != std::get<ir::Reduce>(block[0].op).cluster || !written.insert(reduce->dst.buffer).second) break;
+    ++count;
+  }
+  return count;
 }
 
 }  // namespace kiln::compiler

@@ -3,9 +3,11 @@
 // How the threads of a block combine what they hold of one reduced dimension.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "ir/layout.h"
+#include "ir/module.h"
 
 namespace kiln::compiler {
 
@@ -19,5 +21,11 @@ struct ReduceSteps {
 
 // Lanes meet by butterfly where a digit's size is a power of two inside of a warp; what is left meets in shared memory.
 ReduceSteps StepsOf(const ir::Layout& src, int dim, int64_t warp_size);
+
+// A cluster's partial results arrive in turns, each with an mbarrier of its own.
+inline constexpr int64_t kExchangeTurns = 2, kExchangeBarrierBytes = 8;
+
+// How many reductions at the start of `block` exchange their partial results at one barrier: none reads what another writes.
+size_t ExchangeTogether(std::span<const ir::Stmt> block);
 
 }  // namespace kiln::compiler

@@ -55,6 +55,22 @@ void AddRemoteArrival(std::vector<Form>& forms) {
   }, .threads = 64, .blocks = kBlocks, .cluster = kBlocks, .shared_bytes = kShared});
 }
 
+// Words that come to a block in time, counted by its mbarrier.
+void AddAsyncStores(std::vector<Form>& forms) {
+  for (const unsigned bits : {32u, 64u}) {
+    forms.push_back({.name = "st.async.b" + std::to_string(bits), .build = [bits](FormKernel& k) {
+      llvm::Value *mbarrier = k.SharedByte(kBarrier), *other = k.b.CreateXor(k.device.ClusterRank(), k.I32(1));
+      k.FillShared(4 * kWords, {});
+      StartBarrier(k, 1);
+      k.IfFirst([&] { k.device.PhaseExpect(mbarrier, k.I32(int(64 * bits / 8))); });
+      llvm::Value* v = k.b.CreateZExt(k.In(), k.b.getIntNTy(bits));
+      k.device.StoreAsyncAt(k.b.CreateGEP(k.b.getIntNTy(bits), k.shared, k.b.CreateXor(k.thread, k.I32(5))), other, v, mbarrier);
+      k.device.PhaseWait(mbarrier, k.I32(0));
+      k.OutShared(4 * kWords);
+    }, .threads = 64, .blocks = kBlocks, .cluster = kBlocks, .shared_bytes = kShared});
+  }
+}
+
 // One box to both blocks, whose threads wait at their own mbarriers.
 void AddMulticast(std::vector<Form>& forms) {
   const TensorMapSpec spec{.type = TensorType::kU32, .rank = 2, .dims = {32, 16}, .box = {32, 4}};
@@ -117,6 +133,7 @@ void AddNamedBarriers(std::vector<Form>& forms) {
 void AddBlockForms(std::vector<Form>& forms) {
   AddDistributed(forms);
   AddRemoteArrival(forms);
+  AddAsyncStores(forms);
   AddMulticast(forms);
   AddGrid(forms);
   AddNamedBarriers(forms);

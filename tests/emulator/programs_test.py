@@ -10,7 +10,7 @@ import pytest
 from data import STORED, decode, random_array, relative_error
 from emulated import Emulator
 import kiln.language as T
-from kiln.examples import bandwidth, long_rows, products
+from kiln.examples import bandwidth, long_rows, products, rows
 
 BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 SEED = int(os.environ.get("KILN_SEED", secrets.randbelow(1 << 31)))  # a failure prints it
@@ -162,8 +162,8 @@ def layer_norm(rng):
     return bandwidth.layer_norm(m, n), [(x, HALF), (w, HALF), (b, HALF)], [(HALF, y), ("float32", mean), ("float32", rstd)]
 
 
-def layer_norm_backward(rng, build=bandwidth.layer_norm_backward):
-    m, n = 5, 1000
+def layer_norm_backward(rng, build=bandwidth.layer_norm_backward, n=1000):
+    m = 5
     dy, x, w = random_array(rng, (m, n), HALF), random_array(rng, (m, n), HALF), random_array(rng, (n,), HALF)
     wide = decode(x, HALF)
     mean, rstd = wide.mean(1).astype(np.float32), (1 / np.sqrt(wide.var(1) + 1e-5)).astype(np.float32)
@@ -214,13 +214,25 @@ def quantized(x):
 
 # Small rows, most of each in shared memory.
 LONG = {"columns": 256, "threads": 64}
+SEVERAL = {"rows": 2, "stages": 2, "threads": 64}  # the last block has fewer
 
 
-def long_rows_of(build, function, outputs, weights=0):
+def long_rows_of(build, function, outputs, weights=0, n=1024, **sizes):
     def case(rng):
-        m, n = 3, 1024
+        m = 3
         arrays = [random_array(rng, (m, n), HALF)] + [random_array(rng, (n,), HALF) for _ in range(weights)]
-        return build(m, n, **LONG), [(a, HALF) for a in arrays], list(zip(outputs, function(*[decode(a, HALF) for a in arrays])))
+        return build(m, n, **(sizes or LONG)), [(a, HALF) for a in arrays], list(zip(outputs, function(*[decode(a, HALF) for a in arrays])))
+
+    return case
+
+
+def split_rows_of(build, function, outputs, weights=0, n=65536):
+    """Rows that a cluster holds, each block a part."""
+
+    def case(rng):
+        m = 2
+        arrays = [random_array(rng, (m, n), HALF)] + [random_array(rng, (n,), HALF) for _ in range(weights)]
+        return build(m, n, dtype=HALF, threads=256), [(a, HALF) for a in arrays], list(zip(outputs, function(*[decode(a, HALF) for a in arrays])))
 
     return case
 
@@ -272,11 +284,19 @@ CASES = {
     "row_sum": of_rows(lambda m, n: bandwidth.row_sum(m, n, columns=512), lambda x: [x.sum(1)], ["float32"]),
     "quantize_rows": of_rows(bandwidth.quantize_rows, quantized, [E4M3, "float32"]),
     "rms_norm_long": long_rows_of(long_rows.rms_norm_long, lambda x, w: [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w], [HALF], 1),
-    "layer_norm_long": long_rows_of(long_rows.layer_norm_long, normalized, [HALF, "float32", "float32"], 2),
-    "layer_norm_backward_long": lambda rng: layer_norm_backward(rng, lambda m, n: long_rows.layer_norm_backward_long(m, n, **LONG)),
+    "layer_norm_long": long_rows_of(long_rows.layer_norm_long, normalized, [HALF, "float32", "float32"], 2, **SEVERAL),
+    "layer_norm_backward_long": lambda rng: layer_norm_backward(rng, lambda m, n: long_rows.layer_norm_backward_long(m, n, **SEVERAL)),
     "softmax_long": long_rows_of(long_rows.softmax_long, softmax, [HALF]),
     "quantize_rows_long": long_rows_of(long_rows.quantize_rows_long, quantized, [E4M3, "float32"]),
+    "rms_norm_split": split_rows_of(rows.rms_norm, lambda x, w: [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w], [HALF], 1),
+    "layer_norm_split": split_rows_of(bandwidth.layer_norm, normalized, [HALF, "float32", "float32"], 2),
+    "layer_norm_long_split": long_rows_of(long_rows.layer_norm_long, normalized, [HALF, "float32", "float32"], 2, n=65536, rows=2, stages=2, threads=256),
+    "layer_norm_backward_long_split": lambda rng: layer_norm_backward(
+        rng, lambda m, n: long_rows.layer_norm_backward_long(m, n, rows=2, stages=2, threads=256), 65536),
+    "softmax_split": split_rows_of(rows.softmax, softmax, [HALF]),
+    "quantize_rows_split": split_rows_of(bandwidth.quantize_rows, quantized, [E4M3, "float32"]),
 }
+SPLIT_ROWS = [name for name in CASES if name.endswith("_split")]
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
 PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "block_scaled_with_staged_scales", "packed_weights", "packed_weights_by_parts",
             "interleaved_weights", "weights_of_two_blocks", "packed_mxfp4", "interleaved_mxfp4"]
@@ -314,8 +334,8 @@ def test_products_by_warp_groups(emulator, name):
     assert answer["wgmma"] > 0, "another instruction was chosen"
 
 
-@pytest.mark.parametrize("name", LONG_ROWS)
-def test_rows_in_shared_memory_do_not_race(emulator, name):
+@pytest.mark.parametrize("name", LONG_ROWS + SPLIT_ROWS)
+def test_long_rows_do_not_race(emulator, name):
     run(emulator, name, check=1, seeds=2)
 
 

@@ -3,6 +3,7 @@
 // What the code of a thread calls (abi.h): what Hopper does behind a thread's back, and between warps of different roles.
 #include <cstring>
 
+#include "compiler/emulator/runtime/check.h"
 #include "compiler/emulator/runtime/entry.h"
 #include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/place.h"
@@ -77,6 +78,22 @@ void kiln_emu_phase_arrive_at(std::byte* mbarrier, uint32_t rank, uint32_t locat
   Mbarrier& at = other.mbarriers().At(offset, location);
   at.CheckUse(location, &other != &block);
   at.Arrive(location);
+}
+
+// PTX ISA, st.async: the bytes count at the mbarrier, with what the thread did before, when they are there. They are at once.
+void kiln_emu_store_async_at(std::byte* shared, uint32_t rank, uint64_t word, uint32_t bytes, std::byte* mbarrier, uint32_t location) {
+  Block& block = Current();
+  if (rank >= block.grid().cluster_blocks()) {
+    block.Fault(FindingKind::kOperands, location, "a store to block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()));
+  }
+  Block& other = block.Peer(rank);
+  if (other.ended()) block.Fault(FindingKind::kOutOfBounds, location, "a store to shared memory of block " + other.IndexName() + ", which has ended");
+  Mbarrier& at = other.mbarriers().At(uint32_t(mbarrier - block.shared()), location);
+  at.CheckUse(location, /*needs_fence=*/true);
+  std::byte* to = other.shared() + (shared - block.shared());
+  CheckShared(block, {block.thread().index, location, Touch::kWrite}, to, bytes, bytes, reinterpret_cast<const std::byte*>(&word));
+  std::memcpy(to, &word, bytes);
+  at.Deliver(bytes, location);
 }
 
 void kiln_emu_phase_expect(std::byte* mbarrier, uint32_t bytes, uint32_t location) {

@@ -63,6 +63,12 @@ void Mbarrier::Expect(uint32_t bytes, uint32_t location) {
   if (tx_ > kMost) Fault(location, " expects more than 2^20 - 1 bytes at ");
 }
 
+void Mbarrier::Deliver(uint32_t bytes, uint32_t location) {
+  Thread& from = Block::Current().thread();
+  if (block_.grid().clocks) sync_.Release(from.agent, from.view);
+  Complete(Start(), bytes, location);
+}
+
 void Mbarrier::Wait(uint32_t parity, uint32_t location) {
   Gang& gang = block_.gang();
   Thread& self = gang.running();

@@ -36,6 +36,7 @@ class Mbarrier {
 
   void Arrive(uint32_t location);  // by the running thread
   void Expect(uint32_t bytes, uint32_t location);
+  void Deliver(uint32_t bytes, uint32_t location);  // stored here by the running thread
   void Wait(uint32_t parity, uint32_t location);
   // A copy that will complete here, numbered; and its bytes when they have come.
   uint32_t Start();

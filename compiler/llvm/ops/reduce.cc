@@ -3,7 +3,9 @@
 // Reductions of a fragment along one dimension: first what a thread holds, then lanes by butterfly, then warps through shared
 // memory. Every thread that holds an element of the result ends up with the same bits: all combine in the same order.
 #include <algorithm>
+#include <bit>
 #include <map>
+#include <span>
 
 #include "compiler/llvm/kernel_lowering.h"
 #include "compiler/rules/reduce.h"
@@ -58,18 +60,41 @@ Value* KernelLowering::CombineAll(ReduceKind kind, DType dtype, Values values) {
   return values[0];
 }
 
-void KernelLowering::LowerReduce(const ir::Reduce& reduce) {
+// Types without arithmetic of their own are combined in f32.
+DType KernelLowering::CombinedType(DType dtype) { return ir::IsFp8(dtype) || dtype == DType::kTF32 ? DType::kF32 : dtype; }
+
+void KernelLowering::LowerReduces(std::span<const ir::Stmt> reduces) {
+  std::vector<std::map<int64_t, Value*>> partials;
+  for (const ir::Stmt& stmt : reduces) {
+    EnterStmt(stmt);
+    partials.push_back(ReduceInWarps(std::get<ir::Reduce>(stmt.op)));
+  }
+  Exchange(reduces, partials);
+  for (size_t i = 0; i < reduces.size(); ++i) {
+    const auto& reduce = std::get<ir::Reduce>(reduces[i].op);
+    const DType to = module_[reduce.dst.buffer].dtype, dtype = CombinedType(to);
+    for (auto& [r, v] : partials[i]) {
+      if (!reduce.clear) {
+        Value* old = device_->Convert(FromMemory(LoadRegister(reduce.dst.buffer, r), to), to, dtype);
+        v = Combine(reduce.kind, dtype, old, v);
+      }
+      StoreRegister(reduce.dst.buffer, r, ToMemory(device_->Convert(v, dtype, to), to));
+    }
+  }
+}
+
+// What the lanes of each warp hold, by register of the result.
+std::map<int64_t, Value*> KernelLowering::ReduceInWarps(const ir::Reduce& reduce) {
   const ir::Buffer &src = module_[reduce.src.buffer], &dst = module_[reduce.dst.buffer];
   const ir::Layout &from = *src.layout, &to = *dst.layout;
   const std::vector<int64_t> shape = module_.ShapeOf(reduce.src.buffer);
   const bool keep = to.rank() == from.rank();
-  // Types without arithmetic of their own are combined in f32.
-  const DType dtype = ir::IsFp8(dst.dtype) || dst.dtype == DType::kTF32 ? DType::kF32 : dst.dtype;
+  const DType dtype = CombinedType(dst.dtype);
   const bool absolute = reduce.kind == ReduceKind::kAbsMax || reduce.kind == ReduceKind::kAbsSum;
   const compiler::ReduceSteps steps = compiler::StepsOf(from, reduce.dim, context_.target->warp_size);
   const std::vector<Value*> thread = ThreadParts(from, thread_);
 
-  std::map<int64_t, Values> held;  // by register of the result
+  std::map<int64_t, Values> held;
   for (int64_t r = 0; r < from.Registers(); ++r) {
     ir::Indices index = from.RegisterPart(r);
     Value* v = device_->Convert(FromMemory(LoadRegister(reduce.src.buffer, r), src.dtype), src.dtype, dtype);
@@ -94,49 +119,152 @@ void KernelLowering::LowerReduce(const ir::Reduce& reduce) {
   for (auto& [r, values] : held) partial[r] = CombineAll(reduce.kind, dtype, values);
   for (auto& [r, v] : partial)
     for (int mask : steps.masks) v = Combine(reduce.kind, dtype, v, device_->ShuffleXor(v, mask));
-  if (reduce.scratch) Exchange(reduce, dtype, to, partial);
-  for (auto& [r, v] : partial) {
-    if (!reduce.clear) {
-      Value* old = device_->Convert(FromMemory(LoadRegister(reduce.dst.buffer, r), dst.dtype), dst.dtype, dtype);
-      v = Combine(reduce.kind, dtype, old, v);
-    }
-    StoreRegister(reduce.dst.buffer, r, ToMemory(device_->Convert(v, dtype, dst.dtype), dst.dtype));
+  return partial;
+}
+
+// Partial results in scratch[element of the result][block of the cluster][group of lanes]. Those of a cluster come in turns: two
+// mbarriers, then the results of even and of odd turns. Nobody is two turns ahead, for in each he waits for all.
+constexpr int64_t kTurns = compiler::kExchangeTurns, kMbarrierBytes = compiler::kExchangeBarrierBytes;
+
+struct KernelLowering::Partials {
+  const ir::Reduce* reduce;
+  DType dtype;
+  const ir::Layout* to;
+  compiler::ReduceSteps steps;
+  int64_t count = 1;             // for each element
+  std::vector<int64_t> strides;  // of the result's dimensions, in elements of the result
+  int64_t elements = 1;
+  Value* start = nullptr;        // the thread's part of the result, and the turn's, in bytes
+
+  int64_t Bytes() const { return elements * count * ir::Bytes(dtype); }
+};
+
+KernelLowering::Partials KernelLowering::PartialsOf(const ir::Reduce& reduce, Value* turn) {
+  const ir::Layout& to = *module_[reduce.dst.buffer].layout;
+  Partials partials{&reduce, CombinedType(module_[reduce.dst.buffer].dtype), &to,
+                    compiler::StepsOf(*module_[reduce.src.buffer].layout, reduce.dim, context_.target->warp_size), 1, {}};
+  partials.count = partials.steps.Partials() * (reduce.cluster ? kernel_.ClusterBlocks() : 1);
+  partials.strides.assign(size_t(to.rank()), 1);
+  for (int d = to.rank() - 1; d > 0; --d) partials.strides[size_t(d) - 1] = partials.strides[size_t(d)] * to.Extent(d);
+  for (int d = 0; d < to.rank(); ++d) partials.elements *= to.Extent(d);
+  const std::vector<Value*> thread = ThreadParts(to, thread_);
+  for (size_t d = 0; d < thread.size(); ++d) {
+    partials.start = AddTo(partials.start, Scaled(thread[d], partials.strides[d] * partials.count * ir::Bytes(partials.dtype)));
+  }
+  partials.start = AddTo(partials.start, Scaled(turn, partials.Bytes()));
+  return partials;
+}
+
+Value* KernelLowering::PartialPointer(const Partials& partials, int64_t reg, Value* which, int64_t constant) {
+  const ir::Indices part = partials.to->RegisterPart(reg);
+  for (size_t d = 0; d < part.size(); ++d) constant += part[d] * partials.strides[d] * partials.count;
+  const int64_t bytes = ir::Bytes(partials.dtype), head = partials.reduce->cluster ? kTurns * kMbarrierBytes : 0;
+  return SharedPointer(*partials.reduce->scratch, {AddTo(partials.start, Scaled(which, bytes)), head + constant * bytes});
+}
+
+// Before anything else.
+void KernelLowering::InitExchanges() {
+  std::vector<ir::BufferId> scratch;
+  ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
+    const auto* reduce = std::get_if<ir::Reduce>(&stmt.op);
+    if (reduce != nullptr && reduce->cluster) scratch.push_back(*reduce->scratch);
+  });
+  if (scratch.empty()) return;
+  for (ir::BufferId id : scratch) {
+    turns_[id] = Alloca(b().getInt32Ty(), 1, "turn");
+    b().CreateStore(I32(0), turns_[id]);
+  }
+  When(b().CreateICmpEQ(thread_, I32(0)), [&] {
+    for (ir::BufferId id : scratch)
+      for (int64_t turn = 0; turn < kTurns; ++turn) device_->PhaseInit(SharedPointer(id, {nullptr, turn * kMbarrierBytes}), 1);
+    device_->PhaseInitFence();
+  });
+  device_->ClusterBarrier();
+}
+
+// The barrier before was the synchronize pass's, the one between is ours.
+void KernelLowering::Exchange(std::span<const ir::Stmt> reduces, std::span<std::map<int64_t, Value*>> values) {
+  const auto& first = std::get<ir::Reduce>(reduces[0].op);
+  if (!first.scratch) return;
+  Value *count = nullptr, *turn = nullptr, *mbarrier = nullptr;
+  if (first.cluster) {
+    count = b().CreateLoad(b().getInt32Ty(), turns_.at(*first.scratch));
+    turn = b().CreateURem(count, I32(kTurns));
+    mbarrier = SharedPointer(*first.scratch, {Scaled(turn, kMbarrierBytes), 0});
+  }
+  std::vector<Partials> partials;
+  int64_t bytes = 0;
+  for (const ir::Stmt& stmt : reduces) {
+    partials.push_back(PartialsOf(std::get<ir::Reduce>(stmt.op), turn));
+    bytes += partials.back().Bytes();
+  }
+  if (first.cluster) When(b().CreateICmpEQ(thread_, I32(0)), [&] { device_->PhaseExpect(mbarrier, I32(bytes)); });
+  for (size_t i = 0; i < partials.size(); ++i) {
+    EnterStmt(reduces[i]);
+    for (const auto& [r, v] : values[i]) StorePartial(partials[i], r, v, mbarrier);
+  }
+  if (first.cluster) {
+    device_->PhaseWait(mbarrier, b().CreateURem(b().CreateUDiv(count, I32(kTurns)), I32(2)));
+    b().CreateStore(b().CreateAdd(count, I32(1)), turns_.at(*first.scratch));
+  } else {
+    BlockBarrier();
+  }
+  for (size_t i = 0; i < partials.size(); ++i) {
+    EnterStmt(reduces[i]);
+    for (auto& [r, v] : values[i]) v = JoinPartials(partials[i], r);
   }
 }
 
-// scratch[element of the result][partial]; the barrier before was the synchronize pass's, the one between is ours.
-void KernelLowering::Exchange(const ir::Reduce& reduce, DType dtype, const ir::Layout& to, std::map<int64_t, Value*>& partial) {
-  const compiler::ReduceSteps steps =
-      compiler::StepsOf(*module_[reduce.src.buffer].layout, reduce.dim, context_.target->warp_size);
-  const int64_t partials = steps.Partials();
-  llvm::Type* type = MemoryType(llvm(), dtype);
-  const int64_t bytes = ir::Bytes(dtype);
-  const std::vector<Value*> thread = ThreadParts(to, thread_);
-  Value* mine = nullptr;  // which partial this thread holds
+void KernelLowering::StorePartial(const Partials& partials, int64_t reg, Value* v, Value* mbarrier) {
+  Value* mine = nullptr;
   int64_t weight = 1;
-  for (const ir::Digit& digit : steps.exchange) {
-    Value* v = b().CreateURem(b().CreateUDiv(thread_, I32(digit.stride)), I32(digit.size));
-    mine = AddTo(mine, Scaled(v, weight));
+  for (const ir::Digit& digit : partials.steps.exchange) {
+    mine = AddTo(mine, Scaled(b().CreateURem(b().CreateUDiv(thread_, I32(digit.stride)), I32(digit.size)), weight));
     weight *= digit.size;
   }
-  Value* element = nullptr;  // linear index of the thread's part of the result
-  std::vector<int64_t> strides(size_t(to.rank()), 1);
-  for (int d = to.rank() - 1; d > 0; --d) strides[size_t(d) - 1] = strides[size_t(d)] * to.Extent(d);
-  for (int d = 0; d < to.rank(); ++d) element = AddTo(element, Scaled(thread[size_t(d)], strides[size_t(d)] * partials));
-  const auto pointer = [&](int64_t reg, Value* which, int64_t constant) {
-    const ir::Indices part = to.RegisterPart(reg);
-    for (size_t d = 0; d < part.size(); ++d) constant += part[d] * strides[d] * partials;
-    Value* variable = AddTo(element, which);
-    return SharedPointer(*reduce.scratch, {Scaled(variable, bytes), constant * bytes});
-  };
-  for (auto& [r, v] : partial) b().CreateAlignedStore(ToMemory(v, dtype), pointer(r, mine, 0), llvm::Align(uint64_t(bytes)));
-  BlockBarrier();
-  for (auto& [r, v] : partial) {
-    for (int64_t p = 0; p < partials; ++p) {
-      Value* other = FromMemory(b().CreateAlignedLoad(type, pointer(r, nullptr, p), llvm::Align(uint64_t(bytes))), dtype);
-      v = p == 0 ? other : Combine(reduce.kind, dtype, v, other);
-    }
+  Value* stored = ToMemory(v, partials.dtype);
+  if (!partials.reduce->cluster) {
+    b().CreateAlignedStore(stored, PartialPointer(partials, reg, mine, 0), llvm::Align(uint64_t(ir::Bytes(partials.dtype))));
+    return;
   }
+  // Lanes that hold the same go to different blocks, for each byte counts once.
+  Value* pointer = PartialPointer(partials, reg, AddTo(mine, Scaled(device_->ClusterRank(), weight)), 0);
+  Value* copy = I32(0);
+  int64_t copies = 1;
+  for (int mask : partials.steps.masks) {
+    copy = b().CreateAdd(copy, b().CreateMul(b().CreateURem(b().CreateUDiv(thread_, I32(mask)), I32(2)), I32(copies)));
+    copies *= 2;
+  }
+  const int64_t blocks = kernel_.ClusterBlocks();
+  for (int64_t first = 0; first < blocks; first += copies) {
+    Value* block = b().CreateAdd(copy, I32(first));
+    Value* takes = IsFirstCopy(*module_[partials.reduce->src.buffer].layout);
+    if (first + copies > blocks) {
+      Value* exists = b().CreateICmpULT(block, I32(blocks));
+      takes = takes == nullptr ? exists : b().CreateAnd(takes, exists);
+    }
+    When(takes, [&] { device_->StoreAsyncAt(pointer, block, stored, mbarrier); });
+  }
+}
+
+// Where all lanes of a warp want the same, each reads some; else every thread reads all.
+Value* KernelLowering::JoinPartials(const Partials& partials, int64_t reg) {
+  constexpr int64_t kFew = 4;
+  const int64_t lanes = context_.target->warp_size, count = partials.count;
+  llvm::Type* type = MemoryType(llvm(), partials.dtype);
+  const auto load = [&](Value* which, int64_t constant) {
+    Value* pointer = PartialPointer(partials, reg, which, constant);
+    return FromMemory(b().CreateAlignedLoad(type, pointer, llvm::Align(uint64_t(ir::Bytes(partials.dtype)))), partials.dtype);
+  };
+  const bool shared = int64_t{1} << partials.steps.masks.size() == lanes;
+  const bool even = count % lanes == 0 || (lanes % count == 0 && std::has_single_bit(uint64_t(count)));
+  const bool spread = shared && even && count > kFew;
+  const int64_t step = spread ? std::min(count, lanes) : 1;
+  Value* which = spread ? b().CreateURem(thread_, I32(step)) : nullptr;
+  Value* v = load(which, 0);
+  for (int64_t p = step; p < count; p += step) v = Combine(partials.reduce->kind, partials.dtype, v, load(which, p));
+  for (int64_t mask = 1; mask < step; mask *= 2) v = Combine(partials.reduce->kind, partials.dtype, v, device_->ShuffleXor(v, int(mask)));
+  return v;
 }
 
 // scratch[register][thread], in the first block of the cluster. The first barrier: it is done with what was there before.

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row-wise programs for rows too long for registers alone: a block keeps one row, the first `kept` elements in shared memory, the last
-`columns` in registers, so that memory is read once. `columns` divides `kept`; both together are the row."""
+"""Row-wise programs for rows too long for registers alone, of which memory is read once. Where nothing else is needed again, a block
+keeps one row, the first `kept` elements in shared memory, the last `columns` in registers: `columns` divides `kept`; both together are the
+row. Where weights are, several rows come one after the other, and the compiler gives a row that one block cannot hold to a cluster."""
 
 import kiln.language as T
 
-from .rows import LOG2_E
+from .rows import LOG2_E, RUN
 
 
 def _kept(N, columns):
@@ -43,85 +44,76 @@ def rms_norm_long(M, N, dtype="bfloat16", eps=1e-6, columns=16384, threads=1024)
     return rms_norm_long.with_outputs(-1)
 
 
-def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, columns=16384, threads=1024):
-    """As ``bandwidth.layer_norm``, of the differences from the row's first element: nothing cancels where the mean is large."""
-    kept, half = _kept(N, columns), columns // 2
+def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, rows=1, stages=4, threads=512):
+    """As ``bandwidth.layer_norm``, `rows` rows one after the other: the weights stay where they are, the next rows are on their way. Sums
+    are of the differences from the row's first element: nothing cancels where the mean is large."""
 
     @T.prim_func
     def layer_norm_long(x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype), b: T.Tensor((N,), dtype), y: T.Tensor((M, N), dtype),
                         mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32")):
-        with T.Kernel(M, threads=threads) as bx:
-            row = T.alloc_shared((kept,), dtype)
-            low = T.alloc_fragment((half,), dtype)
-            high = T.alloc_fragment((half,), dtype)
-            moved = T.alloc_fragment((half,), "float32")
-            sums = T.alloc_fragment((half,), "float32")
-            squares = T.alloc_fragment((half,), "float32")
-            first = T.alloc_fragment((1,), "float32")
+        with T.Kernel(T.ceildiv(M, rows), threads=threads) as bx:
+            weight = T.alloc_shared((N,), dtype)
+            bias = T.alloc_shared((N,), dtype)
+            row = T.alloc_shared((N,), dtype)
+            head = T.alloc_shared((RUN,), dtype)
+            moved = T.alloc_fragment((N,), "float32")
+            squares = T.alloc_fragment((N,), "float32")
             middle = T.alloc_fragment((1,), "float32")
             scale = T.alloc_fragment((1,), "float32")
-            T.copy(x[bx, 0:kept], row)
-            T.copy(x[bx, kept : kept + half], low)
-            T.copy(x[bx, kept + half : N], high)
-            T.copy(x[bx, 0], first)
-            for j in T.Parallel(half):
-                moved[j] = T.cast(low[j], "float32") - first[0]
-                sums[j] = moved[j]
-                squares[j] = moved[j] * moved[j]
-                moved[j] = T.cast(high[j], "float32") - first[0]
-                sums[j] += moved[j]
-                squares[j] += moved[j] * moved[j]
-            for k in T.serial(kept // half):
-                for j in T.Parallel(half):
-                    moved[j] = T.cast(row[k * half + j], "float32") - first[0]
-                    sums[j] += moved[j]
-                    squares[j] += moved[j] * moved[j]
-            T.reduce_sum(sums, middle, dim=0)
-            T.reduce_sum(squares, scale, dim=0)
-            for i in T.Parallel(1):
-                middle[i] = middle[i] / N
-                scale[i] = T.rsqrt(T.max(scale[i] / N - middle[i] * middle[i], 0.0) + eps)
-                middle[i] += first[i]
-            for j in T.Parallel(half):
-                y[bx, kept + j] = (T.cast(low[j], "float32") - middle[0]) * scale[0] * w[kept + j] + b[kept + j]
-                y[bx, kept + half + j] = (T.cast(high[j], "float32") - middle[0]) * scale[0] * w[kept + half + j] + b[kept + half + j]
-            for k in T.serial(kept // half):
-                for j in T.Parallel(half):
-                    y[bx, k * half + j] = (T.cast(row[k * half + j], "float32") - middle[0]) * scale[0] * w[k * half + j] + b[k * half + j]
-            T.copy(middle, mean[bx])
-            T.copy(scale, rstd[bx])
+            T.copy(w, weight)
+            T.copy(b, bias)
+            for r in T.Pipelined(rows, num_stages=stages):
+                T.copy(x[bx * rows + r, 0:N], row)
+                T.copy(x[bx * rows + r, 0:RUN], head)
+                for j in T.Parallel(N):
+                    moved[j] = T.cast(row[j], "float32") - T.cast(head[0], "float32")
+                    squares[j] = moved[j] * moved[j]
+                T.reduce_sum(moved, middle, dim=0)
+                T.reduce_sum(squares, scale, dim=0)
+                for i in T.Parallel(1):
+                    middle[i] = middle[i] / N
+                    scale[i] = T.rsqrt(T.max(scale[i] / N - middle[i] * middle[i], 0.0) + eps)
+                for j in T.Parallel(N):
+                    y[bx * rows + r, j] = (moved[j] - middle[0]) * scale[0] * weight[j] + bias[j]
+                for i in T.Parallel(1):
+                    middle[i] += T.cast(head[0], "float32")
+                T.copy(middle, mean[bx * rows + r])
+                T.copy(scale, rstd[bx * rows + r])
 
     return layer_norm_long.with_outputs([3, 4, 5])
 
 
-def layer_norm_backward_long(M, N, dtype="bfloat16", columns=8192, threads=1024):
-    """As ``bandwidth.layer_norm_backward``. Two rows do not fit: both are read twice, the second time from L2 what is still there."""
+def layer_norm_backward_long(M, N, dtype="bfloat16", rows=1, stages=3, threads=512):
+    """As ``bandwidth.layer_norm_backward``, `rows` rows one after the other."""
 
     @T.prim_func
     def layer_norm_backward_long(dy: T.Tensor((M, N), dtype), x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype),
                                  mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32"), dx: T.Tensor((M, N), dtype)):
-        with T.Kernel(M, threads=threads) as bx:
-            gradient = T.alloc_fragment((columns,), "float32")
-            normal = T.alloc_fragment((columns,), "float32")
-            gradients = T.alloc_fragment((columns,), "float32")
-            products = T.alloc_fragment((columns,), "float32")
+        with T.Kernel(T.ceildiv(M, rows), threads=threads) as bx:
+            weight = T.alloc_fragment((N,), dtype)
+            dy_row = T.alloc_shared((N,), dtype)
+            x_row = T.alloc_shared((N,), dtype)
+            middle = T.alloc_shared((1,), "float32")
+            scale = T.alloc_shared((1,), "float32")
+            gradient = T.alloc_fragment((N,), "float32")
+            normal = T.alloc_fragment((N,), "float32")
+            product = T.alloc_fragment((N,), "float32")
             first = T.alloc_fragment((1,), "float32")
             second = T.alloc_fragment((1,), "float32")
-            T.clear(gradients)
-            T.clear(products)
-            for k in T.serial(T.ceildiv(N, columns)):
-                for j in T.Parallel(columns):
-                    gradient[j] = T.cast(dy[bx, k * columns + j], "float32") * w[k * columns + j]
-                    normal[j] = (T.cast(x[bx, k * columns + j], "float32") - mean[bx]) * rstd[bx]
-                    gradients[j] += gradient[j]
-                    products[j] += gradient[j] * normal[j]
-            T.reduce_sum(gradients, first, dim=0)
-            T.reduce_sum(products, second, dim=0)
-            for k in T.serial(T.ceildiv(N, columns)):
-                for j in T.Parallel(columns):
-                    gradient[j] = T.cast(dy[bx, k * columns + j], "float32") * w[k * columns + j]
-                    normal[j] = (T.cast(x[bx, k * columns + j], "float32") - mean[bx]) * rstd[bx]
-                    dx[bx, k * columns + j] = rstd[bx] * (gradient[j] - (first[0] + normal[j] * second[0]) / N)
+            T.copy(w, weight)
+            for r in T.Pipelined(rows, num_stages=stages):
+                T.copy(dy[bx * rows + r, 0:N], dy_row)
+                T.copy(x[bx * rows + r, 0:N], x_row)
+                T.copy(mean[bx * rows + r], middle)
+                T.copy(rstd[bx * rows + r], scale)
+                for j in T.Parallel(N):
+                    gradient[j] = T.cast(dy_row[j], "float32") * weight[j]
+                    normal[j] = (T.cast(x_row[j], "float32") - middle[0]) * scale[0]
+                    product[j] = gradient[j] * normal[j]
+                T.reduce_sum(gradient, first, dim=0)
+                T.reduce_sum(product, second, dim=0)
+                for j in T.Parallel(N):
+                    dx[bx * rows + r, j] = scale[0] * (gradient[j] - (first[0] + normal[j] * second[0]) / N)
 
     return layer_norm_backward_long.with_outputs(-1)
 

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/infer/split_rows.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/register_map.h"
+#include "compiler/infer/versions.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::Block;
+using ir::BufferId;
+using ir::ExprId;
+using ir::ExprOp;
+using ir::Space;
+using ir::Stmt;
+using ir::VarId;
+
+// Of one fragment: half of a multiprocessor's registers hold it, beside what is computed from it. A part is a quarter of them.
+constexpr int64_t kMostBytes = 128 << 10, kPartBytes = 64 << 10;
+constexpr int64_t kMostBlocks = 8;  // of a cluster, everywhere
+constexpr int64_t kUnit = 16;       // elements that stay together, for wide accesses
+
+class Splitter {
+ public:
+  Splitter(ir::Module& module, ir::Kernel& kernel) : module_(module), kernel_(kernel) {}
+
+  void Run() {
+    FindRow();
+    if (blocks_ == 1) return;
+    Check(kernel_.body);
+    if (!fits_ || !reduced_ || ReadsWhatItWrites()) return;
+    Number();
+    Split(kernel_.body);
+    for (const auto& [buffer, dim] : parts_) module_[buffer].shape[dim] = module_.exprs.Int(part_);
+    kernel_.body.insert(kernel_.body.begin(), numbers_.begin(), numbers_.end());
+  }
+
+ private:
+  // --- what the row is ---
+
+  // The longest dimension of a fragment, where that fragment is too large; every tile's dimension of that extent belongs to it.
+  void FindRow() {
+    std::set<BufferId> tiles;
+    ir::Walk(kernel_.body, [&](const Stmt& stmt) {
+      for (const Access& access : AccessesOf(module_, stmt)) {
+        const Space space = module_[access.buffer].space;
+        if (space == Space::kFragment || space == Space::kShared) tiles.insert(access.buffer);
+      }
+    });
+    int64_t bytes = 0;
+    for (BufferId id : tiles) {
+      if (module_[id].space != Space::kFragment) continue;
+      const std::vector<int64_t> shape = module_.ShapeOf(id);
+      const int64_t bits = std::accumulate(shape.begin(), shape.end(), int64_t{ir::Bits(module_[id].dtype)}, std::multiplies<>());
+      bytes = std::max(bytes, bits / 8);
+      for (int64_t extent : shape) row_ = std::max(row_, extent);
+    }
+    if (bytes <= kMostBytes) return;
+    while (blocks_ < kMostBlocks && bytes / blocks_ > kPartBytes) blocks_ *= 2;
+    if (blocks_ > 1 && row_ % (blocks_ * kUnit * int64_t(kernel_.threads)) != 0) blocks_ = 1;
+    part_ = row_ / blocks_;
+    for (BufferId id : tiles) {
+      const std::vector<int64_t> shape = module_.ShapeOf(id);
+      const auto at = std::ranges::find(shape, row_);
+      if (at == shape.end()) continue;
+      fits_ &= std::ranges::count(shape, row_) == 1;
+      parts_[id] = size_t(at - shape.begin());
+    }
+  }
+
+  // --- whether all goes along it ---
+
+  void Check(const Block& block) {
+    for (const Stmt& stmt : block) {
+      if (const auto* loop = std::get_if<ir::For>(&stmt.op)) {
+        if (loop->kind == ir::LoopKind::kParallel) {
+          CheckLoop(stmt, *loop);
+        } else {
+          fits_ &= !TouchesParts(loop->extents[0]);
+          Check(loop->body);
+        }
+      } else if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        fits_ &= !TouchesParts(branch->cond);
+        Check(branch->then_body), Check(branch->else_body);
+      } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
+        CheckReduce(*reduce);
+      } else if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) {
+        CheckCopy(*copy);
+      } else if (const auto* fill = std::get_if<ir::Fill>(&stmt.op)) {
+        fits_ &= !parts_.contains(fill->dst.buffer) || IsWhole(fill->dst);
+        fits_ &= !TouchesParts(fill->value);
+      } else {
+        const bool scalar = std::visit(ir::Overloaded{
+                                           [](const ir::Alloc&) { return true; },
+                                           [](const ir::Let&) { return true; },
+                                           [](const ir::Assume&) { return true; },
+                                           [](const ir::Store&) { return true; },
+                                           [](const auto&) { return false; },
+                                       },
+                                       stmt.op);
+        fits_ &= scalar && !TouchesParts(stmt);
+      }
+    }
+  }
+
+  // One variable goes along the row, and each tile that has a part of it is accessed there. What every block would otherwise do only
+  // in part must be a part of the row or go to memory.
+  void CheckLoop(const Stmt& stmt, const ir::For& loop) {
+    const std::optional<VarId> along = Along(loop);
+    if (!along) fits_ &= !TouchesParts(stmt);
+    if (!along) return;
+    fits_ &= std::ranges::count(ExtentsOf(module_, loop), row_) == 1;
+    for (const Access& access : AccessesOf(module_, stmt)) {
+      const auto part = parts_.find(access.buffer);
+      if (part != parts_.end()) fits_ &= access.indices[part->second] == module_.VarRef(*along) && Once(access, *along);
+      if (part == parts_.end() && module_[access.buffer].space != Space::kGlobal) fits_ &= !access.write && !Uses(access, *along);
+    }
+  }
+
+  bool Once(const Access& access, VarId along) const {
+    return std::ranges::count_if(access.indices, [&](ExprId index) { return Uses(index, along); }) == 1;
+  }
+
+  void CheckReduce(const ir::Reduce& reduce) {
+    const auto src = parts_.find(reduce.src.buffer), dst = parts_.find(reduce.dst.buffer);
+    if (src == parts_.end()) {
+      fits_ &= dst == parts_.end();
+      return;
+    }
+    fits_ &= IsWhole(reduce.src) && (dst == parts_.end() || IsWhole(reduce.dst));
+    const bool joins = size_t(reduce.dim) == src->second;
+    fits_ &= !joins || ir::Bits(module_[reduce.dst.buffer].dtype) >= 32;  // what one store to another block takes
+    fits_ &= joins == (dst == parts_.end());
+    reduced_ |= joins;
+  }
+
+  // Between a part and memory, or two parts.
+  void CheckCopy(const ir::Copy& copy) {
+    if (!parts_.contains(copy.src.buffer) && !parts_.contains(copy.dst.buffer)) return;
+    for (const ir::Region* region : {&copy.src, &copy.dst}) {
+      fits_ &= parts_.contains(region->buffer) ? IsWhole(*region) : module_[region->buffer].space == Space::kGlobal;
+      fits_ &= std::ranges::count(region->extents, row_) == 1;
+    }
+  }
+
+  bool IsWhole(const ir::Region& region) const { return region.extents == module_.ShapeOf(region.buffer); }
+
+  // What one block stores, another might read.
+  bool ReadsWhatItWrites() const {
+    std::set<BufferId> read, written;
+    ir::Walk(kernel_.body, [&](const Stmt& stmt) {
+      for (const Access& access : AccessesOf(module_, stmt))
+        if (module_[access.buffer].space == Space::kGlobal) (access.write ? written : read).insert(access.buffer);
+    });
+    return std::ranges::any_of(read, [&](BufferId id) { return written.contains(id); });
+  }
+
+  bool TouchesParts(const Stmt& stmt) const {
+    return std::ranges::any_of(AccessesOf(module_, stmt), [&](const Access& access) { return parts_.contains(access.buffer); });
+  }
+  bool TouchesParts(ExprId id) const {
+    std::vector<Access> loads;
+    CollectLoads(module_.exprs, id, loads);
+    return std::ranges::any_of(loads, [&](const Access& load) { return parts_.contains(load.buffer); });
+  }
+  bool Uses(const Access& access, VarId var) const {
+    return std::ranges::any_of(access.indices, [&](ExprId index) { return Uses(index, var); });
+  }
+  bool Uses(ExprId id, VarId var) const {
+    const ir::ExprNode& node = module_.exprs[id];
+    if (node.op == ExprOp::kVar) return VarId(node.ref) == var;
+    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return Uses(arg, var); });
+  }
+  std::optional<VarId> Along(const ir::For& loop) const {
+    const std::vector<int64_t> extents = ExtentsOf(module_, loop);
+    const auto at = std::ranges::find(extents, row_);
+    return at == extents.end() ? std::nullopt : std::optional(loop.vars[size_t(at - extents.begin())]);
+  }
+
+  // --- the parts ---
+
+  // The program's block is the cluster's number; its blocks are neighbours along the first axis.
+  void Number() {
+    const VarId old = kernel_.block_vars[0];
+    const ir::DType type = module_[old].dtype;
+    const auto add = [&](ir::VarKind kind, const char* name) {
+      return module_.AddVar({kind, type, 0, name + std::to_string(module_.vars.size())});
+    };
+    const VarId block = add(ir::VarKind::kBlock, "block"), cluster = add(ir::VarKind::kLet, "cluster"), rank = add(ir::VarKind::kLet, "rank");
+    ir::ExprPool& pool = module_.exprs;
+    const ExprId blocks = pool.Int(blocks_, type), number = module_.VarRef(block), own = module_.VarRef(cluster);
+    numbers_.push_back({ir::Let{cluster, pool.Make(ExprOp::kFloorDiv, {number, blocks})}, {}});
+    numbers_.push_back({ir::Let{rank, pool.Make(ExprOp::kFloorMod, {number, blocks})}, {}});
+    numbers_.push_back({ir::Assume{pool.Make(ExprOp::kLt, {own, pool.Cast(type, kernel_.grid[0])})}, {}});
+    Substitute(module_, kernel_.body, old, own);
+    kernel_.grid[0] = pool.Mul(kernel_.grid[0], pool.Int(blocks_, pool.Type(kernel_.grid[0])));
+    kernel_.block_vars[0] = block;
+    kernel_.cluster.assign(kernel_.grid.size(), 1);
+    kernel_.cluster[0] = uint32_t(blocks_);
+    rank_ = module_.VarRef(rank);
+  }
+
+  void Split(Block& block) {
+    for (Stmt& stmt : block) {
+      auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        Split(branch->then_body), Split(branch->else_body);
+      } else if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) {
+        Split(loop->body);
+      } else if (loop != nullptr && Along(*loop)) {
+        SplitLoop(*loop);
+      } else if (TouchesParts(stmt)) {
+        SplitTile(stmt);
+      } else if (StoresToMemory(stmt)) {
+        const ExprId first = module_.exprs.Make(ExprOp::kEq, {rank_, module_.exprs.Int(0, module_.exprs.Type(rank_))});
+        const ir::SourceLoc loc = stmt.loc;
+        Block then;
+        then.push_back(std::move(stmt));
+        stmt = {ir::If{first, std::move(then), {}}, loc};
+      }
+    }
+  }
+
+  bool StoresToMemory(const Stmt& stmt) const {
+    const auto stores = [&](const Access& access) { return access.write && module_[access.buffer].space == Space::kGlobal; };
+    return std::ranges::any_of(AccessesOf(module_, stmt), stores);
+  }
+
+  ExprId Start(ir::DType type) { return module_.exprs.Mul(module_.exprs.Cast(type, rank_), module_.exprs.Int(part_, type)); }
+
+  // The variable counts within the part: the tiles' indices stay, everything else starts further on.
+  void SplitLoop(ir::For& loop) {
+    const VarId along = *Along(loop);
+    const ExprId inside = module_.VarRef(along), there = module_.exprs.Add(Start(module_[along].dtype), inside);
+    *std::ranges::find_if(loop.extents, [&](ExprId extent) { return module_.exprs.IsConst(extent, row_); }) = module_.exprs.Int(part_);
+    const auto rewrite = [&](ExprId& id) {
+      id = module_.exprs.Rewrite(id, [&](ExprId leaf) -> std::optional<ExprId> {
+        const ir::ExprNode node = module_.exprs[leaf];
+        if (node.op == ExprOp::kVar) return VarId(node.ref) == along ? std::optional(there) : std::nullopt;
+        const auto part = parts_.find(BufferId(node.ref));
+        if (part == parts_.end()) return std::nullopt;
+        std::vector<ExprId> indices(node.Args().begin(), node.Args().end());
+        indices[part->second] = inside;
+        return module_.exprs.Load(part->first, node.dtype, indices);
+      });
+    };
+    ir::Walk(loop.body, [&](Stmt& stmt) {
+      ForEachOperand(stmt, rewrite, [](ir::Region&) {});
+      auto* store = std::get_if<ir::Store>(&stmt.op);
+      if (store == nullptr) return;
+      if (const auto part = parts_.find(store->buffer); part != parts_.end()) store->indices[part->second] = inside;
+    });
+  }
+
+  void SplitTile(Stmt& stmt) {
+    ForEachOperand(stmt, [](ExprId&) {}, [&](ir::Region& region) {
+      const auto at = std::ranges::find(region.extents, row_);
+      if (at == region.extents.end()) return;
+      *at = part_;
+      if (parts_.contains(region.buffer)) return;
+      ExprId& offset = region.offsets[size_t(at - region.extents.begin())];
+      offset = module_.exprs.Add(offset, Start(module_.exprs.Type(offset)));
+    });
+    if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) reduce->cluster = size_t(reduce->dim) == parts_.at(reduce->src.buffer);
+  }
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  int64_t row_ = 0, part_ = 0, blocks_ = 1;
+  std::map<BufferId, size_t> parts_;  // tiles, and which dimension is the row's
+  bool fits_ = true, reduced_ = false;
+  Block numbers_;
+  ExprId rank_{};
+};
+
+}  // namespace
+
+void SplitRows(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+  const bool placed = !kernel.cluster.empty() || kernel.raster_panel > 0;
+  if (!placed && context.target->Has(target::Feature::kCluster)) Splitter(module, kernel).Run();
+}
+
+}  // namespace kiln::compiler

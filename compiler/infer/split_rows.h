@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rows that one block's registers cannot hold, kept by the blocks of a cluster, each a part. Reductions along the row join the parts
+// through shared memory; what does not go along it, every block does for itself, and the first stores it.
+//
+//   grid(M) blocks(b): tile[1, n] = x[b, :]; reduce tile    →    grid(8 · M) cluster(8) blocks(c): b = c / 8, rank = c mod 8;
+//                                                                tile[1, n / 8] = x[b, rank · n / 8 + …]; reduce tile cluster
+#pragma once
+
+#include "compiler/options.h"
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+// Before anything is chosen. Only where every use of the row's elements goes along it, and the target has clusters.
+void SplitRows(ir::Module& module, ir::Kernel& kernel, const Context& context);
+
+}  // namespace kiln::compiler
