@@ -287,9 +287,15 @@ class KernelLowering {
   void LowerPairSum(const ir::PairSum& sum);
   static ir::DType CombinedType(ir::DType dtype);
   std::map<int64_t, Value*> ReduceInWarps(const ir::Reduce& reduce);
-  void Exchange(std::span<const ir::Stmt> reduces, std::span<std::map<int64_t, Value*>> values);
+  // One exchange of a cluster: how many there were, which of its mbarriers counts what comes.
+  struct Turn {
+    Value *count = nullptr, *parity = nullptr, *mbarrier = nullptr;
+  };
+  Turn BeginExchange(std::span<const ir::Stmt> reduces);
+  void Exchange(std::span<const ir::Stmt> reduces, std::span<std::map<int64_t, Value*>> values, const Turn& turn);
   struct Partials;
   void InitExchanges();
+  int64_t PartialBytes(const ir::Reduce& reduce) const;
   Partials PartialsOf(const ir::Reduce& reduce, Value* turn);
   Value* PartialPointer(const Partials& partials, int64_t reg, Value* which, int64_t constant);
   void StorePartial(const Partials& partials, int64_t reg, Value* v, Value* mbarrier);

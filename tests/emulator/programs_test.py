@@ -214,7 +214,7 @@ def quantized(x):
 
 # Small rows, most of each in shared memory.
 LONG = {"columns": 256, "threads": 64}
-SEVERAL = {"rows": 2, "stages": 2, "threads": 64}  # the last block has fewer
+SEVERAL = {"blocks": 2, "stages": 2, "threads": 64}  # rows for each; the last has fewer
 
 
 def long_rows_of(build, function, outputs, weights=0, n=1024, **sizes):
@@ -226,13 +226,13 @@ def long_rows_of(build, function, outputs, weights=0, n=1024, **sizes):
     return case
 
 
-def split_rows_of(build, function, outputs, weights=0, n=65536):
+def split_rows_of(build, function, outputs, weights=0, n=65536, **sizes):
     """Rows that a cluster holds, each block a part."""
 
     def case(rng):
-        m = 2
+        m = 3
         arrays = [random_array(rng, (m, n), HALF)] + [random_array(rng, (n,), HALF) for _ in range(weights)]
-        return build(m, n, dtype=HALF, threads=256), [(a, HALF) for a in arrays], list(zip(outputs, function(*[decode(a, HALF) for a in arrays])))
+        return build(m, n, dtype=HALF, threads=256, **sizes), [(a, HALF) for a in arrays], list(zip(outputs, function(*[decode(a, HALF) for a in arrays])))
 
     return case
 
@@ -290,10 +290,11 @@ CASES = {
     "quantize_rows_long": long_rows_of(long_rows.quantize_rows_long, quantized, [E4M3, "float32"]),
     "rms_norm_split": split_rows_of(rows.rms_norm, lambda x, w: [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w], [HALF], 1),
     "layer_norm_split": split_rows_of(bandwidth.layer_norm, normalized, [HALF, "float32", "float32"], 2),
-    "layer_norm_long_split": long_rows_of(long_rows.layer_norm_long, normalized, [HALF, "float32", "float32"], 2, n=65536, rows=2, stages=2, threads=256),
+    "layer_norm_long_split": long_rows_of(long_rows.layer_norm_long, normalized, [HALF, "float32", "float32"], 2, n=65536, blocks=2, stages=2, threads=256),
     "layer_norm_backward_long_split": lambda rng: layer_norm_backward(
-        rng, lambda m, n: long_rows.layer_norm_backward_long(m, n, rows=2, stages=2, threads=256), 65536),
+        rng, lambda m, n: long_rows.layer_norm_backward_long(m, n, blocks=2, stages=2, threads=256), 65536),
     "softmax_split": split_rows_of(rows.softmax, softmax, [HALF]),
+    "softmax_of_two_rows_split": split_rows_of(rows.softmax, softmax, [HALF], rows=2),
     "quantize_rows_split": split_rows_of(bandwidth.quantize_rows, quantized, [E4M3, "float32"]),
 }
 SPLIT_ROWS = [name for name in CASES if name.endswith("_split")]

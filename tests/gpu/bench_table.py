@@ -87,11 +87,11 @@ IN_REGISTERS = 16384  # elements of a row; longer ones are programs of their own
 CLUSTERS = 15  # of eight large blocks, that an H200 has at once
 
 
-def sizes_for(builder: str, m: int, n: int) -> dict:
-    """Sizes of a memory-bound program for m rows of n elements. Rows in registers: 64 elements a thread, whose eight loads of 16 bytes are
+def sizes_for(builder: str, n: int) -> dict:
+    """Sizes of a memory-bound program for rows of n elements. Rows in registers: 64 elements a thread, whose eight loads of 16 bytes are
     under way together. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the
-    threads. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps beside it. Rows that come one
-    after the other: as many as leave each cluster one turn."""
+    threads. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps beside it. Blocks that
+    share the rows: as many as there are at once."""
     if builder in ("rms_norm", "softmax", "layer_norm", "layer_norm_backward", "quantize_rows"):
         return {"threads": max(128, n // 64), **({"dtype": "bfloat16"} if builder in ("rms_norm", "softmax") else {})}
     if builder == "cross_entropy" and n <= IN_REGISTERS:
@@ -101,7 +101,7 @@ def sizes_for(builder: str, m: int, n: int) -> dict:
     if builder == "column_sum" and n // 128 < 4 * MULTIPROCESSORS:
         return {"steps": 4, "rows": 64, "columns": 64, "threads": 512}
     if builder in ("layer_norm_long", "layer_norm_backward_long"):
-        return {"rows": -(-m // CLUSTERS)}
+        return {"blocks": CLUSTERS}
     return {"columns": 32768} if builder == "rms_norm_long" else {}
 
 
@@ -115,7 +115,7 @@ def memory():
         for builder in names:
             kind = builder.removesuffix("_long")
             data = {"kind": kind, "dtype": "bfloat16", "note": kind}
-            rows.append(_row("memory", (m, n), builder, {"M": m, "N": n, **sizes_for(builder, m, n)}, data))
+            rows.append(_row("memory", (m, n), builder, {"M": m, "N": n, **sizes_for(builder, n)}, data))
     rows.append(_row("memory", (8192, 64, 128), "rope", {"tokens": 8192, "heads": 64, "dim": 128}, {"kind": "rope", "dtype": "bfloat16", "note": "rope"}))
     return rows
 

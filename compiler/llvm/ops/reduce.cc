@@ -64,12 +64,13 @@ Value* KernelLowering::CombineAll(ReduceKind kind, DType dtype, Values values) {
 DType KernelLowering::CombinedType(DType dtype) { return ir::IsFp8(dtype) || dtype == DType::kTF32 ? DType::kF32 : dtype; }
 
 void KernelLowering::LowerReduces(std::span<const ir::Stmt> reduces) {
+  const Turn turn = BeginExchange(reduces);
   std::vector<std::map<int64_t, Value*>> partials;
   for (const ir::Stmt& stmt : reduces) {
     EnterStmt(stmt);
     partials.push_back(ReduceInWarps(std::get<ir::Reduce>(stmt.op)));
   }
-  Exchange(reduces, partials);
+  Exchange(reduces, partials, turn);
   for (size_t i = 0; i < reduces.size(); ++i) {
     const auto& reduce = std::get<ir::Reduce>(reduces[i].op);
     const DType to = module_[reduce.dst.buffer].dtype, dtype = CombinedType(to);
@@ -133,10 +134,7 @@ struct KernelLowering::Partials {
   compiler::ReduceSteps steps;
   int64_t count = 1;             // for each element
   std::vector<int64_t> strides;  // of the result's dimensions, in elements of the result
-  int64_t elements = 1;
   Value* start = nullptr;        // the thread's part of the result, and the turn's, in bytes
-
-  int64_t Bytes() const { return elements * count * ir::Bytes(dtype); }
 };
 
 KernelLowering::Partials KernelLowering::PartialsOf(const ir::Reduce& reduce, Value* turn) {
@@ -146,12 +144,11 @@ KernelLowering::Partials KernelLowering::PartialsOf(const ir::Reduce& reduce, Va
   partials.count = partials.steps.Partials() * (reduce.cluster ? kernel_.ClusterBlocks() : 1);
   partials.strides.assign(size_t(to.rank()), 1);
   for (int d = to.rank() - 1; d > 0; --d) partials.strides[size_t(d) - 1] = partials.strides[size_t(d)] * to.Extent(d);
-  for (int d = 0; d < to.rank(); ++d) partials.elements *= to.Extent(d);
   const std::vector<Value*> thread = ThreadParts(to, thread_);
   for (size_t d = 0; d < thread.size(); ++d) {
     partials.start = AddTo(partials.start, Scaled(thread[d], partials.strides[d] * partials.count * ir::Bytes(partials.dtype)));
   }
-  partials.start = AddTo(partials.start, Scaled(turn, partials.Bytes()));
+  partials.start = AddTo(partials.start, Scaled(turn, PartialBytes(reduce)));
   return partials;
 }
 
@@ -182,30 +179,43 @@ void KernelLowering::InitExchanges() {
   device_->ClusterBarrier();
 }
 
+// What one turn brings.
+int64_t KernelLowering::PartialBytes(const ir::Reduce& reduce) const {
+  const ir::Layout& to = *module_[reduce.dst.buffer].layout;
+  const compiler::ReduceSteps steps = compiler::StepsOf(*module_[reduce.src.buffer].layout, reduce.dim, context_.target->warp_size);
+  int64_t elements = steps.Partials() * (reduce.cluster ? kernel_.ClusterBlocks() : 1);
+  for (int d = 0; d < to.rank(); ++d) elements *= to.Extent(d);
+  return elements * ir::Bytes(CombinedType(module_[reduce.dst.buffer].dtype));
+}
+
+// Of a cluster: says what is to come, early, so that nobody waits for that.
+KernelLowering::Turn KernelLowering::BeginExchange(std::span<const ir::Stmt> reduces) {
+  const auto& first = std::get<ir::Reduce>(reduces[0].op);
+  if (!first.cluster) return {};
+  Turn turn;
+  EnterStmt(reduces[0]);
+  turn.count = b().CreateLoad(b().getInt32Ty(), turns_.at(*first.scratch));
+  turn.parity = b().CreateURem(turn.count, I32(kTurns));
+  turn.mbarrier = SharedPointer(*first.scratch, {Scaled(turn.parity, kMbarrierBytes), 0});
+  int64_t bytes = 0;
+  for (const ir::Stmt& stmt : reduces) bytes += PartialBytes(std::get<ir::Reduce>(stmt.op));
+  When(b().CreateICmpEQ(thread_, I32(0)), [&] { device_->PhaseExpect(turn.mbarrier, I32(bytes)); });
+  return turn;
+}
+
 // The barrier before was the synchronize pass's, the one between is ours.
-void KernelLowering::Exchange(std::span<const ir::Stmt> reduces, std::span<std::map<int64_t, Value*>> values) {
+void KernelLowering::Exchange(std::span<const ir::Stmt> reduces, std::span<std::map<int64_t, Value*>> values, const Turn& turn) {
   const auto& first = std::get<ir::Reduce>(reduces[0].op);
   if (!first.scratch) return;
-  Value *count = nullptr, *turn = nullptr, *mbarrier = nullptr;
-  if (first.cluster) {
-    count = b().CreateLoad(b().getInt32Ty(), turns_.at(*first.scratch));
-    turn = b().CreateURem(count, I32(kTurns));
-    mbarrier = SharedPointer(*first.scratch, {Scaled(turn, kMbarrierBytes), 0});
-  }
   std::vector<Partials> partials;
-  int64_t bytes = 0;
-  for (const ir::Stmt& stmt : reduces) {
-    partials.push_back(PartialsOf(std::get<ir::Reduce>(stmt.op), turn));
-    bytes += partials.back().Bytes();
-  }
-  if (first.cluster) When(b().CreateICmpEQ(thread_, I32(0)), [&] { device_->PhaseExpect(mbarrier, I32(bytes)); });
-  for (size_t i = 0; i < partials.size(); ++i) {
+  for (size_t i = 0; i < reduces.size(); ++i) {
     EnterStmt(reduces[i]);
-    for (const auto& [r, v] : values[i]) StorePartial(partials[i], r, v, mbarrier);
+    partials.push_back(PartialsOf(std::get<ir::Reduce>(reduces[i].op), turn.parity));
+    for (const auto& [r, v] : values[i]) StorePartial(partials[i], r, v, turn.mbarrier);
   }
   if (first.cluster) {
-    device_->PhaseWait(mbarrier, b().CreateURem(b().CreateUDiv(count, I32(kTurns)), I32(2)));
-    b().CreateStore(b().CreateAdd(count, I32(1)), turns_.at(*first.scratch));
+    device_->PhaseWait(turn.mbarrier, b().CreateURem(b().CreateUDiv(turn.count, I32(kTurns)), I32(2)));
+    b().CreateStore(b().CreateAdd(turn.count, I32(1)), turns_.at(*first.scratch));
   } else {
     BlockBarrier();
   }

@@ -44,14 +44,14 @@ def rms_norm_long(M, N, dtype="bfloat16", eps=1e-6, columns=16384, threads=1024)
     return rms_norm_long.with_outputs(-1)
 
 
-def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, rows=1, stages=4, threads=512):
-    """As ``bandwidth.layer_norm``, `rows` rows one after the other: the weights stay where they are, the next rows are on their way. Sums
-    are of the differences from the row's first element: nothing cancels where the mean is large."""
+def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, blocks=128, stages=4, threads=256):
+    """As ``bandwidth.layer_norm``; `blocks` blocks share the rows. The weights stay where they are, the next rows are on their way."""
+    rows = -(-M // blocks)
 
     @T.prim_func
     def layer_norm_long(x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype), b: T.Tensor((N,), dtype), y: T.Tensor((M, N), dtype),
                         mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32")):
-        with T.Kernel(T.ceildiv(M, rows), threads=threads) as bx:
+        with T.Kernel(blocks, threads=threads) as bx:
             weight = T.alloc_shared((N,), dtype)
             bias = T.alloc_shared((N,), dtype)
             row = T.alloc_shared((N,), dtype)
@@ -63,8 +63,8 @@ def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, rows=1, stages=4, threads=
             T.copy(w, weight)
             T.copy(b, bias)
             for r in T.Pipelined(rows, num_stages=stages):
-                T.copy(x[bx * rows + r, 0:N], row)
-                T.copy(x[bx * rows + r, 0:RUN], head)
+                T.copy(x[r * blocks + bx, 0:N], row)
+                T.copy(x[r * blocks + bx, 0:RUN], head)
                 for j in T.Parallel(N):
                     moved[j] = T.cast(row[j], "float32") - T.cast(head[0], "float32")
                     squares[j] = moved[j] * moved[j]
@@ -74,22 +74,23 @@ def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, rows=1, stages=4, threads=
                     middle[i] = middle[i] / N
                     scale[i] = T.rsqrt(T.max(scale[i] / N - middle[i] * middle[i], 0.0) + eps)
                 for j in T.Parallel(N):
-                    y[bx * rows + r, j] = (moved[j] - middle[0]) * scale[0] * weight[j] + bias[j]
+                    y[r * blocks + bx, j] = (moved[j] - middle[0]) * scale[0] * weight[j] + bias[j]
                 for i in T.Parallel(1):
                     middle[i] += T.cast(head[0], "float32")
-                T.copy(middle, mean[bx * rows + r])
-                T.copy(scale, rstd[bx * rows + r])
+                T.copy(middle, mean[r * blocks + bx])
+                T.copy(scale, rstd[r * blocks + bx])
 
     return layer_norm_long.with_outputs([3, 4, 5])
 
 
-def layer_norm_backward_long(M, N, dtype="bfloat16", rows=1, stages=3, threads=512):
-    """As ``bandwidth.layer_norm_backward``, `rows` rows one after the other."""
+def layer_norm_backward_long(M, N, dtype="bfloat16", blocks=128, stages=3, threads=512):
+    """As ``bandwidth.layer_norm_backward``; `blocks` blocks share the rows."""
+    rows = -(-M // blocks)
 
     @T.prim_func
     def layer_norm_backward_long(dy: T.Tensor((M, N), dtype), x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype),
                                  mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32"), dx: T.Tensor((M, N), dtype)):
-        with T.Kernel(T.ceildiv(M, rows), threads=threads) as bx:
+        with T.Kernel(blocks, threads=threads) as bx:
             weight = T.alloc_fragment((N,), dtype)
             dy_row = T.alloc_shared((N,), dtype)
             x_row = T.alloc_shared((N,), dtype)
@@ -102,10 +103,10 @@ def layer_norm_backward_long(M, N, dtype="bfloat16", rows=1, stages=3, threads=5
             second = T.alloc_fragment((1,), "float32")
             T.copy(w, weight)
             for r in T.Pipelined(rows, num_stages=stages):
-                T.copy(dy[bx * rows + r, 0:N], dy_row)
-                T.copy(x[bx * rows + r, 0:N], x_row)
-                T.copy(mean[bx * rows + r], middle)
-                T.copy(rstd[bx * rows + r], scale)
+                T.copy(dy[r * blocks + bx, 0:N], dy_row)
+                T.copy(x[r * blocks + bx, 0:N], x_row)
+                T.copy(mean[r * blocks + bx], middle)
+                T.copy(rstd[r * blocks + bx], scale)
                 for j in T.Parallel(N):
                     gradient[j] = T.cast(dy_row[j], "float32") * weight[j]
                     normal[j] = (T.cast(x_row[j], "float32") - middle[0]) * scale[0]
@@ -113,7 +114,7 @@ def layer_norm_backward_long(M, N, dtype="bfloat16", rows=1, stages=3, threads=5
                 T.reduce_sum(gradient, first, dim=0)
                 T.reduce_sum(product, second, dim=0)
                 for j in T.Parallel(N):
-                    dx[bx * rows + r, j] = scale[0] * (gradient[j] - (first[0] + normal[j] * second[0]) / N)
+                    dx[r * blocks + bx, j] = scale[0] * (gradient[j] - (first[0] + normal[j] * second[0]) / N)
 
     return layer_norm_backward_long.with_outputs(-1)
 
