@@ -44,7 +44,7 @@ def rms_norm_long(M, N, dtype="bfloat16", eps=1e-6, columns=16384, threads=1024)
     return rms_norm_long.with_outputs(-1)
 
 
-def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, blocks=128, stages=4, threads=256):
+def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, blocks=128, stages=3, threads=512):
     """As ``bandwidth.layer_norm``; `blocks` blocks share the rows. The weights stay where they are, the next rows are on their way."""
     rows = -(-M // blocks)
 
@@ -52,8 +52,8 @@ def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, blocks=128, stages=4, thre
     def layer_norm_long(x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype), b: T.Tensor((N,), dtype), y: T.Tensor((M, N), dtype),
                         mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32")):
         with T.Kernel(blocks, threads=threads) as bx:
-            weight = T.alloc_shared((N,), dtype)
-            bias = T.alloc_shared((N,), dtype)
+            weight = T.alloc_fragment((N,), dtype)
+            bias = T.alloc_fragment((N,), dtype)
             row = T.alloc_shared((N,), dtype)
             head = T.alloc_shared((RUN,), dtype)
             moved = T.alloc_fragment((N,), "float32")
@@ -73,17 +73,16 @@ def layer_norm_long(M, N, dtype="bfloat16", eps=1e-5, blocks=128, stages=4, thre
                 for i in T.Parallel(1):
                     middle[i] = middle[i] / N
                     scale[i] = T.rsqrt(T.max(scale[i] / N - middle[i] * middle[i], 0.0) + eps)
-                for j in T.Parallel(N):
-                    y[r * blocks + bx, j] = (moved[j] - middle[0]) * scale[0] * weight[j] + bias[j]
-                for i in T.Parallel(1):
                     middle[i] += T.cast(head[0], "float32")
+                for j in T.Parallel(N):
+                    y[r * blocks + bx, j] = (T.cast(row[j], "float32") - middle[0]) * scale[0] * weight[j] + bias[j]
                 T.copy(middle, mean[r * blocks + bx])
                 T.copy(scale, rstd[r * blocks + bx])
 
     return layer_norm_long.with_outputs([3, 4, 5])
 
 
-def layer_norm_backward_long(M, N, dtype="bfloat16", blocks=128, stages=3, threads=512):
+def layer_norm_backward_long(M, N, dtype="bfloat16", blocks=128, stages=2, threads=512):
     """As ``bandwidth.layer_norm_backward``; `blocks` blocks share the rows."""
     rows = -(-M // blocks)
 
