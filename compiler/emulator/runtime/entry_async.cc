@@ -87,7 +87,10 @@ void kiln_emu_store_async_at(std::byte* shared, uint32_t rank, uint64_t word, ui
     block.Fault(FindingKind::kOperands, location, "a store to block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()));
   }
   Block& other = block.Peer(rank);
-  if (other.ended()) block.Fault(FindingKind::kOutOfBounds, location, "a store to shared memory of block " + other.IndexName() + ", which has ended");
+  if (other.ended()) {
+    NamedPlace place = SharedPlace(other, uint32_t(shared - block.shared()), block);
+    block.Fault(FindingKind::kOutOfBounds, location, "a store to " + place.text + ", which has ended", std::move(place.place));
+  }
   Mbarrier& at = other.mbarriers().At(uint32_t(mbarrier - block.shared()), location);
   at.CheckUse(location, /*needs_fence=*/true);
   std::byte* to = other.shared() + (shared - block.shared());

@@ -66,7 +66,7 @@ void Mbarrier::Expect(uint32_t bytes, uint32_t location) {
 void Mbarrier::Deliver(uint32_t bytes, uint32_t location) {
   Thread& from = Block::Current().thread();
   if (block_.grid().clocks) sync_.Release(from.agent, from.view);
-  Complete(Start(), bytes, location);
+  Complete(Start(), bytes, {&from, location});
 }
 
 void Mbarrier::Wait(uint32_t parity, uint32_t location) {
