@@ -22,10 +22,11 @@ class Verifier {
   std::string Name(BufferId id) const { return "%" + names_.Of(id); }
   std::string Name(VarId id) const { return "%" + names_.Of(id); }
 
-  void Error(std::string message, std::string hint = {}) {
+  // hint: what to try.
+  void Error(std::string message, std::string hint) {
     Report(FaultKind::kInvalid, std::move(message), std::move(hint));
   }
-  void Unsupported(std::string message, std::string hint = {}) {
+  void Unsupported(std::string message, std::string hint) {
     Report(FaultKind::kUnsupported, std::move(message), std::move(hint));
   }
 

@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint32_t kMaxGrid[] = {0x7fffffff, 65535, 65535};
 constexpr size_t kMaxStatementText = 400;
+constexpr const char* kOnce = "name each parameter once";
 
 }  // namespace
 
@@ -50,7 +51,7 @@ void Verifier::Run() {
       [this](uint32_t i) { return module_.buffers[i].space == Space::kGlobal || module_.buffers[i].workspace; });
   CheckSymbols();
   place_.clear();
-  if (module_.kernels.empty()) Error("the function launches no kernel");
+  if (module_.kernels.empty()) Error("the function launches no kernel", "give it a kernel with a grid, threads and a body");
   for (const Kernel& kernel : module_.kernels) CheckKernel(kernel);
   // Those that an alloc names are checked there.
   CheckBuffers([this](uint32_t i) { return !checked_buffer_[i]; });
@@ -61,16 +62,16 @@ void Verifier::CheckParams() {
   for (const Param& param : module_.params) {
     if (auto* tensor = std::get_if<BufferId>(&param)) {
       const Buffer& buffer = module_[*tensor];
-      if (is_param_[Index(*tensor)]) Error(fmt::format("{} is a parameter twice", Name(*tensor)));
+      if (is_param_[Index(*tensor)]) Error(fmt::format("{} is a parameter twice", Name(*tensor)), kOnce);
       if (buffer.space != Space::kGlobal)
         Error(fmt::format("{} is a parameter in {} memory", Name(*tensor), ir::Name(buffer.space)),
               "tensor parameters are global");
-      if (buffer.workspace) Error(fmt::format("{} is a parameter and a workspace", Name(*tensor)));
+      if (buffer.workspace) Error(fmt::format("{} is a parameter and a workspace", Name(*tensor)), "make it one of both");
       is_param_[Index(*tensor)] = true;
     } else {
       VarId var = std::get<VarId>(param);
-      if (module_[var].kind != VarKind::kScalar) Error(fmt::format("{} is a parameter but no scalar", Name(var)));
-      if (seen[Index(var)]) Error(fmt::format("{} is a parameter twice", Name(var)));
+      if (module_[var].kind != VarKind::kScalar) Error(fmt::format("{} is a parameter but no scalar", Name(var)), "parameters are tensors and scalars");
+      if (seen[Index(var)]) Error(fmt::format("{} is a parameter twice", Name(var)), kOnce);
       seen[Index(var)] = true;
       var_scope_[Index(var)] = true;
     }
@@ -80,10 +81,10 @@ void Verifier::CheckParams() {
 void Verifier::CheckOutputs() {
   std::vector<uint32_t> sorted = module_.outputs;
   std::sort(sorted.begin(), sorted.end());
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) Error("a parameter is an output twice");
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) Error("a parameter is an output twice", "name each output once");
   for (uint32_t output : module_.outputs) {
     if (output >= module_.params.size())
-      Error(fmt::format("output {} of {} parameters", output, module_.params.size()));
+      Error(fmt::format("output {} of {} parameters", output, module_.params.size()), "outputs are numbers of parameters, from 0 on");
     else if (!std::holds_alternative<BufferId>(module_.params[output]))
       Error(fmt::format("output {} is a scalar", output), "outputs are tensors");
   }
@@ -125,7 +126,7 @@ void Verifier::CheckSymbols() {
 void Verifier::CheckHostExpr(ExprId id, bool scalars, std::string_view what) {
   ++round_;
   if (!CheckNode(id)) return;
-  if (!IsInteger(exprs().Type(id))) Error(fmt::format("{} is {}, not an integer", what, ir::Name(exprs().Type(id))));
+  if (!IsInteger(exprs().Type(id))) Error(fmt::format("{} is {}, not an integer", what, ir::Name(exprs().Type(id))), "convert it, as i32(x)");
   std::vector<ExprId> todo = {id};
   std::unordered_set<uint32_t> seen;
   while (!todo.empty()) {
@@ -172,7 +173,7 @@ void Verifier::CheckBuffer(BufferId id) {
 void Verifier::CheckTensor(BufferId id) {
   const Buffer& buffer = module_[id];
   if (!buffer.strides.empty() && buffer.strides.size() != buffer.shape.size()) {
-    Error(fmt::format("{} strides for {} dimensions", buffer.strides.size(), buffer.shape.size()));
+    Error(fmt::format("{} strides for {} dimensions", buffer.strides.size(), buffer.shape.size()), "give each dimension a stride, or none");
   }
   int64_t elements = 1;
   for (ExprId extent : buffer.shape) {
@@ -205,7 +206,7 @@ void Verifier::CheckTile(BufferId id) {
   if (buffer.space != Space::kFragment || !buffer.layout) return;
   bool covers = buffer.layout->rank() == int(shape->size());
   for (int d = 0; covers && d < buffer.layout->rank(); ++d) covers = buffer.layout->Extent(d) >= (*shape)[size_t(d)];
-  if (!covers) Error(fmt::format("the layout {} does not cover the shape", buffer.layout->ToString()));
+  if (!covers) Error(fmt::format("the layout {} does not cover the shape", buffer.layout->ToString()), "the digits of a dimension multiply to its extent, or more");
 }
 
 void Verifier::CheckKernel(const Kernel& kernel) {
@@ -217,13 +218,14 @@ void Verifier::CheckKernel(const Kernel& kernel) {
   uint64_t cluster = 1;
   for (uint32_t size : kernel.cluster) cluster = std::min<uint64_t>(cluster * size, 1 << 20);
   bool clustered = !kernel.cluster.empty();
-  if (clustered && kernel.cluster.size() != kernel.grid.size()) Error("a cluster of other rank than the grid");
+  if (clustered && kernel.cluster.size() != kernel.grid.size()) Error("a cluster of other rank than the grid", "give it as many dimensions as the grid has");
   if (clustered && (cluster < 1 || cluster > 16)) Error(fmt::format("a cluster of {} blocks", cluster), "use 1 to 16");
   size_t bound = bound_.size();
   for (size_t i = 0; i < kernel.block_vars.size(); ++i) {
     if (Bind(kernel.block_vars[i], VarKind::kBlock, "a block variable") && module_[kernel.block_vars[i]].axis != i) {
       Error(fmt::format("block variable {} is of axis {} and stands at {}", Name(kernel.block_vars[i]),
-                        module_[kernel.block_vars[i]].axis, i));
+                        module_[kernel.block_vars[i]].axis, i),
+            "name them in the order x, y, z");
     }
   }
   CheckBlock(kernel.body);
@@ -234,7 +236,7 @@ void Verifier::CheckGrid(const Kernel& kernel) {
   if (kernel.grid.empty() || kernel.grid.size() > 3)
     return Error(fmt::format("a grid of {} dimensions", kernel.grid.size()), "use 1 to 3");
   if (kernel.block_vars.size() != kernel.grid.size()) {
-    Error(fmt::format("{} block variables for a grid of {} dimensions", kernel.block_vars.size(), kernel.grid.size()));
+    Error(fmt::format("{} block variables for a grid of {} dimensions", kernel.block_vars.size(), kernel.grid.size()), "give each dimension a variable");
   }
   for (size_t i = 0; i < kernel.grid.size(); ++i) {
     CheckHostExpr(kernel.grid[i], true, "the grid");

@@ -38,7 +38,8 @@ bool Verifier::CheckVar(const ExprNode& node) {
     return false;
   }
   if (module_[var].dtype == node.dtype) return true;
-  Error(fmt::format("{} is {} and is read as {}", Name(var), ir::Name(module_[var].dtype), ir::Name(node.dtype)));
+  Error(fmt::format("{} is {} and is read as {}", Name(var), ir::Name(module_[var].dtype), ir::Name(node.dtype)),
+        fmt::format("read it as {} and convert that", ir::Name(module_[var].dtype)));
   return false;
 }
 
@@ -47,7 +48,8 @@ bool Verifier::CheckLoad(const ExprNode& node) {
   if (!CheckUsable(buffer) || !CheckIndices(buffer, node.Args())) return false;
   if (module_[buffer].dtype == node.dtype) return true;
   Error(fmt::format("{} holds {} and is read as {}", Name(buffer), ir::Name(module_[buffer].dtype),
-                    ir::Name(node.dtype)));
+                    ir::Name(node.dtype)),
+        fmt::format("read it as {} and convert that", ir::Name(module_[buffer].dtype)));
   return false;
 }
 
@@ -62,7 +64,7 @@ bool Verifier::CheckTyped(ExprId id, DType dtype, std::string_view what) {
 bool Verifier::CheckInteger(ExprId id, std::string_view what) {
   if (!CheckExpr(id)) return false;
   if (IsInteger(exprs().Type(id))) return true;
-  Error(fmt::format("{} is {}, expected an integer", what, ir::Name(exprs().Type(id))));
+  Error(fmt::format("{} is {}, expected an integer", what, ir::Name(exprs().Type(id))), "convert it, as i32(x)");
   return false;
 }
 
@@ -73,13 +75,13 @@ bool Verifier::CheckUsable(BufferId buffer) {
     return false;
   }
   if (module_[buffer].space != Space::kBarrier) return true;
-  Error(fmt::format("{} is a barrier and holds no elements", Name(buffer)));
+  Error(fmt::format("{} is a barrier and holds no elements", Name(buffer)), "use another buffer for data");
   return false;
 }
 
 void Verifier::CheckRing(const Ring& ring) {
   if (!InScope(ring.barriers) || module_[ring.barriers].space != Space::kBarrier) {
-    Error(fmt::format("{} are no barriers in scope", Name(ring.barriers)));
+    Error(fmt::format("{} are no barriers in scope", Name(ring.barriers)), "allocate them before the loop that uses them");
   }
   const Buffer& position = module_[ring.position];
   if (!CheckUsable(ring.position)) return;
@@ -98,14 +100,15 @@ bool Verifier::CheckElement(BufferId buffer, const std::vector<ExprId>& indices)
 bool Verifier::CheckIndices(BufferId buffer, std::span<const ExprId> indices) {
   const std::vector<ExprId>& shape = module_[buffer].shape;
   if (indices.size() != shape.size()) {
-    Error(fmt::format("{} has {} dimensions and is indexed by {}", Name(buffer), shape.size(), indices.size()));
+    Error(fmt::format("{} has {} dimensions and is indexed by {}", Name(buffer), shape.size(), indices.size()), "give one index for each dimension");
     return false;
   }
   if (module_[buffer].space == Space::kGlobal || branches > 0) return true;
   for (size_t d = 0; d < shape.size(); ++d) {
     std::optional<int64_t> index = exprs().ConstInt(indices[d]), extent = exprs().ConstInt(shape[d]);
     if (!index || !extent || (*index >= 0 && *index < *extent)) continue;
-    Error(fmt::format("index {} of dimension {} of {}, whose extent is {}", *index, d, Name(buffer), *extent));
+    Error(fmt::format("index {} of dimension {} of {}, whose extent is {}", *index, d, Name(buffer), *extent),
+          "keep it inside, or put the access under an if");
     return false;
   }
   return true;
@@ -117,7 +120,8 @@ bool Verifier::CheckRegion(const Region& region, std::string_view what) {
   size_t rank = buffer.shape.size();
   if (region.offsets.size() != rank || region.extents.size() != rank) {
     Error(fmt::format("{} names {} offsets and {} extents of {}, which has {} dimensions", what, region.offsets.size(),
-                      region.extents.size(), Name(region.buffer), rank));
+                      region.extents.size(), Name(region.buffer), rank),
+          "give each dimension an offset and an extent");
     return false;
   }
   int64_t elements = 1;
@@ -139,7 +143,8 @@ bool Verifier::CheckRegion(const Region& region, std::string_view what) {
     int64_t offset = branches > 0 ? 0 : exprs().ConstInt(region.offsets[d]).value_or(0);
     if (offset >= 0 && extent <= *size && offset <= *size - extent) continue;
     Error(fmt::format("{} takes elements {} to {} of dimension {} of {}, whose extent is {}", what, offset,
-                      offset + (extent - 1), d, Name(region.buffer), *size));
+                      offset + (extent - 1), d, Name(region.buffer), *size),
+          "take a part that lies inside, or make the tile larger");
     return false;
   }
   return true;
@@ -159,7 +164,7 @@ bool Verifier::CheckTogether(std::string_view what) {
 
 bool Verifier::Bind(VarId var, VarKind kind, std::string_view what) {
   if (module_[var].kind != kind) {
-    Error(fmt::format("{} is bound as {}, but is of another kind", Name(var), what));
+    Error(fmt::format("{} is bound as {}, but is of another kind", Name(var), what), "use a new variable");
     return false;
   }
   if (var_scope_[Index(var)]) {

@@ -41,7 +41,8 @@ void CheckKind(Verifier& verifier, const For& op) {
 
 void Check(Verifier& verifier, const For& op) {
   if (op.vars.empty() || op.vars.size() != op.extents.size()) {
-    return verifier.Error(fmt::format("{} loop variables and {} extents", op.vars.size(), op.extents.size()));
+    return verifier.Error(fmt::format("{} loop variables and {} extents", op.vars.size(), op.extents.size()),
+                          "give each variable an extent");
   }
   for (size_t i = 0; i < op.vars.size(); ++i)
     verifier.CheckTyped(op.extents[i], verifier.module()[op.vars[i]].dtype, "the extent");
@@ -68,7 +69,7 @@ namespace {
 
 void CheckLeaves(Verifier& verifier, std::string_view word) {
   bool in_loop = !verifier.loops.empty();
-  if (!in_loop) return verifier.Error(fmt::format("{} outside a loop", word));
+  if (!in_loop) return verifier.Error(fmt::format("{} outside a loop", word), "put it into the loop that it concerns, or use an if");
   LoopKind kind = verifier.loops.back();
   if (kind == LoopKind::kParallel || kind == LoopKind::kVectorized) {
     verifier.Error(fmt::format("{} in a {} loop, whose iterations have no order", word, Name(kind)),

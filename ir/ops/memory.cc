@@ -22,7 +22,7 @@ void Check(Verifier& verifier, const Alloc& op) {
     return verifier.Error(fmt::format("{} is global and cannot be allocated by a kernel", verifier.Name(op.buffer)),
                           "make it a workspace");
   if (verifier.WasAllocated(op.buffer))
-    return verifier.Error(fmt::format("{} is allocated twice", verifier.Name(op.buffer)));
+    return verifier.Error(fmt::format("{} is allocated twice", verifier.Name(op.buffer)), "allocate it once, before its uses, or use two buffers");
   verifier.CheckBuffer(op.buffer);
   if (buffer.space != Space::kLocal) verifier.CheckTogether(fmt::format("an alloc of {} memory", Name(buffer.space)));
   verifier.Bring(op.buffer);

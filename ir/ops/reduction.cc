@@ -9,7 +9,8 @@ namespace {
 void CheckShapes(Verifier& verifier, const Reduce& op) {
   std::vector<int64_t> kept = op.src.extents, dropped = op.src.extents;
   if (op.dim < 0 || size_t(op.dim) >= kept.size()) {
-    return verifier.Error(fmt::format("dimension {} of a source with {} dimensions", op.dim, kept.size()));
+    return verifier.Error(fmt::format("dimension {} of a source with {} dimensions", op.dim, kept.size()),
+                          "dimensions count from 0");
   }
   kept[size_t(op.dim)] = 1;
   dropped.erase(dropped.begin() + op.dim);
@@ -41,7 +42,7 @@ void Check(Verifier& verifier, const Reduce& op) {
     verifier.Error(fmt::format("reduce {} does not apply to {}", Name(op.kind), Name(from.dtype)),
                    "bit operations take integers or bool, the others numbers, absmax and abssum signed ones");
   if (op.scratch && verifier.module()[*op.scratch].space != Space::kShared)
-    verifier.Error(fmt::format("the scratch {} is not shared", verifier.Name(*op.scratch)));
+    verifier.Error(fmt::format("the scratch {} is not shared", verifier.Name(*op.scratch)), "leave it out: the compiler finds one");
   for (const Buffer* buffer : {&from, &to}) {
     if (buffer->space == Space::kFragment || buffer->space == Space::kShared) continue;
     verifier.Error(fmt::format("a reduce on {} memory", Name(buffer->space)), "copy it to a fragment first");

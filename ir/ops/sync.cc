@@ -10,7 +10,7 @@ void Check(Verifier& verifier, const AsyncCommit&) { verifier.CheckTogether("an 
 
 void Check(Verifier& verifier, const AsyncWait& op) {
   verifier.CheckTogether("an async_wait");
-  if (op.pending < 0) verifier.Error(fmt::format("a wait for {} pending groups", op.pending));
+  if (op.pending < 0) verifier.Error(fmt::format("a wait for {} pending groups", op.pending), "wait until 0 or more are pending");
 }
 
 void Check(Verifier& verifier, const RingStep& op) {
