@@ -2,6 +2,7 @@
 """Clients that vanish, stop answering or read slowly; a wall clock that jumps."""
 
 import os
+import pathlib
 import signal
 import struct
 import subprocess
@@ -95,18 +96,24 @@ print(sum(len(call.result().artifact) > 90_001 for call in calls), flush=True)  
 """
 
 
+def go_on(process):
+    """Once it has stopped: a signal that comes before would be lost."""
+    assert eventually(lambda: pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
+    process.send_signal(signal.SIGCONT)
+
+
 def test_a_slow_reader_costs_nobody_anything(daemon, child):
     daemon.start(FAKE_WORKER)
     assert len(daemon.client().compile(program(1), TARGET, order(0, 900)).artifact.code) == 90_001
     slow = child(SLOW_READER)
     assert slow.stdout.readline().strip() == "ready"
     before = resident_mib(daemon)
-    slow.send_signal(signal.SIGCONT)
+    go_on(slow)
     assert slow.stdout.readline().strip() == "sent"
     for _ in range(200):
         assert daemon.client().compile(program(1), TARGET, order(0, 900), timeout=10.0).key
     assert resident_mib(daemon) - before < 100, "1,500 answers of 90 KB wait, and share their bytes"
-    slow.send_signal(signal.SIGCONT)
+    go_on(slow)
     assert slow.stdout.readline().strip() == "1500"
 
 
