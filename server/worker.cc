@@ -60,9 +60,10 @@ unsigned Worker::BeginJob() {
 
 Worker::Death Worker::Bury(Channel::End end) {
   using End = Channel::End;
-  Death death{.with_zygote = end == End::kClosed && zygote_->Lost(child_)};
   if (end != End::kClosed) zygote_->Kill(child_);
   const auto ended = zygote_->WaitForEnd(child_, kEndPatience);
+  // A dying zygote takes its workers with it before it can be seen as dead: only the wait above tells the two ends apart.
+  Death death{.with_zygote = end == End::kClosed && !ended && zygote_->Lost(child_)};
   death.said = TailOf(child_.log.get());
   switch (end) {
     case End::kWoken: death.cause = "cancelled"; break;
