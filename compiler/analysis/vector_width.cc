@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/contains.h"
 #include "compiler/analysis/register_map.h"
 
 namespace kiln::compiler {
@@ -35,20 +35,6 @@ int64_t RowDivisor(const ir::Module& module, const Facts& facts, const ir::Buffe
     divisor = std::gcd(divisor, stride);
   }
   return divisor;
-}
-
-template <typename Wanted>
-bool Contains(const ir::ExprPool& pool, ExprId id, const Wanted& wanted) {
-  std::vector<ExprId> open{id};
-  std::unordered_set<uint32_t> seen;
-  while (!open.empty()) {
-    const ExprId next = open.back();
-    open.pop_back();
-    if (wanted(next)) return true;
-    if (!seen.insert(ir::Index(next)).second) continue;
-    for (ExprId arg : pool[next].Args()) open.push_back(arg);
-  }
-  return false;
 }
 
 bool LastIsContiguous(const ir::Module& module, const ir::Buffer& buffer) {

@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "compiler/analysis/contains.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/infer/persist.h"
 #include "compiler/rules/gemm.h"
@@ -133,11 +134,7 @@ class Pairing {
   bool Differs(const ir::Copy& copy) const {
     return std::ranges::any_of(copy.src.offsets, [&](ir::ExprId offset) { return Differs(offset); });
   }
-  bool Differs(ir::ExprId id) const {
-    const ir::ExprNode& node = module_.exprs[id];
-    if (node.op == ir::ExprOp::kVar) return differs_.contains(ir::VarId(node.ref));
-    return std::ranges::any_of(node.Args(), [&](ir::ExprId arg) { return Differs(arg); });
-  }
+  bool Differs(ir::ExprId id) const { return ContainsVar(module_.exprs, id, differs_); }
 
   struct Load {
     ir::Copy* copy;

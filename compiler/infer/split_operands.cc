@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/contains.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
@@ -152,11 +154,7 @@ class Splitter {
     return divides ? module_.exprs.ConstInt(node.args[1]).value_or(0) : 0;
   }
 
-  bool Uses(ExprId id, ir::VarId variable) const {
-    const ir::ExprNode& node = module_.exprs[id];
-    if (node.op == ir::ExprOp::kVar) return node.ref == ir::Index(variable);
-    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return Uses(arg, variable); });
-  }
+  bool Uses(ExprId id, ir::VarId variable) const { return ContainsVar(module_.exprs, id, std::set{variable}); }
 
   // Whether `id` grows by as much as the variable.
   bool Steps(ExprId id, ir::VarId variable) {

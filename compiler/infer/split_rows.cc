@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/contains.h"
 #include "compiler/analysis/register_map.h"
 #include "compiler/infer/versions.h"
 
@@ -174,11 +175,7 @@ class Splitter {
   bool Uses(const Access& access, VarId var) const {
     return std::ranges::any_of(access.indices, [&](ExprId index) { return Uses(index, var); });
   }
-  bool Uses(ExprId id, VarId var) const {
-    const ir::ExprNode& node = module_.exprs[id];
-    if (node.op == ExprOp::kVar) return VarId(node.ref) == var;
-    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return Uses(arg, var); });
-  }
+  bool Uses(ExprId id, VarId var) const { return ContainsVar(module_.exprs, id, std::set{var}); }
   std::optional<VarId> Along(const ir::For& loop) const {
     const std::vector<int64_t> extents = ExtentsOf(module_, loop);
     const auto at = std::ranges::find(extents, row_);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/contains.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/register_map.h"
 #include "compiler/infer/versions.h"
@@ -99,7 +100,7 @@ class Reader {
       const ExprId mover = module_.VarRef(loop.vars[next < 2 ? next : 0]);
       const bool moves = next < 2 && linear.Coefficient(mover) == 1;
       for (const auto& [term, coefficient] : linear.terms)
-        if (!(moves && ExprId(term) == mover) && DependsOn(ExprId(term), bound)) return std::nullopt;
+        if (!(moves && ExprId(term) == mover) && ContainsVar(module_.exprs, ExprId(term), bound)) return std::nullopt;
       if (moves) index = module_.exprs.Substitute(index, loop.vars[next], module_.exprs.Int(0, module_[loop.vars[next]].dtype));
       region.offsets.push_back(index);
       region.extents.push_back(moves ? extents[next++] : 1);
@@ -115,12 +116,6 @@ class Reader {
       if (const auto* inner = std::get_if<ir::For>(&stmt.op)) bound.insert(inner->vars.begin(), inner->vars.end());
     });
     return bound;
-  }
-
-  bool DependsOn(ExprId id, const std::set<ir::VarId>& vars) const {
-    const ir::ExprNode& node = module_.exprs[id];
-    if (node.op == ir::ExprOp::kVar) return vars.contains(ir::VarId(node.ref));
-    return std::ranges::any_of(node.Args(), [&](ExprId arg) { return DependsOn(arg, vars); });
   }
 
   int64_t BytesOf(BufferId id) const {

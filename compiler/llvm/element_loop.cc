@@ -4,9 +4,9 @@
 // arithmetic go in runs of neighbouring registers, so that memory is accessed in vectors; bodies with control flow go iteration by
 // iteration.
 #include <algorithm>
-#include <unordered_set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/contains.h"
 #include "compiler/analysis/vector_width.h"
 #include "compiler/llvm/kernel_lowering.h"
 
@@ -161,16 +161,7 @@ void KernelLowering::LowerAsyncChunk(const ir::Store& store, int64_t first, int6
 }
 
 bool KernelLowering::HasSelect(ExprId id) const {
-  std::vector<ExprId> open{id};
-  std::unordered_set<uint32_t> seen;
-  while (!open.empty()) {
-    const ExprId next = open.back();
-    open.pop_back();
-    if (pool()[next].op == ir::ExprOp::kSelect) return true;
-    if (!seen.insert(ir::Index(next)).second) continue;
-    for (ExprId arg : pool()[next].Args()) open.push_back(arg);
-  }
-  return false;
+  return compiler::Contains(pool(), id, [&](ExprId part) { return pool()[part].op == ir::ExprOp::kSelect; });
 }
 
 Values KernelLowering::EvalChunk(ExprId value, int64_t first, int64_t count) {
