@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kiln-bench --bin DIR --programs DIR [--json] [--quick] [--halves] [--minutes N] [hit|miss|start|flights|crowd|overload|soak …]
+// kiln-bench --bin DIR --programs DIR [--json] [--quick] [--halves | --split=WORKERS:KILND:CALLERS] [--minutes N] PART…
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +14,26 @@
 
 namespace kiln::bench {
 namespace {
+
+struct Part {
+  std::string_view name;
+  std::vector<Figure> (*measure)(const Setup& setup, const Peer& peer);
+};
+
+template <std::vector<Figure> (*measure)(const Setup&)>
+std::vector<Figure> Alone(const Setup& setup, const Peer&) {
+  return measure(setup);
+}
+
+constexpr Part kParts[] = {{"hit", MeasureHits},
+                           {"miss", Alone<MeasureMisses>},
+                           {"start", Alone<MeasureStart>},
+                           {"one-key", Alone<MeasureOneKey>},
+                           {"ranks", Alone<MeasureRanks>},
+                           {"manifest", Alone<MeasureManifest>},
+                           {"crowd", MeasureCrowd},
+                           {"overload", Alone<MeasureOverload>},
+                           {"soak", Alone<MeasureSoak>}};
 
 void Print(const Figure& f, bool json) {
   const std::string value = f.value ? fmt::format("{:.2f}", *f.value) : "none";
@@ -51,7 +71,10 @@ int Main(int argc, char** argv) {
     } else if (word == "--quick") {
       setup.quick = true;
     } else if (word == "--halves") {
-      setup.halves = Halves::OfThisProcess();
+      if (!setup.split) setup.split = Split::Halves();
+    } else if (word.starts_with("--split=")) {
+      setup.split = Split::Parse(word.substr(8));
+      if (!setup.split) throw std::runtime_error(fmt::format("{} names no processors; an example: --split=0-3:4,5:6-15", word));
     } else if (word == "--minutes" && i + 1 < argc) {
       setup.minutes = std::strtod(argv[++i], nullptr);
     } else if (word == "--bin" && i + 1 < argc) {
@@ -62,30 +85,26 @@ int Main(int argc, char** argv) {
       parts.push_back(word);
     }
   }
-  if (setup.bin.empty() || parts.empty()) {
-    fmt::print(stderr, "usage: kiln-bench --bin DIR --programs DIR [--json] [--quick] [--halves] [--minutes N] PART…\n"
-                       "parts: hit, miss, start, flights, crowd, overload, soak\n");
+  const auto is_part = [](std::string_view word) { return std::ranges::find(kParts, word, &Part::name) != std::end(kParts); };
+  if (setup.bin.empty() || parts.empty() || !std::ranges::all_of(parts, is_part)) {
+    fmt::print(stderr, "usage: kiln-bench --bin DIR --programs DIR [--json] [--quick] [--halves | --split=WORKERS:KILND:CALLERS] "
+                       "[--minutes N] PART…\nparts:");
+    for (const Part& part : kParts) fmt::print(stderr, " {}", part.name);
+    fmt::print(stderr, "\n");
     return 2;
   }
   const ScratchFolder scratch;
   setup.scratch = scratch.path;
   const Peer peer(setup);  // forks, so first
   std::optional<OnProcessors> here;
-  if (setup.halves) here.emplace(setup.halves->callers);
-  const auto wanted = [&](std::string_view part) { return std::ranges::find(parts, part) != parts.end(); };
-  const auto print_all = [&](std::vector<Figure> figures) {
-    for (Figure& figure : figures) {
-      if (setup.halves) figure.note += (figure.note.empty() ? "" : "; ") + setup.halves->Text();
+  if (setup.split) here.emplace(setup.split->callers);
+  for (const Part& part : kParts) {
+    if (std::ranges::find(parts, part.name) == parts.end()) continue;
+    for (Figure& figure : part.measure(setup, peer)) {
+      if (setup.split) figure.note += (figure.note.empty() ? "" : "; ") + setup.split->Text();
       Print(figure, json);
     }
-  };
-  if (wanted("hit")) print_all(MeasureHits(setup, peer));
-  if (wanted("miss")) print_all(MeasureMisses(setup));
-  if (wanted("start")) print_all(MeasureStart(setup));
-  if (wanted("flights")) print_all(MeasureFlights(setup));
-  if (wanted("crowd")) print_all(MeasureCrowd(setup, peer));
-  if (wanted("overload")) print_all(MeasureOverload(setup));
-  if (wanted("soak")) print_all(MeasureSoak(setup));
+  }
   return 0;
 }
 

@@ -36,7 +36,7 @@ struct Setup {
   std::filesystem::path scratch;
   bool quick = false;              // fewer rounds, for a look
   double minutes = 5;              // of the soak
-  std::optional<Halves> halves;    // of kilnd and its callers; absent: both use all processors
+  std::optional<Split> split;      // absent: all use all processors
 
   unsigned workers() const;  // of kilnd: one for each of its processors
 };
@@ -92,7 +92,9 @@ std::vector<Figure> MeasureMisses(const Setup& setup);
 std::vector<Figure> MeasureStart(const Setup& setup);
 
 // What tests/bench/load prints: many at one time.
-std::vector<Figure> MeasureFlights(const Setup& setup);
+std::vector<Figure> MeasureOneKey(const Setup& setup);
+std::vector<Figure> MeasureRanks(const Setup& setup);
+std::vector<Figure> MeasureManifest(const Setup& setup);
 std::vector<Figure> MeasureCrowd(const Setup& setup, const Peer& peer);
 std::vector<Figure> MeasureOverload(const Setup& setup);
 std::vector<Figure> MeasureSoak(const Setup& setup);

@@ -24,7 +24,9 @@ v1::CompileRequest RequestOf(std::string module) {
   return request;
 }
 
-std::vector<Figure> OneKey(const Setup& setup) {
+}  // namespace
+
+std::vector<Figure> MeasureOneKey(const Setup& setup) {
   constexpr std::size_t kConnections = 200;
   constexpr std::size_t kRequests = 2000;
   const Daemon daemon(setup, "flight-store");
@@ -60,6 +62,8 @@ std::vector<Figure> OneKey(const Setup& setup) {
            .note = fmt::format("{} failed, {} say they compiled, the last answer after {:.0f} ms", failed, compiled, took)},
           {.name = "2,000 requests, one key: different answers", .value = static_cast<double>(codes.size() + failed), .unit = "", .bar = 1}};
 }
+
+namespace {
 
 struct Start {
   double last_ms = 0;
@@ -105,7 +109,9 @@ Start StartRanks(const Setup& setup, std::size_t ranks, std::size_t kernels) {
   return start;
 }
 
-std::vector<Figure> Ranks(const Setup& setup) {
+}  // namespace
+
+std::vector<Figure> MeasureRanks(const Setup& setup) {
   const std::size_t kernels = setup.quick ? 60 : 500;
   const Start start = StartRanks(setup, 64, kernels);
   const double ideal = start.compile_ms / setup.workers();
@@ -114,6 +120,8 @@ std::vector<Figure> Ranks(const Setup& setup) {
           {.name = fmt::format("64 ranks, {} kernels: last over ideal", kernels), .value = start.last_ms / ideal, .unit = "×", .bar = 1.15,
            .note = fmt::format("{:.1f} s; compile times / workers {:.1f} s", start.last_ms / 1000, ideal / 1000)}};
 }
+
+namespace {
 
 // Programs of very different cost.
 v1::EnsureRequest MixedManifest(const Setup& setup, unsigned kernels) {
@@ -131,7 +139,9 @@ struct Estimate {
   double elapsed = 0;
 };
 
-std::vector<Figure> Manifest(const Setup& setup) {
+}  // namespace
+
+std::vector<Figure> MeasureManifest(const Setup& setup) {
   const unsigned kernels = setup.quick ? 60 : 400;
   const v1::EnsureRequest manifest = MixedManifest(setup, kernels);
   const Daemon daemon(setup, "manifest-store");
@@ -166,16 +176,6 @@ std::vector<Figure> Manifest(const Setup& setup) {
   return {{.name = fmt::format("EnsureKernels, 64 ranks, {} kernels: compiles", kernels), .value = static_cast<double>(daemon.Stats().compiles()), .unit = "",
            .bar = static_cast<double>(kernels), .note = fmt::format("{} calls failed {}, {:.1f} s", failed.load(), failure, total)},
           eta};
-}
-
-}  // namespace
-
-std::vector<Figure> MeasureFlights(const Setup& setup) {
-  std::vector<Figure> figures;
-  for (const auto& part : {OneKey, Ranks, Manifest}) {
-    for (Figure& figure : part(setup)) figures.push_back(std::move(figure));
-  }
-  return figures;
 }
 
 }  // namespace kiln::bench

@@ -69,7 +69,7 @@ class PeerService final : public v1::Kiln::WithRawCallbackMethod_Stats<v1::Kiln:
 
 unsigned Setup::workers() const {
   const unsigned all = std::max(1u, std::thread::hardware_concurrency());
-  return halves ? static_cast<unsigned>(CPU_COUNT(&halves->servers)) : all;
+  return split ? static_cast<unsigned>(CPU_COUNT(&split->workers)) : all;
 }
 
 double Milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
@@ -100,7 +100,7 @@ Daemon::Daemon(const Setup& setup, const std::string& state, const std::vector<s
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   std::optional<OnProcessors> there;
-  if (setup.halves) there.emplace(setup.halves->servers);
+  if (setup.split) there.emplace(setup.split->workers);
   const auto began = Clock::now();
   if (::posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ) != 0) {
     throw std::runtime_error("cannot run " + words[0] + "; build it first, or name the build folder in KILN_BUILD");
@@ -116,6 +116,7 @@ Daemon::Daemon(const Setup& setup, const std::string& state, const std::vector<s
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   start_ms_ = Milliseconds(Clock::now() - began);
+  if (setup.split) Move(pid_, setup.split->kilnd);  // the zygote, which forks the workers, stays
 }
 
 Daemon::~Daemon() {
@@ -170,7 +171,7 @@ std::string Daemon::build_id() const {
 Peer::Peer(const Setup& setup) : address_("unix:" + (setup.scratch / "peer.sock").string()), pid_(::fork()) {
   if (pid_ != 0) return;
   std::optional<OnProcessors> there;
-  if (setup.halves) there.emplace(setup.halves->servers);
+  if (setup.split) there.emplace(setup.split->kilnd);
   ServePeer(address_);
 }
 
