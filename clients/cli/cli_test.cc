@@ -202,5 +202,25 @@ TEST_F(CliTest, PrecompilesForSeveralTargetsIntoABundle) {
   EXPECT_TRUE(Has(failed, "was told to refuse this")) << failed.out;
 }
 
+// Seven programs of 3 MiB; kilnd takes messages of 16 MiB.
+TEST_F(CliTest, AManifestLargerThanAMessageHasOneProgress) {
+  daemon_->Start();
+  const std::string module = MinimalModule(std::string(3 << 19, 'n'));
+  std::string files;
+  for (int i = 0; i < 7; ++i) {
+    files += (folder_ / ("large-" + std::to_string(i) + ".pb")).string() + " ";
+    std::ofstream(folder_ / ("large-" + std::to_string(i) + ".pb"), std::ios::binary) << module;
+  }
+  const Ran ran = Kiln("precompile " + files + "-t cuda:sm_80 -t cuda:sm_90a --json");
+  EXPECT_EQ(ran.status, 0) << ran.out;
+  EXPECT_TRUE(Has(ran, R"("total": 14, )")) << ran.out;
+  for (int i = 0; i < 7; ++i) {
+    for (const char* target : {"cuda:sm_80", "cuda:sm_90a"}) {
+      EXPECT_TRUE(Has(ran, "large-" + std::to_string(i) + R"(.pb", "target": ")" + target + '"')) << ran.out;
+    }
+  }
+  EXPECT_EQ(daemon_->Stats().compiles(), 2u) << "they differ in nothing but the file";
+}
+
 }  // namespace
 }  // namespace kiln::cli

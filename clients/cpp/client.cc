@@ -21,6 +21,7 @@
 
 #include "clients/cpp/client_impl.h"
 #include "clients/cpp/convert.h"
+#include "clients/cpp/manifest_parts.h"
 #include "server/endpoint.h"
 
 namespace kiln {
@@ -240,16 +241,29 @@ Client::Result<Compiled> Client::LookupKey(std::string_view key) {
 }
 
 Client::Result<std::vector<Ensured>> Client::Ensure(const Manifest& manifest, const OnProgress& on_progress) {
-  grpc::ClientContext context;
-  impl_->Prepare(context);
-  const auto reader = impl_->stub->EnsureKernels(&context, ToProto(manifest));
-  std::vector<Ensured> ensured;
-  for (v1::EnsureProgress progress; reader->Read(&progress);) {
-    for (const v1::EnsuredKernel& kernel : progress.kernels()) ensured.push_back(ToEnsured(kernel));
-    if (on_progress) on_progress(FromProto(progress));
+  std::vector<v1::CompileRequest> requests;
+  std::vector<std::size_t> bytes;
+  for (const CompileRequest& request : manifest.requests) {
+    requests.push_back(ToProto(request));
+    bytes.push_back(requests.back().ByteSizeLong());
   }
-  const grpc::Status status = reader->Finish();
-  if (!status.ok()) return std::unexpected(impl_->Explain(status, context));
+  ProgressOfParts progress(requests.size());
+  std::vector<Ensured> ensured;
+  for (const std::vector<std::uint32_t>& indices : SplitManifest(bytes, manifest.targets.size())) {
+    v1::EnsureRequest part;
+    for (const std::uint32_t index : indices) part.add_requests()->Swap(&requests[index]);
+    for (const std::string& target : manifest.targets) part.add_targets(target);
+    progress.Begin(indices.size());
+    const auto done = impl_->Ensure(part, [&](const v1::EnsureProgress& news) {
+      for (const v1::EnsuredKernel& kernel : news.kernels()) {
+        ensured.push_back(ToEnsured(kernel));
+        ensured.back().request = indices.at(kernel.request());
+      }
+      const EnsureProgress all = progress.Note(FromProto(news));
+      if (on_progress) on_progress(all);
+    });
+    if (!done) return std::unexpected(done.error());
+  }
   return ensured;
 }
 

@@ -227,7 +227,8 @@ class Client {
   Result<Compiled> Lookup(const CompileRequest& request);
   Result<Compiled> LookupKey(std::string_view key);
 
-  // Compiles what of the manifest is not known. One result for each request and target, in the order in which they ended.
+  // Compiles what of the manifest is not known. One result for each request and target, in the order in which they ended. A manifest
+  // larger than a message goes in several calls, with one progress.
   Result<std::vector<Ensured>> Ensure(const Manifest& manifest, const OnProgress& on_progress = {});
 
   // Runs a kernel on a device of the daemon's host (clients/cpp/run.h). What the kernel does wrong is in the result.

@@ -3,6 +3,8 @@
 // The inside of kiln::Client. Not part of its interface.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -64,6 +66,23 @@ struct Client::Impl {
     const grpc::Status status = grpc::internal::BlockingUnaryCall(channel.get(), method, &context, request, &reply);
     if (!status.ok()) return std::unexpected(Explain(status, context));
     return Open(reply);
+  }
+
+  template <class OnNews>
+  std::expected<void, Error> Ensure(const v1::EnsureRequest& manifest, const OnNews& on_news) const {
+    const auto count = static_cast<std::uint32_t>(manifest.requests_size());
+    grpc::ClientContext context;
+    Prepare(context);
+    const auto reader = stub->EnsureKernels(&context, manifest);
+    for (v1::EnsureProgress news; reader->Read(&news);) {
+      if (std::ranges::any_of(news.kernels(), [&](const v1::EnsuredKernel& kernel) { return kernel.request() >= count; })) {
+        return std::unexpected(Error{.code = ErrorCode::kInternal, .message = "the daemon tells of a request that the manifest does not have"});
+      }
+      on_news(news);
+    }
+    const grpc::Status status = reader->Finish();
+    if (!status.ok()) return std::unexpected(Explain(status, context));
+    return {};
   }
 
   Client::Result<Compiled> CompileStreaming(const CompileRequest& wanted, const OnStage& on_stage) const {

@@ -76,13 +76,6 @@ Compiled FromProto(v1::CompileReply reply) {
   return out;
 }
 
-v1::EnsureRequest ToProto(const Manifest& manifest) {
-  v1::EnsureRequest out;
-  for (const CompileRequest& request : manifest.requests) *out.add_requests() = ToProto(request);
-  for (const std::string& target : manifest.targets) out.add_targets(target);
-  return out;
-}
-
 EnsureProgress FromProto(const v1::EnsureProgress& progress) {
   EnsureProgress out{.total = progress.total(),
                      .known = progress.known(),

@@ -12,7 +12,6 @@ v1::CompileRequest ToProto(const CompileRequest& request);
 CompileRequest FromProto(const v1::CompileRequest& request);
 Diagnostic FromProto(const v1::Diagnostic& diagnostic);
 Compiled FromProto(v1::CompileReply reply);
-v1::EnsureRequest ToProto(const Manifest& manifest);
 EnsureProgress FromProto(const v1::EnsureProgress& progress);
 Stats FromProto(const v1::StatsReply& reply);
 Capabilities FromProto(const v1::CapabilitiesReply& reply);

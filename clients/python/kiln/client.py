@@ -12,7 +12,7 @@ import random
 import threading
 import time
 
-from . import _proto, _seal, daemon, remote
+from . import _manifest, _proto, _seal, daemon, remote
 from .errors import CompileError, DeadlineExceeded, KilnError, ServiceUnavailable
 
 _OPTIONS = (
@@ -130,8 +130,16 @@ class Client:
     def ensure_kernels(self, requests, targets=(), *, timeout: float | None = None):
         """Has the daemon compile what of a manifest it does not know: each of ``requests`` (made by ``request``) for each of
         ``targets``, or for its own target where there are none. Yields kiln.v1.EnsureProgress messages, the last when all are there:
-        total, known, compiled, failed, elapsed_seconds, remaining_seconds, and in ``kernels`` what ended since the message before."""
-        yield from self._stream("EnsureKernels", self._pb.EnsureRequest(requests=requests, targets=targets), timeout)
+        total, known, compiled, failed, elapsed_seconds, remaining_seconds, and in ``kernels`` what ended since the message before. A manifest
+        larger than a message goes in several calls, with one progress."""
+        requests, targets = list(requests), list(targets)
+        end = time.monotonic() + (self.timeout if timeout is None else timeout)
+        progress = _manifest.Progress(len(requests))
+        for part in _manifest.split([request.ByteSize() for request in requests], len(targets)):
+            progress.begin(part)
+            request = self._pb.EnsureRequest(requests=[requests[index] for index in part], targets=targets)
+            for news in self._stream("EnsureKernels", request, max(end - time.monotonic(), 0.001)):
+                yield progress.note(news)
 
     def lookup(self, what, target: str | None = None, options=None, *, timeout: float | None = None):
         """What is known under a key (bytes), or for a program and target; None where nothing is. Never compiles."""

@@ -133,3 +133,19 @@ def test_a_manifest_is_compiled_once(client):
     assert {(k.request, k.target) for k in kernels} == {(r, t) for r in (0, 1) for t in ("cuda:sm_75", "hip:gfx90a")}
     assert all(client.lookup(kernel.key).artifact.target == kernel.target for kernel in kernels)
     assert list(client.ensure_kernels(requests, ("cuda:sm_75", "hip:gfx90a")))[-1].known == 4
+
+
+def test_a_manifest_larger_than_a_message_has_one_progress(client):
+    def variant(number):  # of one program, with names for people of 3 MiB
+        module = client._pb.Module.FromString(PROGRAMS["add_f32"]().serialized)
+        module.debug.module_name = f"{number}-" + "n" * (3 << 20)
+        return client.request(module, "")
+
+    progress = list(client.ensure_kernels([variant(number) for number in range(7)], ("cuda:sm_75", "cuda:sm_86")))
+    kernels = [kernel for news in progress for kernel in news.kernels]
+    assert {(k.request, k.target) for k in kernels} == {(r, t) for r in range(7) for t in ("cuda:sm_75", "cuda:sm_86")}
+    assert len(kernels) == 14 and {news.total for news in progress} == {14}
+    done = [news.known + news.compiled + news.failed for news in progress]
+    assert done == sorted(done) and done[-1] == 14 and progress[-1].failed == 0
+    assert progress[-1].remaining_seconds == 0
+    assert [news.elapsed_seconds for news in progress] == sorted(news.elapsed_seconds for news in progress)
