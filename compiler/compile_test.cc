@@ -109,6 +109,26 @@ func @f(%A: global bf16[64, 1024], %S: global f32[64]) {
   EXPECT_EQ(Count(result, "cvt.f32.bf16"), 0u);
 }
 
+// Two at a time as they lie in their registers; a sum's order is its own.
+TEST(Compile, MaximaOfHalfWordsGoInPairs) {
+  const auto compile = [](const char* kind) {
+    return CompileText(fmt::format(R"(kiln 1
+func @f(%A: global bf16[64, 1024], %S: global bf16[64]) {{
+  kernel @k grid(64) threads 128 blocks(%b) {{
+    %tile = alloc fragment bf16[1, 1024]
+    %most = alloc fragment bf16[1]
+    copy %A[%b, 0; 1, 1024] -> %tile[0, 0; 1, 1024]
+    reduce {} %tile[0, 0; 1, 1024] -> %most[0; 1] dim 1
+    copy %most[0; 1] -> %S[%b; 1]
+  }}
+}}
+)", kind), "cuda:sm_80");
+  };
+  EXPECT_EQ(Count(compile("max"), "max.bf16x2"), 3u);
+  EXPECT_EQ(Count(compile("min"), "min.bf16x2"), 3u);
+  EXPECT_EQ(Count(compile("sum"), "bf16x2"), 0u);
+}
+
 // Whichever side the loop names first, both are accessed 16 bytes at a time, without shared memory.
 TEST(Compile, TransposesTakeWholeVectorsOnBothSides) {
   for (const char* store : {"store %B[%i, %j] = %A[%j, %i]", "store %B[%j, %i] = %A[%i, %j]"}) {

@@ -305,31 +305,37 @@ class Pass {
   const Context& context_;
 };
 
-// Async copies that no pipeline moved: each run of them is a group of its own. Synchronize waits for it where it is first used.
+bool IsAsyncCopy(const Stmt& stmt) {
+  const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+  return copy != nullptr && IsAsync(*copy);
+}
+
+// Async copies that no pipeline moved: each run of them to one buffer is a group of its own. Synchronize waits for it where it is
+// first used, while later ones are under way.
 void CloseGroups(Block& block, bool in_group) {
   Block result;
-  bool open = false;
-  const auto close = [&] {
-    if (std::exchange(open, false)) result.push_back({ir::AsyncCommit{}, {}});
-  };
-  for (size_t i = 0; i < block.size(); ++i) {
-    Stmt& stmt = block[i];
-    const auto* copy = std::get_if<ir::Copy>(&stmt.op);
-    if (copy != nullptr && IsAsync(*copy) && !in_group) {
-      open = true;
-    } else if (std::holds_alternative<ir::AsyncCommit>(stmt.op)) {
-      open = false;  // a pipeline's own group
-    } else {
-      close();
+  const auto commits = [&](size_t i) { return i < block.size() && std::holds_alternative<ir::AsyncCommit>(block[i].op); };
+  for (size_t i = 0; i < block.size();) {
+    if (IsAsyncCopy(block[i])) {
+      size_t end = i;
+      while (end < block.size() && IsAsyncCopy(block[end])) ++end;
+      const bool own = !in_group && !commits(end);  // else a pipeline's
+      for (; i < end; ++i) {
+        const BufferId into = std::get<ir::Copy>(block[i].op).dst.buffer;
+        const bool last = i + 1 == end || std::get<ir::Copy>(block[i + 1].op).dst.buffer != into;
+        result.push_back(std::move(block[i]));
+        if (own && last) result.push_back({ir::AsyncCommit{}, {}});
+      }
+      continue;
     }
+    Stmt& stmt = block[i];
     // A pipeline's guarded copies are committed right behind the guard.
-    const bool group = i + 1 < block.size() && std::holds_alternative<ir::AsyncCommit>(block[i + 1].op);
+    const bool group = commits(++i);
     if (auto* loop = std::get_if<ir::For>(&stmt.op)) CloseGroups(loop->body, false);
     if (auto* repeat = std::get_if<ir::While>(&stmt.op)) CloseGroups(repeat->body, false);
     if (auto* branch = std::get_if<ir::If>(&stmt.op)) CloseGroups(branch->then_body, group), CloseGroups(branch->else_body, false);
     result.push_back(std::move(stmt));
   }
-  close();
   block = std::move(result);
 }
 

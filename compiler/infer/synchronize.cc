@@ -47,6 +47,9 @@ void Normalize(State& state) {
   state.erase(std::ranges::unique(state).begin(), state.end());
 }
 
+// No wait looks further back.
+constexpr int kMaxAge = 64;
+
 class Analysis {
  public:
   Analysis(const ir::Module& module, const Block& body) : module_(module), divergence_(module, body) {}
@@ -65,7 +68,7 @@ class Analysis {
     for (const Stmt* stmt : std::exchange(doubtful_, {})) {
       const auto known = needs_.find(stmt);
       if (known == needs_.end()) continue;
-      const int need = known->second;
+      const Need need = known->second;
       needs_.erase(known);
       if (!Holds(body)) needs_[stmt] = need;
     }
@@ -81,10 +84,21 @@ class Analysis {
     }
   }
 
-  // What to insert before a statement: a barrier, and before it waits for all async copies, for all tensor stores.
+  // What to insert before a statement: a barrier, and before it waits for async copies, for all tensor stores.
   // kGroup: a barrier of each group of warps for itself is enough. kCommit: some of the copies belong to no group yet.
   static constexpr int kBarrier = 1, kCopies = 2, kStores = 4, kGroup = 8, kCommit = 16;
-  const std::map<const Stmt*, int>& needs() const { return needs_; }
+  struct Need {
+    int what = 0;
+    int groups = kMaxAge;  // of copies that may go on; the latest ones
+
+    bool operator==(const Need&) const = default;
+    bool Covers(const Need& other) const { return (what & other.what) == other.what && groups <= other.groups; }
+    void Add(const Need& other) {
+      what |= other.what;
+      groups = std::min(groups, other.groups);
+    }
+  };
+  const std::map<const Stmt*, Need>& needs() const { return needs_; }
   // Statements that need a barrier where only some threads are.
   const std::set<const Stmt*>& unmeetable() const { return unmeetable_; }
 
@@ -179,8 +193,8 @@ class Analysis {
         if (!needs_.contains(inner)) continue;
         std::set<const Stmt*>& causes = causes_[inner];
         if (std::ranges::any_of(inside, [&](const Stmt* other) { return causes.contains(other); })) continue;
-        const std::map<const Stmt*, int> before = needs_;
-        needs_[&stmt] |= needs_.extract(inner).mapped();
+        const std::map<const Stmt*, Need> before = needs_;
+        needs_[&stmt].Add(needs_.extract(inner).mapped());
         if (!Holds(kernel)) {
           needs_ = before;
         } else {
@@ -219,28 +233,36 @@ class Analysis {
   }
 
   void Meet(const Stmt& stmt, const std::vector<Access>& accesses, State& state, bool record = true) {
-    int need = 0;
+    Need need;
     for (const Access& access : accesses)
       for (const Pending& p : state)
         if (Conflict(p, stmt, access)) {
-          need |= Scope(p, access) | (p.age == kDone ? 0 : p.age == kStoring ? kStores : p.age < 0 ? kCopies | kCommit : kCopies);
+          need.Add(NeedOf(p, access));
           causes_[&stmt].insert(p.stmt);
         }
     Settle(need, state);
-    if (need > 0 && divergent_ > 0) unmeetable_.insert(&stmt);
-    if (need > 0 && fixed_) {
+    if (need.what > 0 && divergent_ > 0) unmeetable_.insert(&stmt);
+    if (need.what > 0 && fixed_) {
       const auto it = needs_.find(&stmt);
-      met_ &= it != needs_.end() && (it->second & need) == need;
-    } else if (need > 0) {
+      met_ &= it != needs_.end() && it->second.Covers(need);
+    } else if (need.what > 0) {
       const auto [it, added] = needs_.try_emplace(&stmt, need);
-      raised_ |= (it->second & need) != need;
-      it->second |= need;
+      raised_ |= !it->second.Covers(need);
+      it->second.Add(need);
       if (added) order_.push_back(&stmt);
     }
     // A need found on another path holds on this one too.
-    if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state, it->second);
+    if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state, it->second.what);
     for (const Access& access : accesses)
       if (record) Record(stmt, access, state);
+  }
+
+  // Of an access that meets a pending one.
+  Need NeedOf(const Pending& p, const Access& access) const {
+    Need need{Scope(p, access)};
+    if (p.age == kStoring) need.what |= kStores;
+    if (p.age < kStoring) need.what |= kCopies | (p.age < 0 ? kCommit : 0), need.groups = std::max(p.age, 0);
+    return need;
   }
 
   void Record(const Stmt& stmt, const Access& access, State& state) {
@@ -260,9 +282,11 @@ class Analysis {
   }
 
   // What has been waited for is like what is done.
-  static void Settle(int need, State& state) {
-    for (Pending& p : state)
-      if ((need & (p.age == kStoring ? kStores : p.age < 0 ? kCommit : kCopies)) != 0) p.age = kDone;
+  static void Settle(const Need& need, State& state) {
+    for (Pending& p : state) {
+      const bool waits = (need.what & (p.age == kStoring ? kStores : p.age < 0 ? kCommit : kCopies)) != 0;
+      if (waits && (p.age == kStoring || p.age < 0 || p.age >= need.groups)) p.age = kDone;
+    }
   }
 
   // A barrier of `scope` has passed.
@@ -347,17 +371,14 @@ class Analysis {
     Normalize(state);
   }
 
-  // No wait looks further back.
-  static constexpr int kMaxAge = 64;
-
   const ir::Module& module_;
   const Divergence divergence_;
   mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
-  std::map<const Stmt*, int> needs_;
+  std::map<const Stmt*, Need> needs_;
   std::map<const Stmt*, std::set<const Stmt*>> causes_;  // of a need: the accesses it keeps apart from the statement's
   std::vector<const Stmt*> order_;     // needs as they were found
   std::vector<const Stmt*> doubtful_;  // those that a later iteration of their loop may have covered
-  bool raised_ = false;                // a need grew from a barrier to a wait and a barrier
+  bool raised_ = false;                // a need grew, as from a barrier to a wait and a barrier
   struct Exits {
     State by_break, by_continue;
   };
@@ -371,14 +392,15 @@ class Analysis {
   std::set<ir::VarId> loops_;  // serial loops entered so far
 };
 
-void Insert(Block& block, const std::map<const Stmt*, int>& needs) {
+void Insert(Block& block, const std::map<const Stmt*, Analysis::Need>& needs) {
   Block result;
   for (Stmt& stmt : block) {
     if (const auto it = needs.find(&stmt); it != needs.end()) {
-      if (it->second & Analysis::kCommit) result.push_back({ir::AsyncCommit{}, stmt.loc});
-      if (it->second & Analysis::kCopies) result.push_back({ir::AsyncWait{0}, stmt.loc});
-      if (it->second & Analysis::kStores) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
-      result.push_back({ir::Barrier{/*by_group=*/(it->second & Analysis::kBarrier) == 0}, stmt.loc});
+      const auto& [what, groups] = it->second;
+      if (what & Analysis::kCommit) result.push_back({ir::AsyncCommit{}, stmt.loc});
+      if (what & Analysis::kCopies) result.push_back({ir::AsyncWait{groups}, stmt.loc});
+      if (what & Analysis::kStores) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
+      result.push_back({ir::Barrier{/*by_group=*/(what & Analysis::kBarrier) == 0}, stmt.loc});
     }
     if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Insert(loop->body, needs);
     if (auto* loop = std::get_if<ir::While>(&stmt.op)) Insert(loop->body, needs);

@@ -203,6 +203,7 @@ class KernelLowering {
   Values EvalChunk(ir::ExprId value, int64_t first, int64_t count);
   Values EvalElements(ir::ExprId value, int64_t first, int64_t count, const std::map<uint32_t, Values>& loads);
   // --- pairs.cc ---
+  bool HasPairs(ir::DType dtype) const;  // has arithmetic on two at once
   bool IsPair(ir::ExprId id) const;  // two neighbours are worth evaluating together
   bool IsSmallInteger(ir::ExprId id) const;
   bool IsPackedBits(ir::ExprId id) const;
@@ -301,6 +302,7 @@ class KernelLowering {
   void StorePartial(const Partials& partials, int64_t reg, Value* v, Value* mbarrier);
   Value* JoinPartials(const Partials& partials, int64_t reg);
   Value* CombineAll(ir::ReduceKind kind, ir::DType dtype, Values values);
+  Value* CombineInThread(ir::ReduceKind kind, ir::DType dtype, Values values);
   Value* Combine(ir::ReduceKind kind, ir::DType dtype, Value* a, Value* b);
   Value* ReduceIdentity(ir::ReduceKind kind, ir::DType dtype);
 

@@ -22,9 +22,13 @@ uint32_t BitsOfUnit(DType type) { return type == DType::kBF16 ? 0x4300 : 0x6400;
 
 }  // namespace
 
+bool KernelLowering::HasPairs(DType dtype) const {
+  return dtype == DType::kF16 || (dtype == DType::kBF16 && context_.target->Has(target::Feature::kBf16));
+}
+
 bool KernelLowering::IsPair(ExprId id) const {
   const ExprNode& node = pool()[id];
-  if (node.dtype != DType::kF16 && (node.dtype != DType::kBF16 || !context_.target->Has(target::Feature::kBf16))) return false;
+  if (!HasPairs(node.dtype)) return false;
   return IsArithmetic(node.op) || IsSmallInteger(id) || IsPackedBits(id);
 }
 

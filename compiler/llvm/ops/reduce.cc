@@ -60,6 +60,19 @@ Value* KernelLowering::CombineAll(ReduceKind kind, DType dtype, Values values) {
   return values[0];
 }
 
+// What order cannot change is combined in pairs of 16 bits: half the work, and neighbours lie in one register.
+Value* KernelLowering::CombineInThread(ReduceKind kind, DType dtype, Values values) {
+  const bool ordered = kind != ReduceKind::kMax && kind != ReduceKind::kMin && kind != ReduceKind::kAbsMax;
+  if (ordered || !HasPairs(dtype) || values.size() % 2 != 0) return CombineAll(kind, dtype, std::move(values));
+  Values pairs;
+  for (size_t i = 0; i < values.size(); i += 2) {
+    Value* pair = llvm::PoisonValue::get(llvm::FixedVectorType::get(values[i]->getType(), 2));
+    pairs.push_back(b().CreateInsertElement(b().CreateInsertElement(pair, values[i], uint64_t{0}), values[i + 1], uint64_t{1}));
+  }
+  Value* pair = CombineAll(kind, dtype, std::move(pairs));
+  return Combine(kind, dtype, b().CreateExtractElement(pair, uint64_t{0}), b().CreateExtractElement(pair, uint64_t{1}));
+}
+
 // Types without arithmetic of their own are combined in f32.
 DType KernelLowering::CombinedType(DType dtype) { return ir::IsFp8(dtype) || dtype == DType::kTF32 ? DType::kF32 : dtype; }
 
@@ -117,7 +130,7 @@ std::map<int64_t, Value*> KernelLowering::ReduceInWarps(const ir::Reduce& reduce
     held[to.RegisterOf(index)].push_back(v);
   }
   std::map<int64_t, Value*> partial;
-  for (auto& [r, values] : held) partial[r] = CombineAll(reduce.kind, dtype, values);
+  for (auto& [r, values] : held) partial[r] = CombineInThread(reduce.kind, dtype, std::move(values));
   for (auto& [r, v] : partial)
     for (int mask : steps.masks) v = Combine(reduce.kind, dtype, v, device_->ShuffleXor(v, mask));
   return partial;

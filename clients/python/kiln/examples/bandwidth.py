@@ -71,8 +71,11 @@ def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256):
     def cross_entropy(x: T.Tensor((M, N), dtype), label: T.Tensor((M,), "int32"), loss: T.Tensor((M,), "float32")):
         with T.Kernel(M, threads=threads) as bx:
             T.annotate_safe_value({x: -T.infinity(dtype)})
-            seen = T.alloc_fragment((steps, lanes, RUN), "float32")
+            seen = T.alloc_fragment((steps, lanes, RUN), dtype)
+            powers = T.alloc_fragment((steps, lanes, RUN), "float32")
+            highs = T.alloc_fragment((steps, lanes), dtype)
             partial = T.alloc_fragment((steps, lanes), "float32")
+            most = T.alloc_fragment((lanes,), dtype)
             high = T.alloc_fragment((lanes,), "float32")
             before = T.alloc_fragment((lanes,), "float32")
             more = T.alloc_fragment((lanes,), "float32")
@@ -88,11 +91,13 @@ def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256):
                 for s, l, r in T.Parallel(steps, lanes, RUN):
                     seen[s, l, r] = x[bx, k * columns + s * (lanes * RUN) + l * RUN + r]
                 T.copy(high, before)
-                T.reduce_max(seen, partial, dim=2)
-                T.reduce_max(partial, high, dim=0, clear=False)
+                T.reduce_max(seen, highs, dim=2)
+                T.reduce_max(highs, most, dim=0)
+                for l in T.Parallel(lanes):
+                    high[l] = T.max(before[l], most[l])
                 for s, l, r in T.Parallel(steps, lanes, RUN):
-                    seen[s, l, r] = T.exp2((seen[s, l, r] - high[l]) * LOG2_E)
-                T.reduce_sum(seen, partial, dim=2)
+                    powers[s, l, r] = T.exp2((T.cast(seen[s, l, r], "float32") - high[l]) * LOG2_E)
+                T.reduce_sum(powers, partial, dim=2)
                 T.reduce_sum(partial, more, dim=0)
                 for l in T.Parallel(lanes):
                     sums[l] = sums[l] * T.exp2((before[l] - high[l]) * LOG2_E) + more[l]
