@@ -12,6 +12,9 @@ namespace {
 using ir::BufferId;
 using ir::Space;
 
+// What every thread may hold whole: 64 registers.
+constexpr int64_t kMostReplicatedBits = 64 * 32;
+
 class Collector {
  public:
   explicit Collector(const ir::Module& module) : module_(module) {}
@@ -38,10 +41,7 @@ class Collector {
         AddFragment(reduce->src.buffer), AddFragment(reduce->dst.buffer);
         continue;
       }
-      // A scalar statement that touches a fragment runs in every thread.
-      for (const Access& access : AccessesOf(module_, stmt)) {
-        if (module_[access.buffer].space == Space::kFragment && !access.tile) uses_.whole.insert(access.buffer), AddFragment(access.buffer);
-      }
+      AddScalars(stmt);
     }
   }
 
@@ -51,6 +51,21 @@ class Collector {
   void AddFragment(BufferId buffer) {
     if (module_[buffer].space != Space::kFragment || std::ranges::find(uses_.order, buffer) != uses_.order.end()) return;
     uses_.order.push_back(buffer);
+  }
+
+  // A scalar statement runs in every thread. Large fragments are staged for it, but for a condition that is evaluated again and again.
+  void AddScalars(const ir::Stmt& stmt) {
+    for (const Access& access : AccessesOf(module_, stmt)) {
+      if (module_[access.buffer].space != Space::kFragment || access.tile) continue;
+      AddFragment(access.buffer);
+      if (std::holds_alternative<ir::While>(stmt.op) || BitsOf(access.buffer) <= kMostReplicatedBits) uses_.whole.insert(access.buffer);
+    }
+  }
+
+  int64_t BitsOf(BufferId buffer) const {
+    int64_t bits = ir::Bits(module_[buffer].dtype);
+    for (int64_t extent : module_.ShapeOf(buffer)) bits *= extent;
+    return bits;
   }
 
   void AddLoop(const ir::Stmt& stmt, ir::For& loop) {

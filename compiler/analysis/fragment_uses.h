@@ -32,7 +32,7 @@ struct FragmentUses {
   std::vector<ir::Gemm*> gemms;
   std::vector<ir::Reduce*> reduces;
   std::vector<ir::BufferId> order;  // fragments as the program first touches them
-  std::set<ir::BufferId> whole;     // touched outside of tile operations: every thread needs all of them
+  std::set<ir::BufferId> whole;     // touched outside of tile operations: every thread holds all of them
 };
 // The pointers are into the kernel's body.
 FragmentUses FragmentUsesOf(const ir::Module& module, ir::Kernel& kernel);

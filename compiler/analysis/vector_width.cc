@@ -79,7 +79,7 @@ int64_t VectorWidthIn(const ir::Module& module, const Facts& facts, const ir::Fo
   if (step == 0) return 0;
   if (step != 1 || !LastIsContiguous(module, buffer)) return 1;
   const int64_t bytes = ir::Bytes(buffer.dtype);
-  int64_t width = std::min<int64_t>(most, 16 / bytes);
+  int64_t width = std::gcd(most, 16 / bytes);  // whole vectors fill `most`
   if (buffer.space == ir::Space::kGlobal) width = std::min(width, std::max<int64_t>(1, alignment / bytes));
   width = std::gcd(width, divisor);
   if (buffer.space == ir::Space::kShared && !buffer.layout->dims().back().empty()) {

@@ -60,7 +60,9 @@ class LoopPipeliner {
       return block;
     }
     CountKinds();
-    Block result = Prologue();
+    Block result;
+    TakeAllocs(loop_.body, result);
+    Prologue(result);
     loop_.body = Body();
     for (const Copy& copy : copies_) AddVersions(module_, copy.op.dst.buffer, Versions(copy));
     result.push_back({std::move(loop_), loc_});
@@ -221,8 +223,7 @@ class LoopPipeliner {
     return std::move(block[0]);
   }
 
-  Block Prologue() {
-    Block result;
+  void Prologue(Block& result) {
     for (int64_t p = 0; has_async_ && p < stages_ - 1; ++p) {
       Block block;
       for (const Copy& copy : copies_)
@@ -234,7 +235,6 @@ class LoopPipeliner {
     for (const Copy& copy : copies_)
       if (!copy.async) staged.push_back(CopyFor(copy, Int(0)));
     if (!staged.empty()) Guard(InRange(Int(0)), std::move(staged), result);
-    return result;
   }
 
   Block Body() {

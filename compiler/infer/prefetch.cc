@@ -61,18 +61,6 @@ class Loads {
   }
 
  private:
-  // A buffer is allocated once, however often the body is repeated.
-  static void TakeAllocs(Block& block, Block& allocs) {
-    const auto is_alloc = [](const Stmt& stmt) { return std::holds_alternative<ir::Alloc>(stmt.op); };
-    std::ranges::copy_if(block, std::back_inserter(allocs), is_alloc);
-    std::erase_if(block, is_alloc);
-    for (Stmt& stmt : block) {
-      if (auto* loop = std::get_if<ir::For>(&stmt.op)) TakeAllocs(loop->body, allocs);
-      if (auto* loop = std::get_if<ir::While>(&stmt.op)) TakeAllocs(loop->body, allocs);
-      if (auto* branch = std::get_if<ir::If>(&stmt.op)) TakeAllocs(branch->then_body, allocs), TakeAllocs(branch->else_body, allocs);
-    }
-  }
-
   void Find(size_t position) {
     const Stmt& stmt = loop_.body[position];
     const auto* inner = std::get_if<ir::For>(&stmt.op);

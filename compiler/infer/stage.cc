@@ -2,7 +2,9 @@
 #include "compiler/infer/stage.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -33,29 +35,21 @@ class Stager {
   void Visit(ir::Block& block) {
     ir::Block result;
     for (ir::Stmt& stmt : block) {
+      VisitBodies(stmt);
       before_.clear();
       after_.clear();
       loc_ = stmt.loc;
-      if (auto* loop = std::get_if<ir::For>(&stmt.op)) {
-        if (loop->kind == ir::LoopKind::kParallel) {
-          Loop(stmt, *loop);
-        } else {
-          Visit(loop->body);
-          before_.clear(), after_.clear();
-        }
-      } else if (auto* loop = std::get_if<ir::While>(&stmt.op)) {
-        Visit(loop->body);
-        before_.clear(), after_.clear();
-      } else if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
-        Visit(branch->then_body);
-        Visit(branch->else_body);
-        before_.clear(), after_.clear();
+      auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop != nullptr && loop->kind == ir::LoopKind::kParallel) {
+        Loop(stmt, *loop);
       } else if (auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) {
         Gemm(*gemm);
       } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
         Reduce(*reduce);
       } else if (auto* sum = std::get_if<ir::PairSum>(&stmt.op)) {
         sum->scratch = Scratch(sum->sum, module_[sum->sum].layout->Registers() * kernel_.threads);
+      } else {
+        Scalars(stmt);
       }
       std::ranges::move(before_, std::back_inserter(result));
       result.push_back(std::move(stmt));
@@ -65,6 +59,12 @@ class Stager {
   }
 
  private:
+  void VisitBodies(ir::Stmt& stmt) {
+    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Visit(loop->body);
+    if (auto* loop = std::get_if<ir::While>(&stmt.op)) Visit(loop->body);
+    if (auto* branch = std::get_if<ir::If>(&stmt.op)) Visit(branch->then_body), Visit(branch->else_body);
+  }
+
   BufferId Like(BufferId id, Space space, std::string_view suffix) {
     ir::Buffer buffer{space, module_[id].dtype, module_[id].shape};
     buffer.name = module_[id].name + std::string(suffix) + std::to_string(module_.buffers.size());
@@ -102,10 +102,31 @@ class Stager {
     for (const Access& access : AccessesOf(module_, stmt))
       if (access.write && misfits.contains(access.buffer)) written.insert(access.buffer);
     for (BufferId fragment : misfits) {
-      const BufferId shared = ToShared(fragment);
-      if (written.contains(fragment)) after_.push_back(Move(shared, fragment, *module_[fragment].layout));
-      Redirect(loop.body, fragment, shared);
+      const BufferId shared = ThroughShared(fragment, written.contains(fragment));
+      ir::Walk(loop.body, [&](ir::Stmt& inner) { Redirect(inner, fragment, shared); });
     }
+  }
+
+  BufferId ThroughShared(BufferId fragment, bool written) {
+    const BufferId shared = ToShared(fragment);
+    if (written) after_.push_back(Move(shared, fragment, *module_[fragment].layout));
+    return shared;
+  }
+
+  // --- statements that touch single elements ---
+
+  void Scalars(ir::Stmt& stmt) {
+    std::map<BufferId, bool> written;
+    for (const Access& access : AccessesOf(module_, stmt)) {
+      if (module_[access.buffer].space != Space::kFragment || access.tile || HeldByAll(access.buffer)) continue;
+      written[access.buffer] |= access.write;
+    }
+    for (const auto& [fragment, write] : written) Redirect(stmt, fragment, ThroughShared(fragment, write));
+  }
+
+  bool HeldByAll(BufferId fragment) const {
+    const std::vector<int64_t> shape = module_.ShapeOf(fragment);
+    return module_[fragment].layout->Registers() == std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   }
 
   bool Fits(const ir::For& loop, const std::vector<int64_t>& extents, const Access& access) const {
@@ -120,7 +141,7 @@ class Stager {
     return written && Copies(*written) == Copies(fragment);
   }
 
-  void Redirect(ir::Block& block, BufferId from, BufferId to) {
+  void Redirect(ir::Stmt& stmt, BufferId from, BufferId to) {
     const auto rewrite = [&](ir::ExprId id) {
       return module_.exprs.Rewrite(id, [&](ir::ExprId leaf) -> std::optional<ir::ExprId> {
         const ir::ExprNode node = module_.exprs[leaf];
@@ -128,15 +149,13 @@ class Stager {
         return module_.exprs.Load(to, node.dtype, node.Args());
       });
     };
-    ir::Walk(block, [&](ir::Stmt& stmt) {
-      ForEachOperand(
-          stmt, [&](ir::ExprId& id) { id = rewrite(id); },
-          [&](ir::Region& region) {
-            if (region.buffer == from) region.buffer = to;
-          });
-      if (auto* store = std::get_if<ir::Store>(&stmt.op); store != nullptr && store->buffer == from) store->buffer = to;
-      if (auto* atomic = std::get_if<ir::Atomic>(&stmt.op); atomic != nullptr && atomic->buffer == from) atomic->buffer = to;
-    });
+    ForEachOperand(
+        stmt, [&](ir::ExprId& id) { id = rewrite(id); },
+        [&](ir::Region& region) {
+          if (region.buffer == from) region.buffer = to;
+        });
+    if (auto* store = std::get_if<ir::Store>(&stmt.op); store != nullptr && store->buffer == from) store->buffer = to;
+    if (auto* atomic = std::get_if<ir::Atomic>(&stmt.op); atomic != nullptr && atomic->buffer == from) atomic->buffer = to;
   }
 
   // --- matrix products ---

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/versions.h"
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 namespace kiln::compiler {
@@ -45,6 +47,17 @@ void Declare(const ir::Module& module, ir::Kernel& kernel, size_t first) {
   ir::Block allocs;
   for (size_t id = first; id < module.buffers.size(); ++id) allocs.push_back({ir::Alloc{ir::BufferId(id)}, {}});
   kernel.body.insert(kernel.body.begin(), allocs.begin(), allocs.end());
+}
+
+void TakeAllocs(ir::Block& block, ir::Block& allocs) {
+  const auto is_alloc = [](const ir::Stmt& stmt) { return std::holds_alternative<ir::Alloc>(stmt.op); };
+  std::ranges::copy_if(block, std::back_inserter(allocs), is_alloc);
+  std::erase_if(block, is_alloc);
+  for (ir::Stmt& stmt : block) {
+    if (auto* loop = std::get_if<ir::For>(&stmt.op)) TakeAllocs(loop->body, allocs);
+    if (auto* loop = std::get_if<ir::While>(&stmt.op)) TakeAllocs(loop->body, allocs);
+    if (auto* branch = std::get_if<ir::If>(&stmt.op)) TakeAllocs(branch->then_body, allocs), TakeAllocs(branch->else_body, allocs);
+  }
 }
 
 void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value) {

@@ -19,6 +19,10 @@ void UseVersion(ir::Module& module, ir::Block& block, ir::BufferId buffer, ir::E
 // Declares the buffers from `first` on, which a pass added, at the start of the kernel.
 void Declare(const ir::Module& module, ir::Kernel& kernel, size_t first);
 
+// Moves the allocations of a block, nested ones included, to the end of `allocs`: of a loop's body that is to be repeated, or that uses
+// buffers before the loop.
+void TakeAllocs(ir::Block& block, ir::Block& allocs);
+
 // The statement's expressions with a variable replaced, nested blocks included.
 void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value);
 

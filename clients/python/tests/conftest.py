@@ -9,7 +9,7 @@ import tempfile
 import pytest
 
 TESTS = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(TESTS))
+sys.path[:0] = [str(TESTS), str(TESTS.parents[2] / "tests")]
 for package, folder in (("kiln", TESTS.parent), ("tilelang", TESTS.parent / "compat")):
     if importlib.util.find_spec(package) is None:
         sys.path.insert(0, str(folder))

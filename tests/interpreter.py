@@ -6,17 +6,16 @@ import itertools
 
 import numpy as np
 
-from kiln.language import program as ir
-
 _NUMPY = {"bool": np.bool_, "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8,
           "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64, "float16": np.float16, "float32": np.float32,
-          "float64": np.float64, "bfloat16": np.float32, "tfloat32": np.float32}
+          "float64": np.float64, "bfloat16": np.float32, "tfloat32": np.float32, "float8_e4m3fn": np.float32, "float8_e5m2": np.float32}
+_DROPPED = {"bfloat16": 16, "tfloat32": 13, "float8_e4m3fn": 20, "float8_e5m2": 21}  # bits of a float32's mantissa
 
 
 def rounded(value, dtype):
-    """The value as an array of what holds the dtype; bfloat16 and tf32 are floats with fewer digits."""
+    """The value as an array of what holds the dtype; floats that numpy lacks have fewer digits, and float32's range."""
     array = np.asarray(value).astype(_NUMPY[dtype])
-    drop = {"bfloat16": 16, "tfloat32": 13}.get(dtype)
+    drop = _DROPPED.get(dtype)
     if drop is None:
         return array
     bits, drop, one = array.view(np.uint32).astype(np.uint64), np.uint64(drop), np.uint64(1)
@@ -36,8 +35,9 @@ _UNARY = {
     "TRUNC": np.trunc, "SQRT": np.sqrt, "EXP": np.exp, "EXP2": np.exp2, "LOG": np.log, "LOG2": np.log2, "SIN": np.sin, "COS": np.cos,
     "TANH": np.tanh, "IS_NAN": np.isnan, "RSQRT": lambda x: 1 / np.sqrt(x), "SIGMOID": lambda x: 1 / (1 + np.exp(-x)),
 }
-_COMBINE = {"REDUCE_SUM": np.sum, "REDUCE_MAX": np.max, "REDUCE_MIN": np.min}
-_MERGE = {"REDUCE_SUM": np.add, "REDUCE_MAX": np.fmax, "REDUCE_MIN": np.fmin}
+_COMBINE = {"REDUCE_SUM": np.sum, "REDUCE_MAX": np.max, "REDUCE_MIN": np.min, "REDUCE_ABS_SUM": lambda x, **axes: np.abs(x).sum(**axes),
+            "REDUCE_ABS_MAX": lambda x, **axes: np.abs(x).max(**axes)}
+_MERGE = {"REDUCE_SUM": np.add, "REDUCE_MAX": np.fmax, "REDUCE_MIN": np.fmin, "REDUCE_ABS_SUM": np.add, "REDUCE_ABS_MAX": np.fmax}
 
 
 def _erf(x):
@@ -47,9 +47,16 @@ def _erf(x):
     return np.sign(x) * (1 - series * np.exp(-x * x))
 
 
+class _Left(Exception):
+    """Out of a loop, or (``on``) to its next iteration."""
+
+    def __init__(self, on):
+        self.on = on
+
+
 class Interpreter:
     def __init__(self, func, tensors, scalars):
-        self.func, self.memory, self.vars = func, {}, {}
+        self.func, self.memory, self.vars, self.lanes = func, {}, {}, None  # lanes: the iterations of the parallel loop under way
         given = iter(tensors)
         values = iter(scalars)
         for index, param in enumerate(func.params):
@@ -114,12 +121,18 @@ class Interpreter:
     def _inside(self, buffer, indices):
         shape = self.memory[buffer].shape
         inside = np.all(np.broadcast_arrays(*[(i >= 0) & (i < n) for i, n in zip(indices, shape)]), axis=0)
-        return inside, tuple(np.clip(i, 0, n - 1) for i, n in zip(indices, shape))
+        return inside, tuple(np.clip(i, 0, max(n - 1, 0)) for i, n in zip(indices, shape))
+
+    def _own(self, buffer, indices):
+        """In a parallel loop each iteration has private arrays of its own."""
+        return [*indices, self.lanes] if buffer.space == "LOCAL" and self.lanes is not None else indices
 
     def _load(self, buffer, indices):
-        inside, at = self._inside(buffer, indices)
+        inside, at = self._inside(buffer, self._own(buffer, indices))
         if buffer.space != "GLOBAL":
             assert np.all(inside), f"{buffer!r} is read outside"
+        if self.memory[buffer].size == 0:
+            return np.full(np.shape(inside), rounded(buffer.pad_value or 0, buffer.dtype))
         return np.where(inside, self.memory[buffer][at], rounded(buffer.pad_value or 0, buffer.dtype)).astype(_NUMPY[buffer.dtype])
 
     # Statements, under a mask of the iterations that are active.
@@ -131,18 +144,48 @@ class Interpreter:
     def do_alloc(self, s, mask):
         self._allocate(s.buffer)
         memory = self.memory[s.buffer]
+        if s.buffer.space == "LOCAL" and self.lanes is not None:
+            memory = self.memory[s.buffer] = np.repeat(memory[..., None], len(self.lanes), -1)
         memory.fill(np.nan if memory.dtype.kind == "f" else 77)
 
     def do_for(self, s, mask):
-        extents = [int(np.max(self.value(e))) for e in s.extents]
+        extents = [self.value(e) for e in s.extents]
         if s.kind == "PARALLEL":
-            grids = np.indices(extents).reshape(len(extents), -1)
-            self.vars.update(zip(s.vars, grids))
-            self.block(s.body, np.ones(grids.shape[1], bool))
+            self._parallel(s, [int(e) for e in extents])
             return
-        for step in range(extents[0]):
+        self._repeat(s, mask, np.asarray(extents[0]))
+
+    def _repeat(self, s, mask, extent):
+        for step in range(int(np.max(extent, initial=0))):
             self.vars[s.vars[0]] = np.int64(step)
-            self.block(s.body, mask)
+            if not self._go_on(s.body, mask if extent.ndim == 0 else np.logical_and(mask, step < extent)):
+                break
+
+    def _go_on(self, body, mask):
+        """Whether the loop goes on after this iteration."""
+        try:
+            self.block(body, mask)
+        except _Left as left:
+            return left.on
+        return True
+
+    def _parallel(self, s, extents):
+        grids = np.indices(extents).reshape(len(extents), -1)
+        if grids.shape[1] == 0:
+            return
+        self.vars.update(zip(s.vars, grids))
+        before = {buffer: memory for buffer, memory in self.memory.items() if buffer.space == "LOCAL"}
+        self.lanes = np.arange(grids.shape[1])
+        self.memory.update({buffer: np.repeat(memory[..., None], len(self.lanes), -1) for buffer, memory in before.items()})
+        self.block(s.body, np.ones(len(self.lanes), bool))
+        self.lanes = None
+        self.memory.update(before)
+
+    def do_break(self, s, mask):
+        raise _Left(on=False)
+
+    def do_continue(self, s, mask):
+        raise _Left(on=True)
 
     def do_if(self, s, mask):
         condition = np.logical_and(mask, self.value(s.cond))
@@ -153,14 +196,15 @@ class Interpreter:
             self.block(s.else_body, other)
 
     def do_while(self, s, mask):
-        while np.any(self.value(s.cond)):
-            self.block(s.body, mask)
+        while np.any(active := np.logical_and(mask, self.value(s.cond))):
+            if not self._go_on(s.body, active):
+                break
 
     def do_let(self, s, mask):
         self.vars[s.var] = self.value(s.value)
 
     def _targets(self, s, mask):
-        indices = [self.value(i) for i in s.indices]
+        indices = self._own(s.buffer, [self.value(i) for i in s.indices])
         inside, at = self._inside(s.buffer, indices)
         active = np.logical_and(mask, inside)
         if s.buffer.space != "GLOBAL":
@@ -212,5 +256,4 @@ class Interpreter:
 
 def interpret(func, *tensors, scalars=()):
     """The outputs, as a list."""
-    assert not any(isinstance(s, (ir.Break, ir.Continue)) for k in func.kernels for s in k.body)
     return Interpreter(func, tensors, scalars).run()

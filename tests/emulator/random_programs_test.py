@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random tile programs against numpy, other ones each time, and the seeds that once failed. A failure prints its seed: with it,
+``tests/emulator/random_programs --seed … --generator … --show`` runs the same program. That script also runs thousands of them."""
+
+import os
+import pathlib
+import secrets
+import time
+
+import pytest
+from emulated import Emulator
+from random_run import GENERATORS, Trial, options_of, target_of
+
+BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
+SEED = int(os.environ.get("KILN_SEED", secrets.randbelow(1 << 31)))
+SECONDS = float(os.environ.get("KILN_RANDOM_SECONDS", "30"))  # for each generator
+LEAST = 5  # programs of each, however slow the machine
+
+# What a seed makes depends on the generator: who changes that keeps the list for what it still finds, and the tests beside the passes
+# hold what was found.
+FAILED_ONCE = []
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory):
+    emulator = Emulator(BINARY, tmp_path_factory.mktemp("random"))
+    yield emulator
+    emulator.close()
+
+
+def outcome_of(generator, seed, target, emulator, place):
+    trial = Trial(generator, seed, place)
+    outcome = trial.run(emulator, target, trial.expected(), **options_of(seed))
+    assert outcome.good, f"{generator} {seed} {target} {options_of(seed)}: {outcome.kind}: {outcome.text}\n{trial.source}"
+    return outcome.kind
+
+
+@pytest.mark.parametrize("generator, seed, target", FAILED_ONCE)
+def test_what_failed_once(emulator, tmp_path, generator, seed, target):
+    outcome_of(generator, seed, target, emulator, tmp_path)
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_random_programs(emulator, tmp_path, record_property, generator):
+    kinds, end, seed = [], time.monotonic() + SECONDS, SEED
+    while len(kinds) < LEAST or time.monotonic() < end:
+        kinds.append(outcome_of(generator, seed, target_of(seed), emulator, tmp_path))
+        seed += 1
+    record_property("programs", len(kinds))
+    print(f"{generator}: {len(kinds)} programs from seed {SEED}, {kinds.count('refused')} beyond a target's limits")
+    assert kinds.count("right") > len(kinds) // 2
+
+
+def test_a_wrong_result_shows(emulator, tmp_path):
+    """The comparison can fail: another program's expected tensors do not pass."""
+    trial = Trial("tiles", 1, tmp_path)
+    expected = trial.expected()
+    expected[-1] = expected[-1] + 1
+    assert trial.run(emulator, "emu:sm_80", expected).kind == "wrong"

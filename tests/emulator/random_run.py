@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a random tile program on the emulator and with numpy, and says where they differ."""
+
+import importlib.util
+import random
+from dataclasses import dataclass
+
+import interpreter
+import numpy as np
+from data import FP8, STORED, decode, fp8_values
+from emulated import Stopped
+from random_products import RandomProduct
+from random_tiles import RandomTiles
+
+GENERATORS = {"tiles": RandomTiles, "products": RandomProduct}
+TARGETS = ("emu:sm_90a", "emu:sm_90a", "emu:sm_80", "emu:sm_75", "emu:gfx942", "emu:gfx90a", "emu:gfx1100")
+STORAGE = {**STORED, "bool": np.bool_, "int16": np.int16, "uint16": np.uint16, "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64}
+MARK = 3  # what outputs hold before
+# Limits of the hardware: the program asks for more than the target has.
+TOO_MUCH = ("shared memory", "registers", "fragments need")
+
+
+@dataclass
+class Outcome:
+    target: str
+    kind: str  # "right", "refused" for a limit, or what is wrong: "wrong", "finding", "error", "stopped"
+    text: str = ""
+
+    @property
+    def good(self):
+        return self.kind in ("right", "refused")
+
+
+class Trial:
+    """One seed of one generator: its program and what it computes."""
+
+    def __init__(self, generator, seed, place):
+        self.text = GENERATORS[generator](seed)
+        self.source = self.text.build()
+        self.path = place / f"{generator}_{seed}.py"
+        self.path.write_text(self.source)
+        spec = importlib.util.spec_from_file_location(self.path.stem, self.path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.function = module.program
+        self.given = values(self.text.tensors, np.random.default_rng(seed), self.text.largest)
+        self.seed = seed
+
+    def expected(self):
+        """Every tensor after the program."""
+        run = interpreter.Interpreter(self.function, self.given, ())
+        run.run()
+        return [np.asarray(run.memory[param.buffer], np.float64) for param in self.function.params]
+
+    def run(self, emulator, target, expected, **keys):
+        tensors = self.text.tensors
+        arguments = [(stored(array, t.dtype), t.dtype) for array, t in zip(self.given, tensors)]
+        try:
+            after, answer = emulator.call(emulator.module(self.function.serialized), target, arguments, seed=self.seed % 997, check=1, **keys)
+        except Stopped as stopped:
+            return Outcome(target, "stopped", str(stopped))
+        if "error" in answer:
+            return Outcome(target, "refused" if any(word in answer["error"] for word in TOO_MUCH) else "error", answer["error"])
+        if answer["findings"] or not answer["finished"]:
+            return Outcome(target, "finding", "; ".join(finding["message"] for finding in answer["findings"]) or "it did not finish")
+        wrong = [difference(t, decode(array, t.dtype), reference) for t, array, reference in zip(tensors, after, expected)]
+        return Outcome(target, "wrong" if any(wrong) else "right", "; ".join(filter(None, wrong)))
+
+
+def target_of(seed):
+    return random.Random(seed).choice(TARGETS)
+
+
+def options_of(seed):
+    return {"wgmma": 0} if random.Random(~seed).random() < 0.1 else {}
+
+
+def values(tensors, rng, largest):
+    arrays = []
+    for tensor in tensors:
+        least = 0 if tensor.dtype.startswith("u") else -largest
+        array = rng.integers(least, largest + 1, tensor.shape).astype(np.float64)
+        arrays.append({"values": array, "zero": array * 0, "marks": array * 0 + MARK}[tensor.start])
+    return arrays
+
+
+def stored(array, dtype):
+    """Small integers as the dtype has them in memory."""
+    if dtype == "bfloat16":
+        return (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    if dtype in FP8:
+        codes = {float(value): bits for bits, value in reversed(list(enumerate(fp8_values(dtype)))) if not np.isnan(value)}
+        return np.vectorize(codes.__getitem__, otypes=[np.uint8])(array) if array.size else np.zeros(array.shape, np.uint8)
+    return array.astype(STORAGE[dtype])
+
+
+def difference(tensor, result, reference):
+    places = np.argwhere(result != reference) if result.shape == reference.shape else np.zeros((1, result.ndim), int)
+    if not len(places):
+        return ""
+    at = tuple(places[0])
+    return (f"{tensor.name} {tensor.dtype}{list(tensor.shape)}: {len(places)} elements differ, the first at {list(map(int, at))}: "
+            f"{result[at]} instead of {reference[at]}")

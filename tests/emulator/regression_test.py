@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What random programs found, each by itself: programs that were refused, crashed the compiler, or gave wrong results."""
+
+import os
+import pathlib
+
+import interpreter
+import kiln.language as T
+import numpy as np
+import pytest
+from emulated import Emulator
+from data import decode
+from random_run import stored
+
+BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
+TARGETS = ["emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"]
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory):
+    emulator = Emulator(BINARY, tmp_path_factory.mktemp("regression"))
+    yield emulator
+    emulator.close()
+
+
+def check(emulator, program, target):
+    """All parameters start with small integers, and end as numpy says."""
+    rng, given = np.random.default_rng(7), []
+    for parameter in program.params:
+        given.append(rng.integers(-4, 5, parameter.buffer.shape).astype(np.float64))
+    types = [str(parameter.buffer.dtype) for parameter in program.params]
+    run = interpreter.Interpreter(program, given, ())
+    run.run()
+    after, answer = emulator.call(emulator.module(program.serialized), target, [(stored(a, t), t) for a, t in zip(given, types)], check=1)
+    assert "error" not in answer, answer["error"]
+    assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
+    for parameter, array, dtype in zip(program.params, after, types):
+        assert np.array_equal(decode(array, dtype), run.memory[parameter.buffer].astype(np.float64)), parameter.name
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_runs_that_no_vector_divides(emulator, target):
+    """A thread that has twenty neighbours stores them by fours: eight do not divide them."""
+    @T.prim_func
+    def program(A: T.Tensor((40, 64), "int32"), B: T.Tensor((64, 40), "bfloat16")):
+        with T.Kernel(1, threads=64):
+            a, b = T.alloc_shared((40, 64), "int32"), T.alloc_shared((64, 40), "bfloat16")
+            T.copy(A, a)
+            T.clear(b)
+            for i, j in T.Parallel(64, 20):
+                b[i, j] = T.cast(a[j, i], "bfloat16")
+            T.copy(b, B)
+
+    check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_elements_of_a_large_fragment(emulator, target):
+    """Read by conditions and lets, written one by one: not held by every thread."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, a)
+            for k in T.serial(4):
+                if a[k, 63] > 0:
+                    a[5, k] = a[k, 2] + 1
+                    T.copy(a[0:8, :], a[8:16, :])
+            first = a[0, 0]
+            for i, j in T.Parallel(64, 64):
+                a[i, j] += first
+            T.copy(a, B)
+
+    check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_tile_of_the_loop_that_a_pipeline_fills(emulator, target):
+    @T.prim_func
+    def program(A: T.Tensor((64, 256), "float16"), B: T.Tensor((64, 256), "float16")):
+        with T.Kernel(1, threads=128):
+            for k in T.Pipelined(4, num_stages=3):
+                a = T.alloc_shared((64, 64), "float16")
+                T.copy(A[0, k * 64], a)
+                for i, j in T.Parallel(64, 64):
+                    B[i, k * 64 + j] = a[i, j] * 2
+
+    check(emulator, program, target)
