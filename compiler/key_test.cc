@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include <set>
 
 #include "ir/parse.h"
@@ -13,7 +15,7 @@ namespace {
 ir::Module Program(std::string_view text) {
   ir::Diagnostics diagnostics;
   auto module = ir::Parse(text, diagnostics);
-  EXPECT_TRUE(module) << diagnostics.all()[0].message;
+  if (!module) throw std::invalid_argument(diagnostics.all()[0].message);
   return *std::move(module);
 }
 

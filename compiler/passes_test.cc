@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <tuple>
 
 #include "compiler/artifact.h"
@@ -21,7 +22,7 @@ namespace {
 const target::Target& TargetOf(const std::filesystem::path& path) {
   const std::string arch = path.stem().extension().string().substr(1);
   const auto found = target::Find((arch.starts_with("gfx") ? "hip:" : "cuda:") + arch);
-  EXPECT_TRUE(found) << path;
+  if (!found) throw std::invalid_argument(path.string() + ": no such target");
   return **found;
 }
 
@@ -32,12 +33,15 @@ Context ContextOf(const std::filesystem::path& path) {
   return context;
 }
 
-ir::Module Parsed(const std::filesystem::path& path) {
+// Throws, which ends the test, where the text is no program.
+ir::Module ParsedText(std::string_view text, const std::string& origin) {
   ir::Diagnostics diagnostics;
-  auto module = ir::Parse(golden::ReadFile(path), diagnostics);
-  EXPECT_TRUE(module) << path << ": " << diagnostics.all()[0].message;
+  auto module = ir::Parse(text, diagnostics);
+  if (!module) throw std::invalid_argument(origin + ": " + diagnostics.all()[0].message);
   return *std::move(module);
 }
+
+ir::Module Parsed(const std::filesystem::path& path) { return ParsedText(golden::ReadFile(path), path.string()); }
 
 // Runs the table up to `last`; the text of the module or of the first error.
 std::string RunUpTo(std::string_view last, ir::Module& module, const Context& context) {
@@ -102,11 +106,9 @@ TEST(Passes, RowsAreSplitWhereAllGoesAlongThem) {
     const size_t at = text.find(old);
     EXPECT_NE(at, text.npos) << old;
     text.replace(at, old.size(), now);
-    ir::Diagnostics diagnostics;
-    auto module = ir::Parse(text, diagnostics);
-    EXPECT_TRUE(module) << diagnostics.all()[0].message;
-    RunUpTo("instructions", *module, {*target::Find(target), {}});
-    return module->kernels[0].ClusterBlocks();
+    ir::Module module = ParsedText(text, input->string());
+    RunUpTo("instructions", module, {*target::Find(target), {}});
+    return module.kernels[0].ClusterBlocks();
   };
   EXPECT_EQ(cluster("threads 512", "threads 512"), 4u);
   EXPECT_EQ(cluster("threads 512", "threads 512", "cuda:sm_80"), 1u) << "no clusters";

@@ -119,7 +119,7 @@ class Inference {
     for (const LoopUse::Fragment& fragment : use.fragments) {
       const auto it = state.fragments.find(fragment.buffer);
       if (it == state.fragments.end() || it->second.IsReplicated() || !fragment.projection.Slices(use.extents)) continue;
-      std::optional<Layout> layout = LoopFromSlice(it->second, fragment.projection, use.extents);
+      std::optional<Layout> layout = LoopFromSlice(it->second.Normalized(), fragment.projection, use.extents);
       if (!layout || Misfit(use, *layout, state) != 0) continue;
       state.loops[use.loop] = *std::move(layout);
       return true;

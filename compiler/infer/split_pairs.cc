@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -21,6 +22,7 @@ using ir::ExprId;
 using ir::Stmt;
 
 constexpr int64_t kLeastSteps = 16;  // of each half: what the two barriers and the exchange take must be little beside them
+constexpr int64_t kLeastPieces = 4;  // in which a result too large for shared memory leaves
 
 class Splitter {
  public:
@@ -80,7 +82,30 @@ class Splitter {
     if (mma == nullptr || mma->warps == 1 || gemm->clear_accum || Touches(kernel_.body[at], gemm->c.buffer) != 2) return false;
     for (size_t i = 0; i <= at; ++i)
       if (WritesGlobal(kernel_.body[i])) return false;
-    return StepsAreApart(at, gemm->c.buffer) && StartsFromZero(at, gemm->c.buffer);
+    return StepsAreApart(at, gemm->c.buffer) && StartsFromZero(at, gemm->c.buffer) && ExchangeFits(at, *gemm);
+  }
+
+  // Whether shared memory has room for the other's sum, and for a piece of the result on its way out, beside the tiles of two steps: with
+  // less, loads would not run ahead.
+  bool ExchangeFits(size_t at, const ir::Gemm& gemm) const {
+    std::map<BufferId, int64_t> versions;
+    for (size_t i = 0; i < kernel_.body.size(); ++i) {
+      Each(kernel_.body[i], [&](const Stmt& stmt) {
+        for (const Access& access : AccessesOf(module_, stmt))
+          if (module_[access.buffer].space == ir::Space::kShared) versions[access.buffer] = std::max<int64_t>(versions[access.buffer], i == at ? 2 : 1);
+      });
+    }
+    const GemmShape shape = ShapeOf(gemm);
+    const int64_t sum = shape.m * shape.n * ir::Bits(module_[gemm.c.buffer].dtype) / 8;
+    int64_t bytes = sum + sum / kLeastPieces;
+    for (const auto& [tile, count] : versions) bytes += count * BytesOf(tile);
+    return bytes <= int64_t(context_.target->max_shared_bytes);
+  }
+
+  int64_t BytesOf(BufferId buffer) const {
+    int64_t bits = ir::Bits(module_[buffer].dtype);
+    for (int64_t extent : module_.ShapeOf(buffer)) bits *= extent;
+    return bits / 8;
   }
 
   // Whether every step runs, and leaves nothing but its part of the sum to the next ones and to what is behind the loop.

@@ -14,7 +14,7 @@
 namespace kiln::compiler {
 
 // Needs: instructions, and SplitK before it. Only where c starts from zero, nothing but the product touches it in the loop, no step leaves
-// anything else to another or to what follows, and what the kernel writes to global memory is behind the loop.
+// anything else to another or to what follows, what the kernel writes to global memory is behind the loop, and the exchange fits shared memory.
 void SplitPairs(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

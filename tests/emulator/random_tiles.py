@@ -44,7 +44,7 @@ class RandomTiles(Expressions):
         self.readable = list(self.tensors)  # what no statement of this kernel writes
         self.tiles, self.loop_vars, self.depth, self.shared, self.statements = [], [], 0, 0, 0
         self.threads = self.pick(64, 128, 128, 128, 128, 256, 192)
-        self.gx, self.gy = self.pick(1, 2, 2, 3), self.pick(1, 1, 1, 2)
+        self.gx, self.gy = self.pick(1, 2, 2, 3) if self.chance(0.98) else 0, self.pick(1, 1, 1, 2)
         self.p, self.q = self.pick(*DIMS), self.pick(*DIMS)
         self.k = self.pick(16, 32, 32, 64, 48, 80, 8, 24)
         self.dtype = self.pick(*MATRIX)

@@ -86,3 +86,22 @@ def test_a_tile_of_the_loop_that_a_pipeline_fills(emulator, target):
                     B[i, k * 64 + j] = a[i, j] * 2
 
     check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("rows, blocks", [(0, 1), (64, 0)])
+def test_a_grid_of_no_blocks(emulator, target, rows, blocks):
+    """Known when the program is compiled, as where a symbol turns out to be 0: nothing runs."""
+    @T.prim_func
+    def program(A: T.Tensor((rows, 2048), "float16"), B: T.Tensor((64, 2048), "float16"), C: T.Tensor((rows, 64), "float16")):
+        with T.Kernel(T.ceildiv(rows, 64), blocks, threads=128) as (by, bx):
+            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(32, num_stages=3):
+                T.copy(A[by * 64, k * 64], a)
+                T.copy(B[bx * 64, k * 64], b)
+                T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C[by * 64, bx * 64])
+
+    check(emulator, program, target)

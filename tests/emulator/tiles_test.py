@@ -37,6 +37,7 @@ CASES = {
     "few rows of bytes": ((16, 144, 160), (16, 64, 128, 3, 128), "int8", "int32", True),
     "halves of k": ((40, 136, 2040), (64, 64, 64, 3, 128), "bfloat16", "bfloat16", True),
     "halves of k in groups' parts": ((16, 120, 4096), (16, 64, 128, 3, 256), "float16", "float16", True),
+    "pieces across an instruction's columns": ((200, 328, 136), (192, 320, 64, 3, 384), "bfloat16", "bfloat16", True),
     "panels, the last one outside": ((16, 136, 448), (16, 64, 256, 3, 128), "bfloat16", "bfloat16", True),
     "panels across columns of B": ((72, 320, 136), (64, 256, 32, 4, 128), "float16", "float16", False),
     "rows in pieces": ((310, 520, 136), (152, 256, 64, 4, 256), "bfloat16", "bfloat16", True),

@@ -27,8 +27,8 @@ class Kernel:
     def _extent(value):
         e = as_expr(value)
         number = constant_value(e)
-        if not e.dtype.is_int or (number is not None and number <= 0):
-            raise tr.error(f"a grid extent must be a positive integer, not {value!r}")
+        if not e.dtype.is_int or (number is not None and number < 0):
+            raise tr.error(f"a grid extent must be an integer from 0 on, not {value!r}; with 0, no block runs")
         return e
 
     @staticmethod
