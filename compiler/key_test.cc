@@ -3,9 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <stdexcept>
-
 #include <set>
+#include <stdexcept>
 
 #include "ir/parse.h"
 

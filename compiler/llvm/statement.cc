@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Statements that are no tile operations: control flow, barriers, stores and atomic operations of single elements.
+#include <fmt/format.h>
+
+#include "compiler/analysis/access.h"
+#include "compiler/llvm/kernel_lowering.h"
+#include "compiler/rules/reduce.h"
+
+namespace kiln::llvm_ir {
+
+using ir::Overloaded;
+using ir::Space;
+
+void KernelLowering::BlockBarrier(bool by_group) {
+  // What this thread wrote, wgmma of other warps or tensor stores may read.
+  if (has_wgmma_ || has_stores_) device_->FenceAsyncProxy();
+  if (kernel_.producers == 0) return device_->Barrier();
+  if (!by_group) return device_->NamedBarrier(kRoleBarrier, kernel_.threads);
+  Value* group = device_->Uniform(b().CreateUDiv(thread_, I32(kGroupThreads)));
+  for (uint32_t g = 0; g < kernel_.threads / kGroupThreads; ++g) {
+    When(b().CreateICmpEQ(group, I32(g)), [&] { device_->NamedBarrier(kRoleBarrier + 1 + int(g), kGroupThreads); });
+  }
+}
+
+void KernelLowering::LowerBlock(const ir::Block& block) {
+  for (size_t i = 0; i < block.size();) {
+    const std::span<const ir::Stmt> rest = std::span(block).subspan(i);
+    const size_t together = slice_ == nullptr ? compiler::ExchangeTogether(rest) : 0;
+    together == 0 ? LowerStmt(rest[0]) : LowerReduces(rest.first(together));
+    i += std::max<size_t>(together, 1);
+  }
+}
+
+// Statements that passes made within others have no place of their own.
+void KernelLowering::EnterStmt(const ir::Stmt& stmt) {
+  if (stmt.loc.line == 0) return;
+  loc_ = stmt.loc;
+  device_->SetLocation(stmt.loc.line);
+}
+
+void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
+  if (slice_ != nullptr && !slice_->Runs(stmt)) return;
+  EnterStmt(stmt);
+  std::visit(Overloaded{
+                 [&](const ir::Alloc&) {},
+                 [&](const ir::For& op) { LowerFor(stmt, op); },
+                 [&](const ir::If& op) { LowerIf(op); },
+                 [&](const ir::While& op) { LowerWhile(op); },
+                 [&](const ir::Let& op) {
+                   vars_[ir::Index(op.var)] = Eval(op.value);
+                   facts_.Bind(op);
+                 },
+                 [&](const ir::Store& op) { Once(stmt, op.buffer, [&] { LowerStore(op); }); },
+                 [&](const ir::Assume& op) { facts_.Assume(op.cond); },
+                 [&](const ir::Copy& op) { LowerTensorCopy(op); },
+                 [&](const ir::Gemm& op) { LowerGemm(op); },
+                 [&](const ir::Fill&) { diagnostics_.Internal("a fill was left to lowering", stmt.loc); },
+                 [&](const ir::Reduce&) { LowerReduces({&stmt, 1}); },
+                 [&](const ir::Atomic& op) { Once(stmt, op.buffer, [&] { LowerAtomic(op); }); },
+                 [&](const ir::Barrier& op) { BlockBarrier(op.by_group); },
+                 [&](const ir::Break&) {
+                   b().CreateBr(loops_.back().end);
+                   b().SetInsertPoint(NewBlock("unreachable"));
+                 },
+                 [&](const ir::Continue&) {
+                   b().CreateBr(loops_.back().next);
+                   b().SetInsertPoint(NewBlock("unreachable"));
+                 },
+                 [&](const ir::AsyncCommit&) { device_->AsyncCommit(); },
+                 [&](const ir::AsyncWait& op) {
+                   if (op.product) return LowerProductWait(*op.product, op.pending);
+                   if (op.stores) return device_->TensorStoreWait(op.pending, /*read_only=*/true);
+                   device_->AsyncWait(op.pending);
+                 },
+                 [&](const ir::RingStep& op) { LowerRingStep(op); },
+                 [&](const ir::PairSum& op) { LowerPairSum(op); },
+             },
+             stmt.op);
+}
+
+// What all threads would do alike in memory, one does.
+void KernelLowering::Once(const ir::Stmt& stmt, ir::BufferId written, const std::function<void()>& lower) {
+  const Space space = module_[written].space;
+  const bool in_memory = space == Space::kGlobal || space == Space::kShared;
+  When(in_memory && element_ == nullptr && !divergence_.IsOfEachThread(stmt) ? b().CreateICmpEQ(thread_, I32(0)) : nullptr, lower);
+}
+
+void KernelLowering::LowerFor(const ir::Stmt& stmt, const ir::For& loop) {
+  const compiler::Facts outer = facts_;
+  facts_.EnterLoop(loop);
+  const std::optional<int64_t> extent = loop.extents.size() == 1 ? pool().ConstInt(loop.extents[0]) : std::nullopt;
+  constexpr int64_t kMaxUnrolled = 64;
+  const bool unroll = loop.kind == ir::LoopKind::kUnroll || loop.kind == ir::LoopKind::kVectorized;
+  if (loop.kind == ir::LoopKind::kParallel) {
+    LowerParallel(stmt, loop);
+  } else if (extent && (*extent <= 1 || (unroll && *extent <= kMaxUnrolled))) {
+    LowerUnrolled(loop, *extent);
+  } else {
+    LowerSerial(loop);
+  }
+  facts_ = outer;
+}
+
+void KernelLowering::LowerUnrolled(const ir::For& loop, int64_t extent) {
+  const ir::DType type = module_[loop.vars[0]].dtype;
+  llvm::BasicBlock* end = NewBlock("unrolled.end");
+  for (int64_t i = 0; i < extent; ++i) {
+    vars_[ir::Index(loop.vars[0])] = llvm::ConstantInt::get(ValueType(llvm(), type), uint64_t(i));
+    llvm::BasicBlock* next = NewBlock("unrolled.next");
+    loops_.push_back({next, end});
+    LowerBlock(loop.body);
+    loops_.pop_back();
+    b().CreateBr(next);
+    b().SetInsertPoint(next);
+  }
+  b().CreateBr(end);
+  b().SetInsertPoint(end);
+}
+
+void KernelLowering::LowerSerial(const ir::For& loop) {
+  Value* extent = Eval(loop.extents[0]);
+  llvm::Type* type = extent->getType();
+  llvm::BasicBlock *before = b().GetInsertBlock(), *body = NewBlock("loop"), *next = NewBlock("loop.next"), *end = NewBlock("loop.end");
+  Value* zero = llvm::ConstantInt::get(type, 0);
+  b().CreateCondBr(b().CreateICmpSGT(extent, zero), body, end);
+  b().SetInsertPoint(body);
+  llvm::PHINode* var = b().CreatePHI(type, 2, module_[loop.vars[0]].name);
+  var->addIncoming(zero, before);
+  b().SetInsertPoint(next);
+  Value* increment = b().CreateAdd(var, llvm::ConstantInt::get(type, 1), "", /*NUW=*/true, /*NSW=*/true);
+  // Before the body: what is known of a variable without its increment is that it is 0.
+  var->addIncoming(increment, next);
+  b().CreateCondBr(b().CreateICmpSLT(increment, extent), body, end);
+  b().SetInsertPoint(body);
+  vars_[ir::Index(loop.vars[0])] = var;
+  loops_.push_back({next, end});
+  LowerBlock(loop.body);
+  loops_.pop_back();
+  b().CreateBr(next);
+  b().SetInsertPoint(end);
+}
+
+void KernelLowering::LowerIf(const ir::If& branch) {
+  Value* condition = Eval(branch.cond);
+  if (auto* constant = llvm::dyn_cast<llvm::ConstantInt>(condition)) {
+    LowerBlock(constant->isZero() ? branch.else_body : branch.then_body);
+    return;
+  }
+  llvm::BasicBlock *then = NewBlock("if.then"), *otherwise = NewBlock("if.else"), *end = NewBlock("if.end");
+  b().CreateCondBr(condition, then, otherwise);
+  const compiler::Facts outer = facts_;
+  facts_.Assume(branch.cond);
+  b().SetInsertPoint(then);
+  LowerBlock(branch.then_body);
+  b().CreateBr(end);
+  facts_ = outer;
+  b().SetInsertPoint(otherwise);
+  LowerBlock(branch.else_body);
+  b().CreateBr(end);
+  facts_ = outer;
+  b().SetInsertPoint(end);
+}
+
+void KernelLowering::LowerWhile(const ir::While& loop) {
+  llvm::BasicBlock *head = NewBlock("while"), *body = NewBlock("while.body"), *end = NewBlock("while.end");
+  b().CreateBr(head);
+  b().SetInsertPoint(head);
+  b().CreateCondBr(Eval(loop.cond), body, end);
+  b().SetInsertPoint(body);
+  loops_.push_back({head, end});
+  LowerBlock(loop.body);
+  loops_.pop_back();
+  b().CreateBr(head);
+  b().SetInsertPoint(end);
+}
+
+void KernelLowering::LowerStore(const ir::Store& store) {
+  const ir::Buffer& buffer = module_[store.buffer];
+  Value* value = ToMemory(Eval(store.value), buffer.dtype);
+  if (buffer.space == Space::kFragment && element_ != nullptr) {
+    const AccessPlan& plan = PlanOf(store.buffer, store.indices);
+    StoreRegister(store.buffer, plan.registers[size_t(element_->current)], value);
+    return;
+  }
+  Value* condition = buffer.space == Space::kGlobal ? InsideOf(store.buffer, store.indices) : nullptr;
+  const bool shared_by_block = buffer.space == Space::kGlobal || buffer.space == Space::kShared;
+  if (element_ != nullptr && shared_by_block) {
+    for (Value* more : {element_->first_copy, element_->guard})
+      if (more != nullptr) condition = condition == nullptr ? more : b().CreateAnd(condition, more);
+  }
+  Value* pointer = ElementPointer(store.buffer, store.indices);
+  When(condition, [&] { b().CreateAlignedStore(value, pointer, AlignOf(store.buffer, 1)); });
+}
+
+void KernelLowering::LowerAtomic(const ir::Atomic& atomic) {
+  const ir::Buffer& buffer = module_[atomic.buffer];
+  if (buffer.space != Space::kGlobal && buffer.space != Space::kShared) {
+    Unsupported(fmt::format("an atomic on '{}' in {} memory", buffer.name, ir::Name(buffer.space)),
+                "atomics work on global and shared buffers; elsewhere use an ordinary store");
+    return;
+  }
+  Value* value = Eval(atomic.value);
+  Value* condition = buffer.space == Space::kGlobal ? InsideOf(atomic.buffer, atomic.indices) : nullptr;
+  if (element_ != nullptr) {
+    for (Value* more : {element_->first_copy, element_->guard})
+      if (more != nullptr) condition = condition == nullptr ? more : b().CreateAnd(condition, more);
+  }
+  constexpr AtomicOp kOps[] = {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kMin};
+  Value* pointer = ElementPointer(atomic.buffer, atomic.indices);
+  When(condition, [&] { device_->Atomic(kOps[int(atomic.kind) - 1], buffer.dtype, pointer, value); });
+}
+
+}  // namespace kiln::llvm_ir
