@@ -142,10 +142,10 @@ TEST_F(AccessTest, AnotherUserHasNoRightsUnlessTheAccessFileNamesIt) {
   if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
   fs::permissions(folder_, fs::perms::all);
   const std::string access = (folder_ / "access.toml").string();
-  std::ofstream(access) << "[[user]]\nuid = 4243\ntenant = \"t\"\nscopes = [\"read\"]\n";
+  WriteGuarded(access, "[[user]]\nuid = 4243\ntenant = \"t\"\nscopes = [\"read\"]\n");
   daemon_->Start({"--socket-mode=0666", "--access=" + access});
   EXPECT_EQ(AsAnother("Capabilities"), static_cast<int>(StatusCode::PERMISSION_DENIED));
-  std::ofstream(access) << "[[user]]\nuid = \"*\"\ntenant = \"t\"\nscopes = [\"read\"]\n";
+  WriteGuarded(access, "[[user]]\nuid = \"*\"\ntenant = \"t\"\nscopes = [\"read\"]\n");
   EXPECT_TRUE(daemon_->Eventually([&] { return AsAnother("Capabilities") == 0; }));
 }
 
@@ -254,12 +254,12 @@ TEST_F(AccessTest, ARevokedTokensManifestEnds) {
 
 TEST_F(AccessTest, ARevocationHoldsThoughTheAccessFileIsWrong) {
   const std::string access = (folder_ / "access.toml").string();
-  std::ofstream(access) << "[[tenant]]\nname = \"t\"\nrequests = 9\n";
+  WriteGuarded(access, "[[tenant]]\nname = \"t\"\nrequests = 9\n");
   const std::string secret = NewToken("lost", "t", "read,compile");
   daemon_->Start({"--access=" + access});
   v1::CompileReply reply;
   ASSERT_TRUE(Compile(secret, MakeRequest(Order::kAnswer, 3), &reply).ok());
-  std::ofstream(access) << "nonsense";
+  WriteGuarded(access, "nonsense");
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->LogText().find("event=access-reloaded error=\"" + access) != std::string::npos; }));
   tokens_.clear();
   ASSERT_TRUE(WriteTokens(TokenFile(), tokens_));
@@ -315,12 +315,13 @@ TEST_F(AccessTest, AStrangerWhoCallsInALoopDoesNotFillTheLog) {
 
 TEST_F(AccessTest, AnAccessFileSaysWhoIsWho) {
   const std::string access = (folder_ / "access.toml").string();
-  std::ofstream(access) << "[[user]]\nuid = " << ::getuid() << "\ntenant = \"me\"\nscopes = [\"read\"]\n";
+  const std::string me = "[[user]]\nuid = " + std::to_string(::getuid()) + "\ntenant = \"me\"\n";
+  WriteGuarded(access, me + "scopes = [\"read\"]\n");
   daemon_->Start({"--access=" + access});
   const auto refused = daemon_->Compile(MakeRequest(Order::kAnswer, 3));
   EXPECT_EQ(refused.status.error_code(), StatusCode::PERMISSION_DENIED);
-  std::ofstream(access) << "[[user]]\nuid = \"*\"\ntenant = \"me\"\nscopes = [\"read\", \"compile\"]\n"
-                        << "[[user]]\nuid = " << ::getuid() << "\ntenant = \"me\"\nscopes = [\"read\", \"compile\"]\n";
+  const std::string both = "scopes = [\"read\", \"compile\"]\n";
+  WriteGuarded(access, "[[user]]\nuid = \"*\"\ntenant = \"me\"\n" + both + me + both);
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(MakeRequest(Order::kAnswer, 3)).status.ok(); }));
 }
 

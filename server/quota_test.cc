@@ -60,7 +60,7 @@ class QuotaTest : public DaemonTest {
  protected:
   void StartWith(const std::string& limits, std::vector<std::string> options = {}) {
     const std::string access = (folder_ / "access.toml").string();
-    std::ofstream(access) << "[[tenant]]\nname = \"default\"\n" << limits << "\n";
+    WriteGuarded(access, "[[tenant]]\nname = \"default\"\n" + limits + "\n");
     options.push_back("--access=" + access);
     daemon_->Start(options);
   }

@@ -59,6 +59,12 @@ inline v1::CompileRequest MakeRequest(Order order, uint32_t amount = 0) {
   return request;
 }
 
+// A file that decides about rights: nobody else may write it, whatever the umask.
+inline void WriteGuarded(const fs::path& file, const std::string& text) {
+  std::ofstream(file) << text;
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+}
+
 class Daemon {
  public:
   explicit Daemon(fs::path folder) : folder_(std::move(folder)) {}

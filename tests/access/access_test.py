@@ -171,6 +171,7 @@ def refusal_of_stats(client):
 
 def test_certificates_of_clients(host, program):
     access = host.folder / "access.toml"
+    access.touch(0o600)
     access.write_text('[[certificate]]\nname = "reader"\ntenant = "shared"\nscopes = ["read"]\n'
                       '[[certificate]]\nname = "maker"\ntenant = "shared"\nscopes = ["read", "compile"]\n')
     host.start(f"--tls-client-ca={host.authority.roots}", f"--access={access}")
