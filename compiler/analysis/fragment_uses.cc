@@ -53,12 +53,12 @@ class Collector {
     uses_.order.push_back(buffer);
   }
 
-  // A scalar statement runs in every thread. Large fragments are staged for it, but for a condition that is evaluated again and again.
+  // A scalar statement runs in every thread. Large fragments are staged for it.
   void AddScalars(const ir::Stmt& stmt) {
     for (const Access& access : AccessesOf(module_, stmt)) {
       if (module_[access.buffer].space != Space::kFragment || access.tile) continue;
       AddFragment(access.buffer);
-      if (std::holds_alternative<ir::While>(stmt.op) || BitsOf(access.buffer) <= kMostReplicatedBits) uses_.whole.insert(access.buffer);
+      if (BitsOf(access.buffer) <= kMostReplicatedBits) uses_.whole.insert(access.buffer);
     }
   }
 

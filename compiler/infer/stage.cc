@@ -121,7 +121,13 @@ class Stager {
       if (module_[access.buffer].space != Space::kFragment || access.tile || HeldByAll(access.buffer)) continue;
       written[access.buffer] |= access.write;
     }
+    if (written.empty()) return;
     for (const auto& [fragment, write] : written) Redirect(stmt, fragment, ThroughShared(fragment, write));
+    if (auto* loop = std::get_if<ir::While>(&stmt.op)) {
+      TestInside(module_, *loop, loc_);
+      loop->body.insert(loop->body.begin(), std::make_move_iterator(before_.begin()), std::make_move_iterator(before_.end()));
+      before_.clear();
+    }
   }
 
   bool HeldByAll(BufferId fragment) const {

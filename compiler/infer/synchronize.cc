@@ -14,6 +14,7 @@
 #include "compiler/analysis/divergence.h"
 #include "compiler/analysis/iterations.h"
 #include "compiler/infer/shared_memory.h"
+#include "compiler/infer/versions.h"
 #include "compiler/rules/reduce.h"
 #include "ir/print.h"
 
@@ -410,15 +411,12 @@ void Insert(Block& block, const std::map<const Stmt*, Analysis::Need>& needs) {
   block = std::move(result);
 }
 
-// While c { … } is While true { If not c { Break } … } where c reads memory: barriers may then stand before each of its reads.
-void TestInside(ir::Module& module, Block& block) {
+// Barriers may stand before each read of what a loop's condition reads from memory.
+void TestReadsInside(ir::Module& module, Block& block) {
   ir::Walk(block, [&](Stmt& stmt) {
     auto* loop = std::get_if<ir::While>(&stmt.op);
     if (loop == nullptr || std::ranges::none_of(AccessesOf(module, stmt), [&](const Access& access) { return IsMemory(module[access.buffer].space); })) return;
-    Block leave;
-    leave.push_back({ir::Break{}, stmt.loc});
-    loop->body.insert(loop->body.begin(), {ir::If{module.exprs.Make(ir::ExprOp::kNot, {loop->cond}), std::move(leave), {}}, stmt.loc});
-    loop->cond = module.exprs.Bool(true);
+    TestInside(module, *loop, stmt.loc);
   });
 }
 
@@ -426,7 +424,7 @@ void TestInside(ir::Module& module, Block& block) {
 
 ir::Result Synchronize(ir::Module& module, const Context&, ir::Diagnostics& diagnostics) {
   for (ir::Kernel& kernel : module.kernels) {
-    TestInside(module, kernel.body);
+    TestReadsInside(module, kernel.body);
     Analysis analysis(module, kernel.body);
     analysis.Run(kernel.body);
     ir::Walk(kernel.body, [&](const Stmt& stmt) {

@@ -60,6 +60,12 @@ void TakeAllocs(ir::Block& block, ir::Block& allocs) {
   }
 }
 
+void TestInside(ir::Module& module, ir::While& loop, ir::SourceLoc loc) {
+  const ir::ExprId leaves = module.exprs.Make(ir::ExprOp::kNot, {loop.cond});
+  loop.body.insert(loop.body.begin(), {ir::If{leaves, {{ir::Break{}, loc}}, {}}, loc});
+  loop.cond = module.exprs.Bool(true);
+}
+
 void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value) {
   ir::Walk(block, [&](ir::Stmt& stmt) {
     ForEachOperand(

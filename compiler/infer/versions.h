@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffers with several versions, as pipelined loops use them.
+// Changes of loops that several passes make: buffers with several versions, as pipelined loops use them, and what goes with them.
 #pragma once
 
 #include "ir/module.h"
@@ -22,6 +22,9 @@ void Declare(const ir::Module& module, ir::Kernel& kernel, size_t first);
 // Moves the allocations of a block, nested ones included, to the end of `allocs`: of a loop's body that is to be repeated, or that uses
 // buffers before the loop.
 void TakeAllocs(ir::Block& block, ir::Block& allocs);
+
+// While c { … } becomes while true { if not c { break } … }: something may then stand before each test.
+void TestInside(ir::Module& module, ir::While& loop, ir::SourceLoc loc);
 
 // The statement's expressions with a variable replaced, nested blocks included.
 void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One kernel on its way to LLVM IR. The parts of the class are spread over files by what they lower: statements and control flow
-// (lower.cc), expressions (expression.cc), memory (memory.cc), parallel loops (element_loop.cc) and ops/.
+// One kernel on its way to LLVM IR. The parts of the class are spread over files by what they lower: kernels (lower.cc), statements
+// and control flow (statement.cc), expressions (expression.cc), memory (memory.cc), parallel loops (element_loop.cc) and ops/.
 //
 // Registers of a fragment live in an array on the stack that is indexed by constants only, so that LLVM's SROA turns every
 // element into an SSA value.
@@ -95,13 +95,14 @@ class KernelLowering {
   bool Run(std::string_view entry);
 
  private:
-  // --- lower.cc: statements ---
+  // --- lower.cc: kernels ---
   void MarkReadOnly();
   void FindReadOnce(const std::set<uint32_t>& written);
   bool ElementsAreWhole(const ir::Block& body);
   void BindParameters(llvm::Function* function);
   void BindBlocks();
   void Allocate(ir::BufferId buffer);
+  // --- statement.cc ---
   void LowerBlock(const ir::Block& block);
   void LowerStmt(const ir::Stmt& stmt);
   void EnterStmt(const ir::Stmt& stmt);

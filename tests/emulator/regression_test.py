@@ -66,6 +66,14 @@ def test_elements_of_a_large_fragment(emulator, target):
                 if a[k, 63] > 0:
                     a[5, k] = a[k, 2] + 1
                     T.copy(a[0:8, :], a[8:16, :])
+            k = T.alloc_var("int32", 0)
+            while a[3, k] < 4:
+                k += 1
+                a[3, k + 1] = a[3, k + 1] + 1
+                if k > 20:
+                    continue
+                if k > 30:
+                    T.loop_break()
             first = a[0, 0]
             for i, j in T.Parallel(64, 64):
                 a[i, j] += first
