@@ -127,7 +127,7 @@ class Expressions(Text):
             found.append(self.element_as(tile, at[::-1]))
         elif len(tile.shape) == 1:
             if not tile.wide and self.chance(0.3):  # where the numbers of the tile itself say
-                index = f"T.max(T.min(T.cast({tile.name}[{at[-1]} % {tile.shape[0]}], 'int32') + {at[0]}, {tile.shape[0] - 1}), 0)"
+                index = f"T.max(T.min(T.cast({tile.name}[({at[-1]}) % {tile.shape[0]}], 'int32') + {at[0]}, {tile.shape[0] - 1}), 0)"
                 found.append(self.element_as(tile, [index]))
             found += [self.element_as(tile, [index]) for index, extent in zip(at, shape) if extent == tile.shape[0]]
         return found
