@@ -58,6 +58,26 @@ class HostTensor:
         return self.address + low * size, (high - low + 1) * size
 
 
+    def view(self, memory=None):
+        """Its elements as a numpy array, in their place or in bytes like those of ``span``."""
+        import numpy
+
+        low, count = self.span()
+        size = max(self.dtype.bits // 8, 1)
+        held = (ctypes.c_char * count).from_address(low) if memory is None else memory
+        steps = [step * size for step in self.strides or _row_major(self.shape)]
+        return numpy.ndarray(self.shape, f"V{size}", held, self.address - low if count else 0, steps)
+
+
+def _share_memory(a: HostTensor, b: HostTensor) -> bool:
+    import numpy
+
+    try:
+        return numpy.shares_memory(a.view(), b.view(), max_work=1 << 16)
+    except RuntimeError:  # too hard to say
+        return False
+
+
 def _row_major(shape) -> list:
     steps, step = [], 1
     for extent in reversed(shape):
@@ -144,16 +164,26 @@ class RemoteKernel:
             raise ValueError(f"{self.name}: num_args should be {len(self.params) - len(self.outputs)} ({len(self.params)} with the "
                              f"outputs), but got {len(args)}")
         arguments = [self._argument(i, value) for i, value in zip(places, args)]
-        result, data = self._ask(arguments)
         given = dict(zip(places, arguments))
+        self._check_apart(given)
+        result, data = self._ask(arguments)
         made = []
         for output, content in zip(result.outputs, data):
             if output.param in given:
-                low, size = given[output.param].span()
-                ctypes.memmove(low, bytes(content), min(size, len(content)))
+                tensor = given[output.param]
+                tensor.view()[...] = tensor.view(content)
             else:
                 made.append(self._array(output, content, args))
         return None if not made else made[0] if len(made) == 1 else made
+
+    def _check_apart(self, given):
+        """What a kernel writes overlaps nothing else it is given: on a GPU nobody checks, here there is time."""
+        tensors = [(self.params[i], a) for i, a in given.items() if isinstance(a, HostTensor)]
+        for i, (param, tensor) in enumerate(tensors):
+            for other, another in tensors[:i]:
+                if (param.written or other.written) and _share_memory(tensor, another):
+                    raise ValueError(f"{self.name}: {other.name} and {param.name} overlap, and the kernel writes "
+                                     f"{param.name if param.written else other.name}; pass a copy of one of them")
 
     def _ask(self, arguments):
         options = {name: value for name, value in _options.get().items() if value is not None}

@@ -191,3 +191,35 @@ def test_the_command_runs_and_lists_devices(client, tmp_path):
     assert {d["name"] for d in json.loads(out)["daemon"]} >= set(TARGETS)
     _, out, _ = kiln_command(client, "stats")
     assert json.loads(out)["devices"][0]["runs"] > 0
+
+
+def halves(m, n):
+    """x and −x into two tensors whose rows lie apart."""
+    a_row, b_row = T.dynamic("a_row, b_row")
+
+    @T.prim_func
+    def halves(X: T.Tensor((m, n), "float32"), A: T.StridedTensor((m, n), (a_row, 1), "float32"), B: T.StridedTensor((m, n), (b_row, 1), "float32")):
+        with T.Kernel(1, threads=64):
+            for i, j in T.Parallel(m, n):
+                A[i, j] = X[i, j]
+                B[i, j] = -X[i, j]
+
+    return halves
+
+
+def test_written_tensors_overlap_nothing(client):
+    kernel = kiln.compile(halves(4, 8), target="emu:sm_80", client=client)
+    x, whole = normal(4, 8, dtype=np.float32), np.zeros((4, 20), np.float32)
+    kernel(x, whole[:, :8], whole[:, 8:16])
+    assert (whole[:, :8] == x).all() and (whole[:, 8:16] == -x).all() and not whole[:, 16:].any(), "side by side in one array"
+    with pytest.raises(ValueError, match="A and B overlap, and the kernel writes B; pass a copy"):
+        kernel(x, whole[:, :8], whole[:, 7:15])
+    with pytest.raises(ValueError, match="X and A overlap"):
+        kernel(x, x, whole[:, :8])
+
+
+def test_tensors_without_elements(client):
+    kernel = kiln.compile(gemm(None, None, None), target="emu:sm_80", client=client)
+    assert kernel(normal(0, 8), normal(8, 4)).shape == (0, 4)
+    out = np.zeros((0, 4), np.float16)
+    assert kernel(normal(0, 8), normal(8, 4), out) is None
