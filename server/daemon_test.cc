@@ -80,17 +80,17 @@ TEST_F(DaemonTest, ConcurrentRequestsShareOneCompile) {
 
 TEST_F(DaemonTest, ADeadlineEndsOneWaiterAndNotTheCompile) {
   daemon_->Start({"--workers=1"});
-  auto patient = CompileAsync(*daemon_, MakeRequest(Order::kSleep, 60));
-  const auto hasty = daemon_->Compile(MakeRequest(Order::kSleep, 60), milliseconds(150));
+  auto patient = CompileAsync(*daemon_, MakeRequest(Order::kSleep, kLong));
+  const auto hasty = daemon_->Compile(MakeRequest(Order::kSleep, kLong), milliseconds(150));
   EXPECT_EQ(hasty.status.error_code(), StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(patient.get().status.ok());
+  EXPECT_TRUE(daemon_->Woken(patient).status.ok());
 }
 
 TEST_F(DaemonTest, WhenTheLastWaiterLeavesTheWorkerIsFreed) {
   daemon_->Start({"--workers=1"});
   const auto hung = daemon_->Compile(MakeRequest(Order::kHang), milliseconds(300));
   EXPECT_EQ(hung.status.error_code(), StatusCode::DEADLINE_EXCEEDED);
-  const auto next = daemon_->Compile(MakeRequest(Order::kAnswer), std::chrono::seconds(5));
+  const auto next = daemon_->Compile(MakeRequest(Order::kAnswer));
   EXPECT_TRUE(next.status.ok()) << next.status.error_message();
 }
 
@@ -108,28 +108,28 @@ TEST_F(DaemonTest, AnUnaryCallIsCancelled) {
 
 TEST_F(DaemonTest, AFullQueueRefusesAtOnceAndSaysWhenToComeBack) {
   daemon_->Start({"--workers=1", "--queue=1"});
-  auto running = CompileAsync(*daemon_, MakeRequest(Order::kSleep, 101));
+  auto running = CompileAsync(*daemon_, MakeRequest(Order::kSleep, kLong));
   ASSERT_TRUE(daemon_->Eventually([&] { return AllBusy(*daemon_, 1); }));
   auto waiting = CompileAsync(*daemon_, MakeRequest(Order::kAnswer, 1));
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().queued() == 1; }));
   const auto refused = daemon_->Compile(MakeRequest(Order::kAnswer, 2));
   EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(refused.has_retry_info());
-  EXPECT_LT(refused.took, milliseconds(500));
+  EXPECT_LT(refused.took, std::chrono::seconds(5)) << "no worker had to be free";
   EXPECT_EQ(daemon_->Stats().refused(), 1u);
-  EXPECT_TRUE(running.get().status.ok());
+  EXPECT_TRUE(daemon_->Woken(running).status.ok());
   EXPECT_TRUE(waiting.get().status.ok());
 }
 
 TEST_F(DaemonTest, HitsAreServedWhileAllWorkersAreBusy) {
   daemon_->Start({"--workers=1"});
   ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.ok());
-  auto running = CompileAsync(*daemon_, MakeRequest(Order::kSleep, 100));
+  auto running = CompileAsync(*daemon_, MakeRequest(Order::kSleep, kLong));
   ASSERT_TRUE(daemon_->Eventually([&] { return AllBusy(*daemon_, 1); }));
   const auto hit = daemon_->Compile(MakeRequest(Order::kAnswer, 1));
   EXPECT_EQ(hit.reply.origin(), v1::MEMORY);
-  EXPECT_LT(hit.took, milliseconds(500));
-  EXPECT_TRUE(running.get().status.ok());
+  EXPECT_LT(hit.took, std::chrono::seconds(5)) << "no worker had to be free";
+  EXPECT_TRUE(daemon_->Woken(running).status.ok());
 }
 
 TEST_F(DaemonTest, AStreamTellsTheStagesAndThenTheReply) {
@@ -256,13 +256,13 @@ TEST_F(DaemonTest, RefreshCompilesAgainAndExplainIsNotKept) {
 
 TEST_F(DaemonTest, OnSigtermWorkFinishesAndNothingNewBegins) {
   daemon_->Start();
-  auto running = CompileAsync(*daemon_, MakeRequest(Order::kSleep, 99));
+  auto running = CompileAsync(*daemon_, MakeRequest(Order::kSleep, kLong));
   ASSERT_TRUE(daemon_->Eventually([&] { return AllBusy(*daemon_, 1); }));
   ::kill(daemon_->pid(), SIGTERM);
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().state() == "draining"; }));
   EXPECT_EQ(Health(daemon_->channel()), "not serving");
   EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer)).status.error_code(), StatusCode::UNAVAILABLE);
-  EXPECT_TRUE(running.get().status.ok());
+  EXPECT_TRUE(daemon_->Woken(running).status.ok());
   EXPECT_EQ(daemon_->Wait(), 0);
   EXPECT_FALSE(fs::exists(daemon_->Socket()));
 }

@@ -108,10 +108,10 @@ TEST_F(DaemonTest, ADeadlineMayEndAnywhere) {
 
 TEST_F(DaemonTest, ADeadlineInTheQueueCompilesNothing) {
   daemon_->Start({"--workers=1"});
-  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, 60)); });
+  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
   EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, 1), milliseconds(100)).status.error_code(), StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(running.get().status.ok());
+  EXPECT_TRUE(daemon_->Woken(running).status.ok());
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().queued() == 0; }));
   EXPECT_EQ(daemon_->Stats().compiles(), 1u);
 }
@@ -182,12 +182,12 @@ constexpr std::size_t kLarge = 7'500'000;  // of 64 MiB
 
 TEST_F(DaemonTest, WhatNobodyWaitsForLeavesTheQueueAtOnce) {
   daemon_->Start({"--workers=1"});
-  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, 300)); });
+  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
   EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, 1), milliseconds(100)).status.error_code(), StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().queued() == 0; }, milliseconds(1000)));
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().queued() == 0; }, std::chrono::seconds(5)));
   EXPECT_EQ(daemon_->Stats().workers_busy(), 1u) << "no worker had to look at it";
-  EXPECT_TRUE(running.get().status.ok());
+  EXPECT_TRUE(daemon_->Woken(running).status.ok());
 }
 
 // A Compile under way, until it ends or is left.

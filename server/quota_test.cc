@@ -88,14 +88,14 @@ TEST_F(QuotaTest, RequestsInFlight) {
   StartWith("requests = 2", {"--workers=1"});
   std::vector<std::future<Daemon::Result>> running;
   for (uint32_t i = 0; i < 2; ++i) {
-    running.push_back(std::async(std::launch::async, [&, i] { return daemon_->Compile(MakeRequest(Order::kSleep, 100 + i)); }));
+    running.push_back(std::async(std::launch::async, [&, i] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong + i)); }));
   }
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() + daemon_->Stats().queued() == 2; }));
   const auto refused = daemon_->Compile(MakeRequest(Order::kAnswer, 1));
   EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.status.error_message(), HasSubstr("2 requests under way, which is its quota"));
   EXPECT_TRUE(refused.has_retry_info());
-  for (auto& one : running) EXPECT_TRUE(one.get().status.ok());
+  for (auto& one : running) EXPECT_TRUE(daemon_->Woken(one).status.ok());
   EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.ok());
 }
 

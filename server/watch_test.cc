@@ -103,7 +103,7 @@ TEST_F(WatchTest, MetricsTellWhatHappened) {
 
 TEST_F(WatchTest, MetricsMoveWithTheQueue) {
   StartWatched({"--workers=1"});
-  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, 100)); });
+  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
   auto waiting = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kAnswer)); });
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().queued() == 1; }));
@@ -111,13 +111,18 @@ TEST_F(WatchTest, MetricsMoveWithTheQueue) {
   EXPECT_THAT(text, HasSubstr("kiln_queue_length 1\n"));
   EXPECT_THAT(text, HasSubstr("kiln_flights 2\n"));
   EXPECT_THAT(text, HasSubstr("kiln_workers_busy 1\n"));
-  EXPECT_TRUE(running.get().status.ok());
+  EXPECT_TRUE(daemon_->Woken(running).status.ok());
   EXPECT_TRUE(waiting.get().status.ok());
 }
 
 TEST_F(WatchTest, AWorkerThatNobodyWaitsForCountsAsCancelled) {
   StartWatched({"--workers=1"});
-  EXPECT_FALSE(daemon_->Compile(MakeRequest(Order::kHang), milliseconds(200)).status.ok());
+  grpc::ClientContext context;
+  v1::CompileReply reply;
+  auto call = std::async(std::launch::async, [&] { return daemon_->stub().Compile(&context, MakeRequest(Order::kHang), &reply); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  context.TryCancel();
+  EXPECT_FALSE(call.get().ok());
   EXPECT_TRUE(daemon_->Eventually([&] { return Get("/metrics").find("kiln_worker_restarts_total{cause=\"cancelled\"} 1") != std::string::npos; }));
 }
 
@@ -139,7 +144,7 @@ TEST_F(WatchTest, ProbesAnswerAndNothingElseDoes) {
 // A balancer that asks for the health before it sends a request must never be told "serving" by one that refuses.
 TEST_F(WatchTest, HealthTurnsBeforeAnythingIsRefused) {
   StartWatched({"--workers=1"});
-  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, 150)); });
+  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
   std::vector<std::future<std::optional<bool>>> clients;  // whether the health was "serving" after the first refusal
   for (std::uint32_t client = 0; client < 4; ++client) {
@@ -163,20 +168,20 @@ TEST_F(WatchTest, HealthTurnsBeforeAnythingIsRefused) {
     EXPECT_NE(serving, std::optional(true)) << "a request was refused while the health said SERVING";
   }
   EXPECT_GT(refused, 0);
-  EXPECT_TRUE(running.get().status.ok()) << "what was accepted is finished";
+  EXPECT_TRUE(daemon_->Woken(running).status.ok()) << "what was accepted is finished";
   EXPECT_EQ(daemon_->Wait(), 0);
 }
 
 TEST_F(WatchTest, ReadinessEndsWithTheDrainAndHealthDoesNot) {
   StartWatched({"--workers=1"});
-  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, 100)); });
+  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
   ::kill(daemon_->pid(), SIGTERM);
-  ASSERT_TRUE(daemon_->Eventually([&] { return Get("/readyz").find("503") != std::string::npos; }, seconds(2)));
+  ASSERT_TRUE(daemon_->Eventually([&] { return Get("/readyz").find("503") != std::string::npos; }));
   EXPECT_THAT(Get("/readyz"), HasSubstr("draining"));
   EXPECT_THAT(Get("/healthz"), HasSubstr("200 OK"));
   EXPECT_THAT(Get("/metrics"), HasSubstr("kiln_draining 1\n"));
-  EXPECT_TRUE(running.get().status.ok());
+  EXPECT_TRUE(daemon_->Woken(running).status.ok());
   EXPECT_EQ(daemon_->Wait(), 0);
 }
 

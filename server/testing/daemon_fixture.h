@@ -11,6 +11,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -50,6 +51,8 @@ inline std::string MinimalModule(const std::string& name = "m") {
   module.mutable_debug()->add_var_names("bx");
   return module.SerializeAsString();
 }
+
+constexpr uint32_t kLong = 990;  // of Order::kSleep: ten seconds (Daemon::Woken)
 
 inline v1::CompileRequest MakeRequest(Order order, uint32_t amount = 0) {
   v1::CompileRequest request;
@@ -153,6 +156,18 @@ class Daemon {
       std::this_thread::sleep_for(milliseconds(10));
     }
     return condition();
+  }
+
+  // What comes of a call whose worker sleeps (Order::kSleep): the sleep ends now. So a test may have it sleep for longer than any machine
+  // takes to get to this place.
+  template <class T>
+  T Woken(std::future<T>& call) {
+    while (call.wait_for(milliseconds(20)) != std::future_status::ready) {
+      for (const pid_t zygote : Children(pid_)) {
+        for (const pid_t worker : Children(zygote)) ::kill(worker, SIGUSR1);
+      }
+    }
+    return call.get();
   }
 
   v1::Kiln::Stub& stub() { return *stub_; }

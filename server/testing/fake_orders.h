@@ -8,7 +8,7 @@ namespace kiln::server::testing {
 // What the fake worker does with a request.
 enum class Order : uint32_t {
   kAnswer = 0,   // amount × 100 + 1 bytes of code
-  kSleep,        // amount × 10 ms first
+  kSleep,        // amount × 10 ms first, or until SIGUSR1
   kAbort,
   kFault,
   kHang,

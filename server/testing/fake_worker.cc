@@ -5,6 +5,7 @@
 // is part of the key and means nothing to this worker otherwise.
 #include <signal.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -29,6 +30,12 @@ using kiln::server::testing::Order;
 namespace v1 = kiln::v1;
 
 void Sleep(uint32_t milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+
+void SleepUnlessWoken(std::chrono::milliseconds time) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+  const timespec wanted{seconds.count(), std::chrono::nanoseconds(time - seconds).count()};
+  ::nanosleep(&wanted, nullptr);  // a signal ends it
+}
 
 void UseAllMemory() {
   std::vector<std::unique_ptr<char[]>> blocks;
@@ -73,7 +80,7 @@ v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram:
   hooks.on_stage("decode");
   switch (static_cast<Order>(order / 1000)) {
     case Order::kAnswer: break;
-    case Order::kSleep: Sleep(amount * 10); break;
+    case Order::kSleep: SleepUnlessWoken(std::chrono::milliseconds(amount * 10)); break;
     case Order::kAbort: ::abort();
     case Order::kFault:
       ::signal(SIGSEGV, SIG_DFL);  // a sanitizer would take it
@@ -117,6 +124,6 @@ class NoDevice final : public WorkerProgram::Device {
 
 int main(int argc, char** argv) {
   return kiln::server::WorkerMain(
-      argc, argv, {.build_id = kiln::compiler::BuildId(), .passes = {"decode", "emit"}, .initialize = [] {}, .compile = Compile,
+      argc, argv, {.build_id = kiln::compiler::BuildId(), .passes = {"decode", "emit"}, .initialize = [] { ::signal(SIGUSR1, [](int) {}); }, .compile = Compile,
                    .make_device = [](kiln::server::WorkerRole) { return std::make_unique<NoDevice>(); }});
 }
