@@ -12,7 +12,9 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/divergence.h"
+#include "compiler/analysis/encounters.h"
 #include "compiler/analysis/iterations.h"
+#include "compiler/infer/pending.h"
 #include "compiler/infer/shared_memory.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/reduce.h"
@@ -26,34 +28,11 @@ using ir::BufferId;
 using ir::Space;
 using ir::Stmt;
 
-// An access since the last barrier. `age` of an async write: −1 issued, n committed with n groups behind it; kDone: landed, or an
-// ordinary access; kStoring: a tile that a tensor store may still read.
-constexpr int kDone = 1 << 20;
-constexpr int kStoring = kDone - 1;
-struct Pending {
-  BufferId buffer;
-  bool write;
-  std::optional<Version> version;
-  int age;
-  const Stmt* stmt;
-  bool within_group = false;  // a barrier of each group has passed: only other buffers on the same bytes may still meet it
-  auto operator<=>(const Pending&) const = default;
-};
-using State = std::vector<Pending>;  // sorted, unique
-
 bool IsMemory(Space space) { return space == Space::kShared || space == Space::kGlobal; }
-
-void Normalize(State& state) {
-  std::ranges::sort(state);
-  state.erase(std::ranges::unique(state).begin(), state.end());
-}
-
-// No wait looks further back.
-constexpr int kMaxAge = 64;
 
 class Analysis {
  public:
-  Analysis(const ir::Module& module, const Block& body) : module_(module), divergence_(module, body) {}
+  Analysis(const ir::Module& module, const ir::Kernel& kernel) : module_(module), encounters_(module, kernel), divergence_(module, kernel.body) {}
 
   // Finds what the kernel needs; then drops what others cover. In program order nothing is: a barrier stands as late as it can. But
   // what one iteration asked for may be covered by what the next one asks for further up.
@@ -85,20 +64,6 @@ class Analysis {
     }
   }
 
-  // What to insert before a statement: a barrier, and before it waits for async copies, for all tensor stores.
-  // kGroup: a barrier of each group of warps for itself is enough. kCommit: some of the copies belong to no group yet.
-  static constexpr int kBarrier = 1, kCopies = 2, kStores = 4, kGroup = 8, kCommit = 16;
-  struct Need {
-    int what = 0;
-    int groups = kMaxAge;  // of copies that may go on; the latest ones
-
-    bool operator==(const Need&) const = default;
-    bool Covers(const Need& other) const { return (what & other.what) == other.what && groups <= other.groups; }
-    void Add(const Need& other) {
-      what |= other.what;
-      groups = std::min(groups, other.groups);
-    }
-  };
   const std::map<const Stmt*, Need>& needs() const { return needs_; }
   // Statements that need a barrier where only some threads are.
   const std::set<const Stmt*>& unmeetable() const { return unmeetable_; }
@@ -106,7 +71,7 @@ class Analysis {
  private:
   void VisitStmt(const Stmt& stmt, State& state) {
     std::visit(ir::Overloaded{
-                   [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? kGroup : kBarrier); },
+                   [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier); },
                    // What is pending leaves the loop, or meets its next iteration; nothing reaches the next statement.
                    [&](const ir::Break&) { Leave(exits_.back().by_break, state); },
                    [&](const ir::Continue&) { Leave(exits_.back().by_continue, state); },
@@ -154,7 +119,7 @@ class Analysis {
     Simple(stmt, state);
     if (!scratch) return;
     Meet(stmt, {{*scratch, true, false, {}, true, {}, {}}}, state, /*record=*/false);
-    Clear(state, kBarrier);
+    Clear(state, Need::kBarrier);
     Record(stmt, {*scratch, false, false, {}, true, {}, {}}, state);
   }
 
@@ -168,7 +133,7 @@ class Analysis {
     }
     if (cluster) return;  // in places of their own, by mbarriers of their own
     Meet(reduces[0], scratch, state, /*record=*/false);
-    Clear(state, kBarrier);
+    Clear(state, Need::kBarrier);
     for (size_t i = 0; i < reduces.size(); ++i) {
       scratch[i].write = false;
       Record(reduces[i], scratch[i], state);
@@ -238,11 +203,11 @@ class Analysis {
     for (const Access& access : accesses)
       for (const Pending& p : state)
         if (Conflict(p, stmt, access)) {
-          need.Add(NeedOf(p, access));
+          need.Add(NeedOf(p, stmt, access));
           causes_[&stmt].insert(p.stmt);
         }
     Settle(need, state);
-    if (need.what > 0 && divergent_ > 0) unmeetable_.insert(&stmt);
+    if (need.Meets() && divergent_ > 0) unmeetable_.insert(&stmt);
     if (need.what > 0 && fixed_) {
       const auto it = needs_.find(&stmt);
       met_ &= it != needs_.end() && it->second.Covers(need);
@@ -259,10 +224,10 @@ class Analysis {
   }
 
   // Of an access that meets a pending one.
-  Need NeedOf(const Pending& p, const Access& access) const {
-    Need need{Scope(p, access)};
-    if (p.age == kStoring) need.what |= kStores;
-    if (p.age < kStoring) need.what |= kCopies | (p.age < 0 ? kCommit : 0), need.groups = std::max(p.age, 0);
+  Need NeedOf(const Pending& p, const Stmt& stmt, const Access& access) const {
+    Need need{ReadsItsOwn(p, stmt, access) ? 0 : Scope(p, access)};
+    if (p.age == kStoring) need.what |= Need::kStores;
+    if (p.age < kStoring) need.what |= Need::kCopies | (p.age < 0 ? Need::kCommit : 0), need.groups = std::max(p.age, 0);
     return need;
   }
 
@@ -285,24 +250,40 @@ class Analysis {
   // What has been waited for is like what is done.
   static void Settle(const Need& need, State& state) {
     for (Pending& p : state) {
-      const bool waits = (need.what & (p.age == kStoring ? kStores : p.age < 0 ? kCommit : kCopies)) != 0;
+      const bool waits = need.Has(p.age == kStoring ? Need::kStores : p.age < 0 ? Need::kCommit : Need::kCopies);
       if (waits && (p.age == kStoring || p.age < 0 || p.age >= need.groups)) p.age = kDone;
     }
   }
 
   // A barrier of `scope` has passed.
   void Clear(State& state, int scope) const {
-    if ((scope & kBarrier) != 0) {
+    if ((scope & Need::kBarrier) != 0) {
       std::erase_if(state, [](const Pending& p) { return p.age == kDone; });
-      return;
+    } else if ((scope & Need::kGroup) != 0) {
+      for (Pending& p : state) p.within_group |= p.age == kDone && by_group_.contains(p.buffer);
+      Normalize(state);
     }
-    for (Pending& p : state) p.within_group |= p.age == kDone && by_group_.contains(p.buffer);
-    Normalize(state);
   }
 
   // Whose barrier keeps two accesses apart.
   int Scope(const Pending& p, const Access& access) const {
-    return p.buffer == access.buffer && by_group_.contains(p.buffer) ? kGroup : kBarrier;
+    return p.buffer == access.buffer && by_group_.contains(p.buffer) ? Need::kGroup : Need::kBarrier;
+  }
+
+  // Whether `relation` holds between an access and all that the pending statement did to the buffer.
+  bool OfAll(const Pending& p, const Stmt& stmt, const Access& access, bool (Encounters::*relation)(const Occurrence&, const Occurrence&) const) const {
+    bool found = false;
+    for (const Access& before : Accesses(*p.stmt)) {
+      if (before.buffer != access.buffer || before.write != p.write) continue;
+      if (!(encounters_.*relation)({*p.stmt, before}, {stmt, access})) return false;
+      found = true;
+    }
+    return found;
+  }
+
+  // What a thread has written itself it reads without the others.
+  bool ReadsItsOwn(const Pending& p, const Stmt& stmt, const Access& access) const {
+    return p.write && !access.write && module_[p.buffer].space == Space::kShared && OfAll(p, stmt, access, &Encounters::BySameThreads);
   }
 
   bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {
@@ -314,6 +295,7 @@ class Analysis {
     // One statement writes what it wrote before with the same threads.
     const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
     if (same && !MayMeetItself(module_, stmt, access, loops_)) return false;
+    if (p.stmt != &stmt && OfAll(p, stmt, access, &Encounters::Apart)) return false;
     const std::optional<Version> version = VersionOf(module_, access, loops_);
     if (!version || !p.version || version->var != p.version->var || version->modulus != p.version->modulus) return true;
     return (version->offset - p.version->offset) % version->modulus == 0;
@@ -373,6 +355,7 @@ class Analysis {
   }
 
   const ir::Module& module_;
+  const Encounters encounters_;
   const Divergence divergence_;
   mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
   std::map<const Stmt*, Need> needs_;
@@ -393,15 +376,15 @@ class Analysis {
   std::set<ir::VarId> loops_;  // serial loops entered so far
 };
 
-void Insert(Block& block, const std::map<const Stmt*, Analysis::Need>& needs) {
+void Insert(Block& block, const std::map<const Stmt*, Need>& needs) {
   Block result;
   for (Stmt& stmt : block) {
     if (const auto it = needs.find(&stmt); it != needs.end()) {
-      const auto& [what, groups] = it->second;
-      if (what & Analysis::kCommit) result.push_back({ir::AsyncCommit{}, stmt.loc});
-      if (what & Analysis::kCopies) result.push_back({ir::AsyncWait{groups}, stmt.loc});
-      if (what & Analysis::kStores) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
-      result.push_back({ir::Barrier{/*by_group=*/(what & Analysis::kBarrier) == 0}, stmt.loc});
+      const Need& need = it->second;
+      if (need.Has(Need::kCommit)) result.push_back({ir::AsyncCommit{}, stmt.loc});
+      if (need.Has(Need::kCopies)) result.push_back({ir::AsyncWait{need.groups}, stmt.loc});
+      if (need.Has(Need::kStores)) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
+      if (need.Meets()) result.push_back({ir::Barrier{/*by_group=*/!need.Has(Need::kBarrier)}, stmt.loc});
     }
     if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Insert(loop->body, needs);
     if (auto* loop = std::get_if<ir::While>(&stmt.op)) Insert(loop->body, needs);
@@ -425,7 +408,7 @@ void TestReadsInside(ir::Module& module, Block& block) {
 ir::Result Synchronize(ir::Module& module, const Context&, ir::Diagnostics& diagnostics) {
   for (ir::Kernel& kernel : module.kernels) {
     TestReadsInside(module, kernel.body);
-    Analysis analysis(module, kernel.body);
+    Analysis analysis(module, kernel);
     analysis.Run(kernel.body);
     ir::Walk(kernel.body, [&](const Stmt& stmt) {
       if (!analysis.unmeetable().contains(&stmt)) return;

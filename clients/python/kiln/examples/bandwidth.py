@@ -63,7 +63,8 @@ def layer_norm_backward(M, N, dtype="bfloat16", threads=256):
 
 
 def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256):
-    """loss[i] = log Σ exp(x[i, :]) − x[i, label[i]], rows of any length in one pass: each lane has a maximum and a sum of its own."""
+    """loss[i] = log Σ exp(x[i, :]) − x[i, label[i]], rows of any length in one pass: each lane has a maximum and a sum of its own. In powers
+    of two, of elements between ±2e38: log₂ of all is what they are less `largest`, and `largest` itself."""
     lanes = min(threads, columns // RUN)
     steps = columns // (lanes * RUN)
 
@@ -94,19 +95,19 @@ def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256):
                 T.reduce_max(seen, highs, dim=2)
                 T.reduce_max(highs, most, dim=0)
                 for l in T.Parallel(lanes):
-                    high[l] = T.max(before[l], most[l])
+                    high[l] = T.max(before[l], T.cast(most[l], "float32") * LOG2_E)
                 for s, l, r in T.Parallel(steps, lanes, RUN):
-                    powers[s, l, r] = T.exp2((T.cast(seen[s, l, r], "float32") - high[l]) * LOG2_E)
+                    powers[s, l, r] = T.exp2(T.cast(seen[s, l, r], "float32") * LOG2_E - high[l])
                 T.reduce_sum(powers, partial, dim=2)
                 T.reduce_sum(partial, more, dim=0)
                 for l in T.Parallel(lanes):
-                    sums[l] = sums[l] * T.exp2((before[l] - high[l]) * LOG2_E) + more[l]
+                    sums[l] = sums[l] * T.exp2(before[l] - high[l]) + more[l]
             T.reduce_max(high, largest, dim=0)
             for l in T.Parallel(lanes):
-                sums[l] *= T.exp2((high[l] - largest[0]) * LOG2_E)
+                sums[l] *= T.exp2(high[l] - largest[0])
             T.reduce_sum(sums, total, dim=0)
             for i in T.Parallel(1):
-                loss[bx + i] = T.log(total[i]) + largest[i] - target[i]
+                loss[bx + i] = T.log(total[i]) + (largest[i] - target[i] * LOG2_E) / LOG2_E
 
     return cross_entropy.with_outputs(-1)
 

@@ -119,39 +119,69 @@ def layer_norm_backward_long(M, N, dtype="bfloat16", blocks=128, stages=2, threa
 
 
 def softmax_long(M, N, dtype="bfloat16", columns=16384, threads=1024):
-    """As ``rows.softmax``, of elements above −2e38: exp(x − m) is 2 to the x · log₂ e − m · log₂ e."""
+    """As ``rows.softmax``, of elements above −2e38: exp(x − m) is 2 to the x · log₂ e − m · log₂ e. Each lane adds up its elements below a
+    maximum of its own, part by part as they come."""
     kept = _kept(N, columns)
+    parts = range(kept // columns)
+    lanes = min(threads, columns // RUN)
+    steps = columns // (lanes * RUN)
+
+    def place(s, l, r):
+        return s * (lanes * RUN) + l * RUN + r
 
     @T.prim_func
     def softmax_long(x: T.Tensor((M, N), dtype), y: T.Tensor((M, N), dtype)):
         with T.Kernel(M, threads=threads) as bx:
-            row = T.alloc_shared((kept,), dtype)
-            last = T.alloc_fragment((columns,), dtype)
-            seen = T.alloc_fragment((columns,), "float32")
+            row = [T.alloc_shared((columns,), dtype) for _ in parts]
+            last = T.alloc_fragment((steps, lanes, RUN), dtype)
+            seen = T.alloc_fragment((steps, lanes, RUN), dtype)
+            powers = T.alloc_fragment((steps, lanes, RUN), "float32")
+            highs = T.alloc_fragment((steps, lanes), dtype)
+            partial = T.alloc_fragment((steps, lanes), "float32")
+            most = T.alloc_fragment((lanes,), dtype)
+            high = T.alloc_fragment((lanes,), "float32")
+            before = T.alloc_fragment((lanes,), "float32")
+            more = T.alloc_fragment((lanes,), "float32")
+            sums = T.alloc_fragment((lanes,), "float32")
             largest = T.alloc_fragment((1,), "float32")
             scale = T.alloc_fragment((1,), "float32")
-            T.copy(x[bx, 0:kept], row)
-            T.copy(x[bx, kept:N], last)
-            T.copy(last, seen)
-            for k in T.serial(kept // columns):
-                for j in T.Parallel(columns):
-                    seen[j] = T.max(seen[j], T.cast(row[k * columns + j], "float32"))
-            T.reduce_max(seen, largest, dim=0)
-            for i in T.Parallel(1):
-                largest[i] *= LOG2_E
-            for j in T.Parallel(columns):
-                seen[j] = T.exp2(T.cast(last[j], "float32") * LOG2_E - largest[0])
-            for k in T.serial(kept // columns):
-                for j in T.Parallel(columns):
-                    seen[j] += T.exp2(T.cast(row[k * columns + j], "float32") * LOG2_E - largest[0])
-            T.reduce_sum(seen, scale, dim=0)
+
+            @T.macro
+            def add(part):
+                T.copy(high, before)
+                T.reduce_max(part, highs, dim=2)
+                T.reduce_max(highs, most, dim=0)
+                for l in T.Parallel(lanes):
+                    high[l] = T.max(before[l], T.cast(most[l], "float32") * LOG2_E)
+                for s, l, r in T.Parallel(steps, lanes, RUN):
+                    powers[s, l, r] = T.exp2(T.cast(part[s, l, r], "float32") * LOG2_E - high[l])
+                T.reduce_sum(powers, partial, dim=2)
+                T.reduce_sum(partial, more, dim=0)
+                for l in T.Parallel(lanes):
+                    sums[l] = sums[l] * T.exp2(before[l] - high[l]) + more[l]
+
+            for k in parts:
+                T.copy(x[bx, k * columns:(k + 1) * columns], row[k])
+            for s, l, r in T.Parallel(steps, lanes, RUN):
+                last[s, l, r] = x[bx, kept + place(s, l, r)]
+            T.fill(high, T.min_value("float32"))
+            T.clear(sums)
+            for k in parts:
+                for s, l, r in T.Parallel(steps, lanes, RUN):
+                    seen[s, l, r] = row[k][place(s, l, r)]
+                add(seen)
+            add(last)
+            T.reduce_max(high, largest, dim=0)
+            for l in T.Parallel(lanes):
+                sums[l] *= T.exp2(high[l] - largest[0])
+            T.reduce_sum(sums, scale, dim=0)
             for i in T.Parallel(1):
                 scale[i] = 1.0 / scale[i]
-            for j in T.Parallel(columns):
-                y[bx, kept + j] = T.exp2(T.cast(last[j], "float32") * LOG2_E - largest[0]) * scale[0]
-            for k in T.serial(kept // columns):
+            for s, l, r in T.Parallel(steps, lanes, RUN):
+                y[bx, kept + place(s, l, r)] = T.exp2(T.cast(last[s, l, r], "float32") * LOG2_E - largest[0]) * scale[0]
+            for k in parts:
                 for j in T.Parallel(columns):
-                    y[bx, k * columns + j] = T.exp2(T.cast(row[k * columns + j], "float32") * LOG2_E - largest[0]) * scale[0]
+                    y[bx, k * columns + j] = T.exp2(T.cast(row[k][j], "float32") * LOG2_E - largest[0]) * scale[0]
 
     return softmax_long.with_outputs(-1)
 

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whether two accesses of a buffer, one after the other, can meet: in one element, and there by different threads.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/facts.h"
+
+namespace kiln::compiler {
+
+// An access and the statement that does it.
+struct Occurrence {
+  const ir::Stmt& stmt;
+  const Access& access;
+};
+
+class Encounters {
+ public:
+  Encounters(const ir::Module& module, const ir::Kernel& kernel) : module_(module), kernel_(kernel) {}
+
+  // No element is accessed by both, whatever the variables are.
+  bool Apart(const Occurrence& a, const Occurrence& b) const;
+  // Both give every element of the buffer to the same one thread. Known of async copies and of parallel loops whose layout is decided.
+  bool BySameThreads(const Occurrence& a, const Occurrence& b) const;
+
+ private:
+  const std::vector<Range>& Reach(const Occurrence& at) const;
+
+  const ir::Module& module_;
+  const ir::Kernel& kernel_;
+  mutable std::map<std::pair<const ir::Stmt*, std::vector<ir::ExprId>>, std::vector<Range>> reaches_;
+};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What `synchronize` keeps of the accesses before a statement, and what it finds the statement to need.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "compiler/analysis/iterations.h"
+
+namespace kiln::compiler {
+
+// An access since the last barrier. `age` of an async write: −1 issued, n committed with n groups behind it; kDone: landed, or an
+// ordinary access; kStoring: a tile that a tensor store may still read.
+inline constexpr int kDone = 1 << 20;
+inline constexpr int kStoring = kDone - 1;
+inline constexpr int kMaxAge = 64;  // no wait looks further back
+struct Pending {
+  ir::BufferId buffer;
+  bool write;
+  std::optional<Version> version;
+  int age;
+  const ir::Stmt* stmt;
+  bool within_group = false;  // a barrier of each group has passed: only other buffers on the same bytes may still meet it
+  auto operator<=>(const Pending&) const = default;
+};
+using State = std::vector<Pending>;  // sorted, unique
+
+inline void Normalize(State& state) {
+  std::ranges::sort(state);
+  state.erase(std::ranges::unique(state).begin(), state.end());
+}
+
+// What to insert before a statement: a barrier, and before it waits for async copies, for all tensor stores.
+// kGroup: a barrier of each group of warps for itself is enough. kCommit: some of the copies belong to no group yet.
+struct Need {
+  static constexpr int kBarrier = 1, kCopies = 2, kStores = 4, kGroup = 8, kCommit = 16;
+
+  int what = 0;
+  int groups = kMaxAge;  // of copies that may go on; the latest ones
+
+  bool Has(int kinds) const { return (what & kinds) != 0; }
+  bool Meets() const { return Has(kBarrier | kGroup); }
+  bool Covers(const Need& other) const { return (what & other.what) == other.what && groups <= other.groups; }
+  void Add(const Need& other) {
+    what |= other.what;
+    groups = std::min(groups, other.groups);
+  }
+};
+
+}  // namespace kiln::compiler
