@@ -27,8 +27,9 @@ class F32 {
   F32(const NativeMath& native, bool flush) : native_(native), flush_(flush) {}
 
   // 2 ulp.
-  Num Exp2(Num x) {
-    if (llvm::Value* v = native_.Exp2(*x.b, x.v, flush_)) return x.With(v);
+  Num Exp2(Num x) { return Exp2(x, flush_); }
+  Num Exp2(Num x, bool flush) {
+    if (llvm::Value* v = native_.Exp2(*x.b, x.v, flush)) return x.With(v);
     const Num bounded = Select(x > 160, x.Const(160), Select(x < -160, x.Const(-160), x));
     const Num n = Rint(bounded);
     const Num whole = Select(IsNaN(x), x.Const(0), n);
@@ -139,7 +140,7 @@ class F32 {
   Num Erf(Num x) {
     const Num a = Abs(x), z = x * x;
     const Num near = Fma(x, Polynomial(z, kErfSmallF32), x);
-    const Num far = 1.0 - Exp2(Polynomial(a, kErfLargeF32));
+    const Num far = 1.0 - Exp2(Polynomial(a, kErfLargeF32), true);
     return Select(a < 0.92, near, CopySign(far, x));
   }
 
