@@ -87,6 +87,8 @@ def _candidates(machine: Hopper, p: _Problem):
     few = -(-p.m // 8) * 8 if p.m < 64 else 64
     # Blocks of one group of warps are not persistent: a second wave would fetch everything again. Several along m must load for each other.
     alone = [(few, columns, 4 * deep, 128) for columns in (64, 128) if p.m <= few]
+    if p.m <= 8 and p.k >= 16 * 8 * deep:
+        alone.append((few, 64, 8 * deep, 128))
     alone += [(64, columns, 2 * deep, 128) for columns in (64, 128) if p.m <= 64 or _pairs(p, 2 * deep, 1)]
     shapes = [shape for shape in alone if -(-p.m // shape[0]) * -(-p.n // shape[1]) <= machine.multiprocessors]
     shapes += [(128, columns, deep, 256) for columns in (64, 128, 192, 256)] + [(256, 128, deep, 256)]

@@ -31,6 +31,11 @@ def test_few_rows_are_not_padded_to_whole_instructions(m):
     assert 8192 // tile["block_n"] > tiles.Hopper().multiprocessors // 2, "multiprocessors idle"
 
 
+def test_one_row_takes_the_longest_steps_that_leave_enough_of_them():
+    steps = {k: tiles.matrix_product(1, 8192, k, "bfloat16", trans_b=True, target=HOPPER)["block_k"] for k in (4096, 8192)}
+    assert steps == {4096: 256, 8192: 512}
+
+
 def test_small_tiles_where_large_ones_leave_multiprocessors_idle():
     tile = tiles.matrix_product(128, 7168, 2048, "float8_e4m3fn", "bfloat16", trans_b=True, target=HOPPER)
     assert 7168 // tile["block_n"] > tiles.Hopper().multiprocessors // 2
