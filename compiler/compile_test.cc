@@ -158,6 +158,47 @@ TEST(Compile, PackedWeightsBecomeFloatsInPairs) {
   EXPECT_EQ(Count(result, "cvt.rn.bf16.s"), 0u);
 }
 
+// Of pairs of e2m1 numbers in words of four each, the first three take a shift and a mask; what differs between them is known.
+TEST(Compile, ChoicesByPlaceAreMadeAheadOfTime) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%W: global u32[64, 8], %A: global bf16[16, 64], %C: global f32[16, 64]) {
+  kernel @k grid(1) threads 128 blocks(%b) {
+    %words = alloc shared u32[64, 8]
+    %a = alloc shared bf16[16, 64]
+    %w = alloc fragment bf16[64, 64]
+    %c = alloc fragment f32[16, 64]
+    copy %W[0, 0; 64, 8] -> %words[0, 0; 64, 8]
+    copy %A[0, 0; 16, 64] -> %a[0, 0; 16, 64]
+    for parallel %i, %j in 64, 64 {
+      store %w[%i, %j] = reinterpret.bf16(select(floormod(%j, 32) < 24, u16(%words[%i, %j // 32 * 4 + floormod(%j, 8) // 2] >> u32(floormod(%j, 2) * 16)) << u16(floormod(%j, 32) // 8 * 3) & 33216:u16, u16(%words[%i, %j // 32 * 4 + floormod(%j, 8) // 2] >> u32(floormod(%j, 2) * 16)) << 2:u16 & 32768:u16 | u16(%words[%i, %j // 32 * 4 + floormod(%j, 8) // 2] >> u32(floormod(%j, 2) * 16)) >> 4:u16 & 192:u16 | u16(%words[%i, %j // 32 * 4 + floormod(%j, 8) // 2] >> u32(floormod(%j, 2) * 16)) >> 6:u16 & 256:u16)) * 2.0:bf16
+    }
+    gemm %a[0, 0; 16, 64], %w[0, 0; 64, 64] -> %c[0, 0; 16, 64] transpose_b clear
+    copy %c[0, 0; 16, 64] -> %C[0, 0; 16, 64]
+  }
+}
+)", "cuda:sm_90");
+  constexpr size_t kFourths = 64 * 64 / 128 / 2 / 4;
+  EXPECT_EQ(Count(result, "selp"), 0u);
+  EXPECT_LE(Count(result, "shr.u32"), 2 * kFourths + 2);  // and of the thread's number
+}
+
+// Whichever four neighbours a thread takes, it loads them together.
+TEST(Compile, NeighboursInAnyOrderAreOneLoad) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global u32[64, 32], %B: global u32[64, 32]) {
+  kernel @k grid(1) threads 128 blocks(%b) {
+    %tile = alloc shared u32[64, 32]
+    copy %A[0, 0; 64, 32] -> %tile[0, 0; 64, 32]
+    for parallel %i, %j in 64, 32 {
+      store %B[%i, %j] = %tile[%i, %j // 4 * 4 + floormod(%j, 2) * 2 + floormod(%j, 4) // 2]
+    }
+  }
+}
+)", "cuda:sm_80");
+  EXPECT_EQ(Count(result, "ld.shared.v4"), 4u);
+  EXPECT_EQ(Count(result, "ld.shared"), 4u);
+}
+
 // A product is started before the one before it is waited for.
 TEST(Compile, ProductsWithSumsOfTheirOwnOverlap) {
   const v1::WorkerResult result = CompileText(golden::ReadFile("tests/golden/pipeline/block_scaled.sm_90a.kiln"), "cuda:sm_90a");

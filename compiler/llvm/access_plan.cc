@@ -23,25 +23,40 @@ int KernelLowering::LoopVariable(ExprId id) const {
   return it == element_->loop->vars.end() ? -1 : int(it - element_->loop->vars.begin());
 }
 
-KernelLowering::Term KernelLowering::TermOf(ExprId id) const {
-  if (const int v = LoopVariable(id); v >= 0) return {v, 1};
+AccessPlan::Digits KernelLowering::DigitsOf(ExprId id) const {
+  if (const int v = LoopVariable(id); v >= 0) return {v};
   const ir::ExprNode& node = pool()[id];
-  if (node.op != ir::ExprOp::kFloorDiv) return {};
-  const int v = LoopVariable(node.args[0]);
-  const int64_t divisor = pool().ConstInt(node.args[1]).value_or(0);
-  if (v < 0 || divisor <= 0) return {};
-  // No digit reaches across a multiple of the divisor: the quotients of the thread's and the register's part add up.
+  if (node.op != ir::ExprOp::kFloorDiv && node.op != ir::ExprOp::kFloorMod) return {};
+  const int64_t by = pool().ConstInt(node.args[1]).value_or(0);
+  AccessPlan::Digits digits = DigitsOf(node.args[0]);
+  if (digits.variable < 0 || by <= 0 || by > INT32_MAX / digits.divisor) return {};
+  const int64_t bound = digits.divisor * by;
+  if (digits.modulus % bound != 0) return {};
+  // Digits of the layout lie on one side of the bound, or split there: what the thread's and the register's part have of it adds up.
   int64_t weight = 1;
-  for (const ir::Digit& digit : element_->layout.dim(v)) {
-    if (weight % divisor != 0 && divisor % (weight * digit.size) != 0) return {};
+  for (const ir::Digit& digit : element_->layout.dim(digits.variable)) {
+    if (weight % bound != 0 && bound % weight != 0) return {};
     weight *= digit.size;
   }
-  return {v, divisor};
+  (node.op == ir::ExprOp::kFloorDiv ? digits.divisor : digits.modulus) = bound;
+  return digits;
 }
 
-Value* KernelLowering::ThreadPart(const Term& term) {
-  Value* part = element_->thread_part[size_t(term.variable)];
-  return term.divisor == 1 ? part : b().CreateUDiv(part, I32(term.divisor));
+Value* KernelLowering::ThreadPart(const AccessPlan::Digits& digits) {
+  Value* part = element_->thread_part[size_t(digits.variable)];
+  if (digits.modulus != 0) part = b().CreateURem(part, I32(digits.modulus));
+  return digits.divisor == 1 ? part : b().CreateUDiv(part, I32(digits.divisor));
+}
+
+// Bytes from one value of a variable to the next, where its digits do not go apart.
+std::optional<int64_t> KernelLowering::StepOf(const AccessPlan& plan, size_t variable) {
+  int64_t bytes = 0;
+  for (const AccessPlan::Step& step : plan.steps) {
+    if (step.digits.variable != int(variable)) continue;
+    if (!step.digits.IsWhole() || step.value != nullptr) return std::nullopt;
+    bytes += step.bytes;
+  }
+  return bytes;
 }
 
 bool KernelLowering::IsSettled(ExprId id) const {
@@ -93,6 +108,7 @@ AccessPlan KernelLowering::MakePlan(BufferId id, std::span<const ExprId> indices
   plan.width = compiler::VectorWidth(module_, facts_, *element_->loop, id, indices, element_->run, context_.pointer_alignment());
   if (buffer.space == Space::kGlobal) PlanChecks(plan, indices);
   if (plan.width == 1) PlanAcross(plan, indices);
+  if (plan.width == 1 && plan.across_width == 1) PlanTogether(plan);
   return plan;
 }
 
@@ -104,9 +120,40 @@ void KernelLowering::PlanAcross(AccessPlan& plan, std::span<const ExprId> indice
     if (digits.empty() || digits[0].place != ir::Place::kRegister) continue;
     const int64_t width = compiler::VectorWidthIn(module_, facts_, *element_->loop, v, plan.buffer, indices, digits[0].size, context_.pointer_alignment());
     if (width <= 1 || digits[0].size % width != 0) continue;
-    plan.across_width = width, plan.across_stride = digits[0].stride;
+    plan.across_width = width;
+    for (int64_t reg = 0; reg < int64_t(element_->parts.size()); ++reg) {
+      const int64_t place = reg / digits[0].stride % width;
+      plan.across.push_back({reg - place * digits[0].stride, place});
+    }
     return;
   }
+}
+
+// Elements of shared memory that the thread's registers take together, whichever of them: in vectors of which each element is wanted.
+void KernelLowering::PlanTogether(AccessPlan& plan) {
+  const ir::Buffer& buffer = module_[plan.buffer];
+  if (element_->run == 1 || buffer.space != Space::kShared || element_->stored.contains(ir::Index(plan.buffer))) return;
+  if (std::ranges::any_of(element_->padded, [](bool padded) { return padded; })) return;
+  const auto aligned = [&](Value* offset) { return offset == nullptr || (KnownZeros(offset) & 15) == 15; };
+  const ir::Swizzle& swizzle = buffer.layout->swizzle();
+  if (!aligned(plan.base.variable) || !aligned(plan.after) || *buffer.shared_offset % 16 != 0 || (swizzle.bits > 0 && swizzle.base < 4)) return;
+  std::map<int64_t, int64_t> first;  // offset → the first register that has it
+  std::vector<int64_t> offsets;
+  for (int64_t reg = 0; reg < int64_t(element_->parts.size()); ++reg) {
+    offsets.push_back(OffsetAt(plan, reg).constant);
+    if (offsets.back() < 0 || offsets.back() % ir::Bytes(buffer.dtype) != 0) return;
+    first.emplace(offsets.back(), reg);
+  }
+  int64_t bytes = 16;
+  const auto whole = [&](int64_t offset) {
+    for (int64_t at = offset / bytes * bytes; at < offset / bytes * bytes + bytes; at += ir::Bytes(buffer.dtype))
+      if (!first.contains(at)) return false;
+    return true;
+  };
+  while (bytes > ir::Bytes(buffer.dtype) && !std::ranges::all_of(offsets, whole)) bytes /= 2;
+  plan.across_width = bytes / ir::Bytes(buffer.dtype);
+  if (plan.across_width > 1)
+    for (int64_t offset : offsets) plan.across.push_back({first.at(offset / bytes * bytes), offset % bytes / ir::Bytes(buffer.dtype)});
 }
 
 // Whether an index in a dimension of several digits splits into the thread's and the register's part without a carry into the next
@@ -116,12 +163,12 @@ bool KernelLowering::BlocksAreWhole(BufferId id, int dim, const Linear& index) c
   if (index.constant % block != 0 || index.constant < 0) return false;
   int variables = 0;
   for (const auto& [term, coefficient] : index.terms) {
-    const Term by = TermOf(ExprId(term));
+    const AccessPlan::Digits by = DigitsOf(ExprId(term));
     if (by.variable < 0) {
       if (facts_.DivisorOf(ExprId(term)) * coefficient % block != 0) return false;
       continue;
     }
-    if (coefficient != 1 || ++variables > 1) return false;
+    if (coefficient != 1 || by.modulus != 0 || ++variables > 1) return false;
     int64_t weight = 1;
     for (const ir::Digit& digit : element_->layout.dim(by.variable)) {
       const int64_t step = std::max<int64_t>(1, weight / by.divisor);
@@ -135,31 +182,19 @@ bool KernelLowering::BlocksAreWhole(BufferId id, int dim, const Linear& index) c
 bool KernelLowering::PlanLinear(AccessPlan& plan, std::span<const ExprId> indices) {
   const ir::Buffer& buffer = module_[plan.buffer];
   std::vector<Linear> linear;
-  plan.divisor.assign(element_->extents.size(), 0);
   for (ExprId index : indices) {
     linear.push_back(compiler::LinearOf(pool(), index));
-    for (const auto& [id, coefficient] : linear.back().terms) {
-      const Term term = TermOf(ExprId(id));
-      if (term.variable < 0 && !IsSettled(ExprId(id))) return false;
-      if (term.variable < 0) continue;
-      int64_t& divisor = plan.divisor[size_t(term.variable)];
-      if (divisor != 0 && divisor != term.divisor) return false;
-      divisor = term.divisor;
-    }
+    for (const auto& [id, coefficient] : linear.back().terms)
+      if (DigitsOf(ExprId(id)).variable < 0 && !IsSettled(ExprId(id))) return false;
   }
-  std::ranges::replace(plan.divisor, 0, 1);
   const bool shared = buffer.space == Space::kShared;
   llvm::Type* type = shared ? b().getInt32Ty() : b().getInt64Ty();
-  const size_t rank = element_->extents.size();
   const int64_t bytes = ir::Bytes(buffer.dtype);
   for (size_t d = 0; shared && d < indices.size(); ++d)
     if (IsBlocked(plan.buffer, int(d)) && !BlocksAreWhole(plan.buffer, int(d), linear[d])) return false;
-  plan.blocked.assign(rank, -1);
-  plan.step.assign(rank, 0);
-  plan.step_value.assign(rank, nullptr);
   const auto value_of = [&](ExprId id) {
-    const Term term = TermOf(id);
-    return b().CreateSExtOrTrunc(term.variable >= 0 ? ThreadPart(term) : EvalIndex(id), type);
+    const AccessPlan::Digits digits = DigitsOf(id);
+    return b().CreateSExtOrTrunc(digits.variable >= 0 ? ThreadPart(digits) : EvalIndex(id), type);
   };
   const std::vector<Value*> strides = shared ? std::vector<Value*>{} : StridesOf(plan.buffer);
   for (size_t d = 0; d < indices.size(); ++d) {
@@ -171,19 +206,15 @@ bool KernelLowering::PlanLinear(AccessPlan& plan, std::span<const ExprId> indice
     const bool behind = shared && !blocked && stride % SwizzlePeriod(plan.buffer) == 0 && module_[plan.buffer].layout->swizzle().bits > 0;
     Value* sum = nullptr;
     for (const auto& [term, coefficient] : linear[d].terms) {
-      const int v = TermOf(ExprId(term)).variable;
       if (blocked) {
         sum = AddTo(sum, SharedTerm(plan.buffer, int(d), Scaled(value_of(ExprId(term)), coefficient)));
-        if (v >= 0) plan.blocked[size_t(v)] = int(d);
       } else {
         sum = AddTo(sum, Scaled(value_of(ExprId(term)), coefficient * stride));
       }
-      if (v < 0) continue;
-      if (constant) {
-        plan.step[size_t(v)] += coefficient * stride;
-      } else {
-        plan.step_value[size_t(v)] = AddTo(plan.step_value[size_t(v)], Scaled(strides[d], coefficient * stride));
-      }
+      AccessPlan::Step step{.digits = DigitsOf(ExprId(term)), .bytes = constant ? coefficient * stride : 0, .blocked = blocked ? int(d) : -1};
+      if (step.digits.variable < 0) continue;
+      if (!constant) step.value = Scaled(strides[d], coefficient * stride);
+      plan.steps.push_back(step);
     }
     if (constant) {
       plan.base.constant += blocked ? SharedTerm(plan.buffer, int(d), linear[d].constant) : linear[d].constant * stride;
@@ -211,12 +242,11 @@ void KernelLowering::PlanChecks(AccessPlan& plan, std::span<const ExprId> indice
     llvm::Type* type = narrow ? b().getInt32Ty() : b().getInt64Ty();
     const Linear linear = compiler::LinearOf(pool(), indices[d]);
     AccessPlan::Check check{llvm::ConstantInt::get(type, uint64_t(linear.constant), true), {}, nullptr};
-    check.coefficient.assign(element_->extents.size(), 0);
     for (const auto& [term, coefficient] : linear.terms) {
-      const Term by = TermOf(ExprId(term));
+      const AccessPlan::Digits by = DigitsOf(ExprId(term));
       Value* value = b().CreateSExtOrTrunc(by.variable >= 0 ? ThreadPart(by) : EvalIndex(ExprId(term)), type);
       check.index = b().CreateAdd(check.index, Scaled(value, coefficient));
-      if (by.variable >= 0) check.coefficient[size_t(by.variable)] = coefficient;
+      if (by.variable >= 0) check.coefficients.emplace_back(by, coefficient);
     }
     check.limit = b().CreateSExtOrTrunc(EvalIndex(buffer.shape[d]), type);
     plan.checks.push_back(std::move(check));
@@ -227,9 +257,10 @@ SplitOffset KernelLowering::OffsetAt(const AccessPlan& plan, int64_t reg) {
   const ir::Indices& part = element_->parts[size_t(reg)];
   SplitOffset offset = plan.base;
   if (plan.pointer != nullptr) offset.variable = nullptr;
-  for (size_t v = 0; v < part.size(); ++v) {
-    offset.constant += plan.blocked[v] >= 0 ? SharedTerm(plan.buffer, plan.blocked[v], RegisterPart(plan, part, v)) : plan.step[v] * RegisterPart(plan, part, v);
-    offset.variable = AddTo(offset.variable, Scaled(plan.step_value[v], RegisterPart(plan, part, v)));
+  for (const AccessPlan::Step& step : plan.steps) {
+    const int64_t count = step.digits.Of(part[size_t(step.digits.variable)]);
+    offset.constant += step.blocked >= 0 ? SharedTerm(plan.buffer, step.blocked, count) : step.bytes * count;
+    offset.variable = AddTo(offset.variable, Scaled(step.value, count));
   }
   return offset;
 }
@@ -247,7 +278,7 @@ Value* KernelLowering::ConditionAt(const AccessPlan& plan, int64_t reg) {
   const ir::Indices& part = element_->parts[size_t(reg)];
   for (const AccessPlan::Check& check : plan.checks) {
     int64_t constant = 0;
-    for (size_t v = 0; v < part.size(); ++v) constant += check.coefficient[v] * RegisterPart(plan, part, v);
+    for (const auto& [digits, coefficient] : check.coefficients) constant += coefficient * digits.Of(part[size_t(digits.variable)]);
     Value* index = check.index;
     if (constant != 0) index = b().CreateAdd(index, llvm::ConstantInt::get(index->getType(), uint64_t(constant), true));
     Value* inside = b().CreateICmpULT(index, check.limit);

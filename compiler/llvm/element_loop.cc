@@ -160,8 +160,13 @@ void KernelLowering::LowerAsyncChunk(const ir::Store& store, int64_t first, int6
   });
 }
 
-bool KernelLowering::HasSelect(ExprId id) const {
-  return compiler::Contains(pool(), id, [&](ExprId part) { return pool()[part].op == ir::ExprOp::kSelect; });
+// Whether an expression has a select between values of which one is loaded.
+bool KernelLowering::SelectsLoads(ExprId id) const {
+  const auto loads = [&](ExprId part) { return pool()[part].op == ir::ExprOp::kLoad; };
+  return compiler::Contains(pool(), id, [&](ExprId part) {
+    const ir::ExprNode& node = pool()[part];
+    return node.op == ir::ExprOp::kSelect && (compiler::Contains(pool(), node.args[1], loads) || compiler::Contains(pool(), node.args[2], loads));
+  });
 }
 
 Values KernelLowering::EvalChunk(ExprId value, int64_t first, int64_t count) {
@@ -173,7 +178,7 @@ Values KernelLowering::EvalChunk(ExprId value, int64_t first, int64_t count) {
     // One that only a select keeps inside its tile is done element by element, under the select's condition.
     const bool inside = module_[access.buffer].space == Space::kGlobal ||
                         compiler::ProvablyInside(module_, facts_, access.buffer, access.indices);
-    if (!inside && HasSelect(value)) continue;
+    if (!inside && SelectsLoads(value)) continue;
     const AccessPlan& plan = PlanOf(access.buffer, access.indices);
     if (plan.linear) loads[ir::Index(access.load)] = LoadVector(plan, first, count);
   }
@@ -221,11 +226,11 @@ Values KernelLowering::EvalElements(ExprId value, int64_t first, int64_t count, 
 // Of two registers: as where several elements are parts of one.
 bool KernelLowering::IsSamePlace(const AccessPlan& plan, int64_t reg, int64_t other) {
   const ir::Indices &a = element_->parts[size_t(reg)], &c = element_->parts[size_t(other)];
-  for (size_t v = 0; v < a.size(); ++v) {
-    const bool moves = plan.step[v] != 0 || plan.step_value[v] != nullptr || plan.blocked[v] >= 0 || !plan.checks.empty();
-    if (moves && RegisterPart(plan, a, v) != RegisterPart(plan, c, v)) return false;
-  }
-  return true;
+  if (!plan.checks.empty()) return a == c;
+  return std::ranges::all_of(plan.steps, [&](const AccessPlan::Step& step) {
+    const size_t v = size_t(step.digits.variable);
+    return step.digits.Of(a[v]) == step.digits.Of(c[v]);
+  });
 }
 
 Values KernelLowering::LoadVector(const AccessPlan& plan, int64_t first, int64_t count) {
@@ -246,10 +251,10 @@ Values KernelLowering::LoadVector(const AccessPlan& plan, int64_t first, int64_t
 Values KernelLowering::LoadAcross(const AccessPlan& plan, int64_t first, int64_t count) {
   Values values;
   for (int64_t reg = first; reg < first + count; ++reg) {
-    const int64_t place = reg / plan.across_stride % plan.across_width, start = reg - place * plan.across_stride;
-    Values& vector = element_->across[{&plan, start}];
-    if (vector.empty()) vector = LoadNeighbours(plan, start, plan.across_width);
-    values.push_back(vector[size_t(place)]);
+    const AccessPlan::Across& at = plan.across[size_t(reg)];
+    Values& vector = element_->across[{&plan, at.first}];
+    if (vector.empty()) vector = LoadNeighbours(plan, at.first, plan.across_width);
+    values.push_back(vector[size_t(at.place)]);
   }
   return values;
 }

@@ -45,22 +45,37 @@ inline constexpr uint32_t kGroupThreads = 128;
 struct AccessPlan {
   ir::BufferId buffer{};
   int64_t width = 1;               // elements of one access; 0: one element for all of the last variable
-  // Contiguous in a variable other than the last: `width` is 1, and this the register digit of `across_width` neighbours.
-  int64_t across_width = 1, across_stride = 0;
+  // Neighbours in memory that are none in the last variable: `width` is 1, and each register has a place among `across_width` of them.
+  struct Across {
+    int64_t first = 0;  // the register of the first
+    int64_t place = 0;
+  };
+  int64_t across_width = 1;
+  std::vector<Across> across;
   std::vector<int64_t> registers;  // fragments: register of the loop → register of the fragment
-  // Memory whose offset is linear in the loop's variables: offset = base + Σ step[v] · (register part of v), in bytes.
+  // Digits of a variable: (v mod modulus) / divisor; modulus 0: all from the divisor on.
+  struct Digits {
+    int variable = -1;
+    int64_t divisor = 1, modulus = 0;
+    bool IsWhole() const { return divisor == 1 && modulus == 0; }
+    int64_t Of(int64_t value) const { return (modulus == 0 ? value : value % modulus) / divisor; }
+  };
+  // Memory whose offset is linear in digits of the loop's variables: offset = base + Σ step · (digits of the register part), in bytes.
+  struct Step {
+    Digits digits;
+    int64_t bytes = 0;
+    Value* value = nullptr;  // added to bytes, where a stride is not constant
+    int blocked = -1;        // dimension of a shared buffer that the digits walk in blocks, instead of steps
+  };
   bool linear = false;
   SplitOffset base;
   Value* after = nullptr;          // shared: what is added behind the swizzle
   Value* pointer = nullptr;        // global: the buffer plus base.variable
-  std::vector<int64_t> step;
-  std::vector<Value*> step_value;  // added to step, where a stride is not constant
-  std::vector<int64_t> divisor;    // the index has the variable's quotient by it; of the register part alone, for the rest divides
-  std::vector<int> blocked;        // dimension of a shared buffer that the variable walks in blocks; −1: by steps
-  // Dimensions that may be outside of a global buffer: index = value + Σ coefficient[v] · (register part of v).
+  std::vector<Step> steps;
+  // Dimensions that may be outside of a global buffer: index = value + Σ coefficient · (digits of the register part).
   struct Check {
     Value* index;
-    std::vector<int64_t> coefficient;
+    std::vector<std::pair<Digits, int64_t>> coefficients;
     Value* limit;
   };
   std::vector<Check> checks;
@@ -200,7 +215,7 @@ class KernelLowering {
   void LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count);
   void SetIteration(int64_t reg);
   Value* GuardAt(int64_t reg);
-  bool HasSelect(ir::ExprId id) const;
+  bool SelectsLoads(ir::ExprId id) const;
   Values EvalChunk(ir::ExprId value, int64_t first, int64_t count);
   Values EvalElements(ir::ExprId value, int64_t first, int64_t count, const std::map<uint32_t, Values>& loads);
   // --- pairs.cc ---
@@ -212,6 +227,7 @@ class KernelLowering {
   Value* EvalPair(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
   Value* MakePair(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
   Value* MakeWord(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
+  Value* MakeHalves(const ir::ExprNode& shift, int64_t first, const std::map<uint32_t, Values>& loads);
   std::optional<int64_t> ValueAt(ir::ExprId id, int variable, int64_t at) const;
   std::vector<int64_t> PlacesOf(int variable, int64_t reg) const;
   bool IsOne(ir::ExprId id, int64_t first) const;
@@ -227,20 +243,17 @@ class KernelLowering {
   // --- access_plan.cc ---
   const AccessPlan& PlanOf(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   void PlanAcross(AccessPlan& plan, std::span<const ir::ExprId> indices);
+  void PlanTogether(AccessPlan& plan);
   AccessPlan MakePlan(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   bool PlanLinear(AccessPlan& plan, std::span<const ir::ExprId> indices);
   bool BlocksAreWhole(ir::BufferId shared, int dim, const compiler::Linear& index) const;
   void PlanChecks(AccessPlan& plan, std::span<const ir::ExprId> indices);
   bool IsSettled(ir::ExprId id) const;  // the same for all iterations, and has its value already
   int LoopVariable(ir::ExprId id) const;  // −1: none of the current parallel loop's
-  // A variable of the current parallel loop, or its quotient by a constant that no digit of the loop's layout reaches across.
-  struct Term {
-    int variable = -1;
-    int64_t divisor = 1;
-  };
-  Term TermOf(ir::ExprId id) const;
-  Value* ThreadPart(const Term& term);
-  static int64_t RegisterPart(const AccessPlan& plan, const ir::Indices& part, size_t v) { return part[v] / plan.divisor[v]; }
+  // Of a variable of the current parallel loop, quotients and remainders by constants that no digit of the loop's layout reaches across.
+  AccessPlan::Digits DigitsOf(ir::ExprId id) const;
+  Value* ThreadPart(const AccessPlan::Digits& digits);
+  static std::optional<int64_t> StepOf(const AccessPlan& plan, size_t variable);
   SplitOffset OffsetAt(const AccessPlan& plan, int64_t reg);
   Value* ConditionAt(const AccessPlan& plan, int64_t reg);
   Value* PointerAt(const AccessPlan& plan, int64_t reg);

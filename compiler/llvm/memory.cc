@@ -135,11 +135,23 @@ Value* KernelLowering::Swizzled(const ir::Swizzle& swizzle, Value* variable, int
   return known;
 }
 
-// Bits of an offset that are 0 whatever the thread.
+// Bits of an offset that are 0 whatever the thread. LLVM itself gives up on sums of more than a few terms.
 int64_t KernelLowering::KnownZeros(Value* offset) {
-  const auto [it, added] = zeros_.try_emplace(offset, 0);
-  if (added) it->second = int64_t(llvm::computeKnownBits(offset, out_.getDataLayout()).Zero.getZExtValue());
-  return it->second;
+  if (const auto it = zeros_.find(offset); it != zeros_.end()) return it->second;
+  llvm::KnownBits known;
+  if (const auto* sum = llvm::dyn_cast<llvm::BinaryOperator>(offset); sum != nullptr && sum->getOpcode() == llvm::Instruction::Add) {
+    const auto zeros = [&](Value* term) {
+      llvm::KnownBits bits(offset->getType()->getIntegerBitWidth());
+      bits.Zero = llvm::APInt(bits.getBitWidth(), uint64_t(KnownZeros(term)));
+      return bits;
+    };
+    known = llvm::KnownBits::add(zeros(sum->getOperand(0)), zeros(sum->getOperand(1)));
+  } else {
+    known = llvm::computeKnownBits(offset, out_.getDataLayout());
+  }
+  const auto zeros = int64_t(known.Zero.getZExtValue());
+  zeros_.emplace(offset, zeros);
+  return zeros;
 }
 
 // swizzle(v + c) = (c rounded down to the period) + swizzle(v + rest): only the rest takes part, and equal rests share the result. Where

@@ -87,10 +87,20 @@ Value* KernelLowering::MakeWord(ExprId id, int64_t first, const std::map<uint32_
   const ExprNode& node = pool()[id];
   const auto both = [&](int64_t half) { return b().getInt32(uint32_t(half & 0xffff) * 0x10001u); };
   const auto word = [&](int i) { return PackIntegers(node.args[size_t(i)], first, loads); };
-  const int64_t count = node.op == ExprOp::kShl ? pool().ConstInt(node.args[1]).value_or(0) : 0;
   const bool wide = ir::Bits(node.dtype) > 16;  // a half would not hold the operands
+  if (const auto low = SettledAt(id, first), high = SettledAt(id, first + 1); !wide && low && high) {
+    return b().getInt32(uint32_t(*low & 0xffff) | uint32_t(*high & 0xffff) << 16);
+  }
+  const bool shifts = (node.op == ExprOp::kShl || node.op == ExprOp::kShr) && node.dtype == DType::kU16;
+  const std::optional<int64_t> settled = shifts ? SettledAt(node.args[1], first) : std::nullopt;
+  const int64_t count = settled && settled == SettledAt(node.args[1], first + 1) ? *settled : -1;
   switch (node.op) {
     case ExprOp::kConstInt: return both(node.int_value);
+    case ExprOp::kSelect: {
+      const std::optional<int64_t> low = SettledAt(node.args[0], first);
+      if (!low || low != SettledAt(node.args[0], first + 1)) break;
+      return word(*low != 0 ? 1 : 2);
+    }
     case ExprOp::kBitAnd:
       if (Value* shifted = MakeShiftedWord(node, first, loads)) return shifted;
       if (wide) break;
@@ -102,11 +112,15 @@ Value* KernelLowering::MakeWord(ExprId id, int64_t first, const std::map<uint32_
       if (wide) break;
       return b().CreateXor(word(0), word(1));
     case ExprOp::kShl:
-      if (ir::Bits(node.dtype) != 16 || count <= 0 || count > 15) break;
+      if (count < 0 || count > 15) break;
       return b().CreateAnd(b().CreateShl(word(0), uint64_t(count)), both(int64_t{0xffff} << count));
+    case ExprOp::kShr:
+      if (count < 0 || count > 15) break;
+      return b().CreateAnd(b().CreateLShr(word(0), uint64_t(count)), both(0xffff >> count));
     case ExprOp::kCast:
-      if (const ExprNode& from = pool()[node.args[0]]; from.op == ExprOp::kBitAnd && ir::Bits(node.dtype) == 16)
-        if (Value* shifted = MakeShiftedWord(from, first, loads)) return shifted;
+      if (const ExprNode& from = pool()[node.args[0]]; ir::Bits(node.dtype) == 16) {
+        if (Value* shifted = from.op == ExprOp::kBitAnd ? MakeShiftedWord(from, first, loads) : MakeHalves(from, first, loads)) return shifted;
+      }
       if (!wide && ir::IsUnsigned(pool().Type(node.args[0])) && ir::Bits(pool().Type(node.args[0])) <= ir::Bits(node.dtype)) return word(0);
       break;
     default: break;
@@ -119,9 +133,21 @@ Value* KernelLowering::MakeWord(ExprId id, int64_t first, const std::map<uint32_
   return b().CreateOr(low, b().CreateShl(high, uint64_t{16}));
 }
 
+// x >> s of one x of 32 bits, whose halves the two integers are; nullptr where it is not that.
+Value* KernelLowering::MakeHalves(const ExprNode& shift, int64_t first, const std::map<uint32_t, Values>& loads) {
+  if (shift.op != ExprOp::kShr || shift.dtype != DType::kU32) return nullptr;
+  const std::optional<int64_t> low = SettledAt(shift.args[1], first), high = SettledAt(shift.args[1], first + 1);
+  if (!low || !high || *low < 0 || *low > 15 || *high != *low + 16 || !IsOne(shift.args[0], first)) return nullptr;
+  return b().CreateLShr(EvalElements(shift.args[0], first, 1, loads)[0], uint64_t(*low));
+}
+
 // The value of an integer expression of one variable of the loop, where the variable is `at`.
 std::optional<int64_t> KernelLowering::ValueAt(ExprId id, int variable, int64_t at) const {
   const ExprNode& node = pool()[id];
+  if (node.op == ExprOp::kSelect) {
+    const std::optional<int64_t> chosen = ValueAt(node.args[0], variable, at);
+    return chosen ? ValueAt(node.args[*chosen != 0 ? 1 : 2], variable, at) : std::nullopt;
+  }
   if (node.op == ExprOp::kConstInt) return node.int_value;
   if (node.op == ExprOp::kVar) return LoopVariable(id) == variable ? std::optional(at) : std::nullopt;
   if (node.op == ExprOp::kCast && ir::IsInteger(pool().Type(node.args[0]))) return ValueAt(node.args[0], variable, at);
@@ -138,8 +164,8 @@ std::optional<int64_t> KernelLowering::ValueAt(ExprId id, int variable, int64_t 
     }
     return (sum % modulus + modulus) % modulus;
   }
-  const bool divides = node.op == ExprOp::kFloorDiv || node.op == ExprOp::kMod;
-  if (!divides && !IsArithmetic(node.op)) return std::nullopt;
+  const bool divides = node.op == ExprOp::kFloorDiv || node.op == ExprOp::kMod, compares = node.op == ExprOp::kEq || node.op == ExprOp::kLt;
+  if (!divides && !compares && !IsArithmetic(node.op)) return std::nullopt;
   const std::optional<int64_t> a = ValueAt(node.args[0], variable, at), c = ValueAt(node.args[1], variable, at);
   if (!a || !c || (divides && (*a < 0 || *c <= 0))) return std::nullopt;
   switch (node.op) {
@@ -147,6 +173,8 @@ std::optional<int64_t> KernelLowering::ValueAt(ExprId id, int variable, int64_t 
     case ExprOp::kSub: return *a - *c;
     case ExprOp::kMul: return *a * *c;
     case ExprOp::kFloorDiv: return *a / *c;
+    case ExprOp::kEq: return *a == *c;
+    case ExprOp::kLt: return *a < *c;
     default: return *a % *c;
   }
 }

@@ -149,7 +149,7 @@ def packed_mxfp4(rng, interleaved=False):
     numbers = values[np.stack([packed & 15, packed >> 4], -1).reshape(n, k)]
     weights = (numbers.reshape(n, -1, 32) * np.exp2(exponent.astype(np.float64) - 127)[:, :, None]).reshape(n, k)
     program = products.packed_mxfp4(m, n, k, interleaved=interleaved, block_m=32, block_n=64)
-    w = (products.interleave(packed.astype(np.int64)).astype(np.uint32), "uint32") if interleaved else (packed, "uint8")
+    w = (products.interleave(packed.astype(np.int64), e2m1=True).astype(np.uint32), "uint32") if interleaved else (packed, "uint8")
     return program, [(a, "bfloat16"), w, (np.ascontiguousarray(exponent.view(np.uint32).T), "uint32")], [("bfloat16", decode(a, "bfloat16") @ weights.T)]
 
 

@@ -116,7 +116,7 @@ def grouped(row):
 def _words(row, packed):
     if not row["arguments"]["interleaved"]:
         return packed
-    return products.interleave(packed.long()).to(torch.int32).view(torch.uint32)
+    return products.interleave(packed.long(), e2m1=row["builder"] == "packed_mxfp4").to(torch.int32).view(torch.uint32)
 
 
 def packed_weights(row):

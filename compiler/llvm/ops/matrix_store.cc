@@ -61,17 +61,18 @@ bool KernelLowering::StoreByMatrix(const ir::For& loop) {
     if (padded) return false;
   if (element_->first_copy != nullptr || registers % 8 != 0) return false;
   const AccessPlan& plan = PlanOf(store.buffer, store.indices);
-  if (!plan.linear || plan.step[columns] != 2 || plan.step[rows] % 16 != 0 || !RowsAreAligned(store)) return false;
+  const std::optional<int64_t> across = StepOf(plan, columns), down = StepOf(plan, rows);
+  if (!plan.linear || across != 2 || !down || *down % 16 != 0 || !RowsAreAligned(store)) return false;
   for (int64_t first = 0; first < registers; first += 8)
     if (!MatrixSteps(plan, first)) return false;
 
   // The plan's address less this lane's own row and columns, plus the row it gives.
   Value *lane = b().CreateURem(thread_, I32(32)), *row = b().CreateURem(lane, I32(8)), *matrix = b().CreateUDiv(lane, I32(8));
-  const int64_t of_group = plan.step[transposed ? columns : rows], of_pair = 2 * plan.step[transposed ? rows : columns];
+  const int64_t of_group = transposed ? *across : *down, of_pair = 2 * (transposed ? *down : *across);
   Value* own = b().CreateAdd(b().CreateMul(b().CreateUDiv(lane, I32(4)), I32(of_group)),
                              b().CreateMul(b().CreateURem(lane, I32(4)), I32(of_pair)));
   Value* start = b().CreateSub(plan.base.variable, own);
-  start = b().CreateAdd(start, b().CreateMul(row, I32(plan.step[rows])));
+  start = b().CreateAdd(start, b().CreateMul(row, I32(*down)));
   std::map<std::array<int64_t, 2>, Value*> offsets;
   for (int64_t first = 0; first < registers; first += 8) {
     const std::array<int64_t, 2> steps = *MatrixSteps(plan, first);

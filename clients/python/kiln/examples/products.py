@@ -134,14 +134,22 @@ def block_scaled(M, N, K, out_dtype="bfloat16", block_m=128, block_n=256, block_
     return block_scaled.with_outputs(-1)
 
 
-def interleave(packed):
+def interleave(packed, e2m1=False):
     """The words of interleaved weights (N, K/8) from bytes of two (N, K/2), NumPy's or torch's, widened to 64 bits. Of each 32 weights along k,
-    word q holds weights 8c + 2q and 8c + 2q + 1 in its bits from 4c and 4c + 16 on, for c of 0 … 3: one load brings the eight that a thread of
-    the tensor cores takes, and one shift separates two."""
+    word q holds weights 8c + 2q in its lower and 8c + 2q + 1 in its upper half, for c of 0 … 3: one load brings the eight that a thread of the
+    tensor cores takes, and one shift separates two. Integers lie at bit 4c of a half; of numbers of ``e2m1``, the sign lies nine bits above the
+    lowest bit, as in bfloat16: at bit 6 − 3c of a half the first three, the fourth in the bits that they leave."""
     groups = packed.reshape(packed.shape[0], -1, 4, 4)
     words = 0
     for c in range(4):
-        words = words | (groups[:, :, c] & 15) << 4 * c | (groups[:, :, c] >> 4) << (4 * c + 16)
+        for half, weight in enumerate((groups[:, :, c] & 15, groups[:, :, c] >> 4)):
+            if not e2m1:
+                bits = weight << 4 * c
+            elif c < 3:
+                bits = (weight & 7) << (6 - 3 * c) | (weight >> 3) << (15 - 3 * c)
+            else:
+                bits = (weight & 3) << 10 | (weight >> 3) << 13 | (weight >> 2 & 1) << 14
+            words = words | bits << 16 * half
     return words.reshape(packed.shape[0], -1)
 
 
@@ -152,11 +160,31 @@ def _packed(K, interleaved):
     return (K // 8, "uint32") if interleaved else (K // 2, "uint8")
 
 
+def _word(words, i, j):
+    """The interleaved word that holds weight j of a row i."""
+    return words[i, j // 32 * 4 + j % 8 // 2]
+
+
 def _nibble(words, i, j, interleaved):
     """Weight j of a row i."""
     if interleaved:
-        return (words[i, j // 32 * 4 + j % 8 // 2] >> T.cast(j % 32 // 8 * 4 + j % 2 * 16, "uint32")) & T.cast(15, "uint32")
+        return (_word(words, i, j) >> T.cast(j % 32 // 8 * 4 + j % 2 * 16, "uint32")) & T.cast(15, "uint32")
     return (words[i, j // 2] >> T.cast((j % 2) * 4, "uint8")) & T.cast(15, "uint8")
+
+
+def _e2m1_bits(words, i, j, interleaved):
+    """Weight j of a row i, sign and magnitude in the places of bfloat16's bits."""
+
+    def u16(value):
+        return T.cast(value, "uint16")
+
+    if not interleaved:
+        nibble = u16(_nibble(words, i, j, False))
+        return ((nibble & u16(8)) << u16(12)) | ((nibble & u16(7)) << u16(6))
+    half, c = u16(_word(words, i, j) >> T.cast(j % 2 * 16, "uint32")), j % 32 // 8
+    first = (half << u16(c * 3)) & u16(0x81C0)
+    fourth = ((half << u16(2)) & u16(0x8000)) | ((half >> u16(4)) & u16(0x00C0)) | ((half >> u16(6)) & u16(0x0100))
+    return T.if_then_else(c < 3, first, fourth)
 
 
 def packed_weights(M, N, K, dtype="bfloat16", group=128, interleaved=False, block_m=64, block_n=128, block_k=64, stages=4, threads=128):
@@ -211,12 +239,10 @@ def packed_mxfp4(M, N, K, dtype="bfloat16", interleaved=False, block_m=64, block
                 T.copy(W[bx * block_n, ko * block_row], w_shared)
                 T.copy(scale[ko * block_k // 128, bx * block_n], s_shared)
                 for i, j in T.Parallel(block_n, block_k):
-                    nibble = T.cast(_nibble(w_shared, i, j, interleaved), "uint16")
                     shift = T.cast((ko * block_k + j) % 128 // 32 * 8, "uint32")
                     exponent = T.cast((s_shared[j // 128, i] >> shift) & T.cast(255, "uint32"), "uint16")
                     # The number's bits in the places of bf16's have an exponent that is 126 too small.
-                    bits = ((nibble & T.cast(8, "uint16")) << T.cast(12, "uint16")) | ((nibble & T.cast(7, "uint16")) << T.cast(6, "uint16"))
-                    number = T.reinterpret("bfloat16", bits) * T.cast(2.0**126, "bfloat16")
+                    number = T.reinterpret("bfloat16", _e2m1_bits(w_shared, i, j, interleaved)) * T.cast(2.0**126, "bfloat16")
                     weights[i, j] = number * T.reinterpret("bfloat16", exponent << T.cast(7, "uint16"))
                 T.gemm(a_shared, weights, accum, transpose_B=True)
             T.copy(accum, C[by * block_m, bx * block_n])
