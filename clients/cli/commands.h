@@ -38,6 +38,7 @@ void AddCompile(CLI::App& app, Context& context);
 void AddPrecompile(CLI::App& app, Context& context);
 void AddExplain(CLI::App& app, Context& context);
 void AddRun(CLI::App& app, Context& context);
+void AddBench(CLI::App& app, Context& context);
 void AddCache(CLI::App& app, Context& context);
 void AddInformation(CLI::App& app, Context& context);  // stats, devices, version
 void AddTop(CLI::App& app, Context& context);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <deque>
 #include <fstream>
 
 #include <fmt/format.h>
 
+#include "clients/cli/inputs.h"
 #include "clients/cli/random_data.h"
 #include "clients/cli/run_arguments.h"
 #include "clients/cpp/run.h"
@@ -69,38 +69,6 @@ Json ToJson(const RunFault& f) {
                        {"element", f.element}});
 }
 
-// The kernel's inputs: random tensors and the scalars that were given.
-struct Inputs {
-  std::deque<std::string> data;
-  std::vector<HostArgument> arguments;
-};
-
-std::expected<Inputs, Error> MakeInputs(const runtime::LaunchInfo& info, const RunArguments& arguments) {
-  auto sizes = ParseValues(arguments.dims);
-  if (!sizes) return std::unexpected(std::move(sizes.error()));
-  auto values = ParseValues(arguments.scalars);
-  if (!values) return std::unexpected(std::move(values.error()));
-  RandomData random(arguments.seed);
-  Inputs inputs;
-  for (const runtime::LaunchParam& param : info.params) {
-    if (!param.tensor) {
-      const std::int64_t value = ScalarOf(param, *values);
-      inputs.arguments.push_back(runtime::IsFloat(param.dtype) ? HostArgument(static_cast<double>(value)) : HostArgument(value));
-      continue;
-    }
-    auto shape = ShapeOf(info, param, *sizes);
-    if (!shape) return std::unexpected(std::move(shape.error()));
-    const auto count = runtime::ElementCount(*shape);
-    const runtime::DTypeInfo* type = runtime::Find(param.dtype);
-    if (!count || type == nullptr || *count > std::uint64_t{1} << 40) {
-      return std::unexpected(InvalidInput("the shape of " + param.name + " makes no sense"));
-    }
-    inputs.data.push_back(random.Fill(*type, *count));
-    inputs.arguments.push_back(HostTensor::Of(inputs.data.back(), static_cast<DType>(param.dtype), std::move(*shape)));
-  }
-  return inputs;
-}
-
 void Show(Context& context, const RunResult& ran) {
   Table table({{"tensor"}, {"dtype"}, {"shape"}, {"largest", Align::kRight}, {"not finite", Align::kRight}});
   std::vector<Json> tensors;
@@ -148,7 +116,7 @@ std::expected<void, Error> RunEmulated(Context& context, const RunArguments& giv
   auto artifact = runtime::DecodeArtifact(compiled->artifact);
   if (!artifact) return std::unexpected(ToError(artifact.error()));
   server::NameParameters(request->module, artifact->launch);
-  auto inputs = MakeInputs(artifact->launch, arguments);
+  auto inputs = Inputs::Make(artifact->launch, arguments);
   if (!inputs) return std::unexpected(std::move(inputs.error()));
   auto client = context.Connect();
   if (!client) return std::unexpected(std::move(client.error()));

@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   AddPrecompile(app, context);
   AddExplain(app, context);
   AddRun(app, context);
+  AddBench(app, context);
   AddCache(app, context);
   AddInformation(app, context);
   AddTop(app, context);

@@ -223,3 +223,24 @@ def test_tensors_without_elements(client):
     assert kernel(normal(0, 8), normal(8, 4)).shape == (0, 4)
     out = np.zeros((0, 4), np.float16)
     assert kernel(normal(0, 8), normal(8, 4), out) is None
+
+
+def test_the_command_times_programs_in_turns(client, tmp_path):
+    small, large = tmp_path / "small.pb", tmp_path / "large.pb"
+    small.write_bytes(gemm(32, 32, 32).serialized)
+    large.write_bytes(gemm(None, None, None).serialized)
+    dims = [word for dim in ("M", "N", "K") for word in ("--dim", f"{dim}=64")]
+    words = ("bench", small, large, "--device", "emu:sm_80", "--rounds", 2, "--repeat", 3, *dims, "--flop", 2 * 64**3)
+    status, out, err = kiln_command(client, *words)
+    assert status == 0, out + err
+    report = json.loads(out)
+    assert report["target"] == "emu:sm_80" and [p["file"] for p in report["programs"]] == [str(small), str(large)]
+    for program, count in zip(report["programs"], (3 * 32 * 32 * 2, 3 * 64 * 64 * 2)):
+        assert program["launches"] == 6 and 0 < program["best"] <= program["microseconds"]
+        assert program["gigabytes_per_second"] == pytest.approx(count / program["microseconds"] * 1e-3, rel=1e-3)
+        assert program["teraflops"] == pytest.approx(2 * 64**3 / program["microseconds"] * 1e-6, rel=1e-3)
+    status, out, err = kiln_command(client, "--text", *words)
+    assert status == 0, err
+    assert "6 launches each" in out and "1.000" in out
+    status, _, err = kiln_command(client, "--text", "bench", small, "--device", "cuda:99")
+    assert status == 1 and "has no device cuda:99" in err and "emu:sm_90a" in err
