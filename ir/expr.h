@@ -9,8 +9,9 @@
 // root and transcendental functions approximate, subnormals flushed). min and max give the other operand where one is NaN.
 // cast float → integer truncates and saturates, NaN gives 0; float → narrower float rounds to nearest even and, for the 8-bit
 // types, saturates to the largest finite value; integer → narrower integer keeps the low bits; number → bool is "not zero".
-// A contracted multiply-add (one rounding) is allowed everywhere. A select does not load what the arm not chosen names: it may
-// guard an index. Where the arithmetic of an index leaves its type, the element is an unspecified one inside the buffer, or none.
+// A contracted multiply-add (one rounding) is allowed everywhere. A select does not load what the arm not chosen names, nor do
+// "and" and "or" what their second operand does where the first settles them: they may guard an index. Where the
+// arithmetic of an index leaves its type, the element is an unspecified one inside the buffer, or none.
 #pragma once
 
 #include <array>

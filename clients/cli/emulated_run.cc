@@ -43,6 +43,8 @@ void PrintFault(const RunFault& fault, bool colours) {
   if (fault.block.size() == 3) {
     fmt::print(stderr, "    in thread {} of block ({})\n", fault.thread, fmt::join(fault.block, ", "));
   }
+  if (!fault.buffer.empty()) fmt::print(stderr, "    {}: element {}, at byte {}\n", fault.buffer,
+                                         static_cast<std::int64_t>(fault.element), static_cast<std::int64_t>(fault.address));
   PrintStatement("at", fault.statement, colours);
   if (fault.other.number != fault.statement.number) {
     PrintStatement("and", fault.other, colours);

@@ -18,7 +18,7 @@ struct Multicast {
     bool cluster_barrier = true, expect_in_both = true, space_wait = true, last_barrier = true;
     int mask = 3, rank = 0;
   };
-  explicit Multicast(const Has& has) : k(kHopper, 64) {
+  explicit Multicast(const Has& has) : k(kHopper, 64, 4096, 512) {
     k.cluster = {2, 1, 1};
     for (uint32_t i = 0; i < 256; ++i) k.input()[i] = i * 3;
     k.spec = {.type = TensorType::kU32, .rank = 1, .dims = {256}, .box = {32}};
@@ -46,7 +46,8 @@ struct Multicast {
       k.If(k.Below(k.thread, 32), [&] {
         d.PhaseWait(full, parity);
         Value* word = k.b.CreateAdd(k.b.CreateMul(rank, k.I32(128)), k.b.CreateAdd(k.b.CreateMul(i, k.I32(32)), k.thread));
-        k.Store(k.Load(k.shared, k.thread), k.out(), word);
+        Value* cluster = k.b.CreateMul(k.b.CreateUDiv(d.BlockIndex(0), k.I32(2)), k.I32(256));
+        k.Store(k.Load(k.shared, k.thread), k.out(), k.b.CreateAdd(cluster, word));
         d.SetLocation(4);
         d.PhaseArriveAt(empty, k.I32(has.rank), nullptr);
       });
@@ -63,6 +64,7 @@ TEST(Clusters, MulticastReachesBoth) {
   for (uint32_t i = 0; i < 96; ++i) {
     EXPECT_EQ(m.k.output[i], i * 3);
     EXPECT_EQ(m.k.output[128 + i], i * 3);
+    EXPECT_EQ(m.k.output[256 + i], i * 3);
   }
 }
 

@@ -200,6 +200,18 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     CallRuntime(shared ? k_atomic_shared : k_atomic_global, {I32(int(op)), I32(int(dtype)), ptr, Words(), Location()});
   }
 
+  // The indices, then the extents.
+  void StopOutside(const Outside& outside) override {
+    const auto rank = uint32_t(outside.index.size());
+    for (uint32_t d = 0; d < rank; ++d) {
+      builder().CreateStore(outside.index[d], Word(2 * d));
+      builder().CreateStore(builder().getInt64(uint64_t(outside.shape[d])), Word(2 * (rank + d)));
+    }
+    CallRuntime(k_index_outside, {builder().getInt32(outside.buffer), Words(), I32(int(rank)), I32(outside.bytes), I32(outside.write), Location()})
+        ->setDoesNotReturn();
+    builder().CreateUnreachable();
+  }
+
  protected:
   Value* ShuffleXorWord(Value* word, int mask) override {
     return CallRuntime(k_shuffle_xor, {word, I32(mask), Site(), Location()});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emulator/instrument.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -8,6 +9,7 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/Analysis/ValueTracking.h>
 #include <llvm/IR/DebugLoc.h>
 #include <llvm/IR/InstIterator.h>
 #pragma GCC diagnostic pop
@@ -134,7 +136,72 @@ class Instrumentation {
   llvm::AllocaInst* copy_ = nullptr;
 };
 
+class Ownership {
+ public:
+  explicit Ownership(llvm::Function& kernel) : kernel_(kernel) {}
+
+  Written Run() {
+    std::vector<llvm::Instruction*> accesses;
+    for (llvm::Instruction& instruction : llvm::instructions(kernel_)) {
+      if (const llvm::Value* to = WrittenBy(instruction)) Insert(*to, written_);
+      if (const llvm::Value* map = StoredThrough(instruction)) Insert(*map, written_);
+      const llvm::Value* pointer = llvm::getLoadStorePointerOperand(&instruction);
+      if (pointer != nullptr && pointer->getType()->getPointerAddressSpace() == llvm_ir::kGlobalSpace) accesses.push_back(&instruction);
+    }
+    for (llvm::Instruction* access : accesses) {
+      Written touched;
+      Insert(*llvm::getLoadStorePointerOperand(access), touched);
+      const bool may = written_.any || touched.any || std::ranges::any_of(touched.params, [&](unsigned i) { return written_.params.contains(i); });
+      if (may) Hook(*access);
+    }
+    return written_;
+  }
+
+ private:
+  // Null: no global memory.
+  static const llvm::Value* WrittenBy(const llvm::Instruction& instruction) {
+    if (auto* store = llvm::dyn_cast<llvm::StoreInst>(&instruction)) {
+      return store->getPointerAddressSpace() == llvm_ir::kGlobalSpace ? store->getPointerOperand() : nullptr;
+    }
+    return Operand(instruction, "kiln_emu_atomic_global", 2);
+  }
+
+  // The tensor map; null: none.
+  static const llvm::Value* StoredThrough(const llvm::Instruction& instruction) { return Operand(instruction, "kiln_emu_tensor_store", 1); }
+
+  // Of a call of this function; null: it is another.
+  static const llvm::Value* Operand(const llvm::Instruction& instruction, llvm::StringRef name, unsigned operand) {
+    auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+    const bool is = call != nullptr && call->getCalledFunction() != nullptr && call->getCalledFunction()->getName() == name;
+    return is ? call->getArgOperand(operand) : nullptr;
+  }
+
+  static void Insert(const llvm::Value& pointer, Written& to) {
+    llvm::SmallVector<const llvm::Value*, 4> objects;
+    llvm::getUnderlyingObjects(&pointer, objects, nullptr, 0);
+    for (const llvm::Value* object : objects) {
+      auto* argument = llvm::dyn_cast<llvm::Argument>(object);
+      if (argument == nullptr) to.any = true;
+      else (pointer.getType()->getPointerAddressSpace() == llvm_ir::kGlobalSpace ? to.params : to.maps).insert(argument->getArgNo());
+    }
+  }
+
+  void Hook(llvm::Instruction& access) {
+    llvm::IRBuilder<> b(&access);
+    llvm::Value* pointer = llvm::getLoadStorePointerOperand(&access);
+    llvm::Type* i32 = b.getInt32Ty();
+    const llvm::FunctionCallee own = kernel_.getParent()->getOrInsertFunction("kiln_emu_own", b.getVoidTy(), pointer->getType(), i32, i32);
+    const uint64_t bytes = kernel_.getParent()->getDataLayout().getTypeStoreSize(llvm::getLoadStoreType(&access));
+    b.CreateCall(own, {pointer, b.getInt32(uint32_t(bytes)), b.getInt32(llvm::isa<llvm::StoreInst>(access) ? 1 : 0)});
+  }
+
+  llvm::Function& kernel_;
+  Written written_;
+};
+
 }  // namespace
+
+Written HookOwners(llvm::Function& kernel) { return Ownership(kernel).Run(); }
 
 void Instrument(llvm::Function& kernel) { Instrumentation(kernel).Run(); }
 

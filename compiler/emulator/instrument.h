@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
+
 #include "compiler/llvm/llvm_headers.h"
 
 namespace kiln::emulator {
@@ -8,5 +10,13 @@ namespace kiln::emulator {
 // Calls kiln_emu_access before each load and store of global and shared memory, and kiln_emu_wgmma_touch before each instruction that
 // computes with a register that wgmma may still write.
 void Instrument(llvm::Function& kernel);
+
+// The parameters whose memory the kernel writes.
+struct Written {
+  std::set<unsigned> params, maps;  // pointers; tensor maps
+  bool any = false;  // there are writes of which it is not known
+};
+// Calls kiln_emu_own before each load and store of global memory that the kernel writes.
+Written HookOwners(llvm::Function& kernel);
 
 }  // namespace kiln::emulator

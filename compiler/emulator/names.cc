@@ -2,9 +2,9 @@
 #include "compiler/emulator/names.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <charconv>
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -28,6 +28,15 @@ std::optional<size_t> NumberOf(std::string_view word) {
   return number;
 }
 
+// Of "%tile", and not of "%tile_1".
+bool Speaks(const std::string& statement, const std::string& name) {
+  for (size_t at = statement.find("%" + name); at != std::string::npos; at = statement.find("%" + name, at + 1)) {
+    const size_t end = at + 1 + name.size();
+    if (end == statement.size() || !IsWord(statement[end])) return true;
+  }
+  return false;
+}
+
 // Buffers stand in messages as "%b7".
 std::string WithBufferNames(const std::string& text, const Names& names) {
   std::string out;
@@ -40,11 +49,55 @@ std::string WithBufferNames(const std::string& text, const Names& names) {
     while (end < text.size() && IsWord(text[end])) ++end;
     const std::string word = text.substr(i + 1, end - i - 1);
     const auto number = word.empty() || names.buffers.empty() ? std::nullopt : NumberOf(word);
-    if (!number) out += word;
-    else out += *number < names.buffers.size() ? names.buffers[*number] : "the compiler's " + word;
+    if (!number) {
+      out += word;
+      i = end;
+      continue;
+    }
+    out += *number < names.buffers.size() ? names.buffers[*number] : "the compiler's " + word;
+    i = end;
+    if (*number >= names.allocated.size() || names.allocated[*number] == 0) continue;
+    if (i < text.size() && text[i] == '[') end = text.find(']', i) + 1;
+    out += text.substr(i, end - i) + " (of line " + std::to_string(names.allocated[*number]) + ")";
     i = end;
   }
   return out;
+}
+
+// "(statement 7)", as the positions of threads have it, by its file and line.
+std::string WithPlaces(const std::string& text, const Names& names) {
+  static constexpr std::string_view kOpen = "(statement ";
+  std::string out;
+  for (size_t from = 0;;) {
+    const size_t at = text.find(kOpen, from);
+    if (at == std::string::npos) return out + text.substr(from);
+    const size_t digits = at + kOpen.size();
+    size_t number = 0;
+    const char* end = std::from_chars(text.data() + digits, text.data() + text.size(), number).ptr;
+    out += text.substr(from, at - from);
+    from = size_t(end - text.data());
+    const bool known = number != 0 && number < names.statements.size() && names.statements[number].line != 0;
+    if (!known) {
+      out += text.substr(at, from - at);
+      continue;
+    }
+    const Statement& statement = names.statements[number];
+    out += "(" + (statement.file.empty() ? "line " : statement.file.substr(statement.file.rfind('/') + 1) + ":") + std::to_string(statement.line);
+  }
+}
+
+// Lines of the allocations of buffers that have their names in common.
+std::vector<uint32_t> LinesOfNamesakes(const ir::Module& module) {
+  std::map<std::string_view, int> named;
+  for (const ir::Buffer& buffer : module.buffers) ++named[buffer.name];
+  std::vector<uint32_t> lines(module.buffers.size());
+  for (const ir::Kernel& kernel : module.kernels) {
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      const auto* alloc = std::get_if<ir::Alloc>(&stmt.op);
+      if (alloc != nullptr && named[module[alloc->buffer].name] > 1) lines[ir::Index(alloc->buffer)] = stmt.loc.line;
+    });
+  }
+  return lines;
 }
 
 }  // namespace
@@ -55,7 +108,7 @@ std::string Statement::Place() const {
 }
 
 Names NamesOf(const ir::Module& module) {
-  Names names{.statements = {{}}, .buffers = {}, .params = {}};
+  Names names{.statements = {{}}, .buffers = {}, .allocated = LinesOfNamesakes(module), .params = {}};
   const ir::Names printed(module);
   for (const ir::Kernel& kernel : module.kernels) {
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
@@ -73,18 +126,19 @@ Names NamesOf(const ir::Module& module) {
 Element ElementOf(const Finding& finding, const Names& names) {
   const std::vector<Element>& all = finding.place.elements;
   if (all.empty()) return {};
-  const auto said = [&](const Element& element) {
-    const std::string name = "%" + WithBufferNames(element.buffer, names);
-    return std::ranges::any_of(std::array{finding.location, finding.other_location}, [&](uint32_t number) {
-      return number != 0 && number < names.statements.size() && names.statements[number].text.find(name) != std::string::npos;
-    });
+  const auto name_of = [&](const Element& element) {
+    const auto number = element.buffer.starts_with('%') ? NumberOf(std::string_view(element.buffer).substr(1)) : std::nullopt;
+    return number && *number < names.buffers.size() ? names.buffers[*number] : WithBufferNames(element.buffer, names);
   };
-  const auto it = std::ranges::find_if(all, said);
-  const Element& element = it == all.end() ? all.front() : *it;
-  return {WithBufferNames(element.buffer, names), element.number};
+  for (const uint32_t number : {finding.location, finding.other_location}) {
+    if (number == 0 || number >= names.statements.size()) continue;
+    const auto it = std::ranges::find_if(all, [&](const Element& element) { return Speaks(names.statements[number].text, name_of(element)); });
+    if (it != all.end()) return {name_of(*it), it->number};
+  }
+  return {name_of(all.front()), all.front().number};
 }
 
-std::string Message(const Finding& finding, const Names& names) { return WithBufferNames(finding.message, names); }
+std::string Message(const Finding& finding, const Names& names) { return WithPlaces(WithBufferNames(finding.message, names), names); }
 
 std::string Describe(const Finding& finding, const Names& names) {
   std::string text = std::string(Name(finding.kind)) + ": " + Message(finding, names);

@@ -24,17 +24,18 @@ struct Statement {
 struct Names {
   std::vector<Statement> statements;  // by number; [0] is none
   std::vector<std::string> buffers;   // by number, those of the program; the compiler's own follow without names
+  std::vector<uint32_t> allocated;    // by number: the line, where the program calls several buffers the same; else 0
   std::vector<std::string> params;
 };
 
 // `module`: as it was sent, before any pass.
 Names NamesOf(const ir::Module& module);
 
-// What the finding is about, by its name in the program; of buffers that share the bytes, one that its statement speaks of. The name is
-// empty where nothing is known.
+// What the finding is about, by its name in the program; of buffers that share the bytes, one that its statement speaks of, or
+// else the other. The name is empty where nothing is known.
 Element ElementOf(const Finding& finding, const Names& names);
 
-// The message with the buffers' names.
+// The message with the buffers' names and, of statements, their places.
 std::string Message(const Finding& finding, const Names& names);
 
 // The same with its kind before; who did it and the statements it is about behind, a line each.

@@ -16,7 +16,10 @@
 #include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/entry.h"
 #include "compiler/emulator/runtime/number.h"
+#include "compiler/emulator/runtime/owners.h"
 #include "compiler/emulator/runtime/shadow.h"
+#include "compiler/emulator/runtime/tenants.h"
+#include "compiler/emulator/tensor_map.h"
 #include "compiler/target/target.h"
 
 #pragma GCC diagnostic push
@@ -24,6 +27,7 @@
 #include <llvm/Bitcode/BitcodeReader.h>
 #include <llvm/ExecutionEngine/Orc/JITTargetMachineBuilder.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/IR/InstIterator.h>
 #include <llvm/Support/TargetSelect.h>
 #pragma GCC diagnostic pop
 
@@ -97,6 +101,17 @@ void AddEntry(llvm::Function& kernel) {
   b.CreateRetVoid();
 }
 
+// Arrays of a thread that are indexed at run time.
+uint64_t OwnBytes(const llvm::Function& kernel) {
+  uint64_t bytes = 0;
+  for (const llvm::Instruction& instruction : llvm::instructions(kernel)) {
+    if (auto* array = llvm::dyn_cast<llvm::AllocaInst>(&instruction)) {
+      bytes += array->getAllocationSize(kernel.getParent()->getDataLayout()).value_or(llvm::TypeSize::getFixed(0)).getFixedValue() + array->getAlign().value();
+    }
+  }
+  return bytes;
+}
+
 class JitProgram final : public Program {
  public:
   static std::expected<std::unique_ptr<Program>, std::string> Create(const v1::Artifact& artifact, const target::Target& target,
@@ -113,20 +128,42 @@ class JitProgram final : public Program {
     if (kernel == kernels_.end()) return std::unexpected("the artifact has no kernel \"" + launch.entry + "\"");
     if (std::string problem = CheckLaunch(launch); !problem.empty()) return std::unexpected(problem);
     if (std::ranges::count(launch.grid, 0u) > 0) return Report{.findings = {}, .finished = true};
-    const std::unique_ptr<GlobalShadow> shadow = check_ ? std::make_unique<GlobalShadow>(memory) : nullptr;
+    const std::unique_ptr<GlobalShadow> shadow = check_ ? std::make_unique<GlobalShadow>(memory, target_.warp_size) : nullptr;
     Grid grid{.kernel = kernel->second, .args = launch.args.data(), .size = launch.grid, .threads = launch.threads,
-                    .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .cluster = launch.cluster, .seed = options.seed,
+                    .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .own_bytes = own_bytes_.at(launch.entry), .cluster = launch.cluster, .seed = options.seed,
                     .slots = slots_, .touched = touched_, .shadow = shadow.get(),
                     .clocks = check_ && (clocks_ || launch.cluster != std::array<uint32_t, 3>{1, 1, 1}), .waits_for_all = waits_for_all_};
-    auto report = RunBlocks(grid, options.threads);
-    if (report && options.threads > 1 && shadow != nullptr && shadow->crossed()) {
-      shadow->Restore();
+    return check_ || options.threads <= 1 || grid.gangs() == 1 ? RunChecked(grid, options.threads) : RunOwned(grid, launch, memory, options.threads);
+  }
+
+ private:
+  static std::expected<Report, std::string> RunChecked(Grid& grid, uint32_t threads) {
+    auto report = RunBlocks(grid, threads);
+    if (report && threads > 1 && grid.shadow != nullptr && grid.shadow->crossed()) {
+      grid.shadow->Restore();
       report = RunBlocks(grid, 1);
     }
     return report;
   }
 
- private:
+  std::expected<Report, std::string> RunOwned(Grid& grid, const LaunchArgs& launch, std::span<const Memory> memory, uint32_t threads) const {
+    const Written& written = written_.at(launch.entry);
+    std::vector<uint64_t> addresses;
+    for (const unsigned param : written.params) addresses.push_back(launch.args.at(param));
+    for (const unsigned param : written.maps) {
+      const auto* map = reinterpret_cast<const TensorMap*>(launch.args.at(param));
+      if (uint64_t(map) % 64 == 0 && map->magic == TensorMap::kMagic) addresses.push_back(map->address);
+    }
+    Owners owners(memory, addresses, written.any);
+    if (!owners.ok()) return RunBlocks(grid, 1);
+    grid.owners = &owners;
+    auto report = RunBlocks(grid, threads);
+    if (!owners.crossed()) return report;
+    owners.Restore();
+    grid.owners = nullptr;
+    return RunBlocks(grid, 1);
+  }
+
   // Empty, or what the target does not have.
   std::string CheckLaunch(const LaunchArgs& launch) const {
     if (launch.threads == 0 || launch.threads > target_.max_threads) {
@@ -158,10 +195,10 @@ class JitProgram final : public Program {
 
   // What one thread of the host runs gangs with.
   struct Worker {
-    explicit Worker(const Grid& grid) : stacks(size_t{grid.threads} * grid.gang_blocks()) {
+    explicit Worker(const Grid& grid) : stacks(size_t{grid.threads} * grid.gang_blocks(), grid.own_bytes) {
       for (uint32_t i = 0; i < grid.gang_blocks(); ++i) {
         memory.push_back(std::make_unique<SharedMemory>(grid.shared_bytes));
-        if (grid.shadow != nullptr) shadows.push_back(std::make_unique<SharedShadow>(grid.shared_bytes));
+        if (grid.shadow != nullptr) shadows.push_back(std::make_unique<SharedShadow>(grid.shared_bytes, grid.warp_size, ShareBytes(grid.slots) ? grid.slots : std::span<const SharedSlot>()));
         blocks.push_back({memory.back()->data(), grid.shadow == nullptr ? nullptr : shadows.back().get()});
       }
     }
@@ -200,7 +237,8 @@ class JitProgram final : public Program {
   // Until all have run, one gave up, or what they do to each other depends on the order, which in parallel is any.
   static void RunGangs(const Grid& grid, Worker& worker, bool in_parallel) {
     Gang gang(grid, worker.stacks, worker.blocks);
-    while (!in_parallel || grid.shadow == nullptr || !grid.shadow->crossed()) {
+    const auto crossed = [&] { return (grid.shadow != nullptr && grid.shadow->crossed()) || (grid.owners != nullptr && grid.owners->crossed()); };
+    while (!in_parallel || !crossed()) {
       const auto turn = grid.turns->Start();
       if (!turn) return;
       if (grid.recorder->Counts(turn->number)) gang.Run(*turn);
@@ -227,7 +265,9 @@ class JitProgram final : public Program {
     for (const std::string& name : names) {
       llvm::Function& function = *(*parsed)->getFunction(name);
       if (check_) Instrument(function);
+      else written_[name] = HookOwners(function);
       AddEntry(function);
+      own_bytes_[name] = OwnBytes(function);
     }
     if (llvm::Error problem = MakeJit()) return problem;
     (*parsed)->setDataLayout(jit_->getDataLayout());
@@ -239,7 +279,7 @@ class JitProgram final : public Program {
     }
     for (const v1::SharedSlot& slot : artifact.report().shared_memory()) {
       slots_.push_back({"%" + slot.buffer(), slot.offset(), slot.bytes(), std::max(slot.element_bits() / 8, 1u), std::max(slot.versions(), 1u),
-                        ir::Layout::Parse(slot.layout()).value_or(ir::Layout()), {slot.shape().begin(), slot.shape().end()}});
+                        ir::Layout::Parse(slot.layout()).value_or(ir::Layout()), {slot.shape().begin(), slot.shape().end()}, {slot.statements().begin(), slot.statements().end()}});
     }
     FindTouched(artifact.report());
     return llvm::Error::success();
@@ -287,6 +327,8 @@ class JitProgram final : public Program {
   bool waits_for_all_ = false;  // blocks of a grid
   std::unique_ptr<llvm::orc::LLJIT> jit_;
   std::map<std::string, Kernel> kernels_;
+  std::map<std::string, uint64_t> own_bytes_;   // of each thread
+  std::map<std::string, Written> written_;  // of kernels that are not checked
   std::vector<SharedSlot> slots_;
   std::vector<std::vector<SharedRange>> touched_;  // by statement
 };

@@ -22,7 +22,7 @@ namespace kiln::emulator {
 
 struct Options {
   uint64_t seed = 0;     // of the order in which threads and blocks run; even: asynchronous copies land as late as they may, odd: at once
-  uint32_t threads = 1;  // of the host, at most; they change neither results nor reports, but for unchecked races between blocks
+  uint32_t threads = 1;  // of the host, at most; they change neither results nor reports
 };
 
 // A tensor or workspace. In checked programs, what lies outside of all of them is out of bounds.

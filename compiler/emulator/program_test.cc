@@ -112,18 +112,77 @@ TEST(Findings, RaceInSharedMemory) {
   }
 }
 
-TEST(Findings, SameValueByManyIsNoRace) {
-  Kernel k("emu:sm_80");
-  k.Store(k.I32(7), k.shared, k.I32(0));
-  k.device->Barrier();
-  k.Store(k.Load(k.shared, k.I32(0)), k.out(), k.thread);
-  EXPECT_TRUE(k.Run().findings.empty());
+// By the lanes of one warp; others race, and so do blocks, whatever they write.
+TEST(Findings, SameValueByLanesIsNoRace) {
+  for (const uint32_t threads : {32, 64}) {
+    Kernel k("emu:sm_80", threads);
+    k.Store(k.I32(7), k.shared, k.I32(0));
+    k.device->Barrier();
+    k.If(k.Is(k.thread, 0), [&] { k.Store(k.Load(k.shared, k.I32(0)), k.out(), k.I32(0)); });
+    EXPECT_EQ(k.Run().findings.empty(), threads == 32);
+    EXPECT_FALSE(k.Run({}, {}, true, 2).findings.empty());
+  }
 }
 
 TEST(Findings, BlocksThatWriteOneElement) {
   Kernel k("emu:sm_80");
   k.Store(k.device->BlockIndex(0), k.out(), k.thread);
   ExpectOnly(k.Run({}, {}, true, 2), FindingKind::kRace, "nothing orders blocks of one launch");
+}
+
+// The last to read is the writer itself, after the other block, thread or, where clocks order them, thread.
+TEST(Findings, AReaderBeforeTheWriterWhoReadToo) {
+  for (const char* target : {"emu:sm_80", "emu:sm_90a"}) {
+    for (const uint32_t blocks : {1, 2}) {
+      Kernel k(target);
+      Value* self = blocks == 1 ? k.thread : k.device->BlockIndex(0);
+      if (std::string_view(target) == "emu:sm_90a") k.device->FenceAsyncProxy();
+      const auto act = [&] {
+        k.device->SetLocation(3);
+        Value* read = k.Load(k.out(), k.I32(0));
+        Value* own = k.b.CreateAdd(k.b.CreateMul(k.device->BlockIndex(0), k.I32(64)), k.thread);
+        k.Store(read, k.out(), k.b.CreateAdd(own, k.I32(64)));
+        k.device->SetLocation(4);
+        k.If(k.Is(self, blocks == 1 ? 40 : 1), [&] { k.Store(k.b.CreateAdd(read, k.I32(1)), k.out(), k.I32(0)); });
+      };
+      blocks == 1 ? act() : k.If(k.Is(k.thread, 40), act);
+      // Under one of the seeds the writer comes last.
+      bool found = false;
+      for (uint64_t seed = 0; seed < 40 && !found; ++seed) {
+        for (const Finding& finding : k.Run({}, {.seed = seed}, true, blocks).findings) {
+          EXPECT_EQ(finding.kind, FindingKind::kRace);
+          if (finding.location != 4) continue;
+          EXPECT_EQ(finding.other_location, 3u);
+          EXPECT_EQ(finding.thread, 40u);
+          EXPECT_THAT(finding.message, ::testing::Not(::testing::ContainsRegex("thread 40 read")));
+          EXPECT_THAT(finding.message, ::testing::HasSubstr(blocks == 1 ? " read" : "of block (0, 0, 0) read"));
+          found = true;
+        }
+      }
+      EXPECT_TRUE(found) << target << ", " << blocks << " blocks";
+    }
+  }
+}
+
+// The last of several atomics is the reader's own.
+TEST(Findings, AnAtomicBeforeTheReadersOwn) {
+  for (const char* target : {"emu:sm_80", "emu:sm_90a"}) {
+    for (const uint32_t blocks : {1, 2}) {
+      Kernel k(target);
+      if (std::string_view(target) == "emu:sm_90a") k.device->FenceAsyncProxy();
+      k.device->SetLocation(3);
+      Value* adds = blocks == 1 ? k.b.CreateOr(k.Is(k.thread, 4), k.Is(k.thread, 40)) : k.Is(k.thread, 40);
+      k.If(adds, [&] { k.device->Atomic(llvm_ir::AtomicOp::kAdd, ir::DType::kI32, k.out(), k.I32(2)); });
+      k.device->SetLocation(4);
+      k.If(k.Is(k.thread, 40), [&] { k.Store(k.Load(k.out(), k.I32(0)), k.out(), k.b.CreateAdd(k.device->BlockIndex(0), k.I32(8))); });
+      for (uint64_t seed = 0; seed < 10; ++seed) {
+        const Report report = k.Run({}, {.seed = seed}, true, blocks);
+        ASSERT_FALSE(report.findings.empty()) << target << ", " << blocks << " blocks, seed " << seed;
+        const Finding& finding = report.findings[0];
+        EXPECT_EQ(finding.location + finding.other_location, 3u + 4u);
+      }
+    }
+  }
 }
 
 TEST(Findings, AnAtomicAndAnOrdinaryWrite) {

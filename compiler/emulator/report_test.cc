@@ -367,7 +367,7 @@ TEST(Planted, OfEveryKind) {
 
 // A buffer goes by its name in the program; what a user calls like a number of the compiler's keeps its name.
 TEST(Names, OfBuffersAndTensors) {
-  const Names names{.statements = {}, .buffers = {"a", "tile"}, .params = {}};
+  const Names names{.statements = {}, .buffers = {"a", "tile"}, .allocated = {}, .params = {}};
   const Finding finding{.kind = kRace, .message = "%b1[2] and %b7[0], which b1[3] follows", .place = {.address = 0, .elements = {{"%b1", 2}}}};
   EXPECT_EQ(Message(finding, names), "tile[2] and the compiler's b7[0], which b1[3] follows");
   EXPECT_EQ(ElementOf(finding, names).buffer, "tile");

@@ -104,6 +104,7 @@ AccessPlan KernelLowering::MakePlan(BufferId id, std::span<const ExprId> indices
   }
   if (buffer.space == Space::kLocal || ir::Bits(buffer.dtype) < 8) return plan;
   plan.linear = PlanLinear(plan, indices);
+  if (MayLeave(id, indices)) plan.unproven.assign(indices.begin(), indices.end());
   if (!plan.linear) return plan;
   plan.width = compiler::VectorWidth(module_, facts_, *element_->loop, id, indices, element_->run, context_.pointer_alignment());
   if (buffer.space == Space::kGlobal) PlanChecks(plan, indices);

@@ -163,6 +163,7 @@ void Device::NamedBarrier(int, uint32_t) { std::abort(); }
 void Device::NamedBarrierArrive(int, uint32_t) { std::abort(); }
 void Device::SetRegisters(int, bool) { std::abort(); }
 Value* Device::ElectOne() { std::abort(); }
+void Device::StopOutside(const Outside&) { std::abort(); }
 void Device::TensorPrefetch(Value*) {}
 Value* Device::ClusterRank() { std::abort(); }
 void Device::ClusterBarrier() { std::abort(); }

@@ -143,6 +143,17 @@ class Device {
   // serves all kernels, so that they may not run at the same time.
   virtual void GridBarrier();
 
+  // On the emulator: an access left its buffer, whose place in the module `buffer` is, and the thread ends here. `index` (i64), of
+  // which some are outside; `bytes` of an element.
+  struct Outside {
+    uint32_t buffer;
+    std::span<llvm::Value* const> index;
+    std::span<const int64_t> shape;
+    int bytes;
+    bool write;
+  };
+  virtual void StopOutside(const Outside& outside);
+
   // c + Σ a.i8[j] · b.i8[j]; `is_signed` of both. Where !Has(kDp4a): the same by plain arithmetic.
   virtual llvm::Value* Dp4a(llvm::Value* a, llvm::Value* b, llvm::Value* c, bool a_signed, bool b_signed) = 0;
 

@@ -156,15 +156,17 @@ void KernelLowering::LowerAsyncChunk(const ir::Store& store, int64_t first, int6
   Value* here = std::exchange(element_->guard, nullptr);
   if (element_->first_copy != nullptr) here = here == nullptr ? element_->first_copy : b().CreateAnd(here, element_->first_copy);
   When(here, [&] {
+    CheckNeighbours(to, first, count, nullptr, /*write=*/true);
     device_->CopyAsync(PointerAt(to, first), PointerAt(from, first), int(count) * ir::Bytes(load.dtype), ConditionAt(from, first));
   });
 }
 
-// Whether an expression has a select between values of which one is loaded.
+// Whether an expression has a select, "and" or "or" that may leave out what it loads.
 bool KernelLowering::SelectsLoads(ExprId id) const {
   const auto loads = [&](ExprId part) { return pool()[part].op == ir::ExprOp::kLoad; };
   return compiler::Contains(pool(), id, [&](ExprId part) {
     const ir::ExprNode& node = pool()[part];
+    if (node.op == ir::ExprOp::kAnd || node.op == ir::ExprOp::kOr) return compiler::Contains(pool(), node.args[1], loads);
     return node.op == ir::ExprOp::kSelect && (compiler::Contains(pool(), node.args[1], loads) || compiler::Contains(pool(), node.args[2], loads));
   });
 }
@@ -267,6 +269,7 @@ Values KernelLowering::LoadNeighbours(const AccessPlan& plan, int64_t reg, int64
   Value* pad = PadValue(buffer);
   Value* otherwise = width == 1 ? pad : b().CreateVectorSplat(unsigned(width), pad);
   Value* condition = ConditionAt(plan, reg);
+  CheckNeighbours(plan, reg, width, condition, /*write=*/false);
   Value* pointer = PointerAt(plan, reg);
   Value* loaded = LoadGuarded(plan.buffer, type, pointer, condition, AlignOf(plan.buffer, width), otherwise);
   Values values;
@@ -284,6 +287,7 @@ void KernelLowering::StoreVector(const AccessPlan& plan, int64_t first, std::spa
     if (element_->first_copy != nullptr) {
       condition = condition == nullptr ? element_->first_copy : b().CreateAnd(condition, element_->first_copy);
     }
+    CheckNeighbours(plan, first + i, width, condition, /*write=*/true);
     Value* value = values[size_t(i)];
     if (width > 1) {
       value = llvm::PoisonValue::get(llvm::FixedVectorType::get(value->getType(), unsigned(width)));

@@ -185,6 +185,29 @@ TEST(Optimize, CutsLongBlocksForAmdgpuSchedulers) {
   }
 }
 
+// Waits for memory are LLVM's: nothing of ours asks for one, and each use of what was loaded and each barrier behind a store has one
+// before it. So the emulator has none to model.
+TEST(Waits, OfAmdgpuAreInsertedByLlvm) {
+  for (const char* name : {"hip:gfx942", "hip:gfx1100"}) {
+    TestKernel k(**target::Find(name));
+    Value* place = k.builder.CreateGEP(k.builder.getInt32Ty(), k.shared, k.device->ThreadIndex());
+    k.builder.CreateStore(k.Load(k.builder.getInt32Ty()), place);
+    k.device->Barrier();
+    Value* other = k.builder.CreateXor(k.device->ThreadIndex(), k.builder.getInt32(1));
+    k.Store(k.builder.CreateLoad(k.builder.getInt32Ty(), k.builder.CreateGEP(k.builder.getInt32Ty(), k.shared, other)));
+    ASSERT_EQ(k.Finish(), "");
+    for (const llvm::Function& function : k.module) EXPECT_FALSE(function.getName().contains("wait")) << function.getName().str();
+    const auto text = EmitAssembly(k.module, *k.machine);
+    ASSERT_TRUE(text) << text.error();
+    size_t at = 0;
+    for (const char* next : {"global_load", "s_waitcnt", "ds_", "s_waitcnt", "s_barrier", "ds_", "s_waitcnt", "global_store"}) {
+      at = text->find(next, at);
+      ASSERT_NE(at, std::string::npos) << name << ": no " << next << " where it is awaited\n" << *text;
+      ++at;
+    }
+  }
+}
+
 TEST(Optimize, RefusesRecursion) {
   TestKernel k(Sm80());
   auto* type = llvm::FunctionType::get(k.builder.getInt32Ty(), {k.builder.getInt32Ty()}, false);

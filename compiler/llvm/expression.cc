@@ -85,6 +85,10 @@ Value* KernelLowering::EvalNode(ExprId id, const ExprNode& node) {
       return b().CreateBitCast(Eval(node.args[0]), type);
     case ExprOp::kSelect:
       return EvalSelect(node);
+    case ExprOp::kAnd:
+    case ExprOp::kOr:
+      if (MayLeaveTile(node.args[1])) return EvalSelect(node);
+      return EvalBinary(node, Eval(node.args[0]), Eval(node.args[1]));
     case ExprOp::kNot:
     case ExprOp::kBitNot:
       return b().CreateNot(Eval(node.args[0]));
@@ -175,17 +179,19 @@ Value* KernelLowering::EvalBinary(const ExprNode& node, Value* a, Value* c) {
 
 // A select may guard a load that would leave its tile: such loads happen only where their arm is chosen.
 Value* KernelLowering::EvalSelect(const ExprNode& node) {
-  Value* condition = Eval(node.args[0]);
+  Value *condition = Eval(node.args[0]), *outer = arm_;
+  const auto under = [&](Value* when, ExprId value) {
+    arm_ = outer == nullptr ? when : b().CreateAnd(outer, when);
+    Value* v = Eval(value);
+    arm_ = outer;
+    return v;
+  };
+  if (node.op == ExprOp::kAnd) return b().CreateAnd(condition, under(condition, node.args[1]));
+  if (node.op == ExprOp::kOr) return b().CreateOr(condition, under(b().CreateNot(condition), node.args[1]));
   if (!MayLeaveTile(node.args[1]) && !MayLeaveTile(node.args[2])) {
     return b().CreateSelect(condition, Eval(node.args[1]), Eval(node.args[2]));
   }
-  Value* outer = arm_;
-  arm_ = outer == nullptr ? condition : b().CreateAnd(outer, condition);
-  Value* chosen = Eval(node.args[1]);
-  Value* otherwise = b().CreateNot(condition);
-  arm_ = outer == nullptr ? otherwise : b().CreateAnd(outer, otherwise);
-  Value* other = Eval(node.args[2]);
-  arm_ = outer;
+  Value *chosen = under(condition, node.args[1]), *other = under(b().CreateNot(condition), node.args[2]);
   return b().CreateSelect(condition, chosen, other);
 }
 
@@ -193,7 +199,8 @@ bool KernelLowering::MayLeaveTile(ExprId id) const {
   std::vector<compiler::Access> loads;
   compiler::CollectLoads(pool(), id, loads);
   return std::ranges::any_of(loads, [&](const compiler::Access& load) {
-    return module_[load.buffer].space == Space::kShared && !compiler::ProvablyInside(module_, facts_, load.buffer, load.indices);
+    const bool dynamic = module_[load.buffer].space == Space::kShared || context_.target->emulated;
+    return dynamic && module_[load.buffer].space != Space::kGlobal && !compiler::ProvablyInside(module_, facts_, load.buffer, load.indices);
   });
 }
 
@@ -231,7 +238,10 @@ Value* KernelLowering::EvalLoad(ExprId, const ExprNode& node) {
   if (element_ != nullptr && element_->guard != nullptr && (buffer.space == Space::kGlobal || buffer.space == Space::kShared)) {
     condition = condition == nullptr ? element_->guard : b().CreateAnd(condition, element_->guard);
   }
-  if (arm_ != nullptr && buffer.space == Space::kShared) condition = condition == nullptr ? arm_ : b().CreateAnd(condition, arm_);
+  const bool may_leave = MayLeave(id, node.Args());
+  if (may_leave && buffer.space != Space::kShared && element_ != nullptr) condition = element_->guard;
+  if (arm_ != nullptr && (buffer.space == Space::kShared || may_leave)) condition = condition == nullptr ? arm_ : b().CreateAnd(condition, arm_);
+  CheckInside(id, node.Args(), condition, /*write=*/false);
   Value* pointer = ElementPointer(id, node.Args());
   Value* v = LoadGuarded(id, MemoryType(llvm(), buffer.dtype), pointer, condition, AlignOf(id, 1), PadValue(buffer));
   return FromMemory(v, buffer.dtype);

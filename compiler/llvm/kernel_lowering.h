@@ -79,6 +79,7 @@ struct AccessPlan {
     Value* limit;
   };
   std::vector<Check> checks;
+  std::vector<ir::ExprId> unproven;  // the indices, where one may leave its tile
 };
 
 // The parallel loop whose iterations are being emitted.
@@ -150,7 +151,7 @@ class KernelLowering {
   Value* EvalNode(ir::ExprId id, const ir::ExprNode& node);
   Value* EvalBinary(const ir::ExprNode& node, Value* a, Value* b);
   Value* EvalCompare(const ir::ExprNode& node, Value* a, Value* b, ir::DType type);
-  Value* EvalSelect(const ir::ExprNode& node);
+  Value* EvalSelect(const ir::ExprNode& node);  // and "and", "or"
   bool MayLeaveTile(ir::ExprId id) const;
   std::pair<Value*, Value*> Divide(const ir::ExprNode& node, Value* a, Value* c);
   Value* EvalLoad(ir::ExprId id, const ir::ExprNode& node);
@@ -184,6 +185,10 @@ class KernelLowering {
   Value* ElementPointer(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   Value* InsideOf(ir::BufferId global, std::span<const ir::ExprId> indices);  // i1, or nullptr: always
   bool MayBeEmpty(ir::BufferId global) const;
+  bool MayLeave(ir::BufferId buffer, std::span<const ir::ExprId> indices) const;
+  void CheckInside(ir::BufferId buffer, std::span<const ir::ExprId> indices, Value* exists, bool write);
+  void CheckNeighbours(const AccessPlan& plan, int64_t reg, int64_t width, Value* exists, bool write);
+  void StopWhere(Value* outside, ir::BufferId buffer, std::span<Value* const> index, bool write);
   Value* LoadGuarded(ir::BufferId buffer, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise);
   llvm::Align AlignOf(ir::BufferId buffer, int64_t elements) const;
   // Byte offset of a region's start in a shared buffer, split for swizzling.

@@ -215,6 +215,44 @@ Value* KernelLowering::InsideOf(BufferId id, std::span<const ExprId> indices) {
   return inside;
 }
 
+// An index outside of a tile or a local array is an error of the program, for which the emulator looks. `exists` (i1, nullptr: always):
+// the access takes place.
+bool KernelLowering::MayLeave(BufferId id, std::span<const ExprId> indices) const {
+  return context_.target->emulated && module_[id].space != Space::kGlobal && !compiler::ProvablyInside(module_, facts_, id, indices);
+}
+
+void KernelLowering::CheckInside(BufferId id, std::span<const ExprId> indices, Value* exists, bool write) {
+  if (!MayLeave(id, indices)) return;
+  Values index;
+  for (ExprId i : indices) index.push_back(EvalIndex(i));
+  Value* outside = b().CreateNot(InsideOf(id, indices));
+  StopWhere(exists == nullptr ? outside : b().CreateAnd(exists, outside), id, index, write);
+}
+
+// Of one vector: those between the first and the last are inside where both are.
+void KernelLowering::CheckNeighbours(const AccessPlan& plan, int64_t reg, int64_t width, Value* exists, bool write) {
+  if (plan.unproven.empty()) return;
+  const auto check = [&](int64_t at) {
+    SetIteration(at);
+    CheckInside(plan.buffer, plan.unproven, exists, write);
+  };
+  if (plan.across_width == 1) {
+    check(reg);
+    if (width > 1) check(reg + width - 1);
+    return;
+  }
+  for (size_t other = 0; other < plan.across.size(); ++other)
+    if (plan.across[other].first == reg) check(int64_t(other));
+}
+
+void KernelLowering::StopWhere(Value* outside, BufferId id, std::span<Value* const> index, bool write) {
+  llvm::BasicBlock *stop = NewBlock("outside"), *inside = NewBlock("inside");
+  b().CreateCondBr(outside, stop, inside);
+  b().SetInsertPoint(stop);
+  device_->StopOutside({ir::Index(id), index, module_.ShapeOf(id), ir::Bytes(module_[id].dtype), write});
+  b().SetInsertPoint(inside);
+}
+
 bool KernelLowering::MayBeEmpty(BufferId id) const {
   return std::ranges::any_of(module_[id].shape, [&](ExprId extent) { return facts_.RangeOf(extent).min <= 0; });
 }
@@ -253,6 +291,17 @@ llvm::Align KernelLowering::AlignOf(BufferId id, int64_t elements) const {
 }
 
 KernelLowering::RegionStart KernelLowering::StartOf(const ir::Region& region) {
+  const ir::Buffer& buffer = module_[region.buffer];
+  Value* outside = nullptr;
+  Values corner;  // the one that is furthest out
+  for (size_t d = 0; context_.target->emulated && d < region.offsets.size(); ++d) {
+    Value *first = EvalIndex(region.offsets[d]), *last = b().CreateAdd(first, I64(region.extents[d] - 1));
+    corner.push_back(b().CreateSelect(b().CreateICmpSLT(first, I64(0)), first, last));
+    if (facts_.Inside(region.offsets[d], region.extents[d], buffer.shape[d])) continue;
+    Value* leaves = b().CreateICmpUGE(corner.back(), EvalIndex(buffer.shape[d]));
+    outside = outside == nullptr ? leaves : b().CreateOr(outside, leaves);
+  }
+  if (outside != nullptr) StopWhere(outside, region.buffer, corner, /*write=*/false);
   RegionStart start;
   const int64_t period = SwizzlePeriod(region.buffer);
   for (size_t d = 0; d < region.offsets.size(); ++d) {

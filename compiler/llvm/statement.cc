@@ -188,7 +188,10 @@ void KernelLowering::LowerStore(const ir::Store& store) {
   if (element_ != nullptr && shared_by_block) {
     for (Value* more : {element_->first_copy, element_->guard})
       if (more != nullptr) condition = condition == nullptr ? more : b().CreateAnd(condition, more);
+  } else if (element_ != nullptr && MayLeave(store.buffer, store.indices)) {
+    condition = element_->guard;
   }
+  CheckInside(store.buffer, store.indices, condition, /*write=*/true);
   Value* pointer = ElementPointer(store.buffer, store.indices);
   When(condition, [&] { b().CreateAlignedStore(value, pointer, AlignOf(store.buffer, 1)); });
 }
@@ -207,6 +210,7 @@ void KernelLowering::LowerAtomic(const ir::Atomic& atomic) {
       if (more != nullptr) condition = condition == nullptr ? more : b().CreateAnd(condition, more);
   }
   constexpr AtomicOp kOps[] = {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kMin};
+  CheckInside(atomic.buffer, atomic.indices, condition, /*write=*/true);
   Value* pointer = ElementPointer(atomic.buffer, atomic.indices);
   When(condition, [&] { device_->Atomic(kOps[int(atomic.kind) - 1], buffer.dtype, pointer, value); });
 }

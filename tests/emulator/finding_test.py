@@ -180,10 +180,137 @@ def race_in_a_pinned_pipeline():
     return program.with_outputs(-1)
 
 
+def one_column_too_far():
+    """Inside of the tile's bytes: the next row's first element."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((64, 64), "float32")
+            T.copy(A, tile)
+            for i, j in T.Parallel(63, 64):
+                C[i, j] = tile[i, j + 1]  # planted
+
+    return program.with_outputs(-1)
+
+
+def columns_written_too_far():
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((64, 64), "float32")
+            for i, j in T.Parallel(63, 64):
+                tile[i, j + 4] = A[i, j]  # planted
+            T.copy(tile, C)
+
+    return program.with_outputs(-1)
+
+
+def part_of_a_tile_too_far():
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(4, threads=128) as bx:
+            tile = T.alloc_shared((64, 64), "float32")
+            T.copy(A, tile)
+            T.copy(tile[0:16, bx * 20 : bx * 20 + 16], C[bx * 16 : bx * 16 + 16, 0:16])  # planted
+
+    return program.with_outputs(-1)
+
+
+def operand_too_far():
+    """A product that takes its operand from beyond the tile's last column."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(4, threads=128) as bx:
+            tile, total = T.alloc_shared((64, 64), "float16"), T.alloc_fragment((64, 64), "float32")
+            T.copy(A, tile)
+            T.clear(total)
+            for k in T.serial(2):
+                T.gemm(tile[0:64, (bx + k) * 16 : (bx + k) * 16 + 16], tile[0:16, 0:64], total)  # planted
+            for i, j in T.Parallel(16, 64):
+                C[bx * 16 + i, j] = 1.0
+
+    return program.with_outputs(-1)
+
+
+def local_too_far():
+    """Far beyond the thread's own memory."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            few = T.alloc_local((4,), "float32")
+            for i in T.serial(8):
+                few[i * 1000000] = A[i, 0]  # planted
+            C[0, 0] = few[0]
+
+    return program.with_outputs(-1)
+
+
+def local_read_too_far():
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            few = T.alloc_local((4,), "float32")
+            for i in T.serial(4):
+                few[i] = A[i, 0]
+            for i, j in T.Parallel(64, 64):
+                C[i, j] = few[i]  # planted
+
+    return program.with_outputs(-1)
+
+
+def left_by_another_tile():
+    """The second tile lies where the first did, whose values are still there."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            first, second = T.alloc_shared((64, 64), "float32"), T.alloc_shared((64, 64), "float32")
+            values = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, first)
+            T.copy(first, values)
+            for i, j in T.Parallel(32, 64):
+                second[i, j] = values[i, j]
+            T.copy(second, C)  # planted
+
+    return program.with_outputs(-1)
+
+
+def blocks_write_what_others_read():
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(4, threads=128) as bx:
+            row = T.alloc_fragment((64,), "float32")
+            for j in T.Parallel(64):
+                row[j] = C[63, j]
+            for j in T.Parallel(64):
+                C[bx, j] = row[j] + A[bx, j]
+            if bx == 3:
+                for j in T.Parallel(64):
+                    C[63, j] = row[j] + 1.0  # planted
+
+    return program.with_outputs(-1)
+
+
+def blocks_write_one_value():
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(4, threads=128) as bx:
+            for i, j in T.Parallel(64, 64):
+                C[i, j] = 1.0  # planted
+
+    return program.with_outputs(-1)
+
+
 # The kind, what the message speaks of, and the buffer.
-PLANTED = [(overlapping_rows, "race", "tile[0, ", "tile"), (one_row_too_far, "out of bounds", "shared memory", "tile"),
+PLANTED = [(overlapping_rows, "race", "tile[0, ", "tile"), (one_row_too_far, "out of bounds", "reads tile[64, ", "tile"),
            (blocks_share_an_output, "race", "of block (", "tensor 1"), (never_written, "uninitialised read", "tile[", "tile"),
-           (into_the_neighbour, "out of bounds", "shared memory", None), (race_in_a_pinned_pipeline, "race", "row[", "row")]
+           (into_the_neighbour, "out of bounds", "reads first[64, ", "first"), (race_in_a_pinned_pipeline, "race", "row[", "row"),
+           (one_column_too_far, "out of bounds", "reads tile[", "tile"), (columns_written_too_far, "out of bounds", "writes tile[0, 64]", "tile"),
+           (part_of_a_tile_too_far, "out of bounds", "index 6", "tile"), (operand_too_far, "out of bounds", "of dimension 1, which has 64", "tile"),
+           (local_too_far, "out of bounds", "writes few[1000000]", "few"),
+           (local_read_too_far, "out of bounds", "of dimension 0, which has 4", "few"), (left_by_another_tile, "uninitialised read", "(second[", "second"),
+           (blocks_write_what_others_read, "race", "of block (", "tensor 1"), (blocks_write_one_value, "race", "of block (", "tensor 1")]
+# What is known of an index without its memory being watched.
+BEYOND = [one_row_too_far, into_the_neighbour, one_column_too_far, columns_written_too_far, part_of_a_tile_too_far, operand_too_far, local_too_far, local_read_too_far]
 
 
 def planted_inputs(build):
@@ -192,15 +319,16 @@ def planted_inputs(build):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("build", [planted[0] for planted in PLANTED], ids=lambda build: build.__name__)
-def test_the_same_seed_is_the_same_run(emulator, target, build):
+@pytest.mark.parametrize("check", [0, 1], ids=["plain", "checked"])
+@pytest.mark.parametrize("build", [planted[0] for planted in PLANTED if planted[0] not in BEYOND], ids=lambda build: build.__name__)
+def test_the_same_seed_is_the_same_run(emulator, target, build, check):
     """Results and reports, whatever runs the blocks."""
     module = emulator.module(build().serialized)
     for seed in (0, 1, 6):
         runs = []
-        for threads in (1, 2, 4, 8):
+        for threads in (1, 2, 4):
             for _ in range(2):
-                answer = emulator.run(module, target, planted_inputs(build), ((64, 64), "float32"), check=1, seed=seed, threads=threads)
+                answer = emulator.run(module, target, planted_inputs(build), ((64, 64), "float32"), check=check, seed=seed, threads=threads)
                 runs.append((answer["finished"], answer["findings"], answer["result"].tobytes() if answer["finished"] else b""))
         assert all(run == runs[0] for run in runs[1:]), f"seed {seed}"
 
@@ -218,3 +346,49 @@ def test_planted_mistake_is_found_at_its_line(emulator, target, build, kind, wha
     assert buffer in (None, found["buffer"]) and found["address"] + found["element"] > 0, found
     assert not missing(found), (missing(found), found)
     assert re.search(rf"{re.escape(pathlib.Path(__file__).name)}:{line}\b", found["message"]), (line, found)
+
+
+@pytest.mark.parametrize("check", [0, 1])
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_a_condition_leaves_out_is_not_read(emulator, target, check):
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            tile, few = T.alloc_shared((64, 64), "float32"), T.alloc_local((4,), "float32")
+            T.copy(A, tile)
+            for i in T.serial(4):
+                few[i] = A[i, 0]
+            for i, j in T.Parallel(64, 64):
+                if j > 0 and tile[i, j - 1] > 0.0:
+                    C[i, j] = T.if_then_else(j < 63, tile[i, j + 1], 0.0)
+                else:
+                    C[i, j] = T.if_then_else(i < 4, few[i], 2.0)
+
+    data = random_array(np.random.default_rng(1), (64, 64), "float32")
+    answer = emulator.run(emulator.module(program.with_outputs(-1).serialized), target, [(data, "float32")], ((64, 64), "float32"), check=check)
+    assert answer["finished"] and not answer["findings"], answer["findings"]
+    positive = np.pad(data, ((0, 0), (1, 0)))[:, :64] > 0
+    few = np.where(np.arange(64) < 4, data[:, 0], 2.0)[:, None]
+    assert np.array_equal(answer["result"], np.where(positive, np.pad(data, ((0, 0), (0, 1)))[:, 1:], few))
+
+
+def test_a_threads_own_memory_may_be_large(emulator):
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=32):
+            many = T.alloc_local((100000,), "float32")
+            for i in T.serial(100000):
+                many[i] = A[i % 64, 1]
+            C[0, 0] = many[99999]
+
+    data = random_array(np.random.default_rng(1), (64, 64), "float32")
+    answer = emulator.run(emulator.module(program.with_outputs(-1).serialized), "emu:sm_80", [(data, "float32")], ((64, 64), "float32"))
+    assert answer["finished"] and answer["result"][0, 0] == data[99999 % 64, 1]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("build", BEYOND, ids=lambda build: build.__name__)
+def test_an_index_beyond_its_buffer_is_found_in_plain_runs(emulator, target, build):
+    module = emulator.module(build().serialized)
+    plain, checked = (emulator.run(module, target, planted_inputs(build), ((64, 64), "float32"), check=check, threads=1)["findings"] for check in (0, 1))
+    assert plain and plain == checked

@@ -42,6 +42,8 @@ def describe_fault(fault) -> str:
     lines = [f"  {fault.kind}: {fault.message}"]
     if fault.block:
         lines.append(f"    in thread {fault.thread} of block ({', '.join(map(str, fault.block))})")
+    if fault.buffer:
+        lines.append(f"    {fault.buffer}: element {_signed(fault.element)}, at byte {_signed(fault.address)}")
     for word, statement in (("at", fault.statement), ("and", fault.other)):
         if not statement.number:
             continue
@@ -54,6 +56,11 @@ def describe_fault(fault) -> str:
         if source:
             lines.append(f"        {source}")
     return "\n".join(lines)
+
+
+def _signed(place: int) -> int:
+    """What lies before the start is given modulo 2^64."""
+    return place - (1 << 64) if place >> 63 else place
 
 
 def _explain(code, message, diagnostics, reproducer) -> str:

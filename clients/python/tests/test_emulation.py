@@ -156,6 +156,54 @@ def test_planted_mistakes_are_raised_with_their_line(client, target, build, kind
     assert source in str(raised.value) and f"{__file__}:{planted_line(build)}" in str(raised.value)
     assert len(fault.block) == 3 and fault.buffer == BUFFERS[kind]
     assert f"in thread {fault.thread} of block (0, 0, 0)" in str(raised.value)
+    assert f"{fault.buffer}: element {fault.element}, at byte {fault.address}\n" in str(raised.value)
+
+
+def local_too_far():
+    @T.prim_func
+    def program(A: T.Tensor((256, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            few = T.alloc_local((4,), "float32")
+            for i in T.serial(8):
+                few[i * 1000000] = A[i, 0]  # planted
+            C[0, 0] = few[0]
+
+    return program.with_outputs(-1)
+
+
+def blocks_race():
+    @T.prim_func
+    def program(A: T.Tensor((256, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(4, threads=128) as bx:
+            for i, j in T.Parallel(64, 64):
+                C[i, j] = A[bx * 64 + i, j]  # planted
+
+    return program.with_outputs(-1)
+
+
+def test_plain_runs_name_the_statement_too(client):
+    kernel = kiln.compile(local_too_far(), target="emu:sm_90a", client=client)
+    with kiln.emulation(), pytest.raises(kiln.KernelFault) as raised:
+        kernel(normal(256, 64, dtype=np.float32))
+    assert f"{__file__}:{planted_line(local_too_far)}" in str(raised.value)
+    assert "few: element 1000000, at byte 4000000\n" in str(raised.value)
+
+
+def test_the_same_seed_gives_the_same_result_where_blocks_race(client):
+    kernel, data = kiln.compile(blocks_race(), target="emu:sm_90a", client=client), normal(256, 64, dtype=np.float32)
+    for seed in range(4):
+        with kiln.emulation(seed=seed):
+            first, *others = (np.asarray(kernel(data)) for _ in range(4))
+        assert all(np.array_equal(first, other) for other in others)
+
+
+def test_a_race_of_blocks_names_the_address(client):
+    kernel = kiln.compile(blocks_race(), target="emu:sm_90a", client=client)
+    with kiln.emulation(check=True), pytest.raises(kiln.KernelFault) as raised:
+        kernel(normal(256, 64, dtype=np.float32))
+    fault = raised.value.faults[0]
+    assert fault.kind == "race" and fault.address == 4 * fault.element
+    assert f"C: element {fault.element}, at byte {fault.address}\n" in str(raised.value) and str(raised.value).count("of block (") >= 2
 
 
 def kiln_command(client, *words):
@@ -174,6 +222,7 @@ def test_the_command_reports_planted_mistakes(client, tmp_path, build, kind, sou
     assert report["faults"][0]["statement"]["line"] == planted_line(build) and source in report["faults"][0]["statement"]["source"]
     status, _, err = kiln_command(client, "--text", "run", program, "-t", "emu:sm_80", "--check")
     assert status == 1 and f"{__file__}:{planted_line(build)}" in err and source in err and "in thread " in err
+    assert f"{BUFFERS[kind]}: element {report['faults'][0]['element']}, at byte {report['faults'][0]['address']}\n" in err
 
 
 def test_the_command_runs_and_lists_devices(client, tmp_path):

@@ -491,6 +491,18 @@ def test_return_under_a_condition():
                 A[0] = early(A, bx)
 
 
+def test_barriers_of_a_part_of_the_block_are_refused():
+    def named():
+        @T.prim_func
+        def f(A: T.Tensor((8,), "float32")):
+            with T.Kernel(1, threads=256):
+                T.sync_threads(1, 128)
+
+        return f
+
+    refused(named, "T.sync_threads(1, 128)", "places each barrier that the program needs")
+
+
 def test_unknown_names_are_named():
     with pytest.raises(AttributeError, match="T.alloc_barrier is not part of Kiln's tile language.*T.copy"):
         T.alloc_barrier

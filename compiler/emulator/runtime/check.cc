@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emulator/runtime/check.h"
 
+#include <algorithm>
 #include <string>
 
 #include "compiler/emulator/runtime/gang.h"
+#include "compiler/emulator/runtime/owners.h"
 #include "compiler/emulator/runtime/place.h"
 
 namespace kiln::emulator {
@@ -43,8 +45,9 @@ FindingKind KindOf(const Gang& gang, const Clash& clash) {
 
 // What is wrong with it, behind the place.
 std::string Reason(const Gang& gang, const Clash& clash, FindingKind kind) {
-  if (kind == FindingKind::kUninitialized) return ", which nobody wrote";
+  if (kind == FindingKind::kUninitialized && clash.other.block == 0) return ", which nobody wrote";
   const std::string other = gang.NameOf(clash.other.block - 1, clash.other.agent);
+  if (kind == FindingKind::kUninitialized) return ", which nobody wrote: " + other + " left there what belongs to another buffer, whose time is over";
   if (clash.kind == Clash::kPending) return " while an asynchronous copy to it by " + other + " has not been waited for";
   if (kind == FindingKind::kUnfenced) return " through the asynchronous proxy, which " + other + " wrote with no proxy fence behind";
   if (kind == FindingKind::kAsyncPending) return ", which " + other + (clash.other_writes ? " writes" : " reads") + ": its end has not been waited for";
@@ -128,7 +131,7 @@ void CheckShared(Block& block, const Access& access, const std::byte* data, uint
   if (block.shadow() == nullptr) return;
   Block& owner = OwnerOf(block, access, data, bytes);
   const auto offset = uint32_t(data - owner.shared());
-  if (IsMisaligned(data, align)) FaultMisaligned(block, access, bytes, align, SharedPlace(owner, offset, block));
+  if (IsMisaligned(data, align)) FaultMisaligned(block, access, bytes, align, SharedPlace(owner, offset, block, access.location));
   if (const Mbarrier* mbarrier = owner.mbarriers().Touching(offset, bytes)) {
     block.Report(FindingKind::kMbarrier, {access.thread, access.location, mbarrier->init_location()},
                  Deed(block, access, bytes) + mbarrier->Describe() + " as if it were ordinary memory", SharedPlace(owner, offset, block).place);
@@ -137,13 +140,13 @@ void CheckShared(Block& block, const Access& access, const std::byte* data, uint
   CheckTouched(owner, subject, offset, bytes);
   Order order;
   const Clash clash = owner.shadow()->Note(block.WhoOf(access.thread, access.location, order), offset, bytes, access.touch, data, value);
-  ReportClash(subject, clash, bytes, [&] { return SharedPlace(owner, offset, block); });
+  ReportClash(subject, clash, bytes, [&] { return SharedPlace(owner, offset, block, access.location); });
 }
 
 void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
                  const std::byte* value) {
   GlobalShadow* shadow = block.grid().shadow;
-  if (shadow == nullptr) return;
+  if (shadow == nullptr) return Own(block, data, bytes, access.touch);
   const Subject subject = SubjectOf(block, access);
   const size_t allocation = FindGlobal(subject, data, bytes);
   if (IsMisaligned(data, align)) FaultMisaligned(block, access, bytes, align, shadow->NameOf(data));
@@ -158,12 +161,12 @@ void CheckAsyncShared(Block& block, const AsyncAccess& access, uint32_t offset, 
   CheckTouched(block, subject, offset, bytes);
   Order order;
   const Clash clash = block.shadow()->Note(WhoOf(block, access, order), offset, bytes, touch, nullptr, nullptr);
-  ReportClash(subject, clash, bytes, [&] { return SharedPlace(block, offset, *subject.block); });
+  ReportClash(subject, clash, bytes, [&] { return SharedPlace(block, offset, *subject.block, access.location); });
 }
 
 void CheckAsyncGlobal(Block& block, const AsyncAccess& access, const std::byte* data, uint32_t bytes, Touch touch) {
   GlobalShadow* shadow = block.grid().shadow;
-  if (shadow == nullptr) return;
+  if (shadow == nullptr) return Own(block, data, bytes, touch);
   const Subject subject = SubjectOf(block, access, touch);
   const size_t allocation = FindGlobal(subject, data, bytes);
   Order order;
@@ -171,8 +174,26 @@ void CheckAsyncGlobal(Block& block, const AsyncAccess& access, const std::byte* 
   ReportClash(subject, clash, bytes, [&] { return shadow->NameOf(data); });
 }
 
+void Own(Block& block, const std::byte* data, uint32_t bytes, Touch touch) {
+  Owners* owners = block.grid().owners;
+  if (owners != nullptr && !owners->Note(block.gang().number(), data, bytes, touch)) block.gang().Abandon();
+}
+
+void StopOutside(Block& block, const Outside& outside, uint32_t location) {
+  const size_t wrong = size_t(std::ranges::mismatch(outside.index, outside.shape, [](int64_t i, int64_t extent) { return i >= 0 && i < extent; }).in1 - outside.index.begin());
+  int64_t element = 0;
+  for (size_t d = 0; d < outside.index.size(); ++d) element = element * outside.shape[d] + outside.index[d];
+  const auto slot = std::ranges::find(block.grid().slots, outside.buffer, &SharedSlot::name);
+  const uint64_t first = slot == block.grid().slots.end() ? 0 : slot->offset;
+  Place place{.address = first + uint64_t(element * outside.bytes), .elements = {{outside.buffer, uint64_t(element)}}};
+  block.Fault(FindingKind::kOutOfBounds, location,
+              block.ThreadName(block.thread().index) + (outside.write ? " writes " : " reads ") + outside.buffer + IndexText(outside.index) + ": index " +
+                  std::to_string(outside.index[wrong]) + " is outside of dimension " + Number(wrong) + ", which has " + std::to_string(outside.shape[wrong]) + " elements",
+              std::move(place));
+}
+
 void CheckStart(Block& block, uint32_t thread, const AsyncCopy& copy) {
-  if (block.shadow() == nullptr) return;
+  if (block.shadow() == nullptr) return Own(block, copy.from, copy.copied, Touch::kRead);
   const Access access{thread, copy.location, Touch::kWrite};
   if (Block& owner = OwnerOf(block, access, copy.to, copy.bytes); &owner != &block) {
     NamedPlace at = SharedPlace(owner, uint64_t(copy.to - owner.shared()), block);
@@ -185,7 +206,7 @@ void CheckStart(Block& block, uint32_t thread, const AsyncCopy& copy) {
   CheckTouched(block, subject, offset, copy.bytes);
   Order order;
   const Clash clash = block.shadow()->Start(block.WhoOf(thread, copy.location, order), offset, copy.bytes);
-  ReportClash(subject, clash, copy.bytes, [&] { return SharedPlace(block, offset, block); });
+  ReportClash(subject, clash, copy.bytes, [&] { return SharedPlace(block, offset, block, copy.location); });
   if (copy.copied > 0) CheckGlobal(block, {thread, copy.location, Touch::kRead}, copy.from, copy.copied, copy.bytes);
 }
 

@@ -4,6 +4,9 @@
 // checked.
 #pragma once
 
+#include <span>
+#include <string>
+
 #include "compiler/emulator/runtime/block.h"
 #include "compiler/emulator/runtime/shadow.h"
 
@@ -20,6 +23,16 @@ void CheckShared(Block& block, const Access& access, const std::byte* data, uint
                  const std::byte* value = nullptr);
 void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
                  const std::byte* value = nullptr);
+// Unchecked launches whose gangs run in parallel: the gang ends where another's accesses and this one's depend on their order.
+void Own(Block& block, const std::byte* data, uint32_t bytes, Touch touch);
+// An element that its buffer does not have: ends the gang, checked or not.
+struct Outside {
+  std::string buffer;
+  std::span<const int64_t> index, shape;
+  uint32_t bytes;  // of an element
+  bool write;
+};
+[[noreturn]] void StopOutside(Block& block, const Outside& outside, uint32_t location);
 // The destination of an asynchronous copy of one thread, when it starts and when it is waited for.
 void CheckStart(Block& block, uint32_t thread, const AsyncCopy& copy);
 void CheckLand(Block& block, uint32_t thread, const AsyncCopy& copy);

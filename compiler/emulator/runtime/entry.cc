@@ -220,6 +220,14 @@ void kiln_emu_access(void* data, uint32_t bytes, uint32_t align, uint32_t flags,
       block, access, static_cast<const std::byte*>(data), bytes, align, write ? static_cast<const std::byte*>(value) : nullptr);
 }
 
+void kiln_emu_own(std::byte* data, uint32_t bytes, uint32_t write) { Own(Current(), data, bytes, write != 0 ? Touch::kWrite : Touch::kRead); }
+
+// `numbers`: the indices, then the extents, `rank` of each; `bytes` of an element.
+void kiln_emu_index_outside(uint32_t buffer, void* numbers, uint32_t rank, uint32_t bytes, uint32_t write, uint32_t location) {
+  const auto all = std::span(static_cast<const int64_t*>(numbers), size_t{2} * rank);
+  StopOutside(Current(), {"%b" + std::to_string(buffer), all.first(rank), all.last(rank), bytes, write != 0}, location);
+}
+
 }  // extern "C"
 }  // namespace calls
 

@@ -60,29 +60,29 @@ extern "C" void kiln_emu_start();
 
 namespace {
 
-constexpr size_t kGuard = 4096;
+constexpr size_t kGuard = 4096, kBytes = size_t{256} << 10;
 
 }  // namespace
 
-Stacks::Stacks(size_t count) : count_(count) {
-  void* memory = mmap(nullptr, count * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+Stacks::Stacks(size_t count, size_t own_bytes) : count_(count), bytes_(kBytes + (own_bytes + kGuard - 1) / kGuard * kGuard) {
+  void* memory = mmap(nullptr, count * bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return;
   base_ = static_cast<std::byte*>(memory);
-  for (size_t i = 0; i < count; ++i) mprotect(base_ + i * kBytes, kGuard, PROT_NONE);
+  for (size_t i = 0; i < count; ++i) mprotect(base_ + i * bytes_, kGuard, PROT_NONE);
 }
 
 Stacks::~Stacks() {
-  if (base_ != nullptr) munmap(base_, count_ * kBytes);
+  if (base_ != nullptr) munmap(base_, count_ * bytes_);
 }
 
 void* Stacks::Prepare(size_t index, void (*entry)(void*), void* argument) {
 #if defined(KILN_EMU_ASAN)
   // Frames that were left behind in the middle are no one's any more.
-  __asan_unpoison_memory_region(base_ + index * kBytes + kGuard, kBytes - kGuard);
+  __asan_unpoison_memory_region(base_ + index * bytes_ + kGuard, bytes_ - kGuard);
 #endif
   // Neighbours' stacks start on different cache lines: at equal offsets they would evict each other.
   const size_t colour = (index % 32) * 64;
-  auto* top = reinterpret_cast<uint64_t*>(base_ + (index + 1) * kBytes - 4096 + colour);
+  auto* top = reinterpret_cast<uint64_t*>(base_ + (index + 1) * bytes_ - 4096 + colour);
   // What kiln_emu_switch pops: r15, r14, r13, r12, rbx, rbp, the return address. The stack
   // pointer is a multiple of 16 at the call in kiln_emu_start.
   uint64_t* frame = top - 7;
@@ -92,12 +92,6 @@ void* Stacks::Prepare(size_t index, void (*entry)(void*), void* argument) {
   frame[4] = frame[5] = 0;
   frame[6] = reinterpret_cast<uint64_t>(&kiln_emu_start);
   return frame;
-}
-
-bool Stacks::IsGuard(const void* address) const {
-  const auto* at = static_cast<const std::byte*>(address);
-  if (base_ == nullptr || at < base_ || at >= base_ + count_ * kBytes) return false;
-  return size_t(at - base_) % kBytes < kGuard;
 }
 
 }  // namespace kiln::emulator

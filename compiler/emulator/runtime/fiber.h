@@ -9,9 +9,8 @@ namespace kiln::emulator {
 
 class Stacks {
  public:
-  static constexpr size_t kBytes = size_t{256} << 10;
-
-  explicit Stacks(size_t count);
+  // `own_bytes`: of memory that the code of a thread asks for, beside what its calls need.
+  Stacks(size_t count, size_t own_bytes);
   ~Stacks();
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
@@ -19,12 +18,10 @@ class Stacks {
   bool ok() const { return base_ != nullptr; }
   // The stack pointer of a fiber that will call entry(argument), which must never return.
   void* Prepare(size_t index, void (*entry)(void*), void* argument);
-  // Is this address in the guard between stacks? Then a thread's own memory is larger than its stack.
-  bool IsGuard(const void* address) const;
 
  private:
   std::byte* base_ = nullptr;
-  size_t count_;
+  size_t count_, bytes_;  // bytes: of each
 };
 
 // Leaves the running fiber, whose stack pointer goes to *save, for another.

@@ -126,8 +126,12 @@ void Gang::Wake(Thread& thread) {
 }
 
 void Gang::GiveUp() {
-  given_up_ = true;
   grid_.recorder->Stop(turn());
+  Abandon();
+}
+
+void Gang::Abandon() {
+  given_up_ = true;
   Suspend();
   __builtin_unreachable();
 }

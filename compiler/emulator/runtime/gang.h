@@ -62,6 +62,7 @@ class Gang {
   void Barrier(Meeting kind, uint32_t location);
   void End();                       // the running thread is at its end
   [[noreturn]] void GiveUp();
+  [[noreturn]] void Abandon();      // the same, and all gangs run again
 
   uint32_t NewAgent(AsyncAgent agent);
   std::string NameOf(uint64_t gang, uint32_t agent) const;  // "thread 5", "a tensor load (mbarrier at byte 64)"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 namespace kiln::emulator {
 
 class GlobalShadow;
+class Owners;
 
 // A buffer in shared memory; several may share bytes at different times.
 struct SharedSlot {
@@ -25,6 +27,9 @@ struct SharedSlot {
   uint32_t element_bytes = 1, versions = 1;  // versions: of which the outermost index counts, where there are several
   ir::Layout layout;                         // index → element
   std::vector<int64_t> shape;
+  std::set<uint32_t> statements;             // that read or write it; with 0: any
+
+  bool HasTo(uint32_t statement) const { return statements.contains(statement) || statements.contains(0); }
 };
 
 // Bytes of shared memory.
@@ -39,6 +44,7 @@ struct Grid {
   uint32_t threads = 0;
   uint32_t warp_size = 32;
   uint32_t shared_bytes = 0;
+  uint64_t own_bytes = 0;  // of each thread
   std::array<uint32_t, 3> cluster{1, 1, 1};
   uint64_t seed = 0;
   Recorder* recorder = nullptr;
@@ -46,6 +52,7 @@ struct Grid {
   std::span<const SharedSlot> slots;
   std::span<const std::vector<SharedRange>> touched;  // by number of the statement: its buffers; none: not known
   GlobalShadow* shadow = nullptr;  // null: accesses are not checked
+  Owners* owners = nullptr;        // null: gangs run one after another, or are checked
   bool clocks = false;             // checked, and threads meet in other ways than at barriers of the block
   bool waits_for_all = false;      // blocks wait for each other all over the grid: they run together
 
@@ -54,6 +61,7 @@ struct Grid {
     if (location == 0 || location >= touched.size() || touched[location].empty()) return true;
     return std::ranges::any_of(touched[location], [&](const SharedRange& r) { return offset >= r.first && offset + bytes <= r.end; });
   }
+  bool notes_global() const { return shadow != nullptr || owners != nullptr; }
   uint32_t cluster_blocks() const { return cluster[0] * cluster[1] * cluster[2]; }
   uint64_t blocks() const { return uint64_t(size[0]) * size[1] * size[2]; }
   // Blocks that run together: those of a cluster, or all.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emulator/runtime/place.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -37,12 +38,14 @@ std::string IndexText(std::span<const int64_t> index) {
   return text + "]";
 }
 
-NamedPlace SharedPlace(const Block& owner, uint64_t offset, const Block& from) {
+NamedPlace SharedPlace(const Block& owner, uint64_t offset, const Block& from, uint32_t location) {
   NamedPlace named{"shared memory at byte " + std::to_string(offset), {.address = offset, .elements = {}}};
   if (&owner != &from) named.text += " of block " + owner.IndexName();
   std::string buffers;
+  const auto holds = [&](const SharedSlot& slot) { return offset >= slot.offset && offset - slot.offset < slot.bytes; };
+  const bool known = location != 0 && std::ranges::any_of(owner.grid().slots, [&](const SharedSlot& slot) { return holds(slot) && slot.HasTo(location); });
   for (const SharedSlot& slot : owner.grid().slots) {
-    if (offset < slot.offset || offset >= slot.offset + uint64_t{slot.bytes}) continue;
+    if (!holds(slot) || (known && !slot.HasTo(location))) continue;
     const uint64_t byte = offset - slot.offset;
     buffers += (buffers.empty() ? "" : " or ") + ElementText(slot, int64_t(byte));
     named.place.elements.push_back({slot.name, byte / slot.element_bytes});

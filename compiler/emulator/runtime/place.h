@@ -18,8 +18,9 @@ struct NamedPlace {
   Place place;
 };
 
-// `from`: who looks at it, the same block or another of its cluster.
-NamedPlace SharedPlace(const Block& owner, uint64_t offset, const Block& from);
+// `from`: who looks at it, the same block or another of its cluster. Of buffers that share the bytes: those of the statement `location`,
+// where it has some.
+NamedPlace SharedPlace(const Block& owner, uint64_t offset, const Block& from, uint32_t location = 0);
 
 // Outside of the block's memory: "shared memory at byte 16384; the block has 16384, and b3 ends 0 bytes before".
 NamedPlace BeyondPlace(const Block& block, int64_t offset);

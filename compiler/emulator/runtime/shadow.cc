@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emulator/runtime/shadow.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -20,8 +18,12 @@ bool Ordered(const Who& a, uint32_t block, uint32_t time, uint32_t agent) {
   return agent == a.agent || time != a.time;
 }
 
-// Who writes the value that is there, hurts nobody.
-bool Harmless(const Clash& clash, bool same) { return same && clash.kind == Clash::kRace; }
+// Lanes of a warp that write one value by one statement: it is there whichever comes last. `same`: the value that is there is written.
+bool Harmless(const Who& who, const Clash& clash, uint32_t warp_size, bool same) {
+  const Who& other = clash.other;
+  return same && clash.kind == Clash::kRace && clash.other_writes && other.block == who.block && other.location == who.location &&
+         other.agent / warp_size == who.agent / warp_size;
+}
 
 }  // namespace
 
@@ -35,10 +37,10 @@ bool Order::Fenced(uint32_t agent, uint32_t time) const {
   return std::ranges::all_of(views, [&](const View& view) { return view.fenced.Covers(agent, time); });
 }
 
-void Readers::Drop(uint32_t& list, const Who& who) {
+void Accesses::Drop(uint32_t& list, const Who& who) {
   for (uint32_t* link = &list; *link != 0;) {
     Node& node = nodes_[*link];
-    if (node.agent != who.agent && !who.order->After(node.agent, node.time)) {
+    if (node.agent != who.agent && !Ordered(who, uint32_t(who.block), node.time, node.agent)) {
       link = &node.next;
       continue;
     }
@@ -49,7 +51,7 @@ void Readers::Drop(uint32_t& list, const Who& who) {
   }
 }
 
-void Readers::Add(uint32_t& list, const Who& who, const Node& reader) {
+void Accesses::Add(uint32_t& list, const Who& who, const Node& access) {
   Drop(list, who);
   uint32_t index = free_;
   if (index == 0) {
@@ -58,83 +60,140 @@ void Readers::Add(uint32_t& list, const Who& who, const Node& reader) {
   } else {
     free_ = nodes_[index].next;
   }
-  nodes_[index] = reader;
+  nodes_[index] = access;
   nodes_[index].next = list;
   list = index;
 }
 
-std::optional<Readers::Node> Readers::Clear(uint32_t& list, const Who& who) {
-  Drop(list, who);
-  if (list == 0) return std::nullopt;
-  const Node first = nodes_[list];
+std::optional<Accesses::Node> Accesses::Find(uint32_t list, const Who& who) const {
+  while (list != 0 && Ordered(who, uint32_t(who.block), nodes_[list].time, nodes_[list].agent)) list = nodes_[list].next;
+  return list == 0 ? std::nullopt : std::optional(nodes_[list]);
+}
+
+void Accesses::Free(uint32_t& list) {
+  if (list == 0) return;
   uint32_t last = list;
   while (nodes_[last].next != 0) last = nodes_[last].next;
   nodes_[last].next = free_;
   free_ = list;
   list = 0;
-  return first;
 }
 
-Clash Cell::NoteWriter(const Who& who, Touch touch) const {
+Clash Cell::WriterClash(const Who& who, Touch touch, const Accesses& accesses, const OfOthers* of_others) const {
   const Who other{writer_block, writer_time, writer, writer_location};
   if (pending) return {Clash::kPending, true, other};
   const bool both_atomic = touch == Touch::kAtomic && writer_atomic;
   if (!both_atomic && !Ordered(who, writer_block, writer_time, writer)) return {Clash::kRace, true, other};
+  if (touch != Touch::kAtomic && writer_atomic) {
+    if (const Clash clash = AtomicsClash(who, accesses, of_others); clash.kind != Clash::kNone) return clash;
+  }
   const bool fenced = who.order == nullptr || writer_block != who.block || who.order->Fenced(writer, writer_time);
   return fenced ? Clash{} : Clash{Clash::kUnfenced, true, other};
 }
 
-void Cell::NoteRead(const Who& who, Readers* list) {
-  const bool mine = reader_block == who.block;
-  if (who.order == nullptr) {
-    if (mine && reader_time == who.time) {
-      many_readers |= reader != who.agent;
+// With those that the writer, an atomic too, did not clash with.
+Clash Cell::AtomicsClash(const Who& who, const Accesses& accesses, const OfOthers* of_others) const {
+  if (of_others != nullptr && of_others->atomic.block != 0) {
+    const Abroad& other = of_others->atomic;
+    return {Clash::kRace, true, {other.block, 0, other.agent, other.location}};
+  }
+  const auto other = accesses.Find(atomics, who);
+  return other ? Clash{Clash::kRace, true, {who.block, other->time, other->agent, other->location}} : Clash{};
+}
+
+Clash Cell::ReadersClash(const Who& who, const Accesses& accesses, const OfOthers* of_others) const {
+  if (!Ordered(who, reader_block, reader_time, reader)) return {Clash::kRace, false, {reader_block, reader_time, reader, reader_location}};
+  if (many_readers && reader_time == who.time && peer != who.agent) {
+    return {Clash::kRace, false, {who.block, reader_time, peer, peer_location}};
+  }
+  if (const auto other = accesses.Find(readers, who)) return {Clash::kRace, false, {who.block, other->time, other->agent, other->location}};
+  if (of_others == nullptr || !many_blocks) return {};
+  const Abroad& other = of_others->reader;
+  return {Clash::kRace, false, {other.block, 0, other.agent, other.location}};
+}
+
+void Cell::NoteRead(const Who& who, Accesses& accesses, OfOthers* of_others) {
+  if (reader_block != 0 && reader_block != who.block) {
+    if (of_others != nullptr) of_others->reader = {reader_block, reader, reader_location};
+    many_blocks = true;
+    accesses.Free(readers);
+    many_readers = false;
+  } else if (who.order == nullptr) {
+    if (reader_block != 0 && reader_time == who.time) {
+      if (reader == who.agent) return;
+      many_readers = true;
+      peer = who.agent;
+      peer_location = who.location;
       return;
     }
     many_readers = false;
-  } else if (list != nullptr && mine && reader != who.agent) {
+  } else if (reader_block != 0 && reader != who.agent) {
     const bool before = who.order->After(reader, reader_time);
-    if (!before) list->Add(readers, who, {reader, reader_time, reader_location, 0});
-    if (before && readers != 0) list->Drop(readers, who);
+    if (!before) accesses.Add(readers, who, {reader, reader_time, reader_location, 0});
+    if (before && readers != 0) accesses.Drop(readers, who);
   }
-  many_blocks |= reader_block != 0 && !mine;
   reader_block = uint32_t(who.block);
   reader_time = who.time;
   reader = who.agent;
   reader_location = who.location;
 }
 
-Clash Cell::ReadersClash(const Who& who, Readers* list) {
-  const bool several = who.order == nullptr && many_readers && reader_block == who.block && reader_time == who.time;
-  Clash clash;
-  if (many_blocks || several || !Ordered(who, reader_block, reader_time, reader)) {
-    clash = {Clash::kRace, false, {reader_block, reader_time, reader, reader_location}};
+// Behind another atomic, with which it does not clash: what comes later may clash with both. Without clocks one of an epoch is enough.
+void Cell::NoteAtomic(const Who& who, Accesses& accesses, OfOthers* of_others) {
+  if (writer_block != who.block) {
+    if (of_others != nullptr) of_others->atomic = {writer_block, writer, writer_location};
+    accesses.Free(atomics);
+    return;
   }
-  if (readers == 0 || list == nullptr) return clash;
-  if (const auto other = list->Clear(readers, who)) clash = {Clash::kRace, false, {who.block, other->time, other->agent, other->location}};
-  return clash;
+  accesses.Drop(atomics, who);
+  const bool enough = who.order == nullptr && atomics != 0;
+  if (!enough && !Ordered(who, writer_block, writer_time, writer)) accesses.Add(atomics, who, {writer, writer_time, writer_location, 0});
 }
 
-Clash Cell::Note(const Who& who, Touch touch, Readers* list) {
-  Clash clash = NoteWriter(who, touch);
-  if (touch == Touch::kRead) {
-    NoteRead(who, list);
-    return clash;
-  }
-  const Clash read = ReadersClash(who, list);
-  if (clash.kind == Clash::kNone) clash = read;
-  if (who.order != nullptr && !many_blocks) reader_block = 0;
+void Cell::NoteWriter(const Who& who, Touch touch) {
   writer_block = uint32_t(who.block);
   writer_time = who.time;
   writer = who.agent;
   writer_location = who.location;
   writer_atomic = touch == Touch::kAtomic;
+}
+
+Clash Cell::Note(const Who& who, Touch touch, Accesses& accesses, OfOthers* of_others) {
+  Clash clash = WriterClash(who, touch, accesses, of_others);
+  if (touch == Touch::kRead) {
+    NoteRead(who, accesses, of_others);
+    return clash;
+  }
+  const Clash read = ReadersClash(who, accesses, of_others);
+  if (clash.kind == Clash::kNone) clash = read;
+  if (who.order != nullptr) {
+    accesses.Free(readers);
+    if (!many_blocks) reader_block = 0;
+  }
+  if (touch == Touch::kAtomic && writer_atomic) {
+    NoteAtomic(who, accesses, of_others);
+  } else {
+    accesses.Free(atomics);
+    if (of_others != nullptr) of_others->atomic = {};
+  }
+  NoteWriter(who, touch);
   return clash;
 }
 
 void SharedShadow::Enter() {
   std::ranges::fill(cells_, Cell{});
-  readers_ = {};
+  accesses_ = {};
+}
+
+bool SharedShadow::IsLeft(const Statements& statements, uint32_t byte) {
+  if (statements.first == statements.second || statements.first == 0 || statements.second == 0) return false;
+  if (answer_ == nullptr || asked_ != statements) {
+    const auto [it, added] = left_.try_emplace(statements);
+    if (added) it->second = LeftByOthers(sharing_, statements.first, statements.second);
+    asked_ = statements;
+    answer_ = &it->second;
+  }
+  return std::ranges::any_of(*answer_, [&](const SharedRange& r) { return byte >= r.first && byte < r.end; });
 }
 
 Clash SharedShadow::Note(const Who& who, uint32_t offset, uint32_t bytes, Touch touch, const std::byte* before,
@@ -143,11 +202,15 @@ Clash SharedShadow::Note(const Who& who, uint32_t offset, uint32_t bytes, Touch 
   const bool plain = who.order == nullptr;
   for (uint32_t i = 0; i < bytes; ++i) {
     Cell& cell = cells_[offset + i];
+    const bool is_left = !sharing_.empty() && touch != Touch::kWrite && cell.writer_block != 0 && IsLeft({who.location, cell.writer_location}, offset + i);
+    if (is_left && found.kind == Clash::kNone) {
+      found = {Clash::kUninitialized, true, {cell.writer_block, cell.writer_time, cell.writer, cell.writer_location}};
+    }
     if (plain && (touch == Touch::kWrite || cell.writer_block != 0) && cell.NotePlain(who, touch)) continue;
     const bool unwritten = cell.writer_block == 0 && touch != Touch::kWrite;
-    const Clash clash = cell.Note(who, touch, &readers_);
+    const Clash clash = cell.Note(who, touch, accesses_, nullptr);
     const bool same = after != nullptr && before[i] == after[i];
-    if (found.kind == Clash::kNone && !Harmless(clash, same)) found = clash;
+    if (found.kind == Clash::kNone && !Harmless(who, clash, warp_size_, same)) found = clash;
     if (found.kind == Clash::kNone && unwritten) found.kind = Clash::kUninitialized;
   }
   return found;
@@ -167,26 +230,13 @@ void SharedShadow::Land(const Who& who, uint32_t offset, uint32_t bytes) {
   }
 }
 
-GlobalShadow::Pages::Pages(size_t bytes) : bytes_(bytes) {
-  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  data_ = memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
-}
-
-GlobalShadow::Pages::~Pages() {
-  if (data_ != nullptr) munmap(data_, bytes_);
-}
-
-void GlobalShadow::Pages::Clear() {
-  if (data_ != nullptr) madvise(data_, bytes_, MADV_DONTNEED);
-}
-
-GlobalShadow::GlobalShadow(std::span<const Memory> memory) {
+GlobalShadow::GlobalShadow(std::span<const Memory> memory, uint32_t warp_size) : warp_size_(warp_size) {
   for (const Memory& m : memory) {
     if (m.bytes == 0) continue;
     const uint32_t element = std::max(m.element_bytes, 1u);
     const bool known = std::ranges::all_of(m.strides, [](int64_t stride) { return stride > 0; }) && m.strides.size() == m.shape.size();
     allocations_.push_back({static_cast<std::byte*>(m.data), m.bytes, element, m.name, known ? m.shape : std::vector<int64_t>(),
-                            known ? m.strides : std::vector<int64_t>(), Pages((m.bytes / element + 1) * sizeof(Cell)), Pages(m.bytes)});
+                            known ? m.strides : std::vector<int64_t>(), Pages((m.bytes / element + 1) * sizeof(GlobalCell)), Pages(m.bytes)});
   }
 }
 
@@ -197,6 +247,7 @@ void GlobalShadow::Restore() {
     }
     a.cells.Clear();
   }
+  for (Stripe& stripe : stripes_) stripe.accesses = {};
   crossed_ = false;
 }
 
@@ -209,15 +260,16 @@ std::optional<size_t> GlobalShadow::Find(const void* data, uint32_t bytes) const
   return std::nullopt;
 }
 
-Clash GlobalShadow::NoteElement(const Who& who, const Allocation& a, uint64_t number, Touch touch, const std::byte* after) {
-  Cell& cell = a.Cells()[number];
+Clash GlobalShadow::NoteElement(const Who& who, const Allocation& a, uint64_t number, Touch touch, const std::byte* after,
+                                Accesses& accesses) {
+  GlobalCell& cell = a.Cells()[number];
   const std::byte* now = a.data + number * a.element;
   if (touch != Touch::kRead && cell.writer_block == 0) std::memcpy(a.before.data() + number * a.element, now, a.element);
   if (who.order == nullptr && cell.NotePlain(who, touch)) return {};
-  const Clash clash = cell.Note(who, touch, nullptr);
+  const Clash clash = cell.Note(who, touch, accesses, &cell.of_others);
   if (clash.kind == Clash::kNone) return clash;
   if (clash.other.block != who.block) crossed_.store(true, std::memory_order_relaxed);
-  return Harmless(clash, after != nullptr && std::memcmp(now, after, a.element) == 0) ? Clash{} : clash;
+  return Harmless(who, clash, warp_size_, after != nullptr && std::memcmp(now, after, a.element) == 0) ? Clash{} : clash;
 }
 
 Clash GlobalShadow::Note(const Who& who, size_t allocation, const std::byte* data, uint32_t bytes, Touch touch,
@@ -229,11 +281,11 @@ Clash GlobalShadow::Note(const Who& who, size_t allocation, const std::byte* dat
   for (uint64_t i = first; i <= last; ++i) {
     const uint64_t in_access = i * a.element - std::min(offset, i * a.element);
     const bool whole = i * a.element >= offset && in_access + a.element <= bytes;
-    std::atomic_flag& lock = locks_[(i / 16 + allocation * 37) % kLocks];
-    while (lock.test_and_set(std::memory_order_acquire)) {
+    Stripe& stripe = stripes_[(i / 16 + allocation * 37) % kLocks];
+    while (stripe.lock.test_and_set(std::memory_order_acquire)) {
     }
-    const Clash clash = NoteElement(who, a, i, touch, after != nullptr && whole ? after + in_access : nullptr);
-    lock.clear(std::memory_order_release);
+    const Clash clash = NoteElement(who, a, i, touch, after != nullptr && whole ? after + in_access : nullptr, stripe.accesses);
+    stripe.lock.clear(std::memory_order_release);
     if (found.kind == Clash::kNone) found = clash;
   }
   return found;

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,7 +28,9 @@
 #include <vector>
 
 #include "compiler/emulator/runtime/clock.h"
+#include "compiler/emulator/runtime/pages.h"
 #include "compiler/emulator/runtime/place.h"
+#include "compiler/emulator/runtime/tenants.h"
 
 namespace kiln::emulator {
 
@@ -60,74 +63,93 @@ struct Clash {
   Who other{};
 };
 
-// Readers of one byte that are not ordered among themselves, beside the last.
-class Readers {
+// Accesses of one kind to one byte by one gang that are not ordered among themselves, beside the last.
+class Accesses {
  public:
   struct Node {
     uint32_t agent, time, location;
     uint32_t next;
   };
   // Takes out those that come before `who` and adds one. `list`: 0 is empty.
-  void Add(uint32_t& list, const Who& who, const Node& reader);
+  void Add(uint32_t& list, const Who& who, const Node& access);
   void Drop(uint32_t& list, const Who& who);
-  // The first that does not come before `who`; frees all.
-  std::optional<Node> Clear(uint32_t& list, const Who& who);
+  // The first that does not come before `who`.
+  std::optional<Node> Find(uint32_t list, const Who& who) const;
+  void Free(uint32_t& list);
 
  private:
   std::vector<Node> nodes_{{}};
   uint32_t free_ = 0;
 };
 
+// The last access of a kind by another gang than the last one's.
+struct Abroad {
+  uint32_t block = 0, agent = 0, location = 0;  // block 0: none
+};
+
+// Of one element of global memory, which several gangs touch.
+struct OfOthers {
+  Abroad reader, atomic;
+};
+
 struct Cell {
   uint32_t writer_block = 0, writer_time = 0, writer_location = 0;  // block 0: nobody
   uint32_t reader_block = 0, reader_time = 0, reader_location = 0;
-  uint32_t writer = 0, reader = 0;  // agents
-  uint32_t readers = 0;       // others, of Readers
+  uint32_t writer = 0, reader = 0;         // agents
+  uint32_t peer = 0, peer_location = 0;    // where many_readers: one of the others
+  uint32_t readers = 0;       // others, of Accesses; where there are clocks
+  uint32_t atomics = 0;       // others, of Accesses, beside the writer
   bool many_readers = false;  // several threads of the last reader's block in its epoch
-  bool many_blocks = false;   // readers of several blocks
+  bool many_blocks = false;   // read by several
   bool writer_atomic = false;
   bool pending = false;       // the writer's asynchronous copy has not been waited for
 
-  // Notes the access and says what it clashes with. `readers`: null where the last reader is enough.
-  Clash Note(const Who& who, Touch touch, Readers* readers);
+  // Notes the access and says what it clashes with. `of_others`: null where one gang alone comes.
+  Clash Note(const Who& who, Touch touch, Accesses& accesses, OfOthers* of_others);
   // The same for most accesses where there are no clocks. False: nothing is noted, and Note must be asked.
   bool NotePlain(const Who& who, Touch touch);
 
  private:
-  Clash NoteWriter(const Who& who, Touch touch) const;
-  void NoteRead(const Who& who, Readers* readers);
-  Clash ReadersClash(const Who& who, Readers* readers);
+  Clash WriterClash(const Who& who, Touch touch, const Accesses& accesses, const OfOthers* of_others) const;
+  Clash AtomicsClash(const Who& who, const Accesses& accesses, const OfOthers* of_others) const;
+  Clash ReadersClash(const Who& who, const Accesses& accesses, const OfOthers* of_others) const;
+  void NoteRead(const Who& who, Accesses& accesses, OfOthers* of_others);
+  void NoteAtomic(const Who& who, Accesses& accesses, OfOthers* of_others);
+  void NoteWriter(const Who& who, Touch touch);
 };
 
 inline bool Cell::NotePlain(const Who& who, Touch touch) {
-  if (pending || touch == Touch::kAtomic) return false;
+  if (pending || writer_atomic || touch == Touch::kAtomic) return false;
   if (writer_block != 0 && (writer_block != who.block || (writer != who.agent && writer_time == who.time))) return false;
-  const bool again = reader_block == who.block && reader_time == who.time;
+  if (reader_block != 0 && reader_block != who.block) return false;
+  const bool again = reader_block != 0 && reader_time == who.time;
   if (touch == Touch::kRead) {
     if (again) {
-      many_readers |= reader != who.agent;
+      if (reader == who.agent) return true;
+      many_readers = true;
+      peer = who.agent;
+      peer_location = who.location;
       return true;
     }
     many_readers = false;
-    many_blocks |= reader_block != 0 && reader_block != who.block;
     reader_block = uint32_t(who.block);
     reader_time = who.time;
     reader = who.agent;
     reader_location = who.location;
     return true;
   }
-  if (many_blocks || (reader_block != 0 && reader_block != who.block) || (again && (many_readers || reader != who.agent))) return false;
+  if (many_blocks || (again && (many_readers || reader != who.agent))) return false;
   writer_block = uint32_t(who.block);
   writer_time = who.time;
   writer = who.agent;
   writer_location = who.location;
-  writer_atomic = false;
   return true;
 }
 
 class SharedShadow {
  public:
-  explicit SharedShadow(uint32_t bytes) : cells_(bytes) {}
+  // `sharing`: the buffers, where some share bytes.
+  SharedShadow(uint32_t bytes, uint32_t warp_size, std::span<const SharedSlot> sharing) : cells_(bytes), warp_size_(warp_size), sharing_(sharing) {}
   void Enter();
   uint32_t bytes() const { return uint32_t(cells_.size()); }
 
@@ -137,15 +159,23 @@ class SharedShadow {
   void Land(const Who& who, uint32_t offset, uint32_t bytes);
 
  private:
+  using Statements = std::pair<uint32_t, uint32_t>;  // who reads, who wrote
+  bool IsLeft(const Statements& statements, uint32_t byte);
+
   std::vector<Cell> cells_;
-  Readers readers_;
+  Accesses accesses_;
+  const uint32_t warp_size_;
+  std::span<const SharedSlot> sharing_;
+  std::map<Statements, std::vector<SharedRange>> left_;  // asked so far
+  Statements asked_{};
+  const std::vector<SharedRange>* answer_ = nullptr;     // to that
 };
 
 struct Memory;
 
 class GlobalShadow {
  public:
-  explicit GlobalShadow(std::span<const Memory> memory);
+  GlobalShadow(std::span<const Memory> memory, uint32_t warp_size);
   GlobalShadow(const GlobalShadow&) = delete;
   GlobalShadow& operator=(const GlobalShadow&) = delete;
 
@@ -160,18 +190,8 @@ class GlobalShadow {
   NamedPlace NameOf(const void* data) const;
 
  private:
-  // Pages that are zero until they are touched.
-  class Pages {
-   public:
-    explicit Pages(size_t bytes);
-    ~Pages();
-    Pages(Pages&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
-    std::byte* data() const { return data_; }  // null: there is no such memory
-    void Clear();
-
-   private:
-    std::byte* data_;
-    size_t bytes_;
+  struct GlobalCell : Cell {
+    OfOthers of_others;
   };
   struct Allocation {
     std::byte* data;
@@ -184,15 +204,20 @@ class GlobalShadow {
 
     uint64_t elements() const { return bytes / element; }
     // Null: accesses are bounded, but races are not seen.
-    Cell* Cells() const { return before.data() == nullptr ? nullptr : reinterpret_cast<Cell*>(cells.data()); }
+    GlobalCell* Cells() const { return before.data() == nullptr ? nullptr : reinterpret_cast<GlobalCell*>(cells.data()); }
     std::string ElementText(uint64_t number) const;
   };
   // `after`: what will be written to the element; null: unknown, or a part of it.
-  Clash NoteElement(const Who& who, const Allocation& allocation, uint64_t number, Touch touch, const std::byte* after);
+  Clash NoteElement(const Who& who, const Allocation& allocation, uint64_t number, Touch touch, const std::byte* after, Accesses& accesses);
   static constexpr size_t kLocks = 1024;
 
+  const uint32_t warp_size_;
   std::vector<Allocation> allocations_;
-  std::array<std::atomic_flag, kLocks> locks_{};
+  struct Stripe {  // of cells
+    std::atomic_flag lock;
+    Accesses accesses;
+  };
+  std::array<Stripe, kLocks> stripes_;
   std::atomic<bool> crossed_ = false;
 };
 

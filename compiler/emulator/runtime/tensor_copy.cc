@@ -43,7 +43,7 @@ void StartAt(Block& to, TensorTransfer& transfer, uint32_t bytes) {
 }
 
 void CheckSource(Block& block, const TensorTransfer& transfer) {
-  if (block.shadow() == nullptr) return;
+  if (!block.grid().notes_global()) return;
   const auto& [first, number] = transfer.to.front();
   const AsyncAccess access{.agent = first->mbarriers().At(transfer.mbarrier, transfer.location).agent(), .time = number,
                            .starter = &block.thread(), .location = transfer.location};
@@ -133,11 +133,11 @@ void StartStore(Block& block, TensorStore store) {
     stores.writes = block.gang().NewAgent({AsyncAgent::Kind::kStoreWrites, block.rank(), self.index});
   }
   store.number = ++stores.started;
-  if (block.shadow() != nullptr) {
-    AsyncAccess access{.agent = stores.reads, .time = store.number, .starter = &self, .location = store.location};
-    for (uint32_t i = 0; i < store.map->BoxBytes(); i += 16) {
-      CheckAsyncShared(block, access, PlaceInBox(*store.map, store.offset, i), 16, Touch::kRead);
-    }
+  AsyncAccess access{.agent = stores.reads, .time = store.number, .starter = &self, .location = store.location};
+  for (uint32_t i = 0; block.shadow() != nullptr && i < store.map->BoxBytes(); i += 16) {
+    CheckAsyncShared(block, access, PlaceInBox(*store.map, store.offset, i), 16, Touch::kRead);
+  }
+  if (block.grid().notes_global()) {
     access.agent = stores.writes;
     const uint32_t element = BytesOf(store.map->type);
     ForEachRow(*store.map, store.at, [&](const BoxRow& row) {

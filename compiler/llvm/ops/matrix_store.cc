@@ -84,6 +84,7 @@ bool KernelLowering::StoreByMatrix(const ir::For& loop) {
     Values words;
     for (int64_t m = 0; m < 4; ++m) {
       Values pair = EvalChunk(store.value, first + 2 * m, 2);
+      CheckNeighbours(plan, first + 2 * m, 2, nullptr, /*write=*/true);
       words.push_back(PackWord(pair, buffer.dtype));
     }
     const SplitOffset offset{variable, OffsetAt(plan, first).constant};
