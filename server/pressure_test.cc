@@ -40,6 +40,7 @@ TEST_F(DaemonTest, TwoThousandRequestsOfTwoHundredConnectionsShareOneCompile) {
   for (std::size_t i = 0; i < kRequests; ++i) {
     Call& call = *calls.emplace_back(std::make_unique<Call>());
     call.context.set_wait_for_ready(true);
+    call.context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
     stubs[i % kConnections]->async()->Compile(&call.context, &request, &call.reply,
                                               [&call](const grpc::Status& status) { call.status.set_value(status); });
   }
