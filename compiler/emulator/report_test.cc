@@ -374,5 +374,21 @@ TEST(Names, OfBuffersAndTensors) {
   EXPECT_EQ(Message(finding, {}), "b1[2] and b7[0], which b1[3] follows");
 }
 
+// Of two buffers of one name each is told by its line; of those that share bytes, the finding's own statement decides, whole names alone.
+TEST(Names, OfNamesakes) {
+  const Names names{.statements = {{}, {"p.py", 7, "copy %tile[0] -> %C[0]"}, {"p.py", 9, "copy %tile_1[0] -> %C[0]"}},
+                    .buffers = {"tile", "tile_1"}, .allocated = {3, 5}, .params = {}};
+  const Finding finding{.kind = kUninitialized, .message = "%b0[2, 1] or %b1[0], of 4", .location = 2, .other_location = 1,
+                        .place = {.address = 0, .elements = {{"%b0", 2}, {"%b1", 0}}}};
+  EXPECT_EQ(Message(finding, names), "tile[2, 1] (of line 3) or tile_1[0] (of line 5), of 4");
+  EXPECT_EQ(ElementOf(finding, names).buffer, "tile_1");
+}
+
+TEST(Names, OfStatementsWhereThreadsAre) {
+  const Names names{.statements = {{}, {"/a/p.py", 7, "barrier"}, {"", 9, "barrier"}, {"", 0, "barrier"}}, .buffers = {}, .allocated = {}, .params = {}};
+  const Finding finding{.kind = kDeadlock, .message = "threads 0 wait (statement 1); 1 wait (statement 2); 2 wait (statement 3); 3 wait (statement 12)"};
+  EXPECT_EQ(Message(finding, names), "threads 0 wait (p.py:7); 1 wait (line 9); 2 wait (statement 3); 3 wait (statement 12)");
+}
+
 }  // namespace
 }  // namespace kiln::emulator

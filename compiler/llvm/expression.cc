@@ -88,7 +88,7 @@ Value* KernelLowering::EvalNode(ExprId id, const ExprNode& node) {
     case ExprOp::kAnd:
     case ExprOp::kOr:
       if (MayLeaveTile(node.args[1])) return EvalSelect(node);
-      return EvalBinary(node, Eval(node.args[0]), Eval(node.args[1]));
+      break;
     case ExprOp::kNot:
     case ExprOp::kBitNot:
       return b().CreateNot(Eval(node.args[0]));
