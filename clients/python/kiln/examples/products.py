@@ -219,7 +219,8 @@ def packed_weights(M, N, K, dtype="bfloat16", group=128, interleaved=False, bloc
 
 def packed_mxfp4(M, N, K, dtype="bfloat16", interleaved=False, block_m=64, block_n=128, block_k=64, stages=4, threads=128):
     """C = A · Wᵀ with W of mxfp4: A is (M, K), W (N, K/2) with two e2m1 numbers in each byte, the earlier one low, or words that
-    ``interleave`` makes of them; each 32 of them along k share a power of two: scale is (K/128, N), four exponents of e8m0 in a word, the earliest one low, 1 … 254 each."""
+    ``interleave`` makes of numbers of e2m1; each 32 of them along k share a power of two: scale is (K/128, N), four exponents of e8m0 in a
+    word, the earliest one low, 1 … 254 each."""
     _check_groups(K, 128, block_k)
     words = max(1, block_k // 128)  # of a block
     (row, packed), (block_row, _) = _packed(K, interleaved), _packed(block_k, interleaved)
