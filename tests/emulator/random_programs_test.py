@@ -16,9 +16,10 @@ SEED = int(os.environ.get("KILN_SEED", secrets.randbelow(1 << 31)))
 SECONDS = float(os.environ.get("KILN_RANDOM_SECONDS", "30"))  # for each generator
 LEAST = 5  # programs of each, however slow the machine
 
-# What a seed makes depends on the generator: who changes that keeps the list for what it still finds, and the tests beside the passes
-# hold what was found.
-FAILED_ONCE = []
+# What a seed makes depends on the generator: regression_test.py has what was found by itself.
+FAILED_ONCE = [
+    ("tiles", 149, "emu:sm_90a"), ("tiles", 1477, "emu:gfx90a"), ("tiles", 1805, "emu:gfx1100"),  # tiles allocated in pipelined loops
+]
 
 
 @pytest.fixture(scope="module")
