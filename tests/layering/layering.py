@@ -30,7 +30,7 @@ PROTO = r"^kiln/v1/.*\.pb\.h$"
 CODE = (".cc", ".h", ".c", ".def", ".inc")
 COMMENTED = CODE + (".py", ".pyi", ".proto", ".cmake", ".sh", ".toml", ".yml", ".yaml", ".service", "CMakeLists.txt",
                     "Containerfile")
-MAX_LINES = 500
+MAX_LINES = 550
 
 
 @dataclass(frozen=True)
