@@ -128,7 +128,7 @@ class JitProgram final : public Program {
     if (kernel == kernels_.end()) return std::unexpected("the artifact has no kernel \"" + launch.entry + "\"");
     if (std::string problem = CheckLaunch(launch); !problem.empty()) return std::unexpected(problem);
     if (std::ranges::count(launch.grid, 0u) > 0) return Report{.findings = {}, .finished = true};
-    const std::unique_ptr<GlobalShadow> shadow = check_ ? std::make_unique<GlobalShadow>(memory, target_.warp_size) : nullptr;
+    const std::unique_ptr<GlobalShadow> shadow = check_ ? std::make_unique<GlobalShadow>(memory, launch.threads) : nullptr;
     Grid grid{.kernel = kernel->second, .args = launch.args.data(), .size = launch.grid, .threads = launch.threads,
                     .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .own_bytes = own_bytes_.at(launch.entry), .cluster = launch.cluster, .seed = options.seed,
                     .slots = slots_, .touched = touched_, .shadow = shadow.get(),
@@ -198,7 +198,7 @@ class JitProgram final : public Program {
     explicit Worker(const Grid& grid) : stacks(size_t{grid.threads} * grid.gang_blocks(), grid.own_bytes) {
       for (uint32_t i = 0; i < grid.gang_blocks(); ++i) {
         memory.push_back(std::make_unique<SharedMemory>(grid.shared_bytes));
-        if (grid.shadow != nullptr) shadows.push_back(std::make_unique<SharedShadow>(grid.shared_bytes, grid.warp_size, ShareBytes(grid.slots) ? grid.slots : std::span<const SharedSlot>()));
+        if (grid.shadow != nullptr) shadows.push_back(std::make_unique<SharedShadow>(grid.shared_bytes, grid.threads, ShareBytes(grid.slots) ? grid.slots : std::span<const SharedSlot>()));
         blocks.push_back({memory.back()->data(), grid.shadow == nullptr ? nullptr : shadows.back().get()});
       }
     }

@@ -18,11 +18,12 @@ bool Ordered(const Who& a, uint32_t block, uint32_t time, uint32_t agent) {
   return agent == a.agent || time != a.time;
 }
 
-// Lanes of a warp that write one value by one statement: it is there whichever comes last. `same`: the value that is there is written.
-bool Harmless(const Who& who, const Clash& clash, uint32_t warp_size, bool same) {
+// Threads of a block that write one value by one statement, as those that hold copies of it do: it is there whichever comes last.
+// `same`: the value that is there is written.
+bool Harmless(const Who& who, const Clash& clash, uint32_t block_threads, bool same) {
   const Who& other = clash.other;
   return same && clash.kind == Clash::kRace && clash.other_writes && other.block == who.block && other.location == who.location &&
-         other.agent / warp_size == who.agent / warp_size;
+         other.agent / block_threads == who.agent / block_threads;
 }
 
 }  // namespace
@@ -210,7 +211,7 @@ Clash SharedShadow::Note(const Who& who, uint32_t offset, uint32_t bytes, Touch 
     const bool unwritten = cell.writer_block == 0 && touch != Touch::kWrite;
     const Clash clash = cell.Note(who, touch, accesses_, nullptr);
     const bool same = after != nullptr && before[i] == after[i];
-    if (found.kind == Clash::kNone && !Harmless(who, clash, warp_size_, same)) found = clash;
+    if (found.kind == Clash::kNone && !Harmless(who, clash, block_threads_, same)) found = clash;
     if (found.kind == Clash::kNone && unwritten) found.kind = Clash::kUninitialized;
   }
   return found;
@@ -230,7 +231,7 @@ void SharedShadow::Land(const Who& who, uint32_t offset, uint32_t bytes) {
   }
 }
 
-GlobalShadow::GlobalShadow(std::span<const Memory> memory, uint32_t warp_size) : warp_size_(warp_size) {
+GlobalShadow::GlobalShadow(std::span<const Memory> memory, uint32_t block_threads) : block_threads_(block_threads) {
   for (const Memory& m : memory) {
     if (m.bytes == 0) continue;
     const uint32_t element = std::max(m.element_bytes, 1u);
@@ -269,7 +270,7 @@ Clash GlobalShadow::NoteElement(const Who& who, const Allocation& a, uint64_t nu
   const Clash clash = cell.Note(who, touch, accesses, &cell.of_others);
   if (clash.kind == Clash::kNone) return clash;
   if (clash.other.block != who.block) crossed_.store(true, std::memory_order_relaxed);
-  return Harmless(who, clash, warp_size_, after != nullptr && std::memcmp(now, after, a.element) == 0) ? Clash{} : clash;
+  return Harmless(who, clash, block_threads_, after != nullptr && std::memcmp(now, after, a.element) == 0) ? Clash{} : clash;
 }
 
 Clash GlobalShadow::Note(const Who& who, size_t allocation, const std::byte* data, uint32_t bytes, Touch touch,

@@ -149,7 +149,7 @@ inline bool Cell::NotePlain(const Who& who, Touch touch) {
 class SharedShadow {
  public:
   // `sharing`: the buffers, where some share bytes.
-  SharedShadow(uint32_t bytes, uint32_t warp_size, std::span<const SharedSlot> sharing) : cells_(bytes), warp_size_(warp_size), sharing_(sharing) {}
+  SharedShadow(uint32_t bytes, uint32_t block_threads, std::span<const SharedSlot> sharing) : cells_(bytes), block_threads_(block_threads), sharing_(sharing) {}
   void Enter();
   uint32_t bytes() const { return uint32_t(cells_.size()); }
 
@@ -164,7 +164,7 @@ class SharedShadow {
 
   std::vector<Cell> cells_;
   Accesses accesses_;
-  const uint32_t warp_size_;
+  const uint32_t block_threads_;
   std::span<const SharedSlot> sharing_;
   std::map<Statements, std::vector<SharedRange>> left_;  // asked so far
   Statements asked_{};
@@ -175,7 +175,7 @@ struct Memory;
 
 class GlobalShadow {
  public:
-  GlobalShadow(std::span<const Memory> memory, uint32_t warp_size);
+  GlobalShadow(std::span<const Memory> memory, uint32_t block_threads);
   GlobalShadow(const GlobalShadow&) = delete;
   GlobalShadow& operator=(const GlobalShadow&) = delete;
 
@@ -211,7 +211,7 @@ class GlobalShadow {
   Clash NoteElement(const Who& who, const Allocation& allocation, uint64_t number, Touch touch, const std::byte* after, Accesses& accesses);
   static constexpr size_t kLocks = 1024;
 
-  const uint32_t warp_size_;
+  const uint32_t block_threads_;
   std::vector<Allocation> allocations_;
   struct Stripe {  // of cells
     std::atomic_flag lock;
