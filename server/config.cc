@@ -303,7 +303,7 @@ fs::path DefaultStateDirectory() {
 
 std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv) {
   Config config;
-  config.workers = std::max(1u, std::thread::hardware_concurrency());
+  config.workers = DefaultWorkers(std::thread::hardware_concurrency());
   Raw raw;
   CLI::App app("kilnd compiles tile programs for GPUs and keeps the results.", "kilnd");
   AddOptions(app, config, raw);

@@ -4,6 +4,7 @@
 // environment.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <expected>
@@ -73,6 +74,12 @@ struct ConfigEnd {
   std::string text;
 };
 std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv);
+
+// How many compiles run at one time if nobody says. Where there are four processors or more, one in eight (one at least) is left to
+// kilnd itself: without it an overload of ten times the capacity costs a quarter of it.
+constexpr unsigned DefaultWorkers(unsigned processors) {
+  return processors < 4 ? std::max(1u, processors) : processors - std::max(1u, processors / 8);
+}
 
 // Where the store is if nobody says.
 std::filesystem::path DefaultStateDirectory();

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <google/protobuf/any.pb.h>
 #include <gmock/gmock.h>
@@ -18,6 +19,7 @@
 
 #include "server/admission.h"
 #include "server/channel.h"
+#include "server/config.h"
 #include "server/endpoint.h"
 #include "server/manifest.h"
 #include "server/reproducers.h"
@@ -374,6 +376,11 @@ TEST(Manifest, AnItemIsTheRequestForOneTarget) {
     EXPECT_FALSE(manifest.ProblemOf(item));
   }
   EXPECT_EQ(digests.size(), 4u);
+}
+
+TEST(Config, LeavesProcessorsToKilndWhereThereAreSome) {
+  constexpr std::array<std::pair<unsigned, unsigned>, 8> kWorkersOf{{{0, 1}, {1, 1}, {2, 2}, {3, 3}, {4, 3}, {8, 7}, {16, 14}, {128, 112}}};
+  for (const auto& [processors, workers] : kWorkersOf) EXPECT_EQ(DefaultWorkers(processors), workers) << processors;
 }
 
 }  // namespace
