@@ -86,7 +86,7 @@ std::optional<std::vector<Digit>> ThreadsAlong(const ir::Module& module, const i
 
 // The indices of an access, dimension by dimension: from the first to one behind the last.
 const std::vector<Range>& Encounters::Reach(const Occurrence& at) const {
-  const auto [it, added] = reaches_.try_emplace({&at.stmt, at.access.indices});
+  const auto [it, added] = reaches_.try_emplace({&at.stmt, at.access.indices, at.access.extents});
   if (!added) return it->second;
   Facts facts(module_);
   facts.EnterKernel(kernel_);

@@ -3,8 +3,9 @@
 // Whether two accesses of a buffer, one after the other, can meet: in one element, and there by different threads.
 #pragma once
 
+#include <cstdint>
 #include <map>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "compiler/analysis/access.h"
@@ -32,7 +33,9 @@ class Encounters {
 
   const ir::Module& module_;
   const ir::Kernel& kernel_;
-  mutable std::map<std::pair<const ir::Stmt*, std::vector<ir::ExprId>>, std::vector<Range>> reaches_;
+  using Region = std::tuple<const ir::Stmt*, std::vector<ir::ExprId>, std::vector<int64_t>>;  // where, from, how far
+
+  mutable std::map<Region, std::vector<Range>> reaches_;
 };
 
 }  // namespace kiln::compiler
