@@ -471,7 +471,7 @@ TEST(Compile, ExplainShowsEachPassAndTheCode) {
   ASSERT_TRUE(result.has_artifact());
   std::string passes;
   for (const v1::PassDump& dump : result.dumps()) passes += dump.pass() + " ";
-  EXPECT_EQ(passes, "verify canonicalize instructions layouts pipeline shared_memory synchronize threads llvm llvm-optimized assembly ");
+  EXPECT_EQ(passes, "verify canonicalize conflicts instructions layouts pipeline shared_memory synchronize threads llvm llvm-optimized assembly ");
   EXPECT_NE(result.dumps().rbegin()->text().find("v_mfma"), std::string::npos);
 }
 

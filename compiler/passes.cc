@@ -5,6 +5,7 @@
 #include <string>
 
 #include "compiler/canonicalize.h"
+#include "compiler/conflicts.h"
 #include "compiler/infer/instructions.h"
 #include "compiler/infer/layouts.h"
 #include "compiler/infer/pipeline.h"
@@ -23,6 +24,7 @@ ir::Result Verify(ir::Module& module, const Context&, ir::Diagnostics& diagnosti
 constexpr Pass kPasses[] = {
     {"verify", Verify},
     {"canonicalize", Canonicalize},
+    {"conflicts", Conflicts},          // needs: folded expressions, lets in their places
     {"instructions", Instructions},
     {"layouts", Layouts},              // needs: each gemm's instruction
     {"pipeline", Pipeline},            // needs: sizes of shared buffers, that is layouts

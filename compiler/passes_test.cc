@@ -10,6 +10,8 @@
 #include <tuple>
 
 #include "compiler/artifact.h"
+#include "compiler/canonicalize.h"
+#include "compiler/conflicts.h"
 #include "compiler/infer/shared_memory.h"
 #include "ir/parse.h"
 #include "ir/print.h"
@@ -63,8 +65,26 @@ TEST_P(GoldenPass, Programs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Passes, GoldenPass,
-                         testing::Values("instructions", "layouts", "pipeline", "shared_memory", "synchronize", "threads"),
+                         testing::Values("conflicts", "instructions", "layouts", "pipeline", "shared_memory", "synchronize", "threads"),
                          [](const auto& info) { return info.param; });
+
+// Where, in what statement, what meets what, and what to try.
+TEST(Passes, ConflictsTeach) {
+  for (const auto& [name, line, statement, advice] : {std::tuple("lost_sum", 7u, "store %r[%i] = ", "T.reduce_sum"),
+                                                      std::tuple("copy_rows", 6u, "copy %s[0, 0; 40, 64]", "another tile")}) {
+    ir::Module module = Parsed(std::string("tests/golden/conflicts/") + name + ".sm_80.kiln");
+    const Context context{&TargetOf("lost_sum.sm_80.kiln"), {}};
+    ir::Diagnostics diagnostics;
+    ASSERT_TRUE(Canonicalize(module, context, diagnostics));
+    ASSERT_FALSE(Conflicts(module, context, diagnostics));
+    ASSERT_EQ(diagnostics.all().size(), 1u);
+    const ir::Diagnostic& refusal = diagnostics.all()[0];
+    EXPECT_EQ(refusal.kind, ir::FaultKind::kInvalid);
+    EXPECT_EQ(refusal.loc.line, line);
+    EXPECT_TRUE(refusal.statement.starts_with(statement)) << refusal.statement;
+    EXPECT_TRUE(refusal.hint.contains(advice) && refusal.hint.contains("T.serial")) << refusal.hint;
+  }
+}
 
 TEST(Passes, TwiceTheSame) {
   for (const auto& path : golden::Inputs("threads")) {

@@ -96,13 +96,15 @@ def test_correct_kernels_are_clean_under_many_seeds(emulator, target):
 
 
 def overlapping_rows():
+    """Under a condition that no compiler can settle: what certainly meets is refused."""
     @T.prim_func
     def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
         with T.Kernel(1, threads=128):
             tile = T.alloc_shared((64, 64), "float32")
             T.copy(A, tile)
             for i, j in T.Parallel(64, 64):
-                tile[0, j] = A[i, j]  # planted
+                if A[i, j] < 1e6:
+                    tile[0, j] = A[i, j]  # planted
             T.copy(tile, C)
 
     return program.with_outputs(-1)
@@ -172,7 +174,8 @@ def race_in_a_pinned_pipeline():
             for k in T.Pipelined(4, num_stages=3):
                 T.copy(A[k * 64, 0], tile)
                 for i, j in T.Parallel(64, 64):
-                    row[j] = tile[i, j]  # planted
+                    if tile[i, j] < 1e6:
+                        row[j] = tile[i, j]  # planted
                 for i, j in T.Parallel(64, 64):
                     total[i, j] += row[j]
             T.copy(total, C)
