@@ -72,6 +72,16 @@ std::vector<emulator::Memory> MemoryOf(const runtime::Binder& binder, const RunT
   return memory;
 }
 
+Clock::duration LimitOf(const v1::DeviceRun& run) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(run.limit_seconds()));
+}
+
+void Tell(const emulator::Report& report, const v1::DeviceRun& run, v1::RunResult& said) {
+  said.set_finished(report.finished);
+  const emulator::Names names = report.findings.empty() ? emulator::Names{} : NamesOf(run.module());
+  for (const emulator::Finding& finding : report.findings) *said.add_faults() = ToFault(finding, names);
+}
+
 // A run that is ready to be made.
 struct Execution {
   emulator::Program& program;
@@ -118,7 +128,7 @@ class EmulatedDevice final : public WorkerProgram::Device {
     if (!program) return std::unexpected(std::move(program.error()));
     auto launch = EmulatedLaunch::Bind(*binder, tensors->args(), MemoryOf(*binder, *tensors));
     if (!launch) return std::unexpected(std::move(launch.error()));
-    Execution execution{**program, std::move(*launch), {.seed = run.options().seed(), .threads = run.threads()}};
+    Execution execution{**program, std::move(*launch), {.seed = run.options().seed(), .threads = run.threads(), .until = began + LimitOf(run)}};
     v1::RunResult& said = *result.mutable_result();
     said.set_key(reply.key());
     said.set_target(reply.artifact().target());
@@ -144,27 +154,33 @@ class EmulatedDevice final : public WorkerProgram::Device {
     const auto once = Clock::now() - began;
     if (!report) return std::unexpected(report.error());
     AddTiming(said, "run", once);
-    said.set_finished(report->finished);
-    const emulator::Names names = report->findings.empty() ? emulator::Names{} : NamesOf(run.module());
-    for (const emulator::Finding& finding : report->findings) *said.add_faults() = ToFault(finding, names);
+    Tell(*report, run, said);
     if (!report->finished) return {};
     tensors.Describe(binder, result);
     if (run.options().repeat() == 0) {
       said.add_microseconds(Microseconds(once).count());
       return {};
     }
-    return Repeat(run.options().repeat(), execution, tensors, said);
+    return Repeat(run, execution, tensors, result);
   }
 
   // The results stay those of the first launch.
-  static Done Repeat(std::uint32_t times, Execution& execution, const RunTensors& tensors, v1::RunResult& said) {
+  static Done Repeat(const v1::DeviceRun& run, Execution& execution, const RunTensors& tensors, v1::DeviceResult& result) {
+    v1::RunResult& said = *result.mutable_result();
     std::vector<std::vector<std::byte>> results;
     for (const RunTensors::Tensor& tensor : tensors.tensors()) {
       if (tensor.written) results.emplace_back(tensor.host().begin(), tensor.host().end());
     }
-    for (std::uint32_t i = 0; i < times; ++i) {
+    for (std::uint32_t i = 0; i < run.options().repeat(); ++i) {
       const auto began = Clock::now();
-      if (const auto report = execution.Launch(); !report) return std::unexpected(report.error());
+      const auto report = execution.Launch();
+      if (!report) return std::unexpected(report.error());
+      if (!report->finished) {
+        Tell(*report, run, said);
+        said.clear_outputs();
+        result.clear_positions();
+        return {};
+      }
       said.add_microseconds(Microseconds(Clock::now() - began).count());
     }
     std::size_t next = 0;

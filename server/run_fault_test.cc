@@ -52,6 +52,21 @@ func @last[%m](%A: global f32[%m, 64], %B: global f32[64]) outputs(1) {
 }
 )";
 
+// Threads write one element, different values; then all wait for what never comes.
+constexpr const char* kRaceThenSpin = R"(kiln 1
+func @race_then_spin(%A: global f32[64, 64], %B: global f32[64, 64]) outputs(1) {
+  kernel @main grid(1) threads 128 blocks(%bx) {
+    %s = alloc shared f32[1]
+    for parallel %i, %j in 64, 64 {
+      store %s[0] = %A[%i, %j] + 1.0
+    }
+    while %s[0] > 0.0 {
+      store %B[1, 0] = 1.0
+    }
+  }
+}
+)";
+
 class RunFaultTest : public RunTest {
  protected:
   RunAnswer Row(std::int64_t row, bool check) {
@@ -101,6 +116,28 @@ TEST_F(RunFaultTest, ADeadlockNamesEveryThreadsPlace) {
     EXPECT_NE(fault.message().find("64-127 ended"), std::string::npos) << fault.message();
     EXPECT_EQ(fault.statement().text(), "barrier");
     EXPECT_LT(answer.took, std::chrono::seconds(20));
+  }
+  ExpectDoubleWorks();
+}
+
+TEST_F(RunFaultTest, ATimeoutTellsWhatWasFoundAndWhereTheThreadsAre) {
+  Start({"--emulators=1"});
+  for (const bool check : {false, true}) {
+    RunClient client = RunClient(kRaceThenSpin, "emu:sm_90a").Tensor(Counting(4096), {64, 64});
+    client.options().set_check(check);
+    client.options().set_timeout_seconds(2);
+    const RunAnswer answer = client.Run(*daemon_);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    ASSERT_EQ(answer.FaultKind(), "timeout");
+    const v1::RunFault& fault = answer.result.faults(0);
+    EXPECT_NE(fault.message().find("ended after 2 s"), std::string::npos) << fault.message();
+    EXPECT_NE(fault.message().find(" runs (<text>:8)"), std::string::npos) << fault.message();
+    EXPECT_NE(fault.statement().text().find("while"), std::string::npos) << fault.DebugString();
+    EXPECT_EQ(fault.block_size(), 3);
+    ASSERT_EQ(answer.result.faults_size(), check ? 2 : 1);
+    EXPECT_EQ(answer.result.faults(check ? 1 : 0).kind(), check ? "race" : "timeout");
+    EXPECT_FALSE(answer.result.finished());
+    EXPECT_EQ(answer.outputs.size(), 0u);
   }
   ExpectDoubleWorks();
 }

@@ -16,8 +16,12 @@ namespace {
 
 using Kind = Failure::Kind;
 
+constexpr std::string_view kRunning = "it ran the kernel";
+
 constexpr int kMaxArguments = 256;  // as many parameters as a kernel may have
 constexpr std::uint32_t kMaxRepeat = 10'000;
+// The emulator ends a run that takes too long by itself, and then tells where its threads are; a loop of its own that does not is killed.
+constexpr std::chrono::milliseconds kGrace{2'000};
 constexpr std::chrono::milliseconds kLeastLimit{100};  // a worker that is killed for less costs more than the run
 
 Failure Malformed(std::string message) { return {.kind = Kind::kMalformed, .message = std::move(message)}; }
@@ -239,7 +243,8 @@ void RunFlow::Launch(const std::shared_ptr<Call>& call, const Reply& kernel) {
   task->request_id = call->request_id;
   task->tenant = call->caller.tenant;
   task->memory = call->memory->fd();
-  task->limit = call->limit;
+  run.set_limit_seconds(static_cast<double>(call->limit.count()) / 1000);
+  task->limit = call->limit + (call->device->threads > 0 ? kGrace : std::chrono::milliseconds(0));
   task->stop = call->stop.get_token();
   task->done = [this, call](DeviceOutcome outcome) { Land(call, std::move(outcome)); };
   if (call->device->line->Submit(task)) return;
@@ -306,11 +311,20 @@ RunFlow::Ran RunFlow::Take(Call& call, DeviceOutcome& outcome) {
     return Broken(call, outcome);
   }
   output.result = std::move(*said.mutable_result());
+  for (v1::RunFault& fault : *output.result.mutable_faults()) {
+    if (fault.kind() == "timeout") fault.set_message(TooLong(call, kRunning) + "; " + fault.message());
+  }
   output.result.set_origin(call.known.origin());
   AddTiming(call.known, "queue", outcome.queue_ms);
   call.known.mutable_timings()->MergeFrom(output.result.timings());
   output.result.mutable_timings()->Swap(call.known.mutable_timings());
   return output;
+}
+
+std::string RunFlow::TooLong(const Call& call, std::string_view doing) const {
+  return fmt::format("the run was ended after {} s, while {}: a loop that does not end, or too much work; this kilnd allows a timeout of up "
+                     "to {} s (--run-limit)", static_cast<double>(call.limit.count()) / 1000, doing,
+                     static_cast<double>(options_.limit.count()) / 1000);
 }
 
 // The run took its worker along.
@@ -320,12 +334,10 @@ RunFlow::Ran RunFlow::Broken(Call& call, const DeviceOutcome& outcome) {
   output.result.set_target(call.device->info.target());
   output.result.set_device(call.device->info.description());
   v1::RunFault& fault = *output.result.add_faults();
-  const std::string_view doing = outcome.stage == "run" ? "it ran the kernel" : "it loaded the kernel";
+  const std::string_view doing = outcome.stage == "run" ? kRunning : "it loaded the kernel";
   if (outcome.end == DeviceOutcome::End::kTimeout) {
     fault.set_kind("timeout");
-    fault.set_message(fmt::format("the run was ended after {} s, while {}: a loop that does not end, or too much work; this kilnd allows "
-                                  "a timeout of up to {} s (--run-limit)", static_cast<double>(call.limit.count()) / 1000, doing,
-                                  static_cast<double>(options_.limit.count()) / 1000));
+    fault.set_message(TooLong(call, doing));
     return output;
   }
   const bool emulated = call.device->threads > 0;

@@ -93,6 +93,7 @@ class RunFlow {
   Ran Judge(Call& call, DeviceOutcome& outcome);
   Ran Take(Call& call, DeviceOutcome& outcome);
   Ran Broken(Call& call, const DeviceOutcome& outcome);
+  std::string TooLong(const Call& call, std::string_view doing) const;
   void End(const std::shared_ptr<Call>& call, Ran ran);
   void Tell(const std::shared_ptr<Call>& call, Ran ran);
 

@@ -9,9 +9,13 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/ADT/SmallPtrSet.h>
+#include <llvm/Analysis/CFG.h>
 #include <llvm/Analysis/ValueTracking.h>
 #include <llvm/IR/DebugLoc.h>
 #include <llvm/IR/InstIterator.h>
+#include <llvm/IR/MDBuilder.h>
+#include <llvm/Transforms/Utils/BasicBlockUtils.h>
 #pragma GCC diagnostic pop
 
 namespace kiln::emulator {
@@ -199,10 +203,44 @@ class Ownership {
   Written written_;
 };
 
+// Of the tile statement that the last instruction with one belongs to; 0: none.
+uint32_t LastLocation(const llvm::BasicBlock& block) {
+  for (const llvm::Instruction& instruction : llvm::reverse(block)) {
+    if (instruction.getDebugLoc() && instruction.getDebugLoc().getLine() != 0) return instruction.getDebugLoc().getLine();
+  }
+  return 0;
+}
+
 }  // namespace
 
 Written HookOwners(llvm::Function& kernel) { return Ownership(kernel).Run(); }
 
 void Instrument(llvm::Function& kernel) { Instrumentation(kernel).Run(); }
+
+void PollInLoops(llvm::Function& kernel, const std::atomic<bool>& time_over) {
+  static_assert(sizeof(time_over) == 1 && std::atomic<bool>::is_always_lock_free);
+  llvm::SmallVector<std::pair<const llvm::BasicBlock*, const llvm::BasicBlock*>> edges;
+  llvm::FindFunctionBackedges(kernel, edges);
+  std::vector<std::pair<llvm::Instruction*, uint32_t>> places;
+  llvm::SmallPtrSet<const llvm::BasicBlock*, 8> polled;  // a block may go back to several
+  for (const auto& [from, to] : edges) {
+    if (!polled.insert(from).second) continue;
+    const llvm::Instruction* end = from->getTerminator();
+    const bool tests = end->getNumSuccessors() > 1;  // else the loop does where it begins
+    const uint32_t location = LastLocation(tests ? *from : *to);
+    places.emplace_back(const_cast<llvm::Instruction*>(end), location != 0 ? location : LastLocation(tests ? *to : *from));
+  }
+  llvm::IRBuilder<> b(kernel.getContext());
+  const llvm::FunctionCallee over = kernel.getParent()->getOrInsertFunction("kiln_emu_time_over", b.getVoidTy(), b.getInt32Ty());
+  llvm::MDNode* never = llvm::MDBuilder(kernel.getContext()).createUnlikelyBranchWeights();
+  for (const auto& [end, location] : places) {
+    b.SetInsertPoint(end);
+    llvm::Value* flag = b.CreateIntToPtr(b.getInt64(reinterpret_cast<uint64_t>(&time_over)), b.getPtrTy());
+    llvm::LoadInst* set = b.CreateLoad(b.getInt8Ty(), flag);
+    set->setAtomic(llvm::AtomicOrdering::Monotonic);
+    b.SetInsertPoint(llvm::SplitBlockAndInsertIfThen(b.CreateICmpNE(set, b.getInt8(0)), end, true, never));
+    b.CreateCall(over, {b.getInt32(location)});
+  }
+}
 
 }  // namespace kiln::emulator

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <set>
 
 #include "compiler/llvm/llvm_headers.h"
@@ -18,5 +19,8 @@ struct Written {
 };
 // Calls kiln_emu_own before each load and store of global memory that the kernel writes.
 Written HookOwners(llvm::Function& kernel);
+
+// Calls kiln_emu_time_over wherever a loop starts over while `time_over` is set; it outlives the code.
+void PollInLoops(llvm::Function& kernel, const std::atomic<bool>& time_over);
 
 }  // namespace kiln::emulator

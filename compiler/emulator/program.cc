@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Concurrency: Run's threads share the launch (Grid, read-only), the recorder, the turns and the global shadow, which lock. Each has its
-// own stacks, shared memory and shadow of it. They are joined before Run returns.
+// own stacks, shared memory and shadow of it. They are joined before Run returns, and so is the one that waits for the launch's time to be
+// over and sets the flag that loops poll.
 #include "compiler/emulator/program.h"
 
 #include <sys/mman.h>
@@ -9,7 +10,9 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <thread>
 
 #include "compiler/emulator/instrument.h"
@@ -81,6 +84,26 @@ class SharedMemory {
   size_t bytes_;
 };
 
+// Sets a flag at a moment, if that comes while this lives.
+class Alarm {
+ public:
+  using Moment = std::chrono::steady_clock::time_point;
+  Alarm(std::atomic<bool>& flag, Moment at) {
+    flag = std::chrono::steady_clock::now() >= at;
+    if (flag || at == Moment::max()) return;
+    waiter_ = std::jthread([&flag, at](const std::stop_token& stop) {
+      std::mutex mutex;
+      std::unique_lock lock(mutex);
+      std::condition_variable_any changed;
+      changed.wait_until(lock, stop, at, [] { return false; });
+      if (!stop.stop_requested()) flag = true;
+    });
+  }
+
+ private:
+  std::jthread waiter_;
+};
+
 // run(args): loads each parameter from its 8 bytes and calls the kernel.
 void AddEntry(llvm::Function& kernel) {
   llvm::IRBuilder<> b(kernel.getContext());
@@ -132,14 +155,15 @@ class JitProgram final : public Program {
     Grid grid{.kernel = kernel->second, .args = launch.args.data(), .size = launch.grid, .threads = launch.threads,
                     .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .own_bytes = own_bytes_.at(launch.entry), .cluster = launch.cluster, .seed = options.seed,
                     .slots = slots_, .touched = touched_, .shadow = shadow.get(),
-                    .clocks = check_ && (clocks_ || launch.cluster != std::array<uint32_t, 3>{1, 1, 1}), .waits_for_all = waits_for_all_};
+                    .clocks = check_ && (clocks_ || launch.cluster != std::array<uint32_t, 3>{1, 1, 1}), .waits_for_all = waits_for_all_, .time_over = &time_over_};
+    const Alarm alarm(time_over_, options.until);
     return check_ || options.threads <= 1 || grid.gangs() == 1 ? RunChecked(grid, options.threads) : RunOwned(grid, launch, memory, options.threads);
   }
 
  private:
   static std::expected<Report, std::string> RunChecked(Grid& grid, uint32_t threads) {
     auto report = RunBlocks(grid, threads);
-    if (report && threads > 1 && grid.shadow != nullptr && grid.shadow->crossed()) {
+    if (report && threads > 1 && grid.shadow != nullptr && grid.shadow->crossed() && !EndedByTime(grid, *report)) {
       grid.shadow->Restore();
       report = RunBlocks(grid, 1);
     }
@@ -158,11 +182,13 @@ class JitProgram final : public Program {
     if (!owners.ok()) return RunBlocks(grid, 1);
     grid.owners = &owners;
     auto report = RunBlocks(grid, threads);
-    if (!owners.crossed()) return report;
+    if (!owners.crossed() || (report && EndedByTime(grid, *report))) return report;
     owners.Restore();
     grid.owners = nullptr;
     return RunBlocks(grid, 1);
   }
+
+  static bool EndedByTime(const Grid& grid, const Report& report) { return *grid.time_over && !report.finished; }
 
   // Empty, or what the target does not have.
   std::string CheckLaunch(const LaunchArgs& launch) const {
@@ -231,18 +257,19 @@ class JitProgram final : public Program {
     work();
     for (std::thread& thread : threads) thread.join();
     if (!memory) return std::unexpected("no memory for the threads' stacks");
-    return Report{recorder.Take(), !recorder.stopped()};
+    return Report{recorder.Take(), !recorder.stopped() && !recorder.cut_short()};
   }
 
-  // Until all have run, one gave up, or what they do to each other depends on the order, which in parallel is any.
+  // Until all have run, one gave up, time is over, or what they do to each other depends on the order, which in parallel is any.
   static void RunGangs(const Grid& grid, Worker& worker, bool in_parallel) {
     Gang gang(grid, worker.stacks, worker.blocks);
     const auto crossed = [&] { return (grid.shadow != nullptr && grid.shadow->crossed()) || (grid.owners != nullptr && grid.owners->crossed()); };
     while (!in_parallel || !crossed()) {
       const auto turn = grid.turns->Start();
       if (!turn) return;
-      if (grid.recorder->Counts(turn->number)) gang.Run(*turn);
+      const bool gave_up = grid.recorder->Counts(turn->number) && !gang.Run(*turn);
       grid.turns->End(turn->number);
+      if (gave_up && *grid.time_over) return;
     }
   }
 
@@ -266,6 +293,7 @@ class JitProgram final : public Program {
       llvm::Function& function = *(*parsed)->getFunction(name);
       if (check_) Instrument(function);
       else written_[name] = HookOwners(function);
+      PollInLoops(function, time_over_);
       AddEntry(function);
       own_bytes_[name] = OwnBytes(function);
     }
@@ -325,6 +353,7 @@ class JitProgram final : public Program {
   const bool check_;
   bool clocks_ = false;
   bool waits_for_all_ = false;  // blocks of a grid
+  std::atomic<bool> time_over_ = false;
   std::unique_ptr<llvm::orc::LLJIT> jit_;
   std::map<std::string, Kernel> kernels_;
   std::map<std::string, uint64_t> own_bytes_;   // of each thread
@@ -349,6 +378,7 @@ std::string_view Name(FindingKind kind) {
     case FindingKind::kUnfenced: return "no proxy fence";
     case FindingKind::kMbarrier: return "mbarrier";
     case FindingKind::kInFlight: return "registers in flight";
+    case FindingKind::kTimeout: return "timeout";
   }
   return "";
 }

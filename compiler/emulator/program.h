@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <expected>
 #include <memory>
@@ -23,6 +24,9 @@ namespace kiln::emulator {
 struct Options {
   uint64_t seed = 0;     // of the order in which threads and blocks run; even: asynchronous copies land as late as they may, odd: at once
   uint32_t threads = 1;  // of the host, at most; they change neither results nor reports
+  // Then the launch ends: each group of blocks under way as soon as one of its threads starts a loop over, the others before they
+  // begin. What was found until then is in the report, and where the threads are.
+  std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
 };
 
 // A tensor or workspace. In checked programs, what lies outside of all of them is out of bounds.

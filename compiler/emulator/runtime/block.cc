@@ -67,6 +67,7 @@ void Block::Prepare(uint64_t gang) {
     thread.warp = &warps_[i / grid_.warp_size];
     thread.done = thread.parked = thread.woken = false;
     thread.waits_for = Meeting::kNone;
+    thread.location = 0;
     thread.view = {};
     thread.open.clear();
     thread.groups.clear();
@@ -186,20 +187,25 @@ uint32_t Block::LastUseOfAwaited(const Thread& thread) const {
   return mbarrier == nullptr ? 0 : mbarrier->last_use().location;
 }
 
+std::string Block::StateOf(const Thread& thread) {
+  if (thread.done) return " ended";
+  const std::string place = " (statement " + std::to_string(thread.location) + ")";
+  if (thread.waits_for != Meeting::kNone) return " wait for " + std::string(Name(thread.waits_for)) + DetailOf(thread) + place;
+  if (gang_.IsRunning(thread)) return " runs" + place;
+  return thread.location == 0 ? " have not begun" : " passed" + place;
+}
+
 std::string Block::Positions() {
-  std::string text;
-  const auto same = [](const Thread& a, const Thread& b) {
-    return a.done == b.done &&
-           (a.done || (a.waits_for == b.waits_for && a.site == b.site && a.detail == b.detail && a.location == b.location));
-  };
+  std::vector<std::pair<std::string, std::string>> groups;  // what they do, and which threads
   for (size_t first = 0, next = 0; first < threads_.size(); first = next) {
-    for (next = first; next < threads_.size() && same(threads_[first], threads_[next]);) ++next;
-    const Thread& thread = threads_[first];
-    text += (text.empty() ? "threads " : "; ") + std::to_string(first) + (next > first + 1 ? "-" + std::to_string(next - 1) : "");
-    text += thread.done ? " ended"
-                        : " wait for " + std::string(Name(thread.waits_for)) + DetailOf(thread) + " (statement " +
-                              std::to_string(thread.location) + ")";
+    const std::string state = StateOf(threads_[first]);
+    for (next = first + 1; next < threads_.size() && StateOf(threads_[next]) == state;) ++next;
+    auto group = std::ranges::find(groups, state, &std::pair<std::string, std::string>::first);
+    if (group == groups.end()) group = groups.insert(group, {state, ""});
+    group->second += (group->second.empty() ? "" : ", ") + std::to_string(first) + (next > first + 1 ? "-" + std::to_string(next - 1) : "");
   }
+  std::string text;
+  for (const auto& [state, threads] : groups) text += (text.empty() ? "threads " : "; ") + threads + state;
   return text;
 }
 

@@ -157,6 +157,7 @@ class Block {
   void ArriveNamed(uint32_t id, uint32_t threads, std::span<Thread> warp, bool wait, uint32_t location);
   void GrantRegisters();
   std::string DetailOf(const Thread& thread);
+  std::string StateOf(const Thread& thread);
 
   Gang& gang_;
   const Grid& grid_;

@@ -222,6 +222,8 @@ void kiln_emu_access(void* data, uint32_t bytes, uint32_t align, uint32_t flags,
 
 void kiln_emu_own(std::byte* data, uint32_t bytes, uint32_t write) { Own(Current(), data, bytes, write != 0 ? Touch::kWrite : Touch::kRead); }
 
+void kiln_emu_time_over(uint32_t location) { Current().gang().EndByTime(location); }
+
 // `numbers`: the indices, then the extents, `rank` of each; `bytes` of an element.
 void kiln_emu_index_outside(uint32_t buffer, void* numbers, uint32_t rank, uint32_t bytes, uint32_t write, uint32_t location) {
   const auto all = std::span(static_cast<const int64_t*>(numbers), size_t{2} * rank);

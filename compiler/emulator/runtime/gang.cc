@@ -26,6 +26,11 @@ bool Gang::Run(const Turns::Turn& turn) {
   turn_ = turn;
   is_its_turn_ = false;
   Prepare();
+  running_ = nullptr;
+  if (*grid_.time_over) {
+    ReportTime(blocks_[0]->threads()[0]);
+    return false;
+  }
   current = this;
   running_ = Next();
   kiln_emu_switch(&scheduler_, running_->stack);
@@ -136,6 +141,12 @@ void Gang::Abandon() {
   __builtin_unreachable();
 }
 
+void Gang::EndByTime(uint32_t location) {
+  running_->location = location;
+  ReportTime(*running_);
+  Abandon();
+}
+
 void Gang::Barrier(Meeting kind, uint32_t location) {
   Thread& self = *running_;
   BarrierState& barrier = kind == Meeting::kGridBarrier ? grid_barrier_ : ClusterBarrierOf(self);
@@ -226,6 +237,11 @@ std::string Gang::Positions() {
   std::string all;
   for (const auto& [first, text] : lines) all += (all.empty() ? "" : "; ") + text;
   return all;
+}
+
+void Gang::ReportTime(const Thread& at) {
+  at.block->Report(FindingKind::kTimeout, {at.index, at.location}, Positions());
+  grid_.recorder->CutShort();
 }
 
 // About the first thread that waits, and the first that waits elsewhere or, where none does, who last did something to the mbarrier.

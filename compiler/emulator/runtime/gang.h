@@ -45,6 +45,7 @@ class Gang {
   // Returns when the gangs of earlier turns have ended.
   void AwaitTurn();
   Thread& running() { return *running_; }
+  bool IsRunning(const Thread& thread) const { return running_ == &thread; }
   uint32_t size() const { return uint32_t(blocks_.size()); }
   Block& block(uint32_t rank) { return *blocks_[rank]; }
   uint32_t thread_count() const { return grid_.threads * size(); }
@@ -62,7 +63,8 @@ class Gang {
   void Barrier(Meeting kind, uint32_t location);
   void End();                       // the running thread is at its end
   [[noreturn]] void GiveUp();
-  [[noreturn]] void Abandon();      // the same, and all gangs run again
+  [[noreturn]] void Abandon();      // the same, and nothing is told
+  [[noreturn]] void EndByTime(uint32_t location);
 
   uint32_t NewAgent(AsyncAgent agent);
   std::string NameOf(uint64_t gang, uint32_t agent) const;  // "thread 5", "a tensor load (mbarrier at byte 64)"
@@ -87,6 +89,7 @@ class Gang {
   void Complete(BarrierState& barrier);
   BarrierState& ClusterBarrierOf(const Thread& thread) { return cluster_barriers_[thread.block->rank() / grid_.cluster_blocks()]; }
   void ReportStuck();
+  void ReportTime(const Thread& at);
   std::string Positions();
   void ReportLost();
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <set>
 #include <span>
@@ -55,6 +56,7 @@ struct Grid {
   Owners* owners = nullptr;        // null: gangs run one after another, or are checked
   bool clocks = false;             // checked, and threads meet in other ways than at barriers of the block
   bool waits_for_all = false;      // blocks wait for each other all over the grid: they run together
+  const std::atomic<bool>* time_over = nullptr;
 
   // Does the statement have to do with these bytes of shared memory, as far as is known?
   bool MayTouch(uint32_t location, uint32_t offset, uint32_t bytes) const {

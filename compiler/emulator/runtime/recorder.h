@@ -42,13 +42,16 @@ class Recorder {
   }
   bool Counts(uint64_t turn) const { return turn <= last_.load(std::memory_order_relaxed); }
   bool stopped() const { return last_ != kNever; }
+  // Time was over before a gang's end; all that was found counts.
+  void CutShort() { cut_short_ = true; }
+  bool cut_short() const { return cut_short_; }
 
   std::vector<Finding> Take() {
     const std::lock_guard lock(mutex_);
     std::vector<Found> kept;
     for (auto& [key, found] : found_)
       if (Counts(found.turn)) kept.push_back(std::move(found));
-    std::ranges::sort(kept, {}, [](const Found& found) { return std::tuple(found.turn, found.number); });
+    std::ranges::sort(kept, {}, [](const Found& found) { return std::tuple(found.finding.kind != FindingKind::kTimeout, found.turn, found.number); });
     kept.resize(std::min(kept.size(), kMost));
     std::vector<Finding> findings;
     for (Found& found : kept) findings.push_back(std::move(found.finding));
@@ -66,6 +69,7 @@ class Recorder {
   std::map<std::tuple<FindingKind, uint32_t, uint32_t>, Found> found_;
   uint64_t count_ = 0;
   std::atomic<uint64_t> last_ = kNever;
+  std::atomic<bool> cut_short_ = false;
 };
 
 }  // namespace kiln::emulator
