@@ -84,12 +84,12 @@ class SharedMemory {
   size_t bytes_;
 };
 
-// Sets a flag at a moment, if that comes while this lives.
+// Sets a flag at a moment, if that comes while this lives; min: at once.
 class Alarm {
  public:
   using Moment = std::chrono::steady_clock::time_point;
   Alarm(std::atomic<bool>& flag, Moment at) {
-    flag = std::chrono::steady_clock::now() >= at;
+    flag = at == Moment::min();
     if (flag || at == Moment::max()) return;
     waiter_ = std::jthread([&flag, at](const std::stop_token& stop) {
       std::mutex mutex;
