@@ -41,6 +41,14 @@ std::vector<Access> AllAccesses(const ir::Module& module, const Block& block) {
   return all;
 }
 
+// Whether an iteration of the loop with this body can end before its last statement.
+bool EndsEarly(const Block& body) {
+  return std::ranges::any_of(body, [](const Stmt& stmt) {
+    if (const auto* branch = std::get_if<ir::If>(&stmt.op)) return EndsEarly(branch->then_body) || EndsEarly(branch->else_body);
+    return std::holds_alternative<ir::Continue>(stmt.op);
+  });
+}
+
 // One pipelined loop, taken apart.
 class LoopPipeliner {
  public:
@@ -84,10 +92,12 @@ class LoopPipeliner {
 
   void SplitCopies() {
     const std::vector<Access> inside = AllAccesses(module_, loop_.body);
+    const bool ends_early = EndsEarly(loop_.body);
     std::vector<bool> movable;
     for (size_t i = 0; i < loop_.body.size(); ++i) {
       auto* copy = std::get_if<ir::Copy>(&loop_.body[i].op);
-      movable.push_back(copy != nullptr && Movable(*copy, i, inside));
+      // A copy through registers stores its next tile behind the body.
+      movable.push_back(copy != nullptr && (IsAsync(*copy) || !ends_early) && Movable(*copy, i, inside));
     }
     Block rest;
     for (size_t i = 0; i < loop_.body.size(); ++i) {

@@ -130,3 +130,24 @@ def test_an_element_beyond_the_other_operand(emulator, target):
             T.copy(b, D)
 
     check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_iteration_that_ends_early_in_a_pipeline(emulator, target):
+    """The next tile does not come behind what was skipped."""
+    @T.prim_func
+    def program(A: T.Tensor((8, 64), "bfloat16"), B: T.Tensor((8, 64), "float16"), C: T.Tensor((64,), "float32"), D: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            a, b, c = T.alloc_shared((64,), "float16"), T.alloc_shared((64,), "float16"), T.alloc_fragment((64,), "float32")
+            T.clear(c)
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(A[k, 0:64], a)
+                T.copy(B[k, 0:64], b)
+                for j in T.Parallel(64):
+                    c[j] = c[j] + a[j] * b[j]
+                if k % 3 < 2:
+                    continue
+                T.copy(c, D)
+            T.copy(c, C)
+
+    check(emulator, program, target)
