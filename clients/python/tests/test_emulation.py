@@ -213,7 +213,8 @@ def race_then_spin():
         with T.Kernel(1, threads=128):
             s = T.alloc_shared((1,), "int32")
             for i, j in T.Parallel(64, 64):
-                s[0] = T.cast(A[i, j], "int32") | 1
+                if A[i, j] < 1e6:
+                    s[0] = T.cast(A[i, j], "int32") | 1
             while s[0] != 0:  # planted
                 C[1, 0] = 1.0
 
