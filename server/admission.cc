@@ -70,11 +70,9 @@ void Admission::Withdraw(const Job& job) {
   if (found) Cancel(std::move(found));
 }
 
-std::optional<QueueFull> Admission::RefusesAll(const Caller& caller) const {
+std::optional<QueueFull> Admission::Refuses(const Caller& caller, v1::Priority priority) const {
   std::lock_guard lock(mutex_);
-  for (std::size_t cls = 0; cls < kClasses && !closed_; ++cls) {
-    if (HasRoomFor(caller.tenant, cls)) return std::nullopt;
-  }
+  if (!closed_ && HasRoomFor(caller.tenant, ClassOf(priority))) return std::nullopt;
   return QueueFull{count_, RetryAfter()};
 }
 

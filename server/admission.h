@@ -74,8 +74,8 @@ class Admission {
   // Takes the job, or leaves it where it is and refuses.
   std::expected<void, QueueFull> Submit(std::unique_ptr<Job>& job);
 
-  // Whether Submit would now refuse any job of this caller's.
-  std::optional<QueueFull> RefusesAll(const Caller& caller) const;
+  // Whether Submit would now refuse a job of this caller's and priority.
+  std::optional<QueueFull> Refuses(const Caller& caller, v1::Priority priority) const;
 
   // The next job; waits for one. Null when the queue is closed. Jobs that nobody waits for end here as kCancelled.
   std::unique_ptr<Job> Take();

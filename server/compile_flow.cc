@@ -65,8 +65,8 @@ std::optional<Outcome> CompileFlow::Hot(const cache::Digest& kept_under, std::st
   return outcome;
 }
 
-std::optional<Failure> CompileFlow::RefusesUnread(const cache::Digest& request, const Caller& caller) {
-  const auto full = parts_.admission.RefusesAll(caller);
+std::optional<Failure> CompileFlow::RefusesUnread(const cache::Digest& request, std::string_view bytes, const Caller& caller) {
+  const auto full = parts_.admission.Refuses(caller, PriorityOf(bytes));
   if (!full || draining_) return std::nullopt;
   const auto key = index_.Find(KeptUnder(caller.tenant, request));
   if (key && (flights_.Has(*key) || parts_.cache.GetWithoutBlocking(*key))) return std::nullopt;
@@ -111,7 +111,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   TenantBudget::Charge charge = std::move(*call->charge);
   if (call->cancelled) return End(call, std::unexpected(Cancelled()));
   call->request.notes->Mark("dispatch");
-  if (AnswerAsBefore(call)) return;
+  if (AnswerAsBefore(call, bytes)) return;
 
   // 1. The request's bytes become a message.
   v1::CompileRequest request;
@@ -163,7 +163,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
 }
 
 // A request that was seen before byte for byte, whose result is kept or under way, needs no decoding.
-bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call) {
+bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_view bytes) {
   const auto key = index_.Find(call->request.digest);
   if (!key) return false;
   if (!call->request.lookup_only && Board(call, *key)) return true;
@@ -178,7 +178,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call) {
     return true;
   }
   // Under a flood the same requests come again and again: it must cost little to refuse them.
-  const auto full = parts_.admission.RefusesAll(call->request.caller);
+  const auto full = parts_.admission.Refuses(call->request.caller, PriorityOf(bytes));
   if (!full || draining_) return false;
   ++parts_.telemetry.refused;
   End(call, std::unexpected(ToFailure(*full)));

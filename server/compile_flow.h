@@ -89,9 +89,9 @@ class CompileFlow {
   std::optional<Outcome> FindHot(const cache::Digest& request, std::string_view tenant);
   std::optional<Outcome> FindHotKey(const cache::Digest& key, std::string_view tenant);
 
-  // Why a request is refused before it is read. Under a flood the time of kilnd would go into reading what is refused then, so while the
-  // queue is full, of what is neither in memory nor under way only a few are looked at: among them may be what is in the store.
-  std::optional<Failure> RefusesUnread(const cache::Digest& request, const Caller& caller);
+  // Why a request is refused before it is decoded. Under a flood the time of kilnd would go into decoding what is refused then, so while the
+  // queue has no room for its tenant and priority, of what is neither in memory nor under way only a few are looked at: among them may be what is in the store.
+  std::optional<Failure> RefusesUnread(const cache::Digest& request, std::string_view bytes, const Caller& caller);
 
   std::shared_ptr<Call> Start(Request request);
   void Cancel(const std::shared_ptr<Call>& call);
@@ -116,7 +116,7 @@ class CompileFlow {
   bool Post(Executor::Task task);
   std::optional<Failure> Accept(Call& call);
   void Steps(const std::shared_ptr<Call>& call);
-  bool AnswerAsBefore(const std::shared_ptr<Call>& call);
+  bool AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_view bytes);
   bool BoardsAsBefore(const std::shared_ptr<Call>& call);
   bool Board(const std::shared_ptr<Call>& call, const cache::Digest& key);
   std::optional<Outcome> Hot(const cache::Digest& kept_under, std::string_view tenant);

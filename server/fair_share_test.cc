@@ -160,15 +160,16 @@ TEST(Admission, AFloodLeavesRoomInTheQueue) {
   while (submit("flood", v1::BATCH)) ++taken;
   EXPECT_GT(taken, 200u);
   EXPECT_LT(taken, 256u);
-  EXPECT_FALSE(admission.RefusesAll({.tenant = "flood"})) << "its urgent ones are welcome";
-  EXPECT_FALSE(admission.RefusesAll({.tenant = "other"}));
+  EXPECT_TRUE(admission.Refuses({.tenant = "flood"}, v1::BATCH));
+  EXPECT_FALSE(admission.Refuses({.tenant = "flood"}, v1::INTERACTIVE)) << "its urgent ones are welcome";
+  EXPECT_FALSE(admission.Refuses({.tenant = "other"}, v1::BATCH));
   for (int i = 0; i < 8; ++i) {
     EXPECT_TRUE(submit("other", v1::BATCH)) << i;
     EXPECT_TRUE(submit("flood", v1::INTERACTIVE)) << i << ": its own urgent requests are not shut out either";
   }
   while (submit("flood", v1::INTERACTIVE) || submit("flood", v1::TUNING)) {
   }
-  EXPECT_TRUE(admission.RefusesAll({.tenant = "flood"}));
+  EXPECT_TRUE(admission.Refuses({.tenant = "flood"}, v1::INTERACTIVE));
 }
 
 }  // namespace

@@ -325,7 +325,8 @@ TEST_F(TenantTest, UnderAFloodFewRequestsAreReadAndTheOthersRefused) {
   const auto stored = Fresh();
   ASSERT_TRUE(Compile(small_, stored).ok());
   ASSERT_EQ(daemon_->Stop(), 0);
-  daemon_->Start({"--workers=1", "--queue=4", "--grace=0.2"});
+  // 13 of one priority fill it as far as they may: others of its tenant, more urgent or less, would still find room.
+  daemon_->Start({"--workers=1", "--queue=16", "--grace=0.2"});
   const auto shared = Hanging();
   std::vector<std::future<grpc::Status>> busy;
   const auto start = [&](const v1::CompileRequest& request) {
@@ -333,7 +334,7 @@ TEST_F(TenantTest, UnderAFloodFewRequestsAreReadAndTheOthersRefused) {
   };
   start(shared);
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
-  for (int i = 0; i < 8; ++i) start(Hanging());
+  for (int i = 0; i < 17; ++i) start(Hanging());
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().refused() == 4; }));
 
   const auto began = Clock::now();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/request_key.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
 #include "compiler/key.h"
 #include "compiler/target/target.h"
 #include "ir/codec/decode.h"
@@ -63,6 +66,20 @@ std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& reques
     notes->Identify(name, key.ToHex());
   }
   return ResolvedRequest{key, std::string(name), Utf8(module->name)};
+}
+
+v1::Priority PriorityOf(std::string_view request) {
+  using google::protobuf::internal::WireFormatLite;
+  constexpr int kMostFields = 64;  // of a request that a client of ours makes, a handful
+  constexpr auto kTag = WireFormatLite::MakeTag(v1::CompileRequest::kPriorityFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(request.data()), static_cast<int>(request.size()));
+  std::uint64_t last = v1::INTERACTIVE;
+  for (int field = 0; field < kMostFields; ++field) {
+    const std::uint32_t tag = stream.ReadTag();
+    const bool read = tag == kTag ? stream.ReadVarint64(&last) : tag != 0 && WireFormatLite::SkipField(&stream, tag);
+    if (!read) break;
+  }
+  return static_cast<v1::Priority>(last);
 }
 
 }  // namespace kiln::server

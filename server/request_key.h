@@ -5,6 +5,7 @@
 
 #include <expected>
 #include <string>
+#include <string_view>
 
 #include "cache/digest.h"
 #include "kiln/v1/compile.pb.h"
@@ -25,5 +26,8 @@ struct ResolvedRequest {
 // `notes` where there are any.
 std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas,
                                                 const RequestLimits& limits, CallNotes* notes = nullptr);
+
+// Of a serialized CompileRequest, without reading what is in its fields. INTERACTIVE where it does not say, or is none.
+v1::Priority PriorityOf(std::string_view request);
 
 }  // namespace kiln::server

@@ -72,11 +72,12 @@ grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* re
   if (request->Length() > parts_.limits.request_bytes) return Answer(context, RequestTooLarge(request->Length(), parts_.limits));
   const cache::Digest digest = DigestOf("Compile", *request);
   if (const auto hit = parts_.flow.FindHot(digest, caller->tenant)) return Answer(context, *hit, *response);
-  if (const auto refused = parts_.flow.RefusesUnread(digest, *caller)) return Answer(context, *refused);
+  std::string bytes = ToString(*request);
+  if (const auto refused = parts_.flow.RefusesUnread(digest, bytes, *caller)) return Answer(context, *refused);
   return new CompileReactor(*context, parts_.flow,
                             {.id = RequestIdOf(*context),
                              .caller = std::move(*caller),
-                             .bytes = ToString(*request),
+                             .bytes = std::move(bytes),
                              .digest = digest,
                              .notes = NotesOf(*context)},
                             *response);
@@ -88,12 +89,13 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CompileStream(Context* 
   if (!caller) return new RefusedStream<Bytes>(ToStatus(caller.error()));
   if (request->Length() > parts_.limits.request_bytes) return new RefusedStream<Bytes>(Refuse(context, RequestTooLarge(request->Length(), parts_.limits)));
   const cache::Digest digest = DigestOf("Compile", *request);
-  if (const auto refused = parts_.flow.RefusesUnread(digest, *caller)) return new RefusedStream<Bytes>(Refuse(context, *refused));
+  std::string bytes = ToString(*request);
+  if (const auto refused = parts_.flow.RefusesUnread(digest, bytes, *caller)) return new RefusedStream<Bytes>(Refuse(context, *refused));
   return new ProgressReactor(
       *context, parts_.flow,
       {.id = RequestIdOf(*context),
        .caller = std::move(*caller),
-       .bytes = ToString(*request),
+       .bytes = std::move(bytes),
        .digest = digest,
        .notes = NotesOf(*context)});
 }
