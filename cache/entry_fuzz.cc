@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
@@ -7,21 +9,32 @@
 
 namespace {
 
-// Random bytes never pass the digest of the head, so the second input has that made right: it is what somebody who can
-// compute digests would send. The head's size is computed as the format's description says.
-std::string WithDigest(std::string bytes) {
-  constexpr std::size_t kFixed = 64;
+constexpr std::size_t kFixed = 64;
+constexpr std::size_t kRow = 44;
+
+std::uint64_t Load(std::string_view bytes, std::size_t at, int width) {
+  std::uint64_t value = 0;
+  for (int i = width - 1; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(bytes[at + static_cast<std::size_t>(i)]);
+  return value;
+}
+
+// Random bytes never pass the digests of the blobs and of the head, so the second input has these made right: it is what somebody who
+// can compute digests would send. Where they are is computed as the format's description says.
+std::string WithDigests(std::string bytes) {
   if (bytes.size() < kFixed) return bytes;
-  const auto load = [&](std::size_t at) {
-    std::size_t value = 0;
-    for (int i = 3; i >= 0; --i)
-      value = value << 8 | static_cast<unsigned char>(bytes[at + static_cast<std::size_t>(i)]);
-    return value;
-  };
-  const std::size_t covered = kFixed + load(12) * 44 + load(16) + load(20);
+  const std::size_t blobs = Load(bytes, 12, 4);
+  const std::size_t covered = kFixed + blobs * kRow + Load(bytes, 16, 4) + Load(bytes, 20, 4);
   if (covered > bytes.size()) return bytes;
+  std::size_t at = covered + kiln::cache::Digest::kSize;
+  for (std::size_t i = 0; i < blobs; ++i) {
+    const std::size_t row = kFixed + i * kRow;
+    const std::uint64_t size = Load(bytes, row, 8);
+    if (at > bytes.size() || size > bytes.size() - at) break;
+    bytes.replace(row + 12, kiln::cache::Digest::kSize, kiln::cache::Sha256(std::string_view(bytes).substr(at, size)).view());
+    at += size;
+  }
   const auto digest = kiln::cache::Sha256(std::string_view(bytes).substr(0, covered));
-  bytes.replace(covered, std::min<std::size_t>(32, bytes.size() - covered), digest.view());
+  bytes.replace(covered, std::min(kiln::cache::Digest::kSize, bytes.size() - covered), digest.view());
   return bytes;
 }
 
@@ -40,6 +53,6 @@ void Check(const std::string& bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   Check(bytes);
-  Check(WithDigest(bytes));
+  Check(WithDigests(bytes));
   return 0;
 }

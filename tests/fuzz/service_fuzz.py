@@ -30,6 +30,11 @@ ORDERS = {"answer": 0, "sleep": 1000, "abort": 2000, "fault": 3000, "refuse": 60
           "exit": 11000}
 
 
+def with_libraries():
+    """The environment of kilnd, which has its libraries beside it where tests/fuzz/pack put it. Not Python's: that has its own."""
+    return os.environ | ({"LD_LIBRARY_PATH": str(ROOT / "lib")} if (ROOT / "lib").is_dir() else {})
+
+
 class Daemon:
     def __init__(self, build, folder):
         self.folder, self.socket, self.log = folder, folder / "kiln.sock", folder / "kilnd.log"
@@ -37,8 +42,9 @@ class Daemon:
         self.state.mkdir()
         self.tokens = {name: self._token(build, name, tenant, scopes) for name, tenant, scopes in (
             ("maker", "one", "read,compile"), ("spy", "spy", "read"), ("reader", "one", "read"), ("other", "two", "read,compile,run"), ("admin", "default", "admin,read"))}
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")}
-        environment |= {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
+        environment = {k: v for k, v in with_libraries().items() if not k.startswith("KILN_")}
+        environment |= {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "detect_leaks=1") + ":abort_on_error=0",
+                        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
         command = [build / "bin" / "kilnd", f"--listen=unix:{self.socket}", f"--state-dir={self.state}", "--ptxas=none", "--workers=2", "--queue=16",
                    f"--worker-executable={build / 'bin' / 'kiln-fake-worker'}", "--compile-limit=5", "--memory-cache=1MiB", "--disk-cache=32MiB"]
         with open(self.log, "ab") as log:
@@ -51,7 +57,7 @@ class Daemon:
 
     def _token(self, build, name, tenant, scopes):
         words = [build / "bin" / "kilnd", "token", "new", name, f"--tenant={tenant}", f"--scopes={scopes}", f"--tokens={self.state / 'tokens'}"]
-        return subprocess.run([str(w) for w in words], check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run([str(w) for w in words], check=True, capture_output=True, text=True, env=with_libraries()).stdout.strip()
 
     def check(self):
         assert self.process.poll() is None, f"kilnd ended with {self.process.returncode}\n{self.tail()}"
