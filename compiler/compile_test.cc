@@ -373,16 +373,35 @@ TEST(Compile, WgmmaWhereItIsAskedForAndFits) {
   EXPECT_EQ(code(GemmText(128, 384, 64, 128), true).find("wgmma"), std::string::npos);
 }
 
-// Three groups: their part of the tile is a product. ptxas of CUDA 13.0 drops the upper word where that is added to a 64-bit constant.
+// ptxas of CUDA 13.0 drops the upper word where a 64-bit constant is added to a product: of the group's part of the tile (three groups), of
+// the version of a tile (a loop whose copies go through registers).
 TEST(Compile, UpperHalvesOfDescriptorsTakeNoPartInSums) {
-  const v1::WorkerResult result = CompileText(GemmText(192, 128, 64, 384), "cuda:sm_90a");
-  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
-  EXPECT_GT(Count(result, "wgmma.mma_async"), 0u);
-  for (const auto line : result.artifact().code() | std::views::split('\n')) {
-    const std::string_view text(line.begin(), line.end());
-    if (!text.contains("add.s64")) continue;
-    const std::string_view last = text.substr(text.rfind(' ') + 1);
-    EXPECT_TRUE(last.starts_with('%') || last.size() < 12) << text;
+  const std::string versions = R"(kiln 1
+func @f[%m, %k](%A: global f16[%m, %k], %B: global f16[384, 16], %C: global f32[8, 384]) {
+  kernel @k grid(2, 1) threads 128 blocks(%x, %y) {
+    %a = alloc shared f16[16, 16]
+    %b = alloc shared f16[192, 16]
+    %c = alloc fragment f32[16, 192]
+    fill %c[0, 0; 16, 192] = 0.0
+    for pipelined %i in min(%y + 2, 1) stages 4 {
+      copy %A[%y * 16, %i * 16; 16, 16] -> %a[0, 0; 16, 16]
+      copy %B[%x * 192, %i * 16; 192, 16] -> %b[0, 0; 192, 16]
+      gemm %a[0, 0; 16, 16], %b[0, 0; 192, 16] -> %c[0, 0; 16, 192] transpose_b
+    }
+    copy %c[0, 0; 16, 192] -> %C[%y * 16, %x * 192; 16, 192]
+  }
+}
+)";
+  for (const std::string& program : {GemmText(192, 128, 64, 384), versions}) {
+    const v1::WorkerResult result = CompileText(program, "cuda:sm_90a");
+    ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+    EXPECT_GT(Count(result, "wgmma.mma_async"), 0u);
+    for (const auto line : result.artifact().code() | std::views::split('\n')) {
+      const std::string_view text(line.begin(), line.end());
+      if (!text.contains("add.s64") && !text.contains("or.b64") && !text.contains("mad.")) continue;
+      const std::string_view last = text.substr(text.rfind(' ') + 1);
+      EXPECT_TRUE(last.starts_with('%') || last.size() < 12) << text;
+    }
   }
 }
 

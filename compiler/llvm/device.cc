@@ -137,6 +137,11 @@ Value* DeviceBase::PlainDp4a(Value* a, Value* b, Value* c, bool a_signed, bool b
   return c;
 }
 
+Value* Device::JoinDescriptor(Value* low, uint32_t high) {
+  llvm::IRBuilder<>& ir = builder();
+  return ir.CreateOr(ir.CreateZExt(low, ir.getInt64Ty()), ir.getInt64(uint64_t{high} << 32));
+}
+
 // Asked only where the target has the features that their comments name.
 std::vector<llvm::Value*> Device::MmaGroup(const target::MmaInstruction&, std::span<llvm::Value* const>,
                                            std::span<llvm::Value* const>, std::span<llvm::Value* const>, bool, bool, bool) {

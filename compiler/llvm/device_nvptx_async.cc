@@ -30,6 +30,13 @@ void NvptxAsyncDevice::CopyAsync(Value* shared, Value* global, int bytes, Value*
   std::abort();  // the contract: 4, 8 or 16
 }
 
+// LLVM does not see what this does, and so makes no 64-bit sum with the constant in it. Of such a sum ptxas 13.0 makes a multiply-add
+// (UIMAD.WIDE.U32) whose upper word lacks the constant: a descriptor without stride and swizzle, and a wrong product.
+Value* NvptxAsyncDevice::JoinDescriptor(Value* low, uint32_t high) {
+  auto* type = llvm::FunctionType::get(builder().getInt64Ty(), {builder().getInt32Ty()}, false);
+  return builder().CreateCall(llvm::InlineAsm::get(type, "mov.b64 $0, {$1, " + std::to_string(high) + "};", "=l,r", /*hasSideEffects=*/false), {low});
+}
+
 // One text from fence to commit: nothing can be scheduled in between.
 std::vector<Value*> NvptxAsyncDevice::MmaGroup(const target::MmaInstruction& mma, std::span<Value* const> a, std::span<Value* const> b,
                              std::span<Value* const> c, bool clear, bool a_by_rows, bool b_by_rows) {

@@ -14,6 +14,7 @@ class NvptxAsyncDevice : public DeviceBase {
   void AsyncCommit() override;
   void AsyncWait(int pending) override;
 
+  llvm::Value* JoinDescriptor(llvm::Value* low, uint32_t high) override;
   std::vector<llvm::Value*> MmaGroup(const target::MmaInstruction& mma, std::span<llvm::Value* const> a,
                                      std::span<llvm::Value* const> b, std::span<llvm::Value* const> c, bool clear, bool a_by_rows,
                                      bool b_by_rows) override;

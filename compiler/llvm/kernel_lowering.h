@@ -283,7 +283,7 @@ class KernelLowering {
   void LowerWgmma(const ir::Gemm& gemm, const target::MmaInstruction& mma);
   struct Descriptor {
     Value* low;     // addresses and offsets
-    uint64_t high;  // swizzle and stride
+    uint32_t high;  // swizzle and stride
   };
   Descriptor SharedDescriptor(const ir::Region& region, bool k_is_last);
   Value* DescriptorAt(const Descriptor& start, const ir::Region& region, int64_t row, int64_t k, bool k_is_last, Value* group_offset);

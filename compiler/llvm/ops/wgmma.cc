@@ -15,8 +15,7 @@ using compiler::WarpGrid;
 using ir::Space;
 using target::MmaInstruction;
 
-// The descriptor of the tile's first element. Its upper half is the same for the whole tile: arithmetic is done on the lower one, as
-// ptxas of CUDA 13.0 loses the upper word of a 64-bit multiply-add with a large constant.
+// The descriptor of the tile's first element. Its upper half is the same for the whole tile: arithmetic is done on the lower one.
 KernelLowering::Descriptor KernelLowering::SharedDescriptor(const ir::Region& region, bool k_is_last) {
   const ir::Buffer& buffer = module_[region.buffer];
   const int last = int(region.extents.size()) - 1;
@@ -29,7 +28,7 @@ KernelLowering::Descriptor KernelLowering::SharedDescriptor(const ir::Region& re
                               ? buffer.layout->dim(last)[1].stride * ir::Bytes(buffer.dtype) : 16;
   const uint64_t swizzle = buffer.layout->swizzle().bits == 3 ? 1 : buffer.layout->swizzle().bits == 2 ? 2 : 3;
   Value* start_address = b().CreateLShr(b().CreateAnd(address, I32(0x3ffff)), uint64_t{4});
-  return {.low = b().CreateOr(start_address, I32(leading / 16 << 16)), .high = swizzle << 30 | uint64_t(stride / 16)};
+  return {.low = b().CreateOr(start_address, I32(leading / 16 << 16)), .high = uint32_t(swizzle << 30 | uint64_t(stride / 16))};
 }
 
 // The descriptor moved to a row and a k of the tile, and by bytes that follow from the warp group.
@@ -38,7 +37,7 @@ Value* KernelLowering::DescriptorAt(const Descriptor& start, const ir::Region& r
   const int64_t bytes = SharedTerm(region.buffer, k_is_last ? last - 1 : last, row) + SharedTerm(region.buffer, k_is_last ? last : last - 1, k);
   Value* low = group_offset == nullptr ? start.low : b().CreateAdd(start.low, group_offset);
   low = b().CreateAdd(low, I32(bytes / 16));
-  return b().CreateOr(b().CreateZExt(low, b().getInt64Ty()), b().getInt64(start.high << 32));
+  return device_->JoinDescriptor(low, start.high);
 }
 
 // An operand of a product by groups: the descriptor its tile starts with, or a fragment. `row`, `k`: where the group's part begins.
