@@ -11,6 +11,19 @@ from .language.dtypes import DType
 from .language.program import PrimFunc
 from .remote import RemoteKernel
 
+try:
+    from ._runtime import Launcher
+except ImportError:  # where kernels are compiled and not launched
+
+    class Launcher:
+        """The extension's type, which costs a launch less."""
+
+        def __call__(self, *args, **kwargs):
+            try:
+                return self._launch(*args, **kwargs)
+            except ValueError as refusal:
+                return self._refused(refusal, args, kwargs)
+
 
 def _load(artifact: bytes, device: int, name: str):
     try:
@@ -49,7 +62,7 @@ def _name_parameters(launch, func: PrimFunc) -> None:
         message.name = name
 
 
-class Kernel:
+class Kernel(Launcher):
     """``kernel(*tensors)`` launches on the current stream of torch. Arguments: all parameters, or those that are not outputs; in the second
     form the outputs are allocated and returned, one bare, several as a list.
 
@@ -72,14 +85,12 @@ class Kernel:
         if self.target.startswith("emu:"):
             self._launch = RemoteKernel(self.name, self.target, self.artifact.launch, self.out_idx, run)
 
-    def __call__(self, *args, stream=None):
-        try:
-            return self._launch(*args) if stream is None else self._launch(*args, stream=stream)
-        except ValueError as refusal:
-            alignment = getattr(refusal, "alignment", 0)
-            if not alignment or self._ask is None:
-                raise
-        return self.aligned_to(alignment)(*args, stream=stream)
+    def _refused(self, refusal: ValueError, args: tuple, kwargs: dict):
+        """What a call gives whose launch was refused: the result of a kernel that takes these tensors, where only their addresses were it."""
+        alignment = getattr(refusal, "alignment", 0)
+        if not alignment or self._ask is None:
+            raise refusal
+        return self.aligned_to(alignment)(*args, **kwargs)
 
     def aligned_to(self, alignment: int) -> "Kernel":
         """The same kernel for tensors whose addresses are multiples of that many bytes only."""

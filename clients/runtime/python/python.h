@@ -79,6 +79,7 @@ std::shared_ptr<Device> DeviceOf(PyObject* kind, int index);  // null with an ex
 
 // Each adds its type to the module; false with an exception set.
 bool AddKernelType(PyObject* module);
+bool AddLauncherType(PyObject* module);
 bool AddArrayType(PyObject* module);
 bool AddEventType(PyObject* module);
 PyObject* LoadKernel(PyObject* module, PyObject* args, PyObject* kwargs);

@@ -51,6 +51,9 @@
 //   class Event(device: int = 0, *, kind: str | None = None)
 //       .record(stream: int = 0); .synchronize(); .elapsed_ms(since: Event) -> float; .query() -> bool
 //
+//   class Launcher     the base of kiln.Kernel: a call of an instance is one of its `_launch`, and where that raises ValueError, of its
+//                      `_refused(error, args, kwargs)`
+//
 //   class AlignmentError(ValueError)    a tensor starts between the addresses that the kernel relies on.
 //                                       .alignment: CompileOptions.pointer_alignment that takes these tensors
 //   class DriverError(RuntimeError)     .name: the driver's name of the error ("CUDA_ERROR_ILLEGAL_ADDRESS"; "" where the
@@ -173,7 +176,7 @@ PyMODINIT_FUNC PyInit__runtime() {
   static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kiln._runtime", "Loads Kiln's artifacts and launches them.", -1, Functions(),
                                    nullptr, nullptr, nullptr, nullptr};
   Ref module(PyModule_Create(&definition));
-  if (!module || !AddDriverError(module.get()) || !AddAlignmentError(module.get()) || !AddKernelType(module.get()) ||
+  if (!module || !AddDriverError(module.get()) || !AddAlignmentError(module.get()) || !AddKernelType(module.get()) || !AddLauncherType(module.get()) ||
       !AddArrayType(module.get()) || !AddEventType(module.get()))
     return nullptr;
   return module.release();

@@ -448,3 +448,49 @@ def test_nothing_leaks(kernel):
     gc.collect()
     after = [sys.getrefcount(o) for o in (a, out, exchange, kernel, None)]
     assert all(abs(x - y) < 500 for x, y in zip(counts, after)), (counts, after)
+
+
+class Refusing(runtime.Launcher):
+    """Calls go to a function of its own, in place of a loaded kernel."""
+
+    def __init__(self, launch):
+        self._launch = launch
+        self.refused = []
+
+    def _refused(self, error, args, kwargs):
+        self.refused.append((str(error), args, kwargs))
+        return "another way"
+
+
+def test_a_launcher_passes_calls_on():
+    calls = []
+    launcher = Refusing(lambda *args, **kwargs: calls.append((args, kwargs)) or len(calls))
+    assert launcher(1, "two", stream=3) == 1 and launcher() == 2
+    assert calls == [((1, "two"), {"stream": 3}), ((), {})]
+    assert not launcher.refused
+
+
+def test_what_a_launcher_refuses_goes_another_way():
+    def refuse(*_, **__):
+        raise ValueError("not these")
+
+    launcher = Refusing(refuse)
+    assert launcher(1, stream=2) == "another way" and launcher() == "another way"
+    assert launcher.refused == [("not these", (1,), {"stream": 2}), ("not these", (), {})]
+    launcher._launch = lambda *_: {}["other errors"]
+    with pytest.raises(KeyError):
+        launcher()
+    del launcher._launch
+    with pytest.raises(AttributeError):
+        launcher()
+
+
+def test_a_launcher_that_holds_itself_is_collected():
+    import weakref
+
+    launcher = Refusing(None)
+    launcher._launch = launcher._refused
+    seen = weakref.ref(launcher)
+    del launcher
+    gc.collect()
+    assert seen() is None
