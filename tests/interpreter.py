@@ -10,18 +10,28 @@ _NUMPY = {"bool": np.bool_, "int8": np.int8, "int16": np.int16, "int32": np.int3
           "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64, "float16": np.float16, "float32": np.float32,
           "float64": np.float64, "bfloat16": np.float32, "tfloat32": np.float32, "float8_e4m3fn": np.float32, "float8_e5m2": np.float32}
 _DROPPED = {"bfloat16": 16, "tfloat32": 13, "float8_e4m3fn": 20, "float8_e5m2": 21}  # bits of a float32's mantissa
+_LARGEST = {"float8_e4m3fn": np.float32(448), "float8_e5m2": np.float32(57344)}  # what larger numbers become
+
+
+def _truncated(array, integer):
+    """Floats as integers: towards zero, those beyond the type's range as its ends, NaN as 0."""
+    whole, limits = np.trunc(np.nan_to_num(array.astype(np.float64), posinf=np.inf, neginf=-np.inf)), np.iinfo(integer)
+    low, high = whole <= limits.min, whole >= limits.max
+    return np.where(low, limits.min, np.where(high, limits.max, np.where(low | high, 0, whole).astype(integer))).astype(integer)
 
 
 def rounded(value, dtype):
     """The value as an array of what holds the dtype; floats that numpy lacks have fewer digits, and float32's range."""
-    array = np.asarray(value).astype(_NUMPY[dtype])
+    array, kind = np.asarray(value), np.dtype(_NUMPY[dtype])
+    array = _truncated(array, kind) if array.dtype.kind == "f" and kind.kind in "iu" else array.astype(kind)
     drop = _DROPPED.get(dtype)
     if drop is None:
         return array
     bits, drop, one = array.view(np.uint32).astype(np.uint64), np.uint64(drop), np.uint64(1)
     even = (bits >> drop) & one
     kept = ((bits + (one << (drop - one)) - one + even) >> drop) << drop
-    return np.where(np.isfinite(array), kept.astype(np.uint32).view(np.float32), array)
+    near = np.where(np.isfinite(array), kept.astype(np.uint32).view(np.float32), array)
+    return np.clip(near, -_LARGEST[dtype], _LARGEST[dtype]) if dtype in _LARGEST else near
 
 
 _BINARY = {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What emulator_test.py drives: one job a line on standard input, its answer as a line of JSON on standard output.
-//   MODULE TARGET key=value … TENSOR …     keys: seed, seeds (how many, from that one), check, threads, mutant (one of `mutants` ways to weaken the synchronisation), fast, wgmma
+//   MODULE TARGET key=value … TENSOR …     keys: seed, seeds (how many, from that one), check, threads, mutant (one of `mutants` ways to weaken the synchronisation), fast, wgmma, alignment
 //   TENSOR: dtype:FILE:3x4[:strides][@byte of the first element], a file that is read and written back; strides as 8x1
 #include <algorithm>
 #include <chrono>
@@ -147,13 +147,14 @@ class Server {
   std::expected<Emulated*, std::string> Find(const Job& job) {
     const bool check = job.Get("check", 0) != 0;
     const std::string key = job.module + " " + job.target + " " + std::to_string(job.Get("fast", 0)) + std::to_string(job.Get("wgmma", 1)) +
-                            std::to_string(job.Get("fast_accumulation", 0));
+                            std::to_string(job.Get("fast_accumulation", 0)) + " " + std::to_string(job.Get("alignment", 0));
     auto artifact = artifacts_.find(key);
     if (artifact == artifacts_.end()) {
       v1::CompileOptions options;
       options.set_fast_math(job.Get("fast", 0) != 0);
       options.set_disable_wgmma(job.Get("wgmma", 1) == 0);
       options.set_fast_accumulation(job.Get("fast_accumulation", 0) != 0);
+      options.set_pointer_alignment(uint32_t(job.Get("alignment", 0)));
       auto compiled = CompileFor(job.target, ReadFile(job.module), options);
       if (!compiled) return std::unexpected(compiled.error());
       artifact = artifacts_.emplace(key, std::move(*compiled)).first;
