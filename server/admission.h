@@ -28,6 +28,7 @@
 #include "cache/digest.h"
 #include "kiln/v1/compile.pb.h"
 #include "server/caller.h"
+#include "server/failure.h"
 #include "server/fair_share.h"
 
 namespace kiln::server {
@@ -38,9 +39,11 @@ struct JobOutcome {
     kDied,       // the worker ended, hung or spoke nonsense: `cause`
     kCancelled,  // nobody waits any more, or kilnd stops
     kNoWorker,   // none could be started: `cause`
+    kRefused,    // it was not begun: `refusal`
   };
   End end = End::kCancelled;
   v1::WorkerResult result;
+  Failure refusal;
   std::string cause;        // "killed by SIGABRT"
   std::string said;         // the end of what the worker wrote to stderr
   std::string stage;        // the last one that began
@@ -57,6 +60,7 @@ struct Job {
   std::stop_token stop;  // fires when nobody waits for it any more: a job that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};
   double charged_ms = 0;  // by Take
+  std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
   std::function<void(std::string_view stage)> on_stage;
   std::move_only_function<void(JobOutcome)> done;  // called once, while the job is there
   std::optional<std::stop_callback<std::function<void()>>> on_stop;  // Admission's; last, so that it goes before what it uses

@@ -35,7 +35,7 @@ class CompileFlow::Call {
 
   Request request;
   std::optional<TenantBudget::Charge> charge;  // of the request's bytes: goes where they go
-  bool counted = true;  // by Quotas; set before anybody else knows the call
+  bool counted = false;  // by Quotas; set before anybody else knows the call
   std::atomic<bool> cancelled = false;
   std::atomic<bool> ended = false;
   std::mutex mutex;
@@ -96,9 +96,11 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
 // Nobody else knows the call yet.
 std::optional<Failure> CompileFlow::Accept(Call& call) {
   const std::string& tenant = call.request.caller.tenant;
-  auto begun = parts_.quotas.Begin(tenant);
-  call.counted = begun.has_value();
-  if (!begun) return std::move(begun.error());
+  if (!call.request.part_of_another) {
+    auto begun = parts_.quotas.Begin(tenant);
+    call.counted = begun.has_value();
+    if (!begun) return std::move(begun.error());
+  }
   call.charge = pending_.Take(tenant, call.request.bytes.size());
   if (call.charge) return std::nullopt;
   Free(call.request.bytes);
@@ -277,8 +279,11 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
   job->work.set_timeout_seconds(std::chrono::duration<double>(options_.compile_limit).count());
   job->stop = compile->flight.stop_token();
   job->on_stage = [this, key = job->key](std::string_view stage) { stages_.Publish(key, stage); };
-  // Not on the worker's thread, which has the next job to begin.
+  // What waits was let in before others had used the quota up.
+  job->may_begin = [this, tenant = job->caller.tenant] { return parts_.quotas.MayCompile(tenant); };
+  // Not on the worker's thread, which has the next job to begin; but charged before that.
   job->done = [this, compile, work = &job->work](JobOutcome outcome) {
+    parts_.quotas.ChargeCompile(compile->caller.tenant, outcome.ran);
     compile->request.Swap(work->mutable_request());
     parts_.executor.PostFirst([this, compile, outcome = std::move(outcome)]() mutable { Land(*compile, std::move(outcome)); });
   };

@@ -75,6 +75,7 @@ class CompileFlow {
     std::string bytes;        // a serialized CompileRequest
     cache::Digest digest;     // of the bytes
     bool lookup_only = false;
+    bool part_of_another = false;  // which Quotas counts already
     bool remember_miss = false;  // lookups: the same bytes are compiled next, and then looked up again by others
     std::shared_ptr<CallNotes> notes = std::make_shared<CallNotes>();  // told of the stages
     StageBoard::Listener on_stage;  // may be empty

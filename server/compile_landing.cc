@@ -35,7 +35,6 @@ void CompileFlow::Land(Compile& compile, JobOutcome outcome) {
 }
 
 CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
-  parts_.quotas.ChargeCompile(compile.caller.tenant, outcome.ran);
   switch (outcome.end) {
     case JobOutcome::End::kResult: {
       ++parts_.telemetry.compiles;
@@ -49,6 +48,7 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
     case JobOutcome::End::kDied: return std::unexpected(Defect(compile, outcome, outcome.cause));
     case JobOutcome::End::kNoWorker:
       return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = outcome.cause});
+    case JobOutcome::End::kRefused: return std::unexpected(std::move(outcome.refusal));
     case JobOutcome::End::kCancelled:
       outcome.cause = "cancelled";
       if (outcome.ran >= options_.suspicious_after) {

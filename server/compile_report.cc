@@ -14,6 +14,7 @@ std::string_view OutcomeName(const JobOutcome& outcome, const Outcome& made) {
     case JobOutcome::End::kDied: return "defect";
     case JobOutcome::End::kCancelled: return "cancelled";
     case JobOutcome::End::kNoWorker: return "no-worker";
+    case JobOutcome::End::kRefused: return "refused";
   }
   return "other";
 }

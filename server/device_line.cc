@@ -38,7 +38,7 @@ class DeviceLine::Slot {
     while (std::unique_ptr<DeviceTask> task = line_.Take(*this)) {
       ++line_.busy_;
       const auto began = Clock::now();
-      DeviceOutcome outcome = RunWithRetry(*task);
+      DeviceOutcome outcome = Begin(*task);
       outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
       outcome.queue_ms = std::chrono::duration<double, std::milli>(began - task->queued).count();
       line_.counters_.busy_microseconds += static_cast<std::uint64_t>(outcome.ran.count());
@@ -50,6 +50,13 @@ class DeviceLine::Slot {
       if (spent) Worker::Retire(worker_);
     }
     Worker::Retire(worker_);
+  }
+
+  DeviceOutcome Begin(DeviceTask& task) {
+    if (task.may_begin) {
+      if (auto may = task.may_begin(); !may) return {.end = DeviceOutcome::End::kRefused, .refusal = std::move(may.error())};
+    }
+    return RunWithRetry(task);
   }
 
   DeviceOutcome RunWithRetry(DeviceTask& task) {

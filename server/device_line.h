@@ -18,6 +18,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <expected>
 #include <functional>
 #include <map>
 #include <memory>
@@ -28,6 +29,7 @@
 #include <vector>
 
 #include "kiln/v1/run.pb.h"
+#include "server/failure.h"
 #include "server/fair_share.h"
 #include "server/worker_protocol.h"
 #include "server/zygote.h"
@@ -41,9 +43,11 @@ struct DeviceOutcome {
     kTimeout,    // it ran as long as it may
     kCancelled,  // nobody waits any more, or kilnd stops
     kNoWorker,   // `cause`
+    kRefused,    // it was not begun: `refusal`
   };
   End end = End::kCancelled;
   v1::DeviceEvent event;  // kResult: what the worker said
+  Failure refusal;
   std::string cause;      // "killed by SIGSEGV"
   std::string stage;      // the last one that began
   std::chrono::microseconds ran{0};
@@ -59,6 +63,7 @@ struct DeviceTask {
   std::stop_token stop;
   std::chrono::steady_clock::time_point queued{};
   double charged_ms = 0;  // by the line
+  std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
   std::move_only_function<void(DeviceOutcome)> done;  // called once
 };
 

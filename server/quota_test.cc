@@ -84,6 +84,28 @@ TEST_F(QuotaTest, CompileSecondsAreUsedUpAndHitsAreStillServed) {
   EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kSleep, 25)).status.ok());
 }
 
+// They were let in while there was something left.
+TEST_F(QuotaTest, WhatWaitsIsNotCompiledOnceTheSecondsAreUsedUp) {
+  StartWith("compile-seconds = 0.1", {"--workers=1"});
+  std::vector<std::future<Daemon::Result>> calls;
+  const auto start = [&](Order order, uint32_t amount) {
+    calls.push_back(std::async(std::launch::async, [this, order, amount] { return daemon_->Compile(MakeRequest(order, amount)); }));
+  };
+  start(Order::kSleep, kLong);
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  for (uint32_t i = 0; i < 5; ++i) start(Order::kAnswer, i);
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().queued() == 5; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  EXPECT_TRUE(daemon_->Woken(calls[0]).status.ok());
+  for (std::size_t i = 1; i < calls.size(); ++i) {
+    const auto refused = calls[i].get();
+    EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << i;
+    EXPECT_THAT(refused.status.error_message(), HasSubstr("0.1 compile-seconds of this hour"));
+    EXPECT_TRUE(refused.has_retry_info());
+  }
+  EXPECT_EQ(daemon_->Stats().compiles(), 1u);
+}
+
 TEST_F(QuotaTest, RequestsInFlight) {
   StartWith("requests = 2", {"--workers=1"});
   std::vector<std::future<Daemon::Result>> running;

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cache/clock.h"
 #include "server/access_file.h"
@@ -33,6 +34,25 @@ class Quotas {
   // One more request under way; End it, if it was begun.
   std::expected<void, Failure> Begin(const std::string& tenant);
   void End(const std::string& tenant);
+
+  // The same as an object. The quotas outlive it.
+  class InFlight {
+   public:
+    InFlight(Quotas& quotas, std::string tenant) : quotas_(&quotas), tenant_(std::move(tenant)) {}
+    InFlight(InFlight&& other) noexcept : quotas_(std::exchange(other.quotas_, nullptr)), tenant_(std::move(other.tenant_)) {}
+    InFlight& operator=(InFlight&&) = delete;
+    ~InFlight() {
+      if (quotas_ != nullptr) quotas_->End(tenant_);
+    }
+
+   private:
+    Quotas* quotas_;
+    std::string tenant_;
+  };
+  std::expected<InFlight, Failure> Hold(const std::string& tenant) {
+    if (auto begun = Begin(tenant); !begun) return std::unexpected(std::move(begun.error()));
+    return InFlight(*this, tenant);
+  }
 
   // That there is something left of this hour. The refusal says which quota, and when it resets.
   std::expected<void, Failure> MayCompile(const std::string& tenant);

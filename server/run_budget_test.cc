@@ -133,6 +133,36 @@ TEST_F(RunBudgetTest, CallsAreCounted) {
   EXPECT_TRUE(WorksAgain(alice_, 1));
 }
 
+// A run is one request, its compile included.
+TEST_F(RunBudgetTest, TheQuotaOfRequestsCountsRuns) {
+  const fs::path access = folder_ / "access.toml";
+  WriteGuarded(access, "[[tenant]]\nname = \"alice\"\nrequests = 1\n");
+  Start({"--access=" + access.string()});
+  EXPECT_TRUE(Double(alice_, 1).ok()) << "it was compiled";
+  auto open = std::make_unique<OpenRun>(*daemon_, alice_, Announce(256));
+  EXPECT_TRUE(daemon_->Eventually([&] { return Double(alice_, 1).error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED; }, seconds(20)));
+  ExpectRefused(Double(alice_, 1), "1 requests under way, which is its quota");
+  EXPECT_TRUE(Double(bob_, 1).ok());
+  open.reset();
+  EXPECT_TRUE(WorksAgain(alice_, 1));
+}
+
+TEST_F(RunBudgetTest, WhatWaitsDoesNotRunOnceTheSecondsAreUsedUp) {
+  const fs::path access = folder_ / "access.toml";
+  WriteGuarded(access, "[[tenant]]\nname = \"alice\"\ngpu-seconds = 0.3\n");
+  Start({"--access=" + access.string(), "--emulators=1"});
+  EXPECT_TRUE(Double(alice_, 1).ok());
+  std::vector<std::future<RunAnswer>> runs;
+  for (int i = 0; i < 4; ++i) runs.push_back(std::async(std::launch::async, [this] {
+    RunClient client = Forever();
+    client.As(alice_).options().set_timeout_seconds(0.5);
+    return client.Run(*daemon_);
+  }));
+  int refused = 0;
+  for (auto& run : runs) refused += run.get().status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+  EXPECT_EQ(refused, 3);
+}
+
 TEST_F(RunBudgetTest, TensorsThatDoNotComeEndTheCall) {
   Start({"--run-transfer=0.5", "--run-calls=1"});
   OpenRun silent(*daemon_, alice_, Announce(256));

@@ -58,8 +58,8 @@ std::optional<std::uint64_t> BytesOf(const v1::RunStart& start) {
 
 class RunFlow::Call {
  public:
-  Call(Caller who, std::string id, std::shared_ptr<CallNotes> where, v1::RunStart given)
-      : caller(std::move(who)), request_id(std::move(id)), notes(std::move(where)), start(std::move(given)) {}
+  Call(Caller who, Quotas::InFlight counted, std::string id, std::shared_ptr<CallNotes> where, v1::RunStart given)
+      : caller(std::move(who)), request_id(std::move(id)), notes(std::move(where)), start(std::move(given)), in_flight(std::move(counted)) {}
 
   const Caller caller;
   const std::string request_id;
@@ -77,6 +77,7 @@ class RunFlow::Call {
 
   std::stop_source stop;
   std::mutex mutex;
+  std::optional<Quotas::InFlight> in_flight;   // guarded by mutex; until the client is told
   std::shared_ptr<CompileFlow::Call> compile;  // guarded by mutex
   Done done;                                   // guarded by mutex; empty: not yet run, or ended
 
@@ -118,7 +119,9 @@ std::expected<std::shared_ptr<RunFlow::Call>, Failure> RunFlow::Begin(Caller cal
   if (parts_.compile.draining()) return std::unexpected(Draining());
   if (auto problem = Check(start)) return std::unexpected(std::move(*problem));
   if (auto left = parts_.quotas.MayRun(caller.tenant); !left) return std::unexpected(std::move(left.error()));
-  auto call = std::make_shared<Call>(std::move(caller), std::move(request_id), std::move(notes), std::move(start));
+  auto in_flight = parts_.quotas.Hold(caller.tenant);
+  if (!in_flight) return std::unexpected(std::move(in_flight.error()));
+  auto call = std::make_shared<Call>(std::move(caller), std::move(*in_flight), std::move(request_id), std::move(notes), std::move(start));
   const double wanted = call->start.options().timeout_seconds();
   call->limit = wanted > 0 ? std::max(kLeastLimit, std::chrono::milliseconds(static_cast<std::int64_t>(wanted * 1000)))
                            : options_.limit;
@@ -205,8 +208,8 @@ void RunFlow::FindKernel(const std::shared_ptr<Call>& call) {
   const cache::Digest digest = DigestOf("Compile", bytes);
   if (auto hit = parts_.compile.FindHot(digest, call->caller.tenant)) return next(std::move(*hit));
   auto compile = parts_.compile.Start(
-      {.id = call->request_id, .caller = call->caller, .bytes = std::move(bytes), .digest = digest, .notes = call->notes, .on_stage = {},
-       .done = next});
+      {.id = call->request_id, .caller = call->caller, .bytes = std::move(bytes), .digest = digest, .part_of_another = true,
+       .notes = call->notes, .on_stage = {}, .done = next});
   {
     std::lock_guard lock(call->mutex);
     call->compile = compile;
@@ -246,6 +249,7 @@ void RunFlow::Launch(const std::shared_ptr<Call>& call, const Reply& kernel) {
   run.set_limit_seconds(static_cast<double>(call->limit.count()) / 1000);
   task->limit = call->limit + (call->device->threads > 0 ? kGrace : std::chrono::milliseconds(0));
   task->stop = call->stop.get_token();
+  task->may_begin = [this, tenant = task->tenant] { return parts_.quotas.MayRun(tenant); };  // others ran meanwhile
   task->done = [this, call](DeviceOutcome outcome) { Land(call, std::move(outcome)); };
   if (call->device->line->Submit(task)) return;
   ++parts_.telemetry.refused;
@@ -285,6 +289,7 @@ RunFlow::Ran RunFlow::Judge(Call& call, DeviceOutcome& outcome) {
     case DeviceOutcome::End::kResult: return Take(call, outcome);
     case DeviceOutcome::End::kDied:
     case DeviceOutcome::End::kTimeout: return Broken(call, outcome);
+    case DeviceOutcome::End::kRefused: return std::unexpected(std::move(outcome.refusal));
     case DeviceOutcome::End::kNoWorker: return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = outcome.cause});
     case DeviceOutcome::End::kCancelled:
       outcome.cause = "cancelled";
@@ -371,6 +376,7 @@ void RunFlow::Tell(const std::shared_ptr<Call>& call, Ran ran) {
   {
     std::lock_guard lock(call->mutex);
     done = std::exchange(call->done, {});
+    call->in_flight.reset();
   }
   if (!done) return;
   done(std::move(ran));

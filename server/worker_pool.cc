@@ -33,7 +33,7 @@ class WorkerPool::Slot {
     while (std::unique_ptr<Job> job = pool_.admission_.Take()) {
       ++pool_.busy_;
       const auto began = Clock::now();
-      JobOutcome outcome = RunWithRetry(*job);
+      JobOutcome outcome = Begin(*job);
       outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
       outcome.queue_ms = std::chrono::duration<double, std::milli>(began - job->queued).count();
       pool_.admission_.Finished(*job, outcome);
@@ -51,6 +51,13 @@ class WorkerPool::Slot {
     if (!worker_ && !stopping_) {
       if (auto worker = Worker::Start(pool_.zygote_, WorkerRole::kCompile)) worker_.emplace(std::move(*worker));
     }
+  }
+
+  JobOutcome Begin(Job& job) {
+    if (job.may_begin) {
+      if (auto may = job.may_begin(); !may) return {.end = JobOutcome::End::kRefused, .refusal = std::move(may.error())};
+    }
+    return RunWithRetry(job);
   }
 
   JobOutcome RunWithRetry(Job& job) {
