@@ -10,6 +10,7 @@
 #include <initializer_list>
 
 #include <grpc/grpc.h>
+#include <grpc/support/sync.h>
 
 extern "C" {
 __attribute__((weak)) void __tsan_acquire(void* address);  // absent in processes without the sanitizer
@@ -30,7 +31,7 @@ void Order() {
 template <class Function>
 Function* Next(const char* name) {
   void* found = ::dlsym(RTLD_NEXT, name);
-  for (const char* library : {"libabsl_synchronization.so.20220623", "libgrpc.so.29"}) {
+  for (const char* library : {"libabsl_synchronization.so.20220623", "libgrpc.so.29", "libgpr.so.29"}) {
     if (found != nullptr) break;
     if (void* const loaded = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD)) found = ::dlsym(loaded, name);
   }
@@ -115,6 +116,15 @@ grpc_event grpc_completion_queue_next(grpc_completion_queue* queue, gpr_timespec
   const grpc_event event = next(queue, deadline, reserved);
   Order();
   return event;
+}
+
+// Whoever gives the last reference up comes after all others who gave theirs up.
+int gpr_unref(gpr_refcount* count) {
+  static auto* const next = Next<decltype(gpr_unref)>(__func__);
+  if (__tsan_release != nullptr) __tsan_release(count);
+  const int last = next(count);
+  if (last != 0 && __tsan_acquire != nullptr) __tsan_acquire(count);
+  return last;
 }
 
 }  // extern "C"
