@@ -41,6 +41,18 @@ func @race(%A: global f32[8, 16], %B: global f32[8, 16]) {
 }
 )";
 
+// Both blocks write a row of a temporary tensor.
+constexpr const char* kRaceInAWorkspace = R"(kiln 1
+func @temporary(%A: global f32[8, 16], %B: global f32[8, 16]) {
+  workspace %partial: global f32[4, 16]
+  kernel @main grid(2) threads 64 blocks(%bx) {
+    for parallel %i in 16 {
+      store %partial[3, %i] = %A[%bx, %i]
+    }
+  }
+}
+)";
+
 // The last row of a tensor of any size.
 constexpr const char* kLast = R"(kiln 1
 func @last[%m](%A: global f32[%m, 64], %B: global f32[64]) outputs(1) {
@@ -174,6 +186,18 @@ TEST_F(RunFaultTest, ARaceNamesBothStatementsAndTheElement) {
     EXPECT_NE(statement.text().find("store %B"), std::string::npos) << fault.DebugString();
   }
   EXPECT_EQ(fault.block_size(), 3);
+}
+
+TEST_F(RunFaultTest, AnElementOfAWorkspaceIsCalledByItsNameInTheProgram) {
+  Start({"--emulators=1"});
+  RunClient client = RunClient(kRaceInAWorkspace, "emu:sm_90a").Tensor(Counting(128), {8, 16}).Tensor(Counting(128), {8, 16});
+  client.options().set_check(true);
+  const RunAnswer answer = client.Run(*daemon_);
+  ASSERT_EQ(answer.FaultKind(), "race");
+  const v1::RunFault& fault = answer.result.faults(0);
+  EXPECT_EQ(fault.buffer(), "partial");
+  EXPECT_EQ(fault.address(), fault.element() * 4);
+  EXPECT_NE(fault.message().find("partial[3, " + std::to_string(fault.element() - 48) + "]"), std::string::npos) << fault.message();
 }
 
 }  // namespace

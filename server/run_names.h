@@ -7,8 +7,8 @@
 
 namespace kiln::server {
 
-// An artifact is shared by all programs that differ in names only: gives its parameters and symbols those of this program, for error
-// texts. `module`: as in CompileRequest; empty or unreadable: they keep what they have.
+// An artifact is shared by all programs that differ in names only: gives its parameters, symbols and workspaces those of this program, for
+// error texts and reports. `module`: as in CompileRequest; empty or unreadable: they keep what they have.
 void NameParameters(std::string_view module, runtime::LaunchInfo& launch);
 
 }  // namespace kiln::server

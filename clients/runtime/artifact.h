@@ -49,6 +49,7 @@ struct LaunchSymbol {
 struct Workspace {
   DType dtype{};
   std::vector<HostNodes> shape;
+  std::string name = {};  // for reports; artifacts hold none
 };
 
 // How tensor copies cut a tensor into boxes; tensor_map.h encodes it.

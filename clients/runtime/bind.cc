@@ -274,16 +274,17 @@ Result<Binding> Binder::Bind(std::span<const Arg> args) const {
 }
 
 Result<Binding> Binder::Finish(const HostValues& values, std::vector<int64_t> symbols) const {
-  Binding binding{.symbols = std::move(symbols), .grids = {}, .workspace_bytes = {}};
+  Binding binding{.symbols = std::move(symbols), .grids = {}, .workspace_bytes = {}, .workspace_shapes = {}};
   for (size_t i = 0; i < grids_.size(); ++i) {
     auto grid = EvaluateGrid(i, values);
     if (!grid) return std::unexpected(grid.error());
     binding.grids.push_back(*grid);
   }
   for (size_t i = 0; i < workspaces_.size(); ++i) {
-    auto bytes = EvaluateWorkspace(i, values);
-    if (!bytes) return std::unexpected(bytes.error());
-    binding.workspace_bytes.push_back(*bytes);
+    auto shape = WorkspaceShape(i, values);
+    if (!shape) return std::unexpected(shape.error());
+    binding.workspace_bytes.push_back(Bytes(*Find(info_.workspaces[i].dtype), *ElementCount(*shape)));
+    binding.workspace_shapes.push_back(std::move(*shape));
   }
   return binding;
 }
@@ -306,7 +307,7 @@ Result<Binding::Grid> Binder::EvaluateGrid(size_t launch, const HostValues& valu
   return grid;
 }
 
-Result<uint64_t> Binder::EvaluateWorkspace(size_t index, const HostValues& values) const {
+Result<std::vector<int64_t>> Binder::WorkspaceShape(size_t index, const HostValues& values) const {
   std::vector<int64_t> shape;
   for (const HostExpr& expr : workspaces_[index]) {
     auto extent = expr.Evaluate(values);
@@ -317,7 +318,7 @@ Result<uint64_t> Binder::EvaluateWorkspace(size_t index, const HostValues& value
   constexpr uint64_t kMost = uint64_t(1) << 48;
   if (!count || *count > kMost) return ArgumentError(fmt::format("{}: workspace {} is too large: {} elements", name_, index,
                                                                  fmt::join(shape, "×")));
-  return Bytes(*Find(info_.workspaces[index].dtype), *count);
+  return shape;
 }
 
 Result<std::vector<OutputShape>> Binder::Outputs(std::span<const Arg> inputs) const {

@@ -53,6 +53,7 @@ struct Binding {
   };
   std::vector<Grid> grids;                // one for each launch
   std::vector<uint64_t> workspace_bytes;  // one for each workspace
+  std::vector<std::vector<int64_t>> workspace_shapes;
 };
 
 class Binder {
@@ -102,7 +103,7 @@ class Binder {
   uint32_t CommonAlignment(std::span<const Arg> args) const;
   Result<Binding> Finish(const HostValues& values, std::vector<int64_t> symbols) const;
   Result<Binding::Grid> EvaluateGrid(size_t launch, const HostValues& values) const;
-  Result<uint64_t> EvaluateWorkspace(size_t index, const HostValues& values) const;
+  Result<std::vector<int64_t>> WorkspaceShape(size_t index, const HostValues& values) const;
 
   LaunchInfo info_;
   std::string name_;
