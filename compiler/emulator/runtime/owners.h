@@ -4,10 +4,16 @@
 // As long as none writes what another touches, any order gives the same result. Where one does, the later one stops before it does,
 // the memory goes back to what it was and the gangs run one after another in their turns: the same seed gives the same run.
 //
-// Concurrency: used by all gangs at once. Each marks an element as its own before it looks for the marks of others and touches it, so
+// Sixteen bytes, a unit, have one word as long as a single gang touches them; that is nearly always so, and costs one exchange for a
+// vector. Once another gang comes, each of the unit's four parts has marks of its own.
+//
+// Concurrency: used by all gangs at once. A word changes by exchanges; who holds kBusy in it alone changes the unit's other state, which
+// is to save it or to give it marks. Then each gang marks a part as its own before it looks for the marks of others and touches it, so
 // that of two at least one sees the other.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -34,20 +40,33 @@ class Owners {
   void Restore();
 
  private:
+  static constexpr uint32_t kUnit = 16, kPart = 4;  // bytes
+  using Word = std::atomic<uint64_t>;  // the gang, from 1; what it did to which parts; kBusy or kShared
   // By gang, from 1; 0: none; kMany: several.
-  struct Element {
-    std::atomic<uint32_t> reader, writer, atomic, saved;
+  struct Marks {
+    std::atomic<uint32_t> reader, writer, atomic;
+  };
+  struct Unit {
+    std::array<Marks, kUnit / kPart> parts;
+    std::atomic<uint32_t> saved;
   };
   struct Tensor {
     std::byte* data;
     uint64_t bytes;
-    uint32_t unit;   // bytes for which an element stands
-    Pages elements, before;
+    Pages words, units, before;
 
-    Element* At(uint64_t number) const { return reinterpret_cast<Element*>(elements.data()) + number; }
+    uint64_t count() const { return (bytes + kUnit - 1) / kUnit; }
+    Word& WordOf(uint64_t number) const { return reinterpret_cast<Word*>(words.data())[number]; }
+    Unit& UnitOf(uint64_t number) const { return reinterpret_cast<Unit*>(units.data())[number]; }
+    void Save(uint64_t number) const;
+    void Restore(uint64_t number) const;
+    uint64_t BytesOf(uint64_t number) const { return std::min<uint64_t>(kUnit, bytes - number * kUnit); }
   };
-  static bool NoteElement(const Tensor& tensor, uint64_t number, uint32_t self, Touch touch);
-  static void Save(const Tensor& tensor, uint64_t number);
+  // `parts`: a bit for each.
+  static bool NoteUnit(const Tensor& tensor, uint64_t number, uint32_t parts, uint32_t self, Touch touch);
+  static bool NoteShared(const Tensor& tensor, uint64_t number, uint32_t parts, uint32_t self, Touch touch);
+  static void Share(const Tensor& tensor, uint64_t number, uint64_t word);
+  static bool IsSaved(const Tensor& tensor, uint64_t number);
 
   std::vector<Tensor> tensors_;
   bool ok_ = true;
