@@ -83,7 +83,7 @@ void Land(Block& block, Warp& warps) {
   const WgmmaGroup& group = warps.products.started.front();
   if (block.lands_late()) {
     Clear(block, warps.first, group);
-    for (const WgmmaStep& step : group.steps) RunWgmma(block, warps.first, group, step);
+    RunWgmma(block, warps.first, group.accumulator, group.steps);
   }
   warps.products.started.pop_front();
 }
@@ -144,7 +144,7 @@ void StepProducts(Block& block, WgmmaStep own, const uint32_t* words, uint32_t s
     CheckWgmma(block, threads[0].index, all);
     // Early or late: shared memory is read now, or at the wait.
     WgmmaGroup& group = block.group().products.started.back();
-    if (!block.lands_late()) RunWgmma(block, threads[0].index, group, all);
+    if (!block.lands_late()) RunWgmma(block, threads[0].index, group.accumulator, {&all, 1});
     group.steps.push_back(std::move(all));
   });
 }

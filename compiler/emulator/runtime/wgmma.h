@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "compiler/emulator/runtime/clock.h"
@@ -77,7 +78,7 @@ void EndProducts(Block& block);
 
 // The operands' bytes are read when the step starts: whatever clashes with that is reported.
 void CheckWgmma(Block& block, uint32_t first, const WgmmaStep& step);
-// Reads the operands as they are now and adds to the accumulators of the group that starts with thread `first`.
-void RunWgmma(Block& block, uint32_t first, const WgmmaGroup& group, const WgmmaStep& step);
+// Reads the operands as they are now and adds to this accumulator of the group of threads that starts with `first`.
+void RunWgmma(Block& block, uint32_t first, uint32_t accumulator, std::span<const WgmmaStep> steps);
 
 }  // namespace kiln::emulator
