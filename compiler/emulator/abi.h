@@ -86,5 +86,6 @@ enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, 
   KILN_EMU_CALL(atomic_shared, v, kMemory, i, i, s, p, i)             \
   KILN_EMU_CALL(access, v, kMemory, p, i, i, i, p, i)                 \
   KILN_EMU_CALL(own, v, kMemory, g, i, i)                             \
+  KILN_EMU_CALL(allocate, v, kMemory, i)                              \
   KILN_EMU_CALL(time_over, v, kMemory, i)                             \
   KILN_EMU_CALL(index_outside, v, kMemory, i, p, i, i, i, i)

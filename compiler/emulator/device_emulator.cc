@@ -201,6 +201,8 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   }
 
   // The indices, then the extents.
+  void Allocate(uint32_t buffer) override { CallRuntime(k_allocate, {I32(buffer)}); }
+
   void StopOutside(const Outside& outside) override {
     const auto rank = uint32_t(outside.index.size());
     for (uint32_t d = 0; d < rank; ++d) {

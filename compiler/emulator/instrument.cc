@@ -2,9 +2,11 @@
 #include "compiler/emulator/instrument.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <vector>
 
+#include "compiler/emulator/abi.h"
 #include "compiler/llvm/device.h"
 
 #pragma GCC diagnostic push
@@ -140,6 +142,24 @@ class Instrumentation {
   llvm::AllocaInst* copy_ = nullptr;
 };
 
+// Of a call of this function; null: it is another.
+const llvm::Value* Operand(const llvm::Instruction& instruction, llvm::StringRef name, unsigned operand) {
+  auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+  const bool is = call != nullptr && call->getCalledFunction() != nullptr && call->getCalledFunction()->getName() == name;
+  return is ? call->getArgOperand(operand) : nullptr;
+}
+
+// What the pointer may point to.
+void Insert(const llvm::Value& pointer, Written& to) {
+  llvm::SmallVector<const llvm::Value*, 4> objects;
+  llvm::getUnderlyingObjects(&pointer, objects, nullptr, 0);
+  for (const llvm::Value* object : objects) {
+    auto* argument = llvm::dyn_cast<llvm::Argument>(object);
+    if (argument == nullptr) to.any = true;
+    else (pointer.getType()->getPointerAddressSpace() == llvm_ir::kGlobalSpace ? to.params : to.maps).insert(argument->getArgNo());
+  }
+}
+
 class Ownership {
  public:
   explicit Ownership(llvm::Function& kernel) : kernel_(kernel) {}
@@ -173,23 +193,6 @@ class Ownership {
   // The tensor map; null: none.
   static const llvm::Value* StoredThrough(const llvm::Instruction& instruction) { return Operand(instruction, "kiln_emu_tensor_store", 1); }
 
-  // Of a call of this function; null: it is another.
-  static const llvm::Value* Operand(const llvm::Instruction& instruction, llvm::StringRef name, unsigned operand) {
-    auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
-    const bool is = call != nullptr && call->getCalledFunction() != nullptr && call->getCalledFunction()->getName() == name;
-    return is ? call->getArgOperand(operand) : nullptr;
-  }
-
-  static void Insert(const llvm::Value& pointer, Written& to) {
-    llvm::SmallVector<const llvm::Value*, 4> objects;
-    llvm::getUnderlyingObjects(&pointer, objects, nullptr, 0);
-    for (const llvm::Value* object : objects) {
-      auto* argument = llvm::dyn_cast<llvm::Argument>(object);
-      if (argument == nullptr) to.any = true;
-      else (pointer.getType()->getPointerAddressSpace() == llvm_ir::kGlobalSpace ? to.params : to.maps).insert(argument->getArgNo());
-    }
-  }
-
   void Hook(llvm::Instruction& access) {
     llvm::IRBuilder<> b(&access);
     llvm::Value* pointer = llvm::getLoadStorePointerOperand(&access);
@@ -212,6 +215,28 @@ uint32_t LastLocation(const llvm::BasicBlock& block) {
 }
 
 }  // namespace
+
+bool MixesAtomics(const llvm::Function& kernel) {
+  std::map<unsigned, std::set<const llvm::Value*>> kinds;  // constants: one value for each number
+  std::set<const llvm::Value*> of_any;
+  for (const llvm::Instruction& instruction : llvm::instructions(kernel)) {
+    if (const llvm::Value* kind = Operand(instruction, "kiln_emu_atomic_global", 0)) {
+      Written changed;
+      Insert(*Operand(instruction, "kiln_emu_atomic_global", 2), changed);
+      if (changed.any) of_any.insert(kind);
+      for (const unsigned param : changed.params) kinds[param].insert(kind);
+    } else if (const llvm::Value* op = Operand(instruction, "kiln_emu_tensor_store", 0)) {
+      auto* number = llvm::dyn_cast<llvm::ConstantInt>(op);
+      if (number == nullptr || number->getZExtValue() != uint64_t(TensorOp::kStore)) of_any.insert(op);
+    }
+  }
+  kinds[~0u];
+  return std::ranges::any_of(kinds, [&](const auto& of) {
+    std::set<const llvm::Value*> all = of.second;
+    all.insert(of_any.begin(), of_any.end());
+    return all.size() > 1;
+  });
+}
 
 Written HookOwners(llvm::Function& kernel) { return Ownership(kernel).Run(); }
 

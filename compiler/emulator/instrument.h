@@ -20,6 +20,9 @@ struct Written {
 // Calls kiln_emu_own before each load and store of global memory that the kernel writes.
 Written HookOwners(llvm::Function& kernel);
 
+// Does the kernel change one tensor by atomics of different kinds, a sum and a maximum, say? Their order counts, be it of integers.
+bool MixesAtomics(const llvm::Function& kernel);
+
 // Calls kiln_emu_time_over wherever a loop starts over while `time_over` is set; it outlives the code.
 void PollInLoops(llvm::Function& kernel, const std::atomic<bool>& time_over);
 

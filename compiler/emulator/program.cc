@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <charconv>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -155,7 +156,7 @@ class JitProgram final : public Program {
     Grid grid{.kernel = kernel->second, .args = launch.args.data(), .size = launch.grid, .threads = launch.threads,
                     .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .own_bytes = own_bytes_.at(launch.entry), .cluster = launch.cluster, .seed = options.seed,
                     .slots = slots_, .touched = touched_, .shadow = shadow.get(),
-                    .clocks = check_ && (clocks_ || launch.cluster != std::array<uint32_t, 3>{1, 1, 1}), .waits_for_all = waits_for_all_, .time_over = &time_over_};
+                    .clocks = check_ && (clocks_ || launch.cluster != std::array<uint32_t, 3>{1, 1, 1}), .waits_for_all = waits_for_all_, .orders_atomics = mixes_atomics_.at(launch.entry), .time_over = &time_over_};
     const Alarm alarm(time_over_, options.until);
     return check_ || options.threads <= 1 || grid.gangs() == 1 ? RunChecked(grid, options.threads) : RunOwned(grid, launch, memory, options.threads);
   }
@@ -224,7 +225,7 @@ class JitProgram final : public Program {
     explicit Worker(const Grid& grid) : stacks(size_t{grid.threads} * grid.gang_blocks(), grid.own_bytes) {
       for (uint32_t i = 0; i < grid.gang_blocks(); ++i) {
         memory.push_back(std::make_unique<SharedMemory>(grid.shared_bytes));
-        if (grid.shadow != nullptr) shadows.push_back(std::make_unique<SharedShadow>(grid.shared_bytes, grid.threads, ShareBytes(grid.slots) ? grid.slots : std::span<const SharedSlot>()));
+        if (grid.shadow != nullptr) shadows.push_back(std::make_unique<SharedShadow>(grid.shared_bytes, grid.threads, grid.slots));
         blocks.push_back({memory.back()->data(), grid.shadow == nullptr ? nullptr : shadows.back().get()});
       }
     }
@@ -273,16 +274,30 @@ class JitProgram final : public Program {
     }
   }
 
+  // Of "b7".
+  static uint32_t BufferNumber(std::string_view name) {
+    uint32_t number = ~0u;
+    if (name.starts_with('b')) std::from_chars(name.data() + 1, name.data() + name.size(), number);
+    return number;
+  }
+
   // Do threads of this code meet in other ways than at barriers of their block?
   static bool NeedsClocks(const llvm::Module& module) {
     constexpr const char* kNames[] = {"wgmma_begin", "fence_async_proxy", "phase_init", "tensor_store", "named_barrier", "named_arrive", "cluster_barrier", "grid_barrier"};
     return std::ranges::any_of(kNames, [&](const char* name) { return module.getFunction(std::string("kiln_emu_") + name) != nullptr; });
   }
 
+  // They matter to the shadow alone.
+  static void DropAllocations(llvm::Module& module) {
+    llvm::Function* allocate = module.getFunction("kiln_emu_allocate");
+    while (allocate != nullptr && !allocate->use_empty()) llvm::cast<llvm::Instruction>(allocate->user_back())->eraseFromParent();
+  }
+
   llvm::Error Compile(const v1::Artifact& artifact) {
     auto context = std::make_unique<llvm::LLVMContext>();
     auto parsed = llvm::parseBitcodeFile(llvm::MemoryBufferRef(artifact.code(), "kernel"), *context);
     if (!parsed) return parsed.takeError();
+    if (!check_) DropAllocations(**parsed);
     clocks_ = NeedsClocks(**parsed);
     waits_for_all_ = (*parsed)->getFunction("kiln_emu_grid_barrier") != nullptr;
     std::vector<std::string> names;
@@ -293,6 +308,7 @@ class JitProgram final : public Program {
       llvm::Function& function = *(*parsed)->getFunction(name);
       if (check_) Instrument(function);
       else written_[name] = HookOwners(function);
+      mixes_atomics_[name] = MixesAtomics(function);
       PollInLoops(function, time_over_);
       AddEntry(function);
       own_bytes_[name] = OwnBytes(function);
@@ -306,7 +322,7 @@ class JitProgram final : public Program {
       kernels_[name] = address->toPtr<void(const uint64_t*)>();
     }
     for (const v1::SharedSlot& slot : artifact.report().shared_memory()) {
-      slots_.push_back({"%" + slot.buffer(), slot.offset(), slot.bytes(), std::max(slot.element_bits() / 8, 1u), std::max(slot.versions(), 1u),
+      slots_.push_back({"%" + slot.buffer(), BufferNumber(slot.buffer()), slot.offset(), slot.bytes(), std::max(slot.element_bits() / 8, 1u), std::max(slot.versions(), 1u),
                         ir::Layout::Parse(slot.layout()).value_or(ir::Layout()), {slot.shape().begin(), slot.shape().end()}, {slot.statements().begin(), slot.statements().end()}});
     }
     FindTouched(artifact.report());
@@ -358,6 +374,7 @@ class JitProgram final : public Program {
   std::map<std::string, Kernel> kernels_;
   std::map<std::string, uint64_t> own_bytes_;   // of each thread
   std::map<std::string, Written> written_;  // of kernels that are not checked
+  std::map<std::string, bool> mixes_atomics_;
   std::vector<SharedSlot> slots_;
   std::vector<std::vector<SharedRange>> touched_;  // by statement
 };

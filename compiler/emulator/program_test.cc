@@ -170,6 +170,19 @@ TEST(Findings, AReaderBeforeTheWriterWhoReadToo) {
 }
 
 // The last of several atomics is the reader's own.
+TEST(Findings, TheElementOfALongAccessThatClashes) {
+  for (const uint64_t seed : {0, 1, 2, 3, 4, 5}) {
+    Kernel k("emu:sm_80", 32);
+    k.Name("b0", 0, 4);
+    k.If(k.Is(k.thread, 0), [&] { k.b.CreateAlignedStore(llvm::ConstantInt::get(llvm::FixedVectorType::get(k.b.getInt32Ty(), 4), 7), k.shared, llvm::Align(16)); });
+    k.If(k.Is(k.thread, 5), [&] { k.Store(k.thread, k.shared, k.I32(2)); });
+    const Report report = k.Run({}, {.seed = seed});
+    ASSERT_EQ(report.findings.size(), 1u);
+    EXPECT_EQ(report.findings[0].place.address, 8u);
+    EXPECT_EQ(report.findings[0].place.elements.at(0).number, 2u);
+  }
+}
+
 TEST(Findings, AnAtomicBeforeTheReadersOwn) {
   for (const char* target : {"emu:sm_80", "emu:sm_90a"}) {
     for (const uint32_t blocks : {1, 2}) {

@@ -145,6 +145,9 @@ class Device {
   // serves all kernels, so that they may not run at the same time.
   virtual void GridBarrier();
 
+  // On the emulator: a buffer in shared memory, by its place in the module, is allocated anew, as in each iteration of a loop.
+  virtual void Allocate(uint32_t) {}
+
   // On the emulator: an access left its buffer, whose place in the module `buffer` is, and the thread ends here. `index` (i64), of
   // which some are outside; `bytes` of an element.
   struct Outside {

@@ -43,7 +43,10 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
   if (slice_ != nullptr && !slice_->Runs(stmt)) return;
   EnterStmt(stmt);
   std::visit(Overloaded{
-                 [&](const ir::Alloc&) {},
+                 [&](const ir::Alloc& op) {
+                   const bool again = !loops_.empty() && kernel_.producers == 0 && module_[op.buffer].versions == 1;
+                   if (again && module_[op.buffer].space == Space::kShared) device_->Allocate(ir::Index(op.buffer));
+                 },
                  [&](const ir::For& op) { LowerFor(stmt, op); },
                  [&](const ir::If& op) { LowerIf(op); },
                  [&](const ir::While& op) { LowerWhile(op); },

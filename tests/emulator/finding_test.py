@@ -277,6 +277,36 @@ def left_by_another_tile():
     return program.with_outputs(-1)
 
 
+def left_by_an_earlier_iteration():
+    """Each iteration has a tile of its own, and only the first writes all of it."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            for k in T.serial(2):
+                tile = T.alloc_shared((32, 64), "float32")
+                if k == 0:
+                    T.copy(A[0:32, :], tile)
+                else:
+                    T.copy(A[32:48, :], tile[0:16, :])
+                T.copy(tile, C[k * 32 : k * 32 + 32, :])  # planted
+
+    return program.with_outputs(-1)
+
+
+def blocks_share_a_workspace():
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        W = T.alloc_global((4, 64), "float32")
+        with T.Kernel(2, threads=128) as bx:
+            for j in T.Parallel(64):
+                W[2, j] = A[bx, j]  # planted
+        with T.Kernel(1, threads=128):
+            for i, j in T.Parallel(64, 64):
+                C[i, j] = W[2, j]
+
+    return program.with_outputs(-1)
+
+
 def blocks_write_what_others_read():
     @T.prim_func
     def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
@@ -311,7 +341,8 @@ PLANTED = [(overlapping_rows, "race", "tile[0, ", "tile"), (one_row_too_far, "ou
            (part_of_a_tile_too_far, "out of bounds", "index 6", "tile"), (operand_too_far, "out of bounds", "of dimension 1, which has 64", "tile"),
            (local_too_far, "out of bounds", "writes few[1000000]", "few"),
            (local_read_too_far, "out of bounds", "of dimension 0, which has 4", "few"), (left_by_another_tile, "uninitialised read", "(second[", "second"),
-           (blocks_write_what_others_read, "race", "of block (", "tensor 1"), (blocks_write_one_value, "race", "of block (", "tensor 1")]
+           (left_by_an_earlier_iteration, "uninitialised read", "(tile[", "tile"),
+           (blocks_share_a_workspace, "race", "of workspace 0[2, ", "workspace 0"), (blocks_write_what_others_read, "race", "of block (", "tensor 1"), (blocks_write_one_value, "race", "of block (", "tensor 1")]
 # What is known of an index without its memory being watched.
 BEYOND = [one_row_too_far, into_the_neighbour, one_column_too_far, columns_written_too_far, part_of_a_tile_too_far, operand_too_far, local_too_far, local_read_too_far]
 
@@ -334,6 +365,49 @@ def test_the_same_seed_is_the_same_run(emulator, target, build, check):
                 answer = emulator.run(module, target, planted_inputs(build), ((64, 64), "float32"), check=check, seed=seed, threads=threads)
                 runs.append((answer["finished"], answer["findings"], answer["result"].tobytes() if answer["finished"] else b""))
         assert all(run == runs[0] for run in runs[1:]), f"seed {seed}"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("check", [0, 1], ids=["plain", "checked"])
+def test_atomics_of_two_kinds_are_the_same_run(emulator, target, check):
+    """Of integers too, a sum and a maximum in another order give another result."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "int32"), C: T.Tensor((64, 64), "int32")):
+        with T.Kernel(64, threads=64) as bx:
+            for i, j in T.Parallel(64, 64):
+                if (A[i, j] + bx) % 2 == 0:
+                    T.atomic_add(C[i, j], bx)
+                else:
+                    T.atomic_max(C[i, j], 1000 + bx * (j % 7))
+
+    module, numbers = emulator.module(program.serialized), np.arange(4096, dtype=np.int32).reshape(64, 64)
+    for seed in (0, 3):
+        results = set()
+        for threads in (1, 2, 4, 4, 4):
+            (_, after), answer = emulator.call(module, target, [(numbers, "int32"), (np.zeros_like(numbers), "int32")], check=check, seed=seed, threads=threads)
+            assert answer["finished"] and not answer["findings"]
+            results.add(after.tobytes())
+        assert len(results) == 1, f"seed {seed}"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_tile_of_a_loop_that_is_written_in_each_iteration_is_clean(emulator, target):
+    """One that the loop allocates, and one from before it that iterations fill together."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            whole = T.alloc_shared((64, 64), "float32")
+            for k in T.serial(4):
+                tile = T.alloc_shared((16, 64), "float32")
+                T.copy(A[k * 16, 0], tile)
+                for i, j in T.Parallel(16, 64):
+                    whole[k * 16 + i, j] = tile[15 - i, j]
+            T.copy(whole, C)
+
+    data = random_array(np.random.default_rng(1), (64, 64), "float32")
+    answer = emulator.run(emulator.module(program.with_outputs(-1).serialized), target, [(data, "float32")], ((64, 64), "float32"), check=1, seeds=2)
+    assert answer["finished"] and not answer["findings"], answer["findings"]
+    assert np.array_equal(answer["result"], data.reshape(4, 16, 64)[:, ::-1].reshape(64, 64))
 
 
 @pytest.mark.parametrize("target", TARGETS)

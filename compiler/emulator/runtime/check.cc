@@ -36,7 +36,7 @@ Subject SubjectOf(Block& block, const AsyncAccess& access, Touch touch) {
 }
 
 FindingKind KindOf(const Gang& gang, const Clash& clash) {
-  if (clash.kind == Clash::kUninitialized) return FindingKind::kUninitialized;
+  if (clash.kind == Clash::kUninitialized || clash.kind == Clash::kOutlived) return FindingKind::kUninitialized;
   if (clash.kind == Clash::kPending) return FindingKind::kAsyncPending;
   if (clash.kind == Clash::kUnfenced) return FindingKind::kUnfenced;
   const bool here = clash.other.block == gang.number() + 1;
@@ -47,6 +47,7 @@ FindingKind KindOf(const Gang& gang, const Clash& clash) {
 std::string Reason(const Gang& gang, const Clash& clash, FindingKind kind) {
   if (kind == FindingKind::kUninitialized && clash.other.block == 0) return ", which nobody wrote";
   const std::string other = gang.NameOf(clash.other.block - 1, clash.other.agent);
+  if (clash.kind == Clash::kOutlived) return ", which nobody wrote since it was allocated: " + other + " left there what an earlier iteration had";
   if (kind == FindingKind::kUninitialized) return ", which nobody wrote: " + other + " left there what belongs to another buffer, whose time is over";
   if (clash.kind == Clash::kPending) return " while an asynchronous copy to it by " + other + " has not been waited for";
   if (kind == FindingKind::kUnfenced) return " through the asynchronous proxy, which " + other + " wrote with no proxy fence behind";
@@ -56,7 +57,7 @@ std::string Reason(const Gang& gang, const Clash& clash, FindingKind kind) {
          (here ? " with no barrier between them" : "; nothing orders blocks of one launch");
 }
 
-// `name`: of the place, asked where the clash is news.
+// `name`: of the place of a byte of the access, asked where the clash is news.
 template <typename Name>
 void ReportClash(const Subject& subject, const Clash& clash, uint32_t bytes, Name&& name) {
   if (clash.kind == Clash::kNone) return;
@@ -64,8 +65,8 @@ void ReportClash(const Subject& subject, const Clash& clash, uint32_t bytes, Nam
   const FindingKind kind = KindOf(gang, clash);
   const About about = subject.AboutIt(clash.other.location);
   if (!subject.block->Wants(kind, about)) return;
-  NamedPlace at = name();
-  subject.block->Add(kind, about, subject.Name() + Verb(subject.touch) + Number(bytes) + " bytes of " + at.text + Reason(gang, clash, kind), std::move(at.place));
+  NamedPlace at = name(clash.byte);
+  subject.block->Add(kind, about, subject.Name() + Verb(subject.touch) + Number(bytes) + (clash.byte == 0 ? " bytes of " : " bytes, among them ") + at.text + Reason(gang, clash, kind), std::move(at.place));
 }
 
 std::string Deed(const Block& block, const Access& access, uint32_t bytes) {
@@ -139,8 +140,8 @@ void CheckShared(Block& block, const Access& access, const std::byte* data, uint
   const Subject subject = SubjectOf(block, access);
   CheckTouched(owner, subject, offset, bytes);
   Order order;
-  const Clash clash = owner.shadow()->Note(block.WhoOf(access.thread, access.location, order), offset, bytes, access.touch, data, value);
-  ReportClash(subject, clash, bytes, [&] { return SharedPlace(owner, offset, block, access.location); });
+  const Clash clash = owner.shadow()->Note(block.WhoOf(access.thread, access.location, order), access.thread, offset, bytes, access.touch, data, value);
+  ReportClash(subject, clash, bytes, [&](uint32_t byte) { return SharedPlace(owner, offset + byte, block, access.location); });
 }
 
 void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
@@ -152,7 +153,7 @@ void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint
   if (IsMisaligned(data, align)) FaultMisaligned(block, access, bytes, align, shadow->NameOf(data));
   Order order;
   const Clash clash = shadow->Note(block.WhoOf(access.thread, access.location, order), allocation, data, bytes, access.touch, value);
-  ReportClash(subject, clash, bytes, [&] { return shadow->NameOf(data); });
+  ReportClash(subject, clash, bytes, [&](uint32_t byte) { return shadow->NameOf(data + byte); });
 }
 
 void CheckAsyncShared(Block& block, const AsyncAccess& access, uint32_t offset, uint32_t bytes, Touch touch) {
@@ -160,8 +161,8 @@ void CheckAsyncShared(Block& block, const AsyncAccess& access, uint32_t offset, 
   const Subject subject = SubjectOf(block, access, touch);
   CheckTouched(block, subject, offset, bytes);
   Order order;
-  const Clash clash = block.shadow()->Note(WhoOf(block, access, order), offset, bytes, touch, nullptr, nullptr);
-  ReportClash(subject, clash, bytes, [&] { return SharedPlace(block, offset, *subject.block, access.location); });
+  const Clash clash = block.shadow()->Note(WhoOf(block, access, order), subject.thread, offset, bytes, touch, nullptr, nullptr);
+  ReportClash(subject, clash, bytes, [&](uint32_t byte) { return SharedPlace(block, offset + byte, *subject.block, access.location); });
 }
 
 void CheckAsyncGlobal(Block& block, const AsyncAccess& access, const std::byte* data, uint32_t bytes, Touch touch) {
@@ -171,7 +172,7 @@ void CheckAsyncGlobal(Block& block, const AsyncAccess& access, const std::byte* 
   const size_t allocation = FindGlobal(subject, data, bytes);
   Order order;
   const Clash clash = shadow->Note(WhoOf(block, access, order), allocation, data, bytes, touch, nullptr);
-  ReportClash(subject, clash, bytes, [&] { return shadow->NameOf(data); });
+  ReportClash(subject, clash, bytes, [&](uint32_t byte) { return shadow->NameOf(data + byte); });
 }
 
 void Own(Block& block, const std::byte* data, uint32_t bytes, Touch touch) {
@@ -205,8 +206,8 @@ void CheckStart(Block& block, uint32_t thread, const AsyncCopy& copy) {
   if (IsMisaligned(copy.to, copy.bytes)) FaultMisaligned(block, access, copy.bytes, copy.bytes, SharedPlace(block, offset, block));
   CheckTouched(block, subject, offset, copy.bytes);
   Order order;
-  const Clash clash = block.shadow()->Start(block.WhoOf(thread, copy.location, order), offset, copy.bytes);
-  ReportClash(subject, clash, copy.bytes, [&] { return SharedPlace(block, offset, block, copy.location); });
+  const Clash clash = block.shadow()->Start(block.WhoOf(thread, copy.location, order), thread, offset, copy.bytes);
+  ReportClash(subject, clash, copy.bytes, [&](uint32_t byte) { return SharedPlace(block, offset + byte, block, copy.location); });
   if (copy.copied > 0) CheckGlobal(block, {thread, copy.location, Touch::kRead}, copy.from, copy.copied, copy.bytes);
 }
 

@@ -200,7 +200,7 @@ void kiln_emu_atomic_global(uint32_t op, uint32_t dtype, std::byte* data, void* 
   Block& block = Current();
   const uint32_t bytes = uint32_t(ir::Bits(ir::DType(dtype))) / 8;
   CheckGlobal(block, {block.thread().index, location, Touch::kAtomic}, data, bytes, bytes);
-  if (DependsOnOrder(op, ir::DType(dtype))) block.gang().AwaitTurn();
+  if (block.grid().orders_atomics || DependsOnOrder(op, ir::DType(dtype))) block.gang().AwaitTurn();
   Atomically(op, ir::DType(dtype), data, value);
 }
 
@@ -221,6 +221,11 @@ void kiln_emu_access(void* data, uint32_t bytes, uint32_t align, uint32_t flags,
 }
 
 void kiln_emu_own(std::byte* data, uint32_t bytes, uint32_t write) { Own(Current(), data, bytes, write != 0 ? Touch::kWrite : Touch::kRead); }
+
+void kiln_emu_allocate(uint32_t buffer) {
+  Block& block = Current();
+  if (block.shadow() != nullptr) block.shadow()->lives().Begin(block.thread().index, buffer);
+}
 
 void kiln_emu_time_over(uint32_t location) { Current().gang().EndByTime(location); }
 

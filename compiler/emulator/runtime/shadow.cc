@@ -30,12 +30,18 @@ bool Harmless(const Who& who, const Clash& clash, uint32_t block_threads, bool s
 
 bool Order::After(uint32_t agent, uint32_t time) const {
   if (agent == self) return true;
-  return std::ranges::all_of(views, [&](const View& view) { return view.seen.Covers(agent, time); });
+  if (after.agent != agent || after.time != time) {
+    after = {agent, time, std::ranges::all_of(views, [&](const View& view) { return view.seen.Covers(agent, time); })};
+  }
+  return after.value;
 }
 
 bool Order::Fenced(uint32_t agent, uint32_t time) const {
   if (!async || agent >= threads) return true;
-  return std::ranges::all_of(views, [&](const View& view) { return view.fenced.Covers(agent, time); });
+  if (fenced.agent != agent || fenced.time != time) {
+    fenced = {agent, time, std::ranges::all_of(views, [&](const View& view) { return view.fenced.Covers(agent, time); })};
+  }
+  return fenced.value;
 }
 
 void Accesses::Drop(uint32_t& list, const Who& who) {
@@ -184,6 +190,7 @@ Clash Cell::Note(const Who& who, Touch touch, Accesses& accesses, OfOthers* of_o
 void SharedShadow::Enter() {
   std::ranges::fill(cells_, Cell{});
   accesses_ = {};
+  lives_.Clear();
 }
 
 bool SharedShadow::IsLeft(const Statements& statements, uint32_t byte) {
@@ -197,28 +204,41 @@ bool SharedShadow::IsLeft(const Statements& statements, uint32_t byte) {
   return std::ranges::any_of(*answer_, [&](const SharedRange& r) { return byte >= r.first && byte < r.end; });
 }
 
-Clash SharedShadow::Note(const Who& who, uint32_t offset, uint32_t bytes, Touch touch, const std::byte* before,
+Clash::Kind SharedShadow::Leftover(const Who& who, uint32_t thread, uint32_t byte, Touch touch) {
+  const bool reads = touch != Touch::kWrite && cells_[byte].writer_block != 0;
+  Clash::Kind kind = Clash::kNone;
+  if (reads && !sharing_.empty() && IsLeft({who.location, cells_[byte].writer_location}, byte)) kind = Clash::kUninitialized;
+  if (lives_.empty()) return kind;
+  if (reads && kind == Clash::kNone && lives_.IsOver(thread, who.location, byte)) kind = Clash::kOutlived;
+  if (touch != Touch::kRead) lives_.Write(thread, who.location, byte);
+  return kind;
+}
+
+Clash SharedShadow::Note(const Who& who, uint32_t thread, uint32_t offset, uint32_t bytes, Touch touch, const std::byte* before,
                          const std::byte* after) {
   Clash found;
   const bool plain = who.order == nullptr;
+  const auto find = [&](const Clash& clash, uint32_t byte) {
+    if (found.kind != Clash::kNone) return;
+    found = clash;
+    found.byte = byte;
+  };
   for (uint32_t i = 0; i < bytes; ++i) {
     Cell& cell = cells_[offset + i];
-    const bool is_left = !sharing_.empty() && touch != Touch::kWrite && cell.writer_block != 0 && IsLeft({who.location, cell.writer_location}, offset + i);
-    if (is_left && found.kind == Clash::kNone) {
-      found = {Clash::kUninitialized, true, {cell.writer_block, cell.writer_time, cell.writer, cell.writer_location}};
-    }
+    const Clash::Kind left = Leftover(who, thread, offset + i, touch);
+    if (left != Clash::kNone) find({left, true, {cell.writer_block, cell.writer_time, cell.writer, cell.writer_location}}, i);
     if (plain && (touch == Touch::kWrite || cell.writer_block != 0) && cell.NotePlain(who, touch)) continue;
     const bool unwritten = cell.writer_block == 0 && touch != Touch::kWrite;
     const Clash clash = cell.Note(who, touch, accesses_, nullptr);
     const bool same = after != nullptr && before[i] == after[i];
-    if (found.kind == Clash::kNone && !Harmless(who, clash, block_threads_, same)) found = clash;
-    if (found.kind == Clash::kNone && unwritten) found.kind = Clash::kUninitialized;
+    if (clash.kind != Clash::kNone && !Harmless(who, clash, block_threads_, same)) find(clash, i);
+    if (unwritten) find({.kind = Clash::kUninitialized}, i);
   }
   return found;
 }
 
-Clash SharedShadow::Start(const Who& who, uint32_t offset, uint32_t bytes) {
-  const Clash clash = Note(who, offset, bytes, Touch::kWrite, nullptr, nullptr);
+Clash SharedShadow::Start(const Who& who, uint32_t thread, uint32_t offset, uint32_t bytes) {
+  const Clash clash = Note(who, thread, offset, bytes, Touch::kWrite, nullptr, nullptr);
   for (uint32_t i = 0; i < bytes; ++i) cells_[offset + i].pending = true;
   return clash;
 }
@@ -287,7 +307,9 @@ Clash GlobalShadow::Note(const Who& who, size_t allocation, const std::byte* dat
     }
     const Clash clash = NoteElement(who, a, i, touch, after != nullptr && whole ? after + in_access : nullptr, stripe.accesses);
     stripe.lock.clear(std::memory_order_release);
-    if (found.kind == Clash::kNone) found = clash;
+    if (found.kind != Clash::kNone || clash.kind == Clash::kNone) continue;
+    found = clash;
+    found.byte = uint32_t(in_access);
   }
   return found;
 }

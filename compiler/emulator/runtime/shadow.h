@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "compiler/emulator/runtime/clock.h"
+#include "compiler/emulator/runtime/lives.h"
 #include "compiler/emulator/runtime/pages.h"
 #include "compiler/emulator/runtime/place.h"
 #include "compiler/emulator/runtime/tenants.h"
@@ -47,6 +48,13 @@ struct Order {
 
   bool After(uint32_t agent, uint32_t time) const;
   bool Fenced(uint32_t agent, uint32_t time) const;  // a generic access
+
+  // Neighbouring bytes ask the same.
+  struct Answer {
+    uint32_t agent = kNoAgent, time = 0;
+    bool value = false;
+  };
+  mutable Answer after{}, fenced{};
 };
 
 struct Who {
@@ -58,9 +66,10 @@ struct Who {
 };
 
 struct Clash {
-  enum Kind : uint8_t { kNone, kRace, kPending, kUninitialized, kUnfenced } kind = kNone;
+  enum Kind : uint8_t { kNone, kRace, kPending, kUninitialized, kOutlived, kUnfenced } kind = kNone;
   bool other_writes = false;
   Who other{};
+  uint32_t byte = 0;  // of the access, the first that clashes
 };
 
 // Accesses of one kind to one byte by one gang that are not ordered among themselves, beside the last.
@@ -148,24 +157,29 @@ inline bool Cell::NotePlain(const Who& who, Touch touch) {
 
 class SharedShadow {
  public:
-  // `sharing`: the buffers, where some share bytes.
-  SharedShadow(uint32_t bytes, uint32_t block_threads, std::span<const SharedSlot> sharing) : cells_(bytes), block_threads_(block_threads), sharing_(sharing) {}
+  SharedShadow(uint32_t bytes, uint32_t block_threads, std::span<const SharedSlot> slots)
+      : cells_(bytes), block_threads_(block_threads), sharing_(ShareBytes(slots) ? slots : std::span<const SharedSlot>()), lives_(slots, block_threads) {}
   void Enter();
+  Lives& lives() { return lives_; }
   uint32_t bytes() const { return uint32_t(cells_.size()); }
 
-  Clash Note(const Who& who, uint32_t offset, uint32_t bytes, Touch touch, const std::byte* before, const std::byte* after);
+  // `thread`: that does it, or started it.
+  Clash Note(const Who& who, uint32_t thread, uint32_t offset, uint32_t bytes, Touch touch, const std::byte* before, const std::byte* after);
   // A copy to these bytes begins, ends.
-  Clash Start(const Who& who, uint32_t offset, uint32_t bytes);
+  Clash Start(const Who& who, uint32_t thread, uint32_t offset, uint32_t bytes);
   void Land(const Who& who, uint32_t offset, uint32_t bytes);
 
  private:
   using Statements = std::pair<uint32_t, uint32_t>;  // who reads, who wrote
   bool IsLeft(const Statements& statements, uint32_t byte);
+  // What a byte holds that was written, but not for this access to find; none: it may.
+  Clash::Kind Leftover(const Who& who, uint32_t thread, uint32_t byte, Touch touch);
 
   std::vector<Cell> cells_;
   Accesses accesses_;
   const uint32_t block_threads_;
-  std::span<const SharedSlot> sharing_;
+  std::span<const SharedSlot> sharing_;  // the buffers, where some share bytes
+  Lives lives_;
   std::map<Statements, std::vector<SharedRange>> left_;  // asked so far
   Statements asked_{};
   const std::vector<SharedRange>* answer_ = nullptr;     // to that

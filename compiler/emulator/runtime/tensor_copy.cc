@@ -116,7 +116,8 @@ void TensorTransfer::Land() const {
 namespace {
 
 void Write(Block& block, const TensorStore& store) {
-  if (DependsOnOrder(store.op, store.map->type)) block.gang().AwaitTurn();
+  const bool ordered = block.grid().orders_atomics && store.op != TensorOp::kStore;
+  if (ordered || DependsOnOrder(store.op, store.map->type)) block.gang().AwaitTurn();
   StoreBox(*store.map, store.at, store.read.data(), store.op);
 }
 
