@@ -273,7 +273,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
         reply.set_signing_key(std::string(sealer->public_key().view()));
         return reply;
       },
-      config.accept_put, config.limits});
+      config.accept_put, config.limits, config.manifest_memory_bytes});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

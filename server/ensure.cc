@@ -36,8 +36,8 @@ bool EndsTheCall(const Failure& failure) {
 
 }  // namespace
 
-EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, const v1::EnsureRequest& request)
-    : parts_(parts), caller_(std::move(caller)), manifest_(request, parts.limits),
+EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, const v1::EnsureRequest& request)
+    : parts_(parts), caller_(std::move(caller)), memory_(std::move(memory)), manifest_(request, parts.limits),
       window_(2 * std::size_t{parts.workers} + 2), failure_(manifest_.problem()) {
   failure_ ? Continue() : ExpandSoon();
 }

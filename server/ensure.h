@@ -29,6 +29,7 @@
 #include "server/gate.h"
 #include "server/manifest.h"
 #include "server/request_limits.h"
+#include "server/tenant_budget.h"
 
 namespace kiln::server {
 
@@ -43,7 +44,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
   };
 
   // `request` lives as long as the call.
-  EnsureReactor(const Parts& parts, Caller caller, const v1::EnsureRequest& request);
+  EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, const v1::EnsureRequest& request);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -71,6 +72,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
 
   const Parts parts_;
   const Caller caller_;
+  const TenantBudget::Charge memory_;
   Manifest manifest_;
   const std::size_t window_;
   const Clock::time_point began_ = Clock::now();

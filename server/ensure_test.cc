@@ -158,6 +158,27 @@ TEST_F(EnsureTest, CancellingFreesTheWorkers) {
   EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer)).status.ok());
 }
 
+TEST_F(EnsureTest, ManifestsUnderWayAreBounded) {
+  daemon_->Start({"--manifest-memory=1MiB"});
+  auto manifest = Manifest(0, 2, Order::kHang);
+  for (auto& request : *manifest.mutable_requests()) request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(1000, std::string(100'000, 'x'));
+  grpc::ClientContext contexts[2];
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::EnsureProgress>>> open;
+  for (auto& context : contexts) open.push_back(daemon_->stub().EnsureKernels(&context, manifest));
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 2; }));
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().joined() >= 2; })) << "both are there";
+  const Ensured refused = Ensure(manifest);
+  EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(refused.status.error_message().find("--manifest-memory"), std::string::npos) << refused.status.error_message();
+  for (auto& context : contexts) context.TryCancel();
+  for (auto& reader : open) {
+    for (v1::EnsureProgress progress; reader->Read(&progress);) {
+    }
+    (void)reader->Finish();
+  }
+  EXPECT_TRUE(Ensure(Manifest(5, 6)).status.ok());
+}
+
 TEST_F(EnsureTest, AnEmptyManifestIsDoneAndATooLargeOneRefused) {
   daemon_->Start();
   EXPECT_TRUE(Ensure({}).status.ok());

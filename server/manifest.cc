@@ -58,6 +58,12 @@ Manifest::Manifest(const v1::EnsureRequest& request, const RequestLimits& limits
   }
 }
 
+std::size_t Manifest::MemoryOf(const v1::EnsureRequest& request) {
+  constexpr std::size_t kOfAnItem = 128;
+  const auto items = static_cast<std::size_t>(request.requests_size()) * static_cast<std::size_t>(std::max(1, request.targets_size()));
+  return 2 * request.ByteSizeLong() + kOfAnItem * std::min(items, kMaxItems);
+}
+
 bool Manifest::ExpandSome() {
   const auto requests = static_cast<std::size_t>(request_.requests_size());
   std::size_t bytes = 0;

@@ -35,6 +35,9 @@ class Manifest {
   // `request` and `limits` outlive this. Takes at most as many targets as there are; the same target under two spellings is one.
   Manifest(const v1::EnsureRequest& request, const RequestLimits& limits);
 
+  // What a call with this manifest holds until it ends, about: the message, its requests' bytes, what is known of each item.
+  static std::size_t MemoryOf(const v1::EnsureRequest& request);
+
   // Why it cannot be expanded.
   const std::optional<Failure>& problem() const { return problem_; }
 

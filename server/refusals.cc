@@ -28,6 +28,14 @@ Failure NoMemoryFor(std::string_view tenant, std::size_t capacity) {
           .retry_after = std::chrono::seconds(1)};
 }
 
+Failure NoMemoryForManifest(std::string_view tenant, std::size_t capacity) {
+  return {.kind = Kind::kQueueFull,
+          .message = fmt::format("the manifests of the tenant {} that are under way hold its part of the {} bytes there are for all "
+                                 "(--manifest-memory); try again when one of them is done, or send smaller ones",
+                                 tenant, capacity),
+          .retry_after = std::chrono::seconds(1)};
+}
+
 Failure Draining() {
   return {.kind = Kind::kDraining, .message = "kilnd is shutting down and compiles nothing new; try again shortly"};
 }

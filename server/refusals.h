@@ -17,6 +17,7 @@ namespace kiln::server {
 Failure ToFailure(const QueueFull& full);
 Failure ExecutorFull();
 Failure NoMemoryFor(std::string_view tenant, std::size_t capacity);
+Failure NoMemoryForManifest(std::string_view tenant, std::size_t capacity);
 Failure Draining();
 Failure Cancelled();
 Failure NotCompiled();

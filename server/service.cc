@@ -137,7 +137,10 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
 grpc::ServerWriteReactor<v1::EnsureProgress>* KilnService::EnsureKernels(Context* context, const v1::EnsureRequest* request) {
   auto caller = Enter(*context, "EnsureKernels");
   if (!caller) return new RefusedStream<v1::EnsureProgress>(ToStatus(caller.error()));
-  return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, parts_.gate}, std::move(*caller), *request);
+  auto memory = manifests_.Take(caller->tenant, Manifest::MemoryOf(*request));
+  if (!memory) return new RefusedStream<v1::EnsureProgress>(Refuse(context, NoMemoryForManifest(caller->tenant, parts_.manifest_memory_bytes)));
+  return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, parts_.gate}, std::move(*caller),
+                           std::move(*memory), *request);
 }
 
 grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutRequest* request, v1::PutReply* reply) {

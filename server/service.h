@@ -16,6 +16,7 @@
 #include "server/metrics.h"
 #include "server/request_limits.h"
 #include "server/run_flow.h"
+#include "server/tenant_budget.h"
 #include "server/worker_pool.h"
 
 namespace kiln::server {
@@ -46,6 +47,7 @@ class KilnService final : public KilnMethods {
     std::function<v1::CapabilitiesReply()> capabilities;  // may wait for the worker and for ptxas
     bool accept_put;
     RequestLimits limits;
+    std::size_t manifest_memory_bytes;
   };
   explicit KilnService(Parts parts);
 
@@ -77,6 +79,7 @@ class KilnService final : public KilnMethods {
   Unary* Maintain(Context* context, std::string_view method, Reply* reply, std::function<std::expected<Reply, Failure>()> task);
 
   const Parts parts_;
+  TenantBudget manifests_{parts_.manifest_memory_bytes};
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 };
 
