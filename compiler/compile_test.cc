@@ -109,6 +109,38 @@ func @f(%A: global bf16[64, 1024], %S: global f32[64]) {
   EXPECT_EQ(Count(result, "cvt.f32.bf16"), 0u);
 }
 
+// What a short loop reads again is looked for in the cache.
+TEST(Compile, ReductionsKeepWhatIsReadAgain) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global bf16[64, 1024], %L: global i32[64], %S: global f32[64]) {
+  kernel @k grid(64) threads 128 blocks(%b) {
+    %tile = alloc fragment f32[1, 1024]
+    %sum = alloc fragment f32[1]
+    copy %A[%b, 0; 1, 1024] -> %tile[0, 0; 1, 1024]
+    reduce sum %tile[0, 0; 1, 1024] -> %sum[0; 1] dim 1
+    for parallel %i in 1 { store %S[%b + %i] = %sum[%i] - f32(%A[%b, %L[%b]]) }
+  }
+}
+)", "cuda:sm_80");
+  EXPECT_EQ(Count(result, "no_allocate"), 0u);
+  EXPECT_EQ(Count(result, "ld.global.nc.v4"), 1u);
+}
+
+// Four blocks of 256 threads leave each thread 64 registers; the report says so.
+TEST(Compile, BlocksOnAMultiprocessor) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global f32[64, 256]) {
+  kernel @k grid(64) threads 256 min_blocks 4 blocks(%b) {
+    for parallel %i in 256 { store %A[%b, %i] = %A[%b, %i] + 1.0 }
+  }
+}
+)", "cuda:sm_90a");
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  EXPECT_EQ(Count(result, ".minnctapersm 4"), 1u);
+  const auto& decisions = result.artifact().report().decisions();
+  EXPECT_TRUE(std::ranges::any_of(decisions, [](const v1::Decision& d) { return d.decision() == "at least 4 blocks on a multiprocessor"; }));
+}
+
 // Two at a time as they lie in their registers; a sum's order is its own.
 TEST(Compile, MaximaOfHalfWordsGoInPairs) {
   const auto compile = [](const char* kind) {

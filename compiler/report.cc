@@ -54,6 +54,9 @@ class Reporter {
   void Kernel(const ir::Kernel& kernel) {
     Statements(kernel.body);
     Add("synchronize", kernel.name, fmt::format("{} barriers", std::exchange(barriers_, 0)), "", {});
+    if (kernel.min_blocks != 0) {
+      Add("threads", kernel.name, fmt::format("at least {} blocks on a multiprocessor", kernel.min_blocks), "the program asks for them: fewer registers a thread", {});
+    }
     if (kernel.producers == 0) return;
     Add("pipeline", kernel.name, fmt::format("{} threads compute, {} fill rings", kernel.threads, kernel.producers), "tensor copies need one thread", {});
   }

@@ -208,6 +208,7 @@ class Writer {
     List(kernel.cluster);
     List(kernel.block_vars);
     Put(uint64_t(kernel.raster_panel));
+    Put(uint64_t(kernel.min_blocks));
     Put(uint64_t(kernel.shared_bytes));
     Put(uint64_t(kernel.producers));
     PutBlock(kernel.body);

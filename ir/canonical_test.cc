@@ -178,7 +178,7 @@ TEST(Canonical, EveryDetailCounts) {
   const std::string text = R"(kiln 1
 func @f[%m](%A: global f32[%m, 8] strides(8, 1) pad(1.0), %B: global f32[4, 8]) outputs(1) {
   workspace %W: global f32[8]
-  kernel @k grid(2) threads 64 cluster(2) raster 2 blocks(%b) {
+  kernel @k grid(2) threads 64 cluster(2) raster 2 min_blocks 2 blocks(%b) {
     %s = alloc shared f32[4, 8]
     %f = alloc fragment f32[4, 8]
     %r = alloc fragment f32[4]
@@ -200,6 +200,7 @@ func @f[%m](%A: global f32[%m, 8] strides(8, 1) pad(1.0), %B: global f32[4, 8]) 
                                                                  {"threads 64", "threads 96"},
                                                                  {"cluster(2)", "cluster(1)"},
                                                                  {"raster 2", "raster 3"},
+                                                                 {"min_blocks 2", "min_blocks 3"},
                                                                  {"%b * 4", "%b * 5"},
                                                                  {"-> %s[0, 0; 4, 8]", "-> %s[0, 1; 4, 8]"},
                                                                  {"coalesced 2\n", "coalesced 4\n"},

@@ -174,6 +174,7 @@ struct Kernel {
   uint32_t threads = 128;
   std::vector<VarId> block_vars;
   uint32_t raster_panel = 0;
+  uint32_t min_blocks = 0;   // on a multiprocessor, for which registers are kept few enough; 0: as the backend likes
   Block body;
   std::string name;
   int64_t shared_bytes = 0;  // decided

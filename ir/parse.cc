@@ -273,12 +273,14 @@ void Parser::ParseKernelClause(Kernel& kernel) {
     Expect(")");
   } else if (Accept("raster")) {
     kernel.raster_panel = uint32_t(ParseInt(0, UINT32_MAX, "the rows of a panel"));
+  } else if (Accept("min_blocks")) {
+    kernel.min_blocks = uint32_t(ParseInt(0, UINT32_MAX, "the blocks of a multiprocessor"));
   } else if (Accept("shared_bytes")) {
     kernel.shared_bytes = ParseInt(0, INT32_MAX, "the bytes of shared memory");
   } else if (Accept("producers")) {
     kernel.producers = uint32_t(ParseInt(0, UINT32_MAX, "the number of threads"));
   } else {
-    Expected("cluster, raster, shared_bytes, producers or blocks");
+    Expected("cluster, raster, min_blocks, shared_bytes, producers or blocks");
   }
 }
 

@@ -212,6 +212,7 @@ class ModulePrinter {
     std::string text = fmt::format("kernel @{} grid({}) threads {}", name, exprs_(kernel.grid), kernel.threads);
     if (!kernel.cluster.empty()) text += fmt::format(" cluster({})", Joined(kernel.cluster));
     if (kernel.raster_panel != 0) text += fmt::format(" raster {}", kernel.raster_panel);
+    if (kernel.min_blocks != 0) text += fmt::format(" min_blocks {}", kernel.min_blocks);
     if (kernel.shared_bytes != 0) text += fmt::format(" shared_bytes {}", kernel.shared_bytes);
     if (kernel.producers != 0) text += fmt::format(" producers {}", kernel.producers);
     std::string vars;

@@ -215,6 +215,10 @@ void Verifier::CheckKernel(const Kernel& kernel) {
   if (kernel.threads < 1 || kernel.threads > kMaxThreads) {
     Error(fmt::format("{} threads in a block", kernel.threads), fmt::format("use 1 to {}", kMaxThreads));
   }
+  if (kernel.min_blocks > kMaxResidentBlocks || uint64_t(kernel.min_blocks) * kernel.threads > kMaxResidentThreads) {
+    Error(fmt::format("at least {} blocks of {} threads on a multiprocessor", kernel.min_blocks, kernel.threads),
+          fmt::format("it has at most {} blocks and {} threads", kMaxResidentBlocks, kMaxResidentThreads));
+  }
   uint64_t cluster = 1;
   for (uint32_t size : kernel.cluster) cluster = std::min<uint64_t>(cluster * size, 1 << 20);
   bool clustered = !kernel.cluster.empty();

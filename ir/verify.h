@@ -10,6 +10,7 @@ namespace kiln::ir {
 inline constexpr int64_t kMaxTileElements = int64_t{1} << 24;
 inline constexpr int64_t kMaxTensorElements = int64_t{1} << 60;
 inline constexpr uint32_t kMaxThreads = 1024;
+inline constexpr uint32_t kMaxResidentThreads = 2048, kMaxResidentBlocks = 32;  // of a multiprocessor of any target
 inline constexpr uint32_t kMaxStages = 32;
 
 // Whether the module means something: types, spaces, scopes, shapes, and what each operation demands. Knows no target.

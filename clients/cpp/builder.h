@@ -104,6 +104,7 @@ struct LaunchOptions {
   std::uint32_t threads = 128;
   std::vector<std::uint32_t> cluster;
   std::uint32_t raster_panel = 0;  // width of the panels in which blocks are ordered, for the L2 cache; 0: rows
+  std::uint32_t min_blocks = 0;    // on a multiprocessor, for which registers are kept few enough; 0: not asked for
   std::string name = "main";
 };
 

@@ -32,7 +32,7 @@ TEST(Builder, Gemm) {
   const Tile a = b.Tensor("A", DType::kF16, {m, 512}), w = b.Tensor("B", DType::kF16, {512, 256}),
              bias = b.Tensor("bias", DType::kF32, {256});
   const Tile c = b.Output("C", DType::kF16, {m, 256});
-  b.Launch({.grid = {2, CeilDiv(m, 128)}, .threads = 256, .raster_panel = 4}, [&](Expr bx, Expr by) {
+  b.Launch({.grid = {2, CeilDiv(m, 128)}, .threads = 256, .raster_panel = 4, .min_blocks = 2}, [&](Expr bx, Expr by) {
     const Tile as = b.Shared("As", DType::kF16, {128, 32}), bs = b.Shared("Bs", DType::kF16, {32, 128});
     const Tile sum = b.Fragment("sum", DType::kF32, {128, 128});
     b.Fill(sum, 0);
@@ -47,7 +47,7 @@ TEST(Builder, Gemm) {
   EXPECT_THAT(b.ParameterNames(), ElementsAre("A", "B", "bias", "C"));
   EXPECT_EQ(TextOf(b), R"(kiln 1
 func @gemm[%m](%A: global f16[%m, 512], %B: global f16[512, 256], %bias: global f32[256], %C: global f16[%m, 256]) outputs(3) {
-  kernel @main grid(2, (%m + 127) // 128) threads 256 raster 4 blocks(%bx, %by) {
+  kernel @main grid(2, (%m + 127) // 128) threads 256 raster 4 min_blocks 2 blocks(%bx, %by) {
     %As = alloc shared f16[128, 32]
     %Bs = alloc shared f16[32, 128]
     %sum = alloc fragment f32[128, 128]

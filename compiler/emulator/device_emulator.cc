@@ -40,7 +40,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   EmulatorDevice(const target::Target& target, llvm::IRBuilder<>& builder) : DeviceBase(target, builder) {}
 
   llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params, uint32_t threads,
-                               uint32_t max_registers) override {
+                               uint32_t max_registers, uint32_t min_blocks) override {
     std::vector<llvm::Type*> types(params.begin(), params.end());
     for (llvm::Type*& type : types)
       if (type->isArrayTy()) type = builder().getPtrTy();  // a tensor map
@@ -50,7 +50,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     kernel_->setSubprogram(MakeSubprogram(module));
     threads_ = threads;
     // As many as ptxas may give it: a multiple of 8 of the multiprocessor's 65536.
-    registers_ = max_registers != 0 ? max_registers : std::min(256u, 65536 / std::max(threads, 1u) / 8 * 8);
+    registers_ = max_registers != 0 ? max_registers : std::min(256u, 65536 / std::max(threads * std::max(min_blocks, 1u), 1u) / 8 * 8);
     SetLocation(0);
     return kernel_;
   }

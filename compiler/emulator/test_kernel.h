@@ -30,7 +30,7 @@ class Kernel {
     device = MakeEmulatorDevice(target_, b);
     llvm::Type* global = llvm::PointerType::get(context_, llvm_ir::kGlobalSpace);
     llvm::Type* params[] = {global, global, llvm::ArrayType::get(b.getInt8Ty(), kTensorMapBytes)};
-    kernel = device->CreateKernel(module_, "kernel", params, threads, 0);
+    kernel = device->CreateKernel(module_, "kernel", params, threads, 0, 0);
     b.SetInsertPoint(llvm::BasicBlock::Create(context_, "entry", kernel));
     shared = device->SharedMemory(shared_bytes, "shared");
     thread = device->ThreadIndex();

@@ -35,10 +35,11 @@ class Device {
   const target::Target& target() const { return *target_; }
   llvm::IRBuilder<>& builder() { return *builder_; }
 
-  // The kernel function: calling convention, exact block size, register limit, cluster shape. `params` may be pointers to global
+  // The kernel function: calling convention, exact block size, register limit, how many blocks a multiprocessor shall have
+  // at least (0: not said; `max_registers` counts for more), cluster shape. `params` may be pointers to global
   // memory, integers, floats, and arrays of 128 bytes by value (tensor maps; the argument is a pointer to one). Pointers are marked noalias only where `noalias[i]`.
   virtual llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
-                                       uint32_t threads, uint32_t max_registers) = 0;
+                                       uint32_t threads, uint32_t max_registers, uint32_t min_blocks) = 0;
 
   // Start of the block's shared memory, in kSharedSpace, aligned to 1024. Once in a kernel; `name` is unique in the module.
   virtual llvm::Value* SharedMemory(uint64_t bytes, std::string_view name) = 0;

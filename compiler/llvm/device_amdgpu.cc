@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdlib>
 
 #include "compiler/llvm/device_base.h"
@@ -19,7 +20,7 @@ class AmdgpuDevice final : public DeviceBase {
   AmdgpuDevice(const target::Target& target, llvm::IRBuilder<>& builder) : DeviceBase(target, builder) {}
 
   llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
-                               uint32_t threads, uint32_t max_registers) override {
+                               uint32_t threads, uint32_t max_registers, uint32_t min_blocks) override {
     auto* type = llvm::FunctionType::get(builder().getVoidTy(),
                                          llvm::ArrayRef<llvm::Type*>(params.data(), params.size()), false);
     auto* kernel = llvm::Function::Create(type, llvm::Function::ExternalLinkage,
@@ -29,7 +30,11 @@ class AmdgpuDevice final : public DeviceBase {
     const std::string size = std::to_string(threads);
     kernel->addFnAttr("amdgpu-flat-work-group-size", size + "," + size);
     kernel->addFnAttr("uniform-work-group-size", "true");
-    if (max_registers != 0) kernel->addFnAttr("amdgpu-num-vgpr", std::to_string(max_registers));
+    if (max_registers != 0) {
+      kernel->addFnAttr("amdgpu-num-vgpr", std::to_string(max_registers));
+    } else if (min_blocks != 0) {
+      kernel->addFnAttr("amdgpu-waves-per-eu", std::to_string(WavesOfUnit(threads, min_blocks)));
+    }
     for (const char* unused : {"dispatch-ptr", "queue-ptr", "dispatch-id", "workitem-id-y", "workitem-id-z", "heap-ptr",
                                "multigrid-sync-arg", "hostcall-ptr", "default-queue", "completion-action",
                                "flat-scratch-init", "lds-kernel-id"}) {
@@ -37,6 +42,13 @@ class AmdgpuDevice final : public DeviceBase {
     }
     threads_ = threads;
     return kernel;
+  }
+
+  // Of the four SIMD units of a compute unit; in CU mode RDNA has two, and room for twice as many on each.
+  uint32_t WavesOfUnit(uint32_t threads, uint32_t blocks) const {
+    const uint32_t wave = target().warp_size, waves = blocks * ((threads + wave - 1) / wave);
+    const uint32_t units = wave == 32 ? 2 : 4, most = wave == 32 ? 16 : 8;
+    return std::clamp((waves + units - 1) / units, 1u, most);
   }
 
   Value* ThreadIndex() override { return Below(Call(Intrinsic::amdgcn_workitem_id_x, {}), threads_); }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdlib>
 
 #include "compiler/llvm/device_nvptx_async.h"
@@ -16,7 +17,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
   NvptxDevice(const target::Target& target, llvm::IRBuilder<>& builder) : NvptxAsyncDevice(target, builder) {}
 
   llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
-                               uint32_t threads, uint32_t max_registers) override {
+                               uint32_t threads, uint32_t max_registers, uint32_t min_blocks) override {
     std::vector<llvm::Type*> types(params.begin(), params.end());
     for (llvm::Type*& type : types)
       if (type->isArrayTy()) type = llvm::PointerType::get(builder().getContext(), 0);
@@ -38,7 +39,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
     if (max_registers != 0) {
       kernel->addFnAttr("nvvm.maxnreg", std::to_string(max_registers));
     } else {
-      kernel->addFnAttr("nvvm.minctasm", "1");
+      kernel->addFnAttr("nvvm.minctasm", std::to_string(std::max(min_blocks, 1u)));
     }
     threads_ = threads;
     return kernel;

@@ -40,6 +40,20 @@ TEST_P(DeviceTest, RegisterLimit) {
   }
 }
 
+TEST_P(DeviceTest, BlocksOfAMultiprocessor) {
+  TestKernel k(*GetParam(), 128, 0, 4);
+  EXPECT_EQ(k.Finish(), "");
+  if (!IsCuda()) {
+    // Of 64 lanes: eight waves on four units; of 32, sixteen on two.
+    EXPECT_EQ(k.kernel->getFnAttribute("amdgpu-waves-per-eu").getValueAsString(), k.target.warp_size == 64 ? "2" : "8");
+    return;
+  }
+  const auto text = EmitAssembly(k.module, *k.machine);
+  ASSERT_TRUE(text);
+  EXPECT_THAT(*text, HasSubstr(".minnctapersm 4"));
+  Assemble(*text);
+}
+
 TEST_P(DeviceTest, ShufflesEveryWidth) {
   const std::string text = Compile([](TestKernel& k) {
     llvm::Type* types[] = {k.builder.getInt8Ty(),   k.builder.getInt16Ty(), k.builder.getHalfTy(),

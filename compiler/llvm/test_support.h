@@ -12,7 +12,7 @@
 namespace kiln::llvm_ir {
 
 struct TestKernel {
-  explicit TestKernel(const target::Target& t, uint32_t threads = 128, uint32_t max_registers = 0)
+  explicit TestKernel(const target::Target& t, uint32_t threads = 128, uint32_t max_registers = 0, uint32_t min_blocks = 0)
       : target(t), module("test", context), builder(context), machine((InitializeTargets(), MakeTargetMachine(t))) {
     Prepare(module, *machine, target);
     device =
@@ -21,7 +21,7 @@ struct TestKernel {
     std::vector<llvm::Type*> params = {global, global, builder.getInt32Ty()};
     const bool maps = target.Has(target::Feature::kTma);
     if (maps) params.push_back(llvm::ArrayType::get(builder.getInt8Ty(), 128));
-    kernel = device->CreateKernel(module, "test_kernel", params, threads, max_registers);
+    kernel = device->CreateKernel(module, "test_kernel", params, threads, max_registers, min_blocks);
     if (maps) map = kernel->getArg(3);
     builder.SetInsertPoint(llvm::BasicBlock::Create(context, "entry", kernel));
     auto* array = llvm::ArrayType::get(builder.getInt8Ty(), 4096);

@@ -231,6 +231,7 @@ class Decoder {
     reader_.RefuseUnknownFields(wire);
     Kernel kernel{.threads = wire.threads(),
                   .raster_panel = wire.raster_panel(),
+                  .min_blocks = wire.min_blocks(),
                   .name = NameAt(wire_.debug().kernel_names(), i)};
     kernel.grid = reader_.Exprs(wire.grid(), "grid extents");
     if (wire.cluster_size() > 3 || wire.block_vars_size() > 3) {

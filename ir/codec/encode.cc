@@ -34,6 +34,7 @@ void WriteKernel(const Kernel& kernel, v1::Kernel& out, v1::DebugInfo& debug) {
   for (uint32_t size : kernel.cluster) out.add_cluster(size);
   for (VarId var : kernel.block_vars) out.add_block_vars(Index(var));
   out.set_raster_panel(kernel.raster_panel);
+  out.set_min_blocks(kernel.min_blocks);
   WriteBlock(kernel.body, *out.mutable_body(), debug);
   debug.add_kernel_names(kernel.name);
 }

@@ -352,6 +352,7 @@ def test_reductions_gemm_and_flags():
     def f(A: T.Tensor((64, 64), "float16")):
         with T.Kernel(2) as bx:
             T.use_swizzle(4)
+            T.annotate_min_blocks_per_sm(2)
             s = T.alloc_shared((64, 32), "float16")
             c = T.alloc_fragment((64, 64), "float32")
             r = T.alloc_fragment((64,), "float32")
@@ -361,6 +362,7 @@ def test_reductions_gemm_and_flags():
             T.atomic_add(A[bx, 0], r[0])
 
     assert f.kernels[0].raster_panel == 4
+    assert f.kernels[0].min_blocks == 2
     check(f, """
         alloc s: shared float16[64, 32]
         alloc c: fragment float32[64, 64]

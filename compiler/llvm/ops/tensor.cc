@@ -83,7 +83,7 @@ void KernelLowering::LowerRoles() {
   // Registers for each thread as the kernel starts, and as the roles share them afterwards.
   const int64_t groups = kernel_.threads / kGroupThreads, all = groups + kernel_.producers / kGroupThreads;
   const int64_t limit = context_.options.max_registers() == 0 ? 256 : Floor8(context_.options.max_registers());
-  const int64_t start = std::min(Floor8(kBlockRegisters / (all * kGroupThreads)), limit);
+  const int64_t start = std::min(Floor8(kBlockRegisters / (all * kGroupThreads * std::max(kernel_.min_blocks, 1u))), limit);
   const int64_t more = std::min(Floor8((start * all - kFewRegisters) / groups), kMostRegisters);
   const bool moves = start > kFewRegisters && start < kMostRegisters && more > start;
 

@@ -194,7 +194,7 @@ class _Encoder:
     _barrier = _break_loop = _continue_loop = _nothing
 
     def kernel(self, kernel: ir.Kernel) -> None:
-        message = self.module.kernels.add(threads=kernel.threads, raster_panel=kernel.raster_panel)
+        message = self.module.kernels.add(threads=kernel.threads, raster_panel=kernel.raster_panel, min_blocks=kernel.min_blocks)
         message.grid.extend(self.use(g) for g in kernel.grid)
         message.cluster.extend(kernel.cluster)
         message.block_vars.extend(self.var(v) for v in kernel.block_vars)

@@ -152,6 +152,11 @@ def use_swizzle(panel_size, order="row", enable=True):
         _kernel("T.use_swizzle").raster_panel = int(panel_size)
 
 
+def annotate_min_blocks_per_sm(blocks):
+    """A multiprocessor has at least so many blocks at a time, as far as registers go: a thread gets no more of them than that leaves."""
+    _kernel("T.annotate_min_blocks_per_sm").min_blocks = int(blocks)
+
+
 def annotate_safe_value(values: dict):
     """What a load outside a tensor gives, instead of zero."""
     for buffer, value in values.items():
@@ -183,7 +188,6 @@ annotate_l2_hit_ratio = _accepted("annotate_l2_hit_ratio", "cache policy is infe
 annotate_restrict_buffers = _accepted("annotate_restrict_buffers", "tensors of one call are taken as distinct")
 annotate_producer_reg_dealloc = _accepted("annotate_producer_reg_dealloc", "register allocation is inferred")
 annotate_consumer_reg_alloc = _accepted("annotate_consumer_reg_alloc", "register allocation is inferred")
-annotate_min_blocks_per_sm = _accepted("annotate_min_blocks_per_sm", "occupancy is inferred")
 no_set_max_nreg = _accepted("no_set_max_nreg", "register allocation is inferred")
 disable_warp_group_reg_alloc = _accepted("disable_warp_group_reg_alloc", "register allocation is inferred")
 set_max_nreg = _accepted("set_max_nreg", "register allocation is inferred")

@@ -21,7 +21,8 @@ def script(func: ir.PrimFunc) -> str:
     for kernel in func.kernels:
         names = ", ".join(v.name for v in kernel.block_vars)
         panel = f", panel={kernel.raster_panel}" if kernel.raster_panel else ""
-        lines.append(f"    kernel {kernel.name}{show_shape(kernel.grid)} threads={kernel.threads}{panel} as {names}:")
+        blocks = f", min_blocks={kernel.min_blocks}" if kernel.min_blocks else ""
+        lines.append(f"    kernel {kernel.name}{show_shape(kernel.grid)} threads={kernel.threads}{panel}{blocks} as {names}:")
         lines += _block(kernel.body, 2)
     return "\n".join(lines) + "\n"
 

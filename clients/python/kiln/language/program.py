@@ -132,6 +132,7 @@ class Kernel:
     cluster: list[int] = field(default_factory=list)
     body: list[Stmt] = field(default_factory=list)
     raster_panel: int = 0
+    min_blocks: int = 0
     thread_var: Optional[Var] = None
 
 
