@@ -84,6 +84,7 @@ def products():
 
 
 IN_REGISTERS = 16384  # elements of a row; longer ones are programs of their own
+RESIDENT = {"layer_norm": 768, "cross_entropy": 896}  # threads of a multiprocessor for whose loads to be under way registers are spared
 CLUSTERS = 15  # of eight large blocks, that an H200 has at once
 
 
@@ -94,10 +95,11 @@ def sizes_for(builder: str, n: int) -> dict:
     larger, the fewer float32 the program keeps beside it. Blocks that share the rows: as many as there are at once."""
     if builder in ("rms_norm", "softmax"):
         return {"threads": max(128, n // (32 if builder == "rms_norm" else 16)), "dtype": "bfloat16"}
-    if builder in ("layer_norm", "layer_norm_backward", "quantize_rows"):
+    if builder in ("layer_norm_backward", "quantize_rows"):
         return {"threads": max(128, n // 64)}
-    if builder == "cross_entropy" and n <= IN_REGISTERS:
-        return {"threads": max(128, n // 64)}
+    if builder == "layer_norm" or (builder == "cross_entropy" and n <= IN_REGISTERS):
+        threads = max(128, n // 64)
+        return {"threads": threads, "min_blocks": RESIDENT[builder] // threads}
     if builder == "row_sum":
         return {"columns": min(n, IN_REGISTERS), "threads": 512}
     if builder == "column_sum" and n // 128 < 4 * MULTIPROCESSORS:

@@ -6,7 +6,7 @@ import kiln.language as T
 from .rows import LOG2_E, RUN
 
 
-def layer_norm(M, N, dtype="bfloat16", eps=1e-5, threads=128):
+def layer_norm(M, N, dtype="bfloat16", eps=1e-5, threads=128, min_blocks=0):
     """y[i, :] = (x[i, :] − mean) / √(variance + eps) · w + b, and the mean and 1/√(variance + eps) of each row. Rows wait in shared memory,
     many at a time. Sums are of the differences from the row's first element: nothing cancels where the mean is large."""
 
@@ -14,6 +14,7 @@ def layer_norm(M, N, dtype="bfloat16", eps=1e-5, threads=128):
     def layer_norm(x: T.Tensor((M, N), dtype), w: T.Tensor((N,), dtype), b: T.Tensor((N,), dtype), y: T.Tensor((M, N), dtype),
                    mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32")):
         with T.Kernel(M, threads=threads) as bx:
+            T.annotate_min_blocks_per_sm(min_blocks)
             row = T.alloc_shared((N,), dtype)
             moved = T.alloc_fragment((N,), "float32")
             squares = T.alloc_fragment((N,), "float32")
@@ -62,7 +63,7 @@ def layer_norm_backward(M, N, dtype="bfloat16", threads=256):
     return layer_norm_backward.with_outputs(-1)
 
 
-def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256):
+def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256, min_blocks=0):
     """loss[i] = log Σ exp(x[i, :]) − x[i, label[i]], rows of any length in one pass: each lane has a maximum and a sum of its own. In powers
     of two, of elements between ±2e38: log₂ of all is what they are less `largest`, and `largest` itself."""
     lanes = min(threads, columns // RUN)
@@ -72,6 +73,7 @@ def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256):
     def cross_entropy(x: T.Tensor((M, N), dtype), label: T.Tensor((M,), "int32"), loss: T.Tensor((M,), "float32")):
         with T.Kernel(M, threads=threads) as bx:
             T.annotate_safe_value({x: -T.infinity(dtype)})
+            T.annotate_min_blocks_per_sm(min_blocks)
             seen = T.alloc_fragment((steps, lanes, RUN), dtype)
             powers = T.alloc_fragment((steps, lanes, RUN), "float32")
             highs = T.alloc_fragment((steps, lanes), dtype)
