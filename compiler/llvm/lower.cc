@@ -184,7 +184,10 @@ void KernelLowering::Allocate(ir::BufferId id) {
   } else {
     for (int64_t extent : module_.ShapeOf(id)) count *= extent;
   }
-  memory_[ir::Index(id)] = Alloca(MemoryType(llvm(), buffer.dtype), count, buffer.name.c_str());
+  Value* memory = memory_[ir::Index(id)] = Alloca(MemoryType(llvm(), buffer.dtype), count, buffer.name.c_str());
+  if (!context_.target->emulated) return;
+  // NaN in every type: what a kernel computes from registers that it has not set shows.
+  b().CreateMemSet(memory, b().getInt8(0xff), uint64_t(count) * uint64_t(ir::Bits(buffer.dtype)) / 8, llvm::MaybeAlign());
 }
 
 void KernelLowering::Unsupported(std::string message, std::string hint) {

@@ -369,6 +369,27 @@ def test_the_same_seed_is_the_same_run(emulator, target, build, check):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("check", [0, 1], ids=["plain", "checked"])
+def test_registers_that_nobody_set_show(emulator, target, check):
+    """A sum that starts from what its accumulators hold, a local array and a variable: NaN, not zeros by chance."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32"), D: T.Tensor((2, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a, c = T.alloc_shared((64, 64), "float16"), T.alloc_fragment((64, 64), "float32")
+            few, one = T.alloc_local((4,), "float32"), T.alloc_var("float32")
+            T.copy(A, a)
+            T.gemm(a, a, c)
+            T.copy(c, C)
+            for i in T.Parallel(64):
+                D[0, i] = few[i % 4]
+                D[1, i] = one
+
+    given = [(np.ones((64, 64), np.float16), "float16"), (np.zeros((64, 64), np.float32), "float32"), (np.zeros((2, 64), np.float32), "float32")]
+    (_, product, others), answer = emulator.call(emulator.module(program.serialized), target, given, check=check)
+    assert answer["finished"] and np.isnan(product).all() and np.isnan(others).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("check", [0, 1], ids=["plain", "checked"])
 def test_atomics_of_two_kinds_are_the_same_run(emulator, target, check):
     """Of integers too, a sum and a maximum in another order give another result."""
     @T.prim_func
