@@ -96,6 +96,28 @@ Value* KernelLowering::GuardAt(int64_t reg) {
   return guard;
 }
 
+// Whether iterations beyond the loop's extents fall on padding of the fragment: along each such variable both end together.
+bool KernelLowering::PaddingIsTheSame(const ir::Store& store) const {
+  const ir::Buffer& fragment = module_[store.buffer];
+  for (size_t v = 0; v < element_->extents.size(); ++v) {
+    if (!element_->padded[v]) continue;
+    const auto index = std::ranges::find_if(store.indices, [&](ExprId id) {
+      return pool()[id].op == ir::ExprOp::kVar && ir::VarId(pool()[id].ref) == element_->loop->vars[v];
+    });
+    if (index == store.indices.end()) return false;
+    const int dim = int(index - store.indices.begin());
+    if (pool().ConstInt(fragment.shape[size_t(dim)]) != element_->extents[v]) return false;
+    if (fragment.layout->Extent(dim) < element_->layout.Extent(int(v))) return false;
+  }
+  return true;
+}
+
+// An element of a fragment in the iteration whose guard is set. Threads that have no such iteration may hold another element there.
+void KernelLowering::StoreElement(const ir::Store& store, int64_t reg, Value* v) {
+  if (element_->guard != nullptr && !PaddingIsTheSame(store)) v = b().CreateSelect(element_->guard, v, LoadRegister(store.buffer, reg));
+  StoreRegister(store.buffer, reg, v);
+}
+
 void KernelLowering::LowerElements(const ir::For& loop) {
   for (int64_t r = 0; r < int64_t(element_->parts.size()); ++r) {
     When(GuardAt(r), [&] {
@@ -129,7 +151,7 @@ void KernelLowering::LowerChunk(const ir::Store& store, int64_t first, int64_t c
     const AccessPlan& plan = PlanOf(store.buffer, store.indices);
     const Values values = EvalChunk(store.value, first, count);
     for (int64_t i = 0; i < count; ++i) {
-      StoreRegister(store.buffer, plan.registers[size_t(first + i)], ToMemory(values[size_t(i)], buffer.dtype));
+      StoreElement(store, plan.registers[size_t(first + i)], ToMemory(values[size_t(i)], buffer.dtype));
     }
     return;
   }

@@ -220,6 +220,8 @@ class KernelLowering {
   void LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count);
   void SetIteration(int64_t reg);
   Value* GuardAt(int64_t reg);
+  bool PaddingIsTheSame(const ir::Store& store) const;
+  void StoreElement(const ir::Store& store, int64_t reg, Value* v);
   bool SelectsLoads(ir::ExprId id) const;
   Values EvalChunk(ir::ExprId value, int64_t first, int64_t count);
   Values EvalElements(ir::ExprId value, int64_t first, int64_t count, const std::map<uint32_t, Values>& loads);

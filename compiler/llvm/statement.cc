@@ -183,7 +183,7 @@ void KernelLowering::LowerStore(const ir::Store& store) {
   Value* value = ToMemory(Eval(store.value), buffer.dtype);
   if (buffer.space == Space::kFragment && element_ != nullptr) {
     const AccessPlan& plan = PlanOf(store.buffer, store.indices);
-    StoreRegister(store.buffer, plan.registers[size_t(element_->current)], value);
+    StoreElement(store, plan.registers[size_t(element_->current)], value);
     return;
   }
   Value* condition = buffer.space == Space::kGlobal ? InsideOf(store.buffer, store.indices) : nullptr;

@@ -151,3 +151,18 @@ def test_an_iteration_that_ends_early_in_a_pipeline(emulator, target):
             T.copy(c, C)
 
     check(emulator, program, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_part_of_a_larger_tile_is_written(emulator, target):
+    """The layout of 20 columns reaches over 32: the threads of those that are too many hold elements of the larger tile."""
+    @T.prim_func
+    def program(A: T.Tensor((40, 32), "float16"), B: T.Tensor((40, 20), "float16"), C: T.Tensor((40, 32), "float16")):
+        with T.Kernel(1, threads=192):
+            a, b = T.alloc_fragment((40, 32), "float16"), T.alloc_fragment((40, 20), "float64")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.copy(b[0:40, 0:20], a[0:40, 0:20])
+            T.copy(a, C)
+
+    check(emulator, program, target)
