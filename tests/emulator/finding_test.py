@@ -432,6 +432,30 @@ def test_a_tile_of_a_loop_that_is_written_in_each_iteration_is_clean(emulator, t
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_a_tile_of_a_loop_that_conditions_write_is_clean(emulator, target):
+    """What a pass makes of the two copies is of neither."""
+    @T.prim_func
+    def program(A: T.Tensor((64, 128), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            n = T.alloc_var("int32", 0)
+            while n < 2:
+                a, c = T.alloc_shared((64, 64), "float16"), T.alloc_fragment((64, 64), "float32")
+                T.clear(c)
+                for k in T.serial(2):
+                    if k == 0:
+                        T.copy(A[0, k * 64], a)
+                    else:
+                        T.copy(A[0, k * 64], a)
+                    T.gemm(a, a, c)
+                T.copy(c, C)
+                n += 1
+
+    data = random_array(np.random.default_rng(1), (64, 128), "float16")
+    answer = emulator.run(emulator.module(program.with_outputs(-1).serialized), target, [(data, "float16")], ((64, 64), "float32"), check=1, seeds=2)
+    assert answer["finished"] and not answer["findings"], answer["findings"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("build,kind,what,buffer", PLANTED, ids=[planted[0].__name__ for planted in PLANTED])
 def test_planted_mistake_is_found_at_its_line(emulator, target, build, kind, what, buffer):
     lines, first = inspect.getsourcelines(build)

@@ -15,16 +15,16 @@ void Lives::Begin(uint32_t thread, uint32_t buffer) {
   ++it->second.of_threads[thread];
 }
 
-void Lives::Write(uint32_t thread, uint32_t location, uint32_t byte) {
+void Lives::Write(uint32_t thread, uint32_t byte) {
   for (auto& [number, buffer] : buffers_) {
-    if (buffer.Holds(location, byte)) buffer.of_bytes[byte - buffer.slot->offset] = buffer.of_threads[thread];
+    if (buffer.Holds(byte)) buffer.of_bytes[byte - buffer.slot->offset] = buffer.of_threads[thread];
   }
 }
 
 bool Lives::IsOver(uint32_t thread, uint32_t location, uint32_t byte) const {
   return std::ranges::any_of(buffers_, [&](const auto& entry) {
     const Buffer& buffer = entry.second;
-    return buffer.Holds(location, byte) && buffer.of_bytes[byte - buffer.slot->offset] != buffer.of_threads[thread];
+    return location != 0 && buffer.Holds(byte) && buffer.slot->HasTo(location) && buffer.of_bytes[byte - buffer.slot->offset] != buffer.of_threads[thread];
   });
 }
 

@@ -22,7 +22,8 @@ class Lives {
   bool empty() const { return buffers_.empty(); }
   // The thread allocates the buffer of this number anew.
   void Begin(uint32_t thread, uint32_t buffer);
-  void Write(uint32_t thread, uint32_t location, uint32_t byte);
+  // By any statement: what passes made of one may have another's number.
+  void Write(uint32_t thread, uint32_t byte);
   // Was the byte of the statement's buffer written in another life than the thread's?
   bool IsOver(uint32_t thread, uint32_t location, uint32_t byte) const;
 
@@ -31,7 +32,7 @@ class Lives {
     const SharedSlot* slot;
     std::vector<uint32_t> of_threads, of_bytes;
 
-    bool Holds(uint32_t location, uint32_t byte) const { return location != 0 && byte >= slot->offset && byte - slot->offset < slot->bytes && slot->HasTo(location); }
+    bool Holds(uint32_t byte) const { return byte >= slot->offset && byte - slot->offset < slot->bytes; }
   };
 
   std::span<const SharedSlot> slots_;

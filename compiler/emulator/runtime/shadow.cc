@@ -210,7 +210,7 @@ Clash::Kind SharedShadow::Leftover(const Who& who, uint32_t thread, uint32_t byt
   if (reads && !sharing_.empty() && IsLeft({who.location, cells_[byte].writer_location}, byte)) kind = Clash::kUninitialized;
   if (lives_.empty()) return kind;
   if (reads && kind == Clash::kNone && lives_.IsOver(thread, who.location, byte)) kind = Clash::kOutlived;
-  if (touch != Touch::kRead) lives_.Write(thread, who.location, byte);
+  if (touch != Touch::kRead) lives_.Write(thread, byte);
   return kind;
 }
 
