@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "server/sandbox.h"
 #include "server/unique_fd.h"
 
 namespace kiln::server {
@@ -56,13 +57,22 @@ constexpr std::array kForbidden = {
     "keyctl", "add_key", "request_key", "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "mount",
     "umount2", "pivot_root", "chroot", "unshare", "setns", "move_mount", "open_tree", "fsopen", "fsmount", "mount_setattr", "swapon",
     "swapoff", "reboot", "settimeofday", "clock_settime", "setuid", "setgid", "setresuid", "setresgid", "personality", "acct", "quotactl",
+    "kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_send_signal",
 };
+// With sanitizers this filter is that of the workers who start ptxas, too.
+constexpr std::array kOtherPrograms = {"execve", "execveat"};
 
 using Context = std::unique_ptr<void, decltype([](void* context) { ::seccomp_release(context); })>;
 
 void Allow(void* context, const char* name) {
   if (const int number = ::seccomp_syscall_resolve_name(name); number >= 0) {
     ::seccomp_rule_add(context, SCMP_ACT_ALLOW, number, 0);
+  }
+}
+
+void Forbid(void* context, const char* name) {
+  if (const int number = ::seccomp_syscall_resolve_name(name); number >= 0) {
+    ::seccomp_rule_add(context, SCMP_ACT_ERRNO(EPERM), number, 0);
   }
 }
 
@@ -146,10 +156,9 @@ CallFilter EmulatorFilter() {
 CallFilter DriverFilter() {
   const Context context(::seccomp_init(SCMP_ACT_ALLOW));
   if (!context) return {};
-  for (const char* name : kForbidden) {
-    if (const int number = ::seccomp_syscall_resolve_name(name); number >= 0) {
-      ::seccomp_rule_add(context.get(), SCMP_ACT_ERRNO(EPERM), number, 0);
-    }
+  for (const char* name : kForbidden) Forbid(context.get(), name);
+  if (!kSanitized) {
+    for (const char* name : kOtherPrograms) Forbid(context.get(), name);
   }
   for (const int command : {F_SETOWN, F_SETOWN_EX, F_SETSIG}) {
     ::seccomp_rule_add(context.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(fcntl), 1,

@@ -8,9 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <ranges>
+#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -24,6 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr rlim_t kCompileFiles = 64;
 constexpr rlim_t kEmulatorFiles = 256;
+constexpr rlim_t kDriverFiles = 1024;  // some dozens for each GPU
 constexpr rlim_t kFileBytes = rlim_t{64} << 20;
 constexpr rlim_t kOtherAddresses = rlim_t{2} << 30;  // beside its memory: libraries, stacks, what malloc reserves, mapped files
 
@@ -39,20 +44,61 @@ bool Become(unsigned user) {
          ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0;
 }
 
-// Whether that user could start the program: one in a folder of root's own needs root.
-bool CanStart(const fs::path& program, unsigned user) {
-  if (program.empty()) return true;
+bool HoldsFor(unsigned user, const std::function<bool()>& condition) {
   const pid_t pid = ::fork();
-  if (pid == 0) ::_exit(Become(user) && ::access(program.c_str(), X_OK) == 0 ? 0 : 1);
+  if (pid == 0) ::_exit(Become(user) && condition() ? 0 : 1);
   int status = 1;
   return pid > 0 && ::waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+// One in a folder of root's own needs root.
+bool CanStart(const fs::path& program, unsigned user) {
+  return program.empty() || HoldsFor(user, [&] { return ::access(program.c_str(), X_OK) == 0; });
+}
+
+// The files below `folder` whose names begin so.
+void Gather(const fs::path& folder, std::string_view prefix, std::vector<fs::path>& found) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    if (at->path().filename().native().starts_with(prefix) && !at->is_directory(ignored)) found.push_back(at->path());
+  }
+}
+
+// Without these a driver finds no GPU. Those of its administration, which only root may open, are not among them.
+std::vector<fs::path> GpuFiles() {
+  std::vector<fs::path> files;
+  for (const std::string_view prefix : {"nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidia4", "nvidia5", "nvidia6", "nvidia7", "nvidia8",
+                                        "nvidia9", "nvidiactl", "nvidia-uvm", "kfd"}) {
+    Gather("/dev", prefix, files);
+  }
+  Gather("/dev/dri", "renderD", files);
+  return files;
+}
+
+std::vector<fs::path> LibraryFolders() {
+  const char* named = std::getenv("LD_LIBRARY_PATH");
+  std::vector<fs::path> folders;
+  for (const auto part : std::views::split(std::string_view(named == nullptr ? "" : named), ':')) {
+    if (!part.empty()) folders.emplace_back(std::string_view(part));
+  }
+  return folders;
+}
+
+bool CanUseGpus(unsigned user) {
+  return HoldsFor(user, [] {
+    return std::ranges::all_of(GpuFiles(), [](const fs::path& file) { return ::access(file.c_str(), R_OK | W_OK) == 0; }) &&
+           std::ranges::all_of(LibraryFolders(), [](const fs::path& folder) {
+             return ::access(folder.c_str(), R_OK | X_OK) == 0 || errno == ENOENT;
+           });
+  });
 }
 
 bool ApplyFilterOf(const CallFilters& filters, WorkerRole role) {
   switch (role) {
     case WorkerRole::kCompile: return OnlySignalsItself() && ApplyCallFilter(filters.compile);
     case WorkerRole::kEmulator: return OnlySignalsItself() && ApplyCallFilter(filters.emulator);
-    case WorkerRole::kGpu: return ApplyCallFilter(filters.driver);
+    case WorkerRole::kGpu: return OnlySignalsItself() && ApplyCallFilter(filters.driver);
   }
   return false;
 }
@@ -75,6 +121,7 @@ LandlockPaths Paths(const SandboxOptions& options) {
 
 Sandbox::Sandbox(SandboxOptions options) : options_(std::move(options)), landlock_version_(LandlockVersion()) {
   if (options_.user && !CanStart(options_.program, *options_.user)) options_.user.reset();
+  driver_as_user_ = options_.user && CanUseGpus(*options_.user);
   if (landlock_version_ > 0) ruleset_ = MakeRuleset(landlock_version_, Paths(options_));
   filters_ = MakeCallFilters(!options_.program.empty());
 }
@@ -82,8 +129,8 @@ Sandbox::Sandbox(SandboxOptions options) : options_(std::move(options)), landloc
 std::expected<std::string, std::string> Sandbox::Enter(WorkerRole role) const {
   const bool gpu = role == WorkerRole::kGpu;
   Limit(RLIMIT_CORE, 0);
+  Limit(RLIMIT_NOFILE, role == WorkerRole::kCompile ? kCompileFiles : gpu ? kDriverFiles : kEmulatorFiles);
   if (!gpu) {
-    Limit(RLIMIT_NOFILE, role == WorkerRole::kCompile ? kCompileFiles : kEmulatorFiles);
     Limit(RLIMIT_FSIZE, kFileBytes);  // of a memory file, which is all it can write
     if (options_.memory_bytes > 0 && !kSanitized) Limit(RLIMIT_DATA, options_.memory_bytes);
   }
@@ -91,14 +138,15 @@ std::expected<std::string, std::string> Sandbox::Enter(WorkerRole role) const {
     Limit(RLIMIT_MEMLOCK, 0);
     if (options_.memory_bytes > 0 && !kSanitized) Limit(RLIMIT_AS, options_.memory_bytes + kOtherAddresses);
   }
-  const bool user = ::geteuid() != 0 || (!gpu && options_.user && Become(*options_.user));
+  const bool becomes = gpu ? driver_as_user_ : options_.user.has_value();
+  const bool user = ::geteuid() != 0 || (becomes && Become(*options_.user));
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // after the user has changed, which clears it
   // A parent that ended before sends no signal, and may have left a job without end in the socket.
   if (options_.parent != 0 && ::getppid() != options_.parent) return std::unexpected("whoever started this worker has ended");
   const bool privileges = ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
   const bool files = !gpu && RestrictSelf(ruleset_);
   const bool calls = kSanitized ? ApplyCallFilter(filters_.driver) : ApplyFilterOf(filters_, role);
-  if (!gpu && !(privileges && calls)) {
+  if (!(privileges && calls)) {
     return std::unexpected(fmt::format("the kernel does not let a worker confine itself ({}: {}), and without that no program of a "
                                        "client is worked on; allow prctl(2) and seccomp filters where kilnd runs",
                                        privileges ? "seccomp" : "no_new_privs", std::strerror(errno)));
@@ -106,7 +154,7 @@ std::expected<std::string, std::string> Sandbox::Enter(WorkerRole role) const {
   return "user=" + (user ? std::to_string(::geteuid()) : std::string("root")) +
          " files=" + (files ? "landlock-" + std::to_string(landlock_version_) : "open") +
          " network=" + (calls ? "filter" : "open") +
-         " calls=" + (!calls ? "open" : kSanitized ? "deny-list" : "allow-list") + " privileges=" + (privileges ? "none-new" : "open");
+         " calls=" + (!calls ? "open" : kSanitized || gpu ? "deny-list" : "allow-list") + " privileges=" + (privileges ? "none-new" : "open");
 }
 
 }  // namespace kiln::server

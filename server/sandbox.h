@@ -2,7 +2,7 @@
 //
 // What a worker gives up before it reads its first byte of a request: the network, writing files, other programs, privileges.
 // A compiler needs none of these. Where the kernel or the container refuses one, the others remain, and Enter says what is in
-// force. But without the filter or no_new_privs no compile worker and no emulator's runs.
+// force. But without the filter or no_new_privs no worker runs.
 //
 //   user        root becomes another user
 //   files       Landlock: reads below a few roots, writes nowhere; what has no name (memfd, pipes) remains
@@ -14,8 +14,10 @@
 // in number and size while they are open, and by the address space where they are mapped. An emulator's worker can make none.
 //
 // An emulator's worker runs machine code made from a client's program: it keeps its memory, its threads and the descriptors it
-// has, and can open, start and reach nothing. A GPU's keeps its user, needs its driver's files and local sockets, and much address
-// space: from it only what no driver needs is taken.
+// has, and can open, start and reach nothing. A GPU's needs its driver's files and local sockets, and much address space, and what it
+// calls nobody lists: its filter is a deny-list, without other programs and signals to others, and its files are those of its user, for
+// NVIDIA's driver does not start under Landlock (CUDA_ERROR_OPERATING_SYSTEM, with every right to files granted). Root becomes the other
+// user where that one can use the GPUs and the folders of LD_LIBRARY_PATH.
 #pragma once
 
 #include <sys/types.h>
@@ -68,6 +70,7 @@ class Sandbox {
  private:
   SandboxOptions options_;
   int landlock_version_ = 0;
+  bool driver_as_user_ = false;  // the other user can use the GPUs
   UniqueFd ruleset_;
   CallFilters filters_;
 };

@@ -84,7 +84,8 @@ TEST(Sandbox, LetsAnEmulatorDoNothingButCompute) {
 
 TEST(Sandbox, LetsADriverReachNoOtherProcess) {
   EXPECT_THAT(EscapesIn(WorkerRole::kGpu, {Escape::kInternet, Escape::kTracing, Escape::kKernelCode, Escape::kNewNamespace,
-                                           Escape::kIoUring, Escape::kAskForSignals}),
+                                           Escape::kIoUring, Escape::kAskForSignals, Escape::kExec, Escape::kBecomeRoot, Escape::kMount,
+                                           Escape::kSignal, Escape::kRaiseLimits, Escape::kKeys, Escape::kUserFaults}),
               ::testing::IsEmpty());
 }
 
@@ -114,8 +115,8 @@ TEST_F(SandboxTest, WithoutAFilterNothingIsCompiled) {
   EXPECT_THAT(daemon_->LogText(), HasSubstr("level=error event=workers protections=\"none: "));
 }
 
-TEST(Sandbox, WithoutAFilterNoRoleThatRunsProgramsIsEntered) {
-  for (const WorkerRole role : {WorkerRole::kCompile, WorkerRole::kEmulator}) {
+TEST(Sandbox, WithoutAFilterNoRoleIsEntered) {
+  for (const WorkerRole role : {WorkerRole::kCompile, WorkerRole::kEmulator, WorkerRole::kGpu}) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       TakeFiltersAway();

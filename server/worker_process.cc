@@ -288,7 +288,7 @@ class ForkServer {
     sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
     ::dup2(log, STDOUT_FILENO);
     ::dup2(log, STDERR_FILENO);
-    [[maybe_unused]] const int niceness = ::nice(kWorkerNiceness);
+    YieldAsWorker();
     return socket;
   }
 
