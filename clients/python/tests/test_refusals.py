@@ -109,5 +109,7 @@ def test_barriers_of_a_part_of_the_block_are_refused():
 def test_unknown_names_are_named():
     with pytest.raises(AttributeError, match="T.alloc_barrier is not part of Kiln's tile language.*T.copy"):
         T.alloc_barrier
+    with pytest.raises(AttributeError, match="T.sync_grid is not part of Kiln's tile language.*another T.Kernel"):
+        T.sync_grid
     with pytest.raises(AttributeError, match="T.no_such_thing"):
         T.no_such_thing

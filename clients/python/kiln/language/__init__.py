@@ -35,6 +35,7 @@ _ELSEWHERE = {
     "wgmma_gemm": "use T.gemm; the compiler chooses the instruction",
     "call_extern": "CUDA source is not compiled by Kiln; write the function in the tile language",
     "import_source": "CUDA source is not compiled by Kiln; write the function in the tile language",
+    "sync_grid": "blocks of one launch do not wait for each other; open another T.Kernel in the same function, for launches run in order",
     "ws": "warp specialisation is inferred",
     "WarpSpecialize": "warp specialisation is inferred",
 }
