@@ -437,6 +437,22 @@ func @f[%m, %k](%A: global f16[%m, %k], %B: global f16[384, 16], %C: global f32[
   }
 }
 
+// What ptxas 13.0 makes of st.v2.b8 is wrong where the bytes come from words loaded whole.
+TEST(Compile, TwoBytesAreStoredAsOneNumber) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global f8e4m3[64], %C: global f8e4m3[1, 126]) {
+  kernel @k grid(1) threads 32 blocks(%x) {
+    %a = alloc fragment f8e4m3[64]
+    copy %A[0; 64] -> %a[0; 64]
+    copy %a[0; 64] -> %C[%x, 0; 1, 64]
+  }
+}
+)", "cuda:sm_90a");
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  EXPECT_EQ(Count(result, "st.global.v2.b8"), 0u);
+  EXPECT_GT(Count(result, "st.global.b16"), 0u) << result.artifact().code();
+}
+
 TEST(Compile, SumsOf8BitFloatsAreFinishedInFloat32) {
   v1::CompileRequest request;
   request.set_target("cuda:sm_90a");

@@ -302,6 +302,19 @@ Values KernelLowering::LoadNeighbours(const AccessPlan& plan, int64_t reg, int64
   return values;
 }
 
+// Neighbours as one value. Two bytes are a 16-bit number: st.v2.b8, which LLVM makes of them else, is stored wrong by ptxas 13.0 and the
+// driver's compiler where the bytes come from words loaded whole (the second was one of another word).
+Value* KernelLowering::JoinNeighbours(std::span<Value* const> values) {
+  if (values.size() == 1) return values[0];
+  if (values.size() == 2 && values[0]->getType()->isIntegerTy(8)) {
+    Value* low = b().CreateZExt(values[0], b().getInt16Ty());
+    return b().CreateOr(low, b().CreateShl(b().CreateZExt(values[1], b().getInt16Ty()), uint64_t{8}));
+  }
+  Value* vector = llvm::PoisonValue::get(llvm::FixedVectorType::get(values[0]->getType(), unsigned(values.size())));
+  for (size_t i = 0; i < values.size(); ++i) vector = b().CreateInsertElement(vector, values[i], uint64_t(i));
+  return vector;
+}
+
 void KernelLowering::StoreVector(const AccessPlan& plan, int64_t first, std::span<Value* const> values) {
   const int64_t count = int64_t(values.size()), width = std::min(plan.width, count);
   for (int64_t i = 0; i < count; i += width) {
@@ -310,11 +323,7 @@ void KernelLowering::StoreVector(const AccessPlan& plan, int64_t first, std::spa
       condition = condition == nullptr ? element_->first_copy : b().CreateAnd(condition, element_->first_copy);
     }
     CheckNeighbours(plan, first + i, width, condition, /*write=*/true);
-    Value* value = values[size_t(i)];
-    if (width > 1) {
-      value = llvm::PoisonValue::get(llvm::FixedVectorType::get(value->getType(), unsigned(width)));
-      for (int64_t j = 0; j < width; ++j) value = b().CreateInsertElement(value, values[size_t(i + j)], uint64_t(j));
-    }
+    Value* value = JoinNeighbours(values.subspan(size_t(i), size_t(width)));
     When(condition, [&] { b().CreateAlignedStore(value, PointerAt(plan, first + i), AlignOf(plan.buffer, width)); });
   }
 }

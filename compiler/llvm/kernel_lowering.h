@@ -220,6 +220,7 @@ class KernelLowering {
   void LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count);
   void SetIteration(int64_t reg);
   Value* GuardAt(int64_t reg);
+  Value* JoinNeighbours(std::span<Value* const> values);
   bool PaddingIsTheSame(const ir::Store& store) const;
   void StoreElement(const ir::Store& store, int64_t reg, Value* v);
   bool SelectsLoads(ir::ExprId id) const;
