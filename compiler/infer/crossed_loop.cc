@@ -16,6 +16,7 @@ using ir::Digit;
 using ir::Place;
 
 constexpr int64_t kMost = 16;         // elements of one access
+// What a warp reads of a row at a time: a line, and two where its stores go to shared memory, to which short runs are no loss.
 constexpr int64_t kLineBytes = 128;
 
 // The variable that an access is contiguous in, and how many neighbours it may take there; width 1: none.
@@ -66,9 +67,10 @@ std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& f
   const size_t last = loop.vars.size() - 1;
   int64_t wide = 1;
   Run across;
-  int64_t bytes = 1;
+  int64_t bytes = 1, lines = 1;
   for (const Access& access : AccessesOf(module, stmt)) {
     if (!IsMemory(module, access)) continue;
+    if (access.write && module[access.buffer].space == ir::Space::kShared) lines = 2;
     const Run run = RunOf(module, facts, loop, access, context.pointer_alignment());
     if (run.width == 1) continue;
     if (run.variable == last) {
@@ -84,7 +86,7 @@ std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& f
   const int64_t columns = extents[across.variable] / across.width, rows = extents[last] / wide;
   // Lanes, then warps: first along what is read, then along what is written.
   const int64_t lanes = std::min(threads, int64_t(context.target->warp_size));
-  const int64_t lane_columns = Part(columns, std::min(lanes, kLineBytes / (across.width * bytes))), lane_rows = Part(rows, lanes / lane_columns);
+  const int64_t lane_columns = Part(columns, std::min(lanes, lines * kLineBytes / (across.width * bytes))), lane_rows = Part(rows, lanes / lane_columns);
   const int64_t warps = threads / (lane_columns * lane_rows);
   const int64_t warp_columns = Part(columns / lane_columns, warps), warp_rows = Part(rows / lane_rows, warps / warp_columns);
   if (lane_columns * lane_rows * warp_columns * warp_rows != threads) return std::nullopt;

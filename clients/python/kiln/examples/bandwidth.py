@@ -146,14 +146,19 @@ def swiglu(M, N, dtype="bfloat16", rows=4, columns=1024, threads=256):
     return swiglu.with_outputs(-1)
 
 
-def transpose(M, N, dtype="bfloat16", block_m=256, block_n=128, threads=512):
-    """y = xᵀ. Neighbouring blocks write neighbours."""
+def transpose(M, N, dtype="bfloat16", block_m=256, block_n=128, threads=512, min_blocks=2):
+    """y = xᵀ. Neighbouring blocks write neighbours, each whole runs of `block_m` elements, from a tile in shared memory. Of its rows those
+    that a warp writes at a time, eight columns of x apart, are neighbours: they lie in different banks."""
 
     @T.prim_func
     def transpose(x: T.Tensor((M, N), dtype), y: T.Tensor((N, M), dtype)):
         with T.Kernel(T.ceildiv(M, block_m), T.ceildiv(N, block_n), threads=threads) as (bx, by):
+            T.annotate_min_blocks_per_sm(min_blocks)
+            tile = T.alloc_shared((RUN, block_n // RUN, block_m), dtype)
             for i, j in T.Parallel(block_n, block_m):
-                y[by * block_n + i, bx * block_m + j] = x[bx * block_m + j, by * block_n + i]
+                tile[i % RUN, i // RUN, j] = x[bx * block_m + j, by * block_n + i]
+            for i, j in T.Parallel(block_n, block_m):
+                y[by * block_n + i, bx * block_m + j] = tile[i % RUN, i // RUN, j]
 
     return transpose.with_outputs(-1)
 
