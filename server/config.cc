@@ -272,6 +272,7 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   const auto worker_user = ParseUser(raw.worker_user);
   if (!worker_user) return std::unexpected(worker_user.error());
   config.worker_user = *worker_user;
+  config.library_path = Environment("LD_LIBRARY_PATH");
   config.ptxas = raw.ptxas == "auto" ? FindPtxas() : raw.ptxas == "none" ? fs::path() : fs::path(raw.ptxas);
   config.compile_limit = std::chrono::milliseconds(static_cast<std::int64_t>(raw.compile_limit * 1000));
   config.keepalive = std::chrono::milliseconds(static_cast<std::int64_t>(raw.keepalive * 1000));

@@ -42,6 +42,7 @@ struct Config {
   unsigned workers = 1;
   std::uint64_t worker_memory_bytes = std::uint64_t{4} << 30;
   std::optional<unsigned> worker_user;  // whom the workers become when kilnd runs as root
+  std::string library_path;             // LD_LIBRARY_PATH: where GPU drivers may be
   unsigned jobs_per_worker = 200;
   unsigned queue = 256;
   std::uint64_t max_message_bytes = std::uint64_t{16} << 20;      // gRPC's, of any call

@@ -118,6 +118,7 @@ struct Daemon::Parts {
                 .ptxas = config.ptxas.string(),
                 .build_id = std::string(compiler::BuildId()),
                 .user = config.worker_user,
+                .library_path = config.library_path,
                 .on_ready = [this](std::string_view protections) {
                   telemetry.Log(protections.starts_with(kUnconfined) ? Level::kError : Level::kInfo, "workers", {{"protections", protections}});
                 }}),

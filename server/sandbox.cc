@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <ranges>
@@ -76,19 +75,18 @@ std::vector<fs::path> GpuFiles() {
   return files;
 }
 
-std::vector<fs::path> LibraryFolders() {
-  const char* named = std::getenv("LD_LIBRARY_PATH");
+std::vector<fs::path> FoldersOf(std::string_view library_path) {
   std::vector<fs::path> folders;
-  for (const auto part : std::views::split(std::string_view(named == nullptr ? "" : named), ':')) {
+  for (const auto part : std::views::split(library_path, ':')) {
     if (!part.empty()) folders.emplace_back(std::string_view(part));
   }
   return folders;
 }
 
-bool CanUseGpus(unsigned user) {
-  return HoldsFor(user, [] {
+bool CanUseGpus(unsigned user, std::string_view library_path) {
+  return HoldsFor(user, [&] {
     return std::ranges::all_of(GpuFiles(), [](const fs::path& file) { return ::access(file.c_str(), R_OK | W_OK) == 0; }) &&
-           std::ranges::all_of(LibraryFolders(), [](const fs::path& folder) {
+           std::ranges::all_of(FoldersOf(library_path), [](const fs::path& folder) {
              return ::access(folder.c_str(), R_OK | X_OK) == 0 || errno == ENOENT;
            });
   });
@@ -121,7 +119,7 @@ LandlockPaths Paths(const SandboxOptions& options) {
 
 Sandbox::Sandbox(SandboxOptions options) : options_(std::move(options)), landlock_version_(LandlockVersion()) {
   if (options_.user && !CanStart(options_.program, *options_.user)) options_.user.reset();
-  driver_as_user_ = options_.user && CanUseGpus(*options_.user);
+  driver_as_user_ = options_.user && CanUseGpus(*options_.user, options_.library_path);
   if (landlock_version_ > 0) ruleset_ = MakeRuleset(landlock_version_, Paths(options_));
   filters_ = MakeCallFilters(!options_.program.empty());
 }

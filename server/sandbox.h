@@ -17,7 +17,7 @@
 // has, and can open, start and reach nothing. A GPU's needs its driver's files and local sockets, and much address space, and what it
 // calls nobody lists: its filter is a deny-list, without other programs and signals to others, and its files are those of its user, for
 // NVIDIA's driver does not start under Landlock (CUDA_ERROR_OPERATING_SYSTEM, with every right to files granted). Root becomes the other
-// user where that one can use the GPUs and the folders of LD_LIBRARY_PATH.
+// user where that one can use the GPUs and the folders of the library path.
 #pragma once
 
 #include <sys/types.h>
@@ -54,6 +54,7 @@ struct SandboxOptions {
   std::uint64_t memory_bytes = 0;         // of writable private memory; 0: no limit
   std::filesystem::path program;          // the one program that may be started (ptxas); empty: none
   std::optional<unsigned> user;           // whom root becomes; empty: nobody else
+  std::string library_path = {};          // folders between colons, where GPU drivers may be
   std::vector<std::filesystem::path> readable;  // beside the system's libraries
   pid_t parent = 0;                       // the process with whose end the worker's comes; 0: whichever is its parent
 };

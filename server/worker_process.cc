@@ -65,6 +65,8 @@ bool Parse(int argc, char** argv, Arguments& out) {
       if (!ParseNumber(arg.substr(9), out.sandbox.memory_bytes)) return false;
     } else if (arg.starts_with("--user=")) {
       if (!ParseNumber(arg.substr(7), out.sandbox.user.emplace())) return false;
+    } else if (arg.starts_with("--library-path=")) {
+      out.sandbox.library_path = arg.substr(15);
     } else if (arg.starts_with("--ptxas=")) {
       out.ptxas = arg.substr(8);
       out.sandbox.program = out.ptxas;

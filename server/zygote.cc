@@ -29,6 +29,7 @@ std::expected<pid_t, std::string> SpawnProcess(const ZygoteOptions& options, int
                                     fmt::format("--memory={}", options.worker_memory_bytes),
                                     fmt::format("--ptxas={}", options.ptxas)};
   if (options.user) words.push_back(fmt::format("--user={}", *options.user));
+  if (!options.library_path.empty()) words.push_back(fmt::format("--library-path={}", options.library_path));
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

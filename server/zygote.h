@@ -35,6 +35,7 @@ struct ZygoteOptions {
   std::string ptxas;
   std::string build_id;  // a zygote of another build is not used
   std::optional<unsigned> user;  // whom the workers of root become
+  std::string library_path;      // folders between colons, where GPU drivers may be
   std::function<void(std::string_view protections)> on_ready;  // of its workers (sandbox.h); may be empty
 };
 
