@@ -147,6 +147,17 @@ void WriteArgs(const ir::Module& module, v1::Launch& launch) {
   for (uint32_t i = 0; i < TensorMapsOf(module).size(); ++i) launch.add_args()->set_tensor_map(i);
 }
 
+// By which blocks tell each other that something is there.
+std::set<uint32_t> Flags(const ir::Module& module) {
+  std::set<uint32_t> flags;
+  for (const ir::Kernel& kernel : module.kernels) {
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      if (const auto* sum = std::get_if<ir::StreamSum>(&stmt.op)) flags.insert(ir::Index(sum->flags));
+    });
+  }
+  return flags;
+}
+
 void WriteTensorMaps(const ir::Module& module, v1::LaunchInfo& info) {
   for (const TensorMap& map : TensorMapsOf(module)) {
     v1::TensorMap& out = *info.add_tensor_maps();
@@ -182,8 +193,10 @@ v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context) 
   WriteParams(module, context, info);
   HostExprWriter host(module);
   for (uint32_t symbol : Symbols(module)) info.add_symbols()->set_dtype(v1::DType(int(module.vars[symbol].dtype)));
+  const std::set<uint32_t> flags = Flags(module);
   for (uint32_t id : Workspaces(module)) {
     v1::Workspace& workspace = *info.add_workspaces();
+    workspace.set_zeroed(flags.contains(id));
     workspace.set_dtype(v1::DType(int(module.buffers[id].dtype)));
     for (ExprId extent : module.buffers[id].shape) *workspace.add_shape() = host.Write(extent);
   }

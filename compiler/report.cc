@@ -45,6 +45,9 @@ class Reporter {
                      [&](const ir::PairSum& op) {
                        Add("instructions", fmt::format("sum of {}", module_[op.sum].name), "of two blocks that take half of k each, through shared memory of the first", "", stmt);
                      },
+                     [&](const ir::StreamSum& op) {
+                       Add("pipeline", fmt::format("sum of {}", module_[op.sum].name), "of blocks that share the steps of a tile, in the order of their numbers", "stream-K", stmt);
+                     },
                      [](const auto&) {},
                  },
                  stmt.op);

@@ -122,6 +122,14 @@ class Writer {
     Put(op.scratch.has_value());
     if (op.scratch) Put(*op.scratch);
   }
+  void operator()(const StreamSum& op) {
+    Put(op.sum);
+    Put(op.partials);
+    Put(op.flags);
+    Put(op.block);
+    Put(op.owns);
+    Put(op.parts);
+  }
 
  private:
   // LEB128.

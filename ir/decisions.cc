@@ -15,7 +15,7 @@ bool HasDecision(const Op& op) {
   if (auto* barrier = std::get_if<Barrier>(&op)) return barrier->by_group;
   if (auto* reduce = std::get_if<Reduce>(&op)) return reduce->scratch.has_value() || reduce->cluster;
   return std::holds_alternative<AsyncCommit>(op) || std::holds_alternative<AsyncWait>(op) || std::holds_alternative<RingStep>(op) ||
-         std::holds_alternative<PairSum>(op);
+         std::holds_alternative<PairSum>(op) || std::holds_alternative<StreamSum>(op);
 }
 
 constexpr char kHint[] = "send the program as it was before the passes";

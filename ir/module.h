@@ -155,10 +155,19 @@ struct PairSum {
   BufferId sum;
   std::optional<BufferId> scratch = {};  // decided: shared memory of the first that the other writes to
 };
+// Blocks that share the steps of one tile. One that does not own it leaves its part of the sum in its place of `partials` (blocks × the
+// sum's elements) and raises its flag. The owner adds what the `parts` blocks numbered below it left, nearest first, and lowers theirs.
+struct StreamSum {
+  BufferId sum;
+  BufferId partials, flags;  // global; flags: one of each block, 0 before and after each launch
+  ExprId block;              // its number
+  ExprId owns;               // bool
+  ExprId parts;
+};
 
 // One alternative for each row of ops.def, in its order.
 using Op = std::variant<Alloc, For, If, While, Let, Store, Assume, Copy, Gemm, Fill, Reduce, Atomic, Barrier, Break, Continue,
-                        AsyncCommit, AsyncWait, RingStep, PairSum>;
+                        AsyncCommit, AsyncWait, RingStep, PairSum, StreamSum>;
 
 struct Stmt {
   Op op;

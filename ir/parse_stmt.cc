@@ -63,7 +63,7 @@ Op Parser::ParseOp() {
       {"let", &Parser::ParseLet},       {"store", &Parser::ParseStore},   {"assume", &Parser::ParseAssume},
       {"copy", &Parser::ParseCopy},     {"gemm", &Parser::ParseGemm},     {"fill", &Parser::ParseFill},
       {"reduce", &Parser::ParseReduce}, {"atomic", &Parser::ParseAtomic}, {"async_wait", &Parser::ParseAsyncWait},
-      {"ring", &Parser::ParseRingStep}, {"pair_sum", &Parser::ParsePairSum}};
+      {"ring", &Parser::ParseRingStep}, {"pair_sum", &Parser::ParsePairSum}, {"stream_sum", &Parser::ParseStreamSum}};
   for (const Row& row : kRows) {
     if (Accept(row.word)) return (this->*row.parse)();
   }
@@ -267,6 +267,21 @@ Ring Parser::ParseRing() {
 Op Parser::ParsePairSum() {
   PairSum op{ParseBuffer()};
   if (Accept("scratch")) op.scratch = ParseBuffer();
+  return op;
+}
+
+Op Parser::ParseStreamSum() {
+  StreamSum op{.sum = ParseBuffer()};
+  Expect("partials");
+  op.partials = ParseBuffer();
+  Expect("flags");
+  op.flags = ParseBuffer();
+  Expect("block");
+  op.block = ParseExpr();
+  Expect("owns");
+  op.owns = ParseExpr();
+  Expect("parts");
+  op.parts = ParseExpr();
   return op;
 }
 

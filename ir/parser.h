@@ -84,6 +84,7 @@ class Parser {
   Op ParseAsyncWait();
   Op ParseRingStep();
   Op ParsePairSum();
+  Op ParseStreamSum();
   Ring ParseRing();
   Region ParseRegion();
   BufferId ParseBuffer();

@@ -119,6 +119,10 @@ class StmtPrinter {
   std::string operator()(const PairSum& op) const {
     return fmt::format("pair_sum {}{}", exprs_(op.sum), op.scratch ? " scratch " + exprs_(*op.scratch) : "");
   }
+  std::string operator()(const StreamSum& op) const {
+    return fmt::format("stream_sum {} partials {} flags {} block {} owns {} parts {}", exprs_(op.sum), exprs_(op.partials), exprs_(op.flags),
+                       exprs_(op.block), exprs_(op.owns), exprs_(op.parts));
+  }
 
   // "shared f16[128, 32] pad(1.0) layout(...)"
   std::string Type(const Buffer& buffer) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/random_module.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -229,7 +230,7 @@ Op RandomModule::MakeGemm() {
 }
 
 Op RandomModule::MakeTileOp() {
-  switch (Below(decisions_ ? 9 : 5)) {
+  switch (Below(decisions_ ? 10 : 5)) {
     case 0: return MakeGemm();
     case 1: {
       BufferId buffer = AddTile(Space::kFragment, Pick(kFloats), {16, 8});
@@ -274,6 +275,12 @@ Op RandomModule::MakeTileOp() {
       PairSum sum{AddTile(Space::kFragment, DType::kF32, {16, 8})};
       if (Coin()) sum.scratch = AddTile(Space::kShared, DType::kF32, {128});
       return sum;
+    }
+    case 8: {
+      const auto is_workspace = [](const Buffer& buffer) { return buffer.workspace; };
+      const BufferId workspace{uint32_t(std::ranges::find_if(module_.buffers, is_workspace) - module_.buffers.begin())};
+      return StreamSum{AddTile(Space::kFragment, DType::kF32, {16, 8}), workspace, workspace, module_.exprs.Int(Below(9)), module_.exprs.Bool(Coin()),
+                       module_.exprs.Int(Below(3))};
     }
     default: {
       const Ring ring{AddTile(Space::kBarrier, DType::kI64, {4}), AddTile(Space::kLocal, DType::kI32, {2})};

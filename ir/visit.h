@@ -39,6 +39,11 @@ void ForEachExpr(AnyOp& op, Fn&& fn) {
       list(o.dst.offsets);
       fn(o.value);
     }
+    if constexpr (std::is_same_v<T, StreamSum>) {
+      fn(o.block);
+      fn(o.owns);
+      fn(o.parts);
+    }
   }, op);
 }
 
@@ -68,6 +73,7 @@ void ForEachBuffer(const Op& op, Fn&& fn) {
         fn(o.sum);
         if (o.scratch) fn(*o.scratch);
       },
+      [&](const StreamSum& o) { fn(o.sum); fn(o.partials); fn(o.flags); },
       [](const auto&) {}}, op);
 }
 

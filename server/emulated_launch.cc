@@ -28,18 +28,18 @@ EmulatedLaunch::EmulatedLaunch(const runtime::Binder& binder, std::span<const ru
   for (std::size_t i = 0; i < binding_.workspace_bytes.size(); ++i) AddWorkspace(i);
 }
 
-// Of bytes that are NaN in every type: what a kernel reads before it wrote it shows.
+// Of bytes that are NaN in every type, unless it starts with zeros: what a kernel reads before it wrote it shows.
 void EmulatedLaunch::AddWorkspace(std::size_t index) {
   const std::uint64_t bytes = binding_.workspace_bytes[index];
   workspaces_.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes + kAlignment));
   const auto address = reinterpret_cast<std::uint64_t>(workspaces_.back().get());
   workspace_addresses_.push_back((address + kAlignment - 1) / kAlignment * kAlignment);
   auto* const data = reinterpret_cast<void*>(workspace_addresses_.back());
-  std::memset(data, 0xff, bytes);
   const std::vector<std::int64_t>& shape = binding_.workspace_shapes[index];
   std::vector<std::int64_t> strides(shape.size(), 1);
   for (std::size_t d = strides.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
   const runtime::Workspace& workspace = binder_.info().workspaces[index];
+  std::memset(data, workspace.zeroed ? 0 : 0xff, bytes);
   memory_.push_back({data, bytes, std::max(1u, runtime::Find(workspace.dtype)->bits / 8u),
                      workspace.name.empty() ? "workspace " + std::to_string(index) : workspace.name, shape, std::move(strides)});
 }

@@ -62,6 +62,10 @@ void AddOptions(CLI::App& command, Options& options) {
   command.add_flag("--no-async-copy", options.disable_async_copy, "no cp.async");
   command.add_flag("--no-warp-specialization", options.disable_warp_specialization, "sm_90a: no warps that only fill tiles for the others");
   command.add_flag("--no-tma", options.disable_tma, "sm_90a: no tensor copies, nor warps that only start them");
+  static const std::map<std::string, StreamK> kStreamK{{"auto", StreamK::kAuto}, {"never", StreamK::kNever}, {"always", StreamK::kAlways}};
+  command.add_option("--stream-k", options.stream_k, "sm_90a: whether blocks share the steps of tiles: auto, by cost; never; always, where the program allows")
+      ->transform(CLI::CheckedTransformer(kStreamK))
+      ->type_name("WHEN");
   command.add_flag("--no-wgmma", options.disable_wgmma, "sm_90a: products by mma.sync, without tensor copies and warp roles");
 }
 

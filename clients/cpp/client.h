@@ -57,6 +57,7 @@ struct Error {
 enum class CodeKind : std::uint8_t { kNone, kPtx, kHsaco, kCubin, kEmulator };
 enum class Origin : std::uint8_t { kUnknown, kMemory, kDisk, kCompiled, kJoined };
 enum class Priority : std::uint8_t { kInteractive, kBatch, kTuning };
+enum class StreamK : std::uint8_t { kAuto, kNever, kAlways };
 
 struct Options {
   bool fast_math = false;
@@ -68,6 +69,7 @@ struct Options {
   // Bytes every tensor's address is a multiple of, a power of two; 0: 16. Tensors that start elsewhere need a compile with less.
   std::uint32_t pointer_alignment = 0;
   bool fast_accumulation = false;  // products of 8-bit floats keep the matrix unit's own sums, which have 13 bits on sm_90a
+  StreamK stream_k = StreamK::kAuto;  // whether blocks share the steps of tiles: by cost, or pinned
 };
 
 // What a person wants to see; such a compile is never cached.

@@ -9,6 +9,7 @@ static_assert(static_cast<int>(Severity::kNote) == v1::Diagnostic::NOTE);
 static_assert(static_cast<int>(CodeKind::kEmulator) == v1::EMULATOR);
 static_assert(static_cast<int>(Origin::kJoined) == v1::JOINED);
 static_assert(static_cast<int>(Priority::kTuning) == v1::TUNING);
+static_assert(static_cast<int>(StreamK::kAlways) == v1::STREAM_K_ALWAYS);
 
 v1::CompileRequest ToProto(const CompileRequest& request) {
   v1::CompileRequest out;
@@ -23,6 +24,7 @@ v1::CompileRequest ToProto(const CompileRequest& request) {
   options.set_max_registers(request.options.max_registers);
   options.set_pointer_alignment(request.options.pointer_alignment);
   options.set_fast_accumulation(request.options.fast_accumulation);
+  options.set_stream_k(static_cast<v1::StreamK>(request.options.stream_k));
   if (request.explain) {
     v1::Explain& explain = *out.mutable_explain();
     for (const std::string& pass : request.explain->after) explain.add_after(pass);
@@ -41,7 +43,7 @@ CompileRequest FromProto(const v1::CompileRequest& request) {
   const v1::CompileOptions& options = request.options();
   out.options = {options.fast_math(),   options.disable_async_copy(), options.disable_warp_specialization(),
                  options.disable_tma(), options.disable_wgmma(),      options.max_registers(),
-                 options.pointer_alignment(), options.fast_accumulation()};
+                 options.pointer_alignment(), options.fast_accumulation(), static_cast<StreamK>(options.stream_k())};
   if (request.has_explain()) {
     const v1::Explain& explain = request.explain();
     out.explain = Explain{{explain.after().begin(), explain.after().end()}, explain.llvm(), explain.assembly()};

@@ -141,6 +141,7 @@ bool DecodeSymbol(const Field& field, LaunchSymbol& symbol) {
 }
 bool DecodeWorkspace(const Field& field, Workspace& workspace) {
   if (field.id == 1) return Type(field, workspace.dtype);
+  if (field.id == 3) return Flag(field, workspace.zeroed);
   return field.id != 2 || Nested(field, workspace.shape, DecodeExpr);
 }
 bool DecodeTensorMap(const Field& field, TensorMap& map) {

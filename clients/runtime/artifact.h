@@ -49,6 +49,7 @@ struct LaunchSymbol {
 struct Workspace {
   DType dtype{};
   std::vector<HostNodes> shape;
+  bool zeroed = false;    // before the first launch; each launch leaves it so
   std::string name = {};  // for reports; artifacts hold none
 };
 

@@ -83,6 +83,7 @@ TEST(Artifact, EveryFieldTheLauncherUsesArrivesAsProtobufWroteIt) {
   ASSERT_EQ(size_t(want.launch().workspaces_size()), got.launch.workspaces.size());
   EXPECT_EQ(int(want.launch().workspaces(1).dtype()), int(got.launch.workspaces[1].dtype));
   ExpectAll(want.launch().workspaces(1).shape(), got.launch.workspaces[1].shape);
+  EXPECT_EQ(want.launch().workspaces(1).zeroed(), got.launch.workspaces[1].zeroed);
   ASSERT_EQ(size_t(want.launch().launches_size()), got.launch.launches.size());
   const auto& w = want.launch().launches(1);
   const auto& g = got.launch.launches[1];
@@ -119,7 +120,7 @@ TEST(Artifact, BoxesArePackedOrNot) {
 TEST(Artifact, NoFieldWasAddedUnseen) {
   const std::pair<const google::protobuf::Descriptor*, int> known[] = {
       {v1::HostExpr::descriptor(), 1},  {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 8},
-      {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 2},   {v1::KernelArg::descriptor(), 5},
+      {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},   {v1::KernelArg::descriptor(), 5},
       {v1::Launch::descriptor(), 8},    {v1::LaunchInfo::descriptor(), 5},     {v1::Artifact::descriptor(), 7},
       {v1::TensorMap::descriptor(), 4}};
   for (const auto& [descriptor, count] : known) EXPECT_EQ(descriptor->field_count(), count) << descriptor->full_name();

@@ -117,6 +117,9 @@ Result<std::span<const DeviceBuffer>> Kernel::Workspaces(const Plan& plan, void*
     buffers[i] = DeviceBuffer();  // before the larger one is asked for
     auto larger = DeviceBuffer::Allocate(device_, plan.workspace_bytes[i]);
     if (!larger) return std::unexpected(larger.error());
+    if (binder_.info().workspaces[i].zeroed) {
+      if (auto ok = larger->Fill(0, stream); !ok) return std::unexpected(ok.error());
+    }
     buffers[i] = std::move(*larger);
   }
   return std::span<const DeviceBuffer>(buffers);

@@ -35,7 +35,7 @@ Artifact Program() {
                             {.name = "y", .dtype = DType::kF32, .tensor = true, .shape = {Symbol(0)}, .output = true, .written = true},
                             {.name = "alpha", .dtype = DType::kF32},
                             {.name = "half", .dtype = DType::kF16}};
-  artifact.launch.workspaces = {{DType::kF32, {Symbol(0)}}};
+  artifact.launch.workspaces = {{DType::kF32, {Symbol(0)}, /*zeroed=*/true}};
   using K = KernelArg::Kind;
   artifact.launch.launches = {
       {.entry = "first", .grid = {Symbol(0), Constant(3)}, .threads = 96, .dynamic_shared_bytes = 65536,

@@ -55,6 +55,11 @@ class Collector {
                    [&](const ir::PairSum& op) {
                      for (bool write : {false, true}) accesses_.push_back({op.sum, write, false, {}, true, module_.ShapeOf(op.sum), {}});
                    },
+                   // Where the blocks meet is their own business.
+                   [&](const ir::StreamSum& op) {
+                     for (ExprId id : {op.block, op.owns, op.parts}) Loads(id);
+                     for (bool write : {false, true}) accesses_.push_back({op.sum, write, false, {}, true, module_.ShapeOf(op.sum), {}});
+                   },
                    [](const auto&) {},
                },
                stmt.op);

@@ -82,6 +82,8 @@ enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, 
   KILN_EMU_CALL(map_shared, d, kMemory, s, i, i)                      \
   KILN_EMU_CALL(store_async_at, v, kMemory, s, i, l, i, s, i)         \
   KILN_EMU_CALL(grid_barrier, v, kMemory, i)                          \
+  KILN_EMU_CALL(raise_flag, v, kMemory, g, i)                         \
+  KILN_EMU_CALL(take_flag, v, kMemory, g, i)                          \
   KILN_EMU_CALL(atomic_global, v, kMemory, i, i, g, p, i)             \
   KILN_EMU_CALL(atomic_shared, v, kMemory, i, i, s, p, i)             \
   KILN_EMU_CALL(access, v, kMemory, p, i, i, i, p, i)                 \

@@ -188,6 +188,8 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     CallRuntime(k_store_async_at, {shared, rank, word, I32(int(bits / 8)), mbarrier, Location()});
   }
   void GridBarrier() override { CallRuntime(k_grid_barrier, {Location()}); }
+  void RaiseFlag(Value* flag) override { CallRuntime(k_raise_flag, {flag, Location()}); }
+  void TakeFlag(Value* flag) override { CallRuntime(k_take_flag, {flag, Location()}); }
 
   Value* Dp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) override {
     return PlainDp4a(a, b, c, a_signed, b_signed);

@@ -41,6 +41,8 @@ constexpr Order kOrders[] = {
     {"kiln_emu_named_arrive", "arrival at a named barrier"},
     {"kiln_emu_cluster_barrier", "barrier of the cluster"},
     {"kiln_emu_grid_barrier", "barrier of the grid"},
+    {"kiln_emu_raise_flag", "raising of a flag"},
+    {"kiln_emu_take_flag", "wait for a flag"},
 };
 
 struct Change {

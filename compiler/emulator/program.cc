@@ -41,6 +41,7 @@ namespace {
 using Kernel = void (*)(const uint64_t*);
 
 constexpr uint64_t kMostThreads = 1 << 16;  // of a grid whose blocks run at once
+constexpr uint64_t kFewThreads = 1 << 13;   // of one whose blocks may, where flags of earlier ones are all they wait for
 constexpr uint64_t kMostClusterBlocks = 16;  // CUDA C++ Programming Guide: 8, and 16 where a launch asks for it
 
 // Conversions that processors without f16 and bf16 leave to a library. A half travels in the low bits of a float register.
@@ -157,7 +158,11 @@ class JitProgram final : public Program {
                     .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .own_bytes = own_bytes_.at(launch.entry), .cluster = launch.cluster, .seed = options.seed,
                     .slots = slots_, .touched = touched_, .shadow = shadow.get(),
                     .clocks = check_ && (clocks_ || launch.cluster != std::array<uint32_t, 3>{1, 1, 1}), .waits_for_all = waits_for_all_, .orders_atomics = mixes_atomics_.at(launch.entry), .time_over = &time_over_};
+    if (takes_flags_ && !waits_for_all_) {
+      (grid.blocks() * grid.threads <= kFewThreads ? grid.waits_for_all : grid.follows) = true;
+    }
     const Alarm alarm(time_over_, options.until);
+    if (grid.follows) return RunBlocks(grid, 1);
     return check_ || options.threads <= 1 || grid.gangs() == 1 ? RunChecked(grid, options.threads) : RunOwned(grid, launch, memory, options.threads);
   }
 
@@ -240,7 +245,7 @@ class JitProgram final : public Program {
 
   static std::expected<Report, std::string> RunBlocks(Grid& grid, uint32_t most_threads) {
     Recorder recorder;
-    Turns turns(grid.seed, grid.gangs());
+    Turns turns(grid.follows ? 0 : grid.seed, grid.gangs());
     grid.recorder = &recorder;
     grid.turns = &turns;
     const uint64_t count = std::min<uint64_t>(std::max(most_threads, 1u), grid.gangs());
@@ -283,7 +288,7 @@ class JitProgram final : public Program {
 
   // Do threads of this code meet in other ways than at barriers of their block?
   static bool NeedsClocks(const llvm::Module& module) {
-    constexpr const char* kNames[] = {"wgmma_begin", "fence_async_proxy", "phase_init", "tensor_store", "named_barrier", "named_arrive", "cluster_barrier", "grid_barrier"};
+    constexpr const char* kNames[] = {"wgmma_begin", "fence_async_proxy", "phase_init", "tensor_store", "named_barrier", "named_arrive", "cluster_barrier", "grid_barrier", "take_flag"};
     return std::ranges::any_of(kNames, [&](const char* name) { return module.getFunction(std::string("kiln_emu_") + name) != nullptr; });
   }
 
@@ -300,6 +305,7 @@ class JitProgram final : public Program {
     if (!check_) DropAllocations(**parsed);
     clocks_ = NeedsClocks(**parsed);
     waits_for_all_ = (*parsed)->getFunction("kiln_emu_grid_barrier") != nullptr;
+    takes_flags_ = (*parsed)->getFunction("kiln_emu_take_flag") != nullptr;
     std::vector<std::string> names;
     for (llvm::Function& function : **parsed) {
       if (!function.isDeclaration()) names.push_back(function.getName().str());
@@ -369,6 +375,7 @@ class JitProgram final : public Program {
   const bool check_;
   bool clocks_ = false;
   bool waits_for_all_ = false;  // blocks of a grid
+  bool takes_flags_ = false;    // of other blocks
   std::atomic<bool> time_over_ = false;
   std::unique_ptr<llvm::orc::LLJIT> jit_;
   std::map<std::string, Kernel> kernels_;

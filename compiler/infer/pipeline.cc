@@ -13,6 +13,7 @@
 #include "compiler/infer/prefetch.h"
 #include "compiler/infer/rings.h"
 #include "compiler/infer/split_stores.h"
+#include "compiler/infer/stream_k.h"
 #include "compiler/infer/versions.h"
 
 namespace kiln::compiler {
@@ -356,9 +357,10 @@ ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&
     Rings(module, kernel, context);
     Prefetch(module, kernel, context);
     Overlap(module, kernel, context);
-    const std::optional<size_t> paired = Multicast(module, kernel, context);
+    const std::optional<StreamPlan> streams = PlanStreams(module, kernel, context);
+    const std::optional<size_t> paired = streams ? std::nullopt : Multicast(module, kernel, context);
     SplitStores(module, kernel);
-    Persist(module, kernel, context, paired);
+    streams ? StreamK(module, kernel, *streams) : Persist(module, kernel, context, paired);
     const size_t buffers = module.buffers.size();
     Pass pass(module, kernel, context);
     // The pass reads the kernel's body as a whole while it rewrites a copy.

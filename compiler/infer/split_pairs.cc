@@ -12,6 +12,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/stream_cost.h"
 
 namespace kiln::compiler {
 namespace {
@@ -82,7 +83,25 @@ class Splitter {
     if (mma == nullptr || mma->warps == 1 || gemm->clear_accum || Touches(kernel_.body[at], gemm->c.buffer) != 2) return false;
     for (size_t i = 0; i <= at; ++i)
       if (WritesGlobal(kernel_.body[i])) return false;
-    return StepsAreApart(at, gemm->c.buffer) && StartsFromZero(at, gemm->c.buffer) && ExchangeFits(at, *gemm);
+    return StepsAreApart(at, gemm->c.buffer) && StartsFromZero(at, gemm->c.buffer) && ExchangeFits(at, *gemm) && !Streams(*loop, *gemm, *mma);
+  }
+
+  // Whether all multiprocessors had better share the steps (infer/stream_k.h), where nothing but the product is in the way of it.
+  bool Streams(const ir::For& loop, const ir::Gemm& gemm, const target::MmaInstruction& mma) const {
+    const v1::CompileOptions& options = context_.options;
+    if (options.stream_k() == v1::STREAM_K_NEVER || options.disable_tma() || options.disable_warp_specialization()) return false;
+    const bool plain = std::ranges::all_of(loop.body, [&](const Stmt& stmt) {
+      const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+      const bool loads = copy != nullptr && module_[copy->src.buffer].space == ir::Space::kGlobal && module_[copy->dst.buffer].space == ir::Space::kShared;
+      return loads || std::holds_alternative<ir::Gemm>(stmt.op) || std::holds_alternative<ir::Let>(stmt.op) || std::holds_alternative<ir::Alloc>(stmt.op);
+    });
+    if (!plain) return false;
+    int64_t tiles = 1;
+    for (ExprId extent : kernel_.grid) tiles *= module_.exprs.ConstInt(extent).value_or(0);
+    const TileWork work = WorkOf(module_, gemm, mma, tiles, *module_.exprs.ConstInt(loop.extents[0]));
+    const compiler::Streams streams = StreamsOf(work, int64_t(context_.target->multiprocessors));
+    if (streams.blocks == 0) return false;
+    return options.stream_k() == v1::STREAM_K_ALWAYS || StreamedCycles(work, streams) < kWorthStreaming * PairedCycles(work);
   }
 
   // Whether shared memory has room for the other's sum, and for a piece of the result on its way out, beside the tiles of two steps: with

@@ -49,6 +49,7 @@ void ForEachOperand(ir::Stmt& stmt, ExprFn&& expr, RegionFn&& region) {
                  },
                  [&](ir::Fill& op) { region(op.dst), all(op.dst.offsets), expr(op.value); },
                  [&](ir::Reduce& op) { region(op.src), region(op.dst), all(op.src.offsets), all(op.dst.offsets); },
+                 [&](ir::StreamSum& op) { expr(op.block), expr(op.owns), expr(op.parts); },
                  [](auto&) {},
              },
              stmt.op);

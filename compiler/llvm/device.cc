@@ -175,5 +175,7 @@ void Device::ClusterBarrier() { std::abort(); }
 void Device::StoreAsyncAt(Value*, Value*, Value*, Value*) { std::abort(); }
 Value* Device::ClusterAddress(Value*, Value*) { std::abort(); }
 void Device::GridBarrier() { std::abort(); }
+void Device::RaiseFlag(Value*) { std::abort(); }
+void Device::TakeFlag(Value*) { std::abort(); }
 
 }  // namespace kiln::llvm_ir

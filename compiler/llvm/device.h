@@ -145,6 +145,11 @@ class Device {
   // All threads of the grid, whose blocks must all be resident (a cooperative launch); orders global memory. One counter of the module
   // serves all kernels, so that they may not run at the same time.
   virtual void GridBarrier();
+  // A flag (u32) in global memory by which a block hands on what it wrote there. RaiseFlag: of one thread, what it has seen others of its
+  // block write is visible to who takes it. TakeFlag: one thread waits until it is up, and lowers it. What raises it must run: a block
+  // of the grid that starts no later.
+  virtual void RaiseFlag(llvm::Value* flag);
+  virtual void TakeFlag(llvm::Value* flag);
 
   // On the emulator: a buffer in shared memory, by its place in the module, is allocated anew, as in each iteration of a loop.
   virtual void Allocate(uint32_t) {}

@@ -289,4 +289,18 @@ void NvptxAsyncDevice::GridBarrier() {
   Barrier();
 }
 
+void NvptxAsyncDevice::RaiseFlag(Value* flag) { Do("st.release.gpu.global.u32 [$0], 1;", {flag}); }
+
+void NvptxAsyncDevice::TakeFlag(Value* flag) {
+  llvm::Function* function = builder().GetInsertBlock()->getParent();
+  auto* again = llvm::BasicBlock::Create(builder().getContext(), "flag", function);
+  auto* done = llvm::BasicBlock::Create(builder().getContext(), "flag.up", function);
+  builder().CreateBr(again);
+  builder().SetInsertPoint(again);
+  Value* up = Asm(builder().getInt32Ty(), "ld.acquire.gpu.global.u32 $0, [$1];", std::span(&flag, 1), /*convergent=*/true);
+  builder().CreateCondBr(builder().CreateICmpNE(up, I32(0)), done, again);
+  builder().SetInsertPoint(done);
+  Do("st.relaxed.gpu.global.u32 [$0], 0;", {flag});
+}
+
 }  // namespace kiln::llvm_ir

@@ -46,6 +46,8 @@ class NvptxAsyncDevice : public DeviceBase {
   void StoreAsyncAt(llvm::Value* shared, llvm::Value* rank, llvm::Value* v, llvm::Value* mbarrier) override;
   llvm::Value* ClusterAddress(llvm::Value* shared, llvm::Value* rank) override;
   void GridBarrier() override;
+  void RaiseFlag(llvm::Value* flag) override;
+  void TakeFlag(llvm::Value* flag) override;
 
  protected:
   using DeviceBase::DeviceBase;

@@ -308,6 +308,7 @@ class KernelLowering {
   void BlockBarrier(bool by_group = false);
   void LowerReduces(std::span<const ir::Stmt> reduces);  // that exchange their partial results together
   void LowerPairSum(const ir::PairSum& sum);
+  void LowerStreamSum(const ir::StreamSum& sum);
   static ir::DType CombinedType(ir::DType dtype);
   std::map<int64_t, Value*> ReduceInWarps(const ir::Reduce& reduce);
   // One exchange of a cluster: how many there were, which of its mbarriers counts what comes.

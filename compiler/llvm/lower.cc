@@ -85,6 +85,7 @@ void KernelLowering::MarkReadOnly() {
   ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
     for (const compiler::Access& access : compiler::AccessesOf(module_, stmt))
       if (access.write) written.insert(ir::Index(access.buffer));
+    if (const auto* sum = std::get_if<ir::StreamSum>(&stmt.op)) written.insert({ir::Index(sum->partials), ir::Index(sum->flags)});
   });
   unsigned i = 0;
   for (const compiler::KernelParam& param : compiler::KernelParams(module_)) {

@@ -78,6 +78,7 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                  },
                  [&](const ir::RingStep& op) { LowerRingStep(op); },
                  [&](const ir::PairSum& op) { LowerPairSum(op); },
+                 [&](const ir::StreamSum& op) { LowerStreamSum(op); },
              },
              stmt.op);
 }

@@ -91,6 +91,7 @@ class OpWriter {
   void operator()(const AsyncWait&) {}
   void operator()(const RingStep&) {}
   void operator()(const PairSum&) {}
+  void operator()(const StreamSum&) {}
 
  private:
   v1::Stmt& out_;

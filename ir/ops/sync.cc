@@ -20,4 +20,16 @@ void Check(Verifier& verifier, const RingStep& op) {
 
 void Check(Verifier& verifier, const PairSum&) { verifier.CheckTogether("a pair_sum"); }
 
+void Check(Verifier& verifier, const StreamSum& op) {
+  verifier.CheckTogether("a stream_sum");
+  verifier.CheckInteger(op.block, "the block's number");
+  verifier.CheckTyped(op.owns, DType::kBool, "whether the block owns the tile");
+  verifier.CheckInteger(op.parts, "the number of parts");
+  const Module& module = verifier.module();
+  for (BufferId id : {op.partials, op.flags}) {
+    if (module[id].workspace) continue;
+    verifier.Error(fmt::format("{} is no workspace", verifier.Name(id)), "blocks meet in workspaces");
+  }
+}
+
 }  // namespace kiln::ir

@@ -147,7 +147,8 @@ class Server {
   std::expected<Emulated*, std::string> Find(const Job& job) {
     const bool check = job.Get("check", 0) != 0;
     const std::string key = job.module + " " + job.target + " " + std::to_string(job.Get("fast", 0)) + std::to_string(job.Get("wgmma", 1)) +
-                            std::to_string(job.Get("fast_accumulation", 0)) + " " + std::to_string(job.Get("alignment", 0));
+                            std::to_string(job.Get("fast_accumulation", 0)) + " " + std::to_string(job.Get("alignment", 0)) + " " +
+                            std::to_string(job.Get("stream_k", 0));
     auto artifact = artifacts_.find(key);
     if (artifact == artifacts_.end()) {
       v1::CompileOptions options;
@@ -155,6 +156,7 @@ class Server {
       options.set_disable_wgmma(job.Get("wgmma", 1) == 0);
       options.set_fast_accumulation(job.Get("fast_accumulation", 0) != 0);
       options.set_pointer_alignment(uint32_t(job.Get("alignment", 0)));
+      options.set_stream_k(v1::StreamK(job.Get("stream_k", v1::STREAM_K_AUTO)));
       auto compiled = CompileFor(job.target, ReadFile(job.module), options);
       if (!compiled) return std::unexpected(compiled.error());
       artifact = artifacts_.emplace(key, std::move(*compiled)).first;
@@ -165,6 +167,7 @@ class Server {
     wgmma_ = CountCalls(code.code(), "kiln_emu_wgmma_step");
     tensor_loads_ = CountCalls(code.code(), "kiln_emu_tensor_load");
     remote_arrivals_ = CountCalls(code.code(), "kiln_emu_phase_arrive_at");
+    flags_ = CountCalls(code.code(), "kiln_emu_raise_flag");
     const std::string loaded = key + (check ? " check " : " ") + std::to_string(job.Get("mutant", ~uint64_t{0}));
     if (loaded == loaded_) return program_.get();
     mutated_.clear();
@@ -190,7 +193,7 @@ class Server {
   std::string Json(const Report& report, Clock::duration compile, Clock::duration run) const {
     const auto ms = [](Clock::duration d) { return std::to_string(std::chrono::duration<double, std::milli>(d).count()); };
     std::string out = std::string("{\"finished\": ") + (report.finished ? "true" : "false") + ", \"compile_ms\": " + ms(compile) +
-                      ", \"run_ms\": " + ms(run) + ", \"cpu_ms\": " + std::to_string(cpu_ms_) + ", \"different\": " + std::to_string(different_) + ", \"wgmma\": " + std::to_string(wgmma_) + ", \"tensor_loads\": " + std::to_string(tensor_loads_) + ", \"remote_arrivals\": " + std::to_string(remote_arrivals_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"mutated\": " + Quoted(mutated_) +
+                      ", \"run_ms\": " + ms(run) + ", \"cpu_ms\": " + std::to_string(cpu_ms_) + ", \"different\": " + std::to_string(different_) + ", \"wgmma\": " + std::to_string(wgmma_) + ", \"tensor_loads\": " + std::to_string(tensor_loads_) + ", \"remote_arrivals\": " + std::to_string(remote_arrivals_) + ", \"flags\": " + std::to_string(flags_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"mutated\": " + Quoted(mutated_) +
                       ", \"findings\": [";
     for (const Finding& finding : report.findings) {
       if (&finding != report.findings.data()) out += ", ";
@@ -206,7 +209,7 @@ class Server {
   std::unique_ptr<Emulated> program_;
   Names names_;
   uint32_t mutants_ = 0;
-  uint32_t wgmma_ = 0, tensor_loads_ = 0, remote_arrivals_ = 0;  // calls of these instructions
+  uint32_t wgmma_ = 0, tensor_loads_ = 0, remote_arrivals_ = 0, flags_ = 0;  // calls of these instructions
   size_t different_ = 0;  // results of the seeds of one job
   double cpu_ms_ = 0;     // of all threads while it ran
 };

@@ -76,7 +76,8 @@ def target_of(seed):
 
 
 def options_of(seed):
-    return {"wgmma": 0} if random.Random(~seed).random() < 0.1 else {}
+    which = random.Random(~seed).random()
+    return {"wgmma": 0} if which < 0.1 else {"stream_k": 2} if which < 0.4 else {}
 
 
 def values(tensors, rng, largest):

@@ -28,6 +28,7 @@ std::string_view Name(Meeting meeting) {
     case Meeting::kPhase: return "parity ";
     case Meeting::kClusterBarrier: return "the barrier of the cluster";
     case Meeting::kGridBarrier: return "the barrier of the grid";
+    case Meeting::kFlag: return "a flag of another block";
     case Meeting::kVote: return "a vote";
     case Meeting::kReduce: return "redux";
   }
@@ -82,7 +83,7 @@ void Block::Prepare(uint64_t gang) {
 
 Who Block::WhoOf(uint32_t thread, uint32_t location, Order& order) {
   Thread& t = threads_[thread];
-  Who who{gang_.number() + 1, epoch_, t.agent, location};
+  Who who{.block = gang_.number() + 1, .time = epoch_, .agent = t.agent, .location = location, .ahead = &gang_.ahead()};
   if (!grid_.clocks) return who;
   who.time = t.view.time;
   order = {.views = {&t.view, 1}, .self = t.agent, .threads = gang_.thread_count()};

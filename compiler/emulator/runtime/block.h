@@ -26,7 +26,7 @@ class Gang;
 
 enum class Meeting : uint8_t {
   kNone, kBarrier, kShuffle, kUniform, kLoadMatrix, kStoreMatrix, kMatrix, kWgmma, kWgmmaWait, kElect, kNamedBarrier, kNamedArrive,
-  kSetRegisters, kRegisters, kPhase, kClusterBarrier, kGridBarrier, kVote, kReduce,
+  kSetRegisters, kRegisters, kPhase, kClusterBarrier, kGridBarrier, kFlag, kVote, kReduce,
 };
 std::string_view Name(Meeting meeting);
 

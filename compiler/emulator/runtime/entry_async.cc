@@ -26,6 +26,12 @@ Coordinates CoordinatesOf(const void* at, uint32_t rank) {
   return result;
 }
 
+uint32_t* FlagAt(std::byte* flag, uint32_t location) {
+  Block& block = Current();
+  CheckGlobal(block, {block.thread().index, location, Touch::kAtomic}, flag, sizeof(uint32_t), sizeof(uint32_t));
+  return reinterpret_cast<uint32_t*>(flag);
+}
+
 struct ElectOperands {
   bool elected = false;
 };
@@ -142,6 +148,8 @@ uint32_t kiln_emu_elect(uint32_t site, uint32_t location) {
 uint32_t kiln_emu_cluster_rank() { return Current().cluster_rank(); }
 void kiln_emu_cluster_barrier(uint32_t location) { Current().gang().Barrier(Meeting::kClusterBarrier, location); }
 void kiln_emu_grid_barrier(uint32_t location) { Current().gang().Barrier(Meeting::kGridBarrier, location); }
+void kiln_emu_raise_flag(std::byte* flag, uint32_t location) { Current().gang().RaiseFlag(FlagAt(flag, location), location); }
+void kiln_emu_take_flag(std::byte* flag, uint32_t location) { Current().gang().TakeFlag(FlagAt(flag, location), location); }
 
 // PTX ISA, mapa: the same place in the shared memory of block `rank` of the cluster.
 std::byte* kiln_emu_map_shared(std::byte* shared, uint32_t rank, uint32_t location) {

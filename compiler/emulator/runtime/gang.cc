@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "compiler/emulator/runtime/place.h"
 
@@ -49,6 +50,8 @@ void Gang::Prepare() {
     cluster_barriers_.push_back({Meeting::kClusterBarrier, first, grid_.cluster_blocks(), 0, {}});
   }
   grid_barrier_ = {Meeting::kGridBarrier, 0, size(), 0, {}};
+  if (!grid_.follows) flags_.clear();
+  ahead_.clear();
   ready_.clear();
   agents_.clear();
   in_flight_.clear();
@@ -156,6 +159,40 @@ void Gang::Barrier(Meeting kind, uint32_t location) {
   ++barrier.arrived;
   Complete(barrier);
   while (self.waits_for == kind) Park();
+}
+
+void Gang::RaiseFlag(uint32_t* flag, uint32_t location) {
+  Thread& self = *running_;
+  self.location = location;
+  FlagState& state = flags_[flag];
+  if (*flag != 0) self.block->Fault(FindingKind::kOperands, location, "the flag is up already: nobody has taken what it stood for");
+  if (has_clocks()) state.sync.Release(self.agent, self.view);
+  state.gang = number();
+  state.raiser = self.block->rank();
+  *flag = 1;
+  for (Thread* waiting : std::exchange(state.waiting, {})) Wake(*waiting);
+}
+
+// Blocks start in the order of their numbers, and a device need not have room for all of them.
+void Gang::TakeFlag(uint32_t* flag, uint32_t location) {
+  Thread& self = *running_;
+  self.waits_for = Meeting::kFlag;
+  self.location = location;
+  if (grid_.follows && *flag == 0) self.block->Fault(FindingKind::kDeadlock, location, "it waits for a flag that no block before it raised, and later ones may not start");
+  while (*flag == 0) {
+    flags_[flag].waiting.push_back(&self);
+    Park();
+  }
+  self.waits_for = Meeting::kNone;
+  FlagState& state = flags_[flag];
+  if (grid_.follows) {
+    ahead_.insert(state.gang + 1);
+  } else if (state.raiser > self.block->rank()) {
+    self.block->Fault(FindingKind::kDeadlock, location, "it waits for block " + blocks_[state.raiser]->IndexName() + ", which may not start before this one ends");
+  }
+  if (has_clocks() && !grid_.follows) joiner_.Acquire(self.view, state.sync.Take());
+  state.sync = {};
+  *flag = 0;
 }
 
 // A cluster's "waits for all the non-exited threads of the cluster" (PTX ISA, barrier.cluster); a grid's for all that there were.

@@ -6,7 +6,9 @@
 // random order. Nothing that a gang does depends on what else the host does meanwhile.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,6 +63,10 @@ class Gang {
   void Wake(Thread& thread);
   // kClusterBarrier: of all threads of the cluster that have not ended; kGridBarrier: of the whole grid.
   void Barrier(Meeting kind, uint32_t location);
+  // Words of global memory by which blocks of a grid that runs together hand on what they wrote.
+  void RaiseFlag(uint32_t* flag, uint32_t location);
+  void TakeFlag(uint32_t* flag, uint32_t location);  // waits until it is up, and lowers it
+  const std::set<uint64_t>& ahead() const { return ahead_; }
   void End();                       // the running thread is at its end
   [[noreturn]] void GiveUp();
   [[noreturn]] void Abandon();      // the same, and nothing is told
@@ -86,6 +92,12 @@ class Gang {
     uint32_t arrived = 0;
     SyncPoint sync;
   };
+  struct FlagState {
+    uint64_t gang = 0;    // of the block that raised it
+    uint32_t raiser = 0;  // that block
+    SyncPoint sync;
+    std::vector<Thread*> waiting;
+  };
   void Complete(BarrierState& barrier);
   BarrierState& ClusterBarrierOf(const Thread& thread) { return cluster_barriers_[thread.block->rank() / grid_.cluster_blocks()]; }
   void ReportStuck();
@@ -106,6 +118,8 @@ class Gang {
   uint32_t ended_ = 0;
   std::vector<BarrierState> cluster_barriers_;
   BarrierState grid_barrier_;
+  std::map<uint32_t*, FlagState> flags_;  // asked for by address only
+  std::set<uint64_t> ahead_;              // where blocks follow each other: gangs, from 1, whose flags it took
   std::vector<AsyncAgent> agents_;
   std::vector<std::unique_ptr<TensorTransfer>> in_flight_;
   Joiner joiner_;

@@ -58,6 +58,7 @@ struct Grid {
   bool clocks = false;             // checked, and threads meet in other ways than at barriers of the block
   bool waits_for_all = false;      // blocks wait for each other all over the grid: they run together
   bool orders_atomics = false;     // atomics of different kinds change one tensor: even those of integers happen in turns
+  bool follows = false;            // blocks wait for flags of earlier ones: they run one after another
   const std::atomic<bool>* time_over = nullptr;
 
   // Does the statement have to do with these bytes of shared memory, as far as is known?

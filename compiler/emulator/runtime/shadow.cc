@@ -13,7 +13,7 @@ namespace {
 
 bool Ordered(const Who& a, uint32_t block, uint32_t time, uint32_t agent) {
   if (block == 0) return true;
-  if (block != a.block) return false;
+  if (block != a.block) return a.ahead != nullptr && a.ahead->contains(block);
   if (a.order != nullptr) return a.order->After(agent, time);
   return agent == a.agent || time != a.time;
 }

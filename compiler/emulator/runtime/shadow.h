@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -63,6 +64,7 @@ struct Who {
   uint32_t agent;      // thread, or what acts for one
   uint32_t location;
   const Order* order = nullptr;
+  const std::set<uint64_t>* ahead = nullptr;  // gangs, from 1, that handed on what they did
 };
 
 struct Clash {

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// In which order persistent blocks take the tiles of a grid: panel by panel, rows first, so that those that run at one time share
+// operands in L2.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+class TileOrder {
+ public:
+  // `paired`: the axis along which the two blocks of a cluster are neighbours; a tile then stands for a pair of them.
+  TileOrder(ir::Module& module, const ir::Kernel& kernel, std::optional<size_t> paired);
+
+  ir::DType type() const { return type_; }  // of the blocks' variables
+  ir::ExprId Total() const;                 // tiles
+  // Appends what finds the tile's place, with what its extents promise.
+  void Place(ir::ExprId tile, ir::Block& block);
+  // The places so far are the pair's: of two neighbours, the first block of the cluster takes the first.
+  void PlaceOfPair(ir::ExprId block, ir::Block& body);
+  // Puts the places where the grid's variables were.
+  void Use(ir::Block& body) const;
+
+  ir::ExprId Int(int64_t value) { return module_.exprs.Int(value, type_); }
+  ir::ExprId Make(ir::ExprOp op, ir::ExprId a, ir::ExprId b) { return module_.exprs.Make(op, {a, b}); }
+  ir::VarId AddVar(ir::VarKind kind, std::string_view name) { return AddVar(kind, type_, name); }
+  ir::ExprId Bind(ir::ExprId value, ir::Block& block, std::string_view name);
+
+ private:
+  ir::VarId AddVar(ir::VarKind kind, ir::DType type, std::string_view name);
+  void BindPlace(size_t axis, ir::ExprId value, ir::Block& block);
+
+  ir::Module& module_;
+  const std::vector<ir::VarId> block_vars_;
+  const uint32_t raster_panel_;
+  const std::optional<size_t> paired_;
+  const ir::DType type_;
+  std::vector<ir::ExprId> extents_, places_;
+};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products whose blocks share the steps of tiles (stream-K): checked runs are clean, agree with a float64 reference, and give the same
+bits whatever order the blocks run in."""
+
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from data import STORED, decode, random_array, relative_error
+from emulated import Emulator
+from kiln.examples.gemm import gemm
+
+BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
+HOPPER = "emu:sm_90a"
+AUTO, NEVER, ALWAYS = range(3)  # of kiln.v1.StreamK
+TILE = {"block_m": 64, "block_n": 64, "block_k": 64, "stages": 3, "threads": 128}
+BARS = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-5, "int32": 0}
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory):
+    emulator = Emulator(BINARY, tmp_path_factory.mktemp("stream"))
+    yield emulator
+    emulator.close()
+
+
+class Product:
+    def __init__(self, shape, dtype="float16", out=None, seed=5, bias=False, **arguments):
+        m, n, k = shape
+        rng = np.random.default_rng(seed)
+        self.out = out or dtype
+        self.program = gemm(m, n, k, dtype, self.out, trans_b=True, bias=bias, **{**TILE, **arguments})
+        self.inputs = [(random_array(rng, (m, k), dtype), dtype), (random_array(rng, (n, k), dtype), dtype)]
+        a, b = (decode(array, dtype) for array, _ in self.inputs)
+        self.reference = a @ b.T
+        if bias:
+            self.inputs.append((random_array(rng, (n,), self.out), self.out))
+            self.reference = self.reference + decode(self.inputs[-1][0], self.out)
+
+    def run(self, emulator, stream_k=ALWAYS, **keys):
+        output = (self.reference.shape, self.out)
+        answer = emulator.run(emulator.module(self.program.serialized), HOPPER, self.inputs, output, stream_k=stream_k, **keys)
+        assert "error" not in answer, answer["error"]
+        return answer
+
+    def check(self, answer):
+        assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
+        assert answer["intact"]
+        error = relative_error(answer["result"], self.reference)
+        assert error <= BARS[self.out], f"error {error:.2e}"
+
+
+SHAPES = {
+    "one tile, all blocks": Product((64, 64, 640)),
+    "tiles cut unevenly": Product((64, 192, 704)),
+    "a part in the middle of a tile": Product((128, 64, 896), block_m=128, threads=256),
+    "edges": Product((100, 88, 520)),
+    "bias": Product((64, 128, 448), bias=True),
+    "transposes": Product((24, 128, 512), block_m=24, block_k=128),
+    "two groups along k": Product((64, 64, 1024), block_k=128, threads=256),
+    "8-bit floats": Product((64, 64, 1024), "float8_e4m3fn", "float16", block_k=128),
+    "integers": Product((64, 128, 1024), "int8", "int32", block_k=128),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_blocks_share_tiles(emulator, name):
+    product = SHAPES[name]
+    answer = product.run(emulator, check=1, seeds=4)
+    product.check(answer)
+    assert answer["flags"] > 0, "no block leaves a part of a sum"
+    assert answer["different"] == 1, "the order of blocks shows in the result"
+
+
+def test_whole_tiles_come_first(emulator):
+    """More tiles than multiprocessors: 150 of them, of which each block takes one by itself where others share."""
+    product = Product((15 * 64, 10 * 64, 192), threads=256, block_m=64)
+    answer = product.run(emulator, threads=1)
+    product.check(answer)
+    assert answer["flags"] > 0
+
+
+def test_can_be_pinned(emulator):
+    product = Product((64, 64, 8192), threads=128)
+    few = Product((64, 64, 256))
+    assert product.run(emulator, AUTO)["flags"] > 0
+    assert product.run(emulator, NEVER)["flags"] == 0
+    assert few.run(emulator, AUTO)["flags"] == 0, "a handful of steps is not worth an exchange"
+
+
+def test_nothing_orders_blocks_by_accident(emulator):
+    """Without a barrier, a flag or the wait for one, runs report something."""
+    product = Product((64, 64, 512))
+    mutants = product.run(emulator, check=1)["mutants"]
+    seen, missed = 0, []
+    for mutant in range(mutants):
+        answer = product.run(emulator, check=1, seeds=2, mutant=mutant)
+        what = answer["mutated"]
+        if answer["findings"] or not answer["finished"]:
+            seen += "flag" in what
+        elif "flag" in what:
+            missed.append(what)
+    assert seen > 0 and not missed, missed
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_shapes(emulator, seed):
+    rng = np.random.default_rng(1000 + seed)
+    extent = lambda most: int(rng.integers(1, most)) * 8
+    m, n, k = extent(20), extent(20), 64 * int(rng.integers(4, 14)) + extent(8)
+    product = Product((m, n, k), ["float16", "bfloat16"][seed % 2], seed=seed, threads=[128, 256][seed // 2 % 2])
+    answer = product.run(emulator, check=1, seeds=2)
+    product.check(answer)
+    assert answer["different"] == 1
