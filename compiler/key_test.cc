@@ -57,6 +57,9 @@ TEST(Key, EverythingThatChangesTheOutputIsInIt) {
       case google::protobuf::FieldDescriptor::CPPTYPE_UINT32:
         options.GetReflection()->SetUInt32(&options, field, 7);
         break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_ENUM:
+        options.GetReflection()->SetEnumValue(&options, field, 1);
+        break;
       default: FAIL() << "a field of a kind this test does not set: " << std::string(field->name());
     }
     EXPECT_TRUE(keys.insert(ComputeKey(Program(kProgram), "cuda:sm_80", options)).second) << std::string(field->name());

@@ -93,6 +93,8 @@ TEST_F(KernelTest, PacksWhatEachLaunchTakes) {
   EXPECT_THAT(second.grid, ElementsAre(40, 1, 1));
   EXPECT_EQ(second.params[0], first.params[1]);  // the workspace
   EXPECT_NE(second.params[0], 0u);
+  const auto* words = reinterpret_cast<const uint32_t*>(second.params[0]);
+  for (int64_t i = 0; i < n; ++i) EXPECT_EQ(words[i], 0u) << "flags between blocks start at 0";
   EXPECT_EQ(second.params[1], 0x2000u);
 }
 

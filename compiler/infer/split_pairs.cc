@@ -99,9 +99,10 @@ class Splitter {
     int64_t tiles = 1;
     for (ExprId extent : kernel_.grid) tiles *= module_.exprs.ConstInt(extent).value_or(0);
     const TileWork work = WorkOf(module_, gemm, mma, tiles, *module_.exprs.ConstInt(loop.extents[0]));
-    const compiler::Streams streams = StreamsOf(work, int64_t(context_.target->multiprocessors));
+    const int64_t multiprocessors = int64_t(context_.target->multiprocessors);
+    const compiler::Streams streams = BestStreams(work, multiprocessors);
     if (streams.blocks == 0) return false;
-    return options.stream_k() == v1::STREAM_K_ALWAYS || StreamedCycles(work, streams) < kWorthStreaming * PairedCycles(work);
+    return options.stream_k() == v1::STREAM_K_ALWAYS || StreamedCycles(work, streams, multiprocessors) < kWorthStreaming * PairedCycles(work);
   }
 
   // Whether shared memory has room for the other's sum, and for a piece of the result on its way out, beside the tiles of two steps: with

@@ -62,13 +62,14 @@ class Planner {
     if (tiles > multiprocessors && kernel_.threads < kLargeBlock) return std::nullopt;  // several may share a multiprocessor
     const TileWork work = WorkOf(module_, gemm, *target::FindMma(*context_.target, gemm.plan->instruction), tiles, module_.exprs.ConstInt(loop.extents[0]).value_or(0));
     const bool pinned = context_.options.stream_k() == v1::STREAM_K_ALWAYS;
-    Streams streams = StreamsOf(work, multiprocessors);
+    Streams streams = BestStreams(work, multiprocessors);
     if (streams.blocks == 0) return std::nullopt;
-    const bool pays = StreamedCycles(work, streams) < kWorthStreaming * DealtCycles(work, multiprocessors);
+    const bool pays = StreamedCycles(work, streams, multiprocessors) < kWorthStreaming * DealtCycles(work, multiprocessors);
     if (!pays && !pinned) return std::nullopt;
-    if (!pays && tiles < multiprocessors) streams.blocks = std::min(multiprocessors, tiles * work.steps);
-    if (tiles - streams.turns * streams.blocks > kMostUnits / work.steps / (streams.blocks + 1)) return std::nullopt;
-    return StreamPlan{streams.blocks, tiles, work.steps, streams.turns};
+    if (!pays) streams = WaysToStream(work, multiprocessors).back();
+    const int64_t dealt = streams.turns * multiprocessors;
+    if (tiles - dealt > kMostUnits / work.steps / (streams.blocks + 1)) return std::nullopt;
+    return StreamPlan{.blocks = dealt > 0 ? multiprocessors : streams.blocks, .tiles = tiles, .steps = work.steps, .turns = streams.turns, .sharing = streams.blocks};
   }
 
  private:
@@ -138,12 +139,16 @@ class Streamer {
     const ir::VarId block = order_.AddVar(ir::VarKind::kBlock, "block"), turn = order_.AddVar(ir::VarKind::kLoop, "turn");
     ir::Block body;
     block_ = module_.VarRef(block);
-    part_ = order_.Bind(module_.exprs.Sub(order_.Int(plan_.blocks - 1), block_), body, "part");
-    first_ = order_.Bind(Div(Mul(part_, Units()), plan_.blocks), body, "first");
-    last_ = order_.Bind(Div(Mul(module_.exprs.Add(part_, order_.Int(1)), Units()), plan_.blocks), body, "last");
+    part_ = order_.Bind(module_.exprs.Sub(order_.Int(plan_.sharing - 1), block_), body, "part");
+    first_ = order_.Bind(Div(Mul(part_, Units()), plan_.sharing), body, "first");
+    last_ = order_.Bind(Div(Mul(module_.exprs.Add(part_, order_.Int(1)), Units()), plan_.sharing), body, "last");
     first_tile_ = order_.Bind(Div(first_, plan_.steps), body, "first_tile");
     const ExprId last_tile = Div(module_.exprs.Sub(last_, order_.Int(1)), plan_.steps);
-    ir::For loop{ir::LoopKind::kSerial, {turn}, {module_.exprs.Add(module_.exprs.Sub(last_tile, first_tile_), order_.Int(plan_.turns + 1))}, {}};
+    ExprId turns = module_.exprs.Add(module_.exprs.Sub(last_tile, first_tile_), order_.Int(plan_.turns + 1));
+    if (plan_.sharing < plan_.blocks) {
+      turns = module_.exprs.Make(ExprOp::kSelect, {order_.Make(ExprOp::kLe, order_.Int(0), part_), turns, order_.Int(plan_.turns)});
+    }
+    ir::For loop{ir::LoopKind::kSerial, {turn}, {turns}, {}};
     Bounds(module_.VarRef(turn), loop.body);
     Move(old, body, loop.body);
     order_.Use(loop.body);
@@ -167,7 +172,7 @@ class Streamer {
     ExprId tile = number, from = order_.Make(ExprOp::kMax, module_.exprs.Sub(first_, start), zero);
     ExprId to = order_.Make(ExprOp::kMin, module_.exprs.Sub(last_, start), steps);
     // The part that has the tile's last step.
-    const ExprId end = Mul(module_.exprs.Add(start, steps), plan_.blocks);
+    const ExprId end = Mul(module_.exprs.Add(start, steps), plan_.sharing);
     ExprId behind = module_.exprs.Sub(Div(module_.exprs.Sub(end, order_.Int(1)), Units()), part_);
     if (plan_.turns > 0) {
       const ExprId alone = order_.Bind(order_.Make(ExprOp::kLt, turn, order_.Int(plan_.turns)), body, "alone");
@@ -219,7 +224,7 @@ class Streamer {
       buffer.name = module_[sum].name + std::string(suffix) + std::to_string(module_.buffers.size());
       return module_.AddBuffer(std::move(buffer));
     };
-    const BufferId partials = add(module_[sum].dtype, {plan_.blocks, elements}, "_parts"), flags = add(ir::DType::kU32, {plan_.blocks}, "_flags");
+    const BufferId partials = add(module_[sum].dtype, {plan_.sharing, elements}, "_parts"), flags = add(ir::DType::kU32, {plan_.sharing}, "_flags");
     return {sum, partials, flags, block_, owns_, parts_};
   }
 

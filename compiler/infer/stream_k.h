@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stream-K. Where tiles do not come out even over the multiprocessors, or are fewer, their steps do: each block takes as many, one
-// behind the other, whatever tiles they belong to. The block that has a tile's first step owns the tile; those behind it leave their
-// parts of its sum in memory, and the owner adds them in their order: the same program gives the same bits. Before, each block does as
-// many tiles by itself as leave between one and two for each.
+// Stream-K. Where tiles do not come out even over the multiprocessors, or are fewer, blocks share the steps of those that are left: each
+// takes as many, one behind the other, whatever tiles they belong to. The block that has a tile's first step owns the tile; those behind
+// it leave their parts of its sum in memory, and the owner adds them in their order: the same program gives the same bits. Measured on
+// one H200: blocks that read the same operands in step with each other have them from L2 together; so each tile is cut into as many
+// parts, unless a cost model (rules/stream_cost.h) expects even more of cuts anywhere.
 //
 //   grid(X, Y), (x, y): fill c = 0; for k in S { gemm a, b → c }; copy c
-//     →  grid(B), b: part = B − 1 − b: steps [first, last) of X·Y·S; for turn in tiles of them { tile, steps [from, to) of it;
-//          fill c = 0; for k in to − from { gemm … k + from → c }; stream_sum c; if from == 0 { copy c } }
+//     →  grid(B), b: for t in whole turns { as persistent blocks do }; part = sharing − 1 − b: steps [first, last) of those left;
+//          for turn in tiles of them { tile, steps [from, to) of it; fill c = 0; for k in to − from { gemm … k + from → c };
+//          stream_sum c; if from == 0 { copy c } }
 //
 // Blocks wait only for ones with smaller numbers, which start before them.
 #pragma once
@@ -20,10 +22,11 @@
 namespace kiln::compiler {
 
 struct StreamPlan {
-  int64_t blocks;  // B
-  int64_t tiles;   // X · Y
-  int64_t steps;   // S, of each
-  int64_t turns;   // tiles that a block does by itself first
+  int64_t blocks;   // B
+  int64_t tiles;    // X · Y
+  int64_t steps;    // S, of each
+  int64_t turns;    // tiles that a block does by itself first
+  int64_t sharing;  // of the blocks, the first, which share the rest
 };
 
 // Needs: rings. Absent where the order of tiles is as good, or where something but products of a ring's stages happens in the loop,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "compiler/target/instructions.h"
 #include "ir/module.h"
@@ -25,13 +26,16 @@ double DealtCycles(const TileWork& work, int64_t multiprocessors);
 // As many pairs of blocks as there are tiles take half of the steps each (infer/split_pairs.h).
 double PairedCycles(const TileWork& work);
 
-// Blocks share the steps (infer/stream_k.h), each behind `turns` tiles that it does by itself.
+// Every block does `turns` tiles by itself; then `blocks` of them share the steps of what is left (infer/stream_k.h).
 struct Streams {
-  int64_t blocks = 0, turns = 0;
+  int64_t turns = 0;
+  int64_t blocks = 0;  // 0: nothing is left, or it has too few steps
 };
-// At most one block for each multiprocessor, and as many as are best; blocks 0: tiles come out even, or have one step.
-Streams StreamsOf(const TileWork& work, int64_t multiprocessors);
-double StreamedCycles(const TileWork& work, const Streams& streams);
+// Every split that may be good: into equal parts of each tile, so that blocks that share operands are at the same place in them, and
+// into equal parts of all there is.
+std::vector<Streams> WaysToStream(const TileWork& work, int64_t multiprocessors);
+Streams BestStreams(const TileWork& work, int64_t multiprocessors);
+double StreamedCycles(const TileWork& work, const Streams& streams, int64_t multiprocessors);
 
 inline constexpr double kWorthStreaming = 0.97;
 

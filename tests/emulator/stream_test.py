@@ -53,7 +53,7 @@ class Product:
 
 SHAPES = {
     "one tile, all blocks": Product((64, 64, 640)),
-    "tiles cut unevenly": Product((64, 192, 704)),
+    "tiles cut unevenly": Product((64, 192, 3200)),
     "a part in the middle of a tile": Product((128, 64, 896), block_m=128, threads=256),
     "edges": Product((100, 88, 520)),
     "bias": Product((64, 128, 448), bias=True),
@@ -74,11 +74,12 @@ def test_blocks_share_tiles(emulator, name):
 
 
 def test_whole_tiles_come_first(emulator):
-    """More tiles than multiprocessors: 150 of them, of which each block takes one by itself where others share."""
-    product = Product((15 * 64, 10 * 64, 192), threads=256, block_m=64)
-    answer = product.run(emulator, threads=1)
-    product.check(answer)
-    assert answer["flags"] > 0
+    """More tiles than multiprocessors. Of 150 short ones blocks share all; of 133 long ones, the one that is left."""
+    for shape, stream_k in (((15 * 64, 10 * 64, 192), ALWAYS), ((19 * 64, 7 * 64, 4096), AUTO)):
+        product = Product(shape, threads=256)
+        answer = product.run(emulator, stream_k)
+        product.check(answer)
+        assert answer["flags"] > 0
 
 
 def test_can_be_pinned(emulator):

@@ -91,6 +91,23 @@ def test_every_architecture(served, tmp_path):
     assert [w for w in wrong if w] == []
 
 
+def test_streams_do_not_spill(served, tmp_path):
+    """Blocks that share tiles: parts of a sum come into registers that hold another."""
+    from kiln import CompileOptions
+    from kiln.examples.gemm import gemm
+
+    wrong = []
+    for tile in ({"block_m": 128, "block_n": 256, "stages": 4}, {"block_m": 152, "block_n": 256, "stages": 3}, {"block_m": 128, "block_n": 128, "stages": 6}):
+        program = gemm(2048, 7168, 7168, "bfloat16", trans_b=True, block_k=64, threads=256, **tile)
+        reply = served.compile(program, "cuda:sm_90a", options=CompileOptions(stream_k="STREAM_K_ALWAYS"))
+        assert any(decision.reason == "stream-K" for decision in reply.artifact.report.decisions)
+        done = assemble(reply.artifact.code, "sm_90a", tmp_path)
+        spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
+        if done.returncode != 0 or not spills or any(spills) or "(C75" in done.stderr:
+            wrong.append(f"{tile}: spills {spills}: {done.stderr[-400:]}")
+    assert wrong == []
+
+
 def test_benchmark_programs_do_not_spill(served, tmp_path):
     """On sm_90a, by warp groups and tensor copies: ptxas has registers for all of it, and leaves wgmma asynchronous."""
     sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))

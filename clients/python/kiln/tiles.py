@@ -26,11 +26,12 @@ class Hopper:
     line_cycles: float = 2.0
     sector: int = 32  # a row of a line that is not even aligned to these touches one more, a quarter of a line
     memory: float = 19.0  # bytes of the card's memory in a cycle, for each multiprocessor: 4.2 TB/s
-    flight: int = 131072  # bytes of B on their way to one multiprocessor: more of them only wait for each other
+    flight: int = 163840  # bytes of B on their way to one multiprocessor: more of them only wait for each other
     shared: int = 232448
     banks: float = 128.0  # bytes of shared memory in a cycle, which products read and copies write
     step: float = 40.0  # of a step of the loop, beside its products and copies
     alone: float = 120.0  # the same for one group of warps, whose waits no other hides
+    last: float = 2.0  # the products of the last step, which nothing follows: of what they take in the middle
     tile: float = 3000.0  # of a tile: the first copies' latency, and what of the result's way out nothing hides
 
 
@@ -126,6 +127,7 @@ def cost(machine: Hopper, p: _Problem, tile: Tile) -> float:
     a = _lines(machine, *((deep, tile.block_m, p.m) if p.trans_a else (tile.block_m, deep, p.k)), p.element)
     b = _lines(machine, *((tile.block_n, deep, p.k) if p.trans_b else (deep, tile.block_n, p.n)), p.element)
     products = tile.block_m * tile.block_n * deep * p.element / machine.products
+    last = machine.last * products
     groups = tile.threads // 128
     # As the compiler may turn it: rows of instructions, which groups share, and their columns.
     turns = [(rows, columns) for rows, columns in ((tile.block_m, tile.block_n), (tile.block_n, tile.block_m)) if rows % (64 * groups) == 0]
@@ -144,4 +146,4 @@ def cost(machine: Hopper, p: _Problem, tile: Tile) -> float:
     busy = waves * (-(-p.k // deep) * step + machine.tile)
     moved = p.element * (p.m * p.k + p.n * p.k) + p.out * p.m * p.n
     active = min(1.0, across * down / machine.multiprocessors)
-    return max(busy, moved / machine.multiprocessors / machine.memory / active + machine.tile) + 0.1 * busy
+    return max(busy, moved / machine.multiprocessors / machine.memory / active + machine.tile) + last + 0.1 * busy
