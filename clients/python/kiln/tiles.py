@@ -26,11 +26,12 @@ class Hopper:
     line_cycles: float = 2.0
     sector: int = 32  # a row of a line that is not even aligned to these touches one more, a quarter of a line
     memory: float = 19.0  # bytes of the card's memory in a cycle, for each multiprocessor: 4.2 TB/s
-    flight: int = 163840  # bytes of B on their way to one multiprocessor: more of them only wait for each other
+    flight: int = 131072  # bytes of B on their way to one multiprocessor: more of them only wait for each other
     shared: int = 232448
     banks: float = 128.0  # bytes of shared memory in a cycle, which products read and copies write
     step: float = 40.0  # of a step of the loop, beside its products and copies
     alone: float = 120.0  # the same for one group of warps, whose waits no other hides
+    result: int = 128 * 256  # elements of one that leaves in that time; larger ones take longer
     last: float = 2.0  # the products of the last step, which nothing follows: of what they take in the middle
     tile: float = 3000.0  # of a tile: the first copies' latency, and what of the result's way out nothing hides
 
@@ -94,7 +95,7 @@ def _candidates(machine: Hopper, p: _Problem):
     shapes = [shape for shape in alone if -(-p.m // shape[0]) * -(-p.n // shape[1]) <= machine.multiprocessors]
     shapes += [(128, columns, deep, 256) for columns in (64, 128, 192, 256)] + [(256, 128, deep, 256)]
     if p.element == 2:
-        shapes += [(rows, 256, deep, 256) for rows in range(136, 184, 8)]
+        shapes += [(rows, 256, deep, 256) for rows in (*range(136, 184, 8), 192)]
     for block_m, block_n, block_k, threads in shapes:
         # The least that results leave through: 32 rows of products of the transposes, else columns of 128 bytes.
         piece = min(block_m, 32) * block_n * p.out if block_m % 64 else block_m * min(block_n * p.out, machine.line)
@@ -143,7 +144,7 @@ def cost(machine: Hopper, p: _Problem, tile: Tile) -> float:
         lines -= max(b / 2 if down % 2 == 0 else 0, a / 2 if across % 2 == 0 else 0)
     # Copies and products overlap, the less the closer they are.
     step = math.hypot(products**4, (lines * machine.line_cycles) ** 4) ** 0.25 + (machine.step if tile.threads > 128 else machine.alone)
-    busy = waves * (-(-p.k // deep) * step + machine.tile)
+    busy = waves * (-(-p.k // deep) * step + machine.tile * max(1, tile.block_m * tile.block_n / machine.result))
     moved = p.element * (p.m * p.k + p.n * p.k) + p.out * p.m * p.n
     active = min(1.0, across * down / machine.multiprocessors)
     return max(busy, moved / machine.multiprocessors / machine.memory / active + machine.tile) + last + 0.1 * busy
