@@ -165,7 +165,7 @@ std::expected<std::unique_ptr<Built>, std::string> Build(const Form& form, const
   llvm::Type* global = llvm::PointerType::get(built->context, llvm_ir::kGlobalSpace);
   std::vector<llvm::Type*> params = {global, global};
   if (form.map) params.push_back(llvm::ArrayType::get(b.getInt8Ty(), kTensorMapBytes));
-  llvm::Function* kernel = device->CreateKernel(*built->module, kEntry, params, form.threads, 0);
+  llvm::Function* kernel = device->CreateKernel(*built->module, kEntry, params, form.threads, /*max_registers=*/0, /*min_blocks=*/0);
   b.SetInsertPoint(llvm::BasicBlock::Create(built->context, "entry", kernel));
   if (form.cluster > 1 && !target.emulated) kernel->addFnAttr("nvvm.cluster_dim", std::to_string(form.cluster) + ",1,1");
   FormKernel k(*device, form, *kernel, form.shared_bytes > 0 ? device->SharedMemory(form.shared_bytes, "shared") : nullptr);

@@ -23,10 +23,11 @@ class Gpu:
     def module(self, serialized):
         return serialized
 
-    def call(self, module, target, tensors, seed=0, check=0, wgmma=1, alignment=0):
+    def call(self, module, target, tensors, seed=0, check=0, wgmma=1, alignment=0, stream_k=0):
         """Every parameter as it is after the run, and the answer. The GPU chooses its own order, and checks nothing."""
+        options = CompileOptions(disable_wgmma=wgmma == 0, pointer_alignment=alignment, stream_k=stream_k)
         try:
-            reply = self.client.compile(module, target, CompileOptions(disable_wgmma=wgmma == 0, pointer_alignment=alignment), timeout=120)
+            reply = self.client.compile(module, target, options, timeout=120)
         except CompileError as refusal:
             return [], {"error": str(refusal)}
         arrays = [array.copy() for array, _ in tensors]
