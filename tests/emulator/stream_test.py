@@ -5,6 +5,7 @@ bits whatever order the blocks run in."""
 import os
 import pathlib
 
+import kiln.language as T
 import numpy as np
 import pytest
 from data import STORED, decode, random_array, relative_error
@@ -114,3 +115,36 @@ def test_random_shapes(emulator, seed):
     answer = product.run(emulator, check=1, seeds=2)
     product.check(answer)
     assert answer["different"] == 1
+
+
+def added_to(m, n, k):
+    """C = A · Bᵀ + 2 C: what a block reads of C before its products, the tile's owner writes once it has the flags."""
+    @T.prim_func
+    def program(A: T.Tensor((m, k), "float16"), B: T.Tensor((n, k), "float16"), C: T.Tensor((m, n), "float32")):
+        with T.Kernel(n // 64, m // 64, threads=128) as (bx, by):
+            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            old, c = T.alloc_fragment((64, 64), "float32"), T.alloc_fragment((64, 64), "float32")
+            T.copy(C[by * 64, bx * 64], old)
+            T.clear(c)
+            for i in T.Pipelined(k // 64, num_stages=3):
+                T.copy(A[by * 64, i * 64], a)
+                T.copy(B[bx * 64, i * 64], b)
+                T.gemm(a, b, c, transpose_B=True)
+            for i, j in T.Parallel(64, 64):
+                c[i, j] = c[i, j] + 2 * old[i, j]
+            T.copy(c, C[by * 64, bx * 64])
+
+    return program
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 1024), (256, 512, 4096)])
+def test_what_all_blocks_of_a_tile_read_its_owner_may_write(emulator, shape):
+    """In few threads, which run together, and in many, whose blocks follow each other."""
+    m, n, k = shape
+    rng = np.random.default_rng(3)
+    a, b, c = (rng.integers(-3, 4, extents).astype(dtype) for extents, dtype in (((m, k), np.float16), ((n, k), np.float16), ((m, n), np.float32)))
+    tensors = [(a, "float16"), (b, "float16"), (c, "float32")]
+    after, answer = emulator.call(emulator.module(added_to(m, n, k).serialized), HOPPER, tensors, check=1, stream_k=ALWAYS)
+    assert "error" not in answer and answer["flags"] > 0
+    assert answer["finished"] and not answer["findings"], [finding["message"] for finding in answer["findings"]]
+    assert np.array_equal(after[2], a.astype(np.float32) @ b.astype(np.float32).T + 2 * c)

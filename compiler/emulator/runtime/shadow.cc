@@ -102,7 +102,7 @@ Clash Cell::WriterClash(const Who& who, Touch touch, const Accesses& accesses, c
 Clash Cell::AtomicsClash(const Who& who, const Accesses& accesses, const OfOthers* of_others) const {
   if (of_others != nullptr && of_others->atomic.block != 0) {
     const Abroad& other = of_others->atomic;
-    return {Clash::kRace, true, {other.block, 0, other.agent, other.location}};
+    if (!Ordered(who, other.block, 0, other.agent)) return {Clash::kRace, true, {other.block, 0, other.agent, other.location}};
   }
   const auto other = accesses.Find(atomics, who);
   return other ? Clash{Clash::kRace, true, {who.block, other->time, other->agent, other->location}} : Clash{};
@@ -116,6 +116,7 @@ Clash Cell::ReadersClash(const Who& who, const Accesses& accesses, const OfOther
   if (const auto other = accesses.Find(readers, who)) return {Clash::kRace, false, {who.block, other->time, other->agent, other->location}};
   if (of_others == nullptr || !many_blocks) return {};
   const Abroad& other = of_others->reader;
+  if (Ordered(who, other.block, 0, other.agent)) return {};  // of the blocks before it nothing is known
   return {Clash::kRace, false, {other.block, 0, other.agent, other.location}};
 }
 

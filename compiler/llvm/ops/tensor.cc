@@ -82,8 +82,10 @@ void KernelLowering::LowerRoles() {
 
   // Registers for each thread as the kernel starts, and as the roles share them afterwards.
   const int64_t groups = kernel_.threads / kGroupThreads, all = groups + kernel_.producers / kGroupThreads;
-  const int64_t limit = context_.options.max_registers() == 0 ? 256 : Floor8(context_.options.max_registers());
-  const int64_t start = std::min(Floor8(kBlockRegisters / (all * kGroupThreads * std::max(kernel_.min_blocks, 1u))), limit);
+  // As CreateKernel has it: a limit counts for more than how many blocks are asked for.
+  const int64_t given = context_.options.max_registers(), limit = given == 0 ? 256 : Floor8(given);
+  const int64_t blocks = given == 0 ? std::max(kernel_.min_blocks, 1u) : 1;
+  const int64_t start = std::min(Floor8(kBlockRegisters / (all * kGroupThreads * blocks)), limit);
   const int64_t more = std::min(Floor8((start * all - kFewRegisters) / groups), kMostRegisters);
   const bool moves = start > kFewRegisters && start < kMostRegisters && more > start;
 
