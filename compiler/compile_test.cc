@@ -437,26 +437,6 @@ func @f[%m, %k](%A: global f16[%m, %k], %B: global f16[384, 16], %C: global f32[
   }
 }
 
-// A limit on registers counts for more than blocks asked for; roles share what the limit leaves.
-TEST(Compile, RolesShareTheRegistersThatAKernelStartsWith) {
-  v1::CompileRequest request;
-  request.set_target("cuda:sm_90a");
-  std::string program = golden::ReadFile("tests/golden/threads/hopper_gemm.sm_90a.kiln");
-  program.replace(program.find(" blocks("), 1, " min_blocks 2 ");
-  request.set_module(program);
-  const auto shares = [&](uint32_t limit) {
-    request.mutable_options()->set_max_registers(limit);
-    const v1::WorkerResult result = Compile(request, {});
-    EXPECT_TRUE(result.has_artifact()) << FirstError(result);
-    const std::string& code = result.artifact().code();
-    const size_t at = code.find("setmaxnreg.inc.sync.aligned.u32 ");
-    return at == std::string::npos ? 0 : std::stoi(code.substr(at + 32));
-  };
-  EXPECT_GT(shares(0), 0);
-  EXPECT_LT(shares(0), 168) << "two blocks have half as many each";
-  EXPECT_GT(shares(168), 168);
-}
-
 // What ptxas 13.0 makes of st.v2.b8 is wrong where the bytes come from words loaded whole.
 TEST(Compile, TwoBytesAreStoredAsOneNumber) {
   const v1::WorkerResult result = CompileText(R"(kiln 1
