@@ -8,6 +8,7 @@
 #include <ranges>
 #include <tuple>
 
+#include "compiler/compile_testing.h"
 #include "compiler/target/target.h"
 #include "ir/codec/encode.h"
 #include "ir/random_module.h"
@@ -21,35 +22,6 @@ class Environment : public testing::Environment {
   void SetUp() override { Initialize(); }
 };
 [[maybe_unused]] const auto* const kEnvironment = testing::AddGlobalTestEnvironment(new Environment);
-
-v1::WorkerResult CompileText(const std::string& text, std::string_view target) {
-  v1::CompileRequest request;
-  request.set_module(text);
-  request.set_target(std::string(target));
-  return Compile(request, {});
-}
-
-std::string FirstError(const v1::WorkerResult& result) {
-  EXPECT_FALSE(result.has_artifact());
-  return result.diagnostics().empty() ? "" : result.diagnostics(0).message() + " | " + result.diagnostics(0).hint();
-}
-
-// c = a · b for one tile of m × n × k, in f16.
-std::string GemmText(int m, int n, int k, int threads) {
-  return fmt::format(R"(kiln 1
-func @f(%A: global f16[{0}, {2}], %B: global f16[{2}, {1}], %C: global f16[{0}, {1}]) {{
-  kernel @k grid(1) threads {3} blocks(%b) {{
-    %a = alloc shared f16[{0}, {2}]
-    %w = alloc shared f16[{2}, {1}]
-    %c = alloc fragment f32[{0}, {1}]
-    copy %A[0, 0; {0}, {2}] -> %a[0, 0; {0}, {2}]
-    copy %B[0, 0; {2}, {1}] -> %w[0, 0; {2}, {1}]
-    gemm %a[0, 0; {0}, {2}], %w[0, 0; {2}, {1}] -> %c[0, 0; {0}, {1}] clear
-    copy %c[0, 0; {0}, {1}] -> %C[0, 0; {0}, {1}]
-  }}
-}}
-)", m, n, k, threads);
-}
 
 TEST(Compile, EveryTargetTwiceTheSameBytes) {
   for (const target::Target& target : target::All()) {
@@ -69,11 +41,6 @@ TEST(Compile, NamesAreNotInTheArtifact) {
   const v1::WorkerResult second = CompileText(text, "cuda:sm_80");
   ASSERT_TRUE(first.has_artifact() && second.has_artifact());
   EXPECT_EQ(first.artifact().SerializeAsString(), second.artifact().SerializeAsString());
-}
-
-size_t Count(const v1::WorkerResult& result, std::string_view instruction) {
-  EXPECT_TRUE(result.has_artifact()) << FirstError(result);
-  return size_t(std::ranges::distance(result.artifact().code() | std::views::split(instruction)) - 1);
 }
 
 // What a kernel only reads is read through the read-only path; what it also writes is not.
@@ -231,13 +198,6 @@ func @f(%A: global u32[64, 32], %B: global u32[64, 32]) {
   EXPECT_EQ(Count(result, "ld.shared"), 4u);
 }
 
-// A product is started before the one before it is waited for.
-TEST(Compile, ProductsWithSumsOfTheirOwnOverlap) {
-  const v1::WorkerResult result = CompileText(golden::ReadFile("tests/golden/pipeline/block_scaled.sm_90a.kiln"), "cuda:sm_90a");
-  EXPECT_EQ(Count(result, "wgmma.wait_group.sync.aligned 1"), 3u);
-  EXPECT_EQ(Count(result, "wgmma.wait_group.sync.aligned 0"), 1u);
-}
-
 TEST(Compile, EveryProgramOfTheGoldensOnEveryTarget) {
   for (const auto& path : golden::Inputs("threads")) {
     for (const target::Target& target : target::All()) {
@@ -270,7 +230,7 @@ std::string Code(const std::string& body, std::string_view params, int threads =
   return result.artifact().code();
 }
 
-int Count(const std::string& text, std::string_view word) {
+int Occurrences(const std::string& text, std::string_view word) {
   int count = 0;
   for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
   return count;
@@ -290,8 +250,8 @@ TEST(Compile, ABlockReadsAndWritesARegisterOnce) {
     const v1::WorkerResult result = Compile(request, {});
     EXPECT_TRUE(result.has_artifact()) << FirstError(result);
     EXPECT_EQ(result.dumps(0).pass(), "llvm");
-    EXPECT_EQ(Count(result.artifact().code(), "mma.sync"), 16 * products);
-    return Count(result.dumps(0).text(), " load ") + Count(result.dumps(0).text(), " store ");
+    EXPECT_EQ(Occurrences(result.artifact().code(), "mma.sync"), 16 * products);
+    return Occurrences(result.dumps(0).text(), " load ") + Occurrences(result.dumps(0).text(), " store ");
   };
   EXPECT_EQ(accesses(1), accesses(8));
 }
@@ -302,21 +262,21 @@ TEST(Compile, AStoreEndsWhatAConditionSaidOfMemory) {
       store %I[0] = 1000000
       store %O[%I[0]] = 1.0
     })", "%I: global i32[1], %O: global f32[16]");
-  EXPECT_GE(Count(checked, "setp."), 2) << checked;  // the condition, and the bound of the second store
+  EXPECT_GE(Occurrences(checked, "setp."), 2) << checked;  // the condition, and the bound of the second store
 }
 
 TEST(Compile, AGuardOfADivisionStays) {
   const std::string code = Code(R"(for parallel %j in 128 {
       store %O[%j] = select(%A[%j] != 0, 100 / %A[%j], 7)
     })", "%A: global i32[128], %O: global i32[128]");
-  EXPECT_GE(Count(code, "selp."), 1) << code;
+  EXPECT_GE(Occurrences(code, "selp."), 1) << code;
 }
 
 TEST(Compile, ASelectGuardsItsLoads) {
   const std::string code = Code(R"(%s = alloc shared f32[128]
     for parallel %j in 128 { store %s[%j] = %A[%j] }
     for parallel %j in 128 { store %O[%j] = select(%j >= 1, %s[%j - 1], 0.0) })", "%A: global f32[128], %O: global f32[128]");
-  EXPECT_EQ(Count(code, "+-4]"), 0) << code;
+  EXPECT_EQ(Occurrences(code, "+-4]"), 0) << code;
 }
 
 TEST(Compile, AsyncCopiesOfAnyWidth) {
@@ -338,7 +298,7 @@ TEST(Compile, UnalignedTilesAreNotReadByMatrix) {
     copy %c[0, 0; 64, 64] -> %C[0, 0; 64, 64])", offset),
                 "%A: global f16[64, 64], %B: global f16[32, 64], %C: global f32[64, 64]");
   };
-  EXPECT_GT(Count(code(8), "ldmatrix"), Count(code(4), "ldmatrix"));
+  EXPECT_GT(Occurrences(code(8), "ldmatrix"), Occurrences(code(4), "ldmatrix"));
 }
 
 TEST(Compile, RegistersAreCountedForEachKernel) {
@@ -382,104 +342,6 @@ func @f(%A: global f8e4m3[64, 32]) {
 )", "cuda:sm_90a");
   ASSERT_TRUE(result.has_artifact()) << FirstError(result);
   EXPECT_EQ(result.artifact().code().find("cvt"), std::string::npos) << result.artifact().code();
-}
-
-TEST(Compile, WgmmaWhereItIsAskedForAndFits) {
-  v1::CompileRequest request;
-  request.set_target("cuda:sm_90a");
-  const auto code = [&](const std::string& text, bool wgmma) {
-    request.set_module(text);
-    request.mutable_options()->set_disable_wgmma(!wgmma);
-    const v1::WorkerResult result = Compile(request, {});
-    EXPECT_TRUE(result.has_artifact()) << FirstError(result);
-    return result.artifact().code();
-  };
-  const std::string fits = code(GemmText(128, 128, 64, 128), true);
-  EXPECT_NE(fits.find("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16"), std::string::npos);
-  EXPECT_NE(fits.find("fence.proxy.async"), std::string::npos);
-  EXPECT_EQ(code(GemmText(128, 128, 64, 128), false).find("wgmma"), std::string::npos);
-  // 64 rows are one group's; of 32, the columns are.
-  EXPECT_NE(code(GemmText(32, 128, 64, 128), true).find("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16"), std::string::npos);
-  EXPECT_EQ(code(GemmText(32, 96, 64, 128), true).find("wgmma"), std::string::npos);
-  // 128 × 384 accumulators would leave a thread of 128 no register.
-  EXPECT_EQ(code(GemmText(128, 384, 64, 128), true).find("wgmma"), std::string::npos);
-}
-
-// ptxas of CUDA 13.0 drops the upper word where a 64-bit constant is added to a product: of the group's part of the tile (three groups), of
-// the version of a tile (a loop whose copies go through registers).
-TEST(Compile, UpperHalvesOfDescriptorsTakeNoPartInSums) {
-  const std::string versions = R"(kiln 1
-func @f[%m, %k](%A: global f16[%m, %k], %B: global f16[384, 16], %C: global f32[8, 384]) {
-  kernel @k grid(2, 1) threads 128 blocks(%x, %y) {
-    %a = alloc shared f16[16, 16]
-    %b = alloc shared f16[192, 16]
-    %c = alloc fragment f32[16, 192]
-    fill %c[0, 0; 16, 192] = 0.0
-    for pipelined %i in min(%y + 2, 1) stages 4 {
-      copy %A[%y * 16, %i * 16; 16, 16] -> %a[0, 0; 16, 16]
-      copy %B[%x * 192, %i * 16; 192, 16] -> %b[0, 0; 192, 16]
-      gemm %a[0, 0; 16, 16], %b[0, 0; 192, 16] -> %c[0, 0; 16, 192] transpose_b
-    }
-    copy %c[0, 0; 16, 192] -> %C[%y * 16, %x * 192; 16, 192]
-  }
-}
-)";
-  for (const std::string& program : {GemmText(192, 128, 64, 384), versions}) {
-    const v1::WorkerResult result = CompileText(program, "cuda:sm_90a");
-    ASSERT_TRUE(result.has_artifact()) << FirstError(result);
-    EXPECT_GT(Count(result, "wgmma.mma_async"), 0u);
-    for (const auto line : result.artifact().code() | std::views::split('\n')) {
-      const std::string_view text(line.begin(), line.end());
-      if (!text.contains("add.s64") && !text.contains("or.b64") && !text.contains("mad.")) continue;
-      const std::string_view last = text.substr(text.rfind(' ') + 1);
-      EXPECT_TRUE(last.starts_with('%') || last.size() < 12) << text;
-    }
-  }
-}
-
-// What ptxas 13.0 makes of st.v2.b8 is wrong where the bytes come from words loaded whole.
-TEST(Compile, TwoBytesAreStoredAsOneNumber) {
-  const v1::WorkerResult result = CompileText(R"(kiln 1
-func @f(%A: global f8e4m3[64], %C: global f8e4m3[1, 126]) {
-  kernel @k grid(1) threads 32 blocks(%x) {
-    %a = alloc fragment f8e4m3[64]
-    copy %A[0; 64] -> %a[0; 64]
-    copy %a[0; 64] -> %C[%x, 0; 1, 64]
-  }
-}
-)", "cuda:sm_90a");
-  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
-  EXPECT_EQ(Count(result, "st.global.v2.b8"), 0u);
-  EXPECT_GT(Count(result, "st.global.b16"), 0u) << result.artifact().code();
-}
-
-TEST(Compile, SumsOf8BitFloatsAreFinishedInFloat32) {
-  v1::CompileRequest request;
-  request.set_target("cuda:sm_90a");
-  request.set_module(R"(kiln 1
-func @f(%A: global f8e4m3[128, 512], %B: global f8e4m3[256, 512], %C: global f32[128, 256]) {
-  kernel @k grid(1) threads 256 blocks(%b) {
-    %a = alloc shared f8e4m3[128, 128]
-    %w = alloc shared f8e4m3[256, 128]
-    %c = alloc fragment f32[128, 256]
-    fill %c[0, 0; 128, 256] = 0.0
-    for serial %i in 4 {
-      copy %A[0, %i * 128; 128, 128] -> %a[0, 0; 128, 128]
-      copy %B[0, %i * 128; 256, 128] -> %w[0, 0; 256, 128]
-      gemm %a[0, 0; 128, 128], %w[0, 0; 256, 128] -> %c[0, 0; 128, 256] transpose_b
-    }
-    copy %c[0, 0; 128, 256] -> %C[0, 0; 128, 256]
-  }
-}
-)");
-  const auto sums = [&](bool fast) {
-    request.mutable_options()->set_fast_accumulation(fast);
-    const v1::WorkerResult result = Compile(request, {});
-    EXPECT_EQ(Count(result, fast ? "m64n256k32.f32.e4m3.e4m3" : "m64n128k32.f32.e4m3.e4m3"), fast ? 4u : 8u);
-    return Count(result, "add.f32");
-  };
-  EXPECT_EQ(sums(false), 128u);
-  EXPECT_EQ(sums(true), 0u);
 }
 
 TEST(Compile, AnUnknownTargetNamesTheNearest) {

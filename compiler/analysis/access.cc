@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <unordered_set>
 
 namespace kiln::compiler {
@@ -110,6 +111,22 @@ std::vector<Access> AccessesOf(const ir::Module& module, const ir::Stmt& stmt) {
   Collector collector(module);
   collector.Visit(stmt);
   return collector.Take();
+}
+
+int64_t CountAccesses(const ir::Module& module, const ir::Stmt& stmt, ir::BufferId buffer) {
+  int64_t count = 0;
+  const std::span<const ir::Stmt> only(&stmt, 1);
+  ir::Walk(only, [&](const ir::Stmt& inner) { count += std::ranges::count(AccessesOf(module, inner), buffer, &Access::buffer); });
+  return count;
+}
+
+bool WritesGlobal(const ir::Module& module, const ir::Stmt& stmt) {
+  bool writes = false;
+  const std::span<const ir::Stmt> only(&stmt, 1);
+  ir::Walk(only, [&](const ir::Stmt& inner) {
+    for (const Access& access : AccessesOf(module, inner)) writes |= access.write && module[access.buffer].space == ir::Space::kGlobal;
+  });
+  return writes;
 }
 
 bool ReadsItsWrites(const ir::Module& module, const ir::Stmt& loop) {

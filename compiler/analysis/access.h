@@ -25,6 +25,9 @@ void CollectLoads(const ir::ExprPool& pool, ir::ExprId id, std::vector<Access>& 
 // Accesses of the statement itself, in the order they happen; of a loop or branch only what its header reads. A parallel loop
 // counts as one statement with all of its body's accesses.
 std::vector<Access> AccessesOf(const ir::Module& module, const ir::Stmt& stmt);
+// How many accesses the statement and those inside it make to a buffer; whether one of them writes global memory.
+int64_t CountAccesses(const ir::Module& module, const ir::Stmt& stmt, ir::BufferId buffer);
+bool WritesGlobal(const ir::Module& module, const ir::Stmt& stmt);
 // Whether a parallel loop reads a buffer in memory that it also writes. Where several threads run an iteration, they may then meet.
 bool ReadsItsWrites(const ir::Module& module, const ir::Stmt& loop);
 

@@ -80,9 +80,9 @@ class Splitter {
       gemm = &std::get<ir::Gemm>(stmt.op);
     }
     const target::MmaInstruction* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
-    if (mma == nullptr || mma->warps == 1 || gemm->clear_accum || Touches(kernel_.body[at], gemm->c.buffer) != 2) return false;
+    if (mma == nullptr || mma->warps == 1 || gemm->clear_accum || CountAccesses(module_, kernel_.body[at], gemm->c.buffer) != 2) return false;
     for (size_t i = 0; i <= at; ++i)
-      if (WritesGlobal(kernel_.body[i])) return false;
+      if (WritesGlobal(module_, kernel_.body[i])) return false;
     return StepsAreApart(at, gemm->c.buffer) && StartsFromZero(at, gemm->c.buffer) && ExchangeFits(at, *gemm) && !Streams(*loop, *gemm, *mma);
   }
 
@@ -146,29 +146,13 @@ class Splitter {
       });
     }
     return std::ranges::none_of(written, [&](BufferId id) {
-      return found.contains(id) || std::any_of(kernel_.body.begin() + ptrdiff_t(at) + 1, kernel_.body.end(), [&](const Stmt& stmt) { return Touches(stmt, id) > 0; });
+      return found.contains(id) || std::any_of(kernel_.body.begin() + ptrdiff_t(at) + 1, kernel_.body.end(), [&](const Stmt& stmt) { return CountAccesses(module_, stmt, id) > 0; });
     });
-  }
-
-  int64_t Touches(const Stmt& stmt, BufferId buffer) const {
-    int64_t touches = 0;
-    Each(stmt, [&](const Stmt& inner) {
-      for (const Access& access : AccessesOf(module_, inner)) touches += access.buffer == buffer;
-    });
-    return touches;
-  }
-
-  bool WritesGlobal(const Stmt& stmt) const {
-    bool writes = false;
-    Each(stmt, [&](const Stmt& inner) {
-      for (const Access& access : AccessesOf(module_, inner)) writes |= access.write && module_[access.buffer].space == ir::Space::kGlobal;
-    });
-    return writes;
   }
 
   bool StartsFromZero(size_t end, BufferId buffer) const {
     for (size_t i = end; i-- > 0;) {
-      if (Touches(kernel_.body[i], buffer) == 0) continue;
+      if (CountAccesses(module_, kernel_.body[i], buffer) == 0) continue;
       const auto* fill = std::get_if<ir::Fill>(&kernel_.body[i].op);
       if (fill == nullptr || fill->dst.extents != module_.ShapeOf(buffer)) return false;
       const ir::ExprNode& value = module_.exprs[fill->value];

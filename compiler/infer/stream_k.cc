@@ -90,26 +90,14 @@ class Planner {
     const target::MmaInstruction* mma = target::FindMma(*context_.target, gemm->plan->instruction);
     if (mma == nullptr || mma->warps == 1 || ir::Bits(module_[gemm->c.buffer].dtype) != 32) return false;
     for (size_t i = 0; i < at; ++i)
-      if (WritesGlobal(kernel_.body[i])) return false;
+      if (WritesGlobal(module_, kernel_.body[i])) return false;
     return StartsFromZero(at, gemm->c.buffer);
-  }
-
-  bool WritesGlobal(const Stmt& stmt) const {
-    bool writes = false;
-    Each(stmt, [&](const Stmt& inner) {
-      for (const Access& access : AccessesOf(module_, inner)) writes |= access.write && module_[access.buffer].space == ir::Space::kGlobal;
-    });
-    return writes;
   }
 
   // By a loop over all of it, the last to touch it before statement `end`.
   bool StartsFromZero(size_t end, BufferId buffer) const {
     for (size_t i = end; i-- > 0;) {
-      bool touches = false;
-      Each(kernel_.body[i], [&](const Stmt& inner) {
-        for (const Access& access : AccessesOf(module_, inner)) touches |= access.buffer == buffer;
-      });
-      if (!touches) continue;
+      if (CountAccesses(module_, kernel_.body[i], buffer) == 0) continue;
       const auto* loop = std::get_if<ir::For>(&kernel_.body[i].op);
       if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->body.size() != 1) return false;
       const auto* store = std::get_if<ir::Store>(&loop->body[0].op);

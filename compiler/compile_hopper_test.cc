@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What sm_90a's own instructions look like in the code of whole compiles, and what ptxas must not be given.
+#include "compiler/compile_testing.h"
+#include "tests/golden/golden.h"
+
+namespace kiln::compiler {
+namespace {
+
+// A product is started before the one before it is waited for.
+TEST(CompileHopper, ProductsWithSumsOfTheirOwnOverlap) {
+  const v1::WorkerResult result = CompileText(golden::ReadFile("tests/golden/pipeline/block_scaled.sm_90a.kiln"), "cuda:sm_90a");
+  EXPECT_EQ(Count(result, "wgmma.wait_group.sync.aligned 1"), 3u);
+  EXPECT_EQ(Count(result, "wgmma.wait_group.sync.aligned 0"), 1u);
+}
+
+TEST(CompileHopper, WgmmaWhereItIsAskedForAndFits) {
+  v1::CompileRequest request;
+  request.set_target("cuda:sm_90a");
+  const auto code = [&](const std::string& text, bool wgmma) {
+    request.set_module(text);
+    request.mutable_options()->set_disable_wgmma(!wgmma);
+    const v1::WorkerResult result = Compile(request, {});
+    EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+    return result.artifact().code();
+  };
+  const std::string fits = code(GemmText(128, 128, 64, 128), true);
+  EXPECT_NE(fits.find("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16"), std::string::npos);
+  EXPECT_NE(fits.find("fence.proxy.async"), std::string::npos);
+  EXPECT_EQ(code(GemmText(128, 128, 64, 128), false).find("wgmma"), std::string::npos);
+  // 64 rows are one group's; of 32, the columns are.
+  EXPECT_NE(code(GemmText(32, 128, 64, 128), true).find("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16"), std::string::npos);
+  EXPECT_EQ(code(GemmText(32, 96, 64, 128), true).find("wgmma"), std::string::npos);
+  // 128 × 384 accumulators would leave a thread of 128 no register.
+  EXPECT_EQ(code(GemmText(128, 384, 64, 128), true).find("wgmma"), std::string::npos);
+}
+
+// ptxas of CUDA 13.0 drops the upper word where a 64-bit constant is added to a product: of the group's part of the tile (three groups), of
+// the version of a tile (a loop whose copies go through registers).
+TEST(CompileHopper, UpperHalvesOfDescriptorsTakeNoPartInSums) {
+  const std::string versions = R"(kiln 1
+func @f[%m, %k](%A: global f16[%m, %k], %B: global f16[384, 16], %C: global f32[8, 384]) {
+  kernel @k grid(2, 1) threads 128 blocks(%x, %y) {
+    %a = alloc shared f16[16, 16]
+    %b = alloc shared f16[192, 16]
+    %c = alloc fragment f32[16, 192]
+    fill %c[0, 0; 16, 192] = 0.0
+    for pipelined %i in min(%y + 2, 1) stages 4 {
+      copy %A[%y * 16, %i * 16; 16, 16] -> %a[0, 0; 16, 16]
+      copy %B[%x * 192, %i * 16; 192, 16] -> %b[0, 0; 192, 16]
+      gemm %a[0, 0; 16, 16], %b[0, 0; 192, 16] -> %c[0, 0; 16, 192] transpose_b
+    }
+    copy %c[0, 0; 16, 192] -> %C[%y * 16, %x * 192; 16, 192]
+  }
+}
+)";
+  for (const std::string& program : {GemmText(192, 128, 64, 384), versions}) {
+    const v1::WorkerResult result = CompileText(program, "cuda:sm_90a");
+    ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+    EXPECT_GT(Count(result, "wgmma.mma_async"), 0u);
+    for (const auto line : result.artifact().code() | std::views::split('\n')) {
+      const std::string_view text(line.begin(), line.end());
+      if (!text.contains("add.s64") && !text.contains("or.b64") && !text.contains("mad.")) continue;
+      const std::string_view last = text.substr(text.rfind(' ') + 1);
+      EXPECT_TRUE(last.starts_with('%') || last.size() < 12) << text;
+    }
+  }
+}
+
+// What ptxas 13.0 makes of st.v2.b8 is wrong where the bytes come from words loaded whole.
+TEST(CompileHopper, TwoBytesAreStoredAsOneNumber) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global f8e4m3[64], %C: global f8e4m3[1, 126]) {
+  kernel @k grid(1) threads 32 blocks(%x) {
+    %a = alloc fragment f8e4m3[64]
+    copy %A[0; 64] -> %a[0; 64]
+    copy %a[0; 64] -> %C[%x, 0; 1, 64]
+  }
+}
+)", "cuda:sm_90a");
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  EXPECT_EQ(Count(result, "st.global.v2.b8"), 0u);
+  EXPECT_GT(Count(result, "st.global.b16"), 0u) << result.artifact().code();
+}
+
+TEST(CompileHopper, SumsOf8BitFloatsAreFinishedInFloat32) {
+  v1::CompileRequest request;
+  request.set_target("cuda:sm_90a");
+  request.set_module(R"(kiln 1
+func @f(%A: global f8e4m3[128, 512], %B: global f8e4m3[256, 512], %C: global f32[128, 256]) {
+  kernel @k grid(1) threads 256 blocks(%b) {
+    %a = alloc shared f8e4m3[128, 128]
+    %w = alloc shared f8e4m3[256, 128]
+    %c = alloc fragment f32[128, 256]
+    fill %c[0, 0; 128, 256] = 0.0
+    for serial %i in 4 {
+      copy %A[0, %i * 128; 128, 128] -> %a[0, 0; 128, 128]
+      copy %B[0, %i * 128; 256, 128] -> %w[0, 0; 256, 128]
+      gemm %a[0, 0; 128, 128], %w[0, 0; 256, 128] -> %c[0, 0; 128, 256] transpose_b
+    }
+    copy %c[0, 0; 128, 256] -> %C[0, 0; 128, 256]
+  }
+}
+)");
+  const auto sums = [&](bool fast) {
+    request.mutable_options()->set_fast_accumulation(fast);
+    const v1::WorkerResult result = Compile(request, {});
+    EXPECT_EQ(Count(result, fast ? "m64n256k32.f32.e4m3.e4m3" : "m64n128k32.f32.e4m3.e4m3"), fast ? 4u : 8u);
+    return Count(result, "add.f32");
+  };
+  EXPECT_EQ(sums(false), 128u);
+  EXPECT_EQ(sums(true), 0u);
+}
+
+// A limit on registers counts for more than blocks asked for; roles share what the limit leaves.
+TEST(CompileHopper, RolesShareTheRegistersThatAKernelStartsWith) {
+  v1::CompileRequest request;
+  request.set_target("cuda:sm_90a");
+  std::string program = golden::ReadFile("tests/golden/threads/hopper_gemm.sm_90a.kiln");
+  program.replace(program.find(" blocks("), 1, " min_blocks 2 ");
+  request.set_module(program);
+  const auto shares = [&](uint32_t limit) {
+    request.mutable_options()->set_max_registers(limit);
+    const v1::WorkerResult result = Compile(request, {});
+    EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+    const std::string& code = result.artifact().code();
+    const size_t at = code.find("setmaxnreg.inc.sync.aligned.u32 ");
+    return at == std::string::npos ? 0 : std::stoi(code.substr(at + 32));
+  };
+  EXPECT_GT(shares(0), 0);
+  EXPECT_LT(shares(0), 168) << "two blocks have half as many each";
+  EXPECT_GT(shares(168), 168);
+}
+
+}  // namespace
+}  // namespace kiln::compiler
