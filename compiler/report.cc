@@ -43,7 +43,9 @@ class Reporter {
                      [&](const ir::Copy& op) { TensorCopy(stmt, op); },
                      [&](const ir::RingStep& op) { Ring(stmt, op); },
                      [&](const ir::PairSum& op) {
-                       Add("instructions", fmt::format("sum of {}", module_[op.sum].name), "of two blocks that take half of k each, through shared memory of the first", "", stmt);
+                       Add("instructions", fmt::format("sum of {}", module_[op.sum].name),
+                           op.half ? "of two blocks that take half of k each and finish half of the tile each, through each other's shared memory"
+                                   : "of two blocks that take half of k each, through shared memory of the first", "", stmt);
                      },
                      [&](const ir::StreamSum& op) {
                        Add("pipeline", fmt::format("sum of {}", module_[op.sum].name), "of blocks that share the steps of a tile, in the order of their numbers", "stream-K", stmt);

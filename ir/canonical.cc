@@ -119,6 +119,8 @@ class Writer {
   }
   void operator()(const PairSum& op) {
     Put(op.sum);
+    Put(op.half.has_value());
+    if (op.half) Put(*op.half), Put(uint64_t(op.dim));
     Put(op.scratch.has_value());
     if (op.scratch) Put(*op.scratch);
   }

@@ -292,6 +292,15 @@ Layout Layout::WithoutDim(int d, bool keep) const {
   return result;
 }
 
+std::optional<Layout> Layout::Half(int d) const {
+  Layout result = Normalized();
+  std::vector<Digit>& digits = result.dims_[d];
+  if (digits.empty() || digits.back().place != Place::kRegister || digits.back().size % 2 != 0) return std::nullopt;
+  digits.back().size /= 2;
+  RenumberRegisters(result.dims_);
+  return result.Normalized();
+}
+
 Layout Layout::WithOuterDim(Digit digit) const {
   Layout result = *this;
   result.dims_.insert(result.dims_.begin(), std::vector<Digit>{digit});

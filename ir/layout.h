@@ -80,6 +80,9 @@ class Layout {
   // Same places without dimension `d`: its thread digits become replicas, its register digits go and the registers are
   // renumbered. `keep` leaves the dimension with extent 1.
   Layout WithoutDim(int d, bool keep = false) const;
+  // The lower half of dimension `d`, whose other half has the same threads and other registers; those are renumbered. Absent where the
+  // dimension's extent is not halved so.
+  std::optional<Layout> Half(int d) const;
   // A new outermost dimension with one digit.
   Layout WithOuterDim(Digit digit) const;
   // Dimensions reordered: new dimension i is old dimension order[i].

@@ -28,6 +28,19 @@ TEST(Layout, ReducingADimensionMakesReplicas) {
   EXPECT_EQ(rows.ReplicaOf(7), 3);
 }
 
+TEST(Layout, HalvesHaveRegistersOfTheirOwn) {
+  const std::optional<Layout> rows = kAccumulator.Half(0);
+  ASSERT_TRUE(rows);
+  EXPECT_EQ(rows->ToString(), "[8t4][2r1 4t1]");
+  for (int64_t row : {0, 7})
+    for (int64_t column : {0, 5}) {
+      EXPECT_EQ(kAccumulator.ThreadOf(Indices{row, column}), kAccumulator.ThreadOf(Indices{row + 8, column}));
+      EXPECT_EQ(rows->ThreadOf(Indices{row, column}), kAccumulator.ThreadOf(Indices{row, column}));
+    }
+  EXPECT_FALSE(kAccumulator.Half(1)) << "columns end with threads";
+  EXPECT_FALSE(Layout({{{8, Place::kThread, 1}, {3, Place::kRegister, 1}}}).Half(0)) << "three registers";
+}
+
 Layout RandomLayout(std::mt19937& random, std::vector<int64_t>& shape) {
   shape.clear();
   const int rank = 1 + int(random() % 3);

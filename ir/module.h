@@ -150,10 +150,13 @@ struct AsyncWait {
 // kRelease: they are done with it, or with the one they were at `behind` steps ago. kAdvance: on to the next stage, each thread for itself.
 enum class RingAction : uint8_t { kAcquire = 0, kWait = 1, kRelease = 2, kAdvance = 3 };
 struct RingStep { RingAction action; Ring ring; int64_t bytes = 0; int32_t behind = 0; };
-// The first of two blocks of a cluster adds the other's fragment to its own; the other's is worth nothing afterwards.
+// Two blocks of a cluster add their fragments: of the total, each gets its half along `dim`, the first block the lower one. Without
+// `half` the first adds the other's fragment to its own; the other's is worth nothing afterwards.
 struct PairSum {
   BufferId sum;
-  std::optional<BufferId> scratch = {};  // decided: shared memory of the first that the other writes to
+  std::optional<BufferId> half = {};
+  int32_t dim = 0;
+  std::optional<BufferId> scratch = {};  // decided: shared memory that the other block writes to
 };
 // Blocks that share the steps of one tile. One that does not own it leaves its part of the sum in its place of `partials` (blocks × the
 // sum's elements) and raises its flag. The owner adds what the `parts` blocks numbered below it left, nearest first, and lowers theirs.

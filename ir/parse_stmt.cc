@@ -266,6 +266,11 @@ Ring Parser::ParseRing() {
 
 Op Parser::ParsePairSum() {
   PairSum op{ParseBuffer()};
+  if (Accept("->")) {
+    op.half = ParseBuffer();
+    Expect("dim");
+    op.dim = int32_t(ParseInt(INT32_MIN, INT32_MAX, "a dimension"));
+  }
   if (Accept("scratch")) op.scratch = ParseBuffer();
   return op;
 }

@@ -117,7 +117,8 @@ class StmtPrinter {
     return text;
   }
   std::string operator()(const PairSum& op) const {
-    return fmt::format("pair_sum {}{}", exprs_(op.sum), op.scratch ? " scratch " + exprs_(*op.scratch) : "");
+    const std::string half = op.half ? fmt::format(" -> {} dim {}", exprs_(*op.half), op.dim) : "";
+    return fmt::format("pair_sum {}{}{}", exprs_(op.sum), half, op.scratch ? " scratch " + exprs_(*op.scratch) : "");
   }
   std::string operator()(const StreamSum& op) const {
     return fmt::format("stream_sum {} partials {} flags {} block {} owns {} parts {}", exprs_(op.sum), exprs_(op.partials), exprs_(op.flags),

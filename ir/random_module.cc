@@ -273,6 +273,7 @@ Op RandomModule::MakeTileOp() {
     }
     case 7: {
       PairSum sum{AddTile(Space::kFragment, DType::kF32, {16, 8})};
+      if (Coin()) sum.half = AddTile(Space::kFragment, DType::kF32, {16, 4}), sum.dim = 1;
       if (Coin()) sum.scratch = AddTile(Space::kShared, DType::kF32, {128});
       return sum;
     }

@@ -71,6 +71,7 @@ void ForEachBuffer(const Op& op, Fn&& fn) {
       [&](const RingStep& o) { fn(o.ring.barriers); fn(o.ring.position); },
       [&](const PairSum& o) {
         fn(o.sum);
+        if (o.half) fn(*o.half);
         if (o.scratch) fn(*o.scratch);
       },
       [&](const StreamSum& o) { fn(o.sum); fn(o.partials); fn(o.flags); },

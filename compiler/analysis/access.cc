@@ -54,7 +54,9 @@ class Collector {
                      Tile(op.dst, true);
                    },
                    [&](const ir::PairSum& op) {
-                     for (bool write : {false, true}) accesses_.push_back({op.sum, write, false, {}, true, module_.ShapeOf(op.sum), {}});
+                     accesses_.push_back({op.sum, false, false, {}, true, module_.ShapeOf(op.sum), {}});
+                     const ir::BufferId total = op.half.value_or(op.sum);
+                     accesses_.push_back({total, true, false, {}, true, module_.ShapeOf(total), {}});
                    },
                    // Where the blocks meet is their own business.
                    [&](const ir::StreamSum& op) {

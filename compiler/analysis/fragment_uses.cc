@@ -40,6 +40,10 @@ class Collector {
         uses_.reduces.push_back(reduce);
         AddFragment(reduce->src.buffer), AddFragment(reduce->dst.buffer);
         continue;
+      } else if (auto* sum = std::get_if<ir::PairSum>(&stmt.op); sum != nullptr && sum->half) {
+        uses_.halves.push_back(sum);
+        AddFragment(sum->sum), AddFragment(*sum->half);
+        continue;
       }
       AddScalars(stmt);
     }

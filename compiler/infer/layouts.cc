@@ -42,6 +42,7 @@ class Inference {
       state_.fragments.try_emplace(buffer, Layout::Replicated(shape, kernel_.threads));
     }
     for (const auto& gemm : uses_.gemms) Strict(*gemm);
+    for (const ir::PairSum* sum : uses_.halves) Strict(*sum);
     Propagate(state_);
     Free();
     Commit();
@@ -76,6 +77,13 @@ class Inference {
     if (!mma->ReadsB()) return;
     const Layout b = OperandBLayout(*mma, shape, grid);
     set(gemm.b, gemm.transpose_b ? b : b.Permuted(swapped));
+  }
+
+  // Of a sum's registers, each block gets some.
+  void Strict(const ir::PairSum& sum) {
+    const auto whole = state_.fragments.find(sum.sum);
+    if (whole == state_.fragments.end()) return;
+    if (std::optional<Layout> half = whole->second.Half(sum.dim)) state_.fragments.try_emplace(*sum.half, *std::move(half));
   }
 
   // --- common ---

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/stream_cost.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -46,19 +48,28 @@ class Splitter {
   std::optional<size_t> FindLoop() const {
     std::optional<size_t> at;
     for (size_t i = 0; i < kernel_.body.size(); ++i) {
-      if (Gemms(kernel_.body[i]).empty()) continue;
+      if (!HoldsProduct(kernel_.body[i])) continue;
       if (at || !Fits(i)) return std::nullopt;
       at = i;
     }
     return at;
   }
 
-  static std::vector<const ir::Gemm*> Gemms(const Stmt& stmt) {
-    std::vector<const ir::Gemm*> gemms;
-    Each(stmt, [&](const Stmt& inner) {
-      if (const auto* gemm = std::get_if<ir::Gemm>(&inner.op)) gemms.push_back(gemm);
-    });
-    return gemms;
+  static bool HoldsProduct(const Stmt& stmt) {
+    bool holds = false;
+    Each(stmt, [&](const Stmt& inner) { holds |= std::holds_alternative<ir::Gemm>(inner.op); });
+    return holds;
+  }
+
+  // The only one in the loop's body itself.
+  static const ir::Gemm* ProductOf(const ir::For& loop) {
+    const ir::Gemm* product = nullptr;
+    for (const Stmt& stmt : loop.body) {
+      const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+      if (gemm != nullptr && product != nullptr) return nullptr;
+      if (gemm != nullptr) product = gemm;
+    }
+    return product;
   }
 
   // The statement and all within it.
@@ -73,12 +84,7 @@ class Splitter {
     if (loop == nullptr || loop->kind != ir::LoopKind::kPipelined || loop->num_stages < 2) return false;
     const int64_t steps = module_.exprs.ConstInt(loop->extents[0]).value_or(0);
     if (steps % 2 != 0 || steps / 2 < kLeastSteps) return false;
-    const ir::Gemm* gemm = nullptr;
-    for (const Stmt& stmt : loop->body) {
-      if (!std::holds_alternative<ir::Gemm>(stmt.op)) continue;
-      if (gemm != nullptr) return false;
-      gemm = &std::get<ir::Gemm>(stmt.op);
-    }
+    const ir::Gemm* gemm = ProductOf(*loop);
     const target::MmaInstruction* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
     if (mma == nullptr || mma->warps == 1 || gemm->clear_accum || CountAccesses(module_, kernel_.body[at], gemm->c.buffer) != 2) return false;
     for (size_t i = 0; i <= at; ++i)
@@ -116,7 +122,8 @@ class Splitter {
       });
     }
     const GemmShape shape = ShapeOf(gemm);
-    const int64_t sum = shape.m * shape.n * ir::Bits(module_[gemm.c.buffer].dtype) / 8;
+    int64_t sum = shape.m * shape.n * ir::Bits(module_[gemm.c.buffer].dtype) / 8;
+    if (HalvedDim(gemm, gemm.c.buffer, std::span(kernel_.body).subspan(at + 1))) sum /= 2;
     int64_t bytes = sum + sum / kLeastPieces;
     for (const auto& [tile, count] : versions) bytes += count * BytesOf(tile);
     return bytes <= int64_t(context_.target->max_shared_bytes);
@@ -172,17 +179,102 @@ class Splitter {
     Substitute(module_, loop.body, loop.vars[0], module_.exprs.Add(step, first));
     loop.extents[0] = module_.exprs.Int(half, module_.exprs.Type(loop.extents[0]));
 
-    BufferId sum = Gemms(kernel_.body[at])[0]->c.buffer;
+    const ir::Gemm product = *ProductOf(loop);
+    BufferId sum = product.c.buffer;
     size_t behind = at + 1;
     // Groups of warps join theirs first.
     const auto* join = behind < kernel_.body.size() ? std::get_if<ir::Reduce>(&kernel_.body[behind].op) : nullptr;
     if (join != nullptr && join->src.buffer == sum) sum = join->dst.buffer, ++behind;
     Block rest(std::make_move_iterator(kernel_.body.begin() + ptrdiff_t(behind)), std::make_move_iterator(kernel_.body.end()));
     kernel_.body.resize(behind);
+    if (const std::optional<int> dim = HalvedDim(product, sum, rest)) return Share(sum, *dim, part, std::move(rest), loc);
     kernel_.body.push_back({ir::PairSum{sum}, loc});
     ir::If result{module_.exprs.Make(ir::ExprOp::kEq, {part, module_.exprs.Int(0, module_.exprs.Type(part))}), {}, {}};
     for (Stmt& stmt : rest) (std::holds_alternative<ir::Alloc>(stmt.op) ? kernel_.body : result.then_body).push_back(std::move(stmt));
     kernel_.body.push_back({std::move(result), loc});
+  }
+
+  // Along which the blocks may share the sum and what is done with it: halves lie in registers of their own, and no statement needs more
+  // than one element of the sum at a time.
+  std::optional<int> HalvedDim(const ir::Gemm& gemm, BufferId sum, std::span<const Stmt> rest) const {
+    const target::MmaInstruction& mma = *target::FindMma(*context_.target, gemm.plan->instruction);
+    if (gemm.c.buffer != sum || !std::ranges::all_of(rest, [&](const Stmt& stmt) { return TakesElements(stmt, sum); })) return std::nullopt;
+    const ir::Layout layout = AccumulatorLayout(mma, ShapeOf(gemm), GridOf(*gemm.plan, mma, kernel_.threads, *context_.target));
+    for (int dim = layout.rank() - 1; dim >= 0; --dim)
+      if (layout.Half(dim)) return dim;
+    return std::nullopt;
+  }
+
+  bool TakesElements(const Stmt& stmt, BufferId sum) const {
+    if (const auto* copy = std::get_if<ir::Copy>(&stmt.op))
+      return copy->src.buffer == sum && copy->src.extents == module_.ShapeOf(sum) && module_[copy->dst.buffer].space == ir::Space::kGlobal;
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr) return std::holds_alternative<ir::Alloc>(stmt.op);
+    if (loop->kind != ir::LoopKind::kParallel || !Covers(*loop, sum)) return false;
+    return std::ranges::all_of(AccessesOf(module_, stmt), [&](const Access& access) {
+      if (access.buffer == sum) return IsOf(access.indices, *loop);
+      return !access.write && (module_[access.buffer].space == ir::Space::kGlobal || module_[access.buffer].space == ir::Space::kShared);
+    });
+  }
+
+  bool Covers(const ir::For& loop, BufferId sum) const {
+    const std::vector<int64_t> shape = module_.ShapeOf(sum);
+    return std::ranges::equal(loop.extents, shape, [&](ExprId extent, int64_t size) { return module_.exprs.IsConst(extent, size); });
+  }
+
+  // Whether an element is the one that an iteration of the loop is for.
+  bool IsOf(const std::vector<ExprId>& indices, const ir::For& loop) const {
+    return std::ranges::equal(indices, loop.vars, [&](ExprId index, ir::VarId var) {
+      const ir::ExprNode& node = module_.exprs[index];
+      return node.op == ir::ExprOp::kVar && ir::VarId(node.ref) == var;
+    });
+  }
+
+  // Each block does the rest for its half, which has a fragment of its own.
+  void Share(BufferId sum, int dim, ExprId part, Block rest, ir::SourceLoc loc) {
+    ir::Buffer buffer{ir::Space::kFragment, module_[sum].dtype, module_[sum].shape};
+    const int64_t extent = module_.ShapeOf(sum)[size_t(dim)] / 2;
+    buffer.shape[size_t(dim)] = module_.exprs.Int(extent);
+    buffer.name = module_[sum].name + "_half" + std::to_string(module_.buffers.size());
+    const BufferId half = module_.AddBuffer(std::move(buffer));
+    kernel_.body.push_back({ir::Alloc{half}, loc});
+    kernel_.body.push_back({ir::PairSum{sum, half, dim}, loc});
+    for (Stmt& stmt : rest) {
+      if (auto* copy = std::get_if<ir::Copy>(&stmt.op)) Halve(*copy, half, size_t(dim), part);
+      if (auto* loop = std::get_if<ir::For>(&stmt.op)) Halve(*loop, sum, half, size_t(dim), part);
+      kernel_.body.push_back(std::move(stmt));
+    }
+  }
+
+  ExprId Shifted(ExprId place, int64_t extent, ExprId part) {
+    const ir::DType type = module_.exprs.Type(place);
+    return module_.exprs.Add(place, module_.exprs.Mul(module_.exprs.Cast(type, part), module_.exprs.Int(extent, type)));
+  }
+
+  void Halve(ir::Copy& copy, BufferId half, size_t dim, ExprId part) {
+    const size_t to = copy.dst.extents.size() - copy.src.extents.size() + dim;
+    copy.src.buffer = half;
+    const int64_t extent = copy.src.extents[dim] /= 2;
+    copy.dst.extents[to] = extent;
+    copy.dst.offsets[to] = Shifted(copy.dst.offsets[to], extent, part);
+  }
+
+  void Halve(ir::For& loop, BufferId sum, BufferId half, size_t dim, ExprId part) {
+    const int64_t extent = *module_.exprs.ConstInt(loop.extents[dim]) / 2;
+    loop.extents[dim] = module_.exprs.Int(extent, module_.exprs.Type(loop.extents[dim]));
+    Substitute(module_, loop.body, loop.vars[dim], Shifted(module_.VarRef(loop.vars[dim]), extent, part));
+    std::vector<ExprId> own;
+    for (ir::VarId var : loop.vars) own.push_back(module_.VarRef(var));
+    ir::Walk(loop.body, [&](Stmt& inner) {
+      ir::ForEachExpr(inner.op, [&](ExprId& id) {
+        id = module_.exprs.Rewrite(id, [&](ExprId leaf) -> std::optional<ExprId> {
+          const ir::ExprNode node = module_.exprs[leaf];
+          if (node.op != ir::ExprOp::kLoad || BufferId(node.ref) != sum) return std::nullopt;
+          return module_.exprs.Load(half, node.dtype, own);
+        });
+      });
+      if (auto* store = std::get_if<ir::Store>(&inner.op); store != nullptr && store->buffer == sum) store->buffer = half, store->indices = own;
+    });
   }
 
   // Of the grid: which of a pair a block is.

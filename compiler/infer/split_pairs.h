@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Products of so few tiles that half of the multiprocessors would idle: pairs of blocks take half of k each, and the first adds the
-// other's sum to its own.
+// Products of so few tiles that half of the multiprocessors would idle: pairs of blocks take half of k each, and add their sums, each
+// block for half of the tile.
 //
 //   grid(n): fill c = 0; for k in e { gemm a, b → c }; copy c    →    grid(n, 2), cluster(1, 2), blocks x, half: fill c = 0;
-//                                                                    for k in e/2 { gemm … k + half · e/2 → c }; pair_sum c;
-//                                                                    if half == 0 { copy c }
+//                                                                    for k in e/2 { gemm … k + half · e/2 → c };
+//                                                                    pair_sum c → d; copy d to c's half
+//
+// Where what follows the loop does more than work on the sum's elements and store them, the first block does all of it:
+// pair_sum c; if half == 0 { … }.
 #pragma once
 
 #include "compiler/options.h"

@@ -47,7 +47,7 @@ class Stager {
       } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
         Reduce(*reduce);
       } else if (auto* sum = std::get_if<ir::PairSum>(&stmt.op)) {
-        sum->scratch = Scratch(sum->sum, module_[sum->sum].layout->Registers() * kernel_.threads);
+        sum->scratch = Scratch(sum->sum, module_[sum->half.value_or(sum->sum)].layout->Registers() * kernel_.threads);
       } else {
         Scalars(stmt);
       }

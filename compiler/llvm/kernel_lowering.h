@@ -308,6 +308,7 @@ class KernelLowering {
   void BlockBarrier(bool by_group = false);
   void LowerReduces(std::span<const ir::Stmt> reduces);  // that exchange their partial results together
   void LowerPairSum(const ir::PairSum& sum);
+  void LowerHalves(const ir::PairSum& sum);
   void LowerStreamSum(const ir::StreamSum& sum);
   static ir::DType CombinedType(ir::DType dtype);
   std::map<int64_t, Value*> ReduceInWarps(const ir::Reduce& reduce);

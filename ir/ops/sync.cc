@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ir/verifier.h"
 
 namespace kiln::ir {
@@ -18,7 +20,14 @@ void Check(Verifier& verifier, const RingStep& op) {
   verifier.CheckRing(op.ring);
 }
 
-void Check(Verifier& verifier, const PairSum&) { verifier.CheckTogether("a pair_sum"); }
+void Check(Verifier& verifier, const PairSum& op) {
+  verifier.CheckTogether("a pair_sum");
+  if (!op.half) return;
+  std::vector<int64_t> whole = verifier.module().ShapeOf(op.sum), half = verifier.module().ShapeOf(*op.half);
+  if (op.dim >= 0 && size_t(op.dim) < std::min(whole.size(), half.size())) half[size_t(op.dim)] *= 2;
+  if (half == whole) return;
+  verifier.Error(fmt::format("{} is no half of {} along dimension {}", verifier.Name(*op.half), verifier.Name(op.sum), op.dim), "halve one extent of the sum");
+}
 
 void Check(Verifier& verifier, const StreamSum& op) {
   verifier.CheckTogether("a stream_sum");

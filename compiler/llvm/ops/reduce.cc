@@ -292,6 +292,7 @@ Value* KernelLowering::JoinPartials(const Partials& partials, int64_t reg) {
 
 // scratch[register][thread], in the first block of the cluster. The first barrier: it is done with what was there before.
 void KernelLowering::LowerPairSum(const ir::PairSum& sum) {
+  if (sum.half) return LowerHalves(sum);
   const DType dtype = module_[sum.sum].dtype;
   const int64_t bytes = ir::Bytes(dtype), registers = module_[sum.sum].layout->Registers();
   llvm::Type* type = MemoryType(llvm(), dtype);
@@ -309,6 +310,47 @@ void KernelLowering::LowerPairSum(const ir::PairSum& sum) {
       StoreRegister(sum.sum, r, ToMemory(Combine(ReduceKind::kSum, dtype, FromMemory(LoadRegister(sum.sum, r), dtype), other), dtype));
     }
   });
+}
+
+// scratch[registers / vector][thread][vector]: each block leaves the other's half in the other's.
+void KernelLowering::LowerHalves(const ir::PairSum& sum) {
+  constexpr int64_t kVectorBytes = 16;
+  const DType dtype = module_[sum.sum].dtype;
+  const ir::Layout &whole = *module_[sum.sum].layout, &half = *module_[*sum.half].layout;
+  const int64_t bytes = ir::Bytes(dtype), registers = half.Registers();
+  const int64_t width = registers % (kVectorBytes / bytes) == 0 ? kVectorBytes / bytes : 1;
+  auto* type = llvm::FixedVectorType::get(MemoryType(llvm(), dtype), unsigned(width));
+  const llvm::Align align{uint64_t(width * bytes)};
+  const auto place = [&](int64_t r) { return SharedPointer(*sum.scratch, {Scaled(thread_, width * bytes), r * kernel_.threads * bytes}); };
+  // Of the whole sum, what is a half's register `r`.
+  const auto part = [&](int64_t r, bool upper) {
+    ir::Indices index = half.RegisterPart(r);
+    index[size_t(sum.dim)] += upper ? module_.ShapeOf(*sum.half)[size_t(sum.dim)] : 0;
+    return LoadRegister(sum.sum, whole.RegisterOf(index));
+  };
+  const auto send = [&](bool upper) {
+    for (int64_t r = 0; r < registers; r += width) {
+      Value* vector = llvm::PoisonValue::get(type);
+      for (int64_t i = 0; i < width; ++i) vector = b().CreateInsertElement(vector, part(r + i, upper), uint64_t(i));
+      b().CreateAlignedStore(vector, device_->ClusterAddress(place(r), I32(upper ? 1 : 0)), align);
+    }
+  };
+  const auto add = [&](bool upper) {
+    for (int64_t r = 0; r < registers; r += width) {
+      Value* vector = b().CreateAlignedLoad(type, place(r), align);
+      for (int64_t i = 0; i < width; ++i) {
+        Value *own = FromMemory(part(r + i, upper), dtype), *other = FromMemory(b().CreateExtractElement(vector, uint64_t(i)), dtype);
+        StoreRegister(*sum.half, r + i, ToMemory(Combine(ReduceKind::kSum, dtype, own, other), dtype));
+      }
+    }
+  };
+  Value* first = b().CreateICmpEQ(device_->ClusterRank(), I32(0));
+  device_->ClusterBarrier();
+  When(first, [&] { send(/*upper=*/true); });
+  When(b().CreateNot(first), [&] { send(/*upper=*/false); });
+  device_->ClusterBarrier();
+  When(first, [&] { add(/*upper=*/false); });
+  When(b().CreateNot(first), [&] { add(/*upper=*/true); });
 }
 
 }  // namespace kiln::llvm_ir
