@@ -400,7 +400,7 @@ TEST(Manifest, AnItemIsTheRequestForOneTarget) {
 }
 
 TEST(Config, LeavesProcessorsToKilndWhereThereAreSome) {
-  constexpr std::array<std::pair<unsigned, unsigned>, 8> kWorkersOf{{{0, 1}, {1, 1}, {2, 2}, {3, 3}, {4, 3}, {8, 7}, {16, 14}, {128, 112}}};
+  constexpr std::array<std::pair<unsigned, unsigned>, 9> kWorkersOf{{{0, 1}, {1, 1}, {2, 2}, {3, 3}, {4, 3}, {7, 6}, {8, 6}, {16, 14}, {128, 112}}};
   for (const auto& [processors, workers] : kWorkersOf) EXPECT_EQ(DefaultWorkers(processors), workers) << processors;
 }
 
