@@ -28,8 +28,8 @@ std::string EntryName(size_t kernel);
 
 v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context);
 // `resources`: what the assembler, the linker or the driver said of the kernels; may be empty.
-v1::Report MakeReport(const ir::Module& module, const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources,
-                      std::span<const std::set<uint32_t>> users);
+v1::Report MakeReport(const ir::Module& module, const target::Target& target,
+                      const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources, std::span<const std::set<uint32_t>> users);
 // For the report of emulated targets, whose statements' lines are numbers by then: those that read or write each buffer.
 std::vector<std::set<uint32_t>> UsersOfBuffers(const ir::Module& module);
 

@@ -89,7 +89,7 @@ class Compilation {
     if (!request_.has_explain()) DropNames(*module);
     artifact_.set_target(std::string(context_.target->name));
     *artifact_.mutable_launch() = MakeLaunchInfo(*module, context_);
-    *artifact_.mutable_report() = MakeReport(*module, resources, users);
+    *artifact_.mutable_report() = MakeReport(*module, *context_.target, resources, users);
     artifact_.set_compiler(std::string(BuildId()));
     return true;
   }

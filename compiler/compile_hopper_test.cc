@@ -132,5 +132,43 @@ TEST(CompileHopper, RolesShareTheRegistersThatAKernelStartsWith) {
   EXPECT_GT(shares(168), 168);
 }
 
+// Rows that are read and written: what is written stays in the L2. Not where twice as much is read, nor on targets without such stores.
+TEST(CompileHopper, WhatIsWrittenAsMuchAsIsReadStaysInTheL2) {
+  const auto program = [](const char* value) {
+    return fmt::format(R"(kiln 1
+func @f(%A: global f32[64, 1024], %W: global f32[1024], %B: global f32[64, 1024], %C: global f32[64, 1024]) {{
+  kernel @k grid(64) threads 128 blocks(%b) {{
+    for parallel %i in 1024 {{ store %C[%b, %i] = {} }}
+  }}
+}}
+)", value);
+  };
+  const std::string says = "the L2 keeps its lines longer than what is read";
+  const auto reported = [&](const v1::WorkerResult& result) {
+    return std::ranges::any_of(result.artifact().report().decisions(),
+                               [&](const v1::Decision& d) { return d.subject() == "C" && d.decision() == says; });
+  };
+  const v1::WorkerResult kept = CompileText(program("%A[%b, %i] * %W[%i]"), "cuda:sm_90a");
+  EXPECT_EQ(Count(kept, "st.global.L2::cache_hint.v4.b32"), 2u);
+  EXPECT_EQ(Count(kept, "createpolicy.fractional.L2::evict_last"), 1u);
+  for (const auto& [value, target] : {std::pair{"%A[%b, %i] + %B[%b, %i]", "cuda:sm_90a"}, {"%A[%b, %i] * %W[%i]", "cuda:sm_80"}}) {
+    const v1::WorkerResult plain = CompileText(program(value), target);
+    EXPECT_EQ(Count(plain, "cache_hint"), 0u);
+    EXPECT_EQ(Count(plain, "st.global.v4"), 2u);
+    EXPECT_FALSE(reported(plain));
+  }
+  v1::CompileRequest request;
+  request.set_target("cuda:sm_90a");
+  request.set_module(program("%A[%b, %i] * %W[%i]"));
+  request.mutable_explain();  // for names
+  EXPECT_TRUE(reported(Compile(request, {})));
+}
+
+// The products' operands are read again by other blocks.
+TEST(CompileHopper, ProductsLeaveTheL2ToTheirOperands) {
+  const v1::WorkerResult result = CompileText(GemmText(32, 32, 32, 128), "cuda:sm_90a");
+  EXPECT_EQ(Count(result, "cache_hint"), 0u);
+}
+
 }  // namespace
 }  // namespace kiln::compiler

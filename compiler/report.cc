@@ -5,6 +5,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/register_map.h"
+#include "compiler/analysis/traffic.h"
 #include "compiler/artifact.h"
 #include "compiler/infer/shared_memory.h"
 #include "compiler/rules/shared.h"
@@ -18,8 +19,8 @@ using ir::Space;
 
 class Reporter {
  public:
-  Reporter(const ir::Module& module, std::span<const std::set<uint32_t>> users, v1::Report& report)
-      : module_(module), users_(users), report_(report) {}
+  Reporter(const ir::Module& module, const target::Target& target, std::span<const std::set<uint32_t>> users, v1::Report& report)
+      : module_(module), target_(target), users_(users), report_(report) {}
 
   void Statements(const ir::Block& block) {
     for (const ir::Stmt& stmt : block) {
@@ -61,6 +62,9 @@ class Reporter {
     Add("synchronize", kernel.name, fmt::format("{} barriers", std::exchange(barriers_, 0)), "", {});
     if (kernel.min_blocks != 0) {
       Add("threads", kernel.name, fmt::format("at least {} blocks on a multiprocessor", kernel.min_blocks), "the program asks for them: fewer registers a thread", {});
+    }
+    for (const ir::BufferId id : KeptTensors(module_, kernel, target_)) {
+      Add("threads", module_[id].name, "the L2 keeps its lines longer than what is read", "as much is read as written: lines are written back together", {});
     }
     if (kernel.producers == 0) return;
     Add("pipeline", kernel.name, fmt::format("{} threads compute, {} fill rings", kernel.threads, kernel.producers), "tensor copies need one thread", {});
@@ -146,6 +150,7 @@ class Reporter {
   }
 
   const ir::Module& module_;
+  const target::Target& target_;
   const std::span<const std::set<uint32_t>> users_;
   v1::Report& report_;
   int barriers_ = 0;
@@ -197,10 +202,10 @@ std::vector<std::set<uint32_t>> UsersOfBuffers(const ir::Module& module) {
   return users;
 }
 
-v1::Report MakeReport(const ir::Module& module, const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources,
-                      std::span<const std::set<uint32_t>> users) {
+v1::Report MakeReport(const ir::Module& module, const target::Target& target,
+                      const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources, std::span<const std::set<uint32_t>> users) {
   v1::Report report;
-  Reporter reporter(module, users, report);
+  Reporter reporter(module, target, users, report);
   for (const ir::Kernel& kernel : module.kernels) reporter.Kernel(kernel);
   reporter.Buffers();
   AddResources(module, resources, report);

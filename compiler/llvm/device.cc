@@ -150,6 +150,7 @@ std::vector<llvm::Value*> Device::MmaGroup(const target::MmaInstruction&, std::s
 std::vector<llvm::Value*> Device::MmaWait(std::span<llvm::Value* const>, int) { std::abort(); }
 void Device::FenceAsyncProxy() { std::abort(); }
 Value* Device::LoadOnce(llvm::Type* type, Value* pointer) { return builder().CreateAlignedLoad(type, pointer, llvm::Align(16)); }
+void Device::StoreKept(Value* v, Value* pointer) { builder().CreateAlignedStore(v, pointer, llvm::Align(16)); }
 Value* Device::AndOr(Value* v, Value* mask, Value* bits) { return builder().CreateOr(builder().CreateAnd(v, mask), bits); }
 Value* Device::Vote(VoteOp, Value*) { std::abort(); }
 Value* Device::WarpReduce(WarpReduceOp, DType, Value*) { std::abort(); }

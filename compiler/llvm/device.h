@@ -75,6 +75,8 @@ class Device {
   // A load of 16 bytes of global memory that nobody writes while the kernel runs, for one use: caches keep what they have. Where the
   // target has no such load: a plain one.
   virtual llvm::Value* LoadOnce(llvm::Type* type, llvm::Value* pointer);
+  // A store of 16 bytes to global memory whose line stays in the L2 longer than others. Where the target has no such store: a plain one.
+  virtual void StoreKept(llvm::Value* v, llvm::Value* pointer);
   // Two (or four) floats to packed narrow ones in one i32 where the hardware does it at once; v.size() × bits(to) == 32.
   virtual llvm::Value* ConvertPacked(std::span<llvm::Value* const> v, ir::DType from, ir::DType to) = 0;
 

@@ -81,6 +81,20 @@ class NvptxDevice final : public NvptxAsyncDevice {
     return FromWords(Results(builder().CreateCall(load, {pointer})), type);
   }
 
+  void StoreKept(Value* v, Value* pointer) override {
+    if (!target().Has(Feature::kTma)) return DeviceBase::StoreKept(v, pointer);
+    llvm::Type *word = builder().getInt32Ty(), *policy = builder().getInt64Ty();
+    auto* create = llvm::InlineAsm::get(llvm::FunctionType::get(policy, false),
+                                        "createpolicy.fractional.L2::evict_last.b64 $0, 1.0;", "=l", /*hasSideEffects=*/false);
+    auto* store = llvm::InlineAsm::get(
+        llvm::FunctionType::get(builder().getVoidTy(), {pointer->getType(), word, word, word, word, policy}, false),
+        "st.global.L2::cache_hint.v4.b32 [$0], {$1, $2, $3, $4}, $5;", "l,r,r,r,r,l", /*hasSideEffects=*/true);
+    std::vector<Value*> arguments = {pointer};
+    std::ranges::copy(ElementsOf(builder().CreateBitCast(v, llvm::FixedVectorType::get(word, 4))), std::back_inserter(arguments));
+    arguments.push_back(builder().CreateCall(create, {}));
+    builder().CreateCall(store, arguments)->setMemoryEffects(llvm::MemoryEffects::argMemOnly(llvm::ModRefInfo::Mod));
+  }
+
   std::vector<Value*> LoadMatrix(Value* row, int count, bool transpose) override {
     const Intrinsic::ID plain = count == 1   ? Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x1_b16
                                 : count == 2 ? Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x2_b16

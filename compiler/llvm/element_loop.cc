@@ -324,7 +324,11 @@ void KernelLowering::StoreVector(const AccessPlan& plan, int64_t first, std::spa
     }
     CheckNeighbours(plan, first + i, width, condition, /*write=*/true);
     Value* value = JoinNeighbours(values.subspan(size_t(i), size_t(width)));
-    When(condition, [&] { b().CreateAlignedStore(value, PointerAt(plan, first + i), AlignOf(plan.buffer, width)); });
+    const bool keep = kept_.contains(plan.buffer) && ir::Bits(module_[plan.buffer].dtype) * width == 128;
+    When(condition, [&] {
+      Value* pointer = PointerAt(plan, first + i);
+      keep ? device_->StoreKept(value, pointer) : void(b().CreateAlignedStore(value, pointer, AlignOf(plan.buffer, width)));
+    });
   }
 }
 

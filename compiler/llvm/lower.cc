@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/traffic.h"
 #include "compiler/artifact.h"
 #include "compiler/emulator/device_emulator.h"
 #include "compiler/llvm/kernel_lowering.h"
@@ -60,6 +61,7 @@ bool KernelLowering::Run(std::string_view entry) {
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     has_stores_ |= copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor && !copy->plan->ring;
   });
+  if (!context_.target->emulated) kept_ = compiler::KeptTensors(module_, kernel_, *context_.target);
   FindRings();
   facts_.EnterKernel(kernel_);
   if (!ElementsAreWhole(kernel_.body)) return false;

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/analysis/traffic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/contains.h"
+#include "compiler/analysis/register_map.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::ExprId;
+using ir::Stmt;
+using ir::VarId;
+
+constexpr double kManyTurns = 64;  // of a loop whose extent nobody knows
+constexpr double kAlike = 0.125;   // by how much reads and writes may differ
+
+// Of one block. What every block reads alike stays in the L2 and does not count.
+class Counter {
+ public:
+  Counter(const ir::Module& module, const ir::Kernel& kernel) : module_(module), by_block_(kernel.block_vars.begin(), kernel.block_vars.end()) {
+    Visit(kernel.body, 1);
+  }
+
+  bool plain = true;  // no tensor copies, products, or sums of several blocks
+  double read = 0, written = 0;
+  std::set<BufferId> outputs;
+
+ private:
+  void Visit(const ir::Block& block, double turns) {
+    for (const Stmt& stmt : block) {
+      std::visit(ir::Overloaded{
+                     [&](const ir::For& op) {
+                       if (op.kind == ir::LoopKind::kParallel) return Count(stmt, op, turns);
+                       const auto extent = module_.exprs.ConstInt(op.extents[0]);
+                       Visit(op.body, turns * (extent ? double(*extent) : kManyTurns));
+                     },
+                     [&](const ir::While& op) { Visit(op.body, turns * kManyTurns); },
+                     [&](const ir::If& op) { Visit(op.then_body, turns), Visit(op.else_body, turns); },
+                     [&](const ir::Let& op) {
+                       if (ContainsVar(module_.exprs, op.value, by_block_)) by_block_.insert(op.var);
+                     },
+                     [&](const ir::Copy&) { plain = false; },
+                     [&](const ir::Gemm&) { plain = false; },
+                     [&](const ir::StreamSum&) { plain = false; },
+                     [](const auto&) {},
+                 },
+                 stmt.op);
+    }
+  }
+
+  // The loop's variables that the indices use say how many elements there are.
+  void Count(const Stmt& stmt, const ir::For& loop, double turns) {
+    const std::vector<int64_t> extents = ExtentsOf(module_, loop);
+    std::set<std::pair<BufferId, std::vector<ExprId>>> seen;
+    for (const Access& access : AccessesOf(module_, stmt)) {
+      const ir::Buffer& buffer = module_[access.buffer];
+      if (buffer.space != ir::Space::kGlobal || (!access.write && !ByBlock(access))) continue;
+      if (!access.write && !seen.insert({access.buffer, access.indices}).second) continue;
+      double bytes = turns * double(ir::Bits(buffer.dtype)) / 8;
+      for (size_t i = 0; i < extents.size(); ++i)
+        if (Uses(access, std::set{loop.vars[i]})) bytes *= double(extents[i]);
+      (access.write ? written : read) += bytes;
+      if (access.write) outputs.insert(access.buffer);
+    }
+  }
+
+  bool ByBlock(const Access& access) const { return Uses(access, by_block_); }
+  bool Uses(const Access& access, const std::set<VarId>& vars) const {
+    return std::ranges::any_of(access.indices, [&](ExprId index) { return ContainsVar(module_.exprs, index, vars); });
+  }
+
+  const ir::Module& module_;
+  std::set<VarId> by_block_;
+};
+
+}  // namespace
+
+std::set<BufferId> KeptTensors(const ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
+  if (!target.Has(target::Feature::kTma) || kernel.producers > 0) return {};
+  Counter counter(module, kernel);
+  const bool alike = std::abs(counter.read - counter.written) <= kAlike * counter.written;
+  return counter.plain && alike ? std::move(counter.outputs) : std::set<BufferId>{};
+}
+
+}  // namespace kiln::compiler
