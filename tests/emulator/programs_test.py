@@ -185,12 +185,12 @@ def layer_norm_backward(rng, build=bandwidth.layer_norm_backward, n=1000):
     return build(m, n), inputs, [(HALF, dx)]
 
 
-def cross_entropy(rng):
-    m, n = 5, 3001
+def cross_entropy(rng, n=3001, columns=1024, threads=128):
+    m = 5
     x, label = random_array(rng, (m, n), HALF), rng.integers(0, n, m).astype(np.int32)
     wide = decode(x, HALF)
     loss = np.log(np.exp(wide).sum(1)) - wide[np.arange(m), label]
-    return bandwidth.cross_entropy(m, n, columns=1024, threads=128), [(x, HALF), (label, "int32")], [("float32", loss)]
+    return bandwidth.cross_entropy(m, n, columns=columns, threads=threads), [(x, HALF), (label, "int32")], [("float32", loss)]
 
 
 def rope(rng):
@@ -292,7 +292,9 @@ CASES = {
     "packed_mxfp4": packed_mxfp4, "interleaved_mxfp4": lambda rng: packed_mxfp4(rng, interleaved=True),
     "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
+    "cross_entropy_by_half_a_warp": lambda rng: cross_entropy(rng, 333, 128, 32), "cross_entropy_by_eight_warps": lambda rng: cross_entropy(rng, 2048, 2048, 256),
     "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
+    "column_sum_of_narrow_strips": of_rows(lambda m, n: bandwidth.column_sum(m, n, steps=2, rows=16, columns=64, threads=128), lambda x: [x.sum(0)], ["float32"]),
     "row_sum": of_rows(lambda m, n: bandwidth.row_sum(m, n, columns=512), lambda x: [x.sum(1)], ["float32"]),
     "quantize_rows": of_rows(bandwidth.quantize_rows, quantized, [E4M3, "float32"]),
     "rms_norm_long": long_rows_of(long_rows.rms_norm_long, lambda x, w: [x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w], [HALF], 1),
@@ -311,6 +313,7 @@ CASES = {
 }
 SPLIT_ROWS = [name for name in CASES if name.endswith("_split")]
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
+WARPS_MEET = [name for name in CASES if name.startswith(("cross_entropy", "column_sum"))]
 PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "block_scaled_with_staged_scales", "packed_weights", "packed_weights_by_parts",
             "interleaved_weights", "weights_of_two_blocks", "epilogue_of_two_blocks", "packed_mxfp4", "interleaved_mxfp4"]
 
@@ -347,12 +350,12 @@ def test_products_by_warp_groups(emulator, name):
     assert answer["wgmma"] > 0, "another instruction was chosen"
 
 
-@pytest.mark.parametrize("name", LONG_ROWS + SPLIT_ROWS)
-def test_long_rows_do_not_race(emulator, name):
+@pytest.mark.parametrize("name", LONG_ROWS + SPLIT_ROWS + WARPS_MEET)
+def test_rows_do_not_race(emulator, name):
     run(emulator, name, check=1, seeds=2)
 
 
-@pytest.mark.parametrize("name", ["transpose_ij", "transpose_ji", "cross_entropy", "row_sum"])
+@pytest.mark.parametrize("name", ["transpose_ij", "transpose_ji", "cross_entropy", "row_sum", "column_sum"])
 def test_on_wide_warps(emulator, name):
     run(emulator, name, target="emu:gfx942", check=1)
 

@@ -91,19 +91,20 @@ CLUSTERS = 15  # of eight large blocks, that an H200 has at once
 def sizes_for(builder: str, n: int) -> dict:
     """Sizes of a memory-bound program for rows of n elements. Rows in registers: 64 elements a thread, whose eight loads of 16 bytes are
     under way together; fewer where every element is a float32 of its thread until the row is written. Strips of columns: 128 wide where
-    four blocks come on each multiprocessor, else 64 wide, with twice the threads. Rows in shared memory: the part in registers is the
-    larger, the fewer float32 the program keeps beside it. Blocks that share the rows: as many as there are at once."""
+    four blocks come on each multiprocessor, else 64 wide, with twice the threads and twice the loads of each. Rows in shared memory: the
+    part in registers is the larger, the fewer float32 the program keeps beside it. Blocks that share the rows: as many as there are at
+    once."""
     if builder in ("rms_norm", "softmax"):
         return {"threads": max(128, n // (32 if builder == "rms_norm" else 16)), "dtype": "bfloat16"}
     if builder in ("layer_norm_backward", "quantize_rows"):
         return {"threads": max(128, n // 64)}
-    if builder == "layer_norm" or (builder == "cross_entropy" and n <= IN_REGISTERS):
+    if builder == "layer_norm":
         threads = max(128, n // 64)
         return {"threads": threads, "min_blocks": RESIDENT // threads}
     if builder == "row_sum":
         return {"columns": min(n, IN_REGISTERS), "threads": 512}
     if builder == "column_sum" and n // 128 < 4 * MULTIPROCESSORS:
-        return {"steps": 4, "rows": 64, "columns": 64, "threads": 512}
+        return {"steps": 8, "rows": 64, "columns": 64, "threads": 512}
     if builder in ("layer_norm_long", "layer_norm_backward_long"):
         return {"blocks": CLUSTERS}
     return {"columns": 32768} if builder == "rms_norm_long" else {}

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that memory bounds: each reads and writes every byte once."""
 
+import math
+
 import kiln.language as T
 
 from .rows import LOG2_E, RUN
+
+WARP = 32
 
 
 def layer_norm(M, N, dtype="bfloat16", eps=1e-5, threads=128, min_blocks=0):
@@ -63,26 +67,31 @@ def layer_norm_backward(M, N, dtype="bfloat16", threads=256):
     return layer_norm_backward.with_outputs(-1)
 
 
-def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256, min_blocks=0):
+def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256):
     """loss[i] = log Σ exp(x[i, :]) − x[i, label[i]], rows of any length in one pass: each lane has a maximum and a sum of its own. In powers
-    of two, of elements between ±2e38: log₂ of all is what they are less `largest`, and `largest` itself."""
+    of two, of elements between ±2e38: log₂ of all is what they are less `largest`, and `largest` itself. Warps meet once for each row."""
     lanes = min(threads, columns // RUN)
+    width = min(lanes, WARP)
+    warps = lanes // width
     steps = columns // (lanes * RUN)
 
     @T.prim_func
     def cross_entropy(x: T.Tensor((M, N), dtype), label: T.Tensor((M,), "int32"), loss: T.Tensor((M,), "float32")):
         with T.Kernel(M, threads=threads) as bx:
             T.annotate_safe_value({x: -T.infinity(dtype)})
-            T.annotate_min_blocks_per_sm(min_blocks)
-            seen = T.alloc_fragment((steps, lanes, RUN), dtype)
-            powers = T.alloc_fragment((steps, lanes, RUN), "float32")
-            highs = T.alloc_fragment((steps, lanes), dtype)
-            partial = T.alloc_fragment((steps, lanes), "float32")
-            most = T.alloc_fragment((lanes,), dtype)
-            high = T.alloc_fragment((lanes,), "float32")
-            before = T.alloc_fragment((lanes,), "float32")
-            more = T.alloc_fragment((lanes,), "float32")
-            sums = T.alloc_fragment((lanes,), "float32")
+            seen = T.alloc_fragment((steps, warps, width, RUN), dtype)
+            powers = T.alloc_fragment((steps, warps, width, RUN), "float32")
+            highs = T.alloc_fragment((steps, warps, width), dtype)
+            partial = T.alloc_fragment((steps, warps, width), "float32")
+            most = T.alloc_fragment((warps, width), dtype)
+            high = T.alloc_fragment((warps, width), "float32")
+            before = T.alloc_fragment((warps, width), "float32")
+            more = T.alloc_fragment((warps, width), "float32")
+            sums = T.alloc_fragment((warps, width), "float32")
+            warp_high = T.alloc_fragment((warps,), "float32")
+            warp_sum = T.alloc_fragment((warps,), "float32")
+            every_high = T.alloc_shared((warps,), "float32")
+            every_sum = T.alloc_shared((warps,), "float32")
             largest = T.alloc_fragment((1,), "float32")
             total = T.alloc_fragment((1,), "float32")
             target = T.alloc_fragment((1,), "float32")
@@ -91,23 +100,34 @@ def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256, min_blocks=
             T.fill(high, T.min_value("float32"))
             T.clear(sums)
             for k in T.serial(T.ceildiv(N, columns)):
-                for s, l, r in T.Parallel(steps, lanes, RUN):
-                    seen[s, l, r] = x[bx, k * columns + s * (lanes * RUN) + l * RUN + r]
+                for s, w, l, r in T.Parallel(steps, warps, width, RUN):
+                    seen[s, w, l, r] = x[bx, k * columns + (s * lanes + w * width + l) * RUN + r]
                 T.copy(high, before)
-                T.reduce_max(seen, highs, dim=2)
+                T.reduce_max(seen, highs, dim=3)
                 T.reduce_max(highs, most, dim=0)
-                for l in T.Parallel(lanes):
-                    high[l] = T.max(before[l], T.cast(most[l], "float32") * LOG2_E)
-                for s, l, r in T.Parallel(steps, lanes, RUN):
-                    powers[s, l, r] = T.exp2(T.cast(seen[s, l, r], "float32") * LOG2_E - high[l])
-                T.reduce_sum(powers, partial, dim=2)
+                for w, l in T.Parallel(warps, width):
+                    high[w, l] = T.max(before[w, l], T.cast(most[w, l], "float32") * LOG2_E)
+                for s, w, l, r in T.Parallel(steps, warps, width, RUN):
+                    powers[s, w, l, r] = T.exp2(T.cast(seen[s, w, l, r], "float32") * LOG2_E - high[w, l])
+                T.reduce_sum(powers, partial, dim=3)
                 T.reduce_sum(partial, more, dim=0)
-                for l in T.Parallel(lanes):
-                    sums[l] = sums[l] * T.exp2(before[l] - high[l]) + more[l]
-            T.reduce_max(high, largest, dim=0)
-            for l in T.Parallel(lanes):
-                sums[l] *= T.exp2(high[l] - largest[0])
-            T.reduce_sum(sums, total, dim=0)
+                for w, l in T.Parallel(warps, width):
+                    sums[w, l] = sums[w, l] * T.exp2(before[w, l] - high[w, l]) + more[w, l]
+            T.reduce_max(high, warp_high, dim=1)
+            for w, l in T.Parallel(warps, width):
+                sums[w, l] *= T.exp2(high[w, l] - warp_high[w])
+            T.reduce_sum(sums, warp_sum, dim=1)
+            T.copy(warp_high, every_high)
+            T.copy(warp_sum, every_sum)
+            for i in T.Parallel(1):
+                largest[i] = every_high[0]
+                total[i] = 0.0
+            for w in T.unroll(warps):
+                for i in T.Parallel(1):
+                    largest[i] = T.max(largest[i], every_high[w])
+            for w in T.unroll(warps):
+                for i in T.Parallel(1):
+                    total[i] += every_sum[w] * T.exp2(every_high[w] - largest[i])
             for i in T.Parallel(1):
                 loss[bx + i] = T.log(total[i]) + (largest[i] - target[i] * LOG2_E) / LOG2_E
 
@@ -164,23 +184,33 @@ def transpose(M, N, dtype="bfloat16", block_m=256, block_n=128, threads=512, min
 
 
 def column_sum(M, N, dtype="bfloat16", steps=4, rows=16, columns=128, threads=256):
-    """y[j] = Σ x[:, j] in float32: each block sums a strip of columns, ``steps`` · ``rows`` rows at a time."""
+    """y[j] = Σ x[:, j] in float32: each block sums a strip of columns, ``steps`` · ``rows`` rows at a time, each warp neighbouring ones of
+    these rows; a thread for each column adds up what the warps have."""
+    warps = math.gcd(rows, threads // WARP)
+    inner = rows // warps
 
     @T.prim_func
     def column_sum(x: T.Tensor((M, N), dtype), y: T.Tensor((N,), "float32")):
         with T.Kernel(T.ceildiv(N, columns), threads=threads) as bx:
-            tile = T.alloc_fragment((steps, rows, columns), "float32")
-            more = T.alloc_fragment((rows, columns), "float32")
-            total = T.alloc_fragment((rows, columns), "float32")
+            tile = T.alloc_fragment((steps, warps, inner, columns), "float32")
+            more = T.alloc_fragment((warps, inner, columns), "float32")
+            total = T.alloc_fragment((warps, inner, columns), "float32")
+            warp_sum = T.alloc_fragment((warps, columns), "float32")
+            every_sum = T.alloc_shared((warps, columns), "float32")
             result = T.alloc_fragment((columns,), "float32")
             T.clear(total)
             for k in T.serial(T.ceildiv(M, steps * rows)):
-                for s, i, j in T.Parallel(steps, rows, columns):
-                    tile[s, i, j] = x[(k * steps + s) * rows + i, bx * columns + j]
+                for s, w, i, j in T.Parallel(steps, warps, inner, columns):
+                    tile[s, w, i, j] = x[(k * steps + s) * rows + w * inner + i, bx * columns + j]
                 T.reduce_sum(tile, more, dim=0)
-                for i, j in T.Parallel(rows, columns):
-                    total[i, j] += more[i, j]
-            T.reduce_sum(total, result, dim=0)
+                for w, i, j in T.Parallel(warps, inner, columns):
+                    total[w, i, j] += more[w, i, j]
+            T.reduce_sum(total, warp_sum, dim=1)
+            T.copy(warp_sum, every_sum)
+            T.clear(result)
+            for w in T.serial(warps):
+                for j in T.Parallel(columns):
+                    result[j] += every_sum[w, j]
             T.copy(result, y[bx * columns])
 
     return column_sum.with_outputs(-1)
