@@ -49,6 +49,10 @@ constexpr std::array kAllowed = {
 constexpr std::array kFiles = {"open", "openat", "stat", "lstat", "newfstatat", "statx", "statfs", "fstatfs", "access", "faccessat",
                                "faccessat2", "readlink", "readlinkat", "getdents64", "getcwd", "umask",
                                "memfd_create", "ftruncate", "fallocate"};
+// Memory that devices and several processors share, at addresses and on nodes of the driver's choice; events of devices.
+constexpr std::array kOfDrivers = {"mmap", "mlock", "mlock2", "munlock", "mbind", "get_mempolicy", "set_mempolicy", "msync", "epoll_create1",
+                                   "epoll_ctl", "epoll_wait", "epoll_pwait", "timerfd_create", "timerfd_settime", "sched_get_priority_max",
+                                   "sched_get_priority_min", "rt_sigtimedwait", "fadvise64"};
 constexpr std::array kToStartPrograms = {"fork", "vfork", "execve", "wait4", "waitid", "setpgid", "chdir"};
 
 // What no driver needs and what breaks out of a process.
@@ -153,6 +157,30 @@ CallFilter EmulatorFilter() {
   return Export(context.get());
 }
 
+// NVIDIA's drivers number their commands as _IOWR('F', …), those of managed memory 0 to 255 and two more: open-gpu-kernel-modules,
+// nv-ioctl-numbers.h and uvm_linux_ioctl.h.
+constexpr std::uint64_t kCommandType = 0xff00, kNvidia = 0x4600, kAnyManaged = 0xff;
+constexpr std::uint64_t kManagedStart = 0x3000'0001, kManagedEnd = 0x3000'0002;
+
+void AllowDeviceCommands(void* context) {
+  AllowIf(context, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, kCommandType, kNvidia));
+  AllowIf(context, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, kCommand & ~kAnyManaged, 0));
+  for (const std::uint64_t command : {kManagedStart, kManagedEnd}) {
+    AllowIf(context, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, kCommand, command));
+  }
+}
+
+CallFilter StartedDriverFilter() {
+  const Context context(::seccomp_init(SCMP_ACT_ERRNO(EPERM)));
+  if (!context) return {};
+  AllowComputing(context.get());
+  AllowThreads(context.get());
+  AllowDeviceCommands(context.get());
+  for (const char* name : kFiles) Allow(context.get(), name);
+  for (const char* name : kOfDrivers) Allow(context.get(), name);
+  return Export(context.get());
+}
+
 CallFilter DriverFilter() {
   const Context context(::seccomp_init(SCMP_ACT_ALLOW));
   if (!context) return {};
@@ -178,9 +206,16 @@ bool Install(const sock_filter* code, std::size_t size) {
 
 }  // namespace
 
-CallFilters MakeCallFilters(bool starts_programs) { return {CompileFilter(starts_programs), EmulatorFilter(), DriverFilter()}; }
+CallFilters MakeCallFilters(bool starts_programs) {
+  return {CompileFilter(starts_programs), EmulatorFilter(), DriverFilter(), StartedDriverFilter()};
+}
 
 bool ApplyCallFilter(const CallFilter& filter) { return !filter.empty() && Install(filter.data(), filter.size()); }
+
+bool ApplyCallFilterToThreads(const CallFilter& filter) {
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), const_cast<sock_filter*>(filter.data())};
+  return !filter.empty() && ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
+}
 
 bool OnlySignalsItself() {
   const std::array<sock_filter, 6> code = {{

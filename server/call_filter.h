@@ -15,6 +15,7 @@ struct CallFilters {
   CallFilter compile;   // an allow-list; everything else fails with EPERM
   CallFilter emulator;  // that without opening files and starting programs
   CallFilter driver;    // everything but sockets (local ones remain), other processes, kernel code, namespaces and mounts
+  CallFilter started_driver;  // an allow-list: the emulator's, reading files, and what a driver that has started asks of its devices
 };
 
 // `starts_programs` lets compile workers fork and exec, for ptxas. Made once, for many workers.
@@ -22,6 +23,9 @@ CallFilters MakeCallFilters(bool starts_programs);
 
 // In force for this process and what it starts. Needs no_new_privs.
 bool ApplyCallFilter(const CallFilter& filter);
+
+// Likewise, for all threads that there are already.
+bool ApplyCallFilterToThreads(const CallFilter& filter);
 
 // It can signal nobody else. To be applied before an allow-list, which does not allow to apply another.
 bool OnlySignalsItself();

@@ -165,6 +165,7 @@ struct Daemon::Parts {
   std::expected<void, std::string> Serve();
   std::expected<void, std::string> StartMonitor();
   void Record(std::span<const CallRecord> records);
+  void NoteGpus(const v1::DeviceList& gpus, std::string_view trouble) const;
   Sample Look() const;
   Probe Health();
   Probe Readiness() const;
@@ -253,7 +254,10 @@ void Daemon::Parts::MakeFlow() {
                                                              .threads = std::thread::hardware_concurrency(),
                                                              .jobs_per_worker = config.jobs_per_worker,
                                                              .queue = config.queue,
-                                                             .on_replaced = on_replaced},
+                                                             .on_replaced = on_replaced,
+                                                             .on_listed = [this](const v1::DeviceList& gpus, std::string_view trouble) {
+                                                               NoteGpus(gpus, trouble);
+                                                             }},
                                          zygote);
   runs = std::make_unique<RunFlow>(RunFlow::Options{.call_bytes = config.run_data_bytes,
                                                     .total_bytes = config.run_data_total_bytes,
@@ -261,6 +265,22 @@ void Daemon::Parts::MakeFlow() {
                                                     .limit = config.run_limit,
                                                     .transfer = config.run_transfer},
                                    RunFlow::Parts{*flow, *devices, *executor, telemetry, *quotas});
+}
+
+void Daemon::Parts::NoteGpus(const v1::DeviceList& gpus, std::string_view trouble) const {
+  std::string names, problems;
+  for (const v1::DeviceInfo& gpu : gpus.devices()) {
+    const bool always_loose = trouble.empty() && gpu.name().starts_with("hip:");
+    names += (names.empty() ? "" : ",") + gpu.name() + (always_loose ? " (loose)" : "");
+  }
+  for (const std::string& problem : gpus.problems()) problems += (problems.empty() ? "" : "; ") + problem;
+  if (names.empty()) {
+    telemetry.Log(Level::kInfo, "gpus", {{"found", "none"}, {"why", problems.empty() ? trouble : std::string_view(problems)}});
+  } else if (trouble.empty()) {
+    telemetry.Log(Level::kInfo, "workers", {{"devices", names}, {"protections", gpus.protections()}});
+  } else {
+    telemetry.Log(Level::kWarning, "workers", {{"devices", names}, {"protections", gpus.protections()}, {"trouble", trouble}});
+  }
 }
 
 std::expected<void, std::string> Daemon::Parts::Serve() {

@@ -70,7 +70,7 @@ class DeviceLine::Slot {
   DeviceOutcome RunOnce(DeviceTask& task, bool& blameless) {
     if (worker_ && owner_ != task.tenant) Worker::Retire(worker_);
     if (!worker_) {
-      auto worker = Worker::Start(line_.zygote_, line_.options_.role);
+      auto worker = Worker::Start(line_.zygote_, line_.options_.role, line_.options_.device);
       if (!worker) return {.end = DeviceOutcome::End::kNoWorker, .cause = std::move(worker.error())};
       worker_.emplace(std::move(*worker));
       owner_ = task.tenant;
@@ -89,6 +89,7 @@ class DeviceLine::Slot {
     const bool started = !outcome.stage.empty();
     blameless = end == Channel::End::kClosed ? (!fresh && !started) || death.with_zygote : end == Channel::End::kDeadline && !started;
     outcome.cause = std::move(death.cause);
+    outcome.said = std::move(death.said);
     if (end == Channel::End::kWoken) return outcome;
     outcome.end = end == Channel::End::kDeadline ? DeviceOutcome::End::kTimeout : DeviceOutcome::End::kDied;
     if (outcome.end == DeviceOutcome::End::kDied && !blameless) ++line_.counters_.crashes;

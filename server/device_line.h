@@ -49,6 +49,7 @@ struct DeviceOutcome {
   v1::DeviceEvent event;  // kResult: what the worker said
   Failure refusal;
   std::string cause;      // "killed by SIGSEGV"
+  std::string said;       // kDied: the end of what it wrote to stderr
   std::string stage;      // the last one that began
   std::chrono::microseconds ran{0};
   double queue_ms = 0;
@@ -79,6 +80,7 @@ class DeviceLine {
  public:
   struct Options {
     std::string name;  // "emu", "cuda:0"
+    std::string device = {};  // that its workers open before their first run; of GPUs
     WorkerRole role = WorkerRole::kEmulator;
     unsigned workers = 1;
     unsigned jobs_per_worker = 200;

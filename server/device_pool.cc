@@ -30,9 +30,8 @@ DevicePool::DevicePool(Options options, Zygote& zygote)
       emulators_(options_.emulators == 0
                      ? nullptr
                      : std::make_unique<DeviceLine>(LineOptions("emu", WorkerRole::kEmulator, options_.emulators), zygote)),
-      lister_({.name = "list", .role = WorkerRole::kGpu, .workers = 1, .jobs_per_worker = 1, .on_replaced = options_.on_replaced},
-              zygote) {
-  ListGpus();
+      loose_lister_(ListerOptions(WorkerRole::kLooseGpu), zygote), lister_(ListerOptions(WorkerRole::kGpu), zygote) {
+  ListGpus(WorkerRole::kGpu, {});
 }
 
 DevicePool::~DevicePool() { Close(); }
@@ -42,22 +41,43 @@ DeviceLine::Options DevicePool::LineOptions(std::string name, WorkerRole role, u
           .queue = options_.queue, .on_replaced = options_.on_replaced};
 }
 
+DeviceLine::Options DevicePool::ListerOptions(WorkerRole role) const {
+  return {.name = "list", .role = role, .workers = 1, .jobs_per_worker = 1, .on_replaced = options_.on_replaced};
+}
+
 // By a worker that ends behind it: a driver that crashes or hangs costs only that.
-void DevicePool::ListGpus() {
+void DevicePool::ListGpus(WorkerRole role, std::string trouble) {
   auto task = std::make_unique<DeviceTask>();
   task->request_id = "devices";
   task->job.set_list(true);
   task->limit = kListLimit;
-  task->done = [this](DeviceOutcome outcome) { AddGpus(outcome.event.devices()); };
-  lister_.Submit(task);
+  task->done = [this, role, trouble = std::move(trouble)](DeviceOutcome outcome) {
+    Listed(role, trouble, std::move(outcome));
+  };
+  (role == WorkerRole::kGpu ? lister_ : loose_lister_).Submit(task);
 }
 
-void DevicePool::AddGpus(const v1::DeviceList& list) {
+void DevicePool::Listed(WorkerRole role, const std::string& trouble_when_closed, DeviceOutcome outcome) {
+  using End = DeviceOutcome::End;
+  std::string trouble = outcome.end == End::kDied || outcome.end == End::kTimeout ? outcome.cause + " " + outcome.said
+                                                                                  : outcome.event.devices().trouble();
+  const bool closed = role == WorkerRole::kGpu;
+  if (closed && !trouble.empty()) return ListGpus(WorkerRole::kLooseGpu, std::move(trouble));
+  const bool loose = !closed && trouble.empty();  // else what fails is not the sandbox's doing
+  v1::DeviceList& list = *outcome.event.mutable_devices();
+  if (!closed && !loose) list.clear_protections();
+  AddGpus(list, loose ? WorkerRole::kLooseGpu : WorkerRole::kGpu);
+  if (options_.on_listed && outcome.end != End::kCancelled) options_.on_listed(list, trouble_when_closed);
+}
+
+void DevicePool::AddGpus(const v1::DeviceList& list, WorkerRole role) {
   {
     std::lock_guard lock(mutex_);
     for (const v1::DeviceInfo& info : list.devices()) {
       if (closed_) break;
-      gpus_.push_back({info, std::make_unique<DeviceLine>(LineOptions(info.name(), WorkerRole::kGpu, 1), zygote_)});
+      DeviceLine::Options line = LineOptions(info.name(), info.name().starts_with("hip:") ? WorkerRole::kLooseGpu : role, 1);
+      line.device = info.name();
+      gpus_.push_back({info, std::make_unique<DeviceLine>(std::move(line), zygote_)});
     }
     listed_ = true;
   }
@@ -127,6 +147,7 @@ void DevicePool::Close() {
   changed_.notify_all();
   Unpark();
   lister_.Close();
+  loose_lister_.Close();
   if (emulators_) emulators_->Close();
   std::lock_guard lock(mutex_);
   for (const Gpu& gpu : gpus_) gpu.line->Close();

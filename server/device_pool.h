@@ -2,7 +2,11 @@
 //
 // The devices of this host: one line for all that is emulated, one for each GPU.
 //
-// Threads. A worker is asked for the GPUs once, from the start on; Devices waits for the answer, who wants to Find one parks until then.
+// A worker is asked for the GPUs once, from the start on; it also tries whether their driver works in the closed sandbox (sandbox.h). Where
+// it does not, another is asked in a loose one; where that has no trouble, the workers that run kernels are loose as well. Those of HIP
+// devices always are: their driver's calls have not been seen.
+//
+// Threads. Devices waits for the answer; who wants to Find a GPU parks until then.
 // All members may be called from any thread. Lines live as long as the pool.
 #pragma once
 
@@ -30,6 +34,9 @@ class DevicePool {
     unsigned jobs_per_worker = 200;
     std::size_t queue = 256;
     std::function<void(std::string_view request_id, std::string_view cause)> on_replaced;
+    // Told once, when it is known which GPUs there are, with `trouble`: what fails in the closed sandbox. Where the list has
+    // protections beside it, those of a loose one, it does not fail there.
+    std::function<void(const v1::DeviceList& gpus, std::string_view trouble)> on_listed;
   };
 
   DevicePool(Options options, Zygote& zygote);
@@ -55,8 +62,10 @@ class DevicePool {
   void Close();
 
  private:
-  void ListGpus();
-  void AddGpus(const v1::DeviceList& list);
+  void ListGpus(WorkerRole role, std::string trouble);
+  void Listed(WorkerRole role, const std::string& trouble_when_closed, DeviceOutcome outcome);
+  void AddGpus(const v1::DeviceList& list, WorkerRole role);
+  DeviceLine::Options ListerOptions(WorkerRole role) const;
   DeviceLine::Options LineOptions(std::string name, WorkerRole role, unsigned workers) const;
   void Unpark();
 
@@ -74,6 +83,7 @@ class DevicePool {
   bool closed_ = false;
   std::vector<std::move_only_function<void()>> parked_;
   std::vector<Gpu> gpus_;
+  DeviceLine loose_lister_;
   DeviceLine lister_;  // last: what it finds goes to the others
 };
 

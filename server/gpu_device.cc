@@ -12,6 +12,7 @@
 #include "clients/runtime/timing.h"
 #include "server/device_timing.h"
 #include "server/device_worker.h"
+#include "server/gpu_probe.h"
 #include "server/loaded_programs.h"
 #include "server/run_names.h"
 #include "server/run_tensors.h"
@@ -25,6 +26,12 @@ using DevicePtr = std::shared_ptr<const runtime::Device>;
 
 constexpr runtime::DriverKind kDrivers[] = {runtime::DriverKind::kCuda, runtime::DriverKind::kHip};
 
+std::expected<DevicePtr, std::string> Open(std::shared_ptr<const runtime::Driver> driver, int index) {
+  auto device = runtime::Device::Open(std::move(driver), index);
+  if (!device) return std::unexpected(device.error().message);
+  return std::move(*device);
+}
+
 // "cuda:0"
 std::expected<DevicePtr, std::string> Open(std::string_view name) {
   for (const auto kind : kDrivers) {
@@ -34,9 +41,7 @@ std::expected<DevicePtr, std::string> Open(std::string_view name) {
     std::from_chars(name.data() + prefix.size(), name.data() + name.size(), index);
     const auto driver = runtime::Driver::Open(kind);
     if (!driver) return std::unexpected(driver.error().message);
-    auto device = runtime::Device::Open(*driver, index);
-    if (!device) return std::unexpected(device.error().message);
-    return std::move(*device);
+    return Open(*driver, index);
   }
   return std::unexpected(fmt::format("{} is no GPU", name));
 }
@@ -69,30 +74,36 @@ class Copies {
   std::vector<runtime::DeviceBuffer> buffers_;  // in the order of RunTensors::tensors
 };
 
+void Describe(const runtime::DeviceInfo& info, v1::DeviceInfo& device) {
+  device.set_name(fmt::format("{}:{}", Name(info.kind), info.index));
+  device.set_target(info.arch);
+  device.set_description(info.name);
+  device.set_memory_bytes(info.memory_bytes);
+  device.set_driver_version(info.driver_version);
+}
+
+// A worker that is told no device finds them all, and tries the first for the others.
 class GpuDevice final : public WorkerProgram::Device {
  public:
-  v1::DeviceList List() override {
-    v1::DeviceList list;
-    for (const auto kind : kDrivers) {
-      const auto driver = runtime::Driver::Open(kind);
-      const auto devices = driver ? runtime::ListDevices(**driver) : std::unexpected(driver.error());
-      for (const runtime::DeviceInfo& info : devices.value_or(std::vector<runtime::DeviceInfo>())) {
-        v1::DeviceInfo& device = *list.add_devices();
-        device.set_name(fmt::format("{}:{}", Name(kind), info.index));
-        device.set_target(info.arch);
-        device.set_description(info.name);
-        device.set_memory_bytes(info.memory_bytes);
-        device.set_driver_version(info.driver_version);
-      }
-    }
-    return list;
+  void Start(std::string_view device) override {
+    device_ = device.empty() ? Find() : Open(device);
+    if (device_) (void)ProbeGpu(*device_, 0);  // fails again where it matters
   }
+
+  std::string Trouble() override {
+    if (!device_) return Utf8(device_.error());
+    const auto works = ProbeGpu(*device_, 1);
+    return works ? std::string() : Utf8(works.error());
+  }
+
+  v1::DeviceList List() override { return list_; }
 
   v1::DeviceResult Run(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage) override {
     v1::DeviceResult result;
     if (auto done = TryRun(run, memory, on_stage, result); !done) {
       result.Clear();
       result.set_refusal(Utf8(done.error()));
+      result.set_unusable(!device_);  // the next worker may find it
     }
     return result;
   }
@@ -100,25 +111,39 @@ class GpuDevice final : public WorkerProgram::Device {
  private:
   using Done = std::expected<void, std::string>;
 
+  // The first there is.
+  std::expected<DevicePtr, std::string> Find() {
+    std::expected<DevicePtr, std::string> first = std::unexpected("no driver finds a device");
+    for (const auto kind : kDrivers) {
+      const auto driver = runtime::Driver::Open(kind);
+      const auto devices = driver ? runtime::ListDevices(**driver) : std::unexpected(driver.error());
+      if (!devices) {
+        list_.add_problems(Utf8(devices.error().message));
+        if (!first) first = std::unexpected(list_.problems(0));
+        continue;
+      }
+      for (const runtime::DeviceInfo& info : *devices) Describe(info, *list_.add_devices());
+      if (!first && !devices->empty()) first = Open(*driver, 0);
+    }
+    return first;
+  }
+
   Done TryRun(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage, v1::DeviceResult& result) {
     const auto began = Clock::now();
-    if (!device_) {
-      auto device = Open(run.device());
-      if (!device) return std::unexpected(std::move(device.error()));
-      device_ = std::move(*device);
-    }
+    if (!device_) return std::unexpected(device_.error());
+    const DevicePtr device = *device_;
     v1::CompileReply reply;
     if (!reply.ParseFromString(run.reply())) return std::unexpected("the artifact cannot be read");
     v1::RunResult& said = *result.mutable_result();
     said.set_key(reply.key());
     said.set_target(reply.artifact().target());
-    said.set_device(device_->info().name);
+    said.set_device(device->info().name);
     auto kernel = Load(run.reply(), reply, run.module());
     if (!kernel) return Refuse(kernel.error(), result);
-    Copies copies(device_);
-    const auto place = device_->info().kind == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
+    Copies copies(device);
+    const auto place = device->info().kind == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
     auto tensors = RunTensors::Create(run, memory, (*kernel)->binder(),
-                                      {.place = place, .device = device_->info().index,
+                                      {.place = place, .device = device->info().index,
                                        .give = [&](std::span<std::byte> host) { return copies.Give(host); }});
     if (!tensors) return std::unexpected(std::move(tensors.error()));
     AddTiming(said, "load", Clock::now() - began);
@@ -138,7 +163,7 @@ class GpuDevice final : public WorkerProgram::Device {
     std::string key = LoadedUnder(bytes);  // and the names, which the kernel's error texts hold
     for (const runtime::LaunchParam& param : artifact->launch.params) key.append(param.name).push_back('\0');
     if (runtime::Kernel* known = kernels_.Find(key)) return known;
-    auto kernel = runtime::Kernel::Load(*artifact, device_);
+    auto kernel = runtime::Kernel::Load(*artifact, *device_);
     if (!kernel) return std::unexpected(std::move(kernel.error()));
     return kernels_.Add(std::move(key), std::move(*kernel));
   }
@@ -168,7 +193,8 @@ class GpuDevice final : public WorkerProgram::Device {
     return {};
   }
 
-  DevicePtr device_;
+  v1::DeviceList list_;
+  std::expected<DevicePtr, std::string> device_ = std::unexpected("no device was opened");
   LoadedPrograms<runtime::Kernel> kernels_;
 };
 

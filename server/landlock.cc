@@ -66,7 +66,12 @@ UniqueFd MakeRuleset(int version, const LandlockPaths& paths) {
   if (!ruleset) return ruleset;
   constexpr std::uint64_t kRead = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
   for (const auto& path : paths.readable) Allow(ruleset, path, kRead);
-  for (const auto& path : paths.writable) Allow(ruleset, path, LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE);
+  constexpr std::uint64_t kWrite = kRead | LANDLOCK_ACCESS_FS_WRITE_FILE | kTruncate;
+  for (const auto& path : paths.writable) Allow(ruleset, path, kWrite & handled.files);
+  for (const auto& path : paths.devices) {
+    constexpr std::uint64_t kUse = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | kDeviceControl;
+    Allow(ruleset, path, kUse & handled.files);
+  }
   for (const auto& path : paths.executable) Allow(ruleset, path, LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_EXECUTE);
   return ruleset;
 }

@@ -15,7 +15,8 @@ int LandlockVersion();
 
 struct LandlockPaths {
   std::vector<std::filesystem::path> readable;    // files and folders below these can be read
-  std::vector<std::filesystem::path> writable;    // files that can be written, such as /dev/null
+  std::vector<std::filesystem::path> writable;    // files that can be read and written, such as /dev/null, and those below folders
+  std::vector<std::filesystem::path> devices;     // likewise, and take ioctl(2)
   std::vector<std::filesystem::path> executable;  // programs that can be started
 };
 

@@ -4,6 +4,7 @@
 #include "server/testing/run_fixture.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +13,8 @@
 #include <set>
 #include <string>
 #include <thread>
+
+#include "server/sandbox.h"
 
 namespace kiln::server::testing {
 namespace {
@@ -304,6 +307,34 @@ TEST_F(RunTest, GpusOfTheHostAreDevicesThroughTheirDriver) {
   EXPECT_EQ(answer.Floats(), Counting(64));  // there and back
   EXPECT_EQ(daemon_->Stats().devices(2).name(), "cuda:1");
   EXPECT_EQ(daemon_->Stats().devices(2).runs(), 1u);
+  EXPECT_NE(daemon_->LogText().find("devices=\"cuda:0,cuda:1\" protections=\"user="), std::string::npos);
+  EXPECT_EQ(daemon_->LogText().find("trouble="), std::string::npos);
+  if (!kSanitized) {
+    EXPECT_NE(daemon_->LogText().find("calls=allow-list privileges=none-new", daemon_->LogText().find("devices=\"cuda:0")), std::string::npos);
+  }
+}
+
+// One that launches through a socket: it works as it did when workers had a deny-list alone, and the log says why.
+TEST_F(RunTest, ADriverThatDoesNotWorkWhenClosedRunsLoosely) {
+  if (kSanitized) GTEST_SKIP() << "no allow-list with the sanitizers";
+  UseFakeDriver();
+  ::setenv("KILN_FAKE_DRIVER_SOCKETS", "1", 1);
+  Start();
+  ::unsetenv("LD_LIBRARY_PATH");
+  ::unsetenv("KILN_FAKE_DRIVER_SOCKETS");
+  const RunAnswer answer = Double(64, "cuda:0");
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.FaultKind(), "");
+  const std::string log = daemon_->LogText();
+  EXPECT_NE(log.find("level=warning event=workers devices=\"cuda:0,cuda:1\""), std::string::npos) << log;
+  EXPECT_NE(log.find("calls=deny-list privileges=none-new\" trouble=\"launch copy_words: CUDA_ERROR_OPERATING_SYSTEM"), std::string::npos) << log;
+}
+
+TEST_F(RunTest, TheLogTellsWhyThereIsNoGpu) {
+  if (::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/kfd", F_OK) == 0) GTEST_SKIP() << "there may be one";
+  Start();
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->LogText().find("event=gpus found=\"none\"") != std::string::npos; }));
+  EXPECT_NE(daemon_->LogText().find("cannot open the cuda driver (libcuda.so.1: "), std::string::npos);
 }
 
 // Which takes a while; who waits for it takes no thread from the others.

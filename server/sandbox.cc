@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <ranges>
 #include <string_view>
 #include <system_error>
@@ -96,7 +97,8 @@ bool ApplyFilterOf(const CallFilters& filters, WorkerRole role) {
   switch (role) {
     case WorkerRole::kCompile: return OnlySignalsItself() && ApplyCallFilter(filters.compile);
     case WorkerRole::kEmulator: return OnlySignalsItself() && ApplyCallFilter(filters.emulator);
-    case WorkerRole::kGpu: return OnlySignalsItself() && ApplyCallFilter(filters.driver);
+    case WorkerRole::kGpu:
+    case WorkerRole::kLooseGpu: return OnlySignalsItself() && ApplyCallFilter(filters.driver);
   }
   return false;
 }
@@ -105,8 +107,14 @@ LandlockPaths Paths(const SandboxOptions& options) {
   LandlockPaths paths{.readable = {"/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/sys/devices/system/cpu", "/proc/cpuinfo",
                                    "/proc/meminfo", "/dev/urandom"},
                       .writable = {"/dev/null"},
+                      .devices = {},
                       .executable = {}};
   paths.readable.insert(paths.readable.end(), options.readable.begin(), options.readable.end());
+  return paths;
+}
+
+LandlockPaths CompilerPaths(const SandboxOptions& options) {
+  LandlockPaths paths = Paths(options);
   if (options.program.empty()) return paths;
   std::error_code error;
   // A program needs the dynamic loader, which is started as one as well.
@@ -115,17 +123,36 @@ LandlockPaths Paths(const SandboxOptions& options) {
   return paths;
 }
 
+// NVIDIA's driver reads these while it starts, and of /proc/self its mappings; it writes its threads' names there, or does not start. The cache
+// of compiled PTX below the home folder it does without. In the worker: /proc/self is another folder in each process.
+LandlockPaths DriverPaths(const SandboxOptions& options) {
+  LandlockPaths paths = Paths(options);
+  paths.writable.emplace_back("/proc/self");
+  for (const char* path : {"/proc/driver", "/proc/devices", "/proc/sys/vm", "/sys/devices", "/sys/bus/pci", "/sys/module",
+                           "/etc/nvidia"}) {
+    paths.readable.emplace_back(path);
+  }
+  std::ranges::copy(FoldersOf(options.library_path), std::back_inserter(paths.readable));
+  paths.devices = GpuFiles();
+  return paths;
+}
+
 }  // namespace
+
+std::string Protections::Text() const {
+  return fmt::format("user={} files={} network=filter calls={} privileges=none-new", ::geteuid() == 0 ? "root" : std::to_string(::geteuid()),
+                     landlock > 0 ? fmt::format("landlock-{}", landlock) : "open", allow_list ? "allow-list" : "deny-list");
+}
 
 Sandbox::Sandbox(SandboxOptions options) : options_(std::move(options)), landlock_version_(LandlockVersion()) {
   if (options_.user && !CanStart(options_.program, *options_.user)) options_.user.reset();
   driver_as_user_ = options_.user && CanUseGpus(*options_.user, options_.library_path);
-  if (landlock_version_ > 0) ruleset_ = MakeRuleset(landlock_version_, Paths(options_));
+  if (landlock_version_ > 0) ruleset_ = MakeRuleset(landlock_version_, CompilerPaths(options_));
   filters_ = MakeCallFilters(!options_.program.empty());
 }
 
-std::expected<std::string, std::string> Sandbox::Enter(WorkerRole role) const {
-  const bool gpu = role == WorkerRole::kGpu;
+std::expected<Protections, std::string> Sandbox::Enter(WorkerRole role) const {
+  const bool gpu = IsGpu(role);
   Limit(RLIMIT_CORE, 0);
   Limit(RLIMIT_NOFILE, role == WorkerRole::kCompile ? kCompileFiles : gpu ? kDriverFiles : kEmulatorFiles);
   if (!gpu) {
@@ -136,23 +163,30 @@ std::expected<std::string, std::string> Sandbox::Enter(WorkerRole role) const {
     Limit(RLIMIT_MEMLOCK, 0);
     if (options_.memory_bytes > 0 && !kSanitized) Limit(RLIMIT_AS, options_.memory_bytes + kOtherAddresses);
   }
+  const UniqueFd driver_ruleset =
+      role == WorkerRole::kGpu && landlock_version_ > 0 ? MakeRuleset(landlock_version_, DriverPaths(options_)) : UniqueFd();
   const bool becomes = gpu ? driver_as_user_ : options_.user.has_value();
-  const bool user = ::geteuid() != 0 || (becomes && Become(*options_.user));
+  if (becomes && ::geteuid() == 0) Become(*options_.user);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // after the user has changed, which clears it
   // A parent that ended before sends no signal, and may have left a job without end in the socket.
   if (options_.parent != 0 && ::getppid() != options_.parent) return std::unexpected("whoever started this worker has ended");
   const bool privileges = ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
-  const bool files = !gpu && RestrictSelf(ruleset_);
+  const bool files = RestrictSelf(gpu ? driver_ruleset : ruleset_);
   const bool calls = kSanitized ? ApplyCallFilter(filters_.driver) : ApplyFilterOf(filters_, role);
   if (!(privileges && calls)) {
     return std::unexpected(fmt::format("the kernel does not let a worker confine itself ({}: {}), and without that no program of a "
                                        "client is worked on; allow prctl(2) and seccomp filters where kilnd runs",
                                        privileges ? "seccomp" : "no_new_privs", std::strerror(errno)));
   }
-  return "user=" + (user ? std::to_string(::geteuid()) : std::string("root")) +
-         " files=" + (files ? "landlock-" + std::to_string(landlock_version_) : "open") +
-         " network=" + (calls ? "filter" : "open") +
-         " calls=" + (!calls ? "open" : kSanitized || gpu ? "deny-list" : "allow-list") + " privileges=" + (privileges ? "none-new" : "open");
+  return Protections{.landlock = files ? landlock_version_ : 0, .allow_list = !kSanitized && !gpu};
+}
+
+std::expected<Protections, std::string> Sandbox::Close(Protections entered) const {
+  if (!kSanitized && !ApplyCallFilterToThreads(filters_.started_driver)) {
+    return std::unexpected(fmt::format("the kernel refuses a filter for a driver's threads (seccomp: {})", std::strerror(errno)));
+  }
+  entered.allow_list = !kSanitized;
+  return entered;
 }
 
 }  // namespace kiln::server

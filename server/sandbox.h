@@ -14,10 +14,18 @@
 // in number and size while they are open, and by the address space where they are mapped. An emulator's worker can make none.
 //
 // An emulator's worker runs machine code made from a client's program: it keeps its memory, its threads and the descriptors it
-// has, and can open, start and reach nothing. A GPU's needs its driver's files and local sockets, and much address space, and what it
-// calls nobody lists: its filter is a deny-list, without other programs and signals to others, and its files are those of its user, for
-// NVIDIA's driver does not start under Landlock (CUDA_ERROR_OPERATING_SYSTEM, with every right to files granted). Root becomes the other
-// user where that one can use the GPUs and the folders of the library path.
+// has, and can open, start and reach nothing.
+//
+// A GPU's worker enters in two steps, for what a driver needs to start is more than what it needs to run kernels:
+//
+//   Enter   user, limits, files as above and of the driver's own (its devices, what it reads of /proc and /sys), no_new_privs, and a
+//           deny-list of calls: no network, no other programs, no signals to others
+//   Close   when the driver has its context and has run a kernel of ours, before a byte of a client is read: an allow-list for every
+//           thread there is, the driver's too. ioctl(2) takes the commands of NVIDIA's devices alone, and no socket is made any more
+//
+// It needs much address space: nothing limits its memory but the host. Root becomes the other user where that one can use the GPUs and
+// the folders of the library path. A kLooseGpu worker, for a driver that does not work so, has the user, the limits, no_new_privs and the
+// deny-list, and its files are those of its user; device_pool.h says when.
 #pragma once
 
 #include <sys/types.h>
@@ -59,14 +67,23 @@ struct SandboxOptions {
   pid_t parent = 0;                       // the process with whose end the worker's comes; 0: whichever is its parent
 };
 
+// What is in force in a worker.
+struct Protections {
+  int landlock = 0;         // its version; 0: files are open
+  bool allow_list = false;  // of calls; else a deny-list
+  std::string Text() const;  // "user=65534 files=landlock-7 network=filter calls=allow-list privileges=none-new"
+};
+
 class Sandbox {
  public:
   // Prepares what can be prepared once for many workers. In the process that forks them, while it has one thread.
   explicit Sandbox(SandboxOptions options);
 
-  // Gives it all up, for this process and whatever it starts. What is in force then, for the log:
-  // "user=65534 files=landlock-7 network=filter calls=allow-list privileges=none-new". The error says why this process must end.
-  std::expected<std::string, std::string> Enter(WorkerRole role) const;
+  // Gives it all up, for this process and whatever it starts. The error says why this process must end.
+  std::expected<Protections, std::string> Enter(WorkerRole role) const;
+
+  // In a kGpu worker that has entered and whose driver has started, for all threads there are: the rest.
+  std::expected<Protections, std::string> Close(Protections entered) const;
 
  private:
   SandboxOptions options_;

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a compile worker cannot do, tried in one.
+// What workers cannot do, tried in them.
 #include "server/sandbox.h"
 
+#include <asm/sockios.h>
 #include <linux/seccomp.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include <array>
+#include <cerrno>
+#include <latch>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -51,19 +56,29 @@ TEST_F(SandboxTest, LetsAWorkerDoNothingButCompile) {
   EXPECT_EQ(daemon_->Stats().worker_crashes(), 0u) << "what is refused is an error of the call, not the end of the worker";
 }
 
-// Those of `tried` that succeed in a process that has entered the sandbox in that role.
-std::vector<int> EscapesIn(WorkerRole role, const std::vector<Escape>& tried) {
+enum class Step { kEntered, kClosed };
+
+// Those of `tried` that succeed in a process that has entered the sandbox in that role, in a thread that was there before the last step.
+std::vector<int> EscapesIn(WorkerRole role, const std::vector<Escape>& tried, Step step = Step::kEntered) {
   std::array<int, 2> ends{-1, -1};
   EXPECT_EQ(::pipe(ends.data()), 0);
   const pid_t pid = ::fork();
   if (pid == 0) {
     const Sandbox sandbox({.memory_bytes = std::uint64_t{1} << 30, .program = {}, .user = 65534, .readable = {}, .parent = 0});
-    if (!sandbox.Enter(role)) ::_exit(1);
-    for (const Escape escape : tried) {
-      const int number = static_cast<int>(escape);
-      if (Escapes(escape, "") && ::write(ends[1], &number, sizeof number) < 0) ::_exit(2);
-    }
-    ::_exit(0);
+    const auto entered = sandbox.Enter(role);
+    if (!entered) ::_exit(1);
+    std::latch last_step(1);
+    std::thread earlier([&] {
+      last_step.wait();
+      for (const Escape escape : tried) {
+        const int number = static_cast<int>(escape);
+        if (Escapes(escape, "") && ::write(ends[1], &number, sizeof number) < 0) ::_exit(2);
+      }
+      ::_exit(0);
+    });
+    if (step == Step::kClosed && !sandbox.Close(*entered)) ::_exit(3);
+    last_step.count_down();
+    earlier.join();
   }
   ::close(ends[1]);
   std::vector<int> escaped;
@@ -82,11 +97,54 @@ TEST(Sandbox, LetsAnEmulatorDoNothingButCompute) {
   EXPECT_THAT(EscapesIn(WorkerRole::kEmulator, all), ::testing::IsEmpty());
 }
 
-TEST(Sandbox, LetsADriverReachNoOtherProcess) {
-  EXPECT_THAT(EscapesIn(WorkerRole::kGpu, {Escape::kInternet, Escape::kTracing, Escape::kKernelCode, Escape::kNewNamespace,
+TEST(Sandbox, LetsALooseDriverReachNoOtherProcess) {
+  EXPECT_THAT(EscapesIn(WorkerRole::kLooseGpu, {Escape::kInternet, Escape::kTracing, Escape::kKernelCode, Escape::kNewNamespace,
                                            Escape::kIoUring, Escape::kAskForSignals, Escape::kExec, Escape::kBecomeRoot, Escape::kMount,
                                            Escape::kSignal, Escape::kRaiseLimits, Escape::kKeys, Escape::kUserFaults}),
               ::testing::IsEmpty());
+}
+
+TEST(Sandbox, LetsADriverThatStartsReachNoFilesEither) {
+  std::vector<Escape> tried = {Escape::kInternet, Escape::kTracing, Escape::kExec, Escape::kSignal, Escape::kAskForSignals};
+  if (LandlockVersion() > 0) {
+    for (const Escape escape : {Escape::kWriteFile, Escape::kReadFile, Escape::kRename, Escape::kMakeFolder}) tried.push_back(escape);
+  }
+  EXPECT_THAT(EscapesIn(WorkerRole::kGpu, tried), ::testing::IsEmpty());
+}
+
+// Drivers map memory as they like.
+TEST(Sandbox, LetsADriverThatHasStartedDoNothingButCompute) {
+  if (kSanitized) GTEST_SKIP() << "no allow-list with the sanitizers";
+  std::vector<Escape> tried;
+  for (uint32_t i = 0; i < static_cast<uint32_t>(Escape::kEnd); ++i) {
+    const auto escape = static_cast<Escape>(i);
+    const bool memory = escape == Escape::kSharedMemory || escape == Escape::kStackMemory || escape == Escape::kMemoryFiles ||
+                        escape == Escape::kLongFile;
+    if (!memory && (LandlockVersion() > 0 || IsOfTheFilter(escape))) tried.push_back(escape);
+  }
+  EXPECT_THAT(EscapesIn(WorkerRole::kGpu, tried, Step::kClosed), ::testing::IsEmpty());
+}
+
+TEST(Sandbox, TakesADevicesCommandsAndNoOthers) {
+  if (kSanitized) GTEST_SKIP() << "no allow-list with the sanitizers";
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const Sandbox sandbox({});
+    const auto entered = sandbox.Enter(WorkerRole::kGpu);
+    if (!entered || !sandbox.Close(*entered)) ::_exit(1);
+    const int file = ::memfd_create("kiln-commands", MFD_CLOEXEC);
+    const auto refused = [file](unsigned long command) { return ::ioctl(file, command, nullptr) != 0 && errno == EPERM; };
+    constexpr unsigned long kControl = 0xc020462a, kManagedMemory = 0x49, kManagedStart = 0x3000'0001;  // as an H200's driver sends them
+    if (refused(kControl) || refused(kManagedMemory) || refused(kManagedStart)) ::_exit(2);
+    constexpr std::array<unsigned long, 5> kOthers = {TIOCSTI, FIOASYNC, FIOSETOWN, SIOCGIFCONF, 0x4b01};
+    for (const unsigned long command : kOthers) {
+      if (!refused(command)) ::_exit(3);
+    }
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // From here on this thread, and what it starts, cannot have a filter; prctl says EINVAL, as a kernel without seccomp does.
@@ -116,7 +174,7 @@ TEST_F(SandboxTest, WithoutAFilterNothingIsCompiled) {
 }
 
 TEST(Sandbox, WithoutAFilterNoRoleIsEntered) {
-  for (const WorkerRole role : {WorkerRole::kCompile, WorkerRole::kEmulator, WorkerRole::kGpu}) {
+  for (const WorkerRole role : {WorkerRole::kCompile, WorkerRole::kEmulator, WorkerRole::kGpu, WorkerRole::kLooseGpu}) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       TakeFiltersAway();

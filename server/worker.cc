@@ -47,8 +47,8 @@ std::string TailOf(int log) {
 Worker::Worker(Zygote& zygote, Zygote::Child child)
     : zygote_(&zygote), child_(std::move(child)), channel_(std::move(child_.socket)) {}
 
-std::expected<Worker, std::string> Worker::Start(Zygote& zygote, WorkerRole role) {
-  auto child = zygote.Fork(role);
+std::expected<Worker, std::string> Worker::Start(Zygote& zygote, WorkerRole role, std::string_view device) {
+  auto child = zygote.Fork(role, device);
   if (!child) return std::unexpected(std::move(child.error()));
   return Worker(zygote, std::move(*child));
 }

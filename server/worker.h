@@ -9,6 +9,7 @@
 #include <expected>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "server/channel.h"
 #include "server/zygote.h"
@@ -18,7 +19,7 @@ namespace kiln::server {
 class Worker {
  public:
   // The error says why there is none and what to do.
-  static std::expected<Worker, std::string> Start(Zygote& zygote, WorkerRole role);
+  static std::expected<Worker, std::string> Start(Zygote& zygote, WorkerRole role, std::string_view device = {});
 
   // Before each job: what it writes to stderr from here on is the job's. The number of jobs it has begun before.
   unsigned BeginJob();
@@ -36,7 +37,9 @@ class Worker {
     for (;;) {
       Event event;
       if (const auto end = channel_.Receive(event, wait); end != Channel::End::kOk) return end;
-      if (event.id() != job.id() || event.started().size() > kMostOfStage) return Channel::End::kInvalid;
+      // A GPU's worker says that its driver starts before it knows of any job.
+      const bool of_job = event.id() == job.id() || (event.id() == 0 && !event.started().empty());
+      if (!of_job || event.started().size() > kMostOfStage) return Channel::End::kInvalid;
       if (take(event)) return Channel::End::kOk;
       wait = whole;
     }

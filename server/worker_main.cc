@@ -19,6 +19,6 @@ int main(int argc, char** argv) {
              request, {.on_stage = hooks.on_stage, .cancelled = hooks.cancelled, .ptxas = hooks.ptxas});
        },
        .make_device = [](kiln::server::WorkerRole role) {
-         return role == kiln::server::WorkerRole::kGpu ? kiln::server::MakeGpuDevice() : kiln::server::MakeEmulatedDevice();
+         return kiln::server::IsGpu(role) ? kiln::server::MakeGpuDevice() : kiln::server::MakeEmulatedDevice();
        }});
 }

@@ -98,6 +98,12 @@ void RunJob(Channel& channel, const v1::WorkerJob& job, const WorkerProgram& pro
   channel.Send(done, {});
 }
 
+// What a worker is forked for.
+struct WorkerTask {
+  WorkerRole role = WorkerRole::kCompile;
+  std::string device = {};  // that a GPU's worker opens
+};
+
 // Each compile frees what the next one allocates again: so much stays with the process, faulted in.
 void KeepFreedMemory() {
   constexpr int kMostMapped = 32 << 20;  // glibc takes no larger threshold
@@ -114,7 +120,7 @@ int ServeCompiles(Channel& channel, const WorkerProgram& program, const Argument
   return 0;
 }
 
-int ServeDevice(Channel& channel, WorkerProgram::Device& device) {
+int ServeDevice(Channel& channel, WorkerProgram::Device& device, const std::string& protections) {
   v1::DeviceJob job;
   while (channel.Receive(job, {}) == Channel::End::kOk) {
     const UniqueFd memory = channel.TakeDescriptor();
@@ -129,6 +135,8 @@ int ServeDevice(Channel& channel, WorkerProgram::Device& device) {
     tell_stage(job.list() ? "list" : "load");
     if (job.list()) {
       *done.mutable_devices() = device.List();
+      done.mutable_devices()->set_protections(protections);
+      done.mutable_devices()->set_trouble(device.Trouble());
     } else {
       *done.mutable_result() = device.Run(job.run(), memory.get(), tell_stage);
     }
@@ -138,16 +146,27 @@ int ServeDevice(Channel& channel, WorkerProgram::Device& device) {
   return 0;
 }
 
-int ServeJobs(UniqueFd socket, WorkerRole role, const WorkerProgram& program, const Arguments& arguments, const Sandbox& sandbox) {
+// What is in force when the first job is read.
+std::expected<Protections, std::string> StartDriver(Channel& channel, const WorkerTask& task, WorkerProgram::Device& device,
+                                                    const Sandbox& sandbox, const Protections& entered) {
+  v1::DeviceEvent begins;
+  begins.set_started("driver");
+  channel.Send(begins, {});
+  device.Start(task.device);
+  if (task.role == WorkerRole::kLooseGpu) return entered;
+  return sandbox.Close(entered);
+}
+
+int ServeJobs(UniqueFd socket, const WorkerTask& task, const WorkerProgram& program, const Arguments& arguments, const Sandbox& sandbox) {
   std::set_new_handler(EndOutOfMemory);
-  Channel channel(std::move(socket), role == WorkerRole::kCompile ? Channel::Descriptors::kRefuse : Channel::Descriptors::kTake);
-  if (const auto entered = sandbox.Enter(role); !entered) {
-    std::fprintf(stderr, "kiln-worker: %s\n", entered.error().c_str());
-    return 1;
-  }
-  if (role == WorkerRole::kCompile) return ServeCompiles(channel, program, arguments);
-  const auto device = program.make_device ? program.make_device(role) : nullptr;
-  return device ? ServeDevice(channel, *device) : 1;
+  const bool compiles = task.role == WorkerRole::kCompile;
+  Channel channel(std::move(socket), compiles ? Channel::Descriptors::kRefuse : Channel::Descriptors::kTake);
+  auto entered = sandbox.Enter(task.role);
+  if (entered && compiles) return ServeCompiles(channel, program, arguments);
+  const auto device = entered && program.make_device ? program.make_device(task.role) : nullptr;
+  if (entered && device && IsGpu(task.role)) entered = StartDriver(channel, task, *device, sandbox, *entered);
+  if (!entered) std::fprintf(stderr, "kiln-worker: %s\n", entered.error().c_str());
+  return entered && device ? ServeDevice(channel, *device, entered->Text()) : 1;
 }
 
 void SendEvent(int control, const ZygoteEvent& event, std::array<int, 2> fds = {-1, -1}) {
@@ -178,7 +197,7 @@ std::string ProtectionsOf(const Sandbox& sandbox) {
   const pid_t pid = ::fork();
   if (pid == 0) {
     const auto entered = sandbox.Enter(WorkerRole::kCompile);
-    const std::string text = entered ? *entered : std::string(kUnconfined) + entered.error();
+    const std::string text = entered ? entered->Text() : std::string(kUnconfined) + entered.error();
     [[maybe_unused]] const ssize_t written = ::write(in.get(), text.data(), text.size());
     ::_exit(0);
   }
@@ -223,7 +242,9 @@ class ForkServer {
       if (got != sizeof command) return 0;
       if (command.kind == ZygoteCommand::Kind::kKill) Kill(command.pid);
       if (command.kind == ZygoteCommand::Kind::kFork) {
-        if (UniqueFd socket = Fork()) return ServeJobs(std::move(socket), command.role, program_, arguments_, sandbox_);
+        command.device.back() = '\0';
+        const WorkerTask task{command.role, command.device.data()};
+        if (UniqueFd socket = Fork()) return ServeJobs(std::move(socket), task, program_, arguments_, sandbox_);
       }
     }
   }
@@ -317,7 +338,7 @@ int WorkerMain(int argc, char** argv, const WorkerProgram& program) {
   program.initialize();
   arguments.sandbox.parent = arguments.worker ? ::getppid() : ::getpid();
   const Sandbox sandbox(arguments.sandbox);
-  if (arguments.worker) return ServeJobs(UniqueFd(kWorkerFd), WorkerRole::kCompile, program, arguments, sandbox);
+  if (arguments.worker) return ServeJobs(UniqueFd(kWorkerFd), {}, program, arguments, sandbox);
   return ForkServer(program, arguments, sandbox).Run();
 }
 

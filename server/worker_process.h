@@ -8,7 +8,8 @@
 //
 // As a worker (a fork of the zygote, or an executable started with `--worker`, as `kiln compile --local` does) it enters the
 // sandbox of its role and serves one job after the other until its socket closes. A compile worker keeps nothing between jobs; a
-// device worker keeps what it loaded (WorkerProgram::make_device).
+// device worker keeps what it loaded (WorkerProgram::make_device). A GPU's starts its driver first, closes the sandbox behind it, and
+// only then reads its first job.
 #pragma once
 
 #include <functional>
@@ -40,6 +41,10 @@ struct WorkerProgram {
   class Device {
    public:
     virtual ~Device() = default;
+    // Starts the drivers and opens `device` where one is named. What fails is the answer to the jobs.
+    virtual void Start(std::string_view) {}
+    // Of a GPU's worker that opened none by name: why no driver works, as far as it can be tried; empty: it works.
+    virtual std::string Trouble() { return {}; }
     virtual v1::DeviceList List() = 0;
     virtual v1::DeviceResult Run(const v1::DeviceRun& run, int memory, const OnStage& on_stage) = 0;
   };

@@ -26,8 +26,10 @@ inline constexpr std::string_view kUnconfined = "none: ";
 enum class WorkerRole : std::uint32_t {
   kCompile,
   kEmulator,
-  kGpu,  // opens the drivers; the zygote never does
+  kGpu,       // opens the drivers, which the zygote never does, and is closed behind them
+  kLooseGpu,  // for a driver that does not work so: what it started with remains
 };
+inline constexpr bool IsGpu(WorkerRole role) { return role == WorkerRole::kGpu || role == WorkerRole::kLooseGpu; }
 
 struct ZygoteCommand {
   enum class Kind : std::uint32_t {
@@ -37,6 +39,7 @@ struct ZygoteCommand {
   Kind kind;
   std::int32_t pid;
   WorkerRole role;
+  std::array<char, 16> device;  // kFork of a GPU's: "cuda:0", NUL-terminated; empty: it opens none of its own
 };
 
 struct ZygoteEvent {

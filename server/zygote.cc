@@ -207,14 +207,15 @@ std::expected<std::shared_ptr<Zygote::Peer>, std::string> Zygote::ReadyPeer(std:
   return peer;
 }
 
-std::expected<Zygote::Child, std::string> Zygote::Fork(WorkerRole role) {
+std::expected<Zygote::Child, std::string> Zygote::Fork(WorkerRole role, std::string_view device) {
   std::lock_guard one_at_a_time(forking_);
   std::unique_lock lock(mutex_);
   for (int attempt = 0;; ++attempt) {
     auto peer = ReadyPeer(lock);
     if (!peer) return std::unexpected(std::move(peer.error()));
     Peer& zygote = **peer;
-    const ZygoteCommand command{ZygoteCommand::Kind::kFork, 0, role};
+    ZygoteCommand command{ZygoteCommand::Kind::kFork, 0, role, {}};
+    device.copy(command.device.data(), command.device.size() - 1);
     ::send(zygote.control.get(), &command, sizeof command, MSG_NOSIGNAL);
     changed_.wait_for(lock, kForkPatience, [&] { return stopping_ || zygote.dead || zygote.forked; });
     if (zygote.forked) {
@@ -230,7 +231,7 @@ std::expected<Zygote::Child, std::string> Zygote::Fork(WorkerRole role) {
 void Zygote::Kill(const Child& child) {
   std::lock_guard lock(mutex_);
   if (!peer_ || peer_->generation != child.generation) return;
-  const ZygoteCommand command{ZygoteCommand::Kind::kKill, child.pid, {}};
+  const ZygoteCommand command{ZygoteCommand::Kind::kKill, child.pid, {}, {}};
   ::send(peer_->control.get(), &command, sizeof command, MSG_NOSIGNAL);
 }
 

@@ -63,7 +63,8 @@ class Zygote {
   std::expected<void, std::string> Start();
 
   // A new worker; waits for the zygote to be ready. The error says why there is none and what to do.
-  std::expected<Child, std::string> Fork(WorkerRole role);
+  // A GPU's worker opens `device` ("cuda:0") before its first job; empty: none.
+  std::expected<Child, std::string> Fork(WorkerRole role, std::string_view device = {});
 
   void Kill(const Child& child);
 

@@ -97,6 +97,7 @@ class Report:
 def run_all(options, place, report, start):
     """With the daemon up: `place` is the unpacked bundle or build, with its environment."""
     import compiling
+    import device_worker
     import plan
     from plan import selected
     from daemon import Scripts
@@ -122,6 +123,9 @@ def run_all(options, place, report, start):
     print(f"# compiled after {time.monotonic() - start:.0f} s", flush=True)
     if scripts:
         for case, result in scripts.results():
+            report.add(case, result)
+    if target:
+        for case, result in device_worker.results(place, options.only):
             report.add(case, result)
     other = {}
     if options.compare:
