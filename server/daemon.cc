@@ -291,6 +291,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
         for (const std::string& pass : zygote.Passes()) reply.add_passes(pass);
         reply.set_ptxas(ptxas.Version());
         for (v1::DeviceInfo& device : devices->Devices()) *reply.add_devices() = std::move(device);
+        for (std::string& problem : devices->Problems()) reply.add_gpu_problems(std::move(problem));
         reply.set_signing_key(std::string(sealer->public_key().view()));
         return reply;
       },

@@ -79,6 +79,7 @@ void DevicePool::AddGpus(const v1::DeviceList& list, WorkerRole role) {
       line.device = info.name();
       gpus_.push_back({info, std::make_unique<DeviceLine>(std::move(line), zygote_)});
     }
+    problems_.assign(list.problems().begin(), list.problems().end());
     listed_ = true;
   }
   changed_.notify_all();
@@ -129,6 +130,11 @@ std::vector<v1::DeviceInfo> DevicePool::Devices() {
   if (!emulators_) return devices;
   for (const target::Target& target : target::Emulated()) devices.push_back(Emulated(target));
   return devices;
+}
+
+std::vector<std::string> DevicePool::Problems() {
+  std::lock_guard lock(mutex_);
+  return gpus_.empty() ? problems_ : std::vector<std::string>();
 }
 
 std::vector<v1::DeviceStats> DevicePool::Stats() {

@@ -56,6 +56,9 @@ class DevicePool {
   // GPUs, then all that can be emulated.
   std::vector<v1::DeviceInfo> Devices();
 
+  // Why there is no GPU, where there is none, as each driver has it.
+  std::vector<std::string> Problems();
+
   std::vector<v1::DeviceStats> Stats();
 
   // Ends all runs; those that come later are refused.
@@ -83,6 +86,7 @@ class DevicePool {
   bool closed_ = false;
   std::vector<std::move_only_function<void()>> parked_;
   std::vector<Gpu> gpus_;
+  std::vector<std::string> problems_;
   DeviceLine loose_lister_;
   DeviceLine lister_;  // last: what it finds goes to the others
 };

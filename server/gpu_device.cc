@@ -12,6 +12,7 @@
 #include "clients/runtime/timing.h"
 #include "server/device_timing.h"
 #include "server/device_worker.h"
+#include "server/gpu_files.h"
 #include "server/gpu_probe.h"
 #include "server/loaded_programs.h"
 #include "server/run_names.h"
@@ -74,6 +75,12 @@ class Copies {
   std::vector<runtime::DeviceBuffer> buffers_;  // in the order of RunTensors::tensors
 };
 
+// A driver that is there and does not start: most often for its device files' sake.
+std::string WhyNot(const runtime::Error& error) {
+  const std::string files = error.name.empty() ? std::string() : GpuFilesProblem();
+  return files.empty() ? error.message : fmt::format("{}; {}", error.message, files);
+}
+
 void Describe(const runtime::DeviceInfo& info, v1::DeviceInfo& device) {
   device.set_name(fmt::format("{}:{}", Name(info.kind), info.index));
   device.set_target(info.arch);
@@ -118,7 +125,7 @@ class GpuDevice final : public WorkerProgram::Device {
       const auto driver = runtime::Driver::Open(kind);
       const auto devices = driver ? runtime::ListDevices(**driver) : std::unexpected(driver.error());
       if (!devices) {
-        list_.add_problems(Utf8(devices.error().message));
+        list_.add_problems(Utf8(WhyNot(devices.error())));
         if (!first) first = std::unexpected(list_.problems(0));
         continue;
       }

@@ -335,6 +335,11 @@ TEST_F(RunTest, TheLogTellsWhyThereIsNoGpu) {
   Start();
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->LogText().find("event=gpus found=\"none\"") != std::string::npos; }));
   EXPECT_NE(daemon_->LogText().find("cannot open the cuda driver (libcuda.so.1: "), std::string::npos);
+  grpc::ClientContext context;
+  v1::CapabilitiesReply capabilities;
+  ASSERT_TRUE(daemon_->stub().Capabilities(&context, {}, &capabilities).ok());
+  ASSERT_EQ(capabilities.gpu_problems_size(), 2);
+  EXPECT_NE(capabilities.gpu_problems(0).find("install NVIDIA's driver"), std::string::npos);
 }
 
 // Which takes a while; who waits for it takes no thread from the others.

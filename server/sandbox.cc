@@ -20,6 +20,7 @@
 #include <fmt/format.h>
 
 #include "server/call_filter.h"
+#include "server/gpu_files.h"
 #include "server/landlock.h"
 
 namespace kiln::server {
@@ -54,26 +55,6 @@ bool HoldsFor(unsigned user, const std::function<bool()>& condition) {
 // One in a folder of root's own needs root.
 bool CanStart(const fs::path& program, unsigned user) {
   return program.empty() || HoldsFor(user, [&] { return ::access(program.c_str(), X_OK) == 0; });
-}
-
-// The files below `folder` whose names begin so.
-void Gather(const fs::path& folder, std::string_view prefix, std::vector<fs::path>& found) {
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    std::error_code ignored;
-    if (at->path().filename().native().starts_with(prefix) && !at->is_directory(ignored)) found.push_back(at->path());
-  }
-}
-
-// Without these a driver finds no GPU. Those of its administration, which only root may open, are not among them.
-std::vector<fs::path> GpuFiles() {
-  std::vector<fs::path> files;
-  for (const std::string_view prefix : {"nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidia4", "nvidia5", "nvidia6", "nvidia7", "nvidia8",
-                                        "nvidia9", "nvidiactl", "nvidia-uvm", "kfd"}) {
-    Gather("/dev", prefix, files);
-  }
-  Gather("/dev/dri", "renderD", files);
-  return files;
 }
 
 std::vector<fs::path> FoldersOf(std::string_view library_path) {

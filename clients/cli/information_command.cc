@@ -74,6 +74,7 @@ void ShowDevices(Context& context) {
     remote.Add({d.name, d.description, d.target, d.memory_bytes == 0 ? "" : Bytes(d.memory_bytes), d.driver_version});
   }
   if (!remote.empty()) fmt::print("\n{} runs kernels on\n{}", client->address(), remote.Text(context.colours()));
+  for (const std::string& problem : capabilities->gpu_problems) fmt::print("\n{} finds no GPU: {}\n", client->address(), problem);
   fmt::print("\n{} compiles for\n", client->address());
   for (const std::string& target : capabilities->targets) fmt::print("  {}\n", target);
 }

@@ -187,6 +187,7 @@ struct Capabilities {
   std::vector<std::string> targets, passes, ops;
   std::string ptxas;
   std::vector<RemoteDevice> devices;  // of the daemon's host
+  std::vector<std::string> gpu_problems;  // why it has no GPU, where it has none
 };
 
 struct CacheEntry {

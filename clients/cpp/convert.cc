@@ -135,7 +135,8 @@ Capabilities FromProto(const v1::CapabilitiesReply& r) {
                    {r.passes().begin(), r.passes().end()},
                    {r.ops().begin(), r.ops().end()},
                    r.ptxas(),
-                   {}};
+                   {},
+                   {r.gpu_problems().begin(), r.gpu_problems().end()}};
   for (const v1::DeviceInfo& d : r.devices()) {
     out.devices.push_back({d.name(), d.target(), d.description(), d.memory_bytes(), d.driver_version()});
   }

@@ -112,7 +112,11 @@ v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram:
 // There is no GPU, and nothing is emulated.
 class NoDevice final : public WorkerProgram::Device {
  public:
-  v1::DeviceList List() override { return {}; }
+  v1::DeviceList List() override {
+    v1::DeviceList list;
+    list.add_problems("the fake worker has none");
+    return list;
+  }
   v1::DeviceResult Run(const v1::DeviceRun&, int, const WorkerProgram::OnStage&) override {
     v1::DeviceResult result;
     result.set_refusal("the fake worker runs nothing");
