@@ -69,6 +69,7 @@ class Verifier {
   void CheckOutputs();
   void CheckSymbols();
   void CheckVars();
+  void CheckPosition(VarId id, std::string_view what);
   template <typename Which>
   void CheckBuffers(Which&& which);
   void CheckTile(BufferId id);

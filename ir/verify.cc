@@ -97,8 +97,16 @@ void Verifier::CheckVars() {
     if (is_index && var.dtype != DType::kI32 && var.dtype != DType::kI64) {
       Error(fmt::format("{} counts and is {}", Name(VarId(i)), ir::Name(var.dtype)), "use i32 or i64");
     }
+    if (var.kind == VarKind::kThread) CheckPosition(VarId(i), "the thread's number");
     if (var.kind == VarKind::kSymbol || var.kind == VarKind::kThread) var_scope_[i] = true;
   }
+}
+
+// What the hardware counts with.
+void Verifier::CheckPosition(VarId id, std::string_view what) {
+  if (module_[id].dtype != DType::kI64) return;
+  Error(fmt::format("{}, {}, is {}", what, Name(id), ir::Name(module_[id].dtype)),
+        fmt::format("declare it i32 and widen it where it is used, as i64({})", Name(id)));
 }
 
 // The launcher learns a symbol from a dimension or stride of a tensor it is given.
@@ -215,8 +223,9 @@ void Verifier::CheckKernel(const Kernel& kernel) {
   if (kernel.threads < 1 || kernel.threads > kMaxThreads) {
     Error(fmt::format("{} threads in a block", kernel.threads), fmt::format("use 1 to {}", kMaxThreads));
   }
-  if (kernel.min_blocks > kMaxResidentBlocks || uint64_t(kernel.min_blocks) * kernel.threads > kMaxResidentThreads) {
-    Error(fmt::format("at least {} blocks of {} threads on a multiprocessor", kernel.min_blocks, kernel.threads),
+  const uint64_t threads = uint64_t(kernel.threads) + kernel.producers;
+  if (kernel.min_blocks > kMaxResidentBlocks || kernel.min_blocks * threads > kMaxResidentThreads) {
+    Error(fmt::format("at least {} blocks of {} threads on a multiprocessor", kernel.min_blocks, threads),
           fmt::format("it has at most {} blocks and {} threads", kMaxResidentBlocks, kMaxResidentThreads));
   }
   uint64_t cluster = 1;
@@ -226,6 +235,7 @@ void Verifier::CheckKernel(const Kernel& kernel) {
   if (clustered && (cluster < 1 || cluster > 16)) Error(fmt::format("a cluster of {} blocks", cluster), "use 1 to 16");
   size_t bound = bound_.size();
   for (size_t i = 0; i < kernel.block_vars.size(); ++i) {
+    CheckPosition(kernel.block_vars[i], "a block variable");
     if (Bind(kernel.block_vars[i], VarKind::kBlock, "a block variable") && module_[kernel.block_vars[i]].axis != i) {
       Error(fmt::format("block variable {} is of axis {} and stands at {}", Name(kernel.block_vars[i]),
                         module_[kernel.block_vars[i]].axis, i),

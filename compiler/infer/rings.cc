@@ -12,6 +12,7 @@
 #include "compiler/infer/tensor_copies.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/shared.h"
+#include "ir/verify.h"
 
 namespace kiln::compiler {
 namespace {
@@ -93,6 +94,8 @@ class Builder {
   bool MayHaveRoles() const {
     if (context_.options.disable_warp_specialization()) return false;
     if (kernel_.threads % kProducers != 0 || kernel_.threads > kMostConsumers) return false;
+    // As many blocks as the program asks for still fit.
+    if (uint64_t(kernel_.min_blocks) * (kernel_.threads + kProducers) > ir::kMaxResidentThreads) return false;
     const std::function<bool(const Stmt&)> loads = [&](const Stmt& stmt) { return loads_.contains(&stmt); };
     return ProducerSlice(module_, kernel_, loads).sound();
   }
