@@ -134,7 +134,7 @@ void WriteParams(const ir::Module& module, const Context& context, v1::LaunchInf
   }
 }
 
-void WriteArgs(const ir::Module& module, v1::Launch& launch) {
+void WriteArgs(const ir::Module& module, const std::set<uint32_t>& zeroed, v1::Launch& launch) {
   for (uint32_t i = 0; i < module.params.size(); ++i) {
     if (std::holds_alternative<BufferId>(module.params[i])) {
       launch.add_args()->set_tensor(i);
@@ -143,7 +143,10 @@ void WriteArgs(const ir::Module& module, v1::Launch& launch) {
     }
   }
   for (uint32_t i = 0; i < Symbols(module).size(); ++i) launch.add_args()->set_symbol(i);
-  for (uint32_t i = 0; i < Workspaces(module).size(); ++i) launch.add_args()->set_workspace(i);
+  const std::vector<uint32_t> workspaces = Workspaces(module);
+  for (uint32_t i = 0; i < workspaces.size(); ++i) {
+    zeroed.contains(workspaces[i]) ? launch.add_args()->set_zeroed_workspace(i) : launch.add_args()->set_workspace(i);
+  }
   for (uint32_t i = 0; i < TensorMapsOf(module).size(); ++i) launch.add_args()->set_tensor_map(i);
 }
 
@@ -214,7 +217,7 @@ v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context) 
     // AMDGPU code objects carry the size themselves.
     const bool at_launch = context.target->family == target::Family::kNvptx || context.target->emulated;
     if (at_launch) launch.set_dynamic_shared_bytes(uint32_t(kernel.shared_bytes));
-    WriteArgs(module, launch);
+    WriteArgs(module, flags, launch);
   }
   WriteTensorMaps(module, info);
   return info;

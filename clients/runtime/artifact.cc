@@ -154,7 +154,7 @@ bool DecodeTensorMap(const Field& field, TensorMap& map) {
   }
 }
 bool DecodeArg(const Field& field, KernelArg& arg) {
-  if (field.id < 1 || field.id > 5) return true;  // a kind we do not know stays kNone
+  if (field.id < 1 || field.id > uint32_t(KernelArg::Kind::kZeroedWorkspace)) return true;  // a kind we do not know stays kNone
   arg.kind = KernelArg::Kind(field.id);
   return Number(field, arg.index);
 }

@@ -62,7 +62,7 @@ struct TensorMap {
 };
 
 struct KernelArg {
-  enum class Kind : uint8_t { kNone, kTensor, kScalar, kSymbol, kWorkspace, kTensorMap } kind = Kind::kNone;
+  enum class Kind : uint8_t { kNone, kTensor, kScalar, kSymbol, kWorkspace, kTensorMap, kZeroedWorkspace } kind = Kind::kNone;
   uint32_t index = 0;
 };
 

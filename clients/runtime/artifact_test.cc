@@ -120,7 +120,7 @@ TEST(Artifact, BoxesArePackedOrNot) {
 TEST(Artifact, NoFieldWasAddedUnseen) {
   const std::pair<const google::protobuf::Descriptor*, int> known[] = {
       {v1::HostExpr::descriptor(), 1},  {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 8},
-      {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},   {v1::KernelArg::descriptor(), 5},
+      {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},   {v1::KernelArg::descriptor(), 6},
       {v1::Launch::descriptor(), 8},    {v1::LaunchInfo::descriptor(), 5},     {v1::Artifact::descriptor(), 7},
       {v1::TensorMap::descriptor(), 4}};
   for (const auto& [descriptor, count] : known) EXPECT_EQ(descriptor->field_count(), count) << descriptor->full_name();
@@ -138,6 +138,7 @@ TEST(Artifact, EachKindOfKernelArgument) {
   launch->add_args()->set_workspace(0);
   launch->add_args();
   launch->add_args()->set_tensor_map(3);
+  launch->add_args()->set_zeroed_workspace(2);
   const auto args = DecodeArtifact(artifact.SerializeAsString())->launch.launches[0].args;
   EXPECT_EQ(args[0].kind, KernelArg::Kind::kTensor);
   EXPECT_EQ(args[0].index, 5u);
@@ -147,6 +148,8 @@ TEST(Artifact, EachKindOfKernelArgument) {
   EXPECT_EQ(args[4].kind, KernelArg::Kind::kNone);
   EXPECT_EQ(args[5].kind, KernelArg::Kind::kTensorMap);
   EXPECT_EQ(args[5].index, 3u);
+  EXPECT_EQ(args[6].kind, KernelArg::Kind::kZeroedWorkspace);
+  EXPECT_EQ(args[6].index, 2u);
 }
 
 TEST(Artifact, EveryPrefixAndEveryFlippedByteIsReadOrRefused) {

@@ -233,6 +233,21 @@ TEST_F(BindTest, OutputsAreInferred) {
   EXPECT_THAT(Make(info).Outputs(args).error().message, HasSubstr("the inputs do not determine the shape of output C (n)"));
 }
 
+// As a launcher older than the kind has it, and one that says what is not so.
+TEST_F(BindTest, RefusesKindsOfArgumentsThatItDoesNotKnow) {
+  const auto refusal = [](KernelArg arg, bool zeroed) {
+    LaunchInfo info = Gemm();
+    info.workspaces[0].zeroed = zeroed;
+    info.launches[0].args.push_back(arg);
+    const auto binder = Binder::Create(info, "gemm", Place::kCuda, 0);
+    return binder ? std::string() : binder.error().message;
+  };
+  EXPECT_THAT(refusal({}, false), HasSubstr("of a kind this runtime does not know; update it"));
+  EXPECT_THAT(refusal({KernelArg::Kind::kZeroedWorkspace, 0}, false), HasSubstr("is not there"));
+  EXPECT_THAT(refusal({KernelArg::Kind::kZeroedWorkspace, 1}, true), HasSubstr("is not there"));
+  EXPECT_EQ(refusal({KernelArg::Kind::kZeroedWorkspace, 0}, true), "");
+}
+
 TEST_F(BindTest, ByteTensorsHoldPackedNibbles) {
   LaunchInfo info = Gemm();
   info.params[1].dtype = DType::kI4;

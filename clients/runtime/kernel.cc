@@ -49,7 +49,8 @@ Kernel::Entry Kernel::MakeEntry(size_t index, const Binding& binding) const {
     switch (arg.kind) {
       case KernelArg::Kind::kTensor: entry.patches.push_back({slot, Patch::From::kTensor, arg.index}); break;
       case KernelArg::Kind::kScalar: entry.patches.push_back({slot, Patch::From::kScalar, arg.index}); break;
-      case KernelArg::Kind::kWorkspace: entry.patches.push_back({slot, Patch::From::kWorkspace, arg.index}); break;
+      case KernelArg::Kind::kWorkspace:
+      case KernelArg::Kind::kZeroedWorkspace: entry.patches.push_back({slot, Patch::From::kWorkspace, arg.index}); break;
       case KernelArg::Kind::kTensorMap: break;
       default: entry.slots[slot] = uint64_t(binding.symbols[arg.index]); break;
     }
