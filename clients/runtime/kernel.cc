@@ -101,13 +101,14 @@ Result<Kernel::Plan*> Kernel::FindPlan(std::span<const Arg> args) {
   return plans_.front().get();
 }
 
-Result<std::span<const DeviceBuffer>> Kernel::Workspaces(const Plan& plan, void* stream) {
-  if (plan.workspace_bytes.empty()) return std::span<const DeviceBuffer>();
+Result<std::span<const uint64_t>> Kernel::Workspaces(const Plan& plan, void* stream) {
+  if (plan.workspace_bytes.empty()) return std::span<const uint64_t>();
   auto found = std::find_if(workspaces_.begin(), workspaces_.end(), [&](const auto& w) { return w.stream == stream; });
   if (found == workspaces_.end()) {
     if (workspaces_.size() == kMaxWorkspaceStreams) workspaces_.pop_back();  // freeing waits for its users
-    workspaces_.insert(workspaces_.begin(), StreamWorkspaces{stream, {}});
+    workspaces_.insert(workspaces_.begin(), StreamWorkspaces{stream, {}, {}});
     workspaces_.front().buffers.resize(plan.workspace_bytes.size());
+    workspaces_.front().addresses.resize(plan.workspace_bytes.size());
   } else {
     std::rotate(workspaces_.begin(), found, found + 1);
   }
@@ -115,6 +116,7 @@ Result<std::span<const DeviceBuffer>> Kernel::Workspaces(const Plan& plan, void*
   for (size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].bytes() >= plan.workspace_bytes[i]) continue;
     if (auto ok = SynchronizeStream(*device_, stream); !ok) return std::unexpected(ok.error());
+    workspaces_.front().addresses[i] = 0;
     buffers[i] = DeviceBuffer();  // before the larger one is asked for
     auto larger = DeviceBuffer::Allocate(device_, plan.workspace_bytes[i]);
     if (!larger) return std::unexpected(larger.error());
@@ -122,8 +124,48 @@ Result<std::span<const DeviceBuffer>> Kernel::Workspaces(const Plan& plan, void*
       if (auto ok = larger->Fill(0, stream); !ok) return std::unexpected(ok.error());
     }
     buffers[i] = std::move(*larger);
+    workspaces_.front().addresses[i] = buffers[i].address();
   }
-  return std::span<const DeviceBuffer>(buffers);
+  return std::span<const uint64_t>(workspaces_.front().addresses);
+}
+
+// A stream that cannot be asked is captured by nobody who could tell: the launch says what is wrong.
+bool Kernel::IsCaptured(void* stream) const {
+  int status = 0;
+  const auto asked = device_->driver().stream_is_capturing;
+  return asked && asked(stream, &status) == 0 && status != 0;
+}
+
+// The graph has it before the launch and not behind it, so that it can be replayed; zeros are written in each replay.
+Result<uint64_t> Kernel::WorkspaceInGraph(const Plan& plan, size_t index, void* stream) const {
+  const uint64_t bytes = plan.workspace_bytes[index];
+  const Driver& driver = device_->driver();
+  uint64_t address = 0;
+  if (bytes == 0) return address;
+  if (!driver.mem_alloc_async || !driver.mem_free_async)
+    return std::unexpected(Error{Error::Kind::kDriver, fmt::format("{} needs memory of its own in a captured graph, which this driver does "
+                                 "not give: update it, or launch it outside of graphs", binder_.name()), {}, "launch the kernel"});
+  auto ok = driver.Check(driver.mem_alloc_async(&address, bytes, stream), fmt::format("allocate {} bytes in a captured graph", bytes));
+  if (ok && binder_.info().workspaces[index].zeroed)
+    ok = driver.Check(driver.fill_bytes(address, 0, bytes, stream), "fill memory in a captured graph");
+  if (!ok) return std::unexpected(ok.error());
+  return address;
+}
+
+Result<void> Kernel::LaunchInGraph(Plan& plan, std::span<const Arg> args, void* stream) {
+  std::vector<uint64_t> addresses;
+  for (size_t i = 0; i < plan.workspace_bytes.size(); ++i) {
+    auto address = WorkspaceInGraph(plan, i, stream);
+    if (!address) return std::unexpected(address.error());  // the capture has failed, and with it what it holds
+    addresses.push_back(*address);
+  }
+  if (auto ok = LaunchEntries(plan, args, addresses, stream); !ok) return ok;
+  const Driver& driver = device_->driver();
+  for (const uint64_t address : addresses) {
+    if (address == 0) continue;
+    if (auto ok = driver.Check(driver.mem_free_async(address, stream), "free memory in a captured graph"); !ok) return ok;
+  }
+  return {};
 }
 
 Result<void> Kernel::EncodeMaps(Plan& plan, std::span<const Arg> args) const {
@@ -143,12 +185,12 @@ Result<void> Kernel::EncodeMaps(Plan& plan, std::span<const Arg> args) const {
   return {};
 }
 
-Result<void> Kernel::LaunchEntry(Entry& entry, std::span<const Arg> args, std::span<const DeviceBuffer> workspaces, void* stream) {
+Result<void> Kernel::LaunchEntry(Entry& entry, std::span<const Arg> args, std::span<const uint64_t> workspaces, void* stream) {
   for (const Patch& patch : entry.patches) {
     uint64_t& slot = entry.slots[patch.slot];
     switch (patch.from) {
       case Patch::From::kTensor: slot = args[patch.index].kind == Arg::Kind::kTensor ? args[patch.index].tensor.data : 0; break;
-      case Patch::From::kWorkspace: slot = workspaces[patch.index].address(); break;
+      case Patch::From::kWorkspace: slot = workspaces[patch.index]; break;
       case Patch::From::kScalar: {
         auto bits = binder_.Scalar(args, patch.index);
         if (!bits) return std::unexpected(bits.error());
@@ -179,12 +221,17 @@ Result<void> Kernel::Launch(std::span<const Arg> args, void* stream) {
   if (!plan) return std::unexpected(plan.error());
   auto scope = device_->Enter();
   if (!scope) return std::unexpected(scope.error());
+  if (auto ok = EncodeMaps(**plan, args); !ok) return ok;
+  if (!(*plan)->workspace_bytes.empty() && IsCaptured(stream)) return LaunchInGraph(**plan, args, stream);
   auto workspaces = Workspaces(**plan, stream);
   if (!workspaces) return std::unexpected(workspaces.error());
-  if (auto ok = EncodeMaps(**plan, args); !ok) return ok;
-  for (Entry& entry : (*plan)->entries) {
+  return LaunchEntries(**plan, args, *workspaces, stream);
+}
+
+Result<void> Kernel::LaunchEntries(Plan& plan, std::span<const Arg> args, std::span<const uint64_t> workspaces, void* stream) {
+  for (Entry& entry : plan.entries) {
     if (entry.empty) continue;
-    if (auto ok = LaunchEntry(entry, args, *workspaces, stream); !ok) return ok;
+    if (auto ok = LaunchEntry(entry, args, workspaces, stream); !ok) return ok;
   }
   return {};
 }

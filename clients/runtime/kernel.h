@@ -3,7 +3,8 @@
 // A loaded artifact that can be launched: binding, argument packing and workspaces around a Module.
 //
 // Concurrency: a Kernel may be launched from several threads. One mutex is held for a launch, because the launches of one artifact
-// share workspaces and must reach the stream together; it protects the plans, with their tensor maps, and the workspaces. The driver
+// share workspaces and must reach the stream together; it protects the plans, with their tensor maps, and the workspaces. A launch that
+// a graph captures has workspaces of the graph's own, which shares them with no other launch, wherever it is replayed. The driver
 // has copied a launch's parameters when it returns, so the next launch may change them. Nothing waits for the device while the mutex
 // is held, except the driver itself when a stream's queue is full or a workspace grows.
 #pragma once
@@ -65,6 +66,7 @@ class Kernel {
   struct StreamWorkspaces {
     void* stream;
     std::vector<DeviceBuffer> buffers;
+    std::vector<uint64_t> addresses;  // theirs
   };
   static constexpr size_t kMaxKeyWords = 256;
   static constexpr size_t kMaxPlans = 16;
@@ -78,8 +80,12 @@ class Kernel {
   Entry MakeEntry(size_t launch, const Binding& binding) const;
   void PointAtParams(size_t launch, Plan& plan) const;
   Result<void> EncodeMaps(Plan& plan, std::span<const Arg> args) const;
-  Result<void> LaunchEntry(Entry& entry, std::span<const Arg> args, std::span<const DeviceBuffer> workspaces, void* stream);
-  Result<std::span<const DeviceBuffer>> Workspaces(const Plan& plan, void* stream);
+  Result<void> LaunchEntries(Plan& plan, std::span<const Arg> args, std::span<const uint64_t> workspaces, void* stream);
+  Result<void> LaunchEntry(Entry& entry, std::span<const Arg> args, std::span<const uint64_t> workspaces, void* stream);
+  Result<std::span<const uint64_t>> Workspaces(const Plan& plan, void* stream);
+  bool IsCaptured(void* stream) const;
+  Result<void> LaunchInGraph(Plan& plan, std::span<const Arg> args, void* stream);
+  Result<uint64_t> WorkspaceInGraph(const Plan& plan, size_t index, void* stream) const;
 
   const Binder binder_;
   const std::unique_ptr<Module> module_;

@@ -126,6 +126,36 @@ TEST_F(KernelTest, ManyShapesAreForgottenInTurnAndStayRight) {
   }
 }
 
+// The first launch of all, and those behind one outside: a graph's are its own, and go with it.
+TEST_F(KernelTest, CapturedLaunchesShareNoWorkspaceWithOthers) {
+  auto kernel = Load(Program());
+  const auto capture = Fake<void(int)>("kiln_fake_capture");
+  const auto captured = Fake<int64_t()>("kiln_fake_captured_allocations");
+  const int64_t n = 40;
+  void* const stream = reinterpret_cast<void*>(1);
+  capture(1);
+  auto first = kernel->Launch(Args(n), stream);
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ(captured(), 1);
+  EXPECT_EQ(LiveAllocations(), allocations_) << "freed in the graph, or it could be launched once only";
+  capture(0);
+  ASSERT_TRUE(kernel->Launch(Args(n), stream));
+  EXPECT_EQ(LiveAllocations(), allocations_ + 1);
+  capture(1);
+  ASSERT_TRUE(kernel->Launch(Args(n), stream));
+  capture(0);
+  EXPECT_EQ(captured(), 2);
+  EXPECT_EQ(LaunchAt(4).params[1], LaunchAt(5).params[0]);
+  EXPECT_NE(LaunchAt(4).params[1], LaunchAt(2).params[1]);
+  ASSERT_TRUE(kernel->Launch(Args(n), stream));
+  EXPECT_EQ(LaunchAt(6).params[1], LaunchAt(2).params[1]);
+  capture(1);
+  FailNext("cuMemAllocAsync", 801);
+  const auto failed = kernel->Launch(Args(n), stream);
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().message, HasSubstr("allocate 160 bytes in a captured graph"));
+}
+
 TEST_F(KernelTest, StreamsDoNotShareWorkspaces) {
   auto kernel = Load(Program());
   const int64_t n = 40, small = 4;

@@ -138,6 +138,12 @@ def overhead_case():
     return {**case, "name": "launch_overhead", "family": "overhead", "bar": 5.0, "data": {**case["data"], "kind": "overhead"}}
 
 
+def graph_case():
+    """Few tiles with long sums: blocks share them through memory, which a graph that captures the first launch has to own."""
+    case = _gemm_case("gemm_bf16", 0, (512, 512, 16384), "nt", tile=(128, 128, 64, 256))
+    return {**case, "name": "graph.shared_sums", "family": "graph", "data": {**case["data"], "kind": "graph"}}
+
+
 def selected(case, pattern: str) -> bool:
     """``pattern`` is a glob over the name or the family, or a part of one."""
     return any(fnmatch.fnmatch(word, pattern) or pattern in word for word in (case["name"], case["family"]))
@@ -145,7 +151,7 @@ def selected(case, pattern: str) -> bool:
 
 def plan(seed: int, count: int):
     rng = random.Random(seed)
-    cases = [overhead_case()]
+    cases = [overhead_case(), graph_case()]
     for family in GEMM_FAMILIES:
         cases += gemm_cases(rng, family, count)
     cases += attention_cases(rng, count)

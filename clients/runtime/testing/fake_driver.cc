@@ -19,7 +19,7 @@
 
 namespace {
 
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kInvalidPtx = 218, kOperatingSystem = 304, kNotFound = 500, kIllegalAddress = 700;
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kInvalidPtx = 218, kOperatingSystem = 304, kUnsupportedInCapture = 900, kNotFound = 500, kIllegalAddress = 700;
 
 struct Function {
   std::string entry;
@@ -53,6 +53,8 @@ struct State {
   std::set<void*> allocations;
   std::set<Module*> modules;
   int major = 9, minor = 0;
+  int capturing = 0;
+  int64_t captured_allocations = 0;
 };
 State& Fake() {
   static State* state = new State;  // outlives the test's own statics
@@ -133,6 +135,18 @@ bool Encodable(const KilnFakeTensorMap& map, const uint64_t* dims, const uint64_
   return row % 16 == 0 && (map.swizzle == 0 || row <= kSpan[map.swizzle]);
 }
 
+uint64_t Allocate(size_t bytes) {
+  void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  Fake().allocations.insert(memory);
+  return reinterpret_cast<uint64_t>(memory);
+}
+
+int Free(uint64_t address) {
+  if (!Fake().allocations.erase(reinterpret_cast<void*>(address))) return kInvalidValue;
+  std::free(reinterpret_cast<void*>(address));
+  return 0;
+}
+
 bool MakesSocket() {
   const int made = ::socket(AF_UNIX, SOCK_STREAM, 0);
   if (made >= 0) ::close(made);
@@ -158,6 +172,8 @@ void kiln_fake_reset() {
   Fake().failures.clear();
   Fake().major = 9;
   Fake().minor = 0;
+  Fake().capturing = 0;
+  Fake().captured_allocations = 0;
 }
 uint32_t kiln_fake_launch_count() { return uint32_t(Fake().launches.size()); }
 const KilnFakeLaunch* kiln_fake_launch(uint32_t index) { return &Fake().launches.at(index); }
@@ -168,6 +184,8 @@ const KilnFakeTensorMap* kiln_fake_launch_map(uint32_t index, uint32_t param) {
 uint32_t kiln_fake_maps_encoded() { return Fake().maps_encoded; }
 void kiln_fake_fail(const char* symbol, int status) { Fake().failures[symbol] = status; }
 void kiln_fake_capability(int major, int minor) { Fake().major = major, Fake().minor = minor; }
+void kiln_fake_capture(int capturing) { Fake().capturing = capturing; }
+int64_t kiln_fake_captured_allocations() { return Fake().captured_allocations; }
 int64_t kiln_fake_live_allocations() { return int64_t(Fake().allocations.size()); }
 int64_t kiln_fake_live_modules() { return int64_t(Fake().modules.size()); }
 int kiln_fake_function_attribute(const char* entry, int attribute) {
@@ -259,21 +277,24 @@ FAKE(cuTensorMapEncodeTiled, void* out, unsigned type, uint32_t rank, void* addr
 END
 FAKE(cuMemAlloc_v2, uint64_t* p, size_t n)
   if (NeedContext()) return NeedContext();
+  if (Fake().capturing) return kUnsupportedInCapture;
   if (n > (size_t(1) << 30)) return kOutOfMemory;
-  void* memory = std::aligned_alloc(256, (n + 255) / 256 * 256);
-  Fake().allocations.insert(memory);
-  *p = reinterpret_cast<uint64_t>(memory);
+  *p = Allocate(n);
   return 0;
 END
-FAKE(cuMemFree_v2, uint64_t p)
-  if (!Fake().allocations.erase(reinterpret_cast<void*>(p))) return kInvalidValue;
-  std::free(reinterpret_cast<void*>(p));
+FAKE(cuMemFree_v2, uint64_t p) return Free(p); END
+FAKE(cuStreamIsCapturing, void*, int* status) *status = Fake().capturing; return 0; END
+FAKE(cuMemAllocAsync, uint64_t* p, size_t n, void*)
+  if (!Fake().capturing) return kInvalidValue;
+  ++Fake().captured_allocations;
+  *p = Allocate(n);
   return 0;
 END
+FAKE(cuMemFreeAsync, uint64_t p, void*) return Fake().capturing ? Free(p) : kInvalidValue; END
 FAKE(cuMemcpyHtoDAsync_v2, uint64_t d, const void* s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), s, n); return NeedContext(); END
 FAKE(cuMemcpyDtoHAsync_v2, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n); return NeedContext(); END
 FAKE(cuMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*) std::memset(reinterpret_cast<void*>(d), v, n); return NeedContext(); END
-FAKE(cuStreamSynchronize, void*) return NeedContext(); END
+FAKE(cuStreamSynchronize, void*) return Fake().capturing ? kUnsupportedInCapture : NeedContext(); END
 FAKE(cuEventCreate, void** e, unsigned) *e = new Event; return NeedContext(); END
 FAKE(cuEventDestroy_v2, void* e) delete static_cast<Event*>(e); return 0; END
 FAKE(cuEventRecord, void* e, void*) *static_cast<Event*>(e) = {std::chrono::steady_clock::now(), true}; return 0; END
@@ -311,17 +332,8 @@ FAKE(hipModuleLaunchKernel, void* f, unsigned gx, unsigned gy, unsigned gz, unsi
   const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
   return Run(f, grid, block, shared, stream, nullptr, params);
 END
-FAKE(hipMalloc, uint64_t* p, size_t n)
-  void* memory = std::aligned_alloc(256, (n + 255) / 256 * 256);
-  Fake().allocations.insert(memory);
-  *p = reinterpret_cast<uint64_t>(memory);
-  return 0;
-END
-FAKE(hipFree, uint64_t p)
-  if (!Fake().allocations.erase(reinterpret_cast<void*>(p))) return kInvalidValue;
-  std::free(reinterpret_cast<void*>(p));
-  return 0;
-END
+FAKE(hipMalloc, uint64_t* p, size_t n) *p = Allocate(n); return 0; END
+FAKE(hipFree, uint64_t p) return Free(p); END
 FAKE(hipMemcpyHtoDAsync, uint64_t d, const void* s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), s, n); return 0; END
 FAKE(hipMemcpyDtoHAsync, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n); return 0; END
 FAKE(hipMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*) std::memset(reinterpret_cast<void*>(d), v, n); return 0; END

@@ -40,6 +40,9 @@ uint32_t kiln_fake_maps_encoded();
 // The next call of `symbol` returns `status`.
 void kiln_fake_fail(const char* symbol, int status);
 void kiln_fake_capability(int major, int minor);
+// Whether streams are being captured. What is then allocated must be freed in the same capture.
+void kiln_fake_capture(int capturing);
+int64_t kiln_fake_captured_allocations();  // ever
 int64_t kiln_fake_live_allocations();
 int64_t kiln_fake_live_modules();
 // What a function was last given by cuFuncSetAttribute; -1: nothing.
