@@ -52,6 +52,24 @@ class Device {
 
   Result<void> Synchronize() const;  // waits for all work on the device
 
+  // While it lives, calls of this thread that touch no stream (loading code, allocating) break no graph that is being captured, here or in
+  // another thread.
+  class BesideCaptures {
+   public:
+    explicit BesideCaptures(const Device& device) : exchange_(device.driver_->exchange_capture_mode) { Exchange(); }
+    ~BesideCaptures() { Exchange(); }
+    BesideCaptures(const BesideCaptures&) = delete;
+    BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+   private:
+    void Exchange() {
+      if (exchange_) exchange_(&mode_);
+    }
+    static constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+    int (*exchange_)(int*);
+    int mode_ = kRelaxed;
+  };
+
  private:
   Device(std::shared_ptr<const Driver> driver, DeviceInfo info) : driver_(std::move(driver)), info_(std::move(info)) {}
 

@@ -128,8 +128,12 @@ TEST_F(KernelTest, ManyShapesAreForgottenInTurnAndStayRight) {
 
 // The first launch of all, and those behind one outside: a graph's are its own, and go with it.
 TEST_F(KernelTest, CapturedLaunchesShareNoWorkspaceWithOthers) {
-  auto kernel = Load(Program());
   const auto capture = Fake<void(int)>("kiln_fake_capture");
+  capture(1);
+  Load(Program()).reset();
+  EXPECT_EQ(LiveModules(), modules_);
+  auto kernel = Load(Program());
+  capture(0);
   const auto captured = Fake<int64_t()>("kiln_fake_captured_allocations");
   const int64_t n = 40;
   void* const stream = reinterpret_cast<void*>(1);

@@ -35,6 +35,7 @@ Result<DeviceBuffer> DeviceBuffer::Allocate(std::shared_ptr<const Device> device
 DeviceBuffer::~DeviceBuffer() {
   if (!device_ || !address_) return;
   // A failure here is an earlier one reported again (a poisoned context); it has been reported where it happened.
+  const Device::BesideCaptures beside(*device_);
   (void)Within(*device_, "free device memory", [&](const Driver& driver) { return driver.mem_free(address_); });
 }
 

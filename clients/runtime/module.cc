@@ -24,6 +24,7 @@ Result<std::unique_ptr<Module>> Module::Load(std::shared_ptr<const Device> devic
   if (auto fits = CheckTarget(artifact.target, device->info()); !fits) return std::unexpected(fits.error());
   auto scope = device->Enter();
   if (!scope) return std::unexpected(scope.error());
+  const Device::BesideCaptures beside(*device);
   std::unique_ptr<Module> module(new Module(device));
   if (auto ok = module->LoadCode(artifact); !ok) return std::unexpected(ok.error());
   for (const auto& launch : artifact.launch.launches)
@@ -34,6 +35,7 @@ Result<std::unique_ptr<Module>> Module::Load(std::shared_ptr<const Device> devic
 Module::~Module() {
   if (!handle_) return;
   // As for memory: a failure repeats one that was reported.
+  const Device::BesideCaptures beside(*device_);
   if (auto scope = device_->Enter()) device_->driver().module_unload(handle_);
 }
 

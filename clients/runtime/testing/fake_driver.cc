@@ -15,6 +15,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -63,6 +64,8 @@ State& Fake() {
 char contexts[2];
 thread_local void* current_context = nullptr;
 thread_local int current_device = 0;
+constexpr int kRelaxed = 2;
+thread_local int capture_mode = 0;
 
 int Enter(const char* symbol) {
   auto& failures = Fake().failures;
@@ -230,6 +233,7 @@ FAKE(cuCtxSetCurrent, void* c) current_context = c; return 0; END
 FAKE(cuCtxSynchronize) return NeedContext(); END
 FAKE(cuModuleLoadDataEx, void** m, const void* image, unsigned n, int* options, void** values)
   if (NeedContext()) return NeedContext();
+  if (Fake().capturing && capture_mode != kRelaxed) return kUnsupportedInCapture;
   const int status = LoadImage(m, image);
   for (unsigned i = 0; i < n; ++i) {
     if (options[i] == 3 && status == 0) std::strcpy(static_cast<char*>(values[i]), "ptxas info    : Used 24 registers, 0 bytes spill stores");
@@ -237,7 +241,13 @@ FAKE(cuModuleLoadDataEx, void** m, const void* image, unsigned n, int* options, 
   }
   return status;
 END
-FAKE(cuModuleUnload, void* m) Fake().modules.erase(static_cast<Module*>(m)); delete static_cast<Module*>(m); return 0; END
+FAKE(cuThreadExchangeStreamCaptureMode, int* mode) std::swap(capture_mode, *mode); return 0; END
+FAKE(cuModuleUnload, void* m)
+  if (Fake().capturing && capture_mode != kRelaxed) return kUnsupportedInCapture;
+  Fake().modules.erase(static_cast<Module*>(m));
+  delete static_cast<Module*>(m);
+  return 0;
+END
 FAKE(cuModuleGetFunction, void** f, void* m, const char* name)
   auto& functions = static_cast<Module*>(m)->functions;
   const auto found = functions.find(name);
