@@ -66,8 +66,8 @@ void DevicePool::Listed(WorkerRole role, const std::string& trouble_when_closed,
   const bool loose = !closed && trouble.empty();  // else what fails is not the sandbox's doing
   v1::DeviceList& list = *outcome.event.mutable_devices();
   if (!closed && !loose) list.clear_protections();
+  if (options_.on_listed && outcome.end != End::kCancelled) options_.on_listed(list, trouble_when_closed);  // before anything runs there
   AddGpus(list, loose ? WorkerRole::kLooseGpu : WorkerRole::kGpu);
-  if (options_.on_listed && outcome.end != End::kCancelled) options_.on_listed(list, trouble_when_closed);
 }
 
 void DevicePool::AddGpus(const v1::DeviceList& list, WorkerRole role) {
