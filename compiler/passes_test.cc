@@ -28,10 +28,11 @@ const target::Target& TargetOf(const std::filesystem::path& path) {
   return **found;
 }
 
-// Programs named mma_sync_… do without wgmma and what it brings with it.
+// Programs named mma_sync_… do without wgmma and what it brings with it; those named fast_… are compiled with fast_math.
 Context ContextOf(const std::filesystem::path& path) {
   Context context{&TargetOf(path), {}};
   context.options.set_disable_wgmma(path.filename().string().starts_with("mma_sync_"));
+  context.options.set_fast_math(path.filename().string().starts_with("fast_"));
   return context;
 }
 

@@ -103,7 +103,8 @@ class Reporter {
     std::string decision = gemm.plan->instruction;
     if (gemm.plan->warps_m * gemm.plan->warps_n > 1) decision += fmt::format(", {}×{} warps", gemm.plan->warps_m, gemm.plan->warps_n);
     if (gemm.plan->warps_k > 1) decision += fmt::format(", k in {} parts", gemm.plan->warps_k);
-    Add("instructions", subject, decision, "", stmt);
+    if (gemm.plan->by_warps) decision += ", by mma.sync of each warp";
+    Add("instructions", subject, decision, gemm.plan->by_warps ? "few columns" : "", stmt);
   }
 
   // The other copies are loops by now.

@@ -80,6 +80,7 @@ class Writer {
     Put(uint64_t(op.plan->warps_m));
     Put(uint64_t(op.plan->warps_n));
     Put(uint64_t(op.plan->warps_k));
+    Put(op.plan->by_warps);
     Put(op.plan->in_flight);
     Put(op.plan->promoted);
   }

@@ -6,7 +6,8 @@
 //
 // Arithmetic. Integers wrap (two's complement). Division and remainder by zero give an unspecified value and no trap; shifts
 // take the count modulo the width. Floats follow IEEE 754 with round to nearest even, except under fast_math (division, square
-// root and transcendental functions approximate, subnormals flushed). min and max give the other operand where one is NaN.
+// root and transcendental functions approximate, subnormals flushed; a factor that a row of a product's operand shares may be
+// multiplied into the product's sums instead). min and max give the other operand where one is NaN.
 // cast float → integer truncates and saturates, NaN gives 0; float → narrower float rounds to nearest even and, for the 8-bit
 // types, saturates to the largest finite value; integer → narrower integer keeps the low bits; number → bool is "not zero".
 // A contracted multiply-add (one rounding) is allowed everywhere. A select does not load what the arm not chosen names, nor do

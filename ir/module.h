@@ -111,6 +111,7 @@ struct GemmPlan {
   int32_t warps_n = 1;
   int32_t warps_k = 1;      // parts of k, each with a sum of its own: c has them as its first dimension. Further warps compute copies
   bool in_flight = false;   // by groups of warps: left running until an AsyncWait for c, or until the next that adds to c ends
+  bool by_warps = false;    // each warp of a group computes its rows by mma.sync: for few columns, where the group's instruction takes long
   bool promoted = false;    // summed by itself, then added to c: the instruction's own sums have fewer bits than c
 };
 struct Gemm {

@@ -215,6 +215,7 @@ GemmPlan Parser::ParseGemmPlan() {
   Expect("x");
   plan.warps_n = int32_t(ParseInt(1, 64, "warps along n"));
   if (Accept("x")) plan.warps_k = int32_t(ParseInt(1, 64, "warps along k"));
+  plan.by_warps = Accept("by_warps");
   plan.in_flight = Accept("in_flight");
   plan.promoted = Accept("promoted");
   Expect("}");

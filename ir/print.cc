@@ -91,7 +91,7 @@ class StmtPrinter {
     if (op.plan) {
       text += fmt::format(" plan {{ {} warps {} x {}", op.plan->instruction, op.plan->warps_m, op.plan->warps_n);
       if (op.plan->warps_k > 1) text += fmt::format(" x {}", op.plan->warps_k);
-      text += fmt::format("{}{} }}", op.plan->in_flight ? " in_flight" : "", op.plan->promoted ? " promoted" : "");
+      text += fmt::format("{}{}{} }}", op.plan->by_warps ? " by_warps" : "", op.plan->in_flight ? " in_flight" : "", op.plan->promoted ? " promoted" : "");
     }
     return text;
   }

@@ -225,7 +225,7 @@ Op RandomModule::MakeGemm() {
             .transpose_b = true,
             .policy = WarpPolicy(Below(3)),
             .clear_accum = Coin()};
-  if (decisions_) gemm.plan = GemmPlan{"mma.m16n8k16.f32.f16", 2, 2, 1, Coin()};
+  if (decisions_) gemm.plan = GemmPlan{"mma.m16n8k16.f32.f16", 2, 2, 1, Coin(), Coin()};
   return gemm;
 }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "compiler/analysis/facts.h"
+#include "compiler/infer/scale_sums.h"
 #include "compiler/infer/split_k.h"
 #include "compiler/infer/split_operands.h"
 #include "compiler/infer/split_pairs.h"
@@ -76,6 +77,7 @@ class Chooser {
       SplitK(module_, kernel, context_);
       SplitPairs(module_, kernel, context_);
       SplitOperands(module_, kernel, context_);
+      ScaleSums(module_, kernel, context_);
       TileReads(module_, kernel, context_);
       TensorCopies(module_, kernel, context_);
     }
@@ -148,6 +150,7 @@ class Chooser {
         best = cost;
         plan = {std::string(mma.name), int32_t(p.warps_m), int32_t(p.warps_n)};
         plan.promoted = IsPromoted(gemm, mma);
+        plan.by_warps = IsFasterByWarps(module_, gemm, mma, *context_.target);
       }
     }
     gemm.plan = std::move(plan);

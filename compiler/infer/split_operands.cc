@@ -106,7 +106,7 @@ class Splitter {
       const BufferId part = piece == 0 ? held : Another(held);
       result.push_back({Elements(std::get<ir::For>(elements.op), part, piece * deep, deep), elements.loc});
       ir::Gemm next = gemm;
-      next.plan->in_flight = piece + 1 < pieces;
+      next.plan->in_flight = piece + 1 < pieces && !gemm.plan->by_warps;
       Held(next, swapped).buffer = part;
       Held(next, swapped).extents[1] = deep;
       ir::Region& other = swapped ? next.a : next.b;

@@ -294,6 +294,11 @@ class KernelLowering {
   struct GroupOperand;
   GroupOperand MakeGroupOperand(const ir::Region& region, bool k_is_last, const target::MmaInstruction& hardware, int64_t steps, Value* row, Value* k);
   Values GroupWords(const GroupOperand& operand, int64_t atom, int64_t row, int64_t step);
+  void LowerByWarps(const ir::Gemm& gemm, const target::MmaInstruction& mma);
+  struct SharedRows;
+  SharedRows MakeSharedRows(const ir::Region& region, Value* row, Value* k);
+  Values HeldWords(ir::BufferId fragment, int64_t first, int64_t count);
+  Values WordsOfRows(const SharedRows& rows, int64_t row, int64_t step, int64_t steps);
   Operand MakeOperand(const ir::Region& region, const ir::Layout& layout, const target::MmaInstruction& mma, bool is_a,
                       bool k_is_last, const compiler::WarpGrid& grid);
   Values OperandWords(const Operand& operand, int64_t atom, int64_t step);

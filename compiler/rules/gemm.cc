@@ -13,6 +13,10 @@ using ir::Place;
 
 using Dim = std::vector<Digit>;
 
+// Cycles of 64 rows and k of 16, measured on one H200: a wgmma of 8 or 16 columns whose rows are in registers, and mma.sync of four warps side
+// by side for each 8 columns, of which six are the tensor cores' and two ldmatrix's.
+constexpr double kFewColumns = 14, kEightColumns = 8;
+
 std::vector<Digit> WarpReplicas(const WarpGrid& grid, int64_t size, int64_t stride) {
   std::vector<Digit> replicas;
   if (size > 1) replicas.push_back({size, Place::kThread, stride * grid.warp_size});
@@ -122,6 +126,19 @@ bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t dee
     return deep % span == 0 || span % deep == 0;
   };
   return reads(gemm.a, !gemm.transpose_a) && reads(gemm.b, gemm.transpose_b);
+}
+
+std::string_view WarpInstruction(const target::MmaInstruction& mma) {
+  if (mma.warps == 1 || mma.a != mma.b || mma.c != ir::DType::kF32) return "";
+  return mma.a == ir::DType::kBF16 ? "mma.m16n8k16.f32.bf16" : mma.a == ir::DType::kF16 ? "mma.m16n8k16.f32.f16" : "";
+}
+
+bool IsFasterByWarps(const ir::Module& module, const ir::Gemm& gemm, const target::MmaInstruction& mma, const target::Target& target) {
+  const ir::Region &held = mma.swapped ? gemm.b : gemm.a;
+  const bool k_is_last = mma.swapped ? !gemm.transpose_a : gemm.transpose_b;
+  const target::MmaInstruction* each = target::FindMma(target, WarpInstruction(mma));
+  if (each == nullptr || !k_is_last || module[held.buffer].space != ir::Space::kFragment) return false;
+  return double(mma.swapped ? mma.m : mma.n) / each->n * kEightColumns < kFewColumns;
 }
 
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits) {

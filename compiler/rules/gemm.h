@@ -43,4 +43,10 @@ bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits);  // the 
 // Whether wgmma may take k in parts of `deep`: columns of a wide tile lie by 128 bytes, and no part may begin within them and end beyond.
 bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep);
 
+// Whether the warps of a group had better compute the product of a wgmma by mma.sync, each its own rows: an operand is in registers anyway,
+// and columns are so few that wgmma, which takes as long for them as for more, is slower.
+bool IsFasterByWarps(const ir::Module& module, const ir::Gemm& gemm, const target::MmaInstruction& mma, const target::Target& target);
+// The mma.sync that computes a warp's part of a row of wgmma; "" where there is none.
+std::string_view WarpInstruction(const target::MmaInstruction& mma);
+
 }  // namespace kiln::compiler

@@ -112,14 +112,14 @@ def packed_weights(rng):
     return products.packed_weights(m, n, k, block_n=64), [(a, HALF), (packed, "uint8"), (np.ascontiguousarray(scale.T), HALF)], [(HALF, decode(a, HALF) @ weights.T)]
 
 
-def packed_weights_by_parts(rng):
+def packed_weights_by_parts(rng, k=1024, block_m=16, block_k=256, stages=3):
     """Groups of warps that take parts of k each."""
-    m, n, k = 11, 136, 1024
+    m, n = 11, 136
     a, packed = random_array(rng, (m, k), HALF), rng.integers(0, 256, (n, k // 2), dtype=np.uint8)
     scale, wide_scale = rounded(rng.random((n, k // 128)) + 0.5, HALF)
     nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(n, k).astype(np.float64) - 8
     weights = (nibbles.reshape(n, -1, 128) * wide_scale[:, :, None]).reshape(n, k)
-    program = products.packed_weights(m, n, k, block_m=16, block_n=64, block_k=256, stages=3, threads=256)
+    program = products.packed_weights(m, n, k, block_m=block_m, block_n=64, block_k=block_k, stages=stages, threads=256)
     return program, [(a, HALF), (packed, "uint8"), (np.ascontiguousarray(scale.T), HALF)], [(HALF, decode(a, HALF) @ weights.T)]
 
 
@@ -128,6 +128,28 @@ def interleaved_weights(rng):
     m, n, k = 11, 136, 1024
     program = products.packed_weights(m, n, k, interleaved=True, block_m=16, block_n=64, block_k=256, stages=3, threads=256)
     return program, [a, (products.interleave(packed.astype(np.int64)).astype(np.uint32), "uint32"), scale], references
+
+
+def few_columns(rng):
+    """Rows of the first operand that are computed into registers."""
+    m, n, k = 130, 7, 192
+    a, b = random_array(rng, (m, k), HALF), random_array(rng, (n, k), HALF)
+
+    @T.prim_func
+    def doubled(A: T.Tensor((m, k), HALF), B: T.Tensor((n, k), HALF), C: T.Tensor((m, n), HALF)):
+        with T.Kernel(T.ceildiv(m, 128), threads=128) as bx:
+            a_shared, b_shared = T.alloc_shared((128, 64), HALF), T.alloc_shared((8, 64), HALF)
+            rows, accum = T.alloc_fragment((128, 64), HALF), T.alloc_fragment((128, 8), "float32")
+            T.clear(accum)
+            for ko in T.Pipelined(k // 64, num_stages=2):
+                T.copy(A[bx * 128, ko * 64], a_shared)
+                T.copy(B[0, ko * 64], b_shared)
+                for i, j in T.Parallel(128, 64):
+                    rows[i, j] = a_shared[i, j] * T.cast(2, HALF)
+                T.gemm(rows, b_shared, accum, transpose_B=True)
+            T.copy(accum, C[bx * 128, 0])
+
+    return doubled.with_outputs(-1), [(a, HALF), (b, HALF)], [(HALF, 2 * decode(a, HALF) @ decode(b, HALF).T)]
 
 
 def weights_of_two_blocks(rng):
@@ -288,7 +310,11 @@ CASES = {
     "parts_of_tiles": parts_of_tiles, "block_scaled_by_groups": lambda rng: block_scaled(rng, block_m=64, block_n=64, block_k=256, threads=128),
     "block_scaled_with_staged_scales": lambda rng: block_scaled(rng, m=132, block_m=64, block_n=64, block_k=256, staged_scales=True),
     "packed_weights": packed_weights, "packed_weights_by_parts": packed_weights_by_parts,
-    "interleaved_weights": interleaved_weights, "weights_of_two_blocks": weights_of_two_blocks, "epilogue_of_two_blocks": epilogue_of_two_blocks,
+    "packed_weights_by_pieces": lambda rng: packed_weights_by_parts(rng, k=1536, block_m=24, block_k=512, stages=2),
+    "few_rows": lambda rng: packed_weights_by_parts(rng, block_m=8),
+    "few_rows_by_pieces": lambda rng: packed_weights_by_parts(rng, k=1536, block_m=8, block_k=512, stages=2),
+    "few_columns": few_columns, "interleaved_weights": interleaved_weights, "weights_of_two_blocks": weights_of_two_blocks,
+    "epilogue_of_two_blocks": epilogue_of_two_blocks,
     "packed_mxfp4": packed_mxfp4, "interleaved_mxfp4": lambda rng: packed_mxfp4(rng, interleaved=True),
     "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
@@ -315,7 +341,9 @@ SPLIT_ROWS = [name for name in CASES if name.endswith("_split")]
 LONG_ROWS = [name for name in CASES if name.endswith("_long")]
 WARPS_MEET = [name for name in CASES if name.startswith(("cross_entropy", "column_sum"))]
 PRODUCTS = ["batched", "parts_of_tiles", "with_epilogue", "residual_of_many_tiles", "quantized_product", "grouped", "block_scaled", "block_scaled_in_flight", "block_scaled_by_groups", "block_scaled_with_staged_scales", "packed_weights", "packed_weights_by_parts",
+            "packed_weights_by_pieces", "few_rows_by_pieces", "few_rows", "few_columns",
             "interleaved_weights", "weights_of_two_blocks", "epilogue_of_two_blocks", "packed_mxfp4", "interleaved_mxfp4"]
+FEW_COLUMNS = ["few_rows_by_pieces", "few_rows", "few_columns"]  # whose groups of warps compute by mma.sync
 
 
 def run(emulator, name, target="emu:sm_90a", **keys):
@@ -347,7 +375,15 @@ def test_products_by_warps(emulator, name):
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_by_warp_groups(emulator, name):
     answer = run(emulator, name, check=1, seeds=2)
-    assert answer["wgmma"] > 0, "another instruction was chosen"
+    assert (answer["wgmma"] > 0) == (name not in FEW_COLUMNS), "another instruction was chosen"
+    assert answer["wgmma"] > 0 or answer["tensor_loads"] > 0, "no tensor copies"
+
+
+@pytest.mark.parametrize("name", ["packed_weights_by_pieces", "few_rows_by_pieces", "few_rows"])
+def test_factors_go_to_sums(emulator, name):
+    """fast_math: scales that a group of warps' part of k shares."""
+    answer = run(emulator, name, check=1, seeds=2, fast=1)
+    assert (answer["wgmma"] > 0) == (name not in FEW_COLUMNS), "another instruction was chosen"
 
 
 @pytest.mark.parametrize("name", LONG_ROWS + SPLIT_ROWS + WARPS_MEET)

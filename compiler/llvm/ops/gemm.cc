@@ -36,6 +36,7 @@ void KernelLowering::LowerGemm(const ir::Gemm& gemm) {
   if (!gemm.plan) return diagnostics_.Internal("a gemm without an instruction", loc_);
   const MmaInstruction* mma = target::FindMma(*context_.target, gemm.plan->instruction);
   if (mma == nullptr) return LowerScalarGemm(gemm);
+  if (gemm.plan->by_warps) return LowerByWarps(gemm, *mma);
   if (mma->warps > 1) return LowerWgmma(gemm, *mma);
   LowerMma(gemm, *mma);
 }

@@ -44,7 +44,8 @@ void KernelLowering::FindRings() {
   FindReleases(kernel_.body, rings);
 }
 
-// One lane speaks for its warp where a product, which all lanes start together, stands between the wait for a tile and its release.
+// One lane speaks for its warp where a product, which all lanes start together, stands between the wait for a tile and its release. Of a
+// product by warps, each lane reads the tile for itself.
 // Where a condition may skip the product, others may still be waiting: each thread says for itself.
 void KernelLowering::FindReleases(const ir::Block& block, const std::map<ir::BufferId, ir::BufferId>& rings) {
   std::set<ir::BufferId> met;
@@ -53,7 +54,7 @@ void KernelLowering::FindReleases(const ir::Block& block, const std::map<ir::Buf
       const auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop != nullptr && pool().ConstInt(loop->extents[0]).value_or(0) > 0) self(self, loop->body);
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-      if (gemm == nullptr) continue;
+      if (gemm == nullptr || (gemm->plan && gemm->plan->by_warps)) continue;
       for (ir::BufferId operand : {gemm->a.buffer, gemm->b.buffer})
         if (const auto it = rings.find(operand); it != rings.end()) met.insert(it->second);
     }
