@@ -32,8 +32,8 @@ struct State {
 
 class Inference {
  public:
-  Inference(ir::Module& module, ir::Kernel& kernel, const Context& context)
-      : module_(module), kernel_(kernel), context_(context), uses_(FragmentUsesOf(module, kernel)) {}
+  Inference(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics)
+      : module_(module), kernel_(kernel), context_(context), diagnostics_(diagnostics), uses_(FragmentUsesOf(module, kernel)) {}
 
   void Run() {
     // Before what instructions dictate: products can be staged, scalar accesses cannot.
@@ -82,8 +82,10 @@ class Inference {
   // Of a sum's registers, each block gets some.
   void Strict(const ir::PairSum& sum) {
     const auto whole = state_.fragments.find(sum.sum);
-    if (whole == state_.fragments.end()) return;
-    if (std::optional<Layout> half = whole->second.Half(sum.dim)) state_.fragments.try_emplace(*sum.half, *std::move(half));
+    std::optional<Layout> half;
+    if (whole != state_.fragments.end()) half = whole->second.Half(sum.dim);
+    if (half) return void(state_.fragments.try_emplace(*sum.half, *std::move(half)));
+    diagnostics_.Internal("registers of '" + module_[sum.sum].name + "' have no halves along dimension " + std::to_string(sum.dim));
   }
 
   // --- common ---
@@ -319,6 +321,7 @@ class Inference {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  ir::Diagnostics& diagnostics_;
   const FragmentUses uses_;
   State state_;
 };
@@ -329,7 +332,7 @@ ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& 
   for (ir::Kernel& kernel : module.kernels) {
     const size_t buffers = module.buffers.size();
     Expand(module, kernel.body);
-    Inference(module, kernel, context).Run();
+    Inference(module, kernel, context, diagnostics).Run();
     Stage(module, kernel, context);
     Declare(module, kernel, buffers);
     LayOutTiles(module, kernel, context);

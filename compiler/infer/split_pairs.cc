@@ -152,8 +152,9 @@ class Splitter {
         }
       });
     }
+    const std::span<const Stmt> behind = std::span(kernel_.body).subspan(at + 1);
     return std::ranges::none_of(written, [&](BufferId id) {
-      return found.contains(id) || std::any_of(kernel_.body.begin() + ptrdiff_t(at) + 1, kernel_.body.end(), [&](const Stmt& stmt) { return CountAccesses(module_, stmt, id) > 0; });
+      return found.contains(id) || std::ranges::any_of(behind, [&](const Stmt& stmt) { return CountAccesses(module_, stmt, id) > 0; });
     });
   }
 
@@ -194,15 +195,31 @@ class Splitter {
     kernel_.body.push_back({std::move(result), loc});
   }
 
-  // Along which the blocks may share the sum and what is done with it: halves lie in registers of their own, and no statement needs more
-  // than one element of the sum at a time.
+  // Along which the blocks may share the sum and what is done with it: halves lie in registers of their own, no statement needs more than
+  // one element of the sum at a time, and what one block leaves in memory is nothing to the other.
   std::optional<int> HalvedDim(const ir::Gemm& gemm, BufferId sum, std::span<const Stmt> rest) const {
     const target::MmaInstruction& mma = *target::FindMma(*context_.target, gemm.plan->instruction);
-    if (gemm.c.buffer != sum || !std::ranges::all_of(rest, [&](const Stmt& stmt) { return TakesElements(stmt, sum); })) return std::nullopt;
+    const int rank = int(module_[sum].shape.size());
+    if (gemm.c.buffer != sum || gemm.c.extents != module_.ShapeOf(sum) || !WritesApart(rest)) return std::nullopt;
+    if (!std::ranges::all_of(rest, [&](const Stmt& stmt) { return TakesElements(stmt, sum); })) return std::nullopt;
     const ir::Layout layout = AccumulatorLayout(mma, ShapeOf(gemm), GridOf(*gemm.plan, mma, kernel_.threads, *context_.target));
     for (int dim = layout.rank() - 1; dim >= 0; --dim)
-      if (layout.Half(dim)) return dim;
+      if (layout.Half(dim)) return dim + rank - layout.rank();  // the sum may have leading dimensions of one element
     return std::nullopt;
+  }
+
+  // Whether nothing touches a tensor beside the one access that writes it: blocks do not wait for each other's statements.
+  bool WritesApart(std::span<const Stmt> rest) const {
+    std::map<BufferId, int> accesses;
+    std::set<BufferId> written;
+    for (const Stmt& stmt : rest) {
+      for (const Access& access : AccessesOf(module_, stmt)) {
+        if (module_[access.buffer].space != ir::Space::kGlobal) continue;
+        ++accesses[access.buffer];
+        if (access.write) written.insert(access.buffer);
+      }
+    }
+    return std::ranges::all_of(written, [&](BufferId id) { return accesses[id] == 1; });
   }
 
   bool TakesElements(const Stmt& stmt, BufferId sum) const {
@@ -251,8 +268,17 @@ class Splitter {
     return module_.exprs.Add(place, module_.exprs.Mul(module_.exprs.Cast(type, part), module_.exprs.Int(extent, type)));
   }
 
+  // The destination's dimension for one of the source with more than one element: those of one element may stand anywhere in both.
+  static size_t SameDim(const ir::Copy& copy, size_t dim) {
+    const auto wide = [](int64_t extent) { return extent != 1; };
+    ptrdiff_t before = std::count_if(copy.src.extents.begin(), copy.src.extents.begin() + ptrdiff_t(dim), wide);
+    size_t to = 0;
+    while (!wide(copy.dst.extents[to]) || before-- > 0) ++to;
+    return to;
+  }
+
   void Halve(ir::Copy& copy, BufferId half, size_t dim, ExprId part) {
-    const size_t to = copy.dst.extents.size() - copy.src.extents.size() + dim;
+    const size_t to = SameDim(copy, dim);
     copy.src.buffer = half;
     const int64_t extent = copy.src.extents[dim] /= 2;
     copy.dst.extents[to] = extent;

@@ -163,6 +163,8 @@ class Server {
     }
     v1::Artifact code = artifact->second;
     names_ = NamesOfFile(job.module);
+    decisions_.clear();
+    for (const v1::Decision& decision : code.report().decisions()) decisions_ += (decisions_.empty() ? "" : ", ") + Quoted(decision.decision());
     mutants_ = CountMutants(code.code());
     wgmma_ = CountCalls(code.code(), "kiln_emu_wgmma_step");
     tensor_loads_ = CountCalls(code.code(), "kiln_emu_tensor_load");
@@ -194,7 +196,7 @@ class Server {
     const auto ms = [](Clock::duration d) { return std::to_string(std::chrono::duration<double, std::milli>(d).count()); };
     std::string out = std::string("{\"finished\": ") + (report.finished ? "true" : "false") + ", \"compile_ms\": " + ms(compile) +
                       ", \"run_ms\": " + ms(run) + ", \"cpu_ms\": " + std::to_string(cpu_ms_) + ", \"different\": " + std::to_string(different_) + ", \"wgmma\": " + std::to_string(wgmma_) + ", \"tensor_loads\": " + std::to_string(tensor_loads_) + ", \"remote_arrivals\": " + std::to_string(remote_arrivals_) + ", \"flags\": " + std::to_string(flags_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"mutated\": " + Quoted(mutated_) +
-                      ", \"findings\": [";
+                      ", \"decisions\": [" + decisions_ + "], \"findings\": [";
     for (const Finding& finding : report.findings) {
       if (&finding != report.findings.data()) out += ", ";
       out += "{\"kind\": " + Quoted(Name(finding.kind)) + ", \"message\": " + Quoted(Describe(finding, names_)) +
@@ -206,6 +208,7 @@ class Server {
 
   std::map<std::string, v1::Artifact> artifacts_;
   std::string loaded_, mutated_;
+  std::string decisions_;  // of the report, as JSON
   std::unique_ptr<Emulated> program_;
   Names names_;
   uint32_t mutants_ = 0;

@@ -317,6 +317,7 @@ void KernelLowering::LowerHalves(const ir::PairSum& sum) {
   constexpr int64_t kVectorBytes = 16;
   const DType dtype = module_[sum.sum].dtype;
   const ir::Layout &whole = *module_[sum.sum].layout, &half = *module_[*sum.half].layout;
+  if (whole.Half(sum.dim) != half) return diagnostics_.Internal("a half of a sum that lies in other registers than the sum's", loc_);
   const int64_t bytes = ir::Bytes(dtype), registers = half.Registers();
   const int64_t width = registers % (kVectorBytes / bytes) == 0 ? kVectorBytes / bytes : 1;
   auto* type = llvm::FixedVectorType::get(MemoryType(llvm(), dtype), unsigned(width));
