@@ -22,11 +22,22 @@ void Check(Verifier& verifier, const RingStep& op) {
 
 void Check(Verifier& verifier, const PairSum& op) {
   verifier.CheckTogether("a pair_sum");
+  const Module& module = verifier.module();
+  for (BufferId id : {op.sum, op.half.value_or(op.sum)}) {
+    if (module[id].space == Space::kFragment) continue;
+    return verifier.Error(fmt::format("{} is no fragment", verifier.Name(id)), "blocks add what they have in registers");
+  }
   if (!op.half) return;
-  std::vector<int64_t> whole = verifier.module().ShapeOf(op.sum), half = verifier.module().ShapeOf(*op.half);
-  if (op.dim >= 0 && size_t(op.dim) < std::min(whole.size(), half.size())) half[size_t(op.dim)] *= 2;
-  if (half == whole) return;
-  verifier.Error(fmt::format("{} is no half of {} along dimension {}", verifier.Name(*op.half), verifier.Name(op.sum), op.dim), "halve one extent of the sum");
+  if (module[*op.half].dtype != module[op.sum].dtype) {
+    verifier.Error(fmt::format("{} and {} are of different types", verifier.Name(*op.half), verifier.Name(op.sum)), "give the half the sum's type");
+  }
+  std::vector<int64_t> whole = module.ShapeOf(op.sum), half = module.ShapeOf(*op.half);
+  if (op.dim >= 0 && size_t(op.dim) < half.size()) {
+    half[size_t(op.dim)] *= 2;
+    if (half == whole) return;
+  }
+  verifier.Error(fmt::format("{} is no half of {} along dimension {}", verifier.Name(*op.half), verifier.Name(op.sum), op.dim),
+                 "halve one extent of the sum");
 }
 
 void Check(Verifier& verifier, const StreamSum& op) {
