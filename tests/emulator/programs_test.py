@@ -379,6 +379,15 @@ def test_products_by_warp_groups(emulator, name):
     assert answer["wgmma"] > 0 or answer["tensor_loads"] > 0, "no tensor copies"
 
 
+@pytest.mark.parametrize("name, decision", [
+    ("epilogue_of_two_blocks", "of two blocks that take half of k each and finish half of the tile each, through each other's shared memory"),
+    ("weights_of_two_blocks", "of two blocks that take half of k each, through shared memory of the first"),
+])
+def test_two_blocks_take_half_of_k_each(emulator, name, decision):
+    answer = run(emulator, name, check=1, seeds=2, stream_k=1)  # never
+    assert decision in answer["decisions"]
+
+
 @pytest.mark.parametrize("name", ["packed_weights_by_pieces", "few_rows_by_pieces", "few_rows"])
 def test_factors_go_to_sums(emulator, name):
     """fast_math: scales that a group of warps' part of k shares."""

@@ -35,7 +35,7 @@ CASES = {
     "one row": ((1, 200, 264), (8, 64, 128, 4, 128), "float16", "float16", True),
     "few rows, columns of B together": ((24, 264, 72), (24, 128, 64, 3, 128), "bfloat16", "bfloat16", False),
     "few rows of bytes": ((16, 144, 160), (16, 64, 128, 3, 128), "int8", "int32", True),
-    "halves of k": ((40, 136, 2040), (64, 64, 64, 3, 128), "bfloat16", "bfloat16", True),
+    "halves of k, then of the tile's columns, beyond the edges": ((40, 136, 2040), (64, 64, 64, 3, 128), "bfloat16", "bfloat16", True),
     "halves of k, then of the tile's columns": ((100, 200, 2048), (128, 128, 64, 3, 256), "bfloat16", "bfloat16", True),
     "halves of k, then of the tile's rows": ((16, 136, 2048), (16, 64, 64, 3, 128), "bfloat16", "float32", True),
     "halves of k, one block stores": ((24, 136, 2048), (24, 64, 64, 3, 128), "bfloat16", "bfloat16", True),
@@ -67,11 +67,14 @@ def test_agrees_with_its_reference(emulator, name):
     result = np.full((m, n), -1, np.int64).astype(STORED[out])
     result.view(np.uint8)[...] = 0xFF
     after, answer = emulator.call(emulator.module(program.serialized), "emu:sm_90a", [(a, dtype), (b, dtype), (result, out)], seed=SEED % 1000,
-                                  check=1, seeds=2)
+                                  check=1, seeds=2, stream_k=1 if name.startswith("halves") else 0)  # never, where blocks would rather share tiles
     where = f"{name}, KILN_SEED={SEED}"
     assert "error" not in answer, f"{where}: {answer['error']}"
     assert answer["finished"] and not answer["findings"], f"{where}: {[f['message'] for f in answer['findings']]}"
     assert answer["wgmma"] > 0, f"{where}: another instruction was chosen"
     assert (answer["remote_arrivals"] > 0) == ("pairs" in name), where
+    summed = [decision for decision in answer["decisions"] if "take half of k each" in decision]
+    assert len(summed) == name.startswith("halves of k"), f"{where}: {answer['decisions']}"
+    assert not summed or ("each other's" in summed[0]) == ("then of the tile's" in name), f"{where}: {summed}"
     error = relative_error(decode(after[2], out), decode(a, dtype) @ (right.T if trans_b else right))
     assert error <= BARS[out], f"{where}: error {error:.2e}"
