@@ -52,19 +52,20 @@ class Device {
 
   Result<void> Synchronize() const;  // waits for all work on the device
 
-  // While it lives, calls of this thread that touch no stream (loading code, allocating) break no graph that is being captured, here or in
-  // another thread.
+  // While it lives, calls of this thread that capture nothing (loading code, allocating, waiting for a stream that is not captured) break no
+  // graph that is being captured, here or in another thread. To be made within a Scope.
   class BesideCaptures {
    public:
-    explicit BesideCaptures(const Device& device) : exchange_(device.driver_->exchange_capture_mode) { Exchange(); }
-    ~BesideCaptures() { Exchange(); }
+    explicit BesideCaptures(const Device& device) : exchange_(device.driver_->exchange_capture_mode) {
+      if (exchange_ && exchange_(&mode_) != 0) exchange_ = nullptr;  // nothing was changed, so nothing is put back
+    }
+    ~BesideCaptures() {
+      if (exchange_) exchange_(&mode_);
+    }
     BesideCaptures(const BesideCaptures&) = delete;
     BesideCaptures& operator=(const BesideCaptures&) = delete;
 
    private:
-    void Exchange() {
-      if (exchange_) exchange_(&mode_);
-    }
     static constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
     int (*exchange_)(int*);
     int mode_ = kRelaxed;

@@ -48,7 +48,7 @@ Kernel::Entry Kernel::MakeEntry(size_t index, const Binding& binding) const {
     entry.slots.push_back(0);
     switch (arg.kind) {
       case KernelArg::Kind::kTensor: entry.patches.push_back({slot, Patch::From::kTensor, arg.index}); break;
-      case KernelArg::Kind::kScalar: entry.patches.push_back({slot, Patch::From::kScalar, arg.index}); break;
+      case KernelArg::Kind::kScalar: entry.scalars.push_back({slot, arg.index}); break;
       case KernelArg::Kind::kWorkspace:
       case KernelArg::Kind::kZeroedWorkspace: entry.patches.push_back({slot, Patch::From::kWorkspace, arg.index}); break;
       case KernelArg::Kind::kTensorMap: break;
@@ -115,6 +115,7 @@ Result<std::span<const uint64_t>> Kernel::Workspaces(const Plan& plan, void* str
   std::vector<DeviceBuffer>& buffers = workspaces_.front().buffers;
   for (size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].bytes() >= plan.workspace_bytes[i]) continue;
+    const Device::BesideCaptures beside(*device_);
     if (auto ok = SynchronizeStream(*device_, stream); !ok) return std::unexpected(ok.error());
     workspaces_.front().addresses[i] = 0;
     buffers[i] = DeviceBuffer();  // before the larger one is asked for
@@ -136,36 +137,39 @@ bool Kernel::IsCaptured(void* stream) const {
   return asked && asked(stream, &status) == 0 && status != 0;
 }
 
-// The graph has it before the launch and not behind it, so that it can be replayed; zeros are written in each replay.
-Result<uint64_t> Kernel::WorkspaceInGraph(const Plan& plan, size_t index, void* stream) const {
-  const uint64_t bytes = plan.workspace_bytes[index];
+// The graph has them before the launch and not behind it, so that it can be replayed; zeros are written in each replay. Where it fails,
+// `addresses` has what there is by then.
+Result<void> Kernel::AllocateInGraph(const Plan& plan, void* stream, std::vector<uint64_t>& addresses) const {
   const Driver& driver = device_->driver();
-  uint64_t address = 0;
-  if (bytes == 0) return address;
-  if (!driver.mem_alloc_async || !driver.mem_free_async)
-    return std::unexpected(Error{Error::Kind::kDriver, fmt::format("{} needs memory of its own in a captured graph, which this driver does "
-                                 "not give: update it, or launch it outside of graphs", binder_.name()), {}, "launch the kernel"});
-  auto ok = driver.Check(driver.mem_alloc_async(&address, bytes, stream), fmt::format("allocate {} bytes in a captured graph", bytes));
-  if (ok && binder_.info().workspaces[index].zeroed)
-    ok = driver.Check(driver.fill_bytes(address, 0, bytes, stream), "fill memory in a captured graph");
-  if (!ok) return std::unexpected(ok.error());
-  return address;
+  for (size_t i = 0; i < plan.workspace_bytes.size(); ++i) {
+    const uint64_t bytes = plan.workspace_bytes[i];
+    addresses.push_back(0);
+    if (bytes == 0) continue;
+    if (!driver.mem_alloc_async || !driver.mem_free_async)
+      return std::unexpected(Error{Error::Kind::kDriver, fmt::format("{} needs memory of its own in a captured graph, which this driver does "
+                                   "not give: update it, or launch it outside of graphs", binder_.name()), {}, "launch the kernel"});
+    uint64_t address = 0;
+    if (auto ok = driver.Check(driver.mem_alloc_async(&address, bytes, stream), fmt::format("allocate {} bytes in a captured graph", bytes)); !ok)
+      return ok;
+    addresses.back() = address;
+    if (!binder_.info().workspaces[i].zeroed) continue;
+    if (auto ok = driver.Check(driver.fill_bytes(address, 0, bytes, stream), "fill memory in a captured graph"); !ok) return ok;
+  }
+  return {};
 }
 
 Result<void> Kernel::LaunchInGraph(Plan& plan, std::span<const Arg> args, void* stream) {
   std::vector<uint64_t> addresses;
-  for (size_t i = 0; i < plan.workspace_bytes.size(); ++i) {
-    auto address = WorkspaceInGraph(plan, i, stream);
-    if (!address) return std::unexpected(address.error());  // the capture has failed, and with it what it holds
-    addresses.push_back(*address);
-  }
-  if (auto ok = LaunchEntries(plan, args, addresses, stream); !ok) return ok;
+  auto launched = AllocateInGraph(plan, stream, addresses);
+  if (launched) launched = LaunchEntries(plan, args, addresses, stream);
+  // Also behind a failure, which need not have ended the capture: a graph with memory that it does not free can be launched only once.
   const Driver& driver = device_->driver();
   for (const uint64_t address : addresses) {
     if (address == 0) continue;
-    if (auto ok = driver.Check(driver.mem_free_async(address, stream), "free memory in a captured graph"); !ok) return ok;
+    auto freed = driver.Check(driver.mem_free_async(address, stream), "free memory in a captured graph");
+    if (launched) launched = std::move(freed);
   }
-  return {};
+  return launched;
 }
 
 Result<void> Kernel::EncodeMaps(Plan& plan, std::span<const Arg> args) const {
@@ -185,17 +189,23 @@ Result<void> Kernel::EncodeMaps(Plan& plan, std::span<const Arg> args) const {
   return {};
 }
 
+Result<void> Kernel::SetScalars(Plan& plan, std::span<const Arg> args) const {
+  for (Entry& entry : plan.entries) {
+    for (const ScalarSlot& scalar : entry.scalars) {
+      auto bits = binder_.Scalar(args, scalar.param);
+      if (!bits) return std::unexpected(bits.error());
+      entry.slots[scalar.slot] = *bits;
+    }
+  }
+  return {};
+}
+
 Result<void> Kernel::LaunchEntry(Entry& entry, std::span<const Arg> args, std::span<const uint64_t> workspaces, void* stream) {
   for (const Patch& patch : entry.patches) {
     uint64_t& slot = entry.slots[patch.slot];
     switch (patch.from) {
       case Patch::From::kTensor: slot = args[patch.index].kind == Arg::Kind::kTensor ? args[patch.index].tensor.data : 0; break;
       case Patch::From::kWorkspace: slot = workspaces[patch.index]; break;
-      case Patch::From::kScalar: {
-        auto bits = binder_.Scalar(args, patch.index);
-        if (!bits) return std::unexpected(bits.error());
-        slot = *bits;
-      }
     }
   }
   void** const pointers = entry.pointers.data();
@@ -222,6 +232,7 @@ Result<void> Kernel::Launch(std::span<const Arg> args, void* stream) {
   auto scope = device_->Enter();
   if (!scope) return std::unexpected(scope.error());
   if (auto ok = EncodeMaps(**plan, args); !ok) return ok;
+  if (auto ok = SetScalars(**plan, args); !ok) return ok;
   if (!(*plan)->workspace_bytes.empty() && IsCaptured(stream)) return LaunchInGraph(**plan, args, stream);
   auto workspaces = Workspaces(**plan, stream);
   if (!workspaces) return std::unexpected(workspaces.error());

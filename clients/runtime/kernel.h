@@ -4,9 +4,10 @@
 //
 // Concurrency: a Kernel may be launched from several threads. One mutex is held for a launch, because the launches of one artifact
 // share workspaces and must reach the stream together; it protects the plans, with their tensor maps, and the workspaces. A launch that
-// a graph captures has workspaces of the graph's own, which shares them with no other launch, wherever it is replayed. The driver
-// has copied a launch's parameters when it returns, so the next launch may change them. Nothing waits for the device while the mutex
-// is held, except the driver itself when a stream's queue is full or a workspace grows.
+// a graph captures has workspaces of the graph's own, which shares them with no other launch, wherever it is replayed; but it
+// does not own the code, so the Kernel must outlive every graph that captured it. The driver has copied a launch's parameters when it
+// returns, so the next launch may change them. Nothing waits for the device while the mutex is held, except the driver itself when a
+// stream's queue is full or a workspace grows.
 #pragma once
 
 #include <mutex>
@@ -25,7 +26,7 @@ class Kernel {
                                               std::string name = {});
 
   // Checks `args` (one for each parameter) and puts the launches on `stream` (null: the default one). Does not wait; the tensors
-  // must outlive the work. Arguments like those of an earlier call (same types, shapes, strides) take a short path.
+  // must outlive the work, and where a graph captures it, the Kernel and the tensors the graph. Arguments like those of an earlier call (same types, shapes, strides) take a short path.
   Result<void> Launch(std::span<const Arg> args, void* stream);
 
   const Binder& binder() const { return binder_; }
@@ -35,11 +36,15 @@ class Kernel {
   const std::string& target() const { return target_; }
 
  private:
-  // A kernel parameter whose value changes from call to call.
+  // A kernel parameter whose value changes from call to call, beside scalars.
   struct Patch {
     uint32_t slot;
-    enum class From : uint8_t { kTensor, kScalar, kWorkspace } from;
+    enum class From : uint8_t { kTensor, kWorkspace } from;
     uint32_t index;
+  };
+  struct ScalarSlot {
+    uint32_t slot;
+    uint32_t param;
   };
   struct Entry {
     void* function = nullptr;
@@ -49,6 +54,7 @@ class Kernel {
     bool empty = false;
     std::vector<uint64_t> slots;
     std::vector<Patch> patches;
+    std::vector<ScalarSlot> scalars;
     std::vector<void*> pointers;  // to each slot, or to its tensor map in the plan
   };
   // A tensor map of the artifact, kept while its tensor stays where it is; the plan's key holds shape and strides.
@@ -80,12 +86,13 @@ class Kernel {
   Entry MakeEntry(size_t launch, const Binding& binding) const;
   void PointAtParams(size_t launch, Plan& plan) const;
   Result<void> EncodeMaps(Plan& plan, std::span<const Arg> args) const;
+  Result<void> SetScalars(Plan& plan, std::span<const Arg> args) const;
   Result<void> LaunchEntries(Plan& plan, std::span<const Arg> args, std::span<const uint64_t> workspaces, void* stream);
   Result<void> LaunchEntry(Entry& entry, std::span<const Arg> args, std::span<const uint64_t> workspaces, void* stream);
   Result<std::span<const uint64_t>> Workspaces(const Plan& plan, void* stream);
   bool IsCaptured(void* stream) const;
   Result<void> LaunchInGraph(Plan& plan, std::span<const Arg> args, void* stream);
-  Result<uint64_t> WorkspaceInGraph(const Plan& plan, size_t index, void* stream) const;
+  Result<void> AllocateInGraph(const Plan& plan, void* stream, std::vector<uint64_t>& addresses) const;
 
   const Binder binder_;
   const std::unique_ptr<Module> module_;

@@ -129,35 +129,80 @@ TEST_F(KernelTest, ManyShapesAreForgottenInTurnAndStayRight) {
 // The first launch of all, and those behind one outside: a graph's are its own, and go with it.
 TEST_F(KernelTest, CapturedLaunchesShareNoWorkspaceWithOthers) {
   const auto capture = Fake<void(int)>("kiln_fake_capture");
-  capture(1);
+  capture(KILN_FAKE_CAPTURED);
   Load(Program()).reset();
   EXPECT_EQ(LiveModules(), modules_);
   auto kernel = Load(Program());
-  capture(0);
+  capture(KILN_FAKE_NO_CAPTURE);
   const auto captured = Fake<int64_t()>("kiln_fake_captured_allocations");
   const int64_t n = 40;
   void* const stream = reinterpret_cast<void*>(1);
-  capture(1);
+  capture(KILN_FAKE_CAPTURED);
   auto first = kernel->Launch(Args(n), stream);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_EQ(captured(), 1);
+  EXPECT_EQ(Fake<int64_t()>("kiln_fake_captured_fills")(), 1) << "or the flags of a replay would be those that the one before left";
   EXPECT_EQ(LiveAllocations(), allocations_) << "freed in the graph, or it could be launched once only";
-  capture(0);
+  capture(KILN_FAKE_NO_CAPTURE);
   ASSERT_TRUE(kernel->Launch(Args(n), stream));
   EXPECT_EQ(LiveAllocations(), allocations_ + 1);
-  capture(1);
+  capture(KILN_FAKE_CAPTURED);
   ASSERT_TRUE(kernel->Launch(Args(n), stream));
-  capture(0);
+  capture(KILN_FAKE_NO_CAPTURE);
   EXPECT_EQ(captured(), 2);
   EXPECT_EQ(LaunchAt(4).params[1], LaunchAt(5).params[0]);
   EXPECT_NE(LaunchAt(4).params[1], LaunchAt(2).params[1]);
   ASSERT_TRUE(kernel->Launch(Args(n), stream));
   EXPECT_EQ(LaunchAt(6).params[1], LaunchAt(2).params[1]);
-  capture(1);
+  capture(KILN_FAKE_CAPTURED);
   FailNext("cuMemAllocAsync", 801);
   const auto failed = kernel->Launch(Args(n), stream);
   ASSERT_FALSE(failed);
   EXPECT_THAT(failed.error().message, HasSubstr("allocate 160 bytes in a captured graph"));
+}
+
+// The first launch on a stream, a larger one and the end of a kernel, while another thread captures.
+TEST_F(KernelTest, GraphsOfOtherThreadsAreNotBroken) {
+  const auto capture = Fake<void(int)>("kiln_fake_capture");
+  capture(KILN_FAKE_CAPTURED_ELSEWHERE);
+  auto kernel = Load(Program());
+  const int64_t n = 40, larger = 80;
+  void* const stream = reinterpret_cast<void*>(1);
+  for (const int64_t* size : {&n, &larger}) {
+    auto launched = kernel->Launch(Args(*size), stream);
+    ASSERT_TRUE(launched) << launched.error().message;
+    EXPECT_EQ(LiveAllocations(), allocations_ + 1);
+  }
+  kernel.reset();
+  EXPECT_EQ(LiveAllocations(), allocations_);
+  EXPECT_EQ(LiveModules(), modules_);
+  EXPECT_NE(device_->driver().stream_synchronize(stream), 0) << "the thread's capture mode was not put back";
+}
+
+// A capture goes on behind a launch that failed.
+TEST_F(KernelTest, AFailedLaunchLeavesNoMemoryInItsGraph) {
+  const auto captured = Fake<int64_t()>("kiln_fake_captured_allocations");
+  Artifact program = Program();
+  program.launch.workspaces.push_back({DType::kF32, {Symbol(0), Constant(int64_t(1) << 28)}, /*zeroed=*/false});
+  auto kernel = Load(Program()), large = Load(program);
+  const int64_t n = 40;
+  void* const stream = reinterpret_cast<void*>(1);
+  Fake<void(int)>("kiln_fake_capture")(KILN_FAKE_CAPTURED);
+  ASSERT_TRUE(kernel->Launch(Args(n), stream));
+  for (const char* symbol : {"cuLaunchKernel", "cuLaunchKernelEx", "cuMemsetD8Async"}) {
+    FailNext(symbol, 1);
+    const auto failed = kernel->Launch(Args(n), stream);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().name, "CUDA_ERROR_INVALID_VALUE");
+    EXPECT_EQ(LiveAllocations(), allocations_) << symbol;
+  }
+  EXPECT_EQ(large->Launch(Args(n), stream).error().name, "CUDA_ERROR_OUT_OF_MEMORY");
+  EXPECT_EQ(LiveAllocations(), allocations_);
+  const int64_t before = captured();
+  auto args = Args(n);
+  args[3] = Arg();
+  EXPECT_FALSE(kernel->Launch(args, stream));
+  EXPECT_EQ(captured(), before) << "a wrong scalar leaves no node in the graph";
 }
 
 TEST_F(KernelTest, StreamsDoNotShareWorkspaces) {

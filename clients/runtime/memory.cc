@@ -13,6 +13,14 @@ Result<void> Within(const Device& device, std::string_view operation, Call call)
   return device.driver().Check(call(device.driver()), operation);
 }
 
+template <class Call>
+Result<void> BesideCaptures(const Device& device, std::string_view operation, Call call) {
+  return Within(device, operation, [&](const Driver& driver) {
+    const Device::BesideCaptures beside(device);
+    return call(driver);
+  });
+}
+
 Result<void> CheckSize(uint64_t bytes, uint64_t capacity) {
   if (bytes <= capacity) return {};
   return ArgumentError(fmt::format("{} bytes do not fit a device buffer of {}", bytes, capacity));
@@ -23,8 +31,8 @@ Result<void> CheckSize(uint64_t bytes, uint64_t capacity) {
 Result<DeviceBuffer> DeviceBuffer::Allocate(std::shared_ptr<const Device> device, uint64_t bytes) {
   DeviceBuffer buffer;
   if (bytes > 0) {
-    auto ok = Within(*device, fmt::format("allocate {} bytes on device {}", bytes, device->info().index),
-                     [&](const Driver& driver) { return driver.mem_alloc(&buffer.address_, bytes); });
+    auto ok = BesideCaptures(*device, fmt::format("allocate {} bytes on device {}", bytes, device->info().index),
+                             [&](const Driver& driver) { return driver.mem_alloc(&buffer.address_, bytes); });
     if (!ok) return std::unexpected(ok.error());
   }
   buffer.bytes_ = bytes;
@@ -35,8 +43,7 @@ Result<DeviceBuffer> DeviceBuffer::Allocate(std::shared_ptr<const Device> device
 DeviceBuffer::~DeviceBuffer() {
   if (!device_ || !address_) return;
   // A failure here is an earlier one reported again (a poisoned context); it has been reported where it happened.
-  const Device::BesideCaptures beside(*device_);
-  (void)Within(*device_, "free device memory", [&](const Driver& driver) { return driver.mem_free(address_); });
+  (void)BesideCaptures(*device_, "free device memory", [&](const Driver& driver) { return driver.mem_free(address_); });
 }
 
 Result<void> DeviceBuffer::CopyFrom(const void* host, uint64_t bytes, void* stream) const {

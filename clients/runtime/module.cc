@@ -35,8 +35,10 @@ Result<std::unique_ptr<Module>> Module::Load(std::shared_ptr<const Device> devic
 Module::~Module() {
   if (!handle_) return;
   // As for memory: a failure repeats one that was reported.
+  auto scope = device_->Enter();
+  if (!scope) return;
   const Device::BesideCaptures beside(*device_);
-  if (auto scope = device_->Enter()) device_->driver().module_unload(handle_);
+  device_->driver().module_unload(handle_);
 }
 
 Result<void> Module::LoadCode(const Artifact& artifact) {

@@ -20,7 +20,9 @@
 
 namespace {
 
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kInvalidPtx = 218, kOperatingSystem = 304, kUnsupportedInCapture = 900, kNotFound = 500, kIllegalAddress = 700;
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kInvalidPtx = 218, kOperatingSystem = 304, kNotFound = 500;
+constexpr int kIllegalAddress = 700, kUnsupportedInCapture = 900;
+constexpr size_t kMemory = size_t(1) << 30;
 
 struct Function {
   std::string entry;
@@ -54,8 +56,8 @@ struct State {
   std::set<void*> allocations;
   std::set<Module*> modules;
   int major = 9, minor = 0;
-  int capturing = 0;
-  int64_t captured_allocations = 0;
+  int capturing = KILN_FAKE_NO_CAPTURE;
+  int64_t captured_allocations = 0, captured_fills = 0;
 };
 State& Fake() {
   static State* state = new State;  // outlives the test's own statics
@@ -158,6 +160,11 @@ bool MakesSocket() {
 
 int NeedContext() { return current_context ? 0 : kInvalidContext; }
 
+bool Captured() { return Fake().capturing == KILN_FAKE_CAPTURED; }
+
+// A call that would break a graph that is being captured in the global mode, by whichever thread.
+int BesideCaptures() { return Fake().capturing && capture_mode != kRelaxed ? kUnsupportedInCapture : 0; }
+
 }  // namespace
 
 #define FAKE(name, ...)                            \
@@ -175,8 +182,8 @@ void kiln_fake_reset() {
   Fake().failures.clear();
   Fake().major = 9;
   Fake().minor = 0;
-  Fake().capturing = 0;
-  Fake().captured_allocations = 0;
+  Fake().capturing = KILN_FAKE_NO_CAPTURE;
+  Fake().captured_allocations = Fake().captured_fills = 0;
 }
 uint32_t kiln_fake_launch_count() { return uint32_t(Fake().launches.size()); }
 const KilnFakeLaunch* kiln_fake_launch(uint32_t index) { return &Fake().launches.at(index); }
@@ -189,6 +196,7 @@ void kiln_fake_fail(const char* symbol, int status) { Fake().failures[symbol] = 
 void kiln_fake_capability(int major, int minor) { Fake().major = major, Fake().minor = minor; }
 void kiln_fake_capture(int capturing) { Fake().capturing = capturing; }
 int64_t kiln_fake_captured_allocations() { return Fake().captured_allocations; }
+int64_t kiln_fake_captured_fills() { return Fake().captured_fills; }
 int64_t kiln_fake_live_allocations() { return int64_t(Fake().allocations.size()); }
 int64_t kiln_fake_live_modules() { return int64_t(Fake().modules.size()); }
 int kiln_fake_function_attribute(const char* entry, int attribute) {
@@ -233,7 +241,7 @@ FAKE(cuCtxSetCurrent, void* c) current_context = c; return 0; END
 FAKE(cuCtxSynchronize) return NeedContext(); END
 FAKE(cuModuleLoadDataEx, void** m, const void* image, unsigned n, int* options, void** values)
   if (NeedContext()) return NeedContext();
-  if (Fake().capturing && capture_mode != kRelaxed) return kUnsupportedInCapture;
+  if (BesideCaptures()) return BesideCaptures();
   const int status = LoadImage(m, image);
   for (unsigned i = 0; i < n; ++i) {
     if (options[i] == 3 && status == 0) std::strcpy(static_cast<char*>(values[i]), "ptxas info    : Used 24 registers, 0 bytes spill stores");
@@ -241,9 +249,13 @@ FAKE(cuModuleLoadDataEx, void** m, const void* image, unsigned n, int* options, 
   }
   return status;
 END
-FAKE(cuThreadExchangeStreamCaptureMode, int* mode) std::swap(capture_mode, *mode); return 0; END
+FAKE(cuThreadExchangeStreamCaptureMode, int* mode)
+  if (NeedContext()) return NeedContext();
+  std::swap(capture_mode, *mode);
+  return 0;
+END
 FAKE(cuModuleUnload, void* m)
-  if (Fake().capturing && capture_mode != kRelaxed) return kUnsupportedInCapture;
+  if (BesideCaptures()) return BesideCaptures();
   Fake().modules.erase(static_cast<Module*>(m));
   delete static_cast<Module*>(m);
   return 0;
@@ -287,24 +299,32 @@ FAKE(cuTensorMapEncodeTiled, void* out, unsigned type, uint32_t rank, void* addr
 END
 FAKE(cuMemAlloc_v2, uint64_t* p, size_t n)
   if (NeedContext()) return NeedContext();
-  if (Fake().capturing) return kUnsupportedInCapture;
-  if (n > (size_t(1) << 30)) return kOutOfMemory;
+  if (BesideCaptures()) return BesideCaptures();
+  if (n > kMemory) return kOutOfMemory;
   *p = Allocate(n);
   return 0;
 END
-FAKE(cuMemFree_v2, uint64_t p) return Free(p); END
-FAKE(cuStreamIsCapturing, void*, int* status) *status = Fake().capturing; return 0; END
+FAKE(cuMemFree_v2, uint64_t p) return BesideCaptures() ? BesideCaptures() : Free(p); END
+FAKE(cuStreamIsCapturing, void*, int* status) *status = Captured(); return 0; END
 FAKE(cuMemAllocAsync, uint64_t* p, size_t n, void*)
-  if (!Fake().capturing) return kInvalidValue;
+  if (!Captured()) return kInvalidValue;
+  if (n > kMemory) return kOutOfMemory;
   ++Fake().captured_allocations;
   *p = Allocate(n);
   return 0;
 END
-FAKE(cuMemFreeAsync, uint64_t p, void*) return Fake().capturing ? Free(p) : kInvalidValue; END
+FAKE(cuMemFreeAsync, uint64_t p, void*) return Captured() ? Free(p) : kInvalidValue; END
 FAKE(cuMemcpyHtoDAsync_v2, uint64_t d, const void* s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), s, n); return NeedContext(); END
 FAKE(cuMemcpyDtoHAsync_v2, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n); return NeedContext(); END
-FAKE(cuMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*) std::memset(reinterpret_cast<void*>(d), v, n); return NeedContext(); END
-FAKE(cuStreamSynchronize, void*) return Fake().capturing ? kUnsupportedInCapture : NeedContext(); END
+FAKE(cuMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*)
+  std::memset(reinterpret_cast<void*>(d), v, n);
+  if (Captured()) ++Fake().captured_fills;
+  return NeedContext();
+END
+FAKE(cuStreamSynchronize, void*)
+  if (Captured()) return kUnsupportedInCapture;
+  return BesideCaptures() ? BesideCaptures() : NeedContext();
+END
 FAKE(cuEventCreate, void** e, unsigned) *e = new Event; return NeedContext(); END
 FAKE(cuEventDestroy_v2, void* e) delete static_cast<Event*>(e); return 0; END
 FAKE(cuEventRecord, void* e, void*) *static_cast<Event*>(e) = {std::chrono::steady_clock::now(), true}; return 0; END

@@ -40,9 +40,12 @@ uint32_t kiln_fake_maps_encoded();
 // The next call of `symbol` returns `status`.
 void kiln_fake_fail(const char* symbol, int status);
 void kiln_fake_capability(int major, int minor);
-// Whether streams are being captured. What is then allocated must be freed in the same capture.
-void kiln_fake_capture(int capturing);
+// Captured: every stream is, and what is allocated on it must be freed in the same capture. Elsewhere: none that is asked about, but one of
+// another thread, in the global mode.
+enum KilnFakeCapture : int { KILN_FAKE_NO_CAPTURE, KILN_FAKE_CAPTURED, KILN_FAKE_CAPTURED_ELSEWHERE };
+void kiln_fake_capture(int capture);
 int64_t kiln_fake_captured_allocations();  // ever
+int64_t kiln_fake_captured_fills();
 int64_t kiln_fake_live_allocations();
 int64_t kiln_fake_live_modules();
 // What a function was last given by cuFuncSetAttribute; -1: nothing.
