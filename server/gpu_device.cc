@@ -76,8 +76,9 @@ class Copies {
 };
 
 // A driver that is there and does not start: most often for its device files' sake.
-std::string WhyNot(const runtime::Error& error) {
-  const std::string files = error.name.empty() ? std::string() : GpuFilesProblem();
+std::string WhyNot(const runtime::Error& error, runtime::DriverKind kind) {
+  const GpuDriver driver = kind == runtime::DriverKind::kCuda ? GpuDriver::kNvidia : GpuDriver::kAmd;
+  const std::string files = error.name.empty() ? std::string() : GpuFilesProblem(driver);
   return files.empty() ? error.message : fmt::format("{}; {}", error.message, files);
 }
 
@@ -125,7 +126,7 @@ class GpuDevice final : public WorkerProgram::Device {
       const auto driver = runtime::Driver::Open(kind);
       const auto devices = driver ? runtime::ListDevices(**driver) : std::unexpected(driver.error());
       if (!devices) {
-        list_.add_problems(Utf8(WhyNot(devices.error())));
+        list_.add_problems(Utf8(WhyNot(devices.error(), kind)));
         if (!first) first = std::unexpected(list_.problems(0));
         continue;
       }

@@ -104,8 +104,9 @@ LandlockPaths CompilerPaths(const SandboxOptions& options) {
   return paths;
 }
 
-// NVIDIA's driver reads these while it starts, and of /proc/self its mappings; it writes its threads' names there, or does not start. The cache
-// of compiled PTX below the home folder it does without. In the worker: /proc/self is another folder in each process.
+// NVIDIA's driver reads these while it starts, and of /proc/self its mappings and status; it writes its threads' names there, below task, or
+// does not start. The whole folder is granted: that is what was tried, and threads that come later have their files in it. The cache of
+// compiled PTX below the home folder it does without. In the worker: /proc/self is another folder in each process.
 LandlockPaths DriverPaths(const SandboxOptions& options) {
   LandlockPaths paths = Paths(options);
   paths.writable.emplace_back("/proc/self");
@@ -114,6 +115,7 @@ LandlockPaths DriverPaths(const SandboxOptions& options) {
     paths.readable.emplace_back(path);
   }
   std::ranges::copy(FoldersOf(options.library_path), std::back_inserter(paths.readable));
+  std::ranges::copy(GpuPartFiles(), std::back_inserter(paths.readable));
   paths.devices = GpuFiles();
   return paths;
 }

@@ -19,9 +19,11 @@
 // A GPU's worker enters in two steps, for what a driver needs to start is more than what it needs to run kernels:
 //
 //   Enter   user, limits, files as above and of the driver's own (its devices, what it reads of /proc and /sys), no_new_privs, and a
-//           deny-list of calls: no network, no other programs, no signals to others
+//           deny-list of calls: no network, no other programs, no signals to others. Its own folder of /proc it may read and write as a
+//           whole, so that the driver can name its threads: with its memory in it, but nothing of another process
 //   Close   when the driver has its context and has run a kernel of ours, before a byte of a client is read: an allow-list for every
-//           thread there is, the driver's too. ioctl(2) takes the commands of NVIDIA's devices alone, and no socket is made any more
+//           thread there is, the driver's too. ioctl(2) takes the commands of NVIDIA's devices alone and the question whether a
+//           descriptor is a terminal (TCGETS), and no socket is made any more
 //
 // It needs much address space: nothing limits its memory but the host. Root becomes the other user where that one can use the GPUs and
 // the folders of the library path. A kLooseGpu worker, for a driver that does not work so, has the user, the limits, no_new_privs and the

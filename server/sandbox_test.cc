@@ -17,6 +17,7 @@
 
 #include <gmock/gmock.h>
 
+#include "server/gpu_files.h"
 #include "server/landlock.h"
 #include "server/testing/daemon_fixture.h"
 #include "server/testing/escape.h"
@@ -145,6 +146,23 @@ TEST(Sandbox, TakesADevicesCommandsAndNoOthers) {
   int status = -1;
   ASSERT_EQ(::waitpid(pid, &status, 0), pid);
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(SandboxTest, AGpuIsTheDevicesThatItsDriverNeeds) {
+  const fs::path devices = folder_ / "dev";
+  for (const char* folder : {"dri", "nvidia-caps"}) fs::create_directories(devices / folder);
+  for (const char* name : {"nvidia0", "nvidia12", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia", "nvidia0p1", "null",
+                           "dri/card0", "dri/renderD128", "nvidia-caps/nvidia-cap1", "nvidia-caps/nvidia-cap2"}) {
+    std::ofstream(devices / name).flush();
+  }
+  fs::permissions(devices / "nvidia-caps/nvidia-cap1", fs::perms(0400));
+  fs::permissions(devices / "nvidia-caps/nvidia-cap2", fs::perms(0444));
+  EXPECT_THAT(GpuFiles(GpuDriver::kNvidia, devices),
+              ::testing::UnorderedElementsAre(devices / "nvidia0", devices / "nvidia12", devices / "nvidiactl", devices / "nvidia-uvm"));
+  EXPECT_THAT(GpuPartFiles(devices), ::testing::ElementsAre(devices / "nvidia-caps/nvidia-cap2"));
+  EXPECT_THAT(GpuFiles(GpuDriver::kAmd, devices), ::testing::IsEmpty()) << "what renders is another's";
+  std::ofstream(devices / "kfd").flush();
+  EXPECT_THAT(GpuFiles(GpuDriver::kAmd, devices), ::testing::UnorderedElementsAre(devices / "kfd", devices / "dri/renderD128"));
 }
 
 // From here on this thread, and what it starts, cannot have a filter; prctl says EINVAL, as a kernel without seccomp does.
