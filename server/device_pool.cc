@@ -12,8 +12,15 @@ namespace kiln::server {
 namespace {
 
 constexpr std::chrono::seconds kListLimit{30};  // a driver that starts, with many GPUs
+constexpr int kMostListings = 4;                // a closed one, late, once more, a loose one, and a closed one behind it
 
 bool IsGpu(std::string_view name) { return name.starts_with("cuda:") || name.starts_with("hip:"); }
+
+// Why the worker that listed the GPUs could not use them, or could not list; empty: it could.
+std::string TroubleOf(const DeviceOutcome& outcome) {
+  if (outcome.end == DeviceOutcome::End::kResult) return outcome.event.devices().trouble();
+  return outcome.said.empty() ? outcome.cause : outcome.cause + " " + outcome.said;
+}
 
 v1::DeviceInfo Emulated(const target::Target& target) {
   v1::DeviceInfo info;
@@ -46,28 +53,41 @@ DeviceLine::Options DevicePool::ListerOptions(WorkerRole role) const {
 }
 
 // By a worker that ends behind it: a driver that crashes or hangs costs only that.
-void DevicePool::ListGpus(WorkerRole role, std::string trouble) {
+void DevicePool::ListGpus(WorkerRole role, Listing so_far) {
   auto task = std::make_unique<DeviceTask>();
   task->request_id = "devices";
   task->job.set_list(true);
   task->limit = kListLimit;
-  task->done = [this, role, trouble = std::move(trouble)](DeviceOutcome outcome) {
-    Listed(role, trouble, std::move(outcome));
+  task->done = [this, role, so_far = std::move(so_far)](DeviceOutcome outcome) mutable {
+    Listed(role, std::move(so_far), std::move(outcome));
   };
-  (role == WorkerRole::kGpu ? lister_ : loose_lister_).Submit(task);
+  std::lock_guard lock(mutex_);  // one lister asks the other, which a pool that is closed may be about to destroy
+  if (!closed_) (role == WorkerRole::kGpu ? lister_ : loose_lister_).Submit(task);
 }
 
-void DevicePool::Listed(WorkerRole role, const std::string& trouble_when_closed, DeviceOutcome outcome) {
+void DevicePool::Listed(WorkerRole role, Listing so_far, DeviceOutcome outcome) {
   using End = DeviceOutcome::End;
-  std::string trouble = outcome.end == End::kDied || outcome.end == End::kTimeout ? outcome.cause + " " + outcome.said
-                                                                                  : outcome.event.devices().trouble();
-  const bool closed = role == WorkerRole::kGpu;
-  if (closed && !trouble.empty()) return ListGpus(WorkerRole::kLooseGpu, std::move(trouble));
-  const bool loose = !closed && trouble.empty();  // else what fails is not the sandbox's doing
+  if (outcome.end == End::kCancelled) return AddGpus({}, WorkerRole::kGpu);
+  std::string trouble = TroubleOf(outcome);
   v1::DeviceList& list = *outcome.event.mutable_devices();
-  if (!closed && !loose) list.clear_protections();
-  if (options_.on_listed && outcome.end != End::kCancelled) options_.on_listed(list, trouble_when_closed);  // before anything runs there
-  AddGpus(list, loose ? WorkerRole::kLooseGpu : WorkerRole::kGpu);
+  if (role == WorkerRole::kLooseGpu) {
+    if (trouble.empty()) {
+      so_far.loose = std::move(list);
+      return ListGpus(WorkerRole::kGpu, std::move(so_far));
+    }
+    list.clear_protections();
+    return Settle(list, so_far.trouble, WorkerRole::kGpu);  // what fails is not the sandbox's doing
+  }
+  if (trouble.empty()) return Settle(list, {}, WorkerRole::kGpu);
+  so_far.trouble = std::move(trouble);
+  const bool again = outcome.end == End::kTimeout && !std::exchange(so_far.late, true);
+  if (again || !so_far.loose) return ListGpus(again ? WorkerRole::kGpu : WorkerRole::kLooseGpu, std::move(so_far));
+  Settle(*so_far.loose, so_far.trouble, WorkerRole::kLooseGpu);
+}
+
+void DevicePool::Settle(const v1::DeviceList& list, std::string_view trouble, WorkerRole role) {
+  if (options_.on_listed) options_.on_listed(list, trouble);  // before anything runs there
+  AddGpus(list, role);
 }
 
 void DevicePool::AddGpus(const v1::DeviceList& list, WorkerRole role) {
@@ -124,7 +144,7 @@ std::vector<v1::DeviceInfo> DevicePool::Devices() {
   std::vector<v1::DeviceInfo> devices;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kListLimit, [this] { return listed_ || closed_; });
+    changed_.wait_for(lock, kMostListings * kListLimit, [this] { return listed_ || closed_; });
     for (const Gpu& gpu : gpus_) devices.push_back(gpu.info);
   }
   if (!emulators_) return devices;

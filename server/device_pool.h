@@ -2,9 +2,10 @@
 //
 // The devices of this host: one line for all that is emulated, one for each GPU.
 //
-// A worker is asked for the GPUs once, from the start on; it also tries whether their driver works in the closed sandbox (sandbox.h). Where
-// it does not, another is asked in a loose one; where that has no trouble, the workers that run kernels are loose as well. Those of HIP
-// devices always are: their driver's calls have not been seen.
+// A worker is asked for the GPUs from the start on; it also tries whether their driver works in the closed sandbox (sandbox.h). Where it does
+// not, another is asked in a loose one. Where that has no trouble, a closed one is asked once more, for the trouble may have been a passing
+// one; only if it has some again, the workers that run kernels are loose as well. A closed one that takes too long is asked again before
+// any of this. The workers of HIP devices are always loose: their driver's calls have not been seen.
 //
 // Threads. Devices waits for the answer; who wants to Find a GPU parks until then.
 // All members may be called from any thread. Lines live as long as the pool.
@@ -16,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,8 +67,15 @@ class DevicePool {
   void Close();
 
  private:
-  void ListGpus(WorkerRole role, std::string trouble);
-  void Listed(WorkerRole role, const std::string& trouble_when_closed, DeviceOutcome outcome);
+  // What earlier answers have told.
+  struct Listing {
+    std::string trouble;                // of the last closed one
+    bool late = false;                  // a closed one took too long
+    std::optional<v1::DeviceList> loose;  // of one that had no trouble
+  };
+  void ListGpus(WorkerRole role, Listing so_far);
+  void Listed(WorkerRole role, Listing so_far, DeviceOutcome outcome);
+  void Settle(const v1::DeviceList& list, std::string_view trouble, WorkerRole role);
   void AddGpus(const v1::DeviceList& list, WorkerRole role);
   DeviceLine::Options ListerOptions(WorkerRole role) const;
   DeviceLine::Options LineOptions(std::string name, WorkerRole role, unsigned workers) const;

@@ -330,6 +330,25 @@ TEST_F(RunTest, ADriverThatDoesNotWorkWhenClosedRunsLoosely) {
   EXPECT_NE(log.find("calls=deny-list privileges=none-new\" trouble=\"launch copy_words: CUDA_ERROR_OPERATING_SYSTEM"), std::string::npos) << log;
 }
 
+// Trouble that a closed worker has had once is no proof.
+TEST_F(RunTest, ADriverThatFailsForAWhileRunsInClosedWorkers) {
+  if (kSanitized) GTEST_SKIP() << "no allow-list with the sanitizers";
+  UseFakeDriver();
+  const fs::path mended = folder_ / "mended";
+  ::setenv("KILN_FAKE_DRIVER_MENDED", mended.c_str(), 1);
+  Start();
+  ::unsetenv("LD_LIBRARY_PATH");
+  ::unsetenv("KILN_FAKE_DRIVER_MENDED");
+  const RunAnswer answer = Double(64, "cuda:0");
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.FaultKind(), "");
+  EXPECT_TRUE(fs::exists(mended)) << "a loose worker was asked";
+  const std::string log = daemon_->LogText();
+  if (log.find("files=landlock-") == std::string::npos) GTEST_SKIP() << "it fails where it cannot write files";
+  EXPECT_EQ(log.find("trouble="), std::string::npos) << log;
+  EXPECT_NE(log.find("calls=allow-list privileges=none-new", log.find("devices=\"cuda:0")), std::string::npos) << log;
+}
+
 TEST_F(RunTest, TheLogTellsWhyThereIsNoGpu) {
   if (::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/kfd", F_OK) == 0) GTEST_SKIP() << "there may be one";
   Start();
@@ -361,6 +380,14 @@ TEST_F(RunTest, RunsForGpusWaitUntilTheirDriverHasListedThem) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(5500));
   for (auto& one : waiting) EXPECT_EQ(one.get().status.error_code(), StatusCode::NOT_FOUND);
   EXPECT_GT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(5500));
+
+  RunClient hasty = RunClient(kDouble, "cuda:0").Tensor(Counting(64), {1, 64});
+  hasty.options().set_timeout_seconds(1);
+  const RunAnswer late = hasty.Run(*daemon_);
+  ASSERT_TRUE(late.status.ok()) << late.status.error_message();
+  ASSERT_EQ(late.FaultKind(), "timeout");
+  EXPECT_TRUE(late.result.faults(0).message().starts_with("the run was ended after 1 s, while its driver started; this kilnd"))
+      << late.result.faults(0).message();
 }
 
 TEST_F(RunTest, NothingIsEmulatedWhereThatIsTurnedOff) {
