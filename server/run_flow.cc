@@ -17,6 +17,8 @@ namespace {
 using Kind = Failure::Kind;
 
 constexpr std::string_view kRunning = "it ran the kernel";
+constexpr std::string_view kLoading = "it loaded the kernel";
+constexpr std::string_view kStarting = "its driver started";
 
 constexpr int kMaxArguments = 256;  // as many parameters as a kernel may have
 constexpr std::uint32_t kMaxRepeat = 10'000;
@@ -327,8 +329,9 @@ RunFlow::Ran RunFlow::Take(Call& call, DeviceOutcome& outcome) {
 }
 
 std::string RunFlow::TooLong(const Call& call, std::string_view doing) const {
-  return fmt::format("the run was ended after {} s, while {}: a loop that does not end, or too much work; this kilnd allows a timeout of up "
-                     "to {} s (--run-limit)", static_cast<double>(call.limit.count()) / 1000, doing,
+  return fmt::format("the run was ended after {} s, while {}{}; this kilnd allows a timeout of up to {} s (--run-limit)",
+                     static_cast<double>(call.limit.count()) / 1000, doing,
+                     doing == kStarting ? "" : ": a loop that does not end, or too much work",
                      static_cast<double>(options_.limit.count()) / 1000);
 }
 
@@ -339,7 +342,7 @@ RunFlow::Ran RunFlow::Broken(Call& call, const DeviceOutcome& outcome) {
   output.result.set_target(call.device->info.target());
   output.result.set_device(call.device->info.description());
   v1::RunFault& fault = *output.result.add_faults();
-  const std::string_view doing = outcome.stage == "run" ? kRunning : "it loaded the kernel";
+  const std::string_view doing = outcome.stage == "run" ? kRunning : outcome.stage == "driver" ? kStarting : kLoading;
   if (outcome.end == DeviceOutcome::End::kTimeout) {
     fault.set_kind("timeout");
     fault.set_message(TooLong(call, doing));
