@@ -149,8 +149,8 @@ Result<void> Kernel::AllocateInGraph(const Plan& plan, void* stream, std::vector
       return std::unexpected(Error{Error::Kind::kDriver, fmt::format("{} needs memory of its own in a captured graph, which this driver does "
                                    "not give: update it, or launch it outside of graphs", binder_.name()), {}, "launch the kernel"});
     uint64_t address = 0;
-    if (auto ok = driver.Check(driver.mem_alloc_async(&address, bytes, stream), fmt::format("allocate {} bytes in a captured graph", bytes)); !ok)
-      return ok;
+    const int status = driver.mem_alloc_async(&address, bytes, stream);
+    if (auto ok = driver.Check(status, fmt::format("allocate {} bytes in a captured graph", bytes)); !ok) return ok;
     addresses.back() = address;
     if (!binder_.info().workspaces[i].zeroed) continue;
     if (auto ok = driver.Check(driver.fill_bytes(address, 0, bytes, stream), "fill memory in a captured graph"); !ok) return ok;

@@ -26,7 +26,8 @@ class Kernel {
                                               std::string name = {});
 
   // Checks `args` (one for each parameter) and puts the launches on `stream` (null: the default one). Does not wait; the tensors
-  // must outlive the work, and where a graph captures it, the Kernel and the tensors the graph. Arguments like those of an earlier call (same types, shapes, strides) take a short path.
+  // must outlive the work, and where a graph captures it, they and the Kernel must outlive the graph. Arguments like those of an earlier
+  // call (same types, shapes, strides) take a short path.
   Result<void> Launch(std::span<const Arg> args, void* stream);
 
   const Binder& binder() const { return binder_; }
