@@ -27,9 +27,12 @@ std::vector<KernelParam> KernelParams(const ir::Module& module);
 std::string EntryName(size_t kernel);
 
 v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context);
-// `resources`: what the assembler, the linker or the driver said of the kernels; may be empty.
-v1::Report MakeReport(const ir::Module& module, const target::Target& target,
-                      const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources, std::span<const std::set<uint32_t>> users);
+// What only the making of the code tells.
+struct Generated {
+  google::protobuf::RepeatedPtrField<v1::KernelResources> resources;  // as the assembler or the linker says; may be empty
+  std::set<ir::BufferId> kept;  // tensors that stores write whose lines the L2 keeps longer
+};
+v1::Report MakeReport(const ir::Module& module, const Generated& generated, std::span<const std::set<uint32_t>> users);
 // For the report of emulated targets, whose statements' lines are numbers by then: those that read or write each buffer.
 std::vector<std::set<uint32_t>> UsersOfBuffers(const ir::Module& module);
 

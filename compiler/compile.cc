@@ -82,14 +82,14 @@ class Compilation {
     files_ = module->files;
     if (context_.target->emulated) numbers_ = NumberStatements(*module);
     if (!RunPasses(*module, context_, request_.explain(), hooks_, diagnostics_, result_)) return false;
-    google::protobuf::RepeatedPtrField<v1::KernelResources> resources;
-    if (!llvm_ir::Generate(*module, context_, request_.explain(), hooks_, diagnostics_, result_, artifact_, resources)) return false;
+    Generated generated;
+    if (!llvm_ir::Generate(*module, context_, request_.explain(), hooks_, diagnostics_, result_, artifact_, generated)) return false;
     const std::vector<std::set<uint32_t>> users = context_.target->emulated ? UsersOfBuffers(*module) : std::vector<std::set<uint32_t>>();
     RestoreLocations(*module);
     if (!request_.has_explain()) DropNames(*module);
     artifact_.set_target(std::string(context_.target->name));
     *artifact_.mutable_launch() = MakeLaunchInfo(*module, context_);
-    *artifact_.mutable_report() = MakeReport(*module, *context_.target, resources, users);
+    *artifact_.mutable_report() = MakeReport(*module, generated, users);
     artifact_.set_compiler(std::string(BuildId()));
     return true;
   }

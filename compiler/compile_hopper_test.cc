@@ -148,20 +148,35 @@ func @f(%A: global f32[64, 1024], %W: global f32[1024], %B: global f32[64, 1024]
     return std::ranges::any_of(result.artifact().report().decisions(),
                                [&](const v1::Decision& d) { return d.subject() == "C" && d.decision() == says; });
   };
+  const auto explained = [](std::string text, const char* target) {
+    v1::CompileRequest request;
+    request.set_target(target);
+    request.set_module(std::move(text));
+    request.mutable_explain();  // for names
+    return Compile(request, {});
+  };
   const v1::WorkerResult kept = CompileText(program("%A[%b, %i] * %W[%i]"), "cuda:sm_90a");
   EXPECT_EQ(Count(kept, "st.global.L2::cache_hint.v4.b32"), 2u);
   EXPECT_EQ(Count(kept, "createpolicy.fractional.L2::evict_last"), 1u);
   for (const auto& [value, target] : {std::pair{"%A[%b, %i] + %B[%b, %i]", "cuda:sm_90a"}, {"%A[%b, %i] * %W[%i]", "cuda:sm_80"}}) {
-    const v1::WorkerResult plain = CompileText(program(value), target);
+    const v1::WorkerResult plain = explained(program(value), target);
     EXPECT_EQ(Count(plain, "cache_hint"), 0u);
     EXPECT_EQ(Count(plain, "st.global.v4"), 2u);
     EXPECT_FALSE(reported(plain));
   }
-  v1::CompileRequest request;
-  request.set_target("cuda:sm_90a");
-  request.set_module(program("%A[%b, %i] * %W[%i]"));
-  request.mutable_explain();  // for names
-  EXPECT_TRUE(reported(Compile(request, {})));
+  EXPECT_TRUE(reported(explained(program("%A[%b, %i] * %W[%i]"), "cuda:sm_90a")));
+  EXPECT_FALSE(reported(explained(program("%A[%b, %i] * %W[%i]"), "emu:sm_90a"))) << "it keeps none";
+  // Stores of single elements: rows are no multiple of 16 bytes.
+  const std::string narrow = R"(kiln 1
+func @f(%A: global f32[64, 1023], %C: global f32[64, 1023]) {
+  kernel @k grid(64) threads 128 blocks(%b) {
+    for parallel %i in 1023 { store %C[%b, %i] = %A[%b, %i] * 2.0 }
+  }
+}
+)";
+  const v1::WorkerResult single = explained(narrow, "cuda:sm_90a");
+  EXPECT_EQ(Count(single, "cache_hint"), 0u);
+  EXPECT_FALSE(reported(single));
 }
 
 // The products' operands are read again by other blocks.

@@ -5,7 +5,6 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/register_map.h"
-#include "compiler/analysis/traffic.h"
 #include "compiler/artifact.h"
 #include "compiler/infer/shared_memory.h"
 #include "compiler/rules/shared.h"
@@ -19,8 +18,8 @@ using ir::Space;
 
 class Reporter {
  public:
-  Reporter(const ir::Module& module, const target::Target& target, std::span<const std::set<uint32_t>> users, v1::Report& report)
-      : module_(module), target_(target), users_(users), report_(report) {}
+  Reporter(const ir::Module& module, std::span<const std::set<uint32_t>> users, v1::Report& report)
+      : module_(module), users_(users), report_(report) {}
 
   void Statements(const ir::Block& block) {
     for (const ir::Stmt& stmt : block) {
@@ -63,11 +62,14 @@ class Reporter {
     if (kernel.min_blocks != 0) {
       Add("threads", kernel.name, fmt::format("at least {} blocks on a multiprocessor", kernel.min_blocks), "the program asks for them: fewer registers a thread", {});
     }
-    for (const ir::BufferId id : KeptTensors(module_, kernel, target_)) {
-      Add("threads", module_[id].name, "the L2 keeps its lines longer than what is read", "as much is read as written: lines are written back together", {});
-    }
     if (kernel.producers == 0) return;
     Add("pipeline", kernel.name, fmt::format("{} threads compute, {} fill rings", kernel.threads, kernel.producers), "tensor copies need one thread", {});
+  }
+
+  void Kept(const std::set<ir::BufferId>& tensors) {
+    for (const ir::BufferId id : tensors) {
+      Add("threads", module_[id].name, "the L2 keeps its lines longer than what is read", "as much is read as written: lines are written back together", {});
+    }
   }
 
   void Buffers() {
@@ -151,7 +153,6 @@ class Reporter {
   }
 
   const ir::Module& module_;
-  const target::Target& target_;
   const std::span<const std::set<uint32_t>> users_;
   v1::Report& report_;
   int barriers_ = 0;
@@ -203,13 +204,13 @@ std::vector<std::set<uint32_t>> UsersOfBuffers(const ir::Module& module) {
   return users;
 }
 
-v1::Report MakeReport(const ir::Module& module, const target::Target& target,
-                      const google::protobuf::RepeatedPtrField<v1::KernelResources>& resources, std::span<const std::set<uint32_t>> users) {
+v1::Report MakeReport(const ir::Module& module, const Generated& generated, std::span<const std::set<uint32_t>> users) {
   v1::Report report;
-  Reporter reporter(module, target, users, report);
+  Reporter reporter(module, users, report);
   for (const ir::Kernel& kernel : module.kernels) reporter.Kernel(kernel);
+  reporter.Kept(generated.kept);
   reporter.Buffers();
-  AddResources(module, resources, report);
+  AddResources(module, generated.resources, report);
   return report;
 }
 

@@ -24,10 +24,9 @@ std::string Text(const llvm::Module& module) {
 class Generator {
  public:
   Generator(const compiler::Context& context, const v1::Explain& explain, const compiler::Hooks& hooks,
-            ir::Diagnostics& diagnostics, v1::WorkerResult& result, v1::Artifact& artifact,
-            google::protobuf::RepeatedPtrField<v1::KernelResources>& resources)
+            ir::Diagnostics& diagnostics, v1::WorkerResult& result, v1::Artifact& artifact, compiler::Generated& generated)
       : context_(context), explain_(explain), hooks_(hooks), diagnostics_(diagnostics), result_(result), artifact_(artifact),
-        resources_(resources) {}
+        generated_(generated) {}
 
   bool Run(const ir::Module& module) {
     if (!ToLlvm(module)) return false;
@@ -54,7 +53,7 @@ class Generator {
       const StageTimer timer("lower", hooks_, result_);
       code_ = std::make_unique<llvm::Module>("kiln", llvm_);
       Prepare(*code_, *machine_, *context_.target);
-      if (!Lower(module, context_, *code_, diagnostics_)) return false;
+      if (!Lower(module, context_, *code_, generated_.kept, diagnostics_)) return false;
     }
     if (explain_.llvm()) Dump("llvm", Text(*code_));
     const StageTimer timer("llvm", hooks_, result_);
@@ -86,7 +85,7 @@ class Generator {
     if (!assembled) return Fail("ptxas", assembled.error());
     artifact_.set_cubin(std::move(assembled->cubin));
     for (const std::string& warning : assembled->warnings) diagnostics_.Warning("ptxas: " + warning);
-    for (v1::KernelResources& kernel : assembled->kernels) *resources_.Add() = std::move(kernel);
+    for (v1::KernelResources& kernel : assembled->kernels) *generated_.resources.Add() = std::move(kernel);
     return true;
   }
 
@@ -106,7 +105,7 @@ class Generator {
     if (!hsaco) return Fail("emit", hsaco.error());
     auto kernels = ReadHsacoResources(*hsaco);
     if (!kernels) return Fail("emit", kernels.error());
-    for (v1::KernelResources& kernel : *kernels) *resources_.Add() = std::move(kernel);
+    for (v1::KernelResources& kernel : *kernels) *generated_.resources.Add() = std::move(kernel);
     artifact_.set_kind(v1::HSACO);
     artifact_.set_code(*std::move(hsaco));
     return true;
@@ -118,7 +117,7 @@ class Generator {
   ir::Diagnostics& diagnostics_;
   v1::WorkerResult& result_;
   v1::Artifact& artifact_;
-  google::protobuf::RepeatedPtrField<v1::KernelResources>& resources_;
+  compiler::Generated& generated_;
   llvm::LLVMContext llvm_;
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::unique_ptr<llvm::Module> code_;
@@ -127,9 +126,8 @@ class Generator {
 }  // namespace
 
 bool Generate(const ir::Module& module, const compiler::Context& context, const v1::Explain& explain, const compiler::Hooks& hooks,
-              ir::Diagnostics& diagnostics, v1::WorkerResult& result, v1::Artifact& artifact,
-              google::protobuf::RepeatedPtrField<v1::KernelResources>& resources) {
-  return Generator(context, explain, hooks, diagnostics, result, artifact, resources).Run(module);
+              ir::Diagnostics& diagnostics, v1::WorkerResult& result, v1::Artifact& artifact, compiler::Generated& generated) {
+  return Generator(context, explain, hooks, diagnostics, result, artifact, generated).Run(module);
 }
 
 }  // namespace kiln::llvm_ir

@@ -3,6 +3,7 @@
 // From a module in which every decision is made to code. What the compiler sees of LLVM: nothing.
 #pragma once
 
+#include "compiler/artifact.h"
 #include "compiler/compile.h"
 #include "compiler/options.h"
 #include "ir/module.h"
@@ -12,9 +13,8 @@ namespace kiln::llvm_ir {
 // Registers the targets; once in a process.
 void InitializeTargets();
 
-// Fills `artifact`'s code, kind and cubin, and what is known of the kernels' resources. False where diagnostics say why.
+// Fills `artifact`'s code, kind and cubin, and `generated`. False where diagnostics say why.
 bool Generate(const ir::Module& module, const compiler::Context& context, const v1::Explain& explain, const compiler::Hooks& hooks,
-              ir::Diagnostics& diagnostics, v1::WorkerResult& result, v1::Artifact& artifact,
-              google::protobuf::RepeatedPtrField<v1::KernelResources>& resources);
+              ir::Diagnostics& diagnostics, v1::WorkerResult& result, v1::Artifact& artifact, compiler::Generated& generated);
 
 }  // namespace kiln::llvm_ir

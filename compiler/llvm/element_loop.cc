@@ -324,7 +324,8 @@ void KernelLowering::StoreVector(const AccessPlan& plan, int64_t first, std::spa
     }
     CheckNeighbours(plan, first + i, width, condition, /*write=*/true);
     Value* value = JoinNeighbours(values.subspan(size_t(i), size_t(width)));
-    const bool keep = kept_.contains(plan.buffer) && ir::Bits(module_[plan.buffer].dtype) * width == 128;
+    const bool keep = keep_.contains(plan.buffer) && ir::Bits(module_[plan.buffer].dtype) * width == 128;
+    if (keep) kept_.insert(plan.buffer);
     When(condition, [&] {
       Value* pointer = PointerAt(plan, first + i);
       keep ? device_->StoreKept(value, pointer) : void(b().CreateAlignedStore(value, pointer, AlignOf(plan.buffer, width)));

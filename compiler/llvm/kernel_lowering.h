@@ -109,6 +109,8 @@ class KernelLowering {
 
   // False where diagnostics say why.
   bool Run(std::string_view entry);
+  // Afterwards: tensors with stores whose lines the L2 keeps longer.
+  const std::set<ir::BufferId>& Kept() const { return kept_; }
 
  private:
   // --- lower.cc: kernels ---
@@ -354,7 +356,7 @@ class KernelLowering {
   Value* shared_ = nullptr;                     // start of the block's shared memory
   bool has_wgmma_ = false;                      // shared memory is read by the asynchronous proxy
   std::set<uint32_t> read_once_;                // global buffers that stream by
-  std::set<ir::BufferId> kept_;                 // global buffers whose lines stay in the L2
+  std::set<ir::BufferId> keep_, kept_;          // global buffers whose lines stay in the L2: wherever stores can say so, and where some do
   std::set<ir::BufferId> in_products_;          // fragments whose registers wgmma reads or writes
   bool has_stores_ = false;                     // of tensors
   std::map<ir::BufferId, Value*> turns_;        // by scratch of reductions of a cluster: how often they were done

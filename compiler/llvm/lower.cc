@@ -61,7 +61,7 @@ bool KernelLowering::Run(std::string_view entry) {
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     has_stores_ |= copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor && !copy->plan->ring;
   });
-  if (!context_.target->emulated) kept_ = compiler::KeptTensors(module_, kernel_, *context_.target);
+  if (!context_.target->emulated) keep_ = compiler::KeptTensors(module_, kernel_, *context_.target);
   FindRings();
   facts_.EnterKernel(kernel_);
   if (!ElementsAreWhole(kernel_.body)) return false;
@@ -199,10 +199,11 @@ void KernelLowering::Unsupported(std::string message, std::string hint) {
 
 llvm::BasicBlock* KernelLowering::NewBlock(const char* name) { return llvm::BasicBlock::Create(llvm(), name, function_); }
 
-bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Module& out, ir::Diagnostics& diagnostics) {
+bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Module& out, std::set<ir::BufferId>& kept, ir::Diagnostics& diagnostics) {
   for (size_t i = 0; i < module.kernels.size(); ++i) {
     KernelLowering lowering(module, module.kernels[i], context, out, diagnostics);
     if (!lowering.Run(compiler::EntryName(i))) return false;
+    kept.insert(lowering.Kept().begin(), lowering.Kept().end());
   }
   std::string problem;
   llvm::raw_string_ostream stream(problem);
