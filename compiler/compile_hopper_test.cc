@@ -179,6 +179,26 @@ func @f(%A: global f32[64, 1023], %C: global f32[64, 1023]) {
   EXPECT_FALSE(reported(single));
 }
 
+// Three tensors are read for one that is written: the rows of two of them stand in a let, which two stores share.
+TEST(CompileHopper, TrafficIsCountedThroughLets) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%A: global f32[64, 32, 128], %B: global f32[64, 32, 128], %X: global f32[64, 32, 128], %C: global f32[64, 32, 128], %R: global i32[32]) {
+  kernel @k grid(64) threads 128 blocks(%b) {
+    %a = alloc shared f32[32, 128]
+    %c = alloc shared f32[32, 128]
+    for parallel %i, %j in 32, 128 {
+      let %row = %R[%i]
+      store %a[%i, %j] = %A[%b, %row, %j]
+      store %c[%i, %j] = %B[%b, %row, %j]
+    }
+    for parallel %i, %j in 32, 128 { store %C[%b, %i, %j] = %X[%b, %i, %j] + %a[%i, %j] * %c[%i, %j] }
+  }
+}
+)", "cuda:sm_90a");
+  EXPECT_EQ(Count(result, "st.global.v4"), 8u);
+  EXPECT_EQ(Count(result, "cache_hint"), 0u);
+}
+
 // The products' operands are read again by other blocks.
 TEST(CompileHopper, ProductsLeaveTheL2ToTheirOperands) {
   const v1::WorkerResult result = CompileText(GemmText(32, 32, 32, 128), "cuda:sm_90a");

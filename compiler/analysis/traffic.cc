@@ -9,6 +9,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/register_map.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -55,9 +56,12 @@ class Counter {
     }
   }
 
-  // The loop's variables that the indices use say how many elements there are.
+  // The loop's variables that the indices use, by lets too, say how many elements there are.
   void Count(const Stmt& stmt, const ir::For& loop, double turns) {
     const std::vector<int64_t> extents = ExtentsOf(module_, loop);
+    std::vector<std::set<VarId>> by_loop;  // for each of its variables: itself and those that lets derive from it
+    for (VarId var : loop.vars) by_loop.push_back(WithLets(loop.body, {var}));
+    by_block_ = WithLets(loop.body, std::move(by_block_));
     std::set<std::pair<BufferId, std::vector<ExprId>>> seen;
     for (const Access& access : AccessesOf(module_, stmt)) {
       const ir::Buffer& buffer = module_[access.buffer];
@@ -65,10 +69,18 @@ class Counter {
       if (!access.write && !seen.insert({access.buffer, access.indices}).second) continue;
       double bytes = turns * double(ir::Bits(buffer.dtype)) / 8;
       for (size_t i = 0; i < extents.size(); ++i)
-        if (Uses(access, std::set{loop.vars[i]})) bytes *= double(extents[i]);
+        if (Uses(access, by_loop[i])) bytes *= double(extents[i]);
       (access.write ? written : read) += bytes;
       if (access.write) outputs.insert(access.buffer);
     }
+  }
+
+  std::set<VarId> WithLets(const ir::Block& body, std::set<VarId> vars) const {
+    ir::Walk(body, [&](const Stmt& stmt) {
+      const auto* let = std::get_if<ir::Let>(&stmt.op);
+      if (let != nullptr && ContainsVar(module_.exprs, let->value, vars)) vars.insert(let->var);
+    });
+    return vars;
   }
 
   bool ByBlock(const Access& access) const { return Uses(access, by_block_); }
