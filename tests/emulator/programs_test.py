@@ -319,6 +319,7 @@ CASES = {
     "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward, "cross_entropy": cross_entropy, "rope": rope, "swiglu": swiglu,
     "cross_entropy_by_half_a_warp": lambda rng: cross_entropy(rng, 333, 128, 32), "cross_entropy_by_eight_warps": lambda rng: cross_entropy(rng, 2048, 2048, 256),
+    "cross_entropy_by_a_warp_and_a_half": lambda rng: cross_entropy(rng, 1000, 384, 256),
     "transpose": of_rows(bandwidth.transpose, lambda x: [x.T], [HALF]), "column_sum": of_rows(bandwidth.column_sum, lambda x: [x.sum(0)], ["float32"]),
     "column_sum_of_narrow_strips": of_rows(lambda m, n: bandwidth.column_sum(m, n, steps=2, rows=16, columns=64, threads=128), lambda x: [x.sum(0)], ["float32"]),
     "row_sum": of_rows(lambda m, n: bandwidth.row_sum(m, n, columns=512), lambda x: [x.sum(1)], ["float32"]),
@@ -412,3 +413,9 @@ def test_on_wide_warps(emulator, name):
 def test_scales_that_do_not_fit_are_refused(build):
     with pytest.raises(ValueError, match="groups of"):
         build()
+
+
+@pytest.mark.parametrize("columns, threads", [(4, 32), (100, 256), (3000, 256), (1280, 128)])
+def test_columns_that_lanes_do_not_share_are_refused(columns, threads):
+    with pytest.raises(ValueError, match="choose a multiple"):
+        bandwidth.cross_entropy(8, 4096, columns=columns, threads=threads)

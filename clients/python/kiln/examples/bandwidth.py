@@ -70,8 +70,10 @@ def layer_norm_backward(M, N, dtype="bfloat16", threads=256):
 def cross_entropy(M, N, dtype="bfloat16", columns=8192, threads=256):
     """loss[i] = log Σ exp(x[i, :]) − x[i, label[i]], rows of any length in one pass: each lane has a maximum and a sum of its own. In powers
     of two, of elements between ±2e38: log₂ of all is what they are less `largest`, and `largest` itself. Warps meet once for each row."""
-    lanes = min(threads, columns // RUN)
-    width = min(lanes, WARP)
+    lanes = max(1, min(threads, columns // RUN))
+    if columns % (lanes * RUN) != 0:
+        raise ValueError(f"{columns} columns at a time are not whole runs of {RUN} for each of {lanes} lanes: choose a multiple of {lanes * RUN}")
+    width = math.gcd(lanes, WARP)
     warps = lanes // width
     steps = columns // (lanes * RUN)
 
