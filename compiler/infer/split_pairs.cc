@@ -98,8 +98,8 @@ class Splitter {
     if (options.stream_k() == v1::STREAM_K_NEVER || options.disable_tma() || options.disable_warp_specialization()) return false;
     const bool plain = std::ranges::all_of(loop.body, [&](const Stmt& stmt) {
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
-      const bool loads = copy != nullptr && module_[copy->src.buffer].space == ir::Space::kGlobal && module_[copy->dst.buffer].space == ir::Space::kShared;
-      return loads || std::holds_alternative<ir::Gemm>(stmt.op) || std::holds_alternative<ir::Let>(stmt.op) || std::holds_alternative<ir::Alloc>(stmt.op);
+      if (copy != nullptr) return module_[copy->src.buffer].space == ir::Space::kGlobal && module_[copy->dst.buffer].space == ir::Space::kShared;
+      return std::holds_alternative<ir::Gemm>(stmt.op) || std::holds_alternative<ir::Let>(stmt.op) || std::holds_alternative<ir::Alloc>(stmt.op);
     });
     if (!plain) return false;
     int64_t tiles = 1;

@@ -199,7 +199,8 @@ void KernelLowering::Unsupported(std::string message, std::string hint) {
 
 llvm::BasicBlock* KernelLowering::NewBlock(const char* name) { return llvm::BasicBlock::Create(llvm(), name, function_); }
 
-bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Module& out, std::set<ir::BufferId>& kept, ir::Diagnostics& diagnostics) {
+bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Module& out, std::set<ir::BufferId>& kept,
+           ir::Diagnostics& diagnostics) {
   for (size_t i = 0; i < module.kernels.size(); ++i) {
     KernelLowering lowering(module, module.kernels[i], context, out, diagnostics);
     if (!lowering.Run(compiler::EntryName(i))) return false;
