@@ -42,7 +42,8 @@ class Scaler {
   void Visit(Block& block) {
     const std::set<BufferId> sums = SumsOf(block);
     Block result;
-    std::optional<Stmt> use;  // of the last product's sum: behind the next one's elements, which do not wait for it
+    std::optional<Stmt> use;  // of the last product's sum: behind the next one's elements, unless they read it
+    BufferId used{};          // that sum
     for (size_t i = 0; i < block.size(); ++i) {
       Stmt& stmt = block[i];
       if (auto* branch = std::get_if<ir::If>(&stmt.op)) Visit(branch->then_body), Visit(branch->else_body);
@@ -59,8 +60,10 @@ class Scaler {
       auto& gemm = std::get<ir::Gemm>(product.op);
       std::get<ir::Store>(loop->body[0].op).value = scaled->rest;
       const std::vector<ir::VarId> variables = loop->vars;
+      if (use && CountAccesses(module_, stmt, used) > 0) result.push_back(*std::exchange(use, std::nullopt));
       result.push_back(std::move(stmt));
       if (use) result.push_back(*std::exchange(use, std::nullopt));
+      used = gemm.c.buffer;
       use = Use(gemm, *scaled, variables, product.loc);
       result.push_back(std::move(product));
     }

@@ -45,7 +45,7 @@ class Splitter {
   // Of k, for the groups that the tile does not feed.
   int64_t Parts(const ir::Gemm& gemm) const {
     const target::MmaInstruction* mma = gemm.plan ? target::FindMma(*context_.target, gemm.plan->instruction) : nullptr;
-    if (mma == nullptr || mma->warps == 1) return 1;
+    if (mma == nullptr || mma->warps == 1 || gemm.c.extents.size() != 2) return 1;  // parts come before rows and columns, and nothing else
     const WarpGrid grid = GridOf(*gemm.plan, *mma, kernel_.threads, *context_.target);
     const int64_t parts = grid.warps / (grid.warps_m * grid.warps_n);
     const GemmShape shape = ShapeOf(gemm);

@@ -187,6 +187,8 @@ class Stager {
       if (!gemm.transpose_b) b = b.Permuted(swapped);
       Operand(gemm.b, &b);
     }
+    // Warps take what registers hold; what passes through shared memory is wgmma's again.
+    gemm.plan->by_warps &= module_[(mma->swapped ? gemm.b : gemm.a).buffer].space == Space::kFragment;
     Accumulator(gemm, AccumulatorLayout(*mma, shape, grid));
   }
 

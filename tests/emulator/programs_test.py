@@ -152,6 +152,41 @@ def few_columns(rng):
     return doubled.with_outputs(-1), [(a, HALF), (b, HALF)], [(HALF, 2 * decode(a, HALF) @ decode(b, HALF).T)]
 
 
+def scaled_rows(rng, again=False):
+    """Rows times a scale of each, in float32. ``again``: then their product's sums, in place of the rows."""
+    m, n, k, dtype = 128, 8, 128, "bfloat16"
+    a, b, (scale, wide_scale) = random_array(rng, (m, k), dtype), random_array(rng, (n, k), dtype), rounded(rng.random(m) + 0.5, dtype)
+
+    @T.prim_func
+    def scaled(A: T.Tensor((m, k), dtype), B: T.Tensor((n, k), dtype), S: T.Tensor((m,), dtype), C: T.Tensor((m, n), "float32")):
+        with T.Kernel(T.ceildiv(m, 64), threads=128) as bx:
+            a_shared, b_shared, s_shared = T.alloc_shared((64, 64), dtype), T.alloc_shared((8, 64), dtype), T.alloc_shared((64,), dtype)
+            rows, sums = T.alloc_fragment((64, 64), dtype), T.alloc_fragment((64, 8), dtype="float32")
+            total, next_rows = T.alloc_fragment((64, 8), "float32"), T.alloc_fragment((64, 64), dtype)
+            T.copy(S[bx * 64], s_shared)
+            T.clear(sums)
+            T.clear(total)
+            for ko in T.Pipelined(k // 64, num_stages=2):
+                T.copy(A[bx * 64, ko * 64], a_shared)
+                T.copy(B[0, ko * 64], b_shared)
+                for i, j in T.Parallel(64, 64):
+                    rows[i, j] = a_shared[i, j] * s_shared[i]
+                T.gemm(rows, b_shared, sums, transpose_B=True)
+                if again:
+                    for i, j in T.Parallel(64, 64):
+                        next_rows[i, j] = T.cast(sums[i, j % 8], dtype) * s_shared[i]
+                    T.gemm(next_rows, b_shared, total, transpose_B=True)
+            T.copy(total if again else sums, C[bx * 64, 0])
+
+    left, right = decode(a, dtype) * wide_scale[:, None], decode(b, dtype)
+    halves = [left[:, :64] @ right[:, :64].T, left @ right.T]  # the sums after each step
+    result = halves[1]
+    if again:
+        parts = [np.tile(half, 8) * wide_scale[:, None] for half in halves]
+        result = parts[0] @ right[:, :64].T + parts[1] @ right[:, 64:].T
+    return scaled.with_outputs(-1), [(a, dtype), (b, dtype), (scale, dtype)], [("float32", result)]
+
+
 def weights_of_two_blocks(rng):
     """Tiles too few for the multiprocessors: pairs of blocks take half of k each."""
     m, n, k = 24, 136, 4096
@@ -378,6 +413,25 @@ def test_products_by_warp_groups(emulator, name):
     answer = run(emulator, name, check=1, seeds=2)
     assert (answer["wgmma"] > 0) == (name not in FEW_COLUMNS), "another instruction was chosen"
     assert answer["wgmma"] > 0 or answer["tensor_loads"] > 0, "no tensor copies"
+
+
+def errors_of_scaled_rows(emulator, again, fast):
+    program, inputs, [(dtype, reference)] = scaled_rows(np.random.default_rng(SEED), again)
+    output = np.full(reference.shape, np.nan, np.float32)
+    after, answer = emulator.call(emulator.module(program.serialized), "emu:sm_90a", [*inputs, (output, dtype)], seed=SEED % 1000, check=1, seeds=2, fast=fast)
+    assert "error" not in answer and answer["finished"] and not answer["findings"], answer
+    assert answer["wgmma"] == 0 and answer["tensor_loads"] > 0, "another instruction was chosen"
+    return relative_error(decode(after[-1], dtype), reference)
+
+
+def test_factors_of_sums_round_once(emulator):
+    """Elements are exact without their factor, and a rounding of bfloat16 off with it."""
+    assert 1e-5 < errors_of_scaled_rows(emulator, again=False, fast=0) < 1e-2
+    assert errors_of_scaled_rows(emulator, again=False, fast=1) < 1e-5
+
+
+def test_elements_that_read_a_sum_come_after_its_factor(emulator):
+    assert errors_of_scaled_rows(emulator, again=True, fast=1) < 2e-2
 
 
 @pytest.mark.parametrize("name, decision", [
