@@ -61,7 +61,7 @@ def products():
     rows += [_gemm("gemm int8", (8192,) * 3, "int8", "int32")]
     # Against what others publish: TFLOP/s, GB/s of operands and result; nothing is asked of the second.
     for (m, n, k), published in (((4096, 7168, 16384), {"tflops": 1350}), ((4096, 7168, 2048), None), ((64, 7168, 16384), {"gbps": 3500})):
-        tile = {"block_m": 64, "block_n": 64, "block_k": 256, "stages": 4, "threads": 256, "staged_scales": True} if m <= 64 else {}
+        tile = {"block_m": 64, "block_n": 64, "block_k": 256, "stages": 4, "threads": 128, "staged_scales": True} if m <= 64 else {}
         rows.append(_row("gemm e4m3 scaled", (m, n, k), "block_scaled", {"M": m, "N": n, "K": k, **tile},
                          {"kind": "block_scaled", "dtype": "float8_e4m3fn", "published": published}, bar=1.0 if published else None,
                          flop=2 * m * n * k, moved=m * k + n * k + 2 * m * n))
