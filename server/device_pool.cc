@@ -78,7 +78,7 @@ void DevicePool::Listed(WorkerRole role, Listing so_far, DeviceOutcome outcome) 
     list.clear_protections();
     return Settle(list, so_far.trouble, WorkerRole::kGpu);  // what fails is not the sandbox's doing
   }
-  if (trouble.empty()) return Settle(list, {}, WorkerRole::kGpu);
+  if (trouble.empty() || outcome.end == End::kNoWorker) return Settle(list, trouble, WorkerRole::kGpu);  // without one, nothing was tried
   so_far.trouble = std::move(trouble);
   const bool again = outcome.end == End::kTimeout && !std::exchange(so_far.late, true);
   if (again || !so_far.loose) return ListGpus(again ? WorkerRole::kGpu : WorkerRole::kLooseGpu, std::move(so_far));
