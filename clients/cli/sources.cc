@@ -56,7 +56,9 @@ std::expected<void, Error> WriteFile(const std::string& path, std::string_view b
 }
 
 void AddOptions(CLI::App& command, Options& options) {
-  command.add_flag("--fast-math", options.fast_math, "approximate division, roots and transcendental functions; factors of products' operands may go to sums, which must be in range without them");
+  command.add_flag("--fast-math", options.fast_math,
+                   "approximate division, roots and transcendental functions; factors of products' operands may go to sums, which must be in "
+                   "range without them");
   command.add_flag("--fast-accumulation", options.fast_accumulation, "sm_90a: products of 8-bit floats keep the unit's sums of 13 bits");
   command.add_option("--max-registers", options.max_registers, "per thread; 0: the compiler's choice");
   command.add_flag("--no-async-copy", options.disable_async_copy, "no cp.async");
