@@ -46,7 +46,7 @@ std::string Sealer::Seal(const v1::CompileReply& reply, const v1::CompileRequest
   v1::Provenance provenance;
   const cache::Digest module = cache::Sha256(request.module());
   provenance.set_ir_sha256(module.bytes.data(), module.bytes.size());
-  provenance.set_target(request.target());
+  provenance.set_target(reply.artifact().target());  // its one spelling
   *provenance.mutable_options() = request.options();
   provenance.set_compiler(options_.compiler);
   provenance.set_host(options_.host);

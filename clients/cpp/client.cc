@@ -225,19 +225,20 @@ const std::string& Client::address() const { return impl_->options.address; }
 
 Client::Result<Compiled> Client::Compile(const CompileRequest& request, const OnStage& on_stage) {
   if (on_stage) return impl_->CompileStreaming(request, on_stage);
-  return impl_->CallForArtifact("/kiln.v1.Kiln/Compile", ToProto(request), request.trace_parent);
+  const v1::CompileRequest wanted = ToProto(request);
+  return impl_->CallForArtifact("/kiln.v1.Kiln/Compile", wanted, {.request = &wanted}, request.trace_parent);
 }
 
 Client::Result<Compiled> Client::Lookup(const CompileRequest& request) {
   v1::LookupRequest lookup;
   *lookup.mutable_request() = ToProto(request);
-  return impl_->CallForArtifact("/kiln.v1.Kiln/Lookup", lookup, request.trace_parent);
+  return impl_->CallForArtifact("/kiln.v1.Kiln/Lookup", lookup, {.request = &lookup.request()}, request.trace_parent);
 }
 
 Client::Result<Compiled> Client::LookupKey(std::string_view key) {
   v1::LookupRequest lookup;
   lookup.set_key(std::string(key));
-  return impl_->CallForArtifact("/kiln.v1.Kiln/Lookup", lookup);
+  return impl_->CallForArtifact("/kiln.v1.Kiln/Lookup", lookup, {.key = key});
 }
 
 Client::Result<std::vector<Ensured>> Client::Ensure(const Manifest& manifest, const OnProgress& on_progress) {

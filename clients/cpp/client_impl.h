@@ -43,13 +43,13 @@ struct Client::Impl {
   }
 
   // What is loaded later is made from the very bytes that were verified.
-  std::expected<Compiled, Error> Open(const v1::SealedReply& sealed) const {
+  std::expected<Compiled, Error> Open(const v1::SealedReply& sealed, const Asked& asked) const {
     const auto ask = [this]() -> std::expected<std::string, Error> {
       auto reply = Call(&v1::Kiln::Stub::Capabilities, v1::CapabilitiesRequest());
       if (!reply) return std::unexpected(std::move(reply.error()));
       return reply->signing_key();
     };
-    if (auto checked = trust.Check(sealed, ask); !checked) return std::unexpected(std::move(checked.error()));
+    if (auto checked = trust.Check(sealed, asked, ask); !checked) return std::unexpected(std::move(checked.error()));
     v1::CompileReply reply;
     if (!reply.ParseFromString(sealed.SerializeAsString())) {
       return std::unexpected(Error{.code = ErrorCode::kInternal, .message = "the daemon's reply is no kiln.v1.CompileReply"});
@@ -58,14 +58,15 @@ struct Client::Impl {
   }
 
   template <class Request>
-  std::expected<Compiled, Error> CallForArtifact(const char* path, const Request& request, const std::string& trace_parent = {}) const {
+  std::expected<Compiled, Error> CallForArtifact(const char* path, const Request& request, const Asked& asked,
+                                                 const std::string& trace_parent = {}) const {
     grpc::ClientContext context;
     Prepare(context, trace_parent);
     const grpc::internal::RpcMethod method(path, grpc::internal::RpcMethod::NORMAL_RPC);
     v1::SealedReply reply;
     const grpc::Status status = grpc::internal::BlockingUnaryCall(channel.get(), method, &context, request, &reply);
     if (!status.ok()) return std::unexpected(Explain(status, context));
-    return Open(reply);
+    return Open(reply, asked);
   }
 
   template <class OnNews>
@@ -100,7 +101,7 @@ struct Client::Impl {
     }
     const grpc::Status status = reader->Finish();
     if (!status.ok()) return std::unexpected(Explain(status, context));
-    return Open(reply);
+    return Open(reply, {.request = &request});
   }
 };
 

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "compiler/target/target.h"
 #include "server/seal.h"
 
 namespace kiln {
@@ -37,14 +38,34 @@ std::expected<std::vector<cache::PublicKey>, Error> FromFile(const std::string& 
   return *keys;
 }
 
+std::string Canonical(const std::string& target) {
+  const auto known = target::Find(target);
+  return known ? std::string((*known)->name) : target;
+}
+
+// Deterministic, for there is no map in it.
+bool SameOptions(const v1::CompileOptions& a, const v1::CompileOptions& b) { return a.SerializeAsString() == b.SerializeAsString(); }
+
+// Empty: it answers what was asked.
+std::string Mismatch(const v1::Provenance& provenance, const Asked& asked) {
+  if (!asked.key.empty() && provenance.key() != asked.key) return "it is the artifact of another key than the one asked for";
+  if (asked.request == nullptr) return "";
+  if (Canonical(provenance.target()) != Canonical(asked.request->target())) {
+    return "the artifact was made for " + provenance.target() + ", and asked for was " + asked.request->target();
+  }
+  if (!SameOptions(provenance.options(), asked.request->options())) return "the artifact was made with other options than those asked for";
+  return "";
+}
+
 }  // namespace
 
-std::expected<void, Error> Trust::Check(const v1::SealedReply& reply, const AskDaemon& ask) {
+std::expected<void, Error> Trust::Check(const v1::SealedReply& reply, const Asked& asked, const AskDaemon& ask) {
   if (Environment("KILN_VERIFY") == "0") return {};
   const auto keys = Keys(ask);
   if (!keys) return std::unexpected(keys.error());
   const auto provenance = server::Verify(reply, *keys);
-  if (!provenance) return std::unexpected(Refused("what " + address_ + " sent is not loaded: " + provenance.error()));
+  const std::string why = provenance ? Mismatch(*provenance, asked) : provenance.error();
+  if (!why.empty()) return std::unexpected(Refused("what " + address_ + " sent is not loaded: " + why));
   return {};
 }
 

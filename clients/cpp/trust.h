@@ -8,6 +8,8 @@
 //                        one later is refused
 //   $KILN_VERIFY=0       everybody's
 //
+// And that an artifact answers what was asked: a signature of the daemon's does not make one program's artifact another's.
+//
 // May be used from several threads.
 #pragma once
 
@@ -16,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/signature.h"
@@ -24,14 +27,20 @@
 
 namespace kiln {
 
+// What the reply is to be for.
+struct Asked {
+  std::string_view key = {};                    // empty: not known before
+  const v1::CompileRequest* request = nullptr;  // null: asked for by key
+};
+
 class Trust {
  public:
   using AskDaemon = std::function<std::expected<std::string, Error>()>;  // for the key in Capabilities
 
   explicit Trust(std::string address) : address_(std::move(address)) {}
 
-  // That the reply's artifact may be loaded.
-  std::expected<void, Error> Check(const v1::SealedReply& reply, const AskDaemon& ask);
+  // That the reply's artifact may be loaded, as what was asked for.
+  std::expected<void, Error> Check(const v1::SealedReply& reply, const Asked& asked, const AskDaemon& ask);
 
  private:
   std::expected<std::vector<cache::PublicKey>, Error> Keys(const AskDaemon& ask);

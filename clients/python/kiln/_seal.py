@@ -14,7 +14,9 @@ import hashlib
 import os
 import pathlib
 import threading
+import typing
 
+from . import target
 from .errors import KilnError
 
 _MESSAGE = b"kiln.v1.Seal\n"
@@ -78,8 +80,15 @@ def _openssl(library):
     return verify
 
 
-def check(reply, keys) -> None:
-    """That one of ``keys`` vouches for the artifact in this kiln.v1.SealedReply, and for it under its key."""
+class Asked(typing.NamedTuple):
+    """What a reply is to be for: the key, where it is known before, and the kiln.v1.CompileRequest, where it was not asked for by key."""
+
+    key: bytes = b""
+    request: object = None
+
+
+def check(reply, keys, asked: Asked = Asked()) -> None:
+    """That one of ``keys`` vouches for the artifact in this kiln.v1.SealedReply, for it under its key, and as what was asked for."""
     from . import _proto
 
     if not reply.HasField("seal"):
@@ -95,6 +104,19 @@ def check(reply, keys) -> None:
         raise UntrustedArtifact("the artifact is not the one that was signed: it was changed on its way or in the store")
     if provenance.key != reply.key:
         raise UntrustedArtifact("the artifact was signed for another program than it is sent for")
+    _check_answers(provenance, asked)
+
+
+def _check_answers(provenance, asked: Asked) -> None:
+    """A signature of the daemon's does not make one program's artifact another's."""
+    if asked.key and provenance.key != asked.key:
+        raise UntrustedArtifact("it is the artifact of another key than the one asked for")
+    if asked.request is None:
+        return
+    if target.canonical(provenance.target) != target.canonical(asked.request.target):
+        raise UntrustedArtifact(f"the artifact was made for {provenance.target}, and asked for was {asked.request.target}")
+    if provenance.options != asked.request.options:
+        raise UntrustedArtifact("the artifact was made with other options than those asked for")
 
 
 class Trust:
@@ -103,13 +125,13 @@ class Trust:
     def __init__(self, address: str, ask):
         self._address, self._ask, self._lock, self._keys = address, ask, threading.Lock(), None
 
-    def check(self, reply) -> None:
+    def check(self, reply, asked: Asked = Asked()) -> None:
         if os.environ.get("KILN_VERIFY") == "0":
             return
         with self._lock:
             if self._keys is None:
                 self._keys = self._find()
-        check(reply, self._keys)
+        check(reply, self._keys, asked)
 
     def _find(self) -> frozenset:
         named = os.environ.get("KILN_TRUSTED_KEYS")

@@ -91,9 +91,9 @@ class Client:
         path = f"/{self._pb.service.full_name}/{method.name}"
         return make(path, request_serializer=lambda m: m.SerializeToString(), response_deserializer=read)
 
-    def _open(self, sealed):
+    def _open(self, sealed, asked):
         """The CompileReply in a SealedReply, made from the bytes that were verified."""
-        self._trust.check(sealed)
+        self._trust.check(sealed, asked)
         return self._pb.CompileReply.FromString(sealed.SerializeToString())
 
     def close(self) -> None:
@@ -120,12 +120,14 @@ class Client:
 
     def compile(self, program, target: str, options=None, *, timeout: float | None = None, **keywords):
         """The CompileReply: artifact, key, origin, timings, warnings. CompileError where the program is refused."""
-        return self._open(self._call("Compile", self.request(program, target, options, **keywords), timeout))
+        request = self.request(program, target, options, **keywords)
+        return self._open(self._call("Compile", request, timeout), _seal.Asked(request=request))
 
     def compile_stream(self, program, target: str, options=None, *, timeout: float | None = None, **keywords):
         """Yields the name of each stage as it begins, and at last the CompileReply."""
-        for progress in self._stream("CompileStream", self.request(program, target, options, **keywords), timeout):
-            yield progress.stage if progress.WhichOneof("event") == "stage" else self._open(progress.reply)
+        request = self.request(program, target, options, **keywords)
+        for progress in self._stream("CompileStream", request, timeout):
+            yield progress.stage if progress.WhichOneof("event") == "stage" else self._open(progress.reply, _seal.Asked(request=request))
 
     def ensure_kernels(self, requests, targets=(), *, timeout: float | None = None):
         """Has the daemon compile what of a manifest it does not know: each of ``requests`` (made by ``request``) for each of
@@ -144,11 +146,12 @@ class Client:
     def lookup(self, what, target: str | None = None, options=None, *, timeout: float | None = None):
         """What is known under a key (bytes), or for a program and target; None where nothing is. Never compiles."""
         if target is None:
-            request = self._pb.LookupRequest(key=what)
+            request, asked = self._pb.LookupRequest(key=what), _seal.Asked(key=what)
         else:
             request = self._pb.LookupRequest(request=self.request(what, target, options))
+            asked = _seal.Asked(request=request.request)
         try:
-            return self._open(self._call("Lookup", request, timeout))
+            return self._open(self._call("Lookup", request, timeout), asked)
         except _NotFound:
             return None
 

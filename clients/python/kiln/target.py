@@ -27,6 +27,11 @@ def resolve(target=None) -> str:
     return _detected(name)
 
 
+def canonical(target: str) -> str:
+    """A full name in its one spelling: "cuda -arch=sm_90a" as "cuda:sm_90a"."""
+    return _name(target) if target.strip() else ""
+
+
 def _name(target) -> str:
     """From {"kind": "cuda", "arch": "sm_90a"} and "cuda -arch=sm_90a" too."""
     if isinstance(target, dict):

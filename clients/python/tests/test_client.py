@@ -180,3 +180,20 @@ def test_the_descriptor_must_be_there(monkeypatch, tmp_path):
     monkeypatch.setenv("KILN_DESCRIPTOR", str(tmp_path / "none.desc"))
     with pytest.raises(FileNotFoundError, match="kiln_python"):
         _proto.descriptor_path()
+
+
+def test_each_call_for_an_artifact_says_what_it_asked_for(server, monkeypatch):
+    checked = []
+    monkeypatch.setattr("kiln._seal.check", lambda reply, keys, asked: checked.append(asked))
+    monkeypatch.delenv("KILN_VERIFY")
+    replies = {"CompileStream": lambda: iter([server.pb.CompileProgress(reply={"key": b"k"})]),
+               "Capabilities": lambda: server.pb.CapabilitiesReply(signing_key=b"s" * 32)}
+    server.handler = lambda name, request, context: replies.get(name, lambda: server.pb.CompileReply(key=b"k"))()
+    with Client() as client:
+        client.lookup(b"k" * 32)
+        client.lookup(program, "cuda:sm_80")
+        client.compile(program, "cuda:sm_90a", {"fast_math": True})
+        list(client.compile_stream(program, "cuda:sm_90"))
+    assert [(asked.key, asked.request and asked.request.target) for asked in checked] == [
+        (b"k" * 32, None), (b"", "cuda:sm_80"), (b"", "cuda:sm_90a"), (b"", "cuda:sm_90")]
+    assert checked[2].request.options.fast_math

@@ -21,9 +21,9 @@ class Signer:
         return subprocess.run(["openssl", "pkeyutl", "-sign", "-inkey", self.file, "-rawin", "-in", text], check=True,
                               capture_output=True).stdout
 
-    def reply(self, artifact=b"code", key=b"k" * 32):
+    def reply(self, artifact=b"code", key=b"k" * 32, **known):
         pb = _proto.messages()
-        provenance = pb.Provenance(key=key, artifact_sha256=hashlib.sha256(artifact).digest()).SerializeToString()
+        provenance = pb.Provenance(key=key, artifact_sha256=hashlib.sha256(artifact).digest(), **known).SerializeToString()
         seal = pb.Seal(provenance=provenance, public_key=self.public, signature=self.sign(b"kiln.v1.Seal\n" + provenance))
         return pb.SealedReply(key=key, artifact=artifact, seal=seal)
 
@@ -52,6 +52,22 @@ def test_what_was_signed_is_accepted_and_everything_else_refused(signer):
         change(reply)
         with pytest.raises(_seal.UntrustedArtifact, match=why):
             _seal.check(reply, keys)
+
+
+def test_an_artifact_that_answers_something_else_is_refused(signer):
+    pb, keys = _proto.messages(), {signer.public}
+    reply = signer.reply(target="cuda:sm_90a", options={"fast_math": True})
+    _seal.check(reply, keys, _seal.Asked(key=reply.key))
+    for spelling in ("cuda:sm_90a", "cuda -arch=sm_90a"):
+        _seal.check(reply, keys, _seal.Asked(request=pb.CompileRequest(target=spelling, options={"fast_math": True})))
+    swaps = {
+        "another key than the one asked for": _seal.Asked(key=flip(reply.key)),
+        "made for cuda:sm_90a, and asked for was cuda:sm_80": _seal.Asked(request=pb.CompileRequest(target="cuda:sm_80", options={"fast_math": True})),
+        "other options": _seal.Asked(request=pb.CompileRequest(target="cuda:sm_90a")),
+    }
+    for why, asked in swaps.items():
+        with pytest.raises(_seal.UntrustedArtifact, match=why):
+            _seal.check(reply, keys, asked)
 
 
 def test_the_key_of_a_unix_socket_is_asked_once_and_of_tcp_remembered(signer, tmp_path, monkeypatch):
