@@ -59,7 +59,7 @@ using Block = std::vector<Stmt>;
 
 struct Alloc { BufferId buffer; };
 
-enum class LoopKind : uint8_t { kSerial = 1, kUnroll = 2, kParallel = 3, kVectorized = 4, kPipelined = 5, kPersistent = 6 };
+enum class LoopKind : uint8_t { kSerial = 1, kUnroll = 2, kParallel = 3, kVectorized = 4, kPipelined = 5, kPersistent = 6 };  // kPersistent: see ir.proto
 struct For {
   LoopKind kind;
   std::vector<VarId> vars;      // each from 0; several only for kParallel

@@ -174,7 +174,8 @@ class Builder {
   void Vectorized(const Expr& extent, const std::function<void(Expr)>& body, Where where = Where::current());
   // Iterations overlap: copies of later ones run while this one computes. `stages`: how many are in flight.
   void Pipelined(const Expr& extent, std::uint32_t stages, const std::function<void(Expr)>& body, Where where = Where::current());
-  // Blocks that stay and take one iteration after the other.
+  // As Serial, but no thread may skip it: every block runs all iterations. Blocks that share work compute from their own index which
+  // part of it is theirs; that blocks stay for several tiles is inferred.
   void Persistent(const Expr& extent, const std::function<void(Expr)>& body, Where where = Where::current());
 
   // The serialized kiln.v1.Module; kInvalid with a diagnostic for each mistake.

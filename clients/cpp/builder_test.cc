@@ -92,6 +92,9 @@ TEST(Builder, EveryStatement) {
   b.Launch({.grid = {1, 1, 1}, .threads = 32, .name = "second"}, [&](Expr, Expr, Expr) {
     b.Parallel({4, 4, 4}, [&](Expr i, Expr j, Expr k) { b.Store(x[i, j, k], Fma(s, w[k], b.Number(DType::kF32, 2))); });
     b.Unroll(2, [&](Expr i) { b.Store(y[i], FloorMod(-i, 3)); });
+    b.Persistent(3, [&](Expr turn) {
+      b.Vectorized(4, [&](Expr lane) { b.Store(y[turn * 4 + lane], turn); });
+    });
   });
   EXPECT_EQ(TextOf(b), R"(kiln 1
 func @all[%rows: i64](%s: f32, %n: i32, %x: global f32[4, 64, 64] strides(%rows, 64, 1), %y: global i32[64]) {
@@ -128,6 +131,11 @@ func @all[%rows: i64](%s: f32, %n: i32, %x: global f32[4, 64, 64] strides(%rows,
     }
     for unroll %i_3 in 2 {
       store %y[%i_3] = floormod(-%i_3, 3)
+    }
+    for persistent %i_4 in 3 {
+      for vectorized %i_5 in 4 {
+        store %y[%i_4 * 4 + %i_5] = %i_4
+      }
     }
   }
 }
