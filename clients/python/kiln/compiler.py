@@ -27,8 +27,8 @@ def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, t
     options = from_pass_configs({**(pass_configs or {}), **func.pass_configs})
     target = targets.resolve(target)
 
-    def ask(**more):
-        return (client or default_client()).compile(func, target, {**options, **more}, priority=priority, timeout=timeout)
+    def ask(explain=None, **more):
+        return (client or default_client()).compile(func, target, {**options, **more}, explain=explain, priority=priority, timeout=timeout)
 
     def run(arguments, **how):
         return (client or default_client()).run(func, target, arguments, options, **how)

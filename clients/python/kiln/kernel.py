@@ -72,9 +72,10 @@ class Kernel(Launcher):
     A kernel for an ``emu:`` target takes tensors of the host (numpy, torch on the CPU) and runs in the daemon's emulator; ``kiln.emulation``
     says how, and has it look for races and the like."""
 
-    def __init__(self, func: PrimFunc, reply, config: dict | None = None, ask=None, run=None):
-        """``ask(**options)``: the reply for the same program with more compile options. ``run(arguments, **how)``: Client.run of it."""
-        self.prim_func, self.reply, self.config, self._ask = func, reply, config, ask
+    def __init__(self, func: PrimFunc, reply, config: dict | None = None, ask=None, run=None, options: dict | None = None):
+        """``ask(explain=None, **options)``: the reply for the same program with more compile options. ``run(arguments, **how)``: Client.run
+        of it. ``options``: those that ``reply`` was asked for with."""
+        self.prim_func, self.reply, self.config, self._ask, self._options = func, reply, config, ask, options or {}
         self.artifact = reply.artifact
         _name_parameters(self.artifact.launch, func)
         self.latency = self.ref_latency = None
@@ -88,7 +89,7 @@ class Kernel(Launcher):
     def _refused(self, refusal: ValueError, args: tuple, kwargs: dict):
         """What a call gives whose launch was refused: the result of a kernel that takes these tensors, where only their addresses were it."""
         alignment = getattr(refusal, "alignment", 0)
-        if not alignment or self._ask is None:
+        if not alignment or "pointer_alignment" in self._options or self._ask is None:
             raise refusal
         return self.aligned_to(alignment)(*args, **kwargs)
 
@@ -97,7 +98,9 @@ class Kernel(Launcher):
         with self._compiling:
             kernel = self._less_aligned.get(alignment)
             if kernel is None:
-                kernel = self._less_aligned[alignment] = Kernel(self.prim_func, self._ask(pointer_alignment=alignment), self.config)
+                options = {"pointer_alignment": alignment}
+                kernel = Kernel(self.prim_func, self._ask(**options), self.config, self._ask, options=options)
+                self._less_aligned[alignment] = kernel
             return kernel
 
     def _first_launch(self, *args, **keywords):
@@ -157,9 +160,7 @@ class Kernel(Launcher):
         return self._assembly()
 
     def _assembly(self) -> str:
-        from .client import default_client
-
-        reply = default_client().compile(self.prim_func, self.target, explain={"assembly": True})
+        reply = self._ask(explain={"assembly": True}, **self._options)
         return "\n".join(dump.text for dump in reply.dumps)
 
     kernel_source = property(get_kernel_source)

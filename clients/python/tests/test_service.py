@@ -92,6 +92,15 @@ def test_programs_compile_for_offset_tensors(client, name, target):
             assert not re.search(r"\b(ld|st)\.global[.\w]*\.v\d|cp\.async\.c[ag]\.", variant.get_kernel_source())
 
 
+def test_assembly_is_of_the_kernel_itself(client):
+    """For AMD the daemon is asked once more: the same daemon, for the same options."""
+    plain, fast = (kiln.compile(PROGRAMS["softmax_f16"](), target="hip:gfx942", client=client, pass_configs=configs)
+                   for configs in (None, {"tl.enable_fast_math": True}))
+    assert "s_endpgm" in plain.get_kernel_source() and plain.get_kernel_source() != fast.get_kernel_source()
+    product = kiln.compile(PROGRAMS["gemm_f16_bias_relu"](), target="hip:gfx942", client=client)
+    assert product.aligned_to(1).get_kernel_source() != product.get_kernel_source()
+
+
 @kiln.autotune(configs={"block": [64, 1 << 22, 128], "stages": [1, 2]}, warmup=1, rep=1)
 @kiln.jit(out_idx=-1, target="cuda:sm_90a")
 def tuned(n, block=64, stages=1):
