@@ -98,10 +98,19 @@ class JITFunction:
             return known
         if known is None:
             arguments, consts, names = self._bind(args, kwargs)
-            self._scalars.update(n for n in names if not _is_tensor(arguments[n]))
+            self._note_scalars(arguments, names)
             known = self._remember(key, (self._specialised(arguments, consts, names), self._places(names, len(args))))
         kernel, places = known
         return kernel(*[args[p] if isinstance(p, int) else kwargs[p] if p in kwargs else self._default(p) for p in places])
+
+    def launch_arguments(self, args, kwargs) -> list:
+        """What a call in the eager style passes to its kernel, in the kernel's order: tensors, and the scalars that the body declares."""
+        arguments, _, names = self._bind(args, kwargs)
+        self._note_scalars(arguments, names)
+        return [arguments[name] for name in names]
+
+    def _note_scalars(self, arguments, names):
+        self._scalars.update(n for n in names if not _is_tensor(arguments[n]))
 
     def _default(self, name):
         return self.signature.parameters[name].default
@@ -116,6 +125,8 @@ class JITFunction:
                 parts.append((name, tuple(shape), stride() if stride is not None else getattr(value, "strides", None)))
             else:
                 parts.append((name, type(value), None if name in self._scalars else value))
+        if len(args) > len(self._names):  # of a *parameter
+            parts.append(freeze(args[len(self._names):]))
         return len(args), *parts
 
     def _remember(self, key, value):

@@ -22,7 +22,8 @@ _inputs = threading.local()
 
 @contextlib.contextmanager
 def set_autotune_inputs(*tensors):
-    """Configurations that are timed inside this block get these tensors."""
+    """Configurations that are timed inside this block get these tensors; those of a function in the eager style that is called with its
+    tensors get the call's."""
     before = getattr(_inputs, "tensors", None)
     _inputs.tensors = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else list(tensors)
     try:
@@ -72,10 +73,11 @@ class Tuner:
         self.function, self.configs, self.profile = function, configs, profile
 
     def run(self, args=(), kwargs=None) -> AutotuneResult:
-        configs = expand(self.configs, args, kwargs or {})
+        self.args, self.kwargs = args, kwargs or {}
+        configs = expand(self.configs, self.args, self.kwargs)
         if not configs:
             raise ValueError(f"{self.function.__name__}: autotune has no configurations")
-        kernels = self._compile(configs, args, kwargs or {})
+        kernels = self._compile(configs)
         if targets.device_target(0) is None:
             return self._unmeasured(kernels)
         best = problem = None
@@ -96,13 +98,13 @@ class Tuner:
         best.kernel.update_tuner_result(best.latency, best.config, best.ref_latency)
         return best
 
-    def _compile(self, configs, args, kwargs):
+    def _compile(self, configs):
         from .compiler import par_compile
 
         kept, functions, failures = [], [], []
         for config in configs:
             try:
-                functions.append(self._trace(args, kwargs, config))
+                functions.append(self._trace(config))
                 kept.append(config)
             except Exception as failure:  # a configuration may be impossible; the others decide
                 failures.append((config, failure))
@@ -118,10 +120,9 @@ class Tuner:
             kernel.config = config
         return result
 
-    def _trace(self, args, kwargs, config):
+    def _trace(self, config):
         """The program of a configuration, which may hold pass_configs of its own."""
-        parameters = {name: value for name, value in config.items() if name != "pass_configs"}
-        func = self.function.get_tir(*args, **{**kwargs, **parameters})
+        func = self.function.get_tir(*self.args, **_with(self.kwargs, config))
         func.pass_configs.update(config.get("pass_configs") or {})
         return func
 
@@ -132,6 +133,10 @@ class Tuner:
         return AutotuneResult(None, config, None, kernel.get_kernel_source(), kernel.prim_func, kernel)
 
     def _tensors(self, kernel):
+        if self.function.mode == "eager":
+            arguments = self.function.launch_arguments(self.args, _with(self.kwargs, kernel.config))
+            if not any(argument is None for argument in arguments):
+                return arguments
         if get_autotune_inputs() is not None:
             return get_autotune_inputs()
         if self.profile.supply_prog is not None:
@@ -161,6 +166,11 @@ class Tuner:
         return do_bench(lambda: self.profile.ref_prog(*tensors), self.profile.warmup, self.profile.rep)
 
 
+def _with(kwargs, config) -> dict:
+    """The keywords of a call and those of a configuration."""
+    return {**kwargs, **{name: value for name, value in config.items() if name != "pass_configs"}}
+
+
 def expand(configs, args, kwargs) -> list[dict]:
     """A list of dicts from a list, a dict of lists (all combinations) or a function of the arguments that gives one of these."""
     if callable(configs):
@@ -187,21 +197,28 @@ class AutotunedFunction:
         return tuned <= supplied
 
     def tune(self, *args, **kwargs) -> AutotuneResult:
-        static_args = tuple(_stand_in(a) for a in args)
-        key = (freeze(static_args), freeze({k: _stand_in(v) for k, v in kwargs.items()}))
-        if key not in self._best:
-            self._best[key] = Tuner(self.jit, self.configs, self.profile).run(args, kwargs)
-        return self._best[key]
+        """The search's result for these arguments; what was found is kept by the types and shapes of tensors and by other arguments' values.
+        Scalars that the kernel takes at run time do not count; which these are is known once a search is over."""
+        best = self._best.get(self._key(args, kwargs))
+        if best is None:
+            best = Tuner(self.jit, self.configs, self.profile).run(args, kwargs)
+            if self.jit.mode == "eager":
+                self.jit.launch_arguments(args, _with(kwargs, best.config))
+            self._best[self._key(args, kwargs)] = best
+        return best
+
+    def _key(self, args, kwargs):
+        names = [*self.jit.signature.parameters, *["*"] * len(args)]
+        given = [(name, None if name in self.jit._scalars else _stand_in(value)) for name, value in (*zip(names, args), *sorted(kwargs.items()))]
+        return len(args), freeze(given)
 
     def __call__(self, *args, **kwargs):
         if self._given(args, kwargs):
             return self.jit(*args, **kwargs)
         if self.jit.mode == "lazy":
             return self.tune(*args, **kwargs).kernel
-        tensors = [a for a in (*args, *kwargs.values()) if _stand_in(a) is not a]
-        with set_autotune_inputs(*tensors):
-            best = self.tune(*args, **kwargs)
-        return best.kernel(*[a for a in tensors if a is not None])
+        best = self.tune(*args, **kwargs)
+        return best.kernel(*self.jit.launch_arguments(args, _with(kwargs, best.config)))
 
     def compile(self, *args, **kwargs):
         return self.jit.compile(*args, **kwargs) if self._given(args, kwargs) else self.tune(*args, **kwargs).kernel

@@ -86,6 +86,28 @@ def test_jit_functions_run_on_the_emulator(default):
         scale(a[::2])
 
 
+@pytest.mark.filterwarnings("ignore:.*there is no GPU to measure on")
+def test_autotuned_functions_take_arguments_by_name(default, monkeypatch):
+    monkeypatch.setattr("kiln.tuning.targets.device_target", lambda *args: None)
+
+    @kiln.autotune(configs={"block": [128]})
+    @kiln.jit(target="emu:sm_80")
+    def difference(A, B, factor, block):
+        N = T.const("N")
+        A: T.Tensor((N,), T.float32)
+        B: T.Tensor((N,), T.float32)
+        factor: T.float32
+        C = T.empty((N,), T.float32)
+        with T.Kernel(T.ceildiv(N, block), threads=64) as bx:
+            for i in T.Parallel(block):
+                C[bx * block + i] = (A[bx * block + i] - B[bx * block + i]) * factor
+        return C
+
+    a, b = normal(200, dtype=np.float32), np.ones(200, np.float32)
+    assert np.array_equal(difference(factor=2.0, B=b, A=a), (a - b) * 2)
+    assert np.array_equal(difference(b, factor=0.5, B=a), (b - a) / 2)
+
+
 def test_bfloat16_travels_as_its_bits(client):
     kernel = kiln.compile(add(64, 64, "bfloat16"), target="emu:sm_90a", client=client)
     ones = np.full((64, 64), 0x3F80, np.uint16)

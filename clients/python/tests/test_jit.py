@@ -192,6 +192,48 @@ def test_autotune(service, torch, monkeypatch):
     assert direct.latency is None and len(service.requests) == 4
 
 
+@kiln.autotune(configs={"block": [16, 32]}, warmup=1, rep=1)
+@kiln.jit
+def tuned_scale(A, B, factor, block=16):
+    M = T.const("M")
+    A: T.Tensor((M,), "float32")
+    B: T.Tensor((M,), "int32")
+    factor: T.float32
+    C = T.empty((M,), "float32")
+    with T.Kernel(T.ceildiv(M, block)) as bx:
+        for i in T.Parallel(block):
+            C[bx * block + i] = A[bx * block + i] * factor + B[bx * block + i]
+    return C
+
+
+def test_autotune_in_the_eager_style_passes_arguments_by_name(service, torch, monkeypatch):
+    import kiln.tuning
+
+    launches = []
+    monkeypatch.setattr(kiln.Kernel, "__call__", lambda kernel, *args: launches.append((kernel.config["block"], args)))
+    latencies = iter([2.0, 1.0])
+    monkeypatch.setattr(kiln.tuning, "do_bench", lambda call, *args, **kwargs: (call(), next(latencies))[1])
+    a, b = torch.empty(64, device="cuda"), torch.empty(64, dtype=torch.int32, device="cuda")
+    tuned_scale(factor=2.0, B=b, A=a)
+    assert launches == [(16, (a, b, 2.0)), (32, (a, b, 2.0)), (32, (a, b, 2.0))]
+    tuned_scale(B=b, A=a, factor=3.0)
+    assert launches[3:] == [(32, (a, b, 3.0))], "another scalar is no other search"
+    assert len(service.requests) == 2
+
+
+def test_a_lazy_function_of_any_number_of_arguments(service, torch):
+    @kiln.jit
+    def f(*shape):
+        @T.prim_func
+        def zero(A: T.Tensor(shape, "float32")):
+            with T.Kernel(1):
+                T.clear(A)
+
+        return zero
+
+    assert f(4, 8) is f(4, 8) and f(4, 8) is not f(4, 16)
+
+
 def test_autotune_without_a_gpu_takes_the_first(service, monkeypatch):
     import kiln.tuning
 
