@@ -106,6 +106,57 @@ def test_barriers_of_a_part_of_the_block_are_refused():
     refused(named, "T.sync_threads(1, 128)", "places each barrier that the program needs")
 
 
+def program_of(statement):
+    @T.prim_func
+    def f(A: T.Tensor((8,), "float32"), B: T.Tensor((8, 8), "float32")):
+        with T.Kernel(1) as bx:
+            tile, row = T.alloc_fragment((8, 8), "float32"), T.alloc_fragment((8,), "float32")
+            statement(A, bx, tile, row)
+
+    return f
+
+
+@pytest.mark.parametrize("statement, says", [
+    (lambda A, i, tile, row: T.reduce_max(tile, row, nan_propagate=True), "leave NaN out"),
+    (lambda A, i, tile, row: T.reduce_min(tile, row, 0, nan_propagate=True), "leave NaN out"),
+    (lambda A, i, tile, row: T.reduce_absmax(tile, row, nan_propagate=True), "leave NaN out"),
+    (lambda A, i, tile, row: T.atomic_add(A[i], 1, memory_order="release"), "order nothing else"),
+    (lambda A, i, tile, row: T.atomic_max(A, row, memory_order="seq_cst"), "order nothing else"),
+    (lambda A, i, tile, row: T.atomic_addx2(A[i * 2], row[i * 2], return_prev=True), "old value"),
+    (lambda A, i, tile, row: T.atomic_addx4(A[i * 4], row[i * 4], return_prev=True), "old value"),
+])
+def test_what_would_change_results_is_refused(statement, says):
+    with pytest.raises(TraceError, match=says):
+        program_of(statement)
+
+
+def test_arguments_that_ask_for_what_is_done_anyway():
+    relaxed = program_of(lambda A, i, tile, row: T.atomic_add(A[i], 1, memory_order="relaxed"))
+    assert relaxed.serialized == program_of(lambda A, i, tile, row: T.atomic_add(A[i], 1)).serialized
+    summed = program_of(lambda A, i, tile, row: T.reduce_max(tile, row, nan_propagate=False))
+    assert summed.serialized == program_of(lambda A, i, tile, row: T.reduce_max(tile, row)).serialized
+
+
+@pytest.mark.parametrize("statement, says", [
+    (lambda A, i, tile, row: T.print(A[i], "x"), "T.print is left out: device output"),
+    (lambda A, i, tile, row: T.device_assert(A[i] > 0), "T.device_assert is left out: assertions are not checked"),
+])
+def test_what_is_left_out_is_said(statement, says):
+    with pytest.warns(UserWarning, match=says):
+        program_of(statement)
+
+
+def test_asserts_of_run_time_values_are_left_out():
+    with pytest.warns(UserWarning, match="this assert is left out") as said:
+        @T.prim_func
+        def f(A: T.Tensor((8,), "float32")):
+            with T.Kernel(8) as bx:
+                assert A[bx] > 0
+                assert A.shape[0] == 8
+
+    assert len(said) == 1 and said[0].filename == __file__
+
+
 def test_unknown_names_are_named():
     with pytest.raises(AttributeError, match="T.alloc_barrier is not part of Kiln's tile language.*T.copy"):
         T.alloc_barrier

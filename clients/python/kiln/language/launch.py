@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from . import program as ir
 from . import trace as tr
 from .buffer import Buffer, LocalVar
@@ -70,6 +72,7 @@ class Kernel:
 
 
 def ClusterKernel(*blocks, cluster_dims, threads=None, prelude=None):
+    """T.Kernel with its blocks in clusters of ``cluster_dims`` (a number, or one for each grid dimension)."""
     return Kernel(*blocks, threads=threads, prelude=prelude, cluster_dims=cluster_dims)
 
 
@@ -91,42 +94,52 @@ def get_thread_binding(dim: int = 0):
 
 
 def get_thread_bindings():
+    """Those of all three dimensions."""
     return [get_thread_binding(0), as_expr(0), as_expr(0)]
 
 
 def get_thread_extent(dim: int = 0):
+    """How many threads a block has; 1 for other dimensions than 0."""
     return _kernel("T.get_thread_extent").threads if dim == 0 else 1
 
 
 def get_thread_extents():
+    """Those of all three dimensions."""
     return [get_thread_extent(d) for d in range(3)]
 
 
 def get_block_binding(dim: int = 0):
+    """The index of the block in this dimension of the grid. IndexError where the grid has fewer."""
     return _kernel("T.get_block_binding").block_vars[dim].expr
 
 
 def get_block_bindings():
+    """Those of the grid's dimensions."""
     return [v.expr for v in _kernel("T.get_block_bindings").block_vars]
 
 
 def get_block_extent(dim: int = 0):
+    """How many blocks the grid has in this dimension. IndexError where it has fewer dimensions."""
     return _kernel("T.get_block_extent").grid[dim]
 
 
 def get_block_extents():
+    """Those of the grid's dimensions."""
     return list(_kernel("T.get_block_extents").grid)
 
 
 def alloc_shared(shape, dtype, scope="shared.dyn"):
+    """A tile in the shared memory of a block, of compile-time dimensions (others are an error). ``scope`` is accepted, without effect."""
     return tr.allocate("SHARED", shape, dtype, "shared")
 
 
 def alloc_fragment(shape, dtype, scope="local.fragment"):
+    """A tile in the registers of a block; which thread holds which element is inferred. Otherwise as ``alloc_shared``."""
     return tr.allocate("FRAGMENT", shape, dtype, "fragment")
 
 
 def alloc_local(shape, dtype, scope="local"):
+    """An array of each thread's own. Otherwise as ``alloc_shared``."""
     return tr.allocate("LOCAL", shape, dtype, "local")
 
 
@@ -139,7 +152,7 @@ def alloc_var(dtype, *args, scope="local.var", init=None):
 
 
 def alloc_global(shape, dtype):
-    """A temporary tensor in device memory, allocated for the time of the launch."""
+    """A temporary tensor in device memory, allocated for the time of the launch; not cleared. Its dimensions may be symbolic."""
     trace = tr.current("T.alloc_global")
     buffer = Buffer("GLOBAL", shape, as_dtype(dtype), "workspace", workspace=True)
     trace.func.workspaces.append(buffer)
@@ -167,10 +180,12 @@ def annotate_safe_value(values: dict):
 
 
 def annotate_pass_configs(configs: dict):
+    """pass_configs of this function: they hold over those of jit and compile."""
     tr.current("T.annotate_pass_configs").func.pass_configs.update(configs)
 
 
 def annotate_compile_flags(flags):
+    """Accepted, without effect: there is no other compiler to pass flags to."""
     tr.current("T.annotate_compile_flags").func.compile_flags.extend(flags)
 
 
@@ -180,6 +195,16 @@ def _accepted(name: str, why: str):
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Accepted and without effect: {why}."
+    return function
+
+
+def _left_out(name: str, why: str):
+    def function(*args, **kwargs):
+        tr.current(f"T.{name}")
+        warnings.warn(f"T.{name} is left out: {why}", stacklevel=2)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Accepted and left out, with a warning: {why}."
     return function
 
 
@@ -193,8 +218,8 @@ disable_warp_group_reg_alloc = _accepted("disable_warp_group_reg_alloc", "regist
 set_max_nreg = _accepted("set_max_nreg", "register allocation is inferred")
 inc_max_nreg = _accepted("inc_max_nreg", "register allocation is inferred")
 dec_max_nreg = _accepted("dec_max_nreg", "register allocation is inferred")
-device_assert = _accepted("device_assert", "assertions are not checked on the device in this version")
-print = _accepted("print", "device output is not available in this version")
+device_assert = _left_out("device_assert", "assertions are not checked on the device in this version")
+print = _left_out("print", "device output is not available in this version")
 pdl_trigger = _accepted("pdl_trigger", "launches of one stream are ordered")
 pdl_sync = _accepted("pdl_sync", "launches of one stream are ordered")
 
@@ -207,5 +232,5 @@ def rename(value, name: str) -> None:
         value.name = name
 
 
-_HELPERS = {"annotations", "ir", "tr", "Buffer", "LocalVar", "as_dtype", "int32", "is_dtype_like", "Var", "as_expr", "constant_value", "rename"}
+_HELPERS = {"annotations", "ir", "tr", "warnings", "Buffer", "LocalVar", "as_dtype", "int32", "is_dtype_like", "Var", "as_expr", "constant_value", "rename"}
 __all__ = [name for name in dir() if not name.startswith("_") and name not in _HELPERS]

@@ -200,7 +200,9 @@ class Scope:
 
     @staticmethod
     def assert_(cond, message):
-        if _static(cond) and not _truth(cond):
+        if not _static(cond):
+            warnings.warn("this assert is left out: conditions of run-time values are not checked in this version", stacklevel=2)
+        elif not _truth(cond):
             raise AssertionError(message() if message else "assertion failed while tracing")
 
     @staticmethod

@@ -84,6 +84,7 @@ def element_of_tile(value) -> bool:
 
 
 def clear(dst):
+    """Every element of a buffer or region = 0."""
     fill(dst, 0)
 
 
@@ -131,20 +132,39 @@ def _reduce(kind: str, buffer, out, dim: int, clear: bool):
     kept = [e if d != dim else 1 for d, e in enumerate(src.extents)]
     if list(dst.extents) not in (expected, kept) and not (expected == [] and list(dst.extents) == [1]):
         raise error(f"a reduction of {describe(src)} over dimension {dim} gives {expected}, and the result is {describe(dst)}")
-    if dst.dtype.kind == "u":
-        kind = {"REDUCE_ABS_MAX": "REDUCE_MAX", "REDUCE_ABS_SUM": "REDUCE_SUM"}.get(kind, kind)
     if src.buffer.space == "LOCAL" and dst.buffer.space == "LOCAL":
-        _reduce_private(kind, src, dst, dim, clear)
-    else:
-        emit(ir.Reduce(kind, _converted(src, dst.dtype), dst, dim, clear))
+        return _reduce_private(kind, src, dst, dim, clear)
+    if "ABS" in kind and "u" in (src.dtype.kind, dst.dtype.kind):  # the compiler's are of signed numbers in the type of the result
+        src, kind = _magnitudes(src, dst.dtype), kind.replace("ABS_", "")
+    emit(ir.Reduce(kind, _converted(src, dst.dtype), dst, dim, clear))
+
+
+def _magnitude(value, dtype):
+    """|value| in a type: of signed numbers before they become unsigned, in the unsigned type of their width, which has that of the lowest."""
+    if value.dtype.kind in "ub":
+        return cast(value, dtype)
+    if dtype.kind != "u":
+        return abs(cast(value, dtype))
+    return cast(cast(abs(value), f"uint{value.dtype.bits}") if value.dtype.kind == "i" else abs(value), dtype)
+
+
+def _magnitudes(src: Region, dtype) -> Region:
+    """A tile of them."""
+    if src.dtype.kind in "ub":
+        return src
+    tile = allocate("FRAGMENT", src.extents, dtype, f"{src.name}_abs")
+    for values in Parallel(*src.extents):
+        values = values if isinstance(values, tuple) else (values,)
+        store(tile, values, _magnitude(as_expr(src.buffer[_shift(src, dict(enumerate(values)))]), dtype))
+    return tile.whole()
 
 
 _COMBINE = {
     "REDUCE_SUM": lambda a, b: a + b,
     "REDUCE_MAX": lambda a, b: binary("MAX", a, b),
     "REDUCE_MIN": lambda a, b: binary("MIN", a, b),
-    "REDUCE_ABS_MAX": lambda a, b: binary("MAX", a, abs(b)),
-    "REDUCE_ABS_SUM": lambda a, b: a + abs(b),
+    "REDUCE_ABS_MAX": lambda a, b: binary("MAX", a, b),
+    "REDUCE_ABS_SUM": lambda a, b: a + b,
     "REDUCE_BIT_AND": lambda a, b: a & b,
     "REDUCE_BIT_OR": lambda a, b: a | b,
     "REDUCE_BIT_XOR": lambda a, b: a ^ b,
@@ -153,6 +173,7 @@ _COMBINE = {
 
 def _reduce_private(kind: str, src: Region, dst: Region, dim: int, clear: bool):
     """Arrays of one thread are reduced by that thread: from the first element on, or from what the result holds."""
+    entered = _magnitude if "ABS" in kind else cast
     dropped = len(dst.extents) < len(src.extents)
     outer = [d for d in range(len(src.extents)) if d != dim]
     for values in grid(*[src.extents[d] for d in outer] or [1]):
@@ -160,10 +181,9 @@ def _reduce_private(kind: str, src: Region, dst: Region, dim: int, clear: bool):
         to = {(d - (d > dim) if dropped else d): v for d, v in at.items()}
         target = _shift(dst, to)
         if clear:
-            first = as_expr(src.buffer[_shift(src, {**at, dim: 0})])
-            store(dst.buffer, target, abs(first) if "ABS" in kind else first)
+            store(dst.buffer, target, entered(as_expr(src.buffer[_shift(src, {**at, dim: 0})]), dst.dtype))
         for step in serial(1 if clear else 0, src.extents[dim]):
-            value = cast(src.buffer[_shift(src, {**at, dim: step})], dst.dtype)
+            value = entered(as_expr(src.buffer[_shift(src, {**at, dim: step})]), dst.dtype)
             store(dst.buffer, target, _COMBINE[kind](as_expr(dst.buffer[target]), value))
 
 
@@ -208,25 +228,35 @@ def _converted(src: Region, dtype) -> Region:
     return tile
 
 
-def _reduction(kind: str, name: str):
+_DROPS_NAN = ("REDUCE_MAX", "REDUCE_MIN", "REDUCE_ABS_MAX")
+
+
+def _reduction(kind: str, name: str, what: str):
     def function(buffer, out, dim=-1, clear=True, batch=1, nan_propagate=False, annotations=None):
+        if nan_propagate and kind in _DROPS_NAN:
+            raise error(f"T.{name}(nan_propagate=True): maxima and minima leave NaN out in this version; leave the argument out too, and look "
+                        "for NaN with T.isnan and a reduce_max of its own")
         _reduce(kind, buffer, out, dim, bool(clear))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{name} over dimension ``dim`` of a tile; clear=False combines with what ``out`` holds."
+    leaves = " NaN is left out; ``nan_propagate=True`` is refused." if kind in _DROPS_NAN else ""
+    function.__doc__ = (f"The {what} over dimension ``dim`` (negative: from the end) of a tile, in the dtype of ``out``, which has that "
+                        f"dimension as 1 or lacks it. ``clear=False`` combines with what ``out`` holds.{leaves} ``batch`` and "
+                        "``annotations`` are accepted, without effect.")
     return function
 
 
-reduce_sum = _reduction("REDUCE_SUM", "reduce_sum")
-reduce_max = _reduction("REDUCE_MAX", "reduce_max")
-reduce_min = _reduction("REDUCE_MIN", "reduce_min")
-reduce_absmax = _reduction("REDUCE_ABS_MAX", "reduce_absmax")
-reduce_bitand = _reduction("REDUCE_BIT_AND", "reduce_bitand")
-reduce_bitor = _reduction("REDUCE_BIT_OR", "reduce_bitor")
-reduce_bitxor = _reduction("REDUCE_BIT_XOR", "reduce_bitxor")
+reduce_sum = _reduction("REDUCE_SUM", "reduce_sum", "sum")
+reduce_max = _reduction("REDUCE_MAX", "reduce_max", "maximum")
+reduce_min = _reduction("REDUCE_MIN", "reduce_min", "minimum")
+reduce_absmax = _reduction("REDUCE_ABS_MAX", "reduce_absmax", "largest magnitude")
+reduce_bitand = _reduction("REDUCE_BIT_AND", "reduce_bitand", "bitwise and")
+reduce_bitor = _reduction("REDUCE_BIT_OR", "reduce_bitor", "bitwise or")
+reduce_bitxor = _reduction("REDUCE_BIT_XOR", "reduce_bitxor", "bitwise exclusive or")
 
 
 def reduce_abssum(buffer, out, dim=-1, batch=1, annotations=None):
+    """The sum of magnitudes, as ``reduce_sum``; ``out`` is always cleared."""
     _reduce("REDUCE_ABS_SUM", buffer, out, dim, True)
 
 
@@ -235,15 +265,23 @@ _BY_NAME = {"sum": "REDUCE_SUM", "max": "REDUCE_MAX", "min": "REDUCE_MIN", "absm
 
 
 def reduce(buffer, out, reduce_type, dim, clear=True, batch=1, annotations=None):
+    """``reduce_<reduce_type>``: sum, max, min, absmax, abssum, bitand, bitor or bitxor. Any other type is an error."""
     if reduce_type not in _BY_NAME:
         raise error(f"T.reduce of type {reduce_type!r}; known: {', '.join(_BY_NAME)}")
     _reduce(_BY_NAME[reduce_type], buffer, out, dim, bool(clear))
 
 
-def _atomic(kind: str, name: str):
+def _refuse_previous(name: str, return_prev):
+    if return_prev:
+        raise error(f"T.{name}(return_prev=True): the old value of an atomic operation is not available in this version")
+
+
+def _atomic(kind: str, name: str, what: str):
     def function(dst, value, memory_order=None, return_prev=False, use_tma=False, annotations=None):
-        if return_prev:
-            raise error(f"T.{name}(return_prev=True): the old value of an atomic operation is not available in this version")
+        _refuse_previous(name, return_prev)
+        if memory_order not in (None, "relaxed"):
+            raise error(f"T.{name}(memory_order={memory_order!r}): atomic operations order nothing else in this version (\"relaxed\"); to "
+                        "read what other blocks wrote, open another T.Kernel in the same function")
         target = None if isinstance(value, (Buffer, Region)) else element(dst)
         if target is not None:
             buffer, indices = target
@@ -252,6 +290,9 @@ def _atomic(kind: str, name: str):
             _atomic_tile(kind, dst, value)
 
     function.__name__ = function.__qualname__ = name
+    function.__doc__ = (f"{what}, atomically, for an element or for each of a tile; ``value``: a scalar, or a tile of the destination's extents, "
+                        "converted to its dtype. ``memory_order``: None or \"relaxed\", which are the same; others and ``return_prev=True`` are "
+                        "refused. ``use_tma`` and ``annotations`` are accepted, without effect.")
     return function
 
 
@@ -276,9 +317,9 @@ def _atomic_tile(kind: str, dst, value):
         emit(ir.Atomic(kind, region.buffer, list(indices), cast(operand_value, region.dtype)))
 
 
-atomic_add = _atomic("ATOMIC_ADD", "atomic_add")
-atomic_max = _atomic("ATOMIC_MAX", "atomic_max")
-atomic_min = _atomic("ATOMIC_MIN", "atomic_min")
+atomic_add = _atomic("ATOMIC_ADD", "atomic_add", "dst += value")
+atomic_max = _atomic("ATOMIC_MAX", "atomic_max", "dst = max(dst, value)")
+atomic_min = _atomic("ATOMIC_MIN", "atomic_min", "dst = min(dst, value)")
 
 
 def _atomic_vector(dst, value, width: int):
@@ -290,10 +331,14 @@ def _atomic_vector(dst, value, width: int):
 
 
 def atomic_addx2(dst, value, return_prev=False):
+    """``atomic_add`` of two neighbours along the last dimension, from the elements that ``dst`` and ``value`` name on."""
+    _refuse_previous("atomic_addx2", return_prev)
     _atomic_vector(dst, value, 2)
 
 
 def atomic_addx4(dst, value, return_prev=False):
+    """``atomic_addx2`` of four."""
+    _refuse_previous("atomic_addx4", return_prev)
     _atomic_vector(dst, value, 4)
 
 
@@ -318,6 +363,7 @@ def assume(cond):
 
 
 def loop_break():
+    """``break``: leaves the innermost loop, which must be one of an order (no Parallel, no vectorized)."""
     emit(ir.Break())
 
 
@@ -337,4 +383,5 @@ def _first(value):
 
 
 def Cast(dtype, value):
+    """``value`` as the dtype, as T.cast(value, dtype). Floats to integers are cut towards zero."""
     return cast(value, as_dtype(dtype))
