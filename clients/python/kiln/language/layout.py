@@ -3,9 +3,11 @@
 
 
 class Layout:
+    """A layout by its shape and a function of indices, which are kept and not looked at."""
+
     def __init__(self, shape=None, forward_fn=None, *_, **__):
         self.shape, self.forward_fn = shape, forward_fn
 
 
 class Fragment(Layout):
-    pass
+    """A layout of a fragment: accepted, without effect."""

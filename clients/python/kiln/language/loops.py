@@ -88,14 +88,19 @@ def _range(kind: str, start, stop, step, **options) -> Loop:
 
 
 def serial(start, stop=None, step=None, annotations=None):
+    """One iteration after the other, as Python's range counts. Bounds are integers, known at run time or before; ``step`` may be negative and
+    not zero, and is taken as positive where it is known at run time only. ``annotations``, of all loops: accepted, without effect."""
     return _range("SERIAL", start, stop, step)
 
 
 def unroll(start, stop=None, step=None, explicit=False, unroll_factor=None, annotations=None):
+    """``serial``, whose body is written out for each of up to 64 iterations that are known in number. ``explicit`` and ``unroll_factor`` are
+    accepted, without effect."""
     return _range("UNROLL", start, stop, step)
 
 
 def vectorized(start, stop=None, annotations=None):
+    """Iterations without an order, of one thread; written out as those of ``unroll``, so that neighbours in memory move together."""
     return _range("VECTORIZED", start, stop, None)
 
 
@@ -107,6 +112,9 @@ def Pipelined(start, stop=None, num_stages=0, order=None, stage=None, sync=None,
 
 
 def Parallel(*extents, coalesced_width=None, loop_layout=None, prefer_async=None, annotations=None):
+    """Iterations in any order, spread over the threads of the block; a variable for each extent, which must be known at compile time.
+    ``coalesced_width``: at most so many neighbours along the last extent go to one thread. ``loop_layout`` and ``prefer_async`` are accepted,
+    without effect."""
     if not extents:
         raise error("T.Parallel needs at least one extent")
     bounds = [_index(e) for e in extents]
@@ -115,6 +123,7 @@ def Parallel(*extents, coalesced_width=None, loop_layout=None, prefer_async=None
 
 
 def grid(*extents):
+    """Serial loops inside one another, the last extent innermost; a tuple of their variables."""
     return Nest([serial(e) for e in extents])
 
 
