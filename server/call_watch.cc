@@ -130,6 +130,8 @@ void NoteCaller(grpc::CallbackServerContext& context, const std::expected<Caller
 
 std::string RequestIdOf(grpc::CallbackServerContext& context) { return RequestIdText(RecordOf(context).number); }
 
+bool WasAccepted(grpc::CallbackServerContext& context) { return static_cast<CallContext&>(context).accepted; }
+
 void NoteReply(grpc::CallbackServerContext& context, const Reply& reply) {
   CallRecord& record = RecordOf(context);
   record.origin = reply.origin;

@@ -153,7 +153,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   if (auto allowed = parts_.gate.Require(caller, Scope::kCompile, "Compile of what is not in the cache"); !allowed) {
     return End(call, std::unexpected(std::move(allowed.error())));
   }
-  if (draining_) return End(call, std::unexpected(Draining()));
+  if (ComesTooLate(call->request.accepted)) return End(call, std::unexpected(Draining()));
   if (auto left = parts_.quotas.MayCompile(caller.tenant); !left) return End(call, std::unexpected(std::move(left.error())));
   if (const auto known = parts_.reproducers.IsOpen(kept_under); known && !request.refresh()) {
     return End(call, std::unexpected(FailedBefore(*known)));
@@ -289,7 +289,7 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
   };
   if (const auto queued = parts_.admission.Submit(job); !queued) {
     ++parts_.telemetry.refused;
-    compile->flight.Finish(std::unexpected(draining_ ? Draining() : ToFailure(queued.error())));
+    compile->flight.Finish(std::unexpected(closed_ ? Draining() : ToFailure(queued.error())));
   }
 }
 

@@ -74,6 +74,7 @@ class CompileFlow {
     Caller caller;
     std::string bytes;        // a serialized CompileRequest
     cache::Digest digest;     // of the bytes
+    bool accepted = false;    // before a drain began: it goes through while there is grace
     bool lookup_only = false;
     bool part_of_another = false;  // which Quotas counts already
     bool remember_miss = false;  // lookups: the same bytes are compiled next, and then looked up again by others
@@ -103,9 +104,13 @@ class CompileFlow {
   // Keeps what another compiler of the same build made, as the caller's.
   std::expected<cache::Digest, Failure> Put(const Caller& caller, const v1::PutRequest& put);
 
-  // From now on nothing new is compiled; what is known is still served.
+  // From now on nothing new is compiled but for requests that were accepted before; what is known is still served.
   void Drain() { draining_ = true; }
   bool draining() const { return draining_; }
+  // The grace period has ended, for those too. Before the workers stop.
+  void Close() { closed_ = true; }
+  bool closed() const { return closed_; }
+  bool ComesTooLate(bool accepted) const { return closed_ || (draining_ && !accepted); }
   std::size_t calls() const { return calls_; }
   std::size_t flights() const { return flights_.flights(); }
 
@@ -145,6 +150,7 @@ class CompileFlow {
   TenantBudget pending_{options_.max_pending_bytes};
   Pacer looks_;  // at requests while the queue is full
   std::atomic<bool> draining_ = false;
+  std::atomic<bool> closed_ = false;
 };
 
 }  // namespace kiln::server

@@ -434,6 +434,7 @@ void Daemon::Drain(const std::function<bool()>& hurry) {
   }
   p.local.reset();
   p.monitor.reset();
+  p.flow->Close();
   p.workers->Stop();  // what still runs or waits ends as UNAVAILABLE
   p.devices->Close();
   p.server->Shutdown(std::chrono::system_clock::now() + kLastBytes);

@@ -24,7 +24,7 @@ class Daemon {
   // Whether requests still get through its threads.
   bool Alive();
 
-  // Refuses new compiles, lets those under way finish for as long as the grace period, ends the others, writes the cache.
+  // Refuses new compiles, lets what was accepted before finish for as long as the grace period, ends the others, writes the cache.
   // `hurry` is asked now and then; true ends the grace period.
   void Drain(const std::function<bool()>& hurry);
 

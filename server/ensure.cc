@@ -128,6 +128,7 @@ void EnsureReactor::Start(std::size_t index, bool lookup) {
                                  .caller = caller_,
                                  .bytes = manifest_.BytesOf(item),
                                  .digest = item.digest,
+                                 .accepted = parts_.accepted,
                                  .lookup_only = lookup,
                                  .remember_miss = lookup,
                                  .on_stage = {},

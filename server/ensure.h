@@ -41,6 +41,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
     unsigned workers;
     const RequestLimits& limits;
     const Gate& gate;
+    bool accepted;  // as CompileFlow::Request's
   };
 
   // `request` lives as long as the call.

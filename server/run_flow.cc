@@ -60,12 +60,14 @@ std::optional<std::uint64_t> BytesOf(const v1::RunStart& start) {
 
 class RunFlow::Call {
  public:
-  Call(Caller who, Quotas::InFlight counted, std::string id, std::shared_ptr<CallNotes> where, v1::RunStart given)
-      : caller(std::move(who)), request_id(std::move(id)), notes(std::move(where)), start(std::move(given)), in_flight(std::move(counted)) {}
+  Call(Caller who, Quotas::InFlight counted, std::string id, std::shared_ptr<CallNotes> where, bool in_time, v1::RunStart given)
+      : caller(std::move(who)), request_id(std::move(id)), notes(std::move(where)), accepted(in_time), start(std::move(given)),
+        in_flight(std::move(counted)) {}
 
   const Caller caller;
   const std::string request_id;
   const std::shared_ptr<CallNotes> notes;
+  const bool accepted;
   v1::RunStart start;
   std::shared_ptr<RunMemory> memory;
   std::vector<std::uint64_t> positions;  // of each argument's bytes
@@ -117,13 +119,13 @@ std::optional<Failure> RunFlow::Check(const v1::RunStart& start) const {
 }
 
 std::expected<std::shared_ptr<RunFlow::Call>, Failure> RunFlow::Begin(Caller caller, std::string request_id,
-                                                                      std::shared_ptr<CallNotes> notes, v1::RunStart start) {
-  if (parts_.compile.draining()) return std::unexpected(Draining());
+                                                                      std::shared_ptr<CallNotes> notes, bool accepted, v1::RunStart start) {
+  if (parts_.compile.ComesTooLate(accepted)) return std::unexpected(Draining());
   if (auto problem = Check(start)) return std::unexpected(std::move(*problem));
   if (auto left = parts_.quotas.MayRun(caller.tenant); !left) return std::unexpected(std::move(left.error()));
   auto in_flight = parts_.quotas.Hold(caller.tenant);
   if (!in_flight) return std::unexpected(std::move(in_flight.error()));
-  auto call = std::make_shared<Call>(std::move(caller), std::move(*in_flight), std::move(request_id), std::move(notes), std::move(start));
+  auto call = std::make_shared<Call>(std::move(caller), std::move(*in_flight), std::move(request_id), std::move(notes), accepted, std::move(start));
   const double wanted = call->start.options().timeout_seconds();
   call->limit = wanted > 0 ? std::max(kLeastLimit, std::chrono::milliseconds(static_cast<std::int64_t>(wanted * 1000)))
                            : options_.limit;
@@ -210,8 +212,8 @@ void RunFlow::FindKernel(const std::shared_ptr<Call>& call) {
   const cache::Digest digest = DigestOf("Compile", bytes);
   if (auto hit = parts_.compile.FindHot(digest, call->caller.tenant)) return next(std::move(*hit));
   auto compile = parts_.compile.Start(
-      {.id = call->request_id, .caller = call->caller, .bytes = std::move(bytes), .digest = digest, .part_of_another = true,
-       .notes = call->notes, .on_stage = {}, .done = next});
+      {.id = call->request_id, .caller = call->caller, .bytes = std::move(bytes), .digest = digest, .accepted = call->accepted,
+       .part_of_another = true, .notes = call->notes, .on_stage = {}, .done = next});
   {
     std::lock_guard lock(call->mutex);
     call->compile = compile;
@@ -255,9 +257,9 @@ void RunFlow::Launch(const std::shared_ptr<Call>& call, const Reply& kernel) {
   task->done = [this, call](DeviceOutcome outcome) { Land(call, std::move(outcome)); };
   if (call->device->line->Submit(task)) return;
   ++parts_.telemetry.refused;
-  End(call, std::unexpected(parts_.compile.draining() ? Draining()
-                                                      : Full(fmt::format("too many runs wait for {} already; try again in a second",
-                                                                         call->device->info.name()))));
+  End(call, std::unexpected(parts_.compile.closed() ? Draining()
+                                                    : Full(fmt::format("too many runs wait for {} already; try again in a second",
+                                                                       call->device->info.name()))));
 }
 
 // 6. The worker is done with it, or it with the worker.

@@ -79,7 +79,8 @@ grpc::Status RunReactor::Refuse(const Failure& failure) {
 // One message.
 std::optional<Failure> RunReactor::Take() {
   if (!call_ && request_.has_start()) {
-    auto call = flow_.Begin(std::move(caller_), RequestIdOf(context_), NotesOf(context_), std::move(*request_.mutable_start()));
+    auto call = flow_.Begin(std::move(caller_), RequestIdOf(context_), NotesOf(context_), WasAccepted(context_),
+                            std::move(*request_.mutable_start()));
     if (!call) return std::move(call.error());
     std::lock_guard lock(mutex_);
     call_ = std::move(*call);

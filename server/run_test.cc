@@ -410,6 +410,36 @@ TEST_F(RunTest, WorkersEndWithTheDaemon) {
   EXPECT_EQ(Remaining(processes), "");
 }
 
+// Neither its tensors nor its kernel were there when the drain began.
+TEST_F(RunTest, ARunThatStillUploadsWhenADrainBeginsIsAnswered) {
+  Start({"--grace=60"});
+  RunClient client = RunClient(kDouble, "emu:sm_80").Tensor(Counting(64 * 64), {64, 64});
+  grpc::ClientContext context;
+  const auto stream = daemon_->stub().Run(&context);
+  v1::RunRequest request;
+  *request.mutable_start() = client.start();
+  ASSERT_TRUE(stream->Write(request));
+  ASSERT_TRUE(daemon_->Eventually([&] { return MemoriesOfRuns() == 1; })) << "it has not begun";
+  ::kill(daemon_->pid(), SIGTERM);
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().state() == "draining"; }));
+  EXPECT_EQ(Double().status.error_code(), StatusCode::UNAVAILABLE) << "it came after the drain had begun";
+  request.set_data(client.data());
+  EXPECT_TRUE(stream->Write(request));
+  stream->WritesDone();
+  v1::RunResult result;
+  std::size_t bytes = 0;
+  for (v1::RunReply reply; stream->Read(&reply);) {
+    if (reply.has_result()) result = reply.result();
+    if (reply.part_case() == v1::RunReply::kData) bytes += reply.data().size();
+  }
+  const grpc::Status status = stream->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(result.finished());
+  EXPECT_EQ(result.origin(), v1::COMPILED);
+  EXPECT_EQ(bytes, 64u * 64 * sizeof(float));
+  EXPECT_EQ(daemon_->Wait(), 0);
+}
+
 TEST_F(RunTest, DrainingEndsWhatStillRuns) {
   Start({"--grace=0.3"});
   auto hung = std::async(std::launch::async, [&] { return Forever().Run(*daemon_); });

@@ -79,6 +79,7 @@ grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* re
                              .caller = std::move(*caller),
                              .bytes = std::move(bytes),
                              .digest = digest,
+                             .accepted = WasAccepted(*context),
                              .notes = NotesOf(*context)},
                             *response);
 }
@@ -97,6 +98,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CompileStream(Context* 
        .caller = std::move(*caller),
        .bytes = std::move(bytes),
        .digest = digest,
+       .accepted = WasAccepted(*context),
        .notes = NotesOf(*context)});
 }
 
@@ -139,8 +141,8 @@ grpc::ServerWriteReactor<v1::EnsureProgress>* KilnService::EnsureKernels(Context
   if (!caller) return new RefusedStream<v1::EnsureProgress>(ToStatus(caller.error()));
   auto memory = manifests_.Take(caller->tenant, Manifest::MemoryOf(*request));
   if (!memory) return new RefusedStream<v1::EnsureProgress>(Refuse(context, NoMemoryForManifest(caller->tenant, parts_.manifest_memory_bytes)));
-  return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, parts_.gate}, std::move(*caller),
-                           std::move(*memory), *request);
+  return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, parts_.gate, WasAccepted(*context)},
+                           std::move(*caller), std::move(*memory), *request);
 }
 
 grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutRequest* request, v1::PutReply* reply) {

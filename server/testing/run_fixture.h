@@ -3,8 +3,10 @@
 // kilnd with the real worker and the emulator, and two programs for it.
 #pragma once
 
+#include <algorithm>
 #include <numeric>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "server/testing/run_client.h"
@@ -75,6 +77,13 @@ class RunTest : public DaemonTest {
   v1::DeviceStats Emulators() { return daemon_->Stats().devices(0); }
   bool Busy(unsigned count) {
     return daemon_->Eventually([&] { return Emulators().busy() == count; });
+  }
+  // Runs under way that hold memory for their tensors.
+  long MemoriesOfRuns() {
+    return std::ranges::count_if(fs::directory_iterator("/proc/" + std::to_string(daemon_->pid()) + "/fd"), [](const fs::directory_entry& file) {
+      std::error_code closed;
+      return fs::read_symlink(file, closed).native().starts_with("/memfd:kiln-run");
+    });
   }
   pid_t Zygote() { return Daemon::Children(daemon_->pid()).at(0); }
 

@@ -59,9 +59,12 @@ def test_sigterm_answers_what_runs_and_refuses_the_rest(daemon):
     answers = []
     caller = threading.Thread(target=lambda: answers.append(daemon.client().compile(program(1), TARGET)))
     caller.start()
-    caller.join(timeout=0.02)
+    end = time.monotonic() + 20
+    while daemon.client().stats().requests == 0:
+        assert time.monotonic() < end, "the request does not arrive"
     assert daemon.stop(limit=30.0) == 0
     caller.join(timeout=30.0)
+    assert answers, "the request that was accepted was not answered"
     assert not daemon.socket.exists()
 
 
