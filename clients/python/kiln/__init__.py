@@ -2,7 +2,7 @@
 """Kiln: a compilation service for tile-level GPU kernels.
 
 ``import kiln.language as T`` is the tile language; ``kiln.jit``, ``kiln.compile`` and ``kiln.autotune`` turn programs into kernels;
-``kiln.Client`` is the service itself. Importing needs neither torch nor a GPU nor a daemon."""
+``kiln.Client`` is the service itself; ``kiln.tiles`` proposes sizes of tiles. Importing needs neither torch nor a GPU nor a daemon."""
 
 import importlib
 
@@ -29,8 +29,10 @@ _HOME = {
     "emulation": "remote",
     "ServiceUnavailable": "errors",
     "DeadlineExceeded": "errors",
+    "UntrustedArtifact": "errors",
 }
-__all__ = [*_HOME, "language"]
+_MODULES = ("language", "tiles")
+__all__ = [*_HOME, *_MODULES]
 
 
 def __getattr__(name):
@@ -38,6 +40,6 @@ def __getattr__(name):
         value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
         globals()[name] = value
         return value
-    if name == "language":
-        return importlib.import_module(f"{__name__}.language")
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,14 +17,10 @@ import threading
 import typing
 
 from . import target
-from .errors import KilnError
+from .errors import KilnError, UntrustedArtifact
 
 _MESSAGE = b"kiln.v1.Seal\n"
 _ED25519 = 1087  # OpenSSL's number of the algorithm
-
-
-class UntrustedArtifact(KilnError):
-    """An artifact without the signature of a key that is trusted here. It is not loaded."""
 
 
 @functools.lru_cache(maxsize=1)

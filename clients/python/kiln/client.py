@@ -97,6 +97,7 @@ class Client:
         return self._pb.CompileReply.FromString(sealed.SerializeToString())
 
     def close(self) -> None:
+        """Ends the connection; later calls fail. ``with Client() as client:`` does so at its end."""
         self._channel.close()
 
     def __enter__(self):
@@ -156,19 +157,26 @@ class Client:
             return None
 
     def stats(self, timeout: float | None = None):
+        """kiln.v1.StatsReply: counts and milliseconds since the daemon started. ``timeout``, here and below: seconds, None for the client's own;
+        DeadlineExceeded after it."""
         return self._call("Stats", self._pb.StatsRequest(), timeout)
 
     def capabilities(self, timeout: float | None = None):
+        """kiln.v1.CapabilitiesReply: version, targets, passes, operations, the GPUs of the daemon's host, the key it signs with."""
         return self._call("Capabilities", self._pb.CapabilitiesRequest(), timeout)
 
     def cache_list(self, key_prefix: bytes = b"", target: str = "", limit: int = 0, timeout: float | None = None):
+        """Yields a kiln.v1.CacheEntry for each result whose key begins so, of the target if one is named; at most ``limit`` of them
+        (0, or more than that: 100,000)."""
         request = self._pb.CacheListRequest(key_prefix=key_prefix, target=target, limit=limit)
         return self._stream("CacheList", request, timeout)
 
     def cache_verify(self, timeout: float | None = None):
+        """Reads every entry of the cache and evicts those that are damaged or not this daemon's: kiln.v1.CacheVerifyReply counts them."""
         return self._call("CacheVerify", self._pb.CacheVerifyRequest(), timeout)
 
     def cache_gc(self, target_bytes: int, timeout: float | None = None):
+        """Evicts what was used least until at most so many bytes are left: kiln.v1.CacheGcReply has how many went."""
         return self._call("CacheGc", self._pb.CacheGcRequest(target_bytes=target_bytes), timeout)
 
     def run(self, program, device: str, arguments, options=None, *, key: bytes | None = None, check: bool = False, seed: int = 0,

@@ -18,6 +18,10 @@ class DeadlineExceeded(KilnError):
     """The daemon did not answer in time."""
 
 
+class UntrustedArtifact(KilnError):
+    """An artifact without the signature of a key that is trusted here. It is not loaded."""
+
+
 class CompileError(KilnError):
     """A program was refused, or the compiler failed on it. ``diagnostics`` are kiln.v1.Diagnostic messages; ``code`` the gRPC status
     ("INVALID_ARGUMENT", "UNIMPLEMENTED", "INTERNAL"); ``reproducer`` a file on the daemon's host for `kiln compile --repro`."""

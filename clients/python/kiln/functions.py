@@ -162,6 +162,7 @@ class JITFunction:
         return result if self.out_idx is None else result.with_outputs(self.out_idx)
 
     def get_kernel_source(self, *args, **kwargs) -> str:
+        """``Kernel.get_kernel_source`` of the kernel for these arguments."""
         return self.compile(*args, **kwargs).get_kernel_source()
 
     def par_compile(self, configs, num_workers=None, ignore_error=False) -> list:

@@ -123,10 +123,12 @@ class Kernel(Launcher):
 
     @property
     def name(self) -> str:
+        """The tile function's."""
         return self.prim_func.name
 
     @property
     def target(self) -> str:
+        """What it was compiled for, as "cuda:sm_90a"."""
         return self.artifact.target
 
     @property
@@ -151,6 +153,7 @@ class Kernel(Launcher):
 
     @property
     def out_idx(self) -> list[int]:
+        """Which parameters are outputs, from 0 on."""
         return list(self.prim_func.outputs)
 
     def get_kernel_source(self) -> str:
@@ -166,25 +169,30 @@ class Kernel(Launcher):
     kernel_source = property(get_kernel_source)
 
     def get_host_source(self) -> str:
+        """A comment: nothing is generated for the host."""
         return "// Kiln launches through kiln._runtime; there is no generated host code.\n"
 
     host_source = property(get_host_source)
 
     def show_source(self, which: str = "kernel") -> None:
+        """Prints ``get_host_source`` ("host") or ``get_kernel_source``."""
         print(self.get_host_source() if which == "host" else self.get_kernel_source())
 
     print_source_code = show_source
 
     def show_ptx(self) -> None:
+        """Prints ``get_kernel_source``."""
         print(self.get_kernel_source())
 
     def export_sources(self, kernel_path=None, host_path=None) -> None:
+        """Writes the sources to files; None: not that one."""
         for path, text in ((kernel_path, self.get_kernel_source), (host_path, self.get_host_source)):
             if path is not None:
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(text())
 
     def export_ptx(self, path) -> None:
+        """Writes ``get_kernel_source`` to a file."""
         self.export_sources(kernel_path=path)
 
     def export_library(self, path) -> None:
@@ -193,29 +201,34 @@ class Kernel(Launcher):
             file.write(self.artifact.SerializeToString())
 
     def get_profiler(self, tensor_supply_type=None):
+        """A Profiler of it. ``tensor_supply_type``: how its inputs are made up, Auto by default."""
         from .profiler import Profiler, TensorSupplyType
 
         return Profiler(self, tensor_supply_type or TensorSupplyType.Auto)
 
     def run_once(self, func=None) -> None:
+        """One call on made-up inputs, of ``func`` if it is given. Needs torch and a GPU."""
         self.get_profiler().run_once(func)
 
     def update_tuner_result(self, latency, config, ref_latency):
+        """Notes what tuning found, in milliseconds; returns the kernel."""
         self.latency, self.config, self.ref_latency = latency, config, ref_latency
         return self
 
     def get_tuner_result(self):
+        """(milliseconds, configuration, milliseconds of the reference); None where nothing was measured."""
         return self.latency, self.config, self.ref_latency
 
     def _resource(self, name: str):
         values = [getattr(r, name) for r in self.report.kernels if r.HasField(name)]
         return max(values) if values else None
 
-    n_regs = property(lambda self: self._resource("registers"))
-    n_spills = property(lambda self: self._resource("spill_bytes"))
+    n_regs = property(lambda self: self._resource("registers"), doc="Registers of a thread, the most of its launches; None: not known.")
+    n_spills = property(lambda self: self._resource("spill_bytes"), doc="Bytes that a thread spills, likewise.")
 
     @property
     def resource_usage(self) -> dict:
+        """By entry point: registers and spill bytes of a thread, shared bytes of a block; 0 where the compiler does not know."""
         return {r.entry: {name: getattr(r, name) for name in ("registers", "spill_bytes", "shared_bytes")} for r in self.report.kernels}
 
     def __repr__(self):

@@ -70,12 +70,13 @@ _OPERATIONS = {"ADD": lambda a, b: a + b, "SUB": lambda a, b: a - b, "MUL": lamb
 
 
 class Profiler:
-    """Of one kernel."""
+    """Makes up inputs for one kernel, compares it with a reference, measures it. Called, it is the kernel."""
 
     def __init__(self, kernel, supply_type: TensorSupplyType = TensorSupplyType.Auto):
         self.kernel, self.supply_type = kernel, supply_type
 
     def with_default_adapter(self, _adapter):
+        """The profiler itself: accepted, without effect."""
         return self
 
     def inputs(self, constraints=None) -> list:
@@ -104,6 +105,7 @@ class Profiler:
                 assert_close(ours, theirs, rtol, atol, max_mismatched_ratio)
 
     def manual_assert_close(self, reference_program, input_tensors=None, manual_check_prog=None):
+        """``manual_check_prog(outputs, outputs of the reference)``, lists both, on the same inputs; it raises where they differ."""
         inputs = input_tensors or self.inputs()
         manual_check_prog(_as_list(self._outputs(inputs)), _as_list(reference_program(*inputs)))
 
@@ -113,6 +115,7 @@ class Profiler:
         return inputs if result is None else result
 
     def assert_consistent(self, repeat: int = 10):
+        """Calls on the same made-up inputs give the same bits; else AssertionError."""
         inputs = self.inputs()
         first = _as_list(self.kernel(*inputs))
         for _ in range(repeat):
@@ -120,17 +123,21 @@ class Profiler:
                 assert_close(b, a, 0.0, 0.0, 0.0)
 
     def run_once(self, func=None):
+        """What one call of the kernel, or of ``func``, gives on made-up inputs."""
         return (func or self.kernel)(*self.inputs())
 
     def do_bench(self, func=None, warmup=25, rep=100, n_warmup=0, n_repeat=0, input_tensors=None, backend="event", quantiles=None,
                  return_mode="mean", dynamic_symbolic_constraints=None, device=None, early_stop_baseline=None, **_):
-        """Milliseconds of ``func`` (default: the kernel) on made-up or given inputs."""
+        """Milliseconds of ``func`` (default: the kernel) on made-up or given inputs, as kiln.do_bench measures. ``warmup`` and ``rep``:
+        milliseconds; ``n_warmup`` and ``n_repeat``: calls instead. ``dynamic_symbolic_constraints``: run-time dimensions by name.
+        ``device`` and ``early_stop_baseline`` are accepted, without effect."""
         inputs = input_tensors or self.inputs(dynamic_symbolic_constraints)
         call = func or self.kernel
         return do_bench(lambda: call(*inputs), warmup, rep, n_warmup, n_repeat, quantiles, backend, return_mode)
 
     @property
     def func(self):
+        """The kernel."""
         return self.kernel
 
     def __call__(self, *args, **kwargs):

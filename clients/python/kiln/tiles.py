@@ -38,6 +38,8 @@ class Hopper:
 
 @dataclass(frozen=True)
 class Tile:
+    """A block's part of the result, its step along k, both in elements; how many steps are in flight; threads of the block."""
+
     block_m: int
     block_n: int
     block_k: int

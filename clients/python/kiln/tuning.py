@@ -33,11 +33,14 @@ def set_autotune_inputs(*tensors):
 
 
 def get_autotune_inputs():
+    """The tensors of the innermost ``set_autotune_inputs`` of this thread; None outside."""
     return getattr(_inputs, "tensors", None)
 
 
 @dataclass
 class AutotuneResult:
+    """The fastest configuration and its kernel. ``libcode`` is the kernel's source, ``func`` its PrimFunc."""
+
     latency: float | None = None  # milliseconds; None: not measured
     config: dict | None = None
     ref_latency: float | None = None
@@ -48,6 +51,13 @@ class AutotuneResult:
 
 @dataclass
 class ProfileArgs:
+    """How configurations are timed and checked.
+
+    ``warmup`` and ``rep``: milliseconds, as kiln.do_bench's; ``timeout``: seconds for compiling one. Inputs come from
+    ``supply_prog(parameters)``, else are made up by ``supply_type``. Outputs are compared with those of ``ref_prog(*inputs)`` by ``rtol``,
+    ``atol`` and ``max_mismatched_ratio``, or by ``manual_check_prog(ours, theirs)``, unless ``skip_check``; ``ref_prog`` is timed as well.
+    ``cache_input_tensors``, ``do_not_specialize``, ``early_stop``, ``early_stop_factor`` and ``backend`` are accepted, without effect."""
+
     warmup: float = 25
     rep: float = 100
     timeout: float = 100
@@ -73,6 +83,7 @@ class Tuner:
         self.function, self.configs, self.profile = function, configs, profile
 
     def run(self, args=(), kwargs=None) -> AutotuneResult:
+        """The result for these arguments. RuntimeError where no configuration compiles, or none runs and gives the right result."""
         self.args, self.kwargs = args, kwargs or {}
         configs = expand(self.configs, self.args, self.kwargs)
         if not configs:
@@ -221,6 +232,7 @@ class AutotunedFunction:
         return best.kernel(*self.jit.launch_arguments(args, _with(kwargs, best.config)))
 
     def compile(self, *args, **kwargs):
+        """The Kernel: of the fastest configuration, or of the one that the arguments give."""
         return self.jit.compile(*args, **kwargs) if self._given(args, kwargs) else self.tune(*args, **kwargs).kernel
 
     def __getattr__(self, name):
@@ -253,17 +265,21 @@ class AutoTuner:
 
     @classmethod
     def from_kernel(cls, kernel, configs):
+        """``kernel``: a jit function, or one that jit takes."""
         return cls(kernel, configs)
 
     def set_compile_args(self, out_idx=None, target=None, execution_backend=None, target_host=None, verbose=None, pass_configs=None):
+        """As jit's, for a function that is not one yet. ``execution_backend`` and ``target_host`` are accepted, without effect."""
         self.compile_args = dict(out_idx=out_idx, target=target, pass_configs=pass_configs, verbose=verbose)
         return self
 
     def set_profile_args(self, **profile):
+        """Fields of ProfileArgs; others are accepted, without effect."""
         self.profile = ProfileArgs(**{k: v for k, v in profile.items() if k in ProfileArgs.__dataclass_fields__})
         return self
 
     def run(self, warmup=25, rep=100, timeout=100, **_):
+        """The AutotuneResult. ``warmup`` and ``rep`` in milliseconds, ``timeout`` in seconds; other arguments are accepted, without effect."""
         self.profile.warmup, self.profile.rep, self.profile.timeout = warmup, rep, timeout
         function = self.kernel if isinstance(self.kernel, JITFunction) else JITFunction(self.kernel, **self.compile_args)
         return Tuner(function, self.configs, self.profile).run()

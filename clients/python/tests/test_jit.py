@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """kiln.jit in both styles, kiln.compile and autotune, with a client that compiles nothing."""
 
+import inspect
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -241,6 +244,20 @@ def test_autotune_without_a_gpu_takes_the_first(service, monkeypatch):
     monkeypatch.setattr(kiln.tuning.targets, "device_target", lambda *args: None)
     with pytest.warns(UserWarning, match="no GPU to measure on"):
         assert tuned(128).config == {"block": 16, "stages": 1}
+
+
+def test_public_names_are_there():
+    names = ["UntrustedArtifact", "tiles", "language", *kiln.__all__]
+    assert all(callable(getattr(kiln, name)) or inspect.ismodule(getattr(kiln, name)) for name in names)
+    fresh = "import kiln; kiln.tiles.matrix_product(64, 64, 64); kiln.UntrustedArtifact; from kiln import *; tiles, jit"
+    assert subprocess.run([sys.executable, "-c", fresh]).returncode == 0
+
+
+@pytest.mark.parametrize("thing", [T, kiln.tiles, *(getattr(kiln, name) for name in kiln.__all__ if not inspect.ismodule(getattr(kiln, name)))])
+def test_public_names_are_described(thing):
+    public = {name: value for name, value in vars(thing).items()
+              if not name.startswith("_") and (inspect.isroutine(value) or inspect.isclass(value) or isinstance(value, property))}
+    assert thing.__doc__ and not [name for name, value in public.items() if not value.__doc__]
 
 
 def test_target_auto(monkeypatch):

@@ -206,6 +206,7 @@ def constant_value(e):
 
 
 def cast(value, dtype) -> Expr:
+    """``value`` in the dtype; a Python number keeps all its digits that fit. Floats to integers are cut towards zero."""
     dtype = as_dtype(dtype)
     if isinstance(value, (bool, int, float)) and not (isinstance(value, float) and dtype.is_int and not math.isfinite(value)):
         return const(value, dtype)  # not through the literal's own type, which may hold fewer digits
@@ -316,6 +317,7 @@ def binary(op: str, a, b):
 
 
 def divide(a, b):
+    """a / b; TypeError of two integers."""
     e, f, dtype = _promoted(a, b)
     if not dtype.is_float:
         raise TypeError(
@@ -326,22 +328,26 @@ def divide(a, b):
 
 
 def floordiv(a, b):
+    """The floor of the quotient; of floats too."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     return binary("FLOOR_DIV", as_expr(a), b)
 
 
 def floormod(a, b):
+    """a - floordiv(a, b) · b: the sign is ``b``'s."""
     if isinstance(a, int) and isinstance(b, int):
         return a % b
     return binary("FLOOR_MOD", as_expr(a), b)
 
 
 def truncdiv(a, b):
+    """The quotient of integers, cut towards zero; of floats, a / b."""
     return binary("DIV", as_expr(a), b)
 
 
 def truncmod(a, b):
+    """a - truncdiv(a, b) · b, of integers: the sign is ``a``'s."""
     return binary("MOD", as_expr(a), b)
 
 

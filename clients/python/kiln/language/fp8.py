@@ -18,4 +18,5 @@ def determine_fp8_type(kind: str = "e4m3") -> DType:
 
 
 def determine_torch_fp8_type(kind: str = "e4m3"):
+    """The same as torch's dtype."""
     return determine_fp8_type(kind).as_torch()

@@ -232,5 +232,6 @@ def rename(value, name: str) -> None:
         value.name = name
 
 
-_HELPERS = {"annotations", "ir", "tr", "warnings", "Buffer", "LocalVar", "as_dtype", "int32", "is_dtype_like", "Var", "as_expr", "constant_value", "rename"}
+_HELPERS = {"annotations", "ir", "tr", "warnings", "Buffer", "LocalVar", "as_dtype", "int32", "is_dtype_like", "Var", "as_expr", "constant_value",
+            "rename"}
 __all__ = [name for name in dir() if not name.startswith("_") and name not in _HELPERS]
