@@ -244,10 +244,16 @@ TEST_F(SqliteTierTest, OneProcessAtATime) {
 }
 
 TEST_F(SqliteTierTest, RefusesANetworkFileSystem) {
-  options.filesystem_type = [](const auto&) { return 0x6969; };
-  const auto tier = SqliteTier::Open(options, clock);
-  ASSERT_FALSE(tier);
-  EXPECT_EQ(tier.error().code, ErrorCode::kRefused);
+  for (const std::uint64_t shared : {0x6969, 0x65735546, 0x7461636f, 0x01161970}) {  // NFS, FUSE, OCFS2, GFS2
+    options.filesystem_type = [shared](const auto&) { return shared; };
+    const auto tier = SqliteTier::Open(options, clock);
+    ASSERT_FALSE(tier) << shared;
+    EXPECT_EQ(tier.error().code, ErrorCode::kRefused);
+  }
+  for (const std::uint64_t local : {0xef53, 0x794c7630, 0x01021994}) {  // ext4, overlayfs, tmpfs
+    options.filesystem_type = [local](const auto&) { return local; };
+    EXPECT_TRUE(SqliteTier::Open(options, clock)) << local;
+  }
 }
 
 }  // namespace

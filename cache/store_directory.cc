@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kAside = "kiln.db.corrupt-";
 constexpr std::size_t kKeptAside = 2;
 
-// statfs(2) f_type of file systems whose files other hosts can write.
-constexpr std::array<std::uint64_t, 10> kNetworkTypes = {
+// statfs(2) f_type of file systems whose files other hosts, or the host of a virtual machine, can write.
+constexpr std::array<std::uint64_t, 15> kNetworkTypes = {
     0x6969,      // NFS
     0x517b,      // SMB
     0xff534d42,  // CIFS
@@ -36,6 +36,11 @@ constexpr std::array<std::uint64_t, 10> kNetworkTypes = {
     0x0bd00bd0,  // Lustre
     0x47504653,  // GPFS
     0x19830326,  // BeeGFS
+    0x65735546,  // FUSE: sshfs, GlusterFS, JuiceFS, buckets; and virtiofs
+    0x7461636f,  // OCFS2
+    0x01161970,  // GFS2
+    0x20030528,  // OrangeFS
+    0x786f4256,  // VirtualBox's shared folders
 };
 
 std::optional<std::uint64_t> StatfsType(const fs::path& path) {
@@ -94,7 +99,7 @@ std::expected<StoreDirectory, Error> StoreDirectory::Hold(const fs::path& direct
   const auto found = type ? type(directory) : StatfsType(directory);
   if (found && std::ranges::find(kNetworkTypes, *found) != kNetworkTypes.end()) {
     return Fail(ErrorCode::kRefused,
-                fmt::format("{} is on a network file system (type {:#x}), where the store's locks and shared memory do "
+                fmt::format("{} is on a network or shared file system (type {:#x}), where the store's locks and shared memory do "
                             "not work; give a directory on a local disk",
                             directory.string(), *found));
   }
