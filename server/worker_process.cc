@@ -294,11 +294,11 @@ class ForkServer {
     UniqueFd theirs(pair[1]);
     const pid_t pid = ::fork();
     if (pid == 0) return EnterWorker(std::move(theirs), log.get());
-    ::setpgid(pid, pid);
     if (pid < 0) {
       SendEvent(kWorkerFd, {.kind = ZygoteEvent::Kind::kFailed, .status = errno});
       return UniqueFd();
     }
+    ::setpgid(pid, pid);
     children_.insert(pid);
     SendEvent(kWorkerFd, {.kind = ZygoteEvent::Kind::kForked, .pid = pid}, {ours.get(), log.get()});
     return UniqueFd();
