@@ -9,6 +9,7 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -18,17 +19,13 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include "server/config_environment.h"
 #include "server/config_report.h"
 
 namespace kiln::server {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 fs::path OwnDirectory() {
   std::error_code error;
@@ -166,6 +163,16 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
 
 using Words = std::vector<std::string>;
 
+// A setting's value as an argument has it; nothing where it is an array, a table or a time.
+std::optional<std::string> TextOf(const toml::node& value) {
+  return value.visit([](const auto& node) -> std::optional<std::string> {
+    if constexpr (toml::is_string<decltype(node)>) return node.get();
+    else if constexpr (toml::is_number<decltype(node)>) return fmt::format("{}", node.get());
+    else if constexpr (toml::is_boolean<decltype(node)>) return node.get() ? "true" : "false";
+    else return std::nullopt;
+  });
+}
+
 // The file's keys as arguments, so that one parser checks all.
 std::expected<Words, std::string> FromFile(const CLI::App& app, const fs::path& path) {
   Words words;
@@ -184,13 +191,12 @@ std::expected<Words, std::string> FromFile(const CLI::App& app, const fs::path& 
       return std::unexpected(fmt::format("{}: there is no setting {}; `kilnd --help` lists them without the dashes",
                                          path.string(), key.str()));
     }
-    std::string text;
-    value.visit([&](const auto& node) {
-      if constexpr (toml::is_string<decltype(node)>) text = node.get();
-      if constexpr (toml::is_number<decltype(node)>) text = fmt::format("{}", node.get());
-      if constexpr (toml::is_boolean<decltype(node)>) text = node.get() ? "true" : "false";
-    });
-    if (!text.empty()) words.push_back(fmt::format("{}={}", name, text));  // CLI11 would take the next word for the value
+    const auto text = TextOf(value);
+    if (!text) {
+      return std::unexpected(fmt::format("{}, line {}: {} takes a string, number or boolean", path.string(), value.source().begin.line,
+                                         key.str()));
+    }
+    if (!text->empty()) words.push_back(fmt::format("{}={}", name, *text));  // CLI11 would take the next word for the value
   }
   return words;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a person can set: flags over environment over a TOML file over defaults. Nothing else in the tree reads the
-// environment.
+// What a person can set: flags over environment over a TOML file over defaults. The environment is read here and in the clients only
+// (tests/layering/layering.py).
 #pragma once
 
 #include <algorithm>

@@ -141,6 +141,16 @@ TEST_F(ServiceManagerTest, CheckConfigNamesEachSettingAndItsOrigin) {
   EXPECT_THAT(again.out, HasSubstr("workers = 3 "));
 }
 
+TEST_F(ServiceManagerTest, ASettingThatIsNoStringNumberOrBooleanIsRefused) {
+  const fs::path file = folder_ / "kilnd.toml";
+  for (const char* value : {"[\"unix:/tmp/a.sock\"]", "2027-01-31", "{ port = 1 }"}) {
+    std::ofstream(file, std::ios::trunc) << "workers = 3\nlisten = " << value << "\n";
+    const Ran ran = Run(Check("--worker-executable=" KILN_BIN "/kiln-fake-worker --config=" + file.string()) + " 2>&1 >/dev/null");
+    EXPECT_EQ(ran.status, 2) << value;
+    EXPECT_THAT(ran.out, HasSubstr(file.string() + ", line 2: listen takes a string, number or boolean"));
+  }
+}
+
 TEST_F(ServiceManagerTest, CheckConfigFindsWhatCannotWork) {
   const Ran ran = Run(Check("--worker-executable=/nowhere/kiln-worker --trace-file=/proc/1/none/spans.json 2>&1 >/dev/null"));
   EXPECT_EQ(ran.status, 2);
