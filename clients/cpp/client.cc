@@ -22,6 +22,7 @@
 #include "clients/cpp/client_impl.h"
 #include "clients/cpp/convert.h"
 #include "clients/cpp/manifest_parts.h"
+#include "server/config_environment.h"
 #include "server/endpoint.h"
 
 namespace kiln {
@@ -32,10 +33,7 @@ constexpr int kMaxHeaderBytes = 1 << 20;  // diagnostics travel in a header
 constexpr std::string_view kUnix = "unix:";
 constexpr const char* kDetailsBytes = "524288";
 
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+using server::Environment;
 
 std::expected<std::string, Error> DefaultAddress() {
   if (const std::string named = Environment("KILN_ADDRESS"); !named.empty()) return named;
@@ -114,7 +112,7 @@ Error ToError(const grpc::Status& status, const grpc::ClientContext& context, co
                     "). Start one with `kiln serve`, or name another with KILN_ADDRESS or --address";
   }
   if (error.code == ErrorCode::kDeadline) {
-    error.message = "there was no answer in the time given; the compile may still be running: ask again, or allow more time";
+    error.message = "there was no answer in the time given; what was asked for may still be under way: ask again, or allow more time";
   }
   return error;
 }
@@ -189,8 +187,8 @@ Error FileError(const std::filesystem::path& path, const char* what) {
 
 }  // namespace
 
-void Client::Impl::Prepare(grpc::ClientContext& context, const std::string& trace_parent) const {
-  context.set_deadline(std::chrono::system_clock::now() + options.timeout);
+void Client::Impl::Prepare(grpc::ClientContext& context, const std::string& trace_parent, std::chrono::milliseconds at_least) const {
+  context.set_deadline(std::chrono::system_clock::now() + std::max(options.timeout, at_least));
   context.AddMetadata("kiln-details-bytes", kDetailsBytes);
   const std::string& parent = trace_parent.empty() ? options.trace_parent : trace_parent;
   if (!parent.empty() && IsHeaderText(parent)) context.AddMetadata("traceparent", parent);
@@ -325,8 +323,11 @@ Client::Result<std::uint64_t> Client::CacheExport(const std::filesystem::path& f
                                                   const std::vector<std::string>& keys) {
   v1::CacheExportRequest request;
   for (const std::string& key : keys) request.add_keys(key);
-  std::ofstream out(file, std::ios::binary | std::ios::trunc);
-  if (!out) return std::unexpected(FileError(file, "cannot write"));
+  // A bundle that was there stays until the new one is whole. What is no file, a pipe say, has no such place beside it.
+  const bool beside = !std::filesystem::exists(file) || std::filesystem::is_regular_file(file);
+  const std::filesystem::path part = beside ? std::filesystem::path(file.string() + ".partial") : file;
+  std::ofstream out(part, std::ios::binary | std::ios::trunc);
+  if (!out) return std::unexpected(FileError(part, "cannot write"));
   grpc::ClientContext context;
   impl_->Prepare(context);
   const auto reader = impl_->stub->CacheExport(&context, request);
@@ -334,10 +335,14 @@ Client::Result<std::uint64_t> Client::CacheExport(const std::filesystem::path& f
   for (v1::CacheChunk chunk; reader->Read(&chunk); bytes += chunk.data().size()) out << chunk.data();
   const grpc::Status status = reader->Finish();
   out.close();
+  std::error_code error;
+  if (status.ok() && !out.fail() && beside) std::filesystem::rename(part, file, error);
+  const bool written = status.ok() && !out.fail() && !error;
   std::error_code ignored;
-  if (!status.ok() || out.fail()) std::filesystem::remove(file, ignored);
+  if (!written && beside) std::filesystem::remove(part, ignored);
   if (!status.ok()) return std::unexpected(impl_->Explain(status, context));
-  if (out.fail()) return std::unexpected(FileError(file, "the disk is full: cannot write"));
+  if (out.fail()) return std::unexpected(FileError(part, "the disk is full: cannot write"));
+  if (error) return std::unexpected(FileError(file, "cannot write"));
   return bytes;
 }
 

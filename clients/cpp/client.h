@@ -206,7 +206,7 @@ struct ConnectOptions {
   std::string tls_certificate;
   std::string tls_key;
   std::string token;  // as `kilnd token new` printed it; empty: $KILN_TOKEN, else what the file $KILN_TOKEN_FILE holds
-  std::chrono::milliseconds timeout{300'000};  // of each call
+  std::chrono::milliseconds timeout{300'000};  // of each call; a run with a longer one of its own has that and two minutes
   std::string trace_parent;  // W3C traceparent for every call; empty: $TRACEPARENT
 };
 

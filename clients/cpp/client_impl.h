@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,7 +29,8 @@ struct Client::Impl {
   std::unique_ptr<v1::Kiln::Stub> stub;
   mutable Trust trust;
 
-  void Prepare(grpc::ClientContext& context, const std::string& trace_parent = {}) const;
+  // `at_least`: what the call may take though the connection's timeout is less.
+  void Prepare(grpc::ClientContext& context, const std::string& trace_parent = {}, std::chrono::milliseconds at_least = {}) const;
   Error Explain(const grpc::Status& status, const grpc::ClientContext& context) const;
 
   template <class Request, class Reply>

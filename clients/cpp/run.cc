@@ -2,6 +2,7 @@
 #include "clients/cpp/run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,23 @@ namespace kiln {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;
+
+// Beside the run itself: its tensors there and back, for each of which kilnd waits a minute (--run-transfer).
+constexpr double kTransferSeconds = 120;
+
+// A run's own time is no part of the connection's timeout.
+std::chrono::milliseconds LeastTime(const RunRequest& request) {
+  if (!(request.timeout_seconds > 0)) return {};
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(request.timeout_seconds, 1e6) + kTransferSeconds) * 1000);
+}
+
+Error ExplainRun(Error error) {
+  if (error.code == ErrorCode::kDeadline) {
+    error.message = "the run, with its transfers and what it waited for, had not ended in the time given; give it a longer limit of its own "
+                    "(RunRequest::timeout_seconds, --run-limit), or the connection a longer timeout";
+  }
+  return error;
+}
 
 v1::RunStart ToStart(const RunRequest& request) {
   v1::RunStart start;
@@ -109,7 +127,7 @@ std::string Describe(const RunFault& fault) {
 
 Client::Result<RunResult> Client::Run(const RunRequest& request) {
   grpc::ClientContext context;
-  impl_->Prepare(context, request.program.trace_parent);
+  impl_->Prepare(context, request.program.trace_parent, LeastTime(request));
   const auto stream = impl_->stub->Run(&context);
   if (SendAll(*stream, request)) stream->WritesDone();
   v1::RunResult result;
@@ -119,7 +137,7 @@ Client::Result<RunResult> Client::Run(const RunRequest& request) {
     data += reply.data();
   }
   const grpc::Status status = stream->Finish();
-  if (!status.ok()) return std::unexpected(impl_->Explain(status, context));
+  if (!status.ok()) return std::unexpected(ExplainRun(impl_->Explain(status, context)));
   RunResult out = FromProto(result);
   std::size_t at = 0;
   for (std::size_t i = 0; i < out.outputs.size(); ++i) {

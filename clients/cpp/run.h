@@ -42,7 +42,7 @@ struct RunRequest {
   std::vector<HostArgument> arguments;  // one for each parameter, or for each that is no output
   bool check = false;      // emulator: look for races, accesses out of bounds, missing waits …
   std::uint64_t seed = 0;  // emulator: of the order of threads; even: asynchronous copies land late, odd: at once
-  double timeout_seconds = 0;  // 0: what the daemon allows
+  double timeout_seconds = 0;  // of the run itself; 0: what the daemon allows. The call may take that and two minutes for the tensors
   std::uint32_t repeat = 0;    // launches that are timed
 };
 

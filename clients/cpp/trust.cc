@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/cpp/trust.h"
 
-#include <cstdlib>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <system_error>
 
 #include "compiler/target/target.h"
+#include "server/config_environment.h"
 #include "server/seal.h"
 
 namespace kiln {
@@ -15,17 +17,45 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+using server::Environment;
 
 Error Refused(std::string message) { return {.code = ErrorCode::kRefused, .message = std::move(message)}; }
 
-fs::path KnownKeysFile() {
+// Every contact would be a first one without that file.
+Error Forgetful(const std::string& problem) {
+  return Refused(problem + ". It keeps the key that a kilnd named first, so that another in its place is noticed; or name the keys to trust "
+                           "in a file, with KILN_TRUSTED_KEYS");
+}
+
+std::expected<fs::path, Error> KnownKeysFile() {
   const std::string config = Environment("XDG_CONFIG_HOME");
-  const fs::path folder = config.starts_with('/') ? fs::path(config) : fs::path(Environment("HOME")) / ".config";
-  return folder / "kiln/known_keys";
+  if (config.starts_with('/')) return fs::path(config) / "kiln/known_keys";
+  const std::string home = Environment("HOME");
+  if (home.starts_with('/')) return fs::path(home) / ".config/kiln/known_keys";
+  return std::unexpected(Forgetful("there is no place for kiln/known_keys: set HOME or XDG_CONFIG_HOME to a whole path"));
+}
+
+// A line of the file: an address and its key. Empty: the address is in none.
+std::expected<std::string, Error> KeyInFile(const fs::path& path, const std::string& wanted) {
+  errno = 0;
+  std::ifstream file(path);
+  if (!file && errno == ENOENT) return std::string();
+  for (std::string address, key; file >> address >> key;) {
+    if (address == wanted) return key;
+  }
+  if (file.eof()) return std::string();
+  return std::unexpected(Forgetful("cannot read " + path.string() + ": " + std::strerror(errno) + "; make it readable"));
+}
+
+std::expected<void, Error> AddToFile(const fs::path& path, const std::string& line) {
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  errno = 0;
+  std::ofstream file(path, std::ios::app);
+  file << line << std::flush;
+  if (file) return {};
+  const std::string why = error ? error.message() : std::strerror(errno);
+  return std::unexpected(Forgetful("cannot write " + path.string() + ": " + why + "; make it and its folder writable"));
 }
 
 std::expected<std::vector<cache::PublicKey>, Error> FromFile(const std::string& path) {
@@ -88,20 +118,19 @@ std::expected<std::vector<cache::PublicKey>, Error> Trust::Keys(const AskDaemon&
   return *keys_;
 }
 
-// A line of the file: the address and its key. The first contact adds one.
+// The first contact adds the key to the file.
 std::expected<cache::PublicKey, Error> Trust::KnownKey(const cache::PublicKey& named) const {
-  const fs::path path = KnownKeysFile();
-  std::ifstream file(path);
-  for (std::string address, key; file >> address >> key;) {
-    if (address != address_) continue;
-    if (key == named.ToText()) return named;
+  const auto path = KnownKeysFile();
+  if (!path) return std::unexpected(path.error());
+  const auto known = KeyInFile(*path, address_);
+  if (!known) return std::unexpected(known.error());
+  if (known->empty()) {
+    if (auto added = AddToFile(*path, address_ + ' ' + named.ToText() + '\n'); !added) return std::unexpected(std::move(added.error()));
+  } else if (*known != named.ToText()) {
     return std::unexpected(Refused("the kilnd at " + address_ + " signs with another key than it did (" + named.ToText() +
                                    "): it was installed anew, or somebody stands in its place. If it is right, remove its line from " +
-                                   path.string()));
+                                   path->string()));
   }
-  std::error_code ignored;
-  fs::create_directories(path.parent_path(), ignored);
-  std::ofstream(path, std::ios::app) << address_ << ' ' << named.ToText() << '\n';
   return named;
 }
 

@@ -5,7 +5,7 @@
 //   $KILN_TRUSTED_KEYS   a file of public keys: those and no others
 //   else, Unix socket    the key the daemon names: the kernel guards the socket
 //   else, TCP            the key the daemon named the first time, kept in $XDG_CONFIG_HOME/kiln/known_keys (~/.config/…); another
-//                        one later is refused
+//                        one later is refused, and so is every one where that file cannot be read or written
 //   $KILN_VERIFY=0       everybody's
 //
 // And that an artifact answers what was asked: a signature of the daemon's does not make one program's artifact another's.

@@ -20,6 +20,7 @@ _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_metadata_size", 1 << 20),
 )
+_TRANSFER = 120.0  # seconds beside a run itself: its tensors there and back, for each of which kilnd waits a minute (--run-transfer)
 _METADATA = (("kiln-details-bytes", str(256 << 10)),)
 
 # The W3C traceparent that calls of this thread or task carry to the daemon: ``trace_parent.set("00-…")``. Without one, $TRACEPARENT.
@@ -183,7 +184,8 @@ class Client:
             timeout: float | None = None, repeat: int = 0):
         """Runs a program (or what is known under ``key``) on a device of the daemon's host ("emu:sm_90a", "cuda:0"). ``arguments``: numbers
         and remote.HostTensor. Returns the kiln.v1.RunResult and the bytes of each of its outputs; what the kernel did wrong is in
-        ``result.faults``. ``timeout``: of the run itself; ``repeat``: launches that are timed."""
+        ``result.faults``. ``timeout``: of the run itself, beside which the client's own has two minutes for the tensors; ``repeat``: launches
+        that are timed."""
         described = [remote.describe(argument) for argument in arguments]
         start = self._pb.RunStart(device=device, arguments=[message for message, _ in described],
                                   options=self._pb.RunOptions(check=check, seed=seed, timeout_seconds=timeout or 0.0, repeat=repeat))
@@ -196,7 +198,13 @@ class Client:
         def call(left):
             return remote.collect(self._methods["Run"](remote.requests(start, payloads), timeout=left, metadata=_metadata(self._authorization)))
 
-        return self._retry(call, None)
+        limit = self.timeout if timeout is None else max(self.timeout, timeout + _TRANSFER)
+        try:
+            return self._retry(call, limit)
+        except DeadlineExceeded:
+            raise DeadlineExceeded(f"the run at {self.address}, with its transfers and what it waited for, had not ended after {limit:g} s; give it "
+                                   "a longer limit of its own (kiln.emulation(timeout=…), Client.run(timeout=…)), or the client a longer "
+                                   "timeout") from None
 
     def _call(self, method: str, request, timeout: float | None):
         return self._retry(lambda left: self._methods[method](request, timeout=left, metadata=_metadata(self._authorization)), timeout)

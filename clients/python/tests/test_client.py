@@ -122,6 +122,29 @@ def test_deadline(server):
     release.set()
 
 
+def test_a_runs_own_timeout_is_not_cut_short_by_the_clients(server):
+    left = []
+
+    def handler(name, request, context):
+        left.append(context.time_remaining())
+        yield server.pb.RunReply(result={"finished": True})
+
+    server.handler = handler
+    with Client(timeout=5) as client:
+        for timeout in (100, None):
+            result, _ = client.run(program, "emu:sm_90a", [], timeout=timeout)
+            assert result.finished
+    assert left[0] > 150 and left[1] < 10
+
+
+def test_a_run_that_does_not_end_in_time_is_told_as_a_run(server):
+    release = threading.Event()
+    server.handler = lambda name, request, context: iter([server.pb.RunReply()] if release.wait(5) else [])
+    with Client(timeout=0.1) as client, pytest.raises(kiln.DeadlineExceeded, match="the run at .* had not ended after 0.1 s; give it a longer"):
+        client.run(program, "emu:sm_90a", [])
+    release.set()
+
+
 def test_lookup_of_nothing_is_none(server):
     server.handler = lambda name, request, context: server.fail(context, grpc.StatusCode.NOT_FOUND, "nothing")
     with Client() as client:
