@@ -42,12 +42,16 @@ struct BenchCommand : RunArguments {
     if (!client) return std::unexpected(std::move(client.error()));
     const auto target = Target(*client);
     if (!target) return std::unexpected(target.error());
+    const auto values = Values::Parse(*this);
+    if (!values) return std::unexpected(values.error());
     std::vector<Contender> contenders;
+    KnownNames names;  // of all programs: each has its own
     for (const std::string& file : files) {
-      auto contender = Prepare(context, file, *target);
+      auto contender = Prepare(context, file, *target, *values, names);
       if (!contender) return std::unexpected(std::move(contender.error()));
       contenders.push_back(std::move(*contender));
     }
+    if (auto known = names.Check(*values); !known) return known;
     std::string description;
     Progress progress(context.terminal.err && !context.json());
     for (int round = 0; round < rounds; ++round) {
@@ -77,7 +81,8 @@ struct BenchCommand : RunArguments {
                                                     names.empty() ? "no GPU" : fmt::format("{}", fmt::join(names, ", ")))));
   }
 
-  std::expected<Contender, Error> Prepare(Context& context, const std::string& file, const std::string& target) const {
+  std::expected<Contender, Error> Prepare(Context& context, const std::string& file, const std::string& target, const Values& values,
+                                          KnownNames& names) const {
     CompileArguments arguments = program;
     arguments.file = file, arguments.target = target;
     auto request = MakeRequest(arguments);
@@ -87,7 +92,8 @@ struct BenchCommand : RunArguments {
     auto artifact = runtime::DecodeArtifact(compiled->artifact);
     if (!artifact) return std::unexpected(ToError(artifact.error()));
     server::NameParameters(request->module, artifact->launch);
-    auto inputs = Inputs::Make(artifact->launch, *this);
+    names.Add(artifact->launch);
+    auto inputs = Inputs::Make(artifact->launch, values, seed);
     if (!inputs) return std::unexpected(std::move(inputs.error()));
     Contender contender{.file = file, .request = std::move(*request), .inputs = std::move(*inputs)};
     for (const std::string& data : contender.inputs.data) contender.bytes += data.size();
@@ -138,8 +144,8 @@ void AddBench(CLI::App& app, Context& context) {
   sub.add_option("files", command->files, "programs: the IR's text form (.kiln) or serialized kiln.v1.Modules")->required();
   AddOptions(sub, command->program.options);
   sub.add_option("--device", command->device, "cuda:0, hip:0, emu:sm_90a and the like, as `kiln devices` shows them (cuda:0)");
-  sub.add_option("--dim", command->dims, "NAME=SIZE of a dimension that a program leaves open");
-  sub.add_option("--scalar", command->scalars, "NAME=VALUE of a scalar parameter (1)");
+  sub.add_option("--dim", command->dims, "NAME=INTEGER of a dimension that a program leaves open");
+  sub.add_option("--scalar", command->scalars, "NAME=NUMBER of a scalar parameter (1)");
   sub.add_option("--rounds", command->rounds, "turns of each program (5)")->check(CLI::Range(1, 1000));
   sub.add_option("--repeat", command->repeat, "timed launches of a turn (20)")->check(CLI::Range(1, 10'000));
   sub.add_option("--flop", command->flop, "operations of one launch, for TFLOP/s")->check(CLI::PositiveNumber);

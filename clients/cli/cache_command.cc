@@ -23,7 +23,7 @@ struct CacheArguments {
   std::uint64_t target_bytes = 0;
 };
 
-// Half a byte is dropped: what it would narrow is narrowed by the caller.
+// Of whole bytes: half a one is dropped.
 std::string BytesOfHex(std::string_view hex) {
   std::string bytes;
   for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
@@ -32,25 +32,33 @@ std::string BytesOfHex(std::string_view hex) {
   return bytes;
 }
 
-Error NoSuchKey(const std::string& key) {
-  return {.code = ErrorCode::kNotFound, .message = fmt::format("no entry's key begins with {}; `kiln cache ls` lists them", key)};
+Error NotFound(const std::string& digits, const std::string& target) {
+  std::string what = digits.empty() ? "there is no entry" : fmt::format("no entry's key begins with {}", digits);
+  if (!target.empty()) what += digits.empty() ? fmt::format(" for {}", target) : fmt::format(" and is for {}", target);
+  return {.code = ErrorCode::kNotFound, .message = what + "; `kiln cache ls` lists them"};
+}
+
+// The entries whose keys begin with these digits, of those for the target; either may be empty. There is one at least.
+std::expected<std::vector<CacheEntry>, Error> FindEntries(Client& client, const std::string& digits, const std::string& target) {
+  if (digits.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) {
+    return std::unexpected(InvalidInput(digits + " is no key; give the first digits of one that `kiln cache ls` shows"));
+  }
+  std::string lower = digits;
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  auto entries = client.CacheList(BytesOfHex(lower), target);
+  if (!entries) return entries;
+  std::erase_if(*entries, [&](const CacheEntry& entry) { return !Hex(entry.key).starts_with(lower); });
+  if (entries->empty()) return std::unexpected(NotFound(digits, target));
+  return entries;
 }
 
 // The one entry whose key begins with these digits.
 std::expected<CacheEntry, Error> FindEntry(Client& client, const std::string& digits) {
-  if (digits.empty() || digits.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) {
-    return std::unexpected(Error{.code = ErrorCode::kInvalid,
-                                 .message = digits + " is no key; give the first digits of one that `kiln cache ls` shows"});
-  }
-  std::string lower = digits;
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  auto entries = client.CacheList(BytesOfHex(lower));
+  if (digits.empty()) return std::unexpected(InvalidInput("give the first digits of a key that `kiln cache ls` shows"));
+  auto entries = FindEntries(client, digits, {});
   if (!entries) return std::unexpected(std::move(entries.error()));
-  std::erase_if(*entries, [&](const CacheEntry& entry) { return !Hex(entry.key).starts_with(lower); });
-  if (entries->empty()) return std::unexpected(NoSuchKey(digits));
   if (entries->size() > 1) {
-    return std::unexpected(Error{.code = ErrorCode::kInvalid,
-                                 .message = fmt::format("{} keys begin with {}; give more digits", entries->size(), digits)});
+    return std::unexpected(InvalidInput(fmt::format("{} keys begin with {}; give more digits", entries->size(), digits)));
   }
   return entries->front();
 }
@@ -125,9 +133,8 @@ void Verify(Context& context, Client& client, const CacheArguments&) {
 void Export(Context& context, Client& client, const CacheArguments& a) {
   std::vector<std::string> keys;
   if (!a.key.empty() || !a.target.empty()) {
-    auto entries = client.CacheList(BytesOfHex(a.key), a.target);
+    const auto entries = FindEntries(client, a.key, a.target);
     if (!entries) return context.Fail(entries.error());
-    if (entries->empty()) return context.Fail(NoSuchKey(a.key));
     for (const CacheEntry& entry : *entries) keys.push_back(entry.key);
   }
   const auto bytes = client.CacheExport(a.file, keys);
@@ -174,7 +181,7 @@ void AddCache(CLI::App& app, Context& context) {
   add("verify", "Read every entry and check its digests and signature", Verify);
   CLI::App& out = add("export", "Write entries to a bundle file", Export);
   out.add_option("file", arguments->file)->required();
-  out.add_option("-k,--key", arguments->key, "only keys that begin so (an even number of digits)");
+  out.add_option("-k,--key", arguments->key, "only keys that begin with these digits");
   out.add_option("-t,--target", arguments->target, "only those for this target");
   add("import", "Take the entries of a bundle file", Import).add_option("file", arguments->file)->required();
 }

@@ -13,6 +13,7 @@ using server::testing::DaemonTest;
 using server::testing::Encode;
 using server::testing::MinimalModule;
 using server::testing::Order;
+namespace fs = std::filesystem;
 
 struct Ran {
   int status = 0;
@@ -64,7 +65,7 @@ TEST_F(CliTest, CompilesAndThenKnows) {
   const Ran first = Compile(Order::kAnswer, 2, "--text -o " + code);
   EXPECT_EQ(first.status, 0) << first.out;
   EXPECT_TRUE(Has(first, "compiled in")) << first.out;
-  EXPECT_EQ(server::testing::fs::file_size(code), 201u);
+  EXPECT_EQ(fs::file_size(code), 201u);
   EXPECT_TRUE(Has(Compile(Order::kAnswer, 2, "--text"), "known (memory)"));
 }
 
@@ -135,6 +136,33 @@ TEST_F(CliTest, LooksAfterTheCache) {
   EXPECT_TRUE(Has(Kiln("--text cache import " + program_), "kiln: ")) << "what is no bundle is refused";
 }
 
+TEST_F(CliTest, ExportsTheEntriesWhoseKeysBeginSo) {
+  daemon_->Start();
+  for (uint32_t i = 0; i < 3; ++i) ASSERT_EQ(Compile(Order::kAnswer, i).status, 0);
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().tiers(1).entries() == 3; }));
+  const std::string bundle = (folder_ / "kernels.bundle").string();
+  std::string unused = "0123456789abcdef";  // as first digits
+  const Ran list = Kiln("cache ls");
+  std::string key;
+  for (std::size_t at = 0; (at = list.out.find("\"key\": \"", at)) != std::string::npos;) {
+    key = list.out.substr(at += 8, 5);
+    std::erase(unused, key[0]);
+  }
+  const Ran one = Kiln("--text cache export " + bundle + " -k " + key);
+  EXPECT_EQ(one.status, 0) << one.out;
+  EXPECT_TRUE(Has(Kiln("--text cache import " + bundle), "1 entries imported"));
+  const std::string digit(1, unused[0]);
+  const Ran none = Kiln("--text cache export " + bundle + " -k " + digit);
+  EXPECT_EQ(none.status, 1) << none.out;
+  EXPECT_TRUE(Has(none, "no entry's key begins with " + digit + ";")) << none.out;
+  const Ran wrong = Kiln("--text cache export " + bundle + " -k zz");
+  EXPECT_EQ(wrong.status, 1) << "it ended otherwise";
+  EXPECT_TRUE(Has(wrong, "zz is no key")) << wrong.out;
+  const Ran elsewhere = Kiln("--text cache export " + bundle + " -t hip:gfx942");
+  EXPECT_EQ(elsewhere.status, 1);
+  EXPECT_TRUE(Has(elsewhere, "there is no entry for hip:gfx942;")) << elsewhere.out;
+}
+
 TEST_F(CliTest, TopShowsRatesOnceOrLineByLine) {
   EXPECT_EQ(Kiln("--text top --once -n 0.1").status, 1) << "no daemon";
   daemon_->Start();
@@ -167,6 +195,20 @@ TEST_F(CliTest, StatsNameWhatHappened) {
   EXPECT_TRUE(Has(json, "{\"name\": \"cuda:sm_80\", \"compiles\": 3, \"failed\": 2")) << json.out;
 }
 
+TEST_F(CliTest, SaysWhyItKnowsNothingOfTheDaemon) {
+  const std::string why = "no kilnd answers at unix:" + daemon_->Socket();
+  for (const char* form : {"--text ", "--json "}) {
+    const Ran devices = Kiln(std::string(form) + "devices");
+    EXPECT_EQ(devices.status, 1) << devices.out;
+    EXPECT_TRUE(Has(devices, why)) << devices.out;
+    const Ran version = Kiln(std::string(form) + "version");
+    EXPECT_EQ(version.status, 0) << "it has one of its own";
+    EXPECT_TRUE(Has(version, why)) << version.out;
+    const Ran nowhere = Run("KILN_ADDRESS=unix:/nowhere KILN_TOKEN_FILE=/nowhere/token " KILN_BIN "/kiln " + std::string(form) + "version");
+    EXPECT_TRUE(Has(nowhere, "cannot read /nowhere/token")) << nowhere.out;
+  }
+}
+
 TEST_F(CliTest, TellsAboutItselfAndTheDaemon) {
   EXPECT_EQ(Kiln("--version").status, 0);
   EXPECT_EQ(Kiln("--text stats").status, 1);
@@ -190,18 +232,23 @@ TEST_F(CliTest, PrecompilesForSeveralTargetsIntoABundle) {
   EXPECT_EQ(daemon_->Stats().compiles(), 3u);
   ASSERT_EQ(daemon_->Stop(), 0);
   // Everything but the key: what it sealed is still trusted.
-  for (const auto& entry : server::testing::fs::directory_iterator(daemon_->State()))
-    if (entry.path().filename() != "signing-key.pem") server::testing::fs::remove_all(entry);
+  for (const auto& entry : fs::directory_iterator(daemon_->State()))
+    if (entry.path().filename() != "signing-key.pem") fs::remove_all(entry);
   daemon_->Start();
   EXPECT_TRUE(Has(Kiln("cache import --text " + bundle), "3 entries imported"));
   ASSERT_EQ(daemon_->Stop(), 0);
-  server::testing::fs::remove_all(daemon_->State());
+  fs::remove_all(daemon_->State());
   daemon_->Start();
   EXPECT_NE(Kiln("cache import --text " + bundle).status, 0) << "sealed with a key that nobody named";
 
-  const Ran failed = Kiln("precompile " + program_ + " -t cuda:sm_80 --text --max-registers " + std::to_string(Encode(Order::kRefuse)));
+  fs::remove(bundle);
+  const std::string refused = "precompile " + program_ + " -t cuda:sm_80 -o " + bundle + " --max-registers " + std::to_string(Encode(Order::kRefuse));
+  const Ran failed = Kiln(refused + " --text");
   EXPECT_EQ(failed.status, 1);
   EXPECT_TRUE(Has(failed, "was told to refuse this")) << failed.out;
+  EXPECT_FALSE(fs::exists(bundle));
+  EXPECT_FALSE(Has(failed, bundle)) << failed.out;
+  EXPECT_TRUE(Has(Kiln(refused + " --json"), R"("bundle": "",)"));
 }
 
 // Seven programs of 3 MiB; kilnd takes messages of 16 MiB.

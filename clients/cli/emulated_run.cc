@@ -67,8 +67,8 @@ Json ToJson(const RunFault& f) {
                        {"block", Json::Map(f.block, [](std::uint32_t index) { return Json(index); })},
                        {"thread", f.thread},
                        {"buffer", f.buffer},
-                       {"address", f.address},
-                       {"element", f.element}});
+                       {"address", static_cast<std::int64_t>(f.address)},  // before the first byte: negative
+                       {"element", static_cast<std::int64_t>(f.element)}});
 }
 
 void Show(Context& context, const RunResult& ran) {
@@ -118,7 +118,12 @@ std::expected<void, Error> RunEmulated(Context& context, const RunArguments& giv
   auto artifact = runtime::DecodeArtifact(compiled->artifact);
   if (!artifact) return std::unexpected(ToError(artifact.error()));
   server::NameParameters(request->module, artifact->launch);
-  auto inputs = Inputs::Make(artifact->launch, arguments);
+  const auto values = Values::Parse(arguments);
+  if (!values) return std::unexpected(values.error());
+  KnownNames names;
+  names.Add(artifact->launch);
+  if (auto known = names.Check(*values); !known) return known;
+  auto inputs = Inputs::Make(artifact->launch, *values, arguments.seed);
   if (!inputs) return std::unexpected(std::move(inputs.error()));
   auto client = context.Connect();
   if (!client) return std::unexpected(std::move(client.error()));

@@ -53,8 +53,10 @@ void ShowDevices(Context& context) {
   auto client = context.Connect();
   const auto capabilities = client ? client->Capabilities() : std::unexpected(client.error());
   if (context.json()) {
+    if (!capabilities) context.status = 1;
     return context.Print(Json::Object(
-        {{"devices", Json::Map(devices, [](const runtime::DeviceInfo& d) { return ToJson(d); })},
+        {{"error", capabilities ? Json::Null() : Json(capabilities.error().message)},
+         {"devices", Json::Map(devices, [](const runtime::DeviceInfo& d) { return ToJson(d); })},
          {"daemon", capabilities ? Json::Map(capabilities->devices, [](const RemoteDevice& d) { return ToJson(d); }) : Json::Null()},
          {"targets", capabilities ? Json::Map(capabilities->targets, [](const std::string& t) { return Json(t); })
                                   : Json::Null()}}));
@@ -84,13 +86,14 @@ void ShowVersion(Context& context) {
   const auto capabilities = client ? client->Capabilities() : std::unexpected(client.error());
   if (context.json()) {
     return context.Print(Json::Object({{"version", KILN_VERSION},
+                                       {"error", capabilities ? Json::Null() : Json(capabilities.error().message)},
                                        {"daemon", capabilities ? Json(capabilities->version) : Json::Null()},
                                        {"compiler", capabilities ? Json(capabilities->compiler) : Json::Null()},
                                        {"ptxas", capabilities ? Json(capabilities->ptxas) : Json::Null()}}));
   }
   fmt::print("kiln {}\n", KILN_VERSION);
   if (!capabilities) {
-    fmt::print("no kilnd answers at {}\n", client ? client->address() : "");
+    fmt::print("kilnd: {}\n", capabilities.error().message);
     return;
   }
   fmt::print("kilnd {} at {}\ncompiler {}\nptxas {}\n", capabilities->version, client->address(), capabilities->compiler,

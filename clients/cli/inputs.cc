@@ -6,20 +6,17 @@
 
 namespace kiln::cli {
 
-std::expected<Inputs, Error> Inputs::Make(const runtime::LaunchInfo& info, const RunArguments& arguments) {
-  auto sizes = ParseValues(arguments.dims);
-  if (!sizes) return std::unexpected(std::move(sizes.error()));
-  auto values = ParseValues(arguments.scalars);
-  if (!values) return std::unexpected(std::move(values.error()));
-  RandomData random(arguments.seed);
+std::expected<Inputs, Error> Inputs::Make(const runtime::LaunchInfo& info, const Values& values, std::uint64_t seed) {
+  RandomData random(seed);
   Inputs inputs;
   for (const runtime::LaunchParam& param : info.params) {
     if (!param.tensor) {
-      const std::int64_t value = ScalarOf(param, *values);
-      inputs.arguments.push_back(runtime::IsFloat(param.dtype) ? HostArgument(static_cast<double>(value)) : HostArgument(value));
+      const auto scalar = ScalarOf(param, values);
+      if (!scalar) return std::unexpected(scalar.error());
+      std::visit([&](auto number) { inputs.arguments.emplace_back(number); }, *scalar);
       continue;
     }
-    auto shape = ShapeOf(info, param, *sizes);
+    auto shape = ShapeOf(info, param, values);
     if (!shape) return std::unexpected(std::move(shape.error()));
     const auto count = runtime::ElementCount(*shape);
     const runtime::DTypeInfo* type = runtime::Find(param.dtype);

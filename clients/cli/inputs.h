@@ -22,7 +22,7 @@ struct Inputs {
   Inputs(Inputs&&) = default;
   Inputs& operator=(Inputs&&) = default;
 
-  static std::expected<Inputs, Error> Make(const runtime::LaunchInfo& info, const RunArguments& arguments);
+  static std::expected<Inputs, Error> Make(const runtime::LaunchInfo& info, const Values& values, std::uint64_t seed);
 };
 
 }  // namespace kiln::cli

@@ -6,14 +6,10 @@
 #include <fmt/format.h>
 
 #include "clients/cli/sources.h"
+#include "clients/cli/stats_text.h"
 
 namespace kiln::cli {
 namespace {
-
-std::string Duration(double seconds) {
-  if (seconds < 60) return fmt::format("{:.0f} s", seconds);
-  return fmt::format("{:.0f} min {:02.0f} s", seconds / 60, seconds - 60 * static_cast<int>(seconds / 60));
-}
 
 std::string Line(const EnsureProgress& p) {
   std::string line = fmt::format("{} of {} kernels: {} known, {} compiled", p.known + p.compiled + p.failed, p.total, p.known,
@@ -48,19 +44,21 @@ struct PrecompileCommand {
     progress.Clear();
     if (!ensured) return context.Fail(ensured.error());
     if (last.failed > 0) context.status = 1;
-    if (const auto kept = Keep(*client, *ensured); !kept) return context.Fail(kept.error());
-    Show(context, last, *ensured);
+    const auto kept = Keep(*client, *ensured);
+    if (!kept) return context.Fail(kept.error());
+    Show(context, last, *ensured, *kept);
   }
 
-  std::expected<void, Error> Keep(Client& client, const std::vector<Ensured>& ensured) const {
+  // The bundle that was written, if any was.
+  std::expected<std::string, Error> Keep(Client& client, const std::vector<Ensured>& ensured) const {
     std::vector<std::string> keys;
     for (const Ensured& kernel : ensured) {
       if (!kernel.error) keys.push_back(kernel.key);
     }
-    if (bundle.empty() || keys.empty()) return {};
+    if (bundle.empty() || keys.empty()) return std::string();
     const auto written = client.CacheExport(bundle, keys);
     if (!written) return std::unexpected(written.error());
-    return {};
+    return bundle;
   }
 
   Json ToJson(const Ensured& kernel) const {
@@ -72,14 +70,14 @@ struct PrecompileCommand {
                          {"message", kernel.error ? kernel.error->message : ""}});
   }
 
-  void Show(const Context& context, const EnsureProgress& last, const std::vector<Ensured>& ensured) const {
+  void Show(const Context& context, const EnsureProgress& last, const std::vector<Ensured>& ensured, const std::string& written) const {
     if (context.json()) {
       return context.Print(Json::Object({{"total", last.total},
                                          {"known", last.known},
                                          {"compiled", last.compiled},
                                          {"failed", last.failed},
                                          {"seconds", last.elapsed_seconds},
-                                         {"bundle", bundle},
+                                         {"bundle", written},
                                          {"kernels", Json::Map(ensured, [&](const Ensured& k) { return ToJson(k); })}}));
     }
     for (const Ensured& kernel : ensured) {
@@ -89,7 +87,7 @@ struct PrecompileCommand {
     }
     fmt::print("{} {} in {:.1f} s{}\n",
                Paint(last.failed == 0 ? "✓" : "✗", last.failed == 0 ? Style::kGood : Style::kBad, context.colours()), Line(last),
-               last.elapsed_seconds, bundle.empty() ? "" : " → " + bundle);
+               last.elapsed_seconds, written.empty() ? "" : " → " + written);
   }
 };
 

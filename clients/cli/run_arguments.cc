@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "clients/runtime/bind.h"
 #include "clients/runtime/host_expr.h"
 
 namespace kiln::cli {
@@ -17,39 +18,92 @@ int RunArguments::index() const {
   return parsed.ptr == end ? value : -1;
 }
 
-Error InvalidInput(std::string message) { return {.code = ErrorCode::kInvalid, .message = std::move(message)}; }
-
 Error ToError(const runtime::Error& error) {
   const bool ours = error.kind == runtime::Error::Kind::kArgument;
   return {.code = ours ? ErrorCode::kInvalid : ErrorCode::kUnavailable, .message = error.message};
 }
 
-std::expected<Values, Error> ParseValues(const std::vector<std::string>& words) {
-  Values values;
+namespace {
+
+using Words = std::vector<std::string>;
+
+// All of the text.
+template <class Number>
+std::optional<Number> Parse(std::string_view text) {
+  Number number{};
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+std::expected<std::map<std::string, std::string>, Error> Split(const Words& words, const char* form) {
+  std::map<std::string, std::string> values;
   for (const std::string& word : words) {
     const std::size_t equals = word.find('=');
-    std::int64_t value = 0;
-    const char* end = word.data() + word.size();
-    const auto parsed = std::from_chars(word.data() + std::min(equals + 1, word.size()), end, value);
-    if (equals == std::string::npos || parsed.ec != std::errc() || parsed.ptr != end) {
-      return std::unexpected(InvalidInput(word + " is not NAME=NUMBER"));
-    }
-    values[word.substr(0, equals)] = value;
+    if (equals == 0 || equals == std::string::npos) return std::unexpected(InvalidInput(fmt::format("{} is not {}", word, form)));
+    values[word.substr(0, equals)] = word.substr(equals + 1);
   }
   return values;
 }
 
-std::int64_t ScalarOf(const runtime::LaunchParam& param, const Values& values) {
-  const auto at = values.find(param.name);
-  return at == values.end() ? 1 : at->second;
+std::expected<void, Error> CheckName(const std::string& name, const Words& known, const char* option, const char* what) {
+  if (std::ranges::find(known, name) != known.end()) return {};
+  return std::unexpected(InvalidInput(fmt::format("{} {}: there is no such {}; there is {}", option, name, what,
+                                                  known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")))));
+}
+
+}  // namespace
+
+std::expected<Values, Error> Values::Parse(const RunArguments& arguments) {
+  constexpr const char* kDim = "NAME=INTEGER (--dim)";
+  auto dims = Split(arguments.dims, kDim);
+  if (!dims) return std::unexpected(std::move(dims.error()));
+  auto scalars = Split(arguments.scalars, "NAME=NUMBER (--scalar)");
+  if (!scalars) return std::unexpected(std::move(scalars.error()));
+  Values values{.dims = {}, .scalars = std::move(*scalars)};
+  for (const auto& [name, text] : *dims) {
+    const auto size = cli::Parse<std::int64_t>(text);
+    if (!size) return std::unexpected(InvalidInput(fmt::format("{}={} is not {}", name, text, kDim)));
+    values.dims[name] = *size;
+  }
+  return values;
+}
+
+void KnownNames::Add(const runtime::LaunchInfo& info) {
+  for (const runtime::LaunchSymbol& symbol : info.symbols) dims_.push_back(symbol.name);
+  for (const runtime::LaunchParam& param : info.params) {
+    if (!param.tensor) scalars_.push_back(param.name);
+  }
+}
+
+std::expected<void, Error> KnownNames::Check(const Values& values) const {
+  for (const auto& [name, size] : values.dims) {
+    if (auto known = CheckName(name, dims_, "--dim", "open dimension"); !known) return known;
+  }
+  for (const auto& [name, text] : values.scalars) {
+    if (auto known = CheckName(name, scalars_, "--scalar", "scalar parameter"); !known) return known;
+  }
+  return {};
+}
+
+std::expected<Scalar, Error> ScalarOf(const runtime::LaunchParam& param, const Values& values) {
+  const auto at = values.scalars.find(param.name);
+  const std::string_view text = at == values.scalars.end() ? std::string_view("1") : at->second;
+  const bool real = runtime::IsFloat(param.dtype);
+  if (real) {
+    if (const auto number = Parse<double>(text)) return *number;
+  } else if (const auto number = Parse<std::int64_t>(text)) {
+    return *number;
+  }
+  return std::unexpected(InvalidInput(fmt::format("--scalar {}={}: {} takes {}", param.name, text, runtime::Name(param.dtype),
+                                                  real ? "a number" : "an integer")));
 }
 
 std::expected<std::vector<std::int64_t>, Error> ShapeOf(const runtime::LaunchInfo& info, const runtime::LaunchParam& param,
-                                                        const Values& sizes) {
+                                                        const Values& values) {
   std::vector<std::optional<std::int64_t>> symbols;
   for (const runtime::LaunchSymbol& symbol : info.symbols) {
-    const auto at = sizes.find(symbol.name);
-    symbols.push_back(at == sizes.end() ? std::nullopt : std::optional(at->second));
+    const auto at = values.dims.find(symbol.name);
+    symbols.push_back(at == values.dims.end() ? std::nullopt : std::optional(at->second));
   }
   const std::vector<std::optional<std::int64_t>> no_scalars(info.params.size());
   const std::vector<bool> no_scalar(info.params.size(), false);

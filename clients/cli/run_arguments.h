@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "clients/cli/sources.h"
@@ -32,19 +33,35 @@ struct RunArguments {
   int index() const;  // of a GPU; -1: there is none of that name
 };
 
-using Values = std::map<std::string, std::int64_t>;
-
-Error InvalidInput(std::string message);
 Error ToError(const runtime::Error& error);
 
-// "M=1000"
-std::expected<Values, Error> ParseValues(const std::vector<std::string>& words);
+// What the words "M=1000" say of dimensions and of scalar parameters, by name.
+struct Values {
+  std::map<std::string, std::int64_t> dims;
+  std::map<std::string, std::string> scalars;  // a parameter's type says what its text means
+
+  static std::expected<Values, Error> Parse(const RunArguments& arguments);
+};
+
+// The names that programs give dimensions and scalar parameters.
+class KnownNames {
+ public:
+  void Add(const runtime::LaunchInfo& info);
+
+  // Names a value whose name no program has, and those that there are.
+  std::expected<void, Error> Check(const Values& values) const;
+
+ private:
+  std::vector<std::string> dims_;
+  std::vector<std::string> scalars_;
+};
 
 // Of the value given by the parameter's name; else 1.
-std::int64_t ScalarOf(const runtime::LaunchParam& param, const Values& values);
+using Scalar = std::variant<std::int64_t, double>;
+std::expected<Scalar, Error> ScalarOf(const runtime::LaunchParam& param, const Values& values);
 
 std::expected<std::vector<std::int64_t>, Error> ShapeOf(const runtime::LaunchInfo& info, const runtime::LaunchParam& param,
-                                                        const Values& sizes);
+                                                        const Values& values);
 
 // On the daemon's emulator.
 std::expected<void, Error> RunEmulated(Context& context, const RunArguments& arguments);

@@ -10,6 +10,7 @@
 #include "clients/cli/sources.h"
 #include "clients/runtime/kernel.h"
 #include "clients/runtime/timing.h"
+#include "server/run_names.h"
 
 namespace kiln::cli {
 namespace {
@@ -39,6 +40,13 @@ struct Buffer {
   runtime::DeviceBuffer memory;
 };
 
+// What a run left in one.
+struct Tensor {
+  const runtime::LaunchParam& param;
+  const std::vector<std::int64_t>& shape;
+  Summary summary;
+};
+
 struct RunCommand : RunArguments {
   void Run(Context& context) const {
     const auto done = emulated() ? RunEmulated(context, *this) : TryRun(context);
@@ -48,72 +56,87 @@ struct RunCommand : RunArguments {
   std::expected<void, Error> TryRun(Context& context) const {
     const auto gpu = OpenDevice(index(), program.target);
     if (!gpu) return std::unexpected(gpu.error());
-    const auto bytes = ArtifactBytes(context, (*gpu)->info().arch);
-    if (!bytes) return std::unexpected(bytes.error());
-    const auto artifact = runtime::DecodeArtifact(*bytes);
-    if (!artifact) return std::unexpected(ToError(artifact.error()));
+    const auto artifact = FindArtifact(context, (*gpu)->info().arch);
+    if (!artifact) return std::unexpected(artifact.error());
     auto kernel = runtime::Kernel::Load(*artifact, *gpu);
     if (!kernel) return std::unexpected(ToError(kernel.error()));
     return Launch(context, *artifact, **kernel);
   }
 
   // The file may be an artifact already.
-  std::expected<std::string, Error> ArtifactBytes(Context& context, const std::string& arch) const {
+  std::expected<Artifact, Error> FindArtifact(Context& context, const std::string& arch) const {
     CompileArguments arguments = program;
     if (arguments.target.empty()) arguments.target = arch;
     auto request = MakeRequest(arguments);
     if (!request) return std::unexpected(std::move(request.error()));
     const std::string_view head = std::string_view(request->module).substr(0, 16);
-    if (head.find("cuda:") == 2 || head.find("hip:") == 2) return std::move(request->module);  // its target is field 1
-    auto compiled = CompileWithProgress(context, arguments, *request, true);
-    if (!compiled) return std::unexpected(std::move(compiled.error()));
-    return std::move(compiled->artifact);
+    if (head.find("cuda:") == 2 || head.find("hip:") == 2) return Decode(request->module, {});  // its target is field 1
+    const auto compiled = CompileWithProgress(context, arguments, *request, true);
+    if (!compiled) return std::unexpected(compiled.error());
+    return Decode(compiled->artifact, request->module);
+  }
+
+  static std::expected<Artifact, Error> Decode(const std::string& bytes, std::string_view module) {
+    auto artifact = runtime::DecodeArtifact(bytes);
+    if (!artifact) return std::unexpected(ToError(artifact.error()));
+    server::NameParameters(module, artifact->launch);
+    return std::move(*artifact);
   }
 
   std::expected<void, Error> Launch(const Context& context, const Artifact& artifact, runtime::Kernel& kernel) const {
-    auto sizes = ParseValues(dims);
-    if (!sizes) return std::unexpected(std::move(sizes.error()));
-    auto values = ParseValues(scalars);
-    if (!values) return std::unexpected(std::move(values.error()));
-    RandomData random(seed);
-    std::vector<Buffer> buffers(artifact.launch.params.size());
-    std::vector<runtime::Arg> args;
-    for (std::size_t i = 0; i < buffers.size(); ++i) {
-      const runtime::LaunchParam& param = artifact.launch.params[i];
-      if (!param.tensor) {
-        args.push_back(ScalarArg(param, *values));
-        continue;
-      }
-      auto made = MakeBuffer(artifact.launch, param, *sizes, kernel, random);
-      if (!made) return std::unexpected(std::move(made.error()));
-      buffers[i] = std::move(*made);
-      args.push_back(runtime::Arg::Of(runtime::Tensor{.data = buffers[i].memory.address(),
-                                                      .dtype = param.dtype,
-                                                      .place = PlaceOf(kernel),
-                                                      .device = index(),
-                                                      .shape = buffers[i].shape}));
-    }
-    const auto launched = kernel.Launch(args, nullptr);
-    if (!launched) return std::unexpected(ToError(launched.error()));
+    const auto values = Values::Parse(*this);
+    if (!values) return std::unexpected(values.error());
+    KnownNames names;
+    names.Add(artifact.launch);
+    if (auto known = names.Check(*values); !known) return known;
+    std::vector<Buffer> buffers;
+    const auto args = MakeArguments(artifact.launch, *values, kernel, buffers);
+    if (!args) return std::unexpected(args.error());
+    if (const auto launched = kernel.Launch(*args, nullptr); !launched) return std::unexpected(ToError(launched.error()));
     if (const auto waited = runtime::SynchronizeStream(kernel.device(), nullptr); !waited) {
       return std::unexpected(ToError(waited.error()));
     }
-    return Show(context, buffers, args, kernel);
+    const auto tensors = Look(buffers, kernel);
+    if (!tensors) return std::unexpected(tensors.error());
+    const auto times = Measure(*args, kernel);
+    if (!times) return std::unexpected(times.error());
+    Show(context, *tensors, *times, kernel);
+    return {};
+  }
+
+  // Fills `buffers`, to which the arguments refer.
+  std::expected<std::vector<runtime::Arg>, Error> MakeArguments(const runtime::LaunchInfo& info, const Values& values,
+                                                                const runtime::Kernel& kernel, std::vector<Buffer>& buffers) const {
+    RandomData random(seed);
+    std::vector<runtime::Arg> args;
+    buffers.reserve(info.params.size());  // arguments refer to their shapes
+    for (const runtime::LaunchParam& param : info.params) {
+      if (!param.tensor) {
+        const auto scalar = ScalarOf(param, values);
+        if (!scalar) return std::unexpected(scalar.error());
+        args.push_back(std::visit([](auto number) { return runtime::Arg::Of(number); }, *scalar));
+        continue;
+      }
+      auto made = MakeBuffer(info, param, values, kernel, random);
+      if (!made) return std::unexpected(std::move(made.error()));
+      const Buffer& buffer = buffers.emplace_back(std::move(*made));
+      args.push_back(runtime::Arg::Of(runtime::Tensor{.data = buffer.memory.address(),
+                                                      .dtype = param.dtype,
+                                                      .place = PlaceOf(kernel),
+                                                      .device = index(),
+                                                      .shape = buffer.shape}));
+    }
+    return args;
   }
 
   static runtime::Place PlaceOf(const runtime::Kernel& kernel) {
     return kernel.device().driver().kind() == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
   }
 
-  static runtime::Arg ScalarArg(const runtime::LaunchParam& param, const Values& values) {
-    const std::int64_t value = ScalarOf(param, values);
-    return runtime::IsFloat(param.dtype) ? runtime::Arg::Of(static_cast<double>(value)) : runtime::Arg::Of(value);
-  }
-
   static std::expected<Buffer, Error> MakeBuffer(const runtime::LaunchInfo& info, const runtime::LaunchParam& param,
-                                                 const Values& sizes, const runtime::Kernel& kernel, RandomData& random) {
+                                                 const Values& values, const runtime::Kernel& kernel, RandomData& random) {
     Buffer buffer{.param = &param};
-    auto shape = ShapeOf(info, param, sizes);
+    auto shape = ShapeOf(info, param, values);
     if (!shape) return std::unexpected(std::move(shape.error()));
     buffer.shape = std::move(*shape);
     const auto count = runtime::ElementCount(buffer.shape);
@@ -131,42 +154,48 @@ struct RunCommand : RunArguments {
     return buffer;
   }
 
-  std::expected<void, Error> Show(const Context& context, const std::vector<Buffer>& buffers,
-                                  std::span<const runtime::Arg> args, runtime::Kernel& kernel) const {
-    Table table({{"tensor"}, {"dtype"}, {"shape"}, {"", Align::kLeft}, {"largest", Align::kRight},
-                 {"not finite", Align::kRight}});
-    std::vector<Json> tensors;
+  static std::expected<std::vector<Tensor>, Error> Look(const std::vector<Buffer>& buffers, const runtime::Kernel& kernel) {
+    std::vector<Tensor> tensors;
     for (const Buffer& buffer : buffers) {
-      if (buffer.param == nullptr) continue;
       std::string data(buffer.memory.bytes(), '\0');
-      if (const auto copied = buffer.memory.CopyTo(data.data(), data.size()); !copied) {
-        return std::unexpected(ToError(copied.error()));
-      }
+      if (const auto copied = buffer.memory.CopyTo(data.data(), data.size()); !copied) return std::unexpected(ToError(copied.error()));
       if (const auto waited = runtime::SynchronizeStream(kernel.device(), nullptr); !waited) {
         return std::unexpected(ToError(waited.error()));
       }
-      const Summary summary = Summarize(*runtime::Find(buffer.param->dtype), data);
-      const std::string_view type = runtime::Name(buffer.param->dtype);
-      const std::string largest = summary.known ? fmt::format("{:.4g}", summary.largest) : "-";
-      table.Add({buffer.param->name, std::string(type), fmt::format("{}", fmt::join(buffer.shape, "×")),
-                 buffer.param->written || buffer.param->output ? "written" : "", largest,
-                 summary.known ? std::to_string(summary.not_finite) : "-"});
-      tensors.push_back(Json::Object({{"name", buffer.param->name}, {"dtype", type}, {"largest", summary.largest},
-                                      {"not_finite", summary.not_finite}}));
+      tensors.push_back({*buffer.param, buffer.shape, Summarize(*runtime::Find(buffer.param->dtype), data)});
     }
+    return tensors;
+  }
+
+  // In microseconds, the shortest first.
+  std::expected<std::vector<double>, Error> Measure(std::span<const runtime::Arg> args, runtime::Kernel& kernel) const {
     auto times = runtime::MeasureLaunches(kernel, args, nullptr, 5, repeat.value_or(50));
     if (!times) return std::unexpected(ToError(times.error()));
     std::ranges::sort(*times);
-    const double median = (*times)[times->size() / 2];
+    return std::move(*times);
+  }
+
+  static Json ToJson(const Tensor& tensor) {
+    return Json::Object({{"name", tensor.param.name}, {"dtype", runtime::Name(tensor.param.dtype)}, {"largest", tensor.summary.largest},
+                         {"not_finite", tensor.summary.not_finite}});
+  }
+
+  static void Show(const Context& context, const std::vector<Tensor>& tensors, const std::vector<double>& times,
+                   const runtime::Kernel& kernel) {
+    const double median = times[times.size() / 2];
     if (context.json()) {
-      context.Print(Json::Object({{"device", kernel.device().info().name}, {"target", kernel.target()},
-                                  {"microseconds", median}, {"best", times->front()}, {"tensors", Json::Array(tensors)}}));
-      return {};
+      return context.Print(Json::Object({{"device", kernel.device().info().name}, {"target", kernel.target()},
+                                         {"microseconds", median}, {"best", times.front()}, {"tensors", Json::Map(tensors, ToJson)}}));
+    }
+    Table table({{"tensor"}, {"dtype"}, {"shape"}, {"", Align::kLeft}, {"largest", Align::kRight}, {"not finite", Align::kRight}});
+    for (const auto& [param, shape, summary] : tensors) {
+      table.Add({param.name, std::string(runtime::Name(param.dtype)), fmt::format("{}", fmt::join(shape, "×")),
+                 param.written || param.output ? "written" : "", summary.known ? fmt::format("{:.4g}", summary.largest) : "-",
+                 summary.known ? std::to_string(summary.not_finite) : "-"});
     }
     fmt::print("{} on {}\n{}\nmedian {:.2f} µs, best {:.2f} µs of {} launches\n",
                Paint(kernel.target(), Style::kBold, context.colours()), kernel.device().info().name,
-               table.Text(context.colours()), median, times->front(), times->size());
-    return {};
+               table.Text(context.colours()), median, times.front(), times.size());
   }
 };
 
@@ -176,8 +205,8 @@ void AddRun(CLI::App& app, Context& context) {
   const auto command = std::make_shared<RunCommand>();
   CLI::App& sub = *app.add_subcommand("run", "Run a program with random data and time it: on a GPU here, or in the daemon's emulator");
   AddProgram(sub, command->program);
-  sub.add_option("--dim", command->dims, "NAME=SIZE of a dimension that the program leaves open");
-  sub.add_option("--scalar", command->scalars, "NAME=VALUE of a scalar parameter (1)");
+  sub.add_option("--dim", command->dims, "NAME=INTEGER of a dimension that the program leaves open");
+  sub.add_option("--scalar", command->scalars, "NAME=NUMBER of a scalar parameter (1)");
   sub.add_option("--device", command->device, "index of a GPU, or emu:sm_90a and the like, as `kiln devices` shows them");
   sub.add_option("--repeat", command->repeat, "timed launches (50; emulated: 1)")->check(CLI::Range(1, 10'000));
   sub.add_option("--seed", command->seed, "of the random data");

@@ -22,8 +22,6 @@ void NameProgram(const std::string& file, Error& error) {
     if (diagnostic.line > 0 && (diagnostic.file.empty() || diagnostic.file == "<text>")) diagnostic.file = file;
 }
 
-Error InvalidInput(std::string message) { return {.code = ErrorCode::kInvalid, .message = std::move(message)}; }
-
 std::expected<CompileRequest, Error> FromReproducer(const std::string& path) {
   const auto bytes = ReadFile(path);
   if (!bytes) return std::unexpected(bytes.error());
@@ -37,6 +35,8 @@ std::expected<CompileRequest, Error> FromReproducer(const std::string& path) {
 }
 
 }  // namespace
+
+Error InvalidInput(std::string message) { return {.code = ErrorCode::kInvalid, .message = std::move(message)}; }
 
 std::expected<std::string, Error> ReadFile(const std::string& path) {
   if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});

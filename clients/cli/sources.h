@@ -12,6 +12,8 @@
 
 namespace kiln::cli {
 
+Error InvalidInput(std::string message);
+
 std::expected<std::string, Error> ReadFile(const std::string& path);  // "-": stdin
 std::expected<void, Error> WriteFile(const std::string& path, std::string_view bytes);
 

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "clients/cli/run_arguments.h"
+#include "clients/cli/stats_text.h"
+
+namespace kiln::cli {
+namespace {
+
+using runtime::DType;
+using runtime::LaunchParam;
+using ::testing::HasSubstr;
+
+std::expected<Values, Error> Given(std::vector<std::string> dims, std::vector<std::string> scalars) {
+  RunArguments arguments;
+  arguments.dims = std::move(dims);
+  arguments.scalars = std::move(scalars);
+  return Values::Parse(arguments);
+}
+
+TEST(RunArguments, ScalarsAreWhatTheirParametersAre) {
+  const auto values = Given({}, {"x=0.5", "y=-3", "z=1e-3"});
+  ASSERT_TRUE(values) << values.error().message;
+  EXPECT_EQ(*ScalarOf({.name = "x", .dtype = DType::kF32}, *values), Scalar(0.5));
+  EXPECT_EQ(*ScalarOf({.name = "y", .dtype = DType::kF16}, *values), Scalar(-3.0));
+  EXPECT_EQ(*ScalarOf({.name = "y", .dtype = DType::kI32}, *values), Scalar(std::int64_t{-3}));
+  EXPECT_EQ(*ScalarOf({.name = "z", .dtype = DType::kF64}, *values), Scalar(1e-3));
+  EXPECT_EQ(*ScalarOf({.name = "other", .dtype = DType::kF32}, *values), Scalar(1.0));
+  EXPECT_EQ(*ScalarOf({.name = "other", .dtype = DType::kI64}, *values), Scalar(std::int64_t{1}));
+  const auto fraction = ScalarOf({.name = "x", .dtype = DType::kI32}, *values);
+  ASSERT_FALSE(fraction);
+  EXPECT_THAT(fraction.error().message, HasSubstr("--scalar x=0.5"));
+  EXPECT_THAT(fraction.error().message, HasSubstr("takes an integer"));
+}
+
+TEST(RunArguments, DimensionsAreIntegers) {
+  EXPECT_EQ(Given({"M=1000"}, {})->dims.at("M"), 1000);
+  for (const char* word : {"M=0.5", "M=", "M", "=3", "M=3x"}) {
+    const auto values = Given({word}, {});
+    ASSERT_FALSE(values) << word;
+    EXPECT_THAT(values.error().message, HasSubstr("is not NAME=INTEGER")) << word;
+  }
+}
+
+TEST(RunArguments, ANameThatNoProgramHasIsToldWithThoseThereAre) {
+  runtime::LaunchInfo info;
+  info.symbols = {{.name = "M", .dtype = DType::kI32}, {.name = "N", .dtype = DType::kI32}};
+  info.params = {{.name = "x", .dtype = DType::kF32, .tensor = true}, {.name = "alpha", .dtype = DType::kF32}};
+  KnownNames names;
+  names.Add(info);
+  EXPECT_TRUE(names.Check(*Given({"M=3"}, {"alpha=2"})));
+  EXPECT_THAT(names.Check(*Given({"m=3"}, {})).error().message, HasSubstr("--dim m: there is no such open dimension; there is M, N"));
+  EXPECT_THAT(names.Check(*Given({}, {"x=3"})).error().message, HasSubstr("--scalar x: there is no such scalar parameter; there is alpha"));
+  EXPECT_THAT(KnownNames().Check(*Given({"M=3"}, {})).error().message, HasSubstr("there is none"));
+  info.symbols = {{.name = "K", .dtype = DType::kI32}};
+  names.Add(info);
+  EXPECT_TRUE(names.Check(*Given({"M=3", "K=4"}, {}))) << "of several programs each has its own";
+}
+
+TEST(Duration, RoundsNothingUp) {
+  EXPECT_EQ(Duration(100), "100 s");
+  EXPECT_EQ(Duration(119.7), "119 s");
+  EXPECT_EQ(Duration(160.9), "2 min 40 s");
+  EXPECT_EQ(Duration(7'199.9), "119 min 59 s");
+}
+
+}  // namespace
+}  // namespace kiln::cli
