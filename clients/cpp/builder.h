@@ -148,11 +148,15 @@ class Builder {
   // A number with a type of its own.
   Expr Number(DType dtype, const Expr& number);
 
+  // Converts as Cast does where the types differ. Apart from extents of 1, both have the same extents in the same order.
   void Copy(const Region& from, const Region& to, Where where = Where::current());
-  // c += op(a) · op(b)
+  // c += op(a) · op(b): m × k by k × n into m × n, in the last two dimensions of each; those before have one element. a and b are in shared
+  // memory or fragments, c is in a fragment. Types: a and b of one float type, or both 8-bit floats, and c a float at least as wide and of
+  // 16 bits at least; or a and b integers of one width, 8 or 4 bits, and c kI32.
   void Gemm(const Region& a, const Region& b, const Region& c, const GemmOptions& options = {}, Where where = Where::current());
   void Fill(const Region& to, const Expr& value, Where where = Where::current());
-  // `clear`: without what `to` holds.
+  // Along `dim` of `from`, counted from 0: `to` has the shape of `from` without that dimension, or with 1 there, and its type. Both are in
+  // shared memory or fragments. `clear`: without what `to` holds.
   void Reduce(ReduceKind kind, const Region& from, const Region& to, int dim, bool clear = true, Where where = Where::current());
   void Store(const Element& to, const Expr& value, Where where = Where::current());
   void Atomic(AtomicKind kind, const Element& to, const Expr& value, Where where = Where::current());

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Scalar expressions of a tile program (clients/cpp/builder.h). Numbers take the type of what they meet; other operands must agree in
-// type, and Cast converts. Integers wrap; `/` and `%` round towards zero, FloorDiv and FloorMod towards minus infinity. What is
-// wrong with an expression is told by Builder::Finish.
+// type, and Cast converts. What is wrong with an expression is told by Builder::Finish.
+//
+// Integers wrap (two's complement). `/` and `%` round towards zero, FloorDiv and FloorMod towards minus infinity; by zero they give some
+// value and no trap. Shifts take the count modulo the width. Floats follow IEEE 754 with round to nearest even, except under
+// Options::fast_math; a product that is added to may be rounded once for both.
 #pragma once
 
 #include <concepts>
@@ -59,8 +62,8 @@ Expr operator|(const Expr& a, const Expr& b);
 Expr operator^(const Expr& a, const Expr& b);
 Expr operator~(const Expr& a);
 Expr operator<<(const Expr& a, const Expr& b);
-Expr operator>>(const Expr& a, const Expr& b);
-Expr operator&&(const Expr& a, const Expr& b);  // both are evaluated
+Expr operator>>(const Expr& a, const Expr& b);  // arithmetic of signed, logical of unsigned
+Expr operator&&(const Expr& a, const Expr& b);  // what the second would load is not loaded where the first settles it
 Expr operator||(const Expr& a, const Expr& b);
 Expr operator!(const Expr& a);
 Expr operator==(const Expr& a, const Expr& b);
@@ -73,16 +76,18 @@ Expr operator>=(const Expr& a, const Expr& b);
 Expr FloorDiv(const Expr& a, const Expr& b);
 Expr FloorMod(const Expr& a, const Expr& b);
 Expr CeilDiv(const Expr& a, const Expr& b);  // of positive numbers
-Expr Min(const Expr& a, const Expr& b);
+Expr Min(const Expr& a, const Expr& b);  // the other where one is NaN
 Expr Max(const Expr& a, const Expr& b);
-Expr Select(const Expr& condition, const Expr& a, const Expr& b);
+Expr Select(const Expr& condition, const Expr& a, const Expr& b);  // the arm that is not chosen loads nothing
+// Float → integer truncates and saturates, NaN gives 0; float → narrower float rounds to nearest even and, for 8-bit floats, saturates to the
+// largest finite value; integer → narrower integer keeps the low bits; number → bool is "not zero".
 Expr Cast(DType dtype, const Expr& a);
-Expr Reinterpret(DType dtype, const Expr& a);  // the same bits
+Expr Reinterpret(DType dtype, const Expr& a);  // the same bits, in a type of the same width
 
 Expr Abs(const Expr& a);
 Expr Floor(const Expr& a);
 Expr Ceil(const Expr& a);
-Expr Round(const Expr& a);
+Expr Round(const Expr& a);  // half to even
 Expr Trunc(const Expr& a);
 Expr Sqrt(const Expr& a);
 Expr Rsqrt(const Expr& a);

@@ -19,6 +19,8 @@ std::expected<Report, Error> ReadReport(const Compiled& compiled) {
     Report::Resources& resources = out.kernels.emplace_back(k.entry(), k.shared_bytes());
     if (k.has_registers()) resources.registers = k.registers();
     if (k.has_spill_bytes()) resources.spill_bytes = k.spill_bytes();
+    if (k.has_local_bytes()) resources.local_bytes = k.local_bytes();
+    if (k.has_scalar_registers()) resources.scalar_registers = k.scalar_registers();
   }
   return out;
 }

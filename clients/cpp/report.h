@@ -30,7 +30,8 @@ struct Report {
   struct Resources {
     std::string entry;
     std::uint32_t shared_bytes = 0;
-    std::optional<std::uint32_t> registers, spill_bytes;  // where a ptxas was at hand
+    // Of a thread: from ptxas where one was at hand, or from the code object of an AMD target. scalar_registers: AMD's SGPRs.
+    std::optional<std::uint32_t> registers, spill_bytes, local_bytes, scalar_registers;
   };
   std::vector<Decision> decisions;
   std::vector<SharedSlot> shared_memory;
