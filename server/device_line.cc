@@ -9,6 +9,7 @@
 
 #include "server/wakeup.h"
 #include "server/worker.h"
+#include "server/worker_turn.h"
 
 namespace kiln::server {
 namespace {
@@ -38,7 +39,7 @@ class DeviceLine::Slot {
     while (std::unique_ptr<DeviceTask> task = line_.Take(*this)) {
       ++line_.busy_;
       const auto began = Clock::now();
-      DeviceOutcome outcome = Begin(*task);
+      auto outcome = TakeTurn<DeviceOutcome>(*task, stopping_, [this](DeviceTask& one, bool& blameless) { return RunOnce(one, blameless); });
       outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
       outcome.queue_ms = std::chrono::duration<double, std::milli>(began - task->queued).count();
       line_.counters_.busy_microseconds += static_cast<std::uint64_t>(outcome.ran.count());
@@ -50,20 +51,6 @@ class DeviceLine::Slot {
       if (spent) Worker::Retire(worker_);
     }
     Worker::Retire(worker_);
-  }
-
-  DeviceOutcome Begin(DeviceTask& task) {
-    if (task.may_begin) {
-      if (auto may = task.may_begin(); !may) return {.end = DeviceOutcome::End::kRefused, .refusal = std::move(may.error())};
-    }
-    return RunWithRetry(task);
-  }
-
-  DeviceOutcome RunWithRetry(DeviceTask& task) {
-    bool blameless = false;
-    DeviceOutcome outcome = RunOnce(task, blameless);
-    if (blameless && !stopping_ && !task.stop.stop_requested()) outcome = RunOnce(task, blameless);
-    return outcome;
   }
 
   // `blameless` tells that the worker's end had nothing to do with the task.

@@ -9,6 +9,7 @@
 #include "server/channel.h"
 #include "server/wakeup.h"
 #include "server/worker.h"
+#include "server/worker_turn.h"
 
 namespace kiln::server {
 namespace {
@@ -33,7 +34,7 @@ class WorkerPool::Slot {
     while (std::unique_ptr<Job> job = pool_.admission_.Take()) {
       ++pool_.busy_;
       const auto began = Clock::now();
-      JobOutcome outcome = Begin(*job);
+      auto outcome = TakeTurn<JobOutcome>(*job, stopping_, [this](Job& one, bool& blameless) { return RunOnce(one, blameless); });
       outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
       outcome.queue_ms = std::chrono::duration<double, std::milli>(began - job->queued).count();
       pool_.admission_.Finished(*job, outcome);
@@ -51,20 +52,6 @@ class WorkerPool::Slot {
     if (!worker_ && !stopping_) {
       if (auto worker = Worker::Start(pool_.zygote_, WorkerRole::kCompile)) worker_.emplace(std::move(*worker));
     }
-  }
-
-  JobOutcome Begin(Job& job) {
-    if (job.may_begin) {
-      if (auto may = job.may_begin(); !may) return {.end = JobOutcome::End::kRefused, .refusal = std::move(may.error())};
-    }
-    return RunWithRetry(job);
-  }
-
-  JobOutcome RunWithRetry(Job& job) {
-    bool blameless = false;
-    JobOutcome outcome = RunOnce(job, blameless);
-    if (blameless && !stopping_ && !job.stop.stop_requested()) outcome = RunOnce(job, blameless);
-    return outcome;
   }
 
   // `blameless` tells that the worker's end had nothing to do with the job.

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "server/testing/minimal_module.h"
 #include "tests/bench/figures.h"
 #include "tests/bench/programs.h"
 
@@ -24,7 +25,7 @@ constexpr Size kSizes[] = {{"64 B", 64, 4000}, {"50 KB", 50'000, 2000}, {"500 KB
 
 v1::CompileRequest RequestFor(const Setup& setup, std::size_t bytes) {
   v1::CompileRequest request;
-  request.set_module(FindProgram(setup, "gemm").value_or(MinimalModule()));
+  request.set_module(FindProgram(setup, "gemm").value_or(server::testing::MinimalModule()));
   request.set_target("cuda:sm_80");
   request.mutable_options()->set_max_registers(static_cast<std::uint32_t>(bytes % 1000));
   return request;

@@ -29,24 +29,6 @@ void MultiplyIn(v1::Block& block, unsigned times, bool in_loop) {
 
 }  // namespace
 
-std::string MinimalModule() {
-  v1::Module module;
-  module.set_version(1);
-  v1::Expr& one = *module.add_exprs();
-  one.set_op(v1::CONST_INT);
-  one.set_dtype(v1::I32);
-  one.set_int_value(1);
-  v1::Var& block = *module.add_vars();
-  block.set_kind(v1::BLOCK);
-  block.set_dtype(v1::I32);
-  v1::Kernel& kernel = *module.add_kernels();
-  kernel.add_grid(0);
-  kernel.set_threads(128);
-  kernel.add_block_vars(0);
-  kernel.mutable_body();
-  return module.SerializeAsString();
-}
-
 std::optional<std::string> FindProgram(const Setup& setup, const std::string& word) {
   std::error_code error;
   std::vector<std::filesystem::path> files;

@@ -8,9 +8,6 @@
 
 namespace kiln::bench {
 
-// The smallest module there is.
-std::string MinimalModule();
-
 // The bytes of the first *.kiln whose name contains `word`; nothing where there is none.
 std::optional<std::string> FindProgram(const Setup& setup, const std::string& word);
 

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <utility>
+
+namespace kiln::server {
+
+// A slot's job, or a device's task, whose turn has come: refused where it may not begin any more, and run once more where its worker ended
+// for nothing that it did. `run_once(job, blameless)` sets `blameless` then.
+template <class Outcome, class Job, class RunOnce>
+Outcome TakeTurn(Job& job, const std::atomic<bool>& stopping, const RunOnce& run_once) {
+  if (job.may_begin) {
+    if (auto may = job.may_begin(); !may) return {.end = Outcome::End::kRefused, .refusal = std::move(may.error())};
+  }
+  bool blameless = false;
+  Outcome outcome = run_once(job, blameless);
+  if (blameless && !stopping && !job.stop.stop_requested()) outcome = run_once(job, blameless);
+  return outcome;
+}
+
+}  // namespace kiln::server
