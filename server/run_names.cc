@@ -12,6 +12,9 @@ void NameParameters(std::string_view bytes, runtime::LaunchInfo& launch) {
   for (std::size_t i = 0; i < launch.params.size(); ++i) {
     if (launch.params[i].name.empty()) launch.params[i].name = "parameter " + std::to_string(i);
   }
+  for (std::size_t i = 0; i < launch.symbols.size(); ++i) {
+    if (launch.symbols[i].name.empty()) launch.symbols[i].name = "symbol " + std::to_string(i);
+  }
   for (std::size_t i = 0; i < launch.workspaces.size(); ++i) launch.workspaces[i].name = "workspace " + std::to_string(i);
   ir::Diagnostics ignored;
   const auto module = bytes.empty() ? std::unexpected(ir::Failed()) : ir::DecodeModule(bytes, ignored);

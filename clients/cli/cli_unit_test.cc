@@ -4,6 +4,7 @@
 
 #include "clients/cli/run_arguments.h"
 #include "clients/cli/stats_text.h"
+#include "server/run_names.h"
 
 namespace kiln::cli {
 namespace {
@@ -56,6 +57,16 @@ TEST(RunArguments, ANameThatNoProgramHasIsToldWithThoseThereAre) {
   info.symbols = {{.name = "K", .dtype = DType::kI32}};
   names.Add(info);
   EXPECT_TRUE(names.Check(*Given({"M=3", "K=4"}, {}))) << "of several programs each has its own";
+}
+
+TEST(RunArguments, AnArtifactsOwnNamesAreNumbers) {
+  runtime::LaunchInfo info;
+  info.symbols = {{.name = "", .dtype = DType::kI32}};
+  info.params = {{.name = "", .dtype = DType::kF32}};
+  server::NameParameters({}, info);
+  KnownNames names;
+  names.Add(info);
+  EXPECT_TRUE(names.Check(*Given({"symbol 0=64"}, {"parameter 0=2"})));
 }
 
 TEST(Duration, RoundsNothingUp) {
