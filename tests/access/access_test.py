@@ -169,6 +169,32 @@ def refusal_of_stats(client):
     return str(failure.value)
 
 
+def test_another_authority_of_clients_is_taken_while_it_runs(host):
+    roots = host.folder / "clients.pem"
+    roots.write_bytes(host.authority.roots.read_bytes())
+    host.start(f"--tls-client-ca={roots}")
+    (host.folder / "other").mkdir()
+    other = Authority(host.folder / "other", "other")
+    before, after = host.authority.sign("maker"), other.sign("maker")
+    with host.client(before) as client:
+        assert client.capabilities(timeout=10).signing_key
+    assert "no Kiln daemon answers" in refusal(host.client(after))
+    os.replace(other.roots, roots)
+    end = time.monotonic() + 20
+    while not taken(host, after):
+        assert time.monotonic() < end, "the new authority's clients stay outside"
+        time.sleep(0.2)
+    assert "no Kiln daemon answers" in refusal(host.client(before)), "who was let in by the old one is not any more"
+
+
+def taken(host, certificate):
+    from kiln import KilnError
+
+    with host.client(certificate) as client, contextlib.suppress(KilnError):
+        return bool(client.capabilities(timeout=5).signing_key)
+    return False
+
+
 def test_certificates_of_clients(host, program):
     access = host.folder / "access.toml"
     access.touch(0o600)

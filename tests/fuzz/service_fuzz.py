@@ -150,11 +150,18 @@ class Fuzzer:
         if token == "kiln_wrong":
             # gRPC itself answers UNIMPLEMENTED to bytes that are not the method's message, before the method sees them.
             assert status in ("UNAUTHENTICATED", "UNIMPLEMENTED", "CANCELLED", "DEADLINE_EXCEEDED"), f"{method} gave {status} to a stranger"
-        if status != "OK" or reply is None or method not in ("Compile", "CompileStream", "Lookup"):
+        if status != "OK" or reply is None or method not in ("Compile", "CompileStream", "Lookup", "EnsureKernels"):
+            return
+        if method == "EnsureKernels":
+            for kernel in self.pb.EnsureProgress.FromString(reply).kernels:
+                assert (len(kernel.key), kernel.code == 0) in ((32, True), (0, False)), f"a kernel that neither is there nor failed: {kernel}"
             return
         assert token != "spy", f"{method} gave a result to a tenant that has none"
         if method == "CompileStream":
-            return
+            progress = self.pb.SealedProgress.FromString(reply)
+            if progress.WhichOneof("event") != "reply":
+                return  # cancelled before
+            reply = progress.reply.SerializeToString()
         sealed = self.pb.SealedReply.FromString(reply)
         self.seal.check(sealed, {self.key})
         seen = self.artifacts.setdefault(sealed.key, sealed.artifact)
@@ -178,6 +185,10 @@ class Fuzzer:
         elif kind < 0.68:
             manifest = self.pb.EnsureRequest(requests=[self.request() for _ in range(r.randrange(6))], targets=("cuda:sm_80",) * r.randrange(2))
             method, data = "EnsureKernels", manifest.SerializeToString()
+        elif kind < 0.71:
+            run = self.pb.RunStart(program=self.request(), device=r.choice(("emu:sm_80", "cuda:0")), arguments=[{"integer": r.randrange(9)}] * r.randrange(3))
+            run.program.target = ""
+            method, data = "Run", self.pb.RunRequest(start=run).SerializeToString()
         elif kind < 0.75:
             put = self.pb.PutRequest(request=self.request())
             put.artifact.code = r.randbytes(r.randrange(100))
