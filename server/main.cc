@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "server/config.h"
 #include "server/config_check.h"
 #include "server/daemon.h"
@@ -15,6 +17,8 @@
 namespace {
 
 using namespace kiln::server;
+
+constexpr std::chrono::seconds kAfterGrace{10};  // to write the cache and to end
 
 // The next signal. Until then systemd's watchdog is told twice in each of its periods that kilnd is alive, as long as it is.
 int AwaitSignal(const sigset_t& signals, const ServiceManager& manager, Daemon& daemon) {
@@ -25,6 +29,22 @@ int AwaitSignal(const sigset_t& signals, const ServiceManager& manager, Daemon& 
     if (signal > 0) return signal;
     if (daemon.Alive()) manager.Tell("WATCHDOG=1");
   }
+}
+
+// Until another signal of `ends`. The manager's own times for a stop, and for its watchdog, may be shorter than the grace period.
+void Drain(const sigset_t& ends, const ServiceManager& manager, std::chrono::microseconds grace, Daemon& daemon) {
+  using Clock = std::chrono::steady_clock;
+  manager.Tell("STOPPING=1");
+  manager.Tell(fmt::format("EXTEND_TIMEOUT_USEC={}", (grace + kAfterGrace).count()));
+  Clock::time_point told{};
+  daemon.Drain([&] {
+    if (manager.watchdog.count() > 0 && Clock::now() - told >= manager.watchdog / 2 && daemon.Alive()) {
+      manager.Tell("WATCHDOG=1");
+      told = Clock::now();
+    }
+    const timespec now{};
+    return ::sigtimedwait(&ends, nullptr, &now) > 0;
+  });
 }
 
 }  // namespace
@@ -39,6 +59,7 @@ int main(int argc, char** argv) {
   }
   if (config->effective) return CheckConfig(*config);
   const ServiceManager manager = config->service_manager;
+  const std::chrono::microseconds grace = config->grace;
   ::umask(0077);
   ::mallopt(M_ARENA_MAX, 4);  // gRPC's threads would each keep one of their own
   ::signal(SIGPIPE, SIG_IGN);
@@ -57,10 +78,6 @@ int main(int argc, char** argv) {
   }
   manager.Tell("READY=1");
   while (AwaitSignal(signals, manager, **daemon) == SIGHUP) (*daemon)->Reload();
-  manager.Tell("STOPPING=1");
-  (*daemon)->Drain([&] {
-    const timespec now{};
-    return ::sigtimedwait(&ends, nullptr, &now) > 0;  // a second signal
-  });
+  Drain(ends, manager, grace, **daemon);
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <sys/un.h>
 
 #include <array>
+#include <future>
 
 #include <gmock/gmock.h>
 
@@ -76,6 +77,28 @@ TEST_F(ServiceManagerTest, IsToldOfTheStartTheHeartbeatAndTheEnd) {
   while ((last = Notification(notified)) == "WATCHDOG=1") {
   }
   EXPECT_EQ(last, "STOPPING=1");
+  EXPECT_EQ(daemon_->Wait(), 0);
+}
+
+// Its watchdog's period and its time for a stop may be shorter than the grace period.
+TEST_F(ServiceManagerTest, IsToldThroughoutADrain) {
+  const UniqueFd notified = Bind(folder_ / "notify", SOCK_DGRAM);
+  ::setenv("NOTIFY_SOCKET", (folder_ / "notify").c_str(), 1);
+  ::setenv("WATCHDOG_USEC", "200000", 1);
+  daemon_->Start({"--grace=60"});
+  ::unsetenv("NOTIFY_SOCKET");
+  ::unsetenv("WATCHDOG_USEC");
+  EXPECT_EQ(Notification(notified), "READY=1");
+  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  ::kill(daemon_->pid(), SIGTERM);
+  std::string last;
+  while ((last = Notification(notified)) == "WATCHDOG=1") {
+  }
+  EXPECT_EQ(last, "STOPPING=1");
+  EXPECT_EQ(Notification(notified), "EXTEND_TIMEOUT_USEC=70000000");
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Notification(notified), "WATCHDOG=1");
+  EXPECT_TRUE(daemon_->Woken(running).status.ok());
   EXPECT_EQ(daemon_->Wait(), 0);
 }
 
