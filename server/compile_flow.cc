@@ -309,9 +309,9 @@ void CompileFlow::End(const std::shared_ptr<Call>& call, Outcome outcome) {
     std::lock_guard lock(call->mutex);
     if (call->listens) stages_.Unsubscribe(call->listens->first, call->listens->second);
   }
+  if (call->counted) parts_.quotas.End(call->request.caller.tenant);  // before the client may call again
   auto done = std::move(call->request.done);
   done(std::move(outcome));
-  if (call->counted) parts_.quotas.End(call->request.caller.tenant);
   --calls_;
 }
 

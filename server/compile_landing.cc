@@ -120,7 +120,11 @@ void CompileFlow::Remember(const Compile& compile, const Failure& failure) {
   if (compile.request.has_explain()) return;
   auto entry = SealFailure(FailureKey(compile.kept_under, compile.request.module()), compile.caller.tenant, failure,
                            compile.request.target(), compile.name);
-  if (entry) parts_.cache.Put(std::move(*entry));
+  if (!entry) return;
+  const std::size_t sealed_bytes = entry->sealed().size();
+  if (!parts_.store_keeper.Fits(compile.caller.tenant, sealed_bytes)) return;
+  parts_.cache.Put(std::move(*entry));
+  parts_.store_keeper.Note(compile.caller.tenant, sealed_bytes);
 }
 
 Failure CompileFlow::Defect(Compile& compile, const JobOutcome& outcome, const std::string& cause) {

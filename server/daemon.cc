@@ -285,7 +285,7 @@ void Daemon::Parts::NoteGpus(const v1::DeviceList& gpus, std::string_view troubl
 
 std::expected<void, std::string> Daemon::Parts::Serve() {
   service = std::make_unique<KilnService>(KilnService::Parts{
-      *flow, *runs, *devices, *executor, *maintenance, *cache, *admission, *workers, telemetry, metrics, *gate,
+      *flow, *runs, *devices, *executor, *maintenance, *store_keeper, *cache, *admission, *workers, telemetry, metrics, *gate, *quotas,
       [this] {
         v1::CapabilitiesReply reply = DescribeOurselves();
         for (const std::string& pass : zygote.Passes()) reply.add_passes(pass);

@@ -304,6 +304,56 @@ TEST_F(StoreTest, AnUploadThatWasAcceptedBeforeADrainIsTakenWhole) {
   EXPECT_EQ(daemon_->Wait(), 0);
 }
 
+TEST_F(StoreTest, NothingIsTakenOfABundleWhoseClientVanishes) {
+  daemon_->Start();
+  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 900 + i)).status.ok());  // 90 kB
+  std::string bundle;
+  grpc::ClientContext from;
+  const auto reader = daemon_->stub().CacheExport(&from, {});
+  for (v1::CacheChunk chunk; reader->Read(&chunk);) bundle += chunk.data();
+  ASSERT_TRUE(reader->Finish().ok());
+  grpc::ClientContext gc;
+  v1::CacheGcReply freed;
+  ASSERT_TRUE(daemon_->stub().CacheGc(&gc, {}, &freed).ok());
+  ASSERT_EQ(OnDisk(), 0u);
+
+  const fs::path transfer = fs::path(daemon_->State()) / "transfer";
+  const std::size_t cut = bundle.size() - 1000;
+  for (int i = 0; i < 10; ++i) {
+    grpc::ClientContext into;
+    v1::CacheImportReply reply;
+    const auto writer = daemon_->stub().CacheImport(&into, &reply);
+    v1::CacheChunk chunk;
+    chunk.set_data(bundle.substr(0, cut));
+    ASSERT_TRUE(writer->Write(chunk));
+    ASSERT_TRUE(daemon_->Eventually([&] {
+      const auto files = fs::directory_iterator(transfer);
+      return files != fs::directory_iterator() && fs::file_size(files->path()) >= cut - 10'000;  // what is buffered
+    })) << "it has not come";
+    into.TryCancel();
+    EXPECT_FALSE(writer->Finish().ok());
+    ASSERT_TRUE(daemon_->Eventually([&] { return fs::is_empty(transfer); })) << "its file stays";
+    ASSERT_EQ(OnDisk(), 0u);
+  }
+}
+
+TEST_F(StoreTest, AnExportWhoseClientVanishesLeavesNoFile) {
+  daemon_->Start();
+  for (unsigned i = 0; i < 8; ++i) {
+    auto request = MakeRequest(Order::kHuge, 3);
+    request.mutable_options()->set_pointer_alignment(1u << i);
+    ASSERT_TRUE(daemon_->Compile(request).status.ok());
+  }
+  grpc::ClientContext context;
+  const auto reader = daemon_->stub().CacheExport(&context, {});
+  v1::CacheChunk chunk;
+  ASSERT_TRUE(reader->Read(&chunk));
+  const fs::path transfer = fs::path(daemon_->State()) / "transfer";
+  EXPECT_FALSE(fs::is_empty(transfer));
+  context.TryCancel();
+  EXPECT_TRUE(daemon_->Eventually([&] { return fs::is_empty(transfer); }));
+}
+
 TEST_F(StoreTest, TakesWhatTheSameCompilerMadeElsewhere) {
   daemon_->Start();
   grpc::ClientContext ask;

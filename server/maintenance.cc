@@ -38,6 +38,11 @@ v1::CacheEntry ToProto(const cache::EntryInfo& info) {
   return entry;
 }
 
+std::string TenantOf(std::string_view metadata) {
+  v1::CacheEntry label;
+  return label.ParseFromString(std::string(metadata)) ? label.tenant() : std::string();
+}
+
 // The keys that would answer each of the request's, by which of them it is.
 using Wanted = std::multimap<cache::Digest, std::size_t>;
 
@@ -159,22 +164,31 @@ std::expected<TemporaryFile, Failure> Maintenance::Export(const v1::CacheExportR
   return file;
 }
 
-std::expected<v1::CacheImportReply, Failure> Maintenance::Import(const std::filesystem::path& bundle) {
+std::expected<v1::CacheImportReply, Failure> Maintenance::Import(const std::filesystem::path& bundle, const Shares& shares) {
   const auto disk = Disk();
   if (!disk) return std::unexpected(disk.error());
   std::string refused;
+  std::map<std::string, std::uint64_t> put;  // bytes of each tenant
   const auto take_in = [&](const cache::Entry& entry) -> std::optional<cache::Entry> {
     auto taken = sealer_.TakeIn(entry);
-    if (taken) return std::move(*taken);
-    refused = taken.error();
-    return std::nullopt;
+    if (!taken) {
+      refused = taken.error() + " (--trusted-keys)";
+      return std::nullopt;
+    }
+    const std::string tenant = TenantOf(taken->metadata());
+    if (auto fits = shares.fits(tenant, taken->sealed().size()); !fits) {
+      refused = std::move(fits.error().message);
+      return std::nullopt;
+    }
+    put[tenant] += taken->sealed().size();
+    return std::move(*taken);
   };
   const auto report = cache::ImportBundle(bundle, **disk, nullptr, take_in);
+  for (const auto& [tenant, bytes] : put) shares.note(tenant, bytes);
   if (!report) return std::unexpected(ToFailure(report.error()));
   if (report->entries == 0 && report->skipped > 0) {
     return std::unexpected(Failure{.kind = Failure::Kind::kForbidden,
-                                   .message = fmt::format("none of the {} entries is taken: {} (--trusted-keys)", report->skipped,
-                                                          refused)});
+                                   .message = fmt::format("none of the {} entries is taken: {}", report->skipped, refused)});
   }
   v1::CacheImportReply reply;
   reply.set_imported(report->entries);
@@ -187,7 +201,7 @@ std::expected<std::uint64_t, Failure> Maintenance::TrimTenant(std::string_view t
   if (!disk) return std::unexpected(disk.error());
   if (const auto flushed = (*disk)->Flush(); !flushed) return std::unexpected(ToFailure(flushed.error()));
   cache::ListOptions options;
-  options.accept = [&](const cache::EntryInfo& info) { return ToProto(info).tenant() == tenant; };
+  options.accept = [&](const cache::EntryInfo& info) { return TenantOf(info.metadata) == tenant; };
   auto entries = (*disk)->List(options);
   if (!entries) return std::unexpected(ToFailure(entries.error()));
   std::uint64_t bytes = 0;

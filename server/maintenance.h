@@ -61,7 +61,12 @@ class Maintenance {
   std::expected<v1::CacheGcReply, Failure> Gc(std::uint64_t target_bytes);
   // The named keys are those of programs, of results that are kept for that tenant, or those that List tells. Each must be there.
   std::expected<TemporaryFile, Failure> Export(const v1::CacheExportRequest& request, std::string_view tenant);
-  std::expected<v1::CacheImportReply, Failure> Import(const std::filesystem::path& bundle);
+  // What the store keeps for tenants: whether an entry of so many bytes may be kept for one; that so many were put.
+  struct Shares {
+    std::function<std::expected<void, Failure>(const std::string& tenant, std::uint64_t bytes)> fits;
+    std::function<void(const std::string& tenant, std::uint64_t bytes)> note;
+  };
+  std::expected<v1::CacheImportReply, Failure> Import(const std::filesystem::path& bundle, const Shares& shares);
 
   // Evicts the tenant's least recently used entries until it has at most nine tenths of `limit`, if it has more than that; how many
   // bytes it has then.

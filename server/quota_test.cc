@@ -19,8 +19,13 @@ using ::testing::HasSubstr;
 class FakeClock final : public cache::Clock {
  public:
   cache::WallTime WallNow() const override { return now; }
-  cache::SteadyTime SteadyNow() const override { return {}; }
+  cache::SteadyTime SteadyNow() const override { return steady; }
+  void Pass(std::chrono::minutes time) {
+    now += time;
+    steady += time;
+  }
   cache::WallTime now{std::chrono::sys_days(std::chrono::year(2031) / 1 / 31) + std::chrono::minutes(14 * 60 + 59)};
+  cache::SteadyTime steady{};
 };
 
 TEST(Quotas, SecondsComeBackWithTheHour) {
@@ -40,7 +45,26 @@ TEST(Quotas, SecondsComeBackWithTheHour) {
   EXPECT_THAT(quotas.MayRun("t").error().message, HasSubstr("2 GPU-seconds"));
   quotas.ChargeCompile("u", std::chrono::hours(10));
   EXPECT_TRUE(quotas.MayCompile("u")) << "no row, no limit";
-  clock.now += std::chrono::minutes(1);
+  clock.Pass(std::chrono::minutes(1));
+  EXPECT_TRUE(quotas.MayCompile("t"));
+  EXPECT_TRUE(quotas.MayRun("t"));
+}
+
+TEST(Quotas, SettingTheClockGivesNothing) {
+  FakeClock clock;
+  Quotas quotas([](std::string_view) { return TenantLimits{.compile_seconds = 10, .gpu_seconds = 2}; }, clock);
+  quotas.ChargeCompile("t", std::chrono::seconds(10));
+  quotas.ChargeGpu("t", std::chrono::seconds(2));
+  const auto noon = std::chrono::floor<std::chrono::days>(clock.now) + std::chrono::hours(12);
+  for (const int hours : {3, -3, 24 * 365, 0}) {
+    clock.now = noon + std::chrono::hours(hours) + std::chrono::minutes(30);
+    EXPECT_FALSE(quotas.MayRun("t")) << hours;
+    const auto refused = quotas.MayCompile("t");
+    ASSERT_FALSE(refused) << hours;
+    EXPECT_EQ(refused.error().retry_after, std::chrono::minutes(1));
+    EXPECT_THAT(refused.error().message, HasSubstr(":31 UTC")) << "by the clock as it is set now";
+  }
+  clock.Pass(std::chrono::minutes(1));
   EXPECT_TRUE(quotas.MayCompile("t"));
   EXPECT_TRUE(quotas.MayRun("t"));
 }
@@ -58,6 +82,8 @@ TEST(Quotas, RequestsInFlightEnd) {
 
 class QuotaTest : public DaemonTest {
  protected:
+  static constexpr uint32_t kWide = 200;  // of Order::kAnswer: 20 kB and more
+
   void StartWith(const std::string& limits, std::vector<std::string> options = {}) {
     const std::string access = (folder_ / "access.toml").string();
     WriteGuarded(access, "[[tenant]]\nname = \"default\"\n" + limits + "\n");
@@ -121,10 +147,98 @@ TEST_F(QuotaTest, RequestsInFlight) {
   EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.ok());
 }
 
+// Its last request is over when it has the answer.
+TEST_F(QuotaTest, WhoCallsOneAfterTheOtherHasOneRequestUnderWay) {
+  StartWith("requests = 1");
+  for (uint32_t i = 0; i < 1000; ++i) {
+    v1::LookupRequest by_request;
+    *by_request.mutable_request() = MakeRequest(Order::kAnswer, i);
+    v1::LookupRequest by_key;
+    by_key.set_key(std::string(28, 'k') + std::to_string(1000 + i));
+    for (const v1::LookupRequest& lookup : {by_request, by_key}) {
+      grpc::ClientContext context;
+      v1::CompileReply reply;
+      const grpc::Status status = daemon_->stub().Lookup(&context, lookup, &reply);
+      ASSERT_EQ(status.error_code(), StatusCode::NOT_FOUND) << i << ": " << status.error_message();
+    }
+  }
+  for (int i = 0; i < 50; ++i) {
+    OnDisk();
+    EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.ok());
+  }
+}
+
+TEST_F(QuotaTest, LookupsPutsAndBundlesAreRequestsToo) {
+  StartWith("requests = 1", {"--workers=1"});
+  auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  const auto refused = [](const grpc::Status& status) {
+    EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("1 requests under way, which is its quota"));
+  };
+  v1::LookupRequest lookup;
+  lookup.set_key(std::string(32, 'k'));
+  v1::CompileReply found;
+  refused(daemon_->stub().Lookup(std::make_unique<grpc::ClientContext>().get(), lookup, &found));
+  v1::PutReply put;
+  refused(daemon_->stub().Put(std::make_unique<grpc::ClientContext>().get(), {}, &put));
+  grpc::ClientContext list, to, from;
+  refused(daemon_->stub().CacheList(&list, {})->Finish());
+  refused(daemon_->stub().CacheExport(&to, {})->Finish());
+  v1::CacheImportReply imported;
+  from.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  refused(daemon_->stub().CacheImport(&from, &imported)->Finish());
+  EXPECT_TRUE(daemon_->Woken(running).status.ok());
+}
+
+// They are bytes in the store too.
+TEST_F(QuotaTest, WhatWasRefusedIsRememberedWithinTheStoreOfTheTenant) {
+  StartWith("store-bytes = 20000");
+  for (uint32_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kRefuse, i)).status.error_code(), StatusCode::INVALID_ARGUMENT);
+  }
+  EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kRefuse, 900)).status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(daemon_->Stats().compiles(), 41u);
+  EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kRefuse, 900)).status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(daemon_->Stats().compiles(), 42u) << "more than the tenant may keep";
+  EXPECT_EQ(daemon_->Stop(), 0);  // all is written
+  daemon_->Start();
+  EXPECT_LE(OnDisk(), 20'000u);
+  EXPECT_GT(OnDisk(), 10'000u) << "no more than is needed";
+}
+
+TEST_F(QuotaTest, WhatIsImportedIsOfTheStoreOfItsTenant) {
+  daemon_->Start();
+  for (uint32_t i = 0; i < 30; ++i) ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, kWide + i)).status.ok());
+  ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kHuge, 1)).status.ok());
+  std::vector<v1::CacheChunk> bundle;
+  grpc::ClientContext to;
+  const auto reader = daemon_->stub().CacheExport(&to, {});
+  for (v1::CacheChunk chunk; reader->Read(&chunk);) bundle.push_back(chunk);
+  ASSERT_TRUE(reader->Finish().ok());
+  ASSERT_EQ(daemon_->Stop(), 0);
+  const std::string key = (folder_ / "key.pem").string();  // the same host, with an empty store
+  fs::rename(fs::path(daemon_->State()) / "signing-key.pem", key);
+  fs::remove_all(daemon_->State());
+
+  StartWith("store-bytes = 200000", {"--signing-key=" + key});
+  grpc::ClientContext from;
+  v1::CacheImportReply reply;
+  const auto writer = daemon_->stub().CacheImport(&from, &reply);
+  for (const v1::CacheChunk& chunk : bundle) EXPECT_TRUE(writer->Write(chunk));
+  writer->WritesDone();
+  const grpc::Status status = writer->Finish();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(reply.imported(), 30u);
+  EXPECT_EQ(reply.rejected(), 1u) << "larger than all that the tenant may keep";
+  EXPECT_TRUE(daemon_->Eventually([&] { return OnDisk() <= 200'000; })) << OnDisk();
+  EXPECT_GT(OnDisk(), 100'000u) << "no more than is needed";
+}
+
 TEST_F(QuotaTest, TheStoreOfATenantMakesRoomForItsNewest) {
   StartWith("store-bytes = 200000");
-  for (uint32_t i = 0; i < 30; ++i) {  // of 20 kB and more each
-    ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 200 + i)).status.ok());
+  for (uint32_t i = 0; i < 30; ++i) {
+    ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, kWide + i)).status.ok());
     EXPECT_TRUE(daemon_->Eventually([&] { return OnDisk() <= 200'000; })) << OnDisk();
   }
   EXPECT_GT(OnDisk(), 100'000u) << "no more than is needed";

@@ -17,8 +17,13 @@ double Seconds(std::chrono::microseconds time) { return std::chrono::duration<do
 
 }  // namespace
 
+// What the wall clock would show if nobody had set it since the start.
+cache::WallTime Quotas::Now() const {
+  return wall_start_ + std::chrono::floor<std::chrono::microseconds>(clock_.SteadyNow() - steady_start_);
+}
+
 Quotas::Use& Quotas::UseOf(const std::string& tenant) {
-  const std::int64_t hour = HourOf(clock_.WallNow());
+  const std::int64_t hour = HourOf(Now());
   if (uses_.size() > kForgetAbove) {
     std::erase_if(uses_, [&](const auto& row) { return row.second.requests == 0 && row.second.hour != hour; });
   }
@@ -51,13 +56,13 @@ void Quotas::End(const std::string& tenant) {
 }
 
 Failure Quotas::UsedUp(std::string_view tenant, std::string_view what, double limit) const {
-  const cache::WallTime now = clock_.WallNow();
-  const auto next = std::chrono::floor<hours>(now) + hours(1);
+  const cache::WallTime now = Now();
+  const auto left = std::chrono::floor<hours>(now) + hours(1) - now;
   return {.kind = Failure::Kind::kQuota,
           .message = fmt::format("the tenant {} has used up its {:g} {} of this hour; there are new ones at {:%H:%M} UTC. What is in "
                                  "the cache is still served",
-                                 tenant, limit, what, std::chrono::floor<std::chrono::seconds>(next)),
-          .retry_after = std::chrono::ceil<milliseconds>(next - now)};
+                                 tenant, limit, what, std::chrono::round<std::chrono::minutes>(clock_.WallNow() + left)),
+          .retry_after = std::chrono::ceil<milliseconds>(left)};
 }
 
 std::expected<void, Failure> Quotas::MayCompile(const std::string& tenant) {

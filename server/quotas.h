@@ -3,8 +3,8 @@
 // What a tenant may use up: seconds of the compile workers and of the devices in an hour, bytes of the store, requests at one
 // time. The limits are rows of the access file and may change while kilnd runs; who has no row has no limit.
 //
-// Seconds are charged when they have been used, so that a tenant can be over by what it has running; the hours are those of the
-// wall clock, which is what the refusal tells. The store is kept within its limit by evicting the tenant's own entries, least
+// Seconds are charged when they have been used, so that a tenant can be over by what it has running. The hours are those of the wall
+// clock as it was when kilnd started, and go on with the steady one: setting the clock gives nobody an hour more. The store is kept within its limit by evicting the tenant's own entries, least
 // recently used first (StoreKeeper).
 //
 // All members may be called from any thread.
@@ -29,7 +29,8 @@ namespace kiln::server {
 class Quotas {
  public:
   using LimitsOf = std::function<TenantLimits(std::string_view tenant)>;
-  Quotas(LimitsOf limits_of, const cache::Clock& clock) : limits_of_(std::move(limits_of)), clock_(clock) {}
+  Quotas(LimitsOf limits_of, const cache::Clock& clock)
+      : limits_of_(std::move(limits_of)), clock_(clock), wall_start_(clock.WallNow()), steady_start_(clock.SteadyNow()) {}
 
   // One more request under way; End it, if it was begun.
   std::expected<void, Failure> Begin(const std::string& tenant);
@@ -69,11 +70,14 @@ class Quotas {
     std::chrono::microseconds gpu{0};
     std::uint32_t requests = 0;
   };
+  cache::WallTime Now() const;
   Use& UseOf(const std::string& tenant);  // under the mutex
   Failure UsedUp(std::string_view tenant, std::string_view what, double limit) const;
 
   const LimitsOf limits_of_;
   const cache::Clock& clock_;
+  const cache::WallTime wall_start_;
+  const cache::SteadyTime steady_start_;
   std::mutex mutex_;
   std::map<std::string, Use> uses_;  // guarded by mutex_
 };

@@ -98,53 +98,66 @@ void ProgressReactor::Advance(Change change) {
   if (finish) Finish(*finish);
 }
 
-ListReactor::ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm)
-    : confirm_(std::move(confirm)) {
+ListReactor::ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm, Quotas::InFlight counted)
+    : confirm_(std::move(confirm)), counted_(std::move(counted)) {
   const bool posted = maintenance.Post([this, &maintenance, request] {
     auto listed = maintenance.List(request);
-    if (!listed) return Finish(ToStatus(listed.error()));
+    if (!listed) return End(ToStatus(listed.error()));
     entries_ = std::move(*listed);
     Next();
   });
-  if (!posted) Finish(ToStatus(Busy()));
+  if (!posted) End(ToStatus(Busy()));
 }
 
-void ListReactor::OnWriteDone(bool ok) { ok ? Next() : Finish(grpc::Status::CANCELLED); }
+void ListReactor::OnWriteDone(bool ok) { ok ? Next() : End(grpc::Status::CANCELLED); }
 
 void ListReactor::Next() {
-  if (next_ == entries_.size()) return Finish(grpc::Status::OK);
-  if (const auto confirmed = confirm_(); !confirmed) return Finish(ToStatus(confirmed.error()));
+  if (next_ == entries_.size()) return End(grpc::Status::OK);
+  if (const auto confirmed = confirm_(); !confirmed) return End(ToStatus(confirmed.error()));
   StartWrite(&entries_[next_++]);
 }
 
-ExportReactor::ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant, Confirmation confirm)
-    : confirm_(std::move(confirm)) {
+void ListReactor::End(const grpc::Status& status) {
+  counted_.reset();
+  Finish(status);
+}
+
+ExportReactor::ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant, Confirmation confirm,
+                             Quotas::InFlight counted)
+    : confirm_(std::move(confirm)), counted_(std::move(counted)) {
   const bool posted = maintenance.Post([this, &maintenance, request, tenant = std::move(tenant)] {
     auto file = maintenance.Export(request, tenant);
-    if (!file) return Finish(ToStatus(file.error()));
+    if (!file) return End(ToStatus(file.error()));
     file_ = std::move(*file);
     stream_.open(file_.path(), std::ios::binary);
     Next();
   });
-  if (!posted) Finish(ToStatus(Busy()));
+  if (!posted) End(ToStatus(Busy()));
 }
 
-void ExportReactor::OnWriteDone(bool ok) { ok ? Next() : Finish(grpc::Status::CANCELLED); }
+void ExportReactor::OnWriteDone(bool ok) { ok ? Next() : End(grpc::Status::CANCELLED); }
 
 void ExportReactor::Next() {
-  if (const auto confirmed = confirm_(); !confirmed) return Finish(ToStatus(confirmed.error()));
+  if (const auto confirmed = confirm_(); !confirmed) return End(ToStatus(confirmed.error()));
   std::string& data = *chunk_.mutable_data();
   data.resize(kChunk);
   stream_.read(data.data(), static_cast<std::streamsize>(data.size()));
   data.resize(static_cast<std::size_t>(stream_.gcount()));
-  if (data.empty()) return Finish(grpc::Status::OK);
+  if (data.empty()) return End(grpc::Status::OK);
   StartWrite(&chunk_);
 }
 
-ImportReactor::ImportReactor(Maintenance& maintenance, v1::CacheImportReply& reply, Confirmation confirm)
-    : maintenance_(maintenance), reply_(reply), confirm_(std::move(confirm)) {
+void ExportReactor::End(const grpc::Status& status) {
+  counted_.reset();
+  Finish(status);
+}
+
+ImportReactor::ImportReactor(grpc::CallbackServerContext& context, Maintenance& maintenance, StoreKeeper& store_keeper,
+                             v1::CacheImportReply& reply, Confirmation confirm, Quotas::InFlight counted)
+    : context_(context), maintenance_(maintenance), store_keeper_(store_keeper), reply_(reply), confirm_(std::move(confirm)),
+      counted_(std::move(counted)) {
   if (!maintenance.options().accept_import) {
-    Finish(ToStatus({.kind = Failure::Kind::kRefused,
+    End(ToStatus({.kind = Failure::Kind::kRefused,
                      .message = "this kilnd takes no results from others; start it with --accept-put=yes"}));
     return;
   }
@@ -154,22 +167,32 @@ ImportReactor::ImportReactor(Maintenance& maintenance, v1::CacheImportReply& rep
 }
 
 void ImportReactor::OnReadDone(bool ok) {
-  if (const auto confirmed = confirm_(); !confirmed) return Finish(ToStatus(confirmed.error()));
+  if (const auto confirmed = confirm_(); !confirmed) return End(ToStatus(confirmed.error()));
   if (ok) {
     received_ += chunk_.data().size();
     stream_.write(chunk_.data().data(), static_cast<std::streamsize>(chunk_.data().size()));
     if (stream_.good() && received_ <= maintenance_.options().max_import_bytes) return StartRead(&chunk_);
-    return Finish(ToStatus(stream_.good() ? Failure{.kind = Failure::Kind::kMalformed,
+    return End(ToStatus(stream_.good() ? Failure{.kind = Failure::Kind::kMalformed,
                                                     .message = "the bundle is larger than the store (--disk-cache)"}
                                           : ScratchFull(file_)));
   }
   stream_.close();
+  StartSendInitialMetadata();  // which fails if this was no end but the client's going
+}
+
+void ImportReactor::OnSendInitialMetadataDone(bool ok) {
+  if (!ok || context_.IsCancelled()) return End(grpc::Status::CANCELLED);
   const bool posted = maintenance_.Post([this] {
-    auto imported = maintenance_.Import(file_.path());
+    auto imported = store_keeper_.Import(file_.path());
     if (imported) reply_ = *imported;
-    Finish(imported ? grpc::Status::OK : ToStatus(imported.error()));
+    End(imported ? grpc::Status::OK : ToStatus(imported.error()));
   });
-  if (!posted) Finish(ToStatus(Busy()));
+  if (!posted) End(ToStatus(Busy()));
+}
+
+void ImportReactor::End(const grpc::Status& status) {
+  counted_.reset();
+  Finish(status);
 }
 
 }  // namespace kiln::server

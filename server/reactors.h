@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@
 #include "kiln/v1/service.pb.h"
 #include "server/compile_flow.h"
 #include "server/maintenance.h"
+#include "server/quotas.h"
+#include "server/store_keeper.h"
 
 namespace kiln::server {
 
@@ -95,14 +98,16 @@ class ProgressReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
 // CacheList.
 class ListReactor final : public grpc::ServerWriteReactor<v1::CacheEntry> {
  public:
-  ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm);
+  ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm, Quotas::InFlight counted);
 
  private:
   void OnWriteDone(bool ok) override;
   void OnDone() override { delete this; }
   void Next();
+  void End(const grpc::Status& status);
 
   const Confirmation confirm_;
+  std::optional<Quotas::InFlight> counted_;  // until the client may call again
   std::vector<v1::CacheEntry> entries_;
   std::size_t next_ = 0;
 };
@@ -110,31 +115,40 @@ class ListReactor final : public grpc::ServerWriteReactor<v1::CacheEntry> {
 // CacheExport: the bundle is written to a file first, so that a slow client holds no lock of the store's.
 class ExportReactor final : public grpc::ServerWriteReactor<v1::CacheChunk> {
  public:
-  ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant, Confirmation confirm);
+  ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant, Confirmation confirm,
+                Quotas::InFlight counted);
 
  private:
   void OnWriteDone(bool ok) override;
   void OnDone() override { delete this; }
   void Next();
+  void End(const grpc::Status& status);
 
   const Confirmation confirm_;
+  std::optional<Quotas::InFlight> counted_;  // until the client may call again
   TemporaryFile file_;
   std::ifstream stream_;
   v1::CacheChunk chunk_;
 };
 
-// CacheImport.
+// CacheImport. Nothing is taken of a bundle whose client went away before its end.
 class ImportReactor final : public grpc::ServerReadReactor<v1::CacheChunk> {
  public:
-  ImportReactor(Maintenance& maintenance, v1::CacheImportReply& reply, Confirmation confirm);
+  ImportReactor(grpc::CallbackServerContext& context, Maintenance& maintenance, StoreKeeper& store_keeper, v1::CacheImportReply& reply,
+                Confirmation confirm, Quotas::InFlight counted);
 
  private:
   void OnReadDone(bool ok) override;
+  void OnSendInitialMetadataDone(bool ok) override;
   void OnDone() override { delete this; }
+  void End(const grpc::Status& status);
 
+  grpc::CallbackServerContext& context_;
   Maintenance& maintenance_;
+  StoreKeeper& store_keeper_;
   v1::CacheImportReply& reply_;
   const Confirmation confirm_;
+  std::optional<Quotas::InFlight> counted_;  // until the client may call again
   TemporaryFile file_;
   std::ofstream stream_;
   std::uint64_t received_ = 0;

@@ -410,6 +410,27 @@ TEST_F(RunTest, WorkersEndWithTheDaemon) {
   EXPECT_EQ(Remaining(processes), "");
 }
 
+TEST_F(RunTest, ARunWhoseClientVanishesWhileItUploadsLeavesNothing) {
+  const fs::path access = folder_ / "access.toml";
+  WriteGuarded(access, "[[tenant]]\nname = \"*\"\nrequests = 1\n");
+  Start({"--run-calls=1", "--access=" + access.string()});
+  for (int i = 0; i < 3; ++i) {
+    RunClient client = RunClient(kDouble, "emu:sm_80").Tensor(Counting(64 * 64), {64, 64});
+    grpc::ClientContext context;
+    const auto stream = daemon_->stub().Run(&context);
+    v1::RunRequest request;
+    *request.mutable_start() = client.start();
+    ASSERT_TRUE(stream->Write(request));
+    request.set_data(client.data().substr(0, 1000));
+    ASSERT_TRUE(stream->Write(request));
+    ASSERT_TRUE(daemon_->Eventually([&] { return MemoriesOfRuns() == 1; })) << "it has not begun";
+    context.TryCancel();
+    EXPECT_FALSE(stream->Finish().ok());
+    ASSERT_TRUE(daemon_->Eventually([&] { return MemoriesOfRuns() == 0; }));
+    EXPECT_TRUE(daemon_->Eventually([&] { return Double().status.ok(); })) << "it is counted for ever";
+  }
+}
+
 // Neither its tensors nor its kernel were there when the drain began.
 TEST_F(RunTest, ARunThatStillUploadsWhenADrainBeginsIsAnswered) {
   Start({"--grace=60"});

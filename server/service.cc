@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/service.h"
 
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -127,8 +128,11 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
                                    .message = "Lookup takes a request, or a key of 32 bytes as in CompileReply.key"});
   }
   if (const auto hit = parts_.flow.FindHotKey(*key, caller->tenant)) return Answer(context, *hit, *response);
+  auto in_flight = parts_.quotas.Hold(caller->tenant);
+  if (!in_flight) return Answer(context, in_flight.error());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.flow.Lookup(*key, caller->tenant, [context, reactor, response](Outcome outcome) {
+  parts_.flow.Lookup(*key, caller->tenant, [context, reactor, response, counted = std::optional(std::move(*in_flight))](Outcome outcome) mutable {
+    counted.reset();  // before the client may call again
     NoteOutcome(*context, outcome);
     if (outcome) *response = ToBuffer(*outcome);
     reactor->Finish(outcome ? grpc::Status::OK : ToStatus(outcome.error()));
@@ -152,13 +156,19 @@ grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutReques
     return Answer(context, Failure{.kind = Failure::Kind::kRefused,
                                    .message = "this kilnd takes no results from others; start it with --accept-put=yes"});
   }
+  auto in_flight = parts_.quotas.Hold(caller->tenant);
+  if (!in_flight) return Answer(context, in_flight.error());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  Executor::Task task = [this, context, reactor, request, reply, caller = *caller] {
+  Executor::Task task = [this, context, reactor, request, reply, caller = *caller, counted = std::optional(std::move(*in_flight))]() mutable {
     const auto key = parts_.flow.Put(caller, *request);
+    counted.reset();  // before the client may call again
     if (key) reply->set_key(key->bytes.data(), key->bytes.size());
     reactor->Finish(key ? grpc::Status::OK : Refuse(context, key.error()));
   };
-  if (!parts_.executor.Post(task)) reactor->Finish(Refuse(context, ExecutorFull()));
+  if (!parts_.executor.Post(task)) {
+    task = nullptr;  // with what it counts
+    reactor->Finish(Refuse(context, ExecutorFull()));
+  }
   return reactor;
 }
 
@@ -197,7 +207,9 @@ grpc::ServerUnaryReactor* KilnService::Capabilities(Context* context, const v1::
 grpc::ServerWriteReactor<v1::CacheEntry>* KilnService::CacheList(Context* context, const v1::CacheListRequest* request) {
   const auto caller = Enter(*context, "CacheList");
   if (!caller) return new RefusedStream<v1::CacheEntry>(ToStatus(caller.error()));
-  return new ListReactor(parts_.maintenance, *request, ConfirmationOf(*caller, "CacheList"));
+  auto in_flight = parts_.quotas.Hold(caller->tenant);
+  if (!in_flight) return new RefusedStream<v1::CacheEntry>(Refuse(context, in_flight.error()));
+  return new ListReactor(parts_.maintenance, *request, ConfirmationOf(*caller, "CacheList"), std::move(*in_flight));
 }
 
 grpc::ServerUnaryReactor* KilnService::CacheVerify(Context* context, const v1::CacheVerifyRequest*,
@@ -214,13 +226,17 @@ grpc::ServerUnaryReactor* KilnService::CacheGc(Context* context, const v1::Cache
 grpc::ServerWriteReactor<v1::CacheChunk>* KilnService::CacheExport(Context* context, const v1::CacheExportRequest* request) {
   const auto caller = Enter(*context, "CacheExport");
   if (!caller) return new RefusedStream<v1::CacheChunk>(ToStatus(caller.error()));
-  return new ExportReactor(parts_.maintenance, *request, caller->tenant, ConfirmationOf(*caller, "CacheExport"));
+  auto in_flight = parts_.quotas.Hold(caller->tenant);
+  if (!in_flight) return new RefusedStream<v1::CacheChunk>(Refuse(context, in_flight.error()));
+  return new ExportReactor(parts_.maintenance, *request, caller->tenant, ConfirmationOf(*caller, "CacheExport"), std::move(*in_flight));
 }
 
 grpc::ServerReadReactor<v1::CacheChunk>* KilnService::CacheImport(Context* context, v1::CacheImportReply* reply) {
   const auto caller = Enter(*context, "CacheImport");
   if (!caller) return new RefusedUpload<v1::CacheChunk>(ToStatus(caller.error()));
-  return new ImportReactor(parts_.maintenance, *reply, ConfirmationOf(*caller, "CacheImport"));
+  auto in_flight = parts_.quotas.Hold(caller->tenant);
+  if (!in_flight) return new RefusedUpload<v1::CacheChunk>(Refuse(context, in_flight.error()));
+  return new ImportReactor(*context, parts_.maintenance, parts_.store_keeper, *reply, ConfirmationOf(*caller, "CacheImport"), std::move(*in_flight));
 }
 
 grpc::ServerBidiReactor<v1::RunRequest, v1::RunReply>* KilnService::Run(Context* context) {

@@ -14,8 +14,10 @@
 #include "server/gate.h"
 #include "server/maintenance.h"
 #include "server/metrics.h"
+#include "server/quotas.h"
 #include "server/request_limits.h"
 #include "server/run_flow.h"
+#include "server/store_keeper.h"
 #include "server/tenant_budget.h"
 #include "server/worker_pool.h"
 
@@ -38,12 +40,14 @@ class KilnService final : public KilnMethods {
     DevicePool& devices;
     Executor& executor;
     Maintenance& maintenance;
+    StoreKeeper& store_keeper;
     cache::TieredCache& cache;
     Admission& admission;
     const WorkerPool& workers;
     const Telemetry& telemetry;
     const Metrics& metrics;
     const Gate& gate;
+    Quotas& quotas;
     std::function<v1::CapabilitiesReply()> capabilities;  // may wait for the worker and for ptxas
     bool accept_put;
     RequestLimits limits;

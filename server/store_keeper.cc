@@ -30,6 +30,11 @@ void StoreKeeper::Note(const std::string& tenant, std::uint64_t bytes) {
   }
 }
 
+std::expected<v1::CacheImportReply, Failure> StoreKeeper::Import(const std::filesystem::path& bundle) {
+  return maintenance_.Import(bundle, {.fits = [this](const std::string& tenant, std::uint64_t bytes) { return Fits(tenant, bytes); },
+                                      .note = [this](const std::string& tenant, std::uint64_t bytes) { Note(tenant, bytes); }});
+}
+
 void StoreKeeper::Look(const std::string& tenant, std::uint64_t limit) {
   {
     std::lock_guard lock(mutex_);

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <expected>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <string>
@@ -25,6 +27,9 @@ class StoreKeeper {
 
   // So many bytes were put: after the put, so that a look finds them.
   void Note(const std::string& tenant, std::uint64_t bytes);
+
+  // Of a bundle, on the maintenance thread.
+  std::expected<v1::CacheImportReply, Failure> Import(const std::filesystem::path& bundle);
 
  private:
   struct Held {

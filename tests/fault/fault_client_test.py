@@ -117,15 +117,31 @@ def test_a_slow_reader_costs_nobody_anything(daemon, child):
     assert slow.stdout.readline().strip() == "1500"
 
 
-def test_a_clock_that_jumps_changes_nothing(daemon, tmp_path, monkeypatch):
+@pytest.fixture
+def clock(tmp_path, monkeypatch):
+    """Starts daemons whose wall clock can be set: clock(daemon, options…)(seconds ahead)."""
     if any(name in (BUILD / "bin" / "kilnd").read_bytes() for name in (b"__asan_init", b"__tsan_init")):
         pytest.skip("a sanitizer's runtime must be the first library")
-    shim, offset = BUILD / "testing" / "libkiln_clock_shim.so", tmp_path / "offset"
+    offset = tmp_path / "offset"
     offset.write_bytes(struct.pack("d", 0.0))
-    monkeypatch.setenv("LD_PRELOAD", str(shim))
-    monkeypatch.setenv("CLOCK_SHIM", str(offset))
-    daemon.start()
-    monkeypatch.delenv("LD_PRELOAD")
+
+    def set_to(ahead):
+        with open(offset, "r+b") as file:
+            file.write(struct.pack("d", ahead))
+
+    def start(daemon, *options, ahead=0.0):
+        set_to(ahead)
+        with monkeypatch.context() as patch:
+            patch.setenv("LD_PRELOAD", str(BUILD / "testing" / "libkiln_clock_shim.so"))
+            patch.setenv("CLOCK_SHIM", str(offset))
+            daemon.start(*options)
+        return set_to
+
+    return start
+
+
+def test_a_clock_that_jumps_changes_nothing(daemon, clock):
+    set_clock = clock(daemon)
     expected = compile_many(daemon.client(), range(4))
     failures, stop = [], threading.Event()
 
@@ -149,8 +165,7 @@ def test_a_clock_that_jumps_changes_nothing(daemon, tmp_path, monkeypatch):
 
     try:
         for jump in (3600.0, -3600.0, 10 * year, -10 * year, year, 0.0):
-            with open(offset, "r+b") as file:
-                file.write(struct.pack("d", jump))
+            set_clock(jump)
             assert eventually(lambda: stored_at(jump), 60.0), jump
     finally:
         stop.set()
@@ -161,3 +176,18 @@ def test_a_clock_that_jumps_changes_nothing(daemon, tmp_path, monkeypatch):
     daemon.start()
     assert compile_many(daemon.client(), range(4)) == expected
     assert daemon.client().stats().compiles == 0
+
+
+def test_a_clock_that_jumps_gives_no_new_quota(daemon, clock, tmp_path):
+    from kiln.errors import KilnError
+
+    access = tmp_path / "access.toml"
+    access.write_text('[[tenant]]\nname = "default"\ncompile-seconds = 0.1\n')
+    access.chmod(0o600)
+    start = 300.0 - time.time() % 3600  # five minutes past an hour
+    set_clock = clock(daemon, FAKE_WORKER, f"--access={access}", ahead=start)
+    assert daemon.client().compile(program(1), TARGET, order(SLEEP, 30)).key
+    for hours in (0, 1, -1, 24 * 365, 0):
+        set_clock(start + hours * 3600)
+        with pytest.raises(KilnError, match="compile-seconds of this hour"):
+            daemon.client().compile(program(2), TARGET, order(SLEEP), timeout=20.0)
