@@ -183,10 +183,10 @@ TEST_F(QuotaTest, LookupsPutsAndBundlesAreRequestsToo) {
   v1::PutReply put;
   refused(daemon_->stub().Put(std::make_unique<grpc::ClientContext>().get(), {}, &put));
   grpc::ClientContext list, to, from;
+  for (grpc::ClientContext* context : {&list, &to, &from}) context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
   refused(daemon_->stub().CacheList(&list, {})->Finish());
   refused(daemon_->stub().CacheExport(&to, {})->Finish());
   v1::CacheImportReply imported;
-  from.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
   refused(daemon_->stub().CacheImport(&from, &imported)->Finish());
   EXPECT_TRUE(daemon_->Woken(running).status.ok());
 }
