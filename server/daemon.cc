@@ -35,6 +35,7 @@
 #include "server/monitor.h"
 #include "server/ptxas.h"
 #include "server/seal.h"
+#include "server/self_description.h"
 #include "server/tls.h"
 #include "server/service.h"
 #include "server/service_manager.h"
@@ -60,7 +61,7 @@ class RealClock final : public cache::Clock {
   cache::SteadyTime SteadyNow() const override { return std::chrono::steady_clock::now(); }
 };
 
-v1::CapabilitiesReply DescribeOurselves() {
+v1::CapabilitiesReply DescribeOurselves(const Sealer& sealer) {
   v1::CapabilitiesReply reply;
   reply.set_version(KILN_VERSION);
   reply.set_compiler(std::string(compiler::BuildId()));
@@ -68,6 +69,7 @@ v1::CapabilitiesReply DescribeOurselves() {
   for (const target::Target& target : target::All()) reply.add_targets(std::string(target.name));
   const auto* ops = v1::Stmt::descriptor()->FindOneofByName("op");
   for (int i = 0; i < ops->field_count(); ++i) reply.add_ops(ops->field(i)->name());
+  reply.set_signing_key(std::string(sealer.public_key().view()));
   return reply;
 }
 
@@ -151,6 +153,7 @@ struct Daemon::Parts {
   std::unique_ptr<WorkerPool> workers;
   std::unique_ptr<DevicePool> devices;
   std::unique_ptr<RunFlow> runs;
+  std::unique_ptr<SelfDescription> description;
   std::unique_ptr<KilnService> service;
   AcceptedCalls accepted;
   std::unique_ptr<grpc::Server> server;
@@ -166,6 +169,7 @@ struct Daemon::Parts {
   std::expected<void, std::string> StartMonitor();
   void Record(std::span<const CallRecord> records);
   void NoteGpus(const v1::DeviceList& gpus, std::string_view trouble) const;
+  void DescribeDevices(v1::CapabilitiesReply& reply, std::chrono::seconds patience) const;
   Sample Look() const;
   Probe Health();
   Probe Readiness() const;
@@ -283,18 +287,21 @@ void Daemon::Parts::NoteGpus(const v1::DeviceList& gpus, std::string_view troubl
   }
 }
 
+void Daemon::Parts::DescribeDevices(v1::CapabilitiesReply& reply, std::chrono::seconds patience) const {
+  reply.clear_devices();
+  reply.clear_gpu_problems();
+  for (v1::DeviceInfo& device : devices->Devices(patience)) *reply.add_devices() = std::move(device);
+  for (std::string& problem : devices->Problems()) reply.add_gpu_problems(std::move(problem));
+}
+
 std::expected<void, std::string> Daemon::Parts::Serve() {
+  description = std::make_unique<SelfDescription>(
+      DescribeOurselves(*sealer),
+      SelfDescription::Sources{.passes = [this] { return zygote.Passes(); },
+                               .ptxas = [this] { return ptxas.Version(); },
+                               .devices = [this](v1::CapabilitiesReply& reply, std::chrono::seconds patience) { DescribeDevices(reply, patience); }});
   service = std::make_unique<KilnService>(KilnService::Parts{
-      *flow, *runs, *devices, *executor, *maintenance, *store_keeper, *cache, *admission, *workers, telemetry, metrics, *gate, *quotas,
-      [this] {
-        v1::CapabilitiesReply reply = DescribeOurselves();
-        for (const std::string& pass : zygote.Passes()) reply.add_passes(pass);
-        reply.set_ptxas(ptxas.Version());
-        for (v1::DeviceInfo& device : devices->Devices()) *reply.add_devices() = std::move(device);
-        for (std::string& problem : devices->Problems()) reply.add_gpu_problems(std::move(problem));
-        reply.set_signing_key(std::string(sealer->public_key().view()));
-        return reply;
-      },
+      *flow, *runs, *devices, *executor, *maintenance, *store_keeper, *cache, *admission, *workers, telemetry, metrics, *gate, *quotas, *description,
       config.accept_put, config.limits, config.manifest_memory_bytes});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -450,6 +457,7 @@ Daemon::~Daemon() {
   p.server->Shutdown(std::chrono::system_clock::now());
   p.server.reset();
   p.service.reset();
+  p.description.reset();
   p.workers.reset();
   p.executor.reset();  // runs what is posted, which uses the flow
   p.maintenance.reset();

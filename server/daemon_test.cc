@@ -3,7 +3,12 @@
 // kilnd from the outside: requests, hits, flights, deadlines, the queue, draining.
 #include "server/testing/daemon_fixture.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
 #include <future>
+#include <limits>
 
 #include <grpcpp/impl/codegen/client_unary_call.h>
 
@@ -157,6 +162,52 @@ TEST_F(DaemonTest, ACancelledStreamFreesTheWorker) {
   context.TryCancel();
   EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 0; }));
+}
+
+TEST_F(DaemonTest, CapabilitiesOfManyClientsAtOnceAreAllAnswered) {
+  daemon_->Start();
+  std::vector<std::future<bool>> answers;
+  for (int i = 0; i < 64; ++i) {
+    answers.push_back(std::async(std::launch::async, [this, i] {
+      grpc::ClientContext context;
+      v1::CapabilitiesRequest request;
+      request.set_at_once(i % 2 == 0);
+      v1::CapabilitiesReply reply;
+      return daemon_->stub().Capabilities(&context, request, &reply).ok() && reply.signing_key().size() == 32 && reply.targets_size() > 5;
+    }));
+  }
+  EXPECT_TRUE(std::ranges::all_of(answers, [](std::future<bool>& answer) { return answer.get(); }));
+}
+
+TEST_F(DaemonTest, CapabilitiesDoNotWaitForTheStoresUpkeep) {
+  daemon_->Start();
+  ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.ok());
+  const fs::path scratch = fs::path(daemon_->State()) / "transfer";
+  fs::create_directories(scratch);
+  const fs::path bundle = scratch / "transfer-1.partial";
+  ASSERT_EQ(::mkfifo(bundle.c_str(), 0600), 0) << "who writes it waits for a reader";
+  auto exported = std::async(std::launch::async, [this] {
+    grpc::ClientContext context;
+    const auto reader = daemon_->stub().CacheExport(&context, {});
+    for (v1::CacheChunk chunk; reader->Read(&chunk);) {
+    }
+    return reader->Finish().error_code();
+  });
+  ASSERT_EQ(exported.wait_for(milliseconds(300)), std::future_status::timeout) << "the upkeep stands still";
+  for (const bool at_once : {true, false}) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    v1::CapabilitiesRequest request;
+    request.set_at_once(at_once);
+    v1::CapabilitiesReply reply;
+    EXPECT_TRUE(daemon_->stub().Capabilities(&context, request, &reply).ok()) << at_once;
+    EXPECT_FALSE(reply.signing_key().empty());
+  }
+  EXPECT_EQ(exported.wait_for(milliseconds(0)), std::future_status::timeout);
+  fs::create_hard_link(bundle, folder_ / "reader");
+  fs::remove(bundle);  // so that the export fails, and does not go on with a file that nobody writes
+  std::ifstream(folder_ / "reader").ignore(std::numeric_limits<std::streamsize>::max());
+  EXPECT_NE(exported.get(), StatusCode::OK);
 }
 
 TEST_F(DaemonTest, ProgramsFaultsComeBackAsDiagnostics) {

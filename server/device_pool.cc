@@ -12,7 +12,6 @@ namespace kiln::server {
 namespace {
 
 constexpr std::chrono::seconds kListLimit{30};  // a driver that starts, with many GPUs
-constexpr int kMostListings = 4;                // a closed one, late, once more, a loose one, and a closed one behind it
 
 bool IsGpu(std::string_view name) { return name.starts_with("cuda:") || name.starts_with("hip:"); }
 
@@ -140,11 +139,11 @@ std::expected<DevicePool::Found, Failure> DevicePool::Find(std::string_view name
                                                         "lists all", name, there.empty() ? "none" : there)});
 }
 
-std::vector<v1::DeviceInfo> DevicePool::Devices() {
+std::vector<v1::DeviceInfo> DevicePool::Devices(std::chrono::seconds patience) {
   std::vector<v1::DeviceInfo> devices;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kMostListings * kListLimit, [this] { return listed_ || closed_; });
+    changed_.wait_for(lock, patience, [this] { return listed_ || closed_; });
     for (const Gpu& gpu : gpus_) devices.push_back(gpu.info);
   }
   if (!emulators_) return devices;

@@ -7,7 +7,7 @@
 // one; only if it has some again, the workers that run kernels are loose as well. A closed one that takes too long is asked again before
 // any of this. The workers of HIP devices are always loose: their driver's calls have not been seen.
 //
-// Threads. Devices waits for the answer; who wants to Find a GPU parks until then.
+// Threads. Devices waits for the answer for a while; who wants to Find a GPU parks until then.
 // All members may be called from any thread. Lines live as long as the pool.
 #pragma once
 
@@ -55,8 +55,8 @@ class DevicePool {
   // kNotFound names what there is, as far as it is known. Does not wait.
   std::expected<Found, Failure> Find(std::string_view name);
 
-  // GPUs, then all that can be emulated.
-  std::vector<v1::DeviceInfo> Devices();
+  // GPUs, as far as they are known after so long at most, then all that can be emulated.
+  std::vector<v1::DeviceInfo> Devices(std::chrono::seconds patience);
 
   // Why there is no GPU, where there is none, as each driver has it.
   std::vector<std::string> Problems();

@@ -199,9 +199,19 @@ grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const v1::StatsRe
   return Answer(context, grpc::Status::OK);
 }
 
-grpc::ServerUnaryReactor* KilnService::Capabilities(Context* context, const v1::CapabilitiesRequest*,
+grpc::ServerUnaryReactor* KilnService::Capabilities(Context* context, const v1::CapabilitiesRequest* request,
                                                     v1::CapabilitiesReply* reply) {
-  return Maintain<v1::CapabilitiesReply>(context, "Capabilities", reply, [this] { return parts_.capabilities(); });
+  if (const auto caller = Enter(*context, "Capabilities"); !caller) return Answer(context, caller.error());
+  if (request->at_once()) {
+    *reply = parts_.description.Known();
+    return Answer(context, grpc::Status::OK);
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  parts_.description.Ask([reactor, reply](const v1::CapabilitiesReply& known) {
+    *reply = known;
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
 }
 
 grpc::ServerWriteReactor<v1::CacheEntry>* KilnService::CacheList(Context* context, const v1::CacheListRequest* request) {

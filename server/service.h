@@ -17,6 +17,7 @@
 #include "server/quotas.h"
 #include "server/request_limits.h"
 #include "server/run_flow.h"
+#include "server/self_description.h"
 #include "server/store_keeper.h"
 #include "server/tenant_budget.h"
 #include "server/worker_pool.h"
@@ -48,7 +49,7 @@ class KilnService final : public KilnMethods {
     const Metrics& metrics;
     const Gate& gate;
     Quotas& quotas;
-    std::function<v1::CapabilitiesReply()> capabilities;  // may wait for the worker and for ptxas
+    SelfDescription& description;
     bool accept_put;
     RequestLimits limits;
     std::size_t manifest_memory_bytes;

@@ -47,7 +47,9 @@ struct Client::Impl {
   // What is loaded later is made from the very bytes that were verified.
   std::expected<Compiled, Error> Open(const v1::SealedReply& sealed, const Asked& asked) const {
     const auto ask = [this]() -> std::expected<std::string, Error> {
-      auto reply = Call(&v1::Kiln::Stub::Capabilities, v1::CapabilitiesRequest());
+      v1::CapabilitiesRequest request;
+      request.set_at_once(true);
+      auto reply = Call(&v1::Kiln::Stub::Capabilities, request);
       if (!reply) return std::unexpected(std::move(reply.error()));
       return reply->signing_key();
     };

@@ -78,7 +78,7 @@ class Client:
             credentials = grpc.ssl_channel_credentials(
                 root_certificates or _file("KILN_TLS_ROOTS"), private_key or _file("KILN_TLS_KEY"), certificate_chain or _file("KILN_TLS_CERT"))
             self._channel = grpc.secure_channel(self.address, credentials, _OPTIONS)
-        self._trust = _seal.Trust(self.address, lambda: self.capabilities().signing_key)
+        self._trust = _seal.Trust(self.address, lambda: self._call("Capabilities", self._pb.CapabilitiesRequest(at_once=True), None).signing_key)
         self._methods = {m.name: self._stub(m) for m in self._pb.service.methods}
 
     def _stub(self, method):

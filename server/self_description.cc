@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/self_description.h"
+
+#include <utility>
+
+namespace kiln::server {
+namespace {
+
+constexpr std::chrono::seconds kDriversPatience{30};  // with many GPUs; one that hangs takes longer
+
+}  // namespace
+
+SelfDescription::SelfDescription(v1::CapabilitiesReply fixed, Sources sources) : sources_(std::move(sources)), known_(std::move(fixed)) {
+  sources_.devices(known_, std::chrono::seconds(0));
+  thread_ = std::thread([this] { Run(); });
+}
+
+SelfDescription::~SelfDescription() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+v1::CapabilitiesReply SelfDescription::Known() {
+  std::lock_guard lock(mutex_);
+  asked_ = true;
+  changed_.notify_all();
+  return known_;
+}
+
+void SelfDescription::Ask(Done done) {
+  std::lock_guard lock(mutex_);
+  waiting_.push_back(std::move(done));
+  changed_.notify_all();
+}
+
+void SelfDescription::Run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    changed_.wait(lock, [&] { return stopping_ || asked_ || !waiting_.empty(); });
+    lock.unlock();
+    Look();
+    lock.lock();
+    asked_ = false;
+    const std::vector<Done> waiting = std::exchange(waiting_, {});
+    const v1::CapabilitiesReply reply = known_;
+    lock.unlock();
+    for (const Done& done : waiting) done(reply);
+    lock.lock();
+  }
+}
+
+// What each source says holds from then on, whatever the next one takes.
+void SelfDescription::Look() {
+  const auto learn = [this](auto change) {
+    std::lock_guard lock(mutex_);
+    change(known_);
+  };
+  const bool has_passes = [&] {
+    std::lock_guard lock(mutex_);
+    return known_.passes_size() > 0;
+  }();
+  if (!has_passes) {
+    const std::vector<std::string> passes = sources_.passes();
+    learn([&](v1::CapabilitiesReply& reply) { reply.mutable_passes()->Assign(passes.begin(), passes.end()); });
+  }
+  const std::string ptxas = sources_.ptxas();
+  learn([&](v1::CapabilitiesReply& reply) { reply.set_ptxas(ptxas); });
+  v1::CapabilitiesReply devices;
+  sources_.devices(devices, kDriversPatience);
+  learn([&](v1::CapabilitiesReply& reply) {
+    reply.mutable_devices()->Swap(devices.mutable_devices());
+    reply.mutable_gpu_problems()->Swap(devices.mutable_gpu_problems());
+  });
+}
+
+}  // namespace kiln::server
