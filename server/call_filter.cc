@@ -53,7 +53,8 @@ constexpr std::array kFiles = {"open", "openat", "stat", "lstat", "newfstatat", 
 constexpr std::array kOfDrivers = {"mmap", "mlock", "mlock2", "munlock", "mbind", "get_mempolicy", "set_mempolicy", "msync", "epoll_create1",
                                    "epoll_ctl", "epoll_wait", "epoll_pwait", "timerfd_create", "timerfd_settime", "sched_get_priority_max",
                                    "sched_get_priority_min", "rt_sigtimedwait", "fadvise64"};
-constexpr std::array kToStartPrograms = {"fork", "vfork", "execve", "wait4", "waitid", "setpgid", "chdir"};
+// Not setpgid: what a worker starts ends with its group.
+constexpr std::array kToStartPrograms = {"fork", "vfork", "execve", "wait4", "waitid", "chdir"};
 
 // What no driver needs and what breaks out of a process.
 constexpr std::array kForbidden = {

@@ -30,6 +30,7 @@ namespace fs = std::filesystem;
 constexpr rlim_t kCompileFiles = 64;
 constexpr rlim_t kEmulatorFiles = 256;
 constexpr rlim_t kDriverFiles = 1024;  // some dozens for each GPU
+constexpr rlim_t kProcesses = 4096;  // of the workers' user, threads among them: where programs that multiply end
 constexpr rlim_t kFileBytes = rlim_t{64} << 20;
 constexpr rlim_t kOtherAddresses = rlim_t{2} << 30;  // beside its memory: libraries, stacks, what malloc reserves, mapped files
 
@@ -149,7 +150,7 @@ std::expected<Protections, std::string> Sandbox::Enter(WorkerRole role) const {
   const UniqueFd driver_ruleset =
       role == WorkerRole::kGpu && landlock_version_ > 0 ? MakeRuleset(landlock_version_, DriverPaths(options_)) : UniqueFd();
   const bool becomes = gpu ? driver_as_user_ : options_.user.has_value();
-  if (becomes && ::geteuid() == 0) Become(*options_.user);
+  if (becomes && ::geteuid() == 0 && Become(*options_.user) && role == WorkerRole::kCompile) Limit(RLIMIT_NPROC, kProcesses);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // after the user has changed, which clears it
   // A parent that ended before sends no signal, and may have left a job without end in the socket.
   if (options_.parent != 0 && ::getppid() != options_.parent) return std::unexpected("whoever started this worker has ended");

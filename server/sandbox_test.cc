@@ -232,7 +232,7 @@ TEST_F(SandboxTest, StartsPtxasAndNothingElse) {
   if (LandlockVersion() > 0) {
     EXPECT_EQ(Try(Escape::kExec), "refused");
   }
-  for (const Escape escape : {Escape::kInternet, Escape::kTracing, Escape::kSignal}) {
+  for (const Escape escape : {Escape::kInternet, Escape::kTracing, Escape::kSignal, Escape::kLeaveGroup}) {
     if (!kSanitized) {
       EXPECT_EQ(Try(escape), "refused") << static_cast<uint32_t>(escape);
     }
@@ -264,6 +264,9 @@ TEST_F(SandboxTest, OfRootBecomesTheUserThatIsNamed) {
     status << std::ifstream("/proc/" + std::to_string(worker) + "/status").rdbuf();
     EXPECT_THAT(status.str(), HasSubstr("Uid:\t4243\t4243\t4243\t4243"));
     EXPECT_THAT(status.str(), HasSubstr("NoNewPrivs:\t1"));
+    std::ostringstream limits;
+    limits << std::ifstream("/proc/" + std::to_string(worker) + "/limits").rdbuf();
+    EXPECT_THAT(limits.str(), ::testing::ContainsRegex("Max processes +4096 +4096 "));
     if (!kSanitized) {
       EXPECT_THAT(status.str(), HasSubstr("Seccomp:\t2"));
     }

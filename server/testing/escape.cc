@@ -142,6 +142,7 @@ bool Escapes(Escape escape, const std::string& ptxas) {
     case Escape::kStackMemory: return Maps(-1, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN);
     case Escape::kMemoryFiles: return MapsManyFiles();
     case Escape::kLongFile: return MakesLongFile();
+    case Escape::kLeaveGroup: return ::setpgid(0, 0) == 0;
     case Escape::kStartPtxas: return Starts(ptxas.c_str());
     case Escape::kEnd: break;
   }

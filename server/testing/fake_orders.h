@@ -49,6 +49,7 @@ enum class Escape : uint32_t {
   kStackMemory,   // likewise
   kMemoryFiles,   // more of them mapped than a worker's memory
   kLongFile,      // a memory file longer than any result
+  kLeaveGroup,    // which is what is killed
   kEnd,
   kStartPtxas = 100,
 };
