@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -12,6 +13,8 @@
 
 namespace kiln::server {
 namespace {
+
+constexpr std::chrono::seconds kPause{1};
 
 // What `path --version` prints; nothing when it cannot be run.
 std::string Ask(const std::string& path) {
@@ -47,10 +50,22 @@ std::string LastLine(std::string_view text) {
 
 }  // namespace
 
+Ptxas::Identity Ptxas::Look() const {
+  struct stat status{};
+  if (::stat(path_.c_str(), &status) != 0) return {};
+  return {static_cast<std::int64_t>(status.st_ino), status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_nsec};
+}
+
 std::string Ptxas::Version() {
-  std::call_once(once_, [this] {
-    if (!path_.empty()) version_ = LastLine(Ask(path_.string()));
-  });
+  if (path_.empty()) return {};
+  std::lock_guard lock(mutex_);
+  const Identity now = Look();
+  const Clock::time_point time = Clock::now();
+  const bool again = version_.empty() && time - last_try_ >= kPause;
+  if (asked_ == now && !again) return version_;
+  asked_ = now;
+  last_try_ = time;
+  version_ = LastLine(Ask(path_.string()));
   return version_;
 }
 

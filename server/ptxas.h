@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace kiln::server {
 
-// The ptxas that makes cubins. Asked for its version once, when somebody first needs to know.
+// The ptxas that makes cubins. Asked for its version when somebody first needs to know, again when the file has been replaced, and while it
+// has none to tell, at most once a second: workers may start one that kilnd could not. From any thread.
 class Ptxas {
  public:
   explicit Ptxas(std::filesystem::path path) : path_(std::move(path)) {}
@@ -16,8 +21,14 @@ class Ptxas {
   std::string Version();
 
  private:
+  using Clock = std::chrono::steady_clock;
+  using Identity = std::array<std::int64_t, 5>;  // of the file: its inode, size and times
+  Identity Look() const;
+
   const std::filesystem::path path_;
-  std::once_flag once_;
+  std::mutex mutex_;
+  std::optional<Identity> asked_;  // guarded by mutex_, as are the next two
+  Clock::time_point last_try_{};
   std::string version_;
 };
 

@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <google/protobuf/any.pb.h>
@@ -22,6 +24,7 @@
 #include "server/config.h"
 #include "server/endpoint.h"
 #include "server/manifest.h"
+#include "server/ptxas.h"
 #include "server/reproducers.h"
 #include "server/request_index.h"
 #include "server/request_key.h"
@@ -402,6 +405,38 @@ TEST(Manifest, AnItemIsTheRequestForOneTarget) {
 TEST(Config, LeavesProcessorsToKilndWhereThereAreSome) {
   constexpr std::array<std::pair<unsigned, unsigned>, 9> kWorkersOf{{{0, 1}, {1, 1}, {2, 2}, {3, 3}, {4, 3}, {7, 6}, {8, 6}, {16, 14}, {128, 112}}};
   for (const auto& [processors, workers] : kWorkersOf) EXPECT_EQ(DefaultWorkers(processors), workers) << processors;
+}
+
+// A shell script in its place.
+TEST(Ptxas, IsAskedAgainWhenItIsReplacedOrCouldNotTell) {
+  std::string pattern = "/tmp/kiln-ptxas-XXXXXX";
+  ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+  const std::filesystem::path folder = pattern, program = folder / "ptxas";
+  const auto install = [&](const std::string& text) {
+    const std::filesystem::path next = folder / "next";
+    std::ofstream(next) << "#!/bin/sh\necho asked >>" << (folder / "asked").string() << "\n" << text << "\n";
+    std::filesystem::permissions(next, std::filesystem::perms::owner_all);
+    std::filesystem::rename(next, program);
+  };
+  const auto asked = [&] {
+    std::ifstream file(folder / "asked");
+    return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  };
+  Ptxas ptxas(program);
+  EXPECT_EQ(ptxas.Version(), "") << "there is none yet";
+  install("echo Build 1");
+  EXPECT_EQ(ptxas.Version(), "Build 1");
+  EXPECT_EQ(ptxas.Version(), "Build 1");
+  EXPECT_EQ(asked(), 1);
+  install("echo Build 2");
+  EXPECT_EQ(ptxas.Version(), "Build 2");
+  install("test -e " + (folder / "mended").string() + " && echo Build 3");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(ptxas.Version(), "");
+  EXPECT_LE(asked(), 4) << "no more than once a second";
+  std::ofstream(folder / "mended").flush();
+  for (int i = 0; i < 100 && ptxas.Version().empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(ptxas.Version(), "Build 3");
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
