@@ -80,6 +80,7 @@ void EnsureReactor::Continue() {
     const bool alone = running_ == 1 && !failure_;
     if (alone && looking_ && next_ == todo_.size() && !misses_.empty()) {
       looking_ = false;
+      parts_.notes->Mark("lookup");
       todo_ = misses_;
       next_ = 0;
       continue;
@@ -116,6 +117,7 @@ void EnsureReactor::StartSome() {
       if (NoteProblem(index)) continue;
       lookup = looking_;
       items_[index].running = true;
+      items_[index].began = Clock::now();
       ++running_;
     }
     Start(index, lookup);
@@ -147,6 +149,7 @@ void EnsureReactor::Ended(std::size_t index, bool lookup, Outcome outcome) {
     std::lock_guard lock(mutex_);
     items_[index].running = false;
     items_[index].call.reset();
+    if (!lookup) parts_.notes->Add("kernel", items_[index].began, Clock::now() - items_[index].began);
     if (outcome) {
       Note(index, outcome);
     } else if (outcome.error().kind == Failure::Kind::kQueueFull) {

@@ -42,6 +42,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
     const RequestLimits& limits;
     const Gate& gate;
     bool accepted;  // as CompileFlow::Request's
+    std::shared_ptr<CallNotes> notes;
   };
 
   // `request` lives as long as the call.
@@ -52,6 +53,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
   struct Item {
     std::shared_ptr<CompileFlow::Call> call;  // while it runs
     bool running = false;
+    Clock::time_point began{};
   };
 
   void OnWriteDone(bool ok) override;

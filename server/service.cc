@@ -131,7 +131,9 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
   auto in_flight = parts_.quotas.Hold(caller->tenant);
   if (!in_flight) return Answer(context, in_flight.error());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.flow.Lookup(*key, caller->tenant, [context, reactor, response, counted = std::optional(std::move(*in_flight))](Outcome outcome) mutable {
+  parts_.flow.Lookup(*key, caller->tenant, [context, reactor, response, notes = NotesOf(*context),
+                                            counted = std::optional(std::move(*in_flight))](Outcome outcome) mutable {
+    notes->Mark("cache");
     counted.reset();  // before the client may call again
     NoteOutcome(*context, outcome);
     if (outcome) *response = ToBuffer(*outcome);
@@ -145,7 +147,7 @@ grpc::ServerWriteReactor<v1::EnsureProgress>* KilnService::EnsureKernels(Context
   if (!caller) return new RefusedStream<v1::EnsureProgress>(ToStatus(caller.error()));
   auto memory = manifests_.Take(caller->tenant, Manifest::MemoryOf(*request));
   if (!memory) return new RefusedStream<v1::EnsureProgress>(Refuse(context, NoMemoryForManifest(caller->tenant, parts_.manifest_memory_bytes)));
-  return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, parts_.gate, WasAccepted(*context)},
+  return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, parts_.gate, WasAccepted(*context), NotesOf(*context)},
                            std::move(*caller), std::move(*memory), *request);
 }
 

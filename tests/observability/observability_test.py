@@ -156,6 +156,40 @@ def test_python_hands_a_trace_on(daemon):
     assert len(traced) == 1 and 'trace="0af7651916cd43dd8448eb211c80319c"' in traced[0]
 
 
+def spans_of(file):
+    """Those of each call, the call's own first; each line is OTLP."""
+    calls = []
+    for line in file.read_text().splitlines():
+        (resource,) = json.loads(line)["resourceSpans"]
+        (scope,) = resource["scopeSpans"]
+        assert resource["resource"]["attributes"] == [{"key": "service.name", "value": {"stringValue": "kilnd"}}]
+        call, *stages = scope["spans"]
+        for span in scope["spans"]:
+            assert span["traceId"] == call["traceId"] and int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"])
+            assert re.fullmatch("[0-9a-f]{16}", span["spanId"])
+        assert all(stage["parentSpanId"] == call["spanId"] for stage in stages)
+        assert len({span["spanId"] for span in scope["spans"]}) == len(scope["spans"])
+        calls.append(scope["spans"])
+    return calls
+
+
+def test_the_spans_of_each_way_to_a_kernel_are_otlp(daemon):
+    file = daemon.log.parent / "spans.json"
+    daemon.start()
+    key = daemon.client().compile(program(11), TARGET).key
+    daemon.stop()
+    daemon.start(f"--trace-file={file}")
+    client = daemon.client()
+    assert client.lookup(key).key == key
+    list(client.ensure_kernels([client.request(program(n), TARGET) for n in (11, 12)]))
+    client.compile(program(13), TARGET)
+    daemon.stop()
+    stages = {call["name"].split("/")[1]: [stage["name"] for stage in rest] for call, *rest in spans_of(file)}
+    assert stages["Lookup"] == ["cache"]
+    assert stages["EnsureKernels"] == ["lookup", "kernel"], "one was known"
+    assert {"decode", "key", "cache", "queue", "llvm", "emit", "seal", "put"} <= set(stages["Compile"])
+
+
 def test_no_word_of_a_program_is_in_the_log(daemon):
     daemon.start("--log-level=debug", f"--trace-file={daemon.log.parent}/spans.json")
     text = program(3)
