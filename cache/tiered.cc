@@ -85,6 +85,10 @@ std::optional<TieredCache::Hit> TieredCache::GetWithoutBlocking(const Digest& ke
   return GetThrough(key, nonblocking_);
 }
 
+bool TieredCache::Accepts(const Slot& slot, const Entry& entry) const {
+  return !options_.accept || !slot.tier->blocking() || options_.accept(entry);
+}
+
 std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::size_t levels) {
   for (std::size_t level = 0; level < levels; ++level) {
     Slot& slot = *slots_[level];
@@ -96,6 +100,10 @@ std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::
     }
     Note(slot, {});
     if (!*found) continue;
+    if (!Accepts(slot, **found)) {
+      if (auto erased = slot.tier->Erase(key); !erased) Note(slot, std::unexpected(std::move(erased.error())));
+      continue;
+    }
     for (std::size_t nearer = 0; nearer < level; ++nearer) {
       if (MayUse(*slots_[nearer])) PutInto(*slots_[nearer], **found, {});
     }

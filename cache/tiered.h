@@ -26,6 +26,9 @@ class TieredCache {
     std::chrono::milliseconds disable_for = std::chrono::seconds(10);
     // Called with every error, on the thread that met it, and never under a lock.
     std::function<void(std::string_view tier, const Error&)> on_error;
+    // Whether an entry of a tier that blocks may be served. One that may not is erased there, and never seen by anybody: it is
+    // asked before the entry is copied into a nearer tier. Empty: all may. Any thread, and never under a lock.
+    std::function<bool(const Entry&)> accept;
   };
 
   struct Hit {
@@ -39,7 +42,7 @@ class TieredCache {
   // Waits for the outcome of every Put.
   ~TieredCache();
 
-  // Asks tier after tier, and copies a hit into those before it. May block.
+  // Asks tier after tier, and copies a hit that is accepted into those before it. May block.
   std::optional<Hit> Get(const Digest& key);
 
   // As Get, but asks only the leading tiers that never block.
@@ -65,6 +68,7 @@ class TieredCache {
   struct PendingPut;
 
   std::optional<Hit> GetThrough(const Digest& key, std::size_t levels);
+  bool Accepts(const Slot& slot, const Entry& entry) const;
   bool MayUse(Slot& slot);
   void Note(Slot& slot, const std::expected<void, Error>& outcome);
   void PutInto(Slot& slot, Entry entry, PutDone done);

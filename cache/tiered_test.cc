@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <map>
 #include <string>
 
@@ -80,6 +81,30 @@ TEST_F(TieredTest, AHitBelowFillsTheTiersAbove) {
   ASSERT_TRUE(hit);
   EXPECT_EQ(hit->level, 0u);
   EXPECT_EQ(disk->asked, 1);
+}
+
+TEST_F(TieredTest, WhatIsNotAcceptedIsErasedAndSeenByNobody) {
+  std::promise<void> asked, may_go_on;
+  TieredCache::Options options = Options();
+  options.accept = [&](const Entry& entry) {
+    if (entry.key() != KeyOf(1)) return true;
+    asked.set_value();
+    may_go_on.get_future().wait();
+    return false;
+  };
+  TieredCache filtered({memory, disk}, clock, std::move(options));
+  disk->entries.emplace(KeyOf(1), NumberedEntry(1));
+  disk->entries.emplace(KeyOf(2), NumberedEntry(2));
+  auto got = std::async(std::launch::async, [&] { return filtered.Get(KeyOf(1)); });
+  asked.get_future().wait();
+  EXPECT_FALSE(filtered.GetWithoutBlocking(KeyOf(1))) << "while it is looked at";
+  may_go_on.set_value();
+  EXPECT_FALSE(got.get());
+  EXPECT_FALSE(filtered.GetWithoutBlocking(KeyOf(1)));
+  EXPECT_FALSE(disk->entries.contains(KeyOf(1)));
+  EXPECT_TRUE(filtered.Get(KeyOf(2)));
+  EXPECT_TRUE(filtered.GetWithoutBlocking(KeyOf(2)));
+  EXPECT_TRUE(filtered.Report()[1].enabled);
 }
 
 TEST_F(TieredTest, PutGoesToAllAndAnswersOnce) {

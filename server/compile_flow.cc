@@ -210,14 +210,7 @@ bool CompileFlow::Board(const std::shared_ptr<Call>& call, const cache::Digest& 
 std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& kept_under, std::string_view tenant) {
   auto hit = parts_.cache.Get(kept_under);
   if (!hit) return std::nullopt;
-  if (hit->level == 0) return OutcomeFrom(hit->entry, tenant, v1::MEMORY);
-  if (const auto sealed = parts_.sealer.Check(hit->entry); !sealed) {
-    parts_.telemetry.Log(Level::kWarning, "forged",
-                         {{"key", kept_under.ToHex().substr(0, 16)}, {"why", std::string_view(sealed.error())}});
-    [[maybe_unused]] const auto erased = parts_.cache.Erase(kept_under);
-    return std::nullopt;
-  }
-  return OutcomeFrom(hit->entry, tenant, v1::DISK);
+  return OutcomeFrom(hit->entry, tenant, hit->level == 0 ? v1::MEMORY : v1::DISK);
 }
 
 // `starts` tells at the end whether this call's request was the one that was compiled; null: it was not.

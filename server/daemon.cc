@@ -163,6 +163,7 @@ struct Daemon::Parts {
 
   std::expected<void, std::string> OpenGate();
   std::expected<void, std::string> OpenCache();
+  bool Accepts(const cache::Entry& entry);  // of the disk
   std::expected<void, std::string> OpenSealer();
   void MakeFlow();
   std::expected<void, std::string> Serve();
@@ -204,9 +205,16 @@ std::expected<void, std::string> Daemon::Parts::OpenCache() {
   } else {
     warn("sqlite", opened.error());  // serves from memory alone
   }
-  cache = std::make_unique<cache::TieredCache>(std::move(tiers), clock,
-                                               cache::TieredCache::Options{.on_error = warn});
+  cache = std::make_unique<cache::TieredCache>(
+      std::move(tiers), clock,
+      cache::TieredCache::Options{.on_error = warn, .accept = [this](const cache::Entry& entry) { return Accepts(entry); }});
   return {};
+}
+
+bool Daemon::Parts::Accepts(const cache::Entry& entry) {
+  const auto sealed = sealer->Check(entry);
+  if (!sealed) telemetry.Log(Level::kWarning, "forged", {{"key", entry.key().ToHex().substr(0, 16)}, {"why", std::string_view(sealed.error())}});
+  return sealed.has_value();
 }
 
 std::expected<void, std::string> Daemon::Parts::OpenSealer() {

@@ -104,6 +104,8 @@ std::expected<v1::CacheVerifyReply, Failure> Maintenance::Verify() {
   v1::CacheVerifyReply reply;
   reply.set_checked(report->entries);
   reply.set_corrupt(report->corrupt);
+  reply.set_store_damaged(report->store_damaged);
+  if (report->store_damaged) return reply;
   const auto forged = EvictForged(**disk);
   if (!forged) return std::unexpected(forged.error());
   reply.set_forged(*forged);

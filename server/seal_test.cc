@@ -3,6 +3,9 @@
 // Seals: what kilnd signs, what it refuses from its own disk, from bundles and from Put, and what `CacheVerify` finds.
 #include "server/seal.h"
 
+#include <atomic>
+#include <future>
+
 #include <gmock/gmock.h>
 
 #include "cache/sqlite_tier.h"
@@ -191,6 +194,52 @@ TEST_F(SealTest, AnEntryUnderAnotherKeyThanItsOwnIsNotServed) {
   });
   daemon_->Start();
   EXPECT_EQ(Compile(MakeRequest(Order::kAnswer, 3)).artifact(), victim.artifact());
+}
+
+TEST_F(SealTest, AForgedRowIsNotServedToThoseWhoAskByItsKey) {
+  constexpr uint32_t kRows = 40;
+  daemon_->Start();
+  std::vector<std::string> keys;
+  for (uint32_t i = 0; i < kRows; ++i) keys.push_back(Compile(MakeRequest(Order::kAnswer, i)).key());
+  ASSERT_EQ(daemon_->Stop(), 0);
+  Tamper([](v1::SealedReply& reply) { reply.mutable_artifact()->append("\x3a\x03" "bad", 5); });
+  daemon_->Start();
+  std::atomic<int> served = 0;
+  std::vector<std::future<void>> callers;
+  for (int caller = 0; caller < 8; ++caller) {
+    callers.push_back(std::async(std::launch::async, [&] {
+      for (const std::string& key : keys) {
+        v1::LookupRequest lookup;
+        lookup.set_key(key);
+        for (int i = 0; i < 5; ++i) {
+          grpc::ClientContext context;
+          v1::CompileReply reply;
+          if (daemon_->stub().Lookup(&context, lookup, &reply).ok()) ++served;
+        }
+      }
+    }));
+  }
+  for (auto& caller : callers) caller.get();
+  EXPECT_EQ(served, 0);
+  EXPECT_EQ(daemon_->Stats().tiers(0).entries(), 0u) << "nor copied into memory";
+}
+
+TEST_F(SealTest, ARefusalThatIsNoneIsForged) {
+  daemon_->Start();
+  ASSERT_FALSE(daemon_->Compile(MakeRequest(Order::kRefuse)).status.ok());
+  ASSERT_EQ(daemon_->Stop(), 0);
+  {
+    TestClock clock;
+    auto store = cache::SqliteTier::Open({.directory = daemon_->State()}, clock);
+    ASSERT_TRUE(store) << store.error().message;
+    const auto entries = (*store)->List({.after = std::nullopt, .limit = SIZE_MAX, .accept = {}});
+    ASSERT_EQ(entries->size(), 1u);
+    const std::array<cache::BlobView, 1> blobs = {cache::BlobView{"failure of somebody else", "nothing"}};
+    ASSERT_TRUE(cache::PutAndWait(**store, *cache::Seal(entries->front().key, entries->front().metadata, blobs)));
+  }
+  daemon_->Start();
+  EXPECT_EQ(VerifyStore().forged(), 1u);
+  EXPECT_EQ(VerifyStore().forged(), 0u);
 }
 
 TEST_F(SealTest, VerifyFindsAndEvictsWhatIsForged) {

@@ -40,6 +40,20 @@ bool IsRefusal(const cache::Entry& entry) {
   return entry.blobs().size() == 1 && entry.blobs().front().name.starts_with("failure");
 }
 
+// Whose it is cannot be told. That it is a refusal of its tenant's can.
+std::expected<void, std::string> CheckRefusal(const cache::Entry& entry) {
+  v1::CacheEntry label;
+  v1::KeptFailure failure;
+  const std::string_view blob = entry.blobs().front().name;
+  if (!label.ParseFromString(std::string(entry.metadata())) || !label.refused() || blob != BlobOf("failure", label.tenant())) {
+    return std::unexpected("the refusal is not one of the tenant it is labelled with");
+  }
+  if (!failure.ParseFromString(std::string(entry.blob(blob))) || failure.message().empty()) {
+    return std::unexpected("the refusal says nothing");
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string Sealer::Seal(const v1::CompileReply& reply, const v1::CompileRequest& request, std::string_view put_by) const {
@@ -69,7 +83,7 @@ std::expected<void, std::string> Sealer::CheckForeign(const v1::SealedReply& rep
 }
 
 std::expected<void, std::string> Sealer::Check(const cache::Entry& entry) const {
-  if (IsRefusal(entry)) return {};
+  if (IsRefusal(entry)) return CheckRefusal(entry);
   const auto kept = ReplyIn(entry);
   if (!kept) return std::unexpected(kept.error());
   const std::array own = {key_.public_key()};

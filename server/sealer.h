@@ -35,8 +35,8 @@ class Sealer {
   // That an artifact from elsewhere carries the seal of a trusted key. The error says what to do.
   std::expected<void, std::string> CheckForeign(const v1::SealedReply& reply) const;
 
-  // That the entry is sealed by this daemon and was made for the key and tenant it is kept under. Refusals have no seal: they
-  // make nothing run.
+  // That the entry is sealed by this daemon and was made for the key and tenant it is kept under. Refusals have no seal, for they
+  // make nothing run: that they are refusals of their tenant is what is checked.
   std::expected<void, std::string> Check(const cache::Entry& entry) const;
 
   // The entry of another host as this one keeps it.

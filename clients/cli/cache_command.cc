@@ -121,9 +121,17 @@ void Verify(Context& context, Client& client, const CacheArguments&) {
   const auto report = client.CacheVerify();
   if (!report) return context.Fail(report.error());
   const std::uint64_t bad = report->corrupt + report->forged;
-  if (bad > 0) context.status = 3;
+  if (bad > 0 || report->store_damaged) context.status = 3;
   if (context.json()) {
-    return context.Print(Json::Object({{"checked", report->checked}, {"corrupt", report->corrupt}, {"forged", report->forged}}));
+    return context.Print(Json::Object({{"checked", report->checked},
+                                       {"corrupt", report->corrupt},
+                                       {"forged", report->forged},
+                                       {"store_damaged", report->store_damaged}}));
+  }
+  if (report->store_damaged) {
+    fmt::print("{} the store is damaged: its file was set aside (kiln.db.corrupt-N in the state directory), an empty one takes its place\n",
+               Paint("✗", Style::kBad, context.colours()));
+    return;
   }
   fmt::print("{} {} entries checked, {} corrupt, {} without this daemon's signature{}\n",
              Paint(bad == 0 ? "✓" : "✗", bad == 0 ? Style::kGood : Style::kBad, context.colours()), report->checked,

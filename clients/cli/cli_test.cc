@@ -163,6 +163,32 @@ TEST_F(CliTest, ExportsTheEntriesWhoseKeysBeginSo) {
   EXPECT_TRUE(Has(elsewhere, "there is no entry for hip:gfx942;")) << elsewhere.out;
 }
 
+TEST_F(CliTest, VerifyTellsOfADamagedStore) {
+  const std::string database = daemon_->State() + "/kiln.db";
+  for (const auto& [output, told] : {std::pair{"--text", "the store is damaged"}, std::pair{"--json", "\"store_damaged\": true"}}) {
+    daemon_->Start();
+    for (uint32_t i = 0; i < 20; ++i) ASSERT_EQ(Compile(Order::kAnswer, 100 + i).status, 0);
+    ASSERT_EQ(daemon_->Stop(), 0);
+    {
+      constexpr std::size_t kPage = 16384;  // what a start reads is before the tenth
+      std::fstream file(database, std::ios::in | std::ios::out | std::ios::binary);
+      for (std::size_t at = 10 * kPage; at < server::testing::fs::file_size(database); at += 2 * kPage) {
+        file.seekp(static_cast<std::streamoff>(at));
+        file << std::string(kPage, '\x5a');
+      }
+    }
+    daemon_->Start();
+    const Ran damaged = Kiln(std::string(output) + " cache verify");
+    EXPECT_EQ(damaged.status, 3) << damaged.out;
+    EXPECT_TRUE(Has(damaged, told)) << damaged.out;
+    EXPECT_TRUE(server::testing::fs::exists(database + ".corrupt-1"));
+    const Ran sound = Kiln("cache verify");
+    EXPECT_EQ(sound.status, 0) << sound.out;
+    EXPECT_TRUE(Has(sound, "\"store_damaged\": false")) << sound.out;
+    ASSERT_EQ(daemon_->Stop(), 0);
+  }
+}
+
 TEST_F(CliTest, TopShowsRatesOnceOrLineByLine) {
   EXPECT_EQ(Kiln("--text top --once -n 0.1").status, 1) << "no daemon";
   daemon_->Start();

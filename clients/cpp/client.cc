@@ -308,7 +308,7 @@ Client::Result<std::vector<CacheEntry>> Client::CacheList(std::string_view key_p
 Client::Result<Client::VerifyReport> Client::CacheVerify() {
   auto reply = impl_->Call(&v1::Kiln::Stub::CacheVerify, v1::CacheVerifyRequest());
   if (!reply) return std::unexpected(std::move(reply.error()));
-  return VerifyReport{reply->checked(), reply->corrupt(), reply->forged()};
+  return VerifyReport{reply->checked(), reply->corrupt(), reply->forged(), reply->store_damaged()};
 }
 
 Client::Result<Client::GcReport> Client::CacheGc(std::uint64_t target_bytes) {

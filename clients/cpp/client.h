@@ -247,6 +247,7 @@ class Client {
                                             std::uint32_t limit = 0);
   struct VerifyReport {
     std::uint64_t checked = 0, corrupt = 0, forged = 0;
+    bool store_damaged = false;  // the whole store was set aside
   };
   Result<VerifyReport> CacheVerify();
   struct GcReport {
