@@ -123,6 +123,14 @@ std::expected<SigningKey, Error> SigningKey::LoadOrMake(const std::filesystem::p
   }
 }
 
+std::expected<void, Error> SigningKey::Keep(const std::filesystem::path& path) const {
+  if (auto written = Write(path, static_cast<EVP_PKEY*>(key_.get())); !written) return written;
+  const auto there = LoadOrMake(path);
+  if (!there) return std::unexpected(there.error());
+  if (there->public_key() == public_key_) return {};
+  return Unusable(path, "is another than the one this process signs with since that could not be read: start it again");
+}
+
 std::string SigningKey::Sign(std::string_view message) const {
   std::string signature(kSignatureSize, '\0');
   std::size_t size = signature.size();

@@ -39,6 +39,9 @@ class SigningKey {
   static std::expected<SigningKey, Error> LoadOrMake(const std::filesystem::path& path);
   static SigningKey Make();
 
+  // Writes one that was made into that file, if there is none. kRefused where another key is there.
+  std::expected<void, Error> Keep(const std::filesystem::path& path) const;
+
   const PublicKey& public_key() const { return public_key_; }
   std::string Sign(std::string_view message) const;  // 64 bytes
 

@@ -48,6 +48,9 @@ class Tier {
   // True when Get may wait for a disk or a network. Threads that must not wait ask only the other tiers.
   virtual bool blocking() const = 0;
 
+  // False while the place that it keeps things in could not be opened yet: it is not asked for anything then.
+  virtual bool available() const { return true; }
+
   virtual std::expected<std::optional<Entry>, Error> Get(const Digest& key) = 0;
 
   // Stores the entry under its own key, in place of what was there. Returns at once; an entry that was accepted may

@@ -61,6 +61,7 @@ TieredCache::~TieredCache() {
 }
 
 bool TieredCache::MayUse(Slot& slot) {
+  if (!slot.tier->available()) return false;
   auto until = slot.disabled_until.load(std::memory_order_relaxed);
   if (until == 0) return true;
   const SteadyTime now = clock_.SteadyNow();
@@ -171,7 +172,7 @@ std::expected<bool, Error> TieredCache::Erase(const Digest& key) {
 std::vector<TieredCache::TierReport> TieredCache::Report() const {
   std::vector<TierReport> reports;
   for (const auto& slot : slots_) {
-    reports.push_back({slot->tier->name(), slot->disabled_until.load() == 0, slot->tier->Stats()});
+    reports.push_back({slot->tier->name(), slot->tier->available() && slot->disabled_until.load() == 0, slot->tier->Stats()});
   }
   return reports;
 }

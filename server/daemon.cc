@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <fstream>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <system_error>
@@ -20,7 +21,7 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include "cache/memory_tier.h"
-#include "cache/sqlite_tier.h"
+#include "cache/sqlite_slot.h"
 #include "compiler/key.h"
 #include "compiler/target/target.h"
 #include "ir/codec/decode.h"
@@ -137,7 +138,8 @@ struct Daemon::Parts {
   Metrics metrics;
   std::unique_ptr<SpanFile> spans;
   Journal journal;
-  cache::SqliteTier* disk = nullptr;
+  cache::SqliteSlot* disk = nullptr;  // of the cache
+  std::optional<cache::SigningKey> unkept_key;  // made because the kept one could not be read, or none be kept
   std::unique_ptr<cache::TieredCache> cache;
   std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<Gate> gate;
@@ -164,6 +166,7 @@ struct Daemon::Parts {
   std::expected<void, std::string> OpenGate();
   std::expected<void, std::string> OpenCache();
   bool Accepts(const cache::Entry& entry);  // of the disk
+  std::expected<void, cache::Error> KeepKey();
   std::expected<void, std::string> OpenSealer();
   void MakeFlow();
   std::expected<void, std::string> Serve();
@@ -194,17 +197,19 @@ std::expected<void, std::string> Daemon::Parts::OpenCache() {
   };
   std::vector<std::shared_ptr<cache::Tier>> tiers = {
       std::make_shared<cache::MemoryTier>(cache::MemoryTier::Options{.capacity = config.memory_cache_bytes})};
-  cache::SqliteOptions options{.directory = config.state_directory, .capacity = config.disk_cache_bytes};
-  options.on_event = [warn](const cache::Error& error) { warn("sqlite", error); };
-  auto opened = cache::SqliteTier::Open(std::move(options), clock);
-  if (opened) {
-    disk = opened->get();
-    tiers.push_back(std::move(*opened));
-  } else if (opened.error().code == cache::ErrorCode::kRefused) {
-    return std::unexpected(fmt::format("{}; choose another place with --state-dir", opened.error().message));
-  } else {
-    warn("sqlite", opened.error());  // serves from memory alone
+  cache::SqliteSlot::Options options{.store = {.directory = config.state_directory, .capacity = config.disk_cache_bytes}};
+  options.store.on_event = [warn](const cache::Error& error) { warn("sqlite", error); };
+  options.may_use = [this] { return KeepKey(); };
+  options.on_open = [this] { telemetry.Log(Level::kInfo, "store-opened", {{"disk", std::string_view(config.state_directory.native())}}); };
+  auto slot = std::make_shared<cache::SqliteSlot>(std::move(options), clock);
+  if (const auto opened = slot->Open(); !opened) {
+    if (opened.error().code == cache::ErrorCode::kRefused) {
+      return std::unexpected(fmt::format("{}; choose another place with --state-dir", opened.error().message));
+    }
+    warn("sqlite", opened.error());  // serves from memory alone, for now
   }
+  disk = slot.get();
+  tiers.push_back(std::move(slot));
   cache = std::make_unique<cache::TieredCache>(
       std::move(tiers), clock,
       cache::TieredCache::Options{.on_error = warn, .accept = [this](const cache::Entry& entry) { return Accepts(entry); }});
@@ -227,8 +232,15 @@ std::expected<void, std::string> Daemon::Parts::OpenSealer() {
                   {{"error", std::string_view(key.error().message)}, {"instead", "one for as long as this kilnd runs"}});
   }
   const cache::SigningKey signer = key ? std::move(*key) : cache::SigningKey::Make();
+  if (!key) unkept_key = signer;
   sealer = std::make_unique<Sealer>(
       signer, Sealer::Options{.trusted = std::move(*trusted), .host = HostName(), .compiler = std::string(compiler::BuildId())});
+  return {};
+}
+
+// With another key than that of its results a store's would all pass for forged, and those that are put now at the next start.
+std::expected<void, cache::Error> Daemon::Parts::KeepKey() {
+  if (unkept_key) return unkept_key->Keep(config.signing_key);
   return {};
 }
 
@@ -241,7 +253,7 @@ void Daemon::Parts::MakeFlow() {
   maintenance = std::make_unique<Maintenance>(Maintenance::Options{.scratch = scratch,
                                                                    .max_import_bytes = config.disk_cache_bytes,
                                                                    .accept_import = config.accept_put},
-                                              *cache, disk, *sealer);
+                                              *cache, *disk, *sealer);
   quotas = std::make_unique<Quotas>([this](std::string_view tenant) { return authenticator->LimitsOf(tenant); }, clock);
   store_keeper = std::make_unique<StoreKeeper>(*quotas, *maintenance);
   admission = std::make_unique<Admission>(config.queue, config.workers);
@@ -351,7 +363,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
                  {"version", KILN_VERSION},
                  {"compiler", compiler::BuildId()},
                  {"workers", static_cast<std::int64_t>(config.workers)},
-                 {"disk", disk == nullptr ? "none" : std::string_view(config.state_directory.native())}});
+                 {"disk", !disk->available() ? "none" : std::string_view(config.state_directory.native())}});
   return {};
 }
 
@@ -426,6 +438,7 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config)
   if (auto opened = parts->OpenGate(); !opened) return std::unexpected(std::move(opened.error()));
   if (auto opened = parts->OpenCache(); !opened) return std::unexpected(std::move(opened.error()));
   if (auto opened = parts->OpenSealer(); !opened) return std::unexpected(std::move(opened.error()));
+  parts->disk->KeepTrying();
   parts->MakeFlow();
   if (auto monitored = parts->StartMonitor(); !monitored) return std::unexpected(std::move(monitored.error()));
   if (auto served = parts->Serve(); !served) return std::unexpected(std::move(served.error()));

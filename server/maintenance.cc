@@ -71,13 +71,14 @@ Failure MissingKeys(std::string_view first, std::ptrdiff_t count, std::string_vi
 
 }  // namespace
 
-Maintenance::Maintenance(Options options, cache::TieredCache& cache, cache::SqliteTier* disk, const Sealer& sealer)
+Maintenance::Maintenance(Options options, cache::TieredCache& cache, const cache::SqliteSlot& disk, const Sealer& sealer)
     : options_(std::move(options)), cache_(cache), disk_(disk), sealer_(sealer), executor_(1, 16) {}
 
 std::expected<cache::SqliteTier*, Failure> Maintenance::Disk() const {
-  if (disk_ != nullptr) return disk_;
+  if (cache::SqliteTier* const store = disk_.store()) return store;
   return std::unexpected(Failure{.kind = Failure::Kind::kStore,
-                                 .message = "this kilnd has no store on disk; its log says why it could not be opened"});
+                                 .message = "this kilnd has no store on disk yet; its log says why it could not be opened, which it tries "
+                                            "again every few seconds"});
 }
 
 std::expected<std::vector<v1::CacheEntry>, Failure> Maintenance::List(const v1::CacheListRequest& request) const {

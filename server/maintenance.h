@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/sqlite_tier.h"
+#include "cache/sqlite_slot.h"
 #include "cache/tiered.h"
 #include "kiln/v1/service.pb.h"
 #include "server/executor.h"
@@ -50,8 +50,8 @@ class Maintenance {
     bool accept_import = true;
   };
 
-  // `disk` is null where the store could not be opened: all but the import then fail with kStore.
-  Maintenance(Options options, cache::TieredCache& cache, cache::SqliteTier* disk, const Sealer& sealer);
+  // While the store on disk could not be opened all fail with kStore.
+  Maintenance(Options options, cache::TieredCache& cache, const cache::SqliteSlot& disk, const Sealer& sealer);
 
   // False when too many wait.
   bool Post(Executor::Task task) { return executor_.Post(task); }
@@ -81,7 +81,7 @@ class Maintenance {
 
   const Options options_;
   cache::TieredCache& cache_;
-  cache::SqliteTier* const disk_;
+  const cache::SqliteSlot& disk_;
   const Sealer& sealer_;
   Executor executor_;  // last: its tasks use the others
 };

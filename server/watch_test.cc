@@ -101,6 +101,28 @@ TEST_F(WatchTest, MetricsTellWhatHappened) {
   for (const char* line : lines) EXPECT_THAT(text, HasSubstr(line));
 }
 
+TEST_F(WatchTest, AStoreThatCouldNotBeOpenedIsToldAndComesBack) {
+  const fs::path lock = fs::path(daemon_->State()) / "lock";
+  fs::create_directories(lock);  // a folder cannot be locked
+  StartWatched();
+  EXPECT_THAT(Get("/metrics"), HasSubstr("kiln_store_up{tier=\"sqlite\"} 0\n"));
+  EXPECT_THAT(Get("/readyz"), AllOf(HasSubstr("200 OK"), HasSubstr("tier sqlite: disabled\n")));
+  const auto tier = [&] { return daemon_->Stats().tiers(1); };
+  EXPECT_EQ(tier().name(), "sqlite");
+  EXPECT_EQ(tier().state(), "disabled");
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 3)).status.ok());
+  EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, 3)).reply.origin(), v1::MEMORY);
+
+  fs::remove(lock);
+  ASSERT_TRUE(daemon_->Eventually([&] { return tier().state() == "ok"; }, seconds(30)));
+  EXPECT_THAT(Get("/metrics"), HasSubstr("kiln_store_up{tier=\"sqlite\"} 1\n"));
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 4)).status.ok());
+  ASSERT_TRUE(daemon_->Eventually([&] { return tier().entries() == 1; }));
+  ASSERT_EQ(daemon_->Stop(), 0);
+  daemon_->Start();
+  EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, 4)).reply.origin(), v1::DISK) << "signed with the key that is kept";
+}
+
 TEST_F(WatchTest, MetricsMoveWithTheQueue) {
   StartWatched({"--workers=1"});
   auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
