@@ -26,7 +26,7 @@ inline constexpr std::array kMethodScopes = {
     MethodScope{"Run", Scope::kRun},
     MethodScope{"Stats", Scope::kAdmin},  // everybody's
     MethodScope{"Capabilities", Scope::kRead},
-    MethodScope{"CacheList", Scope::kAdmin},
+    MethodScope{"CacheList", Scope::kAdmin},  // this and the following reach every tenant's results, whatever the caller's tenant
     MethodScope{"CacheVerify", Scope::kAdmin},
     MethodScope{"CacheGc", Scope::kAdmin},
     MethodScope{"CacheExport", Scope::kAdmin},
