@@ -37,6 +37,7 @@ struct JobOutcome {
   enum class End {
     kResult,     // `result` is what the worker said
     kDied,       // the worker ended, hung or spoke nonsense: `cause`
+    kLost,       // the worker was ended from outside, which says nothing of the job: `cause`
     kCancelled,  // nobody waits any more, or kilnd stops
     kNoWorker,   // none could be started: `cause`
     kRefused,    // it was not begun: `refusal`

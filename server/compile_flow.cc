@@ -76,6 +76,12 @@ std::optional<Failure> CompileFlow::RefusesUnread(const cache::Digest& request, 
   return ToFailure(*full);
 }
 
+// What killed a worker may be its limits: under others it is tried anew.
+cache::Digest CompileFlow::CrashKey(const cache::Digest& kept_under) const {
+  const std::string limits = fmt::format("crash {} {} ", options_.compile_limit.count(), options_.worker_memory_bytes);
+  return cache::Hasher().Update(limits).Update(kept_under.view()).Finish();
+}
+
 bool CompileFlow::Post(Executor::Task task) { return parts_.executor.Post(task); }
 
 std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
@@ -155,7 +161,8 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   }
   if (ComesTooLate(call->request.accepted)) return End(call, std::unexpected(Draining()));
   if (auto left = parts_.quotas.MayCompile(caller.tenant); !left) return End(call, std::unexpected(std::move(left.error())));
-  if (const auto known = parts_.reproducers.IsOpen(kept_under); known && !request.refresh()) {
+  const bool insists = request.refresh() && caller.May(Scope::kAdmin);
+  if (const auto known = parts_.reproducers.IsOpen(CrashKey(kept_under)); known && !insists) {
     return End(call, std::unexpected(FailedBefore(*known)));
   }
 

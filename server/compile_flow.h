@@ -49,7 +49,8 @@ class CompileFlow {
  public:
   struct Options {
     std::chrono::milliseconds compile_limit{120'000};  // of one job in a worker
-    std::chrono::milliseconds suspicious_after{2'000};  // a compile cancelled after that leaves a reproducer
+    std::uint64_t worker_memory_bytes = 0;
+    std::chrono::milliseconds suspicious_after{30'000};  // a compile cancelled after that leaves a reproducer: before, people were impatient
     std::size_t max_pending_bytes = std::size_t{64} << 20;  // of requests under way
     AcceptUnsigned accept_unsigned = AcceptUnsigned::kOfNobody;
     RequestLimits limits;
@@ -120,6 +121,7 @@ class CompileFlow {
   struct Compile;
 
   bool Post(Executor::Task task);
+  cache::Digest CrashKey(const cache::Digest& kept_under) const;
   std::optional<Failure> Accept(Call& call);
   void Steps(const std::shared_ptr<Call>& call);
   bool AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_view bytes);

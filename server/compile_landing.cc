@@ -30,6 +30,9 @@ v1::Timing MakeTiming(std::string_view stage, double milliseconds) {
 void CompileFlow::Land(Compile& compile, JobOutcome outcome) {
   NoteStages(*compile.notes, outcome);
   Made made = Judge(compile, outcome);
+  if (outcome.end == JobOutcome::End::kResult && (made || made.error().kind == Kind::kInvalid || made.error().kind == Kind::kUnsupported)) {
+    parts_.reproducers.NoteEnd(CrashKey(compile.kept_under));
+  }
   Report({compile.request_id, compile.key, compile.request, outcome, made}, parts_.telemetry, parts_.metrics);
   compile.flight.Finish(std::move(made));
 }
@@ -39,6 +42,10 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
     case JobOutcome::End::kResult: {
       ++parts_.telemetry.compiles;
       parts_.telemetry.NoteCompile(Milliseconds(outcome.ran));
+      if (!outcome.result.unavailable().empty()) {
+        outcome.cause = outcome.result.unavailable();
+        return std::unexpected(HostFailed(outcome.cause));
+      }
       const auto& diagnostics = outcome.result.diagnostics();
       const bool refused = std::ranges::any_of(
           diagnostics, [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });
@@ -46,6 +53,9 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
       return std::unexpected(Refusal(compile, outcome));
     }
     case JobOutcome::End::kDied: return std::unexpected(Defect(compile, outcome, outcome.cause));
+    case JobOutcome::End::kLost:
+      ++parts_.telemetry.worker_crashes;
+      return std::unexpected(WorkerLost(outcome.cause));
     case JobOutcome::End::kNoWorker:
       return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = outcome.cause});
     case JobOutcome::End::kRefused: return std::unexpected(std::move(outcome.refusal));
@@ -133,7 +143,7 @@ Failure CompileFlow::Defect(Compile& compile, const JobOutcome& outcome, const s
   const std::string place = outcome.stage.empty() ? "" : fmt::format(" in stage {}", outcome.stage);
   const std::string path = parts_.reproducers.Save(compile.key, compile.request, options_.build_id,
                                                    fmt::format("{}{}\n{}", cause, place, outcome.said));
-  if (outcome.end == JobOutcome::End::kDied) parts_.reproducers.NoteCrash(compile.kept_under, cause, path);
+  if (outcome.end == JobOutcome::End::kDied) parts_.reproducers.NoteCrash(CrashKey(compile.kept_under), cause, path);
   return {.kind = Kind::kDefect,
           .message = fmt::format("the compiler failed on this program: {}{}. {}", cause, place,
                                  path.empty() ? "The reproducer could not be written; look at the state directory."

@@ -10,9 +10,11 @@ namespace {
 std::string_view OutcomeName(const JobOutcome& outcome, const Outcome& made) {
   switch (outcome.end) {
     case JobOutcome::End::kResult:
-      return made ? "ok" : made.error().kind == Failure::Kind::kDefect ? "defect" : "refused";
+      if (made) return "ok";
+      return made.error().kind == Failure::Kind::kDefect ? "defect" : made.error().kind == Failure::Kind::kNoWorker ? "no-worker" : "refused";
     case JobOutcome::End::kDied: return "defect";
     case JobOutcome::End::kCancelled: return "cancelled";
+    case JobOutcome::End::kLost:
     case JobOutcome::End::kNoWorker: return "no-worker";
     case JobOutcome::End::kRefused: return "refused";
   }

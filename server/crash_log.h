@@ -3,6 +3,7 @@
 // What a daemon hands on to the next of the programs that killed its workers. A line each, the last one of a key counts:
 //
 //   UNIX_SECONDS CRASHES KEY_HEX REPRODUCER CAUSE…          REPRODUCER: a file's name, or "-" where none was written
+//                                                           CRASHES: 0 once a compile of it came to an end
 //
 // Appended when a worker dies; a line that an abrupt end cut short is left out when it is read.
 #pragma once

@@ -261,6 +261,7 @@ void Daemon::Parts::MakeFlow() {
   heartbeat = std::make_unique<Heartbeat>(*executor);
   flow = std::make_unique<CompileFlow>(
       CompileFlow::Options{.compile_limit = config.compile_limit,
+                           .worker_memory_bytes = config.worker_memory_bytes,
                            .accept_unsigned = config.accept_unsigned,
                            .limits = config.limits,
                            .build_id = std::string(compiler::BuildId()),

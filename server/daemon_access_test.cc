@@ -149,6 +149,44 @@ TEST_F(AccessTest, AnotherUserHasNoRightsUnlessTheAccessFileNamesIt) {
   EXPECT_TRUE(daemon_->Eventually([&] { return AsAnother("Capabilities") == 0; }));
 }
 
+TEST_F(AccessTest, OnlyAnAdminHasAProgramThatKillsWorkersTriedAgain) {
+  const std::string maker = NewToken("maker", "team", "read,compile");
+  const std::string admin = NewToken("admin", "team", "read,compile,admin");
+  daemon_->Start();
+  auto request = MakeRequest(Order::kAbort);
+  v1::CompileReply reply;
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(Compile(maker, request, &reply).error_code(), StatusCode::INTERNAL);
+  request.set_refresh(true);
+  const grpc::Status refused = Compile(maker, request, &reply);
+  EXPECT_EQ(refused.error_code(), StatusCode::INTERNAL);
+  EXPECT_THAT(refused.error_message(), ::testing::HasSubstr("with the scope admin, --refresh tries it here"));
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 2u);
+  EXPECT_EQ(Compile(admin, request, &reply).error_code(), StatusCode::INTERNAL);
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 3u);
+}
+
+TEST_F(AccessTest, AWorkerServesOneTenant) {
+  const std::string alice = NewToken("alice", "a", "read,compile");
+  const std::string bob = NewToken("bob", "b", "read,compile");
+  daemon_->Start({"--workers=1"});
+  const pid_t zygote = Daemon::Children(daemon_->pid()).at(0);
+  uint32_t next = 0;
+  v1::CompileReply reply;
+  const auto worker_of = [&](const std::string& secret) {
+    EXPECT_TRUE(Compile(secret, MakeRequest(Order::kAnswer, ++next), &reply).ok());
+    const auto workers = Daemon::Children(zygote);
+    EXPECT_EQ(workers.size(), 1u);
+    return workers.at(0);
+  };
+  const pid_t first = worker_of(alice);
+  EXPECT_EQ(worker_of(alice), first) << "its own jobs share one";
+  const pid_t second = worker_of(bob);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(worker_of(bob), second);
+  EXPECT_NE(worker_of(alice), second);
+  EXPECT_EQ(daemon_->Stats().worker_restarts_size(), 0) << "which is nothing to ring a bell for";
+}
+
 TEST_F(AccessTest, WithoutCompileThereAreHitsOnly) {
   const std::string maker = NewToken("maker", "team", "read,compile");
   const std::string reader = NewToken("reader", "team", "read");

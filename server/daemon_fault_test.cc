@@ -53,6 +53,16 @@ TEST_F(DaemonTest, ADefectThatTheCompilerFoundItselfLeavesAReproducerToo) {
   EXPECT_TRUE(fs::exists(failed.failure().reproducer()));
 }
 
+TEST_F(DaemonTest, WhatTheHostFailedToDoIsNoDefect) {
+  daemon_->Start();
+  for (int i = 0; i < 3; ++i) {
+    const auto failed = daemon_->Compile(MakeRequest(Order::kUnavailable));
+    EXPECT_EQ(failed.status.error_code(), StatusCode::UNAVAILABLE);
+    EXPECT_NE(failed.status.error_message().find("ptxas: it was killed"), std::string::npos) << failed.status.error_message();
+  }
+  EXPECT_FALSE(fs::exists(fs::path(daemon_->State()) / "reproducers"));
+}
+
 TEST_F(DaemonTest, AProgramThatKillsWorkersIsNotTriedForever) {
   daemon_->Start();
   const std::string reproducer = daemon_->Compile(MakeRequest(Order::kAbort)).failure().reproducer();
@@ -80,6 +90,16 @@ TEST_F(DaemonTest, WhatKilledWorkersTwiceIsRefusedByTheNextDaemonToo) {
   EXPECT_EQ(refused.status.error_code(), StatusCode::INTERNAL);
   EXPECT_EQ(refused.failure().reproducer(), reproducer);
   EXPECT_EQ(daemon_->Stats().worker_crashes(), 0u);
+}
+
+TEST_F(DaemonTest, WhatKilledWorkersIsTriedAnewUnderOtherLimits) {
+  daemon_->Start();
+  for (int i = 0; i < 3; ++i) daemon_->Compile(MakeRequest(Order::kAbort));
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 2u);
+  ASSERT_EQ(daemon_->Stop(), 0);
+  daemon_->Start({"--worker-memory=8GiB"});
+  daemon_->Compile(MakeRequest(Order::kAbort));
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 1u);
 }
 
 TEST_F(DaemonTest, ACrashReachesEveryWaiterOfTheFlight) {
@@ -149,6 +169,26 @@ TEST_F(DaemonTest, AKilledZygoteIsReplacedAndTheJobTriedAgain) {
     EXPECT_TRUE(result.status.ok()) << result.status.error_message();
     EXPECT_NE(Daemon::Children(daemon_->pid()).at(0), zygote);
   }
+}
+
+TEST_F(DaemonTest, AWorkerThatIsKilledFromOutsideDoesNotCountAgainstItsProgram) {
+  daemon_->Start({"--workers=1"});
+  const auto request = MakeRequest(Order::kSleep, kLong);
+  for (int i = 0; i < 3; ++i) {
+    grpc::ClientContext context;
+    const auto reader = daemon_->stub().CompileStream(&context, request);
+    v1::CompileProgress progress;
+    while (progress.stage().empty() || progress.stage() == "queued") ASSERT_TRUE(reader->Read(&progress));
+    for (const pid_t worker : Daemon::Children(Daemon::Children(daemon_->pid()).at(0))) ::kill(worker, SIGKILL);
+    while (reader->Read(&progress)) continue;
+    const grpc::Status lost = reader->Finish();
+    EXPECT_EQ(lost.error_code(), StatusCode::UNAVAILABLE) << lost.error_message();
+    EXPECT_NE(lost.error_message().find("killed by SIGKILL"), std::string::npos) << lost.error_message();
+  }
+  EXPECT_FALSE(fs::exists(fs::path(daemon_->State()) / "reproducers"));
+  auto tried = std::async(std::launch::async, [&] { return daemon_->Compile(request); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  EXPECT_TRUE(daemon_->Woken(tried).status.ok());
 }
 
 TEST_F(DaemonTest, WorkersEndWithKilnd) {

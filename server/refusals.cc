@@ -49,10 +49,23 @@ Failure NotCompiled() {
 
 Failure FailedBefore(const Reproducers::KnownCrash& known) {
   return {.kind = Kind::kDefect,
-          .message = fmt::format("the compiler failed on this program before ({}) and will not be tried on it for {} s; "
-                                 "`kiln compile --repro {}` runs it alone, and --refresh tries it here",
-                                 known.cause, known.retry_in.count(), known.reproducer),
+          .message = fmt::format("the compiler failed on this program before ({}) and this build is not tried on it again{}; with the "
+                                 "scope admin, --refresh tries it here",
+                                 known.cause,
+                                 known.reproducer.empty() ? "" : fmt::format("; `kiln compile --repro {}` runs it alone", known.reproducer)),
           .reproducer = known.reproducer};
+}
+
+Failure WorkerLost(std::string_view cause) {
+  return {.kind = Kind::kNoWorker,
+          .message = fmt::format("the compile worker ended through no fault of this program ({}); try again, and see to the host's memory "
+                                 "where that lasts",
+                                 cause)};
+}
+
+Failure HostFailed(std::string_view what) {
+  return {.kind = Kind::kNoWorker,
+          .message = fmt::format("the host failed the compiler, which is no fault of this program: {}; try again, and see to what it names", what)};
 }
 
 std::string FirstMessage(const std::vector<v1::Diagnostic>& diagnostics) {

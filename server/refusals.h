@@ -22,6 +22,8 @@ Failure Draining();
 Failure Cancelled();
 Failure NotCompiled();
 Failure FailedBefore(const Reproducers::KnownCrash& known);
+Failure WorkerLost(std::string_view cause);  // for a reason outside of the program
+Failure HostFailed(std::string_view what);   // to do something for the compiler
 
 // The first diagnostic, with its line, and how many there are beside it.
 std::string FirstMessage(const std::vector<v1::Diagnostic>& diagnostics);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -13,7 +14,6 @@ namespace kiln::server {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::size_t kMaxRecords = 4096;
 constexpr std::string_view kSuffix = ".kilnrepro";
 constexpr const char* kCrashLog = "crashes";
 
@@ -35,40 +35,37 @@ Reproducers::Reproducers(Options options, const cache::Clock& clock)
   Recall();
 }
 
-// What the last daemon knew. A wall clock that was turned back meanwhile makes a crash as old as nothing, not younger.
+// What the last daemon knew, in the order in which it came to know it.
 void Reproducers::Recall() {
-  using std::chrono::seconds;
-  const auto wall = std::chrono::floor<seconds>(clock_.WallNow());
-  const auto now = clock_.SteadyNow();
   for (CrashLine& line : log_.Read()) {
-    const seconds age = std::clamp(wall - line.last, seconds(0), options_.stay_open + seconds(1));
     const std::string path = line.reproducer.empty() ? "" : (options_.directory / line.reproducer).string();
-    records_.insert_or_assign(line.key, Record{line.crashes, now - age, std::move(line.cause), path});
+    records_.insert_or_assign(line.key, Record{line.crashes, ++last_order_, line.last, std::move(line.cause), path});
   }
-  Forget(now);
-  if (log_.lines() == records_.size()) return;
-  std::vector<CrashLine> lines;
-  for (const auto& [key, record] : records_) lines.push_back(LineOf(key, record));
-  log_.Replace(lines);
+  std::erase_if(records_, [](const auto& item) { return item.second.crashes == 0; });
+  while (records_.size() > options_.keys) ForgetOldest();
+  if (log_.lines() != records_.size()) WriteAll();
 }
 
-void Reproducers::Forget(cache::SteadyTime now) {
-  std::erase_if(records_, [&](const auto& item) { return now - item.second.last > options_.stay_open; });
-  if (records_.size() >= kMaxRecords) records_.clear();
+void Reproducers::ForgetOldest() {
+  records_.erase(std::ranges::min_element(records_, {}, [](const auto& item) { return item.second.order; }));
 }
 
 CrashLine Reproducers::LineOf(const cache::Digest& key, const Record& record) const {
-  using std::chrono::seconds;
-  const auto age = clock_.SteadyNow() - record.last;
-  return {std::chrono::floor<seconds>(clock_.WallNow() - std::chrono::duration_cast<seconds>(age)), record.crashes, key,
-          fs::path(record.reproducer).filename().string(), record.cause};
+  return {record.last, record.crashes, key, fs::path(record.reproducer).filename().string(), record.cause};
 }
 
-void Reproducers::Write(const cache::Digest& key, const Record& record) {
-  if (log_.lines() < 2 * kMaxRecords) return log_.Append(LineOf(key, record));
-  std::vector<CrashLine> lines;
-  for (const auto& [each, its] : records_) lines.push_back(LineOf(each, its));
-  log_.Replace(lines);
+void Reproducers::Write(const CrashLine& line) {
+  if (log_.lines() < 2 * options_.keys) return log_.Append(line);
+  WriteAll();
+}
+
+void Reproducers::WriteAll() {
+  std::vector<std::pair<std::uint64_t, CrashLine>> lines;
+  for (const auto& [key, record] : records_) lines.emplace_back(record.order, LineOf(key, record));
+  std::ranges::sort(lines, {}, [](const auto& line) { return line.first; });  // as Recall takes them
+  std::vector<CrashLine> sorted;
+  for (auto& [order, line] : lines) sorted.push_back(std::move(line));
+  log_.Replace(sorted);
 }
 
 std::string Reproducers::Save(const cache::Digest& key, const v1::CompileRequest& request, std::string_view compiler,
@@ -88,39 +85,67 @@ std::string Reproducers::Save(const cache::Digest& key, const v1::CompileRequest
   return path.string();
 }
 
+std::set<fs::path> Reproducers::FilesOfOpen() {
+  std::lock_guard lock(mutex_);
+  std::set<fs::path> files;
+  for (const auto& [key, record] : records_) {
+    if (record.crashes >= options_.crashes_to_open) files.insert(fs::path(record.reproducer).filename());
+  }
+  return files;
+}
+
 void Reproducers::RemoveOldest() {
+  const std::set<fs::path> open = FilesOfOpen();
   std::error_code error;
   std::vector<std::pair<fs::file_time_type, fs::path>> files;
   for (const auto& file : fs::directory_iterator(options_.directory, error)) {
     if (file.path().extension() == kSuffix) files.emplace_back(file.last_write_time(error), file.path());
   }
-  if (files.size() <= options_.keep) return;
-  std::ranges::sort(files);
-  files.resize(files.size() - options_.keep);
-  for (const auto& [time, path] : files) fs::remove(path, error);
+  std::ranges::sort(files, std::greater());  // the newest first
+  Bound kept_open, kept_others;
+  for (const auto& [time, path] : files) {
+    const bool is_open = open.contains(path.filename());
+    const Bound& bound = is_open ? options_.open : options_.others;
+    Bound& kept = is_open ? kept_open : kept_others;
+    kept.bytes += fs::file_size(path, error);
+    if (kept.files == bound.files || (kept.files > 0 && kept.bytes > bound.bytes)) fs::remove(path, error);
+    else ++kept.files;
+  }
 }
 
 void Reproducers::NoteCrash(const cache::Digest& key, std::string_view cause, std::string_view reproducer) {
   std::lock_guard lock(mutex_);
-  const auto now = clock_.SteadyNow();
-  if (records_.size() >= kMaxRecords) Forget(now);
+  if (!records_.contains(key) && records_.size() >= options_.keys) ForgetOldest();
   Record& record = records_[key];
-  if (now - record.last > options_.stay_open) record.crashes = 0;
   ++record.crashes;
-  record.last = now;
+  record.order = ++last_order_;
+  record.last = std::chrono::floor<std::chrono::seconds>(clock_.WallNow());
   record.cause = cause;
   record.reproducer = reproducer;
-  Write(key, record);
+  Write(LineOf(key, record));
+}
+
+void Reproducers::NoteEnd(const cache::Digest& key) {
+  std::lock_guard lock(mutex_);
+  const auto at = records_.find(key);
+  if (at == records_.end()) return;
+  Record record = std::move(at->second);
+  records_.erase(at);
+  record.crashes = 0;
+  Write(LineOf(key, record));
 }
 
 std::optional<Reproducers::KnownCrash> Reproducers::IsOpen(const cache::Digest& key) {
-  std::lock_guard lock(mutex_);
-  const auto at = records_.find(key);
-  if (at == records_.end() || at->second.crashes < options_.crashes_to_open) return std::nullopt;
-  const auto since = clock_.SteadyNow() - at->second.last;
-  if (since > options_.stay_open) return std::nullopt;
-  return KnownCrash{at->second.cause, at->second.reproducer,
-                    std::chrono::ceil<std::chrono::seconds>(options_.stay_open - since)};
+  KnownCrash known;
+  {
+    std::lock_guard lock(mutex_);
+    const auto at = records_.find(key);
+    if (at == records_.end() || at->second.crashes < options_.crashes_to_open) return std::nullopt;
+    known = {at->second.cause, at->second.reproducer};
+  }
+  std::error_code error;
+  if (!fs::exists(known.reproducer, error)) known.reproducer.clear();
+  return known;
 }
 
 }  // namespace kiln::server

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What is kept of compiles that the compiler itself failed on: a reproducer file for each, the newest so many, and a memory of
-// the keys, so that a program that kills workers again and again is answered without another try for a while. The memory outlives
-// the daemon (crash_log.h); a key holds the compiler's build, so what another build is given to try is another key.
+// the keys, so that a program that kills workers again and again is answered without another try. The memory outlives the daemon
+// (crash_log.h) and does not fade: a key holds the compiler's build and the limits of a worker, so what another build or a larger
+// worker is given to try is another key. Only a compile that comes to an end clears a key. The files that refusals name are kept
+// apart from the others, which come and go.
 //
 // Threads. All members may be called from any thread.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -24,11 +27,16 @@ namespace kiln::server {
 
 class Reproducers {
  public:
+  struct Bound {
+    std::size_t files = 0;
+    std::uint64_t bytes = 0;  // the newest file may exceed it
+  };
   struct Options {
     std::filesystem::path directory;
-    std::size_t keep = 32;
+    Bound open{256, std::uint64_t{256} << 20};   // files of keys that are refused
+    Bound others{32, std::uint64_t{128} << 20};
+    std::size_t keys = 4096;
     unsigned crashes_to_open = 2;
-    std::chrono::seconds stay_open{86'400};  // what killed them may have been the host
   };
 
   Reproducers(Options options, const cache::Clock& clock);
@@ -39,33 +47,37 @@ class Reproducers {
 
   struct KnownCrash {
     std::string cause;
-    std::string reproducer;
-    std::chrono::seconds retry_in;
+    std::string reproducer;  // empty: none was written, or newer ones took its place
   };
   void NoteCrash(const cache::Digest& key, std::string_view cause, std::string_view reproducer);
+  void NoteEnd(const cache::Digest& key);  // without a crash
 
-  // Set when the key has crashed so often that it should not be tried now.
+  // Set when the key has crashed so often that it should not be tried.
   std::optional<KnownCrash> IsOpen(const cache::Digest& key);
 
  private:
   struct Record {
     unsigned crashes = 0;
-    cache::SteadyTime last{};
+    std::uint64_t order = 0;  // of the last crash
+    std::chrono::sys_seconds last{};
     std::string cause;
     std::string reproducer;
   };
 
   void RemoveOldest();
+  std::set<std::filesystem::path> FilesOfOpen();
   void Recall();
-  void Forget(cache::SteadyTime now);
+  void ForgetOldest();
   CrashLine LineOf(const cache::Digest& key, const Record& record) const;
-  void Write(const cache::Digest& key, const Record& record);
+  void Write(const CrashLine& line);
+  void WriteAll();
 
   const Options options_;
   const cache::Clock& clock_;
   std::mutex files_;
   std::mutex mutex_;
   std::unordered_map<cache::Digest, Record> records_;
+  std::uint64_t last_order_ = 0;
   CrashLog log_;  // of records_
 };
 

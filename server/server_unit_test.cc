@@ -189,7 +189,7 @@ class ReproducersTest : public ::testing::Test {
 };
 
 TEST_F(ReproducersTest, KeepsTheNewestSoMany) {
-  Reproducers reproducers({.directory = folder_, .keep = 3}, clock_);
+  Reproducers reproducers({.directory = folder_, .others = {3, 1 << 20}}, clock_);
   std::string last;
   for (int i = 0; i < 8; ++i) {
     last = reproducers.Save(cache::Sha256(std::to_string(i)), {}, "build", "cause");
@@ -205,49 +205,98 @@ TEST_F(ReproducersTest, AFolderThatCannotBeWrittenGivesNoPath) {
   EXPECT_EQ(reproducers.Save(cache::Sha256("a"), {}, "build", "cause"), "");
 }
 
-TEST_F(ReproducersTest, OpensAfterTwoCrashesAndClosesWithTime) {
-  Reproducers reproducers({.directory = folder_, .stay_open = std::chrono::seconds(300)}, clock_);
+TEST_F(ReproducersTest, FilesOfRefusedProgramsAreKeptApart) {
+  const auto save = [&](Reproducers& reproducers, int i, int age) {
+    const std::string path = reproducers.Save(cache::Sha256(std::to_string(i)), {}, "build", "cause");
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::seconds(age));
+    return path;
+  };
+  Reproducers reproducers({.directory = folder_, .open = {2, 1 << 20}, .others = {3, 1 << 20}}, clock_);
+  const auto crash_twice = [&](int i, int age) {
+    for (int crash = 0; crash < 2; ++crash) reproducers.NoteCrash(cache::Sha256(std::to_string(i)), "abort", save(reproducers, i, age));
+  };
+  crash_twice(0, 2000);
+  for (int i = 100; i < 140; ++i) save(reproducers, i, 1100 - i);
+  const auto known = reproducers.IsOpen(cache::Sha256("0"));
+  ASSERT_TRUE(known);
+  EXPECT_TRUE(std::filesystem::exists(known->reproducer)) << "though 40 newer ones came";
+  for (int i = 1; i <= 2; ++i) crash_twice(i, 2000 - i);
+  save(reproducers, 200, 1);
+  EXPECT_EQ(reproducers.IsOpen(cache::Sha256("0"))->reproducer, "") << "what is gone is not named";
+  EXPECT_NE(reproducers.IsOpen(cache::Sha256("2"))->reproducer, "");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 3 + 2 + 1) << "the log is there too";
+}
+
+TEST_F(ReproducersTest, FilesAreBoundByTheirBytesToo) {
+  Reproducers reproducers({.directory = folder_, .others = {100, 10'000}}, clock_);
+  v1::CompileRequest request;
+  request.set_module(std::string(4000, 'm'));
+  for (int i = 0; i < 8; ++i) reproducers.Save(cache::Sha256(std::to_string(i)), request, "build", "cause");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 2);
+  request.set_module(std::string(20'000, 'm'));
+  const std::string large = reproducers.Save(cache::Sha256("large"), request, "build", "cause");
+  EXPECT_TRUE(std::filesystem::exists(large));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(ReproducersTest, OpensAfterTwoCrashesUntilACompileEnds) {
+  Reproducers reproducers({.directory = folder_}, clock_);
   const auto key = cache::Sha256("program");
   reproducers.NoteCrash(key, "killed by SIGABRT", "file");
   EXPECT_FALSE(reproducers.IsOpen(key));
+  clock_.wall += std::chrono::hours(10'000);
   reproducers.NoteCrash(key, "killed by SIGABRT", "file");
-  ASSERT_TRUE(reproducers.IsOpen(key));
+  clock_.wall += std::chrono::hours(10'000);
+  ASSERT_TRUE(reproducers.IsOpen(key)) << "the same build does the same";
   EXPECT_EQ(reproducers.IsOpen(key)->cause, "killed by SIGABRT");
   EXPECT_FALSE(reproducers.IsOpen(cache::Sha256("another")));
-  clock_.now += std::chrono::seconds(301);
+  reproducers.NoteEnd(cache::Sha256("another"));
+  EXPECT_TRUE(reproducers.IsOpen(key));
+  reproducers.NoteEnd(key);
   EXPECT_FALSE(reproducers.IsOpen(key));
+  EXPECT_FALSE(Reproducers({.directory = folder_}, clock_).IsOpen(key)) << "nor does the next daemon think so";
   reproducers.NoteCrash(key, "again", "file");
-  EXPECT_FALSE(reproducers.IsOpen(key)) << "crashes of long ago do not count";
+  EXPECT_FALSE(reproducers.IsOpen(key));
+}
+
+TEST_F(ReproducersTest, TheOldestKeysMakeRoom) {
+  const Reproducers::Options options{.directory = folder_, .keys = 16};
+  const auto key = [](int i) { return cache::Sha256(std::to_string(i)); };
+  const auto expect_newest = [&](Reproducers& reproducers) {
+    for (int i = 0; i < 40; ++i) EXPECT_EQ(reproducers.IsOpen(key(i)).has_value(), i >= 24) << i;
+  };
+  Reproducers reproducers(options, clock_);
+  for (int i = 0; i < 40; ++i) {
+    for (int crash = 0; crash < 2; ++crash) reproducers.NoteCrash(key(i), "killed by SIGABRT", "");
+  }
+  expect_newest(reproducers);
+  Reproducers next(options, clock_);
+  expect_newest(next);
 }
 
 TEST_F(ReproducersTest, RememberCrashesOfTheDaemonBefore) {
-  const Reproducers::Options options{.directory = folder_, .stay_open = std::chrono::seconds(300)};
-  const auto once = cache::Sha256("once"), twice = cache::Sha256("twice"), old = cache::Sha256("old");
+  const Reproducers::Options options{.directory = folder_};
+  const auto once = cache::Sha256("once"), twice = cache::Sha256("twice");
   const std::string file = (folder_ / "twice.kilnrepro").string();
+  std::ofstream(file) << "reproducer";
   {
     Reproducers before(options, clock_);
-    for (int i = 0; i < 2; ++i) before.NoteCrash(old, "deadline", "");
-    clock_.now += std::chrono::seconds(200);
-    clock_.wall += std::chrono::seconds(200);
     before.NoteCrash(once, "killed by SIGSEGV", file);
     for (int i = 0; i < 2; ++i) before.NoteCrash(twice, "killed\nby SIGABRT", file);
   }
   clock_.now = cache::SteadyTime(std::chrono::seconds(5));  // another boot
-  clock_.wall += std::chrono::seconds(150);
+  clock_.wall -= std::chrono::hours(1000);                  // and a clock that was set
   std::ofstream(folder_ / "crashes", std::ios::app) << "17 2 of a line that was cut sh";
   {
     Reproducers after(options, clock_);
-    EXPECT_FALSE(after.IsOpen(old)) << "its time has passed while nobody ran";
     EXPECT_FALSE(after.IsOpen(once));
     const auto known = after.IsOpen(twice);
     ASSERT_TRUE(known);
     EXPECT_EQ(known->cause, "killed by SIGABRT");
     EXPECT_EQ(known->reproducer, file);
-    EXPECT_EQ(known->retry_in, std::chrono::seconds(150));
     after.NoteCrash(once, "killed by SIGSEGV", file);
   }
-  clock_.wall -= std::chrono::hours(1000);
-  EXPECT_TRUE(Reproducers(options, clock_).IsOpen(once)) << "though the wall clock was turned back";
+  EXPECT_TRUE(Reproducers(options, clock_).IsOpen(once));
 }
 
 TEST(CrashLog, LeavesOutWhatIsNoLine) {

@@ -64,6 +64,7 @@ Worker::Death Worker::Bury(Channel::End end) {
   const auto ended = zygote_->WaitForEnd(child_, kEndPatience);
   // A dying zygote takes its workers with it before it can be seen as dead: only the wait above tells the two ends apart.
   Death death{.with_zygote = end == End::kClosed && !ended && zygote_->Lost(child_)};
+  death.from_outside = end == End::kClosed && ended && WIFSIGNALED(ended->status) && WTERMSIG(ended->status) == SIGKILL;
   death.said = TailOf(child_.log.get());
   switch (end) {
     case End::kWoken: death.cause = "cancelled"; break;

@@ -56,11 +56,13 @@ class WorkerPool::Slot {
 
   // `blameless` tells that the worker's end had nothing to do with the job.
   JobOutcome RunOnce(Job& job, bool& blameless) {
+    if (worker_ && worker_->jobs() > 0 && owner_ != job.caller.tenant) Worker::Retire(worker_);
     if (!worker_) {
       auto worker = Worker::Start(pool_.zygote_, WorkerRole::kCompile);
       if (!worker) return {.end = JobOutcome::End::kNoWorker, .cause = std::move(worker.error())};
       worker_.emplace(std::move(*worker));
     }
+    owner_ = job.caller.tenant;
     const bool fresh = worker_->BeginJob() == 0;
     wakeup_.Clear();
     const std::stop_callback on_stop(job.stop, [this] { wakeup_.Set(); });
@@ -74,7 +76,8 @@ class WorkerPool::Slot {
     blameless = end == Channel::End::kClosed ? (!fresh && !began) || death.with_zygote : end == Channel::End::kDeadline && !began;
     outcome.cause = std::move(death.cause);
     outcome.said = std::move(death.said);
-    outcome.end = end == Channel::End::kWoken ? JobOutcome::End::kCancelled : JobOutcome::End::kDied;
+    if (end == Channel::End::kWoken) outcome.end = JobOutcome::End::kCancelled;
+    else outcome.end = blameless || death.from_outside ? JobOutcome::End::kLost : JobOutcome::End::kDied;
     pool_.options_.on_replaced(job.request_id, outcome.cause);
     return outcome;
   }
@@ -98,6 +101,7 @@ class WorkerPool::Slot {
   Wakeup wakeup_;
   std::atomic<bool> stopping_ = false;
   std::optional<Worker> worker_;
+  std::string owner_;   // the tenant whose jobs the worker has seen
   std::thread thread_;  // last: it uses the others
 };
 

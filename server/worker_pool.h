@@ -5,7 +5,11 @@
 //
 // A worker that ends, hangs past the job's time or speaks nonsense costs that job and is replaced. So is one whose job nobody
 // waits for any more (killing is the only way to stop LLVM) and one that has done its share of jobs. A worker that was found
-// dead or stopped before it began the job, or that died with its zygote, is no fault of the job's: the job gets another, once.
+// dead or stopped before it began the job, or that died with its zygote, is no fault of the job's: the job gets another, once. So is
+// one that somebody killed in the middle, as the host does where memory is short: that is not tried again at once.
+//
+// A worker serves one tenant. What a tenant's program might have made of it dies with it before another's is compiled, for kilnd
+// signs what workers say.
 #pragma once
 
 #include <atomic>

@@ -96,6 +96,9 @@ std::expected<Compiled, Error> ToCompiled(v1::WorkerResult result) {
     reply.set_origin(v1::COMPILED);
     return FromProto(std::move(reply));
   }
+  if (!result.unavailable().empty()) {
+    return std::unexpected(Error{.code = ErrorCode::kUnavailable, .message = result.unavailable()});
+  }
   const auto has = [&](v1::Diagnostic::Kind kind) {
     return std::ranges::any_of(result.diagnostics(), [&](const v1::Diagnostic& d) {
       return d.kind() == kind && d.severity() == v1::Diagnostic::ERROR;

@@ -40,6 +40,11 @@ class Generator {
     return false;
   }
 
+  bool Unavailable(std::string_view stage, const std::string& why) {
+    result_.set_unavailable(std::string(stage) + ": " + why);
+    return false;
+  }
+
   void Dump(std::string pass, std::string text) {
     v1::PassDump& dump = *result_.add_dumps();
     dump.set_pass(std::move(pass));
@@ -82,7 +87,8 @@ class Generator {
     if (hooks_.ptxas.empty()) return true;
     const StageTimer timer("ptxas", hooks_, result_);
     auto assembled = RunPtxas(hooks_.ptxas, *context_.target, *ptx);
-    if (!assembled) return Fail("ptxas", assembled.error());
+    if (!assembled && assembled.error().from_outside) return Unavailable("ptxas", assembled.error().text);
+    if (!assembled) return Fail("ptxas", assembled.error().text);
     artifact_.set_cubin(std::move(assembled->cubin));
     for (const std::string& warning : assembled->warnings) diagnostics_.Warning("ptxas: " + warning);
     for (v1::KernelResources& kernel : assembled->kernels) *generated_.resources.Add() = std::move(kernel);

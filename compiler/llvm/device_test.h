@@ -42,7 +42,7 @@ class DeviceTest : public ::testing::TestWithParam<const target::Target*> {
       return;
     }
     const auto output = RunPtxas(ptxas, *GetParam(), ptx);
-    ASSERT_TRUE(output) << output.error() << "\n" << ptx;
+    ASSERT_TRUE(output) << output.error().text << "\n" << ptx;
     EXPECT_FALSE(output->cubin.empty());
     ASSERT_EQ(output->kernels.size(), 1u);
     EXPECT_EQ(output->kernels[0].local_bytes(), 0u) << ptx;

@@ -38,7 +38,11 @@ struct PtxasOutput {
   std::vector<v1::KernelResources> kernels;
   std::vector<std::string> warnings;  // C75xx and others
 };
-// Runs `ptxas` (a path) on `ptx`; deterministic output. The error is ptxas's own text.
-std::expected<PtxasOutput, std::string> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx);
+struct PtxasFailure {
+  std::string text;           // ptxas's own, where it ran
+  bool from_outside = false;  // it could not be started, or was killed: another run may do
+};
+// Runs `ptxas` (a path) on `ptx`; deterministic output.
+std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx);
 
 }  // namespace kiln::llvm_ir

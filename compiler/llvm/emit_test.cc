@@ -4,6 +4,11 @@
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
 
 #include "compiler/llvm/test_support.h"
 
@@ -104,7 +109,7 @@ TEST_P(EmitTest, ResourcesAreRead) {
   if (ptxas.empty()) GTEST_SKIP() << "NO PTXAS ON THIS MACHINE: registers and spills are not read";
   const std::string ptx = Emit(*GetParam());
   const auto first = RunPtxas(ptxas, *GetParam(), ptx);
-  ASSERT_TRUE(first) << first.error();
+  ASSERT_TRUE(first) << first.error().text;
   ASSERT_EQ(first->kernels.size(), 1u);
   const v1::KernelResources& kernel = first->kernels[0];
   EXPECT_EQ(kernel.entry(), "test_kernel");
@@ -137,18 +142,37 @@ TEST(Ptxas, SpillsAreSeen) {
   for (int i = 0; i < 64; ++i) k.Store(k.builder.CreateFMul(v[size_t(i)], v[size_t(63 - i)]));
   ASSERT_EQ(k.Finish(), "");
   const auto output = RunPtxas(ptxas, Sm80(), *EmitAssembly(k.module, *k.machine));
-  ASSERT_TRUE(output) << output.error();
+  ASSERT_TRUE(output) << output.error().text;
   EXPECT_GT(output->kernels[0].spill_bytes(), 0u);
   EXPECT_GT(output->kernels[0].local_bytes(), 0u);
   EXPECT_LE(output->kernels[0].registers(), 24u);
 }
 
 TEST(Ptxas, ErrorsAreItsOwn) {
-  EXPECT_THAT(RunPtxas("/no/such/ptxas", Sm80(), "").error(), HasSubstr("/no/such/ptxas"));
+  EXPECT_THAT(RunPtxas("/no/such/ptxas", Sm80(), "").error().text, HasSubstr("/no/such/ptxas"));
   const std::string ptxas = FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "NO PTXAS ON THIS MACHINE";
-  EXPECT_THAT(RunPtxas(ptxas, Sm80(), ".version 7.5\n.target sm_80\n.address_size 64\nnonsense\n").error(),
+  EXPECT_THAT(RunPtxas(ptxas, Sm80(), ".version 7.5\n.target sm_80\n.address_size 64\nnonsense\n").error().text,
               HasSubstr("error"));
+}
+
+TEST(Ptxas, WhatHappensToItFromOutsideIsNoFaultOfTheProgram) {
+  EXPECT_TRUE(RunPtxas("/no/such/ptxas", Sm80(), "").error().from_outside);
+  std::string script = ::testing::TempDir() + "ptxas-XXXXXX";
+  const int file = ::mkstemp(script.data());
+  ASSERT_GE(file, 0);
+  ::fchmod(file, 0700);
+  ::close(file);
+  const auto ends = [&](const std::string& how) {
+    std::ofstream(script) << "#!/bin/sh\n" << how << "\n";
+    return RunPtxas(script, Sm80(), "").error();
+  };
+  EXPECT_TRUE(ends("kill -KILL $$").from_outside);
+  EXPECT_FALSE(ends("kill -SEGV $$").from_outside) << "it fell over this program";
+  const PtxasFailure refused = ends("echo it is wrong; exit 1");
+  EXPECT_FALSE(refused.from_outside);
+  EXPECT_EQ(refused.text, "it is wrong\n");
+  ::unlink(script.c_str());
 }
 
 TEST(Optimize, RefusesWhatWouldBeASilentCall) {

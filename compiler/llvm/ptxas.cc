@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -57,8 +58,8 @@ class Log {
   PtxasOutput& output_;
 };
 
-// Runs `argv` with both output streams in `log`; the exit status, or -1 with the reason in `error`.
-int Run(const std::vector<std::string>& args, const MemoryFile& log, std::string& error) {
+// Runs `argv` with both output streams in `log`; the exit status.
+std::expected<int, PtxasFailure> Run(const std::vector<std::string>& args, const MemoryFile& log) {
   std::vector<char*> argv;
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
@@ -72,38 +73,34 @@ int Run(const std::vector<std::string>& args, const MemoryFile& log, std::string
   const int failed = posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) {
-    error = "cannot run " + args[0] + ": " + std::strerror(failed);
-    return -1;
+    return std::unexpected(PtxasFailure{"cannot run " + args[0] + ": " + std::strerror(failed), true});
   }
   int status = 0;
   while (waitpid(pid, &status, 0) < 0) {
     if (errno == EINTR) continue;
-    error = "lost " + args[0] + ": " + std::strerror(errno);
-    return -1;
+    return std::unexpected(PtxasFailure{"lost " + args[0] + ": " + std::strerror(errno), true});
   }
   if (WIFSIGNALED(status)) {
-    error = args[0] + " ended by signal " + std::to_string(WTERMSIG(status));
-    return -1;
+    const int signal = WTERMSIG(status);
+    return std::unexpected(PtxasFailure{args[0] + " ended by signal " + std::to_string(signal), signal == SIGKILL});
   }
   return WEXITSTATUS(status);
 }
 
 }  // namespace
 
-std::expected<PtxasOutput, std::string> RunPtxas(const std::string& ptxas, const target::Target& target,
-                                                 const std::string& ptx) {
+std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target,
+                                                  const std::string& ptx) {
   const MemoryFile log("kiln-ptxas-log");
   MemoryFile input("kiln-ptx", true);
   const MemoryFile cubin("kiln-cubin", true);
   if (!log.ok() || !input.ok() || !cubin.ok() || !input.Write(ptx.data(), ptx.size())) {
-    return std::unexpected(std::string("no memory file for ptxas: ") + std::strerror(errno));
+    return std::unexpected(PtxasFailure{std::string("no memory file for ptxas: ") + std::strerror(errno), true});
   }
-  std::string error;
-  const int status =
-      Run({ptxas, "-v", "-arch=" + std::string(target.arch), "-o", cubin.Path(), input.Path()}, log, error);
-  if (status < 0) return std::unexpected(error);
+  const auto status = Run({ptxas, "-v", "-arch=" + std::string(target.arch), "-o", cubin.Path(), input.Path()}, log);
+  if (!status) return std::unexpected(status.error());
   const std::string text = log.Read();
-  if (status != 0) return std::unexpected(text.empty() ? "ptxas failed with status " + std::to_string(status) : text);
+  if (*status != 0) return std::unexpected(PtxasFailure{text.empty() ? "ptxas failed with status " + std::to_string(*status) : text});
   PtxasOutput output{.cubin = cubin.Read(), .kernels = {}, .warnings = {}};
   Log parser(output);
   for (size_t begin = 0; begin < text.size();) {

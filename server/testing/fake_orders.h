@@ -20,6 +20,7 @@ enum class Order : uint32_t {
   kGarbage,      // writes what is no message
   kExit,
   kHuge,         // amount MiB of code
+  kUnavailable,  // something outside of the compiler failed it
 };
 
 // What the sandbox must not let a worker do (but for the last, which it may if it has a ptxas).

@@ -99,6 +99,11 @@ v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram:
       break;
     }
     case Order::kExit: std::_Exit(5);
+    case Order::kUnavailable: {
+      v1::WorkerResult result;
+      result.set_unavailable("ptxas: it was killed");
+      return result;
+    }
     case Order::kHuge: return Answer(request, std::size_t{amount} << 20);
   }
   hooks.on_stage("emit");
