@@ -8,10 +8,24 @@
 #include "compiler/conflicts.h"
 #include "compiler/infer/instructions.h"
 #include "compiler/infer/layouts.h"
+#include "compiler/infer/multicast.h"
+#include "compiler/infer/overlap.h"
+#include "compiler/infer/persist.h"
 #include "compiler/infer/pipeline.h"
+#include "compiler/infer/prefetch.h"
+#include "compiler/infer/rings.h"
+#include "compiler/infer/scale_sums.h"
 #include "compiler/infer/shared_memory.h"
+#include "compiler/infer/split_k.h"
+#include "compiler/infer/split_operands.h"
+#include "compiler/infer/split_pairs.h"
+#include "compiler/infer/split_rows.h"
+#include "compiler/infer/split_stores.h"
+#include "compiler/infer/stream_k.h"
 #include "compiler/infer/synchronize.h"
+#include "compiler/infer/tensor_copies.h"
 #include "compiler/infer/threads.h"
+#include "compiler/infer/tile_reads.h"
 #include "compiler/stage_timer.h"
 #include "ir/print.h"
 #include "ir/verify.h"
@@ -21,15 +35,36 @@ namespace {
 
 ir::Result Verify(ir::Module& module, const Context&, ir::Diagnostics& diagnostics) { return ir::Verify(module, diagnostics); }
 
+// A row for what looks at one kernel at a time and refuses nothing.
+template <void (*kTransform)(ir::Module&, ir::Kernel&, const Context&)>
+ir::Result Each(ir::Module& module, const Context& context, ir::Diagnostics&) {
+  for (ir::Kernel& kernel : module.kernels) kTransform(module, kernel, context);
+  return {};
+}
+
 constexpr Pass kPasses[] = {
     {"verify", Verify},
     {"canonicalize", Canonicalize},
-    {"conflicts", Conflicts},          // needs: folded expressions, lets in their places
+    {"conflicts", Conflicts},                // needs: folded expressions, lets in their places
+    {"split_rows", Each<SplitRows>},         // before anything is chosen: tiles become parts
     {"instructions", Instructions},
-    {"layouts", Layouts},              // needs: each gemm's instruction
-    {"pipeline", Pipeline},            // needs: sizes of shared buffers, that is layouts
-    {"shared_memory", SharedMemory},   // needs: versions
-    {"synchronize", Synchronize},      // needs: which buffers share bytes
+    {"split_k", Each<SplitK>},               // needs: each gemm's instruction
+    {"split_pairs", Each<SplitPairs>},       // needs: what split_k left undivided
+    {"split_operands", Each<SplitOperands>}, // needs: how many groups of warps share a step
+    {"scale_sums", Each<ScaleSums>},         // needs: the pieces of operands
+    {"tile_reads", Each<TileReads>},         // before other copies become tensor copies: these are part of a loop
+    {"tensor_copies", Each<TensorCopies>},
+    {"layouts", Layouts},                    // needs: each gemm's instruction, and which tiles tensor copies move
+    {"rings", Each<Rings>},                  // needs: sizes of shared buffers, that is layouts
+    {"prefetch", Each<Prefetch>},            // needs: rings
+    {"overlap", Each<Overlap>},              // needs: bodies that prefetch repeated
+    {"stream_k", Each<StreamK>},             // needs: rings; before blocks are paired, for it deals steps to single ones
+    {"multicast", Each<Multicast>},          // needs: rings
+    {"split_stores", Each<SplitStores>},     // needs: rings, for warp roles
+    {"persist", Each<Persist>},              // needs: which blocks are paired
+    {"pipeline", Pipeline},                  // takes the loops that have no ring
+    {"shared_memory", SharedMemory},         // needs: versions
+    {"synchronize", Synchronize},            // needs: which buffers share bytes
     {"threads", Threads},
 };
 

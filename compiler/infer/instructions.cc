@@ -8,13 +8,7 @@
 #include <tuple>
 
 #include "compiler/analysis/facts.h"
-#include "compiler/infer/scale_sums.h"
-#include "compiler/infer/split_k.h"
-#include "compiler/infer/split_operands.h"
-#include "compiler/infer/split_pairs.h"
-#include "compiler/infer/split_rows.h"
 #include "compiler/infer/tensor_copies.h"
-#include "compiler/infer/tile_reads.h"
 #include "compiler/rules/gemm.h"
 
 namespace kiln::compiler {
@@ -68,18 +62,11 @@ class Chooser {
                            "use fewer threads");
         continue;
       }
-      SplitRows(module_, kernel, context_);
       Facts facts(module_);
       facts.EnterKernel(kernel);
       Visit(kernel.body, facts);
       // A tile lies in memory as all of its products want it.
       while (FindMixed(kernel.body)) Visit(kernel.body, facts);
-      SplitK(module_, kernel, context_);
-      SplitPairs(module_, kernel, context_);
-      SplitOperands(module_, kernel, context_);
-      ScaleSums(module_, kernel, context_);
-      TileReads(module_, kernel, context_);
-      TensorCopies(module_, kernel, context_);
     }
   }
 

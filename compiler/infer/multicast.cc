@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -36,12 +37,12 @@ class Pairing {
  public:
   Pairing(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
 
-  std::optional<size_t> Run() {
+  void Run() {
     Measure();
     // Two blocks that do more than products in a step wait for the slower one in each: measured 4 to 8 % worse than loading twice.
-    if (works_) return std::nullopt;
-    if (steps_ < kFewSteps && !MayPersist(module_, kernel_, context_)) return std::nullopt;
-    if (lines_ * kCyclesPerLine < kHidden * std::max(cycles_, MemoryLines() * kMemoryCyclesPerLine)) return std::nullopt;
+    if (works_) return;
+    if (steps_ < kFewSteps && !MayPersist(module_, kernel_, context_)) return;
+    if (lines_ * kCyclesPerLine < kHidden * std::max(cycles_, MemoryLines() * kMemoryCyclesPerLine)) return;
     std::optional<size_t> best;
     double most = kLeastSaved * lines_;
     for (size_t axis = 0; axis < std::min<size_t>(2, kernel_.grid.size()); ++axis) {
@@ -49,13 +50,12 @@ class Pairing {
       if (!extent || *extent % 2 != 0 || *extent == 0) continue;
       if (const double saved = Saved(axis); saved >= most) best = axis, most = saved * (1 + 1e-9);
     }
-    if (!best) return std::nullopt;
+    if (!best) return;
     Saved(*best);
     for (ir::Copy* copy : shared_) copy->plan->multicast = true;
     SharedFirst(kernel_.body);
     kernel_.cluster.assign(kernel_.grid.size(), 1);
     kernel_.cluster[*best] = 2;
-    return best;
   }
 
  private:
@@ -172,11 +172,11 @@ class Pairing {
 
 }  // namespace
 
-std::optional<size_t> Multicast(ir::Module& module, ir::Kernel& kernel, const Context& context) {
-  if (kernel.producers == 0 || !kernel.cluster.empty() || !context.target->Has(target::Feature::kCluster)) return std::nullopt;
+void Multicast(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+  if (kernel.producers == 0 || !kernel.cluster.empty() || !context.target->Has(target::Feature::kCluster)) return;
   // The order that the program asks for separates neighbours, unless tiles are dealt out.
-  if (kernel.raster_panel > 0 && !MayPersist(module, kernel, context)) return std::nullopt;
-  return Pairing(module, kernel, context).Run();
+  if (kernel.raster_panel > 0 && !MayPersist(module, kernel, context)) return;
+  Pairing(module, kernel, context).Run();
 }
 
 }  // namespace kiln::compiler

@@ -8,15 +8,12 @@
 // tiles as wide as 120 blocks want gained nothing by fours or eights (128 × 8192 × 8192: 39.8 and 39.6 µs, in twos of narrower tiles 38.5).
 #pragma once
 
-#include <cstddef>
-#include <optional>
-
 #include "compiler/options.h"
 #include "ir/module.h"
 
 namespace kiln::compiler {
 
-// After Rings. The axis along which blocks are paired.
-std::optional<size_t> Multicast(ir::Module& module, ir::Kernel& kernel, const Context& context);
+// Needs: rings.
+void Multicast(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

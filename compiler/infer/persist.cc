@@ -2,6 +2,8 @@
 #include "compiler/infer/persist.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "compiler/infer/tile_order.h"
@@ -68,6 +70,18 @@ int64_t Tiles(const ir::Module& module, const ir::Kernel& kernel) {
   return known ? tiles : std::max<int64_t>(tiles, kManyTiles);
 }
 
+// The axis along which a cluster's two blocks are neighbours that load for each other.
+std::optional<size_t> PairedAxis(const ir::Kernel& kernel) {
+  bool loads_for_both = false;
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+    loads_for_both |= copy != nullptr && copy->plan && copy->plan->multicast;
+  });
+  const auto pair = std::ranges::find(kernel.cluster, 2u);
+  if (!loads_for_both || pair == kernel.cluster.end()) return std::nullopt;
+  return size_t(pair - kernel.cluster.begin());
+}
+
 }  // namespace
 
 bool MayPersist(const ir::Module& module, const ir::Kernel& kernel, const Context& context) {
@@ -75,7 +89,8 @@ bool MayPersist(const ir::Module& module, const ir::Kernel& kernel, const Contex
   return kernel.producers != 0 && kernel.threads >= kLargeBlock && tiles > int64_t(context.target->multiprocessors) && tiles <= kMostTiles;
 }
 
-void Persist(ir::Module& module, ir::Kernel& kernel, const Context& context, std::optional<size_t> paired) {
+void Persist(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+  const std::optional<size_t> paired = PairedAxis(kernel);
   if (!MayPersist(module, kernel, context) || (!kernel.cluster.empty() && !paired)) return;
   Persister(module, kernel, context, paired).Run();
 }

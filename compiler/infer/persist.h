@@ -7,9 +7,6 @@
 //   grid(X, Y), (x, y)   →   grid(min(X·Y, multiprocessors)), b:   for t { n = b + t · blocks; x, y = place of n; … }
 #pragma once
 
-#include <cstddef>
-#include <optional>
-
 #include "compiler/options.h"
 #include "ir/module.h"
 
@@ -18,8 +15,7 @@ namespace kiln::compiler {
 // Not where one wave holds the grid, or where several blocks may share a multiprocessor.
 bool MayPersist(const ir::Module& module, const ir::Kernel& kernel, const Context& context);
 
-// After Rings, where the kernel may.
-// `paired`: the axis along which a cluster's two blocks are neighbours; they go over pairs of tiles together.
-void Persist(ir::Module& module, ir::Kernel& kernel, const Context& context, std::optional<size_t> paired);
+// Needs: rings, and Multicast before it: two blocks that load for each other go over pairs of tiles together.
+void Persist(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

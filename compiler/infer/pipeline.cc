@@ -7,13 +7,6 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/infer/elementwise.h"
-#include "compiler/infer/multicast.h"
-#include "compiler/infer/overlap.h"
-#include "compiler/infer/persist.h"
-#include "compiler/infer/prefetch.h"
-#include "compiler/infer/rings.h"
-#include "compiler/infer/split_stores.h"
-#include "compiler/infer/stream_k.h"
 #include "compiler/infer/versions.h"
 
 namespace kiln::compiler {
@@ -354,13 +347,6 @@ void CloseGroups(Block& block, bool in_group) {
 
 ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&) {
   for (ir::Kernel& kernel : module.kernels) {
-    Rings(module, kernel, context);
-    Prefetch(module, kernel, context);
-    Overlap(module, kernel, context);
-    const std::optional<StreamPlan> streams = PlanStreams(module, kernel, context);
-    const std::optional<size_t> paired = streams ? std::nullopt : Multicast(module, kernel, context);
-    SplitStores(module, kernel);
-    streams ? StreamK(module, kernel, *streams) : Persist(module, kernel, context, paired);
     const size_t buffers = module.buffers.size();
     Pass pass(module, kernel, context);
     // The pass reads the kernel's body as a whole while it rewrites a copy.

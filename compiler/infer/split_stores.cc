@@ -85,7 +85,7 @@ bool SplitsSo(const ir::Module& module, const Uses& use, int64_t groups_m, int64
 
 }  // namespace
 
-void SplitStores(const ir::Module& module, ir::Kernel& kernel) {
+void SplitStores(ir::Module& module, ir::Kernel& kernel, const Context&) {
   const int64_t groups = kernel.threads / kGroupThreads;
   if (kernel.producers == 0 || groups < 2) return;
   std::map<BufferId, Uses> uses;

@@ -4,11 +4,12 @@
 // itself and waits for nobody else: the groups of a persistent block drift apart, and one's epilogue runs under the other's products.
 #pragma once
 
+#include "compiler/options.h"
 #include "ir/module.h"
 
 namespace kiln::compiler {
 
 // In a kernel with warp roles, once layouts are known.
-void SplitStores(const ir::Module& module, ir::Kernel& kernel);
+void SplitStores(ir::Module& module, ir::Kernel& kernel, const Context&);
 
 }  // namespace kiln::compiler

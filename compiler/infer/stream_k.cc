@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,14 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::ExprOp;
 using ir::Stmt;
+
+struct StreamPlan {
+  int64_t blocks;   // B
+  int64_t tiles;    // X · Y
+  int64_t steps;    // S, of each
+  int64_t turns;    // tiles that a block does by itself first
+  int64_t sharing;  // of the blocks, the first, which share the rest
+};
 
 constexpr uint32_t kLargeBlock = 256;      // threads that compute: nothing fits beside such a block
 constexpr int64_t kMostUnits = INT32_MAX;  // steps times blocks are counted in 32 bits
@@ -225,13 +234,12 @@ class Streamer {
 
 }  // namespace
 
-std::optional<StreamPlan> PlanStreams(const ir::Module& module, const ir::Kernel& kernel, const Context& context) {
-  if (context.options.stream_k() == v1::STREAM_K_NEVER || kernel.producers == 0 || !kernel.cluster.empty()) return std::nullopt;
+void StreamK(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+  if (context.options.stream_k() == v1::STREAM_K_NEVER || kernel.producers == 0 || !kernel.cluster.empty()) return;
   const Planner planner(module, kernel, context);
   const std::optional<size_t> at = planner.FindLoop();
-  return at ? planner.Plan(*at) : std::nullopt;
+  if (!at) return;
+  if (const std::optional<StreamPlan> plan = planner.Plan(*at)) Streamer(module, kernel, *plan).Run();
 }
-
-void StreamK(ir::Module& module, ir::Kernel& kernel, const StreamPlan& plan) { Streamer(module, kernel, plan).Run(); }
 
 }  // namespace kiln::compiler

@@ -14,25 +14,13 @@
 // Blocks wait only for ones with smaller numbers, which start before them.
 #pragma once
 
-#include <optional>
-
 #include "compiler/options.h"
 #include "ir/module.h"
 
 namespace kiln::compiler {
 
-struct StreamPlan {
-  int64_t blocks;   // B
-  int64_t tiles;    // X · Y
-  int64_t steps;    // S, of each
-  int64_t turns;    // tiles that a block does by itself first
-  int64_t sharing;  // of the blocks, the first, which share the rest
-};
-
-// Needs: rings. Absent where the order of tiles is as good, or where something but products of a ring's stages happens in the loop,
-// a sum does not start from zero, or something is written before it is complete.
-std::optional<StreamPlan> PlanStreams(const ir::Module& module, const ir::Kernel& kernel, const Context& context);
-
-void StreamK(ir::Module& module, ir::Kernel& kernel, const StreamPlan& plan);
+// Needs: rings. Not where the order of tiles is as good, or where something but products of a ring's stages happens in the loop, a sum
+// does not start from zero, or something is written before it is complete.
+void StreamK(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler
