@@ -148,6 +148,8 @@ class Folder {
     for (VarId& var : folded.vars) var = Bind(var);
     folded.body = Fold(std::move(folded.body));
     if (folded.kind == ir::LoopKind::kParallel) JoinLets(folded.body);
+    // Each thread runs all iterations of either; passes may let threads meet between them.
+    if (folded.kind == ir::LoopKind::kVectorized) folded.kind = ir::LoopKind::kUnroll;
     out.push_back({std::move(folded), loc});
   }
 

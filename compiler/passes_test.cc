@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <stdexcept>
 #include <tuple>
 
+#include "compiler/analysis/access.h"
 #include "compiler/artifact.h"
 #include "compiler/canonicalize.h"
 #include "compiler/conflicts.h"
@@ -170,7 +172,7 @@ TEST(Passes, RandomProgramsAreRefusedOrStayValid) {
   EXPECT_GT(through, 100u);
 }
 
-TEST(SharedMemory, LiveBuffersDoNotOverlap) {
+TEST(SharedMemory, BuffersAreAlignedAndInside) {
   for (const auto& path : golden::Inputs("threads")) {
     ir::Module module = Parsed(path);
     RunUpTo("shared_memory", module, ContextOf(path));
@@ -180,6 +182,31 @@ TEST(SharedMemory, LiveBuffersDoNotOverlap) {
       EXPECT_LE(*buffer.shared_offset + SharedBytes(buffer), module.kernels[0].shared_bytes) << buffer.name;
     }
   }
+}
+
+// What one copy or product touches is live together.
+TEST(SharedMemory, LiveBuffersDoNotOverlap) {
+  size_t pairs = 0;
+  for (const auto& path : golden::Inputs("threads")) {
+    ir::Module module = Parsed(path);
+    RunUpTo("shared_memory", module, ContextOf(path));
+    const auto check = [&](const ir::Stmt& stmt) {
+      std::set<ir::BufferId> touched;
+      for (const Access& access : AccessesOf(module, stmt))
+        if (module[access.buffer].shared_offset) touched.insert(access.buffer);
+      for (const ir::BufferId one : touched) {
+        for (const ir::BufferId other : touched) {
+          if (one >= other) continue;
+          const int64_t first = *module[one].shared_offset, second = *module[other].shared_offset;
+          EXPECT_TRUE(first + SharedBytes(module[one]) <= second || second + SharedBytes(module[other]) <= first)
+              << path << ": " << module[one].name << " and " << module[other].name;
+          ++pairs;
+        }
+      }
+    };
+    for (const ir::Kernel& kernel : module.kernels) ir::Walk(kernel.body, check);
+  }
+  EXPECT_GT(pairs, 5u);
 }
 
 }  // namespace

@@ -152,12 +152,29 @@ TEST(Canonical, NumberingNamesAndDeadEntriesLeaveNoTrace) {
   }
 }
 
-TEST(Canonical, TextAndWireAgree) {
+TEST(Canonical, ModuleAndItsTextAgree) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     Module module = RandomModule(seed).Make(true);
     Diagnostics diagnostics;
     ASSERT_EQ(CanonicalBytes(module), CanonicalBytes(*Parse(Print(module), diagnostics))) << Print(module);
   }
+}
+
+// Whoever adds an op or a kind of loop lets RandomModule make it: the tests above and the fuzzers then know it.
+TEST(RandomModules, HaveEverything) {
+  std::set<size_t> ops;
+  std::set<LoopKind> loops;
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    const Module module = RandomModule(seed).Make(true);
+    for (const Kernel& kernel : module.kernels) {
+      Walk(kernel.body, [&](const Stmt& stmt) {
+        ops.insert(stmt.op.index());
+        if (const auto* loop = std::get_if<For>(&stmt.op)) loops.insert(loop->kind);
+      });
+    }
+  }
+  EXPECT_EQ(ops.size(), std::variant_size_v<Op>);
+  EXPECT_EQ(loops.size(), size_t(LoopKind::kPersistent));
 }
 
 TEST(Canonical, DifferentProgramsDiffer) {

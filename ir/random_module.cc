@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 namespace kiln::ir {
@@ -113,6 +114,12 @@ BufferId RandomModule::AddTile(Space space, DType type, std::vector<int64_t> sha
   return id;
 }
 
+Ring RandomModule::AddRing() {
+  const Ring ring{AddTile(Space::kBarrier, DType::kI64, {4}), AddTile(Space::kLocal, DType::kI32, {2})};
+  std::erase(buffers_, ring.barriers);  // it holds no elements
+  return ring;
+}
+
 Region RandomModule::Whole(BufferId buffer) {
   Region region{.buffer = buffer, .offsets = {}, .extents = module_.ShapeOf(buffer)};
   region.offsets.assign(region.extents.size(), module_.exprs.Int(0));
@@ -156,7 +163,7 @@ Kernel RandomModule::MakeKernel() {
     ints_.push_back(kernel.block_vars.back());
   }
   if (Coin()) kernel.cluster.assign(kernel.grid.size(), 1);
-  if (decisions_) kernel.shared_bytes = Below(4) * 1024;
+  if (decisions_) kernel.shared_bytes = Below(4) * 1024, kernel.producers = uint32_t(Below(2) * 128);
   kernel.body = MakeBlock(3);
   std::tie(ints_, floats_, buffers_) = scope;
   return kernel;
@@ -176,7 +183,7 @@ Block RandomModule::MakeBlock(int depth) {
 }
 
 Op RandomModule::MakeOp(int depth) {
-  switch (Below(depth > 0 ? 8 : 5)) {
+  switch (Below(depth > 0 ? 9 : 6)) {
     case 0: {
       bool is_float = Coin();
       DType type = is_float ? DType::kF32 : DType::kI32;
@@ -192,7 +199,8 @@ Op RandomModule::MakeOp(int depth) {
     case 2: return Assume{BoolExpr(3)};
     case 3:
     case 4: return MakeTileOp();
-    case 5: {
+    case 5: return MakeAtomic();
+    case 6: {
       If branch{.cond = BoolExpr(2), .then_body = MakeBlock(depth - 1), .else_body = {}};
       if (Coin()) branch.else_body = MakeBlock(depth - 1);
       return branch;
@@ -207,15 +215,49 @@ Op RandomModule::MakeLoop(int depth) {
     loop.body.push_back({Coin() ? Op(Break{}) : Op(Continue{}), {}});
     return loop;
   }
-  bool pipelined = Coin();
+  if (Below(4) == 0) return MakeParallel();
   VarId var = module_.AddVar({VarKind::kLoop, DType::kI32, 0, Name()});
-  For loop{
-      .kind = pipelined ? LoopKind::kPipelined : LoopKind::kSerial, .vars = {var}, .extents = {Expr(DType::kI32, 2)}};
-  if (pipelined) loop.num_stages = uint32_t(Below(5));
+  For loop{.kind = Pick<LoopKind>({LoopKind::kSerial, LoopKind::kSerial, LoopKind::kPipelined, LoopKind::kPipelined, LoopKind::kPipelined,
+                                   LoopKind::kUnroll, LoopKind::kPersistent}),
+           .vars = {var},
+           .extents = {Expr(DType::kI32, 2)}};
+  if (loop.kind == LoopKind::kPipelined) loop.num_stages = uint32_t(Below(5));
   ints_.push_back(var);
   loop.body = MakeBlock(depth - 1);
   ints_.pop_back();
   return loop;
+}
+
+// Of elements: no tiles are computed within.
+Op RandomModule::MakeParallel() {
+  const auto scope = ints_;
+  const bool vectorized = Below(4) == 0;
+  For loop{.kind = vectorized ? LoopKind::kVectorized : LoopKind::kParallel, .vars = {}, .extents = {}};
+  if (!vectorized) loop.coalesced_width = uint32_t(Below(2) * 4);
+  std::vector<int64_t> shape;
+  for (int axis = vectorized ? 1 : 1 + Below(2); axis > 0; --axis) {
+    shape.push_back(8 * (1 + Below(4)));
+    loop.vars.push_back(module_.AddVar({VarKind::kLoop, DType::kI32, 0, Name()}));
+    loop.extents.push_back(module_.exprs.Int(shape.back()));
+    ints_.push_back(loop.vars.back());
+  }
+  if (decisions_ && !vectorized && Coin()) loop.layout = SomeLayout(shape);
+  const BufferId buffer = Pick(buffers_);
+  Store store{buffer, Indices(buffer), Expr(module_[buffer].dtype, 3)};
+  store.async = decisions_ && Coin();
+  loop.body.push_back({std::move(store), {}});
+  ints_ = scope;
+  return loop;
+}
+
+Op RandomModule::MakeAtomic() {
+  std::vector<BufferId> shared;
+  std::ranges::copy_if(buffers_, std::back_inserter(shared), [&](BufferId id) {
+    const Buffer& buffer = module_[id];
+    return (buffer.space == Space::kGlobal || buffer.space == Space::kShared) && Bits(buffer.dtype) >= 16;
+  });
+  const BufferId buffer = Pick(shared);  // the workspace, if nothing else
+  return Atomic{AtomicKind(1 + Below(3)), buffer, Indices(buffer), Expr(module_[buffer].dtype, 2)};
 }
 
 Op RandomModule::MakeGemm() {
@@ -225,7 +267,7 @@ Op RandomModule::MakeGemm() {
             .transpose_b = true,
             .policy = WarpPolicy(Below(3)),
             .clear_accum = Coin()};
-  if (decisions_) gemm.plan = GemmPlan{"mma.m16n8k16.f32.f16", 2, 2, 1, Coin(), Coin()};
+  if (decisions_) gemm.plan = GemmPlan{"mma.m16n8k16.f32.f16", 2, 2, 1 + Below(2), Coin(), Coin(), Coin()};
   return gemm;
 }
 
@@ -237,9 +279,11 @@ Op RandomModule::MakeTileOp() {
       return Fill{Whole(buffer), module_.exprs.Float(FloatValue(), module_[buffer].dtype)};
     }
     case 2: {
-      Reduce reduce{.kind = ReduceKind(1 + Below(5)),
-                    .src = Whole(AddTile(Space::kFragment, DType::kF32, {16, 8})),
-                    .dst = Whole(AddTile(Space::kFragment, DType::kF32, {16})),
+      const auto kind = ReduceKind(1 + Below(8));
+      const DType type = kind >= ReduceKind::kBitAnd ? DType::kI32 : DType::kF32;
+      Reduce reduce{.kind = kind,
+                    .src = Whole(AddTile(Space::kFragment, type, {16, 8})),
+                    .dst = Whole(AddTile(Space::kFragment, type, {16})),
                     .dim = 1,
                     .clear = Coin(),
                     .scratch = {}};
@@ -262,6 +306,7 @@ Op RandomModule::MakeTileOp() {
                 .plan = {}};
       const auto groups = uint32_t(Below(3));
       if (decisions_) copy.plan = CopyPlan{CopyInstruction(Below(3)), 1 << Below(4), SomeLayout({16, 8}), {}, Coin(), Coin(), groups, uint32_t(groups > 0)};
+      if (decisions_ && Coin()) copy.plan->ring = AddRing();
       return copy;
     }
     case 4: return Barrier{decisions_ && Coin()};
@@ -284,8 +329,7 @@ Op RandomModule::MakeTileOp() {
                        module_.exprs.Int(Below(3))};
     }
     default: {
-      const Ring ring{AddTile(Space::kBarrier, DType::kI64, {4}), AddTile(Space::kLocal, DType::kI32, {2})};
-      std::erase(buffers_, ring.barriers);  // it holds no elements
+      const Ring ring = AddRing();
       return RingStep{RingAction(Below(4)), ring, Below(2) * 128, Below(3)};
     }
   }

@@ -34,6 +34,7 @@ class RandomModule {
   ExprId BoolExpr(int depth);
   std::vector<ExprId> Indices(BufferId buffer);
   BufferId AddTile(Space space, DType type, std::vector<int64_t> shape);
+  Ring AddRing();
   Region Whole(BufferId buffer);
   Layout SomeLayout(const std::vector<int64_t>& shape);
   void Header();
@@ -42,6 +43,8 @@ class RandomModule {
   Op MakeOp(int depth);
   Op MakeLoop(int depth);
   Op MakeTileOp();
+  Op MakeParallel();
+  Op MakeAtomic();
   Op MakeGemm();
 
   std::mt19937 random_;

@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "ir/canonical.h"
 #include "ir/codec/decode.h"
 #include "ir/codec/encode.h"
 #include "ir/limits.h"
@@ -232,6 +233,7 @@ TEST(Codec, RandomModulesComeBack) {
     std::string bytes = EncodeBytes(module);
     auto read = DecodeModule(bytes, diagnostics);
     ASSERT_TRUE(read) << All(diagnostics);
+    ASSERT_EQ(CanonicalBytes(*read), CanonicalBytes(module)) << Print(module);
     ASSERT_EQ(EncodeBytes(*read), EncodeBytes(*DecodeModule(EncodeBytes(*read), diagnostics)));
     auto from_text = DecodeModule(Print(*read), diagnostics);
     ASSERT_TRUE(from_text) << All(diagnostics);
