@@ -10,6 +10,7 @@
 namespace kiln::ir {
 
 inline constexpr size_t kMaxModuleBytes = 4 << 20;
+inline constexpr size_t kMaxModuleMemory = 64 << 20;  // of the message, once parsed
 inline constexpr size_t kMaxExprs = 250'000;
 inline constexpr size_t kMaxVars = 50'000;
 inline constexpr size_t kMaxBuffers = 10'000;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/compile_flow.h"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "ir/codec/wire_size.h"
 #include "server/compile_under_way.h"
+#include "server/message_reader.h"
 #include "server/refusals.h"
 
 namespace kiln::server {
@@ -99,6 +102,22 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
   return call;
 }
 
+std::expected<TenantBudget::Charge, Failure> CompileFlow::Hold(const std::string& tenant, std::size_t bytes) {
+  if (auto charge = pending_.Take(tenant, bytes)) return std::move(*charge);
+  ++parts_.telemetry.refused;
+  return std::unexpected(NoMemoryFor(tenant, options_.max_pending_bytes));
+}
+
+// What a module takes in memory is many times its bytes. The largest one leaves others a part.
+std::expected<ResolvedRequest, Failure> CompileFlow::ResolveWithin(const std::string& tenant, const v1::CompileRequest& request, CallNotes* notes) {
+  const ir::ModuleSize size = ir::MeasureModule(request.module());
+  if (auto over = OverLimit(size, request.module().size(), options_.limits)) return std::unexpected(std::move(*over));
+  const auto charge = decoding_.Take(tenant, std::min(size.memory, options_.max_pending_bytes / 4 * 3));
+  if (charge) return Resolve(request, options_.ptxas_version(), options_.limits, notes);
+  ++parts_.telemetry.refused;
+  return std::unexpected(NoMemoryFor(tenant, options_.max_pending_bytes));
+}
+
 // Nobody else knows the call yet.
 std::optional<Failure> CompileFlow::Accept(Call& call) {
   const std::string& tenant = call.request.caller.tenant;
@@ -123,15 +142,11 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
 
   // 1. The request's bytes become a message.
   v1::CompileRequest request;
-  if (!request.ParseFromString(bytes)) {
-    return End(call, std::unexpected(Failure{
-                         .kind = Kind::kMalformed,
-                         .message = "the request is no kiln.v1.CompileRequest; is the client of this protocol version?"}));
-  }
+  if (auto read = ReadMessage(bytes, request); !read) return End(call, std::unexpected(std::move(read.error())));
   Free(bytes);
 
   // 2. The module is decoded and the key computed.
-  auto resolved = Resolve(request, options_.ptxas_version(), options_.limits, call->request.notes.get());
+  auto resolved = ResolveWithin(call->request.caller.tenant, request, call->request.notes.get());
   if (!resolved) return End(call, std::unexpected(std::move(resolved.error())));
   request.set_target(resolved->target);
   const Caller& caller = call->request.caller;

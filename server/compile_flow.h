@@ -51,7 +51,7 @@ class CompileFlow {
     std::chrono::milliseconds compile_limit{120'000};  // of one job in a worker
     std::uint64_t worker_memory_bytes = 0;
     std::chrono::milliseconds suspicious_after{30'000};  // a compile cancelled after that leaves a reproducer: before, people were impatient
-    std::size_t max_pending_bytes = std::size_t{64} << 20;  // of requests under way
+    std::size_t max_pending_bytes = std::size_t{64} << 20;  // of requests under way, and again of the modules that are being decoded
     AcceptUnsigned accept_unsigned = AcceptUnsigned::kOfNobody;
     RequestLimits limits;
     std::string build_id;
@@ -103,7 +103,10 @@ class CompileFlow {
   void Lookup(const cache::Digest& key, const std::string& tenant, std::move_only_function<void(Outcome)> done);
 
   // Keeps what another compiler of the same build made, as the caller's.
-  std::expected<cache::Digest, Failure> Put(const Caller& caller, const v1::PutRequest& put);
+  std::expected<cache::Digest, Failure> Put(const Caller& caller, v1::PutRequest put);
+
+  // So many bytes of the memory there is for requests under way.
+  std::expected<TenantBudget::Charge, Failure> Hold(const std::string& tenant, std::size_t bytes);
 
   // From now on nothing new is compiled but for requests that were accepted before; what is known is still served.
   void Drain() { draining_ = true; }
@@ -122,6 +125,7 @@ class CompileFlow {
 
   bool Post(Executor::Task task);
   cache::Digest CrashKey(const cache::Digest& kept_under) const;
+  std::expected<ResolvedRequest, Failure> ResolveWithin(const std::string& tenant, const v1::CompileRequest& request, CallNotes* notes);
   std::optional<Failure> Accept(Call& call);
   void Steps(const std::shared_ptr<Call>& call);
   bool AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_view bytes);
@@ -150,6 +154,7 @@ class CompileFlow {
   std::atomic<std::uint64_t> last_job_ = 0;
   std::atomic<std::size_t> calls_ = 0;
   TenantBudget pending_{options_.max_pending_bytes};
+  TenantBudget decoding_{options_.max_pending_bytes};
   Pacer looks_;  // at requests while the queue is full
   std::atomic<bool> draining_ = false;
   std::atomic<bool> closed_ = false;

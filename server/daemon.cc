@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -16,7 +17,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
@@ -26,6 +26,7 @@
 #include "compiler/target/target.h"
 #include "ir/codec/decode.h"
 #include "server/authenticator.h"
+#include "server/free_memory.h"
 #include "server/gate.h"
 #include "server/local_listener.h"
 #include "server/call_log.h"
@@ -161,6 +162,7 @@ struct Daemon::Parts {
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<LocalListener> local;
   std::atomic<bool> serving = false;
+  unsigned busy_looks = 0;  // of Tidy, since the last that did something
   std::unique_ptr<Monitor> monitor;  // last: it asks the others
 
   std::expected<void, std::string> OpenGate();
@@ -323,9 +325,8 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
                                .devices = [this](v1::CapabilitiesReply& reply, std::chrono::seconds patience) { DescribeDevices(reply, patience); }});
   service = std::make_unique<KilnService>(KilnService::Parts{
       *flow, *runs, *devices, *executor, *maintenance, *store_keeper, *cache, *admission, *workers, telemetry, metrics, *gate, *quotas, *description,
-      config.accept_put, config.limits, config.manifest_memory_bytes});
+      config.accept_put, config.limits, config.max_message_bytes, config.manifest_memory_bytes});
   grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   int port = 0;
   const bool tcp = !config.endpoint.socket && !inherited;
@@ -338,7 +339,8 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
   WatchCalls(builder, journal, accepted);
   // Messages are received before it is known whose they are.
   builder.SetResourceQuota(grpc::ResourceQuota("kilnd").Resize(config.connection_memory_bytes));
-  builder.SetMaxReceiveMessageSize(static_cast<int>(config.max_message_bytes));
+  // Beyond that gRPC ends a call before we see it, and can name no setting; up to there we do (KilnService::Enter).
+  builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<std::uint64_t>(2 * config.max_message_bytes, std::numeric_limits<int>::max())));
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
   // A client that does not answer in time is gone, with or without a call: what it waited for is cancelled.
@@ -447,6 +449,13 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config)
 }
 
 void Daemon::Reload() { parts_->authenticator->Reload(); }
+
+void Daemon::Tidy() {
+  constexpr unsigned kBusyLooks = 10;
+  if (parts_->accepted.open() > 0 && ++parts_->busy_looks < kBusyLooks) return;
+  parts_->busy_looks = 0;
+  ReturnFreeMemory();
+}
 
 bool Daemon::Alive() { return parts_->heartbeat->Alive(); }
 

@@ -24,6 +24,9 @@ class Daemon {
   // Whether requests still get through its threads.
   bool Alive();
 
+  // Now and then: gives back memory that a burst has left, in a quiet moment if there is one.
+  void Tidy();
+
   // Refuses new compiles, lets what was accepted before finish for as long as the grace period, ends the others, writes the cache.
   // `hurry` is asked now and then; true ends the grace period.
   void Drain(const std::function<bool()>& hurry);

@@ -36,8 +36,8 @@ bool EndsTheCall(const Failure& failure) {
 
 }  // namespace
 
-EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, const v1::EnsureRequest& request)
-    : parts_(parts), caller_(std::move(caller)), memory_(std::move(memory)), manifest_(request, parts.limits),
+EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, v1::EnsureRequest request)
+    : parts_(parts), caller_(std::move(caller)), memory_(std::move(memory)), request_(std::move(request)), manifest_(request_, parts.limits),
       window_(2 * std::size_t{parts.workers} + 2), failure_(manifest_.problem()) {
   failure_ ? Continue() : ExpandSoon();
 }
@@ -240,7 +240,7 @@ void EnsureReactor::Advance(std::unique_lock<std::mutex> lock) {
     progress_.set_elapsed_seconds(Seconds(Clock::now() - began_));
     progress_.clear_remaining_seconds();
     if (const auto remaining = Remaining()) progress_.set_remaining_seconds(*remaining);
-    writing_ = progress_;
+    writing_ = ToBuffer(progress_);
     progress_.clear_kernels();
     unwritten_bytes_ = 0;
     news_ = false;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <grpcpp/alarm.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "kiln/v1/service.pb.h"
@@ -33,7 +34,7 @@
 
 namespace kiln::server {
 
-class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> {
+class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   struct Parts {
     CompileFlow& flow;
@@ -45,8 +46,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
     std::shared_ptr<CallNotes> notes;
   };
 
-  // `request` lives as long as the call.
-  EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, const v1::EnsureRequest& request);
+  EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, v1::EnsureRequest request);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -76,6 +76,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
   const Parts parts_;
   const Caller caller_;
   const TenantBudget::Charge memory_;
+  const v1::EnsureRequest request_;
   Manifest manifest_;
   const std::size_t window_;
   const Clock::time_point began_ = Clock::now();
@@ -98,7 +99,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<v1::EnsureProgress> 
 
   v1::EnsureProgress progress_;  // to be written next
   std::size_t unwritten_bytes_ = 0;  // of its kernels
-  v1::EnsureProgress writing_;
+  grpc::ByteBuffer writing_;
   bool news_ = false;
   bool busy_ = false;
   bool broken_ = false;

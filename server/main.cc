@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <string_view>
@@ -20,14 +21,17 @@ using namespace kiln::server;
 
 constexpr std::chrono::seconds kAfterGrace{10};  // to write the cache and to end
 
-// The next signal. Until then systemd's watchdog is told twice in each of its periods that kilnd is alive, as long as it is.
+// The next signal. Until then systemd's watchdog is told at least twice in each of its periods that kilnd is alive, as long as it is.
 int AwaitSignal(const sigset_t& signals, const ServiceManager& manager, Daemon& daemon) {
   const auto half = std::chrono::duration_cast<std::chrono::nanoseconds>(manager.watchdog) / 2;
-  const timespec period{static_cast<time_t>(half.count() / 1'000'000'000), static_cast<long>(half.count() % 1'000'000'000)};
+  std::chrono::nanoseconds period = std::chrono::seconds(1);
+  if (half.count() > 0) period = std::min(period, half);
+  const timespec wait{static_cast<time_t>(period.count() / 1'000'000'000), static_cast<long>(period.count() % 1'000'000'000)};
   for (;;) {
-    const int signal = ::sigtimedwait(&signals, nullptr, half.count() > 0 ? &period : nullptr);
+    const int signal = ::sigtimedwait(&signals, nullptr, &wait);
     if (signal > 0) return signal;
-    if (daemon.Alive()) manager.Tell("WATCHDOG=1");
+    if (half.count() > 0 && daemon.Alive()) manager.Tell("WATCHDOG=1");
+    daemon.Tidy();
   }
 }
 

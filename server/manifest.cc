@@ -9,6 +9,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include "compiler/target/target.h"
+#include "server/message_reader.h"
 #include "server/wire.h"
 
 namespace kiln::server {
@@ -19,6 +20,10 @@ constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 constexpr std::size_t kPieceItems = 8192;
 
 Failure Malformed(std::string message) { return {.kind = Failure::Kind::kMalformed, .message = std::move(message)}; }
+
+Failure TooManyItems(std::size_t items) {
+  return Malformed(fmt::format("the manifest has {} requests × targets; send it in parts of at most {}", items, Manifest::kMaxItems));
+}
 
 // One name for all spellings of a target.
 std::string_view CanonicalName(const std::string& name) {
@@ -42,26 +47,33 @@ std::string TargetField(std::string_view target) {
 
 Manifest::Manifest(const v1::EnsureRequest& request, const RequestLimits& limits)
     : request_(request), limits_(limits) {
-  const auto named = static_cast<std::size_t>(request.targets_size());
-  const std::size_t known = target::All().size() + target::Emulated().size();
-  if (named > known) {
-    problem_ = Malformed(fmt::format("the manifest names {} targets; there are {}, `kiln devices` lists them", named, known));
-    return;
-  }
   std::set<std::string, std::less<>> seen;
   for (const std::string& target : request.targets()) {
     if (seen.emplace(CanonicalName(target)).second) targets_.push_back(target);
   }
   const std::size_t items = static_cast<std::size_t>(request.requests_size()) * std::max<std::size_t>(1, targets_.size());
-  if (items > kMaxItems) {
-    problem_ = Malformed(fmt::format("the manifest has {} requests × targets; send it in parts of at most {}", items, kMaxItems));
-  }
+  if (items > kMaxItems) problem_ = TooManyItems(items);
 }
 
-std::size_t Manifest::MemoryOf(const v1::EnsureRequest& request) {
-  constexpr std::size_t kOfAnItem = 128;
-  const auto items = static_cast<std::size_t>(request.requests_size()) * static_cast<std::size_t>(std::max(1, request.targets_size()));
-  return 2 * request.ByteSizeLong() + kOfAnItem * std::min(items, kMaxItems);
+Manifest::Size Manifest::Measure(const grpc::ByteBuffer& bytes) {
+  constexpr std::size_t kOfAnItem = 128, kOfARequest = 64;
+  const auto& type = *v1::EnsureRequest::descriptor();
+  const ir::WireSize wire = server::Measure(type, bytes);
+  Size size{.requests = wire.Count(*type.FindFieldByNumber(v1::EnsureRequest::kRequestsFieldNumber)),
+            .targets = wire.Count(*type.FindFieldByNumber(v1::EnsureRequest::kTargetsFieldNumber))};
+  const std::size_t items = size.requests * std::max<std::size_t>(1, size.targets);
+  size.memory = wire.memory() + bytes.Length() + kOfARequest * size.requests + kOfAnItem * std::min(items, kMaxItems);
+  return size;
+}
+
+// The same target under two spellings may make it smaller than it seems here.
+std::optional<Failure> Manifest::ProblemOf(const Size& size) {
+  const std::size_t known = target::All().size() + target::Emulated().size();
+  if (size.targets > known) {
+    return Malformed(fmt::format("the manifest names {} targets; there are {}, `kiln devices` lists them", size.targets, known));
+  }
+  if (size.requests > kMaxItems) return TooManyItems(size.requests);
+  return std::nullopt;
 }
 
 bool Manifest::ExpandSome() {

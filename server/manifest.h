@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include <grpcpp/support/byte_buffer.h>
+
 #include "cache/digest.h"
 #include "kiln/v1/service.pb.h"
 #include "server/failure.h"
@@ -35,8 +37,14 @@ class Manifest {
   // `request` and `limits` outlive this. Takes at most as many targets as there are; the same target under two spellings is one.
   Manifest(const v1::EnsureRequest& request, const RequestLimits& limits);
 
-  // What a call with this manifest holds until it ends, about: the message, its requests' bytes, what is known of each item.
-  static std::size_t MemoryOf(const v1::EnsureRequest& request);
+  // Of a serialized EnsureRequest, before it is parsed.
+  struct Size {
+    std::size_t requests = 0;
+    std::size_t targets = 0;
+    std::size_t memory = 0;  // what a call with it holds until it ends, about: the message, its requests' bytes, what is known of each item
+  };
+  static Size Measure(const grpc::ByteBuffer& bytes);
+  static std::optional<Failure> ProblemOf(const Size& size);
 
   // Why it cannot be expanded.
   const std::optional<Failure>& problem() const { return problem_; }

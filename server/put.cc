@@ -9,10 +9,10 @@
 
 namespace kiln::server {
 
-std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, const v1::PutRequest& put) {
-  auto resolved = Resolve(put.request(), options_.ptxas_version(), options_.limits);
+std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, v1::PutRequest put) {
+  auto resolved = ResolveWithin(caller.tenant, put.request(), nullptr);
   if (!resolved) return std::unexpected(std::move(resolved.error()));
-  const v1::Artifact& artifact = put.artifact();
+  v1::Artifact& artifact = *put.mutable_artifact();
   if (artifact.compiler() != options_.build_id || artifact.target() != resolved->target) {
     return std::unexpected(Failure{
         .kind = Failure::Kind::kMalformed,
@@ -23,7 +23,7 @@ std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, con
   if (auto allowed = MayPut(caller, put, key); !allowed) return std::unexpected(std::move(allowed.error()));
   v1::CompileReply reply;
   reply.set_key(key);
-  *reply.mutable_artifact() = artifact;
+  reply.mutable_artifact()->Swap(&artifact);
   auto entry = SealReply(KeptUnder(caller.tenant, resolved->key), caller.tenant,
                          parts_.sealer.Seal(reply, put.request(), caller.name), resolved->target, resolved->name);
   if (!entry) return std::unexpected(Failure{.kind = Failure::Kind::kMalformed, .message = entry.error().message});

@@ -267,6 +267,11 @@ TEST_F(DaemonTest, EachLimitOfARequestHasASettingAndAnErrorThatNamesIt) {
     const char* option;
     const char* says;
   };
+  daemon_->Start({"--max-message=" + std::to_string(request.ByteSizeLong() - 1)});
+  const auto too_large = daemon_->Compile(request);
+  EXPECT_EQ(too_large.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(too_large.status.error_message(), HasSubstr("--max-message"));
+  daemon_->Stop();
   for (const Row& row : {Row{"--max-request=20", "--max-request"}, Row{"--max-module=20", "--max-module"},
                          Row{"--max-artifact=100", "--max-artifact"}}) {
     daemon_->Start({row.option});
@@ -293,7 +298,15 @@ TEST_F(DaemonTest, EachLimitOfARequestHasASettingAndAnErrorThatNamesIt) {
     }
   }
   request.set_module(module.SerializeAsString());
-  for (const char* option : {"--max-kernels=1", "--max-statements=3", "--max-nesting=1"}) {
+  ASSERT_GE(module.exprs_size(), 1);
+  module.add_exprs()->CopyFrom(module.exprs(0));
+  for (int i = 0; i < 2; ++i) {
+    v1::Buffer& buffer = *module.add_buffers();
+    buffer.set_space(v1::SHARED);
+    buffer.set_dtype(v1::F16);
+  }
+  request.set_module(module.SerializeAsString());
+  for (const char* option : {"--max-kernels=1", "--max-statements=3", "--max-nesting=1", "--max-expressions=1", "--max-buffers=1"}) {
     daemon_->Start({option});
     const auto refused = daemon_->Compile(request);
     EXPECT_EQ(refused.status.error_code(), StatusCode::INVALID_ARGUMENT) << option;

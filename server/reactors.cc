@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include "server/call_watch.h"
+#include "server/message_reader.h"
+#include "server/refusals.h"
 #include "server/status_map.h"
 #include "server/wire.h"
 
@@ -114,7 +116,8 @@ void ListReactor::OnWriteDone(bool ok) { ok ? Next() : End(grpc::Status::CANCELL
 void ListReactor::Next() {
   if (next_ == entries_.size()) return End(grpc::Status::OK);
   if (const auto confirmed = confirm_(); !confirmed) return End(ToStatus(confirmed.error()));
-  StartWrite(&entries_[next_++]);
+  writing_ = ToBuffer(entries_[next_++]);
+  StartWrite(&writing_);
 }
 
 void ListReactor::End(const grpc::Status& status) {
@@ -144,7 +147,8 @@ void ExportReactor::Next() {
   stream_.read(data.data(), static_cast<std::streamsize>(data.size()));
   data.resize(static_cast<std::size_t>(stream_.gcount()));
   if (data.empty()) return End(grpc::Status::OK);
-  StartWrite(&chunk_);
+  writing_ = ToBuffer(chunk_);
+  StartWrite(&writing_);
 }
 
 void ExportReactor::End(const grpc::Status& status) {
@@ -153,8 +157,8 @@ void ExportReactor::End(const grpc::Status& status) {
 }
 
 ImportReactor::ImportReactor(grpc::CallbackServerContext& context, Maintenance& maintenance, StoreKeeper& store_keeper,
-                             v1::CacheImportReply& reply, Confirmation confirm, Quotas::InFlight counted)
-    : context_(context), maintenance_(maintenance), store_keeper_(store_keeper), reply_(reply), confirm_(std::move(confirm)),
+                             grpc::ByteBuffer& reply, std::size_t message_bytes, Confirmation confirm, Quotas::InFlight counted)
+    : context_(context), maintenance_(maintenance), store_keeper_(store_keeper), reply_(reply), message_bytes_(message_bytes), confirm_(std::move(confirm)),
       counted_(std::move(counted)) {
   if (!maintenance.options().accept_import) {
     End(ToStatus({.kind = Failure::Kind::kRefused,
@@ -169,12 +173,8 @@ ImportReactor::ImportReactor(grpc::CallbackServerContext& context, Maintenance& 
 void ImportReactor::OnReadDone(bool ok) {
   if (const auto confirmed = confirm_(); !confirmed) return End(ToStatus(confirmed.error()));
   if (ok) {
-    received_ += chunk_.data().size();
-    stream_.write(chunk_.data().data(), static_cast<std::streamsize>(chunk_.data().size()));
-    if (stream_.good() && received_ <= maintenance_.options().max_import_bytes) return StartRead(&chunk_);
-    return End(ToStatus(stream_.good() ? Failure{.kind = Failure::Kind::kMalformed,
-                                                    .message = "the bundle is larger than the store (--disk-cache)"}
-                                          : ScratchFull(file_)));
+    const auto taken = Take();
+    return taken ? StartRead(&chunk_) : End(ToStatus(taken.error()));
   }
   stream_.close();
   StartSendInitialMetadata();  // which fails if this was no end but the client's going
@@ -184,7 +184,7 @@ void ImportReactor::OnSendInitialMetadataDone(bool ok) {
   if (!ok || context_.IsCancelled()) return End(grpc::Status::CANCELLED);
   const bool posted = maintenance_.Post([this] {
     auto imported = store_keeper_.Import(file_.path());
-    if (imported) reply_ = *imported;
+    if (imported) reply_ = ToBuffer(*imported);
     End(imported ? grpc::Status::OK : ToStatus(imported.error()));
   });
   if (!posted) End(ToStatus(Busy()));
@@ -193,6 +193,18 @@ void ImportReactor::OnSendInitialMetadataDone(bool ok) {
 void ImportReactor::End(const grpc::Status& status) {
   counted_.reset();
   Finish(status);
+}
+
+// One message.
+std::expected<void, Failure> ImportReactor::Take() {
+  if (chunk_.Length() > message_bytes_) return std::unexpected(MessageTooLarge(chunk_.Length(), message_bytes_));
+  v1::CacheChunk chunk;
+  if (auto read = ReadMessage(chunk_, chunk); !read) return read;
+  received_ += chunk.data().size();
+  stream_.write(chunk.data().data(), static_cast<std::streamsize>(chunk.data().size()));
+  if (!stream_.good()) return std::unexpected(ScratchFull(file_));
+  if (received_ <= maintenance_.options().max_import_bytes) return {};
+  return std::unexpected(Failure{.kind = Failure::Kind::kMalformed, .message = "the bundle is larger than the store (--disk-cache)"});
 }
 
 }  // namespace kiln::server

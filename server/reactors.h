@@ -96,7 +96,7 @@ class ProgressReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
 };
 
 // CacheList.
-class ListReactor final : public grpc::ServerWriteReactor<v1::CacheEntry> {
+class ListReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm, Quotas::InFlight counted);
 
@@ -110,10 +110,11 @@ class ListReactor final : public grpc::ServerWriteReactor<v1::CacheEntry> {
   std::optional<Quotas::InFlight> counted_;  // until the client may call again
   std::vector<v1::CacheEntry> entries_;
   std::size_t next_ = 0;
+  grpc::ByteBuffer writing_;
 };
 
 // CacheExport: the bundle is written to a file first, so that a slow client holds no lock of the store's.
-class ExportReactor final : public grpc::ServerWriteReactor<v1::CacheChunk> {
+class ExportReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant, Confirmation confirm,
                 Quotas::InFlight counted);
@@ -129,30 +130,33 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::CacheChunk> {
   TemporaryFile file_;
   std::ifstream stream_;
   v1::CacheChunk chunk_;
+  grpc::ByteBuffer writing_;
 };
 
 // CacheImport. Nothing is taken of a bundle whose client went away before its end.
-class ImportReactor final : public grpc::ServerReadReactor<v1::CacheChunk> {
+class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
-  ImportReactor(grpc::CallbackServerContext& context, Maintenance& maintenance, StoreKeeper& store_keeper, v1::CacheImportReply& reply,
-                Confirmation confirm, Quotas::InFlight counted);
+  ImportReactor(grpc::CallbackServerContext& context, Maintenance& maintenance, StoreKeeper& store_keeper, grpc::ByteBuffer& reply,
+                std::size_t message_bytes, Confirmation confirm, Quotas::InFlight counted);
 
  private:
   void OnReadDone(bool ok) override;
   void OnSendInitialMetadataDone(bool ok) override;
   void OnDone() override { delete this; }
+  std::expected<void, Failure> Take();
   void End(const grpc::Status& status);
 
   grpc::CallbackServerContext& context_;
   Maintenance& maintenance_;
   StoreKeeper& store_keeper_;
-  v1::CacheImportReply& reply_;
+  grpc::ByteBuffer& reply_;
+  const std::size_t message_bytes_;  // that one may have
   const Confirmation confirm_;
   std::optional<Quotas::InFlight> counted_;  // until the client may call again
   TemporaryFile file_;
   std::ofstream stream_;
   std::uint64_t received_ = 0;
-  v1::CacheChunk chunk_;
+  grpc::ByteBuffer chunk_;
 };
 
 }  // namespace kiln::server

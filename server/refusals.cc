@@ -20,6 +20,11 @@ Failure ExecutorFull() {
           .retry_after = std::chrono::seconds(1)};
 }
 
+Failure MessageTooLarge(std::size_t bytes, std::size_t limit) {
+  return {.kind = Kind::kTooMuch,
+          .message = fmt::format("the message has {} bytes; this kilnd takes {} (--max-message)", bytes, limit)};
+}
+
 Failure NoMemoryFor(std::string_view tenant, std::size_t capacity) {
   return {.kind = Kind::kQueueFull,
           .message = fmt::format("the requests of the tenant {} that are under way hold its part of the {} MiB there are for all; "

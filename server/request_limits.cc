@@ -12,13 +12,10 @@
 namespace kiln::server {
 namespace {
 
-struct Size {
-  std::size_t statements = 0;
-  std::size_t nesting = 0;
-};
+using ir::ModuleSize;
 
 // The reader bounds the depth, so recursion does.
-void Measure(const ir::Block& block, std::size_t depth, Size& size) {
+void Measure(const ir::Block& block, std::size_t depth, ModuleSize& size) {
   size.nesting = std::max(size.nesting, depth);
   size.statements += block.size();
   for (const ir::Stmt& stmt : block) {
@@ -43,8 +40,12 @@ Failure Over(std::string_view what, std::size_t has, std::size_t limit, std::str
 }  // namespace
 
 std::optional<Failure> OverLimit(const ir::Module& module, std::size_t bytes, const RequestLimits& limits) {
-  Size size;
+  ModuleSize size{.buffers = module.buffers.size(), .expressions = module.exprs.size(), .kernels = module.kernels.size()};
   for (const ir::Kernel& kernel : module.kernels) Measure(kernel.body, 1, size);
+  return OverLimit(size, bytes, limits);
+}
+
+std::optional<Failure> OverLimit(const ModuleSize& size, std::size_t bytes, const RequestLimits& limits) {
   struct Row {
     std::string_view what;
     std::size_t has, limit;
@@ -52,14 +53,14 @@ std::optional<Failure> OverLimit(const ir::Module& module, std::size_t bytes, co
   };
   const std::array rows = {
       Row{"the bytes of the module are", bytes, limits.module_bytes, "--max-module", "split the module"},
-      Row{"the kernels of the module are", module.kernels.size(), limits.kernels, "--max-kernels", "split the module"},
+      Row{"the kernels of the module are", size.kernels, limits.kernels, "--max-kernels", "split the module"},
       Row{"the statements of the module are", size.statements, limits.statements, "--max-statements",
           "use loops instead of unrolling in the front end"},
       Row{"the depth to which statements are nested is", size.nesting, limits.nesting, "--max-nesting",
           "merge loops, or split the kernel"},
-      Row{"the expressions of the module are", module.exprs.size(), limits.expressions, "--max-expressions",
+      Row{"the expressions of the module are", size.expressions, limits.expressions, "--max-expressions",
           "use loops instead of unrolling in the front end"},
-      Row{"the buffers of the module are", module.buffers.size(), limits.buffers, "--max-buffers", "split the module"},
+      Row{"the buffers of the module are", size.buffers, limits.buffers, "--max-buffers", "split the module"},
   };
   const auto over = std::ranges::find_if(rows, [](const Row& row) { return row.has > row.limit; });
   if (over == rows.end()) return std::nullopt;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "ir/codec/wire_size.h"
 #include "ir/limits.h"
 #include "ir/module.h"
 #include "server/failure.h"
@@ -24,7 +25,9 @@ struct RequestLimits {
   std::size_t artifact_bytes = std::size_t{64} << 20;
 };
 
-// Which limit the module is over; `bytes` is the size it was sent in.
+// Which limit the module is over; `bytes` is the size it was sent in. Told from those, before it is decoded, and from what they are: the text
+// form is measured then only.
+std::optional<Failure> OverLimit(const ir::ModuleSize& module, std::size_t bytes, const RequestLimits& limits);
 std::optional<Failure> OverLimit(const ir::Module& module, std::size_t bytes, const RequestLimits& limits);
 
 Failure RequestTooLarge(std::size_t bytes, const RequestLimits& limits);

@@ -8,17 +8,20 @@
 #include <fmt/format.h>
 
 #include "server/call_watch.h"
+#include "server/message_reader.h"
 #include "server/reactors.h"
+#include "server/refusals.h"
 #include "server/status_map.h"
+#include "server/wire.h"
 
 namespace kiln::server {
 
-RunReactor::RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, Caller caller)
-    : context_(context), flow_(flow), caller_(std::move(caller)), watched_(std::make_shared<Watched>()) {
+RunReactor::RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std::size_t message_bytes, Caller caller)
+    : context_(context), flow_(flow), message_bytes_(message_bytes), caller_(std::move(caller)), watched_(std::make_shared<Watched>()) {
   watched_->reactor = this;
   context.AddTrailingMetadata("kiln-request-id", RequestIdOf(context));
   Watch();
-  StartRead(&request_);
+  StartRead(&reading_);
 }
 
 void RunReactor::OnDone() {
@@ -58,7 +61,7 @@ bool RunReactor::Advance(Phase from, Phase to) {
 
 void RunReactor::OnReadDone(bool ok) {
   if (!ok) return Advance(Phase::kReading, Phase::kRunning) ? AllRead() : void();
-  RecordOf(context_).bytes_in += request_.ByteSizeLong();
+  RecordOf(context_).bytes_in += reading_.Length();
   if (const auto problem = Take()) {
     if (!Advance(Phase::kReading, Phase::kEnded)) return;
     {
@@ -68,7 +71,7 @@ void RunReactor::OnReadDone(bool ok) {
     return Finish(Refuse(*problem));
   }
   std::lock_guard lock(mutex_);  // no read begins once the call was ended
-  if (phase_ == Phase::kReading) StartRead(&request_);
+  if (phase_ == Phase::kReading) StartRead(&reading_);
 }
 
 grpc::Status RunReactor::Refuse(const Failure& failure) {
@@ -78,6 +81,8 @@ grpc::Status RunReactor::Refuse(const Failure& failure) {
 
 // One message.
 std::optional<Failure> RunReactor::Take() {
+  if (reading_.Length() > message_bytes_) return MessageTooLarge(reading_.Length(), message_bytes_);
+  if (auto read = ReadMessage(reading_, request_); !read) return std::move(read.error());
   if (!call_ && request_.has_start()) {
     auto call = flow_.Begin(std::move(caller_), RequestIdOf(context_), NotesOf(context_), WasAccepted(context_),
                             std::move(*request_.mutable_start()));
@@ -106,7 +111,7 @@ void RunReactor::Answer(RunFlow::Ran ran) {
   RecordOf(context_).bytes_out += reply_.ByteSizeLong();
   Advance(Phase::kRunning, Phase::kWriting);
   Watch();
-  StartWrite(&reply_);
+  Send();
 }
 
 void RunReactor::OnWriteDone(bool ok) { ok ? Next() : Finish(grpc::Status::CANCELLED); }
@@ -128,7 +133,12 @@ void RunReactor::Next() {
   }
   RecordOf(context_).bytes_out += data.size();
   sent_ += data.size();
-  StartWrite(&reply_);
+  Send();
+}
+
+void RunReactor::Send() {
+  writing_ = ToBuffer(reply_);
+  StartWrite(&writing_);
 }
 
 void RunReactor::OnCancel() {

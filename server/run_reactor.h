@@ -7,6 +7,7 @@
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "kiln/v1/run.pb.h"
@@ -16,9 +17,9 @@ namespace kiln::server {
 
 // Run: the start and the tensors are read, then the result and the outputs are written; never both at one time. Either is ended when it
 // takes too long: what a call holds is not held for a client that neither sends nor reads. Deletes itself in OnDone.
-class RunReactor final : public grpc::ServerBidiReactor<v1::RunRequest, v1::RunReply> {
+class RunReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, Caller caller);
+  RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std::size_t message_bytes, Caller caller);
 
  private:
   void OnReadDone(bool ok) override;
@@ -41,10 +42,14 @@ class RunReactor final : public grpc::ServerBidiReactor<v1::RunRequest, v1::RunR
   void AllRead();
   void Answer(RunFlow::Ran ran);
   void Next();
+  void Send();
 
   grpc::CallbackServerContext& context_;
   RunFlow& flow_;
+  const std::size_t message_bytes_;  // that one may have
   Caller caller_;
+  grpc::ByteBuffer reading_;
+  grpc::ByteBuffer writing_;
   v1::RunRequest request_;
   v1::RunReply reply_;
   RunFlow::Output output_;

@@ -8,6 +8,7 @@
 
 #include "server/call_watch.h"
 #include "server/ensure.h"
+#include "server/message_reader.h"
 #include "server/process_usage.h"
 #include "server/reactors.h"
 #include "server/refusals.h"
@@ -17,6 +18,10 @@
 
 namespace kiln::server {
 namespace {
+
+constexpr std::size_t kOfARequest = 512;     // of a manifest, besides its bytes: a short one takes a multiple of these
+constexpr std::size_t kOfAKey = 96;
+constexpr std::size_t kCopiesOfAResult = 2;  // while it is put: as a message and sealed
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -40,7 +45,7 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Out
   return Answer(context, grpc::Status::OK);
 }
 
-void Describe(const cache::TieredCache::TierReport& from, v1::TierStats& to) {
+void DescribeTier(const cache::TieredCache::TierReport& from, v1::TierStats& to) {
   to.set_name(std::string(from.name));
   to.set_entries(from.stats.entries);
   to.set_bytes(from.stats.bytes);
@@ -56,10 +61,15 @@ void Describe(const cache::TieredCache::TierReport& from, v1::TierStats& to) {
 
 KilnService::KilnService(Parts parts) : parts_(std::move(parts)) {}
 
-std::expected<Caller, Failure> KilnService::Enter(Context& context, std::string_view method) const {
+std::expected<Caller, Failure> KilnService::Enter(Context& context, std::string_view method, const Bytes* message) const {
+  CallRecord& record = RecordOf(context);
+  if (message != nullptr) record.bytes_in = message->Length();
   auto caller = parts_.gate.Enter(context, method);
   NoteCaller(context, caller);
-  return caller;
+  if (!caller || message == nullptr || message->Length() <= parts_.message_bytes) return caller;
+  Failure too_large = MessageTooLarge(message->Length(), parts_.message_bytes);
+  record.reason = ReasonOf(too_large.kind);
+  return std::unexpected(std::move(too_large));
 }
 
 Confirmation KilnService::ConfirmationOf(const Caller& caller, std::string_view method) const {
@@ -67,8 +77,7 @@ Confirmation KilnService::ConfirmationOf(const Caller& caller, std::string_view 
 }
 
 grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* request, Bytes* response) {
-  RecordOf(*context).bytes_in = request->Length();
-  auto caller = Enter(*context, "Compile");
+  auto caller = Enter(*context, "Compile", request);
   if (!caller) return Answer(context, caller.error());
   if (request->Length() > parts_.limits.request_bytes) return Answer(context, RequestTooLarge(request->Length(), parts_.limits));
   const cache::Digest digest = DigestOf("Compile", *request);
@@ -86,10 +95,10 @@ grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* re
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CompileStream(Context* context, const Bytes* request) {
-  RecordOf(*context).bytes_in = request->Length();
-  auto caller = Enter(*context, "CompileStream");
+  auto caller = Enter(*context, "CompileStream", request);
   if (!caller) return new RefusedStream<Bytes>(ToStatus(caller.error()));
-  if (request->Length() > parts_.limits.request_bytes) return new RefusedStream<Bytes>(Refuse(context, RequestTooLarge(request->Length(), parts_.limits)));
+  const std::size_t length = request->Length();
+  if (length > parts_.limits.request_bytes) return new RefusedStream<Bytes>(Refuse(context, RequestTooLarge(length, parts_.limits)));
   const cache::Digest digest = DigestOf("Compile", *request);
   std::string bytes = ToString(*request);
   if (const auto refused = parts_.flow.RefusesUnread(digest, bytes, *caller)) return new RefusedStream<Bytes>(Refuse(context, *refused));
@@ -104,15 +113,14 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CompileStream(Context* 
 }
 
 grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* request, Bytes* response) {
-  RecordOf(*context).bytes_in = request->Length();
-  auto caller = Enter(*context, "Lookup");
+  auto caller = Enter(*context, "Lookup", request);
   if (!caller) return Answer(context, caller.error());
   if (request->Length() > parts_.limits.request_bytes) return Answer(context, RequestTooLarge(request->Length(), parts_.limits));
   const cache::Digest digest = DigestOf("Lookup", *request);
   if (const auto hit = parts_.flow.FindHot(digest, caller->tenant)) return Answer(context, *hit, *response);
   v1::LookupRequest lookup;
-  const bool parsed = lookup.ParseFromString(ToString(*request));
-  if (parsed && lookup.has_request()) {
+  if (const auto read = ReadMessage(*request, lookup); !read) return Answer(context, read.error());
+  if (lookup.has_request()) {
     return new CompileReactor(*context, parts_.flow,
                               {.id = RequestIdOf(*context),
                                .caller = std::move(*caller),
@@ -123,7 +131,7 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
                               *response);
   }
   const auto key = cache::Digest::FromBytes(lookup.key());
-  if (!parsed || !key) {
+  if (!key) {
     return Answer(context, Failure{.kind = Failure::Kind::kMalformed,
                                    .message = "Lookup takes a request, or a key of 32 bytes as in CompileReply.key"});
   }
@@ -142,17 +150,22 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::EnsureProgress>* KilnService::EnsureKernels(Context* context, const v1::EnsureRequest* request) {
-  auto caller = Enter(*context, "EnsureKernels");
-  if (!caller) return new RefusedStream<v1::EnsureProgress>(ToStatus(caller.error()));
-  auto memory = manifests_.Take(caller->tenant, Manifest::MemoryOf(*request));
-  if (!memory) return new RefusedStream<v1::EnsureProgress>(Refuse(context, NoMemoryForManifest(caller->tenant, parts_.manifest_memory_bytes)));
+grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::EnsureKernels(Context* context, const Bytes* request) {
+  auto caller = Enter(*context, "EnsureKernels", request);
+  if (!caller) return new RefusedStream<Bytes>(ToStatus(caller.error()));
+  const auto refuse = [context](const Failure& failure) { return new RefusedStream<Bytes>(Refuse(context, failure)); };
+  const Manifest::Size size = Manifest::Measure(*request);
+  if (const auto problem = Manifest::ProblemOf(size)) return refuse(*problem);
+  auto memory = manifests_.Take(caller->tenant, size.memory);
+  if (!memory) return refuse(NoMemoryForManifest(caller->tenant, parts_.manifest_memory_bytes));
+  v1::EnsureRequest manifest;
+  if (const auto read = ReadMessage(*request, manifest, kOfARequest * size.requests); !read) return refuse(read.error());
   return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, parts_.gate, WasAccepted(*context), NotesOf(*context)},
-                           std::move(*caller), std::move(*memory), *request);
+                           std::move(*caller), std::move(*memory), std::move(manifest));
 }
 
-grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutRequest* request, v1::PutReply* reply) {
-  const auto caller = Enter(*context, "Put");
+grpc::ServerUnaryReactor* KilnService::Put(Context* context, const Bytes* request, Bytes* response) {
+  const auto caller = Enter(*context, "Put", request);
   if (!caller) return Answer(context, caller.error());
   if (!parts_.accept_put) {
     return Answer(context, Failure{.kind = Failure::Kind::kRefused,
@@ -160,11 +173,15 @@ grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutReques
   }
   auto in_flight = parts_.quotas.Hold(caller->tenant);
   if (!in_flight) return Answer(context, in_flight.error());
+  auto memory = parts_.flow.Hold(caller->tenant, kCopiesOfAResult * request->Length());
+  if (!memory) return Answer(context, memory.error());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  Executor::Task task = [this, context, reactor, request, reply, caller = *caller, counted = std::optional(std::move(*in_flight))]() mutable {
-    const auto key = parts_.flow.Put(caller, *request);
+  Executor::Task task = [this, context, reactor, request, response, caller = *caller, memory = std::optional(std::move(*memory)),
+                         counted = std::optional(std::move(*in_flight))]() mutable {
+    const auto key = PutNow(caller, *request);
+    memory.reset();
     counted.reset();  // before the client may call again
-    if (key) reply->set_key(key->bytes.data(), key->bytes.size());
+    if (key) *response = ToBuffer(*key);
     reactor->Finish(key ? grpc::Status::OK : Refuse(context, key.error()));
   };
   if (!parts_.executor.Post(task)) {
@@ -174,97 +191,119 @@ grpc::ServerUnaryReactor* KilnService::Put(Context* context, const v1::PutReques
   return reactor;
 }
 
-grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const v1::StatsRequest*, v1::StatsReply* reply) {
-  if (const auto caller = Enter(*context, "Stats"); !caller) return Answer(context, caller.error());
-  const Telemetry& telemetry = parts_.telemetry;
-  reply->set_uptime_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count());
-  for (const auto& tier : parts_.cache.Report()) Describe(tier, *reply->add_tiers());
-  reply->set_requests(telemetry.requests);
-  reply->set_hits(telemetry.hits);
-  reply->set_compiles(telemetry.compiles);
-  reply->set_joined(telemetry.joined);
-  reply->set_refused(telemetry.refused);
-  reply->set_failed(telemetry.failed);
-  reply->set_worker_crashes(telemetry.worker_crashes);
-  reply->set_workers(parts_.workers.workers());
-  reply->set_workers_busy(parts_.workers.busy());
-  reply->set_queued(static_cast<std::uint32_t>(parts_.admission.queued()));
-  reply->set_compile_p50_ms(telemetry.CompileTimes().p50);
-  reply->set_compile_p99_ms(telemetry.CompileTimes().p99);
-  reply->set_flights(static_cast<std::uint32_t>(parts_.flow.flights()));
-  reply->set_queue_capacity(static_cast<std::uint32_t>(parts_.admission.capacity()));
-  for (const auto& tier : parts_.cache.Report()) reply->set_wal_bytes(reply->wal_bytes() + tier.stats.wal_bytes);
-  reply->set_memory_bytes(ReadProcessUsage().resident_bytes);
-  parts_.metrics.Describe(*reply);
-  reply->set_state(parts_.flow.draining() ? "draining" : "serving");
-  for (v1::DeviceStats& device : parts_.devices.Stats()) *reply->add_devices() = std::move(device);
+std::expected<v1::PutReply, Failure> KilnService::PutNow(const Caller& caller, const Bytes& request) {
+  v1::PutRequest put;
+  if (auto read = ReadMessage(request, put); !read) return std::unexpected(std::move(read.error()));
+  const auto key = parts_.flow.Put(caller, std::move(put));
+  if (!key) return std::unexpected(key.error());
+  v1::PutReply reply;
+  reply.set_key(key->bytes.data(), key->bytes.size());
+  return reply;
+}
+
+grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const Bytes* request, Bytes* response) {
+  if (const auto caller = Enter(*context, "Stats", request); !caller) return Answer(context, caller.error());
+  v1::StatsReply reply;
+  Describe(reply);
+  *response = ToBuffer(reply);
   return Answer(context, grpc::Status::OK);
 }
 
-grpc::ServerUnaryReactor* KilnService::Capabilities(Context* context, const v1::CapabilitiesRequest* request,
-                                                    v1::CapabilitiesReply* reply) {
-  if (const auto caller = Enter(*context, "Capabilities"); !caller) return Answer(context, caller.error());
-  if (request->at_once()) {
-    *reply = parts_.description.Known();
+void KilnService::Describe(v1::StatsReply& reply) const {
+  const Telemetry& telemetry = parts_.telemetry;
+  reply.set_uptime_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count());
+  for (const auto& tier : parts_.cache.Report()) DescribeTier(tier, *reply.add_tiers());
+  reply.set_requests(telemetry.requests);
+  reply.set_hits(telemetry.hits);
+  reply.set_compiles(telemetry.compiles);
+  reply.set_joined(telemetry.joined);
+  reply.set_refused(telemetry.refused);
+  reply.set_failed(telemetry.failed);
+  reply.set_worker_crashes(telemetry.worker_crashes);
+  reply.set_workers(parts_.workers.workers());
+  reply.set_workers_busy(parts_.workers.busy());
+  reply.set_queued(static_cast<std::uint32_t>(parts_.admission.queued()));
+  reply.set_compile_p50_ms(telemetry.CompileTimes().p50);
+  reply.set_compile_p99_ms(telemetry.CompileTimes().p99);
+  reply.set_flights(static_cast<std::uint32_t>(parts_.flow.flights()));
+  reply.set_queue_capacity(static_cast<std::uint32_t>(parts_.admission.capacity()));
+  for (const auto& tier : parts_.cache.Report()) reply.set_wal_bytes(reply.wal_bytes() + tier.stats.wal_bytes);
+  reply.set_memory_bytes(ReadProcessUsage().resident_bytes);
+  parts_.metrics.Describe(reply);
+  reply.set_state(parts_.flow.draining() ? "draining" : "serving");
+  for (v1::DeviceStats& device : parts_.devices.Stats()) *reply.add_devices() = std::move(device);
+}
+
+grpc::ServerUnaryReactor* KilnService::Capabilities(Context* context, const Bytes* request, Bytes* response) {
+  if (const auto caller = Enter(*context, "Capabilities", request); !caller) return Answer(context, caller.error());
+  v1::CapabilitiesRequest asked;
+  if (const auto read = ReadMessage(*request, asked); !read) return Answer(context, read.error());
+  if (asked.at_once()) {
+    *response = ToBuffer(parts_.description.Known());
     return Answer(context, grpc::Status::OK);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  parts_.description.Ask([reactor, reply](const v1::CapabilitiesReply& known) {
-    *reply = known;
+  parts_.description.Ask([reactor, response](const v1::CapabilitiesReply& known) {
+    *response = ToBuffer(known);
     reactor->Finish(grpc::Status::OK);
   });
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::CacheEntry>* KilnService::CacheList(Context* context, const v1::CacheListRequest* request) {
-  const auto caller = Enter(*context, "CacheList");
-  if (!caller) return new RefusedStream<v1::CacheEntry>(ToStatus(caller.error()));
+grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CacheList(Context* context, const Bytes* request) {
+  const auto caller = Enter(*context, "CacheList", request);
+  if (!caller) return new RefusedStream<Bytes>(ToStatus(caller.error()));
+  v1::CacheListRequest list;
+  if (const auto read = ReadMessage(*request, list); !read) return new RefusedStream<Bytes>(Refuse(context, read.error()));
   auto in_flight = parts_.quotas.Hold(caller->tenant);
-  if (!in_flight) return new RefusedStream<v1::CacheEntry>(Refuse(context, in_flight.error()));
-  return new ListReactor(parts_.maintenance, *request, ConfirmationOf(*caller, "CacheList"), std::move(*in_flight));
+  if (!in_flight) return new RefusedStream<Bytes>(Refuse(context, in_flight.error()));
+  return new ListReactor(parts_.maintenance, list, ConfirmationOf(*caller, "CacheList"), std::move(*in_flight));
 }
 
-grpc::ServerUnaryReactor* KilnService::CacheVerify(Context* context, const v1::CacheVerifyRequest*,
-                                                   v1::CacheVerifyReply* reply) {
-  return Maintain<v1::CacheVerifyReply>(context, "CacheVerify", reply, [this] { return parts_.maintenance.Verify(); });
+grpc::ServerUnaryReactor* KilnService::CacheVerify(Context* context, const Bytes* request, Bytes* response) {
+  if (const auto caller = Enter(*context, "CacheVerify", request); !caller) return Answer(context, caller.error());
+  return Maintain<v1::CacheVerifyReply>(context, response, [this] { return parts_.maintenance.Verify(); });
 }
 
-grpc::ServerUnaryReactor* KilnService::CacheGc(Context* context, const v1::CacheGcRequest* request,
-                                               v1::CacheGcReply* reply) {
-  return Maintain<v1::CacheGcReply>(
-      context, "CacheGc", reply, [this, target = request->target_bytes()] { return parts_.maintenance.Gc(target); });
+grpc::ServerUnaryReactor* KilnService::CacheGc(Context* context, const Bytes* request, Bytes* response) {
+  if (const auto caller = Enter(*context, "CacheGc", request); !caller) return Answer(context, caller.error());
+  v1::CacheGcRequest gc;
+  if (const auto read = ReadMessage(*request, gc); !read) return Answer(context, read.error());
+  return Maintain<v1::CacheGcReply>(context, response, [this, target = gc.target_bytes()] { return parts_.maintenance.Gc(target); });
 }
 
-grpc::ServerWriteReactor<v1::CacheChunk>* KilnService::CacheExport(Context* context, const v1::CacheExportRequest* request) {
-  const auto caller = Enter(*context, "CacheExport");
-  if (!caller) return new RefusedStream<v1::CacheChunk>(ToStatus(caller.error()));
+grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CacheExport(Context* context, const Bytes* request) {
+  const auto caller = Enter(*context, "CacheExport", request);
+  if (!caller) return new RefusedStream<Bytes>(ToStatus(caller.error()));
+  v1::CacheExportRequest wanted;
+  const std::size_t keys = request->Length() / sizeof(cache::Digest);  // a key is short, and has a list's and a string's share of memory
+  if (const auto read = ReadMessage(*request, wanted, kOfAKey * keys); !read) return new RefusedStream<Bytes>(Refuse(context, read.error()));
   auto in_flight = parts_.quotas.Hold(caller->tenant);
-  if (!in_flight) return new RefusedStream<v1::CacheChunk>(Refuse(context, in_flight.error()));
-  return new ExportReactor(parts_.maintenance, *request, caller->tenant, ConfirmationOf(*caller, "CacheExport"), std::move(*in_flight));
+  if (!in_flight) return new RefusedStream<Bytes>(Refuse(context, in_flight.error()));
+  return new ExportReactor(parts_.maintenance, wanted, caller->tenant, ConfirmationOf(*caller, "CacheExport"), std::move(*in_flight));
 }
 
-grpc::ServerReadReactor<v1::CacheChunk>* KilnService::CacheImport(Context* context, v1::CacheImportReply* reply) {
-  const auto caller = Enter(*context, "CacheImport");
-  if (!caller) return new RefusedUpload<v1::CacheChunk>(ToStatus(caller.error()));
+grpc::ServerReadReactor<grpc::ByteBuffer>* KilnService::CacheImport(Context* context, Bytes* response) {
+  const auto caller = Enter(*context, "CacheImport", nullptr);
+  if (!caller) return new RefusedUpload<Bytes>(ToStatus(caller.error()));
   auto in_flight = parts_.quotas.Hold(caller->tenant);
-  if (!in_flight) return new RefusedUpload<v1::CacheChunk>(Refuse(context, in_flight.error()));
-  return new ImportReactor(*context, parts_.maintenance, parts_.store_keeper, *reply, ConfirmationOf(*caller, "CacheImport"), std::move(*in_flight));
+  if (!in_flight) return new RefusedUpload<Bytes>(Refuse(context, in_flight.error()));
+  return new ImportReactor(*context, parts_.maintenance, parts_.store_keeper, *response, parts_.message_bytes, ConfirmationOf(*caller, "CacheImport"),
+                           std::move(*in_flight));
 }
 
-grpc::ServerBidiReactor<v1::RunRequest, v1::RunReply>* KilnService::Run(Context* context) {
-  auto caller = Enter(*context, "Run");
-  if (!caller) return new RefusedExchange<v1::RunRequest, v1::RunReply>(ToStatus(caller.error()));
-  return new RunReactor(*context, parts_.runs, std::move(*caller));
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KilnService::Run(Context* context) {
+  auto caller = Enter(*context, "Run", nullptr);
+  if (!caller) return new RefusedExchange<Bytes, Bytes>(ToStatus(caller.error()));
+  return new RunReactor(*context, parts_.runs, parts_.message_bytes, std::move(*caller));
 }
 
 template <class Reply>
-grpc::ServerUnaryReactor* KilnService::Maintain(Context* context, std::string_view method, Reply* reply,
-                                                std::function<std::expected<Reply, Failure>()> task) {
-  if (const auto caller = Enter(*context, method); !caller) return Answer(context, caller.error());
+grpc::ServerUnaryReactor* KilnService::Maintain(Context* context, Bytes* response, std::function<std::expected<Reply, Failure>()> task) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const bool posted = parts_.maintenance.Post([context, reactor, reply, task = std::move(task)] {
-    auto result = task();
-    if (result) *reply = std::move(*result);
+  const bool posted = parts_.maintenance.Post([context, reactor, response, task = std::move(task)] {
+    const auto result = task();
+    if (result) *response = ToBuffer(*result);
     reactor->Finish(result ? grpc::Status::OK : Refuse(context, result.error()));
   });
   if (!posted) reactor->Finish(Refuse(context, ExecutorFull()));

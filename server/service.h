@@ -24,13 +24,13 @@
 
 namespace kiln::server {
 
-// The methods on the hot path take and give bytes; the others messages.
+// All take and give bytes: nothing is parsed before it is known who calls and what that takes (message_reader.h).
 using KilnMethods = v1::Kiln::WithRawCallbackMethod_Compile<v1::Kiln::WithRawCallbackMethod_CompileStream<
-    v1::Kiln::WithRawCallbackMethod_Lookup<v1::Kiln::WithCallbackMethod_Put<v1::Kiln::WithCallbackMethod_Stats<
-        v1::Kiln::WithCallbackMethod_Capabilities<v1::Kiln::WithCallbackMethod_CacheList<
-            v1::Kiln::WithCallbackMethod_CacheVerify<v1::Kiln::WithCallbackMethod_CacheGc<
-                v1::Kiln::WithCallbackMethod_CacheExport<v1::Kiln::WithCallbackMethod_CacheImport<
-                    v1::Kiln::WithCallbackMethod_EnsureKernels<v1::Kiln::WithCallbackMethod_Run<
+    v1::Kiln::WithRawCallbackMethod_Lookup<v1::Kiln::WithRawCallbackMethod_Put<v1::Kiln::WithRawCallbackMethod_Stats<
+        v1::Kiln::WithRawCallbackMethod_Capabilities<v1::Kiln::WithRawCallbackMethod_CacheList<
+            v1::Kiln::WithRawCallbackMethod_CacheVerify<v1::Kiln::WithRawCallbackMethod_CacheGc<
+                v1::Kiln::WithRawCallbackMethod_CacheExport<v1::Kiln::WithRawCallbackMethod_CacheImport<
+                    v1::Kiln::WithRawCallbackMethod_EnsureKernels<v1::Kiln::WithRawCallbackMethod_Run<
                         v1::Kiln::Service>>>>>>>>>>>>>;
 
 class KilnService final : public KilnMethods {
@@ -52,6 +52,7 @@ class KilnService final : public KilnMethods {
     SelfDescription& description;
     bool accept_put;
     RequestLimits limits;
+    std::size_t message_bytes;
     std::size_t manifest_memory_bytes;
   };
   explicit KilnService(Parts parts);
@@ -60,28 +61,32 @@ class KilnService final : public KilnMethods {
   using Context = grpc::CallbackServerContext;
   using Bytes = grpc::ByteBuffer;
   using Unary = grpc::ServerUnaryReactor;
+  using Stream = grpc::ServerWriteReactor<Bytes>;
 
   Unary* Compile(Context*, const Bytes*, Bytes*) override;
-  grpc::ServerWriteReactor<Bytes>* CompileStream(Context*, const Bytes*) override;
+  Stream* CompileStream(Context*, const Bytes*) override;
   Unary* Lookup(Context*, const Bytes*, Bytes*) override;
-  grpc::ServerWriteReactor<v1::EnsureProgress>* EnsureKernels(Context*, const v1::EnsureRequest*) override;
-  Unary* Put(Context*, const v1::PutRequest*, v1::PutReply*) override;
-  Unary* Stats(Context*, const v1::StatsRequest*, v1::StatsReply*) override;
-  Unary* Capabilities(Context*, const v1::CapabilitiesRequest*, v1::CapabilitiesReply*) override;
-  grpc::ServerWriteReactor<v1::CacheEntry>* CacheList(Context*, const v1::CacheListRequest*) override;
-  Unary* CacheVerify(Context*, const v1::CacheVerifyRequest*, v1::CacheVerifyReply*) override;
-  Unary* CacheGc(Context*, const v1::CacheGcRequest*, v1::CacheGcReply*) override;
-  grpc::ServerWriteReactor<v1::CacheChunk>* CacheExport(Context*, const v1::CacheExportRequest*) override;
-  grpc::ServerReadReactor<v1::CacheChunk>* CacheImport(Context*, v1::CacheImportReply*) override;
-  grpc::ServerBidiReactor<v1::RunRequest, v1::RunReply>* Run(Context*) override;
+  Stream* EnsureKernels(Context*, const Bytes*) override;
+  Unary* Put(Context*, const Bytes*, Bytes*) override;
+  Unary* Stats(Context*, const Bytes*, Bytes*) override;
+  Unary* Capabilities(Context*, const Bytes*, Bytes*) override;
+  Stream* CacheList(Context*, const Bytes*) override;
+  Unary* CacheVerify(Context*, const Bytes*, Bytes*) override;
+  Unary* CacheGc(Context*, const Bytes*, Bytes*) override;
+  Stream* CacheExport(Context*, const Bytes*) override;
+  grpc::ServerReadReactor<Bytes>* CacheImport(Context*, Bytes*) override;
+  grpc::ServerBidiReactor<Bytes, Bytes>* Run(Context*) override;
 
-  // Who calls, if they may; noted for the call's log line.
-  std::expected<Caller, Failure> Enter(Context& context, std::string_view method) const;
+  // Who calls, if they may, with a message that is not too large (null: a stream of them follows); noted for the call's log line.
+  std::expected<Caller, Failure> Enter(Context& context, std::string_view method, const Bytes* message) const;
+
+  std::expected<v1::PutReply, Failure> PutNow(const Caller& caller, const Bytes& request);
+  void Describe(v1::StatsReply& reply) const;
 
   Confirmation ConfirmationOf(const Caller& caller, std::string_view method) const;
 
   template <class Reply>
-  Unary* Maintain(Context* context, std::string_view method, Reply* reply, std::function<std::expected<Reply, Failure>()> task);
+  Unary* Maintain(Context* context, Bytes* response, std::function<std::expected<Reply, Failure>()> task);
 
   const Parts parts_;
   TenantBudget manifests_{parts_.manifest_memory_bytes};

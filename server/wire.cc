@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include <grpcpp/impl/codegen/proto_utils.h>
+
 #include "kiln/v1/service.pb.h"
 
 namespace kiln::server {
@@ -55,6 +57,13 @@ grpc::ByteBuffer ToProgress(std::string_view stage) {
   progress.set_stage(std::string(stage));
   const grpc::Slice slice(progress.SerializeAsString());
   return grpc::ByteBuffer(&slice, 1);
+}
+
+grpc::ByteBuffer ToBuffer(const google::protobuf::MessageLite& message) {
+  grpc::ByteBuffer buffer;
+  bool own = false;
+  [[maybe_unused]] const grpc::Status ok = grpc::SerializationTraits<google::protobuf::MessageLite>::Serialize(message, &buffer, &own);
+  return buffer;
 }
 
 std::string ToString(const grpc::ByteBuffer& buffer) {

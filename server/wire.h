@@ -21,6 +21,8 @@ grpc::ByteBuffer ToBuffer(const Reply& reply);
 grpc::ByteBuffer ToProgress(const Reply& reply);
 grpc::ByteBuffer ToProgress(std::string_view stage);
 
+grpc::ByteBuffer ToBuffer(const google::protobuf::MessageLite& message);
+
 std::string ToString(const grpc::ByteBuffer& buffer);
 
 // Of the method's name and the bytes: the same bytes mean something else to another method.

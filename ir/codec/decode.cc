@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "ir/codec/op_codec.h"
+#include "ir/codec/wire_size.h"
 #include "ir/decisions.h"
 #include "ir/limits.h"
 #include "ir/parse.h"
@@ -45,7 +46,10 @@ class Decoder {
   std::expected<Module, Failed> Run() {
     size_t errors = diagnostics_.errors();
     CheckVersion();
-    if (!CheckSizes()) return std::unexpected(Failed{});
+    if (size_t(wire_.outputs_size()) > kMaxParams) {
+      diagnostics_.Error(fmt::format("{} outputs; a module may have {}", wire_.outputs_size(), kMaxParams), "split the program");
+      return std::unexpected(Failed{});
+    }
     reader_.SetPlace("module", 0);
     reader_.RefuseUnknownFields(wire_);
     ReadDebug();
@@ -69,27 +73,6 @@ class Decoder {
                                            wire_.version(), kFormatVersion),
                                "update the daemon, or use a client of its version");
     }
-  }
-
-  bool CheckSizes() {
-    struct {
-      std::string_view what;
-      int size;
-      size_t limit;
-    } tables[] = {{"variables", wire_.vars_size(), kMaxVars},
-                  {"buffers", wire_.buffers_size(), kMaxBuffers},
-                  {"expressions", wire_.exprs_size(), kMaxExprs},
-                  {"parameters", wire_.params_size(), kMaxParams},
-                  {"outputs", wire_.outputs_size(), kMaxParams},
-                  {"kernels", wire_.kernels_size(), kMaxKernels},
-                  {"source files", wire_.debug().files_size(), kMaxFiles}};
-    bool fits = true;
-    for (const auto& table : tables) {
-      if (size_t(table.size) <= table.limit) continue;
-      diagnostics_.Error(fmt::format("{} {}; a module may have {}", table.size, table.what, table.limit), "split the program");
-      fits = false;
-    }
-    return fits;
   }
 
   void ReadDebug() {
@@ -253,10 +236,39 @@ class Decoder {
   OpReader reader_;
 };
 
+// Before anything is allocated for them.
+bool CheckSizes(std::string_view bytes, Diagnostics& diagnostics) {
+  const ModuleSize size = MeasureModule(bytes);
+  struct {
+    std::string_view what;
+    size_t size;
+    size_t limit;
+  } tables[] = {{"variables", size.variables, kMaxVars},
+                {"buffers", size.buffers, kMaxBuffers},
+                {"expressions", size.expressions, kMaxExprs},
+                {"parameters", size.parameters, kMaxParams},
+                {"kernels", size.kernels, kMaxKernels},
+                {"source files", size.files, kMaxFiles}};
+  const size_t errors = diagnostics.errors();
+  for (const auto& table : tables) {
+    if (table.size <= table.limit) continue;
+    diagnostics.Error(fmt::format("{} {}; a module may have {}", table.size, table.what, table.limit), "split the program");
+  }
+  if (size.statements > kMaxStmts) {
+    diagnostics.Error(fmt::format("{} statements; a module may have {}", size.statements, kMaxStmts),
+                      "use loops instead of unrolling in the front end");
+  }
+  if (diagnostics.errors() > errors) return false;
+  if (size.memory <= kMaxModuleMemory) return true;
+  diagnostics.Error(fmt::format("the module's {} bytes would take {} in memory; a module may take {}", bytes.size(), size.memory, kMaxModuleMemory),
+                    kBroken);
+  return false;
+}
+
 bool ParseWire(std::string_view bytes, v1::Module& wire) {
   google::protobuf::LogSilencer silencer;  // it would write what it dislikes to stderr; the caller is told
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()), int(bytes.size()));
-  stream.SetRecursionLimit(4 * kMaxNesting);  // a nested statement is three messages: Stmt, its op, Block
+  stream.SetRecursionLimit(kWireNesting);
   return wire.ParseFromCodedStream(&stream) && stream.ConsumedEntireMessage();
 }
 
@@ -268,6 +280,7 @@ std::expected<Module, Failed> Decode(std::string_view bytes, Diagnostics& diagno
                       "use loops instead of unrolling in the front end");
     return std::unexpected(Failed{});
   }
+  if (!CheckSizes(bytes, diagnostics)) return std::unexpected(Failed{});
   v1::Module wire;
   if (!ParseWire(bytes, wire)) {
     diagnostics.Error(

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a message will take in memory, told from its bytes before they are parsed. Two bytes make an empty submessage or an unknown field, which
+// take up to a hundred: so a parser of hostile bytes is asked only for what has been measured.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/coded_stream.h>
+
+#include "ir/limits.h"
+
+namespace kiln::ir {
+
+class WireSize {
+ public:
+  static constexpr int kNesting = 100;  // messages within messages, as protobuf's parsers take
+
+  // Reads the stream to its end. Malformed bytes, and those nested deeper than `nesting` messages, are measured as far as they can be read.
+  WireSize(const google::protobuf::Descriptor& message, google::protobuf::io::CodedInputStream& stream, int nesting = kNesting);
+  WireSize(const google::protobuf::Descriptor& message, std::string_view bytes, int nesting = kNesting);
+
+  // Bytes, rather too many than too few.
+  size_t memory() const { return memory_; }
+  // How often this field of the message, or of one within it, is there; and how often within itself.
+  size_t Count(const google::protobuf::FieldDescriptor& field) const;
+  size_t Depth(const google::protobuf::FieldDescriptor& field) const;
+
+ private:
+  struct Shape;
+  struct Shapes;
+  struct Tally {
+    size_t count = 0;
+    size_t open = 0;
+    size_t deepest = 0;
+  };
+  using Stream = google::protobuf::io::CodedInputStream;
+
+  void Measure(const google::protobuf::Descriptor& message, Stream& stream, int nesting);
+  bool Read(Stream& stream, const Shape& shape, int nesting);
+  bool ReadField(Stream& stream, const Shape& shape, uint32_t tag, int nesting);
+  bool ReadLength(Stream& stream, const Shape& shape, int number, int nesting);
+
+  std::vector<Tally> tallies_;  // by Shape::Field::slot
+  size_t memory_ = 0;
+};
+
+// What is in a serialized kiln.v1.Module; of the text form its memory alone.
+struct ModuleSize {
+  size_t variables = 0, buffers = 0, expressions = 0, parameters = 0, kernels = 0, files = 0, statements = 0;
+  size_t nesting = 0;  // of statements
+  size_t memory = 0;   // of the message
+};
+ModuleSize MeasureModule(std::string_view bytes);
+
+// How deep the messages of a module are nested at most: a nested statement is three, Stmt, its op and Block.
+inline constexpr int kWireNesting = 4 * kMaxNesting;
+
+}  // namespace kiln::ir

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is measured before a module is parsed is what the parsed module has and takes.
+#include "ir/codec/wire_size.h"
+
+#include <malloc.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ir/codec/decode.h"
+#include "ir/codec/encode.h"
+#include "ir/random_module.h"
+#include "kiln/v1/ir.pb.h"
+
+namespace kiln::ir {
+namespace {
+
+using testing::HasSubstr;
+
+size_t Allocated() {
+  const struct mallinfo2 heap = ::mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
+
+size_t Statements(const v1::Block& block) {
+  size_t count = size_t(block.stmts_size());
+  for (const v1::Stmt& stmt : block.stmts()) {
+    count += Statements(stmt.for_loop().body()) + Statements(stmt.while_loop().body());
+    count += Statements(stmt.if_then().then_body()) + Statements(stmt.if_then().else_body());
+  }
+  return count;
+}
+
+TEST(WireSize, CountsWhatIsThere) {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    const std::string bytes = EncodeBytes(RandomModule(seed).Make(false));
+    v1::Module module;
+    ASSERT_TRUE(module.ParseFromString(bytes));
+    const ModuleSize size = MeasureModule(bytes);
+    EXPECT_EQ(size.variables, size_t(module.vars_size()));
+    EXPECT_EQ(size.buffers, size_t(module.buffers_size()));
+    EXPECT_EQ(size.expressions, size_t(module.exprs_size()));
+    EXPECT_EQ(size.parameters, size_t(module.params_size()));
+    EXPECT_EQ(size.kernels, size_t(module.kernels_size()));
+    EXPECT_EQ(size.files, size_t(module.debug().files_size()));
+    size_t statements = 0;
+    for (const v1::Kernel& kernel : module.kernels()) statements += Statements(kernel.body());
+    EXPECT_EQ(size.statements, statements);
+    EXPECT_GE(size.memory, module.SpaceUsedLong());
+    EXPECT_LE(size.memory, 4 * module.SpaceUsedLong());
+  }
+}
+
+TEST(WireSize, StatementsWithinStatementsAreNesting) {
+  v1::Module module;
+  v1::Block* block = module.add_kernels()->mutable_body();
+  for (int i = 0; i < 7; ++i) block = block->add_stmts()->mutable_while_loop()->mutable_body();
+  module.mutable_kernels(0)->mutable_body()->add_stmts();
+  EXPECT_EQ(MeasureModule(module.SerializeAsString()).nesting, 7u);
+}
+
+std::string Repeated(std::string_view piece, size_t bytes) {
+  std::string all;
+  while (all.size() < bytes) all += piece;
+  return all;
+}
+
+std::string Field(int number, const std::string& bytes) {
+  std::string field(1, char(number << 3 | 2));
+  for (size_t rest = bytes.size();; rest >>= 7) {
+    field += char(rest < 0x80 ? rest : rest | 0x80);
+    if (rest < 0x80) return field + bytes;
+  }
+}
+
+struct Hostile {
+  const char* name;
+  std::string bytes;
+};
+
+std::vector<Hostile> AllHostile() {
+  constexpr size_t kBytes = 256 << 10;
+  using std::string_view;
+  const auto empty = [](int number) { return Repeated({std::string{char(number << 3 | 2), '\0'}}, kBytes); };
+  std::string names;
+  for (int i = 0; i < 40'000; ++i) {
+    v1::Module one;
+    (*one.mutable_op_names())[uint32_t(i)] = "";
+    names += one.SerializeAsString();
+  }
+  return {{"params", empty(2)},
+          {"vars", empty(3)},
+          {"buffers", empty(4)},
+          {"exprs", empty(5)},
+          {"kernels", empty(6)},
+          {"op names", names},
+          {"statements", Field(6, Field(5, empty(1)))},
+          {"regions", Field(6, Field(5, Repeated(Field(1, Field(8, Field(1, "\x12\x01\x01\x1a\x01\x01"))), kBytes)))},
+          {"files", Field(15, empty(1))},
+          {"locations", Field(15, empty(2))},
+          {"names", Field(15, empty(3))},
+          {"unknown numbers", Repeated("\xa0\x06\x01", kBytes)},
+          {"unknown bytes", Repeated(string_view("\xa2\x06\x00", 3), kBytes)},
+          {"unknown groups", Repeated("\xa3\x06\xa4\x06", kBytes)},
+          {"unknown fields of messages", Repeated(string_view("\x2a\x03\xa2\x06\x00", 5), kBytes)},
+          {"arguments", Field(5, Field(3, std::string(kBytes, '\1')))},
+          {"arguments one by one", Field(5, Repeated("\x18\x01", kBytes))},
+          {"arguments of many", Repeated("\x2a\x03\x1a\x01\x01", kBytes)},
+          {"extents of 64 bits", Field(6, Field(5, Field(1, Field(10, Field(1, Field(3, std::string(kBytes, '\1')))))))}};
+}
+
+TEST(WireSize, NoBytesTakeMoreThanIsMeasured) {
+  for (const Hostile& hostile : AllHostile()) {
+    const size_t measured = MeasureModule(hostile.bytes).memory;
+    const size_t before = Allocated();
+    auto module = std::make_unique<v1::Module>();
+    EXPECT_TRUE(module->ParseFromString(hostile.bytes)) << hostile.name;
+    const size_t taken = Allocated() - before;
+    EXPECT_GT(taken, hostile.bytes.size()) << hostile.name;
+    EXPECT_GE(measured + 8192, taken) << hostile.name << ", but for the pages of what is mapped";
+  }
+}
+
+TEST(WireSize, HostileModulesAreRefusedBeforeTheyAreParsed) {
+  for (Hostile& hostile : AllHostile()) {
+    hostile.bytes = Repeated(hostile.bytes, 3 << 20);
+    if (MeasureModule(hostile.bytes).memory < size_t{70} << 20) continue;
+    const size_t before = ::mallinfo2().arena + ::mallinfo2().hblkhd;
+    Diagnostics diagnostics;
+    EXPECT_FALSE(Decode(hostile.bytes, diagnostics)) << hostile.name;
+    EXPECT_LT(::mallinfo2().arena + ::mallinfo2().hblkhd, before + (8 << 20)) << hostile.name;
+  }
+  Diagnostics diagnostics;
+  EXPECT_FALSE(Decode(Repeated(std::string_view("\xa2\x06\x00", 3), 3 << 20), diagnostics));
+  EXPECT_THAT(diagnostics.all().front().message, HasSubstr("in memory; a module may take"));
+}
+
+}  // namespace
+}  // namespace kiln::ir
