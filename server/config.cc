@@ -89,7 +89,7 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--tls-client-ca", config.tls_client_ca, "PEM roots; clients must then present a certificate");
   app.add_option("--tokens", raw.tokens, "file of bearer tokens, as `kilnd token` writes it (STATE_DIR/tokens)");
   app.add_option("--access", raw.access, "TOML file: which user or certificate is which tenant, with which scopes");
-  app.add_option("--audit-log", config.audit_log, "file for refused calls and admins' actions, instead of the log");
+  app.add_option("--audit-log", config.audit_log, "file for refused calls, admins' actions and puts, instead of the log");
   app.add_option("--accept-put", raw.accept_put, "take results compiled elsewhere: signed (by --trusted-keys), yes (from anybody "
                  "who may compile, without a seal), no; auto: signed, on Unix sockets also from admins without a seal")
       ->check(CLI::IsMember({"yes", "signed", "no", "auto"}))->capture_default_str();

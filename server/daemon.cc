@@ -165,6 +165,8 @@ struct Daemon::Parts {
   unsigned busy_looks = 0;  // of Tidy, since the last that did something
   std::unique_ptr<Monitor> monitor;  // last: it asks the others
 
+  void Reload();
+  void NoteReload(std::string_view event, std::string_view error) const;
   std::expected<void, std::string> OpenGate();
   std::expected<void, std::string> OpenCache();
   bool Accepts(const cache::Entry& entry);  // of the disk
@@ -181,11 +183,26 @@ struct Daemon::Parts {
   Probe Readiness() const;
 };
 
+// Who may do what is of interest to both logs.
+void Daemon::Parts::NoteReload(std::string_view event, std::string_view error) const {
+  for (const Telemetry* log : {&telemetry, static_cast<const Telemetry*>(audit.get())}) {
+    if (log != nullptr) log->Log(error.empty() ? Level::kInfo : Level::kError, event, {{"error", error}});
+  }
+}
+
+void Daemon::Parts::Reload() {
+  for (Telemetry* log : {&telemetry, audit.get()}) {
+    if (log != nullptr && !log->Reopen()) telemetry.Log(Level::kError, "log-not-reopened", {{"audit", log == &telemetry ? "no" : "yes"}});
+  }
+  authenticator->Reload();
+  if (config.trusted_keys.empty()) return;
+  auto trusted = ReadTrustedKeys(config.trusted_keys);
+  NoteReload("trusted-keys-reloaded", trusted ? "" : trusted.error());
+  if (trusted) sealer->Trust(std::move(*trusted));
+}
+
 std::expected<void, std::string> Daemon::Parts::OpenGate() {
-  auto opened = Authenticator::Open({.tokens = config.tokens, .access = config.access, .on_reload = [this](std::string_view error) {
-                                       telemetry.Log(error.empty() ? Level::kInfo : Level::kError, "access-reloaded",
-                                                     {{"error", error}});
-                                     }});
+  auto opened = Authenticator::Open({.tokens = config.tokens, .access = config.access, .on_reload = [this](std::string_view error) { NoteReload("access-reloaded", error); }});
   if (!opened) return std::unexpected(std::move(opened.error()));
   authenticator = std::move(*opened);
   gate = std::make_unique<Gate>(*authenticator, audit ? *audit : telemetry);
@@ -256,7 +273,8 @@ void Daemon::Parts::MakeFlow() {
                                                                    .max_import_bytes = config.disk_cache_bytes,
                                                                    .accept_import = config.accept_put},
                                               *cache, *disk, *sealer);
-  quotas = std::make_unique<Quotas>([this](std::string_view tenant) { return authenticator->LimitsOf(tenant); }, clock);
+  quotas = std::make_unique<Quotas>([this](std::string_view tenant) { return authenticator->LimitsOf(tenant); }, clock,
+                                    [this](std::string_view tenant, std::string_view why) { gate->NoteQuota(tenant, why); });
   store_keeper = std::make_unique<StoreKeeper>(*quotas, *maintenance);
   admission = std::make_unique<Admission>(config.queue, config.workers);
   executor = std::make_unique<Executor>(kExecutorThreads, kExecutorQueue);
@@ -448,7 +466,7 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config)
   return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));
 }
 
-void Daemon::Reload() { parts_->authenticator->Reload(); }
+void Daemon::Reload() { parts_->Reload(); }
 
 void Daemon::Tidy() {
   constexpr unsigned kBusyLooks = 10;

@@ -18,7 +18,7 @@ class Daemon {
   static std::expected<std::unique_ptr<Daemon>, std::string> Start(Config config);
   ~Daemon();
 
-  // Reads tokens and access rules again.
+  // Reads tokens, access rules and trusted keys again, and opens the logs again where their names are.
   void Reload();
 
   // Whether requests still get through its threads.

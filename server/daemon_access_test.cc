@@ -329,17 +329,55 @@ TEST_F(AccessTest, ATokenThatMightCallNothingIsNotMade) {
   EXPECT_EQ(ReadTokens(TokenFile())->size(), 1u);
 }
 
+std::string TextOf(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
 TEST_F(AccessTest, AnAuditLogOfItsOwn) {
   const std::string audit = (folder_ / "audit.log").string();
   daemon_->Start({"--audit-log=" + audit});
   EXPECT_EQ(Call("Stats", "kiln_wrong").error_code(), StatusCode::UNAUTHENTICATED);
   daemon_->Stats();
-  std::ostringstream text;
-  text << std::ifstream(audit).rdbuf();
-  EXPECT_THAT(text.str(), ::testing::HasSubstr("audit=\"refused\" method=\"Stats\""));
-  EXPECT_THAT(text.str(), ::testing::HasSubstr("audit=\"admin\" method=\"Stats\""));
-  EXPECT_THAT(text.str(), ::testing::Not(::testing::HasSubstr("kiln_wrong"))) << "secrets are not logged";
+  const std::string text = TextOf(audit);
+  EXPECT_THAT(text, ::testing::HasSubstr("audit=\"refused\" method=\"Stats\""));
+  EXPECT_THAT(text, ::testing::HasSubstr("audit=\"admin\" method=\"Stats\""));
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("kiln_wrong"))) << "secrets are not logged";
   EXPECT_THAT(daemon_->LogText(), ::testing::Not(::testing::HasSubstr("audit=")));
+}
+
+TEST_F(AccessTest, TheAuditLogTellsWhatChangesAndWhatIsPut) {
+  const std::string audit = (folder_ / "audit.log").string();
+  const fs::path access = folder_ / "access.toml";
+  WriteGuarded(access, "");
+  daemon_->Start({"--audit-log=" + audit, "--access=" + access.string()});
+  v1::PutRequest put;
+  *put.mutable_request() = MakeRequest(Order::kAnswer, 1);
+  *put.mutable_artifact() = daemon_->Compile(put.request()).reply.artifact();
+  grpc::ClientContext context;
+  v1::PutReply reply;
+  ASSERT_TRUE(daemon_->stub().Put(&context, put, &reply).ok());
+  WriteGuarded(access, "[[tenant]]\nname = \"default\"\ncompile-seconds = 0\n");
+  uint32_t next = 2;
+  EXPECT_TRUE(daemon_->Eventually([&] { return !daemon_->Compile(MakeRequest(Order::kAnswer, next++)).status.ok(); })) << "none is a hit";
+  const std::string text = TextOf(audit);
+  EXPECT_THAT(text, ::testing::HasSubstr("audit=\"put\" caller=\"uid " + std::to_string(::getuid()) + "\" tenant=\"default\" key=\""));
+  EXPECT_THAT(text, ::testing::HasSubstr("sealed=\"no\""));
+  EXPECT_THAT(text, ::testing::HasSubstr("event=access-reloaded error=\"\""));
+  EXPECT_THAT(text, ::testing::HasSubstr("audit=\"quota\" tenant=\"default\" why=\"the tenant default has used up its 0 compile-seconds"));
+}
+
+TEST_F(AccessTest, LogsThatHaveBeenMovedAwayAreOpenedAgain) {
+  const std::string audit = (folder_ / "audit.log").string();
+  daemon_->Start({"--audit-log=" + audit});
+  for (const std::string& log : {audit, daemon_->Log()}) fs::rename(log, log + ".1");
+  ::kill(daemon_->pid(), SIGHUP);
+  EXPECT_TRUE(daemon_->Eventually([&] { return fs::exists(audit) && fs::exists(daemon_->Log()); }));
+  daemon_->Stats();
+  EXPECT_TRUE(daemon_->Eventually([&] { return TextOf(audit).find("audit=\"admin\" method=\"Stats\"") != std::string::npos; }));
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->LogText().find("method=\"Stats\"") != std::string::npos; })) << daemon_->LogText();
+  EXPECT_THAT(TextOf(audit + ".1"), ::testing::Not(::testing::HasSubstr("Stats")));
 }
 
 TEST_F(AccessTest, AStrangerWhoCallsInALoopDoesNotFillTheLog) {

@@ -47,6 +47,19 @@ std::expected<void, Failure> Gate::Confirm(const Caller& caller, std::string_vie
   return std::unexpected(std::move(failure));
 }
 
+void Gate::NotePut(const Caller& caller, std::string_view key, bool sealed) const {
+  audit_.Log(Level::kInfo, "audit",
+             {{"audit", "put"}, {"caller", std::string_view(caller.name)}, {"tenant", std::string_view(caller.tenant)}, {"key", key},
+              {"sealed", sealed ? "yes" : "no"}});
+}
+
+void Gate::NoteQuota(std::string_view tenant, std::string_view why) const {
+  if (const auto left_out = lines_.Take(tenant, LineBudget::Clock::now())) {
+    audit_.Log(Level::kWarning, "audit",
+               {{"audit", "quota"}, {"tenant", tenant}, {"why", why}, {"left-out", static_cast<std::int64_t>(*left_out)}});
+  }
+}
+
 std::expected<void, Failure> Gate::Require(const Caller& caller, Scope scope, std::string_view method) const {
   if (caller.May(scope)) return {};
   if (const auto left_out = lines_.Take(caller.name, LineBudget::Clock::now())) {

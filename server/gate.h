@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every method asks first: who calls, and whether they may. Each refusal and each action of an admin is one line of the
-// audit log; of many refusals in a second, a peer's first few are, and the next line says how many are not (`left-out`).
+// What every method asks first: who calls, and whether they may. Each refusal, each action of an admin and each result that is put is one
+// line of the audit log; of many refusals in a second, a peer's first few are, and the next line says how many are not (`left-out`).
 #pragma once
 
 #include <expected>
@@ -32,6 +32,12 @@ class Gate {
 
   // That the caller may make the workers work, and what a miss says to one who may not.
   std::expected<void, Failure> Require(const Caller& caller, Scope scope, std::string_view method) const;
+
+  // That a result made elsewhere is kept from now on.
+  void NotePut(const Caller& caller, std::string_view key, bool sealed) const;
+
+  // That a tenant's quota stood in the way.
+  void NoteQuota(std::string_view tenant, std::string_view why) const;
 
  private:
   const Authenticator& authenticator_;

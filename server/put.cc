@@ -31,6 +31,7 @@ std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, v1:
   if (auto fits = parts_.store_keeper.Fits(caller.tenant, sealed_bytes); !fits) return std::unexpected(std::move(fits.error()));
   parts_.cache.Put(std::move(*entry));
   parts_.store_keeper.Note(caller.tenant, sealed_bytes);
+  parts_.gate.NotePut(caller, resolved->key.ToHex(), put.has_seal());
   return resolved->key;
 }
 

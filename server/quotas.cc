@@ -35,12 +35,17 @@ Quotas::Use& Quotas::UseOf(const std::string& tenant) {
   return use;
 }
 
+std::unexpected<Failure> Quotas::Refuse(std::string_view tenant, Failure failure) const {
+  if (on_refused_) on_refused_(tenant, failure.message);
+  return std::unexpected(std::move(failure));
+}
+
 std::expected<void, Failure> Quotas::Begin(const std::string& tenant) {
   const auto limit = limits_of_(tenant).requests;
   std::lock_guard lock(mutex_);
   Use& use = UseOf(tenant);
   if (limit && use.requests >= *limit) {
-    return std::unexpected(Failure{.kind = Failure::Kind::kQueueFull,
+    return Refuse(tenant, {.kind = Failure::Kind::kQueueFull,
                                    .message = fmt::format("the tenant {} has {} requests under way, which is its quota; the next is "
                                                           "taken when one of them ends",
                                                           tenant, use.requests),
@@ -70,7 +75,7 @@ std::expected<void, Failure> Quotas::MayCompile(const std::string& tenant) {
   if (!limit) return {};
   std::lock_guard lock(mutex_);
   if (Seconds(UseOf(tenant).compile) < *limit) return {};
-  return std::unexpected(UsedUp(tenant, "compile-seconds", *limit));
+  return Refuse(tenant, UsedUp(tenant, "compile-seconds", *limit));
 }
 
 std::expected<void, Failure> Quotas::MayRun(const std::string& tenant) {
@@ -78,7 +83,7 @@ std::expected<void, Failure> Quotas::MayRun(const std::string& tenant) {
   if (!limit) return {};
   std::lock_guard lock(mutex_);
   if (Seconds(UseOf(tenant).gpu) < *limit) return {};
-  return std::unexpected(UsedUp(tenant, "GPU-seconds", *limit));
+  return Refuse(tenant, UsedUp(tenant, "GPU-seconds", *limit));
 }
 
 void Quotas::ChargeCompile(const std::string& tenant, std::chrono::microseconds time) {

@@ -29,8 +29,10 @@ namespace kiln::server {
 class Quotas {
  public:
   using LimitsOf = std::function<TenantLimits(std::string_view tenant)>;
-  Quotas(LimitsOf limits_of, const cache::Clock& clock)
-      : limits_of_(std::move(limits_of)), clock_(clock), wall_start_(clock.WallNow()), steady_start_(clock.SteadyNow()) {}
+  using OnRefused = std::function<void(std::string_view tenant, std::string_view why)>;
+  Quotas(LimitsOf limits_of, const cache::Clock& clock, OnRefused on_refused = {})
+      : limits_of_(std::move(limits_of)), clock_(clock), on_refused_(std::move(on_refused)), wall_start_(clock.WallNow()),
+        steady_start_(clock.SteadyNow()) {}
 
   // One more request under way; End it, if it was begun.
   std::expected<void, Failure> Begin(const std::string& tenant);
@@ -63,6 +65,9 @@ class Quotas {
 
   TenantLimits LimitsFor(std::string_view tenant) const { return limits_of_(tenant); }
 
+  // A quota's refusal, told to who keeps account of them.
+  std::unexpected<Failure> Refuse(std::string_view tenant, Failure failure) const;
+
  private:
   struct Use {
     std::int64_t hour = 0;
@@ -76,6 +81,7 @@ class Quotas {
 
   const LimitsOf limits_of_;
   const cache::Clock& clock_;
+  const OnRefused on_refused_;
   const cache::WallTime wall_start_;
   const cache::SteadyTime steady_start_;
   std::mutex mutex_;

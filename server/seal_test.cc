@@ -325,6 +325,28 @@ TEST_F(SealTest, PutFollowsTheTrustList) {
   EXPECT_EQ(daemon_->Compile(put.request()).reply.origin(), v1::MEMORY);
 }
 
+TEST_F(SealTest, TrustedKeysAreReadAgainOnASignal) {
+  daemon_->Start();
+  Compile(MakeRequest(Order::kAnswer, 3));
+  const cache::PublicKey maker = KeyOfDaemon();
+  const std::string bundle = Export();
+  ASSERT_EQ(daemon_->Stop(), 0);
+  fs::remove_all(daemon_->State());
+
+  const std::string trusted = (folder_ / "trusted").string();
+  std::ofstream(trusted) << "# nobody\n";
+  daemon_->Start({"--trusted-keys=" + trusted});
+  v1::CacheImportReply reply;
+  EXPECT_EQ(Import(bundle, &reply).error_code(), StatusCode::PERMISSION_DENIED);
+  std::ofstream(trusted) << maker.ToText() << "\n";
+  ::kill(daemon_->pid(), SIGHUP);
+  EXPECT_TRUE(daemon_->Eventually([&] { return Import(bundle, &reply).ok(); }));
+  std::ofstream(trusted) << "rsa:00\n";
+  ::kill(daemon_->pid(), SIGHUP);
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->LogText().find("event=trusted-keys-reloaded error=\"" + trusted + ", line 1") != std::string::npos; }));
+  EXPECT_TRUE(Import(bundle, &reply).ok()) << "what is wrong changes nothing";
+}
+
 TEST_F(SealTest, WhoMayCompileCannotPutWhatNobodySealed) {
   const std::string secret = NewSecret();
   fs::create_directories(daemon_->State());

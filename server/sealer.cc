@@ -70,8 +70,15 @@ std::string Sealer::Seal(const v1::CompileReply& reply, const v1::CompileRequest
   return reply.SerializeAsString() + rest.SerializeAsString();
 }
 
+void Sealer::Trust(std::vector<cache::PublicKey> keys) {
+  std::lock_guard lock(mutex_);
+  trusted_ = std::move(keys);
+}
+
 std::vector<cache::PublicKey> Sealer::Trusted() const {
-  std::vector<cache::PublicKey> keys = options_.trusted;
+  std::unique_lock lock(mutex_);
+  std::vector<cache::PublicKey> keys = trusted_;
+  lock.unlock();
   keys.push_back(key_.public_key());
   return keys;
 }

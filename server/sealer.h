@@ -8,6 +8,7 @@
 #pragma once
 
 #include <expected>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,11 +22,14 @@ namespace kiln::server {
 class Sealer {
  public:
   struct Options {
-    std::vector<cache::PublicKey> trusted;  // beside its own
+    std::vector<cache::PublicKey> trusted;  // beside its own, at the start
     std::string host;
     std::string compiler;  // build id
   };
-  Sealer(cache::SigningKey key, Options options) : key_(std::move(key)), options_(std::move(options)) {}
+  Sealer(cache::SigningKey key, Options options) : key_(std::move(key)), options_(std::move(options)), trusted_(options_.trusted) {}
+
+  // Whom it trusts from now on, beside its own key.
+  void Trust(std::vector<cache::PublicKey> keys);
 
   const cache::PublicKey& public_key() const { return key_.public_key(); }
 
@@ -47,6 +51,8 @@ class Sealer {
 
   const cache::SigningKey key_;
   const Options options_;
+  mutable std::mutex mutex_;
+  std::vector<cache::PublicKey> trusted_;  // guarded by mutex_
 };
 
 }  // namespace kiln::server

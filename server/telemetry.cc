@@ -2,10 +2,14 @@
 #include "server/telemetry.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <spdlog/logger.h>
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include "server/json_text.h"
@@ -30,20 +34,48 @@ spdlog::level::level_enum ToSpdlog(Level level) {
   return spdlog::level::info;
 }
 
-spdlog::sink_ptr MakeSink(const LogOptions& options) {
-  if (options.file.empty()) return std::make_shared<spdlog::sinks::stderr_sink_mt>();
-  return std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file);
-}
+class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit FileSink(std::string path) : path_(std::move(path)) {
+    std::error_code ignored;
+    std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
+    if (!Reopen()) spdlog::throw_spdlog_ex("cannot open " + path_, errno);
+  }
+
+  bool Reopen() {
+    File opened(std::fopen(path_.c_str(), "ae"));
+    if (!opened) return false;
+    std::lock_guard lock(mutex_);
+    file_ = std::move(opened);
+    return true;
+  }
+
+ private:
+  using File = std::unique_ptr<std::FILE, decltype([](std::FILE* file) { std::fclose(file); })>;
+
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    std::fwrite(line.data(), 1, line.size(), file_.get());
+  }
+  void flush_() override { std::fflush(file_.get()); }
+
+  const std::string path_;
+  File file_;  // guarded by mutex_
+};
 
 }  // namespace
 
 struct Telemetry::Sink {
-  explicit Sink(const LogOptions& options) : json(options.json), logger("kilnd", MakeSink(options)) {
+  explicit Sink(const LogOptions& options)
+      : json(options.json), file(options.file.empty() ? nullptr : std::make_shared<FileSink>(options.file)),
+        logger("kilnd", file ? spdlog::sink_ptr(file) : std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
     logger.set_level(ToSpdlog(options.level));
     logger.set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%f%z","level":"%l",%v})"
                             : "time=%Y-%m-%dT%H:%M:%S.%f%z level=%l %v");
   }
   bool json;
+  std::shared_ptr<FileSink> file;  // null: stderr
   spdlog::logger logger;
 };
 
@@ -66,6 +98,8 @@ void Telemetry::LogUnflushed(Level level, std::string_view event, std::span<cons
 }
 
 void Telemetry::Flush() const { sink_->logger.flush(); }
+
+bool Telemetry::Reopen() { return !sink_->file || sink_->file->Reopen(); }
 
 void Telemetry::NoteCompile(double milliseconds) {
   std::lock_guard lock(mutex_);

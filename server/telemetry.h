@@ -40,6 +40,9 @@ class Telemetry {
   void LogUnflushed(Level level, std::string_view event, std::span<const Field> fields) const;
   void Flush() const;
 
+  // Writes from now on to what has the file's name by now, for who has moved it away. False: that cannot be opened, and it stays as it is.
+  bool Reopen();
+
   // A compile took so long from its start in a worker.
   void NoteCompile(double milliseconds);
   struct Quantiles {
