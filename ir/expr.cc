@@ -291,6 +291,11 @@ std::optional<int64_t> ExprPool::ConstInt(ExprId id) const {
 
 bool ExprPool::IsConst(ExprId id, int64_t value) const { return ConstInt(id) == value; }
 
+bool ExprPool::IsZero(ExprId id) const {
+  const ExprNode& node = (*this)[id];
+  return IsConst(id, 0) || (node.op == ExprOp::kConstFloat && node.FloatValue() == 0);
+}
+
 ExprId ExprPool::Rebuild(const ExprNode& node, std::span<const ExprId> args) {
   ExprNode rebuilt = node;
   std::copy(args.begin(), args.end(), rebuilt.args.begin());

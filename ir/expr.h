@@ -96,6 +96,7 @@ class ExprPool {
   DType Type(ExprId id) const { return nodes_[Index(id)].dtype; }
   std::optional<int64_t> ConstInt(ExprId id) const;
   bool IsConst(ExprId id, int64_t value) const;
+  bool IsZero(ExprId id) const;  // a constant integer or float
 
   // `id` with variables and loads replaced; memoised over shared subexpressions. `leaf` returns the replacement of a kVar or
   // kLoad node (whose indices are already replaced), or nullopt to keep it.

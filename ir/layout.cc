@@ -236,12 +236,6 @@ int64_t Layout::Addresses() const {
   return highest + 1;
 }
 
-bool Layout::IsAddress() const {
-  return std::ranges::any_of(dims_, [](const auto& dim) {
-    return std::ranges::any_of(dim, [](const Digit& digit) { return digit.place == Place::kAddress; });
-  });
-}
-
 bool Layout::IsPadded(std::span<const int64_t> shape) const {
   for (int d = 0; d < rank(); ++d)
     if (Extent(d) != shape[d]) return true;

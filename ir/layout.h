@@ -64,7 +64,6 @@ class Layout {
   int64_t Threads() const;          // replicas included
   int64_t Registers() const;
   int64_t Addresses() const;        // highest address + 1, in elements, before the swizzle
-  bool IsAddress() const;           // a memory layout
   bool IsPadded(std::span<const int64_t> shape) const;
   bool IsReplicated() const { return !replicas_.empty(); }
 
