@@ -236,14 +236,15 @@ class Client:
             raise self._error(failure) from None
 
     def _pause(self, failure, attempt: int) -> float | None:
-        """How long to wait before another try; None: there is no point. A full queue says itself; a daemon that restarts is given a
-        few seconds."""
+        """How long to wait before another try; None: there is no point. A full queue says itself; a daemon that restarts, or whose
+        connections hold as much as they may, is given a few seconds."""
         import grpc
 
-        if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        ended_by_transport = "RST_STREAM" in (failure.details() or "")  # before a request was read: it has no id
+        if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and not ended_by_transport:
             retry = self._details(failure, "RetryInfo")
             return None if retry is None else retry.retry_delay.seconds + retry.retry_delay.nanos * 1e-9 + random.uniform(0, 0.05)
-        if failure.code() is grpc.StatusCode.UNAVAILABLE and attempt < 6:
+        if failure.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED) and attempt < 6:
             return min(0.05 * 2**attempt, 1.0) * random.uniform(0.5, 1.0)
         return None
 

@@ -103,6 +103,25 @@ def test_a_full_queue_is_tried_again_when_it_says(server):
     assert len(server.calls) == 2
 
 
+def test_a_stream_that_the_transport_ended_for_want_of_memory_is_tried_again(server):
+    def handler(name, request, context):
+        if len(server.calls) < 3:
+            server.fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "Received RST_STREAM with error code 11")
+        return server.pb.CompileReply(key=b"k")
+
+    server.handler = handler
+    with Client() as client:
+        assert client.compile(program, "cuda:sm_90a").key == b"k"
+    assert len(server.calls) == 3
+
+
+def test_what_is_too_much_is_not_tried_again(server):
+    server.handler = lambda name, request, context: server.fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "the message has 9 bytes")
+    with Client() as client, pytest.raises(kiln.KilnError, match="9 bytes"):
+        client.compile(program, "cuda:sm_90a")
+    assert len(server.calls) == 1
+
+
 def test_a_draining_daemon_is_tried_again(server):
     def handler(name, request, context):
         if len(server.calls) < 3:
