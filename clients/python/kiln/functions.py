@@ -11,29 +11,14 @@ import ast
 import functools
 import inspect
 import os
+import typing
 
 from . import compiler
+from ._calls import Calls, freeze, is_tensor
 from .language import function as fn
 from .language.expr import Expr
 from .language.program import PrimFunc
 from .language.rewrite import enclosing_names, parse
-
-
-def _is_tensor(value) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
-
-
-def freeze(value):
-    """A hashable stand-in for a compile-time argument."""
-    if isinstance(value, dict):
-        return tuple(sorted((k, freeze(v)) for k, v in value.items()))
-    if isinstance(value, (list, tuple)):
-        return tuple(freeze(v) for v in value)
-    if isinstance(value, set):
-        return frozenset(freeze(v) for v in value)
-    if isinstance(value, (bool, float)):
-        return type(value).__name__, value
-    return value if getattr(value, "__hash__", None) else repr(value)
 
 
 def _style(function) -> str:
@@ -61,6 +46,28 @@ def _ends_with(node, name: str) -> bool:
     return (node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")).endswith(name)
 
 
+class Launch:
+    """A kernel and where a call finds its arguments: at positions, or by name among the keywords, else in ``rest``."""
+
+    __slots__ = ("kernel", "places", "rest")
+
+    def __init__(self, kernel, places, rest: dict):
+        self.kernel, self.places, self.rest = kernel, places, rest
+
+    def __call__(self, args, kwargs):
+        return self.kernel(*[args[p] if isinstance(p, int) else kwargs[p] if p in kwargs else self.rest[p] for p in self.places])
+
+
+class _Bound(typing.NamedTuple):
+    """A call in the eager style: the argument of each parameter, the value of each T.const, the names of the parameters that the kernel takes
+    and of those of them that are scalars."""
+
+    arguments: dict
+    consts: dict
+    names: list
+    scalars: frozenset
+
+
 class JITFunction:
     """What the decorator makes."""
 
@@ -69,14 +76,14 @@ class JITFunction:
         self.function, self.out_idx, self.options = function, out_idx, compile_options
         self.signature = inspect.signature(function)
         self._enclosing = enclosing_names(function)
-        self._names, self._scalars = list(self.signature.parameters), set()
+        self._names = list(self.signature.parameters)
+        self._defaults = {name: None if p.default is p.empty else p.default for name, p in self.signature.parameters.items()}
         self.mode = _style(function)
         if self.mode == "eager" and out_idx is not None:
             raise ValueError(f"{function.__name__}: out_idx belongs to functions that return a T.prim_func; here, make the output with "
                              "T.empty and return it")
         self._kernels: dict = {}
-        self._declared: dict = {}
-        self._calls: dict = {}
+        self._declared, self._calls = Calls(self._names), Calls(self._names)
 
     @property
     def func(self):
@@ -87,63 +94,35 @@ class JITFunction:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args, **kwargs):
-        try:
-            key = self._call_key(args, kwargs)
-            known = self._calls.get(key)
-        except TypeError:  # an unhashable argument
-            key = known = None
-        if self.mode == "lazy":
-            if known is None:
-                known = self._remember(key, self.compile(*args, **kwargs))
-            return known
+        known = self._calls.find(args, kwargs)
         if known is None:
-            arguments, consts, names = self._bind(args, kwargs)
-            self._note_scalars(arguments, names)
-            known = self._remember(key, (self._specialised(arguments, consts, names), self._places(names, len(args))))
-        kernel, places = known
-        return kernel(*[args[p] if isinstance(p, int) else kwargs[p] if p in kwargs else self._default(p) for p in places])
+            known = self._calls.keep(args, kwargs, *self.prepared(args, kwargs))
+        return known if self.mode == "lazy" else known(args, kwargs)
+
+    def prepared(self, args, kwargs):
+        """(what a call needs: the Kernel, or in the eager style its Launch; the names of the scalars that it takes at run time)."""
+        if self.mode == "lazy":
+            return self.compile(*args, **kwargs), frozenset()
+        bound = self._bind(args, kwargs)
+        return self._launch(self._specialised(bound), bound, args, {})
+
+    def launch(self, kernel, args, kwargs, config: dict):
+        """As ``prepared``, in the eager style, of a kernel for these arguments and those of ``config``, which later calls leave out."""
+        return self._launch(kernel, self._bind(args, {**kwargs, **config}), args, config)
+
+    def _launch(self, kernel, bound: _Bound, args, config):
+        places = [self._names.index(n) if self._names.index(n) < len(args) else n for n in bound.names]
+        return Launch(kernel, places, {**self._defaults, **config}), bound.scalars
 
     def launch_arguments(self, args, kwargs) -> list:
         """What a call in the eager style passes to its kernel, in the kernel's order: tensors, and the scalars that the body declares."""
-        arguments, _, names = self._bind(args, kwargs)
-        self._note_scalars(arguments, names)
-        return [arguments[name] for name in names]
-
-    def _note_scalars(self, arguments, names):
-        self._scalars.update(n for n in names if not _is_tensor(arguments[n]))
-
-    def _default(self, name):
-        return self.signature.parameters[name].default
-
-    def _call_key(self, args, kwargs):
-        """What a call's kernel depends on, quickly: shapes and strides of tensors, other arguments by type and value."""
-        parts = []
-        for name, value in (*zip(self._names, args), *kwargs.items()):
-            shape = getattr(value, "shape", None)
-            if shape is not None:
-                stride = getattr(value, "stride", None)
-                parts.append((name, tuple(shape), stride() if stride is not None else getattr(value, "strides", None)))
-            else:
-                parts.append((name, type(value), None if name in self._scalars else value))
-        if len(args) > len(self._names):  # of a *parameter
-            parts.append(freeze(args[len(self._names):]))
-        return len(args), *parts
-
-    def _remember(self, key, value):
-        if key is not None:
-            if len(self._calls) >= 4096:
-                self._calls.clear()
-            self._calls[key] = value
-        return value
-
-    def _places(self, names, positional: int):
-        """Where a call finds the kernel's arguments: positions, or names of keywords and defaults."""
-        return [self._names.index(n) if self._names.index(n) < positional else n for n in names]
+        bound = self._bind(args, kwargs)
+        return [bound.arguments[name] for name in bound.names]
 
     def compile(self, *args, **kwargs):
         """The Kernel for these arguments; in the eager style tensors may be left out where every T.const is given by keyword."""
         if self.mode == "eager":
-            return self._specialised(*self._bind(args, kwargs))
+            return self._specialised(self._bind(args, kwargs))
         key = (freeze(args), freeze(kwargs))
         kernel = self._kernels.get(key)
         if kernel is None:
@@ -153,8 +132,8 @@ class JITFunction:
     def get_tir(self, *args, **kwargs) -> PrimFunc:
         """The traced function."""
         if self.mode == "eager":
-            arguments, consts, _ = self._bind(args, kwargs)
-            return fn.trace_eager(self.function, arguments, consts, self._enclosing).func
+            bound = self._bind(args, kwargs)
+            return fn.trace_eager(self.function, bound.arguments, bound.consts, self._enclosing).func
         result = self.function(*args, **kwargs)
         if not isinstance(result, PrimFunc):
             raise TypeError(f"{self.__name__} must return a T.prim_func, or hold the program itself (`with T.Kernel(…)` in its body); it "
@@ -191,17 +170,16 @@ class JITFunction:
 
     # Eager style.
 
-    def _specialised(self, arguments, consts, names):
-        static = {n: v for n, v in arguments.items() if n not in names}
-        key = (freeze(static), freeze(consts))
+    def _specialised(self, bound: _Bound):
+        static = {n: v for n, v in bound.arguments.items() if n not in bound.names}
+        key = (freeze(static), freeze(bound.consts))
         kernel = self._kernels.get(key)
         if kernel is None:
-            func = fn.trace_eager(self.function, arguments, consts, self._enclosing).func
+            func = fn.trace_eager(self.function, bound.arguments, bound.consts, self._enclosing).func
             kernel = self._kernels[key] = self._compile(func, static)
         return kernel
 
-    def _bind(self, args, kwargs):
-        """(argument of each parameter, value of each T.const, names of the parameters that the kernel takes)."""
+    def _bind(self, args, kwargs) -> _Bound:
         accepted = {k: v for k, v in kwargs.items() if k in self.signature.parameters}
         given = {k: v for k, v in kwargs.items() if k not in accepted}
         bound = self.signature.bind_partial(*args, **accepted)
@@ -216,15 +194,16 @@ class JITFunction:
         missing = [n for n in self.signature.parameters if n not in bound.arguments and n not in names]
         if missing:
             raise TypeError(f"{self.__name__} misses the argument {missing[0]!r}")
-        return arguments, self._solve(declared, arguments, given), names
+        return _Bound(arguments, self._solve(declared, arguments, given), names, _scalars(declared))
 
     def _declarations(self, arguments):
         """Parameters and T.const names, which depend on compile-time arguments only."""
-        static = {n: None if _is_tensor(v) else v for n, v in arguments.items()}
-        key = freeze(static)
-        if key not in self._declared:
-            self._declared[key] = fn.trace_eager(self.function, static, enclosing=self._enclosing)
-        return self._declared[key]
+        static = {n: None if is_tensor(v) else v for n, v in arguments.items()}
+        declared = self._declared.find((), static)
+        if declared is None:
+            declared = fn.trace_eager(self.function, static, enclosing=self._enclosing)
+            self._declared.keep((), static, declared, _scalars(declared))
+        return declared
 
     def _solve(self, declared, arguments, given) -> dict:
         values = dict(given)
@@ -239,7 +218,7 @@ class JITFunction:
                     continue
                 name = dim.value.name
                 used.add(name)
-                if not _is_tensor(tensor):
+                if not is_tensor(tensor):
                     continue
                 in_shape = position < len(param.buffer.shape)
                 actual = _extent(self.__name__, param, tensor, axis, in_shape)
@@ -253,6 +232,10 @@ class JITFunction:
             if name not in values:
                 raise TypeError(f"{self.__name__}: T.const {name} has no value; pass {name}=… or the tensors")
         return {name: int(value) for name, value in values.items()}
+
+
+def _scalars(declared) -> frozenset:
+    return frozenset(p.name for p in declared.func.params if p.buffer is None)
 
 
 def _extent(function, param, tensor, axis, in_shape) -> int:

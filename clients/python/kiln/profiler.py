@@ -48,6 +48,31 @@ def supply(shape, dtype: DType, kind: TensorSupplyType = TensorSupplyType.Auto, 
     return torch.empty(shape, device=device, dtype=torch.float32).uniform_(-1.0, 1.0).to(storage)
 
 
+def cloned(tensor):
+    """A copy of a tensor, with its strides."""
+    if hasattr(tensor, "new_empty_strided"):
+        return tensor.new_empty_strided(tuple(tensor.shape), tensor.stride()).copy_(tensor.detach())
+    if hasattr(tensor, "__array_interface__"):
+        return _cloned_array(tensor)
+    if hasattr(tensor, "copy_from"):  # kiln._runtime.Array
+        return type(tensor)(tensor.shape, tensor.dtype, tensor.device).copy_from(tensor.numpy())
+    if hasattr(tensor, "copy"):
+        return tensor.copy()
+    raise TypeError(f"a {type(tensor).__name__} that the kernel writes cannot be copied, so that measuring would change it: call tune() with tensors "
+                    "of torch or numpy first")
+
+
+def _cloned_array(array):
+    import numpy
+
+    array = numpy.asarray(array)
+    reach = [max(extent - 1, 0) * stride for extent, stride in zip(array.shape, array.strides)]
+    memory = numpy.empty(sum(map(abs, reach)) + array.itemsize, "uint8")
+    copy = numpy.ndarray(array.shape, array.dtype, memory, -sum(r for r in reach if r < 0), array.strides)
+    copy[...] = array
+    return copy
+
+
 def evaluate(expr, symbols: dict, names) -> int:
     """A kiln.v1.HostExpr over run-time dimensions."""
     values: list[int] = []

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import target as targets
+from ._calls import Calls
 from .bench import do_bench
-from .functions import JITFunction, freeze
-from .profiler import Profiler, TensorSupplyType, _as_list, assert_close
+from .functions import JITFunction
+from .profiler import Profiler, TensorSupplyType, _as_list, assert_close, cloned
 
 _inputs = threading.local()
 
@@ -133,7 +134,7 @@ class Tuner:
 
     def _trace(self, config):
         """The program of a configuration, which may hold pass_configs of its own."""
-        func = self.function.get_tir(*self.args, **_with(self.kwargs, config))
+        func = self.function.get_tir(*self.args, **{**self.kwargs, **_parameters(config)})
         func.pass_configs.update(config.get("pass_configs") or {})
         return func
 
@@ -145,7 +146,7 @@ class Tuner:
 
     def _tensors(self, kernel):
         if self.function.mode == "eager":
-            arguments = self.function.launch_arguments(self.args, _with(self.kwargs, kernel.config))
+            arguments = self.function.launch_arguments(self.args, {**self.kwargs, **_parameters(kernel.config)})
             if not any(argument is None for argument in arguments):
                 return arguments
         if get_autotune_inputs() is not None:
@@ -158,12 +159,13 @@ class Tuner:
         tensors = self._tensors(kernel)
         if not self.profile.skip_check:
             self._check(kernel, tensors)
-        return do_bench(lambda: kernel(*tensors), self.profile.warmup, self.profile.rep, backend=self.profile.backend)
+        timed = _spared(kernel, tensors)
+        return do_bench(lambda: kernel(*timed), self.profile.warmup, self.profile.rep, backend=self.profile.backend)
 
     def _check(self, kernel, tensors):
         if self.profile.ref_prog is None:
             return
-        ours, theirs = _as_list(kernel(*tensors)), _as_list(self.profile.ref_prog(*tensors))
+        ours, theirs = _as_list(kernel(*_spared(kernel, tensors))), _as_list(self.profile.ref_prog(*_spared(kernel, tensors)))
         if self.profile.manual_check_prog is not None:
             self.profile.manual_check_prog(ours, theirs)
             return
@@ -173,13 +175,24 @@ class Tuner:
     def _reference_latency(self, kernel):
         if self.profile.ref_prog is None:
             return None
-        tensors = self._tensors(kernel)
+        tensors = _spared(kernel, self._tensors(kernel))
         return do_bench(lambda: self.profile.ref_prog(*tensors), self.profile.warmup, self.profile.rep)
 
 
-def _with(kwargs, config) -> dict:
-    """The keywords of a call and those of a configuration."""
-    return {**kwargs, **{name: value for name, value in config.items() if name != "pass_configs"}}
+def _spared(kernel, tensors) -> list:
+    """A call's arguments with copies of the tensors that the kernel writes: the caller's are for the call that was asked for, and the next
+    configuration finds what this one found."""
+    params = kernel.artifact.launch.params
+    if len(tensors) != len(params):
+        params = [p for p in params if not p.output]
+    if len(tensors) != len(params):
+        return tensors  # the launch tells
+    return [cloned(t) if p.tensor and p.written else t for p, t in zip(params, tensors)]
+
+
+def _parameters(config) -> dict:
+    """Those of the function that a configuration gives."""
+    return {name: value for name, value in config.items() if name != "pass_configs"}
 
 
 def expand(configs, args, kwargs) -> list[dict]:
@@ -199,37 +212,40 @@ class AutotunedFunction:
     def __init__(self, function: JITFunction, configs, profile: ProfileArgs):
         functools.update_wrapper(self, function)
         self.jit, self.configs, self.profile = function, configs, profile
-        self._best: dict = {}
+        names = function.signature.parameters
+        self._best, self._calls = Calls(names), Calls(names)
 
     def _given(self, args, kwargs) -> bool:
         names = list(self.jit.signature.parameters)
         supplied = set(names[: len(args)]) | set(kwargs)
-        tuned = {name for config in expand(self.configs, args, kwargs) for name in config if name != "pass_configs"}
+        tuned = {name for config in expand(self.configs, args, kwargs) for name in _parameters(config)}
         return tuned <= supplied
 
     def tune(self, *args, **kwargs) -> AutotuneResult:
-        """The search's result for these arguments; what was found is kept by the types and shapes of tensors and by other arguments' values.
-        Scalars that the kernel takes at run time do not count; which these are is known once a search is over."""
-        best = self._best.get(self._key(args, kwargs))
+        """The search's result for these arguments; what was found is kept by shapes, strides and types of tensors and by other arguments'
+        values. Scalars that the kernel takes at run time do not count; which these are is known once a search is over."""
+        in_order = dict(sorted(kwargs.items()))
+        best = self._best.find(args, in_order)
         if best is None:
             best = Tuner(self.jit, self.configs, self.profile).run(args, kwargs)
-            if self.jit.mode == "eager":
-                self.jit.launch_arguments(args, _with(kwargs, best.config))
-            self._best[self._key(args, kwargs)] = best
+            self._best.keep(args, in_order, best, self._launch(best, args, kwargs)[1])
         return best
 
-    def _key(self, args, kwargs):
-        names = [*self.jit.signature.parameters, *["*"] * len(args)]
-        given = [(name, None if name in self.jit._scalars else _stand_in(value)) for name, value in (*zip(names, args), *sorted(kwargs.items()))]
-        return len(args), freeze(given)
+    def _launch(self, best: AutotuneResult, args, kwargs):
+        if self.jit.mode == "lazy":
+            return best.kernel, frozenset()
+        return self.jit.launch(best.kernel, args, kwargs, _parameters(best.config))
 
     def __call__(self, *args, **kwargs):
+        known = self._calls.find(args, kwargs)
+        if known is None:
+            known = self._calls.keep(args, kwargs, *self._prepared(args, kwargs))
+        return known if self.jit.mode == "lazy" else known(args, kwargs)
+
+    def _prepared(self, args, kwargs):
         if self._given(args, kwargs):
-            return self.jit(*args, **kwargs)
-        if self.jit.mode == "lazy":
-            return self.tune(*args, **kwargs).kernel
-        best = self.tune(*args, **kwargs)
-        return best.kernel(*self.jit.launch_arguments(args, _with(kwargs, best.config)))
+            return self.jit.prepared(args, kwargs)
+        return self._launch(self.tune(*args, **kwargs), args, kwargs)
 
     def compile(self, *args, **kwargs):
         """The Kernel: of the fastest configuration, or of the one that the arguments give."""
@@ -237,13 +253,6 @@ class AutotunedFunction:
 
     def __getattr__(self, name):
         return getattr(self.__dict__["jit"], name)
-
-
-def _stand_in(value):
-    """A tensor by its type and shape, for a key."""
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return str(value.dtype), tuple(value.shape)
-    return value
 
 
 def autotune(function=None, *, configs=None, **profile):

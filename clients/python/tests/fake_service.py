@@ -5,6 +5,7 @@ extension whose kernels return tensors of the right shape."""
 import types
 
 from kiln import _proto
+from kiln.language import program
 
 
 class FakeClient:
@@ -19,6 +20,7 @@ class FakeClient:
         symbols = {}
         for index, param in enumerate(module.params):
             self._param(module, artifact.launch, symbols, param, func.params[index].name, index in module.outputs)
+            artifact.launch.params[index].written = any(func.params[index].buffer is b for k in func.kernels for b in _stored(k.body))
         return self.pb.CompileReply(key=b"\x01" * 32, artifact=artifact, origin=3)
 
     def _param(self, module, launch, symbols, param, name, output):
@@ -36,6 +38,14 @@ class FakeClient:
                 if symbol == len(launch.symbols):
                     launch.symbols.add(name=module.debug.var_names[expr.ref], dtype=4)
                 message.shape.add().nodes.add(op=1, value=symbol)
+
+
+def _stored(statements):
+    """The buffers to whose elements a value is assigned."""
+    for statement in statements:
+        if isinstance(statement, program.Store):
+            yield statement.buffer
+        yield from _stored(getattr(statement, "body", ()))
 
 
 class FakeKernel:
