@@ -3,7 +3,7 @@
 
 ``$KILN_TRUSTED_KEYS`` names a file of public keys ("ed25519:HEX", one a line): those and no others. Without it, a daemon on a Unix socket is
 trusted with the key it names, for the kernel guards the socket; one on TCP with the key it named the first time, which is kept in
-``$XDG_CONFIG_HOME/kiln/known_keys`` (~/.config/…). KILN_VERIFY=0 turns all of this off."""
+``$XDG_CONFIG_HOME/kiln/known_keys`` (~/.config/…), or else refused. KILN_VERIFY=0 turns all of this off."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import functools
 import hashlib
 import os
 import pathlib
+import re
 import threading
 import typing
 
@@ -83,7 +84,7 @@ class Asked(typing.NamedTuple):
     request: object = None
 
 
-def check(reply, keys, asked: Asked = Asked()) -> None:
+def check(reply, keys, asked: Asked) -> None:
     """That one of ``keys`` vouches for the artifact in this kiln.v1.SealedReply, for it under its key, and as what was asked for."""
     from . import _proto
 
@@ -121,7 +122,7 @@ class Trust:
     def __init__(self, address: str, ask):
         self._address, self._ask, self._lock, self._keys = address, ask, threading.Lock(), None
 
-    def check(self, reply, asked: Asked = Asked()) -> None:
+    def check(self, reply, asked: Asked) -> None:
         if os.environ.get("KILN_VERIFY") == "0":
             return
         with self._lock:
@@ -132,27 +133,81 @@ class Trust:
     def _find(self) -> frozenset:
         named = os.environ.get("KILN_TRUSTED_KEYS")
         if named:
-            lines = pathlib.Path(named).read_text().splitlines()
-            words = [line.split("#")[0].split() for line in lines]
-            return frozenset(bytes.fromhex(word[0].removeprefix("ed25519:")) for word in words if word)
+            return _trusted(pathlib.Path(named))
         key = self._ask()
         if len(key) != 32:
             raise UntrustedArtifact(f"the kilnd at {self._address} names no signing key; it is older than this client")
         if not self._address.startswith("unix:"):
-            self._known(f"ed25519:{key.hex()}")
+            self._compare(f"ed25519:{key.hex()}")
         return frozenset((key,))
 
-    def _known(self, key: str) -> None:
-        """Compares with the key of the first contact, which adds a line to the file."""
-        config = os.environ.get("XDG_CONFIG_HOME", "")
-        path = pathlib.Path(config if config.startswith("/") else pathlib.Path.home() / ".config") / "kiln" / "known_keys"
-        if path.exists():
-            for words in map(str.split, path.read_text().splitlines()):
-                if len(words) == 2 and words[0] == self._address:
-                    if words[1] == key:
-                        return
-                    raise UntrustedArtifact(f"the kilnd at {self._address} signs with another key than it did ({key}): it was installed anew, or "
-                                            f"somebody stands in its place. If it is right, remove its line from {path}")
+    def _compare(self, key: str) -> None:
+        """With the key of the first contact, which adds a line to the file."""
+        path = _known_keys()
+        text = _contents(path)
+        known = _key_of(self._address, text, path)
+        if known is None:
+            _append(path, ("" if text.endswith("\n") or not text else "\n") + f"{self._address} {key}\n")
+        elif known != key:
+            raise UntrustedArtifact(f"the kilnd at {self._address} signs with another key than it did ({key}): it was installed anew, or somebody "
+                                    f"stands in its place. If it is right, remove its line from {path}")
+
+
+def _trusted(path) -> frozenset:
+    """The keys that a file names, one at the beginning of each line; the rest of the line is a remark."""
+    try:
+        lines = path.read_text(errors="surrogateescape").splitlines()
+    except OSError as problem:
+        raise UntrustedArtifact(f"cannot read {path} (KILN_TRUSTED_KEYS): {problem.strerror}") from None
+    keys = []
+    for number, line in enumerate(lines, 1):
+        words = line.split("#")[0].split()
+        if words and not re.fullmatch("ed25519:[0-9a-fA-F]{64}", words[0]):
+            raise UntrustedArtifact(f"{path}, line {number}: a line begins with ed25519: and 64 hexadecimal digits")
+        keys += [bytes.fromhex(word.removeprefix("ed25519:")) for word in words[:1]]
+    return frozenset(keys)
+
+
+def _forgetful(problem: str) -> UntrustedArtifact:
+    """Every contact would be a first one without that file."""
+    return UntrustedArtifact(f"{problem}. It keeps the key that a kilnd named first, so that another in its place is noticed; or name the keys to "
+                             "trust in a file, with KILN_TRUSTED_KEYS")
+
+
+def _known_keys() -> pathlib.Path:
+    for variable, folder in (("XDG_CONFIG_HOME", ""), ("HOME", ".config")):
+        place = os.environ.get(variable, "")
+        if place.startswith("/"):
+            return pathlib.Path(place, folder, "kiln/known_keys")
+    raise _forgetful("there is no place for kiln/known_keys: set HOME or XDG_CONFIG_HOME to a whole path")
+
+
+def _contents(path) -> str:
+    try:
+        return path.read_text(errors="surrogateescape")
+    except FileNotFoundError:
+        return ""
+    except OSError as problem:
+        raise _forgetful(f"cannot read {path}: {problem.strerror}; make it readable") from None
+
+
+def _key_of(address: str, text: str, path) -> str | None:
+    """What the file says of an address, first. A line that says nothing could be the one that was meant."""
+    known = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 2:
+            raise UntrustedArtifact(f"KILN known_keys: {path}:{number} is no `address key` line; mend it, remove it, or begin it with #")
+        known.setdefault(*words)
+    return known.get(address)
+
+
+def _append(path, line: str) -> None:
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a") as file:
-            file.write(f"{self._address} {key}\n")
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line)
+    except OSError as problem:
+        raise _forgetful(f"cannot write {path}: {problem.strerror}; make it and its folder writable") from None

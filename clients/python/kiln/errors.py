@@ -19,7 +19,8 @@ class DeadlineExceeded(KilnError):
 
 
 class UntrustedArtifact(KilnError):
-    """An artifact without the signature of a key that is trusted here. It is not loaded."""
+    """An artifact without the signature of a key that is trusted here, or one that was signed for another key, target or options than those
+    asked for, or no way to tell whom to trust. It is not loaded."""
 
 
 class CompileError(KilnError):
