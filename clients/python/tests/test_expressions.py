@@ -78,8 +78,43 @@ def test_literals_keep_their_digits_in_wider_types():
     assert (var("float32") * 0.1).args[1].value == 0.10000000149011612
 
 
+def test_constant_floats_become_integers_as_casts_at_run_time_do():
+    expected = {
+        "int8": [(1e20, 127), (-1e20, -128), (-128.9, -128), (127.9, 127), (math.inf, 127), (-math.inf, -128), (math.nan, 0), (-0.9, 0)],
+        "int32": [(1e20, 2**31 - 1), (-1e20, -(2**31)), (1.9, 1)],
+        "uint8": [(-1.0, 0), (300.0, 255), (255.9, 255)],
+        "uint64": [(1e20, 2**64 - 1), (-math.inf, 0)],
+        "int64": [(1e19, 2**63 - 1), (-1e19, -(2**63))],
+        "bool": [(0.5, 1), (-0.0, 0), (math.nan, 1), (math.inf, 1)],
+    }
+    for dtype, pairs in expected.items():
+        for number, result in pairs:
+            for value in (number, T.float32(number)):
+                assert T.cast(value, dtype) is const(result, dtype), (number, dtype)
+    assert T.cast(300, "uint8").value == 44 and T.cast(-1, "uint8").value == 255, "integers keep the low bits"
+    assert T.cast(T.int32(300), "int8").value == 44
+    assert const(1e20, "int32").value == 2**31 - 1
+    with pytest.raises(TypeError, match="inf has no value of type int32"):
+        T.infinity("int32")
+
+
+def test_extremes_of_numbers_leave_nan_out():
+    for number in (1, 1.5, -2.0):
+        assert T.max(math.nan, number) == T.max(number, math.nan) == T.min(math.nan, number) == T.min(number, math.nan) == number
+    assert T.clamp(math.nan, -1.0, 1.0) == -1.0 and T.clamp(5, -1, 1) == 1 and T.clamp(-5, -1, 1) == -1
+    assert math.isnan(T.max(math.nan, math.nan)) and T.max(2, 3.0) == 3.0 and T.min(2, 3.0) == 2
+
+
+def test_functions_keep_the_type_of_a_float():
+    functions = (T.exp, T.log, T.log1p, T.sinh, T.cosh, T.tanh, T.tan, T.log10, T.exp10, T.sigmoid, T.erf)
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        assert {function(var(dtype)).dtype for function in functions} == {dtype}
+    assert {function(var("int8")).dtype for function in functions} == {"float32"}
+
+
 def test_rounding_modes():
-    x = var("float32")
+    x, n = var("float32"), var("int32", "n")
+    assert all(T.round(n, mode) is n for mode in ("ties-to-even", "ties-away-from-zero"))
     assert T.round(x).op == "ROUND" and T.round(x, "ties-away-from-zero").op == "SELECT"
     with pytest.raises(ValueError, match="ties-to-even, ties-away-from-zero"):
         T.round(x, "up")

@@ -149,6 +149,16 @@ def _wrap_int(value: int, dtype: DType) -> int:
     return value
 
 
+def _truncate(value: float, dtype: DType) -> int:
+    """As a cast does at run time: towards zero, into the range of the type; 0 of NaN; whether it is not zero, as a bool."""
+    if dtype.kind == "b":
+        return int(value != 0)
+    if math.isnan(value):
+        return 0
+    low, high = (0, (1 << dtype.bits) - 1) if dtype.kind == "u" else (-1 << (dtype.bits - 1), (1 << (dtype.bits - 1)) - 1)
+    return int(min(max(value, low), high))
+
+
 def _round_float(value: float, dtype: DType) -> float:
     code = {"float32": "f", "tfloat32": "f", "float16": "e"}.get(dtype)
     if code is None or math.isinf(value) or math.isnan(value):
@@ -160,7 +170,8 @@ def _round_float(value: float, dtype: DType) -> float:
 
 
 def const(value, dtype=None) -> Expr:
-    """A constant; without a dtype, an int is int32 (int64 where needed), a float float32, a bool bool."""
+    """A constant; without a dtype, an int is int32 (int64 where needed), a float float32, a bool bool. A finite float becomes an integer as
+    ``cast`` makes it one; TypeError of another."""
     if dtype is None:
         if isinstance(value, bool):
             dtype = dtypes.bool_
@@ -173,7 +184,7 @@ def const(value, dtype=None) -> Expr:
         return make("CONST_FLOAT", dtype, (), _round_float(float(value), dtype))
     if isinstance(value, float) and not math.isfinite(value):
         raise TypeError(f"{value} has no value of type {dtype}")
-    return make("CONST_INT", dtype, (), _wrap_int(int(value), dtype))
+    return make("CONST_INT", dtype, (), _truncate(value, dtype) if isinstance(value, float) else _wrap_int(int(value), dtype))
 
 
 def as_expr(value) -> Expr:
@@ -206,17 +217,19 @@ def constant_value(e):
 
 
 def cast(value, dtype) -> Expr:
-    """``value`` in the dtype; a Python number keeps all its digits that fit. Floats to integers are cut towards zero."""
+    """``value`` in the dtype; a Python number keeps all its digits that fit. Floats to integers are cut towards zero and saturate, NaN gives 0;
+    integers to narrower ones keep the low bits."""
     dtype = as_dtype(dtype)
-    if isinstance(value, (bool, int, float)) and not (isinstance(value, float) and dtype.is_int and not math.isfinite(value)):
-        return const(value, dtype)  # not through the literal's own type, which may hold fewer digits
-    e = as_expr(value)
-    if e.dtype == dtype:
+    # A number not through the literal's own type, which may hold fewer digits.
+    e = value if isinstance(value, (bool, int, float)) else as_expr(value)
+    if isinstance(e, Expr) and e.dtype == dtype:
         return e
     number = constant_value(e)
-    if number is not None and not (dtype.is_int and isinstance(number, float) and not math.isfinite(number)):
-        return const(number, dtype)
-    return make("CAST", dtype, (e,))
+    if number is None:
+        return make("CAST", dtype, (e,))
+    if isinstance(number, float) and not dtype.is_float:
+        return make("CONST_INT", dtype, (), _truncate(number, dtype))
+    return const(number, dtype)
 
 
 def condition(value) -> Expr:

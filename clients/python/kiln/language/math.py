@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import builtins
+import functools as _functools
 import math as _math
 
 from . import dtypes
@@ -23,6 +24,17 @@ def _wide(value):
     """As float64 where it is one, else as float32."""
     x = _float(value)
     return x if x.dtype == dtypes.float64 else cast(x, dtypes.float32)
+
+
+def _composed(function):
+    """In the type of a float and in float32 of an integer; what is narrower than float32 is computed there and rounded once."""
+
+    @_functools.wraps(function)
+    def rounded(x):
+        x = _float(x)
+        return cast(function(_wide(x)), x.dtype)
+
+    return rounded
 
 
 def _float_function(op: str, name: str, what: str, ulps32: float, ulps64: float):
@@ -66,25 +78,31 @@ trunc = _rounding("TRUNC", "trunc", "The integer part")
 
 
 def round(x, mode: str = "ties-to-even"):
-    """To the nearest integer; halves to the even one, or ("ties-away-from-zero") to the one farther from zero."""
+    """To the nearest integer; halves to the even one, or ("ties-away-from-zero") to the one farther from zero. An integer stays as it is."""
     if mode == "ties-to-even":
         return nearbyint(x)
     if mode != "ties-away-from-zero":
         raise ValueError(f"T.round mode {mode!r}; known: ties-to-even, ties-away-from-zero")
     e = as_expr(x)
+    if not e.dtype.is_float:
+        return e
     whole = trunc(e)
     step = select(e < 0, const(-1, e.dtype), const(1, e.dtype))
     return select(abs(e - whole) >= const(0.5, e.dtype), whole + step, whole)
 
 
+@_composed
 def exp10(x):
-    """10 to the x. x · log2(10) is rounded, which adds |x| · 2^-21 of the result in float32, |x| · 2^-50 in float64, to exp2's error."""
-    return exp2(_float(x) * _math.log2(10.0))
+    """10 to the x, in the type of a float and in float32 of an integer. x · log2(10) is rounded, which adds |x| · 2^-21 of the result in float32,
+    |x| · 2^-50 in float64, to exp2's error."""
+    return exp2(x * _math.log2(10.0))
 
 
+@_composed
 def log10(x):
-    """The logarithm to the base 10: log2's, times a constant; at most 4 units in the last place off."""
-    return log2(_float(x)) * _math.log10(2.0)
+    """The logarithm to the base 10, in the type of a float and in float32 of an integer: log2's, times a constant; at most 4 units in the last
+    place off."""
+    return log2(x) * _math.log10(2.0)
 
 
 def _polynomial(x, coefficients):
@@ -95,10 +113,10 @@ def _polynomial(x, coefficients):
     return value
 
 
+@_composed
 def log1p(x):
-    """log(1 + x), also where x is small, in float32 (float64 of a float64). At most 4 units in the last place off. In (-0.3, 0.5)
-    2 · artanh(x / (2 + x)) by its series, since 1 + x would lose the digits of x."""
-    x = _wide(x)
+    """log(1 + x), also where x is small, in the type of a float and in float32 of an integer. At most 4 units in the last place off. In
+    (-0.3, 0.5) 2 · artanh(x / (2 + x)) by its series, since 1 + x would lose the digits of x."""
     s = x / (x + 2)
     terms = [2 / (2 * k + 1) for k in range(12 if x.dtype == dtypes.float64 else 6)]
     near = s * _polynomial(s * s, terms)
@@ -110,18 +128,19 @@ def tan(x):
     return sin(x) / cos(x)
 
 
+@_composed
 def sinh(x):
-    """(e^x - e^-x) / 2, in float32 (float64 of a float64); where |x| < 1 by its series, since the difference would lose the digits of x. At
-    most 6 units in the last place off in float32, 4 in float64; infinite where e^|x| is, from |x| = 88.73 on (float32)."""
-    x = _wide(x)
+    """(e^x - e^-x) / 2, in the type of a float and in float32 of an integer; where |x| < 1 by its series, since the difference would lose the
+    digits of x. At most 6 units in the last place off in float32, 4 in float64; infinite where e^|x| is, from |x| = 88.73 on (float32)."""
     terms = [1 / _math.factorial(2 * k + 3) for k in range(9 if x.dtype == dtypes.float64 else 5)]
     near = x + x * (x * x) * _polynomial(x * x, terms)
     return select(abs(x) < 1, near, (exp(x) - exp(-x)) * const(0.5, x.dtype))
 
 
+@_composed
 def cosh(x):
-    """(e^x + e^-x) / 2; at most 6 units in the last place off in float32, 4 in float64; infinite where e^|x| is, from |x| = 88.73 on (float32)."""
-    x = _float(x)
+    """(e^x + e^-x) / 2, in the type of a float and in float32 of an integer; at most 6 units in the last place off in float32, 4 in float64;
+    infinite where e^|x| is, from |x| = 88.73 on (float32)."""
     return (exp(x) + exp(-x)) * 0.5
 
 
@@ -137,16 +156,18 @@ def abs(x):
 
 def max(a, b):
     """The larger; of NaN and a number, the number."""
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return builtins.max(a, b)
-    return binary("MAX", a, b)
+    return _extreme("MAX", builtins.max, a, b)
 
 
 def min(a, b):
     """The smaller; of NaN and a number, the number."""
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return builtins.min(a, b)
-    return binary("MIN", a, b)
+    return _extreme("MIN", builtins.min, a, b)
+
+
+def _extreme(op, of_numbers, a, b):
+    if not (isinstance(a, (int, float)) and isinstance(b, (int, float))):
+        return binary(op, a, b)
+    return b if a != a else a if b != b else of_numbers(a, b)
 
 
 def clamp(x, low, high):
@@ -232,7 +253,8 @@ def next_power_of_2(n: int) -> int:
 
 
 def if_then_else(cond, a, b):
-    """``a`` where the condition holds, else ``b``; both are computed, unless it is a Python bool."""
+    """``a`` where the condition holds, else ``b``. The elements that the other one names are not loaded: the condition may guard an index. Of a
+    Python bool the other one is left out."""
     if isinstance(cond, bool):
         return a if cond else b
     return select(cond, a, b)
@@ -282,12 +304,12 @@ def shift_right(a, b):
 
 
 def And(*xs):
-    """Whether all conditions hold; all are computed."""
+    """Whether all conditions hold. Those after one that does not load nothing: it may guard an index of theirs."""
     return _chain("AND", xs)
 
 
 def Or(*xs):
-    """Whether one of the conditions holds; all are computed."""
+    """Whether one of the conditions holds. Those after it load nothing: it may guard an index of theirs."""
     return _chain("OR", xs)
 
 
