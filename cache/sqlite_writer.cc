@@ -226,11 +226,11 @@ std::expected<SqliteWriter::Changes, Error> SqliteWriter::Transact(std::vector<O
     KILN_RETURN_IF_ERROR(db_->Begin());
     KILN_RETURN_IF_ERROR(WriteUses(uses));
     for (Operation& operation : batch) KILN_RETURN_IF_ERROR(Apply(operation, changes));
-    KILN_RETURN_IF_ERROR(MakeRoom(changes));
+    KILN_RETURN_IF_ERROR(MakeRoom(uses, changes));
     return db_->Commit();
   }();
   if (!outcome) {
-    context_.uses.Restore(std::move(uses));
+    context_.uses.Restore(uses);
     return std::unexpected(outcome.error());
   }
   return changes;
@@ -287,15 +287,15 @@ std::expected<void, Error> SqliteWriter::WriteUses(UseLog::Uses& uses) {
   return {};
 }
 
-std::expected<void, Error> SqliteWriter::MakeRoom(Changes& changes) {
+// `uses`: those that this transaction has written, and that must be written again if it fails.
+std::expected<void, Error> SqliteWriter::MakeRoom(UseLog::Uses& uses, Changes& changes) {
   KILN_ASSIGN_OR_RETURN(changes.used_bytes, db_->UsedBytes());
   const std::uint64_t capacity = context_.options.capacity;
   if (changes.used_bytes <= capacity) return {};
-  UseLog::Uses uses = context_.uses.Take();
-  if (auto written = WriteUses(uses); !written) {
-    context_.uses.Restore(std::move(uses));
-    return written;
-  }
+  UseLog::Uses newest = context_.uses.Take();
+  const auto written = WriteUses(newest);
+  UseLog::Merge(newest, uses);
+  KILN_RETURN_IF_ERROR(written);
   while (changes.used_bytes > capacity - Slack(capacity)) {
     KILN_ASSIGN_OR_RETURN(const bool evicted, db_->EvictOne());
     if (!evicted) break;

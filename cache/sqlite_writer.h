@@ -108,7 +108,7 @@ class SqliteWriter {
   std::expected<void, Error> Apply(Operation& operation, Changes& changes);
   std::expected<void, Error> CollectSlice(GcOperation& gc, Changes& changes);
   std::expected<void, Error> WriteUses(UseLog::Uses& uses);
-  std::expected<void, Error> MakeRoom(Changes& changes);
+  std::expected<void, Error> MakeRoom(UseLog::Uses& uses, Changes& changes);
   void Publish(const Changes& changes);
   void RefusePuts(std::vector<Operation>& batch);
   void Recognize(const Error& error);

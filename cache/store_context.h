@@ -57,15 +57,19 @@ class UseLog {
   }
 
   // Puts back what could not be written.
-  void Restore(Uses uses) {
+  void Restore(const Uses& uses) {
     MutexLock lock(mutex_);
+    Merge(uses, uses_);
+  }
+
+  static void Merge(const Uses& uses, Uses& into) {
     for (const auto& [key, use] : uses) {
-      Use& into = uses_[key];
-      if (into.order < use.order) {
-        into.last = use.last;
-        into.order = use.order;
+      Use& merged = into[key];
+      if (merged.order < use.order) {
+        merged.last = use.last;
+        merged.order = use.order;
       }
-      into.count += use.count;
+      merged.count += use.count;
     }
   }
 

@@ -34,8 +34,8 @@ class ManualClock final : public Clock {
 // A directory of its own, gone afterwards.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() {
-    std::string name = ::testing::TempDir() + "kiln-cache-XXXXXX";
+  explicit TemporaryDirectory(const std::string& in = ::testing::TempDir()) {
+    std::string name = in + "kiln-cache-XXXXXX";
     if (mkdtemp(name.data()) == nullptr) std::abort();
     path_ = name;
   }

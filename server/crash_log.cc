@@ -62,9 +62,16 @@ std::vector<CrashLine> CrashLog::Read() {
 }
 
 void CrashLog::Append(const CrashLine& line) {
+  std::error_code error;
+  const std::uintmax_t size = fs::exists(path_, error) ? fs::file_size(path_, error) : 0;
   std::ofstream file(path_, std::ios::binary | std::ios::app);
   file << Format(line) << '\n';
-  ++lines_;
+  file.close();
+  if (!file.fail()) {
+    ++lines_;
+  } else if (!error) {
+    fs::resize_file(path_, size, error);  // what a full disk took of it would spoil the next line
+  }
 }
 
 void CrashLog::Replace(std::span<const CrashLine> lines) {

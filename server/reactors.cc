@@ -177,6 +177,7 @@ void ImportReactor::OnReadDone(bool ok) {
     return taken ? StartRead(&chunk_) : End(ToStatus(taken.error()));
   }
   stream_.close();
+  if (!stream_.good()) return End(ToStatus(ScratchFull(file_)));  // the last bytes were written now
   StartSendInitialMetadata();  // which fails if this was no end but the client's going
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of kilnd that need no daemon: queue, channel, reproducers, endpoints, statuses, the index of requests.
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -297,6 +299,28 @@ TEST_F(ReproducersTest, RememberCrashesOfTheDaemonBefore) {
     after.NoteCrash(once, "killed by SIGSEGV", file);
   }
   EXPECT_TRUE(Reproducers(options, clock_).IsOpen(once));
+}
+
+// A full disk takes a part of a line.
+TEST_F(ReproducersTest, ALineThatWasCutOffDoesNotSpoilTheNext) {
+  CrashLog log(folder_ / "crashes");
+  const auto line = [](const char* name) { return CrashLine{.crashes = 1, .key = cache::Sha256(name), .cause = name}; };
+  log.Append(line("first"));
+  const auto size = std::filesystem::file_size(folder_ / "crashes");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{size + 20, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  log.Append(line("second"));
+  EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, SIG_DFL);
+  EXPECT_EQ(log.lines(), 1u);
+  log.Append(line("third"));
+  const auto lines = CrashLog(folder_ / "crashes").Read();
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].cause, "first");
+  EXPECT_EQ(lines[1].key, cache::Sha256("third"));
 }
 
 TEST(CrashLog, LeavesOutWhatIsNoLine) {
