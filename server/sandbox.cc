@@ -22,6 +22,7 @@
 #include "server/call_filter.h"
 #include "server/gpu_files.h"
 #include "server/landlock.h"
+#include "server/read_only_files.h"
 
 namespace kiln::server {
 namespace {
@@ -125,7 +126,7 @@ LandlockPaths DriverPaths(const SandboxOptions& options) {
 
 std::string Protections::Text() const {
   return fmt::format("user={} files={} network=filter calls={} privileges=none-new", ::geteuid() == 0 ? "root" : std::to_string(::geteuid()),
-                     landlock > 0 ? fmt::format("landlock-{}", landlock) : "open", allow_list ? "allow-list" : "deny-list");
+                     landlock > 0 ? fmt::format("landlock-{}", landlock) : read_only ? "read-only" : "open", allow_list ? "allow-list" : "deny-list");
 }
 
 Sandbox::Sandbox(SandboxOptions options) : options_(std::move(options)), landlock_version_(LandlockVersion()) {
@@ -149,8 +150,11 @@ std::expected<Protections, std::string> Sandbox::Enter(WorkerRole role) const {
   }
   const UniqueFd driver_ruleset =
       role == WorkerRole::kGpu && landlock_version_ > 0 ? MakeRuleset(landlock_version_, DriverPaths(options_)) : UniqueFd();
+  // Root's own mounts need no user namespace, which not every host gives.
+  bool read_only = role == WorkerRole::kCompile && landlock_version_ == 0 && ::geteuid() == 0 && MakeFilesReadOnly();
   const bool becomes = gpu ? driver_as_user_ : options_.user.has_value();
   if (becomes && ::geteuid() == 0 && Become(*options_.user) && role == WorkerRole::kCompile) Limit(RLIMIT_NPROC, kProcesses);
+  read_only = read_only || (role == WorkerRole::kCompile && landlock_version_ == 0 && ::geteuid() != 0 && MakeFilesReadOnly());
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // after the user has changed, which clears it
   // A parent that ended before sends no signal, and may have left a job without end in the socket.
   if (options_.parent != 0 && ::getppid() != options_.parent) return std::unexpected("whoever started this worker has ended");
@@ -162,7 +166,7 @@ std::expected<Protections, std::string> Sandbox::Enter(WorkerRole role) const {
                                        "client is worked on; allow prctl(2) and seccomp filters where kilnd runs",
                                        privileges ? "seccomp" : "no_new_privs", std::strerror(errno)));
   }
-  return Protections{.landlock = files ? landlock_version_ : 0, .allow_list = !kSanitized && !gpu};
+  return Protections{.landlock = files ? landlock_version_ : 0, .read_only = read_only, .allow_list = !kSanitized && !gpu};
 }
 
 std::expected<Protections, std::string> Sandbox::Close(Protections entered) const {

@@ -5,7 +5,8 @@
 // force. But without the filter or no_new_privs no worker runs.
 //
 //   user        root becomes another user
-//   files       Landlock: reads below a few roots, writes nowhere; what has no name (memfd, pipes) remains
+//   files       Landlock: reads below a few roots, writes nowhere; what has no name (memfd, pipes) remains. A compile worker on a kernel
+//               without has mounts of its own, which are read-only: it reads what its user may, and writes nowhere either
 //   network     Landlock and the filter: no socket of any family
 //   calls       seccomp: an allow-list; everything else fails with EPERM
 //   privileges  no_new_privs; no core dumps; limits on memory, address space, descriptors and file sizes
@@ -71,9 +72,10 @@ struct SandboxOptions {
 
 // What is in force in a worker.
 struct Protections {
-  int landlock = 0;         // its version; 0: files are open
+  int landlock = 0;         // its version; 0: files are open, or
+  bool read_only = false;   // by mounts of its own
   bool allow_list = false;  // of calls; else a deny-list
-  std::string Text() const;  // "user=65534 files=landlock-7 network=filter calls=allow-list privileges=none-new"
+  std::string Text() const;  // "user=65534 files=landlock-7 (or read-only, or open) network=filter calls=allow-list privileges=none-new"
 };
 
 class Sandbox {

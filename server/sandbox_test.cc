@@ -4,15 +4,20 @@
 #include "server/sandbox.h"
 
 #include <asm/sockios.h>
+#include <fcntl.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <latch>
+#include <optional>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -178,6 +183,102 @@ void TakeFiltersAway() {
   const sock_fprog program{code.size(), const_cast<sock_filter*>(code.data())};
   ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
   ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+// From here on this thread, and what it starts, has no such calls, as on an older kernel.
+void TakeCallsAway(const std::vector<long>& calls, int error) {
+  std::vector<sock_filter> code = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+  for (const long call : calls) {
+    code.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(call), 0, 1));
+    code.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error)));
+  }
+  code.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  const sock_fprog program{static_cast<unsigned short>(code.size()), code.data()};
+  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+struct OldKernel {
+  std::vector<long> without;  // calls
+  bool root = false;
+  std::optional<unsigned> becomes = {};
+};
+
+// In a process on such a kernel that has entered as a compile worker: what is in force, and the files it could write.
+std::string CompilesOn(const OldKernel& kernel) {
+  std::array<int, 2> ends{-1, -1};
+  EXPECT_EQ(::pipe(ends.data()), 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    if (!kernel.root && ::geteuid() == 0 && (::setresgid(4244, 4244, 4244) != 0 || ::setresuid(4244, 4244, 4244) != 0)) ::_exit(1);
+    const unsigned user = kernel.becomes.value_or(::geteuid());
+    TakeCallsAway(kernel.without, ENOSYS);
+    const Sandbox sandbox({.memory_bytes = 0, .program = {}, .user = kernel.becomes, .readable = {}, .parent = 0});
+    const auto entered = sandbox.Enter(WorkerRole::kCompile);
+    std::string text = entered ? entered->Text() : entered.error();
+    for (const Escape escape : {Escape::kWriteFile, Escape::kRename, Escape::kMakeFolder, Escape::kChangeMode, Escape::kMount}) {
+      if (Escapes(escape, "")) text += " escaped-" + std::to_string(static_cast<int>(escape));
+    }
+    // What a compiler does write: a memory file under its name, and nowhere.
+    const int memory = ::memfd_create("kiln-sandbox", 0);
+    if (::open(("/proc/self/fd/" + std::to_string(memory)).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600) < 0) text += " no-memory-file";
+    if (::open("/dev/null", O_WRONLY) < 0) text += " no-null";
+    if (::open("/etc/passwd", O_RDONLY) < 0) text += " reads-nothing";
+    if (::geteuid() != user) text += " another-user";
+    ::_exit(::write(ends[1], text.data(), text.size()) > 0 ? 0 : 2);
+  }
+  ::close(ends[1]);
+  std::string text(1000, '\0');
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(ends[0], text.data(), text.size()), 0)));
+  ::close(ends[0]);
+  int status = -1;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+  return text;
+}
+
+// That this machine lets a user have mounts of its own.
+bool UsersHaveMounts() {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    if (::geteuid() == 0 && ::setresuid(4244, 4244, 4244) != 0) ::_exit(1);
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ::_exit(1);
+    ::_exit(::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 ? 0 : 1);
+  }
+  int status = -1;
+  return ::waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+TEST(Sandbox, WithoutLandlockACompilerWritesNoFileEither) {
+  if (kSanitized) GTEST_SKIP() << "no allow-list with the sanitizers";
+  if (!UsersHaveMounts()) GTEST_SKIP() << "no user namespaces here";
+  const std::string confined = " files=read-only network=filter calls=allow-list privileges=none-new";
+  for (const long without : {long{SYS_landlock_create_ruleset}, long{SYS_mount_setattr}}) {
+    const std::vector<long> calls = {SYS_landlock_create_ruleset, without};
+    const std::string user = ::geteuid() == 0 ? "4244" : std::to_string(::geteuid());
+    EXPECT_EQ(CompilesOn({.without = calls}), "user=" + user + confined) << without;
+    if (::geteuid() != 0) continue;
+    EXPECT_EQ(CompilesOn({.without = calls, .root = true, .becomes = 4245}), "user=4245" + confined) << without;
+    EXPECT_EQ(CompilesOn({.without = calls, .root = true}), "user=root" + confined) << without;
+  }
+}
+
+// What is then in force is told.
+TEST(Sandbox, WithoutLandlockAndMountsFilesAreOpen) {
+  if (kSanitized) GTEST_SKIP() << "no allow-list with the sanitizers";
+  EXPECT_THAT(CompilesOn({.without = {SYS_landlock_create_ruleset, SYS_unshare}}), HasSubstr(" files=open "));
+}
+
+TEST_F(SandboxTest, WithoutLandlockProgramsAreCompiledAndNoFileIsWritten) {
+  if (kSanitized || !UsersHaveMounts()) GTEST_SKIP() << "no user namespaces here, or a sanitizer";
+  std::thread([&] {
+    TakeCallsAway({SYS_landlock_create_ruleset}, ENOSYS);
+    daemon_->Start({"--ptxas=/bin/true"});
+  }).join();
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->LogText().find("files=read-only") != std::string::npos; }));
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 3)).status.ok());
+  EXPECT_EQ(Try(Escape::kWriteFile), "refused");
+  EXPECT_EQ(Try(Escape::kStartPtxas), "escaped") << "that is what it has it for";
 }
 
 TEST_F(SandboxTest, WithoutAFilterNothingIsCompiled) {
