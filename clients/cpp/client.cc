@@ -22,6 +22,7 @@
 #include "clients/cpp/client_impl.h"
 #include "clients/cpp/convert.h"
 #include "clients/cpp/manifest_parts.h"
+#include "clients/cpp/replaced_file.h"
 #include "server/config_environment.h"
 #include "server/endpoint.h"
 
@@ -112,7 +113,8 @@ Error ToError(const grpc::Status& status, const grpc::ClientContext& context, co
                     "). Start one with `kiln serve`, or name another with KILN_ADDRESS or --address";
   }
   if (error.code == ErrorCode::kDeadline) {
-    error.message = "there was no answer in the time given; what was asked for may still be under way: ask again, or allow more time";
+    error.message = "there was no answer in the time given; what was asked for may still be under way: ask again, or allow more time "
+                    "(ConnectOptions::timeout, --timeout)";
   }
   return error;
 }
@@ -179,10 +181,6 @@ std::expected<void, Error> Complete(ConnectOptions& options) {
   token->erase(std::find_if(token->begin(), token->end(), [](unsigned char c) { return std::isspace(c) != 0; }), token->end());
   options.token = std::move(*token);
   return {};
-}
-
-Error FileError(const std::filesystem::path& path, const char* what) {
-  return {.code = ErrorCode::kInvalid, .message = std::string(what) + " " + path.string()};
 }
 
 }  // namespace
@@ -323,32 +321,22 @@ Client::Result<std::uint64_t> Client::CacheExport(const std::filesystem::path& f
                                                   const std::vector<std::string>& keys) {
   v1::CacheExportRequest request;
   for (const std::string& key : keys) request.add_keys(key);
-  // A bundle that was there stays until the new one is whole. What is no file, a pipe say, has no such place beside it.
-  const bool beside = !std::filesystem::exists(file) || std::filesystem::is_regular_file(file);
-  const std::filesystem::path part = beside ? std::filesystem::path(file.string() + ".partial") : file;
-  std::ofstream out(part, std::ios::binary | std::ios::trunc);
-  if (!out) return std::unexpected(FileError(part, "cannot write"));
+  ReplacedFile out(file);
+  if (auto opened = out.Open(); !opened) return std::unexpected(std::move(opened.error()));
   grpc::ClientContext context;
   impl_->Prepare(context);
   const auto reader = impl_->stub->CacheExport(&context, request);
   std::uint64_t bytes = 0;
-  for (v1::CacheChunk chunk; reader->Read(&chunk); bytes += chunk.data().size()) out << chunk.data();
+  for (v1::CacheChunk chunk; reader->Read(&chunk); bytes += chunk.data().size()) out.Write(chunk.data());
   const grpc::Status status = reader->Finish();
-  out.close();
-  std::error_code error;
-  if (status.ok() && !out.fail() && beside) std::filesystem::rename(part, file, error);
-  const bool written = status.ok() && !out.fail() && !error;
-  std::error_code ignored;
-  if (!written && beside) std::filesystem::remove(part, ignored);
   if (!status.ok()) return std::unexpected(impl_->Explain(status, context));
-  if (out.fail()) return std::unexpected(FileError(part, "the disk is full: cannot write"));
-  if (error) return std::unexpected(FileError(file, "cannot write"));
+  if (auto kept = out.Keep(); !kept) return std::unexpected(std::move(kept.error()));
   return bytes;
 }
 
 Client::Result<Client::ImportReport> Client::CacheImport(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
-  if (!in) return std::unexpected(FileError(file, "cannot read"));
+  if (!in) return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = "cannot read " + file.string()});
   grpc::ClientContext context;
   impl_->Prepare(context);
   v1::CacheImportReply reply;

@@ -1,35 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The client against a server in this process, and what it remembers of whom it trusts.
+// The client against a server in this process.
 #include "clients/cpp/client.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
 
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include "clients/cpp/run.h"
-#include "clients/cpp/trust.h"
-#include "kiln/v1/service.grpc.pb.h"
-#include "server/seal.h"
+#include "clients/cpp/testing.h"
 
 namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Service final : v1::Kiln::Service {
   seconds run_had{0};     // until the last run's deadline
   bool run_ends = true;
   grpc::Status export_ends;
+  std::atomic<int> exports_together{1};  // an export ends once so many have begun
+  std::atomic<int> exports{0};
 
   grpc::Status Run(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::RunReply, v1::RunRequest>* stream) override {
     run_had = std::chrono::round<seconds>(context->deadline() - std::chrono::system_clock::now());
@@ -42,40 +48,23 @@ struct Service final : v1::Kiln::Service {
   }
 
   grpc::Status CacheExport(grpc::ServerContext*, const v1::CacheExportRequest*, grpc::ServerWriter<v1::CacheChunk>* writer) override {
+    const int number = ++exports;
     v1::CacheChunk chunk;
     chunk.set_data("new");
-    writer->Write(chunk);
+    for (int i = 0; i < number; ++i) writer->Write(chunk);
+    while (exports < exports_together) std::this_thread::sleep_for(milliseconds(5));
     return export_ends;
   }
 };
 
-class ClientTest : public ::testing::Test {
+class ClientTest : public testing::ServedTest<Service> {
  protected:
-  void SetUp() override {
-    std::string pattern = "/tmp/kiln-client-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort(Address(), grpc::InsecureServerCredentials());
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-  }
-  void TearDown() override {
-    server_.reset();
-    fs::remove_all(folder_);
-  }
-
-  std::string Address() const { return "unix:" + (folder_ / "kiln.sock").string(); }
-  Client Connect(std::chrono::milliseconds timeout) { return std::move(*Client::Connect({.address = Address(), .timeout = timeout})); }
   static std::string TextOf(const fs::path& file) {
     std::ostringstream text;
     text << std::ifstream(file).rdbuf();
     return text.str();
   }
-
-  fs::path folder_;
-  Service service_;
-  std::unique_ptr<grpc::Server> server_;
+  std::ptrdiff_t FilesInFolder() const { return std::distance(fs::directory_iterator(folder_.path()), {}); }
 };
 
 TEST_F(ClientTest, ARunsOwnTimeoutIsNotCutShortByTheConnections) {
@@ -88,85 +77,122 @@ TEST_F(ClientTest, ARunsOwnTimeoutIsNotCutShortByTheConnections) {
 
 TEST_F(ClientTest, ARunThatDoesNotEndInTimeIsToldAsARun) {
   service_.run_ends = false;
-  const auto ran = Connect(std::chrono::milliseconds(200)).Run({.device = "emu:sm_90a"});
+  const auto ran = Connect(milliseconds(200)).Run({.device = "emu:sm_90a"});
   ASSERT_FALSE(ran);
   EXPECT_EQ(ran.error().code, ErrorCode::kDeadline);
-  EXPECT_THAT(ran.error().message, HasSubstr("--run-limit"));
+  EXPECT_THAT(ran.error().message, AllOf(HasSubstr("the run"), HasSubstr("--timeout"), HasSubstr("--run-limit")));
+}
+
+TEST_F(ClientTest, AnAnswerThatDoesNotComeInTimeNamesTheTimeout) {
+  service_.exports_together = 1000;
+  const auto exported = Connect(milliseconds(200)).CacheExport(folder_ / "bundle");
+  service_.exports_together = 0;
+  ASSERT_FALSE(exported);
+  EXPECT_EQ(exported.error().code, ErrorCode::kDeadline);
+  EXPECT_THAT(exported.error().message, AllOf(HasSubstr("--timeout"), Not(HasSubstr("--run-limit"))));
 }
 
 TEST_F(ClientTest, AnExportThatFailsLeavesTheBundleThatWasThere) {
   const fs::path bundle = folder_ / "bundle";
   std::ofstream(bundle) << "old";
-  Client client = Connect(seconds(30));
+  Client client = Connect();
   service_.export_ends = grpc::Status(grpc::StatusCode::NOT_FOUND, "an entry is gone");
   const auto failed = client.CacheExport(bundle);
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().message, "an entry is gone");
   EXPECT_EQ(TextOf(bundle), "old");
+  EXPECT_EQ(FilesInFolder(), 1);
   service_.export_ends = {};
+  service_.exports = 0;
   const auto bytes = client.CacheExport(bundle);
   ASSERT_TRUE(bytes) << bytes.error().message;
   EXPECT_EQ(*bytes, 3u);
   EXPECT_EQ(TextOf(bundle), "new");
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 2) << "the bundle and the socket";
+  EXPECT_EQ(FilesInFolder(), 1);
 }
 
 TEST_F(ClientTest, AnExportMayGoIntoWhatIsNoFile) {
-  EXPECT_TRUE(Connect(seconds(30)).CacheExport("/dev/null"));
+  EXPECT_TRUE(Connect().CacheExport("/dev/null"));
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
-class TrustTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = "/tmp/kiln-trust-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    for (const char* name : {"HOME", "XDG_CONFIG_HOME", "KILN_TRUSTED_KEYS", "KILN_VERIFY"}) ::unsetenv(name);
+TEST_F(ClientTest, AnExportThroughALinkReplacesWhatItLeadsTo) {
+  const fs::path bundle = folder_ / "bundle", link = folder_ / "link";
+  fs::create_symlink("middle", link);
+  fs::create_symlink("bundle", folder_ / "middle");
+  for (const char* text : {"new", "newnew"}) {  // the first time it leads nowhere
+    ASSERT_TRUE(Connect().CacheExport(link));
+    EXPECT_EQ(TextOf(bundle), text);
+    EXPECT_TRUE(fs::is_symlink(link));
+    EXPECT_EQ(FilesInFolder(), 3);
   }
-  void TearDown() override { fs::remove_all(folder_); }
+}
 
-  // What a client that starts now says of what that key sealed; empty: it loads it.
-  static std::string Verdict(const cache::SigningKey& key) {
-    v1::SealedReply reply;
-    reply.set_key(std::string(32, 'k'));
-    reply.set_artifact("artifact");
-    *reply.mutable_seal() = server::MakeSeal(key, {}, reply.key(), reply.artifact());
-    const auto checked = Trust("host:1").Check(reply, {}, [&] { return std::string(key.public_key().view()); });
-    return checked ? "" : checked.error().message;
+TEST_F(ClientTest, AnExportIntoAPipeThroughALinkLeavesTheLink) {
+  const fs::path pipe = folder_ / "pipe", link = folder_ / "link";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_symlink(pipe, link);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  const auto exported = Connect().CacheExport(link);
+  EXPECT_TRUE(exported) << exported.error().message;
+  char text[4] = {};
+  EXPECT_EQ(::read(reader, text, sizeof text), 3);
+  ::close(reader);
+  EXPECT_STREQ(text, "new");
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(FilesInFolder(), 2);
+}
+
+// What /dev/stdout leads to where its file was removed: the name of that with a remark.
+TEST_F(ClientTest, AnExportIntoAFileWithoutANameIsWrittenIntoIt) {
+  const fs::path bundle = folder_ / "bundle";
+  const int file = ::open(bundle.c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_GE(file, 0);
+  fs::remove(bundle);
+  const auto exported = Connect().CacheExport("/proc/self/fd/" + std::to_string(file));
+  EXPECT_TRUE(exported) << exported.error().message;
+  char text[4] = {};
+  EXPECT_EQ(::pread(file, text, sizeof text, 0), 3);
+  ::close(file);
+  EXPECT_EQ(FilesInFolder(), 0);
+}
+
+TEST_F(ClientTest, OfTwoExportsIntoOneFileOneIsThere) {
+  service_.exports_together = 2;
+  const fs::path bundle = folder_ / "bundle";
+  bool first = false;
+  std::thread other([&] { first = Connect().CacheExport(bundle).has_value(); });
+  const bool second = Connect().CacheExport(bundle).has_value();
+  other.join();
+  EXPECT_TRUE(first);
+  EXPECT_TRUE(second);
+  EXPECT_THAT(TextOf(bundle), ::testing::AnyOf("new", "newnew"));
+  EXPECT_EQ(FilesInFolder(), 1);
+}
+
+TEST_F(ClientTest, AnExportKeepsTheModeThatTheFileHad) {
+  const fs::path bundle = folder_ / "bundle";
+  ASSERT_TRUE(Connect().CacheExport(bundle));
+  const mode_t umask = ::umask(0);
+  ::umask(umask);
+  EXPECT_EQ(fs::status(bundle).permissions(), fs::perms(0666 & ~umask)) << "as of any file that is made";
+  fs::permissions(bundle, fs::perms::owner_read);
+  ASSERT_TRUE(Connect().CacheExport(bundle));
+  EXPECT_EQ(fs::status(bundle).permissions(), fs::perms::owner_read);
+}
+
+TEST_F(ClientTest, AnExportThatCannotBeWrittenIsToldWithItsName) {
+  for (const fs::path& file : {folder_ / "no/bundle", folder_.path(), fs::path(folder_.path() / std::string(300, 'b'))}) {
+    const auto exported = Connect().CacheExport(file);
+    ASSERT_FALSE(exported) << file;
+    EXPECT_EQ(exported.error().code, ErrorCode::kInvalid);
+    EXPECT_THAT(exported.error().message, HasSubstr("cannot write " + file.string() + ": "));
   }
-
-  fs::path folder_;
-  const cache::SigningKey key_ = cache::SigningKey::Make();
-};
-
-TEST_F(TrustTest, TheKeyOfTheFirstContactIsKeptAndAnotherRefused) {
-  ::setenv("HOME", folder_.c_str(), 1);
-  EXPECT_EQ(Verdict(key_), "");
-  EXPECT_TRUE(fs::exists(folder_ / ".config/kiln/known_keys"));
-  EXPECT_EQ(Verdict(key_), "");
-  EXPECT_THAT(Verdict(cache::SigningKey::Make()), HasSubstr("signs with another key than it did"));
-}
-
-TEST_F(TrustTest, WithoutAPlaceForTheKeyNobodyIsTrusted) {
-  EXPECT_THAT(Verdict(key_), HasSubstr("set HOME or XDG_CONFIG_HOME"));
-  ::setenv("HOME", "here", 1);
-  EXPECT_THAT(Verdict(key_), HasSubstr("set HOME or XDG_CONFIG_HOME"));
-  EXPECT_FALSE(fs::exists("here")) << "nothing is made in the working folder";
-}
-
-TEST_F(TrustTest, KeysThatCannotBeReadAreNoFirstContact) {
-  ::setenv("XDG_CONFIG_HOME", folder_.c_str(), 1);
-  fs::create_directories(folder_ / "kiln/known_keys");
-  const std::string verdict = Verdict(key_);
-  EXPECT_THAT(verdict, HasSubstr("cannot read " + (folder_ / "kiln/known_keys").string() + ": Is a directory"));
-  EXPECT_THAT(verdict, HasSubstr("KILN_TRUSTED_KEYS"));
-}
-
-TEST_F(TrustTest, AKeyThatCannotBeKeptIsNotTrusted) {
-  ::setenv("XDG_CONFIG_HOME", folder_.c_str(), 1);
-  fs::create_symlink(folder_ / "nowhere", folder_ / "kiln");
-  EXPECT_THAT(Verdict(key_), HasSubstr("cannot write " + (folder_ / "kiln/known_keys").string() + ": "));
+  EXPECT_EQ(service_.exports, 0) << "the daemon need not be asked";
+  const auto full = Connect().CacheExport("/dev/full");
+  ASSERT_FALSE(full);
+  EXPECT_THAT(full.error().message, HasSubstr("cannot write /dev/full: "));
 }
 
 }  // namespace

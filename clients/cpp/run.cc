@@ -24,11 +24,12 @@ std::chrono::milliseconds LeastTime(const RunRequest& request) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(request.timeout_seconds, 1e6) + kTransferSeconds) * 1000);
 }
 
-Error ExplainRun(Error error) {
-  if (error.code == ErrorCode::kDeadline) {
-    error.message = "the run, with its transfers and what it waited for, had not ended in the time given; give it a longer limit of its own "
-                    "(RunRequest::timeout_seconds, --run-limit), or the connection a longer timeout";
-  }
+Error ExplainRun(Error error, bool had_own) {
+  if (error.code != ErrorCode::kDeadline) return error;
+  error.message = "the run, with its transfers and what it waited for, had not ended in the time given; give ";
+  error.message += had_own ? "it a longer limit of its own (RunRequest::timeout_seconds, --run-limit)"
+                           : "the connection a longer timeout (ConnectOptions::timeout, --timeout), or the run a limit of its own, which may be "
+                             "longer than that (RunRequest::timeout_seconds, --run-limit)";
   return error;
 }
 
@@ -137,7 +138,7 @@ Client::Result<RunResult> Client::Run(const RunRequest& request) {
     data += reply.data();
   }
   const grpc::Status status = stream->Finish();
-  if (!status.ok()) return std::unexpected(ExplainRun(impl_->Explain(status, context)));
+  if (!status.ok()) return std::unexpected(ExplainRun(impl_->Explain(status, context), LeastTime(request) >= impl_->options.timeout));
   RunResult out = FromProto(result);
   std::size_t at = 0;
   for (std::size_t i = 0; i < out.outputs.size(); ++i) {
