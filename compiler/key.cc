@@ -42,4 +42,8 @@ Key ComputeKey(const ir::Module& module, std::string_view target, const v1::Comp
   return hasher.Finish().bytes;
 }
 
+Key WithPtxas(const Key& key, std::string_view ptxas) {
+  return cache::Hasher().Update("ptxas").Update(cache::Digest{key}.view()).Update(ptxas).Finish().bytes;
+}
+
 }  // namespace kiln::compiler

@@ -58,14 +58,14 @@ std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& reques
   if (auto over = OverLimit(*module, request.module().size(), limits)) return std::unexpected(std::move(*over));
 
   const std::string_view name = (*target)->name;
-  cache::Digest key{compiler::ComputeKey(*module, name, request.options())};
+  compiler::Key key = compiler::ComputeKey(*module, name, request.options());
   const bool makes_cubin = (*target)->family == target::Family::kNvptx && !(*target)->emulated && !ptxas.empty();
-  if (makes_cubin) key = cache::Hasher().Update("ptxas").Update(key.view()).Update(ptxas).Finish();
+  if (makes_cubin) key = compiler::WithPtxas(key, ptxas);
   if (notes != nullptr) {
     notes->Mark("key");
-    notes->Identify(name, key.ToHex());
+    notes->Identify(name, cache::Digest{key}.ToHex());
   }
-  return ResolvedRequest{key, std::string(name), Utf8(module->name)};
+  return ResolvedRequest{cache::Digest{key}, std::string(name), Utf8(module->name)};
 }
 
 v1::Priority PriorityOf(std::string_view request) {

@@ -46,12 +46,10 @@ struct Client::Impl {
 
   // What is loaded later is made from the very bytes that were verified.
   std::expected<Compiled, Error> Open(const v1::SealedReply& sealed, const Asked& asked) const {
-    const auto ask = [this]() -> std::expected<std::string, Error> {
+    const auto ask = [this](Trust::Ask how) {
       v1::CapabilitiesRequest request;
-      request.set_at_once(true);
-      auto reply = Call(&v1::Kiln::Stub::Capabilities, request);
-      if (!reply) return std::unexpected(std::move(reply.error()));
-      return reply->signing_key();
+      request.set_at_once(how == Trust::Ask::kAtOnce);
+      return Call(&v1::Kiln::Stub::Capabilities, request);
     };
     if (auto checked = trust.Check(sealed, asked, ask); !checked) return std::unexpected(std::move(checked.error()));
     v1::CompileReply reply;

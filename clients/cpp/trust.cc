@@ -8,7 +8,10 @@
 #include <sstream>
 #include <system_error>
 
+#include "cache/digest.h"
+#include "compiler/key.h"
 #include "compiler/target/target.h"
+#include "ir/codec/decode.h"
 #include "server/config_environment.h"
 #include "server/seal.h"
 
@@ -35,24 +38,39 @@ std::expected<fs::path, Error> KnownKeysFile() {
   return std::unexpected(Forgetful("there is no place for kiln/known_keys: set HOME or XDG_CONFIG_HOME to a whole path"));
 }
 
-// A line of the file: an address and its key. Empty: the address is in none.
+// A line of the file: an address and its key; '#' begins a comment. Empty: the address is in none. What is no such line may be of any
+// address, so that none is a new one then.
 std::expected<std::string, Error> KeyInFile(const fs::path& path, const std::string& wanted) {
   errno = 0;
   std::ifstream file(path);
   if (!file && errno == ENOENT) return std::string();
-  for (std::string address, key; file >> address >> key;) {
-    if (address == wanted) return key;
+  std::string line, known;
+  for (int number = 1; std::getline(file, line); ++number) {
+    std::istringstream words(line);
+    std::string address, key, more;
+    if (!(words >> address) || address.starts_with('#')) continue;
+    if (!(words >> key) || words >> more) {
+      return std::unexpected(Refused(path.string() + ", line " + std::to_string(number) +
+                                     ": a line is an address and its key; mend this one, or remove it"));
+    }
+    if (address == wanted && known.empty()) known = key;
   }
-  if (file.eof()) return std::string();
+  if (file.eof()) return known;
   return std::unexpected(Forgetful("cannot read " + path.string() + ": " + std::strerror(errno) + "; make it readable"));
+}
+
+bool EndsInsideALine(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return file.seekg(-1, std::ios::end) && file.get() != '\n';
 }
 
 std::expected<void, Error> AddToFile(const fs::path& path, const std::string& line) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
+  const std::string whole = (EndsInsideALine(path) ? "\n" : "") + line + '\n';
   errno = 0;
   std::ofstream file(path, std::ios::app);
-  file << line << std::flush;
+  file << whole << std::flush;
   if (file) return {};
   const std::string why = error ? error.message() : std::strerror(errno);
   return std::unexpected(Forgetful("cannot write " + path.string() + ": " + why + "; make it and its folder writable"));
@@ -76,15 +94,32 @@ std::string Canonical(const std::string& target) {
 // Deterministic, for there is no map in it.
 bool SameOptions(const v1::CompileOptions& a, const v1::CompileOptions& b) { return a.SerializeAsString() == b.SerializeAsString(); }
 
+bool IsKey(const compiler::Key& key, const v1::Provenance& provenance) { return provenance.key() == cache::Digest{key}.view(); }
+
+// True also where it cannot be told.
+std::expected<bool, Error> IsOfProgram(const v1::Provenance& provenance, const v1::CompileRequest& request, const Trust::AskDaemon& ask) {
+  if (provenance.ir_sha256() == cache::Sha256(request.module()).view() || provenance.compiler() != compiler::BuildId()) return true;
+  ir::Diagnostics ignored;
+  const auto module = ir::DecodeModule(request.module(), ignored);
+  if (!module) return false;
+  const compiler::Key key = compiler::ComputeKey(*module, provenance.target(), request.options());
+  if (IsKey(key, provenance)) return true;
+  const auto daemon = ask(Trust::Ask::kAll);
+  if (!daemon) return std::unexpected(daemon.error());
+  return IsKey(compiler::WithPtxas(key, daemon->ptxas()), provenance);
+}
+
 // Empty: it answers what was asked.
-std::string Mismatch(const v1::Provenance& provenance, const Asked& asked) {
+std::expected<std::string, Error> Mismatch(const v1::Provenance& provenance, const Asked& asked, const Trust::AskDaemon& ask) {
   if (!asked.key.empty() && provenance.key() != asked.key) return "it is the artifact of another key than the one asked for";
   if (asked.request == nullptr) return "";
   if (Canonical(provenance.target()) != Canonical(asked.request->target())) {
     return "the artifact was made for " + provenance.target() + ", and asked for was " + asked.request->target();
   }
   if (!SameOptions(provenance.options(), asked.request->options())) return "the artifact was made with other options than those asked for";
-  return "";
+  const auto of_program = IsOfProgram(provenance, *asked.request, ask);
+  if (!of_program) return std::unexpected(of_program.error());
+  return *of_program ? "" : "the artifact was made from another program than the one asked for";
 }
 
 }  // namespace
@@ -94,8 +129,9 @@ std::expected<void, Error> Trust::Check(const v1::SealedReply& reply, const Aske
   const auto keys = Keys(ask);
   if (!keys) return std::unexpected(keys.error());
   const auto provenance = server::Verify(reply, *keys);
-  const std::string why = provenance ? Mismatch(*provenance, asked) : provenance.error();
-  if (!why.empty()) return std::unexpected(Refused("what " + address_ + " sent is not loaded: " + why));
+  const auto why = provenance ? Mismatch(*provenance, asked, ask) : provenance.error();
+  if (!why) return std::unexpected(why.error());
+  if (!why->empty()) return std::unexpected(Refused("what " + address_ + " sent is not loaded: " + *why));
   return {};
 }
 
@@ -107,9 +143,9 @@ std::expected<std::vector<cache::PublicKey>, Error> Trust::Keys(const AskDaemon&
     if (keys) keys_ = *keys;
     return keys;
   }
-  const auto named = ask();
-  if (!named) return std::unexpected(named.error());
-  const auto key = cache::PublicKey::FromBytes(*named);
+  const auto daemon = ask(Ask::kAtOnce);
+  if (!daemon) return std::unexpected(daemon.error());
+  const auto key = cache::PublicKey::FromBytes(daemon->signing_key());
   if (!key) return std::unexpected(Refused("the kilnd at " + address_ + " names no signing key; it is older than this client"));
   if (!address_.starts_with("unix:")) {
     if (auto known = KnownKey(*key); !known) return std::unexpected(std::move(known.error()));
@@ -125,7 +161,7 @@ std::expected<cache::PublicKey, Error> Trust::KnownKey(const cache::PublicKey& n
   const auto known = KeyInFile(*path, address_);
   if (!known) return std::unexpected(known.error());
   if (known->empty()) {
-    if (auto added = AddToFile(*path, address_ + ' ' + named.ToText() + '\n'); !added) return std::unexpected(std::move(added.error()));
+    if (auto added = AddToFile(*path, address_ + ' ' + named.ToText()); !added) return std::unexpected(std::move(added.error()));
   } else if (*known != named.ToText()) {
     return std::unexpected(Refused("the kilnd at " + address_ + " signs with another key than it did (" + named.ToText() +
                                    "): it was installed anew, or somebody stands in its place. If it is right, remove its line from " +

@@ -8,11 +8,14 @@
 //                        one later is refused, and so is every one where that file cannot be read or written
 //   $KILN_VERIFY=0       everybody's
 //
-// And that an artifact answers what was asked: a signature of the daemon's does not make one program's artifact another's.
+// And that an artifact answers what was asked: a signature of the daemon's does not make one program's artifact another's. An artifact
+// was made from the very bytes that were asked for, or from a program that differs in names only: their keys are the same. Only the
+// compiler's own build computes its keys: of an artifact of another build than this client's, target and options are compared.
 //
 // May be used from several threads.
 #pragma once
 
+#include <cstdint>
 #include <expected>
 #include <functional>
 #include <mutex>
@@ -24,6 +27,7 @@
 #include "cache/signature.h"
 #include "clients/cpp/client.h"
 #include "kiln/v1/seal.pb.h"
+#include "kiln/v1/service.pb.h"
 
 namespace kiln {
 
@@ -35,7 +39,9 @@ struct Asked {
 
 class Trust {
  public:
-  using AskDaemon = std::function<std::expected<std::string, Error>()>;  // for the key in Capabilities
+  // For its Capabilities: at once with what it knows by now, or with all of them.
+  enum class Ask : std::uint8_t { kAtOnce, kAll };
+  using AskDaemon = std::function<std::expected<v1::CapabilitiesReply, Error>(Ask)>;
 
   explicit Trust(std::string address) : address_(std::move(address)) {}
 
