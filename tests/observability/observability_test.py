@@ -198,7 +198,7 @@ def test_no_word_of_a_program_is_in_the_log(daemon):
     written = daemon.log.read_text() + (daemon.log.parent / "spans.json").read_text()
     assert "event=request" in written and '"name":"llvm"' in written
     for word in ("scale", "float32", "observability_test", "daemon.py"):
-        assert not re.search(rf"\b{word}\b", written), word
+        assert not re.search(rf"(?<![A-Za-z]){re.escape(word)}(?![A-Za-z])", written), word  # nor as a part of scale_x
 
 
 def test_the_container_is_made_of_what_the_bundle_makes():

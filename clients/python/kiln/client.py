@@ -222,7 +222,7 @@ class Client:
                 if pause is None or time.monotonic() + pause >= end:
                     raise self._error(failure) from None
                 time.sleep(pause)
-                if attempt == 0 and failure.code() is grpc.StatusCode.UNAVAILABLE:
+                if attempt == 0 and failure.code() is grpc.StatusCode.UNAVAILABLE and _request_id(failure) is None:
                     daemon.ensure(self.address)
                 attempt += 1
 
@@ -255,22 +255,28 @@ class Client:
         return None
 
     def _error(self, failure) -> Exception:
-        code, text = failure.code().name, failure.details() or ""
+        code, text, identity = failure.code().name, failure.details() or "", _request_id(failure)
         if code == "NOT_FOUND":
             return _NotFound(text)
-        if code == "UNAVAILABLE":
+        if code == "UNAVAILABLE" and identity is None:
             return ServiceUnavailable(
                 f"no Kiln daemon answers at {self.address}: {text}. Start one with `kilnd` or `kiln serve`, or set KILN_ADDRESS"
             )
         if code == "DEADLINE_EXCEEDED":
             return DeadlineExceeded(f"the daemon at {self.address} did not answer in time; pass a larger timeout")
-        identity = dict(failure.trailing_metadata() or ()).get("kiln-request-id")
         if identity and code not in ("INVALID_ARGUMENT", "UNIMPLEMENTED"):
             text += f" (request {identity} in the daemon's log)"
+        if code == "UNAVAILABLE":
+            return ServiceUnavailable(text)
         report = self._details(failure, "CompileFailure")
         if report is not None or code in _PROGRAM_CODES:
             return CompileError(code, text, report.diagnostics if report else (), report.reproducer if report else "")
         return KilnError(f"{code}: {text}")
+
+
+def _request_id(failure) -> str | None:
+    """What kilnd calls the request; None: it did not answer this one."""
+    return dict(failure.trailing_metadata() or ()).get("kiln-request-id")
 
 
 class _NotFound(KilnError):

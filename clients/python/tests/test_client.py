@@ -183,6 +183,22 @@ def test_progress(server):
     assert stages == ["queued", "emit"] and reply.key == b"k"
 
 
+def test_what_kilnd_itself_cannot_do_is_told_in_its_words(server, monkeypatch):
+    started = []
+    monkeypatch.setattr(daemon, "ensure", started.append)
+
+    def handler(name, request, context):
+        context.set_trailing_metadata((("kiln-request-id", "r7"),))
+        server.fail(context, grpc.StatusCode.UNAVAILABLE, "the compile worker ended")
+
+    server.handler = handler
+    with Client(timeout=5.0) as client:
+        started.clear()
+        with pytest.raises(kiln.ServiceUnavailable, match=r"^the compile worker ended \(request r7 in the daemon's log\)$"):
+            client.compile(program, "cuda:sm_90a")
+    assert len(server.calls) > 1 and not started
+
+
 def test_nobody_listens(sockets, monkeypatch):
     monkeypatch.setenv("KILN_AUTOSTART", "0")
     with Client(f"unix:{sockets}/none.sock", timeout=0.3) as client, pytest.raises(kiln.ServiceUnavailable, match="Start one with `kilnd`"):
