@@ -194,8 +194,11 @@ def test_no_word_of_a_program_is_in_the_log(daemon):
     daemon.start("--log-level=debug", f"--trace-file={daemon.log.parent}/spans.json")
     text = program(3)
     daemon.client().compile(text, TARGET)
+    passes = daemon.client().capabilities().passes
     daemon.stop()
     written = daemon.log.read_text() + (daemon.log.parent / "spans.json").read_text()
+    for name in passes:  # such as scale_sums, which is a word of the compiler's
+        written = re.sub(rf"\b{name}(_ms)?\b", "", written)
     assert "event=request" in written and '"name":"llvm"' in written
     for word in ("scale", "float32", "observability_test", "daemon.py"):
         assert not re.search(rf"(?<![A-Za-z]){re.escape(word)}(?![A-Za-z])", written), word  # nor as a part of scale_x
