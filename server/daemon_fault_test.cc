@@ -284,6 +284,29 @@ TEST_F(StoreTest, ListsVerifiesAndShrinks) {
   EXPECT_EQ(OnDisk(), 0u);
 }
 
+TEST_F(StoreTest, ListsInPages) {
+  daemon_->Start();
+  CompileMany(5);
+  const auto list = [&](const std::string& after, std::uint32_t limit, grpc::StatusCode ends = grpc::StatusCode::OK) {
+    v1::CacheListRequest request;
+    request.set_after(after);
+    request.set_limit(limit);
+    grpc::ClientContext context;
+    const auto reader = daemon_->stub().CacheList(&context, request);
+    std::vector<std::string> keys;
+    for (v1::CacheEntry entry; reader->Read(&entry);) keys.push_back(entry.key());
+    EXPECT_EQ(reader->Finish().error_code(), ends);
+    return keys;
+  };
+  const std::vector<std::string> all = list("", 0);
+  ASSERT_EQ(all.size(), 5u);
+  EXPECT_EQ(list("", 2), std::vector(all.begin(), all.begin() + 2));
+  EXPECT_EQ(list(all[1], 2), std::vector(all.begin() + 2, all.begin() + 4));
+  EXPECT_EQ(list(all[3], 2), std::vector(all.begin() + 4, all.end()));
+  EXPECT_TRUE(list(all[4], 2).empty());
+  list("no key", 2, grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(StoreTest, TravelsAsABundle) {
   daemon_->Start();
   CompileMany(6);

@@ -65,7 +65,7 @@ std::expected<Wanted, Failure> WantedKeys(const v1::CacheExportRequest& request,
 Failure MissingKeys(std::string_view first, std::ptrdiff_t count, std::string_view tenant) {
   return {.kind = Failure::Kind::kNotFound,
           .message = fmt::format("nothing is kept on disk for the tenant {} under {} of the keys, the first of them {}; nothing was "
-                                 "exported. `kiln cache list` tells what there is",
+                                 "exported. `kiln cache ls` tells what there is",
                                  tenant, count, cache::Digest::FromBytes(first)->ToHex())};
 }
 
@@ -85,6 +85,11 @@ std::expected<std::vector<v1::CacheEntry>, Failure> Maintenance::List(const v1::
   const auto disk = Disk();
   if (!disk) return std::unexpected(disk.error());
   cache::ListOptions options;
+  options.after = cache::Digest::FromBytes(request.after());
+  if (!options.after && !request.after().empty()) {
+    return std::unexpected(Failure{.kind = Failure::Kind::kMalformed,
+                                   .message = fmt::format("a key has 32 bytes; that of `after` has {}", request.after().size())});
+  }
   options.limit = request.limit() == 0 ? kMaxListed : std::min<std::size_t>(request.limit(), kMaxListed);
   options.accept = [&](const cache::EntryInfo& info) {
     if (!info.key.view().starts_with(request.key_prefix())) return false;

@@ -289,17 +289,21 @@ Client::Result<kiln::Capabilities> Client::Capabilities() {
 
 Client::Result<std::vector<CacheEntry>> Client::CacheList(std::string_view key_prefix, std::string_view target,
                                                           std::uint32_t limit) {
+  constexpr std::size_t kPage = 10'000;  // fewer than a kilnd lists at once
   v1::CacheListRequest request;
   request.set_key_prefix(std::string(key_prefix));
   request.set_target(std::string(target));
-  request.set_limit(limit);
-  grpc::ClientContext context;
-  impl_->Prepare(context);
-  const auto reader = impl_->stub->CacheList(&context, request);
   std::vector<CacheEntry> entries;
-  for (v1::CacheEntry entry; reader->Read(&entry);) entries.push_back(FromProto(entry));
-  const grpc::Status status = reader->Finish();
-  if (!status.ok()) return std::unexpected(impl_->Explain(status, context));
+  for (std::size_t left = limit == 0 ? SIZE_MAX : limit; left > 0;) {
+    const std::size_t wanted = std::min(kPage, left);
+    request.set_limit(static_cast<std::uint32_t>(wanted));
+    const auto page = impl_->List(request);
+    if (!page) return std::unexpected(page.error());
+    for (const v1::CacheEntry& entry : *page) entries.push_back(FromProto(entry));
+    if (page->size() < wanted) break;
+    left -= wanted;
+    request.set_after(page->back().key());
+  }
   return entries;
 }
 

@@ -243,6 +243,7 @@ class Client {
   Result<kiln::Stats> Stats();
   Result<kiln::Capabilities> Capabilities();
 
+  // In the order of keys; at most `limit`, 0: all.
   Result<std::vector<CacheEntry>> CacheList(std::string_view key_prefix = {}, std::string_view target = {},
                                             std::uint32_t limit = 0);
   struct VerifyReport {

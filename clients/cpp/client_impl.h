@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/client_unary_call.h>
@@ -42,6 +43,21 @@ struct Client::Impl {
     const grpc::Status status = (stub.get()->*method)(&context, request, &reply);
     if (!status.ok()) return std::unexpected(Explain(status, context));
     return reply;
+  }
+
+  // A page of it, in the order of keys.
+  std::expected<std::vector<v1::CacheEntry>, Error> List(const v1::CacheListRequest& request) const {
+    grpc::ClientContext context;
+    Prepare(context);
+    const auto reader = stub->CacheList(&context, request);
+    std::vector<v1::CacheEntry> entries;
+    for (v1::CacheEntry entry; reader->Read(&entry);) entries.push_back(std::move(entry));
+    const grpc::Status status = reader->Finish();
+    if (!status.ok()) return std::unexpected(Explain(status, context));
+    if (!request.after().empty() && !entries.empty() && entries.front().key() <= request.after()) {
+      return std::unexpected(Error{.code = ErrorCode::kUnsupported, .message = "this kilnd is older than its client and lists its first entries only"});
+    }
+    return entries;
   }
 
   // What is loaded later is made from the very bytes that were verified.

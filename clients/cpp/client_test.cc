@@ -7,10 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <thread>
 
@@ -36,6 +38,8 @@ struct Service final : v1::Kiln::Service {
   grpc::Status export_ends;
   std::atomic<int> exports_together{1};  // an export ends once so many have begun
   std::atomic<int> exports{0};
+  int entries = 0;      // listed, at most kMostListed at once
+  bool is_old = false;  // it knows of no pages
 
   grpc::Status Run(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::RunReply, v1::RunRequest>* stream) override {
     run_had = std::chrono::round<seconds>(context->deadline() - std::chrono::system_clock::now());
@@ -54,6 +58,23 @@ struct Service final : v1::Kiln::Service {
     for (int i = 0; i < number; ++i) writer->Write(chunk);
     while (exports < exports_together) std::this_thread::sleep_for(milliseconds(5));
     return export_ends;
+  }
+
+  static constexpr int kMostListed = 12'000;
+  static std::string KeyOf(int number) {
+    std::string key = std::to_string(number);
+    return std::string(32 - key.size(), '0') + key;
+  }
+
+  grpc::Status CacheList(grpc::ServerContext*, const v1::CacheListRequest* request, grpc::ServerWriter<v1::CacheEntry>* writer) override {
+    const int first = request->after().empty() || is_old ? 0 : std::stoi(request->after()) + 1;
+    const int limit = request->limit() == 0 ? kMostListed : std::min<int>(kMostListed, static_cast<int>(request->limit()));
+    v1::CacheEntry entry;
+    for (int i = first; i < std::min(entries, first + limit); ++i) {
+      entry.set_key(KeyOf(i));
+      writer->Write(entry);
+    }
+    return grpc::Status::OK;
   }
 };
 
@@ -193,6 +214,29 @@ TEST_F(ClientTest, AnExportThatCannotBeWrittenIsToldWithItsName) {
   const auto full = Connect().CacheExport("/dev/full");
   ASSERT_FALSE(full);
   EXPECT_THAT(full.error().message, HasSubstr("cannot write /dev/full: "));
+}
+
+TEST_F(ClientTest, ListsMoreThanAKilndDoesAtOnce) {
+  service_.entries = 2 * Service::kMostListed + 500;
+  const auto all = Connect().CacheList();
+  ASSERT_TRUE(all) << all.error().message;
+  ASSERT_EQ(all->size(), static_cast<std::size_t>(service_.entries));
+  EXPECT_EQ(all->front().key, Service::KeyOf(0));
+  EXPECT_EQ(all->back().key, Service::KeyOf(service_.entries - 1));
+  EXPECT_EQ(std::ranges::adjacent_find(*all, std::greater_equal<>(), &CacheEntry::key), all->end()) << "each once";
+  const auto some = Connect().CacheList({}, {}, 10'001);
+  ASSERT_TRUE(some);
+  EXPECT_EQ(some->size(), 10'001u);
+  service_.entries = 10'000;
+  EXPECT_EQ(Connect().CacheList()->size(), 10'000u) << "the last page is full";
+}
+
+TEST_F(ClientTest, AKilndThatCannotListMoreIsTold) {
+  service_.is_old = true;
+  service_.entries = 10'001;
+  const auto all = Connect().CacheList();
+  ASSERT_FALSE(all);
+  EXPECT_THAT(all.error().message, HasSubstr("older than its client"));
 }
 
 }  // namespace
