@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The store's upkeep, as `kiln cache` asks for it. Everything here may take seconds and runs on an executor of its own, one
-// task at a time.
+// task at a time. What keeps tenants within their bytes has another one: it waits for no verification, export or import, during which
+// the store would grow.
 #pragma once
 
 #include <expected>
@@ -55,6 +56,7 @@ class Maintenance {
 
   // False when too many wait.
   bool Post(Executor::Task task) { return executor_.Post(task); }
+  bool PostTrim(Executor::Task task) { return trimmer_.Post(task); }
 
   std::expected<std::vector<v1::CacheEntry>, Failure> List(const v1::CacheListRequest& request) const;
   std::expected<v1::CacheVerifyReply, Failure> Verify();
@@ -83,7 +85,8 @@ class Maintenance {
   cache::TieredCache& cache_;
   const cache::SqliteSlot& disk_;
   const Sealer& sealer_;
-  Executor executor_;  // last: its tasks use the others
+  Executor trimmer_;  // last, these two: their tasks use the others, and those of the second post to the first
+  Executor executor_;
 };
 
 }  // namespace kiln::server

@@ -24,7 +24,7 @@ void StoreKeeper::Note(const std::string& tenant, std::uint64_t bytes) {
     if (held.bytes <= *limit || held.looking) return;
     held.looking = true;
   }
-  if (!maintenance_.Post([this, tenant, limit = *limit] { Look(tenant, limit); })) {
+  if (!maintenance_.PostTrim([this, tenant] { Look(tenant); })) {
     std::lock_guard lock(mutex_);
     held_[tenant].looking = false;  // the next put tries again
   }
@@ -35,15 +35,23 @@ std::expected<v1::CacheImportReply, Failure> StoreKeeper::Import(const std::file
                                       .note = [this](const std::string& tenant, std::uint64_t bytes) { Note(tenant, bytes); }});
 }
 
-void StoreKeeper::Look(const std::string& tenant, std::uint64_t limit) {
+void StoreKeeper::Look(const std::string& tenant) {
+  while (LookOnce(tenant)) {
+  }
+}
+
+bool StoreKeeper::LookOnce(const std::string& tenant) {
   {
     std::lock_guard lock(mutex_);
-    held_[tenant] = {.bytes = 0, .looking = false};  // what is put from now on counts besides
+    held_[tenant].bytes = 0;  // what is put from now on counts besides
   }
+  const std::uint64_t limit = quotas_.LimitsFor(tenant).store_bytes.value_or(UINT64_MAX);
   const auto left = maintenance_.TrimTenant(tenant, limit);
   std::lock_guard lock(mutex_);
   Held& held = held_[tenant];
-  held.bytes = left ? held.bytes + *left : UINT64_MAX;
+  held.bytes = left ? held.bytes + *left : UINT64_MAX;  // not known: the next put tries again
+  held.looking = left && held.bytes > limit;
+  return held.looking;
 }
 
 }  // namespace kiln::server

@@ -3,7 +3,8 @@
 // Keeps each tenant within its bytes of the store: what a tenant puts in beyond them, its own least recently used entries make
 // room for. Others' are not touched.
 //
-// Threads. Note returns at once; the store is looked through and evicted from on the maintenance thread.
+// Threads. Note returns at once; the store is looked through and evicted from on a thread of the maintenance's, one tenant at a time
+// and again until nothing that was noted meanwhile is beyond the limit. So whoever has seen that thread idle finds each tenant within it.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,8 @@ class StoreKeeper {
     std::uint64_t bytes = UINT64_MAX;  // at least as many as it has; at first not known
     bool looking = false;
   };
-  void Look(const std::string& tenant, std::uint64_t limit);
+  void Look(const std::string& tenant);
+  bool LookOnce(const std::string& tenant);  // whether it has to be looked at again
 
   Quotas& quotas_;
   Maintenance& maintenance_;
