@@ -93,6 +93,31 @@ TEST_F(CliTest, ErrorsSayWhatToDo) {
   EXPECT_TRUE(Has(Kiln("--text compile " + program_ + " -t cuda:sm_8"), "did you mean \"cuda:sm_80\"?"));
 }
 
+TEST_F(CliTest, ARunOnAGpuIsNotChecked) {
+  const Ran ran = Kiln("--text run " + program_ + " --check");
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_TRUE(Has(ran, "--check is of emulated runs")) << ran.out;
+}
+
+TEST_F(CliTest, AProgramOfOtherNamesIsKnownAndLoaded) {
+  daemon_->Start();
+  const std::string more = " --max-registers " + std::to_string(Encode(Order::kAnswer)) + " -t cuda:sm_80";
+  ASSERT_EQ(Kiln("compile " + program_ + more).status, 0);
+  const std::string other = (folder_ / "other.pb").string();
+  std::ofstream(other, std::ios::binary) << MinimalModule("another_name");
+  const Ran known = Kiln("--text compile " + other + more);
+  EXPECT_EQ(known.status, 0) << known.out;
+  EXPECT_TRUE(Has(known, "known (memory)")) << known.out;
+}
+
+TEST_F(CliTest, AnExportToANameThatNoFileCanHaveIsAnError) {
+  daemon_->Start();
+  const std::string name(300, 'b');
+  const Ran ran = Kiln("--text cache export " + name);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_TRUE(Has(ran, "cannot write " + name + ": ")) << ran.out;
+}
+
 TEST_F(CliTest, AReproducerRunsInAWorkerOfItsOwn) {
   daemon_->Start();
   const Ran crashed = Compile(Order::kAbort);

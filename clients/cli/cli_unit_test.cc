@@ -44,6 +44,21 @@ TEST(RunArguments, DimensionsAreIntegers) {
   }
 }
 
+TEST(RunArguments, ANameHasOneValue) {
+  EXPECT_THAT(Given({"M=64", "M=128"}, {}).error().message, HasSubstr("M=128: M has a value already, 64"));
+  EXPECT_THAT(Given({}, {"x=1", "y=2", "x=1"}).error().message, HasSubstr("x=1: x has a value already, 1"));
+  EXPECT_TRUE(Given({"x=1"}, {"x=1"})) << "dimensions and scalars are apart";
+}
+
+TEST(RunArguments, AGpuDoesNotDoWhatTheEmulatorDoes) {
+  EXPECT_TRUE(RunArguments().CheckForGpu());
+  RunArguments checked, scheduled, limited;
+  checked.check = true, scheduled.schedule = 2, limited.run_limit = 0.5;
+  EXPECT_THAT(checked.CheckForGpu().error().message, HasSubstr("--check is of emulated runs"));
+  EXPECT_THAT(scheduled.CheckForGpu().error().message, HasSubstr("--schedule is of emulated runs"));
+  EXPECT_THAT(limited.CheckForGpu().error().message, HasSubstr("--run-limit is of emulated runs"));
+}
+
 TEST(RunArguments, ANameThatNoProgramHasIsToldWithThoseThereAre) {
   runtime::LaunchInfo info;
   info.symbols = {{.name = "M", .dtype = DType::kI32}, {.name = "N", .dtype = DType::kI32}};

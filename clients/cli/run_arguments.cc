@@ -18,6 +18,12 @@ int RunArguments::index() const {
   return parsed.ptr == end ? value : -1;
 }
 
+std::expected<void, Error> RunArguments::CheckForGpu() const {
+  const char* option = check ? "--check" : schedule != 0 ? "--schedule" : run_limit != 0 ? "--run-limit" : nullptr;
+  if (option == nullptr) return {};
+  return std::unexpected(InvalidInput(fmt::format("{} is of emulated runs, and this one is on a GPU: leave it out, or run with --device emu:sm_90a", option)));
+}
+
 Error ToError(const runtime::Error& error) {
   const bool ours = error.kind == runtime::Error::Kind::kArgument;
   return {.code = ours ? ErrorCode::kInvalid : ErrorCode::kUnavailable, .message = error.message};
@@ -40,7 +46,9 @@ std::expected<std::map<std::string, std::string>, Error> Split(const Words& word
   for (const std::string& word : words) {
     const std::size_t equals = word.find('=');
     if (equals == 0 || equals == std::string::npos) return std::unexpected(InvalidInput(fmt::format("{} is not {}", word, form)));
-    values[word.substr(0, equals)] = word.substr(equals + 1);
+    const std::string name = word.substr(0, equals);
+    const auto [at, is_new] = values.emplace(name, word.substr(equals + 1));
+    if (!is_new) return std::unexpected(InvalidInput(fmt::format("{}: {} has a value already, {}", word, name, at->second)));
   }
   return values;
 }

@@ -31,6 +31,8 @@ struct RunArguments {
 
   bool emulated() const { return device.starts_with("emu:") || program.target.starts_with("emu:"); }
   int index() const;  // of a GPU; -1: there is none of that name
+  // That nothing was asked for that a run on a GPU of this host does not do.
+  std::expected<void, Error> CheckForGpu() const;
 };
 
 Error ToError(const runtime::Error& error);

@@ -54,6 +54,7 @@ struct RunCommand : RunArguments {
   }
 
   std::expected<void, Error> TryRun(Context& context) const {
+    if (auto able = CheckForGpu(); !able) return able;
     const auto gpu = OpenDevice(index(), program.target);
     if (!gpu) return std::unexpected(gpu.error());
     const auto artifact = FindArtifact(context, (*gpu)->info().arch);
