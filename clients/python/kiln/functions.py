@@ -58,6 +58,17 @@ class Launch:
         return self.kernel(*[args[p] if isinstance(p, int) else kwargs[p] if p in kwargs else self.rest[p] for p in self.places])
 
 
+class _Tensor:
+    """A tensor while the parameters are collected: it is there, and nothing of it is known."""
+
+    def __getattr__(self, name):
+        raise AttributeError(f"{name} of a tensor before its declaration; declare it first, as in `A: T.Tensor((M, N), \"float16\")`, where M and "
+                             "N are T.const or T.dynamic")
+
+
+_SOME_TENSOR = _Tensor()
+
+
 class _Bound(typing.NamedTuple):
     """A call in the eager style: the argument of each parameter, the value of each T.const, the names of the parameters that the kernel takes
     and of those of them that are scalars."""
@@ -198,7 +209,7 @@ class JITFunction:
 
     def _declarations(self, arguments):
         """Parameters and T.const names, which depend on compile-time arguments only."""
-        static = {n: None if is_tensor(v) else v for n, v in arguments.items()}
+        static = {n: _SOME_TENSOR if is_tensor(v) else v for n, v in arguments.items()}
         declared = self._declared.find((), static)
         if declared is None:
             declared = fn.trace_eager(self.function, static, enclosing=self._enclosing)

@@ -129,6 +129,36 @@ def test_two_outputs_and_scalars(service, torch):
     assert f(torch.empty(4, device="cuda"), 3.0) is not None and len(service.requests) == 1, "a scalar is no compile-time argument"
 
 
+def test_a_tensor_may_be_left_out(service, torch, monkeypatch):
+    @kiln.jit
+    def f(A, bias=None):
+        M = T.const("M")
+        A: T.Tensor((M,), "float32")
+        if bias is not None:
+            bias: T.Tensor((M,), "float32")
+        C = T.empty((M,), "float32")
+        with T.Kernel(M) as bx:
+            C[bx] = A[bx] if bias is None else A[bx] + bias[bx]
+        return C
+
+    a, b = torch.empty(4, device="cuda"), torch.empty(4, device="cuda")
+    for _ in range(2):
+        assert tuple(f(a).shape) == tuple(f(a, b).shape) == tuple(f(a, bias=b).shape) == (4,)
+    assert [len(r.func.params) for r in service.requests] == [2, 3]
+
+
+def test_a_tensor_says_nothing_before_its_declaration(service, torch):
+    @kiln.jit
+    def f(A):
+        M = A.shape[0]
+        A: T.Tensor((M,), "float32")
+        with T.Kernel(M):
+            T.clear(A)
+
+    with pytest.raises(AttributeError, match="shape of a tensor before its declaration; declare it first"):
+        f(torch.empty(4))
+
+
 def test_symbolic_dimensions_share_one_kernel(service, torch):
     @kiln.jit
     def f(A):
