@@ -2,23 +2,11 @@
 """A block acts as one: what stands outside of parallel loops happens once, whatever the threads; iterations that several threads run are one
 iteration; conditions see memory as it was when the block came to them."""
 
-import os
-import pathlib
-
 import kiln.language as T
 import numpy as np
 import pytest
-from emulated import Emulator
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 N, THREADS = 40, 128
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("block"))
-    yield emulator
-    emulator.close()
 
 
 @pytest.fixture(params=["emu:sm_90a", "emu:gfx942"])

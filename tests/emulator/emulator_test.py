@@ -2,24 +2,14 @@
 """Programs on every emulated target agree with float64 references on fresh data; checked runs find nothing."""
 
 import os
-import pathlib
 import secrets
 
 import cases
 import numpy as np
 import pytest
 from data import MAKERS, relative_error
-from emulated import Emulator
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 SEED = int(os.environ.get("KILN_SEED", secrets.randbelow(1 << 31)))  # a failure prints it
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("emulated"))
-    yield emulator
-    emulator.close()
 
 
 def run(emulator, case, target, **keys):

@@ -2,27 +2,16 @@
 """Statements and expressions other than the big kernels', on each family of targets, checked: results against numpy's."""
 
 import math
-import os
-import pathlib
 
 import cases
 import kiln.language as T
 import numpy as np
 import pytest
 from data import fp8_values
-from emulated import Emulator
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 RNG = np.random.default_rng()
 TYPES = {np.dtype(np.float16): "float16", np.dtype(np.float32): "float32", np.dtype(np.float64): "float64", np.dtype(np.int32): "int32",
          np.dtype(np.int8): "int8", np.dtype(np.uint8): "uint8"}
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("features"))
-    yield emulator
-    emulator.close()
 
 
 @pytest.fixture(params=cases.TARGETS)

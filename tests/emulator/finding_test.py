@@ -2,7 +2,6 @@
 """What checked runs report: synchronisation that was taken out, and mistakes of programs at their source line."""
 
 import inspect
-import os
 import pathlib
 import re
 
@@ -11,9 +10,7 @@ import kiln.language as T
 import numpy as np
 import pytest
 from data import MAKERS, random_array
-from emulated import Emulator
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 TARGETS = ["emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"]
 SEEDS = 200
 # Mutants that mean the same as the program: (kernel, what was left out, its statement).
@@ -24,13 +21,6 @@ REDUNDANT = [
     # The result takes the queries' place: it matters where the loop over the keys is empty.
     ("attention", "wait", "copy %output"), ("attention", "fence", "copy %output"), ("attention", "named barrier", "copy %output"),
 ]
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("findings"))
-    yield emulator
-    emulator.close()
 
 
 # Kinds that are about two statements, and kinds that are about memory or registers.

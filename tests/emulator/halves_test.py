@@ -1,29 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products whose blocks take half of k each: who finishes the tile, and what may lie between its parts."""
 
-import os
-import pathlib
-
 import kiln.language as T
 import numpy as np
 import pytest
 from data import STORED, decode, random_array, relative_error
-from emulated import Emulator
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 NEVER = 1  # of kiln.v1.StreamK
 HALVES = "of two blocks that take half of k each and finish half of the tile each, through each other's shared memory"
 FIRST = "of two blocks that take half of k each, through shared memory of the first"
 M = N = 128
 K = 2048
 TILE = 64  # of a narrow tile's columns
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("halves"))
-    yield emulator
-    emulator.close()
 
 
 @T.macro

@@ -2,18 +2,13 @@
 """Each statement of the language and each type that has an address, on each family of targets, checked: results against numpy's. What
 the programs hold is read back from their messages, so that a statement or a type without a case shows."""
 
-import os
-import pathlib
-
 import cases
 import kiln.language as T
 import numpy as np
 import pytest
 from data import FP8, STORED as FLOATS, decode
-from emulated import Emulator
 from kiln._proto import messages
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 STORED = {**FLOATS, "bool": np.bool_, "int16": np.int16, "uint16": np.uint16, "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64}
 ENUMS = ("DType", "LoopKind", "ReduceKind", "AtomicKind")
 WITHOUT_ADDRESS = {"I4", "U4"}  # two to a byte: a program passes the bytes
@@ -204,13 +199,6 @@ MAKERS = {
     **{f"gemm {dtype}": (product, dtype, "int32" if "int" in dtype else "float32") for dtype in
        ("float16", "bfloat16", "tfloat32", "float32", "int8", "uint8", *FP8)},
 }
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("ops"))
-    yield emulator
-    emulator.close()
 
 
 @pytest.mark.parametrize("target", cases.TARGETS)

@@ -2,28 +2,18 @@
 """The example programs that tests/gpu/bench times, small: on the emulator against float64 references, with and without wgmma."""
 
 import os
-import pathlib
 import secrets
 
 import numpy as np
 import pytest
 from data import STORED, decode, random_array, relative_error
-from emulated import Emulator
 import kiln.language as T
 from kiln.examples import bandwidth, long_rows, products, rows
 from kiln.examples.gemm import gemm
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 SEED = int(os.environ.get("KILN_SEED", secrets.randbelow(1 << 31)))  # a failure prints it
 HALF, E4M3 = "bfloat16", "float8_e4m3fn"
 BARS = {"bfloat16": 1e-2, "float16": 2e-3, "float32": 1e-4, E4M3: 0.07}
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("programs"))
-    yield emulator
-    emulator.close()
 
 
 def rounded(values, dtype):

@@ -4,14 +4,11 @@ for its own faults; ``KILN_SEED`` chooses others. A failure prints its seed: wit
 --generator … --show`` runs the same program. That script also runs thousands of them."""
 
 import os
-import pathlib
 import time
 
 import pytest
-from emulated import Emulator
 from random_run import GENERATORS, Trial, options_of, target_of
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 SEED = int(os.environ.get("KILN_SEED", "1"))
 PROGRAMS = int(os.environ.get("KILN_RANDOM_PROGRAMS", "60"))  # of each generator
 SECONDS, LEAST = 60.0, 5  # after which no further one is begun, unless the machine is so slow that there were fewer
@@ -20,13 +17,6 @@ SECONDS, LEAST = 60.0, 5  # after which no further one is begun, unless the mach
 FAILED_ONCE = [
     ("tiles", 149, "emu:sm_90a"), ("tiles", 1477, "emu:gfx90a"), ("tiles", 1805, "emu:gfx1100"),  # tiles allocated in pipelined loops
 ]
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("random"))
-    yield emulator
-    emulator.close()
 
 
 def outcome_of(generator, seed, target, emulator, place):

@@ -1,26 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What random programs found, each by itself: programs that were refused, crashed the compiler, or gave wrong results."""
 
-import os
-import pathlib
-
 import interpreter
 import kiln.language as T
 import numpy as np
 import pytest
-from emulated import Emulator
 from data import decode
 from random_run import stored
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 TARGETS = ["emu:sm_80", "emu:sm_90a", "emu:gfx942", "emu:gfx1100"]
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("regression"))
-    yield emulator
-    emulator.close()
 
 
 def check(emulator, program, target):

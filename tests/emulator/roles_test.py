@@ -2,25 +2,13 @@
 """Programs whose tiles could go through a ring or leave as boxes, and some that only look so: checked runs are clean and agree with a
 float64 reference, whatever the compiler makes of them."""
 
-import os
-import pathlib
-
 import kiln.language as T
 import numpy as np
 import pytest
 from data import decode, random_array, relative_error
-from emulated import Emulator
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 HALF, WIDE = "float16", "float32"
 SIDE = 64
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("roles"))
-    yield emulator
-    emulator.close()
 
 
 def operands(rng, m, n, k):

@@ -2,24 +2,13 @@
 """Functions of the language, over many magnitudes and in each type of float, and reductions of magnitudes between types: against numpy."""
 
 import math
-import os
-import pathlib
 
 import kiln.language as T
 import numpy as np
 import pytest
-from emulated import Emulator
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 TARGETS = ["emu:sm_90a", "emu:gfx942"]
 ROWS, COLUMNS = 4, 6
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("scalar"))
-    yield emulator
-    emulator.close()
 
 
 def result(emulator, target, program, inputs, shape, dtype, **keys):

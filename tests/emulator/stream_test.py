@@ -2,28 +2,16 @@
 """Products whose blocks share the steps of tiles (stream-K): checked runs are clean, agree with a float64 reference, and give the same
 bits whatever order the blocks run in."""
 
-import os
-import pathlib
-
 import kiln.language as T
 import numpy as np
 import pytest
 from data import STORED, decode, random_array, relative_error
-from emulated import Emulator
 from kiln.examples.gemm import gemm
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 HOPPER = "emu:sm_90a"
 AUTO, NEVER, ALWAYS = range(3)  # of kiln.v1.StreamK
 TILE = {"block_m": 64, "block_n": 64, "block_k": 64, "stages": 3, "threads": 128}
 BARS = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-5, "int32": 0}
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("stream"))
-    yield emulator
-    emulator.close()
 
 
 class Product:

@@ -3,16 +3,13 @@
 products of the transposes, several turns of a persistent block, pairs of blocks that load for each other."""
 
 import os
-import pathlib
 import secrets
 
 import numpy as np
 import pytest
 from data import STORED, decode, random_array, relative_error
-from emulated import Emulator
 from kiln.examples.gemm import gemm
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 SEED = int(os.environ.get("KILN_SEED", secrets.randbelow(1 << 31)))  # a failure prints it
 BARS = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-4, "int32": 0.0}
 
@@ -47,13 +44,6 @@ CASES = {
     "rows in pieces, columns of B together": ((160, 264, 136), (152, 256, 64, 4, 256), "bfloat16", "bfloat16", False),
     "rows in pieces of a wide result": ((88, 264, 72), (88, 128, 64, 6, 256), "float16", "float32", True),
 }
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("tiles"))
-    yield emulator
-    emulator.close()
 
 
 @pytest.mark.parametrize("name", CASES)

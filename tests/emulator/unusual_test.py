@@ -1,25 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products in surroundings that plans for wgmma and tensor copies must not take for the usual ones: against float64 references."""
 
-import os
-import pathlib
-
 import kiln.language as T
 import numpy as np
 import pytest
 from data import STORED, decode, random_array, relative_error
-from emulated import Emulator
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 HALF, E4M3 = "bfloat16", "float8_e4m3fn"
 BARS = {HALF: 1e-2, "float32": 1e-4}
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("unusual"))
-    yield emulator
-    emulator.close()
 
 
 def check(emulator, program, inputs, expected):
