@@ -192,14 +192,14 @@ def _contents(path) -> str:
 
 
 def _key_of(address: str, text: str, path) -> str | None:
-    """What the file says of an address, first. A line that says nothing could be the one that was meant."""
+    """What the file says of an address, first; '#' begins a comment. What is no such line may be of any address, so that none is a new one then."""
     known = {}
     for number, line in enumerate(text.split("\n"), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
         if len(words) != 2:
-            raise UntrustedArtifact(f"KILN known_keys: {path}:{number} is no `address key` line; mend it, remove it, or begin it with #")
+            raise UntrustedArtifact(f"{path}, line {number}: a line is an address and its key; mend this one, or remove it")
         known.setdefault(*words)
     return known.get(address)
 

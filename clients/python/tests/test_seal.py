@@ -136,7 +136,7 @@ def test_what_people_write_into_the_file_of_known_keys(contact, signer, tmp_path
     contact()
     for wrong in ("host:1", "host:1 ed25519:00 # old"):
         known.write_text("host:2 ed25519:11\n" + wrong + "\n" + line)
-        with pytest.raises(_seal.UntrustedArtifact, match=f"^KILN known_keys: {known}:2 is no `address key` line"):
+        with pytest.raises(_seal.UntrustedArtifact, match=f"^{known}, line 2: a line is an address and its key; mend this one, or remove it"):
             contact()
 
 
