@@ -73,6 +73,26 @@ TEST_P(GoldenPass, Programs) {
   EXPECT_TRUE(changes) << "no program under tests/golden/" << GetParam() << " shows what the pass does";
 }
 
+// The names of the passes that the report of the program speaks of; none where it is refused.
+std::vector<std::string> Reported(const std::filesystem::path& path) {
+  ir::Module module = Parsed(path);
+  ir::Diagnostics diagnostics;
+  v1::WorkerResult result;
+  std::vector<std::string> names;
+  if (!RunPasses(module, ContextOf(path), {}, {}, diagnostics, result)) return names;
+  const v1::Report report = MakeReport(module, {}, UsersOfBuffers(module));
+  for (const v1::Decision& decision : report.decisions()) names.push_back(decision.pass());
+  return names;
+}
+
+// What a pass does to a program, its author reads.
+TEST_P(GoldenPass, Reports) {
+  if (GetParam() == "conflicts") return;  // changes nothing
+  bool reported = false;
+  for (const auto& path : golden::Inputs(GetParam())) reported |= std::ranges::count(Reported(path), GetParam()) > 0;
+  EXPECT_TRUE(reported) << "no report of a program under tests/golden/" << GetParam() << " says what the pass decided";
+}
+
 // But for those that ir/verify_test.cc and canonicalize_test.cc test.
 std::vector<std::string> PassesFromConflictsOn() {
   std::vector<std::string> names;
@@ -98,6 +118,20 @@ TEST(Passes, ConflictsTeach) {
     EXPECT_TRUE(refusal.statement.starts_with(statement)) << refusal.statement;
     EXPECT_TRUE(refusal.hint.contains(advice) && refusal.hint.contains("T.serial")) << refusal.hint;
   }
+}
+
+TEST(Passes, ReportsNameRowsOfTheTableInItsOrder) {
+  size_t decisions = 0;
+  for (const auto& path : golden::Inputs("threads")) {
+    std::vector<size_t> rows;
+    for (const std::string& name : Reported(path)) {
+      rows.push_back(size_t(std::ranges::find(Passes(), name, &Pass::name) - Passes().begin()));
+      EXPECT_LT(rows.back(), Passes().size()) << path << ": " << name;
+    }
+    EXPECT_TRUE(std::ranges::is_sorted(rows)) << path;
+    decisions += rows.size();
+  }
+  EXPECT_GT(decisions, 50u);
 }
 
 TEST(Passes, TwiceTheSame) {

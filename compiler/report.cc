@@ -7,6 +7,7 @@
 #include "compiler/analysis/register_map.h"
 #include "compiler/artifact.h"
 #include "compiler/infer/shared_memory.h"
+#include "compiler/passes.h"
 #include "compiler/rules/shared.h"
 #include "compiler/rules/tensor.h"
 #include "ir/print.h"
@@ -35,7 +36,10 @@ class Reporter {
                      },
                      [&](const ir::Barrier&) { ++barriers_; },
                      [&](const ir::AsyncWait& op) {
-                       if (op.product) return Add("pipeline", "wait", fmt::format("for {}, {} products in flight behind it", module_[*op.product].name, op.pending), "", stmt);
+                       if (op.product) {
+                         return Add("overlap", "wait", fmt::format("for {}, {} products in flight behind it", module_[*op.product].name, op.pending),
+                                    "what is done with one sum runs under the next product", stmt);
+                       }
                        Add("pipeline", "wait",
                            op.stores ? "until tensor stores have read their tiles"
                                      : fmt::format("for all but {} of the async copy groups", op.pending), "", stmt);
@@ -43,12 +47,13 @@ class Reporter {
                      [&](const ir::Copy& op) { TensorCopy(stmt, op); },
                      [&](const ir::RingStep& op) { Ring(stmt, op); },
                      [&](const ir::PairSum& op) {
-                       Add("instructions", fmt::format("sum of {}", module_[op.sum].name),
+                       Add("split_pairs", fmt::format("sum of {}", module_[op.sum].name),
                            op.half ? "of two blocks that take half of k each and finish half of the tile each, through each other's shared memory"
                                    : "of two blocks that take half of k each, through shared memory of the first", "", stmt);
                      },
                      [&](const ir::StreamSum& op) {
-                       Add("pipeline", fmt::format("sum of {}", module_[op.sum].name), "of blocks that share the steps of a tile, in the order of their numbers", "stream-K", stmt);
+                       Add("stream_k", fmt::format("sum of {}", module_[op.sum].name),
+                           "of blocks that share the steps of a tile, in the order of their numbers", "", stmt);
                      },
                      [](const auto&) {},
                  },
@@ -59,11 +64,16 @@ class Reporter {
   void Kernel(const ir::Kernel& kernel) {
     Statements(kernel.body);
     Add("synchronize", kernel.name, fmt::format("{} barriers", std::exchange(barriers_, 0)), "", {});
+    if (kernel.shared_bytes > 0) Add("shared_memory", kernel.name, fmt::format("{} bytes of a block", kernel.shared_bytes), "", {});
     if (kernel.min_blocks != 0) {
       Add("threads", kernel.name, fmt::format("at least {} blocks on a multiprocessor", kernel.min_blocks), "the program asks for them: fewer registers a thread", {});
     }
+    for (const ir::Decision& decision : kernel.decisions) {
+      Add(decision.pass, decision.subject ? module_[*decision.subject].name : kernel.name, decision.text, decision.reason, {});
+    }
     if (kernel.producers == 0) return;
-    Add("pipeline", kernel.name, fmt::format("{} threads compute, {} fill rings", kernel.threads, kernel.producers), "tensor copies need one thread", {});
+    Add("rings", kernel.name, fmt::format("{} threads compute, {} fill rings", kernel.threads, kernel.producers),
+        "tensor copies need one thread", {});
   }
 
   void Kept(const std::set<ir::BufferId>& tensors) {
@@ -106,13 +116,14 @@ class Reporter {
     if (gemm.plan->warps_m * gemm.plan->warps_n > 1) decision += fmt::format(", {}×{} warps", gemm.plan->warps_m, gemm.plan->warps_n);
     if (gemm.plan->warps_k > 1) decision += fmt::format(", k in {} parts", gemm.plan->warps_k);
     if (gemm.plan->by_warps) decision += ", by mma.sync of each warp";
+    if (gemm.plan->promoted) decision += ", each step's sums added in float32";
     Add("instructions", subject, decision, gemm.plan->by_warps ? "few columns" : "", stmt);
   }
 
   // The other copies are loops by now.
   void TensorCopy(const ir::Stmt& stmt, const ir::Copy& copy) {
     const TensorTile tile = TileOf(module_, copy);
-    Add("instructions", fmt::format("copy {} → {}", Named(copy.src), Named(copy.dst)),
+    Add("tensor_copies", fmt::format("copy {} → {}", Named(copy.src), Named(copy.dst)),
         fmt::format("tensor copy (TMA), {} boxes of {}{}{}", tile.rows * tile.columns, fmt::join(tile.map.box, "×"),
                     tile.map.panels > 1 ? fmt::format(" in {} panels", tile.map.panels) : "",
                     copy.plan->multicast ? ", for both blocks of a cluster in turn" : ""), "", stmt);
@@ -121,7 +132,7 @@ class Reporter {
   void Ring(const ir::Stmt& stmt, const ir::RingStep& step) {
     if (step.action != ir::RingAction::kAcquire) return;
     const int64_t stages = module_.ShapeOf(step.ring.barriers)[0] / 2;
-    Add("pipeline", module_[step.ring.barriers].name, fmt::format("{} stages of {} bytes", stages, step.bytes), "", stmt);
+    Add("rings", module_[step.ring.barriers].name, fmt::format("{} stages of {} bytes", stages, step.bytes), "", stmt);
   }
 
   void Loop(const ir::Stmt& stmt, const ir::For& loop) {
@@ -211,6 +222,9 @@ v1::Report MakeReport(const ir::Module& module, const Generated& generated, std:
   reporter.Kept(generated.kept);
   reporter.Buffers();
   AddResources(module, generated.resources, report);
+  // In the order of the passes; of one pass, in the order of kernels and statements.
+  const auto row = [](const v1::Decision& decision) { return std::ranges::find(Passes(), decision.pass(), &Pass::name) - Passes().begin(); };
+  std::ranges::stable_sort(*report.mutable_decisions(), {}, row);
   return report;
 }
 

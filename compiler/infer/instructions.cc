@@ -10,6 +10,7 @@
 #include "compiler/analysis/facts.h"
 #include "compiler/infer/tensor_copies.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/roles.h"
 
 namespace kiln::compiler {
 namespace {
@@ -166,8 +167,8 @@ class Chooser {
 
   // ptxas wants an instruction's results and 26 more to be there from the start, before roles hand registers over.
   bool HasRegisters(const target::MmaInstruction& mma) const {
-    constexpr int64_t kBlockRegisters = 65536, kProducers = 128, kMore = 26;
-    const int64_t start = kBlockRegisters / (threads_ + kProducers) / 8 * 8;
+    constexpr int64_t kMore = 26;
+    const int64_t start = int64_t(kBlockRegisters) / (threads_ + kProducers) / 8 * 8;
     return mma.c_layout.Registers() * ir::Bits(mma.c) / 32 + kMore <= start;
   }
 

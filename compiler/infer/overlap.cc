@@ -11,6 +11,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/roles.h"
 
 namespace kiln::compiler {
 namespace {
@@ -21,7 +22,6 @@ using ir::RingAction;
 using ir::Space;
 using ir::Stmt;
 
-constexpr uint32_t kGroupThreads = 128;
 constexpr int64_t kMostWords = 212;  // of the 240 that a thread of a warp group may have; addresses take the rest
 
 bool IsStep(const Stmt& stmt, RingAction action) {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/persist.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <utility>
 
 #include "compiler/infer/tile_order.h"
+#include "compiler/rules/roles.h"
 
 namespace kiln::compiler {
 namespace {
@@ -14,7 +17,6 @@ namespace {
 using ir::ExprId;
 using ir::ExprOp;
 
-constexpr uint32_t kLargeBlock = 256;   // threads that compute: nothing fits beside such a block
 constexpr int64_t kManyTiles = 1 << 20;
 
 class Persister {
@@ -46,6 +48,9 @@ class Persister {
     if (paired_) kernel_.cluster = {uint32_t(size)};
     kernel_.block_vars = {block};
     kernel_.raster_panel = 0;
+    const std::string_view what = paired_ ? "pairs of tiles, two together" : "tiles";
+    kernel_.decisions.push_back({"persist", std::nullopt, fmt::format("at most {} blocks go over all {}", context_.target->multiprocessors, what),
+                                 "the next tile's loads run under this one's epilogue"});
   }
 
  private:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/pipeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -66,7 +68,12 @@ class LoopPipeliner {
     TakeAllocs(loop_.body, result);
     Prologue(result);
     loop_.body = Body();
-    for (const Copy& copy : copies_) AddVersions(module_, copy.op.dst.buffer, Versions(copy));
+    for (const Copy& copy : copies_) {
+      AddVersions(module_, copy.op.dst.buffer, Versions(copy));
+      const std::string_view how = copy.async ? "by cp.async" : "through registers";
+      kernel_.decisions.push_back({"pipeline", copy.op.dst.buffer, fmt::format("{} versions, filled {}", Versions(copy), how),
+                                   "copies of later iterations run under this one"});
+    }
     result.push_back({std::move(loop_), loc_});
     return result;
   }

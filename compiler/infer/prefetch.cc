@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/prefetch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -40,7 +42,7 @@ struct Load {
 // One loop around a ring.
 class Loads {
  public:
-  Loads(ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::For& loop, const std::set<BufferId>& written)
+  Loads(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::For& loop, const std::set<BufferId>& written)
       : module_(module), kernel_(kernel), context_(context), loop_(loop), written_(written) {}
 
   // Returns what runs before the loop.
@@ -54,6 +56,12 @@ class Loads {
     for (size_t i = 0; i < loop_.body.size(); ++i) Find(i);
     if (loads_.empty()) return before;
     const int64_t ahead = Ahead();
+    std::set<BufferId> sources;
+    for (const Load& load : loads_) sources.insert(load.source);
+    for (const BufferId source : sources) {
+      const std::string steps = ahead == 1 ? "one step" : fmt::format("{} steps", ahead);
+      kernel_.decisions.push_back({"prefetch", source, "loaded into registers " + steps + " ahead", "products do not wait for memory"});
+    }
     for (int64_t turn = 0; turn < ahead; ++turn) Repeat(turn, ahead, before, body);
     loop_.body = std::move(body);
     loop_.extents[0] = module_.exprs.Make(ir::ExprOp::kFloorDiv, {loop_.extents[0], Int(ahead)});
@@ -142,9 +150,7 @@ class Loads {
     for (const Stmt& stmt : loop_.body) {
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
       const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
-      if (mma == nullptr) continue;
-      const GemmShape shape = ShapeOf(*gemm);
-      cycles += double(shape.m / mma->m) * double(shape.n / mma->n) * double(shape.k / mma->k) * mma->cycles;
+      if (mma != nullptr) cycles += CyclesOf(*gemm, *mma);
     }
     return cycles;
   }
@@ -228,7 +234,7 @@ class Loads {
   }
 
   ir::Module& module_;
-  const ir::Kernel& kernel_;
+  ir::Kernel& kernel_;
   const Context& context_;
   ir::For& loop_;
   const std::set<BufferId>& written_;
@@ -240,7 +246,7 @@ bool UsesRing(const ir::For& loop) {
   return std::ranges::any_of(loop.body, [](const Stmt& stmt) { return std::holds_alternative<ir::RingStep>(stmt.op); });
 }
 
-void Visit(ir::Module& module, const ir::Kernel& kernel, const Context& context, Block& block, const std::set<BufferId>& written) {
+void Visit(ir::Module& module, ir::Kernel& kernel, const Context& context, Block& block, const std::set<BufferId>& written) {
   Block result;
   for (Stmt& stmt : block) {
     if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Visit(module, kernel, context, repeat->body, written);

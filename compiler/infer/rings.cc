@@ -11,6 +11,7 @@
 #include "compiler/analysis/producer_slice.h"
 #include "compiler/infer/tensor_copies.h"
 #include "compiler/infer/versions.h"
+#include "compiler/rules/roles.h"
 #include "compiler/rules/shared.h"
 #include "ir/verify.h"
 
@@ -22,7 +23,6 @@ using ir::BufferId;
 using ir::Space;
 using ir::Stmt;
 
-constexpr uint32_t kProducers = 128;  // a warp group: registers move between whole ones
 constexpr uint32_t kMostConsumers = 512;
 
 ir::Copy* TensorLoad(const ir::Module& module, Stmt& stmt) {
@@ -93,7 +93,7 @@ class Builder {
 
   bool MayHaveRoles() const {
     if (context_.options.disable_warp_specialization()) return false;
-    if (kernel_.threads % kProducers != 0 || kernel_.threads > kMostConsumers) return false;
+    if (kernel_.threads % kGroupThreads != 0 || kernel_.threads > kMostConsumers) return false;
     // As many blocks as the program asks for still fit.
     if (uint64_t(kernel_.min_blocks) * (kernel_.threads + kProducers) > ir::kMaxResidentThreads) return false;
     const std::function<bool(const Stmt&)> loads = [&](const Stmt& stmt) { return loads_.contains(&stmt); };

@@ -32,7 +32,7 @@ struct Scaled {
 
 class Scaler {
  public:
-  Scaler(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), context_(context) {
+  Scaler(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {
     ir::Walk(kernel.body, [&](const Stmt& stmt) {
       if (std::holds_alternative<ir::For>(stmt.op)) return;  // its statements come by themselves
       for (const Access& access : AccessesOf(module_, stmt)) ++uses_[access.buffer];
@@ -153,12 +153,15 @@ class Scaler {
 
   BufferId OwnSum(BufferId sum) {
     if (const auto it = own_.find(sum); it != own_.end()) return it->second;
+    kernel_.decisions.push_back({"scale_sums", sum, "multiplied by its operand's factors, instead of the operand's elements",
+                                 "fast_math; there are fewer sums than elements"});
     ir::Buffer buffer{ir::Space::kFragment, module_[sum].dtype, module_[sum].shape};
     buffer.name = module_[sum].name + "_own" + std::to_string(module_.buffers.size());
     return own_[sum] = module_.AddBuffer(std::move(buffer));
   }
 
   ir::Module& module_;
+  ir::Kernel& kernel_;
   const Context& context_;
   std::map<BufferId, int64_t> uses_;
   std::map<BufferId, BufferId> own_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/split_k.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -18,7 +20,7 @@ using ir::Stmt;
 
 class Splitter {
  public:
-  Splitter(ir::Module& module, const ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+  Splitter(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
 
   void Visit(Block& block) {
     for (size_t i = 0; i < block.size(); ++i) {
@@ -66,17 +68,10 @@ class Splitter {
   // The statement of `block` that sets the whole buffer to zero, the last to touch it before statement `end`.
   ir::Fill* FillBefore(Block& block, size_t end, BufferId buffer) const {
     for (size_t i = end; i-- > 0;) {
-      bool touches = false;
-      const Block one{block[i]};
-      ir::Walk(one, [&](const Stmt& stmt) {
-        for (const Access& access : AccessesOf(module_, stmt)) touches |= access.buffer == buffer;
-      });
-      if (!touches) continue;
+      if (CountAccesses(module_, block[i], buffer) == 0) continue;
       auto* fill = std::get_if<ir::Fill>(&block[i].op);
       if (fill == nullptr || fill->dst.extents != module_.ShapeOf(buffer)) return nullptr;
-      const ir::ExprNode& value = module_.exprs[fill->value];
-      const bool zero = module_.exprs.IsConst(fill->value, 0) || (value.op == ir::ExprOp::kConstFloat && value.FloatValue() == 0);
-      return zero ? fill : nullptr;
+      return module_.exprs.IsZero(fill->value) ? fill : nullptr;
     }
     return nullptr;
   }
@@ -90,13 +85,15 @@ class Splitter {
     split.offsets.insert(split.offsets.begin(), module_.exprs.Int(0));
     split.extents.insert(split.extents.begin(), parts);
     gemm.plan->warps_k = int32_t(parts);
+    kernel_.decisions.push_back({"split_k", whole.buffer, fmt::format("groups of warps sum {} parts of k, which a reduction joins", parts),
+                                 "the tile feeds fewer groups than the block has"});
     gemm.c = split;
     fill.dst = split;
     return ir::Reduce{.kind = ir::ReduceKind::kSum, .src = split, .dst = whole, .dim = 0};
   }
 
   ir::Module& module_;
-  const ir::Kernel& kernel_;
+  ir::Kernel& kernel_;
   const Context& context_;
 };
 

@@ -57,7 +57,7 @@ class Splitter {
 
   static bool HoldsProduct(const Stmt& stmt) {
     bool holds = false;
-    Each(stmt, [&](const Stmt& inner) { holds |= std::holds_alternative<ir::Gemm>(inner.op); });
+    ir::WalkWithin(stmt, [&](const Stmt& inner) { holds |= std::holds_alternative<ir::Gemm>(inner.op); });
     return holds;
   }
 
@@ -70,13 +70,6 @@ class Splitter {
       if (gemm != nullptr) product = gemm;
     }
     return product;
-  }
-
-  // The statement and all within it.
-  template <typename Fn>
-  static void Each(const Stmt& stmt, Fn&& fn) {
-    const Block one{stmt};
-    ir::Walk(one, fn);
   }
 
   bool Fits(size_t at) const {
@@ -116,7 +109,7 @@ class Splitter {
   bool ExchangeFits(size_t at, const ir::Gemm& gemm) const {
     std::map<BufferId, int64_t> versions;
     for (size_t i = 0; i < kernel_.body.size(); ++i) {
-      Each(kernel_.body[i], [&](const Stmt& stmt) {
+      ir::WalkWithin(kernel_.body[i], [&](const Stmt& stmt) {
         for (const Access& access : AccessesOf(module_, stmt))
           if (module_[access.buffer].space == ir::Space::kShared) versions[access.buffer] = std::max<int64_t>(versions[access.buffer], i == at ? 2 : 1);
       });
@@ -140,12 +133,12 @@ class Splitter {
     std::set<BufferId> seen, found, written;  // found: as an earlier step may have left them
     for (const Stmt& stmt : std::get<ir::For>(kernel_.body[at].op).body) {
       bool always = true, leaves = false;
-      Each(stmt, [&](const Stmt& inner) {
+      ir::WalkWithin(stmt, [&](const Stmt& inner) {
         always &= !std::holds_alternative<ir::If>(inner.op) && !std::holds_alternative<ir::While>(inner.op);
         leaves |= std::holds_alternative<ir::Break>(inner.op) || std::holds_alternative<ir::Continue>(inner.op);
       });
       if (leaves) return false;
-      Each(stmt, [&](const Stmt& inner) {
+      ir::WalkWithin(stmt, [&](const Stmt& inner) {
         for (const Access& access : AccessesOf(module_, inner)) {
           if (seen.insert(access.buffer).second && !(access.write && always)) found.insert(access.buffer);
           if (access.write && access.buffer != sum) written.insert(access.buffer);
@@ -163,8 +156,7 @@ class Splitter {
       if (CountAccesses(module_, kernel_.body[i], buffer) == 0) continue;
       const auto* fill = std::get_if<ir::Fill>(&kernel_.body[i].op);
       if (fill == nullptr || fill->dst.extents != module_.ShapeOf(buffer)) return false;
-      const ir::ExprNode& value = module_.exprs[fill->value];
-      return module_.exprs.IsConst(fill->value, 0) || (value.op == ir::ExprOp::kConstFloat && value.FloatValue() == 0);
+      return module_.exprs.IsZero(fill->value);
     }
     return false;
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/split_rows.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -202,6 +204,8 @@ class Splitter {
     kernel_.block_vars[0] = block;
     kernel_.cluster.assign(kernel_.grid.size(), 1);
     kernel_.cluster[0] = uint32_t(blocks_);
+    kernel_.decisions.push_back({"split_rows", std::nullopt, fmt::format("{} blocks of a cluster keep a part of the row each", blocks_),
+                                 fmt::format("{} elements are too many for one block's registers", row_)});
     rank_ = module_.VarRef(rank);
   }
 

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/split_stores.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/register_map.h"
+#include "compiler/rules/roles.h"
 #include "compiler/rules/tensor.h"
 
 namespace kiln::compiler {
 namespace {
 
 using ir::BufferId;
-
-constexpr int64_t kGroupThreads = 128;
 
 // Of a tile: the loops that fill it, the tensor stores that read it, and whether there is anything else.
 struct Uses {
@@ -97,6 +98,8 @@ void SplitStores(ir::Module& module, ir::Kernel& kernel, const Context&) {
       const int64_t groups_n = groups / groups_m;
       if (groups % groups_m != 0 || !SplitsSo(module, use, groups_m, groups_n)) continue;
       for (ir::Copy* copy : use.stores) copy->plan->groups_m = uint32_t(groups_m), copy->plan->groups_n = uint32_t(groups_n);
+      kernel.decisions.push_back({"split_stores", tile, fmt::format("stored by {}×{} groups of warps, each what it wrote", groups_m, groups_n),
+                                  "one group's epilogue runs under another's products"});
       break;
     }
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/stream_k.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -11,6 +13,7 @@
 #include "compiler/infer/tile_order.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/roles.h"
 #include "compiler/rules/stream_cost.h"
 
 namespace kiln::compiler {
@@ -27,18 +30,12 @@ struct StreamPlan {
   int64_t steps;    // S, of each
   int64_t turns;    // tiles that a block does by itself first
   int64_t sharing;  // of the blocks, the first, which share the rest
+  bool pays;        // as the cost model has it
 };
 
-constexpr uint32_t kLargeBlock = 256;      // threads that compute: nothing fits beside such a block
 constexpr int64_t kMostUnits = INT32_MAX;  // steps times blocks are counted in 32 bits
 
 bool IsRingStep(const Stmt& stmt) { return std::holds_alternative<ir::RingStep>(stmt.op); }
-
-template <typename Fn>
-void Each(const Stmt& stmt, Fn&& fn) {
-  const ir::Block one{stmt};
-  ir::Walk(one, fn);
-}
 
 class Planner {
  public:
@@ -49,7 +46,7 @@ class Planner {
     std::optional<size_t> at;
     for (size_t i = 0; i < kernel_.body.size(); ++i) {
       bool holds = false;
-      Each(kernel_.body[i], [&](const Stmt& stmt) { holds |= IsRingStep(stmt); });
+      ir::WalkWithin(kernel_.body[i], [&](const Stmt& stmt) { holds |= IsRingStep(stmt); });
       if (!holds) continue;
       if (at || !Fits(i)) return std::nullopt;
       at = i;
@@ -78,7 +75,12 @@ class Planner {
     if (!pays) streams = WaysToStream(work, multiprocessors).back();
     const int64_t dealt = streams.turns * multiprocessors;
     if (tiles - dealt > kMostUnits / work.steps / (streams.blocks + 1)) return std::nullopt;
-    return StreamPlan{.blocks = dealt > 0 ? multiprocessors : streams.blocks, .tiles = tiles, .steps = work.steps, .turns = streams.turns, .sharing = streams.blocks};
+    return StreamPlan{.blocks = dealt > 0 ? multiprocessors : streams.blocks,
+                      .tiles = tiles,
+                      .steps = work.steps,
+                      .turns = streams.turns,
+                      .sharing = streams.blocks,
+                      .pays = pays};
   }
 
  private:
@@ -116,8 +118,7 @@ class Planner {
         const ir::ExprNode& index = module_.exprs[store->indices[d]];
         if (index.op != ExprOp::kVar || ir::VarId(index.ref) != loop->vars[d] || module_.exprs.ConstInt(loop->extents[d]) != shape[d]) return false;
       }
-      const ir::ExprNode& value = module_.exprs[store->value];
-      return module_.exprs.IsConst(store->value, 0) || (value.op == ExprOp::kConstFloat && value.FloatValue() == 0);
+      return module_.exprs.IsZero(store->value);
     }
     return false;
   }
@@ -239,7 +240,13 @@ void StreamK(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   const Planner planner(module, kernel, context);
   const std::optional<size_t> at = planner.FindLoop();
   if (!at) return;
-  if (const std::optional<StreamPlan> plan = planner.Plan(*at)) Streamer(module, kernel, *plan).Run();
+  const std::optional<StreamPlan> plan = planner.Plan(*at);
+  if (!plan) return;
+  Streamer(module, kernel, *plan).Run();
+  kernel.decisions.push_back({"stream_k", std::nullopt,
+                              fmt::format("{} blocks share the steps of {} of {} tiles", plan->sharing,
+                                          plan->tiles - plan->turns * plan->blocks, plan->tiles),
+                              plan->pays ? "whole tiles would leave more multiprocessors idle" : "asked for"});
 }
 
 }  // namespace kiln::compiler

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/tensor_copies.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -315,6 +317,9 @@ class Chooser {
     buffer.name = module_[copy.src.buffer].name + "_out" + std::to_string(module_.buffers.size());
     const BufferId staged = module_.AddBuffer(std::move(buffer));
     staged_.insert(staged);
+    const int64_t count = (copy.src.extents[pieces.dim] + pieces.extent - 1) / pieces.extent;
+    const std::string many = count == 1 ? "one piece" : fmt::format("{} pieces", count);
+    kernel_.decisions.push_back({"tensor_copies", copy.src.buffer, "leaves through a shared tile, in " + many, "the block works on meanwhile"});
     const size_t from_end = copy.src.extents.size() - pieces.dim;
     for (int64_t first = 0, whole = copy.src.extents[pieces.dim]; first < whole; first += pieces.extent) {
       const int64_t extent = std::min(pieces.extent, whole - first);

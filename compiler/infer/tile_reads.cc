@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/tile_reads.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -78,6 +80,8 @@ class Reader {
       const std::optional<ir::Region> tile = TileOf(loop, extents, access);
       if (!tile || !TensorFits(module_, facts, *tile, extents, context_.pointer_alignment()) || !HasRoom(*tile)) continue;
       const BufferId staged = AddTile(*tile, extents);
+      kernel_.decisions.push_back({"tile_reads", access.buffer, "read from a shared tile that a tensor copy fills",
+                                   "it is under way while the last products are"});
       ir::CopyPlan plan;
       plan.instruction = ir::CopyInstruction::kTensor;
       plan.vector = int32_t(kVector / ir::Bytes(module_[staged].dtype));

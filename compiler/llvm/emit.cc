@@ -41,8 +41,6 @@ void InitializeTargets() {
   LLVMInitializeX86AsmPrinter();
 }
 
-std::string LlvmVersion() { return LLVM_VERSION_STRING; }
-
 namespace {
 
 const char* TripleOf(const target::Target& target) {

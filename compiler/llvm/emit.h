@@ -16,7 +16,6 @@ namespace kiln::llvm_ir {
 
 // Registers LLVM's targets; once in a process.
 void InitializeTargets();
-std::string LlvmVersion();
 
 // Sets triple, data layout and, for AMDGPU, the code object version.
 std::unique_ptr<llvm::TargetMachine> MakeTargetMachine(const target::Target& target);

@@ -24,6 +24,7 @@
 #include "compiler/llvm/device.h"
 #include "compiler/options.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/rules/roles.h"
 #include "compiler/rules/tensor.h"
 #include "ir/module.h"
 
@@ -39,7 +40,7 @@ struct SplitOffset {
 };
 
 inline constexpr int kRoleBarrier = 1;  // of the threads that do not fill rings; 0 is the whole block's; their groups' follow
-inline constexpr uint32_t kGroupThreads = 128;
+using compiler::kGroupThreads;
 
 // Where one access of a parallel loop goes, prepared before the loop's registers are walked.
 struct AccessPlan {

@@ -58,6 +58,11 @@ GemmShape ShapeOf(const ir::Gemm& gemm) {
   return {last(gemm.c, 2), last(gemm.c, 1), last(gemm.a, gemm.transpose_a ? 2 : 1)};
 }
 
+double CyclesOf(const ir::Gemm& gemm, const target::MmaInstruction& mma) {
+  const GemmShape shape = ShapeOf(gemm);
+  return double(shape.m / mma.m) * double(shape.n / mma.n) * double(shape.k / mma.k) * mma.cycles;
+}
+
 Layout AccumulatorLayout(const target::MmaInstruction& mma, const GemmShape& shape, const WarpGrid& grid) {
   const Layout& atom = mma.c_layout;
   const int64_t registers = atom.Registers();

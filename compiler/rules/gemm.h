@@ -18,6 +18,8 @@ struct GemmShape {
   int64_t m, n, k;
 };
 GemmShape ShapeOf(const ir::Gemm& gemm);
+// Of a multiprocessor, by one group of warps after the other.
+double CyclesOf(const ir::Gemm& gemm, const target::MmaInstruction& mma);
 
 // Where warp w of a block works: row block w % warps_m, column block (w / warps_m) % warps_n, then part of k; further warps hold copies.
 struct WarpGrid {

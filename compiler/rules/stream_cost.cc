@@ -19,8 +19,7 @@ constexpr double kSkewed = 1.2;
 
 TileWork WorkOf(const ir::Module& module, const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t tiles, int64_t steps) {
   const GemmShape shape = ShapeOf(gemm);
-  const double cycles = double(shape.m / mma.m) * double(shape.n / mma.n) * double(shape.k / mma.k) * mma.cycles;
-  return {tiles, steps, cycles + kStep, double(shape.m * shape.n * ir::Bytes(module[gemm.c.buffer].dtype))};
+  return {tiles, steps, CyclesOf(gemm, mma) + kStep, double(shape.m * shape.n * ir::Bytes(module[gemm.c.buffer].dtype))};
 }
 
 double DealtCycles(const TileWork& work, int64_t multiprocessors) {

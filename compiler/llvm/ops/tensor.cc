@@ -15,7 +15,6 @@ namespace {
 constexpr int kPair = 2;                 // blocks of a cluster that share loads
 constexpr int64_t kFewRegisters = 40;    // what filling takes
 constexpr int64_t kMostRegisters = 240;
-constexpr int64_t kBlockRegisters = 65536;
 constexpr int64_t kLargestTile = 1 << 16;  // elements along a dimension: more than shared memory holds
 constexpr int64_t kFarthest = (INT32_MAX - kLargestTile) / 16 * 16;  // as an innermost coordinate a multiple of 16 bytes
 
@@ -86,7 +85,7 @@ void KernelLowering::LowerRoles() {
   // As CreateKernel has it: a limit counts for more than how many blocks are asked for.
   const int64_t given = context_.options.max_registers(), limit = given == 0 ? 256 : Floor8(given);
   const int64_t blocks = given == 0 ? std::max(kernel_.min_blocks, 1u) : 1;
-  const int64_t start = std::min(Floor8(kBlockRegisters / (all * kGroupThreads * blocks)), limit);
+  const int64_t start = std::min(Floor8(int64_t(compiler::kBlockRegisters) / (all * kGroupThreads * blocks)), limit);
   const int64_t more = std::min(Floor8((start * all - kFewRegisters) / groups), kMostRegisters);
   const bool moves = start > kFewRegisters && start < kMostRegisters && more > start;
 
