@@ -14,20 +14,13 @@
 #include "compiler/infer/persist.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/tensor.h"
+#include "compiler/target/costs.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
 
-// Measured on one H200: tensor copies bring a multiprocessor a line of 128 bytes in two cycles; one that straddles two lines is two.
-// From memory its share comes in six and a half.
-constexpr double kCyclesPerLine = 2.0, kMemoryCyclesPerLine = 6.5;
-// What takes less than this part of the products' time, or of the memory's, is hidden by it.
-constexpr double kHidden = 0.85;
-// Of the lines: for less, two blocks need not wait for each other.
-constexpr double kLeastSaved = 0.125;
-// Clusters start later than single blocks, which fewer steps do not make up for.
-constexpr int64_t kFewSteps = 32;
+using target::kH200;
 
 bool HoldsRing(const ir::Block& body) {
   bool holds = false;
@@ -43,10 +36,10 @@ class Pairing {
     Measure();
     // Two blocks that do more than products in a step wait for the slower one in each: measured 4 to 8 % worse than loading twice.
     if (works_) return;
-    if (steps_ < kFewSteps && !MayPersist(module_, kernel_, context_)) return;
-    if (lines_ * kCyclesPerLine < kHidden * std::max(cycles_, MemoryLines() * kMemoryCyclesPerLine)) return;
+    if (steps_ < kH200.few_steps && !MayPersist(module_, kernel_, context_)) return;
+    if (lines_ * kH200.line_cycles < kH200.hidden * std::max(cycles_, MemoryLines() * kH200.memory_line_cycles)) return;
     std::optional<size_t> best;
-    double most = kLeastSaved * lines_;
+    double most = kH200.least_saved * lines_;
     for (size_t axis = 0; axis < std::min<size_t>(2, kernel_.grid.size()); ++axis) {
       const std::optional<int64_t> extent = module_.exprs.ConstInt(kernel_.grid[axis]);
       if (!extent || *extent % 2 != 0 || *extent == 0) continue;
@@ -92,7 +85,7 @@ class Pairing {
           const auto* elements = std::get_if<ir::For>(&inner.op);
           works_ |= elements != nullptr && elements->kind == ir::LoopKind::kParallel;
         });
-        steps_ = std::max(steps_, module_.exprs.ConstInt(loop->extents[0]).value_or(kFewSteps));
+        steps_ = std::max(steps_, module_.exprs.ConstInt(loop->extents[0]).value_or(kH200.few_steps));
       }
       const bool once = std::ranges::any_of(kernel_.body, [&](const ir::Stmt& outermost) { return &outermost == &stmt; });
       if (auto* copy = std::get_if<ir::Copy>(&stmt.op); !once && copy != nullptr && copy->plan && copy->plan->ring) {

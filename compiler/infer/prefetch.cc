@@ -14,6 +14,7 @@
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
+#include "compiler/target/costs.h"
 
 namespace kiln::compiler {
 namespace {
@@ -25,7 +26,6 @@ using ir::Space;
 using ir::Stmt;
 using ir::VarId;
 
-constexpr double kLatency = 1200;  // cycles: of a load from memory that others are under way with
 constexpr int64_t kMostAhead = 4;
 constexpr int64_t kMostWords = 16;  // registers of a thread: a product's loop has few to spare
 
@@ -136,7 +136,7 @@ class Loads {
   int64_t Ahead() const {
     int64_t words = 0;
     const double cycles = Cycles();
-    const int64_t most = cycles > 0 ? std::clamp(int64_t(kLatency / cycles), int64_t{1}, kMostAhead) : kMostAhead;
+    const int64_t most = cycles > 0 ? std::clamp(int64_t(target::kH200.latency / cycles), int64_t{1}, kMostAhead) : kMostAhead;
     for (const Load& load : loads_) words += Words(load);
     const std::optional<int64_t> extent = module_.exprs.ConstInt(loop_.extents[0]);
     for (int64_t ahead = most; ahead > 1; --ahead)

@@ -14,6 +14,7 @@
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/stream_cost.h"
+#include "compiler/target/costs.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -101,7 +102,7 @@ class Splitter {
     const int64_t multiprocessors = int64_t(context_.target->multiprocessors);
     const compiler::Streams streams = BestStreams(work, multiprocessors);
     if (streams.blocks == 0) return false;
-    return options.stream_k() == v1::STREAM_K_ALWAYS || StreamedCycles(work, streams, multiprocessors) < kWorthStreaming * PairedCycles(work);
+    return options.stream_k() == v1::STREAM_K_ALWAYS || StreamedCycles(work, streams, multiprocessors) < target::kH200.worth_streaming * PairedCycles(work);
   }
 
   // Whether shared memory has room for the other's sum, and for a piece of the result on its way out, beside the tiles of two steps: with

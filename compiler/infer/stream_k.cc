@@ -15,6 +15,7 @@
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
 #include "compiler/rules/stream_cost.h"
+#include "compiler/target/costs.h"
 
 namespace kiln::compiler {
 namespace {
@@ -70,7 +71,7 @@ class Planner {
     const bool pinned = context_.options.stream_k() == v1::STREAM_K_ALWAYS;
     Streams streams = BestStreams(work, multiprocessors);
     if (streams.blocks == 0) return std::nullopt;
-    const bool pays = StreamedCycles(work, streams, multiprocessors) < kWorthStreaming * DealtCycles(work, multiprocessors);
+    const bool pays = StreamedCycles(work, streams, multiprocessors) < target::kH200.worth_streaming * DealtCycles(work, multiprocessors);
     if (!pays && !pinned) return std::nullopt;
     if (!pays) streams = WaysToStream(work, multiprocessors).back();
     const int64_t dealt = streams.turns * multiprocessors;

@@ -5,29 +5,31 @@
 #include <cmath>
 
 #include "compiler/rules/gemm.h"
+#include "compiler/target/costs.h"
 
 namespace kiln::compiler {
+
+using target::kH200;
+
 namespace {
 
-constexpr double kStep = 40, kTile = 3000;
-// A part of a sum on its way: to wait for each other, and for each byte through L2, when all blocks have one under way.
-constexpr double kMeet = 2000, kByte = 1.0 / 28;
-// Blocks that read the same operands at different times: L2 serves each by itself. Measured 1.1 to 1.25.
-constexpr double kSkewed = 1.2;
+constexpr double kByte = 1.0 / kH200.sum_bytes;  // of a part of a sum on its way
 
 }  // namespace
 
 TileWork WorkOf(const ir::Module& module, const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t tiles, int64_t steps) {
   const GemmShape shape = ShapeOf(gemm);
-  return {tiles, steps, CyclesOf(gemm, mma) + kStep, double(shape.m * shape.n * ir::Bytes(module[gemm.c.buffer].dtype))};
+  return {tiles, steps, CyclesOf(gemm, mma) + kH200.step, double(shape.m * shape.n * ir::Bytes(module[gemm.c.buffer].dtype))};
 }
 
 double DealtCycles(const TileWork& work, int64_t multiprocessors) {
   const int64_t waves = (work.tiles + multiprocessors - 1) / multiprocessors;
-  return double(waves) * (double(work.steps) * work.step + kTile);
+  return double(waves) * (double(work.steps) * work.step + kH200.tile);
 }
 
-double PairedCycles(const TileWork& work) { return double(work.steps) / 2 * work.step + kTile + 2 * kMeet + work.sum_bytes * kByte; }
+double PairedCycles(const TileWork& work) {
+  return double(work.steps) / 2 * work.step + kH200.tile + 2 * kH200.meet + work.sum_bytes * kByte;
+}
 
 std::vector<Streams> WaysToStream(const TileWork& work, int64_t multiprocessors) {
   std::vector<Streams> ways;
@@ -56,9 +58,9 @@ double StreamedCycles(const TileWork& work, const Streams& streams, int64_t mult
   const bool aligned = streams.blocks % left == 0;
   const double each = std::ceil(double(left * work.steps) / double(streams.blocks));
   const double parts = std::max(1.0, std::ceil(double(work.steps) / each) - (aligned ? 1.0 : 0.0));
-  const double alone = double(streams.turns) * (double(work.steps) * work.step + kTile);
-  const double shared = each * work.step * (aligned ? 1.0 : kSkewed) + (aligned ? 1.0 : 2.0) * kTile;
-  return alone + shared + 2 * kMeet + (1 + parts) * work.sum_bytes * kByte;
+  const double alone = double(streams.turns) * (double(work.steps) * work.step + kH200.tile);
+  const double shared = each * work.step * (aligned ? 1.0 : kH200.skewed) + (aligned ? 1.0 : 2.0) * kH200.tile;
+  return alone + shared + 2 * kH200.meet + (1 + parts) * work.sum_bytes * kByte;
 }
 
 }  // namespace kiln::compiler

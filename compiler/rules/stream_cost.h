@@ -37,6 +37,4 @@ std::vector<Streams> WaysToStream(const TileWork& work, int64_t multiprocessors)
 Streams BestStreams(const TileWork& work, int64_t multiprocessors);
 double StreamedCycles(const TileWork& work, const Streams& streams, int64_t multiprocessors);
 
-inline constexpr double kWorthStreaming = 0.97;
-
 }  // namespace kiln::compiler

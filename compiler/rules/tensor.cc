@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "compiler/rules/gemm.h"
+#include "compiler/target/costs.h"
 
 namespace kiln::compiler {
 namespace {
@@ -117,8 +118,9 @@ double LinesOf(const ir::Module& module, const Facts& facts, const ir::Copy& cop
   const ir::Region& global = GlobalSide(module, copy);
   const ir::Buffer& buffer = module[global.buffer];
   const TensorTile tile = TileOf(module, copy);
-  const int64_t aligned = std::gcd(kSpan, StrideDivisor(facts, buffer, tile.row_dim) * ir::Bytes(buffer.dtype));
-  return double(tile.rows * tile.row_step * tile.columns * tile.map.panels) * (2.0 - double(aligned) / kSpan);
+  constexpr int64_t kLine = target::kH200.line;
+  const int64_t aligned = std::gcd(kLine, StrideDivisor(facts, buffer, tile.row_dim) * ir::Bytes(buffer.dtype));
+  return double(tile.rows * tile.row_step * tile.columns * tile.map.panels) * (2.0 - double(aligned) / kLine);
 }
 
 std::vector<TensorMap> TensorMapsOf(const ir::Module& module) {

@@ -15,7 +15,8 @@ PLAIN = {"block_m": 128, "block_n": 128, "block_k": 32, "stages": 3, "threads": 
 
 @dataclass(frozen=True)
 class Hopper:
-    """Figures of an H200, in cycles of one multiprocessor (SM) and bytes, measured on one card by the GEMMs of ``tests/gpu/bench``."""
+    """Figures of an H200, in cycles of one multiprocessor (SM) and bytes, measured on one card by the GEMMs of ``tests/gpu/bench``. Those that
+    the compiler counts with too (``compiler/target/costs.h``, ``targets.def``) have the same names and values there."""
 
     multiprocessors: int = 132
     products: int = 4096  # multiply-adds of single bytes in a cycle; half as many of two bytes
@@ -24,6 +25,8 @@ class Hopper:
     halves: float = 1.1  # and where they leave registers only for half of the columns at a time
     line: int = 128  # bytes; a copy brings one in two cycles
     line_cycles: float = 2.0
+    hidden: float = 0.85  # of the products' time: what copies take of it does not show
+    few_steps: int = 32  # blocks that load for each other start later, which fewer do not make up for
     sector: int = 32  # a row of a line that is not even aligned to these touches one more, a quarter of a line
     memory: float = 19.0  # bytes of the card's memory in a cycle, for each multiprocessor: 4.2 TB/s
     flight: int = 131072  # bytes of B on their way to one multiprocessor: more of them only wait for each other
@@ -112,7 +115,7 @@ def _candidates(machine: Hopper, p: _Problem):
 
 def _pairs(p: _Problem, block_k: int, waves: int) -> bool:
     """Whether the compiler may pair neighbours: a cluster starts later, which few steps do not make up for."""
-    return waves > 1 or p.k >= 32 * block_k
+    return waves > 1 or p.k >= Hopper.few_steps * block_k
 
 
 def _lines(machine: Hopper, rows: int, columns: int, pitch: int, element: int) -> float:
@@ -142,7 +145,7 @@ def cost(machine: Hopper, p: _Problem, tile: Tile) -> float:
     products = max(products, read * deep * p.element / machine.banks)
     lines = a + b
     # Blocks that share a tile load it for each other where copies are the bound.
-    if lines * machine.line_cycles > 0.85 * products and _pairs(p, deep, waves):
+    if lines * machine.line_cycles > machine.hidden * products and _pairs(p, deep, waves):
         lines -= max(b / 2 if down % 2 == 0 else 0, a / 2 if across % 2 == 0 else 0)
     # Copies and products overlap, the less the closer they are.
     step = math.hypot(products**4, (lines * machine.line_cycles) ** 4) ** 0.25 + (machine.step if tile.threads > 128 else machine.alone)

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tiles that the cost model chooses: they fit, and they follow from the shape as measurements say they should."""
 
+import dataclasses
+import pathlib
+import re
+
 import pytest
 from kiln import tiles
 from kiln.examples.gemm import gemm
 
 HOPPER = "cuda:sm_90a"
+TARGET = pathlib.Path(__file__).resolve().parents[3] / "compiler" / "target"
 SHAPES = [(8192, 8192, 8192), (1, 8192, 8192), (16, 512, 4096), (64, 8192, 8192), (130, 72, 40), (5000, 3000, 2000), (7, 9, 11)]
 
 
@@ -75,3 +80,16 @@ def test_the_example_asks_the_model(monkeypatch):
 def test_sizes_that_are_given_stay():
     given = gemm(8192, 8192, 8192, block_m=64, target=HOPPER).serialized
     assert given == gemm(8192, 8192, 8192, **{**tiles.PLAIN, "block_m": 64}).serialized
+
+
+def test_the_compiler_counts_with_the_same_figures():
+    machine = dataclasses.asdict(tiles.Hopper())
+    theirs = {name: float(value) for name, value in re.findall(r"^  \w+ (\w+) = ([\d.]+);", (TARGET / "costs.h").read_text(), re.MULTILINE)}
+    both = machine.keys() & theirs.keys()
+    assert both == {"line", "line_cycles", "hidden", "few_steps", "step", "tile"}
+    assert {name: machine[name] for name in both} == {name: theirs[name] for name in both}
+
+
+def test_the_target_has_the_same_limits():
+    row = re.search(r'^KILN_TARGET\("cuda:sm_90a", (.*)\)$', (TARGET / "targets.def").read_text(), re.MULTILINE).group(1).split(", ")
+    assert (int(row[5]), int(row[7])) == (tiles.Hopper().shared, tiles.Hopper().multiprocessors)
