@@ -165,7 +165,8 @@ TEST_P(DeviceTest, EveryMathOperation) {
         if (fast) FlushSubnormals(*k.kernel);
         for (ExprOp op : {ExprOp::kFloor, ExprOp::kCeil, ExprOp::kRound, ExprOp::kTrunc, ExprOp::kSqrt, ExprOp::kRsqrt,
                           ExprOp::kExp, ExprOp::kExp2, ExprOp::kLog, ExprOp::kLog2, ExprOp::kSin, ExprOp::kCos,
-                          ExprOp::kTanh, ExprOp::kErf, ExprOp::kPow, ExprOp::kSigmoid, ExprOp::kFma, ExprOp::kIsNan}) {
+                          ExprOp::kTanh, ExprOp::kErf, ExprOp::kPow, ExprOp::kSigmoid, ExprOp::kFma, ExprOp::kIsNan,
+                          ExprOp::kMod}) {
           std::vector<Value*> args;
           for (int i = 0; i < ir::ArgCount(op); ++i) args.push_back(k.Load(ValueType(k.context, type)));
           Value* v = k.device->Math(op, type, args, fast);

@@ -111,7 +111,8 @@ Value* KernelLowering::EvalNode(ExprId id, const ExprNode& node) {
     return ir::IsUnsigned(type_of) ? args[0] : b().CreateBinaryIntrinsic(llvm::Intrinsic::abs, args[0], b().getFalse());
   }
   if (node.op == ExprOp::kIsNan) return b().CreateFCmpUNO(args[0], args[0]);
-  if (node.op >= ExprOp::kFloor) return narrow(device_->Math(node.op, type_of, args, context_.options.fast_math()));
+  const bool remains = node.op == ExprOp::kMod && ir::IsFloat(type_of);
+  if (remains || node.op >= ExprOp::kFloor) return narrow(device_->Math(node.op, type_of, args, context_.options.fast_math()));
   ExprNode typed = node;
   typed.dtype = type_of;
   return narrow(EvalBinary(typed, args[0], args[1]));
@@ -140,7 +141,7 @@ Value* KernelLowering::EvalBinary(const ExprNode& node, Value* a, Value* c) {
     case ExprOp::kSub: return is_float ? b().CreateFSub(a, c) : b().CreateSub(a, c);
     case ExprOp::kMul: return is_float ? b().CreateFMul(a, c) : b().CreateMul(a, c);
     case ExprOp::kDiv: return is_float ? b().CreateFDiv(a, c) : Divide(node, a, c).first;
-    case ExprOp::kMod: return is_float ? b().CreateFRem(a, c) : Divide(node, a, c).second;
+    case ExprOp::kMod: return Divide(node, a, c).second;  // of floats: Math
     case ExprOp::kFloorDiv:
     case ExprOp::kFloorMod: {
       const bool div = node.op == ExprOp::kFloorDiv;

@@ -53,6 +53,7 @@ struct Kind {
 
 Value* Compute(Builder& b, const NativeMath& native, ExprOp op, std::span<Value* const> args, Kind kind) {
   const Num x{&b, args[0]}, y{&b, args.back()};
+  if (op == ExprOp::kMod) return Remainder(x, y).v;
   if (x.type()->isDoubleTy()) return MathF64(native, op, x, y).v;
   return (kind.fast ? FastMathF32(native, op, x, y) : MathF32(native, op, x, y, kind.flush)).v;
 }
@@ -60,7 +61,7 @@ Value* Compute(Builder& b, const NativeMath& native, ExprOp op, std::span<Value*
 // The longer operations are functions of their own until Optimize inlines them: their branches stay out of the caller's
 // blocks, and a kernel that has many of them is built faster.
 bool IsLong(ExprOp op, llvm::Type* type, bool fast) {
-  if (type->isDoubleTy()) return true;
+  if (type->isDoubleTy() || op == ExprOp::kMod) return true;
   return !fast && op != ExprOp::kExp2 && op != ExprOp::kExp && op != ExprOp::kSigmoid;
 }
 

@@ -22,6 +22,13 @@ Num Scale(Num x, Num n) {
   return x * power(half) * power(n - half);
 }
 
+// tanh of |x| < kNearTanh.
+constexpr double kNearTanh = 0.55;
+Num NearTanh(Num x) {
+  const Num z = x * x;
+  return Fma(x * z, Polynomial(z, kTanhF32), x);
+}
+
 class F32 {
  public:
   F32(const NativeMath& native, bool flush) : native_(native), flush_(flush) {}
@@ -130,10 +137,9 @@ class F32 {
 
   // 3 ulp.
   Num Tanh(Num x) {
-    const Num a = Abs(x), z = x * x;
-    const Num near = Fma(x * z, Polynomial(z, kTanhF32), x);
+    const Num a = Abs(x), near = NearTanh(x);
     const Num far = 1.0 - 2.0 / (Exp(a + a) + 1);
-    return Select(IsNaN(x), x, Select(a < 0.55, near, CopySign(far, x)));
+    return Select(IsNaN(x), x, Select(a < kNearTanh, near, CopySign(far, x)));
   }
 
   // 2 ulp.
@@ -220,8 +226,10 @@ Num FastMathF32(const NativeMath& native, ExprOp op, Num x, Num y) {
     case ExprOp::kCos:
       return or_accurate(native.FastCos(b, x.v));
     case ExprOp::kTanh: {
-      llvm::Value* v = native.FastTanh(b, x.v);
-      return v != nullptr ? x.With(v) : 1.0 - 2.0 * reciprocal(exp2(x * (2 * kLog2E)) + 1);
+      if (llvm::Value* v = native.FastTanh(b, x.v)) return x.With(v);
+      const Num a = Abs(x), near = NearTanh(x);  // where the difference would lose what it is about
+      const Num far = 1.0 - 2.0 * reciprocal(exp2(a * (2 * kLog2E)) + 1);
+      return Select(a < kNearTanh, near, CopySign(far, x));
     }
     case ExprOp::kSigmoid:
       return reciprocal(exp2(x * -kLog2E) + 1);

@@ -176,6 +176,37 @@ TEST(SinCos, LargeAndNearMultiplesOfPi) {
 INSTANTIATE_TEST_SUITE_P(Operations, Math, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(ir::Name(info.param.op)); });
 
+template <typename T>
+void CheckRemainders(uint64_t seed) {
+  std::vector<T> x = Samples<T>(seed, 200000), y = Samples<T>(seed + 1, 200000);
+  for (T a : Specials<T>()) {
+    for (T b : Specials<T>()) {
+      x.push_back(a);
+      y.push_back(b);
+    }
+  }
+  for (int i = 0; i < 2000; ++i) {
+    x.push_back(std::numeric_limits<T>::max() / T(i + 1));
+    y.push_back(std::numeric_limits<T>::denorm_min() * T(2 * i + 1));
+  }
+  const DType type = sizeof(T) == 4 ? DType::kF32 : DType::kF64;
+  static const NativeMath plain;
+  const HostFunction mod(std::vector<DType>{type, type}, [&](auto& b, auto args) { return BuildMath(b, plain, ExprOp::kMod, type, args, false); });
+  const std::vector<T> got = mod.template operator()<T>(x, y);
+  size_t failures = 0;
+  for (size_t i = 0; i < x.size() && failures < 8; ++i) {
+    const T want = std::fmod(x[i], y[i]);
+    const bool good = std::isnan(want) ? std::isnan(got[i]) : got[i] == want && std::signbit(got[i]) == std::signbit(want);
+    failures += !good;
+    EXPECT_TRUE(good) << std::hexfloat << x[i] << " mod " << y[i] << " = " << got[i] << ", not " << want;
+  }
+}
+
+TEST(Mod, IsExact) {
+  CheckRemainders<float>(21);
+  CheckRemainders<double>(23);
+}
+
 // Hooks as a GPU's: IR whose host code is the C library's, exact enough to see that the formulas around them are right.
 class HostHooks : public NativeMath {
  public:
@@ -224,6 +255,22 @@ TEST(Hooks, FormulasAroundThemHold) {
                           << ", not " << double(want);
       }
     }
+  }
+}
+
+// Where there is no instruction: 2^-20 of the result, however small.
+TEST(Hooks, FastTanhKeepsItsDigits) {
+  const HostHooks hooks;
+  std::vector<float> x;
+  for (int e = -120; e < 5; ++e)
+    for (float m : {1.0f, 1.1f, 1.37f, -1.9f}) x.push_back(std::ldexp(m, e));
+  for (int i = 1; i < 4000; ++i) x.push_back(float(i) / 1000);
+  const DType inputs[] = {DType::kF32};
+  const HostFunction tanh(inputs, [&](auto& b, auto args) { return BuildMath(b, hooks, ExprOp::kTanh, DType::kF32, args, true); });
+  const std::vector<float> got = tanh.operator()<float>(x);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double want = std::tanh(double(x[i]));
+    ASSERT_NEAR(got[i] / want, 1, 0x1p-20) << "of " << x[i];
   }
 }
 

@@ -79,6 +79,33 @@ def test_sinh_keeps_its_digits(emulator, target, dtype, low, high, most):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype, low, high", [("float16", 6e-8, 6e4), ("float32", 1e-45, 3e38), ("float64", 5e-324, 1e308)])
+def test_fmod_is_exact(emulator, target, dtype, low, high):
+    """Of all quotients: small ones, ones without a bit in the type, multiples, subnormals, and what has no remainder."""
+    rng = np.random.default_rng(29)
+    wide = [np.exp2(rng.uniform(np.log2(low), np.log2(high), 3000)) * rng.choice([-1, 1], 3000) for _ in range(2)]
+    near = rng.uniform(-50, 50, (2, 1000))
+    whole = rng.integers(-1000, 1000, 500), rng.integers(1, 40, 500)
+    special = np.array([0.0, -0.0, 1, -1, high, -high, low, -low, np.inf, -np.inf, np.nan])
+    a, b = (np.concatenate(parts).astype(dtype) for parts in ((wide[0], near[0], whole[0], np.repeat(special, len(special))),
+                                                              (wide[1], near[1], whole[1], np.tile(special, len(special)))))
+    with np.errstate(all="ignore"):
+        expected = np.fmod(a, b)
+    actual = applied(emulator, target, T.fmod, a, b)
+    assert np.array_equal(actual, expected, equal_nan=True)
+    known = ~np.isnan(expected)
+    assert np.array_equal(np.signbit(actual[known]), np.signbit(expected[known]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_tanh_keeps_its_digits_under_fast_math(emulator, target):
+    x = magnitudes("float32", 1e-30, 20)
+    actual, exact = applied(emulator, target, T.tanh, x, fast=1), np.tanh(x.astype(np.float64))
+    assert np.abs(actual / exact - 1).max() < 2.0**-20
+    assert np.array_equal(applied(emulator, target, T.tanh, np.array([np.inf, -np.inf, 100, -100], np.float32), fast=1), [1, -1, 1, -1])
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("function, reference", [(T.log1p, np.log1p), (T.sinh, np.sinh)])
 def test_small_arguments_under_fast_math(emulator, target, function, reference):
     x = magnitudes("float32", 1e-30, 0.3)

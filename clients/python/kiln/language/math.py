@@ -334,9 +334,9 @@ def div(a, b):
 
 
 def fmod(a, b):
-    """a - trunc(a / b) · b, of floats, computed so: it is exact only where the rounded quotient has the integer part of the true one, which
-    quotients beyond 2^24 (float32; 2^53 in float64) in general have not."""
-    return _float(a) - trunc(divide(_float(a), b)) * b
+    """a - trunc(a / b) · b, of floats, exact as C's: the sign is ``a``'s; NaN where ``a`` is infinite or ``b`` 0. It takes a division and a few
+    operations for a quotient below 2^22 (2^50 in float64), and as much again for each further 22 (50) bits of it."""
+    return binary("MOD", _float(a), b)
 
 
 def _chain(op, xs):
