@@ -15,7 +15,10 @@
 #include "compiler/artifact.h"
 #include "compiler/canonicalize.h"
 #include "compiler/conflicts.h"
+#include "compiler/infer/multicast.h"
+#include "compiler/infer/persist.h"
 #include "compiler/infer/shared_memory.h"
+#include "compiler/infer/stream_k.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/random_module.h"
@@ -161,6 +164,23 @@ TEST(Passes, RolesAndTensorCopiesCanBeTurnedOff) {
   EXPECT_EQ(compile([](v1::CompileOptions& options) { options.set_disable_tma(true); }), std::tuple(0u, false, true));
   EXPECT_EQ(compile([](v1::CompileOptions& options) { options.set_pointer_alignment(8); }), std::tuple(0u, false, true));
   EXPECT_EQ(compile([](v1::CompileOptions& options) { options.set_disable_wgmma(true); }), std::tuple(0u, false, false));
+}
+
+// Blocks that wait for those with smaller numbers are not dealt tiles anew, however many they are.
+TEST(Passes, StreamedBlocksStayWhatTheyAre) {
+  for (const auto& path : golden::Inputs("stream_k")) {
+    ir::Module module = Parsed(path);
+    const Context context = ContextOf(path);
+    RunUpTo("stream_k", module, context);
+    ir::Kernel& kernel = module.kernels[0];
+    ASSERT_TRUE(IsStreamed(kernel)) << path;
+    kernel.grid = {module.exprs.Int(1024, module.exprs.Type(kernel.grid[0]))};
+    ASSERT_TRUE(MayPersist(module, kernel, context)) << path;
+    const std::string text = ir::Print(module);
+    Multicast(module, kernel, context);
+    Persist(module, kernel, context);
+    EXPECT_EQ(ir::Print(module), text) << path;
+  }
 }
 
 // A row is given to a cluster only where every use of it goes along it.

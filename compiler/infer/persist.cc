@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/infer/stream_k.h"
 #include "compiler/infer/tile_order.h"
 #include "compiler/rules/roles.h"
 
@@ -96,7 +97,7 @@ bool MayPersist(const ir::Module& module, const ir::Kernel& kernel, const Contex
 
 void Persist(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   const std::optional<size_t> paired = PairedAxis(kernel);
-  if (!MayPersist(module, kernel, context) || (!kernel.cluster.empty() && !paired)) return;
+  if (!MayPersist(module, kernel, context) || IsStreamed(kernel) || (!kernel.cluster.empty() && !paired)) return;
   Persister(module, kernel, context, paired).Run();
 }
 

@@ -250,4 +250,10 @@ void StreamK(ir::Module& module, ir::Kernel& kernel, const Context& context) {
                               plan->pays ? "whole tiles would leave more multiprocessors idle" : "asked for"});
 }
 
+bool IsStreamed(const ir::Kernel& kernel) {
+  bool streamed = false;
+  ir::Walk(kernel.body, [&](const Stmt& stmt) { streamed |= std::holds_alternative<ir::StreamSum>(stmt.op); });
+  return streamed;
+}
+
 }  // namespace kiln::compiler

@@ -23,4 +23,7 @@ namespace kiln::compiler {
 // does not start from zero, or something is written before it is complete.
 void StreamK(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
+// Whether it has done so: the blocks wait for each other as they are numbered, and are neither paired nor given other tiles.
+bool IsStreamed(const ir::Kernel& kernel);
+
 }  // namespace kiln::compiler
