@@ -26,8 +26,7 @@ constexpr uint64_t kSmall = 24;
 constexpr uint64_t kLarge = 512;
 
 bool IsOneIteration(const ir::ExprPool& exprs, const ir::For& loop) {
-  bool has_order = loop.kind != ir::LoopKind::kParallel && loop.kind != ir::LoopKind::kVectorized;
-  return has_order && loop.extents.size() == 1 && exprs.IsConst(loop.extents[0], 1);
+  return loop.kind != ir::LoopKind::kParallel && loop.extents.size() == 1 && exprs.IsConst(loop.extents[0], 1);
 }
 
 bool NeverRuns(const ir::ExprPool& exprs, const ir::For& loop) {
@@ -140,6 +139,8 @@ class Folder {
 
   void AppendLoop(ir::For& loop, ir::SourceLoc loc, Block& out) {
     if (NeverRuns(module_.exprs, loop)) return;
+    // Each thread runs all iterations of either; passes may let threads meet between them.
+    if (loop.kind == ir::LoopKind::kVectorized) loop.kind = ir::LoopKind::kUnroll;
     if (IsOneIteration(module_.exprs, loop) && !HoldsLeave(loop.body)) {
       values_.insert_or_assign(loop.vars[0], module_.exprs.Int(0, module_[loop.vars[0]].dtype));
       return Splice(std::move(loop.body), out);
@@ -148,8 +149,6 @@ class Folder {
     for (VarId& var : folded.vars) var = Bind(var);
     folded.body = Fold(std::move(folded.body));
     if (folded.kind == ir::LoopKind::kParallel) JoinLets(folded.body);
-    // Each thread runs all iterations of either; passes may let threads meet between them.
-    if (folded.kind == ir::LoopKind::kVectorized) folded.kind = ir::LoopKind::kUnroll;
     out.push_back({std::move(folded), loc});
   }
 

@@ -143,6 +143,28 @@ TEST(Canonicalize, Golden) {
   }
 }
 
+TEST(Canonicalize, AVectorizedLoopOfOneIterationIsItsBodyAtOnce) {
+  ir::Diagnostics diagnostics;
+  auto module = ir::Parse(R"(kiln 1
+func @f(%A: global f32[64]) {
+  kernel @k grid(4) threads 32 blocks(%b) {
+    for vectorized %v in 1 { store %A[%b + %v] = 1.0 }
+    for vectorized %v in 4 { store %A[%b + %v] = 2.0 }
+  }
+})",
+                          diagnostics);
+  ASSERT_TRUE(module) << diagnostics.all()[0].message;
+  ASSERT_TRUE(Canonicalize(*module, {}, diagnostics)) << diagnostics.all()[0].message;
+  const std::string once = ir::Print(*module);
+  const ir::Block& body = module->kernels[0].body;
+  ASSERT_EQ(body.size(), 2u) << once;
+  EXPECT_TRUE(std::holds_alternative<ir::Store>(body[0].op)) << once;
+  ASSERT_TRUE(std::holds_alternative<ir::For>(body[1].op)) << once;
+  EXPECT_EQ(std::get<ir::For>(body[1].op).kind, ir::LoopKind::kUnroll);
+  ASSERT_TRUE(Canonicalize(*module, {}, diagnostics));
+  EXPECT_EQ(ir::Print(*module), once);
+}
+
 TEST(Canonicalize, ASecondTimeChangesNothing) {
   size_t valid = 0;
   for (uint32_t seed = 0; seed < 300; ++seed) {

@@ -95,7 +95,7 @@ void KernelLowering::LowerFor(const ir::Stmt& stmt, const ir::For& loop) {
   facts_.EnterLoop(loop);
   const std::optional<int64_t> extent = loop.extents.size() == 1 ? pool().ConstInt(loop.extents[0]) : std::nullopt;
   constexpr int64_t kMaxUnrolled = 64;
-  const bool unroll = loop.kind == ir::LoopKind::kUnroll || loop.kind == ir::LoopKind::kVectorized;
+  const bool unroll = loop.kind == ir::LoopKind::kUnroll;
   if (loop.kind == ir::LoopKind::kParallel) {
     LowerParallel(stmt, loop);
   } else if (extent && (*extent <= 1 || (unroll && *extent <= kMaxUnrolled))) {
