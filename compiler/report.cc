@@ -40,9 +40,8 @@ class Reporter {
                          return Add("overlap", "wait", fmt::format("for {}, {} products in flight behind it", module_[*op.product].name, op.pending),
                                     "what is done with one sum runs under the next product", stmt);
                        }
-                       Add("pipeline", "wait",
-                           op.stores ? "until tensor stores have read their tiles"
-                                     : fmt::format("for all but {} of the async copy groups", op.pending), "", stmt);
+                       if (op.stores) return Add("synchronize", "wait", "until tensor stores have read their tiles", "", stmt);
+                       Add("pipeline", "wait", fmt::format("for all but {} of the async copy groups", op.pending), "", stmt);
                      },
                      [&](const ir::Copy& op) { TensorCopy(stmt, op); },
                      [&](const ir::RingStep& op) { Ring(stmt, op); },
