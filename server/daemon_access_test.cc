@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <future>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -288,6 +289,29 @@ TEST_F(AccessTest, ARevokedTokensManifestEnds) {
   EXPECT_EQ(status.error_code(), StatusCode::UNAUTHENTICATED) << status.error_message();
   EXPECT_LT(progress.compiled(), progress.total());
   EXPECT_THAT(daemon_->LogText(), ::testing::HasSubstr("audit=\"ended\" method=\"EnsureKernels\" caller=\"token lost\""));
+}
+
+TEST_F(AccessTest, ARevokedTokensStreamEndsWithoutItsResult) {
+  const std::string secret = NewToken("lost", "t", "read,compile");
+  daemon_->Start();
+  auto result = std::async(std::launch::async, [&] {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + secret);
+    const auto reader = daemon_->stub().CompileStream(&context, MakeRequest(Order::kSleep, kLong));
+    v1::CompileProgress progress;
+    bool replied = false;
+    while (reader->Read(&progress)) replied |= progress.has_reply();
+    EXPECT_FALSE(replied);
+    return reader->Finish();
+  });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  tokens_.clear();
+  ASSERT_TRUE(WriteTokens(TokenFile(), tokens_));
+  v1::CompileReply reply;
+  ASSERT_TRUE(daemon_->Eventually([&] {
+    return Compile(secret, MakeRequest(Order::kAnswer, 3), &reply).error_code() == StatusCode::UNAUTHENTICATED;
+  }));
+  EXPECT_EQ(daemon_->Woken(result).error_code(), StatusCode::UNAUTHENTICATED);
 }
 
 TEST_F(AccessTest, ARevocationHoldsThoughTheAccessFileIsWrong) {

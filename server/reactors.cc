@@ -50,11 +50,12 @@ CompileReactor::CompileReactor(grpc::CallbackServerContext& context, CompileFlow
   call_ = flow.Start(std::move(request));
 }
 
-ProgressReactor::ProgressReactor(grpc::CallbackServerContext& context, CompileFlow& flow, CompileFlow::Request request)
+ProgressReactor::ProgressReactor(grpc::CallbackServerContext& context, CompileFlow& flow, Confirmation confirm, CompileFlow::Request request)
     : flow_(flow) {
   context.AddTrailingMetadata("kiln-request-id", request.id);
   request.on_stage = [this](std::string_view stage) { Add(ToProgress(stage)); };
-  request.done = [this, &context, details = DetailsLimit(context)](Outcome outcome) {
+  request.done = [this, &context, confirm = std::move(confirm), details = DetailsLimit(context)](Outcome outcome) {
+    if (auto confirmed = outcome ? confirm() : std::expected<void, Failure>(); !confirmed) outcome = std::unexpected(std::move(confirmed.error()));
     NoteOutcome(context, outcome);
     End(std::move(outcome), details);
   };

@@ -72,7 +72,8 @@ class CompileReactor final : public grpc::ServerUnaryReactor {
 // CompileStream: stages, then the reply. Stages and the reply come from other threads; one write is under way at a time.
 class ProgressReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  ProgressReactor(grpc::CallbackServerContext& context, CompileFlow& flow, CompileFlow::Request request);
+  // `confirm` is asked before the reply goes out.
+  ProgressReactor(grpc::CallbackServerContext& context, CompileFlow& flow, Confirmation confirm, CompileFlow::Request request);
 
  private:
   void OnWriteDone(bool ok) override;

@@ -102,8 +102,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CompileStream(Context* 
   const cache::Digest digest = DigestOf("Compile", *request);
   std::string bytes = ToString(*request);
   if (const auto refused = parts_.flow.RefusesUnread(digest, bytes, *caller)) return new RefusedStream<Bytes>(Refuse(context, *refused));
+  auto confirm = ConfirmationOf(*caller, "CompileStream");
   return new ProgressReactor(
-      *context, parts_.flow,
+      *context, parts_.flow, std::move(confirm),
       {.id = RequestIdOf(*context),
        .caller = std::move(*caller),
        .bytes = std::move(bytes),
