@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A client that behaves as badly as it can: a seeded sequence of calls (valid, changed in a few bytes, cancelled, with the wrong token,
-abandoned in mid-stream, many at one time) to a real kilnd. After each, what must always hold is asked:
+"""Tenants that behave as badly as they can, with scopes and quotas of their own: a seeded sequence of calls (valid, changed in a few bytes,
+cancelled, with the wrong token, with one that is revoked in mid-stream, abandoned, many at one time) to a real kilnd. After each, what must
+always hold is asked:
 
 - kilnd lives, and answers Stats;
 - a reply that is OK carries the daemon's signature, and the same request always gives the same artifact;
-- a caller without `compile` gets hits and refusals; nobody without a token gets anything; nobody gets another tenant's result by its key;
+- a caller without `compile` gets hits and refusals; nobody without a token gets anything; nobody gets what the tenant `vault` alone has asked
+  for, neither by its key nor by its program; whoever has no seconds left gets hits and refusals;
+- a token is worth nothing once it was revoked, for a stream that is under way neither;
 - a status is one that the service documents;
-at the end it stops in time with status 0, and no sanitizer has said anything.
+at the end the store holds no more of a tenant than it may keep, kilnd stops in time with status 0, and no sanitizer has said anything.
 
     tests/fuzz/service_fuzz.py [--seconds 60] [--seed N] [--build build/asan]      prints a line, and the seed where it fails
 """
@@ -30,6 +33,23 @@ ORDERS = {"answer": 0, "sleep": 1000, "abort": 2000, "fault": 3000, "refuse": 60
           "exit": 11000}
 
 
+TENANTS = """
+[[tenant]]
+name = "two"
+store-bytes = 60000
+requests = 6
+[[tenant]]
+name = "three"
+compile-seconds = 0.0
+[[tenant]]
+name = "vault"
+requests = 64
+"""
+STORE_BYTES = {"two": 60_000}
+WHO = (("maker", "one", "read,compile"), ("spy", "spy", "read"), ("reader", "one", "read"), ("other", "two", "read,compile,run"),
+       ("idler", "three", "read,compile,run"), ("keeper", "vault", "read,compile"), ("admin", "default", "admin,read"))
+
+
 def with_libraries():
     """The environment of kilnd, which has its libraries beside it where tests/fuzz/pack put it. Not Python's: that has its own."""
     return os.environ | ({"LD_LIBRARY_PATH": str(ROOT / "lib")} if (ROOT / "lib").is_dir() else {})
@@ -40,13 +60,16 @@ class Daemon:
         self.folder, self.socket, self.log = folder, folder / "kiln.sock", folder / "kilnd.log"
         self.state = folder / "state"
         self.state.mkdir()
-        self.tokens = {name: self._token(build, name, tenant, scopes) for name, tenant, scopes in (
-            ("maker", "one", "read,compile"), ("spy", "spy", "read"), ("reader", "one", "read"), ("other", "two", "read,compile,run"), ("admin", "default", "admin,read"))}
+        self.build = build
+        self.tokens = {name: self.make_token(name, tenant, scopes) for name, tenant, scopes in WHO}
+        access = folder / "access.toml"
+        access.touch(0o600)
+        access.write_text(TENANTS)
         environment = {k: v for k, v in with_libraries().items() if not k.startswith("KILN_")}
         environment |= {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "detect_leaks=1") + ":abort_on_error=0",
                         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
         command = [build / "bin" / "kilnd", f"--listen=unix:{self.socket}", f"--state-dir={self.state}", "--ptxas=none", "--workers=2", "--queue=16",
-                   f"--worker-executable={build / 'bin' / 'kiln-fake-worker'}", "--compile-limit=5", "--memory-cache=1MiB", "--disk-cache=32MiB"]
+                   f"--worker-executable={build / 'bin' / 'kiln-fake-worker'}", "--compile-limit=5", "--memory-cache=1MiB", "--disk-cache=32MiB", f"--access={access}"]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log, env=environment)
         end = time.monotonic() + 60
@@ -55,9 +78,15 @@ class Daemon:
             assert time.monotonic() < end, "kilnd does not listen"
             time.sleep(0.05)
 
-    def _token(self, build, name, tenant, scopes):
-        words = [build / "bin" / "kilnd", "token", "new", name, f"--tenant={tenant}", f"--scopes={scopes}", f"--tokens={self.state / 'tokens'}"]
+    def _token(self, *words):
+        words = [self.build / "bin" / "kilnd", "token", *words, f"--tokens={self.state / 'tokens'}"]
         return subprocess.run([str(w) for w in words], check=True, capture_output=True, text=True, env=with_libraries()).stdout.strip()
+
+    def make_token(self, name, tenant, scopes):
+        return self._token("new", name, f"--tenant={tenant}", f"--scopes={scopes}")
+
+    def revoke(self, name):
+        self._token("revoke", name)
 
     def check(self):
         assert self.process.poll() is None, f"kilnd ended with {self.process.returncode}\n{self.tail()}"
@@ -87,7 +116,20 @@ class Fuzzer:
         self.methods = {m.name: m for m in self.pb.service.methods}
         corpus = sorted((ROOT / "tests/fuzz/corpus/ir_decode_fuzz").iterdir())
         self.modules = [path.read_bytes() for path in corpus]
+        self.vault = self.good_modules(3)  # of which only `keeper` may know
+        self.modules = [module for module in self.modules if module not in self.vault]
+        self.vault_keys, self.found, self.revoked = [], 0, 0
         self.key = self.pb.CapabilitiesReply.FromString(self.raw("Capabilities", b"", "maker")[1]).signing_key
+
+    def good_modules(self, count):
+        """Some that compile."""
+        good = []
+        for module in self.random.sample(self.modules, len(self.modules)):
+            request = self.pb.CompileRequest(module=module, target="cuda:sm_80")
+            if len(good) < count and self.raw("Compile", request.SerializeToString(), "keeper")[0] == "OK":
+                good.append(module)
+        assert len(good) == count, "the corpus has no programs"
+        return good
 
     def raw(self, method, data, token, timeout=20.0, cancel=None, messages=1):
         """(status name, first reply's bytes or None)."""
@@ -149,6 +191,8 @@ class Fuzzer:
         assert status in DOCUMENTED, f"{method} ended with {status}"
         if token == "kiln_wrong":
             assert status in ("UNAUTHENTICATED", "CANCELLED", "DEADLINE_EXCEEDED"), f"{method} gave {status} to a stranger"
+        if token == "keeper" and status == "OK" and reply is not None:
+            self.vault_keys.append(self.pb.SealedReply.FromString(reply).key)
         if status != "OK" or reply is None or method not in ("Compile", "CompileStream", "Lookup", "EnsureKernels"):
             return
         if method == "EnsureKernels":
@@ -162,16 +206,16 @@ class Fuzzer:
                 return  # cancelled before
             reply = progress.reply.SerializeToString()
         sealed = self.pb.SealedReply.FromString(reply)
-        self.seal.check(sealed, {self.key})
+        self.seal.check(sealed, {self.key}, self.seal.Asked())
         seen = self.artifacts.setdefault(sealed.key, sealed.artifact)
         assert seen == sealed.artifact, "one key, two artifacts"
         self.keys.append(sealed.key)
-        if token == "reader":
-            assert self.pb.CompileReply.FromString(reply).origin != 3, "a reader made the workers work"
+        if token in ("reader", "idler"):
+            assert self.pb.CompileReply.FromString(reply).origin != 3, f"{token} made the workers work"
 
     def call(self):
         r = self.random
-        token = r.choices(("maker", "reader", "other", "spy", "admin", "kiln_wrong", None), (6, 2, 3, 1, 1, 1, 3))[0]
+        token = r.choices(("maker", "reader", "other", "idler", "spy", "admin", "kiln_wrong", None), (6, 2, 3, 2, 1, 1, 1, 3))[0]
         kind = r.random()
         if kind < 0.35:
             method, data = "Compile", self.request().SerializeToString()
@@ -204,8 +248,73 @@ class Fuzzer:
         timeout = r.choice((0.01, 0.2, 20.0, 20.0, 20.0))
         return method, data, token, timeout, cancel, r.randrange(1, 4)
 
+    def vault_request(self):
+        request = self.pb.CompileRequest(module=self.random.choice(self.vault), target="cuda:sm_80")
+        request.options.max_registers = ORDERS["answer"] + self.random.randrange(4)
+        return request
+
+    def keep_and_ask(self):
+        """The vault's tenant makes something, and another asks for what the vault has."""
+        r = self.random
+        self.judge("Compile", b"", "keeper", self.raw("Compile", self.vault_request().SerializeToString(), "keeper"))
+        if self.vault_keys and r.random() < 0.2:
+            status, _ = self.raw("Lookup", self.pb.LookupRequest(key=self.vault_keys[-1]).SerializeToString(), "keeper")
+            self.found += status == "OK"  # unless an admin's collection came between
+        # A caller who may compile may make the vault's program too, were it told: it asks by keys alone.
+        token = r.choice(("maker", "reader", "other", "idler", "spy", "kiln_wrong", None))
+        makes = token in ("maker", "other", "idler")
+        asked = self.pb.LookupRequest(request=self.vault_request()) if not makes and r.random() < 0.5 or not self.vault_keys else \
+            self.pb.LookupRequest(key=r.choice(self.vault_keys))
+        status, _ = self.raw("Lookup", asked.SerializeToString(), token)
+        # Without a token it is the local user, of the tenant default.
+        expected = {"kiln_wrong": ("UNAUTHENTICATED",), "other": ("NOT_FOUND", "RESOURCE_EXHAUSTED")}.get(token, ("NOT_FOUND",))
+        assert status in expected, f"{token} asked for what is the vault's and got {status}"
+        status, _ = self.raw("CacheExport", self.pb.CacheExportRequest(keys=self.vault_keys[:1]).SerializeToString(), "other")
+        assert status in ("PERMISSION_DENIED", "RESOURCE_EXHAUSTED"), f"an export of the vault's gave {status}"
+
+    def revoke_in_mid_stream(self):
+        self.revoked += 1
+        name = f"fleeting-{self.revoked}"
+        self.daemon.tokens[name] = self.daemon.make_token(name, "one", "read,compile")
+        end = time.monotonic() + 20
+        while self.raw("Capabilities", b"", name)[0] != "OK":
+            assert time.monotonic() < end, "a new token is not known"
+            time.sleep(0.02)
+        request = self.pb.CompileRequest(module=self.random.choice(self.modules), target="cuda:sm_80")
+        request.options.max_registers = ORDERS["sleep"] + 300 + self.revoked % 100  # 3 s
+        began = time.monotonic()
+        stream = self.pool.submit(self.raw, "CompileStream", request.SerializeToString(), name)
+        self.daemon.revoke(name)
+        while self.raw("Capabilities", b"", name)[0] != "UNAUTHENTICATED":
+            assert time.monotonic() < end, "a revoked token is still good"
+            time.sleep(0.02)
+        early = time.monotonic() - began < 2.0  # the worker is not done yet
+        status, _ = outcome = stream.result(timeout=120)
+        self.judge("CompileStream", b"", "maker", outcome)
+        assert not (early and status == "OK"), "a stream went on with a token that was revoked"
+        for method, data in (("Compile", self.request().SerializeToString()), ("Lookup", self.pb.LookupRequest(request=self.request()).SerializeToString())):
+            status, _ = self.raw(method, data, name)
+            assert status == "UNAUTHENTICATED", f"{method} gave {status} for a revoked token"
+
+    def expect_quotas_kept(self):
+        """Once nothing is under way any more."""
+        end = time.monotonic() + 30
+        for tenant, limit in STORE_BYTES.items():
+            while (held := sum(entry.bytes for entry in self.listed() if entry.tenant == tenant)) > limit:
+                assert time.monotonic() < end, f"the tenant {tenant} keeps {held} bytes, and may keep {limit}"
+                time.sleep(0.1)
+
+    def listed(self):
+        call = self.channel.unary_stream(f"/{self.pb.service.full_name}/CacheList", response_deserializer=self.pb.CacheEntry.FromString)
+        return list(call(b"", timeout=60, metadata=[("authorization", f"Bearer {self.daemon.tokens['admin']}")]))
+
     def some(self):
         """One call, or a few at one time."""
+        dice = self.random.random()
+        if dice < 0.05:
+            self.keep_and_ask()
+        elif dice < 0.053:
+            self.revoke_in_mid_stream()
         plans = [self.call() for _ in range(self.random.choice((1, 1, 1, 2, 16)))]
         futures = [self.pool.submit(self.raw, method, data, token, timeout, cancel, messages) for method, data, token, timeout, cancel, messages in plans]
         for (method, data, token, *_), future in zip(plans, futures):
@@ -232,13 +341,15 @@ def main():
             end = time.monotonic() + options.seconds
             while time.monotonic() < end:
                 fuzzer.some()
+            fuzzer.expect_quotas_kept()
+            assert fuzzer.found > 0 or len(fuzzer.vault_keys) < 50, "not even the vault's own tenant finds what it has"
             daemon.stop()
         except BaseException:
             print(f"failed with --seed {options.seed}\n{daemon.tail()}", file=sys.stderr)
             daemon.process.kill()
             raise
-    print(f"seed {options.seed}: {fuzzer.calls} calls in {options.seconds:.0f} s, "
-          + ", ".join(f"{status} {count}" for status, count in sorted(fuzzer.statuses.items())))
+    print(f"seed {options.seed}: {fuzzer.calls} calls in {options.seconds:.0f} s, {fuzzer.revoked} tokens revoked, "
+          f"{len(fuzzer.vault_keys)} secrets kept, " + ", ".join(f"{status} {count}" for status, count in sorted(fuzzer.statuses.items())))
 
 
 if __name__ == "__main__":
