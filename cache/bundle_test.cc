@@ -7,16 +7,14 @@
 #include <iterator>
 
 #include "cache/memory_tier.h"
-#include "cache/testing.h"
+#include "cache/testing/store.h"
 
 namespace kiln::cache {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::KeyOf;
-using testing::ManualClock;
 using testing::NumberedEntry;
-using testing::TemporaryDirectory;
 
 std::string ReadFile(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -25,20 +23,14 @@ std::string ReadFile(const fs::path& path) {
 
 void WriteFile(const fs::path& path, std::string_view bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
-class BundleTest : public ::testing::Test {
+class BundleTest : public testing::StoreTest {
  protected:
   std::unique_ptr<SqliteTier> Store(const char* name, int entries) {
-    SqliteOptions options;
-    options.directory = directory / name;
-    auto tier = SqliteTier::Open(options, clock);
-    EXPECT_TRUE(tier);
-    for (int i = 0; i < entries; ++i) (*tier)->Put(NumberedEntry(i, 2'000));
-    EXPECT_TRUE((*tier)->Flush());
-    return std::move(*tier);
+    auto tier = OpenStore({.directory = directory / name});
+    for (int i = 0; tier && i < entries; ++i) tier->Put(NumberedEntry(i, 2'000));
+    EXPECT_TRUE(tier && tier->Flush());
+    return tier;
   }
-
-  TemporaryDirectory directory;
-  ManualClock clock;
 };
 
 TEST_F(BundleTest, RoundTrip) {

@@ -11,16 +11,14 @@
 #include <utility>
 
 #include "cache/sqlite_tier.h"
-#include "cache/testing.h"
+#include "cache/testing/store.h"
 
 namespace kiln::cache {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::KeyOf;
-using testing::ManualClock;
 using testing::NumberedEntry;
-using testing::TemporaryDirectory;
 
 constexpr int kEntries = 24;
 
@@ -31,7 +29,7 @@ std::uint64_t Setting(const char* name, std::uint64_t otherwise) {
 
 std::size_t SizeOf(int number) { return number % 3 == 0 ? 500 : 20'000; }
 
-class SqliteFlipTest : public ::testing::Test {
+class SqliteFlipTest : public testing::StoreTest {
  protected:
   // Half of the entries are in the database, half in the log of a process that was killed.
   void SetUp() override {
@@ -43,10 +41,9 @@ class SqliteFlipTest : public ::testing::Test {
   }
 
   std::unique_ptr<SqliteTier> OpenAndPut(const fs::path& where, int first, int end) {
-    auto tier = SqliteTier::Open({.directory = where}, clock);
-    if (!tier) ADD_FAILURE() << tier.error().message;
-    for (int i = first; i < end; ++i) EXPECT_TRUE(PutAndWait(**tier, NumberedEntry(i, SizeOf(i))));
-    return std::move(*tier);
+    auto tier = OpenStore({.directory = where});
+    for (int i = first; tier && i < end; ++i) EXPECT_TRUE(PutAndWait(*tier, NumberedEntry(i, SizeOf(i))));
+    return tier;
   }
 
   // Flips one bit of a fresh copy of the template; says which.
@@ -85,18 +82,15 @@ class SqliteFlipTest : public ::testing::Test {
 
   // Whether all was there; what was not can be put anew, and all is there then.
   bool IsServedAndMended(const fs::path& where) {
-    auto tier = SqliteTier::Open({.directory = where}, clock);
-    if (!tier) ADD_FAILURE() << tier.error().message;
+    const auto tier = OpenStore({.directory = where});
     if (!tier) return false;
-    const bool all = CountRight(**tier) == kEntries;
-    PutAll(**tier);
-    EXPECT_EQ(CountRight(**tier), kEntries) << "after all were put anew";
-    EXPECT_TRUE((*tier)->Verify());
+    const bool all = CountRight(*tier) == kEntries;
+    PutAll(*tier);
+    EXPECT_EQ(CountRight(*tier), kEntries) << "after all were put anew";
+    EXPECT_TRUE(tier->Verify());
     return all;
   }
 
-  TemporaryDirectory directory;
-  ManualClock clock;
   std::mt19937_64 random{Setting("KILN_SEED", std::random_device{}())};
 };
 

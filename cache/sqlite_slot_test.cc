@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cache/memory_tier.h"
-#include "cache/testing.h"
+#include "cache/testing/store.h"
 #include "cache/tiered.h"
 
 namespace kiln::cache {
@@ -15,11 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::KeyOf;
-using testing::ManualClock;
 using testing::NumberedEntry;
-using testing::TemporaryDirectory;
 
-class SqliteSlotTest : public ::testing::Test {
+class SqliteSlotTest : public testing::StoreTest {
  protected:
   void SetUp() override {
     options.store.directory = directory / "store";
@@ -31,8 +29,6 @@ class SqliteSlotTest : public ::testing::Test {
   void Mend() { fs::remove(options.store.directory / "lock"); }
   bool WaitForOpen() { return opened.get_future().wait_for(std::chrono::seconds(30)) == std::future_status::ready; }
 
-  TemporaryDirectory directory;
-  ManualClock clock;
   std::atomic<int> events = 0;
   std::promise<void> opened;
   SqliteSlot::Options options;

@@ -5,32 +5,16 @@
 
 #include "cache/sqlite.h"
 #include "cache/sqlite_tier.h"
-#include "cache/testing.h"
+#include "cache/testing/store.h"
 
 namespace kiln::cache {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::KeyOf;
-using testing::ManualClock;
 using testing::NumberedEntry;
-using testing::TemporaryDirectory;
 
-// As version 1 created it.
-constexpr char kVersion1[] = R"sql(
-  PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;
-  CREATE TABLE entry(
-    key BLOB NOT NULL PRIMARY KEY, body BLOB NOT NULL, size INTEGER NOT NULL, created INTEGER NOT NULL,
-    last_used INTEGER NOT NULL, hits INTEGER NOT NULL, head BLOB NOT NULL
-  ) STRICT;
-  CREATE INDEX entry_by_use ON entry(last_used);
-  CREATE INDEX entry_by_body ON entry(body);
-  CREATE TABLE blob(digest BLOB NOT NULL PRIMARY KEY, bytes BLOB NOT NULL) STRICT;
-  PRAGMA application_id = 0x4b494c4e;
-  PRAGMA user_version = 1;
-)sql";
-
-class SqliteUpgradeTest : public ::testing::Test {
+class SqliteUpgradeTest : public testing::StoreTest {
  protected:
   void SetUp() override {
     options.directory = directory / "store";
@@ -42,7 +26,7 @@ class SqliteUpgradeTest : public ::testing::Test {
   // Entries 0 … count - 1; the higher the number, the longer ago it was used.
   void MakeVersion1(int count) {
     auto db = Database();
-    ASSERT_TRUE(db.Execute(kVersion1));
+    ASSERT_TRUE(db.Execute(testing::kVersion1));
     auto insert_entry = db.Prepare("INSERT INTO entry VALUES(?1, ?2, ?3, 5, ?4, ?5, ?6)");
     auto insert_blob = db.Prepare("INSERT INTO blob VALUES(?1, ?2)");
     for (int i = 0; i < count; ++i) {
@@ -59,8 +43,6 @@ class SqliteUpgradeTest : public ::testing::Test {
     }
   }
 
-  TemporaryDirectory directory;
-  ManualClock clock;
   SqliteOptions options;
 };
 

@@ -2,24 +2,11 @@
 //
 // kilnd on a store of an older version: what was in it is served, also after an upgrade that was cut short.
 #include "cache/sqlite.h"
+#include "cache/testing/store.h"
 #include "server/testing/daemon_fixture.h"
 
 namespace kiln::server::testing {
 namespace {
-
-// As version 1 of the store created it.
-constexpr char kVersion1[] = R"sql(
-  PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;
-  CREATE TABLE entry(
-    key BLOB NOT NULL PRIMARY KEY, body BLOB NOT NULL, size INTEGER NOT NULL, created INTEGER NOT NULL,
-    last_used INTEGER NOT NULL, hits INTEGER NOT NULL, head BLOB NOT NULL
-  ) STRICT;
-  CREATE INDEX entry_by_use ON entry(last_used);
-  CREATE INDEX entry_by_body ON entry(body);
-  CREATE TABLE blob(digest BLOB NOT NULL PRIMARY KEY, bytes BLOB NOT NULL) STRICT;
-  PRAGMA application_id = 0x4b494c4e;
-  PRAGMA user_version = 1;
-)sql";
 
 class StoreUpgradeTest : public DaemonTest {
  protected:
@@ -43,7 +30,7 @@ class StoreUpgradeTest : public DaemonTest {
     const fs::path newer = folder_ / "newer.db";
     fs::rename(Database(), newer);
     auto db = *cache::sqlite::Connection::Open(Database(), cache::sqlite::OpenMode::kCreate);
-    ASSERT_TRUE(db.Execute(kVersion1));
+    ASSERT_TRUE(db.Execute(cache::testing::kVersion1));
     ASSERT_TRUE(db.Execute("ATTACH '" + newer.string() + "' AS newer;"
                            "INSERT INTO entry SELECT key, body, size, created, last_used, hits, head FROM newer.entry;"
                            "INSERT INTO blob SELECT digest, bytes FROM newer.blob;"
