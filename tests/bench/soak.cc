@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A day of a busy cluster, five requests a second, seventy-two times as fast: mostly hits, some new programs, some that are
-// refused, streams whose clients lose patience, clients that come and go. The stores are small, so that they are full soon and
-// evict from then on; what still grows after the first quarter grows without bound.
+// refused, streams whose clients lose patience, clients that come and go. They are of several tenants: most of one without limits, some of
+// one with a small share of the store and some that may only read there, some of one with a quota of requests, and one that nobody knows.
+// The stores are small, so that they are full soon and evict from then on; what still grows after the first quarter grows without bound.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "server/caller.h"
+#include "server/tokens.h"
 #include "tests/bench/calls.h"
 #include "tests/bench/programs.h"
 
@@ -30,6 +40,38 @@ struct Sample {
   double wal_mib = 0;
 };
 
+struct Role {
+  const char* tenant;  // null: the local user, of the tenant default
+  std::uint8_t scopes;
+  unsigned clients;
+  std::vector<grpc::StatusCode> may;  // end a call of it besides what ought to
+};
+
+constexpr auto kRead = static_cast<std::uint8_t>(server::Scope::kRead), kCompile = static_cast<std::uint8_t>(server::Scope::kCompile);
+constexpr std::uint64_t kShare = std::uint64_t{4} << 20;  // of the store
+const Role kRoles[] = {{nullptr, 0, 18, {}},
+                       {"sharing", kRead | kCompile, 6, {}},
+                       {"sharing", kRead, 4, {grpc::StatusCode::PERMISSION_DENIED}},
+                       {"counted", kRead | kCompile, 3, {grpc::StatusCode::RESOURCE_EXHAUSTED}},
+                       {"nobody", 0, 1, {grpc::StatusCode::UNAUTHENTICATED}}};
+
+// Writes who is who; the token of each role.
+std::vector<std::string> MakeTokens(const std::filesystem::path& access, const std::filesystem::path& tokens) {
+  std::ofstream(access) << fmt::format("[[tenant]]\nname = \"sharing\"\nstore-bytes = {}\n[[tenant]]\nname = \"counted\"\nrequests = 2\n", kShare);
+  std::filesystem::permissions(access, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::vector<std::string> secrets;
+  std::vector<server::Token> rows;
+  for (const Role& role : kRoles) {
+    secrets.push_back(role.tenant == nullptr ? "" : server::NewSecret());
+    if (role.scopes != 0) {
+      rows.push_back({fmt::format("role-{}", rows.size()), role.tenant, role.scopes, server::HashToken(secrets.back()), {}});
+    }
+  }
+  std::filesystem::create_directories(tokens.parent_path());
+  if (const auto written = server::WriteTokens(tokens, rows); !written) throw std::runtime_error(written.error());
+  return secrets;
+}
+
 double WalMiB(const std::filesystem::path& state) {
   std::uintmax_t bytes = 0;
   std::error_code error;
@@ -41,8 +83,8 @@ double WalMiB(const std::filesystem::path& state) {
 
 class Client {
  public:
-  Client(const Setup& setup, const Daemon& daemon, unsigned number, std::atomic<unsigned>& fresh)
-      : variant_(setup), daemon_(daemon), random_(number), fresh_(fresh), stub_(daemon.Connect()) {}
+  Client(const Setup& setup, const Daemon& daemon, unsigned number, std::atomic<unsigned>& fresh, const Role& role, std::string secret)
+      : variant_(setup), daemon_(daemon), random_(number), fresh_(fresh), role_(role), secret_(std::move(secret)), stub_(daemon.Connect()) {}
 
   // True when the answer is what such a request should get.
   bool Request() {
@@ -68,20 +110,30 @@ class Client {
     return request;
   }
 
+  void Sign(grpc::ClientContext& context) const {
+    if (!secret_.empty()) context.AddMetadata("authorization", "Bearer " + secret_);
+  }
+
+  bool MayEndWith(grpc::StatusCode code) const { return std::ranges::find(role_.may, code) != role_.may.end(); }
+
   bool Compile(std::string module, grpc::StatusCode expected) {
     grpc::ClientContext context;
+    Sign(context);
     v1::CompileReply reply;
-    return stub_->Compile(&context, RequestOf(std::move(module)), &reply).error_code() == expected;
+    const auto code = stub_->Compile(&context, RequestOf(std::move(module)), &reply).error_code();
+    const bool stranger = role_.tenant != nullptr && role_.scopes == 0;
+    return (code == expected && !stranger) || MayEndWith(code);
   }
 
   bool LosePatience() {
     grpc::ClientContext context;
+    Sign(context);
     const auto reader = stub_->CompileStream(&context, RequestOf(variant_(fresh_++)));
     v1::CompileProgress progress;
     reader->Read(&progress);
     context.TryCancel();
     const auto code = reader->Finish().error_code();
-    return code == grpc::StatusCode::CANCELLED || code == grpc::StatusCode::OK;
+    return code == grpc::StatusCode::CANCELLED || code == grpc::StatusCode::OK || MayEndWith(code);
   }
 
   bool ComeAndGo() {
@@ -93,8 +145,24 @@ class Client {
   const Daemon& daemon_;
   std::mt19937 random_;
   std::atomic<unsigned>& fresh_;
+  const Role& role_;
+  const std::string secret_;
   std::shared_ptr<v1::Kiln::Stub> stub_;
 };
+
+// Bytes of the store that the tenant with a share of it holds, once what was put last has been made room for.
+double SharedMiB(const Daemon& daemon) {
+  double bytes = 0;
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    bytes = 0;
+    grpc::ClientContext context;
+    const auto reader = daemon.Connect()->CacheList(&context, {});
+    for (v1::CacheEntry entry; reader->Read(&entry);) bytes += entry.tenant() == "sharing" ? static_cast<double>(entry.bytes()) : 0;
+    if (reader->Finish().ok() && bytes <= kShare) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return bytes / (1 << 20);
+}
 
 double MedianOf(const std::vector<Sample>& samples, std::size_t from, std::size_t to, double Sample::*field) {
   std::vector<double> values;
@@ -124,16 +192,20 @@ Figure Growth(const std::vector<Sample>& samples, const char* what, const char* 
 }  // namespace
 
 std::vector<Figure> MeasureSoak(const Setup& setup) {
-  const Daemon daemon(setup, "soak-store", {"--memory-cache=8MiB", "--disk-cache=24MiB"});
+  const std::filesystem::path access = setup.scratch / "soak-access.toml";
+  const std::vector<std::string> secrets = MakeTokens(access, setup.scratch / "soak-store" / "tokens");
+  const Daemon daemon(setup, "soak-store", {"--memory-cache=8MiB", "--disk-cache=24MiB", "--access=" + access.string()});
   std::atomic<unsigned> fresh = 1'000'000;
   std::atomic<std::uint64_t> sent = 0;
   std::atomic<std::uint64_t> wrong = 0;
   const auto began = Clock::now();
   const auto end = began + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(setup.minutes * 60));
   std::vector<std::jthread> threads;
+  std::vector<std::size_t> roles;  // of each client
+  for (std::size_t role = 0; role < std::size(kRoles); ++role) roles.insert(roles.end(), kRoles[role].clients, role);
   for (unsigned number = 0; number < kClients; ++number) {
     threads.emplace_back([&, number] {
-      Client client(setup, daemon, number, fresh);
+      Client client(setup, daemon, number, fresh, kRoles[roles.at(number)], secrets[roles.at(number)]);
       const std::chrono::duration<double> pause(kClients / kPerSecond);
       for (std::size_t i = 0; Clock::now() < end; ++i) {
         std::this_thread::sleep_until(began + std::chrono::duration_cast<Clock::duration>(pause * static_cast<double>(i)));
@@ -149,12 +221,15 @@ std::vector<Figure> MeasureSoak(const Setup& setup) {
                        WalMiB(setup.scratch / "soak-store")});
   }
   threads.clear();
+  const double shared = SharedMiB(daemon);
   const v1::StatsReply stats = daemon.Stats();
   std::uint64_t evicted = 0;
   for (const v1::TierStats& tier : stats.tiers()) evicted += tier.evictions();
   return {Growth(samples, "memory", "MiB", 5, &Sample::resident_mib), Growth(samples, "descriptors", "", 4, &Sample::descriptors),
           {.name = "soak: the largest log of the store", .value = std::ranges::max(samples, {}, &Sample::wal_mib).wal_mib, .unit = "MiB",
            .bar = kMaxLogMiB, .note = fmt::format("slope {:+.1f} an hour", Slope(samples, &Sample::wal_mib))},
+          {.name = "soak: what the tenant with a share of the store holds at the end", .value = shared, .unit = "MiB",
+           .bar = static_cast<double>(kShare) / (1 << 20), .note = ""},
           {.name = "soak: requests without the answer they should get", .value = static_cast<double>(wrong), .unit = "", .bar = 0,
            .note = fmt::format("of {} in {:.1f} min; {} compiles, {} hits, {} evictions", sent.load(), setup.minutes, stats.compiles(),
                                stats.hits(), evicted)}};
