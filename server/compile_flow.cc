@@ -136,7 +136,7 @@ std::optional<Failure> CompileFlow::Accept(Call& call) {
 void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   std::string bytes = std::move(call->request.bytes);
   TenantBudget::Charge charge = std::move(*call->charge);
-  if (call->cancelled) return End(call, std::unexpected(Cancelled()));
+  if (call->ended) return;  // its client has gone
   call->request.notes->Mark("dispatch");
   if (AnswerAsBefore(call, bytes)) return;
 
@@ -170,7 +170,8 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
     return End(call, std::unexpected(NotCompiled()));
   }
 
-  // 4. It must be compiled: may the caller have that done, and is it sensible now?
+  // 4. It must be compiled: does anybody still wait for it, may the caller have that done, and is it sensible now?
+  if (call->ended) return;
   if (auto allowed = parts_.gate.Require(caller, Scope::kCompile, "Compile of what is not in the cache"); !allowed) {
     return End(call, std::unexpected(std::move(allowed.error())));
   }
@@ -253,6 +254,7 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
   const cache::Digest flight_key = FlightKey(kept_under, request);
   if (call->request.on_stage) {
     std::lock_guard lock(call->mutex);
+    if (call->ended) return;  // with who listens
     call->listens.emplace(flight_key, stages_.Subscribe(flight_key, call->request.on_stage));
     call->request.on_stage("queued");
   }
@@ -315,7 +317,8 @@ void CompileFlow::Cancel(const std::shared_ptr<Call>& call) {
     std::lock_guard lock(call->mutex);
     ticket = call->ticket;
   }
-  if (flights_.Leave(ticket)) End(call, std::unexpected(Cancelled()));
+  flights_.Leave(ticket);
+  End(call, std::unexpected(Cancelled()));  // wherever it is: its client has gone, and may call again before a thread has come to it
 }
 
 void CompileFlow::End(const std::shared_ptr<Call>& call, Outcome outcome) {

@@ -2,7 +2,6 @@
 #include "server/device_line.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -115,21 +114,48 @@ DeviceLine::~DeviceLine() {
 }
 
 bool DeviceLine::Submit(std::unique_ptr<DeviceTask>& task) {
-  Tasks abandoned;
+  // What fires before it is in its line is seen by Enqueue, what fires later waits for the mutex.
+  task->on_stop.emplace(task->stop, [this, which = task.get()] { Withdraw(*which); });
+  if (!Enqueue(task)) {
+    task->on_stop.reset();
+    return false;
+  }
+  if (task) std::exchange(task, nullptr)->done({});
+  arrived_.notify_all();
+  return true;
+}
+
+// Leaves a task that nobody waits for where it is.
+bool DeviceLine::Enqueue(std::unique_ptr<DeviceTask>& task) {
+  std::lock_guard lock(mutex_);
+  if (closed_ || !HasRoomFor(task->tenant)) return false;
+  if (task->stop.stop_requested()) return true;
+  task->job.set_id(++last_id_);
+  task->queued = Clock::now();
+  shares_.Enter(task->tenant);
+  ++count_;
+  Tasks& line = waiting_[task->tenant];
+  line.push_back(std::move(task));
+  return true;
+}
+
+// Nobody waits for it any more. It may have been taken already, and is then its slot's business.
+void DeviceLine::Withdraw(const DeviceTask& task) {
+  std::unique_ptr<DeviceTask> found;
   {
     std::lock_guard lock(mutex_);
-    if (!HasRoomFor(task->tenant)) abandoned = RemoveAbandoned();
-    if (closed_ || !HasRoomFor(task->tenant)) return false;
-    task->job.set_id(++last_id_);
-    task->queued = Clock::now();
-    shares_.Enter(task->tenant);
-    ++count_;
-    Tasks& line = waiting_[task->tenant];
-    line.push_back(std::move(task));
+    const auto tenant = waiting_.find(task.tenant);
+    if (tenant == waiting_.end()) return;
+    Tasks& line = tenant->second;
+    const auto at = std::ranges::find(line, &task, [](const auto& waiting) { return waiting.get(); });
+    if (at == line.end()) return;
+    found = std::move(*at);
+    line.erase(at);
+    --count_;
+    shares_.Leave(tenant->first);
+    if (line.empty()) waiting_.erase(tenant);
   }
-  arrived_.notify_all();
-  for (const auto& gone : abandoned) gone->done({});
-  return true;
+  found->done({});
 }
 
 std::unique_ptr<DeviceTask> DeviceLine::Take(Slot& slot) {
@@ -167,19 +193,6 @@ bool DeviceLine::HasRoomFor(const std::string& tenant) const {
   if (count_ >= options_.queue) return false;
   const auto at = waiting_.find(tenant);
   return at == waiting_.end() || at->second.size() < kOwnPart * (options_.queue - count_);
-}
-
-DeviceLine::Tasks DeviceLine::RemoveAbandoned() {
-  Tasks abandoned;
-  for (auto& [tenant, line] : waiting_) {
-    const auto kept = std::stable_partition(line.begin(), line.end(), [](const auto& task) { return !task->stop.stop_requested(); });
-    for (auto gone = kept; gone != line.end(); ++gone) shares_.Leave(tenant);
-    std::move(kept, line.end(), std::back_inserter(abandoned));
-    line.erase(kept, line.end());
-  }
-  std::erase_if(waiting_, [](const auto& item) { return item.second.empty(); });
-  count_ -= abandoned.size();
-  return abandoned;
 }
 
 // Something waits.

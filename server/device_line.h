@@ -2,12 +2,14 @@
 //
 // The runs for one device: a bounded queue, and as many worker processes as the device takes at one time. Tenants share the device
 // equally (fair_share.h); a tenant's own runs go first come first served. A full queue refuses, and is never full for everybody: who
-// has runs in it already may add one only while they are fewer than kOwnPart times the room that is left.
+// has runs in it already may add one only while they are fewer than kOwnPart times the room that is left. A run that nobody waits for any
+// more leaves the queue at once, with the memory of its tensors.
 //
 // A worker serves one tenant: what a kernel leaves in its memory, or in its context on the device, is nobody else's. It is ended, and
 // another started, when its slot's next run is another tenant's; a slot whose worker is the tenant's already is preferred.
 //
-// Threads. Each worker has a slot with a thread of its own; any thread submits. One mutex, under which no `done` runs.
+// Threads. Each worker has a slot with a thread of its own; any thread submits, and takes a run out whose stop token it fires. One mutex,
+// under which no `done` runs and no task is destroyed, for that waits for its stop callback, which needs the mutex.
 //
 // A worker that ends, hangs past the run's time or whose run nobody waits for any more is killed, and replaced with the next run. A
 // worker that was found dead before it began the run, or that died with its zygote, is no fault of the run's: it gets another, once.
@@ -23,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -61,11 +64,12 @@ struct DeviceTask {
   v1::DeviceJob job;  // the line numbers it
   int memory = -1;    // a descriptor that stays open until `done` is called
   std::chrono::milliseconds limit{0};
-  std::stop_token stop;
+  std::stop_token stop;  // fires when nobody waits for it any more: a run that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};
   double charged_ms = 0;  // by the line
   std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
   std::move_only_function<void(DeviceOutcome)> done;  // called once
+  std::optional<std::stop_callback<std::function<void()>>> on_stop;  // the line's; last, so that it goes before what it uses
 };
 
 // What is counted of a device, for Stats and the metrics.
@@ -110,7 +114,8 @@ class DeviceLine {
   std::unique_ptr<DeviceTask> Take(Slot& slot);
   void Finished(Slot& slot, const DeviceTask& task, std::chrono::microseconds ran, bool spent);
   bool HasRoomFor(const std::string& tenant) const;
-  Tasks RemoveAbandoned();
+  bool Enqueue(std::unique_ptr<DeviceTask>& task);
+  void Withdraw(const DeviceTask& task);
   const std::string& NextTenant() const;
   std::unique_ptr<DeviceTask> TakeFrom(const std::string& tenant);
   bool IsTurnOf(const Slot& slot) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SIGTERM while requests are under way that have not come to a worker yet: each that was accepted is answered.
-#include "server/testing/daemon_fixture.h"
+#include "server/testing/held_fixture.h"
 
 #include <future>
 #include <vector>
@@ -14,19 +14,8 @@ namespace {
 using grpc::StatusCode;
 using ::testing::ContainsRegex;
 
-class DrainTest : public DaemonTest {
+class DrainTest : public HeldTest {
  protected:
-  // With a ptxas whose version is known once GoOn was called: until then every compile waits in the executor.
-  void StartHeld(std::vector<std::string> options) {
-    const fs::path script = folder_ / "ptxas";
-    std::ofstream(held_) << "";
-    std::ofstream(script) << "#!/bin/sh\nwhile [ -e " << held_.string() << " ]; do sleep 0.02; done\necho 12.0\n";
-    fs::permissions(script, fs::perms::owner_all);
-    options.push_back("--ptxas=" + script.string());
-    daemon_->Start(std::move(options));
-  }
-  void GoOn() { fs::remove(held_); }
-
   void Drain() {
     ::kill(daemon_->pid(), SIGTERM);
     ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().state() == "draining"; }));
@@ -41,13 +30,6 @@ class DrainTest : public DaemonTest {
       return reader->Finish();
     });
   }
-
- private:
-  void SetUp() override {
-    DaemonTest::SetUp();
-    held_ = folder_ / "held";
-  }
-  fs::path held_;
 };
 
 TEST_F(DrainTest, WhatWaitsForTheExecutorIsCompiled) {

@@ -101,9 +101,11 @@ void ProgressReactor::Advance(Change change) {
   if (finish) Finish(*finish);
 }
 
-ListReactor::ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm, Quotas::InFlight counted)
-    : confirm_(std::move(confirm)), counted_(std::move(counted)) {
-  const bool posted = maintenance.Post([this, &maintenance, request] {
+ListReactor::ListReactor(const grpc::CallbackServerContext& context, Maintenance& maintenance, const v1::CacheListRequest& request,
+                         Confirmation confirm, Quotas::InFlight counted)
+    : confirm_(std::move(confirm)), place_(std::move(counted)) {
+  const bool posted = maintenance.Post([this, &context, &maintenance, request] {
+    if (context.IsCancelled()) return End(grpc::Status::CANCELLED);
     auto listed = maintenance.List(request);
     if (!listed) return End(ToStatus(listed.error()));
     entries_ = std::move(*listed);
@@ -122,14 +124,15 @@ void ListReactor::Next() {
 }
 
 void ListReactor::End(const grpc::Status& status) {
-  counted_.reset();
+  place_.GiveBack();
   Finish(status);
 }
 
-ExportReactor::ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant, Confirmation confirm,
-                             Quotas::InFlight counted)
-    : confirm_(std::move(confirm)), counted_(std::move(counted)) {
-  const bool posted = maintenance.Post([this, &maintenance, request, tenant = std::move(tenant)] {
+ExportReactor::ExportReactor(const grpc::CallbackServerContext& context, Maintenance& maintenance, const v1::CacheExportRequest& request,
+                             std::string tenant, Confirmation confirm, Quotas::InFlight counted)
+    : confirm_(std::move(confirm)), place_(std::move(counted)) {
+  const bool posted = maintenance.Post([this, &context, &maintenance, request, tenant = std::move(tenant)] {
+    if (context.IsCancelled()) return End(grpc::Status::CANCELLED);
     auto file = maintenance.Export(request, tenant);
     if (!file) return End(ToStatus(file.error()));
     file_ = std::move(*file);
@@ -153,14 +156,14 @@ void ExportReactor::Next() {
 }
 
 void ExportReactor::End(const grpc::Status& status) {
-  counted_.reset();
+  place_.GiveBack();
   Finish(status);
 }
 
 ImportReactor::ImportReactor(grpc::CallbackServerContext& context, Maintenance& maintenance, StoreKeeper& store_keeper,
                              grpc::ByteBuffer& reply, std::size_t message_bytes, Confirmation confirm, Quotas::InFlight counted)
     : context_(context), maintenance_(maintenance), store_keeper_(store_keeper), reply_(reply), message_bytes_(message_bytes), confirm_(std::move(confirm)),
-      counted_(std::move(counted)) {
+      place_(std::move(counted)) {
   if (!maintenance.options().accept_import) {
     End(ToStatus({.kind = Failure::Kind::kRefused,
                      .message = "this kilnd takes no results from others; start it with --accept-put=yes"}));
@@ -185,6 +188,7 @@ void ImportReactor::OnReadDone(bool ok) {
 void ImportReactor::OnSendInitialMetadataDone(bool ok) {
   if (!ok || context_.IsCancelled()) return End(grpc::Status::CANCELLED);
   const bool posted = maintenance_.Post([this] {
+    if (context_.IsCancelled()) return End(grpc::Status::CANCELLED);
     auto imported = store_keeper_.Import(file_.path());
     if (imported) reply_ = ToBuffer(*imported);
     End(imported ? grpc::Status::OK : ToStatus(imported.error()));
@@ -193,7 +197,7 @@ void ImportReactor::OnSendInitialMetadataDone(bool ok) {
 }
 
 void ImportReactor::End(const grpc::Status& status) {
-  counted_.reset();
+  place_.GiveBack();
   Finish(status);
 }
 

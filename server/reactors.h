@@ -96,19 +96,36 @@ class ProgressReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
   std::shared_ptr<CompileFlow::Call> call_;
 };
 
+// The place of a call among its tenant's requests, given back once: before the client may call again, be that because it was answered or
+// because it has gone.
+class Place {
+ public:
+  explicit Place(Quotas::InFlight counted) : counted_(std::move(counted)) {}
+  void GiveBack() {
+    std::lock_guard lock(mutex_);
+    counted_.reset();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<Quotas::InFlight> counted_;  // guarded by mutex_
+};
+
 // CacheList.
 class ListReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  ListReactor(Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm, Quotas::InFlight counted);
+  ListReactor(const grpc::CallbackServerContext& context, Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm,
+              Quotas::InFlight counted);
 
  private:
   void OnWriteDone(bool ok) override;
+  void OnCancel() override { place_.GiveBack(); }
   void OnDone() override { delete this; }
   void Next();
   void End(const grpc::Status& status);
 
   const Confirmation confirm_;
-  std::optional<Quotas::InFlight> counted_;  // until the client may call again
+  Place place_;
   std::vector<v1::CacheEntry> entries_;
   std::size_t next_ = 0;
   grpc::ByteBuffer writing_;
@@ -117,17 +134,18 @@ class ListReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 // CacheExport: the bundle is written to a file first, so that a slow client holds no lock of the store's.
 class ExportReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  ExportReactor(Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant, Confirmation confirm,
-                Quotas::InFlight counted);
+  ExportReactor(const grpc::CallbackServerContext& context, Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant,
+                Confirmation confirm, Quotas::InFlight counted);
 
  private:
   void OnWriteDone(bool ok) override;
+  void OnCancel() override { place_.GiveBack(); }
   void OnDone() override { delete this; }
   void Next();
   void End(const grpc::Status& status);
 
   const Confirmation confirm_;
-  std::optional<Quotas::InFlight> counted_;  // until the client may call again
+  Place place_;
   TemporaryFile file_;
   std::ifstream stream_;
   v1::CacheChunk chunk_;
@@ -143,6 +161,7 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  private:
   void OnReadDone(bool ok) override;
   void OnSendInitialMetadataDone(bool ok) override;
+  void OnCancel() override { place_.GiveBack(); }
   void OnDone() override { delete this; }
   std::expected<void, Failure> Take();
   void End(const grpc::Status& status);
@@ -153,7 +172,7 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer& reply_;
   const std::size_t message_bytes_;  // that one may have
   const Confirmation confirm_;
-  std::optional<Quotas::InFlight> counted_;  // until the client may call again
+  Place place_;
   TemporaryFile file_;
   std::ofstream stream_;
   std::uint64_t received_ = 0;

@@ -181,7 +181,10 @@ void RunFlow::Run(const std::shared_ptr<Call>& call, Done done) {
 // 3. The device.
 void RunFlow::FindDevice(const std::shared_ptr<Call>& call) {
   if (call->stop.stop_requested()) return End(call, std::unexpected(Cancelled()));
-  std::move_only_function<void()> again = [this, call] { parts_.executor.PostFirst([this, call] { FindDevice(call); }); };
+  // Who has gone by then is not held, nor its memory, until a driver has answered.
+  std::move_only_function<void()> again = [this, waits = std::weak_ptr(call)] {
+    if (auto call = waits.lock()) parts_.executor.PostFirst([this, call = std::move(call)] { FindDevice(call); });
+  };
   if (parts_.devices.Park(call->start.device(), again)) return;
   auto found = parts_.devices.Find(call->start.device());
   if (!found) return End(call, std::unexpected(std::move(found.error())));

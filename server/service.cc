@@ -258,7 +258,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CacheList(Context* cont
   if (const auto read = ReadMessage(*request, list); !read) return new RefusedStream<Bytes>(Refuse(context, read.error()));
   auto in_flight = parts_.quotas.Hold(caller->tenant);
   if (!in_flight) return new RefusedStream<Bytes>(Refuse(context, in_flight.error()));
-  return new ListReactor(parts_.maintenance, list, ConfirmationOf(*caller, "CacheList"), std::move(*in_flight));
+  return new ListReactor(*context, parts_.maintenance, list, ConfirmationOf(*caller, "CacheList"), std::move(*in_flight));
 }
 
 grpc::ServerUnaryReactor* KilnService::CacheVerify(Context* context, const Bytes* request, Bytes* response) {
@@ -281,7 +281,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CacheExport(Context* co
   if (const auto read = ReadMessage(*request, wanted, kOfAKey * keys); !read) return new RefusedStream<Bytes>(Refuse(context, read.error()));
   auto in_flight = parts_.quotas.Hold(caller->tenant);
   if (!in_flight) return new RefusedStream<Bytes>(Refuse(context, in_flight.error()));
-  return new ExportReactor(parts_.maintenance, wanted, caller->tenant, ConfirmationOf(*caller, "CacheExport"), std::move(*in_flight));
+  return new ExportReactor(*context, parts_.maintenance, wanted, caller->tenant, ConfirmationOf(*caller, "CacheExport"), std::move(*in_flight));
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* KilnService::CacheImport(Context* context, Bytes* response) {
@@ -303,6 +303,7 @@ template <class Reply>
 grpc::ServerUnaryReactor* KilnService::Maintain(Context* context, Bytes* response, std::function<std::expected<Reply, Failure>()> task) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const bool posted = parts_.maintenance.Post([context, reactor, response, task = std::move(task)] {
+    if (context->IsCancelled()) return reactor->Finish(grpc::Status::CANCELLED);
     const auto result = task();
     if (result) *response = ToBuffer(*result);
     reactor->Finish(result ? grpc::Status::OK : Refuse(context, result.error()));

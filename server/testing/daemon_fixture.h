@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -66,6 +67,7 @@ class Daemon {
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 50);
+    arguments.SetMaxReceiveMessageSize(-1);
     channel_ = grpc::CreateCustomChannel("unix:" + Socket(), grpc::InsecureChannelCredentials(), arguments);
     stub_ = v1::Kiln::NewStub(channel_);
     ASSERT_TRUE(Eventually([&] { return Ended() || Connects(milliseconds(100)); }, std::chrono::seconds(20))) << LogText();
@@ -159,6 +161,15 @@ class Daemon {
     std::ostringstream text;
     text << std::ifstream(Log()).rdbuf();
     return text.str();
+  }
+  // Of the log, with all of these words.
+  std::size_t LinesWith(const std::vector<std::string>& words) const {
+    std::size_t found = 0;
+    std::ifstream log(Log());
+    for (std::string line; std::getline(log, line);) {
+      found += std::ranges::all_of(words, [&](const std::string& word) { return line.find(word) != std::string::npos; });
+    }
+    return found;
   }
 
   // Processes whose parent is `parent`.

@@ -58,8 +58,10 @@ class RunClient {
   }
 
   v1::RunStart& start() { return start_; }
+  const v1::RunStart& start() const { return start_; }
   v1::RunOptions& options() { return *start_.mutable_options(); }
   std::string& data() { return data_; }
+  const std::string& data() const { return data_; }
 
   RunAnswer Run(Daemon& daemon, milliseconds deadline = std::chrono::seconds(60), std::size_t piece = 1 << 20) const {
     RunAnswer answer;

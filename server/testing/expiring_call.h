@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <string>
+#include <thread>
+
+#include "server/testing/daemon_fixture.h"
+
+namespace kiln::server::testing {
+
+using ExpiringCall = std::function<grpc::Status(grpc::ClientContext&)>;
+
+inline void SleepUntilDeadline(const grpc::ClientContext& context) { std::this_thread::sleep_until(context.deadline()); }
+
+// A call whose deadline ends while it is where the test wants it: `there(before)` tells so, by what has changed since the Stats before the
+// call. It is tried again with more time on a machine that takes too long for that. The daemon is done with it as well then, unless it is `held`.
+inline void ExpectExpires(Daemon& daemon, const std::string& method, const ExpiringCall& call,
+                          const std::function<bool(const v1::StatsReply& before)>& there, bool held = false) {
+  const auto over = [&] { return daemon.LinesWith({"event=request ", "method=\"" + method + "\""}); };
+  for (milliseconds patience(400); patience < std::chrono::minutes(2); patience *= 2) {
+    const v1::StatsReply before = daemon.Stats();
+    const std::size_t over_before = over();
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + patience);
+    auto end = std::async(std::launch::async, [&] { return call(context); });
+    bool arrived = false;
+    while (end.wait_for(milliseconds(5)) != std::future_status::ready) arrived = arrived || there(before);
+    arrived = arrived || there(before);
+    const grpc::Status status = end.get();
+    if (!arrived && status.ok()) continue;  // through before it could be held
+    ASSERT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << method << ": " << status.error_message();
+    const bool done = held || daemon.Eventually([&] { return over() > over_before; });
+    if (!arrived) continue;
+    EXPECT_TRUE(done) << method << " goes on for nobody";
+    return;
+  }
+  ADD_FAILURE() << method << " never came there";
+}
+
+}  // namespace kiln::server::testing
