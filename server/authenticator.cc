@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/authenticator.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,7 +16,6 @@
 namespace kiln::server {
 namespace {
 
-constexpr std::chrono::seconds kLookEvery{1};
 constexpr std::uint8_t kNoScope = 0;
 constexpr std::uint8_t kEveryScope = 31;
 constexpr std::uint8_t kAllButAdmin = kEveryScope & ~static_cast<std::uint8_t>(Scope::kAdmin);
@@ -81,51 +77,16 @@ std::expected<Caller, Failure> ByToken(const std::vector<Token>& tokens, const c
 
 }  // namespace
 
-// What a file looks like from outside.
-struct Authenticator::Stamp {
-  explicit Stamp(const std::filesystem::path& path) {
-    struct stat status{};
-    if (!path.empty() && ::stat(path.c_str(), &status) == 0) {
-      facts = {static_cast<std::int64_t>(status.st_ino), status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
-               status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
-    }
-  }
-  bool operator==(const Stamp&) const = default;
-  std::array<std::int64_t, 6> facts{};
-};
-
-struct Authenticator::Watched {
-  std::optional<Stamp> read;  // as it was when it was last read without an error
-  std::string problem;        // that has been reported
-};
-
 Authenticator::Authenticator(Options options) : options_(std::move(options)), rules_(std::make_shared<const Rules>()) {}
 
 std::expected<std::unique_ptr<Authenticator>, std::string> Authenticator::Open(Options options) {
   std::unique_ptr<Authenticator> opened(new Authenticator(std::move(options)));
-  Watched tokens{Stamp(opened->options_.tokens), {}};
-  Watched access{Stamp(opened->options_.access), {}};
-  if (auto read = opened->ReadTokenFile(); !read) return std::unexpected(std::move(read.error()));
-  if (auto read = opened->ReadAccessFile(); !read) return std::unexpected(std::move(read.error()));
-  opened->thread_ = std::thread([self = opened.get(), tokens, access] { self->Watch(tokens, access); });
+  Authenticator& self = *opened;
+  auto files = FileWatch::Start({{self.options_.tokens, [&self] { return self.ReadTokenFile(); }, self.options_.on_reload},
+                                 {self.options_.access, [&self] { return self.ReadAccessFile(); }, self.options_.on_reload}});
+  if (!files) return std::unexpected(std::move(files.error()));
+  self.files_ = std::move(*files);
   return opened;
-}
-
-Authenticator::~Authenticator() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
-void Authenticator::Reload() {
-  {
-    std::lock_guard lock(mutex_);
-    reload_ = true;
-  }
-  wake_.notify_all();
 }
 
 std::expected<void, std::string> Authenticator::ReadTokenFile() {
@@ -151,31 +112,6 @@ void Authenticator::Use(const std::function<void(Rules&)>& change) {
   change(*changed);
   std::lock_guard lock(mutex_);
   rules_ = std::move(changed);
-}
-
-// One that cannot be read is tried again every time: a revocation must not be lost to a moment without descriptors.
-void Authenticator::Look(Watched& file, const std::filesystem::path& path, bool asked, ReadFile read) {
-  const Stamp now(path);
-  if (!asked && file.read == now) return;
-  const auto done = (this->*read)();
-  file.read = done ? std::optional(now) : std::nullopt;
-  const std::string problem = done ? "" : done.error();
-  const bool known = !asked && !done && problem == file.problem;
-  file.problem = problem;
-  if (!known && options_.on_reload) options_.on_reload(problem);
-}
-
-void Authenticator::Watch(Watched tokens, Watched access) {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    wake_.wait_for(lock, kLookEvery, [&] { return stopping_ || reload_; });
-    if (stopping_) return;
-    const bool asked = std::exchange(reload_, false);
-    lock.unlock();
-    Look(tokens, options_.tokens, asked, &Authenticator::ReadTokenFile);
-    Look(access, options_.access, asked, &Authenticator::ReadAccessFile);
-    lock.lock();
-  }
 }
 
 std::shared_ptr<const Authenticator::Rules> Authenticator::rules() const {

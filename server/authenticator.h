@@ -7,11 +7,9 @@
 // mode lets in, and a certificate, is a tenant of its own ("uid-1001", "cert:NAME"): without admin where there is no access file,
 // and without any scope where there is one, for then who is not in it is a stranger (a row for "*" lets strangers in).
 //
-// Threads. One, which looks once a second whether the files have changed, each for itself. A file that is wrong is reported, changes
-// nothing, and is read again until it is right.
+// Threads. That of file_watch.h, which reads the files again when they change; any other may ask.
 #pragma once
 
-#include <condition_variable>
 #include <expected>
 #include <filesystem>
 #include <functional>
@@ -19,7 +17,6 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include <grpcpp/server_context.h>
@@ -27,6 +24,7 @@
 #include "server/access_file.h"
 #include "server/caller.h"
 #include "server/failure.h"
+#include "server/file_watch.h"
 #include "server/tokens.h"
 
 namespace kiln::server {
@@ -41,7 +39,6 @@ class Authenticator {
 
   // The error says which file is wrong, and where.
   static std::expected<std::unique_ptr<Authenticator>, std::string> Open(Options options);
-  ~Authenticator();
 
   std::expected<Caller, Failure> Identify(const grpc::ServerContextBase& context) const;
 
@@ -51,33 +48,25 @@ class Authenticator {
   TenantLimits LimitsOf(std::string_view tenant) const { return rules()->access.LimitsOf(tenant); }
 
   // Reads the files again now, whether they look changed or not.
-  void Reload();
+  void Reload() { files_->Reload(); }
 
  private:
   struct Rules {
     std::vector<Token> tokens;
     AccessFile access;
   };
-  struct Stamp;
-  struct Watched;
-  using ReadFile = std::expected<void, std::string> (Authenticator::*)();
 
   explicit Authenticator(Options options);
   std::expected<void, std::string> ReadTokenFile();
   std::expected<void, std::string> ReadAccessFile();
   void Use(const std::function<void(Rules&)>& change);
-  void Look(Watched& file, const std::filesystem::path& path, bool asked, ReadFile read);
-  void Watch(Watched tokens, Watched access);
   std::shared_ptr<const Rules> rules() const;
   std::expected<Caller, Failure> Resolve(const Rules& rules, const Credential& credential) const;
 
   const Options options_;
   mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::shared_ptr<const Rules> rules_;  // guarded by mutex_, as are the next two
-  bool reload_ = false;
-  bool stopping_ = false;
-  std::thread thread_;
+  std::shared_ptr<const Rules> rules_;  // guarded by mutex_
+  std::unique_ptr<FileWatch> files_;  // last: its thread uses the others
 };
 
 }  // namespace kiln::server

@@ -26,6 +26,7 @@
 #include "compiler/target/target.h"
 #include "ir/codec/decode.h"
 #include "server/authenticator.h"
+#include "server/file_watch.h"
 #include "server/free_memory.h"
 #include "server/gate.h"
 #include "server/local_listener.h"
@@ -82,7 +83,6 @@ std::string HostName() {
 }
 
 std::expected<std::vector<cache::PublicKey>, std::string> ReadTrustedKeys(const fs::path& path) {
-  if (path.empty()) return std::vector<cache::PublicKey>();
   std::ostringstream text;
   std::ifstream file(path, std::ios::binary);
   text << file.rdbuf();
@@ -145,6 +145,7 @@ struct Daemon::Parts {
   std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<Gate> gate;
   std::unique_ptr<Sealer> sealer;
+  std::unique_ptr<FileWatch> trusted_keys;  // null: there is no such file
   std::unique_ptr<Reproducers> reproducers;
   std::unique_ptr<Maintenance> maintenance;
   std::unique_ptr<Quotas> quotas;
@@ -172,6 +173,7 @@ struct Daemon::Parts {
   bool Accepts(const cache::Entry& entry);  // of the disk
   std::expected<void, cache::Error> KeepKey();
   std::expected<void, std::string> OpenSealer();
+  std::expected<void, std::string> WatchTrustedKeys();
   void MakeFlow();
   std::expected<void, std::string> Serve();
   std::expected<void, std::string> StartMonitor();
@@ -195,10 +197,7 @@ void Daemon::Parts::Reload() {
     if (log != nullptr && !log->Reopen()) telemetry.Log(Level::kError, "log-not-reopened", {{"audit", log == &telemetry ? "no" : "yes"}});
   }
   authenticator->Reload();
-  if (config.trusted_keys.empty()) return;
-  auto trusted = ReadTrustedKeys(config.trusted_keys);
-  NoteReload("trusted-keys-reloaded", trusted ? "" : trusted.error());
-  if (trusted) sealer->Trust(std::move(*trusted));
+  if (trusted_keys) trusted_keys->Reload();
 }
 
 std::expected<void, std::string> Daemon::Parts::OpenGate() {
@@ -242,8 +241,6 @@ bool Daemon::Parts::Accepts(const cache::Entry& entry) {
 }
 
 std::expected<void, std::string> Daemon::Parts::OpenSealer() {
-  auto trusted = ReadTrustedKeys(config.trusted_keys);
-  if (!trusted) return std::unexpected(std::move(trusted.error()));
   auto key = cache::SigningKey::LoadOrMake(config.signing_key);
   if (!key && key.error().code == cache::ErrorCode::kRefused) return std::unexpected(std::move(key.error().message));
   if (!key) {
@@ -252,8 +249,21 @@ std::expected<void, std::string> Daemon::Parts::OpenSealer() {
   }
   const cache::SigningKey signer = key ? std::move(*key) : cache::SigningKey::Make();
   if (!key) unkept_key = signer;
-  sealer = std::make_unique<Sealer>(
-      signer, Sealer::Options{.trusted = std::move(*trusted), .host = HostName(), .compiler = std::string(compiler::BuildId())});
+  sealer = std::make_unique<Sealer>(signer, Sealer::Options{.host = HostName(), .compiler = std::string(compiler::BuildId())});
+  return WatchTrustedKeys();
+}
+
+std::expected<void, std::string> Daemon::Parts::WatchTrustedKeys() {
+  if (config.trusted_keys.empty()) return {};
+  const auto read = [this]() -> std::expected<void, std::string> {
+    auto keys = ReadTrustedKeys(config.trusted_keys);
+    if (!keys) return std::unexpected(std::move(keys.error()));
+    sealer->Trust(std::move(*keys));
+    return {};
+  };
+  auto watch = FileWatch::Start({{config.trusted_keys, read, [this](std::string_view error) { NoteReload("trusted-keys-reloaded", error); }}});
+  if (!watch) return std::unexpected(std::move(watch.error()));
+  trusted_keys = std::move(*watch);
   return {};
 }
 

@@ -325,7 +325,7 @@ TEST_F(SealTest, PutFollowsTheTrustList) {
   EXPECT_EQ(daemon_->Compile(put.request()).reply.origin(), v1::MEMORY);
 }
 
-TEST_F(SealTest, TrustedKeysAreReadAgainOnASignal) {
+TEST_F(SealTest, TrustedKeysAreReadAgainWhenTheyChange) {
   daemon_->Start();
   Compile(MakeRequest(Order::kAnswer, 3));
   const cache::PublicKey maker = KeyOfDaemon();
@@ -335,16 +335,28 @@ TEST_F(SealTest, TrustedKeysAreReadAgainOnASignal) {
 
   const std::string trusted = (folder_ / "trusted").string();
   std::ofstream(trusted) << "# nobody\n";
-  daemon_->Start({"--trusted-keys=" + trusted});
+  const fs::path audit = folder_ / "audit.log";
+  daemon_->Start({"--trusted-keys=" + trusted, "--audit-log=" + audit.string()});
+  const auto told = [&](const std::string& error) {
+    std::ostringstream text;
+    text << std::ifstream(audit).rdbuf();
+    const std::string line = "event=trusted-keys-reloaded error=\"" + error;
+    return text.str().find(line) != std::string::npos && daemon_->LogText().find(line) != std::string::npos;
+  };
   v1::CacheImportReply reply;
   EXPECT_EQ(Import(bundle, &reply).error_code(), StatusCode::PERMISSION_DENIED);
   std::ofstream(trusted) << maker.ToText() << "\n";
-  ::kill(daemon_->pid(), SIGHUP);
   EXPECT_TRUE(daemon_->Eventually([&] { return Import(bundle, &reply).ok(); }));
+  EXPECT_TRUE(daemon_->Eventually([&] { return told("\""); }));
   std::ofstream(trusted) << "rsa:00\n";
-  ::kill(daemon_->pid(), SIGHUP);
-  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->LogText().find("event=trusted-keys-reloaded error=\"" + trusted + ", line 1") != std::string::npos; }));
+  EXPECT_TRUE(daemon_->Eventually([&] { return told(trusted + ", line 1"); }));
   EXPECT_TRUE(Import(bundle, &reply).ok()) << "what is wrong changes nothing";
+  fs::remove(trusted);
+  ::kill(daemon_->pid(), SIGHUP);
+  EXPECT_TRUE(daemon_->Eventually([&] { return told("cannot read " + trusted); }));
+  EXPECT_TRUE(Import(bundle, &reply).ok());
+  std::ofstream(trusted) << "# nobody any more\n";
+  EXPECT_TRUE(daemon_->Eventually([&] { return Import(bundle, &reply).error_code() == StatusCode::PERMISSION_DENIED; }));
 }
 
 TEST_F(SealTest, WhoMayCompileCannotPutWhatNobodySealed) {

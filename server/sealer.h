@@ -22,13 +22,12 @@ namespace kiln::server {
 class Sealer {
  public:
   struct Options {
-    std::vector<cache::PublicKey> trusted;  // beside its own, at the start
     std::string host;
     std::string compiler;  // build id
   };
-  Sealer(cache::SigningKey key, Options options) : key_(std::move(key)), options_(std::move(options)), trusted_(options_.trusted) {}
+  Sealer(cache::SigningKey key, Options options) : key_(std::move(key)), options_(std::move(options)) {}
 
-  // Whom it trusts from now on, beside its own key.
+  // Whom it trusts from now on, beside its own key: nobody at first.
   void Trust(std::vector<cache::PublicKey> keys);
 
   const cache::PublicKey& public_key() const { return key_.public_key(); }
