@@ -85,6 +85,23 @@ cache::Digest CompileFlow::CrashKey(const cache::Digest& kept_under) const {
   return cache::Hasher().Update(limits).Update(kept_under.view()).Finish();
 }
 
+std::string CompileFlow::PtxasVersion() {
+  std::string version = options_.ptxas_version();
+  std::lock_guard lock(ptxas_mutex_);
+  if (ptxas_ && *ptxas_ != version) index_.Forget();
+  ptxas_ = version;
+  return version;
+}
+
+void CompileFlow::LookAtPtxas() {
+  if (looking_at_ptxas_.exchange(true)) return;
+  const bool posted = Post([this] {
+    PtxasVersion();
+    looking_at_ptxas_ = false;
+  });
+  if (!posted) looking_at_ptxas_ = false;
+}
+
 bool CompileFlow::Post(Executor::Task task) { return parts_.executor.Post(task); }
 
 std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
@@ -113,7 +130,7 @@ std::expected<ResolvedRequest, Failure> CompileFlow::ResolveWithin(const std::st
   const ir::ModuleSize size = ir::MeasureModule(request.module());
   if (auto over = OverLimit(size, request.module().size(), options_.limits)) return std::unexpected(std::move(*over));
   const auto charge = decoding_.Take(tenant, std::min(size.memory, options_.max_pending_bytes / 4 * 3));
-  if (charge) return Resolve(request, options_.ptxas_version(), options_.limits, notes);
+  if (charge) return Resolve(request, PtxasVersion(), options_.limits, notes);
   ++parts_.telemetry.refused;
   return std::unexpected(NoMemoryFor(tenant, options_.max_pending_bytes));
 }
@@ -146,6 +163,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   Free(bytes);
 
   // 2. The module is decoded and the key computed.
+  const std::uint64_t generation = index_.generation();
   auto resolved = ResolveWithin(call->request.caller.tenant, request, call->request.notes.get());
   if (!resolved) return End(call, std::unexpected(std::move(resolved.error())));
   request.set_target(resolved->target);
@@ -158,7 +176,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
     for (const cache::Digest& key : {kept_under, FailureKey(kept_under, request.module())}) {
       auto known = FromCache(key, caller.tenant);
       if (!known) continue;
-      index_.Remember(call->request.digest, key);
+      index_.Remember(call->request.digest, key, generation);
       ++parts_.telemetry.hits;
       call->request.notes->Mark("cache");
       return End(call, std::move(*known));
@@ -166,7 +184,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
     call->request.notes->Mark("cache");
   }
   if (call->request.lookup_only) {
-    if (call->request.remember_miss && !request.refresh()) index_.Remember(call->request.digest, kept_under);
+    if (call->request.remember_miss && !request.refresh()) index_.Remember(call->request.digest, kept_under, generation);
     return End(call, std::unexpected(NotCompiled()));
   }
 
@@ -183,7 +201,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   }
 
   // 5. One flight per key.
-  if (keeps && !request.refresh()) index_.Remember(call->request.digest, kept_under);
+  if (keeps && !request.refresh()) index_.Remember(call->request.digest, kept_under, generation);
   Join(call, std::move(request), *resolved, std::move(charge));
 }
 

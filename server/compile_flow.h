@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -115,6 +117,9 @@ class CompileFlow {
   void Close() { closed_ = true; }
   bool closed() const { return closed_; }
   bool ComesTooLate(bool accepted) const { return closed_ || (draining_ && !accepted); }
+  // Whether another ptxas is there by now, on the executor: what is answered without decoding says nothing of that.
+  void LookAtPtxas();
+
   std::size_t calls() const { return calls_; }
   std::size_t flights() const { return flights_.flights(); }
 
@@ -124,6 +129,7 @@ class CompileFlow {
   struct Compile;
 
   bool Post(Executor::Task task);
+  std::string PtxasVersion();
   cache::Digest CrashKey(const cache::Digest& kept_under) const;
   std::expected<ResolvedRequest, Failure> ResolveWithin(const std::string& tenant, const v1::CompileRequest& request, CallNotes* notes);
   std::optional<Failure> Accept(Call& call);
@@ -149,6 +155,9 @@ class CompileFlow {
   const Options options_;
   const Parts parts_;
   RequestIndex index_;
+  std::mutex ptxas_mutex_;
+  std::optional<std::string> ptxas_;  // guarded by ptxas_mutex_: its version, which is in the keys of the index
+  std::atomic<bool> looking_at_ptxas_ = false;
   StageBoard stages_;
   Flights flights_;
   std::atomic<std::uint64_t> last_job_ = 0;

@@ -480,6 +480,7 @@ void Daemon::Reload() { parts_->Reload(); }
 
 void Daemon::Tidy() {
   constexpr unsigned kBusyLooks = 10;
+  if (!parts_->config.ptxas.empty()) parts_->flow->LookAtPtxas();
   if (parts_->accepted.open() > 0 && ++parts_->busy_looks < kBusyLooks) return;
   parts_->busy_looks = 0;
   ReturnFreeMemory();

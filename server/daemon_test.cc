@@ -164,6 +164,29 @@ TEST_F(DaemonTest, ACancelledStreamFreesTheWorker) {
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 0; }));
 }
 
+// Whose version is in the keys.
+TEST_F(DaemonTest, WhatAnEarlierPtxasMadeIsNotAnsweredAnyMore) {
+  const fs::path ptxas = folder_ / "ptxas";
+  const auto install = [&](const std::string& version) {
+    const fs::path another = folder_ / "another";
+    std::ofstream(another) << "#!/bin/sh\necho " << version << "\n";
+    fs::permissions(another, fs::perms::owner_all);
+    fs::rename(another, ptxas);
+  };
+  install("12.0");
+  daemon_->Start({"--ptxas=" + ptxas.string()});
+  const auto request = MakeRequest(Order::kAnswer, 1);
+  const std::string first = daemon_->Compile(request).reply.key();
+  EXPECT_EQ(daemon_->Compile(request).reply.origin(), v1::MEMORY);
+  install("12.8");
+  ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 2)).status.ok()) << "for which the version is asked for";
+  const auto second = daemon_->Compile(request);
+  EXPECT_EQ(second.reply.origin(), v1::COMPILED);
+  EXPECT_NE(second.reply.key(), first);
+  install("12.0");
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(request).reply.key() == first; })) << "nobody asks for anything else";
+}
+
 TEST_F(DaemonTest, CapabilitiesOfManyClientsAtOnceAreAllAnswered) {
   daemon_->Start();
   std::vector<std::future<bool>> answers;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which key a request led to, by the digest of its bytes: a request that was seen before byte for byte needs no decoding.
-// Bounded: each shard keeps two generations, and drops the older when the younger is full; a find renews.
+// All of them are forgotten when what is in every key has changed. Bounded: each shard keeps two generations, and drops the older when the younger is full; a find renews.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -30,10 +32,23 @@ class RequestIndex {
     return key;
   }
 
-  void Remember(const cache::Digest& request, const cache::Digest& key) {
+  // To be asked before a key is made, and brought along with it.
+  std::uint64_t generation() const { return generation_; }
+
+  // Does nothing where Forget was called since.
+  void Remember(const cache::Digest& request, const cache::Digest& key, std::uint64_t generation) {
     Shard& shard = ShardOf(request);
     std::lock_guard lock(shard.mutex);
-    Insert(shard, request, key);
+    if (generation == generation_) Insert(shard, request, key);
+  }
+
+  void Forget() {
+    ++generation_;
+    for (Shard& shard : shards_) {
+      std::lock_guard lock(shard.mutex);
+      shard.young.clear();
+      shard.old.clear();
+    }
   }
 
  private:
@@ -52,6 +67,7 @@ class RequestIndex {
   }
 
   const std::size_t generation_capacity_;
+  std::atomic<std::uint64_t> generation_ = 0;
   std::array<Shard, kShards> shards_;
 };
 
