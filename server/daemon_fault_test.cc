@@ -2,6 +2,7 @@
 //
 // kilnd when something dies: workers, their zygote, kilnd itself. And the store from outside.
 #include "server/testing/daemon_fixture.h"
+#include "server/testing/hanging_lister.h"
 
 #include <future>
 
@@ -365,6 +366,23 @@ TEST_F(StoreTest, AnUploadThatWasAcceptedBeforeADrainIsTakenWhole) {
   EXPECT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(reply.imported(), 3u);
   EXPECT_EQ(daemon_->Wait(), 0);
+}
+
+TEST_F(StoreTest, IsLookedAfterWhileADriverHangs) {
+  const fs::path worker = folder_ / kHangingLister;
+  fs::create_symlink(KILN_BIN "/kiln-fake-worker", worker);
+  daemon_->Start({"--worker-executable=" + worker.string(), "--grace=0"});
+  grpc::ClientContext asks;
+  v1::CapabilitiesReply capabilities;
+  auto asked = std::async(std::launch::async, [&] { return daemon_->stub().Capabilities(&asks, {}, &capabilities).ok(); });
+  EXPECT_EQ(asked.wait_for(milliseconds(500)), std::future_status::timeout) << "it waits for the driver";
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(15));
+  v1::CacheGcReply reply;
+  const grpc::Status status = daemon_->stub().CacheGc(&context, {}, &reply);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(daemon_->Stop(), 0) << "and it ends nevertheless";
+  asked.wait();
 }
 
 TEST_F(StoreTest, NothingIsTakenOfABundleWhoseClientVanishes) {

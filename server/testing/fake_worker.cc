@@ -13,12 +13,14 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "compiler/key.h"
 #include "server/testing/escape.h"
 #include "server/testing/fake_orders.h"
+#include "server/testing/hanging_lister.h"
 #include "server/worker_process.h"
 
 namespace {
@@ -114,10 +116,13 @@ v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram:
   return result;
 }
 
-// There is no GPU, and nothing is emulated.
+// There is no GPU, and nothing is emulated. Who asks for GPUs waits for ever where the worker's own name is kHangingLister.
 class NoDevice final : public WorkerProgram::Device {
  public:
+  explicit NoDevice(bool hangs) : hangs_(hangs) {}
+
   v1::DeviceList List() override {
+    while (hangs_) Sleep(1000);
     v1::DeviceList list;
     list.add_problems("the fake worker has none");
     return list;
@@ -127,12 +132,16 @@ class NoDevice final : public WorkerProgram::Device {
     result.set_refusal("the fake worker runs nothing");
     return result;
   }
+
+ private:
+  const bool hangs_;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool hangs = std::string_view(argv[0]).ends_with(kiln::server::testing::kHangingLister);
   return kiln::server::WorkerMain(
       argc, argv, {.build_id = kiln::compiler::BuildId(), .passes = {"decode", "emit"}, .initialize = [] { ::signal(SIGUSR1, [](int) {}); }, .compile = Compile,
-                   .make_device = [](kiln::server::WorkerRole) { return std::make_unique<NoDevice>(); }});
+                   .make_device = [hangs](kiln::server::WorkerRole) { return std::make_unique<NoDevice>(hangs); }});
 }
