@@ -11,6 +11,7 @@
 #include <grpcpp/support/server_interceptor.h>
 
 #include "kiln/v1/service.pb.h"
+#include "server/reactors.h"
 #include "server/status_map.h"
 #include "server/trace.h"
 
@@ -95,6 +96,29 @@ class InterceptorFactory final : public grpc::experimental::ServerInterceptorFac
   AcceptedCalls& accepted_;
 };
 
+class UnservedMethods final : public grpc::CallbackGenericService {
+ public:
+  explicit UnservedMethods(Journal& journal) : journal_(journal) {}
+
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    const Failure refusal{.kind = Failure::Kind::kUnsupported, .message = "this kilnd serves no such method; is the client of a later version?"};
+    const grpc::Status status = ToStatus(refusal);
+    CallRecord record;
+    record.method = "other";
+    record.number = NextRequestNumber();
+    record.arrived = std::chrono::system_clock::now();
+    record.began = std::chrono::steady_clock::now();
+    record.tenant.clear();
+    record.code = status.error_code();
+    record.reason = ReasonOf(refusal.kind);
+    journal_.Add(std::move(record));
+    return new RefusedExchange<grpc::ByteBuffer, grpc::ByteBuffer>(status);
+  }
+
+ private:
+  Journal& journal_;
+};
+
 // The field `number` if the stream is at it.
 bool ReadField(google::protobuf::io::CodedInputStream& in, int number, std::string& value) {
   std::uint32_t size = 0;
@@ -104,11 +128,14 @@ bool ReadField(google::protobuf::io::CodedInputStream& in, int number, std::stri
 
 }  // namespace
 
-void WatchCalls(grpc::ServerBuilder& builder, Journal& journal, AcceptedCalls& accepted) {
+std::unique_ptr<grpc::CallbackGenericService> WatchCalls(grpc::ServerBuilder& builder, Journal& journal, AcceptedCalls& accepted) {
   builder.SetContextAllocator(std::make_unique<ContextAllocator>(journal, accepted));
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
   factories.push_back(std::make_unique<InterceptorFactory>(accepted));
   builder.experimental().SetInterceptorCreators(std::move(factories));
+  auto unserved = std::make_unique<UnservedMethods>(journal);
+  builder.RegisterCallbackGenericService(unserved.get());
+  return unserved;
 }
 
 CallRecord& RecordOf(grpc::CallbackServerContext& context) { return static_cast<CallContext&>(context).record; }

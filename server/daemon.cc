@@ -160,6 +160,7 @@ struct Daemon::Parts {
   std::unique_ptr<SelfDescription> description;
   std::unique_ptr<KilnService> service;
   AcceptedCalls accepted;
+  std::unique_ptr<grpc::CallbackGenericService> unserved;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<LocalListener> local;
   std::atomic<bool> serving = false;
@@ -364,7 +365,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
     builder.AddListeningPort(config.endpoint.address, *credentials, &port);
   }
   builder.RegisterService(service.get());
-  WatchCalls(builder, journal, accepted);
+  unserved = WatchCalls(builder, journal, accepted);
   // Messages are received before it is known whose they are.
   builder.SetResourceQuota(grpc::ResourceQuota("kilnd").Resize(config.connection_memory_bytes));
   // Beyond that gRPC ends a call before we see it, and can name no setting; up to there we do (KilnService::Enter).

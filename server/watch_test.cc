@@ -235,6 +235,23 @@ TEST_F(WatchTest, OneLineARequestHotHitsIncluded) {
   EXPECT_EQ(ids.size(), 52u) << "each request has an id of its own";
 }
 
+TEST_F(WatchTest, CallsOfWhatIsNotServedAreToldAndCounted) {
+  StartWatched();
+  for (const char* path : {"/kiln.v1.Kiln/Future", "/another.Service/Method"}) {
+    grpc::ClientContext context;
+    const grpc::internal::RpcMethod method(path, grpc::internal::RpcMethod::NORMAL_RPC);
+    const grpc::Slice slice("whatever");
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer reply;
+    const grpc::Status status = grpc::internal::BlockingUnaryCall(&daemon_->channel(), method, &context, request, &reply);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("serves no such method"));
+  }
+  EXPECT_TRUE(IsServing(daemon_->channel())) << "the health service is another";
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->LinesWith({"event=request ", "method=\"other\"", "outcome=\"UNIMPLEMENTED\""}) == 2; }));
+  EXPECT_TRUE(daemon_->Eventually([&] { return Get("/metrics").find("kiln_refusals_total{reason=\"unsupported\"} 2\n") != std::string::npos; }));
+}
+
 TEST_F(WatchTest, ATraceGoesFromTheClientThroughTheStagesIntoTheSpanFile) {
   const std::string spans = (folder_ / "spans.json").string();
   StartWatched({"--trace-file=" + spans});
