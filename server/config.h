@@ -47,7 +47,7 @@ struct Config {
   unsigned queue = 256;
   std::uint64_t max_message_bytes = std::uint64_t{16} << 20;      // gRPC's, of any call
   std::uint64_t connection_memory_bytes = std::uint64_t{192} << 20;  // of all that gRPC has received and nobody has read
-  std::uint64_t manifest_memory_bytes = std::uint64_t{512} << 20;    // of all manifests under way
+  std::uint64_t manifest_memory_bytes = std::uint64_t{96} << 20;     // of all manifests under way
   RequestLimits limits;
   std::chrono::milliseconds compile_limit{120'000};
   unsigned emulators = 2;  // emulated runs at one time

@@ -205,7 +205,7 @@ class ManifestDeadlineTest : public DeadlineTest {
   static constexpr const char* kMemoryForOne = "--manifest-memory=1MiB";
   static v1::EnsureRequest Manifest(Order order, uint32_t requests = 4) {
     v1::EnsureRequest manifest;
-    for (uint32_t i = 0; i < requests; ++i) *manifest.add_requests() = Padded(MakeRequest(order, i), 75'000);
+    for (uint32_t i = 0; i < requests; ++i) *manifest.add_requests() = Padded(MakeRequest(order, i), 150'000);
     return manifest;
   }
 

@@ -37,7 +37,7 @@ bool EndsTheCall(const Failure& failure) {
 }  // namespace
 
 EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, v1::EnsureRequest request)
-    : parts_(parts), caller_(std::move(caller)), memory_(std::move(memory)), request_(std::move(request)), manifest_(request_, parts.limits),
+    : parts_(parts), caller_(std::move(caller)), memory_(std::move(memory)), manifest_(std::move(request), parts.limits),
       window_(2 * std::size_t{parts.workers} + 2), failure_(manifest_.problem()) {
   failure_ ? Continue() : ExpandSoon();
 }

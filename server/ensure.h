@@ -76,7 +76,6 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const Parts parts_;
   const Caller caller_;
   const TenantBudget::Charge memory_;
-  const v1::EnsureRequest request_;
   Manifest manifest_;
   const std::size_t window_;
   const Clock::time_point began_ = Clock::now();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
@@ -45,24 +46,23 @@ std::string TargetField(std::string_view target) {
 
 }  // namespace
 
-Manifest::Manifest(const v1::EnsureRequest& request, const RequestLimits& limits)
-    : request_(request), limits_(limits) {
+Manifest::Manifest(v1::EnsureRequest request, const RequestLimits& limits) : request_(std::move(request)), limits_(limits) {
   std::set<std::string, std::less<>> seen;
-  for (const std::string& target : request.targets()) {
+  for (const std::string& target : request_.targets()) {
     if (seen.emplace(CanonicalName(target)).second) targets_.push_back(target);
   }
-  const std::size_t items = static_cast<std::size_t>(request.requests_size()) * std::max<std::size_t>(1, targets_.size());
+  const std::size_t items = static_cast<std::size_t>(request_.requests_size()) * std::max<std::size_t>(1, targets_.size());
   if (items > kMaxItems) problem_ = TooManyItems(items);
 }
 
 Manifest::Size Manifest::Measure(const grpc::ByteBuffer& bytes) {
-  constexpr std::size_t kOfAnItem = 128, kOfARequest = 64;
+  constexpr std::size_t kOfAnItem = 128, kOfARequest = 96;
   const auto& type = *v1::EnsureRequest::descriptor();
   const ir::WireSize wire = server::Measure(type, bytes);
   Size size{.requests = wire.Count(*type.FindFieldByNumber(v1::EnsureRequest::kRequestsFieldNumber)),
             .targets = wire.Count(*type.FindFieldByNumber(v1::EnsureRequest::kTargetsFieldNumber))};
   const std::size_t items = size.requests * std::max<std::size_t>(1, size.targets);
-  size.memory = wire.memory() + bytes.Length() + kOfARequest * size.requests + kOfAnItem * std::min(items, kMaxItems);
+  size.memory = wire.memory() + kOfARequest * size.requests + kOfAnItem * std::min(items, kMaxItems);
   return size;
 }
 
@@ -78,27 +78,30 @@ std::optional<Failure> Manifest::ProblemOf(const Size& size) {
 
 bool Manifest::ExpandSome() {
   const auto requests = static_cast<std::size_t>(request_.requests_size());
+  requests_.reserve(requests);
   std::size_t bytes = 0;
-  for (const std::size_t before = items_.size(); bytes_.size() < requests;) {
+  for (const std::size_t before = items_.size(); requests_.size() < requests;) {
     if (bytes >= kPieceBytes || items_.size() - before >= kPieceItems) return false;
-    Expand(static_cast<std::uint32_t>(bytes_.size()));
-    bytes += bytes_.back().size();
+    Expand(static_cast<std::uint32_t>(requests_.size()));
+    bytes += requests_.back().bytes.size();
   }
+  v1::EnsureRequest().Swap(&request_);
   std::ranges::sort(items_, {}, &Item::digest);
   return true;
 }
 
 void Manifest::Expand(std::uint32_t index) {
-  const v1::CompileRequest& given = request_.requests(static_cast<int>(index));
-  std::string& bytes = bytes_.emplace_back();
+  v1::CompileRequest given;  // ends here, with its memory
+  given.Swap(request_.mutable_requests(static_cast<int>(index)));
+  Request& request = requests_.emplace_back(Request{.size = given.ByteSizeLong()});
+  if (targets_.empty()) request.target = given.target();
   cache::Digest digest;
-  if (given.ByteSizeLong() <= limits_.request_bytes) {
-    v1::CompileRequest request = given;
-    request.clear_target();
-    request.clear_explain();
-    if (request.priority() == v1::INTERACTIVE) request.set_priority(v1::BATCH);
-    bytes = request.SerializeAsString();
-    digest = cache::Sha256(bytes);
+  if (request.size <= limits_.request_bytes) {
+    given.clear_target();
+    given.clear_explain();
+    if (given.priority() == v1::INTERACTIVE) given.set_priority(v1::BATCH);
+    request.bytes = given.SerializeAsString();
+    digest = cache::Sha256(request.bytes);
   }
   const auto targets = static_cast<std::uint32_t>(std::max<std::size_t>(1, targets_.size()));
   for (std::uint32_t target = 0; target < targets; ++target) {
@@ -108,13 +111,13 @@ void Manifest::Expand(std::uint32_t index) {
 }
 
 std::string_view Manifest::TargetOf(const Item& item) const {
-  return targets_.empty() ? request_.requests(static_cast<int>(item.request)).target() : targets_[item.target];
+  return targets_.empty() ? requests_[item.request].target : targets_[item.target];
 }
 
-std::string Manifest::BytesOf(const Item& item) const { return bytes_[item.request] + TargetField(TargetOf(item)); }
+std::string Manifest::BytesOf(const Item& item) const { return requests_[item.request].bytes + TargetField(TargetOf(item)); }
 
 std::optional<Failure> Manifest::ProblemOf(const Item& item) const {
-  const std::size_t bytes = request_.requests(static_cast<int>(item.request)).ByteSizeLong();
+  const std::size_t bytes = requests_[item.request].size;
   if (bytes <= limits_.request_bytes) return std::nullopt;
   return RequestTooLarge(bytes, limits_);
 }

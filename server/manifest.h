@@ -3,7 +3,7 @@
 // The items of an EnsureKernels: every request for every target.
 //
 // A manifest may have tens of megabytes. Each request is serialized and hashed once, whatever the number of targets, and in
-// pieces, so that whoever expands it can let others in between and stop.
+// pieces, so that whoever expands it can let others in between and stop. What was serialized is not kept as a message beside that.
 //
 // Not synchronised: one thread at a time expands; afterwards any number may read.
 #pragma once
@@ -34,14 +34,14 @@ class Manifest {
     cache::Digest digest;       // of its request and target
   };
 
-  // `request` and `limits` outlive this. Takes at most as many targets as there are; the same target under two spellings is one.
-  Manifest(const v1::EnsureRequest& request, const RequestLimits& limits);
+  // `limits` outlive this. Takes at most as many targets as there are; the same target under two spellings is one.
+  Manifest(v1::EnsureRequest request, const RequestLimits& limits);
 
   // Of a serialized EnsureRequest, before it is parsed.
   struct Size {
     std::size_t requests = 0;
     std::size_t targets = 0;
-    std::size_t memory = 0;  // what a call with it holds until it ends, about: the message, its requests' bytes, what is known of each item
+    std::size_t memory = 0;  // what a call with it holds until it ends, about: the message or its requests' bytes, what is known of each item
   };
   static Size Measure(const grpc::ByteBuffer& bytes);
   static std::optional<Failure> ProblemOf(const Size& size);
@@ -60,13 +60,18 @@ class Manifest {
   std::optional<Failure> ProblemOf(const Item& item) const;
 
  private:
+  struct Request {
+    std::string bytes;  // without its target; empty: too large
+    std::string target;  // its own, where none are named for all
+    std::size_t size = 0;  // as it came
+  };
   void Expand(std::uint32_t index);
 
-  const v1::EnsureRequest& request_;
+  v1::EnsureRequest request_;  // of which the first are empty: they are in requests_
   const RequestLimits& limits_;
   std::optional<Failure> problem_;
   std::vector<std::string> targets_;  // empty: each request names its own
-  std::vector<std::string> bytes_;    // of each request without its target; empty: too large
+  std::vector<Request> requests_;
   std::vector<Item> items_;
 };
 

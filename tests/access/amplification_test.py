@@ -101,6 +101,19 @@ def test_a_manifest_of_empty_requests(daemon):
     assert settles(daemon, 90 * MIB) <= 90 * MIB
 
 
+def test_manifests_as_large_as_they_may_be(daemon):
+    daemon.start()
+    requests = b"".join(field(1, field(1, b"no module %06d" % i + bytes(280))) for i in range(50_000))
+    manifest = requests + field(2, b"cuda:sm_80") + field(2, b"hip:gfx942")
+    assert 14 * MIB < len(manifest) < 16 * MIB
+    flood = Flood(daemon, "EnsureKernels", [manifest] * 16, True)
+    refused = "RESOURCE_EXHAUSTED: the manifests of the tenant default that are under way hold its part of the 100663296 bytes"
+    assert sum(flood.told.values()) == 16 and flood.told["OK"] > 0, flood.told
+    assert all(told == "OK" or told.startswith(refused) for told in flood.told), flood.told
+    assert flood.most < 300 * MIB
+    assert settles(daemon, 90 * MIB) <= 90 * MIB
+
+
 MODULES = {
     "empty expressions": (b"\x2a\x00" * (2 * MIB - 200), r"INVALID_ARGUMENT: the expressions of the module are 20\d{5}; this kilnd takes 250000 \(--max-expressions\)"),
     "empty buffers": (b"\x22\x00" * (2 * MIB - 200), r"INVALID_ARGUMENT: the buffers of the module are 20\d{5}; this kilnd takes 10000 \(--max-buffers\)"),
