@@ -28,6 +28,11 @@ std::expected<void, Error> SqliteSlot::Open() {
   return {};
 }
 
+void SqliteSlot::Close() {
+  open_ = nullptr;
+  store_.reset();
+}
+
 void SqliteSlot::KeepTrying() {
   if (!available()) thread_ = std::thread([this] { Try(); });
 }

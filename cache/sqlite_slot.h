@@ -33,8 +33,10 @@ class SqliteSlot final : public Tier {
   // Commits every accepted put, then closes.
   ~SqliteSlot() override;
 
-  std::expected<void, Error> Open();  // once, before the slot is shared
-  void KeepTrying();                  // where that failed
+  // Before the slot is shared: once, and back.
+  std::expected<void, Error> Open();
+  void Close();
+  void KeepTrying();  // while it is not open
 
   // Null while it is not open.
   SqliteTier* store() const { return open_.load(std::memory_order_acquire); }

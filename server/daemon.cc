@@ -249,7 +249,10 @@ std::expected<void, std::string> Daemon::Parts::OpenSealer() {
                   {{"error", std::string_view(key.error().message)}, {"instead", "one for as long as this kilnd runs"}});
   }
   const cache::SigningKey signer = key ? std::move(*key) : cache::SigningKey::Make();
-  if (!key) unkept_key = signer;
+  if (!key) {
+    unkept_key = signer;
+    disk->Close();  // KeepKey says why, and when it comes back
+  }
   sealer = std::make_unique<Sealer>(signer, Sealer::Options{.host = HostName(), .compiler = std::string(compiler::BuildId())});
   return WatchTrustedKeys();
 }

@@ -362,7 +362,8 @@ TEST_F(SealTest, TrustedKeysAreReadAgainWhenTheyChange) {
 TEST_F(SealTest, WhoMayCompileCannotPutWhatNobodySealed) {
   const std::string secret = NewSecret();
   fs::create_directories(daemon_->State());
-  ASSERT_TRUE(WriteTokens(fs::path(daemon_->State()) / "tokens", {{"user", "default", *ParseScopes("read,compile,tune,run"), HashToken(secret), {}}}));
+  const Token user{"user", "default", *ParseScopes("read,compile,tune,run"), HashToken(secret), {}};
+  ASSERT_TRUE(WriteTokens(fs::path(daemon_->State()) / "tokens", {user}));
   daemon_->Start();
   const auto good = daemon_->Compile(MakeRequest(Order::kAnswer, 3));
   v1::PutRequest put;
@@ -384,6 +385,34 @@ TEST_F(SealTest, WhoMayCompileCannotPutWhatNobodySealed) {
   ASSERT_EQ(daemon_->Stop(), 0);
   daemon_->Start({"--accept-put=yes"});
   EXPECT_TRUE(send(secret.c_str()).ok()) << "the setting that takes anybody's";
+}
+
+// Through a link to itself the key cannot be read, as with no descriptors left or a disk that fails.
+TEST_F(SealTest, AKeyThatCannotBeReadMakesNoResultAForgedOne) {
+  daemon_->Start();
+  const auto made = Compile(MakeRequest(Order::kAnswer, 3));
+  ASSERT_EQ(daemon_->Stop(), 0);
+  const fs::path key = fs::path(daemon_->State()) / "signing-key.pem";
+  fs::rename(key, folder_ / "key.pem");
+  fs::create_symlink(key, key);
+  daemon_->Start();
+  EXPECT_THAT(daemon_->LogText(), HasSubstr("event=signing-key error=\"the signing key " + key.string() + " cannot be read"));
+  EXPECT_THAT(daemon_->LogText(), HasSubstr("disk=\"none\""));
+  grpc::ClientContext lookup, verify;
+  v1::LookupRequest wanted;
+  *wanted.mutable_request() = MakeRequest(Order::kAnswer, 3);
+  v1::CompileReply none;
+  EXPECT_EQ(daemon_->stub().Lookup(&lookup, wanted, &none).error_code(), grpc::StatusCode::NOT_FOUND);
+  v1::CacheVerifyReply verified;
+  EXPECT_EQ(daemon_->stub().CacheVerify(&verify, {}, &verified).error_code(), grpc::StatusCode::UNAVAILABLE);
+  ASSERT_EQ(daemon_->Stop(), 0);
+
+  fs::rename(folder_ / "key.pem", key);
+  daemon_->Start();
+  grpc::ClientContext again;
+  v1::CompileReply kept;
+  ASSERT_TRUE(daemon_->stub().Lookup(&again, wanted, &kept).ok());
+  EXPECT_EQ(kept.artifact().SerializeAsString(), made.artifact());
 }
 
 TEST_F(SealTest, ASigningKeyThatOthersCanReadIsRefused) {
