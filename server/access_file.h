@@ -17,7 +17,7 @@
 //   compile-seconds = 3600     # of the workers, an hour
 //   gpu-seconds = 600          # of the devices, an hour
 //   store-bytes = 2147483648
-//   requests = 64              # in flight
+//   requests = 64              # in flight; a manifest is one
 //
 // A tenant bounds what `read`, `compile`, `tune` and `run` reach: its own results. It does not bound `admin`, which is the scope of
 // whoever operates the host: the Cache calls list, verify, evict and export the results of every tenant, and Stats counts them all.

@@ -119,7 +119,8 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   bytes("--max-message", config.max_message_bytes, std::uint64_t{1} << 30, "bytes of a message of any call");
   app.add_option("--connection-memory", config.connection_memory_bytes, "bytes that all connections may hold of messages under way")
       ->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{32} << 20, std::uint64_t{1} << 40))->default_str("192MiB");
-  bytes("--manifest-memory", config.manifest_memory_bytes, std::uint64_t{1} << 40, "bytes that all manifests under way may hold; a tenant's, four fifths");
+  bytes("--manifest-memory", config.manifest_memory_bytes, std::uint64_t{1} << 40,
+        "bytes that all manifests under way may hold; a tenant's, four fifths");
   bytes("--max-request", limits.request_bytes, std::uint64_t{64} << 20, "bytes of a compile request");
   bytes("--max-module", limits.module_bytes, limits.module_bytes, "bytes of a program");
   bytes("--max-artifact", limits.artifact_bytes, std::uint64_t{255} << 20, "bytes of a compiled artifact");

@@ -127,6 +127,10 @@ struct Daemon::Parts {
                   telemetry.Log(protections.starts_with(kUnconfined) ? Level::kError : Level::kInfo, "workers", {{"protections", protections}});
                 }}),
         metrics(MetricNames(zygote)), journal([this](std::span<const CallRecord> records) { Record(records); }) {}
+  // After a start that failed: the description may be waiting for the devices.
+  ~Parts() {
+    if (devices) devices->Close();
+  }
 
   const Config config;
   Telemetry telemetry;
@@ -180,7 +184,7 @@ struct Daemon::Parts {
   std::expected<void, std::string> StartMonitor();
   void Record(std::span<const CallRecord> records);
   void NoteGpus(const v1::DeviceList& gpus, std::string_view trouble) const;
-  void DescribeDevices(v1::CapabilitiesReply& reply, std::chrono::seconds patience) const;
+  bool DescribeDevices(v1::CapabilitiesReply& reply, std::chrono::seconds patience) const;
   Sample Look() const;
   Probe Health();
   Probe Readiness() const;
@@ -202,7 +206,9 @@ void Daemon::Parts::Reload() {
 }
 
 std::expected<void, std::string> Daemon::Parts::OpenGate() {
-  auto opened = Authenticator::Open({.tokens = config.tokens, .access = config.access, .on_reload = [this](std::string_view error) { NoteReload("access-reloaded", error); }});
+  auto opened = Authenticator::Open({.tokens = config.tokens,
+                                     .access = config.access,
+                                     .on_reload = [this](std::string_view error) { NoteReload("access-reloaded", error); }});
   if (!opened) return std::unexpected(std::move(opened.error()));
   authenticator = std::move(*opened);
   gate = std::make_unique<Gate>(*authenticator, audit ? *audit : telemetry);
@@ -342,19 +348,21 @@ void Daemon::Parts::NoteGpus(const v1::DeviceList& gpus, std::string_view troubl
   }
 }
 
-void Daemon::Parts::DescribeDevices(v1::CapabilitiesReply& reply, std::chrono::seconds patience) const {
+bool Daemon::Parts::DescribeDevices(v1::CapabilitiesReply& reply, std::chrono::seconds patience) const {
   reply.clear_devices();
   reply.clear_gpu_problems();
   for (v1::DeviceInfo& device : devices->Devices(patience)) *reply.add_devices() = std::move(device);
   for (std::string& problem : devices->Problems()) reply.add_gpu_problems(std::move(problem));
+  return devices->listed();
 }
 
 std::expected<void, std::string> Daemon::Parts::Serve() {
+  const auto describe = [this](v1::CapabilitiesReply& reply, std::chrono::seconds patience) { return DescribeDevices(reply, patience); };
   description = std::make_unique<SelfDescription>(
       DescribeOurselves(*sealer),
       SelfDescription::Sources{.passes = [this] { return zygote.Passes(); },
                                .ptxas = [this] { return ptxas.Version(); },
-                               .devices = [this](v1::CapabilitiesReply& reply, std::chrono::seconds patience) { DescribeDevices(reply, patience); }});
+                               .devices = describe});
   service = std::make_unique<KilnService>(KilnService::Parts{
       *flow, *runs, *devices, *executor, *maintenance, *store_keeper, *cache, *admission, *workers, telemetry, metrics, *gate, *quotas, *description,
       config.accept_put, config.limits, config.max_message_bytes, config.manifest_memory_bytes});

@@ -151,6 +151,11 @@ std::vector<v1::DeviceInfo> DevicePool::Devices(std::chrono::seconds patience) {
   return devices;
 }
 
+bool DevicePool::listed() {
+  std::lock_guard lock(mutex_);
+  return listed_ || closed_;
+}
+
 std::vector<std::string> DevicePool::Problems() {
   std::lock_guard lock(mutex_);
   return gpus_.empty() ? problems_ : std::vector<std::string>();

@@ -36,8 +36,8 @@ bool EndsTheCall(const Failure& failure) {
 
 }  // namespace
 
-EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, v1::EnsureRequest request)
-    : parts_(parts), caller_(std::move(caller)), memory_(std::move(memory)), manifest_(std::move(request), parts.limits),
+EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted, v1::EnsureRequest request)
+    : parts_(parts), caller_(std::move(caller)), memory_(std::move(memory)), counted_(std::move(counted)), manifest_(std::move(request), parts.limits),
       window_(2 * std::size_t{parts.workers} + 2), failure_(manifest_.problem()) {
   failure_ ? Continue() : ExpandSoon();
 }
@@ -132,6 +132,7 @@ void EnsureReactor::Start(std::size_t index, bool lookup) {
                                  .digest = item.digest,
                                  .accepted = parts_.accepted,
                                  .lookup_only = lookup,
+                                 .part_of_another = true,
                                  .remember_miss = lookup,
                                  .on_stage = {},
                                  .done = [this, index, lookup](Outcome outcome) { Ended(index, lookup, std::move(outcome)); }});
@@ -252,6 +253,7 @@ void EnsureReactor::Advance(std::unique_lock<std::mutex> lock) {
   const grpc::Status status = failure_ ? ToStatus(*failure_) : grpc::Status::OK;
   busy_ = true;  // finished
   lock.unlock();
+  counted_.reset();
   Finish(status);
 }
 

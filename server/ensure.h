@@ -29,6 +29,7 @@
 #include "server/executor.h"
 #include "server/gate.h"
 #include "server/manifest.h"
+#include "server/quotas.h"
 #include "server/request_limits.h"
 #include "server/tenant_budget.h"
 
@@ -46,7 +47,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     std::shared_ptr<CallNotes> notes;
   };
 
-  EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, v1::EnsureRequest request);
+  EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted, v1::EnsureRequest request);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -76,6 +77,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const Parts parts_;
   const Caller caller_;
   const TenantBudget::Charge memory_;
+  std::optional<Quotas::InFlight> counted_;  // for all of its items, until the client may call again
   Manifest manifest_;
   const std::size_t window_;
   const Clock::time_point began_ = Clock::now();

@@ -2,6 +2,7 @@
 #include "server/message_reader.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/stubs/logging.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
 namespace kiln::server {
@@ -34,6 +35,7 @@ ir::WireSize Measure(const google::protobuf::Descriptor& type, const grpc::ByteB
 std::expected<void, Failure> ReadMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message, std::size_t extra) {
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   if (auto fits = CheckMemory(type, bytes.Length(), Measure(type, bytes).memory(), extra); !fits) return fits;
+  const google::protobuf::LogSilencer silencer;  // it would write what it dislikes to stderr; the caller is told
   auto& own = const_cast<grpc::ByteBuffer&>(bytes);  // the call's, which keeps it until its end
   grpc::ProtoBufferReader reader(&own);
   const bool parsed = message.ParseFromZeroCopyStream(&reader);
@@ -44,6 +46,7 @@ std::expected<void, Failure> ReadMessage(const grpc::ByteBuffer& bytes, google::
 std::expected<void, Failure> ReadMessage(std::string_view bytes, google::protobuf::Message& message) {
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   if (auto fits = CheckMemory(type, bytes.size(), ir::WireSize(type, bytes).memory(), 0); !fits) return fits;
+  const google::protobuf::LogSilencer silencer;
   return Checked(message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())), type);
 }
 

@@ -232,6 +232,18 @@ TEST_F(DaemonTest, ARequestIsChargedAsLongAsItsCompileLasts) {
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(Padded(MakeRequest(Order::kAnswer, 8), kLarge)).status.ok(); }));
 }
 
+// gRPC's own copy of a request that is being compiled would count against --connection-memory, which is for what has not been read yet.
+TEST_F(DaemonTest, RequestsUnderWayAreNoMessagesThatNobodyHasRead) {
+  daemon_->Start({"--workers=1", "--connection-memory=32MiB"});
+  OpenCompiles ranks;
+  const auto request = Padded(MakeRequest(Order::kHang), 4'000'000);
+  for (std::uint64_t i = 0; i < 16; ++i) {
+    ranks.push_back(std::make_unique<OpenCompile>(*daemon_, request));
+    ASSERT_TRUE(daemon_->Eventually([&] { return ranks.back()->Ended() || daemon_->Stats().joined() == i; }, std::chrono::seconds(30)));
+  }
+  for (const auto& rank : ranks) EXPECT_FALSE(rank->Ended()) << rank->End().error_message();
+}
+
 class TenantTest : public DaemonTest {
  protected:
   struct Tenant {
@@ -308,6 +320,27 @@ TEST_F(TenantTest, LargeRequestsOfOneLeaveRoomForAnother) {
   }
   const grpc::Status status = Compile(small_, Padded(Fresh(), kLarge));
   EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+// As one does that a tenant has made something else of.
+TEST_F(TenantTest, AWorkerThatDoesNotEndWhenItShouldIsKilled) {
+  daemon_->Start({"--workers=1"});
+  ASSERT_TRUE(Compile(flood_, Fresh()).ok());
+  const pid_t zygote = Daemon::Children(daemon_->pid()).at(0);
+  const auto stopped = Daemon::Children(zygote);
+  ASSERT_EQ(stopped.size(), 1u);
+  ::kill(stopped[0], SIGSTOP);
+  EXPECT_TRUE(Compile(small_, Fresh()).ok());
+  EXPECT_TRUE(daemon_->Eventually([&] { return std::ranges::count(Daemon::Children(zygote), stopped[0]) == 0; }));
+}
+
+std::size_t LinesWith(const std::string& text, std::initializer_list<std::string_view> words) {
+  std::size_t found = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    found += std::ranges::all_of(words, [&](std::string_view word) { return line.find(word) != std::string::npos; });
+  }
+  return found;
 }
 
 // Reading and decoding what is refused then would take kilnd's time from the workers.

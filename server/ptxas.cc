@@ -2,6 +2,8 @@
 #include "server/ptxas.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,8 +18,14 @@ namespace {
 
 constexpr std::chrono::seconds kPause{1};
 
-// What `path --version` prints; nothing when it cannot be run.
-std::string Ask(const std::string& path) {
+bool Readable(int fd, std::chrono::steady_clock::time_point until) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+  pollfd one{fd, POLLIN, 0};
+  return left.count() > 0 && ::poll(&one, 1, static_cast<int>(left.count())) > 0;
+}
+
+// What `path --version` prints; nothing when it cannot be run, or does not end until then.
+std::string Ask(const std::string& path, std::chrono::steady_clock::time_point until) {
   std::array<int, 2> pipe;
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return {};
   UniqueFd out(pipe[0]);
@@ -35,9 +43,11 @@ std::string Ask(const std::string& path) {
   in.Reset();
   std::string text;
   std::array<char, 4096> chunk;
-  for (ssize_t got; (got = ::read(out.get(), chunk.data(), chunk.size())) > 0 && text.size() < 65536;) {
+  ssize_t got = -1;
+  while (Readable(out.get(), until) && (got = ::read(out.get(), chunk.data(), chunk.size())) > 0 && text.size() < 65536) {
     text.append(chunk.data(), static_cast<std::size_t>(got));
   }
+  if (got != 0) ::kill(pid, SIGKILL);
   int status = 0;
   ::waitpid(pid, &status, 0);
   return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? text : std::string();
@@ -58,14 +68,21 @@ Ptxas::Identity Ptxas::Look() const {
 
 std::string Ptxas::Version() {
   if (path_.empty()) return {};
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  const bool first = !asked_;
+  if (first) answered_.wait(lock, [&] { return !asking_; });
   const Identity now = Look();
-  const Clock::time_point time = Clock::now();
-  const bool again = version_.empty() && time - last_try_ >= kPause;
-  if (asked_ == now && !again) return version_;
+  const bool again = version_.empty() && Clock::now() - last_try_ >= kPause;
+  if (asking_ || (asked_ == now && !again)) return version_;
+  asking_ = true;
+  lock.unlock();
+  std::string version = LastLine(Ask(path_.string(), Clock::now() + patience_));
+  lock.lock();
   asked_ = now;
-  last_try_ = time;
-  version_ = LastLine(Ask(path_.string()));
+  last_try_ = Clock::now();
+  asking_ = false;
+  version_ = std::move(version);
+  answered_.notify_all();
   return version_;
 }
 

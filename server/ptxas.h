@@ -3,6 +3,7 @@
 
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <mutex>
@@ -12,10 +13,13 @@
 namespace kiln::server {
 
 // The ptxas that makes cubins. Asked for its version when somebody first needs to know, again when the file has been replaced, and while it
-// has none to tell, at most once a second: workers may start one that kilnd could not. From any thread.
+// has none to tell, at most once a second: workers may start one that kilnd could not. One that does not end in time has none.
+//
+// Threads. Any. One of them asks; the others go on with what was known before, or where nothing was yet, wait for it.
 class Ptxas {
  public:
-  explicit Ptxas(std::filesystem::path path) : path_(std::move(path)) {}
+  explicit Ptxas(std::filesystem::path path, std::chrono::milliseconds patience = std::chrono::seconds(10))
+      : path_(std::move(path)), patience_(patience) {}
 
   // The line that names the build ("Build cuda_12.8.r12.8/compiler.35404655_0"); empty where there is no working ptxas.
   std::string Version();
@@ -26,9 +30,12 @@ class Ptxas {
   Identity Look() const;
 
   const std::filesystem::path path_;
+  const std::chrono::milliseconds patience_;
   std::mutex mutex_;
-  std::optional<Identity> asked_;  // guarded by mutex_, as are the next two
-  Clock::time_point last_try_{};
+  std::condition_variable answered_;
+  std::optional<Identity> asked_;  // guarded by mutex_, as are the next three
+  bool asking_ = false;
+  Clock::time_point last_try_{};  // the end of it
   std::string version_;
 };
 

@@ -148,6 +148,27 @@ TEST_F(StoreKeeperTest, WhatWasNotedIsTrimmedAtTheEnd) {
   EXPECT_LE(OnDisk(), 20'000u);
 }
 
+// It writes the audit log, and others' requests must not wait for the disk.
+TEST(Quotas, NobodyWaitsForWhoIsToldOfARefusal) {
+  FakeClock clock;
+  std::unique_ptr<Quotas> quotas;
+  bool went_on = false;
+  const auto told = [&](std::string_view, std::string_view) {
+    auto other = std::async(std::launch::async, [&] { quotas->End("t"); });
+    went_on = other.wait_for(std::chrono::seconds(30)) == std::future_status::ready;
+    if (!went_on) std::abort();  // it waits for this thread
+  };
+  quotas = std::make_unique<Quotas>([](std::string_view) { return TenantLimits{.compile_seconds = 1, .requests = 1}; }, clock, told);
+  EXPECT_TRUE(quotas->Begin("t"));
+  EXPECT_FALSE(quotas->Begin("t"));
+  EXPECT_TRUE(went_on);
+  EXPECT_TRUE(quotas->Begin("t"));
+  quotas->ChargeCompile("t", std::chrono::seconds(2));
+  went_on = false;
+  EXPECT_FALSE(quotas->MayCompile("t"));
+  EXPECT_TRUE(went_on);
+}
+
 class QuotaTest : public DaemonTest {
  protected:
   static constexpr uint32_t kWide = 200;  // of Order::kAnswer: 20 kB and more
@@ -257,6 +278,34 @@ TEST_F(QuotaTest, LookupsPutsAndBundlesAreRequestsToo) {
   v1::CacheImportReply imported;
   refused(daemon_->stub().CacheImport(&from, &imported)->Finish());
   EXPECT_TRUE(daemon_->Woken(running).status.ok());
+}
+
+TEST_F(QuotaTest, AManifestIsOneRequest) {
+  StartWith("requests = 1", {"--workers=1"});
+  v1::EnsureRequest manifest;
+  for (uint32_t i = 0; i < 50; ++i) *manifest.add_requests() = MakeRequest(Order::kAnswer, i);
+  for (int again = 0; again < 2; ++again) {
+    grpc::ClientContext context;
+    const auto reader = daemon_->stub().EnsureKernels(&context, manifest);
+    v1::EnsureProgress progress;
+    while (reader->Read(&progress)) continue;
+    EXPECT_TRUE(reader->Finish().ok());
+    EXPECT_EQ(progress.known() + progress.compiled(), 50u);
+  }
+  EXPECT_EQ(daemon_->LogText().find("audit=\"quota\""), std::string::npos) << "nothing was refused";
+
+  manifest.clear_requests();
+  *manifest.add_requests() = MakeRequest(Order::kSleep, kLong);
+  auto running = std::async(std::launch::async, [&] {
+    grpc::ClientContext context;
+    const auto reader = daemon_->stub().EnsureKernels(&context, manifest);
+    for (v1::EnsureProgress progress; reader->Read(&progress);) continue;
+    return reader->Finish();
+  });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, 1)).status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(daemon_->LogText().find("audit=\"quota\""), std::string::npos);
+  EXPECT_TRUE(daemon_->Woken(running).ok());
 }
 
 // They are bytes in the store too.

@@ -35,6 +35,11 @@ Quotas::Use& Quotas::UseOf(const std::string& tenant) {
   return use;
 }
 
+Quotas::Use Quotas::Used(const std::string& tenant) {
+  std::lock_guard lock(mutex_);
+  return UseOf(tenant);
+}
+
 std::unexpected<Failure> Quotas::Refuse(std::string_view tenant, Failure failure) const {
   if (on_refused_) on_refused_(tenant, failure.message);
   return std::unexpected(std::move(failure));
@@ -42,17 +47,21 @@ std::unexpected<Failure> Quotas::Refuse(std::string_view tenant, Failure failure
 
 std::expected<void, Failure> Quotas::Begin(const std::string& tenant) {
   const auto limit = limits_of_(tenant).requests;
-  std::lock_guard lock(mutex_);
-  Use& use = UseOf(tenant);
-  if (limit && use.requests >= *limit) {
-    return Refuse(tenant, {.kind = Failure::Kind::kQueueFull,
-                                   .message = fmt::format("the tenant {} has {} requests under way, which is its quota; the next is "
-                                                          "taken when one of them ends",
-                                                          tenant, use.requests),
-                                   .retry_after = milliseconds(200)});
+  std::uint32_t requests = 0;
+  {
+    std::lock_guard lock(mutex_);
+    Use& use = UseOf(tenant);
+    requests = use.requests;
+    if (!limit || requests < *limit) {
+      ++use.requests;
+      return {};
+    }
   }
-  ++use.requests;
-  return {};
+  return Refuse(tenant, {.kind = Failure::Kind::kQueueFull,
+                         .message = fmt::format("the tenant {} has {} requests under way, which is its quota; the next is taken when one of "
+                                                "them ends",
+                                                tenant, requests),
+                         .retry_after = milliseconds(200)});
 }
 
 void Quotas::End(const std::string& tenant) {
@@ -73,16 +82,14 @@ Failure Quotas::UsedUp(std::string_view tenant, std::string_view what, double li
 std::expected<void, Failure> Quotas::MayCompile(const std::string& tenant) {
   const auto limit = limits_of_(tenant).compile_seconds;
   if (!limit) return {};
-  std::lock_guard lock(mutex_);
-  if (Seconds(UseOf(tenant).compile) < *limit) return {};
+  if (Seconds(Used(tenant).compile) < *limit) return {};
   return Refuse(tenant, UsedUp(tenant, "compile-seconds", *limit));
 }
 
 std::expected<void, Failure> Quotas::MayRun(const std::string& tenant) {
   const auto limit = limits_of_(tenant).gpu_seconds;
   if (!limit) return {};
-  std::lock_guard lock(mutex_);
-  if (Seconds(UseOf(tenant).gpu) < *limit) return {};
+  if (Seconds(Used(tenant).gpu) < *limit) return {};
   return Refuse(tenant, UsedUp(tenant, "GPU-seconds", *limit));
 }
 

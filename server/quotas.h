@@ -4,8 +4,8 @@
 // time. The limits are rows of the access file and may change while kilnd runs; who has no row has no limit.
 //
 // Seconds are charged when they have been used, so that a tenant can be over by what it has running. The hours are those of the wall
-// clock as it was when kilnd started, and go on with the steady one: setting the clock gives nobody an hour more. The store is kept within its limit by evicting the tenant's own entries, least
-// recently used first (StoreKeeper).
+// clock as it was when kilnd started, and go on with the steady one: setting the clock gives nobody an hour more. The store is kept within its
+// limit by evicting the tenant's own entries, least recently used first (StoreKeeper).
 //
 // All members may be called from any thread.
 #pragma once
@@ -65,7 +65,7 @@ class Quotas {
 
   TenantLimits LimitsFor(std::string_view tenant) const { return limits_of_(tenant); }
 
-  // A quota's refusal, told to who keeps account of them.
+  // A quota's refusal, told to who keeps account of them: not under a lock, for it may write to a disk.
   std::unexpected<Failure> Refuse(std::string_view tenant, Failure failure) const;
 
  private:
@@ -77,6 +77,7 @@ class Quotas {
   };
   cache::WallTime Now() const;
   Use& UseOf(const std::string& tenant);  // under the mutex
+  Use Used(const std::string& tenant);
   Failure UsedUp(std::string_view tenant, std::string_view what, double limit) const;
 
   const LimitsOf limits_of_;

@@ -103,7 +103,7 @@ void ProgressReactor::Advance(Change change) {
 
 ListReactor::ListReactor(const grpc::CallbackServerContext& context, Maintenance& maintenance, const v1::CacheListRequest& request,
                          Confirmation confirm, Quotas::InFlight counted)
-    : confirm_(std::move(confirm)), place_(std::move(counted)) {
+    : Counted(std::move(counted)), confirm_(std::move(confirm)) {
   const bool posted = maintenance.Post([this, &context, &maintenance, request] {
     if (context.IsCancelled()) return End(grpc::Status::CANCELLED);
     auto listed = maintenance.List(request);
@@ -123,14 +123,9 @@ void ListReactor::Next() {
   StartWrite(&writing_);
 }
 
-void ListReactor::End(const grpc::Status& status) {
-  place_.GiveBack();
-  Finish(status);
-}
-
 ExportReactor::ExportReactor(const grpc::CallbackServerContext& context, Maintenance& maintenance, const v1::CacheExportRequest& request,
                              std::string tenant, Confirmation confirm, Quotas::InFlight counted)
-    : confirm_(std::move(confirm)), place_(std::move(counted)) {
+    : Counted(std::move(counted)), confirm_(std::move(confirm)) {
   const bool posted = maintenance.Post([this, &context, &maintenance, request, tenant = std::move(tenant)] {
     if (context.IsCancelled()) return End(grpc::Status::CANCELLED);
     auto file = maintenance.Export(request, tenant);
@@ -155,18 +150,13 @@ void ExportReactor::Next() {
   StartWrite(&writing_);
 }
 
-void ExportReactor::End(const grpc::Status& status) {
-  place_.GiveBack();
-  Finish(status);
-}
-
 ImportReactor::ImportReactor(grpc::CallbackServerContext& context, Maintenance& maintenance, StoreKeeper& store_keeper,
                              grpc::ByteBuffer& reply, std::size_t message_bytes, Confirmation confirm, Quotas::InFlight counted)
-    : context_(context), maintenance_(maintenance), store_keeper_(store_keeper), reply_(reply), message_bytes_(message_bytes), confirm_(std::move(confirm)),
-      place_(std::move(counted)) {
+    : Counted(std::move(counted)), context_(context), maintenance_(maintenance), store_keeper_(store_keeper), reply_(reply),
+      message_bytes_(message_bytes), confirm_(std::move(confirm)) {
   if (!maintenance.options().accept_import) {
     End(ToStatus({.kind = Failure::Kind::kRefused,
-                     .message = "this kilnd takes no results from others; start it with --accept-put=yes"}));
+                  .message = "this kilnd takes no results from others; start it with --accept-put=yes"}));
     return;
   }
   file_ = maintenance.NewScratch();
@@ -194,11 +184,6 @@ void ImportReactor::OnSendInitialMetadataDone(bool ok) {
     End(imported ? grpc::Status::OK : ToStatus(imported.error()));
   });
   if (!posted) End(ToStatus(Busy()));
-}
-
-void ImportReactor::End(const grpc::Status& status) {
-  place_.GiveBack();
-  Finish(status);
 }
 
 // One message.

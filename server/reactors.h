@@ -96,56 +96,56 @@ class ProgressReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
   std::shared_ptr<CompileFlow::Call> call_;
 };
 
-// The place of a call among its tenant's requests, given back once: before the client may call again, be that because it was answered or
-// because it has gone.
-class Place {
- public:
-  explicit Place(Quotas::InFlight counted) : counted_(std::move(counted)) {}
+// A call that counts as one of its tenant's until the client may make the next: once it is answered or has gone.
+template <class Reactor>
+class Counted : public Reactor {
+ protected:
+  explicit Counted(Quotas::InFlight counted) : counted_(std::move(counted)) {}
+  void End(const grpc::Status& status) {
+    GiveBack();
+    this->Finish(status);
+  }
+  void OnCancel() override { GiveBack(); }
+
+ private:
   void GiveBack() {
     std::lock_guard lock(mutex_);
     counted_.reset();
   }
 
- private:
   std::mutex mutex_;
   std::optional<Quotas::InFlight> counted_;  // guarded by mutex_
 };
 
 // CacheList.
-class ListReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class ListReactor final : public Counted<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
  public:
   ListReactor(const grpc::CallbackServerContext& context, Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm,
               Quotas::InFlight counted);
 
  private:
   void OnWriteDone(bool ok) override;
-  void OnCancel() override { place_.GiveBack(); }
   void OnDone() override { delete this; }
   void Next();
-  void End(const grpc::Status& status);
 
   const Confirmation confirm_;
-  Place place_;
   std::vector<v1::CacheEntry> entries_;
   std::size_t next_ = 0;
   grpc::ByteBuffer writing_;
 };
 
 // CacheExport: the bundle is written to a file first, so that a slow client holds no lock of the store's.
-class ExportReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class ExportReactor final : public Counted<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
  public:
   ExportReactor(const grpc::CallbackServerContext& context, Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant,
                 Confirmation confirm, Quotas::InFlight counted);
 
  private:
   void OnWriteDone(bool ok) override;
-  void OnCancel() override { place_.GiveBack(); }
   void OnDone() override { delete this; }
   void Next();
-  void End(const grpc::Status& status);
 
   const Confirmation confirm_;
-  Place place_;
   TemporaryFile file_;
   std::ifstream stream_;
   v1::CacheChunk chunk_;
@@ -153,7 +153,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 };
 
 // CacheImport. Nothing is taken of a bundle whose client went away before its end.
-class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
+class ImportReactor final : public Counted<grpc::ServerReadReactor<grpc::ByteBuffer>> {
  public:
   ImportReactor(grpc::CallbackServerContext& context, Maintenance& maintenance, StoreKeeper& store_keeper, grpc::ByteBuffer& reply,
                 std::size_t message_bytes, Confirmation confirm, Quotas::InFlight counted);
@@ -161,10 +161,8 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  private:
   void OnReadDone(bool ok) override;
   void OnSendInitialMetadataDone(bool ok) override;
-  void OnCancel() override { place_.GiveBack(); }
   void OnDone() override { delete this; }
   std::expected<void, Failure> Take();
-  void End(const grpc::Status& status);
 
   grpc::CallbackServerContext& context_;
   Maintenance& maintenance_;
@@ -172,7 +170,6 @@ class ImportReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer& reply_;
   const std::size_t message_bytes_;  // that one may have
   const Confirmation confirm_;
-  Place place_;
   TemporaryFile file_;
   std::ofstream stream_;
   std::uint64_t received_ = 0;

@@ -41,20 +41,24 @@ void SelfDescription::Run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     changed_.wait(lock, [&] { return stopping_ || asked_ || !waiting_.empty(); });
+    std::vector<Done> told = std::exchange(waiting_, {});
     lock.unlock();
-    Look();
+    const bool whole = Look();
     lock.lock();
     asked_ = false;
-    const std::vector<Done> waiting = std::exchange(waiting_, {});
+    // Who came while drivers were being asked that have not answered yet has waited for a part of the time only.
+    if (whole || stopping_) {
+      for (Done& done : std::exchange(waiting_, {})) told.push_back(std::move(done));
+    }
     const v1::CapabilitiesReply reply = known_;
     lock.unlock();
-    for (const Done& done : waiting) done(reply);
+    for (const Done& done : told) done(reply);
     lock.lock();
   }
 }
 
-// What each source says holds from then on, whatever the next one takes.
-void SelfDescription::Look() {
+// What each source says holds from then on, whatever the next one takes. False: not all devices are known yet.
+bool SelfDescription::Look() {
   const auto learn = [this](auto change) {
     std::lock_guard lock(mutex_);
     change(known_);
@@ -70,11 +74,12 @@ void SelfDescription::Look() {
   const std::string ptxas = sources_.ptxas();
   learn([&](v1::CapabilitiesReply& reply) { reply.set_ptxas(ptxas); });
   v1::CapabilitiesReply devices;
-  sources_.devices(devices, kDriversPatience);
+  const bool whole = sources_.devices(devices, kDriversPatience);
   learn([&](v1::CapabilitiesReply& reply) {
     reply.mutable_devices()->Swap(devices.mutable_devices());
     reply.mutable_gpu_problems()->Swap(devices.mutable_gpu_problems());
   });
+  return whole;
 }
 
 }  // namespace kiln::server

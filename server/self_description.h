@@ -4,7 +4,7 @@
 //
 // Threads. One, which asks for what may take long: the passes from the compile worker, the version from ptxas, the devices from their
 // drivers. What it learnt last is answered from memory, on any thread; who wants to know of the devices joins the asking that is under
-// way, however many do, and is told by that thread.
+// way, however many do, and is told by that thread, or joins the next where that one ends before the drivers have answered.
 #pragma once
 
 #include <chrono>
@@ -24,8 +24,8 @@ class SelfDescription {
   struct Sources {
     std::function<std::vector<std::string>()> passes;
     std::function<std::string()> ptxas;
-    // Replaces the reply's devices, and why there are no GPUs, by those that are known after so long at most.
-    std::function<void(v1::CapabilitiesReply&, std::chrono::seconds)> devices;
+    // Replaces the reply's devices, and why there are no GPUs, by those that are known after so long at most. False: there may be more.
+    std::function<bool(v1::CapabilitiesReply&, std::chrono::seconds)> devices;
   };
   using Done = std::function<void(const v1::CapabilitiesReply&)>;
 
@@ -41,7 +41,7 @@ class SelfDescription {
 
  private:
   void Run();
-  void Look();
+  bool Look();
 
   const Sources sources_;
   std::mutex mutex_;

@@ -29,8 +29,12 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grp
   return reactor;
 }
 
+// By which clients tell what kilnd says from what gRPC says where there is none. Hits do without.
+void TellId(grpc::CallbackServerContext& context) { context.AddTrailingMetadata("kiln-request-id", RequestIdOf(context)); }
+
 grpc::Status Refuse(grpc::CallbackServerContext* context, const Failure& failure) {
   RecordOf(*context).reason = ReasonOf(failure.kind);
+  TellId(*context);
   return ToStatus(failure, DetailsLimit(*context));
 }
 
@@ -82,7 +86,7 @@ grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* re
   if (request->Length() > parts_.limits.request_bytes) return Answer(context, RequestTooLarge(request->Length(), parts_.limits));
   const cache::Digest digest = DigestOf("Compile", *request);
   if (const auto hit = parts_.flow.FindHot(digest, caller->tenant)) return Answer(context, *hit, *response);
-  std::string bytes = ToString(*request);
+  std::string bytes = TakeBytes(*request);
   if (const auto refused = parts_.flow.RefusesUnread(digest, bytes, *caller)) return Answer(context, *refused);
   return new CompileReactor(*context, parts_.flow,
                             {.id = RequestIdOf(*context),
@@ -100,7 +104,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CompileStream(Context* 
   const std::size_t length = request->Length();
   if (length > parts_.limits.request_bytes) return new RefusedStream<Bytes>(Refuse(context, RequestTooLarge(length, parts_.limits)));
   const cache::Digest digest = DigestOf("Compile", *request);
-  std::string bytes = ToString(*request);
+  std::string bytes = TakeBytes(*request);
   if (const auto refused = parts_.flow.RefusesUnread(digest, bytes, *caller)) return new RefusedStream<Bytes>(Refuse(context, *refused));
   auto confirm = ConfirmationOf(*caller, "CompileStream");
   return new ProgressReactor(
@@ -161,8 +165,12 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::EnsureKernels(Context* 
   if (!memory) return refuse(NoMemoryForManifest(caller->tenant, parts_.manifest_memory_bytes));
   v1::EnsureRequest manifest;
   if (const auto read = ReadMessage(*request, manifest, kOfARequest * size.requests); !read) return refuse(read.error());
-  return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, parts_.gate, WasAccepted(*context), NotesOf(*context)},
-                           std::move(*caller), std::move(*memory), std::move(manifest));
+  auto in_flight = parts_.quotas.Hold(caller->tenant);
+  if (!in_flight) return refuse(in_flight.error());
+  TellId(*context);
+  return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, parts_.gate, WasAccepted(*context),
+                            NotesOf(*context)},
+                           std::move(*caller), std::move(*memory), std::move(*in_flight), std::move(manifest));
 }
 
 grpc::ServerUnaryReactor* KilnService::Put(Context* context, const Bytes* request, Bytes* response) {
@@ -172,10 +180,10 @@ grpc::ServerUnaryReactor* KilnService::Put(Context* context, const Bytes* reques
     return Answer(context, Failure{.kind = Failure::Kind::kRefused,
                                    .message = "this kilnd takes no results from others; start it with --accept-put=yes"});
   }
-  auto in_flight = parts_.quotas.Hold(caller->tenant);
-  if (!in_flight) return Answer(context, in_flight.error());
   auto memory = parts_.flow.Hold(caller->tenant, kCopiesOfAResult * request->Length());
   if (!memory) return Answer(context, memory.error());
+  auto in_flight = parts_.quotas.Hold(caller->tenant);
+  if (!in_flight) return Answer(context, in_flight.error());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   Executor::Task task = [this, context, reactor, request, response, caller = *caller, memory = std::optional(std::move(*memory)),
                          counted = std::optional(std::move(*in_flight))]() mutable {
@@ -258,6 +266,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CacheList(Context* cont
   if (const auto read = ReadMessage(*request, list); !read) return new RefusedStream<Bytes>(Refuse(context, read.error()));
   auto in_flight = parts_.quotas.Hold(caller->tenant);
   if (!in_flight) return new RefusedStream<Bytes>(Refuse(context, in_flight.error()));
+  TellId(*context);
   return new ListReactor(*context, parts_.maintenance, list, ConfirmationOf(*caller, "CacheList"), std::move(*in_flight));
 }
 
@@ -281,6 +290,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CacheExport(Context* co
   if (const auto read = ReadMessage(*request, wanted, kOfAKey * keys); !read) return new RefusedStream<Bytes>(Refuse(context, read.error()));
   auto in_flight = parts_.quotas.Hold(caller->tenant);
   if (!in_flight) return new RefusedStream<Bytes>(Refuse(context, in_flight.error()));
+  TellId(*context);
   return new ExportReactor(*context, parts_.maintenance, wanted, caller->tenant, ConfirmationOf(*caller, "CacheExport"), std::move(*in_flight));
 }
 
@@ -289,6 +299,7 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* KilnService::CacheImport(Context* con
   if (!caller) return new RefusedUpload<Bytes>(ToStatus(caller.error()));
   auto in_flight = parts_.quotas.Hold(caller->tenant);
   if (!in_flight) return new RefusedUpload<Bytes>(Refuse(context, in_flight.error()));
+  TellId(*context);
   return new ImportReactor(*context, parts_.maintenance, parts_.store_keeper, *response, parts_.message_bytes, ConfirmationOf(*caller, "CacheImport"),
                            std::move(*in_flight));
 }

@@ -9,9 +9,8 @@ std::expected<void, Failure> StoreKeeper::Fits(const std::string& tenant, std::u
   const auto limit = quotas_.LimitsFor(tenant).store_bytes;
   if (!limit || bytes <= *limit) return {};
   return quotas_.Refuse(tenant, {.kind = Failure::Kind::kQuota,
-                                 .message = fmt::format("the result has {} bytes, and the tenant {} may keep {} in the store "
-                                                        "(store-bytes in the file of --access); this does not pass with time",
-                                                        bytes, tenant, *limit)});
+                                 .message = fmt::format("the result has {} bytes, and the tenant {} may keep {} in the store (store-bytes in the "
+                                                        "file of --access); this does not pass with time", bytes, tenant, *limit)});
 }
 
 void StoreKeeper::Note(const std::string& tenant, std::uint64_t bytes) {

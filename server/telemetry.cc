@@ -56,9 +56,18 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
-    std::fwrite(line.data(), 1, line.size(), file_.get());
+    if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size()) Complain();
   }
-  void flush_() override { std::fflush(file_.get()); }
+  void flush_() override {
+    if (std::fflush(file_.get()) != 0) Complain();
+  }
+
+  // On stderr, by the logger, at most once a second.
+  [[noreturn]] void Complain() const {
+    const int error = errno;
+    std::clearerr(file_.get());
+    spdlog::throw_spdlog_ex("cannot write " + path_, error);
+  }
 
   const std::string path_;
   File file_;  // guarded by mutex_

@@ -75,6 +75,12 @@ std::string ToString(const grpc::ByteBuffer& buffer) {
   return out;
 }
 
+std::string TakeBytes(const grpc::ByteBuffer& request) {
+  std::string bytes = ToString(request);
+  const_cast<grpc::ByteBuffer&>(request).Clear();  // the call's, which keeps it until its end
+  return bytes;
+}
+
 cache::Digest DigestOf(std::string_view method, const grpc::ByteBuffer& buffer) {
   std::vector<grpc::Slice> slices;
   cache::Hasher hasher;

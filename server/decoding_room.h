@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The memory for modules that are being decoded. Who finds too little waits, one after the other in the order in which they came: what takes more
+// than there is at all has it alone, and large ones are not passed by small ones for ever.
+//
+// Threads. Any; those of the executor wait here. Nobody waits with something that others wait for: who is in holds his place while one thread
+// decodes, which waits for nothing and comes to an end.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace kiln::server {
+
+class DecodingRoom {
+ public:
+  explicit DecodingRoom(std::size_t capacity) : capacity_(capacity) {}
+  DecodingRoom(const DecodingRoom&) = delete;
+  DecodingRoom& operator=(const DecodingRoom&) = delete;
+
+  // So many bytes, given back with this.
+  class Place {
+   public:
+    Place(DecodingRoom& room, std::size_t bytes) : room_(&room), bytes_(bytes) {}
+    Place(Place&& other) noexcept : room_(std::exchange(other.room_, nullptr)), bytes_(other.bytes_) {}
+    Place& operator=(Place&&) = delete;
+    ~Place() {
+      if (room_ != nullptr) room_->Leave(bytes_);
+    }
+
+   private:
+    DecodingRoom* room_;
+    std::size_t bytes_;
+  };
+
+  // Nothing once `given_up` says so, which is asked a few times a second.
+  template <class GivenUp>
+  std::optional<Place> Enter(std::size_t bytes, const GivenUp& given_up) {
+    std::unique_lock lock(mutex_);
+    const auto turn = waiting_.insert(waiting_.end(), bytes);
+    const auto fits = [&] { return turn == waiting_.begin() && (used_ == 0 || used_ + bytes <= capacity_); };
+    bool may = true;
+    while (!left_.wait_for(lock, kLook, fits) && (may = !given_up())) {
+    }
+    waiting_.erase(turn);
+    if (may) used_ += bytes;
+    lock.unlock();
+    left_.notify_all();  // the next one's turn
+    if (!may) return std::nullopt;
+    return std::optional<Place>(std::in_place, *this, bytes);
+  }
+
+  std::size_t waiting() const {
+    std::lock_guard lock(mutex_);
+    return waiting_.size();
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kLook{100};
+
+  void Leave(std::size_t bytes) {
+    {
+      std::lock_guard lock(mutex_);
+      used_ -= bytes;
+    }
+    left_.notify_all();
+  }
+
+  const std::size_t capacity_;
+  mutable std::mutex mutex_;
+  std::condition_variable left_;
+  std::list<std::size_t> waiting_;  // bytes that each wants, in the order of their turns
+  std::size_t used_ = 0;
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parts of kilnd that wait for others, and those that others must not wait for: modules that are decoded, ptxas, the devices of the host,
+// a log on a full disk, messages that are none.
+#include <sys/stat.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kiln/v1/service.pb.h"
+#include "server/decoding_room.h"
+#include "server/message_reader.h"
+#include "server/ptxas.h"
+#include "server/self_description.h"
+#include "server/telemetry.h"
+
+namespace kiln::server {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr auto kNever = [] { return false; };
+
+template <class Condition>
+bool Eventually(Condition condition) {
+  for (int i = 0; i < 3000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(10));
+  return condition();
+}
+
+TEST(DecodingRoom, TakesTurns) {
+  DecodingRoom room(100);
+  auto first = room.Enter(60, kNever);
+  std::atomic<int> in = 0;
+  const auto enter = [&](std::size_t bytes) {
+    return std::async(std::launch::async, [&, bytes] {
+      const auto place = room.Enter(bytes, kNever);
+      return ++in;
+    });
+  };
+  auto large = enter(1000);
+  ASSERT_TRUE(Eventually([&] { return room.waiting() == 1; }));
+  auto small = enter(10);
+  ASSERT_TRUE(Eventually([&] { return room.waiting() == 2; })) << "there is room for it, but it is not its turn";
+  EXPECT_EQ(in, 0);
+  first.reset();
+  EXPECT_EQ(large.get(), 1) << "larger than all there is: alone";
+  EXPECT_EQ(small.get(), 2);
+  const auto one = room.Enter(50, kNever), other = room.Enter(50, kNever);
+  EXPECT_TRUE(one && other) << "at one time";
+}
+
+TEST(DecodingRoom, WhoGivesUpLetsTheNextOneIn) {
+  DecodingRoom room(100);
+  auto first = room.Enter(60, kNever);
+  std::atomic<bool> given_up = false;
+  auto large = std::async(std::launch::async, [&] { return room.Enter(1000, [&] { return given_up.load(); }).has_value(); });
+  ASSERT_TRUE(Eventually([&] { return room.waiting() == 1; }));
+  auto small = std::async(std::launch::async, [&] { return room.Enter(10, kNever).has_value(); });
+  ASSERT_TRUE(Eventually([&] { return room.waiting() == 2; }));
+  given_up = true;
+  EXPECT_FALSE(large.get());
+  EXPECT_TRUE(small.get());
+}
+
+class PtxasTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = "/tmp/kiln-ptxas-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  void Install(const std::string& text) {
+    const fs::path next = folder_ / "next";
+    std::ofstream(next) << "#!/bin/sh\n" << text << "\n";
+    fs::permissions(next, fs::perms::owner_all);
+    fs::rename(next, Program());
+  }
+  fs::path Program() const { return folder_ / "ptxas"; }
+
+  fs::path folder_;
+};
+
+TEST_F(PtxasTest, OneThatDoesNotEndHasNoVersion) {
+  Install("echo Build 1; exec sleep 1000");
+  Ptxas ptxas(Program(), milliseconds(200));
+  EXPECT_EQ(ptxas.Version(), "");
+}
+
+TEST_F(PtxasTest, WhatWasKnownIsAnsweredWhileItIsAskedAgain) {
+  Install("echo Build 1");
+  Ptxas ptxas(Program(), seconds(1000));
+  EXPECT_EQ(ptxas.Version(), "Build 1");
+  ASSERT_EQ(::mkfifo((folder_ / "go").c_str(), 0600), 0);
+  Install("touch " + (folder_ / "asked").string() + "; cat " + (folder_ / "go").string() + "; echo Build 2");
+  auto asking = std::async(std::launch::async, [&] { return ptxas.Version(); });
+  ASSERT_TRUE(Eventually([&] { return fs::exists(folder_ / "asked"); }));
+  auto meanwhile = std::async(std::launch::async, [&] { return ptxas.Version(); });
+  const bool at_once = meanwhile.wait_for(seconds(30)) == std::future_status::ready;
+  std::ofstream(folder_ / "go").flush();
+  EXPECT_TRUE(at_once);
+  EXPECT_EQ(meanwhile.get(), "Build 1");
+  EXPECT_EQ(asking.get(), "Build 2");
+  EXPECT_EQ(ptxas.Version(), "Build 2");
+}
+
+// Who asks at the end of a look that the drivers have not answered in time waits for the next.
+TEST(SelfDescription, WhoComesLateIsNotToldThatThereAreNoGpus) {
+  std::atomic<int> looks = 0;
+  std::promise<void> first_ends, second_ends;
+  const auto devices = [&](v1::CapabilitiesReply& reply, seconds patience) {
+    if (patience.count() == 0) return false;
+    const int look = ++looks;
+    if (look == 1) first_ends.get_future().wait();
+    if (look == 2) second_ends.get_future().wait();
+    if (look > 1) reply.add_devices()->set_name("cuda:0");
+    return look > 1;
+  };
+  const auto passes = [] { return std::vector<std::string>{"verify"}; };
+  SelfDescription description({}, {.passes = passes, .ptxas = [] { return std::string(); }, .devices = devices});
+  ASSERT_TRUE(Eventually([&] { return looks == 1; }));
+  std::atomic<int> told = -1;
+  description.Ask([&](const v1::CapabilitiesReply& reply) { told = reply.devices_size(); });
+  first_ends.set_value();
+  ASSERT_TRUE(Eventually([&] { return looks == 2; }));
+  EXPECT_EQ(told, -1);
+  second_ends.set_value();
+  EXPECT_TRUE(Eventually([&] { return told == 1; }));
+}
+
+TEST(Telemetry, AFullDiskIsToldOnStderr) {
+  testing::internal::CaptureStderr();
+  {
+    const Telemetry telemetry({.file = "/dev/full"});
+    telemetry.Log(Level::kInfo, "lost", {});
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("cannot write /dev/full: No space left on device"));
+}
+
+TEST(ReadMessage, WhatItDislikesIsToldTheCallerAlone) {
+  testing::internal::CaptureStderr();
+  v1::CompileRequest request;
+  EXPECT_FALSE(ReadMessage("\x12\x01\xff", request)) << "a target that is no UTF-8";
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+}  // namespace
+}  // namespace kiln::server
