@@ -51,6 +51,8 @@ ExprId Parser::ParseExpr(int precedence) {
   // An operand in parentheses is two levels.
   if (++depth_ > 2 * int(kMaxExprDepth) + 2)
     Fail(fmt::format("an expression nested deeper than {}", kMaxExprDepth), "bind parts of it with let");
+  if (module_.exprs.size() > kMaxExprs)
+    Fail(fmt::format("more than {} expressions", kMaxExprs), "use loops instead of unrolled statements");
   ExprId left = ParseOperand();
   for (bool compared = false; !failed_;) {
     const Operator* op = FindOperator(kInfix, token_);

@@ -45,6 +45,7 @@ struct JobOutcome {
   End end = End::kCancelled;
   v1::WorkerResult result;
   Failure refusal;
+  bool killed = false;      // kLost, once the job had begun
   std::string cause;        // "killed by SIGABRT"
   std::string said;         // the end of what the worker wrote to stderr
   std::string stage;        // the last one that began

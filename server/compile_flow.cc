@@ -125,14 +125,15 @@ std::expected<TenantBudget::Charge, Failure> CompileFlow::Hold(const std::string
   return std::unexpected(NoMemoryFor(tenant, options_.max_pending_bytes));
 }
 
-// What a module takes in memory is many times its bytes. The largest one leaves others a part.
-std::expected<ResolvedRequest, Failure> CompileFlow::ResolveWithin(const std::string& tenant, const v1::CompileRequest& request, CallNotes* notes) {
+// What a module takes in memory is many times its bytes. Those who want to decode one wait for their turn unless they are cancelled.
+std::expected<ResolvedRequest, Failure> CompileFlow::ResolveInTurn(const v1::CompileRequest& request, CallNotes* notes,
+                                                                   const std::atomic<bool>* cancelled) {
   const ir::ModuleSize size = ir::MeasureModule(request.module());
   if (auto over = OverLimit(size, request.module().size(), options_.limits)) return std::unexpected(std::move(*over));
-  const auto charge = decoding_.Take(tenant, std::min(size.memory, options_.max_pending_bytes / 4 * 3));
-  if (charge) return Resolve(request, PtxasVersion(), options_.limits, notes);
-  ++parts_.telemetry.refused;
-  return std::unexpected(NoMemoryFor(tenant, options_.max_pending_bytes));
+  const std::size_t memory = size.memory > ir::kMaxModuleMemory ? 0 : size.memory + size.decoded;  // that much is refused before it is taken
+  const auto place = decoding_.Enter(memory, [&] { return closed_ || (cancelled != nullptr && *cancelled); });
+  if (!place) return std::unexpected(closed_ ? Draining() : Cancelled());
+  return Resolve(request, PtxasVersion(), options_.limits, notes);
 }
 
 // Nobody else knows the call yet.
@@ -164,7 +165,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
 
   // 2. The module is decoded and the key computed.
   const std::uint64_t generation = index_.generation();
-  auto resolved = ResolveWithin(call->request.caller.tenant, request, call->request.notes.get());
+  auto resolved = ResolveInTurn(request, call->request.notes.get(), &call->cancelled);
   if (!resolved) return End(call, std::unexpected(std::move(resolved.error())));
   request.set_target(resolved->target);
   const Caller& caller = call->request.caller;
@@ -198,6 +199,9 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   const bool insists = request.refresh() && caller.May(Scope::kAdmin);
   if (const auto known = parts_.reproducers.IsOpen(CrashKey(kept_under)); known && !insists) {
     return End(call, std::unexpected(FailedBefore(*known)));
+  }
+  if (const auto doubt = parts_.reproducers.IsInDoubt(CrashKey(kept_under)); doubt && !insists) {
+    return End(call, std::unexpected(KilledBefore(*doubt)));
   }
 
   // 5. One flight per key.

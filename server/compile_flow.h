@@ -2,8 +2,9 @@
 //
 // One request from its bytes to its reply: the numbered steps of a compile.
 //
-// Threads. FindHot and Start return at once and may be called from gRPC's threads. The steps run on the executor. A request's `done` is called exactly once, on any of these threads or on
-// the one that cancels; it should only hand over.
+// Threads. FindHot and Start return at once and may be called from gRPC's threads. The steps run on the executor, where a decode may wait for
+// others to end (DecodingRoom). A request's `done` is called exactly once, on any of these threads or on the one that cancels; it should only
+// hand over.
 //
 // Cancelling detaches one request. The compile goes on for the others who wait for the same key; when nobody is left the
 // flight's stop token fires and the worker that runs it is killed.
@@ -28,6 +29,7 @@
 #include "server/admission.h"
 #include "server/call_record.h"
 #include "server/caller.h"
+#include "server/decoding_room.h"
 #include "server/executor.h"
 #include "server/gate.h"
 #include "server/metrics.h"
@@ -95,7 +97,8 @@ class CompileFlow {
   std::optional<Outcome> FindHotKey(const cache::Digest& key, std::string_view tenant);
 
   // Why a request is refused before it is decoded. Under a flood the time of kilnd would go into decoding what is refused then, so while the
-  // queue has no room for its tenant and priority, of what is neither in memory nor under way only a few are looked at: among them may be what is in the store.
+  // queue has no room for its tenant and priority, of what is neither in memory nor under way only a few are looked at: among them may be what
+  // is in the store.
   std::optional<Failure> RefusesUnread(const cache::Digest& request, std::string_view bytes, const Caller& caller);
 
   std::shared_ptr<Call> Start(Request request);
@@ -131,7 +134,7 @@ class CompileFlow {
   bool Post(Executor::Task task);
   std::string PtxasVersion();
   cache::Digest CrashKey(const cache::Digest& kept_under) const;
-  std::expected<ResolvedRequest, Failure> ResolveWithin(const std::string& tenant, const v1::CompileRequest& request, CallNotes* notes);
+  std::expected<ResolvedRequest, Failure> ResolveInTurn(const v1::CompileRequest& request, CallNotes* notes, const std::atomic<bool>* cancelled);
   std::optional<Failure> Accept(Call& call);
   void Steps(const std::shared_ptr<Call>& call);
   bool AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_view bytes);
@@ -163,7 +166,7 @@ class CompileFlow {
   std::atomic<std::uint64_t> last_job_ = 0;
   std::atomic<std::size_t> calls_ = 0;
   TenantBudget pending_{options_.max_pending_bytes};
-  TenantBudget decoding_{options_.max_pending_bytes};
+  DecodingRoom decoding_{options_.max_pending_bytes};
   Pacer looks_;  // at requests while the queue is full
   std::atomic<bool> draining_ = false;
   std::atomic<bool> closed_ = false;

@@ -55,6 +55,7 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
     case JobOutcome::End::kDied: return std::unexpected(Defect(compile, outcome, outcome.cause));
     case JobOutcome::End::kLost:
       ++parts_.telemetry.worker_crashes;
+      if (outcome.killed) parts_.reproducers.NoteKill(CrashKey(compile.kept_under), outcome.cause);
       return std::unexpected(WorkerLost(outcome.cause));
     case JobOutcome::End::kNoWorker:
       return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = outcome.cause});
@@ -80,12 +81,13 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
   reply.mutable_diagnostics()->Swap(outcome.result.mutable_diagnostics());
 
   Reply kept;
+  const std::string target = reply.artifact().target();
   if (compile.request.has_explain()) {
     reply.mutable_dumps()->Swap(outcome.result.mutable_dumps());
-    auto bytes = std::make_shared<const std::string>(parts_.sealer.Seal(reply, compile.request));
+    auto bytes = std::make_shared<const std::string>(parts_.sealer.Seal(std::move(reply), compile.request));
     kept = {.key = compile.key, .owner = bytes, .kept = *bytes};
-  } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(reply, compile.request),
-                                    reply.artifact().target(), compile.name)) {
+  } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(std::move(reply), compile.request), target,
+                                    compile.name)) {
     compile.notes->Mark("seal");
     kept = **OutcomeFrom(*entry, compile.caller.tenant, v1::COMPILED);
     const std::size_t sealed_bytes = entry->sealed().size();

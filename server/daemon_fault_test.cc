@@ -172,24 +172,45 @@ TEST_F(DaemonTest, AKilledZygoteIsReplacedAndTheJobTriedAgain) {
   }
 }
 
+// Its worker killed in the middle, as the host does when memory is short.
+void LoseWorkerOf(Daemon& daemon, const v1::CompileRequest& request) {
+  grpc::ClientContext context;
+  const auto reader = daemon.stub().CompileStream(&context, request);
+  v1::CompileProgress progress;
+  while (progress.stage().empty() || progress.stage() == "queued") ASSERT_TRUE(reader->Read(&progress));
+  for (const pid_t worker : Daemon::Children(Daemon::Children(daemon.pid()).at(0))) ::kill(worker, SIGKILL);
+  while (reader->Read(&progress)) continue;
+  const grpc::Status lost = reader->Finish();
+  EXPECT_EQ(lost.error_code(), StatusCode::UNAVAILABLE) << lost.error_message();
+  EXPECT_NE(lost.error_message().find("killed by SIGKILL"), std::string::npos) << lost.error_message();
+}
+
 TEST_F(DaemonTest, AWorkerThatIsKilledFromOutsideDoesNotCountAgainstItsProgram) {
   daemon_->Start({"--workers=1"});
   const auto request = MakeRequest(Order::kSleep, kLong);
-  for (int i = 0; i < 3; ++i) {
-    grpc::ClientContext context;
-    const auto reader = daemon_->stub().CompileStream(&context, request);
-    v1::CompileProgress progress;
-    while (progress.stage().empty() || progress.stage() == "queued") ASSERT_TRUE(reader->Read(&progress));
-    for (const pid_t worker : Daemon::Children(Daemon::Children(daemon_->pid()).at(0))) ::kill(worker, SIGKILL);
-    while (reader->Read(&progress)) continue;
-    const grpc::Status lost = reader->Finish();
-    EXPECT_EQ(lost.error_code(), StatusCode::UNAVAILABLE) << lost.error_message();
-    EXPECT_NE(lost.error_message().find("killed by SIGKILL"), std::string::npos) << lost.error_message();
-  }
+  for (int i = 0; i < 2; ++i) LoseWorkerOf(*daemon_, request);
   EXPECT_FALSE(fs::exists(fs::path(daemon_->State()) / "reproducers"));
   auto tried = std::async(std::launch::async, [&] { return daemon_->Compile(request); });
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
   EXPECT_TRUE(daemon_->Woken(tried).status.ok());
+}
+
+TEST_F(DaemonTest, AProgramWhoseWorkersAreKilledAgainAndAgainIsLeftAloneForAWhile) {
+  daemon_->Start({"--workers=1"});
+  auto request = MakeRequest(Order::kSleep, kLong);
+  for (int i = 0; i < 3; ++i) LoseWorkerOf(*daemon_, request);
+  const auto refused = daemon_->Compile(request);
+  EXPECT_EQ(refused.status.error_code(), StatusCode::INTERNAL);
+  const std::string why = refused.status.error_message();
+  EXPECT_NE(why.find("3 workers that compiled this program were killed"), std::string::npos) << why;
+  EXPECT_TRUE(refused.failure().reproducer().empty());
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 3u);
+  EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer)).status.ok()) << "another program";
+
+  request.set_refresh(true);
+  auto tried = std::async(std::launch::async, [&] { return daemon_->Compile(request); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  EXPECT_TRUE(daemon_->Woken(tried).status.ok()) << "an admin insists";
 }
 
 TEST_F(DaemonTest, WorkersEndWithKilnd) {

@@ -10,7 +10,7 @@
 namespace kiln::server {
 
 std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, v1::PutRequest put) {
-  auto resolved = ResolveWithin(caller.tenant, put.request(), nullptr);
+  auto resolved = ResolveInTurn(put.request(), nullptr, nullptr);
   if (!resolved) return std::unexpected(std::move(resolved.error()));
   v1::Artifact& artifact = *put.mutable_artifact();
   if (artifact.compiler() != options_.build_id || artifact.target() != resolved->target) {
@@ -25,7 +25,7 @@ std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, v1:
   reply.set_key(key);
   reply.mutable_artifact()->Swap(&artifact);
   auto entry = SealReply(KeptUnder(caller.tenant, resolved->key), caller.tenant,
-                         parts_.sealer.Seal(reply, put.request(), caller.name), resolved->target, resolved->name);
+                         parts_.sealer.Seal(std::move(reply), put.request(), caller.name), resolved->target, resolved->name);
   if (!entry) return std::unexpected(Failure{.kind = Failure::Kind::kMalformed, .message = entry.error().message});
   const std::size_t sealed_bytes = entry->sealed().size();
   if (auto fits = parts_.store_keeper.Fits(caller.tenant, sealed_bytes); !fits) return std::unexpected(std::move(fits.error()));

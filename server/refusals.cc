@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/refusals.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 namespace kiln::server {
@@ -59,6 +61,13 @@ Failure FailedBefore(const Reproducers::KnownCrash& known) {
                                  known.cause,
                                  known.reproducer.empty() ? "" : fmt::format("; `kiln compile --repro {}` runs it alone", known.reproducer)),
           .reproducer = known.reproducer};
+}
+
+Failure KilledBefore(const Reproducers::Doubt& doubt) {
+  return {.kind = Kind::kDefect,
+          .message = fmt::format("{} workers that compiled this program were killed, the last one {}; it is tried again in {:.0f} min. Where the "
+                                 "host's memory is short, lower --worker-memory or --workers; with the scope admin, --refresh tries it now",
+                                 doubt.kills, doubt.cause, std::ceil(std::chrono::duration<double, std::ratio<60>>(doubt.left).count()))};
 }
 
 Failure WorkerLost(std::string_view cause) {

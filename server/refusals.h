@@ -23,6 +23,7 @@ Failure Draining();
 Failure Cancelled();
 Failure NotCompiled();
 Failure FailedBefore(const Reproducers::KnownCrash& known);
+Failure KilledBefore(const Reproducers::Doubt& doubt);
 Failure WorkerLost(std::string_view cause);  // for a reason outside of the program
 Failure HostFailed(std::string_view what);   // to do something for the compiler
 

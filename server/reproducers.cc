@@ -125,8 +125,28 @@ void Reproducers::NoteCrash(const cache::Digest& key, std::string_view cause, st
   Write(LineOf(key, record));
 }
 
+void Reproducers::NoteKill(const cache::Digest& key, std::string_view cause) {
+  const cache::SteadyTime now = clock_.SteadyNow();
+  std::lock_guard lock(mutex_);
+  std::erase_if(kills_, [&](const auto& item) { return item.second.last + options_.doubt <= now; });
+  if (!kills_.contains(key) && kills_.size() >= options_.keys) {
+    kills_.erase(std::ranges::min_element(kills_, {}, [](const auto& item) { return item.second.last; }));
+  }
+  Kills& kills = kills_[key];
+  kills = {kills.count + 1, now, std::string(cause)};
+}
+
+std::optional<Reproducers::Doubt> Reproducers::IsInDoubt(const cache::Digest& key) {
+  const cache::SteadyTime now = clock_.SteadyNow();
+  std::lock_guard lock(mutex_);
+  const auto at = kills_.find(key);
+  if (at == kills_.end() || at->second.count < options_.kills_to_doubt || at->second.last + options_.doubt <= now) return std::nullopt;
+  return Doubt{at->second.count, at->second.cause, std::chrono::ceil<std::chrono::milliseconds>(at->second.last + options_.doubt - now)};
+}
+
 void Reproducers::NoteEnd(const cache::Digest& key) {
   std::lock_guard lock(mutex_);
+  kills_.erase(key);
   const auto at = records_.find(key);
   if (at == records_.end()) return;
   Record record = std::move(at->second);

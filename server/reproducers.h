@@ -9,6 +9,7 @@
 // Threads. All members may be called from any thread.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -37,6 +38,8 @@ class Reproducers {
     Bound others{32, std::uint64_t{128} << 20};
     std::size_t keys = 4096;
     unsigned crashes_to_open = 2;
+    unsigned kills_to_doubt = 3;
+    std::chrono::minutes doubt{10};  // since the last
   };
 
   Reproducers(Options options, const cache::Clock& clock);
@@ -55,6 +58,16 @@ class Reproducers {
   // Set when the key has crashed so often that it should not be tried.
   std::optional<KnownCrash> IsOpen(const cache::Digest& key);
 
+  // Its worker was killed from outside, as a host short of memory does: by the program's fault or not. After a few it is left alone for a while,
+  // for those who ask for it again and again would have others' workers killed too.
+  struct Doubt {
+    unsigned kills = 0;
+    std::string cause;
+    std::chrono::milliseconds left{0};
+  };
+  void NoteKill(const cache::Digest& key, std::string_view cause);
+  std::optional<Doubt> IsInDoubt(const cache::Digest& key);
+
  private:
   struct Record {
     unsigned crashes = 0;
@@ -64,6 +77,11 @@ class Reproducers {
     std::string reproducer;
   };
 
+  struct Kills {
+    unsigned count = 0;
+    cache::SteadyTime last{};
+    std::string cause;
+  };
   void RemoveOldest();
   std::set<std::filesystem::path> FilesOfOpen();
   void Recall();
@@ -77,6 +95,7 @@ class Reproducers {
   std::mutex files_;
   std::mutex mutex_;
   std::unordered_map<cache::Digest, Record> records_;
+  std::unordered_map<cache::Digest, Kills> kills_;
   std::uint64_t last_order_ = 0;
   CrashLog log_;  // of records_
 };

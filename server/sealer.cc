@@ -56,7 +56,7 @@ std::expected<void, std::string> CheckRefusal(const cache::Entry& entry) {
 
 }  // namespace
 
-std::string Sealer::Seal(const v1::CompileReply& reply, const v1::CompileRequest& request, std::string_view put_by) const {
+std::string Sealer::Seal(v1::CompileReply&& reply, const v1::CompileRequest& request, std::string_view put_by) const {
   v1::Provenance provenance;
   const cache::Digest module = cache::Sha256(request.module());
   provenance.set_ir_sha256(module.bytes.data(), module.bytes.size());
@@ -65,9 +65,17 @@ std::string Sealer::Seal(const v1::CompileReply& reply, const v1::CompileRequest
   provenance.set_compiler(options_.compiler);
   provenance.set_host(options_.host);
   provenance.set_put_by(std::string(put_by));
-  v1::SealedReply rest;
-  *rest.mutable_seal() = MakeSeal(key_, std::move(provenance), reply.key(), reply.artifact().SerializeAsString());
-  return reply.SerializeAsString() + rest.SerializeAsString();
+  v1::SealedReply sealed;
+  sealed.set_key(reply.key());
+  sealed.set_artifact(reply.artifact().SerializeAsString());
+  *sealed.mutable_seal() = MakeSeal(key_, std::move(provenance), reply.key(), sealed.artifact());
+  reply.clear_artifact();
+  reply.clear_key();
+  std::string bytes;
+  bytes.reserve(sealed.ByteSizeLong() + reply.ByteSizeLong());
+  sealed.AppendToString(&bytes);
+  reply.AppendToString(&bytes);
+  return bytes;
 }
 
 void Sealer::Trust(std::vector<cache::PublicKey> keys) {

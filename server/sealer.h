@@ -32,8 +32,9 @@ class Sealer {
 
   const cache::PublicKey& public_key() const { return key_.public_key(); }
 
-  // The serialized reply with its seal behind it. `put_by`: who made it, if not this daemon.
-  std::string Seal(const v1::CompileReply& reply, const v1::CompileRequest& request, std::string_view put_by = {}) const;
+  // The serialized reply with its seal. Takes its artifact apart on the way, so that no more than two are in memory. `put_by`: who made it, if
+  // not this daemon.
+  std::string Seal(v1::CompileReply&& reply, const v1::CompileRequest& request, std::string_view put_by = {}) const;
 
   // That an artifact from elsewhere carries the seal of a trusted key. The error says what to do.
   std::expected<void, std::string> CheckForeign(const v1::SealedReply& reply) const;

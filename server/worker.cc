@@ -80,6 +80,8 @@ void Worker::Retire(std::optional<Worker>& worker) {
   Zygote& zygote = *worker->zygote_;
   const Zygote::Child gone{.pid = worker->child_.pid, .generation = worker->child_.generation};
   worker.reset();
+  if (zygote.WaitForEnd(gone, kEndPatience)) return;
+  zygote.Kill(gone);  // it no longer does what it was made to
   zygote.WaitForEnd(gone, kEndPatience);
 }
 

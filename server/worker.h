@@ -54,7 +54,7 @@ class Worker {
   // A conversation that ended with `end` (not kOk) is the worker's last: it is killed where it still runs.
   Death Bury(Channel::End end);
 
-  // Ends an idle worker: it stops when its socket closes.
+  // Ends an idle worker: it stops when its socket closes, or is killed.
   static void Retire(std::optional<Worker>& worker);
 
  private:

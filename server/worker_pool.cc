@@ -33,6 +33,7 @@ class WorkerPool::Slot {
     KeepWarm();
     while (std::unique_ptr<Job> job = pool_.admission_.Take()) {
       ++pool_.busy_;
+      LeaveToOwner(job->caller.tenant);
       const auto began = Clock::now();
       auto outcome = TakeTurn<JobOutcome>(*job, stopping_, [this](Job& one, bool& blameless) { return RunOnce(one, blameless); });
       outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
@@ -54,9 +55,13 @@ class WorkerPool::Slot {
     }
   }
 
+  // Before the job's time counts: a worker that a tenant has taken over may be slow to go.
+  void LeaveToOwner(const std::string& tenant) {
+    if (worker_ && worker_->jobs() > 0 && owner_ != tenant) Worker::Retire(worker_);
+  }
+
   // `blameless` tells that the worker's end had nothing to do with the job.
   JobOutcome RunOnce(Job& job, bool& blameless) {
-    if (worker_ && worker_->jobs() > 0 && owner_ != job.caller.tenant) Worker::Retire(worker_);
     if (!worker_) {
       auto worker = Worker::Start(pool_.zygote_, WorkerRole::kCompile);
       if (!worker) return {.end = JobOutcome::End::kNoWorker, .cause = std::move(worker.error())};
@@ -78,6 +83,7 @@ class WorkerPool::Slot {
     outcome.said = std::move(death.said);
     if (end == Channel::End::kWoken) outcome.end = JobOutcome::End::kCancelled;
     else outcome.end = blameless || death.from_outside ? JobOutcome::End::kLost : JobOutcome::End::kDied;
+    outcome.killed = death.from_outside && !blameless;
     pool_.options_.on_replaced(job.request_id, outcome.cause);
     return outcome;
   }

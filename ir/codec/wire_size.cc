@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 
+#include "ir/limits.h"
 #include "kiln/v1/ir.pb.h"
 
 namespace kiln::ir {
@@ -25,8 +26,28 @@ constexpr size_t kOfAMessage = 48;   // besides itself
 constexpr size_t kOfAString = 64;    // besides its bytes
 constexpr size_t kOfAnUnknown = 112; // besides its bytes
 constexpr size_t kOfAMapEntry = 192;
-constexpr size_t kOfAText = 8;   // the program it becomes, for each of its bytes
 constexpr size_t kOfAList = 32;  // of numbers, besides these
+
+// What a program is made of, likewise, while the lists that hold it grow.
+constexpr size_t kOfAStatement = 512;
+constexpr size_t kOfAnExpression = 160;
+constexpr size_t kOfABuffer = 768;
+constexpr size_t kOfAVariable = 192;
+constexpr size_t kOfAParameter = 64;
+constexpr size_t kOfAKernel = 1024;
+constexpr size_t kOfAText = 64;  // for each byte: "barrier" and a space are a statement
+
+size_t Decoded(const ModuleSize& size) {
+  return size.statements * kOfAStatement + size.expressions * kOfAnExpression + size.buffers * kOfABuffer + size.variables * kOfAVariable +
+         size.parameters * kOfAParameter + size.kernels * kOfAKernel;
+}
+
+// The parser stops at the limits of what a module may have; its names are in the text.
+size_t DecodedText(size_t bytes) {
+  static const size_t most = Decoded({.variables = kMaxVars, .buffers = kMaxBuffers, .expressions = kMaxExprs, .parameters = kMaxParams,
+                                      .kernels = kMaxKernels, .statements = kMaxStmts});
+  return std::min(kOfAText * bytes, most + 8 * bytes);
+}
 
 size_t SizeOf(const Descriptor& type) {
   if (type.options().map_entry()) return kOfAMapEntry;
@@ -45,10 +66,15 @@ size_t ElementBytes(const FieldDescriptor& field) {
 struct WireSize::Shape {
   struct Field {
     bool known = false;
+    WireFormatLite::WireType wire{};  // sent as another, a parser keeps it as an unknown field
     const Shape* message = nullptr;
     bool text = false;        // string or bytes
-    size_t element_bytes = 0;  // of a list of numbers
+    size_t element_bytes = 0;  // of a list of numbers, which may be packed
     size_t slot = 0;
+
+    bool Is(WireFormatLite::WireType sent) const {
+      return known && (sent == wire || (element_bytes > 0 && sent == WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+    }
   };
   size_t own = 0;
   std::vector<Field> fields;  // by number
@@ -82,6 +108,7 @@ struct WireSize::Shapes {
       const bool text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
       const Shape* inner = message ? Of(*field.message_type()) : nullptr;
       shape.fields[size_t(field.number())] = {.known = true,
+                                              .wire = WireFormatLite::WireTypeForFieldType(WireFormatLite::FieldType(field.type())),
                                               .message = inner,
                                               .text = text,
                                               .element_bytes = field.is_repeated() && !message && !text ? ElementBytes(field) : 0,
@@ -127,7 +154,8 @@ bool WireSize::Read(Stream& stream, const Shape& shape, int nesting) {
 bool WireSize::ReadField(Stream& stream, const Shape& shape, uint32_t tag, int nesting) {
   static const Shape kUnknown;
   const int number = WireFormatLite::GetTagFieldNumber(tag);
-  switch (WireFormatLite::GetTagWireType(tag)) {
+  const WireFormatLite::WireType sent = WireFormatLite::GetTagWireType(tag);
+  switch (sent) {
     case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: return ReadLength(stream, shape, number, nesting);
     case WireFormatLite::WIRETYPE_START_GROUP:
       memory_ += kOfAnUnknown;
@@ -135,7 +163,7 @@ bool WireSize::ReadField(Stream& stream, const Shape& shape, uint32_t tag, int n
     default: break;
   }
   const Shape::Field& field = shape.At(number);
-  memory_ += !field.known || field.message || field.text ? kOfAnUnknown : 2 * field.element_bytes;
+  memory_ += !field.Is(sent) ? kOfAnUnknown : field.element_bytes > 0 ? kOfAList + 2 * field.element_bytes : 0;
   return WireFormatLite::SkipField(&stream, tag);
 }
 
@@ -143,10 +171,11 @@ bool WireSize::ReadLength(Stream& stream, const Shape& shape, int number, int ne
   const Shape::Field& field = shape.At(number);
   uint32_t length = 0;
   if (!stream.ReadVarint32(&length) || int(length) < 0) return false;
-  if (field.known) ++tallies_[field.slot].count;
-  if (!field.message) {
+  const bool known = field.Is(WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+  if (known) ++tallies_[field.slot].count;
+  if (!known || !field.message) {
     // A number in a list has a byte or more.
-    memory_ += field.text ? kOfAString + length : field.element_bytes > 0 ? kOfAList + 2 * length * field.element_bytes : kOfAnUnknown + length;
+    memory_ += !known ? kOfAnUnknown + length : field.text ? kOfAString + length : kOfAList + 2 * length * field.element_bytes;
     return stream.Skip(int(length));
   }
   if (nesting == 0) return false;
@@ -170,19 +199,21 @@ size_t WireSize::Depth(const FieldDescriptor& field) const {
 }
 
 ModuleSize MeasureModule(std::string_view bytes) {
-  if (bytes.starts_with("kiln ")) return {.memory = kOfAText * bytes.size()};
+  if (bytes.starts_with("kiln ")) return {.decoded = DecodedText(bytes.size())};
   const WireSize size(*v1::Module::descriptor(), bytes, kWireNesting);
   const auto count = [&](int field) { return size.Count(*v1::Module::descriptor()->FindFieldByNumber(field)); };
   const FieldDescriptor& stmts = *v1::Block::descriptor()->FindFieldByNumber(v1::Block::kStmtsFieldNumber);
-  return {.variables = count(v1::Module::kVarsFieldNumber),
-          .buffers = count(v1::Module::kBuffersFieldNumber),
-          .expressions = count(v1::Module::kExprsFieldNumber),
-          .parameters = count(v1::Module::kParamsFieldNumber),
-          .kernels = count(v1::Module::kKernelsFieldNumber),
-          .files = size.Count(*v1::DebugInfo::descriptor()->FindFieldByNumber(v1::DebugInfo::kFilesFieldNumber)),
-          .statements = size.Count(stmts),
-          .nesting = size.Depth(stmts),
-          .memory = size.memory()};
+  ModuleSize module{.variables = count(v1::Module::kVarsFieldNumber),
+                    .buffers = count(v1::Module::kBuffersFieldNumber),
+                    .expressions = count(v1::Module::kExprsFieldNumber),
+                    .parameters = count(v1::Module::kParamsFieldNumber),
+                    .kernels = count(v1::Module::kKernelsFieldNumber),
+                    .files = size.Count(*v1::DebugInfo::descriptor()->FindFieldByNumber(v1::DebugInfo::kFilesFieldNumber)),
+                    .statements = size.Count(stmts),
+                    .nesting = size.Depth(stmts),
+                    .memory = size.memory()};
+  module.decoded = Decoded(module) + bytes.size();
+  return module;
 }
 
 }  // namespace kiln::ir

@@ -49,11 +49,12 @@ class WireSize {
   size_t memory_ = 0;
 };
 
-// What is in a serialized kiln.v1.Module; of the text form its memory alone.
+// What is in a serialized kiln.v1.Module; of the text form what it becomes alone.
 struct ModuleSize {
   size_t variables = 0, buffers = 0, expressions = 0, parameters = 0, kernels = 0, files = 0, statements = 0;
   size_t nesting = 0;  // of statements
   size_t memory = 0;   // of the message
+  size_t decoded = 0;  // bytes of memory besides, for the ir::Module that is made of it and for its key, while that goes on
 };
 ModuleSize MeasureModule(std::string_view bytes);
 

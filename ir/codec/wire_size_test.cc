@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,6 +109,12 @@ std::vector<Hostile> AllHostile() {
           {"unknown bytes", Repeated(string_view("\xa2\x06\x00", 3), kBytes)},
           {"unknown groups", Repeated("\xa3\x06\xa4\x06", kBytes)},
           {"unknown fields of messages", Repeated(string_view("\x2a\x03\xa2\x06\x00", 5), kBytes)},
+          {"numbers for strings", Field(15, Repeated(string_view("\x08\x00", 2), kBytes))},
+          {"numbers for messages", Repeated(string_view("\x28\x00", 2), kBytes)},
+          {"whole numbers for a float", Field(5, Repeated(string_view("\x28\x00", 2), kBytes))},
+          {"four bytes for a whole number", Repeated(string_view("\x0d\0\0\0\0", 5), kBytes)},
+          {"eight bytes for a list's", Field(5, Repeated(string_view("\x19\0\0\0\0\0\0\0\0", 9), kBytes))},
+          {"bytes for a number", Repeated(string_view("\x0a\x00", 2), kBytes)},
           {"arguments", Field(5, Field(3, std::string(kBytes, '\1')))},
           {"arguments one by one", Field(5, Repeated("\x18\x01", kBytes))},
           {"arguments of many", Repeated("\x2a\x03\x1a\x01\x01", kBytes)},
@@ -124,6 +131,79 @@ TEST(WireSize, NoBytesTakeMoreThanIsMeasured) {
     EXPECT_GT(taken, hostile.bytes.size()) << hostile.name;
     EXPECT_GE(measured + 8192, taken) << hostile.name << ", but for the pages of what is mapped";
   }
+}
+
+// One field of one message, in each form that any field may be sent in.
+std::vector<std::string> AllForms(int number, size_t bytes) {
+  const char key = char(number << 3);
+  const auto piece = [&](int wire, size_t zeros) { return Repeated(std::string(1, char(key | wire)) + std::string(zeros, '\0'), bytes); };
+  return {piece(0, 1), piece(1, 8), piece(2, 1), Repeated(std::string{char(key | 3), char(key | 4)}, bytes), piece(5, 4)};
+}
+
+TEST(WireSize, NoFieldInAnyFormTakesMoreThanIsMeasured) {
+  const auto nothing = [](std::string bytes) { return bytes; };
+  const auto within = [](auto... numbers) {
+    return [=](std::string bytes) {
+      for (const int number : {numbers...}) bytes = Field(number, bytes);
+      return bytes;
+    };
+  };
+  const std::pair<const google::protobuf::Descriptor*, std::function<std::string(std::string)>> places[] = {
+      {v1::Module::descriptor(), nothing}, {v1::Expr::descriptor(), within(5)},       {v1::Buffer::descriptor(), within(4)},
+      {v1::Var::descriptor(), within(3)},  {v1::Param::descriptor(), within(2)},      {v1::Kernel::descriptor(), within(6)},
+      {v1::Stmt::descriptor(), within(1, 5, 6)}, {v1::DebugInfo::descriptor(), within(15)}};
+  for (const auto& [type, place] : places) {
+    for (int i = 0; i < type->field_count() && type->field(i)->number() < 16; ++i) {
+      int form = 0;
+      for (const std::string& bytes : AllForms(type->field(i)->number(), 64 << 10)) {
+        const std::string sent = place(bytes);
+        const size_t measured = MeasureModule(sent).memory;
+        const size_t before = Allocated();
+        auto module = std::make_unique<v1::Module>();
+        (void)module->ParseFromString(sent);
+        EXPECT_GE(measured + 8192, Allocated() - before) << type->field(i)->full_name() << ", form " << form;
+        ++form;
+      }
+    }
+  }
+}
+
+// What the program itself takes, for both forms.
+TEST(WireSize, NoProgramTakesMoreThanIsMeasured) {
+  const auto text = [](size_t count, const std::function<std::string(size_t)>& statement) {
+    std::string all = "kiln 1\nfunc @f(%A: global f32[64]) thread(%t) {\nkernel @k grid(1) threads 32 blocks(%b) {\n";
+    for (size_t i = 0; i < count; ++i) all += statement(i) + "\n";
+    return all + "}\n}\n";
+  };
+  const auto number = [](size_t i) { return std::to_string(i); };
+  const std::string texts[] = {
+      text(99'000, [](size_t) { return "barrier"; }),
+      text(40'000, [](size_t) { return "fill %A[0; 1] = 1.0"; }),
+      text(30'000, [](size_t) { return "for serial %i in 9 { barrier }"; }),
+      text(49'000, [&](size_t i) { return "let %v" + number(i) + " = %t + " + number(i); }),
+      text(9'000, [&](size_t i) { return "%v" + number(i) + " = alloc shared f32[64]"; }),
+      text(20'000, [&](size_t i) { return "assume %t * " + number(3 * i) + " + %b * " + number(3 * i + 1) + " < " + number(3 * i + 2); })};
+  for (const std::string& one : texts) {
+    Diagnostics diagnostics;
+    std::string bytes;
+    for (const std::string& sent : {one, EncodeBytes(*DecodeModule(one, diagnostics))}) {
+      const ModuleSize size = MeasureModule(sent);
+      const size_t before = Allocated();
+      const auto module = DecodeModule(sent, diagnostics);
+      ASSERT_TRUE(module) << diagnostics.all().front().message;
+      const size_t taken = Allocated() - before;
+      EXPECT_GE(size.memory + size.decoded, taken) << sent.substr(0, 200);
+      EXPECT_LE(size.decoded, 8 * taken) << sent.substr(0, 200);
+    }
+  }
+}
+
+TEST(WireSize, NoTextHasMoreExpressionsThanAModuleMayHave) {
+  std::string text = "kiln 1\nfunc @f() {\nkernel @k grid(1) threads 32 blocks(%b) {\n";
+  for (size_t i = 0; i < 100'000; ++i) text += fmt::format("assume {} < %b * {} + {}\n", 3 * i, 3 * i + 1, 3 * i + 2);
+  Diagnostics diagnostics;
+  EXPECT_FALSE(DecodeModule(text + "}\n}\n", diagnostics));
+  EXPECT_THAT(diagnostics.all().front().message, HasSubstr("more than 250000 expressions"));
 }
 
 TEST(WireSize, HostileModulesAreRefusedBeforeTheyAreParsed) {
