@@ -66,6 +66,9 @@ int main(int argc, char** argv) {
   const std::chrono::microseconds grace = config->grace;
   ::umask(0077);
   ::mallopt(M_ARENA_MAX, 4);  // gRPC's threads would each keep one of their own
+  // glibc would raise both with the largest block that it has seen freed, and keep up to twice that in each arena from then on.
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 4 << 20);
   ::signal(SIGPIPE, SIG_IGN);
   sigset_t ends;
   sigemptyset(&ends);
