@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # kiln_llvm: LLVM 22 and lld's ELF linker, for compiler/llvm and compiler/emulator and nobody else.
 #
-# Two ways to link. Default: libLLVM.so, which links in a second and suits development. KILN_STATIC_LLVM: the archives
-# of the components below, for the portable bundle, where libLLVM.so (150 MB with its libz3, libxml2 and ICU) is too big.
+# Two ways to link. Default: libLLVM.so, which links in a second and suits development. Executables with the property KILN_PORTABLE: the
+# archives of the components below, for the bundle, where libLLVM.so (150 MB with its libz3, libxml2 and ICU) is too big.
 find_program(KILN_LLVM_CONFIG NAMES llvm-config-22 HINTS /usr/lib/llvm-22/bin REQUIRED)
 function(kiln_llvm_config result)
   execute_process(COMMAND ${KILN_LLVM_CONFIG} ${ARGN} OUTPUT_VARIABLE out OUTPUT_STRIP_TRAILING_WHITESPACE
@@ -25,11 +25,6 @@ target_include_directories(kiln_llvm SYSTEM INTERFACE ${llvm_include})
 target_compile_definitions(kiln_llvm INTERFACE _GNU_SOURCE __STDC_CONSTANT_MACROS __STDC_FORMAT_MACROS __STDC_LIMIT_MACROS)
 target_link_directories(kiln_llvm INTERFACE ${llvm_libdir})
 
-if(NOT KILN_STATIC_LLVM)
-  target_link_libraries(kiln_llvm INTERFACE lldELF lldCommon LLVM-22 z zstd)
-  return()
-endif()
-
 # lld names the initialisers of every target LLVM has, for link-time optimisation, which is never asked of it here. Empty
 # definitions for the targets Kiln does not use keep those targets' code generators out.
 set(kiln_llvm_targets NVPTX AMDGPU X86)
@@ -49,4 +44,6 @@ list(TRANSFORM llvm_libs REPLACE "^-l" "")
 set(llvm_group lldELF lldCommon kiln_llvm_other_targets LLVMDTLTO ${llvm_libs})
 list(JOIN llvm_group "," llvm_group)
 # The archives refer to each other in circles: one group, scanned until nothing new is found.
-target_link_libraries(kiln_llvm INTERFACE "$<LINK_GROUP:RESCAN,${llvm_group}>" z zstd ${CMAKE_DL_LIBS} Threads::Threads)
+set(portable $<BOOL:$<TARGET_PROPERTY:KILN_PORTABLE>>)
+target_link_libraries(kiln_llvm INTERFACE "$<${portable}:$<LINK_GROUP:RESCAN,${llvm_group}>>" "$<$<NOT:${portable}>:lldELF;lldCommon;LLVM-22>"
+  z zstd ${CMAKE_DL_LIBS} Threads::Threads)
