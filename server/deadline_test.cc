@@ -356,20 +356,25 @@ TEST_F(StoreDeadlineTest, WhileItWaitsForTheStoresUpkeep) {
          v1::CacheGcReply reply;
          return daemon_->stub().CacheGc(&context, {}, &reply);
        }}};
+  const auto release = [&] {
+    fs::create_hard_link(fifo, folder_ / "reader");
+    fs::remove(fifo);  // so that the export fails, and does not go on with a file that nobody writes
+    std::ifstream(folder_ / "reader").ignore(std::numeric_limits<std::streamsize>::max());
+    EXPECT_FALSE(holder.get().ok());
+  };
+  const auto has_a_place = [&] { return daemon_->Compile(MakeRequest(Order::kUnavailable)).status.error_code() == StatusCode::UNAVAILABLE; };
   std::size_t expired = 0;
   for (const auto& [method, call] : calls) {
     for (int i = 0; i < 2; ++i, ++expired) {  // of which the second finds the place of the first
+      EXPECT_TRUE(daemon_->Eventually(has_a_place));
       const std::size_t entered = Entered(method);
       const std::ptrdiff_t uploads = Uploads(bundle.size());
       const bool uploaded = method == "CacheImport";
       ExpectExpires(*daemon_, method, call, [&](const auto&) { return uploaded ? Uploads(bundle.size()) > uploads : Entered(method) > entered; }, true);
-      if (HasFatalFailure()) return;
+      if (HasFatalFailure()) return release();
     }
   }
-  fs::create_hard_link(fifo, folder_ / "reader");
-  fs::remove(fifo);  // so that the export fails, and does not go on with a file that nobody writes
-  std::ifstream(folder_ / "reader").ignore(std::numeric_limits<std::streamsize>::max());
-  EXPECT_FALSE(holder.get().ok());
+  release();
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->LinesWith({"event=request ", "method=\"Cache", "CANCELLED"}) >= expired; }));
   EXPECT_EQ(OnDisk(), 1u) << "something was evicted or taken in for nobody";
   EXPECT_TRUE(fs::is_empty(transfer_));
