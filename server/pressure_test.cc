@@ -334,15 +334,6 @@ TEST_F(TenantTest, AWorkerThatDoesNotEndWhenItShouldIsKilled) {
   EXPECT_TRUE(daemon_->Eventually([&] { return std::ranges::count(Daemon::Children(zygote), stopped[0]) == 0; }));
 }
 
-std::size_t LinesWith(const std::string& text, std::initializer_list<std::string_view> words) {
-  std::size_t found = 0;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    found += std::ranges::all_of(words, [&](std::string_view word) { return line.find(word) != std::string::npos; });
-  }
-  return found;
-}
-
 // Reading and decoding what is refused then would take kilnd's time from the workers.
 TEST_F(TenantTest, UnderAFloodFewRequestsAreReadAndTheOthersRefused) {
   daemon_->Start();

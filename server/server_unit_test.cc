@@ -401,7 +401,7 @@ TEST(StatusMap, LongMessagesAreCutBetweenCharacters) {
 TEST(RequestIndex, RemembersTheNewestAndForgetsTheOldest) {
   RequestIndex index(1024);
   const auto digest = [](int i) { return cache::Sha256(std::to_string(i)); };
-  for (int i = 0; i < 5000; ++i) index.Remember(digest(i), digest(-i));
+  for (int i = 0; i < 5000; ++i) index.Remember(digest(i), digest(-i), index.generation());
   EXPECT_EQ(index.Find(digest(4999)), digest(-4999));
   EXPECT_FALSE(index.Find(digest(0)));
   int found = 0;
