@@ -147,41 +147,6 @@ TEST_F(DeadlineTest, InTheWorker) {
   EXPECT_EQ(daemon_->Stats().compiles(), 1u);
 }
 
-// The worker has done its part, and the threads that seal and keep what it made are busy.
-TEST_F(DeadlineTest, WhileTheResultIsToBeKept) {
-  StartWithPtxas({});
-  uint32_t attempt = 0;
-  const auto request = [&] { return MakeRequest(Order::kSleep, kLong - attempt); };
-  std::vector<std::future<Daemon::Result>> holders;
-  const auto release = [&] {
-    GoOn();
-    for (auto& holder : holders) EXPECT_EQ(holder.get().status.error_code(), StatusCode::INVALID_ARGUMENT);
-    holders.clear();
-  };
-  ExpectExpires(
-      *daemon_, "Compile",
-      [&](grpc::ClientContext& context) {
-        release();
-        ++attempt;
-        v1::CompileReply reply;
-        auto compile = std::async(std::launch::async, [&, wanted = request()] { return daemon_->stub().Compile(&context, wanted, &reply); });
-        EXPECT_TRUE(BecomesBusy(1));
-        Hold();
-        for (uint32_t i = 0; i < kExecutorThreads; ++i) holders.push_back(Started(MakeRequest(Order::kRefuse, 100 * attempt + i)));
-        std::this_thread::sleep_for(milliseconds(50 * attempt));
-        return daemon_->Woken(compile);
-      },
-      [&](const auto& before) {
-        const v1::StatsReply now = daemon_->Stats();
-        return now.requests() == before.requests() + 1 + kExecutorThreads && now.workers_busy() == 0 && now.flights() > 0;
-      });
-  const uint64_t compiles = daemon_->Stats().compiles();
-  release();
-  ExpectIdle();
-  ExpectMade(daemon_->Compile(request()), v1::MEMORY);
-  EXPECT_GT(daemon_->Stats().compiles(), compiles) << "it was made by then";
-}
-
 TEST_F(DeadlineTest, WhileTheReplyIsSent) {
   daemon_->Start({Requests(1)});
   const auto request = MakeRequest(Order::kHuge, 60);

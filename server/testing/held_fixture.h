@@ -28,11 +28,6 @@ class HeldTest : public DaemonTest {
     options.push_back("--ptxas=" + script_.string());
     daemon_->Start(std::move(options));
   }
-  // From now on, for the file has changed.
-  void Hold() {
-    std::ofstream(held_) << "";
-    fs::last_write_time(script_, fs::file_time_type::clock::now());
-  }
   void GoOn() { fs::remove(held_); }
 
   void SetUp() override {
