@@ -99,6 +99,7 @@ TEST_F(RunDeadlineTest, WhileItWaitsForItsDevice) {
   }
   EXPECT_EQ(Emulators().busy(), 1u) << "the other one goes on";
   EXPECT_EQ(Emulators().runs(), 1u);
+  daemon_->Kill();
 }
 
 TEST_F(RunDeadlineTest, WhileItRuns) {
