@@ -129,7 +129,9 @@ class SqliteDiskTest : public ::testing::TestWithParam<Fault> {
       EXPECT_FALSE(tier->Stats().read_only);
       EXPECT_TRUE(ExportBundle(*tier, directory / "bundle"));
     }
-    EXPECT_EQ(FilesIn(directory / "store"), (std::set<std::string>{"kiln.db", "lock"}));
+    auto files = FilesIn(directory / "store");
+    files.erase("open");  // the mark stays where the check of a store that was not closed has not come to its end
+    EXPECT_EQ(files, (std::set<std::string>{"kiln.db", "lock"}));
     auto db = sqlite::Connection::Open(directory / "store" / "kiln.db", sqlite::OpenMode::kWrite);
     EXPECT_EQ(db->Text("PRAGMA journal_mode"), "wal") << "readers and the writer would wait for each other";
     EXPECT_EQ(db->Integer("PRAGMA auto_vacuum"), 2) << "the file would never shrink";
