@@ -23,6 +23,7 @@ class RunDeadlineTest : public RunTest {
   }
 
   void ExpectRunExpires(const RunClient& client, const std::function<bool()>& there, std::size_t send = std::string::npos, bool reads = true) {
+    const auto free = [&, before = MemoriesOfRuns()] { return MemoriesOfRuns() == before; };  // a worker has it for as long as it takes to kill it
     ExpectExpires(
         *daemon_, "Run",
         [&](grpc::ClientContext& context) {
@@ -41,7 +42,7 @@ class RunDeadlineTest : public RunTest {
           }
           return stream->Finish();
         },
-        [&](const auto&) { return there(); });
+        [&](const auto&) { return there(); }, false, free);
   }
   bool BecomesFree(long held = 0) {
     return daemon_->Eventually([&] { return MemoriesOfRuns() == held; });

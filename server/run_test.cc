@@ -213,13 +213,13 @@ TEST_F(RunTest, AFullQueueRefusesAtOnce) {
   Start({"--emulators=1", "--queue=1"});
   std::vector<std::future<RunAnswer>> all;
   for (int i = 0; i < 2; ++i) {
-    all.push_back(std::async(std::launch::async, [&] { return Forever().Run(*daemon_, std::chrono::seconds(3)); }));
+    all.push_back(std::async(std::launch::async, [&] { return Forever().Run(*daemon_); }));
     ASSERT_TRUE(daemon_->Eventually([&] { return Emulators().busy() + Emulators().queued() == unsigned(i + 1); }));
   }
   const RunAnswer refused = Forever().Run(*daemon_);
   EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_NE(refused.status.error_details().find("google.rpc.RetryInfo"), std::string::npos);
-  for (auto& one : all) one.get();
+  daemon_->Kill();
 }
 
 TEST_F(RunTest, MoreDataThanTheDaemonTakesIsRefused) {
@@ -364,11 +364,10 @@ TEST_F(RunTest, TheLogTellsWhyThereIsNoGpu) {
 // Which takes a while; who waits for it takes no thread from the others.
 TEST_F(RunTest, RunsForGpusWaitUntilTheirDriverHasListedThem) {
   UseFakeDriver();
-  ::setenv("KILN_FAKE_DRIVER_DELAY", "6", 1);
+  ::setenv("KILN_FAKE_DRIVER_DELAY", "12", 1);
   Start();
   ::unsetenv("LD_LIBRARY_PATH");
   ::unsetenv("KILN_FAKE_DRIVER_DELAY");
-  const auto began = std::chrono::steady_clock::now();
   std::vector<std::future<RunAnswer>> waiting;
   for (int i = 0; i < 40; ++i) {
     waiting.push_back(std::async(std::launch::async, [&] {
@@ -377,9 +376,9 @@ TEST_F(RunTest, RunsForGpusWaitUntilTheirDriverHasListedThem) {
   }
   std::this_thread::sleep_for(std::chrono::seconds(1));  // they have come by then
   ExpectDoubleWorks();
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(5500));
+  const auto waits = [](const std::future<RunAnswer>& one) { return one.wait_for(milliseconds(0)) == std::future_status::timeout; };
+  EXPECT_TRUE(std::ranges::all_of(waiting, waits)) << "the driver's twelve seconds are not over";
   for (auto& one : waiting) EXPECT_EQ(one.get().status.error_code(), StatusCode::NOT_FOUND);
-  EXPECT_GT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(5500));
 
   RunClient hasty = RunClient(kDouble, "cuda:0").Tensor(Counting(64), {1, 64});
   hasty.options().set_timeout_seconds(1);

@@ -64,9 +64,14 @@ class RunClient {
   const std::string& data() const { return data_; }
 
   RunAnswer Run(Daemon& daemon, milliseconds deadline = std::chrono::seconds(60), std::size_t piece = 1 << 20) const {
-    RunAnswer answer;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + deadline);
+    return Run(daemon, context, piece);
+  }
+
+  // As one who may cancel it.
+  RunAnswer Run(Daemon& daemon, grpc::ClientContext& context, std::size_t piece = 1 << 20) const {
+    RunAnswer answer;
     if (!secret_.empty()) context.AddMetadata("authorization", "Bearer " + secret_);
     const auto began = std::chrono::steady_clock::now();
     const auto stream = daemon.stub().Run(&context);
