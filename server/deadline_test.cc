@@ -339,6 +339,7 @@ TEST_F(StoreDeadlineTest, WhileItWaitsForTheStoresUpkeep) {
       if (HasFatalFailure()) return release();
     }
   }
+  EXPECT_TRUE(daemon_->Eventually(has_a_place)) << "the daemon learns that the last one has gone";
   release();
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->LinesWith({"event=request ", "method=\"Cache", "CANCELLED"}) >= expired; }));
   EXPECT_EQ(OnDisk(), 1u) << "something was evicted or taken in for nobody";
