@@ -130,10 +130,11 @@ std::expected<ResolvedRequest, Failure> CompileFlow::ResolveInTurn(const v1::Com
                                                                    const std::atomic<bool>* cancelled) {
   const ir::ModuleSize size = ir::MeasureModule(request.module());
   if (auto over = OverLimit(size, request.module().size(), options_.limits)) return std::unexpected(std::move(*over));
+  const std::string ptxas = PtxasVersion();  // which may take a while, before others are kept out
   const std::size_t memory = size.memory > ir::kMaxModuleMemory ? 0 : size.memory + size.decoded;  // that much is refused before it is taken
   const auto place = decoding_.Enter(memory, [&] { return closed_ || (cancelled != nullptr && *cancelled); });
   if (!place) return std::unexpected(closed_ ? Draining() : Cancelled());
-  return Resolve(request, PtxasVersion(), options_.limits, notes);
+  return Resolve(request, ptxas, options_.limits, notes);
 }
 
 // Nobody else knows the call yet.
@@ -288,9 +289,8 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
   }
   if (joined.flight) {
     *starts = true;
-    Launch(std::make_shared<Compile>(Compile{resolved.key, kept_under, resolved.name, call->request.id,
-                                             call->request.caller, call->request.notes, std::move(request),
-                                             std::move(charge), std::move(*joined.flight)}));
+    Launch(std::make_shared<Compile>(Compile{resolved.key, kept_under, resolved.name, resolved.ptxas, call->request.id, call->request.caller,
+                                             call->request.notes, std::move(request), std::move(charge), std::move(*joined.flight)}));
   } else {
     ++parts_.telemetry.joined;
     parts_.admission.Promote(flight_key, request.priority());

@@ -46,6 +46,11 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
         outcome.cause = outcome.result.unavailable();
         return std::unexpected(HostFailed(outcome.cause));
       }
+      // Whichever of the two made it: the key, and so the cache, names the one that was there before.
+      if (compile.ptxas && *compile.ptxas != PtxasVersion()) {
+        outcome.cause = "another ptxas was installed while it was compiled";
+        return std::unexpected(HostFailed(outcome.cause));
+      }
       const auto& diagnostics = outcome.result.diagnostics();
       const bool refused = std::ranges::any_of(
           diagnostics, [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "server/compile_flow.h"
@@ -13,6 +14,7 @@ struct CompileFlow::Compile {
   cache::Digest key;         // of the result, as clients know it
   cache::Digest kept_under;  // in the cache
   std::string name;
+  std::optional<std::string> ptxas;  // that the key names
   std::string request_id;
   Caller caller;
   std::shared_ptr<CallNotes> notes;  // of the request that started it

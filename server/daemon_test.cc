@@ -187,6 +187,28 @@ TEST_F(DaemonTest, WhatAnEarlierPtxasMadeIsNotAnsweredAnyMore) {
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(request).reply.key() == first; })) << "nobody asks for anything else";
 }
 
+// Its cubin may be of either, and the key names one.
+TEST_F(DaemonTest, WhatIsCompiledWhilePtxasIsReplacedIsNotKept) {
+  const fs::path ptxas = folder_ / "ptxas";
+  const auto install = [&](const std::string& version) {
+    const fs::path another = folder_ / "another";
+    std::ofstream(another) << "#!/bin/sh\necho " << version << "\n";
+    fs::permissions(another, fs::perms::owner_all);
+    fs::rename(another, ptxas);
+  };
+  install("12.0");
+  daemon_->Start({"--ptxas=" + ptxas.string()});
+  auto compiling = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  install("12.8");
+  const auto refused = daemon_->Woken(compiling);
+  EXPECT_EQ(refused.status.error_code(), StatusCode::UNAVAILABLE) << refused.status.error_message();
+  EXPECT_NE(refused.status.error_message().find("another ptxas"), std::string::npos) << refused.status.error_message();
+  install("12.0");
+  auto again = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
+  EXPECT_EQ(daemon_->Woken(again).reply.origin(), v1::COMPILED);
+}
+
 TEST_F(DaemonTest, CapabilitiesOfManyClientsAtOnceAreAllAnswered) {
   daemon_->Start();
   std::vector<std::future<bool>> answers;

@@ -6,7 +6,9 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <string_view>
@@ -18,36 +20,56 @@ namespace {
 
 constexpr std::chrono::seconds kPause{1};
 
-bool Readable(int fd, std::chrono::steady_clock::time_point until) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+using Clock = std::chrono::steady_clock;
+
+bool Readable(int fd, Clock::time_point until) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
   pollfd one{fd, POLLIN, 0};
   return left.count() > 0 && ::poll(&one, 1, static_cast<int>(left.count())) > 0;
 }
 
-// What `path --version` prints; nothing when it cannot be run, or does not end until then.
-std::string Ask(const std::string& path, std::chrono::steady_clock::time_point until) {
-  std::array<int, 2> pipe;
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return {};
-  UniqueFd out(pipe[0]);
-  UniqueFd in(pipe[1]);
+// A process group of its own, whose output goes to `out`; 0 where it cannot be started.
+pid_t StartAlone(const std::string& path, int out) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, in.get(), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   std::string program = path;
   std::string flag = "--version";
   const std::array<char*, 3> argv = {program.data(), flag.data(), nullptr};
   pid_t pid = 0;
-  const int error = ::posix_spawn(&pid, path.c_str(), &actions, nullptr, argv.data(), environ);
+  const int error = ::posix_spawn(&pid, path.c_str(), &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return {};
-  in.Reset();
-  std::string text;
+  return error == 0 ? pid : 0;
+}
+
+// Up to its end; false where that does not come in time.
+bool ReadAll(int fd, Clock::time_point until, std::string& text) {
+  constexpr std::size_t kMost = 65536;
   std::array<char, 4096> chunk;
-  ssize_t got = -1;
-  while (Readable(out.get(), until) && (got = ::read(out.get(), chunk.data(), chunk.size())) > 0 && text.size() < 65536) {
+  while (Readable(fd, until) && text.size() < kMost) {
+    const ssize_t got = ::read(fd, chunk.data(), chunk.size());
+    if (got <= 0) return got == 0;
     text.append(chunk.data(), static_cast<std::size_t>(got));
   }
-  if (got != 0) ::kill(pid, SIGKILL);
+  return false;
+}
+
+// What `path --version` prints; nothing when it cannot be run, or does not end until then.
+std::string Ask(const std::string& path, Clock::time_point until) {
+  std::array<int, 2> pipe;
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return {};
+  const UniqueFd out(pipe[0]);
+  UniqueFd in(pipe[1]);
+  const pid_t pid = StartAlone(path, in.get());
+  if (pid == 0) return {};
+  in.Reset();
+  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  std::string text;
+  if (!ReadAll(out.get(), until, text) || !Readable(process.get(), until)) ::kill(-pid, SIGKILL);
   int status = 0;
   ::waitpid(pid, &status, 0);
   return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? text : std::string();
@@ -69,11 +91,14 @@ Ptxas::Identity Ptxas::Look() const {
 std::string Ptxas::Version() {
   if (path_.empty()) return {};
   std::unique_lock lock(mutex_);
-  const bool first = !asked_;
-  if (first) answered_.wait(lock, [&] { return !asking_; });
-  const Identity now = Look();
-  const bool again = version_.empty() && Clock::now() - last_try_ >= kPause;
-  if (asking_ || (asked_ == now && !again)) return version_;
+  Identity now;
+  for (;;) {
+    now = Look();
+    const bool asks_again = version_.empty() && Clock::now() - last_try_ >= kPause;
+    if (asked_ == now && (asking_ || !asks_again)) return version_;
+    if (!asking_) break;
+    answered_.wait(lock, [&] { return !asking_; });
+  }
   asking_ = true;
   lock.unlock();
   std::string version = LastLine(Ask(path_.string(), Clock::now() + patience_));

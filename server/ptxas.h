@@ -15,7 +15,8 @@ namespace kiln::server {
 // The ptxas that makes cubins. Asked for its version when somebody first needs to know, again when the file has been replaced, and while it
 // has none to tell, at most once a second: workers may start one that kilnd could not. One that does not end in time has none.
 //
-// Threads. Any. One of them asks; the others go on with what was known before, or where nothing was yet, wait for it.
+// Threads. Any. One of them asks. The others wait for it, for what was known of another file is no answer; only what is the same file, which could
+// not tell before, they take for one that still cannot.
 class Ptxas {
  public:
   explicit Ptxas(std::filesystem::path path, std::chrono::milliseconds patience = std::chrono::seconds(10))

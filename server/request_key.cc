@@ -59,13 +59,13 @@ std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& reques
 
   const std::string_view name = (*target)->name;
   compiler::Key key = compiler::ComputeKey(*module, name, request.options());
-  const bool makes_cubin = (*target)->family == target::Family::kNvptx && !(*target)->emulated && !ptxas.empty();
-  if (makes_cubin) key = compiler::WithPtxas(key, ptxas);
+  const bool wants_cubin = (*target)->family == target::Family::kNvptx && !(*target)->emulated;
+  if (wants_cubin && !ptxas.empty()) key = compiler::WithPtxas(key, ptxas);
   if (notes != nullptr) {
     notes->Mark("key");
     notes->Identify(name, cache::Digest{key}.ToHex());
   }
-  return ResolvedRequest{cache::Digest{key}, std::string(name), Utf8(module->name)};
+  return ResolvedRequest{cache::Digest{key}, std::string(name), Utf8(module->name), wants_cubin ? std::optional(ptxas) : std::nullopt};
 }
 
 v1::Priority PriorityOf(std::string_view request) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <expected>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,7 @@ struct ResolvedRequest {
   cache::Digest key;
   std::string target;  // the canonical name
   std::string name;    // of the module; a label for people
+  std::optional<std::string> ptxas = std::nullopt;  // what the key says of it; nothing where none has a part in the artifact
 };
 
 // Decodes the module, looks up the target, computes the key. `ptxas` names the ptxas that will make cubins (its version text,
