@@ -37,6 +37,7 @@ class DeviceLine::Slot {
   void Run() {
     while (std::unique_ptr<DeviceTask> task = line_.Take(*this)) {
       ++line_.busy_;
+      if (worker_ && owner_ != task->tenant) Worker::Retire(worker_);  // which may take a while: not the next one's time
       const auto began = Clock::now();
       auto outcome = TakeTurn<DeviceOutcome>(*task, stopping_, [this](DeviceTask& one, bool& blameless) { return RunOnce(one, blameless); });
       outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
@@ -54,7 +55,6 @@ class DeviceLine::Slot {
 
   // `blameless` tells that the worker's end had nothing to do with the task.
   DeviceOutcome RunOnce(DeviceTask& task, bool& blameless) {
-    if (worker_ && owner_ != task.tenant) Worker::Retire(worker_);
     if (!worker_) {
       auto worker = Worker::Start(line_.zygote_, line_.options_.role, line_.options_.device);
       if (!worker) return {.end = DeviceOutcome::End::kNoWorker, .cause = std::move(worker.error())};
@@ -155,6 +155,7 @@ void DeviceLine::Withdraw(const DeviceTask& task) {
     shares_.Leave(tenant->first);
     if (line.empty()) waiting_.erase(tenant);
   }
+  arrived_.notify_all();  // it may be another tenant's turn, and so another slot's
   found->done({});
 }
 
@@ -162,6 +163,7 @@ std::unique_ptr<DeviceTask> DeviceLine::Take(Slot& slot) {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (std::ranges::find(idle_, &slot) == idle_.end()) idle_.push_back(&slot);
+    if (count_ > 0) arrived_.notify_all();  // what waited for this slot may be another's by now, which sleeps
     arrived_.wait(lock, [&] { return closed_ || (count_ > 0 && IsTurnOf(slot)); });
     if (closed_) return nullptr;
     std::erase(idle_, &slot);
