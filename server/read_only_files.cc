@@ -38,16 +38,16 @@ bool WriteTo(const char* path, const std::string& text) {
   return file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
-bool EnterUserNamespace() {
-  const uid_t user = ::geteuid();
-  const gid_t group = ::getegid();
-  if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+// What it gives lasts until DropCapabilities.
+bool EnterUserNamespace() { return ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0; }
+
+// Who it was outside it is inside as well.
+bool KeepUser(uid_t user, gid_t group) {
   ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);  // or /proc/self is not its own
   return WriteTo("/proc/self/setgroups", "deny") && WriteTo("/proc/self/uid_map", fmt::format("{0} {0} 1", user)) &&
          WriteTo("/proc/self/gid_map", fmt::format("{0} {0} 1", group));
 }
 
-// What a user namespace gave.
 void DropCapabilities() {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   const std::array<__user_cap_data_struct, 2> none{};
@@ -106,9 +106,11 @@ bool RemountAll() {
 }  // namespace
 
 bool MakeFilesReadOnly() {
-  const bool root = ::geteuid() == 0;
+  const uid_t user = ::geteuid();
+  const gid_t group = ::getegid();
+  const bool root = user == 0;
   if (root ? ::unshare(CLONE_NEWNS) != 0 : !EnterUserNamespace()) return false;
-  const bool done = Mount("/", kRecursive | kPrivate) == 0 && RemountAll();
+  const bool done = (root || KeepUser(user, group)) && Mount("/", kRecursive | kPrivate) == 0 && RemountAll();
   if (!root) DropCapabilities();
   return done;
 }
