@@ -104,9 +104,13 @@ std::expected<bool, Error> IsOfProgram(const v1::Provenance& provenance, const v
   if (!module) return false;
   const compiler::Key key = compiler::ComputeKey(*module, provenance.target(), request.options());
   if (IsKey(key, provenance)) return true;
-  const auto daemon = ask(Trust::Ask::kAll);
-  if (!daemon) return std::unexpected(daemon.error());
-  return IsKey(compiler::WithPtxas(key, daemon->ptxas()), provenance);
+  // All of them come once the devices of its host are known, which may take a while.
+  for (const Trust::Ask what : {Trust::Ask::kAtOnce, Trust::Ask::kAll}) {
+    const auto daemon = ask(what);
+    if (!daemon) return std::unexpected(daemon.error());
+    if (IsKey(compiler::WithPtxas(key, daemon->ptxas()), provenance)) return true;
+  }
+  return false;
 }
 
 // Empty: it answers what was asked.
