@@ -115,21 +115,23 @@ class Fuzzer:
         self.calls, self.statuses, self.artifacts, self.keys = 0, {}, {}, []
         self.methods = {m.name: m for m in self.pb.service.methods}
         corpus = sorted((ROOT / "tests/fuzz/corpus/ir_decode_fuzz").iterdir())
-        self.modules = [path.read_bytes() for path in corpus]
-        self.vault = self.good_modules(3)  # of which only `keeper` may know
-        self.modules = [module for module in self.modules if module not in self.vault]
+        modules = [path.read_bytes() for path in corpus]
+        self.vault, self.modules = self.divided(modules, 3)  # of the first only `keeper` may know
         self.vault_keys, self.found, self.revoked = [], 0, 0
         self.key = self.pb.CapabilitiesReply.FromString(self.raw("Capabilities", b"", "maker")[1]).signing_key
 
-    def good_modules(self, count):
-        """Some that compile."""
-        good = []
-        for module in self.random.sample(self.modules, len(self.modules)):
+    def divided(self, modules, count):
+        """So many programs that compile, and the modules that are none of these: several may be one program, in different words."""
+        of_key = {}
+        for module in modules:
             request = self.pb.CompileRequest(module=module, target="cuda:sm_80")
-            if len(good) < count and self.raw("Compile", request.SerializeToString(), "keeper")[0] == "OK":
-                good.append(module)
-        assert len(good) == count, "the corpus has no programs"
-        return good
+            status, reply = self.raw("Compile", request.SerializeToString(), "keeper")
+            if status == "OK":
+                of_key.setdefault(self.pb.SealedReply.FromString(reply).key, []).append(module)
+        assert len(of_key) > count, "the corpus has no programs"
+        chosen = self.random.sample(sorted(of_key), count)
+        secret = {module for key in chosen for module in of_key[key]}
+        return [of_key[key][0] for key in chosen], [module for module in modules if module not in secret]
 
     def raw(self, method, data, token, timeout=20.0, cancel=None, messages=1):
         """(status name, first reply's bytes or None)."""
@@ -282,6 +284,7 @@ class Fuzzer:
             time.sleep(0.02)
         request = self.pb.CompileRequest(module=self.random.choice(self.modules), target="cuda:sm_80")
         request.options.max_registers = ORDERS["sleep"] + 300 + self.revoked % 100  # 3 s
+        request.refresh = True  # the same may have been made before
         began = time.monotonic()
         stream = self.pool.submit(self.raw, "CompileStream", request.SerializeToString(), name)
         self.daemon.revoke(name)
