@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which key a request led to, by the digest of its bytes: a request that was seen before byte for byte needs no decoding.
-// All of them are forgotten when what is in every key has changed. Bounded: each shard keeps two generations, and drops the older when the younger is full; a find renews.
+// All of them are forgotten when what is in every key has changed. Bounded: each shard keeps two generations, and drops the older when the
+// younger is full; a find renews.
 #pragma once
 
 #include <array>
