@@ -7,9 +7,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <expected>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
+#include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +23,7 @@
 
 #include "kiln/v1/service.pb.h"
 #include "server/decoding_room.h"
+#include "server/device_line.h"
 #include "server/message_reader.h"
 #include "server/ptxas.h"
 #include "server/self_description.h"
@@ -119,6 +124,56 @@ TEST_F(PtxasTest, WhatWasKnownOfAnotherFileIsNoAnswer) {
   std::ofstream(folder_ / "go").flush();
   EXPECT_EQ(meanwhile.get(), "Build 2");
   EXPECT_EQ(asking.get(), "Build 2");
+}
+
+// Runs that are refused when their turn has come: no worker is needed for them.
+class DeviceLineTest : public testing::Test {
+ protected:
+  struct Run {
+    std::promise<void> ended;
+    std::stop_source stop;
+  };
+  // `ends` is called at its end, on the thread of its slot.
+  std::unique_ptr<DeviceTask> Task(Run& run, const std::string& tenant, milliseconds takes, std::function<void()> ends = [] {}) {
+    auto task = std::make_unique<DeviceTask>();
+    task->tenant = tenant;
+    task->stop = run.stop.get_token();
+    task->may_begin = [takes]() -> std::expected<void, Failure> {
+      std::this_thread::sleep_for(takes);
+      return std::unexpected(Failure{});
+    };
+    task->done = [&run, ends = std::move(ends)](DeviceOutcome) {
+      ends();
+      run.ended.set_value();
+    };
+    return task;
+  }
+  void Submit(std::unique_ptr<DeviceTask> task) { ASSERT_TRUE(line_.Submit(task)); }
+
+  Zygote zygote_{{}};
+  DeviceLine line_{{.name = "emu", .workers = 2, .on_replaced = [](std::string_view, std::string_view) {}}, zygote_};
+};
+
+// It waits for a slot that is its tenant's and at the end of another run still; with it the turn goes to the other tenant, whose slot sleeps.
+TEST_F(DeviceLineTest, ARunThatIsTakenOutMakesRoomForTheNextTenants) {
+  Run first, others, taken_out, last;
+  std::promise<void> at_its_end, go_on;
+  Submit(Task(first, "x", milliseconds(0), [&] {
+    at_its_end.set_value();
+    go_on.get_future().wait();
+  }));
+  at_its_end.get_future().wait();
+  Submit(Task(others, "y", milliseconds(100)));  // which has used more from then on
+  others.ended.get_future().wait();
+  Submit(Task(taken_out, "x", milliseconds(0)));
+  Submit(Task(last, "y", milliseconds(0)));
+  EXPECT_EQ(line_.Stats().queued(), 2u);
+  std::this_thread::sleep_for(milliseconds(50));  // the other slot has looked and sleeps
+  taken_out.stop.request_stop();
+  auto end = last.ended.get_future();
+  EXPECT_EQ(end.wait_for(seconds(20)), std::future_status::ready) << "before the first one's end has been told";
+  go_on.set_value();
+  first.ended.get_future().wait();
 }
 
 // Who asks at the end of a look that the drivers have not answered in time waits for the next.
