@@ -28,14 +28,15 @@ constexpr size_t kOfAnUnknown = 112; // besides its bytes
 constexpr size_t kOfAMapEntry = 192;
 constexpr size_t kOfAList = 32;  // of numbers, besides these
 
-// What a program is made of, likewise, while the lists that hold it grow.
+// What a program is made of, likewise, while what holds it grows. A text's blocks double, and take up to 744 a statement when they do; but for
+// as many statements as there may be, no more than this.
 constexpr size_t kOfAStatement = 512;
 constexpr size_t kOfAnExpression = 160;
 constexpr size_t kOfABuffer = 768;
 constexpr size_t kOfAVariable = 192;
 constexpr size_t kOfAParameter = 64;
 constexpr size_t kOfAKernel = 1024;
-constexpr size_t kOfAText = 64;  // for each byte: "barrier" and a space are a statement
+constexpr size_t kOfAText = 160;  // for each byte: "-~-~-~%x" has six expressions besides %x, "break " is a statement
 
 size_t Decoded(const ModuleSize& size) {
   return size.statements * kOfAStatement + size.expressions * kOfAnExpression + size.buffers * kOfABuffer + size.variables * kOfAVariable +
