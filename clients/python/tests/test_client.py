@@ -192,7 +192,7 @@ def test_what_kilnd_itself_cannot_do_is_told_in_its_words(server, monkeypatch):
         server.fail(context, grpc.StatusCode.UNAVAILABLE, "the compile worker ended")
 
     server.handler = handler
-    with Client(timeout=5.0) as client:
+    with Client(timeout=60.0) as client:  # it tries a few times, which takes less
         started.clear()
         with pytest.raises(kiln.ServiceUnavailable, match=r"^the compile worker ended \(request r7 in the daemon's log\)$"):
             client.compile(program, "cuda:sm_90a")
@@ -201,7 +201,7 @@ def test_what_kilnd_itself_cannot_do_is_told_in_its_words(server, monkeypatch):
 
 def test_nobody_listens(sockets, monkeypatch):
     monkeypatch.setenv("KILN_AUTOSTART", "0")
-    with Client(f"unix:{sockets}/none.sock", timeout=0.3) as client, pytest.raises(kiln.ServiceUnavailable, match="Start one with `kilnd`"):
+    with Client(f"unix:{sockets}/none.sock", timeout=60) as client, pytest.raises(kiln.ServiceUnavailable, match="Start one with `kilnd`"):
         client.stats()
 
 

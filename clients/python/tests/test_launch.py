@@ -109,7 +109,7 @@ def test_do_bench_without_torch(kernel, monkeypatch):
 
 
 def test_calls_of_a_loaded_kernel_add_little(kernel):
-    """The Python layer over the extension; the bound is loose, tests/bench has the figure."""
+    """The Python layer over the extension, in empty calls on the same machine; the bound is loose, tests/bench has the figure."""
     x, y = _runtime.Array((8,), "float32"), _runtime.Array((8,), "float32")
     kernel(x, y)
     extension = kernel.loaded(0)
@@ -123,7 +123,7 @@ def test_calls_of_a_loaded_kernel_add_little(kernel):
             times.append(time.perf_counter() - start)
         return min(times) / 20
 
-    assert fastest(kernel) < fastest(extension) + 5e-6
+    assert fastest(kernel) < fastest(extension) + 100 * fastest(lambda x, y: None)
 
 
 def words(count):
