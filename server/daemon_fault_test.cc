@@ -104,12 +104,18 @@ TEST_F(DaemonTest, WhatKilledWorkersIsTriedAnewUnderOtherLimits) {
 }
 
 TEST_F(DaemonTest, ACrashReachesEveryWaiterOfTheFlight) {
-  daemon_->Start({"--workers=1", "--compile-limit=0.5"});
+  daemon_->Start({"--workers=1"});
   std::vector<std::future<Daemon::Result>> all;
   for (int i = 0; i < 8; ++i) {
     all.push_back(std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kHang)); }));
   }
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1 && daemon_->Stats().joined() == 7; }));
+  EXPECT_TRUE(daemon_->Eventually([&] {  // busy is also a worker that has not been started yet
+    for (const pid_t worker : Daemon::Children(Daemon::Children(daemon_->pid()).at(0))) ::kill(worker, SIGABRT);
+    return all[0].wait_for(milliseconds(0)) == std::future_status::ready;
+  }));
   for (auto& one : all) EXPECT_EQ(one.get().status.error_code(), StatusCode::INTERNAL);
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 1u);
 }
 
 TEST_F(DaemonTest, WorkersAreReplacedAfterTheirShareOfJobs) {
@@ -162,13 +168,16 @@ TEST_F(DaemonTest, AWorkerThatIsStoppedInTheMiddleCostsThatRequestAlone) {
 TEST_F(DaemonTest, AKilledZygoteIsReplacedAndTheJobTriedAgain) {
   daemon_->Start({"--workers=1"});
   for (unsigned i = 0; i < 3; ++i) {  // which of the two is seen to end first changes from time to time
-    auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, 100 + i)); });
+    auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong + i)); });
     ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
     const pid_t zygote = Daemon::Children(daemon_->pid()).at(0);
     ::kill(zygote, SIGKILL);
-    const auto result = running.get();
+    ASSERT_TRUE(daemon_->Eventually([&] {
+      const auto now = Daemon::Children(daemon_->pid());
+      return !now.empty() && now.at(0) != zygote;
+    }));
+    const auto result = daemon_->Woken(running);
     EXPECT_TRUE(result.status.ok()) << result.status.error_message();
-    EXPECT_NE(Daemon::Children(daemon_->pid()).at(0), zygote);
   }
 }
 

@@ -190,6 +190,7 @@ class QuotaTest : public DaemonTest {
 };
 
 TEST_F(QuotaTest, CompileSecondsAreUsedUpAndHitsAreStillServed) {
+  AwaitAnHourThatLasts();
   StartWith("compile-seconds = 0.2");
   ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kSleep, 25)).status.ok());
   const auto refused = daemon_->Compile(MakeRequest(Order::kAnswer, 1));
@@ -201,6 +202,7 @@ TEST_F(QuotaTest, CompileSecondsAreUsedUpAndHitsAreStillServed) {
 
 // They were let in while there was something left.
 TEST_F(QuotaTest, WhatWaitsIsNotCompiledOnceTheSecondsAreUsedUp) {
+  AwaitAnHourThatLasts();
   StartWith("compile-seconds = 0.1", {"--workers=1"});
   std::vector<std::future<Daemon::Result>> calls;
   const auto start = [&](Order order, uint32_t amount) {

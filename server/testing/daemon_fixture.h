@@ -32,8 +32,6 @@ namespace kiln::server::testing {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-constexpr uint32_t kLong = 990;  // of Order::kSleep: ten seconds (Daemon::Woken)
-
 inline v1::CompileRequest MakeRequest(Order order, uint32_t amount = 0) {
   v1::CompileRequest request;
   request.set_module(MinimalModule());
@@ -46,6 +44,15 @@ inline v1::CompileRequest MakeRequest(Order order, uint32_t amount = 0) {
 inline void WriteGuarded(const fs::path& file, const std::string& text) {
   std::ofstream(file) << text;
   fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+}
+
+// Quotas of seconds are those of an hour of the clock, and begin anew with the next.
+inline void AwaitAnHourThatLasts() {
+  const auto left = [] {
+    const auto now = std::chrono::system_clock::now();
+    return std::chrono::ceil<std::chrono::hours>(now) - now;
+  };
+  while (left() < std::chrono::minutes(1)) std::this_thread::sleep_for(milliseconds(100));
 }
 
 class Daemon {
@@ -113,7 +120,7 @@ class Daemon {
     }
   };
 
-  Result Compile(const v1::CompileRequest& request, milliseconds deadline = std::chrono::seconds(30)) {
+  Result Compile(const v1::CompileRequest& request, milliseconds deadline = std::chrono::minutes(2)) {
     Result result;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + deadline);
@@ -140,8 +147,8 @@ class Daemon {
     return condition();
   }
 
-  // What comes of a call whose worker sleeps (Order::kSleep): the sleep ends now. So a test may have it sleep for longer than any machine
-  // takes to get to this place.
+  // What comes of a call whose worker sleeps (Order::kSleep): the sleep ends now. So a test may have it sleep until it has come to this
+  // place (kLong), however long that takes.
   template <class T>
   T Woken(std::future<T>& call) {
     while (call.wait_for(milliseconds(20)) != std::future_status::ready) {

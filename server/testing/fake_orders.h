@@ -8,7 +8,7 @@ namespace kiln::server::testing {
 // What the fake worker does with a request.
 enum class Order : uint32_t {
   kAnswer = 0,   // amount × 100 + 1 bytes of code
-  kSleep,        // amount × 10 ms first, or until SIGUSR1
+  kSleep,        // amount × 10 ms first, or until SIGUSR1; from kLong on, until SIGUSR1
   kAbort,
   kFault,
   kHang,
@@ -22,6 +22,8 @@ enum class Order : uint32_t {
   kHuge,         // amount MiB of code
   kUnavailable,  // something outside of the compiler failed it
 };
+
+constexpr uint32_t kLong = 990;  // of Order::kSleep (Daemon::Woken)
 
 // What the sandbox must not let a worker do (but for the last, which it may if it has a ptxas).
 enum class Escape : uint32_t {

@@ -28,6 +28,7 @@ namespace {
 using kiln::server::WorkerProgram;
 using kiln::server::testing::Escape;
 using kiln::server::testing::Escapes;
+using kiln::server::testing::kLong;
 using kiln::server::testing::Order;
 namespace v1 = kiln::v1;
 
@@ -82,7 +83,7 @@ v1::WorkerResult Compile(const v1::CompileRequest& request, const WorkerProgram:
   hooks.on_stage("decode");
   switch (static_cast<Order>(order / 1000)) {
     case Order::kAnswer: break;
-    case Order::kSleep: SleepUnlessWoken(std::chrono::milliseconds(amount * 10)); break;
+    case Order::kSleep: SleepUnlessWoken(amount < kLong ? std::chrono::milliseconds(amount * 10) : std::chrono::hours(1)); break;
     case Order::kAbort: ::abort();
     case Order::kFault:
       ::signal(SIGSEGV, SIG_DFL);  // a sanitizer would take it
