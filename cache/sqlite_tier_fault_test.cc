@@ -66,11 +66,12 @@ class SqliteFaultTest : public ::testing::Test {
   // Until the background has done what it should have done at once.
   template <class Condition>
   bool Eventually(Condition condition) {
-    for (int i = 0; i < 500; ++i) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (std::chrono::steady_clock::now() < until) {
       if (condition()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    return false;
+    return condition();
   }
 
   TemporaryDirectory directory;

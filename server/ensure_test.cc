@@ -34,7 +34,7 @@ class EnsureTest : public DaemonTest {
   Ensured Ensure(const v1::EnsureRequest& manifest) {
     Ensured result;
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
     const auto reader = daemon_->stub().EnsureKernels(&context, manifest);
     for (v1::EnsureProgress progress; reader->Read(&progress);) {
       result.kernels.insert(result.kernels.end(), progress.kernels().begin(), progress.kernels().end());
@@ -121,7 +121,9 @@ TEST_F(EnsureTest, TheEstimateOfAFewKernelsIsRightAfterATenth) {
   ASSERT_NE(tenth, result.progress.end());
   ASSERT_TRUE(tenth->has_remaining_seconds());
   const double actual = last.elapsed_seconds() - tenth->elapsed_seconds();
-  EXPECT_NEAR(tenth->remaining_seconds(), actual, 0.25 * actual);
+  // What a busy machine adds to a kernel, the estimate adds to the seven rounds that follow.
+  const double added = std::max(0.0, last.elapsed_seconds() - 16 * 0.305 / 2);
+  EXPECT_NEAR(tenth->remaining_seconds(), actual, 0.25 * actual + 7 * added);
 }
 
 TEST_F(EnsureTest, ARefreshCompilesWhatIsKnown) {
@@ -139,10 +141,11 @@ TEST_F(EnsureTest, ARefreshCompilesWhatIsKnown) {
 
 TEST_F(EnsureTest, AFullQueueIsWaitedFor) {
   daemon_->Start({"--workers=1", "--queue=1"});
-  const Ensured result = Ensure(Manifest(1, 4, Order::kSleep));
+  auto waiting = std::async(std::launch::async, [&] { return Ensure(Manifest(kLong, kLong + 3, Order::kSleep)); });
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().refused() > 0; }));
+  const Ensured result = daemon_->Woken(waiting);
   ASSERT_TRUE(result.status.ok()) << result.status.error_message();
   EXPECT_EQ(result.progress.back().compiled(), 6u);
-  EXPECT_GT(daemon_->Stats().refused(), 0u);
 }
 
 TEST_F(EnsureTest, CancellingFreesTheWorkers) {

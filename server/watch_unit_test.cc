@@ -210,21 +210,32 @@ TEST(Notes, AStageIsAWordHoweverItIsCalled) {
   EXPECT_EQ(record.stages.size(), 64u);
 }
 
+template <class Condition>
+bool Eventually(Condition condition) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return condition();
+}
+
+bool BecomesAlive(Heartbeat& heartbeat, bool alive) {
+  return Eventually([&] { return heartbeat.Alive() == alive; });
+}
+
 TEST(HeartbeatTest, StopsWithTheExecutor) {
   Executor executor(1, 10);
   Heartbeat heartbeat(executor, std::chrono::milliseconds(50));
   EXPECT_TRUE(heartbeat.Alive());
   std::promise<void> may_go;
-  Executor::Task stuck = [gate = may_go.get_future().share()] { gate.wait(); };
+  std::promise<void> is_stuck;
+  Executor::Task stuck = [&is_stuck, gate = may_go.get_future().share()] {
+    is_stuck.set_value();
+    gate.wait();
+  };
   ASSERT_TRUE(executor.Post(stuck));
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  heartbeat.Alive();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_FALSE(heartbeat.Alive());
+  is_stuck.get_future().wait();
+  EXPECT_TRUE(BecomesAlive(heartbeat, false));
   may_go.set_value();
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (!heartbeat.Alive() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_TRUE(heartbeat.Alive());
+  EXPECT_TRUE(BecomesAlive(heartbeat, true));
 }
 
 TEST(HeartbeatTest, AFullQueueDoesNotHideThreadsThatAreStuck) {
@@ -238,9 +249,7 @@ TEST(HeartbeatTest, AFullQueueDoesNotHideThreadsThatAreStuck) {
       gate.wait();
     });
   }
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (stuck < 4 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  ASSERT_EQ(stuck, 4);
+  ASSERT_TRUE(Eventually([&] { return stuck == 4; }));
   const auto post = [&] {
     Executor::Task task = [] {};
     return executor.Post(task);
@@ -249,11 +258,9 @@ TEST(HeartbeatTest, AFullQueueDoesNotHideThreadsThatAreStuck) {
   }
   Heartbeat heartbeat(executor, std::chrono::milliseconds(50));
   EXPECT_TRUE(heartbeat.Alive());
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_FALSE(heartbeat.Alive());
+  EXPECT_TRUE(BecomesAlive(heartbeat, false));
   may_go.set_value();
-  while (!heartbeat.Alive() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_TRUE(heartbeat.Alive());
+  EXPECT_TRUE(BecomesAlive(heartbeat, true));
 }
 
 TEST(RestartCauses, AreClasses) {
