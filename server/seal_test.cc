@@ -334,7 +334,11 @@ TEST_F(SealTest, TrustedKeysAreReadAgainWhenTheyChange) {
   fs::remove_all(daemon_->State());
 
   const std::string trusted = (folder_ / "trusted").string();
-  std::ofstream(trusted) << "# nobody\n";
+  const auto trust = [&](const std::string& text) {  // at once: an empty file is one that trusts nobody
+    std::ofstream(trusted + ".new") << text << "\n";
+    fs::rename(trusted + ".new", trusted);
+  };
+  trust("# nobody");
   const fs::path audit = folder_ / "audit.log";
   daemon_->Start({"--trusted-keys=" + trusted, "--audit-log=" + audit.string()});
   const auto told = [&](const std::string& error) {
@@ -345,17 +349,17 @@ TEST_F(SealTest, TrustedKeysAreReadAgainWhenTheyChange) {
   };
   v1::CacheImportReply reply;
   EXPECT_EQ(Import(bundle, &reply).error_code(), StatusCode::PERMISSION_DENIED);
-  std::ofstream(trusted) << maker.ToText() << "\n";
+  trust(maker.ToText());
   EXPECT_TRUE(daemon_->Eventually([&] { return Import(bundle, &reply).ok(); }));
   EXPECT_TRUE(daemon_->Eventually([&] { return told("\""); }));
-  std::ofstream(trusted) << "rsa:00\n";
+  trust("rsa:00");
   EXPECT_TRUE(daemon_->Eventually([&] { return told(trusted + ", line 1"); }));
   EXPECT_TRUE(Import(bundle, &reply).ok()) << "what is wrong changes nothing";
   fs::remove(trusted);
   ::kill(daemon_->pid(), SIGHUP);
   EXPECT_TRUE(daemon_->Eventually([&] { return told("cannot read " + trusted); }));
   EXPECT_TRUE(Import(bundle, &reply).ok());
-  std::ofstream(trusted) << "# nobody any more\n";
+  trust("# nobody any more");
   EXPECT_TRUE(daemon_->Eventually([&] { return Import(bundle, &reply).error_code() == StatusCode::PERMISSION_DENIED; }));
 }
 

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <atomic>
 #include <future>
 #include <map>
 #include <optional>
@@ -28,13 +29,14 @@ using std::chrono::seconds;
 
 constexpr const char* kParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-bool IsServing(grpc::Channel& channel) {
+// Nothing: it does not answer.
+std::optional<bool> IsServing(grpc::Channel& channel) {
   grpc::ClientContext context;
   const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check", grpc::internal::RpcMethod::NORMAL_RPC);
   grpc::ByteBuffer reply;
   const grpc::Slice empty;
   const grpc::ByteBuffer request(&empty, 1);
-  if (!grpc::internal::BlockingUnaryCall(&channel, method, &context, request, &reply).ok()) return false;
+  if (!grpc::internal::BlockingUnaryCall(&channel, method, &context, request, &reply).ok()) return std::nullopt;
   grpc::Slice bytes;  // HealthCheckResponse.status is field 1; 1 says SERVING
   return reply.DumpToSingleSlice(&bytes).ok() && bytes.size() == 2 && bytes.begin()[1] == 1;
 }
@@ -165,9 +167,10 @@ TEST_F(WatchTest, ProbesAnswerAndNothingElseDoes) {
 
 // A balancer that asks for the health before it sends a request must never be told "serving" by one that refuses.
 TEST_F(WatchTest, HealthTurnsBeforeAnythingIsRefused) {
-  StartWatched({"--workers=1"});
+  StartWatched({"--workers=1", "--grace=60"});
   auto running = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  std::atomic<int> refused = 0;
   std::vector<std::future<std::optional<bool>>> clients;  // whether the health was "serving" after the first refusal
   for (std::uint32_t client = 0; client < 4; ++client) {
     clients.push_back(std::async(std::launch::async, [&, client]() -> std::optional<bool> {
@@ -176,20 +179,16 @@ TEST_F(WatchTest, HealthTurnsBeforeAnythingIsRefused) {
         auto request = MakeRequest(Order::kRefuse, client);
         request.set_module(MinimalModule("m" + std::to_string(i)));
         if (daemon_->Compile(request, seconds(5)).status.error_code() != grpc::StatusCode::UNAVAILABLE) continue;
+        ++refused;
         return IsServing(daemon_->channel());
       }
       return std::nullopt;
     }));
   }
-  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().queued() == 4; }));
   ::kill(daemon_->pid(), SIGTERM);
-  int refused = 0;
-  for (auto& client : clients) {
-    const auto serving = client.get();
-    refused += serving.has_value();
-    EXPECT_NE(serving, std::optional(true)) << "a request was refused while the health said SERVING";
-  }
-  EXPECT_GT(refused, 0);
+  for (auto& client : clients) EXPECT_EQ(client.get(), std::optional(false)) << "a request was refused, and the health did not say NOT_SERVING";
+  EXPECT_EQ(refused, 4);
   EXPECT_TRUE(daemon_->Woken(running).status.ok()) << "what was accepted is finished";
   EXPECT_EQ(daemon_->Wait(), 0);
 }
@@ -247,7 +246,7 @@ TEST_F(WatchTest, CallsOfWhatIsNotServedAreToldAndCounted) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
     EXPECT_THAT(status.error_message(), HasSubstr("serves no such method"));
   }
-  EXPECT_TRUE(IsServing(daemon_->channel())) << "the health service is another";
+  EXPECT_EQ(IsServing(daemon_->channel()), std::optional(true)) << "the health service is another";
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->LinesWith({"event=request ", "method=\"other\"", "outcome=\"UNIMPLEMENTED\""}) == 2; }));
   EXPECT_TRUE(daemon_->Eventually([&] { return Get("/metrics").find("kiln_refusals_total{reason=\"unsupported\"} 2\n") != std::string::npos; }));
 }
