@@ -89,7 +89,7 @@ class RunBudgetTest : public TwoTenantsTest {
   }
   // The daemon has given back what was cancelled.
   bool WorksAgain(const std::string& secret, std::size_t rows) {
-    return daemon_->Eventually([&] { return Double(secret, rows).ok(); }, seconds(20));
+    return daemon_->Eventually([&] { return Double(secret, rows).ok(); }, seconds(40));
   }
 };
 
@@ -149,6 +149,7 @@ TEST_F(RunBudgetTest, TheQuotaOfRequestsCountsRuns) {
 TEST_F(RunBudgetTest, WhatWaitsDoesNotRunOnceTheSecondsAreUsedUp) {
   const fs::path access = folder_ / "access.toml";
   WriteGuarded(access, "[[tenant]]\nname = \"alice\"\ngpu-seconds = 2\n");
+  AwaitAnHourThatLasts();
   Start({"--access=" + access.string(), "--emulators=1"});
   EXPECT_TRUE(Double(alice_, 1).ok());
   std::vector<std::future<RunAnswer>> runs;
@@ -163,16 +164,16 @@ TEST_F(RunBudgetTest, WhatWaitsDoesNotRunOnceTheSecondsAreUsedUp) {
 }
 
 TEST_F(RunBudgetTest, TensorsThatDoNotComeEndTheCall) {
-  Start({"--run-transfer=0.5", "--run-calls=1"});
+  Start({"--run-transfer=2", "--run-calls=1"});
   OpenRun silent(*daemon_, alice_, Announce(256));
   const auto began = std::chrono::steady_clock::now();
   ExpectRefused(silent.Finish(), "--run-transfer");
-  EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(20));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(45)) << "a minute is what they have unless told otherwise";
   EXPECT_TRUE(WorksAgain(bob_, 1));
 }
 
 TEST_F(RunBudgetTest, OutputsThatNobodyReadsEndTheCall) {
-  Start({"--run-transfer=3", "--run-calls=1"});
+  Start({"--run-transfer=10", "--run-calls=1"});
   RunClient client = RunClient(kDouble, "emu:sm_80").Tensor(Counting(20'000 * 64), {20'000, 64});
   OpenRun deaf(*daemon_, alice_, client.start());
   deaf.Send(client.data());

@@ -200,11 +200,18 @@ TEST_F(RunTest, ACancelledRunStopsItsWorker) {
 
 TEST_F(RunTest, ARunThatWaitsCanBeCancelled) {
   Start({"--emulators=1"});
-  auto running = std::async(std::launch::async, [&] { return Forever().Run(*daemon_, std::chrono::seconds(3)); });
+  grpc::ClientContext its, next;
+  auto running = std::async(std::launch::async, [&] { return Forever().Run(*daemon_, its); });
   ASSERT_TRUE(Busy(1));
-  const RunAnswer waiting = RunClient(kDouble, "emu:sm_80").Tensor(Counting(64), {1, 64}).Run(*daemon_, milliseconds(500));
-  EXPECT_EQ(waiting.status.error_code(), StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_EQ(running.get().status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  const RunClient client = RunClient(kDouble, "emu:sm_80").Tensor(Counting(64), {1, 64});
+  auto waiting = std::async(std::launch::async, [&] { return client.Run(*daemon_, next); });
+  EXPECT_TRUE(daemon_->Eventually([&] { return Emulators().queued() == 1; }));
+  next.TryCancel();
+  EXPECT_EQ(waiting.get().status.error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(daemon_->Eventually([&] { return Emulators().queued() == 0; }));
+  EXPECT_TRUE(Busy(1)) << "the other one goes on";
+  its.TryCancel();
+  EXPECT_EQ(running.get().status.error_code(), StatusCode::CANCELLED);
   ExpectDoubleWorks();
   EXPECT_EQ(Emulators().runs(), 1u);
 }
@@ -364,7 +371,7 @@ TEST_F(RunTest, TheLogTellsWhyThereIsNoGpu) {
 // Which takes a while; who waits for it takes no thread from the others.
 TEST_F(RunTest, RunsForGpusWaitUntilTheirDriverHasListedThem) {
   UseFakeDriver();
-  ::setenv("KILN_FAKE_DRIVER_DELAY", "12", 1);
+  ::setenv("KILN_FAKE_DRIVER_DELAY", "20", 1);
   Start();
   ::unsetenv("LD_LIBRARY_PATH");
   ::unsetenv("KILN_FAKE_DRIVER_DELAY");
@@ -374,10 +381,10 @@ TEST_F(RunTest, RunsForGpusWaitUntilTheirDriverHasListedThem) {
       return RunClient(kDouble, "cuda:7").Tensor(Counting(64), {1, 64}).Run(*daemon_);
     }));
   }
-  std::this_thread::sleep_for(std::chrono::seconds(1));  // they have come by then
+  EXPECT_TRUE(daemon_->Eventually([&] { return MemoriesOfRuns() == 40; })) << "all of them have come";
   ExpectDoubleWorks();
   const auto waits = [](const std::future<RunAnswer>& one) { return one.wait_for(milliseconds(0)) == std::future_status::timeout; };
-  EXPECT_TRUE(std::ranges::all_of(waiting, waits)) << "the driver's twelve seconds are not over";
+  EXPECT_TRUE(std::ranges::all_of(waiting, waits)) << "the driver's twenty seconds are not over";
   for (auto& one : waiting) EXPECT_EQ(one.get().status.error_code(), StatusCode::NOT_FOUND);
 
   RunClient hasty = RunClient(kDouble, "cuda:0").Tensor(Counting(64), {1, 64});
