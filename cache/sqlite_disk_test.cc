@@ -5,11 +5,15 @@
 // answered as stored is there, what is served is right, and afterwards the store works as before.
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstdio>
 #include <limits>
-#include <map>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "cache/bundle.h"
 #include "cache/sqlite.h"
@@ -140,6 +144,32 @@ class SqliteDiskTest : public ::testing::TestWithParam<Fault> {
 
   ManualClock clock_;
 };
+
+// As SQLite and the C++ library do: what a write has not written is written again, until that fails.
+std::size_t WrittenUntilItFails(int file, const std::string& bytes) {
+  std::size_t written = 0;
+  while (written < bytes.size()) {
+    const ssize_t one = ::pwrite(file, bytes.data() + written, bytes.size() - written, off_t(written));
+    if (one <= 0) break;
+    written += std::size_t(one);
+  }
+  return written;
+}
+
+TEST(DiskFaults, AFullDiskTakesHalfOfOneWrite) {
+  TemporaryDirectory directory;
+  const std::string page(16384, 'x');
+  for (const auto& [error, last, first_takes] : {std::tuple(ENOSPC, kForEver, page.size() / 2), std::tuple(ENOSPC, std::int64_t{1}, std::size_t{0}),
+                                                std::tuple(EIO, kForEver, std::size_t{0})}) {
+    const int file = ::open((directory.path() / "file").c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    ASSERT_GE(file, 0);
+    disk_faults->Arm(directory.path().native(), error, 1, last);
+    EXPECT_EQ(WrittenUntilItFails(file, page), first_takes);
+    EXPECT_EQ(WrittenUntilItFails(file, page), last == 1 ? page.size() : 0u);
+    disk_faults->Heal();
+    ::close(file);
+  }
+}
 
 TEST_P(SqliteDiskTest, EveryCallThatWrites) {
   std::int64_t call = 1;

@@ -51,9 +51,10 @@ bool MakingFails(const char* path, bool makes) {
   return disk_faults->first != 0 && makes && ::access(path, F_OK) != 0 && Fails(path);
 }
 
-// What a write that fails at `file` has written nevertheless: half of it, where the disk is full from here on.
+// What a write that fails has written nevertheless: half of it, where it is the first on a disk that is full from here on. Its caller tries the
+// rest again, which then fails whole.
 std::size_t BeforeFailure(std::size_t size) {
-  return disk_faults->error == ENOSPC && disk_faults->last > disk_faults->calls ? size / 2 : 0;
+  return disk_faults->error == ENOSPC && disk_faults->failed == 1 && disk_faults->last > disk_faults->first ? size / 2 : 0;
 }
 
 ssize_t WriteAt(int file, const void* bytes, std::size_t size, off_t offset) {

@@ -3,6 +3,9 @@
 // A disk that fails at a chosen call. Linked into a program, or preloaded into one as a library, disk_faults.cc takes the place of the
 // C library's calls that write: write, pwrite, writev, ftruncate, fsync, fdatasync, rename, mkdir, and open and fopen where they make a
 // file. Removing a file, and whatever reads, does not fail. Nothing waits for the disk: fsync and fdatasync do nothing else.
+//
+// A full disk (ENOSPC) takes half of one write: of the first call that fails, where it is write or pwrite and not the last to fail. All other
+// calls that fail leave the disk as it is.
 #pragma once
 
 #include <array>
@@ -16,7 +19,7 @@ namespace kiln::cache::testing {
 struct DiskFaults {
   std::atomic<std::int64_t> first = 0;   // the number of the first call that fails, from 1; 0: not armed
   std::atomic<std::int64_t> last = 0;    // and of the last
-  std::atomic<std::int64_t> error = 0;   // its errno; a write that finds the disk full (ENOSPC) writes half of its bytes first
+  std::atomic<std::int64_t> error = 0;   // its errno
   std::atomic<std::int64_t> calls = 0;   // since it was armed
   std::atomic<std::int64_t> failed = 0;  // of these
   std::array<char, 4096> below{};        // the folder whose files count
