@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -63,8 +64,8 @@ std::expected<Key, Error> Read(const std::filesystem::path& path, int fd) {
 
 // Written beside and linked into place, so that of two processes that make one, both use the same.
 std::expected<void, Error> Write(const std::filesystem::path& path, EVP_PKEY* key) {
-  const std::string part = fmt::format("{}.{}", path.string(), ::getpid());
-  const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  std::string part = path.string() + ".XXXXXX";  // not by a process's number: in a container it is always the same
+  const int fd = ::mkostemp(part.data(), O_CLOEXEC);
   if (fd < 0) return CannotWrite(path, errno);
   File file(::fdopen(fd, "w"));
   const bool written = PEM_write_PrivateKey(file.get(), key, nullptr, nullptr, 0, nullptr, nullptr) == 1 &&

@@ -2,6 +2,7 @@
 #include "cache/signature.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -77,6 +78,13 @@ TEST_F(SigningKeyTest, IsMadeOnceForItsOwnerAlone) {
   std::ofstream(path_) << "nonsense";
   EXPECT_THAT(SigningKey::LoadOrMake(path_).error().message, ::testing::HasSubstr("no Ed25519"));
   EXPECT_THAT(SigningKey::LoadOrMake("/proc/nowhere/key").error().message, ::testing::HasSubstr("cannot be"));
+}
+
+// By a process of the same number, as the first one of a container has.
+TEST_F(SigningKeyTest, IsMadeBesideWhatAKilledOneLeft) {
+  std::ofstream(path_.string() + "." + std::to_string(::getpid())) << "half of a k";
+  const auto key = SigningKey::LoadOrMake(path_);
+  EXPECT_TRUE(key) << key.error().message;
 }
 
 }  // namespace

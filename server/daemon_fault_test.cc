@@ -369,6 +369,25 @@ TEST_F(StoreTest, TravelsAsABundle) {
   ExpectKept(6);
 }
 
+TEST_F(StoreTest, ABundleThatCannotBeReadBackDoesNotEndWell) {
+  daemon_->Start();
+  for (unsigned i = 0; i < 8; ++i) {
+    auto request = MakeRequest(Order::kHuge, 3);
+    request.mutable_options()->set_pointer_alignment(1u << i);
+    ASSERT_TRUE(daemon_->Compile(request).status.ok());
+  }
+  grpc::ClientContext context;
+  const auto reader = daemon_->stub().CacheExport(&context, {});
+  v1::CacheChunk chunk;
+  ASSERT_TRUE(reader->Read(&chunk));
+  for (const auto& file : fs::directory_iterator(fs::path(daemon_->State()) / "transfer")) fs::resize_file(file, chunk.data().size());
+  while (reader->Read(&chunk)) {
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE) << status.error_message();
+  EXPECT_NE(status.error_message().find("a part of it"), std::string::npos) << status.error_message();
+}
+
 TEST_F(StoreTest, AnUploadThatWasAcceptedBeforeADrainIsTakenWhole) {
   daemon_->Start({"--grace=20"});
   CompileMany(3);

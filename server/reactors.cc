@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/reactors.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -26,6 +27,10 @@ Failure Busy() {
 Failure ScratchFull(const TemporaryFile& file) {
   return {.kind = Failure::Kind::kStore,
           .message = fmt::format("cannot write {}; is the disk of the state directory full?", file.path().string())};
+}
+
+Failure ScratchLost(const TemporaryFile& file) {
+  return {.kind = Failure::Kind::kStore, .message = fmt::format("cannot read {} back; what came of the bundle is a part of it", file.path().string())};
 }
 
 }  // namespace
@@ -131,7 +136,9 @@ ExportReactor::ExportReactor(const grpc::CallbackServerContext& context, Mainten
     auto file = maintenance.Export(request, tenant);
     if (!file) return End(ToStatus(file.error()));
     file_ = std::move(*file);
-    stream_.open(file_.path(), std::ios::binary);
+    stream_.open(file_.path(), std::ios::binary | std::ios::ate);
+    left_ = static_cast<std::uint64_t>(std::max<std::streamoff>(stream_.tellg(), 0));
+    stream_.seekg(0);
     Next();
   });
   if (!posted) End(ToStatus(Busy()));
@@ -141,11 +148,11 @@ void ExportReactor::OnWriteDone(bool ok) { ok ? Next() : End(grpc::Status::CANCE
 
 void ExportReactor::Next() {
   if (const auto confirmed = confirm_(); !confirmed) return End(ToStatus(confirmed.error()));
+  if (stream_ && left_ == 0) return End(grpc::Status::OK);
   std::string& data = *chunk_.mutable_data();
-  data.resize(kChunk);
-  stream_.read(data.data(), static_cast<std::streamsize>(data.size()));
-  data.resize(static_cast<std::size_t>(stream_.gcount()));
-  if (data.empty()) return End(grpc::Status::OK);
+  data.resize(std::min<std::uint64_t>(kChunk, left_));
+  if (!stream_.read(data.data(), static_cast<std::streamsize>(data.size()))) return End(ToStatus(ScratchLost(file_)));
+  left_ -= data.size();
   writing_ = ToBuffer(chunk_);
   StartWrite(&writing_);
 }

@@ -148,6 +148,7 @@ class ExportReactor final : public Counted<grpc::ServerWriteReactor<grpc::ByteBu
   const Confirmation confirm_;
   TemporaryFile file_;
   std::ifstream stream_;
+  std::uint64_t left_ = 0;  // of the file
   v1::CacheChunk chunk_;
   grpc::ByteBuffer writing_;
 };
