@@ -88,6 +88,7 @@ def test_the_compiler_counts_with_the_same_figures():
     both = machine.keys() & theirs.keys()
     assert both == {"line", "line_cycles", "hidden", "few_steps", "step", "tile"}
     assert {name: machine[name] for name in both} == {name: theirs[name] for name in both}
+    assert theirs["line"] / theirs["memory_line_cycles"] == pytest.approx(machine["memory"], rel=0.04), "as both say"
 
 
 def test_the_target_has_the_same_limits():
