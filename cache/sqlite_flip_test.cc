@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One bit of the database or of its log is flipped: whatever is then served is what was put, and what is not served can be put
-// anew. KILN_FLIPS (150) is how many bits, each in a store of its own; KILN_SEED which.
+// anew. KILN_FLIPS (120) is how many bits, each in a store of its own; KILN_SEED which.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

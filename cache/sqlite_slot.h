@@ -3,8 +3,8 @@
 // The place of the SQLite tier, whose store may come later: one that cannot be opened (a full or read-only disk, a lock file that is
 // none) is tried again until it can be. Until then the tier is not available, and the others go on without it.
 //
-// Threads. KeepTrying starts one, which ends when the store is open or the slot goes. `store_` is set once and not changed after
-// that: whoever finds it null passes by, and nobody waits while a store is being opened.
+// Threads. KeepTrying starts one, which ends when the store is open or the slot goes. `open_` is set once while the slot is shared, when
+// `store_` is there: whoever finds it null passes by, and nobody waits while a store is being opened.
 #pragma once
 
 #include <atomic>

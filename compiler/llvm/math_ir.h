@@ -98,8 +98,8 @@ Num MathF64(const NativeMath& native, ir::ExprOp op, Num x, Num y);
 // x^y where |x|^y is `finite`, with IEEE 754-2019 9.2.1's cases of zeros, infinities, NaN and negative x.
 Num PowSpecial(Num x, Num y, Num finite);
 
-// x - y · n for the whole n towards zero: exact, as C's fmod; NaN where x is infinite or y 0. A division and a few operations where x / y is
-// below 2^22 (f64: 2^50), as much again for each further 22 (50) bits of it.
+// x - y · n for the whole n towards zero: exact, as C's fmod (in a kernel that flushes f32 subnormals, these are 0); NaN where x is infinite or
+// y 0. A division and a few operations where x / y is below 2^22 (f64: 2^50), as much again for each further 22 (50) bits of it.
 Num Remainder(Num x, Num y);
 
 // An angle of any size: `r` in [-π/4, π/4] and the quadrant's number modulo 4, x = quadrant · π/2 + r. For |x| ≥ 2^15,

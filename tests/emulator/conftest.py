@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-import os
-import pathlib
-
 import pytest
-from emulated import Emulator
-
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
+from emulated import BINARY, Emulator
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,14 @@
 """Runs programs on the emulator, in a process that answers one job after another."""
 
 import json
+import os
 import pathlib
 import subprocess
 
 import numpy as np
 from data import GUARD, STORED, decode
+
+BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 
 
 class Stopped(Exception):

@@ -2,26 +2,15 @@
 """What emulation costs, in processor time of all threads, shortest of three. The times are printed (`pytest -s`) beside what they should be
 on an idle machine; asserted is only what checking adds, for that is a ratio within one run."""
 
-import os
-import pathlib
-
 import cases
 import numpy as np
 import pytest
 from data import MAKERS
-from emulated import Emulator
+from emulated import BINARY
 
-BINARY = pathlib.Path(os.environ.get("KILN_BUILD", "build")) / "bin" / "kiln_emulate_jobs"
 SANITIZED = "sanitize" in str(BINARY) or "asan" in str(BINARY)
 CORES = 2
 pytestmark = pytest.mark.skipif(SANITIZED, reason="code with sanitizers says nothing about speed")
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory):
-    emulator = Emulator(BINARY, tmp_path_factory.mktemp("speed"))
-    yield emulator
-    emulator.close()
 
 
 def seconds(emulator, case, target, times=3, **keys):

@@ -335,7 +335,8 @@ def div(a, b):
 
 def fmod(a, b):
     """a - trunc(a / b) · b, of floats, exact as C's: the sign is ``a``'s; NaN where ``a`` is infinite or ``b`` 0. It takes a division and a few
-    operations for a quotient below 2^22 (2^50 in float64), and as much again for each further 22 (50) bits of it."""
+    operations for a quotient below 2^22 (2^50 in float64), and as much again for each further 22 (50) bits of it. Under ``fast_math``,
+    float32 subnormals may count as 0, ``b`` too."""
     return binary("MOD", _float(a), b)
 
 
