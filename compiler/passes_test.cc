@@ -10,6 +10,7 @@
 #include <set>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 #include "compiler/analysis/access.h"
 #include "compiler/artifact.h"
@@ -76,14 +77,19 @@ TEST_P(GoldenPass, Programs) {
   EXPECT_TRUE(changes) << "no program under tests/golden/" << GetParam() << " shows what the pass does";
 }
 
-// The names of the passes that the report of the program speaks of; none where it is refused.
-std::vector<std::string> Reported(const std::filesystem::path& path) {
+// Empty where the program is refused.
+v1::Report ReportOf(const std::filesystem::path& path) {
   ir::Module module = Parsed(path);
   ir::Diagnostics diagnostics;
   v1::WorkerResult result;
+  if (!RunPasses(module, ContextOf(path), {}, {}, diagnostics, result)) return {};
+  return MakeReport(module, {}, UsersOfBuffers(module));
+}
+
+// The names of the passes that the report of the program speaks of.
+std::vector<std::string> Reported(const std::filesystem::path& path) {
   std::vector<std::string> names;
-  if (!RunPasses(module, ContextOf(path), {}, {}, diagnostics, result)) return names;
-  const v1::Report report = MakeReport(module, {}, UsersOfBuffers(module));
+  const v1::Report report = ReportOf(path);
   for (const v1::Decision& decision : report.decisions()) names.push_back(decision.pass());
   return names;
 }
@@ -135,6 +141,20 @@ TEST(Passes, ReportsNameRowsOfTheTableInItsOrder) {
     decisions += rows.size();
   }
   EXPECT_GT(decisions, 50u);
+}
+
+// A wait for async copies is told of by the pass that put it there, with the statement it is for.
+TEST(Passes, WaitsAreReportedByTheirPass) {
+  const auto waits = [](const char* path) {
+    std::set<std::pair<std::string, uint32_t>> found;
+    const v1::Report report = ReportOf(path);
+    for (const v1::Decision& decision : report.decisions())
+      if (decision.decision().contains("async copy groups")) found.emplace(decision.pass(), decision.line());
+    return found;
+  };
+  using Waits = std::set<std::pair<std::string, uint32_t>>;
+  EXPECT_EQ(waits("tests/golden/synchronize/uncommitted.sm_80.kiln"), (Waits{{"synchronize", 6}, {"synchronize", 7}}));
+  EXPECT_EQ(waits("tests/golden/synchronize/gemm.sm_80.kiln"), (Waits{{"pipeline", 8}}));
 }
 
 TEST(Passes, TwiceTheSame) {

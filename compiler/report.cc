@@ -40,8 +40,7 @@ class Reporter {
                          return Add("overlap", "wait", fmt::format("for {}, {} products in flight behind it", module_[*op.product].name, op.pending),
                                     "what is done with one sum runs under the next product", stmt);
                        }
-                       if (op.stores) return Add("synchronize", "wait", "until tensor stores have read their tiles", "", stmt);
-                       Add("pipeline", "wait", fmt::format("for all but {} of the async copy groups", op.pending), "", stmt);
+                       if (op.stores) Add("synchronize", "wait", "until tensor stores have read their tiles", "", stmt);
                      },
                      [&](const ir::Copy& op) { TensorCopy(stmt, op); },
                      [&](const ir::RingStep& op) { Ring(stmt, op); },
@@ -68,7 +67,7 @@ class Reporter {
       Add("threads", kernel.name, fmt::format("at least {} blocks on a multiprocessor", kernel.min_blocks), "the program asks for them: fewer registers a thread", {});
     }
     for (const ir::Decision& decision : kernel.decisions) {
-      Add(decision.pass, decision.subject ? module_[*decision.subject].name : kernel.name, decision.text, decision.reason, {});
+      Add(decision.pass, decision.subject ? module_[*decision.subject].name : kernel.name, decision.text, decision.reason, {.loc = decision.loc});
     }
     if (kernel.producers == 0) return;
     Add("rings", kernel.name, fmt::format("{} threads compute, {} fill rings", kernel.threads, kernel.producers),

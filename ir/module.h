@@ -215,6 +215,7 @@ struct Decision {
   std::string_view pass;
   std::optional<BufferId> subject;  // none: the kernel
   std::string text, reason;
+  SourceLoc loc;
 };
 
 struct Kernel {

@@ -74,6 +74,9 @@ class LoopPipeliner {
       kernel_.decisions.push_back({"pipeline", copy.op.dst.buffer, fmt::format("{} versions, filled {}", Versions(copy), how),
                                    "copies of later iterations run under this one"});
     }
+    if (has_async_) {
+      kernel_.decisions.push_back({"pipeline", std::nullopt, fmt::format("waits for all but {} of the async copy groups", stages_ - 2), "", loc_});
+    }
     result.push_back({std::move(loop_), loc_});
     return result;
   }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/synchronize.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -376,19 +379,23 @@ class Analysis {
   std::set<ir::VarId> loops_;  // serial loops entered so far
 };
 
-void Insert(Block& block, const std::map<const Stmt*, Need>& needs) {
+void Insert(ir::Kernel& kernel, Block& block, const std::map<const Stmt*, Need>& needs) {
   Block result;
   for (Stmt& stmt : block) {
     if (const auto it = needs.find(&stmt); it != needs.end()) {
       const Need& need = it->second;
       if (need.Has(Need::kCommit)) result.push_back({ir::AsyncCommit{}, stmt.loc});
-      if (need.Has(Need::kCopies)) result.push_back({ir::AsyncWait{need.groups}, stmt.loc});
+      if (need.Has(Need::kCopies)) {
+        result.push_back({ir::AsyncWait{need.groups}, stmt.loc});
+        const std::string what = fmt::format("waits for all but {} of the async copy groups", need.groups);
+        kernel.decisions.push_back({"synchronize", std::nullopt, what, "", stmt.loc});
+      }
       if (need.Has(Need::kStores)) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
       if (need.Meets()) result.push_back({ir::Barrier{/*by_group=*/!need.Has(Need::kBarrier)}, stmt.loc});
     }
-    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Insert(loop->body, needs);
-    if (auto* loop = std::get_if<ir::While>(&stmt.op)) Insert(loop->body, needs);
-    if (auto* branch = std::get_if<ir::If>(&stmt.op)) Insert(branch->then_body, needs), Insert(branch->else_body, needs);
+    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Insert(kernel, loop->body, needs);
+    if (auto* loop = std::get_if<ir::While>(&stmt.op)) Insert(kernel, loop->body, needs);
+    if (auto* branch = std::get_if<ir::If>(&stmt.op)) Insert(kernel, branch->then_body, needs), Insert(kernel, branch->else_body, needs);
     result.push_back(std::move(stmt));
   }
   block = std::move(result);
@@ -417,7 +424,7 @@ ir::Result Synchronize(ir::Module& module, const Context&, ir::Diagnostics& diag
                         ir::PrintStmt(module, stmt));
     });
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
-    Insert(kernel.body, analysis.needs());
+    Insert(kernel, kernel.body, analysis.needs());
   }
   return {};
 }
