@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <regex>
 #include <set>
 #include <stdexcept>
 #include <tuple>
@@ -155,6 +156,22 @@ TEST(Passes, WaitsAreReportedByTheirPass) {
   using Waits = std::set<std::pair<std::string, uint32_t>>;
   EXPECT_EQ(waits("tests/golden/synchronize/uncommitted.sm_80.kiln"), (Waits{{"synchronize", 6}, {"synchronize", 7}}));
   EXPECT_EQ(waits("tests/golden/synchronize/gemm.sm_80.kiln"), (Waits{{"pipeline", 8}}));
+}
+
+// Why an operand is computed in pieces depends on whether its products are in flight.
+TEST(Passes, PiecesAreReportedWithTheirReason) {
+  const auto reasons = [](std::string columns) {
+    const std::string path = "tests/golden/split_operands/computed_operand.sm_90a.kiln";
+    const std::string text = std::regex_replace(golden::ReadFile(path), std::regex(R"(\b16\b)"), columns);
+    ir::Module module = ParsedText(text, path);
+    RunUpTo("split_operands", module, ContextOf(path));
+    std::vector<std::string> found;
+    for (const ir::Decision& decision : module.kernels[0].decisions)
+      if (decision.pass == "split_operands") found.push_back(decision.reason);
+    return found;
+  };
+  EXPECT_EQ(reasons("16"), std::vector<std::string>{"a piece's product runs while the next one is computed"});
+  EXPECT_EQ(reasons("8"), std::vector<std::string>{"a piece's registers are free again before the next one is computed"});
 }
 
 TEST(Passes, TwiceTheSame) {

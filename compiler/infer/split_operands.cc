@@ -105,7 +105,8 @@ class Splitter {
     const int64_t deep = shape[1] / pieces;
     module_[held].shape[1] = module_.exprs.Int(deep);
     kernel_.decisions.push_back({"split_operands", held, fmt::format("computed in {} pieces along k", pieces),
-                                 "a piece's product runs while the next one is computed"});
+                                 gemm.plan->by_warps ? "a piece's registers are free again before the next one is computed"
+                                                     : "a piece's product runs while the next one is computed"});
     for (int64_t piece = 0; piece < pieces; ++piece) {
       const BufferId part = piece == 0 ? held : Another(held);
       result.push_back({Elements(std::get<ir::For>(elements.op), part, piece * deep, deep), elements.loc});

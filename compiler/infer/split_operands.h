@@ -6,6 +6,8 @@
 //   parallel i, j in n, k { w[i, j] = f(i, j) }; gemm a, w → c    →    parallel i, j in n, k/2 { w[i, j] = f(i, j) }; gemm a[…, 0], w → c
 //                                                                      in flight; parallel i, j in n, k/2 { v[i, j] = f(i, j + k/2) };
 //                                                                      gemm a[…, k/2], v → c
+//
+// Where each warp computes its part by itself (GemmPlan::by_warps), no product is in flight: there the pieces need fewer registers.
 #pragma once
 
 #include "compiler/options.h"
