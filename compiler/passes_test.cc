@@ -17,7 +17,6 @@
 #include "compiler/artifact.h"
 #include "compiler/canonicalize.h"
 #include "compiler/conflicts.h"
-#include "compiler/infer/multicast.h"
 #include "compiler/infer/persist.h"
 #include "compiler/infer/shared_memory.h"
 #include "compiler/infer/stream_k.h"
@@ -214,7 +213,6 @@ TEST(Passes, StreamedBlocksStayWhatTheyAre) {
     kernel.grid = {module.exprs.Int(1024, module.exprs.Type(kernel.grid[0]))};
     ASSERT_TRUE(MayPersist(module, kernel, context)) << path;
     const std::string text = ir::Print(module);
-    Multicast(module, kernel, context);
     Persist(module, kernel, context);
     EXPECT_EQ(ir::Print(module), text) << path;
   }

@@ -12,7 +12,6 @@
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/infer/persist.h"
-#include "compiler/infer/stream_k.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/tensor.h"
 #include "compiler/target/costs.h"
@@ -172,7 +171,7 @@ class Pairing {
 }  // namespace
 
 void Multicast(ir::Module& module, ir::Kernel& kernel, const Context& context) {
-  if (kernel.producers == 0 || IsStreamed(kernel) || !kernel.cluster.empty() || !context.target->Has(target::Feature::kCluster)) return;
+  if (kernel.producers == 0 || !kernel.cluster.empty() || !context.target->Has(target::Feature::kCluster)) return;
   // The order that the program asks for separates neighbours, unless tiles are dealt out.
   if (kernel.raster_panel > 0 && !MayPersist(module, kernel, context)) return;
   Pairing(module, kernel, context).Run();
