@@ -16,10 +16,10 @@ namespace kiln {
 struct Report {
   struct Decision {
     std::string pass;
-    std::string subject;   // the statement or buffer
+    std::string subject;   // the statement, buffer or kernel
     std::string decision;  // "mma.m16n8k16.f16, 2×2 warps"
     std::string reason;
-    std::uint32_t line = 0;
+    std::uint32_t line = 0;  // 0: of no statement
   };
   struct SharedSlot {
     std::string buffer;
