@@ -108,6 +108,9 @@ Error ToError(const grpc::Status& status, const grpc::ClientContext& context, co
   const auto id = trailer.find("kiln-request-id");
   if (id != trailer.end()) {
     error.request_id.assign(id->second.begin(), id->second.end());
+  } else if (error.code == ErrorCode::kCancelled) {  // we cancel nothing: a server that shuts down does, at its very end
+    error.code = ErrorCode::kUnavailable;
+    error.message = "the kilnd at " + address + " is shutting down; try again shortly";
   } else if (error.code == ErrorCode::kUnavailable) {
     error.message = "no kilnd answers at " + address + " (" + error.message +
                     "). Start one with `kiln serve`, or name another with KILN_ADDRESS or --address";

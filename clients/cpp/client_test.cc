@@ -132,6 +132,15 @@ TEST_F(ClientTest, AnExportThatFailsLeavesTheBundleThatWasThere) {
   EXPECT_EQ(FilesInFolder(), 1);
 }
 
+// gRPC's server ends what comes while it shuts down, without asking kilnd.
+TEST_F(ClientTest, WhatNobodyHereCancelledIsToBeTriedAgain) {
+  service_.export_ends = grpc::Status::CANCELLED;
+  const auto exported = Connect().CacheExport(folder_ / "bundle");
+  ASSERT_FALSE(exported);
+  EXPECT_EQ(exported.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(exported.error().message, HasSubstr("shutting down"));
+}
+
 TEST_F(ClientTest, AnExportMayGoIntoWhatIsNoFile) {
   EXPECT_TRUE(Connect().CacheExport("/dev/null"));
   EXPECT_TRUE(fs::is_character_file("/dev/null"));

@@ -222,7 +222,7 @@ class Client:
                 if pause is None or time.monotonic() + pause >= end:
                     raise self._error(failure) from None
                 time.sleep(pause)
-                if attempt == 0 and failure.code() is grpc.StatusCode.UNAVAILABLE and _request_id(failure) is None:
+                if attempt == 0 and _code(failure) == "UNAVAILABLE" and _request_id(failure) is None:
                     daemon.ensure(self.address)
                 attempt += 1
 
@@ -238,13 +238,11 @@ class Client:
     def _pause(self, failure, attempt: int) -> float | None:
         """How long to wait before another try; None: there is no point. A full queue says itself; a daemon that restarts, or whose
         connections hold as much as they may, is given a few seconds."""
-        import grpc
-
         ended_by_transport = "RST_STREAM" in (failure.details() or "")  # before a request was read: it has no id
-        if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and not ended_by_transport:
+        if _code(failure) == "RESOURCE_EXHAUSTED" and not ended_by_transport:
             retry = self._details(failure, "RetryInfo")
             return None if retry is None else retry.retry_delay.seconds + retry.retry_delay.nanos * 1e-9 + random.uniform(0, 0.05)
-        if failure.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED) and attempt < 6:
+        if _code(failure) in ("UNAVAILABLE", "RESOURCE_EXHAUSTED") and attempt < 6:
             return min(0.05 * 2**attempt, 1.0) * random.uniform(0.5, 1.0)
         return None
 
@@ -255,7 +253,7 @@ class Client:
         return None
 
     def _error(self, failure) -> Exception:
-        code, text, identity = failure.code().name, failure.details() or "", _request_id(failure)
+        code, text, identity = _code(failure), failure.details() or "", _request_id(failure)
         if code == "NOT_FOUND":
             return _NotFound(text)
         if code == "UNAVAILABLE" and identity is None:
@@ -277,6 +275,12 @@ class Client:
 def _request_id(failure) -> str | None:
     """What kilnd calls the request; None: it did not answer this one."""
     return dict(failure.trailing_metadata() or ()).get("kiln-request-id")
+
+
+def _code(failure) -> str:
+    """The status; UNAVAILABLE for what nobody here cancelled: a server that shuts down does, at its very end."""
+    code = failure.code().name
+    return "UNAVAILABLE" if code == "CANCELLED" and _request_id(failure) is None else code
 
 
 class _NotFound(KilnError):

@@ -122,10 +122,11 @@ def test_what_is_too_much_is_not_tried_again(server):
     assert len(server.calls) == 1
 
 
-def test_a_draining_daemon_is_tried_again(server):
+@pytest.mark.parametrize("status", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED])
+def test_a_draining_daemon_is_tried_again(server, status):
     def handler(name, request, context):
         if len(server.calls) < 3:
-            server.fail(context, grpc.StatusCode.UNAVAILABLE, "draining")
+            server.fail(context, status, "draining")
         return server.pb.StatsReply(requests=7)
 
     server.handler = handler
