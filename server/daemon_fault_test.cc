@@ -264,6 +264,14 @@ class StoreTest : public DaemonTest {
     for (unsigned i = 0; i < count; ++i) ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, i)).status.ok());
     ASSERT_TRUE(daemon_->Eventually([&] { return OnDisk() == count; }));
   }
+  // More than goes into one message of an export, or into what gRPC holds of it.
+  void CompileHuge() {
+    for (unsigned i = 0; i < 8; ++i) {
+      auto request = MakeRequest(Order::kHuge, 3);
+      request.mutable_options()->set_pointer_alignment(1u << i);
+      ASSERT_TRUE(daemon_->Compile(request).status.ok());
+    }
+  }
   void ExpectKept(unsigned count) {
     for (unsigned i = 0; i < count; ++i) {
       const auto kept = daemon_->Compile(MakeRequest(Order::kAnswer, i));
@@ -371,11 +379,7 @@ TEST_F(StoreTest, TravelsAsABundle) {
 
 TEST_F(StoreTest, ABundleThatCannotBeReadBackDoesNotEndWell) {
   daemon_->Start();
-  for (unsigned i = 0; i < 8; ++i) {
-    auto request = MakeRequest(Order::kHuge, 3);
-    request.mutable_options()->set_pointer_alignment(1u << i);
-    ASSERT_TRUE(daemon_->Compile(request).status.ok());
-  }
+  CompileHuge();
   grpc::ClientContext context;
   const auto reader = daemon_->stub().CacheExport(&context, {});
   v1::CacheChunk chunk;
@@ -469,11 +473,7 @@ TEST_F(StoreTest, NothingIsTakenOfABundleWhoseClientVanishes) {
 
 TEST_F(StoreTest, AnExportWhoseClientVanishesLeavesNoFile) {
   daemon_->Start();
-  for (unsigned i = 0; i < 8; ++i) {
-    auto request = MakeRequest(Order::kHuge, 3);
-    request.mutable_options()->set_pointer_alignment(1u << i);
-    ASSERT_TRUE(daemon_->Compile(request).status.ok());
-  }
+  CompileHuge();
   grpc::ClientContext context;
   const auto reader = daemon_->stub().CacheExport(&context, {});
   v1::CacheChunk chunk;

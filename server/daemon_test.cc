@@ -172,47 +172,47 @@ TEST_F(DaemonTest, ACancelledStreamFreesTheWorker) {
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 0; }));
 }
 
-// Whose version is in the keys.
-TEST_F(DaemonTest, WhatAnEarlierPtxasMadeIsNotAnsweredAnyMore) {
-  const fs::path ptxas = folder_ / "ptxas";
-  const auto install = [&](const std::string& version) {
+class PtxasOfDaemonTest : public DaemonTest {
+ protected:
+  // In the place of the one that was there.
+  void Install(const std::string& version) {
     const fs::path another = folder_ / "another";
     std::ofstream(another) << "#!/bin/sh\necho " << version << "\n";
     fs::permissions(another, fs::perms::owner_all);
-    fs::rename(another, ptxas);
-  };
-  install("12.0");
-  daemon_->Start({"--ptxas=" + ptxas.string()});
+    ptxas_ = folder_ / "ptxas";
+    fs::rename(another, ptxas_);
+  }
+
+  fs::path ptxas_;
+};
+
+// Whose version is in the keys.
+TEST_F(PtxasOfDaemonTest, WhatAnEarlierPtxasMadeIsNotAnsweredAnyMore) {
+  Install("12.0");
+  daemon_->Start({"--ptxas=" + ptxas_.string()});
   const auto request = MakeRequest(Order::kAnswer, 1);
   const std::string first = daemon_->Compile(request).reply.key();
   EXPECT_EQ(daemon_->Compile(request).reply.origin(), v1::MEMORY);
-  install("12.8");
+  Install("12.8");
   ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 2)).status.ok()) << "for which the version is asked for";
   const auto second = daemon_->Compile(request);
   EXPECT_EQ(second.reply.origin(), v1::COMPILED);
   EXPECT_NE(second.reply.key(), first);
-  install("12.0");
+  Install("12.0");
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(request).reply.key() == first; })) << "nobody asks for anything else";
 }
 
 // Its cubin may be of either, and the key names one.
-TEST_F(DaemonTest, WhatIsCompiledWhilePtxasIsReplacedIsNotKept) {
-  const fs::path ptxas = folder_ / "ptxas";
-  const auto install = [&](const std::string& version) {
-    const fs::path another = folder_ / "another";
-    std::ofstream(another) << "#!/bin/sh\necho " << version << "\n";
-    fs::permissions(another, fs::perms::owner_all);
-    fs::rename(another, ptxas);
-  };
-  install("12.0");
-  daemon_->Start({"--ptxas=" + ptxas.string()});
+TEST_F(PtxasOfDaemonTest, WhatIsCompiledWhilePtxasIsReplacedIsNotKept) {
+  Install("12.0");
+  daemon_->Start({"--ptxas=" + ptxas_.string()});
   auto compiling = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
-  install("12.8");
+  Install("12.8");
   const auto refused = daemon_->Woken(compiling);
   EXPECT_EQ(refused.status.error_code(), StatusCode::UNAVAILABLE) << refused.status.error_message();
   EXPECT_NE(refused.status.error_message().find("another ptxas"), std::string::npos) << refused.status.error_message();
-  install("12.0");
+  Install("12.0");
   auto again = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
   EXPECT_EQ(daemon_->Woken(again).reply.origin(), v1::COMPILED);
 }

@@ -67,9 +67,9 @@ std::string Ask(const std::string& path, Clock::time_point until) {
   const pid_t pid = StartAlone(path, in.get());
   if (pid == 0) return {};
   in.Reset();
-  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // none before Linux 5.3: its end follows that of its output
   std::string text;
-  if (!ReadAll(out.get(), until, text) || !Readable(process.get(), until)) ::kill(-pid, SIGKILL);
+  if (!ReadAll(out.get(), until, text) || (process && !Readable(process.get(), until))) ::kill(-pid, SIGKILL);
   int status = 0;
   ::waitpid(pid, &status, 0);
   return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? text : std::string();
