@@ -3,7 +3,7 @@
 // Records of ended calls on their way to the log, the metrics and the span file.
 //
 // Threads. Any thread adds; that costs a lock and a move, so that a hit does not wait for a log. One thread of the journal takes what
-// has gathered, a few milliseconds' worth at a time, and gives each record to the readers in the order of their ends. What is
+// has gathered, a millisecond's worth at a time, and gives each record to the readers in the order of their ends. What is
 // gathered is bounded: when the disk under the log stands still, records are dropped and counted, and requests are still served.
 #pragma once
 
