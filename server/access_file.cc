@@ -36,7 +36,7 @@ std::expected<Grant, std::string> ReadGrant(const toml::table& row) {
 std::expected<UserRule, std::string> ReadUser(const toml::table& row) {
   UserRule rule;
   if (row["uid"].value<std::string>() != "*") {
-    const auto uid = row["uid"].value<std::int64_t>();
+    const auto uid = row["uid"].value_exact<std::int64_t>();  // the library's conversion of a float is undefined beyond its range
     if (!uid || *uid < 0 || *uid > 0xffff'fffe) return std::unexpected(At(row, "`uid` is a user's number, or \"*\""));
     rule.uid = static_cast<unsigned>(*uid);
   }

@@ -192,6 +192,7 @@ scopes = ["admin"]
            {"[[tenant]]\nname = \"a\"\nrequests = -1", "line 3: `requests` is a number"},
            {"[[tenant]]\nrequests = 1", "`name`"},
            {"[[user]]\nuid = -1\ntenant = \"a\"\nscopes = [\"read\"]", "line 1: `uid`"},
+           {"[[user]]\nuid = 1e62\ntenant = \"a\"\nscopes = [\"read\"]", "line 1: `uid`"},
            {"[[user]]\nuid = 1\nscopes = [\"read\"]", "`tenant`"},
            {"[[user]]\nuid = 1\ntenant = \"a\"", "no scope is given"},
            {"[[user]]\nuid = 1\ntenant = \"a\"\nscopes = [1]", "no scope '?'"},
