@@ -130,11 +130,11 @@ class Client {
     Sign(context);
     const auto reader = stub_->CompileStream(&context, RequestOf(variant_(fresh_++)));
     v1::CompileProgress progress;
-    reader->Read(&progress);
-    context.TryCancel();
+    const bool let_in = reader->Read(&progress);
+    if (let_in) context.TryCancel();  // else its end says why: a call that is cancelled has no other
     const auto code = reader->Finish().error_code();
-    const bool let_in = code == grpc::StatusCode::CANCELLED || code == grpc::StatusCode::OK;
-    return (let_in && !IsStranger()) || MayEndWith(code);
+    const bool ended = code == grpc::StatusCode::CANCELLED || code == grpc::StatusCode::OK;
+    return (let_in && ended && !IsStranger()) || MayEndWith(code);
   }
 
   bool ComeAndGo() {
