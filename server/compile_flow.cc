@@ -85,6 +85,14 @@ cache::Digest CompileFlow::CrashKey(const cache::Digest& kept_under) const {
   return cache::Hasher().Update(limits).Update(kept_under.view()).Finish();
 }
 
+std::expected<void, Failure> CompileFlow::IsHarmless(const cache::Digest& kept_under, const Caller& caller, bool refresh) {
+  if (refresh && caller.May(Scope::kAdmin)) return {};
+  const cache::Digest key = CrashKey(kept_under);
+  if (const auto known = parts_.reproducers.IsOpen(key)) return std::unexpected(FailedBefore(*known));
+  if (const auto doubt = parts_.reproducers.IsInDoubt(key)) return std::unexpected(KilledBefore(*doubt));
+  return {};
+}
+
 std::string CompileFlow::PtxasVersion() {
   std::string version = options_.ptxas_version();
   std::lock_guard lock(ptxas_mutex_);
@@ -197,13 +205,7 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   }
   if (ComesTooLate(call->request.accepted)) return End(call, std::unexpected(Draining()));
   if (auto left = parts_.quotas.MayCompile(caller.tenant); !left) return End(call, std::unexpected(std::move(left.error())));
-  const bool insists = request.refresh() && caller.May(Scope::kAdmin);
-  if (const auto known = parts_.reproducers.IsOpen(CrashKey(kept_under)); known && !insists) {
-    return End(call, std::unexpected(FailedBefore(*known)));
-  }
-  if (const auto doubt = parts_.reproducers.IsInDoubt(CrashKey(kept_under)); doubt && !insists) {
-    return End(call, std::unexpected(KilledBefore(*doubt)));
-  }
+  if (auto harmless = IsHarmless(kept_under, caller, request.refresh()); !harmless) return End(call, std::unexpected(std::move(harmless.error())));
 
   // 5. One flight per key.
   if (keeps && !request.refresh()) index_.Remember(call->request.digest, kept_under, generation);
@@ -318,12 +320,17 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
   job->work.set_timeout_seconds(std::chrono::duration<double>(options_.compile_limit).count());
   job->stop = compile->flight.stop_token();
   job->on_stage = [this, key = job->key](std::string_view stage) { stages_.Publish(key, stage); };
-  // What waits was let in before others had used the quota up.
-  job->may_begin = [this, tenant = job->caller.tenant] { return parts_.quotas.MayCompile(tenant); };
-  // Not on the worker's thread, which has the next job to begin; but charged before that.
+  // What waits was let in before others had used the quota up, or explained compiles of this program, which are flights of their own, had
+  // killed their workers.
+  job->may_begin = [this, caller = job->caller, kept_under = compile->kept_under, refresh = job->work.request().refresh()] {
+    auto may = IsHarmless(kept_under, caller, refresh);
+    return may ? parts_.quotas.MayCompile(caller.tenant) : may;
+  };
+  // Not on the worker's thread, which has the next job to begin; but charged before that, and a crash is noted.
   job->done = [this, compile, work = &job->work](JobOutcome outcome) {
     parts_.quotas.ChargeCompile(compile->caller.tenant, outcome.ran);
     compile->request.Swap(work->mutable_request());
+    if (outcome.end == JobOutcome::End::kDied) return Land(*compile, std::move(outcome));
     parts_.executor.PostFirst([this, compile, outcome = std::move(outcome)]() mutable { Land(*compile, std::move(outcome)); });
   };
   if (const auto queued = parts_.admission.Submit(job); !queued) {

@@ -134,6 +134,8 @@ class CompileFlow {
   bool Post(Executor::Task task);
   std::string PtxasVersion();
   cache::Digest CrashKey(const cache::Digest& kept_under) const;
+  // To workers, as far as is known; an admin's refresh is tried all the same.
+  std::expected<void, Failure> IsHarmless(const cache::Digest& kept_under, const Caller& caller, bool refresh);
   std::expected<ResolvedRequest, Failure> ResolveInTurn(const v1::CompileRequest& request, CallNotes* notes, const std::atomic<bool>* cancelled);
   std::optional<Failure> Accept(Call& call);
   void Steps(const std::shared_ptr<Call>& call);

@@ -24,6 +24,13 @@ v1::Timing MakeTiming(std::string_view stage, double milliseconds) {
   return timing;
 }
 
+// The setting behind the limit that ended a worker, if one did.
+std::string_view SettingBehind(std::string_view cause) {
+  if (cause == "deadline") return " (--compile-limit)";
+  if (cause == "out of memory") return " (--worker-memory)";
+  return {};
+}
+
 }  // namespace
 
 // 7. The worker is done with it, or it with the worker.
@@ -152,7 +159,7 @@ Failure CompileFlow::Defect(Compile& compile, const JobOutcome& outcome, const s
                                                    fmt::format("{}{}\n{}", cause, place, outcome.said));
   if (outcome.end == JobOutcome::End::kDied) parts_.reproducers.NoteCrash(CrashKey(compile.kept_under), cause, path);
   return {.kind = Kind::kDefect,
-          .message = fmt::format("the compiler failed on this program: {}{}. {}", cause, place,
+          .message = fmt::format("the compiler failed on this program: {}{}{}. {}", cause, SettingBehind(cause), place,
                                  path.empty() ? "The reproducer could not be written; look at the state directory."
                                               : fmt::format("`kiln compile --repro {}` runs it again.", path)),
           .reproducer = path};

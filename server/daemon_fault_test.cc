@@ -16,6 +16,7 @@ using grpc::StatusCode;
 struct Fault {
   Order order;
   const char* cause;
+  const char* setting = "";
 };
 
 class WorkerFaultTest : public DaemonTest, public ::testing::WithParamInterface<Fault> {};
@@ -28,6 +29,7 @@ TEST_P(WorkerFaultTest, CostsThatRequestAloneAndLeavesAReproducer) {
   const auto failed = daemon_->Compile(request);
   EXPECT_EQ(failed.status.error_code(), StatusCode::INTERNAL);
   EXPECT_NE(failed.status.error_message().find(GetParam().cause), std::string::npos) << failed.status.error_message();
+  EXPECT_NE(failed.status.error_message().find(GetParam().setting), std::string::npos) << failed.status.error_message();
 
   v1::Reproducer reproducer;
   std::ifstream file(failed.failure().reproducer(), std::ios::binary);
@@ -42,7 +44,8 @@ TEST_P(WorkerFaultTest, CostsThatRequestAloneAndLeavesAReproducer) {
 
 INSTANTIATE_TEST_SUITE_P(Faults, WorkerFaultTest,
                          ::testing::Values(Fault{Order::kAbort, "killed by SIGABRT"}, Fault{Order::kFault, "killed by SIGSEGV"},
-                                           Fault{Order::kHang, "deadline"}, Fault{Order::kEatMemory, "out of memory"},
+                                           Fault{Order::kHang, "deadline", "--compile-limit"},
+                                           Fault{Order::kEatMemory, "out of memory", "--worker-memory"},
                                            Fault{Order::kGarbage, "sent what is no message"},
                                            Fault{Order::kExit, "exited with status 5"}));
 
@@ -79,6 +82,25 @@ TEST_F(DaemonTest, AProgramThatKillsWorkersIsNotTriedForever) {
   insisting.set_refresh(true);
   EXPECT_EQ(daemon_->Compile(insisting).status.error_code(), StatusCode::INTERNAL);
   EXPECT_EQ(daemon_->Stats().worker_crashes(), 3u);
+}
+
+// Each explained compile is a flight of its own, and all wait before the first has killed a worker.
+TEST_F(DaemonTest, WhatKillsWorkersKillsNoThirdForThoseWhoWaitAlready) {
+  daemon_->Start({"--workers=1"});
+  auto hold = std::async(std::launch::async, [&] { return daemon_->Compile(MakeRequest(Order::kSleep, kLong)); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  std::vector<std::future<Daemon::Result>> all;
+  for (int i = 0; i < 8; ++i) {
+    all.push_back(std::async(std::launch::async, [this, i] {
+      auto request = MakeRequest(Order::kAbort);
+      request.mutable_explain()->add_after("pass " + std::to_string(i));
+      return daemon_->Compile(request);
+    }));
+  }
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().queued() == 8; }));
+  EXPECT_TRUE(daemon_->Woken(hold).status.ok());
+  for (auto& one : all) EXPECT_EQ(one.get().status.error_code(), StatusCode::INTERNAL);
+  EXPECT_EQ(daemon_->Stats().worker_crashes(), 2u);
 }
 
 TEST_F(DaemonTest, WhatKilledWorkersTwiceIsRefusedByTheNextDaemonToo) {
