@@ -16,8 +16,13 @@
 
 namespace kiln::server {
 
-RunReactor::RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std::size_t message_bytes, Caller caller)
-    : context_(context), flow_(flow), message_bytes_(message_bytes), caller_(std::move(caller)), watched_(std::make_shared<Watched>()) {
+RunReactor::RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std::size_t message_bytes, Caller caller, Confirmation confirm)
+    : context_(context),
+      flow_(flow),
+      message_bytes_(message_bytes),
+      caller_(std::move(caller)),
+      confirm_(std::move(confirm)),
+      watched_(std::make_shared<Watched>()) {
   watched_->reactor = this;
   context.AddTrailingMetadata("kiln-request-id", RequestIdOf(context));
   Watch();
@@ -81,6 +86,7 @@ grpc::Status RunReactor::Refuse(const Failure& failure) {
 
 // One message.
 std::optional<Failure> RunReactor::Take() {
+  if (auto confirmed = confirm_(); !confirmed) return std::move(confirmed.error());
   if (reading_.Length() > message_bytes_) return MessageTooLarge(reading_.Length(), message_bytes_);
   if (auto read = ReadMessage(reading_, request_); !read) return std::move(read.error());
   if (!call_ && request_.has_start()) {
@@ -104,6 +110,7 @@ void RunReactor::AllRead() {
 }
 
 void RunReactor::Answer(RunFlow::Ran ran) {
+  if (auto confirmed = ran ? confirm_() : std::expected<void, Failure>(); !confirmed) ran = std::unexpected(std::move(confirmed.error()));
   if (!ran) return Finish(Refuse(ran.error()));
   output_ = std::move(*ran);
   reply_.mutable_result()->Swap(&output_.result);
@@ -125,6 +132,7 @@ void RunReactor::Next() {
     output_.memory.reset();
     return Finish(grpc::Status::OK);
   }
+  if (const auto confirmed = confirm_(); !confirmed) return Finish(Refuse(confirmed.error()));
   const RunFlow::Output::Extent& extent = output_.extents[extent_];
   std::string& data = *reply_.mutable_data();
   data.resize(std::min<std::uint64_t>(RunFlow::kPiece, extent.bytes - sent_));

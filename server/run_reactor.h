@@ -11,6 +11,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include "kiln/v1/run.pb.h"
+#include "server/gate.h"
 #include "server/run_flow.h"
 
 namespace kiln::server {
@@ -19,7 +20,8 @@ namespace kiln::server {
 // takes too long: what a call holds is not held for a client that neither sends nor reads. Deletes itself in OnDone.
 class RunReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std::size_t message_bytes, Caller caller);
+  // `confirm` is asked at each message that comes or goes.
+  RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std::size_t message_bytes, Caller caller, Confirmation confirm);
 
  private:
   void OnReadDone(bool ok) override;
@@ -48,6 +50,7 @@ class RunReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   RunFlow& flow_;
   const std::size_t message_bytes_;  // that one may have
   Caller caller_;
+  const Confirmation confirm_;
   grpc::ByteBuffer reading_;
   grpc::ByteBuffer writing_;
   v1::RunRequest request_;

@@ -127,6 +127,44 @@ TEST_F(RunTenantTest, TenantsThatTakeTurnsKeepTheirWorkersWhileThereAreEnough) {
   EXPECT_EQ(all, before);
 }
 
+TEST_F(RunTenantTest, ARevokedTokensRunEndsAmongItsTensors) {
+  Start({"--emulators=1"});
+  const RunClient client = DoubleAs(alice_);
+  grpc::ClientContext context;
+  context.AddMetadata("authorization", "Bearer " + alice_);
+  const auto stream = daemon_->stub().Run(&context);
+  v1::RunRequest request;
+  *request.mutable_start() = client.start();
+  ASSERT_TRUE(stream->Write(request));
+  ASSERT_TRUE(daemon_->Eventually([&] { return MemoriesOfRuns() == 1; }));
+  std::erase_if(tokens_, [](const Token& token) { return token.name == "alice"; });
+  ASSERT_TRUE(WriteTokens(fs::path(daemon_->State()) / "tokens", tokens_));
+  ASSERT_TRUE(daemon_->Eventually([&] { return DoubleAs(alice_).Run(*daemon_).status.error_code() == StatusCode::UNAUTHENTICATED; }));
+  request.set_data(client.data());
+  stream->Write(request);
+  stream->WritesDone();
+  v1::RunReply reply;
+  EXPECT_FALSE(stream->Read(&reply));
+  EXPECT_EQ(stream->Finish().error_code(), StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(MemoriesOfRuns(), 0);
+  EXPECT_NE(daemon_->LogText().find("audit=\"ended\" method=\"Run\" caller=\"token alice\""), std::string::npos) << daemon_->LogText();
+}
+
+TEST_F(RunTenantTest, ARevokedTokensRunEndsWithoutItsResult) {
+  Start({"--emulators=1"});
+  auto run = std::async(std::launch::async, [&] {
+    RunClient client = Forever().As(alice_);
+    client.options().set_timeout_seconds(6);
+    return client.Run(*daemon_);
+  });
+  ASSERT_TRUE(Busy(1));
+  std::erase_if(tokens_, [](const Token& token) { return token.name == "alice"; });
+  ASSERT_TRUE(WriteTokens(fs::path(daemon_->State()) / "tokens", tokens_));
+  const RunAnswer answer = run.get();
+  EXPECT_EQ(answer.status.error_code(), StatusCode::UNAUTHENTICATED) << answer.status.error_message();
+  EXPECT_TRUE(answer.outputs.empty());
+}
+
 TEST_F(RunTenantTest, AFloodLeavesTheOthersTheirTurnAndAPlace) {
   Start({"--emulators=1", "--queue=10"});
   EXPECT_EQ(OfFive(bob_), 10.0f);

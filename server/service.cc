@@ -307,7 +307,8 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* KilnService::CacheImport(Context* con
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KilnService::Run(Context* context) {
   auto caller = Enter(*context, "Run", nullptr);
   if (!caller) return new RefusedExchange<Bytes, Bytes>(ToStatus(caller.error()));
-  return new RunReactor(*context, parts_.runs, parts_.message_bytes, std::move(*caller));
+  auto confirm = ConfirmationOf(*caller, "Run");
+  return new RunReactor(*context, parts_.runs, parts_.message_bytes, std::move(*caller), std::move(confirm));
 }
 
 template <class Reply>
