@@ -98,14 +98,16 @@ int Main(int argc, char** argv) {
   const Peer peer(setup);  // forks, so first
   std::optional<OnProcessors> here;
   if (setup.split) here.emplace(setup.split->callers);
+  bool all_hold = true;
   for (const Part& part : kParts) {
     if (std::ranges::find(parts, part.name) == parts.end()) continue;
     for (Figure& figure : part.measure(setup, peer)) {
       if (setup.split) figure.note += (figure.note.empty() ? "" : "; ") + setup.split->Text();
       Print(figure, json);
+      all_hold &= figure.holds();
     }
   }
-  return 0;
+  return all_hold ? 0 : 1;
 }
 
 }  // namespace

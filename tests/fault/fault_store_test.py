@@ -53,8 +53,9 @@ def test_kill_at_any_moment_loses_nothing(daemon):
     print("KILN_SEED =", seed)
     rng = random.Random(seed)
     daemon.start()
-    kept, number = {}, 0
-    for _ in range(int(os.environ.get("KILN_KILLS", "6"))):
+    kills = int(os.environ.get("KILN_KILLS", "6"))
+    kept, number, written = {}, 0, []
+    for _ in range(kills):
         newest = compile_many(daemon.client(), range(number, number + 4))
         kept.update(newest)
         number += 4
@@ -66,8 +67,9 @@ def test_kill_at_any_moment_loses_nothing(daemon):
             while not stop.is_set():
                 try:
                     daemon.client().compile(program(n), TARGET, timeout=0.3)
-                except Exception:  # the daemon dies under this call
-                    return
+                    written.append(n)
+                except Exception:  # the daemon dies under this call, or the machine is slow
+                    pass
                 n += 1
 
         threads = [threading.Thread(target=load, args=(10_000 + rng.randrange(1 << 20) * 100,)) for _ in range(2)]
@@ -80,6 +82,7 @@ def test_kill_at_any_moment_loses_nothing(daemon):
             thread.join()
         daemon.start()
         all_there(daemon, newest | {n: kept[n] for n in rng.sample(sorted(kept), min(len(kept), 40))})
+    assert len(written) >= kills or kills < 100, f"{kills} kills among {len(written)} compiles are none under load"
     all_there(daemon, kept)
     assert daemon.client().cache_verify().corrupt == 0
 

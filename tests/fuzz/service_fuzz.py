@@ -9,7 +9,7 @@ always hold is asked:
 - a caller without `compile` gets hits and refusals; nobody without a token gets anything; nobody gets what the tenant `vault` alone has asked
   for, neither by its key nor by its program; whoever has no seconds left gets hits and refusals;
 - a token is worth nothing once it was revoked, for a stream that is under way neither;
-- a status is one that the service documents;
+- a status is one that the service documents, and comes;
 at the end the store holds no more of a tenant than it may keep, kilnd stops in time with status 0, and no sanitizer has said anything.
 
     tests/fuzz/service_fuzz.py [--seconds 60] [--seed N] [--build build/asan]      prints a line, and the seed where it fails
@@ -27,6 +27,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+PATIENCE = 20.0  # seconds, of a call that is to be answered
 DOCUMENTED = {"OK", "INVALID_ARGUMENT", "UNIMPLEMENTED", "NOT_FOUND", "PERMISSION_DENIED", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED",
               "UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "INTERNAL"}
 ORDERS = {"answer": 0, "sleep": 1000, "abort": 2000, "fault": 3000, "refuse": 6000, "unsupported": 7000, "defect": 8000, "garbage": 10000,
@@ -133,7 +134,7 @@ class Fuzzer:
         secret = {module for key in chosen for module in of_key[key]}
         return [of_key[key][0] for key in chosen], [module for module in modules if module not in secret]
 
-    def raw(self, method, data, token, timeout=20.0, cancel=None, messages=1):
+    def raw(self, method, data, token, timeout=PATIENCE, cancel=None, messages=1):
         """(status name, first reply's bytes or None)."""
         from kiln import _proto
 
@@ -187,10 +188,11 @@ class Fuzzer:
                 data += data[:r.randrange(1, 4096)]
         return bytes(data)
 
-    def judge(self, method, data, token, outcome):
+    def judge(self, method, data, token, outcome, timeout=PATIENCE):
         status, reply = outcome
         self.statuses[status] = self.statuses.get(status, 0) + 1
         assert status in DOCUMENTED, f"{method} ended with {status}"
+        assert status != "DEADLINE_EXCEEDED" or timeout < PATIENCE, f"{method} gave no answer in {timeout} s"
         if token == "kiln_wrong":
             assert status in ("UNAUTHENTICATED", "CANCELLED", "DEADLINE_EXCEEDED"), f"{method} gave {status} to a stranger"
         if token == "keeper" and status == "OK" and reply is not None:
@@ -247,7 +249,7 @@ class Fuzzer:
         if r.random() < 0.3:
             data = self.mutate(data)
         cancel = r.random() * 0.02 if r.random() < 0.1 else None
-        timeout = r.choice((0.01, 0.2, 20.0, 20.0, 20.0))
+        timeout = r.choice((0.01, 0.2, PATIENCE, PATIENCE, PATIENCE))
         return method, data, token, timeout, cancel, r.randrange(1, 4)
 
     def vault_request(self):
@@ -320,8 +322,8 @@ class Fuzzer:
             self.revoke_in_mid_stream()
         plans = [self.call() for _ in range(self.random.choice((1, 1, 1, 2, 16)))]
         futures = [self.pool.submit(self.raw, method, data, token, timeout, cancel, messages) for method, data, token, timeout, cancel, messages in plans]
-        for (method, data, token, *_), future in zip(plans, futures):
-            self.judge(method, data, token, future.result(timeout=120))
+        for (method, data, token, timeout, *_), future in zip(plans, futures):
+            self.judge(method, data, token, future.result(timeout=120), timeout)
         self.daemon.check()
         if self.random.random() < 0.05:
             status, _ = self.raw("Stats", b"", "admin")
