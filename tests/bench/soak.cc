@@ -134,7 +134,8 @@ class Client {
     if (let_in) context.TryCancel();  // else its end says why: a call that is cancelled has no other
     const auto code = reader->Finish().error_code();
     const bool ended = code == grpc::StatusCode::CANCELLED || code == grpc::StatusCode::OK;
-    return (let_in && ended && !IsStranger()) || MayEndWith(code);
+    if (let_in && IsStranger()) return false;  // however it ended
+    return (let_in && ended) || MayEndWith(code);
   }
 
   bool ComeAndGo() {

@@ -82,6 +82,7 @@ def test_kill_at_any_moment_loses_nothing(daemon):
             thread.join()
         daemon.start()
         all_there(daemon, newest | {n: kept[n] for n in rng.sample(sorted(kept), min(len(kept), 40))})
+    # A few kills on a slow machine may find no compile done in their fractions of a second.
     assert len(written) >= kills or kills < 100, f"{kills} kills among {len(written)} compiles are none under load"
     all_there(daemon, kept)
     assert daemon.client().cache_verify().corrupt == 0
