@@ -33,6 +33,11 @@ class RunTenantTest : public TwoTenantsTest {
   static RunClient DoubleAs(const std::string& secret) {
     return RunClient(kDouble, "emu:sm_80").As(secret).Tensor(Counting(64), {1, 64});
   }
+  static RunClient ByKeyAs(const std::string& secret, const std::string& key) {
+    RunClient client = DoubleAs(secret);
+    client.start().set_key(key);
+    return client;
+  }
   // What the kernel of that tenant made of 5.
   float OfFive(const std::string& secret) {
     const RunAnswer answer = DoubleAs(secret).Run(*daemon_);
@@ -58,13 +63,30 @@ class RunTenantTest : public TwoTenantsTest {
     return request;
   }
 
+  v1::CompileReply CompileAs(const std::string& secret, const char* program) {
+    v1::CompileReply compiled;
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + secret);
+    const grpc::Status status = daemon_->stub().Compile(&context, Request(program), &compiled);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return compiled;
+  }
+
+  // The key under which the store keeps its only entry, as admins see it.
+  std::string KeptUnder() {
+    v1::CacheEntry entry;
+    EXPECT_TRUE(daemon_->Eventually([&] {
+      grpc::ClientContext context;
+      return daemon_->stub().CacheList(&context, {})->Read(&entry);
+    })) << "it is on the disk a moment after it was answered";
+    return entry.key();
+  }
+
   // Keeps the artifact of `other` as the tenant's result for kDouble.
   void PutInsteadOfDouble(const std::string& secret, const char* other) {
-    v1::CompileReply compiled;
-    grpc::ClientContext compiling, putting;
-    compiling.AddMetadata("authorization", "Bearer " + secret);
+    const v1::CompileReply compiled = CompileAs(secret, other);
+    grpc::ClientContext putting;
     putting.AddMetadata("authorization", "Bearer " + secret);
-    ASSERT_TRUE(daemon_->stub().Compile(&compiling, Request(other), &compiled).ok());
     v1::PutRequest put;
     *put.mutable_request() = Request(kDouble);
     *put.mutable_artifact() = compiled.artifact();
@@ -90,6 +112,68 @@ TEST_F(RunTenantTest, AnArtifactThatWasReplacedDoesNotRunAgain) {
   PutInsteadOfDouble(alice_, kSquare);
   EXPECT_EQ(OfFive(alice_), 25.0f);
   EXPECT_EQ(Workers(), before);
+}
+
+TEST_F(RunTenantTest, WithoutCompileOnlyWhatItsTenantHasRuns) {
+  const std::string runner = NewToken("runner", "alice", "run");
+  Start({"--emulators=1"});
+  const auto expect_refused = [&](const RunClient& client) {
+    const RunAnswer answer = client.Run(*daemon_);
+    EXPECT_EQ(answer.status.error_code(), StatusCode::PERMISSION_DENIED) << answer.status.error_message();
+    EXPECT_NE(answer.status.error_message().find("needs the scope compile"), std::string::npos) << answer.status.error_message();
+  };
+  expect_refused(DoubleAs(runner));
+  expect_refused(DoubleAs(runner));
+  EXPECT_EQ(daemon_->Stats().compiles(), 0u);
+  EXPECT_EQ(Emulators().runs(), 0u);
+
+  const std::string key = CompileAs(alice_, kDouble).key();
+  EXPECT_EQ(OfFive(runner), 10.0f);
+  EXPECT_TRUE(ByKeyAs(runner, key).Run(*daemon_).status.ok());
+  RunClient refreshing = DoubleAs(runner);
+  refreshing.start().mutable_program()->set_refresh(true);
+  EXPECT_TRUE(refreshing.Run(*daemon_).status.ok());
+  RunClient otherwise = DoubleAs(runner);
+  otherwise.start().mutable_program()->mutable_options()->set_fast_math(true);
+  expect_refused(otherwise);
+  EXPECT_EQ(daemon_->Stats().compiles(), 1u);
+  EXPECT_EQ(Emulators().runs(), 3u);
+
+  ASSERT_EQ(daemon_->Stop(), 0);
+  Start({"--emulators=1"});
+  EXPECT_EQ(OfFive(runner), 10.0f) << "from the disk";
+  expect_refused(otherwise);
+  EXPECT_EQ(daemon_->Stats().compiles(), 0u);
+}
+
+TEST_F(RunTenantTest, WhatAnotherTenantHasIsNotThere) {
+  const std::string runner = NewToken("runner", "bob", "run");
+  Start({"--emulators=1"});
+  const std::string key = CompileAs(alice_, kDouble).key();
+  const std::string kept_under = KeptUnder();
+  const std::string of_nobody(32, 'x');
+  ASSERT_NE(kept_under, key);
+  ASSERT_TRUE(ByKeyAs(alice_, key).Run(*daemon_).status.ok());
+  // All but the key itself, which is the message's last word.
+  const auto said_of = [&](const std::string& secret, const std::string& which) {
+    const RunAnswer answer = ByKeyAs(secret, which).Run(*daemon_);
+    EXPECT_EQ(answer.status.error_code(), StatusCode::NOT_FOUND) << answer.status.error_message();
+    EXPECT_TRUE(answer.outputs.empty());
+    const std::string& said = answer.status.error_message();
+    return said.substr(0, said.size() - std::min<std::size_t>(said.size(), 64));
+  };
+  for (const std::string& secret : {bob_, runner}) {
+    EXPECT_EQ(said_of(secret, key), said_of(secret, of_nobody));
+    EXPECT_EQ(said_of(secret, kept_under), said_of(secret, of_nobody));
+  }
+  EXPECT_EQ(DoubleAs(runner).Run(*daemon_).status.error_code(), StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(daemon_->Stats().compiles(), 1u);
+  EXPECT_EQ(Emulators().runs(), 1u) << "alice's";
+
+  EXPECT_EQ(OfFive(bob_), 10.0f);
+  EXPECT_EQ(daemon_->Stats().compiles(), 2u) << "bob's own";
+  EXPECT_EQ(OfFive(runner), 10.0f);
+  EXPECT_TRUE(ByKeyAs(runner, key).Run(*daemon_).status.ok());
 }
 
 TEST_F(RunTenantTest, EachTenantHasAWorkerOfItsOwn) {

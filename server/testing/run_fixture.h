@@ -108,13 +108,14 @@ class TwoTenantsTest : public RunTest {
   void SetUp() override {
     RunTest::SetUp();
     fs::create_directories(daemon_->State());
-    alice_ = NewToken("alice");
-    bob_ = NewToken("bob");
+    alice_ = NewToken("alice", "alice", kAllScopes);
+    bob_ = NewToken("bob", "bob", kAllScopes);
   }
 
-  std::string NewToken(const std::string& tenant) {
+  static constexpr const char* kAllScopes = "read,compile,tune,run,admin";
+  std::string NewToken(const std::string& name, const std::string& tenant, const std::string& scopes) {
     const std::string secret = NewSecret();
-    tokens_.push_back({tenant, tenant, 31, HashToken(secret), {}});
+    tokens_.push_back({name, tenant, *ParseScopes(scopes), HashToken(secret), {}});
     EXPECT_TRUE(WriteTokens(fs::path(daemon_->State()) / "tokens", tokens_));
     return secret;
   }
