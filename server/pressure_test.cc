@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Many callers at one time: one flight for all of them, deadlines that end anywhere, a daemon that is told to stop meanwhile.
+#include "server/testing/callers.h"
 #include "server/testing/daemon_fixture.h"
 #include "server/tokens.h"
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <future>
 #include <memory>
 #include <random>
@@ -55,28 +55,6 @@ TEST_F(DaemonTest, TwoThousandRequestsOfTwoHundredConnectionsShareOneCompile) {
   EXPECT_EQ(artifacts.size(), 1u);
   EXPECT_EQ(daemon_->Stats().compiles(), 1u);
 }
-
-// So many threads, each with one call after the other, until it is told to stop.
-class Callers {
- public:
-  using Body = std::function<void(unsigned caller, unsigned call)>;
-  Callers(unsigned count, Body body) {
-    for (unsigned caller = 0; caller < count; ++caller) {
-      threads_.emplace_back([this, caller, body] {
-        for (unsigned call = 0; !stop_; ++call) body(caller, call);
-      });
-    }
-  }
-  ~Callers() { Stop(); }
-  void Stop() {
-    stop_ = true;
-    threads_.clear();
-  }
-
- private:
-  std::atomic<bool> stop_ = false;
-  std::vector<std::jthread> threads_;
-};
 
 TEST_F(DaemonTest, ADeadlineMayEndAnywhere) {
   daemon_->Start();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Run for several tenants: what one leaves behind or asks for is not the other's.
+#include "server/testing/callers.h"
 #include "server/testing/run_fixture.h"
 
 #include <algorithm>
@@ -284,6 +285,35 @@ TEST_F(RunTenantTest, AFloodLeavesTheOthersTheirTurnAndAPlace) {
   for (auto& one : flood) one.get();
   EXPECT_EQ(ended, 8);
   EXPECT_FALSE(running.get().status.ok());
+}
+
+TEST_F(RunTenantTest, AFloodLeavesAnotherItsShareOfTheDevice) {
+  Start({"--emulators=1", "--queue=20"});  // of which the flood leaves a fifth: room for three
+  struct Counts {
+    std::atomic<unsigned> done = 0, refused = 0;
+  } flood, small;
+  const auto run_as = [&](const std::string& secret, Counts& counts) {
+    RunClient client = Forever().As(secret);
+    client.options().set_timeout_seconds(0.1);  // each as long as any other
+    const RunAnswer answer = client.Run(*daemon_);
+    if (answer.status.ok()) {
+      ++counts.done;
+    } else {
+      EXPECT_EQ(answer.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << answer.status.error_message();
+      ++counts.refused;
+      std::this_thread::sleep_for(milliseconds(100));
+    }
+  };
+  Callers many(24, [&](unsigned, unsigned) { run_as(alice_, flood); });
+  ASSERT_TRUE(daemon_->Eventually([&] { return flood.refused > 0; })) << "it is a flood";
+  Callers few(3, [&](unsigned, unsigned) { run_as(bob_, small); });  // so that one waits whenever another ends
+  ASSERT_TRUE(daemon_->Eventually([&] { return small.done > 3; }, std::chrono::seconds(60)));
+  const unsigned flood_before = flood.done, small_before = small.done;
+  ASSERT_TRUE(daemon_->Eventually([&] { return small.done + flood.done >= small_before + flood_before + 60; }, std::chrono::minutes(2)));
+  const double its = small.done - small_before, theirs = flood.done - flood_before;
+  EXPECT_GE(its, 0.8 * (its + theirs) / 2) << theirs;
+  EXPECT_EQ(small.refused, 0u);
+  std::printf("%.0f %% of its fair share under the flood\n", 100 * its / ((its + theirs) / 2));
 }
 
 }  // namespace
