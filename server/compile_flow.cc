@@ -17,9 +17,8 @@ namespace {
 
 using Kind = Failure::Kind;
 
-// Looks at requests while the queue is full: in a fiftieth of the time of one processor.
-constexpr std::chrono::milliseconds kBetweenFinds{5};     // of a request seen before: in the store or not
-constexpr std::chrono::milliseconds kBetweenDecodes{25};  // of another
+// A request seen before whose result was not in the store is not looked for there so soon again while the queue is full.
+constexpr std::chrono::seconds kStaysAbsent{1};
 
 // The text of an explained compile differs with what is asked for, and is never kept.
 cache::Digest FlightKey(const cache::Digest& key, const v1::CompileRequest& request) {
@@ -71,9 +70,11 @@ std::optional<Outcome> CompileFlow::Hot(const cache::Digest& kept_under, std::st
 std::optional<Failure> CompileFlow::RefusesUnread(const cache::Digest& request, std::string_view bytes, const Caller& caller) {
   const auto full = parts_.admission.Refuses(caller, PriorityOf(bytes));
   if (!full || draining_) return std::nullopt;
-  const auto key = index_.Find(KeptUnder(caller.tenant, request));
+  const cache::Digest seen = KeptUnder(caller.tenant, request);
+  const auto key = index_.Find(seen);
   if (key && (flights_.Has(*key) || parts_.cache.GetWithoutBlocking(*key))) return std::nullopt;
-  if (looks_.Take(std::chrono::steady_clock::now(), key ? kBetweenFinds : kBetweenDecodes)) return std::nullopt;
+  const auto now = std::chrono::steady_clock::now();
+  if (key ? !index_.WasAbsentSince(seen, now - kStaysAbsent) : decodes_.Take(now, options_.between_decodes)) return std::nullopt;
   ++parts_.telemetry.requests;
   ++parts_.telemetry.refused;
   return ToFailure(*full);
@@ -103,14 +104,17 @@ std::string CompileFlow::PtxasVersion() {
 
 void CompileFlow::LookAtPtxas() {
   if (looking_at_ptxas_.exchange(true)) return;
-  const bool posted = Post([this] {
+  parts_.executor.PostFirst([this] {
     PtxasVersion();
     looking_at_ptxas_ = false;
   });
-  if (!posted) looking_at_ptxas_ = false;
 }
 
-bool CompileFlow::Post(Executor::Task task) { return parts_.executor.Post(task); }
+bool CompileFlow::Post(const std::string& tenant, Executor::Task task) {
+  if (parts_.executor.Post(tenant, task)) return true;
+  ++parts_.telemetry.refused;
+  return false;
+}
 
 std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
   ++parts_.telemetry.requests;
@@ -119,10 +123,10 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
   auto call = std::make_shared<Call>(std::move(request));
   if (auto refused = Accept(*call)) {
     End(call, std::unexpected(std::move(*refused)));
-  } else if (const bool boards = BoardsAsBefore(call); boards || !Post([this, call] { Steps(call); })) {
+  } else if (const bool boards = BoardsAsBefore(call); boards || !Post(call->request.caller.tenant, [this, call] { Steps(call); })) {
     Free(call->request.bytes);
     call->charge.reset();
-    if (!boards) End(call, std::unexpected(ExecutorFull()));
+    if (!boards) End(call, std::unexpected(ExecutorFull(call->request.caller.tenant)));
   }
   return call;
 }
@@ -223,6 +227,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_
     End(call, std::move(*known));
     return true;
   }
+  index_.NoteAbsent(call->request.digest, std::chrono::steady_clock::now());
   if (call->request.lookup_only) {
     End(call, std::unexpected(NotCompiled()));
     return true;
@@ -366,7 +371,7 @@ void CompileFlow::Lookup(const cache::Digest& key, const std::string& tenant,
                          std::move_only_function<void(Outcome)> done) {
   ++parts_.telemetry.requests;
   auto shared = std::make_shared<std::move_only_function<void(Outcome)>>(std::move(done));
-  const bool posted = Post([this, key, tenant, shared] {
+  const bool posted = Post(tenant, [this, key, tenant, shared] {
     if (auto reply = FromCache(KeptUnder(tenant, key), tenant)) {
       ++parts_.telemetry.hits;
       return (*shared)(std::move(*reply));
@@ -374,7 +379,7 @@ void CompileFlow::Lookup(const cache::Digest& key, const std::string& tenant,
     (*shared)(std::unexpected(
         Failure{.kind = Kind::kNotFound, .message = fmt::format("nothing is known under the key {}", key.ToHex())}));
   });
-  if (!posted) (*shared)(std::unexpected(ExecutorFull()));
+  if (!posted) (*shared)(std::unexpected(ExecutorFull(tenant)));
 }
 
 }  // namespace kiln::server

@@ -56,6 +56,7 @@ class CompileFlow {
     std::uint64_t worker_memory_bytes = 0;
     std::chrono::milliseconds suspicious_after{30'000};  // a compile cancelled after that leaves a reproducer: before, people were impatient
     std::size_t max_pending_bytes = std::size_t{64} << 20;  // of requests under way, and again of the modules that are being decoded
+    std::chrono::microseconds between_decodes{25'000};  // of requests that are refused unless the store has their results
     AcceptUnsigned accept_unsigned = AcceptUnsigned::kOfNobody;
     RequestLimits limits;
     std::string build_id;
@@ -97,8 +98,8 @@ class CompileFlow {
   std::optional<Outcome> FindHotKey(const cache::Digest& key, std::string_view tenant);
 
   // Why a request is refused before it is decoded. Under a flood the time of kilnd would go into decoding what is refused then, so while the
-  // queue has no room for its tenant and priority, of what is neither in memory nor under way only a few are looked at: among them may be what
-  // is in the store.
+  // queue has no room for its tenant and priority, what was seen before and is neither in memory nor under way is looked for in the store, once
+  // a second where it is not there, and of the rest only a few are decoded: among them may be what is in the store.
   std::optional<Failure> RefusesUnread(const cache::Digest& request, std::string_view bytes, const Caller& caller);
 
   std::shared_ptr<Call> Start(Request request);
@@ -131,7 +132,7 @@ class CompileFlow {
   using Flights = cache::SingleFlight<Made>;
   struct Compile;
 
-  bool Post(Executor::Task task);
+  bool Post(const std::string& tenant, Executor::Task task);
   std::string PtxasVersion();
   cache::Digest CrashKey(const cache::Digest& kept_under) const;
   // To workers, as far as is known; an admin's refresh is tried all the same.
@@ -169,7 +170,7 @@ class CompileFlow {
   std::atomic<std::size_t> calls_ = 0;
   TenantBudget pending_{options_.max_pending_bytes};
   DecodingRoom decoding_{options_.max_pending_bytes};
-  Pacer looks_;  // at requests while the queue is full
+  Pacer decodes_;  // of requests while the queue is full
   std::atomic<bool> draining_ = false;
   std::atomic<bool> closed_ = false;
 };

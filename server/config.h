@@ -48,12 +48,16 @@ struct Config {
   std::uint64_t max_message_bytes = std::uint64_t{16} << 20;      // gRPC's, of any call
   std::uint64_t connection_memory_bytes = std::uint64_t{192} << 20;  // of all that gRPC has received and nobody has read
   std::uint64_t manifest_memory_bytes = std::uint64_t{96} << 20;     // of all manifests under way
+  std::uint64_t request_memory_bytes = std::uint64_t{64} << 20;      // of all requests under way; and again of what is being decoded
+  std::size_t request_queue = 4096;  // requests that may wait for a thread
   RequestLimits limits;
   std::chrono::milliseconds compile_limit{120'000};
   unsigned emulators = 2;  // emulated runs at one time
   std::uint64_t run_data_bytes = std::uint64_t{256} << 20;       // of the tensors of one run
   std::uint64_t run_data_total_bytes = std::uint64_t{1} << 30;   // of all that are under way
   unsigned run_calls = 256;  // under way
+  unsigned run_arguments = 256;
+  unsigned run_repeats = 10'000;
   std::chrono::milliseconds run_limit{60'000};
   std::chrono::milliseconds run_transfer{60'000};  // of a run's tensors, and of its outputs
   std::chrono::milliseconds grace{20'000};
@@ -83,6 +87,12 @@ std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv);
 constexpr unsigned DefaultWorkers(unsigned processors) {
   if (processors < 4) return std::max(1u, processors);
   return processors - std::max(processors < 8 ? 1u : 2u, processors / 8);
+}
+
+// Between requests that are decoded although the queue is full, to look for their results. Each takes half a millisecond or so: a fiftieth of
+// one processor's time where the workers have them all, a quarter of each that they leave to kilnd.
+constexpr std::chrono::microseconds BetweenDecodes(unsigned processors, unsigned workers) {
+  return processors > workers ? std::chrono::microseconds(2'000) / (processors - workers) : std::chrono::microseconds(25'000);
 }
 
 // Where the store is if nobody says.

@@ -50,7 +50,6 @@ namespace kiln::server {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::size_t kExecutorQueue = 4096;
 constexpr unsigned kExecutorThreads = 4;
 constexpr std::chrono::milliseconds kKeepaliveAnswer{10'000};
 constexpr std::chrono::milliseconds kJournalPatience{100};  // of /metrics with a disk that stands still
@@ -297,11 +296,13 @@ void Daemon::Parts::MakeFlow() {
                                     [this](std::string_view tenant, std::string_view why) { gate->NoteQuota(tenant, why); });
   store_keeper = std::make_unique<StoreKeeper>(*quotas, *maintenance);
   admission = std::make_unique<Admission>(config.queue, config.workers);
-  executor = std::make_unique<Executor>(kExecutorThreads, kExecutorQueue);
+  executor = std::make_unique<Executor>(kExecutorThreads, config.request_queue);
   heartbeat = std::make_unique<Heartbeat>(*executor);
   flow = std::make_unique<CompileFlow>(
       CompileFlow::Options{.compile_limit = config.compile_limit,
                            .worker_memory_bytes = config.worker_memory_bytes,
+                           .max_pending_bytes = config.request_memory_bytes,
+                           .between_decodes = BetweenDecodes(std::thread::hardware_concurrency(), config.workers),
                            .accept_unsigned = config.accept_unsigned,
                            .limits = config.limits,
                            .build_id = std::string(compiler::BuildId()),
@@ -327,6 +328,8 @@ void Daemon::Parts::MakeFlow() {
   runs = std::make_unique<RunFlow>(RunFlow::Options{.call_bytes = config.run_data_bytes,
                                                     .total_bytes = config.run_data_total_bytes,
                                                     .calls = config.run_calls,
+                                                    .arguments = config.run_arguments,
+                                                    .repeats = config.run_repeats,
                                                     .limit = config.run_limit,
                                                     .transfer = config.run_transfer},
                                    RunFlow::Parts{*flow, *devices, *executor, telemetry, *quotas});

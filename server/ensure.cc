@@ -44,10 +44,10 @@ EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Ch
 
 void EnsureReactor::ExpandSoon() {
   Executor::Task piece = [this] { Expand(); };
-  if (parts_.executor.Post(piece)) return;
+  if (parts_.executor.Post(caller_.tenant, piece)) return;
   {
     std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = ExecutorFull();
+    if (!failure_) failure_ = ExecutorFull(caller_.tenant);
   }
   Continue();
 }

@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A few threads and a bounded queue, for what must not block gRPC's threads: decoding, SQLite, maintenance.
+//
+// Tenants share the threads' time equally (fair_share.h), each first come, first served, and the places in the queue by the rule of
+// tenant_budget.h: one's flood neither fills the queue nor makes another wait for more than what is being done already.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "server/fair_share.h"
+#include "server/tenant_budget.h"
+
 namespace kiln::server {
 
-// A few threads and a bounded queue, for what must not block gRPC's threads: decoding, SQLite, maintenance.
 class Executor {
  public:
   using Task = std::move_only_function<void()>;
@@ -19,19 +28,29 @@ class Executor {
   Executor(unsigned threads, std::size_t capacity);
   ~Executor();  // runs what is queued, then joins
 
-  // False when the queue is full; the task is untouched then.
-  bool Post(Task& task);
+  // False when the queue has no place for the tenant; the task is untouched then.
+  bool Post(const std::string& tenant, Task& task);
 
-  // Before all that waits, however full the queue is: the end of what was accepted long ago.
+  // Before all that waits, however full the queue is: the end of what was accepted long ago. On nobody's account.
   void PostFirst(Task task);
 
  private:
-  void Run();
+  struct Waiting {
+    Task task;
+    TenantBudget::Charge place;
+  };
+  using Lines = std::map<std::string, std::deque<Waiting>>;
 
-  const std::size_t capacity_;
+  void Run();
+  void RunOne(std::unique_lock<std::mutex>& lock, Lines::iterator line);
+  Lines::iterator FairestLine();
+
+  TenantBudget places_;
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::deque<Task> tasks_;
+  std::deque<Task> first_;
+  Lines lines_;  // of tenants for whom something waits
+  FairShare shares_;
   bool closed_ = false;
   std::vector<std::jthread> threads_;  // last: they use the others
 };

@@ -17,6 +17,7 @@ namespace kiln::server {
 namespace {
 
 constexpr std::size_t kMaxListed = 100'000;
+constexpr std::size_t kCalls = 20;    // of which one line may have sixteen
 constexpr std::size_t kTrims = 1024;  // tenants whose turn to be looked at comes
 
 Failure ToFailure(const cache::Error& error) {
@@ -73,7 +74,7 @@ Failure MissingKeys(std::string_view first, std::ptrdiff_t count, std::string_vi
 }  // namespace
 
 Maintenance::Maintenance(Options options, cache::TieredCache& cache, const cache::SqliteSlot& disk, const Sealer& sealer)
-    : options_(std::move(options)), cache_(cache), disk_(disk), sealer_(sealer), trimmer_(1, kTrims), executor_(1, 16) {}
+    : options_(std::move(options)), cache_(cache), disk_(disk), sealer_(sealer), trimmer_(1, kTrims), executor_(1, kCalls) {}
 
 std::expected<cache::SqliteTier*, Failure> Maintenance::Disk() const {
   if (cache::SqliteTier* const store = disk_.store()) return store;

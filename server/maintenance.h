@@ -54,9 +54,9 @@ class Maintenance {
   // While the store on disk could not be opened all fail with kStore.
   Maintenance(Options options, cache::TieredCache& cache, const cache::SqliteSlot& disk, const Sealer& sealer);
 
-  // False when too many wait.
-  bool Post(Executor::Task task) { return executor_.Post(task); }
-  bool PostTrim(Executor::Task task) { return trimmer_.Post(task); }
+  // False when too many wait. What is posted is the admins', who wait in one line.
+  bool Post(Executor::Task task) { return executor_.Post("", task); }
+  bool PostTrim(const std::string& tenant, Executor::Task task) { return trimmer_.Post(tenant, task); }
 
   std::expected<std::vector<v1::CacheEntry>, Failure> List(const v1::CacheListRequest& request) const;
   std::expected<v1::CacheVerifyReply, Failure> Verify();

@@ -22,8 +22,9 @@ constexpr std::size_t kPieceItems = 8192;
 
 Failure Malformed(std::string message) { return {.kind = Failure::Kind::kMalformed, .message = std::move(message)}; }
 
-Failure TooManyItems(std::size_t items) {
-  return Malformed(fmt::format("the manifest has {} requests × targets; send it in parts of at most {}", items, Manifest::kMaxItems));
+Failure TooManyItems(std::size_t items, const RequestLimits& limits) {
+  return Malformed(fmt::format("the manifest has {} requests × targets; send it in parts of at most {} (--max-manifest)", items,
+                               limits.manifest_items));
 }
 
 // One name for all spellings of a target.
@@ -52,27 +53,27 @@ Manifest::Manifest(v1::EnsureRequest request, const RequestLimits& limits) : req
     if (seen.emplace(CanonicalName(target)).second) targets_.push_back(target);
   }
   const std::size_t items = static_cast<std::size_t>(request_.requests_size()) * std::max<std::size_t>(1, targets_.size());
-  if (items > kMaxItems) problem_ = TooManyItems(items);
+  if (items > limits_.manifest_items) problem_ = TooManyItems(items, limits_);
 }
 
-Manifest::Size Manifest::Measure(const grpc::ByteBuffer& bytes) {
+Manifest::Size Manifest::Measure(const grpc::ByteBuffer& bytes, const RequestLimits& limits) {
   constexpr std::size_t kOfAnItem = 128, kOfARequest = 96;
   const auto& type = *v1::EnsureRequest::descriptor();
   const ir::WireSize wire = server::Measure(type, bytes);
   Size size{.requests = wire.Count(*type.FindFieldByNumber(v1::EnsureRequest::kRequestsFieldNumber)),
             .targets = wire.Count(*type.FindFieldByNumber(v1::EnsureRequest::kTargetsFieldNumber))};
   const std::size_t items = size.requests * std::max<std::size_t>(1, size.targets);
-  size.memory = wire.memory() + kOfARequest * size.requests + kOfAnItem * std::min(items, kMaxItems);
+  size.memory = wire.memory() + kOfARequest * size.requests + kOfAnItem * std::min(items, limits.manifest_items);
   return size;
 }
 
 // The same target under two spellings may make it smaller than it seems here.
-std::optional<Failure> Manifest::ProblemOf(const Size& size) {
+std::optional<Failure> Manifest::ProblemOf(const Size& size, const RequestLimits& limits) {
   const std::size_t known = target::All().size() + target::Emulated().size();
   if (size.targets > known) {
     return Malformed(fmt::format("the manifest names {} targets; there are {}, `kiln devices` lists them", size.targets, known));
   }
-  if (size.requests > kMaxItems) return TooManyItems(size.requests);
+  if (size.requests > limits.manifest_items) return TooManyItems(size.requests, limits);
   return std::nullopt;
 }
 

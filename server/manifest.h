@@ -26,8 +26,6 @@ namespace kiln::server {
 
 class Manifest {
  public:
-  static constexpr std::size_t kMaxItems = 100'000;
-
   struct Item {
     std::uint32_t request = 0;  // index in EnsureRequest.requests
     std::uint32_t target = 0;   // of the targets asked for, each once
@@ -43,8 +41,8 @@ class Manifest {
     std::size_t targets = 0;
     std::size_t memory = 0;  // what a call with it holds until it ends, about: the message or its requests' bytes, what is known of each item
   };
-  static Size Measure(const grpc::ByteBuffer& bytes);
-  static std::optional<Failure> ProblemOf(const Size& size);
+  static Size Measure(const grpc::ByteBuffer& bytes, const RequestLimits& limits);
+  static std::optional<Failure> ProblemOf(const Size& size, const RequestLimits& limits);
 
   // Why it cannot be expanded.
   const std::optional<Failure>& problem() const { return problem_; }

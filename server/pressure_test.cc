@@ -205,6 +205,23 @@ TEST_F(DaemonTest, ARequestIsChargedAsLongAsItsCompileLasts) {
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(Padded(MakeRequest(Order::kAnswer, 8), kLarge)).status.ok(); }));
 }
 
+TEST_F(DaemonTest, AFullQueueServesWhatIsOnDisk) {
+  daemon_->Start({"--workers=1", "--queue=1", "--memory-cache=1KiB"});
+  constexpr uint32_t kKnown = 40;
+  for (uint32_t i = 0; i < kKnown; ++i) ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, i)).status.ok());
+  OpenCompiles full;
+  for (uint32_t i = 0; i < 2; ++i) full.push_back(std::make_unique<OpenCompile>(*daemon_, MakeRequest(Order::kHang, i)));
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1 && daemon_->Stats().queued() == 1; }));
+  for (uint32_t i = 0; i < 3 * kKnown; ++i) {
+    const auto hit = daemon_->Compile(MakeRequest(Order::kAnswer, i % kKnown));
+    ASSERT_TRUE(hit.status.ok()) << hit.status.error_message();
+    EXPECT_EQ(hit.reply.origin(), v1::DISK);
+    const auto excess = daemon_->Compile(MakeRequest(Order::kAnswer, kKnown + i % 3));
+    ASSERT_EQ(excess.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << excess.status.error_message();
+    EXPECT_TRUE(excess.has_retry_info());
+  }
+}
+
 // gRPC's own copy of a request that is being compiled would count against --connection-memory, which is for what has not been read yet.
 TEST_F(DaemonTest, RequestsUnderWayAreNoMessagesThatNobodyHasRead) {
   daemon_->Start({"--workers=1", "--connection-memory=32MiB"});
@@ -317,15 +334,18 @@ TEST_F(TenantTest, UnderAFloodFewRequestsAreReadAndTheOthersRefused) {
   const auto stored = Fresh();
   ASSERT_TRUE(Compile(small_, stored).ok());
   ASSERT_EQ(daemon_->Stop(), 0);
-  // 13 of one priority fill it as far as they may: others of its tenant, more urgent or less, would still find room.
-  daemon_->Start({"--workers=1", "--queue=16", "--grace=0.2"});
+  // 13 of one priority fill it as far as they may: others of its tenant, more urgent or less, would still find room. Where the workers leave
+  // kilnd no processor few are read.
+  const unsigned workers = std::max(1u, std::thread::hardware_concurrency());
+  daemon_->Start({"--workers=" + std::to_string(workers), "--queue=16", "--grace=0.2"});
   const auto shared = Hanging();
   std::vector<std::future<grpc::Status>> busy;
   const auto start = [&](const v1::CompileRequest& request) {
     busy.push_back(std::async(std::launch::async, [this, request] { return Compile(small_, request); }));
   };
   start(shared);
-  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
+  for (unsigned i = 1; i < workers; ++i) start(Hanging());
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == workers; }));
   for (int i = 0; i < 17; ++i) start(Hanging());
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().refused() == 4; }));
 

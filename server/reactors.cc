@@ -18,12 +18,6 @@ namespace {
 
 constexpr std::size_t kChunk = 256 << 10;
 
-Failure Busy() {
-  return {.kind = Failure::Kind::kQueueFull,
-          .message = "other maintenance of the store is waiting already; try again in a few seconds",
-          .retry_after = std::chrono::seconds(5)};
-}
-
 Failure ScratchFull(const TemporaryFile& file) {
   return {.kind = Failure::Kind::kStore,
           .message = fmt::format("cannot write {}; is the disk of the state directory full?", file.path().string())};
@@ -116,7 +110,7 @@ ListReactor::ListReactor(const grpc::CallbackServerContext& context, Maintenance
     entries_ = std::move(*listed);
     Next();
   });
-  if (!posted) End(ToStatus(Busy()));
+  if (!posted) End(ToStatus(MaintenanceFull()));
 }
 
 void ListReactor::OnWriteDone(bool ok) { ok ? Next() : End(grpc::Status::CANCELLED); }
@@ -141,7 +135,7 @@ ExportReactor::ExportReactor(const grpc::CallbackServerContext& context, Mainten
     stream_.seekg(0);
     Next();
   });
-  if (!posted) End(ToStatus(Busy()));
+  if (!posted) End(ToStatus(MaintenanceFull()));
 }
 
 void ExportReactor::OnWriteDone(bool ok) { ok ? Next() : End(grpc::Status::CANCELLED); }
@@ -190,7 +184,7 @@ void ImportReactor::OnSendInitialMetadataDone(bool ok) {
     if (imported) reply_ = ToBuffer(*imported);
     End(imported ? grpc::Status::OK : ToStatus(imported.error()));
   });
-  if (!posted) End(ToStatus(Busy()));
+  if (!posted) End(ToStatus(MaintenanceFull()));
 }
 
 // One message.

@@ -16,10 +16,16 @@ Failure ToFailure(const QueueFull& full) {
           .retry_after = full.retry_after};
 }
 
-Failure ExecutorFull() {
+Failure ExecutorFull(std::string_view tenant) {
   return {.kind = Kind::kQueueFull,
-          .message = "too many requests wait already; try again in a second",
+          .message = fmt::format("too many requests of the tenant {} wait already (--request-queue); try again in a second", tenant),
           .retry_after = std::chrono::seconds(1)};
+}
+
+Failure MaintenanceFull() {
+  return {.kind = Kind::kQueueFull,
+          .message = "other maintenance of the store is waiting already; try again in a few seconds",
+          .retry_after = std::chrono::seconds(5)};
 }
 
 Failure MessageTooLarge(std::size_t bytes, std::size_t limit) {
@@ -29,9 +35,9 @@ Failure MessageTooLarge(std::size_t bytes, std::size_t limit) {
 
 Failure NoMemoryFor(std::string_view tenant, std::size_t capacity) {
   return {.kind = Kind::kQueueFull,
-          .message = fmt::format("the requests of the tenant {} that are under way hold its part of the {} MiB there are for all; "
-                                 "try again when some of them are done",
-                                 tenant, capacity >> 20),
+          .message = fmt::format("the requests of the tenant {} that are under way hold its part of the {} bytes there are for all "
+                                 "(--request-memory); try again when some of them are done",
+                                 tenant, capacity),
           .retry_after = std::chrono::seconds(1)};
 }
 

@@ -15,7 +15,8 @@
 namespace kiln::server {
 
 Failure ToFailure(const QueueFull& full);
-Failure ExecutorFull();
+Failure ExecutorFull(std::string_view tenant);
+Failure MaintenanceFull();
 Failure MessageTooLarge(std::size_t bytes, std::size_t limit);
 Failure NoMemoryFor(std::string_view tenant, std::size_t capacity);
 Failure NoMemoryForManifest(std::string_view tenant, std::size_t capacity);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which key a request led to, by the digest of its bytes: a request that was seen before byte for byte needs no decoding.
+// Which key a request led to, by the digest of its bytes: a request that was seen before byte for byte needs no decoding. And when nothing
+// was found under that key: it need not be looked for at once again.
 // All of them are forgotten when what is in every key has changed. Bounded: each shard keeps two generations, and drops the older when the
 // younger is full; a find renews.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -20,17 +22,27 @@ namespace kiln::server {
 
 class RequestIndex {
  public:
+  using Time = std::chrono::steady_clock::time_point;
+
   explicit RequestIndex(std::size_t capacity = 1 << 16) : generation_capacity_(capacity / kShards / 2) {}
 
   std::optional<cache::Digest> Find(const cache::Digest& request) {
     Shard& shard = ShardOf(request);
     std::lock_guard lock(shard.mutex);
-    if (const auto at = shard.young.find(request); at != shard.young.end()) return at->second;
-    const auto at = shard.old.find(request);
-    if (at == shard.old.end()) return std::nullopt;
-    const cache::Digest key = at->second;
-    Insert(shard, request, key);
-    return key;
+    const Seen* seen = Renew(shard, request);
+    return seen == nullptr ? std::nullopt : std::optional(seen->key);
+  }
+
+  void NoteAbsent(const cache::Digest& request, Time now) {
+    Shard& shard = ShardOf(request);
+    std::lock_guard lock(shard.mutex);
+    if (Seen* seen = Renew(shard, request)) seen->absent = now;
+  }
+  bool WasAbsentSince(const cache::Digest& request, Time time) {
+    Shard& shard = ShardOf(request);
+    std::lock_guard lock(shard.mutex);
+    const Seen* seen = Renew(shard, request);
+    return seen != nullptr && seen->absent >= time;
   }
 
   // To be asked before a key is made, and brought along with it.
@@ -40,7 +52,7 @@ class RequestIndex {
   void Remember(const cache::Digest& request, const cache::Digest& key, std::uint64_t generation) {
     Shard& shard = ShardOf(request);
     std::lock_guard lock(shard.mutex);
-    if (generation == generation_) Insert(shard, request, key);
+    if (generation == generation_) Insert(shard, request, {.key = key});
   }
 
   void Forget() {
@@ -54,17 +66,28 @@ class RequestIndex {
 
  private:
   static constexpr std::size_t kShards = 16;
+  struct Seen {
+    cache::Digest key;
+    Time absent = Time::min();
+  };
   struct Shard {
     std::mutex mutex;
-    std::unordered_map<cache::Digest, cache::Digest> young;
-    std::unordered_map<cache::Digest, cache::Digest> old;
+    std::unordered_map<cache::Digest, Seen> young;
+    std::unordered_map<cache::Digest, Seen> old;
   };
 
   Shard& ShardOf(const cache::Digest& request) { return shards_[request.bytes.back() % kShards]; }
 
-  void Insert(Shard& shard, const cache::Digest& request, const cache::Digest& key) {
+  // Null where it is not known.
+  Seen* Renew(Shard& shard, const cache::Digest& request) {
+    if (const auto at = shard.young.find(request); at != shard.young.end()) return &at->second;
+    const auto at = shard.old.find(request);
+    return at == shard.old.end() ? nullptr : Insert(shard, request, Seen(at->second));
+  }
+
+  Seen* Insert(Shard& shard, const cache::Digest& request, const Seen& seen) {
     if (shard.young.size() >= generation_capacity_) shard.old = std::exchange(shard.young, {});
-    shard.young.insert_or_assign(request, key);
+    return &shard.young.insert_or_assign(request, seen).first->second;
   }
 
   const std::size_t generation_capacity_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a request may be: each limit has a setting of its own, and an error that names it. The settings can only be below what
-// the decoder takes (ir/limits.h), whose limits protect every process that reads a module.
+// What a request may be: each limit has a setting of its own, and an error that names it. The settings of a module's can only be
+// below what the decoder takes (ir/limits.h), whose limits protect every process that reads one.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,7 @@ struct RequestLimits {
   std::size_t expressions = ir::kMaxExprs;
   std::size_t buffers = ir::kMaxBuffers;
   std::size_t artifact_bytes = std::size_t{64} << 20;
+  std::size_t manifest_items = 100'000;  // requests × targets of one EnsureRequest
 };
 
 // Which limit the module is over; `bytes` is the size it was sent in. Told from those, before it is decoded, and from what they are: the text

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "server/refusals.h"
 #include "server/run_outputs.h"
 #include "server/wire.h"
 
@@ -20,15 +21,13 @@ constexpr std::string_view kRunning = "it ran the kernel";
 constexpr std::string_view kLoading = "it loaded the kernel";
 constexpr std::string_view kStarting = "its driver started";
 
-constexpr int kMaxArguments = 256;  // as many parameters as a kernel may have
-constexpr std::uint32_t kMaxRepeat = 10'000;
 // The emulator ends a run that takes too long by itself, and then tells where its threads are; a loop of its own that does not is killed.
 constexpr std::chrono::milliseconds kGrace{2'000};
 constexpr std::chrono::milliseconds kLeastLimit{100};  // a worker that is killed for less costs more than the run
 
 Failure Malformed(std::string message) { return {.kind = Kind::kMalformed, .message = std::move(message)}; }
-Failure Cancelled() { return {.kind = Kind::kCancelled, .message = "the run was cancelled"}; }
-Failure Draining() {
+Failure RunCancelled() { return {.kind = Kind::kCancelled, .message = "the run was cancelled"}; }
+Failure RunDraining() {
   return {.kind = Kind::kDraining, .message = "kilnd is shutting down and runs nothing new; try again shortly"};
 }
 Failure Full(std::string message) {
@@ -98,11 +97,12 @@ RunFlow::RunFlow(Options options, Parts parts) : options_(options), parts_(parts
 // 1. What the first message says.
 std::optional<Failure> RunFlow::Check(const v1::RunStart& start) const {
   if (start.what_case() == v1::RunStart::WHAT_NOT_SET) return Malformed("a run names a program or a key");
-  if (start.arguments_size() > kMaxArguments) {
-    return Malformed(fmt::format("a run has {} arguments; a kernel has at most {}", start.arguments_size(), kMaxArguments));
+  if (const auto arguments = static_cast<unsigned>(start.arguments_size()); arguments > options_.arguments) {
+    return Malformed(fmt::format("a run of {} arguments; this kilnd takes {} (--max-run-arguments)", arguments, options_.arguments));
   }
-  if (start.options().repeat() > kMaxRepeat) {
-    return Malformed(fmt::format("a run is timed at most {} times, not {}", kMaxRepeat, start.options().repeat()));
+  if (start.options().repeat() > options_.repeats) {
+    return Malformed(fmt::format("a run that is timed {} times; this kilnd times it at most {} (--max-run-repeats)", start.options().repeat(),
+                                 options_.repeats));
   }
   const double limit = static_cast<double>(options_.limit.count()) / 1000;
   const double wanted = start.options().timeout_seconds();
@@ -120,7 +120,7 @@ std::optional<Failure> RunFlow::Check(const v1::RunStart& start) const {
 
 std::expected<std::shared_ptr<RunFlow::Call>, Failure> RunFlow::Begin(Caller caller, std::string request_id,
                                                                       std::shared_ptr<CallNotes> notes, bool accepted, v1::RunStart start) {
-  if (parts_.compile.ComesTooLate(accepted)) return std::unexpected(Draining());
+  if (parts_.compile.ComesTooLate(accepted)) return std::unexpected(RunDraining());
   if (auto problem = Check(start)) return std::unexpected(std::move(*problem));
   if (auto left = parts_.quotas.MayRun(caller.tenant); !left) return std::unexpected(std::move(left.error()));
   auto in_flight = parts_.quotas.Hold(caller.tenant);
@@ -175,12 +175,12 @@ void RunFlow::Run(const std::shared_ptr<Call>& call, Done done) {
   }
   call->notes->Mark("receive");
   Executor::Task task = [this, call] { FindDevice(call); };
-  if (!parts_.executor.Post(task)) End(call, std::unexpected(Full("too many requests wait already; try again in a second")));
+  if (!parts_.executor.Post(call->caller.tenant, task)) End(call, std::unexpected(ExecutorFull(call->caller.tenant)));
 }
 
 // 3. The device.
 void RunFlow::FindDevice(const std::shared_ptr<Call>& call) {
-  if (call->stop.stop_requested()) return End(call, std::unexpected(Cancelled()));
+  if (call->stop.stop_requested()) return End(call, std::unexpected(RunCancelled()));
   // Who has gone by then is not held, nor its memory, until a driver has answered.
   std::move_only_function<void()> again = [this, waits = std::weak_ptr(call)] {
     if (auto call = waits.lock()) parts_.executor.PostFirst([this, call = std::move(call)] { FindDevice(call); });
@@ -260,7 +260,7 @@ void RunFlow::Launch(const std::shared_ptr<Call>& call, const Reply& kernel) {
   task->done = [this, call](DeviceOutcome outcome) { Land(call, std::move(outcome)); };
   if (call->device->line->Submit(task)) return;
   ++parts_.telemetry.refused;
-  End(call, std::unexpected(parts_.compile.closed() ? Draining()
+  End(call, std::unexpected(parts_.compile.closed() ? RunDraining()
                                                     : Full(fmt::format("too many runs wait for {} already; try again in a second",
                                                                        call->device->info.name()))));
 }
@@ -300,7 +300,7 @@ RunFlow::Ran RunFlow::Judge(Call& call, DeviceOutcome& outcome) {
     case DeviceOutcome::End::kNoWorker: return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = outcome.cause});
     case DeviceOutcome::End::kCancelled:
       outcome.cause = "cancelled";
-      return std::unexpected(parts_.compile.draining() ? Draining() : Cancelled());
+      return std::unexpected(parts_.compile.draining() ? RunDraining() : RunCancelled());
   }
   std::unreachable();
 }
@@ -369,7 +369,7 @@ void RunFlow::Cancel(const std::shared_ptr<Call>& call) {
     compile = call->compile;
   }
   if (compile) parts_.compile.Cancel(compile);
-  Tell(call, std::unexpected(Cancelled()));
+  Tell(call, std::unexpected(RunCancelled()));
 }
 
 // 7. The answer; what is not part of it is given back before, for the client's next call.

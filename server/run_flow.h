@@ -39,6 +39,8 @@ class RunFlow {
     std::uint64_t call_bytes = std::uint64_t{256} << 20;  // of the tensors of one call, outputs included
     std::uint64_t total_bytes = std::uint64_t{1} << 30;   // of all calls under way
     std::size_t calls = 256;                              // under way
+    unsigned arguments = 256;                             // of a run
+    unsigned repeats = 10'000;                            // of its launch, to time it
     std::chrono::milliseconds limit{60'000};              // of a run in its worker
     std::chrono::milliseconds transfer{60'000};           // of the tensors from the client, and of the outputs to it
   };

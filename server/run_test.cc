@@ -118,6 +118,21 @@ TEST_F(RunTest, RepeatedLaunchesAreTimedAndChangeNoResult) {
   EXPECT_EQ(answer.Floats().at(10), 20.0f);
 }
 
+TEST_F(RunTest, ItsArgumentsAndRepetitionsHaveLimits) {
+  Start({"--max-run-arguments=3", "--max-run-repeats=2"});
+  const auto refusal = [&](unsigned repeats, int scalars) {
+    RunClient client = RunClient(kTwoLaunches, "emu:sm_80").Tensor(Counting(64), {8, 8}, {8, 1}).Tensor(Counting(64), {8, 8});
+    for (int i = 0; i < scalars; ++i) client.Scalar(1.0);
+    client.options().set_repeat(repeats);
+    const grpc::Status status = client.Run(*daemon_).status;
+    EXPECT_EQ(status.error_code(), status.ok() ? StatusCode::OK : StatusCode::INVALID_ARGUMENT);
+    return status.error_message();
+  };
+  EXPECT_EQ(refusal(2, 1), "");
+  EXPECT_EQ(refusal(3, 1), "a run that is timed 3 times; this kilnd times it at most 2 (--max-run-repeats)");
+  EXPECT_EQ(refusal(2, 2), "a run of 4 arguments; this kilnd takes 3 (--max-run-arguments)");
+}
+
 TEST_F(RunTest, ChecksNameTheStatementThatGoesWrong) {
   Start();
   RunClient client = RunClient(kRowTooFar, "emu:sm_90a").Tensor(Counting(4096), {64, 64});

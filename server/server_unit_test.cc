@@ -410,6 +410,20 @@ TEST(RequestIndex, RemembersTheNewestAndForgetsTheOldest) {
   EXPECT_LE(found, 1024 + 64);
 }
 
+TEST(RequestIndex, RemembersWhenNothingWasFound) {
+  RequestIndex index;
+  const cache::Digest request = cache::Sha256("request"), key = cache::Sha256("key");
+  const RequestIndex::Time now{std::chrono::hours(5)};
+  index.NoteAbsent(request, now);
+  EXPECT_FALSE(index.WasAbsentSince(request, now)) << "it is not known where it leads";
+  index.Remember(request, key, index.generation());
+  EXPECT_FALSE(index.WasAbsentSince(request, now - std::chrono::hours(1))) << "nobody has looked";
+  index.NoteAbsent(request, now);
+  EXPECT_TRUE(index.WasAbsentSince(request, now - std::chrono::seconds(1)));
+  EXPECT_FALSE(index.WasAbsentSince(request, now + std::chrono::seconds(1)));
+  EXPECT_EQ(index.Find(request), key);
+}
+
 v1::EnsureRequest LargeRequests(int count, std::size_t bytes) {
   v1::EnsureRequest manifest;
   for (int i = 0; i < count; ++i) manifest.add_requests()->set_module(std::string(bytes, static_cast<char>('a' + i)));
@@ -478,6 +492,9 @@ TEST(Manifest, AnItemIsTheRequestForOneTarget) {
 TEST(Config, LeavesProcessorsToKilndWhereThereAreSome) {
   constexpr std::array<std::pair<unsigned, unsigned>, 9> kWorkersOf{{{0, 1}, {1, 1}, {2, 2}, {3, 3}, {4, 3}, {7, 6}, {8, 6}, {16, 14}, {128, 112}}};
   for (const auto& [processors, workers] : kWorkersOf) EXPECT_EQ(DefaultWorkers(processors), workers) << processors;
+  EXPECT_EQ(BetweenDecodes(2, 2), std::chrono::milliseconds(25));
+  EXPECT_EQ(BetweenDecodes(1, 4), std::chrono::milliseconds(25));
+  EXPECT_EQ(BetweenDecodes(16, 14), std::chrono::milliseconds(1));
 }
 
 // A shell script in its place.

@@ -159,8 +159,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::EnsureKernels(Context* 
   auto caller = Enter(*context, "EnsureKernels", request);
   if (!caller) return new RefusedStream<Bytes>(ToStatus(caller.error()));
   const auto refuse = [context](const Failure& failure) { return new RefusedStream<Bytes>(Refuse(context, failure)); };
-  const Manifest::Size size = Manifest::Measure(*request);
-  if (const auto problem = Manifest::ProblemOf(size)) return refuse(*problem);
+  const Manifest::Size size = Manifest::Measure(*request, parts_.limits);
+  if (const auto problem = Manifest::ProblemOf(size, parts_.limits)) return refuse(*problem);
   auto memory = manifests_.Take(caller->tenant, size.memory);
   if (!memory) return refuse(NoMemoryForManifest(caller->tenant, parts_.manifest_memory_bytes));
   v1::EnsureRequest manifest;
@@ -193,9 +193,9 @@ grpc::ServerUnaryReactor* KilnService::Put(Context* context, const Bytes* reques
     if (key) *response = ToBuffer(*key);
     reactor->Finish(key ? grpc::Status::OK : Refuse(context, key.error()));
   };
-  if (!parts_.executor.Post(task)) {
+  if (!parts_.executor.Post(caller->tenant, task)) {
     task = nullptr;  // with what it counts
-    reactor->Finish(Refuse(context, ExecutorFull()));
+    reactor->Finish(Refuse(context, ExecutorFull(caller->tenant)));
   }
   return reactor;
 }
@@ -320,7 +320,7 @@ grpc::ServerUnaryReactor* KilnService::Maintain(Context* context, Bytes* respons
     if (result) *response = ToBuffer(*result);
     reactor->Finish(result ? grpc::Status::OK : Refuse(context, result.error()));
   });
-  if (!posted) reactor->Finish(Refuse(context, ExecutorFull()));
+  if (!posted) reactor->Finish(Refuse(context, MaintenanceFull()));
   return reactor;
 }
 

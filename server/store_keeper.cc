@@ -23,7 +23,7 @@ void StoreKeeper::Note(const std::string& tenant, std::uint64_t bytes) {
     if (held.bytes <= *limit || held.looking) return;
     held.looking = true;
   }
-  if (!maintenance_.PostTrim([this, tenant] { Look(tenant); })) {
+  if (!maintenance_.PostTrim(tenant, [this, tenant] { Look(tenant); })) {
     std::lock_guard lock(mutex_);
     held_[tenant].looking = false;  // the next put tries again
   }

@@ -231,7 +231,7 @@ TEST(HeartbeatTest, StopsWithTheExecutor) {
     is_stuck.set_value();
     gate.wait();
   };
-  ASSERT_TRUE(executor.Post(stuck));
+  ASSERT_TRUE(executor.Post("t", stuck));
   is_stuck.get_future().wait();
   EXPECT_TRUE(BecomesAlive(heartbeat, false));
   may_go.set_value();
@@ -252,7 +252,7 @@ TEST(HeartbeatTest, AFullQueueDoesNotHideThreadsThatAreStuck) {
   ASSERT_TRUE(Eventually([&] { return stuck == 4; }));
   const auto post = [&] {
     Executor::Task task = [] {};
-    return executor.Post(task);
+    return executor.Post("t", task);
   };
   while (post()) {
   }

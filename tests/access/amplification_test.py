@@ -103,7 +103,7 @@ def test_there_is_no_other_service_that_parses(daemon):
 def test_a_manifest_of_empty_requests(daemon):
     daemon.start()
     flood = Flood(daemon, "EnsureKernels", [EMPTY_REQUESTS] * 6, True)
-    assert flood.told == {"INVALID_ARGUMENT: the manifest has 8388600 requests × targets; send it in parts of at most 100000": 6}
+    assert flood.told == {"INVALID_ARGUMENT: the manifest has 8388600 requests × targets; send it in parts of at most 100000 (--max-manifest)": 6}
     assert flood.most < 300 * MIB
     assert settles(daemon, 90 * MIB) <= 90 * MIB
 
@@ -163,7 +163,7 @@ def test_results_that_many_put_at_once(daemon):
     bodies = [field(1, compile_request(module + b"\x2a\x06\x08\x01\x10\x04\x20" + bytes((2 * i + 4,)))) +
               field(2, field(1, b"hip:gfx942") + field(3, bytes(14 * MIB)) + field(7, reply.compiler.encode())) for i in range(40)]
     flood = Flood(daemon, "Put", bodies)
-    busy = "RESOURCE_EXHAUSTED: the requests of the tenant default that are under way hold its part of the 64 MiB"
+    busy = "RESOURCE_EXHAUSTED: the requests of the tenant default that are under way hold its part of the 67108864 bytes"
     assert sum(flood.told.values()) == 40, flood.told
     assert all(told == "OK" or told.startswith((busy, *AT_CONNECTION_MEMORY)) for told in flood.told), flood.told
     assert flood.most < 300 * MIB

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/executor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace kiln::server {
+namespace {
+
+// Of one thread, which stands still until GoOn.
+class HeldExecutor {
+ public:
+  explicit HeldExecutor(std::size_t capacity) : executor_(1, capacity) {
+    std::promise<void> held;
+    executor_.PostFirst([&held, gate = go_on_.get_future().share()] {
+      held.set_value();
+      gate.wait();
+    });
+    held.get_future().wait();
+  }
+  void GoOn() { go_on_.set_value(); }
+  bool Post(const std::string& tenant, std::function<void()> body = [] {}) {
+    Executor::Task task = std::move(body);
+    return executor_.Post(tenant, task);
+  }
+  void PostFirst(Executor::Task task) { executor_.PostFirst(std::move(task)); }
+
+ private:
+  std::promise<void> go_on_;
+  Executor executor_;
+};
+
+TEST(Executor, AFloodLeavesPlacesToOthers) {
+  HeldExecutor executor(100);
+  const auto fill = [&](const std::string& tenant) {
+    int posted = 0;
+    while (executor.Post(tenant)) ++posted;
+    return posted;
+  };
+  EXPECT_EQ(fill("flood"), 80);
+  EXPECT_EQ(fill("other"), 16);
+  EXPECT_TRUE(executor.Post("third"));
+  EXPECT_FALSE(executor.Post("flood"));
+  executor.PostFirst([] {});  // however full it is
+  executor.GoOn();
+}
+
+TEST(Executor, TenantsTakeTurnsAndEachIsServedInItsOrder) {
+  std::vector<std::string> order;
+  {
+    HeldExecutor executor(1000);
+    for (int i = 0; i < 100; ++i) executor.Post("flood", [&order, i] { order.push_back("flood " + std::to_string(i)); });
+    for (int i = 0; i < 2; ++i) executor.Post("small", [&order, i] { order.push_back("small " + std::to_string(i)); });
+    executor.PostFirst([&order] { order.push_back("first"); });
+    executor.PostFirst([&order] { order.push_back("second"); });
+    executor.GoOn();
+  }
+  ASSERT_EQ(order.size(), 104u);
+  EXPECT_EQ(order[0], "first");
+  EXPECT_EQ(order[1], "second");
+  const auto place = [&](const std::string& what) { return std::ranges::find(order, what) - order.begin(); };
+  EXPECT_LE(place("small 0"), 4);
+  EXPECT_LT(place("small 0"), place("small 1"));
+  for (int i = 1; i < 100; ++i) EXPECT_LT(place("flood " + std::to_string(i - 1)), place("flood " + std::to_string(i)));
+}
+
+// Both keep something waiting; what is the flood's takes four times as long.
+TEST(Executor, SharesAreOfTime) {
+  struct Tenant {
+    std::string name;
+    int waiting;
+    std::chrono::milliseconds cost;
+    std::atomic<std::int64_t> spent_us = 0;
+  };
+  Tenant flood{"flood", 500, std::chrono::milliseconds(4)}, small{"small", 8, std::chrono::milliseconds(1)};
+  std::atomic<bool> stop = false;
+  std::function<void(Tenant&)> post;
+  {
+    Executor executor(2, 1000);
+    post = [&](Tenant& tenant) {
+      Executor::Task task = [&] {
+        if (stop) return;
+        const auto began = std::chrono::steady_clock::now();
+        std::this_thread::sleep_for(tenant.cost);
+        tenant.spent_us += (std::chrono::steady_clock::now() - began) / std::chrono::microseconds(1);
+        post(tenant);
+      };
+      EXPECT_TRUE(executor.Post(tenant.name, task) || stop);
+    };
+    for (Tenant* tenant : {&flood, &small}) {
+      for (int i = 0; i < tenant->waiting; ++i) post(*tenant);
+    }
+    while (flood.spent_us + small.spent_us < 2'000'000) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    stop = true;
+  }
+  const auto its = static_cast<double>(small.spent_us), theirs = static_cast<double>(flood.spent_us);
+  EXPECT_GE(its, 0.8 * (its + theirs) / 2);
+}
+
+// What a task holds is let go without the executor's mutex: it may post in turn.
+TEST(Executor, WhatATaskHoldsMayPost) {
+  Executor executor(1, 10);
+  std::promise<void> posted;
+  auto poster = std::shared_ptr<int>(new int, [&](const int* it) {
+    delete it;
+    executor.PostFirst([&posted] { posted.set_value(); });
+  });
+  Executor::Task task = [held = std::move(poster)] {};
+  ASSERT_TRUE(executor.Post("t", task));
+  EXPECT_EQ(posted.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+}
+
+}  // namespace
+}  // namespace kiln::server
