@@ -27,6 +27,18 @@ def socket_folder():
         yield folder
 
 
+def shim(name):
+    """A library to be preloaded into kilnd. ld.so would go on without it, and tests pass whatever kilnd does."""
+    import pytest
+
+    if any(runtime in (BUILD / "bin" / "kilnd").read_bytes() for runtime in (b"__asan_init", b"__tsan_init")):
+        pytest.skip("a sanitizer's runtime must be the first library")
+    library = BUILD / "testing" / f"libkiln_{name}_shim.so"
+    if not library.exists():
+        pytest.skip(f"build kiln_{name}_shim, for {library}")
+    return str(library)
+
+
 class Daemon:
     """kilnd on `state`; start and stop as often as wanted."""
 

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from daemon import BUILD, TARGET, compile_many, program
+from daemon import BUILD, TARGET, compile_many, program, shim
 
 SLEEP, HANG = 1, 4  # of server/testing/fake_orders.h
 FAKE_WORKER = f"--worker-executable={BUILD}/bin/kiln-fake-worker"
@@ -120,11 +120,7 @@ def test_a_slow_reader_costs_nobody_anything(daemon, child):
 @pytest.fixture
 def clock(tmp_path, monkeypatch):
     """Starts daemons whose wall clock can be set: clock(daemon, options…)(seconds ahead)."""
-    if any(name in (BUILD / "bin" / "kilnd").read_bytes() for name in (b"__asan_init", b"__tsan_init")):
-        pytest.skip("a sanitizer's runtime must be the first library")
-    shim = BUILD / "testing" / "libkiln_clock_shim.so"
-    if not shim.exists():  # ld.so would go on without it, and the tests pass whatever kilnd does
-        pytest.skip(f"no clock that can be set: build kiln_clock_shim, for {shim}")
+    library = shim("clock")
     offset = tmp_path / "offset"
     offset.write_bytes(struct.pack("d", 0.0))
 
@@ -135,7 +131,7 @@ def clock(tmp_path, monkeypatch):
     def start(daemon, *options, ahead=0.0):
         set_to(ahead)
         with monkeypatch.context() as patch:
-            patch.setenv("LD_PRELOAD", str(shim))
+            patch.setenv("LD_PRELOAD", library)
             patch.setenv("CLOCK_SHIM", str(offset))
             daemon.start(*options)
         return set_to

@@ -12,7 +12,7 @@ import struct
 
 import pytest
 
-from daemon import BUILD, TARGET, program
+from daemon import BUILD, TARGET, program, shim
 
 ANSWER, ABORT, REFUSE = 0, 2000, 6000  # of server/testing/fake_orders.h
 OPTIONS = (f"--worker-executable={BUILD}/bin/kiln-fake-worker", "--memory-cache=1", "--accept-put=yes")
@@ -48,13 +48,8 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
-    if any(name in (BUILD / "bin" / "kilnd").read_bytes() for name in (b"__asan_init", b"__tsan_init")):
-        pytest.skip("a sanitizer's runtime must be the first library")
-    shim = BUILD / "testing" / "libkiln_disk_shim.so"
-    if not shim.exists():
-        pytest.skip(f"no disk that fails: build kiln_disk_shim, for {shim}")
+    monkeypatch.setenv("LD_PRELOAD", shim("disk"))
     made = Disk(tmp_path / "disk-faults")
-    monkeypatch.setenv("LD_PRELOAD", str(shim))
     monkeypatch.setenv("DISK_SHIM", str(made.path))
     return made
 

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was in the store stays in the store: kill -9, a corrupt file, corrupt rows, a full disk.
+"""What was in the store stays in the store: kill -9, a corrupt file, corrupt rows, a full disk; and no store is on a network file system.
 
 KILN_KILLS (6) is how often the daemon is killed under load; a release has seen 500. KILN_STORE_FLIPS (6) is how many bits of its store
 are flipped, one at a time."""
 
+import contextlib
 import os
 import random
+import sqlite3
 import subprocess
 import threading
 
 import pytest
 
-from daemon import TARGET, Daemon, compile_many, program
+from daemon import BUILD, TARGET, Daemon, compile_many, program, shim
 
 
 def origin(client, reply):
@@ -189,6 +191,15 @@ def test_after_a_flipped_bit_the_same_is_served(daemon):
     assert daemon.client().cache_verify().corrupt == 0
 
 
+def serves_without_its_store(daemon, kept, why):
+    daemon.start()
+    assert compile_many(daemon.client(), range(4)) == kept
+    assert daemon.client().compile(program(4), TARGET).key
+    assert origin(daemon.client(), daemon.client().compile(program(4), TARGET)) == "MEMORY"
+    assert why in daemon.log.read_text()
+    assert daemon.stop() == 0
+
+
 def test_a_store_that_cannot_be_written_costs_the_store_and_not_the_service(small_disk, sockets):
     daemon = Daemon(small_disk / "state", sockets)
     try:
@@ -196,14 +207,82 @@ def test_a_store_that_cannot_be_written_costs_the_store_and_not_the_service(smal
         kept = compile_many(daemon.client(), range(4))
         assert daemon.stop() == 0
         subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-        daemon.start()
-        assert compile_many(daemon.client(), range(4)) == kept
-        assert daemon.client().compile(program(4), TARGET).key
-        assert origin(daemon.client(), daemon.client().compile(program(4), TARGET)) == "MEMORY"
-        assert "Read-only file system" in daemon.log.read_text()
-        assert daemon.stop() == 0
+        serves_without_its_store(daemon, kept, "Read-only file system")
         subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
         daemon.start()
         all_there(daemon, kept)
     finally:
         daemon.end()
+
+
+def test_a_store_that_may_not_be_written_costs_the_store_and_not_the_service(daemon):
+    if os.geteuid() == 0:
+        pytest.skip("root may write everything")
+    daemon.start()
+    kept = compile_many(daemon.client(), range(4))
+    assert daemon.stop() == 0
+    files = [path for path in daemon.state.rglob("*") if path.is_file()]
+    for path in files:
+        path.chmod(0o400)
+    daemon.state.chmod(0o500)
+    try:
+        serves_without_its_store(daemon, kept, "Permission denied")
+    finally:
+        daemon.state.chmod(0o700)
+    for path in files:
+        path.chmod(0o600)
+    daemon.start()
+    all_there(daemon, kept)
+
+
+def refusal(daemon, state):
+    """What kilnd says that does not start on `state`."""
+    command = [str(BUILD / "bin" / "kilnd"), f"--listen=unix:{daemon.socket}", f"--state-dir={state}", "--ptxas=none"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 1, ended
+    assert not daemon.socket.exists()
+    return ended.stderr
+
+
+def test_no_store_is_opened_on_a_network_file_system(daemon, tmp_path, monkeypatch):
+    daemon.start()
+    kept = compile_many(daemon.client(), range(3))
+    assert daemon.stop() == 0
+    before = {path.name: path.read_bytes() for path in daemon.state.iterdir() if path.is_file()}
+    with monkeypatch.context() as patch:
+        patch.setenv("LD_PRELOAD", shim("filesystem"))
+        patch.setenv("FILESYSTEM_SHIM", str(daemon.state))
+        for state in (daemon.state, daemon.state / "below"):
+            said = refusal(daemon, state)
+            assert f"{state} is on a network or shared file system" in said
+            assert "give a directory on a local disk" in said and "--state-dir" in said
+        assert {path.name: path.read_bytes() for path in daemon.state.iterdir() if path.is_file()} == before
+        local = Daemon(tmp_path / "local", daemon.socket.parent)
+        try:
+            local.start()
+            assert compile_many(local.client(), range(3)) == kept, "elsewhere it starts, and has nothing"
+            assert local.client().stats().compiles == 3
+        finally:
+            local.end()
+    daemon.start()
+    all_there(daemon, kept)
+
+
+def test_a_newer_kilnds_store_is_refused_and_left_alone(daemon):
+    daemon.start()
+    kept = compile_many(daemon.client(), range(3))
+    assert daemon.stop() == 0
+
+    def add_to_version(number):
+        with contextlib.closing(sqlite3.connect(daemon.store)) as store:
+            version = store.execute("SELECT version FROM store").fetchone()[0] + number
+            store.executescript(f"PRAGMA user_version = {version}; UPDATE store SET version = {version};")
+        return version
+
+    newer = add_to_version(1)
+    said = refusal(daemon, daemon.state)
+    assert f"version {newer}" in said and "a newer one wrote it" in said and "--state-dir" in said
+    assert not list(daemon.state.glob("kiln.db.corrupt-*"))
+    add_to_version(-1)
+    daemon.start()
+    all_there(daemon, kept)
