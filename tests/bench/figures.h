@@ -57,6 +57,7 @@ class Daemon {
   double start_milliseconds() const { return start_ms_; }  // from the start of the process to its first answer
   double ResidentMiB() const;
   std::size_t Descriptors() const;
+  std::size_t Processes() const;  // kilnd, its zygote, the workers
   double CpuSeconds() const;  // of kilnd, not of its workers
   std::string build_id() const;
 

@@ -53,6 +53,15 @@ class PeerService final : public v1::Kiln::WithRawCallbackMethod_Stats<v1::Kiln:
   std::map<std::size_t, grpc::Slice> replies_;
 };
 
+// The fields of /proc/PID/stat from the third on; none where the process has gone.
+std::istringstream StatusOf(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  const std::size_t name = stat.rfind(')');
+  return std::istringstream(name == stat.npos ? "" : stat.substr(name + 2));
+}
+
 [[noreturn]] void ServePeer(const std::string& address) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   PeerService service;
@@ -139,11 +148,26 @@ std::size_t Daemon::Descriptors() const {
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
+// Whoever descends from it, those that ended and nobody has waited for among them.
+std::size_t Daemon::Processes() const {
+  std::multimap<pid_t, pid_t> children;
+  for (const auto& folder : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = folder.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    char state = 0;
+    pid_t parent = 0;
+    if (StatusOf(std::stoi(name)) >> state >> parent) children.emplace(parent, std::stoi(name));
+  }
+  std::vector<pid_t> found = {pid_};
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto [first, last] = children.equal_range(found[i]);
+    for (auto child = first; child != last; ++child) found.push_back(child->second);
+  }
+  return found.size();
+}
+
 double Daemon::CpuSeconds() const {
-  std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
-  std::string stat;
-  std::getline(file, stat);
-  std::istringstream fields(stat.substr(stat.rfind(')') + 2));  // from the third field on
+  std::istringstream fields = StatusOf(pid_);
   std::string skipped;
   for (int field = 3; field < 14; ++field) fields >> skipped;
   double user = 0;

@@ -1,76 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A day of a busy cluster, five requests a second, seventy-two times as fast: mostly hits, some new programs, some that are
-// refused, streams whose clients lose patience, clients that come and go. They are of several tenants: most of one without limits, some of
-// one with a small share of the store and some that may only read there, some of one with a quota of requests, and one that nobody knows.
+// A day of a busy cluster, five requests a second, seventy-two times as fast: mostly hits, and some of every other call. There are new
+// programs, refused ones, streams, manifests and runs whose clients lose patience, results put from elsewhere, lookups, runs whose outputs are
+// compared, an admin's lists, exports, imports, verifications and metrics, and clients that come and go (SoakClient::Kinds has the shares). They
+// are of several tenants: most of one without limits, some of one with a small share of the store and some that may only read there, some of one
+// with a quota of requests, and one that nobody knows. What is answered is compared with what this role must get for this call.
+//
 // The stores are small, so that they are full soon and evict from then on; what still grows after the first quarter grows without bound.
 #include <algorithm>
 #include <atomic>
-#include <cmath>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <random>
+#include <numeric>
+#include <regex>
+#include <span>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "server/caller.h"
-#include "server/tokens.h"
-#include "tests/bench/calls.h"
-#include "tests/bench/programs.h"
+#include "tests/bench/soak_client.h"
 
 namespace kiln::bench {
 namespace {
 
 constexpr double kPerSecond = 5 * 72;
-constexpr unsigned kKnown = 400;  // programs that are asked for again and again
-constexpr int kClients = 32;
-constexpr double kMaxLogMiB = 2 * 24 + 8;  // SqliteOptions: cut off above wal_limit, or twice that where a reader stays; one batch
+constexpr double kLogLimitMiB = 24;                  // SqliteOptions::wal_limit
+constexpr double kMaxLogMiB = 2 * kLogLimitMiB + 8;  // cut off above that, or twice that where a reader stays; one batch
 
 struct Sample {
   double minutes = 0;
   double resident_mib = 0;
   double descriptors = 0;
+  double processes = 0;
   double wal_mib = 0;
+  double sent = 0;  // until then
 };
-
-struct Role {
-  const char* tenant;  // null: the local user, of the tenant default
-  std::uint8_t scopes;
-  unsigned clients;
-  std::vector<grpc::StatusCode> may;  // end a call of it besides what ought to
-};
-
-constexpr auto kRead = static_cast<std::uint8_t>(server::Scope::kRead), kCompile = static_cast<std::uint8_t>(server::Scope::kCompile);
-constexpr std::uint64_t kShare = std::uint64_t{4} << 20;  // of the store
-const Role kRoles[] = {{nullptr, 0, 18, {}},
-                       {"sharing", kRead | kCompile, 6, {}},
-                       {"sharing", kRead, 4, {grpc::StatusCode::PERMISSION_DENIED}},
-                       {"counted", kRead | kCompile, 3, {grpc::StatusCode::RESOURCE_EXHAUSTED}},
-                       {"nobody", 0, 1, {grpc::StatusCode::UNAUTHENTICATED}}};
-
-// Writes who is who; the token of each role.
-std::vector<std::string> MakeTokens(const std::filesystem::path& access, const std::filesystem::path& tokens) {
-  std::ofstream(access) << fmt::format("[[tenant]]\nname = \"sharing\"\nstore-bytes = {}\n[[tenant]]\nname = \"counted\"\nrequests = 2\n", kShare);
-  std::filesystem::permissions(access, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
-  std::vector<std::string> secrets;
-  std::vector<server::Token> rows;
-  for (const Role& role : kRoles) {
-    secrets.push_back(role.tenant == nullptr ? "" : server::NewSecret());
-    if (role.scopes != 0) {
-      rows.push_back({fmt::format("role-{}", rows.size()), role.tenant, role.scopes, server::HashToken(secrets.back()), {}});
-    }
-  }
-  std::filesystem::create_directories(tokens.parent_path());
-  if (const auto written = server::WriteTokens(tokens, rows); !written) throw std::runtime_error(written.error());
-  return secrets;
-}
 
 double WalMiB(const std::filesystem::path& state) {
   std::uintmax_t bytes = 0;
@@ -80,77 +50,6 @@ double WalMiB(const std::filesystem::path& state) {
   }
   return static_cast<double>(bytes) / (1 << 20);
 }
-
-class Client {
- public:
-  Client(const Setup& setup, const Daemon& daemon, unsigned number, std::atomic<unsigned>& fresh, const Role& role, std::string secret)
-      : variant_(setup), daemon_(daemon), random_(number), fresh_(fresh), role_(role), secret_(std::move(secret)), stub_(daemon.Connect()) {}
-
-  // True when the answer is what such a request should get.
-  bool Request() {
-    const unsigned dice = random_() % 1000;
-    if (dice < 940) return Compile(variant_(Popular()), grpc::StatusCode::OK);
-    if (dice < 970) return Compile(variant_(fresh_++), grpc::StatusCode::OK);
-    if (dice < 985) return Compile("kiln 1\nnonsense " + std::to_string(random_() % 100), grpc::StatusCode::INVALID_ARGUMENT);
-    if (dice < 995) return LosePatience();
-    return ComeAndGo();
-  }
-
- private:
-  // The lower the number the more popular.
-  unsigned Popular() {
-    const double u = static_cast<double>(random_()) / static_cast<double>(std::mt19937::max());
-    return static_cast<unsigned>(std::pow(kKnown, u));
-  }
-
-  v1::CompileRequest RequestOf(std::string module) const {
-    v1::CompileRequest request;
-    request.set_module(std::move(module));
-    request.set_target("cuda:sm_80");
-    return request;
-  }
-
-  void Sign(grpc::ClientContext& context) const {
-    if (!secret_.empty()) context.AddMetadata("authorization", "Bearer " + secret_);
-  }
-
-  bool IsStranger() const { return role_.tenant != nullptr && role_.scopes == 0; }
-  bool MayEndWith(grpc::StatusCode code) const { return std::ranges::find(role_.may, code) != role_.may.end(); }
-
-  bool Compile(std::string module, grpc::StatusCode expected) {
-    grpc::ClientContext context;
-    Sign(context);
-    v1::CompileReply reply;
-    const auto code = stub_->Compile(&context, RequestOf(std::move(module)), &reply).error_code();
-    return (code == expected && !IsStranger()) || MayEndWith(code);
-  }
-
-  bool LosePatience() {
-    grpc::ClientContext context;
-    Sign(context);
-    const auto reader = stub_->CompileStream(&context, RequestOf(variant_(fresh_++)));
-    v1::CompileProgress progress;
-    const bool let_in = reader->Read(&progress);
-    if (let_in) context.TryCancel();  // else its end says why: a call that is cancelled has no other
-    const auto code = reader->Finish().error_code();
-    const bool ended = code == grpc::StatusCode::CANCELLED || code == grpc::StatusCode::OK;
-    if (let_in && IsStranger()) return false;  // however it ended
-    return (let_in && ended) || MayEndWith(code);
-  }
-
-  bool ComeAndGo() {
-    stub_ = daemon_.Connect();
-    return daemon_.Stats().state() == "serving";
-  }
-
-  const Variants variant_;
-  const Daemon& daemon_;
-  std::mt19937 random_;
-  std::atomic<unsigned>& fresh_;
-  const Role& role_;
-  const std::string secret_;
-  std::shared_ptr<v1::Kiln::Stub> stub_;
-};
 
 // Bytes of the store that the tenant with a share of it holds, once what was put last has been made room for.
 double SharedMiB(const Daemon& daemon) {
@@ -191,50 +90,129 @@ Figure Growth(const std::vector<Sample>& samples, const char* what, const char* 
           .bar = bar, .note = fmt::format("{:.1f} to {:.1f}; slope {:+.1f} an hour", before, after, Slope(samples, field))};
 }
 
+// The log rises by some MiB a second and is cut off to nothing, above its limit or, where a reader stays, twice that: a saw, of which a quarter's
+// median is where the quarter happens to end, and the largest is one reader's chance. Its mean is half of its teeth's height, so from one limit's
+// half to two limits' half, whatever readers do. Teeth that grow by more than lies between are no longer cut off where they should be.
+Figure GrowthOfLog(const std::vector<Sample>& samples) {
+  const auto quarter = [&](std::size_t which) { return std::span(samples).subspan(which * samples.size() / 4, samples.size() / 4); };
+  const auto mean = [](std::span<const Sample> some) {
+    double sum = 0;
+    for (const Sample& sample : some) sum += sample.wal_mib;
+    return sum / static_cast<double>(some.size());
+  };
+  const auto largest = [](std::span<const Sample> some) { return std::ranges::max(some, {}, &Sample::wal_mib).wal_mib; };
+  const double before = mean(quarter(1));
+  const double after = mean(quarter(3));
+  return {.name = "soak: growth of the mean log from the second to the last quarter", .value = after - before, .unit = "MiB", .bar = kLogLimitMiB / 2,
+          .note = fmt::format("{:.1f} to {:.1f}; the largest of each {:.1f}, {:.1f}", before, after, largest(quarter(1)), largest(quarter(3)))};
+}
+
+// What was sent, and what was answered wrongly. The first wrong answers are told at once.
+class Tally {
+ public:
+  static constexpr std::uint64_t kShown = 20;
+
+  void Add(std::size_t kind, std::size_t role, const Wrong& wrong) {
+    ++sent_[kind];
+    if (wrong.empty() || wrong_++ >= kShown) return;
+    fmt::print(stderr, "soak: {}, role {} of the tenant {}: {}\n", SoakClient::Kinds()[kind].name, role, kRoles[role].tenant, wrong);
+  }
+
+  std::uint64_t sent() const { return std::accumulate(sent_.begin(), sent_.end(), std::uint64_t{0}); }
+  std::uint64_t wrong() const { return wrong_; }
+  std::string ByKind() const {
+    std::string text;
+    for (std::size_t kind = 0; kind < sent_.size(); ++kind) {
+      text += fmt::format("{}{} {}", kind == 0 ? "" : ", ", SoakClient::Kinds()[kind].name, sent_[kind].load());
+    }
+    return text;
+  }
+
+ private:
+  std::vector<std::atomic<std::uint64_t>> sent_ = std::vector<std::atomic<std::uint64_t>>(SoakClient::Kinds().size());
+  std::atomic<std::uint64_t> wrong_ = 0;
+};
+
+// Where kilnd tells its metrics, by its log.
+unsigned short MetricsPort(const Setup& setup) {
+  std::ostringstream log;
+  log << std::ifstream(setup.scratch / "kilnd.log").rdbuf();
+  std::smatch found;
+  const std::string text = log.str();
+  if (!std::regex_search(text, found, std::regex(R"re(event=monitoring listen="127\.0\.0\.1:(\d+)")re"))) {
+    throw std::runtime_error("kilnd's log tells no port of its metrics");
+  }
+  return static_cast<unsigned short>(std::stoul(found[1]));
+}
+
+// All clients, until `end`. Who was late sends at once until it has caught up.
+std::vector<std::jthread> StartClients(SoakWorld& world, const std::vector<std::string>& secrets, Tally& tally, Clock::time_point end) {
+  std::vector<std::size_t> roles;  // of each client
+  for (std::size_t role = 0; role < kRoles.size(); ++role) roles.insert(roles.end(), kRoles[role].clients, role);
+  const std::chrono::duration<double> pause(static_cast<double>(roles.size()) / kPerSecond);
+  std::vector<std::jthread> threads;
+  for (unsigned number = 0; number < roles.size(); ++number) {
+    const std::size_t role = roles[number];
+    threads.emplace_back([&world, &tally, &secret = secrets[role], pause, end, number, role, began = Clock::now()] {
+      SoakClient client(world, number, kRoles[role], secret);
+      for (std::size_t i = 0; Clock::now() < end; ++i) {
+        std::this_thread::sleep_until(began + std::chrono::duration_cast<Clock::duration>(pause * static_cast<double>(i)));
+        const std::size_t kind = client.Draw();
+        tally.Add(kind, role, client.Call(kind));
+      }
+    });
+  }
+  return threads;
+}
+
+std::vector<Sample> Watch(const Setup& setup, const Daemon& daemon, const Tally& tally, Clock::time_point end) {
+  const auto began = Clock::now();
+  std::vector<Sample> samples;
+  while (Clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    samples.push_back({Milliseconds(Clock::now() - began) / 60'000, daemon.ResidentMiB(), static_cast<double>(daemon.Descriptors()),
+                       static_cast<double>(daemon.Processes()), WalMiB(setup.scratch / "soak-store"),
+                       static_cast<double>(tally.sent())});
+  }
+  return samples;
+}
+
+// How fast, at the end as well: at first all programs have to be compiled.
+Figure Answers(const Setup& setup, const Tally& tally, const std::vector<Sample>& samples, const v1::StatsReply& stats) {
+  std::uint64_t evicted = 0;
+  for (const v1::TierStats& tier : stats.tiers()) evicted += tier.evictions();
+  const auto sent = static_cast<double>(tally.sent());
+  const auto percent = [](double requests, double minutes) { return 100 * requests / (kPerSecond * 60 * minutes); };
+  const Sample& late = samples[3 * samples.size() / 4];
+  const double at_the_end = percent(samples.back().sent - late.sent, samples.back().minutes - late.minutes);
+  return {.name = "soak: requests without the answer they should get", .value = static_cast<double>(tally.wrong()), .unit = "", .bar = 0,
+          .note = fmt::format("of {} in {:.1f} min, {:.0f} % of the pace, {:.0f} % in the last quarter; {} compiles, {} hits, {} evictions; "
+                              "sent: {}", sent, setup.minutes, percent(sent, setup.minutes), at_the_end, stats.compiles(), stats.hits(),
+                              evicted, tally.ByKind())};
+}
+
 }  // namespace
 
 std::vector<Figure> MeasureSoak(const Setup& setup) {
   const std::filesystem::path access = setup.scratch / "soak-access.toml";
   const std::vector<std::string> secrets = MakeTokens(access, setup.scratch / "soak-store" / "tokens");
-  const Daemon daemon(setup, "soak-store", {"--memory-cache=8MiB", "--disk-cache=24MiB", "--access=" + access.string()});
-  std::atomic<unsigned> fresh = 1'000'000;
-  std::atomic<std::uint64_t> sent = 0;
-  std::atomic<std::uint64_t> wrong = 0;
-  const auto began = Clock::now();
-  const auto end = began + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(setup.minutes * 60));
-  std::vector<std::jthread> threads;
-  std::vector<std::size_t> roles;  // of each client
-  for (std::size_t role = 0; role < std::size(kRoles); ++role) roles.insert(roles.end(), kRoles[role].clients, role);
-  for (unsigned number = 0; number < kClients; ++number) {
-    threads.emplace_back([&, number] {
-      Client client(setup, daemon, number, fresh, kRoles[roles.at(number)], secrets[roles.at(number)]);
-      const std::chrono::duration<double> pause(kClients / kPerSecond);
-      for (std::size_t i = 0; Clock::now() < end; ++i) {
-        std::this_thread::sleep_until(began + std::chrono::duration_cast<Clock::duration>(pause * static_cast<double>(i)));
-        wrong += !client.Request();
-        ++sent;
-      }
-    });
-  }
-  std::vector<Sample> samples;
-  while (Clock::now() < end) {
-    std::this_thread::sleep_for(std::chrono::seconds(2));
-    samples.push_back({Milliseconds(Clock::now() - began) / 60'000, daemon.ResidentMiB(), static_cast<double>(daemon.Descriptors()),
-                       WalMiB(setup.scratch / "soak-store")});
-  }
-  threads.clear();
+  const Daemon daemon(setup, "soak-store",
+                      {"--memory-cache=8MiB", "--disk-cache=24MiB", "--metrics-listen=127.0.0.1:0", "--access=" + access.string()});
+  SoakWorld world(setup, daemon, MetricsPort(setup));
+  Tally tally;
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(setup.minutes * 60));
+  std::vector<std::jthread> clients = StartClients(world, secrets, tally, end);
+  const std::vector<Sample> samples = Watch(setup, daemon, tally, end);
+  clients.clear();
   const double shared = SharedMiB(daemon);
-  const v1::StatsReply stats = daemon.Stats();
-  std::uint64_t evicted = 0;
-  for (const v1::TierStats& tier : stats.tiers()) evicted += tier.evictions();
   return {Growth(samples, "memory", "MiB", 5, &Sample::resident_mib), Growth(samples, "descriptors", "", 4, &Sample::descriptors),
+          Growth(samples, "processes", "", 2, &Sample::processes),
           {.name = "soak: the largest log of the store", .value = std::ranges::max(samples, {}, &Sample::wal_mib).wal_mib, .unit = "MiB",
-           .bar = kMaxLogMiB, .note = fmt::format("slope {:+.1f} an hour", Slope(samples, &Sample::wal_mib))},
+           .bar = kMaxLogMiB, .note = ""},
+          GrowthOfLog(samples),
           {.name = "soak: what the tenant with a share of the store holds at the end", .value = shared, .unit = "MiB",
            .bar = static_cast<double>(kShare) / (1 << 20), .note = ""},
-          {.name = "soak: requests without the answer they should get", .value = static_cast<double>(wrong), .unit = "", .bar = 0,
-           .note = fmt::format("of {} in {:.1f} min; {} compiles, {} hits, {} evictions", sent.load(), setup.minutes, stats.compiles(),
-                               stats.hits(), evicted)}};
+          Answers(setup, tally, samples, daemon.Stats())};
 }
 
 }  // namespace kiln::bench
