@@ -31,7 +31,9 @@ namespace {
 
 constexpr double kPerSecond = 5 * 72;
 constexpr double kLogLimitMiB = 24;                  // SqliteOptions::wal_limit
-constexpr double kMaxLogMiB = 2 * kLogLimitMiB + 8;  // cut off above that, or twice that where a reader stays; one batch
+// SqliteOptions: the log is looked at after each checkpoint_bytes of commits, the last of which may be a batch. So it is cut off at 24 + 4 + 8, or
+// once more as much where a reader stays (Checkpointer::Truncate adds what the log has then to the limit).
+constexpr double kMaxLogMiB = 2 * (kLogLimitMiB + 4 + 8);
 
 struct Sample {
   double minutes = 0;
