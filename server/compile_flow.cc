@@ -20,6 +20,8 @@ using Kind = Failure::Kind;
 // A request seen before whose result was not in the store is not looked for there so soon again while the queue is full.
 constexpr std::chrono::seconds kStaysAbsent{1};
 
+constexpr std::size_t kSmallModule = std::size_t{4} << 20;  // bytes in memory; a decode of milliseconds
+
 // The text of an explained compile differs with what is asked for, and is never kept.
 cache::Digest FlightKey(const cache::Digest& key, const v1::CompileRequest& request) {
   if (!request.has_explain()) return key;
@@ -110,8 +112,8 @@ void CompileFlow::LookAtPtxas() {
   });
 }
 
-bool CompileFlow::Post(const std::string& tenant, Executor::Task task) {
-  if (parts_.executor.Post(tenant, task)) return true;
+bool CompileFlow::Post(Executor& executor, const std::string& tenant, Executor::Task task) {
+  if (executor.Post(tenant, task)) return true;
   ++parts_.telemetry.refused;
   return false;
 }
@@ -123,7 +125,7 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
   auto call = std::make_shared<Call>(std::move(request));
   if (auto refused = Accept(*call)) {
     End(call, std::unexpected(std::move(*refused)));
-  } else if (const bool boards = BoardsAsBefore(call); boards || !Post(call->request.caller.tenant, [this, call] { Steps(call); })) {
+  } else if (const bool boards = BoardsAsBefore(call); boards || !Post(parts_.executor, call->request.caller.tenant, [this, call] { Steps(call); })) {
     Free(call->request.bytes);
     call->charge.reset();
     if (!boards) End(call, std::unexpected(ExecutorFull(call->request.caller.tenant)));
@@ -137,13 +139,18 @@ std::expected<TenantBudget::Charge, Failure> CompileFlow::Hold(const std::string
   return std::unexpected(NoMemoryFor(tenant, options_.max_pending_bytes));
 }
 
-// What a module takes in memory is many times its bytes. Those who want to decode one wait for their turn unless they are cancelled.
-std::expected<ResolvedRequest, Failure> CompileFlow::ResolveInTurn(const v1::CompileRequest& request, CallNotes* notes,
-                                                                   const std::atomic<bool>* cancelled) {
+// What a module takes in memory while it is decoded is many times its bytes.
+std::expected<std::size_t, Failure> CompileFlow::MemoryToDecode(const v1::CompileRequest& request) const {
   const ir::ModuleSize size = ir::MeasureModule(request.module());
   if (auto over = OverLimit(size, request.module().size(), options_.limits)) return std::unexpected(std::move(*over));
+  return size.memory > ir::kMaxModuleMemory ? 0 : size.memory + size.decoded;  // that much is refused before it is taken
+}
+
+// Those who want to decode something large wait for their turn unless they are cancelled; on threads that do nothing else.
+std::expected<ResolvedRequest, Failure> CompileFlow::ResolveInTurn(const v1::CompileRequest& request, std::size_t memory, CallNotes* notes,
+                                                                   const std::atomic<bool>* cancelled) {
   const std::string ptxas = PtxasVersion();  // which may take a while, before others are kept out
-  const std::size_t memory = size.memory > ir::kMaxModuleMemory ? 0 : size.memory + size.decoded;  // that much is refused before it is taken
+  if (memory <= kSmallModule) return Resolve(request, ptxas, options_.limits, notes);
   const auto place = decoding_.Enter(memory, [&] { return closed_ || (cancelled != nullptr && *cancelled); });
   if (!place) return std::unexpected(closed_ ? Draining() : Cancelled());
   return Resolve(request, ptxas, options_.limits, notes);
@@ -175,10 +182,20 @@ void CompileFlow::Steps(const std::shared_ptr<Call>& call) {
   v1::CompileRequest request;
   if (auto read = ReadMessage(bytes, request); !read) return End(call, std::unexpected(std::move(read.error())));
   Free(bytes);
+  const auto memory = MemoryToDecode(request);
+  if (!memory) return End(call, std::unexpected(memory.error()));
+  if (*memory <= kSmallModule) return DecodeAndJoin(call, std::move(request), *memory, std::move(charge));
+  const std::string& tenant = call->request.caller.tenant;
+  const bool posted = Post(parts_.heavy, tenant, [this, call, request = std::move(request), memory, charge = std::move(charge)]() mutable {
+    if (!call->ended) DecodeAndJoin(call, std::move(request), *memory, std::move(charge));
+  });
+  if (!posted) End(call, std::unexpected(ExecutorFull(tenant)));
+}
 
+void CompileFlow::DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRequest request, std::size_t memory, TenantBudget::Charge charge) {
   // 2. The module is decoded and the key computed.
   const std::uint64_t generation = index_.generation();
-  auto resolved = ResolveInTurn(request, call->request.notes.get(), &call->cancelled);
+  auto resolved = ResolveInTurn(request, memory, call->request.notes.get(), &call->cancelled);
   if (!resolved) return End(call, std::unexpected(std::move(resolved.error())));
   request.set_target(resolved->target);
   const Caller& caller = call->request.caller;
@@ -221,19 +238,20 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_
   const auto key = index_.Find(call->request.digest);
   if (!key) return false;
   if (!call->request.lookup_only && Board(call, *key)) return true;
-  if (auto known = FromCache(*key, call->request.caller.tenant)) {
+  const auto full = parts_.admission.Refuses(call->request.caller, PriorityOf(bytes));
+  const bool looks = !full || !index_.WasAbsentSince(call->request.digest, std::chrono::steady_clock::now() - kStaysAbsent);
+  if (auto known = looks ? FromCache(*key, call->request.caller.tenant) : std::nullopt) {
     ++parts_.telemetry.hits;
     call->request.notes->Mark("cache");
     End(call, std::move(*known));
     return true;
   }
-  index_.NoteAbsent(call->request.digest, std::chrono::steady_clock::now());
+  if (looks) index_.NoteAbsent(call->request.digest, std::chrono::steady_clock::now());
   if (call->request.lookup_only) {
     End(call, std::unexpected(NotCompiled()));
     return true;
   }
   // Under a flood the same requests come again and again: it must cost little to refuse them.
-  const auto full = parts_.admission.Refuses(call->request.caller, PriorityOf(bytes));
   if (!full || draining_) return false;
   ++parts_.telemetry.refused;
   End(call, std::unexpected(ToFailure(*full)));
@@ -296,8 +314,9 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
   }
   if (joined.flight) {
     *starts = true;
-    Launch(std::make_shared<Compile>(Compile{resolved.key, kept_under, resolved.name, resolved.ptxas, call->request.id, call->request.caller,
-                                             call->request.notes, std::move(request), std::move(charge), std::move(*joined.flight)}));
+    Launch(std::make_shared<Compile>(Compile{resolved.key, kept_under, call->request.digest, index_.generation(), resolved.name, resolved.ptxas,
+                                             call->request.id, call->request.caller, call->request.notes, std::move(request),
+                                             std::move(charge), std::move(*joined.flight)}));
   } else {
     ++parts_.telemetry.joined;
     parts_.admission.Promote(flight_key, request.priority());
@@ -371,7 +390,7 @@ void CompileFlow::Lookup(const cache::Digest& key, const std::string& tenant,
                          std::move_only_function<void(Outcome)> done) {
   ++parts_.telemetry.requests;
   auto shared = std::make_shared<std::move_only_function<void(Outcome)>>(std::move(done));
-  const bool posted = Post(tenant, [this, key, tenant, shared] {
+  const bool posted = Post(parts_.executor, tenant, [this, key, tenant, shared] {
     if (auto reply = FromCache(KeptUnder(tenant, key), tenant)) {
       ++parts_.telemetry.hits;
       return (*shared)(std::move(*reply));

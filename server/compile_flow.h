@@ -2,9 +2,9 @@
 //
 // One request from its bytes to its reply: the numbered steps of a compile.
 //
-// Threads. FindHot and Start return at once and may be called from gRPC's threads. The steps run on the executor, where a decode may wait for
-// others to end (DecodingRoom). A request's `done` is called exactly once, on any of these threads or on the one that cancels; it should only
-// hand over.
+// Threads. FindHot and Start return at once and may be called from gRPC's threads. The steps run on the executor; from a large module's
+// decoding on they run on the heavy one, where it may wait for others to end (DecodingRoom). A request's `done` is called exactly once, on any of
+// these threads or on the one that cancels; it should only hand over.
 //
 // Cancelling detaches one request. The compile goes on for the others who wait for the same key; when nobody is left the
 // flight's stop token fires and the worker that runs it is killed.
@@ -66,6 +66,7 @@ class CompileFlow {
     cache::TieredCache& cache;
     Admission& admission;
     Executor& executor;
+    Executor& heavy;  // what may wait there for memory: modules that take much of it, and puts
     Reproducers& reproducers;
     Telemetry& telemetry;
     const Gate& gate;
@@ -114,6 +115,9 @@ class CompileFlow {
   // So many bytes of the memory there is for requests under way.
   std::expected<TenantBudget::Charge, Failure> Hold(const std::string& tenant, std::size_t bytes);
 
+  // False, and counted, where the executor has no place for the tenant.
+  bool Post(Executor& executor, const std::string& tenant, Executor::Task task);
+
   // From now on nothing new is compiled but for requests that were accepted before; what is known is still served.
   void Drain() { draining_ = true; }
   bool draining() const { return draining_; }
@@ -132,14 +136,16 @@ class CompileFlow {
   using Flights = cache::SingleFlight<Made>;
   struct Compile;
 
-  bool Post(const std::string& tenant, Executor::Task task);
+  std::expected<std::size_t, Failure> MemoryToDecode(const v1::CompileRequest& request) const;
   std::string PtxasVersion();
   cache::Digest CrashKey(const cache::Digest& kept_under) const;
   // To workers, as far as is known; an admin's refresh is tried all the same.
   std::expected<void, Failure> IsHarmless(const cache::Digest& kept_under, const Caller& caller, bool refresh);
-  std::expected<ResolvedRequest, Failure> ResolveInTurn(const v1::CompileRequest& request, CallNotes* notes, const std::atomic<bool>* cancelled);
+  std::expected<ResolvedRequest, Failure> ResolveInTurn(const v1::CompileRequest& request, std::size_t memory, CallNotes* notes,
+                                                        const std::atomic<bool>* cancelled);
   std::optional<Failure> Accept(Call& call);
   void Steps(const std::shared_ptr<Call>& call);
+  void DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRequest request, std::size_t memory, TenantBudget::Charge charge);
   bool AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_view bytes);
   bool BoardsAsBefore(const std::shared_ptr<Call>& call);
   bool Board(const std::shared_ptr<Call>& call, const cache::Digest& key);

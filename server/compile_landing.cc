@@ -142,13 +142,15 @@ Failure CompileFlow::Refusal(Compile& compile, JobOutcome& outcome) {
 // The same program gets the same answer from this build of the compiler, which is part of the key.
 void CompileFlow::Remember(const Compile& compile, const Failure& failure) {
   if (compile.request.has_explain()) return;
-  auto entry = SealFailure(FailureKey(compile.kept_under, compile.request.module()), compile.caller.tenant, failure,
+  const cache::Digest key = FailureKey(compile.kept_under, compile.request.module());
+  auto entry = SealFailure(key, compile.caller.tenant, failure,
                            compile.request.target(), compile.name);
   if (!entry) return;
   const std::size_t sealed_bytes = entry->sealed().size();
   if (!parts_.store_keeper.Fits(compile.caller.tenant, sealed_bytes)) return;
   parts_.cache.Put(std::move(*entry));
   parts_.store_keeper.Note(compile.caller.tenant, sealed_bytes);
+  if (!compile.request.refresh()) index_.Remember(compile.asked, key, compile.generation);
 }
 
 Failure CompileFlow::Defect(Compile& compile, const JobOutcome& outcome, const std::string& cause) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,8 @@ namespace kiln::server {
 struct CompileFlow::Compile {
   cache::Digest key;         // of the result, as clients know it
   cache::Digest kept_under;  // in the cache
+  cache::Digest asked;       // the request that started it, in the index
+  std::uint64_t generation;  // of the index then
   std::string name;
   std::optional<std::string> ptxas;  // that the key names
   std::string request_id;

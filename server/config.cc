@@ -124,9 +124,9 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   bytes("--request-memory", config.request_memory_bytes, std::uint64_t{1} << 40,
         "bytes that all requests under way may hold, and again those that are being decoded; a tenant's, four fifths");
   app.add_option("--request-queue", config.request_queue, "requests that may wait to be decoded or looked up; a tenant's, four fifths")
-      ->check(CLI::Range(16u, 1'000'000u))->capture_default_str();
+      ->check(CLI::Range(64u, 100'000u))->capture_default_str();
   app.add_option("--max-manifest", limits.manifest_items, "requests × targets of a manifest")
-      ->check(CLI::Range(1u, 10'000'000u))->capture_default_str();
+      ->check(CLI::Range(1u, 1'000'000u))->capture_default_str();
   bytes("--max-request", limits.request_bytes, std::uint64_t{64} << 20, "bytes of a compile request");
   bytes("--max-module", limits.module_bytes, limits.module_bytes, "bytes of a program");
   bytes("--max-artifact", limits.artifact_bytes, std::uint64_t{255} << 20, "bytes of a compiled artifact");
@@ -149,7 +149,7 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
       ->check(CLI::Range(1u, 65'536u))->capture_default_str();
   app.add_option("--max-run-arguments", config.run_arguments, "arguments of a run")->check(CLI::Range(1u, 256u))->capture_default_str();
   app.add_option("--max-run-repeats", config.run_repeats, "times that a run is repeated to be timed")
-      ->check(CLI::Range(1u, 100'000u))->capture_default_str();
+      ->check(CLI::Range(1u, 10'000u))->capture_default_str();
   app.add_option("--run-transfer", raw.run_transfer, "seconds a client may take to send a run's tensors, and again to read its outputs")
       ->check(CLI::Range(0.01, 86'400.0))->capture_default_str();
   app.add_option("--run-limit", raw.run_limit, "seconds a run may take in its worker")

@@ -50,7 +50,7 @@ namespace kiln::server {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr unsigned kExecutorThreads = 4;
+constexpr unsigned kExecutorThreads = 4, kHeavyThreads = 2;
 constexpr std::chrono::milliseconds kKeepaliveAnswer{10'000};
 constexpr std::chrono::milliseconds kJournalPatience{100};  // of /metrics with a disk that stands still
 constexpr std::chrono::milliseconds kLastBytes{200};  // for the last replies to leave, when no call is under way
@@ -155,7 +155,7 @@ struct Daemon::Parts {
   std::unique_ptr<StoreKeeper> store_keeper;
   std::unique_ptr<Admission> admission;
   std::unique_ptr<CompileFlow> flow;
-  std::unique_ptr<Executor> executor;
+  std::unique_ptr<Executor> executor, heavy;
   std::unique_ptr<Heartbeat> heartbeat;
   std::unique_ptr<WorkerPool> workers;
   std::unique_ptr<DevicePool> devices;
@@ -297,6 +297,7 @@ void Daemon::Parts::MakeFlow() {
   store_keeper = std::make_unique<StoreKeeper>(*quotas, *maintenance);
   admission = std::make_unique<Admission>(config.queue, config.workers);
   executor = std::make_unique<Executor>(kExecutorThreads, config.request_queue);
+  heavy = std::make_unique<Executor>(kHeavyThreads, config.request_queue);
   heartbeat = std::make_unique<Heartbeat>(*executor);
   flow = std::make_unique<CompileFlow>(
       CompileFlow::Options{.compile_limit = config.compile_limit,
@@ -307,7 +308,7 @@ void Daemon::Parts::MakeFlow() {
                            .limits = config.limits,
                            .build_id = std::string(compiler::BuildId()),
                            .ptxas_version = [this] { return ptxas.Version(); }},
-      CompileFlow::Parts{*cache, *admission, *executor, *reproducers, telemetry, *gate, metrics, *sealer, *quotas, *store_keeper});
+      CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer, *quotas, *store_keeper});
   const auto on_replaced = [this](std::string_view request, std::string_view cause) {
     const bool wanted = cause == "cancelled";  // killing is the only way to stop LLVM
     telemetry.Log(wanted ? Level::kDebug : Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
@@ -328,8 +329,7 @@ void Daemon::Parts::MakeFlow() {
   runs = std::make_unique<RunFlow>(RunFlow::Options{.call_bytes = config.run_data_bytes,
                                                     .total_bytes = config.run_data_total_bytes,
                                                     .calls = config.run_calls,
-                                                    .arguments = config.run_arguments,
-                                                    .repeats = config.run_repeats,
+                                                    .arguments = config.run_arguments, .repeats = config.run_repeats,
                                                     .limit = config.run_limit,
                                                     .transfer = config.run_transfer},
                                    RunFlow::Parts{*flow, *devices, *executor, telemetry, *quotas});
@@ -367,8 +367,8 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
                                .ptxas = [this] { return ptxas.Version(); },
                                .devices = describe});
   service = std::make_unique<KilnService>(KilnService::Parts{
-      *flow, *runs, *devices, *executor, *maintenance, *store_keeper, *cache, *admission, *workers, telemetry, metrics, *gate, *quotas, *description,
-      config.accept_put, config.limits, config.max_message_bytes, config.manifest_memory_bytes});
+      *flow, *runs, *devices, *executor, *heavy, *maintenance, *store_keeper, *cache, *admission, *workers, telemetry, metrics, *gate, *quotas,
+      *description, config.accept_put, config.limits, config.max_message_bytes, config.manifest_memory_bytes});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   int port = 0;
@@ -534,7 +534,8 @@ Daemon::~Daemon() {
   p.service.reset();
   p.description.reset();
   p.workers.reset();
-  p.executor.reset();  // runs what is posted, which uses the flow
+  p.executor.reset();  // runs what is posted, which uses the flow, and posts to the other
+  p.heavy.reset();
   p.maintenance.reset();
   p.devices.reset();  // its runs have ended, and the last of their callers is told
   p.runs.reset();

@@ -43,8 +43,7 @@ EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Ch
 }
 
 void EnsureReactor::ExpandSoon() {
-  Executor::Task piece = [this] { Expand(); };
-  if (parts_.executor.Post(caller_.tenant, piece)) return;
+  if (parts_.flow.Post(parts_.executor, caller_.tenant, [this] { Expand(); })) return;
   {
     std::lock_guard lock(mutex_);
     if (!failure_) failure_ = ExecutorFull(caller_.tenant);

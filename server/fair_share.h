@@ -3,7 +3,8 @@
 // Whose turn it is. Each tenant has a virtual time: the time workers have spent on it. Among those who have work waiting the one
 // with the least is served next, so that every tenant gets an equal share of the workers, whatever the others send. What a job
 // will take is not known before it ran: it is charged with the average of its tenant's jobs when it is taken, and corrected when
-// it ends. A tenant that was idle starts where the one served last stands: idleness saves up nothing.
+// it ends. A tenant that was idle starts where the others stand, without what they are charged for now: idleness saves up nothing. When
+// nobody wants anything any more nobody owes anybody anything.
 //
 // (Start-time fair queueing: Goyal, Vin, Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions on Networking 5(5), 1997.)
 //
@@ -39,12 +40,14 @@ class FairShare {
   struct Tenant {
     double time_ms = 0;
     double average_ms = 0;
+    double charged_ms = 0;    // of that, for jobs that run
     std::size_t present = 0;  // jobs waiting or running
   };
+  double LeastTime() const;
   void ForgetIdle();
 
   const double first_estimate_ms_;
-  double served_ms_ = 0;  // virtual time of the tenant served last, when it was its turn
+  std::size_t present_ = 0;  // of all
   std::map<std::string, Tenant> tenants_;  // by name: ties are decided the same way everywhere
 };
 

@@ -120,6 +120,25 @@ TEST(FairShare, IdlenessSavesUpNothing) {
   EXPECT_LE(shares.TimeOf("busy") - shares.TimeOf("late"), 10);
 }
 
+TEST(FairShare, WhatRanWhileNobodyElseWantedAnythingIsOwedToNobody) {
+  FairShare shares(10);
+  for (int i = 0; i < 4; ++i) shares.Enter("early");
+  for (int i = 0; i < 4; ++i) shares.Begin("early");
+  for (int i = 0; i < 4; ++i) shares.Finish("early", 10, 1'000);
+  shares.Enter("late");
+  shares.Enter("early");
+  EXPECT_EQ(shares.TimeOf("early"), shares.TimeOf("late"));
+}
+
+TEST(FairShare, WhoComesLaterDoesNotStandBehindAnEstimate) {
+  FairShare shares(1'000);
+  for (int i = 0; i < 4; ++i) shares.Enter("cheap");
+  for (int i = 0; i < 3; ++i) shares.Begin("cheap");  // as if they took a second each
+  shares.Enter("late");
+  for (int i = 0; i < 3; ++i) shares.Finish("cheap", 1'000, 1);
+  EXPECT_LE(shares.TimeOf("late"), shares.TimeOf("cheap"));
+}
+
 TEST(FairShare, TenantsThatAreGoneAreForgotten) {
   FairShare shares(10);
   for (int i = 0; i < 10'000; ++i) {

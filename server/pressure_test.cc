@@ -209,9 +209,15 @@ TEST_F(DaemonTest, AFullQueueServesWhatIsOnDisk) {
   daemon_->Start({"--workers=1", "--queue=1", "--memory-cache=1KiB"});
   constexpr uint32_t kKnown = 40;
   for (uint32_t i = 0; i < kKnown; ++i) ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, i)).status.ok());
+  const auto invalid = MakeRequest(Order::kRefuse);
+  const grpc::Status diagnosed = daemon_->Compile(invalid).status;
+  ASSERT_EQ(diagnosed.error_code(), StatusCode::INVALID_ARGUMENT);
   OpenCompiles full;
-  for (uint32_t i = 0; i < 2; ++i) full.push_back(std::make_unique<OpenCompile>(*daemon_, MakeRequest(Order::kHang, i)));
-  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1 && daemon_->Stats().queued() == 1; }));
+  for (uint32_t i = 0; i < 2; ++i) {
+    full.push_back(std::make_unique<OpenCompile>(*daemon_, MakeRequest(Order::kHang, i)));
+    ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1 && daemon_->Stats().queued() == i; }));
+  }
+  EXPECT_EQ(daemon_->Compile(invalid).status.error_message(), diagnosed.error_message());
   for (uint32_t i = 0; i < 3 * kKnown; ++i) {
     const auto hit = daemon_->Compile(MakeRequest(Order::kAnswer, i % kKnown));
     ASSERT_TRUE(hit.status.ok()) << hit.status.error_message();

@@ -10,7 +10,9 @@
 namespace kiln::server {
 
 std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, v1::PutRequest put) {
-  auto resolved = ResolveInTurn(put.request(), nullptr, nullptr);
+  const auto memory = MemoryToDecode(put.request());
+  if (!memory) return std::unexpected(memory.error());
+  auto resolved = ResolveInTurn(put.request(), *memory, nullptr, nullptr);
   if (!resolved) return std::unexpected(std::move(resolved.error()));
   v1::Artifact& artifact = *put.mutable_artifact();
   if (artifact.compiler() != options_.build_id || artifact.target() != resolved->target) {

@@ -49,6 +49,12 @@ Failure NoMemoryForManifest(std::string_view tenant, std::size_t capacity) {
           .retry_after = std::chrono::seconds(1)};
 }
 
+Failure ManifestTooLarge(std::size_t bytes, std::size_t capacity) {
+  return {.kind = Kind::kTooMuch,
+          .message = fmt::format("the manifest would hold {} bytes, and all manifests together may hold {} (--manifest-memory); send it in parts",
+                                 bytes, capacity)};
+}
+
 Failure Draining() {
   return {.kind = Kind::kDraining, .message = "kilnd is shutting down and compiles nothing new; try again shortly"};
 }

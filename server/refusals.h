@@ -20,6 +20,7 @@ Failure MaintenanceFull();
 Failure MessageTooLarge(std::size_t bytes, std::size_t limit);
 Failure NoMemoryFor(std::string_view tenant, std::size_t capacity);
 Failure NoMemoryForManifest(std::string_view tenant, std::size_t capacity);
+Failure ManifestTooLarge(std::size_t bytes, std::size_t capacity);
 Failure Draining();
 Failure Cancelled();
 Failure NotCompiled();

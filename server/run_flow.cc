@@ -174,8 +174,8 @@ void RunFlow::Run(const std::shared_ptr<Call>& call, Done done) {
     return End(call, std::unexpected(Malformed(fmt::format("{} of the tensors' {} bytes came", call->received, call->expected))));
   }
   call->notes->Mark("receive");
-  Executor::Task task = [this, call] { FindDevice(call); };
-  if (!parts_.executor.Post(call->caller.tenant, task)) End(call, std::unexpected(ExecutorFull(call->caller.tenant)));
+  const bool posted = parts_.compile.Post(parts_.executor, call->caller.tenant, [this, call] { FindDevice(call); });
+  if (!posted) End(call, std::unexpected(ExecutorFull(call->caller.tenant)));
 }
 
 // 3. The device.

@@ -161,8 +161,12 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::EnsureKernels(Context* 
   const auto refuse = [context](const Failure& failure) { return new RefusedStream<Bytes>(Refuse(context, failure)); };
   const Manifest::Size size = Manifest::Measure(*request, parts_.limits);
   if (const auto problem = Manifest::ProblemOf(size, parts_.limits)) return refuse(*problem);
+  if (size.memory > parts_.manifest_memory_bytes) return refuse(ManifestTooLarge(size.memory, parts_.manifest_memory_bytes));
   auto memory = manifests_.Take(caller->tenant, size.memory);
-  if (!memory) return refuse(NoMemoryForManifest(caller->tenant, parts_.manifest_memory_bytes));
+  if (!memory) {
+    ++parts_.telemetry.refused;
+    return refuse(NoMemoryForManifest(caller->tenant, parts_.manifest_memory_bytes));
+  }
   v1::EnsureRequest manifest;
   if (const auto read = ReadMessage(*request, manifest, kOfARequest * size.requests); !read) return refuse(read.error());
   auto in_flight = parts_.quotas.Hold(caller->tenant);
@@ -193,8 +197,7 @@ grpc::ServerUnaryReactor* KilnService::Put(Context* context, const Bytes* reques
     if (key) *response = ToBuffer(*key);
     reactor->Finish(key ? grpc::Status::OK : Refuse(context, key.error()));
   };
-  if (!parts_.executor.Post(caller->tenant, task)) {
-    task = nullptr;  // with what it counts
+  if (!parts_.flow.Post(parts_.heavy, caller->tenant, std::move(task))) {
     reactor->Finish(Refuse(context, ExecutorFull(caller->tenant)));
   }
   return reactor;

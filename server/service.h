@@ -40,12 +40,13 @@ class KilnService final : public KilnMethods {
     RunFlow& runs;
     DevicePool& devices;
     Executor& executor;
+    Executor& heavy;
     Maintenance& maintenance;
     StoreKeeper& store_keeper;
     cache::TieredCache& cache;
     Admission& admission;
     const WorkerPool& workers;
-    const Telemetry& telemetry;
+    Telemetry& telemetry;
     const Metrics& metrics;
     const Gate& gate;
     Quotas& quotas;
