@@ -3,7 +3,7 @@
 // The memory for modules that are being decoded. Who finds too little waits, one after the other in the order in which they came: what takes more
 // than there is at all has it alone, and large ones are not passed by small ones for ever.
 //
-// Threads. Any; those of the executor wait here. Nobody waits with something that others wait for: who is in holds his place while one thread
+// Threads. Any; those of the heavy executor wait here. Nobody waits with something that others wait for: who is in holds his place while one thread
 // decodes, which waits for nothing and comes to an end.
 #pragma once
 

@@ -71,6 +71,13 @@ Failure MissingKeys(std::string_view first, std::ptrdiff_t count, std::string_vi
                                  tenant, count, cache::Digest::FromBytes(first)->ToHex())};
 }
 
+Failure LostKeys(std::uint64_t count) {
+  return {.kind = Failure::Kind::kNotFound,
+          .message = fmt::format("{} of the results that were named turned out damaged, or were evicted before they were read; nothing was "
+                                 "exported. Compile them again",
+                                 count)};
+}
+
 }  // namespace
 
 Maintenance::Maintenance(Options options, cache::TieredCache& cache, const cache::SqliteSlot& disk, const Sealer& sealer)
@@ -171,6 +178,7 @@ std::expected<TemporaryFile, Failure> Maintenance::Export(const v1::CacheExportR
     const auto first = std::ranges::find(found, false) - found.begin();
     return std::unexpected(MissingKeys(request.keys(static_cast<int>(first)), missing, tenant));
   }
+  if (!wanted->empty() && report->skipped > 0) return std::unexpected(LostKeys(report->skipped));
   return file;
 }
 

@@ -10,6 +10,7 @@
 
 #include <gmock/gmock.h>
 
+#include "cache/sqlite.h"
 #include "cache/sqlite_slot.h"
 #include "server/maintenance.h"
 #include "server/sealer.h"
@@ -136,6 +137,24 @@ TEST_F(StoreKeeperTest, ALongVerificationHoldsUpNoTrimming) {
   EXPECT_LE(bytes, 20'000u);
   EXPECT_GT(bytes, 10'000u) << "no more than is needed";
   ends.set_value();
+}
+
+TEST_F(StoreKeeperTest, WhatIsNamedIsExportedWholeOrNotAtAll) {
+  Put(1);
+  Put(2);
+  ASSERT_TRUE(disk_->store()->Flush());
+  v1::CacheExportRequest named;
+  for (const char* key : {"1", "2"}) named.add_keys(std::string(cache::Sha256(key).view()));
+  EXPECT_TRUE(maintenance_->Export(named, "t"));
+  {
+    auto database = cache::sqlite::Connection::Open(folder_ / "store" / "kiln.db", cache::sqlite::OpenMode::kWrite);
+    ASSERT_TRUE(database);
+    ASSERT_TRUE(database->Execute("UPDATE entry SET head = zeroblob(100) WHERE rowid = (SELECT min(rowid) FROM entry)"));
+  }
+  const auto cut = maintenance_->Export(named, "t");
+  ASSERT_FALSE(cut);
+  EXPECT_THAT(cut.error().message, HasSubstr("1 of the results that were named turned out damaged"));
+  EXPECT_TRUE(maintenance_->Export({}, "t")) << "of all there is, what is whole";
 }
 
 // Also what was put while the store was looked through for the tenant.
