@@ -5,12 +5,12 @@
 #include <iostream>
 #include <iterator>
 #include <map>
-#include <sstream>
 
 #include <fmt/format.h>
 
 #include "clients/cli/local.h"
 #include "clients/cpp/convert.h"
+#include "clients/cpp/pieces_of_file.h"
 
 namespace kiln::cli {
 namespace {
@@ -40,11 +40,7 @@ Error InvalidInput(std::string message) { return {.code = ErrorCode::kInvalid, .
 
 std::expected<std::string, Error> ReadFile(const std::string& path) {
   if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file) return std::unexpected(InvalidInput("cannot read " + path + "; is the path right?"));
-  return text.str();
+  return WholeFile(path);
 }
 
 std::expected<void, Error> WriteFile(const std::string& path, std::string_view bytes) {

@@ -7,8 +7,6 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -22,6 +20,7 @@
 #include "clients/cpp/client_impl.h"
 #include "clients/cpp/convert.h"
 #include "clients/cpp/manifest_parts.h"
+#include "clients/cpp/pieces_of_file.h"
 #include "clients/cpp/replaced_file.h"
 #include "server/config_environment.h"
 #include "server/endpoint.h"
@@ -138,22 +137,14 @@ Ensured ToEnsured(const v1::EnsuredKernel& kernel) {
   return out;
 }
 
-std::expected<std::string, Error> ReadFile(const std::string& path) {
-  if (path.empty()) return std::string();
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = "cannot read " + path});
-  return text.str();
-}
-
 std::expected<std::shared_ptr<grpc::ChannelCredentials>, Error> Credentials(const ConnectOptions& options) {
   if (options.address.starts_with(kUnix)) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions ssl;
   for (const auto& [file, text] : {std::pair{options.tls_roots, &ssl.pem_root_certs},
                                    std::pair{options.tls_certificate, &ssl.pem_cert_chain},
                                    std::pair{options.tls_key, &ssl.pem_private_key}}) {
-    auto read = ReadFile(file);
+    if (file.empty()) continue;
+    auto read = WholeFile(file);
     if (!read) return std::unexpected(std::move(read.error()));
     *text = std::move(*read);
   }
@@ -179,7 +170,7 @@ std::expected<void, Error> Complete(ConnectOptions& options) {
   }
   const std::string file = Environment("KILN_TOKEN_FILE");
   if (!options.token.empty() || file.empty()) return {};
-  auto token = ReadFile(file);
+  auto token = WholeFile(file);
   if (!token) return std::unexpected(std::move(token.error()));
   token->erase(std::find_if(token->begin(), token->end(), [](unsigned char c) { return std::isspace(c) != 0; }), token->end());
   options.token = std::move(*token);
@@ -342,21 +333,22 @@ Client::Result<std::uint64_t> Client::CacheExport(const std::filesystem::path& f
 }
 
 Client::Result<Client::ImportReport> Client::CacheImport(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = "cannot read " + file.string()});
+  PiecesOfFile in(file);
+  v1::CacheChunk chunk;
+  auto read = in.Next(*chunk.mutable_data());
+  if (!read) return std::unexpected(std::move(read.error()));
   grpc::ClientContext context;
   impl_->Prepare(context);
   v1::CacheImportReply reply;
   const auto writer = impl_->stub->CacheImport(&context, &reply);
-  v1::CacheChunk chunk;
-  std::string& data = *chunk.mutable_data();
-  do {
-    data.resize(256 << 10);
-    in.read(data.data(), static_cast<std::streamsize>(data.size()));
-    data.resize(static_cast<std::size_t>(in.gcount()));
-  } while (!data.empty() && writer->Write(chunk));
-  writer->WritesDone();
+  while (read && !chunk.data().empty() && writer->Write(chunk)) read = in.Next(*chunk.mutable_data());
+  if (read) {
+    writer->WritesDone();
+  } else {
+    context.TryCancel();  // kilnd takes nothing of what did not come to its end
+  }
   const grpc::Status status = writer->Finish();
+  if (!read) return std::unexpected(std::move(read.error()));
   if (!status.ok()) return std::unexpected(impl_->Explain(status, context));
   return ImportReport{reply.imported(), reply.rejected()};
 }

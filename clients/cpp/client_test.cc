@@ -60,6 +60,13 @@ struct Service final : v1::Kiln::Service {
     return export_ends;
   }
 
+  std::atomic<int> imports{0};  // that came to their end
+  grpc::Status CacheImport(grpc::ServerContext* context, grpc::ServerReader<v1::CacheChunk>* reader, v1::CacheImportReply* reply) override {
+    for (v1::CacheChunk chunk; reader->Read(&chunk);) reply->set_imported(reply->imported() + chunk.data().size());
+    if (!context->IsCancelled()) ++imports;
+    return grpc::Status::OK;
+  }
+
   static constexpr int kMostListed = 12'000;
   static std::string KeyOf(int number) {
     std::string key = std::to_string(number);
@@ -223,6 +230,28 @@ TEST_F(ClientTest, AnExportThatCannotBeWrittenIsToldWithItsName) {
   const auto full = Connect().CacheExport("/dev/full");
   ASSERT_FALSE(full);
   EXPECT_THAT(full.error().message, HasSubstr("cannot write /dev/full: "));
+}
+
+TEST_F(ClientTest, ABundleIsImportedToItsEnd) {
+  const fs::path bundle = folder_ / "bundle";
+  std::ofstream(bundle) << std::string(1'000'000, 'b');
+  const auto report = Connect().CacheImport(bundle);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->imported, 1'000'000u) << "the service counts bytes";
+  EXPECT_EQ(service_.imports, 1);
+}
+
+TEST_F(ClientTest, WhatCannotBeReadIsNotTakenForAnEmptyFile) {
+  const std::string folder = folder_.path().string(), absent = (folder_ / "absent").string();
+  const auto report = Connect().CacheImport(folder);
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code, ErrorCode::kInvalid);
+  EXPECT_EQ(report.error().message, "cannot read " + folder + ": Is a directory");
+  EXPECT_EQ(Connect().CacheImport(absent).error().message, "cannot read " + absent + ": No such file or directory");
+  EXPECT_EQ(service_.imports, 0);
+  const auto rooted = Client::Connect({.address = "localhost:1", .tls_roots = folder});
+  ASSERT_FALSE(rooted);
+  EXPECT_EQ(rooted.error().message, "cannot read " + folder + ": Is a directory");
 }
 
 TEST_F(ClientTest, ListsMoreThanAKilndDoesAtOnce) {

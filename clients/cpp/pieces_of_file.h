@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a file holds, from its beginning to its end. An error while it is read, as of a folder or a disk, is not taken for the end.
+#pragma once
+
+#include <cstdio>
+#include <expected>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "clients/cpp/client.h"
+
+namespace kiln {
+
+class PiecesOfFile {
+ public:
+  explicit PiecesOfFile(const std::filesystem::path& file);
+
+  // The next piece, of 256 KiB at most; empty: that was all.
+  std::expected<void, Error> Next(std::string& piece);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
+  const std::string name_;
+  const std::unique_ptr<std::FILE, Close> file_;
+  const int open_error_;  // 0: none
+};
+
+std::expected<std::string, Error> WholeFile(const std::filesystem::path& file);
+
+}  // namespace kiln
