@@ -92,6 +92,7 @@ void List(Context& context, Client& client, const CacheArguments& a) {
 }
 
 void Show(Context& context, Client& client, const CacheArguments& a) {
+  context.LeaveStdoutTo(a.output);
   const auto entry = FindEntry(client, a.key);
   if (!entry) return context.Fail(entry.error());
   const auto found = client.LookupKey(entry->key);
@@ -103,7 +104,7 @@ void Show(Context& context, Client& client, const CacheArguments& a) {
     return context.Print(Json::Object(
         {{"entry", ToJson(*entry)}, {"compiled", cli::ToJson(*found)}, {"report", ReportJson(*found)}}));
   }
-  fmt::print("key     {}\nname    {}\ntarget  {}\ncode    {} of {}\nhits    {}\n{}", Hex(entry->key), entry->name,
+  fmt::print(context.report, "key     {}\nname    {}\ntarget  {}\ncode    {} of {}\nhits    {}\n{}", Hex(entry->key), entry->name,
              found->target, Bytes(found->code.size()), Name(found->kind), entry->hits,
              ReportText(*found, context.colours()));
 }
@@ -139,6 +140,7 @@ void Verify(Context& context, Client& client, const CacheArguments&) {
 }
 
 void Export(Context& context, Client& client, const CacheArguments& a) {
+  context.LeaveStdoutTo(a.file);
   std::vector<std::string> keys;
   if (!a.key.empty() || !a.target.empty()) {
     const auto entries = FindEntries(client, a.key, a.target);
@@ -148,7 +150,7 @@ void Export(Context& context, Client& client, const CacheArguments& a) {
   const auto bytes = client.CacheExport(a.file, keys);
   if (!bytes) return context.Fail(bytes.error());
   if (context.json()) return context.Print(Json::Object({{"file", a.file}, {"bytes", *bytes}}));
-  fmt::print("{} → {}\n", Bytes(*bytes), a.file);
+  fmt::print(context.report, "{} → {}\n", Bytes(*bytes), a.file);
 }
 
 void Import(Context& context, Client& client, const CacheArguments& a) {

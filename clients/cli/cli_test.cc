@@ -28,7 +28,8 @@ class CliTest : public DaemonTest {
     std::ofstream(program_, std::ios::binary) << MinimalModule("a_name");
   }
 
-  Ran Kiln(const std::string& arguments) { return Run("KILN_ADDRESS=unix:" + daemon_->Socket() + " " KILN_BIN "/kiln " + arguments); }
+  std::string Environment() const { return "KILN_ADDRESS=unix:" + daemon_->Socket() + " "; }
+  Ran Kiln(const std::string& arguments) { return Run(Environment() + KILN_BIN "/kiln " + arguments); }
 
   static Ran Run(const std::string& command) {
     Ran ran;
@@ -43,6 +44,12 @@ class CliTest : public DaemonTest {
   Ran Compile(Order order, uint32_t amount = 0, const std::string& more = "") {
     return Kiln("compile " + program_ + " -t cuda:sm_80 --max-registers " + std::to_string(Encode(order, amount)) + " " +
                 more);
+  }
+
+  static std::string TextOf(const fs::path& file) {
+    std::ostringstream text;
+    text << std::ifstream(file).rdbuf();
+    return text.str();
   }
 
   static bool Has(const Ran& ran, const std::string& text) { return ran.out.find(text) != std::string::npos; }
@@ -159,6 +166,25 @@ TEST_F(CliTest, LooksAfterTheCache) {
   EXPECT_TRUE(Has(Kiln("--text cache gc --to 0"), "3 entries evicted"));
   EXPECT_TRUE(Has(Kiln("--text cache import " + bundle), "3 entries imported"));
   EXPECT_TRUE(Has(Kiln("--text cache import " + program_), "kiln: ")) << "what is no bundle is refused";
+}
+
+TEST_F(CliTest, WhatGoesToStdoutIsNotMixedWithReports) {
+  daemon_->Start();
+  const fs::path file = folder_ / "file", out = folder_ / "out";
+  ASSERT_EQ(Compile(Order::kAnswer, 2, "-o " + file.string()).status, 0);
+  const std::string compile = "compile " + program_ + " -t cuda:sm_80 --max-registers " + std::to_string(Encode(Order::kAnswer, 2)) + " -o ";
+  const std::string show = "cache show " + Kiln("cache ls").out.substr(10, 16) + " -o ";
+  for (const std::string& command : {compile, show, std::string("cache export "), "precompile " + program_ + " -t cuda:sm_80 -o "}) {
+    for (const char* form : {"--text ", "--json "}) {
+      ASSERT_EQ(Kiln(form + command + file.string()).status, 0);
+      for (const std::string& into : {" > " + out.string(), " | cat > " + out.string()}) {
+        const Ran ran = Run("(" + Environment() + KILN_BIN "/kiln " + form + command + "/dev/stdout" + into + ")");
+        EXPECT_EQ(TextOf(out), TextOf(file)) << command << into;
+        EXPECT_FALSE(ran.out.empty()) << command;
+        EXPECT_EQ(ran.out.starts_with('{'), form == std::string("--json ")) << command << ran.out;
+      }
+    }
+  }
 }
 
 TEST_F(CliTest, ExportsTheEntriesWhoseKeysBeginSo) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdio>
 #include <expected>
 #include <string>
 
@@ -22,15 +23,18 @@ struct Context {
   bool json_wanted = false;
   bool text_wanted = false;
   Terminal terminal = Terminal::Detect();
+  std::FILE* report = stdout;
   int status = 0;
 
   // What does not go to a terminal is read by machines, unless a person says otherwise.
   bool json() const { return json_wanted || (!terminal.out_is_terminal && !text_wanted); }
   bool colours() const { return terminal.out; }
   std::expected<Client, Error> Connect() const;
+  // Reports go to stderr where the command is to write to `file` and that is stdout. Empty: it writes to none.
+  void LeaveStdoutTo(const std::string& file);
   void Print(const Json& value) const;
 
-  // Says what went wrong and what to do next, on stderr (as JSON on stdout where that is wanted); sets the status.
+  // Says what went wrong and what to do next, on stderr (as JSON with the reports where that is wanted); sets the status.
   void Fail(const Error& error);
 };
 

@@ -15,6 +15,7 @@ struct CompileCommand {
   std::string artifact_file;
 
   void Run(Context& context) const {
+    for (const std::string* file : {&code_file, &artifact_file}) context.LeaveStdoutTo(*file);
     const auto request = MakeRequest(program);
     if (!request) return context.Fail(request.error());
     const auto compiled = CompileWithProgress(context, program, *request, false);
@@ -34,14 +35,14 @@ struct CompileCommand {
     double spent = 0;
     for (const Timing& timing : compiled.timings) spent += timing.milliseconds;
     const bool hit = compiled.origin == Origin::kMemory || compiled.origin == Origin::kDisk;
-    fmt::print("{} {}  {} of {}{}  {}\n", Paint("✓", Style::kGood, context.colours()),
+    fmt::print(context.report, "{} {}  {} of {}{}  {}\n", Paint("✓", Style::kGood, context.colours()),
                Paint(compiled.target, Style::kBold, context.colours()), Bytes(compiled.code.size()), Name(compiled.kind),
                compiled.cubin.empty() ? "" : fmt::format(" and {} of cubin", Bytes(compiled.cubin.size())),
                hit ? fmt::format("known ({})", Name(compiled.origin)) : fmt::format("compiled in {:.1f} ms", spent));
-    if (!compiled.key.empty()) fmt::print("  key {}\n", Hex(compiled.key));
-    fmt::print("{}", ResourcesText(compiled, context.colours()));
+    if (!compiled.key.empty()) fmt::print(context.report, "  key {}\n", Hex(compiled.key));
+    fmt::print(context.report, "{}", ResourcesText(compiled, context.colours()));
     for (const std::string* file : {&code_file, &artifact_file}) {
-      if (!file->empty()) fmt::print("  → {}\n", *file);
+      if (!file->empty()) fmt::print(context.report, "  → {}\n", *file);
     }
   }
 };

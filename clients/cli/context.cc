@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -52,7 +55,17 @@ std::expected<Client, Error> Context::Connect() const {
   return Client::Connect(std::move(options));
 }
 
-void Context::Print(const Json& value) const { fmt::print("{}\n", value.text()); }
+void Context::LeaveStdoutTo(const std::string& file) {
+  struct stat named {}, out {};
+  if (file.empty() || ::stat(file.c_str(), &named) != 0 || ::fstat(STDOUT_FILENO, &out) != 0) return;
+  const bool keeps_nothing = S_ISCHR(out.st_mode) && ::isatty(STDOUT_FILENO) == 0;  // /dev/null
+  if (keeps_nothing || named.st_dev != out.st_dev || named.st_ino != out.st_ino) return;
+  report = stderr;
+  terminal.out_is_terminal = ::isatty(STDERR_FILENO) != 0;
+  terminal.out = terminal.err;
+}
+
+void Context::Print(const Json& value) const { fmt::print(report, "{}\n", value.text()); }
 
 void Context::Fail(const Error& error) {
   status = 1;

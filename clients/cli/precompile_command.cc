@@ -26,6 +26,7 @@ struct PrecompileCommand {
   Options options;
 
   void Run(Context& context) const {
+    context.LeaveStdoutTo(bundle);
     Manifest manifest{.requests = {}, .targets = targets};
     for (const std::string& file : files) {
       auto module = ReadFile(file);
@@ -85,7 +86,7 @@ struct PrecompileCommand {
       fmt::print(stderr, "{} {} for {}: {}\n", Paint("✗", Style::kBad, context.terminal.err), files.at(kernel.request),
                  kernel.target, kernel.error->message);
     }
-    fmt::print("{} {} in {:.1f} s{}\n",
+    fmt::print(context.report, "{} {} in {:.1f} s{}\n",
                Paint(last.failed == 0 ? "✓" : "✗", last.failed == 0 ? Style::kGood : Style::kBad, context.colours()), Line(last),
                last.elapsed_seconds, written.empty() ? "" : " → " + written);
   }
