@@ -76,7 +76,7 @@ std::optional<Failure> CompileFlow::RefusesUnread(const cache::Digest& request, 
   const auto key = index_.Find(seen);
   if (key && (flights_.Has(*key) || parts_.cache.GetWithoutBlocking(*key))) return std::nullopt;
   const auto now = std::chrono::steady_clock::now();
-  if (key ? !index_.WasAbsentSince(seen, now - kStaysAbsent) : decodes_.Take(now, options_.between_decodes)) return std::nullopt;
+  if (key ? !index_.WasAbsentSince(seen, now - kStaysAbsent) : decodes_.Take(caller.tenant, now, options_.between_decodes)) return std::nullopt;
   ++parts_.telemetry.requests;
   ++parts_.telemetry.refused;
   return ToFailure(*full);

@@ -33,7 +33,6 @@
 #include "server/executor.h"
 #include "server/gate.h"
 #include "server/metrics.h"
-#include "server/pacer.h"
 #include "server/quotas.h"
 #include "server/reply.h"
 #include "server/reproducers.h"
@@ -46,6 +45,7 @@
 #include "server/telemetry.h"
 #include "server/tenant_budget.h"
 #include "server/tenant_key.h"
+#include "server/tenant_pacer.h"
 
 namespace kiln::server {
 
@@ -176,7 +176,7 @@ class CompileFlow {
   std::atomic<std::size_t> calls_ = 0;
   TenantBudget pending_{options_.max_pending_bytes};
   DecodingRoom decoding_{options_.max_pending_bytes};
-  Pacer decodes_;  // of requests while the queue is full
+  TenantPacer decodes_;  // of requests while the queue is full
   std::atomic<bool> draining_ = false;
   std::atomic<bool> closed_ = false;
 };

@@ -215,7 +215,7 @@ void EnsureReactor::Pause(std::chrono::milliseconds time) {
       std::lock_guard lock(mutex_);
       paused_ = false;
     }
-    parts_.executor.PostFirst([this] { Continue(); });
+    parts_.executor.Resume(caller_.tenant, [this] { Continue(); });
   });
 }
 
@@ -263,7 +263,7 @@ void EnsureReactor::OnWriteDone(bool ok) {
   if (broken_ && !failure_) failure_ = Cancelled();
   const bool resume = std::exchange(throttled_, false);
   Advance(std::move(lock));
-  if (resume) parts_.executor.PostFirst([this] { Continue(); });
+  if (resume) parts_.executor.Resume(caller_.tenant, [this] { Continue(); });
 }
 
 void EnsureReactor::OnCancel() {

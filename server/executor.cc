@@ -37,7 +37,7 @@ bool Executor::Post(const std::string& tenant, Task& task) {
     std::lock_guard lock(mutex_);
     if (closed_) return false;
     shares_.Enter(tenant);
-    lines_[tenant].push_back({std::move(task), std::move(*place)});
+    lines_[tenant].push_back({std::move(task), std::move(place)});
   }
   arrived_.notify_one();
   return true;
@@ -47,6 +47,15 @@ void Executor::PostFirst(Task task) {
   {
     std::lock_guard lock(mutex_);
     first_.push_back(std::move(task));
+  }
+  arrived_.notify_one();
+}
+
+void Executor::Resume(const std::string& tenant, Task task) {
+  {
+    std::lock_guard lock(mutex_);
+    shares_.Enter(tenant);
+    lines_[tenant].push_back({std::move(task), std::nullopt});
   }
   arrived_.notify_one();
 }

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,10 +35,13 @@ class Executor {
   // Before all that waits, however full the queue is: the end of what was accepted long ago. On nobody's account.
   void PostFirst(Task task);
 
+  // As Post, however full the queue is: what goes on with something accepted long ago.
+  void Resume(const std::string& tenant, Task task);
+
  private:
   struct Waiting {
     Task task;
-    TenantBudget::Charge place;
+    std::optional<TenantBudget::Charge> place;
   };
   using Lines = std::map<std::string, std::deque<Waiting>>;
 

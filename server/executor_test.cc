@@ -35,6 +35,7 @@ class HeldExecutor {
     return executor_.Post(tenant, task);
   }
   void PostFirst(Executor::Task task) { executor_.PostFirst(std::move(task)); }
+  void Resume(const std::string& tenant, Executor::Task task) { executor_.Resume(tenant, std::move(task)); }
 
  private:
   std::promise<void> go_on_;
@@ -52,7 +53,8 @@ TEST(Executor, AFloodLeavesPlacesToOthers) {
   EXPECT_EQ(fill("other"), 16);
   EXPECT_TRUE(executor.Post("third"));
   EXPECT_FALSE(executor.Post("flood"));
-  executor.PostFirst([] {});  // however full it is
+  executor.PostFirst([] {});  // however full it is, as Resume
+  executor.Resume("flood", [] {});
   executor.GoOn();
 }
 
@@ -73,6 +75,20 @@ TEST(Executor, TenantsTakeTurnsAndEachIsServedInItsOrder) {
   EXPECT_LE(place("small 0"), 4);
   EXPECT_LT(place("small 0"), place("small 1"));
   for (int i = 1; i < 100; ++i) EXPECT_LT(place("flood " + std::to_string(i - 1)), place("flood " + std::to_string(i)));
+}
+
+TEST(Executor, WhatIsResumedWaitsForItsTenantsTurn) {
+  std::vector<std::string> order;
+  {
+    HeldExecutor executor(1000);
+    for (int i = 0; i < 100; ++i) executor.Resume("flood", [&order, i] { order.push_back("flood " + std::to_string(i)); });
+    executor.Post("small", [&order] { order.push_back("small"); });
+    executor.GoOn();
+  }
+  ASSERT_EQ(order.size(), 101u);
+  EXPECT_LE(std::ranges::find(order, "small") - order.begin(), 2);
+  std::erase(order, "small");
+  for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], "flood " + std::to_string(i));
 }
 
 // Both keep something waiting; what is the flood's takes four times as long.

@@ -11,6 +11,7 @@
 
 #include "server/admission.h"
 #include "server/tenant_budget.h"
+#include "server/tenant_pacer.h"
 
 namespace kiln::server {
 namespace {
@@ -164,6 +165,26 @@ TEST(TenantBudget, OneLeavesRoomForOthersAndGetsBackWhatItGives) {
   other.clear();
   EXPECT_TRUE(budget.Take("nothing", 0));
   EXPECT_EQ(budget.used(), 0u);
+}
+
+TEST(TenantPacer, TheLouderGetsNoMoreTimes) {
+  using std::chrono::milliseconds;
+  TenantPacer pacer;
+  int loud = 0, quiet = 0;
+  for (milliseconds at{0}; at < std::chrono::seconds(10); ++at) {
+    const TenantPacer::Clock::time_point now{at};
+    for (int i = 0; i < 20; ++i) loud += pacer.Take("loud", now, milliseconds(10));
+    if (at.count() % 15 == 0) quiet += pacer.Take("quiet", now, milliseconds(10));
+  }
+  EXPECT_GE(quiet, 300) << "of the 500 it might have, each time as late as it comes";
+  EXPECT_GE(loud, 490);
+  EXPECT_LE(loud, 510);
+  int alone = 0;
+  for (milliseconds at = std::chrono::seconds(20); at < std::chrono::seconds(30); ++at) {
+    alone += pacer.Take("loud", TenantPacer::Clock::time_point{at}, milliseconds(10));
+  }
+  EXPECT_GE(alone, 990);
+  EXPECT_LE(alone, 1001);
 }
 
 TEST(Admission, AFloodLeavesRoomInTheQueue) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A flood of one tenant's lookups, for which it needs no more than the scope read: it neither fills kilnd's queue for others nor makes
-// them wait behind it.
+// One tenant's floods on kilnd's own threads: of lookups, for which it needs no more than the scope read, and of large modules. They neither
+// fill the queue for others nor make them wait behind what they want.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -41,10 +41,13 @@ class FloodTest : public HeldTest {
     for (std::string* secret : {&flood_, &small_}) {
       *secret = NewSecret();
       const std::string name = secret == &flood_ ? "flood" : "small";
-      tokens.push_back({name, name, *ParseScopes("read"), HashToken(*secret), std::nullopt});
+      tokens.push_back({name, name, *ParseScopes("read,compile"), HashToken(*secret), std::nullopt});
     }
     ASSERT_TRUE(WriteTokens(fs::path(daemon_->State()) / "tokens", tokens));
     StartHeld({"--request-queue=" + std::to_string(kQueue)});
+  }
+  // From here on whatever else comes waits for a thread.
+  void HoldAllThreads() {
     for (uint32_t i = 0; i < kExecutorThreads; ++i) {
       threads_.emplace_back([this, i] { EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, i)).status.ok()); });
     }
@@ -80,13 +83,13 @@ class FloodTest : public HeldTest {
   }
 
   std::string flood_, small_;
-
- private:
-  std::vector<std::jthread> threads_;
+  std::atomic<int> ended_ = 0;         // large modules
+  std::vector<std::jthread> threads_;  // which end once the daemon goes on
 };
 
 TEST_F(FloodTest, OfLookupsLeavesRoomToOthers) {
   constexpr std::size_t kAccepted = kQueue * 4 / 5;  // or fewer by those compiles that no thread has taken yet
+  HoldAllThreads();
   const Lookups flood = Send(flood_, 2 * kQueue);
   const auto come = [&](std::size_t lookups) {
     return daemon_->Eventually([&] { return daemon_->Stats().requests() == kExecutorThreads + lookups; });
@@ -106,6 +109,40 @@ TEST_F(FloodTest, OfLookupsLeavesRoomToOthers) {
     EXPECT_EQ(lookup->status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << lookup->status.error_message();
     EXPECT_NE(lookup->status.error_details().find("google.rpc.RetryInfo"), std::string::npos);
   }
+}
+
+// More than what shares its threads with small requests takes in memory.
+v1::CompileRequest Large(int which) {
+  v1::Module module;
+  module.ParseFromString(MinimalModule());
+  const v1::Expr one = module.exprs(0);
+  for (int i = 0; i < 100'000; ++i) *module.add_exprs() = one;
+  module.mutable_exprs(0)->set_int_value(which);
+  auto request = MakeRequest(Order::kAnswer);
+  request.set_module(module.SerializeAsString());
+  return request;
+}
+
+TEST_F(FloodTest, OfLargeModulesLeavesThreadsToOthers) {
+  constexpr int kModules = 2 * kExecutorThreads;
+  for (int i = 0; i < kModules; ++i) {
+    threads_.emplace_back([this, i] {
+      grpc::ClientContext context;
+      context.AddMetadata("authorization", "Bearer " + flood_);
+      v1::CompileReply reply;
+      const grpc::Status status = daemon_->stub().Compile(&context, Large(i), &reply);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      ++ended_;
+    });
+  }
+  ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().requests() == kModules; }));
+  for (int i = 0; i < 50; ++i) {  // a while, in which the modules come to be decoded, and are held there
+    const Lookups small = Send(small_, 1);
+    ASSERT_TRUE(AllEnd(small));
+    EXPECT_EQ(small[0]->status.error_code(), StatusCode::NOT_FOUND) << small[0]->status.error_message();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(ended_, 0);
 }
 
 }  // namespace

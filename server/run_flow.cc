@@ -183,7 +183,7 @@ void RunFlow::FindDevice(const std::shared_ptr<Call>& call) {
   if (call->stop.stop_requested()) return End(call, std::unexpected(RunCancelled()));
   // Who has gone by then is not held, nor its memory, until a driver has answered.
   std::move_only_function<void()> again = [this, waits = std::weak_ptr(call)] {
-    if (auto call = waits.lock()) parts_.executor.PostFirst([this, call = std::move(call)] { FindDevice(call); });
+    if (auto call = waits.lock()) parts_.executor.Resume(call->caller.tenant, [this, call] { FindDevice(call); });
   };
   if (parts_.devices.Park(call->start.device(), again)) return;
   auto found = parts_.devices.Find(call->start.device());
