@@ -91,18 +91,21 @@ void WriteHolder(int lock) {
 
 }  // namespace
 
+std::expected<void, Error> MayHoldStore(const fs::path& directory, const FilesystemType& type) {
+  const auto found = type ? type(directory) : StatfsType(directory);
+  if (!found || std::ranges::find(kNetworkTypes, *found) == kNetworkTypes.end()) return {};
+  return Fail(ErrorCode::kRefused,
+              fmt::format("{} is on a network or shared file system (type {:#x}), where the store's locks and shared memory do "
+                          "not work; give a directory on a local disk",
+                          directory.string(), *found));
+}
+
 std::expected<StoreDirectory, Error> StoreDirectory::Hold(const fs::path& directory, const FilesystemType& type) {
   std::error_code error;
   // Kernels are their owners' business: nobody else may look into a directory that is made here.
   if (fs::create_directories(directory, error)) fs::permissions(directory, fs::perms::owner_all, error);
   if (error) return FailedTo("create", directory, error.value());
-  const auto found = type ? type(directory) : StatfsType(directory);
-  if (found && std::ranges::find(kNetworkTypes, *found) != kNetworkTypes.end()) {
-    return Fail(ErrorCode::kRefused,
-                fmt::format("{} is on a network or shared file system (type {:#x}), where the store's locks and shared memory do "
-                            "not work; give a directory on a local disk",
-                            directory.string(), *found));
-  }
+  if (auto may = MayHoldStore(directory, type); !may) return std::unexpected(std::move(may.error()));
   const fs::path lock_path = directory / "lock";
   const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock < 0) return FailedTo("open", lock_path, errno);

@@ -14,6 +14,9 @@ namespace kiln::cache {
 
 using FilesystemType = std::function<std::optional<std::uint64_t>(const std::filesystem::path&)>;
 
+// kRefused where a store may not be in the directory, which exists: on a network file system, whose locks and shared memory SQLite cannot rely on.
+std::expected<void, Error> MayHoldStore(const std::filesystem::path& directory, const FilesystemType& type = {});
+
 // The directory of a store, held by one process at a time:
 //
 //   kiln.db, kiln.db-wal, kiln.db-shm   the database
@@ -23,8 +26,7 @@ using FilesystemType = std::function<std::optional<std::uint64_t>(const std::fil
 //   kiln.db.corrupt-N (…-wal, …-shm)    set aside; the two newest are kept
 class StoreDirectory {
  public:
-  // Creates and locks the directory. kRefused when it is on a network file system, whose locks and shared memory
-  // SQLite cannot rely on, or when another process holds it.
+  // Creates and locks the directory. kRefused as by MayHoldStore, or when another process holds it.
   static std::expected<StoreDirectory, Error> Hold(const std::filesystem::path& directory, const FilesystemType& type);
 
   // Gives up the lock. The mark of an open store stays unless it was closed with MarkClosed.

@@ -123,7 +123,8 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
         "bytes that all manifests under way may hold; a tenant's, four fifths");
   bytes("--request-memory", config.request_memory_bytes, std::uint64_t{1} << 40,
         "bytes that all requests under way may hold, and again those that are being decoded; a tenant's, four fifths");
-  app.add_option("--request-queue", config.request_queue, "requests that may wait to be decoded or looked up; a tenant's, four fifths")
+  app.add_option("--request-queue", config.request_queue,
+                 "requests that may wait to be decoded or looked up, and as many large ones; a tenant's, four fifths")
       ->check(CLI::Range(64u, 100'000u))->capture_default_str();
   app.add_option("--max-manifest", limits.manifest_items, "requests × targets of a manifest")
       ->check(CLI::Range(1u, 1'000'000u))->capture_default_str();

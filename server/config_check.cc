@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "cache/store_directory.h"
 #include "server/authenticator.h"
 #include "server/tls.h"
 
@@ -28,10 +29,14 @@ class Checker {
   // That the folder is there and writable, or can be made.
   void Keeps(const char* setting, const fs::path& folder) {
     std::error_code error;
-    fs::path there = folder;
-    while (!there.empty() && !fs::exists(there, error) && there != there.root_path()) there = there.parent_path();
+    const fs::path there = Existing(folder);
     if (!fs::is_directory(there, error)) return problems_.push_back(fmt::format("{}: {} is no folder", setting, there.string()));
     if (::access(there.c_str(), W_OK | X_OK) != 0) Add(setting, there, "cannot be written");
+  }
+
+  void KeepsStore(const char* setting, const fs::path& folder) {
+    Keeps(setting, folder);
+    if (const auto may = cache::MayHoldStore(Existing(folder)); !may) Says(setting, may.error().message);
   }
 
   void Writes(const char* setting, const fs::path& file) {
@@ -47,6 +52,13 @@ class Checker {
   std::vector<std::string> Take() { return std::move(problems_); }
 
  private:
+  // The folder itself, or what of its path is there already.
+  static fs::path Existing(fs::path folder) {
+    std::error_code error;
+    while (!folder.empty() && !fs::exists(folder, error) && folder != folder.root_path()) folder = folder.parent_path();
+    return folder;
+  }
+
   void Add(const char* setting, const fs::path& path, const char* what) {
     problems_.push_back(fmt::format("{}: {} {}: {}", setting, path.string(), what, std::strerror(errno)));
   }
@@ -60,7 +72,7 @@ std::vector<std::string> ProblemsOf(const Config& config) {
   Checker check;
   check.Runs("worker-executable", config.worker_executable);
   check.Runs("ptxas", config.ptxas);
-  check.Keeps("state-dir", config.state_directory);
+  check.KeepsStore("state-dir", config.state_directory);
   if (config.endpoint.socket) check.Keeps("listen", config.endpoint.socket->parent_path());
   check.Writes("log-file", config.log.file);
   check.Writes("audit-log", config.audit_log);

@@ -256,6 +256,11 @@ def test_no_store_is_opened_on_a_network_file_system(daemon, tmp_path, monkeypat
             said = refusal(daemon, state)
             assert f"{state} is on a network or shared file system" in said
             assert "give a directory on a local disk" in said and "--state-dir" in said
+            command = [BUILD / "bin" / "kilnd", "--check-config", f"--state-dir={state / 'new'}", "--ptxas=none"]
+            checked = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+            assert checked.returncode == 2
+            assert f"state-dir: {state} is on a network or shared file system" in checked.stderr
+            assert not (state / "new").exists()
         assert {path.name: path.read_bytes() for path in daemon.state.iterdir() if path.is_file()} == before
         local = Daemon(tmp_path / "local", daemon.socket.parent)
         try:
