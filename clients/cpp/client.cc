@@ -7,8 +7,12 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <optional>
+#include <random>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <google/protobuf/any.pb.h>
@@ -32,8 +36,11 @@ constexpr int kMaxMessageBytes = 256 << 20;
 constexpr int kMaxHeaderBytes = 1 << 20;  // diagnostics travel in a header
 constexpr std::string_view kUnix = "unix:";
 constexpr const char* kDetailsBytes = "524288";
+constexpr std::chrono::hours kLongest{24 * 365};  // that is waited for anything; the clock ends some time after that
 
 using server::Environment;
+using std::chrono::milliseconds;
+using std::chrono::system_clock;
 
 std::expected<std::string, Error> DefaultAddress() {
   if (const std::string named = Environment("KILN_ADDRESS"); !named.empty()) return named;
@@ -96,7 +103,8 @@ void ReadDetail(const std::string& packed, Error& error) {
   if (any.type_url().ends_with("/google.rpc.RetryInfo")) {
     google::protobuf::Duration delay;
     for (const std::string& bytes : Fields(any.value(), 1)) delay.ParseFromString(bytes);
-    error.retry_after = std::chrono::seconds(delay.seconds()) + std::chrono::milliseconds(delay.nanos() / 1'000'000);
+    const std::chrono::seconds seconds(std::clamp<std::int64_t>(delay.seconds(), 0, std::chrono::seconds(kLongest).count()));
+    error.retry_after = seconds + milliseconds(delay.nanos() / 1'000'000);
   }
 }
 
@@ -119,6 +127,18 @@ Error ToError(const grpc::Status& status, const grpc::ClientContext& context, co
                     "(ConnectOptions::timeout, --timeout)";
   }
   return error;
+}
+
+// How long to wait before a refused call is made again; none: that is of no use.
+std::optional<milliseconds> PauseAfter(const grpc::Status& status, const Error& error, int attempt) {
+  constexpr int kMostAttempts = 6;
+  if (error.code != ErrorCode::kBusy) return std::nullopt;
+  std::minstd_rand random(std::random_device{}());
+  if (error.retry_after) return *error.retry_after + milliseconds(std::uniform_int_distribution(0, 50)(random));
+  // The transport's refusal, before the daemon had read a request: its connections hold as much as they may.
+  if (status.error_message().find("RST_STREAM") == std::string::npos || attempt >= kMostAttempts) return std::nullopt;
+  const int most = std::min(50 << attempt, 1000);
+  return milliseconds(std::uniform_int_distribution(most / 2, most)(random));
 }
 
 Ensured ToEnsured(const v1::EnsuredKernel& kernel) {
@@ -179,16 +199,22 @@ std::expected<void, Error> Complete(ConnectOptions& options) {
 
 }  // namespace
 
-void Client::Impl::Prepare(grpc::ClientContext& context, const std::string& trace_parent, std::chrono::milliseconds at_least) const {
-  context.set_deadline(std::chrono::system_clock::now() + std::max(options.timeout, at_least));
-  context.AddMetadata("kiln-details-bytes", kDetailsBytes);
-  const std::string& parent = trace_parent.empty() ? options.trace_parent : trace_parent;
-  if (!parent.empty() && IsHeaderText(parent)) context.AddMetadata("traceparent", parent);
-  if (!options.token.empty()) context.AddMetadata("authorization", "Bearer " + options.token);
-}
-
-Error Client::Impl::Explain(const grpc::Status& status, const grpc::ClientContext& context) const {
-  return ToError(status, context, options.address);
+std::expected<void, Error> Client::Impl::Try(const std::function<grpc::Status(grpc::ClientContext&)>& call, const CallTerms& terms) const {
+  const auto end = system_clock::now() + std::clamp(std::max(options.timeout, terms.at_least), milliseconds(0), milliseconds(kLongest));
+  const std::string parent(terms.trace_parent.empty() ? options.trace_parent : terms.trace_parent);
+  for (int attempt = 0;; ++attempt) {
+    grpc::ClientContext context;
+    context.set_deadline(end);
+    context.AddMetadata("kiln-details-bytes", kDetailsBytes);
+    if (!parent.empty() && IsHeaderText(parent)) context.AddMetadata("traceparent", parent);
+    if (!options.token.empty()) context.AddMetadata("authorization", "Bearer " + options.token);
+    const grpc::Status status = call(context);
+    if (status.ok()) return {};
+    Error error = ToError(status, context, options.address);
+    const auto pause = PauseAfter(status, error, attempt);
+    if (!pause || *pause >= end - system_clock::now() || (terms.again && !terms.again())) return std::unexpected(std::move(error));
+    std::this_thread::sleep_for(*pause);
+  }
 }
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -321,13 +347,15 @@ Client::Result<std::uint64_t> Client::CacheExport(const std::filesystem::path& f
   for (const std::string& key : keys) request.add_keys(key);
   ReplacedFile out(file);
   if (auto opened = out.Open(); !opened) return std::unexpected(std::move(opened.error()));
-  grpc::ClientContext context;
-  impl_->Prepare(context);
-  const auto reader = impl_->stub->CacheExport(&context, request);
   std::uint64_t bytes = 0;
-  for (v1::CacheChunk chunk; reader->Read(&chunk); bytes += chunk.data().size()) out.Write(chunk.data());
-  const grpc::Status status = reader->Finish();
-  if (!status.ok()) return std::unexpected(impl_->Explain(status, context));
+  auto exported = impl_->Try(
+      [&](grpc::ClientContext& context) {
+        const auto reader = impl_->stub->CacheExport(&context, request);
+        for (v1::CacheChunk chunk; reader->Read(&chunk); bytes += chunk.data().size()) out.Write(chunk.data());
+        return reader->Finish();
+      },
+      {.again = [&] { return bytes == 0; }});
+  if (!exported) return std::unexpected(std::move(exported.error()));
   if (auto kept = out.Keep(); !kept) return std::unexpected(std::move(kept.error()));
   return bytes;
 }
@@ -337,19 +365,18 @@ Client::Result<Client::ImportReport> Client::CacheImport(const std::filesystem::
   v1::CacheChunk chunk;
   auto read = in.Next(*chunk.mutable_data());
   if (!read) return std::unexpected(std::move(read.error()));
-  grpc::ClientContext context;
-  impl_->Prepare(context);
   v1::CacheImportReply reply;
-  const auto writer = impl_->stub->CacheImport(&context, &reply);
-  while (read && !chunk.data().empty() && writer->Write(chunk)) read = in.Next(*chunk.mutable_data());
-  if (read) {
-    writer->WritesDone();
-  } else {
-    context.TryCancel();  // kilnd takes nothing of what did not come to its end
-  }
-  const grpc::Status status = writer->Finish();
+  auto imported = impl_->Try(
+      [&](grpc::ClientContext& context) {
+        const auto writer = impl_->stub->CacheImport(&context, &reply);
+        while (read && !chunk.data().empty() && writer->Write(chunk)) read = in.Next(*chunk.mutable_data());
+        // kilnd takes nothing of what does not come to its end.
+        read ? static_cast<void>(writer->WritesDone()) : context.TryCancel();
+        return writer->Finish();
+      },
+      {.again = [&] { return read && in.Rewind() && (read = in.Next(*chunk.mutable_data())); }});
   if (!read) return std::unexpected(std::move(read.error()));
-  if (!status.ok()) return std::unexpected(impl_->Explain(status, context));
+  if (!imported) return std::unexpected(std::move(imported.error()));
   return ImportReport{reply.imported(), reply.rejected()};
 }
 

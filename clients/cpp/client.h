@@ -6,7 +6,8 @@
 //   auto compiled = client->Compile({.module = text, .target = "cuda:sm_90a"});
 //   if (!compiled) std::cerr << compiled.error().message;
 //
-// Standard types only. A client may be used from several threads; it keeps one connection.
+// Standard types only. A client may be used from several threads; it keeps one connection. A call that a daemon refuses for want of room
+// is made again when that says, until the timeout.
 #pragma once
 
 #include <chrono>
@@ -38,7 +39,7 @@ enum class ErrorCode : std::uint8_t {
   kUnsupported,  // this compiler or target cannot do it: diagnostics
   kNotFound,
   kRefused,      // the daemon is configured not to, or the certificate is not accepted
-  kBusy,         // the queue is full: retry_after
+  kBusy,         // the queue is full, and there is no time to ask again: retry_after; or it is more than the daemon takes
   kUnavailable,  // no daemon, or it shuts down
   kDeadline,
   kCancelled,

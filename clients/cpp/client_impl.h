@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,12 @@
 
 namespace kiln {
 
+struct CallTerms {
+  std::string_view trace_parent = {};     // empty: the connection's
+  std::chrono::milliseconds at_least{0};  // what the call may take though the connection's timeout is less
+  std::function<bool()> again = {};       // whether it may be made again; empty: it may
+};
+
 struct Client::Impl {
   explicit Impl(ConnectOptions given) : options(std::move(given)), trust(options.address) {}
 
@@ -30,30 +38,28 @@ struct Client::Impl {
   std::unique_ptr<v1::Kiln::Stub> stub;
   mutable Trust trust;
 
-  // `at_least`: what the call may take though the connection's timeout is less.
-  void Prepare(grpc::ClientContext& context, const std::string& trace_parent = {}, std::chrono::milliseconds at_least = {}) const;
-  Error Explain(const grpc::Status& status, const grpc::ClientContext& context) const;
+  // Makes a call. One that a kilnd without room refuses is made again when that says, while the time given lasts.
+  std::expected<void, Error> Try(const std::function<grpc::Status(grpc::ClientContext&)>& call, const CallTerms& terms = {}) const;
 
   template <class Request, class Reply>
   std::expected<Reply, Error> Call(grpc::Status (v1::Kiln::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-                                   const Request& request, const std::string& trace_parent = {}) const {
-    grpc::ClientContext context;
-    Prepare(context, trace_parent);
+                                   const Request& request) const {
     Reply reply;
-    const grpc::Status status = (stub.get()->*method)(&context, request, &reply);
-    if (!status.ok()) return std::unexpected(Explain(status, context));
+    auto called = Try([&](grpc::ClientContext& context) { return (stub.get()->*method)(&context, request, &reply); });
+    if (!called) return std::unexpected(std::move(called.error()));
     return reply;
   }
 
   // A page of it, in the order of keys.
   std::expected<std::vector<v1::CacheEntry>, Error> List(const v1::CacheListRequest& request) const {
-    grpc::ClientContext context;
-    Prepare(context);
-    const auto reader = stub->CacheList(&context, request);
     std::vector<v1::CacheEntry> entries;
-    for (v1::CacheEntry entry; reader->Read(&entry);) entries.push_back(std::move(entry));
-    const grpc::Status status = reader->Finish();
-    if (!status.ok()) return std::unexpected(Explain(status, context));
+    auto listed = Try([&](grpc::ClientContext& context) {
+      const auto reader = stub->CacheList(&context, request);
+      entries.clear();
+      for (v1::CacheEntry entry; reader->Read(&entry);) entries.push_back(std::move(entry));
+      return reader->Finish();
+    });
+    if (!listed) return std::unexpected(std::move(listed.error()));
     if (!request.after().empty() && !entries.empty() && entries.front().key() <= request.after()) {
       return std::unexpected(Error{.code = ErrorCode::kUnsupported, .message = "this kilnd is older than its client and lists its first entries only"});
     }
@@ -78,47 +84,55 @@ struct Client::Impl {
   template <class Request>
   std::expected<Compiled, Error> CallForArtifact(const char* path, const Request& request, const Asked& asked,
                                                  const std::string& trace_parent = {}) const {
-    grpc::ClientContext context;
-    Prepare(context, trace_parent);
     const grpc::internal::RpcMethod method(path, grpc::internal::RpcMethod::NORMAL_RPC);
     v1::SealedReply reply;
-    const grpc::Status status = grpc::internal::BlockingUnaryCall(channel.get(), method, &context, request, &reply);
-    if (!status.ok()) return std::unexpected(Explain(status, context));
+    const auto call = [&](grpc::ClientContext& context) {
+      return grpc::internal::BlockingUnaryCall(channel.get(), method, &context, request, &reply);
+    };
+    auto called = Try(call, {.trace_parent = trace_parent});
+    if (!called) return std::unexpected(std::move(called.error()));
     return Open(reply, asked);
   }
 
   template <class OnNews>
   std::expected<void, Error> Ensure(const v1::EnsureRequest& manifest, const OnNews& on_news) const {
     const auto count = static_cast<std::uint32_t>(manifest.requests_size());
-    grpc::ClientContext context;
-    Prepare(context);
-    const auto reader = stub->EnsureKernels(&context, manifest);
-    for (v1::EnsureProgress news; reader->Read(&news);) {
-      if (std::ranges::any_of(news.kernels(), [&](const v1::EnsuredKernel& kernel) { return kernel.request() >= count; })) {
-        return std::unexpected(Error{.code = ErrorCode::kInternal, .message = "the daemon tells of a request that the manifest does not have"});
-      }
-      on_news(news);
-    }
-    const grpc::Status status = reader->Finish();
-    if (!status.ok()) return std::unexpected(Explain(status, context));
-    return {};
+    const auto strays = [&](const v1::EnsuredKernel& kernel) { return kernel.request() >= count; };
+    bool begun = false, astray = false;
+    auto ensured = Try(
+        [&](grpc::ClientContext& context) {
+          const auto reader = stub->EnsureKernels(&context, manifest);
+          for (v1::EnsureProgress news; !astray && reader->Read(&news);) {
+            begun = true;
+            astray = std::ranges::any_of(news.kernels(), strays);
+            astray ? context.TryCancel() : on_news(news);
+          }
+          return reader->Finish();
+        },
+        {.again = [&] { return !begun; }});
+    if (!astray) return ensured;
+    return std::unexpected(Error{.code = ErrorCode::kInternal, .message = "the daemon tells of a request that the manifest does not have"});
   }
 
+  // A queue that has no room says so after the stage "queued".
   Client::Result<Compiled> CompileStreaming(const CompileRequest& wanted, const OnStage& on_stage) const {
     const v1::CompileRequest request = ToProto(wanted);
-    grpc::ClientContext context;
-    Prepare(context, wanted.trace_parent);
     const grpc::internal::RpcMethod method("/kiln.v1.Kiln/CompileStream", grpc::internal::RpcMethod::SERVER_STREAMING);
-    const std::unique_ptr<grpc::ClientReader<v1::SealedProgress>> reader(
-        grpc::internal::ClientReaderFactory<v1::SealedProgress>::Create(channel.get(), method, &context, request));
-    v1::SealedProgress progress;
     v1::SealedReply reply;
-    while (reader->Read(&progress)) {
-      if (progress.has_reply()) reply.Swap(progress.mutable_reply());
-      if (!progress.stage().empty()) on_stage(progress.stage());
-    }
-    const grpc::Status status = reader->Finish();
-    if (!status.ok()) return std::unexpected(Explain(status, context));
+    bool begun = false;
+    auto called = Try(
+        [&](grpc::ClientContext& context) {
+          const std::unique_ptr<grpc::ClientReader<v1::SealedProgress>> reader(
+              grpc::internal::ClientReaderFactory<v1::SealedProgress>::Create(channel.get(), method, &context, request));
+          for (v1::SealedProgress progress; reader->Read(&progress);) {
+            begun = begun || progress.stage() != "queued";
+            if (progress.has_reply()) reply.Swap(progress.mutable_reply());
+            if (!progress.stage().empty()) on_stage(progress.stage());
+          }
+          return reader->Finish();
+        },
+        {.trace_parent = wanted.trace_parent, .again = [&] { return !begun; }});
+    if (!called) return std::unexpected(std::move(called.error()));
     return Open(reply, {.request = &request});
   }
 };

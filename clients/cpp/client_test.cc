@@ -13,10 +13,14 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
+#include <span>
 #include <sstream>
 #include <thread>
 
 #include <gmock/gmock.h>
+#include <google/protobuf/any.pb.h>
+#include <google/protobuf/duration.pb.h>
 #include <gtest/gtest.h>
 
 #include "clients/cpp/run.h"
@@ -32,9 +36,50 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+// As kilnd refuses what it has no room for. google.rpc.Status.details is 3, RetryInfo.retry_delay is 1.
+grpc::Status Full(milliseconds retry_after) {
+  const auto field = [](int number, const std::string& bytes) {
+    return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+  };
+  google::protobuf::Duration delay;
+  delay.set_seconds(retry_after.count() / 1000);
+  delay.set_nanos(static_cast<int>(retry_after.count() % 1000) * 1'000'000);
+  google::protobuf::Any detail;
+  detail.set_type_url("type.googleapis.com/google.rpc.RetryInfo");
+  detail.set_value(field(1, delay.SerializeAsString()));
+  return {grpc::StatusCode::RESOURCE_EXHAUSTED, "full", field(3, detail.SerializeAsString())};
+}
+
 struct Service final : v1::Kiln::Service {
+  int refusals = 0;  // of the calls to come
+  int refused = 0;
+  std::optional<grpc::Status> refusal;  // another than Full's
+  bool RefusesThis() { return refusals > 0 && (--refusals, ++refused); }
+  grpc::Status Refusal() const { return refusal.value_or(Full(milliseconds(1))); }
+
+  grpc::Status Stats(grpc::ServerContext*, const v1::StatsRequest*, v1::StatsReply*) override {
+    return RefusesThis() ? Refusal() : grpc::Status::OK;
+  }
+
+  grpc::Status CompileStream(grpc::ServerContext*, const v1::CompileRequest*, grpc::ServerWriter<v1::CompileProgress>* writer) override {
+    v1::CompileProgress progress;
+    progress.set_stage("queued");
+    writer->Write(progress);
+    if (RefusesThis()) return Refusal();
+    progress.set_stage("decode");
+    writer->Write(progress);
+    return Refusal();
+  }
+
+  bool tells = false;  // of a manifest's progress, before it refuses
+  grpc::Status EnsureKernels(grpc::ServerContext*, const v1::EnsureRequest*, grpc::ServerWriter<v1::EnsureProgress>* writer) override {
+    if (tells) writer->Write(v1::EnsureProgress());
+    return RefusesThis() ? Refusal() : grpc::Status::OK;
+  }
+
   seconds run_had{0};     // until the last run's deadline
   bool run_ends = true;
+  std::size_t run_bytes = 0;  // of all runs
   grpc::Status export_ends;
   std::atomic<int> exports_together{1};  // an export ends once so many have begun
   std::atomic<int> exports{0};
@@ -43,7 +88,8 @@ struct Service final : v1::Kiln::Service {
 
   grpc::Status Run(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::RunReply, v1::RunRequest>* stream) override {
     run_had = std::chrono::round<seconds>(context->deadline() - std::chrono::system_clock::now());
-    for (v1::RunRequest request; stream->Read(&request);) continue;
+    for (v1::RunRequest request; stream->Read(&request);) run_bytes += request.data().size();
+    if (RefusesThis()) return Refusal();
     while (!run_ends && !context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     v1::RunReply reply;
     reply.mutable_result()->set_finished(true);
@@ -52,6 +98,7 @@ struct Service final : v1::Kiln::Service {
   }
 
   grpc::Status CacheExport(grpc::ServerContext*, const v1::CacheExportRequest*, grpc::ServerWriter<v1::CacheChunk>* writer) override {
+    if (RefusesThis()) return Refusal();
     const int number = ++exports;
     v1::CacheChunk chunk;
     chunk.set_data("new");
@@ -63,6 +110,7 @@ struct Service final : v1::Kiln::Service {
   std::atomic<int> imports{0};  // that came to their end
   grpc::Status CacheImport(grpc::ServerContext* context, grpc::ServerReader<v1::CacheChunk>* reader, v1::CacheImportReply* reply) override {
     for (v1::CacheChunk chunk; reader->Read(&chunk);) reply->set_imported(reply->imported() + chunk.data().size());
+    if (RefusesThis()) return Refusal();
     if (!context->IsCancelled()) ++imports;
     return grpc::Status::OK;
   }
@@ -74,6 +122,7 @@ struct Service final : v1::Kiln::Service {
   }
 
   grpc::Status CacheList(grpc::ServerContext*, const v1::CacheListRequest* request, grpc::ServerWriter<v1::CacheEntry>* writer) override {
+    if (RefusesThis()) return Refusal();
     const int first = request->after().empty() || is_old ? 0 : std::stoi(request->after()) + 1;
     const int limit = request->limit() == 0 ? kMostListed : std::min<int>(kMostListed, static_cast<int>(request->limit()));
     v1::CacheEntry entry;
@@ -252,6 +301,58 @@ TEST_F(ClientTest, WhatCannotBeReadIsNotTakenForAnEmptyFile) {
   const auto rooted = Client::Connect({.address = "localhost:1", .tls_roots = folder});
   ASSERT_FALSE(rooted);
   EXPECT_EQ(rooted.error().message, "cannot read " + folder + ": Is a directory");
+}
+
+TEST_F(ClientTest, WhatIsRefusedForWantOfRoomIsAskedForAgain) {
+  Client client = Connect();
+  const fs::path bundle = folder_ / "bundle";
+  std::vector<float> elements(1000);
+  const RunRequest run{.device = "emu:sm_90a", .arguments = {HostTensor::Of(elements, DType::kF32, {1000})}};
+  service_.entries = 3;
+  const std::vector<std::pair<const char*, std::function<bool()>>> calls = {
+      {"stats", [&] { return client.Stats().has_value(); }},
+      {"ensure", [&] { return client.Ensure({.requests = {{.module = "m", .target = "cuda:sm_80"}}, .targets = {}}).has_value(); }},
+      {"run", [&] { return client.Run(run).has_value(); }},
+      {"list", [&] { return client.CacheList()->size() == 3; }},
+      {"export", [&] { return client.CacheExport(bundle).has_value() && TextOf(bundle) == "new"; }},
+      {"import", [&] { return client.CacheImport(bundle).value_or(Client::ImportReport()).imported == 3; }},
+  };
+  for (const auto& [name, call] : calls) {
+    service_.refusals = 2, service_.refused = 0;
+    EXPECT_TRUE(call()) << name;
+    EXPECT_EQ(service_.refused, 2) << name;
+  }
+  EXPECT_EQ(service_.run_bytes, 3 * std::as_bytes(std::span(elements)).size()) << "each time it had the tensors";
+}
+
+TEST_F(ClientTest, WhatThereIsNoTimeForOrHasBegunIsNotAskedForAgain) {
+  const auto is_asked_once = [&](const auto& call) {
+    service_.refusals = 10, service_.refused = 0;
+    const auto answer = call();
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::kBusy);
+    EXPECT_EQ(service_.refused, 1);
+  };
+  service_.tells = true;
+  is_asked_once([&] { return Connect().Ensure({.requests = {{.module = "m", .target = "cuda:sm_80"}}, .targets = {}}); });
+  for (const grpc::Status& refusal : {Full(std::chrono::minutes(1)), Full(std::chrono::hours(24 * 365 * 1000)),
+                                      grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the message has 9 bytes")}) {
+    service_.refusal = refusal;
+    is_asked_once([&] { return Connect().Stats(); });
+  }
+  service_.refusal = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "Received RST_STREAM with error code 11");
+  service_.refusals = 2, service_.refused = 0;
+  EXPECT_TRUE(Connect().Stats()) << "nobody has read it";
+  EXPECT_EQ(service_.refused, 2);
+}
+
+TEST_F(ClientTest, ACompileThatNoQueueTookIsAskedForAgain) {
+  service_.refusals = 1;
+  std::vector<std::string> stages;
+  const auto compiled = Connect().Compile({.module = "m", .target = "cuda:sm_80"}, [&](std::string_view stage) { stages.emplace_back(stage); });
+  ASSERT_FALSE(compiled);
+  EXPECT_EQ(compiled.error().code, ErrorCode::kBusy) << "the service's second answer, after it had begun";
+  EXPECT_THAT(stages, ::testing::ElementsAre("queued", "queued", "decode"));
 }
 
 TEST_F(ClientTest, ListsMoreThanAKilndDoesAtOnce) {

@@ -19,6 +19,8 @@ class PiecesOfFile {
 
   // The next piece, of 256 KiB at most; empty: that was all.
   std::expected<void, Error> Next(std::string& piece);
+  // The first piece is next again. False: what it reads, a pipe say, has no way back.
+  bool Rewind() { return std::fseek(file_.get(), 0, SEEK_SET) == 0; }
 
  private:
   struct Close {

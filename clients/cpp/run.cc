@@ -127,18 +127,22 @@ std::string Describe(const RunFault& fault) {
 }
 
 Client::Result<RunResult> Client::Run(const RunRequest& request) {
-  grpc::ClientContext context;
-  impl_->Prepare(context, request.program.trace_parent, LeastTime(request));
-  const auto stream = impl_->stub->Run(&context);
-  if (SendAll(*stream, request)) stream->WritesDone();
   v1::RunResult result;
   std::string data;
-  for (v1::RunReply reply; stream->Read(&reply);) {
-    if (reply.has_result()) result.Swap(reply.mutable_result());
-    data += reply.data();
-  }
-  const grpc::Status status = stream->Finish();
-  if (!status.ok()) return std::unexpected(ExplainRun(impl_->Explain(status, context), LeastTime(request) >= impl_->options.timeout));
+  auto ran = impl_->Try(
+      [&](grpc::ClientContext& context) {
+        const auto stream = impl_->stub->Run(&context);
+        if (SendAll(*stream, request)) stream->WritesDone();
+        result.Clear();
+        data.clear();
+        for (v1::RunReply reply; stream->Read(&reply);) {
+          if (reply.has_result()) result.Swap(reply.mutable_result());
+          data += reply.data();
+        }
+        return stream->Finish();
+      },
+      {.trace_parent = request.program.trace_parent, .at_least = LeastTime(request)});
+  if (!ran) return std::unexpected(ExplainRun(std::move(ran.error()), LeastTime(request) >= impl_->options.timeout));
   RunResult out = FromProto(result);
   std::size_t at = 0;
   for (std::size_t i = 0; i < out.outputs.size(); ++i) {

@@ -126,9 +126,9 @@ class Client:
         return self._open(self._call("Compile", request, timeout), _seal.Asked(request=request))
 
     def compile_stream(self, program, target: str, options=None, *, timeout: float | None = None, **keywords):
-        """Yields the name of each stage as it begins, and at last the CompileReply."""
+        """Yields the name of each stage as it begins, and at last the CompileReply. Where the queue was full, "queued" comes again."""
         request = self.request(program, target, options, **keywords)
-        for progress in self._stream("CompileStream", request, timeout):
+        for progress in self._stream("CompileStream", request, timeout, lambda progress: progress.stage == "queued"):
             yield progress.stage if progress.WhichOneof("event") == "stage" else self._open(progress.reply, _seal.Asked(request=request))
 
     def ensure_kernels(self, requests, targets=(), *, timeout: float | None = None):
@@ -137,12 +137,12 @@ class Client:
         total, known, compiled, failed, elapsed_seconds, remaining_seconds, and in ``kernels`` what ended since the message before. A manifest
         larger than a message goes in several calls, with one progress."""
         requests, targets = list(requests), list(targets)
-        end = time.monotonic() + (self.timeout if timeout is None else timeout)
+        end = self._end(timeout)
         progress = _manifest.Progress(len(requests))
         for part in _manifest.split([request.ByteSize() for request in requests], len(targets)):
             progress.begin(part)
             request = self._pb.EnsureRequest(requests=[requests[index] for index in part], targets=targets)
-            for news in self._stream("EnsureKernels", request, max(end - time.monotonic(), 0.001)):
+            for news in self._stream("EnsureKernels", request, _left(end)):
                 yield progress.note(news)
 
     def lookup(self, what, target: str | None = None, options=None, *, timeout: float | None = None):
@@ -212,28 +212,43 @@ class Client:
     def _retry(self, call, timeout: float | None):
         import grpc
 
-        end = time.monotonic() + (self.timeout if timeout is None else timeout)
-        attempt = 0
+        end, attempt = self._end(timeout), 0
         while True:
             try:
-                return call(max(end - time.monotonic(), 0.001))
+                return call(_left(end))
             except grpc.RpcError as failure:
-                pause = self._pause(failure, attempt)
-                if pause is None or time.monotonic() + pause >= end:
-                    raise self._error(failure) from None
-                time.sleep(pause)
-                if attempt == 0 and _code(failure) == "UNAVAILABLE" and _request_id(failure) is None:
-                    daemon.ensure(self.address)
+                self._wait(failure, attempt, end)
                 attempt += 1
 
-    def _stream(self, method: str, request, timeout: float | None):
+    def _stream(self, method: str, request, timeout: float | None, waits=lambda message: False):
+        """Yields what the daemon answers. A call that fails is made again, as others are, while nothing but messages that ``waits`` holds of, by
+        which nothing has begun, was yielded."""
         import grpc
 
-        try:
-            limit = self.timeout if timeout is None else timeout
-            yield from self._methods[method](request, timeout=limit, metadata=_metadata(self._authorization))
-        except grpc.RpcError as failure:
+        end, attempt, begun = self._end(timeout), 0, False
+        while True:
+            try:
+                for message in self._methods[method](request, timeout=_left(end), metadata=_metadata(self._authorization)):
+                    begun = begun or not waits(message)
+                    yield message
+                return
+            except grpc.RpcError as failure:
+                if begun:
+                    raise self._error(failure) from None
+                self._wait(failure, attempt, end)
+                attempt += 1
+
+    def _end(self, timeout: float | None) -> float:
+        return time.monotonic() + (self.timeout if timeout is None else timeout)
+
+    def _wait(self, failure, attempt: int, end: float) -> None:
+        """Until a call that failed may be made again. Raises what the failure means where that is of no use, or would be after ``end``."""
+        pause = self._pause(failure, attempt)
+        if pause is None or time.monotonic() + pause >= end:
             raise self._error(failure) from None
+        time.sleep(pause)
+        if attempt == 0 and _code(failure) == "UNAVAILABLE" and _request_id(failure) is None:
+            daemon.ensure(self.address)
 
     def _pause(self, failure, attempt: int) -> float | None:
         """How long to wait before another try; None: there is no point. A full queue says itself; a daemon that restarts, or whose
@@ -241,7 +256,7 @@ class Client:
         ended_by_transport = "RST_STREAM" in (failure.details() or "")  # before a request was read: it has no id
         if _code(failure) == "RESOURCE_EXHAUSTED" and not ended_by_transport:
             retry = self._details(failure, "RetryInfo")
-            return None if retry is None else retry.retry_delay.seconds + retry.retry_delay.nanos * 1e-9 + random.uniform(0, 0.05)
+            return None if retry is None else max(0.0, retry.retry_delay.seconds + retry.retry_delay.nanos * 1e-9) + random.uniform(0, 0.05)
         if _code(failure) in ("UNAVAILABLE", "RESOURCE_EXHAUSTED") and attempt < 6:
             return min(0.05 * 2**attempt, 1.0) * random.uniform(0.5, 1.0)
         return None
@@ -270,6 +285,10 @@ class Client:
         if report is not None or code in _PROGRAM_CODES:
             return CompileError(code, text, report.diagnostics if report else (), report.reproducer if report else "")
         return KilnError(f"{code}: {text}")
+
+
+def _left(end: float) -> float:
+    return max(end - time.monotonic(), 0.001)
 
 
 def _request_id(failure) -> str | None:

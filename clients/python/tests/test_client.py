@@ -103,6 +103,64 @@ def test_a_full_queue_is_tried_again_when_it_says(server):
     assert len(server.calls) == 2
 
 
+STREAMS = {
+    "CompileStream": (lambda client: client.compile_stream(program, "cuda:sm_90a"), lambda pb: pb.CompileProgress(stage="decode")),
+    "EnsureKernels": (lambda client: client.ensure_kernels([client.request(program, "cuda:sm_90a")]), lambda pb: pb.EnsureProgress(total=1)),
+    "CacheList": (lambda client: client.cache_list(), lambda pb: pb.CacheEntry(key=b"k")),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_is_tried_again_until_it_has_begun(server, name):
+    call, message = STREAMS[name]
+
+    def handler(name, request, context):
+        if len(server.calls) > 1:
+            yield message(server.pb)
+        server.fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "full", server.pb.RetryInfo(retry_delay={"nanos": 1000000}))
+
+    server.handler = handler
+    with Client() as client:
+        told = iter(call(client))
+        assert next(told) == ("decode" if name == "CompileStream" else message(server.pb))
+        with pytest.raises(kiln.KilnError, match="full"):
+            next(told)
+    assert [made for made, _, _ in server.calls] == [name, name]
+
+
+def test_a_run_is_tried_again(server):
+    def handler(name, request, context):
+        yield server.pb.RunReply(result={"finished": True, "target": str(len(server.calls))})
+        if len(server.calls) == 1:
+            server.fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "full", server.pb.RetryInfo(retry_delay={"nanos": 1000000}))
+
+    server.handler = handler
+    with Client() as client:
+        assert client.run(program, "emu:sm_90a", [])[0].target == "2", "of what failed nothing was given to the caller"
+
+
+def test_a_stream_is_not_tried_again_after_its_time(server):
+    server.handler = lambda name, request, context: server.fail(
+        context, grpc.StatusCode.RESOURCE_EXHAUSTED, "a full queue", server.pb.RetryInfo(retry_delay={"seconds": 70}))
+    with Client(timeout=60) as client, pytest.raises(kiln.KilnError, match="a full queue"):
+        list(client.compile_stream(program, "cuda:sm_90a"))
+    assert len(server.calls) == 1
+
+
+def test_a_compile_that_no_queue_took_is_tried_again(server):
+    def handler(name, request, context):
+        yield server.pb.CompileProgress(stage="queued")
+        if len(server.calls) == 1:
+            server.fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "full", server.pb.RetryInfo(retry_delay={"nanos": 1000000}))
+        yield server.pb.CompileProgress(stage="decode")
+        yield server.pb.CompileProgress(reply={"key": b"k"})
+
+    server.handler = handler
+    with Client() as client:
+        *stages, reply = client.compile_stream(program, "cuda:sm_90a")
+    assert stages == ["queued", "queued", "decode"] and reply.key == b"k"
+
+
 def test_a_stream_that_the_transport_ended_for_want_of_memory_is_tried_again(server):
     def handler(name, request, context):
         if len(server.calls) < 3:
