@@ -6,6 +6,7 @@ A Client may be used from several threads. It does not survive fork: a child mak
 from __future__ import annotations
 
 import contextvars
+import math
 import os
 import pathlib
 import random
@@ -20,6 +21,7 @@ _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_metadata_size", 1 << 20),
 )
+_PAGE = 10_000  # entries of the cache in one call: fewer than a kilnd lists at once
 _TRANSFER = 120.0  # seconds beside a run itself: its tensors there and back, for each of which kilnd waits a minute (--run-transfer)
 _METADATA = (("kiln-details-bytes", str(256 << 10)),)
 
@@ -168,9 +170,21 @@ class Client:
 
     def cache_list(self, key_prefix: bytes = b"", target: str = "", limit: int = 0, timeout: float | None = None):
         """Yields a kiln.v1.CacheEntry for each result whose key begins so, of the target if one is named; at most ``limit`` of them
-        (0, or more than that: 100,000)."""
-        request = self._pb.CacheListRequest(key_prefix=key_prefix, target=target, limit=limit)
-        return self._stream("CacheList", request, timeout)
+        (0: all). In the order of keys."""
+        return self._pages(self._pb.CacheListRequest(key_prefix=key_prefix, target=target, limit=limit), timeout)
+
+    def _pages(self, request, timeout: float | None):
+        end, left = self._end(timeout), request.limit or math.inf
+        while left > 0:
+            request.limit, count = min(_PAGE, left), 0
+            for entry in self._stream("CacheList", request, _left(end)):
+                if count == 0 and request.after and entry.key <= request.after:
+                    raise KilnError(f"the kilnd at {self.address} is older than its client and lists its first entries only")
+                count, last = count + 1, entry.key
+                yield entry
+            if count < request.limit:
+                return
+            left, request.after = left - count, last
 
     def cache_verify(self, timeout: float | None = None):
         """Reads every entry of the cache and evicts those that are damaged or not this daemon's: kiln.v1.CacheVerifyReply counts them."""

@@ -147,6 +147,38 @@ def test_a_stream_is_not_tried_again_after_its_time(server):
     assert len(server.calls) == 1
 
 
+@pytest.fixture
+def cache(server):
+    """Lists ``cache.entries`` entries as a kilnd does: 12,000 at once."""
+    server.entries, server.old = 0, False
+    keys = [b"%032d" % number for number in range(30_000)]
+
+    def handler(name, request, context):
+        first = int(request.after) + 1 if request.after and not server.old else 0
+        return (server.pb.CacheEntry(key=key) for key in keys[first : min(server.entries, first + min(request.limit or 12_000, 12_000))])
+
+    server.handler = handler
+    return server
+
+
+def test_more_is_listed_than_a_kilnd_does_at_once(cache):
+    cache.entries = 24_500
+    with Client() as client:
+        keys = [entry.key for entry in client.cache_list(b"0", "cuda:sm_90a")]
+        assert keys == [b"%032d" % number for number in range(24_500)]
+        assert {(request.key_prefix, request.target) for _, request, _ in cache.calls} == {(b"0", "cuda:sm_90a")}
+        for limit in (1, 10_000, 10_001, 20_000):
+            assert len(list(client.cache_list(limit=limit))) == limit
+        for cache.entries in (0, 10_000):  # the last page is empty
+            assert len(list(client.cache_list())) == cache.entries
+
+
+def test_a_kilnd_that_cannot_list_more_is_told(cache):
+    cache.entries, cache.old = 10_001, True
+    with Client() as client, pytest.raises(kiln.KilnError, match="older than its client"):
+        list(client.cache_list())
+
+
 def test_a_compile_that_no_queue_took_is_tried_again(server):
     def handler(name, request, context):
         yield server.pb.CompileProgress(stage="queued")
