@@ -45,6 +45,7 @@ class Daemon:
     def __init__(self, state, sockets):
         self.state, self.socket = pathlib.Path(state), pathlib.Path(sockets) / "kiln.sock"
         self.log, self.process, self._client = pathlib.Path(sockets) / "kilnd.log", None, None
+        self.wrapper = []  # a command before kilnd's, which it becomes
 
     @property
     def store(self):
@@ -58,7 +59,7 @@ class Daemon:
         command = [str(kilnd), f"--listen=unix:{self.socket}", f"--state-dir={self.state}", "--ptxas=none", "--workers=2", *options]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")}
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+            self.process = subprocess.Popen([*self.wrapper, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
         self.await_serving()
         return self
 
