@@ -125,6 +125,27 @@ TEST_F(CliTest, AnExportToANameThatNoFileCanHaveIsAnError) {
   EXPECT_TRUE(Has(ran, "cannot write " + name + ": ")) << ran.out;
 }
 
+TEST_F(CliTest, ATimeoutMayBeLongerThanClocksGo) {
+  daemon_->Start();
+  for (const char* timeout : {"1e10", "1e30", "inf", "1e400"}) {
+    const std::string option = " --timeout " + std::string(timeout);
+    EXPECT_EQ(Kiln("stats" + option).status, 0) << timeout;
+    EXPECT_EQ(Compile(Order::kAnswer, 3, "--local --worker " KILN_BIN "/kiln-fake-worker" + option).status, 0) << timeout;
+  }
+}
+
+TEST_F(CliTest, WhatIsNoTimeIsToldAsThat) {
+  daemon_->Start();
+  for (const char* word : {"nan", "0", "-1", "-inf", "soon", ""}) {
+    for (const char* command : {"stats --timeout", "top --once -n"}) {
+      const Ran ran = Kiln(std::string(command) + " '" + word + "'");
+      EXPECT_NE(ran.status, 0) << command << " " << word;
+      EXPECT_TRUE(Has(ran, "seconds")) << ran.out;
+      EXPECT_LT(ran.out.size(), 200u) << ran.out;
+    }
+  }
+}
+
 TEST_F(CliTest, AReproducerRunsInAWorkerOfItsOwn) {
   daemon_->Start();
   const Ran crashed = Compile(Order::kAbort);

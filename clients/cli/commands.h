@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <expected>
+#include <limits>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -19,7 +20,7 @@ namespace kiln::cli {
 // What all commands share.
 struct Context {
   ConnectOptions connect;
-  double timeout_seconds = 300;
+  double timeout_seconds = 300;  // more than none, and as many as somebody likes to say
   bool json_wanted = false;
   bool text_wanted = false;
   Terminal terminal = Terminal::Detect();
@@ -29,6 +30,7 @@ struct Context {
   // What does not go to a terminal is read by machines, unless a person says otherwise.
   bool json() const { return json_wanted || (!terminal.out_is_terminal && !text_wanted); }
   bool colours() const { return terminal.out; }
+  std::chrono::milliseconds timeout() const;  // a year at most
   std::expected<Client, Error> Connect() const;
   // Reports go to stderr where the command is to write to `file` and that is stdout. Empty: it writes to none.
   void LeaveStdoutTo(const std::string& file);
@@ -37,6 +39,9 @@ struct Context {
   // Says what went wrong and what to do next, on stderr (as JSON with the reports where that is wanted); sets the status.
   void Fail(const Error& error);
 };
+
+// Numbers from `least` to `most`; without them those above 0. CLI11's own checks take nan for one of any range.
+CLI::Validator Seconds(double least = 0, double most = std::numeric_limits<double>::infinity());
 
 void AddCompile(CLI::App& app, Context& context);
 void AddPrecompile(CLI::App& app, Context& context);

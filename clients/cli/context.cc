@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -49,9 +50,24 @@ void Print(const Diagnostic& diagnostic, bool colours) {
 
 }  // namespace
 
+CLI::Validator Seconds(double least, double most) {
+  const auto check = [=](const std::string& text) -> std::string {
+    double seconds = 0;
+    const bool fits = CLI::detail::lexical_cast(text, seconds) && seconds > 0 && seconds >= least && seconds <= most;
+    if (fits) return {};
+    return least == 0 ? text + " is no time: give a number of seconds above 0" : fmt::format("give from {} to {} seconds, not {}", least, most, text);
+  };
+  return {check, "SECONDS"};
+}
+
+std::chrono::milliseconds Context::timeout() const {
+  constexpr std::chrono::duration<double> kYear = std::chrono::hours(24 * 365);  // what clocks count ends some time after one
+  return std::chrono::ceil<std::chrono::milliseconds>(std::min(std::chrono::duration<double>(timeout_seconds), kYear));
+}
+
 std::expected<Client, Error> Context::Connect() const {
   ConnectOptions options = connect;
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
+  options.timeout = timeout();
   return Client::Connect(std::move(options));
 }
 

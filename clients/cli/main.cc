@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   app.add_option("--tls-key", context.connect.tls_key, "its PEM key; else $KILN_TLS_KEY");
   app.footer("A bearer token is taken from $KILN_TOKEN, or from the file $KILN_TOKEN_FILE.");
   app.add_option("--trace-parent", context.connect.trace_parent, "W3C traceparent to pass on; else $TRACEPARENT");
-  app.add_option("--timeout", context.timeout_seconds, "seconds to wait for an answer")->check(CLI::PositiveNumber);
+  app.add_option("--timeout", context.timeout_seconds, "seconds to wait for an answer; inf: as long as it takes")->check(Seconds());
   app.add_flag("--json", context.json_wanted, "for machines; the default where the output is no terminal");
   app.add_flag("--text", context.text_wanted, "for people; the default on a terminal");
   AddCompile(app, context);

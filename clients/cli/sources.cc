@@ -98,8 +98,7 @@ std::expected<Compiled, Error> CompileWithProgress(Context& context, const Compi
   const Client::OnStage on_stage = [&](std::string_view stage) {
     progress.Show(fmt::format("{} for {}: {} …", a.file.empty() ? a.reproducer : a.file, request.target, stage));
   };
-  const LocalOptions local{.worker = a.worker,
-                           .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(context.timeout_seconds * 1000))};
+  const LocalOptions local{.worker = a.worker, .timeout = context.timeout()};
   const auto locally = [&] {
     auto compiled = CompileLocally(request, local, on_stage);
     if (!compiled) NameProgram(a.file, compiled.error());

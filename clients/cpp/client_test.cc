@@ -160,6 +160,19 @@ TEST_F(ClientTest, ARunThatDoesNotEndInTimeIsToldAsARun) {
   EXPECT_THAT(ran.error().message, AllOf(HasSubstr("the run"), HasSubstr("--timeout"), HasSubstr("--run-limit")));
 }
 
+TEST_F(ClientTest, ATimeoutMayBeLongerThanClocksGo) {
+  for (const milliseconds timeout : {milliseconds(std::chrono::years(1000)), milliseconds::max()}) {
+    EXPECT_TRUE(Connect(timeout).Stats());
+    EXPECT_TRUE(Connect(timeout).Run({.device = "emu:sm_90a"}));
+  }
+  EXPECT_TRUE(Connect().Run({.device = "emu:sm_90a", .timeout_seconds = 1e30})) << "which kilnd may refuse";
+  for (const milliseconds timeout : {milliseconds(0), milliseconds::min()}) {
+    const auto stats = Connect(timeout).Stats();
+    ASSERT_FALSE(stats);
+    EXPECT_EQ(stats.error().code, ErrorCode::kDeadline);
+  }
+}
+
 TEST_F(ClientTest, AnAnswerThatDoesNotComeInTimeNamesTheTimeout) {
   service_.exports_together = 1000;
   const auto exported = Connect(milliseconds(200)).CacheExport(folder_ / "bundle");

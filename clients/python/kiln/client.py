@@ -22,6 +22,7 @@ _OPTIONS = (
     ("grpc.max_metadata_size", 1 << 20),
 )
 _PAGE = 10_000  # entries of the cache in one call: fewer than a kilnd lists at once
+_LONGEST = 365 * 86400.0  # seconds that anything is waited for; gRPC takes some more than these for none
 _TRANSFER = 120.0  # seconds beside a run itself: its tensors there and back, for each of which kilnd waits a minute (--run-transfer)
 _METADATA = (("kiln-details-bytes", str(256 << 10)),)
 
@@ -253,7 +254,10 @@ class Client:
                 attempt += 1
 
     def _end(self, timeout: float | None) -> float:
-        return time.monotonic() + (self.timeout if timeout is None else timeout)
+        seconds = self.timeout if timeout is None else timeout
+        if math.isnan(seconds):
+            raise ValueError("a timeout is a number of seconds, not nan")
+        return time.monotonic() + min(seconds, _LONGEST)
 
     def _wait(self, failure, attempt: int, end: float) -> None:
         """Until a call that failed may be made again. Raises what the failure means where that is of no use, or would be after ``end``."""

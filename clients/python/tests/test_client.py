@@ -232,6 +232,29 @@ def test_deadline(server):
     release.set()
 
 
+@pytest.mark.parametrize("timeout", [1e10, 1e30, float("inf")])
+def test_a_timeout_may_be_longer_than_clocks_go(server, timeout):
+    def handler(name, request, context):
+        return iter([server.pb.CacheEntry(key=b"k")]) if name == "CacheList" else server.pb.StatsReply(requests=7)
+
+    server.handler = handler
+    with Client() as client, Client(timeout=timeout) as patient:
+        assert patient.stats().requests == client.stats(timeout=timeout).requests == 7
+        assert len(list(client.cache_list(timeout=timeout))) == 1
+
+
+def test_a_timeout_that_is_no_number_is_refused(server):
+    release = threading.Event()
+    server.handler = lambda name, request, context: release.wait(60)
+    with Client() as client:
+        for call in (lambda timeout: client.stats(timeout), lambda timeout: list(client.cache_list(timeout=timeout))):
+            with pytest.raises(ValueError, match="a number of seconds, not nan"):
+                call(float("nan"))
+            with pytest.raises(kiln.DeadlineExceeded):
+                call(-1.0)
+    release.set()
+
+
 def test_a_runs_own_timeout_is_not_cut_short_by_the_clients(server):
     left = []
 
