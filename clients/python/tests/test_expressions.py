@@ -2,6 +2,7 @@
 """Types, constants and sharing of scalar expressions."""
 
 import math
+import struct
 
 import pytest
 
@@ -70,6 +71,66 @@ def test_constants_are_rounded_to_their_type():
     assert const(0.1, "float32") is const(0.10000000149011612, "float32")
     assert const(1e9, "float16").value == math.inf
     assert const(0.1, "float64").value == 0.1
+
+
+# Digits behind the first, exponent of the smallest normal number, code of the largest one, what is beyond it, whether there is a -0.
+FORMATS = {
+    "float16": (10, -14, 0x7BFF, math.inf, True),
+    "bfloat16": (7, -126, 0x7F7F, math.inf, True),
+    "tfloat32": (10, -126, 0x3FBFF, math.inf, True),
+    "float8_e4m3fn": (3, -6, 0x7E, 448.0, True),
+    "float8_e5m2": (2, -14, 0x7B, 57344.0, True),
+    "float8_e4m3fnuz": (3, -7, 0x7F, 240.0, False),
+    "float8_e5m2fnuz": (2, -15, 0x7F, 57344.0, False),
+}
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_constants_are_the_nearest_number_of_their_type(dtype):
+    digits, least, last, beyond, negative_zero = FORMATS[dtype]
+
+    def number(code):
+        exponent, rest = code >> digits, code & (1 << digits) - 1
+        return math.ldexp(rest + (exponent > 0) * 2**digits, max(exponent, 1) - 1 + least - digits)
+
+    def check(value, result):
+        assert struct.pack("d", const(value, dtype).value) == struct.pack("d", result), value
+        negative = -result if result or negative_zero else 0.0
+        assert struct.pack("d", const(-value, dtype).value) == struct.pack("d", negative), -value
+
+    for code in [*range(min(last, 1 << 12)), *range(0, last, 997), *range(last - 1000, last)]:
+        if not 0 <= code < last:
+            continue
+        low, high = number(code), number(code + 1)
+        middle = (low + high) / 2
+        check(low, low)
+        check(middle, low if code % 2 == 0 else high)
+        check(math.nextafter(middle, 0), low)
+        check(math.nextafter(middle, math.inf), high)
+    end = number(last) + (number(last) - number(last - 1)) / 2
+    assert number(last) == beyond or beyond == math.inf
+    check(math.nextafter(end, 0), number(last))
+    for value in (end, math.nextafter(end, math.inf), 1e300, math.inf):
+        check(value, beyond)
+    assert math.isnan(const(math.nan, dtype).value)
+
+
+def test_arithmetic_of_constants_is_that_of_their_type():
+    third = T.bfloat16(1 / 3)
+    assert third.value == 0.333984375 and T.cast(third, "float32").value == 0.333984375
+    assert (third + T.bfloat16(2.0)).value == 2.328125 and (third * 3.0).value == 1.001953125
+    assert (T.bfloat16(1.001) == T.bfloat16(1.0)).value == 1
+    assert T.cast(T.bfloat16(1.999), "int32").value == 2
+    assert (T.float8_e4m3fn(400.0) + T.float8_e4m3fn(400.0)).value == 448 and T.float8_e5m2(1e9).value == 57344
+    assert T.max(T.bfloat16(1.001), T.bfloat16(1.0)).value == 1.0
+
+
+@pytest.mark.parametrize("number, dtype, result", [
+    (2**60 + 2**36 + 1, "float32", 2**60 + 2**37), (-(2**60) - 2**36 - 1, "float32", -(2**60) - 2**37), (2**60 + 2**36, "float32", 2**60),
+    (2**60 + 2**52 + 1, "bfloat16", 2**60 + 2**53), (2**63 - 1, "float64", 2**63), (2**53 + 1, "float64", 2**53), (True, "float16", 1),
+])
+def test_integers_are_rounded_once(number, dtype, result):
+    assert const(number, dtype).value == result and T.cast(const(number), dtype).value == result
 
 
 def test_literals_keep_their_digits_in_wider_types():

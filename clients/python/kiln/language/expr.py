@@ -159,14 +159,57 @@ def _truncate(value: float, dtype: DType) -> int:
     return int(min(max(value, low), high))
 
 
-def _round_float(value: float, dtype: DType) -> float:
-    code = {"float32": "f", "tfloat32": "f", "float16": "e"}.get(dtype)
+class _Format:
+    """A binary floating-point type as ``ir/numeric.cc`` has it: digits behind the first, exponent of the smallest normal number, largest
+    number, what larger ones become."""
+
+    def __init__(self, digits: int, least: int, largest: float, beyond: float = math.inf, negative_zero: bool = True):
+        self.digits, self.least, self.largest, self.beyond, self.negative_zero = digits, least, largest, beyond, negative_zero
+
+    def round(self, value: float) -> float:
+        """The nearest number of the type, of two the even one; of NaN itself."""
+        if math.isnan(value):
+            return value
+        if abs(value) >= 2 * self.largest:
+            return math.copysign(self.beyond, value)
+        quantum = max(math.frexp(value)[1] - 1, self.least) - self.digits
+        rounded = math.ldexp(round(math.ldexp(value, -quantum)), quantum)
+        magnitude = self.beyond if rounded > self.largest or -rounded > self.largest else abs(rounded)
+        return math.copysign(magnitude, value if magnitude or self.negative_zero else 1.0)
+
+
+_FORMATS = {
+    "bfloat16": _Format(7, -126, (2 - 2**-7) * 2.0**127),
+    "tfloat32": _Format(10, -126, (2 - 2**-10) * 2.0**127),
+    "float8_e4m3fn": _Format(3, -6, 448.0, 448.0),
+    "float8_e5m2": _Format(2, -14, 57344.0, 57344.0),
+    "float8_e4m3fnuz": _Format(3, -7, 240.0, 240.0, negative_zero=False),
+    "float8_e5m2fnuz": _Format(2, -15, 57344.0, 57344.0, negative_zero=False),
+}
+_PACKED = {"float32": "f", "float16": "e"}  # which struct rounds
+
+
+def _round_float(value, dtype: DType) -> float:
+    """A number as a cast to the float type makes it."""
+    if isinstance(value, int) and dtype != "float64":
+        value = _rounded_to_odd(value)
+    value = float(value)
+    if dtype in _FORMATS:
+        return _FORMATS[dtype].round(value)
+    code = _PACKED.get(dtype)
     if code is None or math.isinf(value) or math.isnan(value):
         return value
     try:
         return struct.unpack(code, struct.pack(code, value))[0]
     except OverflowError:
         return math.copysign(math.inf, value)
+
+
+def _rounded_to_odd(value: int) -> float:
+    """A float that rounds to fewer digits as the integer does: of what it has no room for the last digit tells that it was there."""
+    cut = max(0, value.bit_length() - 53)
+    kept = abs(value) >> cut
+    return math.copysign(math.ldexp(kept | (kept << cut != abs(value)), cut), value)
 
 
 def const(value, dtype=None) -> Expr:
@@ -181,7 +224,7 @@ def const(value, dtype=None) -> Expr:
             dtype = dtypes.float32
     dtype = as_dtype(dtype)
     if dtype.is_float:
-        return make("CONST_FLOAT", dtype, (), _round_float(float(value), dtype))
+        return make("CONST_FLOAT", dtype, (), _round_float(value, dtype))
     if isinstance(value, float) and not math.isfinite(value):
         raise TypeError(f"{value} has no value of type {dtype}")
     return make("CONST_INT", dtype, (), _truncate(value, dtype) if isinstance(value, float) else _wrap_int(int(value), dtype))
