@@ -78,23 +78,58 @@ def test_sinh_keeps_its_digits(emulator, target, dtype, low, high, most):
     assert np.array_equal(actual, special, equal_nan=True) and np.signbit(actual[1])
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype, low, high", [("float16", 6e-8, 6e4), ("float32", 1e-45, 3e38), ("float64", 5e-324, 1e308)])
-def test_fmod_is_exact(emulator, target, dtype, low, high):
+def dividends_and_divisors(dtype, low, high):
     """Of all quotients: small ones, ones without a bit in the type, multiples, subnormals, and what has no remainder."""
     rng = np.random.default_rng(29)
     wide = [np.exp2(rng.uniform(np.log2(low), np.log2(high), 3000)) * rng.choice([-1, 1], 3000) for _ in range(2)]
     near = rng.uniform(-50, 50, (2, 1000))
     whole = rng.integers(-1000, 1000, 500), rng.integers(1, 40, 500)
     special = np.array([0.0, -0.0, 1, -1, high, -high, low, -low, np.inf, -np.inf, np.nan])
-    a, b = (np.concatenate(parts).astype(dtype) for parts in ((wide[0], near[0], whole[0], np.repeat(special, len(special))),
-                                                              (wide[1], near[1], whole[1], np.tile(special, len(special)))))
+    return [np.concatenate(parts).astype(dtype) for parts in ((wide[0], near[0], whole[0], np.repeat(special, len(special))),
+                                                              (wide[1], near[1], whole[1], np.tile(special, len(special))))]
+
+
+REMAINDERS = [("float16", 6e-8, 6e4), ("float32", 1e-45, 3e38), ("float64", 5e-324, 1e308)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype, low, high", REMAINDERS)
+def test_fmod_is_exact(emulator, target, dtype, low, high):
+    a, b = dividends_and_divisors(dtype, low, high)
     with np.errstate(all="ignore"):
         expected = np.fmod(a, b)
     actual = applied(emulator, target, T.fmod, a, b)
     assert np.array_equal(actual, expected, equal_nan=True)
     known = ~np.isnan(expected)
     assert np.array_equal(np.signbit(actual[known]), np.signbit(expected[known]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype, low, high", REMAINDERS)
+def test_the_remainder_of_floats_is_pythons(emulator, target, dtype, low, high):
+    a, b = dividends_and_divisors(dtype, low, high)
+    with np.errstate(all="ignore"):
+        rest = np.fmod(a, b)
+        expected = np.where((rest < 0) != (b < 0), rest + b, rest)
+    expected = np.where(rest == 0, np.copysign(0, b), expected).astype(dtype)
+    actual = applied(emulator, target, lambda x, y: x % y, a, b)
+    assert np.array_equal(actual, expected, equal_nan=True)
+    known = ~np.isnan(expected)
+    assert np.array_equal(np.signbit(actual[known]), np.signbit(b[known]))
+    assert applied(emulator, target, lambda x: x % 0.1, np.array([0.3, -0.3, 1], dtype)).min() >= 0
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_floor_of_a_quotient_of_floats_is_no_larger_than_it(emulator, target, dtype):
+    rng = np.random.default_rng(31)
+    b = (rng.uniform(0.1, 40, 4000) * rng.choice([-1, 1], 4000)).astype(dtype)
+    near = (rng.integers(-500, 500, 4000) * b).astype(dtype)  # multiples, some of which are rounded down
+    a = np.concatenate([near, np.nextafter(near, np.array(0, dtype)), np.array([0, 5, -5, 5, -5, 1, -1, np.inf, 1, np.nan], dtype)])
+    b = np.concatenate([b, b, np.array([3, np.inf, np.inf, -np.inf, -np.inf, 0, 0, 2, np.nan, 1], dtype)])
+    with np.errstate(all="ignore"):
+        expected = np.floor_divide(a, b)
+    assert np.array_equal(applied(emulator, target, lambda x, y: x // y, a, b), expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("target", TARGETS)

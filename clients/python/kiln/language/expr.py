@@ -359,8 +359,7 @@ def binary(op: str, a, b):
     if dtype.is_float and op in ("BIT_AND", "BIT_OR", "BIT_XOR", "SHL", "SHR"):
         raise TypeError(f"{op.lower()} needs integers, not {dtype}; T.reinterpret gives the bits of a float")
     if dtype.is_float and op in ("FLOOR_DIV", "FLOOR_MOD"):
-        quotient = unary("FLOOR", binary("DIV", a, b))
-        return quotient if op == "FLOOR_DIV" else binary("SUB", a, binary("MUL", quotient, b))
+        return _floor_quotient(a, b) if op == "FLOOR_DIV" else _floor_remainder(a, b)
     if dtype.kind == "b" and op not in COMPARISONS and op not in ("BIT_AND", "BIT_OR", "BIT_XOR"):
         a, b, dtype = cast(a, dtypes.int32), cast(b, dtypes.int32), dtypes.int32
     if op == "POW" and not dtype.is_float:
@@ -370,6 +369,25 @@ def binary(op: str, a, b):
     result = dtypes.bool_ if op in COMPARISONS else dtype
     folded = _fold(op, a, b, result)
     return folded if folded is not None else make(op, result, (a, b))
+
+
+def _differ_in_sign(rest: Expr, b: Expr) -> Expr:
+    return binary("NE", binary("LT", rest, 0), binary("LT", b, 0))
+
+
+def _floor_remainder(a: Expr, b: Expr) -> Expr:
+    """Of floats, rounded once at most: a - floor(a / b) · b would have the error of the quotient, which may be that of a whole ``b``."""
+    rest = make("MOD", a.dtype, (a, b))
+    zero = select(b < 0, const(-0.0, a.dtype), const(0.0, a.dtype))
+    return select(binary("EQ", rest, 0), zero, select(_differ_in_sign(rest, b), rest + b, rest))
+
+
+def _floor_quotient(a: Expr, b: Expr) -> Expr:
+    """Of floats: a / b would round up to an integer what is a little below it."""
+    rest = make("MOD", a.dtype, (a, b))
+    whole = unary("ROUND", divide(a - rest, b))
+    below = logical("AND", binary("NE", rest, 0), _differ_in_sign(rest, b))
+    return select(binary("EQ", b, 0), divide(a, b), select(below, whole - const(1, a.dtype), whole))
 
 
 def divide(a, b):
@@ -384,14 +402,15 @@ def divide(a, b):
 
 
 def floordiv(a, b):
-    """The floor of the quotient; of floats too."""
+    """The floor of the quotient, of floats as of integers; a / b where a float ``b`` is 0."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     return binary("FLOOR_DIV", as_expr(a), b)
 
 
 def floormod(a, b):
-    """a - floordiv(a, b) · b: the sign is ``b``'s."""
+    """a - floordiv(a, b) · b: the sign is ``b``'s. Of floats as Python's %: exact but for one rounding where the signs differ, at T.fmod's cost; NaN
+    where ``a`` is infinite or ``b`` 0."""
     if isinstance(a, int) and isinstance(b, int):
         return a % b
     return binary("FLOOR_MOD", as_expr(a), b)
