@@ -8,6 +8,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
@@ -79,6 +80,12 @@ struct Raw {
   double keepalive = 60;
 };
 
+// CLI::Range takes nan for a number of any range.
+CLI::Validator Seconds(double least, double most) {
+  const auto is_number = [](const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number" : std::string(); };
+  return CLI::Range(least, most) & CLI::Validator(is_number, "");
+}
+
 void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--config", raw.config_file, "TOML file whose keys are these options' names without the dashes");
@@ -137,9 +144,9 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   count("--max-expressions", limits.expressions, "expressions of a program");
   count("--max-buffers", limits.buffers, "buffers of a program");
   app.add_option("--compile-limit", raw.compile_limit, "seconds a compile may take")
-      ->check(CLI::Range(0.01, 86'400.0))->capture_default_str();
+      ->check(Seconds(0.01, 86'400.0))->capture_default_str();
   app.add_option("--keepalive", raw.keepalive, "seconds of silence after which a client is asked whether it is still there")
-      ->check(CLI::Range(0.1, 86'400.0))->capture_default_str();
+      ->check(Seconds(0.1, 86'400.0))->capture_default_str();
   app.add_option("--emulators", config.emulators, "emulated runs at one time; 0: this kilnd emulates nothing")
       ->check(CLI::Range(0u, 256u))->capture_default_str();
   app.add_option("--run-data", config.run_data_bytes, "bytes that the tensors of one run may have")
@@ -152,11 +159,11 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--max-run-repeats", config.run_repeats, "times that a run is repeated to be timed")
       ->check(CLI::Range(1u, 10'000u))->capture_default_str();
   app.add_option("--run-transfer", raw.run_transfer, "seconds a client may take to send a run's tensors, and again to read its outputs")
-      ->check(CLI::Range(0.01, 86'400.0))->capture_default_str();
+      ->check(Seconds(0.01, 86'400.0))->capture_default_str();
   app.add_option("--run-limit", raw.run_limit, "seconds a run may take in its worker")
-      ->check(CLI::Range(0.01, 86'400.0))->capture_default_str();
+      ->check(Seconds(0.01, 86'400.0))->capture_default_str();
   app.add_option("--grace", raw.grace, "seconds that running compiles get on SIGTERM")
-      ->check(CLI::Range(0.0, 3'600.0))->capture_default_str();
+      ->check(Seconds(0.0, 3'600.0))->capture_default_str();
   app.add_option("--ptxas", raw.ptxas, "a ptxas to make cubins with; auto: from PATH; none")->capture_default_str();
   app.add_option("--metrics-listen", raw.metrics_listen, "HOST:PORT of /metrics, /healthz and /readyz over HTTP; none")
       ->capture_default_str();

@@ -174,6 +174,18 @@ TEST_F(ServiceManagerTest, ASettingThatIsNoStringNumberOrBooleanIsRefused) {
   }
 }
 
+TEST_F(ServiceManagerTest, SecondsThatAreNoNumberAreRefused) {
+  const fs::path file = folder_ / "kilnd.toml";
+  for (const char* name : {"compile-limit", "keepalive", "run-transfer", "run-limit", "grace"}) {
+    std::ofstream(file, std::ios::trunc) << name << " = nan\n";
+    for (const std::string& setting : {"--" + std::string(name) + "=nan", "--config=" + file.string()}) {
+      const Ran ran = Run(Check("--worker-executable=" KILN_BIN "/kiln-fake-worker " + setting + " 2>&1 >/dev/null"));
+      EXPECT_EQ(ran.status, 2) << setting;
+      EXPECT_THAT(ran.out, HasSubstr(std::string(name) + ": nan is no number"));
+    }
+  }
+}
+
 TEST_F(ServiceManagerTest, CheckConfigFindsWhatCannotWork) {
   const Ran ran = Run(Check("--worker-executable=/nowhere/kiln-worker --trace-file=/proc/1/none/spans.json 2>&1 >/dev/null"));
   EXPECT_EQ(ran.status, 2);
