@@ -28,8 +28,9 @@ Pair FastTwoSum(Num a, Num b) {  // |a| ≥ |b|
   const Num sum = a + b;
   return {sum, b - (sum - a)};
 }
+// Its rounded product is one of fma: LLVM and ptxas may join a plain one with the sum it goes into, unrounded, and `low` would count twice.
 Pair TwoProduct(Num a, Num b) {
-  const Num product = a * b;
+  const Num product = Fma(a, b, a.Const(0));
   return {product, Fma(a, b, -product)};
 }
 Pair Multiply(Pair a, Pair b) {

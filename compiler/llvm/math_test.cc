@@ -12,6 +12,11 @@
 
 #include "compiler/llvm/test_host.h"
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/IR/InstIterator.h>
+#pragma GCC diagnostic pop
+
 namespace kiln::llvm_ir {
 namespace {
 
@@ -41,10 +46,40 @@ const Case kCases[] = {
     {ExprOp::kRsqrt, [](long double x, long double) { return 1 / std::sqrt(x); }, 2, 2},
 };
 
-HostFunction Function(ExprOp op, DType dtype, bool fast = false) {
+// a[0] ± a[1] where a[term] is a product; null where it is none.
+llvm::Value* FusedSum(llvm::BinaryOperator& sum, unsigned term) {
+  auto* product = llvm::dyn_cast<llvm::BinaryOperator>(sum.getOperand(term));
+  if (product == nullptr || product->getOpcode() != llvm::Instruction::FMul) return nullptr;
+  llvm::IRBuilder<> b(&sum);
+  llvm::Value *x = product->getOperand(0), *other = sum.getOperand(1 - term);
+  if (sum.getOpcode() == llvm::Instruction::FSub) (term == 0 ? other : x) = b.CreateFNeg(term == 0 ? other : x);
+  return b.CreateIntrinsic(llvm::Intrinsic::fma, {sum.getType()}, {x, product->getOperand(1), other});
+}
+
+// Each sum with a product becomes one operation with it, as compilers for GPUs do it.
+llvm::Value* FuseAll(llvm::Value* result, llvm::Module& module) {
+  llvm::WeakTrackingVH kept(result);
+  for (llvm::Function& function : module) {
+    for (llvm::Instruction& at : llvm::make_early_inc_range(llvm::instructions(function))) {
+      auto* sum = llvm::dyn_cast<llvm::BinaryOperator>(&at);
+      if (sum == nullptr || (sum->getOpcode() != llvm::Instruction::FAdd && sum->getOpcode() != llvm::Instruction::FSub)) continue;
+      llvm::Value* whole = FusedSum(*sum, 0);
+      if (whole == nullptr) whole = FusedSum(*sum, 1);
+      if (whole == nullptr) continue;
+      sum->replaceAllUsesWith(whole);
+      sum->eraseFromParent();
+    }
+  }
+  return kept;
+}
+
+HostFunction Function(ExprOp op, DType dtype, bool fast = false, bool fused = false) {
   static const NativeMath plain;
   const std::vector<DType> inputs(size_t(ir::ArgCount(op)), dtype);
-  return HostFunction(inputs, [&](auto& b, auto args) { return BuildMath(b, plain, op, dtype, args, fast); });
+  return HostFunction(inputs, [&](auto& b, auto args) {
+    llvm::Value* result = BuildMath(b, plain, op, dtype, args, fast);
+    return fused ? FuseAll(result, *b.GetInsertBlock()->getModule()) : result;
+  });
 }
 
 template <typename T>
@@ -92,8 +127,8 @@ std::vector<T> Specials() {
 }
 
 template <typename T>
-void Check(const Case& test, const std::vector<T>& x, const std::vector<T>& y, double bound) {
-  const std::vector<T> got = Call(Function(test.op, sizeof(T) == 4 ? DType::kF32 : DType::kF64), test.op, x, y);
+void Check(const Case& test, const std::vector<T>& x, const std::vector<T>& y, double bound, bool fused = false) {
+  const std::vector<T> got = Call(Function(test.op, sizeof(T) == 4 ? DType::kF32 : DType::kF64, false, fused), test.op, x, y);
   double worst = 0;
   size_t failures = 0;
   for (size_t i = 0; i < x.size() && failures < 8; ++i) {
@@ -125,6 +160,11 @@ TEST_P(Math, F32) {
 TEST_P(Math, F64) {
   // The reference has 64 bits: its own error is 1/2048 of our unit.
   Check<double>(GetParam(), Samples<double>(3, 200000), Samples<double>(4, 200000), GetParam().ulp_f64);
+}
+
+TEST_P(Math, HoldsItsBoundsWhereProductsAndSumsAreFused) {
+  Check<float>(GetParam(), Samples<float>(5, 200000), Samples<float>(6, 200000), GetParam().ulp_f32, true);
+  Check<double>(GetParam(), Samples<double>(7, 200000), Samples<double>(8, 200000), GetParam().ulp_f64, true);
 }
 
 template <typename T>

