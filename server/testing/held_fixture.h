@@ -24,8 +24,9 @@ class HeldTest : public DaemonTest {
   }
   void StartWithPtxas(std::vector<std::string> options) {
     // In kilnd's process group, which is not killed: the patience with a ptxas would else bound what a test may take on a busy machine.
-    std::ofstream(script_) << "#!/usr/bin/perl\nsetpgrp(0, getpgrp(getppid())) or die;\n"
-                           << "select(undef, undef, undef, 0.02) while -e '" << held_.string() << "';\nprint \"12.0\\n\";\n";
+    std::ofstream(script_) << "#!/usr/bin/perl\nmy $kilnd = getppid();\nsetpgrp(0, getpgrp($kilnd)) or die;\n"
+                           << "select(undef, undef, undef, 0.02) while -e '" << held_.string() << "' and getppid() == $kilnd;\n"
+                           << "print \"12.0\\n\";\n";
     fs::permissions(script_, fs::perms::owner_all);
     options.push_back("--ptxas=" + script_.string());
     daemon_->Start(std::move(options));
