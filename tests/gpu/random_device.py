@@ -24,10 +24,10 @@ class Gpu:
         return serialized
 
     def call(self, module, target, tensors, seed=0, check=0, wgmma=1, alignment=0, stream_k=0, fast=0):
-        """Every parameter as it is after the run, and the answer. The GPU chooses its own order, and checks nothing."""
+        """Every parameter as it is after the run, and the answer. The GPU chooses its own order, checks nothing, and is its own target."""
         options = CompileOptions(disable_wgmma=wgmma == 0, pointer_alignment=alignment, stream_k=stream_k, fast_math=fast == 1)
         try:
-            reply = self.client.compile(module, target, options, timeout=120)
+            reply = self.client.compile(module, self.target, options, timeout=120)
         except CompileError as refusal:
             return [], {"error": str(refusal)}
         arrays = [array.copy() for array, _ in tensors]
