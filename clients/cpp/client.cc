@@ -200,7 +200,7 @@ std::expected<void, Error> Complete(ConnectOptions& options) {
 }  // namespace
 
 std::expected<void, Error> Client::Impl::Try(const std::function<grpc::Status(grpc::ClientContext&)>& call, const CallTerms& terms) const {
-  const auto end = system_clock::now() + std::clamp(std::max(options.timeout, terms.at_least), milliseconds(0), milliseconds(kLongest));
+  const auto end = system_clock::now() + std::clamp(std::max(options.timeout, terms.at_least), milliseconds(-1000), milliseconds(kLongest));
   const std::string parent(terms.trace_parent.empty() ? options.trace_parent : terms.trace_parent);
   for (int attempt = 0;; ++attempt) {
     grpc::ClientContext context;

@@ -26,7 +26,7 @@ namespace kiln {
 
 struct CallTerms {
   std::string_view trace_parent = {};     // empty: the connection's
-  std::chrono::milliseconds at_least{0};  // what the call may take though the connection's timeout is less
+  std::chrono::milliseconds at_least = std::chrono::milliseconds::min();  // what the call may take though the connection's timeout is less
   std::function<bool()> again = {};       // whether it may be made again; empty: it may
 };
 

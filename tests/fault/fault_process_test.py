@@ -56,11 +56,12 @@ def test_a_worker_that_ends_costs_its_request_alone(daemon, how):
 
 def test_sigterm_answers_what_runs_and_refuses_the_rest(daemon):
     daemon.start()
+    daemon.client().compile(program(0), TARGET)  # a client asks who signs when its first answer is there
     answers = []
     caller = threading.Thread(target=lambda: answers.append(daemon.client().compile(program(1), TARGET)))
     caller.start()
     end = time.monotonic() + 20
-    while daemon.client().stats().requests == 0:
+    while daemon.client().stats().requests == 1:
         assert time.monotonic() < end, "the request does not arrive"
     assert daemon.stop(limit=30.0) == 0
     caller.join(timeout=30.0)
