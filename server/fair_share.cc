@@ -2,7 +2,6 @@
 #include "server/fair_share.h"
 
 #include <algorithm>
-#include <optional>
 
 namespace kiln::server {
 namespace {
@@ -16,24 +15,17 @@ void FairShare::Enter(const std::string& tenant) {
   const auto [at, is_new] = tenants_.try_emplace(tenant);
   Tenant& state = at->second;
   if (is_new) state.average_ms = first_estimate_ms_;
-  if (state.present == 0) state.time_ms = std::max(state.time_ms, LeastTime());
-  ++state.present;
+  const double behind = served_ms_ - state.time_ms;
+  if (state.waiting == 0 && behind > 0) {
+    state.time_ms += behind;
+    if (state.running > 0) state.ahead_ms += behind;
+  }
+  ++state.waiting;
   ++present_;
 }
 
-// Of those who are there.
-double FairShare::LeastTime() const {
-  std::optional<double> least;
-  for (const auto& [name, state] : tenants_) {
-    if (state.present == 0) continue;
-    const double time = state.time_ms - state.charged_ms;
-    least = std::min(least.value_or(time), time);
-  }
-  return least.value_or(0);
-}
-
 void FairShare::Leave(const std::string& tenant) {
-  --tenants_.at(tenant).present;
+  --tenants_.at(tenant).waiting;
   --present_;
   ForgetIdle();
 }
@@ -42,6 +34,9 @@ double FairShare::TimeOf(const std::string& tenant) const { return tenants_.at(t
 
 double FairShare::Begin(const std::string& tenant) {
   Tenant& state = tenants_.at(tenant);
+  served_ms_ = std::max(served_ms_, state.time_ms - state.charged_ms);
+  --state.waiting;
+  ++state.running;
   state.time_ms += state.average_ms;
   state.charged_ms += state.average_ms;
   return state.average_ms;
@@ -49,20 +44,26 @@ double FairShare::Begin(const std::string& tenant) {
 
 void FairShare::Finish(const std::string& tenant, double charged_ms, double took_ms) {
   Tenant& state = tenants_.at(tenant);
-  state.time_ms += took_ms - charged_ms;
+  const double more_ms = took_ms - charged_ms, paid_ms = std::clamp(more_ms, 0.0, state.ahead_ms);
+  state.time_ms += more_ms - paid_ms;
   state.charged_ms -= charged_ms;
   state.average_ms += (took_ms - state.average_ms) / kMemory;
-  Leave(tenant);
+  state.ahead_ms = --state.running == 0 ? 0 : state.ahead_ms - paid_ms;
+  --present_;
+  ForgetIdle();
 }
 
 void FairShare::ForgetIdle() {
   if (present_ == 0) {
     for (auto& [name, state] : tenants_) state.time_ms = state.charged_ms = 0;
+    served_ms_ = 0;
   }
   // A name costs memory, and names come from outside.
   if (tenants_.size() <= kRemembered) return;
-  const double least = LeastTime();
-  std::erase_if(tenants_, [&](const auto& item) { return item.second.present == 0 && item.second.time_ms <= least; });
+  std::erase_if(tenants_, [&](const auto& item) {
+    const Tenant& state = item.second;
+    return state.waiting == 0 && state.running == 0 && state.time_ms <= served_ms_;
+  });
 }
 
 }  // namespace kiln::server

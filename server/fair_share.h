@@ -3,8 +3,9 @@
 // Whose turn it is. Each tenant has a virtual time: the time workers have spent on it. Among those who have work waiting the one
 // with the least is served next, so that every tenant gets an equal share of the workers, whatever the others send. What a job
 // will take is not known before it ran: it is charged with the average of its tenant's jobs when it is taken, and corrected when
-// it ends. A tenant that was idle starts where the others stand, without what they are charged for now: idleness saves up nothing. When
-// nobody wants anything any more nobody owes anybody anything.
+// it ends. A tenant for whom nothing waited starts where the last that was served stood then, without what that was charged for: to want
+// nothing saves up nothing, however long something of the tenant's runs meanwhile. When nobody wants anything any more nobody owes anybody
+// anything.
 //
 // (Start-time fair queueing: Goyal, Vin, Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions on Networking 5(5), 1997.)
 //
@@ -41,13 +42,14 @@ class FairShare {
     double time_ms = 0;
     double average_ms = 0;
     double charged_ms = 0;    // of that, for jobs that run
-    std::size_t present = 0;  // jobs waiting or running
+    double ahead_ms = 0;      // of that, for nothing yet: what running jobs take above their charge goes off it first
+    std::size_t waiting = 0, running = 0;  // jobs
   };
-  double LeastTime() const;
   void ForgetIdle();
 
   const double first_estimate_ms_;
-  std::size_t present_ = 0;  // of all
+  double served_ms_ = 0;     // the time, without charges, at which a tenant was served; the latest
+  std::size_t present_ = 0;  // jobs of all
   std::map<std::string, Tenant> tenants_;  // by name: ties are decided the same way everywhere
 };
 

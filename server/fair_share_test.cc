@@ -140,6 +140,40 @@ TEST(FairShare, WhoComesLaterDoesNotStandBehindAnEstimate) {
   EXPECT_LE(shares.TimeOf("late"), shares.TimeOf("cheap"));
 }
 
+// Of workers that serve `tenants` in turn for so long, each with more waiting, one has spent how much on each of them.
+std::map<std::string, double> Served(FairShare& shares, const std::vector<std::string>& tenants, double job_ms, int jobs) {
+  std::map<std::string, double> spent;
+  for (const std::string& tenant : tenants) {
+    shares.Enter(tenant);
+    spent[tenant] = 0;
+  }
+  for (int i = 0; i < jobs; ++i) {
+    const std::string& next = *std::ranges::min_element(tenants, {}, [&](const std::string& tenant) { return shares.TimeOf(tenant); });
+    const double charged = shares.Begin(next);
+    shares.Enter(next);
+    shares.Finish(next, charged, job_ms);
+    spent[next] += job_ms;
+  }
+  return spent;
+}
+
+TEST(FairShare, ALongJobHoldsNobodysTimeBack) {
+  for (const std::string newcomer : {"long", "new"}) {
+    FairShare shares(10);
+    shares.Enter("long");
+    const double charged = shares.Begin("long");
+    shares.Enter("other");
+    Served(shares, {"other"}, 10, 1000);
+    const auto spent = Served(shares, {"other", newcomer}, 10, 200);
+    EXPECT_GE(spent.at("other"), 900) << newcomer;
+    EXPECT_GE(spent.at(newcomer), 900);
+    shares.Finish("long", charged, 10'000);
+    const auto after = Served(shares, {"other", newcomer}, 10, 200);
+    EXPECT_GE(after.at("other"), 900) << newcomer;
+    EXPECT_GE(after.at(newcomer), 900) << "what it ran while it wanted nothing else took nothing from anybody";
+  }
+}
+
 TEST(FairShare, TenantsThatAreGoneAreForgotten) {
   FairShare shares(10);
   for (int i = 0; i < 10'000; ++i) {
