@@ -43,7 +43,8 @@ std::expected<void, QueueFull> Admission::Enqueue(std::unique_ptr<Job>& job) {
   if (closed_ || !HasRoomFor(tenant, cls)) return std::unexpected(QueueFull{count_, RetryAfter()});
   if (job->stop.stop_requested()) return {};
   job->queued = std::chrono::steady_clock::now();
-  shares_.Enter(tenant);
+  job->waits_as = cls;
+  SharesOf(cls).Enter(tenant);
   ++count_;
   tenants_[tenant][cls].push_back(std::move(job));
   return {};
@@ -62,7 +63,7 @@ void Admission::Withdraw(const Job& job) {
       found = std::move(*at);
       line.erase(at);
       --count_;
-      shares_.Leave(tenant->first);
+      SharesOf(job.waits_as).Leave(tenant->first);
       break;
     }
     if (IsEmpty(tenant->second)) tenants_.erase(tenant);
@@ -92,9 +93,9 @@ std::unique_ptr<Job> Admission::Take() {
       if (const auto at = tenants_.find(tenant); IsEmpty(at->second)) tenants_.erase(at);
       wanted = !job->stop.stop_requested();
       if (wanted) {
-        job->charged_ms = shares_.Begin(tenant);
+        job->charged_ms = SharesOf(job->waits_as).Begin(tenant);
       } else {
-        shares_.Leave(tenant);
+        SharesOf(job->waits_as).Leave(tenant);
       }
     }
     if (wanted) return job;
@@ -105,7 +106,7 @@ std::unique_ptr<Job> Admission::Take() {
 void Admission::Finished(const Job& job, const JobOutcome& outcome) {
   const double took = Milliseconds(outcome.ran);
   std::lock_guard lock(mutex_);
-  shares_.Finish(job.caller.tenant, job.charged_ms, took);
+  SharesOf(job.waits_as).Finish(job.caller.tenant, job.charged_ms, took);
   if (outcome.end == JobOutcome::End::kResult) average_ms_ += (took - average_ms_) / 16;
 }
 
@@ -117,6 +118,9 @@ void Admission::Promote(const cache::Digest& key, v1::Priority priority) {
       Line& line = lines[from];
       const auto at = std::ranges::find_if(line, [&](const auto& job) { return job->key == key; });
       if (at == line.end()) continue;
+      SharesOf(from).Leave(tenant);
+      SharesOf(to).Enter(tenant);
+      (*at)->waits_as = to;
       lines[to].push_back(std::move(*at));
       line.erase(at);
       return;
@@ -166,7 +170,7 @@ Admission::Line* Admission::FairestLine(std::size_t first_class, std::size_t las
     const auto line = std::find_if(lines.begin() + static_cast<std::ptrdiff_t>(first_class), end,
                                    [](const Line& l) { return !l.empty(); });
     if (line == end) continue;
-    const double time = shares_.TimeOf(tenant);
+    const double time = SharesOf(first_class).TimeOf(tenant);
     if (best == nullptr || time < best_time) {
       best = &*line;
       best_time = time;

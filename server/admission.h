@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bounded queue before the compile workers. Tenants share the workers equally (fair_share.h); a tenant's own jobs go
-// interactive before batch, first come first served among equals. Tuning waits until nobody has anything else.
+// interactive before batch, first come first served among equals. Tuning waits until nobody has anything else, and is shared by an
+// account of its own: what waits for that long must not hold its tenant's place among the others back.
 //
 // A full queue refuses at once and says when to come back. It is never full for everybody: whoever has a line already may
 // lengthen it only while it is shorter than kOwnPart times the room that is left, so that a flood leaves places to the others.
@@ -61,7 +62,8 @@ struct Job {
   v1::WorkerJob work;
   std::stop_token stop;  // fires when nobody waits for it any more: a job that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};
-  double charged_ms = 0;  // by Take
+  std::size_t waits_as = 0;  // the class of its line: Admission's, under its mutex
+  double charged_ms = 0;     // by Take
   std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
   std::function<void(std::string_view stage)> on_stage;
   std::move_only_function<void(JobOutcome)> done;  // called once, while the job is there
@@ -107,6 +109,7 @@ class Admission {
   using Lines = std::array<Line, kClasses>;
 
   bool HasRoomFor(const std::string& tenant, std::size_t cls) const;
+  FairShare& SharesOf(std::size_t cls) { return cls == kTuning ? tuning_shares_ : shares_; }
   Line* NextLine();
   Line* FairestLine(std::size_t first_class, std::size_t last_class);
   std::expected<void, QueueFull> Enqueue(std::unique_ptr<Job>& job);
@@ -120,6 +123,7 @@ class Admission {
   std::map<std::string, Lines> tenants_;  // with a job waiting
   std::size_t count_ = 0;
   FairShare shares_{kFirstEstimateMs};
+  FairShare tuning_shares_{kFirstEstimateMs};
   double average_ms_ = kFirstEstimateMs;
   bool closed_ = false;
 };

@@ -59,10 +59,8 @@ std::optional<Outcome> CompileFlow::FindHotKey(const cache::Digest& key, std::st
 }
 
 std::optional<Outcome> CompileFlow::Hot(const cache::Digest& kept_under, std::string_view tenant) {
-  auto hit = parts_.cache.GetWithoutBlocking(kept_under);
-  if (!hit) return std::nullopt;
-  auto outcome = OutcomeFrom(hit->entry, tenant, v1::MEMORY);
-  if (outcome) {
+  auto outcome = FromMemory(kept_under, tenant);
+  if (outcome && *outcome) {
     ++parts_.telemetry.requests;
     ++parts_.telemetry.hits;
   }
@@ -239,8 +237,10 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_
   if (!key) return false;
   if (!call->request.lookup_only && Board(call, *key)) return true;
   const auto full = parts_.admission.Refuses(call->request.caller, PriorityOf(bytes));
-  const bool looks = !full || !index_.WasAbsentSince(call->request.digest, std::chrono::steady_clock::now() - kStaysAbsent);
-  if (auto known = looks ? FromCache(*key, call->request.caller.tenant) : std::nullopt) {
+  const bool looks =
+      call->request.lookup_only || !full || !index_.WasAbsentSince(call->request.digest, std::chrono::steady_clock::now() - kStaysAbsent);
+  const std::string& tenant = call->request.caller.tenant;
+  if (auto known = looks ? FromCache(*key, tenant) : FromMemory(*key, tenant)) {
     ++parts_.telemetry.hits;
     call->request.notes->Mark("cache");
     End(call, std::move(*known));
@@ -276,6 +276,12 @@ bool CompileFlow::Board(const std::shared_ptr<Call>& call, const cache::Digest& 
   }
   if (call->cancelled) Cancel(call);
   return true;
+}
+
+std::optional<Outcome> CompileFlow::FromMemory(const cache::Digest& kept_under, std::string_view tenant) {
+  auto hit = parts_.cache.GetWithoutBlocking(kept_under);
+  if (!hit) return std::nullopt;
+  return OutcomeFrom(hit->entry, tenant, v1::MEMORY);
 }
 
 std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& kept_under, std::string_view tenant) {

@@ -127,7 +127,7 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--connection-memory", config.connection_memory_bytes, "bytes that all connections may hold of messages under way")
       ->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{32} << 20, std::uint64_t{1} << 40))->default_str("192MiB");
   bytes("--manifest-memory", config.manifest_memory_bytes, std::uint64_t{1} << 40,
-        "bytes that all manifests under way may hold; a tenant's, four fifths");
+        "bytes that all manifests under way may hold, and over it one; a tenant's, four fifths");
   bytes("--request-memory", config.request_memory_bytes, std::uint64_t{1} << 40,
         "bytes that all requests under way may hold, and again those that are being decoded; a tenant's, four fifths");
   app.add_option("--request-queue", config.request_queue,

@@ -59,7 +59,7 @@ void EnsureReactor::Expand() {
       return Continue();
     }
   }
-  if (!manifest_.ExpandSome()) return ExpandSoon();
+  if (!manifest_.ExpandSome()) return parts_.executor.Resume(caller_.tenant, [this] { Expand(); });
   {
     std::lock_guard lock(mutex_);
     items_.resize(manifest_.items().size());

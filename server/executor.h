@@ -2,7 +2,8 @@
 //
 // A few threads and a bounded queue, for what must not block gRPC's threads: decoding, SQLite, maintenance.
 //
-// Tenants share the threads' time equally (fair_share.h), each first come, first served, and the places in the queue by the rule of
+// Tenants share the threads' time equally (fair_share.h), each first come, first served: the time that a task keeps a thread from others,
+// whether it computes or waits there for memory (decoding_room.h). They share the places in the queue by the rule of
 // tenant_budget.h: one's flood neither fills the queue nor makes another wait for more than what is being done already.
 #pragma once
 

@@ -221,6 +221,63 @@ TEST(TenantPacer, TheLouderGetsNoMoreTimes) {
   EXPECT_LE(alone, 1001);
 }
 
+// A job of so much urgency that waits.
+std::unique_ptr<Job> Waiting(const std::string& tenant, v1::Priority priority, const std::string& key = "") {
+  auto job = std::make_unique<Job>();
+  job->key = cache::Sha256(key);
+  job->caller.tenant = tenant;
+  job->priority = priority;
+  job->done = [](JobOutcome) {};
+  return job;
+}
+
+// Of the next so many milliseconds of one worker, each job taking ten, how many `tenant` gets: both keep many interactive jobs waiting.
+double GetsOf(Admission& admission, const std::string& tenant, const std::string& other, double total_ms) {
+  double got = 0;
+  std::map<std::string, int> waiting;
+  for (double now = 0; now < total_ms; now += 10) {
+    for (const std::string& name : {tenant, other}) {
+      for (; waiting[name] < 4; ++waiting[name]) {
+        auto job = Waiting(name, v1::INTERACTIVE);
+        EXPECT_TRUE(admission.Submit(job));
+      }
+    }
+    const auto job = admission.Take();
+    --waiting[job->caller.tenant];
+    if (job->caller.tenant == tenant) got += 10;
+    admission.Finished(*job, {.end = JobOutcome::End::kResult, .ran = std::chrono::milliseconds(10)});
+  }
+  return got;
+}
+
+TEST(Admission, TuningThatWaitsHoldsItsTenantsTimeNotBack) {
+  for (const bool promoted : {false, true}) {
+    Admission admission(256, 1);
+    auto tuning = Waiting("tuner", v1::TUNING, "tuned");
+    ASSERT_TRUE(admission.Submit(tuning));
+    EXPECT_EQ(GetsOf(admission, "other", "third", 10'000), 5'000) << "the tuning job waits all the while";
+    if (promoted) admission.Promote(cache::Sha256("tuned"), v1::BATCH);
+    EXPECT_NEAR(GetsOf(admission, "other", "tuner", 1'000), 500, 50) << promoted;
+  }
+}
+
+TEST(Admission, TuningIsSharedToo) {
+  Admission admission(1'000, 1);
+  std::map<std::string, int> got;
+  for (const std::string name : {"flood", "other"}) {
+    for (int i = 0; i < 100; ++i) {
+      auto job = Waiting(name, v1::TUNING);
+      ASSERT_TRUE(admission.Submit(job));
+    }
+  }
+  for (int i = 0; i < 100; ++i) {
+    const auto job = admission.Take();
+    ++got[job->caller.tenant];
+    admission.Finished(*job, {.end = JobOutcome::End::kResult, .ran = std::chrono::milliseconds(10)});
+  }
+  EXPECT_NEAR(got["other"], 50, 2);
+}
+
 TEST(Admission, AFloodLeavesRoomInTheQueue) {
   Admission admission(256, 1);
   const auto submit = [&](const std::string& tenant, v1::Priority priority) {

@@ -10,8 +10,9 @@
 
 namespace kiln::server {
 
-// Whether the executor still runs what it is given: the sign that kilnd is alive. Every request passes through it, and each of its
-// tasks takes milliseconds; one that stands for `patience` does not come back.
+// Whether the executor still runs what it is given: the sign that kilnd is alive. Every request that needs a thread passes through it, and
+// each of its tasks takes milliseconds; when none of its threads is free for `patience`, none comes back. The heavy executor has no beat:
+// what stands there may well wait for memory, and nobody else's small requests with it.
 class Heartbeat {
  public:
   using Clock = std::chrono::steady_clock;

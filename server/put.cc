@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 
 #include "server/compile_flow.h"
+#include "server/refusals.h"
 
 namespace kiln::server {
 
 std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, v1::PutRequest put) {
+  if (closed_) return std::unexpected(Draining());  // it waited for a thread until then
   const auto memory = MemoryToDecode(put.request());
   if (!memory) return std::unexpected(memory.error());
   auto resolved = ResolveInTurn(put.request(), *memory, nullptr, nullptr);
