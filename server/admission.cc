@@ -118,8 +118,9 @@ void Admission::Promote(const cache::Digest& key, v1::Priority priority) {
       Line& line = lines[from];
       const auto at = std::ranges::find_if(line, [&](const auto& job) { return job->key == key; });
       if (at == line.end()) continue;
-      SharesOf(from).Leave(tenant);
+      // In this order: a tenant that has nothing left in an account loses the time it is owed there.
       SharesOf(to).Enter(tenant);
+      SharesOf(from).Leave(tenant);
       (*at)->waits_as = to;
       lines[to].push_back(std::move(*at));
       line.erase(at);

@@ -51,7 +51,18 @@ class FloodTest : public HeldTest {
     for (uint32_t i = 0; i < kExecutorThreads; ++i) {
       threads_.emplace_back([this, i] { EXPECT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, i)).status.ok()); });
     }
-    ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().requests() == kExecutorThreads; }));
+    ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().requests() >= kExecutorThreads && Waits(); }));
+    before_ = daemon_->Stats().requests();
+  }
+  // Whether a lookup gets no thread.
+  bool Waits() {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + flood_);
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+    v1::LookupRequest request;
+    request.set_key(std::string(32, '?'));
+    v1::CompileReply reply;
+    return daemon_->stub().Lookup(&context, request, &reply).error_code() == StatusCode::DEADLINE_EXCEEDED;
   }
   void TearDown() override {
     GoOn();
@@ -83,6 +94,7 @@ class FloodTest : public HeldTest {
   }
 
   std::string flood_, small_;
+  std::uint64_t before_ = 0;  // requests that came to hold the threads
   std::atomic<int> ended_ = 0;         // large modules
   std::vector<std::jthread> threads_;  // which end once the daemon goes on
 };
@@ -92,7 +104,7 @@ TEST_F(FloodTest, OfLookupsLeavesRoomToOthers) {
   HoldAllThreads();
   const Lookups flood = Send(flood_, 2 * kQueue);
   const auto come = [&](std::size_t lookups) {
-    return daemon_->Eventually([&] { return daemon_->Stats().requests() == kExecutorThreads + lookups; });
+    return daemon_->Eventually([&] { return daemon_->Stats().requests() == before_ + lookups; });
   };
   ASSERT_TRUE(come(flood.size()));
   ASSERT_TRUE(daemon_->Eventually([&] { return Ended(flood) >= flood.size() - kAccepted; }));

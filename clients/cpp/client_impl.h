@@ -66,14 +66,17 @@ struct Client::Impl {
     return entries;
   }
 
-  // What is loaded later is made from the very bytes that were verified.
-  std::expected<Compiled, Error> Open(const v1::SealedReply& sealed, const Asked& asked) const {
-    const auto ask = [this](Trust::Ask how) {
+  Trust::AskDaemon AskDaemon() const {
+    return [this](Trust::Ask how) {
       v1::CapabilitiesRequest request;
       request.set_at_once(how == Trust::Ask::kAtOnce);
       return Call(&v1::Kiln::Stub::Capabilities, request);
     };
-    if (auto checked = trust.Check(sealed, asked, ask); !checked) return std::unexpected(std::move(checked.error()));
+  }
+
+  // What is loaded later is made from the very bytes that were verified.
+  std::expected<Compiled, Error> Open(const v1::SealedReply& sealed, const Asked& asked) const {
+    if (auto checked = trust.Check(sealed, asked, AskDaemon()); !checked) return std::unexpected(std::move(checked.error()));
     v1::CompileReply reply;
     if (!reply.ParseFromString(sealed.SerializeAsString())) {
       return std::unexpected(Error{.code = ErrorCode::kInternal, .message = "the daemon's reply is no kiln.v1.CompileReply"});
@@ -84,6 +87,7 @@ struct Client::Impl {
   template <class Request>
   std::expected<Compiled, Error> CallForArtifact(const char* path, const Request& request, const Asked& asked,
                                                  const std::string& trace_parent = {}) const {
+    if (auto learnt = trust.Learn(AskDaemon()); !learnt) return std::unexpected(std::move(learnt.error()));
     const grpc::internal::RpcMethod method(path, grpc::internal::RpcMethod::NORMAL_RPC);
     v1::SealedReply reply;
     const auto call = [&](grpc::ClientContext& context) {
@@ -116,6 +120,7 @@ struct Client::Impl {
 
   // A queue that has no room says so after the stage "queued".
   Client::Result<Compiled> CompileStreaming(const CompileRequest& wanted, const OnStage& on_stage) const {
+    if (auto learnt = trust.Learn(AskDaemon()); !learnt) return std::unexpected(std::move(learnt.error()));
     const v1::CompileRequest request = ToProto(wanted);
     const grpc::internal::RpcMethod method("/kiln.v1.Kiln/CompileStream", grpc::internal::RpcMethod::SERVER_STREAMING);
     v1::SealedReply reply;

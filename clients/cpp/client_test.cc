@@ -61,6 +61,11 @@ struct Service final : v1::Kiln::Service {
     return RefusesThis() ? Refusal() : grpc::Status::OK;
   }
 
+  grpc::Status Capabilities(grpc::ServerContext*, const v1::CapabilitiesRequest*, v1::CapabilitiesReply* reply) override {
+    reply->set_signing_key(std::string(32, 'k'));
+    return grpc::Status::OK;
+  }
+
   grpc::Status CompileStream(grpc::ServerContext*, const v1::CompileRequest*, grpc::ServerWriter<v1::CompileProgress>* writer) override {
     v1::CompileProgress progress;
     progress.set_stage("queued");

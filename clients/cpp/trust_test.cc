@@ -5,8 +5,12 @@
 
 #include <stdlib.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,6 +47,8 @@ class SwappingService final : public v1::Kiln::Service {
   std::string module = "m";
   std::string build{compiler::BuildId()};
   std::string ptxas;  // of today
+  bool ends = false;  // with the first artifact it gives
+  std::atomic<bool> gone = false;
 
   grpc::Status Compile(grpc::ServerContext*, const v1::CompileRequest*, v1::CompileReply* reply) override { return Answer(*reply); }
   grpc::Status Lookup(grpc::ServerContext*, const v1::LookupRequest*, v1::CompileReply* reply) override { return Answer(*reply); }
@@ -53,13 +59,15 @@ class SwappingService final : public v1::Kiln::Service {
     return grpc::Status::OK;
   }
   grpc::Status Capabilities(grpc::ServerContext*, const v1::CapabilitiesRequest* request, v1::CapabilitiesReply* reply) override {
+    if (gone) return {grpc::StatusCode::UNAVAILABLE, "gone"};
     reply->set_signing_key(std::string(signer_.public_key().view()));
     if (!request->at_once()) reply->set_ptxas(ptxas);
     return grpc::Status::OK;
   }
 
  private:
-  grpc::Status Answer(v1::CompileReply& reply) const {
+  grpc::Status Answer(v1::CompileReply& reply) {
+    gone = ends;
     v1::Artifact artifact;
     artifact.set_target(target);
     v1::SealedReply sealed;
@@ -104,6 +112,17 @@ TEST_F(SwappedTest, AnArtifactOfAnotherKeyThanTheOneAskedForIsNotLoaded) {
   ASSERT_FALSE(swapped);
   EXPECT_EQ(swapped.error().code, ErrorCode::kRefused);
   EXPECT_THAT(swapped.error().message, HasSubstr("another key than the one asked for"));
+}
+
+TEST_F(SwappedTest, TheLastAnswerOfAKilndThatEndsIsTaken) {
+  service_.ends = true;
+  const CompileRequest asked{.module = "m", .target = "cuda:sm_90a"};
+  for (int way = 0; way < 3; ++way) {
+    service_.gone = false;
+    Client client = Connect();
+    const auto got = way == 0 ? client.Compile(asked) : way == 1 ? client.Compile(asked, [](std::string_view) {}) : client.LookupKey(service_.key);
+    EXPECT_TRUE(got) << way << ": " << got.error().message;
+  }
 }
 
 TEST_F(SwappedTest, AnArtifactOfAnotherTargetIsNotLoaded) {

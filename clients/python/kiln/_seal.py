@@ -117,24 +117,29 @@ def _check_answers(provenance, asked: Asked) -> None:
 
 
 class Trust:
-    """Whose artifacts the client of ``address`` takes; ``ask`` gets the daemon's own key."""
+    """Whose artifacts the client of ``address`` takes; ``ask(seconds)`` gets the daemon's own key."""
 
     def __init__(self, address: str, ask):
         self._address, self._ask, self._lock, self._keys = address, ask, threading.Lock(), None
 
-    def check(self, reply, asked: Asked) -> None:
+    def learn(self, timeout: float | None = None) -> None:
+        """Before anything is asked for: a kilnd that ends once it has answered says no more who signs."""
         if os.environ.get("KILN_VERIFY") == "0":
             return
         with self._lock:
             if self._keys is None:
-                self._keys = self._find()
-        check(reply, self._keys, asked)
+                self._keys = self._find(timeout)
 
-    def _find(self) -> frozenset:
+    def check(self, reply, asked: Asked) -> None:
+        self.learn()
+        if os.environ.get("KILN_VERIFY") != "0":
+            check(reply, self._keys, asked)
+
+    def _find(self, timeout: float | None) -> frozenset:
         named = os.environ.get("KILN_TRUSTED_KEYS")
         if named:
             return _trusted(pathlib.Path(named))
-        key = self._ask()
+        key = self._ask(timeout)
         if len(key) != 32:
             raise UntrustedArtifact(f"the kilnd at {self._address} names no signing key; it is older than this client")
         if not self._address.startswith("unix:"):

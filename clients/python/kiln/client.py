@@ -81,7 +81,8 @@ class Client:
             credentials = grpc.ssl_channel_credentials(
                 root_certificates or _file("KILN_TLS_ROOTS"), private_key or _file("KILN_TLS_KEY"), certificate_chain or _file("KILN_TLS_CERT"))
             self._channel = grpc.secure_channel(self.address, credentials, _OPTIONS)
-        self._trust = _seal.Trust(self.address, lambda: self._call("Capabilities", self._pb.CapabilitiesRequest(at_once=True), None).signing_key)
+        who = self._pb.CapabilitiesRequest(at_once=True)
+        self._trust = _seal.Trust(self.address, lambda timeout: self._call("Capabilities", who, timeout).signing_key)
         self._methods = {m.name: self._stub(m) for m in self._pb.service.methods}
 
     def _stub(self, method):
@@ -94,6 +95,11 @@ class Client:
         make = getattr(self._channel, "_".join(ways))
         path = f"/{self._pb.service.full_name}/{method.name}"
         return make(path, request_serializer=lambda m: m.SerializeToString(), response_deserializer=read)
+
+    def _artifact(self, method: str, request, timeout: float | None, asked):
+        end = self._end(timeout)
+        self._trust.learn(_left(end))
+        return self._open(self._call(method, request, _left(end)), asked)
 
     def _open(self, sealed, asked):
         """The CompileReply in a SealedReply, made from the bytes that were verified."""
@@ -126,12 +132,13 @@ class Client:
     def compile(self, program, target: str, options=None, *, timeout: float | None = None, **keywords):
         """The CompileReply: artifact, key, origin, timings, warnings. CompileError where the program is refused."""
         request = self.request(program, target, options, **keywords)
-        return self._open(self._call("Compile", request, timeout), _seal.Asked(request=request))
+        return self._artifact("Compile", request, timeout, _seal.Asked(request=request))
 
     def compile_stream(self, program, target: str, options=None, *, timeout: float | None = None, **keywords):
         """Yields the name of each stage as it begins, and at last the CompileReply. Where the queue was full, "queued" comes again."""
-        request = self.request(program, target, options, **keywords)
-        for progress in self._stream("CompileStream", request, timeout, lambda progress: progress.stage == "queued"):
+        request, end = self.request(program, target, options, **keywords), self._end(timeout)
+        self._trust.learn(_left(end))
+        for progress in self._stream("CompileStream", request, _left(end), lambda progress: progress.stage == "queued"):
             yield progress.stage if progress.WhichOneof("event") == "stage" else self._open(progress.reply, _seal.Asked(request=request))
 
     def ensure_kernels(self, requests, targets=(), *, timeout: float | None = None):
@@ -156,7 +163,7 @@ class Client:
             request = self._pb.LookupRequest(request=self.request(what, target, options))
             asked = _seal.Asked(request=request.request)
         try:
-            return self._open(self._call("Lookup", request, timeout), asked)
+            return self._artifact("Lookup", request, timeout, asked)
         except _NotFound:
             return None
 

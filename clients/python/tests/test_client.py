@@ -355,12 +355,17 @@ def test_the_descriptor_must_be_there(monkeypatch, tmp_path):
 
 
 def test_each_call_for_an_artifact_says_what_it_asked_for(server, monkeypatch):
-    checked = []
+    checked, calls = [], []
     monkeypatch.setattr("kiln._seal.check", lambda reply, keys, asked: checked.append(asked))
     monkeypatch.delenv("KILN_VERIFY")
     replies = {"CompileStream": lambda: iter([server.pb.CompileProgress(reply={"key": b"k"})]),
                "Capabilities": lambda: server.pb.CapabilitiesReply(signing_key=b"s" * 32)}
-    server.handler = lambda name, request, context: replies.get(name, lambda: server.pb.CompileReply(key=b"k"))()
+
+    def answer(name, request, context):
+        calls.append(name)
+        return replies.get(name, lambda: server.pb.CompileReply(key=b"k"))()
+
+    server.handler = answer
     with Client() as client:
         client.lookup(b"k" * 32)
         client.lookup(program, "cuda:sm_80")
@@ -369,3 +374,4 @@ def test_each_call_for_an_artifact_says_what_it_asked_for(server, monkeypatch):
     assert [(asked.key, asked.request and asked.request.target) for asked in checked] == [
         (b"k" * 32, None), (b"", "cuda:sm_80"), (b"", "cuda:sm_90a"), (b"", "cuda:sm_90")]
     assert checked[2].request.options.fast_math
+    assert calls == ["Capabilities", "Lookup", "Lookup", "Compile", "CompileStream"], "who signs is asked before there is an answer to lose"

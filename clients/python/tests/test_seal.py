@@ -79,7 +79,7 @@ def test_the_key_of_a_unix_socket_is_asked_once_and_of_tcp_remembered(signer, tm
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     asked = []
 
-    def ask(key=signer.public):
+    def ask(seconds, key=signer.public):
         asked.append(key)
         return key
 
@@ -93,9 +93,9 @@ def test_the_key_of_a_unix_socket_is_asked_once_and_of_tcp_remembered(signer, tm
     _seal.Trust("host:1", ask).check(signer.reply(), NOTHING)
     assert (tmp_path / "kiln" / "known_keys").read_text() == f"host:1 ed25519:{signer.public.hex()}\n"
     with pytest.raises(_seal.UntrustedArtifact, match="signs with another key than it did"):
-        _seal.Trust("host:1", lambda: ask(flip(signer.public))).check(signer.reply(), NOTHING)
+        _seal.Trust("host:1", lambda seconds: ask(seconds, flip(signer.public))).check(signer.reply(), NOTHING)
     with pytest.raises(_seal.UntrustedArtifact, match="names no signing key"):
-        _seal.Trust("host:2", lambda: b"").check(signer.reply(), NOTHING)
+        _seal.Trust("host:2", lambda seconds: b"").check(signer.reply(), NOTHING)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def contact(signer, tmp_path, monkeypatch):
     for name in ("KILN_VERIFY", "KILN_TRUSTED_KEYS", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    return lambda address="host:1": _seal.Trust(address, lambda: signer.public).check(signer.reply(), NOTHING)
+    return lambda address="host:1": _seal.Trust(address, lambda seconds: signer.public).check(signer.reply(), NOTHING)
 
 
 def test_the_first_key_is_kept_or_the_contact_refused(contact, tmp_path, monkeypatch):
@@ -156,13 +156,13 @@ def test_a_file_of_keys_comes_before_what_the_daemon_says(signer, tmp_path, monk
     file = tmp_path / "trusted"
     monkeypatch.setenv("KILN_TRUSTED_KEYS", str(file))
     file.write_text(f"# mine\ned25519:{signer.public.hex()} host\n")
-    never = _seal.Trust("unix:/x", lambda: pytest.fail("the daemon was asked"))
+    never = _seal.Trust("unix:/x", lambda seconds: pytest.fail("the daemon was asked"))
     never.check(signer.reply(), NOTHING)
     file.write_text("")
     with pytest.raises(_seal.UntrustedArtifact, match="nobody here trusts"):
-        _seal.Trust("unix:/x", lambda: b"").check(signer.reply(), NOTHING)
+        _seal.Trust("unix:/x", lambda seconds: b"").check(signer.reply(), NOTHING)
     monkeypatch.setenv("KILN_VERIFY", "0")
-    _seal.Trust("unix:/x", lambda: b"").check(_proto.messages().SealedReply(key=b"k"), NOTHING)
+    _seal.Trust("unix:/x", lambda seconds: b"").check(_proto.messages().SealedReply(key=b"k"), NOTHING)
 
 
 def test_without_a_library_nothing_is_accepted(signer, monkeypatch):
