@@ -146,22 +146,30 @@ std::expected<void, Error> Trust::Check(const v1::SealedReply& reply, const Aske
 }
 
 std::expected<std::vector<cache::PublicKey>, Error> Trust::Keys(const AskDaemon& ask) {
-  std::lock_guard lock(mutex_);
-  if (keys_) return *keys_;
-  if (const std::string file = Environment("KILN_TRUSTED_KEYS"); !file.empty()) {
-    auto keys = FromFile(file);
-    if (keys) keys_ = *keys;
-    return keys;
+  {
+    std::lock_guard lock(mutex_);
+    if (keys_) return *keys_;
   }
+  auto keys = Find(ask);
+  if (keys) {
+    std::lock_guard lock(mutex_);
+    keys_ = *keys;
+  }
+  return keys;
+}
+
+// Asked under no lock: each call has a deadline of its own.
+std::expected<std::vector<cache::PublicKey>, Error> Trust::Find(const AskDaemon& ask) {
+  if (const std::string file = Environment("KILN_TRUSTED_KEYS"); !file.empty()) return FromFile(file);
   const auto daemon = ask(Ask::kAtOnce);
   if (!daemon) return std::unexpected(daemon.error());
   const auto key = cache::PublicKey::FromBytes(daemon->signing_key());
   if (!key) return std::unexpected(Refused("the kilnd at " + address_ + " names no signing key; it is older than this client"));
   if (!address_.starts_with("unix:")) {
+    std::lock_guard lock(mutex_);  // two first contacts at one time are one
     if (auto known = KnownKey(*key); !known) return std::unexpected(std::move(known.error()));
   }
-  keys_ = {*key};
-  return *keys_;
+  return std::vector{*key};
 }
 
 // The first contact adds the key to the file.

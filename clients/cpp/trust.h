@@ -53,6 +53,7 @@ class Trust {
 
  private:
   std::expected<std::vector<cache::PublicKey>, Error> Keys(const AskDaemon& ask);
+  std::expected<std::vector<cache::PublicKey>, Error> Find(const AskDaemon& ask);
   std::expected<cache::PublicKey, Error> KnownKey(const cache::PublicKey& named) const;
 
   const std::string address_;

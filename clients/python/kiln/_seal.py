@@ -124,11 +124,8 @@ class Trust:
 
     def learn(self, timeout: float | None = None) -> None:
         """Before anything is asked for: a kilnd that ends once it has answered says no more who signs."""
-        if os.environ.get("KILN_VERIFY") == "0":
-            return
-        with self._lock:
-            if self._keys is None:
-                self._keys = self._find(timeout)
+        if self._keys is None and os.environ.get("KILN_VERIFY") != "0":
+            self._keys = self._find(timeout)
 
     def check(self, reply, asked: Asked) -> None:
         self.learn()
@@ -143,7 +140,8 @@ class Trust:
         if len(key) != 32:
             raise UntrustedArtifact(f"the kilnd at {self._address} names no signing key; it is older than this client")
         if not self._address.startswith("unix:"):
-            self._compare(f"ed25519:{key.hex()}")
+            with self._lock:  # two first contacts at one time are one
+                self._compare(f"ed25519:{key.hex()}")
         return frozenset((key,))
 
     def _compare(self, key: str) -> None:
