@@ -44,7 +44,7 @@ std::expected<void, QueueFull> Admission::Enqueue(std::unique_ptr<Job>& job) {
   if (job->stop.stop_requested()) return {};
   job->queued = std::chrono::steady_clock::now();
   job->waits_as = cls;
-  SharesOf(cls).Enter(tenant);
+  SharesOf(cls).Enter(tenant, job->queued);
   ++count_;
   tenants_[tenant][cls].push_back(std::move(job));
   return {};
@@ -93,7 +93,7 @@ std::unique_ptr<Job> Admission::Take() {
       if (const auto at = tenants_.find(tenant); IsEmpty(at->second)) tenants_.erase(at);
       wanted = !job->stop.stop_requested();
       if (wanted) {
-        job->charged_ms = SharesOf(job->waits_as).Begin(tenant);
+        job->turn = SharesOf(job->waits_as).Begin(tenant, std::chrono::steady_clock::now());
       } else {
         SharesOf(job->waits_as).Leave(tenant);
       }
@@ -106,7 +106,7 @@ std::unique_ptr<Job> Admission::Take() {
 void Admission::Finished(const Job& job, const JobOutcome& outcome) {
   const double took = Milliseconds(outcome.ran);
   std::lock_guard lock(mutex_);
-  SharesOf(job.waits_as).Finish(job.caller.tenant, job.charged_ms, took);
+  SharesOf(job.waits_as).Finish(job.caller.tenant, job.turn, took);
   if (outcome.end == JobOutcome::End::kResult) average_ms_ += (took - average_ms_) / 16;
 }
 
@@ -119,7 +119,7 @@ void Admission::Promote(const cache::Digest& key, v1::Priority priority) {
       const auto at = std::ranges::find_if(line, [&](const auto& job) { return job->key == key; });
       if (at == line.end()) continue;
       // In this order: a tenant that has nothing left in an account loses the time it is owed there.
-      SharesOf(to).Enter(tenant);
+      SharesOf(to).Enter(tenant, std::chrono::steady_clock::now());
       SharesOf(from).Leave(tenant);
       (*at)->waits_as = to;
       lines[to].push_back(std::move(*at));
@@ -164,6 +164,7 @@ Admission::Line* Admission::NextLine() {
 
 // Of the tenant whose turn it is among those with a job of these classes, its most urgent line.
 Admission::Line* Admission::FairestLine(std::size_t first_class, std::size_t last_class) {
+  const auto now = std::chrono::steady_clock::now();
   Line* best = nullptr;
   double best_time = 0;
   for (auto& [tenant, lines] : tenants_) {
@@ -171,7 +172,7 @@ Admission::Line* Admission::FairestLine(std::size_t first_class, std::size_t las
     const auto line = std::find_if(lines.begin() + static_cast<std::ptrdiff_t>(first_class), end,
                                    [](const Line& l) { return !l.empty(); });
     if (line == end) continue;
-    const double time = SharesOf(first_class).TimeOf(tenant);
+    const double time = SharesOf(first_class).TimeOf(tenant, now);
     if (best == nullptr || time < best_time) {
       best = &*line;
       best_time = time;

@@ -63,7 +63,7 @@ struct Job {
   std::stop_token stop;  // fires when nobody waits for it any more: a job that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};
   std::size_t waits_as = 0;  // the class of its line: Admission's, under its mutex
-  double charged_ms = 0;     // by Take
+  FairShare::Turn turn = 0;  // by Take
   std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
   std::function<void(std::string_view stage)> on_stage;
   std::move_only_function<void(JobOutcome)> done;  // called once, while the job is there

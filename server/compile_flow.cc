@@ -60,7 +60,7 @@ std::optional<Outcome> CompileFlow::FindHotKey(const cache::Digest& key, std::st
 
 std::optional<Outcome> CompileFlow::Hot(const cache::Digest& kept_under, std::string_view tenant) {
   auto outcome = FromMemory(kept_under, tenant);
-  if (outcome && *outcome) {
+  if (outcome) {  // or a refusal that is remembered
     ++parts_.telemetry.requests;
     ++parts_.telemetry.hits;
   }

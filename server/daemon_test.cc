@@ -294,6 +294,8 @@ TEST_F(DaemonTest, ARefusalIsRememberedUntilTheCompilerChanges) {
   for (int i = 0; i < 3; ++i) expect_refused(MakeRequest(Order::kRefuse), StatusCode::INVALID_ARGUMENT);
   expect_refused(MakeRequest(Order::kUnsupported), StatusCode::UNIMPLEMENTED);
   EXPECT_EQ(daemon_->Stats().compiles(), 2u);
+  EXPECT_EQ(daemon_->Stats().requests(), 4u);
+  EXPECT_EQ(daemon_->Stats().hits(), 2u) << "from memory, before anything is decoded";
 
   auto renamed = MakeRequest(Order::kRefuse);
   renamed.set_module(MinimalModule("another_name"));  // the same key, but diagnostics may quote names

@@ -132,7 +132,7 @@ bool DeviceLine::Enqueue(std::unique_ptr<DeviceTask>& task) {
   if (task->stop.stop_requested()) return true;
   task->job.set_id(++last_id_);
   task->queued = Clock::now();
-  shares_.Enter(task->tenant);
+  shares_.Enter(task->tenant, task->queued);
   ++count_;
   Tasks& line = waiting_[task->tenant];
   line.push_back(std::move(task));
@@ -170,7 +170,7 @@ std::unique_ptr<DeviceTask> DeviceLine::Take(Slot& slot) {
     std::unique_ptr<DeviceTask> task = TakeFrom(std::string(NextTenant()));
     const bool wanted = !task->stop.stop_requested();
     if (wanted) {
-      task->charged_ms = shares_.Begin(task->tenant);
+      task->turn = shares_.Begin(task->tenant, Clock::now());
       slot.tenant = task->tenant;
     } else {
       shares_.Leave(task->tenant);
@@ -188,7 +188,7 @@ std::unique_ptr<DeviceTask> DeviceLine::Take(Slot& slot) {
 void DeviceLine::Finished(Slot& slot, const DeviceTask& task, std::chrono::microseconds ran, bool spent) {
   std::lock_guard lock(mutex_);
   if (!spent) idle_.push_back(&slot);
-  shares_.Finish(task.tenant, task.charged_ms, std::chrono::duration<double, std::milli>(ran).count());
+  shares_.Finish(task.tenant, task.turn, std::chrono::duration<double, std::milli>(ran).count());
 }
 
 bool DeviceLine::HasRoomFor(const std::string& tenant) const {
@@ -199,7 +199,8 @@ bool DeviceLine::HasRoomFor(const std::string& tenant) const {
 
 // Something waits.
 const std::string& DeviceLine::NextTenant() const {
-  const auto earlier = [this](const auto& a, const auto& b) { return shares_.TimeOf(a.first) < shares_.TimeOf(b.first); };
+  const auto now = Clock::now();
+  const auto earlier = [&](const auto& a, const auto& b) { return shares_.TimeOf(a.first, now) < shares_.TimeOf(b.first, now); };
   return std::ranges::min_element(waiting_, earlier)->first;
 }
 

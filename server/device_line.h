@@ -66,7 +66,7 @@ struct DeviceTask {
   std::chrono::milliseconds limit{0};
   std::stop_token stop;  // fires when nobody waits for it any more: a run that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};
-  double charged_ms = 0;  // by the line
+  FairShare::Turn turn = 0;  // by the line
   std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
   std::move_only_function<void(DeviceOutcome)> done;  // called once
   std::optional<std::stop_callback<std::function<void()>>> on_stop;  // the line's; last, so that it goes before what it uses

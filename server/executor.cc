@@ -36,7 +36,7 @@ bool Executor::Post(const std::string& tenant, Task& task) {
   {
     std::lock_guard lock(mutex_);
     if (closed_) return false;
-    shares_.Enter(tenant);
+    shares_.Enter(tenant, Clock::now());
     lines_[tenant].push_back({std::move(task), std::move(place)});
   }
   arrived_.notify_one();
@@ -54,7 +54,7 @@ void Executor::PostFirst(Task task) {
 void Executor::Resume(const std::string& tenant, Task task) {
   {
     std::lock_guard lock(mutex_);
-    shares_.Enter(tenant);
+    shares_.Enter(tenant, Clock::now());
     lines_[tenant].push_back({std::move(task), std::nullopt});
   }
   arrived_.notify_one();
@@ -85,19 +85,20 @@ void Executor::RunOne(std::unique_lock<std::mutex>& lock, Lines::iterator line) 
   std::optional task(std::move(line->second.front().task));
   line->second.pop_front();
   if (line->second.empty()) lines_.erase(line);
-  const double charged = shares_.Begin(tenant);
-  lock.unlock();
   const auto began = Clock::now();
+  const FairShare::Turn turn = shares_.Begin(tenant, began);
+  lock.unlock();
   (*task)();
   task.reset();
   const std::chrono::duration<double, std::milli> took = Clock::now() - began;
   lock.lock();
-  shares_.Finish(tenant, charged, took.count());
+  shares_.Finish(tenant, turn, took.count());
 }
 
 Executor::Lines::iterator Executor::FairestLine() {
   if (std::next(lines_.begin()) == lines_.end()) return lines_.begin();
-  return std::ranges::min_element(lines_, {}, [this](const auto& line) { return shares_.TimeOf(line.first); });
+  const auto now = Clock::now();
+  return std::ranges::min_element(lines_, {}, [&](const auto& line) { return shares_.TimeOf(line.first, now); });
 }
 
 }  // namespace kiln::server

@@ -1,54 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Whose turn it is. Each tenant has a virtual time: the time workers have spent on it. Among those who have work waiting the one
-// with the least is served next, so that every tenant gets an equal share of the workers, whatever the others send. What a job
-// will take is not known before it ran: it is charged with the average of its tenant's jobs when it is taken, and corrected when
-// it ends. A tenant for whom nothing waited starts where the last that was served stood then, without what that was charged for: to want
-// nothing saves up nothing, however long something of the tenant's runs meanwhile. When nobody wants anything any more nobody owes anybody
-// anything.
+// with the least is served next, so that every tenant gets an equal share of the workers, whatever the others send. A job counts while it
+// runs, by what it has taken; but as the average of its tenant's jobs at least, for what it will take is not known before it ran.
+//
+// A tenant for whom nothing waited starts where those who are served stand, by what their jobs have taken: to want nothing saves up
+// nothing, nor what others had meanwhile. What a job takes from there on counts as everything else does, whenever it began. When nobody
+// wants anything any more nobody owes anybody anything.
 //
 // (Start-time fair queueing: Goyal, Vin, Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions on Networking 5(5), 1997.)
 //
-// Not synchronised; no clock.
+// Not synchronised; asks no clock: `now` never goes back.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace kiln::server {
 
 class FairShare {
  public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Turn = std::uint64_t;  // a job that runs
+
   explicit FairShare(double first_estimate_ms) : first_estimate_ms_(first_estimate_ms) {}
 
-  // The tenant of a job that was submitted, before `Take` may be asked about it.
-  void Enter(const std::string& tenant);
+  // The tenant of a job that was submitted, before `Begin` or `TimeOf` may be asked about it.
+  void Enter(const std::string& tenant, Time now);
   // That job left without having been taken.
   void Leave(const std::string& tenant);
 
-  // Orders tenants that have entered: the least goes first.
-  double TimeOf(const std::string& tenant) const;
+  // Orders tenants that have entered: the least, in milliseconds, goes first.
+  double TimeOf(const std::string& tenant, Time now) const;
 
-  // A job of the tenant begins; what it is charged for now. It ends with Finish.
-  double Begin(const std::string& tenant);
-  void Finish(const std::string& tenant, double charged_ms, double took_ms);
+  // A job of the tenant begins. It ends with Finish.
+  Turn Begin(const std::string& tenant, Time now);
+  void Finish(const std::string& tenant, Turn turn, double took_ms);
 
   // How many tenants are remembered: those with jobs waiting or running, and those who have used more than the others since.
   std::size_t tenants() const { return tenants_.size(); }
 
  private:
-  struct Tenant {
-    double time_ms = 0;
-    double average_ms = 0;
-    double charged_ms = 0;    // of that, for jobs that run
-    double ahead_ms = 0;      // of that, for nothing yet: what running jobs take above their charge goes off it first
-    std::size_t waiting = 0, running = 0;  // jobs
+  struct Running {
+    Turn turn;
+    Time began;
+    double least_ms;  // what it counts for before it has taken more
   };
+  struct Tenant {
+    double time_ms = 0;  // without what runs
+    double average_ms = 0;
+    std::size_t waiting = 0;  // jobs
+    std::vector<Running> running;
+  };
+  static double Taken(const Tenant& tenant, Time now);
+  double Served(Time now) const;
   void ForgetIdle();
 
   const double first_estimate_ms_;
-  double served_ms_ = 0;     // the time, without charges, at which a tenant was served; the latest
+  Turn last_turn_ = 0;
+  double served_ms_ = 0;     // what a tenant had taken when it was served; the most
   std::size_t present_ = 0;  // jobs of all
   std::map<std::string, Tenant> tenants_;  // by name: ties are decided the same way everywhere
 };

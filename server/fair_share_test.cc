@@ -3,7 +3,13 @@
 // Tenants before the workers, simulated: time is a number, a worker is when its job ends.
 #include "server/fair_share.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -110,76 +116,204 @@ TEST(FairShare, UrgencyIsATenantsOwnBusinessAndTuningIsNobodys) {
   EXPECT_EQ(used["tuner"], 0);
 }
 
+FairShare::Time At(double ms) {
+  return FairShare::Time(std::chrono::duration_cast<FairShare::Time::duration>(std::chrono::duration<double, std::milli>(ms)));
+}
+
 TEST(FairShare, IdlenessSavesUpNothing) {
   FairShare shares(10);
+  double now = 0;
   for (int i = 0; i < 100; ++i) {
-    shares.Enter("busy");
-    shares.Finish("busy", shares.Begin("busy"), 10);
+    shares.Enter("busy", At(now));
+    const FairShare::Turn turn = shares.Begin("busy", At(now));
+    shares.Finish("busy", turn, 10);
+    now += 10;
   }
-  shares.Enter("busy");
-  shares.Enter("late");
-  EXPECT_LE(shares.TimeOf("busy") - shares.TimeOf("late"), 10);
+  shares.Enter("busy", At(now));
+  shares.Enter("late", At(now));
+  EXPECT_LE(shares.TimeOf("busy", At(now)) - shares.TimeOf("late", At(now)), 10);
 }
 
 TEST(FairShare, WhatRanWhileNobodyElseWantedAnythingIsOwedToNobody) {
   FairShare shares(10);
-  for (int i = 0; i < 4; ++i) shares.Enter("early");
-  for (int i = 0; i < 4; ++i) shares.Begin("early");
-  for (int i = 0; i < 4; ++i) shares.Finish("early", 10, 1'000);
-  shares.Enter("late");
-  shares.Enter("early");
-  EXPECT_EQ(shares.TimeOf("early"), shares.TimeOf("late"));
+  std::vector<FairShare::Turn> turns;
+  for (int i = 0; i < 4; ++i) shares.Enter("early", At(0));
+  for (int i = 0; i < 4; ++i) turns.push_back(shares.Begin("early", At(0)));
+  for (const FairShare::Turn turn : turns) shares.Finish("early", turn, 1'000);
+  shares.Enter("late", At(1'000));
+  shares.Enter("early", At(1'000));
+  EXPECT_EQ(shares.TimeOf("early", At(1'000)), shares.TimeOf("late", At(1'000)));
 }
 
 TEST(FairShare, WhoComesLaterDoesNotStandBehindAnEstimate) {
   FairShare shares(1'000);
-  for (int i = 0; i < 4; ++i) shares.Enter("cheap");
-  for (int i = 0; i < 3; ++i) shares.Begin("cheap");  // as if they took a second each
-  shares.Enter("late");
-  for (int i = 0; i < 3; ++i) shares.Finish("cheap", 1'000, 1);
-  EXPECT_LE(shares.TimeOf("late"), shares.TimeOf("cheap"));
+  std::vector<FairShare::Turn> turns;
+  for (int i = 0; i < 4; ++i) shares.Enter("cheap", At(0));
+  for (int i = 0; i < 3; ++i) turns.push_back(shares.Begin("cheap", At(0)));  // as if they took a second each
+  shares.Enter("late", At(1));
+  for (const FairShare::Turn turn : turns) shares.Finish("cheap", turn, 1);
+  EXPECT_LE(shares.TimeOf("late", At(1)), shares.TimeOf("cheap", At(1)));
 }
 
-// Of workers that serve `tenants` in turn for so long, each with more waiting, one has spent how much on each of them.
-std::map<std::string, double> Served(FairShare& shares, const std::vector<std::string>& tenants, double job_ms, int jobs) {
-  std::map<std::string, double> spent;
-  for (const std::string& tenant : tenants) {
-    shares.Enter(tenant);
-    spent[tenant] = 0;
-  }
-  for (int i = 0; i < jobs; ++i) {
-    const std::string& next = *std::ranges::min_element(tenants, {}, [&](const std::string& tenant) { return shares.TimeOf(tenant); });
-    const double charged = shares.Begin(next);
-    shares.Enter(next);
-    shares.Finish(next, charged, job_ms);
-    spent[next] += job_ms;
-  }
-  return spent;
+TEST(FairShare, AnEstimateThatWasTooLongSavesUpNothing) {
+  FairShare shares(60'000);
+  shares.Enter("long", At(0));
+  const FairShare::Turn turn = shares.Begin("long", At(0));  // as if it took a minute
+  std::vector<FairShare::Turn> turns;
+  for (int i = 0; i < 14; ++i) shares.Enter("flood", At(0));
+  for (int i = 0; i < 7; ++i) turns.push_back(shares.Begin("flood", At(0)));
+  for (const FairShare::Turn one : turns) shares.Finish("flood", one, 30'000);
+  shares.Enter("long", At(30'000));
+  shares.Finish("long", turn, 31'000);
+  EXPECT_NEAR(shares.TimeOf("long", At(31'000)), shares.TimeOf("flood", At(31'000)), 2'000);
 }
+
+TEST(FairShare, OneWhoseJobRunsOnIsNotWhereOthersStart) {
+  FairShare shares(1'000);
+  shares.Enter("long", At(0));
+  shares.Begin("long", At(0));
+  for (int i = 0; i < 100; ++i) {
+    shares.Enter("flood", At(i * 200));
+    shares.Finish("flood", shares.Begin("flood", At(i * 200)), 1'000);
+  }
+  shares.Enter("new", At(20'000));
+  shares.Enter("flood", At(20'000));
+  EXPECT_NEAR(shares.TimeOf("new", At(20'000)), shares.TimeOf("flood", At(20'000)), 1'000);
+}
+
+// Eight workers and who comes to them, each when it pleases and with jobs of lengths of its own.
+class Eight {
+ public:
+  struct Comer {
+    std::string tenant;
+    double from_ms, to_ms;    // when it submits
+    std::size_t outstanding;  // jobs of its that wait or run
+    std::function<double(int)> length_ms;  // of its n-th job
+    std::size_t most = SIZE_MAX;  // jobs in all
+  };
+
+  Eight(std::vector<Comer> comers, double until_ms) : comers_(std::move(comers)), states_(comers_.size()) {
+    while (now_ < until_ms) {
+      Submit();
+      Begin();
+      Advance();
+    }
+  }
+
+  // Of the eight, how many worked for the tenant in the mean.
+  double Had(const std::string& tenant, double from_ms, double to_ms) const {
+    double sum = 0;
+    for (const std::vector<Ran>* jobs : {&ran_, &running_}) {
+      for (const Ran& job : *jobs) {
+        if (comers_[job.comer].tenant == tenant) sum += std::max(0.0, std::min(job.to_ms, to_ms) - std::max(job.from_ms, from_ms));
+      }
+    }
+    return sum / (to_ms - from_ms);
+  }
+
+ private:
+  struct State {
+    std::size_t submitted = 0, waiting = 0, running = 0;
+  };
+  struct Ran {
+    std::size_t comer;
+    FairShare::Turn turn;
+    double from_ms, to_ms;
+  };
+
+  void Submit() {
+    for (std::size_t i = 0; i < comers_.size(); ++i) {
+      const Comer& comer = comers_[i];
+      if (now_ < comer.from_ms || now_ >= comer.to_ms) continue;
+      for (State& state = states_[i]; state.submitted < comer.most && state.waiting + state.running < comer.outstanding; ++state.submitted) {
+        shares_.Enter(comer.tenant, At(now_));
+        ++state.waiting;
+      }
+    }
+  }
+
+  void Begin() {
+    const auto time_of = [&](std::size_t i) { return states_[i].waiting == 0 ? HUGE_VAL : shares_.TimeOf(comers_[i].tenant, At(now_)); };
+    while (running_.size() < 8) {
+      std::size_t next = 0;
+      for (std::size_t i = 1; i < comers_.size(); ++i) next = time_of(i) < time_of(next) ? i : next;
+      State& state = states_[next];
+      if (state.waiting == 0) return;
+      const double length = comers_[next].length_ms(static_cast<int>(state.submitted - state.waiting));
+      running_.push_back({next, shares_.Begin(comers_[next].tenant, At(now_)), now_, now_ + length});
+      --state.waiting;
+      ++state.running;
+    }
+  }
+
+  // To when a job ends or somebody comes.
+  void Advance() {
+    double next = HUGE_VAL;
+    for (const Ran& job : running_) next = std::min(next, job.to_ms);
+    for (const Comer& comer : comers_) next = comer.from_ms > now_ ? std::min(next, comer.from_ms) : next;
+    now_ = next;
+    std::erase_if(running_, [&](const Ran& job) {
+      if (job.to_ms > now_) return false;
+      shares_.Finish(comers_[job.comer].tenant, job.turn, job.to_ms - job.from_ms);
+      --states_[job.comer].running;
+      ran_.push_back(job);
+      return true;
+    });
+  }
+
+  std::vector<Comer> comers_;
+  std::vector<State> states_;
+  FairShare shares_{50};
+  double now_ = 0;
+  std::vector<Ran> running_, ran_;
+};
+
+constexpr double kMinute = 60'000;
+double Short(int) { return 10; }
+double TwoMinutes(int) { return 2 * kMinute; }
+double Mixed(int n) { return n % 10 == 0 ? 500 : 10; }
 
 TEST(FairShare, ALongJobHoldsNobodysTimeBack) {
   for (const std::string newcomer : {"long", "new"}) {
-    FairShare shares(10);
-    shares.Enter("long");
-    const double charged = shares.Begin("long");
-    shares.Enter("other");
-    Served(shares, {"other"}, 10, 1000);
-    const auto spent = Served(shares, {"other", newcomer}, 10, 200);
-    EXPECT_GE(spent.at("other"), 900) << newcomer;
-    EXPECT_GE(spent.at(newcomer), 900);
-    shares.Finish("long", charged, 10'000);
-    const auto after = Served(shares, {"other", newcomer}, 10, 200);
-    EXPECT_GE(after.at("other"), 900) << newcomer;
-    EXPECT_GE(after.at(newcomer), 900) << "what it ran while it wanted nothing else took nothing from anybody";
+    const Eight eight({{"long", 0, 1, 1, TwoMinutes}, {"flood", 0, 4 * kMinute, 64, Short}, {newcomer, kMinute, 4 * kMinute, 64, Short}},
+                      4 * kMinute);
+    const double each = newcomer == "long" ? 4 : 3.5;  // beside the long job's worker; its time is its tenant's
+    EXPECT_NEAR(eight.Had("flood", kMinute, 2 * kMinute), each, 0.1) << newcomer;
+    EXPECT_NEAR(eight.Had("flood", 2 * kMinute, 4 * kMinute), 4, 0.1) << newcomer;
   }
+}
+
+// It has been caught up while jobs of its ran, once or again and again; what it runs later is its own.
+TEST(FairShare, JobsOfUnequalLengthAfterALongOneCountInFull) {
+  const Eight once({{"mixed", 0, 1, 1, TwoMinutes}, {"flood", 0, 4 * kMinute, 64, Short}, {"mixed", kMinute, 4 * kMinute, 64, Mixed}}, 4 * kMinute);
+  EXPECT_NEAR(once.Had("flood", kMinute, 2 * kMinute), 4, 0.2);
+  EXPECT_NEAR(once.Had("flood", 2 * kMinute, 4 * kMinute), 4, 0.2);
+  const auto seconds = [](int n) { return n % 2 == 0 ? 2'500.0 : 5'000.0; };
+  const Eight often({{"mixed", 0, 4 * kMinute, 2, seconds}, {"flood", 0, 7 * kMinute, 64, Short}, {"mixed", 4 * kMinute, 7 * kMinute, 64, Mixed}},
+                    7 * kMinute);
+  EXPECT_NEAR(often.Had("mixed", 0, 4 * kMinute), 2, 0.1) << "all it wants";
+  for (double from = 4 * kMinute; from < 7 * kMinute; from += kMinute / 2) {
+    EXPECT_NEAR(often.Had("flood", from, from + kMinute / 2), 4, 0.2) << from;
+  }
+}
+
+// What the workers did for one while nobody else wanted anything.
+TEST(FairShare, WhoComesWhileOthersJobsRunHasNoCreditForThem) {
+  const double comes = 2 * kMinute - 1'000;
+  const Eight waiting({{"early", 0, 1, 16, TwoMinutes, 16}, {"late", comes, 4 * kMinute, 64, Short}}, 4 * kMinute);
+  EXPECT_GE(waiting.Had("early", 2 * kMinute, 4 * kMinute), 3.5) << "its next jobs begin";
+  EXPECT_GE(waiting.Had("late", 2 * kMinute, 4 * kMinute), 3.2);
+  const Eight running({{"early", 0, 1, 8, TwoMinutes, 8}, {"late", comes, 4 * kMinute, 64, Short},
+                       {"early", 2 * kMinute + 1'000, 4 * kMinute, 64, Short}}, 4 * kMinute);
+  EXPECT_NEAR(running.Had("early", 2 * kMinute + 5'000, 4 * kMinute), 4, 0.1);
 }
 
 TEST(FairShare, TenantsThatAreGoneAreForgotten) {
   FairShare shares(10);
   for (int i = 0; i < 10'000; ++i) {
     const std::string name = "tenant " + std::to_string(i);
-    shares.Enter(name);
-    shares.Finish(name, shares.Begin(name), 10);
+    shares.Enter(name, At(i));
+    shares.Finish(name, shares.Begin(name, At(i)), 10);
   }
   EXPECT_LE(shares.tenants(), 200u);
 }

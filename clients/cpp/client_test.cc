@@ -175,6 +175,10 @@ TEST_F(ClientTest, ATimeoutMayBeLongerThanClocksGo) {
     const auto stats = Connect(timeout).Stats();
     ASSERT_FALSE(stats);
     EXPECT_EQ(stats.error().code, ErrorCode::kDeadline);
+    const auto run = Connect(timeout).Run({.device = "emu:sm_90a"});
+    ASSERT_FALSE(run);
+    EXPECT_EQ(run.error().code, ErrorCode::kDeadline);
+    EXPECT_THAT(run.error().message, HasSubstr("the connection a longer timeout")) << "it had no limit of its own";
   }
 }
 

@@ -20,7 +20,7 @@ constexpr double kTransferSeconds = 120;
 
 // A run's own time is no part of the connection's timeout.
 std::chrono::milliseconds LeastTime(const RunRequest& request) {
-  if (!(request.timeout_seconds > 0)) return {};
+  if (!(request.timeout_seconds > 0)) return std::chrono::milliseconds::min();
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(request.timeout_seconds, 1e6) + kTransferSeconds) * 1000);
 }
 
@@ -142,7 +142,8 @@ Client::Result<RunResult> Client::Run(const RunRequest& request) {
         return stream->Finish();
       },
       {.trace_parent = request.program.trace_parent, .at_least = LeastTime(request)});
-  if (!ran) return std::unexpected(ExplainRun(std::move(ran.error()), LeastTime(request) >= impl_->options.timeout));
+  const bool had_own = request.timeout_seconds > 0 && LeastTime(request) >= impl_->options.timeout;
+  if (!ran) return std::unexpected(ExplainRun(std::move(ran.error()), had_own));
   RunResult out = FromProto(result);
   std::size_t at = 0;
   for (std::size_t i = 0; i < out.outputs.size(); ++i) {
