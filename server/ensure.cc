@@ -16,13 +16,13 @@ namespace kiln::server {
 namespace {
 
 constexpr std::size_t kLookups = 32;        // at one time
-constexpr std::size_t kSampleForEstimate = 8;
 constexpr std::size_t kMaxUnwrittenBytes = 256 << 10;  // beyond that nothing more is started until the client has read
 
-// Of a worker.
-double SpentMs(const Reply& reply) {
+// Of a worker; nothing where it was kept already.
+std::optional<double> SpentMs(const Outcome& outcome) {
+  if (!outcome || outcome->timings.empty()) return std::nullopt;
   double sum = 0;
-  for (const v1::Timing& timing : reply.timings) {
+  for (const v1::Timing& timing : outcome->timings) {
     if (timing.stage() != kQueueStage) sum += timing.milliseconds();
   }
   return sum;
@@ -38,7 +38,7 @@ bool EndsTheCall(const Failure& failure) {
 
 EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted, v1::EnsureRequest request)
     : parts_(parts), caller_(std::move(caller)), memory_(std::move(memory)), counted_(std::move(counted)), manifest_(std::move(request), parts.limits),
-      window_(2 * std::size_t{parts.workers} + 2), failure_(manifest_.problem()) {
+      window_(2 * std::size_t{parts.workers} + 2), estimate_(parts.workers), failure_(manifest_.problem()) {
   failure_ ? Continue() : ExpandSoon();
 }
 
@@ -157,6 +157,7 @@ void EnsureReactor::Ended(std::size_t index, bool lookup, Outcome outcome) {
       Pause(outcome.error().retry_after.value_or(std::chrono::seconds(1)));
     } else if (lookup && outcome.error().kind == Failure::Kind::kNotFound) {
       misses_.push_back(index);
+      items_[index].part = estimate_.Expect(manifest_.SizeOf(manifest_.items()[index]));
     } else if (EndsTheCall(outcome.error())) {
       if (!failure_) failure_ = std::move(outcome.error());
     } else {
@@ -183,11 +184,7 @@ void EnsureReactor::Note(std::size_t index, const Outcome& outcome) {
     *kernel.mutable_failure() = FittingFailure(failure, kDefaultDetailsBytes);
   }
   unwritten_bytes_ += kernel.ByteSizeLong();
-  if (!looking_ && made_++ == 0) first_made_ = Clock::now();
-  if (!looking_ && outcome && !outcome->timings.empty()) {
-    ++timed_;
-    spent_ms_ += SpentMs(*outcome);
-  }
+  if (!looking_) estimate_.Done(items_[index].part, SpentMs(outcome), Clock::now());
   if (!outcome) {
     progress_.set_failed(progress_.failed() + 1);
   } else if (looking_) {
@@ -219,27 +216,13 @@ void EnsureReactor::Pause(std::chrono::milliseconds time) {
   });
 }
 
-// Of what must be compiled: as it went since the first was there, for what came before that was waiting. While few are there, by what
-// one takes in a worker, with half of those that run behind them. Nothing before there is a sample.
-std::optional<double> EnsureReactor::Remaining() const {
-  if (looking_) return std::nullopt;
-  const std::size_t left = misses_.size() - made_;
-  if (left == 0) return 0.0;
-  if (made_ < kSampleForEstimate) {
-    if (timed_ == 0 || made_ * 10 < misses_.size()) return std::nullopt;
-    const auto busy = static_cast<double>(std::min<std::size_t>(parts_.workers, left));
-    return spent_ms_ / static_cast<double>(timed_) / 1000 * (static_cast<double>(left) - busy / 2) / busy;
-  }
-  return Seconds(Clock::now() - first_made_) * static_cast<double>(left) / static_cast<double>(made_ - 1);
-}
-
 // Writes what is new, or finishes when nothing runs any more; after that this object may be gone.
 void EnsureReactor::Advance(std::unique_lock<std::mutex> lock) {
   if (busy_) return;
   if (news_ && !broken_) {
     progress_.set_elapsed_seconds(Seconds(Clock::now() - began_));
     progress_.clear_remaining_seconds();
-    if (const auto remaining = Remaining()) progress_.set_remaining_seconds(*remaining);
+    if (const auto remaining = looking_ ? std::nullopt : estimate_.RemainingSeconds(Clock::now())) progress_.set_remaining_seconds(*remaining);
     writing_ = ToBuffer(progress_);
     progress_.clear_kernels();
     unwritten_bytes_ = 0;

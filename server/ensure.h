@@ -4,7 +4,7 @@
 //
 // First everything is looked up; what is not known is then compiled, a few more at a time than there are workers, so that a
 // manifest never fills the queue. It goes in the order of the requests' digests: as good as random, so that the first tenth is a
-// fair sample of the rest and the estimate of what remains can be trusted, and the same for everybody, so that the ranks of a job
+// fair sample of the rest, for the estimate of what remains, and the same for everybody, so that the ranks of a job
 // who send the same manifest share every compile. Before each the caller's rights are asked for again: a token may be revoked meanwhile.
 //
 // Threads. The manifest is expanded on the executor. Items end on the flow's threads. The one who ends an item starts the next; the
@@ -32,6 +32,7 @@
 #include "server/quotas.h"
 #include "server/request_limits.h"
 #include "server/tenant_budget.h"
+#include "server/work_estimate.h"
 
 namespace kiln::server {
 
@@ -55,6 +56,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     std::shared_ptr<CompileFlow::Call> call;  // while it runs
     bool running = false;
     Clock::time_point began{};
+    WorkEstimate::Part part = 0;  // of what must be compiled
   };
 
   void OnWriteDone(bool ok) override;
@@ -72,7 +74,6 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   bool MayGoOn();
   void Pause(std::chrono::milliseconds time);
   void Advance(std::unique_lock<std::mutex> lock);
-  std::optional<double> Remaining() const;
 
   const Parts parts_;
   const Caller caller_;
@@ -92,10 +93,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   bool paused_ = false;     // the queue is full
   bool throttled_ = false;  // the client reads slowly
   std::unique_ptr<grpc::Alarm> alarm_;  // another for each pause: one may be set while the call back of the last still runs
-  std::size_t made_ = 0;
-  std::size_t timed_ = 0;  // of these: took `spent_ms_` together
-  double spent_ms_ = 0;
-  Clock::time_point first_made_{};
+  WorkEstimate estimate_;  // of what must be compiled, by the bytes of the requests
   std::optional<Failure> failure_;  // ends the call before its items
 
   v1::EnsureProgress progress_;  // to be written next

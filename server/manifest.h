@@ -54,6 +54,7 @@ class Manifest {
   std::string_view TargetOf(const Item& item) const;
   // A serialized CompileRequest.
   std::string BytesOf(const Item& item) const;
+  double SizeOf(const Item& item) const { return static_cast<double>(requests_[item.request].size); }  // its request's bytes, as it came
   // Set where the request is larger than any may be: it has no bytes then.
   std::optional<Failure> ProblemOf(const Item& item) const;
 
