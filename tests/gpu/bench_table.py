@@ -41,8 +41,7 @@ def _row(group, shape, builder, arguments, data, bar=None, flop=None, moved=None
 
 def _gemm(group, shape, dtype, out, layout="nt", note="", **more):
     m, n, k = shape
-    arguments = {"M": m, "N": n, "K": k, "in_dtype": dtype, "out_dtype": out, "trans_b": layout == "nt",
-                 **tiles.matrix_product(m, n, k, dtype, out, trans_b=layout == "nt", target="cuda:sm_90a"), **more}
+    arguments = {"M": m, "N": n, "K": k, "in_dtype": dtype, "out_dtype": out, "trans_b": layout == "nt", "target": "cuda:sm_90a", **more}
     data = {"kind": "gemm", "dtype": dtype, "out": out, "layout": layout, "note": " ".join(filter(None, [layout, note])),
             **{key: more[key] for key in ("bias", "activation") if key in more}}
     return _row(group, shape, "gemm", arguments, data, flop=2 * m * n * k)

@@ -65,6 +65,14 @@ def matrix_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, t
     return asdict(best)
 
 
+def one_row(k: int) -> dict:
+    """``rows`` of B, ``columns`` of them in a step along k, and ``threads``, of a block of ``kiln.examples.gemm.gemv``, whose N × K elements have two
+    bytes. Measured on an H200: the longest steps of which no more than a twelfth lies outside; a thread has 32 bytes of each row, 16 of short
+    steps; and the more rows, the fewer times A is fetched, unless that leaves few blocks on a multiprocessor."""
+    columns = next((c for c in (8192, 4096, 2048, 1024) if 12 * (-k % c) <= k), 512)
+    return {"rows": 4 if k <= columns < 8192 else 2, "columns": columns, "threads": columns // (16 if columns >= 4096 else 8)}
+
+
 def _has_wgmma(target) -> bool:
     try:
         return targets.resolve(target).endswith(":sm_90a")
@@ -89,19 +97,35 @@ def _bytes(dtype) -> int:
     return 1 if "8" in name else 4 if "32" in name else 8 if "64" in name else 2
 
 
+def _few_rows(machine: Hopper, p: _Problem, deep: int) -> list[tuple[int, int, int, int]]:
+    """Where the memory is the bound. All rows at once: the product of the transposes, whose columns come by eights; long rows suit the memory.
+    Each block has 64 columns, or 128 where some multiprocessors would have a second block that all others wait for; the more rows, the less
+    often are they to be fetched again. Measured for layers of 1024 to 128256 columns."""
+    columns, wave, few = -(-p.n // 64), machine.multiprocessors, -(-p.m // 8) * 8
+    one_wave, two_waves = columns <= wave, columns <= 2 * wave
+    if p.m <= (112 if one_wave else 96):
+        if not one_wave and (two_waves or p.m > 16):
+            return [(few, 128, 2 * deep, 128)]
+        deeper = [(few, 64, steps * deep, 128) for steps in (8, 4) if p.m <= 64 and (steps == 4 or (p.m <= 8 and p.k >= 16 * steps * deep))]
+        return deeper + [(max(few, 64), 64, 2 * deep, 128)]
+    if not one_wave:
+        return [(few, 128 if two_waves else 256, deep, 256)]
+    if 2 * columns > wave:
+        return [(64, 128, 2 * deep, 128), (64, 128, deep, 256)]
+    return [(128, 64, deep, 256) if 8 * columns > wave else (64, 64, 2 * deep, 128)]
+
+
 def _candidates(machine: Hopper, p: _Problem):
     deep = machine.line // p.element
-    # All rows at once where they are few: the product of the transposes, whose columns come by eights. Long rows suit the memory.
-    few = -(-p.m // 8) * 8 if p.m < 64 else 64
-    # Blocks of one group of warps are not persistent: a second wave would fetch everything again. Several along m must load for each other.
-    alone = [(few, columns, 4 * deep, 128) for columns in (64, 128) if p.m <= few]
-    if p.m <= 8 and p.k >= 16 * 8 * deep:
-        alone.append((few, 64, 8 * deep, 128))
-    alone += [(64, columns, 2 * deep, 128) for columns in (64, 128) if p.m <= 64 or _pairs(p, 2 * deep, 1)]
-    shapes = [shape for shape in alone if -(-p.m // shape[0]) * -(-p.n // shape[1]) <= machine.multiprocessors]
-    shapes += [(128, columns, deep, 256) for columns in (64, 128, 192, 256)] + [(256, 128, deep, 256)]
-    if p.element == 2:
-        shapes += [(rows, 256, deep, 256) for rows in (*range(136, 184, 8), 192)]
+    if p.m <= (128 if p.element == 2 and not p.trans_a else 64):
+        shapes = _few_rows(machine, p, deep)
+    else:
+        # Blocks of one group of warps are not persistent: a second wave would fetch everything again. They must load for each other.
+        alone = [(64, columns, 2 * deep, 128) for columns in (64, 128) if _pairs(p, 2 * deep, 1)]
+        shapes = [shape for shape in alone if -(-p.m // shape[0]) * -(-p.n // shape[1]) <= machine.multiprocessors]
+        shapes += [(128, columns, deep, 256) for columns in (64, 128, 192, 256)] + [(256, 128, deep, 256)]
+        if p.element == 2:
+            shapes += [(rows, 256, deep, 256) for rows in (*range(136, 184, 8), 192)]
     for block_m, block_n, block_k, threads in shapes:
         # The least that results leave through: 32 rows of products of the transposes, else columns of 128 bytes.
         piece = min(block_m, 32) * block_n * p.out if block_m % 64 else block_m * min(block_n * p.out, machine.line)

@@ -54,6 +54,23 @@ def test_products_agree_with_numpy(client, target):
     assert kernel(a, b, bias, out) is None and error(out, expected) < 2e-3
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("n, k, options", [(33, 1000, {}), (5, 3000, {"bias": True, "activation": "silu"}), (None, 72, {"activation": "relu"}),
+                                           (64, 8192, {"bias": True}), (0, 512, {})])
+def test_one_row_by_rows_of_weights(client, target, n, k, options):
+    program = gemm(1, n, k, trans_b=True, **options)
+    assert "gemv" in program.name
+    n = 130 if n is None else n
+    a, b, bias = normal(1, k), normal(n, k), normal(n)
+    expected = a.astype(np.float64) @ b.astype(np.float64).T + (bias if options.get("bias") else 0)
+    if "activation" in options:
+        expected = np.maximum(expected, 0) if options["activation"] == "relu" else expected / (1 + np.exp(-expected))
+    kernel = kiln.compile(program, target=target, client=client)
+    with kiln.emulation(check=True):
+        actual = kernel(a, b, *([bias] if options.get("bias") else []))
+    assert actual.shape == (1, n) and (n == 0 or error(actual, expected) < 2e-3)
+
+
 def test_attention_is_clean_when_checked(client):
     kernel = kiln.compile(attention(1, 2, 128, 64, causal=True), target="emu:sm_90a", client=client)
     q, k, v = (normal(1, 128, 2, 64) for _ in range(3))

@@ -36,6 +36,42 @@ def test_few_rows_are_not_padded_to_whole_instructions(m):
     assert 8192 // tile["block_n"] > tiles.Hopper().multiprocessors // 2, "multiprocessors idle"
 
 
+@pytest.mark.parametrize("n", [1024, 4096, 8192, 10240, 28672, 128256])
+@pytest.mark.parametrize("m", [1, 16, 33, 64, 72, 96])
+@pytest.mark.parametrize("dtype, trans_b", [("bfloat16", True), ("float16", False)])
+def test_few_rows_are_not_padded_however_many_columns_there_are(m, n, dtype, trans_b):
+    tile = tiles.matrix_product(m, n, 8192, dtype, "bfloat16", trans_b=trans_b, target=HOPPER)
+    assert tile["block_m"] in (-(-m // 8) * 8, 64) and tile["block_m"] >= m
+
+
+@pytest.mark.parametrize("m", [1, 16, 64])
+def test_few_rows_of_bytes_are_not_padded_however_many_columns_there_are(m):
+    tile = tiles.matrix_product(m, 28672, 8192, "float8_e4m3fn", "bfloat16", trans_b=True, target=HOPPER)
+    assert tile["block_m"] in (-(-m // 8) * 8, 64)
+
+
+@pytest.mark.parametrize("m, widths", [(16, (64, 128, 64)), (64, (64, 128, 128)), (96, (64, 128, 128)), (128, (128, 128, 256))])
+def test_blocks_of_few_rows_are_wider_where_few_would_be_left_for_a_second_wave(m, widths):
+    chosen = tuple(tiles.matrix_product(m, n, 8192, "bfloat16", trans_b=True, target=HOPPER)["block_n"] for n in (8192, 10240, 28672))
+    assert chosen == widths
+
+
+@pytest.mark.parametrize("k", [8, 100, 1000, 4096, 5120, 7680, 8192, 11008, 14336, 28672])
+def test_steps_of_one_row(k):
+    tile = tiles.one_row(k)
+    outside = -k % tile["columns"]
+    assert outside * 12 <= k or tile["columns"] == 512
+    assert tile["columns"] // tile["threads"] in (8, 16) and tile["threads"] % 32 == 0 and tile["threads"] <= 1024
+
+
+def test_the_example_computes_one_row_without_tiles():
+    arguments = {"in_dtype": "bfloat16", "trans_b": True, "target": HOPPER}
+    assert "gemv" in gemm(1, 8192, 8192, **arguments).name
+    for m, n, k, changed in ((2, 512, 512, {}), (1, 512, 516, {}), (1, 512, None, {}), (1, 512, 512, {"trans_b": False}),
+                             (1, 512, 512, {"in_dtype": "float8_e4m3fn"}), (1, 512, 512, {"block_m": 16, "block_n": 64})):
+        assert "gemv" not in gemm(m, n, k, **{**arguments, **changed}).name
+
+
 def test_one_row_takes_the_longest_steps_that_leave_enough_of_them():
     steps = {k: tiles.matrix_product(1, 8192, k, "bfloat16", trans_b=True, target=HOPPER)["block_k"] for k in (4096, 8192)}
     assert steps == {4096: 256, 8192: 512}

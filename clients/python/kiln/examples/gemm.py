@@ -25,11 +25,13 @@ def activate(name, x):
 def gemm(M=None, N=None, K=None, in_dtype="float16", out_dtype=None, bias=False, activation=None, trans_a=False, trans_b=False,
          block_m=None, block_n=None, block_k=None, stages=None, threads=None, swizzle=0, target=None):
     """A dimension that is None is known at launch only. ``trans_a``: A is K×M; ``trans_b``: B is N×K. Without any sizes of tiles,
-    ``kiln.tiles`` chooses for the target (None: as ``kiln.target`` finds it)."""
+    ``kiln.tiles`` chooses for the target (None: as ``kiln.target`` finds it), and one row by 16-bit floats that lie along k is ``gemv``."""
     accumulator = ACCUMULATOR.get(in_dtype, "float32")
     out_dtype = out_dtype or (accumulator if in_dtype in ACCUMULATOR else "float32" if in_dtype == "tfloat32" else in_dtype)
     given = {"block_m": block_m, "block_n": block_n, "block_k": block_k, "stages": stages, "threads": threads}
     given = {name: value for name, value in given.items() if value is not None}
+    if M == 1 and trans_b and not trans_a and not given and in_dtype in ("float16", "bfloat16") and isinstance(K, int) and 0 < K and K % 8 == 0:
+        return gemv(N, K, in_dtype, out_dtype, bias, activation)
     tile = {**tiles.PLAIN, **given} if given else tiles.matrix_product(M, N, K, in_dtype, out_dtype, trans_a, trans_b, target)
     block_m, block_n, block_k, stages, threads = (tile[name] for name in tiles.PLAIN)
     M = T.dynamic("M") if M is None else M
@@ -80,3 +82,49 @@ def gemm(M=None, N=None, K=None, in_dtype="float16", out_dtype=None, bias=False,
             T.copy(accum, C[by * block_m, bx * block_n])
 
     return (gemm_bias if bias else gemm).with_outputs(-1)
+
+
+def gemv(N, K, in_dtype="float16", out_dtype=None, bias=False, activation=None):
+    """C = activation(A · Bᵀ + bias) of one row: A is 1×K, B N×K, of 16-bit floats. Only the memory bounds it, so it needs no tiles: threads load
+    parts of a few rows of B straight into registers, and blocks are so small that each multiprocessor has several whose loads are
+    under way together."""
+    out_dtype = out_dtype or in_dtype
+    rows, columns, threads = tiles.one_row(K).values()
+    N = T.dynamic("N") if N is None else N
+    steps = -(-K // columns)
+
+    @T.macro
+    def product(A, B, result, bx):
+        a = T.alloc_fragment((columns,), in_dtype)
+        b = T.alloc_fragment((rows, columns), in_dtype)
+        sums = T.alloc_fragment((rows, columns), "float32")
+        T.clear(sums)
+        for k in T.serial(steps):
+            T.copy(A[0, k * columns], a)
+            T.copy(B[bx * rows, k * columns], b)
+            for i, j in T.Parallel(rows, columns):
+                sums[i, j] += T.cast(a[j], "float32") * T.cast(b[i, j], "float32")
+        T.reduce_sum(sums, result, dim=1)
+
+    @T.prim_func
+    def gemv(A: T.Tensor((1, K), in_dtype), B: T.Tensor((N, K), in_dtype), C: T.Tensor((1, N), out_dtype)):
+        with T.Kernel(T.ceildiv(N, rows), threads=threads) as bx:
+            result = T.alloc_fragment((rows,), "float32")
+            product(A, B, result, bx)
+            if activation is not None:
+                for i in T.Parallel(rows):
+                    result[i] = activate(activation, result[i])
+            T.copy(result, C[0, bx * rows])
+
+    @T.prim_func
+    def gemv_bias(A: T.Tensor((1, K), in_dtype), B: T.Tensor((N, K), in_dtype), bias: T.Tensor((N,), out_dtype), C: T.Tensor((1, N), out_dtype)):
+        with T.Kernel(T.ceildiv(N, rows), threads=threads) as bx:
+            result = T.alloc_fragment((rows,), "float32")
+            added = T.alloc_fragment((rows,), out_dtype)
+            T.copy(bias[bx * rows], added)
+            product(A, B, result, bx)
+            for i in T.Parallel(rows):
+                result[i] = activate(activation, result[i] + added[i])
+            T.copy(result, C[0, bx * rows])
+
+    return (gemv_bias if bias else gemv).with_outputs(-1)
