@@ -35,6 +35,8 @@ CASES = {
     "some rows, columns of B together": ((96, 264, 200), (96, 128, 128, 3, 128), "float16", "float16", False),
     "some rows, halves of the columns": ((100, 264, 136), (104, 128, 64, 6, 256), "bfloat16", "bfloat16", True),
     "some rows, quarters of the columns": ((112, 520, 136), (112, 256, 64, 4, 256), "bfloat16", "bfloat16", True),
+    "some rows by few columns": ((133, 136, 264), (136, 64, 64, 8, 128), "bfloat16", "bfloat16", True),
+    "halves of the rows": ((150, 264, 136), (80, 128, 64, 8, 256), "float16", "float16", True),
     "few rows of bytes": ((16, 144, 160), (16, 64, 128, 3, 128), "int8", "int32", True),
     "halves of k, then of the tile's columns, beyond the edges": ((40, 136, 2040), (64, 64, 64, 3, 128), "bfloat16", "bfloat16", True),
     "halves of k, then of the tile's columns": ((100, 200, 2048), (128, 128, 64, 3, 256), "bfloat16", "bfloat16", True),

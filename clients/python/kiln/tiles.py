@@ -98,26 +98,42 @@ def _bytes(dtype) -> int:
 
 
 def _few_rows(machine: Hopper, p: _Problem, deep: int) -> list[tuple[int, int, int, int]]:
-    """Where the memory is the bound. All rows at once: the product of the transposes, whose columns come by eights; long rows suit the memory.
-    Each block has 64 columns, or 128 where some multiprocessors would have a second block that all others wait for; the more rows, the less
-    often are they to be fetched again. Measured for layers of 1024 to 128256 columns."""
-    columns, wave, few = -(-p.n // 64), machine.multiprocessors, -(-p.m // 8) * 8
-    one_wave, two_waves = columns <= wave, columns <= 2 * wave
-    if p.m <= (112 if one_wave else 96):
-        if not one_wave and (two_waves or p.m > 16):
-            return [(few, 128, 2 * deep, 128)]
-        deeper = [(few, 64, steps * deep, 128) for steps in (8, 4) if p.m <= 64 and (steps == 4 or (p.m <= 8 and p.k >= 16 * steps * deep))]
-        return deeper + [(max(few, 64), 64, 2 * deep, 128)]
-    if not one_wave:
-        return [(few, 128 if two_waves else 256, deep, 256)]
-    if 2 * columns > wave:
-        return [(64, 128, 2 * deep, 128), (64, 128, deep, 256)]
-    return [(128, 64, deep, 256) if 8 * columns > wave else (64, 64, 2 * deep, 128)]
+    """Block and threads where the memory is the bound. All rows at once, or their halves: the product of the transposes, whose columns come by
+    eights; long rows suit the memory. Blocks have 64 columns, or more where some multiprocessors would have a second one that all others
+    wait for; the more rows, the less often are they to be fetched again. With few columns the compiler splits k. Measured for layers of
+    1024 to 128256 columns."""
+    columns, wave = -(-p.n // 64), machine.multiprocessors
+    rows, half = -(-p.m // 8) * 8, -(-p.m // 16) * 8
+    waves, narrow = -(-columns // wave), 8 * columns <= wave
+    if 64 < p.m <= 128 and waves == 3:
+        return [(128, 192, deep, 256)]
+    if p.m <= (112 if waves == 1 else 96):
+        if waves == 1 or (waves > 2 and p.m <= 16):
+            deeper = [(rows, 64, steps * deep, 128) for steps in (8, 4) if p.m <= 64 and (steps == 4 or (p.m <= 8 and p.k >= 16 * steps * deep))]
+            return deeper + [(max(rows, 64), 64, 2 * deep, 128)]
+        return [(rows, 256, deep, 256) if waves == 3 else (rows, 128, 2 * deep, 128)]
+    if p.m <= 192 and waves > 1:
+        return [(rows, 128 if waves == 2 else 256, deep, 256)]
+    if p.m <= 128:
+        if 2 * columns > wave:
+            return [(64, 128, 2 * deep, 128), (64, 128, deep, 256)]
+        return [(64, 64, 2 * deep, 128) if narrow else (128, 64, deep, 256)]
+    if p.m <= 192 and 2 * columns <= wave:
+        return [(half, 64, 2 * deep, 128) if narrow else (rows, 64, deep, 128)]
+    short = 4 * columns <= wave and p.k < 64 * deep  # too short to be split
+    return [(128, 64, deep, 256) if narrow or short else (half, 128, deep, 256)]
+
+
+def _are_few(machine: Hopper, p: _Problem) -> bool:
+    """Up to 64 rows of any operands; of 16-bit floats that lie along k up to 192, and 384 where no large blocks would be busy all the time."""
+    if p.m <= 64 or p.element != 2 or p.trans_a:
+        return p.m <= 64
+    return p.m <= (384 if p.n <= 128 * machine.multiprocessors else 192)
 
 
 def _candidates(machine: Hopper, p: _Problem):
     deep = machine.line // p.element
-    if p.m <= (128 if p.element == 2 and not p.trans_a else 64):
+    if _are_few(machine, p):
         shapes = _few_rows(machine, p, deep)
     else:
         # Blocks of one group of warps are not persistent: a second wave would fetch everything again. They must load for each other.
@@ -130,7 +146,8 @@ def _candidates(machine: Hopper, p: _Problem):
         # The least that results leave through: 32 rows of products of the transposes, else columns of 128 bytes.
         piece = min(block_m, 32) * block_n * p.out if block_m % 64 else block_m * min(block_n * p.out, machine.line)
         stages = min(16, (machine.shared - 1024 - piece) // ((block_m + block_n) * block_k * p.element))
-        if threads == 256 and block_m % 64 and p.k <= 32 * block_k:
+        waves = -(-p.m // block_m) * -(-p.n // block_n) / machine.multiprocessors
+        if threads == 256 and block_m % 64 and p.k <= 32 * block_k and waves > 1:
             stages = min(stages, 3)  # results leave often: in larger pieces
         if threads == 128:
             stages = min(stages, max(3, machine.flight // (block_n * block_k * p.element)))

@@ -37,11 +37,12 @@ def test_few_rows_are_not_padded_to_whole_instructions(m):
 
 
 @pytest.mark.parametrize("n", [1024, 4096, 8192, 10240, 28672, 128256])
-@pytest.mark.parametrize("m", [1, 16, 33, 64, 72, 96])
+@pytest.mark.parametrize("m", [1, 16, 33, 64, 72, 96, 136, 192])
 @pytest.mark.parametrize("dtype, trans_b", [("bfloat16", True), ("float16", False)])
 def test_few_rows_are_not_padded_however_many_columns_there_are(m, n, dtype, trans_b):
     tile = tiles.matrix_product(m, n, 8192, dtype, "bfloat16", trans_b=trans_b, target=HOPPER)
-    assert tile["block_m"] in (-(-m // 8) * 8, 64) and tile["block_m"] >= m
+    rows = -(-m // 8) * 8
+    assert tile["block_m"] in (rows, max(rows, 64)) + ((-(-m // 16) * 8,) if m > 128 else ())
 
 
 @pytest.mark.parametrize("m", [1, 16, 64])
@@ -50,10 +51,17 @@ def test_few_rows_of_bytes_are_not_padded_however_many_columns_there_are(m):
     assert tile["block_m"] in (-(-m // 8) * 8, 64)
 
 
-@pytest.mark.parametrize("m, widths", [(16, (64, 128, 64)), (64, (64, 128, 128)), (96, (64, 128, 128)), (128, (128, 128, 256))])
-def test_blocks_of_few_rows_are_wider_where_few_would_be_left_for_a_second_wave(m, widths):
-    chosen = tuple(tiles.matrix_product(m, n, 8192, "bfloat16", trans_b=True, target=HOPPER)["block_n"] for n in (8192, 10240, 28672))
+@pytest.mark.parametrize("m, widths", [(16, (64, 128, 64, 64)), (64, (64, 128, 256, 128)), (96, (64, 128, 192, 128)),
+                                       (128, (128, 128, 192, 256)), (192, (128, 128, 256, 256))])
+def test_blocks_of_few_rows_are_wider_where_few_would_be_left_for_the_last_wave(m, widths):
+    chosen = tuple(tiles.matrix_product(m, n, 8192, "bfloat16", trans_b=True, target=HOPPER)["block_n"] for n in (8192, 10240, 18432, 28672))
     assert chosen == widths
+
+
+@pytest.mark.parametrize("n, k, block", [(4096, 4096, (192, 128)), (1024, 8192, (128, 64)), (1536, 1536, (128, 64)), (28672, 4096, (192, 256))])
+def test_some_hundred_rows_are_halved_unless_few_blocks_or_short_steps_are_left(n, k, block):
+    tile = tiles.matrix_product(384, n, k, "bfloat16", trans_b=True, target=HOPPER)
+    assert (tile["block_m"], tile["block_n"]) == block
 
 
 @pytest.mark.parametrize("k", [8, 100, 1000, 4096, 5120, 7680, 8192, 11008, 14336, 28672])
