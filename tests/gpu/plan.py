@@ -18,6 +18,7 @@ GEMM_FAMILIES = {  # family: (operands, result)
 }
 LAYOUTS = {"nn": (False, False), "nt": (False, True), "tn": (True, False), "tt": (True, True)}
 ODD = (1000, 777, 333)
+CHOSEN = "chosen"  # a tile, by kiln.tiles
 
 
 def _extent(rng, low=1, high=2048):
@@ -36,9 +37,9 @@ def _case(name, family, builder, arguments, data, shape, dtype, bar):
 def _gemm_case(family, index, shape, layout, *, symbolic=False, tile=None, bias=False, activation=None, offset=0, kind="gemm"):
     in_dtype, out_dtype = GEMM_FAMILIES[family]
     trans_a, trans_b = LAYOUTS[layout]
-    block_m, block_n, block_k, threads = tile or ((64, 64, 64, 128) if in_dtype in ("int8", "float8_e4m3fn") else (128, 128, 32, 128))
-    arguments = {"in_dtype": in_dtype, "out_dtype": out_dtype, "trans_a": trans_a, "trans_b": trans_b, "block_m": block_m,
-                 "block_n": block_n, "block_k": block_k, "threads": threads}
+    given = tile or ((64, 64, 64, 128) if in_dtype in ("int8", "float8_e4m3fn") else (128, 128, 32, 128))
+    arguments = {"in_dtype": in_dtype, "out_dtype": out_dtype, "trans_a": trans_a, "trans_b": trans_b,
+                 **({} if tile == CHOSEN else dict(zip(("block_m", "block_n", "block_k", "threads"), given)))}
     if bias or activation:
         arguments.update(bias=bias, activation=activation)
     if not symbolic:
@@ -46,6 +47,7 @@ def _gemm_case(family, index, shape, layout, *, symbolic=False, tile=None, bias=
     data = {"kind": kind, "M": shape[0], "N": shape[1], "K": shape[2], "in": in_dtype, "out": out_dtype, "trans_a": trans_a,
             "trans_b": trans_b, "bias": bias, "activation": activation, "offset": offset}
     notes = [layout] + ["symbolic"] * symbolic + [f"offset {offset}"] * (offset > 0) + ["bias"] * bias + [activation] * bool(activation)
+    notes += [CHOSEN] * (tile == CHOSEN)
     text = "×".join(map(str, shape)) + " " + " ".join(notes)
     bar = TF32_BAR if in_dtype == "tfloat32" else BARS[out_dtype]
     return _case(f"{family}.{index}", family, "gemm", arguments, data, text, in_dtype, bar)
@@ -72,6 +74,10 @@ def gemm_cases(rng, family, count):
              ("case", (65, 63, 0), "nn", {"symbolic": True}), ("case", (1, 1, 1), "nn", {"symbolic": True}),
              ("strided", ODD, None, {}), ("strided", (256, 384, 128), None, {}),
              ("strided", (_extent(rng), _extent(rng), _extent(rng)), None, {})]
+    if family in ("gemm_f16", "gemm_bf16"):
+        few = {"tile": CHOSEN}
+        fixed += [("case", (1, 777, 1000), "nt", {**few, "bias": True, "activation": "silu"}), ("case", (1, 1000, 14336), "nt", few),
+                  *[("case", (rng.randint(low, 2 * low), 8 * _extent(rng), _extent(rng)), rng.choice(("nn", "nt")), few) for low in (1, 30, 60, 90, 120, 180)]]
     cases = []
     for kind, shape, layout, extra in fixed[:count]:
         index = len(cases)
