@@ -37,6 +37,16 @@ std::optional<std::vector<Digit>> SliceOf(const std::vector<Digit>& dim, int64_t
   return left == 1 ? std::optional(slice) : std::nullopt;
 }
 
+// How many of `threads` that hold copies share `count` units. All of them where units come out even; else as many as have one unit each, the
+// last threads of a round none: copies of every unit in every thread would take as many registers as there are units.
+int64_t SharedAmong(int64_t threads, int64_t count) {
+  if (count % threads == 0) return threads;
+  int64_t size = threads;
+  for (int64_t fewer = threads; fewer >= count; --fewer)
+    if (threads % fewer == 0) size = fewer;
+  return size;
+}
+
 // The thread number with the digits that hold copies set to 0.
 int64_t OwnerOf(const Layout& layout, int64_t thread) {
   for (const Digit& digit : layout.replicas()) thread -= thread / digit.stride % digit.size * digit.stride;
@@ -148,7 +158,7 @@ Layout LoopFromPart(const Layout& fragment, const Projection& projection, std::s
     int64_t left = extents[v];
     const auto take = [&](Place place, int64_t size, int64_t stride) {
       dims[v].push_back({size, place, stride});
-      left /= size;
+      left = (left + size - 1) / size;
     };
     if (v == rank - 1 && vector > 1 && left % vector == 0) {
       take(Place::kRegister, vector, registers);
@@ -156,11 +166,9 @@ Layout LoopFromPart(const Layout& fragment, const Projection& projection, std::s
     }
     std::vector<Digit> kept;
     for (const Digit& digit : replicas) {
-      if (left % digit.size == 0) {
-        take(Place::kThread, digit.size, digit.stride);
-      } else {
-        kept.push_back(digit);
-      }
+      const int64_t size = SharedAmong(digit.size, left);
+      if (size > 1) take(Place::kThread, size, digit.stride);
+      if (size < digit.size) kept.push_back({digit.size / size, digit.place, digit.stride * size});
     }
     replicas = std::move(kept);
     if (left > 1) {

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No example kernel spills registers, at row lengths that are no powers of two, too. Code objects for AMD say so themselves, on every machine;
+for CUDA ptxas does. PTXAS names it; else the one on PATH or in /usr/local/cuda/bin is used."""
+
+import re
+
+import pytest
+
+from daemon import Daemon, socket_folder
+from ptxas_test import PTXAS, assemble
+
+LENGTHS = (768, 1000, 1536, 5120, 7168)
+AMD = ("hip:gfx90a", "hip:gfx942", "hip:gfx950", "hip:gfx1100", "hip:gfx1201")
+NVIDIA = ("cuda:sm_75", "cuda:sm_80", "cuda:sm_90a", "cuda:sm_100a", "cuda:sm_120a")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with socket_folder() as sockets:
+        daemon = Daemon(tmp_path_factory.mktemp("k") / "state", sockets)
+        daemon.start()
+        yield daemon.client()
+        daemon.end()
+
+
+def row_programs(dtype):
+    from kiln.examples import bandwidth, rows
+
+    for n in LENGTHS:
+        for build in (bandwidth.layer_norm, bandwidth.layer_norm_backward, bandwidth.quantize_rows, bandwidth.cross_entropy,
+                      bandwidth.swiglu, bandwidth.row_sum, bandwidth.column_sum, bandwidth.transpose):
+            yield f"{build.__name__} {n}", build(4096, n, dtype)
+        for build in (rows.rms_norm, rows.softmax, rows.softmax_online):
+            yield f"{build.__name__} {n}", build(4096, n, dtype)
+        yield f"rope {n}", bandwidth.rope(4096, n // 8, 64, dtype)
+        yield f"add {n}", rows.add(4096, n, dtype)
+
+
+def spilled_on_amd(client, program, target):
+    kernels = client.compile(program, target).artifact.report.kernels
+    assert kernels, f"{target}: the code object tells of no kernel"
+    return sum(kernel.spill_bytes for kernel in kernels)
+
+
+def spilled_on_nvidia(client, program, target, folder):
+    arch = target.removeprefix("cuda:")
+    done = assemble(client.compile(program, target).artifact.code, arch, folder)
+    assert done.returncode == 0, done.stderr[-500:]
+    spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
+    assert spills, f"{target}: ptxas tells of no kernel"
+    return sum(spills)
+
+
+@pytest.mark.parametrize("target", AMD)
+def test_rows_on_amd(served, target):
+    spilled = {name: spilled_on_amd(served, program, target) for name, program in row_programs("float16")}
+    assert {name: count for name, count in spilled.items() if count} == {}
+
+
+@pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
+@pytest.mark.parametrize("target", NVIDIA)
+def test_rows_on_nvidia(served, target, tmp_path):
+    spilled = {name: spilled_on_nvidia(served, program, target, tmp_path) for name, program in row_programs("float16")}
+    assert {name: count for name, count in spilled.items() if count} == {}
