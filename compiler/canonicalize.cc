@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "compiler/degenerate.h"
 #include "ir/expr_size.h"
 #include "ir/verify.h"
 #include "ir/visit.h"
@@ -226,6 +227,7 @@ class Sweeper {
 ir::Result Canonicalize(ir::Module& module, const Context&, ir::Diagnostics& diagnostics) {
   Folder folder(module);
   for (ir::Kernel& kernel : module.kernels) kernel.body = folder.Fold(std::move(kernel.body));
+  ReplaceDegenerate(module);
   Sweeper sweeper(module);
   for (ir::Kernel& kernel : module.kernels) sweeper.Sweep(kernel.body);
   // Folding can reveal a fault of the program, as a constant index outside its buffer.

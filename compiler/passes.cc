@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "compiler/bounds.h"
 #include "compiler/canonicalize.h"
 #include "compiler/conflicts.h"
 #include "compiler/infer/instructions.h"
@@ -27,6 +28,7 @@
 #include "compiler/infer/threads.h"
 #include "compiler/infer/tile_reads.h"
 #include "compiler/stage_timer.h"
+#include "compiler/together.h"
 #include "ir/print.h"
 #include "ir/verify.h"
 
@@ -45,7 +47,9 @@ ir::Result Each(ir::Module& module, const Context& context, ir::Diagnostics&) {
 constexpr Pass kPasses[] = {
     {"verify", Verify},
     {"canonicalize", Canonicalize},
-    {"conflicts", Conflicts},                // needs: folded expressions, lets in their places
+    {"together", Together},                  // what only some threads reach; needs: folded conditions
+    {"bounds", Bounds},                      // needs: folded expressions, lets in their places
+    {"conflicts", Conflicts},                // needs: the same, and indices that are inside
     {"split_rows", Each<SplitRows>},         // before anything is chosen: tiles become parts
     {"instructions", Instructions},
     {"split_k", Each<SplitK>},               // needs: each gemm's instruction

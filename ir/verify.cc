@@ -204,7 +204,7 @@ void Verifier::CheckTile(BufferId id) {
                  "use a constant tile size");
   int64_t elements = 1;
   for (int64_t extent : *shape) {
-    if (extent < 1) return Error(fmt::format("a dimension of {}", extent), "dimensions of tiles are 1 or more");
+    if (extent < 0) return Error(fmt::format("a dimension of {}", extent), "dimensions of tiles are 0 or more");
     if (__builtin_mul_overflow(elements, extent, &elements) || elements > kMaxTileElements) {
       return Error(
           fmt::format("a {} tile of {} has more than 2^24 elements", ir::Name(buffer.space), fmt::join(*shape, " × ")),

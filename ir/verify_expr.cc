@@ -128,9 +128,9 @@ bool Verifier::CheckRegion(const Region& region, std::string_view what) {
   for (size_t d = 0; d < rank; ++d) {
     int64_t extent = region.extents[d];
     if (!CheckInteger(region.offsets[d], "an offset")) return false;
-    if (extent < 1) {
+    if (extent < 0) {
       Error(fmt::format("{} takes {} elements of dimension {} of {}", what, extent, d, Name(region.buffer)),
-            "take 1 or more");
+            "take 0 or more");
       return false;
     }
     if (__builtin_mul_overflow(elements, extent, &elements) || elements > kMaxTileElements) {

@@ -16,6 +16,8 @@ class Divergence {
 
   // Whether threads may see different values of an expression.
   bool Differs(ir::ExprId id) const;
+  // Of a For or While: some threads may leave it, or go on to its next iteration, before others.
+  bool IsLeftEarly(const void* loop) const { return left_.contains(loop); }
   // Of a store or an atomic outside of parallel loops: each thread does its own. One that is not is done once for the block.
   bool IsOfEachThread(const ir::Stmt& stmt) const { return of_each_thread_.contains(&stmt); }
 

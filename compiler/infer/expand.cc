@@ -20,6 +20,7 @@ void MakePrivate(ir::For& loop) {
     body.push_back({std::move(inner), {}});
   }
   loop.kind = ir::LoopKind::kUnroll;
+  loop.coalesced_width = 0;  // of neighbouring threads
   loop.vars.resize(1);
   loop.extents.resize(1);
   loop.body = std::move(body);

@@ -229,7 +229,7 @@ class Chooser {
   // inside or outside of the buffer as a whole.
   int64_t Width(const ir::Region& region, const Facts& facts, int64_t vector) const {
     const ir::Buffer& buffer = module_[region.buffer];
-    if (region.extents.back() == 1) return 1;
+    if (region.extents.empty() || region.extents.back() == 1) return 1;
     if (buffer.space != Space::kGlobal) return std::gcd(vector, facts.DivisorOf(region.offsets.back()));
     vector = std::min<int64_t>(vector, std::max<int64_t>(1, context_.pointer_alignment() * 8 / ir::Bits(buffer.dtype)));
     const size_t last = region.offsets.size() - 1;

@@ -63,7 +63,8 @@ def test_a_row_is_broadcast_over_a_tile():
 @pytest.mark.parametrize("statement, says", [
     (lambda A, s, b: T.copy(A[0, 0:31, 0, :], s), "the extents differ"),
     (lambda A, s, b: T.copy(A[0, b : b * 2, 0, :], s[0:8, 0:9]), "is not a compile-time constant"),
-    (lambda A, s, b: T.copy(A[0, 5:5, 0, :], s), "is empty"),
+    (lambda A, s, b: T.copy(A[0, 5:5, 0, :], s), "of extents [1, 0, 1, 64]"),
+    (lambda A, s, b: T.copy(A[0, 5:4, 0, :], s), "ends before it begins"),
     (lambda A, s, b: T.copy(A[0, 0:10:2, 0, :], s), "step 2"),
     (lambda A, s, b: T.copy(A[0, 0, 0, 0, 0], s), "has 4 dimensions here and is indexed with 5"),
     (lambda A, s, b: T.copy(A[9, 0, 0, 0], s), "index 9 is outside dimension 0"),

@@ -195,8 +195,8 @@ class Region(object):
                 f"the size of the slice {k.start}:{k.stop} of dimension {d} of {self.name} is not a compile-time constant; a tile has a "
                 f"fixed size, so write {self.name}[start : start + SIZE] (what lies outside the tensor reads as zero and is not written)"
             )
-        if size <= 0:
-            raise ValueError(f"the slice {k.start}:{k.stop} of dimension {d} of {self.name} is empty")
+        if size < 0:
+            raise ValueError(f"the slice {k.start}:{k.stop} of dimension {d} of {self.name} ends before it begins")
         return start, size
 
     def as_scalar(self):

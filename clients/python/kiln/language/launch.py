@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 from . import program as ir
@@ -13,7 +14,9 @@ from .expr import Var, as_expr, constant_value
 
 
 class Kernel:
-    """``with T.Kernel(gx, gy, threads=128) as (bx, by):`` one launch; several in one function run in order."""
+    """``with T.Kernel(gx, gy, threads=128) as (bx, by):`` one launch; several in one function run in order. ``threads``: of a block, or their
+    numbers along x, y and z, as ``(32, 4)``; ``T.get_thread_binding(dim)`` is a thread's index there. Neighbours along x are neighbours in
+    their warp."""
 
     def __init__(self, *blocks, threads=None, prelude=None, cluster_dims=None, is_cpu=False):
         if prelude:
@@ -21,7 +24,7 @@ class Kernel:
         if not 1 <= len(blocks) <= 3:
             raise tr.error(f"T.Kernel takes 1 to 3 grid extents, not {len(blocks)}")
         self.blocks = [self._extent(b) for b in blocks]
-        self.threads = self._threads(threads)
+        self.block = self._block(threads)
         self.cluster = [] if cluster_dims is None else self._cluster(cluster_dims)
         self._context = None
 
@@ -34,15 +37,15 @@ class Kernel:
         return e
 
     @staticmethod
-    def _threads(threads) -> int:
+    def _block(threads) -> tuple[int, int, int]:
         sizes = [128] if threads is None else list(threads) if isinstance(threads, (list, tuple)) else [threads]
-        total = 1
-        for size in sizes:
-            number = constant_value(as_expr(size))
+        if not 1 <= len(sizes) <= 3:
+            raise tr.error(f"threads of T.Kernel are one number, or up to three along x, y and z, not {len(sizes)}")
+        numbers = [constant_value(as_expr(size)) for size in sizes]
+        for size, number in zip(sizes, numbers):
             if not isinstance(number, int) or number <= 0:
                 raise tr.error(f"threads of T.Kernel must be a positive compile-time integer, not {size!r}")
-            total *= number
-        return total
+        return tuple([*numbers, 1, 1][:3])
 
     def _cluster(self, dims):
         dims = [dims] if isinstance(dims, int) else list(dims)
@@ -57,7 +60,7 @@ class Kernel:
         block_vars = [Var("BLOCK", int32, f"b{'xyz'[axis]}", axis) for axis in range(len(self.blocks))]
         count = len(trace.func.kernels)
         name = trace.func.name if count == 0 else f"{trace.func.name}_{count}"
-        kernel = ir.Kernel(self.blocks, self.threads, block_vars, name, self.cluster)
+        kernel = ir.Kernel(self.blocks, self.block, block_vars, name, self.cluster)
         trace.func.kernels.append(kernel)
         trace.kernel = kernel
         self._context = trace.inside(kernel.body)
@@ -84,23 +87,35 @@ def _kernel(what: str) -> ir.Kernel:
 
 
 def get_thread_binding(dim: int = 0):
-    """The linear index of the thread in its block; other dimensions have one thread."""
+    """The index of the thread in its block along dimension ``dim``: 0 is x, 1 is y, 2 is z. int32, from 0 to the dimension's number of
+    threads. ValueError for another dimension."""
     kernel = _kernel("T.get_thread_binding")
-    if dim != 0:
+    extent = _thread_extent(kernel, dim, "T.get_thread_binding")
+    if extent == 1:
         return as_expr(0)
     if kernel.thread_var is None:
         kernel.thread_var = Var("THREAD", int32, "tx")
-    return kernel.thread_var.expr
+    inner = math.prod(kernel.block[:dim])
+    index = kernel.thread_var.expr
+    if inner > 1:
+        index = index // inner
+    return index % extent if math.prod(kernel.block[dim + 1 :]) > 1 else index
+
+
+def _thread_extent(kernel, dim: int, what: str) -> int:
+    if dim not in (0, 1, 2):
+        raise ValueError(f"{what}({dim!r}): a block has the dimensions 0 (x), 1 (y) and 2 (z)")
+    return kernel.block[dim]
 
 
 def get_thread_bindings():
     """Those of all three dimensions."""
-    return [get_thread_binding(0), as_expr(0), as_expr(0)]
+    return [get_thread_binding(d) for d in range(3)]
 
 
 def get_thread_extent(dim: int = 0):
-    """How many threads a block has; 1 for other dimensions than 0."""
-    return _kernel("T.get_thread_extent").threads if dim == 0 else 1
+    """How many threads a block has along dimension ``dim``: 0 is x, 1 is y, 2 is z. ValueError for another dimension."""
+    return _thread_extent(_kernel("T.get_thread_extent"), dim, "T.get_thread_extent")
 
 
 def get_thread_extents():
@@ -232,6 +247,6 @@ def rename(value, name: str) -> None:
         value.name = name
 
 
-_HELPERS = {"annotations", "ir", "tr", "warnings", "Buffer", "LocalVar", "as_dtype", "int32", "is_dtype_like", "Var", "as_expr", "constant_value",
+_HELPERS = {"annotations", "ir", "math", "tr", "warnings", "Buffer", "LocalVar", "as_dtype", "int32", "is_dtype_like", "Var", "as_expr", "constant_value",
             "rename"}
 __all__ = [name for name in dir() if not name.startswith("_") and name not in _HELPERS]

@@ -126,14 +126,18 @@ class Continue(Stmt):
 @dataclass(slots=True)
 class Kernel:
     grid: list[Expr]
-    threads: int
+    block: tuple[int, int, int]  # threads along x, y and z
     block_vars: list[Var]
     name: str
     cluster: list[int] = field(default_factory=list)
     body: list[Stmt] = field(default_factory=list)
     raster_panel: int = 0
     min_blocks: int = 0
-    thread_var: Optional[Var] = None
+    thread_var: Optional[Var] = None  # the linear index of the thread in its block
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
 
 
 @dataclass(slots=True)

@@ -148,8 +148,8 @@ def allocate(space: str, shape, dtype, name: str) -> Buffer:
     for dim in buffer.shape:
         if not isinstance(dim, int):
             raise error(f"an allocation needs compile-time dimensions; {dim!r} is known at run time only")
-        if dim <= 0:
-            raise error(f"an allocation of shape {list(buffer.shape)}: every dimension must be positive")
+        if dim < 0:
+            raise error(f"an allocation of shape {list(buffer.shape)}: no dimension may be negative")
     emit(ir.Alloc(buffer))
     return buffer
 
