@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import sys
 
+from .remote import _options, emulation_asked
+
 
 def _is_numpy_scalar(value) -> bool:
     numpy = sys.modules.get("numpy")
@@ -33,7 +35,8 @@ _MOST = 4096
 
 
 class Calls:
-    """Results by what a call's program depends on: shapes, strides and types of tensors, types and values of other arguments. Of a scalar that
+    """Results by what a call's program depends on: shapes, strides and types of tensors, types and values of other arguments, and whether
+    ``kiln.emulation`` asks for the emulator. Of a scalar that
     the kernel takes at run time the type alone counts, as where None stands for one that is left out. Which these are, compile-time
     arguments decide: there is a table for each set of their names, and a call that is found in one has the arguments that decided so."""
 
@@ -66,7 +69,7 @@ class Calls:
         return result
 
     def _key(self, args, kwargs, scalars):
-        parts = [len(args)]
+        parts = [len(args), _options.get() is not None and emulation_asked((*args, *kwargs.values()))]
         for name, value in (*zip(self._names, args), *kwargs.items()):
             kind = type(value)
             if name in scalars:

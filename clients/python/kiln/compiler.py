@@ -12,11 +12,13 @@ from .errors import describe
 from .kernel import Kernel
 from .language.program import PrimFunc
 from .options import from_pass_configs
+from .remote import emulation_asked
 
 
 def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, target_host=None, verbose=None, pass_configs=None,
             compile_flags=None, *, client=None, config=None, priority="INTERACTIVE", timeout=None) -> Kernel:
     """Compiles a traced tile function. ``out_idx``: parameters (negative: from the end) that calls allocate and return.
+    ``target``: None means $KILN_TARGET, else the current GPU; where there is none, and inside ``kiln.emulation``, the emulator.
     ``execution_backend``, ``target_host`` and ``compile_flags`` are accepted and have no meaning here."""
     if not isinstance(func, PrimFunc):
         raise TypeError(f"kiln.compile takes a T.prim_func, not {func!r}; call a kiln.jit function to get a kernel")
@@ -25,7 +27,7 @@ def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, t
             raise ValueError(f"{func.name} returns T.empty tensors, which out_idx={out_idx} contradicts; give one of the two")
         func = func.with_outputs(out_idx)
     options = from_pass_configs({**(pass_configs or {}), **func.pass_configs})
-    target = targets.resolve(target)
+    target = targets.runnable(target, emulation_asked())
 
     def ask(explain=None, **more):
         return (client or default_client()).compile(func, target, {**options, **more}, explain=explain, priority=priority, timeout=timeout)
@@ -58,5 +60,6 @@ def par_compile(funcs, num_workers=None, ignore_error=False, *, labels=None, **k
 
     if not functions:
         return []
+    keywords["target"] = targets.runnable(keywords.get("target"), emulation_asked())  # the threads are not inside kiln.emulation
     with ThreadPoolExecutor(num_workers or min(16, len(functions))) as pool:
         return list(pool.map(one, functions, labels or [getattr(f, "name", f) for f in functions]))

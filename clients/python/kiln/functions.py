@@ -14,11 +14,13 @@ import os
 import typing
 
 from . import compiler
+from . import target as targets
 from ._calls import Calls, freeze, is_tensor
 from .language import function as fn
 from .language.expr import Expr
 from .language.program import PrimFunc
 from .language.rewrite import enclosing_names, parse
+from .remote import emulation_asked
 
 
 def _style(function) -> str:
@@ -134,10 +136,11 @@ class JITFunction:
         """The Kernel for these arguments; in the eager style tensors may be left out where every T.const is given by keyword."""
         if self.mode == "eager":
             return self._specialised(self._bind(args, kwargs))
-        key = (freeze(args), freeze(kwargs))
+        target = self.target_of(args, kwargs)
+        key = (target, freeze(args), freeze(kwargs))
         kernel = self._kernels.get(key)
         if kernel is None:
-            kernel = self._kernels[key] = self._compile(self.get_tir(*args, **kwargs), kwargs)
+            kernel = self._kernels[key] = self._compile(self.get_tir(*args, **kwargs), kwargs, target)
         return kernel
 
     def get_tir(self, *args, **kwargs) -> PrimFunc:
@@ -165,13 +168,17 @@ class JITFunction:
                 kernel.config = dict(kwargs)
         return kernels
 
+    def target_of(self, args, kwargs) -> str:
+        """What a call with these arguments is compiled for."""
+        return targets.runnable(self.options.get("target"), emulation_asked((*args, *kwargs.values())))
+
     def compile_options(self) -> dict:
         """The decorator's arguments that kiln.compile takes."""
         return {name: value for name, value in self.options.items() if name != "debug_root_path"}
 
-    def _compile(self, func: PrimFunc, config):
+    def _compile(self, func: PrimFunc, config, target: str):
         root = self.options.get("debug_root_path")
-        kernel = compiler.compile(func, config=dict(config), **self.compile_options())
+        kernel = compiler.compile(func, config=dict(config), **{**self.compile_options(), "target": target})
         if root:
             os.makedirs(root, exist_ok=True)
             with open(os.path.join(root, f"tilelang_jit_program_{func.name}.py"), "w", encoding="utf-8") as file:
@@ -183,11 +190,12 @@ class JITFunction:
 
     def _specialised(self, bound: _Bound):
         static = {n: v for n, v in bound.arguments.items() if n not in bound.names}
-        key = (freeze(static), freeze(bound.consts))
+        target = self.target_of((), bound.arguments)
+        key = (target, freeze(static), freeze(bound.consts))
         kernel = self._kernels.get(key)
         if kernel is None:
             func = fn.trace_eager(self.function, bound.arguments, bound.consts, self._enclosing).func
-            kernel = self._kernels[key] = self._compile(func, static)
+            kernel = self._kernels[key] = self._compile(func, static, target)
         return kernel
 
     def _bind(self, args, kwargs) -> _Bound:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels on a device of the daemon's host, the emulator above all: tensors of this host travel there and back.
 
-``with kiln.emulation(check=True):`` has the emulator look for races, accesses out of bounds, missing waits and the like in all kernels that
-are called inside; what it finds is raised as a KernelFault that names the statements of the program."""
+``with kiln.emulation():`` emulates the kernels of functions whose target nobody named. ``kiln.emulation(check=True)`` also has the emulator look
+for races, accesses out of bounds, missing waits and the like in all emulated kernels that are called inside; what it finds is raised as a
+KernelFault that names the statements of the program."""
 
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ PIECE = 1 << 20  # bytes of data in one message
 _STAND_INS = {"bfloat16": "uint16", "tfloat32": "float32", "int4": "int8", "uint4": "uint8",
               **{name: "uint8" for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")}}
 
-_options = contextvars.ContextVar("kiln.emulation", default={})
+_options = contextvars.ContextVar("kiln.emulation", default=None)  # None: outside of it
 
 
 @contextlib.contextmanager
 def emulation(check: bool = False, seed: int = 0, timeout: float | None = None):
-    """How kernels for ``emu:`` targets run inside. ``check``: look for what a program does wrong, several times slower. ``seed``: of the
+    """Inside, kernels whose target names no architecture are compiled for the emulator, unless they are called with tensors of a GPU; and this is
+    how kernels for ``emu:`` targets run. ``check``: look for what a program does wrong, several times slower. ``seed``: of the
     order in which threads run; with an even one asynchronous copies land as late as they may, with an odd one at once. ``timeout``:
     seconds that a run may take, at most what the daemon allows."""
     token = _options.set({"check": check, "seed": seed, "timeout": timeout})
@@ -34,6 +36,16 @@ def emulation(check: bool = False, seed: int = 0, timeout: float | None = None):
         yield
     finally:
         _options.reset(token)
+
+
+def emulation_asked(arguments=()) -> bool:
+    """Whether a call with these arguments is inside ``emulation`` and has no tensor of a GPU."""
+    return _options.get() is not None and not any(_on_gpu(argument) for argument in arguments)
+
+
+def _on_gpu(value) -> bool:
+    device = getattr(value, "device", None)
+    return hasattr(value, "__cuda_array_interface__") or getattr(device, "type", "cpu") not in ("cpu", "meta")
 
 
 @dataclass
@@ -186,7 +198,7 @@ class RemoteKernel:
                                      f"{param.name if param.written else other.name}; pass a copy of one of them")
 
     def _ask(self, arguments):
-        options = {name: value for name, value in _options.get().items() if value is not None}
+        options = {name: value for name, value in (_options.get() or {}).items() if value is not None}
         try:
             result, data = self._run(arguments, **options)
         except CompileError as refusal:

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
+import sys
 
 _FAMILIES = ("cuda:", "hip:", "emu:")
+_WITHOUT_GPU = {"auto": "emu:sm_90a", "cuda": "emu:sm_90a", "hip": "emu:gfx942"}  # what is emulated where no GPU says
 
 
 def resolve(target=None) -> str:
@@ -25,6 +28,38 @@ def resolve(target=None) -> str:
     if named and (name == "auto" or named.startswith(name)):
         return resolve(named) if named != "auto" else _detected(name)
     return _detected(name)
+
+
+def runnable(target=None, asked: bool = False) -> str:
+    """As ``resolve``, for a kernel that is to run on this machine, whose target may be the emulator's although nobody named it: ``asked`` to
+    emulate, of each target that names no architecture; else where none is named and no GPU is found. One line says so, once."""
+    name = "auto" if target is None else _name(target)
+    if name not in _WITHOUT_GPU:
+        return resolve(target)
+    try:
+        real = resolve(name)
+    except RuntimeError:
+        if not asked and (name != "auto" or _torch_has_gpu()):
+            raise
+        emulated = _WITHOUT_GPU[name]
+    else:
+        if not asked:
+            return real
+        emulated = f"emu:{real.split(':', 1)[1]}"
+    _say_emulated(emulated)
+    return emulated
+
+
+_said = False
+
+
+def _say_emulated(target: str) -> None:
+    global _said
+    if not _said:
+        _said = True
+        why = "" if device_target(_current_device()) else "no GPU is found: "
+        logging.getLogger("kiln").warning("kiln: %skernels whose target nobody names run in kilnd's emulator, as %s; to compile for a GPU, name it: "
+                                          "target=\"cuda:sm_90a\"", why, target)
 
 
 def canonical(target: str) -> str:
@@ -49,7 +84,8 @@ def _detected(kind: str) -> str:
     if arch is None:
         raise RuntimeError(
             f"target {kind!r} means the current GPU, and none is found{_why()}. To compile without one, name the target "
-            "(target=\"cuda:sm_90a\", or KILN_TARGET=cuda:sm_90a in the environment); to run without one, emulate it: target=\"emu:sm_90a\""
+            "(target=\"cuda:sm_90a\", or KILN_TARGET=cuda:sm_90a in the environment); to run without one, emulate it: target=\"emu:sm_90a\", or call "
+            "the kernel with arrays of the host inside `with kiln.emulation():`"
         )
     return arch
 
@@ -62,13 +98,13 @@ def _why() -> str:
     return f" ({_runtime.driver_problem('cuda')})"
 
 
-def _current_device() -> int:
-    import sys
-
+def _torch_has_gpu() -> bool:
     torch = sys.modules.get("torch")
-    if torch is not None and getattr(torch, "cuda", None) is not None and torch.cuda.is_available():
-        return torch.cuda.current_device()
-    return 0
+    return torch is not None and getattr(torch, "cuda", None) is not None and torch.cuda.is_available()
+
+
+def _current_device() -> int:
+    return sys.modules["torch"].cuda.current_device() if _torch_has_gpu() else 0
 
 
 @functools.lru_cache(maxsize=None)

@@ -90,7 +90,7 @@ class Tuner:
         if not configs:
             raise ValueError(f"{self.function.__name__}: autotune has no configurations")
         kernels = self._compile(configs)
-        if targets.device_target(0) is None:
+        if targets.device_target(0) is None or kernels[0][1].target.startswith("emu:"):
             return self._unmeasured(kernels)
         best = problem = None
         for config, kernel in kernels:
@@ -122,7 +122,7 @@ class Tuner:
                 failures.append((config, failure))
         labels = [f"{self.function.__name__} with {config}" for config in kept]
         kernels = par_compile(functions, ignore_error=True, labels=labels, priority="TUNING", timeout=self.profile.timeout,
-                              **self.function.compile_options())
+                              **{**self.function.compile_options(), "target": self.function.target_of(self.args, self.kwargs)})
         result = [(c, k) for c, k in zip(kept, kernels) if k is not None]
         if not result:
             cause = failures[0][1] if failures else None
