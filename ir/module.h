@@ -7,7 +7,7 @@
 // business. Loads outside a global buffer's shape give the pad value, stores there do nothing; an index outside a shared, fragment
 // or local buffer is an error of the program. Two accesses race, and the result is unspecified, where two iterations of a parallel
 // loop or two blocks touch one element, at least one of them writing, other than by Atomic. Tensors of different parameters do
-// not overlap where a kernel writes to one of them. Fragments and locals start with unspecified values; so does shared memory.
+// not overlap where a kernel writes to one of them, but for those that both are `may_alias`. Fragments and locals start with unspecified values; so does shared memory.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,7 @@ struct Buffer {
   std::vector<ExprId> strides;  // elements; empty: row-major
   bool workspace = false;
   std::optional<double> pad_value;
+  bool may_alias = false;       // of a tensor: it may overlap the others that say so
   std::string name;
 
   // Decided by the passes.

@@ -171,7 +171,9 @@ BufferId Parser::Declare(const Token& name, bool workspace) {
       Expect("(");
       buffer.pad_value = ParsePlainFloat();
       Expect(")");
-    } else if (Accept("layout"))
+    } else if (Accept("may_alias"))
+      buffer.may_alias = true;
+    else if (Accept("layout"))
       buffer.layout = ParseLayout();
     else if (Accept("offset")) {
       Expect("(");

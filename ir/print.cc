@@ -130,6 +130,7 @@ class StmtPrinter {
     std::string text = fmt::format("{} {}[{}]", Name(buffer.space), Name(buffer.dtype), exprs_(buffer.shape));
     if (!buffer.strides.empty()) text += fmt::format(" strides({})", exprs_(buffer.strides));
     if (buffer.pad_value) text += fmt::format(" pad({})", FloatText(DType::kF64, *buffer.pad_value));
+    if (buffer.may_alias) text += " may_alias";
     if (buffer.layout) text += LayoutClause(*buffer.layout);
     if (buffer.shared_offset) text += fmt::format(" offset({})", *buffer.shared_offset);
     return text;

@@ -134,6 +134,7 @@ void RandomModule::Header() {
     buffer.shape = {i == 0 ? module_.VarRef(symbol) : module_.exprs.Int(Below(100)), module_.exprs.Int(64)};
     if (Coin()) buffer.strides = {module_.exprs.Int(64), module_.exprs.Int(1)};
     if (Coin()) buffer.pad_value = FloatValue();
+    buffer.may_alias = Coin();
     buffers_.push_back(module_.AddBuffer(std::move(buffer)));
     module_.params.push_back(buffers_.back());
   }

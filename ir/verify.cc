@@ -170,6 +170,8 @@ void Verifier::CheckBuffer(BufferId id) {
   if (is_global && !buffer.workspace && !is_param_[Index(id)]) {
     Error("a global buffer that is neither a parameter nor a workspace", "make it a parameter, or a workspace");
   }
+  if (buffer.may_alias && !is_param_[Index(id)])
+    Error("may_alias on what is no tensor parameter", "other buffers share memory with nothing");
   if (buffer.pad_value && !is_global)
     Error("a pad value outside global memory", "an index outside this buffer is an error of the program");
   for (ExprId extent : buffer.shape) CheckHostExpr(extent, false, "the shape");

@@ -35,8 +35,9 @@ class Collector {
                    [&](const ir::Store& op) { Element(op.buffer, op.indices, op.value); },
                    [&](const ir::Atomic& op) { Element(op.buffer, op.indices, op.value); },
                    [&](const ir::Copy& op) {
-                     Tile(op.src, false);
-                     Tile(op.dst, true, op.plan && op.plan->instruction == ir::CopyInstruction::kAsync);
+                     const bool async = op.plan && op.plan->instruction == ir::CopyInstruction::kAsync;
+                     Tile(op.src, false, async);
+                     Tile(op.dst, true, async);
                    },
                    [&](const ir::Gemm& op) {
                      Tile(op.a, false);
@@ -93,6 +94,16 @@ class Collector {
   bool in_parallel_ = false;
 };
 
+void AddAliases(const ir::Module& module, std::vector<Access>& accesses) {
+  for (size_t i = 0, count = accesses.size(); i < count; ++i) {
+    if (!module[accesses[i].buffer].may_alias) continue;
+    for (uint32_t id = 0; id < module.buffers.size(); ++id) {
+      const ir::BufferId other{id};
+      if (module[other].may_alias && other != accesses[i].buffer) accesses.push_back({other, accesses[i].write, accesses[i].async, {}, true, {}, {}});
+    }
+  }
+}
+
 void CollectOnce(const ir::ExprPool& pool, ExprId id, std::vector<Access>& accesses, std::unordered_set<uint32_t>& seen) {
   if (!seen.insert(ir::Index(id)).second) return;
   const ir::ExprNode& node = pool[id];
@@ -112,7 +123,9 @@ void CollectLoads(const ir::ExprPool& pool, ExprId id, std::vector<Access>& acce
 std::vector<Access> AccessesOf(const ir::Module& module, const ir::Stmt& stmt) {
   Collector collector(module);
   collector.Visit(stmt);
-  return collector.Take();
+  std::vector<Access> accesses = collector.Take();
+  AddAliases(module, accesses);
+  return accesses;
 }
 
 int64_t CountAccesses(const ir::Module& module, const ir::Stmt& stmt, ir::BufferId buffer) {

@@ -12,7 +12,7 @@ namespace kiln::compiler {
 struct Access {
   ir::BufferId buffer;
   bool write;
-  bool async = false;  // the write lands at the next AsyncWait that covers it
+  bool async = false;  // takes place, or lands, until the next AsyncWait that covers it
   // Elementwise accesses: one index for each dimension. Tile accesses: the region's offsets.
   std::vector<ir::ExprId> indices;
   bool tile;
@@ -22,7 +22,8 @@ struct Access {
 
 // Loads in an expression, shared subexpressions once.
 void CollectLoads(const ir::ExprPool& pool, ir::ExprId id, std::vector<Access>& accesses);
-// Accesses of the statement itself, in the order they happen; of a loop or branch only what its header reads. A parallel loop
+// Accesses of the statement itself, in the order they happen. One of a tensor that may alias others is one of each of these as well,
+// of elements that are not known (a tile without extents). Of a loop or branch only what its header reads. A parallel loop
 // counts as one statement with all of its body's accesses.
 std::vector<Access> AccessesOf(const ir::Module& module, const ir::Stmt& stmt);
 // How many accesses the statement and those inside it make to a buffer; whether one of them writes global memory.

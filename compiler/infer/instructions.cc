@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/instructions.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <numeric>
@@ -63,6 +65,7 @@ class Chooser {
                            "use fewer threads");
         continue;
       }
+      if (!LocalsFit(kernel)) continue;
       Facts facts(module_);
       facts.EnterKernel(kernel);
       Visit(kernel.body, facts);
@@ -72,6 +75,24 @@ class Chooser {
   }
 
  private:
+  bool LocalsFit(const ir::Kernel& kernel) {
+    int64_t bytes = 0;
+    ir::SourceLoc largest;
+    int64_t most = 0;
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      const auto* alloc = std::get_if<ir::Alloc>(&stmt.op);
+      if (alloc == nullptr || module_[alloc->buffer].space != Space::kLocal) return;
+      int64_t bits = ir::Bits(module_[alloc->buffer].dtype);
+      for (int64_t extent : module_.ShapeOf(alloc->buffer)) bits *= extent;
+      bytes += (bits + 7) / 8;
+      if (bits > most) most = bits, largest = stmt.loc;
+    });
+    if (bytes <= int64_t(context_.target->MaxLocalBytes())) return true;
+    diagnostics_.Error(fmt::format("the arrays of each thread take {} bytes; {} has {} for a thread", bytes, context_.target->name, context_.target->MaxLocalBytes()),
+                       "make them smaller, or share one among the block's threads with T.alloc_shared or T.alloc_fragment", largest);
+    return false;
+  }
+
   // Adds the operands that one gemm reads by wgmma and another does not; true if there are new ones.
   bool FindMixed(const ir::Block& body) {
     std::set<BufferId> grouped, single;

@@ -9,6 +9,12 @@
 #include "compiler/llvm/lower.h"
 #include "compiler/stage_timer.h"
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/IR/DiagnosticInfo.h>
+#include <llvm/IR/DiagnosticPrinter.h>
+#pragma GCC diagnostic pop
+
 namespace kiln::llvm_ir {
 namespace {
 
@@ -51,8 +57,29 @@ class Generator {
     dump.set_text(std::move(text));
   }
 
+  // LLVM's own handler would end the process.
+  void Hear(const llvm::DiagnosticInfo& info) {
+    if (info.getSeverity() != llvm::DS_Error || !refusal_.empty()) return;
+    llvm::raw_string_ostream stream(refusal_);
+    llvm::DiagnosticPrinterRawOStream printer(stream);
+    info.print(printer);
+    over_limit_ = info.getKind() == llvm::DK_ResourceLimit || info.getKind() == llvm::DK_StackSize;
+  }
+
+  // Whether LLVM refused the kernel. What is more than the hardware has is the program's.
+  bool Refused() {
+    if (refusal_.empty()) return false;
+    if (over_limit_) {
+      diagnostics_.Error("the kernel needs more than the target has: " + refusal_, "make the local arrays and tiles smaller, or spread the tiles over more threads");
+    } else {
+      diagnostics_.Internal("LLVM: " + refusal_);
+    }
+    return true;
+  }
+
   bool ToLlvm(const ir::Module& module) {
     machine_ = MakeTargetMachine(*context_.target);
+    llvm_.setDiagnosticHandlerCallBack([](const llvm::DiagnosticInfo* info, void* generator) { static_cast<Generator*>(generator)->Hear(*info); }, this);
     llvm_.setDiscardValueNames(!explain_.llvm());
     {
       const StageTimer timer("lower", hooks_, result_);
@@ -63,6 +90,7 @@ class Generator {
     if (explain_.llvm()) Dump("llvm", Text(*code_));
     const StageTimer timer("llvm", hooks_, result_);
     if (auto optimized = Optimize(*code_, *machine_); !optimized) return Fail("llvm", optimized.error());
+    if (Refused()) return false;
     if (explain_.llvm()) Dump("llvm-optimized", Text(*code_));
     return true;
   }
@@ -80,6 +108,7 @@ class Generator {
       const StageTimer timer("emit", hooks_, result_);
       ptx = EmitAssembly(*code_, *machine_);
     }
+    if (Refused()) return false;
     if (!ptx) return Fail("emit", ptx.error());
     if (explain_.assembly()) Dump("assembly", *ptx);
     artifact_.set_kind(v1::PTX);
@@ -108,6 +137,7 @@ class Generator {
       const StageTimer timer("emit", hooks_, result_);
       hsaco = EmitHsaco(*code_, *machine_);
     }
+    if (Refused()) return false;
     if (!hsaco) return Fail("emit", hsaco.error());
     auto kernels = ReadHsacoResources(*hsaco);
     if (!kernels) return Fail("emit", kernels.error());
@@ -124,6 +154,8 @@ class Generator {
   v1::WorkerResult& result_;
   v1::Artifact& artifact_;
   compiler::Generated& generated_;
+  std::string refusal_;  // the first error that LLVM told
+  bool over_limit_ = false;
   llvm::LLVMContext llvm_;
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::unique_ptr<llvm::Module> code_;

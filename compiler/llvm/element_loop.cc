@@ -96,6 +96,16 @@ Value* KernelLowering::GuardAt(int64_t reg) {
   return guard;
 }
 
+// Whether iterations beyond the loop's extents would be at other elements than those within.
+bool KernelLowering::IsOfPadding(std::span<const ExprId> indices) const {
+  const auto is_padded = [&](ExprId id) {
+    if (pool()[id].op != ir::ExprOp::kVar) return false;
+    const auto var = std::ranges::find(element_->loop->vars, ir::VarId(pool()[id].ref));
+    return var != element_->loop->vars.end() && element_->padded[size_t(var - element_->loop->vars.begin())];
+  };
+  return std::ranges::any_of(indices, [&](ExprId index) { return compiler::Contains(pool(), index, is_padded); });
+}
+
 // Whether iterations beyond the loop's extents fall on padding of the fragment: along each such variable both end together.
 bool KernelLowering::PaddingIsTheSame(const ir::Store& store) const {
   const ir::Buffer& fragment = module_[store.buffer];

@@ -240,7 +240,7 @@ Value* KernelLowering::EvalLoad(ExprId, const ExprNode& node) {
     condition = condition == nullptr ? element_->guard : b().CreateAnd(condition, element_->guard);
   }
   const bool may_leave = MayLeave(id, node.Args());
-  if (may_leave && buffer.space != Space::kShared && element_ != nullptr) condition = element_->guard;
+  if (buffer.space == Space::kLocal && element_ != nullptr && (may_leave || IsOfPadding(node.Args()))) condition = element_->guard;
   if (arm_ != nullptr && (buffer.space == Space::kShared || may_leave)) condition = condition == nullptr ? arm_ : b().CreateAnd(condition, arm_);
   CheckInside(id, node.Args(), condition, /*write=*/false);
   Value* pointer = ElementPointer(id, node.Args());

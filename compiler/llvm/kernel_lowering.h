@@ -224,6 +224,7 @@ class KernelLowering {
   void SetIteration(int64_t reg);
   Value* GuardAt(int64_t reg);
   Value* JoinNeighbours(std::span<Value* const> values);
+  bool IsOfPadding(std::span<const ir::ExprId> indices) const;
   bool PaddingIsTheSame(const ir::Store& store) const;
   void StoreElement(const ir::Store& store, int64_t reg, Value* v);
   bool SelectsLoads(ir::ExprId id) const;

@@ -192,8 +192,8 @@ void KernelLowering::LowerStore(const ir::Store& store) {
   if (element_ != nullptr && shared_by_block) {
     for (Value* more : {element_->first_copy, element_->guard})
       if (more != nullptr) condition = condition == nullptr ? more : b().CreateAnd(condition, more);
-  } else if (element_ != nullptr && MayLeave(store.buffer, store.indices)) {
-    condition = element_->guard;
+  } else if (element_ != nullptr) {
+    condition = element_->guard;  // an array of the thread's own, each copy of whose iteration stores to it
   }
   CheckInside(store.buffer, store.indices, condition, /*write=*/true);
   Value* pointer = ElementPointer(store.buffer, store.indices);

@@ -54,6 +54,10 @@ struct Target {
   Feature features;
   bool emulated = false;  // "emu:sm_90a": the same in all but the last step, which makes code for compiler/emulator
 
+  // Of a thread's own memory, which its arrays and spilled registers share. CUDA C++ Programming Guide, technical specifications; LLVM's
+  // AMDGPU backend, SIRegisterInfo and GCNSubtarget: what the scratch addresses of a wave reach.
+  uint32_t MaxLocalBytes() const { return family == Family::kNvptx ? 512 << 10 : 131056; }
+
   bool Has(Feature f) const { return (uint32_t(features) & uint32_t(f)) == uint32_t(f); }
 };
 

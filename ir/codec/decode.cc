@@ -13,6 +13,7 @@
 #include "ir/codec/wire_size.h"
 #include "ir/decisions.h"
 #include "ir/limits.h"
+#include "ir/numeric.h"
 #include "ir/parse.h"
 #include "kiln/v1/ir.pb.h"
 
@@ -117,6 +118,7 @@ class Decoder {
                     .workspace = wire.workspace(),
                     .name = NameAt(wire_.debug().buffer_names(), i)};
       if (wire.has_pad_value()) buffer.pad_value = wire.pad_value();
+      buffer.may_alias = wire.may_alias();
       module_.AddBuffer(std::move(buffer));
     }
   }
@@ -145,7 +147,10 @@ class Decoder {
     if (!op || !dtype || !CheckArgs(wire, *op, index) || !CheckRef(wire, *op)) return module_.exprs.Int(0);
     ExprNode node{.op = *op, .dtype = *dtype, .arg_count = uint8_t(wire.args_size())};
     for (int i = 0; i < wire.args_size(); ++i) node.args[size_t(i)] = exprs_[wire.args(i)];
-    if (*op == ExprOp::kConstInt) node.int_value = wire.int_value();
+    if (*op == ExprOp::kConstInt) {
+      node.int_value = wire.int_value();
+      if (IsFloat(*dtype) || WrapTo(*dtype, node.int_value) != node.int_value) reader_.Problem(fmt::format("{} is no value of type {}", node.int_value, Name(*dtype)));
+    }
     if (*op == ExprOp::kConstFloat) node.int_value = std::bit_cast<int64_t>(wire.float_value());
     if (*op == ExprOp::kVar || *op == ExprOp::kLoad) node.ref = wire.ref();
     // Simplifying needs right types; a node with wrong ones stays as it is for the verifier to name.

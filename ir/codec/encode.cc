@@ -26,6 +26,7 @@ void WriteBuffer(const Buffer& buffer, v1::Buffer& out) {
   for (ExprId stride : buffer.strides) out.add_strides(Index(stride));
   out.set_workspace(buffer.workspace);
   if (buffer.pad_value) out.set_pad_value(*buffer.pad_value);
+  out.set_may_alias(buffer.may_alias);
 }
 
 void WriteKernel(const Kernel& kernel, v1::Kernel& out, v1::DebugInfo& debug) {

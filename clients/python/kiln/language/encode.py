@@ -54,6 +54,7 @@ class _Encoder:
                                           strides=strides, workspace=buffer.workspace)
         if buffer.pad_value is not None:
             message.pad_value = buffer.pad_value
+        message.may_alias = buffer.may_alias
         self.module.debug.buffer_names.append(buffer.name)
         return index
 

@@ -194,6 +194,17 @@ def annotate_safe_value(values: dict):
         buffer.pad_value = float(number)
 
 
+def annotate_restrict_buffers(*buffers):
+    """These tensor parameters may overlap each other in memory. Tensors that are not named here are taken as distinct where the kernel writes
+    one of them. Loads and stores of these keep their order, so tensor copies and pipelines do without them. TypeError for what is no
+    tensor parameter."""
+    parameters = {param.buffer for param in tr.current("T.annotate_restrict_buffers").func.params}
+    for buffer in buffers:
+        if not isinstance(buffer, Buffer) or buffer not in parameters:
+            raise TypeError(f"T.annotate_restrict_buffers takes tensor parameters of the function, not {buffer!r}")
+        buffer.may_alias = True
+
+
 def annotate_pass_configs(configs: dict):
     """pass_configs of this function: they hold over those of jit and compile."""
     tr.current("T.annotate_pass_configs").func.pass_configs.update(configs)
@@ -225,7 +236,6 @@ def _left_out(name: str, why: str):
 
 annotate_layout = _accepted("annotate_layout", "layouts are inferred")
 annotate_l2_hit_ratio = _accepted("annotate_l2_hit_ratio", "cache policy is inferred")
-annotate_restrict_buffers = _accepted("annotate_restrict_buffers", "tensors of one call are taken as distinct")
 annotate_producer_reg_dealloc = _accepted("annotate_producer_reg_dealloc", "register allocation is inferred")
 annotate_consumer_reg_alloc = _accepted("annotate_consumer_reg_alloc", "register allocation is inferred")
 no_set_max_nreg = _accepted("no_set_max_nreg", "register allocation is inferred")

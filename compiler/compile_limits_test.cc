@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Programs that ask for more than a target has, and tensors that may share memory.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "compiler/compile.h"
+#include "compiler/compile_testing.h"
+#include "compiler/target/target.h"
+
+namespace kiln::compiler {
+namespace {
+
+std::string LocalText(int64_t elements) {
+  return fmt::format(R"(kiln 1
+func @f(%A: global f32[64], %C: global f32[64]) thread(%t) {{
+  kernel @k grid(1) threads 64 blocks(%b) {{
+    %l = alloc local f32[{0}]
+    store %l[i32(%A[0])] = %A[%t]
+    store %C[%t] = %l[i32(%A[1])]
+  }}
+}}
+)", elements);
+}
+
+// An array of a thread that no target holds is the program's fault, and the figure is named.
+TEST(CompileLimits, ArraysOfAThread) {
+  for (const target::Target& target : target::All()) {
+    SCOPED_TRACE(target.name);
+    const v1::WorkerResult refused = CompileText(LocalText(target.MaxLocalBytes() / 4 + 1), target.name);
+    ASSERT_FALSE(refused.has_artifact());
+    EXPECT_EQ(refused.diagnostics(0).kind(), v1::Diagnostic::INVALID);
+    EXPECT_NE(FirstError(refused).find(std::to_string(target.MaxLocalBytes())), std::string::npos) << FirstError(refused);
+    EXPECT_TRUE(CompileText(LocalText(4096), target.name).has_artifact());
+  }
+}
+
+// What LLVM itself refuses ends in a diagnostic, not in the end of the process.
+TEST(CompileLimits, WhatOnlyLlvmKnows) {
+  const v1::WorkerResult result = CompileText(LocalText(131056 / 4), "hip:gfx942");
+  if (!result.has_artifact()) {
+    EXPECT_EQ(result.diagnostics(0).kind(), v1::Diagnostic::INVALID);
+    EXPECT_NE(FirstError(result).find("more than the target has"), std::string::npos) << FirstError(result);
+  }
+}
+
+std::string AliasText(const char* clause) {
+  return fmt::format(R"(kiln 1
+func @f(%A: global f16[4096, 64]{0}, %B: global f16[64, 64], %C: global f16[4096, 64]{0}) outputs(2) {{
+  kernel @k grid(4) threads 128 blocks(%b) {{
+    for pipelined %k in 8 stages 3 {{
+      %a = alloc shared f16[64, 64]
+      %w = alloc shared f16[64, 64]
+      %c = alloc fragment f32[64, 64]
+      copy %A[%k * 64, 0; 64, 64] -> %a[0, 0; 64, 64]
+      copy %B[0, 0; 64, 64] -> %w[0, 0; 64, 64]
+      gemm %a[0, 0; 64, 64], %w[0, 0; 64, 64] -> %c[0, 0; 64, 64] clear
+      copy %c[0, 0; 64, 64] -> %C[(%k + 1) * 64, 0; 64, 64]
+    }}
+  }}
+}}
+)", clause);
+}
+
+// Each iteration reads what the one before wrote, if the tensors overlap: no load may run ahead of the stores, nor by a path that does not
+// see them.
+TEST(CompileLimits, LoadsOfWhatMayBeWrittenStayBehindTheStores) {
+  for (const char* arch : {"cuda:sm_80", "cuda:sm_90a"}) {
+    SCOPED_TRACE(arch);
+    const v1::WorkerResult apart = CompileText(AliasText(""), arch), shared = CompileText(AliasText(" may_alias"), arch);
+    ASSERT_TRUE(apart.has_artifact() && shared.has_artifact()) << (apart.has_artifact() ? FirstError(shared) : FirstError(apart));
+    // The results leave by tensor copies or plainly, the operand that may be one of them comes without a tensor map.
+    EXPECT_GE(Count(apart, "cp.async.bulk.tensor"), Count(shared, "cp.async.bulk.tensor"));
+    for (const v1::Decision& decision : shared.artifact().report().decisions()) {
+      const bool runs_ahead = decision.pass() == "pipeline" || decision.pass() == "rings";
+      EXPECT_FALSE(runs_ahead && decision.subject() == "a") << decision.decision();
+    }
+  }
+}
+
+TEST(CompileLimits, WhatMayBeWrittenIsNotReadThroughTheReadOnlyPath) {
+  const auto text = [](const char* clause) {
+    return fmt::format(R"(kiln 1
+func @f(%A: global f32[1024]{0}, %B: global f32[1024]{0}, %D: global f32[1024], %E: global f32[1024]) {{
+  kernel @k grid(1) threads 128 blocks(%b) {{
+    for parallel %i in 1024 {{
+      store %B[%i] = %A[%i] + %D[%i]
+    }}
+    for parallel %i_1 in 1024 {{
+      store %E[%i_1] = %A[1023 - %i_1]
+    }}
+  }}
+}}
+)", clause);
+  };
+  const v1::WorkerResult apart = CompileText(text(""), "cuda:sm_80"), shared = CompileText(text(" may_alias"), "cuda:sm_80");
+  EXPECT_GT(Count(apart, "ld.global.nc"), Count(shared, "ld.global.nc"));
+  EXPECT_GT(Count(shared, "ld.global.nc"), 0u);  // of D
+  // What one thread wrote to B another may read from A.
+  EXPECT_EQ(Count(apart, "bar.sync") + Count(apart, "barrier.sync"), 0u);
+  EXPECT_GT(Count(shared, "bar.sync") + Count(shared, "barrier.sync"), 0u);
+}
+
+}  // namespace
+}  // namespace kiln::compiler
