@@ -40,7 +40,7 @@ class Checker {
   static bool IsOfBlock(const ir::Stmt& stmt) {
     if (const auto* loop = std::get_if<ir::For>(&stmt.op)) return loop->kind == ir::LoopKind::kParallel || loop->kind == ir::LoopKind::kPersistent;
     return std::holds_alternative<ir::Copy>(stmt.op) || std::holds_alternative<ir::Fill>(stmt.op) || std::holds_alternative<ir::Gemm>(stmt.op) ||
-           std::holds_alternative<ir::Reduce>(stmt.op) || std::holds_alternative<ir::Barrier>(stmt.op);
+           std::holds_alternative<ir::Reduce>(stmt.op);
   }
 
   void VisitLoop(const ir::For& loop, const Reason& reason) {
