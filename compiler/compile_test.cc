@@ -303,11 +303,11 @@ TEST(Compile, UnalignedTilesAreNotReadByMatrix) {
 }
 
 TEST(Compile, RegistersAreCountedForEachKernel) {
-  std::string text = "kiln 1\nfunc @f(%A: global f32[384, 512]) {\n";
+  std::string text = "kiln 1\nfunc @f(%A: global f32[128, 384]) {\n";
   for (int k = 0; k < 2; ++k) {
-    text += fmt::format("  kernel @k{0} grid(1) threads 128 blocks(%b{0}) {{\n    %c{0} = alloc fragment f32[384, 512]\n"
-                        "    copy %A[0, 0; 384, 512] -> %c{0}[0, 0; 384, 512]\n"
-                        "    copy %c{0}[0, 0; 384, 512] -> %A[0, 0; 384, 512]\n  }}\n", k);
+    text += fmt::format("  kernel @k{0} grid(1) threads 128 blocks(%b{0}) {{\n    %c{0} = alloc fragment f32[128, 384]\n"
+                        "    copy %A[0, 0; 128, 384] -> %c{0}[0, 0; 128, 384]\n"
+                        "    copy %c{0}[0, 0; 128, 384] -> %A[0, 0; 128, 384]\n  }}\n", k);
   }
   const v1::WorkerResult result = CompileText(text + "}\n", "cuda:sm_80");
   EXPECT_TRUE(result.has_artifact()) << FirstError(result);

@@ -31,6 +31,10 @@ using ir::BufferId;
 using ir::Space;
 using ir::Stmt;
 
+// Accesses that the next one is compared with. A barrier after so many statements costs nothing, and keeps the comparisons of a long kernel
+// in proportion to its length.
+constexpr std::ptrdiff_t kMostPending = 256;
+
 bool IsMemory(Space space) { return space == Space::kShared || space == Space::kGlobal; }
 
 class Analysis {
@@ -209,6 +213,7 @@ class Analysis {
           need.Add(NeedOf(p, stmt, access));
           causes_[&stmt].insert(p.stmt);
         }
+    if (divergent_ == 0 && std::ranges::count(state, kDone, &Pending::age) > kMostPending) need.Add({Need::kBarrier});
     Settle(need, state);
     if (need.Meets() && divergent_ > 0) unmeetable_.insert(&stmt);
     if (need.what > 0 && fixed_) {

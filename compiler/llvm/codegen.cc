@@ -5,15 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "compiler/llvm/complaints.h"
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/lower.h"
 #include "compiler/stage_timer.h"
-
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-#include <llvm/IR/DiagnosticInfo.h>
-#include <llvm/IR/DiagnosticPrinter.h>
-#pragma GCC diagnostic pop
 
 namespace kiln::llvm_ir {
 namespace {
@@ -46,6 +41,39 @@ class Generator {
     return false;
   }
 
+  // Whether LLVM made what it was asked for.
+  bool Succeeded(std::string_view stage) {
+    if (!complaints_.resources.empty()) return Refuse(complaints_.resources);
+    return complaints_.others.empty() || Fail(stage, complaints_.others);
+  }
+
+  // The kernel asks for more than the target, or an option, gives.
+  bool Refuse(const std::string& why) {
+    const uint32_t limit = context_.options.max_registers();
+    const std::string target(context_.target->name);
+    if (limit != 0) {
+      diagnostics_.Error("max_registers is " + std::to_string(limit) + ", too few for this kernel on " + target + ": " + why,
+                         "give it more registers, or 0, the compiler's choice");
+    } else {
+      diagnostics_.Error("this kernel takes more registers or memory of a thread than " + target + " has: " + why,
+                         "use smaller tiles and local arrays, or more threads");
+    }
+    return false;
+  }
+
+  // ptxas's own words where it has too few registers. A kernel that starts with too few for wgmma has its own.
+  static bool IsShortOfRegisters(const std::string& text) {
+    return text.find("nsufficient registers") != std::string::npos || text.find("egister count") != std::string::npos ||
+           text.find("egister allocation failed") != std::string::npos || text.find("ew registers") != std::string::npos;
+  }
+  static bool IsShortOfMemory(const std::string& text) { return text.find("emory allocation") != std::string::npos || text.find("ut of memory") != std::string::npos; }
+
+  bool PtxasFailed(const PtxasFailure& failure) {
+    if (IsShortOfMemory(failure.text)) return Unavailable("ptxas", "it needs more memory for this kernel than a worker has (--worker-memory); a smaller one takes less");
+    if (failure.from_outside) return Unavailable("ptxas", failure.text);
+    return IsShortOfRegisters(failure.text) ? Refuse(failure.text) : Fail("ptxas", failure.text);
+  }
+
   bool Unavailable(std::string_view stage, const std::string& why) {
     result_.set_unavailable(std::string(stage) + ": " + why);
     return false;
@@ -57,29 +85,9 @@ class Generator {
     dump.set_text(std::move(text));
   }
 
-  // LLVM's own handler would end the process.
-  void Hear(const llvm::DiagnosticInfo& info) {
-    if (info.getSeverity() != llvm::DS_Error || !refusal_.empty()) return;
-    llvm::raw_string_ostream stream(refusal_);
-    llvm::DiagnosticPrinterRawOStream printer(stream);
-    info.print(printer);
-    over_limit_ = info.getKind() == llvm::DK_ResourceLimit || info.getKind() == llvm::DK_StackSize;
-  }
-
-  // Whether LLVM refused the kernel. What is more than the hardware has is the program's.
-  bool Refused() {
-    if (refusal_.empty()) return false;
-    if (over_limit_) {
-      diagnostics_.Error("the kernel needs more than the target has: " + refusal_, "make the local arrays and tiles smaller, or spread the tiles over more threads");
-    } else {
-      diagnostics_.Internal("LLVM: " + refusal_);
-    }
-    return true;
-  }
-
   bool ToLlvm(const ir::Module& module) {
+    Collect(llvm_, complaints_);
     machine_ = MakeTargetMachine(*context_.target);
-    llvm_.setDiagnosticHandlerCallBack([](const llvm::DiagnosticInfo* info, void* generator) { static_cast<Generator*>(generator)->Hear(*info); }, this);
     llvm_.setDiscardValueNames(!explain_.llvm());
     {
       const StageTimer timer("lower", hooks_, result_);
@@ -90,7 +98,7 @@ class Generator {
     if (explain_.llvm()) Dump("llvm", Text(*code_));
     const StageTimer timer("llvm", hooks_, result_);
     if (auto optimized = Optimize(*code_, *machine_); !optimized) return Fail("llvm", optimized.error());
-    if (Refused()) return false;
+    if (!Succeeded("llvm")) return false;
     if (explain_.llvm()) Dump("llvm-optimized", Text(*code_));
     return true;
   }
@@ -108,7 +116,7 @@ class Generator {
       const StageTimer timer("emit", hooks_, result_);
       ptx = EmitAssembly(*code_, *machine_);
     }
-    if (Refused()) return false;
+    if (!Succeeded("emit")) return false;
     if (!ptx) return Fail("emit", ptx.error());
     if (explain_.assembly()) Dump("assembly", *ptx);
     artifact_.set_kind(v1::PTX);
@@ -116,8 +124,7 @@ class Generator {
     if (hooks_.ptxas.empty()) return true;
     const StageTimer timer("ptxas", hooks_, result_);
     auto assembled = RunPtxas(hooks_.ptxas, *context_.target, *ptx);
-    if (!assembled && assembled.error().from_outside) return Unavailable("ptxas", assembled.error().text);
-    if (!assembled) return Fail("ptxas", assembled.error().text);
+    if (!assembled) return PtxasFailed(assembled.error());
     artifact_.set_cubin(std::move(assembled->cubin));
     for (const std::string& warning : assembled->warnings) diagnostics_.Warning("ptxas: " + warning);
     for (v1::KernelResources& kernel : assembled->kernels) *generated_.resources.Add() = std::move(kernel);
@@ -129,6 +136,7 @@ class Generator {
       // Emission rewrites the module: the text comes from a copy.
       const std::unique_ptr<llvm::Module> copy = llvm::CloneModule(*code_);
       auto text = EmitAssembly(*copy, *machine_);
+      if (!Succeeded("emit")) return false;
       if (!text) return Fail("emit", text.error());
       Dump("assembly", *std::move(text));
     }
@@ -137,7 +145,7 @@ class Generator {
       const StageTimer timer("emit", hooks_, result_);
       hsaco = EmitHsaco(*code_, *machine_);
     }
-    if (Refused()) return false;
+    if (!Succeeded("emit")) return false;
     if (!hsaco) return Fail("emit", hsaco.error());
     auto kernels = ReadHsacoResources(*hsaco);
     if (!kernels) return Fail("emit", kernels.error());
@@ -154,8 +162,7 @@ class Generator {
   v1::WorkerResult& result_;
   v1::Artifact& artifact_;
   compiler::Generated& generated_;
-  std::string refusal_;  // the first error that LLVM told
-  bool over_limit_ = false;
+  Complaints complaints_;
   llvm::LLVMContext llvm_;
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::unique_ptr<llvm::Module> code_;

@@ -22,9 +22,24 @@
 namespace kiln::llvm_ir {
 namespace {
 
+llvm::ModulePassManager InModule(llvm::FunctionPassManager functions) {
+  llvm::ModulePassManager passes;
+  passes.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(functions)));
+  passes.addPass(llvm::AlwaysInlinerPass());
+  passes.addPass(llvm::GlobalDCEPass());
+  return passes;
+}
+
 // Loops are unrolled by the compiler that called us, where it wants them unrolled; LLVM folds, hoists and removes.
-llvm::ModulePassManager Pipeline() {
+llvm::ModulePassManager Pipeline(bool long_kernel) {
   llvm::FunctionPassManager functions;
+  if (long_kernel) {
+    functions.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
+    functions.addPass(llvm::EarlyCSEPass());
+    functions.addPass(llvm::SimplifyCFGPass());
+    functions.addPass(llvm::ADCEPass());
+    return InModule(std::move(functions));
+  }
   functions.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
   functions.addPass(llvm::EarlyCSEPass(true));
   functions.addPass(llvm::InstCombinePass());
@@ -34,11 +49,17 @@ llvm::ModulePassManager Pipeline() {
   functions.addPass(llvm::InstCombinePass());
   functions.addPass(llvm::ADCEPass());
   functions.addPass(llvm::SimplifyCFGPass());
-  llvm::ModulePassManager passes;
-  passes.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(functions)));
-  passes.addPass(llvm::AlwaysInlinerPass());
-  passes.addPass(llvm::GlobalDCEPass());
-  return passes;
+  return InModule(std::move(functions));
+}
+
+// Beyond either, passes that look at pairs of blocks, or search memory backwards, take minutes and gain a part of a kernel that is bound by its
+// own instructions' way to the processor.
+constexpr size_t kLongBlocks = 3000, kLongInstructions = 60000;
+
+bool IsLong(const llvm::Module& module) {
+  return llvm::any_of(module, [](const llvm::Function& function) {
+    return function.size() > kLongBlocks || function.getInstructionCount() > kLongInstructions;
+  });
 }
 
 // Where subnormals are flushed, LLVM 22 prints comparisons of bf16 as setp.ftz.bf16, which PTX does not have. In f32
@@ -195,7 +216,9 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
   builder.registerFunctionAnalyses(functions);
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, components, modules);
-  Pipeline().run(module, modules);
+  const bool long_kernel = IsLong(module);
+  if (long_kernel) machine.setOptLevel(llvm::CodeGenOptLevel::None);
+  Pipeline(long_kernel).run(module, modules);
   for (llvm::Function& function : module) {
     if (machine.getTargetTriple().isNVPTX()) {
       WidenBf16Comparisons(function);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/unrolled.h"
 #include "compiler/llvm/kernel_lowering.h"
 #include "compiler/rules/reduce.h"
 
@@ -94,11 +95,9 @@ void KernelLowering::LowerFor(const ir::Stmt& stmt, const ir::For& loop) {
   const compiler::Facts outer = facts_;
   facts_.EnterLoop(loop);
   const std::optional<int64_t> extent = loop.extents.size() == 1 ? pool().ConstInt(loop.extents[0]) : std::nullopt;
-  constexpr int64_t kMaxUnrolled = 64;
-  const bool unroll = loop.kind == ir::LoopKind::kUnroll;
   if (loop.kind == ir::LoopKind::kParallel) {
     LowerParallel(stmt, loop);
-  } else if (extent && (*extent <= 1 || (unroll && *extent <= kMaxUnrolled))) {
+  } else if (extent && (*extent <= 1 || compiler::IsWrittenOut(module_, loop, context_.max_unrolled()))) {
     LowerUnrolled(loop, *extent);
   } else {
     LowerSerial(loop);

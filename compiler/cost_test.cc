@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a compile costs is known before LLVM: small programs that ask for much are refused with figures or stay loops, long ones take time in
+// proportion to their length.
+#include <algorithm>
+#include <chrono>
+
+#include "compiler/compile_testing.h"
+
+namespace kiln::compiler {
+namespace {
+
+std::string LocalFill(int x, int y, int z) {
+  return fmt::format(R"(kiln 1
+func @f(%Y: global f32[64]) outputs(0) {{
+  kernel @k grid(1) threads 128 blocks(%b) {{
+    %l = alloc local f32[{0}, {1}, {2}]
+    fill %l[0, 0, 0; {0}, {1}, {2}] = 1.0
+    store %Y[%b] = %l[%b, %b, %b]
+  }}
+}}
+)", x, y, z);
+}
+
+std::string Row(int n) {
+  return fmt::format(R"(kiln 1
+func @f(%X: global f32[128, {0}], %Y: global f32[128, {0}]) outputs(1) {{
+  kernel @k grid(1) threads 128 blocks(%b) {{
+    %t = alloc fragment f32[128, {0}]
+    copy %X[0, 0; 128, {0}] -> %t[0, 0; 128, {0}]
+    copy %t[0, 0; 128, {0}] -> %Y[0, 0; 128, {0}]
+  }}
+}}
+)", n);
+}
+
+// Statements of one block, each with a condition: the worst that LLVM's passes get.
+std::string Stores(int n) {
+  std::string text = "kiln 1\nfunc @f(%X: global f32[1048576], %Y: global f32[1048576]) outputs(1) {\n  kernel @k grid(64) threads 128 blocks(%b) {\n";
+  for (int i = 0; i < n; ++i) text += fmt::format("    store %Y[%b * 4096 + {}] = %X[%b * 4096 + {}] + {}.0\n", i % 4096, i * 7 % 4096, i);
+  return text + "  }\n}\n";
+}
+
+v1::WorkerResult CompileWith(const std::string& text, std::string_view target, const v1::CompileOptions& options) {
+  v1::CompileRequest request;
+  request.set_module(text);
+  request.set_target(std::string(target));
+  *request.mutable_options() = options;
+  return Compile(request, {});
+}
+
+double Seconds(const std::string& text, std::string_view target) {
+  double best = 1e9;
+  for (int round = 0; round < 2; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_TRUE(CompileText(text, target).has_artifact());
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
+TEST(Cost, LongLoopsOverLocalArraysStayLoops) {
+  for (const char* target : {"cuda:sm_90a", "hip:gfx1201", "emu:sm_86"}) {
+    const v1::WorkerResult result = CompileText(LocalFill(64, 64, 4), target);
+    ASSERT_TRUE(result.has_artifact()) << target << ": " << FirstError(result);
+    EXPECT_LT(result.artifact().code().size(), 200'000u) << target;
+  }
+}
+
+TEST(Cost, WhatIsUnrolledIsTheOptionsToSay) {
+  v1::CompileOptions few;
+  few.set_max_unrolled(8);
+  const v1::WorkerResult all = CompileText(LocalFill(4, 4, 4), "cuda:sm_80"), some = CompileWith(LocalFill(4, 4, 4), "cuda:sm_80", few);
+  EXPECT_EQ(Count(all, "setp.lt"), 0u);
+  EXPECT_GT(Count(some, "setp.lt"), 0u);
+}
+
+TEST(Cost, FragmentsOfManyRegistersAreRefusedWithFigures) {
+  const std::string error = FirstError(CompileText(Row(777), "hip:gfx1100"));
+  EXPECT_NE(error.find("777 registers of each thread at a time"), std::string::npos) << error;
+  EXPECT_NE(error.find("max_fragment_registers is 512"), std::string::npos) << error;
+  v1::CompileOptions more;
+  more.set_max_fragment_registers(1000);
+  EXPECT_TRUE(CompileWith(Row(777), "cuda:sm_80", more).has_artifact());
+}
+
+TEST(Cost, TooFewRegistersAreTheOptionsFault) {
+  v1::CompileOptions one;
+  one.set_max_registers(1);
+  const v1::WorkerResult result = CompileWith(Row(64), "hip:gfx942", one);
+  EXPECT_NE(FirstError(result).find("max_registers is 1, too few"), std::string::npos) << FirstError(result);
+  EXPECT_EQ(result.diagnostics(0).kind(), v1::Diagnostic::INVALID);
+}
+
+TEST(Cost, MoreLocalMemoryThanThereIsIsTheProgramsFault) {
+  const v1::WorkerResult result = CompileText(LocalFill(64, 32, 32), "hip:gfx942");
+  EXPECT_NE(FirstError(result).find("131056 for a thread"), std::string::npos) << FirstError(result);
+  EXPECT_EQ(result.diagnostics(0).kind(), v1::Diagnostic::INVALID);
+}
+
+// Quadratic would be 16.
+TEST(Cost, LongKernelsTakeTimeInProportion) {
+  for (const char* target : {"cuda:sm_90a", "emu:sm_90a"}) {
+    EXPECT_LT(Seconds(Stores(8000), target) / Seconds(Stores(2000), target), 10) << target;
+  }
+}
+
+}  // namespace
+}  // namespace kiln::compiler
