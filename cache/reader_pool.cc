@@ -29,7 +29,7 @@ std::expected<std::optional<ReaderPool::Lease>, Error> ReaderPool::Acquire(Work 
     }
   }
   if (!reader) {
-    auto opened = Reader::Open(database_, options_);
+    auto opened = Reader::Open(database_, options_, writable_);
     if (!opened) {
       if (opened.error().code == ErrorCode::kDamaged) on_damage_(opened.error());
       Return(nullptr, true);

@@ -44,8 +44,9 @@ class ReaderPool {
     bool discard_ = false;
   };
 
-  ReaderPool(std::filesystem::path database, const SqliteOptions& options, std::function<void(const Error&)> on_damage)
-      : database_(std::move(database)), options_(options), on_damage_(std::move(on_damage)) {}
+  // `writable`: as for Reader::Open.
+  ReaderPool(std::filesystem::path database, const SqliteOptions& options, bool writable, std::function<void(const Error&)> on_damage)
+      : database_(std::move(database)), options_(options), writable_(writable), on_damage_(std::move(on_damage)) {}
 
   // Nothing while the pool is suspended.
   std::expected<std::optional<Lease>, Error> Acquire(Work work);
@@ -59,6 +60,7 @@ class ReaderPool {
 
   const std::filesystem::path database_;
   const SqliteOptions& options_;
+  const bool writable_;
   const std::function<void(const Error&)> on_damage_;
 
   Mutex mutex_;

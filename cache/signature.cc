@@ -52,7 +52,12 @@ std::unexpected<Error> CannotWrite(const std::filesystem::path& path, int error)
 std::expected<Key, Error> Read(const std::filesystem::path& path, int fd) {
   const File file(::fdopen(fd, "r"));
   struct stat status{};
-  if (::fstat(fd, &status) != 0 || (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return Unusable(path, "is no ordinary file; remove it to have one made");
+  if (status.st_uid != ::geteuid() && status.st_uid != 0) {
+    return Unusable(path, fmt::format("belongs to user {}, who could sign with it; chown it to user {}, who runs this process",
+                                      status.st_uid, ::geteuid()));
+  }
+  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return Unusable(path, "can be read by others; chmod 600 it, or remove it to have another made");
   }
   Key key(PEM_read_PrivateKey(file.get(), nullptr, nullptr, const_cast<char*>("")));
@@ -109,7 +114,7 @@ SigningKey SigningKey::Make() {
 
 std::expected<SigningKey, Error> SigningKey::LoadOrMake(const std::filesystem::path& path) {
   for (int attempt = 0;; ++attempt) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd >= 0) {
       auto key = Read(path, fd);
       if (!key) return std::unexpected(std::move(key.error()));

@@ -55,6 +55,18 @@ TEST(Signature, EveryBitCounts) {
   }
 }
 
+TEST_F(SigningKeyTest, AFifoIsNoKeyAndIsNotWaitedFor) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_THAT(SigningKey::LoadOrMake(path_).error().message, ::testing::HasSubstr("no ordinary file"));
+}
+
+TEST_F(SigningKeyTest, AKeyOfAnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  ASSERT_TRUE(SigningKey::LoadOrMake(path_));
+  ASSERT_EQ(::chown(path_.c_str(), 4242, 4242), 0);
+  EXPECT_THAT(SigningKey::LoadOrMake(path_).error().message, ::testing::HasSubstr("belongs to user 4242"));
+}
+
 TEST(PublicKey, HasAText) {
   const PublicKey key = SigningKey::Make().public_key();
   EXPECT_EQ(PublicKey::FromText(key.ToText()), key);

@@ -102,7 +102,7 @@ std::expected<Connection, Error> Connection::Open(const std::filesystem::path& p
       break;
   }
   sqlite3* handle = nullptr;
-  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, nullptr);
+  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, mode == OpenMode::kRead ? "unix-none" : nullptr);
   Connection connection(handle);
   if (result != SQLITE_OK) return FailWith(handle, result);
   return connection;

@@ -63,6 +63,8 @@ class Query {
   int bind_result_ = 0;
 };
 
+// kRead is for a file that nobody writes: it takes no locks, needs no shared memory, and reads a log that was left behind. It is one
+// connection's alone from PRAGMA locking_mode = EXCLUSIVE on, without which such a log cannot be read.
 enum class OpenMode : std::uint8_t { kRead, kWrite, kCreate };
 enum class CheckpointMode : std::uint8_t { kPassive, kTruncate };
 

@@ -58,6 +58,8 @@ constexpr const char* kUpgrades[] = {
 };
 static_assert(std::size(kUpgrades) == kSchemaVersion - 1);
 
+constexpr std::string_view kUsedPages = "SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count";
+
 constexpr std::string_view kGet =
     "SELECT e.head, b.bytes FROM entry e LEFT JOIN blob b ON b.digest = e.body WHERE e.key = ?1";
 
@@ -138,10 +140,11 @@ std::expected<void, Error> CreateSchema(Connection& db) {
 
 }  // namespace
 
-std::expected<Reader, Error> Reader::Open(const std::filesystem::path& path, const SqliteOptions& options) {
-  // Not read-only: the last connection to close must be able to clean up the log.
-  KILN_ASSIGN_OR_RETURN(auto db, Connection::Open(path, OpenMode::kWrite));
+std::expected<Reader, Error> Reader::Open(const std::filesystem::path& path, const SqliteOptions& options, bool writable) {
+  // Not read-only where it can be written: the last connection to close must be able to clean up the log.
+  KILN_ASSIGN_OR_RETURN(auto db, Connection::Open(path, writable ? OpenMode::kWrite : OpenMode::kRead));
   db.SetBusyTimeout(kReaderBusy);
+  if (!writable) KILN_RETURN_IF_ERROR(db.Execute("PRAGMA locking_mode = EXCLUSIVE;"));
   Reader reader(std::move(db));
   KILN_RETURN_IF_ERROR(reader.db_.Execute(
       fmt::format("{} PRAGMA wal_autocheckpoint = 0; PRAGMA mmap_size = {};", kCommonPragmas, options.mmap_bytes)));
@@ -150,6 +153,17 @@ std::expected<Reader, Error> Reader::Open(const std::filesystem::path& path, con
       PrepareAs(reader.db_, reader.list_,
                 "SELECT key, size, created, last_used, hits, head FROM entry WHERE key > ?1 ORDER BY key LIMIT ?2"));
   return reader;
+}
+
+std::expected<Reader::Size, Error> Reader::Measure() {
+  KILN_ASSIGN_OR_RETURN(const auto version, VersionOf(db_));
+  if (version != kSchemaVersion) {
+    return Fail(ErrorCode::kRefused, fmt::format("the store is of version {}, and this kilnd reads version {}; start it once where it may write",
+                                                 version, kSchemaVersion));
+  }
+  KILN_ASSIGN_OR_RETURN(const auto entries, db_.Integer("SELECT count(*) FROM entry"));
+  KILN_ASSIGN_OR_RETURN(const auto pages, db_.Integer(kUsedPages));
+  return Size{static_cast<std::uint64_t>(entries), static_cast<std::uint64_t>(pages * kPageSize)};
 }
 
 std::expected<std::optional<std::string>, Error> Reader::Get(const Digest& key) { return RunGet(get_, key); }
@@ -231,7 +245,7 @@ std::expected<void, Error> WriterConnection::Prepare() {
       {&delete_blob_, "DELETE FROM blob WHERE digest = ?1"},
       {&oldest_, "SELECT key, body FROM entry ORDER BY used LIMIT 1"},
       {&count_, "SELECT count(*) FROM entry"},
-      {&used_pages_, "SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count"},
+      {&used_pages_, kUsedPages},
       {&free_pages_, "PRAGMA freelist_count"},
   };
   for (const auto& [statement, sql] : statements) {

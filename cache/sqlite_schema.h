@@ -33,7 +33,16 @@ namespace kiln::cache {
 // A connection that reads. Not shared between threads.
 class Reader {
  public:
-  static std::expected<Reader, Error> Open(const std::filesystem::path& path, const SqliteOptions& options);
+  // `writable`: whether the file's directory is; where it is not, nobody may write to the file.
+  static std::expected<Reader, Error> Open(const std::filesystem::path& path, const SqliteOptions& options, bool writable);
+
+  // How many entries there are, and the bytes of pages that hold something.
+  struct Size {
+    std::uint64_t entries = 0;
+    std::uint64_t bytes = 0;
+  };
+  // kRefused or kDamaged where the store's version is not this one's: nobody can upgrade it here.
+  std::expected<Size, Error> Measure();
 
   // The sealed bytes as they are stored, not yet verified; nothing when there is no such entry. An entry whose blob is
   // missing gives its head alone, which does not unseal.

@@ -26,7 +26,7 @@ class SqliteSlot final : public Tier {
     // Of a store that comes later: what must hold before it is used. Asked with the store open, which is closed again on an error.
     std::function<std::expected<void, Error>()> may_use;
     std::function<void()> on_open;  // of a store that came later
-    std::chrono::milliseconds between_tries = std::chrono::seconds(10);
+    std::chrono::milliseconds between_tries = std::chrono::seconds(2);
   };
   SqliteSlot(Options options, const Clock& clock) : options_(std::move(options)), clock_(clock) {}
 

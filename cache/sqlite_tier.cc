@@ -10,12 +10,17 @@
 #include "cache/try.h"
 
 namespace kiln::cache {
+namespace {
+
+std::unexpected<Error> OnlyReads() { return Fail(ErrorCode::kFull, "the store is on a file system that is mounted read-only"); }
+
+}  // namespace
 
 SqliteTier::Impl::Impl(SqliteOptions options, const Clock& clock, StoreDirectory directory)
     : options_(std::move(options)),
       clock_(clock),
       directory_(std::move(directory)),
-      readers_(directory_.database(), options_, [this](const Error& error) { writer_->ReportDamage(error); }),
+      readers_(directory_.database(), options_, directory_.writable(), [this](const Error& error) { NoteDamage(error); }),
       context_{options_, clock_, directory_, counters_, uses_, readers_} {}
 
 SqliteTier::Impl::~Impl() {
@@ -26,7 +31,29 @@ SqliteTier::Impl::~Impl() {
   if (!check_pending) directory_.MarkClosed();
 }
 
+void SqliteTier::Impl::NoteDamage(const Error& error) {
+  if (writer_) return writer_->ReportDamage(error);
+  ++counters_.errors;
+  context_.Tell(ErrorCode::kDamaged, fmt::format("{}; it cannot be set aside on a read-only mount", error.message));
+}
+
+std::expected<void, Error> SqliteTier::Impl::StartReading() {
+  KILN_ASSIGN_OR_RETURN(auto lease, readers_.Acquire(ReaderPool::Work::kShort));
+  const auto size = (*lease)->Measure();
+  if (!size) {
+    lease->Failed(size.error());
+    return std::unexpected(size.error());
+  }
+  counters_.entries = size->entries;
+  counters_.bytes = size->bytes;
+  counters_.read_only = true;
+  context_.Tell(ErrorCode::kFull, fmt::format("{} is mounted read-only: the store serves what it has and takes nothing new",
+                                              options_.directory.string()));
+  return {};
+}
+
 std::expected<void, Error> SqliteTier::Impl::Start() {
+  if (!directory_.writable()) return StartReading();
   KILN_ASSIGN_OR_RETURN(const bool was_open, directory_.MarkOpen());
   auto connection = WriterConnection::Open(directory_.database(), options_);
   if (!connection && connection.error().code == ErrorCode::kDamaged) {
@@ -61,7 +88,7 @@ std::expected<std::optional<Entry>, Error> SqliteTier::Impl::Peek(const Digest& 
   auto entry = Unseal(std::move(**sealed));
   if (entry && entry->key() != key) entry = Fail(ErrorCode::kCorrupt, "the entry belongs to another key");
   if (!entry) {
-    writer_->EvictIfCorrupt(key);
+    if (writer_) writer_->EvictIfCorrupt(key);
     return std::unexpected(std::move(entry.error()));
   }
   return std::move(*entry);
@@ -71,7 +98,7 @@ std::expected<std::optional<Entry>, Error> SqliteTier::Impl::Get(const Digest& k
   auto found = Peek(key);
   if (found && *found) {
     ++counters_.hits;
-    uses_.Add(key, clock_.WallNow());
+    if (writer_) uses_.Add(key, clock_.WallNow());
   } else {
     ++counters_.misses;
   }
@@ -108,12 +135,16 @@ std::expected<std::optional<Entry>, Error> SqliteTier::Get(const Digest& key) { 
 
 std::expected<std::optional<Entry>, Error> SqliteTier::Peek(const Digest& key) { return impl_->Peek(key); }
 
-void SqliteTier::Put(Entry entry, PutDone done) { impl_->writer().Put(std::move(entry), std::move(done)); }
+void SqliteTier::Put(Entry entry, PutDone done) {
+  if (SqliteWriter* const writer = impl_->writer()) return writer->Put(std::move(entry), std::move(done));
+  if (done) done(OnlyReads());
+}
 
 std::expected<bool, Error> SqliteTier::Erase(const Digest& key) {
+  if (impl_->writer() == nullptr) return OnlyReads();
   std::promise<std::expected<bool, Error>> promise;
   auto outcome = promise.get_future();
-  impl_->writer().Erase(key, [&](auto erased) { promise.set_value(std::move(erased)); });
+  impl_->writer()->Erase(key, [&](auto erased) { promise.set_value(std::move(erased)); });
   return outcome.get();
 }
 
@@ -130,16 +161,18 @@ std::expected<VerifyReport, Error> SqliteTier::Verify() {
 }
 
 std::expected<GcReport, Error> SqliteTier::Gc(std::uint64_t target) {
+  if (impl_->writer() == nullptr) return OnlyReads();
   std::promise<std::expected<GcReport, Error>> promise;
   auto outcome = promise.get_future();
-  impl_->writer().Gc(target, [&](auto report) { promise.set_value(std::move(report)); });
+  impl_->writer()->Gc(target, [&](auto report) { promise.set_value(std::move(report)); });
   return outcome.get();
 }
 
 std::expected<void, Error> SqliteTier::Flush() {
+  if (impl_->writer() == nullptr) return {};
   std::promise<std::expected<void, Error>> promise;
   auto outcome = promise.get_future();
-  impl_->writer().Flush([&](auto flushed) { promise.set_value(std::move(flushed)); });
+  impl_->writer()->Flush([&](auto flushed) { promise.set_value(std::move(flushed)); });
   return outcome.get();
 }
 

@@ -46,7 +46,7 @@ struct SqliteOptions {
   std::chrono::milliseconds touch_interval = std::chrono::seconds(5);
 
   // How long a full disk or an unreachable file keeps the store from writing.
-  std::chrono::milliseconds retry_after = std::chrono::seconds(10);
+  std::chrono::milliseconds retry_after = std::chrono::seconds(2);
 
   // The f_type of statfs(2) for a path; nothing when it cannot be told. Replaced in tests.
   std::function<std::optional<std::uint64_t>(const std::filesystem::path&)> filesystem_type;
@@ -93,6 +93,7 @@ struct GcReport {
 //   - When `done` reports success the entry survives kill -9. A power cut may lose the last commits, never the store.
 //   - A damaged file is renamed to `kiln.db.corrupt-N` and replaced by an empty one, at Open and at any later time.
 //   - A full disk makes the store read-only for `retry_after`.
+//   - One on a file system that is mounted read-only serves what it has; what would change it fails with kFull.
 //   - Opening does not read the entries: a store that was not closed properly is checked in the background.
 class SqliteTier final : public Tier {
  public:

@@ -15,6 +15,8 @@
 //
 // Closing: the pool is suspended (which interrupts a structure check), the checkpointer ends, the writer drains its
 // queue and closes the last connection, which leaves no log behind. Only then is the mark of an open store removed.
+//
+// On a file system that is mounted read-only there are only the readers: no writer, no checkpointer, no log of uses.
 #pragma once
 
 #include <memory>
@@ -30,7 +32,7 @@ class SqliteTier::Impl {
   Impl(SqliteOptions options, const Clock& clock, StoreDirectory directory);
   ~Impl();
 
-  // Opens the database, sets a damaged one aside, and starts the threads.
+  // Opens the database, sets a damaged one aside, and starts the threads. Where the directory cannot be written it only reads.
   std::expected<void, Error> Start();
 
   std::expected<std::optional<Entry>, Error> Get(const Digest& key);
@@ -38,9 +40,12 @@ class SqliteTier::Impl {
   TierStats Stats() const;
   std::expected<std::vector<EntryInfo>, Error> List(const ListOptions& options);
   std::expected<VerifyReport, Error> Verify();
-  SqliteWriter& writer() { return *writer_; }
+  SqliteWriter* writer() { return writer_.get(); }  // null: it only reads
 
  private:
+  std::expected<void, Error> StartReading();
+  void NoteDamage(const Error& error);
+
   // The stored bytes of the key, unverified.
   std::expected<std::optional<std::string>, Error> Read(const Digest& key);
   std::expected<std::vector<EntryInfo>, Error> ListPage(const std::optional<Digest>& after, std::size_t limit);

@@ -51,7 +51,7 @@ std::expected<void, Error> SqliteTier::Impl::VerifyEntry(const Digest& key, Veri
   if (entry && entry->key() == key) return {};
   ++report.corrupt;
   if (report.evicted.size() < kMaxEvictedKeys) report.evicted.push_back(key);
-  writer_->EvictIfCorrupt(key);
+  if (writer_) writer_->EvictIfCorrupt(key);
   return {};
 }
 

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +17,8 @@
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "cache/try.h"
 
 namespace kiln::cache {
 namespace {
@@ -74,6 +78,41 @@ std::vector<std::pair<std::uint64_t, fs::path>> ListAside(const fs::path& direct
   return aside;
 }
 
+// Who can write in the directory can put a symbolic link, or a database of theirs, where a file of the store is opened. A group may:
+// the first folder of a volume is its group's where a container has one.
+std::expected<void, Error> OthersCannotWrite(const fs::path& directory) {
+  struct stat status{};
+  if (::stat(directory.c_str(), &status) != 0) return {};  // who opens its files says why not
+  if (status.st_uid != ::geteuid() && status.st_uid != 0) {
+    return Fail(ErrorCode::kRefused, fmt::format("{} belongs to user {}, who could replace the store; give a directory of user {}, who "
+                                                 "runs this process",
+                                                 directory.string(), status.st_uid, ::geteuid()));
+  }
+  if ((status.st_mode & S_IWOTH) != 0) {
+    return Fail(ErrorCode::kRefused, fmt::format("{} can be written by everybody, who could replace the store; chmod o-w it, or give "
+                                                 "another directory",
+                                                 directory.string()));
+  }
+  return {};
+}
+
+bool IsMountedReadOnly(const fs::path& directory) {
+  struct statvfs status{};
+  return ::statvfs(directory.c_str(), &status) == 0 && (status.f_flag & ST_RDONLY) != 0;
+}
+
+// The lock file, never through a symbolic link: its text is replaced. A FIFO is not waited for. -1: there is none, and none can be made.
+std::expected<int, Error> OpenLock(const fs::path& path, bool writable) {
+  const int flags = (writable ? O_RDWR | O_CREAT : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const int lock = ::open(path.c_str(), flags, 0600);
+  if (lock < 0 && errno == ENOENT && !writable) return -1;
+  if (lock < 0 && errno != ELOOP) return FailedTo("open", path, errno);
+  struct stat status{};
+  if (lock >= 0 && ::fstat(lock, &status) == 0 && S_ISREG(status.st_mode)) return lock;
+  if (lock >= 0) ::close(lock);
+  return Fail(ErrorCode::kRefused, fmt::format("{} is no ordinary file, as the lock of a store is; remove it", path.string()));
+}
+
 // " (pid 123)", of the process that wrote its number into the lock file; empty where it has not.
 std::string HolderOf(int lock) {
   std::array<char, 32> text{};
@@ -92,6 +131,7 @@ void WriteHolder(int lock) {
 }  // namespace
 
 std::expected<void, Error> MayHoldStore(const fs::path& directory, const FilesystemType& type) {
+  if (auto ours = OthersCannotWrite(directory); !ours) return ours;
   const auto found = type ? type(directory) : StatfsType(directory);
   if (!found || std::ranges::find(kNetworkTypes, *found) == kNetworkTypes.end()) return {};
   return Fail(ErrorCode::kRefused,
@@ -107,9 +147,9 @@ std::expected<StoreDirectory, Error> StoreDirectory::Hold(const fs::path& direct
   if (error) return FailedTo("create", directory, error.value());
   if (auto may = MayHoldStore(directory, type); !may) return std::unexpected(std::move(may.error()));
   const fs::path lock_path = directory / "lock";
-  const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock < 0) return FailedTo("open", lock_path, errno);
-  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+  const bool writable = !IsMountedReadOnly(directory);
+  KILN_ASSIGN_OR_RETURN(const int lock, OpenLock(lock_path, writable));
+  if (lock >= 0 && ::flock(lock, (writable ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
     const int reason = errno;
     const std::string holder = HolderOf(lock);
     ::close(lock);
@@ -118,8 +158,8 @@ std::expected<StoreDirectory, Error> StoreDirectory::Hold(const fs::path& direct
                                                  "directory",
                                                  holder, directory.string()));
   }
-  WriteHolder(lock);
-  return StoreDirectory(directory, lock);
+  if (writable) WriteHolder(lock);
+  return StoreDirectory(directory, lock, writable);
 }
 
 StoreDirectory::~StoreDirectory() {
@@ -127,7 +167,7 @@ StoreDirectory::~StoreDirectory() {
 }
 
 StoreDirectory::StoreDirectory(StoreDirectory&& other) noexcept
-    : directory_(std::move(other.directory_)), lock_(std::exchange(other.lock_, -1)) {}
+    : directory_(std::move(other.directory_)), lock_(std::exchange(other.lock_, -1)), writable_(other.writable_) {}
 
 std::uint64_t StoreDirectory::WalBytes() const {
   std::error_code error;

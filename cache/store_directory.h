@@ -14,7 +14,8 @@ namespace kiln::cache {
 
 using FilesystemType = std::function<std::optional<std::uint64_t>(const std::filesystem::path&)>;
 
-// kRefused where a store may not be in the directory, which exists: on a network file system, whose locks and shared memory SQLite cannot rely on.
+// kRefused where a store may not be in the directory, which exists: where everybody or another user can write, and on a network file
+// system, whose locks and shared memory SQLite cannot rely on.
 std::expected<void, Error> MayHoldStore(const std::filesystem::path& directory, const FilesystemType& type = {});
 
 // The directory of a store, held by one process at a time:
@@ -26,7 +27,8 @@ std::expected<void, Error> MayHoldStore(const std::filesystem::path& directory, 
 //   kiln.db.corrupt-N (…-wal, …-shm)    set aside; the two newest are kept
 class StoreDirectory {
  public:
-  // Creates and locks the directory. kRefused as by MayHoldStore, or when another process holds it.
+  // Creates and locks the directory. kRefused as by MayHoldStore, when another process holds it, or when its lock
+  // is no ordinary file. One on a file system that is mounted read-only can be held by several at once.
   static std::expected<StoreDirectory, Error> Hold(const std::filesystem::path& directory, const FilesystemType& type);
 
   // Gives up the lock. The mark of an open store stays unless it was closed with MarkClosed.
@@ -34,6 +36,7 @@ class StoreDirectory {
   StoreDirectory(StoreDirectory&& other) noexcept;
   StoreDirectory& operator=(StoreDirectory&&) = delete;
 
+  bool writable() const { return writable_; }
   std::filesystem::path database() const { return directory_ / "kiln.db"; }
   std::uint64_t WalBytes() const;
 
@@ -46,10 +49,11 @@ class StoreDirectory {
   std::expected<std::filesystem::path, Error> SetAside();
 
  private:
-  StoreDirectory(std::filesystem::path directory, int lock) : directory_(std::move(directory)), lock_(lock) {}
+  StoreDirectory(std::filesystem::path directory, int lock, bool writable) : directory_(std::move(directory)), lock_(lock), writable_(writable) {}
 
   std::filesystem::path directory_;
-  int lock_;
+  int lock_;  // -1: none
+  bool writable_;
 };
 
 }  // namespace kiln::cache

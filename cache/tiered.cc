@@ -77,7 +77,8 @@ void TieredCache::Note(Slot& slot, const std::expected<void, Error>& outcome) {
   } else if (slot.disabled_until.load(std::memory_order_relaxed) != 0) {
     slot.disabled_until = 0;
   }
-  if (!outcome && options_.on_error) options_.on_error(slot.tier->name(), outcome.error());
+  const bool told = !outcome && outcome.error().code == ErrorCode::kFull;  // by the tier itself, once
+  if (!outcome && !told && options_.on_error) options_.on_error(slot.tier->name(), outcome.error());
 }
 
 std::optional<TieredCache::Hit> TieredCache::Get(const Digest& key) { return GetThrough(key, slots_.size()); }
@@ -108,7 +109,8 @@ std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::
     for (std::size_t nearer = 0; nearer < level; ++nearer) {
       if (MayUse(*slots_[nearer])) PutInto(*slots_[nearer], **found, {});
     }
-    return Hit{std::move(**found), level, slot.tier->name()};
+    const bool durable = slot.tier->blocking() || (nonblocking_ < slots_.size() && unsettled_.IsSettled(key));
+    return Hit{std::move(**found), level, slot.tier->name(), durable};
   }
   return std::nullopt;
 }
@@ -128,8 +130,13 @@ void TieredCache::PutInto(Slot& slot, Entry entry, PutDone done) {
 }
 
 void TieredCache::Put(Entry entry, PutDone done) {
+  const Digest key = entry.key();
+  unsettled_.Begin(key);
   auto pending = std::make_shared<PendingPut>();
-  pending->done = std::move(done);
+  pending->done = [this, key, done = std::move(done)](std::expected<void, Error> outcome) mutable {
+    unsettled_.End(key, outcome);
+    if (done) done(std::move(outcome));
+  };
   std::vector<Slot*> used;
   for (const auto& slot : slots_) {
     if (MayUse(*slot)) used.push_back(slot.get());
@@ -146,6 +153,14 @@ void TieredCache::Put(Entry entry, PutDone done) {
             [pending, counts](std::expected<void, Error> outcome) { pending->Finish(std::move(outcome), counts); });
   }
   pending->Finish({}, false);
+}
+
+void TieredCache::MakeDurable(const Digest& key, PutDone done) {
+  if (unsettled_.Await(key, done)) return;
+  auto hit = Get(key);
+  if (!hit) return done(Fail(ErrorCode::kInvalid, "the entry is in no tier any more"));
+  if (hit->durable) return done({});
+  Put(std::move(hit->entry), std::move(done));
 }
 
 std::expected<bool, Error> TieredCache::Erase(const Digest& key) {

@@ -12,6 +12,7 @@
 #include "cache/clock.h"
 #include "cache/mutex.h"
 #include "cache/tier.h"
+#include "cache/unsettled.h"
 
 namespace kiln::cache {
 
@@ -35,6 +36,7 @@ class TieredCache {
     Entry entry;
     std::size_t level;      // 0 is the nearest
     std::string_view tier;  // its name; lives as long as the cache
+    bool durable;           // a blocking tier has it, as far as this cache put it there itself
   };
 
   TieredCache(std::vector<std::shared_ptr<Tier>> tiers, const Clock& clock, Options options);
@@ -51,6 +53,10 @@ class TieredCache {
   // Puts into every tier. `done` is called once, when the last has answered: with success if the entry is in at least
   // one blocking tier (or in any, where none blocks), else with the last error.
   void Put(Entry entry, PutDone done = {});
+
+  // Calls `done` once a blocking tier has the entry, or cannot take it: puts anew what could not be kept before. An entry that is in no tier
+  // fails with kInvalid.
+  void MakeDurable(const Digest& key, PutDone done);
 
   // Erases from every tier; whether one had it. An error, a disabled tier included, is returned after all were asked,
   // for the caller wanted the entry gone and it may not be.
@@ -80,6 +86,7 @@ class TieredCache {
 
   Mutex mutex_;
   CondVar answered_;
+  Unsettled unsettled_;
   std::size_t unanswered_ KILN_GUARDED_BY(mutex_) = 0;  // puts that a tier has yet to answer
 };
 

@@ -120,6 +120,41 @@ TEST_F(TieredTest, PutGoesToAllAndAnswersOnce) {
   EXPECT_EQ(answers, 1);
 }
 
+TEST_F(TieredTest, AHitSaysWhetherATierThatLastsHasIt) {
+  disk->hold = true;
+  cache.Put(NumberedEntry(1));
+  cache.Put(NumberedEntry(1));
+  EXPECT_FALSE(cache.GetWithoutBlocking(KeyOf(1))->durable);
+  std::vector<bool> told;
+  cache.MakeDurable(KeyOf(1), [&](std::expected<void, Error> outcome) { told.push_back(outcome.has_value()); });
+  disk->held[0]({});
+  EXPECT_FALSE(cache.GetWithoutBlocking(KeyOf(1))->durable) << "one of two puts is under way";
+  EXPECT_TRUE(told.empty());
+  disk->held[1]({});
+  EXPECT_EQ(told, std::vector<bool>{true});
+  EXPECT_TRUE(cache.GetWithoutBlocking(KeyOf(1))->durable);
+  disk->hold = false;
+  disk->entries.emplace(KeyOf(2), NumberedEntry(2));
+  EXPECT_TRUE(cache.Get(KeyOf(2))->durable);
+  EXPECT_TRUE(cache.GetWithoutBlocking(KeyOf(2))->durable) << "a copy of what the disk has";
+}
+
+TEST_F(TieredTest, WhatCouldNotBeKeptIsPutAgain) {
+  disk->failure = Error{ErrorCode::kFull, "full"};
+  cache.Put(NumberedEntry(1));
+  EXPECT_FALSE(cache.GetWithoutBlocking(KeyOf(1))->durable);
+  EXPECT_TRUE(errors.empty()) << "the tier tells that once itself";
+  std::vector<bool> told;
+  const auto note = [&](std::expected<void, Error> outcome) { told.push_back(outcome.has_value()); };
+  cache.MakeDurable(KeyOf(1), note);
+  disk->failure.reset();
+  cache.MakeDurable(KeyOf(1), note);
+  cache.MakeDurable(KeyOf(2), note);
+  EXPECT_EQ(told, (std::vector<bool>{false, true, false}));
+  EXPECT_TRUE(cache.GetWithoutBlocking(KeyOf(1))->durable);
+  EXPECT_TRUE(disk->entries.contains(KeyOf(1)));
+}
+
 TEST_F(TieredTest, MemoryAloneIsNotStored) {
   disk->failure = Error{ErrorCode::kFull, "disk full"};
   std::optional<std::expected<void, Error>> outcome;

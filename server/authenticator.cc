@@ -56,10 +56,12 @@ Caller ByCertificate(const AccessFile& access, bool listed, const std::string& n
   return {"cert:" + name, "certificate " + name, listed ? kNoScope : kAllButAdmin};
 }
 
-// Null: there is none with that secret.
+char Lower(char c) { return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+// Null: there is none with that secret. The case of a scheme's name does not count (RFC 9110, 11.1).
 const Token* TokenOf(const std::vector<Token>& tokens, std::string_view header) {
-  constexpr std::string_view kScheme = "Bearer ";
-  return header.starts_with(kScheme) ? FindToken(tokens, header.substr(kScheme.size())) : nullptr;
+  constexpr std::string_view kScheme = "bearer ";
+  return std::ranges::equal(header.substr(0, kScheme.size()), kScheme, {}, Lower) ? FindToken(tokens, header.substr(kScheme.size())) : nullptr;
 }
 
 Failure NoSuchToken() {

@@ -40,6 +40,7 @@ class CompileFlow::Call {
   Request request;
   std::optional<TenantBudget::Charge> charge;  // of the request's bytes: goes where they go
   bool counted = false;  // by Quotas; set before anybody else knows the call
+  bool durable = false;  // answered once the store has the result; of one thread at a time
   std::atomic<bool> cancelled = false;
   std::atomic<bool> ended = false;
   std::mutex mutex;
@@ -49,26 +50,25 @@ class CompileFlow::Call {
 
 CompileFlow::CompileFlow(Options options, Parts parts) : options_(std::move(options)), parts_(parts) {}
 
-std::optional<Outcome> CompileFlow::FindHot(const cache::Digest& request, std::string_view tenant) {
+std::optional<Outcome> CompileFlow::FindHot(const cache::Digest& request, std::string_view tenant, const WantsDurable& wants_durable) {
   const auto kept_under = index_.Find(KeptUnder(tenant, request));
-  return kept_under ? Hot(*kept_under, tenant) : std::nullopt;
+  return kept_under ? Hot(*kept_under, tenant, wants_durable) : std::nullopt;
 }
 
 std::optional<Outcome> CompileFlow::FindHotKey(const cache::Digest& key, std::string_view tenant) {
-  return Hot(KeptUnder(tenant, key), tenant);
+  return Hot(KeptUnder(tenant, key), tenant, {});
 }
 
-std::optional<Outcome> CompileFlow::Hot(const cache::Digest& kept_under, std::string_view tenant) {
+std::optional<Outcome> CompileFlow::Hot(const cache::Digest& kept_under, std::string_view tenant, const WantsDurable& wants_durable) {
   auto outcome = FromMemory(kept_under, tenant);
-  if (outcome) {  // or a refusal that is remembered
-    ++parts_.telemetry.requests;
-    ++parts_.telemetry.hits;
-  }
+  if (!outcome || (*outcome && !(*outcome)->durable && wants_durable && wants_durable())) return std::nullopt;
+  ++parts_.telemetry.requests;  // or a refusal that is remembered
+  ++parts_.telemetry.hits;
   return outcome;
 }
 
 std::optional<Failure> CompileFlow::RefusesUnread(const cache::Digest& request, std::string_view bytes, const Caller& caller) {
-  const auto full = parts_.admission.Refuses(caller, PriorityOf(bytes));
+  const auto full = parts_.admission.Refuses(caller, SettingsOf(bytes).priority);
   if (!full || draining_) return std::nullopt;
   const cache::Digest seen = KeptUnder(caller.tenant, request);
   const auto key = index_.Find(seen);
@@ -121,6 +121,7 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
   ++calls_;
   request.digest = KeptUnder(request.caller.tenant, request.digest);  // as FindHot
   auto call = std::make_shared<Call>(std::move(request));
+  call->durable = call->request.durable || SettingsOf(call->request.bytes).durable;
   if (auto refused = Accept(*call)) {
     End(call, std::unexpected(std::move(*refused)));
   } else if (const bool boards = BoardsAsBefore(call); boards || !Post(parts_.executor, call->request.caller.tenant, [this, call] { Steps(call); })) {
@@ -201,6 +202,7 @@ void CompileFlow::DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRe
 
   // 3. The cache may have it.
   const bool keeps = !request.has_explain();
+  call->durable = call->durable && keeps;
   if (keeps && !request.refresh()) {
     for (const cache::Digest& key : {kept_under, FailureKey(kept_under, request.module())}) {
       auto known = FromCache(key, caller.tenant);
@@ -236,7 +238,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_
   const auto key = index_.Find(call->request.digest);
   if (!key) return false;
   if (!call->request.lookup_only && Board(call, *key)) return true;
-  const auto full = parts_.admission.Refuses(call->request.caller, PriorityOf(bytes));
+  const auto full = parts_.admission.Refuses(call->request.caller, SettingsOf(bytes).priority);
   const bool looks =
       call->request.lookup_only || !full || !index_.WasAbsentSince(call->request.digest, std::chrono::steady_clock::now() - kStaysAbsent);
   const std::string& tenant = call->request.caller.tenant;
@@ -281,13 +283,13 @@ bool CompileFlow::Board(const std::shared_ptr<Call>& call, const cache::Digest& 
 std::optional<Outcome> CompileFlow::FromMemory(const cache::Digest& kept_under, std::string_view tenant) {
   auto hit = parts_.cache.GetWithoutBlocking(kept_under);
   if (!hit) return std::nullopt;
-  return OutcomeFrom(hit->entry, tenant, v1::MEMORY);
+  return OutcomeFrom(hit->entry, tenant, v1::MEMORY, hit->durable);
 }
 
 std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& kept_under, std::string_view tenant) {
   auto hit = parts_.cache.Get(kept_under);
   if (!hit) return std::nullopt;
-  return OutcomeFrom(hit->entry, tenant, hit->level == 0 ? v1::MEMORY : v1::DISK);
+  return OutcomeFrom(hit->entry, tenant, hit->level == 0 ? v1::MEMORY : v1::DISK, hit->durable);
 }
 
 // `starts` tells at the end whether this call's request was the one that was compiled; null: it was not.
@@ -334,7 +336,7 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
   // Between the look in the cache and the join another flight may have landed.
   if (!compile->request.has_explain() && !compile->request.refresh()) {
     if (auto hit = parts_.cache.GetWithoutBlocking(compile->kept_under)) {
-      if (auto known = OutcomeFrom(hit->entry, compile->caller.tenant, v1::MEMORY)) {
+      if (auto known = OutcomeFrom(hit->entry, compile->caller.tenant, v1::MEMORY, hit->durable)) {
         return compile->flight.Finish(std::move(*known));
       }
     }
@@ -380,7 +382,23 @@ void CompileFlow::Cancel(const std::shared_ptr<Call>& call) {
   End(call, std::unexpected(Cancelled()));  // wherever it is: its client has gone, and may call again before a thread has come to it
 }
 
+void CompileFlow::EndOnceDurable(const std::shared_ptr<Call>& call, Outcome outcome) {
+  const cache::Digest kept_under = KeptUnder(call->request.caller.tenant, outcome->key);
+  call->durable = false;
+  auto shared = std::make_shared<Outcome>(std::move(outcome));
+  parts_.executor.PostFirst([this, call, kept_under, shared] {  // which may ask the store
+    parts_.cache.MakeDurable(kept_under, [this, call, shared](const std::expected<void, cache::Error>& kept) {
+      (*shared)->durable = kept.has_value();
+      parts_.executor.PostFirst([this, call, shared] {
+        call->request.notes->Mark("commit");
+        End(call, std::move(*shared));
+      });
+    });
+  });
+}
+
 void CompileFlow::End(const std::shared_ptr<Call>& call, Outcome outcome) {
+  if (outcome && !outcome->durable && call->durable) return EndOnceDurable(call, std::move(outcome));
   if (call->ended.exchange(true)) return;
   {
     std::lock_guard lock(call->mutex);

@@ -83,6 +83,7 @@ class CompileFlow {
     cache::Digest digest;     // of the bytes
     bool accepted = false;    // before a drain began: it goes through while there is grace
     bool lookup_only = false;
+    bool durable = false;     // whatever the bytes say: answered once the store has the result, or could not take it
     bool part_of_another = false;  // which Quotas counts already
     bool remember_miss = false;  // lookups: the same bytes are compiled next, and then looked up again by others
     std::shared_ptr<CallNotes> notes = std::make_shared<CallNotes>();  // told of the stages
@@ -94,8 +95,9 @@ class CompileFlow {
 
   CompileFlow(Options options, Parts parts);
 
-  // From memory, or nothing.
-  std::optional<Outcome> FindHot(const cache::Digest& request, std::string_view tenant);
+  // From memory, or nothing: where the store has yet to take it and the caller wants to wait for that, too.
+  using WantsDurable = std::function<bool()>;
+  std::optional<Outcome> FindHot(const cache::Digest& request, std::string_view tenant, const WantsDurable& wants_durable);
   std::optional<Outcome> FindHotKey(const cache::Digest& key, std::string_view tenant);
 
   // Why a request is refused before it is decoded. Under a flood the time of kilnd would go into decoding what is refused then, so while the
@@ -109,8 +111,9 @@ class CompileFlow {
   // A reply known under its key, from any tier; on the executor.
   void Lookup(const cache::Digest& key, const std::string& tenant, std::move_only_function<void(Outcome)> done);
 
-  // Keeps what another compiler of the same build made, as the caller's.
-  std::expected<cache::Digest, Failure> Put(const Caller& caller, v1::PutRequest put);
+  // Keeps what another compiler of the same build made, as the caller's. `done` is called once it is durable, with its key, or with why not.
+  using PutEnd = std::move_only_function<void(std::expected<cache::Digest, Failure>)>;
+  void Put(const Caller& caller, v1::PutRequest put, PutEnd done);
 
   // So many bytes of the memory there is for requests under way.
   std::expected<TenantBudget::Charge, Failure> Hold(const std::string& tenant, std::size_t bytes);
@@ -149,7 +152,7 @@ class CompileFlow {
   bool AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_view bytes);
   bool BoardsAsBefore(const std::shared_ptr<Call>& call);
   bool Board(const std::shared_ptr<Call>& call, const cache::Digest& key);
-  std::optional<Outcome> Hot(const cache::Digest& kept_under, std::string_view tenant);
+  std::optional<Outcome> Hot(const cache::Digest& kept_under, std::string_view tenant, const WantsDurable& wants_durable);
   std::optional<Outcome> FromCache(const cache::Digest& kept_under, std::string_view tenant);
   std::optional<Outcome> FromMemory(const cache::Digest& kept_under, std::string_view tenant);
   Flights::Waiter WaiterOf(const std::shared_ptr<Call>& call, std::shared_ptr<std::atomic<bool>> starts);
@@ -157,12 +160,15 @@ class CompileFlow {
             TenantBudget::Charge charge);
   void Launch(std::shared_ptr<Compile> compile);
   void Land(Compile& compile, JobOutcome outcome);
+  struct ToPut;
+  std::expected<ToPut, Failure> PrepareToPut(const Caller& caller, v1::PutRequest put);
   std::expected<void, Failure> MayPut(const Caller& caller, const v1::PutRequest& put, const std::string& key) const;
   Made Judge(Compile& compile, JobOutcome& outcome);
   Made Keep(Compile& compile, JobOutcome& outcome);
   Failure Refusal(Compile& compile, JobOutcome& outcome);
   void Remember(const Compile& compile, const Failure& failure);
   Failure Defect(Compile& compile, const JobOutcome& outcome, const std::string& cause);
+  void EndOnceDurable(const std::shared_ptr<Call>& call, Outcome outcome);
   void End(const std::shared_ptr<Call>& call, Outcome outcome);
 
   const Options options_;

@@ -101,7 +101,7 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
   } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(std::move(reply), compile.request), target,
                                     compile.name)) {
     compile.notes->Mark("seal");
-    kept = **OutcomeFrom(*entry, compile.caller.tenant, v1::COMPILED);
+    kept = **OutcomeFrom(*entry, compile.caller.tenant, v1::COMPILED, false);
     const std::size_t sealed_bytes = entry->sealed().size();
     parts_.cache.Put(std::move(*entry));
     parts_.store_keeper.Note(compile.caller.tenant, sealed_bytes);

@@ -131,6 +131,7 @@ void EnsureReactor::Start(std::size_t index, bool lookup) {
                                  .digest = item.digest,
                                  .accepted = parts_.accepted,
                                  .lookup_only = lookup,
+                                 .durable = true,
                                  .part_of_another = true,
                                  .remember_miss = lookup,
                                  .on_stage = {},
@@ -176,6 +177,7 @@ void EnsureReactor::Note(std::size_t index, const Outcome& outcome) {
     kernel.set_key(outcome->key.bytes.data(), outcome->key.bytes.size());
     kernel.set_origin(outcome->origin);
     kernel.set_bytes(outcome->kept.size());
+    kernel.set_durable(outcome->durable);
   } else {
     const Failure& failure = outcome.error();
     const grpc::Status status = ToStatus(failure);

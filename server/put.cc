@@ -10,7 +10,13 @@
 
 namespace kiln::server {
 
-std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, v1::PutRequest put) {
+struct CompileFlow::ToPut {
+  cache::Digest key;
+  cache::Entry entry;
+  bool sealed;  // by whoever made it
+};
+
+std::expected<CompileFlow::ToPut, Failure> CompileFlow::PrepareToPut(const Caller& caller, v1::PutRequest put) {
   if (closed_) return std::unexpected(Draining());  // it waited for a thread until then
   const auto memory = MemoryToDecode(put.request());
   if (!memory) return std::unexpected(memory.error());
@@ -31,12 +37,24 @@ std::expected<cache::Digest, Failure> CompileFlow::Put(const Caller& caller, v1:
   auto entry = SealReply(KeptUnder(caller.tenant, resolved->key), caller.tenant,
                          parts_.sealer.Seal(std::move(reply), put.request(), caller.name), resolved->target, resolved->name);
   if (!entry) return std::unexpected(Failure{.kind = Failure::Kind::kMalformed, .message = entry.error().message});
-  const std::size_t sealed_bytes = entry->sealed().size();
-  if (auto fits = parts_.store_keeper.Fits(caller.tenant, sealed_bytes); !fits) return std::unexpected(std::move(fits.error()));
-  parts_.cache.Put(std::move(*entry));
-  parts_.store_keeper.Note(caller.tenant, sealed_bytes);
-  parts_.gate.NotePut(caller, resolved->key.ToHex(), put.has_seal());
-  return resolved->key;
+  if (auto fits = parts_.store_keeper.Fits(caller.tenant, entry->sealed().size()); !fits) return std::unexpected(std::move(fits.error()));
+  return ToPut{resolved->key, std::move(*entry), put.has_seal()};
+}
+
+void CompileFlow::Put(const Caller& caller, v1::PutRequest put, PutEnd done) {
+  auto prepared = PrepareToPut(caller, std::move(put));
+  if (!prepared) return done(std::unexpected(std::move(prepared.error())));
+  const std::size_t bytes = prepared->entry.sealed().size();
+  // Answered when the store has committed it: an answer before would promise what a kill still takes.
+  parts_.cache.Put(std::move(prepared->entry), [this, caller, bytes, key = prepared->key, sealed = prepared->sealed,
+                                                done = std::move(done)](std::expected<void, cache::Error> put) mutable {
+    parts_.executor.PostFirst([this, caller, bytes, key, sealed, put = std::move(put), done = std::move(done)]() mutable {
+      if (!put) return done(std::unexpected(NotStored(put.error().message)));
+      parts_.store_keeper.Note(caller.tenant, bytes);
+      parts_.gate.NotePut(caller, key.ToHex(), sealed);
+      done(key);
+    });
+  });
 }
 
 std::expected<void, Failure> CompileFlow::MayPut(const Caller& caller, const v1::PutRequest& put, const std::string& key) const {

@@ -61,6 +61,10 @@ Failure Draining() {
 
 Failure Cancelled() { return {.kind = Kind::kCancelled, .message = "the request was cancelled"}; }
 
+Failure NotStored(std::string_view why) {
+  return {.kind = Kind::kStore, .message = fmt::format("the artifact is not stored: {}; put it again later", why), .retry_after = std::chrono::seconds(2)};
+}
+
 Failure NotCompiled() {
   return {.kind = Kind::kNotFound,
           .message = "this program has not been compiled for this target with these options; Compile does so"};

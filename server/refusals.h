@@ -24,6 +24,7 @@ Failure ManifestTooLarge(std::size_t bytes, std::size_t capacity);
 Failure Draining();
 Failure Cancelled();
 Failure NotCompiled();
+Failure NotStored(std::string_view why);
 Failure FailedBefore(const Reproducers::KnownCrash& known);
 Failure KilledBefore(const Reproducers::Doubt& doubt);
 Failure WorkerLost(std::string_view cause);  // for a reason outside of the program

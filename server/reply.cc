@@ -44,6 +44,7 @@ std::optional<Outcome> FailureFrom(std::string_view kept) {
 std::string Reply::Tail() const {
   v1::CompileReply rest;
   rest.set_origin(origin);
+  rest.set_durable(durable);
   for (const v1::Timing& timing : timings) *rest.add_timings() = timing;
   return rest.SerializeAsString();
 }
@@ -81,9 +82,9 @@ cache::Digest FailureKey(const cache::Digest& key, std::string_view module) {
   return cache::Hasher().Update("refused").Update(key.view()).Update(module).Finish();
 }
 
-std::optional<Outcome> OutcomeFrom(const cache::Entry& entry, std::string_view tenant, v1::Origin origin) {
+std::optional<Outcome> OutcomeFrom(const cache::Entry& entry, std::string_view tenant, v1::Origin origin, bool durable) {
   if (const std::string_view kept = entry.blob(BlobOf(kReply, tenant)); !kept.empty()) {
-    return Reply{KeyIn(kept), entry.shared_sealed(), kept, origin, {}};
+    return Reply{KeyIn(kept), entry.shared_sealed(), kept, origin, {}, durable};
   }
   if (const std::string_view kept = entry.blob(BlobOf(kFailure, tenant)); !kept.empty()) return FailureFrom(kept);
   return std::nullopt;

@@ -29,6 +29,7 @@ struct Reply {
   std::string_view kept;
   v1::Origin origin = v1::ORIGIN_UNSPECIFIED;
   std::vector<v1::Timing> timings;
+  bool durable = false;  // the store has it
 
   // The serialized rest.
   std::string Tail() const;
@@ -51,6 +52,7 @@ std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_
 cache::Digest FailureKey(const cache::Digest& key, std::string_view module);
 
 // What the entry keeps for that tenant; nothing when it is another's, or neither of SealReply nor of SealFailure.
-std::optional<Outcome> OutcomeFrom(const cache::Entry& entry, std::string_view tenant, v1::Origin origin);
+std::optional<Outcome> OutcomeFrom(const cache::Entry& entry, std::string_view tenant, v1::Origin origin,
+                                   bool durable);
 
 }  // namespace kiln::server

@@ -68,18 +68,21 @@ std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& reques
   return ResolvedRequest{cache::Digest{key}, std::string(name), Utf8(module->name), wants_cubin ? std::optional(ptxas) : std::nullopt};
 }
 
-v1::Priority PriorityOf(std::string_view request) {
+RequestSettings SettingsOf(std::string_view request) {
   using google::protobuf::internal::WireFormatLite;
   constexpr int kMostFields = 64;  // of a request that a client of ours makes, a handful
-  constexpr auto kTag = WireFormatLite::MakeTag(v1::CompileRequest::kPriorityFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+  constexpr auto kPriority = WireFormatLite::MakeTag(v1::CompileRequest::kPriorityFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+  constexpr auto kDurable = WireFormatLite::MakeTag(v1::CompileRequest::kDurableFieldNumber, WireFormatLite::WIRETYPE_VARINT);
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(request.data()), static_cast<int>(request.size()));
-  std::uint64_t last = v1::INTERACTIVE;
+  std::uint64_t priority = v1::INTERACTIVE, durable = 0;
   for (int field = 0; field < kMostFields; ++field) {
     const std::uint32_t tag = stream.ReadTag();
-    const bool read = tag == kTag ? stream.ReadVarint64(&last) : tag != 0 && WireFormatLite::SkipField(&stream, tag);
+    const bool read = tag == kPriority  ? stream.ReadVarint64(&priority)
+                      : tag == kDurable ? stream.ReadVarint64(&durable)
+                                        : tag != 0 && WireFormatLite::SkipField(&stream, tag);
     if (!read) break;
   }
-  return static_cast<v1::Priority>(last);
+  return {static_cast<v1::Priority>(priority), durable != 0};
 }
 
 }  // namespace kiln::server

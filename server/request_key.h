@@ -29,7 +29,11 @@ struct ResolvedRequest {
 std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas,
                                                 const RequestLimits& limits, CallNotes* notes = nullptr);
 
-// Of a serialized CompileRequest, without reading what is in its fields. INTERACTIVE where it does not say, or is none.
-v1::Priority PriorityOf(std::string_view request);
+// Of a serialized CompileRequest, without reading what is in its larger fields. The defaults where it does not say, or is none.
+struct RequestSettings {
+  v1::Priority priority = v1::INTERACTIVE;
+  bool durable = false;
+};
+RequestSettings SettingsOf(std::string_view request);
 
 }  // namespace kiln::server

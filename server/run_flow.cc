@@ -213,7 +213,7 @@ void RunFlow::FindKernel(const std::shared_ptr<Call>& call) {
   program.clear_refresh();
   std::string bytes = program.SerializeAsString();
   const cache::Digest digest = DigestOf("Compile", bytes);
-  if (auto hit = parts_.compile.FindHot(digest, call->caller.tenant)) return next(std::move(*hit));
+  if (auto hit = parts_.compile.FindHot(digest, call->caller.tenant, {})) return next(std::move(*hit));
   auto compile = parts_.compile.Start(
       {.id = call->request_id, .caller = call->caller, .bytes = std::move(bytes), .digest = digest, .accepted = call->accepted,
        .part_of_another = true, .notes = call->notes, .on_stage = {}, .done = next});

@@ -444,21 +444,21 @@ TEST(Manifest, IsExpandedInPieces) {
 TEST(RequestKey, ThePriorityIsReadAsTheMessageHasIt) {
   v1::CompileRequest request;
   request.set_module(std::string(1000, '\x28'));  // the tag of a priority, a thousand times
-  EXPECT_EQ(PriorityOf(request.SerializeAsString()), v1::INTERACTIVE);
+  EXPECT_EQ(SettingsOf(request.SerializeAsString()).priority, v1::INTERACTIVE);
   request.set_target("cuda:sm_80");
   request.mutable_options()->set_max_registers(64);
   request.set_refresh(true);
   for (const v1::Priority priority : {v1::INTERACTIVE, v1::BATCH, v1::TUNING}) {
     request.set_priority(priority);
     const std::string bytes = request.SerializeAsString();
-    EXPECT_EQ(PriorityOf(bytes), priority);
+    EXPECT_EQ(SettingsOf(bytes).priority, priority);
     v1::CompileRequest again;
     again.set_priority(v1::TUNING);
-    EXPECT_EQ(PriorityOf(bytes + again.SerializeAsString()), v1::TUNING) << "the last one counts";
-    for (std::size_t cut = 0; cut < bytes.size(); ++cut) (void)PriorityOf(std::string_view(bytes).substr(0, cut));
+    EXPECT_EQ(SettingsOf(bytes + again.SerializeAsString()).priority, v1::TUNING) << "the last one counts";
+    for (std::size_t cut = 0; cut < bytes.size(); ++cut) (void)SettingsOf(std::string_view(bytes).substr(0, cut));
   }
-  EXPECT_EQ(PriorityOf(""), v1::INTERACTIVE);
-  EXPECT_EQ(PriorityOf(std::string(100, '\xff')), v1::INTERACTIVE);
+  EXPECT_EQ(SettingsOf("").priority, v1::INTERACTIVE);
+  EXPECT_EQ(SettingsOf(std::string(100, '\xff')).priority, v1::INTERACTIVE);
 }
 
 TEST(Manifest, AnItemIsTheRequestForOneTarget) {

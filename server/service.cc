@@ -12,6 +12,7 @@
 #include "server/process_usage.h"
 #include "server/reactors.h"
 #include "server/refusals.h"
+#include "server/request_key.h"
 #include "server/run_reactor.h"
 #include "server/status_map.h"
 #include "server/wire.h"
@@ -85,7 +86,8 @@ grpc::ServerUnaryReactor* KilnService::Compile(Context* context, const Bytes* re
   if (!caller) return Answer(context, caller.error());
   if (request->Length() > parts_.limits.request_bytes) return Answer(context, RequestTooLarge(request->Length(), parts_.limits));
   const cache::Digest digest = DigestOf("Compile", *request);
-  if (const auto hit = parts_.flow.FindHot(digest, caller->tenant)) return Answer(context, *hit, *response);
+  const auto wants_durable = [request] { return SettingsOf(ToString(*request)).durable; };
+  if (const auto hit = parts_.flow.FindHot(digest, caller->tenant, wants_durable)) return Answer(context, *hit, *response);
   std::string bytes = TakeBytes(*request);
   if (const auto refused = parts_.flow.RefusesUnread(digest, bytes, *caller)) return Answer(context, *refused);
   return new CompileReactor(*context, parts_.flow,
@@ -122,7 +124,7 @@ grpc::ServerUnaryReactor* KilnService::Lookup(Context* context, const Bytes* req
   if (!caller) return Answer(context, caller.error());
   if (request->Length() > parts_.limits.request_bytes) return Answer(context, RequestTooLarge(request->Length(), parts_.limits));
   const cache::Digest digest = DigestOf("Lookup", *request);
-  if (const auto hit = parts_.flow.FindHot(digest, caller->tenant)) return Answer(context, *hit, *response);
+  if (const auto hit = parts_.flow.FindHot(digest, caller->tenant, {})) return Answer(context, *hit, *response);
   v1::LookupRequest lookup;
   if (const auto read = ReadMessage(*request, lookup); !read) return Answer(context, read.error());
   if (lookup.has_request()) {
@@ -191,11 +193,15 @@ grpc::ServerUnaryReactor* KilnService::Put(Context* context, const Bytes* reques
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   Executor::Task task = [this, context, reactor, request, response, caller = *caller, memory = std::optional(std::move(*memory)),
                          counted = std::optional(std::move(*in_flight))]() mutable {
-    const auto key = PutNow(caller, *request);
-    memory.reset();
-    counted.reset();  // before the client may call again
-    if (key) *response = ToBuffer(*key);
-    reactor->Finish(key ? grpc::Status::OK : Refuse(context, key.error()));
+    PutNow(caller, *request, [context, reactor, response, memory = std::move(memory),
+                              counted = std::move(counted)](std::expected<cache::Digest, Failure> key) mutable {
+      memory.reset();
+      counted.reset();  // before the client may call again
+      v1::PutReply reply;
+      if (key) reply.set_key(key->bytes.data(), key->bytes.size());
+      if (key) *response = ToBuffer(reply);
+      reactor->Finish(key ? grpc::Status::OK : Refuse(context, key.error()));
+    });
   };
   if (!parts_.flow.Post(parts_.heavy, caller->tenant, std::move(task))) {
     reactor->Finish(Refuse(context, ExecutorFull(caller->tenant)));
@@ -203,18 +209,16 @@ grpc::ServerUnaryReactor* KilnService::Put(Context* context, const Bytes* reques
   return reactor;
 }
 
-std::expected<v1::PutReply, Failure> KilnService::PutNow(const Caller& caller, const Bytes& request) {
+void KilnService::PutNow(const Caller& caller, const Bytes& request, CompileFlow::PutEnd done) {
   v1::PutRequest put;
-  if (auto read = ReadMessage(request, put); !read) return std::unexpected(std::move(read.error()));
-  const auto key = parts_.flow.Put(caller, std::move(put));
-  if (!key) return std::unexpected(key.error());
-  v1::PutReply reply;
-  reply.set_key(key->bytes.data(), key->bytes.size());
-  return reply;
+  if (auto read = ReadMessage(request, put); !read) return done(std::unexpected(std::move(read.error())));
+  parts_.flow.Put(caller, std::move(put), std::move(done));
 }
 
 grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const Bytes* request, Bytes* response) {
   if (const auto caller = Enter(*context, "Stats", request); !caller) return Answer(context, caller.error());
+  v1::StatsRequest asked;
+  if (const auto read = ReadMessage(*request, asked); !read) return Answer(context, read.error());
   v1::StatsReply reply;
   Describe(reply);
   *response = ToBuffer(reply);
@@ -275,6 +279,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::CacheList(Context* cont
 
 grpc::ServerUnaryReactor* KilnService::CacheVerify(Context* context, const Bytes* request, Bytes* response) {
   if (const auto caller = Enter(*context, "CacheVerify", request); !caller) return Answer(context, caller.error());
+  v1::CacheVerifyRequest asked;
+  if (const auto read = ReadMessage(*request, asked); !read) return Answer(context, read.error());
   return Maintain<v1::CacheVerifyReply>(context, response, [this] { return parts_.maintenance.Verify(); });
 }
 

@@ -81,7 +81,7 @@ class KilnService final : public KilnMethods {
   // Who calls, if they may, with a message that is not too large (null: a stream of them follows); noted for the call's log line.
   std::expected<Caller, Failure> Enter(Context& context, std::string_view method, const Bytes* message) const;
 
-  std::expected<v1::PutReply, Failure> PutNow(const Caller& caller, const Bytes& request);
+  void PutNow(const Caller& caller, const Bytes& request, CompileFlow::PutEnd done);
   void Describe(v1::StatsReply& reply) const;
 
   Confirmation ConfirmationOf(const Caller& caller, std::string_view method) const;

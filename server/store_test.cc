@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kilnd on a store of an older version: what was in it is served, also after an upgrade that was cut short.
+// kilnd and its store: one of an older version, one that cannot be written, and what survives a kill.
+#include <sys/mount.h>
+
 #include "cache/sqlite.h"
 #include "cache/testing/store.h"
 #include "server/testing/daemon_fixture.h"
@@ -107,6 +109,96 @@ TEST_F(StoreUpgradeTest, AnUpgradeThatWasKilledBeginsAgain) {
     EXPECT_FALSE(fs::exists(Database().string() + ".corrupt-1"));
   }
   EXPECT_TRUE(cut_short);
+}
+
+class StoreTest : public DaemonTest {
+ protected:
+  static v1::CompileRequest Durable(uint32_t number) {
+    v1::CompileRequest request = MakeRequest(Order::kAnswer, number);
+    request.set_durable(true);
+    return request;
+  }
+  // Mounted read-only at its own place; false where this process may not.
+  bool MakeReadOnly() {
+    const std::string state = daemon_->State();
+    if (::mount(state.c_str(), state.c_str(), nullptr, MS_BIND, nullptr) != 0) return false;
+    mounted_ = true;
+    return ::mount(nullptr, state.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr) == 0;
+  }
+  void TearDown() override {
+    if (mounted_) ::umount2(daemon_->State().c_str(), MNT_DETACH);
+    DaemonTest::TearDown();
+  }
+
+  bool mounted_ = false;
+};
+
+// Not once in so many kills is lost what was acknowledged.
+TEST_F(StoreTest, WhatIsDurableSurvivesAKill) {
+  for (uint32_t round = 0; round < 10; ++round) {
+    daemon_->Start();
+    const auto made = daemon_->Compile(Durable(round));
+    daemon_->Kill();
+    ASSERT_TRUE(made.status.ok()) << made.status.error_message();
+    EXPECT_EQ(made.reply.origin(), v1::COMPILED);
+    EXPECT_TRUE(made.reply.durable());
+  }
+  daemon_->Start();
+  for (uint32_t round = 0; round < 10; ++round) {
+    const auto kept = daemon_->Compile(MakeRequest(Order::kAnswer, round));
+    EXPECT_EQ(kept.reply.origin(), v1::DISK) << round;
+    EXPECT_TRUE(kept.reply.durable());
+  }
+}
+
+TEST_F(StoreTest, APutThatWasAcknowledgedSurvivesAKill) {
+  daemon_->Start({"--accept-put=yes"});
+  const v1::Artifact artifact = daemon_->Compile(MakeRequest(Order::kAnswer, 1)).reply.artifact();
+  daemon_->Kill();
+  for (uint32_t round = 2; round < 12; ++round) {
+    daemon_->Start({"--accept-put=yes"});
+    v1::PutRequest put;
+    *put.mutable_request() = MakeRequest(Order::kAnswer, round);
+    *put.mutable_artifact() = artifact;
+    grpc::ClientContext context;
+    v1::PutReply reply;
+    const grpc::Status status = daemon_->stub().Put(&context, put, &reply);
+    daemon_->Kill();
+    ASSERT_TRUE(status.ok()) << status.error_message();
+  }
+  daemon_->Start();
+  for (uint32_t round = 2; round < 12; ++round) EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, round)).reply.origin(), v1::DISK) << round;
+}
+
+TEST_F(StoreTest, AReplySaysWhenTheStoreCannotTakeIt) {
+  fs::create_directories(fs::path(daemon_->State()) / "lock");  // a folder cannot be locked
+  daemon_->Start();
+  for (const v1::Origin origin : {v1::COMPILED, v1::MEMORY}) {
+    const auto made = daemon_->Compile(Durable(1));
+    ASSERT_TRUE(made.status.ok()) << made.status.error_message();
+    EXPECT_EQ(made.reply.origin(), origin);
+    EXPECT_FALSE(made.reply.durable());
+  }
+  fs::remove(fs::path(daemon_->State()) / "lock");
+  EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(Durable(1)).reply.durable(); }, std::chrono::seconds(20))) << "put again";
+}
+
+TEST_F(StoreTest, AReadOnlyMountServesWhatIsStored) {
+  daemon_->Start();
+  ASSERT_TRUE(daemon_->Compile(Durable(1)).status.ok());
+  daemon_->Kill();  // with a log that was not copied back
+  if (!MakeReadOnly()) GTEST_SKIP() << "this process may not mount";
+  daemon_->Start();
+  const auto kept = daemon_->Compile(MakeRequest(Order::kAnswer, 1));
+  ASSERT_TRUE(kept.status.ok()) << kept.status.error_message();
+  EXPECT_EQ(kept.reply.origin(), v1::DISK);
+  const auto made = daemon_->Compile(Durable(2));
+  ASSERT_TRUE(made.status.ok()) << made.status.error_message();
+  EXPECT_EQ(made.reply.origin(), v1::COMPILED);
+  EXPECT_FALSE(made.reply.durable());
+  EXPECT_EQ(daemon_->Stats().tiers(1).state(), "read-only");
+  EXPECT_EQ(daemon_->Stats().tiers(1).entries(), 1u);
+  EXPECT_EQ(daemon_->LinesWith({"mounted read-only"}), 1u);
 }
 
 }  // namespace

@@ -7,10 +7,12 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <sstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,22 @@ using std::chrono::seconds;
 constexpr seconds kStartPatience{30};  // a cold disk under LLVM's libraries
 constexpr seconds kForkPatience{10};
 constexpr seconds kRespawnPause{1};
+
+// What drivers, ptxas and sanitizers read. Everything else stays with kilnd: tokens, and addresses of services, are no business of what
+// compiles strangers' programs.
+constexpr std::array<std::string_view, 2> kKeptVariables = {"LD_LIBRARY_PATH=", "TMPDIR="};
+constexpr std::array<std::string_view, 11> kKeptPrefixes = {"CUDA_", "NVIDIA_", "HIP_",  "ROCR_", "HSA_", "AMD_",
+                                                            "GPU_",  "ASAN_",   "LSAN_", "TSAN_", "KILN_FAKE_DRIVER_"};  // the last: of our tests
+
+std::vector<char*> WorkerEnvironment() {
+  std::vector<char*> kept;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const auto begins = [text = std::string_view(*variable)](std::string_view name) { return text.starts_with(name); };
+    if (std::ranges::any_of(kKeptVariables, begins) || std::ranges::any_of(kKeptPrefixes, begins)) kept.push_back(*variable);
+  }
+  kept.push_back(nullptr);
+  return kept;
+}
 
 std::expected<pid_t, std::string> SpawnProcess(const ZygoteOptions& options, int socket) {
   std::vector<std::string> words = {options.executable.string(), "--zygote",
@@ -47,7 +65,7 @@ std::expected<pid_t, std::string> SpawnProcess(const ZygoteOptions& options, int
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   pid_t pid = 0;
-  const int error = ::posix_spawn(&pid, argv[0], &actions, &attributes, argv.data(), environ);
+  const int error = ::posix_spawn(&pid, argv[0], &actions, &attributes, argv.data(), WorkerEnvironment().data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {

@@ -58,6 +58,7 @@ void AddCompile(CLI::App& app, Context& context) {
   sub.add_option("--repro", command->program.reproducer, "compile what a reproducer file holds, in a worker of its own");
   sub.add_option("--priority", command->program.priority, "before or behind other requests that wait")->check(CLI::IsMember({"interactive", "batch", "tuning"}));
   sub.add_flag("--refresh", command->program.refresh, "compile even if the result is known");
+  sub.add_flag("--durable", command->program.durable, "wait until the daemon's store has the result: it survives the daemon's end");
   sub.callback([command, &context] { command->Run(context); });
 }
 

@@ -68,6 +68,7 @@ struct PrecompileCommand {
                          {"key", Hex(kernel.key)},
                          {"origin", kernel.error ? "failed" : Name(kernel.origin)},
                          {"bytes", kernel.bytes},
+                         {"durable", kernel.durable},
                          {"message", kernel.error ? kernel.error->message : ""}});
   }
 
@@ -89,6 +90,11 @@ struct PrecompileCommand {
     fmt::print(context.report, "{} {} in {:.1f} s{}\n",
                Paint(last.failed == 0 ? "✓" : "✗", last.failed == 0 ? Style::kGood : Style::kBad, context.colours()), Line(last),
                last.elapsed_seconds, written.empty() ? "" : " → " + written);
+    const auto lost = std::ranges::count_if(ensured, [](const Ensured& k) { return !k.error && !k.durable; });
+    if (lost > 0) {
+      fmt::print(stderr, "{} {} of them {} in the daemon's memory alone: its store takes nothing now (`kiln stats` shows it)\n",
+                 Paint("!", Style::kBad, context.terminal.err), lost, lost == 1 ? "is" : "are");
+    }
   }
 };
 

@@ -114,6 +114,7 @@ Json ToJson(const Compiled& compiled) {
        {"bytes", std::uint64_t{compiled.code.size()}},
        {"cubin_bytes", std::uint64_t{compiled.cubin.size()}},
        {"origin", Name(compiled.origin)},
+       {"durable", compiled.durable},
        {"timings", Json::Map(compiled.timings,
                              [](const Timing& t) {
                                return Json::Object({{"stage", t.stage}, {"milliseconds", t.milliseconds}});

@@ -92,7 +92,8 @@ std::expected<CompileRequest, Error> MakeRequest(const CompileArguments& a) {
                         .target = a.target,
                         .options = a.options,
                         .priority = priorities.at(a.priority),
-                        .refresh = a.refresh};
+                        .refresh = a.refresh,
+                        .durable = a.durable};
 }
 
 std::expected<Compiled, Error> CompileWithProgress(Context& context, const CompileArguments& a,

@@ -24,6 +24,7 @@ struct CompileArguments {
   Options options;
   std::string priority = "interactive";
   bool refresh = false;
+  bool durable = false;
   bool local = false;
   std::string worker;
 };

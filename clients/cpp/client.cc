@@ -147,6 +147,7 @@ Ensured ToEnsured(const v1::EnsuredKernel& kernel) {
               .key = kernel.key(),
               .origin = static_cast<Origin>(kernel.origin()),
               .bytes = kernel.bytes(),
+              .durable = kernel.durable(),
               .error = std::nullopt};
   if (!kernel.key().empty()) return out;
   Error& error = out.error.emplace();

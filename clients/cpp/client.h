@@ -89,6 +89,7 @@ struct CompileRequest {
   std::optional<Explain> explain;
   Priority priority = Priority::kInteractive;
   bool refresh = false;  // compile even if the result is known
+  bool durable = false;  // answered once the daemon's store has the result, or could not take it: Compiled::durable says which
   std::string trace_parent;  // W3C traceparent of the caller's span; empty: that of the connection
 };
 
@@ -110,6 +111,7 @@ struct Compiled {
   std::string code;   // PTX text or the HSACO
   std::string cubin;  // where the daemon has a ptxas
   Origin origin = Origin::kUnknown;
+  bool durable = false;  // the daemon's store has it: it survives the daemon's end, however it ends, until it is evicted
   std::vector<Timing> timings;
   std::vector<Diagnostic> warnings;
   std::vector<PassDump> dumps;
@@ -133,6 +135,7 @@ struct Ensured {
   std::string key;  // empty: failed
   Origin origin = Origin::kUnknown;
   std::uint64_t bytes = 0;
+  bool durable = false;  // as Compiled::durable; the daemon has waited for it
   std::optional<Error> error;
 };
 

@@ -35,6 +35,7 @@ v1::CompileRequest ToProto(const CompileRequest& request) {
   }
   out.set_priority(static_cast<v1::Priority>(request.priority));
   out.set_refresh(request.refresh);
+  out.set_durable(request.durable);
   return out;
 }
 
@@ -53,6 +54,7 @@ CompileRequest FromProto(const v1::CompileRequest& request) {
   }
   out.priority = static_cast<Priority>(request.priority());
   out.refresh = request.refresh();
+  out.durable = request.durable();
   return out;
 }
 
@@ -75,6 +77,7 @@ Compiled FromProto(v1::CompileReply reply) {
   out.code = std::move(*artifact.mutable_code());
   out.cubin = std::move(*artifact.mutable_cubin());
   out.origin = static_cast<Origin>(reply.origin());
+  out.durable = reply.durable();
   for (const v1::Timing& timing : reply.timings()) out.timings.push_back({timing.stage(), timing.milliseconds()});
   for (const v1::Diagnostic& warning : reply.diagnostics()) out.warnings.push_back(FromProto(warning));
   for (v1::PassDump& dump : *reply.mutable_dumps()) out.dumps.push_back({dump.pass(), std::move(*dump.mutable_text())});

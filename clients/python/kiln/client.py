@@ -116,12 +116,14 @@ class Client:
     def __exit__(self, *_):
         self.close()
 
-    def request(self, program, target: str, options=None, *, explain=None, priority: str = "INTERACTIVE", refresh: bool = False):
-        """A CompileRequest. ``program``: a PrimFunc, a kiln.v1.Module, its bytes, or its text form."""
+    def request(self, program, target: str, options=None, *, explain=None, priority: str = "INTERACTIVE", refresh: bool = False,
+                durable: bool = False):
+        """A CompileRequest. ``program``: a PrimFunc, a kiln.v1.Module, its bytes, or its text form. ``refresh``: compile even if the result is
+        known. ``durable``: the daemon answers once its store has the result, or could not take it; the reply's ``durable`` says which."""
         data = program.encode() if isinstance(program, str) else program
         if not isinstance(data, (bytes, bytearray)):
             data = data.serialized if hasattr(data, "serialized") else data.SerializeToString(deterministic=True)
-        request = self._pb.CompileRequest(module=bytes(data), target=target, refresh=refresh,
+        request = self._pb.CompileRequest(module=bytes(data), target=target, refresh=refresh, durable=durable,
                                           priority=self._pb.enums["Priority"].values_by_name[priority].number)
         if options is not None:
             request.options.CopyFrom(self._pb.CompileOptions(**options) if isinstance(options, dict) else options)

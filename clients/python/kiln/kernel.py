@@ -142,6 +142,11 @@ class Kernel(Launcher):
         return _proto.messages().enum_name("Origin", self.reply.origin)
 
     @property
+    def durable(self) -> bool:
+        """Whether the daemon's store has it: then it survives the daemon's end. ``Client.compile(…, durable=True)`` waits for that."""
+        return self.reply.durable
+
+    @property
     def report(self):
         """kiln.v1.Report: decisions, shared memory, registers."""
         return self.artifact.report

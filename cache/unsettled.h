@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The entries that a cache serves from memory before a tier that outlives the process has them, or that none took.
+//
+// All members may be called from any thread; waiters are called on the thread that settles, and never under the lock.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <expected>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cache/digest.h"
+#include "cache/error.h"
+#include "cache/mutex.h"
+#include "cache/tier.h"
+
+namespace kiln::cache {
+
+class Unsettled {
+ public:
+  // So many are remembered. Once there were more, everything counts as not settled.
+  static constexpr std::size_t kMost = std::size_t{1} << 16;
+
+  // A put of the entry is under way; each Begin has its End.
+  void Begin(const Digest& key) KILN_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    ++entries_[key].under_way;
+    Count();
+  }
+
+  void End(const Digest& key, const std::expected<void, Error>& outcome) KILN_EXCLUDES(mutex_) {
+    std::vector<PutDone> waiters;
+    {
+      MutexLock lock(mutex_);
+      const auto at = entries_.find(key);
+      Entry& entry = at->second;
+      entry.lost = !outcome;
+      if (--entry.under_way > 0) return;
+      waiters = std::move(entry.waiters);
+      entry.waiters.clear();
+      forgot_ = forgot_ || (entry.lost && entries_.size() > kMost);
+      if (!entry.lost || forgot_) entries_.erase(at);
+      Count();
+    }
+    for (PutDone& waiter : waiters) waiter(outcome);
+  }
+
+  // Whether no put of the entry is under way, and the last one was taken.
+  bool IsSettled(const Digest& key) const KILN_EXCLUDES(mutex_) {
+    if (count_ == 0) return true;
+    MutexLock lock(mutex_);
+    return !forgot_ && !entries_.contains(key);
+  }
+
+  // Calls `done` with the outcome of the puts that are under way; false: there is none, and `done` is as it was.
+  bool Await(const Digest& key, PutDone& done) KILN_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    const auto at = entries_.find(key);
+    if (at == entries_.end() || at->second.under_way == 0) return false;
+    at->second.waiters.push_back(std::move(done));
+    return true;
+  }
+
+ private:
+  struct Entry {
+    std::size_t under_way = 0;
+    bool lost = false;  // the last put that ended had failed
+    std::vector<PutDone> waiters;
+  };
+
+  void Count() KILN_REQUIRES(mutex_) { count_ = entries_.size() + (forgot_ ? 1 : 0); }
+
+  std::atomic<std::size_t> count_ = 0;  // nothing to look for while it is 0
+  mutable Mutex mutex_;
+  std::unordered_map<Digest, Entry> entries_ KILN_GUARDED_BY(mutex_);
+  bool forgot_ KILN_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace kiln::cache
