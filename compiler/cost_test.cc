@@ -78,7 +78,7 @@ TEST(Cost, WhatIsUnrolledIsTheOptionsToSay) {
 TEST(Cost, FragmentsOfManyRegistersAreRefusedWithFigures) {
   const std::string error = FirstError(CompileText(Row(777), "hip:gfx1100"));
   EXPECT_NE(error.find("777 registers of each thread at a time"), std::string::npos) << error;
-  EXPECT_NE(error.find("max_fragment_registers is 512"), std::string::npos) << error;
+  EXPECT_NE(error.find("max_fragment_registers is 640"), std::string::npos) << error;
   v1::CompileOptions more;
   more.set_max_fragment_registers(1000);
   EXPECT_TRUE(CompileWith(Row(777), "cuda:sm_80", more).has_artifact());

@@ -15,7 +15,7 @@ struct Context {
   // Bytes that tensors' addresses are a multiple of.
   int64_t pointer_alignment() const { return options.pointer_alignment() == 0 ? 16 : options.pointer_alignment(); }
   // Registers of a thread that fragments take at a time.
-  int64_t max_fragment_registers() const { return options.max_fragment_registers() == 0 ? 512 : options.max_fragment_registers(); }
+  int64_t max_fragment_registers() const { return options.max_fragment_registers() == 0 ? 640 : options.max_fragment_registers(); }
   // Statements that an unrolled loop becomes.
   int64_t max_unrolled() const { return options.max_unrolled() == 0 ? 4096 : options.max_unrolled(); }
 };

@@ -58,7 +58,7 @@ void AddOptions(CLI::App& command, Options& options) {
   command.add_flag("--fast-accumulation", options.fast_accumulation, "sm_90a: products of 8-bit floats keep the unit's sums of 13 bits");
   command.add_option("--max-registers", options.max_registers, "per thread; 0: the compiler's choice");
   command.add_option("--max-fragment-registers", options.max_fragment_registers,
-                     "of a thread, that fragments take at a time; a program with more is refused, for it would spill most of them; 0: 512");
+                     "of a thread, that fragments take at a time; a program with more is refused, for it would spill most of them; 0: 640");
   command.add_option("--max-unrolled", options.max_unrolled, "statements that an unrolled loop becomes; longer ones stay loops; 0: 4096");
   command.add_flag("--no-async-copy", options.disable_async_copy, "no cp.async");
   command.add_flag("--no-warp-specialization", options.disable_warp_specialization, "sm_90a: no warps that only fill tiles for the others");

@@ -71,7 +71,7 @@ struct Options {
   std::uint32_t pointer_alignment = 0;
   bool fast_accumulation = false;  // products of 8-bit floats keep the matrix unit's own sums, which have 13 bits on sm_90a
   StreamK stream_k = StreamK::kAuto;  // whether blocks share the steps of tiles: by cost, or pinned
-  std::uint32_t max_fragment_registers = 0;  // of a thread, that fragments take at a time; programs with more are refused; 0: 512
+  std::uint32_t max_fragment_registers = 0;  // of a thread, that fragments take at a time; programs with more are refused; 0: 640
   std::uint32_t max_unrolled = 0;  // statements that an unrolled loop becomes; longer ones stay loops; 0: 4096
 };
 
