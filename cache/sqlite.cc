@@ -5,6 +5,8 @@
 #include <sqlite3.h>
 
 #include <cerrno>
+#include <string>
+#include <system_error>
 
 #include "cache/try.h"
 
@@ -36,6 +38,21 @@ ErrorCode CodeOf(sqlite3* connection, int result) {
 std::unexpected<Error> FailWith(sqlite3* connection, int result) {
   const char* detail = connection ? sqlite3_errmsg(connection) : sqlite3_errstr(result);
   return Fail(CodeOf(connection, result), fmt::format("sqlite: {} (result {})", detail, result));
+}
+
+// Of a file that nobody writes. SQLite opens one without its write-ahead log only if it is called immutable, and then reads no log.
+std::string ReadOnlyUri(const std::filesystem::path& path) {
+  std::string uri = "file:";
+  for (const char c : path.native()) {
+    if (c == '%' || c == '?' || c == '#') {
+      uri += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    } else {
+      uri += c;
+    }
+  }
+  std::error_code none;
+  const auto log = std::filesystem::file_size(path.native() + "-wal", none);
+  return uri + (none || log == 0 ? "?immutable=1" : "?vfs=unix-none");
 }
 
 }  // namespace
@@ -92,7 +109,7 @@ std::expected<Connection, Error> Connection::Open(const std::filesystem::path& p
   int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   switch (mode) {
     case OpenMode::kRead:
-      flags |= SQLITE_OPEN_READONLY;
+      flags |= SQLITE_OPEN_READONLY | SQLITE_OPEN_URI;
       break;
     case OpenMode::kWrite:
       flags |= SQLITE_OPEN_READWRITE;
@@ -102,7 +119,7 @@ std::expected<Connection, Error> Connection::Open(const std::filesystem::path& p
       break;
   }
   sqlite3* handle = nullptr;
-  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, mode == OpenMode::kRead ? "unix-none" : nullptr);
+  const int result = sqlite3_open_v2(mode == OpenMode::kRead ? ReadOnlyUri(path).c_str() : path.c_str(), &handle, flags, nullptr);
   Connection connection(handle);
   if (result != SQLITE_OK) return FailWith(handle, result);
   return connection;
