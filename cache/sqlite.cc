@@ -42,7 +42,7 @@ std::unexpected<Error> FailWith(sqlite3* connection, int result) {
 
 // Of a file that nobody writes. SQLite opens one without its write-ahead log only if it is called immutable, and then reads no log.
 std::string ReadOnlyUri(const std::filesystem::path& path) {
-  std::string uri = "file:";
+  std::string uri = path.is_absolute() ? "file://" : "file:";  // with an authority, an empty one
   for (const char c : path.native()) {
     if (c == '%' || c == '?' || c == '#') {
       uri += fmt::format("%{:02X}", static_cast<unsigned char>(c));

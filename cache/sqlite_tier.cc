@@ -34,7 +34,10 @@ SqliteTier::Impl::~Impl() {
 void SqliteTier::Impl::NoteDamage(const Error& error) {
   if (writer_) return writer_->ReportDamage(error);
   ++counters_.errors;
-  context_.Tell(ErrorCode::kDamaged, fmt::format("{}; it cannot be set aside on a read-only mount", error.message));
+  const bool serves = counters_.read_only;  // else who opens the store is told
+  if (serves && !told_damage_.exchange(true)) {
+    context_.Tell(ErrorCode::kDamaged, fmt::format("{}; it cannot be set aside on a read-only mount", error.message));
+  }
 }
 
 std::expected<void, Error> SqliteTier::Impl::StartReading() {

@@ -19,6 +19,7 @@
 // On a file system that is mounted read-only there are only the readers: no writer, no checkpointer, no log of uses.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "cache/checkpointer.h"
@@ -57,6 +58,7 @@ class SqliteTier::Impl {
   StoreDirectory directory_;
   StoreCounters counters_;
   UseLog uses_;
+  std::atomic<bool> told_damage_ = false;  // where it cannot be mended
   ReaderPool readers_;
   const StoreContext context_;
   std::unique_ptr<Checkpointer> checkpointer_;

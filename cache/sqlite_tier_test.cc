@@ -2,9 +2,11 @@
 #include "cache/sqlite_tier.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <thread>
 
 #include "cache/testing.h"
@@ -50,6 +52,36 @@ TEST_F(SqliteTierTest, KeepsAcrossReopening) {
   EXPECT_TRUE(tier->Get(KeyOf(2))->has_value());
   ASSERT_TRUE(tier->Flush());
   EXPECT_EQ(tier->Stats().entries, 2u);
+}
+
+TEST_F(SqliteTierTest, ALockThatIsNoOrdinaryFileIsRefused) {
+  namespace fs = std::filesystem;
+  const fs::path victim = directory / "victim", lock = options.directory / "lock";
+  std::ofstream(victim) << "precious";
+  fs::create_directories(options.directory);
+  fs::create_symlink(victim, lock);
+  EXPECT_EQ(SqliteTier::Open(options, clock).error().code, ErrorCode::kRefused);
+  EXPECT_EQ(fs::file_size(victim), 8u);
+  fs::remove(lock);
+  ASSERT_EQ(::mkfifo(lock.c_str(), 0600), 0);
+  EXPECT_EQ(SqliteTier::Open(options, clock).error().code, ErrorCode::kRefused);
+  fs::remove(lock);
+  EXPECT_TRUE(SqliteTier::Open(options, clock));
+}
+
+TEST_F(SqliteTierTest, ADirectoryThatOthersCanWriteIsRefused) {
+  namespace fs = std::filesystem;
+  fs::create_directories(options.directory);
+  fs::permissions(options.directory, fs::perms::all);
+  const auto open = SqliteTier::Open(options, clock);
+  ASSERT_FALSE(open);
+  EXPECT_EQ(open.error().code, ErrorCode::kRefused);
+  EXPECT_NE(open.error().message.find("written by everybody"), std::string::npos) << open.error().message;
+  fs::permissions(options.directory, fs::perms::owner_all | fs::perms::group_all);
+  EXPECT_TRUE(SqliteTier::Open(options, clock)) << "a volume may be its group's";
+  if (::geteuid() != 0) return;  // only root can give it away
+  ASSERT_EQ(::chown(options.directory.c_str(), 4242, 4242), 0);
+  EXPECT_EQ(SqliteTier::Open(options, clock).error().code, ErrorCode::kRefused);
 }
 
 TEST_F(SqliteTierTest, ReplacesAndErases) {

@@ -98,6 +98,13 @@ TEST(Cost, MoreLocalMemoryThanThereIsIsTheProgramsFault) {
   EXPECT_EQ(result.diagnostics(0).kind(), v1::Diagnostic::INVALID);
 }
 
+TEST(Cost, WhoWritesALongKernelHearsThatItIsSlow) {
+  EXPECT_EQ(CompileText(Stores(100), "cuda:sm_90a").diagnostics_size(), 0);
+  const v1::WorkerResult result = CompileText(Stores(8000), "cuda:sm_90a");
+  ASSERT_EQ(result.diagnostics_size(), 1);
+  EXPECT_NE(result.diagnostics(0).message().find("only in part"), std::string::npos) << result.diagnostics(0).message();
+}
+
 // Quadratic would be 16.
 TEST(Cost, LongKernelsTakeTimeInProportion) {
   for (const char* target : {"cuda:sm_90a", "emu:sm_90a"}) {

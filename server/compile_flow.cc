@@ -383,8 +383,10 @@ void CompileFlow::Cancel(const std::shared_ptr<Call>& call) {
 }
 
 void CompileFlow::EndOnceDurable(const std::shared_ptr<Call>& call, Outcome outcome) {
+  if (call->ended) return;  // its client has gone, and kilnd perhaps goes
   const cache::Digest kept_under = KeptUnder(call->request.caller.tenant, outcome->key);
   call->durable = false;
+  ++committing_;
   auto shared = std::make_shared<Outcome>(std::move(outcome));
   parts_.executor.PostFirst([this, call, kept_under, shared] {  // which may ask the store
     parts_.cache.MakeDurable(kept_under, [this, call, shared](const std::expected<void, cache::Error>& kept) {
@@ -392,9 +394,14 @@ void CompileFlow::EndOnceDurable(const std::shared_ptr<Call>& call, Outcome outc
       parts_.executor.PostFirst([this, call, shared] {
         call->request.notes->Mark("commit");
         End(call, std::move(*shared));
+        if (--committing_ == 0) committing_.notify_all();
       });
     });
   });
+}
+
+void CompileFlow::AwaitCommits() {
+  for (std::size_t left = committing_; left > 0; left = committing_) committing_.wait(left);
 }
 
 void CompileFlow::End(const std::shared_ptr<Call>& call, Outcome outcome) {

@@ -131,6 +131,9 @@ class CompileFlow {
   // Whether another ptxas is there by now, on the executor: what is answered without decoding says nothing of that.
   void LookAtPtxas();
 
+  // Once every call has ended: until nothing waits for the store any more. What does uses the executor.
+  void AwaitCommits();
+
   std::size_t calls() const { return calls_; }
   std::size_t flights() const { return flights_.flights(); }
 
@@ -181,6 +184,7 @@ class CompileFlow {
   Flights flights_;
   std::atomic<std::uint64_t> last_job_ = 0;
   std::atomic<std::size_t> calls_ = 0;
+  std::atomic<std::size_t> committing_ = 0;  // durable calls whose results the store has yet to take, also of clients that have gone
   TenantBudget pending_{options_.max_pending_bytes};
   DecodingRoom decoding_{options_.max_pending_bytes};
   TenantPacer decodes_;  // of requests while the queue is full

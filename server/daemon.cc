@@ -534,6 +534,7 @@ Daemon::~Daemon() {
   p.service.reset();
   p.description.reset();
   p.workers.reset();
+  p.flow->AwaitCommits();
   p.executor.reset();  // runs what is posted, which uses the flow, and posts to the other
   p.heavy.reset();
   p.maintenance.reset();

@@ -123,6 +123,53 @@ TEST_F(AccessTest, EveryMethodAsksForItsScope) {
   EXPECT_THAT(daemon_->LogText(), ::testing::HasSubstr("audit=\"refused\""));
 }
 
+TEST_F(AccessTest, TheCaseOfTheSchemeDoesNotCount) {
+  fs::create_directories(daemon_->State());
+  const std::string secret = NewToken("ci", "ci", "read,admin");
+  daemon_->Start();
+  for (const char* scheme : {"Bearer ", "bearer ", "BEARER "}) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", scheme + secret);
+    v1::StatsReply reply;
+    EXPECT_TRUE(daemon_->stub().Stats(&context, {}, &reply).ok()) << scheme;
+  }
+  for (const std::string& header : {"Bearer" + secret, "Basic " + secret, std::string("bear")}) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", header);
+    v1::StatsReply reply;
+    EXPECT_EQ(daemon_->stub().Stats(&context, {}, &reply).error_code(), grpc::StatusCode::UNAUTHENTICATED) << header;
+  }
+}
+
+TEST_F(AccessTest, WhatIsNoMessageIsRefusedByEveryMethodThatTakesOne) {
+  daemon_->Start();
+  for (const char* method : {"Stats", "CacheVerify", "Capabilities", "CacheGc", "Put"}) {
+    const std::string path = std::string("/kiln.v1.Kiln/") + method;
+    const grpc::internal::RpcMethod rpc(path.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
+    const grpc::Slice slice("\xff\xff\xff\xff");
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer reply;
+    grpc::ClientContext context;
+    EXPECT_EQ(grpc::internal::BlockingUnaryCall(&daemon_->channel(), rpc, &context, request, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+  }
+}
+
+TEST_F(AccessTest, WorkersDoNotGetTheDaemonsEnvironment) {
+  ::setenv("KILN_TOKEN", "a secret", 1);
+  ::setenv("CUDA_CACHE_DISABLE", "1", 1);
+  daemon_->Start();
+  ::unsetenv("KILN_TOKEN");
+  ::unsetenv("CUDA_CACHE_DISABLE");
+  const auto zygotes = Daemon::Children(daemon_->pid());
+  ASSERT_FALSE(zygotes.empty());
+  for (const pid_t zygote : zygotes) {
+    std::ostringstream text;
+    text << std::ifstream("/proc/" + std::to_string(zygote) + "/environ").rdbuf();
+    EXPECT_EQ(text.str().find("KILN_TOKEN"), std::string::npos);
+    EXPECT_NE(text.str().find("CUDA_CACHE_DISABLE=1"), std::string::npos) << text.str();
+  }
+}
+
 TEST_F(AccessTest, TheSocketIsItsOwnersAndThePeerIsKnown) {
   daemon_->Start();
   struct stat status{};

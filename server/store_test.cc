@@ -151,6 +151,13 @@ TEST_F(StoreTest, WhatIsDurableSurvivesAKill) {
   }
 }
 
+// A client that goes while the store commits leaves nothing behind that outlives kilnd.
+TEST_F(StoreTest, AClientThatDoesNotWaitForTheCommitLeavesNothing) {
+  daemon_->Start();
+  for (uint32_t round = 0; round < 50; ++round) (void)daemon_->Compile(Durable(round), milliseconds(round % 10));
+  EXPECT_EQ(daemon_->Stop(), 0);
+}
+
 TEST_F(StoreTest, APutThatWasAcknowledgedSurvivesAKill) {
   daemon_->Start({"--accept-put=yes"});
   const v1::Artifact artifact = daemon_->Compile(MakeRequest(Order::kAnswer, 1)).reply.artifact();

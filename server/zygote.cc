@@ -29,8 +29,8 @@ constexpr seconds kRespawnPause{1};
 // What drivers, ptxas and sanitizers read. Everything else stays with kilnd: tokens, and addresses of services, are no business of what
 // compiles strangers' programs.
 constexpr std::array<std::string_view, 2> kKeptVariables = {"LD_LIBRARY_PATH=", "TMPDIR="};
-constexpr std::array<std::string_view, 11> kKeptPrefixes = {"CUDA_", "NVIDIA_", "HIP_",  "ROCR_", "HSA_", "AMD_",
-                                                            "GPU_",  "ASAN_",   "LSAN_", "TSAN_", "KILN_FAKE_DRIVER_"};  // the last: of our tests
+constexpr std::array<std::string_view, 12> kKeptPrefixes = {"CUDA_", "NVIDIA_", "HIP_",  "ROCR_", "HSA_",   "AMD_",
+                                                            "GPU_",  "ASAN_",   "LSAN_", "TSAN_", "UBSAN_", "KILN_FAKE_DRIVER_"};  // the last: of our tests
 
 std::vector<char*> WorkerEnvironment() {
   std::vector<char*> kept;

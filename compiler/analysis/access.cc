@@ -32,6 +32,7 @@ class Collector {
                      if (in_parallel_) Body(op.body);
                    },
                    [&](const ir::Let& op) { Loads(op.value); },
+                   [&](const ir::Assume& op) { Loads(op.cond); },
                    [&](const ir::Store& op) { Element(op.buffer, op.indices, op.value); },
                    [&](const ir::Atomic& op) { Element(op.buffer, op.indices, op.value); },
                    [&](const ir::Copy& op) {

@@ -13,7 +13,7 @@ using ir::Stmt;
 
 constexpr int64_t kMany = std::numeric_limits<int32_t>::max();
 
-// Counts without a limit of its own, so that a loop's count does not depend on who asks; saturates.
+// Counts the statements that each thread's code has once loops over registers, and unrolled ones within the limit, are written out. Saturates.
 class Counter {
  public:
   Counter(const ir::Module& module, int64_t limit) : module_(module), limit_(limit) {}
@@ -56,8 +56,6 @@ class Counter {
 };
 
 }  // namespace
-
-int64_t WrittenOut(const ir::Module& module, const Block& block, int64_t limit) { return Counter(module, limit).Count(block); }
 
 bool IsWrittenOut(const ir::Module& module, const ir::For& loop, int64_t limit) {
   const Counter counter(module, limit);

@@ -31,8 +31,8 @@ using ir::BufferId;
 using ir::Space;
 using ir::Stmt;
 
-// Accesses that the next one is compared with. A barrier after so many statements costs nothing, and keeps the comparisons of a long kernel
-// in proportion to its length.
+// The next access is compared with so many before it. Then there is a barrier: it costs little after so many statements, and the comparisons
+// of a long kernel stay in proportion to its length.
 constexpr std::ptrdiff_t kMostPending = 256;
 
 bool IsMemory(Space space) { return space == Space::kShared || space == Space::kGlobal; }

@@ -173,6 +173,7 @@ class Chooser {
   bool IsStore(const ir::Copy& copy) const {
     const ir::Buffer &src = module_[copy.src.buffer], &dst = module_[copy.dst.buffer];
     const auto uses = uses_.find(copy.dst.buffer);
+    if (src.space == Space::kGlobal || src.space == Space::kLocal) return false;  // no tile: it may have no shape that is known
     if (dst.space != Space::kGlobal || uses->second.reads != 0 || !AreApart(stored_.at(copy.dst.buffer), uses->second.writes)) return false;
     if (copy.src.extents != module_.ShapeOf(copy.src.buffer)) return false;
     return src.space == Space::kFragment || (src.space == Space::kShared && src.dtype == dst.dtype && !by_warps_.contains(copy.src.buffer));

@@ -97,6 +97,9 @@ class Generator {
     }
     if (explain_.llvm()) Dump("llvm", Text(*code_));
     const StageTimer timer("llvm", hooks_, result_);
+    if (IsLong(*code_) && !context_.target->emulated) {
+      diagnostics_.Warning("the code of one thread is so long that LLVM optimizes it only in part: the kernel will be slow; use smaller tiles or more threads");
+    }
     if (auto optimized = Optimize(*code_, *machine_); !optimized) return Fail("llvm", optimized.error());
     if (!Succeeded("llvm")) return false;
     if (explain_.llvm()) Dump("llvm-optimized", Text(*code_));

@@ -23,6 +23,8 @@ void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::T
 
 // Everything inlined, then the pass list that kernels need and no more. Fails if an unknown llvm.* declaration or a call that
 // cannot be inlined is left (a silent external call otherwise).
+// Whether a kernel is so long that Optimize, and the backend after it, do only what takes time in proportion to its length.
+bool IsLong(const llvm::Module& module);
 std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine);
 
 std::expected<std::string, std::string> EmitAssembly(llvm::Module& module, llvm::TargetMachine& machine);  // PTX or GCN text

@@ -45,6 +45,12 @@ Value* KernelLowering::ToMemory(Value* v, DType dtype) {
   return dtype == DType::kBool ? b().CreateZExt(v, b().getInt8Ty()) : v;
 }
 
+// The bits as memory holds them: a bool is a byte there.
+Value* KernelLowering::Reinterpret(Value* v, DType from, DType to) {
+  llvm::Type* held = to == DType::kBool ? b().getInt8Ty() : ValueType(llvm(), to);
+  return FromMemory(b().CreateBitCast(ToMemory(v, from), held), to);
+}
+
 Value* KernelLowering::Eval(ExprId id) {
   const bool outermost = !std::exchange(evaluating_, true);
   Value* result = nullptr;
@@ -82,7 +88,7 @@ Value* KernelLowering::EvalNode(ExprId id, const ExprNode& node) {
     case ExprOp::kCast:
       return device_->Convert(Eval(node.args[0]), pool().Type(node.args[0]), node.dtype);
     case ExprOp::kReinterpret:
-      return b().CreateBitCast(Eval(node.args[0]), type);
+      return Reinterpret(Eval(node.args[0]), pool().Type(node.args[0]), node.dtype);
     case ExprOp::kSelect:
       return EvalSelect(node);
     case ExprOp::kAnd:

@@ -163,6 +163,7 @@ class KernelLowering {
   Value* PadValue(const ir::Buffer& buffer);
   Value* FromMemory(Value* v, ir::DType dtype);  // bool: i8 → i1
   Value* ToMemory(Value* v, ir::DType dtype);
+  Value* Reinterpret(Value* v, ir::DType from, ir::DType to);
 
   // --- memory.cc ---
   Value* Alloca(llvm::Type* type, int64_t count, const char* name);

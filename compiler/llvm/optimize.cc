@@ -52,15 +52,8 @@ llvm::ModulePassManager Pipeline(bool long_kernel) {
   return InModule(std::move(functions));
 }
 
-// Beyond either, passes that look at pairs of blocks, or search memory backwards, take minutes and gain a part of a kernel that is bound by its
-// own instructions' way to the processor.
+// Beyond either, the passes that compare pairs of blocks, or search memory backwards, take minutes.
 constexpr size_t kLongBlocks = 3000, kLongInstructions = 60000;
-
-bool IsLong(const llvm::Module& module) {
-  return llvm::any_of(module, [](const llvm::Function& function) {
-    return function.size() > kLongBlocks || function.getInstructionCount() > kLongInstructions;
-  });
-}
 
 // Where subnormals are flushed, LLVM 22 prints comparisons of bf16 as setp.ftz.bf16, which PTX does not have. In f32
 // they are the same. After InstCombine, which would narrow them again.
@@ -204,6 +197,12 @@ std::string Problem(const llvm::Function& function) {
 }
 
 }  // namespace
+
+bool IsLong(const llvm::Module& module) {
+  return llvm::any_of(module, [](const llvm::Function& function) {
+    return function.size() > kLongBlocks || function.getInstructionCount() > kLongInstructions;
+  });
+}
 
 std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   llvm::LoopAnalysisManager loops;

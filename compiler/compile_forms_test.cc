@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Forms that are rare, but ordinary: each compiles on every target.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "compiler/compile.h"
+#include "compiler/compile_testing.h"
+#include "compiler/target/target.h"
+
+namespace kiln::compiler {
+namespace {
+
+void CompilesEverywhere(const std::string& text) {
+  for (const target::Target& target : target::All()) {
+    SCOPED_TRACE(target.name);
+    const v1::WorkerResult result = CompileText(text, target.name);
+    EXPECT_TRUE(result.has_artifact()) << FirstError(result);
+  }
+}
+
+// A bool is a bit to LLVM and a byte to programs.
+TEST(CompileForms, BoolsAreReinterpreted) {
+  CompilesEverywhere(R"(kiln 1
+func @f(%A: global f8e4m3[64], %B: global bool[64], %C: global u8[64]) thread(%t) {
+  kernel @k grid(1) threads 64 blocks(%b) {
+    store %B[%t] = reinterpret.bool(%A[%t])
+    store %C[%t] = reinterpret.u8(%A[%t] > 0.0:f8e4m3)
+  }
+}
+)");
+}
+
+// A tile that a pipelined loop fills early has one version for each iteration; what an assumption says of it afterwards concerns one.
+TEST(CompileForms, AnAssumptionReadsMemory) {
+  CompilesEverywhere(R"(kiln 1
+func @f(%A: global f16[512, 64], %B: global f16[64, 64], %C: global f32[64, 64], %D: global f32[64]) outputs(2, 3) {
+  kernel @k grid(1) threads 128 blocks(%b) {
+    %a = alloc shared f16[64, 64]
+    %w = alloc shared f16[64, 64]
+    %c = alloc fragment f32[64, 64]
+    fill %c[0, 0; 64, 64] = 0.0
+    for pipelined %k in 8 stages 3 {
+      copy %A[%k * 64, 0; 64, 64] -> %a[0, 0; 64, 64]
+      copy %B[0, 0; 64, 64] -> %w[0, 0; 64, 64]
+      gemm %a[0, 0; 64, 64], %w[0, 0; 64, 64] -> %c[0, 0; 64, 64]
+    }
+    copy %c[0, 0; 64, 64] -> %C[0, 0; 64, 64]
+    for parallel %i in 64 {
+      assume %a[63, 0] < 3.0:f16
+      store %D[%i] = 1.0
+    }
+  }
+}
+)");
+}
+
+// From tensor to tensor: neither side is a tile, and neither shape is known.
+TEST(CompileForms, TensorsAreCopiedBesideProducts) {
+  CompilesEverywhere(R"(kiln 1
+func @f[%n](%A: global f16[64, 64], %B: global f16[64, 64], %C: global f32[64, 64], %D: global i32[%n, 64], %E: global i32[%n, 64]) outputs(2, 4) {
+  kernel @k grid(1) threads 128 blocks(%b) {
+    %a = alloc shared f16[64, 64]
+    %w = alloc shared f16[64, 64]
+    %c = alloc fragment f32[64, 64]
+    copy %A[0, 0; 64, 64] -> %a[0, 0; 64, 64]
+    copy %B[0, 0; 64, 64] -> %w[0, 0; 64, 64]
+    gemm %a[0, 0; 64, 64], %w[0, 0; 64, 64] -> %c[0, 0; 64, 64] clear
+    copy %c[0, 0; 64, 64] -> %C[0, 0; 64, 64]
+    copy %D[0, 0; 16, 64] -> %E[0, 0; 16, 64]
+  }
+}
+)");
+}
+
+}  // namespace
+}  // namespace kiln::compiler
