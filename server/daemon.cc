@@ -360,12 +360,11 @@ bool Daemon::Parts::DescribeDevices(v1::CapabilitiesReply& reply, std::chrono::s
 }
 
 std::expected<void, std::string> Daemon::Parts::Serve() {
-  const auto describe = [this](v1::CapabilitiesReply& reply, std::chrono::seconds patience) { return DescribeDevices(reply, patience); };
   description = std::make_unique<SelfDescription>(
       DescribeOurselves(*sealer),
       SelfDescription::Sources{.passes = [this] { return zygote.Passes(); },
                                .ptxas = [this] { return ptxas.Version(); },
-                               .devices = describe});
+                               .devices = [this](auto& reply, auto patience) { return DescribeDevices(reply, patience); }});
   service = std::make_unique<KilnService>(KilnService::Parts{
       *flow, *runs, *devices, *executor, *heavy, *maintenance, *store_keeper, *cache, *admission, *workers, telemetry, metrics, *gate, *quotas,
       *description, config.accept_put, config.limits, config.max_message_bytes, config.manifest_memory_bytes});
