@@ -170,6 +170,20 @@ TEST_F(CliTest, CompilesAndExplainsWithoutADaemon) {
   EXPECT_TRUE(Has(slow, "--timeout")) << slow.out;
 }
 
+TEST_F(CliTest, WaitsForTheStoreAndSaysWhereItCannotTakeAResult) {
+  EXPECT_NE(Compile(Order::kAnswer, 1, "--durable --local --worker " KILN_BIN "/kiln-fake-worker").status, 0) << "without a daemon there is no store";
+  daemon_->Start();
+  EXPECT_TRUE(Has(Compile(Order::kAnswer, 1, "--durable"), "\"durable\": true"));
+  EXPECT_FALSE(Has(Compile(Order::kAnswer, 2, "--text --durable"), "could not take"));
+  ASSERT_EQ(daemon_->Stop(), 0);
+  fs::remove_all(daemon_->State());
+  fs::create_directories(fs::path(daemon_->State()) / "lock");  // a folder cannot be locked
+  daemon_->Start();
+  const Ran lost = Compile(Order::kAnswer, 3, "--text --durable");
+  EXPECT_EQ(lost.status, 0) << lost.out;
+  EXPECT_TRUE(Has(lost, "could not take the result")) << lost.out;
+}
+
 TEST_F(CliTest, LooksAfterTheCache) {
   daemon_->Start();
   for (uint32_t i = 0; i < 3; ++i) ASSERT_EQ(Compile(Order::kAnswer, i).status, 0);

@@ -25,6 +25,10 @@ struct CompileCommand {
       if (const auto written = WriteFile(*file, *bytes); !written) return context.Fail(written.error());
     }
     Show(context, *compiled);
+    if (program.durable && !compiled->durable) {
+      fmt::print(stderr, "{} the daemon's store could not take the result, which is in its memory alone (`kiln stats` shows the store)\n",
+                 Paint("warning:", Style::kWarn, context.terminal.err));
+    }
   }
 
   void Show(const Context& context, const Compiled& compiled) const {
@@ -58,7 +62,8 @@ void AddCompile(CLI::App& app, Context& context) {
   sub.add_option("--repro", command->program.reproducer, "compile what a reproducer file holds, in a worker of its own");
   sub.add_option("--priority", command->program.priority, "before or behind other requests that wait")->check(CLI::IsMember({"interactive", "batch", "tuning"}));
   sub.add_flag("--refresh", command->program.refresh, "compile even if the result is known");
-  sub.add_flag("--durable", command->program.durable, "wait until the daemon's store has the result: it survives the daemon's end");
+  sub.add_flag("--durable", command->program.durable, "wait until the daemon's store has the result: it survives the daemon's end")
+      ->excludes(sub.get_option("--local"));
   sub.callback([command, &context] { command->Run(context); });
 }
 

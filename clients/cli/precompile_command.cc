@@ -92,8 +92,8 @@ struct PrecompileCommand {
                last.elapsed_seconds, written.empty() ? "" : " → " + written);
     const auto lost = std::ranges::count_if(ensured, [](const Ensured& k) { return !k.error && !k.durable; });
     if (lost > 0) {
-      fmt::print(stderr, "{} {} of them {} in the daemon's memory alone: its store takes nothing now (`kiln stats` shows it)\n",
-                 Paint("!", Style::kBad, context.terminal.err), lost, lost == 1 ? "is" : "are");
+      fmt::print(stderr, "{} the daemon's store could not take {} of them, which {} in its memory alone (`kiln stats` shows the store)\n",
+                 Paint("warning:", Style::kWarn, context.terminal.err), lost, lost == 1 ? "is" : "are");
     }
   }
 };

@@ -46,6 +46,12 @@ def test_programs_compile(client, name, target):
     assert again.origin == "MEMORY" and again.artifact.code == code and again.key == kernel.key
 
 
+def test_a_durable_compile_waits_for_the_store(client):
+    program = PROGRAMS["add_f32"]()
+    assert client.compile(program, "cuda:sm_80", durable=True, refresh=True).durable
+    assert kiln.compile(program, target="cuda:sm_80", client=client).durable
+
+
 def test_a_refused_program_tells_its_line(client):
     @T.prim_func
     def f(A: T.Tensor((8,), "float32")):
