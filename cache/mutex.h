@@ -20,18 +20,32 @@ class KILN_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
+// Holds the mutex to the end of its scope. Unlock lets go of it earlier, and Lock takes it again.
 class KILN_SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) KILN_ACQUIRE(mutex) : mutex_(mutex) { mutex_.Lock(); }
-  ~MutexLock() KILN_RELEASE() { mutex_.Unlock(); }
+  ~MutexLock() KILN_RELEASE() {
+    if (held_) mutex_.Unlock();
+  }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
 
+  void Lock() KILN_ACQUIRE() {
+    mutex_.Lock();
+    held_ = true;
+  }
+  void Unlock() KILN_RELEASE() {
+    held_ = false;
+    mutex_.Unlock();
+  }
+
  private:
   Mutex& mutex_;
+  bool held_ = true;
 };
 
-// Waits may wake for no reason: call them in a loop over the condition.
+// Waits without a condition may wake for no reason: call them in a loop. A condition is asked under the mutex; what it reads is checked where
+// it is written: `[&]() KILN_REQUIRES(mutex_) { … }`.
 class CondVar {
  public:
   void Wait(Mutex& mutex) KILN_REQUIRES(mutex) {
@@ -46,6 +60,23 @@ class CondVar {
     lock.release();
     return status == std::cv_status::no_timeout;
   }
+
+  // The analysis cannot tell that the condition's mutex is this one.
+  template <class Condition>
+  void Wait(Mutex& mutex, Condition condition) KILN_REQUIRES(mutex) KILN_NO_THREAD_SAFETY_ANALYSIS {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    condition_.wait(lock, condition);
+    lock.release();
+  }
+  // What the condition says at the end.
+  template <class Condition>
+  bool WaitFor(Mutex& mutex, std::chrono::microseconds timeout, Condition condition) KILN_REQUIRES(mutex) KILN_NO_THREAD_SAFETY_ANALYSIS {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    const bool met = condition_.wait_for(lock, timeout, condition);
+    lock.release();
+    return met;
+  }
+
   void NotifyOne() { condition_.notify_one(); }
   void NotifyAll() { condition_.notify_all(); }
 

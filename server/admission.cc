@@ -30,14 +30,14 @@ std::expected<void, QueueFull> Admission::Submit(std::unique_ptr<Job>& job) {
   } else if (job) {
     Cancel(std::move(job));
   } else {
-    arrived_.notify_one();
+    arrived_.NotifyOne();
   }
   return queued;
 }
 
 // Leaves a job that nobody waits for where it is.
 std::expected<void, QueueFull> Admission::Enqueue(std::unique_ptr<Job>& job) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   const std::size_t cls = ClassOf(job->priority);
   const std::string& tenant = job->caller.tenant;
   if (closed_ || !HasRoomFor(tenant, cls)) return std::unexpected(QueueFull{count_, RetryAfter()});
@@ -54,7 +54,7 @@ std::expected<void, QueueFull> Admission::Enqueue(std::unique_ptr<Job>& job) {
 void Admission::Withdraw(const Job& job) {
   std::unique_ptr<Job> found;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     const auto tenant = tenants_.find(job.caller.tenant);
     if (tenant == tenants_.end()) return;
     for (Line& line : tenant->second) {
@@ -72,7 +72,7 @@ void Admission::Withdraw(const Job& job) {
 }
 
 std::optional<QueueFull> Admission::Refuses(const Caller& caller, v1::Priority priority) const {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   if (!closed_ && HasRoomFor(caller.tenant, ClassOf(priority))) return std::nullopt;
   return QueueFull{count_, RetryAfter()};
 }
@@ -82,8 +82,8 @@ std::unique_ptr<Job> Admission::Take() {
     std::unique_ptr<Job> job;
     bool wanted = true;
     {
-      std::unique_lock lock(mutex_);
-      arrived_.wait(lock, [&] { return closed_ || count_ > 0; });
+      cache::MutexLock lock(mutex_);
+      arrived_.Wait(mutex_, [&]() KILN_REQUIRES(mutex_) { return closed_ || count_ > 0; });
       if (closed_) return nullptr;
       Line& line = *NextLine();
       job = std::move(line.front());
@@ -105,14 +105,14 @@ std::unique_ptr<Job> Admission::Take() {
 
 void Admission::Finished(const Job& job, const JobOutcome& outcome) {
   const double took = Milliseconds(outcome.ran);
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   SharesOf(job.waits_as).Finish(job.caller.tenant, job.turn, took);
   if (outcome.end == JobOutcome::End::kResult) average_ms_ += (took - average_ms_) / 16;
 }
 
 void Admission::Promote(const cache::Digest& key, v1::Priority priority) {
   const std::size_t to = ClassOf(priority);
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   for (auto& [tenant, lines] : tenants_) {
     for (std::size_t from = to + 1; from < kClasses; ++from) {
       Line& line = lines[from];
@@ -132,12 +132,12 @@ void Admission::Promote(const cache::Digest& key, v1::Priority priority) {
 void Admission::Close() {
   std::map<std::string, Lines> rest;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     closed_ = true;
     rest = std::exchange(tenants_, {});
     count_ = 0;
   }
-  arrived_.notify_all();
+  arrived_.NotifyAll();
   for (auto& [tenant, lines] : rest) {
     for (Line& line : lines) {
       for (auto& job : line) Cancel(std::move(job));
@@ -146,7 +146,7 @@ void Admission::Close() {
 }
 
 std::size_t Admission::queued() const {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   return count_;
 }
 

@@ -13,20 +13,19 @@
 
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <expected>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
 
 #include "cache/digest.h"
+#include "cache/mutex.h"
 #include "kiln/v1/compile.pb.h"
 #include "server/caller.h"
 #include "server/failure.h"
@@ -108,24 +107,24 @@ class Admission {
   using Line = std::deque<std::unique_ptr<Job>>;
   using Lines = std::array<Line, kClasses>;
 
-  bool HasRoomFor(const std::string& tenant, std::size_t cls) const;
-  FairShare& SharesOf(std::size_t cls) { return cls == kTuning ? tuning_shares_ : shares_; }
-  Line* NextLine();
-  Line* FairestLine(std::size_t first_class, std::size_t last_class);
+  bool HasRoomFor(const std::string& tenant, std::size_t cls) const KILN_REQUIRES(mutex_);
+  FairShare& SharesOf(std::size_t cls) KILN_REQUIRES(mutex_) { return cls == kTuning ? tuning_shares_ : shares_; }
+  Line* NextLine() KILN_REQUIRES(mutex_);
+  Line* FairestLine(std::size_t first_class, std::size_t last_class) KILN_REQUIRES(mutex_);
   std::expected<void, QueueFull> Enqueue(std::unique_ptr<Job>& job);
   void Withdraw(const Job& job);
-  std::chrono::milliseconds RetryAfter() const;
+  std::chrono::milliseconds RetryAfter() const KILN_REQUIRES(mutex_);
 
   const std::size_t capacity_;
   const unsigned workers_;
-  mutable std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::map<std::string, Lines> tenants_;  // with a job waiting
-  std::size_t count_ = 0;
-  FairShare shares_{kFirstEstimateMs};
-  FairShare tuning_shares_{kFirstEstimateMs};
-  double average_ms_ = kFirstEstimateMs;
-  bool closed_ = false;
+  mutable cache::Mutex mutex_;
+  cache::CondVar arrived_;
+  std::map<std::string, Lines> tenants_ KILN_GUARDED_BY(mutex_);  // with a job waiting
+  std::size_t count_ KILN_GUARDED_BY(mutex_) = 0;
+  FairShare shares_ KILN_GUARDED_BY(mutex_) {kFirstEstimateMs};
+  FairShare tuning_shares_ KILN_GUARDED_BY(mutex_) {kFirstEstimateMs};
+  double average_ms_ KILN_GUARDED_BY(mutex_) = kFirstEstimateMs;
+  bool closed_ KILN_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace kiln::server

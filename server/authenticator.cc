@@ -112,12 +112,12 @@ std::expected<void, std::string> Authenticator::ReadAccessFile() {
 void Authenticator::Use(const std::function<void(Rules&)>& change) {
   auto changed = std::make_shared<Rules>(*rules());
   change(*changed);
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   rules_ = std::move(changed);
 }
 
 std::shared_ptr<const Authenticator::Rules> Authenticator::rules() const {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   return rules_;
 }
 

@@ -14,13 +14,13 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <grpcpp/server_context.h>
 
+#include "cache/mutex.h"
 #include "server/access_file.h"
 #include "server/caller.h"
 #include "server/failure.h"
@@ -64,8 +64,8 @@ class Authenticator {
   std::expected<Caller, Failure> Resolve(const Rules& rules, const Credential& credential) const;
 
   const Options options_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<const Rules> rules_;  // guarded by mutex_
+  mutable cache::Mutex mutex_;
+  std::shared_ptr<const Rules> rules_ KILN_GUARDED_BY(mutex_);
   std::unique_ptr<FileWatch> files_;  // last: its thread uses the others
 };
 

@@ -6,12 +6,12 @@
 
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "cache/mutex.h"
 #include "kiln/v1/compile.pb.h"
 #include "server/trace.h"
 
@@ -47,7 +47,7 @@ class CallNotes {
  public:
   // The stage from the last mark (the first: from the making) until now.
   void Mark(std::string_view stage) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
     AddLocked(stage, last_, now - last_);
     last_ = now;
@@ -55,37 +55,38 @@ class CallNotes {
 
   // A stage that was timed elsewhere; the next mark counts from its end.
   void Add(std::string_view stage, std::chrono::steady_clock::time_point began, std::chrono::steady_clock::duration took) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     AddLocked(stage, began, took);
     last_ = began + took;
   }
 
   void Identify(std::string_view target, std::string_view key_hex) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     target_ = target;
     key_prefix_ = key_hex.substr(0, 16);
   }
 
   void MoveInto(CallRecord& record) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     if (!target_.empty()) record.target = target_;
     if (!key_prefix_.empty()) record.key_prefix = key_prefix_;
     record.stages = std::exchange(stages_, {});
   }
 
  private:
-  void AddLocked(std::string_view stage, std::chrono::steady_clock::time_point began, std::chrono::steady_clock::duration took) {
+  void AddLocked(std::string_view stage, std::chrono::steady_clock::time_point began, std::chrono::steady_clock::duration took)
+      KILN_REQUIRES(mutex_) {
     constexpr std::size_t kMost = 64;  // a worker's list is not to be trusted
     if (stages_.size() >= kMost) return;
     const bool word = !stage.empty() && stage.size() <= 32 && stage.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") == stage.npos;
     stages_.push_back({std::string(word ? stage : "other"), began, std::chrono::duration_cast<std::chrono::microseconds>(took)});
   }
 
-  std::mutex mutex_;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-  std::string target_;
-  std::string key_prefix_;
-  std::vector<StageTime> stages_;
+  cache::Mutex mutex_;
+  std::chrono::steady_clock::time_point last_ KILN_GUARDED_BY(mutex_) = std::chrono::steady_clock::now();
+  std::string target_ KILN_GUARDED_BY(mutex_);
+  std::string key_prefix_ KILN_GUARDED_BY(mutex_);
+  std::vector<StageTime> stages_ KILN_GUARDED_BY(mutex_);
 };
 
 // A number for each request of this process, and its text: 16 hexadecimal digits, different in another process.

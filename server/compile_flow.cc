@@ -2,7 +2,6 @@
 #include "server/compile_flow.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
@@ -43,9 +42,9 @@ class CompileFlow::Call {
   bool durable = false;  // answered once the store has the result; of one thread at a time
   std::atomic<bool> cancelled = false;
   std::atomic<bool> ended = false;
-  std::mutex mutex;
-  Flights::Ticket ticket;                                        // guarded by mutex
-  std::optional<std::pair<cache::Digest, std::uint64_t>> listens;  // guarded by mutex
+  cache::Mutex mutex;
+  Flights::Ticket ticket KILN_GUARDED_BY(mutex);
+  std::optional<std::pair<cache::Digest, std::uint64_t>> listens KILN_GUARDED_BY(mutex);
 };
 
 CompileFlow::CompileFlow(Options options, Parts parts) : options_(std::move(options)), parts_(parts) {}
@@ -96,7 +95,7 @@ std::expected<void, Failure> CompileFlow::IsHarmless(const cache::Digest& kept_u
 
 std::string CompileFlow::PtxasVersion() {
   std::string version = options_.ptxas_version();
-  std::lock_guard lock(ptxas_mutex_);
+  cache::MutexLock lock(ptxas_mutex_);
   if (ptxas_ && *ptxas_ != version) index_.Forget();
   ptxas_ = version;
   return version;
@@ -273,7 +272,7 @@ bool CompileFlow::Board(const std::shared_ptr<Call>& call, const cache::Digest& 
   if (!ticket) return false;
   ++parts_.telemetry.joined;
   {
-    std::lock_guard lock(call->mutex);
+    cache::MutexLock lock(call->mutex);
     call->ticket = *ticket;
   }
   if (call->cancelled) Cancel(call);
@@ -309,7 +308,7 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
   const cache::Digest kept_under = KeptUnder(call->request.caller.tenant, resolved.key);
   const cache::Digest flight_key = FlightKey(kept_under, request);
   if (call->request.on_stage) {
-    std::lock_guard lock(call->mutex);
+    cache::MutexLock lock(call->mutex);
     if (call->ended) return;  // with who listens
     call->listens.emplace(flight_key, stages_.Subscribe(flight_key, call->request.on_stage));
     call->request.on_stage("queued");
@@ -317,7 +316,7 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
   const auto starts = std::make_shared<std::atomic<bool>>(false);
   Flights::Joined joined = flights_.Join(flight_key, WaiterOf(call, starts));
   {
-    std::lock_guard lock(call->mutex);
+    cache::MutexLock lock(call->mutex);
     call->ticket = joined.ticket;
   }
   if (joined.flight) {
@@ -375,7 +374,7 @@ void CompileFlow::Cancel(const std::shared_ptr<Call>& call) {
   call->cancelled = true;
   Flights::Ticket ticket;
   {
-    std::lock_guard lock(call->mutex);
+    cache::MutexLock lock(call->mutex);
     ticket = call->ticket;
   }
   flights_.Leave(ticket);
@@ -408,7 +407,7 @@ void CompileFlow::End(const std::shared_ptr<Call>& call, Outcome outcome) {
   if (outcome && !outcome->durable && call->durable) return EndOnceDurable(call, std::move(outcome));
   if (call->ended.exchange(true)) return;
   {
-    std::lock_guard lock(call->mutex);
+    cache::MutexLock lock(call->mutex);
     if (call->listens) stages_.Unsubscribe(call->listens->first, call->listens->second);
   }
   if (call->counted) parts_.quotas.End(call->request.caller.tenant);  // before the client may call again

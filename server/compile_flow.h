@@ -15,12 +15,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "cache/digest.h"
+#include "cache/mutex.h"
 #include "cache/single_flight.h"
 #include "cache/tiered.h"
 #include "kiln/v1/compile.pb.h"
@@ -177,8 +177,8 @@ class CompileFlow {
   const Options options_;
   const Parts parts_;
   RequestIndex index_;
-  std::mutex ptxas_mutex_;
-  std::optional<std::string> ptxas_;  // guarded by ptxas_mutex_: its version, which is in the keys of the index
+  cache::Mutex ptxas_mutex_;
+  std::optional<std::string> ptxas_ KILN_GUARDED_BY(ptxas_mutex_);  // its version, which is in the keys of the index
   std::atomic<bool> looking_at_ptxas_ = false;
   StageBoard stages_;
   Flights flights_;

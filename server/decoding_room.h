@@ -8,13 +8,13 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <optional>
 #include <utility>
+
+#include "cache/mutex.h"
 
 namespace kiln::server {
 
@@ -42,22 +42,22 @@ class DecodingRoom {
   // Nothing once `given_up` says so, which is asked a few times a second.
   template <class GivenUp>
   std::optional<Place> Enter(std::size_t bytes, const GivenUp& given_up) {
-    std::unique_lock lock(mutex_);
+    cache::MutexLock lock(mutex_);
     const auto turn = waiting_.insert(waiting_.end(), bytes);
-    const auto fits = [&] { return turn == waiting_.begin() && (used_ == 0 || used_ + bytes <= capacity_); };
+    const auto fits = [&]() KILN_REQUIRES(mutex_) { return turn == waiting_.begin() && (used_ == 0 || used_ + bytes <= capacity_); };
     bool may = true;
-    while (!left_.wait_for(lock, kLook, fits) && (may = !given_up())) {
+    while (!left_.WaitFor(mutex_, kLook, fits) && (may = !given_up())) {
     }
     waiting_.erase(turn);
     if (may) used_ += bytes;
-    lock.unlock();
-    left_.notify_all();  // the next one's turn
+    lock.Unlock();
+    left_.NotifyAll();  // the next one's turn
     if (!may) return std::nullopt;
     return std::optional<Place>(std::in_place, *this, bytes);
   }
 
   std::size_t waiting() const {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     return waiting_.size();
   }
 
@@ -66,17 +66,17 @@ class DecodingRoom {
 
   void Leave(std::size_t bytes) {
     {
-      std::lock_guard lock(mutex_);
+      cache::MutexLock lock(mutex_);
       used_ -= bytes;
     }
-    left_.notify_all();
+    left_.NotifyAll();
   }
 
   const std::size_t capacity_;
-  mutable std::mutex mutex_;
-  std::condition_variable left_;
-  std::list<std::size_t> waiting_;  // bytes that each wants, in the order of their turns
-  std::size_t used_ = 0;
+  mutable cache::Mutex mutex_;
+  cache::CondVar left_;
+  std::list<std::size_t> waiting_ KILN_GUARDED_BY(mutex_);  // bytes that each wants, in the order of their turns
+  std::size_t used_ KILN_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace kiln::server

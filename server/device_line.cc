@@ -31,8 +31,6 @@ class DeviceLine::Slot {
     wakeup_.Set();
   }
 
-  std::string tenant;  // of its last run; guarded by the line's mutex
-
  private:
   void Run() {
     while (std::unique_ptr<DeviceTask> task = line_.Take(*this)) {
@@ -121,13 +119,13 @@ bool DeviceLine::Submit(std::unique_ptr<DeviceTask>& task) {
     return false;
   }
   if (task) std::exchange(task, nullptr)->done({});
-  arrived_.notify_all();
+  arrived_.NotifyAll();
   return true;
 }
 
 // Leaves a task that nobody waits for where it is.
 bool DeviceLine::Enqueue(std::unique_ptr<DeviceTask>& task) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   if (closed_ || !HasRoomFor(task->tenant)) return false;
   if (task->stop.stop_requested()) return true;
   task->job.set_id(++last_id_);
@@ -143,7 +141,7 @@ bool DeviceLine::Enqueue(std::unique_ptr<DeviceTask>& task) {
 void DeviceLine::Withdraw(const DeviceTask& task) {
   std::unique_ptr<DeviceTask> found;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     const auto tenant = waiting_.find(task.tenant);
     if (tenant == waiting_.end()) return;
     Tasks& line = tenant->second;
@@ -155,38 +153,38 @@ void DeviceLine::Withdraw(const DeviceTask& task) {
     shares_.Leave(tenant->first);
     if (line.empty()) waiting_.erase(tenant);
   }
-  arrived_.notify_all();  // it may be another tenant's turn, and so another slot's
+  arrived_.NotifyAll();  // it may be another tenant's turn, and so another slot's
   found->done({});
 }
 
 std::unique_ptr<DeviceTask> DeviceLine::Take(Slot& slot) {
-  std::unique_lock lock(mutex_);
+  cache::MutexLock lock(mutex_);
   for (;;) {
     if (std::ranges::find(idle_, &slot) == idle_.end()) idle_.push_back(&slot);
-    if (count_ > 0) arrived_.notify_all();  // what waited for this slot may be another's by now, which sleeps
-    arrived_.wait(lock, [&] { return closed_ || (count_ > 0 && IsTurnOf(slot)); });
+    if (count_ > 0) arrived_.NotifyAll();  // what waited for this slot may be another's by now, which sleeps
+    arrived_.Wait(mutex_, [&]() KILN_REQUIRES(mutex_) { return closed_ || (count_ > 0 && IsTurnOf(slot)); });
     if (closed_) return nullptr;
     std::erase(idle_, &slot);
     std::unique_ptr<DeviceTask> task = TakeFrom(std::string(NextTenant()));
     const bool wanted = !task->stop.stop_requested();
     if (wanted) {
       task->turn = shares_.Begin(task->tenant, Clock::now());
-      slot.tenant = task->tenant;
+      served_[&slot] = task->tenant;
     } else {
       shares_.Leave(task->tenant);
     }
-    arrived_.notify_all();  // the next slot's turn, if more waits
+    arrived_.NotifyAll();  // the next slot's turn, if more waits
     if (wanted) return task;
-    lock.unlock();
+    lock.Unlock();
     task->done({});
     task.reset();
-    lock.lock();
+    lock.Lock();
   }
 }
 
 // A slot that keeps its worker is idle already when the run's client hears of the end: its next run finds the worker.
 void DeviceLine::Finished(Slot& slot, const DeviceTask& task, std::chrono::microseconds ran, bool spent) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   if (!spent) idle_.push_back(&slot);
   shares_.Finish(task.tenant, task.turn, std::chrono::duration<double, std::milli>(ran).count());
 }
@@ -200,7 +198,7 @@ bool DeviceLine::HasRoomFor(const std::string& tenant) const {
 // Something waits.
 const std::string& DeviceLine::NextTenant() const {
   const auto now = Clock::now();
-  const auto earlier = [&](const auto& a, const auto& b) { return shares_.TimeOf(a.first, now) < shares_.TimeOf(b.first, now); };
+  const auto earlier = [&](const auto& a, const auto& b) KILN_REQUIRES(mutex_) { return shares_.TimeOf(a.first, now) < shares_.TimeOf(b.first, now); };
   return std::ranges::min_element(waiting_, earlier)->first;
 }
 
@@ -216,8 +214,12 @@ std::unique_ptr<DeviceTask> DeviceLine::TakeFrom(const std::string& tenant) {
 // Something waits, and the slot is idle. The tenant's own worker where there is one, then a slot without, then the one that is idle
 // longest: somebody will come back to the others.
 bool DeviceLine::IsTurnOf(const Slot& slot) const {
-  const auto last_of = [this](const std::string& tenant) -> const Slot* {
-    const auto at = std::find_if(idle_.rbegin(), idle_.rend(), [&](const Slot* idle) { return idle->tenant == tenant; });
+  const auto last_of = [this](const std::string& tenant) KILN_REQUIRES(mutex_) -> const Slot* {
+    const auto serves = [&](const Slot* idle) KILN_REQUIRES(mutex_) {
+      const auto served = served_.find(idle);
+      return served == served_.end() ? tenant.empty() : served->second == tenant;
+    };
+    const auto at = std::find_if(idle_.rbegin(), idle_.rend(), serves);
     return at == idle_.rend() ? nullptr : *at;
   };
   const Slot* best = last_of(NextTenant());
@@ -228,12 +230,12 @@ bool DeviceLine::IsTurnOf(const Slot& slot) const {
 void DeviceLine::Close() {
   std::map<std::string, Tasks> rest;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     closed_ = true;
     rest.swap(waiting_);
     count_ = 0;
   }
-  arrived_.notify_all();
+  arrived_.NotifyAll();
   for (const auto& slot : slots_) slot->Stop();
   for (const auto& [tenant, line] : rest) {
     for (const auto& task : line) task->done({});
@@ -249,7 +251,7 @@ v1::DeviceStats DeviceLine::Stats() const {
   stats.set_faults(counters_.faults);
   stats.set_worker_crashes(counters_.crashes);
   stats.set_busy_seconds(static_cast<double>(counters_.busy_microseconds) / 1e6);
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   stats.set_queued(static_cast<std::uint32_t>(count_));
   return stats;
 }

@@ -17,20 +17,19 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <expected>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cache/mutex.h"
 #include "kiln/v1/run.pb.h"
 #include "server/failure.h"
 #include "server/fair_share.h"
@@ -113,25 +112,26 @@ class DeviceLine {
 
   std::unique_ptr<DeviceTask> Take(Slot& slot);
   void Finished(Slot& slot, const DeviceTask& task, std::chrono::microseconds ran, bool spent);
-  bool HasRoomFor(const std::string& tenant) const;
+  bool HasRoomFor(const std::string& tenant) const KILN_REQUIRES(mutex_);
   bool Enqueue(std::unique_ptr<DeviceTask>& task);
   void Withdraw(const DeviceTask& task);
-  const std::string& NextTenant() const;
-  std::unique_ptr<DeviceTask> TakeFrom(const std::string& tenant);
-  bool IsTurnOf(const Slot& slot) const;
+  const std::string& NextTenant() const KILN_REQUIRES(mutex_);
+  std::unique_ptr<DeviceTask> TakeFrom(const std::string& tenant) KILN_REQUIRES(mutex_);
+  bool IsTurnOf(const Slot& slot) const KILN_REQUIRES(mutex_);
 
   const Options options_;
   Zygote& zygote_;
   DeviceCounters counters_;
   std::atomic<unsigned> busy_ = 0;
   std::atomic<std::uint64_t> last_id_ = 0;
-  mutable std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::map<std::string, Tasks> waiting_;  // by tenant; none is empty
-  std::size_t count_ = 0;                 // of what waits
-  FairShare shares_{kFirstEstimateMs};
-  std::vector<Slot*> idle_;  // the last is the one that ran last: its worker has the program perhaps
-  bool closed_ = false;
+  mutable cache::Mutex mutex_;
+  cache::CondVar arrived_;
+  std::map<std::string, Tasks> waiting_ KILN_GUARDED_BY(mutex_);  // by tenant; none is empty
+  std::size_t count_ KILN_GUARDED_BY(mutex_) = 0;  // of what waits
+  FairShare shares_ KILN_GUARDED_BY(mutex_) {kFirstEstimateMs};
+  std::map<const Slot*, std::string> served_ KILN_GUARDED_BY(mutex_);  // the tenant of each slot's last run
+  std::vector<Slot*> idle_ KILN_GUARDED_BY(mutex_);  // the last is the one that ran last: its worker has the program perhaps
+  bool closed_ KILN_GUARDED_BY(mutex_) = false;
   std::vector<std::unique_ptr<Slot>> slots_;  // last: they use the others
 };
 

@@ -60,7 +60,7 @@ void DevicePool::ListGpus(WorkerRole role, Listing so_far) {
   task->done = [this, role, so_far = std::move(so_far)](DeviceOutcome outcome) mutable {
     Listed(role, std::move(so_far), std::move(outcome));
   };
-  std::lock_guard lock(mutex_);  // one lister asks the other, which a pool that is closed may be about to destroy
+  cache::MutexLock lock(mutex_);  // one lister asks the other, which a pool that is closed may be about to destroy
   if (!closed_) (role == WorkerRole::kGpu ? lister_ : loose_lister_).Submit(task);
 }
 
@@ -91,7 +91,7 @@ void DevicePool::Settle(const v1::DeviceList& list, std::string_view trouble, Wo
 
 void DevicePool::AddGpus(const v1::DeviceList& list, WorkerRole role) {
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     for (const v1::DeviceInfo& info : list.devices()) {
       if (closed_) break;
       DeviceLine::Options line = LineOptions(info.name(), info.name().starts_with("hip:") ? WorkerRole::kLooseGpu : role, 1);
@@ -101,12 +101,12 @@ void DevicePool::AddGpus(const v1::DeviceList& list, WorkerRole role) {
     problems_.assign(list.problems().begin(), list.problems().end());
     listed_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   Unpark();
 }
 
 bool DevicePool::Park(std::string_view name, std::move_only_function<void()>& task) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   if (!IsGpu(name) || listed_ || closed_) return false;
   parked_.push_back(std::move(task));
   return true;
@@ -115,7 +115,7 @@ bool DevicePool::Park(std::string_view name, std::move_only_function<void()>& ta
 void DevicePool::Unpark() {
   std::vector<std::move_only_function<void()>> parked;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     parked.swap(parked_);
   }
   for (auto& task : parked) task();
@@ -127,7 +127,7 @@ std::expected<DevicePool::Found, Failure> DevicePool::Find(std::string_view name
     if (!target) return std::unexpected(Failure{.kind = Failure::Kind::kNotFound, .message = target.error()});
     return Found{Emulated(**target), emulators_.get(), std::max(1u, options_.threads)};
   }
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   std::string there;
   for (const Gpu& gpu : gpus_) {
     if (gpu.info.name() == name) return Found{gpu.info, gpu.line.get(), 0};
@@ -142,8 +142,8 @@ std::expected<DevicePool::Found, Failure> DevicePool::Find(std::string_view name
 std::vector<v1::DeviceInfo> DevicePool::Devices(std::chrono::seconds patience) {
   std::vector<v1::DeviceInfo> devices;
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, patience, [this] { return listed_ || closed_; });
+    cache::MutexLock lock(mutex_);
+    changed_.WaitFor(mutex_, patience, [this]() KILN_REQUIRES(mutex_) { return listed_ || closed_; });
     for (const Gpu& gpu : gpus_) devices.push_back(gpu.info);
   }
   if (!emulators_) return devices;
@@ -152,34 +152,34 @@ std::vector<v1::DeviceInfo> DevicePool::Devices(std::chrono::seconds patience) {
 }
 
 bool DevicePool::listed() {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   return listed_ || closed_;
 }
 
 std::vector<std::string> DevicePool::Problems() {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   return gpus_.empty() ? problems_ : std::vector<std::string>();
 }
 
 std::vector<v1::DeviceStats> DevicePool::Stats() {
   std::vector<v1::DeviceStats> stats;
   if (emulators_) stats.push_back(emulators_->Stats());
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   for (const Gpu& gpu : gpus_) stats.push_back(gpu.line->Stats());
   return stats;
 }
 
 void DevicePool::Close() {
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     closed_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   Unpark();
   lister_.Close();
   loose_lister_.Close();
   if (emulators_) emulators_->Close();
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   for (const Gpu& gpu : gpus_) gpu.line->Close();
 }
 

@@ -12,16 +12,15 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <expected>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cache/mutex.h"
 #include "kiln/v1/run.pb.h"
 #include "server/device_line.h"
 #include "server/failure.h"
@@ -92,13 +91,13 @@ class DevicePool {
   const Options options_;
   Zygote& zygote_;
   std::unique_ptr<DeviceLine> emulators_;  // null: none
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool listed_ = false;
-  bool closed_ = false;
-  std::vector<std::move_only_function<void()>> parked_;
-  std::vector<Gpu> gpus_;
-  std::vector<std::string> problems_;
+  cache::Mutex mutex_;
+  cache::CondVar changed_;
+  bool listed_ KILN_GUARDED_BY(mutex_) = false;
+  bool closed_ KILN_GUARDED_BY(mutex_) = false;
+  std::vector<std::move_only_function<void()>> parked_ KILN_GUARDED_BY(mutex_);
+  std::vector<Gpu> gpus_ KILN_GUARDED_BY(mutex_);
+  std::vector<std::string> problems_ KILN_GUARDED_BY(mutex_);
   DeviceLine loose_lister_;
   DeviceLine lister_;  // last: what it finds goes to the others
 };

@@ -45,7 +45,7 @@ EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Ch
 void EnsureReactor::ExpandSoon() {
   if (parts_.flow.Post(parts_.executor, caller_.tenant, [this] { Expand(); })) return;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     if (!failure_) failure_ = ExecutorFull(caller_.tenant);
   }
   Continue();
@@ -53,15 +53,15 @@ void EnsureReactor::ExpandSoon() {
 
 void EnsureReactor::Expand() {
   {
-    std::unique_lock lock(mutex_);
+    cache::MutexLock lock(mutex_);
     if (failure_) {
-      lock.unlock();
+      lock.Unlock();
       return Continue();
     }
   }
   if (!manifest_.ExpandSome()) return parts_.executor.Resume(caller_.tenant, [this] { Expand(); });
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     items_.resize(manifest_.items().size());
     todo_.resize(items_.size());
     std::iota(todo_.begin(), todo_.end(), std::size_t{0});
@@ -75,7 +75,7 @@ void EnsureReactor::Expand() {
 void EnsureReactor::Continue() {
   for (;;) {
     StartSome();
-    std::unique_lock lock(mutex_);
+    cache::MutexLock lock(mutex_);
     const bool alone = running_ == 1 && !failure_;
     if (alone && looking_ && next_ == todo_.size() && !misses_.empty()) {
       looking_ = false;
@@ -86,7 +86,9 @@ void EnsureReactor::Continue() {
     }
     if (alone && next_ < todo_.size()) continue;  // somebody else's place became free meanwhile
     --running_;
-    return Advance(std::move(lock));
+    const auto status = Advance();
+    lock.Unlock();
+    return End(status);
   }
 }
 
@@ -94,7 +96,7 @@ void EnsureReactor::Continue() {
 bool EnsureReactor::MayGoOn() {
   auto confirmed = parts_.gate.Confirm(caller_, "EnsureKernels");
   if (confirmed) return true;
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   if (!failure_) failure_ = std::move(confirmed.error());
   return false;
 }
@@ -104,7 +106,7 @@ void EnsureReactor::StartSome() {
     std::size_t index = 0;
     bool lookup = false;
     {
-      std::lock_guard lock(mutex_);
+      cache::MutexLock lock(mutex_);
       const std::size_t places = looking_ ? kLookups : window_;
       if (failure_ || paused_ || throttled_ || next_ == todo_.size() || running_ > places) return;
       if (unwritten_bytes_ > kMaxUnwrittenBytes) {
@@ -137,17 +139,17 @@ void EnsureReactor::Start(std::size_t index, bool lookup) {
                                  .on_stage = {},
                                  .done = [this, index, lookup](Outcome outcome) { Ended(index, lookup, std::move(outcome)); }});
   // The item may have ended already, and with it this object: its caller holds a count until StartSome is through.
-  std::unique_lock lock(mutex_);
+  cache::MutexLock lock(mutex_);
   if (!items_[index].running || items_[index].call) return;
   items_[index].call = call;
   const bool stop = failure_.has_value();
-  lock.unlock();
+  lock.Unlock();
   if (stop) parts_.flow.Cancel(call);
 }
 
 void EnsureReactor::Ended(std::size_t index, bool lookup, Outcome outcome) {
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     items_[index].running = false;
     items_[index].call.reset();
     if (!lookup) parts_.notes->Add("kernel", items_[index].began, Clock::now() - items_[index].began);
@@ -211,16 +213,16 @@ void EnsureReactor::Pause(std::chrono::milliseconds time) {
   alarm_ = std::make_unique<grpc::Alarm>();
   alarm_->Set(std::chrono::system_clock::now() + time, [this](bool) {
     {
-      std::lock_guard lock(mutex_);
+      cache::MutexLock lock(mutex_);
       paused_ = false;
     }
     parts_.executor.Resume(caller_.tenant, [this] { Continue(); });
   });
 }
 
-// Writes what is new, or finishes when nothing runs any more; after that this object may be gone.
-void EnsureReactor::Advance(std::unique_lock<std::mutex> lock) {
-  if (busy_) return;
+// Writes what is new, or tells the status when nothing runs any more; after that, and once the mutex is free, this object may be gone.
+std::optional<grpc::Status> EnsureReactor::Advance() {
+  if (busy_) return std::nullopt;
   if (news_ && !broken_) {
     progress_.set_elapsed_seconds(Seconds(Clock::now() - began_));
     progress_.clear_remaining_seconds();
@@ -231,30 +233,35 @@ void EnsureReactor::Advance(std::unique_lock<std::mutex> lock) {
     news_ = false;
     busy_ = true;
     StartWrite(&writing_);
-    return;
+    return std::nullopt;
   }
-  if (running_ > 0) return;
-  const grpc::Status status = failure_ ? ToStatus(*failure_) : grpc::Status::OK;
+  if (running_ > 0) return std::nullopt;
   busy_ = true;  // finished
-  lock.unlock();
+  return failure_ ? ToStatus(*failure_) : grpc::Status::OK;
+}
+
+void EnsureReactor::End(const std::optional<grpc::Status>& status) {
+  if (!status) return;
   counted_.reset();
-  Finish(status);
+  Finish(*status);
 }
 
 void EnsureReactor::OnWriteDone(bool ok) {
-  std::unique_lock lock(mutex_);
+  cache::MutexLock lock(mutex_);
   busy_ = false;
   broken_ |= !ok;
   if (broken_ && !failure_) failure_ = Cancelled();
   const bool resume = std::exchange(throttled_, false);
-  Advance(std::move(lock));
+  const auto status = Advance();
+  lock.Unlock();
+  End(status);
   if (resume) parts_.executor.Resume(caller_.tenant, [this] { Continue(); });
 }
 
 void EnsureReactor::OnCancel() {
   std::vector<std::shared_ptr<CompileFlow::Call>> calls;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     if (!failure_) failure_ = Cancelled();
     for (const Item& item : items_) {
       if (item.call) calls.push_back(item.call);

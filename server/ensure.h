@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +23,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "cache/mutex.h"
 #include "kiln/v1/service.pb.h"
 #include "server/compile_flow.h"
 #include "server/executor.h"
@@ -69,11 +69,12 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void StartSome();
   void Start(std::size_t index, bool lookup);
   void Ended(std::size_t index, bool lookup, Outcome outcome);
-  void Note(std::size_t index, const Outcome& outcome);
-  bool NoteProblem(std::size_t index);
+  void Note(std::size_t index, const Outcome& outcome) KILN_REQUIRES(mutex_);
+  bool NoteProblem(std::size_t index) KILN_REQUIRES(mutex_);
   bool MayGoOn();
-  void Pause(std::chrono::milliseconds time);
-  void Advance(std::unique_lock<std::mutex> lock);
+  void Pause(std::chrono::milliseconds time) KILN_REQUIRES(mutex_);
+  std::optional<grpc::Status> Advance() KILN_REQUIRES(mutex_);
+  void End(const std::optional<grpc::Status>& status);
 
   const Parts parts_;
   const Caller caller_;
@@ -83,25 +84,25 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const std::size_t window_;
   const Clock::time_point began_ = Clock::now();
 
-  std::mutex mutex_;
-  std::vector<Item> items_;  // one for each of the manifest's
-  std::vector<std::size_t> todo_;  // of this phase; `next_` is the next one
-  std::vector<std::size_t> misses_;
-  std::size_t next_ = 0;
-  std::size_t running_ = 1;
-  bool looking_ = true;  // the first phase
-  bool paused_ = false;     // the queue is full
-  bool throttled_ = false;  // the client reads slowly
-  std::unique_ptr<grpc::Alarm> alarm_;  // another for each pause: one may be set while the call back of the last still runs
-  WorkEstimate estimate_;  // of what must be compiled, by the bytes of the requests
-  std::optional<Failure> failure_;  // ends the call before its items
+  cache::Mutex mutex_;
+  std::vector<Item> items_ KILN_GUARDED_BY(mutex_);  // one for each of the manifest's
+  std::vector<std::size_t> todo_ KILN_GUARDED_BY(mutex_);  // of this phase; `next_` is the next one
+  std::vector<std::size_t> misses_ KILN_GUARDED_BY(mutex_);
+  std::size_t next_ KILN_GUARDED_BY(mutex_) = 0;
+  std::size_t running_ KILN_GUARDED_BY(mutex_) = 1;
+  bool looking_ KILN_GUARDED_BY(mutex_) = true;  // the first phase
+  bool paused_ KILN_GUARDED_BY(mutex_) = false;     // the queue is full
+  bool throttled_ KILN_GUARDED_BY(mutex_) = false;  // the client reads slowly
+  std::unique_ptr<grpc::Alarm> alarm_ KILN_GUARDED_BY(mutex_);  // another for each pause: one may be set while the call back of the last still runs
+  WorkEstimate estimate_ KILN_GUARDED_BY(mutex_);  // of what must be compiled, by the bytes of the requests
+  std::optional<Failure> failure_ KILN_GUARDED_BY(mutex_);  // ends the call before its items
 
-  v1::EnsureProgress progress_;  // to be written next
-  std::size_t unwritten_bytes_ = 0;  // of its kernels
-  grpc::ByteBuffer writing_;
-  bool news_ = false;
-  bool busy_ = false;
-  bool broken_ = false;
+  v1::EnsureProgress progress_ KILN_GUARDED_BY(mutex_);  // to be written next
+  std::size_t unwritten_bytes_ KILN_GUARDED_BY(mutex_) = 0;  // of its kernels
+  grpc::ByteBuffer writing_ KILN_GUARDED_BY(mutex_);
+  bool news_ KILN_GUARDED_BY(mutex_) = false;
+  bool busy_ KILN_GUARDED_BY(mutex_) = false;
+  bool broken_ KILN_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace kiln::server

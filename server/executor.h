@@ -7,17 +7,16 @@
 // tenant_budget.h: one's flood neither fills the queue nor makes another wait for more than what is being done already.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "cache/mutex.h"
 #include "server/fair_share.h"
 #include "server/tenant_budget.h"
 
@@ -47,16 +46,16 @@ class Executor {
   using Lines = std::map<std::string, std::deque<Waiting>>;
 
   void Run();
-  void RunOne(std::unique_lock<std::mutex>& lock, Lines::iterator line);
-  Lines::iterator FairestLine();
+  void RunOne(Lines::iterator line) KILN_REQUIRES(mutex_);
+  Lines::iterator FairestLine() KILN_REQUIRES(mutex_);
 
   TenantBudget places_;
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<Task> first_;
-  Lines lines_;  // of tenants for whom something waits
-  FairShare shares_;
-  bool closed_ = false;
+  cache::Mutex mutex_;
+  cache::CondVar arrived_;
+  std::deque<Task> first_ KILN_GUARDED_BY(mutex_);
+  Lines lines_ KILN_GUARDED_BY(mutex_);  // of tenants for whom something waits
+  FairShare shares_ KILN_GUARDED_BY(mutex_);
+  bool closed_ KILN_GUARDED_BY(mutex_) = false;
   std::vector<std::jthread> threads_;  // last: they use the others
 };
 

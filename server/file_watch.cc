@@ -49,19 +49,19 @@ std::expected<std::unique_ptr<FileWatch>, std::string> FileWatch::Start(std::vec
 
 FileWatch::~FileWatch() {
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   thread_.join();
 }
 
 void FileWatch::Reload() {
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     reload_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
 }
 
 void FileWatch::Look(Watched& watched, bool asked) {
@@ -76,14 +76,14 @@ void FileWatch::Look(Watched& watched, bool asked) {
 }
 
 void FileWatch::Watch() {
-  std::unique_lock lock(mutex_);
+  cache::MutexLock lock(mutex_);
   for (;;) {
-    wake_.wait_for(lock, kLookEvery, [&] { return stopping_ || reload_; });
+    wake_.WaitFor(mutex_, kLookEvery, [&]() KILN_REQUIRES(mutex_) { return stopping_ || reload_; });
     if (stopping_) return;
     const bool asked = std::exchange(reload_, false);
-    lock.unlock();
+    lock.Unlock();
     for (Watched& file : files_) Look(file, asked);
-    lock.lock();
+    lock.Lock();
   }
 }
 

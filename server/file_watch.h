@@ -6,16 +6,16 @@
 // Threads. One, which looks once a second; it calls what the files bring along.
 #pragma once
 
-#include <condition_variable>
 #include <expected>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "cache/mutex.h"
 
 namespace kiln::server {
 
@@ -42,10 +42,10 @@ class FileWatch {
   static void Look(Watched& file, bool asked);
 
   std::vector<Watched> files_;  // of the thread
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool reload_ = false;    // guarded by mutex_, as is the next
-  bool stopping_ = false;
+  cache::Mutex mutex_;
+  cache::CondVar wake_;
+  bool reload_ KILN_GUARDED_BY(mutex_) = false;
+  bool stopping_ KILN_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the others
 };
 

@@ -3,9 +3,9 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "cache/mutex.h"
 #include "server/executor.h"
 
 namespace kiln::server {
@@ -25,12 +25,12 @@ class Heartbeat {
   bool Alive() {
     const auto now = Clock::now();
     {
-      std::lock_guard lock(state_->mutex);
+      cache::MutexLock lock(state_->mutex);
       if (state_->since) return now - *state_->since < patience_;
       state_->since = now;
     }
     executor_.PostFirst([state = state_] {
-      std::lock_guard lock(state->mutex);
+      cache::MutexLock lock(state->mutex);
       state->since.reset();
     });
     return true;
@@ -38,8 +38,8 @@ class Heartbeat {
 
  private:
   struct State {
-    std::mutex mutex;
-    std::optional<Clock::time_point> since;  // of the beat under way
+    cache::Mutex mutex;
+    std::optional<Clock::time_point> since KILN_GUARDED_BY(mutex);  // of the beat under way
   };
 
   Executor& executor_;

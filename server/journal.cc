@@ -19,17 +19,17 @@ Journal::Journal(Reader reader, std::size_t capacity)
 
 Journal::~Journal() {
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   thread_.join();
 }
 
 void Journal::Add(CallRecord record) {
   bool first = false;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     if (waiting_.size() >= capacity_) {
       ++dropped_;
       return;
@@ -38,33 +38,33 @@ void Journal::Add(CallRecord record) {
     waiting_.push_back(std::move(record));
     ++added_;
   }
-  if (first) changed_.notify_all();
+  if (first) changed_.NotifyAll();
 }
 
 bool Journal::Flush(std::chrono::milliseconds patience) {
-  std::unique_lock lock(mutex_);
+  cache::MutexLock lock(mutex_);
   const std::uint64_t until = added_;
   hurry_ = true;
-  changed_.notify_all();
-  return changed_.wait_for(lock, patience, [&] { return read_ >= until || stopping_; });
+  changed_.NotifyAll();
+  return changed_.WaitFor(mutex_, patience, [&]() KILN_REQUIRES(mutex_) { return read_ >= until || stopping_; });
 }
 
 void Journal::Run() {
   YieldToAnswers();
   std::vector<CallRecord> batch;
-  std::unique_lock lock(mutex_);
+  cache::MutexLock lock(mutex_);
   while (!stopping_ || !waiting_.empty()) {
-    changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
-    changed_.wait_for(lock, kGather, [&] { return stopping_ || hurry_; });
+    changed_.Wait(mutex_, [&]() KILN_REQUIRES(mutex_) { return stopping_ || !waiting_.empty(); });
+    changed_.WaitFor(mutex_, kGather, [&]() KILN_REQUIRES(mutex_) { return stopping_ || hurry_; });
     hurry_ = false;
     batch.swap(waiting_);
-    lock.unlock();
+    lock.Unlock();
     if (!batch.empty()) reader_(batch);
     const std::size_t done = batch.size();
     batch.clear();
-    lock.lock();
+    lock.Lock();
     read_ += done;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 

@@ -9,15 +9,14 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "cache/mutex.h"
 #include "server/call_record.h"
 
 namespace kiln::server {
@@ -42,13 +41,13 @@ class Journal {
 
   const Reader reader_;
   const std::size_t capacity_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<CallRecord> waiting_;
-  std::uint64_t added_ = 0;
-  std::uint64_t read_ = 0;
-  bool hurry_ = false;
-  bool stopping_ = false;
+  cache::Mutex mutex_;
+  cache::CondVar changed_;
+  std::vector<CallRecord> waiting_ KILN_GUARDED_BY(mutex_);
+  std::uint64_t added_ KILN_GUARDED_BY(mutex_) = 0;
+  std::uint64_t read_ KILN_GUARDED_BY(mutex_) = 0;
+  bool hurry_ KILN_GUARDED_BY(mutex_) = false;
+  bool stopping_ KILN_GUARDED_BY(mutex_) = false;
   std::atomic<std::uint64_t> dropped_ = 0;
   std::thread thread_;  // last: it uses the others
 };

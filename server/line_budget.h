@@ -10,10 +10,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
+
+#include "cache/mutex.h"
 
 namespace kiln::server {
 
@@ -24,7 +25,7 @@ class LineBudget {
 
   // Empty: no line now. Else how many lines were left out since the last one.
   std::optional<std::uint64_t> Take(std::string_view peer, Clock::time_point now) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     Budget& budget = budgets_[std::hash<std::string_view>()(peer) % budgets_.size()];
     if (now - budget.began >= std::chrono::seconds(1)) {
       budget.began = now;
@@ -44,8 +45,8 @@ class LineBudget {
     std::uint32_t lines = 0;
     std::uint64_t left_out = 0;
   };
-  std::mutex mutex_;
-  std::array<Budget, 64> budgets_;
+  cache::Mutex mutex_;
+  std::array<Budget, 64> budgets_ KILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace kiln::server

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -16,6 +15,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include "cache/mutex.h"
 #include "server/metrics_sample.h"
 #include "server/reply.h"
 #include "server/status_map.h"
@@ -133,38 +133,38 @@ struct Metrics::Impl {
     for (const v1::Origin origin : {v1::MEMORY, v1::DISK, v1::COMPILED, v1::JOINED}) results.At(OriginText(origin));
   }
 
-  std::string_view Tenant(const std::string& name) {
+  std::string_view Tenant(const std::string& name) KILN_REQUIRES(mutex) {
     if (name.empty()) return "unknown";
     if (tenant_names.contains(name)) return name;
     if (tenant_names.size() >= kTenants) return "other";
     return *tenant_names.insert(name).first;
   }
 
-  mutable std::mutex mutex;
+  mutable cache::Mutex mutex;
   prometheus::Registry registry;
   const KnownNames target;
   const std::function<Names()> ask_stages;
-  std::optional<KnownNames> stage;
-  std::set<std::string, std::less<>> tenant_names;
-  Series<Histogram> calls{registry, "kiln_request_seconds", "Time from a call's arrival to its status", {"method", "code"},
+  std::optional<KnownNames> stage KILN_GUARDED_BY(mutex);
+  std::set<std::string, std::less<>> tenant_names KILN_GUARDED_BY(mutex);
+  Series<Histogram> calls KILN_GUARDED_BY(mutex) {registry, "kiln_request_seconds", "Time from a call's arrival to its status", {"method", "code"},
                           kCallSeconds};
-  Series<Counter> results{registry, "kiln_results_total", "Kernels handed out, by where they came from", {"origin"}};
-  Series<Counter> reply_bytes{registry, "kiln_reply_bytes_total", "Bytes of replies", {"method"}};
-  Series<Counter> refusals{registry, "kiln_refusals_total", "Requests that got no result, by reason", {"reason"}};
-  Series<Counter> tenants{registry, "kiln_tenant_requests_total", "Requests by tenant", {"tenant", "code"}};
-  Series<Histogram> waits{registry, "kiln_queue_wait_seconds", "Time a compile waited for a worker", {"priority"}, kWaitSeconds};
-  Series<Histogram> compiles{registry, "kiln_compile_seconds", "Time a compile took in its worker", {"target", "outcome"},
+  Series<Counter> results KILN_GUARDED_BY(mutex) {registry, "kiln_results_total", "Kernels handed out, by where they came from", {"origin"}};
+  Series<Counter> reply_bytes KILN_GUARDED_BY(mutex) {registry, "kiln_reply_bytes_total", "Bytes of replies", {"method"}};
+  Series<Counter> refusals KILN_GUARDED_BY(mutex) {registry, "kiln_refusals_total", "Requests that got no result, by reason", {"reason"}};
+  Series<Counter> tenants KILN_GUARDED_BY(mutex) {registry, "kiln_tenant_requests_total", "Requests by tenant", {"tenant", "code"}};
+  Series<Histogram> waits KILN_GUARDED_BY(mutex) {registry, "kiln_queue_wait_seconds", "Time a compile waited for a worker", {"priority"}, kWaitSeconds};
+  Series<Histogram> compiles KILN_GUARDED_BY(mutex) {registry, "kiln_compile_seconds", "Time a compile took in its worker", {"target", "outcome"},
                              kCompileSeconds};
-  Series<Histogram> stages{registry, "kiln_compile_stage_seconds", "Time of one stage of a compile", {"stage", "target"},
+  Series<Histogram> stages KILN_GUARDED_BY(mutex) {registry, "kiln_compile_stage_seconds", "Time of one stage of a compile", {"stage", "target"},
                            kStageSeconds};
-  Series<Counter> restarts{registry, "kiln_worker_restarts_total", "Workers replaced, by cause", {"cause"}};
+  Series<Counter> restarts KILN_GUARDED_BY(mutex) {registry, "kiln_worker_restarts_total", "Workers replaced, by cause", {"cause"}};
 };
 
 Metrics::Metrics(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
 Metrics::~Metrics() = default;
 
 void Metrics::NoteCall(const CallRecord& record) {
-  std::lock_guard lock(impl_->mutex);
+  cache::MutexLock lock(impl_->mutex);
   const std::string_view code = CodeName(record.code);
   impl_->calls.At(record.method, code).Observe(Seconds(record.took));
   impl_->reply_bytes.At(record.method).Increment(static_cast<double>(record.bytes_out));
@@ -174,7 +174,7 @@ void Metrics::NoteCall(const CallRecord& record) {
 }
 
 void Metrics::NoteCompile(const CompileEnd& end) {
-  std::lock_guard lock(impl_->mutex);
+  cache::MutexLock lock(impl_->mutex);
   if (!impl_->stage) impl_->stage.emplace(impl_->ask_stages());
   const std::string_view target = impl_->target(end.target);
   impl_->waits.At(end.priority).Observe(Seconds(end.queued));
@@ -185,12 +185,12 @@ void Metrics::NoteCompile(const CompileEnd& end) {
 }
 
 void Metrics::NoteWorkerEnd(std::string_view cause) {
-  std::lock_guard lock(impl_->mutex);
+  cache::MutexLock lock(impl_->mutex);
   impl_->restarts.At(RestartCause(cause)).Increment();
 }
 
 void Metrics::Describe(v1::StatsReply& reply) const {
-  std::lock_guard lock(impl_->mutex);
+  cache::MutexLock lock(impl_->mutex);
   impl_->refusals.Each([&](const std::string& reason, const Counter& counter) { AddCount(*reply.mutable_refusals(), reason, counter); });
   impl_->restarts.Each([&](const std::string& cause, const Counter& counter) { AddCount(*reply.mutable_worker_restarts(), cause, counter); });
   impl_->tenants.Each([&](const std::string& tenant, const Counter& counter) { AddCount(*reply.mutable_tenants(), tenant, counter); });
@@ -217,7 +217,7 @@ std::string Metrics::Text(const Sample& sample) const {
   std::ostringstream text;
   const prometheus::TextSerializer serializer;
   {
-    std::lock_guard lock(impl_->mutex);
+    cache::MutexLock lock(impl_->mutex);
     serializer.Serialize(text, impl_->registry.Collect());
   }
   serializer.Serialize(text, server::Describe(sample));

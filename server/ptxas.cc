@@ -90,24 +90,24 @@ Ptxas::Identity Ptxas::Look() const {
 
 std::string Ptxas::Version() {
   if (path_.empty()) return {};
-  std::unique_lock lock(mutex_);
+  cache::MutexLock lock(mutex_);
   Identity now;
   for (;;) {
     now = Look();
     const bool asks_again = version_.empty() && Clock::now() - last_try_ >= kPause;
     if (asked_ == now && (asking_ || !asks_again)) return version_;
     if (!asking_) break;
-    answered_.wait(lock, [&] { return !asking_; });
+    answered_.Wait(mutex_, [&]() KILN_REQUIRES(mutex_) { return !asking_; });
   }
   asking_ = true;
-  lock.unlock();
+  lock.Unlock();
   std::string version = LastLine(Ask(path_.string(), Clock::now() + patience_));
-  lock.lock();
+  lock.Lock();
   asked_ = now;
   last_try_ = Clock::now();
   asking_ = false;
   version_ = std::move(version);
-  answered_.notify_all();
+  answered_.NotifyAll();
   return version_;
 }
 

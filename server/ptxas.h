@@ -3,12 +3,12 @@
 
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <string>
+
+#include "cache/mutex.h"
 
 namespace kiln::server {
 
@@ -32,12 +32,12 @@ class Ptxas {
 
   const std::filesystem::path path_;
   const std::chrono::milliseconds patience_;
-  std::mutex mutex_;
-  std::condition_variable answered_;
-  std::optional<Identity> asked_;  // guarded by mutex_, as are the next three
-  bool asking_ = false;
-  Clock::time_point last_try_{};  // the end of it
-  std::string version_;
+  cache::Mutex mutex_;
+  cache::CondVar answered_;
+  std::optional<Identity> asked_ KILN_GUARDED_BY(mutex_);
+  bool asking_ KILN_GUARDED_BY(mutex_) = false;
+  Clock::time_point last_try_ KILN_GUARDED_BY(mutex_) {};  // the end of it
+  std::string version_ KILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace kiln::server

@@ -36,7 +36,7 @@ Quotas::Use& Quotas::UseOf(const std::string& tenant) {
 }
 
 Quotas::Use Quotas::Used(const std::string& tenant) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   return UseOf(tenant);
 }
 
@@ -49,7 +49,7 @@ std::expected<void, Failure> Quotas::Begin(const std::string& tenant) {
   const auto limit = limits_of_(tenant).requests;
   std::uint32_t requests = 0;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     Use& use = UseOf(tenant);
     requests = use.requests;
     if (!limit || requests < *limit) {
@@ -65,7 +65,7 @@ std::expected<void, Failure> Quotas::Begin(const std::string& tenant) {
 }
 
 void Quotas::End(const std::string& tenant) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   --UseOf(tenant).requests;
 }
 
@@ -94,12 +94,12 @@ std::expected<void, Failure> Quotas::MayRun(const std::string& tenant) {
 }
 
 void Quotas::ChargeCompile(const std::string& tenant, std::chrono::microseconds time) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   UseOf(tenant).compile += time;
 }
 
 void Quotas::ChargeGpu(const std::string& tenant, std::chrono::microseconds time) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   UseOf(tenant).gpu += time;
 }
 

@@ -15,12 +15,12 @@
 #include <expected>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "cache/clock.h"
+#include "cache/mutex.h"
 #include "server/access_file.h"
 #include "server/failure.h"
 
@@ -76,7 +76,7 @@ class Quotas {
     std::uint32_t requests = 0;
   };
   cache::WallTime Now() const;
-  Use& UseOf(const std::string& tenant);  // under the mutex
+  Use& UseOf(const std::string& tenant) KILN_REQUIRES(mutex_);
   Use Used(const std::string& tenant);
   Failure UsedUp(std::string_view tenant, std::string_view what, double limit) const;
 
@@ -85,8 +85,8 @@ class Quotas {
   const OnRefused on_refused_;
   const cache::WallTime wall_start_;
   const cache::SteadyTime steady_start_;
-  std::mutex mutex_;
-  std::map<std::string, Use> uses_;  // guarded by mutex_
+  cache::Mutex mutex_;
+  std::map<std::string, Use> uses_ KILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace kiln::server

@@ -62,18 +62,18 @@ ProgressReactor::ProgressReactor(grpc::CallbackServerContext& context, CompileFl
 }
 
 void ProgressReactor::Add(grpc::ByteBuffer message) {
-  Advance([&] { waiting_.push_back(std::move(message)); });
+  Advance([&]() KILN_REQUIRES(mutex_) { waiting_.push_back(std::move(message)); });
 }
 
 void ProgressReactor::End(Outcome outcome, std::size_t details) {
-  Advance([&] {
+  Advance([&]() KILN_REQUIRES(mutex_) {
     if (outcome) waiting_.push_back(ToProgress(*outcome));
     end_ = outcome ? grpc::Status::OK : ToStatus(outcome.error(), details);
   });
 }
 
 void ProgressReactor::OnWriteDone(bool ok) {
-  Advance([&] {
+  Advance([&]() KILN_REQUIRES(mutex_) {
     busy_ = false;
     broken_ |= !ok;
   });
@@ -84,7 +84,7 @@ template <class Change>
 void ProgressReactor::Advance(Change change) {
   std::optional<grpc::Status> finish;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     change();
     if (busy_ || finished_) return;
     if (!waiting_.empty() && !broken_) {

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "cache/mutex.h"
 #include "kiln/v1/service.pb.h"
 #include "server/compile_flow.h"
 #include "server/maintenance.h"
@@ -86,13 +86,13 @@ class ProgressReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
   void Advance(Change change);
 
   CompileFlow& flow_;
-  std::mutex mutex_;
-  std::deque<grpc::ByteBuffer> waiting_;
-  grpc::ByteBuffer writing_;
-  bool busy_ = false;
-  bool broken_ = false;
-  bool finished_ = false;
-  std::optional<grpc::Status> end_;
+  cache::Mutex mutex_;
+  std::deque<grpc::ByteBuffer> waiting_ KILN_GUARDED_BY(mutex_);
+  grpc::ByteBuffer writing_ KILN_GUARDED_BY(mutex_);
+  bool busy_ KILN_GUARDED_BY(mutex_) = false;
+  bool broken_ KILN_GUARDED_BY(mutex_) = false;
+  bool finished_ KILN_GUARDED_BY(mutex_) = false;
+  std::optional<grpc::Status> end_ KILN_GUARDED_BY(mutex_);
   std::shared_ptr<CompileFlow::Call> call_;
 };
 
@@ -109,12 +109,12 @@ class Counted : public Reactor {
 
  private:
   void GiveBack() {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     counted_.reset();
   }
 
-  std::mutex mutex_;
-  std::optional<Quotas::InFlight> counted_;  // guarded by mutex_
+  cache::Mutex mutex_;
+  std::optional<Quotas::InFlight> counted_ KILN_GUARDED_BY(mutex_);
 };
 
 // CacheList.

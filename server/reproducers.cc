@@ -75,7 +75,7 @@ std::string Reproducers::Save(const cache::Digest& key, const v1::CompileRequest
   reproducer.set_compiler(std::string(compiler));
   reproducer.set_cause(std::string(cause));
 
-  std::lock_guard lock(files_);
+  cache::MutexLock lock(files_);
   std::error_code error;
   fs::create_directories(options_.directory, error);
   fs::permissions(options_.directory, fs::perms::owner_all, error);
@@ -86,7 +86,7 @@ std::string Reproducers::Save(const cache::Digest& key, const v1::CompileRequest
 }
 
 std::set<fs::path> Reproducers::FilesOfOpen() {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   std::set<fs::path> files;
   for (const auto& [key, record] : records_) {
     if (record.crashes >= options_.crashes_to_open) files.insert(fs::path(record.reproducer).filename());
@@ -114,7 +114,7 @@ void Reproducers::RemoveOldest() {
 }
 
 void Reproducers::NoteCrash(const cache::Digest& key, std::string_view cause, std::string_view reproducer) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   if (!records_.contains(key) && records_.size() >= options_.keys) ForgetOldest();
   Record& record = records_[key];
   ++record.crashes;
@@ -127,7 +127,7 @@ void Reproducers::NoteCrash(const cache::Digest& key, std::string_view cause, st
 
 void Reproducers::NoteKill(const cache::Digest& key, std::string_view cause) {
   const cache::SteadyTime now = clock_.SteadyNow();
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   std::erase_if(kills_, [&](const auto& item) { return item.second.last + options_.doubt <= now; });
   if (!kills_.contains(key) && kills_.size() >= options_.keys) {
     kills_.erase(std::ranges::min_element(kills_, {}, [](const auto& item) { return item.second.last; }));
@@ -138,14 +138,14 @@ void Reproducers::NoteKill(const cache::Digest& key, std::string_view cause) {
 
 std::optional<Reproducers::Doubt> Reproducers::IsInDoubt(const cache::Digest& key) {
   const cache::SteadyTime now = clock_.SteadyNow();
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   const auto at = kills_.find(key);
   if (at == kills_.end() || at->second.count < options_.kills_to_doubt || at->second.last + options_.doubt <= now) return std::nullopt;
   return Doubt{at->second.count, at->second.cause, std::chrono::ceil<std::chrono::milliseconds>(at->second.last + options_.doubt - now)};
 }
 
 void Reproducers::NoteEnd(const cache::Digest& key) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   kills_.erase(key);
   const auto at = records_.find(key);
   if (at == records_.end()) return;
@@ -158,7 +158,7 @@ void Reproducers::NoteEnd(const cache::Digest& key) {
 std::optional<Reproducers::KnownCrash> Reproducers::IsOpen(const cache::Digest& key) {
   KnownCrash known;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     const auto at = records_.find(key);
     if (at == records_.end() || at->second.crashes < options_.crashes_to_open) return std::nullopt;
     known = {at->second.cause, at->second.reproducer};

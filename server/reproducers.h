@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,6 +20,7 @@
 
 #include "cache/clock.h"
 #include "cache/digest.h"
+#include "cache/mutex.h"
 #include "kiln/v1/compile.pb.h"
 #include "server/crash_log.h"
 
@@ -82,22 +82,22 @@ class Reproducers {
     cache::SteadyTime last{};
     std::string cause;
   };
-  void RemoveOldest();
+  void RemoveOldest() KILN_REQUIRES(files_);
   std::set<std::filesystem::path> FilesOfOpen();
-  void Recall();
-  void ForgetOldest();
+  void Recall() KILN_REQUIRES(mutex_);
+  void ForgetOldest() KILN_REQUIRES(mutex_);
   CrashLine LineOf(const cache::Digest& key, const Record& record) const;
-  void Write(const CrashLine& line);
-  void WriteAll();
+  void Write(const CrashLine& line) KILN_REQUIRES(mutex_);
+  void WriteAll() KILN_REQUIRES(mutex_);
 
   const Options options_;
   const cache::Clock& clock_;
-  std::mutex files_;
-  std::mutex mutex_;
-  std::unordered_map<cache::Digest, Record> records_;
-  std::unordered_map<cache::Digest, Kills> kills_;
-  std::uint64_t last_order_ = 0;
-  CrashLog log_;  // of records_
+  cache::Mutex files_ KILN_ACQUIRED_BEFORE(mutex_);  // one writer of the directory at a time
+  cache::Mutex mutex_;
+  std::unordered_map<cache::Digest, Record> records_ KILN_GUARDED_BY(mutex_);
+  std::unordered_map<cache::Digest, Kills> kills_ KILN_GUARDED_BY(mutex_);
+  std::uint64_t last_order_ KILN_GUARDED_BY(mutex_) = 0;
+  CrashLog log_ KILN_GUARDED_BY(mutex_);  // of records_
 };
 
 }  // namespace kiln::server

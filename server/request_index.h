@@ -11,12 +11,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "cache/digest.h"
+#include "cache/mutex.h"
 
 namespace kiln::server {
 
@@ -28,19 +28,19 @@ class RequestIndex {
 
   std::optional<cache::Digest> Find(const cache::Digest& request) {
     Shard& shard = ShardOf(request);
-    std::lock_guard lock(shard.mutex);
+    cache::MutexLock lock(shard.mutex);
     const Seen* seen = Renew(shard, request);
     return seen == nullptr ? std::nullopt : std::optional(seen->key);
   }
 
   void NoteAbsent(const cache::Digest& request, Time now) {
     Shard& shard = ShardOf(request);
-    std::lock_guard lock(shard.mutex);
+    cache::MutexLock lock(shard.mutex);
     if (Seen* seen = Renew(shard, request)) seen->absent = now;
   }
   bool WasAbsentSince(const cache::Digest& request, Time time) {
     Shard& shard = ShardOf(request);
-    std::lock_guard lock(shard.mutex);
+    cache::MutexLock lock(shard.mutex);
     const Seen* seen = Renew(shard, request);
     return seen != nullptr && seen->absent >= time;
   }
@@ -51,14 +51,14 @@ class RequestIndex {
   // Does nothing where Forget was called since.
   void Remember(const cache::Digest& request, const cache::Digest& key, std::uint64_t generation) {
     Shard& shard = ShardOf(request);
-    std::lock_guard lock(shard.mutex);
+    cache::MutexLock lock(shard.mutex);
     if (generation == generation_) Insert(shard, request, {.key = key});
   }
 
   void Forget() {
     ++generation_;
     for (Shard& shard : shards_) {
-      std::lock_guard lock(shard.mutex);
+      cache::MutexLock lock(shard.mutex);
       shard.young.clear();
       shard.old.clear();
     }
@@ -71,21 +71,21 @@ class RequestIndex {
     Time absent = Time::min();
   };
   struct Shard {
-    std::mutex mutex;
-    std::unordered_map<cache::Digest, Seen> young;
-    std::unordered_map<cache::Digest, Seen> old;
+    cache::Mutex mutex;
+    std::unordered_map<cache::Digest, Seen> young KILN_GUARDED_BY(mutex);
+    std::unordered_map<cache::Digest, Seen> old KILN_GUARDED_BY(mutex);
   };
 
   Shard& ShardOf(const cache::Digest& request) { return shards_[request.bytes.back() % kShards]; }
 
   // Null where it is not known.
-  Seen* Renew(Shard& shard, const cache::Digest& request) {
+  Seen* Renew(Shard& shard, const cache::Digest& request) KILN_REQUIRES(shard.mutex) {
     if (const auto at = shard.young.find(request); at != shard.young.end()) return &at->second;
     const auto at = shard.old.find(request);
     return at == shard.old.end() ? nullptr : Insert(shard, request, Seen(at->second));
   }
 
-  Seen* Insert(Shard& shard, const cache::Digest& request, const Seen& seen) {
+  Seen* Insert(Shard& shard, const cache::Digest& request, const Seen& seen) KILN_REQUIRES(shard.mutex) {
     if (shard.young.size() >= generation_capacity_) shard.old = std::exchange(shard.young, {});
     return &shard.young.insert_or_assign(request, seen).first->second;
   }

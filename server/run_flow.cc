@@ -2,12 +2,12 @@
 #include "server/run_flow.h"
 
 #include <algorithm>
-#include <mutex>
 #include <stop_token>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "cache/mutex.h"
 #include "server/refusals.h"
 #include "server/run_outputs.h"
 #include "server/wire.h"
@@ -79,10 +79,10 @@ class RunFlow::Call {
   v1::RunResult known;           // what is known before it runs: origin, timings
 
   std::stop_source stop;
-  std::mutex mutex;
-  std::optional<Quotas::InFlight> in_flight;   // guarded by mutex; until the client is told
-  std::shared_ptr<CompileFlow::Call> compile;  // guarded by mutex
-  Done done;                                   // guarded by mutex; empty: not yet run, or ended
+  cache::Mutex mutex;
+  std::optional<Quotas::InFlight> in_flight KILN_GUARDED_BY(mutex);  // until the client is told
+  std::shared_ptr<CompileFlow::Call> compile KILN_GUARDED_BY(mutex);
+  Done done KILN_GUARDED_BY(mutex);  // empty: not yet run, or ended
 
   void Layout() {
     for (const v1::RunArgument& argument : start.arguments()) {
@@ -167,7 +167,7 @@ std::optional<Failure> RunFlow::Add(Call& call, std::string_view data) {
 void RunFlow::Run(const std::shared_ptr<Call>& call, Done done) {
   ++calls_;
   {
-    std::lock_guard lock(call->mutex);
+    cache::MutexLock lock(call->mutex);
     call->done = std::move(done);
   }
   if (call->received < call->expected) {
@@ -218,7 +218,7 @@ void RunFlow::FindKernel(const std::shared_ptr<Call>& call) {
       {.id = call->request_id, .caller = call->caller, .bytes = std::move(bytes), .digest = digest, .accepted = call->accepted,
        .part_of_another = true, .notes = call->notes, .on_stage = {}, .done = next});
   {
-    std::lock_guard lock(call->mutex);
+    cache::MutexLock lock(call->mutex);
     call->compile = compile;
   }
   if (call->stop.stop_requested()) parts_.compile.Cancel(compile);
@@ -365,7 +365,7 @@ void RunFlow::Cancel(const std::shared_ptr<Call>& call) {
   call->stop.request_stop();
   std::shared_ptr<CompileFlow::Call> compile;
   {
-    std::lock_guard lock(call->mutex);
+    cache::MutexLock lock(call->mutex);
     compile = call->compile;
   }
   if (compile) parts_.compile.Cancel(compile);
@@ -382,7 +382,7 @@ void RunFlow::End(const std::shared_ptr<Call>& call, Ran ran) {
 void RunFlow::Tell(const std::shared_ptr<Call>& call, Ran ran) {
   Done done;
   {
-    std::lock_guard lock(call->mutex);
+    cache::MutexLock lock(call->mutex);
     done = std::exchange(call->done, {});
     call->in_flight.reset();
   }

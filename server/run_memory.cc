@@ -27,7 +27,7 @@ RunBudget::Hold::~Hold() {
 }
 
 std::expected<void, std::string> RunBudget::Hold::Grow(std::uint64_t bytes) {
-  std::lock_guard lock(budget_->mutex_);
+  cache::MutexLock lock(budget_->mutex_);
   auto taken = budget_->TakeBytes(tenant_, bytes, bytes_);
   if (taken) bytes_ += bytes;
   return taken;
@@ -35,7 +35,7 @@ std::expected<void, std::string> RunBudget::Hold::Grow(std::uint64_t bytes) {
 
 std::expected<RunBudget::Hold, std::string> RunBudget::Begin(const std::string& tenant, std::uint64_t bytes) {
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     if (auto taken = TakeCall(tenant); !taken) return std::unexpected(std::move(taken.error()));
   }
   Hold hold(*this, tenant);
@@ -74,7 +74,7 @@ std::expected<void, std::string> RunBudget::TakeBytes(const std::string& tenant,
 }
 
 void RunBudget::Give(const std::string& tenant, std::uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   const auto at = uses_.find(tenant);
   for (Use* use : {&all_, &at->second}) {
     use->bytes -= bytes;

@@ -9,11 +9,11 @@
 #include <expected>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "cache/mutex.h"
 #include "server/unique_fd.h"
 
 namespace kiln::server {
@@ -56,14 +56,14 @@ class RunBudget {
     std::uint64_t bytes = 0;
     std::size_t calls = 0;
   };
-  std::expected<void, std::string> TakeCall(const std::string& tenant);
-  std::expected<void, std::string> TakeBytes(const std::string& tenant, std::uint64_t bytes, std::uint64_t held);
+  std::expected<void, std::string> TakeCall(const std::string& tenant) KILN_REQUIRES(mutex_);
+  std::expected<void, std::string> TakeBytes(const std::string& tenant, std::uint64_t bytes, std::uint64_t held) KILN_REQUIRES(mutex_);
   void Give(const std::string& tenant, std::uint64_t bytes);
 
   const Limits limits_;
-  std::mutex mutex_;
-  Use all_;                           // guarded by mutex_
-  std::map<std::string, Use> uses_;   // guarded by mutex_; of tenants with a call
+  cache::Mutex mutex_;
+  Use all_ KILN_GUARDED_BY(mutex_);
+  std::map<std::string, Use> uses_ KILN_GUARDED_BY(mutex_);  // of tenants with a call
 };
 
 class RunMemory {

@@ -25,24 +25,23 @@ RunReactor::RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std:
       watched_(std::make_shared<Watched>()) {
   watched_->reactor = this;
   context.AddTrailingMetadata("kiln-request-id", RequestIdOf(context));
-  Watch();
+  Watch(Phase::kReading);
   StartRead(&reading_);
 }
 
 void RunReactor::OnDone() {
   {
-    std::lock_guard lock(watched_->mutex);
+    cache::MutexLock lock(watched_->mutex);
     watched_->reactor = nullptr;
   }
   delete this;
 }
 
 // From now on, for the phase that begins.
-void RunReactor::Watch() {
-  const Phase phase = phase_;
+void RunReactor::Watch(Phase phase) {
   alarm_ = std::make_unique<grpc::Alarm>();
   alarm_->Set(std::chrono::system_clock::now() + flow_.transfer(), [watched = watched_, phase](bool rang) {
-    std::lock_guard lock(watched->mutex);
+    cache::MutexLock lock(watched->mutex);
     if (rang && watched->reactor != nullptr) watched->reactor->Expire(phase);
   });
 }
@@ -58,10 +57,15 @@ void RunReactor::Expire(Phase watched) {
 
 // False where it is another phase by now.
 bool RunReactor::Advance(Phase from, Phase to) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   if (phase_ != from) return false;
   phase_ = to;
   return true;
+}
+
+std::shared_ptr<RunFlow::Call> RunReactor::Call() {
+  cache::MutexLock lock(mutex_);
+  return call_;
 }
 
 void RunReactor::OnReadDone(bool ok) {
@@ -70,12 +74,12 @@ void RunReactor::OnReadDone(bool ok) {
   if (const auto problem = Take()) {
     if (!Advance(Phase::kReading, Phase::kEnded)) return;
     {
-      std::lock_guard lock(mutex_);
+      cache::MutexLock lock(mutex_);
       call_.reset();  // with what it held, before the client may call again
     }
     return Finish(Refuse(*problem));
   }
-  std::lock_guard lock(mutex_);  // no read begins once the call was ended
+  cache::MutexLock lock(mutex_);  // no read begins once the call was ended
   if (phase_ == Phase::kReading) StartRead(&reading_);
 }
 
@@ -89,24 +93,26 @@ std::optional<Failure> RunReactor::Take() {
   if (auto confirmed = confirm_(); !confirmed) return std::move(confirmed.error());
   if (reading_.Length() > message_bytes_) return MessageTooLarge(reading_.Length(), message_bytes_);
   if (auto read = ReadMessage(reading_, request_); !read) return std::move(read.error());
-  if (!call_ && request_.has_start()) {
+  const auto under_way = Call();
+  if (!under_way && request_.has_start()) {
     auto call = flow_.Begin(std::move(caller_), RequestIdOf(context_), NotesOf(context_), WasAccepted(context_),
                             std::move(*request_.mutable_start()));
     if (!call) return std::move(call.error());
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     call_ = std::move(*call);
     return std::nullopt;
   }
-  if (call_ && request_.part_case() == v1::RunRequest::kData) return flow_.Add(*call_, request_.data());
+  if (under_way && request_.part_case() == v1::RunRequest::kData) return flow_.Add(*under_way, request_.data());
   return Failure{.kind = Failure::Kind::kMalformed,
-                 .message = call_ ? "a Run sends one start, and then data only" : "the first message of a Run is its start"};
+                 .message = under_way ? "a Run sends one start, and then data only" : "the first message of a Run is its start"};
 }
 
 void RunReactor::AllRead() {
-  if (!call_) {
+  const auto call = Call();
+  if (!call) {
     return Finish(Refuse({.kind = Failure::Kind::kMalformed, .message = "the first message of a Run is its start"}));
   }
-  flow_.Run(call_, [this](RunFlow::Ran ran) { Answer(std::move(ran)); });
+  flow_.Run(call, [this](RunFlow::Ran ran) { Answer(std::move(ran)); });
 }
 
 void RunReactor::Answer(RunFlow::Ran ran) {
@@ -117,7 +123,7 @@ void RunReactor::Answer(RunFlow::Ran ran) {
   RecordOf(context_).origin = reply_.result().origin();
   RecordOf(context_).bytes_out += reply_.ByteSizeLong();
   Advance(Phase::kRunning, Phase::kWriting);
-  Watch();
+  Watch(Phase::kWriting);
   Send();
 }
 
@@ -150,11 +156,7 @@ void RunReactor::Send() {
 }
 
 void RunReactor::OnCancel() {
-  std::shared_ptr<RunFlow::Call> call;
-  {
-    std::lock_guard lock(mutex_);
-    call = call_;
-  }
+  const auto call = Call();
   if (call) flow_.Cancel(call);
 }
 

@@ -3,13 +3,13 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "cache/mutex.h"
 #include "kiln/v1/run.pb.h"
 #include "server/gate.h"
 #include "server/run_flow.h"
@@ -32,12 +32,13 @@ class RunReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   enum class Phase { kReading, kRunning, kWriting, kEnded };
   // What an alarm sees, which may outlive the reactor.
   struct Watched {
-    std::mutex mutex;
-    RunReactor* reactor;  // guarded by mutex; null: it is gone
+    cache::Mutex mutex;
+    RunReactor* reactor KILN_GUARDED_BY(mutex);  // null: it is gone
   };
-  void Watch();
+  void Watch(Phase phase);
   void Expire(Phase watched);
   bool Advance(Phase from, Phase to);
+  std::shared_ptr<RunFlow::Call> Call();
 
   std::optional<Failure> Take();
   grpc::Status Refuse(const Failure& failure);
@@ -58,9 +59,9 @@ class RunReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   RunFlow::Output output_;
   std::size_t extent_ = 0;    // of which bytes are sent next
   std::uint64_t sent_ = 0;    // of it
-  std::mutex mutex_;
-  Phase phase_ = Phase::kReading;        // guarded by mutex_
-  std::shared_ptr<RunFlow::Call> call_;  // guarded by mutex_, for OnCancel
+  cache::Mutex mutex_;
+  Phase phase_ KILN_GUARDED_BY(mutex_) = Phase::kReading;
+  std::shared_ptr<RunFlow::Call> call_ KILN_GUARDED_BY(mutex_);  // which OnCancel reads on another thread
   const std::shared_ptr<Watched> watched_;
   std::unique_ptr<grpc::Alarm> alarm_;  // of this phase
 };

@@ -79,14 +79,14 @@ std::string Sealer::Seal(v1::CompileReply&& reply, const v1::CompileRequest& req
 }
 
 void Sealer::Trust(std::vector<cache::PublicKey> keys) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   trusted_ = std::move(keys);
 }
 
 std::vector<cache::PublicKey> Sealer::Trusted() const {
-  std::unique_lock lock(mutex_);
+  cache::MutexLock lock(mutex_);
   std::vector<cache::PublicKey> keys = trusted_;
-  lock.unlock();
+  lock.Unlock();
   keys.push_back(key_.public_key());
   return keys;
 }

@@ -8,12 +8,12 @@
 #pragma once
 
 #include <expected>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cache/entry.h"
+#include "cache/mutex.h"
 #include "cache/signature.h"
 #include "kiln/v1/seal.pb.h"
 
@@ -51,8 +51,8 @@ class Sealer {
 
   const cache::SigningKey key_;
   const Options options_;
-  mutable std::mutex mutex_;
-  std::vector<cache::PublicKey> trusted_;  // guarded by mutex_
+  mutable cache::Mutex mutex_;
+  std::vector<cache::PublicKey> trusted_ KILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace kiln::server

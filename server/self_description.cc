@@ -17,54 +17,54 @@ SelfDescription::SelfDescription(v1::CapabilitiesReply fixed, Sources sources) :
 
 SelfDescription::~SelfDescription() {
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   thread_.join();
 }
 
 v1::CapabilitiesReply SelfDescription::Known() {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   asked_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
   return known_;
 }
 
 void SelfDescription::Ask(Done done) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   waiting_.push_back(std::move(done));
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void SelfDescription::Run() {
-  std::unique_lock lock(mutex_);
+  cache::MutexLock lock(mutex_);
   while (!stopping_) {
-    changed_.wait(lock, [&] { return stopping_ || asked_ || !waiting_.empty(); });
+    changed_.Wait(mutex_, [&]() KILN_REQUIRES(mutex_) { return stopping_ || asked_ || !waiting_.empty(); });
     std::vector<Done> told = std::exchange(waiting_, {});
-    lock.unlock();
+    lock.Unlock();
     const bool whole = Look();
-    lock.lock();
+    lock.Lock();
     asked_ = false;
     // Who came while drivers were being asked that have not answered yet has waited for a part of the time only.
     if (whole || stopping_) {
       for (Done& done : std::exchange(waiting_, {})) told.push_back(std::move(done));
     }
     const v1::CapabilitiesReply reply = known_;
-    lock.unlock();
+    lock.Unlock();
     for (const Done& done : told) done(reply);
-    lock.lock();
+    lock.Lock();
   }
 }
 
 // What each source says holds from then on, whatever the next one takes. False: not all devices are known yet.
 bool SelfDescription::Look() {
   const auto learn = [this](auto change) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     change(known_);
   };
   const bool has_passes = [&] {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     return known_.passes_size() > 0;
   }();
   if (!has_passes) {

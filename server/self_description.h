@@ -8,13 +8,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "cache/mutex.h"
 #include "kiln/v1/service.pb.h"
 
 namespace kiln::server {
@@ -44,12 +43,12 @@ class SelfDescription {
   bool Look();
 
   const Sources sources_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  v1::CapabilitiesReply known_;
-  std::vector<Done> waiting_;
-  bool asked_ = true;  // by nobody yet: so that the first to come need not wait
-  bool stopping_ = false;
+  cache::Mutex mutex_;
+  cache::CondVar changed_;
+  v1::CapabilitiesReply known_ KILN_GUARDED_BY(mutex_);
+  std::vector<Done> waiting_ KILN_GUARDED_BY(mutex_);
+  bool asked_ KILN_GUARDED_BY(mutex_) = true;  // by nobody yet: so that the first to come need not wait
+  bool stopping_ KILN_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the others
 };
 

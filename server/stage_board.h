@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
 #include "cache/digest.h"
+#include "cache/mutex.h"
 
 namespace kiln::server {
 
@@ -22,14 +22,14 @@ class StageBoard {
   using Listener = std::function<void(std::string_view stage)>;
 
   std::uint64_t Subscribe(const cache::Digest& key, Listener listener) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     listeners_[key].emplace(++last_, std::move(listener));
     return last_;
   }
 
   // After this the listener is not called.
   void Unsubscribe(const cache::Digest& key, std::uint64_t id) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     const auto at = listeners_.find(key);
     if (at == listeners_.end()) return;
     at->second.erase(id);
@@ -37,16 +37,16 @@ class StageBoard {
   }
 
   void Publish(const cache::Digest& key, std::string_view stage) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     const auto at = listeners_.find(key);
     if (at == listeners_.end()) return;
     for (const auto& [id, listener] : at->second) listener(stage);
   }
 
  private:
-  std::mutex mutex_;
-  std::unordered_map<cache::Digest, std::map<std::uint64_t, Listener>> listeners_;
-  std::uint64_t last_ = 0;
+  cache::Mutex mutex_;
+  std::unordered_map<cache::Digest, std::map<std::uint64_t, Listener>> listeners_ KILN_GUARDED_BY(mutex_);
+  std::uint64_t last_ KILN_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace kiln::server

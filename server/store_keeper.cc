@@ -17,14 +17,14 @@ void StoreKeeper::Note(const std::string& tenant, std::uint64_t bytes) {
   const auto limit = quotas_.LimitsFor(tenant).store_bytes;
   if (!limit) return;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     Held& held = held_[tenant];
     held.bytes = held.bytes > UINT64_MAX - bytes ? UINT64_MAX : held.bytes + bytes;
     if (held.bytes <= *limit || held.looking) return;
     held.looking = true;
   }
   if (!maintenance_.PostTrim(tenant, [this, tenant] { Look(tenant); })) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     held_[tenant].looking = false;  // the next put tries again
   }
 }
@@ -41,12 +41,12 @@ void StoreKeeper::Look(const std::string& tenant) {
 
 bool StoreKeeper::LookOnce(const std::string& tenant) {
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     held_[tenant].bytes = 0;  // what is put from now on counts besides
   }
   const std::uint64_t limit = quotas_.LimitsFor(tenant).store_bytes.value_or(UINT64_MAX);
   const auto left = maintenance_.TrimTenant(tenant, limit);
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   Held& held = held_[tenant];
   held.bytes = left ? held.bytes + *left : UINT64_MAX;  // not known: the next put tries again
   held.looking = left && held.bytes > limit;

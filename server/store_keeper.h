@@ -11,9 +11,9 @@
 #include <expected>
 #include <filesystem>
 #include <map>
-#include <mutex>
 #include <string>
 
+#include "cache/mutex.h"
 #include "server/maintenance.h"
 #include "server/quotas.h"
 
@@ -42,8 +42,8 @@ class StoreKeeper {
 
   Quotas& quotas_;
   Maintenance& maintenance_;
-  std::mutex mutex_;
-  std::map<std::string, Held> held_;  // guarded by mutex_; of tenants with a limit
+  cache::Mutex mutex_;
+  std::map<std::string, Held> held_ KILN_GUARDED_BY(mutex_);  // of tenants with a limit
 };
 
 }  // namespace kiln::server

@@ -111,14 +111,14 @@ void Telemetry::Flush() const { sink_->logger.flush(); }
 bool Telemetry::Reopen() { return !sink_->file || sink_->file->Reopen(); }
 
 void Telemetry::NoteCompile(double milliseconds) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   times_[times_seen_++ % times_.size()] = static_cast<float>(milliseconds);
 }
 
 Telemetry::Quantiles Telemetry::CompileTimes() const {
   std::vector<float> times;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     times.assign(times_.begin(), times_.begin() + static_cast<std::ptrdiff_t>(std::min(times_seen_, times_.size())));
   }
   if (times.empty()) return {};

@@ -9,13 +9,14 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "cache/mutex.h"
 
 namespace kiln::server {
 
@@ -62,9 +63,9 @@ class Telemetry {
  private:
   struct Sink;
   std::unique_ptr<Sink> sink_;
-  mutable std::mutex mutex_;
-  std::array<float, 1024> times_{};
-  std::size_t times_seen_ = 0;
+  mutable cache::Mutex mutex_;
+  std::array<float, 1024> times_ KILN_GUARDED_BY(mutex_) {};
+  std::size_t times_seen_ KILN_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace kiln::server

@@ -10,10 +10,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "cache/mutex.h"
 
 namespace kiln::server {
 
@@ -51,7 +52,7 @@ class TenantBudget {
   // Nothing where there is no room.
   std::optional<Charge> Take(const std::string& tenant, std::size_t bytes) {
     bytes = std::max<std::size_t>(bytes, 1);
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     if (!HasRoomFor(tenant, bytes)) return std::nullopt;
     held_[tenant] += bytes;
     used_ += bytes;
@@ -59,14 +60,14 @@ class TenantBudget {
   }
 
   std::size_t used() const {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     return used_;
   }
 
  private:
   static constexpr std::size_t kOwnPart = 4;  // times what is left, as in Admission
 
-  bool HasRoomFor(const std::string& tenant, std::size_t bytes) const {
+  bool HasRoomFor(const std::string& tenant, std::size_t bytes) const KILN_REQUIRES(mutex_) {
     if (used_ >= capacity_) return false;
     const auto at = held_.find(tenant);
     if (at == held_.end()) return true;
@@ -74,7 +75,7 @@ class TenantBudget {
   }
 
   void Give(const std::string& tenant, std::size_t bytes) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     const auto at = held_.find(tenant);
     at->second -= bytes;
     used_ -= bytes;
@@ -82,9 +83,9 @@ class TenantBudget {
   }
 
   const std::size_t capacity_;
-  mutable std::mutex mutex_;
-  std::map<std::string, std::size_t> held_;  // by those who hold something
-  std::size_t used_ = 0;
+  mutable cache::Mutex mutex_;
+  std::map<std::string, std::size_t> held_ KILN_GUARDED_BY(mutex_);  // by those who hold something
+  std::size_t used_ KILN_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace kiln::server

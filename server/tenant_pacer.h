@@ -5,8 +5,9 @@
 
 #include <chrono>
 #include <map>
-#include <mutex>
 #include <string>
+
+#include "cache/mutex.h"
 
 namespace kiln::server {
 
@@ -16,7 +17,7 @@ class TenantPacer {
 
   // Whether the tenant's time has come; it has when it comes first.
   bool Take(const std::string& tenant, Clock::time_point now, Clock::duration pause) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     const auto [mine, first] = due_.try_emplace(tenant, now);
     if (now < mine->second) return false;
     std::erase_if(due_, [&](const auto& other) { return other.second + kLately < now; });
@@ -27,8 +28,8 @@ class TenantPacer {
  private:
   static constexpr std::chrono::seconds kLately{1};
 
-  std::mutex mutex_;
-  std::map<std::string, Clock::time_point> due_;  // of those who came lately
+  cache::Mutex mutex_;
+  std::map<std::string, Clock::time_point> due_ KILN_GUARDED_BY(mutex_);  // of those who came lately
 };
 
 }  // namespace kiln::server

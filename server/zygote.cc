@@ -110,17 +110,30 @@ std::optional<Packet> ReceivePacket(int control) {
 }  // namespace
 
 struct Zygote::Peer {
+  explicit Peer(cache::Mutex& zygotes) : mutex(zygotes) {}
+
+  // The zygote's, which the analysis cannot see: to be called where that is held.
+  void Locked() const KILN_ASSERT_HELD(mutex) {}
+  bool IsDead() const {
+    Locked();
+    return dead;
+  }
+  bool NeverStarted() const {
+    Locked();
+    return dead && !ready;
+  }
+
+  cache::Mutex& mutex;
   pid_t pid = 0;
   std::uint64_t generation = 0;
   UniqueFd control;
   std::thread reader;
-  // Guarded by Zygote::mutex_.
-  bool ready = false;
-  bool dead = false;
-  std::vector<std::string> passes;
-  std::string refusal;  // it must not be used: another build
-  std::optional<std::expected<Child, std::string>> forked;
-  std::unordered_map<pid_t, WorkerEnd> ends;
+  bool ready KILN_GUARDED_BY(mutex) = false;
+  bool dead KILN_GUARDED_BY(mutex) = false;
+  std::vector<std::string> passes KILN_GUARDED_BY(mutex);
+  std::string refusal KILN_GUARDED_BY(mutex);  // it must not be used: another build
+  std::optional<std::expected<Child, std::string>> forked KILN_GUARDED_BY(mutex);
+  std::unordered_map<pid_t, WorkerEnd> ends KILN_GUARDED_BY(mutex);
 };
 
 Zygote::Zygote(ZygoteOptions options) : options_(std::move(options)) {}
@@ -128,18 +141,18 @@ Zygote::Zygote(ZygoteOptions options) : options_(std::move(options)) {}
 Zygote::~Zygote() {
   std::shared_ptr<Peer> peer;
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     stopping_ = true;
     peer = peer_;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (!peer) return;
   ::shutdown(peer->control.get(), SHUT_RDWR);  // the zygote ends, and its workers with it
   peer->reader.join();
 }
 
 std::expected<void, std::string> Zygote::Start() {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   return Spawn();
 }
 
@@ -149,7 +162,7 @@ std::expected<void, std::string> Zygote::Spawn() {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0) {
     return std::unexpected(fmt::format("cannot make a socket for the compile workers: {}", std::strerror(errno)));
   }
-  auto peer = std::make_shared<Peer>();
+  auto peer = std::make_shared<Peer>(mutex_);
   peer->control = UniqueFd(pair[0]);
   UniqueFd theirs(pair[1]);
   auto pid = SpawnProcess(options_, theirs.get());
@@ -165,19 +178,21 @@ std::expected<void, std::string> Zygote::Spawn() {
 
 void Zygote::ReadEvents(std::shared_ptr<Peer> peer) {
   while (auto packet = ReceivePacket(peer->control.get())) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     Note(*peer, packet->event, std::move(packet->socket), std::move(packet->log));
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   ::kill(peer->pid, SIGKILL);
   ::waitpid(peer->pid, nullptr, 0);
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
+  peer->Locked();
   peer->dead = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Zygote::Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueFd log) {
   using Kind = ZygoteEvent::Kind;
+  peer.Locked();
   if (event.kind == Kind::kReady) {
     peer.ready = true;
     std::istringstream lines(event.text.data());
@@ -207,15 +222,16 @@ void Zygote::Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueF
 }
 
 // Starts another zygote where the last one died.
-std::expected<std::shared_ptr<Zygote::Peer>, std::string> Zygote::ReadyPeer(std::unique_lock<std::mutex>& lock) {
-  const bool start_fails = peer_ && peer_->dead && !peer_->ready;
+std::expected<std::shared_ptr<Zygote::Peer>, std::string> Zygote::ReadyPeer() {
+  const bool start_fails = peer_ && peer_->NeverStarted();
   const bool too_soon = start_fails && std::chrono::steady_clock::now() < last_spawn_ + kRespawnPause;
-  if ((!peer_ || peer_->dead) && !too_soon && !stopping_) {
+  if ((!peer_ || peer_->IsDead()) && !too_soon && !stopping_) {
     if (auto spawned = Spawn(); !spawned) return std::unexpected(std::move(spawned.error()));
   }
   const std::shared_ptr<Peer> peer = peer_;
+  peer->Locked();
   const bool told =
-      changed_.wait_for(lock, kStartPatience, [&] { return stopping_ || peer->ready || peer->dead; });
+      changed_.WaitFor(mutex_, kStartPatience, [&]() KILN_REQUIRES(mutex_, peer->mutex) { return stopping_ || peer->ready || peer->dead; });
   if (stopping_) return std::unexpected("kilnd is shutting down");
   if (!told || peer->dead) {
     return std::unexpected(fmt::format("the compile worker {} {}; run it by hand to see why.",
@@ -225,53 +241,59 @@ std::expected<std::shared_ptr<Zygote::Peer>, std::string> Zygote::ReadyPeer(std:
   return peer;
 }
 
+// For a worker. Nothing where the zygote does not answer.
+std::optional<std::expected<Zygote::Child, std::string>> Zygote::Ask(Peer& zygote, WorkerRole role, std::string_view device) {
+  zygote.Locked();
+  ZygoteCommand command{ZygoteCommand::Kind::kFork, 0, role, {}};
+  device.copy(command.device.data(), command.device.size() - 1);
+  ::send(zygote.control.get(), &command, sizeof command, MSG_NOSIGNAL);
+  changed_.WaitFor(mutex_, kForkPatience, [&]() KILN_REQUIRES(mutex_, zygote.mutex) { return stopping_ || zygote.dead || zygote.forked; });
+  return std::exchange(zygote.forked, std::nullopt);
+}
+
 std::expected<Zygote::Child, std::string> Zygote::Fork(WorkerRole role, std::string_view device) {
-  std::lock_guard one_at_a_time(forking_);
-  std::unique_lock lock(mutex_);
+  cache::MutexLock one_at_a_time(forking_);
+  cache::MutexLock lock(mutex_);
   for (int attempt = 0;; ++attempt) {
-    auto peer = ReadyPeer(lock);
+    auto peer = ReadyPeer();
     if (!peer) return std::unexpected(std::move(peer.error()));
     Peer& zygote = **peer;
-    ZygoteCommand command{ZygoteCommand::Kind::kFork, 0, role, {}};
-    device.copy(command.device.data(), command.device.size() - 1);
-    ::send(zygote.control.get(), &command, sizeof command, MSG_NOSIGNAL);
-    changed_.wait_for(lock, kForkPatience, [&] { return stopping_ || zygote.dead || zygote.forked; });
-    if (zygote.forked) {
-      auto forked = std::move(*zygote.forked);
-      zygote.forked.reset();
-      return forked;
-    }
+    zygote.Locked();
+    if (auto forked = Ask(zygote, role, device)) return std::move(*forked);
     if (!zygote.dead && !stopping_) ::shutdown(zygote.control.get(), SHUT_RDWR);  // it hangs: replace it
     if (stopping_ || attempt > 0) return std::unexpected("the compile workers' zygote does not answer; see kilnd's log");
   }
 }
 
 void Zygote::Kill(const Child& child) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   if (!peer_ || peer_->generation != child.generation) return;
   const ZygoteCommand command{ZygoteCommand::Kind::kKill, child.pid, {}, {}};
   ::send(peer_->control.get(), &command, sizeof command, MSG_NOSIGNAL);
 }
 
 std::optional<WorkerEnd> Zygote::WaitForEnd(const Child& child, std::chrono::milliseconds patience) {
-  std::unique_lock lock(mutex_);
+  cache::MutexLock lock(mutex_);
   const std::shared_ptr<Peer> peer = peer_;
   if (!peer || peer->generation != child.generation) return std::nullopt;
-  changed_.wait_for(lock, patience, [&] { return peer->dead || peer->ends.contains(child.pid); });
+  peer->Locked();
+  changed_.WaitFor(mutex_, patience, [&]() KILN_REQUIRES(peer->mutex) { return peer->dead || peer->ends.contains(child.pid); });
   const auto node = peer->ends.extract(child.pid);
   if (node.empty()) return std::nullopt;
   return node.mapped();
 }
 
 bool Zygote::Lost(const Child& child) {
-  std::lock_guard lock(mutex_);
-  return !peer_ || peer_->generation != child.generation || peer_->dead;
+  cache::MutexLock lock(mutex_);
+  return !peer_ || peer_->generation != child.generation || peer_->IsDead();
 }
 
 std::vector<std::string> Zygote::Passes() {
-  std::unique_lock lock(mutex_);
-  const auto peer = ReadyPeer(lock);
-  return peer ? (*peer)->passes : std::vector<std::string>();
+  cache::MutexLock lock(mutex_);
+  const auto peer = ReadyPeer();
+  if (!peer) return {};
+  (*peer)->Locked();
+  return (*peer)->passes;
 }
 
 }  // namespace kiln::server

@@ -10,13 +10,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <expected>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cache/mutex.h"
 #include "server/unique_fd.h"
 #include "server/worker_protocol.h"
 
@@ -81,20 +80,21 @@ class Zygote {
  private:
   struct Peer;  // one zygote process
 
-  std::expected<void, std::string> Spawn();
+  std::expected<void, std::string> Spawn() KILN_REQUIRES(mutex_);
   void ReadEvents(std::shared_ptr<Peer> peer);
-  void Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueFd log);
-  std::expected<std::shared_ptr<Peer>, std::string> ReadyPeer(std::unique_lock<std::mutex>& lock);
+  void Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueFd log) KILN_REQUIRES(mutex_);
+  std::expected<std::shared_ptr<Peer>, std::string> ReadyPeer() KILN_REQUIRES(mutex_);
+  std::optional<std::expected<Child, std::string>> Ask(Peer& zygote, WorkerRole role, std::string_view device) KILN_REQUIRES(forking_, mutex_);
 
   const ZygoteOptions options_;
-  std::mutex forking_;  // one Fork at a time; taken before mutex_
+  cache::Mutex forking_ KILN_ACQUIRED_BEFORE(mutex_);  // one Fork at a time
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::shared_ptr<Peer> peer_;
-  std::uint64_t generation_ = 0;
-  std::chrono::steady_clock::time_point last_spawn_{};
-  bool stopping_ = false;
+  mutable cache::Mutex mutex_;
+  cache::CondVar changed_;
+  std::shared_ptr<Peer> peer_ KILN_GUARDED_BY(mutex_);
+  std::uint64_t generation_ KILN_GUARDED_BY(mutex_) = 0;
+  std::chrono::steady_clock::time_point last_spawn_ KILN_GUARDED_BY(mutex_) {};
+  bool stopping_ KILN_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace kiln::server

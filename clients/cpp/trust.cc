@@ -147,12 +147,12 @@ std::expected<void, Error> Trust::Check(const v1::SealedReply& reply, const Aske
 
 std::expected<std::vector<cache::PublicKey>, Error> Trust::Keys(const AskDaemon& ask) {
   {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     if (keys_) return *keys_;
   }
   auto keys = Find(ask);
   if (keys) {
-    std::lock_guard lock(mutex_);
+    cache::MutexLock lock(mutex_);
     keys_ = *keys;
   }
   return keys;
@@ -166,7 +166,7 @@ std::expected<std::vector<cache::PublicKey>, Error> Trust::Find(const AskDaemon&
   const auto key = cache::PublicKey::FromBytes(daemon->signing_key());
   if (!key) return std::unexpected(Refused("the kilnd at " + address_ + " names no signing key; it is older than this client"));
   if (!address_.starts_with("unix:")) {
-    std::lock_guard lock(mutex_);  // two first contacts at one time are one
+    cache::MutexLock lock(mutex_);  // two first contacts at one time are one
     if (auto known = KnownKey(*key); !known) return std::unexpected(std::move(known.error()));
   }
   return std::vector{*key};

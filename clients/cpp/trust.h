@@ -18,12 +18,12 @@
 #include <cstdint>
 #include <expected>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cache/mutex.h"
 #include "cache/signature.h"
 #include "clients/cpp/client.h"
 #include "kiln/v1/seal.pb.h"
@@ -54,11 +54,11 @@ class Trust {
  private:
   std::expected<std::vector<cache::PublicKey>, Error> Keys(const AskDaemon& ask);
   std::expected<std::vector<cache::PublicKey>, Error> Find(const AskDaemon& ask);
-  std::expected<cache::PublicKey, Error> KnownKey(const cache::PublicKey& named) const;
+  std::expected<cache::PublicKey, Error> KnownKey(const cache::PublicKey& named) const KILN_REQUIRES(mutex_);
 
   const std::string address_;
-  std::mutex mutex_;
-  std::optional<std::vector<cache::PublicKey>> keys_;  // once they are known
+  cache::Mutex mutex_;
+  std::optional<std::vector<cache::PublicKey>> keys_ KILN_GUARDED_BY(mutex_);  // once they are known
 };
 
 }  // namespace kiln

@@ -226,7 +226,7 @@ Result<void> Kernel::LaunchEntry(Entry& entry, std::span<const Arg> args, std::s
 }
 
 Result<void> Kernel::Launch(std::span<const Arg> args, void* stream) {
-  std::lock_guard lock(mutex_);
+  cache::MutexLock lock(mutex_);
   auto plan = FindPlan(args);
   if (!plan) return std::unexpected(plan.error());
   auto scope = device_->Enter();

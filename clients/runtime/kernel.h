@@ -10,8 +10,8 @@
 // stream's queue is full or a workspace grows.
 #pragma once
 
-#include <mutex>
 
+#include "cache/mutex.h"
 #include "clients/runtime/bind.h"
 #include "clients/runtime/memory.h"
 #include "clients/runtime/module.h"
@@ -82,7 +82,7 @@ class Kernel {
   Kernel(Binder binder, std::unique_ptr<Module> module, std::shared_ptr<const Device> device, std::string target)
       : binder_(std::move(binder)), module_(std::move(module)), device_(std::move(device)), target_(std::move(target)) {}
 
-  Result<Plan*> FindPlan(std::span<const Arg> args);
+  Result<Plan*> FindPlan(std::span<const Arg> args) KILN_REQUIRES(mutex_);
   std::unique_ptr<Plan> MakePlan(const Binding& binding) const;
   Entry MakeEntry(size_t launch, const Binding& binding) const;
   void PointAtParams(size_t launch, Plan& plan) const;
@@ -90,7 +90,7 @@ class Kernel {
   Result<void> SetScalars(Plan& plan, std::span<const Arg> args) const;
   Result<void> LaunchEntries(Plan& plan, std::span<const Arg> args, std::span<const uint64_t> workspaces, void* stream);
   Result<void> LaunchEntry(Entry& entry, std::span<const Arg> args, std::span<const uint64_t> workspaces, void* stream);
-  Result<std::span<const uint64_t>> Workspaces(const Plan& plan, void* stream);
+  Result<std::span<const uint64_t>> Workspaces(const Plan& plan, void* stream) KILN_REQUIRES(mutex_);
   bool IsCaptured(void* stream) const;
   Result<void> LaunchInGraph(Plan& plan, std::span<const Arg> args, void* stream);
   Result<void> AllocateInGraph(const Plan& plan, void* stream, std::vector<uint64_t>& addresses) const;
@@ -99,9 +99,9 @@ class Kernel {
   const std::unique_ptr<Module> module_;
   const std::shared_ptr<const Device> device_;
   const std::string target_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Plan>> plans_;       // most recently used first
-  std::vector<StreamWorkspaces> workspaces_;       // likewise; two streams may run the kernel at the same time
+  cache::Mutex mutex_;
+  std::vector<std::unique_ptr<Plan>> plans_ KILN_GUARDED_BY(mutex_);  // most recently used first
+  std::vector<StreamWorkspaces> workspaces_ KILN_GUARDED_BY(mutex_);  // likewise; two streams may run the kernel at the same time
 };
 
 }  // namespace kiln::runtime
