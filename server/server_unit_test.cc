@@ -21,6 +21,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kiln/rpc/status.pb.h"
 #include "server/admission.h"
 #include "server/channel.h"
 #include "server/config.h"
@@ -368,13 +369,20 @@ TEST(Endpoint, DefaultsAreTheUsersOwn) {
 }
 
 v1::CompileFailure DetailOf(const grpc::Status& status) {
-  const std::string& bytes = status.error_details();
+  rpc::Status details;
   v1::CompileFailure failure;
-  const std::size_t at = bytes.find("type.googleapis.com/");
-  google::protobuf::Any any;
-  if (at == std::string::npos || !any.ParseFromString(bytes.substr(at - 2))) return failure;
-  any.UnpackTo(&failure);
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  for (const google::protobuf::Any& detail : details.details()) detail.UnpackTo(&failure);
   return failure;
+}
+
+// Written out, so that it is google.rpc.Status and RetryInfo to others whatever the messages are called here.
+TEST(StatusMap, ARefusalHasTheBytesOfARetryInfo) {
+  using namespace std::string_literals;
+  const auto status = ToStatus({.kind = Failure::Kind::kQueueFull, .message = "full", .retry_after = milliseconds(1500)});
+  const std::string retry_info = "\x0a\x08\x08\x01\x10\x80\xca\xb5\xee\x01";  // 1 s and 500,000,000 ns
+  const std::string detail = "\x0a\x28type.googleapis.com/google.rpc.RetryInfo\x12\x0a" + retry_info;
+  EXPECT_EQ(status.error_details(), "\x08\x08\x12\x04"s + "full" + "\x1a\x36" + detail);
 }
 
 TEST(StatusMap, DiagnosticsThatDoNotFitAreCounted) {

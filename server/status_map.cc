@@ -3,14 +3,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 #include <google/protobuf/any.pb.h>
 #include <google/protobuf/duration.pb.h>
+
+#include "kiln/rpc/status.pb.h"
 
 namespace kiln::server {
 namespace {
@@ -46,41 +46,11 @@ constexpr std::array<std::string_view, 17> kCodeNames = {
     "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",      "UNIMPLEMENTED",
     "INTERNAL",  "UNAVAILABLE",        "DATA_LOSS", "UNAUTHENTICATED"};
 
-// The wire format of google.rpc.Status and RetryInfo, whose .proto files Debian does not ship: length-delimited and varint
-// fields with numbers below 16.
-void AppendVarint(std::string& out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
-  out.push_back(static_cast<char>(value));
-}
-void AppendBytes(std::string& out, int field, std::string_view bytes) {
-  AppendVarint(out, static_cast<std::uint64_t>(field) << 3 | 2);
-  AppendVarint(out, bytes.size());
-  out.append(bytes);
-}
-
-std::string PackAny(std::string_view type, std::string value) {
-  google::protobuf::Any any;
-  any.set_type_url(fmt::format("type.googleapis.com/{}", type));
-  any.set_value(std::move(value));
-  return any.SerializeAsString();
-}
-
-std::string RpcStatus(grpc::StatusCode code, std::string_view message, std::string_view detail) {
-  std::string out;
-  AppendVarint(out, 1 << 3);
-  AppendVarint(out, static_cast<std::uint64_t>(code));
-  AppendBytes(out, 2, message);
-  AppendBytes(out, 3, detail);
-  return out;
-}
-
-std::string RetryInfo(std::chrono::milliseconds delay) {
-  google::protobuf::Duration duration;
-  duration.set_seconds(delay.count() / 1000);
-  duration.set_nanos(static_cast<int>(delay.count() % 1000 * 1'000'000));
-  std::string out;
-  AppendBytes(out, 1, duration.SerializeAsString());
-  return out;
+rpc::RetryInfo RetryAfter(std::chrono::milliseconds delay) {
+  rpc::RetryInfo info;
+  info.mutable_retry_delay()->set_seconds(delay.count() / 1000);
+  info.mutable_retry_delay()->set_nanos(static_cast<int>(delay.count() % 1000 * 1'000'000));
+  return info;
 }
 
 std::string Shortened(std::string_view message, std::size_t limit) {
@@ -145,14 +115,18 @@ v1::CompileFailure FittingFailure(const Failure& failure, std::size_t limit) {
 grpc::Status ToStatus(const Failure& failure, std::size_t details_bytes) {
   const grpc::StatusCode code = CodeOf(failure.kind);
   const std::string message = Shortened(failure.message, kMaxMessage);
-  std::string detail;
+  rpc::Status status;
   if (failure.retry_after) {
-    detail = PackAny("google.rpc.RetryInfo", RetryInfo(*failure.retry_after));
+    google::protobuf::Any& detail = *status.add_details();
+    detail.set_type_url("type.googleapis.com/google.rpc.RetryInfo");  // as others know it
+    detail.set_value(RetryAfter(*failure.retry_after).SerializeAsString());
   } else if (!failure.diagnostics.empty() || !failure.reproducer.empty()) {
-    detail = PackAny("kiln.v1.CompileFailure", FittingFailure(failure, std::min(details_bytes, kMaxDetailsBytes)).SerializeAsString());
+    status.add_details()->PackFrom(FittingFailure(failure, std::min(details_bytes, kMaxDetailsBytes)));
   }
-  if (detail.empty()) return grpc::Status(code, message);
-  return grpc::Status(code, message, RpcStatus(code, Shortened(message, 200), detail));
+  if (status.details().empty()) return grpc::Status(code, message);
+  status.set_code(code);
+  status.set_message(Shortened(message, 200));
+  return grpc::Status(code, message, status.SerializeAsString());
 }
 
 }  // namespace kiln::server

@@ -17,8 +17,6 @@
 
 #include <google/protobuf/any.pb.h>
 #include <google/protobuf/duration.pb.h>
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/grpcpp.h>
 
 #include "clients/cpp/client_impl.h"
@@ -26,6 +24,7 @@
 #include "clients/cpp/manifest_parts.h"
 #include "clients/cpp/pieces_of_file.h"
 #include "clients/cpp/replaced_file.h"
+#include "kiln/rpc/status.pb.h"
 #include "server/config_environment.h"
 #include "server/endpoint.h"
 
@@ -73,36 +72,15 @@ ErrorCode CodeOf(grpc::StatusCode code) {
   }
 }
 
-// The length-delimited fields `field` of a message that is known by its numbers only (google.rpc.Status.details is 3,
-// RetryInfo.retry_delay is 1).
-std::vector<std::string> Fields(const std::string& message, int field) {
-  using google::protobuf::internal::WireFormatLite;
-  google::protobuf::io::CodedInputStream in(reinterpret_cast<const std::uint8_t*>(message.data()),
-                                            static_cast<int>(message.size()));
-  std::vector<std::string> found;
-  while (const std::uint32_t tag = in.ReadTag()) {
-    std::string value;
-    if (tag == static_cast<std::uint32_t>(field << 3 | 2)) {
-      if (!WireFormatLite::ReadBytes(&in, &value)) break;
-      found.push_back(std::move(value));
-    } else if (!WireFormatLite::SkipField(&in, tag)) {
-      break;
-    }
-  }
-  return found;
-}
-
-void ReadDetail(const std::string& packed, Error& error) {
-  google::protobuf::Any any;
-  if (!any.ParseFromString(packed)) return;
+void ReadDetail(const google::protobuf::Any& detail, Error& error) {
   v1::CompileFailure failure;
-  if (any.type_url().ends_with("/kiln.v1.CompileFailure") && failure.ParseFromString(any.value())) {
+  if (detail.UnpackTo(&failure)) {
     error.reproducer = failure.reproducer();
     for (const v1::Diagnostic& diagnostic : failure.diagnostics()) error.diagnostics.push_back(FromProto(diagnostic));
   }
-  if (any.type_url().ends_with("/google.rpc.RetryInfo")) {
-    google::protobuf::Duration delay;
-    for (const std::string& bytes : Fields(any.value(), 1)) delay.ParseFromString(bytes);
+  rpc::RetryInfo retry;
+  if (detail.type_url().ends_with("/google.rpc.RetryInfo") && retry.ParseFromString(detail.value())) {
+    const google::protobuf::Duration& delay = retry.retry_delay();
     const std::chrono::seconds seconds(std::clamp<std::int64_t>(delay.seconds(), 0, std::chrono::seconds(kLongest).count()));
     error.retry_after = seconds + milliseconds(delay.nanos() / 1'000'000);
   }
@@ -110,7 +88,9 @@ void ReadDetail(const std::string& packed, Error& error) {
 
 Error ToError(const grpc::Status& status, const grpc::ClientContext& context, const std::string& address) {
   Error error{.code = CodeOf(status.error_code()), .message = status.error_message()};
-  for (const std::string& detail : Fields(status.error_details(), 3)) ReadDetail(detail, error);
+  if (rpc::Status details; details.ParseFromString(status.error_details())) {
+    for (const google::protobuf::Any& detail : details.details()) ReadDetail(detail, error);
+  }
   const auto& trailer = context.GetServerTrailingMetadata();
   const auto id = trailer.find("kiln-request-id");
   if (id != trailer.end()) {

@@ -25,6 +25,7 @@
 
 #include "clients/cpp/run.h"
 #include "clients/cpp/testing.h"
+#include "kiln/rpc/status.pb.h"
 
 namespace kiln {
 namespace {
@@ -36,18 +37,16 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// As kilnd refuses what it has no room for. google.rpc.Status.details is 3, RetryInfo.retry_delay is 1.
+// As kilnd refuses what it has no room for.
 grpc::Status Full(milliseconds retry_after) {
-  const auto field = [](int number, const std::string& bytes) {
-    return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
-  };
-  google::protobuf::Duration delay;
-  delay.set_seconds(retry_after.count() / 1000);
-  delay.set_nanos(static_cast<int>(retry_after.count() % 1000) * 1'000'000);
-  google::protobuf::Any detail;
+  rpc::RetryInfo retry;
+  retry.mutable_retry_delay()->set_seconds(retry_after.count() / 1000);
+  retry.mutable_retry_delay()->set_nanos(static_cast<int>(retry_after.count() % 1000) * 1'000'000);
+  rpc::Status status;
+  google::protobuf::Any& detail = *status.add_details();
   detail.set_type_url("type.googleapis.com/google.rpc.RetryInfo");
-  detail.set_value(field(1, delay.SerializeAsString()));
-  return {grpc::StatusCode::RESOURCE_EXHAUSTED, "full", field(3, detail.SerializeAsString())};
+  detail.set_value(retry.SerializeAsString());
+  return {grpc::StatusCode::RESOURCE_EXHAUSTED, "full", status.SerializeAsString()};
 }
 
 struct Service final : v1::Kiln::Service {

@@ -23,6 +23,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include "kiln/rpc/status.pb.h"
 #include "kiln/v1/service.grpc.pb.h"
 #include "server/testing/fake_orders.h"
 #include "server/testing/minimal_module.h"
@@ -102,21 +103,20 @@ class Daemon {
     v1::CompileReply reply;
     milliseconds took{0};
 
-    v1::CompileFailure failure() const { return Detail<v1::CompileFailure>("kiln.v1.CompileFailure"); }
-    bool has_retry_info() const { return status.error_details().find("google.rpc.RetryInfo") != std::string::npos; }
-
-   private:
-    // google.rpc.Status: details are field 3, each an Any.
-    template <class Message>
-    Message Detail(const std::string& type) const {
-      const std::string& bytes = status.error_details();
-      Message message;
-      const std::size_t at = bytes.find("type.googleapis.com/" + type);
-      if (at == std::string::npos) return message;
-      google::protobuf::Any any;  // the Any begins with the tag and the length of its type URL
-      any.ParseFromString(bytes.substr(at - 2));
-      message.ParseFromString(any.value());
-      return message;
+    rpc::Status details() const {
+      rpc::Status details;
+      details.ParseFromString(status.error_details());
+      return details;
+    }
+    v1::CompileFailure failure() const {
+      v1::CompileFailure failure;
+      for (const google::protobuf::Any& detail : details().details()) detail.UnpackTo(&failure);
+      return failure;
+    }
+    bool has_retry_info() const {
+      return std::ranges::any_of(details().details(), [](const google::protobuf::Any& detail) {
+        return detail.type_url() == "type.googleapis.com/google.rpc.RetryInfo";
+      });
     }
   };
 

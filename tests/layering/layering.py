@@ -26,7 +26,7 @@ RANK = {
 }
 ROOTS = ("cache/", "ir/", "compiler/", "clients/", "server/", "tests/")
 
-PROTO = r"^kiln/v1/.*\.pb\.h$"
+PROTO = r"^kiln/(v1|rpc)/.*\.pb\.h$"
 CODE = (".cc", ".h", ".c", ".def", ".inc")
 COMMENTED = CODE + (".py", ".pyi", ".proto", ".cmake", ".sh", ".toml", ".yml", ".yaml", ".service", "CMakeLists.txt",
                     "Containerfile")

@@ -51,6 +51,7 @@ class Layering(unittest.TestCase):
         self.allowed("compiler/llvm/a.cc", '#include "llvm/IR/Module.h"\n')
         self.allowed("compiler/emulator/a.cc", '#include "llvm/IR/Module.h"\n')
         self.refused("ir/print.cc", '#include "kiln/v1/ir.pb.h"\n', "ir/codec")
+        self.refused("cache/entry.cc", '#include "kiln/rpc/status.pb.h"\n', "cache sees bytes")
         self.refused("cache/entry.cc", "#include <google/protobuf/message.h>\n", "cache sees bytes")
         self.allowed("ir/codec/decode.cc", '#include "kiln/v1/ir.pb.h"\n')
         self.refused("compiler/a.cc", "#include <grpcpp/grpcpp.h>\n", "gRPC")

@@ -32,7 +32,6 @@ class Messages:
                 setattr(self, message.name, self._class(f"{file.package}.{message.name}"))
             for enum in file.enum_type:
                 self.enums[enum.name] = self._pool.FindEnumTypeByName(f"{file.package}.{enum.name}")
-        self._add_status()
         self.service = self._pool.FindServiceByName(f"{PACKAGE}.Kiln")
 
     def _class(self, name: str):
@@ -42,27 +41,6 @@ class Messages:
         if hasattr(message_factory, "GetMessageClass"):
             return message_factory.GetMessageClass(descriptor)
         return message_factory.MessageFactory(self._pool).GetPrototype(descriptor)
-
-    def _add_status(self) -> None:
-        """google.rpc.Status and RetryInfo as they travel in a failed call's metadata."""
-        from google.protobuf import descriptor_pb2
-
-        field = descriptor_pb2.FieldDescriptorProto
-        file = descriptor_pb2.FileDescriptorProto(name="kiln/rpc_status.proto", package="kiln.rpc", syntax="proto3")
-
-        def message(name, *rows):
-            added = file.message_type.add(name=name)
-            for row, (number, kind, repeated, type_name) in rows:
-                label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
-                added.field.add(name=row, number=number, type=kind, label=label, type_name=type_name or None)
-
-        message("Detail", ("type_url", (1, field.TYPE_STRING, False, "")), ("value", (2, field.TYPE_BYTES, False, "")))
-        message("Status", ("code", (1, field.TYPE_INT32, False, "")), ("message", (2, field.TYPE_STRING, False, "")),
-                ("details", (3, field.TYPE_MESSAGE, True, ".kiln.rpc.Detail")))
-        message("Delay", ("seconds", (1, field.TYPE_INT64, False, "")), ("nanos", (2, field.TYPE_INT32, False, "")))
-        message("RetryInfo", ("retry_delay", (1, field.TYPE_MESSAGE, False, ".kiln.rpc.Delay")))
-        self._pool.AddSerializedFile(file.SerializeToString())
-        self.Status, self.RetryInfo = self._class("kiln.rpc.Status"), self._class("kiln.rpc.RetryInfo")
 
     def status_detail(self, status: bytes, name: str):
         """The detail of this message type in a serialized google.rpc.Status, or None."""
