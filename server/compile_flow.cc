@@ -61,8 +61,8 @@ std::optional<Outcome> CompileFlow::FindHotKey(const cache::Digest& key, std::st
 std::optional<Outcome> CompileFlow::Hot(const cache::Digest& kept_under, std::string_view tenant, const WantsDurable& wants_durable) {
   auto outcome = FromMemory(kept_under, tenant);
   if (!outcome || (*outcome && !(*outcome)->durable && wants_durable && wants_durable())) return std::nullopt;
-  ++parts_.telemetry.requests;  // or a refusal that is remembered
-  ++parts_.telemetry.hits;
+  ++parts_.metrics.counts.requests;  // or a refusal that is remembered
+  ++parts_.metrics.counts.hits;
   return outcome;
 }
 
@@ -74,8 +74,8 @@ std::optional<Failure> CompileFlow::RefusesUnread(const cache::Digest& request, 
   if (key && (flights_.Has(*key) || parts_.cache.GetWithoutBlocking(*key))) return std::nullopt;
   const auto now = std::chrono::steady_clock::now();
   if (key ? !index_.WasAbsentSince(seen, now - kStaysAbsent) : decodes_.Take(caller.tenant, now, options_.between_decodes)) return std::nullopt;
-  ++parts_.telemetry.requests;
-  ++parts_.telemetry.refused;
+  ++parts_.metrics.counts.requests;
+  ++parts_.metrics.counts.refused;
   return ToFailure(*full);
 }
 
@@ -111,12 +111,12 @@ void CompileFlow::LookAtPtxas() {
 
 bool CompileFlow::Post(Executor& executor, const std::string& tenant, Executor::Task task) {
   if (executor.Post(tenant, task)) return true;
-  ++parts_.telemetry.refused;
+  ++parts_.metrics.counts.refused;
   return false;
 }
 
 std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
-  ++parts_.telemetry.requests;
+  ++parts_.metrics.counts.requests;
   ++calls_;
   request.digest = KeptUnder(request.caller.tenant, request.digest);  // as FindHot
   auto call = std::make_shared<Call>(std::move(request));
@@ -133,7 +133,7 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
 
 std::expected<TenantBudget::Charge, Failure> CompileFlow::Hold(const std::string& tenant, std::size_t bytes) {
   if (auto charge = pending_.Take(tenant, bytes)) return std::move(*charge);
-  ++parts_.telemetry.refused;
+  ++parts_.metrics.counts.refused;
   return std::unexpected(NoMemoryFor(tenant, options_.max_pending_bytes));
 }
 
@@ -165,7 +165,7 @@ std::optional<Failure> CompileFlow::Accept(Call& call) {
   call.charge = pending_.Take(tenant, call.request.bytes.size());
   if (call.charge) return std::nullopt;
   Free(call.request.bytes);
-  ++parts_.telemetry.refused;
+  ++parts_.metrics.counts.refused;
   return NoMemoryFor(tenant, options_.max_pending_bytes);
 }
 
@@ -207,7 +207,7 @@ void CompileFlow::DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRe
       auto known = FromCache(key, caller.tenant);
       if (!known) continue;
       index_.Remember(call->request.digest, key, generation);
-      ++parts_.telemetry.hits;
+      ++parts_.metrics.counts.hits;
       call->request.notes->Mark("cache");
       return End(call, std::move(*known));
     }
@@ -242,7 +242,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_
       call->request.lookup_only || !full || !index_.WasAbsentSince(call->request.digest, std::chrono::steady_clock::now() - kStaysAbsent);
   const std::string& tenant = call->request.caller.tenant;
   if (auto known = looks ? FromCache(*key, tenant) : FromMemory(*key, tenant)) {
-    ++parts_.telemetry.hits;
+    ++parts_.metrics.counts.hits;
     call->request.notes->Mark("cache");
     End(call, std::move(*known));
     return true;
@@ -254,7 +254,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_
   }
   // Under a flood the same requests come again and again: it must cost little to refuse them.
   if (!full || draining_) return false;
-  ++parts_.telemetry.refused;
+  ++parts_.metrics.counts.refused;
   End(call, std::unexpected(ToFailure(*full)));
   return true;
 }
@@ -270,7 +270,7 @@ bool CompileFlow::Board(const std::shared_ptr<Call>& call, const cache::Digest& 
   auto waiter = WaiterOf(call, nullptr);
   const auto ticket = flights_.JoinExisting(key, waiter);
   if (!ticket) return false;
-  ++parts_.telemetry.joined;
+  ++parts_.metrics.counts.joined;
   {
     cache::MutexLock lock(call->mutex);
     call->ticket = *ticket;
@@ -325,7 +325,7 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
                                              call->request.id, call->request.caller, call->request.notes, std::move(request),
                                              std::move(charge), std::move(*joined.flight)}));
   } else {
-    ++parts_.telemetry.joined;
+    ++parts_.metrics.counts.joined;
     parts_.admission.Promote(flight_key, request.priority());
   }
   if (call->cancelled) Cancel(call);
@@ -365,7 +365,7 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
     parts_.executor.PostFirst([this, compile, outcome = std::move(outcome)]() mutable { Land(*compile, std::move(outcome)); });
   };
   if (const auto queued = parts_.admission.Submit(job); !queued) {
-    ++parts_.telemetry.refused;
+    ++parts_.metrics.counts.refused;
     compile->flight.Finish(std::unexpected(closed_ ? Draining() : ToFailure(queued.error())));
   }
 }
@@ -418,11 +418,11 @@ void CompileFlow::End(const std::shared_ptr<Call>& call, Outcome outcome) {
 
 void CompileFlow::Lookup(const cache::Digest& key, const std::string& tenant,
                          std::move_only_function<void(Outcome)> done) {
-  ++parts_.telemetry.requests;
+  ++parts_.metrics.counts.requests;
   auto shared = std::make_shared<std::move_only_function<void(Outcome)>>(std::move(done));
   const bool posted = Post(parts_.executor, tenant, [this, key, tenant, shared] {
     if (auto reply = FromCache(KeptUnder(tenant, key), tenant)) {
-      ++parts_.telemetry.hits;
+      ++parts_.metrics.counts.hits;
       return (*shared)(std::move(*reply));
     }
     (*shared)(std::unexpected(

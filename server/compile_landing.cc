@@ -47,8 +47,6 @@ void CompileFlow::Land(Compile& compile, JobOutcome outcome) {
 CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
   switch (outcome.end) {
     case JobOutcome::End::kResult: {
-      ++parts_.telemetry.compiles;
-      parts_.telemetry.NoteCompile(Milliseconds(outcome.ran));
       if (!outcome.result.unavailable().empty()) {
         outcome.cause = outcome.result.unavailable();
         return std::unexpected(HostFailed(outcome.cause));
@@ -66,7 +64,7 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
     }
     case JobOutcome::End::kDied: return std::unexpected(Defect(compile, outcome, outcome.cause));
     case JobOutcome::End::kLost:
-      ++parts_.telemetry.worker_crashes;
+      ++parts_.metrics.counts.worker_crashes;
       if (outcome.killed) parts_.reproducers.NoteKill(CrashKey(compile.kept_under), outcome.cause);
       return std::unexpected(WorkerLost(outcome.cause));
     case JobOutcome::End::kNoWorker:
@@ -133,7 +131,7 @@ Failure CompileFlow::Refusal(Compile& compile, JobOutcome& outcome) {
     defect.diagnostics = std::move(failure.diagnostics);
     return defect;
   }
-  ++parts_.telemetry.failed;
+  ++parts_.metrics.counts.failed;
   if (std::ranges::none_of(failure.diagnostics, is_error(v1::Diagnostic::INVALID))) failure.kind = Kind::kUnsupported;
   Remember(compile, failure);
   return failure;
@@ -154,8 +152,8 @@ void CompileFlow::Remember(const Compile& compile, const Failure& failure) {
 }
 
 Failure CompileFlow::Defect(Compile& compile, const JobOutcome& outcome, const std::string& cause) {
-  ++parts_.telemetry.failed;
-  if (outcome.end == JobOutcome::End::kDied) ++parts_.telemetry.worker_crashes;
+  ++parts_.metrics.counts.failed;
+  if (outcome.end == JobOutcome::End::kDied) ++parts_.metrics.counts.worker_crashes;
   const std::string place = outcome.stage.empty() ? "" : fmt::format(" in stage {}", outcome.stage);
   const std::string path = parts_.reproducers.Save(compile.key, compile.request, options_.build_id,
                                                    fmt::format("{}{}\n{}", cause, place, outcome.said));

@@ -59,6 +59,7 @@ void Report(const EndedCompile& ended, const Telemetry& telemetry, Metrics& metr
                        .priority = PriorityName(ended.request.priority()),
                        .queued = std::chrono::microseconds(static_cast<std::int64_t>(outcome.queue_ms * 1000)),
                        .ran = outcome.ran,
+                       .answered = outcome.end == JobOutcome::End::kResult,
                        .stages = outcome.result.timings()});
 }
 

@@ -332,7 +332,7 @@ void Daemon::Parts::MakeFlow() {
                                                     .arguments = config.run_arguments, .repeats = config.run_repeats,
                                                     .limit = config.run_limit,
                                                     .transfer = config.run_transfer},
-                                   RunFlow::Parts{*flow, *devices, *executor, telemetry, *quotas});
+                                   RunFlow::Parts{*flow, *devices, *executor, telemetry, *quotas, metrics});
 }
 
 void Daemon::Parts::NoteGpus(const v1::DeviceList& gpus, std::string_view trouble) const {
@@ -366,7 +366,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
                                .ptxas = [this] { return ptxas.Version(); },
                                .devices = [this](auto& reply, auto patience) { return DescribeDevices(reply, patience); }});
   service = std::make_unique<KilnService>(KilnService::Parts{
-      *flow, *runs, *devices, *executor, *heavy, *maintenance, *store_keeper, *cache, *admission, *workers, telemetry, metrics, *gate, *quotas,
+      *flow, *runs, *devices, *executor, *heavy, *maintenance, *store_keeper, *cache, *admission, *workers, metrics, *gate, *quotas,
       *description, config.accept_put, config.limits, config.max_message_bytes, config.manifest_memory_bytes});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;

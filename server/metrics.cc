@@ -105,6 +105,25 @@ class Series {
   std::map<std::string, Metric*, std::less<>> members_;
 };
 
+// How long the last compiles took, and how many there were.
+class CompileTimes {
+ public:
+  void Note(std::chrono::microseconds time) { last_[seen_++ % last_.size()] = std::chrono::duration<float, std::milli>(time).count(); }
+
+  void Describe(v1::StatsReply& reply) const {
+    std::vector<float> times(last_.begin(), last_.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(seen_, last_.size())));
+    std::ranges::sort(times);
+    reply.set_compiles(seen_);
+    if (times.empty()) return;
+    reply.set_compile_p50_ms(times[times.size() / 2]);
+    reply.set_compile_p99_ms(times[times.size() * 99 / 100]);
+  }
+
+ private:
+  std::array<float, 1024> last_{};
+  std::uint64_t seen_ = 0;
+};
+
 // A label's value if it is one of those known.
 class KnownNames {
  public:
@@ -157,6 +176,7 @@ struct Metrics::Impl {
                              kCompileSeconds};
   Series<Histogram> stages KILN_GUARDED_BY(mutex) {registry, "kiln_compile_stage_seconds", "Time of one stage of a compile", {"stage", "target"},
                            kStageSeconds};
+  CompileTimes times KILN_GUARDED_BY(mutex);
   Series<Counter> restarts KILN_GUARDED_BY(mutex) {registry, "kiln_worker_restarts_total", "Workers replaced, by cause", {"cause"}};
 };
 
@@ -177,6 +197,7 @@ void Metrics::NoteCompile(const CompileEnd& end) {
   cache::MutexLock lock(impl_->mutex);
   if (!impl_->stage) impl_->stage.emplace(impl_->ask_stages());
   const std::string_view target = impl_->target(end.target);
+  if (end.answered) impl_->times.Note(end.ran);
   impl_->waits.At(end.priority).Observe(Seconds(end.queued));
   impl_->compiles.At(target, end.outcome).Observe(Seconds(end.ran));
   for (const v1::Timing& timing : end.stages) {
@@ -190,7 +211,14 @@ void Metrics::NoteWorkerEnd(std::string_view cause) {
 }
 
 void Metrics::Describe(v1::StatsReply& reply) const {
+  reply.set_requests(counts.requests);
+  reply.set_hits(counts.hits);
+  reply.set_joined(counts.joined);
+  reply.set_refused(counts.refused);
+  reply.set_failed(counts.failed);
+  reply.set_worker_crashes(counts.worker_crashes);
   cache::MutexLock lock(impl_->mutex);
+  impl_->times.Describe(reply);
   impl_->refusals.Each([&](const std::string& reason, const Counter& counter) { AddCount(*reply.mutable_refusals(), reason, counter); });
   impl_->restarts.Each([&](const std::string& cause, const Counter& counter) { AddCount(*reply.mutable_worker_restarts(), cause, counter); });
   impl_->tenants.Each([&](const std::string& tenant, const Counter& counter) { AddCount(*reply.mutable_tenants(), tenant, counter); });

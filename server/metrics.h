@@ -7,6 +7,7 @@
 // Threads. Any thread may note; one mutex, held for the time of a lookup.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -45,6 +46,7 @@ struct CompileEnd {
   std::string_view priority;
   std::chrono::microseconds queued{0};
   std::chrono::microseconds ran{0};
+  bool answered = false;  // by its worker, whatever that said
   const google::protobuf::RepeatedPtrField<v1::Timing>& stages;
 };
 inline constexpr std::string_view kCompileOutcomes[] = {"ok", "refused", "defect", "no-worker", "cancelled"};
@@ -65,6 +67,17 @@ class Metrics {
 
   explicit Metrics(const Options& options);
   ~Metrics();
+
+  // What Stats tells of and the series below do not: they count calls, and these what calls lead to. Counted where it happens.
+  struct Counts {
+    std::atomic<std::uint64_t> requests = 0;  // for kernels, those of a manifest among them
+    std::atomic<std::uint64_t> hits = 0;
+    std::atomic<std::uint64_t> joined = 0;
+    std::atomic<std::uint64_t> refused = 0;  // for want of room
+    std::atomic<std::uint64_t> failed = 0;   // by the compiler
+    std::atomic<std::uint64_t> worker_crashes = 0;
+  };
+  Counts counts;
 
   void NoteCall(const CallRecord& record);
   void NoteCompile(const CompileEnd& end);

@@ -133,7 +133,7 @@ std::expected<std::shared_ptr<RunFlow::Call>, Failure> RunFlow::Begin(Caller cal
   call->Layout();
   auto hold = budget_.Begin(call->caller.tenant, call->used + call->start.ByteSizeLong());
   if (!hold) {
-    ++parts_.telemetry.refused;
+    ++parts_.metrics.counts.refused;
     return std::unexpected(Later(hold.error()));
   }
   auto memory = RunMemory::Create(call->used, std::move(*hold));
@@ -235,7 +235,7 @@ void RunFlow::FindKey(Call& call, std::function<void(Outcome)> next) {
 void RunFlow::Launch(const std::shared_ptr<Call>& call, const Reply& kernel) {
   const std::uint64_t outputs = OutputBytes(call->start, kernel.kept, RunMemory::kPage, options_.call_bytes - call->expected);
   if (auto sealed = call->memory->Seal(outputs); !sealed) {
-    ++parts_.telemetry.refused;
+    ++parts_.metrics.counts.refused;
     return End(call, std::unexpected(Later(sealed.error())));
   }
   auto task = std::make_unique<DeviceTask>();
@@ -259,7 +259,7 @@ void RunFlow::Launch(const std::shared_ptr<Call>& call, const Reply& kernel) {
   task->may_begin = [this, tenant = task->tenant] { return parts_.quotas.MayRun(tenant); };  // others ran meanwhile
   task->done = [this, call](DeviceOutcome outcome) { Land(call, std::move(outcome)); };
   if (call->device->line->Submit(task)) return;
-  ++parts_.telemetry.refused;
+  ++parts_.metrics.counts.refused;
   End(call, std::unexpected(parts_.compile.closed() ? RunDraining()
                                                     : Full(fmt::format("too many runs wait for {} already; try again in a second",
                                                                        call->device->info.name()))));

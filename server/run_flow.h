@@ -25,6 +25,7 @@
 #include "server/device_pool.h"
 #include "server/executor.h"
 #include "server/failure.h"
+#include "server/metrics.h"
 #include "server/quotas.h"
 #include "server/run_memory.h"
 #include "server/telemetry.h"
@@ -50,6 +51,7 @@ class RunFlow {
     Executor& executor;
     Telemetry& telemetry;
     Quotas& quotas;
+    Metrics& metrics;
   };
 
   // What a run gave: the result, and where the outputs' bytes are.

@@ -166,7 +166,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::EnsureKernels(Context* 
   if (size.memory > parts_.manifest_memory_bytes) return refuse(ManifestTooLarge(size.memory, parts_.manifest_memory_bytes));
   auto memory = manifests_.Take(caller->tenant, size.memory);
   if (!memory) {
-    ++parts_.telemetry.refused;
+    ++parts_.metrics.counts.refused;
     return refuse(NoMemoryForManifest(caller->tenant, parts_.manifest_memory_bytes));
   }
   v1::EnsureRequest manifest;
@@ -226,21 +226,11 @@ grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const Bytes* requ
 }
 
 void KilnService::Describe(v1::StatsReply& reply) const {
-  const Telemetry& telemetry = parts_.telemetry;
   reply.set_uptime_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count());
   for (const auto& tier : parts_.cache.Report()) DescribeTier(tier, *reply.add_tiers());
-  reply.set_requests(telemetry.requests);
-  reply.set_hits(telemetry.hits);
-  reply.set_compiles(telemetry.compiles);
-  reply.set_joined(telemetry.joined);
-  reply.set_refused(telemetry.refused);
-  reply.set_failed(telemetry.failed);
-  reply.set_worker_crashes(telemetry.worker_crashes);
   reply.set_workers(parts_.workers.workers());
   reply.set_workers_busy(parts_.workers.busy());
   reply.set_queued(static_cast<std::uint32_t>(parts_.admission.queued()));
-  reply.set_compile_p50_ms(telemetry.CompileTimes().p50);
-  reply.set_compile_p99_ms(telemetry.CompileTimes().p99);
   reply.set_flights(static_cast<std::uint32_t>(parts_.flow.flights()));
   reply.set_queue_capacity(static_cast<std::uint32_t>(parts_.admission.capacity()));
   for (const auto& tier : parts_.cache.Report()) reply.set_wal_bytes(reply.wal_bytes() + tier.stats.wal_bytes);

@@ -46,8 +46,7 @@ class KilnService final : public KilnMethods {
     cache::TieredCache& cache;
     Admission& admission;
     const WorkerPool& workers;
-    Telemetry& telemetry;
-    const Metrics& metrics;
+    Metrics& metrics;
     const Gate& gate;
     Quotas& quotas;
     SelfDescription& description;

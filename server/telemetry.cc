@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/telemetry.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -109,21 +108,5 @@ void Telemetry::LogUnflushed(Level level, std::string_view event, std::span<cons
 void Telemetry::Flush() const { sink_->logger.flush(); }
 
 bool Telemetry::Reopen() { return !sink_->file || sink_->file->Reopen(); }
-
-void Telemetry::NoteCompile(double milliseconds) {
-  cache::MutexLock lock(mutex_);
-  times_[times_seen_++ % times_.size()] = static_cast<float>(milliseconds);
-}
-
-Telemetry::Quantiles Telemetry::CompileTimes() const {
-  std::vector<float> times;
-  {
-    cache::MutexLock lock(mutex_);
-    times.assign(times_.begin(), times_.begin() + static_cast<std::ptrdiff_t>(std::min(times_seen_, times_.size())));
-  }
-  if (times.empty()) return {};
-  std::ranges::sort(times);
-  return {times[times.size() / 2], times[times.size() * 99 / 100]};
-}
 
 }  // namespace kiln::server

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Structured logs and counters. One line an event, with the id of its request; never the text of a program, a path of a
+// Structured logs. One line an event, with the id of its request; never the text of a program, a path of a
 // client's source, or a name from inside a kernel.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -14,9 +12,6 @@
 #include <string_view>
 #include <utility>
 #include <variant>
-#include <vector>
-
-#include "cache/mutex.h"
 
 namespace kiln::server {
 
@@ -44,28 +39,9 @@ class Telemetry {
   // Writes from now on to what has the file's name by now, for who has moved it away. False: that cannot be opened, and it stays as it is.
   bool Reopen();
 
-  // A compile took so long from its start in a worker.
-  void NoteCompile(double milliseconds);
-  struct Quantiles {
-    double p50 = 0;
-    double p99 = 0;
-  };
-  Quantiles CompileTimes() const;  // of the last 1024
-
-  std::atomic<std::uint64_t> requests = 0;
-  std::atomic<std::uint64_t> hits = 0;
-  std::atomic<std::uint64_t> compiles = 0;
-  std::atomic<std::uint64_t> joined = 0;
-  std::atomic<std::uint64_t> refused = 0;
-  std::atomic<std::uint64_t> failed = 0;
-  std::atomic<std::uint64_t> worker_crashes = 0;
-
  private:
   struct Sink;
   std::unique_ptr<Sink> sink_;
-  mutable cache::Mutex mutex_;
-  std::array<float, 1024> times_ KILN_GUARDED_BY(mutex_) {};
-  std::size_t times_seen_ KILN_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace kiln::server

@@ -130,6 +130,25 @@ TEST(MetricsText, LabelsStayFewWhateverComes) {
   EXPECT_THAT(text, HasSubstr("kiln_worker_restarts_total{cause=\"other\"} 500"));
 }
 
+TEST(MetricsText, StatsTellOfCompilesThatTheirWorkersAnswered) {
+  Metrics metrics(Names());
+  for (const int milliseconds : {40, 10, 30, 20}) {
+    metrics.NoteCompile({.target = "cuda:sm_80", .outcome = "ok", .priority = "batch", .ran = std::chrono::milliseconds(milliseconds),
+                         .answered = true, .stages = {}});
+  }
+  metrics.NoteCompile({.target = "cuda:sm_80", .outcome = "defect", .priority = "batch", .ran = std::chrono::seconds(9), .stages = {}});
+  metrics.counts.refused += 2;
+  v1::StatsReply stats;
+  metrics.Describe(stats);
+  EXPECT_EQ(stats.compiles(), 4u);
+  EXPECT_FLOAT_EQ(stats.compile_p50_ms(), 30);
+  EXPECT_FLOAT_EQ(stats.compile_p99_ms(), 40);
+  EXPECT_EQ(stats.refused(), 2u);
+  ASSERT_EQ(stats.targets_size(), 1);
+  EXPECT_EQ(stats.targets(0).compiles(), 5u) << "those that broke their workers too";
+  EXPECT_EQ(stats.targets(0).failed(), 1u);
+}
+
 TEST(MetricsText, CountsWhatIsNoted) {
   Metrics metrics(Names());
   CallRecord record = RecordNumber(1);
