@@ -42,7 +42,7 @@ std::expected<void, QueueFull> Admission::Enqueue(std::unique_ptr<Job>& job) {
   const std::string& tenant = job->caller.tenant;
   if (closed_ || !HasRoomFor(tenant, cls)) return std::unexpected(QueueFull{count_, RetryAfter()});
   if (job->stop.stop_requested()) return {};
-  job->queued = std::chrono::steady_clock::now();
+  job->queued = clock_.SteadyNow();
   job->waits_as = cls;
   SharesOf(cls).Enter(tenant, job->queued);
   ++count_;
@@ -93,7 +93,7 @@ std::unique_ptr<Job> Admission::Take() {
       if (const auto at = tenants_.find(tenant); IsEmpty(at->second)) tenants_.erase(at);
       wanted = !job->stop.stop_requested();
       if (wanted) {
-        job->turn = SharesOf(job->waits_as).Begin(tenant, std::chrono::steady_clock::now());
+        job->turn = SharesOf(job->waits_as).Begin(tenant, clock_.SteadyNow());
       } else {
         SharesOf(job->waits_as).Leave(tenant);
       }
@@ -119,7 +119,7 @@ void Admission::Promote(const cache::Digest& key, v1::Priority priority) {
       const auto at = std::ranges::find_if(line, [&](const auto& job) { return job->key == key; });
       if (at == line.end()) continue;
       // In this order: a tenant that has nothing left in an account loses the time it is owed there.
-      SharesOf(to).Enter(tenant, std::chrono::steady_clock::now());
+      SharesOf(to).Enter(tenant, clock_.SteadyNow());
       SharesOf(from).Leave(tenant);
       (*at)->waits_as = to;
       lines[to].push_back(std::move(*at));
@@ -164,7 +164,7 @@ Admission::Line* Admission::NextLine() {
 
 // Of the tenant whose turn it is among those with a job of these classes, its most urgent line.
 Admission::Line* Admission::FairestLine(std::size_t first_class, std::size_t last_class) {
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = clock_.SteadyNow();
   Line* best = nullptr;
   double best_time = 0;
   for (auto& [tenant, lines] : tenants_) {

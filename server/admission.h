@@ -24,6 +24,7 @@
 #include <string>
 #include <string_view>
 
+#include "cache/clock.h"
 #include "cache/digest.h"
 #include "cache/mutex.h"
 #include "kiln/v1/compile.pb.h"
@@ -76,7 +77,7 @@ struct QueueFull {
 
 class Admission {
  public:
-  Admission(std::size_t capacity, unsigned workers) : capacity_(capacity), workers_(workers) {}
+  Admission(std::size_t capacity, unsigned workers, const cache::Clock& clock) : capacity_(capacity), workers_(workers), clock_(clock) {}
 
   // Takes the job, or leaves it where it is and refuses.
   std::expected<void, QueueFull> Submit(std::unique_ptr<Job>& job);
@@ -117,6 +118,7 @@ class Admission {
 
   const std::size_t capacity_;
   const unsigned workers_;
+  const cache::Clock& clock_;
   mutable cache::Mutex mutex_;
   cache::CondVar arrived_;
   std::map<std::string, Lines> tenants_ KILN_GUARDED_BY(mutex_);  // with a job waiting

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/clock.h"
 #include "cache/mutex.h"
 #include "kiln/v1/compile.pb.h"
 #include "server/trace.h"
@@ -45,10 +46,12 @@ struct CallRecord {
 // What the steps of a request note on whatever thread they run. Several may do so at once, and after the call has ended.
 class CallNotes {
  public:
+  explicit CallNotes(const cache::Clock& clock) : clock_(clock), last_(clock.SteadyNow()) {}
+
   // The stage from the last mark (the first: from the making) until now.
   void Mark(std::string_view stage) {
     cache::MutexLock lock(mutex_);
-    const auto now = std::chrono::steady_clock::now();
+    const auto now = clock_.SteadyNow();
     AddLocked(stage, last_, now - last_);
     last_ = now;
   }
@@ -82,8 +85,9 @@ class CallNotes {
     stages_.push_back({std::string(word ? stage : "other"), began, std::chrono::duration_cast<std::chrono::microseconds>(took)});
   }
 
+  const cache::Clock& clock_;
   cache::Mutex mutex_;
-  std::chrono::steady_clock::time_point last_ KILN_GUARDED_BY(mutex_) = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point last_ KILN_GUARDED_BY(mutex_);
   std::string target_ KILN_GUARDED_BY(mutex_);
   std::string key_prefix_ KILN_GUARDED_BY(mutex_);
   std::vector<StageTime> stages_ KILN_GUARDED_BY(mutex_);

@@ -22,12 +22,13 @@ constexpr std::string_view kService = "/kiln.v1.Kiln/";
 
 class CallContext final : public grpc::CallbackServerContext {
  public:
-  CallContext() {
+  explicit CallContext(const cache::Clock& given) : clock(given) {
     record.number = NextRequestNumber();
-    record.arrived = std::chrono::system_clock::now();
-    record.began = std::chrono::steady_clock::now();
+    record.arrived = clock.WallNow();
+    record.began = clock.SteadyNow();
   }
 
+  const cache::Clock& clock;
   CallRecord record;
   std::shared_ptr<CallNotes> notes;
   bool accepted = false;
@@ -35,9 +36,9 @@ class CallContext final : public grpc::CallbackServerContext {
 
 class ContextAllocator final : public grpc::ContextAllocator {
  public:
-  ContextAllocator(Journal& journal, AcceptedCalls& accepted) : journal_(journal), accepted_(accepted) {}
+  ContextAllocator(Journal& journal, AcceptedCalls& accepted, const cache::Clock& clock) : journal_(journal), accepted_(accepted), clock_(clock) {}
 
-  grpc::CallbackServerContext* NewCallbackServerContext() override { return new CallContext; }
+  grpc::CallbackServerContext* NewCallbackServerContext() override { return new CallContext(clock_); }
 
   void Release(grpc::CallbackServerContext* released) override {
     // Of a method that nobody serves gRPC made the context itself, and gives it here all the same.
@@ -56,26 +57,27 @@ class ContextAllocator final : public grpc::ContextAllocator {
  private:
   Journal& journal_;
   AcceptedCalls& accepted_;
+  const cache::Clock& clock_;
 };
 
 class CallInterceptor final : public grpc::experimental::Interceptor {
  public:
-  explicit CallInterceptor(CallRecord& record) : record_(record) {}
+  explicit CallInterceptor(CallContext& call) : call_(call) {}
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
     using Point = grpc::experimental::InterceptionHookPoints;
     if (batch->QueryInterceptionHookPoint(Point::PRE_SEND_MESSAGE)) {
-      if (const grpc::ByteBuffer* sent = batch->GetSerializedSendMessage()) record_.bytes_out += sent->Length();
+      if (const grpc::ByteBuffer* sent = batch->GetSerializedSendMessage()) call_.record.bytes_out += sent->Length();
     }
     if (batch->QueryInterceptionHookPoint(Point::PRE_SEND_STATUS)) {
-      record_.code = batch->GetSendStatus().error_code();
-      record_.took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - record_.began);
+      call_.record.code = batch->GetSendStatus().error_code();
+      call_.record.took = std::chrono::duration_cast<std::chrono::microseconds>(call_.clock.SteadyNow() - call_.record.began);
     }
     batch->Proceed();
   }
 
  private:
-  CallRecord& record_;
+  CallContext& call_;
 };
 
 class InterceptorFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
@@ -89,7 +91,7 @@ class InterceptorFactory final : public grpc::experimental::ServerInterceptorFac
     if (context == nullptr) return nullptr;  // a method that no callback handles
     context->record.method = method.substr(kService.size());  // the server's own string
     context->accepted = accepted_.Enter();
-    return new CallInterceptor(context->record);
+    return new CallInterceptor(*context);
   }
 
  private:
@@ -98,7 +100,7 @@ class InterceptorFactory final : public grpc::experimental::ServerInterceptorFac
 
 class UnservedMethods final : public grpc::CallbackGenericService {
  public:
-  explicit UnservedMethods(Journal& journal) : journal_(journal) {}
+  UnservedMethods(Journal& journal, const cache::Clock& clock) : journal_(journal), clock_(clock) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
     const Failure refusal{.kind = Failure::Kind::kUnsupported, .message = "this kilnd serves no such method; is the client of a later version?"};
@@ -106,8 +108,8 @@ class UnservedMethods final : public grpc::CallbackGenericService {
     CallRecord record;
     record.method = "other";
     record.number = NextRequestNumber();
-    record.arrived = std::chrono::system_clock::now();
-    record.began = std::chrono::steady_clock::now();
+    record.arrived = clock_.WallNow();
+    record.began = clock_.SteadyNow();
     record.tenant.clear();
     record.code = status.error_code();
     record.reason = ReasonOf(refusal.kind);
@@ -117,6 +119,7 @@ class UnservedMethods final : public grpc::CallbackGenericService {
 
  private:
   Journal& journal_;
+  const cache::Clock& clock_;
 };
 
 // The field `number` if the stream is at it.
@@ -128,12 +131,13 @@ bool ReadField(google::protobuf::io::CodedInputStream& in, int number, std::stri
 
 }  // namespace
 
-std::unique_ptr<grpc::CallbackGenericService> WatchCalls(grpc::ServerBuilder& builder, Journal& journal, AcceptedCalls& accepted) {
-  builder.SetContextAllocator(std::make_unique<ContextAllocator>(journal, accepted));
+std::unique_ptr<grpc::CallbackGenericService> WatchCalls(grpc::ServerBuilder& builder, Journal& journal, AcceptedCalls& accepted,
+                                                         const cache::Clock& clock) {
+  builder.SetContextAllocator(std::make_unique<ContextAllocator>(journal, accepted, clock));
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
   factories.push_back(std::make_unique<InterceptorFactory>(accepted));
   builder.experimental().SetInterceptorCreators(std::move(factories));
-  auto unserved = std::make_unique<UnservedMethods>(journal);
+  auto unserved = std::make_unique<UnservedMethods>(journal, clock);
   builder.RegisterCallbackGenericService(unserved.get());
   return unserved;
 }
@@ -141,9 +145,9 @@ std::unique_ptr<grpc::CallbackGenericService> WatchCalls(grpc::ServerBuilder& bu
 CallRecord& RecordOf(grpc::CallbackServerContext& context) { return static_cast<CallContext&>(context).record; }
 
 std::shared_ptr<CallNotes> NotesOf(grpc::CallbackServerContext& context) {
-  auto& notes = static_cast<CallContext&>(context).notes;
-  if (!notes) notes = std::make_shared<CallNotes>();
-  return notes;
+  auto& call = static_cast<CallContext&>(context);
+  if (!call.notes) call.notes = std::make_shared<CallNotes>(call.clock);
+  return call.notes;
 }
 
 void NoteCaller(grpc::CallbackServerContext& context, const std::expected<Caller, Failure>& caller) {

@@ -15,7 +15,6 @@
 namespace kiln::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kHeader = 4;
 
@@ -52,13 +51,6 @@ ssize_t SendSome(int fd, std::string_view bytes, int descriptor) {
   return ::sendmsg(fd, &message, MSG_NOSIGNAL);
 }
 
-// Rounded up, so that a wait never ends before its deadline.
-int PollTimeout(const std::optional<Clock::time_point>& until) {
-  if (!until) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
-}
-
 }  // namespace
 
 Channel::Channel(UniqueFd fd, Descriptors descriptors) : fd_(std::move(fd)), descriptors_(descriptors) {
@@ -68,11 +60,11 @@ Channel::Channel(UniqueFd fd, Descriptors descriptors) : fd_(std::move(fd)), des
 Channel::End Channel::WaitFor(short events, const Wait& wait) const {
   for (;;) {
     std::array<pollfd, 2> fds = {pollfd{fd_.get(), events, 0}, pollfd{wait.wake_fd, POLLIN, 0}};
-    const int ready = ::poll(fds.data(), fds.size(), PollTimeout(wait.until));
+    const int ready = ::poll(fds.data(), fds.size(), wait.until ? wait.until->PollTimeout() : -1);
     if (ready < 0 && errno != EINTR) return End::kClosed;
     if (fds[1].revents != 0) return End::kWoken;
     if (fds[0].revents != 0) return End::kOk;
-    if (wait.until && Clock::now() >= *wait.until) return End::kDeadline;
+    if (wait.until && wait.until->IsOver()) return End::kDeadline;
   }
 }
 

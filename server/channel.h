@@ -4,7 +4,6 @@
 // a length over the limit or bytes that are no such message end the conversation.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include <google/protobuf/message_lite.h>
 
+#include "server/deadline.h"
 #include "server/unique_fd.h"
 
 namespace kiln::server {
@@ -29,7 +29,7 @@ class Channel {
   // What ends a wait before the peer does. Neither: wait as long as the peer lives.
   struct Wait {
     int wake_fd = -1;
-    std::optional<std::chrono::steady_clock::time_point> until;
+    std::optional<Deadline> until;
   };
 
   static constexpr std::size_t kMaxMessage = std::size_t{256} << 20;

@@ -72,7 +72,7 @@ std::optional<Failure> CompileFlow::RefusesUnread(const cache::Digest& request, 
   const cache::Digest seen = KeptUnder(caller.tenant, request);
   const auto key = index_.Find(seen);
   if (key && (flights_.Has(*key) || parts_.cache.GetWithoutBlocking(*key))) return std::nullopt;
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = parts_.clock.SteadyNow();
   if (key ? !index_.WasAbsentSince(seen, now - kStaysAbsent) : decodes_.Take(caller.tenant, now, options_.between_decodes)) return std::nullopt;
   ++parts_.metrics.counts.requests;
   ++parts_.metrics.counts.refused;
@@ -119,6 +119,7 @@ std::shared_ptr<CompileFlow::Call> CompileFlow::Start(Request request) {
   ++parts_.metrics.counts.requests;
   ++calls_;
   request.digest = KeptUnder(request.caller.tenant, request.digest);  // as FindHot
+  if (!request.notes) request.notes = std::make_shared<CallNotes>(parts_.clock);
   auto call = std::make_shared<Call>(std::move(request));
   call->durable = call->request.durable || SettingsOf(call->request.bytes).durable;
   if (auto refused = Accept(*call)) {
@@ -239,7 +240,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_
   if (!call->request.lookup_only && Board(call, *key)) return true;
   const auto full = parts_.admission.Refuses(call->request.caller, SettingsOf(bytes).priority);
   const bool looks =
-      call->request.lookup_only || !full || !index_.WasAbsentSince(call->request.digest, std::chrono::steady_clock::now() - kStaysAbsent);
+      call->request.lookup_only || !full || !index_.WasAbsentSince(call->request.digest, parts_.clock.SteadyNow() - kStaysAbsent);
   const std::string& tenant = call->request.caller.tenant;
   if (auto known = looks ? FromCache(*key, tenant) : FromMemory(*key, tenant)) {
     ++parts_.metrics.counts.hits;
@@ -247,7 +248,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_
     End(call, std::move(*known));
     return true;
   }
-  if (looks) index_.NoteAbsent(call->request.digest, std::chrono::steady_clock::now());
+  if (looks) index_.NoteAbsent(call->request.digest, parts_.clock.SteadyNow());
   if (call->request.lookup_only) {
     End(call, std::unexpected(NotCompiled()));
     return true;

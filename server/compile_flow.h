@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include "cache/clock.h"
 #include "cache/digest.h"
 #include "cache/mutex.h"
 #include "cache/single_flight.h"
@@ -74,6 +75,7 @@ class CompileFlow {
     const Sealer& sealer;
     Quotas& quotas;
     StoreKeeper& store_keeper;
+    const cache::Clock& clock;
   };
 
   struct Request {
@@ -86,7 +88,7 @@ class CompileFlow {
     bool durable = false;     // whatever the bytes say: answered once the store has the result, or could not take it
     bool part_of_another = false;  // which Quotas counts already
     bool remember_miss = false;  // lookups: the same bytes are compiled next, and then looked up again by others
-    std::shared_ptr<CallNotes> notes = std::make_shared<CallNotes>();  // told of the stages
+    std::shared_ptr<CallNotes> notes = nullptr;  // told of the stages; null: nobody reads them
     StageBoard::Listener on_stage;  // may be empty
     std::move_only_function<void(Outcome)> done;
   };

@@ -35,7 +35,7 @@ std::string_view SettingBehind(std::string_view cause) {
 
 // 7. The worker is done with it, or it with the worker.
 void CompileFlow::Land(Compile& compile, JobOutcome outcome) {
-  NoteStages(*compile.notes, outcome);
+  NoteStages(*compile.notes, outcome, parts_.clock.SteadyNow());
   Made made = Judge(compile, outcome);
   if (outcome.end == JobOutcome::End::kResult && (made || made.error().kind == Kind::kInvalid || made.error().kind == Kind::kUnsupported)) {
     parts_.reproducers.NoteEnd(CrashKey(compile.kept_under));

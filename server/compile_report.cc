@@ -27,13 +27,13 @@ std::string_view PriorityName(v1::Priority priority) {
 
 }  // namespace
 
-void NoteStages(CallNotes& notes, const JobOutcome& outcome) {
+void NoteStages(CallNotes& notes, const JobOutcome& outcome, cache::SteadyTime now) {
   using Duration = std::chrono::steady_clock::duration;
   const auto of = [](double milliseconds) {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(milliseconds));
   };
   const Duration queue = of(outcome.queue_ms);
-  auto at = std::chrono::steady_clock::now() - std::chrono::duration_cast<Duration>(outcome.ran);
+  auto at = now - std::chrono::duration_cast<Duration>(outcome.ran);
   notes.Add("queue", at - queue, queue);
   for (const v1::Timing& timing : outcome.result.timings()) {
     notes.Add(timing.stage(), at, of(timing.milliseconds()));

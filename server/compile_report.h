@@ -3,6 +3,7 @@
 // What the log, the metrics and the starter's spans are told of a compile that has ended.
 #pragma once
 
+#include "cache/clock.h"
 #include "cache/digest.h"
 #include "server/admission.h"
 #include "server/call_record.h"
@@ -13,7 +14,7 @@
 namespace kiln::server {
 
 // The queue and the worker's stages, one behind the other, the last of them ending now.
-void NoteStages(CallNotes& notes, const JobOutcome& outcome);
+void NoteStages(CallNotes& notes, const JobOutcome& outcome, cache::SteadyTime now);
 
 struct EndedCompile {
   const std::string& request_id;

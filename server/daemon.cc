@@ -26,6 +26,7 @@
 #include "compiler/target/target.h"
 #include "ir/codec/decode.h"
 #include "server/authenticator.h"
+#include "server/deadline.h"
 #include "server/file_watch.h"
 #include "server/free_memory.h"
 #include "server/gate.h"
@@ -39,6 +40,7 @@
 #include "server/ptxas.h"
 #include "server/seal.h"
 #include "server/self_description.h"
+#include "server/system_clock.h"
 #include "server/tls.h"
 #include "server/service.h"
 #include "server/service_manager.h"
@@ -54,14 +56,6 @@ constexpr unsigned kExecutorThreads = 4, kHeavyThreads = 2;
 constexpr std::chrono::milliseconds kKeepaliveAnswer{10'000};
 constexpr std::chrono::milliseconds kJournalPatience{100};  // of /metrics with a disk that stands still
 constexpr std::chrono::milliseconds kLastBytes{200};  // for the last replies to leave, when no call is under way
-
-class RealClock final : public cache::Clock {
- public:
-  cache::WallTime WallNow() const override {
-    return std::chrono::time_point_cast<std::chrono::microseconds>(std::chrono::system_clock::now());
-  }
-  cache::SteadyTime SteadyNow() const override { return std::chrono::steady_clock::now(); }
-};
 
 v1::CapabilitiesReply DescribeOurselves(const Sealer& sealer) {
   v1::CapabilitiesReply reply;
@@ -115,7 +109,7 @@ Metrics::Options MetricNames(Zygote& zygote) {
 
 struct Daemon::Parts {
   Parts(Config given)
-      : config(std::move(given)), telemetry(config.log), audit(OpenAuditLog(config)), ptxas(config.ptxas),
+      : config(std::move(given)), telemetry(config.log), audit(OpenAuditLog(config)), ptxas(config.ptxas, clock),
         zygote({.executable = config.worker_executable,
                 .worker_memory_bytes = config.worker_memory_bytes,
                 .ptxas = config.ptxas.string(),
@@ -124,7 +118,7 @@ struct Daemon::Parts {
                 .library_path = config.library_path,
                 .on_ready = [this](std::string_view protections) {
                   telemetry.Log(protections.starts_with(kUnconfined) ? Level::kError : Level::kInfo, "workers", {{"protections", protections}});
-                }}),
+                }}, clock),
         metrics(MetricNames(zygote)), journal([this](std::span<const CallRecord> records) { Record(records); }) {}
   // After a start that failed: the description may be waiting for the devices.
   ~Parts() {
@@ -134,7 +128,7 @@ struct Daemon::Parts {
   const Config config;
   Telemetry telemetry;
   std::unique_ptr<Telemetry> audit;  // null: into the log
-  RealClock clock;
+  SystemClock clock;
   UniqueFd claim;
   UniqueFd inherited;  // a listening socket that systemd made
   Ptxas ptxas;
@@ -210,7 +204,7 @@ std::expected<void, std::string> Daemon::Parts::OpenGate() {
                                      .on_reload = [this](std::string_view error) { NoteReload("access-reloaded", error); }});
   if (!opened) return std::unexpected(std::move(opened.error()));
   authenticator = std::move(*opened);
-  gate = std::make_unique<Gate>(*authenticator, audit ? *audit : telemetry);
+  gate = std::make_unique<Gate>(*authenticator, audit ? *audit : telemetry, clock);
   return {};
 }
 
@@ -291,14 +285,14 @@ void Daemon::Parts::MakeFlow() {
   maintenance = std::make_unique<Maintenance>(Maintenance::Options{.scratch = scratch,
                                                                    .max_import_bytes = config.disk_cache_bytes,
                                                                    .accept_import = config.accept_put},
-                                              *cache, *disk, *sealer);
+                                              *cache, *disk, *sealer, clock);
   quotas = std::make_unique<Quotas>([this](std::string_view tenant) { return authenticator->LimitsOf(tenant); }, clock,
                                     [this](std::string_view tenant, std::string_view why) { gate->NoteQuota(tenant, why); });
   store_keeper = std::make_unique<StoreKeeper>(*quotas, *maintenance);
-  admission = std::make_unique<Admission>(config.queue, config.workers);
-  executor = std::make_unique<Executor>(kExecutorThreads, config.request_queue);
-  heavy = std::make_unique<Executor>(kHeavyThreads, config.request_queue);
-  heartbeat = std::make_unique<Heartbeat>(*executor);
+  admission = std::make_unique<Admission>(config.queue, config.workers, clock);
+  executor = std::make_unique<Executor>(kExecutorThreads, config.request_queue, clock);
+  heavy = std::make_unique<Executor>(kHeavyThreads, config.request_queue, clock);
+  heartbeat = std::make_unique<Heartbeat>(*executor, clock);
   flow = std::make_unique<CompileFlow>(
       CompileFlow::Options{.compile_limit = config.compile_limit,
                            .worker_memory_bytes = config.worker_memory_bytes,
@@ -308,7 +302,8 @@ void Daemon::Parts::MakeFlow() {
                            .limits = config.limits,
                            .build_id = std::string(compiler::BuildId()),
                            .ptxas_version = [this] { return ptxas.Version(); }},
-      CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer, *quotas, *store_keeper});
+      CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer, *quotas, *store_keeper,
+                         clock});
   const auto on_replaced = [this](std::string_view request, std::string_view cause) {
     const bool wanted = cause == "cancelled";  // killing is the only way to stop LLVM
     telemetry.Log(wanted ? Level::kDebug : Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
@@ -316,7 +311,7 @@ void Daemon::Parts::MakeFlow() {
   };
   workers = std::make_unique<WorkerPool>(
       WorkerPoolOptions{.workers = config.workers, .jobs_per_worker = config.jobs_per_worker, .on_replaced = on_replaced},
-      *admission, zygote);
+      *admission, zygote, clock);
   devices = std::make_unique<DevicePool>(DevicePool::Options{.emulators = config.emulators,
                                                              .threads = std::thread::hardware_concurrency(),
                                                              .jobs_per_worker = config.jobs_per_worker,
@@ -325,14 +320,14 @@ void Daemon::Parts::MakeFlow() {
                                                              .on_listed = [this](const v1::DeviceList& gpus, std::string_view trouble) {
                                                                NoteGpus(gpus, trouble);
                                                              }},
-                                         zygote);
+                                         zygote, clock);
   runs = std::make_unique<RunFlow>(RunFlow::Options{.call_bytes = config.run_data_bytes,
                                                     .total_bytes = config.run_data_total_bytes,
                                                     .calls = config.run_calls,
                                                     .arguments = config.run_arguments, .repeats = config.run_repeats,
                                                     .limit = config.run_limit,
                                                     .transfer = config.run_transfer},
-                                   RunFlow::Parts{*flow, *devices, *executor, telemetry, *quotas, metrics});
+                                   RunFlow::Parts{*flow, *devices, *executor, telemetry, *quotas, metrics, clock});
 }
 
 void Daemon::Parts::NoteGpus(const v1::DeviceList& gpus, std::string_view trouble) const {
@@ -367,7 +362,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
                                .devices = [this](auto& reply, auto patience) { return DescribeDevices(reply, patience); }});
   service = std::make_unique<KilnService>(KilnService::Parts{
       *flow, *runs, *devices, *executor, *heavy, *maintenance, *store_keeper, *cache, *admission, *workers, metrics, *gate, *quotas,
-      *description, config.accept_put, config.limits, config.max_message_bytes, config.manifest_memory_bytes});
+      *description, clock, config.accept_put, config.limits, config.max_message_bytes, config.manifest_memory_bytes});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   int port = 0;
@@ -378,7 +373,7 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
     builder.AddListeningPort(config.endpoint.address, *credentials, &port);
   }
   builder.RegisterService(service.get());
-  unserved = WatchCalls(builder, journal, accepted);
+  unserved = WatchCalls(builder, journal, accepted, clock);
   // Messages are received before it is known whose they are.
   builder.SetResourceQuota(grpc::ResourceQuota("kilnd").Resize(config.connection_memory_bytes));
   // Beyond that gRPC ends a call before we see it, and can name no setting; up to there we do (KilnService::Enter).
@@ -508,9 +503,9 @@ void Daemon::Drain(const std::function<bool()>& hurry) {
   p.telemetry.Log(Level::kInfo, "draining", {{"calls", static_cast<std::int64_t>(p.accepted.open())}});
   p.server->GetHealthCheckService()->SetServingStatus(false);
   p.flow->Drain();
-  const auto until = std::chrono::steady_clock::now() + p.config.grace;
+  const Deadline until(p.clock, p.config.grace);
   const auto open = [&] { return p.accepted.open() + p.flow->calls() + p.runs->calls(); };
-  while (open() > 0 && std::chrono::steady_clock::now() < until && !hurry()) {
+  while (open() > 0 && !until.IsOver() && !hurry()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   p.local.reset();

@@ -11,12 +11,6 @@
 #include "server/worker_turn.h"
 
 namespace kiln::server {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-}  // namespace
-
 class DeviceLine::Slot {
  public:
   explicit Slot(DeviceLine& line) : line_(line), thread_([this] { Run(); }) {}
@@ -36,9 +30,9 @@ class DeviceLine::Slot {
     while (std::unique_ptr<DeviceTask> task = line_.Take(*this)) {
       ++line_.busy_;
       if (worker_ && owner_ != task->tenant) Worker::Retire(worker_);  // which may take a while: not the next one's time
-      const auto began = Clock::now();
+      const auto began = line_.clock_.SteadyNow();
       auto outcome = TakeTurn<DeviceOutcome>(*task, stopping_, [this](DeviceTask& one, bool& blameless) { return RunOnce(one, blameless); });
-      outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
+      outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(line_.clock_.SteadyNow() - began);
       outcome.queue_ms = std::chrono::duration<double, std::milli>(began - task->queued).count();
       line_.counters_.busy_microseconds += static_cast<std::uint64_t>(outcome.ran.count());
       --line_.busy_;
@@ -102,7 +96,8 @@ class DeviceLine::Slot {
   std::thread thread_;  // last: it uses the others
 };
 
-DeviceLine::DeviceLine(Options options, Zygote& zygote) : options_(std::move(options)), zygote_(zygote) {
+DeviceLine::DeviceLine(Options options, Zygote& zygote, const cache::Clock& clock)
+    : options_(std::move(options)), zygote_(zygote), clock_(clock) {
   for (unsigned i = 0; i < options_.workers; ++i) slots_.push_back(std::make_unique<Slot>(*this));
 }
 
@@ -129,7 +124,7 @@ bool DeviceLine::Enqueue(std::unique_ptr<DeviceTask>& task) {
   if (closed_ || !HasRoomFor(task->tenant)) return false;
   if (task->stop.stop_requested()) return true;
   task->job.set_id(++last_id_);
-  task->queued = Clock::now();
+  task->queued = clock_.SteadyNow();
   shares_.Enter(task->tenant, task->queued);
   ++count_;
   Tasks& line = waiting_[task->tenant];
@@ -168,7 +163,7 @@ std::unique_ptr<DeviceTask> DeviceLine::Take(Slot& slot) {
     std::unique_ptr<DeviceTask> task = TakeFrom(std::string(NextTenant()));
     const bool wanted = !task->stop.stop_requested();
     if (wanted) {
-      task->turn = shares_.Begin(task->tenant, Clock::now());
+      task->turn = shares_.Begin(task->tenant, clock_.SteadyNow());
       served_[&slot] = task->tenant;
     } else {
       shares_.Leave(task->tenant);
@@ -197,7 +192,7 @@ bool DeviceLine::HasRoomFor(const std::string& tenant) const {
 
 // Something waits.
 const std::string& DeviceLine::NextTenant() const {
-  const auto now = Clock::now();
+  const auto now = clock_.SteadyNow();
   const auto earlier = [&](const auto& a, const auto& b) KILN_REQUIRES(mutex_) { return shares_.TimeOf(a.first, now) < shares_.TimeOf(b.first, now); };
   return std::ranges::min_element(waiting_, earlier)->first;
 }

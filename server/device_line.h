@@ -29,6 +29,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/clock.h"
 #include "cache/mutex.h"
 #include "kiln/v1/run.pb.h"
 #include "server/failure.h"
@@ -92,7 +93,7 @@ class DeviceLine {
     std::function<void(std::string_view request_id, std::string_view cause)> on_replaced;
   };
 
-  DeviceLine(Options options, Zygote& zygote);
+  DeviceLine(Options options, Zygote& zygote, const cache::Clock& clock);
   ~DeviceLine();
 
   // Takes the task, or leaves it where it is: too many wait, or the line is closed.
@@ -121,6 +122,7 @@ class DeviceLine {
 
   const Options options_;
   Zygote& zygote_;
+  const cache::Clock& clock_;
   DeviceCounters counters_;
   std::atomic<unsigned> busy_ = 0;
   std::atomic<std::uint64_t> last_id_ = 0;

@@ -31,12 +31,12 @@ v1::DeviceInfo Emulated(const target::Target& target) {
 
 }  // namespace
 
-DevicePool::DevicePool(Options options, Zygote& zygote)
-    : options_(std::move(options)), zygote_(zygote),
+DevicePool::DevicePool(Options options, Zygote& zygote, const cache::Clock& clock)
+    : options_(std::move(options)), zygote_(zygote), clock_(clock),
       emulators_(options_.emulators == 0
                      ? nullptr
-                     : std::make_unique<DeviceLine>(LineOptions("emu", WorkerRole::kEmulator, options_.emulators), zygote)),
-      loose_lister_(ListerOptions(WorkerRole::kLooseGpu), zygote), lister_(ListerOptions(WorkerRole::kGpu), zygote) {
+                     : std::make_unique<DeviceLine>(LineOptions("emu", WorkerRole::kEmulator, options_.emulators), zygote, clock)),
+      loose_lister_(ListerOptions(WorkerRole::kLooseGpu), zygote, clock), lister_(ListerOptions(WorkerRole::kGpu), zygote, clock) {
   ListGpus(WorkerRole::kGpu, {});
 }
 
@@ -96,7 +96,7 @@ void DevicePool::AddGpus(const v1::DeviceList& list, WorkerRole role) {
       if (closed_) break;
       DeviceLine::Options line = LineOptions(info.name(), info.name().starts_with("hip:") ? WorkerRole::kLooseGpu : role, 1);
       line.device = info.name();
-      gpus_.push_back({info, std::make_unique<DeviceLine>(std::move(line), zygote_)});
+      gpus_.push_back({info, std::make_unique<DeviceLine>(std::move(line), zygote_, clock_)});
     }
     problems_.assign(list.problems().begin(), list.problems().end());
     listed_ = true;

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/clock.h"
 #include "cache/mutex.h"
 #include "kiln/v1/run.pb.h"
 #include "server/device_line.h"
@@ -40,7 +41,7 @@ class DevicePool {
     std::function<void(const v1::DeviceList& gpus, std::string_view trouble)> on_listed;
   };
 
-  DevicePool(Options options, Zygote& zygote);
+  DevicePool(Options options, Zygote& zygote, const cache::Clock& clock);
   ~DevicePool();
 
   struct Found {
@@ -90,6 +91,7 @@ class DevicePool {
 
   const Options options_;
   Zygote& zygote_;
+  const cache::Clock& clock_;
   std::unique_ptr<DeviceLine> emulators_;  // null: none
   cache::Mutex mutex_;
   cache::CondVar changed_;

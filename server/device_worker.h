@@ -6,11 +6,12 @@
 
 #include <memory>
 
+#include "cache/clock.h"
 #include "server/worker_process.h"
 
 namespace kiln::server {
 
-std::unique_ptr<WorkerProgram::Device> MakeEmulatedDevice();
-std::unique_ptr<WorkerProgram::Device> MakeGpuDevice();
+std::unique_ptr<WorkerProgram::Device> MakeEmulatedDevice(const cache::Clock& clock);
+std::unique_ptr<WorkerProgram::Device> MakeGpuDevice(const cache::Clock& clock);
 
 }  // namespace kiln::server

@@ -20,7 +20,6 @@
 namespace kiln::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
 void Fill(v1::RunStatement& to, std::uint32_t number, const emulator::Names& names) {
@@ -72,8 +71,8 @@ std::vector<emulator::Memory> MemoryOf(const runtime::Binder& binder, const RunT
   return memory;
 }
 
-Clock::duration LimitOf(const v1::DeviceRun& run) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(run.limit_seconds()));
+std::chrono::steady_clock::duration LimitOf(const v1::DeviceRun& run) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(run.limit_seconds()));
 }
 
 void Tell(const emulator::Report& report, const v1::DeviceRun& run, v1::RunResult& said) {
@@ -93,6 +92,8 @@ struct Execution {
 
 class EmulatedDevice final : public WorkerProgram::Device {
  public:
+  explicit EmulatedDevice(const cache::Clock& clock) : clock_(clock) {}
+
   v1::DeviceList List() override { return {}; }
 
   v1::DeviceResult Run(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage) override {
@@ -108,7 +109,7 @@ class EmulatedDevice final : public WorkerProgram::Device {
   using Done = std::expected<void, std::string>;
 
   Done TryRun(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage, v1::DeviceResult& result) {
-    const auto began = Clock::now();
+    const auto began = clock_.SteadyNow();
     v1::CompileReply reply;
     if (!reply.ParseFromString(run.reply())) return std::unexpected("the artifact cannot be read");
     auto artifact = runtime::DecodeArtifact(reply.artifact().SerializeAsString());
@@ -133,7 +134,7 @@ class EmulatedDevice final : public WorkerProgram::Device {
     said.set_key(reply.key());
     said.set_target(reply.artifact().target());
     said.set_device("emulator");
-    AddTiming(said, "load", Clock::now() - began);
+    AddTiming(said, "load", clock_.SteadyNow() - began);
     on_stage("run");
     return Execute(run, execution, *tensors, *binder, result);
   }
@@ -146,12 +147,12 @@ class EmulatedDevice final : public WorkerProgram::Device {
     return programs_.Add(key, std::move(*program));
   }
 
-  static Done Execute(const v1::DeviceRun& run, Execution& execution, const RunTensors& tensors, const runtime::Binder& binder,
+  Done Execute(const v1::DeviceRun& run, Execution& execution, const RunTensors& tensors, const runtime::Binder& binder,
                       v1::DeviceResult& result) {
     v1::RunResult& said = *result.mutable_result();
-    const auto began = Clock::now();
+    const auto began = clock_.SteadyNow();
     const auto report = execution.Launch();
-    const auto once = Clock::now() - began;
+    const auto once = clock_.SteadyNow() - began;
     if (!report) return std::unexpected(report.error());
     AddTiming(said, "run", once);
     Tell(*report, run, said);
@@ -165,14 +166,14 @@ class EmulatedDevice final : public WorkerProgram::Device {
   }
 
   // The results stay those of the first launch.
-  static Done Repeat(const v1::DeviceRun& run, Execution& execution, const RunTensors& tensors, v1::DeviceResult& result) {
+  Done Repeat(const v1::DeviceRun& run, Execution& execution, const RunTensors& tensors, v1::DeviceResult& result) {
     v1::RunResult& said = *result.mutable_result();
     std::vector<std::vector<std::byte>> results;
     for (const RunTensors::Tensor& tensor : tensors.tensors()) {
       if (tensor.written) results.emplace_back(tensor.host().begin(), tensor.host().end());
     }
     for (std::uint32_t i = 0; i < run.options().repeat(); ++i) {
-      const auto began = Clock::now();
+      const auto began = clock_.SteadyNow();
       const auto report = execution.Launch();
       if (!report) return std::unexpected(report.error());
       if (!report->finished) {
@@ -181,7 +182,7 @@ class EmulatedDevice final : public WorkerProgram::Device {
         result.clear_positions();
         return {};
       }
-      said.add_microseconds(Microseconds(Clock::now() - began).count());
+      said.add_microseconds(Microseconds(clock_.SteadyNow() - began).count());
     }
     std::size_t next = 0;
     for (const RunTensors::Tensor& tensor : tensors.tensors()) {
@@ -190,11 +191,12 @@ class EmulatedDevice final : public WorkerProgram::Device {
     return {};
   }
 
+  const cache::Clock& clock_;
   LoadedPrograms<emulator::Program> programs_;
 };
 
 }  // namespace
 
-std::unique_ptr<WorkerProgram::Device> MakeEmulatedDevice() { return std::make_unique<EmulatedDevice>(); }
+std::unique_ptr<WorkerProgram::Device> MakeEmulatedDevice(const cache::Clock& clock) { return std::make_unique<EmulatedDevice>(clock); }
 
 }  // namespace kiln::server

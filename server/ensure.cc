@@ -118,7 +118,7 @@ void EnsureReactor::StartSome() {
       if (NoteProblem(index)) continue;
       lookup = looking_;
       items_[index].running = true;
-      items_[index].began = Clock::now();
+      items_[index].began = parts_.clock.SteadyNow();
       ++running_;
     }
     Start(index, lookup);
@@ -152,7 +152,7 @@ void EnsureReactor::Ended(std::size_t index, bool lookup, Outcome outcome) {
     cache::MutexLock lock(mutex_);
     items_[index].running = false;
     items_[index].call.reset();
-    if (!lookup) parts_.notes->Add("kernel", items_[index].began, Clock::now() - items_[index].began);
+    if (!lookup) parts_.notes->Add("kernel", items_[index].began, parts_.clock.SteadyNow() - items_[index].began);
     if (outcome) {
       Note(index, outcome);
     } else if (outcome.error().kind == Failure::Kind::kQueueFull) {
@@ -188,7 +188,7 @@ void EnsureReactor::Note(std::size_t index, const Outcome& outcome) {
     *kernel.mutable_failure() = FittingFailure(failure, kDefaultDetailsBytes);
   }
   unwritten_bytes_ += kernel.ByteSizeLong();
-  if (!looking_) estimate_.Done(items_[index].part, SpentMs(outcome), Clock::now());
+  if (!looking_) estimate_.Done(items_[index].part, SpentMs(outcome), parts_.clock.SteadyNow());
   if (!outcome) {
     progress_.set_failed(progress_.failed() + 1);
   } else if (looking_) {
@@ -224,9 +224,9 @@ void EnsureReactor::Pause(std::chrono::milliseconds time) {
 std::optional<grpc::Status> EnsureReactor::Advance() {
   if (busy_) return std::nullopt;
   if (news_ && !broken_) {
-    progress_.set_elapsed_seconds(Seconds(Clock::now() - began_));
+    progress_.set_elapsed_seconds(Seconds(parts_.clock.SteadyNow() - began_));
     progress_.clear_remaining_seconds();
-    if (const auto remaining = looking_ ? std::nullopt : estimate_.RemainingSeconds(Clock::now())) progress_.set_remaining_seconds(*remaining);
+    if (const auto remaining = looking_ ? std::nullopt : estimate_.RemainingSeconds(parts_.clock.SteadyNow())) progress_.set_remaining_seconds(*remaining);
     writing_ = ToBuffer(progress_);
     progress_.clear_kernels();
     unwritten_bytes_ = 0;

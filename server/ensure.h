@@ -23,6 +23,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "cache/clock.h"
 #include "cache/mutex.h"
 #include "kiln/v1/service.pb.h"
 #include "server/compile_flow.h"
@@ -46,16 +47,16 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const Gate& gate;
     bool accepted;  // as CompileFlow::Request's
     std::shared_ptr<CallNotes> notes;
+    const cache::Clock& clock;
   };
 
   EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted, v1::EnsureRequest request);
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Item {
     std::shared_ptr<CompileFlow::Call> call;  // while it runs
     bool running = false;
-    Clock::time_point began{};
+    cache::SteadyTime began{};
     WorkEstimate::Part part = 0;  // of what must be compiled
   };
 
@@ -82,7 +83,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   std::optional<Quotas::InFlight> counted_;  // for all of its items, until the client may call again
   Manifest manifest_;
   const std::size_t window_;
-  const Clock::time_point began_ = Clock::now();
+  const cache::SteadyTime began_ = parts_.clock.SteadyNow();
 
   cache::Mutex mutex_;
   std::vector<Item> items_ KILN_GUARDED_BY(mutex_);  // one for each of the manifest's

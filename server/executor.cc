@@ -12,13 +12,12 @@
 namespace kiln::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr double kFirstEstimateMs = 0.1;
 
 }  // namespace
 
-Executor::Executor(unsigned threads, std::size_t capacity) : places_(capacity), shares_(kFirstEstimateMs) {
+Executor::Executor(unsigned threads, std::size_t capacity, const cache::Clock& clock)
+    : clock_(clock), places_(capacity), shares_(kFirstEstimateMs) {
   for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -36,7 +35,7 @@ bool Executor::Post(const std::string& tenant, Task& task) {
   {
     cache::MutexLock lock(mutex_);
     if (closed_) return false;
-    shares_.Enter(tenant, Clock::now());
+    shares_.Enter(tenant, clock_.SteadyNow());
     lines_[tenant].push_back({std::move(task), std::move(place)});
   }
   arrived_.NotifyOne();
@@ -54,7 +53,7 @@ void Executor::PostFirst(Task task) {
 void Executor::Resume(const std::string& tenant, Task task) {
   {
     cache::MutexLock lock(mutex_);
-    shares_.Enter(tenant, Clock::now());
+    shares_.Enter(tenant, clock_.SteadyNow());
     lines_[tenant].push_back({std::move(task), std::nullopt});
   }
   arrived_.NotifyOne();
@@ -85,19 +84,19 @@ void Executor::RunOne(Lines::iterator line) {
   std::optional task(std::move(line->second.front().task));
   line->second.pop_front();
   if (line->second.empty()) lines_.erase(line);
-  const auto began = Clock::now();
+  const auto began = clock_.SteadyNow();
   const FairShare::Turn turn = shares_.Begin(tenant, began);
   mutex_.Unlock();
   (*task)();
   task.reset();
-  const std::chrono::duration<double, std::milli> took = Clock::now() - began;
+  const std::chrono::duration<double, std::milli> took = clock_.SteadyNow() - began;
   mutex_.Lock();
   shares_.Finish(tenant, turn, took.count());
 }
 
 Executor::Lines::iterator Executor::FairestLine() {
   if (std::next(lines_.begin()) == lines_.end()) return lines_.begin();
-  const auto now = Clock::now();
+  const auto now = clock_.SteadyNow();
   return std::ranges::min_element(lines_, {}, [&](const auto& line) KILN_REQUIRES(mutex_) { return shares_.TimeOf(line.first, now); });
 }
 

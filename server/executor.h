@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "cache/clock.h"
 #include "cache/mutex.h"
 #include "server/fair_share.h"
 #include "server/tenant_budget.h"
@@ -26,7 +27,7 @@ class Executor {
  public:
   using Task = std::move_only_function<void()>;
 
-  Executor(unsigned threads, std::size_t capacity);
+  Executor(unsigned threads, std::size_t capacity, const cache::Clock& clock);
   ~Executor();  // runs what is queued, then joins
 
   // False when the queue has no place for the tenant; the task is untouched then.
@@ -49,6 +50,7 @@ class Executor {
   void RunOne(Lines::iterator line) KILN_REQUIRES(mutex_);
   Lines::iterator FairestLine() KILN_REQUIRES(mutex_);
 
+  const cache::Clock& clock_;
   TenantBudget places_;
   cache::Mutex mutex_;
   cache::CondVar arrived_;

@@ -2,18 +2,18 @@
 #include "server/executor.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <cstdint>
+#include <cstddef>
 #include <functional>
 #include <future>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "cache/testing.h"
 
 namespace kiln::server {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 // Of one thread, which stands still until GoOn.
 class HeldExecutor {
  public:
-  explicit HeldExecutor(std::size_t capacity) : executor_(1, capacity) {
+  explicit HeldExecutor(std::size_t capacity) : executor_(1, capacity, clock_) {
     std::promise<void> held;
     executor_.PostFirst([&held, gate = go_on_.get_future().share()] {
       held.set_value();
@@ -38,6 +38,7 @@ class HeldExecutor {
   void Resume(const std::string& tenant, Executor::Task task) { executor_.Resume(tenant, std::move(task)); }
 
  private:
+  const cache::testing::ManualClock clock_;
   std::promise<void> go_on_;
   Executor executor_;
 };
@@ -97,36 +98,38 @@ TEST(Executor, SharesAreOfTime) {
     std::string name;
     int waiting;
     std::chrono::milliseconds cost;
-    std::atomic<std::int64_t> spent_us = 0;
+    std::chrono::milliseconds spent{0};
   };
   Tenant flood{"flood", 500, std::chrono::milliseconds(4)}, small{"small", 8, std::chrono::milliseconds(1)};
-  std::atomic<bool> stop = false;
+  cache::testing::ManualClock clock;
   std::function<void(Tenant&)> post;
+  std::promise<void> all_wait, enough;
+  bool told = false;
   {
-    Executor executor(2, 1000);
+    Executor executor(1, 1000, clock);
     post = [&](Tenant& tenant) {
       Executor::Task task = [&] {
-        if (stop) return;
-        const auto began = std::chrono::steady_clock::now();
-        std::this_thread::sleep_for(tenant.cost);
-        tenant.spent_us += (std::chrono::steady_clock::now() - began) / std::chrono::microseconds(1);
+        if (flood.spent + small.spent >= std::chrono::seconds(2)) return std::exchange(told, true) ? void() : enough.set_value();
+        clock.Advance(tenant.cost);
+        tenant.spent += tenant.cost;
         post(tenant);
       };
-      EXPECT_TRUE(executor.Post(tenant.name, task) || stop);
+      EXPECT_TRUE(executor.Post(tenant.name, task));
     };
+    executor.PostFirst([all = all_wait.get_future().share()] { all.wait(); });
     for (Tenant* tenant : {&flood, &small}) {
       for (int i = 0; i < tenant->waiting; ++i) post(*tenant);
     }
-    while (flood.spent_us + small.spent_us < 2'000'000) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    stop = true;
+    all_wait.set_value();
+    enough.get_future().wait();
   }
-  const auto its = static_cast<double>(small.spent_us), theirs = static_cast<double>(flood.spent_us);
-  EXPECT_GE(its, 0.8 * (its + theirs) / 2);
+  EXPECT_NEAR(static_cast<double>(small.spent.count()), 1000, 50);
 }
 
 // What a task holds is let go without the executor's mutex: it may post in turn.
 TEST(Executor, WhatATaskHoldsMayPost) {
-  Executor executor(1, 10);
+  const cache::testing::ManualClock clock;
+  Executor executor(1, 10, clock);
   std::promise<void> posted;
   auto poster = std::shared_ptr<int>(new int, [&](const int* it) {
     delete it;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tenants before the workers, simulated: time is a number, a worker is when its job ends.
+#include "cache/testing.h"
 #include "server/fair_share.h"
 
 #include <algorithm>
@@ -33,10 +34,10 @@ struct Tenant {
 class Simulation {
  public:
   Simulation(std::vector<Tenant> tenants, std::size_t capacity, unsigned workers)
-      : tenants_(std::move(tenants)), admission_(capacity, workers), running_(workers) {}
+      : tenants_(std::move(tenants)), admission_(capacity, workers, clock_), running_(workers) {}
 
   std::map<std::string, double> Run(double until_ms) {
-    for (double now = 0; now < until_ms; ++now) {
+    for (double now = 0; now < until_ms; ++now, clock_.Advance(std::chrono::milliseconds(1))) {
       for (Running& worker : running_) {
         if (worker.job && worker.ends <= now) End(worker);
       }
@@ -84,6 +85,7 @@ class Simulation {
   }
 
   std::vector<Tenant> tenants_;
+  cache::testing::ManualClock clock_;
   Admission admission_;
   std::vector<Running> running_;
   std::map<std::string, std::size_t> present_;
@@ -386,7 +388,8 @@ double GetsOf(Admission& admission, const std::string& tenant, const std::string
 
 TEST(Admission, TuningThatWaitsHoldsItsTenantsTimeNotBack) {
   for (const bool promoted : {false, true}) {
-    Admission admission(256, 1);
+    const cache::testing::ManualClock clock;
+    Admission admission(256, 1, clock);
     auto tuning = Waiting("tuner", v1::TUNING, "tuned");
     ASSERT_TRUE(admission.Submit(tuning));
     EXPECT_EQ(GetsOf(admission, "other", "third", 10'000), 5'000) << "the tuning job waits all the while";
@@ -396,7 +399,8 @@ TEST(Admission, TuningThatWaitsHoldsItsTenantsTimeNotBack) {
 }
 
 TEST(Admission, TuningIsSharedToo) {
-  Admission admission(1'000, 1);
+  const cache::testing::ManualClock clock;
+  Admission admission(1'000, 1, clock);
   std::map<std::string, int> got;
   for (const std::string name : {"flood", "other"}) {
     for (int i = 0; i < 100; ++i) {
@@ -413,7 +417,8 @@ TEST(Admission, TuningIsSharedToo) {
 }
 
 TEST(Admission, AFloodLeavesRoomInTheQueue) {
-  Admission admission(256, 1);
+  const cache::testing::ManualClock clock;
+  Admission admission(256, 1, clock);
   const auto submit = [&](const std::string& tenant, v1::Priority priority) {
     auto job = std::make_unique<Job>();
     job->caller.tenant = tenant;

@@ -14,7 +14,7 @@ std::expected<Caller, Failure> Gate::Enter(const grpc::ServerContextBase& contex
   if (!caller) {
     const std::string peer = context.peer();
     // Without the port, of which a stranger has many.
-    if (const auto left_out = lines_.Take(std::string_view(peer).substr(0, peer.rfind(':')), LineBudget::Clock::now())) {
+    if (const auto left_out = lines_.Take(std::string_view(peer).substr(0, peer.rfind(':')), clock_.SteadyNow())) {
       audit_.Log(Level::kWarning, "audit",
                  {{"audit", "refused"}, {"method", method}, {"peer", std::string_view(peer)},
                   {"why", std::string_view(caller.error().message)}, {"left-out", static_cast<std::int64_t>(*left_out)}});
@@ -54,7 +54,7 @@ void Gate::NotePut(const Caller& caller, std::string_view key, bool sealed) cons
 }
 
 void Gate::NoteQuota(std::string_view tenant, std::string_view why) const {
-  if (const auto left_out = lines_.Take(tenant, LineBudget::Clock::now())) {
+  if (const auto left_out = lines_.Take(tenant, clock_.SteadyNow())) {
     audit_.Log(Level::kWarning, "audit",
                {{"audit", "quota"}, {"tenant", tenant}, {"why", why}, {"left-out", static_cast<std::int64_t>(*left_out)}});
   }
@@ -62,7 +62,7 @@ void Gate::NoteQuota(std::string_view tenant, std::string_view why) const {
 
 std::expected<void, Failure> Gate::Require(const Caller& caller, Scope scope, std::string_view method) const {
   if (caller.May(scope)) return {};
-  if (const auto left_out = lines_.Take(caller.name, LineBudget::Clock::now())) {
+  if (const auto left_out = lines_.Take(caller.name, clock_.SteadyNow())) {
     audit_.Log(Level::kWarning, "audit",
                {{"audit", "refused"}, {"method", method}, {"caller", std::string_view(caller.name)},
                 {"tenant", std::string_view(caller.tenant)}, {"why", "scope"}, {"scope", NameOf(scope)},

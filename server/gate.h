@@ -10,6 +10,7 @@
 
 #include <grpcpp/server_context.h>
 
+#include "cache/clock.h"
 #include "server/authenticator.h"
 #include "server/caller.h"
 #include "server/failure.h"
@@ -23,7 +24,8 @@ using Confirmation = std::function<std::expected<void, Failure>()>;
 
 class Gate {
  public:
-  Gate(const Authenticator& authenticator, const Telemetry& audit) : authenticator_(authenticator), audit_(audit) {}
+  Gate(const Authenticator& authenticator, const Telemetry& audit, const cache::Clock& clock)
+      : authenticator_(authenticator), audit_(audit), clock_(clock) {}
 
   std::expected<Caller, Failure> Enter(const grpc::ServerContextBase& context, std::string_view method) const;
 
@@ -42,6 +44,7 @@ class Gate {
  private:
   const Authenticator& authenticator_;
   const Telemetry& audit_;
+  const cache::Clock& clock_;
   mutable LineBudget lines_;
 };
 

@@ -22,7 +22,6 @@
 namespace kiln::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using DevicePtr = std::shared_ptr<const runtime::Device>;
 
 constexpr runtime::DriverKind kDrivers[] = {runtime::DriverKind::kCuda, runtime::DriverKind::kHip};
@@ -93,6 +92,8 @@ void Describe(const runtime::DeviceInfo& info, v1::DeviceInfo& device) {
 // A worker that is told no device finds them all, and tries the first for the others.
 class GpuDevice final : public WorkerProgram::Device {
  public:
+  explicit GpuDevice(const cache::Clock& clock) : clock_(clock) {}
+
   void Start(std::string_view device) override {
     device_ = device.empty() ? Find() : Open(device);
     if (device_) (void)ProbeGpu(*device_, 0);  // fails again where it matters
@@ -137,7 +138,7 @@ class GpuDevice final : public WorkerProgram::Device {
   }
 
   Done TryRun(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage, v1::DeviceResult& result) {
-    const auto began = Clock::now();
+    const auto began = clock_.SteadyNow();
     if (!device_) return std::unexpected(device_.error());
     const DevicePtr device = *device_;
     v1::CompileReply reply;
@@ -154,11 +155,11 @@ class GpuDevice final : public WorkerProgram::Device {
                                       {.place = place, .device = device->info().index,
                                        .give = [&](std::span<std::byte> host) { return copies.Give(host); }});
     if (!tensors) return std::unexpected(std::move(tensors.error()));
-    AddTiming(said, "load", Clock::now() - began);
+    AddTiming(said, "load", clock_.SteadyNow() - began);
     on_stage("run");
-    const auto started = Clock::now();
+    const auto started = clock_.SteadyNow();
     if (auto ran = Execute(run.options(), **kernel, *tensors, copies, said); !ran) return Refuse(ran.error(), result);
-    AddTiming(said, "run", Clock::now() - started);
+    AddTiming(said, "run", clock_.SteadyNow() - started);
     said.set_finished(true);
     tensors->Describe((*kernel)->binder(), result);
     return {};
@@ -201,6 +202,7 @@ class GpuDevice final : public WorkerProgram::Device {
     return {};
   }
 
+  const cache::Clock& clock_;
   v1::DeviceList list_;
   std::expected<DevicePtr, std::string> device_ = std::unexpected("no device was opened");
   LoadedPrograms<runtime::Kernel> kernels_;
@@ -208,6 +210,6 @@ class GpuDevice final : public WorkerProgram::Device {
 
 }  // namespace
 
-std::unique_ptr<WorkerProgram::Device> MakeGpuDevice() { return std::make_unique<GpuDevice>(); }
+std::unique_ptr<WorkerProgram::Device> MakeGpuDevice(const cache::Clock& clock) { return std::make_unique<GpuDevice>(clock); }
 
 }  // namespace kiln::server

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "cache/clock.h"
 #include "cache/mutex.h"
 #include "server/executor.h"
 
@@ -15,15 +16,13 @@ namespace kiln::server {
 // what stands there may well wait for memory, and nobody else's small requests with it.
 class Heartbeat {
  public:
-  using Clock = std::chrono::steady_clock;
-
-  explicit Heartbeat(Executor& executor, Clock::duration patience = std::chrono::seconds(30))
-      : executor_(executor), patience_(patience), state_(std::make_shared<State>()) {}
+  Heartbeat(Executor& executor, const cache::Clock& clock, std::chrono::steady_clock::duration patience = std::chrono::seconds(30))
+      : executor_(executor), clock_(clock), patience_(patience), state_(std::make_shared<State>()) {}
 
   // Sends a beat where none is under way, before all that waits: a full queue alone is no bad sign. False when the last has been
   // under way for too long.
   bool Alive() {
-    const auto now = Clock::now();
+    const auto now = clock_.SteadyNow();
     {
       cache::MutexLock lock(state_->mutex);
       if (state_->since) return now - *state_->since < patience_;
@@ -39,11 +38,12 @@ class Heartbeat {
  private:
   struct State {
     cache::Mutex mutex;
-    std::optional<Clock::time_point> since KILN_GUARDED_BY(mutex);  // of the beat under way
+    std::optional<cache::SteadyTime> since KILN_GUARDED_BY(mutex);  // of the beat under way
   };
 
   Executor& executor_;
-  const Clock::duration patience_;
+  const cache::Clock& clock_;
+  const std::chrono::steady_clock::duration patience_;
   const std::shared_ptr<State> state_;
 };
 

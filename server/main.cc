@@ -13,6 +13,7 @@
 #include "server/config.h"
 #include "server/config_check.h"
 #include "server/daemon.h"
+#include "server/system_clock.h"
 #include "server/token_command.h"
 
 namespace {
@@ -37,14 +38,14 @@ int AwaitSignal(const sigset_t& signals, const ServiceManager& manager, Daemon& 
 
 // Until another signal of `ends`. The manager's own times for a stop, and for its watchdog, may be shorter than the grace period.
 void Drain(const sigset_t& ends, const ServiceManager& manager, std::chrono::microseconds grace, Daemon& daemon) {
-  using Clock = std::chrono::steady_clock;
+  const SystemClock clock;
   manager.Tell("STOPPING=1");
   manager.Tell(fmt::format("EXTEND_TIMEOUT_USEC={}", (grace + kAfterGrace).count()));
-  Clock::time_point told{};
+  kiln::cache::SteadyTime told{};
   daemon.Drain([&] {
-    if (manager.watchdog.count() > 0 && Clock::now() - told >= manager.watchdog / 2 && daemon.Alive()) {
+    if (manager.watchdog.count() > 0 && clock.SteadyNow() - told >= manager.watchdog / 2 && daemon.Alive()) {
       manager.Tell("WATCHDOG=1");
-      told = Clock::now();
+      told = clock.SteadyNow();
     }
     const timespec now{};
     return ::sigtimedwait(&ends, nullptr, &now) > 0;

@@ -80,8 +80,9 @@ Failure LostKeys(std::uint64_t count) {
 
 }  // namespace
 
-Maintenance::Maintenance(Options options, cache::TieredCache& cache, const cache::SqliteSlot& disk, const Sealer& sealer)
-    : options_(std::move(options)), cache_(cache), disk_(disk), sealer_(sealer), trimmer_(1, kTrims), executor_(1, kCalls) {}
+Maintenance::Maintenance(Options options, cache::TieredCache& cache, const cache::SqliteSlot& disk, const Sealer& sealer,
+                         const cache::Clock& clock)
+    : options_(std::move(options)), cache_(cache), disk_(disk), sealer_(sealer), trimmer_(1, kTrims, clock), executor_(1, kCalls, clock) {}
 
 std::expected<cache::SqliteTier*, Failure> Maintenance::Disk() const {
   if (cache::SqliteTier* const store = disk_.store()) return store;

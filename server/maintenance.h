@@ -52,7 +52,7 @@ class Maintenance {
   };
 
   // While the store on disk could not be opened all fail with kStore.
-  Maintenance(Options options, cache::TieredCache& cache, const cache::SqliteSlot& disk, const Sealer& sealer);
+  Maintenance(Options options, cache::TieredCache& cache, const cache::SqliteSlot& disk, const Sealer& sealer, const cache::Clock& clock);
 
   // False when too many wait. What is posted is the admins', who wait in one line.
   bool Post(Executor::Task task) { return executor_.Post("", task); }

@@ -13,6 +13,7 @@
 #include <array>
 #include <string_view>
 
+#include "server/deadline.h"
 #include "server/unique_fd.h"
 
 namespace kiln::server {
@@ -20,12 +21,9 @@ namespace {
 
 constexpr std::chrono::seconds kPause{1};
 
-using Clock = std::chrono::steady_clock;
-
-bool Readable(int fd, Clock::time_point until) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+bool Readable(int fd, const Deadline& until) {
   pollfd one{fd, POLLIN, 0};
-  return left.count() > 0 && ::poll(&one, 1, static_cast<int>(left.count())) > 0;
+  return !until.IsOver() && ::poll(&one, 1, until.PollTimeout()) > 0;
 }
 
 // A process group of its own, whose output goes to `out`; 0 where it cannot be started.
@@ -47,7 +45,7 @@ pid_t StartAlone(const std::string& path, int out) {
 }
 
 // Up to its end; false where that does not come in time.
-bool ReadAll(int fd, Clock::time_point until, std::string& text) {
+bool ReadAll(int fd, const Deadline& until, std::string& text) {
   constexpr std::size_t kMost = 65536;
   std::array<char, 4096> chunk;
   while (Readable(fd, until) && text.size() < kMost) {
@@ -59,7 +57,7 @@ bool ReadAll(int fd, Clock::time_point until, std::string& text) {
 }
 
 // What `path --version` prints; nothing when it cannot be run, or does not end until then.
-std::string Ask(const std::string& path, Clock::time_point until) {
+std::string Ask(const std::string& path, const Deadline& until) {
   std::array<int, 2> pipe;
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return {};
   const UniqueFd out(pipe[0]);
@@ -94,17 +92,17 @@ std::string Ptxas::Version() {
   Identity now;
   for (;;) {
     now = Look();
-    const bool asks_again = version_.empty() && Clock::now() - last_try_ >= kPause;
+    const bool asks_again = version_.empty() && clock_.SteadyNow() - last_try_ >= kPause;
     if (asked_ == now && (asking_ || !asks_again)) return version_;
     if (!asking_) break;
     answered_.Wait(mutex_, [&]() KILN_REQUIRES(mutex_) { return !asking_; });
   }
   asking_ = true;
   lock.Unlock();
-  std::string version = LastLine(Ask(path_.string(), Clock::now() + patience_));
+  std::string version = LastLine(Ask(path_.string(), Deadline(clock_, patience_)));
   lock.Lock();
   asked_ = now;
-  last_try_ = Clock::now();
+  last_try_ = clock_.SteadyNow();
   asking_ = false;
   version_ = std::move(version);
   answered_.NotifyAll();

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "cache/clock.h"
 #include "cache/mutex.h"
 
 namespace kiln::server {
@@ -19,24 +20,24 @@ namespace kiln::server {
 // not tell before, they take for one that still cannot.
 class Ptxas {
  public:
-  explicit Ptxas(std::filesystem::path path, std::chrono::milliseconds patience = std::chrono::seconds(10))
-      : path_(std::move(path)), patience_(patience) {}
+  Ptxas(std::filesystem::path path, const cache::Clock& clock, std::chrono::milliseconds patience = std::chrono::seconds(10))
+      : path_(std::move(path)), clock_(clock), patience_(patience) {}
 
   // The line that names the build ("Build cuda_12.8.r12.8/compiler.35404655_0"); empty where there is no working ptxas.
   std::string Version();
 
  private:
-  using Clock = std::chrono::steady_clock;
   using Identity = std::array<std::int64_t, 5>;  // of the file: its inode, size and times
   Identity Look() const;
 
   const std::filesystem::path path_;
+  const cache::Clock& clock_;
   const std::chrono::milliseconds patience_;
   cache::Mutex mutex_;
   cache::CondVar answered_;
   std::optional<Identity> asked_ KILN_GUARDED_BY(mutex_);
   bool asking_ KILN_GUARDED_BY(mutex_) = false;
-  Clock::time_point last_try_ KILN_GUARDED_BY(mutex_) {};  // the end of it
+  cache::SteadyTime last_try_ KILN_GUARDED_BY(mutex_) {};  // the end of it
   std::string version_ KILN_GUARDED_BY(mutex_);
 };
 

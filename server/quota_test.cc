@@ -123,7 +123,7 @@ class StoreKeeperTest : public ::testing::Test {
   cache::TieredCache cache_{{disk_}, clock_, {}};
   const Sealer sealer_{cache::SigningKey::Make(), {}};
   std::unique_ptr<Maintenance> maintenance_ =
-      std::make_unique<Maintenance>(Maintenance::Options{.scratch = folder_ / "transfer"}, cache_, *disk_, sealer_);
+      std::make_unique<Maintenance>(Maintenance::Options{.scratch = folder_ / "transfer"}, cache_, *disk_, sealer_, clock_);
   Quotas quotas_{[](std::string_view) { return TenantLimits{.store_bytes = 20'000}; }, clock_};
   StoreKeeper keeper_{quotas_, *maintenance_};
 };
@@ -222,7 +222,7 @@ TEST_F(QuotaTest, CompileSecondsAreUsedUpAndHitsAreStillServed) {
 // They were let in while there was something left.
 TEST_F(QuotaTest, WhatWaitsIsNotCompiledOnceTheSecondsAreUsedUp) {
   AwaitAnHourThatLasts();
-  StartWith("compile-seconds = 0.1", {"--workers=1"});
+  StartWith("compile-seconds = 0.001", {"--workers=1"});
   std::vector<std::future<Daemon::Result>> calls;
   const auto start = [&](Order order, uint32_t amount) {
     calls.push_back(std::async(std::launch::async, [this, order, amount] { return daemon_->Compile(MakeRequest(order, amount)); }));
@@ -231,12 +231,11 @@ TEST_F(QuotaTest, WhatWaitsIsNotCompiledOnceTheSecondsAreUsedUp) {
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().workers_busy() == 1; }));
   for (uint32_t i = 0; i < 5; ++i) start(Order::kAnswer, i);
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->Stats().queued() == 5; }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(150));
   EXPECT_TRUE(daemon_->Woken(calls[0]).status.ok());
   for (std::size_t i = 1; i < calls.size(); ++i) {
     const auto refused = calls[i].get();
     EXPECT_EQ(refused.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << i;
-    EXPECT_THAT(refused.status.error_message(), HasSubstr("0.1 compile-seconds of this hour"));
+    EXPECT_THAT(refused.status.error_message(), HasSubstr("0.001 compile-seconds of this hour"));
     EXPECT_TRUE(refused.has_retry_info());
   }
   EXPECT_EQ(daemon_->Stats().compiles(), 1u);

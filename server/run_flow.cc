@@ -194,10 +194,10 @@ void RunFlow::FindDevice(const std::shared_ptr<Call>& call) {
 
 // 4. The kernel: compiled, or from the cache.
 void RunFlow::FindKernel(const std::shared_ptr<Call>& call) {
-  const auto next = [this, call, began = std::chrono::steady_clock::now()](Outcome kernel) {
+  const auto next = [this, call, began = parts_.clock.SteadyNow()](Outcome kernel) {
     if (!kernel) return End(call, std::unexpected(std::move(kernel.error())));
     AddTiming(call->known, "compile",
-              std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
+              std::chrono::duration<double, std::milli>(parts_.clock.SteadyNow() - began).count());
     call->known.set_origin(kernel->origin);
     Launch(call, *kernel);
   };
@@ -271,7 +271,7 @@ void RunFlow::Land(const std::shared_ptr<Call>& call, DeviceOutcome outcome) {
   Ran ran = Judge(*call, outcome);
   const auto waited = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double, std::milli>(outcome.queue_ms));
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = parts_.clock.SteadyNow();
   call->notes->Add("queue", now - outcome.ran - waited, waited);
   call->notes->Add("run", now - outcome.ran, outcome.ran);
   DeviceCounters& counters = call->device->line->counters();

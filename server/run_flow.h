@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/clock.h"
 #include "kiln/v1/run.pb.h"
 #include "server/call_record.h"
 #include "server/caller.h"
@@ -52,6 +53,7 @@ class RunFlow {
     Telemetry& telemetry;
     Quotas& quotas;
     Metrics& metrics;
+    const cache::Clock& clock;
   };
 
   // What a run gave: the result, and where the outputs' bytes are.

@@ -21,17 +21,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cache/testing.h"
 #include "kiln/rpc/status.pb.h"
 #include "server/admission.h"
 #include "server/channel.h"
 #include "server/config.h"
+#include "server/deadline.h"
 #include "server/endpoint.h"
 #include "server/manifest.h"
-#include "server/ptxas.h"
 #include "server/reproducers.h"
 #include "server/request_index.h"
 #include "server/request_key.h"
 #include "server/status_map.h"
+#include "server/system_clock.h"
 
 namespace kiln::server {
 namespace {
@@ -54,7 +56,8 @@ std::unique_ptr<Job> MakeJob(const std::string& id, v1::Priority priority, std::
 void Submit(Admission& admission, std::unique_ptr<Job> job) { ASSERT_TRUE(admission.Submit(job)); }
 
 TEST(Admission, UrgentBeforePatientAndInOrderAmongEquals) {
-  Admission admission(10, 1);
+  const cache::testing::ManualClock clock;
+  Admission admission(10, 1, clock);
   Submit(admission, MakeJob("tuning", v1::TUNING));
   Submit(admission, MakeJob("batch 1", v1::BATCH));
   Submit(admission, MakeJob("batch 2", v1::BATCH));
@@ -66,7 +69,8 @@ TEST(Admission, UrgentBeforePatientAndInOrderAmongEquals) {
 }
 
 TEST(Admission, AWaitingJobBecomesUrgentWhenSomebodyUrgentWantsItToo) {
-  Admission admission(10, 1);
+  const cache::testing::ManualClock clock;
+  Admission admission(10, 1, clock);
   Submit(admission, MakeJob("batch 1", v1::BATCH));
   Submit(admission, MakeJob("batch 2", v1::BATCH));
   admission.Promote(cache::Sha256("batch 2"), v1::INTERACTIVE);
@@ -74,7 +78,8 @@ TEST(Admission, AWaitingJobBecomesUrgentWhenSomebodyUrgentWantsItToo) {
 }
 
 TEST(Admission, RefusesWhenFullAndSaysHowLongItWillTake) {
-  Admission admission(2, 1);
+  const cache::testing::ManualClock clock;
+  Admission admission(2, 1, clock);
   Submit(admission, MakeJob("a", v1::INTERACTIVE));
   Submit(admission, MakeJob("b", v1::INTERACTIVE));
   for (int i = 0; i < 200; ++i) {
@@ -92,7 +97,8 @@ TEST(Admission, RefusesWhenFullAndSaysHowLongItWillTake) {
 }
 
 TEST(Admission, WhatNobodyWaitsForMakesRoom) {
-  Admission admission(1, 1);
+  const cache::testing::ManualClock clock;
+  Admission admission(1, 1, clock);
   std::vector<std::string> ended;
   std::stop_source stop;
   Submit(admission, MakeJob("abandoned", v1::INTERACTIVE, &ended, stop.get_token()));
@@ -106,7 +112,8 @@ TEST(Admission, WhatNobodyWaitsForMakesRoom) {
 }
 
 TEST(Admission, ClosingEndsWhatWaits) {
-  Admission admission(4, 1);
+  const cache::testing::ManualClock clock;
+  Admission admission(4, 1, clock);
   std::vector<std::string> ended;
   Submit(admission, MakeJob("a", v1::BATCH, &ended));
   admission.Close();
@@ -127,7 +134,9 @@ struct Pair {
   }
 };
 
-Channel::Wait Within(milliseconds time) { return {.until = std::chrono::steady_clock::now() + time}; }
+const SystemClock system_clock;
+
+Channel::Wait Within(milliseconds time) { return {.until = Deadline(system_clock, time)}; }
 
 TEST(Channel, CarriesMessagesWhole) {
   Pair pair;
@@ -503,39 +512,6 @@ TEST(Config, LeavesProcessorsToKilndWhereThereAreSome) {
   EXPECT_EQ(BetweenDecodes(2, 2), std::chrono::milliseconds(25));
   EXPECT_EQ(BetweenDecodes(1, 4), std::chrono::milliseconds(25));
   EXPECT_EQ(BetweenDecodes(16, 14), std::chrono::milliseconds(1));
-}
-
-// A shell script in its place.
-TEST(Ptxas, IsAskedAgainWhenItIsReplacedOrCouldNotTell) {
-  std::string pattern = "/tmp/kiln-ptxas-XXXXXX";
-  ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-  const std::filesystem::path folder = pattern, program = folder / "ptxas";
-  const auto install = [&](const std::string& text) {
-    const std::filesystem::path next = folder / "next";
-    std::ofstream(next) << "#!/bin/sh\necho asked >>" << (folder / "asked").string() << "\n" << text << "\n";
-    std::filesystem::permissions(next, std::filesystem::perms::owner_all);
-    std::filesystem::rename(next, program);
-  };
-  const auto asked = [&] {
-    std::ifstream file(folder / "asked");
-    return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
-  };
-  Ptxas ptxas(program);
-  EXPECT_EQ(ptxas.Version(), "") << "there is none yet";
-  install("echo Build 1");
-  EXPECT_EQ(ptxas.Version(), "Build 1");
-  EXPECT_EQ(ptxas.Version(), "Build 1");
-  EXPECT_EQ(asked(), 1);
-  install("echo Build 2");
-  EXPECT_EQ(ptxas.Version(), "Build 2");
-  install("test -e " + (folder / "mended").string() + " && echo Build 3");
-  const auto began = std::chrono::steady_clock::now();
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(ptxas.Version(), "");
-  EXPECT_LE(asked(), 3 + std::chrono::ceil<std::chrono::seconds>(std::chrono::steady_clock::now() - began).count()) << "no more than once a second";
-  std::ofstream(folder / "mended").flush();
-  for (int i = 0; i < 100 && ptxas.Version().empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_EQ(ptxas.Version(), "Build 3");
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* KilnService::EnsureKernels(Context* 
   if (!in_flight) return refuse(in_flight.error());
   TellId(*context);
   return new EnsureReactor({parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, parts_.gate, WasAccepted(*context),
-                            NotesOf(*context)},
+                            NotesOf(*context), parts_.clock},
                            std::move(*caller), std::move(*memory), std::move(*in_flight), std::move(manifest));
 }
 
@@ -226,7 +226,7 @@ grpc::ServerUnaryReactor* KilnService::Stats(Context* context, const Bytes* requ
 }
 
 void KilnService::Describe(v1::StatsReply& reply) const {
-  reply.set_uptime_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count());
+  reply.set_uptime_seconds(std::chrono::duration<double>(parts_.clock.SteadyNow() - started_).count());
   for (const auto& tier : parts_.cache.Report()) DescribeTier(tier, *reply.add_tiers());
   reply.set_workers(parts_.workers.workers());
   reply.set_workers_busy(parts_.workers.busy());

@@ -8,6 +8,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "cache/clock.h"
 #include "kiln/v1/service.grpc.pb.h"
 #include "server/admission.h"
 #include "server/compile_flow.h"
@@ -50,6 +51,7 @@ class KilnService final : public KilnMethods {
     const Gate& gate;
     Quotas& quotas;
     SelfDescription& description;
+    const cache::Clock& clock;
     bool accept_put;
     RequestLimits limits;
     std::size_t message_bytes;
@@ -90,7 +92,7 @@ class KilnService final : public KilnMethods {
 
   const Parts parts_;
   TenantBudget manifests_{parts_.manifest_memory_bytes};
-  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  const cache::SteadyTime started_ = parts_.clock.SteadyNow();
 };
 
 }  // namespace kiln::server

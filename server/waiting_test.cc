@@ -4,6 +4,7 @@
 // a log on a full disk, messages that are none.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <fstream>
 #include <functional>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -21,12 +23,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cache/testing.h"
 #include "kiln/v1/service.pb.h"
 #include "server/decoding_room.h"
 #include "server/device_line.h"
 #include "server/message_reader.h"
 #include "server/ptxas.h"
 #include "server/self_description.h"
+#include "server/system_clock.h"
 #include "server/telemetry.h"
 
 namespace kiln::server {
@@ -97,23 +101,49 @@ class PtxasTest : public testing::Test {
   fs::path Program() const { return folder_ / "ptxas"; }
 
   fs::path folder_;
+  const SystemClock clock_;
 };
 
 TEST_F(PtxasTest, OneThatDoesNotEndHasNoVersion) {
   Install("echo Build 1; exec sleep 1000");
-  Ptxas ptxas(Program(), milliseconds(200));
+  Ptxas ptxas(Program(), clock_, milliseconds(200));
   EXPECT_EQ(ptxas.Version(), "");
 }
 
 TEST_F(PtxasTest, NeitherHasOneThatSaysAllAndGoesOn) {
   Install("echo Build 1; exec >&-; sleep 1000");
-  Ptxas ptxas(Program(), milliseconds(200));
+  Ptxas ptxas(Program(), clock_, milliseconds(200));
   EXPECT_EQ(ptxas.Version(), "");
+}
+
+TEST_F(PtxasTest, IsAskedAgainWhenItIsReplacedOrCouldNotTell) {
+  const std::string count = "echo asked >>" + (folder_ / "asked").string() + "\n";
+  const auto asked = [&] {
+    std::ifstream file(folder_ / "asked");
+    return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  };
+  cache::testing::ManualClock clock;
+  Ptxas ptxas(Program(), clock);
+  EXPECT_EQ(ptxas.Version(), "") << "there is none yet";
+  Install(count + "echo Build 1");
+  EXPECT_EQ(ptxas.Version(), "Build 1");
+  EXPECT_EQ(ptxas.Version(), "Build 1");
+  EXPECT_EQ(asked(), 1);
+  Install(count + "echo Build 2");
+  EXPECT_EQ(ptxas.Version(), "Build 2");
+  Install(count + "test -e " + (folder_ / "mended").string() + " && echo Build 3");
+  for (const int times : {3, 4}) {
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(ptxas.Version(), "");
+    EXPECT_EQ(asked(), times) << "once a second";
+    clock.Advance(seconds(1));
+  }
+  std::ofstream(folder_ / "mended").flush();
+  EXPECT_EQ(ptxas.Version(), "Build 3");
 }
 
 TEST_F(PtxasTest, WhatWasKnownOfAnotherFileIsNoAnswer) {
   Install("echo Build 1");
-  Ptxas ptxas(Program(), seconds(1000));
+  Ptxas ptxas(Program(), clock_, seconds(1000));
   EXPECT_EQ(ptxas.Version(), "Build 1");
   ASSERT_EQ(::mkfifo((folder_ / "go").c_str(), 0600), 0);
   Install("touch " + (folder_ / "asked").string() + "; cat " + (folder_ / "go").string() + "; echo Build 2");
@@ -138,8 +168,8 @@ class DeviceLineTest : public testing::Test {
     auto task = std::make_unique<DeviceTask>();
     task->tenant = tenant;
     task->stop = run.stop.get_token();
-    task->may_begin = [takes]() -> std::expected<void, Failure> {
-      std::this_thread::sleep_for(takes);
+    task->may_begin = [this, takes]() -> std::expected<void, Failure> {
+      clock_.Advance(takes);
       return std::unexpected(Failure{});
     };
     task->done = [&run, ends = std::move(ends)](DeviceOutcome) {
@@ -150,8 +180,9 @@ class DeviceLineTest : public testing::Test {
   }
   void Submit(std::unique_ptr<DeviceTask> task) { ASSERT_TRUE(line_.Submit(task)); }
 
-  Zygote zygote_{{}};
-  DeviceLine line_{{.name = "emu", .workers = 2, .on_replaced = [](std::string_view, std::string_view) {}}, zygote_};
+  cache::testing::ManualClock clock_;
+  Zygote zygote_{{}, clock_};
+  DeviceLine line_{{.name = "emu", .workers = 2, .on_replaced = [](std::string_view, std::string_view) {}}, zygote_, clock_};
 };
 
 // It waits for a slot that is its tenant's and at the end of another run still; with it the turn goes to the other tenant, whose slot sleeps.

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cache/testing.h"
 #include "server/call_log.h"
 #include "server/heartbeat.h"
 #include "server/journal.h"
@@ -218,7 +219,8 @@ TEST(Spans, TheFileIsBoundedAndLeavesOutWhatIsNotSampled) {
 }
 
 TEST(Notes, AStageIsAWordHoweverItIsCalled) {
-  CallNotes notes;
+  const cache::testing::ManualClock clock;
+  CallNotes notes(clock);
   notes.Mark("decode");
   notes.Mark("x\" evil=\"1");
   for (int i = 0; i < 100; ++i) notes.Mark("more");
@@ -236,13 +238,10 @@ bool Eventually(Condition condition) {
   return condition();
 }
 
-bool BecomesAlive(Heartbeat& heartbeat, bool alive) {
-  return Eventually([&] { return heartbeat.Alive() == alive; });
-}
-
 TEST(HeartbeatTest, StopsWithTheExecutor) {
-  Executor executor(1, 10);
-  Heartbeat heartbeat(executor, std::chrono::milliseconds(50));
+  cache::testing::ManualClock clock;
+  Executor executor(1, 10, clock);
+  Heartbeat heartbeat(executor, clock, std::chrono::seconds(30));
   EXPECT_TRUE(heartbeat.Alive());
   std::promise<void> may_go;
   std::promise<void> is_stuck;
@@ -252,13 +251,18 @@ TEST(HeartbeatTest, StopsWithTheExecutor) {
   };
   ASSERT_TRUE(executor.Post("t", stuck));
   is_stuck.get_future().wait();
-  EXPECT_TRUE(BecomesAlive(heartbeat, false));
+  EXPECT_TRUE(heartbeat.Alive());
+  clock.Advance(std::chrono::seconds(29));
+  EXPECT_TRUE(heartbeat.Alive());
+  clock.Advance(std::chrono::seconds(1));
+  EXPECT_FALSE(heartbeat.Alive());
   may_go.set_value();
-  EXPECT_TRUE(BecomesAlive(heartbeat, true));
+  EXPECT_TRUE(Eventually([&] { return heartbeat.Alive(); }));
 }
 
 TEST(HeartbeatTest, AFullQueueDoesNotHideThreadsThatAreStuck) {
-  Executor executor(4, 2);
+  cache::testing::ManualClock clock;
+  Executor executor(4, 2, clock);
   std::promise<void> may_go;
   const auto gate = may_go.get_future().share();
   std::atomic<int> stuck = 0;
@@ -275,11 +279,12 @@ TEST(HeartbeatTest, AFullQueueDoesNotHideThreadsThatAreStuck) {
   };
   while (post()) {
   }
-  Heartbeat heartbeat(executor, std::chrono::milliseconds(50));
+  Heartbeat heartbeat(executor, clock, std::chrono::seconds(30));
   EXPECT_TRUE(heartbeat.Alive());
-  EXPECT_TRUE(BecomesAlive(heartbeat, false));
+  clock.Advance(std::chrono::seconds(30));
+  EXPECT_FALSE(heartbeat.Alive());
   may_go.set_value();
-  EXPECT_TRUE(BecomesAlive(heartbeat, true));
+  EXPECT_TRUE(Eventually([&] { return heartbeat.Alive(); }));
 }
 
 TEST(RestartCauses, AreClasses) {

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "server/channel.h"
+#include "server/deadline.h"
 #include "server/zygote.h"
 
 namespace kiln::server {
@@ -30,9 +31,11 @@ class Worker {
   template <class Event, class Job, class Take>
   Channel::End Converse(const Job& job, int wake_fd, std::chrono::steady_clock::duration limit, Take take, int descriptor = -1) {
     constexpr std::size_t kMostOfStage = 64;
-    const auto now = std::chrono::steady_clock::now();
-    const Channel::Wait whole{.wake_fd = wake_fd, .until = now + limit};
-    Channel::Wait wait{.wake_fd = wake_fd, .until = now + std::min<std::chrono::steady_clock::duration>(limit, kBeginPatience)};
+    const auto wait_for = [&](std::chrono::steady_clock::duration time) {
+      return Channel::Wait{.wake_fd = wake_fd, .until = Deadline(zygote_->clock(), time)};
+    };
+    const Channel::Wait whole = wait_for(limit);
+    Channel::Wait wait = wait_for(std::min<std::chrono::steady_clock::duration>(limit, kBeginPatience));
     if (const auto end = channel_.Send(job, wait, descriptor); end != Channel::End::kOk) return end;
     for (;;) {
       Event event;

@@ -3,12 +3,14 @@
 #include "compiler/key.h"
 #include "compiler/passes.h"
 #include "server/device_worker.h"
+#include "server/system_clock.h"
 #include "server/worker_process.h"
 
 int main(int argc, char** argv) {
   using kiln::server::WorkerProgram;
   std::vector<std::string_view> passes;
   for (const kiln::compiler::Pass& pass : kiln::compiler::Passes()) passes.push_back(pass.name);
+  const kiln::server::SystemClock clock;
   return kiln::server::WorkerMain(
       argc, argv,
       {.build_id = kiln::compiler::BuildId(),
@@ -18,7 +20,7 @@ int main(int argc, char** argv) {
          return kiln::compiler::Compile(
              request, {.on_stage = hooks.on_stage, .cancelled = hooks.cancelled, .ptxas = hooks.ptxas});
        },
-       .make_device = [](kiln::server::WorkerRole role) {
-         return kiln::server::IsGpu(role) ? kiln::server::MakeGpuDevice() : kiln::server::MakeEmulatedDevice();
+       .make_device = [&clock](kiln::server::WorkerRole role) {
+         return kiln::server::IsGpu(role) ? kiln::server::MakeGpuDevice(clock) : kiln::server::MakeEmulatedDevice(clock);
        }});
 }

@@ -12,12 +12,6 @@
 #include "server/worker_turn.h"
 
 namespace kiln::server {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-}  // namespace
-
 class WorkerPool::Slot {
  public:
   explicit Slot(WorkerPool& pool) : pool_(pool), thread_([this] { Run(); }) {}
@@ -34,9 +28,9 @@ class WorkerPool::Slot {
     while (std::unique_ptr<Job> job = pool_.admission_.Take()) {
       ++pool_.busy_;
       LeaveToOwner(job->caller.tenant);
-      const auto began = Clock::now();
+      const auto began = pool_.clock_.SteadyNow();
       auto outcome = TakeTurn<JobOutcome>(*job, stopping_, [this](Job& one, bool& blameless) { return RunOnce(one, blameless); });
-      outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
+      outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(pool_.clock_.SteadyNow() - began);
       outcome.queue_ms = std::chrono::duration<double, std::milli>(began - job->queued).count();
       pool_.admission_.Finished(*job, outcome);
       --pool_.busy_;
@@ -90,7 +84,7 @@ class WorkerPool::Slot {
 
   Channel::End Converse(Job& job, JobOutcome& outcome) {
     if (stopping_) return Channel::End::kWoken;
-    const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(job.work.timeout_seconds()));
+    const auto limit = std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(job.work.timeout_seconds()));
     return worker_->Converse<v1::WorkerEvent>(job.work, wakeup_.fd(), limit, [&](v1::WorkerEvent& event) {
       if (event.has_result()) {
         outcome.end = JobOutcome::End::kResult;
@@ -111,8 +105,8 @@ class WorkerPool::Slot {
   std::thread thread_;  // last: it uses the others
 };
 
-WorkerPool::WorkerPool(WorkerPoolOptions options, Admission& admission, Zygote& zygote)
-    : options_(std::move(options)), admission_(admission), zygote_(zygote) {
+WorkerPool::WorkerPool(WorkerPoolOptions options, Admission& admission, Zygote& zygote, const cache::Clock& clock)
+    : options_(std::move(options)), admission_(admission), zygote_(zygote), clock_(clock) {
   for (unsigned i = 0; i < options_.workers; ++i) slots_.push_back(std::make_unique<Slot>(*this));
 }
 

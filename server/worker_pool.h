@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/clock.h"
 #include "server/admission.h"
 #include "server/zygote.h"
 
@@ -33,7 +34,7 @@ struct WorkerPoolOptions {
 
 class WorkerPool {
  public:
-  WorkerPool(WorkerPoolOptions options, Admission& admission, Zygote& zygote);
+  WorkerPool(WorkerPoolOptions options, Admission& admission, Zygote& zygote, const cache::Clock& clock);
   ~WorkerPool();  // stops
 
   // Closes the queue, stops running jobs as kCancelled, joins. It may still be asked how many workers there are.
@@ -48,6 +49,7 @@ class WorkerPool {
   const WorkerPoolOptions options_;
   Admission& admission_;
   Zygote& zygote_;
+  const cache::Clock& clock_;
   std::atomic<unsigned> busy_ = 0;
   std::vector<std::unique_ptr<Slot>> slots_;
 };

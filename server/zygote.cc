@@ -136,7 +136,7 @@ struct Zygote::Peer {
   std::unordered_map<pid_t, WorkerEnd> ends KILN_GUARDED_BY(mutex);
 };
 
-Zygote::Zygote(ZygoteOptions options) : options_(std::move(options)) {}
+Zygote::Zygote(ZygoteOptions options, const cache::Clock& clock) : options_(std::move(options)), clock_(clock) {}
 
 Zygote::~Zygote() {
   std::shared_ptr<Peer> peer;
@@ -170,7 +170,7 @@ std::expected<void, std::string> Zygote::Spawn() {
   peer->pid = *pid;
   peer->generation = ++generation_;
   peer->reader = std::thread([this, peer] { ReadEvents(peer); });
-  last_spawn_ = std::chrono::steady_clock::now();
+  last_spawn_ = clock_.SteadyNow();
   if (peer_ && peer_->reader.joinable()) peer_->reader.detach();  // dead: it has nothing left to read
   peer_ = std::move(peer);
   return {};
@@ -224,7 +224,7 @@ void Zygote::Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueF
 // Starts another zygote where the last one died.
 std::expected<std::shared_ptr<Zygote::Peer>, std::string> Zygote::ReadyPeer() {
   const bool start_fails = peer_ && peer_->NeverStarted();
-  const bool too_soon = start_fails && std::chrono::steady_clock::now() < last_spawn_ + kRespawnPause;
+  const bool too_soon = start_fails && clock_.SteadyNow() < last_spawn_ + kRespawnPause;
   if ((!peer_ || peer_->IsDead()) && !too_soon && !stopping_) {
     if (auto spawned = Spawn(); !spawned) return std::unexpected(std::move(spawned.error()));
   }

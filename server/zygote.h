@@ -22,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cache/clock.h"
 #include "cache/mutex.h"
 #include "server/unique_fd.h"
 #include "server/worker_protocol.h"
@@ -53,7 +54,7 @@ class Zygote {
     UniqueFd log;  // its stderr; the file offset is where it stopped writing
   };
 
-  explicit Zygote(ZygoteOptions options);
+  Zygote(ZygoteOptions options, const cache::Clock& clock);
   ~Zygote();
   Zygote(const Zygote&) = delete;
   Zygote& operator=(const Zygote&) = delete;
@@ -74,6 +75,9 @@ class Zygote {
   // True when the zygote the child came from is gone, and the child for that reason.
   bool Lost(const Child& child);
 
+  // By which its workers' times are limited.
+  const cache::Clock& clock() const { return clock_; }
+
   // The compiler's passes, in their order; waits for the zygote to be ready.
   std::vector<std::string> Passes();
 
@@ -87,13 +91,14 @@ class Zygote {
   std::optional<std::expected<Child, std::string>> Ask(Peer& zygote, WorkerRole role, std::string_view device) KILN_REQUIRES(forking_, mutex_);
 
   const ZygoteOptions options_;
+  const cache::Clock& clock_;
   cache::Mutex forking_ KILN_ACQUIRED_BEFORE(mutex_);  // one Fork at a time
 
   mutable cache::Mutex mutex_;
   cache::CondVar changed_;
   std::shared_ptr<Peer> peer_ KILN_GUARDED_BY(mutex_);
   std::uint64_t generation_ KILN_GUARDED_BY(mutex_) = 0;
-  std::chrono::steady_clock::time_point last_spawn_ KILN_GUARDED_BY(mutex_) {};
+  cache::SteadyTime last_spawn_ KILN_GUARDED_BY(mutex_) {};
   bool stopping_ KILN_GUARDED_BY(mutex_) = false;
 };
 

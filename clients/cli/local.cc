@@ -18,6 +18,7 @@
 
 #include "clients/cpp/convert.h"
 #include "server/channel.h"
+#include "server/system_clock.h"
 #include "server/unique_fd.h"
 #include "server/worker_protocol.h"
 
@@ -123,7 +124,8 @@ std::expected<Compiled, Error> CompileLocally(const CompileRequest& request, con
                                               const Client::OnStage& on_stage) {
   auto worker = Spawn(options.worker.empty() ? Beside("kiln-worker") : options.worker);
   if (!worker) return std::unexpected(std::move(worker.error()));
-  const Channel::Wait wait{.until = std::chrono::steady_clock::now() + options.timeout};
+  const server::SystemClock clock;
+  const Channel::Wait wait{.until = server::Deadline(clock, options.timeout)};
   v1::WorkerJob job;
   *job.mutable_request() = ToProto(request);
   job.set_timeout_seconds(std::chrono::duration<double>(options.timeout).count());

@@ -68,10 +68,14 @@ class TextRule:
 TEXTS = (
     TextRule(r"\b(secure_)?getenv\s*\(", ("server/config", "clients/cpp/", "clients/cli/", "clients/python/", "tests/"),
              "the environment is read in the server's configuration and the clients only; pass the value in"),
-    TextRule(r"_clock::now\s*\(|\bclock_gettime\s*\(|\bgettimeofday\s*\(|\btime\s*\(\s*(nullptr|NULL|0)\s*\)",
+    TextRule(r"(_clock|\bClock)::now\s*\(|\bclock_gettime\s*\(|\bgettimeofday\s*\(|\btime\s*\(\s*(nullptr|NULL|0)\s*\)",
              # stage_timer.h reports how long a stage took; nothing can be decided by it.
              ("server/", "clients/cpp/", "clients/cli/", "clients/python/", "tests/", "compiler/stage_timer.h"),
              "clocks are read from the server upwards only; take a clock or a time as an argument"),
+    TextRule(r"\b(steady_clock|high_resolution_clock|Clock)::now\s*\(",
+             ("server/system_clock.h", "clients/cpp/", "clients/cli/", "clients/python/", "tests/", "compiler/stage_timer.h"),
+             "the server measures time by the cache::Clock it is given, so that a test can let time pass; only server/system_clock.h asks the "
+             "system"),
 )
 
 # Headers that match the pattern may not be included under the folder.

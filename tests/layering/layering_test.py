@@ -73,10 +73,16 @@ class Layering(unittest.TestCase):
     def test_the_outside_world_is_injected(self):
         self.refused("compiler/a.cc", 'auto* v = getenv("X");\n', "environment")
         self.refused("server/worker.cc", 'auto* v = std::getenv("X");\n', "environment")
-        self.refused("cache/a.cc", "auto t = std::chrono::steady_clock::now();\n", "clocks")
+        self.refused("cache/a.cc", "auto t = std::chrono::system_clock::now();\n", "clocks")
+        self.assertEqual(len(problems({"cache/a.cc": "auto t = std::chrono::steady_clock::now();\n"})), 2)
         self.refused("ir/a.cc", "clock_gettime(CLOCK_MONOTONIC, &t);\n", "clocks")
         self.allowed("server/config.cc", 'auto* v = std::getenv("X");\n')
-        self.allowed("server/flow.cc", "auto t = std::chrono::steady_clock::now();\n")
+        self.allowed("server/flow.cc", "auto t = std::chrono::system_clock::now();\n")
+        self.refused("server/flow.cc", "auto t = std::chrono::steady_clock::now();\n", "the server measures time")
+        self.refused("server/flow.h", "#pragma once\nconst Time began_ = Clock::now();\n", "the server measures time")
+        self.allowed("server/system_clock.h", "#pragma once\nauto t = std::chrono::steady_clock::now();\n")
+        self.allowed("server/flow_test.cc", "auto t = std::chrono::steady_clock::now();\n")
+        self.allowed("server/flow.cc", "auto t = clock_.SteadyNow();\n")
         self.allowed("cache/a_test.cc", "auto t = std::chrono::steady_clock::now();\n")
         self.allowed("cache/a.cc", "// steady_clock::now() is not called here\nusing T = std::chrono::steady_clock::time_point;\n")
 
