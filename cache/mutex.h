@@ -44,8 +44,8 @@ class KILN_SCOPED_CAPABILITY MutexLock {
   bool held_ = true;
 };
 
-// Waits without a condition may wake for no reason: call them in a loop. A condition is asked under the mutex; what it reads is checked where
-// it is written: `[&]() KILN_REQUIRES(mutex_) { … }`.
+// Waits without a condition may wake for no reason: call them in a loop. A condition is asked under the mutex; what it reads is checked
+// where it is written: `[&]() KILN_REQUIRES(mutex_) { … }`.
 class CondVar {
  public:
   void Wait(Mutex& mutex) KILN_REQUIRES(mutex) {

@@ -36,7 +36,8 @@ class CallContext final : public grpc::CallbackServerContext {
 
 class ContextAllocator final : public grpc::ContextAllocator {
  public:
-  ContextAllocator(Journal& journal, AcceptedCalls& accepted, const cache::Clock& clock) : journal_(journal), accepted_(accepted), clock_(clock) {}
+  ContextAllocator(Journal& journal, AcceptedCalls& accepted, const cache::Clock& clock)
+      : journal_(journal), accepted_(accepted), clock_(clock) {}
 
   grpc::CallbackServerContext* NewCallbackServerContext() override { return new CallContext(clock_); }
 

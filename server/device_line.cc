@@ -193,7 +193,9 @@ bool DeviceLine::HasRoomFor(const std::string& tenant) const {
 // Something waits.
 const std::string& DeviceLine::NextTenant() const {
   const auto now = clock_.SteadyNow();
-  const auto earlier = [&](const auto& a, const auto& b) KILN_REQUIRES(mutex_) { return shares_.TimeOf(a.first, now) < shares_.TimeOf(b.first, now); };
+  const auto earlier = [&](const auto& a, const auto& b) KILN_REQUIRES(mutex_) {
+    return shares_.TimeOf(a.first, now) < shares_.TimeOf(b.first, now);
+  };
   return std::ranges::min_element(waiting_, earlier)->first;
 }
 

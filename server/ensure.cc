@@ -224,9 +224,10 @@ void EnsureReactor::Pause(std::chrono::milliseconds time) {
 std::optional<grpc::Status> EnsureReactor::Advance() {
   if (busy_) return std::nullopt;
   if (news_ && !broken_) {
-    progress_.set_elapsed_seconds(Seconds(parts_.clock.SteadyNow() - began_));
+    const cache::SteadyTime now = parts_.clock.SteadyNow();
+    progress_.set_elapsed_seconds(Seconds(now - began_));
     progress_.clear_remaining_seconds();
-    if (const auto remaining = looking_ ? std::nullopt : estimate_.RemainingSeconds(parts_.clock.SteadyNow())) progress_.set_remaining_seconds(*remaining);
+    if (const auto remaining = looking_ ? std::nullopt : estimate_.RemainingSeconds(now)) progress_.set_remaining_seconds(*remaining);
     writing_ = ToBuffer(progress_);
     progress_.clear_kernels();
     unwritten_bytes_ = 0;

@@ -94,7 +94,8 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   bool looking_ KILN_GUARDED_BY(mutex_) = true;  // the first phase
   bool paused_ KILN_GUARDED_BY(mutex_) = false;     // the queue is full
   bool throttled_ KILN_GUARDED_BY(mutex_) = false;  // the client reads slowly
-  std::unique_ptr<grpc::Alarm> alarm_ KILN_GUARDED_BY(mutex_);  // another for each pause: one may be set while the call back of the last still runs
+  // Another for each pause: one may be set while the call back of the last still runs.
+  std::unique_ptr<grpc::Alarm> alarm_ KILN_GUARDED_BY(mutex_);
   WorkEstimate estimate_ KILN_GUARDED_BY(mutex_);  // of what must be compiled, by the bytes of the requests
   std::optional<Failure> failure_ KILN_GUARDED_BY(mutex_);  // ends the call before its items
 

@@ -165,16 +165,21 @@ struct Metrics::Impl {
   const std::function<Names()> ask_stages;
   std::optional<KnownNames> stage KILN_GUARDED_BY(mutex);
   std::set<std::string, std::less<>> tenant_names KILN_GUARDED_BY(mutex);
-  Series<Histogram> calls KILN_GUARDED_BY(mutex) {registry, "kiln_request_seconds", "Time from a call's arrival to its status", {"method", "code"},
+  Series<Histogram> calls KILN_GUARDED_BY(mutex) {
+      registry, "kiln_request_seconds", "Time from a call's arrival to its status", {"method", "code"},
                           kCallSeconds};
-  Series<Counter> results KILN_GUARDED_BY(mutex) {registry, "kiln_results_total", "Kernels handed out, by where they came from", {"origin"}};
+  Series<Counter> results KILN_GUARDED_BY(mutex) {
+      registry, "kiln_results_total", "Kernels handed out, by where they came from", {"origin"}};
   Series<Counter> reply_bytes KILN_GUARDED_BY(mutex) {registry, "kiln_reply_bytes_total", "Bytes of replies", {"method"}};
   Series<Counter> refusals KILN_GUARDED_BY(mutex) {registry, "kiln_refusals_total", "Requests that got no result, by reason", {"reason"}};
   Series<Counter> tenants KILN_GUARDED_BY(mutex) {registry, "kiln_tenant_requests_total", "Requests by tenant", {"tenant", "code"}};
-  Series<Histogram> waits KILN_GUARDED_BY(mutex) {registry, "kiln_queue_wait_seconds", "Time a compile waited for a worker", {"priority"}, kWaitSeconds};
-  Series<Histogram> compiles KILN_GUARDED_BY(mutex) {registry, "kiln_compile_seconds", "Time a compile took in its worker", {"target", "outcome"},
+  Series<Histogram> waits KILN_GUARDED_BY(mutex) {
+      registry, "kiln_queue_wait_seconds", "Time a compile waited for a worker", {"priority"}, kWaitSeconds};
+  Series<Histogram> compiles KILN_GUARDED_BY(mutex) {
+      registry, "kiln_compile_seconds", "Time a compile took in its worker", {"target", "outcome"},
                              kCompileSeconds};
-  Series<Histogram> stages KILN_GUARDED_BY(mutex) {registry, "kiln_compile_stage_seconds", "Time of one stage of a compile", {"stage", "target"},
+  Series<Histogram> stages KILN_GUARDED_BY(mutex) {
+      registry, "kiln_compile_stage_seconds", "Time of one stage of a compile", {"stage", "target"},
                            kStageSeconds};
   CompileTimes times KILN_GUARDED_BY(mutex);
   Series<Counter> restarts KILN_GUARDED_BY(mutex) {registry, "kiln_worker_restarts_total", "Workers replaced, by cause", {"cause"}};

@@ -10,6 +10,7 @@
 
 #include "cache/sqlite_tier.h"
 #include "server/sealer.h"
+#include "server/system_clock.h"
 #include "server/tenant_key.h"
 #include "server/testing/daemon_fixture.h"
 #include "server/tokens.h"
@@ -19,14 +20,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using grpc::StatusCode;
-
-class TestClock final : public cache::Clock {
- public:
-  cache::WallTime WallNow() const override {
-    return std::chrono::time_point_cast<std::chrono::microseconds>(std::chrono::system_clock::now());
-  }
-  cache::SteadyTime SteadyNow() const override { return std::chrono::steady_clock::now(); }
-};
 
 v1::SealedReply SealedBy(const cache::SigningKey& key) {
   v1::Artifact artifact;
@@ -103,7 +96,7 @@ class SealTest : public DaemonTest {
   }
   // Somebody who can write the store, but has not the key: every entry through `change`, with digests that agree.
   void Tamper(std::function<void(v1::SealedReply&)> change) {
-    TestClock clock;
+    const SystemClock clock;
     auto store = cache::SqliteTier::Open({.directory = daemon_->State()}, clock);
     ASSERT_TRUE(store) << store.error().message;
     const auto entries = (*store)->List({.after = std::nullopt, .limit = SIZE_MAX, .accept = {}});
@@ -229,7 +222,7 @@ TEST_F(SealTest, ARefusalThatIsNoneIsForged) {
   ASSERT_FALSE(daemon_->Compile(MakeRequest(Order::kRefuse)).status.ok());
   ASSERT_EQ(daemon_->Stop(), 0);
   {
-    TestClock clock;
+    const SystemClock clock;
     auto store = cache::SqliteTier::Open({.directory = daemon_->State()}, clock);
     ASSERT_TRUE(store) << store.error().message;
     const auto entries = (*store)->List({.after = std::nullopt, .limit = SIZE_MAX, .accept = {}});

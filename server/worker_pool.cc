@@ -84,7 +84,8 @@ class WorkerPool::Slot {
 
   Channel::End Converse(Job& job, JobOutcome& outcome) {
     if (stopping_) return Channel::End::kWoken;
-    const auto limit = std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(job.work.timeout_seconds()));
+    using Duration = std::chrono::steady_clock::duration;
+    const auto limit = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(job.work.timeout_seconds()));
     return worker_->Converse<v1::WorkerEvent>(job.work, wakeup_.fd(), limit, [&](v1::WorkerEvent& event) {
       if (event.has_result()) {
         outcome.end = JobOutcome::End::kResult;

@@ -88,7 +88,8 @@ class Zygote {
   void ReadEvents(std::shared_ptr<Peer> peer);
   void Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueFd log) KILN_REQUIRES(mutex_);
   std::expected<std::shared_ptr<Peer>, std::string> ReadyPeer() KILN_REQUIRES(mutex_);
-  std::optional<std::expected<Child, std::string>> Ask(Peer& zygote, WorkerRole role, std::string_view device) KILN_REQUIRES(forking_, mutex_);
+  std::optional<std::expected<Child, std::string>> Ask(Peer& zygote, WorkerRole role, std::string_view device)
+      KILN_REQUIRES(forking_, mutex_);
 
   const ZygoteOptions options_;
   const cache::Clock& clock_;

@@ -7,23 +7,16 @@
 #include <fmt/format.h>
 
 #include "cache/sqlite_tier.h"
+#include "server/system_clock.h"
 #include "tests/bench/figures.h"
 
 namespace kiln::bench {
 namespace {
 
-class RealClock final : public cache::Clock {
- public:
-  cache::WallTime WallNow() const override {
-    return std::chrono::time_point_cast<std::chrono::microseconds>(std::chrono::system_clock::now());
-  }
-  cache::SteadyTime SteadyNow() const override { return std::chrono::steady_clock::now(); }
-};
-
 // Entries of 200 KB that have nothing in common, until the store holds `bytes`.
 void Fill(const std::filesystem::path& directory, std::uint64_t bytes) {
   constexpr std::size_t kEntry = 200'000;
-  const RealClock clock;
+  const server::SystemClock clock;
   auto store = cache::SqliteTier::Open({.directory = directory}, clock);
   if (!store) throw std::runtime_error(store.error().message);
   std::mt19937_64 engine(7);

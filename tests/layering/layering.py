@@ -74,8 +74,8 @@ TEXTS = (
              "clocks are read from the server upwards only; take a clock or a time as an argument"),
     TextRule(r"\b(steady_clock|high_resolution_clock|Clock)::now\s*\(",
              ("server/system_clock.h", "clients/cpp/", "clients/cli/", "clients/python/", "tests/", "compiler/stage_timer.h"),
-             "the server measures time by the cache::Clock it is given, so that a test can let time pass; only server/system_clock.h asks the "
-             "system"),
+             "the server measures time by the cache::Clock it is given, so that a test can let time pass; only "
+             "server/system_clock.h asks the system"),
 )
 
 # Headers that match the pattern may not be included under the folder.

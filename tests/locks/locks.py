@@ -18,10 +18,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 CLANG = "clang++-22"
 FOLDERS = ("cache/", "server/", "clients/")
 MUTEX_HEADER = "cache/mutex.h"  # which makes the annotated mutex of the standard one
+HEAVY = ("grpcpp/grpcpp.h", "grpcpp/alarm.h", "kiln/v1/service.grpc.pb.h")  # parsed once for all that see gRPC
 SPDLOG_SINK = "<spdlog/sinks/base_sink.h>"  # whose sinks lock a mutex of their own, of the standard's kind
 WARNINGS = ("-Wno-everything", "-Wthread-safety", "-Wthread-safety-beta", "-Werror=thread-safety", "-Werror=thread-safety-beta")
 
@@ -86,7 +88,8 @@ def holders(path, text):
 def files_to_check(code):
     """What declares a mutex, defines members of what does, or is needed for a header with one to be seen at all."""
     known, chosen = {}, set()
-    headers = {path: set(holders(path, text)) for path, text in code.items() if path.endswith(".h") and mutexes(text) and path != MUTEX_HEADER}
+    headers = {path: set(holders(path, text)) for path, text in code.items()
+               if path.endswith(".h") and path != MUTEX_HEADER and mutexes(text)}
     sources = sorted(path for path in code if path.endswith(".cc"))
     for path in sources:
         types = set().union(*(headers[h] for h in reached(path, code, known) if h in headers))
@@ -116,6 +119,19 @@ def commands(build, root):
     return found
 
 
+def sees_grpc(path, code, known):
+    return any(re.search(r"^#include [<\"]grpcpp/", code[p], re.M) for p in {path} | reached(path, code, known))
+
+
+def precompile(flags, root, folder):
+    """The flags with which a file need not parse HEAVY."""
+    header = os.path.join(folder, f"heavy-{len(os.listdir(folder))}.h")
+    with open(header, "w", encoding="utf-8") as file:
+        file.writelines(f'#include "{name}"\n' for name in HEAVY)
+    done = subprocess.run([CLANG, "-x", "c++-header", *flags, *WARNINGS, header, "-o", header + ".pch"], cwd=root, check=False)
+    return [*flags, "-include-pch", header + ".pch"] if done.returncode == 0 else flags
+
+
 def analyse(path, flags, root):
     """The errors in one file; none where it is right."""
     done = subprocess.run([CLANG, "-fsyntax-only", *flags, *WARNINGS, path], cwd=root, capture_output=True, text=True, check=False)
@@ -133,7 +149,13 @@ def check(root, build, names=(), show=print):
     failed = int(bool(form))
     for problem in form:
         show(f"failed {problem}")
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    known, heavy = {}, {}
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for path in files:
+            if sees_grpc(path, code, known):
+                same = tuple(flags[path])
+                heavy[same] = heavy.get(same) or precompile(flags[path], root, folder)
+                flags[path] = heavy[same]
         for path, errors in zip(files, pool.map(lambda path: analyse(path, flags[path], root), files)):
             failed += bool(errors)
             show(f"failed {path}\n{errors}" if errors else f"checked {path}")

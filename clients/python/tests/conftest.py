@@ -23,8 +23,8 @@ def pytest_configure(config):
         return
     proto = TESTS.parents[2] / "proto"
     out = pathlib.Path(tempfile.mkdtemp(prefix="kiln-test-")) / "kiln.desc"
-    subprocess.run(["protoc", "-I", str(proto), "--include_imports", f"--descriptor_set_out={out}", *map(str, (proto / "kiln").glob("*/*.proto"))],
-                   check=True)
+    files = map(str, (proto / "kiln").glob("*/*.proto"))
+    subprocess.run(["protoc", "-I", str(proto), "--include_imports", f"--descriptor_set_out={out}", *files], check=True)
     os.environ["KILN_DESCRIPTOR"] = str(out)
 
 
