@@ -466,6 +466,10 @@ TEST_F(AccessTest, AStrangerWhoCallsInALoopDoesNotFillTheLog) {
   const auto lines = std::ranges::count(text, '\n');
   EXPECT_LE(lines, LineBudget::kLines * (seconds + 1));
   EXPECT_LT(lines, 400);
+  EXPECT_TRUE(daemon_->Eventually([&] {
+    Call("Stats", "kiln_wrong");
+    return ::testing::Value(TextOf(audit), ::testing::ContainsRegex("left-out=[1-9]"));
+  })) << "what is missing is counted";
 }
 
 TEST(LineBudgetTest, WhatIsMissingIsCountedInTheNextLine) {

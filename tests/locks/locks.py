@@ -24,6 +24,7 @@ CLANG = "clang++-22"
 FOLDERS = ("cache/", "server/", "clients/")
 MUTEX_HEADER = "cache/mutex.h"  # which makes the annotated mutex of the standard one
 HEAVY = ("grpcpp/grpcpp.h", "grpcpp/alarm.h", "kiln/v1/service.grpc.pb.h")  # parsed once for all that see gRPC
+UNCHECKED = "KILN_NO_THREAD_SAFETY_ANALYSIS"
 SPDLOG_SINK = "<spdlog/sinks/base_sink.h>"  # whose sinks lock a mutex of their own, of the standard's kind
 WARNINGS = ("-Wno-everything", "-Wthread-safety", "-Wthread-safety-beta", "-Werror=thread-safety", "-Werror=thread-safety-beta")
 
@@ -59,6 +60,8 @@ def form_problems(path, text):
     """What the analysis cannot see: locks without annotations, and mutexes that no annotation names."""
     bare = without_comments(text)
     for number, line in enumerate(bare.splitlines(), 1):
+        if UNCHECKED in line and path != MUTEX_HEADER and "#define" not in line:
+            yield f"{path}:{number}: {line.strip()}: only {MUTEX_HEADER} may leave a function out of the analysis"
         if path != MUTEX_HEADER and SPDLOG_SINK not in text and PLAIN.search(line):
             yield f"{path}:{number}: {line.strip()}: use those of {MUTEX_HEADER}, which the analysis knows"
     for name in mutexes(text):

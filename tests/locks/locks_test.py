@@ -33,6 +33,7 @@ class Form(unittest.TestCase):
     def test_the_standard_ones_have_no_annotations(self):
         self.assertIn("use those of", self.problems("  std::lock_guard lock(mutex_);\n")[0])
         self.assertIn("use those of", self.problems("  std::condition_variable changed_;\n")[0])
+        self.assertIn("may leave a function out", self.problems("  void A() KILN_NO_THREAD_SAFETY_ANALYSIS;\n")[0])
         self.assertEqual(self.problems("// std::mutex is not used\n"), [])
         self.assertEqual(self.problems("  std::mutex mutex_;\n", locks.MUTEX_HEADER), [])
 
@@ -48,6 +49,11 @@ class Form(unittest.TestCase):
             "cache/uses_inline_too.cc": '#include "cache/inline.h"\n',
         }
         self.assertEqual(locks.files_to_check(code), ["cache/a.cc", "cache/more.cc", "cache/uses_inline.cc"])
+
+    def test_the_tree_has_what_is_checked(self):
+        code = locks.tracked(ROOT)
+        self.assertGreater(len(locks.files_to_check(code)), 30)
+        self.assertEqual([p for path, text in code.items() for p in locks.form_problems(path, text)], [])
 
 
 @unittest.skipUnless(shutil.which(locks.CLANG), f"no {locks.CLANG}")
@@ -72,11 +78,6 @@ class Analysis(unittest.TestCase):
     def test_a_lock_that_is_not_given_back_is_found(self):
         self.assertEqual(self.errors("executor.cc"), "")
         self.assertIn("to be held at the end of function", self.errors("executor.cc", r"  mutex_\.Lock\(\);\n"))
-
-    def test_the_tree_has_what_is_checked(self):
-        code = locks.tracked(ROOT)
-        self.assertGreater(len(locks.files_to_check(code)), 30)
-        self.assertEqual([p for path, text in code.items() for p in locks.form_problems(path, text)], [])
 
 
 if __name__ == "__main__":
