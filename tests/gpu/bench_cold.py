@@ -42,10 +42,10 @@ def assemble(client, function, target, options):
         raise RuntimeError("kilnd has no ptxas: the cubin is not in the reply")
 
 
-def measure_all(client, target, options, chosen):
+def measure_all(client, target, chosen):
     """One result for each job whose row is among `chosen`; each failure is its own."""
     import bench_triton_cold
-    from bench_programs import build
+    from bench_programs import program
 
     results = []
     for row in chosen:
@@ -53,7 +53,7 @@ def measure_all(client, target, options, chosen):
             continue
         result = {"name": f"to cubin: {row['name']}", "holds": False}
         try:
-            function = build(row["builder"], row["arguments"])
+            function, options = program(row, target)
             peer = bench_triton_cold.compiler(JOBS[row["name"]])
             result.update(measure(lambda: assemble(client, function, target, options), peer))
         except Exception as problem:

@@ -2,9 +2,10 @@
 """For each row: its inputs, what Kiln's kernel must give (float64, or exact), and the peer's call."""
 
 import functools
+import math
 
 import torch
-from kiln.examples import products
+from kiln import library
 
 HALF = 2e-3, 1e-2  # largest relative error of f16, of bf16
 # What rounds to e4m3 is off by up to 1/16 of itself.
@@ -12,11 +13,17 @@ BARS = {"quantize_rows": 0.07, "float8_e4m3fn": 0.07}
 
 
 class Job:
-    """inputs and outputs of the kernel, in order; `reference`: (output index, tensor in float64); `peer`: a call, or None."""
+    """``inputs``: the tensors of the call, in order. ``outputs``: shape and dtype of each result. ``references``: (its number, float64); ``peer``: a call,
+    or None."""
 
-    def __init__(self, inputs, outputs, references, peer=None, bar=HALF[1], moved=None, flop=None):
+    def __init__(self, inputs, outputs, references, peer=None, bar=HALF[1], flop=None):
         self.inputs, self.outputs, self.references, self.peer, self.bar, self.flop = inputs, outputs, references, peer, bar, flop
-        self.moved = moved if moved is not None else sum(t.numel() * t.element_size() for t in [*inputs, *outputs])
+        self.moved = sum(t.numel() * t.element_size() for t in inputs) + sum(math.prod(shape) * getattr(torch, dtype).itemsize for shape, dtype in outputs)
+
+    def poison(self):
+        """Leaves blocks of the results' sizes to the allocator that are full of NaN, so that a result that nobody writes is not an earlier one."""
+        blocks = [_empty(*output) for output in self.outputs]
+        del blocks
 
 
 def _normal(shape, dtype):
@@ -47,7 +54,7 @@ def gemm(row):
     data = row["data"]
     a, b = _normal((m, k), data["dtype"]), _normal((n, k) if data["layout"] == "nt" else (k, n), data["dtype"])
     right = b.t() if data["layout"] == "nt" else b
-    out = _empty((m, n), data["out"])
+    out = ((m, n), data["out"])
     reference = _exact(a, right)
     inputs = [a, b]
     if data.get("bias"):
@@ -59,7 +66,7 @@ def gemm(row):
     if data["dtype"] == "float8_e4m3fn":
         one = torch.ones((), device="cuda")
         return Job(inputs, [out], [(0, reference)], lambda: torch._scaled_mm(a, right, one, one, out_dtype=torch.bfloat16))
-    given = torch.empty_like(out)
+    given = torch.empty((m, n), device="cuda", dtype=getattr(torch, data["out"]))
     return Job(inputs, [out], [(0, reference)], lambda: torch.matmul(a, right, out=given), bar=HALF[data["out"] == "bfloat16"])
 
 
@@ -74,8 +81,8 @@ def with_epilogue(row):
     if data.get("residual"):
         reference = reference + residual.double()
     out = data.get("out_dtype", "bfloat16")
-    # What is left out is not read: the bytes do not matter here, the products do.
-    return Job([a, b, residual, scale], [_empty((m, n), out)], [(0, reference)], bar=BARS.get(out, HALF[1]))
+    inputs = [a, b] + [residual] * bool(data.get("residual")) + [scale] * bool(data.get("row_scale"))
+    return Job(inputs, [((m, n), out)], [(0, reference)], bar=BARS.get(out, HALF[1]))
 
 
 def block_scaled(row):
@@ -86,19 +93,19 @@ def block_scaled(row):
     left = (a.double().view(m, -1, 128) * scale_a.t().double()[:, :, None]).view(m, k)
     spread = scale_b.double().repeat_interleave(128, 0)[:n]
     right = (b.double().view(n, -1, 128) * spread[:, :, None]).view(n, k)
-    return Job([a, b, scale_a, scale_b], [_empty((m, n), "bfloat16")], [(0, left @ right.t())])
+    return Job([a, b, scale_a, scale_b], [((m, n), "bfloat16")], [(0, left @ right.t())])
 
 
 def batched(row):
     count, m, n, k = row["shape"]
     a, b = _normal((count, m, k), "bfloat16"), _normal((count, n, k), "bfloat16")
     reference = torch.stack([_exact(x, y.t()) for x, y in zip(a, b)])
-    return Job([a, b], [_empty((count, m, n), "bfloat16")], [(0, reference)], lambda: torch.bmm(a, b.transpose(1, 2)))
+    return Job([a, b], [((count, m, n), "bfloat16")], [(0, reference)], lambda: torch.bmm(a, b.transpose(1, 2)))
 
 
 def grouped(row):
     experts, n, k = row["shape"]
-    block = row["data"]["block_m"]
+    block = row["data"]["tile"]
     counts = (torch.randint(1, 9, (experts,)) * block).tolist()  # uneven, whole tiles
     m = sum(counts)
     a, b = _normal((m, k), row["data"]["dtype"]), _normal((experts, n, k), row["data"]["dtype"])
@@ -110,13 +117,7 @@ def grouped(row):
     from bench_triton import grouped_gemm
 
     out = torch.empty((m, n), device="cuda", dtype=torch.bfloat16)
-    return Job([a, b, expert], [_empty((m, n), "bfloat16")], [(0, reference)], lambda: grouped_gemm(a, b, expert, out, block), flop=2 * m * n * k)
-
-
-def _words(row, packed):
-    if not row["arguments"]["interleaved"]:
-        return packed
-    return products.interleave(packed.long(), e2m1=row["builder"] == "packed_mxfp4").to(torch.int32).view(torch.uint32)
+    return Job([a, b, expert], [((m, n), "bfloat16")], [(0, reference)], lambda: grouped_gemm(a, b, expert, out, block), flop=2 * m * n * k)
 
 
 def packed_weights(row):
@@ -127,7 +128,7 @@ def packed_weights(row):
     weights = (nibbles.view(n, -1, 128) * scale.double()[:, :, None]).view(n, k)
     dense = weights.to(torch.bfloat16)
     given = torch.empty((m, n), device="cuda", dtype=torch.bfloat16)
-    return Job([a, _words(row, packed), scale.t().contiguous()], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
+    return Job([a, library.interleave(packed), scale.t().contiguous()], [((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
                lambda: torch.matmul(a, dense.t(), out=given))
 
 
@@ -140,7 +141,7 @@ def packed_mxfp4(row):
     weights = (numbers.view(n, -1, 32) * torch.exp2(exponent.double() - 127)[:, :, None]).view(n, k)
     dense = weights.to(torch.bfloat16)
     given = torch.empty((m, n), device="cuda", dtype=torch.bfloat16)
-    return Job([a, _words(row, packed), exponent.view(torch.int32).t().contiguous().view(torch.uint32)], [_empty((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
+    return Job([a, library.interleave(packed, "mxfp4"), exponent.view(torch.int32).t().contiguous().view(torch.uint32)], [((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
                lambda: torch.matmul(a, dense.t(), out=given))
 
 
@@ -152,7 +153,7 @@ def _rows(function, outputs, extra=()):
         x = _normal((m, n), "bfloat16")
         more = [make(m, n) for make in extra]
         references = function(x.double(), *[t.double() if t.is_floating_point() else t for t in more])
-        results = [_empty(tuple(r.shape), dtype) for r, dtype in zip(references, outputs)]
+        results = [(tuple(r.shape), dtype) for r, dtype in zip(references, outputs)]
         return Job([x, *more], results, list(enumerate(references)))
 
     return job
@@ -170,14 +171,14 @@ def layer_norm_backward(row):
     mean, rstd = x.double().mean(1), torch.rsqrt(x.double().var(1, unbiased=False) + 1e-5)
     g, normal = dy.double() * w.double(), (x.double() - mean[:, None]) * rstd[:, None]
     dx = rstd[:, None] * (g - g.mean(1, True) - normal * (g * normal).mean(1, True))
-    return Job([dy, x, w, mean.float(), rstd.float()], [_empty((m, n), "bfloat16")], [(0, dx)])
+    return Job([dy, x, w, mean.float(), rstd.float()], [((m, n), "bfloat16")], [(0, dx)])
 
 
 def swiglu(row):
     m, n = row["shape"]
     x = _normal((m, 2 * n), "bfloat16")
     gate, value = x.double().chunk(2, 1)
-    return Job([x], [_empty((m, n), "bfloat16")], [(0, torch.nn.functional.silu(gate) * value)])
+    return Job([x], [((m, n), "bfloat16")], [(0, torch.nn.functional.silu(gate) * value)])
 
 
 def rope(row):
@@ -186,7 +187,7 @@ def rope(row):
     cos, sin = angle.cos(), angle.sin()
     low, high = x.double().chunk(2, 2)
     c, s = cos.double()[:, None], sin.double()[:, None]
-    return Job([x, cos, sin], [_empty(tuple(x.shape), "bfloat16")], [(0, torch.cat([low * c - high * s, high * c + low * s], 2))])
+    return Job([x, cos, sin], [(tuple(x.shape), "bfloat16")], [(0, torch.cat([low * c - high * s, high * c + low * s], 2))])
 
 
 def _quantized(x):
@@ -196,7 +197,7 @@ def _quantized(x):
 
 MAKERS = {
     "gemm": gemm, "with_epilogue": with_epilogue, "block_scaled": block_scaled, "batched": batched, "grouped": grouped, "packed_weights": packed_weights, "packed_mxfp4": packed_mxfp4,
-    "softmax_online": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]), "softmax": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]),
+    "softmax": _rows(lambda x: [torch.softmax(x, 1)], ["bfloat16"]),
     "cross_entropy": _rows(lambda x, label: [torch.nn.functional.cross_entropy(x, label.long(), reduction="none")], ["float32"],
                            [lambda m, n: torch.randint(0, n, (m,), device="cuda", dtype=torch.int32)]),
     "row_sum": _rows(lambda x: [x.sum(1)], ["float32"]), "column_sum": _rows(lambda x: [x.sum(0)], ["float32"]),

@@ -21,43 +21,40 @@ def parse(arguments):
     parser.add_argument("--only", metavar="PATTERN", default="*", help="rows whose name or group matches this glob or contains it")
     parser.add_argument("--target", default="cuda:sm_90a", help="with --compile-only; else the GPU's own")
     parser.add_argument("--compile-only", action="store_true", help="for a host with no GPU: which programs compile, how fast, with what spills")
-    parser.add_argument("--mma-sync", action="store_true", help="without wgmma, tensor copies and warp roles")
     parser.add_argument("--seed", type=int, default=None, help="default: fresh in each run, and printed")
     parser.add_argument("--json", metavar="FILE", help="where the report goes; default: $OUT/bench.json where OUT is set")
     parser.add_argument("--budget", type=float, default=510, help="seconds after which no further row is begun")
     return parser.parse_args(arguments)
 
 
-def compile_row(row, client, target, mma_sync):
-    from bench_programs import build
-    from kiln import CompileOptions
+def compile_row(row, client, target):
+    """What the library will compile for the row's call, which then finds it in the cache."""
+    from bench_programs import program
 
-    options = CompileOptions(disable_wgmma=mma_sync, **row["options"])
+    function, options = program(row, target)
     start = time.perf_counter()
-    reply = client.compile(build(row["builder"], row["arguments"]), target, options=options, timeout=120)
+    reply = client.compile(function, target, options=options, timeout=120)
     kernels = reply.artifact.report.kernels
-    return reply.artifact, {
+    return {
         "compile_ms": round((time.perf_counter() - start) * 1e3, 1),
         "to_ptx_ms": round(sum(t.milliseconds for t in reply.timings if t.stage not in ("ptxas", "queue", "cache")), 1),
         "spill_bytes": sum(k.spill_bytes + k.local_bytes for k in kernels), "registers": max((k.registers for k in kernels), default=0),
     }
 
 
-def check(job, torch):
-    """The largest relative error of the outputs, NaN where one has a NaN."""
+def check(job, results):
+    """The largest relative error of the results, NaN where one has a NaN."""
     from data import relative_error
 
-    errors = [relative_error(job.outputs[index], reference) for index, reference in job.references]
+    errors = [relative_error(results[index], reference) for index, reference in job.references]
     return next((error for error in errors if error != error), max(errors))
 
 
-def plain_product(artifact, inputs, torch):
+def plain_product(inputs):
     """A call of our own product without an epilogue, on the same operands."""
-    from kiln import _runtime
+    from kiln import library
 
-    kernel = _runtime.load(artifact.SerializeToString(), torch.cuda.current_device())
-    out = torch.empty((inputs[0].shape[0], inputs[1].shape[0]), device="cuda", dtype=inputs[0].dtype)
-    return lambda: kernel(inputs[0], inputs[1], out)
+    return lambda: library.matmul(inputs[0], inputs[1], trans_b=True)
 
 
 def copy_of(size, torch):
@@ -67,23 +64,21 @@ def copy_of(size, torch):
     return lambda: target.copy_(source)
 
 
-def measure(row, artifact, timer, bandwidth, torch, plain):
+def measure(row, timer, bandwidth, torch):
     import bench_data
-    from kiln import _runtime
+    from bench_programs import call
 
-    kernel = _runtime.load(artifact.SerializeToString(), torch.cuda.current_device())
     job = bench_data.make(row["name"])
-    kernel(*job.inputs, *job.outputs)
-    torch.cuda.synchronize()
-    error = check(job, torch)
+    ours = call(row, job.inputs)
+    job.poison()
+    error = check(job, ours())
     if not error <= job.bar:
         return {"ok": False, "note": f"error {error:.2e}, bar {job.bar:.0e}"}
     job.references = []  # gigabytes
     if row["group"] == "gemm fused":
-        job.peer = plain_product(plain, job.inputs, torch)
+        job.peer = plain_product(job.inputs)
     if row["group"] == "memory":
         job.peer = copy_of(job.moved, torch)
-    ours = lambda: kernel(*job.inputs, *job.outputs)
     calls = {"kiln": ours, **({"peer": job.peer} if job.peer else {})}
     burst = timer.burst(calls)
     result = {"ok": True, "error": error, "burst_ms": round(burst["kiln"], 5)}
@@ -154,7 +149,7 @@ def clocks():
 
 
 def run_rows(options, target, facts):
-    from bench_table import PLAIN, rows
+    from bench_table import rows
     from kiln.client import default_client
     from plan import selected
 
@@ -169,17 +164,14 @@ def run_rows(options, target, facts):
         timer = Timer(options.seed)
         bandwidth = facts["copy_bytes_per_second"] = timer.copy_bandwidth()
         print(f"# copy {bandwidth * 1e-9:.0f} GB/s; {clocks()}", flush=True)
-    plain = None
-    if any(row["group"] == "gemm fused" for row in chosen):
-        plain = compile_row(next(row for row in rows() if row["name"] == PLAIN), client, target, options.mma_sync)[0]
     for row in chosen:
         if time.monotonic() > deadline:
             print(f"# {len(chosen) - len(results)} rows were not begun: the budget of {options.budget:.0f} s is spent", flush=True)
             break
         result = {}
         try:
-            artifact, compiled = compile_row(row, client, target, options.mma_sync)
-            result = {"ok": True} if timer is None else measure(row, artifact, timer, bandwidth, torch, plain)
+            compiled = compile_row(row, client, target)
+            result = {"ok": True} if timer is None else measure(row, timer, bandwidth, torch)
             result.update(compiled)
         except Exception as problem:  # each row's failure is its own
             result.update(ok=False, note=f"{type(problem).__name__}: {str(problem).splitlines()[0][:200]}")
@@ -188,12 +180,11 @@ def run_rows(options, target, facts):
     return results, chosen
 
 
-def run_cold(options, target, chosen):
+def run_cold(target, chosen):
     import bench_cold
-    from kiln import CompileOptions
     from kiln.client import default_client
 
-    return bench_cold.measure_all(default_client(), target, CompileOptions(disable_wgmma=options.mma_sync), chosen)
+    return bench_cold.measure_all(default_client(), target, chosen)
 
 
 def main():
@@ -211,7 +202,7 @@ def main():
         results, chosen = run_rows(options, target, place.facts)
         if not options.compile_only:
             groups = summarize(results, chosen)
-            cold = run_cold(options, target, chosen)
+            cold = run_cold(target, chosen)
     finally:
         if place:
             place.stop()

@@ -1,17 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark's programs by name: the examples, as they stand."""
+"""What the benchmark's rows call: functions of ``kiln.library``, as users call them, and the program that a call is served by."""
 
-from kiln.examples import bandwidth, long_rows, products, rows
-from kiln.examples.gemm import gemm
-
-BUILDERS = {
-    "gemm": gemm, "with_epilogue": products.with_epilogue, "batched": products.batched, "grouped": products.grouped, "block_scaled": products.block_scaled,
-    "packed_weights": products.packed_weights, "packed_mxfp4": products.packed_mxfp4, "rms_norm": rows.rms_norm, "softmax": rows.softmax, "softmax_online": rows.softmax_online,
-    **{name: getattr(bandwidth, name) for name in ("layer_norm", "layer_norm_backward", "cross_entropy", "rope", "swiglu", "transpose",
-                                                   "column_sum", "row_sum", "quantize_rows")},
-    **{name: getattr(long_rows, name) for name in ("rms_norm_long", "layer_norm_long", "layer_norm_backward_long", "softmax_long", "quantize_rows_long")},
-}
+from kiln import library
+from kiln.library.operation import OPERATIONS
 
 
-def build(builder, arguments):
-    return BUILDERS[builder](**arguments)
+def specs(row):
+    """The row's arguments, tensors by shape and dtype."""
+    return [library.Spec(a[0], a[1]) if isinstance(a, tuple) else a for a in row["arguments"]]
+
+
+def planned(row, target):
+    """How ``kiln.library`` serves the row's call."""
+    return library.plan(row["function"], *specs(row), target=target)
+
+
+def program(row, target):
+    """(the tile function, the fields of CompileOptions that it is compiled with)"""
+    plan = planned(row, target)
+    return plan.program.trace(), dict(plan.options)
+
+
+def call(row, tensors):
+    """A call of the function on these tensors, which returns its results as a tuple."""
+    given = iter(tensors)
+    arguments = [next(given) if isinstance(a, tuple) else a for a in row["arguments"]]
+    function = OPERATIONS[row["function"]]
+
+    def run():
+        results = function(*arguments)
+        return results if isinstance(results, tuple) else (results,)
+
+    return run

@@ -31,8 +31,47 @@ def test_rows_are_whole():
 
 
 @pytest.mark.parametrize("row", bench_table.rows(), ids=lambda row: row["name"])
-def test_program_can_be_built(row):
-    assert bench_programs.build(row["builder"], row["arguments"]).serialized
+def test_the_library_serves_each_row(row):
+    function, options = bench_programs.program(row, "cuda:sm_90a")
+    assert function.serialized and set(options) <= {"fast_math", "fast_accumulation"}
+
+
+# What a program is divided into. A benchmark that chose any of these itself would measure what no user gets.
+SIZES = {"block_m", "block_n", "block_k", "stages", "num_stages", "threads", "columns", "min_blocks", "swizzle", "staged_scales", "interleaved"}
+OURS = sorted(path.name for path in HERE.glob("bench*.py") if "triton" not in path.name and path.name != pathlib.Path(__file__).name)
+
+
+def words(tree):
+    """Keywords, keys of dicts, names of variables and parameters."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg:
+            yield node.arg
+        elif isinstance(node, ast.Dict):
+            yield from (key.value for key in node.keys if isinstance(key, ast.Constant))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def imports(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_no_sizes_of_its_own(name):
+    tree = ast.parse((HERE / name).read_text())
+    assert not SIZES & set(words(tree)), "sizes of programs belong to kiln.tiles and kiln.library, where users get them"
+    assert not [i for i in imports(tree) if i.startswith(("kiln.tiles", "kiln.examples", "kiln.language")) or i == "kiln.library.programs"]
+
+
+def test_sizes_of_its_own_would_be_found():
+    table = ast.parse("def tile(m):\n    return {'block_m': 8 if m <= 8 else 16}")
+    assert SIZES & set(words(table)) and list(imports(ast.parse("from kiln import tiles"))) == ["kiln.tiles"]
 
 
 def test_a_group_holds_only_with_all_of_its_rows():

@@ -111,12 +111,13 @@ def test_streams_do_not_spill(served, tmp_path):
 def test_benchmark_programs_do_not_spill(served, tmp_path):
     """On sm_90a, by warp groups and tensor copies: ptxas has registers for all of it, and leaves wgmma asynchronous."""
     sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
-    from bench_programs import build
+    from bench_programs import program
     from bench_table import rows
 
     wrong = []
     for row in rows():
-        reply = served.compile(build(row["builder"], row["arguments"]), "cuda:sm_90a")
+        function, options = program(row, "cuda:sm_90a")
+        reply = served.compile(function, "cuda:sm_90a", options=options)
         done = assemble(reply.artifact.code, "sm_90a", tmp_path)
         spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
         if done.returncode != 0 or not spills or any(spills) or "(C75" in done.stderr:

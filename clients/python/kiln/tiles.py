@@ -73,6 +73,96 @@ def one_row(k: int) -> dict:
     return {"rows": 4 if k <= columns < 8192 else 2, "columns": columns, "threads": columns // (16 if columns >= 4096 else 8)}
 
 
+# What serves on every target where operands are floats of 32 bits that no matrix unit multiplies.
+SCALAR = {"block_m": 64, "block_n": 64, "block_k": 16, "stages": 3, "threads": 128}
+
+
+def batched_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, trans_b=False, target=None) -> dict:
+    """As ``matrix_product``, of each product of a batch: all blocks are busy with others' parts, so the largest serve."""
+    if not _has_wgmma(target) or _bytes(in_dtype) > 2 or m <= 64 or n <= 64 or (_bytes(in_dtype) == 1 and (trans_a or not trans_b)):
+        return matrix_product(m, n, k, in_dtype, out_dtype, trans_a, trans_b, target)
+    return {"block_m": 128, "block_n": 256 if n > 128 else 128, "block_k": 128 // _bytes(in_dtype), "stages": 4, "threads": 256}
+
+
+def grouped_product(in_dtype="bfloat16", target=None) -> dict:
+    """Of ``kiln.examples.products.grouped``."""
+    if not _has_wgmma(target):
+        return {"block_m": 128, "block_n": 128, "block_k": 32 * 2 // _bytes(in_dtype), "stages": 3, "threads": 128}
+    return {"block_m": 128, "block_n": 256, "block_k": 128 // _bytes(in_dtype), "stages": 3, "threads": 256}
+
+
+def scaled_product(m, target=None) -> dict:
+    """Of ``kiln.examples.products.block_scaled``. Few rows: narrow blocks whose steps are long."""
+    if not _has_wgmma(target):
+        return {"block_m": 64, "block_n": 64, "block_k": 128, "stages": 2, "threads": 128, "staged_scales": False}
+    if m <= 64:
+        return {"block_m": 64, "block_n": 64, "block_k": 256, "stages": 4, "threads": 128, "staged_scales": True}
+    return {"block_m": 128, "block_n": 256, "block_k": 128, "stages": 3, "threads": 256, "staged_scales": False}
+
+
+def packed_product(m, k, target=None) -> dict:
+    """Of ``kiln.examples.products.packed_weights`` and ``packed_mxfp4``. Few rows: all multiprocessors stream weights, and two groups of warps in each
+    share a block along k. More: two blocks do."""
+    if not _has_wgmma(target):
+        return {"block_m": 64, "block_n": 128, "block_k": 64, "stages": 4, "threads": 128}
+    if m <= 16 and k >= 1024:
+        return {"block_m": 8 if m <= 8 else 16, "block_n": 64, "block_k": 1024, "stages": 3, "threads": 256}
+    if m <= 128:
+        return {"block_m": 128, "block_n": 128, "block_k": 128, "stages": 3, "threads": 256}
+    return {"block_m": 256, "block_n": 128, "block_k": 64, "stages": 5, "threads": 256}
+
+
+def attention(dim: int, target=None) -> dict:
+    """Of ``kiln.examples.attention``."""
+    if _has_wgmma(target) and dim <= 128:
+        return {"block_m": 128, "block_n": 128, "stages": 2, "threads": 256}
+    return {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128}
+
+
+IN_REGISTERS = 16384  # elements of a row; longer ones are programs of their own
+RESIDENT = 896  # threads on a multiprocessor whose loads are under way together, where registers are spared for them
+CLUSTERS = 15  # of eight large blocks, that an H200 has at once
+_ELEMENTS = {"rms_norm": 32, "softmax": 16, "layer_norm": 64, "layer_norm_backward": 64, "quantize_rows": 64}  # of a thread
+
+
+def row_threads(program: str, n: int) -> int:
+    """Threads of a block that keeps a row of n elements in registers: a thread has 64 elements, whose eight loads of 16 bytes are under way together;
+    fewer where every element is a float32 of its thread until the row is written."""
+    return min(1024, max(128, -(-n // _ELEMENTS[program] // 32) * 32))
+
+
+def rows(program: str, n: int) -> dict:
+    """Sizes of a program of ``kiln.examples`` that the memory bounds, for rows of n elements. Rows in registers: see ``row_threads``; several short ones
+    to a block. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the threads and twice
+    the loads of each. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps beside it. Blocks
+    that share the rows: as many as there are at once."""
+    if program in ("rms_norm", "softmax"):
+        return {"threads": row_threads(program, n), "rows": max(1, min(16, 1024 // n))}
+    if program in ("layer_norm_backward", "quantize_rows"):
+        return {"threads": row_threads(program, n)}
+    if program == "layer_norm":
+        threads = row_threads(program, n)
+        return {"threads": threads, "min_blocks": RESIDENT // threads}
+    if program == "row_sum":
+        return {"columns": max(512, min(-(-n // 512) * 512, IN_REGISTERS)), "threads": 512}
+    if program == "column_sum" and n // 128 < 4 * Hopper().multiprocessors:
+        return {"steps": 8, "rows": 64, "columns": 64, "threads": 512}
+    if program == "cross_entropy" and n <= 4096:
+        columns = max(1024, 1 << (n - 1).bit_length())
+        return {"columns": columns, "threads": min(256, columns // 8)}
+    if program == "swiglu":
+        return {"columns": max(128, min(1024, 1 << (n - 1).bit_length()))}
+    if program in ("layer_norm_long", "layer_norm_backward_long"):
+        return {"blocks": CLUSTERS}
+    return {"columns": 32768} if program == "rms_norm_long" and n % 32768 == 0 else {}
+
+
+def parts(n: int) -> dict:
+    """Sizes of the library's programs that go over a row of n elements part by part."""
+    columns = max(128, min(4096, 1 << (n - 1).bit_length()))
+    return {"columns": columns, "threads": min(256, max(32, columns // 8))}
+
+
 def _has_wgmma(target) -> bool:
     try:
         return targets.resolve(target).endswith(":sm_90a")

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which program serves a call, and the kernels that are compiled of them. One kernel serves many sizes: a dimension that varies from call to call
+is either known at launch only (``Dynamic``), or the program is made for a rounded size and its tensors may be shorter (``Program.shorter``)."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import kiln.language as T
+
+from ..client import default_client
+from ..kernel import Kernel
+from ..language.buffer import as_shape
+
+DIVISORS = (16, 8, 4, 2, 1)
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """An argument of a program: a dimension that a launch decides, a multiple of ``multiple``."""
+
+    name: str
+    multiple: int = 1
+
+    def expression(self):
+        symbol = T.dynamic(self.name)
+        return symbol if self.multiple == 1 else symbol * self.multiple
+
+
+def dynamic(name: str, extent: int) -> Dynamic:
+    """For a dimension whose rows must be aligned: the kernel knows of ``extent`` by which of 16, 8, 4 and 2 it can be divided."""
+    return Dynamic(name, next(d for d in DIVISORS if extent % d == 0))
+
+
+def bucket(extent: int) -> int:
+    """``extent`` rounded up: to a multiple of 8, and above 256 to one of sixteen sizes for each power of two. One stays one."""
+    if extent <= 1:
+        return extent
+    step = max(8, 1 << max(0, (extent - 1).bit_length() - 5))
+    return -(-extent // step) * step
+
+
+@dataclass(frozen=True)
+class Program:
+    """``build(**arguments)`` makes it. ``shorter``: of the tensors that are named, these dimensions may be anything up to what the program was made
+    for; in one group they are equal."""
+
+    build: object
+    arguments: tuple
+    shorter: tuple = ()  # (Dynamic, ((parameter, dimension), …)) of each group
+
+    @classmethod
+    def of(cls, build, shorter=(), **arguments) -> "Program":
+        """A program with these arguments, which must be hashable."""
+        return cls(build, tuple(sorted(arguments.items())), tuple(shorter))
+
+    def trace(self):
+        """The PrimFunc."""
+        made = {}
+        for name, value in self.arguments:
+            made[name] = value.expression() if isinstance(value, Dynamic) else value
+        func = self.build(**made)
+        buffers = {param.name: param.buffer for param in func.params}
+        for extent, places in self.shorter:
+            expression = extent.expression()
+            for name, dimension in places:
+                shape = list(buffers[name].shape)
+                shape[dimension] = expression
+                buffers[name].shape = as_shape(shape)
+        return func
+
+
+@dataclass(frozen=True)
+class View:
+    """What a program takes of a call's argument ``index``: it, contiguous, in this shape. ``transposed``: its last two dimensions are exchanged first.
+    ``first``: its first element alone, for a tensor that the program does not read. ``dtype``: converted."""
+
+    index: int
+    shape: tuple
+    transposed: bool = False
+    first: bool = False
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a function returns: shape and dtype."""
+
+    shape: tuple
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a call is served: one launch of ``program`` with ``inputs``, compiled with ``options`` (fields of CompileOptions), whose outputs are given
+    the shapes of ``results``. ``fill``: nothing is launched, the results hold this number."""
+
+    program: Program | None
+    inputs: tuple
+    results: tuple
+    options: tuple = field(default=())
+    fill: float | None = None
+
+
+_kernels: dict = {}
+_compiling = threading.Lock()
+
+
+def kernel_of(plan: Plan, target: str) -> Kernel:
+    """The plan's kernel, compiled once for all plans of the same program. It is never forgotten: graphs that captured its launch need it."""
+    key = (target, plan.program, plan.options)
+    kernel = _kernels.get(key)
+    if kernel is None:
+        with _compiling:
+            kernel = _kernels.get(key)
+            if kernel is None:
+                kernel = _kernels[key] = _compile(plan.program.trace(), target, dict(plan.options))
+    return kernel
+
+
+def _compile(func, target: str, options: dict) -> Kernel:
+    def ask(explain=None, **more):
+        return default_client().compile(func, target, {**options, **more}, explain=explain)
+
+    def run(arguments, **how):
+        return default_client().run(func, target, arguments, options, **how)
+
+    return Kernel(func, ask(), None, ask, run, options)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kiln.examples.attention`` for queries and keys of different lengths and numbers of heads."""
+
+import kiln.language as T
+from kiln.examples.attention import LOG2_E
+
+
+def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype, block_m, block_n, stages, threads):
+    """O = softmax(Q · Kᵀ · scale) · V: Q and O are (batch, seq_len, heads, dim), K and V (batch, kv_len, kv_heads, dim). With ``causal``, query i sees
+    keys up to i + kv_len − seq_len, which must be at least as many."""
+    group = heads // kv_heads
+    power = scale * LOG2_E
+
+    @T.macro
+    def mask(scores, first, k):
+        for i, j in T.Parallel(block_m, block_n):
+            column = k * block_n + j
+            if causal:
+                scores[i, j] = T.if_then_else(T.And(first + i + kv_len - seq_len >= column, column < kv_len), 0, -T.infinity("float32"))
+            else:
+                scores[i, j] = T.if_then_else(column < kv_len, 0, -T.infinity("float32"))
+
+    @T.macro
+    def online_softmax(scores, row_max, row_max_before, rescale, row_sum, total):
+        T.copy(row_max, row_max_before)
+        T.reduce_max(scores, row_max, dim=1, clear=False)
+        for i in T.Parallel(block_m):
+            rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * power)
+        for i, j in T.Parallel(block_m, block_n):
+            scores[i, j] = T.exp2(scores[i, j] * power - row_max[i] * power)
+        T.reduce_sum(scores, row_sum, dim=1)
+        for i in T.Parallel(block_m):
+            total[i] = total[i] * rescale[i] + row_sum[i]
+
+    @T.prim_func
+    def attention(Q: T.Tensor((batch, seq_len, heads, dim), dtype), K: T.Tensor((batch, kv_len, kv_heads, dim), dtype),
+                  V: T.Tensor((batch, kv_len, kv_heads, dim), dtype), O: T.Tensor((batch, seq_len, heads, dim), dtype)):
+        with T.Kernel(T.ceildiv(seq_len, block_m), heads, batch, threads=threads) as (bx, by, bz):
+            q_shared = T.alloc_shared((block_m, dim), dtype)
+            k_shared = T.alloc_shared((block_n, dim), dtype)
+            v_shared = T.alloc_shared((block_n, dim), dtype)
+            scores = T.alloc_fragment((block_m, block_n), "float32")
+            weights = T.alloc_fragment((block_m, block_n), dtype)
+            output = T.alloc_fragment((block_m, dim), "float32")
+            row_max = T.alloc_fragment((block_m,), "float32")
+            row_max_before = T.alloc_fragment((block_m,), "float32")
+            rescale = T.alloc_fragment((block_m,), "float32")
+            row_sum = T.alloc_fragment((block_m,), "float32")
+            total = T.alloc_fragment((block_m,), "float32")
+
+            T.copy(Q[bz, bx * block_m : (bx + 1) * block_m, by, :], q_shared)
+            T.clear(output)
+            T.clear(total)
+            T.fill(row_max, -T.infinity("float32"))
+            blocks = T.ceildiv(kv_len, block_n)
+            last = T.min(blocks, T.ceildiv((bx + 1) * block_m + kv_len - seq_len, block_n)) if causal else blocks
+            for k in T.Pipelined(last, num_stages=stages):
+                T.copy(K[bz, k * block_n : (k + 1) * block_n, by // group, :], k_shared)
+                mask(scores, bx * block_m, k)
+                T.gemm(q_shared, k_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                online_softmax(scores, row_max, row_max_before, rescale, row_sum, total)
+                T.copy(scores, weights)
+                for i, j in T.Parallel(block_m, dim):
+                    output[i, j] *= rescale[i]
+                T.copy(V[bz, k * block_n : (k + 1) * block_n, by // group, :], v_shared)
+                T.gemm(weights, v_shared, output, policy=T.GemmWarpPolicy.FullRow)
+            for i, j in T.Parallel(block_m, dim):
+                output[i, j] /= total[i]
+            T.copy(output, O[bz, bx * block_m : (bx + 1) * block_m, by, :])
+
+    return attention.with_outputs(-1)

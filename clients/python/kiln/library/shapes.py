@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What plans of row-wise functions share: (…, N) as M rows of N, and which program keeps such rows where."""
+
+from __future__ import annotations
+
+from .. import tiles
+from .plans import Dynamic, View
+
+M = Dynamic("M")
+LONGEST = 131072  # elements of two bytes that a block's registers and shared memory, or a cluster's, hold together
+
+
+def flat(spec) -> tuple:
+    """(M, N) of a tensor (…, N)."""
+    n = spec.shape[-1]
+    return spec.size // n if n else 0, n
+
+
+def rows_of(index: int, spec) -> View:
+    """A tensor (…, N) as M rows."""
+    return View(index, flat(spec))
+
+
+def each_row(index: int, spec) -> View:
+    """A tensor (…) of one number for each row."""
+    return View(index, (spec.size,))
+
+
+def whole(index: int, spec) -> View:
+    """A tensor as it is."""
+    return View(index, spec.shape)
+
+
+def kept_in(n: int, dtype, target: str) -> str:
+    """Where a program keeps rows of n elements between its two looks at them: "registers" (of a block, or its shared memory), "block" (registers and
+    shared memory of a large block, or a cluster's), or "memory": it reads them twice."""
+    if n <= tiles.IN_REGISTERS and (target.endswith(":sm_90a") or n * dtype.bytes <= 32768):
+        return "registers"
+    if target.endswith(":sm_90a") and dtype.bytes == 2 and n <= LONGEST and n % tiles.IN_REGISTERS == 0:
+        return "block"
+    return "memory"

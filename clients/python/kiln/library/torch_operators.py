@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's functions as operators of torch, ``torch.ops.kiln.NAME``: what torch.compile, graphs and autograd see of them."""
+
+from __future__ import annotations
+
+from ..language.dtypes import DType
+from .operation import OPERATIONS, Operation
+
+NAMESPACE = "kiln"
+_libraries: list = []  # torch forgets the operators of a Library that nobody holds
+
+
+def register(torch) -> None:
+    """Defines every operation, with kernels for tensors of the CPU (emulated) and of GPUs, a fake one, and its gradient or the refusal of one."""
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    _libraries.append(library)
+    dtypes = {name: getattr(torch, name) for name in DType._known if hasattr(torch, name)}
+    for operation in OPERATIONS.values():
+        library.define(operation.schema, tags=(torch.Tag.pt2_compliant_tag,))
+        for key in ("CPU", "CUDA"):
+            library.impl(operation.name, operation.run, key)
+        qualified = f"{NAMESPACE}::{operation.name}"
+        torch.library.register_fake(qualified, _fake(operation, torch), lib=library)
+        backward = operation.backward or _refusal(operation)
+        torch.library.register_autograd(qualified, backward, setup_context=operation.save, lib=library)
+        operation.tensor_type, operation.torch_dtypes = torch.Tensor, dtypes
+        operation.registered = getattr(getattr(torch.ops, NAMESPACE), operation.name).default
+
+
+def _fake(operation: Operation, torch):
+    """Empty results of the right shapes and dtypes, of the first argument's device."""
+
+    def fake(*arguments):
+        results = operation.check(*operation.specs(arguments))
+        made = [arguments[0].new_empty(result.shape, dtype=getattr(torch, result.dtype)) for result in results]
+        return made[0] if len(made) == 1 else tuple(made)
+
+    return fake
+
+
+def _refusal(operation: Operation):
+    def backward(context, *gradients):
+        raise NotImplementedError(f"kiln.library.{operation.name} has no gradient: {operation.instead}")
+
+    return backward
