@@ -40,6 +40,20 @@ def service(monkeypatch):
 
 
 @pytest.fixture
+def emulated(address, monkeypatch):
+    """``emulated(target)``: the library's functions run there, through the daemon of the file's tests."""
+    import kiln.library.plans
+    from kiln.client import Client
+
+    with Client(address) as client:
+        monkeypatch.setattr(kiln.library.plans, "default_client", lambda: client)
+        monkeypatch.setattr(kiln.library.plans, "_kernels", {})
+        for operation in kiln.library.operation.OPERATIONS.values():
+            monkeypatch.setattr(operation, "_ready", {})
+        yield lambda target: monkeypatch.setenv("KILN_TARGET", target)
+
+
+@pytest.fixture
 def torch(monkeypatch):
     """No torch and no GPU: tensors without data on a device that does nothing."""
     import fake_service

@@ -41,6 +41,12 @@ class device:
     def __repr__(self):
         return f"{self.type}:{self.index}"
 
+    def __eq__(self, other):
+        return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self):
+        return hash((self.type, self.index))
+
 
 class Tensor:
     def __init__(self, shape, dtype=None, device_="cpu"):
@@ -84,6 +90,34 @@ class Tensor:
 
     def is_contiguous(self):
         return True
+
+    def new_empty(self, shape, dtype=None):
+        return self._like(shape, dtype)
+
+    def new_full(self, shape, value, dtype=None):
+        return self._like(shape, dtype)
+
+    new_zeros = new_empty
+
+    def flatten(self, first, last):
+        last = last % len(self.shape)
+        return self._like([*self.shape[:first], _product(self.shape[first : last + 1]), *self.shape[last + 1 :]])
+
+    def sum(self, dim):
+        return self._like([extent for axis, extent in enumerate(self.shape) if axis != dim % len(self.shape)])
+
+    def expand(self, shape):
+        return self._like(shape)
+
+    def squeeze(self, dim):
+        return self.sum(dim)
+
+    def as_strided(self, shape, strides):
+        return self._like(shape)
+
+    @property
+    def mT(self):
+        return self.transpose(-1, -2)
 
     def cuda(self):
         return self._like(device_=device("cuda"))
@@ -175,9 +209,11 @@ class Tensor:
         return iter([self._like(self.shape[1:]) for _ in range(self.shape[0])])
 
     def _broadcast(self, other=None, *_):
-        if isinstance(other, Tensor) and len(other.shape) > len(self.shape):
-            return other._like(dtype=self.dtype)
-        return self._like()
+        if not isinstance(other, Tensor):
+            return self._like()
+        rank = max(len(self.shape), len(other.shape))
+        ours, theirs = ((1,) * (rank - len(t.shape)) + tuple(t.shape) for t in (self, other))
+        return self._like([b if a == 1 else a for a, b in zip(ours, theirs)])
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _broadcast
     __iadd__ = __isub__ = __imul__ = __itruediv__ = __neg__ = __mod__ = __floordiv__ = __and__ = __or__ = __lshift__ = __rshift__ = _broadcast

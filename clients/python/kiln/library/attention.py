@@ -27,6 +27,8 @@ def _check(q, k, v, causal, scale):
         raise ValueError(f"attention: k has {k.shape[2]} heads and q {heads}; q's must be a multiple of k's, each of which serves as many of q")
     if k.shape[1] == 0:
         raise ValueError("attention: k has no tokens; there is nothing to attend to")
+    if scale is not None and not 0 < scale < float("inf"):
+        raise ValueError(f"attention: scale is {scale}; pass a number above 0, or nothing for 1/√D")
     if causal and k.shape[1] < tokens:
         raise ValueError(f"attention: causal=True with {tokens} tokens of q and {k.shape[1]} of k: the first ones of q would see nothing")
     return (Result(q.shape, str(q.dtype)),)

@@ -75,8 +75,11 @@ class Operation:
         for parameter, value in zip(self.parameters, arguments):
             if value is None and parameter.optional:
                 continue
-            if value is None:
-                raise TypeError(f"{self.name}: {parameter.name} is None; pass {'a tensor' if parameter.kind == 'Tensor' else parameter.kind}")
+            if parameter.kind == "Tensor":
+                if not isinstance(value, self.tensor_type) and not hasattr(value, "shape"):
+                    what = "None" if value is None else type(value).__name__
+                    raise TypeError(f"{self.name}: {parameter.name} is {what}; pass a tensor of torch, a numpy array or kiln.library.Bits")
+                continue
             wanted = _KINDS.get(parameter.kind)
             if wanted is not None and not isinstance(value, wanted) and not hasattr(value, "node"):  # a symbolic number of torch has a node
                 raise TypeError(f"{self.name}: {parameter.name} is {type(value).__name__}; pass {parameter.kind}")
@@ -226,8 +229,10 @@ def _numpy_fill(result, value, like):
 
 
 def plan(function: str, *arguments, target: str | None = None) -> Plan:
-    """How ``kiln.library.FUNCTION(*arguments)`` would be served: ``.program.trace()`` is the program, ``.options`` what it is compiled with. A Spec
-    stands for a tensor, so nothing has to exist. ``arguments``: those of the operator, all of them, in its order; ``target``: as kiln.compile's."""
+    """The Plan of a call: ``.program.trace()`` is the program that serves it, ``.options`` what it is compiled with, ``.results`` what it returns.
+
+    ``function``: the name of an operator. ``arguments``: all of its arguments, in its order, a Spec in place of each tensor, so nothing has to exist.
+    ``target``: as kiln.compile's. TypeError and ValueError: as the function itself, and for another number of arguments or an unknown name."""
     operation = OPERATIONS.get(function)
     if operation is None:
         raise ValueError(f"plan: no function is called {function!r}; there are {', '.join(sorted(OPERATIONS))}")

@@ -71,15 +71,15 @@ def sum(x, dim=-1):
 
 
 def mean(x, dim=-1):
-    """The mean along a dimension, in float32. Otherwise as ``sum``; ValueError where there is nothing."""
+    """The mean of x along ``dim``, in float32. Otherwise as ``sum``; ValueError where there is nothing."""
     return _reduce(x, dim, "mean")
 
 
 def amax(x, dim=-1):
-    """The largest along a dimension, in float32. Otherwise as ``mean``, without a gradient (NotImplementedError)."""
+    """The largest of x along ``dim``, in float32. Otherwise as ``mean``, without a gradient (NotImplementedError)."""
     return _reduce(x, dim, "max")
 
 
 def amin(x, dim=-1):
-    """The smallest along a dimension, in float32. Otherwise as ``amax``."""
+    """The smallest of x along ``dim``, in float32. Otherwise as ``amax``."""
     return _reduce(x, dim, "min")

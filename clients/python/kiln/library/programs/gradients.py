@@ -29,8 +29,8 @@ def rms_norm(M, N, dtype, eps, columns=4096, threads=256):
                 along[i] = along[i] / N * scale[i] * scale[i]
             for k in T.serial(T.ceildiv(N, columns)):
                 for j in T.Parallel(columns):
-                    gradient = T.cast(dy[bx, k * columns + j], "float32") * w[k * columns + j]
-                    dx[bx, k * columns + j] = scale[0] * (gradient - T.cast(x[bx, k * columns + j], "float32") * along[0])
+                    of_normal = T.cast(dy[bx, k * columns + j], "float32") * w[k * columns + j]
+                    dx[bx, k * columns + j] = scale[0] * (of_normal - T.cast(x[bx, k * columns + j], "float32") * along[0])
             T.copy(scale, rstd[bx])
 
     return rms_norm_backward.with_outputs([3, 4])
@@ -58,9 +58,9 @@ def layer_norm(M, N, dtype, columns=4096, threads=256):
             T.reduce_sum(products, second, dim=0)
             for k in T.serial(T.ceildiv(N, columns)):
                 for j in T.Parallel(columns):
-                    gradient = T.cast(dy[bx, k * columns + j], "float32") * w[k * columns + j]
+                    of_normal = T.cast(dy[bx, k * columns + j], "float32") * w[k * columns + j]
                     normal = (T.cast(x[bx, k * columns + j], "float32") - mean[bx]) * rstd[bx]
-                    dx[bx, k * columns + j] = rstd[bx] * (gradient - (first[0] + normal * second[0]) / N)
+                    dx[bx, k * columns + j] = rstd[bx] * (of_normal - (first[0] + normal * second[0]) / N)
 
     return layer_norm_backward_parts.with_outputs(-1)
 
