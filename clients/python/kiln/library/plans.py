@@ -11,7 +11,9 @@ import kiln.language as T
 
 from ..client import default_client
 from ..kernel import Kernel
+from ..language import program as ir
 from ..language.buffer import as_shape
+from ..language.expr import as_expr
 
 DIVISORS = (16, 8, 4, 2, 1)
 
@@ -22,10 +24,6 @@ class Dynamic:
 
     name: str
     multiple: int = 1
-
-    def expression(self):
-        symbol = T.dynamic(self.name)
-        return symbol if self.multiple == 1 else symbol * self.multiple
 
 
 def dynamic(name: str, extent: int) -> Dynamic:
@@ -57,17 +55,18 @@ class Program:
 
     def trace(self):
         """The PrimFunc."""
-        made = {}
-        for name, value in self.arguments:
-            made[name] = value.expression() if isinstance(value, Dynamic) else value
-        func = self.build(**made)
+        varying = [value for _, value in self.arguments if isinstance(value, Dynamic)] + [extent for extent, _ in self.shorter]
+        symbols = {extent: T.dynamic(extent.name) for extent in varying}
+        func = self.build(**{name: symbols[value] if isinstance(value, Dynamic) else value for name, value in self.arguments})
         buffers = {param.name: param.buffer for param in func.params}
         for extent, places in self.shorter:
-            expression = extent.expression()
             for name, dimension in places:
                 shape = list(buffers[name].shape)
-                shape[dimension] = expression
+                shape[dimension] = symbols[extent]
                 buffers[name].shape = as_shape(shape)
+        known = [ir.Assume(as_expr(symbol % extent.multiple == 0)) for extent, symbol in symbols.items() if extent.multiple > 1]
+        for kernel in func.kernels:
+            kernel.body[:0] = known
         return func
 
 

@@ -140,7 +140,8 @@ def _first_dimension(sides: _Sides, residual: bool, row_scale: bool) -> tuple:
 def _tile(size: dict, sides: _Sides, dtype: str, out: str, fast_accumulation: bool, target: str) -> dict:
     if dtype == "float32":
         return tiles.SCALAR
-    return tiles.matrix_product(size["M"], sides.n, size["K"], dtype, out, sides.trans_a, sides.trans_b, target, fast_accumulation)
+    tile = tiles.matrix_product(size["M"], sides.n, size["K"], dtype, out, sides.trans_a, sides.trans_b, target, fast_accumulation)
+    return tiles.for_registers(tile, target)
 
 
 def _batched(sides: _Sides, dtype: str, out: str, target: str) -> Program:
