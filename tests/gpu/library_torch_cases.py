@@ -5,6 +5,7 @@ import functools
 
 import kiln
 import torch
+import torch._dynamo.testing
 from kiln import library
 from kiln.library.operation import OPERATIONS
 

@@ -73,16 +73,19 @@ def one_row(k: int) -> dict:
     return {"rows": 4 if k <= columns < 8192 else 2, "columns": columns, "threads": columns // (16 if columns >= 4096 else 8)}
 
 
-def for_registers(tile: dict, target=None) -> dict:
-    """The same with 256 threads where 128 would spill: AMD's waves of 32 lanes have 256 registers for each lane and no others for sums, which what a
-    product is followed by needs too."""
+def for_registers(tile: dict, target=None, followed=False) -> dict:
+    """The same with 256 threads where 128 would spill: on AMD's waves of 32 lanes, which have 256 registers for each lane and no others for sums, and where
+    a product of so large a tile is ``followed`` by much."""
+    large = tile["threads"] == 128 and tile["block_m"] * tile["block_n"] >= 128 * 128
     try:
         narrow = ":gfx1" in targets.resolve(target)
     except RuntimeError:  # no target is named, and there is no device
         narrow = False
-    return {**tile, "threads": 256} if narrow and tile["threads"] == 128 else tile
+    return {**tile, "threads": 256} if (narrow and tile["threads"] == 128) or (large and followed) else tile
 
 
+# Of few rows that do not start at multiples of 16 bytes: their elements are loaded one by one, and each has an address to keep.
+UNALIGNED = {"block_m": 64, "block_n": 64, "block_k": 32, "stages": 3, "threads": 128}
 # What serves on every target where operands are floats of 32 bits that no matrix unit multiplies.
 SCALAR = {"block_m": 64, "block_n": 64, "block_k": 16, "stages": 3, "threads": 128}
 
@@ -167,9 +170,11 @@ def rows(program: str, n: int) -> dict:
     return {"columns": 32768} if program == "rms_norm_long" and n % 32768 == 0 else {}
 
 
-def transposed(dtype) -> dict:
-    """Sizes of ``kiln.examples.bandwidth.transpose``: a tile of 64 KiB at most."""
-    return {"block_m": 256, "block_n": 256 // _bytes(dtype), "threads": 512, "min_blocks": 2}
+def transposed(n: int, dtype) -> dict:
+    """Sizes of ``kiln.examples.bandwidth.transpose`` for rows of n elements: a tile of 64 KiB at most. Two blocks share a multiprocessor's registers where no
+    column has to be checked, which takes some more."""
+    columns = 256 // _bytes(dtype)
+    return {"block_m": 256, "block_n": columns, "threads": 512, "min_blocks": 2 if n % columns == 0 else 0}
 
 
 def parts(n: int) -> dict:

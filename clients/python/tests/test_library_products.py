@@ -208,6 +208,14 @@ def test_attention(emulated, target, causal):
     near(library.attention(q, k, v, causal=causal, scale=0.5), reference_attention(q, k, v, causal, 0.5), dtype)
 
 
+@pytest.mark.parametrize("target", ["emu:sm_80", HOPPER])
+@pytest.mark.parametrize("dim", [80, 96, 128, 256])
+def test_attention_of_wide_heads(emulated, target, dim):
+    emulated(target)
+    q, k, v = (normal(1, 70, heads, dim, dtype="float16") for heads in (2, 1, 1))
+    near(library.attention(q, k, v, causal=True), reference_attention(q, k, v, True, dim**-0.5), "float16")
+
+
 def test_one_kernel_of_attention_serves_all_lengths(emulated):
     from kiln.library import plans
 

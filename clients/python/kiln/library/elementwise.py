@@ -87,7 +87,7 @@ def _check_transpose(x):
 
 def _plan_transpose(x, target):
     m, n = x.shape
-    program = Program.of(bandwidth.transpose, M=dynamic("M", m), N=n, dtype=str(x.dtype), **tiles.transposed(x.dtype))
+    program = Program.of(bandwidth.transpose, M=dynamic("M", m), N=n, dtype=str(x.dtype), **tiles.transposed(n, x.dtype))
     return Plan(program, (View(0, (m, n)),), _check_transpose(x))
 
 

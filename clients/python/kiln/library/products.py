@@ -107,8 +107,9 @@ def _plan(a, b, bias, residual, row_scale, activation, trans_a, trans_b, out_dty
         program = Program.of(gemm, M=1, K=sides.k, bias=bias is not None, **common)
         return Plan(program, sides.views() + (() if bias is None else (View(2, (sides.n,)),)), results, options)
     size, shorter = _first_dimension(sides, residual is not None, row_scale is not None)
-    tile = _tile(size, sides, dtype, results[0].dtype, fast_accumulation, target)
-    if residual is row_scale is None and bias_fits(bias, results[0].dtype):
+    plain = residual is row_scale is None and bias_fits(bias, results[0].dtype)
+    tile = _tile(size, sides, dtype, results[0].dtype, fast_accumulation, target, not plain)
+    if plain:
         program = Program.of(gemm, shorter, **size, bias=bias is not None, **common, **tile)
         return Plan(program, sides.views() + (() if bias is None else (View(2, (sides.n,)),)), results, options)
     program = Program.of(programs.fused, shorter, **size, bias=_name(bias), residual=_name(residual), row_scale=row_scale is not None, **common, **tile)
@@ -137,11 +138,13 @@ def _first_dimension(sides: _Sides, residual: bool, row_scale: bool) -> tuple:
     return {"M": max(8, bucket(sides.m)), "K": sides.k}, ((Dynamic("M"), tuple(places)),)
 
 
-def _tile(size: dict, sides: _Sides, dtype: str, out: str, fast_accumulation: bool, target: str) -> dict:
+def _tile(size: dict, sides: _Sides, dtype: str, out: str, fast_accumulation: bool, target: str, followed: bool) -> dict:
     if dtype == "float32":
         return tiles.SCALAR
+    if size["M"] <= 128 and any(extent * as_dtype(dtype).bytes % 16 != 0 for extent in (sides.a[-1], sides.b[-1])):
+        return tiles.for_registers(tiles.UNALIGNED, target)
     tile = tiles.matrix_product(size["M"], sides.n, size["K"], dtype, out, sides.trans_a, sides.trans_b, target, fast_accumulation)
-    return tiles.for_registers(tile, target)
+    return tiles.for_registers(tile, target, followed)
 
 
 def _batched(sides: _Sides, dtype: str, out: str, target: str) -> Program:

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of all of the library's operators, tensors by shape and dtype: what the tests compile."""
+
+from kiln.library import Spec
+
+
+def rows(m, n, dtype):
+    x, w, row = Spec((m, n), dtype), Spec((n,), dtype), Spec((m,), "float32")
+    return {
+        "rms_norm": (x, w, 1e-6), "rms_norm_backward": (x, x, w, 1e-6), "layer_norm": (x, w, w, 1e-5), "layer_norm_backward": (x, x, w, row, row),
+        "norm_weight_backward": (x, x, row, row), "softmax": (x,), "softmax_backward": (x, x), "cross_entropy": (x, Spec((m,), "int64")),
+        "cross_entropy_backward": (row, x, Spec((m,), "int64"), row), "swiglu": (Spec((m, 2 * n), dtype),), "swiglu_backward": (x, Spec((m, 2 * n), dtype)),
+        "transpose": (x,), "reduce": (x, 0, "max"), "quantize_rows": (x,)}
+
+
+def products(m):
+    half, e4 = "bfloat16", "float8_e4m3fn"
+    a, w, q, angle = Spec((m, 4096), half), Spec((1024, 4096), half), Spec((2, m, 8, 128), half), Spec((2, m, 64), "float32")
+    return {
+        "matmul": (a, w, Spec((1024,), half), Spec((m, 1024), half), Spec((m,), "float32"), "gelu", False, True, None, False, False),
+        "gemv": (w, Spec((4096,), half), None), "attention": (q, q, q, True, None), "rope": (q, angle, angle),
+        "scaled_matmul": (Spec((m, 4096), e4), Spec((1024, 4096), e4), Spec((32, m), "float32"), Spec((8, 32), "float32"), None),
+        "grouped_matmul": (Spec((256, 4096), half), Spec((4, 1024, 4096), half), Spec((2,), "int32"), False),
+        "quantized_matmul": (a, Spec((1024, 512), "uint32"), Spec((32, 1024), half), "int4", 128)}
+
+
+CASES = [(f"{name}-{n}-{dtype}", name, given) for n, dtype in ((1000, "bfloat16"), (4096, "float32"), (50000, "float16"))
+         for name, given in rows(64, n, dtype).items()]
+CASES += [(f"{name}-{m}", name, given) for m in (5, 1000) for name, given in products(m).items()]
