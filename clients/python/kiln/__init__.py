@@ -26,6 +26,7 @@ _HOME = {
     "KilnError": "errors",
     "CompileError": "errors",
     "KernelFault": "errors",
+    "NoEffectWarning": "errors",
     "emulation": "remote",
     "ServiceUnavailable": "errors",
     "DeadlineExceeded": "errors",

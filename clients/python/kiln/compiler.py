@@ -6,12 +6,13 @@ from __future__ import annotations
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
+from . import notices
 from . import target as targets
 from .client import default_client
 from .errors import describe
 from .kernel import Kernel
 from .language.program import PrimFunc
-from .options import from_pass_configs
+from .options import from_compile_flags, from_pass_configs
 from .remote import emulation_asked
 
 
@@ -19,21 +20,24 @@ def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, t
             compile_flags=None, *, client=None, config=None, priority="INTERACTIVE", timeout=None) -> Kernel:
     """Compiles a traced tile function. ``out_idx``: parameters (negative: from the end) that calls allocate and return.
     ``target``: None means $KILN_TARGET, else the current GPU; where there is none, and inside ``kiln.emulation``, the emulator.
-    ``execution_backend``, ``target_host`` and ``compile_flags`` are accepted and have no meaning here."""
+    ``compile_flags``: nvcc's, of which --use_fast_math and --maxrregcount act. ``execution_backend`` and ``target_host`` have no effect,
+    with a warning."""
     if not isinstance(func, PrimFunc):
         raise TypeError(f"kiln.compile takes a T.prim_func, not {func!r}; call a kiln.jit function to get a kernel")
     if out_idx is not None:
         if func.outputs and list(func.with_outputs(out_idx).outputs) != func.outputs:
             raise ValueError(f"{func.name} returns T.empty tensors, which out_idx={out_idx} contradicts; give one of the two")
         func = func.with_outputs(out_idx)
-    options = from_pass_configs({**(pass_configs or {}), **func.pass_configs})
+    no_backends(execution_backend, target_host)
+    options = {**from_compile_flags(_words(compile_flags) + _words(func.compile_flags)),
+               **from_pass_configs({**(pass_configs or {}), **func.pass_configs})}
     target = targets.runnable(target, emulation_asked())
 
     def ask(explain=None, **more):
         return (client or default_client()).compile(func, target, {**options, **more}, explain=explain, priority=priority, timeout=timeout)
 
-    def run(arguments, **how):
-        return (client or default_client()).run(func, target, arguments, options, **how)
+    def run(arguments, more, **how):
+        return (client or default_client()).run(func, target, arguments, {**options, **more}, **how)
 
     reply = ask()
     for diagnostic in reply.diagnostics:
@@ -42,6 +46,16 @@ def compile(func: PrimFunc, out_idx=None, execution_backend=None, target=None, t
     if verbose:
         print(f"kiln: {kernel!r}, " + ", ".join(f"{t.stage} {t.milliseconds:.1f} ms" for t in reply.timings))
     return kernel
+
+
+def _words(flags) -> list:
+    return [flags] if isinstance(flags, str) else list(flags or ())
+
+
+def no_backends(execution_backend, target_host) -> None:
+    """Of the arguments of TileLang's that name parts which Kiln does not have."""
+    notices.unused("jit", execution_backend=(execution_backend, (None, "auto"), "kernels are launched through kiln._runtime; leave it out"),
+                   target_host=(target_host, (None,), "nothing is generated for the host; leave it out"))
 
 
 def par_compile(funcs, num_workers=None, ignore_error=False, *, labels=None, **keywords) -> list:

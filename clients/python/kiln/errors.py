@@ -10,6 +10,10 @@ class KilnError(RuntimeError):
     """Anything that Kiln reports."""
 
 
+class NoEffectWarning(UserWarning):
+    """A program asks for something that Kiln accepts and does not do; results do not depend on it. The text says what to use."""
+
+
 class ServiceUnavailable(KilnError):
     """No daemon answers."""
 

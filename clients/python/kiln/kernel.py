@@ -73,9 +73,9 @@ class Kernel(Launcher):
     says how, and has it look for races and the like."""
 
     def __init__(self, func: PrimFunc, reply, config: dict | None = None, ask=None, run=None, options: dict | None = None):
-        """``ask(explain=None, **options)``: the reply for the same program with more compile options. ``run(arguments, **how)``: Client.run
-        of it. ``options``: those that ``reply`` was asked for with."""
-        self.prim_func, self.reply, self.config, self._ask, self._options = func, reply, config, ask, options or {}
+        """``ask(explain=None, **options)``: the reply for the same program with more compile options. ``run(arguments, options,
+        **how)``: Client.run of it, likewise. ``options``: those that ``reply`` was asked for with."""
+        self.prim_func, self.reply, self.config, self._ask, self._run, self._options = func, reply, config, ask, run, options or {}
         self.artifact = reply.artifact
         _name_parameters(self.artifact.launch, func)
         self.latency = self.ref_latency = None
@@ -84,7 +84,10 @@ class Kernel(Launcher):
         self._lock, self._compiling = threading.Lock(), threading.Lock()
         self._launch = self._first_launch
         if self.target.startswith("emu:"):
-            self._launch = RemoteKernel(self.name, self.target, self.artifact.launch, self.out_idx, run)
+            self._launch = RemoteKernel(self.name, self.target, self.artifact.launch, self.out_idx, self._emulate)
+
+    def _emulate(self, arguments, **how):
+        return self._run(arguments, self._options, **how)
 
     def _refused(self, refusal: ValueError, args: tuple, kwargs: dict):
         """What a call gives whose launch was refused: the result of a kernel that takes these tensors, where only their addresses were it."""
@@ -99,7 +102,7 @@ class Kernel(Launcher):
             kernel = self._less_aligned.get(alignment)
             if kernel is None:
                 options = {"pointer_alignment": alignment}
-                kernel = Kernel(self.prim_func, self._ask(**options), self.config, self._ask, options=options)
+                kernel = Kernel(self.prim_func, self._ask(**options), self.config, self._ask, self._run, options)
                 self._less_aligned[alignment] = kernel
             return kernel
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import enum
 
-from . import _proto
-from .bench import do_bench
+from . import _proto, notices
+from .bench import do_bench, on_device
 from .language.dtypes import DType
 
 
@@ -26,26 +26,40 @@ def _names() -> dict:
     return {dtype.wire: dtype for dtype in DType._known.values() if dtype.wire}
 
 
+_SMALL = ("float16", "bfloat16", "float32")
+
+
 def supply(shape, dtype: DType, kind: TensorSupplyType = TensorSupplyType.Auto, device="cuda"):
-    """A tensor of this shape and type. Auto: small integers for integers and eight-bit floats, uniform in (-1, 1) for other floats."""
+    """A tensor of this shape and type, with the values that TileLang gives.
+
+    Auto: uniform in (-1, 1) for floats of 16 and 32 bits, as Integer for all else. Integer: from -2 to 2; unsigned from 0 to 2; any int8 for
+    eight-bit floats. Uniform: in (-1, 1). Normal: of mean -1 and deviation 1. Both are ones for int8. Randn: of mean 0 and deviation 1."""
     try:
         import torch
     except ImportError as absent:
         raise RuntimeError("making up inputs needs torch; pass tensors (input_tensors, set_autotune_inputs or supply_prog)") from absent
 
     storage = dtype.as_torch()
+    if kind is TensorSupplyType.Auto:
+        kind = TensorSupplyType.Uniform if dtype in _SMALL else TensorSupplyType.Integer
+    elif dtype == "int8" and kind in (TensorSupplyType.Uniform, TensorSupplyType.Normal):
+        kind = TensorSupplyType.One
     if kind in (TensorSupplyType.Zero, TensorSupplyType.One):
         return torch.full(shape, float(kind is TensorSupplyType.One), device=device).to(storage)
-    narrow = dtype.is_float and dtype.bits == 8
-    if dtype.kind == "b":
-        return torch.randint(0, 2, shape, device=device).to(torch.bool)
-    if dtype.kind == "u":
-        return torch.randint(0, 3, shape, device=device).to(storage)
-    if dtype.kind == "i" or narrow or kind is TensorSupplyType.Integer:
-        return torch.randint(-2, 3, shape, device=device).to(storage)
-    if kind in (TensorSupplyType.Normal, TensorSupplyType.Randn):
+    if kind is TensorSupplyType.Integer:
+        return _integers(torch, shape, dtype, device).to(storage)
+    if kind is TensorSupplyType.Randn:
         return torch.randn(shape, device=device).to(storage)
-    return torch.empty(shape, device=device, dtype=torch.float32).uniform_(-1.0, 1.0).to(storage)
+    values = torch.empty(shape, device=device, dtype=torch.float32)
+    return (values.uniform_(-1.0, 1.0) if kind is TensorSupplyType.Uniform else values.normal_(-1.0, 1.0)).to(storage)
+
+
+def _integers(torch, shape, dtype: DType, device):
+    if dtype.kind in "ub":
+        return torch.randint(0, 3 if dtype.kind == "u" else 2, shape, device=device)
+    if dtype.is_float and dtype.bits == 8:
+        return torch.randint(-128, 128, shape, device=device, dtype=torch.int8)
+    return torch.randint(-2, 3, shape, device=device)
 
 
 def cloned(tensor):
@@ -101,7 +115,8 @@ class Profiler:
         self.kernel, self.supply_type = kernel, supply_type
 
     def with_default_adapter(self, _adapter):
-        """The profiler itself: accepted, without effect."""
+        """The profiler itself. The adapter has no effect, with a warning."""
+        notices.no_effect("Profiler.with_default_adapter", "the profiler calls the kernel itself; leave it out")
         return self
 
     def inputs(self, constraints=None) -> list:
@@ -152,13 +167,15 @@ class Profiler:
         return (func or self.kernel)(*self.inputs())
 
     def do_bench(self, func=None, warmup=25, rep=100, n_warmup=0, n_repeat=0, input_tensors=None, backend="event", quantiles=None,
-                 return_mode="mean", dynamic_symbolic_constraints=None, device=None, early_stop_baseline=None, **_):
+                 return_mode="mean", dynamic_symbolic_constraints=None, device=None, early_stop_baseline=None):
         """Milliseconds of ``func`` (default: the kernel) on made-up or given inputs, as kiln.do_bench measures. ``warmup`` and ``rep``:
-        milliseconds; ``n_warmup`` and ``n_repeat``: calls instead. ``dynamic_symbolic_constraints``: run-time dimensions by name.
-        ``device`` and ``early_stop_baseline`` are accepted, without effect."""
-        inputs = input_tensors or self.inputs(dynamic_symbolic_constraints)
+        milliseconds; ``n_warmup`` and ``n_repeat``: calls instead. ``dynamic_symbolic_constraints``: run-time dimensions by name. The other
+        arguments are kiln.do_bench's."""
+        with on_device(device):
+            inputs = input_tensors or self.inputs(dynamic_symbolic_constraints)
         call = func or self.kernel
-        return do_bench(lambda: call(*inputs), warmup, rep, n_warmup, n_repeat, quantiles, backend, return_mode)
+        return do_bench(lambda: call(*inputs), warmup, rep, n_warmup, n_repeat, quantiles, backend=backend, return_mode=return_mode,
+                        device=device, early_stop_baseline=early_stop_baseline)
 
     @property
     def func(self):
@@ -173,24 +190,40 @@ def _as_list(value) -> list:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def assert_close(actual, expected, rtol=1e-2, atol=1e-2, max_mismatched_ratio=0.01, verbose=False, equal_nan=True, check_device=True,
-                 check_dtype=True, check_stride=False, check_layout=True, msg=None, base_name="actual", ref_name="expected"):
-    """|actual - expected| ≤ atol + rtol · |expected| but for this share of the elements."""
+def assert_close(actual, expected, rtol=1e-2, atol=1e-3, max_mismatched_ratio=0.001, verbose=False, equal_nan=True, check_device=True,
+                 check_dtype=True, check_layout=True, check_stride=False, msg=None, base_name="actual", ref_name="expected"):
+    """|actual - expected| ≤ atol + rtol · |expected| but for this share of the elements. Shapes must agree, and so must devices, dtypes,
+    layouts and strides that are to be checked. ``verbose`` prints how many elements differ. True, or AssertionError, in which the tensors
+    are called ``base_name`` and ``ref_name``, after ``msg``."""
     import torch
 
-    if tuple(actual.shape) != tuple(expected.shape):
-        raise AssertionError(f"the shapes differ: {tuple(actual.shape)} and {tuple(expected.shape)}")
-    if check_dtype and actual.dtype != expected.dtype:
-        raise AssertionError(f"the dtypes differ: {actual.dtype} and {expected.dtype}")
-    a, b = actual.double(), expected.double()
+    _same("shape", tuple(actual.shape), tuple(expected.shape))
+    if check_layout:
+        _same("layout", actual.layout, expected.layout)
+    if check_stride and actual.layout == expected.layout == torch.strided:
+        _same("stride()", tuple(actual.stride()), tuple(expected.stride()))
+    if check_device:
+        _same("device", actual.device, expected.device)
+    elif actual.device != expected.device:
+        actual, expected = actual.cpu(), expected.cpu()
+    if check_dtype:
+        _same("dtype", actual.dtype, expected.dtype)
+    a, b = (t.to_dense().double() if t.layout != torch.strided else t.double() for t in (actual, expected))
     wrong = ~torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
     count, total = int(wrong.sum()), max(wrong.numel(), 1)
+    if verbose:
+        print(f"{count} of {wrong.numel()} elements of {base_name} differ from {ref_name}; {int(max_mismatched_ratio * wrong.numel())} may")
     if count > max_mismatched_ratio * total:
         worst = (a - b).abs().nan_to_num(float("inf")).max().item()
         first = [int(i) for i in wrong.nonzero()[0]]
         raise AssertionError(
-            f"{msg or ''}{count} of {total} elements ({100 * count / total:.3f} %) differ by more than atol={atol} + "
-            f"rtol={rtol}·|expected|; the largest difference is {worst:.6g}; the first at {first}: {a[tuple(first)].item():.6g}, "
-            f"expected {b[tuple(first)].item():.6g}"
+            f"{msg or ''}{count} of {total} elements ({100 * count / total:.3f} %) of {base_name} differ from {ref_name} by more than "
+            f"atol={atol} + rtol={rtol}·|{ref_name}|; the largest difference is {worst:.6g}; the first at {first}: "
+            f"{base_name} {a[tuple(first)].item():.6g}, {ref_name} {b[tuple(first)].item():.6g}"
         )
     return True
+
+
+def _same(what: str, actual, expected) -> None:
+    if actual != expected:
+        raise AssertionError(f"the {what} differs: {actual} and {expected}")

@@ -7,14 +7,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import threading
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
+from . import notices
 from . import target as targets
 from ._calls import Calls
-from .bench import do_bench
+from .bench import check_backend, do_bench
+from .compiler import no_backends
 from .functions import JITFunction
 from .profiler import Profiler, TensorSupplyType, _as_list, assert_close, cloned
 
@@ -57,7 +60,8 @@ class ProfileArgs:
     ``warmup`` and ``rep``: milliseconds, as kiln.do_bench's; ``timeout``: seconds for compiling one. Inputs come from
     ``supply_prog(parameters)``, else are made up by ``supply_type``. Outputs are compared with those of ``ref_prog(*inputs)`` by ``rtol``,
     ``atol`` and ``max_mismatched_ratio``, or by ``manual_check_prog(ours, theirs)``, unless ``skip_check``; ``ref_prog`` is timed as well.
-    ``cache_input_tensors``, ``do_not_specialize``, ``early_stop``, ``early_stop_factor`` and ``backend`` are accepted, without effect."""
+    ``early_stop``: a configuration whose first few calls take more than ``early_stop_factor`` times the fastest one's is measured no
+    further. ``backend``: as kiln.do_bench's. ``cache_input_tensors`` and ``do_not_specialize`` have no effect, with a warning."""
 
     warmup: float = 25
     rep: float = 100
@@ -76,12 +80,22 @@ class ProfileArgs:
     early_stop_factor: float = 2.0
     backend: str = "event"
 
+    def __post_init__(self):
+        check_backend(self.backend)
+        notices.unused("autotune", cache_input_tensors=(self.cache_input_tensors, (False, None),
+                                                        "each configuration gets inputs of its own; give them with "
+                                                        "set_autotune_inputs(…) for all to have the same"),
+                       do_not_specialize=(self.do_not_specialize, (None, (), []),
+                                          "what is searched again is known from the kernel: scalars that it takes at "
+                                          "run time are not; leave it out"))
+
 
 class Tuner:
     """Searches the configurations of one function for one set of arguments."""
 
     def __init__(self, function: JITFunction, configs, profile: ProfileArgs):
         self.function, self.configs, self.profile = function, configs, profile
+        self._hopeless = None  # milliseconds beyond which a configuration is measured no further
 
     def run(self, args=(), kwargs=None) -> AutotuneResult:
         """The result for these arguments. RuntimeError where no configuration compiles, or none runs and gives the right result."""
@@ -100,6 +114,8 @@ class Tuner:
                 warnings.warn(f"{self.function.__name__} with {config}: {failure}", stacklevel=4)
                 problem = problem or (config, failure)
                 continue
+            if self.profile.early_stop and latency * self.profile.early_stop_factor < (self._hopeless or math.inf):
+                self._hopeless = latency * self.profile.early_stop_factor
             if best is None or latency < best.latency:
                 best = AutotuneResult(latency, config, None, kernel.get_kernel_source, kernel.prim_func, kernel)
         if best is None:
@@ -160,7 +176,8 @@ class Tuner:
         if not self.profile.skip_check:
             self._check(kernel, tensors)
         timed = _spared(kernel, tensors)
-        return do_bench(lambda: kernel(*timed), self.profile.warmup, self.profile.rep, backend=self.profile.backend)
+        return do_bench(lambda: kernel(*timed), self.profile.warmup, self.profile.rep, backend=self.profile.backend,
+                        early_stop_baseline=self._hopeless)
 
     def _check(self, kernel, tensors):
         if self.profile.ref_prog is None:
@@ -278,17 +295,32 @@ class AutoTuner:
         return cls(kernel, configs)
 
     def set_compile_args(self, out_idx=None, target=None, execution_backend=None, target_host=None, verbose=None, pass_configs=None):
-        """As jit's, for a function that is not one yet. ``execution_backend`` and ``target_host`` are accepted, without effect."""
+        """As jit's, for a function that is not one yet. ``execution_backend`` and ``target_host`` have no effect, with a warning."""
+        no_backends(execution_backend, target_host)
         self.compile_args = dict(out_idx=out_idx, target=target, pass_configs=pass_configs, verbose=verbose)
         return self
 
     def set_profile_args(self, **profile):
-        """Fields of ProfileArgs; others are accepted, without effect."""
-        self.profile = ProfileArgs(**{k: v for k, v in profile.items() if k in ProfileArgs.__dataclass_fields__})
+        """Fields of ProfileArgs. TypeError for others."""
+        self.profile = ProfileArgs(**profile)
         return self
 
-    def run(self, warmup=25, rep=100, timeout=100, **_):
-        """The AutotuneResult. ``warmup`` and ``rep`` in milliseconds, ``timeout`` in seconds; other arguments are accepted, without effect."""
+    def run(self, warmup=25, rep=100, timeout=100, use_pipeline=False, enable_grouped_compile=False, group_compile_size=2,
+            benchmark_devices=None,
+            benchmark_multi_gpu=False, early_stop=None, early_stop_factor=None):
+        """The AutotuneResult. ``warmup`` and ``rep`` in milliseconds, ``timeout`` in seconds; ``early_stop`` and ``early_stop_factor`` as
+        in ProfileArgs. The others have no effect, with a warning."""
+        alone = "configurations are measured one after the other on the GPU of this process"
+        at_once = "all configurations are compiled at once anyway"
+        notices.unused("AutoTuner.run", use_pipeline=(use_pipeline, (False,), alone), benchmark_devices=(benchmark_devices, (None, []),
+            alone),
+                       benchmark_multi_gpu=(benchmark_multi_gpu, (False,), alone), enable_grouped_compile=(enable_grouped_compile, (False,
+                           ), at_once),
+                       group_compile_size=(group_compile_size, (2,), at_once))
         self.profile.warmup, self.profile.rep, self.profile.timeout = warmup, rep, timeout
+        if early_stop is not None:
+            self.profile.early_stop = early_stop
+        if early_stop_factor is not None:
+            self.profile.early_stop_factor = early_stop_factor
         function = self.kernel if isinstance(self.kernel, JITFunction) else JITFunction(self.kernel, **self.compile_args)
         return Tuner(function, self.configs, self.profile).run()

@@ -56,6 +56,8 @@ class Tensor:
     def _like(self, shape=None, dtype=None, device_=None):
         return Tensor(self.shape if shape is None else shape, dtype or self.dtype, device_ or self.device)
 
+    layout = "strided"
+
     def backward(self, gradient=None, **_):
         return self._backward(gradient or self) if "_backward" in self.__dict__ else None
 
@@ -324,6 +326,7 @@ def make():
     torch.arange = lambda *args, **kwargs: _create(args[0] if len(args) == 1 else args[1] - args[0], **_only(kwargs))
     torch.tensor = lambda value, **kwargs: Tensor((len(value),) if isinstance(value, (list, tuple)) else (), kwargs.get("dtype"),
                                                   kwargs.get("device", "cpu"))
+    torch.strided = Tensor.layout
     torch.no_grad = torch.inference_mode = _Context
     torch.random = _Anything("torch.random")
     torch.manual_seed = torch.random.manual_seed = _nothing

@@ -4,10 +4,12 @@ package it stands in for."""
 
 import importlib
 import importlib.abc
+import logging
 import sys
 
 import kiln
 import kiln.language as language
+from kiln import notices
 from kiln.functions import JITFunction as JITImpl
 from kiln.functions import jit
 from kiln.compiler import compile, par_compile
@@ -49,15 +51,19 @@ sys.meta_path.append(_Missing())
 
 
 def set_log_level(level):
-    """Accepted: the daemon has the log."""
+    """Of what Kiln logs in this process, the logger "kiln"; the daemon has a log of its own. A number of ``logging``, or a name as
+    "WARNING"."""
+    logging.getLogger("kiln").setLevel(level.upper() if isinstance(level, str) else level)
 
 
 def disable_cache():
-    """Accepted: Kiln's results are keyed by their content; CompileRequest.refresh compiles anew."""
+    """Without effect, with a warning."""
+    notices.no_effect("tilelang.disable_cache",
+                      "results are stored under their content, so none is ever stale; Client.compile(…, refresh=True) compiles anew")
 
 
 def enable_cache():
-    """Accepted: see disable_cache."""
+    """Nothing: the cache is always on."""
 
 
 def __getattr__(name):

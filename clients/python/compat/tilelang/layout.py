@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts are inferred: what these functions make is accepted by T.annotate_layout and has no effect."""
+"""Layouts for T.annotate_layout, which infers those of tiles and says so, and takes T.Layout(shape, function) of tensor parameters."""
 
 from kiln.language.layout import Fragment, Layout
 
@@ -13,6 +13,7 @@ def _inferred(name):
         return Layout()
 
     make.__name__ = name
+    make.__doc__ = "A layout of a tile, whose own is inferred: T.annotate_layout warns that it has no effect."
     return make
 
 
@@ -22,5 +23,11 @@ make_wgmma_swizzled_layout = _inferred("make_wgmma_swizzled_layout")
 make_full_bank_swizzled_layout = _inferred("make_full_bank_swizzled_layout")
 make_half_bank_swizzled_layout = _inferred("make_half_bank_swizzled_layout")
 make_quarter_bank_swizzled_layout = _inferred("make_quarter_bank_swizzled_layout")
-make_linear_layout = _inferred("make_linear_layout")
+
+
+def make_linear_layout(buffer, *_, **__):
+    """Row-major."""
+    return Layout(getattr(buffer, "shape", buffer), lambda *index: list(index))
+
+
 __getattr__ = _absent.getter(__name__)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from kiln import notices
 from kiln.options import PassConfigKey
 
 from . import _absent
@@ -7,7 +8,8 @@ __all__ = ["PassConfigKey", "simplify_prim_func"]
 
 
 def simplify_prim_func(function):
-    """Kiln simplifies every program; as a decorator of a tile function this does nothing."""
+    """The function. Without effect, with a warning."""
+    notices.no_effect("simplify_prim_func", "every program is simplified; leave it out")
     return function
 
 

@@ -37,6 +37,10 @@ def register_code(code) -> None:
             register_code(constant)
 
 
+def is_traced(code) -> bool:
+    return code in _traced_code
+
+
 def here() -> ir.Location:
     """The innermost line of traced source that is being executed."""
     frame = sys._getframe(1)
@@ -62,6 +66,7 @@ class Trace:
         self.arguments: dict = {}
         self.empties: list = []
         self.kernel: ir.Kernel | None = None
+        self.assumed: list = []  # outside of kernels: statements for each that follows
         self.blocks: list[list] = []
         self.loops: list[str] = []
         self.entry_depth = 0  # loops that were open when the function being traced was entered
