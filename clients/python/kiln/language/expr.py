@@ -205,6 +205,17 @@ def _round_float(value, dtype: DType) -> float:
         return math.copysign(math.inf, value)
 
 
+def representable(value, dtype: DType) -> bool:
+    """Whether a number has a value of the type: itself, or of a float type one that it is rounded to."""
+    if not dtype.is_float:
+        return math.isfinite(value) and int(value) == value and _wrap_int(int(value), dtype) == value
+    rounded = _round_float(value, dtype)
+    if not math.isfinite(value) or not math.isfinite(rounded):
+        return math.isnan(value) or value == rounded
+    form = _FORMATS.get(dtype)
+    return form is None or abs(value) <= form.largest * (1 + 2.0 ** -(form.digits + 1))
+
+
 def _rounded_to_odd(value: int) -> float:
     """A float that rounds to fewer digits as the integer does: of what it has no room for the last digit tells that it was there."""
     cut = max(0, value.bit_length() - 53)

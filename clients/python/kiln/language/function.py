@@ -7,6 +7,7 @@ import functools
 import inspect
 import re
 
+from .. import notices
 from . import program as ir
 from . import trace as tr
 from .buffer import Buffer, LocalVar, Region, as_shape
@@ -27,13 +28,25 @@ class TensorAnnotation:
         return Buffer(self.space, self.shape, self.dtype, name, self.strides)
 
 
+_SCOPES = {"GLOBAL": ("global",), "SHARED": ("shared", "shared.dyn"), "FRAGMENT": ("local.fragment",), "LOCAL": ("local", "local.var")}
+
+
 class _TensorType:
     """T.Tensor: called or subscripted."""
 
     def __init__(self, space="GLOBAL"):
         self.space = space
 
-    def __call__(self, shape, dtype="float32", data=None, scope=None, strides=None):
+    def __call__(self, shape, dtype="float32", data=None, strides=None, elem_offset=None, scope=None):
+        if data is not None:
+            raise tr.error("T.Tensor(data=…) views memory as another tensor, which is not part of the language in this version: index the "
+                           "tensor itself")
+        if elem_offset:
+            raise tr.error("T.Tensor(elem_offset=…): a tensor begins where the caller's does; pass a slice of it")
+        known = _SCOPES[self.space]
+        if scope is not None and scope not in known:
+            raise tr.error(f"a tensor of scope={scope!r}: here it is {known[0]!r}; T.SharedBuffer, T.FragmentBuffer and T.LocalBuffer "
+                           "annotate tiles that a macro takes")
         return TensorAnnotation(shape, dtype, strides, self.space)
 
     def __getitem__(self, key):
@@ -183,8 +196,10 @@ def _finish(trace, returned) -> ir.PrimFunc:
     return func
 
 
-def prim_func(function=None, **_):
-    """A tile function: traced at once."""
+def prim_func(function=None, *, private=False, check_well_formed=True):
+    """A tile function: traced at once. ``private`` and ``check_well_formed=False`` have no effect, with a warning."""
+    notices.unused("T.prim_func", private=(private, (False,), "functions have names for messages alone; leave it out"),
+                   check_well_formed=(check_well_formed, (True,), "every program is checked; leave it out"))
     if function is None:
         return prim_func
     enclosing = enclosing_names(function)
@@ -197,8 +212,11 @@ def prim_func(function=None, **_):
     return _finish(trace, returned)
 
 
-def macro(function=None, **_):
-    """A function that is traced into its caller. Scalars are passed by value (T.Ref: by reference), buffers as they are."""
+def macro(function=None, *, hygienic=True):
+    """A function that is traced into its caller. Scalars are passed by value (T.Ref: by reference), buffers as they are. Its names are
+    its own: ``hygienic=False`` is an error."""
+    if not hygienic:
+        raise TypeError("T.macro(hygienic=False) would give the caller the macro's names; return what the caller needs")
     if function is None:
         return macro
     enclosing = enclosing_names(function)

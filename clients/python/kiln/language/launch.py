@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import math
-import warnings
 
+from .. import notices
+from . import placement
 from . import program as ir
 from . import trace as tr
 from .buffer import Buffer, LocalVar
-from .dtypes import as_dtype, int32, is_dtype_like
-from .expr import Var, as_expr, constant_value
+from .dtypes import as_dtype, int32
+from .expr import Var, as_expr, constant_value, representable
 
 
 class Kernel:
@@ -21,6 +22,9 @@ class Kernel:
     def __init__(self, *blocks, threads=None, prelude=None, cluster_dims=None, is_cpu=False):
         if prelude:
             raise tr.error("T.Kernel(prelude=…) is CUDA source, which Kiln does not compile; write the function in the tile language")
+        if is_cpu:
+            raise tr.error("T.Kernel(is_cpu=True) is a kernel for the host's processor, which Kiln does not compile: leave it out, "
+                           "and run the kernel on the emulator where there is no GPU (target=\"emu:sm_90a\", or `with kiln.emulation():`)")
         if not 1 <= len(blocks) <= 3:
             raise tr.error(f"T.Kernel takes 1 to 3 grid extents, not {len(blocks)}")
         self.blocks = [self._extent(b) for b in blocks]
@@ -34,6 +38,8 @@ class Kernel:
         number = constant_value(e)
         if not e.dtype.is_int or (number is not None and number < 0):
             raise tr.error(f"a grid extent must be an integer from 0 on, not {value!r}; with 0, no block runs")
+        if number == 0:
+            notices.warn("a grid extent of T.Kernel is 0: no block runs, and what the kernel would write stays as it is")
         return e
 
     @staticmethod
@@ -60,7 +66,7 @@ class Kernel:
         block_vars = [Var("BLOCK", int32, f"b{'xyz'[axis]}", axis) for axis in range(len(self.blocks))]
         count = len(trace.func.kernels)
         name = trace.func.name if count == 0 else f"{trace.func.name}_{count}"
-        kernel = ir.Kernel(self.blocks, self.block, block_vars, name, self.cluster)
+        kernel = ir.Kernel(self.blocks, self.block, block_vars, name, self.cluster, body=list(trace.assumed))
         trace.func.kernels.append(kernel)
         trace.kernel = kernel
         self._context = trace.inside(kernel.body)
@@ -71,7 +77,9 @@ class Kernel:
     def __exit__(self, *exc):
         trace = tr.current("T.Kernel")
         self._context.__exit__(*exc)
-        trace.kernel = None
+        kernel, trace.kernel = trace.kernel, None
+        if exc[0] is None:
+            placement.apply(kernel)
 
 
 def ClusterKernel(*blocks, cluster_dims, threads=None, prelude=None):
@@ -143,31 +151,63 @@ def get_block_extents():
     return list(_kernel("T.get_block_extents").grid)
 
 
+_NO_SCOPES = {
+    "shared.tmem": "tensor memory is not part of the language in this version: T.gemm accumulates into a T.alloc_fragment",
+    "shared.barrier": "barriers are placed by the compiler",
+    "shared.cluster_barrier": "barriers are placed by the compiler",
+    "local.reducer": "write a T.alloc_fragment and T.reduce_sum or its kin",
+}
+
+
+def _scope(what: str, scope: str, *known: str):
+    if scope in known:
+        return
+    use = {"shared": "T.alloc_shared", "local": "T.alloc_local", "local.fragment": "T.alloc_fragment", "local.var": "T.alloc_var",
+           "global": "T.alloc_global"}
+    hint = _NO_SCOPES.get(scope) or f"use {use.get(scope.removesuffix('.dyn'), 'the function for the memory that is meant')}"
+    raise tr.error(f"{what}(scope={scope!r}): this memory is {' or '.join(map(repr, known))}; {hint}")
+
+
 def alloc_shared(shape, dtype, scope="shared.dyn"):
-    """A tile in the shared memory of a block, of compile-time dimensions (others are an error). ``scope`` is accepted, without effect."""
+    """A tile in the shared memory of a block, of compile-time dimensions (others are an error). ``scope``: "shared" and "shared.dyn" are
+    the same, others an error."""
+    _scope("T.alloc_shared", scope, "shared.dyn", "shared")
     return tr.allocate("SHARED", shape, dtype, "shared")
 
 
 def alloc_fragment(shape, dtype, scope="local.fragment"):
     """A tile in the registers of a block; which thread holds which element is inferred. Otherwise as ``alloc_shared``."""
+    _scope("T.alloc_fragment", scope, "local.fragment")
     return tr.allocate("FRAGMENT", shape, dtype, "fragment")
 
 
 def alloc_local(shape, dtype, scope="local"):
     """An array of each thread's own. Otherwise as ``alloc_shared``."""
+    _scope("T.alloc_local", scope, "local")
     return tr.allocate("LOCAL", shape, dtype, "local")
 
 
 def alloc_var(dtype, *args, scope="local.var", init=None):
-    """A mutable scalar of each thread: used by name it is its value, assigned by name it is stored to."""
+    """A mutable scalar of each thread: used by name it is its value, assigned by name it is stored to. ``init``: what it begins with,
+    also as ``alloc_var(dtype, init)`` and ``alloc_var(dtype, init, scope)``; a number that the dtype does not have is an error."""
     for arg in args:
-        if not isinstance(arg, str) or is_dtype_like(arg):
+        if isinstance(arg, str):
+            scope = arg
+        elif init is not None:
+            raise TypeError("T.alloc_var is given two initial values")
+        else:
             init = arg
+    _scope("T.alloc_var", scope, "local.var")
+    number = None if init is None else constant_value(init)
+    if number is not None and not representable(number, as_dtype(dtype)):
+        raise tr.error(f"T.alloc_var({as_dtype(dtype)}, init={number!r}): the type has no such number; use a wider one, or T.cast(…) for what a "
+                       "cast makes of it")
     return tr.variable(dtype, "var", init)
 
 
-def alloc_global(shape, dtype):
+def alloc_global(shape, dtype, scope="global"):
     """A temporary tensor in device memory, allocated for the time of the launch; not cleared. Its dimensions may be symbolic."""
+    _scope("T.alloc_global", scope, "global")
     trace = tr.current("T.alloc_global")
     buffer = Buffer("GLOBAL", shape, as_dtype(dtype), "workspace", workspace=True)
     trace.func.workspaces.append(buffer)
@@ -176,6 +216,7 @@ def alloc_global(shape, dtype):
 
 def use_swizzle(panel_size, order="row", enable=True):
     """Blocks are walked in panels of so many rows, so that neighbours share what they read from L2."""
+    notices.unused("T.use_swizzle", order=(order, ("row",), "panels are made of rows; their width alone counts"))
     if enable:
         _kernel("T.use_swizzle").raster_panel = int(panel_size)
 
@@ -211,42 +252,62 @@ def annotate_pass_configs(configs: dict):
 
 
 def annotate_compile_flags(flags):
-    """Accepted, without effect: there is no other compiler to pass flags to."""
-    tr.current("T.annotate_compile_flags").func.compile_flags.extend(flags)
+    """compile_flags of this function, beside those of jit and compile: a list, or words in a string. Kiln calls no nvcc; it does what it
+    can of what they ask (``kiln.options.from_compile_flags``) and warns of the rest."""
+    tr.current("T.annotate_compile_flags").func.compile_flags.extend(flags.split() if isinstance(flags, str) else flags)
 
 
 def _accepted(name: str, why: str):
     def function(*args, **kwargs):
         tr.current(f"T.{name}")
+        notices.no_effect(f"T.{name}", why)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Accepted and without effect: {why}."
+    function.__doc__ = f"Accepted and without effect, with a warning: {why}."
     return function
 
 
 def _left_out(name: str, why: str):
     def function(*args, **kwargs):
         tr.current(f"T.{name}")
-        warnings.warn(f"T.{name} is left out: {why}", stacklevel=2)
+        notices.warn(f"T.{name} is left out: {why}")
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Accepted and left out, with a warning: {why}."
     return function
 
 
-annotate_layout = _accepted("annotate_layout", "layouts are inferred")
-annotate_l2_hit_ratio = _accepted("annotate_l2_hit_ratio", "cache policy is inferred")
-annotate_producer_reg_dealloc = _accepted("annotate_producer_reg_dealloc", "register allocation is inferred")
-annotate_consumer_reg_alloc = _accepted("annotate_consumer_reg_alloc", "register allocation is inferred")
-no_set_max_nreg = _accepted("no_set_max_nreg", "register allocation is inferred")
-disable_warp_group_reg_alloc = _accepted("disable_warp_group_reg_alloc", "register allocation is inferred")
-set_max_nreg = _accepted("set_max_nreg", "register allocation is inferred")
-inc_max_nreg = _accepted("inc_max_nreg", "register allocation is inferred")
-dec_max_nreg = _accepted("dec_max_nreg", "register allocation is inferred")
+def annotate_layout(layouts: dict):
+    """Layouts by buffer. Of tiles they are inferred, and what is said here has no effect, with a warning. Of a tensor parameter, a
+    ``T.Layout(shape, function)`` says where its elements lie in memory: element ``index`` at place ``function(*index)`` of a row-major
+    box."""
+    tr.current("T.annotate_layout")
+    for buffer, layout in layouts.items():
+        if not isinstance(buffer, Buffer):
+            raise tr.error(f"T.annotate_layout takes buffers, not {buffer!r}")
+        if buffer.space == "GLOBAL":
+            placement.place(buffer, layout)
+    tiles = [buffer.name for buffer in layouts if buffer.space != "GLOBAL"]
+    if tiles:
+        notices.no_effect(f"T.annotate_layout of {', '.join(tiles)}",
+                          "the layouts of tiles are inferred, without bank conflicts where that is possible; "
+                          "leave them out")
+
+
+_REGISTERS = "how registers are divided among warps is inferred; leave it out, or set T.annotate_min_blocks_per_sm"
+_LAUNCHES = "launches of one stream run one after the other; leave it out"
+annotate_l2_hit_ratio = _accepted("annotate_l2_hit_ratio", "what the L2 keeps is inferred; leave it out")
+annotate_producer_reg_dealloc = _accepted("annotate_producer_reg_dealloc", _REGISTERS)
+annotate_consumer_reg_alloc = _accepted("annotate_consumer_reg_alloc", _REGISTERS)
+no_set_max_nreg = _accepted("no_set_max_nreg", _REGISTERS)
+disable_warp_group_reg_alloc = _accepted("disable_warp_group_reg_alloc", _REGISTERS)
+set_max_nreg = _accepted("set_max_nreg", _REGISTERS)
+inc_max_nreg = _accepted("inc_max_nreg", _REGISTERS)
+dec_max_nreg = _accepted("dec_max_nreg", _REGISTERS)
+pdl_trigger = _accepted("pdl_trigger", _LAUNCHES)
+pdl_sync = _accepted("pdl_sync", _LAUNCHES)
 device_assert = _left_out("device_assert", "assertions are not checked on the device in this version")
 print = _left_out("print", "device output is not available in this version")
-pdl_trigger = _accepted("pdl_trigger", "launches of one stream are ordered")
-pdl_sync = _accepted("pdl_sync", "launches of one stream are ordered")
 
 
 def rename(value, name: str) -> None:
@@ -257,6 +318,7 @@ def rename(value, name: str) -> None:
         value.name = name
 
 
-_HELPERS = {"annotations", "ir", "math", "tr", "warnings", "Buffer", "LocalVar", "as_dtype", "int32", "is_dtype_like", "Var", "as_expr", "constant_value",
-            "rename"}
+_HELPERS = {"annotations", "ir", "math", "notices", "placement", "tr", "Buffer", "LocalVar", "as_dtype", "int32", "Var", "as_expr",
+            "constant_value",
+            "representable", "rename"}
 __all__ = [name for name in dir() if not name.startswith("_") and name not in _HELPERS]

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts that a program names. They are inferred: these are accepted by T.annotate_layout and have no effect in this version."""
+"""Layouts that a program names, for T.annotate_layout."""
 
 
 class Layout:
-    """A layout by its shape and a function of indices, which are kept and not looked at."""
+    """A layout by its shape and a function of indices that gives places. Of a tensor parameter it holds; those of tiles are inferred, and
+    what a program says of them has no effect."""
 
     def __init__(self, shape=None, forward_fn=None, *_, **__):
         self.shape, self.forward_fn = shape, forward_fn
 
 
 class Fragment(Layout):
-    """A layout of a fragment: accepted, without effect."""
+    """A layout of a fragment, which has no effect."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 
+from .. import notices
 from . import program as ir
 from .expr import Expr, Var, as_expr, binary, cast, constant_value, floordiv
 from .dtypes import int32, promote
@@ -87,34 +88,52 @@ def _range(kind: str, start, stop, step, **options) -> Loop:
     return Loop(kind, [begin], [extent], [cast(step, dtype)], **options)
 
 
+def _annotated(name: str, annotations) -> None:
+    notices.unused(name, annotations=(annotations, (None, {}), "what annotations say is inferred; leave them out"))
+
+
 def serial(start, stop=None, step=None, annotations=None):
     """One iteration after the other, as Python's range counts. Bounds are integers, known at run time or before; ``step`` may be negative and
-    not zero, and is taken as positive where it is known at run time only. ``annotations``, of all loops: accepted, without effect."""
+    not zero, and is taken as positive where it is known at run time only. ``annotations``, of all loops: no effect, with a warning."""
+    _annotated("T.serial", annotations)
     return _range("SERIAL", start, stop, step)
 
 
 def unroll(start, stop=None, step=None, explicit=False, unroll_factor=None, annotations=None):
-    """``serial``, whose body is written out for each of up to 64 iterations that are known in number. ``explicit`` and ``unroll_factor`` are
-    accepted, without effect."""
+    """``serial``, whose body is written out for each of up to 64 iterations that are known in number. ``explicit`` and ``unroll_factor``
+    have no effect, with a warning."""
+    _annotated("T.unroll", annotations)
+    notices.unused("T.unroll", explicit=(explicit, (False, None), "loops of known length are written out anyway; leave it out"),
+                   unroll_factor=(unroll_factor, (None,), "write a T.serial loop around a T.unroll loop of so many iterations"))
     return _range("UNROLL", start, stop, step)
 
 
 def vectorized(start, stop=None, annotations=None):
     """Iterations without an order, of one thread; written out as those of ``unroll``, so that neighbours in memory move together."""
+    _annotated("T.vectorized", annotations)
     return _range("VECTORIZED", start, stop, None)
 
 
 def Pipelined(start, stop=None, num_stages=0, order=None, stage=None, sync=None, group=None, annotations=None):
     """A serial loop whose copies may run up to ``num_stages`` iterations early. A manual ``stage`` list only sets the depth: the schedule
     is inferred."""
+    _annotated("T.Pipelined", annotations)
+    inferred = "the schedule is inferred; num_stages says how many iterations are in flight"
+    nothing = (None, [])
+    notices.unused("T.Pipelined", order=(order, nothing, inferred), sync=(sync, nothing, inferred), group=(group, nothing, inferred),
+                   **({"stage": (stage, nothing, inferred)} if num_stages else {}))
     stages = num_stages or (max(stage) + 1 if stage else 0)
     return _range("PIPELINED" if stages else "SERIAL", start, stop, None, num_stages=stages)
 
 
 def Parallel(*extents, coalesced_width=None, loop_layout=None, prefer_async=None, annotations=None):
     """Iterations in any order, spread over the threads of the block; a variable for each extent, which must be known at compile time.
-    ``coalesced_width``: at most so many neighbours along the last extent go to one thread. ``loop_layout`` and ``prefer_async`` are accepted,
-    without effect."""
+    ``coalesced_width``: at most so many neighbours along the last extent go to one thread. ``loop_layout`` and ``prefer_async`` have
+    no effect, with a warning."""
+    _annotated("T.Parallel", annotations)
+    notices.unused("T.Parallel", loop_layout=(loop_layout, (None,), "which thread does what is inferred; leave it out"),
+                   prefer_async=(prefer_async, (None, False),
+                                 "write a T.copy in a T.Pipelined loop, which the compiler makes asynchronous"))
     if not extents:
         raise error("T.Parallel needs at least one extent")
     bounds = [_index(e) for e in extents]

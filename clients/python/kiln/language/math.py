@@ -7,6 +7,7 @@ import builtins
 import functools as _functools
 import math as _math
 
+from .. import notices
 from . import dtypes
 from .dtypes import as_dtype
 from .expr import (
@@ -319,7 +320,8 @@ def Not(x):
 
 
 def likely(x):
-    """x: accepted, without effect."""
+    """x. That it is likely has no effect, with a warning."""
+    notices.no_effect("T.likely", "the compiler does not ask which way a branch goes; write the condition alone")
     return x
 
 
@@ -361,7 +363,8 @@ def constant(value):
     return constant_value(value)
 
 
-_HELPERS = {"annotations", "builtins", "dtypes", "as_dtype", "as_expr", "binary", "condition", "const", "constant_value", "is_scalar", "make",
+_HELPERS = {"annotations", "builtins", "dtypes", "notices", "as_dtype", "as_expr", "binary", "condition", "const", "constant_value",
+            "is_scalar", "make",
             "unary", "select", "logical", "logical_not", "constant"}
 _FAST = {"__exp", "__exp10", "__log", "__log2", "__log10", "__sin", "__cos", "__tan"}
 __all__ = [name for name in dir() if name in _FAST or not name.startswith("_") and name not in _HELPERS]

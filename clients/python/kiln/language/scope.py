@@ -8,6 +8,7 @@ import contextlib
 import operator
 import warnings
 
+from .. import notices
 from . import program as ir
 from . import trace as tr
 from .buffer import Buffer, LocalVar, Region
@@ -201,7 +202,7 @@ class Scope:
     @staticmethod
     def assert_(cond, message):
         if not _static(cond):
-            warnings.warn("this assert is left out: conditions of run-time values are not checked in this version", stacklevel=2)
+            notices.warn("this assert is left out: conditions of run-time values are not checked in this version")
         elif not _truth(cond):
             raise AssertionError(message() if message else "assertion failed while tracing")
 

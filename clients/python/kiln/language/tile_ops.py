@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import enum
 
+from .. import notices
 from . import dtypes
 from . import program as ir
 from .buffer import Buffer, LocalVar, Region, element
@@ -12,7 +13,7 @@ from .dtypes import as_dtype
 from .expr import as_expr, binary, cast, constant_value
 from .loops import Parallel, grid, serial
 from .regions import closed, describe, operand, pair, tile_extents
-from .trace import allocate, current, emit, error, store
+from .trace import allocate, current, emit, error, here, store
 
 
 class GemmWarpPolicy(enum.IntEnum):
@@ -23,10 +24,25 @@ class GemmWarpPolicy(enum.IntEnum):
     FullCol = 2
 
 
-def copy(src, dst, *_, coalesced_width=None, disable_tma=False, eviction_policy=None, prefer_instruction=None, annotations=None,
+_ANNOTATIONS = ((None, {}), "what annotations say is inferred; leave them out")
+_CHOSEN = "the compiler chooses the instruction of each copy; "
+
+
+def _annotated(name: str, annotations) -> None:
+    notices.unused(name, annotations=(annotations, *_ANNOTATIONS))
+
+
+def copy(src, dst, *, coalesced_width=None, disable_tma=False, eviction_policy=None, prefer_instruction=None, annotations=None,
          loop_layout=None):
     """dst = src, element by element, with a conversion where the dtypes differ. What lies outside a tensor reads as zero (or as
     T.annotate_safe_value says) and is not written. How it is done (which instruction, asynchronously or not) is inferred."""
+    notices.unused(
+        "T.copy", annotations=(annotations, *_ANNOTATIONS), loop_layout=(loop_layout, (None,), "layouts are inferred; leave it out"),
+        disable_tma=(disable_tma, (False, None),
+                     _CHOSEN + "pass_configs={\"tl.disable_tma_lower\": True} does without tensor copies in the whole function"),
+        eviction_policy=(eviction_policy, (None, "evict_normal"), "what caches keep is inferred; leave it out"),
+        prefer_instruction=(prefer_instruction, (None,),
+                            _CHOSEN + "the pass_configs tl.disable_tma_lower and tl.enable_async_copy rule some out"))
     if _scalar_copy(src, dst):
         return
     a, b = pair(src, dst, "T.copy")
@@ -91,6 +107,9 @@ def clear(dst):
 def gemm(A, B, C, transpose_A=False, transpose_B=False, policy=GemmWarpPolicy.Square, clear_accum=False, k_pack=1, mbar=None, *,
          wg_wait=0, annotations=None):
     """C += op(A) · op(B) over the last two dimensions; ``clear_accum`` starts from zero (True, False or a run-time condition)."""
+    notices.unused("T.gemm", annotations=(annotations, *_ANNOTATIONS),
+                   k_pack=(k_pack, (1, None), "how operands lie in registers is inferred; leave it out"),
+                   wg_wait=(wg_wait, (0, None), "products are waited for where their result is used; leave it out"))
     if mbar is not None:
         raise error("T.gemm(mbar=…) signals completion by hand, which Kiln infers: drop the argument and the wait that goes with it")
     a, b, c = (closed(operand(x, f"operand {name} of T.gemm")) for x, name in ((A, "A"), (B, "B"), (C, "C")))
@@ -231,18 +250,28 @@ def _converted(src: Region, dtype) -> Region:
 _DROPS_NAN = ("REDUCE_MAX", "REDUCE_MIN", "REDUCE_ABS_MAX")
 
 
+def _refuse_nan(name: str, kind: str, nan_propagate) -> None:
+    if nan_propagate and kind in _DROPS_NAN:
+        raise error(f"{name}(nan_propagate=True): maxima and minima leave NaN out in this version; leave the argument out too, and look for NaN "
+                    "with T.isnan and a reduce_max of its own")
+
+
+def _unused_by_reductions(name: str, batch, annotations) -> None:
+    notices.unused(name, batch=(batch, (1, None), "how results are gathered from threads is inferred; leave it out"),
+                   annotations=(annotations, *_ANNOTATIONS))
+
+
 def _reduction(kind: str, name: str, what: str):
     def function(buffer, out, dim=-1, clear=True, batch=1, nan_propagate=False, annotations=None):
-        if nan_propagate and kind in _DROPS_NAN:
-            raise error(f"T.{name}(nan_propagate=True): maxima and minima leave NaN out in this version; leave the argument out too, and look "
-                        "for NaN with T.isnan and a reduce_max of its own")
+        _unused_by_reductions(f"T.{name}", batch, annotations)
+        _refuse_nan(f"T.{name}", kind, nan_propagate)
         _reduce(kind, buffer, out, dim, bool(clear))
 
     function.__name__ = function.__qualname__ = name
     leaves = " NaN is left out; ``nan_propagate=True`` is refused." if kind in _DROPS_NAN else ""
     function.__doc__ = (f"The {what} over dimension ``dim`` (negative: from the end) of a tile, in the dtype of ``out``, which has that "
                         f"dimension as 1 or lacks it. ``clear=False`` combines with what ``out`` holds.{leaves} ``batch`` and "
-                        "``annotations`` are accepted, without effect.")
+                        "``annotations`` have no effect, with a warning.")
     return function
 
 
@@ -257,6 +286,7 @@ reduce_bitxor = _reduction("REDUCE_BIT_XOR", "reduce_bitxor", "bitwise exclusive
 
 def reduce_abssum(buffer, out, dim=-1, batch=1, annotations=None):
     """The sum of magnitudes, as ``reduce_sum``; ``out`` is always cleared."""
+    _unused_by_reductions("T.reduce_abssum", batch, annotations)
     _reduce("REDUCE_ABS_SUM", buffer, out, dim, True)
 
 
@@ -264,10 +294,12 @@ _BY_NAME = {"sum": "REDUCE_SUM", "max": "REDUCE_MAX", "min": "REDUCE_MIN", "absm
             "bitand": "REDUCE_BIT_AND", "bitor": "REDUCE_BIT_OR", "bitxor": "REDUCE_BIT_XOR"}
 
 
-def reduce(buffer, out, reduce_type, dim, clear=True, batch=1, annotations=None):
+def reduce(buffer, out, reduce_type, dim, clear=True, batch=1, nan_propagate=False, annotations=None):
     """``reduce_<reduce_type>``: sum, max, min, absmax, abssum, bitand, bitor or bitxor. Any other type is an error."""
+    _unused_by_reductions("T.reduce", batch, annotations)
     if reduce_type not in _BY_NAME:
         raise error(f"T.reduce of type {reduce_type!r}; known: {', '.join(_BY_NAME)}")
+    _refuse_nan("T.reduce", _BY_NAME[reduce_type], nan_propagate)
     _reduce(_BY_NAME[reduce_type], buffer, out, dim, bool(clear))
 
 
@@ -279,6 +311,8 @@ def _refuse_previous(name: str, return_prev):
 def _atomic(kind: str, name: str, what: str):
     def function(dst, value, memory_order=None, return_prev=False, use_tma=False, annotations=None):
         _refuse_previous(name, return_prev)
+        _annotated(f"T.{name}", annotations)
+        notices.unused(f"T.{name}", use_tma=(use_tma, (False, None), "the compiler chooses the instruction; leave it out"))
         if memory_order not in (None, "relaxed"):
             raise error(f"T.{name}(memory_order={memory_order!r}): atomic operations order nothing else in this version (\"relaxed\"); to "
                         "read what other blocks wrote, open another T.Kernel in the same function")
@@ -292,7 +326,7 @@ def _atomic(kind: str, name: str, what: str):
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (f"{what}, atomically, for an element or for each of a tile; ``value``: a scalar, or a tile of the destination's extents, "
                         "converted to its dtype. ``memory_order``: None or \"relaxed\", which are the same; others and ``return_prev=True`` are "
-                        "refused. ``use_tma`` and ``annotations`` are accepted, without effect.")
+                        "refused. ``use_tma`` and ``annotations`` have no effect, with a warning.")
     return function
 
 
@@ -352,13 +386,22 @@ def sync_threads(barrier_id=None, arrive_count=None):
 
 
 def sync_warp(mask=None):
-    """Accepted; visibility between the threads of a block is the compiler's business."""
+    """Accepted and without effect, with a warning: what one thread of a block writes the others see anyway."""
+    current("T.sync_warp")
+    notices.no_effect("T.sync_warp", "the compiler places each barrier that the program needs; leave it out")
 
 
 def assume(cond):
-    """A fact that the compiler may rely on."""
+    """A fact that the compiler may rely on. What it says of scalar parameters and of dimensions known at launch, outside of any loop and
+    branch, each launch checks (ValueError); what is known to be false while tracing is an error."""
     e = as_expr(cond)
-    if constant_value(e) is None and current("T.assume").kernel is not None:
+    trace, known = current("T.assume"), constant_value(e)
+    if known is not None:
+        if not known:
+            raise error("T.assume of what is false: no call of this program can be right")
+    elif trace.kernel is None:
+        trace.assumed.append(ir.Assume(e, location=here()))
+    else:
         emit(ir.Assume(e))
 
 
@@ -368,8 +411,12 @@ def loop_break():
 
 
 def dp4a(a, b, c):
-    """c += a · b over four int8 elements that start at a and at b."""
-    (x, i), (y, j), (z, k) = element(a) or _first(a), element(b) or _first(b), element(c) or _first(c)
+    """c += a · b over four int8 elements that start at a and at b, as int32; ValueError of other types."""
+    (x, i), (y, j), (z, k) = _start(a), _start(b), _start(c)
+    for name, buffer, wanted in (("A", x, dtypes.int8), ("B", y, dtypes.int8), ("C", z, dtypes.int32)):
+        if buffer.dtype != wanted:
+            use = "an int32 accumulator" if name == "C" else "int8 inputs"
+            raise ValueError(f"dp4a requires {use}, got {name}.dtype='{buffer.dtype}'; for other types write a loop of products, or T.gemm")
     total = as_expr(z[tuple(k)])
     for lane in range(4):
         left = cast(x[tuple(i[:-1] + [i[-1] + lane])], dtypes.int32)
@@ -377,9 +424,15 @@ def dp4a(a, b, c):
     store(z, k, total)
 
 
-def _first(value):
-    buffer = value.buffer if isinstance(value, Region) else value
-    return buffer, [as_expr(0)] * buffer.ndim
+def _start(value):
+    """(buffer, index) of the first element of a buffer or region, or of the element itself."""
+    if isinstance(value, (Buffer, Region)):
+        region = value.whole() if isinstance(value, Buffer) else value
+        return region.buffer, [as_expr(o) for o in region.offsets]
+    start = element(value)
+    if start is None:
+        raise error(f"T.dp4a takes buffers or their elements, not {value!r}")
+    return start
 
 
 def Cast(dtype, value):

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensor parameters whose elements lie where the program says (T.annotate_layout): what a kernel does with such a tensor becomes accesses
+of the row-major tensor that the caller passes, which has the same bytes."""
+
+from __future__ import annotations
+
+import math
+
+from . import program as ir
+from . import trace as tr
+from .buffer import Buffer, Region, load, show_shape
+from .dtypes import int32, int64
+from .expr import Expr, Var, as_expr, binary, cast, const, constant_value, floordiv, floormod, logical, make, select
+from .layout import Layout
+
+
+def place(buffer: Buffer, layout) -> None:
+    """In the kernel that is being traced, the tensor's elements lie as the layout says."""
+    kernel = tr.current("T.annotate_layout").kernel
+    if kernel is None:
+        raise tr.error("T.annotate_layout of a tensor is used outside T.Kernel")
+    function = layout.forward_fn if isinstance(layout, Layout) else layout
+    if not callable(function):
+        raise tr.error(f"T.annotate_layout of the tensor {buffer.name} moves its elements in memory, and this layout does not say where to: "
+                       "give T.Layout(shape, function), or leave the tensor out, which is row-major then")
+    kernel.placements[buffer] = Placement(buffer, function)
+
+
+class Placement:
+    """Where the elements of one tensor lie: ``function`` of an index is a place in a row-major box that has as many places as the
+    tensor."""
+
+    def __init__(self, buffer: Buffer, function):
+        self.buffer = buffer
+        self.vars = [Var("LOOP", int32, f"i{d}").expr for d in range(buffer.ndim)]
+        places = function(*self.vars)
+        places = [as_expr(p) for p in (places if isinstance(places, (list, tuple)) else [places])]
+        kept = 0  # leading dimensions that stay where they are
+        while kept < min(len(places), buffer.ndim) and places[kept] is self.vars[kept]:
+            kept += 1
+        self.kept, self.places = kept, places[kept:]
+        self.shape = buffer.shape[kept:]
+        if buffer.strides is not None or not all(isinstance(extent, int) for extent in self.shape):
+            raise self._error("the tensor must be contiguous, and the dimensions that move known at compile time")
+        ranges = {var: (0, extent - 1) for var, extent in zip(self.vars[kept:], self.shape)}
+        self.extents = [self._extent(p, ranges) for p in self.places]
+        if math.prod(self.extents) != math.prod(self.shape):
+            raise self._error(f"it gives a box of {show_shape(self.extents)} places for {show_shape(self.shape)} elements; it must give each "
+                              "element a place of its own and leave none empty")
+
+    def _error(self, why: str):
+        return tr.error(f"T.annotate_layout of the tensor {self.buffer.name}: {why}")
+
+    def _extent(self, place: Expr, ranges: dict) -> int:
+        low, high = self._bounds(place, ranges)
+        if low < 0:
+            raise self._error(f"{place!r} may be {low}; a place is counted from 0")
+        return high + 1
+
+    def _bounds(self, e: Expr, ranges: dict) -> tuple[int, int]:
+        number = constant_value(e)
+        if isinstance(number, int):
+            return number, number
+        if e in ranges:
+            return ranges[e]
+        if e.op == "CAST":
+            return self._bounds(e.args[0], ranges)
+        bound = _BOUNDS.get(e.op)
+        result = bound and bound(*(self._bounds(a, ranges) for a in e.args))
+        if result is None:
+            raise self._error(f"how far {e!r} reaches is not known; use sums, products, // and % of the index")
+        return result
+
+    def moved(self, index) -> tuple:
+        """(the index of the row-major tensor that holds this element, whether there is one)."""
+        index = [as_expr(i) for i in index]
+        inside = as_expr(True)
+        for i, extent in zip(index, self.buffer.shape):
+            inside = logical("AND", inside, logical("AND", binary("GE", i, 0), binary("LT", i, extent)))
+        wide = int32 if math.prod(self.shape) < 1 << 31 else int64
+        values = dict(zip(self.vars, index))
+        position = cast(0, wide)
+        for place, extent in zip(self.places, self.extents):
+            position = position * extent + cast(_substituted(place, values), wide)
+        digits = []
+        for extent in reversed(self.shape[1:]):
+            digits.insert(0, floormod(position, extent))
+            position = floordiv(position, extent)
+        return [*index[: self.kept], *([position, *digits] if self.shape else [])], inside
+
+
+_BOUNDS = {
+    "ADD": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "SUB": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "NEG": lambda a: (-a[1], -a[0]),
+    "MUL": lambda a, b: (min(x * y for x in a for y in b), max(x * y for x in a for y in b)),
+    "MIN": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "MAX": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "FLOOR_DIV": lambda a, b: (a[0] // b[0], a[1] // b[0]) if b[0] == b[1] > 0 else None,
+    "FLOOR_MOD": lambda a, b: (a if 0 <= a[0] and a[1] < b[0] else (0, b[0] - 1)) if b[0] == b[1] > 0 else None,
+    "BIT_XOR": lambda a, b: (0, (1 << max(a[1], b[1]).bit_length()) - 1) if min(a[0], b[0]) >= 0 else None,
+}
+_BOUNDS["DIV"] = lambda a, b: _BOUNDS["FLOOR_DIV"](a, b) if a[0] >= 0 else None
+_BOUNDS["MOD"] = lambda a, b: _BOUNDS["FLOOR_MOD"](a, b) if a[0] >= 0 else None
+
+
+def _substituted(e: Expr, values: dict) -> Expr:
+    return _rebuilt(e, lambda node: values.get(node))
+
+
+def _rebuilt(root: Expr, change) -> Expr:
+    """The expression with nodes replaced that ``change`` gives something for, once their operands are. Not recursive, as the encoder's
+    walk."""
+    done: dict[Expr, Expr] = {}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        missing = [a for a in node.args if a not in done]
+        if node in done or missing:
+            stack.pop() if node in done else stack.extend(missing)
+            continue
+        stack.pop()
+        args = tuple(done[a] for a in node.args)
+        same = all(a is b for a, b in zip(args, node.args))
+        node_now = node if same else make(node.op, node.dtype, args, node.value)
+        changed = change(node_now)
+        done[node] = node_now if changed is None else changed
+    return done[root]
+
+
+def apply(kernel: ir.Kernel) -> None:
+    """Rewrites the kernel's body for the placements that it was traced with."""
+    if kernel.placements:
+        kernel.body[:] = _Rewriter(kernel.placements).block(kernel.body)
+
+
+class _Rewriter:
+    def __init__(self, placements: dict):
+        self.placements = placements
+
+    def expr(self, value):
+        return _rebuilt(value, self._loaded) if isinstance(value, Expr) else value
+
+    def _loaded(self, node: Expr):
+        if node.op != "LOAD" or node.value not in self.placements:
+            return None
+        return self._load(node.value, node.args)
+
+    def _load(self, buffer: Buffer, index) -> Expr:
+        if buffer not in self.placements:
+            return load(buffer, index)
+        moved, inside = self.placements[buffer].moved(index)
+        return select(inside, load(buffer, moved), const(buffer.pad_value or 0, buffer.dtype))
+
+    def block(self, stmts: list) -> list:
+        result = []
+        for stmt in stmts:
+            now = self._stmt(stmt)
+            now.location = stmt.location
+            result.append(now)
+        return result
+
+    def _stmt(self, s):
+        if isinstance(s, (ir.Copy, ir.Fill, ir.Gemm, ir.Reduce)):
+            return self._tile_operation(s)
+        for name in ("cond", "value"):
+            if isinstance(getattr(s, name, None), Expr):
+                setattr(s, name, self.expr(getattr(s, name)))
+        for name in ("extents", "indices"):
+            if hasattr(s, name):
+                setattr(s, name, [self.expr(e) for e in getattr(s, name)])
+        for name in ("body", "then_body", "else_body"):
+            if hasattr(s, name):
+                setattr(s, name, self.block(getattr(s, name)))
+        if isinstance(s, (ir.Store, ir.Atomic)) and s.buffer in self.placements:
+            s.indices, inside = self.placements[s.buffer].moved(s.indices)
+            return self._guarded(inside, s)
+        return s
+
+    def _guarded(self, inside: Expr, stmt):
+        guard = ir.If(inside, [stmt])
+        guard.location = stmt.location
+        return guard
+
+    def _region(self, r: Region) -> Region:
+        return Region(r.buffer, [self.expr(o) for o in r.offsets], r.extents, r.dims)
+
+    def _tile_operation(self, s):
+        regions = {name: self._region(getattr(s, name)) for name in ("src", "dst", "a", "b", "c") if hasattr(s, name)}
+        for name, region in regions.items():
+            setattr(s, name, region)
+        if isinstance(s, ir.Fill):
+            s.value = self.expr(s.value)
+        placed = [r for r in regions.values() if r.buffer in self.placements]
+        if not placed:
+            return s
+        if isinstance(s, ir.Copy):
+            return self._elementwise(s.dst, lambda steps: self._load(s.src.buffer, _at(s.src, steps)), s.coalesced_width, s.location)
+        if isinstance(s, ir.Fill):
+            return self._elementwise(s.dst, lambda steps: s.value, 0, s.location)
+        at = f"{s.location.file}:{s.location.line}: " if s.location.line else ""
+        raise tr.TraceError(f"{at}{placed[0].name} lies in memory as T.annotate_layout says, and only T.copy, T.fill, atomic operations and "
+                            "loops take such a tensor: copy it to a tile first")
+
+    def _elementwise(self, dst: Region, value, width: int, location):
+        """A parallel loop over the destination that stores what ``value`` gives for the steps along its dimensions that are not 1."""
+        extents = [e for e in dst.extents if e != 1] or [1]
+        loop_vars = [Var("LOOP", int32, "ijklmn"[d]) for d in range(len(extents))]
+        steps = [v.expr for v in loop_vars]
+        index = _at(dst, steps)
+        store = ir.Store(dst.buffer, index, cast(value(steps), dst.dtype))
+        store.location = location
+        body = store
+        if dst.buffer in self.placements:
+            store.indices, inside = self.placements[dst.buffer].moved(index)
+            body = self._guarded(inside, store)
+        return ir.For("PARALLEL", loop_vars, [as_expr(e) for e in extents], [body], 0, width)
+
+
+def _at(region: Region, steps) -> list:
+    """The index of the element so many steps along the region's dimensions that are not 1."""
+    left = list(steps)
+    wide = [e != 1 for e in region.extents]
+    if not any(wide):
+        return [as_expr(o) for o in region.offsets]
+    return [as_expr(o) + left.pop(0) if moves else as_expr(o) for o, moves in zip(region.offsets, wide)]
