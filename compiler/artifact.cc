@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "compiler/analysis/access.h"
 #include "compiler/rules/tensor.h"
@@ -102,12 +103,72 @@ class HostExprWriter {
   std::map<uint32_t, uint32_t> symbols_, scalars_;
 };
 
+// Of symbols and scalars, in what the launcher computes as the kernel does.
+bool IsForHost(const ir::Module& module, ExprId id) {
+  const ir::ExprNode& node = module.exprs[id];
+  if (node.dtype != ir::DType::kI32 && node.dtype != ir::DType::kI64) return false;
+  switch (node.op) {
+    case ExprOp::kConstInt:
+    case ExprOp::kCast:
+    case ExprOp::kAdd:
+    case ExprOp::kSub:
+    case ExprOp::kMul:
+    case ExprOp::kFloorDiv:
+    case ExprOp::kFloorMod:
+    case ExprOp::kMin:
+    case ExprOp::kMax: return true;
+    case ExprOp::kVar: return module.vars[node.ref].kind == ir::VarKind::kSymbol || module.vars[node.ref].kind == ir::VarKind::kScalar;
+    default: return false;
+  }
+}
+
+// With all that it is made of, which is not much.
+bool IsAllForHost(const ir::Module& module, ExprId root) {
+  constexpr size_t kMost = 256;
+  std::vector<ExprId> todo{root};
+  std::set<uint32_t> seen;
+  while (!todo.empty()) {
+    const ExprId id = todo.back();
+    todo.pop_back();
+    if (!seen.insert(ir::Index(id)).second) continue;
+    if (seen.size() > kMost || !IsForHost(module, id)) return false;
+    const auto args = module.exprs[id].Args();
+    todo.insert(todo.end(), args.begin(), args.end());
+  }
+  return true;
+}
+
+void AddAssumptions(const ir::Module& module, HostExprWriter& host, ExprId cond, Assumptions& out) {
+  const ir::ExprNode& node = module.exprs[cond];
+  if (node.op == ExprOp::kAnd) {
+    for (const ExprId part : node.Args()) AddAssumptions(module, host, part, out);
+    return;
+  }
+  if (node.op < ExprOp::kEq || node.op > ExprOp::kGe) return;
+  ExprId left = node.args[0], right = node.args[1];
+  if (!IsAllForHost(module, left) || !IsAllForHost(module, right)) return;
+  if (node.op == ExprOp::kGt || node.op == ExprOp::kGe) std::swap(left, right);
+  v1::Assumption& assumption = *out.Add();
+  *assumption.mutable_left() = host.Write(left);
+  *assumption.mutable_right() = host.Write(right);
+  const bool strict = node.op == ExprOp::kLt || node.op == ExprOp::kGt;
+  assumption.set_relation(node.op == ExprOp::kEq   ? v1::Assumption::EQ
+                          : node.op == ExprOp::kNe ? v1::Assumption::NE
+                          : strict                 ? v1::Assumption::LT
+                                                   : v1::Assumption::LE);
+}
+
+// Accesses of what may be another tensor are none of this one: whether they overlap, the call says.
+bool IsOfAnAlias(const ir::Module& module, const Access& access) {
+  return access.tile && access.extents.empty() && !module[access.buffer].shape.empty();
+}
+
 std::set<BufferId> Written(const ir::Module& module) {
   std::set<BufferId> written;
   for (const ir::Kernel& kernel : module.kernels) {
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
       for (const Access& access : AccessesOf(module, stmt))
-        if (access.write) written.insert(access.buffer);
+        if (access.write && !IsOfAnAlias(module, access)) written.insert(access.buffer);
     });
   }
   return written;
@@ -131,6 +192,7 @@ void WriteParams(const ir::Module& module, const Context& context, v1::LaunchInf
     for (ExprId stride : buffer.strides) *param.add_strides() = host.Write(stride);
     param.set_written(written.contains(id));
     param.set_alignment(uint32_t(context.pointer_alignment()));
+    param.set_may_alias(buffer.may_alias);
   }
 }
 
@@ -190,6 +252,18 @@ std::vector<KernelParam> KernelParams(const ir::Module& module) {
 }
 
 std::string EntryName(size_t kernel) { return "kernel_" + std::to_string(kernel); }
+
+std::vector<Assumptions> AssumptionsOf(const ir::Module& module) {
+  std::vector<Assumptions> all;
+  HostExprWriter host(module);
+  for (const ir::Kernel& kernel : module.kernels) {
+    Assumptions& own = all.emplace_back();
+    for (const ir::Stmt& stmt : kernel.body) {
+      if (const auto* assume = std::get_if<ir::Assume>(&stmt.op)) AddAssumptions(module, host, assume->cond, own);
+    }
+  }
+  return all;
+}
 
 v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context) {
   v1::LaunchInfo info;

@@ -26,6 +26,10 @@ std::vector<KernelParam> KernelParams(const ir::Module& module);
 // "kernel_0": names of the program are not part of the key, so they are not in the code either.
 std::string EntryName(size_t kernel);
 
+// What each kernel assumes, unconditionally, of integers that the launcher knows.
+using Assumptions = google::protobuf::RepeatedPtrField<v1::Assumption>;
+std::vector<Assumptions> AssumptionsOf(const ir::Module& module);
+
 v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context);
 // What only the making of the code tells.
 struct Generated {

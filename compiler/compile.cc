@@ -80,6 +80,7 @@ class Compilation {
     }
     if (!module) return false;
     files_ = module->files;
+    const std::vector<Assumptions> assumptions = AssumptionsOf(*module);
     if (context_.target->emulated) numbers_ = NumberStatements(*module);
     if (!RunPasses(*module, context_, request_.explain(), hooks_, diagnostics_, result_)) return false;
     Generated generated;
@@ -89,6 +90,9 @@ class Compilation {
     if (!request_.has_explain()) DropNames(*module);
     artifact_.set_target(std::string(context_.target->name));
     *artifact_.mutable_launch() = MakeLaunchInfo(*module, context_);
+    for (size_t i = 0; i < assumptions.size(); ++i) {
+      *artifact_.mutable_launch()->mutable_launches(int(i))->mutable_assumptions() = assumptions[i];
+    }
     *artifact_.mutable_report() = MakeReport(*module, generated, users);
     artifact_.set_compiler(std::string(BuildId()));
     return true;

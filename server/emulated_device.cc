@@ -64,7 +64,7 @@ std::vector<emulator::Memory> MemoryOf(const runtime::Binder& binder, const RunT
   std::vector<emulator::Memory> memory;
   for (const RunTensors::Tensor& tensor : tensors.tensors()) {
     const runtime::DTypeInfo& type = *runtime::Find(static_cast<runtime::DType>(tensor.shape.dtype()));
-    memory.push_back({tensor.host().data() + tensor.first, tensor.span, std::max(1u, type.bits / 8u),
+    memory.push_back({tensors.storages()[tensor.storage].host().data() + tensor.first, tensor.span, std::max(1u, type.bits / 8u),
                       binder.info().params[tensor.param].name, {tensor.shape.shape().begin(), tensor.shape.shape().end()},
                       StridesOf(tensor.shape)});
   }
@@ -169,8 +169,8 @@ class EmulatedDevice final : public WorkerProgram::Device {
   Done Repeat(const v1::DeviceRun& run, Execution& execution, const RunTensors& tensors, v1::DeviceResult& result) {
     v1::RunResult& said = *result.mutable_result();
     std::vector<std::vector<std::byte>> results;
-    for (const RunTensors::Tensor& tensor : tensors.tensors()) {
-      if (tensor.written) results.emplace_back(tensor.host().begin(), tensor.host().end());
+    for (const RunTensors::Storage& storage : tensors.storages()) {
+      if (storage.written) results.emplace_back(storage.host().begin(), storage.host().end());
     }
     for (std::uint32_t i = 0; i < run.options().repeat(); ++i) {
       const auto began = clock_.SteadyNow();
@@ -185,8 +185,8 @@ class EmulatedDevice final : public WorkerProgram::Device {
       said.add_microseconds(Microseconds(clock_.SteadyNow() - began).count());
     }
     std::size_t next = 0;
-    for (const RunTensors::Tensor& tensor : tensors.tensors()) {
-      if (tensor.written) std::ranges::copy(results[next++], tensor.host().begin());
+    for (const RunTensors::Storage& storage : tensors.storages()) {
+      if (storage.written) std::ranges::copy(results[next++], storage.host().begin());
     }
     return {};
   }

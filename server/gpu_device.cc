@@ -46,7 +46,7 @@ std::expected<DevicePtr, std::string> Open(std::string_view name) {
   return std::unexpected(fmt::format("{} is no GPU", name));
 }
 
-// The device's copies of a run's tensors.
+// The device's copies of what a run's tensors lie in.
 class Copies {
  public:
   explicit Copies(DevicePtr device) : device_(std::move(device)) {}
@@ -62,16 +62,16 @@ class Copies {
   // What the kernel wrote, back to where it came from. Waits.
   runtime::Result<void> Fetch(const RunTensors& tensors) const {
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      const RunTensors::Tensor& tensor = tensors.tensors()[i];
-      if (!tensor.written) continue;
-      if (auto copied = buffers_[i].CopyTo(tensor.host().data(), tensor.host().size()); !copied) return copied;
+      const RunTensors::Storage& storage = tensors.storages()[i];
+      if (!storage.written) continue;
+      if (auto copied = buffers_[i].CopyTo(storage.host().data(), storage.host().size()); !copied) return copied;
     }
     return runtime::SynchronizeStream(*device_, nullptr);
   }
 
  private:
   DevicePtr device_;
-  std::vector<runtime::DeviceBuffer> buffers_;  // in the order of RunTensors::tensors
+  std::vector<runtime::DeviceBuffer> buffers_;  // in the order of RunTensors::storages
 };
 
 // A driver that is there and does not start: most often for its device files' sake.

@@ -55,6 +55,22 @@ std::optional<std::uint64_t> BytesOf(const v1::RunStart& start) {
   return sum;
 }
 
+// Each tensor has bytes of its own, or those of one before it that has.
+std::optional<Failure> CheckStorages(const v1::RunStart& start) {
+  for (int i = 0; i < start.arguments_size(); ++i) {
+    const v1::RunTensor& tensor = start.arguments(i).tensor();
+    if (tensor.storage() == 0) continue;
+    const auto owner = std::int64_t{tensor.storage()} - 1;
+    if (tensor.bytes() != 0) {
+      return Malformed(fmt::format("argument {} shares the bytes of argument {} and has bytes of its own", i, owner));
+    }
+    const v1::RunArgument* before = owner < i ? &start.arguments(static_cast<int>(owner)) : nullptr;
+    if (before != nullptr && before->has_tensor() && before->tensor().storage() == 0) continue;
+    return Malformed(fmt::format("argument {} shares the bytes of argument {}, which is no tensor before it with bytes of its own", i, owner));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 class RunFlow::Call {
@@ -86,7 +102,8 @@ class RunFlow::Call {
 
   void Layout() {
     for (const v1::RunArgument& argument : start.arguments()) {
-      positions.push_back(used);
+      const std::uint32_t storage = argument.tensor().storage();
+      positions.push_back(storage == 0 ? used : positions[storage - 1]);
       used += RoundUp(argument.tensor().bytes());
     }
   }
@@ -109,6 +126,7 @@ std::optional<Failure> RunFlow::Check(const v1::RunStart& start) const {
   if (!(wanted >= 0 && wanted <= limit)) {
     return Malformed(fmt::format("a timeout of {} s; this kilnd allows a run up to {} s (--run-limit)", wanted, limit));
   }
+  if (auto problem = CheckStorages(start)) return problem;
   const auto bytes = BytesOf(start);
   if (!bytes || *bytes > options_.call_bytes) {
     return Failure{.kind = Kind::kTooMuch,

@@ -4,10 +4,13 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "clients/runtime/overlap.h"
 #include "server/utf8.h"
 
 namespace kiln::server {
@@ -80,6 +83,7 @@ class RunTensors::Maker {
     }
     made_.args_.resize(params.size());
     made_.tensors_.reserve(params.size());
+    storage_of_.resize(given);
     int next = 0;
     std::vector<runtime::Arg> inputs;
     for (std::size_t i = 0; i < params.size(); ++i) {
@@ -87,6 +91,7 @@ class RunTensors::Maker {
       if (std::string problem = Take(i, next++); !problem.empty()) return std::unexpected(std::move(problem));
       inputs.push_back(made_.args_[i]);
     }
+    if (auto problem = runtime::ForbiddenOverlap(binder_, made_.args_)) return std::unexpected(std::move(*problem));
     if (allocate) {
       auto outputs = binder_.Outputs(inputs);
       if (!outputs) return std::unexpected(std::move(outputs.error().message));
@@ -107,26 +112,53 @@ class RunTensors::Maker {
       case v1::RunArgument::kTensor: break;
       case v1::RunArgument::KIND_NOT_SET: return fmt::format("argument {} is none", index);
     }
-    Tensor tensor{.param = param, .argument = static_cast<std::uint32_t>(index) + 1, .shape = argument.tensor(), .position = run_.positions(index)};
-    if (tensor.position % kPage != 0 || tensor.position > run_.memory_bytes() ||
-        tensor.shape.bytes() > run_.memory_bytes() - tensor.position) {
-      return fmt::format("argument {} lies outside of the run's memory", index);
+    Tensor tensor{.param = param, .argument = static_cast<std::uint32_t>(index) + 1, .shape = argument.tensor()};
+    const std::uint32_t shared = tensor.shape.storage();
+    if (shared == 0) {
+      const std::uint64_t position = run_.positions(index), bytes = tensor.shape.bytes();
+      if (position % kPage != 0 || position > run_.memory_bytes() || bytes > run_.memory_bytes() - position) {
+        return fmt::format("argument {} lies outside of the run's memory", index);
+      }
+      if (std::string problem = Store(position, bytes); !problem.empty()) return problem;
+      storage_of_[static_cast<std::size_t>(index)] = made_.storages_.size() - 1;
+    } else {
+      const std::size_t owner = shared - 1;
+      const bool before = owner < static_cast<std::size_t>(index) && storage_of_[owner];
+      if (!before || run_.arguments(static_cast<int>(owner)).tensor().storage() != 0) {
+        return fmt::format("argument {} shares the bytes of no argument before it", index);
+      }
+      storage_of_[static_cast<std::size_t>(index)] = storage_of_[owner];
     }
+    tensor.storage = *storage_of_[static_cast<std::size_t>(index)];
     return Add(std::move(tensor));
   }
 
   std::string Allocate(const runtime::OutputShape& output) {
-    Tensor tensor{.param = output.param, .position = used_};
+    Tensor tensor{.param = output.param, .shape = {}};
     tensor.shape.set_dtype(static_cast<v1::DType>(output.dtype));
     for (const std::int64_t extent : output.shape) tensor.shape.add_shape(extent);
-    tensor.shape.set_bytes(runtime::Bytes(*runtime::Find(output.dtype), *runtime::ElementCount(output.shape)));
-    if (tensor.shape.bytes() > run_.limit_bytes() - std::min(total_, run_.limit_bytes())) {
+    const std::uint64_t bytes = runtime::Bytes(*runtime::Find(output.dtype), *runtime::ElementCount(output.shape));
+    if (bytes > run_.limit_bytes() - std::min(total_, run_.limit_bytes())) {
       return fmt::format("with the output {} the tensors of this call have more than the {} bytes that a run may have; use smaller ones, "
                          "or start kilnd with more (--run-data)", output.name, run_.limit_bytes());
     }
-    if (tensor.shape.bytes() > run_.memory_bytes() - std::min(used_, run_.memory_bytes())) return "the run's memory is too small";
-    used_ += RoundUp(tensor.shape.bytes());
+    if (bytes > run_.memory_bytes() - std::min(used_, run_.memory_bytes())) return "the run's memory is too small";
+    if (std::string problem = Store(used_, bytes); !problem.empty()) return problem;
+    used_ += RoundUp(bytes);
+    tensor.storage = made_.storages_.size() - 1;
     return Add(std::move(tensor));
+  }
+
+  // Bytes at this place of the memory, for the device.
+  std::string Store(std::uint64_t position, std::uint64_t bytes) {
+    Storage storage{.position = position, .mapped = MappedBytes::Map(memory_, position, bytes)};
+    if (storage.mapped.bytes().data() == nullptr) return "the run's memory cannot be mapped";
+    total_ += bytes;
+    const auto address = where_.give(storage.host());
+    if (!address) return address.error().message;
+    storage.address = *address;
+    made_.storages_.push_back(std::move(storage));
+    return {};
   }
 
   std::string Add(Tensor tensor) {
@@ -137,27 +169,23 @@ class RunTensors::Maker {
     if (shape.strides_size() != 0 && shape.strides_size() != shape.shape_size()) {
       return fmt::format("{} has {} dimensions and {} strides", param.name, shape.shape_size(), shape.strides_size());
     }
+    Storage& storage = made_.storages_[tensor.storage];
+    const std::uint64_t bytes = storage.host().size();
     const auto reach = ReachOf(shape, type->bits);
-    if (!reach || reach->before > shape.offset() || shape.offset() > shape.bytes() ||
-        reach->after > shape.bytes() - shape.offset()) {
-      return fmt::format("the elements of {} do not lie within the {} bytes that were sent for it", param.name, shape.bytes());
+    if (!reach || reach->before > shape.offset() || shape.offset() > bytes || reach->after > bytes - shape.offset()) {
+      return fmt::format("the elements of {} do not lie within the {} bytes that were sent for it", param.name, bytes);
     }
     tensor.first = shape.offset() - reach->before;
     tensor.span = reach->before + reach->after;
     tensor.written = param.written || param.output;
-    tensor.mapped = MappedBytes::Map(memory_, tensor.position, shape.bytes());
-    if (tensor.mapped.bytes().data() == nullptr) return "the run's memory cannot be mapped";
-    total_ += shape.bytes();
-    const auto address = where_.give(tensor.host());
-    if (!address) return address.error().message;
-    tensor.address = *address;
+    storage.written |= tensor.written;
     return Bind(made_.tensors_.emplace_back(std::move(tensor)), type->dtype);
   }
 
   std::string Bind(const Tensor& tensor, runtime::DType dtype) {
     const v1::RunTensor& shape = tensor.shape;
     made_.args_[tensor.param] = runtime::Arg::Of(runtime::Tensor{
-        .data = tensor.address + shape.offset(),
+        .data = made_.storages_[tensor.storage].address + shape.offset(),
         .dtype = dtype,
         .place = where_.place,
         .device = where_.device,
@@ -172,6 +200,7 @@ class RunTensors::Maker {
   const Where& where_;
   std::uint64_t used_;       // of the memory
   std::uint64_t total_ = 0;  // bytes of tensors
+  std::vector<std::optional<std::size_t>> storage_of_;  // of each argument that is a tensor
   RunTensors made_;
 };
 
@@ -182,14 +211,19 @@ std::expected<RunTensors, std::string> RunTensors::Create(const v1::DeviceRun& r
 }
 
 void RunTensors::Describe(const runtime::Binder& binder, v1::DeviceResult& result) const {
+  std::vector<std::uint32_t> with(storages_.size());  // the output that comes with a storage's bytes, from 1; 0: none yet
   for (const Tensor& tensor : tensors_) {
     if (!tensor.written) continue;
+    const Storage& storage = storages_[tensor.storage];
     v1::RunOutput& output = *result.mutable_result()->add_outputs();
     output.set_param(static_cast<std::uint32_t>(tensor.param));
     output.set_name(Utf8(binder.info().params[tensor.param].name));
     *output.mutable_tensor() = tensor.shape;
+    output.mutable_tensor()->set_storage(with[tensor.storage]);
+    output.mutable_tensor()->set_bytes(with[tensor.storage] == 0 ? storage.host().size() : 0);
     output.set_argument(tensor.argument);
-    result.add_positions(tensor.position);
+    result.add_positions(storage.position);
+    if (with[tensor.storage] == 0) with[tensor.storage] = static_cast<std::uint32_t>(result.result().outputs_size());
   }
 }
 

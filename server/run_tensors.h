@@ -41,12 +41,17 @@ class RunTensors {
   struct Tensor {
     std::size_t param = 0;
     std::uint32_t argument = 0;   // as in RunOutput
-    v1::RunTensor shape;          // and strides, offset, size
-    std::uint64_t position = 0;   // in the memory
-    MappedBytes mapped;
-    std::uint64_t address = 0;    // of its bytes, where the device finds them
+    v1::RunTensor shape;          // and strides, offset
+    std::size_t storage = 0;      // whose bytes its elements lie in
     std::uint64_t first = 0;      // bytes that the elements span: from here …
     std::uint64_t span = 0;       // … so many
+    bool written = false;
+  };
+  // What was sent for one tensor, or made for an output; others may share it.
+  struct Storage {
+    std::uint64_t position = 0;  // in the memory
+    MappedBytes mapped;
+    std::uint64_t address = 0;   // of its bytes, where the device finds them
     bool written = false;
 
     std::span<std::byte> host() const { return mapped.bytes(); }
@@ -66,6 +71,7 @@ class RunTensors {
 
   std::span<const runtime::Arg> args() const { return args_; }  // one for each parameter
   const std::vector<Tensor>& tensors() const { return tensors_; }
+  const std::vector<Storage>& storages() const { return storages_; }  // in the order in which they were given to the device
 
   // Adds what the kernel wrote.
   void Describe(const runtime::Binder& binder, v1::DeviceResult& result) const;
@@ -74,6 +80,7 @@ class RunTensors {
   class Maker;
   std::vector<runtime::Arg> args_;
   std::vector<Tensor> tensors_;  // whose shapes args_ points into: never resized once made
+  std::vector<Storage> storages_;
 };
 
 }  // namespace kiln::server

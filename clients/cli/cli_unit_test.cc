@@ -4,6 +4,7 @@
 
 #include "clients/cli/run_arguments.h"
 #include "clients/cli/stats_text.h"
+#include "clients/cli/tensor_plan.h"
 #include "server/run_names.h"
 
 namespace kiln::cli {
@@ -48,6 +49,56 @@ TEST(RunArguments, ANameHasOneValue) {
   EXPECT_THAT(Given({"M=64", "M=128"}, {}).error().message, HasSubstr("M=128: M has a value already, 64"));
   EXPECT_THAT(Given({}, {"x=1", "y=2", "x=1"}).error().message, HasSubstr("x=1: x has a value already, 1"));
   EXPECT_TRUE(Given({"x=1"}, {"x=1"})) << "dimensions and scalars are apart";
+}
+
+runtime::HostNodes Extent(std::int64_t value) { return {{.op = runtime::HostOp::kConst, .value = value}}; }
+
+// A has 64 floats, x is a scalar, B has 10 halves.
+std::expected<std::vector<PlannedTensor>, Error> Plan(std::vector<std::string> shares) {
+  runtime::LaunchInfo info;
+  info.params = {{.name = "A", .dtype = DType::kF32, .tensor = true, .shape = {Extent(64)}, .strides = {}},
+                 {.name = "x", .dtype = DType::kF32, .shape = {}, .strides = {}},
+                 {.name = "B", .dtype = DType::kF16, .tensor = true, .shape = {Extent(10)}, .strides = {}},
+                 {.name = "C", .dtype = DType::kI4, .tensor = true, .shape = {Extent(3)}, .strides = {}}};
+  RunArguments arguments;
+  arguments.shares = std::move(shares);
+  const auto values = Values::Parse(arguments);
+  if (!values) return std::unexpected(values.error());
+  return PlanTensors(info, *values);
+}
+
+TEST(TensorPlan, TensorsHaveMemoryOfTheirOwn) {
+  const auto plan = Plan({});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ((*plan)[0].memory_bytes, 256u);
+  EXPECT_EQ((*plan)[1].type, nullptr);
+  EXPECT_EQ((*plan)[2].owner, 2u);
+  EXPECT_EQ((*plan)[2].memory_elements(), 10u);
+  EXPECT_EQ((*plan)[3].memory_bytes, 2u);
+}
+
+TEST(TensorPlan, OrThatOfAnother) {
+  const auto plan = Plan({"B=A+120", "C=A+2"});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ((*plan)[2].owner, 0u);
+  EXPECT_EQ((*plan)[2].offset, 240u);
+  EXPECT_EQ((*plan)[2].bytes, 20u);
+  EXPECT_EQ((*plan)[3].offset, 1u);
+  EXPECT_EQ((*plan)[0].memory_bytes, 260u);  // to B's end
+  EXPECT_EQ((*plan)[0].memory_elements(), 65u);
+}
+
+TEST(TensorPlan, SaysWhatCannotBeShared) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"B=A", "B=A+1"}, "B has a value already"}, {{"B=x"}, "no tensor x"}, {{"x=A"}, "no tensor x"}, {{"B=B"}, "its own memory anyway"},
+      {{"A=B", "C=A"}, "A lies in another tensor's memory itself"}, {{"C=A+1"}, "between two bytes"}, {{"B=A+-1"}, "is not NAME=OTHER"},
+      {{"B"}, "is not NAME=OTHER"}, {{"B=+1"}, "is not NAME=OTHER"}, {{"B=A+99999999999999999"}, "too far off"},
+      {{"A=C", "B=A"}, "lies in another"}, {{"B=C", "C=A"}, "memory that others share"}};
+  for (const auto& [shares, says] : cases) {
+    const auto plan = Plan(shares);
+    ASSERT_FALSE(plan) << says;
+    EXPECT_THAT(plan.error().message, HasSubstr(says));
+  }
 }
 
 TEST(RunArguments, AGpuDoesNotDoWhatTheEmulatorDoes) {

@@ -13,7 +13,8 @@
 
 namespace kiln::cli {
 
-// Random tensors, and the scalars that were given. Only moved: the arguments refer to the data, which stays where it is.
+// Random tensors, in memory of their own or of each other, and the scalars that were given. Only moved: the arguments refer to the data,
+// which stays where it is.
 struct Inputs {
   std::deque<std::string> data;
   std::vector<HostArgument> arguments;

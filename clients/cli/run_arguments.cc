@@ -67,7 +67,17 @@ std::expected<Values, Error> Values::Parse(const RunArguments& arguments) {
   if (!dims) return std::unexpected(std::move(dims.error()));
   auto scalars = Split(arguments.scalars, "NAME=NUMBER (--scalar)");
   if (!scalars) return std::unexpected(std::move(scalars.error()));
-  Values values{.dims = {}, .scalars = std::move(*scalars)};
+  constexpr const char* kShare = "NAME=OTHER or NAME=OTHER+ELEMENTS (--share)";
+  auto shares = Split(arguments.shares, kShare);
+  if (!shares) return std::unexpected(std::move(shares.error()));
+  Values values{.dims = {}, .shares = {}, .scalars = std::move(*scalars)};
+  for (const auto& [name, text] : *shares) {
+    const std::size_t plus = std::min(text.find('+'), text.size());
+    const auto elements = plus == text.size() ? std::optional<std::uint64_t>(0)
+                                              : cli::Parse<std::uint64_t>(std::string_view(text).substr(plus + 1));
+    if (!elements || plus == 0) return std::unexpected(InvalidInput(fmt::format("{}={} is not {}", name, text, kShare)));
+    values.shares[name] = {text.substr(0, plus), *elements};
+  }
   for (const auto& [name, text] : *dims) {
     const auto size = cli::Parse<std::int64_t>(text);
     if (!size) return std::unexpected(InvalidInput(fmt::format("{}={} is not {}", name, text, kDim)));

@@ -21,6 +21,7 @@ struct RunArguments {
   CompileArguments program;
   std::vector<std::string> dims;
   std::vector<std::string> scalars;
+  std::vector<std::string> shares;
   std::string device = "0";
   std::optional<int> repeat;
   std::uint64_t seed = 1;
@@ -37,9 +38,16 @@ struct RunArguments {
 
 Error ToError(const runtime::Error& error);
 
-// What the words "M=1000" say of dimensions and of scalar parameters, by name.
+// Whose memory a tensor lies in, and how many of its own elements from the beginning.
+struct Share {
+  std::string of;
+  std::uint64_t elements = 0;
+};
+
+// What the words "M=1000" say of dimensions and of scalar parameters, and "B=A+1" of tensors, by name.
 struct Values {
   std::map<std::string, std::int64_t> dims;
+  std::map<std::string, Share> shares;
   std::map<std::string, std::string> scalars;  // a parameter's type says what its text means
 
   static std::expected<Values, Error> Parse(const RunArguments& arguments);

@@ -8,7 +8,9 @@
 #include "clients/cli/report.h"
 #include "clients/cli/run_arguments.h"
 #include "clients/cli/sources.h"
+#include "clients/cli/tensor_plan.h"
 #include "clients/runtime/kernel.h"
+#include "clients/runtime/overlap.h"
 #include "clients/runtime/timing.h"
 #include "server/run_names.h"
 
@@ -32,11 +34,10 @@ std::expected<std::shared_ptr<const runtime::Device>, Error> OpenDevice(int want
   return std::unexpected(std::move(last));
 }
 
-// A parameter's tensor on the device.
+// A parameter on the device; of a scalar and of a tensor in another's memory without memory.
 struct Buffer {
   const runtime::LaunchParam* param;
-  std::vector<std::int64_t> shape;
-  std::uint64_t elements = 1;
+  PlannedTensor plan;
   runtime::DeviceBuffer memory;
 };
 
@@ -105,28 +106,32 @@ struct RunCommand : RunArguments {
     return {};
   }
 
-  // Fills `buffers`, to which the arguments refer.
+  // Fills `buffers`, one for each parameter, to which the arguments refer.
   std::expected<std::vector<runtime::Arg>, Error> MakeArguments(const runtime::LaunchInfo& info, const Values& values,
                                                                 const runtime::Kernel& kernel, std::vector<Buffer>& buffers) const {
+    auto plan = PlanTensors(info, values);
+    if (!plan) return std::unexpected(std::move(plan.error()));
     RandomData random(seed);
+    for (std::size_t i = 0; i < plan->size(); ++i) {
+      auto made = MakeBuffer(info.params[i], i, std::move((*plan)[i]), kernel, random);
+      if (!made) return std::unexpected(std::move(made.error()));
+      buffers.push_back(std::move(*made));
+    }
     std::vector<runtime::Arg> args;
-    buffers.reserve(info.params.size());  // arguments refer to their shapes
-    for (const runtime::LaunchParam& param : info.params) {
-      if (!param.tensor) {
-        const auto scalar = ScalarOf(param, values);
+    for (const Buffer& buffer : buffers) {
+      if (buffer.plan.type == nullptr) {
+        const auto scalar = ScalarOf(*buffer.param, values);
         if (!scalar) return std::unexpected(scalar.error());
         args.push_back(std::visit([](auto number) { return runtime::Arg::Of(number); }, *scalar));
         continue;
       }
-      auto made = MakeBuffer(info, param, values, kernel, random);
-      if (!made) return std::unexpected(std::move(made.error()));
-      const Buffer& buffer = buffers.emplace_back(std::move(*made));
-      args.push_back(runtime::Arg::Of(runtime::Tensor{.data = buffer.memory.address(),
-                                                      .dtype = param.dtype,
+      args.push_back(runtime::Arg::Of(runtime::Tensor{.data = buffers[buffer.plan.owner].memory.address() + buffer.plan.offset,
+                                                      .dtype = buffer.param->dtype,
                                                       .place = PlaceOf(kernel),
                                                       .device = index(),
-                                                      .shape = buffer.shape}));
+                                                      .shape = buffer.plan.shape}));
     }
+    if (auto problem = runtime::ForbiddenOverlap(kernel.binder(), args)) return std::unexpected(InvalidInput(std::move(*problem)));
     return args;
   }
 
@@ -134,22 +139,15 @@ struct RunCommand : RunArguments {
     return kernel.device().driver().kind() == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
   }
 
-  static std::expected<Buffer, Error> MakeBuffer(const runtime::LaunchInfo& info, const runtime::LaunchParam& param,
-                                                 const Values& values, const runtime::Kernel& kernel, RandomData& random) {
-    Buffer buffer{.param = &param};
-    auto shape = ShapeOf(info, param, values);
-    if (!shape) return std::unexpected(std::move(shape.error()));
-    buffer.shape = std::move(*shape);
-    const auto count = runtime::ElementCount(buffer.shape);
-    const runtime::DTypeInfo* type = runtime::Find(param.dtype);
-    if (!count || type == nullptr) return std::unexpected(InvalidInput("the shape of " + param.name + " makes no sense"));
-    buffer.elements = *count;
-    const std::uint64_t bytes = runtime::Bytes(*type, *count);
-    auto memory = runtime::DeviceBuffer::Allocate(kernel.shared_device(), bytes);
+  static std::expected<Buffer, Error> MakeBuffer(const runtime::LaunchParam& param, std::size_t at, PlannedTensor plan,
+                                                 const runtime::Kernel& kernel, RandomData& random) {
+    Buffer buffer{.param = &param, .plan = std::move(plan), .memory = {}};
+    if (buffer.plan.type == nullptr || buffer.plan.owner != at) return buffer;
+    auto memory = runtime::DeviceBuffer::Allocate(kernel.shared_device(), buffer.plan.memory_bytes);
     if (!memory) return std::unexpected(ToError(memory.error()));
     buffer.memory = std::move(*memory);
-    const std::string data = random.Fill(*type, *count);
-    if (const auto copied = buffer.memory.CopyFrom(data.data(), data.size()); !copied) {
+    const std::string data = random.Fill(*buffer.plan.type, buffer.plan.memory_elements());
+    if (const auto copied = buffer.memory.CopyFrom(data.data(), buffer.plan.memory_bytes); !copied) {
       return std::unexpected(ToError(copied.error()));
     }
     return buffer;
@@ -158,12 +156,15 @@ struct RunCommand : RunArguments {
   static std::expected<std::vector<Tensor>, Error> Look(const std::vector<Buffer>& buffers, const runtime::Kernel& kernel) {
     std::vector<Tensor> tensors;
     for (const Buffer& buffer : buffers) {
-      std::string data(buffer.memory.bytes(), '\0');
-      if (const auto copied = buffer.memory.CopyTo(data.data(), data.size()); !copied) return std::unexpected(ToError(copied.error()));
+      if (buffer.plan.type == nullptr) continue;
+      const runtime::DeviceBuffer& memory = buffers[buffer.plan.owner].memory;
+      std::string data(memory.bytes(), '\0');
+      if (const auto copied = memory.CopyTo(data.data(), data.size()); !copied) return std::unexpected(ToError(copied.error()));
       if (const auto waited = runtime::SynchronizeStream(kernel.device(), nullptr); !waited) {
         return std::unexpected(ToError(waited.error()));
       }
-      tensors.push_back({*buffer.param, buffer.shape, Summarize(*runtime::Find(buffer.param->dtype), data)});
+      const auto own = std::string_view(data).substr(buffer.plan.offset, buffer.plan.bytes);
+      tensors.push_back({*buffer.param, buffer.plan.shape, Summarize(*buffer.plan.type, own)});
     }
     return tensors;
   }
@@ -208,6 +209,8 @@ void AddRun(CLI::App& app, Context& context) {
   AddProgram(sub, command->program);
   sub.add_option("--dim", command->dims, "NAME=INTEGER of a dimension that the program leaves open");
   sub.add_option("--scalar", command->scalars, "NAME=NUMBER of a scalar parameter (1)");
+  sub.add_option("--share", command->shares, "NAME=OTHER or NAME=OTHER+ELEMENTS: a tensor in another's memory, so many of its elements from "
+                 "the beginning; the program must let both overlap");
   sub.add_option("--device", command->device, "index of a GPU, or emu:sm_90a and the like, as `kiln devices` shows them");
   sub.add_option("--repeat", command->repeat, "timed launches (50; emulated: 1)")->check(CLI::Range(1, 10'000));
   sub.add_option("--seed", command->seed, "of the random data");

@@ -84,6 +84,10 @@ struct Service final : v1::Kiln::Service {
   seconds run_had{0};     // until the last run's deadline
   bool run_ends = true;
   std::size_t run_bytes = 0;  // of all runs
+  v1::RunStart run_start;     // of the last one
+  std::string run_data;
+  v1::RunResult run_result;   // of each
+  std::string run_outputs;
   grpc::Status export_ends;
   std::atomic<int> exports_together{1};  // an export ends once so many have begun
   std::atomic<int> exports{0};
@@ -92,12 +96,20 @@ struct Service final : v1::Kiln::Service {
 
   grpc::Status Run(grpc::ServerContext* context, grpc::ServerReaderWriter<v1::RunReply, v1::RunRequest>* stream) override {
     run_had = std::chrono::round<seconds>(context->deadline() - std::chrono::system_clock::now());
-    for (v1::RunRequest request; stream->Read(&request);) run_bytes += request.data().size();
+    run_data.clear();
+    for (v1::RunRequest request; stream->Read(&request);) {
+      if (request.has_start()) run_start = request.start();
+      run_bytes += request.data().size();
+      run_data += request.data();
+    }
     if (RefusesThis()) return Refusal();
     while (!run_ends && !context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     v1::RunReply reply;
+    *reply.mutable_result() = run_result;
     reply.mutable_result()->set_finished(true);
     stream->Write(reply);
+    reply.set_data(run_outputs);
+    if (!run_outputs.empty()) stream->Write(reply);
     return grpc::Status::OK;
   }
 
@@ -154,6 +166,54 @@ TEST_F(ClientTest, ARunsOwnTimeoutIsNotCutShortByTheConnections) {
   EXPECT_GT(service_.run_had, seconds(150)) << "with the transfers";
   ASSERT_TRUE(client.Run({.device = "emu:sm_90a"}));
   EXPECT_LE(service_.run_had, seconds(5)) << "it has none of its own";
+}
+
+TEST_F(ClientTest, TensorsThatOverlapTravelOnceAndComeBackToTheirPlaces) {
+  std::vector<std::uint8_t> memory(100), own(4, 7);
+  std::iota(memory.begin(), memory.end(), 0);
+  const auto part = [&](std::size_t first, std::size_t count, std::uint64_t offset = 0) {
+    return HostTensor{.bytes = std::as_writable_bytes(std::span(memory).subspan(first, count)), .dtype = DType::kU8,
+                      .shape = {static_cast<std::int64_t>(count - offset)}, .strides = {}, .offset = offset};
+  };
+  const auto add = [&](std::uint32_t argument, std::uint64_t bytes, std::uint32_t storage = 0) {
+    v1::RunOutput& output = *service_.run_result.add_outputs();
+    output.set_argument(argument);
+    output.mutable_tensor()->set_bytes(bytes);
+    output.mutable_tensor()->set_storage(storage);
+  };
+  add(3, 60);     // with all of the first storage
+  add(5, 0, 1);   // a part of it
+  add(1, 4);
+  add(0, 2);      // allocated
+  service_.run_outputs = std::string(60, 'a') + "wxyz" + "no";
+  service_.run_outputs[20] = 'b';
+  const auto ran = Connect().Run({.device = "emu:sm_90a",
+                                  .arguments = {HostTensor::Of(own, DType::kU8, {4}), std::int64_t{5}, part(20, 30), part(80, 20),
+                                                part(40, 40, 3)}});
+  ASSERT_TRUE(ran) << ran.error().message;
+  const auto tensor = [&](int index) { return service_.run_start.arguments(index).tensor(); };
+  EXPECT_EQ(tensor(0).storage(), 0u);
+  EXPECT_EQ(tensor(2).storage(), 0u);
+  EXPECT_EQ(tensor(2).bytes(), 60u);  // those of the last argument with it
+  EXPECT_EQ(tensor(2).offset(), 0u);
+  EXPECT_EQ(tensor(3).storage(), 0u);  // which ends where the others begin
+  EXPECT_EQ(tensor(4).storage(), 3u);
+  EXPECT_EQ(tensor(4).bytes(), 0u);
+  EXPECT_EQ(tensor(4).offset(), 23u);
+  ASSERT_EQ(service_.run_data.size(), 4u + 60 + 20);
+  EXPECT_EQ(service_.run_data.substr(0, 6), std::string("\7\7\7\7\x14\x15"));
+  EXPECT_EQ(service_.run_data[64], 80);
+  EXPECT_EQ(memory[19], 19);
+  EXPECT_EQ(memory[20], 'a');
+  EXPECT_EQ(memory[40], 'b');
+  EXPECT_EQ(memory[79], 'a');
+  EXPECT_EQ(memory[80], 80);  // not written
+  EXPECT_EQ(own, (std::vector<std::uint8_t>{'w', 'x', 'y', 'z'}));
+  ASSERT_EQ(ran->outputs.size(), 4u);
+  EXPECT_EQ(ran->outputs[0].bytes, std::string(20, 'a') + "b" + std::string(9, 'a'));
+  EXPECT_EQ(ran->outputs[1].bytes, "b" + std::string(39, 'a'));
+  EXPECT_EQ(ran->outputs[2].bytes, "wxyz");
+  EXPECT_EQ(ran->outputs[3].bytes, "no");
 }
 
 TEST_F(ClientTest, ARunThatDoesNotEndInTimeIsToldAsARun) {

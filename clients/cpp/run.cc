@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -33,7 +34,67 @@ Error ExplainRun(Error error, bool had_own) {
   return error;
 }
 
-v1::RunStart ToStart(const RunRequest& request) {
+// What is sent: the bytes of the tensors, those that overlap as one.
+class Storages {
+ public:
+  explicit Storages(const RunRequest& request) {
+    for (std::size_t i = 0; i < request.arguments.size(); ++i) {
+      if (const auto* tensor = std::get_if<HostTensor>(&request.arguments[i])) Add(i, tensor->bytes);
+    }
+  }
+
+  // How argument `index` is described: its own bytes where it is the first of its storage.
+  void Describe(std::size_t index, const HostTensor& tensor, v1::RunTensor& described) const {
+    const Storage& storage = Of(index);
+    described.set_offset(tensor.offset + static_cast<std::uint64_t>(tensor.bytes.data() - storage.bytes.data()));
+    if (storage.arguments.front() == index) {
+      described.set_bytes(storage.bytes.size());
+    } else {
+      described.set_storage(static_cast<std::uint32_t>(storage.arguments.front()) + 1);
+    }
+  }
+
+  // Those that argument `index` is sent with; none where another's are sent.
+  std::span<std::byte> SentWith(std::size_t index) const {
+    const Storage& storage = Of(index);
+    return storage.arguments.front() == index ? storage.bytes : std::span<std::byte>();
+  }
+
+  std::span<std::byte> BytesOf(std::size_t index) const { return Of(index).bytes; }
+
+ private:
+  struct Storage {
+    std::span<std::byte> bytes;
+    std::vector<std::size_t> arguments;  // in order
+  };
+
+  const Storage& Of(std::size_t index) const {
+    return *std::ranges::find_if(storages_, [&](const Storage& s) { return std::ranges::binary_search(s.arguments, index); });
+  }
+
+  void Add(std::size_t index, std::span<std::byte> bytes) {
+    Storage all{bytes, {index}};
+    for (auto other = storages_.begin(); other != storages_.end();) {
+      const auto begin = std::max(all.bytes.data(), other->bytes.data(), std::less<>());
+      const auto end = std::min(all.bytes.data() + all.bytes.size(), other->bytes.data() + other->bytes.size(), std::less<>());
+      if (!std::less<>()(begin, end)) {
+        ++other;
+        continue;
+      }
+      const auto first = std::min(all.bytes.data(), other->bytes.data(), std::less<>());
+      const auto last = std::max(all.bytes.data() + all.bytes.size(), other->bytes.data() + other->bytes.size(), std::less<>());
+      all.bytes = {first, last};
+      all.arguments.insert(all.arguments.end(), other->arguments.begin(), other->arguments.end());
+      other = storages_.erase(other);
+    }
+    std::ranges::sort(all.arguments);
+    storages_.push_back(std::move(all));
+  }
+
+  std::vector<Storage> storages_;
+};
+
+v1::RunStart ToStart(const RunRequest& request, const Storages& storages) {
   v1::RunStart start;
   if (request.key.empty()) {
     *start.mutable_program() = ToProto(request.program);
@@ -41,7 +102,8 @@ v1::RunStart ToStart(const RunRequest& request) {
     start.set_key(request.key);
   }
   start.set_device(request.device);
-  for (const HostArgument& argument : request.arguments) {
+  for (std::size_t i = 0; i < request.arguments.size(); ++i) {
+    const HostArgument& argument = request.arguments[i];
     v1::RunArgument& to = *start.add_arguments();
     if (const auto* integer = std::get_if<std::int64_t>(&argument)) to.set_integer(*integer);
     if (const auto* real = std::get_if<double>(&argument)) to.set_real(*real);
@@ -51,8 +113,7 @@ v1::RunStart ToStart(const RunRequest& request) {
     described.set_dtype(static_cast<v1::DType>(tensor->dtype));
     described.mutable_shape()->Assign(tensor->shape.begin(), tensor->shape.end());
     described.mutable_strides()->Assign(tensor->strides.begin(), tensor->strides.end());
-    described.set_offset(tensor->offset);
-    described.set_bytes(tensor->bytes.size());
+    storages.Describe(i, *tensor, described);
   }
   v1::RunOptions& options = *start.mutable_options();
   options.set_check(request.check);
@@ -83,14 +144,15 @@ RunResult FromProto(const v1::RunResult& r) {
 using Stream = grpc::ClientReaderWriter<v1::RunRequest, v1::RunReply>;
 
 // False when the daemon takes no more; its status says why.
-bool SendAll(Stream& stream, const RunRequest& request) {
+bool SendAll(Stream& stream, const RunRequest& request, const Storages& storages) {
   v1::RunRequest message;
-  *message.mutable_start() = ToStart(request);
+  *message.mutable_start() = ToStart(request, storages);
   if (!stream.Write(message)) return false;
-  for (const HostArgument& argument : request.arguments) {
-    const auto* tensor = std::get_if<HostTensor>(&argument);
-    for (std::size_t at = 0; tensor != nullptr && at < tensor->bytes.size(); at += kPiece) {
-      const auto piece = tensor->bytes.subspan(at, std::min(kPiece, tensor->bytes.size() - at));
+  for (std::size_t i = 0; i < request.arguments.size(); ++i) {
+    if (!std::holds_alternative<HostTensor>(request.arguments[i])) continue;
+    const std::span<std::byte> bytes = storages.SentWith(i);
+    for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+      const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
       message.set_data(piece.data(), piece.size());
       if (!stream.Write(message)) return false;
     }
@@ -99,10 +161,30 @@ bool SendAll(Stream& stream, const RunRequest& request) {
 }
 
 // `argument`: as in RunOutput.
-void CopyBack(const RunRequest& request, std::uint32_t argument, std::string_view bytes) {
-  if (argument == 0 || argument > request.arguments.size()) return;
-  const auto* given = std::get_if<HostTensor>(&request.arguments[argument - 1]);
-  if (given != nullptr) std::memcpy(given->bytes.data(), bytes.data(), std::min(given->bytes.size(), bytes.size()));
+bool IsTensor(const RunRequest& request, std::uint32_t argument) {
+  return argument != 0 && argument <= request.arguments.size() && std::holds_alternative<HostTensor>(request.arguments[argument - 1]);
+}
+
+// The outputs' bytes, each where its argument lies in this process.
+void TakeOutputs(const RunRequest& request, const Storages& storages, const v1::RunResult& result, std::string_view data, RunResult& out) {
+  std::size_t at = 0;
+  std::vector<std::string_view> came;  // with each output
+  for (std::size_t i = 0; i < out.outputs.size(); ++i) {
+    const v1::RunOutput& output = result.outputs(static_cast<int>(i));
+    const std::uint32_t storage = output.tensor().storage(), argument = output.argument();
+    came.push_back(storage == 0   ? data.substr(std::min(at, data.size()), output.tensor().bytes())
+                   : storage <= i ? came[storage - 1]
+                                  : std::string_view());
+    if (storage == 0) at += came.back().size();
+    if (!IsTensor(request, argument)) {
+      out.outputs[i].bytes = came.back();
+      continue;
+    }
+    const std::span<std::byte> all = storages.BytesOf(argument - 1), own = std::get<HostTensor>(request.arguments[argument - 1]).bytes;
+    if (storage == 0 && !all.empty()) std::memcpy(all.data(), came.back().data(), std::min(all.size(), came.back().size()));
+    const auto first = static_cast<std::size_t>(own.data() - all.data());
+    out.outputs[i].bytes = came.back().substr(std::min(first, came.back().size()), own.size());
+  }
 }
 
 }  // namespace
@@ -127,12 +209,13 @@ std::string Describe(const RunFault& fault) {
 }
 
 Client::Result<RunResult> Client::Run(const RunRequest& request) {
+  const Storages storages(request);
   v1::RunResult result;
   std::string data;
   auto ran = impl_->Try(
       [&](grpc::ClientContext& context) {
         const auto stream = impl_->stub->Run(&context);
-        if (SendAll(*stream, request)) stream->WritesDone();
+        if (SendAll(*stream, request, storages)) stream->WritesDone();
         result.Clear();
         data.clear();
         for (v1::RunReply reply; stream->Read(&reply);) {
@@ -145,12 +228,7 @@ Client::Result<RunResult> Client::Run(const RunRequest& request) {
   const bool had_own = request.timeout_seconds > 0 && LeastTime(request) >= impl_->options.timeout;
   if (!ran) return std::unexpected(ExplainRun(std::move(ran.error()), had_own));
   RunResult out = FromProto(result);
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < out.outputs.size(); ++i) {
-    out.outputs[i].bytes = data.substr(std::min(at, data.size()), result.outputs(static_cast<int>(i)).tensor().bytes());
-    at += out.outputs[i].bytes.size();
-    CopyBack(request, result.outputs(static_cast<int>(i)).argument(), out.outputs[i].bytes);
-  }
+  TakeOutputs(request, storages, result, data, out);
   return out;
 }
 

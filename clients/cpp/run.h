@@ -20,7 +20,8 @@
 
 namespace kiln {
 
-// A tensor in this process's memory. What the kernel writes is there after the run.
+// A tensor in this process's memory. What the kernel writes is there after the run. Tensors may overlap where the kernel writes neither of
+// them, or where the program lets both (Builder::MayAlias, T.annotate_restrict_buffers).
 struct HostTensor {
   std::span<std::byte> bytes;  // all of its elements lie in here …
   DType dtype = DType::kF32;

@@ -132,6 +132,7 @@ bool DecodeParam(const Field& field, LaunchParam& param) {
     case 6: return Flag(field, param.output);
     case 7: return Flag(field, param.written);
     case 8: return Number(field, param.alignment);
+    case 9: return Flag(field, param.may_alias);
     default: return true;
   }
 }
@@ -158,6 +159,14 @@ bool DecodeArg(const Field& field, KernelArg& arg) {
   arg.kind = KernelArg::Kind(field.id);
   return Number(field, arg.index);
 }
+bool DecodeAssumption(const Field& field, Assumption& assumption) {
+  switch (field.id) {
+    case 1: return field.wire == 2 && DecodeEach(field.bytes, assumption.left, DecodeExpr);
+    case 2: return Enumerator(field, Assumption::Relation::kLe, assumption.relation);
+    case 3: return field.wire == 2 && DecodeEach(field.bytes, assumption.right, DecodeExpr);
+    default: return true;
+  }
+}
 bool DecodeLaunch(const Field& field, LaunchSpec& launch) {
   switch (field.id) {
     case 1: return Text(field, launch.entry);
@@ -166,6 +175,7 @@ bool DecodeLaunch(const Field& field, LaunchSpec& launch) {
     case 4: case 5: case 6: return Number(field, launch.cluster[field.id - 4]);
     case 7: return Number(field, launch.dynamic_shared_bytes);
     case 8: return Nested(field, launch.args, DecodeArg);
+    case 9: return Nested(field, launch.assumptions, DecodeAssumption);
     default: return true;
   }
 }

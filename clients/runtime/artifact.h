@@ -39,6 +39,7 @@ struct LaunchParam {
   bool output = false;
   bool written = false;
   uint32_t alignment = 0;  // bytes the compiler relied on
+  bool may_alias = false;  // may overlap the other tensors that say so
 };
 
 struct LaunchSymbol {
@@ -66,6 +67,12 @@ struct KernelArg {
   uint32_t index = 0;
 };
 
+// What a launch relies on: left relation right.
+struct Assumption {
+  enum class Relation : uint8_t { kEq, kNe, kLt, kLe } relation{};
+  HostNodes left, right;
+};
+
 struct LaunchSpec {
   std::string entry;
   std::vector<HostNodes> grid;
@@ -73,6 +80,7 @@ struct LaunchSpec {
   std::array<uint32_t, 3> cluster = {};  // {0, …}: no cluster
   uint32_t dynamic_shared_bytes = 0;
   std::vector<KernelArg> args;
+  std::vector<Assumption> assumptions;
 };
 
 struct LaunchInfo {

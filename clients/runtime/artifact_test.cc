@@ -74,6 +74,7 @@ TEST(Artifact, EveryFieldTheLauncherUsesArrivesAsProtobufWroteIt) {
     EXPECT_EQ(w.output(), g.output);
     EXPECT_EQ(w.written(), g.written);
     EXPECT_EQ(w.alignment(), g.alignment);
+    EXPECT_EQ(w.may_alias(), g.may_alias);
     ExpectAll(w.shape(), g.shape);
     ExpectAll(w.strides(), g.strides);
   }
@@ -93,6 +94,10 @@ TEST(Artifact, EveryFieldTheLauncherUsesArrivesAsProtobufWroteIt) {
   EXPECT_EQ(g.cluster, (std::array{w.cluster_x(), w.cluster_y(), w.cluster_z()}));
   EXPECT_EQ(w.dynamic_shared_bytes(), g.dynamic_shared_bytes);
   ASSERT_EQ(size_t(w.args_size()), g.args.size());
+  ASSERT_EQ(size_t(w.assumptions_size()), g.assumptions.size());
+  Expect(w.assumptions(1).left(), g.assumptions[1].left);
+  Expect(w.assumptions(1).right(), g.assumptions[1].right);
+  EXPECT_EQ(int(w.assumptions(1).relation()), int(g.assumptions[1].relation));
   ASSERT_EQ(size_t(want.launch().tensor_maps_size()), got.launch.tensor_maps.size());
   const auto& map = want.launch().tensor_maps(1);
   EXPECT_EQ(map.tensor(), got.launch.tensor_maps[1].tensor);
@@ -119,10 +124,10 @@ TEST(Artifact, BoxesArePackedOrNot) {
 // The fields this decoder knows, by message. One that is added to compile.proto must be decoded, or be listed as not needed.
 TEST(Artifact, NoFieldWasAddedUnseen) {
   const std::pair<const google::protobuf::Descriptor*, int> known[] = {
-      {v1::HostExpr::descriptor(), 1},  {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 8},
+      {v1::HostExpr::descriptor(), 1},  {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 9},
       {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},   {v1::KernelArg::descriptor(), 6},
-      {v1::Launch::descriptor(), 8},    {v1::LaunchInfo::descriptor(), 5},     {v1::Artifact::descriptor(), 7},
-      {v1::TensorMap::descriptor(), 4}};
+      {v1::Launch::descriptor(), 9},    {v1::LaunchInfo::descriptor(), 5},     {v1::Artifact::descriptor(), 7},
+      {v1::TensorMap::descriptor(), 4}, {v1::Assumption::descriptor(), 3}};
   for (const auto& [descriptor, count] : known) EXPECT_EQ(descriptor->field_count(), count) << descriptor->full_name();
   EXPECT_EQ(v1::HostExpr::Op_descriptor()->value_count(), int(HostOp::kMax) + 1);
   EXPECT_EQ(v1::CodeKind_descriptor()->value_count(), int(CodeKind::kEmulator) + 1);

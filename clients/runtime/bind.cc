@@ -87,6 +87,8 @@ Result<Binder> Binder::Create(LaunchInfo info, std::string name, Place place, in
   };
   for (const Param& param : binder.params_) mark(param.shape), mark(param.strides);
   for (const auto& exprs : binder.grids_) mark(exprs);
+  for (const auto& launch : binder.assumed_)
+    for (const Assumed& assumed : launch) mark({assumed.left, assumed.right});
   for (const auto& exprs : binder.workspaces_) mark(exprs);
   for (size_t i = 0; i < in_key.size(); ++i) binder.params_[i].in_key = in_key[i];
   return binder;
@@ -150,6 +152,13 @@ Result<void> Binder::ParseLaunches(const std::vector<bool>& integer_scalar) {
     auto grid = ParseAll(launch.grid, symbols, integer_scalar);
     if (!grid) return std::unexpected(grid.error());
     grids_.push_back(std::move(*grid));
+    assumed_.emplace_back();
+    for (const Assumption& assumption : launch.assumptions) {
+      auto left = HostExpr::Parse(assumption.left, symbols, integer_scalar);
+      auto right = HostExpr::Parse(assumption.right, symbols, integer_scalar);
+      if (!left || !right) return std::unexpected((left ? right : left).error());
+      assumed_.back().push_back({std::move(*left), std::move(*right), assumption.relation});
+    }
     for (const auto& arg : launch.args)
       if (auto ok = CheckKernelArg(arg); !ok) return ok;
   }
@@ -279,6 +288,9 @@ Result<Binding> Binder::Finish(const HostValues& values, std::vector<int64_t> sy
   for (size_t i = 0; i < grids_.size(); ++i) {
     auto grid = EvaluateGrid(i, values);
     if (!grid) return std::unexpected(grid.error());
+    if (!grid->empty) {
+      if (auto ok = CheckAssumptions(i, values); !ok) return std::unexpected(ok.error());
+    }
     binding.grids.push_back(*grid);
   }
   for (size_t i = 0; i < workspaces_.size(); ++i) {
@@ -288,6 +300,23 @@ Result<Binding> Binder::Finish(const HostValues& values, std::vector<int64_t> sy
     binding.workspace_shapes.push_back(std::move(*shape));
   }
   return binding;
+}
+
+Result<void> Binder::CheckAssumptions(size_t launch, const HostValues& values) const {
+  constexpr std::string_view kSigns[] = {"==", "!=", "<", "<="};
+  for (const Assumed& assumed : assumed_[launch]) {
+    const auto text = [&] {
+      return fmt::format("{}: Assume: {} {} {}", name_, assumed.left.Text(info_), kSigns[size_t(assumed.relation)],
+                         assumed.right.Text(info_));
+    };
+    const auto left = assumed.left.Evaluate(values), right = assumed.right.Evaluate(values);
+    if (!left || !right) return ArgumentError(fmt::format("{}: {}", text(), (left ? right : left).error().message));
+    const int64_t a = **left, b = **right;  // Solver::Symbols has shown that nothing is unknown
+    using enum Assumption::Relation;
+    const bool holds = assumed.relation == kEq ? a == b : assumed.relation == kNe ? a != b : assumed.relation == kLt ? a < b : a <= b;
+    if (!holds) return ArgumentError(fmt::format("{} does not hold: {} and {} (the program was compiled for nothing else)", text(), a, b));
+  }
+  return {};
 }
 
 Result<Binding::Grid> Binder::EvaluateGrid(size_t launch, const HostValues& values) const {

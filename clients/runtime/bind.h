@@ -102,6 +102,7 @@ class Binder {
   Result<void> CheckMapped(const TensorMap& map, std::span<const Arg> args) const;
   uint32_t CommonAlignment(std::span<const Arg> args) const;
   Result<Binding> Finish(const HostValues& values, std::vector<int64_t> symbols) const;
+  Result<void> CheckAssumptions(size_t launch, const HostValues& values) const;
   Result<Binding::Grid> EvaluateGrid(size_t launch, const HostValues& values) const;
   Result<std::vector<int64_t>> WorkspaceShape(size_t index, const HostValues& values) const;
 
@@ -111,7 +112,12 @@ class Binder {
   int device_ = 0;
   size_t output_count_ = 0;
   std::vector<Param> params_;
+  struct Assumed {
+    HostExpr left, right;
+    Assumption::Relation relation;
+  };
   std::vector<std::vector<HostExpr>> grids_;
+  std::vector<std::vector<Assumed>> assumed_;  // one for each launch
   std::vector<std::vector<HostExpr>> workspaces_;
 };
 

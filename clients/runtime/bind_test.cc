@@ -103,6 +103,53 @@ TEST_F(BindTest, TellsWhatAlignmentTakesTheTensors) {
   EXPECT_TRUE(Make().Bind(args));
 }
 
+TEST_F(BindTest, ChecksWhatALaunchAssumes) {
+  const HostNodes rest{{HostOp::kSymbol, kM, 0, 0}, {HostOp::kConst, 8, 0, 0}, {HostOp::kFloorMod, 0, 0, 1}};
+  const auto problem = [&](Assumption::Relation relation, HostNodes left, HostNodes right, int64_t m = 1000) {
+    LaunchInfo info = Gemm();
+    info.launches[0].assumptions = {{relation, std::move(left), std::move(right)}};
+    auto args = Args();
+    args[0] = Tensor2(DType::kF16, m, 333);
+    args[3] = Tensor2(DType::kF32, m, 777);
+    auto bound = Make(std::move(info)).Bind(args);
+    return bound ? "" : bound.error().message;
+  };
+  using enum Assumption::Relation;
+  EXPECT_EQ(problem(kEq, rest, Constant(0)), "");
+  EXPECT_THAT(problem(kEq, rest, Constant(0), 1001), HasSubstr("gemm: Assume: m % 8 == 0 does not hold: 1 and 0"));
+  EXPECT_EQ(problem(kNe, Symbol(kM), Symbol(kN)), "");
+  EXPECT_THAT(problem(kNe, Symbol(kM), Symbol(kN), 777), HasSubstr("m != n"));
+  EXPECT_EQ(problem(kLt, Symbol(kN), Symbol(kM)), "");
+  EXPECT_THAT(problem(kLt, Symbol(kN), Symbol(kM), 777), HasSubstr("n < m does not hold: 777 and 777"));
+  EXPECT_EQ(problem(kLe, Symbol(kN), Symbol(kM), 777), "");
+  EXPECT_THAT(problem(kLe, Symbol(kN), Symbol(kM), 776), HasSubstr("n <= m"));
+  EXPECT_EQ(problem(kLt, Constant(5), Symbol(kM), 0), "");  // no block runs
+  const HostNodes quotient{{HostOp::kSymbol, kM, 0, 0}, {HostOp::kConst, 0, 0, 0}, {HostOp::kFloorDiv, 0, 0, 1}};
+  EXPECT_THAT(problem(kEq, quotient, Constant(0)), HasSubstr("divides by zero"));
+  LaunchInfo wrong = Gemm();
+  wrong.launches[0].assumptions = {{kEq, Symbol(9), Constant(0)}};
+  EXPECT_FALSE(Binder::Create(std::move(wrong), "gemm", Place::kCuda, 0));
+}
+
+// A scalar that is only assumed about counts for what calls have in common.
+TEST_F(BindTest, AssumptionsOfScalarsAreCheckedForEachValue) {
+  LaunchInfo info = Gemm();
+  info.params[2].dtype = DType::kI32;
+  info.launches[0].assumptions = {{Assumption::Relation::kLt, {{HostOp::kScalar, 2, 0, 0}}, Constant(4)}};
+  const Binder binder = Make(std::move(info));
+  const auto key = [&](int64_t scalar) {
+    auto args = Args();
+    args[2] = Arg::Of(scalar);
+    std::array<uint64_t, 64> words{};
+    size_t used = 0;
+    EXPECT_TRUE(binder.Key(args, words, used));
+    return std::pair(words, binder.Bind(args).has_value());
+  };
+  EXPECT_TRUE(key(3).second);
+  EXPECT_FALSE(key(4).second);
+  EXPECT_NE(key(3).first, key(4).first);
+}
+
 TEST_F(BindTest, NamesWhatDoesNotFit) {
   auto args = Args();
   args.pop_back();

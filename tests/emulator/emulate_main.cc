@@ -2,11 +2,13 @@
 //
 // What emulator_test.py drives: one job a line on standard input, its answer as a line of JSON on standard output.
 //   MODULE TARGET key=value … TENSOR …     keys: seed, seeds (how many, from that one), check, threads, mutant (one of `mutants` ways to weaken the synchronisation), fast, wgmma, alignment
-//   TENSOR: dtype:FILE:3x4[:strides][@byte of the first element], a file that is read and written back; strides as 8x1
+//   TENSOR: dtype:FILE:3x4[:strides][@byte of the first element], a file that is read and written back; strides as 8x1.
+//   Tensors of one file share its bytes.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <deque>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -79,7 +81,8 @@ Job ParseJob(const std::string& line) {
   return job;
 }
 
-TensorArg ParseTensor(std::string text, File& file) {
+// `files`: those of the tensors before, which it adds to; they do not move.
+TensorArg ParseTensor(std::string text, std::deque<File>& files) {
   TensorArg tensor;
   if (const size_t at = text.find('@'); at != std::string::npos) {
     tensor.first = std::strtoull(text.c_str() + at + 1, nullptr, 10);
@@ -91,11 +94,14 @@ TensorArg ParseTensor(std::string text, File& file) {
   const auto* info = runtime::FindDType(parts.at(0));
   if (info == nullptr) throw std::runtime_error("no dtype " + parts[0]);
   tensor.dtype = info->dtype;
-  file.path = parts.at(1);
-  const std::string data = ReadFile(file.path);
-  const auto* bytes = reinterpret_cast<const std::byte*>(data.data());
-  file.bytes.assign(bytes, bytes + data.size());
-  tensor.bytes = &file.bytes;
+  auto file = std::ranges::find(files, parts.at(1), &File::path);
+  if (file == files.end()) {
+    const std::string data = ReadFile(parts[1]);
+    const auto* bytes = reinterpret_cast<const std::byte*>(data.data());
+    files.push_back({parts[1], {bytes, bytes + data.size()}});
+    file = files.end() - 1;
+  }
+  tensor.bytes = &file->bytes;
   if (parts.size() > 2) tensor.shape = Numbers(parts[2]);
   if (parts.size() > 3) tensor.strides = Numbers(parts[3]);
   return tensor;
@@ -109,9 +115,9 @@ class Server {
     const auto program = Find(job);
     if (!program) return "{\"error\": " + Quoted(program.error()) + "}";
     const auto compiled = Clock::now();
-    std::vector<File> files(job.tensors.size());
+    std::deque<File> files;
     std::vector<TensorArg> tensors;
-    for (size_t i = 0; i < files.size(); ++i) tensors.push_back(ParseTensor(job.tensors[i], files[i]));
+    for (const std::string& tensor : job.tensors) tensors.push_back(ParseTensor(tensor, files));
     const auto loaded = Clock::now();
     const std::clock_t busy = std::clock();
     const auto report = RunSeeds(**program, tensors, files, job);
@@ -126,9 +132,9 @@ class Server {
 
  private:
   // Each seed on the same data; the files keep the last one's results.
-  std::expected<Report, std::string> RunSeeds(Emulated& program, std::span<const TensorArg> tensors, std::vector<File>& files,
+  std::expected<Report, std::string> RunSeeds(Emulated& program, std::span<const TensorArg> tensors, std::deque<File>& files,
                                               const Job& job) {
-    const std::vector<File> given = files;
+    const std::deque<File> given = files;
     Report all{.findings = {}, .finished = true};
     std::set<std::string> results;
     for (uint64_t i = 0; i < job.Get("seeds", 1); ++i) {

@@ -210,14 +210,13 @@ class Client:
         and remote.HostTensor. Returns the kiln.v1.RunResult and the bytes of each of its outputs; what the kernel did wrong is in
         ``result.faults``. ``timeout``: of the run itself, beside which the client's own has two minutes for the tensors; ``repeat``: launches
         that are timed."""
-        described = [remote.describe(argument) for argument in arguments]
-        start = self._pb.RunStart(device=device, arguments=[message for message, _ in described],
+        described, payloads = remote.describe(arguments)
+        start = self._pb.RunStart(device=device, arguments=described,
                                   options=self._pb.RunOptions(check=check, seed=seed, timeout_seconds=timeout or 0.0, repeat=repeat))
         if key is not None:
             start.key = key
         else:
             start.program.CopyFrom(self.request(program, device if device.startswith("emu:") else "", options))
-        payloads = [payload for _, payload in described if payload is not None]
 
         def call(left):
             return remote.collect(self._methods["Run"](remote.requests(start, payloads), timeout=left, metadata=_metadata(self._authorization)))

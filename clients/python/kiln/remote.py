@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import ctypes
+import functools
 from dataclasses import dataclass
 
 from . import _proto
@@ -48,9 +49,18 @@ def _on_gpu(value) -> bool:
     return hasattr(value, "__cuda_array_interface__") or getattr(device, "type", "cpu") not in ("cpu", "meta")
 
 
+@dataclass(eq=False)
+class Storage:
+    """Bytes of this process that several tensors lie in."""
+
+    address: int
+    bytes: int
+
+
 @dataclass
 class HostTensor:
-    """A tensor in this process's memory. ``strides`` in elements, None: row-major."""
+    """A tensor in this process's memory. ``strides`` in elements, None: row-major. ``storage``: what it shares with others; None: its bytes
+    travel as its own."""
 
     dtype: DType
     shape: tuple
@@ -58,6 +68,7 @@ class HostTensor:
     address: int
     owner: object
     writable: bool = True
+    storage: Storage | None = None
 
     def span(self) -> tuple[int, int]:
         """(address of the lowest byte, bytes up to the highest)."""
@@ -69,12 +80,15 @@ class HostTensor:
         low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
         return self.address + low * size, (high - low + 1) * size
 
+    def home(self) -> tuple[int, int]:
+        """(address of the first byte, bytes) of what travels for it."""
+        return self.span() if self.storage is None else (self.storage.address, self.storage.bytes)
 
     def view(self, memory=None):
-        """Its elements as a numpy array, in their place or in bytes like those of ``span``."""
+        """Its elements as a numpy array, in their place or in bytes like those of ``home``."""
         import numpy
 
-        low, count = self.span()
+        low, count = self.home()
         size = max(self.dtype.bits // 8, 1)
         held = (ctypes.c_char * count).from_address(low) if memory is None else memory
         steps = [step * size for step in self.strides or _row_major(self.shape)]
@@ -121,17 +135,42 @@ def host_tensor(value, expected: DType, name: str) -> HostTensor:
     return HostTensor(dtype, array.shape, strides, array.__array_interface__["data"][0], array, array.flags.writeable)
 
 
-def describe(argument) -> tuple:
-    """(kiln.v1.RunArgument, the bytes that go with it or None)."""
+def share(tensors, pairs) -> None:
+    """Gives tensors of which some overlap, as the pairs of their positions say, the storages that they share."""
+    groups = [{i} for i in range(len(tensors))]
+    for a, b in pairs:
+        if groups[a] is not groups[b]:
+            groups[a] |= groups[b]
+            for i in groups[b]:
+                groups[i] = groups[a]
+    for i, group in enumerate(groups):
+        if len(group) > 1 and min(group) == i:
+            spans = [tensors[j].span() for j in group]
+            low = min(first for first, _ in spans)
+            storage = Storage(low, max(first + size for first, size in spans) - low)
+            for j in group:
+                tensors[j].storage = storage
+
+
+def describe(arguments) -> tuple[list, list]:
+    """(a kiln.v1.RunArgument for each, the bytes that follow)."""
     pb = _proto.messages()
-    if not isinstance(argument, HostTensor):
-        if isinstance(argument, float):
-            return pb.RunArgument(real=argument), None
-        return pb.RunArgument(integer=int(argument)), None
-    low, size = argument.span()
-    tensor = pb.RunTensor(dtype=pb.enums["DType"].values_by_name[argument.dtype.wire].number, shape=argument.shape,
-                          strides=argument.strides or (), offset=argument.address - low, bytes=size)
-    return pb.RunArgument(tensor=tensor), (ctypes.c_char * size).from_address(low) if size else b""
+    messages, payloads, known = [], [], {}
+    for number, argument in enumerate(arguments, 1):
+        if not isinstance(argument, HostTensor):
+            messages.append(pb.RunArgument(real=argument) if isinstance(argument, float) else pb.RunArgument(integer=int(argument)))
+            continue
+        low, size = argument.home()
+        tensor = pb.RunTensor(dtype=pb.enums["DType"].values_by_name[argument.dtype.wire].number, shape=argument.shape,
+                              strides=argument.strides or (), offset=argument.address - low)
+        first = number if argument.storage is None else known.setdefault(argument.storage, number)
+        if first == number:
+            tensor.bytes = size
+            payloads.append((ctypes.c_char * size).from_address(low) if size else b"")
+        else:
+            tensor.storage = first
+        messages.append(pb.RunArgument(tensor=tensor))
+    return messages, payloads
 
 
 def requests(start, payloads):
@@ -145,7 +184,7 @@ def requests(start, payloads):
 
 
 def collect(replies) -> tuple:
-    """(kiln.v1.RunResult, the bytes of each output)."""
+    """(kiln.v1.RunResult, the bytes of each output: one and the same of those that share them)."""
     result, outputs, filled = None, [], 0
     for reply in replies:
         if reply.WhichOneof("part") == "result":
@@ -159,6 +198,8 @@ def collect(replies) -> tuple:
             count = min(len(outputs[current]) - begin, len(data) - at)
             outputs[current][begin : begin + count] = data[at : at + count]
             at, filled = at + count, filled + count
+    if result is not None:
+        outputs = [outputs[o.tensor.storage - 1] if o.tensor.storage else content for o, content in zip(result.outputs, outputs)]
     return result, outputs
 
 
@@ -177,7 +218,8 @@ class RemoteKernel:
                              f"outputs), but got {len(args)}")
         arguments = [self._argument(i, value) for i, value in zip(places, args)]
         given = dict(zip(places, arguments))
-        self._check_apart(given)
+        self._share(given)
+        self._check_alignment(given)
         result, data = self._ask(arguments)
         made = []
         for output, content in zip(result.outputs, data):
@@ -188,14 +230,33 @@ class RemoteKernel:
                 made.append(self._array(output, content, args))
         return None if not made else made[0] if len(made) == 1 else made
 
-    def _check_apart(self, given):
-        """What a kernel writes overlaps nothing else it is given: on a GPU nobody checks, here there is time."""
+    def _share(self, given):
+        """What a kernel writes overlaps nothing else it is given but for what the program lets overlap, which travels as one: on a GPU
+        nobody checks, here there is time."""
         tensors = [(self.params[i], a) for i, a in given.items() if isinstance(a, HostTensor)]
+        pairs = []
         for i, (param, tensor) in enumerate(tensors):
-            for other, another in tensors[:i]:
-                if (param.written or other.written) and _share_memory(tensor, another):
+            for j, (other, another) in enumerate(tensors[:i]):
+                if not (param.written or other.written) or not _share_memory(tensor, another):
+                    continue
+                if not (param.may_alias and other.may_alias):
                     raise ValueError(f"{self.name}: {other.name} and {param.name} overlap, and the kernel writes "
-                                     f"{param.name if param.written else other.name}; pass a copy of one of them")
+                                     f"{param.name if param.written else other.name}; pass a copy of one of them, or let both overlap in "
+                                     "the program (T.annotate_restrict_buffers)")
+                pairs.append((j, i))
+        share([tensor for _, tensor in tensors], pairs)
+
+    def _check_alignment(self, given):
+        """Tensors that share a storage keep their distance, which may be less than the kernel was compiled for."""
+        shared = [(self.params[i], a) for i, a in given.items() if isinstance(a, HostTensor) and a.storage is not None]
+        places = [tensor.address - tensor.storage.address for _, tensor in shared]
+        if all(place % max(param.alignment, 1) == 0 for place, (param, _) in zip(places, shared)):
+            return
+        common = functools.reduce(lambda a, b: a | b, places)
+        refusal = ValueError(f"{self.name}: the tensors that overlap are {common & -common} bytes apart, and the kernel was compiled for "
+                             f"addresses that are multiples of {max(param.alignment for param, _ in shared)}")
+        refusal.alignment = common & -common
+        raise refusal
 
     def _ask(self, arguments):
         options = {name: value for name, value in (_options.get() or {}).items() if value is not None}

@@ -348,6 +348,80 @@ def test_written_tensors_overlap_nothing(client):
         kernel(x, x, whole[:, :8])
 
 
+def shifted(n):
+    """Y[i] = 2 · X[i] + 1, one element after the other; the two may overlap."""
+
+    @T.prim_func
+    def shifted(X: T.Tensor((n,), "float32"), Y: T.Tensor((n,), "float32"), Z: T.Tensor((n,), "float32")):
+        with T.Kernel(1, threads=64):
+            T.annotate_restrict_buffers(X, Y)
+            for i in T.serial(n):
+                Y[i] = X[i] * 2 + Z[i]
+
+    return shifted
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shift", [64, 4, 1, 0, -3])
+def test_tensors_that_may_overlap(client, target, shift):
+    """With any distance: where it is less than tensors are aligned to, the program is compiled once more."""
+    kernel, memory, z = kiln.compile(shifted(64), target=target, client=client), normal(128, dtype=np.float32), normal(64, dtype=np.float32)
+    first, second = (0, shift) if shift >= 0 else (-shift, 0)
+    expected = memory.copy()
+    for i in range(64):
+        expected[second + i] = expected[first + i] * np.float32(2) + z[i]
+    with kiln.emulation(check=True):
+        assert kernel(memory[first : first + 64], memory[second : second + 64], z) is None
+    np.testing.assert_allclose(memory, expected, rtol=1e-6)
+
+
+def test_those_that_may_overlap_overlap_no_others(client):
+    kernel, memory = kiln.compile(shifted(64), target="emu:sm_80", client=client), np.zeros(128, np.float32)
+    with pytest.raises(ValueError, match="Y and Z overlap, and the kernel writes Y; .*T.annotate_restrict_buffers"):
+        kernel(memory[64:], memory[:64], memory[32:96])
+    kernel(memory[64:], memory[:64], memory[64:])  # X and Z are read alone
+
+
+def test_the_command_gives_tensors_the_same_memory(client, tmp_path):
+    program = tmp_path / "program.pb"
+    program.write_bytes(shifted(64).serialized)
+    words = ("run", program, "-t", "emu:sm_90a", "--check")
+    status, out, err = kiln_command(client, *words, "--share", "Y=X+16")
+    assert status == 0, out + err
+    assert json.loads(out)["tensors"][0]["largest"] > 8, "each sixteenth element is twice the one before, and more"
+    status, out, _ = kiln_command(client, *words)
+    assert status == 0 and json.loads(out)["tensors"][0]["largest"] <= 6
+    for share, says in (("Z=Y", "Z overlap, and the kernel writes Y"), ("Y=Q", "has no tensor Q"), ("Y=Y", "its own memory anyway"),
+                        ("Y=X+", "is not NAME=OTHER"),
+                        ("Y=X-1", "has no tensor X-1")):
+        status, out, _ = kiln_command(client, *words, "--share", share)
+        assert status == 1 and says in json.loads(out)["message"], out
+    status, out, _ = kiln_command(client, *words, "--share", "Y=X", "--share", "Z=Y")
+    assert status == 1 and "lies in another tensor's memory itself" in json.loads(out)["message"]
+
+
+def test_what_is_assumed_of_the_arguments_is_checked(client):
+    N = T.dynamic("N")
+
+    @T.prim_func
+    def quarters(A: T.Tensor((N,), "float32"), n: T.int32):
+        with T.Kernel(1, threads=64):
+            T.assume(N % 4 == 0 and n < N)
+            for i in T.serial(N):
+                if i < n:
+                    T.assume(n > 100)  # not unconditional: the host does not ask
+                A[i] = 1.0
+
+    for target in ("emu:sm_80", "emu:gfx942"):
+        kernel, array = kiln.compile(quarters, target=target, client=client), np.zeros(8, np.float32)
+        kernel(array, 0)
+        assert (array == 1).all()
+        with pytest.raises(ValueError, match="Assume: N % 4 == 0 does not hold: 3 and 0"):
+            kernel(np.zeros(7, np.float32), 0)
+        with pytest.raises(ValueError, match="Assume: n < N does not hold: 8 and 8"):
+            kernel(array, 8)
+
+
 def test_tensors_without_elements(client):
     kernel = kiln.compile(gemm(None, None, None), target="emu:sm_80", client=client)
     assert kernel(normal(0, 8), normal(8, 4)).shape == (0, 4)

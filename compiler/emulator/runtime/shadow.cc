@@ -2,7 +2,9 @@
 #include "compiler/emulator/runtime/shadow.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -253,13 +255,43 @@ void SharedShadow::Land(const Who& who, uint32_t offset, uint32_t bytes) {
 }
 
 GlobalShadow::GlobalShadow(std::span<const Memory> memory, uint32_t block_threads) : block_threads_(block_threads) {
+  for (Storage& storage : Gather(memory)) {
+    const uint64_t bytes = storage.bytes, elements = bytes / storage.element;
+    allocations_.push_back({std::move(storage), Pages((elements + 1) * sizeof(GlobalCell)), Pages(bytes)});
+  }
+}
+
+std::vector<GlobalShadow::Storage> GlobalShadow::Gather(std::span<const Memory> memory) {
+  std::vector<Storage> all;
   for (const Memory& m : memory) {
     if (m.bytes == 0) continue;
-    const uint32_t element = std::max(m.element_bytes, 1u);
     const bool known = std::ranges::all_of(m.strides, [](int64_t stride) { return stride > 0; }) && m.strides.size() == m.shape.size();
-    allocations_.push_back({static_cast<std::byte*>(m.data), m.bytes, element, m.name, known ? m.shape : std::vector<int64_t>(),
-                            known ? m.strides : std::vector<int64_t>(), Pages((m.bytes / element + 1) * sizeof(GlobalCell)), Pages(m.bytes)});
+    auto* const data = static_cast<std::byte*>(m.data);
+    Storage added{.data = data, .bytes = m.bytes, .element = std::max(m.element_bytes, 1u), .tensors = {}};
+    added.tensors.push_back({data, m.bytes, added.element, m.name, {}, {}});
+    if (known) added.tensors.back().shape = m.shape, added.tensors.back().strides = m.strides;
+    for (auto other = all.begin(); other != all.end();) {
+      const std::less<> before;
+      if (!before(other->data, added.data + added.bytes) || !before(added.data, other->data + other->bytes)) {
+        ++other;
+        continue;
+      }
+      std::byte* const end = std::max(added.data + added.bytes, other->data + other->bytes);
+      const auto apart = uint32_t(std::abs(added.data - other->data) % std::max(added.element, other->element));
+      added.element = std::gcd(std::gcd(added.element, other->element), apart);
+      added.data = std::min(added.data, other->data);
+      added.bytes = uint64_t(end - added.data);
+      added.tensors.insert(added.tensors.begin(), other->tensors.begin(), other->tensors.end());
+      other = all.erase(other);
+    }
+    all.push_back(std::move(added));
   }
+  return all;
+}
+
+bool GlobalShadow::Tensor::Holds(uintptr_t at, uint64_t count) const {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  return at >= begin && at - begin <= bytes && count <= bytes - (at - begin);
 }
 
 void GlobalShadow::Restore() {
@@ -276,8 +308,7 @@ void GlobalShadow::Restore() {
 std::optional<size_t> GlobalShadow::Find(const void* data, uint32_t bytes) const {
   const auto at = reinterpret_cast<uintptr_t>(data);
   for (size_t i = 0; i < allocations_.size(); ++i) {
-    const auto begin = reinterpret_cast<uintptr_t>(allocations_[i].data);
-    if (at >= begin && at - begin <= allocations_[i].bytes && bytes <= allocations_[i].bytes - (at - begin)) return i;
+    if (std::ranges::any_of(allocations_[i].tensors, [&](const Tensor& tensor) { return tensor.Holds(at, bytes); })) return i;
   }
   return std::nullopt;
 }
@@ -316,7 +347,7 @@ Clash GlobalShadow::Note(const Who& who, size_t allocation, const std::byte* dat
 }
 
 // The index whose strides add up to the element, largest strides first; counted as one row where there is none.
-std::string GlobalShadow::Allocation::ElementText(uint64_t number) const {
+std::string GlobalShadow::Tensor::ElementText(uint64_t number) const {
   std::vector<size_t> order(shape.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::sort(order, std::greater(), [&](size_t d) { return strides[d]; });
@@ -331,18 +362,27 @@ std::string GlobalShadow::Allocation::ElementText(uint64_t number) const {
 
 NamedPlace GlobalShadow::NameOf(const void* data) const {
   const auto at = reinterpret_cast<uintptr_t>(data);
-  const Allocation* nearest = nullptr;
+  NamedPlace named;
+  const Tensor* nearest = nullptr;
   uint64_t distance = std::numeric_limits<uint64_t>::max();
   for (const Allocation& a : allocations_) {
-    const auto begin = reinterpret_cast<uintptr_t>(a.data), end = begin + a.bytes;
-    const uint64_t element = (at - begin) / a.element;
-    if (at >= begin && at < end) return {a.ElementText(element), {.address = at - begin, .elements = {{a.name, element}}}};
-    const uint64_t away = at < begin ? begin - at : at - end + 1;
-    if (away < distance) {
-      distance = away;
-      nearest = &a;
+    for (const Tensor& tensor : a.tensors) {
+      const auto begin = reinterpret_cast<uintptr_t>(tensor.data), end = begin + tensor.bytes;
+      if (tensor.Holds(at, 1)) {
+        const uint64_t element = (at - begin) / tensor.element;
+        if (named.text.empty()) named.place.address = at - begin;
+        named.text += (named.text.empty() ? "" : " or ") + tensor.ElementText(element);
+        named.place.elements.push_back({tensor.name, element});
+        continue;
+      }
+      const uint64_t away = at < begin ? begin - at : at - end + 1;
+      if (away < distance) {
+        distance = away;
+        nearest = &tensor;
+      }
     }
   }
+  if (!named.text.empty()) return named;
   if (nearest == nullptr) return {"an address in no tensor", {.address = at, .elements = {}}};
   const auto begin = reinterpret_cast<uintptr_t>(nearest->data);
   const int64_t offset = int64_t(at - begin);  // negative: before the start

@@ -195,40 +195,52 @@ class GlobalShadow {
   GlobalShadow(const GlobalShadow&) = delete;
   GlobalShadow& operator=(const GlobalShadow&) = delete;
 
-  // The allocation that holds all of these bytes; absent: none.
+  // The allocation one of whose tensors holds all of these bytes; absent: none.
   std::optional<size_t> Find(const void* data, uint32_t bytes) const;
   Clash Note(const Who& who, size_t allocation, const std::byte* data, uint32_t bytes, Touch touch, const std::byte* after);
   // Has a gang written what another touched, but for atomics?
   bool crossed() const { return crossed_.load(std::memory_order_relaxed); }
   // Memory and cells as they were before the first access; nothing runs meanwhile.
   void Restore();
-  // "A[2, 17]"; of an address in none, the nearest and how far it is away.
+  // "A[2, 17]", or "A[2, 17] or B[1]" where tensors overlap; of an address in none, the nearest and how far it is away.
   NamedPlace NameOf(const void* data) const;
 
  private:
   struct GlobalCell : Cell {
     OfOthers of_others;
   };
-  struct Allocation {
+  struct Tensor {
     std::byte* data;
     uint64_t bytes;
     uint32_t element;
     std::string name;
     std::vector<int64_t> shape, strides;  // in elements; empty: counted as one row
+
+    bool Holds(uintptr_t at, uint64_t count) const;
+    std::string ElementText(uint64_t number) const;
+  };
+  // Of one tensor, or of several that overlap: who touches one touches the others.
+  struct Storage {
+    std::byte* data;
+    uint64_t bytes;
+    uint32_t element;  // bytes of a cell: each element of the tensors has cells of its own
+    std::vector<Tensor> tensors;
+  };
+  struct Allocation : Storage {
     Pages cells;   // one for each element
     Pages before;  // what elements held that were written
 
     uint64_t elements() const { return bytes / element; }
     // Null: accesses are bounded, but races are not seen.
     GlobalCell* Cells() const { return before.data() == nullptr ? nullptr : reinterpret_cast<GlobalCell*>(cells.data()); }
-    std::string ElementText(uint64_t number) const;
   };
+  static std::vector<Storage> Gather(std::span<const Memory> memory);
   // `after`: what will be written to the element; null: unknown, or a part of it.
   Clash NoteElement(const Who& who, const Allocation& allocation, uint64_t number, Touch touch, const std::byte* after, Accesses& accesses);
   static constexpr size_t kLocks = 1024;
 
   const uint32_t block_threads_;
-  std::vector<Allocation> allocations_;
+  std::vector<Allocation> allocations_;  // which do not overlap
   struct Stripe {  // of cells
     std::atomic_flag lock;
     Accesses accesses;
