@@ -88,6 +88,17 @@ Tile Builder::Output(std::string name, DType dtype, std::vector<Expr> shape, std
   return tile;
 }
 
+void Builder::MayAlias(const Tile& tensor, Where where) {
+  ir::Module& module = state_->module;
+  const ir::BufferId id{tensor.id_};
+  if (tensor.state_ != state_.get()) return state_->Report("a tensor of another builder may not overlap tensors of this one", "", where);
+  if (std::ranges::find(module.params, ir::Param(id)) == module.params.end()) {
+    return state_->Report(fmt::format("{} is no tensor parameter", module[id].name),
+                          "only what a caller passes may overlap: a Tensor or an Output", where);
+  }
+  module[id].may_alias = true;
+}
+
 Tile Builder::Workspace(std::string name, DType dtype, std::vector<Expr> shape, Where where) {
   const Tile tile = AddTensor(std::move(name), dtype, shape, {}, where);
   state_->module[ir::BufferId(tile.id_)].workspace = true;

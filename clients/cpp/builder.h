@@ -132,6 +132,8 @@ class Builder {
   Tile Tensor(std::string name, DType dtype, std::vector<Expr> shape, std::vector<Expr> strides = {}, Where where = Where::current());
   Tile Output(std::string name, DType dtype, std::vector<Expr> shape, std::vector<Expr> strides = {}, Where where = Where::current());
   Expr Scalar(std::string name, DType dtype);
+  // This tensor parameter may overlap the others that say so. All others are taken as distinct where the kernel writes one of them.
+  void MayAlias(const Tile& tensor, Where where = Where::current());
   // Global memory that the launches of this function share; the launcher provides it.
   Tile Workspace(std::string name, DType dtype, std::vector<Expr> shape, Where where = Where::current());
 

@@ -66,6 +66,31 @@ func @gemm[%m](%A: global f16[%m, 512], %B: global f16[512, 256], %bias: global 
 )");
 }
 
+TEST(Builder, TensorsMayOverlap) {
+  Builder b("shift");
+  const Tile x = b.Tensor("x", DType::kF32, {64}), y = b.Output("y", DType::kF32, {64}), z = b.Tensor("z", DType::kF32, {64});
+  b.MayAlias(x);
+  b.MayAlias(y);
+  b.Launch({.grid = {1}, .threads = 32}, [&](Expr) { b.Serial(64, [&](Expr i) { b.Store(y[i], x[i] + z[i]); }); });
+  EXPECT_THAT(TextOf(b), HasSubstr("@shift(%x: global f32[64] may_alias, %y: global f32[64] may_alias, %z: global f32[64]) outputs(1)"));
+}
+
+TEST(Builder, OnlyParametersMayOverlap) {
+  Builder b("shift"), other("other");
+  const Tile x = b.Tensor("x", DType::kF32, {64}), w = b.Workspace("w", DType::kF32, {64});
+  b.MayAlias(w);
+  b.MayAlias(other.Tensor("x", DType::kF32, {64}));
+  b.Launch({.grid = {1}, .threads = 32}, [&](Expr) {
+    const Tile tile = b.Shared("tile", DType::kF32, {64});
+    b.MayAlias(tile);
+    b.Copy(x, tile);
+  });
+  const std::string text = TextOf(b);
+  EXPECT_THAT(text, HasSubstr("w is no tensor parameter"));
+  EXPECT_THAT(text, HasSubstr("tile is no tensor parameter"));
+  EXPECT_THAT(text, HasSubstr("another builder"));
+}
+
 TEST(Builder, EveryStatement) {
   Builder b("all");
   const Expr rows = b.Symbol("rows", DType::kI64), s = b.Scalar("s", DType::kF32), n = b.Scalar("n", DType::kI32);
