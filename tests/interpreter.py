@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a traced function with numpy, as the comments of ir.proto say it means: one block after the other, one statement after the other. A
-parallel loop is evaluated for all its iterations at once, so a program that depends on their order gives other results than a serial walk."""
+parallel loop is evaluated for all its iterations at once, so a program that depends on their order gives other results than a serial walk.
+In a kernel that asks for the index of a thread, a statement outside of parallel loops is evaluated for all threads at once, in the same way."""
 
 import itertools
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,6 +49,7 @@ _UNARY = {
 }
 _COMBINE = {"REDUCE_SUM": np.sum, "REDUCE_MAX": np.max, "REDUCE_MIN": np.min, "REDUCE_ABS_SUM": lambda x, **axes: np.abs(x).sum(**axes),
             "REDUCE_ABS_MAX": lambda x, **axes: np.abs(x).max(**axes)}
+_OF_NOTHING = {"REDUCE_SUM": 0, "REDUCE_MAX": -np.inf, "REDUCE_MIN": np.inf, "REDUCE_ABS_SUM": 0, "REDUCE_ABS_MAX": 0}
 _MERGE = {"REDUCE_SUM": np.add, "REDUCE_MAX": np.fmax, "REDUCE_MIN": np.fmin, "REDUCE_ABS_SUM": np.add, "REDUCE_ABS_MAX": np.fmax}
 
 
@@ -58,15 +61,27 @@ def _erf(x):
 
 
 class _Left(Exception):
-    """Out of a loop, or (``on``) to its next iteration."""
+    """Out of a loop, or (``on``) to its next iteration: all lanes together."""
 
     def __init__(self, on):
         self.on = on
 
 
+@dataclass
+class _Loop:
+    """The lanes that are out of the loop under way, and those that are through with this iteration."""
+
+    out: object = False
+    through: object = False
+
+
 class Interpreter:
-    def __init__(self, func, tensors, scalars):
-        self.func, self.memory, self.vars, self.lanes = func, {}, {}, None  # lanes: the iterations of the parallel loop under way
+    """``places``: of tensors that lie within another's memory: their index among the parameters → that one's, and the first element there.
+    ``lanes``: the iterations of the parallel loop under way; outside of one the threads of the block, where the kernel asks for their index."""
+
+    def __init__(self, func, tensors, scalars, places=None):
+        self.func, self.memory, self.vars, self.lanes = func, {}, {}, None
+        self.active, self.guarded, self.loops, self.thread_var = True, 0, [], None
         given = iter(tensors)
         values = iter(scalars)
         for index, param in enumerate(func.params):
@@ -74,6 +89,9 @@ class Interpreter:
                 self.vars[param.var] = rounded(next(values), param.var.dtype)
             elif index not in func.outputs:
                 self._bind(param.buffer, next(given))
+        for index, (base, first) in (places or {}).items():
+            view, memory = self.memory[func.params[index].buffer], self.memory[func.params[base].buffer].reshape(-1)
+            self.memory[func.params[index].buffer] = memory[first : first + view.size].reshape(view.shape)
         for index in func.outputs:
             buffer = func.params[index].buffer
             self._allocate(buffer)
@@ -84,7 +102,7 @@ class Interpreter:
         for dim, extent in zip(buffer.shape, tensor.shape):
             if not isinstance(dim, int) and dim.op == "VAR":
                 assert self.vars.setdefault(dim.value, np.int64(extent)) == extent
-        self.memory[buffer] = rounded(tensor, buffer.dtype)
+        self.memory[buffer] = np.array(rounded(tensor, buffer.dtype))
 
     def _allocate(self, buffer):
         shape = tuple(int(self.value(d)) for d in buffer.shape)
@@ -95,18 +113,33 @@ class Interpreter:
             for kernel in self.func.kernels:
                 for index in itertools.product(*[range(int(self.value(g))) for g in kernel.grid]):
                     self.vars.update(zip(kernel.block_vars, map(np.int64, index)))
+                    self._threads(kernel)
                     self.block(kernel.body, True)
         return [self.memory[self.func.params[i].buffer] for i in self.func.outputs]
 
-    # Expressions: scalars, or one value for each iteration of the enclosing parallel loop.
+    def _threads(self, kernel):
+        self.thread_var, self.lanes = kernel.thread_var, None
+        if kernel.thread_var is not None:
+            self.vars[kernel.thread_var] = self.lanes = np.arange(kernel.threads)
+
+    # Expressions: scalars, or one value for each lane.
 
     def value(self, e, memo=None):
         if isinstance(e, int):
             return np.int64(e)
         memo = {} if memo is None else memo
         if e not in memo:
-            memo[e] = self._node(e, [self.value(a, memo) for a in e.args])
+            memo[e] = self._node(e, self._arguments(e, memo))
         return memo[e]
+
+    def _arguments(self, e, memo):
+        """The second of a logical operation, and the sides of a selection, may be of no account."""
+        decided = e.op in ("SELECT", "AND", "OR")
+        args = [self.value(e.args[0], memo)] if decided else []
+        self.guarded += decided
+        args += [self.value(a, memo) for a in e.args[decided:]]
+        self.guarded -= decided
+        return args
 
     def _node(self, e, args):
         if e.op in ("CONST_INT", "CONST_FLOAT"):
@@ -114,7 +147,7 @@ class Interpreter:
         if e.op == "VAR":
             return rounded(self.vars[e.value], e.dtype)
         if e.op == "LOAD":
-            return self._load(e.value, args)
+            return self._load(e.value, args, self.guarded == 0 and self.active)
         if e.op == "CAST":
             return rounded(args[0], e.dtype)
         if e.op == "SELECT":
@@ -130,33 +163,42 @@ class Interpreter:
 
     def _inside(self, buffer, indices):
         shape = self.memory[buffer].shape
+        if not shape:
+            return np.True_, ()
         inside = np.all(np.broadcast_arrays(*[(i >= 0) & (i < n) for i, n in zip(indices, shape)]), axis=0)
         return inside, tuple(np.clip(i, 0, max(n - 1, 0)) for i, n in zip(indices, shape))
 
     def _own(self, buffer, indices):
-        """In a parallel loop each iteration has private arrays of its own."""
+        """Each lane has private arrays of its own."""
         return [*indices, self.lanes] if buffer.space == "LOCAL" and self.lanes is not None else indices
 
-    def _load(self, buffer, indices):
+    def _load(self, buffer, indices, active=np.True_):
+        """``active``: the lanes for which the element must be there."""
         inside, at = self._inside(buffer, self._own(buffer, indices))
         if buffer.space != "GLOBAL":
-            assert np.all(inside), f"{buffer!r} is read outside"
+            assert np.all(inside | ~np.asarray(active)), f"{buffer!r} is read outside"
         if self.memory[buffer].size == 0:
             return np.full(np.shape(inside), rounded(buffer.pad_value or 0, buffer.dtype))
         return np.where(inside, self.memory[buffer][at], rounded(buffer.pad_value or 0, buffer.dtype)).astype(_NUMPY[buffer.dtype])
 
-    # Statements, under a mask of the iterations that are active.
+    # Statements, under a mask of the lanes that are active.
 
     def block(self, stmts, mask):
         for stmt in stmts:
-            getattr(self, "do_" + type(stmt).__name__.lower())(stmt, mask)
+            self.active = np.logical_and(mask, ~self._gone())
+            if not np.any(self.active):
+                return
+            getattr(self, "do_" + type(stmt).__name__.lower())(stmt, self.active)
+
+    def _gone(self):
+        return np.logical_or(self.loops[-1].out, self.loops[-1].through) if self.loops else np.False_
 
     def do_alloc(self, s, mask):
         self._allocate(s.buffer)
         memory = self.memory[s.buffer]
         if s.buffer.space == "LOCAL" and self.lanes is not None:
             memory = self.memory[s.buffer] = np.repeat(memory[..., None], len(self.lanes), -1)
-        memory.fill(np.nan if memory.dtype.kind == "f" else 77)
+        memory.fill(self._unset(memory.dtype))
 
     def do_for(self, s, mask):
         extents = [self.value(e) for e in s.extents]
@@ -166,13 +208,16 @@ class Interpreter:
         self._repeat(s, mask, np.asarray(extents[0]))
 
     def _repeat(self, s, mask, extent):
-        for step in range(int(np.max(extent, initial=0))):
+        self.loops.append(_Loop())
+        for step in range(int(np.max(np.where(mask, extent, 0), initial=0))):
             self.vars[s.vars[0]] = np.int64(step)
             if not self._go_on(s.body, mask if extent.ndim == 0 else np.logical_and(mask, step < extent)):
                 break
+        self.loops.pop()
 
     def _go_on(self, body, mask):
         """Whether the loop goes on after this iteration."""
+        self.loops[-1].through = False
         try:
             self.block(body, mask)
         except _Left as left:
@@ -185,17 +230,36 @@ class Interpreter:
             return
         self.vars.update(zip(s.vars, grids))
         before = {buffer: memory for buffer, memory in self.memory.items() if buffer.space == "LOCAL"}
-        self.lanes = np.arange(grids.shape[1])
-        self.memory.update({buffer: np.repeat(memory[..., None], len(self.lanes), -1) for buffer, memory in before.items()})
+        outside = self.lanes, self.loops, self.vars.pop(self.thread_var, None)
+        self.lanes, self.loops = np.arange(grids.shape[1]), []
+        self.memory.update({buffer: self._for_all(memory, outside[0]) for buffer, memory in before.items()})
         self.block(s.body, np.ones(len(self.lanes), bool))
-        self.lanes = None
+        self.lanes, self.loops, index = outside
+        self.vars.update({self.thread_var: index} if index is not None else {})
         self.memory.update(before)
 
+    def _for_all(self, memory, threads):
+        """What a private array has for each iteration of a loop that begins. Which thread runs one is open, so where threads have different
+        elements no program may read them: they become those of a new array."""
+        if threads is not None:
+            first = memory[..., 0]
+            same = np.all((memory == first[..., None]) | (memory != memory), -1)
+            memory = np.where(same, first, self._unset(memory.dtype)).astype(memory.dtype)
+        return np.repeat(memory[..., None], len(self.lanes), -1)
+
+    @staticmethod
+    def _unset(dtype):
+        return np.nan if dtype.kind == "f" else 77
+
     def do_break(self, s, mask):
-        raise _Left(on=False)
+        if mask.ndim == 0:
+            raise _Left(on=False)
+        self.loops[-1].out = np.logical_or(self.loops[-1].out, mask)
 
     def do_continue(self, s, mask):
-        raise _Left(on=True)
+        if mask.ndim == 0:
+            raise _Left(on=True)
+        self.loops[-1].through = np.logical_or(self.loops[-1].through, mask)
 
     def do_if(self, s, mask):
         condition = np.logical_and(mask, self.value(s.cond))
@@ -206,9 +270,12 @@ class Interpreter:
             self.block(s.else_body, other)
 
     def do_while(self, s, mask):
+        self.loops.append(_Loop())
         while np.any(active := np.logical_and(mask, self.value(s.cond))):
             if not self._go_on(s.body, active):
                 break
+            self.active = mask = np.logical_and(active, ~np.asarray(self.loops[-1].out))
+        self.loops.pop()
 
     def do_let(self, s, mask):
         self.vars[s.var] = self.value(s.value)
@@ -220,26 +287,38 @@ class Interpreter:
         if s.buffer.space != "GLOBAL":
             assert np.all(inside | ~np.asarray(mask)), f"{s.buffer!r} is written outside"
         *at, value, active = np.broadcast_arrays(*at, self.value(s.value), active)
-        return tuple(i[active] for i in at), value[active]
+        if not at:
+            return self.memory[s.buffer].reshape(1), (np.zeros(np.count_nonzero(active), int),), value[active]
+        return self.memory[s.buffer], tuple(i[active] for i in at), value[active]
 
     def do_store(self, s, mask):
-        at, value = self._targets(s, mask)
-        self.memory[s.buffer][at] = value
+        memory, at, value = self._targets(s, mask)
+        memory[at] = value
+        assert np.array_equal(memory[at], value.astype(memory.dtype), equal_nan=memory.dtype.kind == "f"), f"lanes store different values to one element of {s.buffer!r}"
 
     def do_atomic(self, s, mask):
-        at, value = self._targets(s, mask)
-        {"ATOMIC_ADD": np.add, "ATOMIC_MAX": np.maximum, "ATOMIC_MIN": np.minimum}[s.kind].at(self.memory[s.buffer], at, value)
+        memory, at, value = self._targets(s, mask)
+        {"ATOMIC_ADD": np.add, "ATOMIC_MAX": np.maximum, "ATOMIC_MIN": np.minimum}[s.kind].at(memory, at, value)
 
     def _grid(self, region):
-        offsets = [int(self.value(o)) for o in region.offsets]
-        return [o + g for o, g in zip(offsets, np.indices(region.extents))]
+        offsets = [self._of_block(self.value(o)) for o in region.offsets]
+        return [o + g for o, g in zip(offsets, np.indices(region.extents))] if offsets else []
+
+    def _of_block(self, value):
+        """What all active threads agree on."""
+        each = np.unique(np.broadcast_to(value, np.shape(self.active))[self.active])
+        assert len(each) == 1, "a tile operation at an offset that differs between threads"
+        return int(each[0])
 
     def read(self, region):
         return self._load(region.buffer, self._grid(region))
 
     def write(self, region, tile):
         inside, at = self._inside(region.buffer, self._grid(region))
-        self.memory[region.buffer][tuple(i[inside] for i in at)] = rounded(tile.reshape(inside.shape), region.dtype)[inside]
+        if not at:
+            self.memory[region.buffer][()] = rounded(tile.reshape(()), region.dtype)
+        else:
+            self.memory[region.buffer][tuple(i[inside] for i in at)] = rounded(tile.reshape(inside.shape), region.dtype)[inside]
 
     def do_copy(self, s, mask):
         self.write(s.dst, self.read(s.src))
@@ -255,7 +334,8 @@ class Interpreter:
 
     def do_reduce(self, s, mask):
         tile = self.read(s.src).astype(np.float64 if s.src.dtype.is_float else np.int64)
-        result = _COMBINE[s.kind](tile, axis=s.dim, keepdims=True).reshape(s.dst.extents)
+        empty = tile.shape[s.dim] == 0
+        result = np.full(s.dst.extents, _OF_NOTHING[s.kind]) if empty else _COMBINE[s.kind](tile, axis=s.dim, keepdims=True).reshape(s.dst.extents)
         self.write(s.dst, result if s.clear else _MERGE[s.kind](self.read(s.dst), result))
 
     def do_barrier(self, s, mask):

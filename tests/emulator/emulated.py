@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import select
 import subprocess
 
 import numpy as np
@@ -17,10 +18,10 @@ class Stopped(Exception):
 
 
 class Emulator:
-    """``place``: a folder for modules and arrays."""
+    """``place``: a folder for modules and arrays. ``seconds``: after which a job without an answer has hung."""
 
-    def __init__(self, binary, place):
-        self.binary, self.place, self.process, self.modules = str(binary), pathlib.Path(place), None, 0
+    def __init__(self, binary, place, seconds=None):
+        self.binary, self.place, self.process, self.modules, self.seconds = str(binary), pathlib.Path(place), None, 0, seconds
 
     def close(self):
         if self.process:
@@ -41,6 +42,8 @@ class Emulator:
             self.process = subprocess.Popen([self.binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
+        if not select.select([self.process.stdout], [], [], self.seconds)[0]:
+            self.process.kill()
         answer = self.process.stdout.readline()
         if not answer:
             status = self.process.wait()
@@ -66,13 +69,22 @@ class Emulator:
         answer["intact"] = bool((edges == 0xFF).all())
         return answer
 
-    def call(self, module, target, tensors, **keys):
-        """Every parameter as it is after the run (arrays of its stored type), and the answer."""
+    def call(self, module, target, tensors, places=None, **keys):
+        """Every parameter as it is after the run (arrays of its stored type), and the answer. ``places``: of tensors that lie in another's
+        memory: their number → that one's, and the first element there."""
         words = [str(module), target, *(f"{key}={value}" for key, value in keys.items())]
-        words += [self._tensor(f"t{i}", dtype, array.shape, array.tobytes()) for i, (array, dtype) in enumerate(tensors)]
+        parts = {i: (i, 0) for i in range(len(tensors))} | (places or {})
+        for i, (array, dtype) in enumerate(tensors):
+            base, first = parts[i]
+            data = "x".join(map(str, array.shape)) if base != i else None
+            words.append(self._tensor(f"t{i}", dtype, array.shape, array.tobytes()) if data is None else
+                         f"{dtype}:{self.place / f't{base}'}:{data}@{first * array.itemsize}")
         answer = self.job(" ".join(words))
-        after = [np.frombuffer((self.place / f"t{i}").read_bytes(), array.dtype).reshape(array.shape)
-                 for i, (array, _) in enumerate(tensors)]
+        after = []
+        for i, (array, _) in enumerate(tensors):
+            base, first = parts[i]
+            whole = np.frombuffer((self.place / f"t{base}").read_bytes(), array.dtype)
+            after.append(whole[first : first + array.size].reshape(array.shape))
         return after, answer
 
     def _tensor(self, name, dtype, shape, data):

@@ -3,15 +3,20 @@
 for its own faults; ``KILN_SEED`` chooses others. A failure prints its seed: with it, ``tests/emulator/random_programs --seed …
 --generator … --show`` runs the same program. That script also runs thousands of them."""
 
+import collections
 import os
 import time
 
 import pytest
 from random_run import GENERATORS, Trial, options_of, target_of
+from random_tally import NEVER_RUN, Tally, refusal
 
 SEED = int(os.environ.get("KILN_SEED", "1"))
 PROGRAMS = int(os.environ.get("KILN_RANDOM_PROGRAMS", "60"))  # of each generator
-SECONDS, LEAST = 60.0, 5  # after which no further one is begun, unless the machine is so slow that there were fewer
+SECONDS, LEAST = 45.0, 5  # after which no further one is begun, unless the machine is so slow that there were fewer
+
+TEXTS = 2500  # programs of each generator of which the forms are counted
+OFTEN = 20  # times that each form comes in so many, at least
 
 # What a seed makes depends on the generator: regression_test.py has what was found by itself.
 FAILED_ONCE = [
@@ -23,7 +28,7 @@ def outcome_of(generator, seed, target, emulator, place):
     trial = Trial(generator, seed, place)
     outcome = trial.run(emulator, target, trial.expected(), **options_of(seed))
     assert outcome.good, f"{generator} {seed} {target} {options_of(seed)}: {outcome.kind}: {outcome.text}\n{trial.source}"
-    return outcome.kind
+    return outcome, trial.text.forms
 
 
 @pytest.mark.parametrize("generator, seed, target", FAILED_ONCE)
@@ -33,14 +38,46 @@ def test_what_failed_once(emulator, tmp_path, generator, seed, target):
 
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_random_programs(emulator, tmp_path, record_property, generator):
-    kinds, end = [], time.monotonic() + SECONDS
+    tally, end = Tally(), time.monotonic() + SECONDS
     for seed in range(SEED, SEED + PROGRAMS):
-        if len(kinds) >= LEAST and time.monotonic() > end:
+        if tally.total >= LEAST and time.monotonic() > end:
             break
-        kinds.append(outcome_of(generator, seed, target_of(seed), emulator, tmp_path))
-    record_property("programs", len(kinds))
-    print(f"{generator}: {len(kinds)} programs from seed {SEED}, {kinds.count('refused')} beyond a target's limits")
-    assert kinds.count("right") > len(kinds) // 2
+        outcome, forms = outcome_of(generator, seed, target_of(seed), emulator, tmp_path)
+        tally.add(generator, outcome.target, outcome.kind, outcome.reason, forms)
+    record_property("programs", tally.total)
+    print("\n".join(tally.lines()))
+    assert not list(tally.problems())
+
+
+@pytest.mark.parametrize("generator", [name for name, made in GENERATORS.items() if made.FORMS])
+def test_every_form_is_made(generator):
+    made = collections.Counter()
+    for seed in range(TEXTS):
+        text = GENERATORS[generator](seed)
+        text.build()
+        made.update(set(text.forms))
+    assert {form: made[form] for form in text.FORMS if made[form] < OFTEN} == {}
+
+
+def test_the_tally_finds_what_should_not_be():
+    good, few = Tally(), Tally()
+    for number in range(100):
+        good.add("tiles", "emu:sm_80", "right" if number % 10 else "refused", None if number % 10 else "registers", ["a form"])
+        few.add("threads", "emu:sm_80", "right", None, ["a form"] if number % 2 else [])
+    assert list(good.problems()) == [] and good.total == 100
+    for _ in range(60):
+        few.add("threads", "emu:sm_80", "refused", "registers", ["a form", *NEVER_RUN])
+    assert list(few.problems()) == ["form threads: a form: only 50 of 110 programs ran"]
+    few.merge(good)
+    few.add("tiles", "emu:sm_80", "wrong", None, [])
+    again = Tally(few.pairs())
+    assert again.total == 261 and "tiles: 1 wrong" in list(again.problems()) and list(again.lines()) == list(few.lines())
+
+
+def test_only_some_refusals_are_expected():
+    assert refusal("100 threads are not a whole number of warps of 32") == "whole warps"
+    assert refusal("unsupported: kernel 'program' needs 300000 bytes of shared memory; sm_80 has 166912 for a block:") == "shared memory"
+    assert refusal("internal: registers of 'C' have no halves along dimension 1") is None
 
 
 def test_a_wrong_result_shows(emulator, tmp_path):

@@ -4,28 +4,33 @@
 import importlib.util
 import random
 from dataclasses import dataclass
+from typing import Optional
 
 import interpreter
 import numpy as np
 from data import FP8, STORED, decode, fp8_values
 from emulated import Stopped
+from random_edges import RandomEdges
+from random_kernels import RandomKernels
 from random_products import RandomProduct
+from random_tally import refusal
+from random_threads import RandomThreads
 from random_tiles import RandomTiles
 
-GENERATORS = {"tiles": RandomTiles, "products": RandomProduct}
+GENERATORS = {"tiles": RandomTiles, "products": RandomProduct, "threads": RandomThreads, "kernels": RandomKernels,
+              "edges": RandomEdges}
 TARGETS = ("emu:sm_90a", "emu:sm_90a", "emu:sm_80", "emu:sm_75", "emu:gfx942", "emu:gfx90a", "emu:gfx1100")
 STORAGE = {**STORED, "bool": np.bool_, "int16": np.int16, "uint16": np.uint16, "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64}
 MARK = 3  # what outputs hold before
-# Limits of the hardware: the program asks for more than the target has.
 ANOTHER_WAY = "cannot be moved by tensor copies (TMA)"  # an empty tensor; kiln.Kernel compiles once more, as we do
-TOO_MUCH = ("shared memory", "registers", "fragments need")
 
 
 @dataclass
 class Outcome:
     target: str
-    kind: str  # "right", "refused" for a limit, or what is wrong: "wrong", "finding", "error", "stopped"
+    kind: str  # "right", "refused" for a reason of random_tally, or what is wrong: "wrong", "finding", "error", "stopped"
     text: str = ""
+    reason: Optional[str] = None  # why it is refused
 
     @property
     def good(self):
@@ -45,26 +50,31 @@ class Trial:
         spec.loader.exec_module(module)
         self.function = module.program
         self.given = values(self.text.tensors, np.random.default_rng(seed), self.text.largest)
+        self.places = {i: t.inside for i, t in enumerate(self.text.tensors) if t.inside}
+        for index, (base, first) in self.places.items():
+            self.given[index] = self.given[base].reshape(-1)[first : first + self.given[index].size].reshape(self.given[index].shape)
         self.seed = seed
 
     def expected(self):
         """Every tensor after the program."""
-        run = interpreter.Interpreter(self.function, self.given, ())
+        run = interpreter.Interpreter(self.function, self.given, (), self.places)
         run.run()
         return [np.asarray(run.memory[param.buffer], np.float64) for param in self.function.params]
 
     def run(self, emulator, target, expected, **keys):
-        tensors = self.text.tensors
+        tensors, keys = self.text.tensors, {**keys, "places": self.places}
         arguments = [(stored(array, t.dtype), t.dtype) for array, t in zip(self.given, tensors)]
-        module, keys = emulator.module(self.function.serialized), {"seed": self.seed % 997, "check": 1, **keys}
+        module = emulator.module(self.function.serialized)
+        keys = {"seed": self.seed % 997, "check": 1, "alignment": self.text.alignment, **keys}
         try:
             after, answer = emulator.call(module, target, arguments, **keys)
             if ANOTHER_WAY in answer.get("error", ""):
-                after, answer = emulator.call(module, target, arguments, alignment=8, **keys)
+                after, answer = emulator.call(module, target, arguments, **{**keys, "alignment": min(8, self.text.alignment or 8)})
         except Stopped as stopped:
             return Outcome(target, "stopped", str(stopped))
         if "error" in answer:
-            return Outcome(target, "refused" if any(word in answer["error"] for word in TOO_MUCH) else "error", answer["error"])
+            reason = refusal(answer["error"])
+            return Outcome(target, "refused" if reason else "error", answer["error"], reason)
         if answer["findings"] or not answer["finished"]:
             return Outcome(target, "finding", "; ".join(finding["message"] for finding in answer["findings"]) or "it did not finish")
         wrong = [difference(t, decode(array, t.dtype), reference) for t, array, reference in zip(tensors, after, expected)]

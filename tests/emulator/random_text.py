@@ -2,6 +2,7 @@
 """The text of a random tile program, and its tensors. All numbers are small integers, so that every order of additions and every type
 gives the same result."""
 
+import collections
 import contextlib
 import random
 from dataclasses import dataclass
@@ -16,11 +17,16 @@ class Tensor:
     dtype: str
     start: str  # "values", "zero" (for atomic operations) or "marks" (that a program which writes too little leaves behind)
     symbols: tuple = ()  # names of its extents, where they are not constants
+    inside: tuple = ()  # of a tensor in another's memory: the other's place among the tensors, and the element of it that is the first
 
 
 class Text:
+    FORMS = ()  # what programs of this generator may have, by name
+    alignment = 0  # in bytes, of the tensors' first elements; 0: as an allocator gives it
+
     def __init__(self, seed):
         self.random = random.Random(seed)
+        self.forms = collections.Counter()
         self.lines, self.tensors, self.symbols = [], [], []
         self.indent, self.names = 1, 0
 
@@ -29,6 +35,11 @@ class Text:
 
     def chance(self, probability):
         return self.random.random() < probability
+
+    def form(self, name):
+        """The program has one of these."""
+        assert name in self.FORMS, name
+        self.forms[name] += 1
 
     def fresh(self, base):
         self.names += 1
@@ -63,7 +74,7 @@ class Text:
         return name
 
     def source(self):
-        parameters = [f"{t.name}: T.Tensor(({', '.join(map(str, t.symbols or t.shape))},), '{t.dtype}')" for t in self.tensors]
+        parameters = [f"{t.name}: T.Tensor({str(t.symbols or t.shape).replace(chr(39), '')}, '{t.dtype}')" for t in self.tensors]
         head = ["import kiln.language as T", "", *[f"{name} = T.dynamic('{name}')" for name in self.symbols], "", "@T.prim_func"]
         return "\n".join([*head, f"def program({', '.join(parameters)}):", *self.lines]) + "\n"
 

@@ -43,12 +43,13 @@ class RandomTiles(Expressions):
     def kernel(self):
         self.readable = list(self.tensors)  # what no statement of this kernel writes
         self.tiles, self.loop_vars, self.depth, self.shared, self.statements = [], [], 0, 0, 0
-        self.threads = self.pick(64, 128, 128, 128, 128, 256, 192)
-        self.gx, self.gy = self.pick(1, 2, 2, 3) if self.chance(0.98) else 0, self.pick(1, 1, 1, 2)
+        threads = self.head()
+        self.gx, self.gy = self.grid()
         self.p, self.q = self.pick(*DIMS), self.pick(*DIMS)
         self.k = self.pick(16, 32, 32, 64, 48, 80, 8, 24)
         self.dtype = self.pick(*MATRIX)
-        with self.block(f"with T.Kernel({self.extent(self.gx)}, {self.extent(self.gy)}, threads={self.threads}) as (bx, by):"):
+        with self.block(f"with T.Kernel({self.extent(self.gx)}, {self.extent(self.gy)}, threads={threads}) as (bx, by):"):
+            self.enter()
             if self.chance(0.1):
                 self.line(f"T.use_swizzle({self.pick(1, 2, 4)})")
             for _ in range(self.random.randint(2, 5)):
@@ -58,6 +59,18 @@ class RandomTiles(Expressions):
             for tile in self.tiles:
                 self.sink(tile)
 
+    def head(self):
+        """The text that says how many threads a block has."""
+        self.threads = self.pick(64, 128, 128, 128, 128, 256, 192)
+        return self.threads
+
+    def grid(self):
+        """How many blocks there are, along x and y."""
+        return self.pick(1, 2, 2, 3) if self.chance(0.98) else 0, self.pick(1, 1, 1, 2)
+
+    def enter(self):
+        """What a kernel begins with."""
+
     def extent(self, value):
         """A number of iterations or blocks, known now or when the program runs."""
         return self.symbol(value) if self.chance(0.2) else str(value)
@@ -65,8 +78,7 @@ class RandomTiles(Expressions):
     # Tiles.
 
     def allocate(self, shape=None, space=None, dtype=None, wide=False):
-        p, q, k = self.p, self.q, self.k
-        shape = shape or self.pick((p, q), (p, q), (p, q), (p, k), (k, q), (q, k), (q, p), (p,), (q,), (k,), (2, p, 8), (3, 8, q))
+        shape = self.shape() if shape is None else shape
         dtype = dtype or self.pick(self.dtype, self.dtype, self.dtype, *ANY)
         tile = Tile("", space or self.pick("shared", "fragment"), tuple(shape), dtype, wide)
         size = tile.size * BITS.get(dtype, 8) // 8
@@ -78,6 +90,10 @@ class RandomTiles(Expressions):
         tile.name = self.fresh(tile.space[0])
         self.line(f"{tile.name} = T.alloc_{tile.space}({tile.shape}, '{dtype}')")
         return tile
+
+    def shape(self):
+        p, q, k = self.p, self.q, self.k
+        return self.pick((p, q), (p, q), (p, q), (p, k), (k, q), (q, k), (q, p), (p,), (q,), (k,), (2, p, 8), (3, 8, q))
 
     def begin(self, tile):
         """Its first values; from now on statements may read it."""
