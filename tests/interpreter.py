@@ -25,7 +25,8 @@ def _truncated(array, integer):
 def rounded(value, dtype):
     """The value as an array of what holds the dtype; floats that numpy lacks have fewer digits, and float32's range."""
     array, kind = np.asarray(value), np.dtype(_NUMPY[dtype])
-    array = _truncated(array, kind) if array.dtype.kind == "f" and kind.kind in "iu" else array.astype(kind)
+    if array.dtype != kind:
+        array = _truncated(array, kind) if array.dtype.kind == "f" and kind.kind in "iu" else array.astype(kind)
     drop = _DROPPED.get(dtype)
     if drop is None:
         return array
@@ -165,7 +166,11 @@ class Interpreter:
         shape = self.memory[buffer].shape
         if not shape:
             return np.True_, ()
-        inside = np.all(np.broadcast_arrays(*[(i >= 0) & (i < n) for i, n in zip(indices, shape)]), axis=0)
+        inside = np.True_
+        for i, n in zip(indices, shape):
+            inside = inside & (i >= 0) & (i < n)
+        if np.all(inside):
+            return inside, tuple(indices)
         return inside, tuple(np.clip(i, 0, max(n - 1, 0)) for i, n in zip(indices, shape))
 
     def _own(self, buffer, indices):

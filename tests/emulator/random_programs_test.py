@@ -15,8 +15,8 @@ SEED = int(os.environ.get("KILN_SEED", "1"))
 PROGRAMS = int(os.environ.get("KILN_RANDOM_PROGRAMS", "60"))  # of each generator
 SECONDS, LEAST = 45.0, 5  # after which no further one is begun, unless the machine is so slow that there were fewer
 
-TEXTS = 2500  # programs of each generator of which the forms are counted
-OFTEN = 20  # times that each form comes in so many, at least
+TEXTS = 1000  # programs of each generator of which the forms are counted
+OFTEN = 10  # times that each form comes in so many, at least
 
 # What a seed makes depends on the generator: regression_test.py has what was found by itself.
 FAILED_ONCE = [

@@ -7,18 +7,34 @@ those that it reads anywhere. So no thread waits for another within a region, an
 ``interpreter`` goes, gives what any order gives."""
 
 import math
+from dataclasses import dataclass
 
 from random_text import clamped
-from random_tiles import RandomTiles
+from random_tiles import SUMS, RandomTiles
 
 BLOCKS = ((128,), (64,), (256,), (192,), (32, 4), (4, 32), (16, 8), (8, 16), (8, 4, 4), (4, 4, 8), (2, 32, 2), (64, 1, 2), (1, 64), (1, 1, 64), (1, 128, 1),
           (64, 4), (3, 64), (32, 2, 3))
 BELOW_A_WARP = ((1,), (4,), (8,), (16,), (2, 4), (2, 2, 2), (1, 16))
 
 
+@dataclass(frozen=True)
+class Output:
+    """A tensor of which each thread of each block has an element."""
+
+    name: str
+    dtype: str
+    lead: str  # the block's part
+    own: tuple
+    extents: tuple  # of the part
+
+    def at(self, index):
+        return f"{self.name}[{self.lead}, {', '.join(index)}]"
+
+
 class RandomThreads(RandomTiles):
     FORMS = ("1-D threads", "2-D threads", "3-D threads", "sub-warp block", "thread condition", "thread range", "other threads", "local array", "own loop",
-             "left by single threads", "mask", "thread atomics", "element beyond the threads")
+             "left by single threads", "mask", "thread atomics", "shared atomics", "element beyond the threads", "own element again",
+             "another thread's element of memory", "element of a fragment")
 
     def head(self):
         if self.chance(0.03):
@@ -32,11 +48,13 @@ class RandomThreads(RandomTiles):
 
     def enter(self):
         self.line("tx, ty, tz = T.get_thread_bindings()")
-        self.places, self.locals, self.types = {}, [], {}
+        self.places, self.locals, self.types, self.outputs, self.summed, self.written_outputs = {}, [], {}, [], [], []
         x, y, _ = self.block_shape
         names = [("tx", x, 1), ("ty", y, x), ("tz", self.block_shape[2], x * y)]
         self.indices = [(name, extent) for name, extent, _ in names if extent > 1]
         self.linear = " + ".join(f"{name} * {step}" if step > 1 else name for name, extent, step in names if extent > 1) or "tx"
+        if self.chance(0.4):
+            self.begin(self.allocate(self.pick((16,), (4, 8), (33,)), "shared", self.pick("int32", "float32"), wide=True))
 
     # Which element is whose.
 
@@ -87,11 +105,12 @@ class RandomThreads(RandomTiles):
 
     def single_threads(self):
         """A region of them; what it leaves behind the tile statements around it see."""
-        shared = [tile for tile in self.tiles if tile.space == "shared"]
-        written = [tile for tile in shared if self.chance(0.5)]
-        outside = self.tiles
-        self.tiles = [tile for tile in shared if tile not in written]
-        known = list(self.locals)
+        outside, known, shared = self.tiles, list(self.locals), self.those(space="shared")
+        self.summed = [tile for tile in shared if tile.wide and tile.dtype in SUMS and self.chance(0.6)]
+        written = [tile for tile in shared if tile not in self.summed and self.chance(0.5)]
+        self.written_outputs = [output for output in self.outputs if self.chance(0.5)]
+        fragments = [tile for tile in self.those(space="fragment") if tile.size <= 256 and self.chance(0.2)]
+        self.tiles = [tile for tile in shared if tile not in written and tile not in self.summed] + fragments
         if self.chance(0.7):
             self.local_array()
         for _ in range(self.random.randint(1, 3)):
@@ -152,8 +171,13 @@ class RandomThreads(RandomTiles):
             return f"T.cast({name}[({self.some_index()}) % {size}], 'int32')"
         if tile and way < 0.5:
             return self.element_as(tile, at)
-        if self.tiles and way < 0.75:
+        if way < 0.58 and len(self.written_outputs) < len(self.outputs):
+            self.form("another thread's element of memory")
+            output = self.pick(*[output for output in self.outputs if output not in self.written_outputs])
+            return f"T.cast({output.at([f'({self.some_index()}) % {extent}' for extent in output.extents])}, 'int32')"
+        if self.tiles and way < 0.8:
             tile = self.pick(*self.tiles)
+            self.form("element of a fragment") if tile.space == "fragment" else None
             return self.element_as(tile, [f"({self.some_index()}) % {extent}" for extent in tile.shape])
         shape = tile.shape if tile else (self.threads,) * len(at)
         return self.expression(at, shape, tile)
@@ -196,23 +220,38 @@ class RandomThreads(RandomTiles):
         self.line(f"{name}[({self.some_index()}) % {size}] = {self.thread_value(self.types[name])}")
 
     def thread_atomic(self):
-        self.form("thread atomics")
-        size, dtype = self.pick(1, 4, 16), self.pick("int32", "float32")
-        out = self.tensor((size,), dtype, "zero")
-        change = self.pick("add", "max", "min") if dtype == "int32" else "add"
-        index = f"({self.linear}) % {size}" if size > 1 else f"({self.linear}) // {self.threads}"
-        self.line(f"T.atomic_{change}({out.name}[{index}], {self.thread_value(dtype)})")
+        if self.summed and self.chance(0.5):
+            self.form("shared atomics")
+            tile = self.pick(*self.summed)
+            target, dtype = f"{tile.name}[{', '.join(f'({self.some_index()} + {self.linear}) % {e}' for e in tile.shape)}]", tile.dtype
+            change = "add"
+        else:
+            self.form("thread atomics")
+            size, dtype = self.pick(1, 4, 16), self.pick("int32", "float32")
+            change = self.pick("add", "max", "min") if dtype == "int32" else "add"
+            index = f"({self.linear}) % {size}" if size > 1 else f"({self.linear}) // {self.threads}"
+            target = f"{self.tensor((size,), dtype, 'zero').name}[{index}]"
+        self.line(f"T.atomic_{change}({target}, {self.thread_value(dtype)})")
 
     def thread_output(self):
-        """An element of its own in memory."""
-        dtype = self.pick("int32", "float32", "float16", "int8")
+        """An element of its own in memory, for the first time or again."""
+        if self.written_outputs and self.chance(0.5):
+            self.form("own element again")
+            output = self.pick(*self.written_outputs)
+            value = f"T.cast({output.at(output.own)}, 'int32') + {self.element_of([f'({self.linear})'])}"
+            self.line(f"{output.at(output.own)} = {clamped(value, output.dtype)}")
+            return
+        output = self.new_output()
+        self.line(f"{output.at(output.own)} = {self.thread_value(output.dtype)}")
+        self.outputs.append(output)
+        self.written_outputs.append(output)
+
+    def new_output(self):
+        dtype, blocks = self.pick("int32", "float32", "float16", "int8"), (max(1, self.gy), max(1, self.gx))
         if self.chance(0.5):
-            out = self.tensor((max(1, self.gy), max(1, self.gx), *self.block_shape[::-1]), dtype, "marks")
-            target = f"{out.name}[by, bx, tz, ty, tx]"
-        else:
-            cut = self.pick(0, 0, 1, 5)
-            out = self.tensor((max(1, self.gy), max(1, self.threads * max(1, self.gx) - cut)), dtype, "marks")
-            target = f"{out.name}[by, bx * {self.threads} + {self.linear}]"
-        self.line(f"{target} = {self.thread_value(dtype)}")
+            extents = tuple(self.block_shape[::-1])
+            return Output(self.tensor((*blocks, *extents), dtype, "marks").name, dtype, "by, bx", ("tz", "ty", "tx"), extents)
+        cut = self.pick(0, 0, 1, 5) if self.threads > 5 else 0  # a store there does nothing, a load gives 0
+        return Output(self.tensor((*blocks, self.threads - cut), dtype, "marks").name, dtype, "by, bx", (self.linear,), (self.threads,))
 
     WEIGHTS = (*RandomTiles.WEIGHTS, (single_threads, 90))
