@@ -340,6 +340,8 @@ class Interpreter:
     def do_reduce(self, s, mask):
         tile = self.read(s.src).astype(np.float64 if s.src.dtype.is_float else np.int64)
         empty = tile.shape[s.dim] == 0
+        if empty and not s.clear:
+            return
         result = np.full(s.dst.extents, _OF_NOTHING[s.kind]) if empty else _COMBINE[s.kind](tile, axis=s.dim, keepdims=True).reshape(s.dst.extents)
         self.write(s.dst, result if s.clear else _MERGE[s.kind](self.read(s.dst), result))
 

@@ -2,8 +2,7 @@
 #include "compiler/analysis/iterations.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <map>
+#include <vector>
 
 #include "compiler/analysis/facts.h"
 
@@ -27,29 +26,26 @@ std::optional<Version> VersionOf(const ir::Module& module, const Access& access,
   return Version{ir::VarId(term.ref), inner.constant, *modulus};
 }
 
-bool MayMeetItself(const ir::Module& module, const ir::Stmt& stmt, const Access& access, const std::set<ir::VarId>& loops) {
-  std::map<uint32_t, int64_t> own;  // the statement's own variables → extent
-  if (const auto* loop = std::get_if<ir::For>(&stmt.op)) {
-    for (size_t v = 0; v < loop->vars.size(); ++v) {
-      own[ir::Index(loop->vars[v])] = module.exprs.ConstInt(loop->extents[v]).value_or(INT32_MAX);
-    }
-  }
-  std::set<uint32_t> moving, apart;  // loop variables that occur, and those that keep their iterations apart
+bool MayMeetItself(const Digits& digits, const Access& access, const std::set<ir::VarId>& loops) {
+  std::set<ir::VarId> moving, apart;  // loop variables that occur, and those that keep their iterations apart
   for (ir::ExprId index : access.indices) {
-    int64_t reach = 0, step = 0;
-    std::optional<uint32_t> by;
-    for (const auto& [term, coefficient] : LinearOf(module.exprs, index).terms) {
-      const ir::ExprNode& node = module.exprs[ir::ExprId(term)];
-      if (node.op != ir::ExprOp::kVar || module.vars[node.ref].kind == ir::VarKind::kLet) return true;
-      if (const auto it = own.find(node.ref); it != own.end()) {
-        reach += std::abs(coefficient) * (it->second - 1);
-      } else if (loops.contains(ir::VarId(node.ref))) {
-        moving.insert(node.ref);
-        step = by ? 0 : std::abs(coefficient);
-        by = node.ref;
+    const auto parts = digits.Of(index);
+    if (!parts) return true;
+    const bool of_threads = std::ranges::any_of(*parts, [](const Digit& digit) { return !digit.loop; });
+    const bool told = of_threads && Digits::AreTold(*parts);
+    int64_t reach = 0;  // of what is no such variable: the thread's number, the statement's own variables
+    std::vector<const Digit*> around;
+    for (const Digit& digit : *parts) {
+      if (digit.loop && loops.contains(*digit.loop)) {
+        around.push_back(&digit);
+      } else {
+        reach = digit.reach >= kUnbounded / digit.weight ? kUnbounded : std::min(kUnbounded, reach + digit.weight * digit.reach);
       }
     }
-    if (by && step > reach) apart.insert(*by);
+    for (const Digit* digit : around) {
+      moving.insert(*digit->loop);
+      if (told || (around.size() == 1 && digit->weight > reach)) apart.insert(*digit->loop);
+    }
   }
   return !std::ranges::includes(apart, moving);
 }

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/digits.h"
 
 namespace kiln::compiler {
 
@@ -24,7 +25,8 @@ struct Version {
 std::optional<Version> VersionOf(const ir::Module& module, const Access& access, const std::set<ir::VarId>& loops);
 
 // Whether iterations of the loops around may write one element by different threads: not where the element never changes, nor
-// where each loop moves it, in some dimension, beyond all that the statement's own iterations reach.
-bool MayMeetItself(const ir::Module& module, const ir::Stmt& stmt, const Access& access, const std::set<ir::VarId>& loops);
+// where each loop moves it, in some dimension, beyond all that threads and the statement's own iterations reach, nor where the index tells
+// the iteration.
+bool MayMeetItself(const Digits& digits, const Access& access, const std::set<ir::VarId>& loops);
 
 }  // namespace kiln::compiler

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/digits.h"
 #include "compiler/analysis/divergence.h"
 #include "compiler/analysis/encounters.h"
 #include "compiler/analysis/iterations.h"
@@ -39,7 +41,7 @@ bool IsMemory(Space space) { return space == Space::kShared || space == Space::k
 
 class Analysis {
  public:
-  Analysis(const ir::Module& module, const ir::Kernel& kernel) : module_(module), encounters_(module, kernel), divergence_(module, kernel.body) {}
+  Analysis(const ir::Module& module, const ir::Kernel& kernel) : module_(module), encounters_(module, kernel), divergence_(module, kernel.body), digits_(module, kernel) {}
 
   // Finds what the kernel needs; then drops what others cover. In program order nothing is: a barrier stands as late as it can. But
   // what one iteration asked for may be covered by what the next one asks for further up.
@@ -93,21 +95,15 @@ class Analysis {
                    },
                    [&](const ir::For& loop) {
                      if (loop.kind == ir::LoopKind::kParallel) return Simple(stmt, state);
-                     Meet(stmt, Accesses(stmt), state);
-                     const DivergentScope scope(divergent_, divergence_.Differs(loop.extents.front()));
+                     const DivergentScope scope = Enter(stmt, loop.body, divergence_.Differs(loop.extents.front()) || divergence_.IsLeftEarly(&loop), state);
                      Repeat(loop.body, loop.vars.front(), state);
                    },
                    [&](const ir::While& loop) {
-                     Meet(stmt, Accesses(stmt), state);
-                     const DivergentScope scope(divergent_, divergence_.Differs(loop.cond));
+                     const DivergentScope scope = Enter(stmt, loop.body, divergence_.Differs(loop.cond) || divergence_.IsLeftEarly(&loop), state);
                      Repeat(loop.body, std::nullopt, state);
                    },
                    [&](const ir::If& branch) {
-                     std::vector<Access> all = Accesses(stmt);
-                     FirstAccesses(branch.then_body, all);
-                     FirstAccesses(branch.else_body, all);
-                     Meet(stmt, all, state, /*record=*/false);
-                     for (const Access& access : Accesses(stmt)) Record(stmt, access, state);
+                     MeetBefore(stmt, {&branch.then_body, &branch.else_body}, state);
                      State other = state;
                      const DivergentScope scope(divergent_, divergence_.Differs(branch.cond));
                      Visit(branch.then_body, state);
@@ -194,10 +190,25 @@ class Analysis {
   // Inside of one, not all threads take part.
   struct DivergentScope {
     DivergentScope(int& depth, bool differs) : depth(depth), differs(differs) { depth += differs; }
+    DivergentScope(const DivergentScope&) = delete;
     ~DivergentScope() { depth -= differs; }
     int& depth;
     const bool differs;
   };
+
+  // What the blocks inside need of what came before, they need in front of the statement.
+  void MeetBefore(const Stmt& stmt, std::initializer_list<const Block*> blocks, State& state) {
+    std::vector<Access> all = Accesses(stmt);
+    for (const Block* block : blocks) FirstAccesses(*block, all);
+    Meet(stmt, all, state, /*record=*/false);
+    for (const Access& access : Accesses(stmt)) Record(stmt, access, state);
+  }
+
+  // A loop's header. `differs`: not all threads run the same iterations, so they cannot meet in there.
+  DivergentScope Enter(const Stmt& stmt, const Block& body, bool differs, State& state) {
+    differs ? MeetBefore(stmt, {&body}, state) : Meet(stmt, Accesses(stmt), state);
+    return DivergentScope(divergent_, differs);
+  }
 
   static void Leave(State& exit, State& state) {
     exit.insert(exit.end(), state.begin(), state.end());
@@ -302,11 +313,21 @@ class Analysis {
     if (p.within_group) return false;
     // One statement writes what it wrote before with the same threads.
     const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
-    if (same && !MayMeetItself(module_, stmt, access, loops_)) return false;
+    if (same && !MayMeetItself(digits_, access, loops_)) return false;
+    if (divergent_ > 0 && HaveTheSameThread(p, stmt, access)) return false;
     if (p.stmt != &stmt && OfAll(p, stmt, access, &Encounters::Apart)) return false;
     const std::optional<Version> version = VersionOf(module_, access, loops_);
     if (!version || !p.version || version->var != p.version->var || version->modulus != p.version->modulus) return true;
     return (version->offset - p.version->offset) % version->modulus == 0;
+  }
+
+  // Single threads at elements that are theirs alone. (Where threads can meet they do, as they always did.)
+  bool HaveTheSameThread(const Pending& p, const Stmt& stmt, const Access& access) const {
+    const auto single = [](const Stmt& s) { return !std::holds_alternative<ir::For>(s.op) || std::get<ir::For>(s.op).kind != ir::LoopKind::kParallel; };
+    if (access.tile || !single(stmt) || !single(*p.stmt) || !digits_.TellThread(access.indices)) return false;
+    return std::ranges::all_of(Accesses(*p.stmt), [&](const Access& before) {
+      return before.buffer != access.buffer || before.write != p.write || (!before.tile && before.indices == access.indices);
+    });
   }
 
   bool Overlap(BufferId a, BufferId b) const {
@@ -365,6 +386,7 @@ class Analysis {
   const ir::Module& module_;
   const Encounters encounters_;
   const Divergence divergence_;
+  const Digits digits_;
   mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
   std::map<const Stmt*, Need> needs_;
   std::map<const Stmt*, std::set<const Stmt*>> causes_;  // of a need: the accesses it keeps apart from the statement's

@@ -102,7 +102,7 @@ def values(tensors, rng, largest):
 def stored(array, dtype):
     """Small integers as the dtype has them in memory."""
     if dtype == "bfloat16":
-        return (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return (np.array(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
     if dtype in FP8:
         codes = {float(value): bits for bits, value in reversed(list(enumerate(fp8_values(dtype)))) if not np.isnan(value)}
         return np.vectorize(codes.__getitem__, otypes=[np.uint8])(array) if array.size else np.zeros(array.shape, np.uint8)

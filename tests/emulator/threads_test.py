@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What single threads do: blocks of threads in two and three dimensions, and what only some of them may."""
 
+import interpreter
 import kiln.language as T
 import numpy as np
 import pytest
@@ -109,3 +110,99 @@ def test_single_threads_write_under_any_condition(emulator, target):
 
     a, b = call(emulator, program, target, np.arange(128, dtype=np.float32), np.zeros(128, np.float32))
     assert (b == np.where(np.arange(128) < 64, 5, a)).all()
+
+
+def of_threads(statements):
+    """A program whose threads each run these statements, and what is in memory then, after one step of all threads at a time."""
+    @T.prim_func
+    def program(A: T.Tensor((256,), "int32")):
+        with T.Kernel(1, threads=128):
+            tx, s = T.get_thread_binding(), T.alloc_shared((256,), "int32")
+            T.fill(s, 3)
+            statements(A, s, tx)
+
+    run = interpreter.Interpreter(program, [np.zeros(256, np.int32)], ())
+    run.run()
+    return program, run.memory[program.params[0].buffer]
+
+
+def own_again(A, s, tx):
+    if tx < 50:
+        s[tx * 2 + 1] = tx
+        s[tx * 2 + 1] = s[tx * 2 + 1] + 7
+    A[tx] = s[tx]
+
+
+def own_digits(A, s, tx):
+    for u in T.serial(tx % 3):
+        s[tx * 2 + u] = tx + u
+        A[tx * 2 + u] = s[tx * 2 + u] + 1
+
+
+def reads_before(A, s, tx):
+    total = T.alloc_var("int32", 0)
+    s[tx] = tx
+    for u in T.serial(tx % 5):
+        total += s[(tx + u) % 128]
+    A[tx] = total
+
+
+def reads_in_while(A, s, tx):
+    total = T.alloc_var("int32", 0)
+    s[tx] = tx + 1
+    while total < tx % 7:
+        total += s[(tx + 64) % 128]
+    A[tx] = total
+
+
+def others_of_other_iterations(A, s, tx):
+    for u in T.serial(4):
+        A[tx + u * 32] = u * 1000 + tx
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("statements", [own_again, own_digits, reads_before, reads_in_while, others_of_other_iterations], ids=lambda f: f.__name__)
+def test_threads_meet_where_they_must_and_can(emulator, target, statements):
+    program, expected = of_threads(T.macro(statements))
+    (a,) = call(emulator, program, target, np.zeros(256, np.int32))
+    np.testing.assert_array_equal(a, expected)
+
+
+def left_early(A, s, tx):
+    total = T.alloc_var("int32", 0)
+    for u in T.serial(4):
+        s[tx] = u + tx
+        total += s[(tx + 1) % 128]
+        if tx % 4 == u:
+            T.loop_break()
+    A[tx] = total
+
+
+def gone_on_early(A, s, tx):
+    total = T.alloc_var("int32", 0)
+    for u in T.serial(4):
+        if tx % 4 == u:
+            continue
+        s[tx] = u + tx
+        total += s[(tx + 1) % 128]
+    A[tx] = total
+
+
+def no_own_elements(A, s, tx):
+    if tx < 50:
+        s[tx // 2] = tx // 2
+        A[tx] = s[tx // 2]
+        s[tx // 2] = 1 + tx // 2
+
+
+def shifted(A, s, tx):
+    for u in T.serial(tx % 4):
+        A[tx + u] = u
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("statements", [left_early, gone_on_early, no_own_elements, shifted], ids=lambda f: f.__name__)
+def test_an_exchange_that_not_all_threads_come_to_is_refused(emulator, target, statements):
+    program, _ = of_threads(T.macro(statements))
+    error = call(emulator, program, target, np.zeros(256, np.int32))
+    assert isinstance(error, str) and "threads exchange data here through memory" in error, error

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/analysis/digits.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+
+using ir::ExprId;
+using ir::ExprNode;
+using ir::ExprOp;
+using ir::VarId;
+using ir::VarKind;
+
+Digits::Digits(const ir::Module& module, const ir::Kernel& kernel) : module_(module), threads_(kernel.threads), facts_(module) {
+  facts_.EnterKernel(kernel);
+  ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+    if (const auto* loop = std::get_if<ir::For>(&stmt.op)) facts_.EnterLoop(*loop);
+  });
+}
+
+std::optional<std::vector<Digit>> Digits::Of(ExprId index) const {
+  std::vector<Digit> digits;
+  for (const auto& [term, weight] : LinearOf(module_.exprs, index).terms) {
+    const ExprNode& node = module_.exprs[ExprId(term)];
+    const VarKind kind = node.op == ExprOp::kVar ? module_.vars[node.ref].kind : VarKind::kLet;
+    if (kind == VarKind::kBlock || kind == VarKind::kSymbol || kind == VarKind::kScalar) continue;
+    const std::optional<Digit> digit = OfTerm(ExprId(term), std::abs(weight));
+    if (!digit) return std::nullopt;
+    digits.push_back(*digit);
+  }
+  std::ranges::sort(digits, {}, &Digit::weight);
+  return digits;
+}
+
+std::optional<Digit> Digits::OfTerm(ExprId term, int64_t weight) const {
+  const ExprNode& node = module_.exprs[term];
+  const bool loop = node.op == ExprOp::kVar && module_.vars[node.ref].kind == VarKind::kLoop;
+  if (!loop && !IsOfThread(term)) return std::nullopt;
+  const Range range = facts_.RangeOf(term);
+  const bool bounded = range.min > -kUnbounded && range.max < kUnbounded;
+  return Digit{term, weight, bounded ? std::max<int64_t>(0, range.max - range.min) : kUnbounded, loop ? std::optional(VarId(node.ref)) : std::nullopt};
+}
+
+bool Digits::AreTold(std::span<const Digit> digits) {
+  int64_t lighter = 0;
+  for (const Digit& digit : digits) {
+    if (digit.weight <= lighter) return false;
+    const bool large = digit.reach >= kUnbounded / digit.weight;
+    lighter = large ? kUnbounded : std::min(kUnbounded, lighter + digit.weight * digit.reach);
+  }
+  return true;
+}
+
+bool Digits::TellThread(const std::vector<ExprId>& indices) const {
+  const auto [it, added] = tell_thread_.try_emplace(indices);
+  if (added) it->second = AreApart(indices);
+  return it->second;
+}
+
+bool Digits::AreApart(const std::vector<ExprId>& indices) const {
+  std::vector<ExprId> told;
+  for (const ExprId index : indices) {
+    const auto digits = Of(index);
+    if (!digits || !AreTold(*digits)) continue;
+    for (const Digit& digit : *digits) {
+      if (!digit.loop) told.push_back(digit.term);
+    }
+  }
+  std::set<std::vector<int64_t>> seen;
+  for (int64_t thread = 0; thread < threads_; ++thread) {
+    std::vector<int64_t> values;
+    for (const ExprId term : told) {
+      const auto value = At(term, thread);
+      if (!value) return false;
+      values.push_back(*value);
+    }
+    if (!seen.insert(std::move(values)).second) return false;
+  }
+  return true;
+}
+
+bool Digits::IsOfThread(ExprId id) const {
+  const ExprNode& node = module_.exprs[id];
+  if (node.op == ExprOp::kLoad) return false;
+  if (node.op == ExprOp::kVar) return module_.vars[node.ref].kind == VarKind::kThread;
+  return std::ranges::all_of(node.Args(), [&](ExprId arg) { return IsOfThread(arg); });
+}
+
+// nullopt: an operation that indices are seldom made of.
+std::optional<int64_t> Digits::At(ExprId id, int64_t thread) const {
+  const ExprNode& node = module_.exprs[id];
+  if (node.op == ExprOp::kVar) return thread;
+  if (const auto constant = module_.exprs.ConstInt(id)) return constant;
+  std::vector<int64_t> args;
+  for (const ExprId arg : node.Args()) {
+    const auto value = At(arg, thread);
+    if (!value) return std::nullopt;
+    args.push_back(*value);
+  }
+  const auto positive = [&] { return args[0] >= 0 && args[1] > 0; };
+  switch (node.op) {
+    case ExprOp::kAdd: return args[0] + args[1];
+    case ExprOp::kSub: return args[0] - args[1];
+    case ExprOp::kMul: return args[0] * args[1];
+    case ExprOp::kDiv:
+    case ExprOp::kFloorDiv: return positive() ? std::optional(args[0] / args[1]) : std::nullopt;
+    case ExprOp::kMod:
+    case ExprOp::kFloorMod: return positive() ? std::optional(args[0] % args[1]) : std::nullopt;
+    default: return std::nullopt;
+  }
+}
+
+}  // namespace kiln::compiler
