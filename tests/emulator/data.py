@@ -34,7 +34,7 @@ def fp8_values(dtype):
 def decode(array, dtype):
     """As float64."""
     if dtype == "bfloat16":
-        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        return np.asarray(array.astype(np.uint32) << 16, np.uint32).view(np.float32).astype(np.float64)
     if dtype in FP8:
         return fp8_values(dtype)[array]
     return array.astype(np.float64)

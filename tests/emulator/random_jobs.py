@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 
 from random_tally import Tally
 
@@ -19,8 +20,8 @@ def tell(**words):
 class Part:
     """One process at a time, for the seeds from ``first`` on, ``step`` apart."""
 
-    def __init__(self, command, first, step):
-        self.command, self.first, self.step, self.tally, self.done = command, first, step, Tally(), False
+    def __init__(self, command, first, step, end):
+        self.command, self.first, self.step, self.end, self.tally, self.done = command, first, step, end, Tally(), False
         self.under_way = None
 
     def run(self):
@@ -33,7 +34,8 @@ class Part:
                 return
 
     def _once(self):
-        process = subprocess.Popen([sys.executable, *self.command, "--seed", str(self.first), "--step", str(self.step), "--tell"],
+        left = str(max(0.0, self.end - time.monotonic()))
+        process = subprocess.Popen([sys.executable, *self.command, "--seed", str(self.first), "--step", str(self.step), "--seconds", left, "--tell"],
                                    stdout=subprocess.PIPE, text=True)
         for line in process.stdout:
             if line.startswith(MARK):
@@ -56,9 +58,10 @@ class Part:
         self.done |= "done" in words
 
 
-def in_parts(command, seed, count, jobs):
+def in_parts(command, seed, count, jobs, seconds=float("inf")):
     """The tally of all."""
-    parts = [Part([*command, "--count", str(count), "--origin", str(seed)], seed + part, jobs) for part in range(jobs)]
+    end = time.monotonic() + seconds
+    parts = [Part([*command, "--count", str(count), "--origin", str(seed)], seed + part, jobs, end) for part in range(jobs)]
     threads = [threading.Thread(target=part.run) for part in parts]
     for thread in threads:
         thread.start()

@@ -14,6 +14,7 @@ from random_tally import Tally
 parser = argparse.ArgumentParser()
 for name in ("seed", "step", "count", "origin"):
     parser.add_argument("--" + name, type=int)
+parser.add_argument("--seconds", type=float)
 parser.add_argument("--tell", action="store_true")
 options = parser.parse_args()
 {begin}
