@@ -226,7 +226,7 @@ class Analysis {
         }
     if (divergent_ == 0 && std::ranges::count(state, kDone, &Pending::age) > kMostPending) need.Add({Need::kBarrier});
     Settle(need, state);
-    if (need.Meets() && divergent_ > 0) unmeetable_.insert(&stmt);
+    if (need.Meets() && divergent_ > 0 && !fixed_) unmeetable_.insert(&stmt);  // what is tried without a barrier is not asked for
     if (need.what > 0 && fixed_) {
       const auto it = needs_.find(&stmt);
       met_ &= it != needs_.end() && it->second.Covers(need);

@@ -155,13 +155,23 @@ def reads_in_while(A, s, tx):
     A[tx] = total
 
 
+def reads_in_a_branch_of_a_loop(A, s, tx):
+    for k in T.serial(3):
+        for i in T.Parallel(64):
+            s[i] = k * 10 + i
+        if tx > 32 and tx % 2 == 1:
+            A[tx] = 5
+        else:
+            A[tx + 128] = s[tx // 2]
+
+
 def others_of_other_iterations(A, s, tx):
     for u in T.serial(4):
         A[tx + u * 32] = u * 1000 + tx
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("statements", [own_again, own_digits, reads_before, reads_in_while, others_of_other_iterations], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("statements", [own_again, own_digits, reads_before, reads_in_while, reads_in_a_branch_of_a_loop, others_of_other_iterations], ids=lambda f: f.__name__)
 def test_threads_meet_where_they_must_and_can(emulator, target, statements):
     program, expected = of_threads(T.macro(statements))
     (a,) = call(emulator, program, target, np.zeros(256, np.int32))
