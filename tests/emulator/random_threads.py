@@ -109,7 +109,7 @@ class RandomThreads(RandomTiles):
         self.summed = [tile for tile in shared if tile.wide and tile.dtype in SUMS and self.chance(0.6)]
         written = [tile for tile in shared if tile not in self.summed and self.chance(0.5)]
         self.written_outputs = [output for output in self.outputs if self.chance(0.5)]
-        fragments = [tile for tile in self.those(space="fragment") if tile.size <= 256 and self.chance(0.2)]
+        fragments = [tile for tile in self.those(space="fragment") if tile.size <= 256 and self.chance(0.08)]
         self.tiles = [tile for tile in shared if tile not in written and tile not in self.summed] + fragments
         if self.chance(0.7):
             self.local_array()
