@@ -10,7 +10,7 @@ REFUSALS = {
     "fragments": "fragments take ",
     "registers": "this kernel takes more registers or memory of a thread than ",
     "whole warps": " threads are not a whole number of warps of ",
-    "exchange of some threads": "threads exchange data here through memory, under a condition that differs between threads",
+    "exchange of some threads": "threads exchange data here through memory, under ",
     "tile operation of some threads": " that only some threads reach, under ",
 }
 NEVER_RUN = {"sub-warp block"}  # forms that are always refused
