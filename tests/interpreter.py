@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a traced function with numpy, as the comments of ir.proto say it means: one block after the other, one statement after the other. A
 parallel loop is evaluated for all its iterations at once, so a program that depends on their order gives other results than a serial walk.
-In a kernel that asks for the index of a thread, a statement outside of parallel loops is evaluated for all threads at once, in the same way."""
+In a kernel that asks for the index of a thread, what stands outside of parallel loops is evaluated for all threads at once, in the same
+way."""
 
 import itertools
 from dataclasses import dataclass
@@ -77,8 +78,9 @@ class _Loop:
 
 
 class Interpreter:
-    """``places``: of tensors that lie within another's memory: their index among the parameters → that one's, and the first element there.
-    ``lanes``: the iterations of the parallel loop under way; outside of one the threads of the block, where the kernel asks for their index."""
+    """``places``: of tensors that lie within another's memory: their index among the parameters → that one's, and the first element
+    there. ``lanes``: the iterations of the parallel loop under way; outside of one the threads of the block, where the kernel asks for
+    their index."""
 
     def __init__(self, func, tensors, scalars, places=None):
         self.func, self.memory, self.vars, self.lanes = func, {}, {}, None
@@ -299,7 +301,8 @@ class Interpreter:
     def do_store(self, s, mask):
         memory, at, value = self._targets(s, mask)
         memory[at] = value
-        assert np.array_equal(memory[at], value.astype(memory.dtype), equal_nan=memory.dtype.kind == "f"), f"lanes store different values to one element of {s.buffer!r}"
+        kept = np.array_equal(memory[at], value.astype(memory.dtype), equal_nan=memory.dtype.kind == "f")
+        assert kept, f"lanes store different values to one element of {s.buffer!r}"
 
     def do_atomic(self, s, mask):
         memory, at, value = self._targets(s, mask)
@@ -342,7 +345,9 @@ class Interpreter:
         empty = tile.shape[s.dim] == 0
         if empty and not s.clear:
             return
-        result = np.full(s.dst.extents, _OF_NOTHING[s.kind]) if empty else _COMBINE[s.kind](tile, axis=s.dim, keepdims=True).reshape(s.dst.extents)
+        result = np.full(s.dst.extents, _OF_NOTHING[s.kind])
+        if not empty:
+            result = _COMBINE[s.kind](tile, axis=s.dim, keepdims=True).reshape(s.dst.extents)
         self.write(s.dst, result if s.clear else _MERGE[s.kind](self.read(s.dst), result))
 
     def do_barrier(self, s, mask):

@@ -42,7 +42,8 @@ std::optional<Digit> Digits::OfTerm(ExprId term, int64_t weight) const {
   if (!loop && !IsOfThread(term)) return std::nullopt;
   const Range range = facts_.RangeOf(term);
   const bool bounded = range.min > -kUnbounded && range.max < kUnbounded;
-  return Digit{term, weight, bounded ? std::max<int64_t>(0, range.max - range.min) : kUnbounded, loop ? std::optional(VarId(node.ref)) : std::nullopt};
+  const int64_t reach = bounded ? std::max<int64_t>(0, range.max - range.min) : kUnbounded;
+  return Digit{term, weight, reach, loop ? std::optional(VarId(node.ref)) : std::nullopt};
 }
 
 bool Digits::AreTold(std::span<const Digit> digits) {

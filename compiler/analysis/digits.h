@@ -25,11 +25,13 @@ class Digits {
  public:
   Digits(const ir::Module& module, const ir::Kernel& kernel);
 
-  // The digits of an index, the lightest first; what is the same in all threads and iterations is none. nullopt: there is something else in it.
+  // The digits of an index, the lightest first; what is the same in all threads and iterations is none. nullopt: there is
+  // something else in it.
   std::optional<std::vector<Digit>> Of(ir::ExprId index) const;
   // Whether the sum tells all of them.
   static bool AreTold(std::span<const Digit> digits);
-  // Whether elements of this index belong to one thread each, in all iterations. Two accesses of one and the same such index are by the same thread.
+  // Whether elements of this index belong to one thread each, in all iterations. Two accesses of one and the same such index are by the
+  // same thread.
   bool TellThread(const std::vector<ir::ExprId>& indices) const;
 
  private:

@@ -41,7 +41,8 @@ bool IsMemory(Space space) { return space == Space::kShared || space == Space::k
 
 class Analysis {
  public:
-  Analysis(const ir::Module& module, const ir::Kernel& kernel) : module_(module), encounters_(module, kernel), divergence_(module, kernel.body), digits_(module, kernel) {}
+  Analysis(const ir::Module& module, const ir::Kernel& kernel)
+      : module_(module), encounters_(module, kernel), divergence_(module, kernel.body), digits_(module, kernel) {}
 
   // Finds what the kernel needs; then drops what others cover. In program order nothing is: a barrier stands as late as it can. But
   // what one iteration asked for may be covered by what the next one asks for further up.
@@ -95,11 +96,11 @@ class Analysis {
                    },
                    [&](const ir::For& loop) {
                      if (loop.kind == ir::LoopKind::kParallel) return Simple(stmt, state);
-                     const DivergentScope scope = Enter(stmt, loop.body, divergence_.Differs(loop.extents.front()) || divergence_.IsLeftEarly(&loop), state);
+                     const DivergentScope scope = Enter(stmt, loop.body, IsRunApart(loop.extents.front(), &loop), state);
                      Repeat(loop.body, loop.vars.front(), state);
                    },
                    [&](const ir::While& loop) {
-                     const DivergentScope scope = Enter(stmt, loop.body, divergence_.Differs(loop.cond) || divergence_.IsLeftEarly(&loop), state);
+                     const DivergentScope scope = Enter(stmt, loop.body, IsRunApart(loop.cond, &loop), state);
                      Repeat(loop.body, std::nullopt, state);
                    },
                    [&](const ir::If& branch) {
@@ -203,6 +204,9 @@ class Analysis {
     Meet(stmt, all, state, /*record=*/false);
     for (const Access& access : Accesses(stmt)) Record(stmt, access, state);
   }
+
+  // Threads may be in different iterations of a loop with this header.
+  bool IsRunApart(ir::ExprId header, const void* loop) const { return divergence_.Differs(header) || divergence_.IsLeftEarly(loop); }
 
   // A loop's header. `differs`: not all threads run the same iterations, so they cannot meet in there.
   DivergentScope Enter(const Stmt& stmt, const Block& body, bool differs, State& state) {
@@ -323,7 +327,10 @@ class Analysis {
 
   // Single threads at elements that are theirs alone. (Where threads can meet they do, as they always did.)
   bool HaveTheSameThread(const Pending& p, const Stmt& stmt, const Access& access) const {
-    const auto single = [](const Stmt& s) { return !std::holds_alternative<ir::For>(s.op) || std::get<ir::For>(s.op).kind != ir::LoopKind::kParallel; };
+    const auto single = [](const Stmt& s) {
+      const auto* loop = std::get_if<ir::For>(&s.op);
+      return loop == nullptr || loop->kind != ir::LoopKind::kParallel;
+    };
     if (access.tile || !single(stmt) || !single(*p.stmt) || !digits_.TellThread(access.indices)) return false;
     return std::ranges::all_of(Accesses(*p.stmt), [&](const Access& before) {
       return before.buffer != access.buffer || before.write != p.write || (!before.tile && before.indices == access.indices);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs at the edges: tensors, tiles and regions without a dimension, without an element or with one; indices at the first and the
-last element and beyond; masks; values that stand for what lies outside."""
+"""Random programs at the edges: tensors, tiles and regions without a dimension, without an element or with one; indices at the first and
+the last element and beyond; masks; values that stand for what lies outside."""
 
 import contextlib
 
@@ -12,9 +12,10 @@ ANY = ("float32", "int32", "float16", "bfloat16", "int8", "uint8", "int16", "int
 
 
 class RandomEdges(RandomTiles):
-    FORMS = ("0-d tensor", "0-d tile", "0-extent tensor", "0-extent tile", "extent of 0 at run time", "grid of nothing", "one element", "before the first element",
-             "beyond the last element", "last element", "mask", "pad value", "part of nothing", "reduction of nothing", "product of nothing",
-             "loop of nothing", "scan of nothing")
+    FORMS = ("0-d tensor", "0-d tile", "0-extent tensor", "0-extent tile", "extent of 0 at run time", "grid of nothing", "one element",
+             "before the first element", "beyond the last element", "last element", "mask", "pad value",
+             "part of nothing", "reduction of nothing",
+             "product of nothing", "loop of nothing", "scan of nothing")
 
     def kernel(self):
         self.tiles, self.loop_vars, self.depth, self.readable, self.padded, self.shared = [], [], 0, [], [], 0
@@ -101,7 +102,8 @@ class RandomEdges(RandomTiles):
 
     def store(self, tile):
         """Each block to its own part of an output, or over the edge of it."""
-        dtype = tile.dtype if tile.wide or tile.dtype.startswith("u") or self.chance(0.6) else self.pick("float32", "int32", "float16", "bfloat16")
+        same = tile.wide or tile.dtype.startswith("u") or self.chance(0.6)
+        dtype = tile.dtype if same else self.pick("float32", "int32", "float16", "bfloat16")
         if not tile.shape and self.gx * self.gy == 1 and self.chance(0.7):
             self.note((), "tensor")
             self.line(f"T.copy({tile.name}, {self.tensor((), dtype, 'marks').name})")
@@ -138,8 +140,9 @@ class RandomEdges(RandomTiles):
     def mask(self, names, shape):
         axis = self.random.randrange(len(names))
         name, extent = names[axis], shape[axis]
-        return self.pick(f"{name} < {self.pick(0, 1, extent - 1, extent)}", f"{name} == {self.pick(0, max(0, extent - 1))}", f"{name} >= {extent - 1}",
-                         f"{name} != 0", f"{name} + bx < {extent}", f"{name} > 0 and {name} < {extent - 1}", f"({' + '.join(names)}) % 2 == 1")
+        return self.pick(f"{name} < {self.pick(0, 1, extent - 1, extent)}", f"{name} == {self.pick(0, max(0, extent - 1))}",
+                         f"{name} >= {extent - 1}", f"{name} != 0", f"{name} + bx < {extent}", f"{name} > 0 and {name} < {extent - 1}",
+                         f"({' + '.join(names)}) % 2 == 1")
 
     def edge_value(self, tile, names):
         parts = [str(self.pick(0, 1, -1, 2)), "bx + 1", *[f"({name}) % 3" for name in names]]
@@ -169,7 +172,8 @@ class RandomEdges(RandomTiles):
     def outside(self, names):
         """An element of a tensor, or what stands for it."""
         tensor = self.tensor_for((16,) * len(names), self.pick("float32", "int32", "int8"))
-        at = [f"{name} {self.pick('', '- 1', '- 16', f'+ {max(0, extent - 1)}', f'+ {extent}', '* 2')}" for name, extent in zip(names, tensor.shape)]
+        steps = [self.pick("", "- 1", "- 16", f"+ {max(0, extent - 1)}", f"+ {extent}", "* 2") for extent in tensor.shape]
+        at = [f"{name} {step}" for name, step in zip(names, steps)]
         self.form("beyond the last element")
         return f"T.cast({tensor.name}[{', '.join(at)}], 'int32')"
 
@@ -180,7 +184,8 @@ class RandomEdges(RandomTiles):
         tile = self.pick(*tiles)
         self.form("last element")
         at = ", ".join(str(self.pick(0, extent - 1)) for extent in tile.shape) or "()"
-        self.line(f"{tile.name}[{at}] = {clamped(self.pick('1', f'bx % {LIMIT}', f'T.cast({tile.name}[{at}], {chr(39)}int32{chr(39)}) + 1'), tile.dtype)}")
+        value = self.pick("1", f"bx % {LIMIT}", f"T.cast({tile.name}[{at}], 'int32') + 1")
+        self.line(f"{tile.name}[{at}] = {clamped(value, tile.dtype)}")
         return True
 
     def fill(self):

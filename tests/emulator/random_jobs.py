@@ -35,8 +35,8 @@ class Part:
 
     def _once(self):
         left = str(max(0.0, self.end - time.monotonic()))
-        process = subprocess.Popen([sys.executable, *self.command, "--seed", str(self.first), "--step", str(self.step), "--seconds", left, "--tell"],
-                                   stdout=subprocess.PIPE, text=True)
+        part = ["--seed", str(self.first), "--step", str(self.step), "--seconds", left, "--tell"]
+        process = subprocess.Popen([sys.executable, *self.command, *part], stdout=subprocess.PIPE, text=True)
         for line in process.stdout:
             if line.startswith(MARK):
                 self._heard(json.loads(line[len(MARK):]))

@@ -11,8 +11,8 @@ SMALL = ("float16", "float32", "int32", "int8", "bfloat16")
 
 
 class RandomKernels(RandomTiles):
-    FORMS = ("several kernels", "shared workspace", "workspace read", "workspace written again", "aliasing arguments", "aliased copy", "aliased loop",
-             "aliased pipeline", "aliased element", "aliased parallel loop", "alias at an odd element")
+    FORMS = ("several kernels", "shared workspace", "workspace read", "workspace written again", "aliasing arguments", "aliased copy",
+             "aliased loop", "aliased pipeline", "aliased element", "aliased parallel loop", "alias at an odd element")
 
     def build(self):
         self.workspaces, self.family, self.declarations = [], [], []
@@ -50,7 +50,8 @@ class RandomKernels(RandomTiles):
 
     def load(self, tile):
         """Often what another kernel left, in whatever type it has."""
-        fits = [w for w in self.workspaces if len(w.shape) == max(2, len(tile.shape)) and tile.dtype.startswith("u") <= w.dtype.startswith("u")]
+        fits = [w for w in self.workspaces
+                if len(w.shape) == max(2, len(tile.shape)) and (w.dtype.startswith("u") or not tile.dtype.startswith("u"))]
         if not fits or self.chance(0.3):
             return super().load(tile)
         chosen = self.pick(*fits)
@@ -69,7 +70,8 @@ class RandomKernels(RandomTiles):
 
     def workspace(self, tile, rows):
         """One that this tile, of all blocks, fills; or one of an earlier kernel, which has values already."""
-        known = [w for w in self.workspaces if w.dtype == tile.dtype and len(w.shape) == max(2, len(tile.shape)) and w.name not in self.read_here]
+        known = [w for w in self.workspaces
+                 if w.dtype == tile.dtype and len(w.shape) == max(2, len(tile.shape)) and w.name not in self.read_here]
         if known and self.chance(0.5):
             self.form("workspace written again")
             chosen = self.pick(*known)
@@ -125,7 +127,8 @@ class RandomKernels(RandomTiles):
         tiles = [t for t in self.those(wide=False) if len(t.shape) < 3 and not t.dtype.startswith("u")]
         if not self.family or self.gx * self.gy != 1 or not tiles:
             return False
-        self.pick(self.aliased_copies, self.aliased_copies, self.aliased_loop, self.aliased_loop, self.aliased_elements, self.aliased_parallel)(tiles)
+        ways = [self.aliased_copies, self.aliased_loop] * 2 + [self.aliased_elements, self.aliased_parallel]
+        self.pick(*ways)(tiles)
         return True
 
     def aliased_copies(self, tiles):
@@ -144,7 +147,8 @@ class RandomKernels(RandomTiles):
         if stages:
             self.form("aliased pipeline")
         self.depth += 2  # loops end here
-        with self.block(f"for {name} in {f'T.Pipelined({self.extent(4)}, num_stages={stages})' if stages else f'T.serial({self.extent(4)})'}:"):
+        loop = f"T.Pipelined({self.extent(4)}, num_stages={stages})" if stages else f"T.serial({self.extent(4)})"
+        with self.block(f"for {name} in {loop}:"):
             self.loop_vars.append(name)
             self.line(f"T.copy({self.of_family(tile, name)}, {tile.name})")
             if self.chance(0.7):
@@ -163,7 +167,8 @@ class RandomKernels(RandomTiles):
     def aliased_elements(self, tiles):
         self.form("aliased element")
         for _ in range(self.random.randint(1, 4)):
-            value = self.pick(f"T.cast({self.element_of_family()}, 'int32') + 1", f"T.cast({self.element_of_family()}, 'int32')", "5", "bx - 3")
+            other = f"T.cast({self.element_of_family()}, 'int32')"
+            value = self.pick(f"{other} + 1", other, "5", "bx - 3")
             self.line(f"{self.element_of_family()} = {clamped(value, self.family[0].dtype)}")
 
     def aliased_parallel(self, tiles):

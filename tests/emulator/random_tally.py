@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How random programs ended: by generator, by target, by the forms that they have. What a compiler may refuse has a name here; a form of which
-too few programs run is a failure as much as a wrong result."""
+"""How random programs ended: by generator, by target, by the forms that they have. What a compiler may refuse has a name here; a form
+of which too few programs run is a failure as much as a wrong result."""
 
 import collections
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs of single threads among tile statements: blocks of threads in one to three dimensions, conditions on their indices, arrays of
-each thread's own, loops of which each thread runs as many iterations as it likes.
+"""Random programs of single threads among tile statements: blocks of threads in one to three dimensions, conditions on their indices,
+arrays of each thread's own, loops of which each thread runs as many iterations as it likes.
 
 A region of single-threaded statements divides the tiles in two: those that it writes, of which a thread touches its own elements alone, and
 those that it reads anywhere. So no thread waits for another within a region, and one step after the other for all threads at once, as
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from random_text import clamped
 from random_tiles import SUMS, RandomTiles
 
-BLOCKS = ((128,), (64,), (256,), (192,), (32, 4), (4, 32), (16, 8), (8, 16), (8, 4, 4), (4, 4, 8), (2, 32, 2), (64, 1, 2), (1, 64), (1, 1, 64), (1, 128, 1),
-          (64, 4), (3, 64), (32, 2, 3))
+BLOCKS = ((128,), (64,), (256,), (192,), (32, 4), (4, 32), (16, 8), (8, 16), (8, 4, 4), (4, 4, 8), (2, 32, 2), (64, 1, 2), (1, 64),
+          (1, 1, 64), (1, 128, 1), (64, 4), (3, 64), (32, 2, 3))
 BELOW_A_WARP = ((1,), (4,), (8,), (16,), (2, 4), (2, 2, 2), (1, 16))
 
 
@@ -32,8 +32,9 @@ class Output:
 
 
 class RandomThreads(RandomTiles):
-    FORMS = ("1-D threads", "2-D threads", "3-D threads", "sub-warp block", "thread condition", "thread range", "other threads", "local array", "own loop",
-             "left by single threads", "mask", "thread atomics", "shared atomics", "element beyond the threads", "own element again",
+    FORMS = ("1-D threads", "2-D threads", "3-D threads", "sub-warp block", "thread condition", "thread range", "other threads",
+             "local array", "own loop", "left by single threads", "mask", "thread atomics", "shared atomics",
+             "element beyond the threads", "own element again",
              "another thread's element of memory", "element of a fragment")
 
     def head(self):
@@ -95,7 +96,8 @@ class RandomThreads(RandomTiles):
             return self.pick(f"{name} < {edge}", f"{name} >= {edge}", f"{name} <= {edge}", f"{name} > {edge}", f"{edge} > {name}",
                              f"{name} >= {low} and {name} < {high}", f"{low} <= {name} < {high}", f"{name} == {edge}")
         if way < 0.8 or depth:
-            return self.pick(f"{name} % {self.pick(2, 3, 4)} == {self.pick(0, 1)}", f"{name} // {self.pick(4, 16, 32)} == {self.pick(0, 1, 2)}",
+            return self.pick(f"{name} % {self.pick(2, 3, 4)} == {self.pick(0, 1)}",
+                             f"{name} // {self.pick(4, 16, 32)} == {self.pick(0, 1, 2)}",
                              f"{name} % 64 < 32", f"{name} != {edge}", f"{name} < bx * 16 + {edge}")
         if way < 0.9 and self.tiles:
             return f"{self.expression(['tx', self.linear], (self.threads, self.threads), None)} > 0"
@@ -252,6 +254,7 @@ class RandomThreads(RandomTiles):
             extents = tuple(self.block_shape[::-1])
             return Output(self.tensor((*blocks, *extents), dtype, "marks").name, dtype, "by, bx", ("tz", "ty", "tx"), extents)
         cut = self.pick(0, 0, 1, 5) if self.threads > 5 else 0  # a store there does nothing, a load gives 0
-        return Output(self.tensor((*blocks, self.threads - cut), dtype, "marks").name, dtype, "by, bx", (self.linear,), (self.threads,))
+        name = self.tensor((*blocks, 1, self.threads - cut), dtype, "marks").name
+        return Output(name, dtype, "by, bx, 0", (self.linear,), (self.threads,))
 
     WEIGHTS = (*RandomTiles.WEIGHTS, (single_threads, 90))

@@ -171,7 +171,8 @@ def others_of_other_iterations(A, s, tx):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("statements", [own_again, own_digits, reads_before, reads_in_while, reads_in_a_branch_of_a_loop, others_of_other_iterations], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("statements", [own_again, own_digits, reads_before, reads_in_while, reads_in_a_branch_of_a_loop,
+                                        others_of_other_iterations], ids=lambda f: f.__name__)
 def test_threads_meet_where_they_must_and_can(emulator, target, statements):
     program, expected = of_threads(T.macro(statements))
     (a,) = call(emulator, program, target, np.zeros(256, np.int32))

@@ -12,8 +12,8 @@ PLAIN = {2: np.int16, 4: np.int32, 8: np.int64}  # what torch takes for numbers 
 
 
 class Gpu:
-    """Compiles through the daemon of ``KILN_ADDRESS`` for the first GPU of this host, and runs there on numpy arrays; tensors that lie in one
-    another are torch's."""
+    """Compiles through the daemon of ``KILN_ADDRESS`` for the first GPU of this host, and runs there on numpy arrays; tensors that lie in
+    one another are torch's."""
 
     def __init__(self):
         devices = _runtime.devices()
