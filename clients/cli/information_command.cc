@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -10,6 +11,7 @@
 #include "clients/cli/local.h"
 #include "clients/cli/stats_text.h"
 #include "clients/runtime/device.h"
+#include "server/config_environment.h"
 
 namespace kiln::cli {
 namespace {
@@ -100,8 +102,16 @@ void ShowVersion(Context& context) {
              capabilities->ptxas.empty() ? "none" : capabilities->ptxas);
 }
 
+// Where clients of this environment look for kilnd is where it listens, unless it is told so itself.
+void ListenAt(std::string address) {
+  if (address.empty()) address = server::Environment("KILN_ADDRESS");
+  if (address.starts_with('/')) address.insert(0, "unix:");
+  if (!address.empty()) ::setenv("KILN_LISTEN", address.c_str(), 0);
+}
+
 // Becomes kilnd.
 void Serve(Context& context, std::vector<std::string> arguments) {
+  ListenAt(context.connect.address);
   std::string program = Beside("kilnd");
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argv;
@@ -125,7 +135,7 @@ void AddInformation(CLI::App& app, Context& context) {
 }
 
 void AddServe(CLI::App& app, Context& context) {
-  CLI::App& sub = *app.add_subcommand("serve", "Start the daemon here; takes kilnd's options (`kilnd --help`)");
+  CLI::App& sub = *app.add_subcommand("serve", "Start the daemon here, at --address or $KILN_ADDRESS; takes kilnd's options (`kilnd --help`)");
   sub.prefix_command()->fallthrough(false);
   sub.set_help_flag();
   sub.callback([&sub, &context] { Serve(context, sub.remaining()); });

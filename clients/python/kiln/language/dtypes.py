@@ -9,7 +9,7 @@ class DType(str):
     """One element type. It is a string, its canonical name: ``T.DType("half") is T.float16``. Called, it casts: ``T.float16(x)``.
     Shapes: called with a scalar.
     Dtypes: the table of this page lists all types and their other names.
-    Targets: all. The table says where conversions and products are instructions; elsewhere Kiln computes them with wider types.
+    Targets: all. Where a target has no instructions for a type, Kiln computes with a wider one.
     Errors: TypeError for a name that is no dtype.
     """
 

@@ -62,8 +62,8 @@ class Ref:
 
 
 Tensor = _TensorType()
-Tensor.__doc__ = """The type of a tensor parameter: ``T.Tensor((M, N), T.float16)`` or ``T.Tensor[[M, N], T.float16]``. Its elements lie row by row without gaps.
-Without a dtype it is float32. ``data`` and ``scope``: accepted, without effect.
+Tensor.__doc__ = """The type of a tensor parameter: ``T.Tensor((M, N), T.float16)`` or ``T.Tensor[[M, N], T.float16]``. Its elements lie row by row
+without gaps. Without a dtype it is float32. ``data`` and ``scope``: accepted, without effect.
 Shapes: any number of dimensions; each is an integer, a T.const, a T.dynamic or an expression of those.
 Dtypes: any that ir.proto has.
 Targets: all.
@@ -75,9 +75,10 @@ Dtypes: any that ir.proto has.
 Targets: all.
 Errors: ValueError for another number of strides. TypeError as for T.Tensor."""
 SharedBuffer, FragmentBuffer, LocalBuffer = _TensorType("SHARED"), _TensorType("FRAGMENT"), _TensorType("LOCAL")
-for _type, _what in ((SharedBuffer, "a tile of T.alloc_shared"), (FragmentBuffer, "a tile of T.alloc_fragment"), (LocalBuffer, "an array of T.alloc_local")):
-    _type.__doc__ = (f"The type of a T.macro parameter that is {_what}.\nShapes: any; what is passed keeps its own.\nDtypes: any.\nTargets: all.\n"
-                     "Errors: TraceError where a buffer of other memory is passed.")
+for _type, _what in ((SharedBuffer, "a tile of T.alloc_shared"), (FragmentBuffer, "a tile of T.alloc_fragment"),
+                     (LocalBuffer, "an array of T.alloc_local")):
+    _type.__doc__ = (f"The type of a T.macro parameter that is {_what}.\nShapes: any; what is passed keeps its own.\nDtypes: any.\n"
+                     "Targets: all.\nErrors: TraceError where a buffer of other memory is passed.")
 
 
 def _split_names(names) -> list[str]:

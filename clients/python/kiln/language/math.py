@@ -42,8 +42,8 @@ def _float_function(op: str, name: str, what: str, ulps32: float, ulps64: float)
         return unary(op, _float(x))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (f"{what}. At most {ulps32:g} units in the last place off in float32, {ulps64:g} in float64; more with ``fast_math``.\n"
-                        "Shapes: a scalar.\nDtypes: a float's own type; float32 for an integer.\nTargets: all.\n"
+    function.__doc__ = (f"{what}. At most {ulps32:g} units in the last place off in float32, {ulps64:g} in float64; more with "
+                        "``fast_math``.\nShapes: a scalar.\nDtypes: a float's own type; float32 for an integer.\nTargets: all.\n"
                         "Errors: TypeError for what is no scalar.")
     return function
 

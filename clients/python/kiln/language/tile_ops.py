@@ -237,9 +237,9 @@ def _scan(kind: str, name: str, what: str):
         _scan_tile(_COMBINE[kind], source, target, dim % len(source.extents), reverse)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (f"{what} of the elements up to each, that one included, along ``dim``; from the end where ``reverse``. In place without "
-                        "``dst``.\nShapes: tiles of equal shape, in shared memory or fragments.\nDtypes: numbers; the scan is computed in the dtype of "
-                        "``dst``.\nTargets: all.\nErrors: TraceError where the shapes differ, or for a dimension that the tile lacks.")
+    function.__doc__ = (f"{what} of the elements up to each, that one included, along ``dim``; from the end where ``reverse``. "
+                        "In place without ``dst``.\nShapes: tiles of equal shape, in shared memory or fragments.\n"
+                        "Dtypes: numbers; the scan is computed in the dtype of ``dst``.\nTargets: all.\nErrors: TraceError where the shapes differ, or for a dimension that the tile lacks.")
     return function
 
 
@@ -285,11 +285,11 @@ def _reduction(kind: str, name: str, what: str):
     leaves = " NaN is left out." if kind in _DROPS_NAN else ""
     refused = ", or for ``nan_propagate=True``" if kind in _DROPS_NAN else ""
     taken = "integers or bool" if "BIT" in kind else "numbers"
-    function.__doc__ = (f"The {what} over dimension ``dim`` (negative: from the end). ``clear=False`` combines it with what ``out`` holds.{leaves} "
-                        "``batch`` and ``annotations``: accepted, without effect.\n"
-                        "Shapes: ``buffer`` is a tile; ``out`` has its shape without ``dim``, or with 1 there. Both are in shared memory or fragments, or "
-                        f"both in arrays of T.alloc_local.\nDtypes: {taken}. The result is computed in the dtype of ``out``.\nTargets: all.\n"
-                        f"Errors: TraceError where the shapes do not fit{refused}. CompileError where only some threads reach it.")
+    function.__doc__ = (f"The {what} over dimension ``dim`` (negative: from the end). ``clear=False`` combines it with what ``out`` "
+                        f"holds.{leaves} ``batch`` and ``annotations``: accepted, without effect.\n"
+                        "Shapes: ``buffer`` is a tile; ``out`` has its shape without ``dim``, or with 1 there. Both are in shared memory or "
+                        f"fragments, or both in arrays of T.alloc_local.\nDtypes: {taken}. The result is computed in the dtype of ``out``.\n"
+                        f"Targets: all.\nErrors: TraceError where the shapes do not fit{refused}. CompileError where only some threads reach it.")
     return function
 
 
@@ -347,12 +347,12 @@ def _atomic(kind: str, name: str, what: str):
             _atomic_tile(kind, dst, value)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (f"{what}, atomically, for one element or for each element of a tile. Nothing else is ordered by it: ``memory_order`` is None or "
-                        "\"relaxed\", which mean the same. ``use_tma`` and ``annotations``: accepted, without effect.\n"
-                        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents.\n"
-                        "Dtypes: numbers of 16 bits or more; ``value`` is converted to the dtype of ``dst``.\nTargets: all.\n"
-                        "Errors: TraceError for another ``memory_order``, for ``return_prev=True``, and where extents differ. CompileError for elements of "
-                        "8 bits, and for an element that is in neither global nor shared memory.")
+    function.__doc__ = (f"{what}, atomically, for one element or for each element of a tile. Nothing else is ordered by it: "
+                        "``memory_order`` is None or \"relaxed\", which mean the same. ``use_tma`` and ``annotations``: accepted, without effect.\n"
+                        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal "
+                        "extents.\nDtypes: numbers of 16 bits or more; ``value`` is converted to the dtype of ``dst``.\nTargets: all.\n"
+                        "Errors: TraceError for another ``memory_order``, for ``return_prev=True``, and where extents differ. CompileError for "
+                        "elements of 8 bits, and for an element that is in neither global nor shared memory.")
     return function
 
 
