@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README's Python blocks, pasted one after the other into a script, on a machine where no GPU is found and no daemon runs yet."""
+"""The blocks of README and of the pages, pasted one after the other into a script, on a machine where no GPU is found and no daemon runs yet."""
 
 import os
 import pathlib
@@ -12,10 +12,12 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("KILN_BUILD", ROOT / "build" / "release")).resolve()
+TUTORIAL = sorted(ROOT.glob("clients/python/tutorial/[0-9]*.md"))
+LESSONS = [*TUTORIAL, ROOT / "clients/python/LANGUAGE.md"]
 
 
-def python_blocks():
-    return re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+def blocks(page: pathlib.Path, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
@@ -23,24 +25,50 @@ def newcomer(tmp_path, sockets):
     """A user's environment with a home of its own, without GPU and daemon; the daemon that is started is ended."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("KILN_", "XDG_"))}
     environment |= {"HOME": str(tmp_path), "PYTHONPATH": str(BUILD / "python"), "KILN_ADDRESS": f"unix:{sockets}/kiln.sock",
-                    "KILN_KILND": str(BUILD / "bin" / "kilnd"), "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+                    "KILN_KILND": str(BUILD / "bin" / "kilnd"), "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "",
+                    "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}"}
     yield environment
     for holder in tmp_path.rglob("lock"):
         os.kill(int(holder.read_text()), signal.SIGTERM)
 
 
-def pasted(tmp_path, environment, blocks):
+def pasted(tmp_path, environment, texts):
     script = tmp_path / "pasted.py"  # the source of a tile function is read from its file
-    script.write_text("\n".join(blocks), encoding="utf-8")
-    return subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=300)
+    script.write_text("\n".join(texts), encoding="utf-8")
+    return subprocess.run([sys.executable, str(script)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
 
 
 def test_the_first_block_ends_with_a_visible_result(tmp_path, newcomer):
-    ran = pasted(tmp_path, newcomer, python_blocks()[:1])
+    ran = pasted(tmp_path, newcomer, blocks(ROOT / "README.md", "python")[:1])
     assert ran.returncode == 0 and ran.stdout.strip(), ran.stderr
     assert len(ran.stderr.splitlines()) == 1 and "emulator" in ran.stderr, ran.stderr
 
 
-def test_all_blocks_run_in_their_order(tmp_path, newcomer):
-    ran = pasted(tmp_path, newcomer, python_blocks())
+def test_all_blocks_of_readme_run_in_their_order(tmp_path, newcomer):
+    ran = pasted(tmp_path, newcomer, blocks(ROOT / "README.md", "python"))
     assert ran.returncode == 0 and not re.search(r"Warning|Error", ran.stderr), ran.stderr
+
+
+def test_there_is_a_tutorial():
+    assert len(TUTORIAL) == 5 and all(blocks(page, "python") and blocks(page, "text") for page in TUTORIAL)
+
+
+@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
+def test_a_lesson_prints_what_it_says(page, tmp_path, newcomer):
+    """Its Python, then its commands; what stands in its blocks of text is what the Python prints, in that order."""
+    ran = pasted(tmp_path, newcomer, blocks(page, "python"))
+    assert ran.returncode == 0 and not re.search(r"Warning|Error", ran.stderr), ran.stderr
+    said = "".join(blocks(page, "text"))
+    if page in TUTORIAL:
+        assert [line.rstrip() for line in ran.stdout.splitlines()] == said.splitlines()
+    for command in blocks(page, "sh"):
+        shell = subprocess.run(["bash", "-euo", "pipefail", "-c", command], env=newcomer, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert shell.returncode == 0 and shell.stdout.strip(), command + shell.stderr
+
+
+@pytest.mark.parametrize("program", blocks(ROOT / "ir/IR.md", "kiln"), ids=lambda text: re.search(r"@(\w+)", text)[1])
+def test_a_program_of_the_ir_page_compiles(program, tmp_path):
+    file = tmp_path / "program.kiln"
+    file.write_text(program, encoding="utf-8")
+    ran = subprocess.run([str(BUILD / "bin" / "kiln"), "compile", "--local", str(file), "-t", "cuda:sm_80"], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
