@@ -83,8 +83,9 @@ def _op(row, structs: Structs) -> str:
     lines = [f"#### {text}\n", f"`{name}`, family {family}, {travels}.\n", structs.meaning[name] + "\n"]
     if structs.fields[name]:
         lines.append(table(("field", "what"), [(f"`{f}`", c) for f, c in structs.fields[name]]))
-    used = [(d, c) for d, c in structs.helpers[name] if any(d.split(":")[0] in f for f, _ in structs.fields[name])]
-    lines += [f"`{declaration}`" + (f": {comment}" if comment else "") + "\n" for declaration, comment in used]
+    for declaration, comment in structs.helpers[name]:
+        if any(re.search(rf"\b{declaration.split(':')[0]}\b", field) for field, _ in structs.fields[name]):
+            lines.append(f"`{declaration}`" + (f": {comment}" if comment and comment != structs.meaning[name] else "") + "\n")
     return "\n".join(lines)
 
 

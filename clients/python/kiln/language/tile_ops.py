@@ -36,6 +36,7 @@ def copy(src, dst, *_, coalesced_width=None, disable_tma=False, eviction_policy=
     T.annotate_safe_value
     says) and is not written. The compiler chooses the instruction, and whether the copy is asynchronous. The next statement sees
     the copied elements.
+    ``coalesced_width``: at most so many neighbours go in one access. The other keywords: accepted, without effect.
     Shapes: equal extents, apart from extents of 1. A buffer stands for all of it, a slice for its box, and an element ``A[i, j]``
     for a box that starts there
     and is as large as the other operand. A source that lacks leading dimensions is repeated along them.
@@ -120,7 +121,8 @@ def gemm(A, B, C, transpose_A=False, transpose_B=False, policy=GemmWarpPolicy.Sq
     """C += op(A) · op(B), the product of two matrices. ``transpose_A`` says that A holds k × m, ``transpose_B`` that B holds n × k.
     ``clear_accum``
     starts from zero (True, False or a condition known at run time). ``policy`` is a GemmWarpPolicy. The compiler chooses the
-    instruction.
+    instruction. ``k_pack``,
+    ``wg_wait`` and ``annotations``: accepted, without effect.
     Shapes: op(A) is m × k, op(B) is k × n, C is m × n: the last two dimensions; those before are of extent 1. A and B are in shared
     memory or fragments,
     C is a fragment.
