@@ -51,7 +51,7 @@ def documented() -> dict[str, list[str]]:
 def described(name: str) -> dict[str, str]:
     """The docstring's parts; the meaning is "". ValueError where one is missing or empty."""
     text = inspect.cleandoc(getattr(T, name).__doc__ or "")
-    pieces = re.split(rf"^({'|'.join(PARTS)}): ", text, flags=re.MULTILINE)
+    pieces = re.split(rf"(?:^|(?<=[.!?]) )({'|'.join(PARTS)}):\s", text, flags=re.MULTILINE)
     found = {"": pieces[0], **dict(zip(pieces[1::2], pieces[2::2]))}
     missing = [p or "its meaning" for p in ("", *PARTS) if not found.get(p, "").strip()]
     if missing:

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 _ROWS = (
     ("barriers are placed by the compiler: use T.copy and T.gemm, whose effects the next statement sees",
-     "alloc_barrier alloc_cluster_barrier create_barriers barrier_arrive barrier_wait mbarrier_arrive mbarrier_arrive_expect_tx mbarrier_expect_tx "
-     "mbarrier_wait_parity named_barrier_arrive ptx_arrive_barrier ptx_arrive_barrier_expect_tx ptx_arrive_cluster_barrier ptx_fence_barrier_init "
-     "ptx_init_barrier_thread_count cp_async_barrier_noinc fence_proxy_async tvm_storage_sync"),
+     "alloc_barrier alloc_cluster_barrier create_barriers barrier_arrive barrier_wait mbarrier_arrive mbarrier_arrive_expect_tx "
+     "mbarrier_expect_tx mbarrier_wait_parity named_barrier_arrive ptx_arrive_barrier ptx_arrive_barrier_expect_tx "
+     "ptx_arrive_cluster_barrier ptx_fence_barrier_init ptx_init_barrier_thread_count cp_async_barrier_noinc fence_proxy_async "
+     "tvm_storage_sync"),
     ("use T.copy; the compiler chooses the instruction",
-     "tma_copy tma_load tma_load_2sm tma_store_arrive tma_store_wait create_tma_descriptor ptx_cp_async_bulk ptx_ldmatrix "
-     "ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128"),
+     "tma_copy tma_load tma_load_2sm tma_store_arrive tma_store_wait create_tma_descriptor ptx_cp_async_bulk ptx_ldmatrix ldg32 "
+     "ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128"),
     ("use T.copy in a T.Pipelined loop; the compiler makes it asynchronous", "async_copy ptx_cp_async ptx_commit_group ptx_wait_group"),
     ("use T.gemm; the compiler chooses the instruction",
-     "wgmma_gemm wgmma_mma wait_wgmma warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand ptx_mma ptx_mma_sm70 ptx_wgmma_ss "
-     "ptx_wgmma_rs mma_fill mma_store tvm_mfma tvm_mfma_store tvm_rdna_wmma tvm_rdna_wmma_store alloc_wgmma_desc initialize_wgmma_descriptor "
-     "tcgen05_gemm tcgen05_mma alloc_tmem deallocate_tmem"),
+     "wgmma_gemm wgmma_mma wait_wgmma warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand ptx_mma "
+     "ptx_mma_sm70 ptx_wgmma_ss ptx_wgmma_rs mma_fill mma_store tvm_mfma tvm_mfma_store tvm_rdna_wmma tvm_rdna_wmma_store "
+     "alloc_wgmma_desc initialize_wgmma_descriptor tcgen05_gemm tcgen05_mma alloc_tmem deallocate_tmem"),
     ("products of blocks with scales are not part of this version: scale the sums of T.gemm, as kiln.examples.products does",
      "tcgen05_gemm_blockscaled tcgen05_mma_blockscaled mma_gemm_blockscaled ptx_mma_block_scale make_blockscaled_gemm_layout"),
     ("sparse products are not part of this version: use T.gemm of the dense matrix", "gemm_sp wgmma_gemm_sp tcgen05_gemm_sp ptx_mma_sp"),
@@ -25,19 +26,23 @@ _ROWS = (
      "sync_grid sync_global"),
     ("warp specialisation is inferred", "ws WarpSpecialize annotate_ws_schedule"),
     ("combine the elements of a fragment with T.reduce_sum and its kin",
-     "alloc_reducer reducer_init reducer_update finalize_reducer warp_reduce_sum warp_reduce_max warp_reduce_min warp_reduce_bitand warp_reduce_bitor "
-     "tvm_thread_allreduce comm_reducer any_of all_of"),
+     "alloc_reducer reducer_init reducer_update finalize_reducer warp_reduce_sum warp_reduce_max warp_reduce_min "
+     "warp_reduce_bitand warp_reduce_bitor tvm_thread_allreduce comm_reducer any_of all_of"),
     ("a value passes between threads through a tile: store it with T.alloc_shared, and read it in the next statement",
-     "shfl_sync shfl_xor shfl_up shfl_down ballot ballot_sync activemask any_sync all_sync match_any_sync match_all_sync shuffle_elect "
-     "syncthreads_count syncthreads_and syncthreads_or tvm_warp_shuffle"),
-    ("compute it from T.get_thread_binding(), which counts a block's threads", "get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx"),
+     "shfl_sync shfl_xor shfl_up shfl_down ballot ballot_sync activemask any_sync all_sync match_any_sync match_all_sync "
+     "shuffle_elect syncthreads_count syncthreads_and syncthreads_or tvm_warp_shuffle"),
+    ("compute it from T.get_thread_binding(), which counts a block's threads",
+     "get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx"),
     ("blocks of a cluster are made to work together by the compiler; ask for clusters with T.ClusterKernel, if at all",
-     "cluster_arrive cluster_arrive_relaxed cluster_wait cluster_sync block_rank_in_cluster clc_try_cancel clc_try_cancel_multicast clc_is_canceled"),
+     "cluster_arrive cluster_arrive_relaxed cluster_wait cluster_sync block_rank_in_cluster clc_try_cancel "
+     "clc_try_cancel_multicast clc_is_canceled"),
     ("a tile keeps its shape and dtype: allocate another one, and copy in a T.Parallel loop", "reshape view"),
-    ("tensors are parameters: declare them as T.Tensor or T.StridedTensor", "ptr make_tensor make_tensor_from_addr access_ptr address_of tvm_access_ptr"),
-    ("launches are opened by T.Kernel; T.get_thread_binding and T.get_block_binding give indices", "thread_binding launch_thread thread_return"),
+    ("tensors are parameters: declare them as T.Tensor or T.StridedTensor",
+     "ptr make_tensor make_tensor_from_addr access_ptr address_of tvm_access_ptr"),
+    ("launches are opened by T.Kernel; T.get_thread_binding and T.get_block_binding give indices",
+     "thread_binding launch_thread thread_return"),
     ("the order of tiles is T.Persistent's or the compiler's", "PersistentTileScheduler BaseTileScheduler"),
-    ("atomic operations are T.atomic_add, T.atomic_max and T.atomic_min, all relaxed; to read what other blocks wrote, open another T.Kernel",
+    ("atomic operations are T.atomic_add, T.atomic_max and T.atomic_min; to read what other blocks wrote, open another T.Kernel",
      "atomic_load atomic_store atomic_or"),
     ("results are rounded to the nearest; write the plain operator, or T.fma",
      "ieee_add ieee_sub ieee_mul ieee_fmaf ieee_frcp ieee_fsqrt ieee_frsqrt ieee_fdiv"),

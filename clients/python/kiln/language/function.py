@@ -51,19 +51,15 @@ class _StridedTensorType(_TensorType):
 
 class Ref:
     """The annotation of a T.macro parameter that is passed by reference: a T.alloc_var or an element.
-    Shapes: a scalar.
-    Dtypes: any.
-    Targets: all.
-    Errors: none.
-    """
+    Shapes: a scalar. Dtypes: any. Targets: all. Errors: none."""
 
     def __class_getitem__(cls, _):
         return cls
 
 
 Tensor = _TensorType()
-Tensor.__doc__ = """The type of a tensor parameter: ``T.Tensor((M, N), T.float16)`` or ``T.Tensor[[M, N], T.float16]``. Its elements lie row by row
-without gaps. Without a dtype it is float32. ``data`` and ``scope``: accepted, without effect.
+Tensor.__doc__ = """The type of a tensor parameter: ``T.Tensor((M, N), T.float16)`` or ``T.Tensor[[M, N], T.float16]``. Its elements lie
+row by row without gaps. Without a dtype it is float32. ``data`` and ``scope``: accepted, without effect.
 Shapes: any number of dimensions; each is an integer, a T.const, a T.dynamic or an expression of those.
 Dtypes: any that ir.proto has.
 Targets: all.
@@ -86,14 +82,10 @@ def _split_names(names) -> list[str]:
 
 
 def const(names, dtype=int32):
-    """Dimensions that the compiler knows: ``M, N = T.const("M, N")``. Their values come from the tensors of the call, or from keywords
-    of the same
-    name. Each set of values is compiled once.
-    Shapes: scalars; one for each name.
-    Dtypes: int32, or another integer ``dtype``.
-    Targets: all.
-    Errors: TraceError for a name that has no value. TraceError outside of a kiln.jit function.
-    """
+    """Dimensions that the compiler knows: ``M, N = T.const("M, N")``. Their values come from the tensors of the call, or from keywords of
+    the same name. Each set of values is compiled once.
+    Shapes: scalars; one for each name. Dtypes: int32, or another integer ``dtype``. Targets: all. Errors: TraceError for a name that has no
+    value. TraceError outside of a kiln.jit function."""
     trace = tr.current("T.const")
     values = []
     for name in _split_names(names):
@@ -109,11 +101,7 @@ def const(names, dtype=int32):
 
 def dynamic(names, dtype=int32):
     """Dimensions that are known at launch only: one compile serves all their values.
-    Shapes: scalars; one for each name.
-    Dtypes: int32, or another integer ``dtype``.
-    Targets: all.
-    Errors: TypeError for no dtype.
-    """
+    Shapes: scalars; one for each name. Dtypes: int32, or another integer ``dtype``. Targets: all. Errors: TypeError for no dtype."""
     values = [Var("SYMBOL", as_dtype(dtype), name).expr for name in _split_names(names)]
     return values[0] if len(values) == 1 else tuple(values)
 
@@ -122,13 +110,9 @@ symbolic = dynamic
 
 
 def empty(*shape, dtype=None):
-    """A tensor that the launcher allocates and the function returns: ``B = T.empty((M, N), T.float16)``. Without a dtype it is
-    float32.
-    Shapes: any; dimensions may be symbolic.
-    Dtypes: any that ir.proto has.
-    Targets: all.
-    Errors: TraceError where the function does not return it.
-    """
+    """A tensor that the launcher allocates and the function returns: ``B = T.empty((M, N), T.float16)``. Without a dtype it is float32.
+    Shapes: any; dimensions may be symbolic. Dtypes: any that ir.proto has. Targets: all. Errors: TraceError where the function does not
+    return it."""
     trace = tr.current("T.empty")
     shape = list(shape)
     if dtype is None:
@@ -222,14 +206,10 @@ def _finish(trace, returned) -> ir.PrimFunc:
 
 
 def prim_func(function=None, **_):
-    """The decorator of a tile function whose parameters are typed in its signature. It is traced at once, and the result is a
-    T.PrimFunc for
-    kiln.compile.
-    Shapes: parameters are T.Tensor annotations or scalar dtypes.
-    Dtypes: any that ir.proto has.
-    Targets: all.
-    Errors: TraceError, with the line, for what the language does not allow, and for a parameter without a type.
-    """
+    """The decorator of a tile function whose parameters are typed in its signature. It is traced at once, and the result is a T.PrimFunc
+    for kiln.compile.
+    Shapes: parameters are T.Tensor annotations or scalar dtypes. Dtypes: any that ir.proto has. Targets: all. Errors: TraceError, with the
+    line, for what the language does not allow, and for a parameter without a type."""
     if function is None:
         return prim_func
     enclosing = enclosing_names(function)
@@ -243,16 +223,11 @@ def prim_func(function=None, **_):
 
 
 def macro(function=None, **_):
-    """The decorator of a function that is traced into its caller. Scalars are passed by value (T.Ref: by reference), buffers as they
-    are. It may return
-    values.
-    Shapes: any arguments; an annotation T.SharedBuffer, T.FragmentBuffer or T.LocalBuffer asks for that memory.
-    Dtypes: any.
-    Targets: all.
-    Errors: TraceError outside of a traced function, and for a buffer in other memory than annotated. NotImplementedError for
-    ``return`` under a run-time
-    condition or in a loop.
-    """
+    """The decorator of a function that is traced into its caller. Scalars are passed by value (T.Ref: by reference), buffers as they are.
+    It may return values.
+    Shapes: any arguments; an annotation T.SharedBuffer, T.FragmentBuffer or T.LocalBuffer asks for that memory. Dtypes: any. Targets: all.
+    Errors: TraceError outside of a traced function, and for a buffer in other memory than annotated. NotImplementedError for ``return``
+    under a run-time condition or in a loop."""
     if function is None:
         return macro
     enclosing = enclosing_names(function)

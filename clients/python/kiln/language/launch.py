@@ -14,15 +14,12 @@ from .expr import Var, as_expr, constant_value
 
 
 class Kernel:
-    """``with T.Kernel(gx, gy, threads=128) as (bx, by):`` is one launch. Several launches in one function run in order. ``threads``:
-    how many a block
-    has, or their numbers along x, y and z, as ``(32, 4)``; neighbours along x are neighbours in their warp. ``cluster_dims``:
+    """``with T.Kernel(gx, gy, threads=128) as (bx, by):`` is one launch. Several launches in one function run in order. ``threads``: how
+    many a block has, or their numbers along x, y and z, as ``(32, 4)``; neighbours along x are neighbours in their warp. ``cluster_dims``:
     blocks of a cluster.
-    Shapes: one to three grid extents of 0 or more, known at compile time or at run time. Up to 1024 threads in a block.
-    Dtypes: integers; the block's indices are int32.
-    Targets: all. Clusters need sm_90.
-    Errors: TraceError inside another T.Kernel, for other extents or threads, and for ``prelude`` (CUDA source).
-    """
+    Shapes: one to three grid extents of 0 or more, known at compile time or at run time. Up to 1024 threads in a block. Dtypes: integers;
+    the block's indices are int32. Targets: all. Clusters need sm_90. Errors: TraceError inside another T.Kernel, for other extents or
+    threads, and for ``prelude`` (CUDA source)."""
 
     def __init__(self, *blocks, threads=None, prelude=None, cluster_dims=None, is_cpu=False):
         if prelude:
@@ -82,11 +79,7 @@ class Kernel:
 
 def ClusterKernel(*blocks, cluster_dims, threads=None, prelude=None):
     """T.Kernel with its blocks in clusters of ``cluster_dims`` (a number, or one for each grid dimension).
-    Shapes: as T.Kernel.
-    Dtypes: as T.Kernel.
-    Targets: sm_90 and later.
-    Errors: as T.Kernel.
-    """
+    Shapes: as T.Kernel. Dtypes: as T.Kernel. Targets: sm_90 and later. Errors: as T.Kernel."""
     return Kernel(*blocks, threads=threads, prelude=prelude, cluster_dims=cluster_dims)
 
 
@@ -98,13 +91,8 @@ def _kernel(what: str) -> ir.Kernel:
 
 
 def get_thread_binding(dim: int = 0):
-    """The index of the thread in its block along dimension ``dim``: 0 is x, 1 is y, 2 is z. It goes from 0 to T.get_thread_extent(dim)
-    - 1.
-    Shapes: a scalar.
-    Dtypes: int32.
-    Targets: all.
-    Errors: ValueError for another dimension. TraceError outside of T.Kernel.
-    """
+    """The index of the thread in its block along dimension ``dim``: 0 is x, 1 is y, 2 is z. It goes from 0 to T.get_thread_extent(dim) - 1.
+    Shapes: a scalar. Dtypes: int32. Targets: all. Errors: ValueError for another dimension. TraceError outside of T.Kernel."""
     kernel = _kernel("T.get_thread_binding")
     extent = _thread_extent(kernel, dim, "T.get_thread_binding")
     if extent == 1:
@@ -126,117 +114,75 @@ def _thread_extent(kernel, dim: int, what: str) -> int:
 
 def get_thread_bindings():
     """The indices of the thread along x, y and z, as a list.
-    Shapes: three scalars.
-    Dtypes: int32.
-    Targets: all.
-    Errors: TraceError outside of T.Kernel.
-    """
+    Shapes: three scalars. Dtypes: int32. Targets: all. Errors: TraceError outside of T.Kernel."""
     return [get_thread_binding(d) for d in range(3)]
 
 
 def get_thread_extent(dim: int = 0):
     """How many threads a block has along dimension ``dim``: 0 is x, 1 is y, 2 is z.
-    Shapes: a Python int.
-    Dtypes: none.
-    Targets: all.
-    Errors: ValueError for another dimension. TraceError outside of T.Kernel.
-    """
+    Shapes: a Python int. Dtypes: none. Targets: all. Errors: ValueError for another dimension. TraceError outside of T.Kernel."""
     return _thread_extent(_kernel("T.get_thread_extent"), dim, "T.get_thread_extent")
 
 
 def get_thread_extents():
     """How many threads a block has along x, y and z, as a list of Python ints.
-    Shapes: three Python ints.
-    Dtypes: none.
-    Targets: all.
-    Errors: TraceError outside of T.Kernel.
-    """
+    Shapes: three Python ints. Dtypes: none. Targets: all. Errors: TraceError outside of T.Kernel."""
     return [get_thread_extent(d) for d in range(3)]
 
 
 def get_block_binding(dim: int = 0):
     """The index of the block along dimension ``dim`` of the grid.
-    Shapes: a scalar.
-    Dtypes: int32.
-    Targets: all.
-    Errors: IndexError where the grid has fewer dimensions. TraceError outside of T.Kernel.
-    """
+    Shapes: a scalar. Dtypes: int32. Targets: all. Errors: IndexError where the grid has fewer dimensions. TraceError outside of
+    T.Kernel."""
     return _kernel("T.get_block_binding").block_vars[dim].expr
 
 
 def get_block_bindings():
     """The indices of the block along the grid's dimensions, as a list.
-    Shapes: one scalar for each dimension of the grid.
-    Dtypes: int32.
-    Targets: all.
-    Errors: TraceError outside of T.Kernel.
-    """
+    Shapes: one scalar for each dimension of the grid. Dtypes: int32. Targets: all. Errors: TraceError outside of T.Kernel."""
     return [v.expr for v in _kernel("T.get_block_bindings").block_vars]
 
 
 def get_block_extent(dim: int = 0):
     """How many blocks the grid has along dimension ``dim``.
-    Shapes: a scalar.
-    Dtypes: an integer.
-    Targets: all.
-    Errors: IndexError where the grid has fewer dimensions. TraceError outside of T.Kernel.
-    """
+    Shapes: a scalar. Dtypes: an integer. Targets: all. Errors: IndexError where the grid has fewer dimensions. TraceError outside of
+    T.Kernel."""
     return _kernel("T.get_block_extent").grid[dim]
 
 
 def get_block_extents():
     """How many blocks the grid has along each dimension, as a list.
-    Shapes: one scalar for each dimension of the grid.
-    Dtypes: integers.
-    Targets: all.
-    Errors: TraceError outside of T.Kernel.
-    """
+    Shapes: one scalar for each dimension of the grid. Dtypes: integers. Targets: all. Errors: TraceError outside of T.Kernel."""
     return list(_kernel("T.get_block_extents").grid)
 
 
 def alloc_shared(shape, dtype, scope="shared.dyn"):
     """A tile in the shared memory of a block. Its elements start unspecified. ``scope``: accepted, without effect.
-    Shapes: any, of dimensions known at compile time.
-    Dtypes: any that ir.proto has: see T.DType.
-    Targets: all. What all tiles of a kernel take together is limited: 64 KiB on sm_75, gfx90a, gfx942 and RDNA, 160 KiB on gfx950,
-    99 to 227 KiB on other CUDA targets.
-    Errors: TraceError for a dimension known at run time only, or a negative one. CompileError where shared memory does not suffice.
-    """
+    Shapes: any, of dimensions known at compile time. Dtypes: any that ir.proto has: see T.DType. Targets: all. What all tiles of a kernel
+    take together is limited: 64 KiB on sm_75, gfx90a, gfx942 and RDNA, 160 KiB on gfx950, 99 to 227 KiB on other CUDA targets. Errors:
+    TraceError for a dimension known at run time only, or a negative one. CompileError where shared memory does not suffice."""
     return tr.allocate("SHARED", shape, dtype, "shared")
 
 
 def alloc_fragment(shape, dtype, scope="local.fragment"):
-    """A tile in the registers of a block. The compiler decides which thread holds which element. Its elements start unspecified.
-    ``scope``:
+    """A tile in the registers of a block. The compiler decides which thread holds which element. Its elements start unspecified. ``scope``:
     accepted, without effect.
-    Shapes: any, of dimensions known at compile time.
-    Dtypes: any that ir.proto has: see T.DType.
-    Targets: all.
-    Errors: as T.alloc_shared. CompileError where fragments take more than ``max_fragment_registers`` registers of a thread at a
-    time (640 by default).
-    """
+    Shapes: any, of dimensions known at compile time. Dtypes: any that ir.proto has: see T.DType. Targets: all. Errors: as T.alloc_shared.
+    CompileError where fragments take more than ``max_fragment_registers`` registers of a thread at a time (640 by default)."""
     return tr.allocate("FRAGMENT", shape, dtype, "fragment")
 
 
 def alloc_local(shape, dtype, scope="local"):
     """An array of which each thread has its own. Its elements start unspecified. ``scope``: accepted, without effect.
-    Shapes: any, of dimensions known at compile time.
-    Dtypes: any that ir.proto has, of 8 bits or more.
-    Targets: all.
-    Errors: as T.alloc_shared. CompileError for an index that is certainly outside.
-    """
+    Shapes: any, of dimensions known at compile time. Dtypes: any that ir.proto has, of 8 bits or more. Targets: all. Errors: as
+    T.alloc_shared. CompileError for an index that is certainly outside."""
     return tr.allocate("LOCAL", shape, dtype, "local")
 
 
 def alloc_var(dtype, *args, scope="local.var", init=None):
-    """A mutable scalar of which each thread has its own. Its name is its value; assigning to the name stores. ``init`` is its first
-    value; without one
-    it starts unspecified. ``scope``: accepted, without effect.
-    Shapes: a scalar.
-    Dtypes: any that ir.proto has, of 8 bits or more.
-    Targets: all.
-    Errors: TypeError for no dtype.
-    """
+    """A mutable scalar of which each thread has its own. Its name is its value; assigning to the name stores. ``init`` is its first value;
+    without one it starts unspecified. ``scope``: accepted, without effect.
+    Shapes: a scalar. Dtypes: any that ir.proto has, of 8 bits or more. Targets: all. Errors: TypeError for no dtype."""
     for arg in args:
         if not isinstance(arg, str) or is_dtype_like(arg):
             init = arg
@@ -245,11 +191,8 @@ def alloc_var(dtype, *args, scope="local.var", init=None):
 
 def alloc_global(shape, dtype):
     """A temporary tensor in device memory, allocated for the time of the launch and not cleared. All kernels of the function see it.
-    Shapes: any; dimensions may be symbolic.
-    Dtypes: any that ir.proto has.
-    Targets: all.
-    Errors: TraceError outside of a traced function.
-    """
+    Shapes: any; dimensions may be symbolic. Dtypes: any that ir.proto has. Targets: all. Errors: TraceError outside of a traced
+    function."""
     trace = tr.current("T.alloc_global")
     buffer = Buffer("GLOBAL", shape, as_dtype(dtype), "workspace", workspace=True)
     trace.func.workspaces.append(buffer)
@@ -257,34 +200,23 @@ def alloc_global(shape, dtype):
 
 
 def use_swizzle(panel_size, order="row", enable=True):
-    """Blocks are walked in panels of ``panel_size`` rows, so that neighbours share what they read from the L2. ``order``: accepted,
-    without effect.
-    Shapes: a Python int.
-    Dtypes: none.
-    Targets: all.
-    Errors: TraceError outside of T.Kernel.
-    """
+    """Blocks are walked in panels of ``panel_size`` rows, so that neighbours share what they read from the L2. ``order``: accepted, without
+    effect.
+    Shapes: a Python int. Dtypes: none. Targets: all. Errors: TraceError outside of T.Kernel."""
     if enable:
         _kernel("T.use_swizzle").raster_panel = int(panel_size)
 
 
 def annotate_min_blocks_per_sm(blocks):
     """A multiprocessor shall hold at least ``blocks`` blocks at a time: a thread gets no more registers than that leaves.
-    Shapes: a Python int.
-    Dtypes: none.
-    Targets: all.
-    Errors: TraceError outside of T.Kernel.
-    """
+    Shapes: a Python int. Dtypes: none. Targets: all. Errors: TraceError outside of T.Kernel."""
     _kernel("T.annotate_min_blocks_per_sm").min_blocks = int(blocks)
 
 
 def annotate_safe_value(values: dict):
     """What a load outside of a tensor gives, instead of zero: ``{tensor: constant}``.
-    Shapes: a dictionary of tensors and scalars.
-    Dtypes: a constant number, converted to the tensor's dtype.
-    Targets: all.
-    Errors: TraceError for a value that is no constant.
-    """
+    Shapes: a dictionary of tensors and scalars. Dtypes: a constant number, converted to the tensor's dtype. Targets: all. Errors:
+    TraceError for a value that is no constant."""
     for buffer, value in values.items():
         number = constant_value(as_expr(value))
         if number is None:
@@ -295,11 +227,8 @@ def annotate_safe_value(values: dict):
 def annotate_restrict_buffers(*buffers):
     """These tensor parameters may overlap each other in memory. Tensors that are not named here are taken as distinct where the kernel
     writes one of them. Loads and stores of the named ones keep their order, so tensor copies and pipelines do without them.
-    Shapes: any number of tensor parameters.
-    Dtypes: any.
-    Targets: all.
-    Errors: TypeError for what is no tensor parameter of the function.
-    """
+    Shapes: any number of tensor parameters. Dtypes: any. Targets: all. Errors: TypeError for what is no tensor parameter of the
+    function."""
     parameters = {param.buffer for param in tr.current("T.annotate_restrict_buffers").func.params}
     for buffer in buffers:
         if not isinstance(buffer, Buffer) or buffer not in parameters:
@@ -309,21 +238,13 @@ def annotate_restrict_buffers(*buffers):
 
 def annotate_pass_configs(configs: dict):
     """``pass_configs`` of this function. They override those of kiln.jit and kiln.compile.
-    Shapes: a dictionary.
-    Dtypes: none.
-    Targets: all.
-    Errors: none. An unknown key is a warning.
-    """
+    Shapes: a dictionary. Dtypes: none. Targets: all. Errors: none. An unknown key is a warning."""
     tr.current("T.annotate_pass_configs").func.pass_configs.update(configs)
 
 
 def annotate_compile_flags(flags):
     """Accepted, without effect: Kiln calls no other compiler that would take flags.
-    Shapes: a list of strings.
-    Dtypes: none.
-    Targets: all.
-    Errors: TraceError outside of a traced function.
-    """
+    Shapes: a list of strings. Dtypes: none. Targets: all. Errors: TraceError outside of a traced function."""
     tr.current("T.annotate_compile_flags").func.compile_flags.extend(flags)
 
 

@@ -4,11 +4,7 @@
 
 class Layout:
     """A layout by its shape and a function of indices, for T.annotate_layout. Both are kept and not used: layouts are inferred.
-    Shapes: any.
-    Dtypes: none.
-    Targets: all.
-    Errors: none.
-    """
+    Shapes: any. Dtypes: none. Targets: all. Errors: none."""
 
     def __init__(self, shape=None, forward_fn=None, *_, **__):
         self.shape, self.forward_fn = shape, forward_fn
@@ -16,8 +12,4 @@ class Layout:
 
 class Fragment(Layout):
     """A layout of a fragment, for T.annotate_layout. It is accepted, without effect: layouts are inferred.
-    Shapes: any.
-    Dtypes: none.
-    Targets: all.
-    Errors: none.
-    """
+    Shapes: any. Dtypes: none. Targets: all. Errors: none."""

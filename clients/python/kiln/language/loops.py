@@ -88,66 +88,44 @@ def _range(kind: str, start, stop, step, **options) -> Loop:
 
 
 def serial(start, stop=None, step=None, annotations=None):
-    """One iteration after the other, as Python's ``range`` counts. ``step`` may be negative but not zero; a step that is known at run
-    time only is
-    taken as positive, with a warning. ``annotations``, of all loops: accepted, without effect.
-    Shapes: scalar bounds, known at compile time or at run time.
-    Dtypes: integers; the variable is int32, or int64 where a bound is.
-    Targets: all.
-    Errors: TraceError for a bound that is no integer, and for a step of 0.
-    """
+    """One iteration after the other, as Python's ``range`` counts. ``step`` may be negative but not zero; a step that is known at run time
+    only is taken as positive, with a warning. ``annotations``, of all loops: accepted, without effect.
+    Shapes: scalar bounds, known at compile time or at run time. Dtypes: integers; the variable is int32, or int64 where a bound is.
+    Targets: all. Errors: TraceError for a bound that is no integer, and for a step of 0."""
     return _range("SERIAL", start, stop, step)
 
 
 def unroll(start, stop=None, step=None, explicit=False, unroll_factor=None, annotations=None):
-    """``T.serial`` with its body written out for each iteration, where their number is known. A loop of more than 64 iterations, or
-    one that would become more
-    than ``max_unrolled`` statements (4096 by default), stays a loop. ``explicit`` and ``unroll_factor``: accepted, without effect.
-    Shapes: scalar bounds.
-    Dtypes: integers.
-    Targets: all.
-    Errors: as T.serial.
-    """
+    """``T.serial`` with its body written out for each iteration, where their number is known. A loop of more than 64 iterations, or one
+    that would become more than ``max_unrolled`` statements (4096 by default), stays a loop. ``explicit`` and ``unroll_factor``: accepted,
+    without effect.
+    Shapes: scalar bounds. Dtypes: integers. Targets: all. Errors: as T.serial."""
     return _range("UNROLL", start, stop, step)
 
 
 def vectorized(start, stop=None, annotations=None):
-    """Iterations without an order, of one thread. They are written out as those of T.unroll, so that neighbours in memory move
-    together.
-    Shapes: scalar bounds.
-    Dtypes: integers.
-    Targets: all.
-    Errors: as T.serial. CompileError for a tile operation, ``break`` or ``continue`` in it.
-    """
+    """Iterations without an order, of one thread. They are written out as those of T.unroll, so that neighbours in memory move together.
+    Shapes: scalar bounds. Dtypes: integers. Targets: all. Errors: as T.serial. CompileError for a tile operation, ``break`` or ``continue``
+    in it."""
     return _range("VECTORIZED", start, stop, None)
 
 
 def Pipelined(start, stop=None, num_stages=0, order=None, stage=None, sync=None, group=None, annotations=None):
     """A serial loop whose copies may run up to ``num_stages`` iterations early. With 0 it is T.serial. A ``stage`` list sets the depth
-    alone: the
-    compiler makes the schedule. ``order``, ``sync`` and ``group``: accepted, without effect.
-    Shapes: scalar bounds.
-    Dtypes: integers.
-    Targets: all. Copies run early by cp.async from sm_80 on and by tensor copies from sm_90 on; on AMD through registers.
-    Errors: as T.serial. CompileError for more than 32 stages, and where only some threads reach it.
-    """
+    alone: the compiler makes the schedule. ``order``, ``sync`` and ``group``: accepted, without effect.
+    Shapes: scalar bounds. Dtypes: integers. Targets: all. Copies run early by cp.async from sm_80 on and by tensor copies from sm_90 on; on
+    AMD through registers. Errors: as T.serial. CompileError for more than 32 stages, and where only some threads reach it."""
     stages = num_stages or (max(stage) + 1 if stage else 0)
     return _range("PIPELINED" if stages else "SERIAL", start, stop, None, num_stages=stages)
 
 
 def Parallel(*extents, coalesced_width=None, loop_layout=None, prefer_async=None, annotations=None):
-    """Iterations in any order, spread over the threads of the block, with one variable for each extent. ``coalesced_width``: at most
-    so many
-    neighbours along the last extent go to one thread. A T.Parallel inside another one is a serial loop of each thread.
-    ``loop_layout`` and
-    ``prefer_async``: accepted, without effect.
-    Shapes: one or more extents, known at compile time; at most 2^24 iterations together.
-    Dtypes: integers.
-    Targets: all.
-    Errors: TraceError without an extent. CompileError where an extent is not constant, where two iterations certainly meet in one
-    element that one of them
-    writes, and for a tile operation, ``break`` or ``continue`` in it.
-    """
+    """Iterations in any order, spread over the threads of the block, with one variable for each extent. ``coalesced_width``: at most so
+    many neighbours along the last extent go to one thread. A T.Parallel inside another one is a serial loop of each thread. ``loop_layout``
+    and ``prefer_async``: accepted, without effect.
+    Shapes: one or more extents, known at compile time; at most 2^24 iterations together. Dtypes: integers. Targets: all. Errors: TraceError
+    without an extent. CompileError where an extent is not constant, where two iterations certainly meet in one element that one of them
+    writes, and for a tile operation, ``break`` or ``continue`` in it."""
     if not extents:
         raise error("T.Parallel needs at least one extent")
     bounds = [_index(e) for e in extents]
@@ -157,24 +135,15 @@ def Parallel(*extents, coalesced_width=None, loop_layout=None, prefer_async=None
 
 def grid(*extents):
     """Serial loops inside one another, the last extent innermost: ``for i, j in T.grid(M, N)``.
-    Shapes: scalar extents.
-    Dtypes: integers.
-    Targets: all.
-    Errors: as T.serial.
-    """
+    Shapes: scalar extents. Dtypes: integers. Targets: all. Errors: as T.serial."""
     return Nest([serial(e) for e in extents])
 
 
 class Persistent:
     """``for m, n in T.Persistent([M, N], workers, index)``: the tiles of a domain, each visited by one of ``workers`` blocks, of which
-    ``index``
-    is this block's number. Tiles are taken in groups of ``group_size`` along the last axis, so that neighbours share what they read
-    from the L2.
-    Shapes: a domain of one or more scalar extents.
-    Dtypes: integers.
-    Targets: all.
-    Errors: TypeError for what is no scalar.
-    """
+    ``index`` is this block's number. Tiles are taken in groups of ``group_size`` along the last axis, so that neighbours share what they
+    read from the L2.
+    Shapes: a domain of one or more scalar extents. Dtypes: integers. Targets: all. Errors: TypeError for what is no scalar."""
 
     def __init__(self, domain, wave_size, index, group_size=8):
         self.domain, self.wave_size, self.index, self.group_size = [as_expr(d) for d in domain], wave_size, index, group_size

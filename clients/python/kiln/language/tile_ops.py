@@ -16,14 +16,10 @@ from .trace import allocate, current, emit, error, store
 
 
 class GemmWarpPolicy(enum.IntEnum):
-    """How T.gemm divides its result among the warps of a block: ``Square`` gives each warp a part as square as possible, ``FullRow``
-    puts all warps along
-    the rows, ``FullCol`` along the columns. It is a wish: the compiler may choose otherwise where the instruction demands it.
-    Shapes: none; it is an enumeration.
-    Dtypes: none.
-    Targets: all.
-    Errors: none.
-    """
+    """How T.gemm divides its result among the warps of a block: ``Square`` gives each warp a part as square as possible, ``FullRow`` puts
+    all warps along the rows, ``FullCol`` along the columns. It is a wish: the compiler may choose otherwise where the instruction demands
+    it.
+    Shapes: none; it is an enumeration. Dtypes: none. Targets: all. Errors: none."""
 
     Square = 0
     FullRow = 1
@@ -33,18 +29,14 @@ class GemmWarpPolicy(enum.IntEnum):
 def copy(src, dst, *_, coalesced_width=None, disable_tma=False, eviction_policy=None, prefer_instruction=None, annotations=None,
          loop_layout=None):
     """dst = src, element by element, with a conversion where the dtypes differ. What lies outside of a tensor reads as zero (or as
-    T.annotate_safe_value
-    says) and is not written. The compiler chooses the instruction, and whether the copy is asynchronous. The next statement sees
-    the copied elements.
-    ``coalesced_width``: at most so many neighbours go in one access. The other keywords: accepted, without effect.
-    Shapes: equal extents, apart from extents of 1. A buffer stands for all of it, a slice for its box, and an element ``A[i, j]``
-    for a box that starts there
-    and is as large as the other operand. A source that lacks leading dimensions is repeated along them.
-    Dtypes: any two. The conversion is that of T.cast.
-    Targets: all. cp.async needs sm_80, tensor copies (TMA) need sm_90; elsewhere threads load and store.
-    Errors: TraceError where the extents differ, or where both operands leave their size open. CompileError for a copy that only
-    some threads reach.
-    """
+    T.annotate_safe_value says) and is not written. The compiler chooses the instruction, and whether the copy is asynchronous. The next
+    statement sees the copied elements. ``coalesced_width``: at most so many neighbours go in one access. The other keywords: accepted,
+    without effect.
+    Shapes: equal extents, apart from extents of 1. A buffer stands for all of it, a slice for its box, and an element ``A[i, j]`` for a box
+    that starts there and is as large as the other operand. A source that lacks leading dimensions is repeated along them. Dtypes: any two.
+    The conversion is that of T.cast. Targets: all. cp.async needs sm_80, tensor copies (TMA) need sm_90; elsewhere threads load and store.
+    Errors: TraceError where the extents differ, or where both operands leave their size open. CompileError for a copy that only some
+    threads reach."""
     if _scalar_copy(src, dst):
         return
     a, b = pair(src, dst, "T.copy")
@@ -90,11 +82,9 @@ def _shift(region: Region, steps: dict) -> tuple:
 
 def fill(dst, value):
     """Every element of a buffer or of a slice becomes ``value``.
-    Shapes: ``dst`` is any buffer, slice with constant extents, element or T.alloc_var. ``value`` is a scalar.
-    Dtypes: any; ``value`` is converted to the dtype of ``dst``.
-    Targets: all.
-    Errors: TraceError where an extent is known at run time only. CompileError for a tile that only some threads reach.
-    """
+    Shapes: ``dst`` is any buffer, slice with constant extents, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is
+    converted to the dtype of ``dst``. Targets: all. Errors: TraceError where an extent is known at run time only. CompileError for a tile
+    that only some threads reach."""
     if isinstance(dst, LocalVar) or element_of_tile(dst):
         store(*element(dst), value)
         return
@@ -108,32 +98,20 @@ def element_of_tile(value) -> bool:
 
 def clear(dst):
     """Every element of a buffer or of a slice becomes 0: ``T.fill(dst, 0)``.
-    Shapes: as T.fill.
-    Dtypes: any.
-    Targets: all.
-    Errors: as T.fill.
-    """
+    Shapes: as T.fill. Dtypes: any. Targets: all. Errors: as T.fill."""
     fill(dst, 0)
 
 
 def gemm(A, B, C, transpose_A=False, transpose_B=False, policy=GemmWarpPolicy.Square, clear_accum=False, k_pack=1, mbar=None, *,
          wg_wait=0, annotations=None):
     """C += op(A) · op(B), the product of two matrices. ``transpose_A`` says that A holds k × m, ``transpose_B`` that B holds n × k.
-    ``clear_accum``
-    starts from zero (True, False or a condition known at run time). ``policy`` is a GemmWarpPolicy. The compiler chooses the
-    instruction. ``k_pack``,
-    ``wg_wait`` and ``annotations``: accepted, without effect.
-    Shapes: op(A) is m × k, op(B) is k × n, C is m × n: the last two dimensions; those before are of extent 1. A and B are in shared
-    memory or fragments,
-    C is a fragment.
-    Dtypes: A and B of one float type, or both of 8-bit floats, with C of a float type at least as wide and of 16 bits or more; or A
-    and B of 8-bit or
-    4-bit integers with C of int32.
-    Targets: all. Where the target has no matrix instruction for the dtypes, the product is computed by fused multiply-adds; `kiln
-    explain` shows the choice.
-    Errors: TraceError where shapes do not fit, or for ``mbar``. CompileError where dtypes or memory spaces do not fit, or where
-    only some threads reach it.
-    """
+    ``clear_accum`` starts from zero (True, False or a condition known at run time). ``policy`` is a GemmWarpPolicy. The compiler chooses
+    the instruction. ``k_pack``, ``wg_wait`` and ``annotations``: accepted, without effect.
+    Shapes: op(A) is m × k, op(B) is k × n, C is m × n: the last two dimensions; those before are of extent 1. A and B are in shared memory
+    or fragments, C is a fragment. Dtypes: A and B of one float type, or both of 8-bit floats, with C of a float type at least as wide and
+    of 16 bits or more; or A and B of 8-bit or 4-bit integers with C of int32. Targets: all. Where the target has no matrix instruction for
+    the dtypes, the product is computed by fused multiply-adds; `kiln explain` shows the choice. Errors: TraceError where shapes do not fit,
+    or for ``mbar``. CompileError where dtypes or memory spaces do not fit, or where only some threads reach it."""
     if mbar is not None:
         raise error("T.gemm(mbar=…) signals completion by hand, which Kiln infers: drop the argument and the wait that goes with it")
     a, b, c = (closed(operand(x, f"operand {name} of T.gemm")) for x, name in ((A, "A"), (B, "B"), (C, "C")))
@@ -239,9 +217,11 @@ def _scan(kind: str, name: str, what: str):
         _scan_tile(_COMBINE[kind], source, target, dim % len(source.extents), reverse)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (f"{what} of the elements up to each, that one included, along ``dim``; from the end where ``reverse``. "
-                        "In place without ``dst``.\nShapes: tiles of equal shape, in shared memory or fragments.\n"
-                        "Dtypes: numbers; the scan is computed in the dtype of ``dst``.\nTargets: all.\nErrors: TraceError where the shapes differ, or for a dimension that the tile lacks.")
+    function.__doc__ = (
+        f"{what} of the elements up to each, that one included, along ``dim``; from the end where ``reverse``. In place without ``dst``.\n"
+        "Shapes: tiles of equal shape, in shared memory or fragments.\n"
+        "Dtypes: numbers; the scan is computed in the dtype of ``dst``. Targets: all.\n"
+        "Errors: TraceError where the shapes differ, or for a dimension that the tile lacks.")
     return function
 
 
@@ -287,11 +267,12 @@ def _reduction(kind: str, name: str, what: str):
     leaves = " NaN is left out." if kind in _DROPS_NAN else ""
     refused = ", or for ``nan_propagate=True``" if kind in _DROPS_NAN else ""
     taken = "integers or bool" if "BIT" in kind else "numbers"
-    function.__doc__ = (f"The {what} over dimension ``dim`` (negative: from the end). ``clear=False`` combines it with what ``out`` "
-                        f"holds.{leaves} ``batch`` and ``annotations``: accepted, without effect.\n"
-                        "Shapes: ``buffer`` is a tile; ``out`` has its shape without ``dim``, or with 1 there. Both are in shared memory or "
-                        f"fragments, or both in arrays of T.alloc_local.\nDtypes: {taken}. The result is computed in the dtype of ``out``.\n"
-                        f"Targets: all.\nErrors: TraceError where the shapes do not fit{refused}. CompileError where only some threads reach it.")
+    function.__doc__ = (
+        f"The {what} over dimension ``dim`` (negative: from the end). ``clear=False`` combines it with what ``out`` holds.{leaves} "
+        "``batch`` and ``annotations``: accepted, without effect.\n"
+        "Shapes: ``buffer`` is a tile; ``out`` has its shape without ``dim``, or with 1 there. Both are in shared memory or fragments, "
+        f"or both in arrays of T.alloc_local.\nDtypes: {taken}. The result is computed in the dtype of ``out``. Targets: all.\n"
+        f"Errors: TraceError where the shapes do not fit{refused}. CompileError where only some threads reach it.")
     return function
 
 
@@ -306,11 +287,7 @@ reduce_bitxor = _reduction("REDUCE_BIT_XOR", "reduce_bitxor", "bitwise exclusive
 
 def reduce_abssum(buffer, out, dim=-1, batch=1, annotations=None):
     """The sum of magnitudes over dimension ``dim`` (negative: from the end). ``out`` is always overwritten.
-    Shapes: as T.reduce_sum.
-    Dtypes: numbers. The result is computed in the dtype of ``out``.
-    Targets: all.
-    Errors: as T.reduce_sum.
-    """
+    Shapes: as T.reduce_sum. Dtypes: numbers. The result is computed in the dtype of ``out``. Targets: all. Errors: as T.reduce_sum."""
     _reduce("REDUCE_ABS_SUM", buffer, out, dim, True)
 
 
@@ -320,11 +297,8 @@ _BY_NAME = {"sum": "REDUCE_SUM", "max": "REDUCE_MAX", "min": "REDUCE_MIN", "absm
 
 def reduce(buffer, out, reduce_type, dim, clear=True, batch=1, annotations=None):
     """The reduction that ``reduce_type`` names: sum, max, min, absmax, abssum, bitand, bitor or bitxor.
-    Shapes: as the function of that name.
-    Dtypes: as the function of that name.
-    Targets: all.
-    Errors: TraceError for another ``reduce_type``; otherwise as the function of that name.
-    """
+    Shapes: as the function of that name. Dtypes: as the function of that name. Targets: all. Errors: TraceError for another
+    ``reduce_type``; otherwise as the function of that name."""
     if reduce_type not in _BY_NAME:
         raise error(f"T.reduce of type {reduce_type!r}; known: {', '.join(_BY_NAME)}")
     _reduce(_BY_NAME[reduce_type], buffer, out, dim, bool(clear))
@@ -349,12 +323,13 @@ def _atomic(kind: str, name: str, what: str):
             _atomic_tile(kind, dst, value)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (f"{what}, atomically, for one element or for each element of a tile. Nothing else is ordered by it: "
-                        "``memory_order`` is None or \"relaxed\", which mean the same. ``use_tma`` and ``annotations``: accepted, without effect.\n"
-                        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal "
-                        "extents.\nDtypes: numbers of 16 bits or more; ``value`` is converted to the dtype of ``dst``.\nTargets: all.\n"
-                        "Errors: TraceError for another ``memory_order``, for ``return_prev=True``, and where extents differ. CompileError for "
-                        "elements of 8 bits, and for an element that is in neither global nor shared memory.")
+    function.__doc__ = (
+        f"{what}, atomically, for one element or for each element of a tile. Nothing else is ordered by it: ``memory_order`` is None or "
+        "\"relaxed\", which mean the same. ``use_tma`` and ``annotations``: accepted, without effect.\n"
+        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents.\n"
+        "Dtypes: numbers of 16 bits or more; ``value`` is converted to the dtype of ``dst``. Targets: all.\n"
+        "Errors: TraceError for another ``memory_order``, for ``return_prev=True``, and where extents differ. CompileError for elements "
+        "of 8 bits, and for an element that is in neither global nor shared memory.")
     return function
 
 
@@ -394,33 +369,22 @@ def _atomic_vector(dst, value, width: int):
 
 def atomic_addx2(dst, value, return_prev=False):
     """``T.atomic_add`` of two neighbours along the last dimension, from the elements that ``dst`` and ``value`` name on.
-    Shapes: two elements from each start on.
-    Dtypes: as T.atomic_add.
-    Targets: all.
-    Errors: TraceError for ``return_prev=True``.
-    """
+    Shapes: two elements from each start on. Dtypes: as T.atomic_add. Targets: all. Errors: TraceError for ``return_prev=True``."""
     _refuse_previous("atomic_addx2", return_prev)
     _atomic_vector(dst, value, 2)
 
 
 def atomic_addx4(dst, value, return_prev=False):
     """``T.atomic_add`` of four neighbours along the last dimension, from the elements that ``dst`` and ``value`` name on.
-    Shapes: four elements from each start on.
-    Dtypes: as T.atomic_add.
-    Targets: all.
-    Errors: TraceError for ``return_prev=True``.
-    """
+    Shapes: four elements from each start on. Dtypes: as T.atomic_add. Targets: all. Errors: TraceError for ``return_prev=True``."""
     _refuse_previous("atomic_addx4", return_prev)
     _atomic_vector(dst, value, 4)
 
 
 def sync_threads(barrier_id=None, arrive_count=None):
     """A barrier of the block. No program needs it: the compiler places the barriers that the statements need.
-    Shapes: none.
-    Dtypes: none.
-    Targets: all.
-    Errors: TraceError for a barrier's number or count. CompileError where only some threads reach it.
-    """
+    Shapes: none. Dtypes: none. Targets: all. Errors: TraceError for a barrier's number or count. CompileError where only some threads reach
+    it."""
     if barrier_id is not None or arrive_count is not None:
         raise error(
             "T.sync_threads with a barrier's number or count: barriers of a part of the block are the compiler's. Leave the call out, for the compiler "
@@ -429,22 +393,13 @@ def sync_threads(barrier_id=None, arrive_count=None):
 
 
 def sync_warp(mask=None):
-    """Accepted, and does nothing: the compiler makes each statement's effect visible to the next. ``mask`` is accepted, without
-    effect.
-    Shapes: none.
-    Dtypes: none.
-    Targets: all.
-    Errors: none.
-    """
+    """Accepted, and does nothing: the compiler makes each statement's effect visible to the next. ``mask`` is accepted, without effect.
+    Shapes: none. Dtypes: none. Targets: all. Errors: none."""
 
 
 def assume(cond):
     """A promise that the condition holds. The compiler may rely on it; nothing checks it.
-    Shapes: a scalar condition.
-    Dtypes: bool; a number counts as true where it is not 0.
-    Targets: all.
-    Errors: none.
-    """
+    Shapes: a scalar condition. Dtypes: bool; a number counts as true where it is not 0. Targets: all. Errors: none."""
     e = as_expr(cond)
     if constant_value(e) is None and current("T.assume").kernel is not None:
         emit(ir.Assume(e))
@@ -452,21 +407,16 @@ def assume(cond):
 
 def loop_break():
     """``break``: leaves the innermost loop.
-    Shapes: none.
-    Dtypes: none.
-    Targets: all.
-    Errors: CompileError outside of a loop, and in T.Parallel or T.vectorized, whose iterations have no order.
-    """
+    Shapes: none. Dtypes: none. Targets: all. Errors: CompileError outside of a loop, and in T.Parallel or T.vectorized, whose iterations
+    have no order."""
     emit(ir.Break())
 
 
 def dp4a(a, b, c):
     """c += a · b over four neighbouring elements, which start at ``a`` and at ``b``. The sum is computed in int32.
-    Shapes: ``a`` and ``b`` name the first of four elements along the last dimension, ``c`` one element.
-    Dtypes: int8 for ``a`` and ``b``, int32 for ``c``.
-    Targets: all. Whether one instruction does it is up to the compiler.
-    Errors: TypeError for a value that names no element.
-    """
+    Shapes: ``a`` and ``b`` name the first of four elements along the last dimension, ``c`` one element. Dtypes: int8 for ``a`` and ``b``,
+    int32 for ``c``. Targets: all. Whether one instruction does it is up to the compiler. Errors: TypeError for a value that names no
+    element."""
     (x, i), (y, j), (z, k) = element(a) or _first(a), element(b) or _first(b), element(c) or _first(c)
     total = as_expr(z[tuple(k)])
     for lane in range(4):
@@ -482,9 +432,5 @@ def _first(value):
 
 def Cast(dtype, value):
     """``value`` as the dtype: ``T.cast(value, dtype)`` with its arguments in the other order.
-    Shapes: a scalar.
-    Dtypes: any to any.
-    Targets: all.
-    Errors: as T.cast.
-    """
+    Shapes: a scalar. Dtypes: any to any. Targets: all. Errors: as T.cast."""
     return cast(value, as_dtype(dtype))
