@@ -42,7 +42,7 @@ def documented() -> dict[str, list[str]]:
         by_object.setdefault(id(getattr(T, name)), []).append(name)
     result = {}
     for names in by_object.values():
-        own = getattr(getattr(T, names[0]), "__name__", names[0])
+        own = getattr(getattr(T, names[0]), "__name__", None)
         names.sort(key=lambda n: (n != own, n.startswith("_"), n in OLD, n))
         result[names[0]] = names
     return result

@@ -76,7 +76,7 @@ def show_shape(shape) -> str:
 
 class LocalVar(Operators):
     """What T.alloc_var gives: a mutable scalar of which each thread has its own. Its name is its value; assigning to the name stores.
-    Shapes: a scalar. Dtypes: any that ir.proto has, of 8 bits or more. Targets: all. Errors: none."""
+    Shapes: a scalar. Dtypes: any that the IR has, of 8 bits or more. Targets: all. Errors: none."""
 
     __slots__ = ("buffer",)
 

@@ -61,13 +61,13 @@ Tensor = _TensorType()
 Tensor.__doc__ = """The type of a tensor parameter: ``T.Tensor((M, N), T.float16)`` or ``T.Tensor[[M, N], T.float16]``. Its elements lie
 row by row without gaps. Without a dtype it is float32. ``data`` and ``scope``: accepted, without effect.
 Shapes: any number of dimensions; each is an integer, a T.const, a T.dynamic or an expression of those.
-Dtypes: any that ir.proto has.
+Dtypes: any that the IR has.
 Targets: all.
 Errors: TypeError for a dimension that is no integer, and for no dtype."""
 StridedTensor = _StridedTensorType()
 StridedTensor.__doc__ = """The type of a tensor parameter with strides: ``T.StridedTensor((M, N), (stride, 1), T.float16)``, in elements.
 Shapes: any number of dimensions, and as many strides; each is an integer, a T.const, a T.dynamic or an expression of those.
-Dtypes: any that ir.proto has.
+Dtypes: any that the IR has.
 Targets: all.
 Errors: ValueError for another number of strides. TypeError as for T.Tensor."""
 SharedBuffer, FragmentBuffer, LocalBuffer = _TensorType("SHARED"), _TensorType("FRAGMENT"), _TensorType("LOCAL")
@@ -111,7 +111,7 @@ symbolic = dynamic
 
 def empty(*shape, dtype=None):
     """A tensor that the launcher allocates and the function returns: ``B = T.empty((M, N), T.float16)``. Without a dtype it is float32.
-    Shapes: any; dimensions may be symbolic. Dtypes: any that ir.proto has. Targets: all. Errors: TraceError where the function does not
+    Shapes: any; dimensions may be symbolic. Dtypes: any that the IR has. Targets: all. Errors: TraceError where the function does not
     return it."""
     trace = tr.current("T.empty")
     shape = list(shape)
@@ -208,7 +208,7 @@ def _finish(trace, returned) -> ir.PrimFunc:
 def prim_func(function=None, **_):
     """The decorator of a tile function whose parameters are typed in its signature. It is traced at once, and the result is a T.PrimFunc
     for kiln.compile.
-    Shapes: parameters are T.Tensor annotations or scalar dtypes. Dtypes: any that ir.proto has. Targets: all. Errors: TraceError, with the
+    Shapes: parameters are T.Tensor annotations or scalar dtypes. Dtypes: any that the IR has. Targets: all. Errors: TraceError, with the
     line, for what the language does not allow, and for a parameter without a type."""
     if function is None:
         return prim_func

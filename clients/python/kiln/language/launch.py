@@ -158,7 +158,7 @@ def get_block_extents():
 
 def alloc_shared(shape, dtype, scope="shared.dyn"):
     """A tile in the shared memory of a block. Its elements start unspecified. ``scope``: accepted, without effect.
-    Shapes: any, of dimensions known at compile time. Dtypes: any that ir.proto has: see T.DType. Targets: all. What all tiles of a kernel
+    Shapes: any, of dimensions known at compile time. Dtypes: any that the IR has: see T.DType. Targets: all. What all tiles of a kernel
     take together is limited: 64 KiB on sm_75, gfx90a, gfx942 and RDNA, 160 KiB on gfx950, 99 to 227 KiB on other CUDA targets. Errors:
     TraceError for a dimension known at run time only, or a negative one. CompileError where shared memory does not suffice."""
     return tr.allocate("SHARED", shape, dtype, "shared")
@@ -167,14 +167,14 @@ def alloc_shared(shape, dtype, scope="shared.dyn"):
 def alloc_fragment(shape, dtype, scope="local.fragment"):
     """A tile in the registers of a block. The compiler decides which thread holds which element. Its elements start unspecified. ``scope``:
     accepted, without effect.
-    Shapes: any, of dimensions known at compile time. Dtypes: any that ir.proto has: see T.DType. Targets: all. Errors: as T.alloc_shared.
+    Shapes: any, of dimensions known at compile time. Dtypes: any that the IR has: see T.DType. Targets: all. Errors: as T.alloc_shared.
     CompileError where fragments take more than ``max_fragment_registers`` registers of a thread at a time (640 by default)."""
     return tr.allocate("FRAGMENT", shape, dtype, "fragment")
 
 
 def alloc_local(shape, dtype, scope="local"):
     """An array of which each thread has its own. Its elements start unspecified. ``scope``: accepted, without effect.
-    Shapes: any, of dimensions known at compile time. Dtypes: any that ir.proto has, of 8 bits or more. Targets: all. Errors: as
+    Shapes: any, of dimensions known at compile time. Dtypes: any that the IR has, of 8 bits or more. Targets: all. Errors: as
     T.alloc_shared. CompileError for an index that is certainly outside."""
     return tr.allocate("LOCAL", shape, dtype, "local")
 
@@ -182,7 +182,7 @@ def alloc_local(shape, dtype, scope="local"):
 def alloc_var(dtype, *args, scope="local.var", init=None):
     """A mutable scalar of which each thread has its own. Its name is its value; assigning to the name stores. ``init`` is its first value;
     without one it starts unspecified. ``scope``: accepted, without effect.
-    Shapes: a scalar. Dtypes: any that ir.proto has, of 8 bits or more. Targets: all. Errors: TypeError for no dtype."""
+    Shapes: a scalar. Dtypes: any that the IR has, of 8 bits or more. Targets: all. Errors: TypeError for no dtype."""
     for arg in args:
         if not isinstance(arg, str) or is_dtype_like(arg):
             init = arg
@@ -191,7 +191,7 @@ def alloc_var(dtype, *args, scope="local.var", init=None):
 
 def alloc_global(shape, dtype):
     """A temporary tensor in device memory, allocated for the time of the launch and not cleared. All kernels of the function see it.
-    Shapes: any; dimensions may be symbolic. Dtypes: any that ir.proto has. Targets: all. Errors: TraceError outside of a traced
+    Shapes: any; dimensions may be symbolic. Dtypes: any that the IR has. Targets: all. Errors: TraceError outside of a traced
     function."""
     trace = tr.current("T.alloc_global")
     buffer = Buffer("GLOBAL", shape, as_dtype(dtype), "workspace", workspace=True)
