@@ -240,7 +240,7 @@ std::string DidYouMean(const CLI::App& app) {
   const std::vector<std::string_view> candidates(names.begin(), names.end());
   for (const std::string& word : app.remaining()) {
     const std::string name = word.substr(0, word.find('='));
-    if (const auto meant = target::Closest(name, candidates, target::Slips(name))) return fmt::format("; did you mean {}?", *meant);
+    if (const auto meant = target::Closest(name, candidates, target::Slips(name))) return fmt::format(" (did you mean {}?)", *meant);
   }
   return {};
 }

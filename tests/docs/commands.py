@@ -18,7 +18,7 @@ def _help(program: str, *words: str) -> str:
     environment = {"HOME": "/home/you", "XDG_RUNTIME_DIR": "/run/user/1000", "PATH": "/usr/bin:/bin"}
     ran = subprocess.run([str(BIN / program), *words, "--help"], env=environment, capture_output=True, text=True, check=True, timeout=60)
     text = ran.stdout.replace(str(BIN), "/opt/kiln/bin").rstrip() + "\n"
-    return re.sub(r"(--workers \S+) \[\d+\]", r"\1", text)
+    return re.sub(r"(--workers [^=\n]*)=\d+", r"\1", text)
 
 
 def _block(text: str) -> str:
