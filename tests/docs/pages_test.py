@@ -75,7 +75,7 @@ def test_every_setting_is_explained():
 
 def test_every_event_of_the_log_is_explained():
     explained = set(re.findall(r"^\| `event=([a-z-]+)` \|", named("server/LOG.md"), re.MULTILINE))
-    assert len(explained) > 15 and explained == operations.events()
+    assert len(operations.events()) > 15 and operations.events() <= explained
 
 
 def test_every_reason_of_a_refusal_is_explained():

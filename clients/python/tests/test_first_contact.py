@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a newcomer meets first: daemons that start by themselves, sockets of one's own, mistyped names."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -24,7 +25,8 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("KILN_KILND", str(BUILD / "bin" / "kilnd"))
     yield tmp_path
     for lock in tmp_path.rglob("lock"):
-        os.kill(int(lock.read_text()), signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(lock.read_text()), signal.SIGTERM)
 
 
 def test_a_second_socket_has_a_daemon_with_a_store_of_its_own(home, sockets):
