@@ -55,15 +55,20 @@ def test_there_is_a_tutorial():
 
 @pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
 def test_a_lesson_prints_what_it_says(page, tmp_path, newcomer):
-    """Its Python, then its commands; what stands in its blocks of text is what the Python prints, in that order."""
+    """Its Python, then its commands. Its blocks of text are what the Python prints, in that order; what commands print has the lines of its
+    console blocks."""
     ran = pasted(tmp_path, newcomer, blocks(page, "python"))
     assert ran.returncode == 0 and not re.search(r"Warning|Error", ran.stderr), ran.stderr
     said = "".join(blocks(page, "text"))
     if page in TUTORIAL:
         assert [line.rstrip() for line in ran.stdout.splitlines()] == said.splitlines()
+    printed = set()
     for command in blocks(page, "sh"):
         shell = subprocess.run(["bash", "-euo", "pipefail", "-c", command], env=newcomer, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert shell.returncode == 0 and shell.stdout.strip(), command + shell.stderr
+        printed |= {" ".join(line.split()) for line in shell.stdout.splitlines()}
+    shown = {" ".join(line.split()) for block in blocks(page, "console") for line in block.splitlines()}
+    assert shown <= printed, shown - printed
 
 
 @pytest.mark.parametrize("program", blocks(ROOT / "ir/IR.md", "kiln"), ids=lambda text: re.search(r"@(\w+)", text)[1])
