@@ -10,6 +10,7 @@ import sys
 from parts import ROOT, table
 
 sys.path.insert(0, str(ROOT / "clients" / "python"))
+import kiln  # noqa: E402
 import kiln.language as T  # noqa: E402
 from kiln.language import dtypes, elsewhere  # noqa: E402
 
@@ -129,3 +130,12 @@ def refused() -> str:
         rows.setdefault(hint, []).append(f"`T.{name}`")
     whole = table(("TileLang", "use instead"), [(", ".join(names), hint) for hint, names in rows.items()])
     return whole + "\n" + table(("argument that is refused", "use instead"), [(f"`{call}`", hint) for call, hint in elsewhere.ARGUMENTS])
+
+
+def package() -> str:
+    """The names of the package, each with the first sentence of its docstring."""
+    first = {name: re.split(r"(?<=\.)\s", _markdown(getattr(kiln, name).__doc__ or ""))[0] for name in kiln.__all__}
+    silent = [name for name, text in first.items() if not text]
+    if silent:
+        raise ValueError(f"no docstring: kiln.{', kiln.'.join(silent)}")
+    return table(("name", "what"), [(f"`kiln.{name}`", text) for name, text in sorted(first.items(), key=lambda row: row[0].lower())])

@@ -13,6 +13,7 @@ from parts import ROOT
 PARTS = (
     ("clients/python/LANGUAGE.md", "names", language.reference),
     ("clients/python/LANGUAGE.md", "refused", language.refused),
+    ("clients/python/LANGUAGE.md", "package", language.package),
     ("ir/IR.md", "ops", tile_ir.ops),
     ("ir/IR.md", "expressions", tile_ir.expressions),
     ("ir/IR.md", "types", tile_ir.types),
