@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import commands
 import language
+import library
 import operations
 import tile_ir
 from parts import ROOT
@@ -14,6 +15,7 @@ PARTS = (
     ("clients/python/LANGUAGE.md", "names", language.reference),
     ("clients/python/LANGUAGE.md", "refused", language.refused),
     ("clients/python/LANGUAGE.md", "package", language.package),
+    ("clients/python/LIBRARY.md", "library", library.reference),
     ("ir/IR.md", "ops", tile_ir.ops),
     ("ir/IR.md", "expressions", tile_ir.expressions),
     ("ir/IR.md", "types", tile_ir.types),
