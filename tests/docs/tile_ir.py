@@ -51,7 +51,7 @@ class Structs:
         self.meaning: dict[str, str] = {}
         self.fields: dict[str, list[tuple[str, str]]] = {}
         self.helpers: dict[str, list[tuple[str, str]]] = {}  # op → (declaration, comment)
-        for header in sorted(FOLDER.glob("*.h")) + sorted((FOLDER / "ops").glob("*.h")):
+        for header in sorted(FOLDER.rglob("*.h")):
             self._read(header.read_text(encoding="utf-8").splitlines())
 
     def _read(self, lines: list[str]):
