@@ -77,3 +77,13 @@ def test_a_program_of_the_ir_page_compiles(program, tmp_path):
     file.write_text(program, encoding="utf-8")
     ran = subprocess.run([str(BUILD / "bin" / "kiln"), "compile", "--local", str(file), "-t", "cuda:sm_80"], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_operations_access_file_and_token_commands_are_taken(tmp_path, newcomer):
+    page = ROOT / "deploy/OPERATIONS.md"
+    (access,) = blocks(page, "toml")
+    (tmp_path / "access.toml").write_text(access, encoding="utf-8")
+    (tokens,) = [text for text in blocks(page, "sh") if "kilnd token" in text]
+    check = f"kilnd --check-config --access={tmp_path}/access.toml"
+    ran = subprocess.run(["bash", "-euo", "pipefail", "-c", tokens + check], env=newcomer, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0 and "kiln_" in ran.stdout, ran.stdout + ran.stderr
