@@ -11,7 +11,6 @@
 #include "clients/cli/local.h"
 #include "clients/cli/stats_text.h"
 #include "clients/runtime/device.h"
-#include "server/config_environment.h"
 
 namespace kiln::cli {
 namespace {
@@ -104,7 +103,7 @@ void ShowVersion(Context& context) {
 
 // Where clients of this environment look for kilnd is where it listens, unless it is told so itself.
 void ListenAt(std::string address) {
-  if (address.empty()) address = server::Environment("KILN_ADDRESS");
+  if (const char* named = std::getenv("KILN_ADDRESS"); address.empty() && named != nullptr) address = named;
   if (address.starts_with('/')) address.insert(0, "unix:");
   if (!address.empty()) ::setenv("KILN_LISTEN", address.c_str(), 0);
 }
