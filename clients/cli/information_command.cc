@@ -101,11 +101,12 @@ void ShowVersion(Context& context) {
              capabilities->ptxas.empty() ? "none" : capabilities->ptxas);
 }
 
-// Where clients of this environment look for kilnd is where it listens, unless it is told so itself.
+// kilnd listens where clients of this environment look for it, unless KILN_LISTEN says otherwise. What --address gives comes before both.
 void ListenAt(std::string address) {
-  if (const char* named = std::getenv("KILN_ADDRESS"); address.empty() && named != nullptr) address = named;
+  const bool given = !address.empty();
+  if (const char* named = std::getenv("KILN_ADDRESS"); !given && named != nullptr) address = named;
   if (address.starts_with('/')) address.insert(0, "unix:");
-  if (!address.empty()) ::setenv("KILN_LISTEN", address.c_str(), 0);
+  if (!address.empty()) ::setenv("KILN_LISTEN", address.c_str(), given ? 1 : 0);
 }
 
 // Becomes kilnd.

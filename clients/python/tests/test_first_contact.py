@@ -54,7 +54,7 @@ def serving(command, environment, socket):
         process.wait(20)
 
 
-@pytest.mark.parametrize("form", ["KILN_ADDRESS", "--address", "--listen"])
+@pytest.mark.parametrize("form", ["KILN_ADDRESS", "--address", "--listen", "KILN_LISTEN"])
 def test_kiln_serve_listens_where_its_clients_look(home, sockets, form):
     socket, other = f"{sockets}/here.sock", f"unix:{sockets}/elsewhere.sock"
     command = [str(BUILD / "bin" / "kiln"), "serve", "--ptxas=none"]
@@ -63,6 +63,8 @@ def test_kiln_serve_listens_where_its_clients_look(home, sockets, form):
     if form == "--listen":
         command.append(f"--listen=unix:{socket}")
     environment = {"KILN_ADDRESS": f"unix:{socket}" if form == "KILN_ADDRESS" else other}
+    if form != "KILN_ADDRESS":
+        environment["KILN_LISTEN"] = f"unix:{socket}" if form == "KILN_LISTEN" else other
     assert serving(command, environment, socket) == 0
     assert not pathlib.Path(other.removeprefix("unix:")).exists()
 
