@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "cache/store_directory.h"
 #include "cache/testing.h"
 
 namespace kiln::cache {
@@ -265,13 +266,16 @@ TEST_F(SqliteTierTest, ReadersSeeWholeEntriesWhileOneWrites) {
 }
 
 TEST_F(SqliteTierTest, OneProcessAtATime) {
+  EXPECT_FALSE(IsHeld(options.directory)) << "there is nothing yet";
   auto tier = Open();
+  EXPECT_TRUE(IsHeld(options.directory));
   const auto second = SqliteTier::Open(options, clock);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, ErrorCode::kRefused);
   EXPECT_NE(second.error().message.find(Numbered("pid ", getpid())), std::string::npos) << second.error().message;
   ASSERT_TRUE(PutAndWait(*tier, NumberedEntry(1))) << "the first is not disturbed";
   tier.reset();
+  EXPECT_FALSE(IsHeld(options.directory));
   EXPECT_TRUE(Open()->Get(KeyOf(1))->has_value());
 }
 

@@ -140,6 +140,14 @@ std::expected<void, Error> MayHoldStore(const fs::path& directory, const Filesys
                           directory.string(), *found));
 }
 
+bool IsHeld(const fs::path& directory) {
+  const auto lock = OpenLock(directory / "lock", false);
+  if (!lock || *lock < 0) return false;
+  const bool held = ::flock(*lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(*lock);
+  return held;
+}
+
 std::expected<StoreDirectory, Error> StoreDirectory::Hold(const fs::path& directory, const FilesystemType& type) {
   std::error_code error;
   // Kernels are their owners' business: nobody else may look into a directory that is made here.

@@ -18,6 +18,9 @@ using FilesystemType = std::function<std::optional<std::uint64_t>(const std::fil
 // system, whose locks and shared memory SQLite cannot rely on.
 std::expected<void, Error> MayHoldStore(const std::filesystem::path& directory, const FilesystemType& type = {});
 
+// Whether another process holds the store in the directory now.
+bool IsHeld(const std::filesystem::path& directory);
+
 // The directory of a store, held by one process at a time:
 //
 //   kiln.db, kiln.db-wal, kiln.db-shm   the database

@@ -115,6 +115,25 @@ def run_all(target, cases):
     return wrong
 
 
+# What a newcomer may do next, from the folder of the clone; each line with what it is for.
+NEXT = (
+    ("export PATH=$PWD/build/release/bin:$PATH PYTHONPATH=$PWD/build/release/python", "kiln and its Python package, for this shell"),
+    ("kiln serve &", "a daemon that stays; clients find it by themselves"),
+    (f"{sys.executable} -m kiln.examples.dump build/demo/programs gemm_f16 rms_norm_f16_symbolic", "two of the example kernels as programs"),
+    ("kiln explain build/demo/programs/gemm_f16.pb -t cuda:sm_90a", "what the compiler decides for an H100"),
+    ("kiln run build/demo/programs/rms_norm_f16_symbolic.pb -t emu:sm_90a --dim M=16 --check",
+     "a run on the emulator, which looks for races and the like"),
+)
+READ = (("clients/python/tutorial/README.md", "five steps from a first kernel to attention"), ("README.md", "everything else"))
+
+
+def next_steps() -> str:
+    lines = ["", "Next, in this folder:"]
+    for command, purpose in NEXT:
+        lines += [f"  # {purpose}", f"  {command}"]
+    return "\n".join(lines + ["To read:"] + [f"  {page:36} {about}" for page, about in READ])
+
+
 def main():
     warnings.simplefilter("ignore")
     problems = compile_all()
@@ -124,6 +143,8 @@ def main():
         problems += sum(run_all(emulated, EMULATED) for emulated in EMULATED_TARGETS)
     else:
         problems += run_all(target, {name: (PROGRAMS[name], inputs) for name, (inputs, _) in CASES.items()})
+    if problems == 0:
+        print(next_steps())
     return 1 if problems else 0
 
 

@@ -99,7 +99,8 @@ CallFilter Export(void* context) {
 // The kernel looks at the low half of a command alone.
 constexpr std::uint64_t kCommand = 0xffff'ffff;
 
-// Not: whom the kernel signals about a descriptor, and with what. It asks the owner of the descriptor for leave, who may be kilnd.
+// Commands that set whom the kernel signals about a descriptor, and with which signal, are not allowed: the kernel checks the permission of
+// the descriptor's owner, and that may be kilnd.
 void AllowDescriptorCommands(void* context) {
   for (const int command : {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_ADD_SEALS, F_GET_SEALS}) {
     AllowIf(context, SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, kCommand, static_cast<std::uint64_t>(command)));

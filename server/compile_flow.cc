@@ -79,7 +79,7 @@ std::optional<Failure> CompileFlow::RefusesUnread(const cache::Digest& request, 
   return ToFailure(*full);
 }
 
-// What killed a worker may be its limits: under others it is tried anew.
+// A worker may have been killed by its limits, so a program is tried again under other ones.
 cache::Digest CompileFlow::CrashKey(const cache::Digest& kept_under) const {
   const std::string limits = fmt::format("crash {} {} ", options_.compile_limit.count(), options_.worker_memory_bytes);
   return cache::Hasher().Update(limits).Update(kept_under.view()).Finish();

@@ -55,7 +55,7 @@ class CompileFlow {
   struct Options {
     std::chrono::milliseconds compile_limit{120'000};  // of one job in a worker
     std::uint64_t worker_memory_bytes = 0;
-    std::chrono::milliseconds suspicious_after{30'000};  // a compile cancelled after that leaves a reproducer: before, people were impatient
+    std::chrono::milliseconds suspicious_after{30'000};  // a compile that is cancelled after this time leaves a reproducer
     std::size_t max_pending_bytes = std::size_t{64} << 20;  // of requests under way, and again of the modules that are being decoded
     std::chrono::microseconds between_decodes{25'000};  // of requests that are refused unless the store has their results
     AcceptUnsigned accept_unsigned = AcceptUnsigned::kOfNobody;

@@ -20,6 +20,7 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include "compiler/target/closest.h"
 #include "server/config_environment.h"
 #include "server/config_report.h"
 
@@ -232,6 +233,18 @@ Words FromEnvironment(const CLI::App& app) {
   return words;
 }
 
+// Of a command line with an option that is not known.
+std::string DidYouMean(const CLI::App& app) {
+  Words names;
+  for (const CLI::Option* option : app.get_options()) names.push_back("--" + option->get_single_name());
+  const std::vector<std::string_view> candidates(names.begin(), names.end());
+  for (const std::string& word : app.remaining()) {
+    const std::string name = word.substr(0, word.find('='));
+    if (const auto meant = target::Closest(name, candidates, target::Slips(name))) return fmt::format(" (did you mean {}?)", *meant);
+  }
+  return {};
+}
+
 fs::path ConfigFileIn(const Words& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].starts_with("--config=")) return arguments[i].substr(9);
@@ -327,6 +340,12 @@ fs::path DefaultStateDirectory() {
   return "/var/cache/kiln";
 }
 
+fs::path OwnStateDirectory(const fs::path& state_directory, std::string_view address) {
+  std::string name;  // two addresses never have the same
+  for (const char c : address) name += c == '/' ? "%2F" : c == '%' ? "%25" : std::string(1, c);
+  return state_directory / "at" / name;
+}
+
 std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv) {
   Config config;
   config.workers = DefaultWorkers(std::thread::hardware_concurrency());
@@ -354,9 +373,10 @@ std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv) {
   } catch (const CLI::CallForVersion&) {
     return std::unexpected(ConfigEnd{0, app.version() + "\n"});
   } catch (const CLI::ParseError& error) {
-    return std::unexpected(ConfigEnd{2, fmt::format("{}; `kilnd --help` lists the options", error.what())});
+    return std::unexpected(ConfigEnd{2, fmt::format("{}{}; `kilnd --help` lists the options", error.what(), DidYouMean(app))});
   }
   if (const auto finished = Finish(raw, config); !finished) return std::unexpected(ConfigEnd{2, finished.error()});
+  if (app.count("--state-dir") == 0) config.own_state_directory = OwnStateDirectory(config.state_directory, config.endpoint.address);
   if (raw.check_config) config.effective = Effective(app, {from_file_words, file.string(), from_environment, flags});
   config.service_manager = ServiceManagerFromEnvironment();
   return config;

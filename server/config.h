@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "server/accept_unsigned.h"
 #include "server/endpoint.h"
@@ -35,6 +36,8 @@ struct Config {
   std::filesystem::path trusted_keys;  // of other hosts; empty: none
 
   std::filesystem::path state_directory;
+  // Where nobody named one: the one of this socket alone, for when another kilnd holds the store in `state_directory`.
+  std::optional<std::filesystem::path> own_state_directory;
   std::uint64_t memory_cache_bytes = std::uint64_t{256} << 20;
   std::uint64_t disk_cache_bytes = std::uint64_t{8} << 30;
 
@@ -97,5 +100,8 @@ constexpr std::chrono::microseconds BetweenDecodes(unsigned processors, unsigned
 
 // Where the store is if nobody says.
 std::filesystem::path DefaultStateDirectory();
+
+// Below the default directory: of a kilnd that listens at this address while another one holds the default store.
+std::filesystem::path OwnStateDirectory(const std::filesystem::path& state_directory, std::string_view address);
 
 }  // namespace kiln::server

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory for modules that are being decoded. Who finds too little waits, one after the other in the order in which they came: what takes more
-// than there is at all has it alone, and large ones are not passed by small ones for ever.
+// The memory for modules that are being decoded. A module that finds too little waits. Waiting modules get in in the order in which they
+// came, so small ones do not pass large ones for ever. A module that needs more than there is at all gets in alone.
 //
-// Threads. Any; those of the heavy executor wait here. Nobody waits with something that others wait for: who is in holds his place while one thread
-// decodes, which waits for nothing and comes to an end.
+// Threads. Any; those of the heavy executor wait here. No deadlock: a module holds its memory while one thread decodes it, and that thread waits
+// for nothing.
 #pragma once
 
 #include <chrono>

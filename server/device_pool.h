@@ -36,8 +36,8 @@ class DevicePool {
     unsigned jobs_per_worker = 200;
     std::size_t queue = 256;
     std::function<void(std::string_view request_id, std::string_view cause)> on_replaced;
-    // Told once, when it is known which GPUs there are, with `trouble`: what fails in the closed sandbox. Where the list has
-    // protections beside it, those of a loose one, it does not fail there.
+    // Called once, when it is known which GPUs there are. `trouble`: what fails in the closed sandbox; the list then has the protections of
+    // a wider one in which it works, if there is one.
     std::function<void(const v1::DeviceList& gpus, std::string_view trouble)> on_listed;
   };
 

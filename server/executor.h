@@ -33,7 +33,7 @@ class Executor {
   // False when the queue has no place for the tenant; the task is untouched then.
   bool Post(const std::string& tenant, Task& task);
 
-  // Before all that waits, however full the queue is: the end of what was accepted long ago. On nobody's account.
+  // Puts the task before all others, however full the queue is, and charges no tenant: it ends a call that was accepted long ago.
   void PostFirst(Task task);
 
   // As Post, however full the queue is: what goes on with something accepted long ago.

@@ -21,7 +21,8 @@ double FairShare::Taken(const Tenant& tenant, Time now) {
   return taken_ms;
 }
 
-// Where those stand who are served: since the last of them was, its jobs may have gone on. While nobody waits, those for whom something runs.
+// The virtual time at which tenants are served now, with what their running jobs have taken since. While no tenant waits, it is that of the
+// tenants for whom something runs.
 double FairShare::Served(Time now) const {
   std::optional<double> waits_ms, runs_ms;
   for (const auto& [name, tenant] : tenants_) {

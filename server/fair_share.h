@@ -4,9 +4,9 @@
 // with the least is served next, so that every tenant gets an equal share of the workers, whatever the others send. A job counts while it
 // runs, by what it has taken; but as the average of its tenant's jobs at least, for what it will take is not known before it ran.
 //
-// A tenant for whom nothing waited starts where those who are served stand, by what their jobs have taken: to want nothing saves up
-// nothing, nor what others had meanwhile. What a job takes from there on counts as everything else does, whenever it began. When nobody
-// wants anything any more nobody owes anybody anything.
+// A tenant for whom nothing waited starts at the virtual time of those who are served, with what their jobs have taken: it saves up nothing
+// while it wants nothing. What its jobs take from then on counts in full, even of jobs that began earlier. When no tenant wants anything any
+// more, all accounts are closed.
 //
 // (Start-time fair queueing: Goyal, Vin, Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions on Networking 5(5), 1997.)
 //

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "cache/store_directory.h"
 #include "server/config.h"
 #include "server/config_check.h"
 #include "server/daemon.h"
@@ -52,6 +55,13 @@ void Drain(const sigset_t& ends, const ServiceManager& manager, std::chrono::mic
   });
 }
 
+// Whether the start may be tried again, with the store of this socket: the default one is another kilnd's.
+bool UseOwnStore(Config& config) {
+  if (!config.own_state_directory || !kiln::cache::IsHeld(config.state_directory)) return false;
+  config.state_directory = *std::exchange(config.own_state_directory, std::nullopt);
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -79,7 +89,8 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGHUP);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // in every thread: this one waits for them
 
-  auto daemon = Daemon::Start(std::move(*config));
+  auto daemon = Daemon::Start(*config);
+  if (!daemon && UseOwnStore(*config)) daemon = Daemon::Start(std::move(*config));
   if (!daemon) {
     std::fprintf(stderr, "kilnd: %s\n", daemon.error().c_str());
     return 1;

@@ -61,7 +61,7 @@ class Maintenance {
   std::expected<std::vector<v1::CacheEntry>, Failure> List(const v1::CacheListRequest& request) const;
   std::expected<v1::CacheVerifyReply, Failure> Verify();
   std::expected<v1::CacheGcReply, Failure> Gc(std::uint64_t target_bytes);
-  // The named keys are those of programs, of results that are kept for that tenant, or those that List tells. Each must be there, and whole.
+  // A key may be a program's, that of a result that is kept for the tenant, or one that List tells. Each must be in the store and undamaged.
   std::expected<TemporaryFile, Failure> Export(const v1::CacheExportRequest& request, std::string_view tenant);
   // What the store keeps for tenants: whether an entry of so many bytes may be kept for one; that so many were put.
   struct Shares {

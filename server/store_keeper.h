@@ -34,7 +34,7 @@ class StoreKeeper {
 
  private:
   struct Held {
-    std::uint64_t bytes = UINT64_MAX;  // at least as many as it has; at first not known
+    std::uint64_t bytes = UINT64_MAX;  // an upper bound of what the tenant has; unknown at first
     bool looking = false;
   };
   void Look(const std::string& tenant);

@@ -36,7 +36,7 @@ class Telemetry {
   void LogUnflushed(Level level, std::string_view event, std::span<const Field> fields) const;
   void Flush() const;
 
-  // Writes from now on to what has the file's name by now, for who has moved it away. False: that cannot be opened, and it stays as it is.
+  // Opens the log's file anew by its name, for whoever has moved the old one away. False: it cannot be opened; the old one is kept.
   bool Reopen();
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that tenants share: the bytes of the requests that are under way. It is never full for everybody. Who holds something may
-// take more only while that leaves a fifth of what is free and theirs together; who holds nothing finds room as long as anything is
-// left, and may be over by that one piece.
+// Memory that tenants share: the bytes of the requests that are under way. One tenant cannot fill it for all.
+// A tenant that holds something may take more only while a fifth of what is free and its own together stays free. A tenant that holds nothing
+// gets room as long as anything is left, even if its one piece is larger than that.
 //
 // All members may be called from any thread.
 #pragma once

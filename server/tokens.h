@@ -46,7 +46,7 @@ std::string FormatExpiry(const Token& token);
 std::expected<std::vector<Token>, std::string> ReadTokens(const std::filesystem::path& path);
 std::expected<void, std::string> WriteTokens(const std::filesystem::path& path, const std::vector<Token>& tokens);
 
-// Held from reading the tokens until they are written: who changes them waits for who does so already.
+// The lock of a change of the tokens, from reading to writing. A second change waits for the first.
 std::expected<UniqueFd, std::string> LockTokens(const std::filesystem::path& path);
 
 cache::Digest HashToken(std::string_view secret);

@@ -59,7 +59,8 @@ double WorkEstimate::ExpectedMs(const Sum& parts) const {
   return count * timed_sums_.ms / timed + Slope() * (parts.size - count * timed_.size / timed);
 }
 
-// The time of what is left, over the workers at it: all of them as long as few parts tell, then as many as the work done until now has had.
+// The time of what is left, divided by the workers that do it: all of them while few parts are done, then as many as the finished parts had
+// on average.
 std::optional<double> WorkEstimate::RemainingSeconds(Clock::time_point now) const {
   if (left_.count == 0) return 0;
   const std::size_t done = sizes_.size() - left_.count;

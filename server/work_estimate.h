@@ -4,10 +4,10 @@
 // time; of each its size is known beforehand, and its time in a worker once it is done.
 //
 // Parts of unequal length make the first tenth a poor sample: of 40 whose deviation is three quarters of their mean, the mean is off by
-// 25 % one time in thirty. So what is left is not expected to be like what is done, but on the line of least squares through times
-// and sizes of that (the regression estimator of a total). Its slope is between 0 and that of a line through the origin: where sizes
-// say nothing about times, it is the mean. Of sizes that none of what is done has, times are taken to be proportional. What the workers have in hand counts for half: it is done neither wholly nor not at all,
-// and at any moment it is the long ones that are in hand.
+// 25 % one time in thirty. So the time of a part is read off the line of least squares through the sizes and times of the finished parts (the
+// regression estimator of a total). The line's slope is at least 0 and at most that of a line through the origin; where sizes say nothing
+// about times, the line is the mean. For sizes beyond those of all finished parts, times are taken as proportional. Parts that a worker has in
+// hand count for half: they are partly done, and long parts are in hand more often than short ones.
 //
 // Not synchronised.
 #pragma once

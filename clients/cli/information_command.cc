@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -100,8 +101,17 @@ void ShowVersion(Context& context) {
              capabilities->ptxas.empty() ? "none" : capabilities->ptxas);
 }
 
+// kilnd listens where clients of this environment look for it, unless KILN_LISTEN says otherwise. What --address gives comes before both.
+void ListenAt(std::string address) {
+  const bool given = !address.empty();
+  if (const char* named = std::getenv("KILN_ADDRESS"); !given && named != nullptr) address = named;
+  if (address.starts_with('/')) address.insert(0, "unix:");
+  if (!address.empty()) ::setenv("KILN_LISTEN", address.c_str(), given ? 1 : 0);
+}
+
 // Becomes kilnd.
 void Serve(Context& context, std::vector<std::string> arguments) {
+  ListenAt(context.connect.address);
   std::string program = Beside("kilnd");
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argv;
@@ -125,7 +135,7 @@ void AddInformation(CLI::App& app, Context& context) {
 }
 
 void AddServe(CLI::App& app, Context& context) {
-  CLI::App& sub = *app.add_subcommand("serve", "Start the daemon here; takes kilnd's options (`kilnd --help`)");
+  CLI::App& sub = *app.add_subcommand("serve", "Start the daemon here, at --address or $KILN_ADDRESS; takes kilnd's options (`kilnd --help`)");
   sub.prefix_command()->fallthrough(false);
   sub.set_help_flag();
   sub.callback([&sub, &context] { Serve(context, sub.remaining()); });

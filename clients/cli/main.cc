@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
 #include "clients/cli/commands.h"
+#include "clients/cli/suggestion.h"
 
 int main(int argc, char** argv) {
   using namespace kiln::cli;
@@ -26,6 +29,12 @@ int main(int argc, char** argv) {
   AddInformation(app, context);
   AddTop(app, context);
   AddServe(app, context);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int status = app.exit(error);
+    if (status != 0) std::fputs(DidYouMean(app).c_str(), stderr);
+    return status;
+  }
   return context.status;
 }

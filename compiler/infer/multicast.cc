@@ -58,7 +58,8 @@ class Pairing {
   }
 
  private:
-  // Of the loads of a stage: two blocks wait for those that are for both. Measured on one H200: 2.5 % of a product of 128 rows.
+  // Puts the loads that are for both blocks first in each stage: both blocks wait for these. Measured on one H200: 2.5 % of a product
+  // of 128 rows.
   static void SharedFirst(ir::Block& block) {
     const auto fills = [](const ir::Stmt& stmt) {
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
@@ -99,7 +100,7 @@ class Pairing {
     });
   }
 
-  // Of the lines, those that come from memory for each block: others' blocks load the rest of what they share.
+  // How many of the lines each block must bring from memory itself. Blocks that share a line divide it among them.
   double MemoryLines() {
     std::vector<double> lines;
     for (const Load& load : loads_) lines.push_back(load.lines);

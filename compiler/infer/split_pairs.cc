@@ -25,7 +25,7 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Stmt;
 
-constexpr int64_t kLeastSteps = 16;  // of each half: what the two barriers and the exchange take must be little beside them
+constexpr int64_t kLeastSteps = 16;  // of each half, so that the two barriers and the exchange are a small part of the time
 constexpr int64_t kLeastPieces = 4;  // in which a result too large for shared memory leaves
 
 class Splitter {
@@ -188,8 +188,8 @@ class Splitter {
     kernel_.body.push_back({std::move(result), loc});
   }
 
-  // Along which the blocks may share the sum and what is done with it: halves lie in registers of their own, no statement needs more than
-  // one element of the sum at a time, and what one block leaves in memory is nothing to the other.
+  // The dimension along which the two blocks may share the sum and the statements behind it. The halves lie in different registers, no
+  // statement needs more than one element of the sum at a time, and neither block reads what the other wrote.
   std::optional<int> HalvedDim(const ir::Gemm& gemm, BufferId sum, std::span<const Stmt> rest) const {
     const target::MmaInstruction& mma = *target::FindMma(*context_.target, gemm.plan->instruction);
     const int rank = int(module_[sum].shape.size());
@@ -261,7 +261,7 @@ class Splitter {
     return module_.exprs.Add(place, module_.exprs.Mul(module_.exprs.Cast(type, part), module_.exprs.Int(extent, type)));
   }
 
-  // The destination's dimension for one of the source with more than one element: those of one element may stand anywhere in both.
+  // Which dimension of the destination belongs to a dimension of the source. Dimensions of one element do not count; they may stand anywhere.
   static size_t SameDim(const ir::Copy& copy, size_t dim) {
     const auto wide = [](int64_t extent) { return extent != 1; };
     ptrdiff_t before = std::count_if(copy.src.extents.begin(), copy.src.extents.begin() + ptrdiff_t(dim), wide);

@@ -153,7 +153,7 @@ std::optional<int64_t> KernelLowering::ValueAt(ExprId id, int variable, int64_t 
   if (node.op == ExprOp::kCast && ir::IsInteger(pool().Type(node.args[0]))) return ValueAt(node.args[0], variable, at);
   const int64_t modulus = node.op == ExprOp::kFloorMod ? pool().ConstInt(node.args[1]).value_or(0) : 0;
   if (modulus > 0) {
-    // Whole multiples are nothing to the remainder, whatever they are made of.
+    // Multiples of the modulus do not change the remainder, so their terms may be anything.
     const compiler::Linear linear = compiler::LinearOf(pool(), node.args[0]);
     int64_t sum = linear.constant;
     for (const auto& [term, coefficient] : linear.terms) {

@@ -2,8 +2,9 @@
 #include "compiler/target/target.h"
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
+
+#include "compiler/target/closest.h"
 
 namespace kiln::target {
 namespace {
@@ -51,28 +52,13 @@ std::string Canonical(std::string_view name) {
   return std::string(name);
 }
 
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 std::string Unknown(std::string_view name) {
-  // Longer names are no near miss of anything, and the distance is quadratic.
   constexpr size_t kLongest = 64;
   const std::string canonical = Canonical(name.substr(0, kLongest));
-  const Target* nearest = std::ranges::min_element(
-      kTargets, {}, [&](const Target& target) { return EditDistance(canonical, target.name); });
+  std::vector<std::string_view> names;
+  for (const Target& target : kTargets) names.push_back(target.name);
   std::string text = "unknown target \"" + std::string(name.substr(0, kLongest)) + "\"";
-  if (EditDistance(canonical, nearest->name) <= 4) text += "; did you mean \"" + std::string(nearest->name) + "\"?";
+  if (const auto nearest = Closest(canonical, names, 4)) text += "; did you mean \"" + std::string(*nearest) + "\"?";
   text += " Targets:";
   for (const Target& target : kTargets) text += " " + std::string(target.name);
   return text + "; and each as \"emu:…\" for the emulator";

@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 #include <string>
 
+#include "compiler/target/closest.h"
 #include "compiler/target/instructions.h"
 
 namespace kiln::target {
@@ -47,6 +49,16 @@ TEST(Find, NamesTheNearestTarget) {
   EXPECT_LT(far.size(), 1000u);
   EXPECT_FALSE(Find("cuda -arch=sm_90a -x=1"));
   EXPECT_FALSE(Find(""));
+}
+
+TEST(Closest, IsWithinSomeEdits) {
+  constexpr std::array<std::string_view, 3> kNames = {"compile", "cache", "run"};
+  EXPECT_EQ(Closest("compil", kNames, 1), "compile");
+  EXPECT_EQ(Closest("cahce", kNames, 2), "cache");
+  EXPECT_EQ(Closest("cahce", kNames, 1), std::nullopt);
+  EXPECT_EQ(Closest("", kNames, 2), std::nullopt);
+  EXPECT_EQ(Closest("run", {}, 9), std::nullopt);
+  EXPECT_EQ(Closest(std::string(1'000'000, 'x'), kNames, 3), std::nullopt);
 }
 
 class Instructions : public ::testing::TestWithParam<const Target*> {};

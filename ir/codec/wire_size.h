@@ -49,7 +49,7 @@ class WireSize {
   size_t memory_ = 0;
 };
 
-// What is in a serialized kiln.v1.Module; of the text form what it becomes alone.
+// What is in a serialized kiln.v1.Module. For the text form, only what it becomes (`decoded`) is known.
 struct ModuleSize {
   size_t variables = 0, buffers = 0, expressions = 0, parameters = 0, kernels = 0, files = 0, statements = 0;
   size_t nesting = 0;  // of statements

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A report of tests/gpu/bench as Markdown: the groups with their bars, then every row.
 
-  tests/gpu/bench_report.py REPORT.json"""
+  tests/gpu/bench_report.py REPORT.json            prints it
+  tests/gpu/bench_report.py REPORT.json --write    puts it into FIGURES.md"""
 
 import json
 import pathlib
@@ -49,10 +50,23 @@ def markdown(report):
     device = report["place"]["devices"][0]
     copy = report["place"]["copy_bytes_per_second"] * 1e-9
     return "\n".join([f"{device['name']}, driver CUDA {device['driver_version']}, copy {copy:.0f} GB/s; at the end of the run: {report['card']}", "",
-                      *groups(report), "", *rows(report)])
+                      *groups(report), "", "<details><summary>Every row</summary>", "", *rows(report), "", "</details>"])
+
+
+def main(arguments):
+    if not arguments or arguments[1:] not in ([], ["--write"]):
+        return __doc__
+    text = markdown(json.loads(pathlib.Path(arguments[0]).read_text()))
+    if not arguments[1:]:
+        print(text)
+        return 0
+    here = pathlib.Path(__file__).resolve().parent
+    sys.path.insert(0, str(here.parent / "docs"))
+    from parts import write
+
+    write(here / "FIGURES.md", "bench", text + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    print(markdown(json.loads(pathlib.Path(sys.argv[1]).read_text())))
+    sys.exit(main(sys.argv[1:]))

@@ -43,4 +43,6 @@ def __getattr__(name):
         return value
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .names import unknown
+
+    raise unknown(f"module {__name__!r} has no attribute {name!r}", name, __all__, "kiln.")

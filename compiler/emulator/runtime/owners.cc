@@ -91,7 +91,7 @@ bool Owners::NoteShared(const Tensor& t, uint64_t number, uint32_t parts, uint32
              (touch == Touch::kRead || !Foreign(marks.reader, self));
   }
   if (!alone || !news || touch == Touch::kRead) return alone;
-  // Before the first change, by whom it may be; the others wait.
+  // Before the first change, one thread saves what was there. The others wait for it.
   if (uint32_t state = 0; unit.saved.compare_exchange_strong(state, kSaving)) {
     t.Save(number);
     unit.saved = kSaved;

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tile language: ``import kiln.language as T``. Names and meaning are TileLang's."""
 
+from ..names import unknown as _unknown
 from . import dtypes as _dtypes
 from .buffer import LocalVar
 from .dtypes import DType, as_dtype
 from .dtypes import DType as dtype
 from .expr import Expr, Var, as_expr, cast, floordiv, floormod, truncdiv, truncmod
+from .elsewhere import INSTEAD as _INSTEAD
 from .function import (
     FragmentBuffer, LocalBuffer, Ref, SharedBuffer, StridedTensor, Tensor, const, dynamic, empty, macro, prim_func, symbolic,
 )
@@ -17,9 +19,9 @@ from .loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vector
 from .math import *  # noqa: F403
 from .program import PrimFunc
 from .tile_ops import (
-    Cast, GemmWarpPolicy, assume, atomic_add, atomic_addx2, atomic_addx4, atomic_max, atomic_min, clear, copy, cummax, cumsum, dp4a, fill, gemm, loop_break,
-    reduce, reduce_absmax, reduce_abssum, reduce_bitand, reduce_bitor, reduce_bitxor, reduce_max, reduce_min, reduce_sum, sync_threads,
-    sync_warp,
+    Cast, GemmWarpPolicy, assume, atomic_add, atomic_addx2, atomic_addx4, atomic_max, atomic_min, clear, copy, cummax, cumsum, dp4a,
+    fill, gemm, loop_break, reduce, reduce_absmax, reduce_abssum, reduce_bitand, reduce_bitor, reduce_bitxor, reduce_max, reduce_min,
+    reduce_sum, sync_threads, sync_warp,
 )
 from .trace import TraceError
 
@@ -28,21 +30,16 @@ Serial, Unroll, Vectorized, parallel = serial, unroll, vectorized, Parallel
 inline = macro
 Buffer = Tensor  # the older name of the annotation
 
-_ELSEWHERE = {
-    "alloc_barrier": "barriers are placed by the compiler: use T.copy and T.gemm, whose effects the next statement sees",
-    "tma_copy": "use T.copy; the compiler chooses the instruction",
-    "async_copy": "use T.copy in a T.Pipelined loop; the compiler makes it asynchronous",
-    "wgmma_gemm": "use T.gemm; the compiler chooses the instruction",
-    "call_extern": "CUDA source is not compiled by Kiln; write the function in the tile language",
-    "import_source": "CUDA source is not compiled by Kiln; write the function in the tile language",
-    "sync_grid": "blocks of one launch do not wait for each other; open another T.Kernel in the same function, for launches run in order",
-    "ws": "warp specialisation is inferred",
-    "WarpSpecialize": "warp specialisation is inferred",
-}
-
 
 def __getattr__(name):
     if name.startswith("__") and name.endswith("__"):
         raise AttributeError(name)
-    hint = _ELSEWHERE.get(name)
-    raise AttributeError(f"T.{name} is not part of Kiln's tile language in this version" + (f": {hint}" if hint else ""))
+    message = f"T.{name} is not part of Kiln's tile language in this version"
+    if name in _INSTEAD:
+        raise AttributeError(f"{message}: {_INSTEAD[name]}", name=name, obj=None)
+    raise _unknown(message, name, _names(), "T.")
+
+
+def _names() -> list[str]:
+    """What programs may use: all but the modules that define it."""
+    return [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, type(_dtypes))]

@@ -75,7 +75,8 @@ def show_shape(shape) -> str:
 
 
 class LocalVar(Operators):
-    """T.alloc_var: a mutable scalar of each thread. Used by name it is its value; assigned by name it is stored to."""
+    """What T.alloc_var gives: a mutable scalar of which each thread has its own. Its name is its value; assigning to the name stores.
+    Shapes: a scalar. Dtypes: any that the IR has, of 8 bits or more. Targets: all. Errors: none."""
 
     __slots__ = ("buffer",)
 

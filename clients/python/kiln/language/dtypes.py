@@ -6,7 +6,9 @@ from __future__ import annotations
 
 
 class DType(str):
-    """One element type; ``DType("half") is DType("float16")``."""
+    """One element type. It is a string, its canonical name: ``T.DType("half") is T.float16``. Called, it casts: ``T.float16(x)``.
+    Shapes: called with a scalar. Dtypes: the table of this page lists all types and their other names. Targets: all. Where a target has no
+    instructions for a type, Kiln computes with a wider one. Errors: TypeError for a name that is no dtype."""
 
     __slots__ = ("wire", "bits", "kind")
     _known: dict[str, "DType"] = {}
@@ -102,7 +104,8 @@ _ALIASES = {
 
 
 def as_dtype(value) -> DType:
-    """A DType from a DType, its name, or a dtype of torch, numpy or Python."""
+    """A T.DType from a T.DType, its name, or a dtype of torch, numpy or Python (bool, int and float mean bool, int32 and float32).
+    Shapes: none. Dtypes: all. Targets: all. Errors: TypeError for what is no dtype."""
     if isinstance(value, DType):
         return value
     if isinstance(value, type):

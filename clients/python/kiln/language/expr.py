@@ -79,7 +79,9 @@ class Operators:
 
 
 class Var:
-    """A variable of the module. ``kind`` is a name of VarKind in ir.proto."""
+    """A variable of a program: a loop's, a block's, a scalar parameter or a symbolic dimension. Programs get them from the language and do
+    not make them.
+    Shapes: a scalar. Dtypes: integers, and any type for a scalar parameter. Targets: all. Errors: none."""
 
     __slots__ = ("kind", "dtype", "name", "axis", "expr", "__weakref__")
 
@@ -89,8 +91,10 @@ class Var:
 
 
 class Expr(Operators):
-    """One node. ``op`` is a name of ExprOp; ``value`` is a constant's number, a VAR's Var or a LOAD's buffer; ``size`` counts the nodes
-    of the expression written out."""
+    """A scalar expression: what indexing a buffer, an operator or a function of this page gives. ``dtype`` is its type, ``op`` its
+    operation.
+    Shapes: a scalar. Dtypes: any. Targets: all. Errors: TypeError where Python needs its value while the program is traced: as a truth
+    value outside of a traced function, as an index of a list."""
 
     __slots__ = ("op", "dtype", "args", "value", "size", "__weakref__")
 
@@ -242,7 +246,9 @@ def const(value, dtype=None) -> Expr:
 
 
 def as_expr(value) -> Expr:
-    """What stands for a scalar, as an expression: an expression, a number, a T.alloc_var, a region of one element."""
+    """What stands for a scalar, as an expression: an expression, a number, a T.alloc_var, a buffer or slice of one element. A Python int
+    becomes int32 (int64 where it does not fit), a float float32, a bool bool.
+    Shapes: a scalar. Dtypes: any. Targets: all. Errors: TypeError for anything else."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, (bool, int, float)):
@@ -271,8 +277,10 @@ def constant_value(e):
 
 
 def cast(value, dtype) -> Expr:
-    """``value`` in the dtype; a Python number keeps all its digits that fit. Floats to integers are cut towards zero and saturate, NaN gives 0;
-    integers to narrower ones keep the low bits."""
+    """``value`` in the dtype. A float becomes an integer by cutting towards zero and saturates at the type's ends; NaN becomes 0. An
+    integer becomes a narrower one by its low bits. A Python number keeps all digits that fit.
+    Shapes: a scalar. Dtypes: any to any. Targets: all. 8-bit floats are converted by instructions where the target has them, else by their
+    bits. Errors: TypeError for what is no scalar, and for an infinite Python float as an integer."""
     dtype = as_dtype(dtype)
     # A number not through the literal's own type, which may hold fewer digits.
     e = value if isinstance(value, (bool, int, float)) else as_expr(value)
@@ -402,7 +410,9 @@ def _floor_quotient(a: Expr, b: Expr) -> Expr:
 
 
 def divide(a, b):
-    """a / b; TypeError of two integers."""
+    """a / b.
+    Shapes: two scalars. Dtypes: at least one float; both are promoted to one type. Targets: all. Errors: TypeError for two integers:
+    T.floordiv and T.truncdiv divide those."""
     e, f, dtype = _promoted(a, b)
     if not dtype.is_float:
         raise TypeError(
@@ -413,27 +423,33 @@ def divide(a, b):
 
 
 def floordiv(a, b):
-    """The floor of the quotient, of floats as of integers; a / b where a float ``b`` is 0."""
+    """The floor of the quotient, for floats as for integers; a / b where a float ``b`` is 0. Also written ``a // b``.
+    Shapes: two scalars. Dtypes: numbers, promoted to one type. Targets: all. Errors: ZeroDivisionError for a Python 0. TypeError for what
+    is no scalar."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     return binary("FLOOR_DIV", as_expr(a), b)
 
 
 def floormod(a, b):
-    """a - floordiv(a, b) · b: the sign is ``b``'s. Of floats as Python's %: exact but for one rounding where the signs differ, at T.fmod's cost; NaN
-    where ``a`` is infinite or ``b`` 0."""
+    """a - floordiv(a, b) · b: the sign is that of ``b``. Also written ``a % b``. For floats it is Python's %: exact but for one rounding
+    where the signs differ, at the cost of T.fmod; NaN where ``a`` is infinite or ``b`` is 0.
+    Shapes: two scalars. Dtypes: numbers, promoted to one type. Targets: all. Errors: ZeroDivisionError for a Python 0. TypeError for what
+    is no scalar."""
     if isinstance(a, int) and isinstance(b, int):
         return a % b
     return binary("FLOOR_MOD", as_expr(a), b)
 
 
 def truncdiv(a, b):
-    """The quotient of integers, cut towards zero; of floats, a / b."""
+    """The quotient of integers, cut towards zero; for floats, a / b.
+    Shapes: two scalars. Dtypes: numbers, promoted to one type. Targets: all. Errors: TypeError for what is no scalar."""
     return binary("DIV", as_expr(a), b)
 
 
 def truncmod(a, b):
-    """a - truncdiv(a, b) · b, of integers: the sign is ``a``'s."""
+    """a - truncdiv(a, b) · b: the sign is that of ``a``.
+    Shapes: two scalars. Dtypes: integers; floats give T.fmod. Targets: all. Errors: TypeError for what is no scalar."""
     return binary("MOD", as_expr(a), b)
 
 

@@ -7,7 +7,9 @@ from .dtypes import DType, as_dtype
 
 
 def determine_fp8_type(kind: str = "e4m3") -> DType:
-    """The OCP format; on AMD CDNA3 (gfx940 … gfx942) the one without negative zero."""
+    """The 8-bit float type that the device of this process computes with: float8_e4m3fn or float8_e5m2, and on AMD CDNA3 (gfx940 to gfx942)
+    the types without negative zero. ``kind`` is "e4m3" or "e5m2".
+    Shapes: none; it gives a dtype. Dtypes: an 8-bit float. Targets: all. Errors: ValueError for another ``kind``."""
     from .. import target
 
     if kind not in ("e4m3", "e5m2"):
@@ -18,5 +20,7 @@ def determine_fp8_type(kind: str = "e4m3") -> DType:
 
 
 def determine_torch_fp8_type(kind: str = "e4m3"):
-    """The same as torch's dtype."""
+    """T.determine_fp8_type as torch's dtype.
+    Shapes: none; it gives a dtype. Dtypes: an 8-bit float. Targets: all. Errors: ValueError for another ``kind``, TypeError where this
+    torch lacks the type."""
     return determine_fp8_type(kind).as_torch()

@@ -63,15 +63,31 @@ class _StridedTensorType(_TensorType):
 
 
 class Ref:
-    """Annotation of a macro parameter that is passed by reference: a T.alloc_var or an element."""
+    """The annotation of a T.macro parameter that is passed by reference: a T.alloc_var or an element.
+    Shapes: a scalar. Dtypes: any. Targets: all. Errors: none."""
 
     def __class_getitem__(cls, _):
         return cls
 
 
 Tensor = _TensorType()
+Tensor.__doc__ = """The type of a tensor parameter: ``T.Tensor((M, N), T.float16)`` or ``T.Tensor[[M, N], T.float16]``. Its elements lie
+row by row without gaps. Without a dtype it is float32. ``scope`` is "global".
+Shapes: any number of dimensions; each is an integer, a T.const, a T.dynamic or an expression of those.
+Dtypes: any that the IR has.
+Targets: all.
+Errors: TypeError for a dimension that is no integer, and for no dtype. TraceError for ``data``, ``elem_offset`` and another ``scope``."""
 StridedTensor = _StridedTensorType()
+StridedTensor.__doc__ = """The type of a tensor parameter with strides: ``T.StridedTensor((M, N), (stride, 1), T.float16)``, in elements.
+Shapes: any number of dimensions, and as many strides; each is an integer, a T.const, a T.dynamic or an expression of those.
+Dtypes: any that the IR has.
+Targets: all.
+Errors: ValueError for another number of strides. TypeError as for T.Tensor."""
 SharedBuffer, FragmentBuffer, LocalBuffer = _TensorType("SHARED"), _TensorType("FRAGMENT"), _TensorType("LOCAL")
+for _type, _what in ((SharedBuffer, "a tile of T.alloc_shared"), (FragmentBuffer, "a tile of T.alloc_fragment"),
+                     (LocalBuffer, "an array of T.alloc_local")):
+    _type.__doc__ = (f"The type of a T.macro parameter that is {_what}.\nShapes: any; what is passed keeps its own.\nDtypes: any.\n"
+                     "Targets: all.\nErrors: TraceError where a buffer of other memory is passed.")
 
 
 def _split_names(names) -> list[str]:
@@ -79,7 +95,10 @@ def _split_names(names) -> list[str]:
 
 
 def const(names, dtype=int32):
-    """Dimensions that the compiler knows: found from the tensors of the call, or given by keyword."""
+    """Dimensions that the compiler knows: ``M, N = T.const("M, N")``. Their values come from the tensors of the call, or from keywords of
+    the same name. Each set of values is compiled once.
+    Shapes: scalars; one for each name. Dtypes: int32, or another integer ``dtype``. Targets: all. Errors: TraceError for a name that has no
+    value. TraceError outside of a kiln.jit function."""
     trace = tr.current("T.const")
     values = []
     for name in _split_names(names):
@@ -94,7 +113,8 @@ def const(names, dtype=int32):
 
 
 def dynamic(names, dtype=int32):
-    """Dimensions known at launch only: one compile serves all their values."""
+    """Dimensions that are known at launch only: one compile serves all their values.
+    Shapes: scalars; one for each name. Dtypes: int32, or another integer ``dtype``. Targets: all. Errors: TypeError for no dtype."""
     values = [Var("SYMBOL", as_dtype(dtype), name).expr for name in _split_names(names)]
     return values[0] if len(values) == 1 else tuple(values)
 
@@ -103,7 +123,9 @@ symbolic = dynamic
 
 
 def empty(*shape, dtype=None):
-    """A tensor that the launcher allocates and the function returns."""
+    """A tensor that the launcher allocates and the function returns: ``B = T.empty((M, N), T.float16)``. Without a dtype it is float32.
+    Shapes: any; dimensions may be symbolic. Dtypes: any that the IR has. Targets: all. Errors: TraceError where the function does not
+    return it."""
     trace = tr.current("T.empty")
     shape = list(shape)
     if dtype is None:
@@ -197,7 +219,10 @@ def _finish(trace, returned) -> ir.PrimFunc:
 
 
 def prim_func(function=None, *, private=False, check_well_formed=True):
-    """A tile function: traced at once. ``private`` and ``check_well_formed=False`` have no effect, with a warning."""
+    """The decorator of a tile function whose parameters are typed in its signature. It is traced at once, and the result is a T.PrimFunc
+    for kiln.compile. ``private`` and ``check_well_formed=False``: no effect, with a warning.
+    Shapes: parameters are T.Tensor annotations or scalar dtypes. Dtypes: any that the IR has. Targets: all. Errors: TraceError, with the
+    line, for what the language does not allow, and for a parameter without a type."""
     notices.unused("T.prim_func", private=(private, (False,), "functions have names for messages alone; leave it out"),
                    check_well_formed=(check_well_formed, (True,), "every program is checked; leave it out"))
     if function is None:
@@ -213,8 +238,11 @@ def prim_func(function=None, *, private=False, check_well_formed=True):
 
 
 def macro(function=None, *, hygienic=True):
-    """A function that is traced into its caller. Scalars are passed by value (T.Ref: by reference), buffers as they are. Its names are
-    its own: ``hygienic=False`` is an error."""
+    """The decorator of a function that is traced into its caller. Scalars are passed by value (T.Ref: by reference), buffers as they are.
+    It may return values.
+    Shapes: any arguments; an annotation T.SharedBuffer, T.FragmentBuffer or T.LocalBuffer asks for that memory. Dtypes: any. Targets: all.
+    Errors: TypeError for ``hygienic=False``. TraceError outside of a traced function, and for a buffer in other memory than annotated.
+    NotImplementedError for ``return`` under a run-time condition or in a loop."""
     if not hygienic:
         raise TypeError("T.macro(hygienic=False) would give the caller the macro's names; return what the caller needs")
     if function is None:

@@ -15,9 +15,12 @@ from .expr import Var, as_expr, constant_value, representable
 
 
 class Kernel:
-    """``with T.Kernel(gx, gy, threads=128) as (bx, by):`` one launch; several in one function run in order. ``threads``: of a block, or their
-    numbers along x, y and z, as ``(32, 4)``; ``T.get_thread_binding(dim)`` is a thread's index there. Neighbours along x are neighbours in
-    their warp."""
+    """``with T.Kernel(gx, gy, threads=128) as (bx, by):`` is one launch. Several launches in one function run in order. ``threads``: how
+    many a block has, or their numbers along x, y and z, as ``(32, 4)``; neighbours along x are neighbours in their warp. ``cluster_dims``:
+    blocks of a cluster.
+    Shapes: one to three grid extents of 0 or more, known at compile time or at run time. Up to 1024 threads in a block. Dtypes: integers;
+    the block's indices are int32. Targets: all. Clusters need sm_90. Errors: TraceError inside another T.Kernel, for other extents or
+    threads, for ``prelude`` (CUDA source), and for ``is_cpu``. A grid extent of 0 is a warning."""
 
     def __init__(self, *blocks, threads=None, prelude=None, cluster_dims=None, is_cpu=False):
         if prelude:
@@ -83,7 +86,8 @@ class Kernel:
 
 
 def ClusterKernel(*blocks, cluster_dims, threads=None, prelude=None):
-    """T.Kernel with its blocks in clusters of ``cluster_dims`` (a number, or one for each grid dimension)."""
+    """T.Kernel with its blocks in clusters of ``cluster_dims`` (a number, or one for each grid dimension).
+    Shapes: as T.Kernel. Dtypes: as T.Kernel. Targets: sm_90 and later. Errors: as T.Kernel."""
     return Kernel(*blocks, threads=threads, prelude=prelude, cluster_dims=cluster_dims)
 
 
@@ -95,8 +99,8 @@ def _kernel(what: str) -> ir.Kernel:
 
 
 def get_thread_binding(dim: int = 0):
-    """The index of the thread in its block along dimension ``dim``: 0 is x, 1 is y, 2 is z. int32, from 0 to the dimension's number of
-    threads. ValueError for another dimension."""
+    """The index of the thread in its block along dimension ``dim``: 0 is x, 1 is y, 2 is z. It goes from 0 to T.get_thread_extent(dim) - 1.
+    Shapes: a scalar. Dtypes: int32. Targets: all. Errors: ValueError for another dimension. TraceError outside of T.Kernel."""
     kernel = _kernel("T.get_thread_binding")
     extent = _thread_extent(kernel, dim, "T.get_thread_binding")
     if extent == 1:
@@ -117,37 +121,46 @@ def _thread_extent(kernel, dim: int, what: str) -> int:
 
 
 def get_thread_bindings():
-    """Those of all three dimensions."""
+    """The indices of the thread along x, y and z, as a list.
+    Shapes: three scalars. Dtypes: int32. Targets: all. Errors: TraceError outside of T.Kernel."""
     return [get_thread_binding(d) for d in range(3)]
 
 
 def get_thread_extent(dim: int = 0):
-    """How many threads a block has along dimension ``dim``: 0 is x, 1 is y, 2 is z. ValueError for another dimension."""
+    """How many threads a block has along dimension ``dim``: 0 is x, 1 is y, 2 is z.
+    Shapes: a Python int. Dtypes: none. Targets: all. Errors: ValueError for another dimension. TraceError outside of T.Kernel."""
     return _thread_extent(_kernel("T.get_thread_extent"), dim, "T.get_thread_extent")
 
 
 def get_thread_extents():
-    """Those of all three dimensions."""
+    """How many threads a block has along x, y and z, as a list of Python ints.
+    Shapes: three Python ints. Dtypes: none. Targets: all. Errors: TraceError outside of T.Kernel."""
     return [get_thread_extent(d) for d in range(3)]
 
 
 def get_block_binding(dim: int = 0):
-    """The index of the block in this dimension of the grid. IndexError where the grid has fewer."""
+    """The index of the block along dimension ``dim`` of the grid.
+    Shapes: a scalar. Dtypes: int32. Targets: all. Errors: IndexError where the grid has fewer dimensions. TraceError outside of
+    T.Kernel."""
     return _kernel("T.get_block_binding").block_vars[dim].expr
 
 
 def get_block_bindings():
-    """Those of the grid's dimensions."""
+    """The indices of the block along the grid's dimensions, as a list.
+    Shapes: one scalar for each dimension of the grid. Dtypes: int32. Targets: all. Errors: TraceError outside of T.Kernel."""
     return [v.expr for v in _kernel("T.get_block_bindings").block_vars]
 
 
 def get_block_extent(dim: int = 0):
-    """How many blocks the grid has in this dimension. IndexError where it has fewer dimensions."""
+    """How many blocks the grid has along dimension ``dim``.
+    Shapes: a scalar. Dtypes: an integer. Targets: all. Errors: IndexError where the grid has fewer dimensions. TraceError outside of
+    T.Kernel."""
     return _kernel("T.get_block_extent").grid[dim]
 
 
 def get_block_extents():
-    """Those of the grid's dimensions."""
+    """How many blocks the grid has along each dimension, as a list.
+    Shapes: one scalar for each dimension of the grid. Dtypes: integers. Targets: all. Errors: TraceError outside of T.Kernel."""
     return list(_kernel("T.get_block_extents").grid)
 
 
@@ -169,27 +182,36 @@ def _scope(what: str, scope: str, *known: str):
 
 
 def alloc_shared(shape, dtype, scope="shared.dyn"):
-    """A tile in the shared memory of a block, of compile-time dimensions (others are an error). ``scope``: "shared" and "shared.dyn" are
-    the same, others an error."""
+    """A tile in the shared memory of a block. Its elements start unspecified. ``scope``: "shared" and "shared.dyn" mean the same.
+    Shapes: any, of dimensions known at compile time. Dtypes: any that the IR has: see T.DType. Targets: all. What all tiles of a kernel
+    take together is limited: 64 KiB on sm_75, gfx90a, gfx942 and RDNA, 160 KiB on gfx950, 99 to 227 KiB on other CUDA targets. Errors:
+    TraceError for a dimension known at run time only, a negative one, and another ``scope``. CompileError where shared memory does not
+    suffice."""
     _scope("T.alloc_shared", scope, "shared.dyn", "shared")
     return tr.allocate("SHARED", shape, dtype, "shared")
 
 
 def alloc_fragment(shape, dtype, scope="local.fragment"):
-    """A tile in the registers of a block; which thread holds which element is inferred. Otherwise as ``alloc_shared``."""
+    """A tile in the registers of a block. The compiler decides which thread holds which element. Its elements start unspecified.
+    Shapes: any, of dimensions known at compile time. Dtypes: any that the IR has: see T.DType. Targets: all. Errors: as T.alloc_shared.
+    CompileError where fragments take more than ``max_fragment_registers`` registers of a thread at a time (640 by default)."""
     _scope("T.alloc_fragment", scope, "local.fragment")
     return tr.allocate("FRAGMENT", shape, dtype, "fragment")
 
 
 def alloc_local(shape, dtype, scope="local"):
-    """An array of each thread's own. Otherwise as ``alloc_shared``."""
+    """An array of which each thread has its own. Its elements start unspecified.
+    Shapes: any, of dimensions known at compile time. Dtypes: any that the IR has, of 8 bits or more. Targets: all. Errors: as
+    T.alloc_shared. CompileError for an index that is certainly outside."""
     _scope("T.alloc_local", scope, "local")
     return tr.allocate("LOCAL", shape, dtype, "local")
 
 
 def alloc_var(dtype, *args, scope="local.var", init=None):
-    """A mutable scalar of each thread: used by name it is its value, assigned by name it is stored to. ``init``: what it begins with,
-    also as ``alloc_var(dtype, init)`` and ``alloc_var(dtype, init, scope)``; a number that the dtype does not have is an error."""
+    """A mutable scalar of which each thread has its own. Its name is its value; assigning to the name stores. ``init`` is its first value,
+    also as ``alloc_var(dtype, init)``; without one it starts unspecified.
+    Shapes: a scalar. Dtypes: any that the IR has, of 8 bits or more. Targets: all. Errors: TypeError for no dtype, and for two initial
+    values. TraceError for a number that the dtype does not have, and for another ``scope``."""
     for arg in args:
         if isinstance(arg, str):
             scope = arg
@@ -206,7 +228,9 @@ def alloc_var(dtype, *args, scope="local.var", init=None):
 
 
 def alloc_global(shape, dtype, scope="global"):
-    """A temporary tensor in device memory, allocated for the time of the launch; not cleared. Its dimensions may be symbolic."""
+    """A temporary tensor in device memory, allocated for the time of the launch and not cleared. All kernels of the function see it.
+    Shapes: any; dimensions may be symbolic. Dtypes: any that the IR has. Targets: all. Errors: TraceError outside of a traced function, and
+    for another ``scope``."""
     _scope("T.alloc_global", scope, "global")
     trace = tr.current("T.alloc_global")
     buffer = Buffer("GLOBAL", shape, as_dtype(dtype), "workspace", workspace=True)
@@ -215,19 +239,24 @@ def alloc_global(shape, dtype, scope="global"):
 
 
 def use_swizzle(panel_size, order="row", enable=True):
-    """Blocks are walked in panels of so many rows, so that neighbours share what they read from L2."""
+    """Blocks are walked in panels of ``panel_size`` rows, so that neighbours share what they read from the L2. ``order``: no effect, with a
+    warning.
+    Shapes: a Python int. Dtypes: none. Targets: all. Errors: TraceError outside of T.Kernel."""
     notices.unused("T.use_swizzle", order=(order, ("row",), "panels are made of rows; their width alone counts"))
     if enable:
         _kernel("T.use_swizzle").raster_panel = int(panel_size)
 
 
 def annotate_min_blocks_per_sm(blocks):
-    """A multiprocessor has at least so many blocks at a time, as far as registers go: a thread gets no more of them than that leaves."""
+    """A multiprocessor shall hold at least ``blocks`` blocks at a time: a thread gets no more registers than that leaves.
+    Shapes: a Python int. Dtypes: none. Targets: all. Errors: TraceError outside of T.Kernel."""
     _kernel("T.annotate_min_blocks_per_sm").min_blocks = int(blocks)
 
 
 def annotate_safe_value(values: dict):
-    """What a load outside a tensor gives, instead of zero."""
+    """What a load outside of a tensor gives, instead of zero: ``{tensor: constant}``.
+    Shapes: a dictionary of tensors and scalars. Dtypes: a constant number, converted to the tensor's dtype. Targets: all. Errors:
+    TraceError for a value that is no constant."""
     for buffer, value in values.items():
         number = constant_value(as_expr(value))
         if number is None:
@@ -236,9 +265,10 @@ def annotate_safe_value(values: dict):
 
 
 def annotate_restrict_buffers(*buffers):
-    """These tensor parameters may overlap each other in memory. Tensors that are not named here are taken as distinct where the kernel writes
-    one of them. Loads and stores of these keep their order, so tensor copies and pipelines do without them. TypeError for what is no
-    tensor parameter."""
+    """These tensor parameters may overlap each other in memory. Tensors that are not named here are taken as distinct where the kernel
+    writes one of them. Loads and stores of the named ones keep their order, so tensor copies and pipelines do without them.
+    Shapes: any number of tensor parameters. Dtypes: any. Targets: all. Errors: TypeError for what is no tensor parameter of the
+    function."""
     parameters = {param.buffer for param in tr.current("T.annotate_restrict_buffers").func.params}
     for buffer in buffers:
         if not isinstance(buffer, Buffer) or buffer not in parameters:
@@ -247,13 +277,16 @@ def annotate_restrict_buffers(*buffers):
 
 
 def annotate_pass_configs(configs: dict):
-    """pass_configs of this function: they hold over those of jit and compile."""
+    """``pass_configs`` of this function. They override those of kiln.jit and kiln.compile.
+    Shapes: a dictionary. Dtypes: none. Targets: all. Errors: ValueError for an unknown key."""
     tr.current("T.annotate_pass_configs").func.pass_configs.update(configs)
 
 
 def annotate_compile_flags(flags):
-    """compile_flags of this function, beside those of jit and compile: a list, or words in a string. Kiln calls no nvcc; it does what it
-    can of what they ask (``kiln.options.from_compile_flags``) and warns of the rest."""
+    """compile_flags of this function, beside those of jit and compile: a list, or words in a string. Kiln calls no nvcc. It does what it
+    can of what they ask (``kiln.options.from_compile_flags``) and warns of the rest.
+    Shapes: a list of strings, or a string. Dtypes: none. Targets: all. Errors: TraceError outside of a traced function. ValueError for a
+    flag that asks for what Kiln refuses."""
     tr.current("T.annotate_compile_flags").func.compile_flags.extend(flags.split() if isinstance(flags, str) else flags)
 
 
@@ -263,7 +296,8 @@ def _accepted(name: str, why: str):
         notices.no_effect(f"T.{name}", why)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Accepted and without effect, with a warning: {why}."
+    function.__doc__ = (f"Accepted and without effect, with a warning: {why}.\nShapes: any arguments.\nDtypes: any.\nTargets: all.\n"
+                        "Errors: TraceError outside of a traced function.")
     return function
 
 
@@ -273,14 +307,16 @@ def _left_out(name: str, why: str):
         notices.warn(f"T.{name} is left out: {why}")
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Accepted and left out, with a warning: {why}."
+    function.__doc__ = (f"Accepted and left out, with a warning: {why}.\nShapes: any arguments.\nDtypes: any.\nTargets: all.\n"
+                        "Errors: TraceError outside of a traced function.")
     return function
 
 
 def annotate_layout(layouts: dict):
-    """Layouts by buffer. Of tiles they are inferred, and what is said here has no effect, with a warning. Of a tensor parameter, a
-    ``T.Layout(shape, function)`` says where its elements lie in memory: element ``index`` at place ``function(*index)`` of a row-major
-    box."""
+    """Layouts by buffer. Of a tensor parameter, a ``T.Layout(shape, function)`` says where its elements lie in memory: element ``index`` at
+    place ``function(*index)`` of a row-major box. Of tiles layouts are inferred: what is said of them has no effect, with a warning.
+    Shapes: a dictionary of buffers and layouts. Dtypes: any. Targets: all. Errors: TraceError for what is no buffer, and for a layout that
+    Kiln cannot follow."""
     tr.current("T.annotate_layout")
     for buffer, layout in layouts.items():
         if not isinstance(buffer, Buffer):

@@ -93,15 +93,19 @@ def _annotated(name: str, annotations) -> None:
 
 
 def serial(start, stop=None, step=None, annotations=None):
-    """One iteration after the other, as Python's range counts. Bounds are integers, known at run time or before; ``step`` may be negative and
-    not zero, and is taken as positive where it is known at run time only. ``annotations``, of all loops: no effect, with a warning."""
+    """One iteration after the other, as Python's ``range`` counts. ``step`` may be negative but not zero; a step that is known at run time
+    only is taken as positive, with a warning. ``annotations``, of all loops: no effect, with a warning.
+    Shapes: scalar bounds, known at compile time or at run time. Dtypes: integers; the variable is int32, or int64 where a bound is.
+    Targets: all. Errors: TraceError for a bound that is no integer, and for a step of 0."""
     _annotated("T.serial", annotations)
     return _range("SERIAL", start, stop, step)
 
 
 def unroll(start, stop=None, step=None, explicit=False, unroll_factor=None, annotations=None):
-    """``serial``, whose body is written out for each of up to 64 iterations that are known in number. ``explicit`` and ``unroll_factor``
-    have no effect, with a warning."""
+    """``T.serial`` with its body written out for each iteration, where their number is known. A loop of more than 64 iterations, or one
+    that would become more than ``max_unrolled`` statements (4096 by default), stays a loop. ``explicit`` and ``unroll_factor``: no effect,
+    with a warning.
+    Shapes: scalar bounds. Dtypes: integers. Targets: all. Errors: as T.serial."""
     _annotated("T.unroll", annotations)
     notices.unused("T.unroll", explicit=(explicit, (False, None), "loops of known length are written out anyway; leave it out"),
                    unroll_factor=(unroll_factor, (None,), "write a T.serial loop around a T.unroll loop of so many iterations"))
@@ -109,14 +113,18 @@ def unroll(start, stop=None, step=None, explicit=False, unroll_factor=None, anno
 
 
 def vectorized(start, stop=None, annotations=None):
-    """Iterations without an order, of one thread; written out as those of ``unroll``, so that neighbours in memory move together."""
+    """Iterations without an order, of one thread. They are written out as those of T.unroll, so that neighbours in memory move together.
+    Shapes: scalar bounds. Dtypes: integers. Targets: all. Errors: as T.serial. CompileError for a tile operation, ``break`` or ``continue``
+    in it."""
     _annotated("T.vectorized", annotations)
     return _range("VECTORIZED", start, stop, None)
 
 
 def Pipelined(start, stop=None, num_stages=0, order=None, stage=None, sync=None, group=None, annotations=None):
-    """A serial loop whose copies may run up to ``num_stages`` iterations early. A manual ``stage`` list only sets the depth: the schedule
-    is inferred."""
+    """A serial loop whose copies may run up to ``num_stages`` iterations early. With 0 it is T.serial. A ``stage`` list sets the depth
+    alone: the compiler makes the schedule. ``order``, ``sync`` and ``group``: no effect, with a warning.
+    Shapes: scalar bounds. Dtypes: integers. Targets: all. Copies run early by cp.async from sm_80 on and by tensor copies from sm_90 on; on
+    AMD through registers. Errors: as T.serial. CompileError for more than 32 stages, and where only some threads reach it."""
     _annotated("T.Pipelined", annotations)
     inferred = "the schedule is inferred; num_stages says how many iterations are in flight"
     nothing = (None, [])
@@ -127,9 +135,12 @@ def Pipelined(start, stop=None, num_stages=0, order=None, stage=None, sync=None,
 
 
 def Parallel(*extents, coalesced_width=None, loop_layout=None, prefer_async=None, annotations=None):
-    """Iterations in any order, spread over the threads of the block; a variable for each extent, which must be known at compile time.
-    ``coalesced_width``: at most so many neighbours along the last extent go to one thread. ``loop_layout`` and ``prefer_async`` have
-    no effect, with a warning."""
+    """Iterations in any order, spread over the threads of the block, with one variable for each extent. ``coalesced_width``: at most so
+    many neighbours along the last extent go to one thread. A T.Parallel inside another one is a serial loop of each thread. ``loop_layout``
+    and ``prefer_async``: no effect, with a warning.
+    Shapes: one or more extents, known at compile time; at most 2^24 iterations together. Dtypes: integers. Targets: all. Errors: TraceError
+    without an extent. CompileError where an extent is not constant, where two iterations certainly meet in one element that one of them
+    writes, and for a tile operation, ``break`` or ``continue`` in it."""
     _annotated("T.Parallel", annotations)
     notices.unused("T.Parallel", loop_layout=(loop_layout, (None,), "which thread does what is inferred; leave it out"),
                    prefer_async=(prefer_async, (None, False),
@@ -142,13 +153,16 @@ def Parallel(*extents, coalesced_width=None, loop_layout=None, prefer_async=None
 
 
 def grid(*extents):
-    """Serial loops inside one another, the last extent innermost; a tuple of their variables."""
+    """Serial loops inside one another, the last extent innermost: ``for i, j in T.grid(M, N)``.
+    Shapes: scalar extents. Dtypes: integers. Targets: all. Errors: as T.serial."""
     return Nest([serial(e) for e in extents])
 
 
 class Persistent:
-    """``for m, n in T.Persistent([M, N], workers, index)``: the tiles of a domain, each visited by one worker, neighbours in groups of
-    ``group_size`` along the last axis for the sake of L2."""
+    """``for m, n in T.Persistent([M, N], workers, index)``: the tiles of a domain, each visited by one of ``workers`` blocks, of which
+    ``index`` is this block's number. Tiles are taken in groups of ``group_size`` along the last axis, so that neighbours share what they
+    read from the L2.
+    Shapes: a domain of one or more scalar extents. Dtypes: integers. Targets: all. Errors: TypeError for what is no scalar."""
 
     def __init__(self, domain, wave_size, index, group_size=8):
         self.domain, self.wave_size, self.index, self.group_size = [as_expr(d) for d in domain], wave_size, index, group_size

@@ -43,8 +43,9 @@ def _float_function(op: str, name: str, what: str, ulps32: float, ulps64: float)
         return unary(op, _float(x))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (f"{what}, in the type of a float and in float32 of an integer. At most {ulps32:g} units in the last place off in float32, "
-                        f"{ulps64:g} in float64; more with fast_math.")
+    function.__doc__ = (f"{what}. At most {ulps32:g} units in the last place off in float32, {ulps64:g} in float64; more with "
+                        "``fast_math``.\nShapes: a scalar.\nDtypes: a float's own type; float32 for an integer.\nTargets: all.\n"
+                        "Errors: TypeError for what is no scalar.")
     return function
 
 
@@ -68,7 +69,8 @@ def _rounding(op: str, name: str, what: str):
         return unary(op, e) if e.dtype.is_float else e
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{what}, as the same float type; an integer stays as it is."
+    function.__doc__ = (f"{what}.\nShapes: a scalar.\nDtypes: the same float type; an integer stays as it is.\nTargets: all.\n"
+                        "Errors: TypeError for what is no scalar.")
     return function
 
 
@@ -79,7 +81,8 @@ trunc = _rounding("TRUNC", "trunc", "The integer part")
 
 
 def round(x, mode: str = "ties-to-even"):
-    """To the nearest integer; halves to the even one, or ("ties-away-from-zero") to the one farther from zero. An integer stays as it is."""
+    """The nearest integer. ``mode`` says where halves go: to the even one ("ties-to-even"), or away from zero ("ties-away-from-zero").
+    Shapes: a scalar. Dtypes: the same float type; an integer stays as it is. Targets: all. Errors: ValueError for another ``mode``."""
     if mode == "ties-to-even":
         return nearbyint(x)
     if mode != "ties-away-from-zero":
@@ -94,15 +97,18 @@ def round(x, mode: str = "ties-to-even"):
 
 @_composed
 def exp10(x):
-    """10 to the x, in the type of a float and in float32 of an integer. x · log2(10) is rounded, which adds |x| · 2^-21 of the result in float32,
-    |x| · 2^-50 in float64, to exp2's error."""
+    """10 to the x. x · log2(10) is rounded first: to the error of T.exp2 that adds |x| · 2^-21 of the result in float32, |x| · 2^-50 in
+    float64.
+    Shapes: a scalar. Dtypes: a float's own type; float32 for an integer. Types narrower than float32 are computed in float32 and rounded
+    once. Targets: all. Errors: TypeError for what is no scalar."""
     return exp2(x * _math.log2(10.0))
 
 
 @_composed
 def log10(x):
-    """The logarithm to the base 10, in the type of a float and in float32 of an integer: log2's, times a constant; at most 4 units in the last
-    place off."""
+    """The logarithm to the base 10; NaN below 0. At most 4 units in the last place off.
+    Shapes: a scalar. Dtypes: a float's own type; float32 for an integer. Types narrower than float32 are computed in float32 and rounded
+    once. Targets: all. Errors: TypeError for what is no scalar."""
     return log2(x) * _math.log10(2.0)
 
 
@@ -116,8 +122,9 @@ def _polynomial(x, coefficients):
 
 @_composed
 def log1p(x):
-    """log(1 + x), also where x is small, in the type of a float and in float32 of an integer. At most 4 units in the last place off. In
-    (-0.3, 0.5) 2 · artanh(x / (2 + x)) by its series, since 1 + x would lose the digits of x."""
+    """log(1 + x), precise for small x too; NaN below -1. At most 4 units in the last place off.
+    Shapes: a scalar. Dtypes: a float's own type; float32 for an integer. Types narrower than float32 are computed in float32 and rounded
+    once. Targets: all. Errors: TypeError for what is no scalar."""
     s = x / (x + 2)
     terms = [2 / (2 * k + 1) for k in range(12 if x.dtype == dtypes.float64 else 6)]
     near = s * _polynomial(s * s, terms)
@@ -125,14 +132,17 @@ def log1p(x):
 
 
 def tan(x):
-    """sin(x) / cos(x); at most 6 units in the last place off."""
+    """The tangent of x radians: sin(x) / cos(x). At most 6 units in the last place off.
+    Shapes: a scalar. Dtypes: a float's own type; float32 for an integer. Targets: all. Errors: TypeError for what is no scalar."""
     return sin(x) / cos(x)
 
 
 @_composed
 def sinh(x):
-    """(e^x - e^-x) / 2, in the type of a float and in float32 of an integer; where |x| < 1 by its series, since the difference would lose the
-    digits of x. At most 6 units in the last place off in float32, 4 in float64; infinite where e^|x| is, from |x| = 88.73 on (float32)."""
+    """The hyperbolic sine. At most 6 units in the last place off in float32, 4 in float64. Infinite where e^|x| is: from |x| = 88.73 on in
+    float32.
+    Shapes: a scalar. Dtypes: a float's own type; float32 for an integer. Types narrower than float32 are computed in float32 and rounded
+    once. Targets: all. Errors: TypeError for what is no scalar."""
     terms = [1 / _math.factorial(2 * k + 3) for k in range(9 if x.dtype == dtypes.float64 else 5)]
     near = x + x * (x * x) * _polynomial(x * x, terms)
     return select(abs(x) < 1, near, (exp(x) - exp(-x)) * const(0.5, x.dtype))
@@ -140,8 +150,10 @@ def sinh(x):
 
 @_composed
 def cosh(x):
-    """(e^x + e^-x) / 2, in the type of a float and in float32 of an integer; at most 6 units in the last place off in float32, 4 in float64;
-    infinite where e^|x| is, from |x| = 88.73 on (float32)."""
+    """The hyperbolic cosine. At most 6 units in the last place off in float32, 4 in float64. Infinite where e^|x| is: from |x| = 88.73 on
+    in float32.
+    Shapes: a scalar. Dtypes: a float's own type; float32 for an integer. Types narrower than float32 are computed in float32 and rounded
+    once. Targets: all. Errors: TypeError for what is no scalar."""
     return (exp(x) + exp(-x)) * 0.5
 
 
@@ -149,19 +161,22 @@ __exp10, __log10, __tan = exp10, log10, tan
 
 
 def abs(x):
-    """|x|. The lowest signed integer stays as it is."""
+    """|x|. The lowest signed integer stays as it is.
+    Shapes: a scalar. Dtypes: numbers; the result has the type of x. Targets: all. Errors: TypeError for what is no scalar."""
     if isinstance(x, (int, float)):
         return builtins.abs(x)
     return unary("ABS", x)
 
 
 def max(a, b):
-    """The larger; of NaN and a number, the number."""
+    """The larger of two; of NaN and a number, the number.
+    Shapes: two scalars. Dtypes: numbers, promoted to one type. Targets: all. Errors: TypeError for what is no scalar."""
     return _extreme("MAX", builtins.max, a, b)
 
 
 def min(a, b):
-    """The smaller; of NaN and a number, the number."""
+    """The smaller of two; of NaN and a number, the number.
+    Shapes: two scalars. Dtypes: numbers, promoted to one type. Targets: all. Errors: TypeError for what is no scalar."""
     return _extreme("MIN", builtins.min, a, b)
 
 
@@ -172,12 +187,15 @@ def _extreme(op, of_numbers, a, b):
 
 
 def clamp(x, low, high):
-    """x, at least ``low`` and at most ``high``; NaN becomes ``low``."""
+    """x, at least ``low`` and at most ``high``; NaN becomes ``low``.
+    Shapes: three scalars. Dtypes: numbers, promoted to one type. Targets: all. Errors: TypeError for what is no scalar."""
     return min(max(x, low), high)
 
 
 def pow(x, y):
-    """x to the y, of floats (integers become float32). At most 5 units in the last place off in float32, 2 in float64."""
+    """x to the y. At most 5 units in the last place off in float32, 2 in float64.
+    Shapes: two scalars. Dtypes: floats, promoted to one type; integers become float32. Targets: all. Errors: TypeError for what is no
+    scalar."""
     return binary("POW", _float(x), y)
 
 
@@ -185,30 +203,36 @@ power = pow
 
 
 def fma(a, b, c):
-    """a · b + c, rounded once, in the type to which the three promote."""
+    """a · b + c, rounded once.
+    Shapes: three scalars. Dtypes: floats; the result has the type to which the three promote. Targets: all. Errors: TypeError for what is
+    no scalar. CompileError for integers."""
     dtype = dtypes.promote(dtypes.promote(as_expr(a).dtype, as_expr(b).dtype), as_expr(c).dtype)
     return make("FMA", dtype, tuple(cast(v, dtype) for v in (a, b, c)))
 
 
 def isnan(x):
-    """Whether x is no number; False of an integer."""
+    """Whether x is no number; False for an integer.
+    Shapes: a scalar. Dtypes: any number; the result is bool. Targets: all. Errors: TypeError for what is no scalar."""
     e = as_expr(x)
     return make("IS_NAN", dtypes.bool_, (e,)) if e.dtype.is_float else const(False)
 
 
 def isinf(x):
-    """Whether x is infinite; False of an integer."""
+    """Whether x is infinite; False for an integer.
+    Shapes: a scalar. Dtypes: any number; the result is bool. Targets: all. Errors: TypeError for what is no scalar."""
     e = as_expr(x)
     return binary("EQ", unary("ABS", e), const(_math.inf, e.dtype)) if e.dtype.is_float else const(False)
 
 
 def isfinite(x):
-    """Whether x is neither infinite nor NaN."""
+    """Whether x is neither infinite nor NaN.
+    Shapes: a scalar. Dtypes: any number; the result is bool. Targets: all. Errors: TypeError for what is no scalar."""
     return logical("AND", logical_not(isinf(x)), logical_not(isnan(x)))
 
 
 def infinity(dtype):
-    """+∞ of a float type. TypeError of an integer type."""
+    """+∞ of a float type; of a type without infinity its largest number.
+    Shapes: a constant scalar. Dtypes: a float type. Targets: all. Errors: TypeError for an integer type."""
     return const(_math.inf, dtype)
 
 
@@ -218,7 +242,9 @@ _MAX_FLOAT = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 
 
 
 def max_value(dtype):
-    """The largest finite number of the type."""
+    """The largest finite number of a type.
+    Shapes: a constant scalar. Dtypes: integers, bool and floats of 8 bits or more with an arithmetic. Targets: all. Errors: TypeError for
+    no dtype, KeyError for a float type without arithmetic."""
     dtype = as_dtype(dtype)
     if dtype.is_float:
         return const(_MAX_FLOAT[dtype], dtype)
@@ -226,7 +252,8 @@ def max_value(dtype):
 
 
 def min_value(dtype):
-    """The lowest finite number of the type."""
+    """The lowest finite number of a type.
+    Shapes: a constant scalar. Dtypes: as T.max_value. Targets: all. Errors: as T.max_value."""
     dtype = as_dtype(dtype)
     if dtype.is_float:
         return const(-_MAX_FLOAT[dtype], dtype)
@@ -234,7 +261,8 @@ def min_value(dtype):
 
 
 def ceildiv(a, b):
-    """The quotient of integers, rounded up; ``b`` > 0 where they are known at run time only."""
+    """The quotient of integers, rounded up. Where both are known at run time only, ``b`` must be above 0.
+    Shapes: two scalars. Dtypes: integers. Targets: all. Errors: ZeroDivisionError for a Python 0. TypeError for what is no scalar."""
     if isinstance(a, int) and isinstance(b, int):
         return -(-a // b)
     return floordiv(as_expr(a) + (as_expr(b) - 1), b)
@@ -244,18 +272,21 @@ cdiv = ceildiv
 
 
 def align_up(a, b):
-    """The next multiple of ``b`` from ``a`` on."""
+    """The first multiple of ``b`` that is ``a`` or more.
+    Shapes: two scalars. Dtypes: integers. Targets: all. Errors: as T.ceildiv."""
     return ceildiv(a, b) * b
 
 
 def next_power_of_2(n: int) -> int:
-    """The smallest power of two from ``n`` on, 1 for n ≤ 0; of a compile-time integer."""
+    """The smallest power of two that is ``n`` or more; 1 where n ≤ 0. It is computed while the program is traced.
+    Shapes: a Python int. Dtypes: none. Targets: all. Errors: AttributeError for what is no Python int."""
     return 1 << (n - 1).bit_length() if n > 0 else 1
 
 
 def if_then_else(cond, a, b):
-    """``a`` where the condition holds, else ``b``. The elements that the other one names are not loaded: the condition may guard an index. Of a
-    Python bool the other one is left out."""
+    """``a`` where the condition holds, else ``b``. Elements that only the other one names are not loaded: the condition may guard an index.
+    Where the condition is a Python bool, the other value is left out.
+    Shapes: three scalars. Dtypes: a bool, and two values promoted to one type. Targets: all. Errors: TypeError for what is no scalar."""
     if isinstance(cond, bool):
         return a if cond else b
     return select(cond, a, b)
@@ -265,7 +296,8 @@ Select = if_then_else
 
 
 def reinterpret(*args):
-    """``reinterpret(dtype, x)`` or ``reinterpret(x, dtype)``: the same bits as another type of the same width."""
+    """The same bits as another type of the same width: ``reinterpret(dtype, x)`` or ``reinterpret(x, dtype)``.
+    Shapes: a scalar. Dtypes: two types of equal width. Targets: all. Errors: TypeError where the widths differ."""
     a, b = args
     x, dtype = (a, as_dtype(b)) if is_scalar(a) else (b, as_dtype(a))
     e = as_expr(x)
@@ -275,70 +307,89 @@ def reinterpret(*args):
 
 
 def bitwise_and(a, b):
-    """a & b, of integers; TypeError of floats, as of the other bitwise operations and the shifts."""
+    """a & b.
+    Shapes: two scalars. Dtypes: integers or bool, promoted to one type. Targets: all. Errors: TypeError for floats; T.reinterpret gives
+    their bits."""
     return binary("BIT_AND", as_expr(a), b)
 
 
 def bitwise_or(a, b):
-    """a | b."""
+    """a | b.
+    Shapes: two scalars. Dtypes: integers or bool, promoted to one type. Targets: all. Errors: TypeError for floats; T.reinterpret gives
+    their bits."""
     return binary("BIT_OR", as_expr(a), b)
 
 
 def bitwise_xor(a, b):
-    """a ^ b."""
+    """a ^ b.
+    Shapes: two scalars. Dtypes: integers or bool, promoted to one type. Targets: all. Errors: TypeError for floats; T.reinterpret gives
+    their bits."""
     return binary("BIT_XOR", as_expr(a), b)
 
 
 def bitwise_not(a):
-    """~a; of a bool, its opposite."""
+    """~a; the opposite of a bool.
+    Shapes: a scalar. Dtypes: an integer or bool. Targets: all. Errors: CompileError for a float."""
     return ~as_expr(a)
 
 
 def shift_left(a, b):
-    """a << b, for 0 ≤ b < bits of the type."""
+    """a << b, for 0 ≤ b < the bits of the type.
+    Shapes: two scalars. Dtypes: integers, promoted to one type. Targets: all. Errors: TypeError for floats."""
     return binary("SHL", as_expr(a), b)
 
 
 def shift_right(a, b):
-    """a >> b, for 0 ≤ b < bits of the type; a signed ``a`` keeps its sign."""
+    """a >> b, for 0 ≤ b < the bits of the type; a signed ``a`` keeps its sign.
+    Shapes: two scalars. Dtypes: integers, promoted to one type. Targets: all. Errors: TypeError for floats."""
     return binary("SHR", as_expr(a), b)
 
 
 def And(*xs):
-    """Whether all conditions hold. Those after one that does not load nothing: it may guard an index of theirs."""
+    """Whether all conditions hold. Conditions after one that does not hold load nothing: an earlier one may guard an index of a later one.
+    Shapes: one or more scalars. Dtypes: bool; a number counts as true where it is not 0. Targets: all. Errors: IndexError without a
+    condition."""
     return _chain("AND", xs)
 
 
 def Or(*xs):
-    """Whether one of the conditions holds. Those after it load nothing: it may guard an index of theirs."""
+    """Whether one of the conditions holds. Conditions after one that holds load nothing: an earlier one may guard an index of a later one.
+    Shapes: one or more scalars. Dtypes: bool; a number counts as true where it is not 0. Targets: all. Errors: IndexError without a
+    condition."""
     return _chain("OR", xs)
 
 
 def Not(x):
-    """Whether the condition does not hold."""
+    """Whether the condition does not hold.
+    Shapes: a scalar. Dtypes: bool; a number counts as true where it is not 0. Targets: all. Errors: TypeError for what is no scalar."""
     return logical_not(x)
 
 
 def likely(x):
-    """x. That it is likely has no effect, with a warning."""
+    """x itself. That it is likely has no effect, with a warning.
+    Shapes: a scalar. Dtypes: any. Targets: all. Errors: none."""
     notices.no_effect("T.likely", "the compiler does not ask which way a branch goes; write the condition alone")
     return x
 
 
 def fast_rcp(x):
-    """1 / x, of which fast_math makes the approximate reciprocal."""
+    """1 / x. With ``fast_math`` it is the hardware's approximate reciprocal.
+    Shapes: a scalar. Dtypes: a float's own type; float32 for an integer. Targets: all. Errors: TypeError for what is no scalar."""
     return 1.0 / _float(x)
 
 
 def div(a, b):
-    """a / b of floats; of integers the quotient cut towards zero."""
+    """a / b for floats; for two integers the quotient cut towards zero.
+    Shapes: two scalars. Dtypes: numbers, promoted to one type. Targets: all. Errors: TypeError for what is no scalar."""
     return divide(a, b) if as_expr(a).dtype.is_float or as_expr(b).dtype.is_float else truncdiv(a, b)
 
 
 def fmod(a, b):
-    """a - trunc(a / b) · b, of floats, exact as C's: the sign is ``a``'s; NaN where ``a`` is infinite or ``b`` 0. It takes a division and a few
-    operations for a quotient below 2^22 (2^50 in float64), and as much again for each further 22 (50) bits of it. Under ``fast_math``,
-    float32 subnormals may count as 0, ``b`` too."""
+    """a - trunc(a / b) · b, exact as C's fmod: the sign is that of ``a``; NaN where ``a`` is infinite or ``b`` is 0. It takes a division
+    and a few operations for a quotient below 2^22 (2^50 in float64), and as much again for each further 22 (50) bits of it. With
+    ``fast_math``, float32 subnormals may count as 0, in ``b`` too.
+    Shapes: two scalars. Dtypes: floats, promoted to one type; an integer ``a`` becomes float32. Targets: all. Errors: TypeError for what is
+    no scalar."""
     return binary("MOD", _float(a), b)
 
 
@@ -350,7 +401,8 @@ def _chain(op, xs):
 
 
 def index_to_coordinates(index, shape):
-    """The coordinates of a row-major linear index."""
+    """The coordinates of a row-major linear index, as a list.
+    Shapes: a scalar and a shape. Dtypes: integers. Targets: all. Errors: TypeError for what is no scalar."""
     coordinates = []
     for extent in reversed(list(shape)):
         coordinates.append(floormod(index, extent))

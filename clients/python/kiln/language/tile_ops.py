@@ -17,7 +17,10 @@ from .trace import allocate, current, emit, error, here, store
 
 
 class GemmWarpPolicy(enum.IntEnum):
-    """How a gemm divides its result among the warps of a block."""
+    """How T.gemm divides its result among the warps of a block: ``Square`` gives each warp a part as square as possible, ``FullRow`` puts
+    all warps along the rows, ``FullCol`` along the columns. It is a wish: the compiler may choose otherwise where the instruction demands
+    it.
+    Shapes: none; it is an enumeration. Dtypes: none. Targets: all. Errors: none."""
 
     Square = 0
     FullRow = 1
@@ -34,8 +37,15 @@ def _annotated(name: str, annotations) -> None:
 
 def copy(src, dst, *, coalesced_width=None, disable_tma=False, eviction_policy=None, prefer_instruction=None, annotations=None,
          loop_layout=None):
-    """dst = src, element by element, with a conversion where the dtypes differ. What lies outside a tensor reads as zero (or as
-    T.annotate_safe_value says) and is not written. How it is done (which instruction, asynchronously or not) is inferred."""
+    """dst = src, element by element, with a conversion where the dtypes differ. What lies outside of a tensor reads as zero (or as
+    T.annotate_safe_value says) and is not written. The compiler chooses the instruction, and whether the copy is asynchronous. The next
+    statement sees the copied elements. ``coalesced_width``: at most so many neighbours go in one access. The other keywords: no effect,
+    with a warning.
+    Shapes: equal extents, apart from extents of 1. A buffer stands for all of it, a slice for its box, and an element ``A[i, j]`` for a box
+    that starts there and is as large as the other operand. A source that lacks leading dimensions is repeated along them. Dtypes: any two.
+    The conversion is that of T.cast. Targets: all. cp.async needs sm_80, tensor copies (TMA) need sm_90; elsewhere threads load and store.
+    Errors: TraceError where the extents differ, or where both operands leave their size open. CompileError for a copy that only some
+    threads reach."""
     notices.unused(
         "T.copy", annotations=(annotations, *_ANNOTATIONS), loop_layout=(loop_layout, (None,), "layouts are inferred; leave it out"),
         disable_tma=(disable_tma, (False, None),
@@ -87,7 +97,10 @@ def _shift(region: Region, steps: dict) -> tuple:
 
 
 def fill(dst, value):
-    """Every element of a buffer or region = value."""
+    """Every element of a buffer or of a slice becomes ``value``.
+    Shapes: ``dst`` is any buffer, slice with constant extents, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is
+    converted to the dtype of ``dst``. Targets: all. Errors: TraceError where an extent is known at run time only. CompileError for a tile
+    that only some threads reach."""
     if isinstance(dst, LocalVar) or element_of_tile(dst):
         store(*element(dst), value)
         return
@@ -100,13 +113,21 @@ def element_of_tile(value) -> bool:
 
 
 def clear(dst):
-    """Every element of a buffer or region = 0."""
+    """Every element of a buffer or of a slice becomes 0: ``T.fill(dst, 0)``.
+    Shapes: as T.fill. Dtypes: any. Targets: all. Errors: as T.fill."""
     fill(dst, 0)
 
 
 def gemm(A, B, C, transpose_A=False, transpose_B=False, policy=GemmWarpPolicy.Square, clear_accum=False, k_pack=1, mbar=None, *,
          wg_wait=0, annotations=None):
-    """C += op(A) · op(B) over the last two dimensions; ``clear_accum`` starts from zero (True, False or a run-time condition)."""
+    """C += op(A) · op(B), the product of two matrices. ``transpose_A`` says that A holds k × m, ``transpose_B`` that B holds n × k.
+    ``clear_accum`` starts from zero (True, False or a condition known at run time). ``policy`` is a GemmWarpPolicy. The compiler chooses
+    the instruction. ``k_pack``, ``wg_wait`` and ``annotations``: no effect, with a warning.
+    Shapes: op(A) is m × k, op(B) is k × n, C is m × n: the last two dimensions; those before are of extent 1. A and B are in shared memory
+    or fragments, C is a fragment. Dtypes: A and B of one float type, or both of 8-bit floats, with C of a float type at least as wide and
+    of 16 bits or more; or A and B of 8-bit or 4-bit integers with C of int32. Targets: all. Where the target has no matrix instruction for
+    the dtypes, the product is computed by fused multiply-adds; `kiln explain` shows the choice. Errors: TraceError where shapes do not fit,
+    or for ``mbar``. CompileError where dtypes or memory spaces do not fit, or where only some threads reach it."""
     notices.unused("T.gemm", annotations=(annotations, *_ANNOTATIONS),
                    k_pack=(k_pack, (1, None), "how operands lie in registers is inferred; leave it out"),
                    wg_wait=(wg_wait, (0, None), "products are waited for where their result is used; leave it out"))
@@ -206,7 +227,7 @@ def _reduce_private(kind: str, src: Region, dst: Region, dim: int, clear: bool):
             store(dst.buffer, target, _COMBINE[kind](as_expr(dst.buffer[target]), value))
 
 
-def _scan(kind: str, name: str):
+def _scan(kind: str, name: str, what: str):
     def function(src, dst=None, dim=0, reverse=False):
         source = closed(operand(src, f"the source of T.{name}"))
         target = source if dst is None else closed(operand(dst, f"the result of T.{name}"))
@@ -215,7 +236,11 @@ def _scan(kind: str, name: str):
         _scan_tile(_COMBINE[kind], source, target, dim % len(source.extents), reverse)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{name} along ``dim``, each element included; from the end where ``reverse``. In place without ``dst``."
+    function.__doc__ = (
+        f"{what} of the elements up to each, that one included, along ``dim``; from the end where ``reverse``. In place without ``dst``.\n"
+        "Shapes: tiles of equal shape, in shared memory or fragments.\n"
+        "Dtypes: numbers; the scan is computed in the dtype of ``dst``. Targets: all.\n"
+        "Errors: TraceError where the shapes differ, or for a dimension that the tile lacks.")
     return function
 
 
@@ -234,8 +259,8 @@ def _scan_tile(combine, source: Region, target: Region, dim: int, reverse: bool)
     emit(ir.Copy(tile.whole(), target))
 
 
-cumsum = _scan("REDUCE_SUM", "cumsum")
-cummax = _scan("REDUCE_MAX", "cummax")
+cumsum = _scan("REDUCE_SUM", "cumsum", "The sum")
+cummax = _scan("REDUCE_MAX", "cummax", "The maximum")
 
 
 def _converted(src: Region, dtype) -> Region:
@@ -268,10 +293,15 @@ def _reduction(kind: str, name: str, what: str):
         _reduce(kind, buffer, out, dim, bool(clear))
 
     function.__name__ = function.__qualname__ = name
-    leaves = " NaN is left out; ``nan_propagate=True`` is refused." if kind in _DROPS_NAN else ""
-    function.__doc__ = (f"The {what} over dimension ``dim`` (negative: from the end) of a tile, in the dtype of ``out``, which has that "
-                        f"dimension as 1 or lacks it. ``clear=False`` combines with what ``out`` holds.{leaves} ``batch`` and "
-                        "``annotations`` have no effect, with a warning.")
+    leaves = " NaN is left out." if kind in _DROPS_NAN else ""
+    refused = ", or for ``nan_propagate=True``" if kind in _DROPS_NAN else ""
+    taken = "integers or bool" if "BIT" in kind else "numbers"
+    function.__doc__ = (
+        f"The {what} over dimension ``dim`` (negative: from the end). ``clear=False`` combines it with what ``out`` holds.{leaves} "
+        "``batch`` and ``annotations``: no effect, with a warning.\n"
+        "Shapes: ``buffer`` is a tile; ``out`` has its shape without ``dim``, or with 1 there. Both are in shared memory or fragments, "
+        f"or both in arrays of T.alloc_local.\nDtypes: {taken}. The result is computed in the dtype of ``out``. Targets: all.\n"
+        f"Errors: TraceError where the shapes do not fit{refused}. CompileError where only some threads reach it.")
     return function
 
 
@@ -285,7 +315,8 @@ reduce_bitxor = _reduction("REDUCE_BIT_XOR", "reduce_bitxor", "bitwise exclusive
 
 
 def reduce_abssum(buffer, out, dim=-1, batch=1, annotations=None):
-    """The sum of magnitudes, as ``reduce_sum``; ``out`` is always cleared."""
+    """The sum of magnitudes over dimension ``dim`` (negative: from the end). ``out`` is always overwritten.
+    Shapes: as T.reduce_sum. Dtypes: numbers. The result is computed in the dtype of ``out``. Targets: all. Errors: as T.reduce_sum."""
     _unused_by_reductions("T.reduce_abssum", batch, annotations)
     _reduce("REDUCE_ABS_SUM", buffer, out, dim, True)
 
@@ -295,7 +326,9 @@ _BY_NAME = {"sum": "REDUCE_SUM", "max": "REDUCE_MAX", "min": "REDUCE_MIN", "absm
 
 
 def reduce(buffer, out, reduce_type, dim, clear=True, batch=1, nan_propagate=False, annotations=None):
-    """``reduce_<reduce_type>``: sum, max, min, absmax, abssum, bitand, bitor or bitxor. Any other type is an error."""
+    """The reduction that ``reduce_type`` names: sum, max, min, absmax, abssum, bitand, bitor or bitxor.
+    Shapes: as the function of that name. Dtypes: as the function of that name. Targets: all. Errors: TraceError for another
+    ``reduce_type``; otherwise as the function of that name."""
     _unused_by_reductions("T.reduce", batch, annotations)
     if reduce_type not in _BY_NAME:
         raise error(f"T.reduce of type {reduce_type!r}; known: {', '.join(_BY_NAME)}")
@@ -324,9 +357,13 @@ def _atomic(kind: str, name: str, what: str):
             _atomic_tile(kind, dst, value)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (f"{what}, atomically, for an element or for each of a tile; ``value``: a scalar, or a tile of the destination's extents, "
-                        "converted to its dtype. ``memory_order``: None or \"relaxed\", which are the same; others and ``return_prev=True`` are "
-                        "refused. ``use_tma`` and ``annotations`` have no effect, with a warning.")
+    function.__doc__ = (
+        f"{what}, atomically, for one element or for each element of a tile. Nothing else is ordered by it: ``memory_order`` is None or "
+        "\"relaxed\", which mean the same. ``use_tma`` and ``annotations``: no effect, with a warning.\n"
+        "Shapes: ``dst`` is an element or a tile in global or shared memory; ``value`` is a scalar, or a tile of equal extents.\n"
+        "Dtypes: numbers of 16 bits or more; ``value`` is converted to the dtype of ``dst``. Targets: all.\n"
+        "Errors: TraceError for another ``memory_order``, for ``return_prev=True``, and where extents differ. CompileError for elements "
+        "of 8 bits, and for an element that is in neither global nor shared memory.")
     return function
 
 
@@ -365,19 +402,23 @@ def _atomic_vector(dst, value, width: int):
 
 
 def atomic_addx2(dst, value, return_prev=False):
-    """``atomic_add`` of two neighbours along the last dimension, from the elements that ``dst`` and ``value`` name on."""
+    """``T.atomic_add`` of two neighbours along the last dimension, from the elements that ``dst`` and ``value`` name on.
+    Shapes: two elements from each start on. Dtypes: as T.atomic_add. Targets: all. Errors: TraceError for ``return_prev=True``."""
     _refuse_previous("atomic_addx2", return_prev)
     _atomic_vector(dst, value, 2)
 
 
 def atomic_addx4(dst, value, return_prev=False):
-    """``atomic_addx2`` of four."""
+    """``T.atomic_add`` of four neighbours along the last dimension, from the elements that ``dst`` and ``value`` name on.
+    Shapes: four elements from each start on. Dtypes: as T.atomic_add. Targets: all. Errors: TraceError for ``return_prev=True``."""
     _refuse_previous("atomic_addx4", return_prev)
     _atomic_vector(dst, value, 4)
 
 
 def sync_threads(barrier_id=None, arrive_count=None):
-    """A barrier of the block. Never needed for correctness: the compiler places those that the program needs."""
+    """A barrier of the block. No program needs it: the compiler places the barriers that the statements need.
+    Shapes: none. Dtypes: none. Targets: all. Errors: TraceError for a barrier's number or count. CompileError where only some threads reach
+    it."""
     if barrier_id is not None or arrive_count is not None:
         raise error(
             "T.sync_threads with a barrier's number or count: barriers of a part of the block are the compiler's. Leave the call out, for the compiler "
@@ -386,14 +427,17 @@ def sync_threads(barrier_id=None, arrive_count=None):
 
 
 def sync_warp(mask=None):
-    """Accepted and without effect, with a warning: what one thread of a block writes the others see anyway."""
+    """Accepted, and does nothing, with a warning: the compiler makes each statement's effect visible to the next.
+    Shapes: none. Dtypes: none. Targets: all. Errors: TraceError outside of a traced function."""
     current("T.sync_warp")
     notices.no_effect("T.sync_warp", "the compiler places each barrier that the program needs; leave it out")
 
 
 def assume(cond):
-    """A fact that the compiler may rely on. What it says of scalar parameters and of dimensions known at launch, outside of any loop and
-    branch, each launch checks (ValueError); what is known to be false while tracing is an error."""
+    """A promise that the condition holds. The compiler may rely on it. What it says of scalar parameters and of dimensions known at launch,
+    outside of any loop and branch, each launch checks.
+    Shapes: a scalar condition. Dtypes: bool; a number counts as true where it is not 0. Targets: all. Errors: TraceError for what is known
+    to be false. ValueError of a launch where it does not hold."""
     e = as_expr(cond)
     trace, known = current("T.assume"), constant_value(e)
     if known is not None:
@@ -406,12 +450,16 @@ def assume(cond):
 
 
 def loop_break():
-    """``break``: leaves the innermost loop, which must be one of an order (no Parallel, no vectorized)."""
+    """``break``: leaves the innermost loop.
+    Shapes: none. Dtypes: none. Targets: all. Errors: CompileError outside of a loop, and in T.Parallel or T.vectorized, whose iterations
+    have no order."""
     emit(ir.Break())
 
 
 def dp4a(a, b, c):
-    """c += a · b over four int8 elements that start at a and at b, as int32; ValueError of other types."""
+    """c += a · b over four neighbouring elements, which start at ``a`` and at ``b``. The sum is computed in int32.
+    Shapes: buffers, slices or elements; each names its first element. Dtypes: int8 for ``a`` and ``b``, int32 for ``c``. Targets: all.
+    Whether one instruction does it is up to the compiler. Errors: ValueError for other dtypes. TraceError for what names no element."""
     (x, i), (y, j), (z, k) = _start(a), _start(b), _start(c)
     for name, buffer, wanted in (("A", x, dtypes.int8), ("B", y, dtypes.int8), ("C", z, dtypes.int32)):
         if buffer.dtype != wanted:
@@ -436,5 +484,6 @@ def _start(value):
 
 
 def Cast(dtype, value):
-    """``value`` as the dtype, as T.cast(value, dtype). Floats to integers are cut towards zero."""
+    """``value`` as the dtype: ``T.cast(value, dtype)`` with its arguments in the other order.
+    Shapes: a scalar. Dtypes: any to any. Targets: all. Errors: as T.cast."""
     return cast(value, as_dtype(dtype))

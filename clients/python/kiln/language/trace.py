@@ -16,7 +16,8 @@ from .expr import Expr, Var, as_expr, cast, constant_value
 
 
 class TraceError(RuntimeError):
-    """A program that the language does not allow, with the line that wrote it."""
+    """A program that the language does not allow, with the line that wrote it.
+    Shapes: none. Dtypes: none. Targets: all. Errors: it is one, a RuntimeError."""
 
 
 class DeclarationsDone(Exception):

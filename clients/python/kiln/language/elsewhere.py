@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What TileLang has and Kiln does not: each name with what to use instead, for error messages and for the reference."""
+
+from __future__ import annotations
+
+_ROWS = (
+    ("barriers are placed by the compiler: use T.copy and T.gemm, whose effects the next statement sees",
+     "alloc_barrier alloc_cluster_barrier create_barriers barrier_arrive barrier_wait mbarrier_arrive mbarrier_arrive_expect_tx "
+     "mbarrier_expect_tx mbarrier_wait_parity named_barrier_arrive ptx_arrive_barrier ptx_arrive_barrier_expect_tx "
+     "ptx_arrive_cluster_barrier ptx_fence_barrier_init ptx_init_barrier_thread_count cp_async_barrier_noinc fence_proxy_async "
+     "tvm_storage_sync"),
+    ("use T.copy; the compiler chooses the instruction",
+     "tma_copy tma_load tma_load_2sm tma_store_arrive tma_store_wait create_tma_descriptor ptx_cp_async_bulk ptx_ldmatrix ldg32 "
+     "ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128"),
+    ("use T.copy in a T.Pipelined loop; the compiler makes it asynchronous", "async_copy ptx_cp_async ptx_commit_group ptx_wait_group"),
+    ("use T.gemm; the compiler chooses the instruction",
+     "wgmma_gemm wgmma_mma wait_wgmma warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand ptx_mma "
+     "ptx_mma_sm70 ptx_wgmma_ss ptx_wgmma_rs mma_fill mma_store tvm_mfma tvm_mfma_store tvm_rdna_wmma tvm_rdna_wmma_store "
+     "alloc_wgmma_desc initialize_wgmma_descriptor tcgen05_gemm tcgen05_mma alloc_tmem deallocate_tmem"),
+    ("products of blocks with scales are not part of this version: scale the sums of T.gemm, as kiln.examples.products does",
+     "tcgen05_gemm_blockscaled tcgen05_mma_blockscaled mma_gemm_blockscaled ptx_mma_block_scale make_blockscaled_gemm_layout"),
+    ("sparse products are not part of this version: use T.gemm of the dense matrix", "gemm_sp wgmma_gemm_sp tcgen05_gemm_sp ptx_mma_sp"),
+    ("CUDA source is not compiled by Kiln; write the function in the tile language",
+     "call_extern call_pure_extern import_source CUDASourceCodeKernel call_intrin call_llvm_intrin call_packed"),
+    ("blocks of one launch do not wait for each other; open another T.Kernel in the same function, for launches run in order",
+     "sync_grid sync_global"),
+    ("warp specialisation is inferred", "ws WarpSpecialize annotate_ws_schedule"),
+    ("combine the elements of a fragment with T.reduce_sum and its kin",
+     "alloc_reducer reducer_init reducer_update finalize_reducer warp_reduce_sum warp_reduce_max warp_reduce_min "
+     "warp_reduce_bitand warp_reduce_bitor tvm_thread_allreduce comm_reducer any_of all_of"),
+    ("a value passes between threads through a tile: store it with T.alloc_shared, and read it in the next statement",
+     "shfl_sync shfl_xor shfl_up shfl_down ballot ballot_sync activemask any_sync all_sync match_any_sync match_all_sync "
+     "shuffle_elect syncthreads_count syncthreads_and syncthreads_or tvm_warp_shuffle"),
+    ("compute it from T.get_thread_binding(), which counts a block's threads",
+     "get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx"),
+    ("blocks of a cluster are made to work together by the compiler; ask for clusters with T.ClusterKernel, if at all",
+     "cluster_arrive cluster_arrive_relaxed cluster_wait cluster_sync block_rank_in_cluster clc_try_cancel "
+     "clc_try_cancel_multicast clc_is_canceled"),
+    ("a tile keeps its shape and dtype: allocate another one, and copy in a T.Parallel loop", "reshape view"),
+    ("tensors are parameters: declare them as T.Tensor or T.StridedTensor",
+     "ptr make_tensor make_tensor_from_addr access_ptr address_of tvm_access_ptr"),
+    ("launches are opened by T.Kernel; T.get_thread_binding and T.get_block_binding give indices",
+     "thread_binding launch_thread thread_return"),
+    ("the order of tiles is T.Persistent's or the compiler's", "PersistentTileScheduler BaseTileScheduler"),
+    ("atomic operations are T.atomic_add, T.atomic_max and T.atomic_min; to read what other blocks wrote, open another T.Kernel",
+     "atomic_load atomic_store atomic_or"),
+    ("results are rounded to the nearest; write the plain operator, or T.fma",
+     "ieee_add ieee_sub ieee_mul ieee_fmaf ieee_frcp ieee_fsqrt ieee_frsqrt ieee_fdiv"),
+    ("write the scalar operation in a T.Parallel loop; neighbours are packed by the compiler", "add2 sub2 mul2 fma2 max2 min2 abs2 Ramp"),
+    ("it is not part of this version: compute it from T.exp, T.log, T.sqrt and their kin, or on the host",
+     "asin acos atan atan2 asinh acosh atanh hypot copysign ldexp nextafter clz popcount __ffs __fns"),
+    ("random numbers are not part of this version: pass a tensor of them", "rng_init rng_rand rng_rand_float"),
+    ("write a T.Parallel loop that computes the index of each element", "im2col c2d_im2col transpose"),
+    ("use T.alloc_shared, T.alloc_fragment, T.alloc_local or T.alloc_global", "allocate alloc_buffer"),
+)
+
+# Name → what to use.
+INSTEAD = {name: hint for hint, names in _ROWS for name in names.split()}
+
+# Arguments that are refused where the function itself is there: (call, what to use).
+ARGUMENTS = (
+    ("T.gemm(…, mbar=…)", "leave it out, with the wait that goes with it: the next statement sees the product"),
+    ("T.Kernel(…, prelude=…)", "write the function in the tile language"),
+    ("T.sync_threads(barrier_id, arrive_count)", "leave the call out: the compiler places the barriers"),
+    ("T.atomic_add(…, return_prev=True) and its kin", "the old value is not available: count with another tensor"),
+    ("T.atomic_add(…, memory_order=…) other than \"relaxed\"", "open another T.Kernel in the same function"),
+    ("T.reduce_max(…, nan_propagate=True) and its kin", "look for NaN with T.isnan and a T.reduce_max of its own"),
+)
