@@ -25,6 +25,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include "kiln/v1/service.pb.h"
+#include "server/arriving_call.h"
 #include "server/compile_flow.h"
 #include "server/executor.h"
 #include "server/gate.h"
@@ -36,7 +37,7 @@
 
 namespace kiln::server {
 
-class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class EnsureReactor final : public Sender {
  public:
   struct Parts {
     CompileFlow& flow;
@@ -48,7 +49,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     std::shared_ptr<CallNotes> notes;
   };
 
-  EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted, v1::EnsureRequest request);
+  EnsureReactor(ArrivingCall& call, const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted, v1::EnsureRequest request);
 
  private:
   using Clock = std::chrono::steady_clock;
