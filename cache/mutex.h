@@ -44,6 +44,28 @@ class KILN_SCOPED_CAPABILITY MutexLock {
   bool held_ = true;
 };
 
+// One that a thread may take again while it has it: for who calls back under it.
+class KILN_CAPABILITY("mutex") RecursiveMutex {
+ public:
+  void Lock() KILN_ACQUIRE() { mutex_.lock(); }
+  void Unlock() KILN_RELEASE() { mutex_.unlock(); }
+
+ private:
+  friend class RecursiveCondVar;
+  std::recursive_mutex mutex_;
+};
+
+class KILN_SCOPED_CAPABILITY RecursiveMutexLock {
+ public:
+  explicit RecursiveMutexLock(RecursiveMutex& mutex) KILN_ACQUIRE(mutex) : mutex_(mutex) { mutex_.Lock(); }
+  ~RecursiveMutexLock() KILN_RELEASE() { mutex_.Unlock(); }
+  RecursiveMutexLock(const RecursiveMutexLock&) = delete;
+  RecursiveMutexLock& operator=(const RecursiveMutexLock&) = delete;
+
+ private:
+  RecursiveMutex& mutex_;
+};
+
 // Waits without a condition may wake for no reason: call them in a loop. A condition is asked under the mutex; what it reads is checked
 // where it is written: `[&]() KILN_REQUIRES(mutex_) { … }`.
 class CondVar {
@@ -82,6 +104,29 @@ class CondVar {
 
  private:
   std::condition_variable condition_;
+};
+
+// For a thread that holds a RecursiveMutex once.
+class RecursiveCondVar {
+ public:
+  template <class Condition>
+  void Wait(RecursiveMutex& mutex, Condition condition) KILN_REQUIRES(mutex) KILN_NO_THREAD_SAFETY_ANALYSIS {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    condition_.wait(lock, condition);
+    lock.release();
+  }
+  template <class Condition>
+  bool WaitFor(RecursiveMutex& mutex, std::chrono::microseconds timeout, Condition condition) KILN_REQUIRES(mutex) KILN_NO_THREAD_SAFETY_ANALYSIS {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    const bool met = condition_.wait_for(lock, timeout, condition);
+    lock.release();
+    return met;
+  }
+
+  void NotifyAll() { condition_.notify_all(); }
+
+ private:
+  std::condition_variable_any condition_;
 };
 
 }  // namespace kiln::cache

@@ -90,4 +90,9 @@ TierStats SqliteSlot::Stats() const {
   return store == nullptr ? TierStats{.capacity = options_.store.capacity} : store->Stats();
 }
 
+std::uint64_t SqliteSlot::losses() const {
+  const SqliteTier* const store = this->store();
+  return store == nullptr ? 0 : store->losses();
+}
+
 }  // namespace kiln::cache

@@ -48,6 +48,7 @@ class SqliteSlot final : public Tier {
   void Put(Entry entry, PutDone done = {}) override;
   std::expected<bool, Error> Erase(const Digest& key) override;
   TierStats Stats() const override;
+  std::uint64_t losses() const override;
 
  private:
   void Try();

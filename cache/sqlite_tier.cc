@@ -153,6 +153,8 @@ std::expected<bool, Error> SqliteTier::Erase(const Digest& key) {
 
 TierStats SqliteTier::Stats() const { return impl_->Stats(); }
 
+std::uint64_t SqliteTier::losses() const { return impl_->losses(); }
+
 std::expected<std::vector<EntryInfo>, Error> SqliteTier::List(const ListOptions& options) const {
   return impl_->List(options);
 }

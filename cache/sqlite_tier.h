@@ -109,6 +109,7 @@ class SqliteTier final : public Tier {
   void Put(Entry entry, PutDone done = {}) override;
   std::expected<bool, Error> Erase(const Digest& key) override;
   TierStats Stats() const override;
+  std::uint64_t losses() const override;
 
   // As Get, but counts neither as a use nor as a hit or miss.
   std::expected<std::optional<Entry>, Error> Peek(const Digest& key);

@@ -229,6 +229,7 @@ TEST_F(SqliteFaultTest, DamageInUseIsSetAsideAndServiceGoesOn) {
   EXPECT_TRUE(tier->Get(KeyOf(1))->has_value());
   EXPECT_EQ(tier->Stats().entries, 1u);
   EXPECT_EQ(tier->Stats().set_aside, 1u) << "once, however many met it";
+  EXPECT_EQ(tier->losses(), 1u);
   EXPECT_EQ(events, 1);
   EXPECT_TRUE(fs::exists(options.directory / "kiln.db.corrupt-1"));
 }

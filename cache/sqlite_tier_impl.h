@@ -39,6 +39,7 @@ class SqliteTier::Impl {
   std::expected<std::optional<Entry>, Error> Get(const Digest& key);
   std::expected<std::optional<Entry>, Error> Peek(const Digest& key);
   TierStats Stats() const;
+  std::uint64_t losses() const { return counters_.set_aside; }
   std::expected<std::vector<EntryInfo>, Error> List(const ListOptions& options);
   std::expected<VerifyReport, Error> Verify();
   SqliteWriter* writer() { return writer_.get(); }  // null: it only reads

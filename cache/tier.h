@@ -61,6 +61,9 @@ class Tier {
   virtual std::expected<bool, Error> Erase(const Digest& key) = 0;
 
   virtual TierStats Stats() const = 0;
+
+  // How often everything was lost that `done` of a Put had called kept: a store that was found damaged, and replaced by an empty one.
+  virtual std::uint64_t losses() const { return 0; }
 };
 
 // Waits for the outcome.

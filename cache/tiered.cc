@@ -91,7 +91,14 @@ bool TieredCache::Accepts(const Slot& slot, const Entry& entry) const {
   return !options_.accept || !slot.tier->blocking() || options_.accept(entry);
 }
 
+std::uint64_t TieredCache::losses() const {
+  std::uint64_t sum = 0;
+  for (const auto& slot : slots_) sum += slot->tier->losses();
+  return sum;
+}
+
 std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::size_t levels) {
+  const std::uint64_t losses = this->losses();
   for (std::size_t level = 0; level < levels; ++level) {
     Slot& slot = *slots_[level];
     if (!MayUse(slot)) continue;
@@ -109,7 +116,8 @@ std::optional<TieredCache::Hit> TieredCache::GetThrough(const Digest& key, std::
     for (std::size_t nearer = 0; nearer < level; ++nearer) {
       if (MayUse(*slots_[nearer])) PutInto(*slots_[nearer], **found, {});
     }
-    const bool durable = slot.tier->blocking() || (nonblocking_ < slots_.size() && unsettled_.IsSettled(key));
+    if (slot.tier->blocking()) unsettled_.Found(key, losses);
+    const bool durable = slot.tier->blocking() || (nonblocking_ < slots_.size() && unsettled_.IsSettled(key, losses));
     return Hit{std::move(**found), level, slot.tier->name(), durable};
   }
   return std::nullopt;
@@ -134,7 +142,7 @@ void TieredCache::Put(Entry entry, PutDone done) {
   unsettled_.Begin(key);
   auto pending = std::make_shared<PendingPut>();
   pending->done = [this, key, done = std::move(done)](std::expected<void, Error> outcome) mutable {
-    unsettled_.End(key, outcome);
+    unsettled_.End(key, outcome, losses());
     if (done) done(std::move(outcome));
   };
   std::vector<Slot*> used;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -36,7 +37,7 @@ class TieredCache {
     Entry entry;
     std::size_t level;      // 0 is the nearest
     std::string_view tier;  // its name; lives as long as the cache
-    bool durable;           // a blocking tier has it, as far as this cache put it there itself
+    bool durable;           // a blocking tier has it, as far as this cache put it there itself, or found it there
   };
 
   TieredCache(std::vector<std::shared_ptr<Tier>> tiers, const Clock& clock, Options options);
@@ -74,6 +75,7 @@ class TieredCache {
   struct PendingPut;
 
   std::optional<Hit> GetThrough(const Digest& key, std::size_t levels);
+  std::uint64_t losses() const;
   bool Accepts(const Slot& slot, const Entry& entry) const;
   bool MayUse(Slot& slot);
   void Note(Slot& slot, const std::expected<void, Error>& outcome);

@@ -46,8 +46,15 @@ class FakeTier final : public Tier {
     return entries.erase(key) > 0;
   }
   TierStats Stats() const override { return {}; }
+  std::uint64_t losses() const override { return lost; }
+
+  void LoseAll() {
+    entries.clear();
+    ++lost;
+  }
 
   int asked = 0;
+  std::uint64_t lost = 0;
   bool hold = false;
   std::vector<PutDone> held;
   std::optional<Error> failure;
@@ -153,6 +160,24 @@ TEST_F(TieredTest, WhatCouldNotBeKeptIsPutAgain) {
   EXPECT_EQ(told, (std::vector<bool>{false, true, false}));
   EXPECT_TRUE(cache.GetWithoutBlocking(KeyOf(1))->durable);
   EXPECT_TRUE(disk->entries.contains(KeyOf(1)));
+}
+
+TEST_F(TieredTest, WhatATierHasLostIsDurableNoMore) {
+  for (int i = 1; i <= 3; ++i) cache.Put(NumberedEntry(i));
+  EXPECT_TRUE(cache.GetWithoutBlocking(KeyOf(1))->durable);
+  disk->LoseAll();
+  for (int i = 1; i <= 3; ++i) EXPECT_FALSE(cache.GetWithoutBlocking(KeyOf(i))->durable) << i;
+  std::optional<bool> kept;
+  cache.MakeDurable(KeyOf(1), [&](std::expected<void, Error> outcome) { kept = outcome.has_value(); });
+  EXPECT_EQ(kept, true);
+  EXPECT_TRUE(disk->entries.contains(KeyOf(1))) << "put again";
+  EXPECT_TRUE(cache.GetWithoutBlocking(KeyOf(1))->durable);
+  EXPECT_FALSE(cache.GetWithoutBlocking(KeyOf(2))->durable);
+  disk->entries.emplace(KeyOf(4), NumberedEntry(4));
+  EXPECT_TRUE(cache.Get(KeyOf(4))->durable);
+  EXPECT_TRUE(cache.GetWithoutBlocking(KeyOf(4))->durable) << "found since in what is there now";
+  disk->LoseAll();
+  for (const int i : {1, 4}) EXPECT_FALSE(cache.GetWithoutBlocking(KeyOf(i))->durable) << i;
 }
 
 TEST_F(TieredTest, MemoryAloneIsNotStored) {

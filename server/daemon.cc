@@ -7,7 +7,6 @@
 #include <array>
 #include <atomic>
 #include <fstream>
-#include <limits>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -18,7 +17,6 @@
 
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 
 #include "cache/memory_tier.h"
 #include "cache/sqlite_slot.h"
@@ -29,8 +27,9 @@
 #include "server/deadline.h"
 #include "server/file_watch.h"
 #include "server/free_memory.h"
+#include "server/front.h"
 #include "server/gate.h"
-#include "server/local_listener.h"
+#include "server/grpc_lines.h"
 #include "server/call_log.h"
 #include "server/call_watch.h"
 #include "server/heartbeat.h"
@@ -41,8 +40,6 @@
 #include "server/seal.h"
 #include "server/self_description.h"
 #include "server/system_clock.h"
-#include "server/tls.h"
-#include "server/service.h"
 #include "server/service_manager.h"
 #include "server/spans.h"
 #include "server/status_map.h"
@@ -53,7 +50,6 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr unsigned kExecutorThreads = 4, kHeavyThreads = 2;
-constexpr std::chrono::milliseconds kKeepaliveAnswer{10'000};
 constexpr std::chrono::milliseconds kJournalPatience{100};  // of /metrics with a disk that stands still
 constexpr std::chrono::milliseconds kLastBytes{200};  // for the last replies to leave, when no call is under way
 
@@ -129,6 +125,7 @@ struct Daemon::Parts {
   Telemetry telemetry;
   std::unique_ptr<Telemetry> audit;  // null: into the log
   SystemClock clock;
+  GrpcLines grpc_lines{telemetry, clock};
   UniqueFd claim;
   UniqueFd inherited;  // a listening socket that systemd made
   Ptxas ptxas;
@@ -155,11 +152,9 @@ struct Daemon::Parts {
   std::unique_ptr<DevicePool> devices;
   std::unique_ptr<RunFlow> runs;
   std::unique_ptr<SelfDescription> description;
-  std::unique_ptr<KilnService> service;
+  std::unique_ptr<TenantBudget> manifests;
   AcceptedCalls accepted;
-  std::unique_ptr<grpc::CallbackGenericService> unserved;
-  std::unique_ptr<grpc::Server> server;
-  std::unique_ptr<LocalListener> local;
+  std::unique_ptr<Front> front;
   std::atomic<bool> serving = false;
   unsigned busy_looks = 0;  // of Tidy, since the last that did something
   std::unique_ptr<Monitor> monitor;  // last: it asks the others
@@ -360,46 +355,16 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
       SelfDescription::Sources{.passes = [this] { return zygote.Passes(); },
                                .ptxas = [this] { return ptxas.Version(); },
                                .devices = [this](auto& reply, auto patience) { return DescribeDevices(reply, patience); }});
-  service = std::make_unique<KilnService>(KilnService::Parts{
-      *flow, *runs, *devices, *executor, *heavy, *maintenance, *store_keeper, *cache, *admission, *workers, metrics, *gate, *quotas,
-      *description, clock, config.accept_put, config.limits, config.max_message_bytes, config.manifest_memory_bytes});
-  grpc::EnableDefaultHealthCheckService(true);
-  grpc::ServerBuilder builder;
-  int port = 0;
-  const bool tcp = !config.endpoint.socket && !inherited;
-  if (tcp) {
-    auto credentials = TlsCredentials({config.tls_certificate, config.tls_key, config.tls_client_ca});
-    if (!credentials) return std::unexpected(std::move(credentials.error()));
-    builder.AddListeningPort(config.endpoint.address, *credentials, &port);
-  }
-  builder.RegisterService(service.get());
-  unserved = WatchCalls(builder, journal, accepted, clock);
-  // Messages are received before it is known whose they are.
-  builder.SetResourceQuota(grpc::ResourceQuota("kilnd").Resize(config.connection_memory_bytes));
-  // Beyond that gRPC ends a call before we see it, and can name no setting; up to there we do (KilnService::Enter).
-  builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<std::uint64_t>(2 * config.max_message_bytes, std::numeric_limits<int>::max())));
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
-  // A client that does not answer in time is gone, with or without a call: what it waited for is cancelled.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(config.keepalive.count()));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(std::min(config.keepalive, kKeepaliveAnswer).count()));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 30'000);
-  server = builder.BuildAndStart();
-  if (!server || (tcp && port == 0)) {
-    return std::unexpected(fmt::format("cannot listen on {}; is the port taken?", config.endpoint.address));
-  }
-  if (!tcp) {
-    std::expected<UniqueFd, std::string> listening = std::move(inherited);
-    if (config.endpoint.socket) listening = LocalListener::Bind(*config.endpoint.socket, config.socket_mode);
-    if (!listening) return std::unexpected(std::move(listening.error()));
-    local = std::make_unique<LocalListener>(std::move(*listening), *server);
-  }
+  manifests = std::make_unique<TenantBudget>(config.manifest_memory_bytes);
+  const KilnService::Parts service{*flow, *runs, *devices, *executor, *heavy, *maintenance, *store_keeper, *cache, *admission, *workers,
+                                   metrics, *quotas, *description, clock, config.accept_put, config.limits, config.max_message_bytes,
+                                   config.manifest_memory_bytes, *manifests};
+  auto opened = Front::Open({config, *gate, journal, accepted, service, clock}, std::move(inherited));
+  if (!opened) return std::unexpected(std::move(opened.error()));
+  front = std::move(*opened);
   serving = true;
-  const std::string& given = config.endpoint.address;
-  const std::string address = tcp ? given.substr(0, given.rfind(':') + 1) + std::to_string(port) : given;
   telemetry.Log(Level::kInfo, "serving",
-                {{"listen", std::string_view(address)},
+                {{"listen", std::string_view(front->address())},
                  {"version", KILN_VERSION},
                  {"compiler", compiler::BuildId()},
                  {"workers", static_cast<std::int64_t>(config.workers)},
@@ -501,31 +466,28 @@ void Daemon::Drain(const std::function<bool()>& hurry) {
   Parts& p = *parts_;
   p.accepted.Close();
   p.telemetry.Log(Level::kInfo, "draining", {{"calls", static_cast<std::int64_t>(p.accepted.open())}});
-  p.server->GetHealthCheckService()->SetServingStatus(false);
+  p.front->SayNotServing();
   p.flow->Drain();
   const Deadline until(p.clock, p.config.grace);
   const auto open = [&] { return p.accepted.open() + p.flow->calls() + p.runs->calls(); };
   while (open() > 0 && !until.IsOver() && !hurry()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  p.local.reset();
+  p.front->StopAccepting();
   p.monitor.reset();
   p.flow->Close();
   p.workers->Stop();  // what still runs or waits ends as UNAVAILABLE
   p.devices->Close();
-  p.server->Shutdown(std::chrono::system_clock::now() + kLastBytes);
-  p.server->Wait();
+  p.front->Shutdown(std::chrono::system_clock::now() + kLastBytes);
 }
 
 Daemon::~Daemon() {
   Parts& p = *parts_;
-  p.local.reset();
+  p.front->StopAccepting();
   p.monitor.reset();
   p.workers->Stop();
   p.devices->Close();
-  p.server->Shutdown(std::chrono::system_clock::now());
-  p.server.reset();
-  p.service.reset();
+  p.front.reset();
   p.description.reset();
   p.workers.reset();
   p.flow->AwaitCommits();

@@ -36,8 +36,9 @@ bool EndsTheCall(const Failure& failure) {
 
 }  // namespace
 
-EnsureReactor::EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted, v1::EnsureRequest request)
-    : parts_(parts), caller_(std::move(caller)), memory_(std::move(memory)), counted_(std::move(counted)), manifest_(std::move(request), parts.limits),
+EnsureReactor::EnsureReactor(ArrivingCall& call, const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted,
+                             v1::EnsureRequest request)
+    : Sender(call), parts_(parts), caller_(std::move(caller)), memory_(std::move(memory)), counted_(std::move(counted)), manifest_(std::move(request), parts.limits),
       window_(2 * std::size_t{parts.workers} + 2), estimate_(parts.workers), failure_(manifest_.problem()) {
   failure_ ? Continue() : ExpandSoon();
 }

@@ -26,6 +26,7 @@
 #include "cache/clock.h"
 #include "cache/mutex.h"
 #include "kiln/v1/service.pb.h"
+#include "server/arriving_call.h"
 #include "server/compile_flow.h"
 #include "server/executor.h"
 #include "server/gate.h"
@@ -37,7 +38,7 @@
 
 namespace kiln::server {
 
-class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class EnsureReactor final : public Sender {
  public:
   struct Parts {
     CompileFlow& flow;
@@ -50,7 +51,7 @@ class EnsureReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const cache::Clock& clock;
   };
 
-  EnsureReactor(const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted, v1::EnsureRequest request);
+  EnsureReactor(ArrivingCall& call, const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted, v1::EnsureRequest request);
 
  private:
   struct Item {

@@ -29,6 +29,9 @@ class Gate {
 
   std::expected<Caller, Failure> Enter(const grpc::ServerContextBase& context, std::string_view method) const;
 
+  // Who calls, of a method that is open to all who are known.
+  std::expected<Caller, Failure> Identify(const grpc::ServerContextBase& context) const { return authenticator_.Identify(context); }
+
   // That who was let in when the call began would be let in now, as the same tenant.
   std::expected<void, Failure> Confirm(const Caller& caller, std::string_view method) const;
 

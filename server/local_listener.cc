@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -28,6 +29,18 @@ std::string CannotListen(const std::filesystem::path& path, int error) {
                      path.string(), std::strerror(error));
 }
 
+std::optional<ucred> PeerOf(int fd) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return std::nullopt;
+  return who;
+}
+
+bool IsOwn(int fd) {
+  const auto who = PeerOf(fd);
+  return who && (who->uid == 0 || who->uid == ::geteuid());
+}
+
 }  // namespace
 
 std::expected<UniqueFd, std::string> LocalListener::Bind(const std::filesystem::path& path, unsigned mode) {
@@ -43,8 +56,8 @@ std::expected<UniqueFd, std::string> LocalListener::Bind(const std::filesystem::
   return listening;
 }
 
-LocalListener::LocalListener(UniqueFd listening, grpc::Server& server)
-    : listening_(std::move(listening)), stop_(::eventfd(0, EFD_CLOEXEC)), server_(server), thread_([this] { Run(); }) {}
+LocalListener::LocalListener(UniqueFd listening, grpc::Server& own, grpc::Server& others)
+    : listening_(std::move(listening)), stop_(::eventfd(0, EFD_CLOEXEC)), own_(own), others_(others), thread_([this] { Run(); }) {}
 
 LocalListener::~LocalListener() {
   const std::uint64_t one = 1;
@@ -66,22 +79,22 @@ void LocalListener::Run() {
 
 bool LocalListener::AcceptOne() {
   const int fd = ::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (fd >= 0) grpc::AddInsecureChannelFromFd(&server_, fd);
+  if (fd >= 0) grpc::AddInsecureChannelFromFd(IsOwn(fd) ? &own_ : &others_, fd);
   return fd >= 0 || (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS);
 }
 
-std::optional<ucred> LocalPeer(std::string_view peer) {
+std::optional<int> LocalConnection(std::string_view peer) {
   constexpr std::string_view kPrefix = "fd:";
   if (!peer.starts_with(kPrefix)) return std::nullopt;
   int fd = -1;
   const auto [end, error] = std::from_chars(peer.data() + kPrefix.size(), peer.data() + peer.size(), fd);
-  ucred who{};
-  socklen_t size = sizeof who;
-  if (error != std::errc() || end != peer.data() + peer.size() ||
-      ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) {
-    return std::nullopt;
-  }
-  return who;
+  if (error != std::errc() || end != peer.data() + peer.size()) return std::nullopt;
+  return fd;
+}
+
+std::optional<ucred> LocalPeer(std::string_view peer) {
+  const auto fd = LocalConnection(peer);
+  return fd ? PeerOf(*fd) : std::nullopt;
 }
 
 }  // namespace kiln::server

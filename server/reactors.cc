@@ -37,20 +37,28 @@ std::size_t DetailsLimit(const grpc::CallbackServerContext& context) {
   return limit;
 }
 
-CompileReactor::CompileReactor(grpc::CallbackServerContext& context, CompileFlow& flow, CompileFlow::Request request,
-                               grpc::ByteBuffer& response)
-    : flow_(flow) {
-  context.AddTrailingMetadata("kiln-request-id", request.id);
-  request.done = [this, &context, &response, details = DetailsLimit(context)](Outcome outcome) {
-    NoteOutcome(context, outcome);
-    if (outcome) response = ToBuffer(*outcome);
-    Finish(outcome ? grpc::Status::OK : ToStatus(outcome.error(), details));
-  };
-  call_ = flow.Start(std::move(request));
+void TellId(grpc::CallbackServerContext& context) { context.AddTrailingMetadata("kiln-request-id", RequestIdOf(context)); }
+
+grpc::Status Refuse(grpc::CallbackServerContext& context, const Failure& failure) {
+  RecordOf(context).reason = ReasonOf(failure.kind);
+  TellId(context);
+  return ToStatus(failure, DetailsLimit(context));
 }
 
-ProgressReactor::ProgressReactor(grpc::CallbackServerContext& context, CompileFlow& flow, Confirmation confirm, CompileFlow::Request request)
-    : flow_(flow) {
+void AnswerFrom(CompileFlow& flow, CompileFlow::Request request, Call& call) {
+  grpc::CallbackServerContext& context = call.context();
+  context.AddTrailingMetadata("kiln-request-id", request.id);
+  request.done = [&call, details = DetailsLimit(context)](Outcome outcome) {
+    NoteOutcome(call.context(), outcome);
+    if (outcome) call.response() = ToBuffer(*outcome);
+    call.Answer(outcome ? grpc::Status::OK : ToStatus(outcome.error(), details));
+  };
+  call.WhenCancelled([&flow, started = flow.Start(std::move(request))] { flow.Cancel(started); });
+}
+
+ProgressReactor::ProgressReactor(ArrivingCall& call, CompileFlow& flow, Confirmation confirm, CompileFlow::Request request)
+    : Sender(call), flow_(flow) {
+  grpc::CallbackServerContext& context = call.context();
   context.AddTrailingMetadata("kiln-request-id", request.id);
   request.on_stage = [this](std::string_view stage) { Add(ToProgress(stage)); };
   request.done = [this, &context, confirm = std::move(confirm), details = DetailsLimit(context)](Outcome outcome) {
@@ -100,10 +108,10 @@ void ProgressReactor::Advance(Change change) {
   if (finish) Finish(*finish);
 }
 
-ListReactor::ListReactor(const grpc::CallbackServerContext& context, Maintenance& maintenance, const v1::CacheListRequest& request,
-                         Confirmation confirm, Quotas::InFlight counted)
-    : Counted(std::move(counted)), confirm_(std::move(confirm)) {
-  const bool posted = maintenance.Post([this, &context, &maintenance, request] {
+ListReactor::ListReactor(ArrivingCall& call, Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm,
+                         Quotas::InFlight counted)
+    : Counted(std::move(counted), call), confirm_(std::move(confirm)) {
+  const bool posted = maintenance.Post([this, &context = call.context(), &maintenance, request] {
     if (context.IsCancelled()) return End(grpc::Status::CANCELLED);
     auto listed = maintenance.List(request);
     if (!listed) return End(ToStatus(listed.error()));
@@ -122,10 +130,10 @@ void ListReactor::Next() {
   StartWrite(&writing_);
 }
 
-ExportReactor::ExportReactor(const grpc::CallbackServerContext& context, Maintenance& maintenance, const v1::CacheExportRequest& request,
-                             std::string tenant, Confirmation confirm, Quotas::InFlight counted)
-    : Counted(std::move(counted)), confirm_(std::move(confirm)) {
-  const bool posted = maintenance.Post([this, &context, &maintenance, request, tenant = std::move(tenant)] {
+ExportReactor::ExportReactor(ArrivingCall& call, Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant,
+                             Confirmation confirm, Quotas::InFlight counted)
+    : Counted(std::move(counted), call), confirm_(std::move(confirm)) {
+  const bool posted = maintenance.Post([this, &context = call.context(), &maintenance, request, tenant = std::move(tenant)] {
     if (context.IsCancelled()) return End(grpc::Status::CANCELLED);
     auto file = maintenance.Export(request, tenant);
     if (!file) return End(ToStatus(file.error()));
@@ -152,9 +160,11 @@ void ExportReactor::Next() {
 }
 
 ImportReactor::ImportReactor(grpc::CallbackServerContext& context, Maintenance& maintenance, StoreKeeper& store_keeper,
-                             grpc::ByteBuffer& reply, std::size_t message_bytes, Confirmation confirm, Quotas::InFlight counted)
+                             grpc::ByteBuffer& reply, std::size_t message_bytes, Confirmation confirm, Quotas::InFlight counted,
+                             MessageRoom* room, int connection, std::string tenant)
     : Counted(std::move(counted)), context_(context), maintenance_(maintenance), store_keeper_(store_keeper), reply_(reply),
-      message_bytes_(message_bytes), confirm_(std::move(confirm)) {
+      message_bytes_(message_bytes), confirm_(std::move(confirm)), waiter_(room, connection, std::move(tenant)) {
+  TellId(context);
   if (!maintenance.options().accept_import) {
     End(ToStatus({.kind = Failure::Kind::kRefused,
                   .message = "this kilnd takes no results from others; start it with --accept-put=yes"}));
@@ -162,14 +172,23 @@ ImportReactor::ImportReactor(grpc::CallbackServerContext& context, Maintenance& 
   }
   file_ = maintenance.NewScratch();
   stream_.open(file_.path(), std::ios::binary | std::ios::trunc);
+  Read();
+}
+
+void ImportReactor::Read() {
+  waiter_.Wait([this](const Failure& failure) {
+    RecordOf(context_).reason = ReasonOf(failure.kind);
+    End(ToStatus(failure));
+  });
   StartRead(&chunk_);
 }
 
 void ImportReactor::OnReadDone(bool ok) {
+  if (!waiter_.Came()) return;
   if (const auto confirmed = confirm_(); !confirmed) return End(ToStatus(confirmed.error()));
   if (ok) {
     const auto taken = Take();
-    return taken ? StartRead(&chunk_) : End(ToStatus(taken.error()));
+    return taken ? Read() : End(ToStatus(taken.error()));
   }
   stream_.close();
   if (!stream_.good()) return End(ToStatus(ScratchFull(file_)));  // the last bytes were written now

@@ -18,8 +18,11 @@
 
 #include "cache/mutex.h"
 #include "kiln/v1/service.pb.h"
+#include "server/arriving_call.h"
+#include "server/call.h"
 #include "server/compile_flow.h"
 #include "server/maintenance.h"
+#include "server/message_room.h"
 #include "server/quotas.h"
 #include "server/store_keeper.h"
 
@@ -28,15 +31,13 @@ namespace kiln::server {
 // How many bytes of details this client takes in a status.
 std::size_t DetailsLimit(const grpc::CallbackServerContext& context);
 
-// A stream of the server's, or the client's, that ends before it begins.
-template <class Message>
-class RefusedStream final : public grpc::ServerWriteReactor<Message> {
- public:
-  explicit RefusedStream(const grpc::Status& status) { this->Finish(status); }
+// By which clients tell what kilnd says from what gRPC says where there is none. Hits do without.
+void TellId(grpc::CallbackServerContext& context);
 
- private:
-  void OnDone() override { delete this; }
-};
+// What a call that is refused ends with, noted in its record.
+grpc::Status Refuse(grpc::CallbackServerContext& context, const Failure& failure);
+
+// A stream of the client's, or both ways, that ends before it begins.
 template <class Message>
 class RefusedUpload final : public grpc::ServerReadReactor<Message> {
  public:
@@ -56,24 +57,13 @@ class RefusedExchange final : public grpc::ServerBidiReactor<Request, Reply> {
 };
 
 // Compile, and Lookup of a request.
-class CompileReactor final : public grpc::ServerUnaryReactor {
- public:
-  CompileReactor(grpc::CallbackServerContext& context, CompileFlow& flow, CompileFlow::Request request,
-                 grpc::ByteBuffer& response);
-
- private:
-  void OnCancel() override { flow_.Cancel(call_); }
-  void OnDone() override { delete this; }
-
-  CompileFlow& flow_;
-  std::shared_ptr<CompileFlow::Call> call_;
-};
+void AnswerFrom(CompileFlow& flow, CompileFlow::Request request, Call& call);
 
 // CompileStream: stages, then the reply. Stages and the reply come from other threads; one write is under way at a time.
-class ProgressReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class ProgressReactor final : public Sender {
  public:
   // `confirm` is asked before the reply goes out.
-  ProgressReactor(grpc::CallbackServerContext& context, CompileFlow& flow, Confirmation confirm, CompileFlow::Request request);
+  ProgressReactor(ArrivingCall& call, CompileFlow& flow, Confirmation confirm, CompileFlow::Request request);
 
  private:
   void OnWriteDone(bool ok) override;
@@ -100,7 +90,8 @@ class ProgressReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
 template <class Reactor>
 class Counted : public Reactor {
  protected:
-  explicit Counted(Quotas::InFlight counted) : counted_(std::move(counted)) {}
+  template <class... Arguments>
+  explicit Counted(Quotas::InFlight counted, Arguments&... arguments) : Reactor(arguments...), counted_(std::move(counted)) {}
   void End(const grpc::Status& status) {
     GiveBack();
     this->Finish(status);
@@ -118,9 +109,9 @@ class Counted : public Reactor {
 };
 
 // CacheList.
-class ListReactor final : public Counted<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
+class ListReactor final : public Counted<Sender> {
  public:
-  ListReactor(const grpc::CallbackServerContext& context, Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm,
+  ListReactor(ArrivingCall& call, Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm,
               Quotas::InFlight counted);
 
  private:
@@ -135,9 +126,9 @@ class ListReactor final : public Counted<grpc::ServerWriteReactor<grpc::ByteBuff
 };
 
 // CacheExport: the bundle is written to a file first, so that a slow client holds no lock of the store's.
-class ExportReactor final : public Counted<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
+class ExportReactor final : public Counted<Sender> {
  public:
-  ExportReactor(const grpc::CallbackServerContext& context, Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant,
+  ExportReactor(ArrivingCall& call, Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant,
                 Confirmation confirm, Quotas::InFlight counted);
 
  private:
@@ -157,9 +148,10 @@ class ExportReactor final : public Counted<grpc::ServerWriteReactor<grpc::ByteBu
 class ImportReactor final : public Counted<grpc::ServerReadReactor<grpc::ByteBuffer>> {
  public:
   ImportReactor(grpc::CallbackServerContext& context, Maintenance& maintenance, StoreKeeper& store_keeper, grpc::ByteBuffer& reply,
-                std::size_t message_bytes, Confirmation confirm, Quotas::InFlight counted);
+                std::size_t message_bytes, Confirmation confirm, Quotas::InFlight counted, MessageRoom* room, int connection, std::string tenant);
 
  private:
+  void Read();
   void OnReadDone(bool ok) override;
   void OnSendInitialMetadataDone(bool ok) override;
   void OnDone() override { delete this; }
@@ -171,6 +163,7 @@ class ImportReactor final : public Counted<grpc::ServerReadReactor<grpc::ByteBuf
   grpc::ByteBuffer& reply_;
   const std::size_t message_bytes_;  // that one may have
   const Confirmation confirm_;
+  MessageRoom::Waiter waiter_;
   TemporaryFile file_;
   std::ofstream stream_;
   std::uint64_t received_ = 0;

@@ -41,6 +41,14 @@ Failure NoMemoryFor(std::string_view tenant, std::size_t capacity) {
           .retry_after = std::chrono::seconds(1)};
 }
 
+Failure NoMemoryForMessages(std::string_view tenant, std::size_t capacity) {
+  return {.kind = Kind::kQueueFull,
+          .message = fmt::format("the messages of the tenant {} that are on their way hold its part of the {} bytes there are for all "
+                                 "(--connection-memory); try again when some of them have come",
+                                 tenant, capacity),
+          .retry_after = std::chrono::seconds(1)};
+}
+
 Failure NoMemoryForManifest(std::string_view tenant, std::size_t capacity) {
   return {.kind = Kind::kQueueFull,
           .message = fmt::format("the manifests of the tenant {} that are under way hold its part of the {} bytes there are for all "

@@ -19,6 +19,7 @@ Failure ExecutorFull(std::string_view tenant);
 Failure MaintenanceFull();
 Failure MessageTooLarge(std::size_t bytes, std::size_t limit);
 Failure NoMemoryFor(std::string_view tenant, std::size_t capacity);
+Failure NoMemoryForMessages(std::string_view tenant, std::size_t capacity);
 Failure NoMemoryForManifest(std::string_view tenant, std::size_t capacity);
 Failure ManifestTooLarge(std::size_t bytes, std::size_t capacity);
 Failure Draining();

@@ -16,17 +16,35 @@
 
 namespace kiln::server {
 
-RunReactor::RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std::size_t message_bytes, Caller caller, Confirmation confirm)
+RunReactor::RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std::size_t message_bytes, Caller caller, Confirmation confirm,
+                       MessageRoom* room, int connection)
     : context_(context),
       flow_(flow),
       message_bytes_(message_bytes),
       caller_(std::move(caller)),
       confirm_(std::move(confirm)),
+      waiter_(room, connection, caller_.tenant),
       watched_(std::make_shared<Watched>()) {
   watched_->reactor = this;
   context.AddTrailingMetadata("kiln-request-id", RequestIdOf(context));
   Watch(Phase::kReading);
-  StartRead(&reading_);
+  Read();
+}
+
+// The room may refuse at once, with which the phase is another one. Not under the lock, which who refuses takes.
+void RunReactor::Read() {
+  waiter_.Wait([this](const Failure& failure) { EndReading(failure); });
+  cache::MutexLock lock(mutex_);  // no read begins once the call was ended
+  if (phase_ == Phase::kReading) StartRead(&reading_);
+}
+
+void RunReactor::EndReading(const Failure& failure) {
+  if (!Advance(Phase::kReading, Phase::kEnded)) return;
+  {
+    cache::MutexLock lock(mutex_);
+    call_.reset();  // with what it held, before the client may call again
+  }
+  Finish(Refuse(failure));
 }
 
 void RunReactor::OnDone() {
@@ -69,18 +87,11 @@ std::shared_ptr<RunFlow::Call> RunReactor::Call() {
 }
 
 void RunReactor::OnReadDone(bool ok) {
+  if (!waiter_.Came()) return;
   if (!ok) return Advance(Phase::kReading, Phase::kRunning) ? AllRead() : void();
   RecordOf(context_).bytes_in += reading_.Length();
-  if (const auto problem = Take()) {
-    if (!Advance(Phase::kReading, Phase::kEnded)) return;
-    {
-      cache::MutexLock lock(mutex_);
-      call_.reset();  // with what it held, before the client may call again
-    }
-    return Finish(Refuse(*problem));
-  }
-  cache::MutexLock lock(mutex_);  // no read begins once the call was ended
-  if (phase_ == Phase::kReading) StartRead(&reading_);
+  const auto problem = Take();
+  problem ? EndReading(*problem) : Read();
 }
 
 grpc::Status RunReactor::Refuse(const Failure& failure) {

@@ -12,6 +12,7 @@
 #include "cache/mutex.h"
 #include "kiln/v1/run.pb.h"
 #include "server/gate.h"
+#include "server/message_room.h"
 #include "server/run_flow.h"
 
 namespace kiln::server {
@@ -21,7 +22,8 @@ namespace kiln::server {
 class RunReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // `confirm` is asked at each message that comes or goes.
-  RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std::size_t message_bytes, Caller caller, Confirmation confirm);
+  RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std::size_t message_bytes, Caller caller, Confirmation confirm,
+             MessageRoom* room, int connection);
 
  private:
   void OnReadDone(bool ok) override;
@@ -40,6 +42,8 @@ class RunReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   bool Advance(Phase from, Phase to);
   std::shared_ptr<RunFlow::Call> Call();
 
+  void Read();
+  void EndReading(const Failure& failure);
   std::optional<Failure> Take();
   grpc::Status Refuse(const Failure& failure);
   void AllRead();
@@ -52,6 +56,7 @@ class RunReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   const std::size_t message_bytes_;  // that one may have
   Caller caller_;
   const Confirmation confirm_;
+  MessageRoom::Waiter waiter_;
   grpc::ByteBuffer reading_;
   grpc::ByteBuffer writing_;
   v1::RunRequest request_;

@@ -5,13 +5,18 @@
 
 #include <chrono>
 #include <functional>
+#include <string_view>
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/service_type.h>
 
 #include "cache/clock.h"
-#include "kiln/v1/service.grpc.pb.h"
+#include "kiln/v1/service.pb.h"
 #include "server/admission.h"
+#include "server/arriving_call.h"
+#include "server/call.h"
 #include "server/compile_flow.h"
+#include "server/doorway.h"
 #include "server/gate.h"
 #include "server/maintenance.h"
 #include "server/metrics.h"
@@ -25,16 +30,9 @@
 
 namespace kiln::server {
 
-// All take and give bytes: nothing is parsed before it is known who calls and what that takes (message_reader.h).
-using KilnMethods = v1::Kiln::WithRawCallbackMethod_Compile<v1::Kiln::WithRawCallbackMethod_CompileStream<
-    v1::Kiln::WithRawCallbackMethod_Lookup<v1::Kiln::WithRawCallbackMethod_Put<v1::Kiln::WithRawCallbackMethod_Stats<
-        v1::Kiln::WithRawCallbackMethod_Capabilities<v1::Kiln::WithRawCallbackMethod_CacheList<
-            v1::Kiln::WithRawCallbackMethod_CacheVerify<v1::Kiln::WithRawCallbackMethod_CacheGc<
-                v1::Kiln::WithRawCallbackMethod_CacheExport<v1::Kiln::WithRawCallbackMethod_CacheImport<
-                    v1::Kiln::WithRawCallbackMethod_EnsureKernels<v1::Kiln::WithRawCallbackMethod_Run<
-                        v1::Kiln::Service>>>>>>>>>>>>>;
-
-class KilnService final : public KilnMethods {
+// All methods take and give bytes: nothing is parsed before it is known who calls and what that takes (message_reader.h). Those of the
+// client's streams, and of kilnd's, begin at the headers; unary ones do where the doorway has a room for messages on their way.
+class KilnService final : public grpc::Service {
  public:
   struct Parts {
     CompileFlow& flow;
@@ -48,7 +46,6 @@ class KilnService final : public KilnMethods {
     Admission& admission;
     const WorkerPool& workers;
     Metrics& metrics;
-    const Gate& gate;
     Quotas& quotas;
     SelfDescription& description;
     const cache::Clock& clock;
@@ -56,31 +53,39 @@ class KilnService final : public KilnMethods {
     RequestLimits limits;
     std::size_t message_bytes;
     std::size_t manifest_memory_bytes;
+    TenantBudget& manifests;
   };
-  explicit KilnService(Parts parts);
+  // Both outlive it.
+  KilnService(const Parts& parts, const Doorway& doorway);
 
  private:
   using Context = grpc::CallbackServerContext;
   using Bytes = grpc::ByteBuffer;
-  using Unary = grpc::ServerUnaryReactor;
-  using Stream = grpc::ServerWriteReactor<Bytes>;
+  using Exchange = grpc::ServerBidiReactor<Bytes, Bytes>;
+  using UnaryHandler = void (KilnService::*)(Call& call, Caller caller, const Bytes& request);
+  using StreamHandler = void (KilnService::*)(ArrivingCall& call, Caller caller, const Bytes& request);
 
-  Unary* Compile(Context*, const Bytes*, Bytes*) override;
-  Stream* CompileStream(Context*, const Bytes*) override;
-  Unary* Lookup(Context*, const Bytes*, Bytes*) override;
-  Stream* EnsureKernels(Context*, const Bytes*) override;
-  Unary* Put(Context*, const Bytes*, Bytes*) override;
-  Unary* Stats(Context*, const Bytes*, Bytes*) override;
-  Unary* Capabilities(Context*, const Bytes*, Bytes*) override;
-  Stream* CacheList(Context*, const Bytes*) override;
-  Unary* CacheVerify(Context*, const Bytes*, Bytes*) override;
-  Unary* CacheGc(Context*, const Bytes*, Bytes*) override;
-  Stream* CacheExport(Context*, const Bytes*) override;
-  grpc::ServerReadReactor<Bytes>* CacheImport(Context*, Bytes*) override;
-  grpc::ServerBidiReactor<Bytes, Bytes>* Run(Context*) override;
+  // `path` as a request names it, for good.
+  void AddUnary(const char* path, UnaryHandler handler);
+  void AddStream(const char* path, StreamHandler handler);
+  template <class Handler>
+  Exchange* Begin(Context& context, std::string_view method, Handler handler);
+  // Whether the message is not too large; notes its size. Else the call is answered.
+  bool Takes(Call& call, const Bytes& request) const;
 
-  // Who calls, if they may, with a message that is not too large (null: a stream of them follows); noted for the call's log line.
-  std::expected<Caller, Failure> Enter(Context& context, std::string_view method, const Bytes* message) const;
+  void Compile(Call& call, Caller caller, const Bytes& request);
+  void Lookup(Call& call, Caller caller, const Bytes& request);
+  void Put(Call& call, Caller caller, const Bytes& request);
+  void Stats(Call& call, Caller caller, const Bytes& request);
+  void Capabilities(Call& call, Caller caller, const Bytes& request);
+  void CacheVerify(Call& call, Caller caller, const Bytes& request);
+  void CacheGc(Call& call, Caller caller, const Bytes& request);
+  void CompileStream(ArrivingCall& call, Caller caller, const Bytes& request);
+  void EnsureKernels(ArrivingCall& call, Caller caller, const Bytes& request);
+  void CacheList(ArrivingCall& call, Caller caller, const Bytes& request);
+  void CacheExport(ArrivingCall& call, Caller caller, const Bytes& request);
+  grpc::ServerReadReactor<Bytes>* CacheImport(Context& context, Bytes& response);
+  Exchange* Run(Context& context);
 
   void PutNow(const Caller& caller, const Bytes& request, CompileFlow::PutEnd done);
   void Describe(v1::StatsReply& reply) const;
@@ -88,10 +93,11 @@ class KilnService final : public KilnMethods {
   Confirmation ConfirmationOf(const Caller& caller, std::string_view method) const;
 
   template <class Reply>
-  Unary* Maintain(Context* context, Bytes* response, std::function<std::expected<Reply, Failure>()> task);
+  void Maintain(Call& call, std::function<std::expected<Reply, Failure>()> task);
 
   const Parts parts_;
-  TenantBudget manifests_{parts_.manifest_memory_bytes};
+  const Doorway& doorway_;
+  int methods_ = 0;
   const cache::SteadyTime started_ = parts_.clock.SteadyNow();
 };
 

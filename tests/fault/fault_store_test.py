@@ -10,6 +10,7 @@ import random
 import sqlite3
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -157,6 +158,63 @@ def test_a_full_disk_costs_the_store_and_not_the_service(small_disk, sockets):
         assert daemon.client().cache_verify().corrupt == 0
     finally:
         daemon.end()
+
+
+def test_a_small_disk_is_written_again_soon_after_there_is_space(small_disk, sockets):
+    daemon = Daemon(small_disk / "state", sockets)
+    try:
+        daemon.start()
+        client = daemon.client()
+        assert client.compile(program(0), TARGET, durable=True).durable
+        filler = small_disk / "filler"
+        with open(filler, "wb", buffering=0) as file, pytest.raises(OSError):
+            while True:
+                file.write(bytes(4096))
+        end = time.monotonic() + 20
+        number = 1
+        while client.compile(program(number), TARGET, durable=True).durable:  # what the store had taken of the disk before is used up first
+            number += 1
+            assert time.monotonic() < end, "the disk is full, and everything is called durable"
+        assert client.stats().tiers[1].state == "read-only"
+        filler.unlink()
+        began = time.monotonic()
+        while not client.compile(program(number), TARGET, durable=True).durable:
+            assert time.monotonic() < began + 5, "there has been space for 5 s"
+            time.sleep(0.05)
+        assert client.stats().tiers[1].state == "ok"
+        daemon.kill()
+        daemon.start()
+        assert origin(daemon.client(), daemon.client().compile(program(number), TARGET)) == "DISK"
+    finally:
+        daemon.end()
+
+
+def test_what_a_damaged_store_has_lost_is_not_called_durable(daemon):
+    daemon.start()
+    kept = compile_many(daemon.client(), range(20))
+    committed(daemon, kept)
+    assert daemon.stop() == 0  # so that all is in the file, and nothing in its log
+    daemon.start()
+    client = daemon.client()
+    for where in ("DISK", "MEMORY"):
+        found = client.compile(program(1), TARGET)
+        assert (origin(client, found), found.durable) == (where, True)
+    with open(daemon.store, "r+b") as file:  # every page but the first
+        file.seek(16384)
+        file.write(b"\xee" * (daemon.store.stat().st_size - 16384))
+    end, number = time.monotonic() + 20, 100
+    while not list(daemon.store.parent.glob("kiln.db.corrupt-*")):
+        client.compile(program(number), TARGET)  # a commit, after which pages are read again
+        number += 1
+        with contextlib.suppress(Exception):  # whose words are another test's
+            client.cache_verify()
+        assert time.monotonic() < end, daemon.tail()
+    found = client.compile(program(1), TARGET)
+    assert (origin(client, found), found.durable) == ("MEMORY", False)
+    assert client.compile(program(1), TARGET, durable=True).durable, "put again"
+    daemon.kill()
+    daemon.start()
+    assert origin(daemon.client(), daemon.client().compile(program(1), TARGET)) == "DISK"
 
 
 def flip_a_bit(rng, store):
