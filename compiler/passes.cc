@@ -7,6 +7,7 @@
 #include "compiler/bounds.h"
 #include "compiler/canonicalize.h"
 #include "compiler/conflicts.h"
+#include "compiler/hand_over.h"
 #include "compiler/infer/instructions.h"
 #include "compiler/infer/layouts.h"
 #include "compiler/infer/multicast.h"
@@ -47,9 +48,10 @@ ir::Result Each(ir::Module& module, const Context& context, ir::Diagnostics&) {
 constexpr Pass kPasses[] = {
     {"verify", Verify},
     {"canonicalize", Canonicalize},
-    {"together", Together},                  // what only some threads reach; needs: folded conditions
+    {"together", Together},                  // which threads reach what; needs: folded conditions
     {"bounds", Bounds},                      // needs: folded expressions, lets in their places
     {"conflicts", Conflicts},                // needs: the same, and indices that are inside
+    {"hand_over", HandOver},                 // needs: which threads reach what, and fragments of their last shapes
     {"split_rows", Each<SplitRows>},         // before anything is chosen: tiles become parts
     {"instructions", Instructions},
     {"split_k", Each<SplitK>},               // needs: each gemm's instruction

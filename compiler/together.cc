@@ -9,64 +9,95 @@
 #include <utility>
 
 #include "compiler/analysis/divergence.h"
+#include "compiler/analysis/thread_sets.h"
 #include "ir/print.h"
 
 namespace kiln::compiler {
 namespace {
 
-// What keeps some threads from the statements at hand; nothing: all threads get there.
-using Reason = std::optional<std::string>;
+// Who comes to the statements at hand.
+struct Scope {
+  ir::ThreadRange threads;                        // all of these, or none
+  std::optional<std::string> reason = std::nullopt;  // what lets some of them come and others not; nothing: they come together
+};
+
+bool IsOfBlock(const ir::Stmt& stmt) {
+  if (const auto* loop = std::get_if<ir::For>(&stmt.op)) return loop->kind == ir::LoopKind::kParallel || loop->kind == ir::LoopKind::kPersistent;
+  return std::holds_alternative<ir::Copy>(stmt.op) || std::holds_alternative<ir::Fill>(stmt.op) || std::holds_alternative<ir::Gemm>(stmt.op) ||
+         std::holds_alternative<ir::Reduce>(stmt.op) || std::holds_alternative<ir::Barrier>(stmt.op);
+}
+
+bool HoldsOneOfBlock(const ir::Block& block) {
+  bool holds = false;
+  ir::Walk(block, [&](const ir::Stmt& stmt) { holds |= IsOfBlock(stmt); });
+  return holds;
+}
 
 class Checker {
  public:
-  Checker(const ir::Module& module, const ir::Kernel& kernel, ir::Diagnostics& diagnostics)
-      : module_(module), divergence_(module, kernel.body), diagnostics_(diagnostics) {}
+  Checker(const ir::Module& module, ir::Kernel& kernel, ir::Diagnostics& diagnostics)
+      : module_(module), kernel_(kernel), divergence_(module, kernel.body), sets_(module, divergence_), diagnostics_(diagnostics) {}
 
-  void Visit(const ir::Block& block, const Reason& reason) {
-    for (const ir::Stmt& stmt : block) {
-      if (reason && IsOfBlock(stmt)) Refuse(stmt, *reason);
-      std::visit(ir::Overloaded{[&](const ir::For& op) { VisitLoop(op, reason); },
-                                [&](const ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", reason)); },
-                                [&](const ir::If& op) {
-                                  const Reason inner = Within(nullptr, {op.cond}, "if", reason);
-                                  Visit(op.then_body, inner), Visit(op.else_body, inner);
+  void Visit(ir::Block& block, const Scope& scope) {
+    for (ir::Stmt& stmt : block) {
+      if (scope.reason && IsOfBlock(stmt)) Refuse(stmt, *scope.reason);
+      std::visit(ir::Overloaded{[&](ir::For& op) { VisitLoop(op, scope); },
+                                [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
+                                [&](ir::If& op) {
+                                  op.then_threads = VisitBranch(stmt, op, true, scope);
+                                  op.else_threads = VisitBranch(stmt, op, false, scope);
                                 },
-                                [](const auto&) {}},
+                                [](auto&) {}},
                  stmt.op);
     }
   }
 
  private:
-  static bool IsOfBlock(const ir::Stmt& stmt) {
-    if (const auto* loop = std::get_if<ir::For>(&stmt.op)) return loop->kind == ir::LoopKind::kParallel || loop->kind == ir::LoopKind::kPersistent;
-    return std::holds_alternative<ir::Copy>(stmt.op) || std::holds_alternative<ir::Fill>(stmt.op) || std::holds_alternative<ir::Gemm>(stmt.op) ||
-           std::holds_alternative<ir::Reduce>(stmt.op);
-  }
-
-  void VisitLoop(const ir::For& loop, const Reason& reason) {
+  void VisitLoop(ir::For& loop, const Scope& scope) {
     // Iterations of a parallel loop are dealt to the threads; what their conditions say is of the iteration.
     if (loop.kind == ir::LoopKind::kParallel) return;
-    Visit(loop.body, Within(&loop, loop.extents, "a loop up to", reason));
+    Visit(loop.body, Within(&loop, loop.extents, "a loop up to", scope));
   }
 
-  Reason Within(const void* loop, const std::vector<ir::ExprId>& exprs, std::string_view word, const Reason& reason) const {
+  Scope Within(const void* loop, const std::vector<ir::ExprId>& exprs, std::string_view word, const Scope& scope) const {
     for (const ir::ExprId id : exprs) {
-      if (divergence_.Differs(id)) return fmt::format("{} {}", word, ir::PrintExpr(module_, id));
+      if (divergence_.Differs(id)) return {scope.threads, fmt::format("{} {}", word, ir::PrintExpr(module_, id))};
     }
-    if (loop != nullptr && divergence_.IsLeftEarly(loop)) return "a loop that some threads leave, or go on in, before others";
-    return reason;
+    if (loop != nullptr && divergence_.IsLeftEarly(loop)) return {scope.threads, "a loop that some threads leave, or go on in, before others"};
+    return scope;
+  }
+
+  // The range that the branch needs.
+  std::optional<ir::ThreadRange> VisitBranch(const ir::Stmt& stmt, ir::If& branch, bool value, const Scope& scope) {
+    ir::Block& body = value ? branch.then_body : branch.else_body;
+    if (!divergence_.Differs(branch.cond)) return Visit(body, scope), std::nullopt;
+    const bool wanted = !scope.reason && HoldsOneOfBlock(body);
+    const std::optional<ir::ThreadRange> range = wanted ? sets_.Where(branch.cond, value, scope.threads) : std::nullopt;
+    if (!range) {
+      Visit(body, Within(nullptr, {branch.cond}, value ? "if" : "the else of if", scope));
+      return std::nullopt;
+    }
+    if (range->Count() == 0) return body.clear(), std::nullopt;
+    kernel_.decisions.push_back({"together", std::nullopt, fmt::format("threads {} to {} do what stands under {}if {}", range->begin, range->end - 1,
+                                                                       value ? "" : "the else of ", ir::PrintExpr(module_, branch.cond)),
+                                 "no other threads come there", stmt.loc});
+    Visit(body, {*range});
+    return range;
   }
 
   void Refuse(const ir::Stmt& stmt, const std::string& reason) {
     const auto* loop = std::get_if<ir::For>(&stmt.op);
     const std::string what = loop != nullptr ? fmt::format("a {} loop", ir::Name(loop->kind)) : fmt::format("a {}", ir::Name(stmt.op));
-    diagnostics_.Error(fmt::format("{} that only some threads reach, under {}: all threads of the block do it together", what, reason),
-                       "move it out of there; or write each thread's own elements, as A[i] = x, which may stand under any condition", stmt.loc,
-                       ir::PrintStmt(module_, stmt));
+    diagnostics_.Error(fmt::format("{} that only some threads reach, under {}: threads do it together, and these are no known range of them", what, reason),
+                       "let the condition be first <= thread < last, with constants, move the statement out of there, or write each thread's own "
+                       "elements, as A[i] = x, which may stand under any condition",
+                       stmt.loc, ir::PrintStmt(module_, stmt));
   }
 
   const ir::Module& module_;
+  ir::Kernel& kernel_;
   const Divergence divergence_;
+  const ThreadSets sets_;
   ir::Diagnostics& diagnostics_;
 };
 
@@ -74,7 +105,7 @@ class Checker {
 
 ir::Result Together(ir::Module& module, const Context&, ir::Diagnostics& diagnostics) {
   const size_t errors = diagnostics.errors();
-  for (const ir::Kernel& kernel : module.kernels) Checker(module, kernel, diagnostics).Visit(kernel.body, std::nullopt);
+  for (ir::Kernel& kernel : module.kernels) Checker(module, kernel, diagnostics).Visit(kernel.body, {{0, kernel.threads}});
   if (diagnostics.errors() > errors) return std::unexpected(ir::Failed{});
   return {};
 }

@@ -6,8 +6,9 @@
 
 namespace kiln::compiler {
 
-// Refuses a tile operation that only some threads of the block reach: it is one step of the whole block, whose threads each do a share
-// of it. The error names the condition.
+// A tile operation is one step of all threads that come to it, each of which does a share. Where a condition lets only some threads of
+// the block come, and those are a range by number, the branch gets that range (ir::If): its tile operations are done by those threads.
+// Where they are none, or may be any, the operation is refused, and the error names the condition.
 ir::Result Together(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics);
 
 }  // namespace kiln::compiler

@@ -37,7 +37,9 @@ class Writer {
   }
   void operator()(const If& op) {
     Put(op.cond);
+    Put(op.then_threads);
     PutBlock(op.then_body);
+    Put(op.else_threads);
     PutBlock(op.else_body);
   }
   void operator()(const While& op) {
@@ -148,6 +150,13 @@ class Writer {
     out_ += text;
   }
   void Put(const std::optional<Layout>& layout) { Put(layout ? layout->ToString() : std::string()); }
+  void Put(const std::optional<ThreadRange>& threads) {
+    Put(threads.has_value());
+    if (!threads) return;
+    Put(uint64_t(threads->begin));
+    Put(uint64_t(threads->end));
+    Put(uint64_t(threads->barrier));
+  }
   void Put(const Ring& ring) {
     Put(ring.barriers);
     Put(ring.position);

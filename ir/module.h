@@ -79,8 +79,24 @@ struct For {
   uint32_t coalesced_width = 0;  // kParallel: elements a thread takes at once; 0: inferred
   std::optional<Layout> layout;  // kParallel, decided: iteration tuple → (thread, register)
 };
-// One of the two bodies, by a bool.
-struct If { ExprId cond; Block then_body; Block else_body; };
+// Threads of a block by number, from `begin` to one before `end`.
+struct ThreadRange {
+  uint32_t begin = 0, end = 0;
+  uint32_t barrier = 0;  // decided: the number of the barrier at which just these threads meet; 0: they need none, or their warp's will do
+
+  uint32_t Count() const { return end - begin; }
+  bool Holds(const ThreadRange& other) const { return begin <= other.begin && other.end <= end; }
+  bool IsSame(const ThreadRange& other) const { return begin == other.begin && end == other.end; }
+};
+// One of the two bodies, by a bool. Decided, of a body with statements that threads do together: just the threads of a range come to it, or
+// none does; they do such a statement among themselves. Without a range all threads that come to the If come to the same body.
+struct If {
+  ExprId cond;
+  Block then_body, else_body;
+  std::optional<ThreadRange> then_threads = {}, else_threads = {};
+
+  bool IsNarrowed() const { return then_threads || else_threads; }
+};
 // The body as long as the bool holds, which is looked at before each iteration.
 struct While { ExprId cond; Block body; };
 // `var` is what `value` is here, for the rest of the block it stands in.
@@ -159,7 +175,7 @@ enum class AtomicKind : uint8_t { kAdd = 1, kMax = 2, kMin = 3 };
 // buffer[indices] = kind(buffer[indices], value), in one step for all threads that see the buffer; relaxed. Global or shared, of 16 bits or more.
 struct Atomic { AtomicKind kind; BufferId buffer; std::vector<ExprId> indices; ExprId value; };
 
-// All threads that compute wait for each other. A program needs none; synchronize makes those that its statements need.
+// All threads that come here wait for each other. A program needs none; synchronize makes those that its statements need.
 struct Barrier { bool by_group = false; };  // decided: each group of four warps for itself
 // Leave the innermost loop, or its iteration; not of a parallel or vectorized one.
 struct Break {};

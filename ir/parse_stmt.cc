@@ -4,6 +4,7 @@
 #include "ir/limits.h"
 #include "ir/parser.h"
 #include "ir/print.h"
+#include "ir/verify.h"
 
 namespace kiln::ir {
 namespace {
@@ -106,9 +107,21 @@ Op Parser::ParseFor() {
 
 Op Parser::ParseIf() {
   If op{.cond = ParseExpr()};
+  op.then_threads = ParseThreads();
   op.then_body = ParseBlock();
-  if (Accept("else")) op.else_body = ParseBlock();
+  if (!Accept("else")) return op;
+  op.else_threads = ParseThreads();
+  op.else_body = ParseBlock();
   return op;
+}
+
+std::optional<ThreadRange> Parser::ParseThreads() {
+  if (!Accept("threads")) return std::nullopt;
+  ThreadRange threads{.begin = uint32_t(ParseInt(0, kMaxThreads, "a thread"))};
+  Expect("to");
+  threads.end = uint32_t(ParseInt(0, kMaxThreads, "a thread"));
+  if (Accept("barrier")) threads.barrier = uint32_t(ParseInt(1, kMaxNamedBarriers, "a barrier"));
+  return threads;
 }
 
 Op Parser::ParseWhile() {

@@ -72,6 +72,7 @@ class Parser {
   Op ParseAlloc();
   Op ParseFor();
   Op ParseIf();
+  std::optional<ThreadRange> ParseThreads();  // that come to a branch
   Op ParseWhile();
   Op ParseLet();
   Op ParseStore();

@@ -61,7 +61,7 @@ class StmtPrinter {
     if (op.layout) text += LayoutClause(*op.layout);
     return text + " {";
   }
-  std::string operator()(const If& op) const { return fmt::format("if {} {{", exprs_(op.cond)); }
+  std::string operator()(const If& op) const { return fmt::format("if {}{} {{", exprs_(op.cond), Clause(op.then_threads)); }
   std::string operator()(const While& op) const { return fmt::format("while {} {{", exprs_(op.cond)); }
   std::string operator()(const Let& op) const { return fmt::format("let {} = {}", exprs_(op.var), exprs_(op.value)); }
   std::string operator()(const Store& op) const {
@@ -134,6 +134,12 @@ class StmtPrinter {
     if (buffer.layout) text += LayoutClause(*buffer.layout);
     if (buffer.shared_offset) text += fmt::format(" offset({})", *buffer.shared_offset);
     return text;
+  }
+  // " threads 0 to 64 barrier 15"
+  static std::string Clause(const std::optional<ThreadRange>& threads) {
+    if (!threads) return "";
+    const std::string barrier = threads->barrier != 0 ? fmt::format(" barrier {}", threads->barrier) : "";
+    return fmt::format(" threads {} to {}{}", threads->begin, threads->end, barrier);
   }
   // "%k", with its type where that is not i32.
   std::string Declared(VarId var) const {
@@ -243,7 +249,7 @@ class ModulePrinter {
   void PrintBranches(const If& branch, int indent) {
     PrintBlock(branch.then_body, indent + 1);
     if (!branch.else_body.empty()) {
-      Line(indent, "} else {");
+      Line(indent, fmt::format("}} else{} {{", StmtPrinter::Clause(branch.else_threads)));
       PrintBlock(branch.else_body, indent + 1);
     }
     Line(indent, "}");

@@ -165,6 +165,7 @@ Kernel RandomModule::MakeKernel() {
   }
   if (Coin()) kernel.cluster.assign(kernel.grid.size(), 1);
   if (decisions_) kernel.shared_bytes = Below(4) * 1024, kernel.producers = uint32_t(Below(2) * 128);
+  threads_ = {0, kernel.threads};
   kernel.body = MakeBlock(3);
   std::tie(ints_, floats_, buffers_) = scope;
   return kernel;
@@ -201,13 +202,28 @@ Op RandomModule::MakeOp(int depth) {
     case 3:
     case 4: return MakeTileOp();
     case 5: return MakeAtomic();
-    case 6: {
-      If branch{.cond = BoolExpr(2), .then_body = MakeBlock(depth - 1), .else_body = {}};
-      if (Coin()) branch.else_body = MakeBlock(depth - 1);
-      return branch;
-    }
+    case 6: return MakeBranch(depth);
     default: return MakeLoop(depth);
   }
+}
+
+Op RandomModule::MakeBranch(int depth) {
+  constexpr uint32_t kLeast = 32;  // threads of SomeLayout
+  If branch{.cond = BoolExpr(2), .then_body = {}, .else_body = {}};
+  const ThreadRange outer = threads_;
+  const std::vector<BufferId> buffers = buffers_;
+  if (decisions_ && outer.Count() >= 2 * kLeast && Coin()) {
+    const uint32_t middle = outer.begin + kLeast + uint32_t(Below(int(outer.Count() - 2 * kLeast + 1)));
+    branch.then_threads = {outer.begin, middle, uint32_t(Below(16))};
+    branch.else_threads = {middle, outer.end};
+    std::erase_if(buffers_, [&](BufferId id) { return module_[id].space == Space::kFragment; });  // spread over the threads around
+  }
+  threads_ = branch.then_threads.value_or(outer);
+  branch.then_body = MakeBlock(depth - 1);
+  threads_ = branch.else_threads.value_or(outer);
+  if (branch.else_threads || Coin()) branch.else_body = MakeBlock(depth - 1);
+  threads_ = outer, buffers_ = buffers;
+  return branch;
 }
 
 Op RandomModule::MakeLoop(int depth) {

@@ -41,6 +41,7 @@ class RandomModule {
   Kernel MakeKernel();
   Block MakeBlock(int depth);
   Op MakeOp(int depth);
+  Op MakeBranch(int depth);
   Op MakeLoop(int depth);
   Op MakeTileOp();
   Op MakeParallel();
@@ -49,6 +50,7 @@ class RandomModule {
 
   std::mt19937 random_;
   bool decisions_ = false;
+  ThreadRange threads_;               // that may come to the statement
   Module module_;
   std::vector<VarId> ints_, floats_;  // in scope: i32, f32
   std::vector<BufferId> buffers_;     // in scope

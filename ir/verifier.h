@@ -3,6 +3,8 @@
 // What the checks of the op families (ir/ops) share: where they are, what is in scope, and how to complain.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +42,7 @@ class Verifier {
   // A box: rank, extents, and constant offsets inside where leaving is an error.
   bool CheckRegion(const Region& region, std::string_view what);
   bool CheckUsable(BufferId buffer);
+  bool CheckHolder(BufferId fragment);
   void CheckRing(const Ring& ring);
   // Reports a statement that all threads do together where single iterations run.
   bool CheckTogether(std::string_view what);
@@ -53,6 +56,8 @@ class Verifier {
   void CheckBuffer(BufferId id);
   // Checks a nested block, whose bindings end with it.
   void CheckBlock(const Block& block);
+  // A branch, which only `threads` come to where there are some.
+  void CheckBranch(const Block& block, const std::optional<ThreadRange>& threads);
   // A loop's variables and body.
   void CheckLoop(const For& op);
 
@@ -61,6 +66,8 @@ class Verifier {
   bool InParallel() const;
   // Branches of if around the statement. What only may happen, as an index outside its buffer, is no fault there.
   int branches = 0;
+  ThreadRange threads;    // that may come to the statement
+  bool narrowed = false;  // by a branch around it
 
  private:
   void Report(FaultKind kind, std::string message, std::string hint);
@@ -85,6 +92,7 @@ class Verifier {
   const Module& module_;
   Diagnostics& diagnostics_;
   Names names_;
+  std::map<BufferId, ThreadRange> holders_;  // of fragments with a layout: who uses them
   const Stmt* stmt_ = nullptr;
   std::string place_;  // outside statements: "kernel @main"
   std::vector<bool> var_scope_, buffer_scope_, checked_buffer_, allocated_, is_param_;

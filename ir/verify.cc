@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "ir/verifier.h"
 
@@ -225,9 +226,9 @@ void Verifier::CheckKernel(const Kernel& kernel) {
   if (kernel.threads < 1 || kernel.threads > kMaxThreads) {
     Error(fmt::format("{} threads in a block", kernel.threads), fmt::format("use 1 to {}", kMaxThreads));
   }
-  const uint64_t threads = uint64_t(kernel.threads) + kernel.producers;
-  if (kernel.min_blocks > kMaxResidentBlocks || kernel.min_blocks * threads > kMaxResidentThreads) {
-    Error(fmt::format("at least {} blocks of {} threads on a multiprocessor", kernel.min_blocks, threads),
+  const uint64_t all = uint64_t(kernel.threads) + kernel.producers;
+  if (kernel.min_blocks > kMaxResidentBlocks || kernel.min_blocks * all > kMaxResidentThreads) {
+    Error(fmt::format("at least {} blocks of {} threads on a multiprocessor", kernel.min_blocks, all),
           fmt::format("it has at most {} blocks and {} threads", kMaxResidentBlocks, kMaxResidentThreads));
   }
   uint64_t cluster = 1;
@@ -244,6 +245,8 @@ void Verifier::CheckKernel(const Kernel& kernel) {
             "name them in the order x, y, z");
     }
   }
+  threads = {0, kernel.threads};
+  holders_.clear();
   CheckBlock(kernel.body);
   Unbind(bound);
 }
@@ -261,6 +264,18 @@ void Verifier::CheckGrid(const Kernel& kernel) {
       Error(fmt::format("{} blocks along {}", *extent, "xyz"[i]), fmt::format("use 0 to {}", kMaxGrid[i]));
     }
   }
+}
+
+void Verifier::CheckBranch(const Block& block, const std::optional<ThreadRange>& range) {
+  if (range && (range->begin >= range->end || !threads.Holds(*range))) {
+    Error(fmt::format("threads {} to {} of a branch to which threads {} to {} come", range->begin, range->end, threads.begin, threads.end),
+          "name some of those threads");
+  }
+  if (range && InParallel()) Error("threads of a branch within a parallel loop", "its iterations have conditions of their own");
+  const ThreadRange outer = std::exchange(threads, range.value_or(threads));
+  const bool within = std::exchange(narrowed, narrowed || range);
+  CheckBlock(block);
+  threads = outer, narrowed = within;
 }
 
 void Verifier::CheckLoop(const For& op) {

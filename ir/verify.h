@@ -9,7 +9,7 @@ namespace kiln::ir {
 // What every target of every vendor shares. A tile of more elements fits no shared memory or register file.
 inline constexpr int64_t kMaxTileElements = int64_t{1} << 24;
 inline constexpr int64_t kMaxTensorElements = int64_t{1} << 60;
-inline constexpr uint32_t kMaxThreads = 1024;
+inline constexpr uint32_t kMaxThreads = 1024, kMaxNamedBarriers = 15;
 inline constexpr uint32_t kMaxResidentThreads = 2048, kMaxResidentBlocks = 32;  // of a multiprocessor of any target
 inline constexpr uint32_t kMaxStages = 32;
 

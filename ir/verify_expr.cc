@@ -74,8 +74,20 @@ bool Verifier::CheckUsable(BufferId buffer) {
           "allocate it before, in this block or one around it");
     return false;
   }
+  if (module_[buffer].space == Space::kFragment) return CheckHolder(buffer);
   if (module_[buffer].space != Space::kBarrier) return true;
   Error(fmt::format("{} is a barrier and holds no elements", Name(buffer)), "use another buffer for data");
+  return false;
+}
+
+// A layout counts the threads of one range, from 0.
+bool Verifier::CheckHolder(BufferId fragment) {
+  if (!module_[fragment].layout) return true;
+  const auto [it, added] = holders_.try_emplace(fragment, threads);
+  if (added || it->second.IsSame(threads)) return true;
+  Error(fmt::format("{} is spread over threads {} to {} and used by threads {} to {}", Name(fragment), it->second.begin, it->second.end,
+                    threads.begin, threads.end),
+        "hand its elements on through shared memory");
   return false;
 }
 

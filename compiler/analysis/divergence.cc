@@ -39,21 +39,19 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
   std::visit(ir::Overloaded{
                  [&](const ir::For& loop) {
                    const bool outer = std::exchange(in_parallel_, in_parallel_ || loop.kind == ir::LoopKind::kParallel);
-                   VisitLoop(loop.body, &loop, divergent || std::ranges::any_of(loop.extents, [&](ir::ExprId e) { return Differs(e); }));
+                   VisitLoop(loop.body, &loop, std::ranges::any_of(loop.extents, [&](ir::ExprId e) { return Differs(e); }), divergent);
                    in_parallel_ = outer;
                  },
-                 [&](const ir::While& loop) { VisitLoop(loop.body, &loop, divergent || Differs(loop.cond)); },
+                 [&](const ir::While& loop) { VisitLoop(loop.body, &loop, Differs(loop.cond), divergent); },
                  [&](const ir::If& branch) {
-                   const bool differs = divergent || Differs(branch.cond);
-                   Visit(branch.then_body, differs);
-                   Visit(branch.else_body, differs);
+                   const bool differs = Differs(branch.cond);
+                   const bool outer = std::exchange(apart_, apart_ || differs);
+                   Visit(branch.then_body, divergent || differs);
+                   Visit(branch.else_body, divergent || differs);
+                   apart_ = outer;
                  },
-                 [&](const ir::Break&) {
-                   if (divergent && !loops_.empty()) left_.insert(loops_.back());
-                 },
-                 [&](const ir::Continue&) {
-                   if (divergent && !loops_.empty()) left_.insert(loops_.back());
-                 },
+                 [&](const ir::Break&) { Leave(); },
+                 [&](const ir::Continue&) { Leave(); },
                  [&](const ir::Let& let) {
                    if (in_parallel_ || Differs(let.value)) vars_.insert(let.var);
                  },
@@ -64,9 +62,12 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
              stmt.op);
 }
 
-void Divergence::VisitLoop(const ir::Block& body, const void* loop, bool divergent) {
+void Divergence::VisitLoop(const ir::Block& body, const void* loop, bool differs, bool divergent) {
   loops_.push_back(loop);
-  Visit(body, divergent || left_.contains(loop));
+  differs |= left_.contains(loop);
+  const bool outer = std::exchange(apart_, differs);
+  Visit(body, divergent || differs);
+  apart_ = outer;
   loops_.pop_back();
 }
 

@@ -16,7 +16,7 @@ class Divergence {
 
   // Whether threads may see different values of an expression.
   bool Differs(ir::ExprId id) const;
-  // Of a For or While: some threads may leave it, or go on to its next iteration, before others.
+  // Of a For or While: of the threads that come to it, some may leave it, or go on to its next iteration, before others.
   bool IsLeftEarly(const void* loop) const { return left_.contains(loop); }
   // Of a store or an atomic outside of parallel loops: each thread does its own. One that is not is done once for the block.
   bool IsOfEachThread(const ir::Stmt& stmt) const { return of_each_thread_.contains(&stmt); }
@@ -24,7 +24,10 @@ class Divergence {
  private:
   void Visit(const ir::Block& block, bool divergent);
   void VisitStmt(const ir::Stmt& stmt, bool divergent);
-  void VisitLoop(const ir::Block& body, const void* loop, bool divergent);
+  void VisitLoop(const ir::Block& body, const void* loop, bool differs, bool divergent);
+  void Leave() {
+    if (apart_ && !loops_.empty()) left_.insert(loops_.back());
+  }
   void Write(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ir::ExprId>& indices, ir::ExprId value, bool divergent);
 
   const ir::Module& module_;
@@ -34,6 +37,7 @@ class Divergence {
   std::vector<const void*> loops_;  // around
   std::set<const ir::Stmt*> of_each_thread_;
   bool in_parallel_ = false;
+  bool apart_ = false;  // within the innermost loop, threads that came to it together may have gone different ways
 };
 
 }  // namespace kiln::compiler

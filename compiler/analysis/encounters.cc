@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "compiler/analysis/register_map.h"
+#include "compiler/rules/thread_range.h"
 
 namespace kiln::compiler {
 namespace {
@@ -41,14 +42,14 @@ std::optional<std::vector<Digit>> DigitsOf(const ir::Layout& layout, const std::
   return digits;
 }
 
-std::optional<std::vector<Digit>> OfCopy(const ir::Module& module, const ir::Kernel& kernel, const ir::Copy& copy, const Access& access) {
+std::optional<std::vector<Digit>> OfCopy(const ir::Module& module, int64_t threads, const ir::Copy& copy, const Access& access) {
   if (!access.async || access.extents != module.ShapeOf(access.buffer)) return std::nullopt;
   std::vector<int64_t> extents = access.extents;
   std::erase(extents, 1);
   if (extents.empty()) return std::nullopt;
   std::vector<int> dims(extents.size());
   std::iota(dims.rbegin(), dims.rend(), 0);
-  return DigitsOf(ir::Layout::Distributed(extents, kernel.threads, copy.plan->vector), extents, dims);
+  return DigitsOf(ir::Layout::Distributed(extents, threads, copy.plan->vector), extents, dims);
 }
 
 // A loop whose variables number the elements: each counts what all faster ones go through.
@@ -76,13 +77,34 @@ std::optional<std::vector<Digit>> OfLoop(const ir::Module& module, const ir::For
   return DigitsOf(*loop.layout, extents, order);
 }
 
-std::optional<std::vector<Digit>> ThreadsAlong(const ir::Module& module, const ir::Kernel& kernel, const Occurrence& at) {
-  if (const auto* copy = std::get_if<ir::Copy>(&at.stmt.op)) return OfCopy(module, kernel, *copy, at.access);
+std::optional<std::vector<Digit>> ThreadsAlong(const ir::Module& module, int64_t threads, const Occurrence& at) {
+  if (const auto* copy = std::get_if<ir::Copy>(&at.stmt.op)) return OfCopy(module, threads, *copy, at.access);
   if (const auto* loop = std::get_if<ir::For>(&at.stmt.op)) return OfLoop(module, *loop, at.access);
   return std::nullopt;
 }
 
 }  // namespace
+
+Encounters::Encounters(const ir::Module& module, const ir::Kernel& kernel) : module_(module), kernel_(kernel) {
+  FindNarrowed(kernel.body, std::nullopt);
+}
+
+void Encounters::FindNarrowed(const ir::Block& block, const std::optional<ir::ThreadRange>& threads) {
+  for (const ir::Stmt& stmt : block) {
+    if (threads) narrowed_.emplace(&stmt, *threads);
+    if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) FindNarrowed(loop->body, threads);
+    if (const auto* loop = std::get_if<ir::While>(&stmt.op)) FindNarrowed(loop->body, threads);
+    if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
+      FindNarrowed(branch->then_body, branch->then_threads ? branch->then_threads : threads);
+      FindNarrowed(branch->else_body, branch->else_threads ? branch->else_threads : threads);
+    }
+  }
+}
+
+ir::ThreadRange Encounters::ThreadsOf(const ir::Stmt& stmt) const {
+  const auto it = narrowed_.find(&stmt);
+  return it != narrowed_.end() ? it->second : AllThreads(kernel_);
+}
 
 // The indices of an access, dimension by dimension: from the first to one behind the last.
 const std::vector<Range>& Encounters::Reach(const Occurrence& at) const {
@@ -107,8 +129,10 @@ bool Encounters::Apart(const Occurrence& a, const Occurrence& b) const {
 }
 
 bool Encounters::BySameThreads(const Occurrence& a, const Occurrence& b) const {
-  const auto first = ThreadsAlong(module_, kernel_, a);
-  return first && first == ThreadsAlong(module_, kernel_, b);
+  const ir::ThreadRange threads = ThreadsOf(a.stmt);
+  if (!threads.IsSame(ThreadsOf(b.stmt))) return false;
+  const auto first = ThreadsAlong(module_, threads.Count(), a);
+  return first && first == ThreadsAlong(module_, threads.Count(), b);
 }
 
 }  // namespace kiln::compiler

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct Occurrence {
 
 class Encounters {
  public:
-  Encounters(const ir::Module& module, const ir::Kernel& kernel) : module_(module), kernel_(kernel) {}
+  Encounters(const ir::Module& module, const ir::Kernel& kernel);
 
   // No element is accessed by both, whatever the variables are.
   bool Apart(const Occurrence& a, const Occurrence& b) const;
@@ -30,11 +31,14 @@ class Encounters {
 
  private:
   const std::vector<Range>& Reach(const Occurrence& at) const;
+  ir::ThreadRange ThreadsOf(const ir::Stmt& stmt) const;
+  void FindNarrowed(const ir::Block& block, const std::optional<ir::ThreadRange>& threads);
 
   const ir::Module& module_;
   const ir::Kernel& kernel_;
   using Region = std::tuple<const ir::Stmt*, std::vector<ir::ExprId>, std::vector<int64_t>>;  // where, from, how far
 
+  std::map<const ir::Stmt*, ir::ThreadRange> narrowed_;  // statements that not all threads come to
   mutable std::map<Region, std::vector<Range>> reaches_;
 };
 

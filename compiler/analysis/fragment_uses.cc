@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
+#include "compiler/rules/thread_range.h"
 
 namespace kiln::compiler {
 namespace {
@@ -17,7 +18,7 @@ constexpr int64_t kMostReplicatedBits = 64 * 32;
 
 class Collector {
  public:
-  explicit Collector(const ir::Module& module) : module_(module) {}
+  Collector(const ir::Module& module, const ir::ThreadRange& threads) : module_(module), threads_(threads) {}
 
   void Collect(ir::Block& block) {
     for (ir::Stmt& stmt : block) {
@@ -28,8 +29,12 @@ class Collector {
         }
         Collect(loop->body);
       } else if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        const ir::ThreadRange outer = threads_;
+        threads_ = branch->then_threads.value_or(outer);
         Collect(branch->then_body);
+        threads_ = branch->else_threads.value_or(outer);
         Collect(branch->else_body);
+        threads_ = outer;
       } else if (auto* loop = std::get_if<ir::While>(&stmt.op)) {
         Collect(loop->body);
       } else if (auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) {
@@ -55,6 +60,7 @@ class Collector {
   void AddFragment(BufferId buffer) {
     if (module_[buffer].space != Space::kFragment || std::ranges::find(uses_.order, buffer) != uses_.order.end()) return;
     uses_.order.push_back(buffer);
+    uses_.threads.emplace(buffer, threads_);
   }
 
   // A scalar statement runs in every thread. Large fragments are staged for it.
@@ -93,13 +99,14 @@ class Collector {
   }
 
   const ir::Module& module_;
+  ir::ThreadRange threads_;  // that come to the statement
   FragmentUses uses_;
 };
 
 }  // namespace
 
 FragmentUses FragmentUsesOf(const ir::Module& module, ir::Kernel& kernel) {
-  Collector collector(module);
+  Collector collector(module, AllThreads(kernel));
   collector.Collect(kernel.body);
   return collector.Take();
 }

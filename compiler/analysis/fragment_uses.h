@@ -3,6 +3,7 @@
 // What of a kernel has a say in the layouts of its fragments.
 #pragma once
 
+#include <map>
 #include <set>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct FragmentUses {
   std::vector<const ir::PairSum*> halves;  // that give each block half of a sum
   std::vector<ir::BufferId> order;  // fragments as the program first touches them
   std::set<ir::BufferId> whole;     // touched outside of tile operations: every thread holds all of them
+  std::map<ir::BufferId, ir::ThreadRange> threads;  // that use the fragment: the same wherever it is used (compiler/hand_over.h)
 };
 // The pointers are into the kernel's body.
 FragmentUses FragmentUsesOf(const ir::Module& module, ir::Kernel& kernel);

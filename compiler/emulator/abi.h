@@ -46,6 +46,7 @@ enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, 
   KILN_EMU_CALL(grid_size, i, kPure, i)                               \
   KILN_EMU_CALL(shared_memory, s, kPure)                              \
   KILN_EMU_CALL(barrier, v, kMemory, i, i)                            \
+  KILN_EMU_CALL(lanes_barrier, v, kMemory, i, i, i, i)                \
   KILN_EMU_CALL(shuffle_xor, i, kWarp, i, i, i, i)                    \
   KILN_EMU_CALL(uniform, i, kWarp, i, i, i)                           \
   KILN_EMU_CALL(vote, i, kWarp, i, i, i, i)                           \
@@ -89,5 +90,9 @@ enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, 
   KILN_EMU_CALL(access, v, kMemory, p, i, i, i, p, i)                 \
   KILN_EMU_CALL(own, v, kMemory, g, i, i)                             \
   KILN_EMU_CALL(allocate, v, kMemory, i)                              \
+  KILN_EMU_CALL(claim_begin, i, kMemory, i, i, i)                     \
+  KILN_EMU_CALL(claim_shared, v, kMemory, s, i)                       \
+  KILN_EMU_CALL(claim_global, v, kMemory, g, i)                       \
+  KILN_EMU_CALL(claim_end, v, kMemory, i)                             \
   KILN_EMU_CALL(time_over, v, kMemory, i)                             \
   KILN_EMU_CALL(index_outside, v, kMemory, i, p, i, i, i, i)

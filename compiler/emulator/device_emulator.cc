@@ -85,6 +85,9 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   }
 
   void Barrier() override { CallRuntime(k_barrier, {Site(), Location()}); }
+  void LanesBarrier(uint32_t first, uint32_t count) override {
+    CallRuntime(k_lanes_barrier, {I32(int(first)), I32(int(count)), Site(), Location()});
+  }
 
   void CopyAsync(Value* shared, Value* global, int bytes, Value* valid) override {
     Value* copied = valid == nullptr ? I32(bytes) : builder().CreateSelect(valid, I32(bytes), I32(0));
@@ -204,6 +207,15 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
 
   // The indices, then the extents.
   void Allocate(uint32_t buffer) override { CallRuntime(k_allocate, {I32(buffer)}); }
+
+  Value* BeginClaim(uint32_t threads) override {
+    return builder().CreateICmpNE(CallRuntime(k_claim_begin, {I32(int(threads)), Site(), Location()}), I32(0));
+  }
+  void Claim(Value* pointer, int bytes) override {
+    const bool shared = pointer->getType()->getPointerAddressSpace() == llvm_ir::kSharedSpace;
+    CallRuntime(shared ? k_claim_shared : k_claim_global, {pointer, I32(bytes)});
+  }
+  void EndClaim() override { CallRuntime(k_claim_end, {Location()}); }
 
   void StopOutside(const Outside& outside) override {
     const auto rank = uint32_t(outside.index.size());

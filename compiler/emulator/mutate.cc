@@ -26,6 +26,7 @@ struct Order {
 };
 constexpr Order kOrders[] = {
     {"kiln_emu_barrier", "barrier"},
+    {"kiln_emu_lanes_barrier", "barrier of lanes"},
     {"kiln_emu_async_wait", "wait", Weaker::kOneMore, 0},
     {"kiln_emu_fence_async_proxy", "fence"},
     {"kiln_emu_wgmma_wait", "wait for products", Weaker::kOneMore, 0},
@@ -88,6 +89,27 @@ void Weaken(const Change& change) {
   }
 }
 
+std::vector<llvm::Instruction*> Writes(llvm::Module& module) {
+  std::vector<llvm::Instruction*> writes;
+  for (llvm::Function& function : module) {
+    for (llvm::Instruction& instruction : llvm::instructions(function)) {
+      const auto* store = llvm::dyn_cast<llvm::StoreInst>(&instruction);
+      if (store != nullptr && store->getPointerAddressSpace() != 0) writes.push_back(&instruction);
+      const auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+      const llvm::Function* called = call == nullptr ? nullptr : call->getCalledFunction();
+      if (called != nullptr && called->getName() == "kiln_emu_copy_async") writes.push_back(&instruction);
+    }
+  }
+  return writes;
+}
+
+std::string Written(const llvm::Module& module) {
+  std::string code;
+  llvm::raw_string_ostream stream(code);
+  llvm::WriteBitcodeToFile(module, stream);
+  return code;
+}
+
 std::unique_ptr<llvm::Module> Parse(const std::string& bitcode, llvm::LLVMContext& context) {
   return llvm::cantFail(llvm::parseBitcodeFile(llvm::MemoryBufferRef(bitcode, "kernel"), context));
 }
@@ -118,8 +140,24 @@ Mutant MakeMutant(const std::string& bitcode, uint32_t index) {
   } else {
     change.call->eraseFromParent();
   }
-  llvm::raw_string_ostream stream(mutant.code);
-  llvm::WriteBitcodeToFile(*module, stream);
+  mutant.code = Written(*module);
+  return mutant;
+}
+
+uint32_t CountWrites(const std::string& bitcode) {
+  llvm::LLVMContext context;
+  return uint32_t(Writes(*Parse(bitcode, context)).size());
+}
+
+Mutant LoseWrite(const std::string& bitcode, uint32_t index) {
+  llvm::LLVMContext context;
+  const std::unique_ptr<llvm::Module> module = Parse(bitcode, context);
+  llvm::Instruction* write = Writes(*module).at(index);
+  Mutant mutant;
+  mutant.what = llvm::isa<llvm::StoreInst>(write) ? "no store" : "no asynchronous copy";
+  mutant.statement = write->getDebugLoc() ? write->getDebugLoc().getLine() : 0;
+  write->eraseFromParent();
+  mutant.code = Written(*module);
   return mutant;
 }
 

@@ -21,4 +21,8 @@ struct Mutant {
 };
 Mutant MakeMutant(const std::string& bitcode, uint32_t index);
 
+// Code that loses one of its stores to shared or global memory, or one of its asynchronous copies.
+uint32_t CountWrites(const std::string& bitcode);
+Mutant LoseWrite(const std::string& bitcode, uint32_t index);
+
 }  // namespace kiln::emulator

@@ -288,21 +288,28 @@ class JitProgram final : public Program {
 
   // Do threads of this code meet in other ways than at barriers of their block?
   static bool NeedsClocks(const llvm::Module& module) {
-    constexpr const char* kNames[] = {"wgmma_begin", "fence_async_proxy", "phase_init", "tensor_store", "named_barrier", "named_arrive", "cluster_barrier", "grid_barrier", "take_flag"};
+    constexpr const char* kNames[] = {"wgmma_begin", "fence_async_proxy", "phase_init", "tensor_store", "named_barrier",
+                                      "named_arrive", "lanes_barrier", "cluster_barrier", "grid_barrier", "take_flag"};
     return std::ranges::any_of(kNames, [&](const char* name) { return module.getFunction(std::string("kiln_emu_") + name) != nullptr; });
   }
 
-  // They matter to the shadow alone.
-  static void DropAllocations(llvm::Module& module) {
-    llvm::Function* allocate = module.getFunction("kiln_emu_allocate");
-    while (allocate != nullptr && !allocate->use_empty()) llvm::cast<llvm::Instruction>(allocate->user_back())->eraseFromParent();
+  // They matter to checks alone.
+  static void DropChecks(llvm::Module& module) {
+    for (const char* name : {"allocate", "claim_begin", "claim_shared", "claim_global", "claim_end"}) {
+      llvm::Function* function = module.getFunction(std::string("kiln_emu_") + name);
+      while (function != nullptr && !function->use_empty()) {
+        auto* call = llvm::cast<llvm::Instruction>(function->user_back());
+        if (!call->getType()->isVoidTy()) call->replaceAllUsesWith(llvm::Constant::getNullValue(call->getType()));
+        call->eraseFromParent();
+      }
+    }
   }
 
   llvm::Error Compile(const v1::Artifact& artifact) {
     auto context = std::make_unique<llvm::LLVMContext>();
     auto parsed = llvm::parseBitcodeFile(llvm::MemoryBufferRef(artifact.code(), "kernel"), *context);
     if (!parsed) return parsed.takeError();
-    if (!check_) DropAllocations(**parsed);
+    if (!check_) DropChecks(**parsed);
     clocks_ = NeedsClocks(**parsed);
     waits_for_all_ = (*parsed)->getFunction("kiln_emu_grid_barrier") != nullptr;
     takes_flags_ = (*parsed)->getFunction("kiln_emu_take_flag") != nullptr;
@@ -402,6 +409,7 @@ std::string_view Name(FindingKind kind) {
     case FindingKind::kUnfenced: return "no proxy fence";
     case FindingKind::kMbarrier: return "mbarrier";
     case FindingKind::kInFlight: return "registers in flight";
+    case FindingKind::kUnwritten: return "unwritten element";
     case FindingKind::kTimeout: return "timeout";
   }
   return "";

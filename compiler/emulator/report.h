@@ -24,6 +24,7 @@ enum class FindingKind : uint8_t {
   kUnfenced,       // wgmma or a tensor copy after ordinary stores, with no proxy fence between
   kMbarrier,       // an mbarrier used against its rules
   kInFlight,       // registers that wgmma writes, touched before it was waited for
+  kUnwritten,      // an element that a statement says it writes, and no thread wrote
   kTimeout,        // the launch had not ended when its time was over
 };
 std::string_view Name(FindingKind kind);

@@ -13,6 +13,7 @@
 #include "compiler/infer/tensor_copies.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
+#include "compiler/rules/thread_range.h"
 
 namespace kiln::compiler {
 namespace {
@@ -68,6 +69,7 @@ class Chooser {
       if (!LocalsFit(kernel)) continue;
       Facts facts(module_);
       facts.EnterKernel(kernel);
+      range_ = AllThreads(kernel), kernel_ = &kernel;
       Visit(kernel.body, facts);
       // A tile lies in memory as all of its products want it.
       while (FindMixed(kernel.body)) Visit(kernel.body, facts);
@@ -120,8 +122,12 @@ class Chooser {
                      [&](ir::If& op) {
                        Facts inner = facts;
                        inner.Assume(op.cond);
+                       const ir::ThreadRange outer = range_;
+                       range_ = op.then_threads.value_or(outer);
                        Visit(op.then_body, inner);
+                       range_ = op.else_threads.value_or(outer);
                        Visit(op.else_body, facts);
+                       range_ = outer;
                      },
                      [&](ir::While& op) { Visit(op.body, facts); },
                      [&](ir::Let& op) { facts.Bind(op); },
@@ -142,8 +148,14 @@ class Chooser {
     }
     const GemmShape shape = ShapeOf(gemm);
     const ir::DType a = module_[gemm.a.buffer].dtype, b = module_[gemm.b.buffer].dtype, c = module_[gemm.c.buffer].dtype;
-    const int64_t warps = threads_ / context_.target->warp_size;
     ir::GemmPlan plan{std::string(ScalarInstruction(gemm, shape, a, b, c))};
+    if (!IsOfWholeWarps(range_, context_.target->warp_size)) {
+      if (!gemm.plan) kernel_->decisions.push_back({"instructions", gemm.c.buffer, fmt::format("products one by one, by threads {} to {}", range_.begin, range_.end - 1),
+                                    "matrix instructions take whole warps", loc_});
+      gemm.plan = std::move(plan);
+      return;
+    }
+    const int64_t warps = range_.Count() / context_.target->warp_size;
     auto best = std::tuple(1e300, 1e300);
     for (const target::MmaInstruction& mma : target::MmaInstructions(*context_.target)) {
       if (mma.a != a || mma.b != b || mma.c != c) continue;
@@ -175,7 +187,7 @@ class Chooser {
       if (module_.buffers[id].space != Space::kFragment) continue;
       int64_t bits = ir::Bits(module_.buffers[id].dtype);
       for (int64_t extent : module_.ShapeOf(BufferId(id))) bits *= extent;
-      words += bits / 32 / threads_;
+      words += bits / 32 / range_.Count();
     }
     return words;
   }
@@ -196,7 +208,7 @@ class Chooser {
   // Operands must lie in shared memory as the instruction reads them; what it calls A may be a fragment.
   bool WgmmaFits(const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t warps) const {
     if (context_.options.disable_wgmma()) return false;
-    if (warps % 4 != 0) return false;
+    if (range_.begin % kGroupThreads != 0 || warps % 4 != 0) return false;
     const int64_t own = IsPromoted(gemm, mma) ? mma.c_layout.Registers() : 0;
     if (FragmentWords() + own > kMostWords) return false;
     if (mixed_.contains(gemm.a.buffer) || mixed_.contains(gemm.b.buffer)) return false;
@@ -276,7 +288,9 @@ class Chooser {
   ir::Module& module_;
   const Context& context_;
   ir::Diagnostics& diagnostics_;
-  int64_t threads_ = 0;
+  int64_t threads_ = 0;       // of the block
+  ir::ThreadRange range_;     // of them, those that come to the statement
+  ir::Kernel* kernel_ = nullptr;
   ir::SourceLoc loc_;
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps
 };

@@ -39,7 +39,7 @@ class Inference {
     // Before what instructions dictate: products can be staged, scalar accesses cannot.
     for (BufferId buffer : uses_.whole) {
       const std::vector<int64_t> shape = module_.ShapeOf(buffer);
-      state_.fragments.try_emplace(buffer, Layout::Replicated(shape, kernel_.threads));
+      state_.fragments.try_emplace(buffer, Layout::Replicated(shape, ThreadsOf(buffer)));
     }
     for (const auto& gemm : uses_.gemms) Strict(*gemm);
     for (const ir::PairSum* sum : uses_.halves) Strict(*sum);
@@ -64,10 +64,10 @@ class Inference {
     };
     const target::MmaInstruction* mma = target::FindMma(*context_.target, gemm.plan->instruction);
     if (mma == nullptr) {
-      set(gemm.c, ScalarAccumulatorLayout(shape, kernel_.threads));
+      set(gemm.c, ScalarAccumulatorLayout(shape, ThreadsOf(gemm.c.buffer)));
       return;
     }
-    const WarpGrid grid = GridOf(*gemm.plan, *mma, kernel_.threads, *context_.target);
+    const WarpGrid grid = GridOf(*gemm.plan, *mma, uint32_t(ThreadsOf(gemm.c.buffer)), *context_.target);
     set(gemm.c, AccumulatorLayout(*mma, shape, grid));
     const int swapped[] = {1, 0};
     if (mma->ReadsA()) {
@@ -253,9 +253,11 @@ class Inference {
     const int64_t bits = read != INT64_MAX ? read : written != INT64_MAX ? written : std::max(ir::Bits(module_[buffer].dtype), 8);
     int64_t vector = std::gcd(std::min(128 / bits, most), shape.back());
     // Fewer neighbours where the tile is too small to feed every thread.
-    while (vector > 1 && Elements(buffer) / vector < kernel_.threads) vector /= 2;
-    return Layout::Distributed(shape, kernel_.threads, vector);
+    while (vector > 1 && Elements(buffer) / vector < ThreadsOf(buffer)) vector /= 2;
+    return Layout::Distributed(shape, ThreadsOf(buffer), vector);
   }
+
+  int64_t ThreadsOf(BufferId fragment) const { return uses_.threads.at(fragment).Count(); }
 
   int64_t Elements(BufferId buffer) const {
     const std::vector<int64_t> shape = module_.ShapeOf(buffer);

@@ -23,6 +23,7 @@ struct Pending {
   int age;
   const ir::Stmt* stmt;
   bool within_group = false;  // a barrier of each group has passed: only other buffers on the same bytes may still meet it
+  int met = 0;  // of the branches with threads of their own around: the first of which a barrier has passed; 0: none
   auto operator<=>(const Pending&) const = default;
 };
 using State = std::vector<Pending>;  // sorted, unique

@@ -10,6 +10,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/versions.h"
+#include "compiler/rules/thread_range.h"
 
 namespace kiln::compiler {
 namespace {
@@ -48,8 +49,9 @@ bool EndsEarly(const Block& body) {
 // One pipelined loop, taken apart.
 class LoopPipeliner {
  public:
-  LoopPipeliner(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::For loop, ir::SourceLoc loc)
-      : module_(module), kernel_(kernel), context_(context), loop_(std::move(loop)), loc_(loc) {}
+  // `threads`: that come to it.
+  LoopPipeliner(ir::Module& module, ir::Kernel& kernel, const Context& context, const ir::ThreadRange& threads, ir::For loop, ir::SourceLoc loc)
+      : module_(module), kernel_(kernel), context_(context), threads_(threads), loop_(std::move(loop)), loc_(loc) {}
 
   // What replaces the loop.
   Block Run() {
@@ -187,7 +189,7 @@ class LoopPipeliner {
     ir::Buffer buffer{Space::kFragment, module_[copy.op.dst.buffer].dtype, {}};
     for (int64_t extent : extents) buffer.shape.push_back(module_.exprs.Int(extent));
     buffer.name = module_[copy.op.dst.buffer].name + "_next" + std::to_string(module_.buffers.size());
-    buffer.layout = ir::Layout::Distributed(extents, kernel_.threads, copy.op.plan->vector).Normalized();
+    buffer.layout = ir::Layout::Distributed(extents, threads_.Count(), copy.op.plan->vector).Normalized();
     copy.staged = module_.AddBuffer(std::move(buffer));
   }
 
@@ -280,6 +282,7 @@ class LoopPipeliner {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  const ir::ThreadRange threads_;
   ir::For loop_;
   ir::SourceLoc loc_;
   std::vector<Copy> copies_;
@@ -289,18 +292,19 @@ class LoopPipeliner {
 
 class Pass {
  public:
-  Pass(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+  Pass(ir::Module& module, ir::Kernel& kernel, const Context& context)
+      : module_(module), kernel_(kernel), context_(context), threads_(AllThreads(kernel)) {}
 
   void Visit(Block& block) {
     Block result;
     for (size_t i = 0; i < block.size(); ++i) {
       Stmt& stmt = block[i];
       if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Visit(repeat->body);
-      if (auto* branch = std::get_if<ir::If>(&stmt.op)) Visit(branch->then_body), Visit(branch->else_body);
+      if (auto* branch = std::get_if<ir::If>(&stmt.op)) VisitBranches(*branch);
       auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined) {
         // The kernel's accesses are counted while the loop stands where it was.
-        for (Stmt& out : LoopPipeliner(module_, kernel_, context_, *loop, stmt.loc).Run()) {
+        for (Stmt& out : LoopPipeliner(module_, kernel_, context_, threads_, *loop, stmt.loc).Run()) {
           auto* serial = std::get_if<ir::For>(&out.op);
           if (serial != nullptr && serial->kind == ir::LoopKind::kSerial) Visit(serial->body);
           result.push_back(std::move(out));
@@ -314,9 +318,19 @@ class Pass {
   }
 
  private:
+  void VisitBranches(ir::If& branch) {
+    const ir::ThreadRange outer = threads_;
+    threads_ = branch.then_threads.value_or(outer);
+    Visit(branch.then_body);
+    threads_ = branch.else_threads.value_or(outer);
+    Visit(branch.else_body);
+    threads_ = outer;
+  }
+
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  ir::ThreadRange threads_;  // that come to the statement
 };
 
 bool IsAsyncCopy(const Stmt& stmt) {

@@ -61,8 +61,11 @@ class Lifetimes {
       }
       if (const auto* sum = std::get_if<ir::PairSum>(&stmt.op); sum != nullptr && sum->scratch) Touch(*sum->scratch, start, true, firsts);
       if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
-        Merge(Visit(branch->then_body), /*always=*/false, firsts);
-        Merge(Visit(branch->else_body), /*always=*/false, firsts);
+        const Firsts then = Visit(branch->then_body), otherwise = Visit(branch->else_body);
+        Merge(then, /*always=*/false, firsts);
+        Merge(otherwise, /*always=*/false, firsts);
+        // Their threads run at the same time.
+        if (branch->IsNarrowed()) KeepThrough(start, then), KeepThrough(start, otherwise);
       }
       const ir::Block* body = nullptr;
       if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) body = &loop->body;
@@ -80,6 +83,15 @@ class Lifetimes {
       Merge(inside, always, firsts);
     }
     return firsts;
+  }
+
+  // What is used since `start` is there all the time until now.
+  void KeepThrough(int64_t start, const Firsts& inside) {
+    for (const auto& [buffer, first] : inside) {
+      Lifetime& life = lifetimes_.at(buffer);
+      life.first = std::min(life.first, start);
+      life.last = std::max(life.last, clock_ - 1);
+    }
   }
 
   static void Merge(const Firsts& inside, bool always, Firsts& firsts) {

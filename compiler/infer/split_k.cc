@@ -24,7 +24,9 @@ class Splitter {
 
   void Visit(Block& block) {
     for (size_t i = 0; i < block.size(); ++i) {
-      if (auto* branch = std::get_if<ir::If>(&block[i].op)) Visit(branch->then_body), Visit(branch->else_body);
+      if (auto* branch = std::get_if<ir::If>(&block[i].op); branch != nullptr && !branch->IsNarrowed()) {
+        Visit(branch->then_body), Visit(branch->else_body);
+      }
       if (auto* repeat = std::get_if<ir::While>(&block[i].op)) Visit(repeat->body);
       auto* loop = std::get_if<ir::For>(&block[i].op);
       if (loop == nullptr || loop->kind == ir::LoopKind::kParallel) continue;

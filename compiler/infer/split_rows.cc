@@ -91,7 +91,7 @@ class Splitter {
           Check(loop->body);
         }
       } else if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
-        fits_ &= !TouchesParts(branch->cond);
+        fits_ &= !branch->IsNarrowed() && !TouchesParts(branch->cond);
         Check(branch->then_body), Check(branch->else_body);
       } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
         CheckReduce(*reduce);

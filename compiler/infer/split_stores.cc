@@ -28,14 +28,16 @@ bool IsStore(const ir::Module& module, const ir::Copy& copy) {
   return copy.plan && copy.plan->instruction == ir::CopyInstruction::kTensor && module[copy.src.buffer].space == ir::Space::kShared;
 }
 
-// A parallel loop counts as one statement.
-void Count(const ir::Module& module, ir::Block& block, std::map<BufferId, Uses>& uses) {
+// A parallel loop counts as one statement. `narrowed`: a range of threads comes to the block, whose layouts count from its first.
+void Count(const ir::Module& module, ir::Block& block, bool narrowed, std::map<BufferId, Uses>& uses) {
   for (ir::Stmt& stmt : block) {
     auto* loop = std::get_if<ir::For>(&stmt.op);
     auto* copy = std::get_if<ir::Copy>(&stmt.op);
     for (const Access& access : AccessesOf(module, stmt)) {
       Uses& use = uses[access.buffer];
-      if (access.write && loop != nullptr) {
+      if (narrowed) {
+        use.otherwise = true;
+      } else if (access.write && loop != nullptr) {
         use.fills.push_back(loop);
       } else if (!access.write && copy != nullptr && IsStore(module, *copy)) {
         use.stores.push_back(copy);
@@ -43,9 +45,12 @@ void Count(const ir::Module& module, ir::Block& block, std::map<BufferId, Uses>&
         use.otherwise = true;
       }
     }
-    if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) Count(module, loop->body, uses);
-    if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Count(module, repeat->body, uses);
-    if (auto* branch = std::get_if<ir::If>(&stmt.op)) Count(module, branch->then_body, uses), Count(module, branch->else_body, uses);
+    if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) Count(module, loop->body, narrowed, uses);
+    if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Count(module, repeat->body, narrowed, uses);
+    if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
+      Count(module, branch->then_body, narrowed || branch->then_threads, uses);
+      Count(module, branch->else_body, narrowed || branch->else_threads, uses);
+    }
   }
 }
 
@@ -90,7 +95,7 @@ void SplitStores(ir::Module& module, ir::Kernel& kernel, const Context&) {
   const int64_t groups = kernel.threads / kGroupThreads;
   if (kernel.producers == 0 || groups < 2) return;
   std::map<BufferId, Uses> uses;
-  Count(module, kernel.body, uses);
+  Count(module, kernel.body, /*narrowed=*/false, uses);
   for (const auto& [tile, use] : uses) {
     const auto fills = [&](const ir::For* loop) { return Fills(module, *loop, tile); };
     if (use.otherwise || use.fills.empty() || use.stores.empty() || !std::ranges::all_of(use.fills, fills)) continue;

@@ -14,6 +14,7 @@
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/reduce.h"
+#include "compiler/rules/thread_range.h"
 
 namespace kiln::compiler {
 namespace {
@@ -30,7 +31,7 @@ int64_t Copies(const Layout& layout) {
 class Stager {
  public:
   Stager(ir::Module& module, ir::Kernel& kernel, const Context& context)
-      : module_(module), kernel_(kernel), context_(context) {}
+      : module_(module), kernel_(kernel), context_(context), threads_(AllThreads(kernel)) {}
 
   void Visit(ir::Block& block) {
     ir::Block result;
@@ -62,7 +63,14 @@ class Stager {
   void VisitBodies(ir::Stmt& stmt) {
     if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Visit(loop->body);
     if (auto* loop = std::get_if<ir::While>(&stmt.op)) Visit(loop->body);
-    if (auto* branch = std::get_if<ir::If>(&stmt.op)) Visit(branch->then_body), Visit(branch->else_body);
+    auto* branch = std::get_if<ir::If>(&stmt.op);
+    if (branch == nullptr) return;
+    const ir::ThreadRange outer = threads_;
+    threads_ = branch->then_threads.value_or(outer);
+    Visit(branch->then_body);
+    threads_ = branch->else_threads.value_or(outer);
+    Visit(branch->else_body);
+    threads_ = outer;
   }
 
   BufferId Like(BufferId id, Space space, std::string_view suffix) {
@@ -172,10 +180,10 @@ class Stager {
     if (mma == nullptr) {
       Operand(gemm.a, nullptr);
       Operand(gemm.b, nullptr);
-      Accumulator(gemm, ScalarAccumulatorLayout(shape, kernel_.threads));
+      Accumulator(gemm, ScalarAccumulatorLayout(shape, threads_.Count()));
       return;
     }
-    const WarpGrid grid = GridOf(*gemm.plan, *mma, kernel_.threads, *context_.target);
+    const WarpGrid grid = GridOf(*gemm.plan, *mma, threads_.Count(), *context_.target);
     const int swapped[] = {1, 0};
     if (mma->ReadsA()) {
       Layout a = OperandALayout(*mma, shape, grid);
@@ -237,7 +245,7 @@ class Stager {
       after_.push_back(Move(shared, dst, *module_[dst].layout));
       reduce.dst.buffer = fitted;
     }
-    int64_t partials = StepsOf(src, reduce.dim, context_.target->warp_size).Partials();
+    int64_t partials = StepsOf(src, reduce.dim, LanesOf(threads_, context_.target->warp_size)).Partials();
     if (reduce.cluster) partials *= kernel_.ClusterBlocks();
     if (partials == 1) return;
     int64_t elements = partials;
@@ -257,6 +265,7 @@ class Stager {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
+  ir::ThreadRange threads_;  // that come to the statement
   ir::SourceLoc loc_;
   ir::Block before_, after_;
 };

@@ -20,9 +20,11 @@
 #include "compiler/analysis/encounters.h"
 #include "compiler/analysis/iterations.h"
 #include "compiler/infer/pending.h"
+#include "compiler/infer/range_barriers.h"
 #include "compiler/infer/shared_memory.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/reduce.h"
+#include "compiler/rules/thread_range.h"
 #include "ir/print.h"
 
 namespace kiln::compiler {
@@ -42,7 +44,7 @@ bool IsMemory(Space space) { return space == Space::kShared || space == Space::k
 class Analysis {
  public:
   Analysis(const ir::Module& module, const ir::Kernel& kernel)
-      : module_(module), encounters_(module, kernel), divergence_(module, kernel.body), digits_(module, kernel) {}
+      : module_(module), encounters_(module, kernel), divergence_(module, kernel.body), digits_(module, kernel), scopes_{AllThreads(kernel)} {}
 
   // Finds what the kernel needs; then drops what others cover. In program order nothing is: a barrier stands as late as it can. But
   // what one iteration asked for may be covered by what the next one asks for further up.
@@ -75,8 +77,6 @@ class Analysis {
   }
 
   const std::map<const Stmt*, Need>& needs() const { return needs_; }
-  // Statements that need a barrier where only some threads are.
-  const std::set<const Stmt*>& unmeetable() const { return unmeetable_; }
 
  private:
   void VisitStmt(const Stmt& stmt, State& state) {
@@ -107,8 +107,8 @@ class Analysis {
                      MeetBefore(stmt, {&branch.then_body, &branch.else_body}, state);
                      State other = state;
                      const DivergentScope scope(divergent_, divergence_.Differs(branch.cond));
-                     Visit(branch.then_body, state);
-                     Visit(branch.else_body, other);
+                     VisitBranch(branch, true, state);
+                     VisitBranch(branch, false, other);
                      state.insert(state.end(), other.begin(), other.end());
                      Normalize(state);
                    },
@@ -117,6 +117,27 @@ class Analysis {
                },
                stmt.op);
   }
+
+  // In a branch with threads of its own, barriers join just these: to others, what came before such a barrier is still pending.
+  void VisitBranch(const ir::If& branch, bool then, State& state) {
+    const std::optional<ir::ThreadRange>& threads = then ? branch.then_threads : branch.else_threads;
+    const Block& body = then ? branch.then_body : branch.else_body;
+    if (!threads) return Visit(body, state);
+    const int outer = std::exchange(divergent_, 0);
+    const bool narrower = !threads->IsSame(scopes_.back());
+    if (narrower) scopes_.push_back(*threads);
+    Visit(body, state);
+    if (narrower) {
+      const int depth = Depth();
+      for (Pending& p : state)
+        if (p.met == depth) p.met = 0;
+      Normalize(state);
+      scopes_.pop_back();
+    }
+    divergent_ = outer;
+  }
+
+  int Depth() const { return int(scopes_.size()) - 1; }
 
   // A barrier of its own stands between what it writes to its scratch and what it reads.
   void Exchange(const Stmt& stmt, const std::optional<BufferId>& scratch, State& state) {
@@ -228,9 +249,8 @@ class Analysis {
           need.Add(NeedOf(p, stmt, access));
           causes_[&stmt].insert(p.stmt);
         }
-    if (divergent_ == 0 && std::ranges::count(state, kDone, &Pending::age) > kMostPending) need.Add({Need::kBarrier});
+    if (divergent_ == 0 && Depth() == 0 && std::ranges::count(state, kDone, &Pending::age) > kMostPending) need.Add({Need::kBarrier});
     Settle(need, state);
-    if (need.Meets() && divergent_ > 0 && !fixed_) unmeetable_.insert(&stmt);  // what is tried without a barrier is not asked for
     if (need.what > 0 && fixed_) {
       const auto it = needs_.find(&stmt);
       met_ &= it != needs_.end() && it->second.Covers(need);
@@ -280,7 +300,11 @@ class Analysis {
 
   // A barrier of `scope` has passed.
   void Clear(State& state, int scope) const {
-    if ((scope & Need::kBarrier) != 0) {
+    if ((scope & Need::kBarrier) != 0 && Depth() > 0) {
+      for (Pending& p : state)
+        if (p.age == kDone && p.met == 0) p.met = Depth();
+      Normalize(state);
+    } else if ((scope & Need::kBarrier) != 0) {
       std::erase_if(state, [](const Pending& p) { return p.age == kDone; });
     } else if ((scope & Need::kGroup) != 0) {
       for (Pending& p : state) p.within_group |= p.age == kDone && by_group_.contains(p.buffer);
@@ -312,6 +336,7 @@ class Analysis {
   bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {
     if (in_rings_.contains(p.buffer) || in_rings_.contains(access.buffer)) return false;
     if (!p.write && !access.write) return false;
+    if (p.met > 0) return false;
     if (!Overlap(p.buffer, access.buffer)) return false;
     if (p.buffer != access.buffer) return true;
     if (p.within_group) return false;
@@ -406,8 +431,8 @@ class Analysis {
   std::vector<Exits> exits_;        // of the loops around
   std::set<BufferId> in_rings_;     // handed over by their own barriers
   std::set<BufferId> by_group_;     // each group of warps stores what it wrote
-  int divergent_ = 0;               // conditions around that do
-  std::set<const Stmt*> unmeetable_;
+  int divergent_ = 0;               // conditions around that do, within the last scope
+  std::vector<ir::ThreadRange> scopes_;  // of the kernel's body, then of the branches around that have threads of their own
   bool fixed_ = false;              // needs are given: say whether they are enough
   bool met_ = true;
   std::set<ir::VarId> loops_;  // serial loops entered so far
@@ -446,19 +471,14 @@ void TestReadsInside(ir::Module& module, Block& block) {
 
 }  // namespace
 
-ir::Result Synchronize(ir::Module& module, const Context&, ir::Diagnostics& diagnostics) {
+ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
   for (ir::Kernel& kernel : module.kernels) {
     TestReadsInside(module, kernel.body);
     Analysis analysis(module, kernel);
     analysis.Run(kernel.body);
-    ir::Walk(kernel.body, [&](const Stmt& stmt) {
-      if (!analysis.unmeetable().contains(&stmt)) return;
-      diagnostics.Error("threads exchange data here through memory, under a condition that differs between threads",
-                        "move the exchange out of the condition: all threads of the block must take part", stmt.loc,
-                        ir::PrintStmt(module, stmt));
-    });
-    if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
     Insert(kernel, kernel.body, analysis.needs());
+    BindBarriers(module, kernel, *context.target, diagnostics);
+    if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
   }
   return {};
 }

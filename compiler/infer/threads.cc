@@ -11,13 +11,14 @@
 #include "compiler/infer/crossed_loop.h"
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/versions.h"
+#include "compiler/rules/thread_range.h"
 
 namespace kiln::compiler {
 namespace {
 
 class Binder {
  public:
-  Binder(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+  Binder(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), context_(context), threads_(AllThreads(kernel)) {}
 
   void Visit(ir::Block& block, Facts facts) {
     for (ir::Stmt& stmt : block) {
@@ -38,8 +39,12 @@ class Binder {
                      [&](ir::If& op) {
                        Facts inner = facts;
                        inner.Assume(op.cond);
+                       const ir::ThreadRange outer = threads_;
+                       threads_ = op.then_threads.value_or(outer);
                        Visit(op.then_body, inner);
+                       threads_ = op.else_threads.value_or(outer);
                        Visit(op.else_body, facts);
+                       threads_ = outer;
                      },
                      [&](ir::Let& op) { facts.Bind(op); },
                      [&](ir::Assume& op) { facts.Assume(op.cond); },
@@ -58,7 +63,7 @@ class Binder {
     if (loop.kind != ir::LoopKind::kParallel || loop.layout) return;
     std::vector<int64_t> extents = ExtentsOf(module_, loop);
     const int64_t inner = std::accumulate(extents.begin() + 1, extents.end(), int64_t{1}, std::multiplies<>());
-    const int64_t most = std::max<int64_t>(1, kMaxElements * kernel_.threads / std::max<int64_t>(1, inner));
+    const int64_t most = std::max<int64_t>(1, kMaxElements * threads_.Count() / std::max<int64_t>(1, inner));
     if (extents[0] <= most) return;
     int64_t chunk = most;
     while (chunk > most / 2 && extents[0] % chunk != 0) --chunk;
@@ -88,7 +93,7 @@ class Binder {
   ir::For BindCopy(const ir::Copy& copy) {
     ir::For loop = CopyLoop(module_, copy);
     if (copy.plan && copy.plan->instruction == ir::CopyInstruction::kAsync) {
-      loop.layout = ir::Layout::Distributed(ExtentsOf(module_, loop), kernel_.threads, copy.plan->vector).Normalized();
+      loop.layout = ir::Layout::Distributed(ExtentsOf(module_, loop), threads_.Count(), copy.plan->vector).Normalized();
       std::get<ir::Store>(loop.body[0].op).async = true;
       loop.coalesced_width = uint32_t(copy.plan->vector);
     }
@@ -99,19 +104,19 @@ class Binder {
     const auto& loop = std::get<ir::For>(stmt.op);
     if (loop.coalesced_width == 0) {
       PutStoresLast(module_, facts, stmt, context_.pointer_alignment());
-      if (auto crossed = CrossedLayout(module_, facts, stmt, kernel_.threads, context_)) return crossed->Normalized();
+      if (auto crossed = CrossedLayout(module_, facts, stmt, threads_.Count(), context_)) return crossed->Normalized();
     }
     const std::vector<int64_t> extents = ExtentsOf(module_, loop);
     int64_t vector = loop.coalesced_width > 0 ? std::gcd<int64_t>(loop.coalesced_width, extents.back())
                                               : LoopVectorWidth(module_, facts, stmt, context_.pointer_alignment());
     const int64_t elements = std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
-    while (vector > 1 && elements / vector < kernel_.threads) vector /= 2;
-    return ir::Layout::Distributed(extents, kernel_.threads, vector).Normalized();
+    while (vector > 1 && elements / vector < threads_.Count()) vector /= 2;
+    return ir::Layout::Distributed(extents, threads_.Count(), vector).Normalized();
   }
 
   ir::Module& module_;
-  ir::Kernel& kernel_;
   const Context& context_;
+  ir::ThreadRange threads_;  // that come to the statement
 };
 
 }  // namespace

@@ -169,6 +169,9 @@ void Device::NamedBarrier(int, uint32_t) { std::abort(); }
 void Device::NamedBarrierArrive(int, uint32_t) { std::abort(); }
 void Device::SetRegisters(int, bool) { std::abort(); }
 Value* Device::ElectOne() { std::abort(); }
+Value* Device::BeginClaim(uint32_t) { std::abort(); }
+void Device::Claim(Value*, int) { std::abort(); }
+void Device::EndClaim() { std::abort(); }
 void Device::StopOutside(const Outside&) { std::abort(); }
 void Device::TensorPrefetch(Value*) {}
 Value* Device::ClusterRank() { std::abort(); }

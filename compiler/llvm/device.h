@@ -60,6 +60,8 @@ class Device {
   virtual llvm::Value* AndOr(llvm::Value* v, llvm::Value* mask, llvm::Value* bits);  // (v & mask) | bits, of i32
 
   virtual void Barrier() = 0;  // all threads of the block; orders shared and global memory among them
+  // The same among lanes first … first + count − 1 of the warp, where the others do not come.
+  virtual void LanesBarrier(uint32_t first, uint32_t count) = 0;
 
   // `v` of lane ^ mask, for any value of 8 to 64 bits. All lanes of the warp must take part.
   virtual llvm::Value* ShuffleXor(llvm::Value* v, int mask) = 0;
@@ -155,6 +157,12 @@ class Device {
 
   // On the emulator: a buffer in shared memory, by its place in the module, is allocated anew, as in each iteration of a loop.
   virtual void Allocate(uint32_t) {}
+
+  // On the emulator: `threads` of the block begin a statement together. i1: this one shall say what they write; Claim: of an element in
+  // memory; EndClaim: the thread has done its part.
+  virtual llvm::Value* BeginClaim(uint32_t threads);
+  virtual void Claim(llvm::Value* pointer, int bytes);
+  virtual void EndClaim();
 
   // On the emulator: an access left its buffer, whose place in the module `buffer` is, and the thread ends here. `index` (i64), of
   // which some are outside; `bytes` of an element.

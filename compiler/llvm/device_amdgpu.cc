@@ -83,6 +83,14 @@ class AmdgpuDevice final : public DeviceBase {
     builder().CreateFence(llvm::AtomicOrdering::Acquire, group);
   }
 
+  // The lanes of a wave run in step, and its accesses are done in order: the compiler alone must keep them so.
+  void LanesBarrier(uint32_t, uint32_t) override {
+    const llvm::SyncScope::ID wave = builder().getContext().getOrInsertSyncScopeID("wavefront");
+    builder().CreateFence(llvm::AtomicOrdering::Release, wave);
+    Call(Intrinsic::amdgcn_wave_barrier, {});
+    builder().CreateFence(llvm::AtomicOrdering::Acquire, wave);
+  }
+
   void CopyAsync(Value*, Value*, int, Value*) override { std::abort(); }  // the contract: only with kCpAsync
   void AsyncCommit() override { std::abort(); }
   void AsyncWait(int) override { std::abort(); }

@@ -66,6 +66,10 @@ class NvptxDevice final : public NvptxAsyncDevice {
   }
 
   void Barrier() override { Call(Intrinsic::nvvm_barrier_cta_sync_aligned_all, {I32(0)}); }
+  void LanesBarrier(uint32_t first, uint32_t count) override {
+    const uint32_t lanes = uint32_t(((uint64_t{1} << count) - 1) << first);
+    Call(Intrinsic::nvvm_bar_warp_sync, {I32(int(lanes))});
+  }
 
   // ptxas joins an and with an or only where no more than one of their constants is an immediate; of a lop3 it puts one into a register.
   Value* AndOr(Value* v, Value* mask, Value* bits) override {

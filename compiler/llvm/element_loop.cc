@@ -43,6 +43,7 @@ void KernelLowering::LowerParallel(const ir::Stmt& stmt, const ir::For& loop) {
   ElementContext context{.loop = &loop, .layout = *loop.layout, .extents = compiler::ExtentsOf(module_, loop)};
   for (int64_t extent : context.extents)
     if (extent == 0) return;
+  const bool claimed = BeginClaim(loop);
   context.thread_part = ThreadParts(context.layout, thread_);
   for (int64_t r = 0; r < context.layout.Registers(); ++r) context.parts.push_back(context.layout.RegisterPart(r));
   for (size_t v = 0; v < context.extents.size(); ++v) context.padded.push_back(context.layout.Extent(int(v)) > context.extents[v]);
@@ -72,6 +73,7 @@ void KernelLowering::LowerParallel(const ir::Stmt& stmt, const ir::For& loop) {
     }
   });
   element_ = outer;
+  if (claimed) device_->EndClaim();
 }
 
 void KernelLowering::SetIteration(int64_t reg) {

@@ -129,6 +129,7 @@ class KernelLowering {
   void LowerSerial(const ir::For& loop);
   void LowerUnrolled(const ir::For& loop, int64_t extent);
   void LowerIf(const ir::If& branch);
+  void LowerBranch(const ir::Block& body, const std::optional<ir::ThreadRange>& threads);
   void LowerWhile(const ir::While& loop);
   void LowerStore(const ir::Store& store);
   void LowerAtomic(const ir::Atomic& atomic);
@@ -253,6 +254,11 @@ class KernelLowering {
   Values LoadNeighbours(const AccessPlan& plan, int64_t reg, int64_t width);
   void StoreVector(const AccessPlan& plan, int64_t first, std::span<Value* const> values);
 
+  // --- claims.cc ---
+  bool IsClaimed(const ir::Stmt& stmt) const;
+  bool BeginClaim(const ir::For& loop);  // of the elements that it writes; false: there is nothing to say
+  void ClaimIterations(const ir::For& loop);
+
   // --- access_plan.cc ---
   const AccessPlan& PlanOf(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   void PlanAcross(AccessPlan& plan, std::span<const ir::ExprId> indices);
@@ -316,10 +322,12 @@ class KernelLowering {
   std::optional<std::array<int64_t, 2>> MatrixSteps(const AccessPlan& plan, int64_t first);
   bool RowsAreAligned(const ir::Store& store) const;
   void BlockBarrier(bool by_group = false);
+  void RangeBarrier();
   void LowerReduces(std::span<const ir::Stmt> reduces);  // that exchange their partial results together
   void LowerPairSum(const ir::PairSum& sum);
   void LowerHalves(const ir::PairSum& sum);
   void LowerStreamSum(const ir::StreamSum& sum);
+  int64_t Lanes() const;  // that exchange registers
   static ir::DType CombinedType(ir::DType dtype);
   std::map<int64_t, Value*> ReduceInWarps(const ir::Reduce& reduce);
   // One exchange of a cluster: how many there were, which of its mbarriers counts what comes.
@@ -354,7 +362,9 @@ class KernelLowering {
   compiler::Facts facts_;
   const compiler::Divergence divergence_;
   llvm::Function* function_ = nullptr;
-  Value* thread_ = nullptr;
+  Value* block_thread_ = nullptr;               // i32, its number in the block
+  ir::ThreadRange threads_;                     // that come to the statement
+  Value* thread_ = nullptr;                     // i32, its number among these
   Value* warp_group_ = nullptr;                 // i32, uniform; of the threads that do not fill rings
   Value* shared_ = nullptr;                     // start of the block's shared memory
   bool has_wgmma_ = false;                      // shared memory is read by the asynchronous proxy

@@ -47,7 +47,8 @@ bool KernelLowering::Run(std::string_view entry) {
   llvm::BasicBlock* body = NewBlock("body");
   b().SetInsertPoint(b().CreateBr(body)->getParent());
   b().SetInsertPoint(body);
-  thread_ = device_->ThreadIndex();
+  thread_ = block_thread_ = device_->ThreadIndex();
+  threads_ = {0, kernel_.threads};
   if (kernel_.shared_bytes > 0) {
     shared_ = device_->SharedMemory(uint64_t(kernel_.shared_bytes), fmt::format("{}_shared", entry));
   }
@@ -173,7 +174,7 @@ void KernelLowering::BindBlocks() {
   }
   for (size_t axis = 0; axis < kernel_.block_vars.size(); ++axis) vars_[ir::Index(kernel_.block_vars[axis])] = index[axis];
   for (uint32_t id = 0; id < module_.vars.size(); ++id)
-    if (module_.vars[id].kind == ir::VarKind::kThread) vars_[id] = thread_;
+    if (module_.vars[id].kind == ir::VarKind::kThread) vars_[id] = block_thread_;
 }
 
 void KernelLowering::Allocate(ir::BufferId id) {

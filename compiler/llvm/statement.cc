@@ -3,10 +3,14 @@
 // Statements that are no tile operations: control flow, barriers, stores and atomic operations of single elements.
 #include <fmt/format.h>
 
+#include <bit>
+#include <utility>
+
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/unrolled.h"
 #include "compiler/llvm/kernel_lowering.h"
 #include "compiler/rules/reduce.h"
+#include "compiler/rules/thread_range.h"
 
 namespace kiln::llvm_ir {
 
@@ -16,12 +20,21 @@ using ir::Space;
 void KernelLowering::BlockBarrier(bool by_group) {
   // What this thread wrote, wgmma of other warps or tensor stores may read.
   if (has_wgmma_ || has_stores_) device_->FenceAsyncProxy();
+  if (!threads_.IsSame(compiler::AllThreads(kernel_))) return RangeBarrier();
   if (kernel_.producers == 0) return device_->Barrier();
   if (!by_group) return device_->NamedBarrier(kRoleBarrier, kernel_.threads);
   Value* group = device_->Uniform(b().CreateUDiv(thread_, I32(kGroupThreads)));
   for (uint32_t g = 0; g < kernel_.threads / kGroupThreads; ++g) {
     When(b().CreateICmpEQ(group, I32(g)), [&] { device_->NamedBarrier(kRoleBarrier + 1 + int(g), kGroupThreads); });
   }
+}
+
+// Of the threads of the branch.
+void KernelLowering::RangeBarrier() {
+  const uint32_t lanes = context_.target->warp_size;
+  if (threads_.barrier != 0) return device_->NamedBarrier(int(threads_.barrier), threads_.Count());
+  if (compiler::IsWithinOneWarp(threads_, lanes)) return device_->LanesBarrier(threads_.begin % lanes, threads_.Count());
+  diagnostics_.Internal("threads of a branch meet and have no barrier", loc_);
 }
 
 void KernelLowering::LowerBlock(const ir::Block& block) {
@@ -147,7 +160,7 @@ void KernelLowering::LowerSerial(const ir::For& loop) {
 void KernelLowering::LowerIf(const ir::If& branch) {
   Value* condition = Eval(branch.cond);
   if (auto* constant = llvm::dyn_cast<llvm::ConstantInt>(condition)) {
-    LowerBlock(constant->isZero() ? branch.else_body : branch.then_body);
+    constant->isZero() ? LowerBranch(branch.else_body, branch.else_threads) : LowerBranch(branch.then_body, branch.then_threads);
     return;
   }
   llvm::BasicBlock *then = NewBlock("if.then"), *otherwise = NewBlock("if.else"), *end = NewBlock("if.end");
@@ -155,14 +168,27 @@ void KernelLowering::LowerIf(const ir::If& branch) {
   const compiler::Facts outer = facts_;
   facts_.Assume(branch.cond);
   b().SetInsertPoint(then);
-  LowerBlock(branch.then_body);
+  LowerBranch(branch.then_body, branch.then_threads);
   b().CreateBr(end);
   facts_ = outer;
   b().SetInsertPoint(otherwise);
-  LowerBlock(branch.else_body);
+  LowerBranch(branch.else_body, branch.else_threads);
   b().CreateBr(end);
   facts_ = outer;
   b().SetInsertPoint(end);
+}
+
+// The threads of a branch are counted from its first.
+void KernelLowering::LowerBranch(const ir::Block& body, const std::optional<ir::ThreadRange>& threads) {
+  if (!threads || threads->IsSame(threads_)) return LowerBlock(body);
+  const ir::ThreadRange outer = std::exchange(threads_, *threads);
+  Value* const thread = thread_;
+  Value* const group = std::exchange(warp_group_, nullptr);
+  const uint32_t count = threads->Count();
+  const bool masks = std::has_single_bit(count) && threads->begin % count == 0;  // known to be less than `count`
+  thread_ = masks ? b().CreateAnd(block_thread_, I32(count - 1)) : b().CreateSub(block_thread_, I32(threads->begin));
+  LowerBlock(body);
+  threads_ = outer, thread_ = thread, warp_group_ = group;
 }
 
 void KernelLowering::LowerWhile(const ir::While& loop) {

@@ -47,14 +47,22 @@ void Check(Verifier& verifier, const For& op) {
   for (size_t i = 0; i < op.vars.size(); ++i)
     verifier.CheckTyped(op.extents[i], verifier.module()[op.vars[i]].dtype, "the extent");
   CheckKind(verifier, op);
+  const int64_t threads = verifier.threads.Count();
+  if (verifier.narrowed && op.layout && op.layout->Threads() > threads) {
+    verifier.Error(fmt::format("a layout over {} threads, where {} come", op.layout->Threads(), threads), "spread the loop over these");
+  }
   verifier.CheckLoop(op);
 }
 
 void Check(Verifier& verifier, const If& op) {
   verifier.CheckCondition(op.cond);
   ++verifier.branches;
-  verifier.CheckBlock(op.then_body);
-  verifier.CheckBlock(op.else_body);
+  const std::optional<ThreadRange>&then = op.then_threads, &otherwise = op.else_threads;
+  if (then && otherwise && then->begin < otherwise->end && otherwise->begin < then->end) {
+    verifier.Error("both branches name some of the same threads", "a thread comes to one of them");
+  }
+  verifier.CheckBranch(op.then_body, then);
+  verifier.CheckBranch(op.else_body, otherwise);
   --verifier.branches;
 }
 

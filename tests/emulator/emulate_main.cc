@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What emulator_test.py drives: one job a line on standard input, its answer as a line of JSON on standard output.
-//   MODULE TARGET key=value … TENSOR …     keys: seed, seeds (how many, from that one), check, threads, mutant (one of `mutants` ways to weaken the synchronisation), fast, wgmma, alignment
+//   MODULE TARGET key=value … TENSOR …     keys: seed, seeds (how many, from that one), check, threads, mutant (one of `mutants` ways to weaken the synchronisation), lost (one of `writes` to memory, left out), fast, wgmma, alignment
 //   TENSOR: dtype:FILE:3x4[:strides][@byte of the first element], a file that is read and written back; strides as 8x1.
 //   Tensors of one file share its bytes.
 #include <algorithm>
@@ -172,15 +172,16 @@ class Server {
     decisions_.clear();
     for (const v1::Decision& decision : code.report().decisions()) decisions_ += (decisions_.empty() ? "" : ", ") + Quoted(decision.decision());
     mutants_ = CountMutants(code.code());
+    writes_ = CountWrites(code.code());
     wgmma_ = CountCalls(code.code(), "kiln_emu_wgmma_step");
     tensor_loads_ = CountCalls(code.code(), "kiln_emu_tensor_load");
     remote_arrivals_ = CountCalls(code.code(), "kiln_emu_phase_arrive_at");
     flags_ = CountCalls(code.code(), "kiln_emu_raise_flag");
-    const std::string loaded = key + (check ? " check " : " ") + std::to_string(job.Get("mutant", ~uint64_t{0}));
+    const std::string loaded = key + (check ? " check " : " ") + std::to_string(job.Get("mutant", ~uint64_t{0})) + " " + std::to_string(job.Get("lost", ~uint64_t{0}));
     if (loaded == loaded_) return program_.get();
     mutated_.clear();
-    if (job.keys.contains("mutant")) {
-      const Mutant mutant = MakeMutant(code.code(), uint32_t(job.Get("mutant", 0)));
+    if (job.keys.contains("mutant") || job.keys.contains("lost")) {
+      const Mutant mutant = job.keys.contains("lost") ? LoseWrite(code.code(), uint32_t(job.Get("lost", 0))) : MakeMutant(code.code(), uint32_t(job.Get("mutant", 0)));
       code.set_code(mutant.code);
       mutated_ = mutant.what;
       if (mutant.statement < names_.statements.size()) mutated_ += " of " + names_.statements[mutant.statement].Place();
@@ -201,7 +202,7 @@ class Server {
   std::string Json(const Report& report, Clock::duration compile, Clock::duration run) const {
     const auto ms = [](Clock::duration d) { return std::to_string(std::chrono::duration<double, std::milli>(d).count()); };
     std::string out = std::string("{\"finished\": ") + (report.finished ? "true" : "false") + ", \"compile_ms\": " + ms(compile) +
-                      ", \"run_ms\": " + ms(run) + ", \"cpu_ms\": " + std::to_string(cpu_ms_) + ", \"different\": " + std::to_string(different_) + ", \"wgmma\": " + std::to_string(wgmma_) + ", \"tensor_loads\": " + std::to_string(tensor_loads_) + ", \"remote_arrivals\": " + std::to_string(remote_arrivals_) + ", \"flags\": " + std::to_string(flags_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"mutated\": " + Quoted(mutated_) +
+                      ", \"run_ms\": " + ms(run) + ", \"cpu_ms\": " + std::to_string(cpu_ms_) + ", \"different\": " + std::to_string(different_) + ", \"wgmma\": " + std::to_string(wgmma_) + ", \"tensor_loads\": " + std::to_string(tensor_loads_) + ", \"remote_arrivals\": " + std::to_string(remote_arrivals_) + ", \"flags\": " + std::to_string(flags_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"writes\": " + std::to_string(writes_) + ", \"mutated\": " + Quoted(mutated_) +
                       ", \"decisions\": [" + decisions_ + "], \"findings\": [";
     for (const Finding& finding : report.findings) {
       if (&finding != report.findings.data()) out += ", ";
@@ -217,7 +218,7 @@ class Server {
   std::string decisions_;  // of the report, as JSON
   std::unique_ptr<Emulated> program_;
   Names names_;
-  uint32_t mutants_ = 0;
+  uint32_t mutants_ = 0, writes_ = 0;
   uint32_t wgmma_ = 0, tensor_loads_ = 0, remote_arrivals_ = 0, flags_ = 0;  // calls of these instructions
   size_t different_ = 0;  // results of the seeds of one job
   double cpu_ms_ = 0;     // of all threads while it ran

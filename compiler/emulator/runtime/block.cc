@@ -31,12 +31,13 @@ std::string_view Name(Meeting meeting) {
     case Meeting::kFlag: return "a flag of another block";
     case Meeting::kVote: return "a vote";
     case Meeting::kReduce: return "redux";
+    case Meeting::kLanesBarrier: return "a barrier of lanes";
   }
   return "";
 }
 
 Block::Block(Gang& gang, uint32_t rank, std::byte* shared, SharedShadow* shadow)
-    : gang_(gang), grid_(gang.grid()), rank_(rank), shared_(shared), shadow_(shadow), mbarriers_(*this), threads_(grid_.threads) {
+    : gang_(gang), grid_(gang.grid()), rank_(rank), shared_(shared), shadow_(shadow), mbarriers_(*this), claims_(*this, grid_.threads), threads_(grid_.threads) {
   for (uint32_t first = 0; first < grid_.threads; first += grid_.warp_size) {
     warps_.push_back({.first = first, .count = std::min(grid_.warp_size, grid_.threads - first)});
   }
@@ -54,8 +55,10 @@ void Block::Prepare(uint64_t gang) {
   at_barrier_ = ended_ = free_registers_ = 0;
   barrier_ = {};
   named_ = {};
+  lanes_.clear();
   wants_registers_.clear();
   mbarriers_.Clear();
+  claims_.Clear();
   for (Warp& warp : warps_) warp.arrived = 0;
   for (Warp& group : groups_) {
     group.arrived = group.registers = 0;
@@ -117,6 +120,10 @@ void Block::Leave(Warp& warp) {
     if (threads_[i].waits_for == warp.meeting) threads_[i].waits_for = Meeting::kNone;
     if (&threads_[i] != &thread()) gang_.Ready(threads_[i]);
   }
+}
+
+void Block::CountEnd() {
+  if (++ended_ == grid_.threads) claims_.Finish();
 }
 
 void Block::Barrier(uint32_t site, uint32_t location) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/emulator/runtime/claims.h"
 #include "compiler/emulator/runtime/clock.h"
 #include "compiler/emulator/runtime/fiber.h"
 #include "compiler/emulator/runtime/grid.h"
@@ -26,7 +27,7 @@ class Gang;
 
 enum class Meeting : uint8_t {
   kNone, kBarrier, kShuffle, kUniform, kLoadMatrix, kStoreMatrix, kMatrix, kWgmma, kWgmmaWait, kElect, kNamedBarrier, kNamedArrive,
-  kSetRegisters, kRegisters, kPhase, kClusterBarrier, kGridBarrier, kFlag, kVote, kReduce,
+  kSetRegisters, kRegisters, kPhase, kClusterBarrier, kGridBarrier, kFlag, kVote, kReduce, kLanesBarrier,
 };
 std::string_view Name(Meeting meeting);
 
@@ -76,8 +77,10 @@ struct Warp {
   uint32_t registers = 0;      // of each thread of a group: what setmaxnreg left it
 };
 
+// Of a part of the block.
 struct NamedBarrierState {
   uint32_t expected = 0, arrived = 0;
+  uint32_t site = 0;  // of lanes
   About came_first;  // of those who arrived
   SyncPoint sync;
   std::vector<Thread*> waiting;
@@ -98,6 +101,7 @@ class Block {
   const std::array<uint32_t, 3>& index() const { return index_; }
   std::byte* shared() { return shared_; }
   SharedShadow* shadow() { return shadow_; }
+  Claims& claims() { return claims_; }
   MatrixUnits& matrix() { return matrix_; }
   Mbarriers& mbarriers() { return mbarriers_; }
   bool ended() const { return ended_ == grid_.threads; }
@@ -107,6 +111,8 @@ class Block {
 
   void Barrier(uint32_t site, uint32_t location);
   void NamedBarrier(uint32_t id, uint32_t threads, bool wait, uint32_t site, uint32_t location);
+  // Of lanes first … first + count − 1 of the running thread's warp.
+  void LanesBarrier(uint32_t first, uint32_t count, uint32_t site, uint32_t location);
   // `at_start`: of each thread when the kernel starts.
   void SetRegisters(uint32_t count, bool more, uint32_t at_start, uint32_t site, uint32_t location);
   // All lanes of the warp with their operands; the last to come runs perform(threads of the warp).
@@ -141,7 +147,7 @@ class Block {
 
   // --- for the gang ---
   void Prepare(uint64_t gang);
-  void CountEnd() { ++ended_; }
+  void CountEnd();
   uint32_t count_ended() const { return ended_; }
   std::span<Thread> threads() { return threads_; }
   // "threads 0-31 wait for a barrier (statement 7); 32-63 ended"
@@ -154,6 +160,7 @@ class Block {
  private:
   bool Arrive(Warp& warp, Meeting meeting, uint32_t site, uint32_t location, void* operands);
   void Leave(Warp& warp);
+  void Open(NamedBarrierState& named);
   void ArriveNamed(uint32_t id, uint32_t threads, std::span<Thread> warp, bool wait, uint32_t location);
   void GrantRegisters();
   std::string DetailOf(const Thread& thread);
@@ -166,6 +173,7 @@ class Block {
   SharedShadow* shadow_;
   MatrixUnits matrix_;
   Mbarriers mbarriers_;
+  Claims claims_;
   std::array<uint32_t, 3> index_{};
   uint32_t epoch_ = 1;  // barriers passed, from 1
   std::vector<Thread> threads_;
@@ -175,6 +183,7 @@ class Block {
   const Thread* first_at_barrier_ = nullptr;
   SyncPoint barrier_;
   std::array<NamedBarrierState, 16> named_;
+  std::map<uint32_t, NamedBarrierState> lanes_;  // by their first thread
   uint32_t free_registers_ = 0;  // of each thread of one more group
   std::vector<std::pair<Warp*, uint32_t>> wants_registers_;
   uint32_t ended_ = 0;

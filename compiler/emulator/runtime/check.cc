@@ -130,6 +130,7 @@ size_t FindGlobal(const Subject& subject, const std::byte* data, uint32_t bytes)
 void CheckShared(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
                  const std::byte* value) {
   if (block.shadow() == nullptr) return;
+  if (access.touch != Touch::kRead) block.claims().Wrote(access.thread, data, bytes);
   Block& owner = OwnerOf(block, access, data, bytes);
   const auto offset = uint32_t(data - owner.shared());
   if (IsMisaligned(data, align)) FaultMisaligned(block, access, bytes, align, SharedPlace(owner, offset, block, access.location));
@@ -148,6 +149,7 @@ void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint
                  const std::byte* value) {
   GlobalShadow* shadow = block.grid().shadow;
   if (shadow == nullptr) return Own(block, data, bytes, access.touch);
+  if (access.touch != Touch::kRead) block.claims().Wrote(access.thread, data, bytes);
   const Subject subject = SubjectOf(block, access);
   const size_t allocation = FindGlobal(subject, data, bytes);
   if (IsMisaligned(data, align)) FaultMisaligned(block, access, bytes, align, shadow->NameOf(data));
@@ -196,6 +198,7 @@ void StopOutside(Block& block, const Outside& outside, uint32_t location) {
 void CheckStart(Block& block, uint32_t thread, const AsyncCopy& copy) {
   if (block.shadow() == nullptr) return Own(block, copy.from, copy.copied, Touch::kRead);
   const Access access{thread, copy.location, Touch::kWrite};
+  block.claims().Wrote(thread, copy.to, copy.bytes);
   if (Block& owner = OwnerOf(block, access, copy.to, copy.bytes); &owner != &block) {
     NamedPlace at = SharedPlace(owner, uint64_t(copy.to - owner.shared()), block);
     block.Fault(FindingKind::kOperands, {thread, copy.location}, Deed(block, access, copy.bytes) + at.text + " by an asynchronous copy, which reaches only its own block's",

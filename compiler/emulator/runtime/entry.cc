@@ -82,6 +82,7 @@ uint32_t kiln_emu_grid_size(uint32_t axis) { return Current().grid().size[axis];
 std::byte* kiln_emu_shared_memory() { return Current().shared(); }
 
 void kiln_emu_barrier(uint32_t site, uint32_t location) { Current().Barrier(site, location); }
+void kiln_emu_lanes_barrier(uint32_t first, uint32_t count, uint32_t site, uint32_t location) { Current().LanesBarrier(first, count, site, location); }
 
 uint32_t kiln_emu_shuffle_xor(uint32_t value, uint32_t mask, uint32_t site, uint32_t location) {
   Block& block = Current();
@@ -226,6 +227,15 @@ void kiln_emu_allocate(uint32_t buffer) {
   Block& block = Current();
   if (block.shadow() != nullptr) block.shadow()->lives().Begin(block.thread().index, buffer);
 }
+
+// `threads`: of the block, that do the statement together.
+uint32_t kiln_emu_claim_begin(uint32_t threads, uint32_t site, uint32_t location) {
+  Block& block = Current();
+  return block.claims().Begin(block.thread().index, threads, site, location) ? 1 : 0;
+}
+void kiln_emu_claim_shared(std::byte* data, uint32_t bytes) { Current().claims().Add(Current().thread().index, data, bytes, true); }
+void kiln_emu_claim_global(std::byte* data, uint32_t bytes) { Current().claims().Add(Current().thread().index, data, bytes, false); }
+void kiln_emu_claim_end(uint32_t) { Current().claims().End(Current().thread().index); }
 
 void kiln_emu_time_over(uint32_t location) { Current().gang().EndByTime(location); }
 

@@ -36,7 +36,10 @@ void Block::ArriveNamed(uint32_t id, uint32_t threads, std::span<Thread> warp, b
     Fault(FindingKind::kDivergence, about, Number(named.arrived) + " threads came to barrier " + Number(id) + " of " + Number(threads) + ", thread " +
                                                Number(named.came_first.thread) + " first and " + ThreadName(about.thread) + " last");
   }
-  if (named.arrived < threads) return;
+  if (named.arrived == threads) Open(named);
+}
+
+void Block::Open(NamedBarrierState& named) {
   const Snapshot snapshot = grid_.clocks ? named.sync.Take() : Snapshot{};
   for (Thread* t : named.waiting) {
     t->waits_for = Meeting::kNone;
@@ -54,6 +57,31 @@ void Block::NamedBarrier(uint32_t id, uint32_t threads, bool wait, uint32_t site
   MeetWarp(Meeting::kNamedArrive, site, location, nullptr,
            [&](std::span<Thread> warp) { ArriveNamed(id, threads, warp, wait, location); });
   while (wait && thread().waits_for == Meeting::kNamedBarrier) gang_.Park();
+}
+
+// PTX ISA, bar.warp.sync; LLVM's AMDGPU wave.barrier.
+void Block::LanesBarrier(uint32_t first, uint32_t count, uint32_t site, uint32_t location) {
+  Thread& self = thread();
+  const uint32_t lane = self.index - self.warp->first;
+  if (count == 0 || first + count > self.warp->count || lane < first || lane >= first + count) {
+    Fault(FindingKind::kOperands, location, "lane " + Number(lane) + " at a barrier of lanes " + Number(first) + " to " + Number(first + count - 1));
+  }
+  NamedBarrierState& lanes = lanes_[self.warp->first + first];
+  if (lanes.arrived == 0) {
+    lanes.came_first = {self.index, location};
+    lanes.expected = count, lanes.site = site;
+  }
+  if (lanes.expected != count || lanes.site != site) {
+    Fault(FindingKind::kDivergence, {self.index, location, lanes.came_first.location},
+          ThreadName(self.index) + " came to a barrier of " + Number(count) + " lanes and thread " + Number(lanes.came_first.thread) + ", a lane of the same warp, to another");
+  }
+  ++lanes.arrived;
+  if (grid_.clocks) lanes.sync.Release(self.agent, self.view);
+  self.waits_for = Meeting::kLanesBarrier;
+  self.site = site, self.location = location;
+  lanes.waiting.push_back(&self);
+  if (lanes.arrived == count) Open(lanes);
+  while (self.waits_for == Meeting::kLanesBarrier) gang_.Park();
 }
 
 void Block::GrantRegisters() {

@@ -91,7 +91,7 @@ KernelLowering::Operand KernelLowering::MakeOperand(const ir::Region& region, co
 
 void KernelLowering::LowerMma(const ir::Gemm& gemm, const MmaInstruction& mma) {
   const GemmShape shape = compiler::ShapeOf(gemm);
-  const WarpGrid grid = compiler::GridOf(*gemm.plan, mma, kernel_.threads, *context_.target);
+  const WarpGrid grid = compiler::GridOf(*gemm.plan, mma, threads_.Count(), *context_.target);
   const Operand a = MakeOperand(gemm.a, compiler::OperandALayout(mma, shape, grid), mma, true, !gemm.transpose_a, grid);
   const Operand w = MakeOperand(gemm.b, compiler::OperandBLayout(mma, shape, grid), mma, false, gemm.transpose_b, grid);
   const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n, steps = shape.k / mma.k;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "compiler/llvm/kernel_lowering.h"
+#include "compiler/rules/thread_range.h"
 
 namespace kiln::llvm_ir {
 
@@ -45,6 +46,7 @@ bool KernelLowering::RowsAreAligned(const ir::Store& store) const {
 
 bool KernelLowering::StoreByMatrix(const ir::For& loop) {
   if (!context_.target->Has(target::Feature::kStMatrix) || loop.body.size() != 1 || loop.vars.size() < 2) return false;
+  if (!compiler::IsOfWholeWarps(threads_, context_.target->warp_size)) return false;
   const auto& store = std::get<ir::Store>(loop.body[0].op);
   const ir::Buffer& buffer = module_[store.buffer];
   if (store.async || buffer.space != ir::Space::kShared || ir::Bits(buffer.dtype) != 16) return false;

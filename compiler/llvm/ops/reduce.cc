@@ -9,6 +9,7 @@
 
 #include "compiler/llvm/kernel_lowering.h"
 #include "compiler/rules/reduce.h"
+#include "compiler/rules/thread_range.h"
 
 namespace kiln::llvm_ir {
 
@@ -76,6 +77,8 @@ Value* KernelLowering::CombineInThread(ReduceKind kind, DType dtype, Values valu
 // Types without arithmetic of their own are combined in f32.
 DType KernelLowering::CombinedType(DType dtype) { return ir::IsFp8(dtype) || dtype == DType::kTF32 ? DType::kF32 : dtype; }
 
+int64_t KernelLowering::Lanes() const { return compiler::LanesOf(threads_, context_.target->warp_size); }
+
 void KernelLowering::LowerReduces(std::span<const ir::Stmt> reduces) {
   const Turn turn = BeginExchange(reduces);
   std::vector<std::map<int64_t, Value*>> partials;
@@ -105,7 +108,7 @@ std::map<int64_t, Value*> KernelLowering::ReduceInWarps(const ir::Reduce& reduce
   const bool keep = to.rank() == from.rank();
   const DType dtype = CombinedType(dst.dtype);
   const bool absolute = reduce.kind == ReduceKind::kAbsMax || reduce.kind == ReduceKind::kAbsSum;
-  const compiler::ReduceSteps steps = compiler::StepsOf(from, reduce.dim, context_.target->warp_size);
+  const compiler::ReduceSteps steps = compiler::StepsOf(from, reduce.dim, Lanes());
   const std::vector<Value*> thread = ThreadParts(from, thread_);
 
   std::map<int64_t, Values> held;
@@ -153,7 +156,7 @@ struct KernelLowering::Partials {
 KernelLowering::Partials KernelLowering::PartialsOf(const ir::Reduce& reduce, Value* turn) {
   const ir::Layout& to = *module_[reduce.dst.buffer].layout;
   Partials partials{&reduce, CombinedType(module_[reduce.dst.buffer].dtype), &to,
-                    compiler::StepsOf(*module_[reduce.src.buffer].layout, reduce.dim, context_.target->warp_size), 1, {}};
+                    compiler::StepsOf(*module_[reduce.src.buffer].layout, reduce.dim, Lanes()), 1, {}};
   partials.count = partials.steps.Partials() * (reduce.cluster ? kernel_.ClusterBlocks() : 1);
   partials.strides.assign(size_t(to.rank()), 1);
   for (int d = to.rank() - 1; d > 0; --d) partials.strides[size_t(d) - 1] = partials.strides[size_t(d)] * to.Extent(d);
@@ -195,7 +198,7 @@ void KernelLowering::InitExchanges() {
 // What one turn brings.
 int64_t KernelLowering::PartialBytes(const ir::Reduce& reduce) const {
   const ir::Layout& to = *module_[reduce.dst.buffer].layout;
-  const compiler::ReduceSteps steps = compiler::StepsOf(*module_[reduce.src.buffer].layout, reduce.dim, context_.target->warp_size);
+  const compiler::ReduceSteps steps = compiler::StepsOf(*module_[reduce.src.buffer].layout, reduce.dim, Lanes());
   int64_t elements = steps.Partials() * (reduce.cluster ? kernel_.ClusterBlocks() : 1);
   for (int d = 0; d < to.rank(); ++d) elements *= to.Extent(d);
   return elements * ir::Bytes(CombinedType(module_[reduce.dst.buffer].dtype));

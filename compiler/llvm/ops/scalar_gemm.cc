@@ -12,7 +12,7 @@ using ir::DType;
 
 void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm) {
   const GemmShape shape = compiler::ShapeOf(gemm);
-  const ir::Layout layout = compiler::ScalarAccumulatorLayout(shape, kernel_.threads);
+  const ir::Layout layout = compiler::ScalarAccumulatorLayout(shape, threads_.Count());
   const std::vector<Value*> thread = ThreadParts(layout, thread_);
   const DType type_c = module_[gemm.c.buffer].dtype;
   const DType wide = ir::IsFloat(type_c) ? (type_c == DType::kF64 ? DType::kF64 : DType::kF32) : type_c;

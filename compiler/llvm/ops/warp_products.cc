@@ -62,7 +62,7 @@ void KernelLowering::LowerByWarps(const ir::Gemm& gemm, const MmaInstruction& mm
   const ir::BufferId held = (mma.swapped ? gemm.b : gemm.a).buffer;
   if (module_[held].space != ir::Space::kFragment) return diagnostics_.Internal("warps multiply an operand that is not in registers", loc_);
   const GemmShape shape = compiler::ShapeOf(gemm);
-  const WarpGrid grid = compiler::GridOf(*gemm.plan, mma, kernel_.threads, *context_.target);
+  const WarpGrid grid = compiler::GridOf(*gemm.plan, mma, threads_.Count(), *context_.target);
   const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n, steps = shape.k / mma.k / grid.warps_k;
   const MmaInstruction hardware = target::Unswapped(mma);
   const MmaInstruction& each = *target::FindMma(*context_.target, compiler::WarpInstruction(mma));

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which threads of a block come to a branch, where its condition says so: a part of the condition that nothing but the thread's number
+// decides is computed for each of them.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "compiler/analysis/divergence.h"
+#include "ir/expr_size.h"
+#include "ir/module.h"
+
+namespace kiln::compiler {
+
+class ThreadSets {
+ public:
+  ThreadSets(const ir::Module& module, const Divergence& divergence) : module_(module), divergence_(divergence), sizes_(module.exprs) {}
+
+  // Of the threads `among`, those for which `cond` is `value`: either all of them see that, or none does. nullopt: it may be any of them.
+  // Empty: no thread does.
+  std::optional<ir::ThreadRange> Where(ir::ExprId cond, bool value, const ir::ThreadRange& among) const;
+
+ private:
+  using Set = std::vector<bool>;  // by thread of `among`
+
+  std::optional<Set> SetOf(ir::ExprId cond, bool value, const ir::ThreadRange& among) const;
+  std::optional<Set> Computed(ir::ExprId cond, bool value, const ir::ThreadRange& among) const;
+
+  const ir::Module& module_;
+  const Divergence& divergence_;
+  mutable ir::ExprSizes sizes_;
+};
+
+}  // namespace kiln::compiler

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/rules/thread_range.h"
+
+#include <fmt/format.h>
+
+namespace kiln::compiler {
+
+std::string WhyNoBarrier(const ir::ThreadRange& threads, const target::Target& target) {
+  const int64_t warp = target.warp_size;
+  if (IsWithinOneWarp(threads, warp)) return "";
+  if (target.family != target::Family::kNvptx) return fmt::format("{} has barriers of all threads and of those of one warp of {}", target.name, warp);
+  if (!IsOfWholeWarps(threads, warp)) return fmt::format("barriers of several warps are of whole warps of {}", warp);
+  return "";
+}
+
+}  // namespace kiln::compiler
