@@ -2,6 +2,8 @@
 #include "compiler/analysis/fragment_uses.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "compiler/analysis/access.h"
@@ -53,8 +55,7 @@ class Collector {
 
  private:
   void AddFragment(BufferId buffer) {
-    if (module_[buffer].space != Space::kFragment || std::ranges::find(uses_.order, buffer) != uses_.order.end()) return;
-    uses_.order.push_back(buffer);
+    if (module_[buffer].space == Space::kFragment && seen_.insert(buffer).second) uses_.order.push_back(buffer);
   }
 
   // A scalar statement runs in every thread. Large fragments are staged for it.
@@ -74,6 +75,7 @@ class Collector {
 
   void AddLoop(const ir::Stmt& stmt, ir::For& loop) {
     LoopUse use{&loop, {}, ExtentsOf(module_, loop), 0};
+    std::map<std::tuple<BufferId, bool, std::vector<int>, std::vector<int64_t>>, size_t> known;
     for (const Access& access : AccessesOf(module_, stmt)) {
       const ir::Buffer& buffer = module_[access.buffer];
       use.vector = std::max<int64_t>(use.vector, 128 / std::max(ir::Bits(buffer.dtype), 8));
@@ -84,6 +86,11 @@ class Collector {
       if (buffer.space != Space::kFragment) continue;
       AddFragment(access.buffer);
       if (std::optional<Projection> projection = ProjectionOf(module_, loop, access.indices)) {
+        const auto [at, added] = known.try_emplace({access.buffer, access.write, projection->var, projection->offset}, use.fragments.size());
+        if (!added) {
+          ++use.fragments[at->second].count;
+          continue;
+        }
         const bool covers = projection->Covers(loop, module_, access.buffer);
         use.fragments.push_back({access.buffer, access.write, covers, *std::move(projection)});
       }
@@ -94,6 +101,7 @@ class Collector {
 
   const ir::Module& module_;
   FragmentUses uses_;
+  std::set<BufferId> seen_;
 };
 
 }  // namespace
