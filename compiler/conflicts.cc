@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -24,6 +25,8 @@ constexpr const char* kHint =
     "iterations run at once, in no order: sum up over a dimension by a reduction (T.reduce_sum), write to another tile, guard the "
     "statement so that one iteration does it, or make the loop serial (T.serial)";
 constexpr size_t kMaxSteps = 64;
+// Pairs of accesses of one loop that are looked at for steps.
+constexpr int64_t kMaxPairs = 1'000'000;
 
 // The steps from one iteration to another that may lead to the same element.
 class Steps {
@@ -34,6 +37,7 @@ class Steps {
 
   const Iteration& extents() const { return extents_; }
   std::vector<Iteration> Take() && { return std::move(steps_); }
+  bool Full() const { return steps_.size() == kMaxSteps; }
 
   // Of an element that several iterations reach by one expression.
   void OfRepeated(const std::vector<ExprId>& indices) {
@@ -133,13 +137,19 @@ std::vector<Iteration> StepsOf(const ir::Module& module, const ir::Stmt& stmt) {
   const auto& loop = std::get<ir::For>(stmt.op);
   Steps steps(module, loop);
   const std::vector<Access> accesses = AccessesOf(module, stmt);
+  std::map<ir::BufferId, std::vector<const Access*>> elements;
+  for (const Access& access : accesses) {
+    if (!access.tile) elements[access.buffer].push_back(&access);
+  }
+  int64_t pairs = 0;
   for (const Access& write : accesses) {
     if (!write.write || write.tile || module[write.buffer].space == ir::Space::kLocal) continue;
     if (!IsOneToOne(module, loop, write.indices)) steps.OfRepeated(write.indices);
-    for (const Access& other : accesses) {
-      if (other.buffer != write.buffer || other.tile || other.indices == write.indices) continue;
-      steps.OfShift(write.indices, other.indices);
-      steps.OfRepeated(other.indices);
+    for (const Access* other : elements[write.buffer]) {
+      if (steps.Full() || ++pairs > kMaxPairs) return std::move(steps).Take();
+      if (other->indices == write.indices) continue;
+      steps.OfShift(write.indices, other->indices);
+      steps.OfRepeated(other->indices);
     }
   }
   return std::move(steps).Take();
@@ -159,21 +169,32 @@ bool Exists(const ir::Module& module, const Touched& touched) {
   return true;
 }
 
-bool SameElement(const Touched& a, const Touched& b) { return a.buffer == b.buffer && a.indices == b.indices; }
+// Of each element what an iteration does to it first, and its last write.
+struct Ends {
+  const Touched* first = nullptr;
+  const Touched* last_write = nullptr;
+};
+using Elements = std::map<std::pair<ir::BufferId, std::vector<ExprId>>, Ends>;
 
-const Touched* LastWrite(const std::vector<Touched>& trace, const Touched& element) {
-  const auto last = std::find_if(trace.rbegin(), trace.rend(), [&](const Touched& t) { return t.write && SameElement(t, element); });
-  return last == trace.rend() ? nullptr : &*last;
+Elements ElementsOf(const std::vector<Touched>& trace) {
+  Elements elements;
+  for (const Touched& touched : trace) {
+    Ends& ends = elements[{touched.buffer, touched.indices}];
+    if (ends.first == nullptr) ends.first = &touched;
+    if (touched.write) ends.last_write = &touched;
+  }
+  return elements;
 }
 
 // What an iteration wrote itself before it reads is what it reads; of what it writes the last counts.
-std::optional<std::pair<Touched, Touched>> Meet(const ir::Module& module, const std::vector<Touched>& one, const std::vector<Touched>& two) {
+std::optional<std::pair<Touched, Touched>> Meet(const ir::Module& module, const std::vector<Touched>& one, const Elements& of_one, const Elements& of_two) {
   for (const Touched& write : one) {
-    if (!write.write || &write != LastWrite(one, write) || !Exists(module, write)) continue;
-    const auto first = std::ranges::find_if(two, [&](const Touched& other) { return SameElement(write, other); });
-    if (first == two.end()) continue;
+    if (!write.write || &write != of_one.at({write.buffer, write.indices}).last_write || !Exists(module, write)) continue;
+    const auto other = of_two.find({write.buffer, write.indices});
+    if (other == of_two.end()) continue;
+    const auto& [first, last_write] = other->second;
     if (!first->write) return std::pair(write, *first);
-    if (const Touched* last = LastWrite(two, write); last->value != write.value) return std::pair(write, *last);
+    if (last_write->value != write.value) return std::pair(write, *last_write);
   }
   return std::nullopt;
 }
@@ -223,8 +244,9 @@ class Finder {
         other.push_back(at[v] + step[v]);
       }
       const auto a = TraceIteration(*scratch_, loop, at), b = TraceIteration(*scratch_, loop, other);
-      if (const auto met = Meet(*scratch_, a, b)) return Conflict{met->first, met->second, at, other};
-      if (const auto met = Meet(*scratch_, b, a)) return Conflict{met->first, met->second, other, at};
+      const Elements of_a = ElementsOf(a), of_b = ElementsOf(b);
+      if (const auto met = Meet(*scratch_, a, of_a, of_b)) return Conflict{met->first, met->second, at, other};
+      if (const auto met = Meet(*scratch_, b, of_b, of_a)) return Conflict{met->first, met->second, other, at};
     }
     return std::nullopt;
   }

@@ -129,6 +129,11 @@ std::string Protections::Text() const {
                      landlock > 0 ? fmt::format("landlock-{}", landlock) : read_only ? "read-only" : "open", allow_list ? "allow-list" : "deny-list");
 }
 
+void LimitMemory(std::uint64_t bytes) {
+  Limit(RLIMIT_DATA, bytes);
+  Limit(RLIMIT_AS, bytes + kOtherAddresses);
+}
+
 Sandbox::Sandbox(SandboxOptions options) : options_(std::move(options)), landlock_version_(LandlockVersion()) {
   if (options_.user && !CanStart(options_.program, *options_.user)) options_.user.reset();
   driver_as_user_ = options_.user && CanUseGpus(*options_.user, options_.library_path);
@@ -142,12 +147,11 @@ std::expected<Protections, std::string> Sandbox::Enter(WorkerRole role) const {
   Limit(RLIMIT_NOFILE, role == WorkerRole::kCompile ? kCompileFiles : gpu ? kDriverFiles : kEmulatorFiles);
   if (!gpu) {
     Limit(RLIMIT_FSIZE, kFileBytes);  // of a memory file, which is all it can write
-    if (options_.memory_bytes > 0 && !kSanitized) Limit(RLIMIT_DATA, options_.memory_bytes);
+    const bool limited = options_.memory_bytes > 0 && !kSanitized;
+    if (limited && role == WorkerRole::kCompile) LimitMemory(options_.memory_bytes);
+    if (limited && role != WorkerRole::kCompile) Limit(RLIMIT_DATA, options_.memory_bytes);
   }
-  if (role == WorkerRole::kCompile) {
-    Limit(RLIMIT_MEMLOCK, 0);
-    if (options_.memory_bytes > 0 && !kSanitized) Limit(RLIMIT_AS, options_.memory_bytes + kOtherAddresses);
-  }
+  if (role == WorkerRole::kCompile) Limit(RLIMIT_MEMLOCK, 0);
   const UniqueFd driver_ruleset =
       role == WorkerRole::kGpu && landlock_version_ > 0 ? MakeRuleset(landlock_version_, DriverPaths(options_)) : UniqueFd();
   // Root's own mounts need no user namespace, which not every host gives.

@@ -78,6 +78,9 @@ struct Protections {
   std::string Text() const;  // "user=65534 files=landlock-7 (or read-only, or open) network=filter calls=allow-list privileges=none-new"
 };
 
+// The limits of a compile worker's memory, for this process: of private memory, and of the address space.
+void LimitMemory(std::uint64_t bytes);
+
 class Sandbox {
  public:
   // Prepares what can be prepared once for many workers. In the process that forks them, while it has one thread.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 #include <span>
+#include <tuple>
 #include <unordered_set>
 
 namespace kiln::compiler {
@@ -95,9 +96,11 @@ class Collector {
   bool in_parallel_ = false;
 };
 
+// What one of them is done to may be any of the others, all of it.
 void AddAliases(const ir::Module& module, std::vector<Access>& accesses) {
+  std::set<std::tuple<ir::BufferId, bool, bool>> seen;
   for (size_t i = 0, count = accesses.size(); i < count; ++i) {
-    if (!module[accesses[i].buffer].may_alias) continue;
+    if (!module[accesses[i].buffer].may_alias || !seen.emplace(accesses[i].buffer, accesses[i].write, accesses[i].async).second) continue;
     for (uint32_t id = 0; id < module.buffers.size(); ++id) {
       const ir::BufferId other{id};
       if (module[other].may_alias && other != accesses[i].buffer) accesses.push_back({other, accesses[i].write, accesses[i].async, {}, true, {}, {}});

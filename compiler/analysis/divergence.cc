@@ -8,12 +8,28 @@ namespace kiln::compiler {
 
 using ir::Space;
 
+namespace {
+
+// What one round finds the next one hands on: along a chain of variables against the order of the program, which nobody writes this long.
+constexpr int kMostRounds = 64;
+
+}  // namespace
+
 Divergence::Divergence(const ir::Module& module, const ir::Block& body) : module_(module) {
   const auto known = [&] { return vars_.size() + locals_.size() + left_.size(); };
+  int rounds = 0;
   for (size_t before = SIZE_MAX; before != known();) {
     before = known();
     Visit(body, false);
+    if (++rounds == kMostRounds) TakeAllToDiffer(body);
   }
+}
+
+void Divergence::TakeAllToDiffer(const ir::Block& body) {
+  ir::Walk(body, [&](const ir::Stmt& stmt) {
+    if (const auto* let = std::get_if<ir::Let>(&stmt.op)) vars_.insert(let->var);
+    if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && module_[alloc->buffer].space == Space::kLocal) locals_.insert(alloc->buffer);
+  });
 }
 
 bool Divergence::Differs(ir::ExprId id) const {

@@ -24,6 +24,7 @@ class Divergence {
  private:
   void Visit(const ir::Block& block, bool divergent);
   void VisitStmt(const ir::Stmt& stmt, bool divergent);
+  void TakeAllToDiffer(const ir::Block& body);
   void VisitLoop(const ir::Block& body, const void* loop, bool differs, bool divergent);
   void Leave() {
     if (apart_ && !loops_.empty()) left_.insert(loops_.back());

@@ -65,8 +65,8 @@ bool IsWideningCast(const ir::ExprPool& pool, const ExprNode& node) {
 void Facts::EnterKernel(const ir::Kernel& kernel) {
   for (size_t axis = 0; axis < kernel.block_vars.size(); ++axis) Index(kernel.block_vars[axis], kernel.grid[axis]);
   for (uint32_t id = 0; id < module_->vars.size(); ++id) {
-    if (module_->vars[id].kind == ir::VarKind::kThread) vars_[id] = {{0, int64_t(kernel.threads) - 1}, 1};
-    if (module_->vars[id].kind == ir::VarKind::kSymbol) vars_[id] = {{0, kUnbounded}, 1};
+    if (module_->vars[id].kind == ir::VarKind::kThread) vars_.Set(id, {{0, int64_t(kernel.threads) - 1}, 1});
+    if (module_->vars[id].kind == ir::VarKind::kSymbol) vars_.Set(id, {{0, kUnbounded}, 1});
   }
 }
 
@@ -76,11 +76,11 @@ void Facts::EnterLoop(const ir::For& loop) {
 
 void Facts::Index(ir::VarId var, ExprId extent) {
   memo_.Clear();
-  vars_[ir::Index(var)] = {{0, std::max<int64_t>(0, SatAdd(RangeOf(extent).max, -1))}, 1};
+  vars_.Set(ir::Index(var), {{0, std::max<int64_t>(0, SatAdd(RangeOf(extent).max, -1))}, 1});
 }
 
 void Facts::Bind(const ir::Let& let) {
-  vars_[ir::Index(let.var)] = {RangeOf(let.value), DivisorOf(let.value)};
+  vars_.Set(ir::Index(let.var), {RangeOf(let.value), DivisorOf(let.value)});
   memo_.Clear();
 }
 
@@ -97,7 +97,7 @@ void Facts::Assume(ExprId cond) {
     if (ReadsMemory(pool, id)) return;  // a store may change it before it is read again
     const Range known = RangeOf(id);
     memo_.Clear();
-    ranges_[ir::Index(id)] = {std::max(known.min, min), std::min(known.max, max)};
+    ranges_.Set(ir::Index(id), {std::max(known.min, min), std::min(known.max, max)});
   };
   const ExprId a = node.args[0], b = node.args[1];
   const Range ra = RangeOf(a), rb = RangeOf(b);
@@ -127,8 +127,8 @@ void Facts::Assume(ExprId cond) {
       if (is_mod && pool.IsConst(b, 0)) {
         const std::optional<int64_t> d = pool.ConstInt(left.args[1]);
         if (d && *d != 0 && !ReadsMemory(pool, left.args[0])) {
-          int64_t& known = divisors_.try_emplace(ir::Index(left.args[0]), 1).first->second;
-          known = std::lcm(known, *d);
+          const int64_t* known = divisors_.Find(ir::Index(left.args[0]));
+          divisors_.Set(ir::Index(left.args[0]), std::lcm(known == nullptr ? 1 : *known, *d));
           memo_.Clear();
         }
       }
@@ -142,8 +142,8 @@ void Facts::Assume(ExprId cond) {
 Range Facts::RangeOf(ExprId id) const {
   if (const auto known = memo_.ranges.find(ir::Index(id)); known != memo_.ranges.end()) return known->second;
   Range range = Fit(Compute(id), module_->exprs.Type(id));
-  if (const auto it = ranges_.find(ir::Index(id)); it != ranges_.end()) {
-    range = {std::max(it->second.min, range.min), std::min(it->second.max, range.max)};
+  if (const Range* said = ranges_.Find(ir::Index(id)); said != nullptr) {
+    range = {std::max(said->min, range.min), std::min(said->max, range.max)};
   }
   memo_.ranges.emplace(ir::Index(id), range);
   return range;
@@ -157,10 +157,10 @@ Range Facts::Compute(ExprId id) const {
     case ExprOp::kConstInt:
       return {node.int_value, node.int_value};
     case ExprOp::kVar: {
-      const auto it = vars_.find(node.ref);
-      if (it == vars_.end()) return kAnything;
+      const VarFact* fact = vars_.Find(node.ref);
+      if (fact == nullptr) return kAnything;
       const Range whole = Fit(kAnything, node.dtype);
-      return {std::max(it->second.range.min, whole.min), std::min(it->second.range.max, whole.max)};
+      return {std::max(fact->range.min, whole.min), std::min(fact->range.max, whole.max)};
     }
     case ExprOp::kAdd: {
       const Range a = arg(0), b = arg(1);
@@ -225,7 +225,7 @@ int64_t Facts::ComputeDivisor(ExprId id) const {
     case ExprOp::kConstInt:
       return std::abs(node.int_value);
     case ExprOp::kVar:
-      if (const auto it = vars_.find(node.ref); it != vars_.end()) divisor = it->second.divisor;
+      if (const VarFact* fact = vars_.Find(node.ref); fact != nullptr) divisor = fact->divisor;
       break;
     case ExprOp::kAdd:
     case ExprOp::kSub:
@@ -248,9 +248,9 @@ int64_t Facts::ComputeDivisor(ExprId id) const {
     default:
       break;
   }
-  const auto it = divisors_.find(ir::Index(id));
-  if (it == divisors_.end() || it->second == 0) return divisor;
-  return divisor == 0 ? 0 : std::lcm(divisor, it->second);
+  const int64_t* said = divisors_.Find(ir::Index(id));
+  if (said == nullptr || *said == 0) return divisor;
+  return divisor == 0 ? 0 : std::lcm(divisor, *said);
 }
 
 bool Facts::Inside(ExprId index, int64_t extent, ExprId size) const {

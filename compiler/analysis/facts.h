@@ -9,6 +9,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "compiler/analysis/persistent_map.h"
 #include "ir/module.h"
 
 namespace kiln::compiler {
@@ -58,9 +59,9 @@ class Facts {
   mutable Memo memo_;
 
   const ir::Module* module_;
-  std::map<uint32_t, VarFact> vars_;
-  std::map<uint32_t, Range> ranges_;      // by expression: what conditions said
-  std::map<uint32_t, int64_t> divisors_;
+  PersistentMap<VarFact> vars_;
+  PersistentMap<Range> ranges_;      // by expression: what conditions said
+  PersistentMap<int64_t> divisors_;
 };
 
 // A sum of constant multiples of terms, a term being a variable or an expression that is not linear.

@@ -2,6 +2,8 @@
 #include "compiler/analysis/fragment_uses.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "compiler/analysis/access.h"
@@ -58,7 +60,7 @@ class Collector {
 
  private:
   void AddFragment(BufferId buffer) {
-    if (module_[buffer].space != Space::kFragment || std::ranges::find(uses_.order, buffer) != uses_.order.end()) return;
+    if (module_[buffer].space != Space::kFragment || !seen_.insert(buffer).second) return;
     uses_.order.push_back(buffer);
     uses_.threads.emplace(buffer, threads_);
   }
@@ -80,6 +82,7 @@ class Collector {
 
   void AddLoop(const ir::Stmt& stmt, ir::For& loop) {
     LoopUse use{&loop, {}, ExtentsOf(module_, loop), 0};
+    std::map<std::tuple<BufferId, bool, std::vector<int>, std::vector<int64_t>>, size_t> known;
     for (const Access& access : AccessesOf(module_, stmt)) {
       const ir::Buffer& buffer = module_[access.buffer];
       use.vector = std::max<int64_t>(use.vector, 128 / std::max(ir::Bits(buffer.dtype), 8));
@@ -90,6 +93,11 @@ class Collector {
       if (buffer.space != Space::kFragment) continue;
       AddFragment(access.buffer);
       if (std::optional<Projection> projection = ProjectionOf(module_, loop, access.indices)) {
+        const auto [at, added] = known.try_emplace({access.buffer, access.write, projection->var, projection->offset}, use.fragments.size());
+        if (!added) {
+          ++use.fragments[at->second].count;
+          continue;
+        }
         const bool covers = projection->Covers(loop, module_, access.buffer);
         use.fragments.push_back({access.buffer, access.write, covers, *std::move(projection)});
       }
@@ -101,6 +109,7 @@ class Collector {
   const ir::Module& module_;
   ir::ThreadRange threads_;  // that come to the statement
   FragmentUses uses_;
+  std::set<BufferId> seen_;
 };
 
 }  // namespace

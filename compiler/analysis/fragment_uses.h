@@ -20,6 +20,7 @@ struct LoopUse {
     bool write;
     bool covers;
     Projection projection;
+    int64_t count = 1;  // accesses of the kind in the body
   };
   std::vector<Fragment> fragments;
   std::vector<int64_t> extents;

@@ -24,31 +24,69 @@ using ir::BufferId;
 using ir::Layout;
 using ir::Space;
 
-// What one trial has decided.
-struct State {
-  std::map<BufferId, Layout> fragments;
-  std::map<const ir::For*, Layout> loops;
-};
+// Slices of fragments that may say how a loop lies.
+constexpr int kMostSlices = 16;
+// Loops that are looked at to choose among fragments that may be first.
+constexpr size_t kMostLooked = 200'000;
 
+// Loops and reductions are numbered as they stand in the kernel. One is looked at again when a fragment of its has got a layout: nothing else
+// changes what follows from it.
 class Inference {
  public:
   Inference(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics)
-      : module_(module), kernel_(kernel), context_(context), diagnostics_(diagnostics), uses_(FragmentUsesOf(module, kernel)) {}
+      : module_(module), kernel_(kernel), context_(context), diagnostics_(diagnostics), uses_(FragmentUsesOf(module, kernel)) {
+    for (size_t i = 0; i < uses_.loops.size(); ++i) {
+      for (const LoopUse::Fragment& fragment : uses_.loops[i].fragments) AddUser(users_[fragment.buffer].loops, i);
+      pending_loops_.insert(pending_loops_.end(), i), open_.insert(open_.end(), i);
+    }
+    for (size_t i = 0; i < uses_.reduces.size(); ++i) {
+      for (const BufferId id : {uses_.reduces[i]->src.buffer, uses_.reduces[i]->dst.buffer}) AddUser(users_[id].reduces, i);
+      pending_reduces_.insert(pending_reduces_.end(), i);
+    }
+    for (size_t i = 0; i < uses_.order.size(); ++i) place_[uses_.order[i]] = i;
+  }
 
   void Run() {
     // Before what instructions dictate: products can be staged, scalar accesses cannot.
     for (BufferId buffer : uses_.whole) {
       const std::vector<int64_t> shape = module_.ShapeOf(buffer);
-      state_.fragments.try_emplace(buffer, Layout::Replicated(shape, ThreadsOf(buffer)));
+      SetFragment(buffer, Layout::Replicated(shape, ThreadsOf(buffer)));
     }
     for (const auto& gemm : uses_.gemms) Strict(*gemm);
     for (const ir::PairSum* sum : uses_.halves) Strict(*sum);
-    Propagate(state_);
+    Propagate();
     Free();
     Commit();
   }
 
  private:
+  struct Users {
+    std::vector<size_t> loops, reduces;
+  };
+
+  static void AddUser(std::vector<size_t>& users, size_t user) {
+    if (users.empty() || users.back() != user) users.push_back(user);
+  }
+
+  // --- what is known ---
+
+  bool Known(BufferId buffer) const { return fragments_.contains(buffer); }
+  bool Known(const LoopUse& use) const { return loops_.contains(use.loop); }
+
+  void SetFragment(BufferId buffer, Layout layout) {
+    if (!fragments_.try_emplace(buffer, std::move(layout)).second) return;
+    new_fragments_.push_back(buffer);
+    const Users& users = users_[buffer];
+    pending_loops_.insert(users.loops.begin(), users.loops.end());
+    open_.insert(users.loops.begin(), users.loops.end());
+    pending_reduces_.insert(users.reduces.begin(), users.reduces.end());
+  }
+
+  void SetLoop(size_t index, Layout layout) {
+    loops_[uses_.loops[index].loop] = std::move(layout);
+    new_loops_.push_back(index);
+  }
+
   // --- strict ---
 
   void Strict(const ir::Gemm& gemm) {
@@ -60,7 +98,7 @@ class Inference {
         dims.emplace(dims.begin());
         layout = Layout(std::move(dims), layout.replicas());
       }
-      state_.fragments.try_emplace(region.buffer, std::move(layout));
+      SetFragment(region.buffer, std::move(layout));
     };
     const target::MmaInstruction* mma = target::FindMma(*context_.target, gemm.plan->instruction);
     if (mma == nullptr) {
@@ -81,90 +119,98 @@ class Inference {
 
   // Of a sum's registers, each block gets some.
   void Strict(const ir::PairSum& sum) {
-    const auto whole = state_.fragments.find(sum.sum);
+    const auto whole = fragments_.find(sum.sum);
     std::optional<Layout> half;
-    if (whole != state_.fragments.end()) half = whole->second.Half(sum.dim);
-    if (half) return void(state_.fragments.try_emplace(*sum.half, *std::move(half)));
+    if (whole != fragments_.end()) half = whole->second.Half(sum.dim);
+    if (half) return SetFragment(*sum.half, *std::move(half));
     diagnostics_.Internal("registers of '" + module_[sum.sum].name + "' have no halves along dimension " + std::to_string(sum.dim));
   }
 
   // --- common ---
 
-  // Until nothing more follows.
-  void Propagate(State& state) const {
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (const LoopUse& use : uses_.loops) changed |= PropagateLoop(use, state);
-      for (const ir::Reduce* reduce : uses_.reduces) changed |= PropagateReduce(*reduce, state);
+  // Until nothing more follows: round by round, of each those that may have changed, in their order.
+  void Propagate() {
+    while (!pending_loops_.empty() || !pending_reduces_.empty()) {
+      Round(pending_loops_, [&](size_t i) { PropagateLoop(i); });
+      Round(pending_reduces_, [&](size_t i) { PropagateReduce(*uses_.reduces[i]); });
     }
   }
 
-  bool PropagateLoop(const LoopUse& use, State& state) const {
-    bool changed = false;
-    if (!state.loops.contains(use.loop)) {
+  template <typename Visit>
+  static void Round(std::set<size_t>& pending, Visit visit) {
+    for (auto it = pending.begin(); it != pending.end();) {
+      const size_t index = *it;
+      pending.erase(it);
+      visit(index);
+      it = pending.upper_bound(index);
+    }
+  }
+
+  void PropagateLoop(size_t index) {
+    const LoopUse& use = uses_.loops[index];
+    if (!Known(use)) {
       const LoopUse::Fragment* best = nullptr;
       int best_rank = -1;
       int64_t best_misfit = INT64_MAX;
       for (const LoopUse::Fragment& fragment : use.fragments) {
-        const auto it = state.fragments.find(fragment.buffer);
-        if (!fragment.covers || it == state.fragments.end()) continue;
+        const auto it = fragments_.find(fragment.buffer);
+        if (!fragment.covers || it == fragments_.end()) continue;
         const int rank = (it->second.IsReplicated() ? 0 : 2) + fragment.write;
-        const int64_t misfit = Misfit(use, LoopFromFragment(it->second, fragment.projection, int(use.extents.size())), state);
+        const int64_t misfit = Misfit(use, LoopFromFragment(it->second, fragment.projection, int(use.extents.size())));
         if (rank / 2 < best_rank / 2) continue;
         if (rank / 2 > best_rank / 2 || best == nullptr || std::pair(misfit, -rank) < std::pair(best_misfit, -best_rank)) {
           best_rank = rank, best_misfit = misfit, best = &fragment;
         }
       }
       // A fragment that is held once may still turn up; copies in every thread are the last choice.
-      const bool wait = best_rank < 2 && HasUnknownCover(use, state);
-      if (wait || (best == nullptr && !FromSlice(use, state))) return false;
-      if (best != nullptr) state.loops[use.loop] = LoopFromFragment(state.fragments.at(best->buffer), best->projection, int(use.extents.size()));
-      changed = true;
+      const bool wait = best_rank < 2 && HasUnknownCover(use);
+      if (wait || (best == nullptr && !FromSlice(index))) return;
+      if (best != nullptr) SetLoop(index, LoopFromFragment(fragments_.at(best->buffer), best->projection, int(use.extents.size())));
     }
-    return FragmentsFromLoop(use, state) || changed;
+    FragmentsFromLoop(use);
   }
 
   // The layout of a loop over a part of a fragment that is held once.
-  bool FromSlice(const LoopUse& use, State& state) const {
+  bool FromSlice(size_t index) {
+    const LoopUse& use = uses_.loops[index];
+    int tried = 0;
     for (const LoopUse::Fragment& fragment : use.fragments) {
-      const auto it = state.fragments.find(fragment.buffer);
-      if (it == state.fragments.end() || it->second.IsReplicated() || !fragment.projection.Slices(use.extents)) continue;
+      const auto it = fragments_.find(fragment.buffer);
+      if (it == fragments_.end() || it->second.IsReplicated() || !fragment.projection.Slices(use.extents)) continue;
+      if (++tried > kMostSlices) return false;
       std::optional<Layout> layout = LoopFromSlice(it->second.Normalized(), fragment.projection, use.extents);
-      if (!layout || Misfit(use, *layout, state) != 0) continue;
-      state.loops[use.loop] = *std::move(layout);
+      if (!layout || Misfit(use, *layout) != 0) continue;
+      SetLoop(index, *std::move(layout));
       return true;
     }
     return false;
   }
 
+  bool Fits(const LoopUse& use, const Layout& loop, const LoopUse::Fragment& fragment, const Layout& layout) const {
+    return RegisterMap(loop, use.extents, layout, module_.ShapeOf(fragment.buffer), fragment.projection).has_value();
+  }
+
   // Bits of the fragments that a loop laid out so would have to pass through shared memory.
-  int64_t Misfit(const LoopUse& use, const Layout& loop, const State& state) const {
+  int64_t Misfit(const LoopUse& use, const Layout& loop) const {
     int64_t bits = 0;
     for (const LoopUse::Fragment& fragment : use.fragments) {
-      const auto it = state.fragments.find(fragment.buffer);
-      if (it == state.fragments.end()) continue;
-      const std::vector<int64_t> shape = module_.ShapeOf(fragment.buffer);
-      if (RegisterMap(loop, use.extents, it->second, shape, fragment.projection)) continue;
-      bits += std::accumulate(shape.begin(), shape.end(), int64_t{ir::Bits(module_[fragment.buffer].dtype)}, std::multiplies<>());
+      const auto it = fragments_.find(fragment.buffer);
+      if (it == fragments_.end() || Fits(use, loop, fragment, it->second)) continue;
+      bits += fragment.count * Elements(fragment.buffer) * ir::Bits(module_[fragment.buffer].dtype);
     }
     return bits;
   }
 
-  static bool HasUnknownCover(const LoopUse& use, const State& state) {
-    return std::ranges::any_of(use.fragments, [&](const auto& f) { return f.covers && !state.fragments.contains(f.buffer); });
+  bool HasUnknownCover(const LoopUse& use) const {
+    return std::ranges::any_of(use.fragments, [&](const auto& f) { return f.covers && !Known(f.buffer); });
   }
 
-  bool FragmentsFromLoop(const LoopUse& use, State& state) const {
-    bool changed = false;
-    const Layout& loop = state.loops.at(use.loop);
+  void FragmentsFromLoop(const LoopUse& use) {
+    const Layout& loop = loops_.at(use.loop);
     for (const LoopUse::Fragment& fragment : use.fragments) {
-      if (state.fragments.contains(fragment.buffer) || !WholeDims(use, fragment)) continue;
-      if (std::optional<Layout> layout = FragmentFromLoop(loop, fragment.projection)) {
-        state.fragments[fragment.buffer] = *std::move(layout);
-        changed = true;
-      }
+      if (Known(fragment.buffer) || !WholeDims(use, fragment)) continue;
+      if (std::optional<Layout> layout = FragmentFromLoop(loop, fragment.projection)) SetFragment(fragment.buffer, *std::move(layout));
     }
-    return changed;
   }
 
   // Variables index whole dimensions from 0, constants only dimensions of one element.
@@ -177,13 +223,11 @@ class Inference {
     return true;
   }
 
-  bool PropagateReduce(const ir::Reduce& reduce, State& state) const {
-    const auto src = state.fragments.find(reduce.src.buffer);
-    if (src == state.fragments.end() || state.fragments.contains(reduce.dst.buffer)) return false;
-    if (module_[reduce.dst.buffer].space != Space::kFragment) return false;
+  void PropagateReduce(const ir::Reduce& reduce) {
+    const auto src = fragments_.find(reduce.src.buffer);
+    if (src == fragments_.end() || Known(reduce.dst.buffer) || module_[reduce.dst.buffer].space != Space::kFragment) return;
     const bool keep = reduce.dst.extents.size() == reduce.src.extents.size();
-    state.fragments[reduce.dst.buffer] = src->second.WithoutDim(reduce.dim, keep);
-    return true;
+    SetFragment(reduce.dst.buffer, src->second.WithoutDim(reduce.dim, keep));
   }
 
   // --- free ---
@@ -191,61 +235,90 @@ class Inference {
   void Free() {
     while (true) {
       // Loops that only part of a fragment ties down come before fragments that nothing ties down.
-      if (FromParts(state_)) continue;
-      const std::vector<BufferId> roots = Unknown();
-      if (roots.empty()) return;
-      int64_t largest = 0;
-      for (BufferId root : roots)
-        if (Connected(roots.front(), root)) largest = std::max(largest, Elements(root));
-      std::optional<State> best;
-      std::array<int64_t, 3> best_cost{INT64_MAX, INT64_MAX, INT64_MAX};
-      for (BufferId root : roots) {
-        // Small fragments follow from large ones by reduction, not the other way round.
-        if (Elements(root) < largest || !Connected(roots.front(), root)) continue;
-        State trial = state_;
-        trial.fragments[root] = RootLayout(root);
-        Propagate(trial);
-        if (const auto cost = Cost(trial); cost < best_cost) {
-          best_cost = cost;
-          best = std::move(trial);
+      if (FromParts()) continue;
+      while (first_unknown_ < uses_.order.size() && Known(uses_.order[first_unknown_])) ++first_unknown_;
+      if (first_unknown_ == uses_.order.size()) return;
+      ChooseRoot(Connected(uses_.order[first_unknown_]));
+    }
+  }
+
+  // Lays out one of the fragments, all others being tried for it.
+  void ChooseRoot(const std::vector<BufferId>& roots) {
+    int64_t largest = 0;
+    for (const BufferId root : roots) largest = std::max(largest, Elements(root));
+    std::optional<BufferId> best;
+    std::array<int64_t, 3> best_cost{INT64_MAX, INT64_MAX, INT64_MAX};
+    size_t looked = 0;
+    for (const BufferId root : roots) {
+      // Small fragments follow from large ones by reduction, not the other way round.
+      if (Elements(root) < largest || looked > kMostLooked) continue;
+      if (const auto cost = Try(root, looked); cost < best_cost) best_cost = cost, best = root;
+    }
+    SetFragment(*best, RootLayout(*best));
+    Propagate();
+  }
+
+  // What it costs where this fragment is laid out first, beyond what is known. Leaves everything as it was.
+  std::array<int64_t, 3> Try(BufferId root, size_t& looked) {
+    new_fragments_.clear(), new_loops_.clear();
+    SetFragment(root, RootLayout(root));
+    Propagate();
+    std::set<size_t> touched(new_loops_.begin(), new_loops_.end());
+    int64_t bits = 0;
+    for (const BufferId id : new_fragments_) {
+      bits += fragments_.at(id).Registers() * ir::Bits(module_[id].dtype);
+      touched.insert(users_[id].loops.begin(), users_[id].loops.end());
+    }
+    looked += touched.size() + 1;
+    std::array<int64_t, 3> cost{0, bits, 0};
+    const auto add = [&](int64_t sign) {
+      for (const size_t i : touched) {
+        const auto [misfits, accesses] = CostOf(uses_.loops[i]);
+        cost[0] += sign * misfits, cost[2] += sign * accesses;
+      }
+    };
+    add(1);
+    for (const size_t i : new_loops_) loops_.erase(uses_.loops[i].loop);
+    for (const BufferId id : new_fragments_) fragments_.erase(id);
+    add(-1);
+    return cost;
+  }
+
+  // Fragments without a layout of which one may say something of the others': they meet in a loop or a reduction. As the program first touches
+  // them.
+  std::vector<BufferId> Connected(BufferId first) const {
+    std::set<BufferId> reached{first};
+    std::vector<BufferId> open{first};
+    const auto reach = [&](BufferId id) {
+      if (reached.insert(id).second) open.push_back(id);
+    };
+    while (!open.empty()) {
+      const BufferId next = open.back();
+      open.pop_back();
+      const auto users = users_.find(next);
+      if (users == users_.end()) continue;
+      if (!Known(next)) {
+        for (const size_t i : users->second.loops) {
+          for (const LoopUse::Fragment& fragment : uses_.loops[i].fragments)
+            if (!Known(fragment.buffer)) reach(fragment.buffer);
         }
       }
-      state_ = *std::move(best);
+      for (const size_t i : users->second.reduces) reach(uses_.reduces[i]->src.buffer), reach(uses_.reduces[i]->dst.buffer);
     }
-  }
-
-  std::vector<BufferId> Unknown() const {
     std::vector<BufferId> unknown;
-    for (BufferId buffer : uses_.order)
-      if (!state_.fragments.contains(buffer)) unknown.push_back(buffer);
+    for (const BufferId id : reached)
+      if (place_.contains(id) && !Known(id)) unknown.push_back(id);
+    std::ranges::sort(unknown, {}, [&](BufferId id) { return place_.at(id); });
     return unknown;
-  }
-
-  // True if a layout of one may say something of the other's: they meet in a loop or a reduction.
-  bool Connected(BufferId a, BufferId b) const {
-    std::set<BufferId> reached{a};
-    for (size_t before = 0; before != reached.size();) {
-      before = reached.size();
-      const auto join = [&](const std::vector<BufferId>& group) {
-        if (std::ranges::any_of(group, [&](BufferId id) { return reached.contains(id); })) reached.insert(group.begin(), group.end());
-      };
-      for (const LoopUse& use : uses_.loops) {
-        std::vector<BufferId> group;
-        for (const auto& fragment : use.fragments)
-          if (!state_.fragments.contains(fragment.buffer)) group.push_back(fragment.buffer);
-        join(group);
-      }
-      for (const ir::Reduce* reduce : uses_.reduces) join({reduce->src.buffer, reduce->dst.buffer});
-    }
-    return reached.contains(b);
   }
 
   // Neighbours in a thread as the loops over the fragment like them for their memory accesses: 16 bytes of what they read from global
   // memory, else of what they write there, else of what the fragment holds.
-  Layout RootLayout(BufferId buffer) const {
+  Layout RootLayout(BufferId buffer) {
     const std::vector<int64_t> shape = module_.ShapeOf(buffer);
     int64_t read = INT64_MAX, written = INT64_MAX, most = INT64_MAX;
-    for (const LoopUse& use : uses_.loops) {
+    for (const size_t i : users_[buffer].loops) {
+      const LoopUse& use = uses_.loops[i];
       if (std::ranges::none_of(use.fragments, [&](const auto& f) { return f.buffer == buffer && f.covers; })) continue;
       read = std::min(read, use.read), written = std::min(written, use.written);
       if (use.loop->coalesced_width > 0) most = std::min<int64_t>(most, use.loop->coalesced_width);
@@ -264,22 +337,16 @@ class Inference {
     return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   }
 
-  // Uses that need staging, then registers of a thread, then accesses to global memory.
-  std::array<int64_t, 3> Cost(const State& state) const {
-    int64_t bits = 0, misfits = 0, accesses = 0;
-    for (const auto& [buffer, layout] : state.fragments) bits += layout.Registers() * ir::Bits(module_[buffer].dtype);
-    for (const LoopUse& use : uses_.loops) {
-      const auto loop = state.loops.find(use.loop);
-      if (loop == state.loops.end()) continue;
-      accesses += Accesses(use, loop->second);
-      for (const auto& fragment : use.fragments) {
-        const auto it = state.fragments.find(fragment.buffer);
-        if (it == state.fragments.end()) continue;
-        const std::vector<int64_t> shape = module_.ShapeOf(fragment.buffer);
-        misfits += !RegisterMap(loop->second, use.extents, it->second, shape, fragment.projection);
-      }
+  // Uses that need staging, and accesses to global memory. (Beside them, between the two, registers of a thread.)
+  std::pair<int64_t, int64_t> CostOf(const LoopUse& use) const {
+    const auto loop = loops_.find(use.loop);
+    if (loop == loops_.end()) return {0, 0};
+    int64_t misfits = 0;
+    for (const auto& fragment : use.fragments) {
+      const auto it = fragments_.find(fragment.buffer);
+      if (it != fragments_.end() && !Fits(use, loop->second, fragment, it->second)) misfits += fragment.count;
     }
-    return {misfits, bits, accesses};
+    return {misfits, Accesses(use, loop->second)};
   }
 
   // Accesses of a thread to global memory, each of at most 16 bytes of neighbours.
@@ -293,30 +360,33 @@ class Inference {
 
   // Gives one loop that propagation left open a layout: from a fragment that covers it, if only by copies in several threads, or,
   // where none will, from one over part of its variables.
-  bool FromParts(State& state) const {
-    for (const LoopUse& use : uses_.loops) {
-      if (state.loops.contains(use.loop)) continue;
+  bool FromParts() {
+    while (!open_.empty()) {
+      const size_t index = *open_.begin();
+      open_.erase(open_.begin());
+      const LoopUse& use = uses_.loops[index];
+      if (Known(use)) continue;
       const LoopUse::Fragment* best = nullptr;
       for (const LoopUse::Fragment& fragment : use.fragments) {
-        if (!state.fragments.contains(fragment.buffer) || !WholeDims(use, fragment)) continue;
+        if (!Known(fragment.buffer) || !WholeDims(use, fragment)) continue;
         if (best == nullptr || std::pair(fragment.covers, fragment.write) > std::pair(best->covers, best->write)) best = &fragment;
       }
-      if (best == nullptr || (!best->covers && HasUnknownCover(use, state))) continue;
-      const Layout& known = state.fragments.at(best->buffer);
-      state.loops[use.loop] = best->covers ? LoopFromFragment(known, best->projection, int(use.extents.size()))
-                                           : LoopFromPart(known, best->projection, use.extents, use.vector);
-      FragmentsFromLoop(use, state);
-      Propagate(state);
+      if (best == nullptr || (!best->covers && HasUnknownCover(use))) continue;
+      const Layout& known = fragments_.at(best->buffer);
+      SetLoop(index, best->covers ? LoopFromFragment(known, best->projection, int(use.extents.size()))
+                                  : LoopFromPart(known, best->projection, use.extents, use.vector));
+      FragmentsFromLoop(use);
+      Propagate();
       return true;
     }
     return false;
   }
 
   void Commit() {
-    for (auto& [buffer, layout] : state_.fragments) module_[buffer].layout = layout.Normalized();
+    for (auto& [buffer, layout] : fragments_) module_[buffer].layout = layout.Normalized();
     for (const LoopUse& use : uses_.loops) {
-      const auto it = state_.loops.find(use.loop);
-      if (it != state_.loops.end()) use.loop->layout = it->second.Normalized();
+      const auto it = loops_.find(use.loop);
+      if (it != loops_.end()) use.loop->layout = it->second.Normalized();
     }
   }
 
@@ -325,7 +395,15 @@ class Inference {
   const Context& context_;
   ir::Diagnostics& diagnostics_;
   const FragmentUses uses_;
-  State state_;
+  std::map<BufferId, Users> users_;
+  std::map<BufferId, size_t> place_;  // in uses_.order
+  std::map<BufferId, Layout> fragments_;
+  std::map<const ir::For*, Layout> loops_;
+  std::vector<BufferId> new_fragments_;  // that got their layouts since this was cleared
+  std::vector<size_t> new_loops_;
+  std::set<size_t> pending_loops_, pending_reduces_;  // whose fragments got layouts
+  std::set<size_t> open_;                             // loops that a part of a fragment may lay out
+  size_t first_unknown_ = 0;
 };
 
 }  // namespace

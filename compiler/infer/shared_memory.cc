@@ -127,6 +127,11 @@ class Lifetimes {
   int64_t clock_ = 0;
 };
 
+struct Placed {
+  int64_t begin, end;  // bytes
+  Lifetime life;
+};
+
 int64_t Align(int64_t value, int64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
 
 // Swizzles repeat within 1024 bytes; 128 bytes is what the widest access and a row of banks need.
@@ -146,25 +151,20 @@ void Place(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::D
   for (const auto& [id, life] : lifetimes) order.push_back(id);
   // Large ones first, then by id: the same places in every process.
   std::ranges::stable_sort(order, std::ranges::greater(), [&](BufferId id) { return SharedBytes(module[id]); });
-  std::vector<BufferId> placed;
+  std::vector<Placed> placed;  // by where they begin
   kernel.shared_bytes = 0;
   for (BufferId id : order) {
     ir::Buffer& buffer = module[id];
+    const Lifetime life = lifetimes.at(id);
+    const int64_t bytes = SharedBytes(buffer);
     int64_t offset = 0;
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (BufferId other : placed) {
-        const int64_t begin = *module[other].shared_offset, end = begin + SharedBytes(module[other]);
-        if (!lifetimes.at(other).Overlaps(lifetimes.at(id))) continue;
-        if (offset < end && begin < offset + SharedBytes(buffer)) {
-          offset = Align(end, AlignmentOf(buffer));
-          moved = true;
-        }
-      }
+    for (const Placed& other : placed) {
+      if (other.begin >= offset + bytes) break;
+      if (offset < other.end && other.life.Overlaps(life)) offset = Align(other.end, AlignmentOf(buffer));
     }
     buffer.shared_offset = offset;
-    placed.push_back(id);
-    kernel.shared_bytes = std::max(kernel.shared_bytes, offset + SharedBytes(buffer));
+    placed.insert(std::ranges::upper_bound(placed, offset, {}, &Placed::begin), Placed{offset, offset + bytes, life});
+    kernel.shared_bytes = std::max(kernel.shared_bytes, offset + bytes);
   }
   if (kernel.shared_bytes > int64_t(context.target->max_shared_bytes)) {
     SizeError(module, kernel, order.front(),

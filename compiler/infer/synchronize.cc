@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "compiler/analysis/access.h"
@@ -39,6 +40,10 @@ using ir::Stmt;
 // of a long kernel stay in proportion to its length.
 constexpr std::ptrdiff_t kMostPending = 256;
 
+// Whether the kernel does without a barrier is tried statement by statement, for as long as these do not become more; barriers that are left are
+// one too many at worst.
+constexpr int64_t kMostTried = 4'000'000;
+
 bool IsMemory(Space space) { return space == Space::kShared || space == Space::kGlobal; }
 
 class Analysis {
@@ -49,11 +54,14 @@ class Analysis {
   // Finds what the kernel needs; then drops what others cover. In program order nothing is: a barrier stands as late as it can. But
   // what one iteration asked for may be covered by what the next one asks for further up.
   void Run(const Block& body) {
+    int64_t statements = 0;
     ir::Walk(body, [&](const Stmt& stmt) {
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy != nullptr && copy->plan && copy->plan->ring) in_rings_.insert(copy->dst.buffer);
       if (copy != nullptr && copy->plan && copy->plan->groups_m != 0) by_group_.insert(copy->src.buffer);
+      ++statements;
     });
+    trials_ = kMostTried / std::max<int64_t>(1, statements);
     State state;
     Visit(body, state);
     fixed_ = true;
@@ -180,22 +188,27 @@ class Analysis {
       Lift(loop->body, kernel);
       std::vector<const Stmt*> inside;
       ir::Walk(loop->body, [&](const Stmt& inner) { inside.push_back(&inner); });
+      const std::unordered_set<const Stmt*> body(inside.begin(), inside.end());
       for (const Stmt* inner : inside) {
         if (!needs_.contains(inner)) continue;
-        std::set<const Stmt*>& causes = causes_[inner];
-        if (std::ranges::any_of(inside, [&](const Stmt* other) { return causes.contains(other); })) continue;
-        const std::map<const Stmt*, Need> before = needs_;
-        needs_[&stmt].Add(needs_.extract(inner).mapped());
-        if (!Holds(kernel)) {
-          needs_ = before;
-        } else {
-          causes_[&stmt].merge(causes);
-        }
+        if (std::ranges::none_of(causes_[inner], [&](const Stmt* cause) { return body.contains(cause); })) LiftOne(*inner, stmt, kernel);
       }
     }
   }
 
+  void LiftOne(const Stmt& inner, const Stmt& loop, const Block& kernel) {
+    const Need own = needs_.extract(&inner).mapped();
+    const auto [place, added] = needs_.try_emplace(&loop);
+    const Need before = place->second;
+    place->second.Add(own);
+    if (Holds(kernel)) return causes_[&loop].merge(causes_[&inner]);
+    added ? void(needs_.erase(place)) : void(place->second = before);
+    needs_[&inner] = own;
+  }
+
+  // False as well where it was tried too often.
   bool Holds(const Block& body) {
+    if (trials_-- <= 0) return false;
     met_ = true;
     State state;
     Visit(body, state);
@@ -433,6 +446,7 @@ class Analysis {
   std::set<BufferId> by_group_;     // each group of warps stores what it wrote
   int divergent_ = 0;               // conditions around that do, within the last scope
   std::vector<ir::ThreadRange> scopes_;  // of the kernel's body, then of the branches around that have threads of their own
+  int64_t trials_ = 0;              // of needs that may not be needed
   bool fixed_ = false;              // needs are given: say whether they are enough
   bool met_ = true;
   std::set<ir::VarId> loops_;  // serial loops entered so far
