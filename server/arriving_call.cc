@@ -5,7 +5,7 @@
 
 #include "cache/mutex.h"
 #include "server/call_watch.h"
-#include "server/reactors.h"
+#include "server/refused_call.h"
 #include "server/status_map.h"
 
 namespace kiln::server {

@@ -11,7 +11,7 @@
 #include <grpc/grpc_security_constants.h>
 
 #include "server/guarded_file.h"
-#include "server/local_listener.h"
+#include "server/local_peer.h"
 
 namespace kiln::server {
 namespace {

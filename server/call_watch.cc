@@ -11,7 +11,7 @@
 #include <grpcpp/support/server_interceptor.h>
 
 #include "kiln/v1/service.pb.h"
-#include "server/reactors.h"
+#include "server/refused_call.h"
 #include "server/status_map.h"
 #include "server/trace.h"
 

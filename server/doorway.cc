@@ -2,7 +2,7 @@
 #include "server/doorway.h"
 
 #include "server/call_watch.h"
-#include "server/local_listener.h"
+#include "server/local_peer.h"
 
 namespace kiln::server {
 

@@ -10,7 +10,7 @@
 #include <grpcpp/impl/rpc_service_method.h>
 
 #include "cache/mutex.h"
-#include "server/reactors.h"
+#include "server/refused_call.h"
 #include "server/status_map.h"
 #include "server/wire.h"
 

@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -18,6 +17,8 @@
 #include <fmt/format.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_posix.h>
+
+#include "server/local_peer.h"
 
 namespace kiln::server {
 namespace {
@@ -29,15 +30,8 @@ std::string CannotListen(const std::filesystem::path& path, int error) {
                      path.string(), std::strerror(error));
 }
 
-std::optional<ucred> PeerOf(int fd) {
-  ucred who{};
-  socklen_t size = sizeof who;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return std::nullopt;
-  return who;
-}
-
 bool IsOwn(int fd) {
-  const auto who = PeerOf(fd);
+  const auto who = LocalPeer(fd);
   return who && (who->uid == 0 || who->uid == ::geteuid());
 }
 
@@ -81,20 +75,6 @@ bool LocalListener::AcceptOne() {
   const int fd = ::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd >= 0) grpc::AddInsecureChannelFromFd(IsOwn(fd) ? &own_ : &others_, fd);
   return fd >= 0 || (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS);
-}
-
-std::optional<int> LocalConnection(std::string_view peer) {
-  constexpr std::string_view kPrefix = "fd:";
-  if (!peer.starts_with(kPrefix)) return std::nullopt;
-  int fd = -1;
-  const auto [end, error] = std::from_chars(peer.data() + kPrefix.size(), peer.data() + peer.size(), fd);
-  if (error != std::errc() || end != peer.data() + peer.size()) return std::nullopt;
-  return fd;
-}
-
-std::optional<ucred> LocalPeer(std::string_view peer) {
-  const auto fd = LocalConnection(peer);
-  return fd ? PeerOf(*fd) : std::nullopt;
 }
 
 }  // namespace kiln::server

@@ -43,11 +43,4 @@ class LocalListener {
   std::thread thread_;  // last: it uses the others
 };
 
-// The descriptor of a call's connection, if it came through the socket.
-std::optional<int> LocalConnection(std::string_view peer);
-
-// Who is at the other end of a call's connection: user, group and process as the kernel recorded them at connect(2). Nothing for
-// the peer of another kind of connection.
-std::optional<ucred> LocalPeer(std::string_view peer);
-
 }  // namespace kiln::server

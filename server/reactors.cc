@@ -2,7 +2,6 @@
 #include "server/reactors.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,22 +27,6 @@ Failure ScratchLost(const TemporaryFile& file) {
 }
 
 }  // namespace
-
-std::size_t DetailsLimit(const grpc::CallbackServerContext& context) {
-  const auto& metadata = context.client_metadata();
-  const auto at = metadata.find("kiln-details-bytes");
-  std::size_t limit = kDefaultDetailsBytes;
-  if (at != metadata.end()) std::from_chars(at->second.begin(), at->second.end(), limit);
-  return limit;
-}
-
-void TellId(grpc::CallbackServerContext& context) { context.AddTrailingMetadata("kiln-request-id", RequestIdOf(context)); }
-
-grpc::Status Refuse(grpc::CallbackServerContext& context, const Failure& failure) {
-  RecordOf(context).reason = ReasonOf(failure.kind);
-  TellId(context);
-  return ToStatus(failure, DetailsLimit(context));
-}
 
 void AnswerFrom(CompileFlow& flow, CompileFlow::Request request, Call& call) {
   grpc::CallbackServerContext& context = call.context();

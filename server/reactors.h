@@ -24,37 +24,10 @@
 #include "server/maintenance.h"
 #include "server/message_room.h"
 #include "server/quotas.h"
+#include "server/refused_call.h"
 #include "server/store_keeper.h"
 
 namespace kiln::server {
-
-// How many bytes of details this client takes in a status.
-std::size_t DetailsLimit(const grpc::CallbackServerContext& context);
-
-// By which clients tell what kilnd says from what gRPC says where there is none. Hits do without.
-void TellId(grpc::CallbackServerContext& context);
-
-// What a call that is refused ends with, noted in its record.
-grpc::Status Refuse(grpc::CallbackServerContext& context, const Failure& failure);
-
-// A stream of the client's, or both ways, that ends before it begins.
-template <class Message>
-class RefusedUpload final : public grpc::ServerReadReactor<Message> {
- public:
-  explicit RefusedUpload(const grpc::Status& status) { this->Finish(status); }
-
- private:
-  void OnDone() override { delete this; }
-};
-
-template <class Request, class Reply>
-class RefusedExchange final : public grpc::ServerBidiReactor<Request, Reply> {
- public:
-  explicit RefusedExchange(const grpc::Status& status) { this->Finish(status); }
-
- private:
-  void OnDone() override { delete this; }
-};
 
 // Compile, and Lookup of a request.
 void AnswerFrom(CompileFlow& flow, CompileFlow::Request request, Call& call);
