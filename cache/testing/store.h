@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "cache/sqlite_tier.h"
+#include "cache/sqlite/sqlite_tier.h"
 #include "cache/testing.h"
 
 namespace kiln::cache::testing {

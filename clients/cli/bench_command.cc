@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "clients/cli/inputs.h"
-#include "server/run_names.h"
+#include "clients/common/run_names.h"
 
 namespace kiln::cli {
 namespace {
@@ -91,7 +91,7 @@ struct BenchCommand : RunArguments {
     if (!compiled) return std::unexpected(compiled.error());
     auto artifact = runtime::DecodeArtifact(compiled->artifact);
     if (!artifact) return std::unexpected(ToError(artifact.error()));
-    server::NameParameters(request->module, artifact->launch);
+    NameParameters(request->module, artifact->launch);
     names.Add(artifact->launch);
     auto inputs = Inputs::Make(artifact->launch, values, seed);
     if (!inputs) return std::unexpected(std::move(inputs.error()));

@@ -5,7 +5,7 @@
 #include "clients/cli/run_arguments.h"
 #include "clients/cli/stats_text.h"
 #include "clients/cli/tensor_plan.h"
-#include "server/run_names.h"
+#include "clients/common/run_names.h"
 
 namespace kiln::cli {
 namespace {
@@ -129,7 +129,7 @@ TEST(RunArguments, AnArtifactsOwnNamesAreNumbers) {
   runtime::LaunchInfo info;
   info.symbols = {{.name = "", .dtype = DType::kI32}};
   info.params = {{.name = "", .dtype = DType::kF32}};
-  server::NameParameters({}, info);
+  NameParameters({}, info);
   KnownNames names;
   names.Add(info);
   EXPECT_TRUE(names.Check(*Given({"symbol 0=64"}, {"parameter 0=2"})));

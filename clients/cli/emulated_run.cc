@@ -7,9 +7,9 @@
 #include "clients/cli/inputs.h"
 #include "clients/cli/random_data.h"
 #include "clients/cli/run_arguments.h"
+#include "clients/common/run_names.h"
 #include "clients/cpp/run.h"
 #include "clients/runtime/bind.h"
-#include "server/run_names.h"
 
 namespace kiln::cli {
 namespace {
@@ -117,7 +117,7 @@ std::expected<void, Error> RunEmulated(Context& context, const RunArguments& giv
   if (!compiled) return std::unexpected(compiled.error());
   auto artifact = runtime::DecodeArtifact(compiled->artifact);
   if (!artifact) return std::unexpected(ToError(artifact.error()));
-  server::NameParameters(request->module, artifact->launch);
+  NameParameters(request->module, artifact->launch);
   const auto values = Values::Parse(arguments);
   if (!values) return std::unexpected(values.error());
   KnownNames names;

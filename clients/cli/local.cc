@@ -16,17 +16,16 @@
 
 #include <fmt/format.h>
 
+#include "clients/common/unique_fd.h"
 #include "clients/cpp/convert.h"
-#include "server/channel.h"
-#include "server/system_clock.h"
-#include "server/unique_fd.h"
-#include "server/worker_protocol.h"
+#include "server/system/system_clock.h"
+#include "server/worker/channel.h"
+#include "server/worker/worker_protocol.h"
 
 namespace kiln::cli {
 namespace {
 
 using server::Channel;
-using server::UniqueFd;
 
 Error InternalError(std::string message) { return {.code = ErrorCode::kInternal, .message = std::move(message)}; }
 

@@ -9,10 +9,10 @@
 #include "clients/cli/run_arguments.h"
 #include "clients/cli/sources.h"
 #include "clients/cli/tensor_plan.h"
+#include "clients/common/run_names.h"
 #include "clients/runtime/kernel.h"
 #include "clients/runtime/overlap.h"
 #include "clients/runtime/timing.h"
-#include "server/run_names.h"
 
 namespace kiln::cli {
 namespace {
@@ -81,7 +81,7 @@ struct RunCommand : RunArguments {
   static std::expected<Artifact, Error> Decode(const std::string& bytes, std::string_view module) {
     auto artifact = runtime::DecodeArtifact(bytes);
     if (!artifact) return std::unexpected(ToError(artifact.error()));
-    server::NameParameters(module, artifact->launch);
+    NameParameters(module, artifact->launch);
     return std::move(*artifact);
   }
 

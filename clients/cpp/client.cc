@@ -19,14 +19,14 @@
 #include <google/protobuf/duration.pb.h>
 #include <grpcpp/grpcpp.h>
 
+#include "clients/common/config_environment.h"
+#include "clients/common/endpoint.h"
 #include "clients/cpp/client_impl.h"
 #include "clients/cpp/convert.h"
 #include "clients/cpp/manifest_parts.h"
 #include "clients/cpp/pieces_of_file.h"
 #include "clients/cpp/replaced_file.h"
 #include "kiln/rpc/status.pb.h"
-#include "server/config_environment.h"
-#include "server/endpoint.h"
 
 namespace kiln {
 namespace {
@@ -37,16 +37,15 @@ constexpr std::string_view kUnix = "unix:";
 constexpr const char* kDetailsBytes = "524288";
 constexpr std::chrono::hours kLongest{24 * 365};  // that is waited for anything; the clock ends some time after that
 
-using server::Environment;
 using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
 std::expected<std::string, Error> DefaultAddress() {
   if (const std::string named = Environment("KILN_ADDRESS"); !named.empty()) return named;
-  const std::string address = server::DefaultListen(std::getenv("XDG_RUNTIME_DIR"), ::getuid());
+  const std::string address = DefaultListen(std::getenv("XDG_RUNTIME_DIR"), ::getuid());
   const std::string_view path = std::string_view(address).substr(kUnix.size());
   if (!path.starts_with("/tmp/")) return address;
-  if (std::string why = server::DistrustOf(std::filesystem::path(path).parent_path(), ::getuid()); !why.empty()) {
+  if (std::string why = DistrustOf(std::filesystem::path(path).parent_path(), ::getuid()); !why.empty()) {
     return std::unexpected(Error{.code = ErrorCode::kRefused, .message = std::move(why)});
   }
   return address;
@@ -161,7 +160,7 @@ std::expected<void, Error> Complete(ConnectOptions& options) {
   }
   if (options.address.starts_with('/')) options.address.insert(0, kUnix);
   if (options.address.starts_with(kUnix)) {
-    std::string why = server::TooLongForASocket(std::string_view(options.address).substr(kUnix.size()));
+    std::string why = TooLongForASocket(std::string_view(options.address).substr(kUnix.size()));
     if (!why.empty()) return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = std::move(why)});
   }
   for (const auto& [name, value] : {std::pair{"KILN_TLS_ROOTS", &options.tls_roots},

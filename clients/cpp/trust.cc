@@ -9,18 +9,17 @@
 #include <system_error>
 
 #include "cache/digest.h"
+#include "clients/common/config_environment.h"
+#include "clients/common/seal.h"
 #include "compiler/key.h"
 #include "compiler/target/target.h"
 #include "ir/codec/decode.h"
-#include "server/config_environment.h"
-#include "server/seal.h"
 
 namespace kiln {
 namespace {
 
 namespace fs = std::filesystem;
 
-using server::Environment;
 
 Error Refused(std::string message) { return {.code = ErrorCode::kRefused, .message = std::move(message)}; }
 
@@ -81,7 +80,7 @@ std::expected<std::vector<cache::PublicKey>, Error> FromFile(const std::string& 
   std::ostringstream text;
   text << file.rdbuf();
   if (!file) return std::unexpected(Refused("cannot read " + path + " (KILN_TRUSTED_KEYS)"));
-  auto keys = server::ParseTrustedKeys(text.view());
+  auto keys = ParseTrustedKeys(text.view());
   if (!keys) return std::unexpected(Refused(path + ", " + keys.error()));
   return *keys;
 }
@@ -138,7 +137,7 @@ std::expected<void, Error> Trust::Check(const v1::SealedReply& reply, const Aske
   if (Environment("KILN_VERIFY") == "0") return {};
   const auto keys = Keys(ask);
   if (!keys) return std::unexpected(keys.error());
-  const auto provenance = server::Verify(reply, *keys);
+  const auto provenance = Verify(reply, *keys);
   const auto why = provenance ? Mismatch(*provenance, asked, ask) : provenance.error();
   if (!why) return std::unexpected(why.error());
   if (!why->empty()) return std::unexpected(Refused("what " + address_ + " sent is not loaded: " + *why));

@@ -15,11 +15,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "clients/common/seal.h"
 #include "clients/cpp/client.h"
 #include "clients/cpp/testing.h"
 #include "compiler/key.h"
 #include "ir/codec/decode.h"
-#include "server/seal.h"
 
 namespace kiln {
 namespace {
@@ -78,7 +78,7 @@ class SwappingService final : public v1::Kiln::Service {
     *provenance.mutable_options() = options;
     provenance.set_ir_sha256(std::string(cache::Sha256(module).view()));
     provenance.set_compiler(build);
-    *sealed.mutable_seal() = server::MakeSeal(signer_, provenance, sealed.key(), sealed.artifact());
+    *sealed.mutable_seal() = MakeSeal(signer_, provenance, sealed.key(), sealed.artifact());
     reply.ParseFromString(sealed.SerializeAsString());
     return grpc::Status::OK;
   }
@@ -167,7 +167,7 @@ class KnownKeysTest : public ::testing::Test {
     v1::SealedReply reply;
     reply.set_key(std::string(32, 'k'));
     reply.set_artifact("artifact");
-    *reply.mutable_seal() = server::MakeSeal(key, {}, reply.key(), reply.artifact());
+    *reply.mutable_seal() = MakeSeal(key, {}, reply.key(), reply.artifact());
     const auto checked = Trust("host:1").Check(reply, {}, [&](Trust::Ask) {
       v1::CapabilitiesReply named;
       named.set_signing_key(std::string(key.public_key().view()));

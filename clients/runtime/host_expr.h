@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "clients/runtime/error.h"
 #include "clients/runtime/artifact.h"
+#include "clients/runtime/error.h"
 
 namespace kiln::runtime {
 

@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "clients/runtime/device.h"
 #include "clients/runtime/artifact.h"
+#include "clients/runtime/device.h"
 
 namespace kiln::runtime {
 

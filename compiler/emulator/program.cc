@@ -17,8 +17,8 @@
 #include <thread>
 
 #include "compiler/emulator/instrument.h"
-#include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/entry.h"
+#include "compiler/emulator/runtime/gang.h"
 #include "compiler/emulator/runtime/number.h"
 #include "compiler/emulator/runtime/owners.h"
 #include "compiler/emulator/runtime/shadow.h"

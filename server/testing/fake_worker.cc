@@ -21,7 +21,7 @@
 #include "server/testing/escape.h"
 #include "server/testing/fake_orders.h"
 #include "server/testing/hanging_lister.h"
-#include "server/worker_process.h"
+#include "server/worker/worker_process.h"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <system_error>
 #include <vector>
 
+#include "server/access/tokens.h"
 #include "server/testing/run_client.h"
-#include "server/tokens.h"
 
 namespace kiln::server::testing {
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "cache/digest.h"
-#include "server/unique_fd.h"
+#include "clients/common/unique_fd.h"
 
 namespace kiln::bench {
 namespace {
@@ -21,7 +21,7 @@ constexpr unsigned kKnown = 400;  // programs that are asked for again and again
 constexpr auto kPatience = std::chrono::minutes(2);  // what is not answered by then is wrong
 
 std::string HttpGet(unsigned short port, const std::string& path) {
-  const server::UniqueFd connection(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const UniqueFd connection(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port)};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return "no connection";

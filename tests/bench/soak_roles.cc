@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "server/tokens.h"
+#include "server/access/tokens.h"
 
 namespace kiln::bench {
 

@@ -13,7 +13,7 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "server/caller.h"
+#include "server/access/caller.h"
 
 namespace kiln::bench {
 

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "cache/sqlite_tier.h"
-#include "server/system_clock.h"
+#include "cache/sqlite/sqlite_tier.h"
+#include "server/system/system_clock.h"
 #include "tests/bench/figures.h"
 
 namespace kiln::bench {

@@ -2,7 +2,7 @@
 #include "tests/emulator/emulate.h"
 
 #include "compiler/compile.h"
-#include "server/emulated_launch.h"
+#include "server/execute/emulated_launch.h"
 
 namespace kiln::emulator::testing {
 

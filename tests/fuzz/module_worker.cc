@@ -22,8 +22,8 @@
 #include <fmt/format.h>
 
 #include "compiler/compile.h"
-#include "server/sandbox.h"
-#include "server/worker_protocol.h"
+#include "server/worker/sandbox.h"
+#include "server/worker/worker_protocol.h"
 #include "tests/fuzz/module_request.h"
 
 namespace kiln::fuzz {

@@ -16,14 +16,35 @@ from dataclasses import dataclass
 RANK = {
     "cache/": 0,
     "ir/": 0,
-    "compiler/": 1,
-    "clients/runtime/": 2,
-    "server/": 3,
-    "clients/cpp/": 4,
-    "clients/cli/": 5,
-    "clients/python/": 5,
-    "tests/": 6,
+    "cache/sqlite/": 1,
+    "cache/bundle/": 2,
+    "cache/testing/": 3,
+    "compiler/": 10,
+    "clients/runtime/": 20,
+    "clients/common/": 25,
+    "server/system/": 30,
+    "server/reply/": 31,
+    "server/telemetry/": 32,
+    "server/config/": 33,
+    "server/access/": 34,
+    "server/wire/": 35,
+    "server/queue/": 36,
+    "server/door/": 37,
+    "server/worker/": 38,
+    "server/execute/": 39,
+    "server/pool/": 40,
+    "server/flow/": 41,
+    "server/service/": 42,
+    "server/testing/": 43,
+    "server/tests/": 44,
+    "clients/cpp/": 50,
+    "clients/cli/": 51,
+    "clients/python/": 51,
+    "tests/": 60,
 }
+# Under these a folder is a room: at most so many files, and a sentence at the head of its CMakeLists.txt that says what it is.
+ROOMS = ("cache/", "clients/common/", "server/")
+MAX_FILES = 30
 ROOTS = ("cache/", "ir/", "compiler/", "clients/", "server/", "tests/")
 
 PROTO = r"^kiln/(v1|rpc)/.*\.pb\.h$"
@@ -66,21 +87,27 @@ class TextRule:
 
 # The outside world is injected below the server: what a compile or a cache does depends on its arguments alone.
 TEXTS = (
-    TextRule(r"\b(secure_)?getenv\s*\(", ("server/config", "clients/cpp/", "clients/cli/", "clients/python/", "tests/"),
+    TextRule(r"\b(secure_)?getenv\s*\(", ("server/config/", "clients/common/", "clients/cpp/", "clients/cli/", "clients/python/", "tests/"),
              "the environment is read in the server's configuration and the clients only; pass the value in"),
     TextRule(r"(_clock|\bClock)::now\s*\(|\bclock_gettime\s*\(|\bgettimeofday\s*\(|\btime\s*\(\s*(nullptr|NULL|0)\s*\)",
              # stage_timer.h reports how long a stage took; nothing can be decided by it.
              ("server/", "clients/cpp/", "clients/cli/", "clients/python/", "tests/", "compiler/stage_timer.h"),
              "clocks are read from the server upwards only; take a clock or a time as an argument"),
     TextRule(r"\b(steady_clock|high_resolution_clock|Clock)::now\s*\(",
-             ("server/system_clock.h", "clients/cpp/", "clients/cli/", "clients/python/", "tests/", "compiler/stage_timer.h"),
+             ("server/system/system_clock.h", "clients/cpp/", "clients/cli/", "clients/python/", "tests/", "compiler/stage_timer.h"),
              "the server measures time by the cache::Clock it is given, so that a test can let time pass; only "
-             "server/system_clock.h asks the system"),
+             "server/system/system_clock.h asks the system"),
 )
 
+KILND_LINKS = "kilnd links neither LLVM nor a driver: server/execute is kiln-worker's"
 # Headers that match the pattern may not be included under the folder.
 BARRED = (("compiler/emulator/runtime/", r"^compiler/(?!emulator/)", "the emulator is built from the vendors' documents: it must be able "
-           "to disagree with what the compiler takes for true"),)
+           "to disagree with what the compiler takes for true"),
+          ("server/worker/", r"^grpc|\.grpc\.pb\.h$", "a worker process has no network and so no gRPC"),
+          ("server/execute/", r"^grpc|\.grpc\.pb\.h$", "a worker process has no network and so no gRPC"),
+          ("server/pool/", r"^server/execute/", KILND_LINKS),
+          ("server/flow/", r"^server/execute/", KILND_LINKS),
+          ("server/service/", r"^server/execute/", KILND_LINKS))
 
 # Headers one file alone may include.
 SINGLE = (("sqlite3.h", "everything SQLite goes through that file"),)
@@ -126,10 +153,12 @@ def check_include(path, header, quoted):
     if not quoted or not header.startswith(ROOTS):
         return
     (mine, my_rank), (theirs, their_rank) = rank(path), rank(header)
-    if mine is None or theirs is None or mine == theirs or (theirs == "tests/" and TEST_FILE.search(path)):
+    if mine is None or theirs is None or mine == theirs:
+        return
+    if TEST_FILE.search(path) and (theirs == "tests/" or TEST_FILE.search(header)):
         return
     if their_rank >= my_rank:
-        yield f"{header}: {mine} may not see {theirs} (proto, cache, ir → compiler → clients/runtime → server → clients)"
+        yield f"{header}: {mine} may not see {theirs} (the order is RANK in tests/layering/layering.py)"
 
 
 def check_code(path, lines):
@@ -161,6 +190,23 @@ def check_form(path, lines):
             yield number, f"{mark.group(0)}: finish it, or write it into an issue"
 
 
+def check_rooms(paths, first_lines):
+    """Rooms that have become halls, or that nobody can tell what they are. `first_lines`: path → its first lines."""
+    count = {}
+    for path in paths:
+        if path.startswith(ROOMS) and path.endswith(CODE):
+            count[os.path.dirname(path)] = count.get(os.path.dirname(path), 0) + 1
+    for room, files in sorted(count.items()):
+        if files > MAX_FILES:
+            yield f"{room}:1: {files} files; a room has at most {MAX_FILES}: is it one sentence, or two?"
+    for path in paths:
+        if path.startswith(ROOTS) and path.endswith(CODE) and rank(path)[0] is None:
+            yield f"{path}:1: this folder has no rank: put the file into a room, or the room into RANK"
+    for path, lines in sorted(first_lines.items()):
+        if path.startswith(ROOMS) and path.endswith("/CMakeLists.txt") and not (len(lines) > 1 and lines[1].startswith("# ")):
+            yield f"{path}:2: a room says in one sentence what it is and what it may see"
+
+
 def header_cycle(graph):
     """One cycle in the include graph as a list of headers, or None."""
     done, path = set(), []
@@ -188,8 +234,9 @@ def header_cycle(graph):
 
 def check(root):
     """(problems, number of files read)."""
-    problems, read, graph, single = [], 0, {}, {name: [] for name, _ in SINGLE}
-    for path in tracked(root):
+    problems, read, graph, single, first_lines = [], 0, {}, {name: [] for name, _ in SINGLE}, {}
+    paths = tracked(root)
+    for path in paths:
         with open(os.path.join(root, path), "rb") as file:
             data = file.read()
         if b"\0" in data[:4096]:
@@ -198,6 +245,7 @@ def check(root):
         if not is_commented(path, lines):
             continue
         read += 1
+        first_lines[path] = lines[:3]
         problems += [f"{path}:{n}: {m}" for n, m in check_form(path, lines)]
         if not path.endswith(CODE):
             continue
@@ -211,6 +259,7 @@ def check(root):
     for name, why in SINGLE:
         if len(single[name]) > 1:
             problems += [f"{p}:1: {name} is included by {len(single[name])} files: {why}" for p in single[name]]
+    problems += check_rooms(paths, first_lines)
     cycle = header_cycle(graph)
     if cycle:
         problems.append(f"{cycle[0]}:1: headers include each other: {' → '.join(cycle)}")

@@ -36,18 +36,38 @@ class Layering(unittest.TestCase):
     def test_lower_does_not_see_higher(self):
         self.refused("ir/a.cc", '#include "compiler/key.h"\n', "ir/ may not see compiler/")
         self.refused("cache/a.cc", '#include "ir/module.h"\n', "cache/ may not see ir/")
-        self.refused("compiler/llvm/a.cc", '#include "server/worker.h"\n', "compiler/ may not see server/")
+        self.refused("compiler/llvm/a.cc", '#include "server/pool/worker.h"\n', "compiler/ may not see server/")
         self.refused("clients/runtime/a.cc", '#include "clients/cpp/client.h"\n', "may not see clients/cpp/")
-        self.refused("server/a.cc", '#include "clients/cpp/client.h"\n', "may not see")
-        self.allowed("server/a.cc", '#include "compiler/compile.h"\n#include "clients/runtime/launch.h"\n')
+        self.refused("server/flow/a.cc", '#include "clients/cpp/client.h"\n', "may not see")
+        self.allowed("server/flow/a.cc", '#include "compiler/compile.h"\n#include "clients/runtime/launch.h"\n')
         self.refused("ir/a.cc", '#include "tests/golden/golden.h"\n', "may not see tests/")
         self.allowed("ir/a_test.cc", '#include "tests/golden/golden.h"\n')
         self.allowed("clients/cli/a.cc", '#include "clients/cpp/client.h"\n')
         self.allowed("compiler/infer/a.cc", '#include "compiler/llvm/lower.h"\n#include "ir/module.h"\n')
 
+    def test_rooms_of_the_server_have_an_order(self):
+        self.refused("server/reply/a.cc", '#include "server/flow/compile_flow.h"\n', "server/reply/ may not see server/flow/")
+        self.refused("server/access/a.cc", '#include "server/queue/admission.h"\n', "server/access/ may not see server/queue/")
+        self.allowed("server/flow/a.cc", '#include "server/queue/admission.h"\n')
+        self.refused("server/service/a.cc", '#include "server/execute/run_tensors.h"\n', "kiln-worker's")
+        self.refused("server/worker/a.cc", "#include <grpcpp/grpcpp.h>\n", "no network")
+        self.refused("clients/common/a.cc", '#include "server/system/wakeup.h"\n', "may not see server/system/")
+        self.refused("cache/a.cc", '#include "cache/sqlite/sqlite_tier.h"\n', "cache/ may not see cache/sqlite/")
+        self.allowed("cache/sqlite/a_test.cc", '#include "cache/testing/store.h"\n')
+
+    def test_a_room_has_a_sentence_and_few_files(self):
+        found = problems({f"server/flow/a{n}.cc": "int x;\n" for n in range(31)})
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("31 files", found[0])
+        self.assertEqual(problems({f"server/flow/a{n}.cc": "int x;\n" for n in range(30)}), [])
+        self.refused("server/a.cc", "int x;\n", "has no rank")
+        found = problems({"server/flow/CMakeLists.txt": "raw:# SPDX-License-Identifier: Apache-2.0\nkiln_library(a)\n"})
+        self.assertIn("one sentence", found[0])
+        self.assertEqual(problems({"server/flow/CMakeLists.txt": "raw:# SPDX-License-Identifier: Apache-2.0\n# The way of a request.\n"}), [])
+
     def test_libraries_stay_in_their_folders(self):
         self.refused("compiler/infer/a.cc", '#include "llvm/IR/Module.h"\n', "LLVM")
-        self.refused("server/a.cc", "#include <lld/Common/Driver.h>\n", "LLVM")
+        self.refused("server/flow/a.cc", "#include <lld/Common/Driver.h>\n", "LLVM")
         self.allowed("compiler/llvm/a.cc", '#include "llvm/IR/Module.h"\n')
         self.allowed("compiler/emulator/a.cc", '#include "llvm/IR/Module.h"\n')
         self.refused("ir/print.cc", '#include "kiln/v1/ir.pb.h"\n', "ir/codec")
@@ -56,7 +76,7 @@ class Layering(unittest.TestCase):
         self.allowed("ir/codec/decode.cc", '#include "kiln/v1/ir.pb.h"\n')
         self.refused("compiler/a.cc", "#include <grpcpp/grpcpp.h>\n", "gRPC")
         self.refused("clients/runtime/a.cc", '#include "kiln/v1/service.grpc.pb.h"\n', "gRPC")
-        self.allowed("server/a.cc", '#include <grpcpp/grpcpp.h>\n#include "kiln/v1/service.grpc.pb.h"\n')
+        self.allowed("server/flow/a.cc", '#include <grpcpp/grpcpp.h>\n#include "kiln/v1/service.grpc.pb.h"\n')
         self.refused("clients/runtime/a.cc", "#include <cuda.h>\n", "toolkit")
 
     def test_the_emulator_can_disagree_with_the_compiler(self):
@@ -66,23 +86,23 @@ class Layering(unittest.TestCase):
         self.allowed("compiler/emulator/runtime/wgmma.cc", '#include "compiler/emulator/abi.h"\n#include "ir/type.h"\n')
 
     def test_one_file_includes_sqlite(self):
-        self.allowed("cache/sqlite.cc", "#include <sqlite3.h>\n")
+        self.allowed("cache/sqlite/sqlite.cc", "#include <sqlite3.h>\n")
         found = problems({"cache/a.cc": "#include <sqlite3.h>\n", "cache/b.cc": "#include <sqlite3.h>\n"})
         self.assertEqual(len(found), 2, found)
 
     def test_the_outside_world_is_injected(self):
         self.refused("compiler/a.cc", 'auto* v = getenv("X");\n', "environment")
-        self.refused("server/worker.cc", 'auto* v = std::getenv("X");\n', "environment")
+        self.refused("server/pool/worker.cc", 'auto* v = std::getenv("X");\n', "environment")
         self.refused("cache/a.cc", "auto t = std::chrono::system_clock::now();\n", "clocks")
         self.assertEqual(len(problems({"cache/a.cc": "auto t = std::chrono::steady_clock::now();\n"})), 2)
         self.refused("ir/a.cc", "clock_gettime(CLOCK_MONOTONIC, &t);\n", "clocks")
-        self.allowed("server/config.cc", 'auto* v = std::getenv("X");\n')
-        self.allowed("server/flow.cc", "auto t = std::chrono::system_clock::now();\n")
-        self.refused("server/flow.cc", "auto t = std::chrono::steady_clock::now();\n", "the server measures time")
-        self.refused("server/flow.h", "#pragma once\nconst Time began_ = Clock::now();\n", "the server measures time")
-        self.allowed("server/system_clock.h", "#pragma once\nauto t = std::chrono::steady_clock::now();\n")
-        self.allowed("server/flow_test.cc", "auto t = std::chrono::steady_clock::now();\n")
-        self.allowed("server/flow.cc", "auto t = clock_.SteadyNow();\n")
+        self.allowed("server/config/config.cc", 'auto* v = std::getenv("X");\n')
+        self.allowed("server/flow/flow.cc", "auto t = std::chrono::system_clock::now();\n")
+        self.refused("server/flow/flow.cc", "auto t = std::chrono::steady_clock::now();\n", "the server measures time")
+        self.refused("server/flow/flow.h", "#pragma once\nconst Time began_ = Clock::now();\n", "the server measures time")
+        self.allowed("server/system/system_clock.h", "#pragma once\nauto t = std::chrono::steady_clock::now();\n")
+        self.allowed("server/flow/flow_test.cc", "auto t = std::chrono::steady_clock::now();\n")
+        self.allowed("server/flow/flow.cc", "auto t = clock_.SteadyNow();\n")
         self.allowed("cache/a_test.cc", "auto t = std::chrono::steady_clock::now();\n")
         self.allowed("cache/a.cc", "// steady_clock::now() is not called here\nusing T = std::chrono::steady_clock::time_point;\n")
 

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every method asks first: who calls, and whether they may. Each refusal, each action of an admin and each result that is put is one
+// line of the audit log; of many refusals in a second, a peer's first few are, and the next line says how many are not (`left-out`).
+#pragma once
+
+#include <expected>
+#include <functional>
+#include <string_view>
+
+#include <grpcpp/server_context.h>
+
+#include "cache/clock.h"
+#include "server/access/authenticator.h"
+#include "server/access/caller.h"
+#include "server/reply/failure.h"
+#include "server/telemetry/line_budget.h"
+#include "server/telemetry/telemetry.h"
+
+namespace kiln::server {
+
+// Of a stream, between its messages: whether it may go on.
+using Confirmation = std::function<std::expected<void, Failure>()>;
+
+class Gate {
+ public:
+  Gate(const Authenticator& authenticator, const Telemetry& audit, const cache::Clock& clock)
+      : authenticator_(authenticator), audit_(audit), clock_(clock) {}
+
+  std::expected<Caller, Failure> Enter(const grpc::ServerContextBase& context, std::string_view method) const;
+
+  // Who calls, of a method that is open to all who are known.
+  std::expected<Caller, Failure> Identify(const grpc::ServerContextBase& context) const { return authenticator_.Identify(context); }
+
+  // That who was let in when the call began would be let in now, as the same tenant.
+  std::expected<void, Failure> Confirm(const Caller& caller, std::string_view method) const;
+
+  // That the caller may make the workers work, and what a miss says to one who may not.
+  std::expected<void, Failure> Require(const Caller& caller, Scope scope, std::string_view method) const;
+
+  // That a result made elsewhere is kept from now on.
+  void NotePut(const Caller& caller, std::string_view key, bool sealed) const;
+
+  // That a tenant's quota stood in the way.
+  void NoteQuota(std::string_view tenant, std::string_view why) const;
+
+ private:
+  const Authenticator& authenticator_;
+  const Telemetry& audit_;
+  const cache::Clock& clock_;
+  mutable LineBudget lines_;
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a caller must be allowed before a method of the service does anything for it: the one table. A method that is not in it
+// is refused to everybody.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "server/access/caller.h"
+
+namespace kiln::server {
+
+struct MethodScope {
+  std::string_view method;
+  Scope scope;
+};
+
+inline constexpr std::array kMethodScopes = {
+    MethodScope{"Compile", Scope::kRead},  // a hit; a miss needs kCompile besides (CompileFlow)
+    MethodScope{"CompileStream", Scope::kRead},
+    MethodScope{"Lookup", Scope::kRead},
+    MethodScope{"EnsureKernels", Scope::kCompile},
+    MethodScope{"Put", Scope::kCompile},
+    MethodScope{"Run", Scope::kRun},
+    MethodScope{"Stats", Scope::kAdmin},  // everybody's
+    MethodScope{"Capabilities", Scope::kRead},
+    MethodScope{"CacheList", Scope::kAdmin},  // this and the following reach every tenant's results, whatever the caller's tenant
+    MethodScope{"CacheVerify", Scope::kAdmin},
+    MethodScope{"CacheGc", Scope::kAdmin},
+    MethodScope{"CacheExport", Scope::kAdmin},
+    MethodScope{"CacheImport", Scope::kAdmin},
+};
+
+constexpr std::optional<Scope> ScopeOf(std::string_view method) {
+  for (const MethodScope& row : kMethodScopes) {
+    if (row.method == method) return row.scope;
+  }
+  return std::nullopt;
+}
+
+constexpr std::string_view NameOf(Scope scope) {
+  switch (scope) {
+    case Scope::kRead: return "read";
+    case Scope::kCompile: return "compile";
+    case Scope::kTune: return "tune";
+    case Scope::kRun: return "run";
+    case Scope::kAdmin: return "admin";
+  }
+  return "";
+}
+
+}  // namespace kiln::server

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a call passes at its headers: the gate, and, where others than kilnd's own user come in, the rooms for what they send.
+#pragma once
+
+#include <expected>
+#include <string_view>
+
+#include <grpcpp/server_context.h>
+
+#include "server/access/caller.h"
+#include "server/access/gate.h"
+#include "server/door/lobby.h"
+#include "server/door/message_room.h"
+#include "server/reply/failure.h"
+
+namespace kiln::server {
+
+class Doorway {
+ public:
+  // No room: messages are not counted, and unary calls begin with the whole message. No lobby: all connections are local.
+  Doorway(const Gate& gate, MessageRoom* room, Lobby* lobby) : gate_(gate), room_(room), lobby_(lobby) {}
+
+  // Who calls, if they may call this method; noted for the call's log line.
+  std::expected<Caller, Failure> Enter(grpc::CallbackServerContext& context, std::string_view method) const;
+
+  // Who calls, whatever they may do.
+  std::expected<Caller, Failure> Identify(const grpc::CallbackServerContext& context) const;
+
+  const Gate& gate() const { return gate_; }
+  MessageRoom* room() const { return room_; }
+
+  // The call's descriptor, for the room; -1: none that is known.
+  int ConnectionOf(const grpc::CallbackServerContext& context) const;
+
+ private:
+  void TellLobby(const grpc::CallbackServerContext& context, const std::expected<Caller, Failure>& caller) const;
+
+  const Gate& gate_;
+  MessageRoom* const room_;
+  Lobby* const lobby_;
+};
+
+}  // namespace kiln::server

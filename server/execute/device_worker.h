@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a device worker does with a job (WorkerProgram::Device): the emulator, or the GPUs of this host through their drivers. They keep
+// the programs they loaded last, by their bytes.
+#pragma once
+
+#include <memory>
+
+#include "cache/clock.h"
+#include "server/worker/worker_process.h"
+
+namespace kiln::server {
+
+std::unique_ptr<WorkerProgram::Device> MakeEmulatedDevice(const cache::Clock& clock);
+std::unique_ptr<WorkerProgram::Device> MakeGpuDevice(const cache::Clock& clock);
+
+}  // namespace kiln::server

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <charconv>
+#include <chrono>
+#include <expected>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "clients/common/run_names.h"
+#include "clients/runtime/artifact.h"
+#include "clients/runtime/kernel.h"
+#include "clients/runtime/timing.h"
+#include "server/execute/device_timing.h"
+#include "server/execute/device_worker.h"
+#include "server/execute/gpu_probe.h"
+#include "server/execute/loaded_programs.h"
+#include "server/execute/run_tensors.h"
+#include "server/system/utf8.h"
+#include "server/worker/gpu_files.h"
+
+namespace kiln::server {
+namespace {
+
+using DevicePtr = std::shared_ptr<const runtime::Device>;
+
+constexpr runtime::DriverKind kDrivers[] = {runtime::DriverKind::kCuda, runtime::DriverKind::kHip};
+
+std::expected<DevicePtr, std::string> Open(std::shared_ptr<const runtime::Driver> driver, int index) {
+  auto device = runtime::Device::Open(std::move(driver), index);
+  if (!device) return std::unexpected(device.error().message);
+  return std::move(*device);
+}
+
+// "cuda:0"
+std::expected<DevicePtr, std::string> Open(std::string_view name) {
+  for (const auto kind : kDrivers) {
+    const std::string prefix = fmt::format("{}:", Name(kind));
+    if (!name.starts_with(prefix)) continue;
+    int index = -1;
+    std::from_chars(name.data() + prefix.size(), name.data() + name.size(), index);
+    const auto driver = runtime::Driver::Open(kind);
+    if (!driver) return std::unexpected(driver.error().message);
+    return Open(*driver, index);
+  }
+  return std::unexpected(fmt::format("{} is no GPU", name));
+}
+
+// The device's copies of what a run's tensors lie in.
+class Copies {
+ public:
+  explicit Copies(DevicePtr device) : device_(std::move(device)) {}
+
+  runtime::Result<std::uint64_t> Give(std::span<std::byte> host) {
+    auto buffer = runtime::DeviceBuffer::Allocate(device_, host.size());
+    if (!buffer) return std::unexpected(buffer.error());
+    if (auto copied = buffer->CopyFrom(host.data(), host.size()); !copied) return std::unexpected(copied.error());
+    buffers_.push_back(std::move(*buffer));
+    return buffers_.back().address();
+  }
+
+  // What the kernel wrote, back to where it came from. Waits.
+  runtime::Result<void> Fetch(const RunTensors& tensors) const {
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      const RunTensors::Storage& storage = tensors.storages()[i];
+      if (!storage.written) continue;
+      if (auto copied = buffers_[i].CopyTo(storage.host().data(), storage.host().size()); !copied) return copied;
+    }
+    return runtime::SynchronizeStream(*device_, nullptr);
+  }
+
+ private:
+  DevicePtr device_;
+  std::vector<runtime::DeviceBuffer> buffers_;  // in the order of RunTensors::storages
+};
+
+// A driver that is there and does not start: most often for its device files' sake.
+std::string WhyNot(const runtime::Error& error, runtime::DriverKind kind) {
+  const GpuDriver driver = kind == runtime::DriverKind::kCuda ? GpuDriver::kNvidia : GpuDriver::kAmd;
+  const std::string files = error.name.empty() ? std::string() : GpuFilesProblem(driver);
+  return files.empty() ? error.message : fmt::format("{}; {}", error.message, files);
+}
+
+void Describe(const runtime::DeviceInfo& info, v1::DeviceInfo& device) {
+  device.set_name(fmt::format("{}:{}", Name(info.kind), info.index));
+  device.set_target(info.arch);
+  device.set_description(info.name);
+  device.set_memory_bytes(info.memory_bytes);
+  device.set_driver_version(info.driver_version);
+}
+
+// A worker that is told no device finds them all, and tries the first for the others.
+class GpuDevice final : public WorkerProgram::Device {
+ public:
+  explicit GpuDevice(const cache::Clock& clock) : clock_(clock) {}
+
+  void Start(std::string_view device) override {
+    device_ = device.empty() ? Find() : Open(device);
+    if (device_) (void)ProbeGpu(*device_, 0);  // fails again where it matters
+  }
+
+  std::string Trouble() override {
+    if (!device_) return Utf8(device_.error());
+    const auto works = ProbeGpu(*device_, 1);
+    return works ? std::string() : Utf8(works.error());
+  }
+
+  v1::DeviceList List() override { return list_; }
+
+  v1::DeviceResult Run(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage) override {
+    v1::DeviceResult result;
+    if (auto done = TryRun(run, memory, on_stage, result); !done) {
+      result.Clear();
+      result.set_refusal(Utf8(done.error()));
+      result.set_unusable(!device_);  // the next worker may find it
+    }
+    return result;
+  }
+
+ private:
+  using Done = std::expected<void, std::string>;
+
+  // The first there is.
+  std::expected<DevicePtr, std::string> Find() {
+    std::expected<DevicePtr, std::string> first = std::unexpected("no driver finds a device");
+    for (const auto kind : kDrivers) {
+      const auto driver = runtime::Driver::Open(kind);
+      const auto devices = driver ? runtime::ListDevices(**driver) : std::unexpected(driver.error());
+      if (!devices) {
+        list_.add_problems(Utf8(WhyNot(devices.error(), kind)));
+        if (!first) first = std::unexpected(list_.problems(0));
+        continue;
+      }
+      for (const runtime::DeviceInfo& info : *devices) Describe(info, *list_.add_devices());
+      if (!first && !devices->empty()) first = Open(*driver, 0);
+    }
+    return first;
+  }
+
+  Done TryRun(const v1::DeviceRun& run, int memory, const WorkerProgram::OnStage& on_stage, v1::DeviceResult& result) {
+    const auto began = clock_.SteadyNow();
+    if (!device_) return std::unexpected(device_.error());
+    const DevicePtr device = *device_;
+    v1::CompileReply reply;
+    if (!reply.ParseFromString(run.reply())) return std::unexpected("the artifact cannot be read");
+    v1::RunResult& said = *result.mutable_result();
+    said.set_key(reply.key());
+    said.set_target(reply.artifact().target());
+    said.set_device(device->info().name);
+    auto kernel = Load(run.reply(), reply, run.module());
+    if (!kernel) return Refuse(kernel.error(), result);
+    Copies copies(device);
+    const auto place = device->info().kind == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
+    auto tensors = RunTensors::Create(run, memory, (*kernel)->binder(),
+                                      {.place = place, .device = device->info().index,
+                                       .give = [&](std::span<std::byte> host) { return copies.Give(host); }});
+    if (!tensors) return std::unexpected(std::move(tensors.error()));
+    AddTiming(said, "load", clock_.SteadyNow() - began);
+    on_stage("run");
+    const auto started = clock_.SteadyNow();
+    if (auto ran = Execute(run.options(), **kernel, *tensors, copies, said); !ran) return Refuse(ran.error(), result);
+    AddTiming(said, "run", clock_.SteadyNow() - started);
+    said.set_finished(true);
+    tensors->Describe((*kernel)->binder(), result);
+    return {};
+  }
+
+  runtime::Result<runtime::Kernel*> Load(const std::string& bytes, const v1::CompileReply& reply, const std::string& module) {
+    auto artifact = runtime::DecodeArtifact(reply.artifact().SerializeAsString());
+    if (!artifact) return std::unexpected(std::move(artifact.error()));
+    NameParameters(module, artifact->launch);
+    std::string key = LoadedUnder(bytes);  // and the names, which the kernel's error texts hold
+    for (const runtime::LaunchParam& param : artifact->launch.params) key.append(param.name).push_back('\0');
+    if (runtime::Kernel* known = kernels_.Find(key)) return known;
+    auto kernel = runtime::Kernel::Load(*artifact, *device_);
+    if (!kernel) return std::unexpected(std::move(kernel.error()));
+    return kernels_.Add(std::move(key), std::move(*kernel));
+  }
+
+  static runtime::Result<void> Execute(const v1::RunOptions& options, runtime::Kernel& kernel, const RunTensors& tensors,
+                                       const Copies& copies, v1::RunResult& said) {
+    // The first launch's results are returned; it is timed too where no others are asked for.
+    auto once = runtime::MeasureLaunches(kernel, tensors.args(), nullptr, 0, 1);
+    if (!once) return std::unexpected(std::move(once.error()));
+    if (auto fetched = copies.Fetch(tensors); !fetched) return fetched;
+    if (options.repeat() > 0) {
+      once = runtime::MeasureLaunches(kernel, tensors.args(), nullptr, 0, static_cast<int>(options.repeat()));
+      if (!once) return std::unexpected(std::move(once.error()));
+    }
+    for (const double time : *once) said.add_microseconds(time);
+    return {};
+  }
+
+  // What the driver says while it loads or runs is the kernel's fault, and the context is not used again; all else is the request's.
+  static Done Refuse(const runtime::Error& error, v1::DeviceResult& result) {
+    if (error.kind != runtime::Error::Kind::kDriver) return std::unexpected(error.message);
+    v1::RunFault& fault = *result.mutable_result()->add_faults();
+    fault.set_kind("driver error");
+    fault.set_name(error.name);
+    fault.set_message(Utf8(error.message));
+    result.set_unusable(true);
+    return {};
+  }
+
+  const cache::Clock& clock_;
+  v1::DeviceList list_;
+  std::expected<DevicePtr, std::string> device_ = std::unexpected("no device was opened");
+  LoadedPrograms<runtime::Kernel> kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<WorkerProgram::Device> MakeGpuDevice(const cache::Clock& clock) { return std::make_unique<GpuDevice>(clock); }
+
+}  // namespace kiln::server

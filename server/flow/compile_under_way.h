@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/flow/compile_flow.h"
+
+namespace kiln::server {
+
+// What the starter of a flight carries through queue and worker.
+struct CompileFlow::Compile {
+  cache::Digest key;         // of the result, as clients know it
+  cache::Digest kept_under;  // in the cache
+  cache::Digest asked;       // the request that started it, in the index
+  std::uint64_t generation;  // of the index then
+  std::string name;
+  std::optional<std::string> ptxas;  // that the key names
+  std::string request_id;
+  Caller caller;
+  std::shared_ptr<CallNotes> notes;  // of the request that started it
+  v1::CompileRequest request;  // while the job exists, in the job
+  TenantBudget::Charge charge;  // of the request
+  Flights::Flight flight;
+};
+
+}  // namespace kiln::server

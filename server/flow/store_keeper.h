@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Keeps each tenant within its bytes of the store: what a tenant puts in beyond them, its own least recently used entries make
+// room for. Others' are not touched.
+//
+// Threads. Note returns at once; the store is looked through and evicted from on a thread of the maintenance's, one tenant at a time
+// and again until nothing that was noted meanwhile is beyond the limit. So whoever has seen that thread idle finds each tenant within it.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "cache/mutex.h"
+#include "server/access/quotas.h"
+#include "server/flow/maintenance.h"
+
+namespace kiln::server {
+
+class StoreKeeper {
+ public:
+  StoreKeeper(Quotas& quotas, Maintenance& maintenance) : quotas_(quotas), maintenance_(maintenance) {}
+
+  // That an entry of so many bytes can be kept for the tenant at all.
+  std::expected<void, Failure> Fits(const std::string& tenant, std::uint64_t bytes) const;
+
+  // So many bytes were put: after the put, so that a look finds them.
+  void Note(const std::string& tenant, std::uint64_t bytes);
+
+  // Of a bundle, on the maintenance thread.
+  std::expected<v1::CacheImportReply, Failure> Import(const std::filesystem::path& bundle);
+
+ private:
+  struct Held {
+    std::uint64_t bytes = UINT64_MAX;  // an upper bound of what the tenant has; unknown at first
+    bool looking = false;
+  };
+  void Look(const std::string& tenant);
+  bool LookOnce(const std::string& tenant);  // whether it has to be looked at again
+
+  Quotas& quotas_;
+  Maintenance& maintenance_;
+  cache::Mutex mutex_;
+  std::map<std::string, Held> held_ KILN_GUARDED_BY(mutex_);  // of tenants with a limit
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The runs for one device: a bounded queue, and as many worker processes as the device takes at one time. Tenants share the device
+// equally (fair_share.h); a tenant's own runs go first come first served. A full queue refuses, and is never full for everybody: who
+// has runs in it already may add one only while they are fewer than kOwnPart times the room that is left. A run that nobody waits for any
+// more leaves the queue at once, with the memory of its tensors.
+//
+// A worker serves one tenant: what a kernel leaves in its memory, or in its context on the device, is nobody else's. It is ended, and
+// another started, when its slot's next run is another tenant's; a slot whose worker is the tenant's already is preferred.
+//
+// Threads. Each worker has a slot with a thread of its own; any thread submits, and takes a run out whose stop token it fires. One mutex,
+// under which no `done` runs and no task is destroyed, for that waits for its stop callback, which needs the mutex.
+//
+// A worker that ends, hangs past the run's time or whose run nobody waits for any more is killed, and replaced with the next run. A
+// worker that was found dead before it began the run, or that died with its zygote, is no fault of the run's: it gets another, once.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <expected>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/clock.h"
+#include "cache/mutex.h"
+#include "kiln/v1/run.pb.h"
+#include "server/pool/zygote.h"
+#include "server/queue/fair_share.h"
+#include "server/reply/failure.h"
+#include "server/worker/worker_protocol.h"
+
+namespace kiln::server {
+
+struct DeviceOutcome {
+  enum class End {
+    kResult,
+    kDied,       // `cause`
+    kTimeout,    // it ran as long as it may
+    kCancelled,  // nobody waits any more, or kilnd stops
+    kNoWorker,   // `cause`
+    kRefused,    // it was not begun: `refusal`
+  };
+  End end = End::kCancelled;
+  v1::DeviceEvent event;  // kResult: what the worker said
+  Failure refusal;
+  std::string cause;      // "killed by SIGSEGV"
+  std::string said;       // kDied: the end of what it wrote to stderr
+  std::string stage;      // the last one that began
+  std::chrono::microseconds ran{0};
+  double queue_ms = 0;
+};
+
+struct DeviceTask {
+  std::string request_id;
+  std::string tenant;
+  v1::DeviceJob job;  // the line numbers it
+  int memory = -1;    // a descriptor that stays open until `done` is called
+  std::chrono::milliseconds limit{0};
+  std::stop_token stop;  // fires when nobody waits for it any more: a run that waits then leaves its line at once
+  std::chrono::steady_clock::time_point queued{};
+  FairShare::Turn turn = 0;  // by the line
+  std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
+  std::move_only_function<void(DeviceOutcome)> done;  // called once
+  std::optional<std::stop_callback<std::function<void()>>> on_stop;  // the line's; last, so that it goes before what it uses
+};
+
+// What is counted of a device, for Stats and the metrics.
+struct DeviceCounters {
+  std::atomic<std::uint64_t> runs = 0;
+  std::atomic<std::uint64_t> faults = 0;  // runs with any
+  std::atomic<std::uint64_t> crashes = 0;
+  std::atomic<std::uint64_t> busy_microseconds = 0;
+};
+
+class DeviceLine {
+ public:
+  struct Options {
+    std::string name;  // "emu", "cuda:0"
+    std::string device = {};  // that its workers open before their first run; of GPUs
+    WorkerRole role = WorkerRole::kEmulator;
+    unsigned workers = 1;
+    unsigned jobs_per_worker = 200;
+    std::size_t queue = 256;
+    // Told when a worker had to be replaced for `cause`.
+    std::function<void(std::string_view request_id, std::string_view cause)> on_replaced;
+  };
+
+  DeviceLine(Options options, Zygote& zygote, const cache::Clock& clock);
+  ~DeviceLine();
+
+  // Takes the task, or leaves it where it is: too many wait, or the line is closed.
+  bool Submit(std::unique_ptr<DeviceTask>& task);
+
+  // Ends waiting and running tasks as kCancelled, and takes no more.
+  void Close();
+
+  v1::DeviceStats Stats() const;
+  DeviceCounters& counters() { return counters_; }
+
+ private:
+  class Slot;
+  using Tasks = std::deque<std::unique_ptr<DeviceTask>>;
+  static constexpr std::size_t kOwnPart = 4;
+  static constexpr double kFirstEstimateMs = 50;
+
+  std::unique_ptr<DeviceTask> Take(Slot& slot);
+  void Finished(Slot& slot, const DeviceTask& task, std::chrono::microseconds ran, bool spent);
+  bool HasRoomFor(const std::string& tenant) const KILN_REQUIRES(mutex_);
+  bool Enqueue(std::unique_ptr<DeviceTask>& task);
+  void Withdraw(const DeviceTask& task);
+  const std::string& NextTenant() const KILN_REQUIRES(mutex_);
+  std::unique_ptr<DeviceTask> TakeFrom(const std::string& tenant) KILN_REQUIRES(mutex_);
+  bool IsTurnOf(const Slot& slot) const KILN_REQUIRES(mutex_);
+
+  const Options options_;
+  Zygote& zygote_;
+  const cache::Clock& clock_;
+  DeviceCounters counters_;
+  std::atomic<unsigned> busy_ = 0;
+  std::atomic<std::uint64_t> last_id_ = 0;
+  mutable cache::Mutex mutex_;
+  cache::CondVar arrived_;
+  std::map<std::string, Tasks> waiting_ KILN_GUARDED_BY(mutex_);  // by tenant; none is empty
+  std::size_t count_ KILN_GUARDED_BY(mutex_) = 0;  // of what waits
+  FairShare shares_ KILN_GUARDED_BY(mutex_) {kFirstEstimateMs};
+  std::map<const Slot*, std::string> served_ KILN_GUARDED_BY(mutex_);  // the tenant of each slot's last run
+  std::vector<Slot*> idle_ KILN_GUARDED_BY(mutex_);  // the last is the one that ran last: its worker has the program perhaps
+  bool closed_ KILN_GUARDED_BY(mutex_) = false;
+  std::vector<std::unique_ptr<Slot>> slots_;  // last: they use the others
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The bounded queue before the compile workers. Tenants share the workers equally (fair_share.h); a tenant's own jobs go
+// interactive before batch, first come first served among equals. Tuning waits until nobody has anything else, and is shared by an
+// account of its own: what waits for that long must not hold its tenant's place among the others back.
+//
+// A full queue refuses at once and says when to come back. It is never full for everybody: whoever has a line already may
+// lengthen it only while it is shorter than kOwnPart times the room that is left, so that a flood leaves places to the others.
+//
+// Threads. Any thread submits; the worker slots take; whoever lets a job's stop token fire takes it out. One mutex; no job's `done`
+// runs under it, and none is destroyed under it, for that waits for its stop callback, which needs the mutex.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <expected>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+
+#include "cache/clock.h"
+#include "cache/digest.h"
+#include "cache/mutex.h"
+#include "kiln/v1/compile.pb.h"
+#include "server/access/caller.h"
+#include "server/queue/fair_share.h"
+#include "server/reply/failure.h"
+
+namespace kiln::server {
+
+struct JobOutcome {
+  enum class End {
+    kResult,     // `result` is what the worker said
+    kDied,       // the worker ended, hung or spoke nonsense: `cause`
+    kLost,       // the worker was ended from outside, which says nothing of the job: `cause`
+    kCancelled,  // nobody waits any more, or kilnd stops
+    kNoWorker,   // none could be started: `cause`
+    kRefused,    // it was not begun: `refusal`
+  };
+  End end = End::kCancelled;
+  v1::WorkerResult result;
+  Failure refusal;
+  bool killed = false;      // kLost, once the job had begun
+  std::string cause;        // "killed by SIGABRT"
+  std::string said;         // the end of what the worker wrote to stderr
+  std::string stage;        // the last one that began
+  std::chrono::microseconds ran{0};
+  double queue_ms = 0;
+};
+
+struct Job {
+  cache::Digest key;
+  std::string request_id;
+  Caller caller;
+  v1::Priority priority = v1::INTERACTIVE;
+  v1::WorkerJob work;
+  std::stop_token stop;  // fires when nobody waits for it any more: a job that waits then leaves its line at once
+  std::chrono::steady_clock::time_point queued{};
+  std::size_t waits_as = 0;  // the class of its line: Admission's, under its mutex
+  FairShare::Turn turn = 0;  // by Take
+  std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
+  std::function<void(std::string_view stage)> on_stage;
+  std::move_only_function<void(JobOutcome)> done;  // called once, while the job is there
+  std::optional<std::stop_callback<std::function<void()>>> on_stop;  // Admission's; last, so that it goes before what it uses
+};
+
+struct QueueFull {
+  std::size_t queued;
+  std::chrono::milliseconds retry_after;
+};
+
+class Admission {
+ public:
+  Admission(std::size_t capacity, unsigned workers, const cache::Clock& clock) : capacity_(capacity), workers_(workers), clock_(clock) {}
+
+  // Takes the job, or leaves it where it is and refuses.
+  std::expected<void, QueueFull> Submit(std::unique_ptr<Job>& job);
+
+  // Whether Submit would now refuse a job of this caller's and priority.
+  std::optional<QueueFull> Refuses(const Caller& caller, v1::Priority priority) const;
+
+  // The next job; waits for one. Null when the queue is closed. Jobs that nobody waits for end here as kCancelled.
+  std::unique_ptr<Job> Take();
+
+  // A job that was taken has ended.
+  void Finished(const Job& job, const JobOutcome& outcome);
+
+  // A more urgent request for a job that waits already.
+  void Promote(const cache::Digest& key, v1::Priority priority);
+
+  // Ends every waiting job as kCancelled, and Take from now on.
+  void Close();
+
+  std::size_t queued() const;
+  std::size_t capacity() const { return capacity_; }
+
+ private:
+  static constexpr std::size_t kClasses = 3;
+  static constexpr std::size_t kTuning = 2;
+  static constexpr std::size_t kOwnPart = 4;
+  static constexpr double kFirstEstimateMs = 50;
+  using Line = std::deque<std::unique_ptr<Job>>;
+  using Lines = std::array<Line, kClasses>;
+
+  bool HasRoomFor(const std::string& tenant, std::size_t cls) const KILN_REQUIRES(mutex_);
+  FairShare& SharesOf(std::size_t cls) KILN_REQUIRES(mutex_) { return cls == kTuning ? tuning_shares_ : shares_; }
+  Line* NextLine() KILN_REQUIRES(mutex_);
+  Line* FairestLine(std::size_t first_class, std::size_t last_class) KILN_REQUIRES(mutex_);
+  std::expected<void, QueueFull> Enqueue(std::unique_ptr<Job>& job);
+  void Withdraw(const Job& job);
+  std::chrono::milliseconds RetryAfter() const KILN_REQUIRES(mutex_);
+
+  const std::size_t capacity_;
+  const unsigned workers_;
+  const cache::Clock& clock_;
+  mutable cache::Mutex mutex_;
+  cache::CondVar arrived_;
+  std::map<std::string, Lines> tenants_ KILN_GUARDED_BY(mutex_);  // with a job waiting
+  std::size_t count_ KILN_GUARDED_BY(mutex_) = 0;
+  FairShare shares_ KILN_GUARDED_BY(mutex_) {kFirstEstimateMs};
+  FairShare tuning_shares_ KILN_GUARDED_BY(mutex_) {kFirstEstimateMs};
+  double average_ms_ KILN_GUARDED_BY(mutex_) = kFirstEstimateMs;
+  bool closed_ KILN_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace kiln::server

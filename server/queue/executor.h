@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A few threads and a bounded queue, for what must not block gRPC's threads: decoding, SQLite, maintenance.
+//
+// Tenants share the threads' time equally (fair_share.h), each first come, first served: the time that a task keeps a thread from others,
+// whether it computes or waits there for memory (decoding_room.h). They share the places in the queue by the rule of
+// tenant_budget.h: one's flood neither fills the queue nor makes another wait for more than what is being done already.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cache/clock.h"
+#include "cache/mutex.h"
+#include "server/queue/fair_share.h"
+#include "server/queue/tenant_budget.h"
+
+namespace kiln::server {
+
+class Executor {
+ public:
+  using Task = std::move_only_function<void()>;
+
+  Executor(unsigned threads, std::size_t capacity, const cache::Clock& clock);
+  ~Executor();  // runs what is queued, then joins
+
+  // False when the queue has no place for the tenant; the task is untouched then.
+  bool Post(const std::string& tenant, Task& task);
+
+  // Puts the task before all others, however full the queue is, and charges no tenant: it ends a call that was accepted long ago.
+  void PostFirst(Task task);
+
+  // As Post, however full the queue is: what goes on with something accepted long ago.
+  void Resume(const std::string& tenant, Task task);
+
+ private:
+  struct Waiting {
+    Task task;
+    std::optional<TenantBudget::Charge> place;
+  };
+  using Lines = std::map<std::string, std::deque<Waiting>>;
+
+  void Run();
+  void RunOne(Lines::iterator line) KILN_REQUIRES(mutex_);
+  Lines::iterator FairestLine() KILN_REQUIRES(mutex_);
+
+  const cache::Clock& clock_;
+  TenantBudget places_;
+  cache::Mutex mutex_;
+  cache::CondVar arrived_;
+  std::deque<Task> first_ KILN_GUARDED_BY(mutex_);
+  Lines lines_ KILN_GUARDED_BY(mutex_);  // of tenants for whom something waits
+  FairShare shares_ KILN_GUARDED_BY(mutex_);
+  bool closed_ KILN_GUARDED_BY(mutex_) = false;
+  std::vector<std::jthread> threads_;  // last: they use the others
+};
+
+}  // namespace kiln::server

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/reply/reply.h"
+
+#include <array>
+
+#include "kiln/v1/service.pb.h"
+#include "server/reply/tenant_key.h"
+
+namespace kiln::server {
+namespace {
+
+constexpr std::string_view kReply = "reply";
+constexpr std::string_view kFailure = "failure";
+
+// What `kiln cache ls` shows; times and sizes are the store's business.
+std::string Label(std::string_view tenant, std::string_view target, std::string_view name, bool refused) {
+  v1::CacheEntry label;
+  label.set_tenant(std::string(tenant));
+  label.set_target(std::string(target));
+  label.set_name(std::string(name.substr(0, 200)));
+  label.set_refused(refused);
+  return label.SerializeAsString();
+}
+
+// The key of a serialized CompileReply: its first field, for that has the lowest number. An entry is kept under another one
+// where it is a tenant's.
+cache::Digest KeyIn(std::string_view kept) {
+  constexpr std::string_view kField("\x0a\x20", 2);  // field 1, 32 bytes
+  const auto key = kept.starts_with(kField) ? cache::Digest::FromBytes(kept.substr(2, cache::Digest::kSize)) : std::nullopt;
+  return key.value_or(cache::Digest());
+}
+
+std::optional<Outcome> FailureFrom(std::string_view kept) {
+  v1::KeptFailure message;
+  if (!message.ParseFromArray(kept.data(), static_cast<int>(kept.size()))) return std::nullopt;
+  Failure failure{.kind = message.unsupported() ? Failure::Kind::kUnsupported : Failure::Kind::kInvalid,
+                  .message = message.message()};
+  failure.diagnostics.assign(message.diagnostics().begin(), message.diagnostics().end());
+  return std::unexpected(std::move(failure));
+}
+
+}  // namespace
+
+std::string Reply::Tail() const {
+  v1::CompileReply rest;
+  rest.set_origin(origin);
+  rest.set_durable(durable);
+  for (const v1::Timing& timing : timings) *rest.add_timings() = timing;
+  return rest.SerializeAsString();
+}
+
+std::string_view OriginText(v1::Origin origin) {
+  switch (origin) {
+    case v1::MEMORY: return "memory";
+    case v1::DISK: return "disk";
+    case v1::COMPILED: return "compiled";
+    case v1::JOINED: return "joined";
+    default: return {};
+  }
+}
+
+std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant,
+                                                    std::string_view sealed_reply, std::string_view target, std::string_view name) {
+  const std::string blob = BlobOf(kReply, tenant);
+  const std::array<cache::BlobView, 1> blobs = {cache::BlobView{blob, sealed_reply}};
+  return cache::Seal(kept_under, Label(tenant, target, name, false), blobs);
+}
+
+std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant,
+                                                      const Failure& failure, std::string_view target, std::string_view name) {
+  v1::KeptFailure message;
+  message.set_unsupported(failure.kind == Failure::Kind::kUnsupported);
+  message.set_message(failure.message);
+  for (const v1::Diagnostic& diagnostic : failure.diagnostics) *message.add_diagnostics() = diagnostic;
+  const std::string bytes = message.SerializeAsString();
+  const std::string blob = BlobOf(kFailure, tenant);
+  const std::array<cache::BlobView, 1> blobs = {cache::BlobView{blob, bytes}};
+  return cache::Seal(kept_under, Label(tenant, target, name, true), blobs);
+}
+
+cache::Digest FailureKey(const cache::Digest& key, std::string_view module) {
+  return cache::Hasher().Update("refused").Update(key.view()).Update(module).Finish();
+}
+
+std::optional<Outcome> OutcomeFrom(const cache::Entry& entry, std::string_view tenant, v1::Origin origin, bool durable) {
+  if (const std::string_view kept = entry.blob(BlobOf(kReply, tenant)); !kept.empty()) {
+    return Reply{KeyIn(kept), entry.shared_sealed(), kept, origin, {}, durable};
+  }
+  if (const std::string_view kept = entry.blob(BlobOf(kFailure, tenant)); !kept.empty()) return FailureFrom(kept);
+  return std::nullopt;
+}
+
+}  // namespace kiln::server

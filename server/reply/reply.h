@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A finished compile, as it is kept and as it is sent.
+//
+// What is kept is the serialized CompileReply of everything that is the same for everybody: key, artifact, warnings. What
+// differs (origin, timings) is serialized apart and sent behind it: two serialized messages in a row are their merge. So a hit
+// copies nothing and serializes a few bytes.
+#pragma once
+
+#include <expected>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/digest.h"
+#include "cache/entry.h"
+#include "kiln/v1/compile.pb.h"
+#include "server/reply/failure.h"
+
+namespace kiln::server {
+
+inline constexpr std::string_view kQueueStage = "queue";  // of timings: not the worker's
+
+struct Reply {
+  cache::Digest key;
+  std::shared_ptr<const void> owner;  // of `kept`
+  std::string_view kept;
+  v1::Origin origin = v1::ORIGIN_UNSPECIFIED;
+  std::vector<v1::Timing> timings;
+  bool durable = false;  // the store has it
+
+  // The serialized rest.
+  std::string Tail() const;
+};
+
+// "memory", "disk", "compiled", "joined"; empty where nothing is known.
+std::string_view OriginText(v1::Origin origin);
+
+using Outcome = std::expected<Reply, Failure>;
+
+// The entry under which a serialized reply, with its seal (sealer.h), is kept in the cache.
+std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant,
+                                                    std::string_view sealed_reply, std::string_view target, std::string_view name);
+
+// The entry under which the compiler's refusal of a program is kept: its diagnostics come back without another try.
+std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant,
+                                                      const Failure& failure, std::string_view target, std::string_view name);
+
+// Under which key a refusal is kept. It quotes lines and names, which a program's key leaves out: so it is of these bytes alone.
+cache::Digest FailureKey(const cache::Digest& key, std::string_view module);
+
+// What the entry keeps for that tenant; nothing when it is another's, or neither of SealReply nor of SealFailure.
+std::optional<Outcome> OutcomeFrom(const cache::Entry& entry, std::string_view tenant, v1::Origin origin,
+                                   bool durable);
+
+}  // namespace kiln::server

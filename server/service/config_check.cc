@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/service/config_check.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "cache/sqlite/store_directory.h"
+#include "server/access/authenticator.h"
+#include "server/access/tls.h"
+
+namespace kiln::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Checker {
+ public:
+  void Runs(const char* setting, const fs::path& program) {
+    if (!program.empty() && ::access(program.c_str(), X_OK) != 0) Add(setting, program, "cannot be run");
+  }
+
+  // That the folder is there and writable, or can be made.
+  void Keeps(const char* setting, const fs::path& folder) {
+    std::error_code error;
+    const fs::path there = Existing(folder);
+    if (!fs::is_directory(there, error)) return problems_.push_back(fmt::format("{}: {} is no folder", setting, there.string()));
+    if (::access(there.c_str(), W_OK | X_OK) != 0) Add(setting, there, "cannot be written");
+  }
+
+  void KeepsStore(const char* setting, const fs::path& folder) {
+    Keeps(setting, folder);
+    if (const auto may = cache::MayHoldStore(Existing(folder)); !may) Says(setting, may.error().message);
+  }
+
+  void Writes(const char* setting, const fs::path& file) {
+    if (file.empty()) return;
+    std::error_code error;
+    if (!fs::exists(file, error)) return Keeps(setting, fs::absolute(file, error).parent_path());
+    if (fs::is_directory(file, error)) return problems_.push_back(fmt::format("{}: {} is a folder", setting, file.string()));
+    if (::access(file.c_str(), W_OK) != 0) Add(setting, file, "cannot be written");
+  }
+
+  void Says(const char* setting, const std::string& problem) { problems_.push_back(fmt::format("{}: {}", setting, problem)); }
+
+  std::vector<std::string> Take() { return std::move(problems_); }
+
+ private:
+  // The folder itself, or what of its path is there already.
+  static fs::path Existing(fs::path folder) {
+    std::error_code error;
+    while (!folder.empty() && !fs::exists(folder, error) && folder != folder.root_path()) folder = folder.parent_path();
+    return folder;
+  }
+
+  void Add(const char* setting, const fs::path& path, const char* what) {
+    problems_.push_back(fmt::format("{}: {} {}: {}", setting, path.string(), what, std::strerror(errno)));
+  }
+
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+std::vector<std::string> ProblemsOf(const Config& config) {
+  Checker check;
+  check.Runs("worker-executable", config.worker_executable);
+  check.Runs("ptxas", config.ptxas);
+  check.KeepsStore("state-dir", config.state_directory);
+  if (config.endpoint.socket) check.Keeps("listen", config.endpoint.socket->parent_path());
+  check.Writes("log-file", config.log.file);
+  check.Writes("audit-log", config.audit_log);
+  check.Writes("trace-file", config.trace_file);
+  if (!config.tls_certificate.empty()) {
+    if (const auto tls = TlsCredentials({config.tls_certificate, config.tls_key, config.tls_client_ca}); !tls) {
+      check.Says("tls-cert", tls.error());
+    }
+  }
+  if (const auto rules = Authenticator::Open({.tokens = config.tokens, .access = config.access, .on_reload = [](std::string_view) {}});
+      !rules) {
+    check.Says("access", rules.error());
+  }
+  return check.Take();
+}
+
+int CheckConfig(const Config& config) {
+  std::fputs(config.effective->c_str(), stdout);
+  const std::vector<std::string> problems = ProblemsOf(config);
+  for (const std::string& problem : problems) fmt::print(stderr, "kilnd: {}\n", problem);
+  return problems.empty() ? 0 : 2;
+}
+
+}  // namespace kiln::server

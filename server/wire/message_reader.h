@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages from the bytes of clients. Every method takes its request as bytes: gRPC would parse it before anybody has asked who calls, and
+// two bytes of a message may take a hundred in memory.
+#pragma once
+
+#include <cstddef>
+#include <expected>
+#include <string_view>
+
+#include <google/protobuf/message.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include "ir/codec/wire_size.h"
+#include "server/reply/failure.h"
+
+namespace kiln::server {
+
+ir::WireSize Measure(const google::protobuf::Descriptor& type, const grpc::ByteBuffer& bytes);
+
+// Refuses what is no such message, and what would take more memory than twice its bytes, 1 MiB and `extra`. The bytes are gone afterwards.
+std::expected<void, Failure> ReadMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message, std::size_t extra = 0);
+std::expected<void, Failure> ReadMessage(std::string_view bytes, google::protobuf::Message& message);
+
+}  // namespace kiln::server

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From a request to its cache key: the only file of the server that knows the IR.
+#pragma once
+
+#include <expected>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cache/digest.h"
+#include "kiln/v1/compile.pb.h"
+#include "server/config/request_limits.h"
+#include "server/reply/failure.h"
+#include "server/telemetry/call_record.h"
+
+namespace kiln::server {
+
+struct ResolvedRequest {
+  cache::Digest key;
+  std::string target;  // the canonical name
+  std::string name;    // of the module; a label for people
+  std::optional<std::string> ptxas = std::nullopt;  // what the key says of it; nothing where none has a part in the artifact
+};
+
+// Decodes the module, looks up the target, computes the key. `ptxas` names the ptxas that will make cubins (its version text,
+// empty for none): it changes the artifact, so it is part of the key wherever it is used. The stages "decode" and "key" are marked in
+// `notes` where there are any.
+std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas,
+                                                const RequestLimits& limits, CallNotes* notes = nullptr);
+
+// Of a serialized CompileRequest, without reading what is in its larger fields. The defaults where it does not say, or is none.
+struct RequestSettings {
+  v1::Priority priority = v1::INTERACTIVE;
+  bool durable = false;
+};
+RequestSettings SettingsOf(std::string_view request);
+
+}  // namespace kiln::server
