@@ -13,15 +13,17 @@ BARS = {"quantize_rows": 0.07, "float8_e4m3fn": 0.07}
 
 
 class Job:
-    """``inputs``: the tensors of the call, in order. ``outputs``: shape and dtype of each result. ``references``: (its number, float64); ``peer``: a call,
-    or None."""
+    """``inputs``: the tensors of the call, in order. ``outputs``: shape and dtype of each result. ``references``: (its number, float64);
+    ``peer``: a call, or None."""
 
     def __init__(self, inputs, outputs, references, peer=None, bar=HALF[1], flop=None):
         self.inputs, self.outputs, self.references, self.peer, self.bar, self.flop = inputs, outputs, references, peer, bar, flop
-        self.moved = sum(t.numel() * t.element_size() for t in inputs) + sum(math.prod(shape) * getattr(torch, dtype).itemsize for shape, dtype in outputs)
+        self.moved = sum(t.numel() * t.element_size() for t in inputs) + sum(math.prod(shape) * getattr(torch, dtype).itemsize for shape,
+                                                                             dtype in outputs)
 
     def poison(self):
-        """Leaves blocks of the results' sizes to the allocator that are full of NaN, so that a result that nobody writes is not an earlier one."""
+        """Leaves blocks of the results' sizes to the allocator that are full of NaN, so that a result that nobody writes is not an earlier
+        one."""
         blocks = [_empty(*output) for output in self.outputs]
         del blocks
 
@@ -141,7 +143,8 @@ def packed_mxfp4(row):
     weights = (numbers.view(n, -1, 32) * torch.exp2(exponent.double() - 127)[:, :, None]).view(n, k)
     dense = weights.to(torch.bfloat16)
     given = torch.empty((m, n), device="cuda", dtype=torch.bfloat16)
-    return Job([a, library.interleave(packed, "mxfp4"), exponent.view(torch.int32).t().contiguous().view(torch.uint32)], [((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
+    return Job([a, library.interleave(packed, "mxfp4"), exponent.view(torch.int32).t().contiguous().view(torch.uint32)],
+               [((m, n), "bfloat16")], [(0, a.double() @ weights.t())],
                lambda: torch.matmul(a, dense.t(), out=given))
 
 

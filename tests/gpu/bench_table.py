@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is timed, against whom, and the bar: rows of plain data. A row calls a function of ``kiln.library``; sizes of tiles are the library's business."""
+"""What is timed, against whom, and the bar: rows of plain data. A row calls a function of ``kiln.library``; sizes of tiles are the
+library's business."""
 
 from kiln.library import GROUP_ROWS
 
@@ -25,7 +26,8 @@ EPILOGUES = [{"residual": True}, {"row_scale": True}, {"row_scale": True, "out_d
 def _row(group, shape, function, arguments, data, bar=None, flop=None, moved=None):
     """``arguments``: of the operator, in its order; a tensor is (shape, dtype)."""
     name = f"{group} {'x'.join(map(str, shape))} {data.get('dtype', '')} {data.get('note', '')}".strip()
-    return {"name": name, "group": group, "shape": shape, "function": function, "arguments": arguments, "data": data, "bar": bar, "flop": flop,
+    return {"name": name, "group": group, "shape": shape, "function": function, "arguments": arguments, "data": data, "bar": bar,
+            "flop": flop,
             "bytes": moved}
 
 
@@ -44,7 +46,8 @@ def _gemm(group, shape, dtype, out, layout="nt", note="", **more):
 def _epilogue(shape, **extra):
     m, n, k = shape
     note = "+".join(str(value) if key == "out_dtype" else key for key, value in extra.items())
-    return _row("gemm fused", shape, "matmul", _matmul(*shape, "bfloat16", **extra), {"kind": "with_epilogue", "dtype": "bfloat16", "note": note, **extra},
+    return _row("gemm fused", shape, "matmul", _matmul(*shape, "bfloat16", **extra),
+                {"kind": "with_epilogue", "dtype": "bfloat16", "note": note, **extra},
                 flop=2 * m * n * k)
 
 
@@ -69,7 +72,8 @@ def _packed(m, kind, bar):
     n, k, mxfp4 = 8192, 8192, kind == "packed_mxfp4"
     scale = ((k // 128, n), "uint32" if mxfp4 else "bfloat16")
     arguments = [((m, k), "bfloat16"), ((n, k // 8), "uint32"), scale, *(("mxfp4", 32) if mxfp4 else ("int4", 128))]
-    return _row("w4a16", (m, n, k), "quantized_matmul", arguments, {"kind": kind, "dtype": "bfloat16", "note": "mxfp4" if mxfp4 else ""}, bar=bar,
+    return _row("w4a16", (m, n, k), "quantized_matmul", arguments, {"kind": kind, "dtype": "bfloat16", "note": "mxfp4" if mxfp4 else ""},
+                bar=bar,
                 flop=2 * m * n * k)
 
 
@@ -81,12 +85,14 @@ def products():
     rows += [_gemm("gemm e4m3", shape, "float8_e4m3fn", "bfloat16") for shape in ((8192,) * 3, (4096, 7168, 2048), (128, 7168, 2048))]
     rows += [_gemm("gemm int8", (8192,) * 3, "int8", "int32")]
     # Against what others publish: TFLOP/s, GB/s of operands and result; nothing is asked of the second.
-    rows += [_scaled(*row) for row in (((4096, 7168, 16384), {"tflops": 1350}), ((4096, 7168, 2048), None), ((64, 7168, 16384), {"gbps": 3500}))]
+    rows += [_scaled(*row) for row in (((4096, 7168, 16384), {"tflops": 1350}), ((4096, 7168, 2048), None),
+                                       ((64, 7168, 16384), {"gbps": 3500}))]
     batch, side = 64, 1024
     rows.append(_row("gemm batched", (batch, side, side, side), "matmul", _matmul(side, side, side, "bfloat16", batch=(batch,)),
                      {"kind": "batched", "dtype": "bfloat16"}, flop=2 * batch * side**3))
     rows += [_grouped(dtype) for dtype in ("bfloat16", "float8_e4m3fn")]
-    return rows + [_packed(m, kind, bar) for kind in ("packed_weights", "packed_mxfp4") for m, bar in ((1, 3.0), (16, 3.0), (128, 1.5), (4096, 0.8))]
+    return rows + [_packed(m, kind, bar) for kind in ("packed_weights", "packed_mxfp4") for m,
+                   bar in ((1, 3.0), (16, 3.0), (128, 1.5), (4096, 0.8))]
 
 
 # Memory-bound functions: the kind of data, the operator, and its arguments for rows of (m, n).
@@ -113,7 +119,8 @@ def memory():
             rows.append(_row("memory", (m, n), function, arguments(((m, n), "bfloat16"), m, n), data))
     tokens, heads, dim = shape = (8192, 64, 128)
     table = ((tokens, dim // 2), "float32")
-    return rows + [_row("memory", shape, "rope", [(shape, "bfloat16"), table, table], {"kind": "rope", "dtype": "bfloat16", "note": "rope"})]
+    return rows + [_row("memory", shape, "rope", [(shape, "bfloat16"), table, table],
+                        {"kind": "rope", "dtype": "bfloat16", "note": "rope"})]
 
 
 PLAIN = "gemm 8192x8192x8192 bfloat16 nt"  # what fused epilogues are measured beside

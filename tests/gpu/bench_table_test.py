@@ -37,7 +37,8 @@ def test_the_library_serves_each_row(row):
 
 
 # What a program is divided into. A benchmark that chose any of these itself would measure what no user gets.
-SIZES = {"block_m", "block_n", "block_k", "stages", "num_stages", "threads", "columns", "min_blocks", "swizzle", "staged_scales", "interleaved"}
+SIZES = {"block_m", "block_n", "block_k", "stages", "num_stages", "threads", "columns", "min_blocks", "swizzle", "staged_scales",
+         "interleaved"}
 OURS = sorted(path.name for path in HERE.glob("bench*.py") if "triton" not in path.name and path.name != pathlib.Path(__file__).name)
 
 

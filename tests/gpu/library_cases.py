@@ -63,7 +63,8 @@ def row_wise(shape, dtype):
         ("mean", library.mean, lambda x: x.mean(-1), (x,)),
     ]
     if len(shape) == 2:
-        checks += [("sum 0", lambda x: library.sum(x, 0), lambda x: x.sum(0), (x,)), ("transpose", library.transpose, lambda x: x.t(), (x,))]
+        checks += [("sum 0", lambda x: library.sum(x, 0), lambda x: x.sum(0), (x,)),
+                   ("transpose", library.transpose, lambda x: x.t(), (x,))]
     for name, ours, theirs, arguments in checks:
         try:
             differentiated(ours, theirs, arguments)
@@ -106,7 +107,8 @@ def products(dtype, shape, trans_a, trans_b):
     near(library.matmul(a, b, bias, trans_a=trans_a, trans_b=trans_b, activation="gelu"), torch.nn.functional.gelu(wide + bias.double()),
          times=10 if dtype == torch.float32 else 1)
     scale = torch.rand(m, device="cuda") + 0.5
-    near(library.matmul(a, b, trans_a=trans_a, trans_b=trans_b, row_scale=scale, out_dtype=torch.float32), wide * scale.double()[:, None], times=10)
+    near(library.matmul(a, b, trans_a=trans_a, trans_b=trans_b, row_scale=scale, out_dtype=torch.float32), wide * scale.double()[:, None],
+         times=10)
     near(library.matmul(a, b.mT, trans_a=trans_a, trans_b=not trans_b), wide)
 
 
@@ -147,9 +149,11 @@ def quantized_products():
 
 
 def attention(dtype, causal):
-    for batch, tokens, keys, heads, kv_heads, dim in ((2, 333, 333, 4, 4, 64), (1, 1, 1000, 8, 2, 128), (3, 100, 257, 6, 3, 80), (1, 2048, 2048, 2, 2, 128)):
+    for batch, tokens, keys, heads, kv_heads, dim in ((2, 333, 333, 4, 4, 64), (1, 1, 1000, 8, 2, 128), (3, 100, 257, 6, 3, 80),
+                                                      (1, 2048, 2048, 2, 2, 128)):
         q, k, v = normal(batch, tokens, heads, dim, dtype=dtype), *(normal(batch, keys, kv_heads, dim, dtype=dtype) for _ in range(2))
-        wide = [t.double().transpose(1, 2) for t in (q, k.repeat_interleave(heads // kv_heads, 2), v.repeat_interleave(heads // kv_heads, 2))]
+        wide = [t.double().transpose(1, 2) for t in (q, k.repeat_interleave(heads // kv_heads, 2),
+                                                     v.repeat_interleave(heads // kv_heads, 2))]
         mask = torch.ones(tokens, keys, dtype=torch.bool, device="cuda").tril(keys - tokens) if causal else None
         expected = torch.nn.functional.scaled_dot_product_attention(*wide, attn_mask=mask).transpose(1, 2)
         near(library.attention(q, k, v, causal=causal), expected)

@@ -46,9 +46,11 @@ def run_cases(options, results):
             results.append({"name": name, "ok": True, "note": note})
         except Exception as problem:  # each case's failure is its own
             where = traceback.extract_tb(problem.__traceback__)[-1]
-            results.append({"name": name, "ok": False, "note": f"{type(problem).__name__}: {problem}"[:1500] + f" ({where.filename}:{where.lineno})"})
+            results.append({"name": name, "ok": False,
+                            "note": f"{type(problem).__name__}: {problem}"[:1500] + f" ({where.filename}:{where.lineno})"})
         result = results[-1]
-        print(f"{name:<52} {'ok' if result['ok'] else 'FAIL':<5} {time.monotonic() - begin:6.1f} s  {result['note'] if result['ok'] else ''}".rstrip(), flush=True)
+        print(f"{name:<52} {'ok' if result['ok'] else 'FAIL':<5} {time.monotonic() - begin:6.1f} s  "
+              f"{result['note'] if result['ok'] else ''}".rstrip(), flush=True)
         if not result["ok"]:
             print("    " + result["note"].replace("\n", "\n    "), flush=True)
 

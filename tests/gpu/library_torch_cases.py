@@ -26,7 +26,8 @@ def arguments(name, device="cuda", dtype=torch.bfloat16):
     return {
         "rms_norm": (x, w, 1e-6), "rms_norm_backward": (t(5, 48), x, w, 1e-6), "layer_norm": (x, w, t(48), 1e-5),
         "layer_norm_backward": (t(5, 48), x, w, row, row), "norm_weight_backward": (t(5, 48), x, row, row), "softmax": (x,),
-        "softmax_backward": (t(5, 48), torch.softmax(x.float(), -1).to(dtype)), "cross_entropy": (x, label), "cross_entropy_backward": (row, x, label, loss),
+        "softmax_backward": (t(5, 48), torch.softmax(x.float(), -1).to(dtype)), "cross_entropy": (x, label),
+        "cross_entropy_backward": (row, x, label, loss),
         "rope": (q, half, half), "swiglu": (x,), "swiglu_backward": (t(5, 24), x), "transpose": (x,), "reduce": (x, -1, "sum"),
         "matmul": (x, t(40, 48), t(40), None, None, None, False, True, None, False, False), "gemv": (t(40, 48), w, None),
         "scaled_matmul": (e4, e4, t(1, 5, dtype=torch.float32), t(1, 1, dtype=torch.float32), None),
@@ -40,7 +41,8 @@ def opcheck(name, gradients):
     given = arguments(name)
     if gradients:
         differentiable = {"rope": 1, "cross_entropy": 1}.get(name, len(given))
-        given = tuple(a.requires_grad_() if i < differentiable and isinstance(a, torch.Tensor) and a.dtype.is_floating_point else a for i, a in enumerate(given))
+        given = tuple(a.requires_grad_() if i < differentiable and isinstance(a, torch.Tensor) and a.dtype.is_floating_point else a for i,
+                      a in enumerate(given))
     torch.library.opcheck(getattr(torch.ops.kiln, name).default, given)
 
 
@@ -62,7 +64,8 @@ def block_arguments(tokens):
     n, heads = 64, 4
     angle = torch.rand(tokens, 16, device="cuda")
     return (normal(tokens, n, dtype=torch.bfloat16), normal(n, dtype=torch.bfloat16), normal(n, dtype=torch.bfloat16),
-            normal(heads * 32, n, dtype=torch.bfloat16), angle.cos(), angle.sin(), torch.randint(0, heads * 32, (tokens,), device="cuda", dtype=torch.int32))
+            normal(heads * 32, n, dtype=torch.bfloat16), angle.cos(), angle.sin(),
+            torch.randint(0, heads * 32, (tokens,), device="cuda", dtype=torch.int32))
 
 
 def equal(actual, expected):
@@ -147,7 +150,8 @@ def refusals():
             (lambda: library.rms_norm(x, w.cpu()), ValueError, "weight is on cpu"),
             (lambda: library.rms_norm(x.to("meta"), w[:5].to("meta")), ValueError, "weight has shape"),
             (lambda: library.rms_norm(x.cpu(), w.cpu()), ValueError, "x is on the CPU"),
-            (lambda: library.attention(*[normal(1, 4, 2, 16, dtype=torch.float16).requires_grad_()] * 3).sum().backward(), NotImplementedError,
+            (lambda: library.attention(*[normal(1, 4, 2, 16, dtype=torch.float16).requires_grad_()] * 3).sum().backward(),
+             NotImplementedError,
              "attention has no gradient")):
         try:
             call()
@@ -178,7 +182,8 @@ def overhead():
 
     x, w = normal(8, 1024, dtype=torch.bfloat16), normal(1024, dtype=torch.bfloat16)
     figures = {}
-    for name, call in (("kiln.library.rms_norm", lambda: library.rms_norm(x, w)), ("torch.nn.functional.rms_norm", lambda: torch.nn.functional.rms_norm(x, (1024,), w))):
+    for name, call in (("kiln.library.rms_norm", lambda: library.rms_norm(x, w)),
+                       ("torch.nn.functional.rms_norm", lambda: torch.nn.functional.rms_norm(x, (1024,), w))):
         bursts = []
         for _ in range(51):
             torch.cuda.synchronize()

@@ -74,8 +74,8 @@ def one_row(k: int) -> dict:
 
 
 def for_registers(tile: dict, target=None, followed=False) -> dict:
-    """The same with 256 threads where 128 would spill: on AMD's waves of 32 lanes, which have 256 registers for each lane and no others for sums, and where
-    a product of so large a tile is ``followed`` by much."""
+    """The same with 256 threads where 128 would spill: on AMD's waves of 32 lanes, which have 256 registers for each lane and no others for
+    sums, and where a product of so large a tile is ``followed`` by much."""
     large = tile["threads"] == 128 and tile["block_m"] * tile["block_n"] >= 128 * 128
     try:
         narrow = ":gfx1" in targets.resolve(target)
@@ -114,8 +114,8 @@ def scaled_product(m, target=None) -> dict:
 
 
 def packed_product(m, k, target=None) -> dict:
-    """Of ``kiln.examples.products.packed_weights`` and ``packed_mxfp4``. Few rows: all multiprocessors stream weights, and two groups of warps in each
-    share a block along k. More: two blocks do."""
+    """Of ``kiln.examples.products.packed_weights`` and ``packed_mxfp4``. Few rows: all multiprocessors stream weights, and two groups of
+    warps in each share a block along k. More: two blocks do."""
     if not _has_wgmma(target):
         return for_registers({"block_m": 64, "block_n": 128, "block_k": 64, "stages": 4, "threads": 128}, target)
     if m <= 16 and k >= 1024:
@@ -139,16 +139,16 @@ _ELEMENTS = {"rms_norm": 32, "softmax": 16, "layer_norm": 64, "layer_norm_backwa
 
 
 def row_threads(program: str, n: int) -> int:
-    """Threads of a block that keeps a row of n elements in registers: a thread has 64 elements, whose eight loads of 16 bytes are under way together;
-    fewer where every element is a float32 of its thread until the row is written."""
+    """Threads of a block that keeps a row of n elements in registers: a thread has 64 elements, whose eight loads of 16 bytes are under way
+    together; fewer where every element is a float32 of its thread until the row is written."""
     return min(1024, max(128, -(-n // _ELEMENTS[program] // 32) * 32))
 
 
 def rows(program: str, n: int) -> dict:
-    """Sizes of a program of ``kiln.examples`` that the memory bounds, for rows of n elements. Rows in registers: see ``row_threads``; several short ones
-    to a block. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the threads and twice
-    the loads of each. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps beside it. Blocks
-    that share the rows: as many as there are at once."""
+    """Sizes of a program of ``kiln.examples`` that the memory bounds, for rows of n elements. Rows in registers: see ``row_threads``;
+    several short ones to a block. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the
+    threads and twice the loads of each. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps
+    beside it. Blocks that share the rows: as many as there are at once."""
     if program in ("rms_norm", "softmax"):
         return {"threads": row_threads(program, n), "rows": max(1, min(16, 1024 // n))}
     if program in ("layer_norm_backward", "quantize_rows"):
@@ -171,8 +171,8 @@ def rows(program: str, n: int) -> dict:
 
 
 def transposed(n: int, dtype) -> dict:
-    """Sizes of ``kiln.examples.bandwidth.transpose`` for rows of n elements: a tile of 64 KiB at most. Two blocks share a multiprocessor's registers where no
-    column has to be checked, which takes some more."""
+    """Sizes of ``kiln.examples.bandwidth.transpose`` for rows of n elements: a tile of 64 KiB at most. Two blocks share a multiprocessor's
+    registers where no column has to be checked, which takes some more."""
     columns = 256 // _bytes(dtype)
     return {"block_m": 256, "block_n": columns, "threads": 512, "min_blocks": 2 if n % columns == 0 else 0}
 

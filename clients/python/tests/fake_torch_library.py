@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.library for ``fake_torch``: operators that are defined, implemented for a device, and differentiated, as far as the library's own use goes."""
+"""torch.library for ``fake_torch``: operators that are defined, implemented for a device, and differentiated, as far as the library's own
+use goes."""
 
 import types
 

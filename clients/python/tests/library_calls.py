@@ -7,9 +7,11 @@ from kiln.library import Spec
 def rows(m, n, dtype):
     x, w, row = Spec((m, n), dtype), Spec((n,), dtype), Spec((m,), "float32")
     return {
-        "rms_norm": (x, w, 1e-6), "rms_norm_backward": (x, x, w, 1e-6), "layer_norm": (x, w, w, 1e-5), "layer_norm_backward": (x, x, w, row, row),
+        "rms_norm": (x, w, 1e-6), "rms_norm_backward": (x, x, w, 1e-6), "layer_norm": (x, w, w, 1e-5),
+        "layer_norm_backward": (x, x, w, row, row),
         "norm_weight_backward": (x, x, row, row), "softmax": (x,), "softmax_backward": (x, x), "cross_entropy": (x, Spec((m,), "int64")),
-        "cross_entropy_backward": (row, x, Spec((m,), "int64"), row), "swiglu": (Spec((m, 2 * n), dtype),), "swiglu_backward": (x, Spec((m, 2 * n), dtype)),
+        "cross_entropy_backward": (row, x, Spec((m,), "int64"), row), "swiglu": (Spec((m, 2 * n), dtype),),
+        "swiglu_backward": (x, Spec((m, 2 * n), dtype)),
         "transpose": (x,), "reduce": (x, 0, "max"), "quantize_rows": (x,)}
 
 

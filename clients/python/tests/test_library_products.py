@@ -149,7 +149,8 @@ def test_scaled_matmul(emulated, m, n):
     near(library.scaled_matmul(a, b, scale_a, scale_b, out_dtype="float32"), left @ right.T, "float32", times=100)
 
 
-@pytest.mark.parametrize("target, dtype", [("emu:sm_80", "float16"), (HOPPER, "bfloat16"), (HOPPER, "float8_e4m3fn"), ("emu:gfx942", "bfloat16")])
+@pytest.mark.parametrize("target, dtype",
+                         [("emu:sm_80", "float16"), (HOPPER, "bfloat16"), (HOPPER, "float8_e4m3fn"), ("emu:gfx942", "bfloat16")])
 def test_grouped_matmul(emulated, target, dtype):
     emulated(target)
     rows = library.GROUP_ROWS
@@ -202,7 +203,8 @@ def reference_attention(q, k, v, causal, scale):
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention(emulated, target, causal):
     emulated(target)
-    for tokens, keys, heads, kv_heads, dim, dtype in ((37, 37, 2, 2, 64, "float16"), (1, 70, 4, 2, 32, "bfloat16"), (20, 90, 3, 1, 16, "float16")):
+    for tokens, keys, heads, kv_heads, dim, dtype in ((37, 37, 2, 2, 64, "float16"), (1, 70, 4, 2, 32, "bfloat16"),
+                                                      (20, 90, 3, 1, 16, "float16")):
         q, k, v = normal(2, tokens, heads, dim, dtype=dtype), *(normal(2, keys, kv_heads, dim, dtype=dtype) for _ in range(2))
         near(library.attention(q, k, v, causal=causal), reference_attention(q, k, v, causal, dim**-0.5), dtype)
     near(library.attention(q, k, v, causal=causal, scale=0.5), reference_attention(q, k, v, causal, 0.5), dtype)

@@ -90,12 +90,15 @@ REFUSED = [
     ("scaled_matmul", (a128(np.uint8), E4, ROW, ROW), {}, TypeError, r"kiln.library.Bits\(array, \"float8_e4m3fn\"\)"),
     ("grouped_matmul", (X, B3, np.zeros(1, np.int32)), {}, ValueError, "a has 4 rows; pad those of each expert to a multiple of 128"),
     ("grouped_matmul", (np.zeros((128, 8), np.float16), B3, np.zeros(2, np.int32)), {}, ValueError, "expert has shape"),
-    ("quantized_matmul", (a128(), PACKED, np.zeros((1, 8), np.float16)), {"format": "int8"}, ValueError, "format is 'int8'; use 'int4' or 'mxfp4'"),
+    ("quantized_matmul", (a128(), PACKED, np.zeros((1, 8), np.float16)), {"format": "int8"}, ValueError,
+     "format is 'int8'; use 'int4' or 'mxfp4'"),
     ("quantized_matmul", (a128(), PACKED, np.zeros((1, 8), np.float16)), {"group": 48}, ValueError, "group is 48; use a power of two"),
     ("quantized_matmul", (a128(), PACKED, np.zeros((2, 8), np.float16)), {}, ValueError, "scale has shape"),
     ("quantized_matmul", (a128(), PACKED[:, :9], np.zeros((1, 8), np.float16)), {}, ValueError, "weight has shape"),
-    ("quantized_matmul", (a128(), PACKED, np.zeros((1, 8), np.uint32)), {"format": "mxfp4"}, TypeError, "a has dtype float16; use bfloat16"),
-    ("quantized_matmul", (X, PACKED, np.zeros((1, 8), np.float16)), {}, ValueError, "a has 8 elements along k; pad a and weight to a multiple of 128"),
+    ("quantized_matmul", (a128(), PACKED, np.zeros((1, 8), np.uint32)), {"format": "mxfp4"}, TypeError,
+     "a has dtype float16; use bfloat16"),
+    ("quantized_matmul", (X, PACKED, np.zeros((1, 8), np.float16)), {}, ValueError,
+     "a has 8 elements along k; pad a and weight to a multiple of 128"),
     ("quantize_rows", (X.astype(np.int8),), {}, TypeError, "quantize_rows: x has dtype int8"),
     ("interleave", (PACKED[:, :9],), {}, ValueError, "packed has 9 bytes in a row"),
     ("interleave", (X,), {}, TypeError, "packed has dtype float16; use uint8"),
@@ -121,7 +124,7 @@ PUBLIC = [getattr(library, name) for name in library.__all__ if inspect.isfuncti
 @pytest.mark.parametrize("function", PUBLIC, ids=lambda f: f.__name__)
 def test_every_function_says_what_it_takes(function):
     text = function.__doc__
-    assert text and ("TypeError" in text or re.search(r"as ``\w+``", text)), "which errors it raises, or whose"
+    assert text and ("TypeError" in text or re.search(r"as\s+``\w+``", text)), "which errors it raises, or whose"
     for parameter in inspect.signature(function).parameters.values():
         assert parameter.kind is parameter.VAR_POSITIONAL or re.search(rf"\b{parameter.name}\b", text), f"{parameter.name} is not explained"
 
@@ -133,10 +136,12 @@ def test_bits():
     assert bits.shape == (8,) and bits.dtype == "bfloat16" and back.dtype == np.float32 and np.isnan(back[6]) and np.signbit(back[7])
     assert np.abs(back[1:5] / values[1:5] - 1).max() < 2**-8 and back[5] == np.inf
     for dtype, largest, smallest in (("float8_e4m3fn", 448, 2.0**-9), ("float8_e5m2", 57344, 2.0**-16), ("float8_e4m3fnuz", 240, 2.0**-10)):
-        assert list(np.asarray(library.Bits.of([largest, -1e9, smallest, smallest / 4, 1.0, -0.75], dtype))) == [largest, -largest, smallest, 0, 1, -0.75]
+        assert list(np.asarray(library.Bits.of([largest, -1e9, smallest, smallest / 4, 1.0, -0.75],
+                                               dtype))) == [largest, -largest, smallest, 0, 1, -0.75]
         every = library.Bits(np.arange(256, dtype=np.uint8), dtype)
         finite = np.isfinite(np.asarray(every)) & ~np.signbit(np.asarray(every))
-        assert np.array_equal(library.Bits.of(np.asarray(every), dtype).array[finite], every.array[finite]), "each number is its own nearest"
+        assert np.array_equal(library.Bits.of(np.asarray(every), dtype).array[finite],
+                              every.array[finite]), "each number is its own nearest"
     assert list(np.asarray(library.Bits.of([17.0, 19.0, 18.0], "float8_e4m3fn"))) == [16, 20, 18], "ties to even"
     for array, dtype in ((np.zeros(3, np.float32), "bfloat16"), (np.zeros(3, np.uint8), "bfloat16"), (np.zeros(3, np.uint16), "float16")):
         with pytest.raises(TypeError, match="Bits"):
@@ -152,7 +157,8 @@ def test_buckets():
 
 
 def test_plans_tell_programs_without_tensors():
-    plan = library.plan("matmul", library.Spec((5, 64), "float16"), library.Spec((64, 32), "float16"), None, None, None, None, False, False, None, False, False,
+    plan = library.plan("matmul", library.Spec((5, 64), "float16"), library.Spec((64, 32), "float16"), None, None, None, None, False, False,
+                        None, False, False,
                         target="cuda:sm_90a")
     assert plan.results[0].shape == (5, 32) and plan.program.trace().name == "gemm"
     with pytest.raises(ValueError, match="no function is called 'matmull'"):

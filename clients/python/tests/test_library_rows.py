@@ -11,7 +11,8 @@ from kiln.library.operation import OPERATIONS
 
 pytestmark = needs_kilnd
 SHAPES = [(5, 77), (3, 2, 64), (1, 1000), (130,)]
-PROMISED = [(target, shape, dtype) for target in TARGETS for shape, dtype in (((5, 77), "float16"), ((3, 2, 64), "bfloat16"), ((1, 1000), "float32"))]
+PROMISED = [(target, shape, dtype) for target in TARGETS for shape,
+            dtype in (((5, 77), "float16"), ((3, 2, 64), "bfloat16"), ((1, 1000), "float32"))]
 PROMISED += [("emu:sm_90a", shape, dtype) for shape in SHAPES for dtype in FLOATS if ("emu:sm_90a", shape, dtype) not in PROMISED]
 
 
@@ -121,7 +122,8 @@ def test_transpose_and_rope(emulated, target, dtype):
 # Rows that no block keeps, and those that blocks of the largest GPU do.
 
 
-@pytest.mark.parametrize("target, n, dtype", [("emu:sm_80", 20000, "float16"), ("emu:gfx1100", 17000, "bfloat16"), ("emu:sm_90a", 16385, "float32"),
+@pytest.mark.parametrize("target, n, dtype",
+                         [("emu:sm_80", 20000, "float16"), ("emu:gfx1100", 17000, "bfloat16"), ("emu:sm_90a", 16385, "float32"),
                                               ("emu:sm_90a", 32768, "bfloat16")])
 def test_long_rows(emulated, target, n, dtype):
     emulated(target)
@@ -131,7 +133,8 @@ def test_long_rows(emulated, target, n, dtype):
     y, *found = library.layer_norm(x, w, b)
     near(y, normed * wide(w) + wide(b), dtype)
     g = wide(dy) * wide(w)
-    near(library.layer_norm_backward(dy, x, w, *found), rstd[:, None] * (g - g.mean(-1, keepdims=True) - normed * (g * normed).mean(-1, keepdims=True)),
+    near(library.layer_norm_backward(dy, x, w, *found),
+         rstd[:, None] * (g - g.mean(-1, keepdims=True) - normed * (g * normed).mean(-1, keepdims=True)),
          dtype, times=2)
     near(library.rms_norm(x, w), wide(x) / np.sqrt((wide(x) ** 2).mean(-1, keepdims=True) + 1e-6) * wide(w), dtype)
     near(library.softmax(x), softmax(x), dtype)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library as operators of torch, with a torch that computes nothing and a client that compiles nothing: registration, shapes of results and of
-what torch.compile sees, gradients and their refusals, devices, how often something is compiled. tests/gpu/library runs the same on a GPU."""
+"""The library as operators of torch, with a torch that computes nothing and a client that compiles nothing: registration, shapes of results
+and of what torch.compile sees, gradients and their refusals, devices, how often something is compiled. tests/gpu/library runs the same on a
+GPU."""
 
 import pytest
 
@@ -39,9 +40,11 @@ def calls(t):
     e4, packed, scales = t(5, 128, dtype="float8_e4m3fn"), t(8, 16, dtype="uint32"), t(1, 8)
     half = t(2, 7, 16, dtype="float32")
     return {
-        "rms_norm": (x, w, 1e-6), "rms_norm_backward": (square, x, w, 1e-6), "layer_norm": (x, w, w, 1e-5), "layer_norm_backward": (square, x, w, row, row),
+        "rms_norm": (x, w, 1e-6), "rms_norm_backward": (square, x, w, 1e-6), "layer_norm": (x, w, w, 1e-5),
+        "layer_norm_backward": (square, x, w, row, row),
         "norm_weight_backward": (square, x, row, row), "softmax": (x,), "softmax_backward": (square, x), "cross_entropy": (x, label),
-        "cross_entropy_backward": (row, x, label, row), "rope": (q, half, half), "swiglu": (x,), "swiglu_backward": (t(5, 24), x), "transpose": (x,),
+        "cross_entropy_backward": (row, x, label, row), "rope": (q, half, half), "swiglu": (x,),
+        "swiglu_backward": (t(5, 24), x), "transpose": (x,),
         "reduce": (x, -1, "sum"), "matmul": (x, t(40, 48), t(40), None, None, None, False, True, None, False, False), "gemv": (x, w, None),
         "scaled_matmul": (e4, e4, t(1, 5, dtype="float32"), t(1, 1, dtype="float32"), None),
         "grouped_matmul": (t(128, 48), t(3, 40, 48), t(1, dtype="int32"), False),
@@ -124,7 +127,8 @@ def test_batch_sizes_share_kernels(operators, torch, service):
 def test_options_that_results_are_compiled_with(operators, torch, service):
     t = tensors(torch)
     library.cross_entropy(t(5, 48), t(5, dtype="int64"))
-    library.grouped_matmul(t(128, 128, dtype="float8_e4m3fn"), t(3, 40, 128, dtype="float8_e4m3fn"), t(1, dtype="int32"), fast_accumulation=True)
+    library.grouped_matmul(t(128, 128, dtype="float8_e4m3fn"), t(3, 40, 128, dtype="float8_e4m3fn"), t(1, dtype="int32"),
+                           fast_accumulation=True)
     library.softmax(t(5, 48))
     assert [r.options for r in service.requests] == [{"fast_math": True}, {"fast_accumulation": True}, {}]
 
@@ -154,7 +158,8 @@ def test_dtypes_by_name(operators, torch):
 
 def test_schemas():
     assert parse("f(Tensor x, Tensor? y, float eps) -> (Tensor, Tensor)")[0] == "f"
-    assert [(p.kind, p.optional, p.name) for p in parse("f(Tensor x, Tensor? y) -> Tensor")[1]] == [("Tensor", False, "x"), ("Tensor", True, "y")]
+    assert [(p.kind, p.optional, p.name) for p in parse("f(Tensor x,
+                                                           Tensor? y) -> Tensor")[1]] == [("Tensor", False, "x"), ("Tensor", True, "y")]
 
 
 def test_a_torch_that_is_too_old_is_refused(torch, monkeypatch):
@@ -162,6 +167,7 @@ def test_a_torch_that_is_too_old_is_refused(torch, monkeypatch):
     import types
 
     monkeypatch.setattr(torch, "library", types.SimpleNamespace())
-    with pytest.raises(ImportError, match="kiln.library needs torch 2.4 or newer, whose torch.library has register_autograd; this is 2.9.0"):
+    with pytest.raises(ImportError, match="kiln.library needs torch 2.4 or newer, whose torch.library has register_autograd; this is "
+                                          "2.9.0"):
         torch_operators.register(torch)
     assert importlib.import_module("kiln.library") is library

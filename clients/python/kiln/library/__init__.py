@@ -5,14 +5,14 @@
     y = library.rms_norm(x, weight)
 
 Tensors of torch on a GPU run there, on torch's current stream; where torch is installed, every function is an operator of it
-(``torch.ops.kiln.rms_norm``), which torch.compile and CUDA graphs take, and those with a gradient take part in autograd. numpy arrays, and tensors of
-torch on the CPU, run in the emulator where no GPU is found and inside ``kiln.emulation()``; numpy arrays else travel to the GPU and back. ``Bits``
-stands for arrays of the types that numpy lacks.
+(``torch.ops.kiln.rms_norm``), which torch.compile and CUDA graphs take, and those with a gradient take part in autograd. numpy arrays, and
+tensors of torch on the CPU, run in the emulator where no GPU is found and inside ``kiln.emulation()``; numpy arrays else travel to the GPU
+and back. ``Bits`` stands for arrays of the types that numpy lacks.
 
-A kernel is compiled at the first call that needs it and serves many sizes: of the first dimension of what varies from call to call (the tokens of a
-batch) all in a range, so that no new batch size compiles anew for long. Arguments that do not fit are refused before anything runs: TypeError for
-a wrong type or dtype, ValueError for a wrong shape, device or number; the message names the argument and what to pass. Tensors need not be
-contiguous; those that are not are copied first, except that a matrix product takes a transposed matrix as it is.
+A kernel is compiled at the first call that needs it and serves many sizes: of the first dimension of what varies from call to call (the
+tokens of a batch) all in a range, so that no new batch size compiles anew for long. Arguments that do not fit are refused before anything
+runs: TypeError for a wrong type or dtype, ValueError for a wrong shape, device or number; the message names the argument and what to pass.
+Tensors need not be contiguous; those that are not are copied first, except that a matrix product takes a transposed matrix as it is.
 
 ``plan`` tells which program serves a call; ``kiln.tiles`` chooses its sizes."""
 

@@ -14,9 +14,9 @@ _FLOAT8 = {  # mantissa bits, exponent bias, largest finite number
 
 
 class Bits:
-    """A numpy array of ``uint16`` or ``uint8`` that holds the bits of ``dtype``: "bfloat16", "float8_e4m3fn", "float8_e5m2" and their "fnuz" kinds.
-    The library's functions take it where they take a numpy array, and return it for results of these types. ``Bits.of`` rounds numbers;
-    ``numpy.asarray(bits)`` gives them back as float32. TypeError for another dtype or an array of another type."""
+    """A numpy array of ``uint16`` or ``uint8`` that holds the bits of ``dtype``: "bfloat16", "float8_e4m3fn", "float8_e5m2" and their
+    "fnuz" kinds. The library's functions take it where they take a numpy array, and return it for results of these types. ``Bits.of``
+    rounds numbers; ``numpy.asarray(bits)`` gives them back as float32. TypeError for another dtype or an array of another type."""
 
     def __init__(self, array, dtype):
         self.array, self.dtype = array, as_dtype(dtype)
@@ -24,7 +24,8 @@ class Bits:
         if stand_in is None:
             raise TypeError(f"Bits: dtype {self.dtype} is none of {', '.join(STAND_INS)}; pass a plain numpy array")
         if getattr(array, "dtype", None) != stand_in:
-            raise TypeError(f"Bits: array must be a numpy array of {stand_in}, which holds the bits of {self.dtype}; Bits.of(numbers, dtype) makes one")
+            raise TypeError(f"Bits: array must be a numpy array of {stand_in}, which holds the bits of {self.dtype}; Bits.of(numbers, "
+                            f"dtype) makes one")
 
     @classmethod
     def of(cls, numbers, dtype) -> "Bits":

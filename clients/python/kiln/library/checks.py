@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the library knows of an argument before anything runs, and the refusals of arguments that do not fit. Extents may be torch's symbolic ones."""
+"""What the library knows of an argument before anything runs, and the refusals of arguments that do not fit. Extents may be torch's
+symbolic ones."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ FLOATS = (*HALVES, "float32")
 
 @dataclass(frozen=True)
 class Spec:
-    """A tensor of which all but the elements is known: ``library.plan`` takes it where a function takes a tensor. ``strides`` in elements; None:
-    contiguous."""
+    """A tensor of which all but the elements is known: ``library.plan`` takes it where a function takes a tensor. ``strides`` in elements;
+    None: contiguous."""
 
     shape: tuple
     dtype: DType
@@ -87,7 +88,8 @@ def want_dtype(function: str, name: str, spec: Spec, allowed) -> DType:
     """The dtype, one of those that are allowed; else TypeError."""
     allowed = (allowed,) if isinstance(allowed, str) else tuple(allowed)
     if spec.dtype not in allowed:
-        hint = next((f"; an array that holds the bits of {a}: kiln.library.Bits(array, \"{a}\")" for a in allowed if STAND_INS.get(a) == spec.dtype), "")
+        hint = next((f"; an array that holds the bits of {a}: kiln.library.Bits(array, "
+                     f"\"{a}\")" for a in allowed if STAND_INS.get(a) == spec.dtype), "")
         raise TypeError(f"{function}: {name} has dtype {spec.dtype}; use {' or '.join(allowed)}{hint}")
     return spec.dtype
 

@@ -20,7 +20,8 @@ def _check_rope(x, cos, sin):
         raise ValueError(f"rope: x has {x.rank} dimensions; pass one of shape (…, tokens, heads, D)")
     want_dtype("rope", "x", x, FLOATS)
     if x.shape[-1] % 2 != 0 or x.shape[-1] == 0:
-        raise ValueError(f"rope: x has {x.shape[-1]} elements in its last dimension; it must be even, two halves that are turned against each other")
+        raise ValueError(f"rope: x has {x.shape[-1]} elements in its last dimension; it must be even, two halves that are turned against "
+                         f"each other")
     for word, table in (("cos", cos), ("sin", sin)):
         want_dtype("rope", word, table, "float32")
         want_shape("rope", word, table, (*x.shape[:-2], x.shape[-1] // 2), "for each token, half of what a head has")
@@ -31,7 +32,8 @@ def _plan_rope(x, cos, sin, target):
     heads, dim = x.shape[-2:]
     tokens = x.size // (heads * dim)
     program = Program.of(bandwidth.rope, tokens=Dynamic("tokens"), heads=heads, dim=dim, dtype=str(x.dtype))
-    return Plan(program, (View(0, (tokens, heads, dim)), View(1, (tokens, dim // 2)), View(2, (tokens, dim // 2))), _check_rope(x, cos, sin))
+    return Plan(program, (View(0, (tokens, heads, dim)), View(1, (tokens, dim // 2)), View(2, (tokens, dim // 2))),
+                _check_rope(x, cos, sin))
 
 
 def _rope_gradient(context, dy):
@@ -106,8 +108,8 @@ def rope(x, cos, sin):
 def swiglu(x):
     """silu(x[…, :N]) · x[…, N:].
 
-    x: (…, 2·N) of float16, bfloat16 or float32. Returns (…, N). With a gradient. TypeError: another dtype. ValueError: an odd last dimension, or
-    an empty one."""
+    x: (…, 2·N) of float16, bfloat16 or float32. Returns (…, N). With a gradient. TypeError: another dtype. ValueError: an odd last
+    dimension, or an empty one."""
     return _swiglu(x)
 
 

@@ -192,17 +192,19 @@ def rms_norm(x, weight, eps=1e-6):
 
 
 def rms_norm_backward(dy, x, weight, eps=1e-6):
-    """(dx, rstd) of ``rms_norm`` for the gradient dy of its result; rstd, 1/√(mean(x²) + eps) of each row, is what ``norm_weight_backward`` takes.
+    """(dx, rstd) of ``rms_norm`` for the gradient dy of its result; rstd, 1/√(mean(x²) + eps) of each row, is what ``norm_weight_backward``
+    takes.
 
-    dy and x: (…, N) of one dtype, float16, bfloat16 or float32. weight: (N) of it. dx is like x, rstd (…) of float32. Errors as ``rms_norm``."""
+    dy and x: (…, N) of one dtype, float16, bfloat16 or float32. weight: (N) of it. dx is like x, rstd (…) of float32. Errors as
+    ``rms_norm``."""
     return _rms_norm_backward(dy, x, weight, eps)
 
 
 def layer_norm(x, weight, bias, eps=1e-5):
     """(y, mean, rstd): y = (x − mean) · rstd · weight + bias over the last dimension, with rstd = 1/√(variance + eps).
 
-    x: (…, N) of float16, bfloat16 or float32. weight, bias: (N) of x's dtype. y is like x, mean and rstd (…) of float32, without a gradient of
-    their own; y has one for x, weight and bias. TypeError: another dtype. ValueError: another shape, N = 0, eps below 0."""
+    x: (…, N) of float16, bfloat16 or float32. weight, bias: (N) of x's dtype. y is like x, mean and rstd (…) of float32, without a gradient
+    of their own; y has one for x, weight and bias. TypeError: another dtype. ValueError: another shape, N = 0, eps below 0."""
     return _layer_norm(x, weight, bias, eps)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A function of the library: checked, planned, launched, and registered with torch.
 
-A call goes: ``Operation.__call__`` (numpy here, torch to the registered operator, which torch.compile and graphs see) → ``run`` → a plan, found by
-shapes and dtypes or made by ``plan`` → the kernel. ``check`` alone decides what the results are, for symbolic shapes too."""
+A call goes: ``Operation.__call__`` (numpy here, torch to the registered operator, which torch.compile and graphs see) → ``run`` → a plan,
+found by shapes and dtypes or made by ``plan`` → the kernel. ``check`` alone decides what the results are, for symbolic shapes too."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ def parse(schema: str) -> tuple[str, tuple[Parameter, ...]]:
 
 
 class Operation:
-    """``schema``: as torch.library has it. ``check(*arguments)`` refuses arguments that do not fit and returns the Results; ``plan(*arguments,
-    target)`` returns the Plan; both see Specs in place of tensors. ``backward(context, *gradients)`` with ``save(context, inputs, output)``
-    are torch's; without them, gradients are refused, saying ``instead``."""
+    """``schema``: as torch.library has it. ``check(*arguments)`` refuses arguments that do not fit and returns the Results;
+    ``plan(*arguments, target)`` returns the Plan; both see Specs in place of tensors. ``backward(context, *gradients)`` with
+    ``save(context, inputs, output)`` are torch's; without them, gradients are refused, saying ``instead``."""
 
     def __init__(self, schema: str, check, plan, *, save=None, backward=None, instead=""):
         self.schema, self.check, self.plan, self.save, self.backward = schema, check, plan, save, backward
         self.name, self.parameters = parse(schema)
-        self.instead = instead or "compute this part with torch's own operators where a gradient is needed, or call it under torch.no_grad()"
+        self.instead = instead or ("compute this part with torch's own operators where a gradient is needed, or call it under "
+                                   "torch.no_grad()")
         self.registered, self.tensor_type, self.torch_dtypes = None, (), {}  # torch's, once torch is there
         self._ready: dict = {}
         OPERATIONS[self.name] = self
@@ -62,11 +63,13 @@ class Operation:
         made = []
         for parameter, value in zip(self.parameters, arguments):
             if parameter.kind == "Tensor" and value is not None and not isinstance(value, self.tensor_type):
-                raise TypeError(f"{self.name}: {parameter.name} is {type(value).__name__}, while {self.parameters[0].name} is a tensor of torch; pass "
+                raise TypeError(f"{self.name}: {parameter.name} is {type(value).__name__}, while {self.parameters[0].name} is a tensor of "
+                                f"torch; pass "
                                 "tensors of one kind")
             if parameter.kind == "ScalarType" and isinstance(value, str):
                 if value not in self.torch_dtypes:
-                    raise TypeError(f"{self.name}: {parameter.name} is {value!r}; use a dtype of torch, or one of {', '.join(self.torch_dtypes)}")
+                    raise TypeError(f"{self.name}: {parameter.name} is {value!r}; use a dtype of torch, or one of "
+                                    f"{', '.join(self.torch_dtypes)}")
                 value = self.torch_dtypes[value]
             made.append(value)
         return made
@@ -141,7 +144,8 @@ class Operation:
                 return found
         target = targets.runnable(None, _options.get() is not None and emulation_asked(arguments))
         if on_torch and first.device.type == "cpu" and not target.startswith("emu:"):
-            raise ValueError(f"{self.name}: {self.parameters[0].name} is on the CPU; move it to the GPU with .cuda(), or emulate: call inside "
+            raise ValueError(f"{self.name}: {self.parameters[0].name} is on the CPU; move it to the GPU with .cuda(), or emulate: call "
+                             f"inside "
                              "`with kiln.emulation():`")
         return target
 
@@ -229,10 +233,12 @@ def _numpy_fill(result, value, like):
 
 
 def plan(function: str, *arguments, target: str | None = None) -> Plan:
-    """The Plan of a call: ``.program.trace()`` is the program that serves it, ``.options`` what it is compiled with, ``.results`` what it returns.
+    """The Plan of a call: ``.program.trace()`` is the program that serves it, ``.options`` what it is compiled with, ``.results`` what it
+    returns.
 
-    ``function``: the name of an operator. ``arguments``: all of its arguments, in its order, a Spec in place of each tensor, so nothing has to exist.
-    ``target``: as kiln.compile's. TypeError and ValueError: as the function itself, and for another number of arguments or an unknown name."""
+    ``function``: the name of an operator. ``arguments``: all of its arguments, in its order, a Spec in place of each tensor, so nothing has
+    to exist. ``target``: as kiln.compile's. TypeError and ValueError: as the function itself, and for another number of arguments or an
+    unknown name."""
     operation = OPERATIONS.get(function)
     if operation is None:
         raise ValueError(f"plan: no function is called {function!r}; there are {', '.join(sorted(OPERATIONS))}")

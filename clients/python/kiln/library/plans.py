@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which program serves a call, and the kernels that are compiled of them. One kernel serves many sizes: a dimension that varies from call to call
-is either known at launch only (``Dynamic``), or the program is made for a rounded size and its tensors may be shorter (``Program.shorter``)."""
+"""Which program serves a call, and the kernels that are compiled of them. One kernel serves many sizes: a dimension that varies from call
+to call is either known at launch only (``Dynamic``), or the program is made for a rounded size and its tensors may be shorter
+(``Program.shorter``)."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ def bucket(extent: int) -> int:
 
 @dataclass(frozen=True)
 class Program:
-    """``build(**arguments)`` makes it. ``shorter``: of the tensors that are named, these dimensions may be anything up to what the program was made
-    for; in one group they are equal."""
+    """``build(**arguments)`` makes it. ``shorter``: of the tensors that are named, these dimensions may be anything up to what the program
+    was made for; in one group they are equal."""
 
     build: object
     arguments: tuple
@@ -72,8 +73,8 @@ class Program:
 
 @dataclass(frozen=True)
 class View:
-    """What a program takes of a call's argument ``index``: it, contiguous, in this shape. ``transposed``: its last two dimensions are exchanged first.
-    ``first``: its first element alone, for a tensor that the program does not read. ``dtype``: converted."""
+    """What a program takes of a call's argument ``index``: it, contiguous, in this shape. ``transposed``: its last two dimensions are
+    exchanged first. ``first``: its first element alone, for a tensor that the program does not read. ``dtype``: converted."""
 
     index: int
     shape: tuple
@@ -92,8 +93,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a call is served: one launch of ``program`` with ``inputs``, compiled with ``options`` (fields of CompileOptions), whose outputs are given
-    the shapes of ``results``. ``fill``: nothing is launched, the results hold this number."""
+    """How a call is served: one launch of ``program`` with ``inputs``, compiled with ``options`` (fields of CompileOptions), whose outputs
+    are given the shapes of ``results``. ``fill``: nothing is launched, the results hold this number."""
 
     program: Program | None
     inputs: tuple
@@ -107,7 +108,8 @@ _compiling = threading.Lock()
 
 
 def kernel_of(plan: Plan, target: str) -> Kernel:
-    """The plan's kernel, compiled once for all plans of the same program. It is never forgotten: graphs that captured its launch need it."""
+    """The plan's kernel, compiled once for all plans of the same program. It is never forgotten: graphs that captured its launch need
+    it."""
     key = (target, plan.program, plan.options)
     kernel = _kernels.get(key)
     if kernel is None:

@@ -39,7 +39,8 @@ def _check_operands(a, b, trans_a, trans_b):
     m, k = (a.shape[-1], a.shape[-2]) if trans_a else (a.shape[-2], a.shape[-1])
     n, depth = (b.shape[-2], b.shape[-1]) if trans_b else (b.shape[-1], b.shape[-2])
     if depth != k:
-        raise ValueError(f"matmul: a has {k} elements along k and b {depth}: a is {tuple(a.shape)}{', transposed' if trans_a else ''}, b is "
+        raise ValueError(f"matmul: a has {k} elements along k and b {depth}: a is {tuple(a.shape)}{', transposed' if trans_a else ''}, b "
+                         f"is "
                          f"{tuple(b.shape)}{', transposed' if trans_b else ''}; trans_a and trans_b say which of them is transposed")
     if b.rank == 3 and a.shape[0] != b.shape[0]:
         raise ValueError(f"matmul: a is a batch of {a.shape[0]} and b one of {b.shape[0]}; they must be equal")
@@ -55,7 +56,8 @@ def _check(a, b, bias, residual, row_scale, activation, trans_a, trans_b, out_dt
     if activation not in ACTIVATIONS:
         raise ValueError(f"matmul: activation is {activation!r}; use 'relu', 'gelu', 'silu' or None")
     if a.dtype == "int8" and not (bias is residual is row_scale is activation is None):
-        raise TypeError("matmul: a has dtype int8, whose products are written as they are: leave bias, residual, row_scale and activation out")
+        raise TypeError("matmul: a has dtype int8, whose products are written as they are: leave bias, residual, row_scale and activation "
+                        "out")
     if b.rank == 3 and not (bias is residual is row_scale is activation is None):
         raise ValueError("matmul: bias, residual, row_scale and activation are for b of two dimensions; apply them to the batch's result")
     if fast_accumulation and a.dtype not in FLOAT8:
@@ -66,7 +68,8 @@ def _check(a, b, bias, residual, row_scale, activation, trans_a, trans_b, out_dt
     for name, spec, shape in (("bias", bias, (n,)), ("residual", residual, (*lead, n)), ("row_scale", row_scale, lead)):
         if spec is not None:
             want_dtype("matmul", name, spec, "float32" if name == "row_scale" else side)
-            want_shape("matmul", name, spec, shape, "that of the result" if name == "residual" else f"one for each {'column' if name == 'bias' else 'row'}")
+            want_shape("matmul", name, spec, shape,
+                       "that of the result" if name == "residual" else f"one for each {'column' if name == 'bias' else 'row'}")
     return (Result((*lead, n), out),)
 
 
@@ -101,7 +104,8 @@ def _plan(a, b, bias, residual, row_scale, activation, trans_a, trans_b, out_dty
     options = (("fast_accumulation", True),) if fast_accumulation else ()
     if b.rank == 3:
         return Plan(_batched(sides, dtype, results[0].dtype, target), sides.views(), results, options)
-    common = {"N": sides.n, "in_dtype": dtype, "out_dtype": results[0].dtype, "trans_a": sides.trans_a, "trans_b": sides.trans_b, "activation": activation}
+    common = {"N": sides.n, "in_dtype": dtype, "out_dtype": results[0].dtype, "trans_a": sides.trans_a, "trans_b": sides.trans_b,
+              "activation": activation}
     one_row = sides.m == 1 and dtype in ("float16", "bfloat16") and sides.trans_b and not sides.trans_a and sides.k % 8 == 0
     if one_row and residual is row_scale is None and bias_fits(bias, results[0].dtype):
         program = Program.of(gemm, M=1, K=sides.k, bias=bias is not None, **common)
@@ -112,7 +116,8 @@ def _plan(a, b, bias, residual, row_scale, activation, trans_a, trans_b, out_dty
     if plain:
         program = Program.of(gemm, shorter, **size, bias=bias is not None, **common, **tile)
         return Plan(program, sides.views() + (() if bias is None else (View(2, (sides.n,)),)), results, options)
-    program = Program.of(programs.fused, shorter, **size, bias=_name(bias), residual=_name(residual), row_scale=row_scale is not None, **common, **tile)
+    program = Program.of(programs.fused, shorter, **size, bias=_name(bias), residual=_name(residual), row_scale=row_scale is not None,
+                         **common, **tile)
     scale = View(0, (1,), first=True) if row_scale is None else View(4, (sides.m,))
     row = View(0, (1,), first=True) if bias is None else View(2, (sides.n,))
     added = View(0, (1, 1), first=True) if residual is None else View(3, (sides.m, sides.n))
@@ -129,8 +134,8 @@ def _name(spec):
 
 
 def _first_dimension(sides: _Sides, residual: bool, row_scale: bool) -> tuple:
-    """Sizes M and K that the program is made for, and which dimensions of its tensors may be shorter: the first one of a, which varies from call to
-    call where b is a weight."""
+    """Sizes M and K that the program is made for, and which dimensions of its tensors may be shorter: the first one of a, which varies from
+    call to call where b is a weight."""
     if sides.trans_a:
         places = [("A", 0), ("B", 1 if sides.trans_b else 0)]
         return {"M": sides.m, "K": bucket(sides.k)}, ((dynamic("K", sides.k) if sides.trans_b else Dynamic("K"), tuple(places)),)
@@ -154,7 +159,8 @@ def _batched(sides: _Sides, dtype: str, out: str, target: str) -> Program:
         shorter = ((dynamic("K", sides.k) if sides.trans_b else Dynamic("K"), (("A", 1), ("B", 2 if sides.trans_b else 1))),)
     else:
         shorter = ((Dynamic("M"), (("A", 1), ("C", 1))),)
-    return Program.of(programs.batched, shorter, batch=Dynamic("batch"), M=m, N=sides.n, K=k, in_dtype=dtype, out_dtype=out, trans_a=sides.trans_a,
+    return Program.of(programs.batched, shorter, batch=Dynamic("batch"), M=m, N=sides.n, K=k, in_dtype=dtype, out_dtype=out,
+                      trans_a=sides.trans_a,
                       trans_b=sides.trans_b, **tile)
 
 
@@ -167,7 +173,8 @@ def _save(context, inputs, output):
 
 def _gradient(context, dc):
     if not context.plain:
-        raise NotImplementedError("kiln.library.matmul has no gradient with activation, row_scale or an out_dtype other than a's: apply these to the "
+        raise NotImplementedError("kiln.library.matmul has no gradient with activation, row_scale or an out_dtype other than a's: apply "
+                                  "these to the "
                                   "result of matmul with torch's own operators")
     a, b = context.saved_tensors
     ta, tb, needs = context.trans_a, context.trans_b, context.needs_input_grad
@@ -182,26 +189,27 @@ def _gradient(context, dc):
     return da, db, dbias, dc.to(context.dtypes[1]) if needs[3] else None, *[None] * 7
 
 
-_matmul = Operation("matmul(Tensor a, Tensor b, Tensor? bias, Tensor? residual, Tensor? row_scale, str? activation, bool trans_a, bool trans_b, "
-                    "ScalarType? out_dtype, bool allow_tf32, bool fast_accumulation) -> Tensor", _check, _plan, save=_save, backward=_gradient)
+_matmul = Operation("matmul(Tensor a, Tensor b, Tensor? bias, Tensor? residual, Tensor? row_scale, str? activation, bool trans_a, "
+                    "bool trans_b, ScalarType? out_dtype, bool allow_tf32, bool fast_accumulation) -> Tensor", _check, _plan, save=_save,
+                    backward=_gradient)
 
 
-def matmul(a, b, bias=None, *, residual=None, row_scale=None, activation=None, trans_a=False, trans_b=False, out_dtype=None, allow_tf32=False,
-           fast_accumulation=False):
+def matmul(a, b, bias=None, *, residual=None, row_scale=None, activation=None, trans_a=False, trans_b=False, out_dtype=None,
+           allow_tf32=False, fast_accumulation=False):
     """activation((op(a) · op(b)) · row_scale + bias) + residual.
 
-    a: (M, K), or (K, M) with ``trans_a``. b: (K, N), or (N, K) with ``trans_b``. a of (batch, M, K) goes by one b of two dimensions, or by a batch of as
-    many. Both are float16, bfloat16, float32, int8, float8_e4m3fn or float8_e5m2, alike. bias: (N), residual: like the result, both of a's
-    dtype (of 8-bit floats: of the result's). row_scale: (M) of float32. ``activation``: "relu", "gelu" or "silu".
+    a: (M, K), or (K, M) with ``trans_a``. b: (K, N), or (N, K) with ``trans_b``. a of (batch, M, K) goes by one b of two dimensions, or by
+    a batch of as many. Both are float16, bfloat16, float32, int8, float8_e4m3fn or float8_e5m2, alike. bias: (N), residual: like the
+    result, both of a's dtype (of 8-bit floats: of the result's). row_scale: (M) of float32. ``activation``: "relu", "gelu" or "silu".
 
-    Returns (M, N) or (batch, M, N) of ``out_dtype``: of floats a's (the default), float16, bfloat16, float32 or float8_e4m3fn, which rounds to its largest number
-    what is beyond; of 8-bit floats bfloat16 (the default), float16 or float32; of int8 int32. Sums are in float32, of int8 in int32.
-    ``allow_tf32``: float32 is rounded to 10 bits on the matrix units, many times faster. ``fast_accumulation``: 8-bit floats are summed in what
-    the matrix unit keeps, 13 bits on sm_90a.
+    Returns (M, N) or (batch, M, N) of ``out_dtype``: of floats a's (the default), float16, bfloat16, float32 or float8_e4m3fn, which rounds
+    to its largest number what is beyond; of 8-bit floats bfloat16 (the default), float16 or float32; of int8 int32. Sums are in float32, of
+    int8 in int32. ``allow_tf32``: float32 is rounded to 10 bits on the matrix units, many times faster. ``fast_accumulation``: 8-bit floats
+    are summed in what the matrix unit keeps, 13 bits on sm_90a.
 
-    A matrix that is transposed in memory (``w.t()``) is taken as it is. One kernel serves a range of the first dimension of a, and any batch. With a gradient for
-    a, b, bias and residual unless there is an activation, a row_scale or another out_dtype (NotImplementedError).
-    TypeError: another dtype. ValueError: another shape or activation, K = 0 with something to add to."""
+    A matrix that is transposed in memory (``w.t()``) is taken as it is. One kernel serves a range of the first dimension of a, and any
+    batch. With a gradient for a, b, bias and residual unless there is an activation, a row_scale or another out_dtype
+    (NotImplementedError). TypeError: another dtype. ValueError: another shape or activation, K = 0 with something to add to."""
     return _matmul(a, b, bias, residual, row_scale, activation, trans_a, trans_b, out_dtype, allow_tf32, fast_accumulation)
 
 
@@ -240,6 +248,6 @@ _gemv = Operation("gemv(Tensor weight, Tensor x, Tensor? bias) -> Tensor", _chec
 def gemv(weight, x, bias=None):
     """weight · x + bias.
 
-    weight: (N, K) of float16, bfloat16 or float32. x: (K), bias: (N) of the same. Returns (N) of the same, summed in float32. With a gradient.
-    TypeError: another dtype. ValueError: another shape."""
+    weight: (N, K) of float16, bfloat16 or float32. x: (K), bias: (N) of the same. Returns (N) of the same, summed in float32. With a
+    gradient. TypeError: another dtype. ValueError: another shape."""
     return _gemv(weight, x, bias)

@@ -42,7 +42,8 @@ def _check_scaled(a, b, scale_a, scale_b, out_dtype):
     steps = a.shape[1] // SCALED
     for word, spec, shape in (("scale_a", scale_a, (steps, a.shape[0])), ("scale_b", scale_b, (_tiles_up(b.shape[0], SCALED), steps))):
         want_dtype(name, word, spec, "float32")
-        want_shape(name, word, spec, shape, f"one for each {SCALED} elements along k" + (f" and {SCALED} rows of b" if word == "scale_b" else ""))
+        want_shape(name, word, spec, shape,
+                   f"one for each {SCALED} elements along k" + (f" and {SCALED} rows of b" if word == "scale_b" else ""))
     if out_dtype is not None and out_dtype not in FLOATS:
         raise TypeError(f"{name}: out_dtype is {out_dtype}; use {' or '.join(FLOATS)}")
     return (Result((a.shape[0], b.shape[0]), str(out_dtype or "bfloat16")),)
@@ -52,11 +53,13 @@ def _plan_scaled(a, b, scale_a, scale_b, out_dtype, target):
     results = _check_scaled(a, b, scale_a, scale_b, out_dtype)
     (m, k), n = a.shape, b.shape[0]
     shorter = ((dynamic("M", m), (("A", 0), ("scale_a", 1), ("C", 0))),)
-    program = Program.of(products.block_scaled, shorter, M=_at_most(m), N=n, K=k, out_dtype=results[0].dtype, **tiles.scaled_product(m, target))
+    program = Program.of(products.block_scaled, shorter, M=_at_most(m), N=n, K=k, out_dtype=results[0].dtype,
+                         **tiles.scaled_product(m, target))
     return Plan(program, tuple(whole(i, s) for i, s in enumerate((a, b, scale_a, scale_b))), results)
 
 
-_scaled_matmul = Operation("scaled_matmul(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, ScalarType? out_dtype) -> Tensor", _check_scaled,
+_scaled_matmul = Operation("scaled_matmul(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, ScalarType? out_dtype) -> Tensor",
+                           _check_scaled,
                            _plan_scaled)
 
 
@@ -88,7 +91,8 @@ def _plan_grouped(a, b, expert, fast_accumulation, target):
     return Plan(program, (whole(0, a), whole(1, b), whole(2, expert)), results, options)
 
 
-_grouped_matmul = Operation("grouped_matmul(Tensor a, Tensor b, Tensor expert, bool fast_accumulation) -> Tensor", _check_grouped, _plan_grouped)
+_grouped_matmul = Operation("grouped_matmul(Tensor a, Tensor b, Tensor expert, bool fast_accumulation) -> Tensor", _check_grouped,
+                            _plan_grouped)
 
 
 # Packed 4-bit weights.
@@ -112,7 +116,8 @@ def _check_quantized(a, weight, scale, format, group):
     want_shape(name, "weight", weight, (n, k // (2 if weight.dtype == "uint8" else 8)), "two 4-bit weights in a byte, eight in a word")
     want_dtype(name, "scale", scale, a.dtype if format == "int4" else "uint32")
     rows = k // (group if format == "int4" else MXFP4_GROUP)
-    want_shape(name, "scale", scale, (rows, n), "one for each group along k and row of weight" if format == "int4" else "four exponents in a word")
+    want_shape(name, "scale", scale, (rows, n),
+               "one for each group along k and row of weight" if format == "int4" else "four exponents in a word")
     return (Result((*a.shape[:-1], n), str(a.dtype)),)
 
 
@@ -129,7 +134,8 @@ def _plan_quantized(a, weight, scale, format, group, target):
     common = {"M": _at_most(m), "N": n, "K": k, "interleaved": weight.dtype == "uint32"}
     shorter = ((Dynamic("M"), (("A", 0), ("C", 0))),)
     if format == "int4":
-        program = Program.of(products.packed_weights, shorter, dtype=str(a.dtype), group=group, **common, **_packed_tile(m, k, group, target))
+        program = Program.of(products.packed_weights, shorter, dtype=str(a.dtype), group=group, **common,
+                             **_packed_tile(m, k, group, target))
     else:
         program = Program.of(products.packed_mxfp4, shorter, **common, **_packed_tile(m, k, MXFP4_GROUP, target))
     # Few rows: scales go to the product's sums, which rounds less often.
@@ -169,8 +175,8 @@ _quantize_rows = Operation("quantize_rows(Tensor x) -> (Tensor, Tensor)", _check
 def scaled_matmul(a, b, scale_a, scale_b, out_dtype=None):
     """a · bᵀ of 8-bit floats, where each 128 elements along k have a scale: Σ over these blocks of (a · bᵀ) · scale_a · scale_b.
 
-    a: (M, K), b: (N, K) of float8_e4m3fn, K a multiple of 128. scale_a: (K / 128, M), scale_b: (⌈N / 128⌉, K / 128) of float32. Returns (M, N) of
-    out_dtype: bfloat16 (the default), float16 or float32. No gradient. One kernel serves a range of M. TypeError: another dtype.
+    a: (M, K), b: (N, K) of float8_e4m3fn, K a multiple of 128. scale_a: (K / 128, M), scale_b: (⌈N / 128⌉, K / 128) of float32. Returns (M,
+    N) of out_dtype: bfloat16 (the default), float16 or float32. No gradient. One kernel serves a range of M. TypeError: another dtype.
     ValueError: another shape. CompileError (UNIMPLEMENTED) where the GPU has no such products."""
     return _scaled_matmul(a, b, scale_a, scale_b, out_dtype)
 
@@ -178,27 +184,28 @@ def scaled_matmul(a, b, scale_a, scale_b, out_dtype=None):
 def grouped_matmul(a, b, expert, fast_accumulation=False):
     """Each GROUP_ROWS (128) rows of a by the matrix of their expert: c[rows of tile t] = a[rows of tile t] · b[expert[t]]ᵀ.
 
-    a: (M, K) of float16, bfloat16 or float8_e4m3fn, the rows of an expert together and padded to a multiple of 128. b: (experts, N, K) of the same
-    dtype. expert: (M / 128) of int32, from 0 to experts − 1, which is not checked. Returns (M, N) of a's dtype, bfloat16 for 8-bit floats.
-    ``fast_accumulation``: 8-bit floats are summed in what the matrix unit keeps, 13 bits on sm_90a. No gradient. One kernel serves all M.
-    TypeError: another dtype. ValueError: another shape."""
+    a: (M, K) of float16, bfloat16 or float8_e4m3fn, the rows of an expert together and padded to a multiple of 128. b: (experts, N, K) of
+    the same dtype. expert: (M / 128) of int32, from 0 to experts − 1, which is not checked. Returns (M, N) of a's dtype, bfloat16 for 8-bit
+    floats. ``fast_accumulation``: 8-bit floats are summed in what the matrix unit keeps, 13 bits on sm_90a. No gradient. One kernel serves
+    all M. TypeError: another dtype. ValueError: another shape."""
     return _grouped_matmul(a, b, expert, fast_accumulation)
 
 
 def quantized_matmul(a, weight, scale, format="int4", group=None):
     """a · Wᵀ with weights of 4 bits.
 
-    a: (M, K) or (batch, M, K) of float16 or bfloat16. weight: (N, K / 2) of uint8 with two weights in each byte, the earlier one low, or what ``interleave``
-    makes of it, which is faster. "int4": W = (weight − 8) · scale, scale (K / group, N) of a's dtype; group is a power of two from 32 on, 128 if
-    left out, of which K is a multiple. "mxfp4", for a of bfloat16 and a group of 32: numbers of e2m1 times a power of two for each 32 along k; scale (K / 128, N) of
-    uint32, four exponents of e8m0 in a word, the earliest one low, 1 … 254 each. Returns (…, N) of a's dtype. No gradient. One kernel
-    serves a range of M. TypeError: another dtype. ValueError: another shape, format or group."""
+    a: (M, K) or (batch, M, K) of float16 or bfloat16. weight: (N, K / 2) of uint8 with two weights in each byte, the earlier one low, or
+    what ``interleave`` makes of it, which is faster. "int4": W = (weight − 8) · scale, scale (K / group, N) of a's dtype; group is a power
+    of two from 32 on, 128 if left out, of which K is a multiple. "mxfp4", for a of bfloat16 and a group of 32: numbers of e2m1 times a
+    power of two for each 32 along k; scale (K / 128, N) of uint32, four exponents of e8m0 in a word, the earliest one low, 1 … 254 each.
+    Returns (…, N) of a's dtype. No gradient. One kernel serves a range of M. TypeError: another dtype. ValueError: another shape, format or
+    group."""
     return _quantized_matmul(a, weight, scale, format, group if group is not None else 32 if format == "mxfp4" else 128)
 
 
 def interleave(packed, format="int4"):
-    """Weights of 4 bits (N, K / 2), two in a byte, as (N, K / 8) words in the order in which ``quantized_matmul`` unpacks them fastest. K is a multiple
-    of 32. packed: uint8, of torch or numpy. TypeError: another dtype. ValueError: another shape or format."""
+    """Weights of 4 bits (N, K / 2), two in a byte, as (N, K / 8) words in the order in which ``quantized_matmul`` unpacks them fastest. K
+    is a multiple of 32. packed: uint8, of torch or numpy. TypeError: another dtype. ValueError: another shape or format."""
     spec = spec_of(packed, "interleave: packed")
     want_name("interleave", "format", format, FORMATS)
     want_dtype("interleave", "packed", spec, "uint8")

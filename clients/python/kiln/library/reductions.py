@@ -54,7 +54,8 @@ def _save(context, inputs, output):
 
 def _gradient(context, dy):
     if context.kind not in ("sum", "mean"):
-        raise NotImplementedError(f"kiln.library.{_NAMES[context.kind]} has no gradient: use torch.{_NAMES[context.kind]} where one is needed")
+        raise NotImplementedError(f"kiln.library.{_NAMES[context.kind]} has no gradient: use torch.{_NAMES[context.kind]} where one is "
+                                  f"needed")
     scale = 1.0 if context.kind == "sum" else 1.0 / context.shape[context.dim]
     return (dy * scale).to(context.dtype).unsqueeze(context.dim).expand(context.shape), None, None
 
@@ -65,8 +66,8 @@ _reduce = Operation("reduce(Tensor x, int dim, str kind) -> Tensor", _check, _pl
 def sum(x, dim=-1):
     """Σ x along a dimension, in float32.
 
-    x: (…, N) of float16, bfloat16 or float32. dim: the last one, or 0 of a matrix (M, N). Returns float32 without that dimension; of nothing, 0. With
-    a gradient. TypeError: another dtype. ValueError: another dim."""
+    x: (…, N) of float16, bfloat16 or float32. dim: the last one, or 0 of a matrix (M, N). Returns float32 without that dimension; of
+    nothing, 0. With a gradient. TypeError: another dtype. ValueError: another dim."""
     return _reduce(x, dim, "sum")
 
 

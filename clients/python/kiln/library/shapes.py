@@ -32,8 +32,8 @@ def whole(index: int, spec) -> View:
 
 
 def kept_in(n: int, dtype, target: str) -> str:
-    """Where a program keeps rows of n elements between its two looks at them: "registers" (of a block, or its shared memory), "block" (registers and
-    shared memory of a large block, or a cluster's), or "memory": it reads them twice."""
+    """Where a program keeps rows of n elements between its two looks at them: "registers" (of a block, or its shared memory), "block"
+    (registers and shared memory of a large block, or a cluster's), or "memory": it reads them twice."""
     if n <= tiles.IN_REGISTERS and (target.endswith(":sm_90a") or n * dtype.bytes <= 32768):
         return "registers"
     if target.endswith(":sm_90a") and dtype.bytes == 2 and n <= LONGEST and n % tiles.IN_REGISTERS == 0:

@@ -64,8 +64,8 @@ def _check_cross_entropy(x, label):
 def _plan_cross_entropy(x, label, target):
     n = x.shape[-1]
     program = Program.of(bandwidth.cross_entropy, M=M, N=n, dtype=str(x.dtype), **tiles.rows("cross_entropy", n))
-    # Without it, powers of two take three operations more for results below 2^-126, which count for nothing beside the largest, 1. Where memory
-    # is far from the bound, as for short rows, these operations are.
+    # Without it, powers of two take three operations more for results below 2^-126, which count for nothing beside the largest, 1. Where
+    # memory is far from the bound, as for short rows, these operations are.
     options = (("fast_math", True),) if n <= tiles.IN_REGISTERS else ()
     return Plan(program, (rows_of(0, x), View(1, (label.size,), dtype="int32")), _check_cross_entropy(x, label), options)
 
@@ -94,7 +94,8 @@ def _cross_entropy_gradient(context, dloss):
 
 
 _cross_entropy = Operation("cross_entropy(Tensor x, Tensor label) -> Tensor", _check_cross_entropy, _plan_cross_entropy,
-                           save=lambda context, inputs, output: context.save_for_backward(*inputs, output), backward=_cross_entropy_gradient)
+                           save=lambda context, inputs,
+                           output: context.save_for_backward(*inputs, output), backward=_cross_entropy_gradient)
 
 
 def softmax(x):

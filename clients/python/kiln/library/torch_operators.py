@@ -11,8 +11,8 @@ _libraries: list = []  # torch forgets the operators of a Library that nobody ho
 
 
 def register(torch) -> None:
-    """Defines every operation, with kernels for tensors of the CPU (emulated) and of GPUs, a fake one, and its gradient or the refusal of one.
-    ImportError where torch is too old for that."""
+    """Defines every operation, with kernels for tensors of the CPU (emulated) and of GPUs, a fake one, and its gradient or the refusal of
+    one. ImportError where torch is too old for that."""
     if not hasattr(torch.library, "register_autograd"):
         raise ImportError(f"kiln.library needs torch 2.4 or newer, whose torch.library has register_autograd; this is {torch.__version__}")
     library = torch.library.Library(NAMESPACE, "FRAGMENT")

@@ -6,8 +6,8 @@ from kiln.examples.attention import LOG2_E
 
 
 def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype, block_m, block_n, stages, threads):
-    """O = softmax(Q · Kᵀ · scale) · V: Q and O are (batch, seq_len, heads, dim), K and V (batch, kv_len, kv_heads, dim). With ``causal``, query i sees
-    keys up to i + kv_len − seq_len, which must be at least as many."""
+    """O = softmax(Q · Kᵀ · scale) · V: Q and O are (batch, seq_len, heads, dim), K and V (batch, kv_len, kv_heads, dim). With ``causal``,
+    query i sees keys up to i + kv_len − seq_len, which must be at least as many."""
     group = heads // kv_heads
     power = scale * LOG2_E
 

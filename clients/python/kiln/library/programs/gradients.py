@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of the row-wise functions, rows of any length: a block has one row, ``columns`` of it at a time; sums first, then the results."""
+"""Gradients of the row-wise functions, rows of any length: a block has one row, ``columns`` of it at a time; sums first, then the
+results."""
 
 import kiln.language as T
 
@@ -69,7 +70,8 @@ def norm_weights(M, N, dtype, rows=32, columns=64, threads=256):
     """dw[j] = Σ dy[:, j] · (x[:, j] − mean) · rstd and db[j] = Σ dy[:, j]: a block has a strip of columns."""
 
     @T.prim_func
-    def norm_weight_backward(dy: T.Tensor((M, N), dtype), x: T.Tensor((M, N), dtype), mean: T.Tensor((M,), "float32"), rstd: T.Tensor((M,), "float32"),
+    def norm_weight_backward(dy: T.Tensor((M, N), dtype), x: T.Tensor((M, N), dtype), mean: T.Tensor((M,), "float32"),
+                             rstd: T.Tensor((M,), "float32"),
                              dw: T.Tensor((N,), dtype), db: T.Tensor((N,), dtype)):
         with T.Kernel(T.ceildiv(N, columns), threads=threads) as bx:
             weights = T.alloc_fragment((rows, columns), "float32")
@@ -107,16 +109,19 @@ def softmax(M, N, dtype, columns=4096, threads=256):
             T.reduce_sum(products, total, dim=0)
             for k in T.serial(T.ceildiv(N, columns)):
                 for j in T.Parallel(columns):
-                    dx[bx, k * columns + j] = T.cast(y[bx, k * columns + j], "float32") * (T.cast(dy[bx, k * columns + j], "float32") - total[0])
+                    dx[bx, k * columns + j] = T.cast(y[bx, k * columns + j],
+                                                     "float32") * (T.cast(dy[bx, k * columns + j], "float32") - total[0])
 
     return softmax_backward.with_outputs(-1)
 
 
 def cross_entropy(M, N, dtype, columns=4096, threads=256):
-    """dx[i, :] = dloss[i] · (softmax(x[i, :]) − onehot(label[i])), where the loss tells the sum of the powers: log Σ exp(x) = loss + x[label]."""
+    """dx[i, :] = dloss[i] · (softmax(x[i, :]) − onehot(label[i])), where the loss tells the sum of the powers: log Σ exp(x) = loss +
+    x[label]."""
 
     @T.prim_func
-    def cross_entropy_backward(dloss: T.Tensor((M,), "float32"), x: T.Tensor((M, N), dtype), label: T.Tensor((M,), "int32"), loss: T.Tensor((M,), "float32"),
+    def cross_entropy_backward(dloss: T.Tensor((M,), "float32"), x: T.Tensor((M, N), dtype), label: T.Tensor((M,), "int32"),
+                               loss: T.Tensor((M,), "float32"),
                                dx: T.Tensor((M, N), dtype)):
         with T.Kernel(M, T.ceildiv(N, columns), threads=threads) as (by, bx):
             total = T.alloc_fragment((1,), "float32")

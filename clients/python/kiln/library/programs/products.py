@@ -5,16 +5,19 @@ import kiln.language as T
 from kiln.examples.gemm import ACCUMULATOR, activate
 
 
-def fused(M, N, K, in_dtype, out_dtype, bias, activation, row_scale, residual, trans_a, trans_b, block_m, block_n, block_k, stages, threads):
-    """C = activation((op(A) · op(B)) · scale[row] + bias) + R. scale is (M) of float32, bias (N) and R (M, N) of ``bias``' and ``residual``'s dtype;
-    of one that is not asked for (None) a single element of any kind is passed, which is not read."""
+def fused(M, N, K, in_dtype, out_dtype, bias, activation, row_scale, residual, trans_a, trans_b, block_m, block_n, block_k, stages,
+          threads):
+    """C = activation((op(A) · op(B)) · scale[row] + bias) + R. scale is (M) of float32, bias (N) and R (M, N) of ``bias``' and
+    ``residual``'s dtype; of one that is not asked for (None) a single element of any kind is passed, which is not read."""
     a_shape, b_shape = (K, M) if trans_a else (M, K), (N, K) if trans_b else (K, N)
     a_tile = (block_k, block_m) if trans_a else (block_m, block_k)
     b_tile = (block_n, block_k) if trans_b else (block_k, block_n)
 
     @T.prim_func
-    def fused(A: T.Tensor(a_shape, in_dtype), B: T.Tensor(b_shape, in_dtype), scale: T.Tensor((M,) if row_scale else (1,), "float32" if row_scale else in_dtype),
-              bias_row: T.Tensor((N,) if bias else (1,), bias or in_dtype), R: T.Tensor((M, N) if residual else (1, 1), residual or in_dtype),
+    def fused(A: T.Tensor(a_shape, in_dtype), B: T.Tensor(b_shape, in_dtype),
+              scale: T.Tensor((M,) if row_scale else (1,), "float32" if row_scale else in_dtype),
+              bias_row: T.Tensor((N,) if bias else (1,), bias or in_dtype),
+              R: T.Tensor((M, N) if residual else (1, 1), residual or in_dtype),
               C: T.Tensor((M, N), out_dtype)):
         with T.Kernel(T.ceildiv(N, block_n), T.ceildiv(M, block_m), threads=threads) as (bx, by):
             a_shared = T.alloc_shared(a_tile, in_dtype)

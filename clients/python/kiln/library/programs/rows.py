@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of any length, ``columns`` at a time, read twice: a block has one row. What ``kiln.examples`` keep in registers or shared memory is read once,
-but must fit there."""
+"""Rows of any length, ``columns`` at a time, read twice: a block has one row. What ``kiln.examples`` keep in registers or shared memory is
+read once, but must fit there."""
 
 import kiln.language as T
 
