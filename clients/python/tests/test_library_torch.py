@@ -158,8 +158,8 @@ def test_dtypes_by_name(operators, torch):
 
 def test_schemas():
     assert parse("f(Tensor x, Tensor? y, float eps) -> (Tensor, Tensor)")[0] == "f"
-    assert [(p.kind, p.optional, p.name) for p in parse("f(Tensor x,
-                                                           Tensor? y) -> Tensor")[1]] == [("Tensor", False, "x"), ("Tensor", True, "y")]
+    parameters = parse("f(Tensor x, Tensor? y) -> Tensor")[1]
+    assert [(p.kind, p.optional, p.name) for p in parameters] == [("Tensor", False, "x"), ("Tensor", True, "y")]
 
 
 def test_a_torch_that_is_too_old_is_refused(torch, monkeypatch):
