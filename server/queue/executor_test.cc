@@ -31,14 +31,21 @@ class HeldExecutor {
   }
   void GoOn() { go_on_.set_value(); }
   bool Post(const std::string& tenant, std::function<void()> body = [] {}) {
-    Executor::Task task = std::move(body);
+    Executor::Task task = Taking1Ms(std::move(body));
     return executor_.Post(tenant, task);
   }
   void PostFirst(Executor::Task task) { executor_.PostFirst(std::move(task)); }
-  void Resume(const std::string& tenant, Executor::Task task) { executor_.Resume(tenant, std::move(task)); }
+  void Resume(const std::string& tenant, std::function<void()> body) { executor_.Resume(tenant, Taking1Ms(std::move(body))); }
 
  private:
-  const cache::testing::ManualClock clock_;
+  Executor::Task Taking1Ms(std::function<void()> body) {
+    return [this, body = std::move(body)] {
+      body();
+      clock_.Advance(std::chrono::milliseconds(1));
+    };
+  }
+
+  cache::testing::ManualClock clock_;
   std::promise<void> go_on_;
   Executor executor_;
 };
