@@ -8,6 +8,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/rules/tensor.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {

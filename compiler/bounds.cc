@@ -71,7 +71,8 @@ class Checker {
                                 [&](const ir::If& op) { VisitBranch(op, facts); },
                                 [&](const ir::Let& op) { facts.Bind(op); },
                                 [&](const ir::Assume& op) { facts.Assume(op.cond); },
-                                [](const auto&) {}},
+                                ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier,
+                                            ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
                  stmt.op);
     }
   }
@@ -107,20 +108,9 @@ class Checker {
   }
 
   void Check(const ir::Stmt& stmt, const Facts& facts) {
-    const auto elements = [&](BufferId buffer, std::span<const ExprId> indices) {
-      for (size_t d = 0; d < indices.size(); ++d) Check({buffer, d, indices[d], 1}, facts);
-    };
-    const auto region = [&](const ir::Region& r) {
-      for (size_t d = 0; d < r.offsets.size(); ++d) Check({r.buffer, d, r.offsets[d], r.extents[d]}, facts);
-    };
-    std::visit(ir::Overloaded{[&](const ir::Store& op) { elements(op.buffer, op.indices); },
-                              [&](const ir::Atomic& op) { elements(op.buffer, op.indices); },
-                              [&](const ir::Copy& op) { region(op.src), region(op.dst); },
-                              [&](const ir::Fill& op) { region(op.dst); },
-                              [&](const ir::Reduce& op) { region(op.src), region(op.dst); },
-                              [&](const ir::Gemm& op) { region(op.a), region(op.b), region(op.c); },
-                              [](const auto&) {}},
-               stmt.op);
+    ir::ForEachPlace(stmt.op, [&](BufferId buffer, const std::vector<ExprId>& indices, const std::vector<int64_t>* extents) {
+      for (size_t d = 0; d < indices.size(); ++d) Check({buffer, d, indices[d], extents != nullptr ? (*extents)[d] : 1}, facts);
+    });
     seen_.clear();
     ir::ForEachExpr(stmt.op, [&](ExprId id) { Loads(id, facts); });
   }

@@ -13,6 +13,7 @@
 #include "compiler/passes.h"
 #include "compiler/stage_timer.h"
 #include "ir/codec/decode.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {

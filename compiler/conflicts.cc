@@ -14,6 +14,7 @@
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/iteration_trace.h"
 #include "ir/print.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "compiler/infer/versions.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {

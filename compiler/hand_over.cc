@@ -11,6 +11,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/infer/versions.h"
 #include "ir/print.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {

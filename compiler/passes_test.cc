@@ -23,6 +23,7 @@
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/random_module.h"
+#include "ir/visit.h"
 #include "tests/golden/golden.h"
 
 namespace kiln::compiler {

@@ -10,6 +10,7 @@
 #include "compiler/passes.h"
 #include "compiler/rules/shared.h"
 #include "compiler/rules/tensor.h"
+#include "ir/op.h"
 #include "ir/print.h"
 
 namespace kiln::compiler {
@@ -53,7 +54,7 @@ class Reporter {
                        Add("stream_k", fmt::format("sum of {}", module_[op.sum].name),
                            "of blocks that share the steps of a tile, in the order of their numbers", "", stmt);
                      },
-                     [](const auto&) {},
+                     ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Fill, ir::Atomic, ir::Break, ir::Continue, ir::AsyncCommit>{},
                  },
                  stmt.op);
     }
@@ -199,7 +200,8 @@ void CollectUsers(const ir::Module& module, const ir::Block& block, bool in_para
                    [&](const ir::Reduce& op) {
                      if (op.scratch) users[ir::Index(*op.scratch)].insert(number);
                    },
-                   [](const auto&) {},
+                   ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Atomic, ir::Barrier,
+                               ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                },
                stmt.op);
   }

@@ -11,6 +11,7 @@
 #include "compiler/analysis/divergence.h"
 #include "compiler/analysis/thread_sets.h"
 #include "ir/print.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -47,7 +48,8 @@ class Checker {
                                   op.then_threads = VisitBranch(stmt, op, true, scope);
                                   op.else_threads = VisitBranch(stmt, op, false, scope);
                                 },
-                                [](auto&) {}},
+                                ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier,
+                                            ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
                  stmt.op);
     }
   }

@@ -13,6 +13,7 @@
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/random_module.h"
+#include "ir/visit.h"
 
 namespace kiln::ir {
 namespace {

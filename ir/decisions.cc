@@ -4,19 +4,22 @@
 #include <fmt/format.h>
 
 #include "ir/print.h"
+#include "ir/visit.h"
 
 namespace kiln::ir {
 namespace {
 
+struct Decisions : FieldVisitor {
+  bool any = false;
+  void Decided(bool value) { any |= value; }
+  template <typename T>
+  void Decided(const std::optional<T>& value) { any |= value.has_value(); }
+};
+
 bool HasDecision(const Op& op) {
-  if (auto* loop = std::get_if<For>(&op)) return loop->layout.has_value();
-  if (auto* copy = std::get_if<Copy>(&op)) return copy->plan.has_value();
-  if (auto* gemm = std::get_if<Gemm>(&op)) return gemm->plan.has_value();
-  if (auto* branch = std::get_if<If>(&op)) return branch->IsNarrowed();
-  if (auto* barrier = std::get_if<Barrier>(&op)) return barrier->by_group;
-  if (auto* reduce = std::get_if<Reduce>(&op)) return reduce->scratch.has_value() || reduce->cluster;
-  return std::holds_alternative<AsyncCommit>(op) || std::holds_alternative<AsyncWait>(op) || std::holds_alternative<RingStep>(op) ||
-         std::holds_alternative<PairSum>(op) || std::holds_alternative<StreamSum>(op);
+  Decisions found;
+  Fields(op, found);
+  return found.any || WireNumber(op) == 0;  // or one that only passes make
 }
 
 constexpr char kHint[] = "send the program as it was before the passes";

@@ -1,29 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/module.h"
 
-#include <type_traits>
+#include "ir/op.h"
 
 namespace kiln::ir {
-namespace {
-
-constexpr std::string_view kNames[] = {
-#define KILN_OP(number, type, name, family, since) name,
-#include "ir/ops.def"
-};
-
-enum Row : size_t {
-#define KILN_OP(number, type, name, family, since) kRow##type,
-#include "ir/ops.def"
-};
-#define KILN_OP(number, type, name, family, since) \
-  static_assert(std::is_same_v<std::variant_alternative_t<kRow##type, Op>, type>, "Op follows the order of ops.def");
-#include "ir/ops.def"
-static_assert(std::variant_size_v<Op> == std::size(kNames));
-
-}  // namespace
-
-std::string_view Name(const Op& op) { return kNames[op.index()]; }
-
 VarId Module::AddVar(Var var) {
   vars.push_back(std::move(var));
   return VarId(vars.size() - 1);
@@ -43,6 +23,13 @@ std::optional<std::vector<int64_t>> Module::ConstShape(BufferId id) const {
   }
   return shape;
 }
+
+Kernel::Kernel() = default;
+Kernel::Kernel(const Kernel&) = default;
+Kernel::Kernel(Kernel&&) noexcept = default;
+Kernel& Kernel::operator=(const Kernel&) = default;
+Kernel& Kernel::operator=(Kernel&&) noexcept = default;
+Kernel::~Kernel() = default;
 
 uint32_t Kernel::ClusterBlocks() const {
   uint32_t blocks = 1;

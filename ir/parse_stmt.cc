@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "ir/limits.h"
+#include "ir/op.h"
 #include "ir/parser.h"
 #include "ir/print.h"
 #include "ir/verify.h"

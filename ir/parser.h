@@ -14,6 +14,7 @@
 #include "ir/expr_size.h"
 #include "ir/lexer.h"
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::ir {
 

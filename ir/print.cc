@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ir/print_expr.h"
+#include "ir/visit.h"
 
 namespace kiln::ir {
 namespace {

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::ir {
 

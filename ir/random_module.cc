@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/random_module.h"
 
+#include "ir/op.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -156,7 +158,11 @@ void RandomModule::Header() {
 
 Kernel RandomModule::MakeKernel() {
   auto scope = std::tuple(ints_, floats_, buffers_);
-  Kernel kernel{.threads = uint32_t(32 * (1 + Below(8))), .raster_panel = uint32_t(Below(3)), .min_blocks = uint32_t(Below(3)), .name = Name()};
+  Kernel kernel;
+  kernel.threads = uint32_t(32 * (1 + Below(8)));
+  kernel.raster_panel = uint32_t(Below(3));
+  kernel.min_blocks = uint32_t(Below(3));
+  kernel.name = Name();
   for (int axis = 0; axis < 1 + Below(3); ++axis) {
     kernel.grid.push_back(Coin() ? module_.exprs.Int(1 + Below(9))
                                  : module_.exprs.CeilDiv(module_.VarRef(ints_[0]), 128));

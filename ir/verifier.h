@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/op.h"
 #include "ir/print.h"
 #include "ir/verify.h"
 

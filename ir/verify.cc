@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "ir/op.h"
 #include "ir/verifier.h"
 
 namespace kiln::ir {

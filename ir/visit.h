@@ -1,81 +1,109 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The expressions and buffers that a statement itself names; of a compound statement, its header's. Works on const statements and,
-// to rewrite them, on others.
+// What a statement itself names (of a compound one, its header), and the statements within it. All follow from ir/fields.h, and work on
+// const statements and, to rewrite them, on others.
 #pragma once
 
-#include <type_traits>
 #include <utility>
 
-#include "ir/module.h"
+#include "ir/fields.h"
 
 namespace kiln::ir {
+namespace visitors {
 
-// Calls fn(ExprId&) or fn(const ExprId&) for each, in the order they are written in the text form.
+template <typename Fn>
+struct Exprs : FieldVisitor {
+  Fn& fn;
+  explicit Exprs(Fn& f) : fn(f) {}
+  void Evaluates(auto& expr) { fn(expr); }
+  void Region(auto& region, Use) {
+    for (auto& offset : region.offsets) fn(offset);
+  }
+  void Element(auto&, auto& indices, Use) {
+    for (auto& index : indices) fn(index);
+  }
+};
+
+template <typename Fn>
+struct Buffers : FieldVisitor {
+  Fn& fn;
+  explicit Buffers(Fn& f) : fn(f) {}
+  void Region(auto& region, Use) { fn(region.buffer); }
+  void Element(auto& buffer, auto&, Use) { fn(buffer); }
+  void Whole(auto& buffer, Use) { fn(buffer); }
+  void Names(auto& buffer) { fn(buffer); }
+};
+
+template <typename Fn>
+struct Regions : FieldVisitor {
+  Fn& fn;
+  explicit Regions(Fn& f) : fn(f) {}
+  void Region(auto& region, Use use) { fn(region, use); }
+};
+
+template <typename Fn>
+struct Places : FieldVisitor {
+  Fn& fn;
+  explicit Places(Fn& f) : fn(f) {}
+  void Region(auto& region, Use) { fn(region.buffer, region.offsets, &region.extents); }
+  void Element(auto& buffer, auto& indices, Use) { fn(buffer, indices, static_cast<std::vector<int64_t>*>(nullptr)); }
+};
+
+template <typename Fn>
+struct Bodies : FieldVisitor {
+  Fn& fn;
+  explicit Bodies(Fn& f) : fn(f) {}
+  void Body(auto& block) { fn(block); }
+};
+
+}  // namespace visitors
+
+// Calls fn(ExprId&) or fn(const ExprId&) for each expression, in the order they are written in the text form.
 template <typename AnyOp, typename Fn>
 void ForEachExpr(AnyOp& op, Fn&& fn) {
-  auto list = [&](auto& exprs) {
-    for (auto& expr : exprs) fn(expr);
-  };
-  std::visit([&](auto& o) {
-    using T = std::remove_cvref_t<decltype(o)>;
-    if constexpr (std::is_same_v<T, For>) list(o.extents);
-    if constexpr (std::is_same_v<T, If> || std::is_same_v<T, While> || std::is_same_v<T, Assume>) fn(o.cond);
-    if constexpr (std::is_same_v<T, Let>) fn(o.value);
-    if constexpr (std::is_same_v<T, Store> || std::is_same_v<T, Atomic>) {
-      list(o.indices);
-      fn(o.value);
-    }
-    if constexpr (std::is_same_v<T, Copy> || std::is_same_v<T, Reduce>) {
-      list(o.src.offsets);
-      list(o.dst.offsets);
-    }
-    if constexpr (std::is_same_v<T, Gemm>) {
-      list(o.a.offsets);
-      list(o.b.offsets);
-      list(o.c.offsets);
-    }
-    if constexpr (std::is_same_v<T, Fill>) {
-      list(o.dst.offsets);
-      fn(o.value);
-    }
-    if constexpr (std::is_same_v<T, StreamSum>) {
-      fn(o.block);
-      fn(o.owns);
-      fn(o.parts);
-    }
-  }, op);
+  Fields(op, visitors::Exprs(fn));
 }
 
-// Calls fn(BufferId) for each that the statement reads or writes by itself. Loads in expressions and Alloc are not among them.
-template <typename Fn>
-void ForEachBuffer(const Op& op, Fn&& fn) {
-  std::visit(Overloaded{
-      [&](const Store& o) { fn(o.buffer); },
-      [&](const Atomic& o) { fn(o.buffer); },
-      [&](const Copy& o) {
-        fn(o.src.buffer);
-        fn(o.dst.buffer);
-        if (o.plan && o.plan->ring) fn(o.plan->ring->barriers), fn(o.plan->ring->position);
-      },
-      [&](const Gemm& o) { fn(o.a.buffer); fn(o.b.buffer); fn(o.c.buffer); },
-      [&](const Fill& o) { fn(o.dst.buffer); },
-      [&](const Reduce& o) {
-        fn(o.src.buffer);
-        fn(o.dst.buffer);
-        if (o.scratch) fn(*o.scratch);
-      },
-      [&](const AsyncWait& o) {
-        if (o.product) fn(*o.product);
-      },
-      [&](const RingStep& o) { fn(o.ring.barriers); fn(o.ring.position); },
-      [&](const PairSum& o) {
-        fn(o.sum);
-        if (o.half) fn(*o.half);
-        if (o.scratch) fn(*o.scratch);
-      },
-      [&](const StreamSum& o) { fn(o.sum); fn(o.partials); fn(o.flags); },
-      [](const auto&) {}}, op);
+// Calls fn(BufferId&) or fn(const BufferId&) for each buffer that the statement reads, writes or needs by itself. Loads in expressions and
+// Alloc are not among them.
+template <typename AnyOp, typename Fn>
+void ForEachBuffer(AnyOp& op, Fn&& fn) {
+  Fields(op, visitors::Buffers(fn));
+}
+
+// Calls fn(region, use) for each tile.
+template <typename AnyOp, typename Fn>
+void ForEachRegion(AnyOp& op, Fn&& fn) {
+  Fields(op, visitors::Regions(fn));
+}
+
+// Calls fn(buffer, indices, extents) for each place that the statement reads or writes: a tile (its offsets and its extents) or an element
+// (null). Loads in expressions are the caller's.
+template <typename AnyOp, typename Fn>
+void ForEachPlace(AnyOp& op, Fn&& fn) {
+  Fields(op, visitors::Places(fn));
+}
+
+// Calls fn(block) for each block of statements within the op.
+template <typename AnyOp, typename Fn>
+void ForEachBody(AnyOp& op, Fn&& fn) {
+  Fields(op, visitors::Bodies(fn));
+}
+
+template <typename Statement, typename Fn>
+void WalkWithin(Statement& stmt, Fn&& fn);
+
+// Calls fn(stmt) for each statement of a block, preorder, nested blocks included.
+template <typename AnyBlock, typename Fn>
+void Walk(AnyBlock& block, Fn&& fn) {
+  for (auto& stmt : block) WalkWithin(stmt, fn);
+}
+
+// The same for one statement and what is within it.
+template <typename Statement, typename Fn>
+void WalkWithin(Statement& stmt, Fn&& fn) {
+  fn(stmt);
+  ForEachBody(stmt.op, [&](auto& body) { Walk(body, fn); });
 }
 
 }  // namespace kiln::ir

@@ -111,8 +111,13 @@ void Builder::LaunchVars(const LaunchOptions& options, int arity, const VarsBody
   if (std::size_t(arity) != options.grid.size()) {
     return state_->Report(fmt::format("a grid of {} dimensions and a body of {} block indices", options.grid.size(), arity), "", where);
   }
-  ir::Kernel kernel{.grid = state_->TakeAll(options.grid), .cluster = options.cluster, .threads = options.threads,
-                    .raster_panel = options.raster_panel, .min_blocks = options.min_blocks, .name = options.name};
+  ir::Kernel kernel;
+  kernel.grid = state_->TakeAll(options.grid);
+  kernel.cluster = options.cluster;
+  kernel.threads = options.threads;
+  kernel.raster_panel = options.raster_panel;
+  kernel.min_blocks = options.min_blocks;
+  kernel.name = options.name;
   state_->ReportBroken(where);
   std::vector<Expr> vars;
   for (std::size_t axis = 0; axis < options.grid.size(); ++axis) {

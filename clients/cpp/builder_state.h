@@ -12,6 +12,7 @@
 
 #include "clients/cpp/builder.h"
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln {
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/analysis/access.h"
 
+#include "ir/visit.h"
+
 #include <algorithm>
 #include <set>
 #include <span>
@@ -11,89 +13,57 @@ namespace kiln::compiler {
 namespace {
 
 using ir::ExprId;
-using ir::Overloaded;
 
-class Collector {
+// Copies of this kind are under way until something waits for them.
+bool IsAsync(const ir::Op& op) {
+  const auto* copy = std::get_if<ir::Copy>(&op);
+  return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kAsync;
+}
+
+// What a statement reads, then what it writes. A parallel loop's body is its own; of other compound statements it is not.
+class Collector : public ir::FieldVisitor {
  public:
   explicit Collector(const ir::Module& module) : module_(module) {}
   std::vector<Access> Take() { return std::move(accesses_); }
 
   void Visit(const ir::Stmt& stmt) {
-    std::visit(Overloaded{
-                   [&](const ir::For& op) {
-                     for (ExprId extent : op.extents) Loads(extent);
-                     if (op.kind == ir::LoopKind::kParallel) Body(op.body);
-                   },
-                   [&](const ir::If& op) {
-                     Loads(op.cond);
-                     if (in_parallel_) Body(op.then_body), Body(op.else_body);
-                   },
-                   [&](const ir::While& op) {
-                     Loads(op.cond);
-                     if (in_parallel_) Body(op.body);
-                   },
-                   [&](const ir::Let& op) { Loads(op.value); },
-                   [&](const ir::Assume& op) { Loads(op.cond); },
-                   [&](const ir::Store& op) { Element(op.buffer, op.indices, op.value); },
-                   [&](const ir::Atomic& op) { Element(op.buffer, op.indices, op.value); },
-                   [&](const ir::Copy& op) {
-                     const bool async = op.plan && op.plan->instruction == ir::CopyInstruction::kAsync;
-                     Tile(op.src, false, async);
-                     Tile(op.dst, true, async);
-                   },
-                   [&](const ir::Gemm& op) {
-                     Tile(op.a, false);
-                     Tile(op.b, false);
-                     if (!op.clear_accum) Tile(op.c, false);
-                     Tile(op.c, true);
-                   },
-                   [&](const ir::Fill& op) {
-                     Loads(op.value);
-                     Tile(op.dst, true);
-                   },
-                   [&](const ir::Reduce& op) {
-                     Tile(op.src, false);
-                     if (!op.clear) Tile(op.dst, false);
-                     Tile(op.dst, true);
-                   },
-                   [&](const ir::PairSum& op) {
-                     accesses_.push_back({op.sum, false, false, {}, true, module_.ShapeOf(op.sum), {}});
-                     const ir::BufferId total = op.half.value_or(op.sum);
-                     accesses_.push_back({total, true, false, {}, true, module_.ShapeOf(total), {}});
-                   },
-                   // Where the blocks meet is their own business.
-                   [&](const ir::StreamSum& op) {
-                     for (ExprId id : {op.block, op.owns, op.parts}) Loads(id);
-                     for (bool write : {false, true}) accesses_.push_back({op.sum, write, false, {}, true, module_.ShapeOf(op.sum), {}});
-                   },
-                   [](const auto&) {},
-               },
-               stmt.op);
+    const bool async = std::exchange(async_, IsAsync(stmt.op));
+    std::vector<Access> writes = std::exchange(writes_, {});
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    const bool parallel = std::exchange(in_parallel_, in_parallel_ || (loop != nullptr && loop->kind == ir::LoopKind::kParallel));
+    ir::Fields(stmt.op, *this);
+    in_parallel_ = parallel;
+    accesses_.insert(accesses_.end(), writes_.begin(), writes_.end());
+    writes_ = std::move(writes);
+    async_ = async;
+  }
+
+  void Evaluates(ExprId id) { CollectLoads(module_.exprs, id, accesses_); }
+  void Region(const ir::Region& region, ir::Use use) {
+    for (ExprId offset : region.offsets) Evaluates(offset);
+    Add({region.buffer, false, async_, region.offsets, true, region.extents, {}}, use);
+  }
+  void Element(ir::BufferId buffer, const std::vector<ExprId>& indices, ir::Use use) {
+    for (ExprId index : indices) Evaluates(index);
+    Add({buffer, false, false, indices, false, {}, {}}, use);
+  }
+  void Whole(ir::BufferId buffer, ir::Use use) { Add({buffer, false, false, {}, true, module_.ShapeOf(buffer), {}}, use); }
+  void Body(const ir::Block& block) {
+    if (!in_parallel_) return;
+    for (const ir::Stmt& stmt : block) Visit(stmt);
   }
 
  private:
-  void Loads(ExprId id) { CollectLoads(module_.exprs, id, accesses_); }
-  void Body(const ir::Block& block) {
-    const bool outer = std::exchange(in_parallel_, true);
-    for (const ir::Stmt& stmt : block) {
-      Visit(stmt);
-      if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop && loop->kind != ir::LoopKind::kParallel) Body(loop->body);
-    }
-    in_parallel_ = outer;
-  }
-  void Element(ir::BufferId buffer, const std::vector<ExprId>& indices, ExprId value) {
-    for (ExprId index : indices) Loads(index);
-    Loads(value);
-    accesses_.push_back({buffer, true, false, indices, false, {}, {}});
-  }
-  void Tile(const ir::Region& region, bool write, bool async = false) {
-    for (ExprId offset : region.offsets) Loads(offset);
-    accesses_.push_back({region.buffer, write, async, region.offsets, true, region.extents, {}});
+  // What is done in one step counts as written alone.
+  void Add(Access access, ir::Use use) {
+    if (use == ir::Use::kRead || use == ir::Use::kUpdate) accesses_.push_back(access);
+    access.write = true;
+    if (use != ir::Use::kRead) writes_.push_back(std::move(access));
   }
 
   const ir::Module& module_;
-  std::vector<Access> accesses_;
-  bool in_parallel_ = false;
+  std::vector<Access> accesses_, writes_;  // writes_: of the statement under way
+  bool in_parallel_ = false, async_ = false;
 };
 
 // What one of them is done to may be any of the others, all of it.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

@@ -5,6 +5,7 @@
 
 #include "ir/module.h"
 #include "ir/print.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 

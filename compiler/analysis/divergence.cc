@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/analysis/divergence.h"
 
+#include "ir/visit.h"
+
+
 #include <algorithm>
 #include <utility>
 
@@ -73,7 +76,8 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
                  },
                  [&](const ir::Store& store) { Write(stmt, store.buffer, store.indices, store.value, divergent); },
                  [&](const ir::Atomic& atomic) { Write(stmt, atomic.buffer, atomic.indices, atomic.value, divergent); },
-                 [](const auto&) {},
+                 ir::Ignored<ir::Alloc, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Barrier, ir::AsyncCommit,
+                             ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
              },
              stmt.op);
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

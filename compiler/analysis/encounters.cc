@@ -9,6 +9,7 @@
 
 #include "compiler/analysis/register_map.h"
 #include "compiler/rules/thread_range.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/facts.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

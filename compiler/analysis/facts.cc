@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/analysis/facts.h"
 
+#include "ir/op.h"
+
 #include <algorithm>
 #include <numeric>
 #include <unordered_set>

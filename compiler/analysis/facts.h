@@ -11,6 +11,7 @@
 
 #include "compiler/analysis/persistent_map.h"
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

@@ -8,6 +8,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/rules/thread_range.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "compiler/analysis/register_map.h"
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/analysis/iteration_trace.h"
 
+#include "ir/visit.h"
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -40,7 +42,9 @@ class Tracer {
                                 [&](const ir::Store& op) { Write(op); },
                                 [&](const ir::If& op) { Choose(op); },
                                 [&](const ir::For& op) { FirstRound(op); },
-                                [](const auto&) {}},
+                                ir::Ignored<ir::Alloc, ir::While, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic,
+                                            ir::Barrier, ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum,
+                                            ir::StreamSum>{}},
                  stmt.op);
     }
   }

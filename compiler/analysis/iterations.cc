@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/analysis/facts.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

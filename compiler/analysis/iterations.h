@@ -10,6 +10,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/digits.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

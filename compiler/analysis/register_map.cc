@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/analysis/register_map.h"
 
+#include "ir/op.h"
+
 #include <algorithm>
 
 namespace kiln::compiler {

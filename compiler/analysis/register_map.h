@@ -8,6 +8,7 @@
 
 #include "compiler/analysis/facts.h"
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

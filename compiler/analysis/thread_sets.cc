@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "ir/fold.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {

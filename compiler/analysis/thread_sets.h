@@ -10,6 +10,7 @@
 #include "compiler/analysis/divergence.h"
 #include "ir/expr_size.h"
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

@@ -7,6 +7,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/register_map.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {

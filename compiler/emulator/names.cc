@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "ir/print.h"
+#include "ir/visit.h"
 
 namespace kiln::emulator {
 namespace {

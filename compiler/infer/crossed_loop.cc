@@ -8,6 +8,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/register_map.h"
 #include "compiler/analysis/vector_width.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {

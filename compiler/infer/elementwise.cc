@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/elementwise.h"
 
+#include "ir/op.h"
+
 namespace kiln::compiler {
 namespace {
 

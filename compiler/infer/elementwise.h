@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

@@ -14,6 +14,7 @@
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
 #include "compiler/rules/thread_range.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -134,7 +135,8 @@ class Chooser {
                      [&](ir::Assume& op) { facts.Assume(op.cond); },
                      [&](ir::Gemm& op) { ChooseGemm(op); },
                      [&](ir::Copy& op) { ChooseCopy(op, facts); },
-                     [](auto&) {},
+                     ir::Ignored<ir::Alloc, ir::Store, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
+                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
     }

@@ -16,6 +16,7 @@
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/shared.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {

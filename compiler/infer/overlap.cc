@@ -12,6 +12,7 @@
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -81,7 +82,7 @@ class Overlapper {
       body.push_back({ir::AsyncWait{more ? 1 : 0, false, sums[(u - 1) % 2]}, release.loc});
       std::get<ir::RingStep>(release.op).behind = more ? 2 : 1;
       body.push_back(release);
-      Rename(rests[u], sums[0], sums[(u - 1) % 2]);
+      ReplaceBuffer(module_, rests[u], sums[0], sums[(u - 1) % 2]);
       std::ranges::move(rests[u], std::back_inserter(body));
     }
     loop.body = std::move(body);
@@ -153,21 +154,6 @@ class Overlapper {
     ir::Buffer buffer = module_[sum];
     buffer.name += "_next" + std::to_string(module_.buffers.size());
     return module_.AddBuffer(std::move(buffer));
-  }
-
-  void Rename(Block& block, BufferId from, BufferId to) {
-    if (from == to) return;
-    const auto rewrite = [&](ir::ExprId& id) {
-      id = module_.exprs.Rewrite(id, [&](ir::ExprId leaf) -> std::optional<ir::ExprId> {
-        const ir::ExprNode node = module_.exprs[leaf];
-        if (node.op != ir::ExprOp::kLoad || BufferId(node.ref) != from) return std::nullopt;
-        return module_.exprs.Load(to, node.dtype, node.Args());
-      });
-    };
-    ir::Walk(block, [&](Stmt& stmt) {
-      ForEachOperand(stmt, rewrite, [](ir::Region&) {});
-      if (auto* store = std::get_if<ir::Store>(&stmt.op); store != nullptr && store->buffer == from) store->buffer = to;
-    });
   }
 
   ir::Module& module_;

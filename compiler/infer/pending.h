@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/analysis/iterations.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

@@ -11,6 +11,7 @@
 #include "compiler/infer/stream_k.h"
 #include "compiler/infer/tile_order.h"
 #include "compiler/rules/roles.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {

@@ -11,6 +11,7 @@
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/thread_range.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {

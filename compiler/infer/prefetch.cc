@@ -15,6 +15,7 @@
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/target/costs.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -191,7 +192,7 @@ class Loads {
         return it == values.end() ? std::nullopt : std::optional(it->second);
       });
     };
-    ir::Walk(block, [&](Stmt& stmt) { ForEachOperand(stmt, rewrite, [](ir::Region&) {}); });
+    ir::Walk(block, [&](Stmt& stmt) { ir::ForEachExpr(stmt.op, rewrite); });
   }
 
   // Gives the body variables of its own, for its next repetition.

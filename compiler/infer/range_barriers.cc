@@ -10,6 +10,7 @@
 #include "compiler/analysis/divergence.h"
 #include "compiler/rules/roles.h"
 #include "compiler/rules/thread_range.h"
+#include "ir/op.h"
 #include "ir/print.h"
 #include "ir/verify.h"
 

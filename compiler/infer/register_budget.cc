@@ -10,6 +10,7 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/declaration.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {

@@ -14,6 +14,7 @@
 #include "compiler/rules/roles.h"
 #include "compiler/rules/shared.h"
 #include "ir/verify.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {

@@ -12,6 +12,7 @@
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {

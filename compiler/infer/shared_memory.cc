@@ -10,6 +10,7 @@
 #include "compiler/analysis/declaration.h"
 #include "compiler/analysis/register_map.h"
 #include "compiler/rules/reduce.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {

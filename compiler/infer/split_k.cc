@@ -10,6 +10,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {

@@ -15,6 +15,7 @@
 #include "compiler/analysis/facts.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -144,7 +145,7 @@ class Splitter {
     rename(loop.vars[0]);
     own(loop.vars[1]);
     ir::Walk(body, [&](Stmt& stmt) {
-      ForEachOperand(stmt, [&](ExprId& id) { id = Moved(id, column, loop.vars[1], first, deep); }, [](ir::Region&) {});
+      ir::ForEachExpr(stmt.op, [&](ExprId& id) { id = Moved(id, column, loop.vars[1], first, deep); });
     });
     for (size_t i = 0; i + 1 < body.size(); ++i) rename(std::get<ir::Let>(body[i].op).var);
     auto& store = std::get<ir::Store>(body.back().op);

@@ -14,6 +14,7 @@
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/register_map.h"
 #include "compiler/infer/versions.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -101,15 +102,7 @@ class Splitter {
         fits_ &= !parts_.contains(fill->dst.buffer) || IsWhole(fill->dst);
         fits_ &= !TouchesParts(fill->value);
       } else {
-        const bool scalar = std::visit(ir::Overloaded{
-                                           [](const ir::Alloc&) { return true; },
-                                           [](const ir::Let&) { return true; },
-                                           [](const ir::Assume&) { return true; },
-                                           [](const ir::Store&) { return true; },
-                                           [](const auto&) { return false; },
-                                       },
-                                       stmt.op);
-        fits_ &= scalar && !TouchesParts(stmt);
+        fits_ &= ir::IsOneOf<ir::Alloc, ir::Let, ir::Assume, ir::Store>(stmt.op) && !TouchesParts(stmt);
       }
     }
   }
@@ -254,15 +247,15 @@ class Splitter {
       });
     };
     ir::Walk(loop.body, [&](Stmt& stmt) {
-      ForEachOperand(stmt, rewrite, [](ir::Region&) {});
-      auto* store = std::get_if<ir::Store>(&stmt.op);
-      if (store == nullptr) return;
-      if (const auto part = parts_.find(store->buffer); part != parts_.end()) store->indices[part->second] = inside;
+      ir::ForEachExpr(stmt.op, rewrite);
+      ir::ForEachPlace(stmt.op, [&](BufferId& buffer, std::vector<ExprId>& indices, std::vector<int64_t>*) {
+        if (const auto part = parts_.find(buffer); part != parts_.end()) indices[part->second] = inside;
+      });
     });
   }
 
   void SplitTile(Stmt& stmt) {
-    ForEachOperand(stmt, [](ExprId&) {}, [&](ir::Region& region) {
+    ir::ForEachRegion(stmt.op, [&](ir::Region& region, ir::Use) {
       const auto at = std::ranges::find(region.extents, row_);
       if (at == region.extents.end()) return;
       *at = part_;

@@ -11,6 +11,7 @@
 #include "compiler/analysis/register_map.h"
 #include "compiler/rules/roles.h"
 #include "compiler/rules/tensor.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {

@@ -15,6 +15,7 @@
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/reduce.h"
 #include "compiler/rules/thread_range.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {
@@ -111,7 +112,7 @@ class Stager {
       if (access.write && misfits.contains(access.buffer)) written.insert(access.buffer);
     for (BufferId fragment : misfits) {
       const BufferId shared = ThroughShared(fragment, written.contains(fragment));
-      ir::Walk(loop.body, [&](ir::Stmt& inner) { Redirect(inner, fragment, shared); });
+      ReplaceBuffer(module_, loop.body, fragment, shared);
     }
   }
 
@@ -130,7 +131,7 @@ class Stager {
       written[access.buffer] |= access.write;
     }
     if (written.empty()) return;
-    for (const auto& [fragment, write] : written) Redirect(stmt, fragment, ThroughShared(fragment, write));
+    for (const auto& [fragment, write] : written) ReplaceBuffer(module_, stmt, fragment, ThroughShared(fragment, write));
     if (auto* loop = std::get_if<ir::While>(&stmt.op)) {
       TestInside(module_, *loop, loc_);
       loop->body.insert(loop->body.begin(), std::make_move_iterator(before_.begin()), std::make_move_iterator(before_.end()));
@@ -153,23 +154,6 @@ class Stager {
     // Every thread that holds the element must write it.
     const std::optional<Layout> written = FragmentFromLoop(*loop.layout, *projection);
     return written && Copies(*written) == Copies(fragment);
-  }
-
-  void Redirect(ir::Stmt& stmt, BufferId from, BufferId to) {
-    const auto rewrite = [&](ir::ExprId id) {
-      return module_.exprs.Rewrite(id, [&](ir::ExprId leaf) -> std::optional<ir::ExprId> {
-        const ir::ExprNode node = module_.exprs[leaf];
-        if (node.op != ir::ExprOp::kLoad || BufferId(node.ref) != from) return std::nullopt;
-        return module_.exprs.Load(to, node.dtype, node.Args());
-      });
-    };
-    ForEachOperand(
-        stmt, [&](ir::ExprId& id) { id = rewrite(id); },
-        [&](ir::Region& region) {
-          if (region.buffer == from) region.buffer = to;
-        });
-    if (auto* store = std::get_if<ir::Store>(&stmt.op); store != nullptr && store->buffer == from) store->buffer = to;
-    if (auto* atomic = std::get_if<ir::Atomic>(&stmt.op); atomic != nullptr && atomic->buffer == from) atomic->buffer = to;
   }
 
   // --- matrix products ---

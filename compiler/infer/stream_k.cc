@@ -16,6 +16,7 @@
 #include "compiler/rules/roles.h"
 #include "compiler/rules/stream_cost.h"
 #include "compiler/target/costs.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {

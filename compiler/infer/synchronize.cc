@@ -27,6 +27,7 @@
 #include "compiler/rules/reduce.h"
 #include "compiler/rules/thread_range.h"
 #include "ir/print.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -121,7 +122,8 @@ class Analysis {
                      Normalize(state);
                    },
                    [&](const ir::PairSum& sum) { Exchange(stmt, sum.scratch, state); },
-                   [&](const auto&) { Simple(stmt, state); },
+                   [&]<ir::OneOf<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::RingStep,
+                                 ir::StreamSum> T>(const T&) { Simple(stmt, state); },
                },
                stmt.op);
   }

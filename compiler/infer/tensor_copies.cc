@@ -16,6 +16,7 @@
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/shared.h"
 #include "compiler/rules/tensor.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -138,7 +139,8 @@ class Chooser {
                        if (!IsShared(op.value)) by_thread_.insert(op.var);
                      },
                      [&](ir::Assume& op) { place.facts.Assume(op.cond); },
-                     [](auto&) {},
+                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break,
+                                 ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
       auto* copy = std::get_if<ir::Copy>(&stmt.op);

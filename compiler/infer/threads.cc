@@ -12,6 +12,7 @@
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/thread_range.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {
@@ -48,7 +49,8 @@ class Binder {
                      },
                      [&](ir::Let& op) { facts.Bind(op); },
                      [&](ir::Assume& op) { facts.Assume(op.cond); },
-                     [](auto&) {},
+                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break,
+                                 ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
     }

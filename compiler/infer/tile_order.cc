@@ -4,6 +4,7 @@
 #include <string>
 
 #include "compiler/infer/versions.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 namespace {

@@ -16,6 +16,7 @@
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/tensor.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -150,7 +151,7 @@ class Reader {
     const auto rewrite = [&](ExprId& id) {
       id = module_.exprs.Rewrite(id, [&](ExprId leaf) { return leaf == from ? std::optional(to) : std::nullopt; });
     };
-    ir::Walk(block, [&](ir::Stmt& stmt) { ForEachOperand(stmt, rewrite, [](ir::Region&) {}); });
+    ir::Walk(block, [&](ir::Stmt& stmt) { ir::ForEachExpr(stmt.op, rewrite); });
   }
 
   ir::Module& module_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/versions.h"
 
+#include "ir/visit.h"
+
 #include <algorithm>
 #include <iterator>
 #include <vector>
@@ -31,15 +33,12 @@ void UseVersion(ir::Module& module, ir::Block& block, ir::BufferId buffer, ir::E
     });
   };
   ir::Walk(block, [&](ir::Stmt& stmt) {
-    ForEachOperand(stmt, load, [&](ir::Region& region) {
-      if (region.buffer != buffer) return;
-      region.offsets.insert(region.offsets.begin(), version);
-      region.extents.insert(region.extents.begin(), 1);
+    ir::ForEachExpr(stmt.op, load);
+    ir::ForEachPlace(stmt.op, [&](ir::BufferId& place, std::vector<ir::ExprId>& indices, std::vector<int64_t>* extents) {
+      if (place != buffer) return;
+      indices.insert(indices.begin(), version);
+      if (extents != nullptr) extents->insert(extents->begin(), 1);
     });
-    if (auto* store = std::get_if<ir::Store>(&stmt.op); store != nullptr && store->buffer == buffer)
-      store->indices.insert(store->indices.begin(), version);
-    if (auto* atomic = std::get_if<ir::Atomic>(&stmt.op); atomic != nullptr && atomic->buffer == buffer)
-      atomic->indices.insert(atomic->indices.begin(), version);
   });
 }
 
@@ -53,11 +52,7 @@ void TakeAllocs(ir::Block& block, ir::Block& allocs) {
   const auto is_alloc = [](const ir::Stmt& stmt) { return std::holds_alternative<ir::Alloc>(stmt.op); };
   std::ranges::copy_if(block, std::back_inserter(allocs), is_alloc);
   std::erase_if(block, is_alloc);
-  for (ir::Stmt& stmt : block) {
-    if (auto* loop = std::get_if<ir::For>(&stmt.op)) TakeAllocs(loop->body, allocs);
-    if (auto* loop = std::get_if<ir::While>(&stmt.op)) TakeAllocs(loop->body, allocs);
-    if (auto* branch = std::get_if<ir::If>(&stmt.op)) TakeAllocs(branch->then_body, allocs), TakeAllocs(branch->else_body, allocs);
-  }
+  for (ir::Stmt& stmt : block) ir::ForEachBody(stmt.op, [&](ir::Block& body) { TakeAllocs(body, allocs); });
 }
 
 void TestInside(ir::Module& module, ir::While& loop, ir::SourceLoc loc) {
@@ -68,8 +63,24 @@ void TestInside(ir::Module& module, ir::While& loop, ir::SourceLoc loc) {
 
 void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value) {
   ir::Walk(block, [&](ir::Stmt& stmt) {
-    ForEachOperand(
-        stmt, [&](ir::ExprId& id) { id = module.exprs.Substitute(id, var, value); }, [](ir::Region&) {});
+    ir::ForEachExpr(stmt.op, [&](ir::ExprId& id) { id = module.exprs.Substitute(id, var, value); });
+  });
+}
+
+void ReplaceBuffer(ir::Module& module, ir::Block& block, ir::BufferId from, ir::BufferId to) {
+  ir::Walk(block, [&](ir::Stmt& stmt) { ReplaceBuffer(module, stmt, from, to); });
+}
+
+void ReplaceBuffer(ir::Module& module, ir::Stmt& stmt, ir::BufferId from, ir::BufferId to) {
+  ir::ForEachExpr(stmt.op, [&](ir::ExprId& id) {
+    id = module.exprs.Rewrite(id, [&](ir::ExprId leaf) -> std::optional<ir::ExprId> {
+      const ir::ExprNode node = module.exprs[leaf];
+      if (node.op != ir::ExprOp::kLoad || ir::BufferId(node.ref) != from) return std::nullopt;
+      return module.exprs.Load(to, node.dtype, node.Args());
+    });
+  });
+  ir::ForEachBuffer(stmt.op, [&](ir::BufferId& buffer) {
+    if (buffer == from) buffer = to;
   });
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/module.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 
@@ -29,30 +30,8 @@ void TestInside(ir::Module& module, ir::While& loop, ir::SourceLoc loc);
 // The statement's expressions with a variable replaced, nested blocks included.
 void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value);
 
-// Calls fn(ExprId&) for every expression of a statement itself, and fn(Region&) for every region.
-template <typename ExprFn, typename RegionFn>
-void ForEachOperand(ir::Stmt& stmt, ExprFn&& expr, RegionFn&& region) {
-  const auto all = [&](std::vector<ir::ExprId>& ids) {
-    for (ir::ExprId& id : ids) expr(id);
-  };
-  std::visit(ir::Overloaded{
-                 [&](ir::For& op) { all(op.extents); },
-                 [&](ir::If& op) { expr(op.cond); },
-                 [&](ir::While& op) { expr(op.cond); },
-                 [&](ir::Let& op) { expr(op.value); },
-                 [&](ir::Assume& op) { expr(op.cond); },
-                 [&](ir::Store& op) { all(op.indices), expr(op.value); },
-                 [&](ir::Atomic& op) { all(op.indices), expr(op.value); },
-                 [&](ir::Copy& op) { region(op.src), region(op.dst), all(op.src.offsets), all(op.dst.offsets); },
-                 [&](ir::Gemm& op) {
-                   for (ir::Region* r : {&op.a, &op.b, &op.c}) region(*r), all(r->offsets);
-                 },
-                 [&](ir::Fill& op) { region(op.dst), all(op.dst.offsets), expr(op.value); },
-                 [&](ir::Reduce& op) { region(op.src), region(op.dst), all(op.src.offsets), all(op.dst.offsets); },
-                 [&](ir::StreamSum& op) { expr(op.block), expr(op.owns), expr(op.parts); },
-                 [](auto&) {},
-             },
-             stmt.op);
-}
+// Every load, store, tile and whole buffer of the block that is `from` becomes `to`, which has the same shape.
+void ReplaceBuffer(ir::Module& module, ir::Block& block, ir::BufferId from, ir::BufferId to);
+void ReplaceBuffer(ir::Module& module, ir::Stmt& stmt, ir::BufferId from, ir::BufferId to);
 
 }  // namespace kiln::compiler

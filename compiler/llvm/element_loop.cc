@@ -9,6 +9,7 @@
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/vector_width.h"
 #include "compiler/llvm/kernel_lowering.h"
+#include "ir/visit.h"
 
 namespace kiln::llvm_ir {
 

@@ -27,6 +27,7 @@
 #include "compiler/rules/roles.h"
 #include "compiler/rules/tensor.h"
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::llvm_ir {
 

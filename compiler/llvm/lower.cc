@@ -8,6 +8,7 @@
 #include "compiler/artifact.h"
 #include "compiler/emulator/device_emulator.h"
 #include "compiler/llvm/kernel_lowering.h"
+#include "ir/visit.h"
 
 namespace kiln::llvm_ir {
 

@@ -5,6 +5,7 @@
 
 #include "compiler/analysis/vector_width.h"
 #include "compiler/llvm/kernel_lowering.h"
+#include "ir/op.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"

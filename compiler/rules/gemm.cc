@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/rules/gemm.h"
 
+#include "ir/op.h"
+
 #include <numeric>
 #include <optional>
 

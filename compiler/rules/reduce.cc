@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/rules/reduce.h"
 
+#include "ir/op.h"
+
 #include <algorithm>
 #include <bit>
 #include <set>

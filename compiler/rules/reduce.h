@@ -8,6 +8,7 @@
 
 #include "ir/layout.h"
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

@@ -6,6 +6,7 @@
 
 #include "compiler/rules/gemm.h"
 #include "compiler/target/costs.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

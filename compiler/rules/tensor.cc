@@ -7,6 +7,7 @@
 
 #include "compiler/rules/gemm.h"
 #include "compiler/target/costs.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {

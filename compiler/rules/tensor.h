@@ -13,6 +13,7 @@
 #include "compiler/analysis/facts.h"
 #include "compiler/options.h"
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::compiler {
 

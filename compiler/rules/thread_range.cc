@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/rules/thread_range.h"
 
+#include "ir/op.h"
+
 #include <fmt/format.h>
 
 namespace kiln::compiler {

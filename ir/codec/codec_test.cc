@@ -10,6 +10,7 @@
 #include "ir/codec/decode.h"
 #include "ir/codec/encode.h"
 #include "ir/limits.h"
+#include "ir/op.h"
 #include "ir/print.h"
 #include "ir/random_module.h"
 

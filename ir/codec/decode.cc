@@ -217,10 +217,11 @@ class Decoder {
     const v1::Kernel& wire = wire_.kernels(i);
     reader_.SetPlace("kernels", i);
     reader_.RefuseUnknownFields(wire);
-    Kernel kernel{.threads = wire.threads(),
-                  .raster_panel = wire.raster_panel(),
-                  .min_blocks = wire.min_blocks(),
-                  .name = NameAt(wire_.debug().kernel_names(), i)};
+    Kernel kernel;
+    kernel.threads = wire.threads();
+    kernel.raster_panel = wire.raster_panel();
+    kernel.min_blocks = wire.min_blocks();
+    kernel.name = NameAt(wire_.debug().kernel_names(), i);
     kernel.grid = reader_.Exprs(wire.grid(), "grid extents");
     if (wire.cluster_size() > 3 || wire.block_vars_size() > 3) {
       reader_.Problem(fmt::format("{} cluster sizes and {} block variables; a grid has at most 3 dimensions",

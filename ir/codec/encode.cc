@@ -6,6 +6,7 @@
 
 #include "ir/codec/decode.h"
 #include "ir/codec/op_codec.h"
+#include "ir/visit.h"
 
 namespace kiln::ir {
 namespace {

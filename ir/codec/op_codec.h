@@ -10,6 +10,7 @@
 #include "ir/diagnostic.h"
 #include "ir/expr_size.h"
 #include "ir/module.h"
+#include "ir/op.h"
 #include "kiln/v1/ir.pb.h"
 
 namespace kiln::ir {
@@ -80,7 +81,5 @@ class OpReader {
 // Appends the statements of `block`, and their places to `locations`, in preorder.
 void WriteBlock(const Block& block, v1::Block& out, v1::DebugInfo& debug);
 
-// The wire number of an op in Stmt.op, 0 for one that never travels.
-uint32_t WireNumber(const Op& op);
 
 }  // namespace kiln::ir

@@ -7,6 +7,7 @@
 #include "ir/codec/decode.h"
 #include "ir/codec/op_codec.h"
 #include "ir/limits.h"
+#include "ir/op.h"
 
 namespace kiln::ir {
 namespace {

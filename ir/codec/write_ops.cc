@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/codec/op_codec.h"
+#include "ir/op.h"
 
 namespace kiln::ir {
 namespace {
@@ -98,14 +99,7 @@ class OpWriter {
   v1::DebugInfo& debug_;
 };
 
-constexpr uint32_t kWireNumbers[] = {
-#define KILN_OP(number, type, name, family, since) number,
-#include "ir/ops.def"
-};
-
 }  // namespace
-
-uint32_t WireNumber(const Op& op) { return kWireNumbers[op.index()]; }
 
 void WriteBlock(const Block& block, v1::Block& out, v1::DebugInfo& debug) {
   for (const Stmt& stmt : block) {

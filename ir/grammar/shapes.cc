@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "ir/grammar/writer.h"
+#include "ir/op.h"
 
 namespace kiln::ir::grammar {
 namespace {

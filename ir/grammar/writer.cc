@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/grammar/writer.h"
 
+#include "ir/op.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -141,7 +143,9 @@ void Writer::AddGrid(Kernel& kernel) {
 
 void Writer::AddKernel() {
   const Scope outer = scope;
-  Kernel kernel{.raster_panel = uint32_t(OneIn(4) ? Below(5) : 0), .name = Name()};
+  Kernel kernel;
+  kernel.raster_panel = uint32_t(OneIn(4) ? Below(5) : 0);
+  kernel.name = Name();
   AddThreads(kernel);
   if (threads_ <= 256 || Odd(4)) kernel.min_blocks = uint32_t(OneIn(8) ? Below(3) : 0);
   AddGrid(kernel);

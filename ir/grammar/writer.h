@@ -12,6 +12,7 @@
 
 #include "ir/grammar/grammar.h"
 #include "ir/module.h"
+#include "ir/op.h"
 
 namespace kiln::ir::grammar {
 

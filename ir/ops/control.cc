@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "ir/op.h"
 #include "ir/verifier.h"
 
 namespace kiln::ir {

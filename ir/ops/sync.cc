@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ir/op.h"
 #include "ir/verifier.h"
 
 namespace kiln::ir {

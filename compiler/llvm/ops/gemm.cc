@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "compiler/llvm/kernel_lowering.h"
+#include "ir/op.h"
 
 namespace kiln::llvm_ir {
 

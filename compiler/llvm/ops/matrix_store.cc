@@ -8,6 +8,7 @@
 
 #include "compiler/llvm/kernel_lowering.h"
 #include "compiler/rules/thread_range.h"
+#include "ir/op.h"
 
 namespace kiln::llvm_ir {
 

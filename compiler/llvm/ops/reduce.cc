@@ -10,6 +10,7 @@
 #include "compiler/llvm/kernel_lowering.h"
 #include "compiler/rules/reduce.h"
 #include "compiler/rules/thread_range.h"
+#include "ir/visit.h"
 
 namespace kiln::llvm_ir {
 

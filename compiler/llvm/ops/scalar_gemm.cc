@@ -4,6 +4,7 @@
 #include <map>
 
 #include "compiler/llvm/kernel_lowering.h"
+#include "ir/op.h"
 
 namespace kiln::llvm_ir {
 

@@ -3,6 +3,7 @@
 // Blocks that share the steps of a tile (infer/stream_k.h): parts of its sum pass through global memory. A thread of the owner adds what
 // the same thread of another block left, so that the order of all additions follows from the program alone.
 #include "compiler/llvm/kernel_lowering.h"
+#include "ir/op.h"
 
 namespace kiln::llvm_ir {
 

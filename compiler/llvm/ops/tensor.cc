@@ -4,6 +4,7 @@
 // body is lowered once for each, the filling threads' part of it as compiler/analysis/producer_slice.h cuts it.
 #include "compiler/analysis/access.h"
 #include "compiler/llvm/kernel_lowering.h"
+#include "ir/visit.h"
 
 namespace kiln::llvm_ir {
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "compiler/llvm/kernel_lowering.h"
+#include "ir/op.h"
 
 namespace kiln::llvm_ir {
 

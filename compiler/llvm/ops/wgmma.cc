@@ -7,6 +7,7 @@
 //   k contiguous:    stride offset: 8 rows; the leading one is ignored. Further k: along the row, then the next column of the tile
 //   rows contiguous: stride offset: 8 steps of k; leading offset: the next column. Further k: 16 rows of the buffer
 #include "compiler/llvm/kernel_lowering.h"
+#include "ir/op.h"
 
 namespace kiln::llvm_ir {
 

@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "ir/grammar/writer.h"
+#include "ir/op.h"
 
 namespace kiln::ir::grammar {
 namespace {

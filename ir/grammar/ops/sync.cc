@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/grammar/writer.h"
+#include "ir/op.h"
 
 namespace kiln::ir::grammar {
 namespace {

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The statements of the tile IR: what each means, and what the passes decide of it. ir/fields.h tells once what each consists of.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ir/diagnostic.h"
+#include "ir/expr.h"
+#include "ir/layout.h"
+
+namespace kiln::ir {
+
+// offset[d] ≤ index[d] < offset[d] + extent[d]
+struct Region {
+  BufferId buffer{};
+  std::vector<ExprId> offsets;
+  std::vector<int64_t> extents;
+};
+
+struct Stmt;
+using Block = std::vector<Stmt>;
+
+// --- What programs consist of; passes make more of them. ---
+
+// `buffer`, which is not global, for the rest of the block it stands in; once for each buffer. Its elements start unspecified.
+struct Alloc { BufferId buffer; };
+
+// kSerial, kUnroll: one iteration after the other; all threads run each. kParallel: in no order, each of them once, spread over the
+// threads. kVectorized: in no order; kUnroll from canonicalize on. kPipelined: as kSerial, and copies of later iterations may run early;
+// pipeline leaves none. kPersistent: as kSerial, where all threads of the block pass.
+enum class LoopKind : uint8_t { kSerial = 1, kUnroll = 2, kParallel = 3, kVectorized = 4, kPipelined = 5, kPersistent = 6 };
+// The body for all values of `vars`, 0 ≤ var < extent; none where an extent is 0 or less. Within kParallel and kVectorized there are
+// only Let, Store, Atomic, Assume, Alloc of locals, and control flow around them.
+struct For {
+  LoopKind kind;
+  std::vector<VarId> vars;      // each from 0; several only for kParallel
+  std::vector<ExprId> extents;
+  Block body;
+  uint32_t num_stages = 0;       // kPipelined: iterations whose copies may be there or under way at one time, this one among them
+  uint32_t coalesced_width = 0;  // kParallel: elements a thread takes at once; 0: inferred
+  std::optional<Layout> layout;  // kParallel, decided: iteration tuple → (thread, register)
+};
+// Threads of a block by number, from `begin` to one before `end`.
+struct ThreadRange {
+  uint32_t begin = 0, end = 0;
+  uint32_t barrier = 0;  // decided: the number of the barrier at which just these threads meet; 0: they need none, or their warp's will do
+
+  uint32_t Count() const { return end - begin; }
+  bool Holds(const ThreadRange& other) const { return begin <= other.begin && other.end <= end; }
+  bool IsSame(const ThreadRange& other) const { return begin == other.begin && end == other.end; }
+};
+// One of the two bodies, by a bool. Decided, of a body with statements that threads do together: just the threads of a range come to it, or
+// none does; they do such a statement among themselves. Without a range all threads that come to the If come to the same body.
+struct If {
+  ExprId cond;
+  Block then_body, else_body;
+  std::optional<ThreadRange> then_threads = {}, else_threads = {};
+
+  bool IsNarrowed() const { return then_threads || else_threads; }
+};
+// The body as long as the bool holds, which is looked at before each iteration.
+struct While { ExprId cond; Block body; };
+// `var` is what `value` is here, for the rest of the block it stands in.
+struct Let { VarId var; ExprId value; };
+// buffer[indices] = value, of the buffer's type.
+struct Store {
+  BufferId buffer;
+  std::vector<ExprId> indices;
+  ExprId value;
+  bool async = false;  // decided: done by cp.async; the value is a load
+};
+// The program promises that the bool holds; nothing is checked, and what follows may rely on it.
+struct Assume { ExprId cond; };
+
+// Decided: tiles in shared memory that one thread fills, ahead of the others that use them. `barriers` has two for each stage:
+// filled (0 … stages − 1) and emptied (stages … 2·stages − 1). `position` is local to each thread: the stage and the parity of
+// its phase, both 0 at first.
+struct Ring {
+  BufferId barriers{};
+  BufferId position{};
+};
+
+// How a copy is done. kDirect: each thread loads and stores its elements; kAsync: cp.async, visible after AsyncCommit and
+// AsyncWait; kTensor: one thread asks for whole boxes, loads into a ring's stage, stores until AsyncWait{stores}.
+enum class CopyInstruction : uint8_t { kDirect = 0, kAsync = 1, kTensor = 2 };
+struct CopyPlan {
+  CopyInstruction instruction = CopyInstruction::kDirect;
+  int32_t vector = 1;              // elements in one access
+  std::optional<Layout> layout;    // tile of the copy (non-unit extents, or flattened to one dimension) → (thread, register)
+  std::optional<Ring> ring;        // kTensor, to shared memory
+  bool multicast = false;          // into a ring: the blocks of the cluster take turns, each for all
+  bool panels = false;             // kTensor, to shared memory: a box takes all columns, though they are wider than a swizzle
+  // kTensor, from shared memory: groups of four warps along the tile's rows and columns, each of which stores what it wrote. 0: one
+  // thread stores all.
+  uint32_t groups_m = 0, groups_n = 0;
+};
+// dst = src, each element converted to the destination's type. The extents of the two are the same but for those of 1. From layouts on
+// only loads from global to shared memory and tensor copies are left (the others are parallel loops), from threads on only tensor copies.
+struct Copy { Region src; Region dst; uint32_t coalesced_width = 0; std::optional<CopyPlan> plan; };
+
+enum class WarpPolicy : uint8_t { kSquare = 0, kFullRow = 1, kFullCol = 2 };
+struct GemmPlan {
+  std::string instruction;  // row of the target's instruction table; "fma" where none fits
+  int32_t warps_m = 1;
+  int32_t warps_n = 1;
+  int32_t warps_k = 1;      // parts of k, each with a sum of its own: c has them as its first dimension. Further warps compute copies
+  bool in_flight = false;   // by groups of warps: left running until an AsyncWait for c, or until the next that adds to c ends
+  bool by_warps = false;    // each warp of a group computes its rows by mma.sync: for few columns, where the group's instruction takes long
+  bool promoted = false;    // summed by itself, then added to c: the instruction's own sums have fewer bits than c
+};
+// c += op(a) · op(b), m × n from m × k and k × n: the last two dimensions of each region; the others are of extent 1. a and b are shared or
+// fragments of one float type, or both of 8-bit floats, or of integers of 8 or 4 bits; c is a fragment of floats at least as wide, or of i32.
+struct Gemm {
+  Region a, b, c;
+  bool transpose_a = false, transpose_b = false;  // the region holds k × m, n × k
+  WarpPolicy policy = WarpPolicy::kSquare;        // how the program wants warps to share c's rows and columns
+  bool clear_accum = false;                       // c = op(a) · op(b)
+  std::optional<GemmPlan> plan;
+};
+// Each element of dst = value, of its type. A parallel loop from layouts on.
+struct Fill { Region dst; ExprId value; };
+
+enum class ReduceKind : uint8_t { kSum = 1, kMax = 2, kMin = 3, kAbsMax = 4, kAbsSum = 5, kBitAnd = 6, kBitOr = 7, kBitXor = 8 };
+// dst = src's elements along `dim`, combined; kAbs: their absolute values. Both shared or fragments of one type, fragments from layouts on.
+struct Reduce {
+  ReduceKind kind;
+  Region src;
+  Region dst;         // the extents of src without `dim`, or with 1 there
+  int32_t dim;
+  bool clear = true;  // false: combined with what dst holds, too
+  std::optional<BufferId> scratch;  // decided: shared memory in which warps exchange partial results
+  bool cluster = false;             // decided: joined with what the other blocks of the cluster have
+};
+
+enum class AtomicKind : uint8_t { kAdd = 1, kMax = 2, kMin = 3 };
+// buffer[indices] = kind(buffer[indices], value), in one step for all threads that see the buffer; relaxed. Global or shared, of 16 bits or more.
+struct Atomic { AtomicKind kind; BufferId buffer; std::vector<ExprId> indices; ExprId value; };
+
+// All threads that come here wait for each other. A program needs none; synchronize makes those that its statements need.
+struct Barrier { bool by_group = false; };  // decided: each group of four warps for itself
+// Leave the innermost loop, or its iteration; not of a parallel or vectorized one.
+struct Break {};
+struct Continue {};
+
+// --- Made by passes, never on the wire. ---
+
+// Closes the group of async copies (cp.async) issued since the last one. By pipeline, and by synchronize.
+struct AsyncCommit {};
+// Each thread waits. By pipeline and synchronize for async copies, by synchronize for tensor stores, by overlap for products.
+struct AsyncWait {
+  int32_t pending;      // until at most so many of the newest groups are unfinished
+  bool stores = false;  // of tensor stores: until they have read their source
+  std::optional<BufferId> product = {};  // of products in flight: this sum is finished then
+};
+// By rings; overlap moves releases behind later steps.
+// kAcquire: the filling thread waits until the stage is empty and expects `bytes`. kWait: the others wait until it is full.
+// kRelease: they are done with it, or with the one they were at `behind` steps ago. kAdvance: on to the next stage, each thread for itself.
+enum class RingAction : uint8_t { kAcquire = 0, kWait = 1, kRelease = 2, kAdvance = 3 };
+struct RingStep { RingAction action; Ring ring; int64_t bytes = 0; int32_t behind = 0; };
+// By split_pairs. Two blocks of a cluster add their fragments: of the total, each gets its half along `dim`, the first block the lower
+// one. Without `half` the first adds the other's fragment to its own; the other's is worth nothing afterwards.
+struct PairSum {
+  BufferId sum;
+  std::optional<BufferId> half = {};
+  int32_t dim = 0;
+  std::optional<BufferId> scratch = {};  // decided: shared memory that the other block writes to
+};
+// By stream_k. Blocks that share the steps of one tile. One that does not own it leaves its part of the sum in its place of `partials`
+// (blocks × the sum's elements) and raises its flag. The owner adds what the `parts` blocks numbered below it left, nearest first, and
+// lowers theirs.
+struct StreamSum {
+  BufferId sum;
+  BufferId partials, flags;  // global; flags: one of each block, 0 before and after each launch
+  ExprId block;              // its number
+  ExprId owns;               // bool
+  ExprId parts;
+};
+
+// One alternative for each row of ops.def, in its order.
+using Op = std::variant<Alloc, For, If, While, Let, Store, Assume, Copy, Gemm, Fill, Reduce, Atomic, Barrier, Break, Continue,
+                        AsyncCommit, AsyncWait, RingStep, PairSum, StreamSum>;
+
+struct Stmt {
+  Op op;
+  SourceLoc loc;
+};
+
+// The op's name in the text form and on the wire ("copy"), and its number there; 0: one that only passes make.
+std::string_view Name(const Op& op);
+uint32_t WireNumber(const Op& op);
+
+// std::visit with one lambda for each alternative.
+template <typename... Fs>
+struct Overloaded : Fs... { using Fs::operator()...; };
+template <typename... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;
+
+template <typename... Ts>
+bool IsOneOf(const Op& op) { return (std::holds_alternative<Ts>(op) || ...); }
+
+// Of Overloaded: the ops that a pass has looked at and leaves alone. They are listed, so that a new op compiles nowhere unseen.
+template <typename T>
+struct IgnoredOne { void operator()(const T&) const {} };
+template <typename... Ts>
+struct Ignored : IgnoredOne<Ts>... { using IgnoredOne<Ts>::operator()...; };
+// For a lambda of Overloaded that treats several alike: []<ir::OneOf<ir::Copy, ir::Fill> T>(const T& op) { … }
+template <typename T, typename... Ts>
+concept OneOf = (std::same_as<T, Ts> || ...);
+
+}  // namespace kiln::ir
