@@ -124,7 +124,8 @@ def Pipelined(start, stop=None, num_stages=0, order=None, stage=None, sync=None,
     """A serial loop whose copies may run up to ``num_stages`` iterations early. With 0 it is T.serial. A ``stage`` list sets the depth
     alone: the compiler makes the schedule. ``order``, ``sync`` and ``group``: no effect, with a warning.
     Shapes: scalar bounds. Dtypes: integers. Targets: all. Copies run early by cp.async from sm_80 on and by tensor copies from sm_90 on; on
-    AMD through registers. Errors: as T.serial. CompileError for more than 32 stages, and where only some threads reach it."""
+    AMD through registers. Errors: as T.serial. CompileError for more than 32 stages, and where only some threads reach it, unless those are
+    a range by number."""
     _annotated("T.Pipelined", annotations)
     inferred = "the schedule is inferred; num_stages says how many iterations are in flight"
     nothing = (None, [])

@@ -45,7 +45,7 @@ def copy(src, dst, *, coalesced_width=None, disable_tma=False, eviction_policy=N
     that starts there and is as large as the other operand. A source that lacks leading dimensions is repeated along them. Dtypes: any two.
     The conversion is that of T.cast. Targets: all. cp.async needs sm_80, tensor copies (TMA) need sm_90; elsewhere threads load and store.
     Errors: TraceError where the extents differ, or where both operands leave their size open. CompileError for a copy that only some
-    threads reach."""
+    threads reach, unless those are a range by number."""
     notices.unused(
         "T.copy", annotations=(annotations, *_ANNOTATIONS), loop_layout=(loop_layout, (None,), "layouts are inferred; leave it out"),
         disable_tma=(disable_tma, (False, None),
@@ -100,7 +100,7 @@ def fill(dst, value):
     """Every element of a buffer or of a slice becomes ``value``.
     Shapes: ``dst`` is any buffer, slice with constant extents, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is
     converted to the dtype of ``dst``. Targets: all. Errors: TraceError where an extent is known at run time only. CompileError for a tile
-    that only some threads reach."""
+    that only some threads reach, unless those are a range by number."""
     if isinstance(dst, LocalVar) or element_of_tile(dst):
         store(*element(dst), value)
         return
@@ -127,7 +127,8 @@ def gemm(A, B, C, transpose_A=False, transpose_B=False, policy=GemmWarpPolicy.Sq
     or fragments, C is a fragment. Dtypes: A and B of one float type, or both of 8-bit floats, with C of a float type at least as wide and
     of 16 bits or more; or A and B of 8-bit or 4-bit integers with C of int32. Targets: all. Where the target has no matrix instruction for
     the dtypes, the product is computed by fused multiply-adds; `kiln explain` shows the choice. Errors: TraceError where shapes do not fit,
-    or for ``mbar``. CompileError where dtypes or memory spaces do not fit, or where only some threads reach it."""
+    or for ``mbar``. CompileError where dtypes or memory spaces do not fit, or where only some threads reach it, unless those are a range by
+    number."""
     notices.unused("T.gemm", annotations=(annotations, *_ANNOTATIONS),
                    k_pack=(k_pack, (1, None), "how operands lie in registers is inferred; leave it out"),
                    wg_wait=(wg_wait, (0, None), "products are waited for where their result is used; leave it out"))
@@ -418,7 +419,7 @@ def atomic_addx4(dst, value, return_prev=False):
 def sync_threads(barrier_id=None, arrive_count=None):
     """A barrier of the block. No program needs it: the compiler places the barriers that the statements need.
     Shapes: none. Dtypes: none. Targets: all. Errors: TraceError for a barrier's number or count. CompileError where only some threads reach
-    it."""
+    it, unless those are a range by number."""
     if barrier_id is not None or arrive_count is not None:
         raise error(
             "T.sync_threads with a barrier's number or count: barriers of a part of the block are the compiler's. Leave the call out, for the compiler "
