@@ -140,7 +140,7 @@ class Handing {
   // The branch works on a fragment of its own threads.
   void Give(Block& body, BufferId fragment, BufferId shared, const Uses& use, ir::SourceLoc loc) {
     const BufferId own = Like(fragment, Space::kFragment, "_own");
-    Rename(body, fragment, own);
+    ReplaceBuffer(module_, body, fragment, own);
     body.insert(body.begin(), Move(shared, own, loc));
     if (use.writes > 0) body.push_back(Move(own, shared, loc));
   }
@@ -157,23 +157,6 @@ class Handing {
     ir::Region region{buffer, {}, module_.ShapeOf(buffer)};
     region.offsets.assign(region.extents.size(), module_.exprs.Int(0));
     return region;
-  }
-
-  void Rename(Block& block, BufferId from, BufferId to) {
-    const auto rewrite = [&](ir::ExprId& id) {
-      id = module_.exprs.Rewrite(id, [&](ir::ExprId leaf) -> std::optional<ir::ExprId> {
-        const ir::ExprNode node = module_.exprs[leaf];
-        if (node.op != ir::ExprOp::kLoad || BufferId(node.ref) != from) return std::nullopt;
-        return module_.exprs.Load(to, node.dtype, node.Args());
-      });
-    };
-    ir::Walk(block, [&](Stmt& stmt) {
-      ForEachOperand(stmt, rewrite, [&](ir::Region& region) {
-        if (region.buffer == from) region.buffer = to;
-      });
-      if (auto* store = std::get_if<ir::Store>(&stmt.op); store != nullptr && store->buffer == from) store->buffer = to;
-      if (auto* atomic = std::get_if<ir::Atomic>(&stmt.op); atomic != nullptr && atomic->buffer == from) atomic->buffer = to;
-    });
   }
 
   ir::Module& module_;
