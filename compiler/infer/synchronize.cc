@@ -41,8 +41,10 @@ using ir::Stmt;
 // of a long kernel stay in proportion to its length.
 constexpr std::ptrdiff_t kMostPending = 256;
 
-// Whether the kernel does without a barrier is tried statement by statement, for as long as these do not become more; barriers that are left are
-// one too many at worst.
+// A loop is gone through until nothing changes, and so is each loop within, every time. Beyond so many statements gone through the kernel is
+// refused: that takes loops within loops, a dozen deep.
+constexpr int64_t kMostVisited = 2'000'000;
+// Whether the kernel does without a barrier is tried one by one, while these statements last; barriers that are left are one too many at worst.
 constexpr int64_t kMostTried = 4'000'000;
 
 bool IsMemory(Space space) { return space == Space::kShared || space == Space::kGlobal; }
@@ -55,17 +57,17 @@ class Analysis {
   // Finds what the kernel needs; then drops what others cover. In program order nothing is: a barrier stands as late as it can. But
   // what one iteration asked for may be covered by what the next one asks for further up.
   void Run(const Block& body) {
-    int64_t statements = 0;
     ir::Walk(body, [&](const Stmt& stmt) {
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy != nullptr && copy->plan && copy->plan->ring) in_rings_.insert(copy->dst.buffer);
       if (copy != nullptr && copy->plan && copy->plan->groups_m != 0) by_group_.insert(copy->src.buffer);
-      ++statements;
     });
-    trials_ = kMostTried / std::max<int64_t>(1, statements);
     State state;
     Visit(body, state);
+    endless_ = beyond_;
+    if (endless_ != nullptr) return;
     fixed_ = true;
+    limit_ = visits_ + kMostTried;
     for (const Stmt* stmt : std::exchange(doubtful_, {})) {
       const auto known = needs_.find(stmt);
       if (known == needs_.end()) continue;
@@ -86,9 +88,13 @@ class Analysis {
   }
 
   const std::map<const Stmt*, Need>& needs() const { return needs_; }
+  // Where it gave up, if it did.
+  const Stmt* endless() const { return endless_; }
 
  private:
   void VisitStmt(const Stmt& stmt, State& state) {
+    if (beyond_ == nullptr && ++visits_ > limit_) beyond_ = &stmt;
+    if (beyond_ != nullptr) return;
     std::visit(ir::Overloaded{
                    [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier); },
                    // What is pending leaves the loop, or meets its next iteration; nothing reaches the next statement.
@@ -210,11 +216,10 @@ class Analysis {
 
   // False as well where it was tried too often.
   bool Holds(const Block& body) {
-    if (trials_-- <= 0) return false;
     met_ = true;
     State state;
     Visit(body, state);
-    return met_;
+    return met_ && beyond_ == nullptr;
   }
 
   void Simple(const Stmt& stmt, State& state) { Meet(stmt, Accesses(stmt), state); }
@@ -419,7 +424,7 @@ class Analysis {
       State next = entry;
       next.insert(next.end(), after.begin(), after.end());
       Normalize(next);
-      if (next == merged && !changed) break;
+      if ((next == merged && !changed) || beyond_ != nullptr) break;
       merged = std::move(next);
     }
     merged.insert(merged.end(), left.begin(), left.end());
@@ -448,7 +453,9 @@ class Analysis {
   std::set<BufferId> by_group_;     // each group of warps stores what it wrote
   int divergent_ = 0;               // conditions around that do, within the last scope
   std::vector<ir::ThreadRange> scopes_;  // of the kernel's body, then of the branches around that have threads of their own
-  int64_t trials_ = 0;              // of needs that may not be needed
+  int64_t visits_ = 0, limit_ = kMostVisited;
+  const Stmt* beyond_ = nullptr;    // where the limit was reached
+  const Stmt* endless_ = nullptr;
   bool fixed_ = false;              // needs are given: say whether they are enough
   bool met_ = true;
   std::set<ir::VarId> loops_;  // serial loops entered so far
@@ -492,6 +499,11 @@ ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnosti
     TestReadsInside(module, kernel.body);
     Analysis analysis(module, kernel);
     analysis.Run(kernel.body);
+    if (const Stmt* stmt = analysis.endless(); stmt != nullptr) {
+      diagnostics.Unsupported("loops within loops are too deep here to find out where the threads of the block have to wait for each other",
+                              "take some of the loops apart, or make one loop of two", stmt->loc, ir::PrintStmt(module, *stmt).substr(0, 400));
+    }
+    if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
     Insert(kernel, kernel.body, analysis.needs());
     BindBarriers(module, kernel, *context.target, diagnostics);
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});

@@ -128,6 +128,13 @@ Value* KernelLowering::EvalNode(ExprId id, const ExprNode& node) {
 // integer by −1, and would drop what the program does to avoid them.
 std::pair<Value*, Value*> KernelLowering::Divide(const ExprNode& node, Value* a, Value* c) {
   llvm::Type* type = a->getType();
+  // LLVM 22 joins a quotient and a remainder of 16 bits to one operation, for which its AMDGPU backend has no instructions.
+  if (context_.target->family == target::Family::kAmdgpu && !context_.target->emulated && type->getIntegerBitWidth() < 32) {
+    const bool sign = ir::IsSigned(node.dtype);
+    const auto widened = [&](Value* v) { return sign ? b().CreateSExt(v, b().getInt32Ty()) : b().CreateZExt(v, b().getInt32Ty()); };
+    const auto [quotient, remainder] = Divide(node, widened(a), widened(c));
+    return {b().CreateTrunc(quotient, type), b().CreateTrunc(remainder, type)};
+  }
   const compiler::Range range = facts_.RangeOf(node.args[1]);
   const bool is_signed = ir::IsSigned(node.dtype);
   Value *one = llvm::ConstantInt::get(type, 1), *zero = llvm::ConstantInt::get(type, 0);
@@ -152,7 +159,7 @@ Value* KernelLowering::EvalBinary(const ExprNode& node, Value* a, Value* c) {
     case ExprOp::kFloorMod: {
       const bool div = node.op == ExprOp::kFloorDiv;
       const bool non_negative = !is_signed || (facts_.RangeOf(node.args[0]).min >= 0 && facts_.RangeOf(node.args[1]).min > 0);
-      if (non_negative) return div ? b().CreateUDiv(a, c) : b().CreateURem(a, c);
+      if (non_negative && ir::Bits(node.dtype) >= 32) return div ? b().CreateUDiv(a, c) : b().CreateURem(a, c);
       auto [quotient, remainder] = Divide(node, a, c);
       Value* zero = llvm::ConstantInt::get(a->getType(), 0);
       Value* adjust = b().CreateAnd(b().CreateICmpNE(remainder, zero), b().CreateICmpSLT(b().CreateXor(remainder, c), zero));

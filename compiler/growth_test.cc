@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the passes take for programs of thousands of statements: in proportion to their number, or little more.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <functional>
+#include <ostream>
+#include <string>
+
+#include "compiler/passes.h"
+#include "ir/parse.h"
+
+namespace kiln::compiler {
+namespace {
+
+struct Form {
+  const char* name;
+  std::function<std::string(int)> write;           // the statement of a number
+  std::function<std::string(int)> before = {};     // what so many statements use
+  std::function<std::string(int)> after = {};
+};
+
+std::string TextOf(const Form& form, int statements) {
+  std::string text = fmt::format(R"(kiln 1
+func @f(%X: global f32[1048576], %Y: global f32[1048576], %P: global f32[1048576] may_alias, %Q: global f32[1048576] may_alias) outputs(1) thread(%t) {{
+  kernel @k grid(64) threads 128 blocks(%b) {{
+{})", form.before ? form.before(statements) : "");
+  for (int i = 0; i < statements; ++i) text += form.write(i);
+  return text + (form.after ? form.after(statements) : "") + "  }\n}\n";
+}
+
+void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
+
+std::function<std::string(int)> Always(const char* text) {
+  return [text](int) { return text; };
+}
+
+// One statement in two lines, which stand alternately.
+std::function<std::string(int)> InTurn(std::function<std::string(int)> even, std::function<std::string(int)> odd) {
+  return [=](int i) { return i % 2 == 0 ? even(i) : odd(i); };
+}
+
+const Form kForms[] = {
+    {"stores", [](int i) { return fmt::format("    store %Y[%b * 4096 + {}] = %X[%b * 4096 + {}]\n", i % 4096, i * 7 % 4096); }},
+    {"copies", InTurn([](int i) { return fmt::format("    copy %X[{}; 64] -> %s[{}; 64]\n", i % 16000 * 64, i % 64 * 64); },
+                      [](int i) { return fmt::format("    copy %s[{}; 64] -> %Y[{}; 64]\n", i % 64 * 64, i % 16000 * 64); }),
+     Always("    %s = alloc shared f32[4096]\n")},
+    {"a chain of lets", [](int i) { return fmt::format("    let %x{} = {} + %X[{}]\n", i, i == 0 ? "0.0" : fmt::format("%x{}", i - 1), i); }, {},
+     [](int n) { return fmt::format("    store %Y[%t] = %x{}\n", n - 1); }},
+    {"lets in use", InTurn([](int i) { return fmt::format("    let %x{} = %X[%t + {}]\n", i, i); },
+                           [](int i) { return fmt::format("    store %Y[%t + {}] = %x{} + %x0\n", i % 4096 * 128, i - 1); })},
+    {"conditions", InTurn([](int i) { return fmt::format("    if %t < {} {{\n", i % 127 + 1); },
+                          [](int i) { return fmt::format("    store %Y[%t + {}] = 1.0\n    }}\n", i % 4096 * 128); })},
+    {"lets and conditions", InTurn([](int i) { return fmt::format("    let %x{} = %X[%t + {}]\n", i, i); },
+                                   [](int i) { return fmt::format("    if %X[{}] < %x{} {{\n      store %Y[%t + {}] = 1.0\n    }}\n", i, i - 1, i % 4096 * 128); })},
+    {"assumptions", InTurn([](int i) { return fmt::format("    assume %b + {} < 100000\n", i); }, [](int i) { return fmt::format("    store %Y[%b + {}] = 1.0\n", i); })},
+    {"elements of one loop", [](int i) { return fmt::format("    store %Y[%i + {}] = %X[%i + {}]\n", i * 1024 % 1000000, i); },
+     Always("    for parallel %i in 1024 {\n"), Always("    }\n")},
+    {"aliasing elements of one loop", [](int i) { return fmt::format("    store %P[%i + {}] = %X[%i + {}]\n", i * 1024 % 1000000, i); },
+     Always("    for parallel %i in 1024 {\n"), Always("    }\n")},
+    {"barriers in a loop", InTurn([](int i) { return fmt::format("    store %s[%t] = %X[%t + {}]\n", i); },
+                                  [](int i) { return fmt::format("    store %Y[%t + {}] = %s[127 - %t]\n", i % 4096 * 128); }),
+     Always("    %s = alloc shared f32[4096]\n    for serial %k in 100 {\n"), Always("    }\n")},
+    {"arrays of a thread, each made from the next", [](int i) { return fmt::format("    store %l{}[%k] = %l{}[%k] + 1.0\n", i / 4, i / 4 + 1); },
+     [](int n) {
+       std::string text;
+       for (int i = 0; i <= n / 4; ++i) text += fmt::format("    %l{} = alloc local f32[2]\n", i);
+       return text + fmt::format("    store %l{}[0] = %X[%t]\n    for serial %k in 2 {{\n", n / 4);
+     },
+     Always("    }\n    store %Y[%t] = %l0[0]\n")},
+    {"tiles", InTurn([](int i) { return i % 4 == 0 ? fmt::format("    %s{} = alloc shared f32[32]\n", i) : ""; },
+                     [](int i) { return fmt::format("    copy %X[{}; 32] -> %s{}[0; 32]\n    copy %s{}[0; 32] -> %Y[{}; 32]\n", i, i / 4 * 4, i / 4 * 4, i % 4096 * 128); })},
+    {"fragments", InTurn([](int i) { return i % 4 == 0 ? fmt::format("    %f{} = alloc fragment f32[128]\n", i) : ""; },
+                         [](int i) { return fmt::format("    copy %X[{}; 128] -> %f{}[0; 128]\n    copy %f{}[0; 128] -> %Y[{}; 128]\n", i, i / 4 * 4, i / 4 * 4, i % 4096 * 128); })},
+};
+
+double Seconds(const Form& form, int statements, const char* target) {
+  ir::Diagnostics diagnostics;
+  auto module = ir::Parse(TextOf(form, statements), diagnostics);
+  EXPECT_TRUE(module) << form.name << ": " << diagnostics.all()[0].message;
+  if (!module) return 0;
+  const Context context{*target::Find(target), {}};
+  v1::WorkerResult result;
+  const auto start = std::chrono::steady_clock::now();
+  (void)RunPasses(*module, context, {}, {}, diagnostics, result);
+  for (const ir::Diagnostic& d : diagnostics.all()) EXPECT_NE(d.kind, ir::FaultKind::kInternal) << form.name << ": " << d.message;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+class Growth : public testing::TestWithParam<Form> {};
+
+// Four times the statements: quadratic would be 16.
+TEST_P(Growth, PassesTakeTimeInProportion) {
+  constexpr int kFew = 2000;
+  double few = 1e9, many = 1e9;
+  for (int round = 0; round == 0 || (round < 3 && many >= 9 * few); ++round) {
+    few = std::min(few, Seconds(GetParam(), kFew, "cuda:sm_90a"));
+    many = std::min(many, Seconds(GetParam(), 4 * kFew, "cuda:sm_90a"));
+  }
+  EXPECT_LT(many / few, 9) << few << " s, then " << many << " s";
+  RecordProperty("few", fmt::format("{}", few)), RecordProperty("many", fmt::format("{}", many));
+}
+
+std::string NameOf(const testing::TestParamInfo<Form>& form) {
+  std::string name;
+  for (const char c : std::string(form.param.name)) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Forms, Growth, testing::ValuesIn(kForms), NameOf);
+
+}  // namespace
+}  // namespace kiln::compiler
