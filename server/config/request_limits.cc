@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
-#include <type_traits>
-#include <variant>
 
 #include <fmt/format.h>
+
+#include "ir/visit.h"
 
 namespace kiln::server {
 namespace {
@@ -19,12 +19,7 @@ void Measure(const ir::Block& block, std::size_t depth, ModuleSize& size) {
   size.nesting = std::max(size.nesting, depth);
   size.statements += block.size();
   for (const ir::Stmt& stmt : block) {
-    const auto inner = [&](const ir::Block& nested) { Measure(nested, depth + 1, size); };
-    std::visit([&](const auto& op) {
-      using Op = std::remove_cvref_t<decltype(op)>;
-      if constexpr (requires { op.body; }) inner(op.body);
-      if constexpr (std::is_same_v<Op, ir::If>) inner(op.then_body), inner(op.else_body);
-    }, stmt.op);
+    ir::ForEachBody(stmt.op, [&](const ir::Block& nested) { Measure(nested, depth + 1, size); });
   }
 }
 
