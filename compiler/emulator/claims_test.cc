@@ -34,7 +34,7 @@ TEST(Claims, ElementsThatNoThreadWritesAreReported) {
     k.Name("tile", 0, 64);
     Write(k, k.shared, 64, 60, 64);
     const Report report = k.Run();
-    ExpectOnly(report, FindingKind::kUnwritten, "no thread of block (0, 0, 0) writes shared memory at byte 240 (tile[60]), nor 3 more of the 64 elements");
+    ExpectOnly(report, FindingKind::kUnwritten, "no thread of block (0, 0, 0) writes shared memory at byte 240 (%tile + 240 bytes), nor 3 more of the 64 elements");
     EXPECT_EQ(report.findings[0].location, 3u);
     EXPECT_TRUE(report.finished);
     ExpectClean(k.Run({}, {}, /*check=*/false));
