@@ -124,7 +124,7 @@ def _compile(func, target: str, options: dict) -> Kernel:
     def ask(explain=None, **more):
         return default_client().compile(func, target, {**options, **more}, explain=explain)
 
-    def run(arguments, **how):
-        return default_client().run(func, target, arguments, options, **how)
+    def run(arguments, more, **how):
+        return default_client().run(func, target, arguments, {**options, **more}, **how)
 
     return Kernel(func, ask(), None, ask, run, options)
