@@ -16,10 +16,16 @@
 namespace kiln::compiler {
 namespace {
 
+// What keeps some threads from the statements at hand. It is put into words where it is told: names of a long program take their time.
+struct Barring {
+  std::string_view words;
+  std::optional<ir::ExprId> expr = std::nullopt;
+};
+
 // Who comes to the statements at hand.
 struct Scope {
   ir::ThreadRange threads;                        // all of these, or none
-  std::optional<std::string> reason = std::nullopt;  // what lets some of them come and others not; nothing: they come together
+  std::optional<Barring> reason = std::nullopt;  // nothing: they come together
 };
 
 bool IsOfBlock(const ir::Stmt& stmt) {
@@ -63,9 +69,9 @@ class Checker {
 
   Scope Within(const void* loop, const std::vector<ir::ExprId>& exprs, std::string_view word, const Scope& scope) const {
     for (const ir::ExprId id : exprs) {
-      if (divergence_.Differs(id)) return {scope.threads, fmt::format("{} {}", word, ir::PrintExpr(module_, id))};
+      if (divergence_.Differs(id)) return {scope.threads, Barring{word, id}};
     }
-    if (loop != nullptr && divergence_.IsLeftEarly(loop)) return {scope.threads, "a loop that some threads leave, or go on in, before others"};
+    if (loop != nullptr && divergence_.IsLeftEarly(loop)) return {scope.threads, Barring{"a loop that some threads leave, or go on in, before others"}};
     return scope;
   }
 
@@ -87,7 +93,8 @@ class Checker {
     return range;
   }
 
-  void Refuse(const ir::Stmt& stmt, const std::string& reason) {
+  void Refuse(const ir::Stmt& stmt, const Barring& barring) {
+    const std::string reason = barring.expr ? fmt::format("{} {}", barring.words, ir::PrintExpr(module_, *barring.expr)) : std::string(barring.words);
     const auto* loop = std::get_if<ir::For>(&stmt.op);
     const std::string what = loop != nullptr ? fmt::format("a {} loop", ir::Name(loop->kind)) : fmt::format("a {}", ir::Name(stmt.op));
     diagnostics_.Error(fmt::format("{} that only some threads reach, under {}: threads do it together, and these are no known range of them", what, reason),

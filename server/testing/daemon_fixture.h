@@ -110,7 +110,8 @@ class Daemon {
     }
     v1::CompileFailure failure() const {
       v1::CompileFailure failure;
-      for (const google::protobuf::Any& detail : details().details()) detail.UnpackTo(&failure);
+      const rpc::Status all = details();
+      for (const google::protobuf::Any& detail : all.details()) detail.UnpackTo(&failure);
       return failure;
     }
     bool has_retry_info() const {

@@ -19,7 +19,7 @@ func @row(%A: global f32[64, 64], %B: global f32[64, 64], %row: i32) {
 }
 )";
 
-// Half of the threads wait for the others, which have ended.
+// Half of the threads wait for each other.
 constexpr const char* kHalfWaits = R"(kiln 1
 func @half(%A: global f32[1], %B: global f32[1]) thread(%t) {
   kernel @main grid(2) threads 128 blocks(%bx) {
@@ -117,18 +117,16 @@ TEST_F(RunFaultTest, ACheckedRunSaysWhereItWent) {
   ExpectDoubleWorks();
 }
 
-TEST_F(RunFaultTest, ADeadlockNamesEveryThreadsPlace) {
+// Just the threads of the range come to it, so nobody waits for the others.
+TEST_F(RunFaultTest, ABarrierUnderARangeOfThreadsIsTheirs) {
   Start({"--emulators=1"});
   for (const bool check : {false, true}) {
     RunClient client = RunClient(kHalfWaits, "emu:sm_90a").Tensor({0.0f}, {1}).Tensor({0.0f}, {1});
     client.options().set_check(check);
     const RunAnswer answer = client.Run(*daemon_);
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-    ASSERT_EQ(answer.FaultKind(), "divergence");
-    const v1::RunFault& fault = answer.result.faults(0);
-    EXPECT_NE(fault.message().find("threads 0-63 wait for a barrier"), std::string::npos) << fault.message();
-    EXPECT_NE(fault.message().find("64-127 ended"), std::string::npos) << fault.message();
-    EXPECT_EQ(fault.statement().text(), "barrier");
+    EXPECT_EQ(answer.FaultKind(), "");
+    EXPECT_TRUE(answer.result.finished());
     EXPECT_LT(answer.took, std::chrono::seconds(20));
   }
   ExpectDoubleWorks();
