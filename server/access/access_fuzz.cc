@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     }
     default: {
-      const auto keys = ParseTrustedKeys(text);
+      const auto keys = kiln::ParseTrustedKeys(text);
       if (!keys && keys.error().empty()) std::abort();
     }
   }
