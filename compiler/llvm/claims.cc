@@ -6,7 +6,7 @@
 
 #include "compiler/analysis/contains.h"
 #include "compiler/llvm/kernel_lowering.h"
-#include "ir/op.h"
+#include "ir/visit.h"
 
 namespace kiln::llvm_ir {
 namespace {
@@ -25,10 +25,11 @@ std::optional<Written> WrittenBy(const ir::Stmt& stmt) {
 
 }  // namespace
 
-// Whether one thread can say where the store goes, before the loop runs.
-bool KernelLowering::IsClaimed(const ir::Stmt& stmt) const {
+// Whether one thread can say where the store goes, before the loop runs. A loop that reads what it writes may give an element the value that it
+// has, and LLVM leaves such a store out.
+bool KernelLowering::IsClaimed(const ir::For& loop, const ir::Stmt& stmt) const {
   const std::optional<Written> written = WrittenBy(stmt);
-  if (!written) return false;
+  if (!written || std::ranges::any_of(loop.body, [&](const ir::Stmt& other) { return Reads(other, written->buffer); })) return false;
   const ir::Space space = module_[written->buffer].space;
   if (space != ir::Space::kGlobal && space != ir::Space::kShared) return false;
   return std::ranges::none_of(*written->indices, [&](ir::ExprId index) {
@@ -36,10 +37,18 @@ bool KernelLowering::IsClaimed(const ir::Stmt& stmt) const {
   });
 }
 
+bool KernelLowering::Reads(const ir::Stmt& stmt, ir::BufferId buffer) const {
+  bool reads = false;
+  ir::ForEachExpr(stmt.op, [&](ir::ExprId id) {
+    reads |= compiler::Contains(pool(), id, [&](ir::ExprId part) { return pool()[part].op == ir::ExprOp::kLoad && ir::BufferId(pool()[part].ref) == buffer; });
+  });
+  return reads;
+}
+
 bool KernelLowering::BeginClaim(const ir::For& loop) {
   if (!context_.target->emulated || slice_ != nullptr) return false;
   if (!std::ranges::all_of(loop.body, [](const ir::Stmt& stmt) { return WrittenBy(stmt).has_value(); })) return false;
-  if (std::ranges::none_of(loop.body, [&](const ir::Stmt& stmt) { return IsClaimed(stmt); })) return false;
+  if (std::ranges::none_of(loop.body, [&](const ir::Stmt& stmt) { return IsClaimed(loop, stmt); })) return false;
   When(device_->BeginClaim(threads_.Count()), [&] { ClaimIterations(loop); });
   return true;
 }
@@ -61,7 +70,7 @@ void KernelLowering::ClaimIterations(const ir::For& loop) {
     rest = b().CreateUDiv(rest, I32(extents[v]));
   }
   for (const ir::Stmt& stmt : loop.body) {
-    if (!IsClaimed(stmt)) continue;
+    if (!IsClaimed(loop, stmt)) continue;
     const Written written = *WrittenBy(stmt);
     When(InsideOf(written.buffer, *written.indices), [&] {
       device_->Claim(ElementPointer(written.buffer, *written.indices), ir::Bytes(module_[written.buffer].dtype));

@@ -256,7 +256,8 @@ class KernelLowering {
   void StoreVector(const AccessPlan& plan, int64_t first, std::span<Value* const> values);
 
   // --- claims.cc ---
-  bool IsClaimed(const ir::Stmt& stmt) const;
+  bool IsClaimed(const ir::For& loop, const ir::Stmt& stmt) const;
+  bool Reads(const ir::Stmt& stmt, ir::BufferId buffer) const;
   bool BeginClaim(const ir::For& loop);  // of the elements that it writes; false: there is nothing to say
   void ClaimIterations(const ir::For& loop);
 

@@ -45,7 +45,7 @@ class Gpu:
 
     @staticmethod
     def _apart(kernel, tensors):
-        arrays = [array.copy() for array, _ in tensors]
+        arrays = [np.array(array) for array, _ in tensors]  # also where numpy gives a tensor without dimensions as a scalar
         kernel(*arrays)
         return arrays
 

@@ -20,7 +20,7 @@ class Operator:
         output = self.fake(*arguments) if device == "meta" else self.kernels[{"cuda": "CUDA", "cpu": "CPU"}[device]](*arguments)
         context = Context(arguments)
         if self.save is not None:
-            self.save(context, arguments, output)
+            self.save(ctx=context, inputs=arguments, output=output)  # by keyword, as torch does
         for result in output if isinstance(output, tuple) else (output,):
             result._backward = lambda *gradients: self.backward(context, *gradients)
         return output

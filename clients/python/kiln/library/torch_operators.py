@@ -25,9 +25,20 @@ def register(torch) -> None:
         qualified = f"{NAMESPACE}::{operation.name}"
         torch.library.register_fake(qualified, _fake(operation, torch), lib=library)
         backward = operation.backward or _refusal(operation)
-        torch.library.register_autograd(qualified, backward, setup_context=operation.save, lib=library)
+        torch.library.register_autograd(qualified, backward, setup_context=_saving(operation), lib=library)
         operation.tensor_type, operation.torch_dtypes = torch.Tensor, dtypes
         operation.registered = getattr(getattr(torch.ops, NAMESPACE), operation.name).default
+
+
+def _saving(operation: Operation):
+    """What torch calls with these three keywords; nothing where there is no gradient."""
+    if operation.save is None:
+        return None
+
+    def setup_context(ctx, inputs, output):
+        operation.save(ctx, inputs, output)
+
+    return setup_context
 
 
 def _fake(operation: Operation, torch):
