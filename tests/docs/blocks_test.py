@@ -28,8 +28,17 @@ def newcomer(tmp_path, sockets):
                     "KILN_KILND": str(BUILD / "bin" / "kilnd"), "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "",
                     "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}"}
     yield environment
-    for holder in tmp_path.rglob("lock"):
-        os.kill(int(holder.read_text()), signal.SIGTERM)
+    end_daemons(tmp_path)
+
+
+def end_daemons(home: pathlib.Path):
+    """Of those that hold a state folder here. A daemon writes and ends while this looks: what is gone by then needs no ending."""
+    for folder, _, files in os.walk(home):
+        if "lock" in files:
+            try:
+                os.kill(int((pathlib.Path(folder) / "lock").read_text()), signal.SIGTERM)
+            except (FileNotFoundError, ProcessLookupError, ValueError):
+                pass
 
 
 def pasted(tmp_path, environment, texts):

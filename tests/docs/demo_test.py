@@ -30,7 +30,7 @@ def test_the_demo_ends_with_what_to_try_next(demo, monkeypatch, capsys):
 
 
 def test_its_commands_work(demo, tmp_path, newcomer):  # noqa: F811
-    wait = "for _ in $(seq 400); do [[ ! -S ${KILN_ADDRESS#unix:} ]] || break; sleep 0.05; done"
+    wait = "for _ in $(seq 1200); do [[ ! -S ${KILN_ADDRESS#unix:} ]] || break; sleep 0.05; done"
     lines = [line for command, _ in demo.NEXT for line in (command, wait if command.endswith("&") else "")]
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "release").symlink_to(BUILD)
