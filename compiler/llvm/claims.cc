@@ -40,7 +40,9 @@ bool KernelLowering::IsClaimed(const ir::For& loop, const ir::Stmt& stmt) const 
 bool KernelLowering::Reads(const ir::Stmt& stmt, ir::BufferId buffer) const {
   bool reads = false;
   ir::ForEachExpr(stmt.op, [&](ir::ExprId id) {
-    reads |= compiler::Contains(pool(), id, [&](ir::ExprId part) { return pool()[part].op == ir::ExprOp::kLoad && ir::BufferId(pool()[part].ref) == buffer; });
+    reads |= compiler::Contains(pool(), id, [&](ir::ExprId part) {
+      return pool()[part].op == ir::ExprOp::kLoad && ir::BufferId(pool()[part].ref) == buffer;
+    });
   });
   return reads;
 }
