@@ -486,3 +486,19 @@ def test_writes_that_are_lost_are_reported(emulator, target):
         unwritten = [finding for finding in found if finding["kind"] == "unwritten element"]
         assert unwritten and unwritten[0]["statement"] > 0 and "the statement says it writes" in unwritten[0]["message"], (write, found)
         assert "[" in unwritten[0]["message"], unwritten[0]
+
+
+@pytest.mark.parametrize("target", ["emu:sm_90a", "emu:gfx942"])
+def test_a_loop_that_stores_what_it_read_is_no_lost_write(emulator, target):
+    """LLVM leaves out a store of an element's own value, and nothing is lost with it."""
+    @T.prim_func
+    def program(A: T.Tensor((200,), "float32"), B: T.Tensor((200,), "float32")):
+        with T.Kernel(1, threads=THREADS):
+            for i in T.Parallel(200):
+                A[i] = A[i]
+            for i in T.Parallel(200):
+                B[i] = A[i]
+
+    a = np.random.default_rng(9).standard_normal(200).astype(np.float32)
+    after = run(emulator, program, target, a, np.full(200, np.nan, np.float32))
+    assert not isinstance(after, str) and np.array_equal(after[1], a)
