@@ -23,6 +23,7 @@
 #include "clients/common/config_environment.h"
 #include "compiler/target/closest.h"
 #include "server/config/config_report.h"
+#include "server/system/script.h"
 
 namespace kiln::server {
 namespace {
@@ -44,13 +45,14 @@ fs::path DefaultConfigFile() {
   return {};
 }
 
+// The first program of that name on PATH; scripts are passed over.
 fs::path FindPtxas() {
   std::error_code error;
   std::string path = Environment("PATH") + ":/usr/local/cuda/bin";
   for (std::string_view rest = path; !rest.empty();) {
     const std::size_t end = std::min(rest.find(':'), rest.size());
     const fs::path candidate = fs::path(rest.substr(0, end)) / "ptxas";
-    if (candidate.is_absolute() && ::access(candidate.c_str(), X_OK) == 0) return fs::canonical(candidate, error);
+    if (candidate.is_absolute() && ::access(candidate.c_str(), X_OK) == 0 && !IsScript(candidate)) return fs::canonical(candidate, error);
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return {};
@@ -165,7 +167,7 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
       ->check(Seconds(0.01, 86'400.0))->capture_default_str();
   app.add_option("--grace", raw.grace, "seconds that running compiles get on SIGTERM")
       ->check(Seconds(0.0, 3'600.0))->capture_default_str();
-  app.add_option("--ptxas", raw.ptxas, "a ptxas to make cubins with; auto: from PATH; none")->capture_default_str();
+  app.add_option("--ptxas", raw.ptxas, "a ptxas to make cubins with, no script around it; auto: from PATH; none")->capture_default_str();
   app.add_option("--metrics-listen", raw.metrics_listen, "HOST:PORT of /metrics, /healthz and /readyz over HTTP; none")
       ->capture_default_str();
   app.add_option("--trace-file", config.trace_file, "file for the spans of requests, as lines of OTLP JSON");

@@ -14,6 +14,7 @@
 #include "cache/sqlite/store_directory.h"
 #include "server/access/authenticator.h"
 #include "server/access/tls.h"
+#include "server/system/script.h"
 
 namespace kiln::server {
 namespace {
@@ -24,6 +25,12 @@ class Checker {
  public:
   void Runs(const char* setting, const fs::path& program) {
     if (!program.empty() && ::access(program.c_str(), X_OK) != 0) Add(setting, program, "cannot be run");
+  }
+
+  void IsNoScript(const char* setting, const fs::path& program) {
+    if (!program.empty() && IsScript(program)) {
+      Says(setting, fmt::format("{} is a script, which confined workers do not start; name the program that it starts", program.string()));
+    }
   }
 
   // That the folder is there and writable, or can be made.
@@ -72,6 +79,7 @@ std::vector<std::string> ProblemsOf(const Config& config) {
   Checker check;
   check.Runs("worker-executable", config.worker_executable);
   check.Runs("ptxas", config.ptxas);
+  check.IsNoScript("ptxas", config.ptxas);
   check.KeepsStore("state-dir", config.state_directory);
   if (config.endpoint.socket) check.Keeps("listen", config.endpoint.socket->parent_path());
   check.Writes("log-file", config.log.file);

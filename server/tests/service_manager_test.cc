@@ -200,5 +200,18 @@ TEST_F(ServiceManagerTest, CheckConfigFindsWhatCannotWork) {
   EXPECT_THAT(tls.out, HasSubstr("tls-cert:"));
 }
 
+TEST_F(ServiceManagerTest, AScriptAroundPtxasIsPassedOver) {
+  const fs::path bin = folder_ / "bin";
+  fs::create_directory(bin);
+  std::ofstream(bin / "ptxas") << "#!/bin/sh\nexec true\n";
+  fs::permissions(bin / "ptxas", fs::perms::owner_all);
+  const std::string daemon = KILN_BIN "/kilnd --check-config --worker-executable=" KILN_BIN "/kiln-fake-worker --state-dir=" + daemon_->State();
+  const Ran found = Run("XDG_CONFIG_HOME=/nowhere PATH=" + bin.string() + ":/usr/bin:/bin " + daemon + " 2>&1");
+  EXPECT_EQ(found.status, 0) << found.out;
+  const Ran named = Run("XDG_CONFIG_HOME=/nowhere " + daemon + " --ptxas=" + (bin / "ptxas").string() + " 2>&1 >/dev/null");
+  EXPECT_EQ(named.status, 2);
+  EXPECT_THAT(named.out, HasSubstr("is a script"));
+}
+
 }  // namespace
 }  // namespace kiln::server::testing
