@@ -2,10 +2,8 @@
 //
 // What a compile costs is known before LLVM: small programs that ask for much are refused with figures or stay loops, long ones take time in
 // proportion to their length.
-#include <algorithm>
-#include <chrono>
-
 #include "compiler/compile_testing.h"
+#include "compiler/growth_testing.h"
 
 namespace kiln::compiler {
 namespace {
@@ -50,13 +48,7 @@ v1::WorkerResult CompileWith(const std::string& text, std::string_view target, c
 }
 
 double Seconds(const std::string& text, std::string_view target) {
-  double best = 1e9;
-  for (int round = 0; round < 2; ++round) {
-    const auto start = std::chrono::steady_clock::now();
-    EXPECT_TRUE(CompileText(text, target).has_artifact());
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  return best;
+  return ProcessorSeconds([&] { EXPECT_TRUE(CompileText(text, target).has_artifact()); });
 }
 
 TEST(Cost, LongLoopsOverLocalArraysStayLoops) {
@@ -105,10 +97,13 @@ TEST(Cost, WhoWritesALongKernelHearsThatItIsSlow) {
   EXPECT_NE(result.diagnostics(0).message().find("only in part"), std::string::npos) << result.diagnostics(0).message();
 }
 
-// Quadratic would be 16.
+// Four times the statements: quadratic would be 16.
 TEST(Cost, LongKernelsTakeTimeInProportion) {
   for (const char* target : {"cuda:sm_90a", "emu:sm_90a"}) {
-    EXPECT_LT(Seconds(Stores(8000), target) / Seconds(Stores(2000), target), 10) << target;
+    const auto time = [=](int statements) { return [=] { return Seconds(Stores(statements), target); }; };
+    const Growth growth = MeasureGrowth(10, time(2000), time(8000));
+    EXPECT_LT(growth.ratio(), 10) << target << ": " << growth.few << " s, then " << growth.many << " s";
+    RecordProperty(target, fmt::format("{}", growth.ratio()));
   }
 }
 

@@ -4,13 +4,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cctype>
-#include <chrono>
 #include <functional>
 #include <ostream>
 #include <string>
 
+#include "compiler/growth_testing.h"
 #include "compiler/passes.h"
 #include "ir/parse.h"
 
@@ -85,24 +84,20 @@ double Seconds(const Form& form, int statements, const char* target) {
   if (!module) return 0;
   const Context context{*target::Find(target), {}};
   v1::WorkerResult result;
-  const auto start = std::chrono::steady_clock::now();
-  (void)RunPasses(*module, context, {}, {}, diagnostics, result);
+  const double seconds = ProcessorSeconds([&] { (void)RunPasses(*module, context, {}, {}, diagnostics, result); });
   for (const ir::Diagnostic& d : diagnostics.all()) EXPECT_NE(d.kind, ir::FaultKind::kInternal) << form.name << ": " << d.message;
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return seconds;
 }
 
-class Growth : public testing::TestWithParam<Form> {};
+class PassTime : public testing::TestWithParam<Form> {};
 
 // Four times the statements: quadratic would be 16.
-TEST_P(Growth, PassesTakeTimeInProportion) {
+TEST_P(PassTime, GrowsInProportion) {
   constexpr int kFew = 2000;
-  double few = 1e9, many = 1e9;
-  for (int round = 0; round == 0 || (round < 3 && many >= 9 * few); ++round) {
-    few = std::min(few, Seconds(GetParam(), kFew, "cuda:sm_90a"));
-    many = std::min(many, Seconds(GetParam(), 4 * kFew, "cuda:sm_90a"));
-  }
-  EXPECT_LT(many / few, 9) << few << " s, then " << many << " s";
-  RecordProperty("few", fmt::format("{}", few)), RecordProperty("many", fmt::format("{}", many));
+  const auto time = [](int statements) { return [=] { return Seconds(GetParam(), statements, "cuda:sm_90a"); }; };
+  const Growth growth = MeasureGrowth(9, time(kFew), time(4 * kFew));
+  EXPECT_LT(growth.ratio(), 9) << growth.few << " s, then " << growth.many << " s";
+  RecordProperty("few", fmt::format("{}", growth.few)), RecordProperty("many", fmt::format("{}", growth.many));
 }
 
 std::string NameOf(const testing::TestParamInfo<Form>& form) {
@@ -110,7 +105,7 @@ std::string NameOf(const testing::TestParamInfo<Form>& form) {
   for (const char c : std::string(form.param.name)) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
   return name;
 }
-INSTANTIATE_TEST_SUITE_P(Forms, Growth, testing::ValuesIn(kForms), NameOf);
+INSTANTIATE_TEST_SUITE_P(Forms, PassTime, testing::ValuesIn(kForms), NameOf);
 
 }  // namespace
 }  // namespace kiln::compiler

@@ -12,6 +12,7 @@
 #include <llvm/Transforms/Scalar/ADCE.h>
 #include <llvm/Transforms/Scalar/EarlyCSE.h>
 #include <llvm/Transforms/Scalar/GVN.h>
+#include <llvm/Transforms/Scalar/InstSimplifyPass.h>
 #include <llvm/Transforms/Scalar/LICM.h>
 #include <llvm/Transforms/Scalar/LoopPassManager.h>
 #include <llvm/Transforms/Scalar/SROA.h>
@@ -35,7 +36,7 @@ llvm::ModulePassManager Pipeline(bool long_kernel) {
   llvm::FunctionPassManager functions;
   if (long_kernel) {
     functions.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
-    functions.addPass(llvm::EarlyCSEPass());
+    functions.addPass(llvm::InstSimplifyPass());
     functions.addPass(llvm::SimplifyCFGPass());
     functions.addPass(llvm::ADCEPass());
     return InModule(std::move(functions));

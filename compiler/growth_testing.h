@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the time of a pass or a compile grows with the length of its program.
+#pragma once
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+namespace kiln::compiler {
+
+// The processor seconds that `work` takes in all threads. Unlike the clock's, they say nothing of who else uses the machine.
+template <typename Work>
+double ProcessorSeconds(Work&& work) {
+  const auto now = [] {
+    timespec time{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return double(time.tv_sec) + double(time.tv_nsec) * 1e-9;
+  };
+  const double start = now();
+  std::forward<Work>(work)();
+  return now() - start;
+}
+
+struct Growth {
+  double few;   // seconds
+  double many;
+  double ratio() const { return many / few; }
+};
+
+// The least time of `few` and that of `many`, measured in turns, once, or up to three times while they are `bar` times or more apart.
+template <typename Few, typename Many>
+Growth MeasureGrowth(double bar, Few&& few, Many&& many) {
+  Growth growth{1e9, 1e9};
+  for (int round = 0; round == 0 || (round < 3 && growth.ratio() >= bar); ++round) {
+    growth.few = std::min(growth.few, few());
+    growth.many = std::min(growth.many, many());
+  }
+  return growth;
+}
+
+}  // namespace kiln::compiler
