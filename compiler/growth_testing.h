@@ -12,14 +12,9 @@ namespace kiln::compiler {
 // The processor seconds that `work` takes in all threads. Unlike the clock's, they say nothing of who else uses the machine.
 template <typename Work>
 double ProcessorSeconds(Work&& work) {
-  const auto now = [] {
-    timespec time{};
-    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return double(time.tv_sec) + double(time.tv_nsec) * 1e-9;
-  };
-  const double start = now();
+  const std::clock_t start = std::clock();
   std::forward<Work>(work)();
-  return now() - start;
+  return double(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
 struct Growth {

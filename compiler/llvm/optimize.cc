@@ -34,7 +34,7 @@ llvm::ModulePassManager InModule(llvm::FunctionPassManager functions) {
 // Loops are unrolled by the compiler that called us, where it wants them unrolled; LLVM folds, hoists and removes.
 llvm::ModulePassManager Pipeline(bool long_kernel) {
   llvm::FunctionPassManager functions;
-  if (long_kernel) {
+  if (long_kernel) {  // without EarlyCSE, which looks at all uses of a branch's condition, and thousands of statements may share theirs
     functions.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
     functions.addPass(llvm::InstSimplifyPass());
     functions.addPass(llvm::SimplifyCFGPass());
