@@ -76,6 +76,20 @@ TEST(Cost, FragmentsOfManyRegistersAreRefusedWithFigures) {
   EXPECT_TRUE(CompileWith(Row(777), "cuda:sm_80", more).has_artifact());
 }
 
+TEST(Cost, CodeTooLongForLlvmIsRefusedWithFigures) {
+  v1::CompileOptions options;
+  options.set_max_code(20'000);
+  for (const char* target : {"cuda:sm_90a", "hip:gfx942", "emu:sm_90a"}) {
+    const v1::WorkerResult result = CompileWith(Stores(3000), target, options);
+    EXPECT_NE(FirstError(result).find("max_code is 20000"), std::string::npos) << target << ": " << FirstError(result);
+    EXPECT_EQ(result.diagnostics_size(), 1) << "said once";
+    EXPECT_EQ(result.diagnostics(0).kind(), v1::Diagnostic::INVALID);
+    EXPECT_GT(result.diagnostics(0).line(), 500) << "it names where the limit was reached";
+    EXPECT_TRUE(CompileWith(Stores(500), target, options).has_artifact()) << target;
+  }
+  EXPECT_NE(FirstError(CompileText(Stores(8000), "hip:gfx942")).find("max_code is 100000"), std::string::npos);
+}
+
 TEST(Cost, TooFewRegistersAreTheOptionsFault) {
   v1::CompileOptions one;
   one.set_max_registers(1);

@@ -27,6 +27,7 @@ v1::CompileRequest ToProto(const CompileRequest& request) {
   options.set_stream_k(static_cast<v1::StreamK>(request.options.stream_k));
   options.set_max_fragment_registers(request.options.max_fragment_registers);
   options.set_max_unrolled(request.options.max_unrolled);
+  options.set_max_code(request.options.max_code);
   if (request.explain) {
     v1::Explain& explain = *out.mutable_explain();
     for (const std::string& pass : request.explain->after) explain.add_after(pass);
@@ -47,7 +48,7 @@ CompileRequest FromProto(const v1::CompileRequest& request) {
   out.options = {options.fast_math(),   options.disable_async_copy(), options.disable_warp_specialization(),
                  options.disable_tma(), options.disable_wgmma(),      options.max_registers(),
                  options.pointer_alignment(), options.fast_accumulation(), static_cast<StreamK>(options.stream_k()),
-                 options.max_fragment_registers(), options.max_unrolled()};
+                 options.max_fragment_registers(), options.max_unrolled(), options.max_code()};
   if (request.has_explain()) {
     const v1::Explain& explain = request.explain();
     out.explain = Explain{{explain.after().begin(), explain.after().end()}, explain.llvm(), explain.assembly()};

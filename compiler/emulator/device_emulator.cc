@@ -37,7 +37,7 @@ enum CallId { KILN_EMU_CALLS(KILN_EMU_CALL) };
 
 class EmulatorDevice final : public llvm_ir::DeviceBase {
  public:
-  EmulatorDevice(const target::Target& target, llvm::IRBuilder<>& builder) : DeviceBase(target, builder) {}
+  EmulatorDevice(const target::Target& target, llvm::IRBuilderBase& builder) : DeviceBase(target, builder) {}
 
   llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params, uint32_t threads,
                                uint32_t max_registers, uint32_t min_blocks) override {
@@ -253,7 +253,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   // The thread's array of words that travel in memory.
   Value* Words() {
     if (words_ == nullptr) {
-      llvm::IRBuilder<>::InsertPointGuard guard(builder());
+      llvm::IRBuilderBase::InsertPointGuard guard(builder());
       llvm::BasicBlock& entry = kernel_->getEntryBlock();
       builder().SetInsertPoint(&entry, entry.begin());
       words_ = builder().CreateAlloca(llvm::ArrayType::get(builder().getInt32Ty(), kMatrixWords), nullptr, "words");
@@ -262,7 +262,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     return words_;
   }
   Value* Array(size_t words) {
-    llvm::IRBuilder<>::InsertPointGuard guard(builder());
+    llvm::IRBuilderBase::InsertPointGuard guard(builder());
     llvm::BasicBlock& entry = kernel_->getEntryBlock();
     builder().SetInsertPoint(&entry, entry.begin());
     return builder().CreateAlloca(llvm::ArrayType::get(builder().getInt32Ty(), words), nullptr, "words");
@@ -296,7 +296,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   Value* Word(uint32_t index) { return builder().CreateConstGEP1_32(builder().getInt32Ty(), Words(), index); }
 
   llvm::Type* TypeOf(char letter) {
-    llvm::IRBuilder<>& b = builder();
+    llvm::IRBuilderBase& b = builder();
     switch (letter) {
       case 'v': return b.getVoidTy();
       case 'i': return b.getInt32Ty();
@@ -364,7 +364,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
 
 }  // namespace
 
-std::unique_ptr<llvm_ir::Device> MakeEmulatorDevice(const target::Target& target, llvm::IRBuilder<>& builder) {
+std::unique_ptr<llvm_ir::Device> MakeEmulatorDevice(const target::Target& target, llvm::IRBuilderBase& builder) {
   return std::make_unique<EmulatorDevice>(target, builder);
 }
 

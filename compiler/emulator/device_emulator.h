@@ -11,6 +11,6 @@ namespace kiln::emulator {
 
 // The thread-level program of a target, with calls of abi.h for what its hardware does. AMD's s_waitcnt has no call: no program of ours
 // holds one. LLVM puts them where a register or a barrier needs what is under way, after all that the emulator sees (emit_test.cc).
-std::unique_ptr<llvm_ir::Device> MakeEmulatorDevice(const target::Target& target, llvm::IRBuilder<>& builder);
+std::unique_ptr<llvm_ir::Device> MakeEmulatorDevice(const target::Target& target, llvm::IRBuilderBase& builder);
 
 }  // namespace kiln::emulator

@@ -10,7 +10,7 @@ namespace {
 
 using ir::DType;
 using llvm::Value;
-using Builder = llvm::IRBuilder<>;
+using Builder = llvm::IRBuilderBase;
 
 // An 8-bit float: `mantissa` bits below the exponent's, which is biased by `bias`. FNUZ: one NaN, 0x80, no infinity and
 // no negative zero. OCP e4m3 has no infinity and the NaNs 0x7f and 0xff; e5m2 is IEEE's.

@@ -13,15 +13,15 @@ class NativeConvert {
  public:
   virtual ~NativeConvert() = default;
   // f32 → the 8 bits of `to`, to nearest even, saturating; NaN stays NaN.
-  virtual llvm::Value* NarrowFp8(llvm::IRBuilder<>&, llvm::Value*, ir::DType /*to*/) const { return nullptr; }
+  virtual llvm::Value* NarrowFp8(llvm::IRBuilderBase&, llvm::Value*, ir::DType /*to*/) const { return nullptr; }
   // The 8 bits of `from` → f32.
-  virtual llvm::Value* WidenFp8(llvm::IRBuilder<>&, llvm::Value*, ir::DType /*from*/) const { return nullptr; }
+  virtual llvm::Value* WidenFp8(llvm::IRBuilderBase&, llvm::Value*, ir::DType /*from*/) const { return nullptr; }
   // f32 → f32 rounded to tf32's 10 bits of mantissa.
-  virtual llvm::Value* RoundTf32(llvm::IRBuilder<>&, llvm::Value*) const { return nullptr; }
+  virtual llvm::Value* RoundTf32(llvm::IRBuilderBase&, llvm::Value*) const { return nullptr; }
 };
 
 // Values as device.h says: fp8 are i8 holding their bits, bool is i1, tf32 is float.
-llvm::Value* BuildConvert(llvm::IRBuilder<>& builder, const NativeConvert& native, llvm::Value* v, ir::DType from,
+llvm::Value* BuildConvert(llvm::IRBuilderBase& builder, const NativeConvert& native, llvm::Value* v, ir::DType from,
                           ir::DType to);
 
 // The largest finite value of an 8-bit float.

@@ -125,7 +125,7 @@ void DeviceBase::Atomic(AtomicOp op, DType dtype, Value* ptr, Value* v) {
 }
 
 Value* DeviceBase::PlainDp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) {
-  llvm::IRBuilder<>& ir = builder();
+  llvm::IRBuilderBase& ir = builder();
   llvm::Type* bytes = llvm::FixedVectorType::get(ir.getInt8Ty(), 4);
   Value* av = ir.CreateBitCast(a, bytes);
   Value* bv = ir.CreateBitCast(b, bytes);
@@ -138,7 +138,7 @@ Value* DeviceBase::PlainDp4a(Value* a, Value* b, Value* c, bool a_signed, bool b
 }
 
 Value* Device::JoinDescriptor(Value* low, uint32_t high) {
-  llvm::IRBuilder<>& ir = builder();
+  llvm::IRBuilderBase& ir = builder();
   return ir.CreateOr(ir.CreateZExt(low, ir.getInt64Ty()), ir.getInt64(uint64_t{high} << 32));
 }
 

@@ -33,7 +33,7 @@ class Device {
   virtual ~Device() = default;
 
   const target::Target& target() const { return *target_; }
-  llvm::IRBuilder<>& builder() { return *builder_; }
+  llvm::IRBuilderBase& builder() { return *builder_; }
 
   // The kernel function: calling convention, exact block size, register limit, how many blocks a multiprocessor shall have
   // at least (0: not said; `max_registers` counts for more), cluster shape. `params` may be pointers to global
@@ -182,15 +182,15 @@ class Device {
   virtual void Atomic(AtomicOp op, ir::DType dtype, llvm::Value* ptr, llvm::Value* v) = 0;
 
  protected:
-  Device(const target::Target& target, llvm::IRBuilder<>& builder) : target_(&target), builder_(&builder) {}
+  Device(const target::Target& target, llvm::IRBuilderBase& builder) : target_(&target), builder_(&builder) {}
 
  private:
   const target::Target* target_;
-  llvm::IRBuilder<>* builder_;
+  llvm::IRBuilderBase* builder_;
 };
 
-std::unique_ptr<Device> MakeNvptxDevice(const target::Target& target, llvm::IRBuilder<>& builder);
-std::unique_ptr<Device> MakeAmdgpuDevice(const target::Target& target, llvm::IRBuilder<>& builder);
+std::unique_ptr<Device> MakeNvptxDevice(const target::Target& target, llvm::IRBuilderBase& builder);
+std::unique_ptr<Device> MakeAmdgpuDevice(const target::Target& target, llvm::IRBuilderBase& builder);
 
 // Lets the kernel read and write f32 subnormals as zero: what fast_math allows. After CreateKernel.
 void FlushSubnormals(llvm::Function& kernel);

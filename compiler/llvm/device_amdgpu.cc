@@ -17,7 +17,7 @@ constexpr uint32_t kRowMirror = 0x140, kRowHalfMirror = 0x141, kRowRotate8 = 0x1
 
 class AmdgpuDevice final : public DeviceBase {
  public:
-  AmdgpuDevice(const target::Target& target, llvm::IRBuilder<>& builder) : DeviceBase(target, builder) {}
+  AmdgpuDevice(const target::Target& target, llvm::IRBuilderBase& builder) : DeviceBase(target, builder) {}
 
   llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
                                uint32_t threads, uint32_t max_registers, uint32_t min_blocks) override {
@@ -98,7 +98,7 @@ class AmdgpuDevice final : public DeviceBase {
   void StoreMatrix(Value*, std::span<Value* const>, bool) override { std::abort(); }
 
   Value* Dp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) override {
-    llvm::IRBuilder<>& ir = builder();
+    llvm::IRBuilderBase& ir = builder();
     if (!target().Has(Feature::kDp4a)) return PlainDp4a(a, b, c, a_signed, b_signed);
     if (target().Has(Feature::kWmmaReplicated) || target().Has(Feature::kWmma)) {
       return Call(Intrinsic::amdgcn_sudot4, {ir.getInt1(a_signed), a, ir.getInt1(b_signed), b, c, ir.getFalse()});
@@ -121,7 +121,7 @@ class AmdgpuDevice final : public DeviceBase {
 
   std::vector<Value*> CallMma(const target::MmaInstruction& instruction, Intrinsic::ID id, std::span<Value* const> a,
                               std::span<Value* const> b, std::span<Value* const> c) override {
-    llvm::IRBuilder<>& ir = builder();
+    llvm::IRBuilderBase& ir = builder();
     Value* accumulator = VectorOf(c);
     if (!Intrinsic::isOverloaded(id)) {  // MFMA; cbsz, abid and blgp are 0
       llvm::FunctionType* type = Intrinsic::getType(ir.getContext(), id);
@@ -159,46 +159,46 @@ class AmdgpuDevice final : public DeviceBase {
     return CallNarrow(builder(), to, Saturated(builder(), v[2], to), Saturated(builder(), v[3], to), low, true);
   }
 
-  Value* NarrowFp8(llvm::IRBuilder<>& b, Value* v, DType to) const override {
+  Value* NarrowFp8(llvm::IRBuilderBase& b, Value* v, DType to) const override {
     if (!IsNativeFp8(to)) return nullptr;
     Value* saturated = Saturated(b, v, to);
     return b.CreateTrunc(CallNarrow(b, to, saturated, saturated, b.getInt32(0), false), b.getInt8Ty());
   }
 
-  Value* WidenFp8(llvm::IRBuilder<>& b, Value* v, DType from) const override {
+  Value* WidenFp8(llvm::IRBuilderBase& b, Value* v, DType from) const override {
     if (!IsNativeFp8(from)) return nullptr;
     return b.CreateIntrinsic(IsE4M3(from) ? Intrinsic::amdgcn_cvt_f32_fp8 : Intrinsic::amdgcn_cvt_f32_bf8, {},
                              {b.CreateZExt(v, b.getInt32Ty()), b.getInt32(0)});
   }
 
   // v_exp_f32 and v_rsq_f32 are within 1 ulp and flush subnormals; llvm.exp2 scales around that.
-  Value* Exp2(llvm::IRBuilder<>& b, Value* v, bool flush) const override {
+  Value* Exp2(llvm::IRBuilderBase& b, Value* v, bool flush) const override {
     if (flush) return b.CreateIntrinsic(Intrinsic::amdgcn_exp2, {v->getType()}, {v});
     return b.CreateUnaryIntrinsic(Intrinsic::exp2, v);
   }
-  Value* Rsqrt(llvm::IRBuilder<>& b, Value* v, bool flush) const override {
+  Value* Rsqrt(llvm::IRBuilderBase& b, Value* v, bool flush) const override {
     return flush ? b.CreateIntrinsic(Intrinsic::amdgcn_rsq, {v->getType()}, {v}) : nullptr;
   }
-  Value* FastLog2(llvm::IRBuilder<>& b, Value* v) const override {
+  Value* FastLog2(llvm::IRBuilderBase& b, Value* v) const override {
     return b.CreateIntrinsic(Intrinsic::amdgcn_log, {v->getType()}, {v});
   }
-  Value* FastSin(llvm::IRBuilder<>& b, Value* v) const override {
+  Value* FastSin(llvm::IRBuilderBase& b, Value* v) const override {
     return b.CreateIntrinsic(Intrinsic::amdgcn_sin, {v->getType()}, {Turns(b, v)});
   }
-  Value* FastCos(llvm::IRBuilder<>& b, Value* v) const override {
+  Value* FastCos(llvm::IRBuilderBase& b, Value* v) const override {
     return b.CreateIntrinsic(Intrinsic::amdgcn_cos, {v->getType()}, {Turns(b, v)});
   }
-  Value* FastSqrt(llvm::IRBuilder<>& b, Value* v) const override {
+  Value* FastSqrt(llvm::IRBuilderBase& b, Value* v) const override {
     return b.CreateIntrinsic(Intrinsic::amdgcn_sqrt, {v->getType()}, {v});
   }
-  Value* FastReciprocal(llvm::IRBuilder<>& b, Value* v) const override {
+  Value* FastReciprocal(llvm::IRBuilderBase& b, Value* v) const override {
     return b.CreateIntrinsic(Intrinsic::amdgcn_rcp, {v->getType()}, {v});
   }
   unsigned ConstantSpace() const override { return 4; }  // AMDGPU's constant memory
 
  private:
   Value* Dpp(Value* word, uint32_t control) {
-    llvm::IRBuilder<>& b = builder();
+    llvm::IRBuilderBase& b = builder();
     return Call(Intrinsic::amdgcn_update_dpp,
                 {llvm::PoisonValue::get(word->getType()), word, b.getInt32(control), b.getInt32(15), b.getInt32(15),
                  b.getTrue()},
@@ -228,7 +228,7 @@ class AmdgpuDevice final : public DeviceBase {
 
   // xor 16.
   Value* ShuffleRows(Value* word) {
-    llvm::IRBuilder<>& b = builder();
+    llvm::IRBuilderBase& b = builder();
     if (target().warp_size == 32) {
       return Call(Intrinsic::amdgcn_permlanex16,
                   {llvm::PoisonValue::get(word->getType()), word, b.getInt32(0x76543210), b.getInt32(0xfedcba98),
@@ -244,7 +244,7 @@ class AmdgpuDevice final : public DeviceBase {
   }
 
   llvm::Type* WmmaOperand(DType type, unsigned words) {
-    llvm::IRBuilder<>& b = builder();
+    llvm::IRBuilderBase& b = builder();
     switch (type) {
       case DType::kF16:
         return llvm::FixedVectorType::get(b.getHalfTy(), 2 * words);
@@ -261,19 +261,19 @@ class AmdgpuDevice final : public DeviceBase {
     const bool fnuz = t == DType::kF8E4M3FNUZ || t == DType::kF8E5M2FNUZ;
     return fnuz == target().Has(Feature::kFp8Fnuz);
   }
-  static Value* CallNarrow(llvm::IRBuilder<>& b, DType to, Value* x, Value* y, Value* old, bool high) {
+  static Value* CallNarrow(llvm::IRBuilderBase& b, DType to, Value* x, Value* y, Value* old, bool high) {
     return b.CreateIntrinsic(IsE4M3(to) ? Intrinsic::amdgcn_cvt_pk_fp8_f32 : Intrinsic::amdgcn_cvt_pk_bf8_f32, {},
                              {x, y, old, b.getInt1(high)});
   }
   // The conversion makes NaN (or infinity) of what is too large.
-  static Value* Saturated(llvm::IRBuilder<>& b, Value* v, DType to) {
+  static Value* Saturated(llvm::IRBuilderBase& b, Value* v, DType to) {
     llvm::Constant* limit = llvm::ConstantFP::get(v->getType(), LargestFp8(to));
     llvm::Constant* lower = llvm::ConstantFP::get(v->getType(), -LargestFp8(to));
     Value* bounded = b.CreateIntrinsic(Intrinsic::amdgcn_fmed3, {v->getType()}, {v, limit, lower});
     return b.CreateSelect(b.CreateFCmpUNO(v, v), v, bounded);
   }
   // v_sin and v_cos count in turns.
-  static Value* Turns(llvm::IRBuilder<>& b, Value* v) {
+  static Value* Turns(llvm::IRBuilderBase& b, Value* v) {
     Value* turns = b.CreateFMul(v, llvm::ConstantFP::get(v->getType(), 0.15915494309189535));
     return b.CreateIntrinsic(Intrinsic::amdgcn_fract, {v->getType()}, {turns});
   }
@@ -288,7 +288,7 @@ class AmdgpuDevice final : public DeviceBase {
 
 }  // namespace
 
-std::unique_ptr<Device> MakeAmdgpuDevice(const target::Target& target, llvm::IRBuilder<>& builder) {
+std::unique_ptr<Device> MakeAmdgpuDevice(const target::Target& target, llvm::IRBuilderBase& builder) {
   return std::make_unique<AmdgpuDevice>(target, builder);
 }
 

@@ -51,7 +51,7 @@ class DeviceBase : public Device, protected NativeMath, protected NativeConvert 
 
 template <typename F>
 llvm::Value* DeviceBase::ByWords(llvm::Value* v, F&& f) {
-  llvm::IRBuilder<>& b = builder();
+  llvm::IRBuilderBase& b = builder();
   llvm::Type* type = v->getType();
   if (type->isPointerTy()) return b.CreateIntToPtr(ByWords(b.CreatePtrToInt(v, b.getInt64Ty()), f), type);
   const unsigned bits = unsigned(type->getPrimitiveSizeInBits().getFixedValue());

@@ -14,7 +14,7 @@ namespace Intrinsic = llvm::Intrinsic;
 
 class NvptxDevice final : public NvptxAsyncDevice {
  public:
-  NvptxDevice(const target::Target& target, llvm::IRBuilder<>& builder) : NvptxAsyncDevice(target, builder) {}
+  NvptxDevice(const target::Target& target, llvm::IRBuilderBase& builder) : NvptxAsyncDevice(target, builder) {}
 
   llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
                                uint32_t threads, uint32_t max_registers, uint32_t min_blocks) override {
@@ -183,13 +183,13 @@ class NvptxDevice final : public NvptxAsyncDevice {
   }
 
   // Of constants nothing is left to convert at run time: arithmetic on bits folds.
-  Value* NarrowFp8(llvm::IRBuilder<>& b, Value* v, DType to) const override {
+  Value* NarrowFp8(llvm::IRBuilderBase& b, Value* v, DType to) const override {
     if (!IsOcp(to) || !target().Has(Feature::kFp8Convert) || llvm::isa<llvm::Constant>(v)) return nullptr;
     Value* pair = b.CreateIntrinsic(NarrowId(to), {}, {llvm::ConstantFP::get(b.getFloatTy(), 0), v});
     return b.CreateTrunc(pair, b.getInt8Ty());
   }
 
-  Value* WidenFp8(llvm::IRBuilder<>& b, Value* v, DType from) const override {
+  Value* WidenFp8(llvm::IRBuilderBase& b, Value* v, DType from) const override {
     if (!IsOcp(from) || !target().Has(Feature::kFp8Convert) || llvm::isa<llvm::Constant>(v)) return nullptr;
     const Intrinsic::ID id =
         from == DType::kF8E4M3 ? Intrinsic::nvvm_e4m3x2_to_f16x2_rn : Intrinsic::nvvm_e5m2x2_to_f16x2_rn;
@@ -197,36 +197,36 @@ class NvptxDevice final : public NvptxAsyncDevice {
     return b.CreateFPExt(b.CreateExtractElement(pair, uint64_t{0}), b.getFloatTy());
   }
 
-  Value* RoundTf32(llvm::IRBuilder<>& b, Value* v) const override {
+  Value* RoundTf32(llvm::IRBuilderBase& b, Value* v) const override {
     if (!target().Has(Feature::kTma)) return nullptr;  // cvt.rn.tf32 is sm_90's; sm_80 has only rounding away
     return b.CreateBitCast(b.CreateIntrinsic(Intrinsic::nvvm_f2tf32_rn, {}, {v}), b.getFloatTy());
   }
 
   // PTX ISA, ex2: relative error at most 2^-22 over the full range, without .ftz subnormals included.
-  Value* Exp2(llvm::IRBuilder<>& b, Value* v, bool flush) const override {
+  Value* Exp2(llvm::IRBuilderBase& b, Value* v, bool flush) const override {
     return b.CreateIntrinsic(flush ? Intrinsic::nvvm_ex2_approx_ftz : Intrinsic::nvvm_ex2_approx, {v->getType()}, {v});
   }
   // PTX ISA, rsqrt: relative error at most 2^-22.9.
-  Value* Rsqrt(llvm::IRBuilder<>& b, Value* v, bool flush) const override {
+  Value* Rsqrt(llvm::IRBuilderBase& b, Value* v, bool flush) const override {
     return b.CreateIntrinsic(flush ? Intrinsic::nvvm_rsqrt_approx_ftz_f : Intrinsic::nvvm_rsqrt_approx_f, {}, {v});
   }
-  Value* FastLog2(llvm::IRBuilder<>& b, Value* v) const override {
+  Value* FastLog2(llvm::IRBuilderBase& b, Value* v) const override {
     return b.CreateIntrinsic(Intrinsic::nvvm_lg2_approx_ftz_f, {}, {v});
   }
-  Value* FastSin(llvm::IRBuilder<>& b, Value* v) const override {
+  Value* FastSin(llvm::IRBuilderBase& b, Value* v) const override {
     return b.CreateIntrinsic(Intrinsic::nvvm_sin_approx_ftz_f, {}, {v});
   }
-  Value* FastCos(llvm::IRBuilder<>& b, Value* v) const override {
+  Value* FastCos(llvm::IRBuilderBase& b, Value* v) const override {
     return b.CreateIntrinsic(Intrinsic::nvvm_cos_approx_ftz_f, {}, {v});
   }
-  Value* FastSqrt(llvm::IRBuilder<>& b, Value* v) const override {
+  Value* FastSqrt(llvm::IRBuilderBase& b, Value* v) const override {
     return b.CreateIntrinsic(Intrinsic::nvvm_sqrt_approx_ftz_f, {}, {v});
   }
-  Value* FastReciprocal(llvm::IRBuilder<>& b, Value* v) const override {
+  Value* FastReciprocal(llvm::IRBuilderBase& b, Value* v) const override {
     return b.CreateIntrinsic(Intrinsic::nvvm_rcp_approx_ftz_f, {}, {v});
   }
   // tanh.approx, relative error 2^-11.
-  Value* FastTanh(llvm::IRBuilder<>& b, Value* v) const override {
+  Value* FastTanh(llvm::IRBuilderBase& b, Value* v) const override {
     llvm::CallInst* call = b.CreateIntrinsic(Intrinsic::tanh, {v->getType()}, {v});
     llvm::FastMathFlags flags;
     flags.setApproxFunc();
@@ -264,7 +264,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
 
 }  // namespace
 
-std::unique_ptr<Device> MakeNvptxDevice(const target::Target& target, llvm::IRBuilder<>& builder) {
+std::unique_ptr<Device> MakeNvptxDevice(const target::Target& target, llvm::IRBuilderBase& builder) {
   return std::make_unique<NvptxDevice>(target, builder);
 }
 

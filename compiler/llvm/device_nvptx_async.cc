@@ -253,7 +253,7 @@ Value* NvptxAsyncDevice::ClusterAddress(Value* shared, Value* rank) { return Cal
 
 void NvptxAsyncDevice::StoreAsyncAt(Value* shared, Value* rank, Value* v, Value* mbarrier) {
   const unsigned bits = unsigned(v->getType()->getPrimitiveSizeInBits().getFixedValue());
-  llvm::IRBuilder<>& b = builder();
+  llvm::IRBuilderBase& b = builder();
   Value *to = ClusterAddress(shared, rank), *counts = ClusterAddress(mbarrier, rank), *word = b.CreateBitCast(v, b.getIntNTy(bits));
   auto* type = llvm::FunctionType::get(b.getVoidTy(), {to->getType(), word->getType(), counts->getType()}, false);
   const std::string text = "st.async.shared::cluster.mbarrier::complete_tx::bytes.b" + std::to_string(bits) + " [$0], $1, [$2];";
@@ -262,7 +262,7 @@ void NvptxAsyncDevice::StoreAsyncAt(Value* shared, Value* rank, Value* v, Value*
 
 // Each time the last block to come turns the counter's top bit over: block 0 adds what is missing to 2^31 when the others add one each.
 void NvptxAsyncDevice::GridBarrier() {
-  llvm::IRBuilder<>& b = builder();
+  llvm::IRBuilderBase& b = builder();
   llvm::Module& module = *b.GetInsertBlock()->getModule();
   llvm::Function* function = b.GetInsertBlock()->getParent();
   auto* counter = llvm::cast<llvm::GlobalVariable>(module.getOrInsertGlobal("kiln_grid_barrier", b.getInt32Ty(), [&] {

@@ -183,7 +183,7 @@ TEST_P(DeviceTest, ArithmeticOfEveryFloat) {
   for (bool flush : {false, true}) {
     Compile([&](TestKernel& k) {
       if (flush) FlushSubnormals(*k.kernel);
-      llvm::IRBuilder<>& b = k.builder;
+      llvm::IRBuilderBase& b = k.builder;
       for (DType type : kFloats) {
         llvm::Type* t = ValueType(k.context, type);
         Value* x = k.Load(t);

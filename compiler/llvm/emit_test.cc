@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 // Tiles through shared memory, a matrix instruction in a loop and math at the end.
 void BuildKernel(TestKernel& k) {
-  llvm::IRBuilder<>& b = k.builder;
+  llvm::IRBuilderBase& b = k.builder;
   const target::MmaInstruction& row = target::MmaInstructions(k.target)[0];
   llvm::BasicBlock* entry = b.GetInsertBlock();
   auto* loop = llvm::BasicBlock::Create(k.context, "loop", k.kernel);

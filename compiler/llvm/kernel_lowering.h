@@ -21,6 +21,7 @@
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/producer_slice.h"
 #include "compiler/analysis/register_map.h"
+#include "compiler/llvm/counting_builder.h"
 #include "compiler/llvm/device.h"
 #include "compiler/options.h"
 #include "compiler/rules/gemm.h"
@@ -136,6 +137,8 @@ class KernelLowering {
   void LowerAtomic(const ir::Atomic& atomic);
   void Once(const ir::Stmt& stmt, ir::BufferId written, const std::function<void()>& lower);
   void Unsupported(std::string message, std::string hint = {});
+  // Whether the kernel has more code than it may have; the first time, diagnostics say so.
+  bool IsTooLong();
   // Code behind the next statement that never runs still needs a block.
   llvm::BasicBlock* NewBlock(const char* name);
   // Runs `emit` only where `condition` (nullptr: always) holds.
@@ -350,7 +353,7 @@ class KernelLowering {
   Value* Combine(ir::ReduceKind kind, ir::DType dtype, Value* a, Value* b);
   Value* ReduceIdentity(ir::ReduceKind kind, ir::DType dtype);
 
-  llvm::IRBuilder<>& b() { return builder_; }
+  llvm::IRBuilderBase& b() { return builder_; }
   llvm::LLVMContext& llvm() { return out_.getContext(); }
   const ir::ExprPool& pool() const { return module_.exprs; }
 
@@ -359,7 +362,7 @@ class KernelLowering {
   const compiler::Context& context_;
   llvm::Module& out_;
   ir::Diagnostics& diagnostics_;
-  llvm::IRBuilder<> builder_;
+  CountingBuilder builder_;
   std::unique_ptr<Device> device_;
   compiler::Facts facts_;
   const compiler::Divergence divergence_;
@@ -369,6 +372,7 @@ class KernelLowering {
   Value* thread_ = nullptr;                     // i32, its number among these
   Value* warp_group_ = nullptr;                 // i32, uniform; of the threads that do not fill rings
   Value* shared_ = nullptr;                     // start of the block's shared memory
+  bool too_long_ = false;                       // it has more code than it may have
   bool has_wgmma_ = false;                      // shared memory is read by the asynchronous proxy
   std::set<uint32_t> read_once_;                // global buffers that stream by
   std::set<ir::BufferId> keep_, kept_;          // global buffers whose lines stay in the L2: wherever stores can say so, and where some do

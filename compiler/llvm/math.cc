@@ -76,7 +76,7 @@ llvm::Function* Helper(Builder& b, const NativeMath& native, ExprOp op, std::spa
                                           name, module);
   function->addFnAttr(llvm::Attribute::AlwaysInline);
   function->addFnAttr(llvm::Attribute::NoUnwind);
-  Builder inner(llvm::BasicBlock::Create(module.getContext(), "entry", function));
+  llvm::IRBuilder<> inner(llvm::BasicBlock::Create(module.getContext(), "entry", function));
   std::vector<Value*> inner_args;
   for (llvm::Argument& arg : function->args()) inner_args.push_back(&arg);
   inner.CreateRet(Compute(inner, native, op, inner_args, kind));

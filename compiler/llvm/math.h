@@ -16,16 +16,16 @@ class NativeMath {
  public:
   virtual ~NativeMath() = default;
   // Error at most 2 ulp over the whole range, so that the accurate paths use it too.
-  virtual llvm::Value* Exp2(llvm::IRBuilder<>&, llvm::Value*, bool /*flush*/) const { return nullptr; }
-  virtual llvm::Value* Rsqrt(llvm::IRBuilder<>&, llvm::Value*, bool /*flush*/) const { return nullptr; }
+  virtual llvm::Value* Exp2(llvm::IRBuilderBase&, llvm::Value*, bool /*flush*/) const { return nullptr; }
+  virtual llvm::Value* Rsqrt(llvm::IRBuilderBase&, llvm::Value*, bool /*flush*/) const { return nullptr; }
   // Only for fast: absolute error about 2^-21 (relative error of log2 is unbounded near 1), of sin and cos only in [-π,
   // π].
-  virtual llvm::Value* FastLog2(llvm::IRBuilder<>&, llvm::Value*) const { return nullptr; }
-  virtual llvm::Value* FastSin(llvm::IRBuilder<>&, llvm::Value*) const { return nullptr; }
-  virtual llvm::Value* FastCos(llvm::IRBuilder<>&, llvm::Value*) const { return nullptr; }
-  virtual llvm::Value* FastTanh(llvm::IRBuilder<>&, llvm::Value*) const { return nullptr; }
-  virtual llvm::Value* FastSqrt(llvm::IRBuilder<>&, llvm::Value*) const { return nullptr; }
-  virtual llvm::Value* FastReciprocal(llvm::IRBuilder<>&, llvm::Value*) const { return nullptr; }
+  virtual llvm::Value* FastLog2(llvm::IRBuilderBase&, llvm::Value*) const { return nullptr; }
+  virtual llvm::Value* FastSin(llvm::IRBuilderBase&, llvm::Value*) const { return nullptr; }
+  virtual llvm::Value* FastCos(llvm::IRBuilderBase&, llvm::Value*) const { return nullptr; }
+  virtual llvm::Value* FastTanh(llvm::IRBuilderBase&, llvm::Value*) const { return nullptr; }
+  virtual llvm::Value* FastSqrt(llvm::IRBuilderBase&, llvm::Value*) const { return nullptr; }
+  virtual llvm::Value* FastReciprocal(llvm::IRBuilderBase&, llvm::Value*) const { return nullptr; }
   // Address space of constant tables.
   virtual unsigned ConstantSpace() const { return 0; }
 };
@@ -33,7 +33,7 @@ class NativeMath {
 // `op` of exprs.def, rules math, math2, math3 and predicate, and mod, on f16, bf16, f32, tf32 or f64. Error bounds are stated
 // beside each function in math_f32.cc and math_f64.cc; f16 and bf16 are computed in f32 and rounded once more. `fast`
 // of f64 is accurate.
-llvm::Value* BuildMath(llvm::IRBuilder<>& builder, const NativeMath& native, ir::ExprOp op, ir::DType dtype,
+llvm::Value* BuildMath(llvm::IRBuilderBase& builder, const NativeMath& native, ir::ExprOp op, ir::DType dtype,
                        std::span<llvm::Value* const> args, bool fast);
 
 }  // namespace kiln::llvm_ir

@@ -9,7 +9,7 @@
 
 namespace kiln::llvm_ir {
 
-using Builder = llvm::IRBuilder<>;
+using Builder = llvm::IRBuilderBase;
 
 struct Num {
   Builder* b;

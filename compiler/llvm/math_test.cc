@@ -250,7 +250,7 @@ TEST(Mod, IsExact) {
 // Hooks as a GPU's: IR whose host code is the C library's, exact enough to see that the formulas around them are right.
 class HostHooks : public NativeMath {
  public:
-  using B = llvm::IRBuilder<>;
+  using B = llvm::IRBuilderBase;
   llvm::Value* Exp2(B& b, llvm::Value* v, bool) const override {
     return b.CreateUnaryIntrinsic(llvm::Intrinsic::exp2, v);
   }

@@ -20,7 +20,7 @@ using ir::Place;
 using ir::Space;
 
 Value* KernelLowering::Alloca(llvm::Type* type, int64_t count, const char* name) {
-  llvm::IRBuilder<>::InsertPointGuard guard(b());
+  llvm::IRBuilderBase::InsertPointGuard guard(b());
   llvm::BasicBlock& entry = function_->getEntryBlock();
   b().SetInsertPoint(&entry, entry.begin());
   auto* array = llvm::ArrayType::get(type, uint64_t(std::max<int64_t>(count, 1)));

@@ -54,9 +54,21 @@ void KernelLowering::EnterStmt(const ir::Stmt& stmt) {
   device_->SetLocation(stmt.loc.line);
 }
 
+bool KernelLowering::IsTooLong() {
+  const int64_t most = context_.max_code();
+  if (builder_.getInserter().inserted() <= most) return false;
+  if (!std::exchange(too_long_, true)) {
+    diagnostics_.Error(fmt::format("up to here a thread has more than {} instructions, before LLVM optimizes them, and max_code is {}", most, most),
+                         "use smaller tiles, more threads, and loops in place of statements or unrolled loops; a larger max_code lets LLVM take "
+                         "minutes", loc_);
+  }
+  return true;
+}
+
 void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
   if (slice_ != nullptr && !slice_->Runs(stmt)) return;
   EnterStmt(stmt);
+  if (IsTooLong()) return;
   std::visit(Overloaded{
                  [&](const ir::Alloc& op) {
                    const bool again = !loops_.empty() && kernel_.producers == 0 && module_[op.buffer].versions == 1;

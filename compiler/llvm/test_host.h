@@ -23,7 +23,7 @@ namespace kiln::llvm_ir {
 // out[i] = body(in[0][i], in[1][i], …): builds the loop, compiles it and keeps it.
 class HostFunction {
  public:
-  using Body = std::function<llvm::Value*(llvm::IRBuilder<>&, std::span<llvm::Value* const>)>;
+  using Body = std::function<llvm::Value*(llvm::IRBuilderBase&, std::span<llvm::Value* const>)>;
 
   HostFunction(std::span<const ir::DType> inputs, const Body& body) {
     llvm::InitializeNativeTarget();

@@ -50,7 +50,7 @@ class FormKernel {
   uint32_t outputs() const { return outputs_; }
 
   llvm_ir::Device& device;
-  llvm::IRBuilder<>& b;
+  llvm::IRBuilderBase& b;
   llvm::Value *global_in, *global_out, *map, *shared, *thread, *block;
 
  private:

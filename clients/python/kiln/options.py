@@ -11,8 +11,15 @@ from . import notices
 
 
 class PassConfigKey(str, enum.Enum):
-    """The keys that scripts pass in ``pass_configs``. Those in ``_EFFECT`` change what Kiln does; what the others control is inferred."""
+    """The keys that scripts pass in ``pass_configs``. Those in ``_EFFECT`` change what Kiln does; what the others control is inferred.
 
+    ``kiln.max_fragment_registers``, ``kiln.max_unrolled``, ``kiln.max_code``: limits of what is compiled at all, as errors name them
+    (proto/kiln/v1/compile.proto). A number; 0 is the default.
+    """
+
+    KILN_MAX_FRAGMENT_REGISTERS = "kiln.max_fragment_registers"
+    KILN_MAX_UNROLLED = "kiln.max_unrolled"
+    KILN_MAX_CODE = "kiln.max_code"
     TL_SIMPLIFY = "tl.Simplify"
     TL_DISABLE_BUFFER_INIT_CHECK = "tl.disable_buffer_init_check"
     TL_DISABLE_DATA_RACE_CHECK = "tl.disable_data_race_check"
@@ -155,6 +162,11 @@ def from_pass_configs(configs: dict | None) -> dict:
             field, when = _EFFECT[name]
             if bool(value) == when:
                 options[field] = True
+        elif name.startswith("kiln.max_") and name in PassConfigKey._value2member_map_:
+            if value is not None and (type(value) is not int or not 0 <= value < 1 << 32):
+                raise ValueError(f"pass configuration {name!r} is {value!r}; it is a number, from 0")
+            if value:
+                options[name.removeprefix("kiln.")] = value
         elif name == "tl.disable_fast_math":
             options.update(_fast_math_disabled(value, configs))
         elif name == "tl.device_compile_flags":

@@ -18,6 +18,7 @@ ACTS = {
     "tirx.use_async_copy": (False, {"disable_async_copy": True}),
     "tl.device_compile_flags": ("--use_fast_math --maxrregcount 96", {"fast_math": True, "max_registers": 96}),
 }
+ACTS |= {f"kiln.{limit}": (7, {limit: 7}) for limit in ("max_fragment_registers", "max_unrolled", "max_code")}
 INVERTED = {"tl.if_stmt_binding_inline_replayable_binds", "tl.disable_out_of_bound_warning", "tirx.enable_equiv_terms_in_cse_tir",
             "tirx.Simplify",
             "tirx.merge_static_smem", "tirx.noalias"}  # true is what they are anyway
@@ -67,6 +68,12 @@ def test_every_key_acts_or_is_warned_of_by_name(key):
                                         ("tl.disable_out_of_bound_warning", True)])
 def test_values_that_ask_for_nothing_are_silent(key, value):
     assert quiet(from_pass_configs, {key: value}) == {}
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 32, "7", True, 7.0])
+def test_a_limit_is_a_number(value):
+    with pytest.raises(ValueError, match="'kiln.max_code' is .*; it is a number, from 0"):
+        from_pass_configs({"kiln.max_code": value})
 
 
 @pytest.mark.parametrize("key, says", [("tl.no_such_key", "'tl.no_such_key' is not known; the keys are kiln.PassConfigKey's"),

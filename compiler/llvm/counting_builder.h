@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "compiler/llvm/llvm_headers.h"
+
+namespace kiln::llvm_ir {
+
+class CountingInserter final : public llvm::IRBuilderDefaultInserter {
+ public:
+  void InsertHelper(llvm::Instruction* instruction, const llvm::Twine& name, llvm::BasicBlock::iterator place) const override {
+    ++inserted_;
+    IRBuilderDefaultInserter::InsertHelper(instruction, name, place);
+  }
+  int64_t inserted() const { return inserted_; }
+
+ private:
+  mutable int64_t inserted_ = 0;  // LLVM's signature is const
+};
+
+// A builder whose getInserter() knows how many instructions it has made.
+using CountingBuilder = llvm::IRBuilder<llvm::ConstantFolder, CountingInserter>;
+
+}  // namespace kiln::llvm_ir
