@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No example kernel spills registers, at row lengths that are no powers of two, too. Code objects for AMD say so themselves, on every machine;
-for CUDA ptxas does. PTXAS names it; else the one on PATH or in /usr/local/cuda/bin is used."""
+"""No example kernel spills registers, at row lengths that are no powers of two, too; nor does attention with the usual heads. Code objects for
+AMD say so themselves, on every machine; for CUDA ptxas does. PTXAS names it; else the one on PATH or in /usr/local/cuda/bin is used."""
 
 import re
 
@@ -36,6 +36,19 @@ def row_programs(dtype):
         yield f"add {n}", rows.add(4096, n, dtype)
 
 
+def attention_programs(target):
+    from kiln import language as T
+    from kiln import tiles
+    from kiln.library.programs.attention import attention
+
+    for dim in (64, 80, 128):
+        for causal in (False, True):
+            sizes = tiles.attention(dim, target)
+            yield f"attention {dim}{' causal' * causal}", attention(
+                batch=T.dynamic("batch"), heads=8, kv_heads=8, seq_len=T.dynamic("seq_len"), kv_len=T.dynamic("kv_len"), dim=dim, causal=causal,
+                scale=float(dim**-0.5), dtype="float16", **sizes)
+
+
 def spilled_on_amd(client, program, target):
     kernels = client.compile(program, target).artifact.report.kernels
     assert kernels, f"{target}: the code object tells of no kernel"
@@ -54,6 +67,12 @@ def spilled_on_nvidia(client, program, target, folder):
 @pytest.mark.parametrize("target", AMD)
 def test_rows_on_amd(served, target):
     spilled = {name: spilled_on_amd(served, program, target) for name, program in row_programs("float16")}
+    assert {name: count for name, count in spilled.items() if count} == {}
+
+
+@pytest.mark.parametrize("target", AMD)
+def test_attention_on_amd(served, target):
+    spilled = {name: spilled_on_amd(served, program, target) for name, program in attention_programs(target)}
     assert {name: count for name, count in spilled.items() if count} == {}
 
 
