@@ -81,13 +81,28 @@ TEST(Cost, CodeTooLongForLlvmIsRefusedWithFigures) {
   options.set_max_code(20'000);
   for (const char* target : {"cuda:sm_90a", "hip:gfx942", "emu:sm_90a"}) {
     const v1::WorkerResult result = CompileWith(Stores(3000), target, options);
-    EXPECT_NE(FirstError(result).find("max_code is 20000"), std::string::npos) << target << ": " << FirstError(result);
+    EXPECT_NE(FirstError(result).find("more than 20000 of LLVM's instructions, which is max_code"), std::string::npos) << target << ": " << FirstError(result);
     EXPECT_EQ(result.diagnostics_size(), 1) << "said once";
     EXPECT_EQ(result.diagnostics(0).kind(), v1::Diagnostic::INVALID);
     EXPECT_GT(result.diagnostics(0).line(), 500) << "it names where the limit was reached";
     EXPECT_TRUE(CompileWith(Stores(500), target, options).has_artifact()) << target;
   }
-  EXPECT_NE(FirstError(CompileText(Stores(8000), "hip:gfx942")).find("max_code is 100000"), std::string::npos);
+  EXPECT_NE(FirstError(CompileText(Stores(8000), "hip:gfx942")).find("more than 100000 of LLVM's instructions"), std::string::npos);
+}
+
+// Loops that become long code without a statement of their own for each part, and calls that become long code when they are inlined.
+TEST(Cost, CodeThatOneStatementBecomesCountsToo) {
+  const std::string head = "kiln 1\nfunc @f(%X: global f32[1048576], %Y: global f32[1048576]) outputs(1) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n";
+  std::string stores, sines;
+  for (int i = 0; i < 200; ++i) stores += fmt::format("      store %Y[{} + %i] = %X[%i * 3 + {}]\n", i * 4096, i);
+  for (int i = 0; i < 100; ++i) sines += fmt::format("    store %Y[{0}] = sin(%X[{0}])\n", i);
+  v1::CompileOptions options;
+  options.set_max_code(5000);
+  for (const std::string& body : {"    for parallel %i in 4096 {\n" + stores + "    }\n", sines}) {
+    const v1::WorkerResult result = CompileWith(head + body + "  }\n}\n", "cuda:sm_90a", options);
+    EXPECT_NE(FirstError(result).find("more than 5000 of LLVM's instructions, which is max_code"), std::string::npos) << FirstError(result);
+    EXPECT_EQ(result.diagnostics_size(), 1);
+  }
 }
 
 TEST(Cost, TooFewRegistersAreTheOptionsFault) {

@@ -9,7 +9,7 @@
 
 namespace kiln::compiler {
 
-// The processor seconds that `work` takes in all threads. Unlike the clock's, they say nothing of who else uses the machine.
+// The processor seconds that `work` takes in all threads. They depend far less than the clock's on who else uses the machine.
 template <typename Work>
 double ProcessorSeconds(Work&& work) {
   const std::clock_t start = std::clock();
@@ -23,10 +23,10 @@ struct Growth {
   double ratio() const { return many / few; }
 };
 
-// The least time of `few` and that of `many`, measured in turns, once, or up to three times while they are `bar` times or more apart.
+// The least time of `few`, measured at least twice, and that of `many`; again, up to three times, while they are `bar` times or more apart.
 template <typename Few, typename Many>
 Growth MeasureGrowth(double bar, Few&& few, Many&& many) {
-  Growth growth{1e9, 1e9};
+  Growth growth{few(), 1e9};  // the first one also pays for what a process does once
   for (int round = 0; round == 0 || (round < 3 && growth.ratio() >= bar); ++round) {
     growth.few = std::min(growth.few, few());
     growth.many = std::min(growth.many, many());

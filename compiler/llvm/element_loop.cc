@@ -132,7 +132,7 @@ void KernelLowering::StoreElement(const ir::Store& store, int64_t reg, Value* v)
 }
 
 void KernelLowering::LowerElements(const ir::For& loop) {
-  for (int64_t r = 0; r < int64_t(element_->parts.size()); ++r) {
+  for (int64_t r = 0; r < int64_t(element_->parts.size()) && !too_long_; ++r) {
     When(GuardAt(r), [&] {
       SetIteration(r);
       LowerBlock(loop.body);
@@ -153,8 +153,10 @@ void KernelLowering::LowerChunks(const ir::For& loop) {
       } else {
         LowerChunk(store, first, run);
       }
+      if (IsTooLong()) break;
     }
     element_->guard = nullptr;
+    if (too_long_) return;
   }
 }
 

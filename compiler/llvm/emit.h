@@ -21,10 +21,12 @@ void InitializeTargets();
 std::unique_ptr<llvm::TargetMachine> MakeTargetMachine(const target::Target& target);
 void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::Target& target);
 
-// Everything inlined, then the pass list that kernels need and no more. Fails if an unknown llvm.* declaration or a call that
-// cannot be inlined is left (a silent external call otherwise).
+// Instructions of the kernels, with the functions that they call, once for each call: as many as there are when these are inlined.
+size_t CodeOf(const llvm::Module& module);
 // Whether a kernel is so long that Optimize, and the backend after it, do only what takes time in proportion to its length.
 bool IsLong(const llvm::Module& module);
+// Everything inlined, then the pass list that kernels need and no more. Fails if an unknown llvm.* declaration or a call that
+// cannot be inlined is left (a silent external call otherwise).
 std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine);
 
 std::expected<std::string, std::string> EmitAssembly(llvm::Module& module, llvm::TargetMachine& machine);  // PTX or GCN text

@@ -104,16 +104,22 @@ struct ElementContext {
   std::unordered_map<uint32_t, Value*> loaded;  // loads of this iteration done as part of a vector
 };
 
+// Says that the program becomes more code than max_code.
+void TooMuchCode(const compiler::Context& context, ir::Diagnostics& diagnostics, ir::SourceLoc loc);
+
 class KernelLowering {
  public:
+  // `code_before`: instructions of the kernels before this one.
   KernelLowering(const ir::Module& module, const ir::Kernel& kernel, const compiler::Context& context, llvm::Module& out,
-                 ir::Diagnostics& diagnostics);
+                 ir::Diagnostics& diagnostics, int64_t code_before);
   ~KernelLowering();
 
   // False where diagnostics say why.
   bool Run(std::string_view entry);
   // Afterwards: tensors with stores whose lines the L2 keeps longer.
   const std::set<ir::BufferId>& Kept() const { return kept_; }
+  // Instructions up to the end of this kernel.
+  int64_t Code() const { return code_before_ + builder_.getInserter().inserted(); }
 
  private:
   // --- lower.cc: kernels ---
@@ -137,7 +143,7 @@ class KernelLowering {
   void LowerAtomic(const ir::Atomic& atomic);
   void Once(const ir::Stmt& stmt, ir::BufferId written, const std::function<void()>& lower);
   void Unsupported(std::string message, std::string hint = {});
-  // Whether the kernel has more code than it may have; the first time, diagnostics say so.
+  // Whether there is more code than there may be; the first time, diagnostics say so.
   bool IsTooLong();
   // Code behind the next statement that never runs still needs a block.
   llvm::BasicBlock* NewBlock(const char* name);
@@ -363,6 +369,7 @@ class KernelLowering {
   llvm::Module& out_;
   ir::Diagnostics& diagnostics_;
   CountingBuilder builder_;
+  const int64_t code_before_;
   std::unique_ptr<Device> device_;
   compiler::Facts facts_;
   const compiler::Divergence divergence_;
@@ -372,7 +379,7 @@ class KernelLowering {
   Value* thread_ = nullptr;                     // i32, its number among these
   Value* warp_group_ = nullptr;                 // i32, uniform; of the threads that do not fill rings
   Value* shared_ = nullptr;                     // start of the block's shared memory
-  bool too_long_ = false;                       // it has more code than it may have
+  bool too_long_ = false;                       // there is more code than there may be
   bool has_wgmma_ = false;                      // shared memory is read by the asynchronous proxy
   std::set<uint32_t> read_once_;                // global buffers that stream by
   std::set<ir::BufferId> keep_, kept_;          // global buffers whose lines stay in the L2: wherever stores can say so, and where some do

@@ -7,6 +7,7 @@
 #include "compiler/analysis/traffic.h"
 #include "compiler/artifact.h"
 #include "compiler/emulator/device_emulator.h"
+#include "compiler/llvm/emit.h"
 #include "compiler/llvm/kernel_lowering.h"
 #include "ir/visit.h"
 
@@ -15,9 +16,9 @@ namespace kiln::llvm_ir {
 using ir::Space;
 
 KernelLowering::KernelLowering(const ir::Module& module, const ir::Kernel& kernel, const compiler::Context& context,
-                               llvm::Module& out, ir::Diagnostics& diagnostics)
+                               llvm::Module& out, ir::Diagnostics& diagnostics, int64_t code_before)
     : module_(module), kernel_(kernel), context_(context), out_(out), diagnostics_(diagnostics), builder_(out.getContext()),
-      facts_(module), divergence_(module, kernel.body) {
+      code_before_(code_before), facts_(module), divergence_(module, kernel.body) {
   const target::Target& target = *context.target;
   device_ = target.emulated                                  ? emulator::MakeEmulatorDevice(target, builder_)
             : target.family == target::Family::kNvptx ? MakeNvptxDevice(target, builder_)
@@ -201,12 +202,24 @@ void KernelLowering::Unsupported(std::string message, std::string hint) {
 
 llvm::BasicBlock* KernelLowering::NewBlock(const char* name) { return llvm::BasicBlock::Create(llvm(), name, function_); }
 
+void TooMuchCode(const compiler::Context& context, ir::Diagnostics& diagnostics, ir::SourceLoc loc) {
+  diagnostics.Error(fmt::format("up to here the program becomes more than {} of LLVM's instructions, which is max_code", context.max_code()),
+                    "use smaller tiles, more threads, and loops in place of statements or unrolled loops; with a larger max_code (kiln compile "
+                    "--max-code, kiln.max_code of pass_configs) LLVM may take longer than kilnd lets a compile take", loc);
+}
+
 bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Module& out, std::set<ir::BufferId>& kept,
            ir::Diagnostics& diagnostics) {
+  int64_t code = 0;
   for (size_t i = 0; i < module.kernels.size(); ++i) {
-    KernelLowering lowering(module, module.kernels[i], context, out, diagnostics);
+    KernelLowering lowering(module, module.kernels[i], context, out, diagnostics, code);
     if (!lowering.Run(compiler::EntryName(i))) return false;
     kept.insert(lowering.Kept().begin(), lowering.Kept().end());
+    code = lowering.Code();
+  }
+  if (int64_t(CodeOf(out)) > context.max_code()) {
+    TooMuchCode(context, diagnostics, {});
+    return false;
   }
   std::string problem;
   llvm::raw_string_ostream stream(problem);

@@ -20,6 +20,10 @@
 #include <llvm/Transforms/Utils/Local.h>
 #pragma GCC diagnostic pop
 
+#include <algorithm>
+#include <map>
+#include <ranges>
+
 namespace kiln::llvm_ir {
 namespace {
 
@@ -51,6 +55,29 @@ llvm::ModulePassManager Pipeline(bool long_kernel) {
   functions.addPass(llvm::ADCEPass());
   functions.addPass(llvm::SimplifyCFGPass());
   return InModule(std::move(functions));
+}
+
+struct CodeSize {
+  size_t blocks = 0, instructions = 0;
+  void Add(const CodeSize& other) { blocks += other.blocks, instructions += other.instructions; }
+};
+
+// Of each function with those that it calls, once for each call: as it is when they are inlined.
+std::map<const llvm::Function*, CodeSize> SizesInlined(const llvm::Module& module) {
+  std::map<const llvm::Function*, CodeSize> sizes;
+  const auto size_of = [&](const auto& self, const llvm::Function& function) -> CodeSize {
+    const auto [known, added] = sizes.try_emplace(&function);  // one that calls itself, which Optimize refuses, counts as nothing there
+    if (!added) return known->second;
+    CodeSize size{function.size(), function.getInstructionCount()};
+    for (const llvm::Instruction& instruction : llvm::instructions(function)) {
+      const auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+      const llvm::Function* callee = call == nullptr ? nullptr : call->getCalledFunction();
+      if (callee != nullptr && !callee->isDeclaration()) size.Add(self(self, *callee));
+    }
+    return sizes[&function] = size;
+  };
+  for (const llvm::Function& function : module) (void)size_of(size_of, function);
+  return sizes;
 }
 
 // Beyond either, the passes that compare pairs of blocks, or search memory backwards, take minutes.
@@ -200,9 +227,15 @@ std::string Problem(const llvm::Function& function) {
 }  // namespace
 
 bool IsLong(const llvm::Module& module) {
-  return llvm::any_of(module, [](const llvm::Function& function) {
-    return function.size() > kLongBlocks || function.getInstructionCount() > kLongInstructions;
-  });
+  return std::ranges::any_of(SizesInlined(module) | std::views::values,
+                             [](const CodeSize& size) { return size.blocks > kLongBlocks || size.instructions > kLongInstructions; });
+}
+
+size_t CodeOf(const llvm::Module& module) {
+  size_t instructions = 0;
+  for (const auto& [function, size] : SizesInlined(module))
+    if (!function->hasFnAttribute(llvm::Attribute::AlwaysInline)) instructions += size.instructions;
+  return instructions;
 }
 
 std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine) {

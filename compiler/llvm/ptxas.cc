@@ -73,7 +73,7 @@ std::expected<int, PtxasFailure> Run(const std::vector<std::string>& args, const
   const int failed = posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) {
-    const char* why = failed == EACCES ? " (a confined worker starts a program, not a script around it)" : "";
+    const char* why = failed == EACCES ? " (a confined worker starts only the program itself: no script around it)" : "";
     return std::unexpected(PtxasFailure{"cannot run " + args[0] + ": " + std::strerror(failed) + why, true});
   }
   int status = 0;

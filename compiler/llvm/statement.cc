@@ -43,6 +43,7 @@ void KernelLowering::LowerBlock(const ir::Block& block) {
     const std::span<const ir::Stmt> rest = std::span(block).subspan(i);
     const size_t together = slice_ == nullptr ? compiler::ExchangeTogether(rest) : 0;
     together == 0 ? LowerStmt(rest[0]) : LowerReduces(rest.first(together));
+    if (IsTooLong()) return;
     i += std::max<size_t>(together, 1);
   }
 }
@@ -55,20 +56,14 @@ void KernelLowering::EnterStmt(const ir::Stmt& stmt) {
 }
 
 bool KernelLowering::IsTooLong() {
-  const int64_t most = context_.max_code();
-  if (builder_.getInserter().inserted() <= most) return false;
-  if (!std::exchange(too_long_, true)) {
-    diagnostics_.Error(fmt::format("up to here a thread has more than {} instructions, before LLVM optimizes them, and max_code is {}", most, most),
-                         "use smaller tiles, more threads, and loops in place of statements or unrolled loops; a larger max_code lets LLVM take "
-                         "minutes", loc_);
-  }
+  if (code_before_ + builder_.getInserter().inserted() <= context_.max_code()) return false;
+  if (!std::exchange(too_long_, true)) TooMuchCode(context_, diagnostics_, loc_);
   return true;
 }
 
 void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
   if (slice_ != nullptr && !slice_->Runs(stmt)) return;
   EnterStmt(stmt);
-  if (IsTooLong()) return;
   std::visit(Overloaded{
                  [&](const ir::Alloc& op) {
                    const bool again = !loops_.empty() && kernel_.producers == 0 && module_[op.buffer].versions == 1;
@@ -142,6 +137,7 @@ void KernelLowering::LowerUnrolled(const ir::For& loop, int64_t extent) {
     loops_.pop_back();
     b().CreateBr(next);
     b().SetInsertPoint(next);
+    if (too_long_) break;
   }
   b().CreateBr(end);
   b().SetInsertPoint(end);

@@ -29,7 +29,7 @@ class Checker {
 
   void IsNoScript(const char* setting, const fs::path& program) {
     if (!program.empty() && IsScript(program)) {
-      Says(setting, fmt::format("{} is a script, which confined workers do not start; name the program that it starts", program.string()));
+      Says(setting, fmt::format("{} is a script, which a worker that Landlock confines cannot start; name the program that it starts", program.string()));
     }
   }
 

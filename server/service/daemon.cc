@@ -35,6 +35,7 @@
 #include "server/system/deadline.h"
 #include "server/system/file_watch.h"
 #include "server/system/free_memory.h"
+#include "server/system/script.h"
 #include "server/system/service_manager.h"
 #include "server/system/system_clock.h"
 #include "server/telemetry/call_log.h"
@@ -439,6 +440,9 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config)
   if (!claim) return std::unexpected(std::move(claim.error()));
   parts->claim = std::move(*claim);
   parts->inherited = std::move(*inherited);
+  if (IsScript(parts->config.ptxas)) {
+    parts->telemetry.Log(Level::kWarning, "ptxas", {{"script", parts->config.ptxas.string()}, {"why", "a worker that Landlock confines cannot start it; name the program that it starts"}});
+  }
   if (auto started = parts->zygote.Start(); !started) return std::unexpected(std::move(started.error()));
   if (auto opened = parts->OpenGate(); !opened) return std::unexpected(std::move(opened.error()));
   if (auto opened = parts->OpenCache(); !opened) return std::unexpected(std::move(opened.error()));

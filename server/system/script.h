@@ -7,7 +7,8 @@
 
 namespace kiln::server {
 
-// Whether a file begins with "#!". A confined worker may start one program, and a script starts others: its interpreter, and what it calls.
+// Whether a file begins with "#!". A worker that Landlock confines may start one program, and a script starts others: its interpreter, and what it
+// calls.
 inline bool IsScript(const std::filesystem::path& file) {
   std::array<char, 2> first{};
   return std::ifstream(file, std::ios::binary).read(first.data(), first.size()) && first == std::array{'#', '!'};

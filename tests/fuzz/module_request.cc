@@ -30,7 +30,7 @@ v1::CompileOptions OptionsOf(uint64_t seed) {
   options.set_max_registers(pick({0, 0, 0, 0, 0, 32, 64, 128, 255}));
   options.set_pointer_alignment(pick({0, 0, 0, 0, 1, 2, 4, 8, 16, 128}));
   options.set_max_unrolled(pick({0, 0, 0, 0, 1, 64}));
-  options.set_max_code(pick({0, 0, 0, 0, 0, 1, 1000}));
+  if (one_in(30)) options.set_max_code(pick({1, 1000}));
   return options;
 }
 

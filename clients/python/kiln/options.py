@@ -11,11 +11,8 @@ from . import notices
 
 
 class PassConfigKey(str, enum.Enum):
-    """The keys that scripts pass in ``pass_configs``. Those in ``_EFFECT`` change what Kiln does; what the others control is inferred.
-
-    ``kiln.max_fragment_registers``, ``kiln.max_unrolled``, ``kiln.max_code``: limits of what is compiled at all, as errors name them
-    (proto/kiln/v1/compile.proto). A number; 0 is the default.
-    """
+    """The keys that scripts pass in ``pass_configs``. Those in ``_EFFECT`` and the ``kiln.*`` change what Kiln does; what the others control
+    is inferred. ``kiln.max_fragment_registers``, ``kiln.max_unrolled``, ``kiln.max_code``: the limits of those names; 0 is the default."""
 
     KILN_MAX_FRAGMENT_REGISTERS = "kiln.max_fragment_registers"
     KILN_MAX_UNROLLED = "kiln.max_unrolled"
@@ -164,7 +161,7 @@ def from_pass_configs(configs: dict | None) -> dict:
                 options[field] = True
         elif name.startswith("kiln.max_") and name in PassConfigKey._value2member_map_:
             if value is not None and (type(value) is not int or not 0 <= value < 1 << 32):
-                raise ValueError(f"pass configuration {name!r} is {value!r}; it is a number, from 0")
+                raise ValueError(f"pass configuration {name!r} is {value!r}; it must be an int from 0 (the default) to {(1 << 32) - 1}")
             if value:
                 options[name.removeprefix("kiln.")] = value
         elif name == "tl.disable_fast_math":

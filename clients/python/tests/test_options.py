@@ -72,7 +72,7 @@ def test_values_that_ask_for_nothing_are_silent(key, value):
 
 @pytest.mark.parametrize("value", [-1, 1 << 32, "7", True, 7.0])
 def test_a_limit_is_a_number(value):
-    with pytest.raises(ValueError, match="'kiln.max_code' is .*; it is a number, from 0"):
+    with pytest.raises(ValueError, match="'kiln.max_code' is .*; it must be an int from 0"):
         from_pass_configs({"kiln.max_code": value})
 
 

@@ -194,7 +194,7 @@ def alloc_shared(shape, dtype, scope="shared.dyn"):
 def alloc_fragment(shape, dtype, scope="local.fragment"):
     """A tile in the registers of a block. The compiler decides which thread holds which element. Its elements start unspecified.
     Shapes: any, of dimensions known at compile time. Dtypes: any that the IR has: see T.DType. Targets: all. Errors: as T.alloc_shared.
-    CompileError where fragments take more than ``max_fragment_registers`` registers of a thread at a time (640 by default)."""
+    CompileError where fragments take more than ``kiln.max_fragment_registers`` (of pass_configs; 640 by default) registers of a thread at a time."""
     _scope("T.alloc_fragment", scope, "local.fragment")
     return tr.allocate("FRAGMENT", shape, dtype, "fragment")
 

@@ -103,8 +103,8 @@ def serial(start, stop=None, step=None, annotations=None):
 
 def unroll(start, stop=None, step=None, explicit=False, unroll_factor=None, annotations=None):
     """``T.serial`` with its body written out for each iteration, where their number is known. A loop of more than 64 iterations, or one
-    that would become more than ``max_unrolled`` statements (4096 by default), stays a loop. ``explicit`` and ``unroll_factor``: no effect,
-    with a warning.
+    that would become more than ``kiln.max_unrolled`` statements (of pass_configs; 4096 by default), stays a loop. ``explicit`` and
+    ``unroll_factor``: no effect, with a warning.
     Shapes: scalar bounds. Dtypes: integers. Targets: all. Errors: as T.serial."""
     _annotated("T.unroll", annotations)
     notices.unused("T.unroll", explicit=(explicit, (False, None), "loops of known length are written out anyway; leave it out"),
