@@ -441,7 +441,9 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config)
   parts->claim = std::move(*claim);
   parts->inherited = std::move(*inherited);
   if (IsScript(parts->config.ptxas)) {
-    parts->telemetry.Log(Level::kWarning, "ptxas", {{"script", parts->config.ptxas.string()}, {"why", "a worker that Landlock confines cannot start it; name the program that it starts"}});
+    parts->telemetry.Log(Level::kWarning, "ptxas",
+                         {{"script", parts->config.ptxas.string()},
+                          {"why", "a worker that Landlock confines cannot start it; name the program that it starts"}});
   }
   if (auto started = parts->zygote.Start(); !started) return std::unexpected(std::move(started.error()));
   if (auto opened = parts->OpenGate(); !opened) return std::unexpected(std::move(opened.error()));
