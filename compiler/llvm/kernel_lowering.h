@@ -104,7 +104,7 @@ struct ElementContext {
   std::unordered_map<uint32_t, Value*> loaded;  // loads of this iteration done as part of a vector
 };
 
-// Says that the program becomes more code than max_code.
+// Says that the program becomes more code than max_code. `loc`: where it did; none where the functions that are inlined made the difference.
 void TooMuchCode(const compiler::Context& context, ir::Diagnostics& diagnostics, ir::SourceLoc loc);
 
 class KernelLowering {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No example kernel spills registers, at row lengths that are no powers of two, too. On AMD, nor does attention of float16 with
-heads of 64, 80 and 128. Code objects for AMD say so themselves, on every machine; for CUDA ptxas does. PTXAS names it; else the one on PATH or in /usr/local/cuda/bin is used."""
+"""No example kernel spills registers, at row lengths that are no powers of two, too. On AMD, nor does
+attention of float16 with heads of 64, 80 and 128. Code objects for AMD say so themselves, on every machine; for CUDA ptxas does. PTXAS names
+it; else the one on PATH or in /usr/local/cuda/bin is used."""
 
 import re
 
