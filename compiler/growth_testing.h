@@ -23,13 +23,19 @@ struct Growth {
   double ratio() const { return many / few; }
 };
 
-// The least time of `few`, measured at least twice, and that of `many`; again, up to three times, while they are `bar` times or more apart.
-template <typename Few, typename Many>
-Growth MeasureGrowth(double bar, Few&& few, Many&& many) {
-  Growth growth{few(), 1e9};  // the first one also pays for what a process does once
-  for (int round = 0; round == 0 || (round < 3 && growth.ratio() >= bar); ++round) {
-    growth.few = std::min(growth.few, few());
-    growth.many = std::min(growth.many, many());
+// Programs of 16 times the length take 16 times as long in proportion and 256 times in quadratic time. The bar is the geometric middle:
+// caches that overflow and neighbours that use the machine cost a factor of two, not four.
+inline constexpr int kTimesAsLong = 16;
+inline constexpr double kBar = 64;
+
+// The least seconds of `work(length)` and of `work(kTimesAsLong * length)`; again, up to three times, while they are kBar or more apart.
+template <typename Work>
+Growth MeasureGrowth(int length, Work&& work) {
+  work(length);  // also pays for what a process does once
+  Growth growth{work(length), 1e9};
+  for (int round = 0; round == 0 || (round < 3 && growth.ratio() >= kBar); ++round) {
+    growth.few = std::min(growth.few, work(length));
+    growth.many = std::min(growth.many, work(kTimesAsLong * length));
   }
   return growth;
 }
