@@ -126,6 +126,47 @@ TEST(Cost, WhoWritesALongKernelHearsThatItIsSlow) {
   EXPECT_NE(result.diagnostics(0).message().find("only in part"), std::string::npos) << result.diagnostics(0).message();
 }
 
+// A thread adds up `terms` elements of shared memory; in a loop, or before a barrier that its sum is used behind.
+std::string Sum(int terms, bool in_loop) {
+  std::string sum = "    store %l[0] = 0.0\n";
+  for (int i = 0; i < terms; ++i) sum += fmt::format("    store %l[0] = %l[0] + %s[%t + {}]\n", i);
+  return "kiln 1\nfunc @f(%X: global f32[4096], %Y: global f32[128]) outputs(1) thread(%t) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n"
+         "    %s = alloc shared f32[4096]\n    %l = alloc local f32[1]\n    copy %X[0; 4096] -> %s[0; 4096]\n" +
+         (in_loop ? "    for serial %r in 100 {\n" + sum + "    }\n" : sum + "    barrier\n") + "    if %t < 64 {\n      store %Y[%t] = %l[0]\n    }\n  }\n}\n";
+}
+
+// LLVM would load all terms in front of the loop or the barrier, and add them up behind it.
+TEST(Cost, SumsDoNotKeepTheirTermsAlive) {
+  for (const bool in_loop : {false, true}) {
+    const v1::WorkerResult result = CompileText(Sum(2000, in_loop), "cuda:sm_90a");
+    ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+    const std::string& code = result.artifact().code();
+    EXPECT_LT(code.find("add.f32"), code.size() / 10) << "the first addition comes late";
+    EXPECT_EQ(result.diagnostics_size(), 0);
+  }
+  const v1::WorkerResult amd = CompileText(Sum(2000, true), "hip:gfx1100");
+  ASSERT_EQ(amd.diagnostics_size(), 1);
+  EXPECT_NE(amd.diagnostics(0).message().find("only in part"), std::string::npos) << amd.diagnostics(0).message();
+}
+
+TEST(Cost, ValuesThatCannotFitAreRefused) {
+  std::string text = "kiln 1\nfunc @f(%X: global f32[1048576], %Y: global f32[1048576]) outputs(1) thread(%t) {\n  kernel @k grid(64) threads 128 blocks(%b) {\n";
+  for (int i = 0; i < 1000; ++i) text += fmt::format("    let %x{} = %X[%b * 4096 + {}]\n", i, i);
+  text += "    barrier\n";
+  for (int i = 0; i < 1000; ++i) text += fmt::format("    store %Y[%t * 1000 + {}] = %x{} * %x{}\n", i, 999 - i, i);
+  text += "  }\n}\n";
+  const v1::WorkerResult spills = CompileText(text, "cuda:sm_90a");
+  ASSERT_EQ(spills.diagnostics_size(), 1);
+  EXPECT_NE(spills.diagnostics(0).message().find("registers at a time; most are spilled"), std::string::npos) << spills.diagnostics(0).message();
+  v1::CompileOptions less;
+  less.set_max_fragment_registers(200);
+  for (const char* target : {"cuda:sm_90a", "hip:gfx942"}) {
+    const v1::WorkerResult refused = CompileWith(text, target, less);
+    EXPECT_FALSE(refused.has_artifact());
+    EXPECT_NE(FirstError(refused).find("more than 800 registers at a time, 4 times max_fragment_registers"), std::string::npos) << FirstError(refused);
+  }
+}
+
 TEST(Cost, LongKernelsTakeTimeInProportion) {
   for (const char* target : {"cuda:sm_90a", "emu:sm_90a"}) {
     const Growth growth = MeasureGrowth(2000, [&](int statements) { return Seconds(Stores(statements), target); });

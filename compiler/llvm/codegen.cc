@@ -8,12 +8,17 @@
 #include "compiler/llvm/complaints.h"
 #include "compiler/llvm/emit.h"
 #include "compiler/llvm/lower.h"
+#include "compiler/llvm/pressure.h"
 #include "compiler/stage_timer.h"
 
 namespace kiln::llvm_ir {
 namespace {
 
 using compiler::StageTimer;
+
+// All values of a thread may take so many times the registers that fragments may: before LLVM moves no code, and before they are refused.
+// AMD's backend then makes slow code; for ptxas, which moves code itself, no motion in LLVM costs little.
+constexpr size_t kCrowded = 1, kCrowdedOnAmd = 2, kRefused = 4;
 
 std::string Text(const llvm::Module& module) {
   std::string text;
@@ -89,20 +94,49 @@ class Generator {
     Collect(llvm_, complaints_);
     machine_ = MakeTargetMachine(*context_.target);
     llvm_.setDiscardValueNames(!explain_.llvm());
-    {
-      const StageTimer timer("lower", hooks_, result_);
-      code_ = std::make_unique<llvm::Module>("kiln", llvm_);
-      Prepare(*code_, *machine_, *context_.target);
-      if (!Lower(module, context_, *code_, generated_.kept, diagnostics_)) return false;
-    }
+    if (!Lowered(module)) return false;
     if (explain_.llvm()) Dump("llvm", Text(*code_));
-    const StageTimer timer("llvm", hooks_, result_);
     if (IsLong(*code_) && !context_.target->emulated) {
       diagnostics_.Warning("the code of one thread is so long that LLVM optimizes it only in part: the kernel will be slow; use smaller tiles or more threads");
     }
-    if (auto optimized = Optimize(*code_, *machine_); !optimized) return Fail("llvm", optimized.error());
-    if (!Succeeded("llvm")) return false;
+    if (!Optimized(CodeMotion::kYes) || (!context_.target->emulated && !FitsRegisters(module))) return false;
     if (explain_.llvm()) Dump("llvm-optimized", Text(*code_));
+    return true;
+  }
+
+  bool Lowered(const ir::Module& module) {
+    const StageTimer timer("lower", hooks_, result_);
+    code_ = std::make_unique<llvm::Module>("kiln", llvm_);
+    Prepare(*code_, *machine_, *context_.target);
+    return Lower(module, context_, *code_, generated_.kept, diagnostics_);
+  }
+
+  bool Optimized(CodeMotion motion) {
+    const StageTimer timer("llvm", hooks_, result_);
+    if (auto optimized = Optimize(*code_, *machine_, motion); !optimized) return Fail("llvm", optimized.error());
+    return Succeeded("llvm");
+  }
+
+  // What lives beyond the registers is spilled, and the time to decide what to spill grows with its square. LLVM does not ask how much it
+  // keeps alive when it moves code, so code that is too full is made again without. What is still far too full is refused.
+  bool FitsRegisters(const ir::Module& module) {
+    const bool amd = context_.target->family == target::Family::kAmdgpu;
+    const size_t limit = size_t(context_.max_fragment_registers()), crowded = limit * (amd ? kCrowdedOnAmd : kCrowded), refused = limit * kRefused;
+    if (MostLiveRegisters(*code_, refused) <= crowded) return true;
+    if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
+    const size_t live = MostLiveRegisters(*code_, refused);
+    if (live > refused) {
+      diagnostics_.Error("the values of one thread take more than " + std::to_string(refused) + " registers at a time, " + std::to_string(kRefused) +
+                             " times max_fragment_registers; a thread of " + std::string(context_.target->name) + " has " +
+                             std::to_string(context_.target->registers_per_thread),
+                         "use smaller tiles or more threads; a larger max_fragment_registers lets most of them spill");
+      return false;
+    }
+    if (live > crowded) {
+      diagnostics_.Warning("the values of one thread take " + std::to_string(live) + " registers at a time; most are spilled: use smaller tiles or more threads");
+    } else if (amd) {
+      diagnostics_.Warning("LLVM optimizes this kernel only in part, for optimized it would spill most of its values: use smaller tiles or more threads");
+    }
     return true;
   }
 

@@ -25,9 +25,12 @@ void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::T
 size_t CodeOf(const llvm::Module& module);
 // Whether a kernel is so long that Optimize, and the backend after it, do only what takes time in proportion to its length.
 bool IsLong(const llvm::Module& module);
+// Whether instructions may move to where they run less often, at the price of registers from there on: out of loops and, by AMD's backend,
+// to the front of their blocks.
+enum class CodeMotion { kYes, kNo };
 // Everything inlined, then the pass list that kernels need and no more. Fails if an unknown llvm.* declaration or a call that
 // cannot be inlined is left (a silent external call otherwise).
-std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine);
+std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine, CodeMotion motion = CodeMotion::kYes);
 
 std::expected<std::string, std::string> EmitAssembly(llvm::Module& module, llvm::TargetMachine& machine);  // PTX or GCN text
 std::expected<std::string, std::string> EmitHsaco(llvm::Module& module, llvm::TargetMachine& machine);     // ELF, linked by lld

@@ -36,7 +36,7 @@ llvm::ModulePassManager InModule(llvm::FunctionPassManager functions) {
 }
 
 // Loops are unrolled by the compiler that called us, where it wants them unrolled; LLVM folds, hoists and removes.
-llvm::ModulePassManager Pipeline(bool long_kernel) {
+llvm::ModulePassManager Pipeline(bool long_kernel, CodeMotion motion) {
   llvm::FunctionPassManager functions;
   if (long_kernel) {  // without EarlyCSE, which looks at all uses of a branch's condition, and thousands of statements may share theirs
     functions.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
@@ -47,6 +47,15 @@ llvm::ModulePassManager Pipeline(bool long_kernel) {
   }
   functions.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
   functions.addPass(llvm::EarlyCSEPass(true));
+  if (motion == CodeMotion::kNo) {  // InstCombine sinks, LICM hoists
+    functions.addPass(llvm::InstSimplifyPass());
+    functions.addPass(llvm::SimplifyCFGPass());
+    functions.addPass(llvm::GVNPass());
+    functions.addPass(llvm::InstSimplifyPass());
+    functions.addPass(llvm::ADCEPass());
+    functions.addPass(llvm::SimplifyCFGPass());
+    return InModule(std::move(functions));
+  }
   functions.addPass(llvm::InstCombinePass());
   functions.addPass(llvm::SimplifyCFGPass());
   functions.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), true));
@@ -238,7 +247,7 @@ size_t CodeOf(const llvm::Module& module) {
   return instructions;
 }
 
-std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine, CodeMotion motion) {
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager components;
@@ -250,8 +259,9 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, components, modules);
   const bool long_kernel = IsLong(module);
-  if (long_kernel) machine.setOptLevel(llvm::CodeGenOptLevel::None);
-  Pipeline(long_kernel).run(module, modules);
+  const bool crowded_on_amd = motion == CodeMotion::kNo && machine.getTargetTriple().isAMDGPU();  // ptxas schedules for itself
+  if (long_kernel || crowded_on_amd) machine.setOptLevel(llvm::CodeGenOptLevel::None);
+  Pipeline(long_kernel, motion).run(module, modules);
   for (llvm::Function& function : module) {
     if (machine.getTargetTriple().isNVPTX()) {
       WidenBf16Comparisons(function);

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/llvm/pressure.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <llvm/ADT/DenseMap.h>
+#include <llvm/ADT/DenseSet.h>
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/IR/CFG.h>
+#include <llvm/IR/DataLayout.h>
+#include <llvm/IR/Instructions.h>
+#include <llvm/IR/Module.h>
+#pragma GCC diagnostic pop
+
+#include <algorithm>
+#include <vector>
+
+namespace kiln::llvm_ir {
+namespace {
+
+class Liveness {
+ public:
+  Liveness(const llvm::Function& function, size_t enough) : function_(function), layout_(function.getParent()->getDataLayout()), enough_(enough) {}
+
+  size_t Most() {
+    for (const llvm::BasicBlock& block : function_) {
+      for (const llvm::Instruction& instruction : block)
+        if (const size_t registers = RegistersOf(instruction); registers != 0) SpreadUses(instruction, instruction, registers);
+      if (most_ > enough_) return most_;
+    }
+    for (const llvm::BasicBlock& block : function_) most_ = std::max(most_, MostIn(block));
+    return most_;
+  }
+
+ private:
+  // 0 for what instructions hold in themselves: conditions, and addresses that are another with a constant offset.
+  size_t RegistersOf(const llvm::Instruction& value) const {
+    llvm::Type* type = value.getType();
+    if (!type->isSized() || type->isIntOrIntVectorTy(1)) return 0;
+    if (const auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(&value); address != nullptr && address->hasAllConstantIndices()) return 0;
+    return (layout_.getTypeSizeInBits(type).getFixedValue() + 31) / 32;
+  }
+
+  // What an operand keeps alive: itself, or the address that it is at a constant offset from.
+  const llvm::Instruction* Kept(const llvm::Value* operand) const {
+    while (const auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(operand)) {
+      if (!address->hasAllConstantIndices()) break;
+      operand = address->getPointerOperand();
+    }
+    const auto* value = llvm::dyn_cast<llvm::Instruction>(operand);
+    return value != nullptr && RegistersOf(*value) != 0 ? value : nullptr;
+  }
+
+  // Uses of `name`, which is `value` or an address at a constant offset from it.
+  void SpreadUses(const llvm::Instruction& value, const llvm::Instruction& name, size_t registers) {
+    for (const llvm::Use& use : name.uses()) {
+      const auto* user = llvm::cast<llvm::Instruction>(use.getUser());
+      if (RegistersOf(*user) == 0 && llvm::isa<llvm::GetElementPtrInst>(user)) {
+        SpreadUses(value, *user, registers);
+      } else if (const auto* phi = llvm::dyn_cast<llvm::PHINode>(user)) {
+        LiveOut(value, *phi->getIncomingBlock(use), registers);  // used on the way out of that block
+      } else if (user->getParent() != value.getParent()) {
+        LiveIn(value, *user->getParent(), registers);
+      }
+    }
+  }
+
+  void LiveIn(const llvm::Instruction& value, const llvm::BasicBlock& block, size_t registers) {
+    std::vector<const llvm::BasicBlock*> left{&block};
+    while (!left.empty()) {
+      const llvm::BasicBlock* next = left.back();
+      left.pop_back();
+      const llvm::Instruction*& seen = last_in_[next];
+      if (seen == &value) continue;
+      seen = &value;
+      for (const llvm::BasicBlock* before : llvm::predecessors(next)) {
+        MarkOut(value, *before, registers);
+        if (before != value.getParent()) left.push_back(before);
+      }
+    }
+  }
+
+  void LiveOut(const llvm::Instruction& value, const llvm::BasicBlock& block, size_t registers) {
+    MarkOut(value, block, registers);
+    if (&block != value.getParent()) LiveIn(value, block, registers);
+  }
+
+  void MarkOut(const llvm::Instruction& value, const llvm::BasicBlock& block, size_t registers) {
+    Out& out = out_[&block];
+    if (!out.values.empty() && out.values.back() == &value) return;  // values come one after the other
+    out.values.push_back(&value);
+    out.registers += registers;
+    most_ = std::max(most_, out.registers);
+  }
+
+  // From the end of a block to its start.
+  size_t MostIn(const llvm::BasicBlock& block) {
+    Out& out = out_[&block];
+    llvm::DenseSet<const llvm::Instruction*> live(out.values.begin(), out.values.end());
+    size_t registers = out.registers, most = registers;
+    for (const llvm::Instruction& instruction : llvm::reverse(block)) {
+      if (live.erase(&instruction)) registers -= RegistersOf(instruction);
+      if (llvm::isa<llvm::PHINode>(instruction)) continue;
+      for (const llvm::Value* operand : instruction.operands())
+        if (const llvm::Instruction* value = Kept(operand); value != nullptr && live.insert(value).second) registers += RegistersOf(*value);
+      most = std::max(most, registers);
+    }
+    return most;
+  }
+
+  struct Out {
+    std::vector<const llvm::Instruction*> values;
+    size_t registers = 0;
+  };
+  const llvm::Function& function_;
+  const llvm::DataLayout& layout_;
+  const size_t enough_;
+  size_t most_ = 0;
+  llvm::DenseMap<const llvm::BasicBlock*, const llvm::Instruction*> last_in_;  // the last value found to be alive where a block begins
+  llvm::DenseMap<const llvm::BasicBlock*, Out> out_;                           // what is alive where it ends
+};
+
+}  // namespace
+
+size_t MostLiveRegisters(const llvm::Module& module, size_t enough) {
+  size_t most = 0;
+  for (const llvm::Function& function : module)
+    if (!function.isDeclaration()) most = std::max(most, Liveness(function, enough).Most());
+  return most;
+}
+
+}  // namespace kiln::llvm_ir
