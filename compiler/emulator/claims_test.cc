@@ -105,7 +105,17 @@ TEST(LanesBarrier, IsOfLanesThatAllCome) {
   apart.If(apart.Below(apart.thread, 8), [&] { apart.device->LanesBarrier(0, 16); }, [&] {
     apart.If(apart.Below(apart.thread, 16), [&] { apart.device->LanesBarrier(0, 16); });
   });
-  ExpectAmong(apart.RunSeeds(0, 1), FindingKind::kDivergence, "a lane of the same warp, to another");
+  ExpectAmong(apart.RunSeeds(0, 1), FindingKind::kDivergence, "a lane of the same warp, to another of them");
+}
+
+// A range of threads within another: both begin at lane 0.
+TEST(LanesBarrier, OfFewerLanesIsAnother) {
+  Kernel nested("emu:sm_80");
+  nested.If(nested.Below(nested.thread, 25), [&] {
+    nested.If(nested.Below(nested.thread, 8), [&] { nested.device->LanesBarrier(0, 8); });
+    nested.device->LanesBarrier(0, 25);
+  });
+  ExpectClean(nested.RunSeeds(0, 20));
 }
 
 }  // namespace

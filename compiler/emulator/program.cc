@@ -42,6 +42,7 @@ using Kernel = void (*)(const uint64_t*);
 
 constexpr uint64_t kMostThreads = 1 << 16;  // of a grid whose blocks run at once
 constexpr uint64_t kFewThreads = 1 << 13;   // of one whose blocks may, where flags of earlier ones are all they wait for
+constexpr size_t kLongBlock = 2048;         // instructions; LLVM's instruction selection takes time quadratic in them
 constexpr uint64_t kMostClusterBlocks = 16;  // CUDA C++ Programming Guide: 8, and 16 where a launch asks for it
 
 // Conversions that processors without f16 and bf16 leave to a library. A half travels in the low bits of a float register.
@@ -124,6 +125,19 @@ void AddEntry(llvm::Function& kernel) {
   }
   b.CreateCall(&kernel, args);
   b.CreateRetVoid();
+}
+
+// Cuts long blocks; whether there were any. Only a backend that does not optimize leaves them cut.
+bool CutBlocks(llvm::Function& function) {
+  bool cut = false;
+  for (llvm::BasicBlock& block : function) {  // what is cut off comes next
+    auto at = block.getFirstNonPHIOrDbgOrAlloca();
+    if (size_t(std::distance(at, block.end())) <= kLongBlock) continue;
+    std::advance(at, kLongBlock / 2);
+    block.splitBasicBlock(at);
+    cut = true;
+  }
+  return cut;
 }
 
 // Arrays of a thread that are indexed at run time.
@@ -317,6 +331,7 @@ class JitProgram final : public Program {
     for (llvm::Function& function : **parsed) {
       if (!function.isDeclaration()) names.push_back(function.getName().str());
     }
+    bool cut = false;
     for (const std::string& name : names) {
       llvm::Function& function = *(*parsed)->getFunction(name);
       if (check_) Instrument(function);
@@ -325,8 +340,9 @@ class JitProgram final : public Program {
       PollInLoops(function, time_over_);
       AddEntry(function);
       own_bytes_[name] = OwnBytes(function);
+      cut |= CutBlocks(function);
     }
-    if (llvm::Error problem = MakeJit()) return problem;
+    if (llvm::Error problem = MakeJit(cut)) return problem;
     (*parsed)->setDataLayout(jit_->getDataLayout());
     if (llvm::Error problem = jit_->addIRModule({std::move(*parsed), std::move(context)})) return problem;
     for (const std::string& name : names) {
@@ -356,12 +372,12 @@ class JitProgram final : public Program {
     }
   }
 
-  llvm::Error MakeJit() {
+  llvm::Error MakeJit(bool cut) {
     auto machine = llvm::orc::JITTargetMachineBuilder::detectHost();
     if (!machine) return machine.takeError();
     machine->addFeatures({"-avx512bf16", "-avxneconvert"});  // their conversion takes subnormals for zero
     machine->getOptions().AllowFPOpFusion = llvm::FPOpFusion::Fast;
-    machine->setCodeGenOptLevel(check_ ? llvm::CodeGenOptLevel::Less : llvm::CodeGenOptLevel::Default);
+    machine->setCodeGenOptLevel(cut ? llvm::CodeGenOptLevel::None : check_ ? llvm::CodeGenOptLevel::Less : llvm::CodeGenOptLevel::Default);
     auto jit = llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(std::move(*machine)).create();
     if (!jit) return jit.takeError();
     jit_ = std::move(*jit);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "compiler/emulator/test_kernel.h"
+#include "compiler/growth_testing.h"
 
 namespace kiln::emulator {
 namespace {
@@ -312,6 +313,22 @@ TEST(Load, RefusesBlocksThatTheTargetCannotHold) {
   EXPECT_THAT((*program)->Run(launch, {}, {}).error(), HasSubstr("1025 threads in a block; emu:sm_80 has at most 1024"));
   launch.entry = "other";
   EXPECT_THAT((*program)->Run(launch, {}, {}).error(), HasSubstr("no kernel \"other\""));
+}
+
+// Statements that an unrolled loop becomes stand in one block.
+TEST(Load, TakesTimeInProportionToALongBlock) {
+  for (const bool check : {false, true}) {
+    const auto load = [&](int length) {
+      Kernel k("emu:sm_80");
+      Value* sum = k.thread;
+      for (int i = 0; i < length; ++i) sum = k.b.CreateXor(k.b.CreateMul(sum, k.Load(k.shared, k.I32(uint32_t(i) % 1024))), k.I32(uint32_t(i)));
+      k.Store(sum, k.out(), k.thread);
+      const v1::Artifact artifact = k.Compile();
+      return compiler::ProcessorSeconds([&] { EXPECT_TRUE(Program::Load(artifact, check)); });
+    };
+    const compiler::Growth growth = compiler::MeasureGrowth(500, load);
+    EXPECT_LT(growth.ratio(), compiler::kBar) << growth.few << " s, then " << growth.many << " s";
+  }
 }
 
 TEST(Load, AGridWithoutBlocksIsDoneAtOnce) {

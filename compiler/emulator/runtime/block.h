@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/emulator/runtime/claims.h"
@@ -183,7 +184,7 @@ class Block {
   const Thread* first_at_barrier_ = nullptr;
   SyncPoint barrier_;
   std::array<NamedBarrierState, 16> named_;
-  std::map<uint32_t, NamedBarrierState> lanes_;  // by their first thread
+  std::map<std::pair<uint32_t, uint32_t>, NamedBarrierState> lanes_;  // by their first thread and their number
   uint32_t free_registers_ = 0;  // of each thread of one more group
   std::vector<std::pair<Warp*, uint32_t>> wants_registers_;
   uint32_t ended_ = 0;

@@ -66,14 +66,14 @@ void Block::LanesBarrier(uint32_t first, uint32_t count, uint32_t site, uint32_t
   if (count == 0 || first + count > self.warp->count || lane < first || lane >= first + count) {
     Fault(FindingKind::kOperands, location, "lane " + Number(lane) + " at a barrier of lanes " + Number(first) + " to " + Number(first + count - 1));
   }
-  NamedBarrierState& lanes = lanes_[self.warp->first + first];
+  NamedBarrierState& lanes = lanes_[{self.warp->first + first, count}];
   if (lanes.arrived == 0) {
     lanes.came_first = {self.index, location};
     lanes.expected = count, lanes.site = site;
   }
-  if (lanes.expected != count || lanes.site != site) {
+  if (lanes.site != site) {
     Fault(FindingKind::kDivergence, {self.index, location, lanes.came_first.location},
-          ThreadName(self.index) + " came to a barrier of " + Number(count) + " lanes and thread " + Number(lanes.came_first.thread) + ", a lane of the same warp, to another");
+          ThreadName(self.index) + " came to a barrier of " + Number(count) + " lanes and thread " + Number(lanes.came_first.thread) + ", a lane of the same warp, to another of them");
   }
   ++lanes.arrived;
   if (grid_.clocks) lanes.sync.Release(self.agent, self.view);
