@@ -73,5 +73,27 @@ func @f[%n](%A: global f16[64, 64], %B: global f16[64, 64], %C: global f32[64, 6
 )");
 }
 
+// Additions need no barrier between them, so threads may come to them apart.
+TEST(CompileForms, ThreadsAddToOneElementApart) {
+  static constexpr char kText[] = R"(kiln 1
+func @f(%A: global f32[1]) outputs(0) thread(%t) {{
+  kernel @k grid(1) threads 64 blocks(%b) {{
+    %s = alloc shared f32[1]
+    fill %s[0; 1] = 0.0
+    if floormod(%t, 2) == 0 {{
+      atomic add %s[0] = 1.0
+      atomic {} %s[0] = 2.0
+    }}
+    for serial %i in min(%t, 3) {{
+      atomic add %s[0] = 1.0
+    }}
+    copy %s[0; 1] -> %A[0; 1]
+  }}
+}}
+)";
+  CompilesEverywhere(fmt::format(kText, "add"));
+  EXPECT_NE(FirstError(CompileText(fmt::format(kText, "max"), "cuda:sm_90a")).find("threads exchange data here"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace kiln::compiler

@@ -353,13 +353,19 @@ class Analysis {
     return p.write && !access.write && module_[p.buffer].space == Space::kShared && OfAll(p, stmt, access, &Encounters::BySameThreads);
   }
 
+  // Atomics of one kind on one buffer: whichever comes first, the sum is the same.
+  static bool Commute(const Stmt& a, const Stmt& b) {
+    const auto *one = std::get_if<ir::Atomic>(&a.op), *other = std::get_if<ir::Atomic>(&b.op);
+    return one != nullptr && other != nullptr && one->kind == other->kind;
+  }
+
   bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {
     if (in_rings_.contains(p.buffer) || in_rings_.contains(access.buffer)) return false;
     if (!p.write && !access.write) return false;
     if (p.met > 0) return false;
     if (!Overlap(p.buffer, access.buffer)) return false;
     if (p.buffer != access.buffer) return true;
-    if (p.within_group) return false;
+    if (p.within_group || (p.write && access.write && Commute(*p.stmt, stmt))) return false;
     // One statement writes what it wrote before with the same threads.
     const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
     if (same && !MayMeetItself(digits_, access, loops_)) return false;
