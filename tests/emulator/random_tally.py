@@ -11,6 +11,8 @@ REFUSALS = {
     "registers": "this kernel takes more registers or memory of a thread than ",
     "whole warps": " threads are not a whole number of warps of ",
     "exchange of some threads": "threads exchange data here through memory, under ",
+    "both branches": " is used in both branches of if ",
+    "barriers": " barriers of a block are taken by other ranges of threads",
     "tile operation of some threads": " that only some threads reach, under ",
 }
 NEVER_RUN = {"sub-warp block"}  # forms that are always refused
