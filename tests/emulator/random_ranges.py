@@ -111,7 +111,7 @@ class RandomRanges(RandomThreads):
         """The compiler knows no loop of which each thread of a range counts the same iterations in a variable of its own."""
         if not self.inside:
             return super().while_loop(name, count)
-        if self.chance(0.9):
+        if self.chance(0.75):
             return self.block(f"for {name} in T.serial({count}):")
         self.form("loop by hand in a range")
         return super().while_loop(name, count)
