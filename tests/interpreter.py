@@ -113,11 +113,14 @@ class Interpreter:
 
     def run(self):
         with np.errstate(all="ignore"):
+            arguments = self.vars
             for kernel in self.func.kernels:
                 for index in itertools.product(*[range(int(self.value(g))) for g in kernel.grid]):
-                    self.vars.update(zip(kernel.block_vars, map(np.int64, index)))
+                    self.vars = {**arguments, **dict(zip(kernel.block_vars, map(np.int64, index)))}
+                    self._drop_private()
                     self._threads(kernel)
                     self.block(kernel.body, True)
+                    self.vars = arguments
         return [self.memory[self.func.params[i].buffer] for i in self.func.outputs]
 
     def _threads(self, kernel):
@@ -210,7 +213,7 @@ class Interpreter:
     def do_for(self, s, mask):
         extents = [self.value(e) for e in s.extents]
         if s.kind == "PARALLEL":
-            self._parallel(s, [int(e) for e in extents])
+            self._parallel(s, [int(e) for e in extents], mask)
             return
         self._repeat(s, mask, np.asarray(extents[0]))
 
@@ -231,26 +234,42 @@ class Interpreter:
             return left.on
         return True
 
-    def _parallel(self, s, extents):
+    def _parallel(self, s, extents, mask):
         grids = np.indices(extents).reshape(len(extents), -1)
         if grids.shape[1] == 0:
             return
-        self.vars.update(zip(s.vars, grids))
         before = {buffer: memory for buffer, memory in self.memory.items() if buffer.space == "LOCAL"}
-        outside = self.lanes, self.loops, self.vars.pop(self.thread_var, None)
+        outside = self.lanes, self.loops, self.vars
+        self.vars = {**self._agreed(mask), **dict(zip(s.vars, grids))}
         self.lanes, self.loops = np.arange(grids.shape[1]), []
-        self.memory.update({buffer: self._for_all(memory, outside[0]) for buffer, memory in before.items()})
+        self.memory.update({buffer: self._for_all(memory, outside[0], mask) for buffer, memory in before.items()})
         self.block(s.body, np.ones(len(self.lanes), bool))
-        self.lanes, self.loops, index = outside
-        self.vars.update({self.thread_var: index} if index is not None else {})
+        self.lanes, self.loops, self.vars = outside
+        self._drop_private()
         self.memory.update(before)
 
-    def _for_all(self, memory, threads):
-        """What a private array has for each iteration of a loop that begins. Which thread runs one is open, so where threads have different
-        elements no program may read them: they become those of a new array."""
+    def _drop_private(self):
+        """Arrays of lanes that are no more."""
+        for buffer in [buffer for buffer in self.memory if buffer.space == "LOCAL"]:
+            del self.memory[buffer]
+
+    def _agreed(self, mask):
+        """The variables that have one value for all lanes of the mask. Which thread runs an iteration is open, so a parallel loop may read no
+        others."""
+        found = {}
+        for var, value in self.vars.items():
+            each = value[np.broadcast_to(mask, value.shape)] if np.ndim(value) else np.reshape(value, 1)
+            if var is not self.thread_var and np.all((each == each[0]) | (each != each)):
+                found[var] = each[0]
+        return found
+
+    def _for_all(self, memory, threads, mask):
+        """What a private array has for each iteration of a loop that begins. Which thread runs one is open, so where the threads that come
+        there have different elements no program may read them: they become those of a new array."""
         if threads is not None:
-            first = memory[..., 0]
-            same = np.all((memory == first[..., None]) | (memory != memory), -1)
+            each = memory[..., np.broadcast_to(mask, len(threads))]
+            first = each[..., 0]
+            same = np.all((each == first[..., None]) | (each != each), -1)
             memory = np.where(same, first, self._unset(memory.dtype)).astype(memory.dtype)
         return np.repeat(memory[..., None], len(self.lanes), -1)
 

@@ -13,12 +13,13 @@ from emulated import Stopped
 from random_edges import RandomEdges
 from random_kernels import RandomKernels
 from random_products import RandomProduct
+from random_ranges import RandomRanges
 from random_tally import refusal
 from random_threads import RandomThreads
 from random_tiles import RandomTiles
 
 GENERATORS = {"tiles": RandomTiles, "products": RandomProduct, "threads": RandomThreads, "kernels": RandomKernels,
-              "edges": RandomEdges}
+              "edges": RandomEdges, "ranges": RandomRanges}
 TARGETS = ("emu:sm_90a", "emu:sm_90a", "emu:sm_80", "emu:sm_75", "emu:gfx942", "emu:gfx90a", "emu:gfx1100")
 STORAGE = {**STORED, "bool": np.bool_, "int16": np.int16, "uint16": np.uint16, "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64}
 MARK = 3  # what outputs hold before

@@ -11,9 +11,11 @@ REFUSALS = {
     "registers": "this kernel takes more registers or memory of a thread than ",
     "whole warps": " threads are not a whole number of warps of ",
     "exchange of some threads": "threads exchange data here through memory, under ",
+    "both branches": "both branches of if ",
+    "barriers": " meet here, and other ranges of threads have taken the ",
     "tile operation of some threads": " that only some threads reach, under ",
 }
-NEVER_RUN = {"sub-warp block"}  # forms that are always refused
+NEVER_RUN = {"sub-warp block", "atomics that meet apart", "loop by hand in a range"}  # forms that are refused, always or mostly
 LEAST_SHARE = 0.5  # of the programs of a generator, and of those that have a form
 FEW = 40  # programs, of which a share says little
 

@@ -6,6 +6,7 @@ A region of single-threaded statements divides the tiles in two: those that it w
 those that it reads anywhere. So no thread waits for another within a region, and one step after the other for all threads at once, as
 ``interpreter`` goes, gives what any order gives."""
 
+import contextlib
 import math
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ class Output:
 class RandomThreads(RandomTiles):
     FORMS = ("1-D threads", "2-D threads", "3-D threads", "sub-warp block", "thread condition", "thread range", "other threads",
              "local array", "own loop", "left by single threads", "mask", "thread atomics", "shared atomics",
-             "element beyond the threads", "own element again",
+             "atomics that meet apart", "element beyond the threads", "own element again",
              "another thread's element of memory", "element of a fragment")
 
     def head(self):
@@ -50,6 +51,7 @@ class RandomThreads(RandomTiles):
     def enter(self):
         self.line("tx, ty, tz = T.get_thread_bindings()")
         self.places, self.locals, self.types, self.outputs, self.summed, self.written_outputs = {}, [], {}, [], [], []
+        self.apart, self.in_loop = None, False  # where threads cannot wait for each other: the tiles that they have added to already
         x, y, _ = self.block_shape
         names = [("tx", x, 1), ("ty", y, x), ("tz", self.block_shape[2], x * y)]
         self.indices = [(name, extent) for name, extent, _ in names if extent > 1]
@@ -129,13 +131,27 @@ class RandomThreads(RandomTiles):
             return self.own_loop(written, depth)
         if way < 0.6 and self.locals:
             return self.local_store()
-        if way < 0.7:
+        if way < 0.7 and (not self.in_loop or self.chance(0.1)):
+            self.form("atomics that meet apart") if self.in_loop else None
             return self.thread_atomic()
         if way < 0.85 and written:
             return self.tile_store(self.pick(*written))
         return self.thread_output()
 
+    @contextlib.contextmanager
+    def threads_apart(self, loop=False):
+        """Where threads cannot wait for each other. The compiler counts two additions to a tile, or to anything in two iterations, as an exchange
+        of data, so there is mostly one for each tile in here, outside of loops."""
+        outside = self.apart, self.in_loop
+        self.apart, self.in_loop = [] if self.apart is None else self.apart, self.in_loop or loop
+        yield
+        self.apart, self.in_loop = outside
+
     def single_branch(self, written, depth):
+        with self.threads_apart():
+            self.sides_apart(written, depth)
+
+    def sides_apart(self, written, depth):
         with self.block(f"if {self.thread_condition()}:"):
             for _ in range(self.random.randint(1, 2)):
                 self.single(written, depth + 1)
@@ -153,7 +169,7 @@ class RandomThreads(RandomTiles):
         head = f"for {name} in T.{self.pick('serial', 'serial', 'unroll')}({count}):" if self.chance(0.8) else f"while {name} < {count}:"
         if head.startswith("while"):
             self.line(f"{name} = T.alloc_var('int32', 0)")
-        with self.block(head):
+        with self.block(head), self.threads_apart(loop=True):
             if head.startswith("while"):
                 self.line(f"{name} += 1")
             self.loop_vars.append(name)
@@ -221,10 +237,23 @@ class RandomThreads(RandomTiles):
         name, size = self.pick(*self.locals)
         self.line(f"{name}[({self.some_index()}) % {size}] = {self.thread_value(self.types[name])}")
 
+    def sum_here(self):
+        """A shared tile to add to, if any."""
+        tile = self.pick(*self.summed)
+        if self.apart is None or self.in_loop:
+            return tile
+        free = [tile for tile in self.summed if tile not in self.apart]
+        if tile not in free and self.chance(0.1):
+            self.form("atomics that meet apart")
+            return tile
+        tile = tile if tile in free else self.pick(*free) if free else None
+        self.apart.append(tile)
+        return tile
+
     def thread_atomic(self):
-        if self.summed and self.chance(0.5):
+        tile = self.sum_here() if self.summed and self.chance(0.5) else None
+        if tile:
             self.form("shared atomics")
-            tile = self.pick(*self.summed)
             target, dtype = f"{tile.name}[{', '.join(f'({self.some_index()} + {self.linear}) % {e}' for e in tile.shape)}]", tile.dtype
             change = "add"
         else:
