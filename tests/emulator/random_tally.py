@@ -15,8 +15,8 @@ REFUSALS = {
     "barriers": " meet here, and other ranges of threads have taken the ",
     "tile operation of some threads": " that only some threads reach, under ",
 }
-NEVER_RUN = {"sub-warp block", "atomics that meet apart", "loop by hand in a range"}  # forms that are refused, always or mostly
-LEAST_SHARE = 0.5  # of the programs of a generator, and of those that have a form
+NEVER_RUN = {"sub-warp block", "loop by hand in a range"}  # forms that are refused, always or mostly
+LEAST_SHARE = 0.4  # of the programs of a generator, and of those that have a form; on AMD GPUs ranges of several waves have no barrier
 FEW = 40  # programs, of which a share says little
 
 
