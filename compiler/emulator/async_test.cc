@@ -20,7 +20,7 @@ struct Pipeline {
   static constexpr uint32_t kFull = 2 * kBox, kEmpty = kFull + 16;
 
   struct Without {
-    bool init_fence = true, init_barrier = true, expect = true, full_wait = true, empty_wait = true, empty_arrive = true;
+    bool init_fence = true, init_barrier = true, expect = true, full_wait = true, empty_wait = true, empty_arrive = true, read_fence = true;
     int full_arrivals = 1, empty_arrivals = 96, expected = kBox, extra_arrivals = 0;
   };
 
@@ -69,6 +69,7 @@ struct Pipeline {
       k.Store(k.Load(Box(i), word), k.out(), k.b.CreateAdd(k.b.CreateMul(i, k.I32(1024)), word));
     });
     d.SetLocation(8);
+    if (has.read_fence) d.FenceAsyncProxy();
     if (has.empty_arrive) d.PhaseArrive(Barrier(kEmpty, i), nullptr);
     for (int extra = 0; extra < has.extra_arrivals; ++extra) d.PhaseArrive(Barrier(kEmpty, i), nullptr);
   }
@@ -100,6 +101,12 @@ TEST(Pipelines, DataIsNotWaitedFor) {
 TEST(Pipelines, SpaceIsNotWaitedFor) {
   Pipeline p({.empty_wait = false});
   for (uint64_t seed : {0, 1}) EXPECT_FALSE(p.k.RunSeeds(seed, 1).findings.empty());
+}
+
+// On a GPU the next load may then write before this one's reads were served.
+TEST(Pipelines, SpaceIsGivenBackWithoutAFence) {
+  Pipeline p({.read_fence = false});
+  ExpectAmong(p.k.RunSeeds(0, 1), FindingKind::kUnfenced, "read with no proxy fence behind");
 }
 
 TEST(Pipelines, SpaceIsGivenBackByTooFew) {

@@ -49,6 +49,7 @@ struct Multicast {
         Value* cluster = k.b.CreateMul(k.b.CreateUDiv(d.BlockIndex(0), k.I32(2)), k.I32(256));
         k.Store(k.Load(k.shared, k.thread), k.out(), k.b.CreateAdd(cluster, word));
         d.SetLocation(4);
+        d.FenceAsyncProxy();
         d.PhaseArriveAt(empty, k.I32(has.rank), nullptr);
       });
     });

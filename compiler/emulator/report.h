@@ -21,7 +21,7 @@ enum class FindingKind : uint8_t {
   kDeadlock,
   kNotUniform,     // a value that the compiler said is the same in all lanes
   kOperands,       // a matrix instruction's
-  kUnfenced,       // wgmma or a tensor copy after ordinary stores, with no proxy fence between
+  kUnfenced,       // wgmma or a tensor copy after ordinary stores, or a tensor copy after ordinary loads of what it writes, with no proxy fence between
   kMbarrier,       // an mbarrier used against its rules
   kInFlight,       // registers that wgmma writes, touched before it was waited for
   kUnwritten,      // an element that a statement says it writes, and no thread wrote

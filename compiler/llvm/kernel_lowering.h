@@ -392,6 +392,7 @@ class KernelLowering {
   struct RingUse {
     ir::BufferId position;
     bool by_thread;  // each thread releases for itself
+    bool fenced;     // it read with its own loads, which the next copy must not overtake
     bool multicast;  // the other block of the cluster fills it too
     uint32_t statement;  // the first that fills it
   };

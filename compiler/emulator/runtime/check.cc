@@ -50,7 +50,7 @@ std::string Reason(const Gang& gang, const Clash& clash, FindingKind kind) {
   if (clash.kind == Clash::kOutlived) return ", which nobody wrote since it was allocated: " + other + " left there what an earlier iteration had";
   if (kind == FindingKind::kUninitialized) return ", which nobody wrote: " + other + " left there what belongs to another buffer, whose time is over";
   if (clash.kind == Clash::kPending) return " while an asynchronous copy to it by " + other + " has not been waited for";
-  if (kind == FindingKind::kUnfenced) return " through the asynchronous proxy, which " + other + " wrote with no proxy fence behind";
+  if (kind == FindingKind::kUnfenced) return " through the asynchronous proxy, which " + other + (clash.other_writes ? " wrote" : " read") + " with no proxy fence behind";
   if (kind == FindingKind::kAsyncPending) return ", which " + other + (clash.other_writes ? " writes" : " reads") + ": its end has not been waited for";
   const bool here = clash.other.block == gang.number() + 1;
   return ", which " + other + (clash.other_writes ? " wrote" : " read") +

@@ -5,7 +5,7 @@
 // access is (agent, time). A thread has seen it where its clock has that agent at that time or later.
 //
 // A second clock of each thread holds what a proxy fence lies behind: PTX ISA, "Causality order", asks for one on the path from a
-// write by the generic proxy to an access by the asynchronous one.
+// write by the generic proxy to an access by the asynchronous one, and from a read by the first to a write by the second.
 #pragma once
 
 #include <cstdint>

@@ -116,6 +116,9 @@ Clash Cell::ReadersClash(const Who& who, const Accesses& accesses, const OfOther
     return {Clash::kRace, false, {who.block, reader_time, peer, peer_location}};
   }
   if (const auto other = accesses.Find(readers, who)) return {Clash::kRace, false, {who.block, other->time, other->agent, other->location}};
+  if (who.order != nullptr && reader_block == who.block && !who.order->Fenced(reader, reader_time)) {
+    return {Clash::kUnfenced, false, {reader_block, reader_time, reader, reader_location}};
+  }
   if (of_others == nullptr || !many_blocks) return {};
   const Abroad& other = of_others->reader;
   if (Ordered(who, other.block, 0, other.agent)) return {};  // of the blocks before it nothing is known

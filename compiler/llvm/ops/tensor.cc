@@ -32,14 +32,20 @@ void KernelLowering::FindRings() {
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     if (copy == nullptr || !copy->plan || !copy->plan->ring) return;
     rings[copy->dst.buffer] = copy->plan->ring->barriers;
-    RingUse& use = rings_.try_emplace(copy->plan->ring->barriers, RingUse{copy->plan->ring->position, false, false, stmt.loc.line}).first->second;
+    RingUse& use = rings_.try_emplace(copy->plan->ring->barriers, RingUse{copy->plan->ring->position, false, false, false, stmt.loc.line}).first->second;
     use.multicast |= copy->plan->multicast;
     multicast_ |= use.multicast;
   });
   ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
-    if (std::holds_alternative<ir::Gemm>(stmt.op) || compiler::FillsRing(stmt)) return;
-    for (const compiler::Access& access : compiler::AccessesOf(module_, stmt))
-      if (const auto it = rings.find(access.buffer); it != rings.end()) rings_.at(it->second).by_thread = true;
+    const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+    const bool by_unit = gemm != nullptr && !(gemm->plan && gemm->plan->by_warps);
+    if (by_unit || compiler::FillsRing(stmt)) return;
+    for (const compiler::Access& access : compiler::AccessesOf(module_, stmt)) {
+      const auto it = rings.find(access.buffer);
+      if (it == rings.end()) continue;
+      RingUse& use = rings_.at(it->second);
+      use.by_thread = use.fenced = true;
+    }
   });
   FindReleases(kernel_.body, rings);
 }
@@ -189,6 +195,8 @@ void KernelLowering::LowerRingStep(const ir::RingStep& step) {
       const RingUse& use = rings_.at(step.ring.barriers);
       Value* lane = b().CreateURem(thread_, I32(context_.target->warp_size));
       Value* when = use.by_thread ? nullptr : b().CreateICmpEQ(lane, I32(0));
+      // PTX ISA, "Causality order": a release alone does not keep a tensor copy from writing before these loads have read.
+      if (use.fenced) device_->FenceAsyncProxy();
       device_->PhaseArrive(emptied(), when);
       // The other block fills this stage too.
       if (use.multicast) device_->PhaseArriveAt(emptied(), b().CreateXor(device_->ClusterRank(), I32(1)), when);
