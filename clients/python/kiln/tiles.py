@@ -77,11 +77,7 @@ def for_registers(tile: dict, target=None, followed=False) -> dict:
     """The same with 256 threads where 128 would spill: on AMD's waves of 32 lanes, which have 256 registers for each lane and no others for
     sums, and where a product of so large a tile is ``followed`` by much."""
     large = tile["threads"] == 128 and tile["block_m"] * tile["block_n"] >= 128 * 128
-    try:
-        narrow = ":gfx1" in targets.resolve(target)
-    except RuntimeError:  # no target is named, and there is no device
-        narrow = False
-    return {**tile, "threads": 256} if (narrow and tile["threads"] == 128) or (large and followed) else tile
+    return {**tile, "threads": 256} if (_has_waves_of(32, target) and tile["threads"] == 128) or (large and followed) else tile
 
 
 # Of few rows that do not start at multiples of 16 bytes: their elements are loaded one by one, and each has an address to keep.
@@ -126,10 +122,26 @@ def packed_product(m, k, target=None) -> dict:
 
 
 def attention(dim: int, target=None) -> dict:
-    """Of ``kiln.examples.attention``."""
+    """Of ``kiln.library.attention``. ``columns``: of the tiles of V and of the result, ``dim`` or more. ``exchanged``: whether weights lie in
+    shared memory.
+
+    AMD's waves of 32 lanes: eight lie four by two on the result; each has 16 rows and half of the columns. ``columns`` is rounded up so that
+    both halves are whole instructions; else no half is, and two waves compute the same, with all columns in the registers of each. Weights
+    go through shared memory anyway, because an instruction takes operands from other lanes than it leaves results in; read from there by
+    each instruction, they take registers for 16 keys, not for all of a step. Above 128 elements, steps are half as long and no copy is
+    under way during another step, which leaves the registers to the result.
+
+    AMD's waves of 64 lanes: above 128 elements, one block's tiles fill more than half of a compute unit's shared memory, so that a single
+    block must have a wave for each of its four SIMDs. Turing, without asynchronous copies, keeps tiles in registers on their way, too: the
+    largest heads' take more threads."""
+    plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False}
     if _has_wgmma(target) and dim <= 128:
-        return {"block_m": 128, "block_n": 128, "stages": 2, "threads": 256}
-    return for_registers({"block_m": 64, "block_n": 64, "stages": 2, "threads": 128}, target)
+        return {**plain, "block_m": 128, "block_n": 128, "threads": 256}
+    if _has_waves_of(32, target):
+        keys = {"block_n": 64, "stages": 2} if dim <= 128 else {"block_n": 32, "stages": 1}
+        return {**plain, **keys, "threads": 256, "columns": -(-dim // 32) * 32, "exchanged": True}
+    alone = (_has_waves_of(64, target) and dim > 128) or (_name(target).endswith(":sm_75") and dim > 240)
+    return {**plain, "threads": 256} if alone else plain
 
 
 IN_REGISTERS = 16384  # elements of a row; longer ones are programs of their own
@@ -183,11 +195,21 @@ def parts(n: int) -> dict:
     return {"columns": columns, "threads": min(256, max(64, columns // 8))}
 
 
-def _has_wgmma(target) -> bool:
+def _name(target) -> str:
+    """Empty where no target is named and there is no device."""
     try:
-        return targets.resolve(target).endswith(":sm_90a")
-    except RuntimeError:  # no target is named, and there is no device
-        return False
+        return targets.resolve(target)
+    except RuntimeError:
+        return ""
+
+
+def _has_wgmma(target) -> bool:
+    return _name(target).endswith(":sm_90a")
+
+
+def _has_waves_of(lanes: int, target) -> bool:
+    """Of AMD's: RDNA has 32 lanes in a wave, and CDNA 64."""
+    return (":gfx1" if lanes == 32 else ":gfx9") in _name(target)
 
 
 @dataclass(frozen=True)

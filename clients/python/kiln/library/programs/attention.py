@@ -5,9 +5,10 @@ import kiln.language as T
 from kiln.examples.attention import LOG2_E
 
 
-def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype, block_m, block_n, stages, threads):
+def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype, block_m, block_n, stages, threads, columns, exchanged):
     """O = softmax(Q · Kᵀ · scale) · V: Q and O are (batch, seq_len, heads, dim), K and V (batch, kv_len, kv_heads, dim). With ``causal``,
-    query i sees keys up to i + kv_len − seq_len, which must be at least as many."""
+    query i sees keys up to i + kv_len − seq_len, which must be at least as many. ``columns``, ``exchanged``: see ``tiles.attention``; columns
+    beyond dim are read as zeros and not written."""
     group = heads // kv_heads
     power = scale * LOG2_E
 
@@ -38,10 +39,10 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
         with T.Kernel(T.ceildiv(seq_len, block_m), heads, batch, threads=threads) as (bx, by, bz):
             q_shared = T.alloc_shared((block_m, dim), dtype)
             k_shared = T.alloc_shared((block_n, dim), dtype)
-            v_shared = T.alloc_shared((block_n, dim), dtype)
+            v_shared = T.alloc_shared((block_n, columns), dtype)
             scores = T.alloc_fragment((block_m, block_n), "float32")
-            weights = T.alloc_fragment((block_m, block_n), dtype)
-            output = T.alloc_fragment((block_m, dim), "float32")
+            weights = (T.alloc_shared if exchanged else T.alloc_fragment)((block_m, block_n), dtype)
+            output = T.alloc_fragment((block_m, columns), "float32")
             row_max = T.alloc_fragment((block_m,), "float32")
             row_max_before = T.alloc_fragment((block_m,), "float32")
             rescale = T.alloc_fragment((block_m,), "float32")
@@ -60,12 +61,12 @@ def attention(batch, heads, kv_heads, seq_len, kv_len, dim, causal, scale, dtype
                 T.gemm(q_shared, k_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
                 online_softmax(scores, row_max, row_max_before, rescale, row_sum, total)
                 T.copy(scores, weights)
-                for i, j in T.Parallel(block_m, dim):
+                for i, j in T.Parallel(block_m, columns):
                     output[i, j] *= rescale[i]
-                T.copy(V[bz, k * block_n : (k + 1) * block_n, by // group, :], v_shared)
+                T.copy(V[bz, k * block_n : (k + 1) * block_n, by // group, 0:columns], v_shared)
                 T.gemm(weights, v_shared, output, policy=T.GemmWarpPolicy.FullRow)
-            for i, j in T.Parallel(block_m, dim):
+            for i, j in T.Parallel(block_m, columns):
                 output[i, j] /= total[i]
-            T.copy(output, O[bz, bx * block_m : (bx + 1) * block_m, by, :])
+            T.copy(output, O[bz, bx * block_m : (bx + 1) * block_m, by, 0:columns])
 
     return attention.with_outputs(-1)
