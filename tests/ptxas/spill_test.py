@@ -38,6 +38,19 @@ def row_programs(dtype):
         yield f"add {n}", rows.add(4096, n, dtype)
 
 
+def library_programs(target):
+    """Rows that are kept in registers, of even and odd lengths, and products of a batch."""
+    from kiln import library
+
+    for n in (5120, 12289):
+        x, w, of_row = library.Spec((64, n), "float16"), library.Spec((n,), "float16"), library.Spec((64,), "float32")
+        for name, given in (("rms_norm", (x, w, 1e-6)), ("layer_norm", (x, w, w, 1e-5)), ("layer_norm_backward", (x, x, w, of_row, of_row)),
+                            ("softmax", (x,)), ("quantize_rows", (x,))):
+            yield f"{name} {n}", library.plan(name, *given, target=target).program.trace()
+    a, b = library.Spec((3, 100, 1000), "float16"), library.Spec((3, 1000, 1000), "float16")
+    yield "batched", library.plan("matmul", a, b, None, None, None, None, False, False, None, False, False, target=target).program.trace()
+
+
 def attention_programs(target):
     from kiln import library
 
@@ -66,6 +79,12 @@ def spilled_on_nvidia(client, program, target, folder):
 @pytest.mark.parametrize("target", AMD)
 def test_rows_on_amd(served, target):
     spilled = {name: spilled_on_amd(served, program, target) for name, program in row_programs("float16")}
+    assert {name: count for name, count in spilled.items() if count} == {}
+
+
+@pytest.mark.parametrize("target", AMD)
+def test_library_on_amd(served, target):
+    spilled = {name: spilled_on_amd(served, program, target) for name, program in library_programs(target)}
     assert {name: count for name, count in spilled.items() if count} == {}
 
 

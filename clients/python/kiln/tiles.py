@@ -131,8 +131,9 @@ def attention(dim: int, target=None) -> dict:
     each instruction, they take registers for 16 keys, not for all of a step. Above 128 elements, steps are half as long and no copy is
     under way during another step, which leaves the registers to the result.
 
-    AMD's waves of 64 lanes: above 128 elements, one block's tiles fill more than half of a compute unit's shared memory, so that a single
-    block must have a wave for each of its four SIMDs. Turing, without asynchronous copies, keeps tiles in registers on their way, too: the
+    AMD's waves of 64 lanes: above 128 elements, one block's tiles fill more than half of a compute unit's shared memory (on gfx950, whose
+    memory is larger, because copies are under way there during other steps; of 256 elements they would not fit), so that a single block must
+    have a wave for each of its four SIMDs. Turing, without asynchronous copies, keeps tiles in registers on their way, too: the
     largest heads' take more threads."""
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False}
     if _has_wgmma(target) and dim <= 128:
@@ -150,23 +151,25 @@ CLUSTERS = 15  # of eight large blocks, that an H200 has at once
 _ELEMENTS = {"rms_norm": 32, "softmax": 16, "layer_norm": 64, "layer_norm_backward": 64, "quantize_rows": 64}  # of a thread
 
 
-def row_threads(program: str, n: int) -> int:
+def row_threads(program: str, n: int, target=None) -> int:
     """Threads of a block that keeps a row of n elements in registers: a thread has 64 elements, whose eight loads of 16 bytes are under way
-    together; fewer where every element is a float32 of its thread until the row is written."""
-    return min(1024, max(128, -(-n // _ELEMENTS[program] // 32) * 32))
+    together; fewer where every element is a float32 of its thread until the row is written. AMD: a power of two, which is a number of whole
+    waves of 64 lanes, too, and by which threads find their elements without registers for each."""
+    threads = min(1024, max(128, -(-n // _ELEMENTS[program] // 32) * 32))
+    return 1 << (threads - 1).bit_length() if _has_waves_of(32, target) or _has_waves_of(64, target) else threads
 
 
-def rows(program: str, n: int) -> dict:
+def rows(program: str, n: int, target=None) -> dict:
     """Sizes of a program of ``kiln.examples`` that the memory bounds, for rows of n elements. Rows in registers: see ``row_threads``;
     several short ones to a block. Strips of columns: 128 wide where four blocks come on each multiprocessor, else 64 wide, with twice the
     threads and twice the loads of each. Rows in shared memory: the part in registers is the larger, the fewer float32 the program keeps
     beside it. Blocks that share the rows: as many as there are at once."""
     if program in ("rms_norm", "softmax"):
-        return {"threads": row_threads(program, n), "rows": max(1, min(16, 1024 // n))}
+        return {"threads": row_threads(program, n, target), "rows": max(1, min(16, 1024 // n))}
     if program in ("layer_norm_backward", "quantize_rows"):
-        return {"threads": row_threads(program, n)}
+        return {"threads": row_threads(program, n, target)}
     if program == "layer_norm":
-        threads = row_threads(program, n)
+        threads = row_threads(program, n, target)
         return {"threads": threads, "min_blocks": RESIDENT // threads}
     if program == "row_sum":
         return {"columns": max(512, min(-(-n // 512) * 512, IN_REGISTERS)), "threads": 512}

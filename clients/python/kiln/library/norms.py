@@ -59,7 +59,7 @@ def _plan_rms_norm(x, weight, eps, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
     if where == "registers":
-        program = Program.of(row_programs.rms_norm, **common, **tiles.rows("rms_norm", n))
+        program = Program.of(row_programs.rms_norm, **common, **tiles.rows("rms_norm", n, target))
     elif where == "block":
         program = Program.of(long_rows.rms_norm_long, **common, **tiles.rows("rms_norm_long", n))
     else:
@@ -113,7 +113,7 @@ def _plan_layer_norm(x, weight, bias, eps, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype), "eps": float(eps)}
     if where == "registers":
-        program = Program.of(bandwidth.layer_norm, **common, **tiles.rows("layer_norm", n))
+        program = Program.of(bandwidth.layer_norm, **common, **tiles.rows("layer_norm", n, target))
     elif where == "block":
         program = Program.of(long_rows.layer_norm_long, **common, **tiles.rows("layer_norm_long", n))
     else:
@@ -132,7 +132,7 @@ def _plan_layer_norm_backward(dy, x, weight, mean, rstd, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if where == "registers":
-        program = Program.of(bandwidth.layer_norm_backward, **common, **tiles.rows("layer_norm_backward", n))
+        program = Program.of(bandwidth.layer_norm_backward, **common, **tiles.rows("layer_norm_backward", n, target))
     elif where == "block":
         program = Program.of(long_rows.layer_norm_backward_long, **common, **tiles.rows("layer_norm_backward_long", n))
     else:

@@ -154,7 +154,9 @@ def _tile(size: dict, sides: _Sides, dtype: str, out: str, fast_accumulation: bo
 
 def _batched(sides: _Sides, dtype: str, out: str, target: str) -> Program:
     m, k = (sides.m, bucket(sides.k)) if sides.trans_a else (max(8, bucket(sides.m)), sides.k)
-    tile = tiles.SCALAR if dtype == "float32" else tiles.batched_product(m, sides.n, k, dtype, out, sides.trans_a, sides.trans_b, target)
+    tile = tiles.SCALAR
+    if dtype != "float32":
+        tile = tiles.for_registers(tiles.batched_product(m, sides.n, k, dtype, out, sides.trans_a, sides.trans_b, target), target)
     if sides.trans_a:
         shorter = ((dynamic("K", sides.k) if sides.trans_b else Dynamic("K"), (("A", 1), ("B", 2 if sides.trans_b else 1))),)
     else:

@@ -161,7 +161,7 @@ def _plan_quantize_rows(x, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if where == "registers":
-        program = Program.of(bandwidth.quantize_rows, **common, **tiles.rows("quantize_rows", n))
+        program = Program.of(bandwidth.quantize_rows, **common, **tiles.rows("quantize_rows", n, target))
     elif where == "block":
         program = Program.of(long_rows.quantize_rows_long, **common, **tiles.rows("quantize_rows_long", n))
     else:

@@ -26,7 +26,7 @@ def _plan_softmax(x, target):
     n, where = x.shape[-1], kept_in(x.shape[-1], x.dtype, target)
     common = {"M": M, "N": n, "dtype": str(x.dtype)}
     if where == "registers":
-        program = Program.of(row_programs.softmax, **common, **tiles.rows("softmax", n))
+        program = Program.of(row_programs.softmax, **common, **tiles.rows("softmax", n, target))
     elif where == "block":
         program = Program.of(long_rows.softmax_long, **common, **tiles.rows("softmax_long", n))
     else:
