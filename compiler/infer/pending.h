@@ -29,8 +29,11 @@ struct Pending {
 };
 using State = std::vector<Pending>;  // sorted, unique
 
+// Most often a few accesses came behind sorted ones.
 inline void Normalize(State& state) {
-  std::ranges::sort(state);
+  const auto added = std::ranges::is_sorted_until(state);
+  std::ranges::sort(added, state.end());
+  std::ranges::inplace_merge(state, added);
   state.erase(std::ranges::unique(state).begin(), state.end());
 }
 

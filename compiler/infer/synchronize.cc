@@ -93,7 +93,8 @@ class Analysis {
 
  private:
   void VisitStmt(const Stmt& stmt, State& state) {
-    if (beyond_ == nullptr && ++visits_ > limit_) beyond_ = &stmt;
+    visits_ += 1 + int64_t(state.size()) / 16;  // to compare with so many takes as long as the rest of a visit
+    if (beyond_ == nullptr && visits_ > limit_) beyond_ = &stmt;
     if (beyond_ != nullptr) return;
     std::visit(ir::Overloaded{
                    [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier); },

@@ -3,7 +3,6 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-#include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/DenseSet.h>
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/IR/CFG.h>
@@ -20,7 +19,8 @@ namespace {
 
 class Liveness {
  public:
-  Liveness(const llvm::Function& function, size_t enough) : function_(function), layout_(function.getParent()->getDataLayout()), enough_(enough) {}
+  Liveness(const llvm::Function& function, size_t enough) : function_(function), layout_(function.getParent()->getDataLayout()), enough_(enough),
+        last_in_(function.getMaxBlockNumber()), out_(function.getMaxBlockNumber()) {}
 
   size_t Most() {
     for (const llvm::BasicBlock& block : function_) {
@@ -70,7 +70,7 @@ class Liveness {
     while (!left.empty()) {
       const llvm::BasicBlock* next = left.back();
       left.pop_back();
-      const llvm::Instruction*& seen = last_in_[next];
+      const llvm::Instruction*& seen = last_in_[next->getNumber()];
       if (seen == &value) continue;
       seen = &value;
       for (const llvm::BasicBlock* before : llvm::predecessors(next)) {
@@ -86,7 +86,7 @@ class Liveness {
   }
 
   void MarkOut(const llvm::Instruction& value, const llvm::BasicBlock& block, size_t registers) {
-    Out& out = out_[&block];
+    Out& out = out_[block.getNumber()];
     if (!out.values.empty() && out.values.back() == &value) return;  // values come one after the other
     out.values.push_back(&value);
     out.registers += registers;
@@ -95,7 +95,7 @@ class Liveness {
 
   // From the end of a block to its start.
   size_t MostIn(const llvm::BasicBlock& block) {
-    Out& out = out_[&block];
+    Out& out = out_[block.getNumber()];
     llvm::DenseSet<const llvm::Instruction*> live(out.values.begin(), out.values.end());
     size_t registers = out.registers, most = registers;
     for (const llvm::Instruction& instruction : llvm::reverse(block)) {
@@ -116,8 +116,9 @@ class Liveness {
   const llvm::DataLayout& layout_;
   const size_t enough_;
   size_t most_ = 0;
-  llvm::DenseMap<const llvm::BasicBlock*, const llvm::Instruction*> last_in_;  // the last value found to be alive where a block begins
-  llvm::DenseMap<const llvm::BasicBlock*, Out> out_;                           // what is alive where it ends
+  // By the number of the block.
+  std::vector<const llvm::Instruction*> last_in_;  // the last value found to be alive where it begins
+  std::vector<Out> out_;                           // what is alive where it ends
 };
 
 }  // namespace
