@@ -105,7 +105,7 @@ TEST(LanesBarrier, IsOfLanesThatAllCome) {
   apart.If(apart.Below(apart.thread, 8), [&] { apart.device->LanesBarrier(0, 16); }, [&] {
     apart.If(apart.Below(apart.thread, 16), [&] { apart.device->LanesBarrier(0, 16); });
   });
-  ExpectAmong(apart.RunSeeds(0, 1), FindingKind::kDivergence, "a lane of the same warp, to another of them");
+  ExpectAmong(apart.RunSeeds(0, 1), FindingKind::kDivergence, "a lane of the same warp, to a different barrier of the same lanes");
 }
 
 // A range of threads within another: both begin at lane 0.

@@ -14,7 +14,9 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <ranges>
 #include <thread>
+#include <vector>
 
 #include "compiler/emulator/instrument.h"
 #include "compiler/emulator/runtime/entry.h"
@@ -43,6 +45,7 @@ using Kernel = void (*)(const uint64_t*);
 constexpr uint64_t kMostThreads = 1 << 16;  // of a grid whose blocks run at once
 constexpr uint64_t kFewThreads = 1 << 13;   // of one whose blocks may, where flags of earlier ones are all they wait for
 constexpr size_t kLongBlock = 2048;         // instructions; LLVM's instruction selection takes time quadratic in them
+constexpr uint64_t kSpillBytes = 16;        // of the stack for a value, where LLVM does not optimize
 constexpr uint64_t kMostClusterBlocks = 16;  // CUDA C++ Programming Guide: 8, and 16 where a launch asks for it
 
 // Conversions that processors without f16 and bf16 leave to a library. A half travels in the low bits of a float register.
@@ -129,15 +132,15 @@ void AddEntry(llvm::Function& kernel) {
 
 // Cuts long blocks; whether there were any. Only a backend that does not optimize leaves them cut.
 bool CutBlocks(llvm::Function& function) {
-  bool cut = false;
-  for (llvm::BasicBlock& block : function) {  // what is cut off comes next
-    auto at = block.getFirstNonPHIOrDbgOrAlloca();
-    if (size_t(std::distance(at, block.end())) <= kLongBlock) continue;
-    std::advance(at, kLongBlock / 2);
-    block.splitBasicBlock(at);
-    cut = true;
+  std::vector<llvm::BasicBlock::iterator> cuts;
+  for (llvm::BasicBlock& block : function) {
+    const auto first = block.getFirstNonPHIOrDbgOrAlloca();
+    size_t count = 0;
+    for (auto at = first; at != block.end(); ++at)
+      if (++count % kLongBlock == 0) cuts.push_back(at);
   }
-  return cut;
+  for (const auto& at : std::views::reverse(cuts)) at->getParent()->splitBasicBlock(at);  // from the end: a cut moves what is behind it
+  return !cuts.empty();
 }
 
 // Arrays of a thread that are indexed at run time.
@@ -340,7 +343,9 @@ class JitProgram final : public Program {
       PollInLoops(function, time_over_);
       AddEntry(function);
       own_bytes_[name] = OwnBytes(function);
-      cut |= CutBlocks(function);
+      if (!CutBlocks(function)) continue;
+      cut = true;
+      own_bytes_[name] += kSpillBytes * function.getInstructionCount();
     }
     if (llvm::Error problem = MakeJit(cut)) return problem;
     (*parsed)->setDataLayout(jit_->getDataLayout());

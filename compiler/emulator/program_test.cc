@@ -326,7 +326,7 @@ TEST(Load, TakesTimeInProportionToALongBlock) {
       const v1::Artifact artifact = k.Compile();
       return compiler::ProcessorSeconds([&] { EXPECT_TRUE(Program::Load(artifact, check)); });
     };
-    const compiler::Growth growth = compiler::MeasureGrowth(500, load);
+    const compiler::Growth growth = compiler::MeasureGrowth(2000, load);
     EXPECT_LT(growth.ratio(), compiler::kBar) << growth.few << " s, then " << growth.many << " s";
   }
 }

@@ -93,7 +93,7 @@ class Analysis {
 
  private:
   void VisitStmt(const Stmt& stmt, State& state) {
-    visits_ += 1 + int64_t(state.size()) / 16;  // to compare with so many takes as long as the rest of a visit
+    visits_ += 1 + int64_t(state.size()) / 64;  // to compare with so many takes as long as the rest of a visit
     if (beyond_ == nullptr && visits_ > limit_) beyond_ = &stmt;
     if (beyond_ != nullptr) return;
     std::visit(ir::Overloaded{
@@ -354,10 +354,10 @@ class Analysis {
     return p.write && !access.write && module_[p.buffer].space == Space::kShared && OfAll(p, stmt, access, &Encounters::BySameThreads);
   }
 
-  // Atomics of one kind on one buffer: whichever comes first, the sum is the same.
+  // Atomics of one kind on one buffer: either may come first. Sums of floats round by their order, which atomics leave open.
   static bool Commute(const Stmt& a, const Stmt& b) {
     const auto *one = std::get_if<ir::Atomic>(&a.op), *other = std::get_if<ir::Atomic>(&b.op);
-    return one != nullptr && other != nullptr && one->kind == other->kind;
+    return one != nullptr && other != nullptr && one->kind == other->kind && one->buffer == other->buffer;
   }
 
   bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {
@@ -507,7 +507,8 @@ ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnosti
     Analysis analysis(module, kernel);
     analysis.Run(kernel.body);
     if (const Stmt* stmt = analysis.endless(); stmt != nullptr) {
-      diagnostics.Unsupported("loops within loops are too deep here to find out where the threads of the block have to wait for each other",
+      diagnostics.Unsupported("loops within loops are too deep, or accesses before a barrier too many, to find out where the threads of the block have to "
+                              "wait for each other",
                               "take some of the loops apart, or make one loop of two", stmt->loc, ir::PrintStmt(module, *stmt).substr(0, 400));
     }
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/llvm/codegen.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -99,7 +100,8 @@ class Generator {
     if (IsLong(*code_) && !context_.target->emulated) {
       diagnostics_.Warning("the code of one thread is so long that LLVM optimizes it only in part: the kernel will be slow; use smaller tiles or more threads");
     }
-    if (!Optimized(CodeMotion::kYes) || (!context_.target->emulated && !FitsRegisters(module))) return false;
+    const bool long_kernel = IsLong(*code_);
+    if (!Optimized(CodeMotion::kYes) || (!context_.target->emulated && !FitsRegisters(module, long_kernel))) return false;
     if (explain_.llvm()) Dump("llvm-optimized", Text(*code_));
     return true;
   }
@@ -119,11 +121,12 @@ class Generator {
 
   // What lives beyond the registers is spilled, and the time to decide what to spill grows with its square. LLVM does not ask how much it
   // keeps alive when it moves code, so code that is too full is made again without. What is still far too full is refused.
-  bool FitsRegisters(const ir::Module& module) {
+  bool FitsRegisters(const ir::Module& module, bool long_kernel) {
     const bool amd = context_.target->family == target::Family::kAmdgpu;
-    const size_t limit = size_t(context_.max_fragment_registers()), crowded = limit * (amd ? kCrowdedOnAmd : kCrowded), refused = limit * kRefused;
+    const size_t limit = size_t(context_.max_fragment_registers()), fit = size_t(context_.target->registers_per_thread);
+    const size_t crowded = std::max(fit, limit * (amd ? kCrowdedOnAmd : kCrowded)), refused = std::max(fit, limit * kRefused);
     if (MostLiveRegisters(*code_, refused) <= crowded) return true;
-    if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
+    if (!long_kernel && (!Lowered(module) || !Optimized(CodeMotion::kNo))) return false;  // no code of long kernels was moved
     const size_t live = MostLiveRegisters(*code_, refused);
     if (live > refused) {
       diagnostics_.Error("the values of one thread take more than " + std::to_string(refused) + " registers at a time, " + std::to_string(kRefused) +
@@ -133,9 +136,9 @@ class Generator {
       return false;
     }
     if (live > crowded) {
-      diagnostics_.Warning("the values of one thread take " + std::to_string(live) + " registers at a time; most are spilled: use smaller tiles or more threads");
-    } else if (amd) {
-      diagnostics_.Warning("LLVM optimizes this kernel only in part, for optimized it would spill most of its values: use smaller tiles or more threads");
+      diagnostics_.Warning("the values of one thread take " + std::to_string(live) + " registers at a time; what does not fit is spilled: use smaller tiles or more threads");
+    } else if (amd && !long_kernel) {
+      diagnostics_.Warning("LLVM optimizes this kernel only in part, because fully optimized code would spill most of its values: use smaller tiles or more threads");
     }
     return true;
   }

@@ -47,10 +47,10 @@ llvm::ModulePassManager Pipeline(bool long_kernel, CodeMotion motion) {
   }
   functions.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
   functions.addPass(llvm::EarlyCSEPass(true));
-  if (motion == CodeMotion::kNo) {  // InstCombine sinks, LICM hoists
+  if (motion == CodeMotion::kNo) {  // InstCombine sinks, LICM and GVN's PRE hoist
     functions.addPass(llvm::InstSimplifyPass());
     functions.addPass(llvm::SimplifyCFGPass());
-    functions.addPass(llvm::GVNPass());
+    functions.addPass(llvm::GVNPass(llvm::GVNOptions().setPRE(false).setLoadPRE(false)));
     functions.addPass(llvm::InstSimplifyPass());
     functions.addPass(llvm::ADCEPass());
     functions.addPass(llvm::SimplifyCFGPass());

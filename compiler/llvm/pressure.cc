@@ -25,7 +25,7 @@ class Liveness {
   size_t Most() {
     for (const llvm::BasicBlock& block : function_) {
       for (const llvm::Instruction& instruction : block)
-        if (const size_t registers = RegistersOf(instruction); registers != 0) SpreadUses(instruction, instruction, registers);
+        if (const size_t registers = RegistersOf(instruction); registers != 0 && most_ <= enough_) SpreadUses(instruction, instruction, registers);
       if (most_ > enough_) return most_;
     }
     for (const llvm::BasicBlock& block : function_) most_ = std::max(most_, MostIn(block));
@@ -67,7 +67,7 @@ class Liveness {
 
   void LiveIn(const llvm::Instruction& value, const llvm::BasicBlock& block, size_t registers) {
     std::vector<const llvm::BasicBlock*> left{&block};
-    while (!left.empty()) {
+    while (!left.empty() && most_ <= enough_) {
       const llvm::BasicBlock* next = left.back();
       left.pop_back();
       const llvm::Instruction*& seen = last_in_[next->getNumber()];

@@ -16,7 +16,8 @@ REFUSALS = {
     "tile operation of some threads": " that only some threads reach, under ",
 }
 NEVER_RUN = {"sub-warp block", "loop by hand in a range"}  # forms that are refused, always or mostly
-LEAST_SHARE = 0.4  # of the programs of a generator, and of those that have a form; on AMD GPUs ranges of several waves have no barrier
+LEAST_SHARE = 0.5  # of the programs of a generator, and of those that have a form
+LESS = {"ranges": 0.4}  # of a generator: on AMD GPUs ranges of several waves have no barrier
 FEW = 40  # programs, of which a share says little
 
 
@@ -72,5 +73,6 @@ class Tally:
         for what in ("generator", "form"):
             for row, kinds in self._table(what).items():
                 number = sum(kinds.values())
-                if number >= FEW and kinds["right"] < LEAST_SHARE * number and row.split(": ")[-1] not in NEVER_RUN:
+                share = LESS.get(row.split(": ")[0], LEAST_SHARE)
+                if number >= FEW and kinds["right"] < share * number and row.split(": ")[-1] not in NEVER_RUN:
                     yield f"{what} {row}: only {kinds['right']} of {number} programs ran"

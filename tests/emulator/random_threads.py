@@ -140,8 +140,7 @@ class RandomThreads(RandomTiles):
 
     @contextlib.contextmanager
     def threads_apart(self, loop=False):
-        """Where threads cannot wait for each other. The compiler counts two additions to a tile, or to anything in two iterations, as an exchange
-        of data, so there is mostly one for each tile in here, outside of loops."""
+        """Where threads cannot wait for each other. A tile is mostly added to once there; more often is a form of its own."""
         outside = self.apart, self.in_loop
         self.apart, self.in_loop = [] if self.apart is None else self.apart, self.in_loop or loop
         yield

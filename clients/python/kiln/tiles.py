@@ -131,9 +131,8 @@ def attention(dim: int, target=None) -> dict:
     each instruction, they take registers for 16 keys, not for all of a step. Above 128 elements, steps are half as long and no copy is
     under way during another step, which leaves the registers to the result.
 
-    AMD's waves of 64 lanes: above 128 elements, one block's tiles fill more than half of a compute unit's shared memory (on gfx950, whose
-    memory is larger, because copies are under way there during other steps; of 256 elements they would not fit), so that a single block must
-    have a wave for each of its four SIMDs. Turing, without asynchronous copies, keeps tiles in registers on their way, too: the
+    AMD's waves of 64 lanes: above 128 elements one block alone fits a compute unit, whose four SIMDs need a wave each. (gfx950 has more
+    shared memory, and fills it with copies under way during other steps.) Turing, without asynchronous copies, keeps tiles in registers on their way, too: the
     largest heads' take more threads."""
     plain = {"block_m": 64, "block_n": 64, "stages": 2, "threads": 128, "columns": dim, "exchanged": False}
     if _has_wgmma(target) and dim <= 128:

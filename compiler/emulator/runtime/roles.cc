@@ -73,7 +73,7 @@ void Block::LanesBarrier(uint32_t first, uint32_t count, uint32_t site, uint32_t
   }
   if (lanes.site != site) {
     Fault(FindingKind::kDivergence, {self.index, location, lanes.came_first.location},
-          ThreadName(self.index) + " came to a barrier of " + Number(count) + " lanes and thread " + Number(lanes.came_first.thread) + ", a lane of the same warp, to another of them");
+          ThreadName(self.index) + " came to a barrier of " + Number(count) + " lanes and thread " + Number(lanes.came_first.thread) + ", a lane of the same warp, to a different barrier of the same lanes");
   }
   ++lanes.arrived;
   if (grid_.clocks) lanes.sync.Release(self.agent, self.view);
