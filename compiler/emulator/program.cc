@@ -343,10 +343,10 @@ class JitProgram final : public Program {
       PollInLoops(function, time_over_);
       AddEntry(function);
       own_bytes_[name] = OwnBytes(function);
-      if (!CutBlocks(function)) continue;
-      cut = true;
-      own_bytes_[name] += kSpillBytes * function.getInstructionCount();
+      cut |= CutBlocks(function);
     }
+    for (const std::string& name : names)
+      if (cut) own_bytes_[name] += kSpillBytes * (*parsed)->getFunction(name)->getInstructionCount();
     if (llvm::Error problem = MakeJit(cut)) return problem;
     (*parsed)->setDataLayout(jit_->getDataLayout());
     if (llvm::Error problem = jit_->addIRModule({std::move(*parsed), std::move(context)})) return problem;

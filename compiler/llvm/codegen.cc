@@ -129,9 +129,9 @@ class Generator {
     if (!long_kernel && (!Lowered(module) || !Optimized(CodeMotion::kNo))) return false;  // no code of long kernels was moved
     const size_t live = MostLiveRegisters(*code_, refused);
     if (live > refused) {
-      diagnostics_.Error("the values of one thread take more than " + std::to_string(refused) + " registers at a time, " + std::to_string(kRefused) +
-                             " times max_fragment_registers; a thread of " + std::string(context_.target->name) + " has " +
-                             std::to_string(context_.target->registers_per_thread),
+      diagnostics_.Error("the values of one thread take more than " + std::to_string(refused) + " registers at a time; a thread of " +
+                             std::string(context_.target->name) + " has " + std::to_string(fit) + ", and " + std::to_string(kRefused) +
+                             " times max_fragment_registers is " + std::to_string(limit * kRefused),
                          "use smaller tiles or more threads; a larger max_fragment_registers lets most of them spill");
       return false;
     }
