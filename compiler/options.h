@@ -18,8 +18,8 @@ struct Context {
   int64_t max_fragment_registers() const { return options.max_fragment_registers() == 0 ? 640 : options.max_fragment_registers(); }
   // Statements that an unrolled loop becomes.
   int64_t max_unrolled() const { return options.max_unrolled() == 0 ? 4096 : options.max_unrolled(); }
-  // LLVM's instructions that the kernels become, before they are optimized. LLVM takes time in proportion to them. For AMD's GPUs it orders
-  // the branches as well, which takes the square of their number.
+  // LLVM's instructions that the kernels become, before they are optimized, as llvm_ir::CodeOf counts them. LLVM takes time in proportion to
+  // them. For AMD's GPUs it orders the branches as well, which takes the square of their number.
   int64_t max_code() const {
     if (options.max_code() != 0) return options.max_code();
     return target->family == target::Family::kAmdgpu && !target->emulated ? 100'000 : 1'000'000;

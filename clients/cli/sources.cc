@@ -61,13 +61,13 @@ void AddOptions(CLI::App& command, Options& options) {
                      "of a thread, that fragments take at a time; a program with more is refused, for it would spill most of them; 0: 640");
   command.add_option("--max-unrolled", options.max_unrolled, "statements that an unrolled loop becomes; longer ones stay loops; 0: 4096");
   command.add_option("--max-code", options.max_code,
-                     "LLVM's instructions that the kernels become, before they are optimized; more are refused; 0: 1000000, for AMD's GPUs 100000");
+                     "LLVM's instructions that the kernels become, before they are optimized; a branch counts as 16; more are refused; 0: 1000000, for AMD's GPUs 100000");
   command.add_flag("--no-async-copy", options.disable_async_copy, "no cp.async");
   command.add_flag("--no-warp-specialization", options.disable_warp_specialization, "sm_90a: no warps that only fill tiles for the others");
   command.add_flag("--no-tma", options.disable_tma, "sm_90a: no tensor copies, nor warps that only start them");
   static const std::map<std::string, StreamK> kStreamK{{"auto", StreamK::kAuto}, {"never", StreamK::kNever}, {"always", StreamK::kAlways}};
-  command.add_option("--stream-k", options.stream_k, "sm_90a: whether blocks share the steps of tiles: auto, by cost; never; always, where the program allows")
-      ->transform(CLI::CheckedTransformer(kStreamK))
+  command.add_option("--stream-k", options.stream_k, "sm_90a: whether blocks share the steps of tiles; auto: by cost; always: where the program allows")
+      ->transform(CLI::CheckedTransformer(kStreamK).description("{auto,never,always}"))  // its own shows the values as characters
       ->type_name("WHEN");
   command.add_flag("--no-wgmma", options.disable_wgmma, "sm_90a: products by mma.sync, without tensor copies and warp roles");
 }

@@ -17,9 +17,10 @@ namespace {
 
 using compiler::StageTimer;
 
-// All values of a thread may take so many times the registers that fragments may: before LLVM moves no code, and before they are refused.
-// AMD's backend then makes slow code; for ptxas, which moves code itself, no motion in LLVM costs little.
-constexpr size_t kCrowded = 1, kCrowdedOnAmd = 2, kRefused = 4;
+// Values of a thread that are alive at a time are refused beyond so many times the registers that fragments may take. LLVM moves no code
+// before: on NVIDIA's GPUs, where ptxas moves it itself, beyond once those registers; on AMD's beyond twice those that a thread has, from where
+// the allocator's time grows with the square of what it spills.
+constexpr size_t kRefused = 4, kCrowdedOnAmd = 2;
 
 std::string Text(const llvm::Module& module) {
   std::string text;
@@ -38,7 +39,7 @@ class Generator {
   bool Run(const ir::Module& module) {
     if (!ToLlvm(module)) return false;
     if (context_.target->emulated) return ToEmulator();
-    return context_.target->family == target::Family::kNvptx ? ToPtx() : ToHsaco();
+    return context_.target->family == target::Family::kNvptx ? ToPtx() : ToHsaco(module);
   }
 
  private:
@@ -124,7 +125,7 @@ class Generator {
   bool FitsRegisters(const ir::Module& module, bool long_kernel) {
     const bool amd = context_.target->family == target::Family::kAmdgpu;
     const size_t limit = size_t(context_.max_fragment_registers()), fit = size_t(context_.target->registers_per_thread);
-    const size_t crowded = std::max(fit, limit * (amd ? kCrowdedOnAmd : kCrowded)), refused = std::max(fit, limit * kRefused);
+    const size_t refused = std::max(fit, limit * kRefused), crowded = std::min(refused, amd ? fit * kCrowdedOnAmd : std::max(fit, limit));
     if (MostLiveRegisters(*code_, refused) <= crowded) return true;
     if (!long_kernel && (!Lowered(module) || !Optimized(CodeMotion::kNo))) return false;  // no code of long kernels was moved
     const size_t live = MostLiveRegisters(*code_, refused);
@@ -171,19 +172,14 @@ class Generator {
     return true;
   }
 
-  bool ToHsaco() {
-    if (explain_.assembly()) {
-      // Emission rewrites the module: the text comes from a copy.
-      const std::unique_ptr<llvm::Module> copy = llvm::CloneModule(*code_);
-      auto text = EmitAssembly(*copy, *machine_);
-      if (!Succeeded("emit")) return false;
-      if (!text) return Fail("emit", text.error());
-      Dump("assembly", *std::move(text));
-    }
-    std::expected<std::string, std::string> hsaco;
-    {
-      const StageTimer timer("emit", hooks_, result_);
-      hsaco = EmitHsaco(*code_, *machine_);
+  bool ToHsaco(const ir::Module& module) {
+    std::expected<std::string, std::string> hsaco = Hsaco();
+    // The optimizing backend makes instructions that do not exist out of some undefined values (SDWA with two scalars).
+    if (!complaints_.others.empty() && machine_->getOptLevel() != llvm::CodeGenOptLevel::None) {
+      diagnostics_.Warning("LLVM fails to optimize this kernel, which is made without its optimizing backend and will be slow: " + std::exchange(complaints_.others, {}),
+                           "such code often reads what was never written");
+      if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
+      hsaco = Hsaco();
     }
     if (!Succeeded("emit")) return false;
     if (!hsaco) return Fail("emit", hsaco.error());
@@ -193,6 +189,18 @@ class Generator {
     artifact_.set_kind(v1::HSACO);
     artifact_.set_code(*std::move(hsaco));
     return true;
+  }
+
+  // With its text, which comes from a copy because emission rewrites the module.
+  std::expected<std::string, std::string> Hsaco() {
+    const StageTimer timer("emit", hooks_, result_);
+    const std::unique_ptr<llvm::Module> copy = explain_.assembly() ? llvm::CloneModule(*code_) : nullptr;
+    auto hsaco = EmitHsaco(*code_, *machine_);
+    if (copy == nullptr || !hsaco || !complaints_.others.empty()) return hsaco;
+    auto text = EmitAssembly(*copy, *machine_);
+    if (!text) return text;
+    Dump("assembly", *std::move(text));
+    return hsaco;
   }
 
   const compiler::Context& context_;

@@ -21,6 +21,8 @@ void InitializeTargets();
 std::unique_ptr<llvm::TargetMachine> MakeTargetMachine(const target::Target& target);
 void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::Target& target);
 
+// What a block's last instruction counts as: LLVM's passes over blocks take about as long for one block as the others for so many instructions.
+constexpr int64_t kCodeOfBlock = 16;
 // Instructions of the kernels, with the functions that they call, once for each call: as many as there are when these are inlined.
 size_t CodeOf(const llvm::Module& module);
 // Whether a kernel is so long that Optimize, and the backend after it, do only what takes time in proportion to its length.

@@ -119,7 +119,7 @@ class KernelLowering {
   // Afterwards: tensors with stores whose lines the L2 keeps longer.
   const std::set<ir::BufferId>& Kept() const { return kept_; }
   // Instructions up to the end of this kernel.
-  int64_t Code() const { return code_before_ + builder_.getInserter().inserted(); }
+  int64_t Code() const { return code_before_ + builder_.getInserter().code(); }
 
  private:
   // --- lower.cc: kernels ---

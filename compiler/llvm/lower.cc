@@ -203,7 +203,7 @@ void KernelLowering::Unsupported(std::string message, std::string hint) {
 llvm::BasicBlock* KernelLowering::NewBlock(const char* name) { return llvm::BasicBlock::Create(llvm(), name, function_); }
 
 void TooMuchCode(const compiler::Context& context, ir::Diagnostics& diagnostics, ir::SourceLoc loc) {
-  diagnostics.Error(fmt::format("the program becomes more than {} of LLVM's instructions, which is max_code", context.max_code()),
+  diagnostics.Error(fmt::format("the program becomes more than {} of LLVM's instructions (a branch counts as {}), which is max_code", context.max_code(), kCodeOfBlock),
                     "use smaller tiles, more threads, and loops in place of statements or unrolled loops; with a larger max_code (kiln compile "
                     "--max-code, kiln.max_code of pass_configs) LLVM may take longer than kilnd lets a compile take", loc);
 }

@@ -18,11 +18,11 @@
 #include <llvm/Transforms/Scalar/SROA.h>
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 #include <llvm/Transforms/Utils/Local.h>
+#include <llvm/Transforms/Utils/Mem2Reg.h>
 #pragma GCC diagnostic pop
 
 #include <algorithm>
 #include <map>
-#include <ranges>
 
 namespace kiln::llvm_ir {
 namespace {
@@ -35,11 +35,19 @@ llvm::ModulePassManager InModule(llvm::FunctionPassManager functions) {
   return passes;
 }
 
+// What the passes may cost. `kPlain`: without EarlyCSE, which looks at all uses of a branch's condition, and thousands of statements may share
+// theirs. `kInMemory`: arrays stay in memory as well, because a value of each element in each block would be too many.
+enum class Effort { kFull, kPlain, kInMemory };
+
 // Loops are unrolled by the compiler that called us, where it wants them unrolled; LLVM folds, hoists and removes.
-llvm::ModulePassManager Pipeline(bool long_kernel, CodeMotion motion) {
+llvm::ModulePassManager Pipeline(Effort effort, CodeMotion motion) {
   llvm::FunctionPassManager functions;
-  if (long_kernel) {  // without EarlyCSE, which looks at all uses of a branch's condition, and thousands of statements may share theirs
-    functions.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
+  if (effort != Effort::kFull) {
+    if (effort == Effort::kInMemory) {
+      functions.addPass(llvm::PromotePass());
+    } else {
+      functions.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
+    }
     functions.addPass(llvm::InstSimplifyPass());
     functions.addPass(llvm::SimplifyCFGPass());
     functions.addPass(llvm::ADCEPass());
@@ -89,8 +97,35 @@ std::map<const llvm::Function*, CodeSize> SizesInlined(const llvm::Module& modul
   return sizes;
 }
 
-// Beyond either, the passes that compare pairs of blocks, or search memory backwards, take minutes.
-constexpr size_t kLongBlocks = 3000, kLongInstructions = 60000;
+// Beyond either, the passes that compare pairs of blocks, or search memory backwards, take seconds to minutes. AMD's backend has more of them:
+// strength reduction of addresses, sinking, its own schedulers.
+CodeSize MostInFull(const llvm::Module& module) {
+  return module.getTargetTriple().isAMDGPU() ? CodeSize{.blocks = 1000, .instructions = 20'000} : CodeSize{.blocks = 3000, .instructions = 60'000};
+}
+
+// Elements of arrays, times blocks. SROA looks through all blocks for each element that it makes a register.
+constexpr size_t kMostPromoted = 10'000'000;
+
+size_t Elements(const llvm::AllocaInst& array) {
+  const llvm::DataLayout& layout = array.getModule()->getDataLayout();
+  const llvm::Type* element = array.getAllocatedType();
+  while (element->isArrayTy() || element->isVectorTy()) element = element->getContainedType(0);
+  const auto bytes = array.getAllocationSize(layout);
+  return !bytes ? 0 : size_t(bytes->getFixedValue() * 8 / layout.getTypeSizeInBits(const_cast<llvm::Type*>(element)).getFixedValue());
+}
+
+Effort EffortFor(const llvm::Module& module) {
+  const CodeSize most = MostInFull(module);
+  Effort effort = Effort::kFull;
+  for (const auto& [function, size] : SizesInlined(module)) {
+    size_t elements = 0;
+    for (const llvm::Instruction& instruction : llvm::instructions(*function))
+      if (const auto* array = llvm::dyn_cast<llvm::AllocaInst>(&instruction)) elements += Elements(*array);
+    if (elements * size.blocks > kMostPromoted) return Effort::kInMemory;
+    if (size.blocks > most.blocks || size.instructions > most.instructions) effort = Effort::kPlain;
+  }
+  return effort;
+}
 
 // Where subnormals are flushed, LLVM 22 prints comparisons of bf16 as setp.ftz.bf16, which PTX does not have. In f32
 // they are the same. After InstCombine, which would narrow them again.
@@ -235,16 +270,13 @@ std::string Problem(const llvm::Function& function) {
 
 }  // namespace
 
-bool IsLong(const llvm::Module& module) {
-  return std::ranges::any_of(SizesInlined(module) | std::views::values,
-                             [](const CodeSize& size) { return size.blocks > kLongBlocks || size.instructions > kLongInstructions; });
-}
+bool IsLong(const llvm::Module& module) { return EffortFor(module) != Effort::kFull; }
 
 size_t CodeOf(const llvm::Module& module) {
-  size_t instructions = 0;
+  size_t code = 0;
   for (const auto& [function, size] : SizesInlined(module))
-    if (!function->hasFnAttribute(llvm::Attribute::AlwaysInline)) instructions += size.instructions;
-  return instructions;
+    if (!function->hasFnAttribute(llvm::Attribute::AlwaysInline)) code += size.instructions + size.blocks * (kCodeOfBlock - 1);
+  return code;
 }
 
 std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMachine& machine, CodeMotion motion) {
@@ -258,10 +290,10 @@ std::expected<void, std::string> Optimize(llvm::Module& module, llvm::TargetMach
   builder.registerFunctionAnalyses(functions);
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, components, modules);
-  const bool long_kernel = IsLong(module);
+  const Effort effort = EffortFor(module);
   const bool crowded_on_amd = motion == CodeMotion::kNo && machine.getTargetTriple().isAMDGPU();  // ptxas schedules for itself
-  if (long_kernel || crowded_on_amd) machine.setOptLevel(llvm::CodeGenOptLevel::None);
-  Pipeline(long_kernel, motion).run(module, modules);
+  if (effort != Effort::kFull || crowded_on_amd) machine.setOptLevel(llvm::CodeGenOptLevel::None);
+  Pipeline(effort, motion).run(module, modules);
   for (llvm::Function& function : module) {
     if (machine.getTargetTriple().isNVPTX()) {
       WidenBf16Comparisons(function);

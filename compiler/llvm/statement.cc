@@ -56,7 +56,7 @@ void KernelLowering::EnterStmt(const ir::Stmt& stmt) {
 }
 
 bool KernelLowering::IsTooLong() {
-  if (code_before_ + builder_.getInserter().inserted() <= context_.max_code()) return false;
+  if (code_before_ + builder_.getInserter().code() <= context_.max_code()) return false;
   if (!std::exchange(too_long_, true)) TooMuchCode(context_, diagnostics_, loc_);
   return true;
 }
