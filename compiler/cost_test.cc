@@ -169,7 +169,7 @@ TEST(Cost, ValuesThatCannotFitAreRefused) {
 
 TEST(Cost, LongKernelsTakeTimeInProportion) {
   for (const char* target : {"cuda:sm_90a", "emu:sm_90a"}) {
-    const Growth growth = MeasureGrowth(2000, [&](int statements) { return Seconds(Stores(statements), target); });
+    const Growth growth = MeasureGrowth(1200, [&](int statements) { return Seconds(Stores(statements), target); });
     EXPECT_LT(growth.ratio(), kBar) << target << ": " << growth.few << " s, then " << growth.many << " s";
     RecordProperty(target, fmt::format("{}", growth.ratio()));
   }
