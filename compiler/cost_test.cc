@@ -167,6 +167,46 @@ TEST(Cost, ValuesThatCannotFitAreRefused) {
   }
 }
 
+std::string SetsArray(int conditions) {
+  std::string text = "kiln 1\nfunc @f(%X: global f32[4096], %Y: global f32[128]) outputs(1) thread(%t) {\n  kernel @k grid(64) threads 128 blocks(%b) {\n"
+                     "    %l = alloc local f32[4096]\n    fill %l[37; 64] = 0.0\n";
+  for (int i = 0; i < conditions; ++i) text += fmt::format("    if %X[{}] < 1.0 {{\n      store %l[{}] = {}.0\n    }}\n", i, i * 37 % 4096, i);
+  return text + "    store %Y[%t] = %l[37] + %l[74]\n  }\n}\n";
+}
+
+// To make registers of an array, LLVM looks through all blocks for each element.
+TEST(Cost, ArraysOfLongKernelsStayInMemory) {
+  const v1::WorkerResult registers = CompileText(SetsArray(50), "cuda:sm_90a"), memory = CompileText(SetsArray(2000), "cuda:sm_90a");
+  EXPECT_EQ(Count(registers, ".local"), 0u);
+  EXPECT_GT(Count(memory, ".local"), 0u);
+  ASSERT_EQ(memory.diagnostics_size(), 1);
+  EXPECT_NE(memory.diagnostics(0).message().find("only in part"), std::string::npos) << memory.diagnostics(0).message();
+}
+
+// It reads elements that it has not written, of which LLVM's SDWA pass makes an instruction that gfx9 does not have.
+TEST(Cost, WhatAmdsBackendFailsToOptimizeIsMadeWithout) {
+  const v1::WorkerResult result = CompileText(R"(kiln 1
+func @f(%Y: global bf16[32], %a: f16) outputs(0) {
+  kernel @k grid(7) threads 64 blocks(%b) {
+    for parallel %i in 16 {
+      for vectorized %j in 7 {
+        for vectorized %k in 2 {
+          %l = alloc local f16[5]
+          store %l[%k + 3] = fma(f16(%b), %a, 0.0:f16)
+          %m = alloc local f16[3]
+          store %m[floormod(%b, 3)] = max(sin(%l[floormod(%i, 5)]), %l[3])
+        }
+      }
+      store %Y[%i] = bf16(%i)
+    }
+  }
+}
+)", "hip:gfx942");
+  ASSERT_TRUE(result.has_artifact()) << FirstError(result);
+  ASSERT_EQ(result.diagnostics_size(), 1);
+  EXPECT_NE(result.diagnostics(0).message().find("without its optimizing backend"), std::string::npos) << result.diagnostics(0).message();
+}
+
 TEST(Cost, LongKernelsTakeTimeInProportion) {
   for (const char* target : {"cuda:sm_90a", "emu:sm_90a"}) {
     const Growth growth = MeasureGrowth(1200, [&](int statements) { return Seconds(Stores(statements), target); });

@@ -18,9 +18,9 @@ namespace {
 using compiler::StageTimer;
 
 // Values of a thread that are alive at a time are refused beyond so many times the registers that fragments may take. LLVM moves no code
-// before: on NVIDIA's GPUs, where ptxas moves it itself, beyond once those registers; on AMD's beyond twice those that a thread has, from where
-// the allocator's time grows with the square of what it spills.
-constexpr size_t kRefused = 4, kCrowdedOnAmd = 2;
+// before: on NVIDIA's GPUs, where ptxas moves it itself, beyond once those registers; on AMD's, where code that was not optimized is slow, beyond
+// twice, and three times what a thread has, for the allocator's time grows with the square of what it spills.
+constexpr size_t kRefused = 4, kCrowdedOnAmd = 2, kSpilledOnAmd = 3;
 
 std::string Text(const llvm::Module& module) {
   std::string text;
@@ -125,7 +125,8 @@ class Generator {
   bool FitsRegisters(const ir::Module& module, bool long_kernel) {
     const bool amd = context_.target->family == target::Family::kAmdgpu;
     const size_t limit = size_t(context_.max_fragment_registers()), fit = size_t(context_.target->registers_per_thread);
-    const size_t refused = std::max(fit, limit * kRefused), crowded = std::min(refused, amd ? fit * kCrowdedOnAmd : std::max(fit, limit));
+    const size_t refused = std::max(fit, limit * kRefused);
+    const size_t crowded = amd ? std::min(fit * kSpilledOnAmd, std::max(fit, limit * kCrowdedOnAmd)) : std::max(fit, limit);
     if (MostLiveRegisters(*code_, refused) <= crowded) return true;
     if (!long_kernel && (!Lowered(module) || !Optimized(CodeMotion::kNo))) return false;  // no code of long kernels was moved
     const size_t live = MostLiveRegisters(*code_, refused);

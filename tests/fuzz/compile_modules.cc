@@ -40,7 +40,7 @@ struct Arguments {
 
 [[noreturn]] void Usage(std::string_view why) {
   fmt::print(stderr,
-             "compile_modules: {}\nuse: compile_modules --seeds FIRST-LAST [--processes N] [--seconds S] [--memory BYTES] [--target NAME] [--save FOLDER]\n"
+             "compile_modules: {}\nuse: compile_modules --seeds FIRST-LAST [--processes N] [--seconds S] [--memory BYTES] [--target NAME] [--among hip:gfx] [--save FOLDER]\n"
              "     compile_modules --show SEED\n     compile_modules --one SEED [--target NAME]\n",
              why);
   std::exit(2);
@@ -72,6 +72,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.limits.seconds = NumberOf<double>(value);
     } else if (name == "--memory") {
       arguments.limits.memory = NumberOf<uint64_t>(value);
+    } else if (name == "--among") {
+      arguments.limits.among = value;
     } else if (name == "--target") {
       arguments.limits.target = value;
     } else if (name == "--save") {

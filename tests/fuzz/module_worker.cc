@@ -67,6 +67,7 @@ Verdict VerdictOf(uint64_t seed, const v1::WorkerResult& result) {
 
 Verdict Compile(uint64_t seed, const Limits& limits, const compiler::Hooks& hooks) {
   v1::CompileRequest request = RequestOf(seed);
+  if (!request.target().starts_with(limits.among)) return {.seed = seed, .status = "skipped", .text = {}};
   if (!limits.target.empty()) request.set_target(limits.target);
   const double start = Now(CLOCK_PROCESS_CPUTIME_ID);
   Verdict verdict = VerdictOf(seed, compiler::Compile(request, hooks));

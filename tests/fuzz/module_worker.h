@@ -18,6 +18,7 @@ struct Limits {
   double seconds = 10;                              // of processor time that one module may take
   std::uint64_t memory = std::uint64_t{4} << 30;    // of a process
   std::string target;                               // for all modules; empty: the targets in turn
+  std::string among;                                // skips modules whose target's name does not begin so
 };
 
 // What became of one module.
