@@ -44,7 +44,7 @@ def test_strangers_take_nothing_from_others(host, tokens):  # noqa: F811
     request = a_request(host, tokens[0])
     before = resident(host.process.pid)
     with flood(host) as told:
-        calls = Calls(host, tokens[0], request, CALLS)
+        calls = Calls(lambda: host.client(token=tokens[0]), tokens[0], request, CALLS)
         grown = resident(host.process.pid) - before
     print(told, f"{grown / MIB:.0f} MiB")
     assert not calls.failures
@@ -59,7 +59,7 @@ def test_a_tenant_takes_nothing_from_others(host, tokens):  # noqa: F811
     request = a_request(host, tokens[0])
     before = resident(host.process.pid)
     with flood(host, tokens[1]) as told:
-        calls = Calls(host, tokens[0], request, CALLS)
+        calls = Calls(lambda: host.client(token=tokens[0]), tokens[0], request, CALLS)
         grown = resident(host.process.pid) - before
     print(told, f"{grown / MIB:.0f} MiB")
     assert not calls.failures

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of its own making that begins messages and never ends them, in HTTP/2's frames, since no client of gRPC's does that.
 
-As a command it floods a kilnd over TLS, from as many connections as it is told, until its standard input ends; then it prints what it was told.
+As a command it floods a kilnd, over TLS or on its socket, until its standard input ends; then it prints what it was told.
 
-    tests/access/half_sender.py HOST:PORT ROOTS.pem [TOKEN]"""
+    tests/access/half_sender.py HOST:PORT ROOTS.pem [TOKEN]
+    tests/access/half_sender.py unix:PATH"""
 import collections
 import contextlib
 import os
@@ -121,15 +122,24 @@ def over_tls(host, port, roots):
     return context.wrap_socket(socket.create_connection((host, port), timeout=10), server_hostname="localhost")
 
 
+def on_socket(path):
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    return connection
+
+
 class Flood:
     """Connections that begin again whenever kilnd ends one, each with an idle one and half a handshake beside it."""
 
     STREAMS, PAUSE = 16, 0.05
 
-    def __init__(self, address, roots, token, connections=16):
-        self.host, port = address.rsplit(":", 1)
-        self.port, self.roots, self.token = int(port), roots, token
-        self.stopped, self.connections, self.ended = False, 0, collections.Counter()
+    def __init__(self, address, roots=None, token="kiln_nobody", connections=16):
+        if address.startswith("unix:"):
+            self.connect = self.half = lambda: on_socket(address.removeprefix("unix:"))
+        else:
+            host, port = address.rsplit(":", 1)
+            self.connect, self.half = lambda: over_tls(host, int(port), roots), lambda: socket.create_connection((host, int(port)))
+        self.token, self.stopped, self.connections, self.ended = token, False, 0, collections.Counter()
         self.threads = [threading.Thread(target=self.run, daemon=True) for _ in range(connections)]
         for thread in self.threads:
             thread.start()
@@ -137,8 +147,7 @@ class Flood:
     def run(self):
         while not self.stopped:
             try:
-                with over_tls(self.host, self.port, self.roots) as connection, socket.create_connection((self.host, self.port)) as half, \
-                     over_tls(self.host, self.port, self.roots):
+                with self.connect() as connection, self.half() as half, self.connect():
                     half.sendall(b"\x16\x03\x01\x02\x00\x01\x00")  # the beginning of a ClientHello
                     self.connections += 1
                     sender = HalfSender(connection, self.STREAMS, token=self.token, again=True)
@@ -156,9 +165,8 @@ class Flood:
 
 
 def main():
-    address, roots, *token = sys.argv[1:]
     os.nice(19)  # whoever floods does so with processors of his own
-    flood = Flood(address, roots, token[0] if token else "kiln_nobody")
+    flood = Flood(*sys.argv[1:])
     print("flooding", flush=True)
     sys.stdin.read()
     flood.stop()
