@@ -17,7 +17,7 @@ std::optional<Version> VersionOf(const ir::Module& module, const Access& access,
   if (!modulus || *modulus < 2) return std::nullopt;
   const Linear index = LinearOf(module.exprs, access.indices.front());
   if (index.terms.empty()) return Version{std::nullopt, index.constant, *modulus};
-  if (index.terms.size() != 1 || index.terms.begin()->second != 1 || index.constant != 0) return std::nullopt;
+  if (*modulus > kMostVersions || index.terms.size() != 1 || index.terms.begin()->second != 1 || index.constant != 0) return std::nullopt;
   const ir::ExprNode& node = module.exprs[ir::ExprId(index.terms.begin()->first)];
   if (node.op != ir::ExprOp::kFloorMod || module.exprs.ConstInt(node.args[1]) != modulus) return std::nullopt;
   const Linear inner = LinearOf(module.exprs, node.args[0]);

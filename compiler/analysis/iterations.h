@@ -22,6 +22,10 @@ struct Version {
   auto operator<=>(const Version&) const = default;
 };
 
+// A buffer with more parts does not rotate, as far as this goes: what is pending after as many iterations as there are parts would all have to be
+// told apart.
+constexpr int64_t kMostVersions = 16;
+
 // nullopt where it may be any. `loops`: the variables of the serial loops around.
 std::optional<Version> VersionOf(const ir::Module& module, const Access& access, const std::set<ir::VarId>& loops);
 

@@ -43,9 +43,11 @@ constexpr std::ptrdiff_t kMostPending = 256;
 
 // A loop is gone through until nothing changes, and so is each loop within, every time. Beyond so many statements gone through the kernel is
 // refused: that takes loops within loops, a dozen deep.
-constexpr int64_t kMostVisited = 2'000'000;
+constexpr int64_t kMostVisited = 1'000'000;
 // Whether the kernel does without a barrier is tried one by one, while these statements last; barriers that are left are one too many at worst.
-constexpr int64_t kMostTried = 4'000'000;
+constexpr int64_t kMostTried = 2'000'000;
+// What so many different visits of a loop found is remembered.
+constexpr size_t kMostRepetitions = 4;
 
 bool IsMemory(Space space) { return space == Space::kShared || space == Space::kGlobal; }
 
@@ -62,6 +64,7 @@ class Analysis {
       if (copy != nullptr && copy->plan && copy->plan->ring) in_rings_.insert(copy->dst.buffer);
       if (copy != nullptr && copy->plan && copy->plan->groups_m != 0) by_group_.insert(copy->src.buffer);
     });
+    FindLoops(body, nullptr);
     State state;
     Visit(body, state);
     endless_ = beyond_;
@@ -73,7 +76,10 @@ class Analysis {
       if (known == needs_.end()) continue;
       const Need need = known->second;
       needs_.erase(known);
-      if (!Holds(body)) needs_[stmt] = need;
+      Changed(*stmt);
+      if (Holds(body)) continue;
+      needs_[stmt] = need;
+      Changed(*stmt);
     }
     Lift(body, body);
   }
@@ -95,7 +101,7 @@ class Analysis {
   void VisitStmt(const Stmt& stmt, State& state) {
     visits_ += 1 + int64_t(state.size()) / 64;  // to compare with so many takes as long as the rest of a visit
     if (beyond_ == nullptr && visits_ > limit_) beyond_ = &stmt;
-    if (beyond_ != nullptr) return;
+    if (IsDecided()) return;
     std::visit(ir::Overloaded{
                    [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier); },
                    // What is pending leaves the loop, or meets its next iteration; nothing reaches the next statement.
@@ -113,11 +119,11 @@ class Analysis {
                    [&](const ir::For& loop) {
                      if (loop.kind == ir::LoopKind::kParallel) return Simple(stmt, state);
                      const DivergentScope scope = Enter(stmt, loop.body, IsRunApart(loop.extents.front(), &loop), state);
-                     Repeat(loop.body, loop.vars.front(), state);
+                     Repeat(stmt, loop.body, loop.vars.front(), state);
                    },
                    [&](const ir::While& loop) {
                      const DivergentScope scope = Enter(stmt, loop.body, IsRunApart(loop.cond, &loop), state);
-                     Repeat(loop.body, std::nullopt, state);
+                     Repeat(stmt, loop.body, std::nullopt, state);
                    },
                    [&](const ir::If& branch) {
                      MeetBefore(stmt, {&branch.then_body, &branch.else_body}, state);
@@ -160,9 +166,9 @@ class Analysis {
   void Exchange(const Stmt& stmt, const std::optional<BufferId>& scratch, State& state) {
     Simple(stmt, state);
     if (!scratch) return;
-    Meet(stmt, {{*scratch, true, false, {}, true, {}, {}}}, state, /*record=*/false);
+    Meet(stmt, {Whole(*scratch, /*write=*/true)}, state, /*record=*/false);
     Clear(state, Need::kBarrier);
-    Record(stmt, {*scratch, false, false, {}, true, {}, {}}, state);
+    Record(stmt, Whole(*scratch, /*write=*/false), state);
   }
 
   // Their partial results are written, a barrier passes, and all are read.
@@ -171,7 +177,7 @@ class Analysis {
     std::vector<Access> scratch;
     for (const Stmt& stmt : reduces) {
       Simple(stmt, state);
-      scratch.push_back({*std::get<ir::Reduce>(stmt.op).scratch, true, false, {}, true, {}, {}});
+      scratch.push_back(Whole(*std::get<ir::Reduce>(stmt.op).scratch, /*write=*/true));
     }
     if (cluster) return;  // in places of their own, by mbarriers of their own
     Meet(reduces[0], scratch, state, /*record=*/false);
@@ -210,9 +216,11 @@ class Analysis {
     const auto [place, added] = needs_.try_emplace(&loop);
     const Need before = place->second;
     place->second.Add(own);
+    Changed(inner), Changed(loop);
     if (Holds(kernel)) return causes_[&loop].merge(causes_[&inner]);
     added ? void(needs_.erase(place)) : void(place->second = before);
     needs_[&inner] = own;
+    Changed(inner), Changed(loop);
   }
 
   // False as well where it was tried too often.
@@ -227,8 +235,19 @@ class Analysis {
 
   // Everything a branch may touch before its first own barrier; all of it, to be safe.
   void FirstAccesses(const Block& block, std::vector<Access>& all) const {
-    ir::Walk(block, [&](const Stmt& stmt) { std::ranges::copy(Accesses(stmt), std::back_inserter(all)); });
+    ir::Walk(block, [&](const Stmt& stmt) {
+      std::ranges::copy(Accesses(stmt), std::back_inserter(all));
+      if (const std::optional<BufferId> scratch = ScratchOf(stmt)) all.push_back(Whole(*scratch, /*write=*/true));
+    });
   }
+
+  // Where threads leave partial results for each other: touched by a statement itself, on both sides of a barrier of its own.
+  static std::optional<BufferId> ScratchOf(const Stmt& stmt) {
+    if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) return reduce->cluster ? std::nullopt : reduce->scratch;
+    if (const auto* sum = std::get_if<ir::PairSum>(&stmt.op)) return sum->scratch;
+    return std::nullopt;
+  }
+  static Access Whole(BufferId buffer, bool write) { return {buffer, write, false, {}, true, {}, {}}; }
 
   // Inside of one, not all threads take part.
   struct DivergentScope {
@@ -277,9 +296,11 @@ class Analysis {
       met_ &= it != needs_.end() && it->second.Covers(need);
     } else if (need.what > 0) {
       const auto [it, added] = needs_.try_emplace(&stmt, need);
-      raised_ |= !it->second.Covers(need);
+      const bool raised = !it->second.Covers(need);
+      raised_ |= raised;
       it->second.Add(need);
       if (added) order_.push_back(&stmt);
+      if (added || raised) Changed(stmt);
     }
     // A need found on another path holds on this one too.
     if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state, it->second.what);
@@ -396,13 +417,41 @@ class Analysis {
     return *x.shared_offset < *y.shared_offset + SharedBytes(y) && *y.shared_offset < *x.shared_offset + SharedBytes(x);
   }
 
+  // What a loop leaves behind depends on what is pending before it and on what the statements within need: where it met both already, the
+  // loop is not gone through again. Without this, each loop around would double the visits.
+  void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
+    Loop& loop = loops_within_.at(&stmt);
+    const auto known = std::ranges::find(loop.repetitions, state, &Repetition::before);
+    if (known != loop.repetitions.end()) {
+      state = known->after;
+      return;
+    }
+    State before = state;
+    const int64_t changes = loop.changes;
+    Iterate(body, var, state);
+    if (loop.changes != changes || IsDecided()) return;
+    if (loop.repetitions.size() == kMostRepetitions) loop.repetitions.erase(loop.repetitions.begin());
+    loop.repetitions.push_back({std::move(before), state});
+  }
+
+  // The needs of a statement are others now.
+  void Changed(const Stmt& stmt) {
+    for (Loop* loop = inside_.at(&stmt); loop != nullptr; loop = loop->around) {
+      ++loop->changes;
+      loop->repetitions.clear();
+    }
+  }
+
+  // Nothing that is found from here on matters: it took too long, or it is known that the given needs are not enough.
+  bool IsDecided() const { return beyond_ != nullptr || !met_; }
+
   // The body until what it leaves behind no longer changes; then what may be pending after zero or more iterations.
-  void Repeat(const Block& body, std::optional<ir::VarId> var, State& state) {
+  void Iterate(const Block& body, std::optional<ir::VarId> var, State& state) {
     if (var) loops_.insert(*var);
     // The first iteration has var = 0: fixed versions are versions relative to it.
     State entry = state;
     for (Pending& p : entry)
-      if (p.version && !p.version->var && var) p.version->var = var;
+      if (p.version && !p.version->var && var && p.version->modulus <= kMostVersions) p.version->var = var;
     Normalize(entry);
     State merged = entry;
     const size_t outside = order_.size();
@@ -431,7 +480,7 @@ class Analysis {
       State next = entry;
       next.insert(next.end(), after.begin(), after.end());
       Normalize(next);
-      if ((next == merged && !changed) || beyond_ != nullptr) break;
+      if ((next == merged && !changed) || IsDecided()) break;
       merged = std::move(next);
     }
     merged.insert(merged.end(), left.begin(), left.end());
@@ -442,6 +491,27 @@ class Analysis {
     Normalize(state);
   }
 
+  struct Repetition {
+    State before, after;
+  };
+  struct Loop {
+    Loop* around = nullptr;
+    int64_t changes = 0;                  // of the needs within
+    std::vector<Repetition> repetitions;  // with these needs, the latest last
+  };
+
+  // `around`: the innermost loop that the block is in.
+  void FindLoops(const Block& block, Loop* around) {
+    for (const Stmt& stmt : block) {
+      inside_[&stmt] = around;
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) FindLoops(branch->then_body, around), FindLoops(branch->else_body, around);
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      const auto* repeat = std::get_if<ir::While>(&stmt.op);
+      if ((loop == nullptr || loop->kind == ir::LoopKind::kParallel) && repeat == nullptr) continue;
+      FindLoops(loop != nullptr ? loop->body : repeat->body, &loops_within_.try_emplace(&stmt, Loop{.around = around, .repetitions = {}}).first->second);
+    }
+  }
+
   const ir::Module& module_;
   const Encounters encounters_;
   const Divergence divergence_;
@@ -449,6 +519,8 @@ class Analysis {
   mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
   std::map<const Stmt*, Need> needs_;
   std::map<const Stmt*, std::set<const Stmt*>> causes_;  // of a need: the accesses it keeps apart from the statement's
+  std::unordered_map<const Stmt*, Loop*> inside_;       // the innermost loop around a statement
+  std::unordered_map<const Stmt*, Loop> loops_within_;  // by their statements
   std::vector<const Stmt*> order_;     // needs as they were found
   std::vector<const Stmt*> doubtful_;  // those that a later iteration of their loop may have covered
   bool raised_ = false;                // a need grew, as from a barrier to a wait and a barrier

@@ -21,6 +21,8 @@ OFTEN = 10  # times that each form comes in so many, at least
 # What a seed makes depends on the generator: regression_test.py has what was found by itself.
 FAILED_ONCE = [
     ("products", 8000441, "emu:sm_90a"),  # a ring whose tile threads load: the release asks for a proxy fence
+    ("ranges", 3003177, "emu:gfx942"),  # partial results of a range of threads, in shared memory that other threads still read
+    ("ranges", 3003506, "emu:sm_75"),  # a tile of 64 rows, taken for a buffer of 64 versions
     ("tiles", 149, "emu:sm_90a"), ("tiles", 1477, "emu:gfx90a"), ("tiles", 1805, "emu:gfx1100"),  # tiles allocated in pipelined loops
 ]
 
