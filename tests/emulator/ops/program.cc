@@ -81,8 +81,8 @@ std::string LoopTextOf(std::string_view statements, Position position, std::stri
   const bool uses_last = position == Position::kBeforeCopies;  // of the first iteration: what stands in front of the loop
   const char* fills = uses_last ? "    fill %a[0, 0; 64, 64] = 1.0:f16\n    fill %w[0, 0; 64, 16] = 2.0:f16\n" : "";
   return fmt::format(R"(kiln 1
-func @f(%A: global f16[64, 384], %B: global f16[384, 16], %X: global f32[8, 64], %Y: global f32[8, 64], %C: global f32[64, 16], %D: global f32[64, 16],
-        %S: global f32[8, 64], %R: global f32[8, 64]) {{
+func @f(%A: global f16[64, 384], %B: global f16[384, 16], %X: global f32[8, 64], %Y: global f32[8, 64],
+        %C: global f32[64, 16], %D: global f32[64, 16], %S: global f32[8, 64], %R: global f32[8, 64]) {{
   kernel @k grid(1) threads 128 blocks(%bx) {{
     %a = alloc shared f16[64, 64]
     %w = alloc shared f16[64, 16]

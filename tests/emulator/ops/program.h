@@ -26,8 +26,8 @@ std::vector<std::string_view> TargetsOf(const Row& row);
 // Where the statements of a LoopRow stand in the loop's body.
 enum class Position { kBeforeCopies, kBeforeProducts, kBetween, kBehind };
 
-// Two products over %k, 0 ≤ %k < 6, of one pair of operands: %a and %w, shared f16[64, 64], into %c and %d, fragments f32[64, 64]. Beside
-// them %s: shared f32[8, 64], %r: fragment f32[8, 64], and tensors %X and %Y, f32[8, 64]. `loop`: "pipelined %k in 6 stages 3".
+// Two products over %k, 0 ≤ %k < 6, of one pair of operands: %a, shared f16[64, 64], and %w, shared f16[64, 16], into %c and %d, fragments
+// f32[64, 16]. Beside them %s: shared f32[8, 64], %r: fragment f32[8, 64], and tensors %X and %Y, f32[8, 64]. `loop`: "pipelined %k in 6 stages 3".
 std::string LoopTextOf(std::string_view statements, Position position, std::string_view loop);
 
 // A product of two f16[64, 2048] into f32[64, 64], of 32 steps. `loop`: as above.

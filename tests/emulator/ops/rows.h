@@ -13,7 +13,8 @@ inline constexpr std::string_view kOneBlock = "grid(1) threads 64 blocks(%bx)";
 inline constexpr std::string_view kTwoBlocks = "grid(2) threads 64 blocks(%bx)";
 inline constexpr std::string_view kPair = "grid(2) threads 64 cluster(2) blocks(%bx)";
 
-// Statements with the op. Every operand that is an expression depends on %v, which is 1. TextOf (program.h) tells which buffers there are.
+// Statements with the op. %v is 1; each operand that is an expression depends on it in one of the op's rows. TextOf (program.h) tells which
+// buffers there are.
 // Every element that the statements say they read or write, they do read or write, whatever small integers from 1 on the buffers hold.
 struct Row {
   std::string_view op, statements;

@@ -71,7 +71,8 @@ struct Renaming {
 };
 
 // Results in the order of the parameters' names.
-std::vector<std::vector<double>> ResultsOf(ir::Module module, std::string_view target, std::string_view after = {}, const v1::CompileOptions& options = {}) {
+std::vector<std::vector<double>> ResultsOf(ir::Module module, std::string_view target, std::string_view after = {},
+                                           const v1::CompileOptions& options = {}) {
   const Tensors numbers = SmallNumbers(module, 1);
   std::vector<std::vector<double>> results;
   for (auto& [name, values] : Runner(std::move(module), target, after, options).Run(numbers)) results.push_back(std::move(values));
