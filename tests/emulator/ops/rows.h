@@ -213,6 +213,8 @@ inline constexpr LoopRow kLoopRows[] = {
       copy %m[0; 64] -> %Y[%k, 0; 1, 64])"},
     {"reduce", R"(
       reduce max %a[0, 8 * %k; 64, 16] -> %w[%k, 0; 1, 16] dim 0)"},
+    {"reduce", R"(
+      reduce sum %a[0, 0; 64, 16] -> %w[%k, 0; 1, 16] dim 0 accumulate)"},
     {"atomic", R"(
       for parallel %i in 64 {
         atomic add %Y[%k, floormod(%i, 8)] = f32(%a[%k, %i])
