@@ -31,7 +31,7 @@ class Checkpointer {
 
   void Start();
 
-  // The readers must be suspended, or a check that is running goes on to its end. Whether the check is still due.
+  // Needs suspended readers; otherwise a running check continues to its end. Returns whether the check is still due.
   bool Stop();
 
   // For the writer: called with the size of each commit, and before each transaction.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 
-// Beside the run itself: its tensors there and back, for each of which kilnd waits a minute (--run-transfer).
+// Time besides the run itself: kilnd waits a minute for its tensors to arrive, and another for its outputs to be read (--run-transfer).
 constexpr double kTransferSeconds = 120;
 
 // A run's own time is no part of the connection's timeout.

@@ -65,7 +65,7 @@ class Quotas {
 
   TenantLimits LimitsFor(std::string_view tenant) const { return limits_of_(tenant); }
 
-  // A quota's refusal, told to who keeps account of them: not under a lock, for it may write to a disk.
+  // Reports a refusal to whoever records them. Not called under a lock, since it may write to a disk.
   std::unexpected<Failure> Refuse(std::string_view tenant, Failure failure) const;
 
  private:

@@ -72,7 +72,7 @@ void EnsureReactor::Expand() {
   Continue();
 }
 
-// Of whoever holds a count: starts what may be started, and gives the count up.
+// Called by a holder of a count: starts as many items as allowed, then gives up the count.
 void EnsureReactor::Continue() {
   for (;;) {
     StartSome();
@@ -139,7 +139,7 @@ void EnsureReactor::Start(std::size_t index, bool lookup) {
                                  .remember_miss = lookup,
                                  .on_stage = {},
                                  .done = [this, index, lookup](Outcome outcome) { Ended(index, lookup, std::move(outcome)); }});
-  // The item may have ended already, and with it this object: its caller holds a count until StartSome is through.
+  // The item may have ended already, and this object with it, if the caller did not hold a count until StartSome has returned.
   cache::MutexLock lock(mutex_);
   if (!items_[index].running || items_[index].call) return;
   items_[index].call = call;
@@ -221,7 +221,7 @@ void EnsureReactor::Pause(std::chrono::milliseconds time) {
   });
 }
 
-// Writes what is new, or tells the status when nothing runs any more; after that, and once the mutex is free, this object may be gone.
+// Writes new progress, or the status if nothing runs any more. Once the mutex is free after that, this object may be gone.
 std::optional<grpc::Status> EnsureReactor::Advance() {
   if (busy_) return std::nullopt;
   if (news_ && !broken_) {

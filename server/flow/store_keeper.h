@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps each tenant within its bytes of the store: what a tenant puts in beyond them, its own least recently used entries make
-// room for. Others' are not touched.
+// Keeps each tenant within its bytes of the store: if a tenant puts in more, its own least recently used entries are evicted. Others'
+// entries are not touched.
 //
-// Threads. Note returns at once; the store is looked through and evicted from on a thread of the maintenance's, one tenant at a time
-// and again until nothing that was noted meanwhile is beyond the limit. So whoever has seen that thread idle finds each tenant within it.
+// Threads. Note returns at once. A maintenance thread goes through the store and evicts, one tenant at a time, and repeats this until
+// nothing noted meanwhile exceeds the limit. So once that thread is idle, each tenant is within its limit.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 //
 // The items of an EnsureKernels: every request for every target.
 //
-// A manifest may have tens of megabytes. Each request is serialized and hashed once, whatever the number of targets, and in
-// pieces, so that whoever expands it can let others in between and stop. What was serialized is not kept as a message beside that.
+// A manifest may have tens of megabytes. Each request is serialized and hashed once, whatever the number of targets. This is done in
+// pieces, so that the caller can let other work run in between, and can stop. A serialized request is not kept as a message as well.
 //
 // Not synchronised: one thread at a time expands; afterwards any number may read.
 #pragma once
