@@ -117,7 +117,7 @@ std::expected<std::string, Error> Mismatch(const v1::Provenance& provenance, con
   if (!asked.key.empty() && provenance.key() != asked.key) return "it is the artifact of another key than the one asked for";
   if (asked.request == nullptr) return "";
   if (Canonical(provenance.target()) != Canonical(asked.request->target())) {
-    return "the artifact was made for " + provenance.target() + ", and asked for was " + asked.request->target();
+    return "the artifact was made for " + provenance.target() + ", but the request was for " + asked.request->target();
   }
   if (!SameOptions(provenance.options(), asked.request->options())) return "the artifact was made with other options than those asked for";
   const auto of_program = IsOfProgram(provenance, *asked.request, ask);

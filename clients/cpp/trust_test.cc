@@ -130,7 +130,7 @@ TEST_F(SwappedTest, AnArtifactOfAnotherTargetIsNotLoaded) {
     EXPECT_THAT(Refusals({.module = "m", .target = spelling}), Each("")) << spelling;
   }
   EXPECT_THAT(Refusals({.module = "m", .target = "cuda:sm_80"}),
-              Each(HasSubstr("made for cuda:sm_90a, and asked for was cuda:sm_80")));
+              Each(HasSubstr("made for cuda:sm_90a, but the request was for cuda:sm_80")));
 }
 
 TEST_F(SwappedTest, AnArtifactOfOtherOptionsIsNotLoaded) {

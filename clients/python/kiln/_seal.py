@@ -111,7 +111,7 @@ def _check_answers(provenance, asked: Asked) -> None:
     if asked.request is None:
         return
     if target.canonical(provenance.target) != target.canonical(asked.request.target):
-        raise UntrustedArtifact(f"the artifact was made for {provenance.target}, and asked for was {asked.request.target}")
+        raise UntrustedArtifact(f"the artifact was made for {provenance.target}, but the request was for {asked.request.target}")
     if provenance.options != asked.request.options:
         raise UntrustedArtifact("the artifact was made with other options than those asked for")
 

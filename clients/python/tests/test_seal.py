@@ -65,7 +65,7 @@ def test_an_artifact_that_answers_something_else_is_refused(signer):
         _seal.check(reply, keys, _seal.Asked(request=pb.CompileRequest(target=spelling, options={"fast_math": True})))
     swaps = {
         "another key than the one asked for": _seal.Asked(key=flip(reply.key)),
-        "made for cuda:sm_90a, and asked for was cuda:sm_80": _seal.Asked(request=pb.CompileRequest(target="cuda:sm_80", options={"fast_math": True})),
+        "made for cuda:sm_90a, but the request was for cuda:sm_80": _seal.Asked(request=pb.CompileRequest(target="cuda:sm_80", options={"fast_math": True})),
         "other options": _seal.Asked(request=pb.CompileRequest(target="cuda:sm_90a")),
     }
     for why, asked in swaps.items():
