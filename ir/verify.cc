@@ -55,7 +55,7 @@ void Verifier::Run() {
   place_.clear();
   if (module_.kernels.empty()) Error("the function launches no kernel", "give it a kernel with a grid, threads and a body");
   for (const Kernel& kernel : module_.kernels) CheckKernel(kernel);
-  // Those that an alloc names are checked there.
+  // Buffers that an alloc names have been checked there.
   CheckBuffers([this](uint32_t i) { return !checked_buffer_[i]; });
 }
 

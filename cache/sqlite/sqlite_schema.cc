@@ -92,7 +92,7 @@ std::expected<void, Error> PrepareAs(Connection& db, Statement& statement, std::
   return {};
 }
 
-// Of a statement that always has one row.
+// The result of a statement that always gives one row.
 std::expected<std::int64_t, Error> IntegerOf(Statement& statement) {
   Query query(statement);
   KILN_RETURN_IF_ERROR(query.Step());

@@ -23,7 +23,7 @@ struct CacheArguments {
   std::uint64_t target_bytes = 0;
 };
 
-// Of whole bytes: half a one is dropped.
+// The whole bytes that the digits give; an odd last digit is dropped.
 std::string BytesOfHex(std::string_view hex) {
   std::string bytes;
   for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {

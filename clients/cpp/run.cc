@@ -54,7 +54,7 @@ class Storages {
     }
   }
 
-  // Those that argument `index` is sent with; none where another's are sent.
+  // The bytes that are sent with argument `index`; none if they are sent with another argument.
   std::span<std::byte> SentWith(std::size_t index) const {
     const Storage& storage = Of(index);
     return storage.arguments.front() == index ? storage.bytes : std::span<std::byte>();

@@ -57,7 +57,7 @@ class Quotas {
     return InFlight(*this, tenant);
   }
 
-  // That there is something left of this hour. The refusal says which quota, and when it resets.
+  // Checks that something is left of this hour. The refusal says which quota is used up, and when it resets.
   std::expected<void, Failure> MayCompile(const std::string& tenant);
   std::expected<void, Failure> MayRun(const std::string& tenant);
   void ChargeCompile(const std::string& tenant, std::chrono::microseconds time);

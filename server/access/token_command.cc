@@ -45,7 +45,7 @@ std::expected<std::optional<WallSeconds>, std::string> ParseExpiry(std::string_v
   return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()) + count * each;
 }
 
-// That the scopes allow some method; `tune` alone does not.
+// Whether the scopes allow some method; `tune` alone does not.
 bool AllowSomething(std::uint8_t scopes) {
   return std::ranges::any_of(kMethodScopes, [&](const MethodScope& row) { return Caller{.scopes = scopes}.May(row.scope); });
 }

@@ -235,7 +235,7 @@ Words FromEnvironment(const CLI::App& app) {
   return words;
 }
 
-// Of a command line with an option that is not known.
+// A suggestion for a command line with an unknown option.
 std::string DidYouMean(const CLI::App& app) {
   Words names;
   for (const CLI::Option* option : app.get_options()) names.push_back("--" + option->get_single_name());

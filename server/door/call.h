@@ -2,8 +2,8 @@
 //
 // The call that a handler answers: one request, and one reply or a stream of messages. A handler need not know how the request arrives:
 //
-//   WholeCall      gRPC calls the handler once it has the message. Nobody can tell who holds what until then, but a hit is answered a
-//                  fifth sooner than by the other.
+//   WholeCall      gRPC calls the handler once it has the message. Until then kilnd cannot tell who holds how much memory, but a hit is
+//                  answered sooner than by an ArrivingCall.
 //   ArrivingCall   begins at the headers (arriving_call.h).
 //
 // A handler runs before its call can end; what outlives it answers exactly once, and the call may be gone afterwards.

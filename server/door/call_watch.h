@@ -48,7 +48,7 @@ class AcceptedCalls {
 [[nodiscard]] std::unique_ptr<grpc::CallbackGenericService> WatchCalls(grpc::ServerBuilder& builder, Journal& journal,
                                                                        AcceptedCalls& accepted, const cache::Clock& clock);
 
-// Of a callback method's context. Valid until the call's OnDone.
+// The record of a callback method's call. Valid until the call's OnDone.
 CallRecord& RecordOf(grpc::CallbackServerContext& context);
 
 // For steps that may go on after the call has ended.

@@ -23,7 +23,7 @@ class Doorway {
   // local.
   Doorway(const Gate& gate, MessageRoom* room, Lobby* lobby) : gate_(gate), room_(room), lobby_(lobby) {}
 
-  // Who calls, if they may call this method; noted for the call's log line.
+  // Returns the caller if they may call this method, and notes them for the call's log line.
   std::expected<Caller, Failure> Enter(grpc::CallbackServerContext& context, std::string_view method) const;
 
   // Returns the caller, whatever they may do.

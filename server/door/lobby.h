@@ -46,7 +46,7 @@ class Lobby {
   // A connection that was accepted, before gRPC has it. `peer` as "192.0.2.1:5000" or "[2001:db8::1]:5000".
   void Enter(int connection, UniqueFd duplicate, const std::string& peer, Time now);
 
-  // Of a call: its peer as gRPC writes it. -1: none of ours.
+  // The descriptor of a call's connection; `peer` as gRPC writes it. -1: the lobby does not know it.
   int ConnectionOf(std::string_view peer) const;
 
   // A call of this connection was let in, or refused since nobody knows its caller.

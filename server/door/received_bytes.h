@@ -11,8 +11,8 @@
 
 namespace kiln::server {
 
-// Of the descriptor `fd` since this process began, whatever connections had it; 0 for a number that none has. Descriptors beyond the first
-// million share counts.
+// Bytes received on descriptor `fd` since this process began, by whichever connections had it; 0 for a number that no descriptor has.
+// Descriptors beyond the first million share counts.
 std::uint64_t BytesReceived(int fd);
 
 }  // namespace kiln::server

@@ -118,7 +118,7 @@ class CompileFlow {
   using PutEnd = std::move_only_function<void(std::expected<cache::Digest, Failure>)>;
   void Put(const Caller& caller, v1::PutRequest put, PutEnd done);
 
-  // So many bytes of the memory there is for requests under way.
+  // Reserves so many bytes of the memory for requests under way.
   std::expected<TenantBudget::Charge, Failure> Hold(const std::string& tenant, std::size_t bytes);
 
   // False, and counted, where the executor has no place for the tenant.

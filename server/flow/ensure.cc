@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kLookups = 32;        // at one time
 constexpr std::size_t kMaxUnwrittenBytes = 256 << 10;  // beyond that nothing more is started until the client has read
 
-// Of a worker; nothing where it was kept already.
+// Milliseconds of the worker; nullopt if the result was known already.
 std::optional<double> SpentMs(const Outcome& outcome) {
   if (!outcome || outcome->timings.empty()) return std::nullopt;
   double sum = 0;
@@ -200,7 +200,7 @@ void EnsureReactor::Note(std::size_t index, const Outcome& outcome) {
   news_ = true;
 }
 
-// Of what needs no look: it cannot be compiled.
+// Notes an item that cannot be compiled, and so needs no lookup; false if it has no problem.
 bool EnsureReactor::NoteProblem(std::size_t index) {
   auto problem = manifest_.ProblemOf(manifest_.items()[index]);
   if (problem) Note(index, std::unexpected(std::move(*problem)));

@@ -47,7 +47,7 @@ void AddTiming(v1::RunResult& result, std::string_view stage, double millisecond
   timing.set_milliseconds(milliseconds);
 }
 
-// Of the tensors as they were announced; nothing where the sum overflows.
+// Bytes of the tensors as announced; nullopt if the sum overflows.
 std::optional<std::uint64_t> BytesOf(const v1::RunStart& start) {
   std::uint64_t sum = 0;
   for (const v1::RunArgument& argument : start.arguments()) {

@@ -23,13 +23,13 @@ class StoreKeeper {
  public:
   StoreKeeper(Quotas& quotas, Maintenance& maintenance) : quotas_(quotas), maintenance_(maintenance) {}
 
-  // That an entry of so many bytes can be kept for the tenant at all.
+  // Checks that the tenant may keep an entry of so many bytes at all.
   std::expected<void, Failure> Fits(const std::string& tenant, std::uint64_t bytes) const;
 
-  // So many bytes were put: after the put, so that a look finds them.
+  // Notes that so many bytes were put. Call it after the put, so that a look at the store finds them.
   void Note(const std::string& tenant, std::uint64_t bytes);
 
-  // Of a bundle, on the maintenance thread.
+  // Imports a bundle, on the maintenance thread.
   std::expected<v1::CacheImportReply, Failure> Import(const std::filesystem::path& bundle);
 
  private:

@@ -59,7 +59,7 @@ class DevicePool {
   // GPUs, as far as they are known after so long at most, then all that can be emulated.
   std::vector<v1::DeviceInfo> Devices(std::chrono::seconds patience);
 
-  // That no more GPUs will be found.
+  // Whether the list of GPUs is final.
   bool listed();
 
   // Why there is no GPU, where there is none, as each driver has it.

@@ -31,7 +31,7 @@ class FairShare {
 
   // The tenant of a job that was submitted, before `Begin` or `TimeOf` may be asked about it.
   void Enter(const std::string& tenant, Time now);
-  // That job left without having been taken.
+  // The tenant's submitted job left the queue without being taken.
   void Leave(const std::string& tenant);
 
   // Orders tenants that have entered: the least, in milliseconds, goes first.

@@ -36,7 +36,7 @@ class Sealer {
   // not this daemon.
   std::string Seal(v1::CompileReply&& reply, const v1::CompileRequest& request, std::string_view put_by = {}) const;
 
-  // That an artifact from elsewhere carries the seal of a trusted key. The error says what to do.
+  // Checks that an artifact from elsewhere carries the seal of a trusted key. The error says what to do.
   std::expected<void, std::string> CheckForeign(const v1::SealedReply& reply) const;
 
   // Checks that this daemon sealed the entry, and for the key and tenant under which it is kept. Refusals have no seal, since they make

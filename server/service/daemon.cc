@@ -179,7 +179,7 @@ struct Daemon::Parts {
   Probe Readiness() const;
 };
 
-// Who may do what is of interest to both logs.
+// Rights that change go into both logs.
 void Daemon::Parts::NoteReload(std::string_view event, std::string_view error) const {
   for (const Telemetry* log : {&telemetry, static_cast<const Telemetry*>(audit.get())}) {
     if (log != nullptr) log->Log(error.empty() ? Level::kInfo : Level::kError, event, {{"error", error}});

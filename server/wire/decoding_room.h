@@ -24,7 +24,7 @@ class DecodingRoom {
   DecodingRoom(const DecodingRoom&) = delete;
   DecodingRoom& operator=(const DecodingRoom&) = delete;
 
-  // So many bytes, given back with this.
+  // A reservation of bytes, given back when this object ends.
   class Place {
    public:
     Place(DecodingRoom& room, std::size_t bytes) : room_(&room), bytes_(bytes) {}

@@ -35,7 +35,7 @@ class Manifest {
   // `limits` outlive this. Takes at most as many targets as there are; the same target under two spellings is one.
   Manifest(v1::EnsureRequest request, const RequestLimits& limits);
 
-  // Of a serialized EnsureRequest, before it is parsed.
+  // Counts of a serialized EnsureRequest, made before it is parsed.
   struct Size {
     std::size_t requests = 0;
     std::size_t targets = 0;
