@@ -44,7 +44,7 @@ class KILN_SCOPED_CAPABILITY MutexLock {
   bool held_ = true;
 };
 
-// One that a thread may take again while it has it: for who calls back under it.
+// A mutex that its holder may lock again, for callbacks that run under it.
 class KILN_CAPABILITY("mutex") RecursiveMutex {
  public:
   void Lock() KILN_ACQUIRE() { mutex_.lock(); }
@@ -66,8 +66,8 @@ class KILN_SCOPED_CAPABILITY RecursiveMutexLock {
   RecursiveMutex& mutex_;
 };
 
-// Waits without a condition may wake for no reason: call them in a loop. A condition is asked under the mutex; what it reads is checked
-// where it is written: `[&]() KILN_REQUIRES(mutex_) { … }`.
+// A wait without a condition may wake for no reason, so call it in a loop. A condition is evaluated under the mutex; the analysis checks
+// its reads if it is written as `[&]() KILN_REQUIRES(mutex_) { … }`.
 class CondVar {
  public:
   void Wait(Mutex& mutex) KILN_REQUIRES(mutex) {
@@ -83,7 +83,7 @@ class CondVar {
     return status == std::cv_status::no_timeout;
   }
 
-  // The analysis cannot tell that the condition's mutex is this one.
+  // The analysis cannot see that the condition's mutex is this one.
   template <class Condition>
   void Wait(Mutex& mutex, Condition condition) KILN_REQUIRES(mutex) KILN_NO_THREAD_SAFETY_ANALYSIS {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);

@@ -67,7 +67,7 @@ std::expected<Key, Error> Read(const std::filesystem::path& path, int fd) {
   return key;
 }
 
-// Written beside and linked into place, so that of two processes that make one, both use the same.
+// Written to a file beside it and linked into place: if two processes make a key at once, both use the same.
 std::expected<void, Error> Write(const std::filesystem::path& path, EVP_PKEY* key) {
   std::string part = path.string() + ".XXXXXX";  // not by a process's number: in a container it is always the same
   const int fd = ::mkostemp(part.data(), O_CLOEXEC);

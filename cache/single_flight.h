@@ -2,18 +2,17 @@
 //
 // One flight per key: whoever asks for a key while it is being made waits for that making.
 //
-// Roles. The first to join a key *starts* its flight; everybody who joins, the first included, is a *waiter*. The
-// starter receives the Flight, a handle that must reach Finish: dropping it ends the flight as kDropped, so that no
-// error path can leave a waiter hanging. A waiter may leave. When the last one has left, nobody wants the result: the
-// flight's stop token fires, and the key is free again, so that a later Join starts afresh instead of boarding a
-// flight that was told to stop. What such a flight then still delivers reaches nobody.
+// Roles. The first to join a key *starts* its flight; everybody who joins, the first included, is a *waiter*. The starter receives the
+// Flight, a handle that must reach Finish: dropping it ends the flight as kDropped, so that no error path can leave a waiter hanging. A
+// waiter may leave. When the last one has left, nobody wants the result: the flight's stop token fires and the key is free again, so that a
+// later Join starts a new flight instead of joining one that was told to stop. Nobody receives what a stopped flight still delivers.
 //
 // Threads. SingleFlight owns none. One mutex guards the table; no waiter and no stop callback runs under it. Waiters
 // run on the thread that finishes, drops or expires the flight, one after the other, so they should only hand over;
 // they may call Join and Leave. A waiter runs at most once, and never after Leave returned true; where Leave returned
 // false it has run, is running, or is about to. It may run before Join has returned to the thread that joined.
 //
-// Order. Make a result visible to lookups before Finish: who asks between the two would start it again.
+// Order. Make a result visible to lookups before Finish; otherwise a caller between the two would start the work again.
 //
 // Lifetime. Flights and tickets may outlive the SingleFlight. Its destructor gives kDropped to those who still wait
 // and stops their flights.

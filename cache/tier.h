@@ -33,7 +33,7 @@ struct TierStats {
 // and must not call back into a blocking operation of the same tier.
 using PutDone = std::move_only_function<void(std::expected<void, Error>)>;
 
-// A place that keeps entries. All members may be called from any thread.
+// A place that stores entries. All members may be called from any thread.
 //
 // Corrupt, absent and unreachable are three things:
 //   absent       an empty optional
@@ -48,7 +48,7 @@ class Tier {
   // True when Get may wait for a disk or a network. Threads that must not wait ask only the other tiers.
   virtual bool blocking() const = 0;
 
-  // False while the place that it keeps things in could not be opened yet: it is not asked for anything then.
+  // False while the tier's storage could not be opened yet; callers then do not ask it for anything.
   virtual bool available() const { return true; }
 
   virtual std::expected<std::optional<Entry>, Error> Get(const Digest& key) = 0;
@@ -62,7 +62,7 @@ class Tier {
 
   virtual TierStats Stats() const = 0;
 
-  // How often everything was lost that `done` of a Put had called kept: a store that was found damaged, and replaced by an empty one.
+  // How often the tier lost everything that a Put had acknowledged: a store was found damaged and replaced by an empty one.
   virtual std::uint64_t losses() const { return 0; }
 };
 

@@ -21,8 +21,8 @@ struct TieredCache::Slot {
 
   const std::shared_ptr<Tier> tier;
 
-  // Steady time in ticks until which the tier is left alone; 0 while it works. Who moves it from a time that has passed
-  // to a later one has taken the trial upon itself.
+  // Steady time in ticks until which the tier is left alone; 0 while it works. The thread that moves an expired time forward is the one
+  // that tries the tier again.
   std::atomic<SteadyTime::rep> disabled_until{0};
 };
 

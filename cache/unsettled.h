@@ -24,7 +24,7 @@ namespace kiln::cache {
 
 class Unsettled {
  public:
-  // So many are remembered. Once there were more, everything counts as not settled.
+  // The most keys that are remembered. Beyond this number everything counts as not settled.
   static constexpr std::size_t kMost = std::size_t{1} << 16;
 
   // A put of the entry is under way; each Begin has its End.
@@ -91,7 +91,7 @@ class Unsettled {
     losses_ = losses;
     kept_since_.clear();
   }
-  // Of more than so many some are put once more when somebody wants to know.
+  // Beyond kMost keys, some entries are put again when somebody asks for them.
   void Remember(const Digest& key) KILN_REQUIRES(mutex_) {
     if (losses_ > 0 && kept_since_.size() < kMost) kept_since_.insert(key);
   }

@@ -104,7 +104,7 @@ class HostExprWriter {
   std::map<uint32_t, uint32_t> symbols_, scalars_;
 };
 
-// Of symbols and scalars, in what the launcher computes as the kernel does.
+// Whether an expression uses only symbols and scalars, and only operations that the launcher computes as the kernel does.
 bool IsForHost(const ir::Module& module, ExprId id) {
   const ir::ExprNode& node = module.exprs[id];
   if (node.dtype != ir::DType::kI32 && node.dtype != ir::DType::kI64) return false;
@@ -123,7 +123,7 @@ bool IsForHost(const ir::Module& module, ExprId id) {
   }
 }
 
-// With all that it is made of, which is not much.
+// The same for an expression and all its parts, of which there may not be too many.
 bool IsAllForHost(const ir::Module& module, ExprId root) {
   constexpr size_t kMost = 256;
   std::vector<ExprId> todo{root};
@@ -159,7 +159,8 @@ void AddAssumptions(const ir::Module& module, HostExprWriter& host, ExprId cond,
                                                    : v1::Assumption::LE);
 }
 
-// Accesses of what may be another tensor are none of this one: whether they overlap, the call says.
+// Whether an access stands for one to another tensor that may alias this one. The call decides whether the two overlap, so it does not
+// count here.
 bool IsOfAnAlias(const ir::Module& module, const Access& access) {
   return access.tile && access.extents.empty() && !module[access.buffer].shape.empty();
 }
@@ -213,7 +214,7 @@ void WriteArgs(const ir::Module& module, const std::set<uint32_t>& zeroed, v1::L
   for (uint32_t i = 0; i < TensorMapsOf(module).size(); ++i) launch.add_args()->set_tensor_map(i);
 }
 
-// By which blocks tell each other that something is there.
+// The buffers by which blocks tell each other that data is there.
 std::set<uint32_t> Flags(const ir::Module& module) {
   std::set<uint32_t> flags;
   for (const ir::Kernel& kernel : module.kernels) {

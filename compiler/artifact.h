@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a launcher needs to know, and what the report says: read off a module in which every decision is made.
+// The launch information and the report, both derived from a module in which every decision is made.
 #pragma once
 
 #include <set>
@@ -31,7 +31,7 @@ using Assumptions = google::protobuf::RepeatedPtrField<v1::Assumption>;
 std::vector<Assumptions> AssumptionsOf(const ir::Module& module);
 
 v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context);
-// What only the making of the code tells.
+// What is known only once the code is made.
 struct Generated {
   google::protobuf::RepeatedPtrField<v1::KernelResources> resources;  // as the assembler or the linker says; may be empty
   std::set<ir::BufferId> kept;  // tensors that stores write whose lines the L2 keeps longer

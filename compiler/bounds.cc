@@ -26,7 +26,7 @@ using ir::VarId;
 // Values of variables in one iteration, by variable.
 using Iteration = std::map<VarId, int64_t>;
 
-// Beyond so many variables in an index only iterations are tried in which all but one of them are at the same end.
+// For an index of more variables than this, the iterations tried have all variables but one at the same end.
 constexpr size_t kMaxCrossed = 4;
 
 // `count` elements from `first` on, along one dimension of a buffer.
@@ -90,7 +90,7 @@ class Checker {
     counted_.resize(before);
   }
 
-  // What may not run at all is outside of nothing with certainty; growing is for what may run, too.
+  // Statements that may not run are never outside for certain. Fragments grow for them all the same.
   void VisitUncertain(const ir::Block& block, const Facts& facts) {
     const bool outer = std::exchange(certain_, false);
     Visit(block, facts);
@@ -152,7 +152,7 @@ class Checker {
     if (const std::optional<Outside> outside = Find(reach, facts)) Report(reach, *outside);
   }
 
-  // A fragment indexed by a parallel loop's variable alone has an element for each iteration.
+  // Whether the fragment, indexed by a parallel loop's variable alone, can get an element for each iteration.
   bool Grows(const Reach& reach) {
     ir::Buffer& buffer = module_[reach.buffer];
     const ir::ExprNode& index = module_.exprs[reach.first];

@@ -75,7 +75,7 @@ class Folder {
     });
   }
 
-  // A variable that was bound before gets a new one here: blocks that are spliced together would bind it twice.
+  // Gives a variable that is bound twice a new name here: spliced blocks would otherwise bind it twice.
   VarId Bind(VarId var) {
     if (Index(var) < bound_.size() && !bound_[Index(var)]) {
       bound_[Index(var)] = true;
@@ -140,7 +140,7 @@ class Folder {
 
   void AppendLoop(ir::For& loop, ir::SourceLoc loc, Block& out) {
     if (NeverRuns(module_.exprs, loop)) return;
-    // Each thread runs all iterations of either; passes may let threads meet between them.
+    // Each thread runs all iterations of both kinds. An unrolled loop may also contain barriers, which passes may need.
     if (loop.kind == ir::LoopKind::kVectorized) loop.kind = ir::LoopKind::kUnroll;
     if (IsOneIteration(module_.exprs, loop) && !HoldsLeave(loop.body)) {
       values_.insert_or_assign(loop.vars[0], module_.exprs.Int(0, module_[loop.vars[0]].dtype));
@@ -153,7 +153,7 @@ class Folder {
     out.push_back({std::move(folded), loc});
   }
 
-  // Lets in front of a single store become part of it: an iteration is one expression then, which can be evaluated for many at once.
+  // Joins lets with a single store behind them. An iteration is then one expression, which can be evaluated for many iterations at once.
   void JoinLets(Block& body) {
     auto* store = body.empty() ? nullptr : std::get_if<ir::Store>(&body.back().op);
     if (store == nullptr) return;

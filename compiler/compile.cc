@@ -18,7 +18,7 @@
 namespace kiln::compiler {
 namespace {
 
-// `numbers`: what the line of a location stands for; empty: it is a line.
+// `numbers`: what the line of each location stands for. Empty: it is a line of the program.
 void WriteDiagnostics(const ir::Diagnostics& diagnostics, const std::vector<std::string>& files,
                       const std::vector<ir::SourceLoc>& numbers, v1::WorkerResult& result) {
   for (const ir::Diagnostic& d : diagnostics.all()) {

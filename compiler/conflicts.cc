@@ -26,7 +26,7 @@ constexpr const char* kHint =
     "iterations run at once, in no order: sum up over a dimension by a reduction (T.reduce_sum), write to another tile, guard the "
     "statement so that one iteration does it, or make the loop serial (T.serial)";
 constexpr size_t kMaxSteps = 64;
-// Pairs of accesses of one loop that are looked at for steps.
+// How many pairs of accesses of one loop are examined at most.
 constexpr int64_t kMaxPairs = 1'000'000;
 
 // The steps from one iteration to another that may lead to the same element.
@@ -40,7 +40,7 @@ class Steps {
   std::vector<Iteration> Take() && { return std::move(steps_); }
   bool Full() const { return steps_.size() == kMaxSteps; }
 
-  // Of an element that several iterations reach by one expression.
+  // Adds steps between iterations that reach an element through the same expression.
   void OfRepeated(const std::vector<ExprId>& indices) {
     std::set<int64_t> lengths = {1};
     for (const ExprId index : indices) Constants(index, lengths);
@@ -55,7 +55,7 @@ class Steps {
     }
   }
 
-  // From where the element at `to` is touched to where that at `from` is, if they are apart by a constant.
+  // Adds the step from an iteration that touches the element at `to` to one that touches it at `from`, if the two differ by a constant.
   void OfShift(const std::vector<ExprId>& from, const std::vector<ExprId>& to) {
     Iteration step(extents_.size());
     for (size_t d = 0; d < from.size(); ++d) {
@@ -92,7 +92,7 @@ class Steps {
     }
   }
 
-  // Moves by `distance` along an index, by the variables with the largest factors first.
+  // Builds a step that moves the index by `distance`, using the variables with the largest factors first.
   void Cover(const Linear& index, int64_t distance, Iteration& step) const {
     std::vector<std::pair<int64_t, size_t>> factors;
     for (size_t v = 0; v < loop_.vars.size(); ++v) {
@@ -114,7 +114,7 @@ class Steps {
   std::vector<Iteration> steps_;
 };
 
-// Each variable stands alone in some dimension: no two iterations have one element.
+// Whether no two iterations share an element: each variable stands alone in some dimension.
 bool IsOneToOne(const ir::Module& module, const ir::For& loop, const std::vector<ExprId>& indices) {
   std::set<ir::VarId> alone;
   for (const ExprId index : indices) {
@@ -170,7 +170,7 @@ bool Exists(const ir::Module& module, const Touched& touched) {
   return true;
 }
 
-// Of each element what an iteration does to it first, and its last write.
+// What an iteration does to an element first, and its last write to it.
 struct Ends {
   const Touched* first = nullptr;
   const Touched* last_write = nullptr;
@@ -187,7 +187,8 @@ Elements ElementsOf(const std::vector<Touched>& trace) {
   return elements;
 }
 
-// What an iteration wrote itself before it reads is what it reads; of what it writes the last counts.
+// Where two iterations meet. If an iteration reads what it wrote itself, the read does not count; of its writes to an element, only the
+// last counts.
 std::optional<std::pair<Touched, Touched>> Meet(const ir::Module& module, const std::vector<Touched>& one, const Elements& of_one, const Elements& of_two) {
   for (const Touched& write : one) {
     if (!write.write || &write != of_one.at({write.buffer, write.indices}).last_write || !Exists(module, write)) continue;
@@ -214,7 +215,7 @@ class Finder {
     }
   }
 
-  // Regions of one buffer that overlap, but not element on element.
+  // Finds copies within one buffer whose regions overlap without being equal.
   void CheckCopy(const ir::Stmt& stmt) {
     const auto& [src, dst, width, plan] = std::get<ir::Copy>(stmt.op);
     if (src.buffer != dst.buffer || src.extents != dst.extents) return;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Refuses what no order of the threads can make right: two iterations of a parallel loop, or of a copy within one buffer, that touch
-// one element which one of them writes, where the other reads it or writes another value. Only what is proven counts: two iterations
-// are named, and with their numbers put in, both statements run and their indices are the same expressions. Iterations that only may
-// meet, because a condition or an index is known at run time alone, are the program's affair; the emulator watches them.
+// Refuses programs that are wrong in every order of the threads: two iterations of a parallel loop, or of a copy within one buffer, touch
+// one element; one of them writes it, and the other reads it or writes another value. Only what is proven counts: two iterations are named,
+// and with their numbers put in, both statements run and their indices are the same expressions. Iterations that may or may not meet,
+// because a condition or an index is known only at run time, are not refused; the emulator checks them.
 #pragma once
 
 #include "compiler/options.h"

@@ -81,13 +81,13 @@ TEST(Cost, CodeTooLongForLlvmIsRefusedWithFigures) {
   options.set_max_code(30'000);
   for (const char* target : {"cuda:sm_90a", "hip:gfx942", "emu:sm_90a"}) {
     const v1::WorkerResult result = CompileWith(Stores(3000), target, options);
-    EXPECT_NE(FirstError(result).find("more than 30000 of LLVM's instructions"), std::string::npos) << target << ": " << FirstError(result);
+    EXPECT_NE(FirstError(result).find("more than 30000 LLVM instructions"), std::string::npos) << target << ": " << FirstError(result);
     EXPECT_EQ(result.diagnostics_size(), 1) << "said once";
     EXPECT_EQ(result.diagnostics(0).kind(), v1::Diagnostic::INVALID);
     EXPECT_GT(result.diagnostics(0).line(), 500) << "it names where the limit was reached";
     EXPECT_TRUE(CompileWith(Stores(500), target, options).has_artifact()) << target;
   }
-  EXPECT_NE(FirstError(CompileText(Stores(8000), "hip:gfx942")).find("more than 100000 of LLVM's instructions"), std::string::npos);
+  EXPECT_NE(FirstError(CompileText(Stores(8000), "hip:gfx942")).find("more than 60000 LLVM instructions"), std::string::npos);
 }
 
 // Loops that become long code without a statement of their own for each part, and calls that become long code when they are inlined.
@@ -100,7 +100,7 @@ TEST(Cost, CodeThatOneStatementBecomesCountsToo) {
   options.set_max_code(5000);
   for (const std::string& body : {"    for parallel %i in 4096 {\n" + stores + "    }\n", sines}) {
     const v1::WorkerResult result = CompileWith(head + body + "  }\n}\n", "cuda:sm_90a", options);
-    EXPECT_NE(FirstError(result).find("more than 5000 of LLVM's instructions"), std::string::npos) << FirstError(result);
+    EXPECT_NE(FirstError(result).find("more than 5000 LLVM instructions"), std::string::npos) << FirstError(result);
     EXPECT_EQ(result.diagnostics_size(), 1);
   }
 }
@@ -209,7 +209,7 @@ func @f(%Y: global bf16[32], %a: f16) outputs(0) {
 
 TEST(Cost, LongKernelsTakeTimeInProportion) {
   for (const char* target : {"cuda:sm_90a", "emu:sm_90a"}) {
-    const Growth growth = MeasureGrowth(1200, [&](int statements) { return Seconds(Stores(statements), target); });
+    const Growth growth = MeasureGrowth(800, [&](int statements) { return Seconds(Stores(statements), target); });
     EXPECT_LT(growth.ratio(), kBar) << target << ": " << growth.few << " s, then " << growth.many << " s";
     RecordProperty(target, fmt::format("{}", growth.ratio()));
   }

@@ -17,7 +17,7 @@ using ir::ReduceKind;
 
 bool IsEmpty(const ir::Region& region) { return std::ranges::count(region.extents, 0) > 0; }
 
-// What a reduction of nothing is: combined with any value it gives that value.
+// The result of a reduction of nothing: the value that changes no other when combined with it.
 ExprId Identity(ir::Module& module, ReduceKind kind, ir::DType type) {
   const auto extreme = [&](bool lowest) {
     if (ir::IsFloat(type)) return module.exprs.Float((lowest ? -1 : 1) * std::numeric_limits<double>::infinity(), type);

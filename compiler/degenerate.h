@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What no later pass has to think of: statements that work on nothing, tiles without a dimension or without an element.
+// Removes degenerate cases, so that no later pass has to handle them: statements that work on nothing, and tiles without a dimension or
+// without an element.
 #pragma once
 
 #include "ir/module.h"

@@ -39,7 +39,7 @@ class Handing {
   }
 
  private:
-  // From the outermost branches inwards: what a branch got of its own, one within it may share again.
+  // Visits the outermost branches first: an inner branch may in turn share a fragment that the outer one got.
   void Visit(Block& block) {
     for (size_t i = 0; i < block.size(); ++i) {
       Block before, after;
@@ -67,7 +67,7 @@ class Handing {
     return uses;
   }
 
-  // What a block touches by tiles whose places in memory are constants.
+  // The tiles that a block touches at constant places.
   std::vector<Access> FixedTiles(const Block& block) const {
     std::vector<Access> tiles;
     ir::Walk(block, [&](const Stmt& stmt) {
@@ -92,7 +92,7 @@ class Handing {
     return true;
   }
 
-  // Certain races between the branches; others show on the emulator.
+  // Reports certain races between the two branches; the emulator shows the others.
   void CheckApart(const Stmt& stmt, const ir::If& branch) {
     if (!branch.then_threads || !branch.else_threads) return;
     const std::vector<Access> then = FixedTiles(branch.then_body), otherwise = FixedTiles(branch.else_body);
@@ -137,7 +137,7 @@ class Handing {
     }
   }
 
-  // The branch works on a fragment of its own threads.
+  // Gives the branch a fragment of its own threads.
   void Give(Block& body, BufferId fragment, BufferId shared, const Uses& use, ir::SourceLoc loc) {
     const BufferId own = Like(fragment, Space::kFragment, "_own");
     ReplaceBuffer(module_, body, fragment, own);

@@ -12,17 +12,17 @@ struct Context {
   const target::Target* target;
   v1::CompileOptions options;
 
-  // Bytes that tensors' addresses are a multiple of.
+  // Tensors' addresses are multiples of so many bytes.
   int64_t pointer_alignment() const { return options.pointer_alignment() == 0 ? 16 : options.pointer_alignment(); }
-  // Registers of a thread that fragments take at a time.
+  // The most registers of a thread that fragments may take at a time.
   int64_t max_fragment_registers() const { return options.max_fragment_registers() == 0 ? 640 : options.max_fragment_registers(); }
-  // Statements that an unrolled loop becomes.
+  // The most statements that an unrolled loop may become.
   int64_t max_unrolled() const { return options.max_unrolled() == 0 ? 4096 : options.max_unrolled(); }
-  // LLVM's instructions that the kernels become, before they are optimized, as llvm_ir::CodeOf counts them. LLVM takes time in proportion to
-  // them. For AMD's GPUs it orders the branches as well, which takes the square of their number.
+  // The most instructions of LLVM that the kernels may have before they are optimized, as llvm_ir::CodeOf counts them. LLVM takes time in
+  // proportion to them. For AMD's GPUs it also orders the branches, which takes time quadratic in their number.
   int64_t max_code() const {
     if (options.max_code() != 0) return options.max_code();
-    return target->family == target::Family::kAmdgpu && !target->emulated ? 100'000 : 1'000'000;
+    return target->family == target::Family::kAmdgpu && !target->emulated ? 60'000 : 600'000;
   }
 };
 

@@ -39,7 +39,7 @@ class Reporter {
                      [&](const ir::AsyncWait& op) {
                        if (op.product) {
                          return Add("overlap", "wait", fmt::format("for {}, {} products in flight behind it", module_[*op.product].name, op.pending),
-                                    "what is done with one sum runs under the next product", stmt);
+                                    "one sum is used while the next product is computed", stmt);
                        }
                        if (op.stores) Add("synchronize", "wait", "until tensor stores have read their tiles", "", stmt);
                      },
@@ -119,7 +119,7 @@ class Reporter {
     Add("instructions", subject, decision, gemm.plan->by_warps ? "few columns" : "", stmt);
   }
 
-  // The other copies are loops by now.
+  // Only tensor copies are still copies; the others have become loops.
   void TensorCopy(const ir::Stmt& stmt, const ir::Copy& copy) {
     const TensorTile tile = TileOf(module_, copy);
     Add("tensor_copies", fmt::format("copy {} → {}", Named(copy.src), Named(copy.dst)),
@@ -174,7 +174,7 @@ void AddResources(const ir::Module& module, const google::protobuf::RepeatedPtrF
     for (const v1::KernelResources& kernel : known)
       if (kernel.entry() == EntryName(i)) out = kernel;
     out.set_entry(EntryName(i));
-    // Where it is given at launch, nothing else knows.
+    // The assembler does not know of shared memory whose size is given at launch.
     out.set_shared_bytes(std::max(out.shared_bytes(), uint32_t(module.kernels[i].shared_bytes)));
   }
 }
@@ -183,7 +183,7 @@ void AddResources(const ir::Module& module, const google::protobuf::RepeatedPtrF
 
 namespace {
 
-// What a parallel loop's body does counts as the loop's, where it has no number of its own.
+// Statements in a parallel loop's body count as the loop if they have no number of their own.
 void CollectUsers(const ir::Module& module, const ir::Block& block, bool in_parallel, std::vector<std::set<uint32_t>>& users) {
   for (const ir::Stmt& stmt : block) {
     const uint32_t number = stmt.loc.line;

@@ -16,16 +16,17 @@
 namespace kiln::compiler {
 namespace {
 
-// What keeps some threads from the statements at hand. It is put into words where it is told: names of a long program take their time.
+// A condition that keeps some threads from the current statements. The text is made only when it is reported: the names of a long program
+// take time.
 struct Barring {
   std::string_view words;
   std::optional<ir::ExprId> expr = std::nullopt;
 };
 
-// Who comes to the statements at hand.
+// The threads that come to the current statements.
 struct Scope {
   ir::ThreadRange threads;                        // all of these, or none
-  std::optional<Barring> reason = std::nullopt;  // nothing: they come together
+  std::optional<Barring> reason = std::nullopt;  // nullopt: they come together
 };
 
 bool IsOfBlock(const ir::Stmt& stmt) {
@@ -62,7 +63,7 @@ class Checker {
 
  private:
   void VisitLoop(ir::For& loop, const Scope& scope) {
-    // Iterations of a parallel loop are dealt to the threads; what their conditions say is of the iteration.
+    // The iterations of a parallel loop are distributed over the threads, so conditions in it apply to an iteration, not to a thread.
     if (loop.kind == ir::LoopKind::kParallel) return;
     Visit(loop.body, Within(&loop, loop.extents, "a loop up to", scope));
   }
@@ -71,11 +72,11 @@ class Checker {
     for (const ir::ExprId id : exprs) {
       if (divergence_.Differs(id)) return {scope.threads, Barring{word, id}};
     }
-    if (loop != nullptr && divergence_.IsLeftEarly(loop)) return {scope.threads, Barring{"a loop that some threads leave, or go on in, before others"}};
+    if (loop != nullptr && divergence_.IsLeftEarly(loop)) return {scope.threads, Barring{"a loop that some threads leave or continue before others"}};
     return scope;
   }
 
-  // The range that the branch needs.
+  // Visits a branch; returns the range of threads that it needs.
   std::optional<ir::ThreadRange> VisitBranch(const ir::Stmt& stmt, ir::If& branch, bool value, const Scope& scope) {
     ir::Block& body = value ? branch.then_body : branch.else_body;
     if (!divergence_.Differs(branch.cond)) return Visit(body, scope), std::nullopt;
@@ -86,9 +87,10 @@ class Checker {
       return std::nullopt;
     }
     if (range->Count() == 0) return body.clear(), std::nullopt;
-    kernel_.decisions.push_back({"together", std::nullopt, fmt::format("threads {} to {} do what stands under {}if {}", range->begin, range->end - 1,
-                                                                       value ? "" : "the else of ", ir::PrintExpr(module_, branch.cond)),
-                                 "no other threads come there", stmt.loc});
+    kernel_.decisions.push_back({"together", std::nullopt, fmt::format("threads {} to {} run the statements under {}if {}", range->begin,
+                                                                       range->end - 1, value ? "" : "the else of ",
+                                                                       ir::PrintExpr(module_, branch.cond)),
+                                 "no other threads enter", stmt.loc});
     Visit(body, {*range});
     return range;
   }
@@ -97,9 +99,10 @@ class Checker {
     const std::string reason = barring.expr ? fmt::format("{} {}", barring.words, ir::PrintExpr(module_, *barring.expr)) : std::string(barring.words);
     const auto* loop = std::get_if<ir::For>(&stmt.op);
     const std::string what = loop != nullptr ? fmt::format("a {} loop", ir::Name(loop->kind)) : fmt::format("a {}", ir::Name(stmt.op));
-    diagnostics_.Error(fmt::format("{} that only some threads reach, under {}: threads do it together, and these are no known range of them", what, reason),
-                       "let the condition be first <= thread < last, with constants, move the statement out of there, or write each thread's own "
-                       "elements, as A[i] = x, which may stand under any condition",
+    diagnostics_.Error(fmt::format("{} that only some threads reach, under {}: the threads of a block do it together, and those that come are "
+                                   "not known to be a range", what, reason),
+                       "write the condition as first <= thread < last with constants, move the statement out of the condition, or write each "
+                       "thread's own elements, as A[i] = x, which may stand under any condition",
                        stmt.loc, ir::PrintStmt(module_, stmt));
   }
 

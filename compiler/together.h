@@ -6,9 +6,9 @@
 
 namespace kiln::compiler {
 
-// A tile operation is one step of all threads that come to it, each of which does a share. Where a condition lets only some threads of
-// the block come, and those are a range by number, the branch gets that range (ir::If): its tile operations are done by those threads.
-// Where they are none, or may be any, the operation is refused, and the error names the condition.
+// A tile operation is one step of all threads that come to it; each does a share. If a condition lets only some threads of the block come,
+// and these are a range by number, the branch gets that range (ir::If), and its threads do its tile operations. If it is no range, or may
+// be any threads, the operation is refused with an error that names the condition.
 ir::Result Together(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics);
 
 }  // namespace kiln::compiler

@@ -87,7 +87,7 @@ class Writer : public FieldVisitor {
     Put(uint64_t(items.size()));
     for (const T& item : items) Put(item);
   }
-  // A number counted from 1 where the entity was seen before; else 0, and its definition must follow.
+  // Writes the entity's number, counted from 1, if it was seen before; else 0, and its definition must follow.
   bool Known(uint32_t& number, uint32_t& count) {
     Put(uint64_t(number));
     if (number != 0) return true;
@@ -117,7 +117,7 @@ class Writer : public FieldVisitor {
     Put(uint64_t(buffer.shared_offset.value_or(-1)));
   }
   void Put(ExprId id) {
-    // Numbered after its operands, as it is written after them.
+    // Operands come first, both in the numbering and in the bytes.
     if (uint32_t number = exprs_[Index(id)]; number != 0) return Put(uint64_t(number));
     Put(uint64_t(0));
     const ExprNode& node = module_.exprs[id];

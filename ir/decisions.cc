@@ -19,7 +19,7 @@ struct Decisions : FieldVisitor {
 bool HasDecision(const Op& op) {
   Decisions found;
   Fields(op, found);
-  return found.any || WireNumber(op) == 0;  // or one that only passes make
+  return found.any || WireNumber(op) == 0;  // or a statement that only passes make
 }
 
 constexpr char kHint[] = "send the program as it was before the passes";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program's author is told. Passes gather every problem they can see before they give up.
+// Messages for the author of a program. A pass gathers every problem it can see before it gives up.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ class Diagnostics {
   size_t errors_ = 0;
 };
 
-// A pass failed; why is in the Diagnostics it was given.
+// A pass failed; the Diagnostics that it was given say why.
 struct Failed {};
 using Result = std::expected<void, Failed>;
 

@@ -29,7 +29,7 @@ const Row* FindRow(uint32_t number) {
   return nullptr;
 }
 
-// Rows by number, so that looking one up is no search.
+// The rows by number, so that a lookup needs no search.
 constexpr size_t kNumbers = 64;
 constexpr auto kByNumber = [] {
   std::array<Row, kNumbers> table{};
@@ -40,7 +40,7 @@ const Row& RowOf(ExprOp op) { return kByNumber[size_t(op)]; }
 
 size_t Mix(size_t seed, uint64_t value) { return (seed ^ value) * 0x9e3779b97f4a7c15 ^ (seed >> 29); }
 
-// Differs between processes, so that nobody can send expressions that all fall into one bucket. No order depends on it.
+// The seed differs between processes, so that nobody can send expressions which all fall into one bucket. No order depends on it.
 const char kAnywhere = 0;
 size_t Seed() { return Mix(reinterpret_cast<uintptr_t>(&kAnywhere), 0x5bd1e995); }
 

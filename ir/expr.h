@@ -4,15 +4,15 @@
 // to ids below its own, so no walk can run in a circle. An expression has no effect; it is evaluated where the statement that
 // holds it runs, and its loads see memory as it is then.
 //
-// Arithmetic. Integers wrap (two's complement). Division and remainder by zero give an unspecified value and no trap; shifts
-// take the count modulo the width. Floats follow IEEE 754 with round to nearest even, except under fast_math (division, square
-// root and transcendental functions approximate, subnormals flushed; a factor that a row of a product's operand shares may be
-// multiplied into the product's sums instead). min and max give the other operand where one is NaN.
-// cast float → integer truncates and saturates, NaN gives 0; float → narrower float rounds to nearest even and, for the 8-bit
-// types, saturates to the largest finite value; integer → narrower integer keeps the low bits; number → bool is "not zero".
-// A contracted multiply-add (one rounding) is allowed everywhere. A select does not load what the arm not chosen names, nor do
-// "and" and "or" what their second operand does where the first settles them: they may guard an index. Where the
-// arithmetic of an index leaves its type, the element is an unspecified one inside the buffer, or none.
+// Arithmetic. Integers wrap (two's complement). Division and remainder by zero give an unspecified value and no trap; shifts take the count
+// modulo the width. Floats follow IEEE 754 with round to nearest even, except under fast_math (division, square root and transcendental
+// functions approximate, subnormals flushed; if a row of a product's operand shares a factor, the product's sums may be multiplied by it
+// instead). min and max give the other operand where one is NaN. cast float → integer truncates and saturates, NaN gives 0; float →
+// narrower float rounds to nearest even and, for the 8-bit types, saturates to the largest finite value; integer → narrower integer keeps
+// the low bits; number → bool is "not zero". A contracted multiply-add (one rounding) is allowed everywhere. A select does not run the
+// loads of the arm that is not chosen. "and" and "or" do not run the loads of their second operand if the first one decides the result. So
+// all three may guard an index. If the arithmetic of an index overflows its type, the access touches an unspecified element of the buffer,
+// or none.
 #pragma once
 
 #include <array>
@@ -129,8 +129,8 @@ class ExprPool {
   std::unordered_multimap<size_t, uint32_t> index_;
 };
 
-// What is wrong with the types of `node` under its rule ("add of f16 and f32"), or an empty string. Leaves and loads are right as
-// far as the pool can tell; whether they agree with their variable or buffer is the verifier's to say.
+// Describes what is wrong with the types of `node` under its rule ("add of f16 and f32"); empty if nothing is. Leaves and loads are checked
+// as far as the pool knows them; the verifier checks that they agree with their variable or buffer.
 std::string TypeProblem(const ExprPool& pool, const ExprNode& node);
 
 }  // namespace kiln::ir

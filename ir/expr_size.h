@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How large expressions are as trees. Shared subexpressions make a small pool stand for an endless text, and a deep one
-// would overflow the stack of a walk; readers refuse both.
+// Sizes of expressions as trees. With shared subexpressions a small pool can stand for an endless text, and a deep expression would
+// overflow the stack of a recursive walk. Readers refuse both.
 #pragma once
 
 #include <cstdint>

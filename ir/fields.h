@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each op consists of, told once. From here follow the visitors of expressions, operands and buffers (visit.h), the walk through
-// nested blocks, accesses (compiler/analysis/access.h) and the canonical bytes.
+// The one description of what each op consists of. The visitors of expressions, operands and buffers (visit.h), the walk through nested
+// blocks, accesses (compiler/analysis/access.h) and the canonical bytes are all derived from it.
 //
 // Fields(op, v) calls, in the order of the text form:
 //   v.Evaluates(expr)             an expression that the statement evaluates
@@ -29,7 +29,7 @@ enum class Use : uint8_t {
   kRead,
   kWrite,
   kUpdate,  // read and written
-  kAtomic,  // read and written in one step: not seen half done by anybody
+  kAtomic,  // read and written in one step: no other thread sees a state in between
 };
 
 struct FieldVisitor {
@@ -141,7 +141,7 @@ void Fields(Same<PairSum> auto& op, auto&& v) {
   v.Decided(op.scratch);
   if (op.scratch) v.Names(*op.scratch);
 }
-// Where the blocks meet is their own business: partial sums and flags are no accesses of the tile.
+// Partial sums and flags are internal to the op: they are no accesses of the tile.
 void Fields(Same<StreamSum> auto& op, auto&& v) {
   v.Whole(op.sum, Use::kUpdate);
   v.Names(op.partials);
@@ -151,7 +151,7 @@ void Fields(Same<StreamSum> auto& op, auto&& v) {
   v.Evaluates(op.parts);
 }
 
-// Of the op that a statement holds.
+// Calls Fields for the op that a statement holds.
 template <typename AnyOp, typename V>
 requires Same<AnyOp, Op>
 void Fields(AnyOp& op, V&& v) {

@@ -82,7 +82,7 @@ void RenumberRegisters(std::vector<std::vector<Digit>>& dims) {
   }
 }
 
-// How many threads each dimension takes, and what that costs: units of work of a thread, then units of padding.
+// How many threads each dimension takes, and the cost: first a thread's units of work, then units of padding.
 struct Spread {
   std::vector<int64_t> taken;
   std::pair<int64_t, int64_t> cost;
@@ -323,7 +323,7 @@ bool Layout::IsInjective() const {
     }
   }
   if (!IsCompact(threads) || !IsCompact(registers)) return false;
-  // Addresses may have gaps (padding) but not meet: each digit steps beyond all that the smaller strides reach.
+  // Addresses may have gaps (padding) but must not collide: each digit's stride exceeds what all smaller strides reach together.
   std::ranges::sort(addresses, {}, &Digit::stride);
   int64_t reach = 0;
   for (const Digit& digit : addresses) {

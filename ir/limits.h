@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one module may hold. A program by hand stays below a hundredth of each. Readers enforce them, so walks may
+// The most that one module may hold. A program written by hand stays below a hundredth of each limit. Readers enforce them, so walks may
 // recurse.
 #pragma once
 

@@ -2,12 +2,12 @@
 //
 // A tile function: parameters, and the kernels it launches in order. Plain values; a copy is independent.
 //
-// Meaning. A kernel's body runs once for each block of the grid, by all its threads together: a tile operation is one step of the
-// block. Each statement sees the effects of those before it, whatever threads did them; waits and barriers are the compiler's
-// business. Loads outside a global buffer's shape give the pad value, stores there do nothing; an index outside a shared, fragment
-// or local buffer is an error of the program. Two accesses race, and the result is unspecified, where two iterations of a parallel
-// loop or two blocks touch one element, at least one of them writing, other than by Atomic. Tensors of different parameters do
-// not overlap where a kernel writes to one of them, but for those that both are `may_alias`. Fragments and locals start with unspecified values; so does shared memory.
+// Meaning. A kernel's body runs once for each block of the grid, by all its threads together: a tile operation is one step of the block.
+// Each statement sees the effects of those before it, whatever threads did them; waits and barriers are the compiler's business. Loads
+// outside a global buffer's shape give the pad value, stores there do nothing; an index outside a shared, fragment or local buffer is an
+// error of the program. Two accesses race, and the result is unspecified, if two iterations of a parallel loop or two blocks touch one
+// element, at least one of them writes it, and not both are Atomic. If a kernel writes a tensor, it does not overlap the tensor of another
+// parameter, unless both are `may_alias`. Fragments and locals start with unspecified values; so does shared memory.
 #pragma once
 
 #include <cstdint>
@@ -46,13 +46,14 @@ struct Buffer {
   // Decided by the passes.
   std::optional<Layout> layout;          // fragments: (thread, register); shared: address in elements + swizzle
   std::optional<int64_t> shared_offset;  // bytes in the block's shared memory
-  uint32_t versions = 1;                 // of which the outermost dimension counts, where there are several
+  uint32_t versions = 1;                 // the outermost dimension selects one of them, if there are several
 };
 
 struct Stmt;                     // ir/op.h
 using Block = std::vector<Stmt>;
 
-// What a pass decided and the program does not show, for the report: part of neither the program's text, its wire form nor its key.
+// A decision of a pass that the program does not show, for the report. It belongs neither to the program's text nor to its wire form or its
+// key.
 struct Decision {
   std::string_view pass;
   std::optional<BufferId> subject;  // none: the kernel
@@ -70,12 +71,12 @@ struct Kernel {
   Block body;
   std::string name;
   int64_t shared_bytes = 0;  // decided
-  uint32_t producers = 0;    // decided: threads behind the others that fill rings and do nothing else
+  uint32_t producers = 0;    // decided: further threads, after the kernel's own, that do nothing but fill rings
   std::vector<Decision> decisions;
 
   uint32_t ClusterBlocks() const;
 
-  // Written in module.cc, so that who holds a module need not know what statements consist of.
+  // Written in module.cc, so that users of a module need not include the definitions of statements.
   Kernel();
   Kernel(const Kernel&);
   Kernel(Kernel&&) noexcept;

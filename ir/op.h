@@ -29,7 +29,7 @@ using Block = std::vector<Stmt>;
 
 // --- What programs consist of; passes make more of them. ---
 
-// `buffer`, which is not global, for the rest of the block it stands in; once for each buffer. Its elements start unspecified.
+// Allocates `buffer`, which is not global, for the rest of the block. Each buffer is allocated once. Its elements start unspecified.
 struct Alloc { BufferId buffer; };
 
 // kSerial, kUnroll: one iteration after the other; all threads run each. kParallel: in no order, each of them once, spread over the
@@ -50,14 +50,15 @@ struct For {
 // Threads of a block by number, from `begin` to one before `end`.
 struct ThreadRange {
   uint32_t begin = 0, end = 0;
-  uint32_t barrier = 0;  // decided: the number of the barrier at which just these threads meet; 0: they need none, or their warp's will do
+  uint32_t barrier = 0;  // decided: number of the barrier for just these threads; 0: they need none, or the barrier of their warp is enough
 
   uint32_t Count() const { return end - begin; }
   bool Holds(const ThreadRange& other) const { return begin <= other.begin && other.end <= end; }
   bool IsSame(const ThreadRange& other) const { return begin == other.begin && end == other.end; }
 };
-// One of the two bodies, by a bool. Decided, of a body with statements that threads do together: just the threads of a range come to it, or
-// none does; they do such a statement among themselves. Without a range all threads that come to the If come to the same body.
+// Runs one of the two bodies, depending on a bool. Decided, for a body with statements that threads do together: either exactly the threads
+// of a range come to it or none does, and they do such a statement among themselves. Without a range, all threads that come to the If take
+// the same branch.
 struct If {
   ExprId cond;
   Block then_body, else_body;
@@ -65,9 +66,9 @@ struct If {
 
   bool IsNarrowed() const { return then_threads || else_threads; }
 };
-// The body as long as the bool holds, which is looked at before each iteration.
+// Runs the body as long as the bool holds; it is evaluated before each iteration.
 struct While { ExprId cond; Block body; };
-// `var` is what `value` is here, for the rest of the block it stands in.
+// Gives `var` the value that `value` has here, for the rest of the block.
 struct Let { VarId var; ExprId value; };
 // buffer[indices] = value, of the buffer's type.
 struct Store {
@@ -76,12 +77,12 @@ struct Store {
   ExprId value;
   bool async = false;  // decided: done by cp.async; the value is a load
 };
-// The program promises that the bool holds; nothing is checked, and what follows may rely on it.
+// The program promises that the bool holds. Nothing checks this, and later statements may rely on it.
 struct Assume { ExprId cond; };
 
-// Decided: tiles in shared memory that one thread fills, ahead of the others that use them. `barriers` has two for each stage:
-// filled (0 … stages − 1) and emptied (stages … 2·stages − 1). `position` is local to each thread: the stage and the parity of
-// its phase, both 0 at first.
+// Decided: a ring, i.e. tiles in shared memory that one thread fills ahead of the threads that use them. `barriers` has two for each stage:
+// filled (0 … stages − 1) and emptied (stages … 2·stages − 1). `position` is local to each thread: the stage and the parity of its phase,
+// both 0 at first.
 struct Ring {
   BufferId barriers{};
   BufferId position{};
@@ -95,8 +96,8 @@ struct CopyPlan {
   int32_t vector = 1;              // elements in one access
   std::optional<Layout> layout;    // tile of the copy (non-unit extents, or flattened to one dimension) → (thread, register)
   std::optional<Ring> ring;        // kTensor, to shared memory
-  bool multicast = false;          // into a ring: the blocks of the cluster take turns, each for all
-  bool panels = false;             // kTensor, to shared memory: a box takes all columns, though they are wider than a swizzle
+  bool multicast = false;          // into a ring: the blocks of the cluster take turns in loading for all of them
+  bool panels = false;             // kTensor, to shared memory: a box takes all columns, even if they are wider than a swizzle
   // kTensor, from shared memory: groups of four warps along the tile's rows and columns, each of which stores what it wrote. 0: one
   // thread stores all.
   uint32_t groups_m = 0, groups_n = 0;
@@ -110,10 +111,10 @@ struct GemmPlan {
   std::string instruction;  // row of the target's instruction table; "fma" where none fits
   int32_t warps_m = 1;
   int32_t warps_n = 1;
-  int32_t warps_k = 1;      // parts of k, each with a sum of its own: c has them as its first dimension. Further warps compute copies
-  bool in_flight = false;   // by groups of warps: left running until an AsyncWait for c, or until the next that adds to c ends
-  bool by_warps = false;    // each warp of a group computes its rows by mma.sync: for few columns, where the group's instruction takes long
-  bool promoted = false;    // summed by itself, then added to c: the instruction's own sums have fewer bits than c
+  int32_t warps_k = 1;      // parts of k, each with a sum of its own: the first dimension of c. Further warps compute copies
+  bool in_flight = false;   // wgmma only: keeps running until an AsyncWait for c, or until the next product that adds to c has ended
+  bool by_warps = false;    // each warp of a group computes its rows with mma.sync: faster than wgmma for few columns
+  bool promoted = false;    // summed separately, then added to c, because the instruction's own sums have fewer bits than c
 };
 // c += op(a) · op(b), m × n from m × k and k × n: the last two dimensions of each region; the others are of extent 1. a and b are shared or
 // fragments of one float type, or both of 8-bit floats, or of integers of 8 or 4 bits; c is a fragment of floats at least as wide, or of i32.
@@ -136,14 +137,14 @@ struct Reduce {
   int32_t dim;
   bool clear = true;  // false: combined with what dst holds, too
   std::optional<BufferId> scratch;  // decided: shared memory in which warps exchange partial results
-  bool cluster = false;             // decided: joined with what the other blocks of the cluster have
+  bool cluster = false;             // decided: also combined with the results of the cluster's other blocks
 };
 
 enum class AtomicKind : uint8_t { kAdd = 1, kMax = 2, kMin = 3 };
 // buffer[indices] = kind(buffer[indices], value), in one step for all threads that see the buffer; relaxed. Global or shared, of 16 bits or more.
 struct Atomic { AtomicKind kind; BufferId buffer; std::vector<ExprId> indices; ExprId value; };
 
-// All threads that come here wait for each other. A program needs none; synchronize makes those that its statements need.
+// All threads that come here wait for each other. Programs need none: synchronize inserts the barriers that their statements need.
 struct Barrier { bool by_group = false; };  // decided: each group of four warps for itself
 // Leave the innermost loop, or its iteration; not of a parallel or vectorized one.
 struct Break {};
@@ -151,30 +152,30 @@ struct Continue {};
 
 // --- Made by passes, never on the wire. ---
 
-// Closes the group of async copies (cp.async) issued since the last one. By pipeline, and by synchronize.
+// Closes the group of async copies (cp.async) issued since the last AsyncCommit. Inserted by pipeline and synchronize.
 struct AsyncCommit {};
-// Each thread waits. By pipeline and synchronize for async copies, by synchronize for tensor stores, by overlap for products.
+// Each thread waits. Inserted for async copies by pipeline and synchronize, for tensor stores by synchronize, for products by overlap.
 struct AsyncWait {
   int32_t pending;      // until at most so many of the newest groups are unfinished
   bool stores = false;  // of tensor stores: until they have read their source
-  std::optional<BufferId> product = {};  // of products in flight: this sum is finished then
+  std::optional<BufferId> product = {};  // of products in flight: waits until this sum is finished
 };
-// By rings; overlap moves releases behind later steps.
-// kAcquire: the filling thread waits until the stage is empty and expects `bytes`. kWait: the others wait until it is full.
-// kRelease: they are done with it, or with the one they were at `behind` steps ago. kAdvance: on to the next stage, each thread for itself.
+// Inserted by rings; overlap moves releases behind later steps. kAcquire: the filling thread waits until the stage is empty, and expects
+// `bytes`. kWait: the other threads wait until the stage is full. kRelease: they no longer need it, or the stage of `behind` steps ago.
+// kAdvance: each thread goes on to the next stage.
 enum class RingAction : uint8_t { kAcquire = 0, kWait = 1, kRelease = 2, kAdvance = 3 };
 struct RingStep { RingAction action; Ring ring; int64_t bytes = 0; int32_t behind = 0; };
-// By split_pairs. Two blocks of a cluster add their fragments: of the total, each gets its half along `dim`, the first block the lower
-// one. Without `half` the first adds the other's fragment to its own; the other's is worth nothing afterwards.
+// Inserted by split_pairs. Two blocks of a cluster add their fragments. Each gets its half of the total along `dim`, the first block the
+// lower one. Without `half`, the first block adds the other's fragment to its own, and the other's is meaningless afterwards.
 struct PairSum {
   BufferId sum;
   std::optional<BufferId> half = {};
   int32_t dim = 0;
   std::optional<BufferId> scratch = {};  // decided: shared memory that the other block writes to
 };
-// By stream_k. Blocks that share the steps of one tile. One that does not own it leaves its part of the sum in its place of `partials`
-// (blocks × the sum's elements) and raises its flag. The owner adds what the `parts` blocks numbered below it left, nearest first, and
-// lowers theirs.
+// Inserted by stream_k. The blocks that share the steps of one tile add their parts of its sum. A block that does not own the tile stores
+// its part at its place in `partials` (blocks × the sum's elements) and raises its flag. The owner adds the parts of the `parts` blocks
+// numbered below it, nearest first, and lowers their flags.
 struct StreamSum {
   BufferId sum;
   BufferId partials, flags;  // global; flags: one of each block, 0 before and after each launch
@@ -205,7 +206,7 @@ Overloaded(Fs...) -> Overloaded<Fs...>;
 template <typename... Ts>
 bool IsOneOf(const Op& op) { return (std::holds_alternative<Ts>(op) || ...); }
 
-// Of Overloaded: the ops that a pass has looked at and leaves alone. They are listed, so that a new op compiles nowhere unseen.
+// For Overloaded: lists the ops that a pass deliberately leaves alone, so that a new op fails to compile where nobody has considered it.
 template <typename T>
 struct IgnoredOne { void operator()(const T&) const {} };
 template <typename... Ts>

@@ -142,7 +142,7 @@ VarId Parser::BindNamed(const Token& name, VarKind kind, DType dtype, uint8_t ax
     if (module_.vars.size() >= kMaxVars) FailAt(name, fmt::format("more than {} variables", kMaxVars));
     return module_.AddVar({kind, dtype, axis, std::string(name.text)});
   }
-  // One variable may be bound by several loops; that they lie apart is the verifier's to say.
+  // Several loops may bind one variable; the verifier checks that they do not overlap.
   VarId var{it->second.index};
   bool rebound = !it->second.is_buffer && module_[var].kind == kind && module_[var].dtype == dtype &&
                  module_[var].axis == axis && kind != VarKind::kSymbol && kind != VarKind::kScalar;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The text form's recursive-descent parser: parse_expr.cc, parse_stmt.cc and parse.cc. After an error every method returns at
-// once with something harmless; callers look at failed() in loops only. Where statements stand, the next line is read again.
+// The text form's recursive-descent parser: parse_expr.cc, parse_stmt.cc and parse.cc. After an error every method returns at once with a
+// harmless value; callers need to check failed() only in loops. The parser resumes at the next line where a statement may start.
 #pragma once
 
 #include <map>
@@ -38,8 +38,8 @@ class Parser {
   void Fail(std::string message, std::string hint = {}) { FailAt(token_, std::move(message), std::move(hint)); }
   void FailAt(const Token& token, std::string message, std::string hint = {});
   void Undefined(const Token& name);
-  // Goes on behind the line of the last error; names on that line are not asked about again. The blocks that start there are read,
-  // or, where `blocks_follow`, the first of them is left to come.
+  // Resumes after the line of the last error, and reports no further unknown names from that line. Skips the blocks that start there; with
+  // `blocks_follow` the caller still reads the first of them.
   void Recover(bool blocks_follow = false);
   void Expected(std::string_view what);
   void Advance() {

@@ -25,7 +25,7 @@ std::string Clean(std::string_view name) {
   return clean;
 }
 
-// Gives each name once; a name that is taken gets the next free number.
+// Makes names unique: a name that is taken gets the next free number.
 class Uniquifier {
  public:
   std::string operator()(const std::string& name) {
@@ -202,7 +202,7 @@ class ModulePrinter {
     Line(0, text + " {");
   }
 
-  // No statement allocates them; several may share one.
+  // Buffers that no statement allocates; several may share one name.
   void PrintScratch() {
     std::set<BufferId> scratch;
     for (const Kernel& kernel : module_.kernels) {

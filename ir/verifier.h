@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the checks of the op families (ir/ops) share: where they are, what is in scope, and how to complain.
+// State that the checks of the op families (ir/ops) share: the current place, what is in scope, and the diagnostics.
 #pragma once
 
 #include <map>
@@ -45,7 +45,7 @@ class Verifier {
   bool CheckUsable(BufferId buffer);
   bool CheckHolder(BufferId fragment);
   void CheckRing(const Ring& ring);
-  // Reports a statement that all threads do together where single iterations run.
+  // Reports a statement that all threads must do together but that stands inside a parallel loop's iterations.
   bool CheckTogether(std::string_view what);
 
   bool Bind(VarId var, VarKind kind, std::string_view what);
@@ -57,7 +57,7 @@ class Verifier {
   void CheckBuffer(BufferId id);
   // Checks a nested block, whose bindings end with it.
   void CheckBlock(const Block& block);
-  // A branch, which only `threads` come to where there are some.
+  // Checks a branch; `threads`, if set, are the only ones that come to it.
   void CheckBranch(const Block& block, const std::optional<ThreadRange>& threads);
   // A loop's variables and body.
   void CheckLoop(const For& op);
@@ -65,7 +65,7 @@ class Verifier {
   // The loops around the statement, outermost first; a While counts as kSerial.
   std::vector<LoopKind> loops;
   bool InParallel() const;
-  // Branches of if around the statement. What only may happen, as an index outside its buffer, is no fault there.
+  // Number of enclosing branches. Within a branch, faults that may not happen, such as an index outside its buffer, are not reported.
   int branches = 0;
   ThreadRange threads;    // that may come to the statement
   bool narrowed = false;  // by a branch around it

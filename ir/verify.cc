@@ -55,7 +55,7 @@ void Verifier::Run() {
   place_.clear();
   if (module_.kernels.empty()) Error("the function launches no kernel", "give it a kernel with a grid, threads and a body");
   for (const Kernel& kernel : module_.kernels) CheckKernel(kernel);
-  // Those that an alloc names are checked there.
+  // Buffers that an alloc names have been checked there.
   CheckBuffers([this](uint32_t i) { return !checked_buffer_[i]; });
 }
 
@@ -173,7 +173,7 @@ void Verifier::CheckBuffer(BufferId id) {
     Error("a global buffer that is neither a parameter nor a workspace", "make it a parameter, or a workspace");
   }
   if (buffer.may_alias && !is_param_[Index(id)])
-    Error("may_alias on what is no tensor parameter", "other buffers share memory with nothing");
+    Error("may_alias on a buffer that is not a tensor parameter", "only tensor parameters can share memory");
   if (buffer.pad_value && !is_global)
     Error("a pad value outside global memory", "an index outside this buffer is an error of the program");
   for (ExprId extent : buffer.shape) CheckHostExpr(extent, false, "the shape");
@@ -235,13 +235,15 @@ void Verifier::CheckKernel(const Kernel& kernel) {
   uint64_t cluster = 1;
   for (uint32_t size : kernel.cluster) cluster = std::min<uint64_t>(cluster * size, 1 << 20);
   bool clustered = !kernel.cluster.empty();
-  if (clustered && kernel.cluster.size() != kernel.grid.size()) Error("a cluster of other rank than the grid", "give it as many dimensions as the grid has");
+  if (clustered && kernel.cluster.size() != kernel.grid.size()) {
+    Error("a cluster of another rank than the grid", "give it as many dimensions as the grid has");
+  }
   if (clustered && (cluster < 1 || cluster > 16)) Error(fmt::format("a cluster of {} blocks", cluster), "use 1 to 16");
   size_t bound = bound_.size();
   for (size_t i = 0; i < kernel.block_vars.size(); ++i) {
     CheckPosition(kernel.block_vars[i], "a block variable");
     if (Bind(kernel.block_vars[i], VarKind::kBlock, "a block variable") && module_[kernel.block_vars[i]].axis != i) {
-      Error(fmt::format("block variable {} is of axis {} and stands at {}", Name(kernel.block_vars[i]),
+      Error(fmt::format("block variable {} has axis {} but stands at position {}", Name(kernel.block_vars[i]),
                         module_[kernel.block_vars[i]].axis, i),
             "name them in the order x, y, z");
     }

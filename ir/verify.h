@@ -13,9 +13,8 @@ inline constexpr uint32_t kMaxThreads = 1024, kMaxNamedBarriers = 15;
 inline constexpr uint32_t kMaxResidentThreads = 2048, kMaxResidentBlocks = 32;  // of a multiprocessor of any target
 inline constexpr uint32_t kMaxStages = 32;
 
-// Whether the module means something: types, spaces, scopes, shapes, and what each operation demands. Knows no target.
-// Names every problem with its statement and source line; the module may be anything that Decode or Parse gave, or a
-// pass left.
+// Whether the module has a meaning: types, spaces, scopes, shapes, and the rules of each operation. Independent of the target. Names every
+// problem with its statement and source line. The module may come from Decode, Parse or a pass.
 Result Verify(const Module& module, Diagnostics& diagnostics);
 
 }  // namespace kiln::ir

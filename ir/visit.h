@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a statement itself names (of a compound one, its header), and the statements within it. All follow from ir/fields.h, and work on
-// const statements and, to rewrite them, on others.
+// Visitors of what a statement names (for a compound statement: its header) and of the statements within it. All are derived from
+// ir/fields.h. They work on const statements, and on mutable ones to rewrite them.
 #pragma once
 
 #include <utility>

@@ -114,7 +114,7 @@ class BundleReader {
  private:
   static std::unexpected<Error> Corrupt(std::string what) { return Fail(ErrorCode::kCorrupt, "bundle: " + what); }
 
-  // Compares with what is left before it allocates: the size may be a lie.
+  // Compares the size with the rest of the file before allocating: it may be wrong.
   std::expected<std::string, Error> Read(std::uint64_t size, bool hash = true) {
     if (size > left_) return Corrupt(fmt::format("it ends where {} more bytes should follow", size - left_));
     std::string bytes(size, '\0');
@@ -141,7 +141,7 @@ class BundleReader {
   Hasher hasher_;
 };
 
-// Puts with a bound on what is not yet committed. Remembers the first failure.
+// Puts entries, with a bound on those not yet committed. Remembers the first failure.
 class ThrottledPuts {
  public:
   explicit ThrottledPuts(Tier& into) : into_(into) {}

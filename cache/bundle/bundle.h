@@ -36,7 +36,7 @@ struct BundleReport {
 std::expected<BundleReport, Error> ExportBundle(SqliteTier& from, const std::filesystem::path& path,
                                                 std::function<bool(const EntryInfo&)> accept = {});
 
-// What becomes of an entry before it is put; empty: it is left out.
+// What to put instead of the entry; empty: nothing.
 using ImportFilter = std::function<std::optional<Entry>(const Entry&)>;
 
 // Puts every entry of the bundle that `filter` lets through (all, where empty) and waits until they are committed. kCorrupt when

@@ -11,8 +11,8 @@
 #include "cache/entry.h"
 #include "cache/memory_tier.h"
 
-// An import never ends the process, puts only entries that verify, and tells how many. With the digests at the end mended, so that
-// the fuzzer comes past them.
+// An import never ends the process, puts only entries that verify, and reports how many. The fuzzer repairs the digests at the end of its
+// input, or it would never get past them.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kiln::cache;
   std::string bytes(reinterpret_cast<const char*>(data), size);

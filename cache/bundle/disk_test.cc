@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The disk fails at every single call that a life of a store makes to write: from its creation on, in puts, erasures, evictions,
-// checkpoints, a collection, an export, an import and the close. Once, or from that call on until there is room again. What was
-// answered as stored is there, what is served is right, and afterwards the store works as before.
+// Runs the whole life of a store (creation, puts, erasures, evictions, checkpoints, a collection, an export, an import, the close), and
+// lets the disk fail at each of its write calls in turn: at that call alone, or from that call on until there is space again. What the
+// store acknowledged must be there, what it serves must be right, and afterwards it must work as before.
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
@@ -134,7 +134,7 @@ class SqliteDiskTest : public ::testing::TestWithParam<Fault> {
       EXPECT_TRUE(ExportBundle(*tier, directory / "bundle"));
     }
     auto files = FilesIn(directory / "store");
-    files.erase("open");  // the mark stays where the check of a store that was not closed has not come to its end
+    files.erase("open");  // the mark stays if the background check of an unclosed store has not finished
     EXPECT_EQ(files, (std::set<std::string>{"kiln.db", "lock"}));
     auto db = sqlite::Connection::Open(directory / "store" / "kiln.db", sqlite::OpenMode::kWrite);
     EXPECT_EQ(db->Text("PRAGMA journal_mode"), "wal") << "readers and the writer would wait for each other";
@@ -179,7 +179,7 @@ TEST_P(SqliteDiskTest, EveryCallThatWrites) {
   EXPECT_GT(call, 100) << "is anything intercepted?";
 }
 
-// What was asked for since the uses were last written is asked for still, when the transaction that would have made room by it failed.
+// Entries used since the uses were last written must count as used even if the transaction that writes the uses, and evicts, fails.
 TEST(SqliteDisk, UsesAreNotLostWithAFailedEviction) {
   TemporaryDirectory directory;
   const ManualClock clock;

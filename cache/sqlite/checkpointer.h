@@ -12,15 +12,15 @@ namespace kiln::cache {
 
 // The thread that copies the write-ahead log back into the database, so that no put waits for it.
 //
-// A passive checkpoint after every `checkpoint_bytes` of commits, or when commits have paused for a second: it gets in
-// nobody's way, and once all is copied the log is used from its start again. That moment never comes while commits
-// follow each other without a gap, or while some reader is always in the middle of the log. So above `wal_limit` the
-// log is truncated: the writer is asked to hold its next transaction until that is done, for SQLite's own lock would
-// let a busy writer win again and again. A reader that stays makes it give up until the log has grown by as much again.
+// A passive checkpoint after every `checkpoint_bytes` of commits, or when commits have paused for a second: it blocks
+// nobody, and once all is copied SQLite writes the log from its start again. That never happens while commits follow each
+// other without a gap, or while some reader is always in the middle of the log. So above `wal_limit` the thread truncates
+// the log. It asks the writer to hold its next transaction until that is done, because SQLite's own lock would let a busy
+// writer win again and again. If a reader stays, it gives up until the log has grown by as much again.
 //
 // First of all, after a start that found the store not properly closed, the thread checks the structure of the whole
-// file. That takes an eighth of a second per GiB that is in memory and much longer from a slow disk, during which
-// everything is served but the log cannot shrink.
+// file. That may take long for a large file on a slow disk. Meanwhile everything is served, but the log cannot
+// shrink.
 //
 // It reads through the pool like everybody else, so whoever replaces the store or closes it needs to suspend only that.
 class Checkpointer {
@@ -31,7 +31,7 @@ class Checkpointer {
 
   void Start();
 
-  // The readers must be suspended, or a check that is running goes on to its end. Whether the check is still due.
+  // Needs suspended readers; otherwise a running check continues to its end. Returns whether the check is still due.
   bool Stop();
 
   // For the writer: called with the size of each commit, and before each transaction.

@@ -31,8 +31,8 @@ class ReaderPool {
 
     Reader* operator->() { return reader_.get(); }
 
-    // To be called with every error that the reader gives. The connection is then closed instead of used again, and
-    // damage is reported while the lease still holds off the replacement of the file.
+    // Call this with every error of the reader. The connection is then closed instead of reused, and damage is reported while the lease
+    // still prevents the file from being replaced.
     void Failed(const Error& error);
 
    private:

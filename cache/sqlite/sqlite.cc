@@ -40,7 +40,8 @@ std::unexpected<Error> FailWith(sqlite3* connection, int result) {
   return Fail(CodeOf(connection, result), fmt::format("sqlite: {} (result {})", detail, result));
 }
 
-// Of a file that nobody writes. SQLite opens one without its write-ahead log only if it is called immutable, and then reads no log.
+// The URI of a file that nobody writes. SQLite opens a file without its write-ahead log only if it is declared immutable, and then does not
+// read a log.
 std::string ReadOnlyUri(const std::filesystem::path& path) {
   std::string uri = path.is_absolute() ? "file://" : "file:";  // with an authority, an empty one
   for (const char c : path.native()) {

@@ -43,7 +43,7 @@ constexpr char kSchema[] = R"sql(
   INSERT INTO store VALUES(2);
 )sql";
 
-// What makes a store of version N + 1 of one of version N; the first is for N = 1.
+// The statements that upgrade a store from version N to N + 1; the first is for N = 1.
 constexpr const char* kUpgrades[] = {
     // Entries were evicted by the time of their last use, which a clock that was wrong for a while spoils.
     R"sql(
@@ -92,15 +92,15 @@ std::expected<void, Error> PrepareAs(Connection& db, Statement& statement, std::
   return {};
 }
 
-// Of a statement that always has one row.
+// The result of a statement that always gives one row.
 std::expected<std::int64_t, Error> IntegerOf(Statement& statement) {
   Query query(statement);
   KILN_RETURN_IF_ERROR(query.Step());
   return query.Integer(0);
 }
 
-// The version of the store; 0 for a database without anything in it. From version 2 on it is written down twice, so that a
-// damaged number is not taken for a newer kilnd's.
+// The version of the store; 0 for an empty database. From version 2 on it is stored twice, so that a damaged number is not taken for that
+// of a newer kilnd.
 std::expected<std::int64_t, Error> VersionOf(Connection& db) {
   KILN_ASSIGN_OR_RETURN(const auto application, db.Integer("PRAGMA application_id"));
   KILN_ASSIGN_OR_RETURN(const auto version, db.Integer("PRAGMA user_version"));
@@ -141,7 +141,7 @@ std::expected<void, Error> CreateSchema(Connection& db) {
 }  // namespace
 
 std::expected<Reader, Error> Reader::Open(const std::filesystem::path& path, const SqliteOptions& options, bool writable) {
-  // Not read-only where it can be written: the last connection to close must be able to clean up the log.
+  // Opened for writing if possible: the last connection to close must be able to clean up the log.
   KILN_ASSIGN_OR_RETURN(auto db, Connection::Open(path, writable ? OpenMode::kWrite : OpenMode::kRead));
   db.SetBusyTimeout(kReaderBusy);
   if (!writable) KILN_RETURN_IF_ERROR(db.Execute("PRAGMA locking_mode = EXCLUSIVE;"));
@@ -328,7 +328,7 @@ std::expected<bool, Error> WriterConnection::EvictOne() {
     body = oldest.Blob(1);
   }
   KILN_RETURN_IF_ERROR(Query(delete_entry_).Bind(1, key).Run());
-  // An index that names a row which is not there would be asked for the same row for ever.
+  // If an index names a row that does not exist, eviction would ask for that row forever.
   if (db_.Changes() != 1) return Fail(ErrorCode::kDamaged, "the index by last use disagrees with the entries");
   KILN_RETURN_IF_ERROR(DropOrphan(body));
   return true;

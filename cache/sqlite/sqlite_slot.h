@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The place of the SQLite tier, whose store may come later: one that cannot be opened (a full or read-only disk, a lock file that is
-// none) is tried again until it can be. Until then the tier is not available, and the others go on without it.
+// Holds the SQLite tier, whose store may become available later: if it cannot be opened (a full or read-only disk, a lock file that is not
+// a file), the slot tries again until it can. Until then the tier is not available, and the other tiers work without it.
 //
 // Threads. KeepTrying starts one, which ends when the store is open or the slot goes. `open_` is set once while the slot is shared, when
 // `store_` is there: whoever finds it null passes by, and nobody waits while a store is being opened.
@@ -23,7 +23,7 @@ class SqliteSlot final : public Tier {
  public:
   struct Options {
     SqliteOptions store;  // on_event is told why it cannot be opened, when that is another reason than the last time
-    // Of a store that comes later: what must hold before it is used. Asked with the store open, which is closed again on an error.
+    // A check of a store that was opened later, made before it is used. On an error the store is closed again.
     std::function<std::expected<void, Error>()> may_use;
     std::function<void()> on_open;  // of a store that came later
     std::chrono::milliseconds between_tries = std::chrono::seconds(2);

@@ -27,9 +27,9 @@ struct SqliteOptions {
   // The file may never exceed this; a put that would make it grow further fails with kFull. 0: no such limit.
   std::uint64_t hard_limit = 0;
 
-  // How much of the file is read through a memory map. A map saves a copy (3 of 40 µs for an entry of 50 KB, of which
-  // 25 are spent on its digest), but an I/O error under it, or somebody truncating the file, is a SIGBUS that ends the
-  // process, where a read returns an error and the work goes on. 0: everything is read with pread.
+  // How much of the file is read through a memory map. A map saves a copy, which is a small part of a read since the digest takes longer.
+  // But an I/O error under it, or truncation of the file by somebody else, raises SIGBUS and ends the process, while a read returns an
+  // error and work goes on. 0: everything is read with pread.
   std::uint64_t mmap_bytes = 0;
 
   // The write-ahead log is copied back above the first size and cut off above the second.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What happens to a store whose files are damaged, by a second connection or with plain file operations, and to one
-// that has no room.
+// How a store behaves when its files are damaged, by a second connection or by plain file operations, and when the disk is full.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -141,7 +141,7 @@ void SqliteWriter::Run() {
   if (db_) Execute({});  // the last uses
 }
 
-// Waits for work: operations, or that it is time to write the uses (an empty batch). Nothing when it is time to end.
+// Waits for operations, or for the time to write the uses (an empty batch). nullopt when it is time to end.
 std::optional<std::vector<SqliteWriter::Operation>> SqliteWriter::NextBatch() {
   std::vector<Operation> batch;
   bool damaged = false;
@@ -185,7 +185,7 @@ void SqliteWriter::Execute(std::vector<Operation> batch) {
   }
 }
 
-// Behind what came in meanwhile. A store that closes does not wait for a collection.
+// The rest of the collection goes behind operations that arrived meanwhile. Closing a store does not wait for a collection.
 void SqliteWriter::Requeue(Operation operation) {
   {
     MutexLock lock(mutex_);
@@ -287,7 +287,7 @@ std::expected<void, Error> SqliteWriter::WriteUses(UseLog::Uses& uses) {
   return {};
 }
 
-// `uses`: those that this transaction has written, and that must be written again if it fails.
+// `uses`: the uses that this transaction has written; they must be written again if it fails.
 std::expected<void, Error> SqliteWriter::MakeRoom(UseLog::Uses& uses, Changes& changes) {
   KILN_ASSIGN_OR_RETURN(changes.used_bytes, db_->UsedBytes());
   const std::uint64_t capacity = context_.options.capacity;

@@ -78,8 +78,8 @@ std::vector<std::pair<std::uint64_t, fs::path>> ListAside(const fs::path& direct
   return aside;
 }
 
-// Who can write in the directory can put a symbolic link, or a database of theirs, where a file of the store is opened. A group may:
-// the first folder of a volume is its group's where a container has one.
+// Whoever can write in the directory can replace a file of the store by a symbolic link or by a database of their own. A group may write:
+// in a container, the top folder of a volume belongs to its group.
 std::expected<void, Error> OthersCannotWrite(const fs::path& directory) {
   struct stat status{};
   if (::stat(directory.c_str(), &status) != 0) return {};  // who opens its files says why not
@@ -101,7 +101,8 @@ bool IsMountedReadOnly(const fs::path& directory) {
   return ::statvfs(directory.c_str(), &status) == 0 && (status.f_flag & ST_RDONLY) != 0;
 }
 
-// The lock file, never through a symbolic link: its text is replaced. A FIFO is not waited for. -1: there is none, and none can be made.
+// Opens the lock file, never through a symbolic link, since its text is replaced. Does not block on a FIFO. -1: there is no such file and
+// none can be made.
 std::expected<int, Error> OpenLock(const fs::path& path, bool writable) {
   const int flags = (writable ? O_RDWR | O_CREAT : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   const int lock = ::open(path.c_str(), flags, 0600);
@@ -191,7 +192,7 @@ std::expected<bool, Error> StoreDirectory::MarkOpen() {
     return FailedTo("create", mark, errno);
   }
   ::close(file);
-  // The mark must not be lost in the power cut that it is there to tell of.
+  // The mark must survive the power cut that it reports.
   if (const int parent = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); parent >= 0) {
     ::fsync(parent);
     ::close(parent);
@@ -209,7 +210,7 @@ std::expected<fs::path, Error> StoreDirectory::SetAside() {
   std::uint64_t number = 1;
   for (const auto& [used, path] : aside) number = std::max(number, used + 1);
   const fs::path target = directory_ / fmt::format("{}{}", kAside, number);
-  // The database last: as long as it has its name, a start after a crash in here finds it damaged again.
+  // Renames the database last: if the process dies before that, the next start finds it damaged again.
   for (const char* suffix : {"-wal", "-shm", ""}) {
     const fs::path from = database().string() + suffix;
     const fs::path to = target.string() + suffix;

@@ -27,7 +27,7 @@ struct Contender {
   double GigabytesPerSecond() const { return double(bytes) / Median() * 1e-3; }
 };
 
-// Programs take turns, so that what else the host does meets all of them alike.
+// The programs take turns, so that load of the host affects all of them alike.
 struct BenchCommand : RunArguments {
   std::vector<std::string> files;
   int rounds = 5;

@@ -23,7 +23,7 @@ struct CacheArguments {
   std::uint64_t target_bytes = 0;
 };
 
-// Of whole bytes: half a one is dropped.
+// The whole bytes that the digits give; an odd last digit is dropped.
 std::string BytesOfHex(std::string_view hex) {
   std::string bytes;
   for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
@@ -38,7 +38,7 @@ Error NotFound(const std::string& digits, const std::string& target) {
   return {.code = ErrorCode::kNotFound, .message = what + "; `kiln cache ls` lists them"};
 }
 
-// The entries whose keys begin with these digits, of those for the target; either may be empty. There is one at least.
+// The entries whose keys begin with these digits, among those for the target; either may be empty. Fails if there is none.
 std::expected<std::vector<CacheEntry>, Error> FindEntries(Client& client, const std::string& digits, const std::string& target) {
   if (digits.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) {
     return std::unexpected(InvalidInput(digits + " is no key; give the first digits of one that `kiln cache ls` shows"));
@@ -167,7 +167,7 @@ void Import(Context& context, Client& client, const CacheArguments& a) {
 
 void AddCache(CLI::App& app, Context& context) {
   const auto arguments = std::make_shared<CacheArguments>();
-  CLI::App& cache = *app.add_subcommand("cache", "Look at the daemon's store, and look after it");
+  CLI::App& cache = *app.add_subcommand("cache", "Inspect and maintain the daemon's store");
   cache.require_subcommand(1);
   using Function = void (*)(Context&, Client&, const CacheArguments&);
   const auto add = [&](const char* name, const char* about, Function function) -> CLI::App& {

@@ -103,7 +103,7 @@ TEST_F(CliTest, ErrorsSayWhatToDo) {
 TEST_F(CliTest, ARunOnAGpuIsNotChecked) {
   const Ran ran = Kiln("--text run " + program_ + " --check");
   EXPECT_EQ(ran.status, 1);
-  EXPECT_TRUE(Has(ran, "--check is of emulated runs")) << ran.out;
+  EXPECT_TRUE(Has(ran, "--check is for emulated runs")) << ran.out;
 }
 
 TEST_F(CliTest, AProgramOfOtherNamesIsKnownAndLoaded) {

@@ -105,9 +105,9 @@ TEST(RunArguments, AGpuDoesNotDoWhatTheEmulatorDoes) {
   EXPECT_TRUE(RunArguments().CheckForGpu());
   RunArguments checked, scheduled, limited;
   checked.check = true, scheduled.schedule = 2, limited.run_limit = 0.5;
-  EXPECT_THAT(checked.CheckForGpu().error().message, HasSubstr("--check is of emulated runs"));
-  EXPECT_THAT(scheduled.CheckForGpu().error().message, HasSubstr("--schedule is of emulated runs"));
-  EXPECT_THAT(limited.CheckForGpu().error().message, HasSubstr("--run-limit is of emulated runs"));
+  EXPECT_THAT(checked.CheckForGpu().error().message, HasSubstr("--check is for emulated runs"));
+  EXPECT_THAT(scheduled.CheckForGpu().error().message, HasSubstr("--schedule is for emulated runs"));
+  EXPECT_THAT(limited.CheckForGpu().error().message, HasSubstr("--run-limit is for emulated runs"));
 }
 
 TEST(RunArguments, ANameThatNoProgramHasIsToldWithThoseThereAre) {

@@ -27,20 +27,20 @@ struct Context {
   std::FILE* report = stdout;
   int status = 0;
 
-  // What does not go to a terminal is read by machines, unless a person says otherwise.
+  // Output that does not go to a terminal is for machines, unless an option says otherwise.
   bool json() const { return json_wanted || (!terminal.out_is_terminal && !text_wanted); }
   bool colours() const { return terminal.out; }
   std::chrono::milliseconds timeout() const;  // a year at most
   std::expected<Client, Error> Connect() const;
-  // Reports go to stderr where the command is to write to `file` and that is stdout. Empty: it writes to none.
+  // Reports go to stderr if the command writes to `file` and `file` is stdout. Empty: the command writes to no file.
   void LeaveStdoutTo(const std::string& file);
   void Print(const Json& value) const;
 
-  // Says what went wrong and what to do next, on stderr (as JSON with the reports where that is wanted); sets the status.
+  // Says on stderr what went wrong and what to do next (as JSON with the reports, if that is wanted); sets the status.
   void Fail(const Error& error);
 };
 
-// Numbers from `least` to `most`; without them those above 0. CLI11's own checks take nan for one of any range.
+// Accepts numbers from `least` to `most`; without bounds, those above 0. CLI11's own range checks accept nan.
 CLI::Validator Seconds(double least = 0, double most = std::numeric_limits<double>::infinity());
 
 void AddCompile(CLI::App& app, Context& context);

@@ -55,12 +55,13 @@ struct CompileCommand {
 
 void AddCompile(CLI::App& app, Context& context) {
   const auto command = std::make_shared<CompileCommand>();
-  CLI::App& sub = *app.add_subcommand("compile", "Compile a program, or find it compiled");
+  CLI::App& sub = *app.add_subcommand("compile", "Compile a program, or fetch its known result");
   AddProgram(sub, command->program);
   sub.add_option("-o,--output", command->code_file, "write the PTX or HSACO here");
   sub.add_option("--artifact", command->artifact_file, "write the whole kiln.v1.Artifact here, for `kiln run`");
   sub.add_option("--repro", command->program.reproducer, "compile what a reproducer file holds, in a worker of its own");
-  sub.add_option("--priority", command->program.priority, "before or behind other requests that wait")->check(CLI::IsMember({"interactive", "batch", "tuning"}));
+  sub.add_option("--priority", command->program.priority, "whether it goes before or after other waiting requests")
+      ->check(CLI::IsMember({"interactive", "batch", "tuning"}));
   sub.add_flag("--refresh", command->program.refresh, "compile even if the result is known");
   sub.add_flag("--durable", command->program.durable, "wait until the daemon's store has the result: it survives the daemon's end")
       ->excludes(sub.get_option("--local"));

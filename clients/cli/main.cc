@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();
   app.set_version_flag("--version", "kiln " KILN_VERSION);
-  app.add_option("--address", context.connect.address, "of kilnd: unix:PATH or HOST:PORT; else $KILN_ADDRESS");
+  app.add_option("--address", context.connect.address, "address of kilnd, unix:PATH or HOST:PORT; without it, $KILN_ADDRESS");
   app.add_option("--tls-roots", context.connect.tls_roots, "PEM file with the roots to trust over TCP; else $KILN_TLS_ROOTS");
   app.add_option("--tls-cert", context.connect.tls_certificate, "PEM certificate to show; else $KILN_TLS_CERT");
   app.add_option("--tls-key", context.connect.tls_key, "its PEM key; else $KILN_TLS_KEY");

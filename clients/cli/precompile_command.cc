@@ -104,8 +104,8 @@ void AddPrecompile(CLI::App& app, Context& context) {
   const auto command = std::make_shared<PrecompileCommand>();
   CLI::App& sub = *app.add_subcommand("precompile", "Have programs compiled for several targets; what is known is not compiled again");
   sub.add_option("files", command->files, "programs: the IR's text form (.kiln) or serialized kiln.v1.Modules")->required();
-  sub.add_option("-t,--target", command->targets, "cuda:sm_90a, hip:gfx942, …; several are several")->required();
-  sub.add_option("-o,--bundle", command->bundle, "write what there is then to a bundle for `kiln cache import`");
+  sub.add_option("-t,--target", command->targets, "cuda:sm_90a, hip:gfx942, …; may be given more than once")->required();
+  sub.add_option("-o,--bundle", command->bundle, "write all results to a bundle for `kiln cache import` afterwards");
   AddOptions(sub, command->options);
   sub.callback([command, &context] { command->Run(context); });
 }

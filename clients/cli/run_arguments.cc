@@ -21,7 +21,8 @@ int RunArguments::index() const {
 std::expected<void, Error> RunArguments::CheckForGpu() const {
   const char* option = check ? "--check" : schedule != 0 ? "--schedule" : run_limit != 0 ? "--run-limit" : nullptr;
   if (option == nullptr) return {};
-  return std::unexpected(InvalidInput(fmt::format("{} is of emulated runs, and this one is on a GPU: leave it out, or run with --device emu:sm_90a", option)));
+  return std::unexpected(InvalidInput(fmt::format("{} is for emulated runs, and this run is on a GPU: leave it out, or run with "
+                                                  "--device emu:sm_90a", option)));
 }
 
 Error ToError(const runtime::Error& error) {

@@ -32,7 +32,7 @@ struct RunArguments {
 
   bool emulated() const { return device.starts_with("emu:") || program.target.starts_with("emu:"); }
   int index() const;  // of a GPU; -1: there is none of that name
-  // That nothing was asked for that a run on a GPU of this host does not do.
+  // Checks that no option was given which runs on this host's GPUs do not support.
   std::expected<void, Error> CheckForGpu() const;
 };
 
@@ -44,7 +44,7 @@ struct Share {
   std::uint64_t elements = 0;
 };
 
-// What the words "M=1000" say of dimensions and of scalar parameters, and "B=A+1" of tensors, by name.
+// Reads "M=1000" for dimensions and scalar parameters, and "B=A+1" for tensors, by name.
 struct Values {
   std::map<std::string, std::int64_t> dims;
   std::map<std::string, Share> shares;
@@ -58,7 +58,7 @@ class KnownNames {
  public:
   void Add(const runtime::LaunchInfo& info);
 
-  // Names a value whose name no program has, and those that there are.
+  // Names a given value that matches no program, and the names that exist.
   std::expected<void, Error> Check(const Values& values) const;
 
  private:
@@ -66,7 +66,7 @@ class KnownNames {
   std::vector<std::string> scalars_;
 };
 
-// Of the value given by the parameter's name; else 1.
+// The value given by the parameter's name; 1 if none was given.
 using Scalar = std::variant<std::int64_t, double>;
 std::expected<Scalar, Error> ScalarOf(const runtime::LaunchParam& param, const Values& values);
 

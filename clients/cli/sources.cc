@@ -53,15 +53,17 @@ std::expected<void, Error> WriteFile(const std::string& path, std::string_view b
 
 void AddOptions(CLI::App& command, Options& options) {
   command.add_flag("--fast-math", options.fast_math,
-                   "approximate division, roots and transcendental functions; factors of products' operands may go to sums, which must be in "
-                   "range without them");
+                   "approximate division, roots and transcendental functions; sums of products may be multiplied by factors of operands, and must "
+                   "be in range without them");
   command.add_flag("--fast-accumulation", options.fast_accumulation, "sm_90a: products of 8-bit floats keep the unit's sums of 13 bits");
   command.add_option("--max-registers", options.max_registers, "per thread; 0: the compiler's choice");
   command.add_option("--max-fragment-registers", options.max_fragment_registers,
-                     "of a thread, that fragments take at a time; a program with more is refused, for it would spill most of them; 0: 640");
+                     "registers of a thread that fragments may take at a time; a program with more is refused, since it would spill most of them; "
+                     "0: 640");
   command.add_option("--max-unrolled", options.max_unrolled, "statements that an unrolled loop becomes; longer ones stay loops; 0: 4096");
   command.add_option("--max-code", options.max_code,
-                     "LLVM's instructions that the kernels become, before they are optimized; a branch counts as 16; more are refused; 0: 1000000, for AMD's GPUs 100000");
+                     "LLVM instructions of the kernels before optimization; a branch counts as 16; more are refused; 0: 600000, for AMD's GPUs "
+                     "100000");
   command.add_flag("--no-async-copy", options.disable_async_copy, "no cp.async");
   command.add_flag("--no-warp-specialization", options.disable_warp_specialization, "sm_90a: no warps that only fill tiles for the others");
   command.add_flag("--no-tma", options.disable_tma, "sm_90a: no tensor copies, nor warps that only start them");

@@ -24,7 +24,7 @@ std::vector<std::string> Commands(const CLI::App& app) {
   return names;
 }
 
-// Those of the commands around it are understood, too.
+// The options that are understood, including those of the enclosing commands.
 std::vector<std::string> Options(const std::vector<const CLI::App*>& given) {
   std::vector<std::string> names;
   for (const CLI::App* app : given) {

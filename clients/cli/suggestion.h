@@ -7,8 +7,8 @@
 
 namespace kiln::cli {
 
-// Of a command line that was not understood: what its first unknown command or option may have meant, as a line to be printed. Empty where
-// nothing is near.
+// For a command line that was not understood: what its first unknown command or option may have meant, as a line to print. Empty if nothing
+// is near.
 std::string DidYouMean(const CLI::App& app);
 
 }  // namespace kiln::cli

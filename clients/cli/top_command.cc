@@ -100,11 +100,11 @@ void Top(Context& context, const TopOptions& options) {
 }  // namespace
 
 void AddTop(CLI::App& app, Context& context) {
-  CLI::App& sub = *app.add_subcommand("top", "What the daemon does, as it does it");
+  CLI::App& sub = *app.add_subcommand("top", "Watch what the daemon does");
   const auto options = std::make_shared<TopOptions>();
   sub.add_option("-n,--interval", options->interval, "seconds between two looks")->check(Seconds(0.05, 3600))->capture_default_str();
   sub.add_option("-c,--count", options->count, "looks; 0: until Ctrl-C")->capture_default_str();
-  sub.add_flag("--once", options->once, "one look, in full, and nothing cleared");
+  sub.add_flag("--once", options->once, "print one full report without clearing the screen");
   sub.callback([options, &context] { Top(context, *options); });
 }
 

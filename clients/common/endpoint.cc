@@ -72,7 +72,8 @@ std::string DistrustOf(const fs::path& folder, unsigned uid) {
                     : (status.st_mode & (S_IWGRP | S_IWOTH)) != 0      ? "can be written by others"
                                                                        : nullptr;
   if (why == nullptr) return {};
-  return fmt::format("{} {}: who listens there may not be your kilnd. Remove it, or name a socket with KILN_ADDRESS", folder.string(), why);
+  return fmt::format("{} {}: the process that listens there may not be your kilnd. Remove the folder, or name a socket with KILN_ADDRESS",
+                     folder.string(), why);
 }
 
 std::expected<UniqueFd, std::string> Claim(const Endpoint& endpoint) {
@@ -86,7 +87,7 @@ std::expected<UniqueFd, std::string> Claim(const Endpoint& endpoint) {
   struct stat directory{};
   if (::lstat(path.parent_path().c_str(), &directory) == 0 && path.string().starts_with("/tmp/kiln-") &&
       directory.st_uid != ::geteuid()) {
-    return std::unexpected(fmt::format("{} belongs to another user; choose --listen", path.parent_path().string()));
+    return std::unexpected(fmt::format("{} belongs to another user; choose another place with --listen", path.parent_path().string()));
   }
   const std::string lock_path = path.string() + ".lock";
   UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -99,7 +100,7 @@ std::expected<UniqueFd, std::string> Claim(const Endpoint& endpoint) {
                                        path.string()));
   }
   if (fs::exists(path, error) && !fs::is_socket(path, error)) {
-    return std::unexpected(fmt::format("{} is in the way and is no socket; remove it or choose --listen", path.string()));
+    return std::unexpected(fmt::format("{} exists and is no socket; remove it, or choose another place with --listen", path.string()));
   }
   fs::remove(path, error);
   return lock;

@@ -27,8 +27,8 @@ std::string TooLongForASocket(std::string_view path);
 // $XDG_RUNTIME_DIR/kiln.sock, or /run/kiln/kiln.sock for root, or /tmp/kiln-UID/kiln.sock.
 std::string DefaultListen(const char* runtime_dir, unsigned uid);
 
-// Why a client must not use a socket in this folder, which lies where everybody can make one; empty: it may. A folder that is missing
-// is made, before somebody else does.
+// Why a client must not use a socket in this folder, which lies where everybody can create folders; empty if it may. A missing folder is
+// created, before somebody else does so.
 std::string DistrustOf(const std::filesystem::path& folder, unsigned uid);
 
 // Holds a Unix endpoint for this process: a lock file beside the socket, the socket removed if nobody listens on it. The error

@@ -7,8 +7,9 @@
 
 namespace kiln {
 
-// An artifact is shared by all programs that differ in names only: gives its parameters, symbols and workspaces those of this program, for
-// error texts and reports. `module`: as in CompileRequest; empty or unreadable: they keep what they have, and a number where that is nothing.
+// All programs that differ only in names share an artifact. This gives its parameters, symbols and workspaces the names of this program,
+// for error texts and reports. `module`: as in CompileRequest. If it is empty or unreadable, they keep their names, and those without one
+// get a number.
 void NameParameters(std::string_view module, runtime::LaunchInfo& launch);
 
 }  // namespace kiln

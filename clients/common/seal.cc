@@ -27,12 +27,12 @@ v1::Seal MakeSeal(const cache::SigningKey& key, v1::Provenance provenance, std::
 
 std::expected<v1::Provenance, std::string> Verify(const v1::SealedReply& reply, std::span<const cache::PublicKey> trusted) {
   if (!reply.has_seal()) {
-    return std::unexpected("the artifact is not signed; an older kilnd made it, or somebody took the signature away");
+    return std::unexpected("the artifact is not signed; an older kilnd made it, or somebody removed the signature");
   }
   const v1::Seal& seal = reply.seal();
   const auto key = cache::PublicKey::FromBytes(seal.public_key());
   if (!key || std::ranges::find(trusted, *key) == trusted.end()) {
-    return std::unexpected(fmt::format("the artifact is signed by {}, whom nobody here trusts; if you do, add the key to the "
+    return std::unexpected(fmt::format("the artifact is signed by {}, which nobody here trusts; if you do, add the key to the "
                                        "trusted keys",
                                        key ? key->ToText() : "no key"));
   }

@@ -18,8 +18,8 @@ namespace kiln {
 // Fills in the digests of key and artifact, and signs.
 v1::Seal MakeSeal(const cache::SigningKey& key, v1::Provenance provenance, std::string_view reply_key, std::string_view artifact);
 
-// That one of `trusted` vouches for the artifact in `reply`, and for it under that key. The error says what is wrong and what to
-// do. `reply` was parsed from the bytes that were sent, so that it holds the artifact's very bytes.
+// Checks that one of the `trusted` keys vouches for the artifact in `reply`, and for it under that key. The error says what is wrong and
+// what to do. `reply` was parsed from the bytes that were sent, so that it holds the artifact's very bytes.
 std::expected<v1::Provenance, std::string> Verify(const v1::SealedReply& reply, std::span<const cache::PublicKey> trusted);
 
 // A file of public keys: a line each, "ed25519:HEX" and what it is called, '#' begins a comment. The error names the line.

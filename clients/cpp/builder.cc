@@ -156,7 +156,7 @@ Tile Builder::Local(std::string name, DType dtype, std::vector<std::int64_t> sha
 std::expected<std::string, Error> Builder::Finish() const {
   ir::Diagnostics diagnostics = state_->diagnostics;
   for (const std::string& why : state_->broken) diagnostics.Error(why);
-  // A module with mistakes of the builder's is not looked at further: what it lacks would be reported again.
+  // A module with mistakes of the builder is not checked further: the verifier would report what is missing once more.
   if (!diagnostics.HasErrors() && ir::Verify(state_->module, diagnostics)) return ir::EncodeBytes(state_->module);
   Error error{.code = ErrorCode::kInvalid, .message = fmt::format("the program {} has mistakes", state_->module.name)};
   for (const ir::Diagnostic& d : diagnostics.all()) {

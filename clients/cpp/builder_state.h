@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands behind Builder, Tile and Expr. Not part of the client's interface.
+// The implementation of Builder, Tile and Expr. Not part of the client's interface.
 #pragma once
 
 #include <functional>
@@ -44,13 +44,13 @@ struct BuilderState {
   static std::optional<DType> TypeOf(const Expr& a);
 
   ir::SourceLoc Place(const std::source_location& where);
-  // Appends a statement, and reports at its place what its expressions brought.
+  // Appends a statement, and reports at its place the problems of its expressions.
   void Append(ir::Op op, const std::source_location& where);
   void Report(std::string message, std::string hint, const std::source_location& where);
   void ReportBroken(const std::source_location& where);
 
   Operand Open(const Region& region, const std::source_location& where);
-  // Of an operation on one tile: must say how large it is.
+  // The operand of an operation on one tile, which must give its own size.
   ir::Region Closed(const Region& region, const std::source_location& where);
   // fn(block) with `block` the innermost.
   ir::Block Nested(const std::function<void()>& body);

@@ -108,13 +108,13 @@ Error ToError(const grpc::Status& status, const grpc::ClientContext& context, co
   return error;
 }
 
-// How long to wait before a refused call is made again; none: that is of no use.
+// How long to wait before a refused call is made again; nullopt if repeating it is of no use.
 std::optional<milliseconds> PauseAfter(const grpc::Status& status, const Error& error, int attempt) {
   constexpr int kMostAttempts = 6;
   if (error.code != ErrorCode::kBusy) return std::nullopt;
   std::minstd_rand random(std::random_device{}());
   if (error.retry_after) return *error.retry_after + milliseconds(std::uniform_int_distribution(0, 50)(random));
-  // The transport's refusal, before the daemon had read a request: its connections hold as much as they may.
+  // A refusal by the transport before the daemon had read the request: its connections already hold all the memory they may.
   if (status.error_message().find("RST_STREAM") == std::string::npos || attempt >= kMostAttempts) return std::nullopt;
   const int most = std::min(50 << attempt, 1000);
   return milliseconds(std::uniform_int_distribution(most / 2, most)(random));
@@ -350,7 +350,7 @@ Client::Result<Client::ImportReport> Client::CacheImport(const std::filesystem::
       [&](grpc::ClientContext& context) {
         const auto writer = impl_->stub->CacheImport(&context, &reply);
         while (read && !chunk.data().empty() && writer->Write(chunk)) read = in.Next(*chunk.mutable_data());
-        // kilnd takes nothing of what does not come to its end.
+        // kilnd keeps nothing of an import that does not reach its end.
         read ? static_cast<void>(writer->WritesDone()) : context.TryCancel();
         return writer->Finish();
       },

@@ -73,7 +73,7 @@ struct Options {
   StreamK stream_k = StreamK::kAuto;  // whether blocks share the steps of tiles: by cost, or pinned
   std::uint32_t max_fragment_registers = 0;  // of a thread, that fragments take at a time; programs with more are refused; 0: 640
   std::uint32_t max_unrolled = 0;  // statements that an unrolled loop becomes; longer ones stay loops; 0: 4096
-  // LLVM's instructions that the kernels become, before they are optimized; a branch counts as 16; more are refused; 0: 1000000, for AMD's GPUs 100000
+  // LLVM instructions of the kernels before optimization; a branch counts as 16; more are refused; 0: 600000, for AMD's GPUs 60000
   std::uint32_t max_code = 0;
 };
 

@@ -38,7 +38,7 @@ struct Client::Impl {
   std::unique_ptr<v1::Kiln::Stub> stub;
   mutable Trust trust;
 
-  // Makes a call. One that a kilnd without room refuses is made again when that says, while the time given lasts.
+  // Makes a call. If kilnd refuses it for lack of memory or places, the call is made again at the time kilnd names, within the time given.
   std::expected<void, Error> Try(const std::function<grpc::Status(grpc::ClientContext&)>& call, const CallTerms& terms = {}) const;
 
   template <class Request, class Reply>
@@ -74,7 +74,7 @@ struct Client::Impl {
     };
   }
 
-  // What is loaded later is made from the very bytes that were verified.
+  // What is loaded later is made from exactly the bytes that were verified.
   std::expected<Compiled, Error> Open(const v1::SealedReply& sealed, const Asked& asked) const {
     if (auto checked = trust.Check(sealed, asked, AskDaemon()); !checked) return std::unexpected(std::move(checked.error()));
     v1::CompileReply reply;
@@ -115,7 +115,7 @@ struct Client::Impl {
         },
         {.again = [&] { return !begun; }});
     if (!astray) return ensured;
-    return std::unexpected(Error{.code = ErrorCode::kInternal, .message = "the daemon tells of a request that the manifest does not have"});
+    return std::unexpected(Error{.code = ErrorCode::kInternal, .message = "the daemon reports a request that the manifest does not have"});
   }
 
   // A queue that has no room says so after the stage "queued".

@@ -17,9 +17,9 @@ struct PartLimits {
   std::size_t items = 100'000;               // requests × targets, as kilnd counts them
 };
 
-// Indices into `bytes`, the sizes of a manifest's requests. Each part has requests from the manifest's beginning to its end, so that
-// how long the first took says something of the others, and the same manifest always has the same parts: ranks that send it share its
-// compiles. A request larger than a part is one by itself.
+// Indices into `bytes`, the sizes of a manifest's requests. Each part has requests from all over the manifest, so that the time of the
+// first part is an estimate for the others. The same manifest always has the same parts, so that ranks which send it share its compiles. A
+// request larger than a part is a part of its own.
 std::vector<std::vector<std::uint32_t>> SplitManifest(const std::vector<std::size_t>& bytes, std::size_t targets,
                                                       const PartLimits& limits = {});
 

@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What follows the last link; there may be nothing of that name yet. None where the links do not say it, as /dev/stdout's do not of a
-// file that has no name any more.
+// The path that the last link names; a file of that name need not exist. Empty where the links do not tell, for instance /dev/stdout's if
+// the file was removed.
 std::optional<fs::path> EndOfLinks(fs::path path, const fs::file_status& status) {
   constexpr int kMostLinks = 40;  // as Linux
   const fs::path given = path;

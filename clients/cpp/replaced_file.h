@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file that takes its name once it is whole: until then what had the name stays, and nobody else writes into it. It takes the name
-// that a link leads to. What is no file, a pipe or a terminal say, is written at once.
+// A file that takes its name once it is complete. Until then the old file of that name stays, and nobody else writes into the new one. If
+// the name is a link, the file takes the name that the link leads to. A pipe or a terminal is written at once.
 #pragma once
 
 #include <expected>

@@ -30,7 +30,7 @@ struct Report {
   struct Resources {
     std::string entry;
     std::uint32_t shared_bytes = 0;
-    // Of a thread: from ptxas where one was at hand, or from the code object of an AMD target. scalar_registers: AMD's SGPRs.
+    // Per thread, as ptxas says if there is one, or as the code object of an AMD target says. scalar_registers: AMD's SGPRs.
     std::optional<std::uint32_t> registers, spill_bytes, local_bytes, scalar_registers;
   };
   std::vector<Decision> decisions;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 
-// Beside the run itself: its tensors there and back, for each of which kilnd waits a minute (--run-transfer).
+// Time besides the run itself: kilnd waits a minute for its tensors to arrive, and another for its outputs to be read (--run-transfer).
 constexpr double kTransferSeconds = 120;
 
 // A run's own time is no part of the connection's timeout.
@@ -54,7 +54,7 @@ class Storages {
     }
   }
 
-  // Those that argument `index` is sent with; none where another's are sent.
+  // The bytes that are sent with argument `index`; none if they are sent with another argument.
   std::span<std::byte> SentWith(std::size_t index) const {
     const Storage& storage = Of(index);
     return storage.arguments.front() == index ? storage.bytes : std::span<std::byte>();

@@ -25,7 +25,7 @@ Error Refused(std::string message) { return {.code = ErrorCode::kRefused, .messa
 
 // Every contact would be a first one without that file.
 Error Forgetful(const std::string& problem) {
-  return Refused(problem + ". It keeps the key that a kilnd named first, so that another in its place is noticed; or name the keys to trust "
+  return Refused(problem + ". That file keeps the first key of each kilnd, so that a false kilnd in its place is noticed; or name the keys to trust "
                            "in a file, with KILN_TRUSTED_KEYS");
 }
 
@@ -37,8 +37,8 @@ std::expected<fs::path, Error> KnownKeysFile() {
   return std::unexpected(Forgetful("there is no place for kiln/known_keys: set HOME or XDG_CONFIG_HOME to a whole path"));
 }
 
-// A line of the file: an address and its key; '#' begins a comment. Empty: the address is in none. What is no such line may be of any
-// address, so that none is a new one then.
+// A line of the file: an address and its key; '#' begins a comment. Empty: no line has the address. A malformed line may be meant for any
+// address, so no address counts as new then.
 std::expected<std::string, Error> KeyInFile(const fs::path& path, const std::string& wanted) {
   errno = 0;
   std::ifstream file(path);
@@ -50,7 +50,7 @@ std::expected<std::string, Error> KeyInFile(const fs::path& path, const std::str
     if (!(words >> address) || address.starts_with('#')) continue;
     if (!(words >> key) || words >> more) {
       return std::unexpected(Refused(path.string() + ", line " + std::to_string(number) +
-                                     ": a line is an address and its key; mend this one, or remove it"));
+                                     ": each line holds an address and its key; correct this line, or remove it"));
     }
     if (address == wanted && known.empty()) known = key;
   }
@@ -95,7 +95,7 @@ bool SameOptions(const v1::CompileOptions& a, const v1::CompileOptions& b) { ret
 
 bool IsKey(const compiler::Key& key, const v1::Provenance& provenance) { return provenance.key() == cache::Digest{key}.view(); }
 
-// True also where it cannot be told.
+// Also true if it cannot be determined.
 std::expected<bool, Error> IsOfProgram(const v1::Provenance& provenance, const v1::CompileRequest& request, const Trust::AskDaemon& ask) {
   if (provenance.ir_sha256() == cache::Sha256(request.module()).view() || provenance.compiler() != compiler::BuildId()) return true;
   ir::Diagnostics ignored;
@@ -117,7 +117,7 @@ std::expected<std::string, Error> Mismatch(const v1::Provenance& provenance, con
   if (!asked.key.empty() && provenance.key() != asked.key) return "it is the artifact of another key than the one asked for";
   if (asked.request == nullptr) return "";
   if (Canonical(provenance.target()) != Canonical(asked.request->target())) {
-    return "the artifact was made for " + provenance.target() + ", and asked for was " + asked.request->target();
+    return "the artifact was made for " + provenance.target() + ", but the request was for " + asked.request->target();
   }
   if (!SameOptions(provenance.options(), asked.request->options())) return "the artifact was made with other options than those asked for";
   const auto of_program = IsOfProgram(provenance, *asked.request, ask);
@@ -180,8 +180,8 @@ std::expected<cache::PublicKey, Error> Trust::KnownKey(const cache::PublicKey& n
   if (known->empty()) {
     if (auto added = AddToFile(*path, address_ + ' ' + named.ToText()); !added) return std::unexpected(std::move(added.error()));
   } else if (*known != named.ToText()) {
-    return std::unexpected(Refused("the kilnd at " + address_ + " signs with another key than it did (" + named.ToText() +
-                                   "): it was installed anew, or somebody stands in its place. If it is right, remove its line from " +
+    return std::unexpected(Refused("the kilnd at " + address_ + " signs with another key than before (" + named.ToText() +
+                                   "): it was reinstalled, or another server takes its place. If the new key is right, remove its line from " +
                                    path->string()));
   }
   return named;

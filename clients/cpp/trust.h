@@ -45,10 +45,10 @@ class Trust {
 
   explicit Trust(std::string address) : address_(std::move(address)) {}
 
-  // Whom to trust, before anything is asked for: a kilnd that ends once it has answered says no more who signs.
+  // Asks whom to trust before anything else: a kilnd that ends right after its answer can no longer say who signs.
   std::expected<void, Error> Learn(const AskDaemon& ask);
 
-  // That the reply's artifact may be loaded, as what was asked for.
+  // Checks that the reply's artifact may be loaded, and that it answers what was asked for.
   std::expected<void, Error> Check(const v1::SealedReply& reply, const Asked& asked, const AskDaemon& ask);
 
  private:

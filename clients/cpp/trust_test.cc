@@ -130,7 +130,7 @@ TEST_F(SwappedTest, AnArtifactOfAnotherTargetIsNotLoaded) {
     EXPECT_THAT(Refusals({.module = "m", .target = spelling}), Each("")) << spelling;
   }
   EXPECT_THAT(Refusals({.module = "m", .target = "cuda:sm_80"}),
-              Each(HasSubstr("made for cuda:sm_90a, and asked for was cuda:sm_80")));
+              Each(HasSubstr("made for cuda:sm_90a, but the request was for cuda:sm_80")));
 }
 
 TEST_F(SwappedTest, AnArtifactOfOtherOptionsIsNotLoaded) {
@@ -193,7 +193,7 @@ TEST_F(KnownKeysTest, TheKeyOfTheFirstContactIsKeptAndAnotherRefused) {
   EXPECT_EQ(Verdict(key_), "");
   EXPECT_TRUE(fs::exists(folder_ / ".config/kiln/known_keys"));
   EXPECT_EQ(Verdict(key_), "");
-  EXPECT_THAT(Verdict(cache::SigningKey::Make()), HasSubstr("signs with another key than it did"));
+  EXPECT_THAT(Verdict(cache::SigningKey::Make()), HasSubstr("signs with another key than before"));
 }
 
 TEST_F(KnownKeysTest, WithoutAPlaceForTheKeyNobodyIsTrusted) {
@@ -228,7 +228,7 @@ TEST_F(KnownKeysTest, ALineThatIsNoneNamesNobodyForTheFirstTime) {
   const fs::path behind = Known(own + "stray");
   EXPECT_THAT(Verdict(key_), HasSubstr(behind.string() + ", line 2: "));
   Known("# of the cluster\n\n  # one more\n" + other + own);
-  EXPECT_THAT(Verdict(key_), HasSubstr("signs with another key than it did"));
+  EXPECT_THAT(Verdict(key_), HasSubstr("signs with another key than before"));
 }
 
 TEST_F(KnownKeysTest, AKeyIsKeptOnALineOfItsOwn) {

@@ -80,7 +80,7 @@ bool DecodeEach(std::string_view bytes, Message& message, bool (*decode)(const F
   return reader.ok();
 }
 
-// Of the right wire type; else the field is not what its number says.
+// These readers return false if the field has another wire type than its number demands.
 bool Number(const Field& field, uint32_t& out) {
   out = uint32_t(field.number);
   return field.wire == 0 && field.number <= UINT32_MAX;

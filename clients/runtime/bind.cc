@@ -28,7 +28,7 @@ std::string_view PlaceName(Place place) {
   return "unknown device";
 }
 
-// Memory the kernel can reach: its own device's, and for CUDA managed memory.
+// Memory that the kernel can reach: that of its own device and, for CUDA, managed memory.
 bool Reachable(Place wanted, Place given) {
   return given == wanted || (wanted == Place::kCuda && given == Place::kManaged);
 }
@@ -221,7 +221,7 @@ Result<void> Binder::CheckAlignment(std::span<const Arg> args) const {
   return {};
 }
 
-// Of the launches that take place.
+// Only for the launches that take place.
 Result<void> Binder::CheckTensorMaps(std::span<const Arg> args, const Binding& binding) const {
   for (size_t i = 0; i < binding.grids.size(); ++i) {
     if (binding.grids[i].empty) continue;
@@ -233,7 +233,7 @@ Result<void> Binder::CheckTensorMaps(std::span<const Arg> args, const Binding& b
   return {};
 }
 
-// A tensor that no map describes is like one that starts between the right addresses: a compile for less alignment copies otherwise.
+// A tensor that no map can describe is treated as misaligned: a compile for less alignment does not use tensor copies for it.
 Result<void> Binder::CheckMapped(const TensorMap& map, std::span<const Arg> args) const {
   const LaunchParam& param = info_.params[map.tensor];
   const Arg& arg = args[map.tensor];
@@ -246,7 +246,7 @@ Result<void> Binder::CheckMapped(const TensorMap& map, std::span<const Arg> args
   return error;
 }
 
-// The largest power of two, no larger than what a parameter relies on, that divides the addresses of all tensors; 0 where one starts
+// The largest power of two that divides the addresses of all tensors, but no larger than what a parameter relies on; 0 if a tensor starts
 // inside an element.
 uint32_t Binder::CommonAlignment(std::span<const Arg> args) const {
   uint64_t bits = 0;
@@ -314,7 +314,8 @@ Result<void> Binder::CheckAssumptions(size_t launch, const HostValues& values) c
     const int64_t a = **left, b = **right;  // Solver::Symbols has shown that nothing is unknown
     using enum Assumption::Relation;
     const bool holds = assumed.relation == kEq ? a == b : assumed.relation == kNe ? a != b : assumed.relation == kLt ? a < b : a <= b;
-    if (!holds) return ArgumentError(fmt::format("{} does not hold: {} and {} (the program was compiled for nothing else)", text(), a, b));
+    if (holds) continue;
+    return ArgumentError(fmt::format("{} does not hold: {} and {} (the program was compiled for arguments for which it does)", text(), a, b));
   }
   return {};
 }

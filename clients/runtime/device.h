@@ -52,8 +52,8 @@ class Device {
 
   Result<void> Synchronize() const;  // waits for all work on the device
 
-  // While it lives, calls of this thread that capture nothing (loading code, allocating, waiting for a stream that is not captured) break no
-  // graph that is being captured, here or in another thread. To be made within a Scope.
+  // While this object lives, calls of this thread that capture nothing (loading code, allocating, waiting for a stream that is not
+  // captured) do not break a graph being captured in any thread. Create it within a Scope.
   class BesideCaptures {
    public:
     explicit BesideCaptures(const Device& device) : exchange_(device.driver_->exchange_capture_mode) {

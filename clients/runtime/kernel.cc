@@ -130,15 +130,15 @@ Result<std::span<const uint64_t>> Kernel::Workspaces(const Plan& plan, void* str
   return std::span<const uint64_t>(workspaces_.front().addresses);
 }
 
-// A stream that cannot be asked is captured by nobody who could tell: the launch says what is wrong.
+// If the driver does not say whether a stream is captured, assume that it is not: the launch itself reports the error.
 bool Kernel::IsCaptured(void* stream) const {
   int status = 0;
   const auto asked = device_->driver().stream_is_capturing;
   return asked && asked(stream, &status) == 0 && status != 0;
 }
 
-// The graph has them before the launch and not behind it, so that it can be replayed; zeros are written in each replay. Where it fails,
-// `addresses` has what there is by then.
+// Allocates the graph's workspaces before the launch, not after it, so that it can be replayed; zeros are written in each replay. On
+// failure, `addresses` holds those allocated so far.
 Result<void> Kernel::AllocateInGraph(const Plan& plan, void* stream, std::vector<uint64_t>& addresses) const {
   const Driver& driver = device_->driver();
   for (size_t i = 0; i < plan.workspace_bytes.size(); ++i) {
@@ -146,8 +146,8 @@ Result<void> Kernel::AllocateInGraph(const Plan& plan, void* stream, std::vector
     addresses.push_back(0);
     if (bytes == 0) continue;
     if (!driver.mem_alloc_async || !driver.mem_free_async)
-      return std::unexpected(Error{Error::Kind::kDriver, fmt::format("{} needs memory of its own in a captured graph, which this driver does "
-                                   "not give: update it, or launch it outside of graphs", binder_.name()), {}, "launch the kernel"});
+      return std::unexpected(Error{Error::Kind::kDriver, fmt::format("{} needs memory of its own in a captured graph, which this driver cannot "
+                                   "allocate: update the driver, or launch the kernel outside of graphs", binder_.name()), {}, "launch the kernel"});
     uint64_t address = 0;
     const int status = driver.mem_alloc_async(&address, bytes, stream);
     if (auto ok = driver.Check(status, fmt::format("allocate {} bytes in a captured graph", bytes)); !ok) return ok;
@@ -162,7 +162,7 @@ Result<void> Kernel::LaunchInGraph(Plan& plan, std::span<const Arg> args, void* 
   std::vector<uint64_t> addresses;
   auto launched = AllocateInGraph(plan, stream, addresses);
   if (launched) launched = LaunchEntries(plan, args, addresses, stream);
-  // Also behind a failure, which need not have ended the capture: a graph with memory that it does not free can be launched only once.
+  // Also after a failure, which need not have ended the capture: a graph with memory that it does not free can be launched only once.
   const Driver& driver = device_->driver();
   for (const uint64_t address : addresses) {
     if (address == 0) continue;

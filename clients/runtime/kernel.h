@@ -21,7 +21,7 @@ namespace kiln::runtime {
 
 class Kernel {
  public:
-  // `name` is what error texts call the kernel; empty: its first entry's name.
+  // `name`: what error texts call the kernel; empty: the name of its first entry.
   static Result<std::unique_ptr<Kernel>> Load(const Artifact& artifact, std::shared_ptr<const Device> device,
                                               std::string name = {});
 

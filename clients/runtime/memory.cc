@@ -42,7 +42,7 @@ Result<DeviceBuffer> DeviceBuffer::Allocate(std::shared_ptr<const Device> device
 
 DeviceBuffer::~DeviceBuffer() {
   if (!device_ || !address_) return;
-  // A failure here is an earlier one reported again (a poisoned context); it has been reported where it happened.
+  // A failure here repeats an earlier one (a poisoned context), which was reported where it happened.
   (void)BesideCaptures(*device_, "free device memory", [&](const Driver& driver) { return driver.mem_free(address_); });
 }
 

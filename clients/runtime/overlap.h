@@ -12,8 +12,8 @@
 
 namespace kiln::runtime {
 
-// Whether an element of one has a byte of an element of the other. Tensors between whose elements the other's lie do not overlap. True too
-// where their elements lie in too many places for an answer.
+// Whether an element of one tensor shares a byte with an element of the other. Tensors whose elements lie between each other's do not
+// overlap. Also true if their elements lie in too many places to tell.
 bool Overlap(const Tensor& a, const Tensor& b);
 
 // What is wrong with the tensors of a call, one argument for each parameter; absent: nothing. All lie in one address space.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensor maps: what tensor copies (TMA) know of a tensor. Limits and numbers are cuTensorMapEncodeTiled's: CUDA Driver API, "Tensor
-// Map Object Management".
+// Tensor maps: the descriptions of tensors that tensor copies (TMA) use. Limits and numbers are cuTensorMapEncodeTiled's: CUDA Driver API,
+// "Tensor Map Object Management".
 #pragma once
 
 #include <array>
@@ -39,16 +39,16 @@ struct TensorMapSpec {
 // Whether `map`, of an artifact with these parameters, can be encoded for some tensor.
 Result<void> CheckTensorMap(const TensorMap& map, std::span<const LaunchParam> params);
 
-// For a map that CheckTensorMap took and a tensor that Binder did, but for this: the error says which property of the tensor no map
-// can hold.
+// For a map that CheckTensorMap accepted and a tensor that Binder accepted. The error names the property of the tensor that no map can
+// hold.
 std::expected<TensorMapSpec, std::string> DescribeTensor(const TensorMap& map, const LaunchParam& param, const Tensor& tensor);
 
 // By the driver. What it refuses, the error calls `kernel`.`tensor`.
 Result<void> EncodeTensorMap(const Driver& driver, const TensorMapSpec& spec, std::string_view kernel, std::string_view tensor,
                              EncodedTensorMap& encoded);
 
-// All that the launches of `binding` take, for the emulator, by their number in the artifact; those that none takes are zeros. A
-// launch is given the map's address.
+// The maps that the launches of `binding` use, for the emulator, by their number in the artifact; maps that no launch uses are zeros. A
+// launch gets the map's address.
 Result<std::vector<EncodedTensorMap>> EmulateTensorMaps(const Binder& binder, std::span<const Arg> args, const Binding& binding);
 
 }  // namespace kiln::runtime

@@ -20,7 +20,7 @@ bool IsAsync(const ir::Op& op) {
   return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kAsync;
 }
 
-// What a statement reads, then what it writes. A parallel loop's body is its own; of other compound statements it is not.
+// Lists what a statement reads, then what it writes. The body counts for a parallel loop, but not for other compound statements.
 class Collector : public ir::FieldVisitor {
  public:
   explicit Collector(const ir::Module& module) : module_(module) {}
@@ -54,7 +54,7 @@ class Collector : public ir::FieldVisitor {
   }
 
  private:
-  // What is done in one step counts as written alone.
+  // A read and a write in one step count as a write only.
   void Add(Access access, ir::Use use) {
     if (use == ir::Use::kRead || use == ir::Use::kUpdate) accesses_.push_back(access);
     access.write = true;
@@ -66,7 +66,7 @@ class Collector : public ir::FieldVisitor {
   bool in_parallel_ = false, async_ = false;
 };
 
-// What one of them is done to may be any of the others, all of it.
+// An access to one tensor of those that may alias may touch any element of the others.
 void AddAliases(const ir::Module& module, std::vector<Access>& accesses) {
   std::set<std::tuple<ir::BufferId, bool, bool>> seen;
   for (size_t i = 0, count = accesses.size(); i < count; ++i) {

@@ -23,9 +23,9 @@ struct Access {
 
 // Loads in an expression, shared subexpressions once.
 void CollectLoads(const ir::ExprPool& pool, ir::ExprId id, std::vector<Access>& accesses);
-// Accesses of the statement itself, in the order they happen. One of a tensor that may alias others is one of each of these as well,
-// of elements that are not known (a tile without extents). Of a loop or branch only what its header reads. A parallel loop
-// counts as one statement with all of its body's accesses.
+// Accesses of the statement itself, in order. An access to a tensor that may alias others counts as one of each of these too, of unknown
+// elements (a tile without extents). For a loop or branch, only what its header reads. A parallel loop counts as one statement with all
+// accesses of its body.
 std::vector<Access> AccessesOf(const ir::Module& module, const ir::Stmt& stmt);
 // How many accesses the statement and those inside it make to a buffer; whether one of them writes global memory.
 int64_t CountAccesses(const ir::Module& module, const ir::Stmt& stmt, ir::BufferId buffer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the program says how large a buffer is: what an error about its size points at.
+// The statement in which the program gives a buffer's size. Errors about the size point there.
 #pragma once
 
 #include "ir/module.h"
@@ -9,7 +9,7 @@
 
 namespace kiln::compiler {
 
-// An error at the statement that allocates the buffer; at none where a pass made it.
+// Reports an error at the statement that allocates the buffer, or without a place if a pass made the buffer.
 inline void SizeError(const ir::Module& module, const ir::Kernel& kernel, ir::BufferId buffer, std::string message, std::string hint,
                       ir::Diagnostics& diagnostics) {
   ir::SourceLoc loc;

@@ -91,7 +91,7 @@ bool Digits::IsOfThread(ExprId id) const {
   return std::ranges::all_of(node.Args(), [&](ExprId arg) { return IsOfThread(arg); });
 }
 
-// nullopt: an operation that indices are seldom made of.
+// nullopt for operations that are rare in indices.
 std::optional<int64_t> Digits::At(ExprId id, int64_t thread) const {
   const ExprNode& node = module_.exprs[id];
   if (node.op == ExprOp::kVar) return thread;

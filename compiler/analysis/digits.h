@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an element's index tells of the thread that touches it and of the iteration in which it does. An index is a sum of digits, as
-// 4·thread + i: where each digit weighs more than all lighter ones together can be, the sum tells every one of them.
+// What an element's index says about the thread that touches the element, and about the iteration. An index is a sum of digits, for
+// instance 4·thread + i. If each digit weighs more than the largest sum of all lighter digits, the index determines every digit.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,19 @@ namespace kiln::compiler {
 struct Digit {
   ir::ExprId term;
   int64_t weight, reach;          // reach: from the least value of the term to the greatest
-  std::optional<ir::VarId> loop;  // whose variable the term is; none: it depends on the thread's number alone
+  std::optional<ir::VarId> loop;  // the loop whose variable the term is; none: the term depends on the thread's number alone
 };
 
 class Digits {
  public:
   Digits(const ir::Module& module, const ir::Kernel& kernel);
 
-  // The digits of an index, the lightest first; what is the same in all threads and iterations is none. nullopt: there is
-  // something else in it.
+  // The digits of an index, the lightest first; terms equal in all threads and iterations are left out. nullopt: the index has other terms.
   std::optional<std::vector<Digit>> Of(ir::ExprId index) const;
-  // Whether the sum tells all of them.
+  // Whether the index determines all of its digits.
   static bool AreTold(std::span<const Digit> digits);
-  // Whether elements of this index belong to one thread each, in all iterations. Two accesses of one and the same such index are by the
-  // same thread.
+  // Whether each element of this index belongs to one thread in all iterations. Two accesses with the same such index are by the same
+  // thread.
   bool TellThread(const std::vector<ir::ExprId>& indices) const;
 
  private:

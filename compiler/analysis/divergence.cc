@@ -13,7 +13,8 @@ using ir::Space;
 
 namespace {
 
-// What one round finds the next one hands on: along a chain of variables against the order of the program, which nobody writes this long.
+// A round passes on what the round before found. More rounds would take a longer chain of variables against the program's order, which
+// nobody writes.
 constexpr int kMostRounds = 64;
 
 }  // namespace

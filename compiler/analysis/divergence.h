@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the threads of a block may differ: in what they compute from their index and keep for themselves, and in which statements
-// they run because of it. Everywhere else they act as one.
+// Where the threads of a block may differ: in values that they compute from their index, and in the statements that they run depending on
+// such values. Everywhere else they do the same.
 #pragma once
 
 #include <set>
@@ -19,7 +19,7 @@ class Divergence {
   bool Differs(ir::ExprId id) const;
   // Of a For or While: of the threads that come to it, some may leave it, or go on to its next iteration, before others.
   bool IsLeftEarly(const void* loop) const { return left_.contains(loop); }
-  // Of a store or an atomic outside of parallel loops: each thread does its own. One that is not is done once for the block.
+  // Whether each thread runs this store or atomic, outside of parallel loops, for itself. If not, it runs once for the block.
   bool IsOfEachThread(const ir::Stmt& stmt) const { return of_each_thread_.contains(&stmt); }
 
  private:
@@ -39,7 +39,7 @@ class Divergence {
   std::vector<const void*> loops_;  // around
   std::set<const ir::Stmt*> of_each_thread_;
   bool in_parallel_ = false;
-  bool apart_ = false;  // within the innermost loop, threads that came to it together may have gone different ways
+  bool apart_ = false;  // within the innermost loop, threads that entered together may have taken different paths
 };
 
 }  // namespace kiln::compiler

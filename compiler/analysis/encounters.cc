@@ -21,8 +21,8 @@ int64_t Elements(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-// The digits of an element's place in the buffer, row-major, that say which thread has it: registers have stride 0. Neighbours that
-// continue each other are one.
+// Appends a digit of an element's row-major place. Only digits that determine the thread have a stride; registers have stride 0. Digits
+// that continue each other are merged.
 void Append(std::vector<Digit>& digits, const Digit& digit) {
   const Digit next{digit.size, digit.place, digit.place == Place::kThread ? digit.stride : 0};
   if (next.size == 1) return;
@@ -53,7 +53,7 @@ std::optional<std::vector<Digit>> OfCopy(const ir::Module& module, int64_t threa
   return DigitsOf(ir::Layout::Distributed(extents, threads, copy.plan->vector), extents, dims);
 }
 
-// A loop whose variables number the elements: each counts what all faster ones go through.
+// The digits of a loop whose variables enumerate the buffer's elements: the stride of each is the product of all faster extents.
 std::optional<std::vector<Digit>> OfLoop(const ir::Module& module, const ir::For& loop, const Access& access) {
   if (loop.kind != ir::LoopKind::kParallel || !loop.layout) return std::nullopt;
   const std::vector<int64_t> shape = module.ShapeOf(access.buffer), extents = ExtentsOf(module, loop);
@@ -107,7 +107,7 @@ ir::ThreadRange Encounters::ThreadsOf(const ir::Stmt& stmt) const {
   return it != narrowed_.end() ? it->second : AllThreads(kernel_);
 }
 
-// The indices of an access, dimension by dimension: from the first to one behind the last.
+// For each dimension, the range of an access's indices, from the first to one past the last.
 const std::vector<Range>& Encounters::Reach(const Occurrence& at) const {
   const auto [it, added] = reaches_.try_emplace({&at.stmt, at.access.indices, at.access.extents});
   if (!added) return it->second;

@@ -16,7 +16,7 @@ namespace {
 using ir::BufferId;
 using ir::Space;
 
-// What every thread may hold whole: 64 registers.
+// The largest fragment of which every thread may hold a copy: 64 registers.
 constexpr int64_t kMostReplicatedBits = 64 * 32;
 
 class Collector {
@@ -66,7 +66,7 @@ class Collector {
     uses_.threads.emplace(buffer, threads_);
   }
 
-  // A scalar statement runs in every thread. Large fragments are staged for it.
+  // Every thread runs a scalar statement, so it needs all of the fragment. Large fragments are staged for it.
   void AddScalars(const ir::Stmt& stmt) {
     for (const Access& access : AccessesOf(module_, stmt)) {
       if (module_[access.buffer].space != Space::kFragment || access.tile) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of a kernel has a say in the layouts of its fragments.
+// The statements of a kernel that influence the layouts of its fragments.
 #pragma once
 
 #include <map>

@@ -97,7 +97,7 @@ class Tracer {
     touched_.push_back({stmt_, buffer, std::move(indices), value, write});
   }
 
-  // The same in every iteration, as nothing of a thread's own takes part and nothing that the loop writes.
+  // Whether the expression is the same in every iteration: it uses nothing that differs between threads and nothing that the loop writes.
   bool IsSettled(ExprId id) {
     const auto [known, added] = settled_.try_emplace(ir::Index(id), false);
     if (added) known->second = ComputeSettled(id);

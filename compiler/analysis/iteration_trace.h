@@ -19,8 +19,9 @@ struct Touched {
   bool write;
 };
 
-// In order, of an inner loop the first round. Not: what stands under a condition that stays open or in an arm not chosen, locals, which
-// each thread has for itself, nor elements whose index another iteration may see otherwise. `loop` is of `module`, whose pool grows.
+// Accesses in order; for an inner loop, those of its first round. Leaves out what a condition that is not known, or an arm that is not
+// chosen, may skip; locals, which each thread has for itself; and elements whose index another iteration may see differently. `loop` is of
+// `module`, whose pool grows.
 std::vector<Touched> TraceIteration(ir::Module& module, const ir::For& loop, std::span<const int64_t> iteration);
 
 }  // namespace kiln::compiler

@@ -28,13 +28,13 @@ std::optional<Version> VersionOf(const ir::Module& module, const Access& access,
 }
 
 bool MayMeetItself(const Digits& digits, const Access& access, const std::set<ir::VarId>& loops) {
-  std::set<ir::VarId> moving, apart;  // loop variables that occur, and those that keep their iterations apart
+  std::set<ir::VarId> moving, apart;  // loop variables that occur in the indices, and those that keep iterations apart
   for (ir::ExprId index : access.indices) {
     const auto parts = digits.Of(index);
     if (!parts) return true;
     const bool of_threads = std::ranges::any_of(*parts, [](const Digit& digit) { return !digit.loop; });
     const bool told = of_threads && Digits::AreTold(*parts);
-    int64_t reach = 0;  // of what is no such variable: the thread's number, the statement's own variables
+    int64_t reach = 0;  // of terms without such variables: the thread's number, the statement's own variables
     std::vector<const Digit*> around;
     for (const Digit& digit : *parts) {
       if (digit.loop && loops.contains(*digit.loop)) {

@@ -22,16 +22,15 @@ struct Version {
   auto operator<=>(const Version&) const = default;
 };
 
-// A buffer with more parts does not rotate, as far as this goes: what is pending after as many iterations as there are parts would all have to be
-// told apart.
+// A buffer with more versions does not rotate here: the analysis would have to tell as many iterations apart.
 constexpr int64_t kMostVersions = 16;
 
-// nullopt where it may be any. `loops`: the variables of the serial loops around.
+// nullopt where the access may use any version. `loops`: the variables of the serial loops around.
 std::optional<Version> VersionOf(const ir::Module& module, const Access& access, const std::set<ir::VarId>& loops);
 
-// Whether iterations of the loops around may write one element by different threads: not where the element never changes, nor
-// where each loop moves it, in some dimension, beyond all that threads and the statement's own iterations reach, nor where the index tells
-// the iteration.
+// Whether different threads may write one element in different iterations of the loops around. They cannot if the element never changes, if
+// each loop moves it in some dimension beyond what the threads and the statement's own iterations reach, or if the index determines the
+// iteration.
 bool MayMeetItself(const Digits& digits, const Access& access, const std::set<ir::VarId>& loops);
 
 }  // namespace kiln::compiler

@@ -28,7 +28,7 @@ ProducerSlice::ProducerSlice(const ir::Module& module, const ir::Kernel& kernel,
   Visit(kernel.body);
 }
 
-// Backwards: what needs a let stands behind it.
+// Walks backwards, since a let stands before its uses.
 bool ProducerSlice::Visit(const ir::Block& block) {
   bool any = false;
   for (const ir::Stmt& stmt : std::views::reverse(block)) {
@@ -52,7 +52,7 @@ bool ProducerSlice::VisitStmt(const ir::Stmt& stmt) {
   if (repeat == nullptr && (loop == nullptr || loop->kind == ir::LoopKind::kParallel)) return false;
   const ir::Block& body = loop != nullptr ? loop->body : repeat->body;
   const bool runs = Visit(body);
-  // How often such a loop runs follows from what is in it.
+  // The number of such a loop's iterations depends on the statements in it.
   if (runs && (repeat != nullptr || LeavesLoop(body))) sound_ = false;
   return runs;
 }
@@ -72,7 +72,7 @@ void ProducerSlice::Need(const ir::Stmt& stmt) {
     }
     for (ir::ExprId arg : node.Args()) self(self, arg);
   };
-  // Where a copy leaves its tile is the ring's business.
+  // The ring decides where a copy leaves its tile, so the destination's offsets are not needed.
   if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) {
     for (ir::ExprId offset : copy->src.offsets) need(need, offset);
   } else {

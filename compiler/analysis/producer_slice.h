@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of a kernel the threads that only fill rings run: the statements that fill, the control flow around them, and the lets that
-// either needs. Everything else is the other threads'.
+// The part of a kernel that the threads which only fill rings run: the statements that fill, the control flow around them, and the lets
+// that both need. The other threads run everything else.
 #pragma once
 
 #include <functional>

@@ -13,14 +13,14 @@ using ir::Indices;
 using ir::Layout;
 using ir::Place;
 
-// Thread digits of a dimension that no longer feeds an index hold copies.
+// If a dimension no longer feeds an index, threads along its digits hold copies.
 void AddReplicas(std::vector<Digit>& replicas, const std::vector<Digit>& dim) {
   for (const Digit& digit : dim)
     if (digit.place == Place::kThread && digit.size > 1) replicas.push_back(digit);
 }
 
-// The digits of `extent` indices from `offset` on: whole ones, then part of a register digit. Those above hold one value, which must
-// be a register's.
+// The digits of `extent` indices from `offset` on: whole digits, then part of a register digit. All higher digits have one value, which
+// must be a register's.
 std::optional<std::vector<Digit>> SliceOf(const std::vector<Digit>& dim, int64_t offset, int64_t extent) {
   std::vector<Digit> slice;
   int64_t left = extent;
@@ -39,8 +39,8 @@ std::optional<std::vector<Digit>> SliceOf(const std::vector<Digit>& dim, int64_t
   return left == 1 ? std::optional(slice) : std::nullopt;
 }
 
-// How many of `threads` that hold copies share `count` units. All of them where units come out even; else as many as have one unit each, the
-// last threads of a round none: copies of every unit in every thread would take as many registers as there are units.
+// How many of `threads`, which hold copies, share `count` units. All of them if the units divide evenly. Else a number such that each gets
+// one unit and the last threads of a round get none: a copy of every unit in every thread would take as many registers as there are units.
 int64_t SharedAmong(int64_t threads, int64_t count) {
   if (count % threads == 0) return threads;
   int64_t size = threads;
@@ -119,7 +119,7 @@ std::optional<Layout> FragmentFromLoop(const Layout& loop, const Projection& pro
   for (int v = 0; v < loop.rank(); ++v)
     if (!used[v]) AddReplicas(replicas, loop.dim(v));
   std::ranges::sort(replicas, {}, &Digit::stride);
-  // Renumbers the registers: a dimension of no element goes.
+  // WithoutDim drops the empty dimension and renumbers the registers.
   dims.emplace_back();
   return Layout(std::move(dims), std::move(replicas)).WithoutDim(int(projection.var.size()));
 }
@@ -139,7 +139,7 @@ std::optional<Layout> LoopFromSlice(const Layout& fragment, const Projection& pr
     if (!part) return std::nullopt;
     if (var >= 0) dims[size_t(var)] = *part;
   }
-  // Renumbers the registers: a dimension of no element goes.
+  // WithoutDim drops the empty dimension and renumbers the registers.
   dims.emplace_back();
   return Layout(std::move(dims), fragment.replicas()).WithoutDim(int(extents.size()));
 }
@@ -194,7 +194,7 @@ std::optional<std::vector<int64_t>> RegisterMap(const Layout& loop, std::span<co
     }
     return true;
   };
-  // Where the fragment lies just as the loop needs it, one thread speaks for all.
+  // If the fragment lies exactly as the loop needs it, a check of one thread holds for all.
   const std::optional<Layout> exact = FragmentFromLoop(loop, projection);
   const bool from_zero = std::ranges::all_of(projection.offset, [](int64_t offset) { return offset == 0; });
   const std::optional<Layout> slice = from_zero ? std::nullopt : LoopFromSlice(fragment, projection, extents);

@@ -79,7 +79,7 @@ std::optional<ThreadSets::Set> ThreadSets::SetOf(ExprId cond, bool value, const 
   if (std::optional<Set> computed = Computed(cond, value, among)) return computed;
   const ExprNode& node = module_.exprs[cond];
   if (node.op == ExprOp::kNot) return SetOf(node.args[0], !value, among);
-  // A thread sees "a and b" where it sees both, "not (a or b)" where it sees neither. Bits of bools say the same.
+  // A thread sees "a and b" if it sees both, and "not (a or b)" if it sees neither. Bit operations on bools work the same way.
   if (node.op != (value ? ExprOp::kAnd : ExprOp::kOr) && node.op != (value ? ExprOp::kBitAnd : ExprOp::kBitOr)) return std::nullopt;
   std::optional<Set> a = SetOf(node.args[0], value, among);
   const std::optional<Set> b = SetOf(node.args[1], value, among);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which threads of a block come to a branch, where its condition says so: a part of the condition that nothing but the thread's number
-// decides is computed for each of them.
+// Which threads of a block enter a branch. Any part of the condition that depends only on the thread's number is computed for each thread.
 #pragma once
 
 #include <optional>
@@ -18,8 +17,8 @@ class ThreadSets {
  public:
   ThreadSets(const ir::Module& module, const Divergence& divergence) : module_(module), divergence_(divergence), sizes_(module.exprs) {}
 
-  // Of the threads `among`, those for which `cond` is `value`: either all of them see that, or none does. nullopt: it may be any of them.
-  // Empty: no thread does.
+  // The threads `among` for which `cond` is `value`. Either all threads of the result see that value or none does. nullopt: it may be any
+  // of them. Empty: no thread does.
   std::optional<ir::ThreadRange> Where(ir::ExprId cond, bool value, const ir::ThreadRange& among) const;
 
  private:

@@ -19,10 +19,10 @@ using ir::ExprId;
 using ir::Stmt;
 using ir::VarId;
 
-constexpr double kManyTurns = 64;  // of a loop whose extent nobody knows
-constexpr double kAlike = 0.125;   // by how much reads and writes may differ
+constexpr double kManyTurns = 64;  // assumed iterations of a loop whose extent is not known
+constexpr double kAlike = 0.125;   // largest relative difference between reads and writes
 
-// Of one block. What every block reads alike stays in the L2 and does not count.
+// Counts the traffic of one block. What every block reads stays in the L2 and does not count.
 class Counter {
  public:
   Counter(const ir::Module& module, const ir::Kernel& kernel) : module_(module), by_block_(kernel.block_vars.begin(), kernel.block_vars.end()) {
@@ -57,7 +57,7 @@ class Counter {
     }
   }
 
-  // The loop's variables that the indices use, by lets too, say how many elements there are.
+  // The variables of the loop that the indices use, directly or through lets, determine how many elements the access touches.
   void Count(const Stmt& stmt, const ir::For& loop, double turns) {
     const std::vector<int64_t> extents = ExtentsOf(module_, loop);
     std::vector<std::set<VarId>> by_loop;  // for each of its variables: itself and those that lets derive from it

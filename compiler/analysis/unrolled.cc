@@ -15,7 +15,7 @@ using ir::Stmt;
 
 constexpr int64_t kMany = std::numeric_limits<int32_t>::max();
 
-// Counts the statements that each thread's code has once loops over registers, and unrolled ones within the limit, are written out. Saturates.
+// Counts the statements of each thread's code after loops over registers, and unrolled loops within the limit, are written out. Saturates.
 class Counter {
  public:
   Counter(const ir::Module& module, int64_t limit) : module_(module), limit_(limit) {}

@@ -142,7 +142,7 @@ class Instrumentation {
   llvm::AllocaInst* copy_ = nullptr;
 };
 
-// Of a call of this function; null: it is another.
+// The operand of a call of function `name`; null: the instruction is something else.
 const llvm::Value* Operand(const llvm::Instruction& instruction, llvm::StringRef name, unsigned operand) {
   auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
   const bool is = call != nullptr && call->getCalledFunction() != nullptr && call->getCalledFunction()->getName() == name;
@@ -206,7 +206,7 @@ class Ownership {
   Written written_;
 };
 
-// Of the tile statement that the last instruction with one belongs to; 0: none.
+// The tile statement of the block's last instruction that has one; 0: none has.
 uint32_t LastLocation(const llvm::BasicBlock& block) {
   for (const llvm::Instruction& instruction : llvm::reverse(block)) {
     if (instruction.getDebugLoc() && instruction.getDebugLoc().getLine() != 0) return instruction.getDebugLoc().getLine();

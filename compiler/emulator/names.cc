@@ -21,7 +21,7 @@ void Append(std::string& text, const char* what, uint32_t location, const Names&
 
 bool IsWord(char c) { return std::isalnum(uint8_t(c)) != 0 || c == '_'; }
 
-// Of "b7", which is the compiler's for a buffer's number; nothing else has one.
+// The number in "b7", which is the compiler's name for buffer 7; nullopt for other words.
 std::optional<size_t> NumberOf(std::string_view word) {
   size_t number = 0;
   const auto [end, problem] = std::from_chars(word.data() + 1, word.data() + word.size(), number);
@@ -29,7 +29,7 @@ std::optional<size_t> NumberOf(std::string_view word) {
   return number;
 }
 
-// Of "%tile", and not of "%tile_1".
+// Whether the statement names "%tile", and not only "%tile_1".
 bool Speaks(const std::string& statement, const std::string& name) {
   for (size_t at = statement.find("%" + name); at != std::string::npos; at = statement.find("%" + name, at + 1)) {
     const size_t end = at + 1 + name.size();

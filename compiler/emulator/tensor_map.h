@@ -39,7 +39,8 @@ struct TensorMap {
   // Elements that a copy moves along a dimension, and bytes in all.
   uint32_t Extent(uint32_t dim) const { return (uint32_t(box[dim]) + element_strides[dim] - 1) / element_strides[dim]; }
   uint32_t BoxBytes() const;
-  // Of the innermost dimension in shared memory, and from one such row to the next: a swizzle's span, which narrow rows leave in part.
+  // RowBytes: bytes of a row of the innermost dimension in shared memory. Pitch: bytes from one such row to the next, a swizzle's span,
+  // which narrow rows fill only in part.
   uint32_t RowBytes() const;
   uint32_t Pitch() const;
   uint32_t SharedBytes() const { return BoxBytes() / RowBytes() * Pitch(); }

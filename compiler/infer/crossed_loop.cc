@@ -17,10 +17,11 @@ using ir::Digit;
 using ir::Place;
 
 constexpr int64_t kMost = 16;         // elements of one access
-// What a warp reads of a row at a time: a line, and two where its stores go to shared memory, to which short runs are no loss.
+// A warp reads one line of a row at a time, or two lines where its stores go to shared memory, which serves short runs as well as long
+// ones.
 constexpr int64_t kLineBytes = 128;
 
-// The variable that an access is contiguous in, and how many neighbours it may take there; width 1: none.
+// The variable in which an access is contiguous, and how many neighbouring elements one access may take; width 1: no variable.
 struct Run {
   size_t variable = 0;
   int64_t width = 1;

@@ -12,12 +12,13 @@
 
 namespace kiln::compiler {
 
-// Makes the variable that the loop's stores are contiguous in its last one. Iterations have no order, so nothing else changes.
+// Reorders the loop's variables so that its stores are contiguous in the last one. Iterations have no order, so nothing else changes.
 void PutStoresLast(const ir::Module& module, const Facts& facts, ir::Stmt& loop, int64_t alignment);
 
-// A block of registers for each thread, as wide in the last variable as the accesses contiguous in it and as long in another as those
-// contiguous there: each access takes whole vectors, and the transpose is one of registers. Lanes of a warp read 128 bytes of neighbours.
-// Nothing where there is no such access, or where blocks do not divide the loop.
+// Gives each thread a block of iterations. In the last variable the block is as wide as the accesses that are contiguous there; in another
+// variable it is as long as those that are contiguous in that one. Every access then takes whole vectors, and the thread transposes them in
+// registers. The lanes of a warp read 128 neighbouring bytes. Returns nullopt where the loop has no such accesses, or where blocks do not
+// divide it.
 std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& facts, const ir::Stmt& loop, int64_t threads,
                                         const Context& context);
 

@@ -26,7 +26,7 @@ struct Partition {
   int64_t warps_m, warps_n;
 };
 
-// As many warps as the shape feeds evenly; among those, the policy's choice.
+// Takes as many warps as divide the shape evenly; the policy chooses among equal counts.
 Partition PartitionWarps(int64_t atoms_m, int64_t atoms_n, int64_t warps, ir::WarpPolicy policy, const target::MmaInstruction& mma) {
   Partition best{1, 1};
   auto best_rank = std::tuple(int64_t{0}, int64_t{0}, int64_t{0});
@@ -72,7 +72,7 @@ class Chooser {
       facts.EnterKernel(kernel);
       range_ = AllThreads(kernel), kernel_ = &kernel;
       Visit(kernel.body, facts);
-      // A tile lies in memory as all of its products want it.
+      // A shared tile has one layout, so it must suit every product that reads the tile.
       while (FindMixed(kernel.body)) Visit(kernel.body, facts);
     }
   }
@@ -163,7 +163,7 @@ class Chooser {
       if (mma.a != a || mma.b != b || mma.c != c) continue;
       if (mma.warps > 1 && !WgmmaFits(gemm, mma, warps)) continue;
       if (shape.m % mma.m != 0 || shape.n % mma.n != 0 || shape.k % mma.k != 0) continue;
-      // Groups along m would each hold all of a b in registers.
+      // With several groups along m, each would hold all of b's columns in registers.
       const Partition p = PartitionWarps(mma.swapped ? 1 : shape.m / mma.m, shape.n / mma.n, warps / mma.warps, gemm.policy, mma);
       if (mma.warps > 1 && !mma.swapped && !WgmmaReads(module_, gemm.b, gemm.transpose_b, shape.n / p.warps_n)) continue;
       const double issued = double(shape.m / mma.m / p.warps_m) * double(shape.n / mma.n / p.warps_n) * double(shape.k / mma.k);
@@ -179,7 +179,8 @@ class Chooser {
     gemm.plan = std::move(plan);
   }
 
-  // ptxas serialises wgmma where registers run short, which costs more than mma.sync's spills. What a thread has, less addresses.
+  // ptxas serialises wgmma where registers run short, which costs more than the spills of mma.sync. The bound is a thread's registers less
+  // those for addresses.
   static constexpr int64_t kMostWords = 224;
 
   // Registers that all fragments of the program take if they are spread evenly.
@@ -200,14 +201,14 @@ class Chooser {
     return short_sums && !gemm.clear_accum && !context_.options.fast_accumulation();
   }
 
-  // ptxas wants an instruction's results and 26 more to be there from the start, before roles hand registers over.
+  // ptxas demands registers for an instruction's results and 26 more at the kernel's start, before the warp roles exchange registers.
   bool HasRegisters(const target::MmaInstruction& mma) const {
     constexpr int64_t kMore = 26;
     const int64_t start = int64_t(kBlockRegisters) / (threads_ + kProducers) / 8 * 8;
     return mma.c_layout.Registers() * ir::Bits(mma.c) / 32 + kMore <= start;
   }
 
-  // Operands must lie in shared memory as the instruction reads them; what it calls A may be a fragment.
+  // Shared operands must lie in memory as the instruction reads them. Only the instruction's A may be a fragment.
   bool WgmmaFits(const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t warps) const {
     if (context_.options.disable_wgmma()) return false;
     if (range_.begin % kGroupThreads != 0 || warps % 4 != 0) return false;
@@ -291,7 +292,7 @@ class Chooser {
   const Context& context_;
   ir::Diagnostics& diagnostics_;
   int64_t threads_ = 0;       // of the block
-  ir::ThreadRange range_;     // of them, those that come to the statement
+  ir::ThreadRange range_;     // of these, the threads that come to the statement
   ir::Kernel* kernel_ = nullptr;
   ir::SourceLoc loc_;
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps

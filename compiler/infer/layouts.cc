@@ -25,13 +25,13 @@ using ir::BufferId;
 using ir::Layout;
 using ir::Space;
 
-// Slices of fragments that may say how a loop lies.
+// A loop takes its layout from one of at most so many slices of fragments.
 constexpr int kMostSlices = 16;
-// Loops that are looked at to choose among fragments that may be first.
+// The search for the fragment to lay out first looks at about so many loops at most.
 constexpr size_t kMostLooked = 200'000;
 
-// Loops and reductions are numbered as they stand in the kernel. One is looked at again when a fragment of its has got a layout: nothing else
-// changes what follows from it.
+// Loops and reductions are numbered in program order. A loop is visited again only when one of its fragments has got a layout: nothing else
+// changes what follows from the loop.
 class Inference {
  public:
   Inference(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics)
@@ -48,7 +48,7 @@ class Inference {
   }
 
   void Run() {
-    // Before what instructions dictate: products can be staged, scalar accesses cannot.
+    // These come before what instructions dictate: a product's operands can be staged, scalar accesses cannot.
     for (BufferId buffer : uses_.whole) {
       const std::vector<int64_t> shape = module_.ShapeOf(buffer);
       SetFragment(buffer, Layout::Replicated(shape, ThreadsOf(buffer)));
@@ -118,7 +118,7 @@ class Inference {
     set(gemm.b, gemm.transpose_b ? b : b.Permuted(swapped));
   }
 
-  // Of a sum's registers, each block gets some.
+  // Each block keeps half of the sum's registers.
   void Strict(const ir::PairSum& sum) {
     const auto whole = fragments_.find(sum.sum);
     std::optional<Layout> half;
@@ -129,7 +129,7 @@ class Inference {
 
   // --- common ---
 
-  // Until nothing more follows: round by round, of each those that may have changed, in their order.
+  // Works in rounds until nothing more follows: a round visits, in program order, what may have changed since the last.
   void Propagate() {
     while (!pending_loops_.empty() || !pending_reduces_.empty()) {
       Round(pending_loops_, [&](size_t i) { PropagateLoop(i); });
@@ -163,7 +163,8 @@ class Inference {
           best_rank = rank, best_misfit = misfit, best = &fragment;
         }
       }
-      // A fragment that is held once may still turn up; copies in every thread are the last choice.
+      // Wait: a fragment of which each element is held by one thread may still get a layout. One that every thread holds is the last
+      // choice.
       const bool wait = best_rank < 2 && HasUnknownCover(use);
       if (wait || (best == nullptr && !FromSlice(index))) return;
       if (best != nullptr) SetLoop(index, LoopFromFragment(fragments_.at(best->buffer), best->projection, int(use.extents.size())));
@@ -171,7 +172,7 @@ class Inference {
     FragmentsFromLoop(use);
   }
 
-  // The layout of a loop over a part of a fragment that is held once.
+  // Takes the loop's layout from a fragment whose elements one thread each holds, of which the loop covers a part.
   bool FromSlice(size_t index) {
     const LoopUse& use = uses_.loops[index];
     int tried = 0;
@@ -191,7 +192,7 @@ class Inference {
     return RegisterMap(loop, use.extents, layout, module_.ShapeOf(fragment.buffer), fragment.projection).has_value();
   }
 
-  // Bits of the fragments that a loop laid out so would have to pass through shared memory.
+  // Bits of the fragments that would have to pass through shared memory if the loop had this layout.
   int64_t Misfit(const LoopUse& use, const Layout& loop) const {
     int64_t bits = 0;
     for (const LoopUse::Fragment& fragment : use.fragments) {
@@ -235,7 +236,7 @@ class Inference {
 
   void Free() {
     while (true) {
-      // Loops that only part of a fragment ties down come before fragments that nothing ties down.
+      // A loop that a part of a fragment determines comes before a fragment that nothing determines.
       if (FromParts()) continue;
       while (first_unknown_ < uses_.order.size() && Known(uses_.order[first_unknown_])) ++first_unknown_;
       if (first_unknown_ == uses_.order.size()) return;
@@ -243,7 +244,7 @@ class Inference {
     }
   }
 
-  // Lays out one of the fragments, all others being tried for it.
+  // Tries each fragment as the first to be laid out, and lays out the cheapest of them.
   void ChooseRoot(const std::vector<BufferId>& roots) {
     int64_t largest = 0;
     for (const BufferId root : roots) largest = std::max(largest, Elements(root));
@@ -259,7 +260,7 @@ class Inference {
     Propagate();
   }
 
-  // What it costs where this fragment is laid out first, beyond what is known. Leaves everything as it was.
+  // The cost, beyond that of the known layouts, of laying out this fragment first. Leaves the state as it was.
   std::array<int64_t, 3> Try(BufferId root, size_t& looked) {
     new_fragments_.clear(), new_loops_.clear();
     SetFragment(root, RootLayout(root));
@@ -285,8 +286,8 @@ class Inference {
     return cost;
   }
 
-  // Fragments without a layout of which one may say something of the others': they meet in a loop or a reduction. As the program first touches
-  // them.
+  // The fragments without a layout that are connected to `first`: two are connected where one loop or reduction uses both. In the order in
+  // which the program first touches them.
   std::vector<BufferId> Connected(BufferId first) const {
     std::set<BufferId> reached{first};
     std::vector<BufferId> open{first};
@@ -313,8 +314,8 @@ class Inference {
     return unknown;
   }
 
-  // Neighbours in a thread as the loops over the fragment like them for their memory accesses: 16 bytes of what they read from global
-  // memory, else of what they write there, else of what the fragment holds.
+  // A thread holds as many neighbouring elements as one memory access of the loops over the fragment takes: 16 bytes of what they read from
+  // global memory; without reads, of what they write there; otherwise, of the fragment itself.
   Layout RootLayout(BufferId buffer) {
     const std::vector<int64_t> shape = module_.ShapeOf(buffer);
     int64_t read = INT64_MAX, written = INT64_MAX, most = INT64_MAX;
@@ -338,7 +339,8 @@ class Inference {
     return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   }
 
-  // Uses that need staging, and accesses to global memory. (Beside them, between the two, registers of a thread.)
+  // How many uses need staging, and how many accesses to global memory there are. (The full cost counts a thread's registers between the
+  // two.)
   std::pair<int64_t, int64_t> CostOf(const LoopUse& use) const {
     const auto loop = loops_.find(use.loop);
     if (loop == loops_.end()) return {0, 0};
@@ -359,8 +361,8 @@ class Inference {
     return layout.Registers() / std::min(neighbours ? last[0].size : 1, 128 / narrowest);
   }
 
-  // Gives one loop that propagation left open a layout: from a fragment that covers it, if only by copies in several threads, or,
-  // where none will, from one over part of its variables.
+  // Gives one loop that propagation left open a layout. A fragment that covers the loop comes first, even if several threads hold copies of
+  // it; otherwise a fragment over part of the loop's variables.
   bool FromParts() {
     while (!open_.empty()) {
       const size_t index = *open_.begin();
@@ -400,9 +402,9 @@ class Inference {
   std::map<BufferId, size_t> place_;  // in uses_.order
   std::map<BufferId, Layout> fragments_;
   std::map<const ir::For*, Layout> loops_;
-  std::vector<BufferId> new_fragments_;  // that got their layouts since this was cleared
+  std::vector<BufferId> new_fragments_;  // fragments and loops that got their layouts since this was cleared
   std::vector<size_t> new_loops_;
-  std::set<size_t> pending_loops_, pending_reduces_;  // whose fragments got layouts
+  std::set<size_t> pending_loops_, pending_reduces_;  // a fragment of each got its layout
   std::set<size_t> open_;                             // loops that a part of a fragment may lay out
   size_t first_unknown_ = 0;
 };

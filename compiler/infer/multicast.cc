@@ -34,7 +34,7 @@ class Pairing {
 
   void Run() {
     Measure();
-    // Two blocks that do more than products in a step wait for the slower one in each: measured 4 to 8 % worse than loading twice.
+    // A pair waits for its slower block in every step. If a step holds more than products, that costs more than loading the tile twice.
     if (works_) return;
     if (steps_ < kH200.few_steps && !MayPersist(module_, kernel_, context_)) return;
     if (lines_ * kH200.line_cycles < kH200.hidden * std::max(cycles_, MemoryLines() * kH200.memory_line_cycles)) return;
@@ -50,7 +50,7 @@ class Pairing {
     kernel_.decisions.push_back({"multicast", std::nullopt,
                                  fmt::format("two neighbours along {} load for each other, which saves {:.0f} % of the lines", "xyz"[*best],
                                              100 * saved / lines_),
-                                 "tiles come more slowly than products need them"});
+                                 "tiles arrive more slowly than products need them"});
     for (ir::Copy* copy : shared_) copy->plan->multicast = true;
     SharedFirst(kernel_.body);
     kernel_.cluster.assign(kernel_.grid.size(), 1);
@@ -58,8 +58,7 @@ class Pairing {
   }
 
  private:
-  // Puts the loads that are for both blocks first in each stage: both blocks wait for these. Measured on one H200: 2.5 % of a product
-  // of 128 rows.
+  // Puts the loads that serve both blocks first in each stage, because both blocks wait for them.
   static void SharedFirst(ir::Block& block) {
     const auto fills = [](const ir::Stmt& stmt) {
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
@@ -76,7 +75,7 @@ class Pairing {
     }
   }
 
-  // What one step of all the loops that have rings loads, in lines, and computes, in cycles.
+  // Sums up one step of all loops that have rings: the lines it loads, and the cycles of its products.
   void Measure() {
     Facts facts(module_);
     facts.EnterKernel(kernel_);
@@ -100,7 +99,7 @@ class Pairing {
     });
   }
 
-  // How many of the lines each block must bring from memory itself. Blocks that share a line divide it among them.
+  // How many of its lines each block brings from memory itself: blocks that share a line divide it among them.
   double MemoryLines() {
     std::vector<double> lines;
     for (const Load& load : loads_) lines.push_back(load.lines);
@@ -113,7 +112,7 @@ class Pairing {
     return std::accumulate(lines.begin(), lines.end(), 0.0);
   }
 
-  // Lines that each of two neighbours along the axis need not load; 0 where their loops may go different ways.
+  // The lines that each of two neighbours along the axis saves; 0 where their loops may take different paths.
   double Saved(size_t axis) {
     shared_.clear();
     if (!Follow(axis)) return 0;
@@ -126,7 +125,7 @@ class Pairing {
     return saved;
   }
 
-  // What differs along the axis; false where control flow around a ring does.
+  // Collects the variables that differ between blocks along the axis; false where the control flow around a ring differs.
   bool Follow(size_t axis) {
     differs_ = {kernel_.block_vars[axis]};
     return Visit(kernel_.body);
@@ -173,7 +172,7 @@ class Pairing {
 
 void Multicast(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   if (kernel.producers == 0 || !kernel.cluster.empty() || !context.target->Has(target::Feature::kCluster)) return;
-  // The order that the program asks for separates neighbours, unless tiles are dealt out.
+  // The tile order that the program asks for separates neighbours, unless persistent blocks take tiles in pairs.
   if (kernel.raster_panel > 0 && !MayPersist(module, kernel, context)) return;
   Pairing(module, kernel, context).Run();
 }

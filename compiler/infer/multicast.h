@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clusters of two blocks. Neighbours along an axis of the grid that need the same tile in every step of a loop take turns: one loads it
-// for both. Done where tiles reach a multiprocessor more slowly than its products need them and a step is products alone, and never for a
-// cluster that the program asks for itself.
+// Clusters of two blocks. Neighbours along an axis of the grid that need the same tile in every step of a loop take turns: one loads it for
+// both. The pass does so where tiles reach a multiprocessor more slowly than its products need them and a step holds nothing but products.
+// It leaves alone a kernel whose program asks for a cluster itself.
 //
-// Why two: an H200 holds 66 clusters of two large blocks at once, but 30 of four and 15 of eight. 128 blocks in fours take two turns, and
-// tiles as wide as 120 blocks want gained nothing by fours or eights (128 × 8192 × 8192: 39.8 and 39.6 µs, in twos of narrower tiles 38.5).
+// Why two: clusters of two large blocks fill an H200, while clusters of four or eight leave some of its multiprocessors idle. A grid of as
+// many blocks as multiprocessors would then take two turns, and wider tiles in larger clusters do not make up for that.
 #pragma once
 
 #include "compiler/options.h"

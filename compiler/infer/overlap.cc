@@ -23,7 +23,7 @@ using ir::RingAction;
 using ir::Space;
 using ir::Stmt;
 
-constexpr int64_t kMostWords = 212;  // of the 240 that a thread of a warp group may have; addresses take the rest
+constexpr int64_t kMostWords = 212;  // a thread of a warp group may have 240; addresses take the rest
 
 bool IsStep(const Stmt& stmt, RingAction action) {
   const auto* step = std::get_if<ir::RingStep>(&stmt.op);
@@ -54,7 +54,7 @@ class Overlapper {
     if (!Fits(loop.body)) return;
     const auto gemm_of = [](Stmt& stmt) { return std::get_if<ir::Gemm>(&stmt.op); };
     const BufferId sums[] = {Sum(loop.body), Second(Sum(loop.body))};
-    std::vector<Block> leads(1), rests(1);  // rests[u]: between products u − 1 and u
+    std::vector<Block> leads(1), rests(1);  // rests[u]: the statements between products u − 1 and u
     Stmt release;
     for (Stmt& stmt : loop.body) {
       if (IsStep(stmt, RingAction::kRelease)) {
@@ -93,8 +93,8 @@ class Overlapper {
     return std::get<ir::Gemm>(first->op).c.buffer;
   }
 
-  // Products of one kind, by groups of warps, of a ring's stages alone, each between its ring's steps; everything that touches their
-  // sum is in the body, behind the first.
+  // Whether the body is as this pass needs it: its products are alike and by groups of warps, they read only stages of a ring, each stands
+  // between its ring's steps, and nothing touches their sum except in this body after the first product.
   bool Fits(const Block& body) const {
     const ir::Gemm* first = nullptr;
     const ir::Ring* ring = nullptr;
@@ -141,7 +141,7 @@ class Overlapper {
     return first == nullptr || (first->c.buffer == gemm.c.buffer && first->plan->instruction == gemm.plan->instruction);
   }
 
-  // Registers of all fragments, the sum twice.
+  // Registers of all fragments, with the sum counted twice.
   int64_t Words(BufferId sum) const {
     const auto words = [&](BufferId id) { return module_[id].layout->Registers() * ir::Bits(module_[id].dtype) / 32; };
     int64_t all = words(sum);
@@ -166,7 +166,7 @@ class Overlapper {
 }  // namespace
 
 void Overlap(ir::Module& module, ir::Kernel& kernel, const Context& context) {
-  // Measured on one H200: where several groups compute, one's products run under another's sums anyway, and stages are free earlier.
+  // With several groups, one group's products already run while another uses its sums, and stages become free earlier.
   if (kernel.producers == 0 || kernel.threads > kGroupThreads) return;
   const size_t buffers = module.buffers.size();
   Overlapper(module, kernel, context).Run();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Products whose sums start anew in each iteration, as those of blocks with scales of their own: where the loop's body holds several
-// iterations (infer/prefetch.h), each product is started before the one before it is used, into registers of its own. What is done
-// with one sum then runs under the next product.
+// Overlaps products whose sums start anew in each iteration, as with block scales. Where the loop's body holds several iterations
+// (infer/prefetch.h), each product starts, in registers of its own, before the previous sum is used. The use of one sum then runs while the
+// next product is computed.
 //
 //   wait; gemm → p; release; advance; use p;    →    wait; gemm → p; advance; wait; gemm → q; advance; async_wait 1 product p; release
 //   wait; gemm → p; release; advance; use p          behind 2; use p; async_wait 0 product q; release behind 1; use q
@@ -13,7 +13,7 @@
 
 namespace kiln::compiler {
 
-// Needs: rings, and bodies repeated by Prefetch. Only where one group of warps computes and both sums fit into its registers.
+// Needs: rings, and bodies repeated by Prefetch. Applies only where one group of warps computes and both sums fit into its registers.
 void Overlap(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

@@ -12,8 +12,9 @@
 
 namespace kiln::compiler {
 
-// An access since the last barrier. `age` of an async write: −1 issued, n committed with n groups behind it; kDone: landed, or an
-// ordinary access; kStoring: a tile that a tensor store may still read.
+// An access since the last barrier. `age` of an async copy's write: −1 if the copy is issued but not committed; n if it is committed and n
+// groups were committed after it. kDone: the copy has landed, or the access is an ordinary one. kStoring: a tensor store may still read the
+// tile.
 inline constexpr int kDone = 1 << 20;
 inline constexpr int kStoring = kDone - 1;
 inline constexpr int kMaxAge = 64;  // no wait looks further back
@@ -23,13 +24,13 @@ struct Pending {
   std::optional<Version> version;
   int age;
   const ir::Stmt* stmt;
-  bool within_group = false;  // a barrier of each group has passed: only other buffers on the same bytes may still meet it
-  int met = 0;  // of the branches with threads of their own around: the first of which a barrier has passed; 0: none
+  bool within_group = false;  // each group had its own barrier since: only other buffers on the same bytes can still conflict
+  int met = 0;  // depth of the enclosing narrowed branch whose barrier has passed since; 0: no such barrier
   auto operator<=>(const Pending&) const = default;
 };
 using State = std::vector<Pending>;  // sorted, unique
 
-// Most often a few accesses came behind sorted ones.
+// The first part is sorted already; only the few accesses that were appended are sorted and merged in.
 inline void Normalize(State& state) {
   const auto added = std::ranges::is_sorted_until(state);
   std::ranges::sort(added, state.end());
@@ -37,13 +38,13 @@ inline void Normalize(State& state) {
   state.erase(std::ranges::unique(state).begin(), state.end());
 }
 
-// What to insert before a statement: a barrier, and before it waits for async copies, for all tensor stores.
-// kGroup: a barrier of each group of warps for itself is enough. kCommit: some of the copies belong to no group yet.
+// What to insert before a statement: waits for async copies and for tensor stores, then a barrier. kGroup: it is enough that each group of
+// warps has a barrier of its own. kCommit: some of the copies belong to no group yet.
 struct Need {
   static constexpr int kBarrier = 1, kCopies = 2, kStores = 4, kGroup = 8, kCommit = 16;
 
   int what = 0;
-  int groups = kMaxAge;  // of copies that may go on; the latest ones
+  int groups = kMaxAge;  // how many of the latest copy groups need not have landed
 
   bool Has(int kinds) const { return (what & kinds) != 0; }
   bool Meets() const { return Has(kBarrier | kGroup); }

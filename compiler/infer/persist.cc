@@ -52,7 +52,7 @@ class Persister {
     kernel_.raster_panel = 0;
     const std::string_view what = paired_ ? "pairs of tiles, two together" : "tiles";
     kernel_.decisions.push_back({"persist", std::nullopt, fmt::format("at most {} blocks go over all {}", context_.target->multiprocessors, what),
-                                 "the next tile's loads run under this one's epilogue"});
+                                 "the next tile's loads run during this tile's epilogue"});
   }
 
  private:
@@ -63,10 +63,10 @@ class Persister {
   TileOrder order_;
 };
 
-// They are counted in 32 bits.
+// Tiles are counted in 32 bits.
 constexpr int64_t kMostTiles = INT32_MAX;
 
-// Blocks of a grid, more than any device holds at once where the launch decides.
+// The number of the grid's blocks. Where only the launch knows it: more than any device holds at once.
 int64_t Tiles(const ir::Module& module, const ir::Kernel& kernel) {
   int64_t tiles = 1;
   bool known = true;
@@ -77,7 +77,7 @@ int64_t Tiles(const ir::Module& module, const ir::Kernel& kernel) {
   return known ? tiles : std::max<int64_t>(tiles, kManyTiles);
 }
 
-// The axis along which a cluster's two blocks are neighbours that load for each other.
+// The axis of a cluster whose two neighbouring blocks load tiles for each other.
 std::optional<size_t> PairedAxis(const ir::Kernel& kernel) {
   bool loads_for_both = false;
   ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {

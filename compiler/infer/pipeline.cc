@@ -50,7 +50,7 @@ bool EndsEarly(const Block& body) {
 // One pipelined loop, taken apart.
 class LoopPipeliner {
  public:
-  // `threads`: that come to it.
+  // `threads`: the threads that come to the loop.
   LoopPipeliner(ir::Module& module, ir::Kernel& kernel, const Context& context, const ir::ThreadRange& threads, ir::For loop, ir::SourceLoc loc)
       : module_(module), kernel_(kernel), context_(context), threads_(threads), loop_(std::move(loop)), loc_(loc) {}
 
@@ -75,7 +75,7 @@ class LoopPipeliner {
       AddVersions(module_, copy.op.dst.buffer, Versions(copy));
       const std::string_view how = copy.async ? "by cp.async" : "through registers";
       kernel_.decisions.push_back({"pipeline", copy.op.dst.buffer, fmt::format("{} versions, filled {}", Versions(copy), how),
-                                   "copies of later iterations run under this one"});
+                                   "copies of later iterations run during this one"});
     }
     if (has_async_) {
       kernel_.decisions.push_back({"pipeline", std::nullopt, fmt::format("waits for all but {} of the async copy groups", stages_ - 2), "", loc_});
@@ -103,7 +103,7 @@ class LoopPipeliner {
     std::vector<bool> movable;
     for (size_t i = 0; i < loop_.body.size(); ++i) {
       auto* copy = std::get_if<ir::Copy>(&loop_.body[i].op);
-      // A copy through registers stores its next tile behind the body.
+      // A copy through registers stores its next tile after the body, which a body that ends early never reaches.
       movable.push_back(copy != nullptr && (IsAsync(*copy) || !ends_early) && Movable(*copy, i, inside));
     }
     Block rest;
@@ -119,8 +119,8 @@ class LoopPipeliner {
     loop_.body = std::move(rest);
   }
 
-  // Only this copy writes its tile, nothing read it before in the body or outside of the loop, nothing in the loop writes its
-  // source, and where it reads follows from the loop variable alone.
+  // A copy can move if nothing else writes its tile, nothing reads the tile earlier in the body or outside of the loop, nothing in the loop
+  // writes its source, and the loop variable alone determines where it reads.
   bool Movable(ir::Copy& copy, size_t position, const std::vector<Access>& inside) {
     const BufferId dst = copy.dst.buffer;
     if (module_[dst].space != Space::kShared || module_[copy.src.buffer].space != Space::kGlobal) return false;
@@ -142,7 +142,7 @@ class LoopPipeliner {
     return std::ranges::all_of(copy.src.offsets, [&](ExprId& offset) { return Replayable(offset, inside); });
   }
 
-  // Rewrites `id` with the loop's own lets inlined; false if what remains changes inside of the loop.
+  // Rewrites `id` with the loop's own lets inlined; false if the result still changes within the loop.
   bool Replayable(ExprId& id, const std::vector<Access>& inside) {
     for (size_t i = loop_.body.size(); i-- > 0;)
       if (const auto* let = std::get_if<ir::Let>(&loop_.body[i].op)) id = module_.exprs.Substitute(id, let->var, let->value);
@@ -304,7 +304,7 @@ class Pass {
       if (auto* branch = std::get_if<ir::If>(&stmt.op)) VisitBranches(*branch);
       auto* loop = std::get_if<ir::For>(&stmt.op);
       if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined) {
-        // The kernel's accesses are counted while the loop stands where it was.
+        // The loop still stands in the kernel while its accesses are counted.
         for (Stmt& out : LoopPipeliner(module_, kernel_, context_, threads_, *loop, stmt.loc).Run()) {
           auto* serial = std::get_if<ir::For>(&out.op);
           if (serial != nullptr && serial->kind == ir::LoopKind::kSerial) Visit(serial->body);
@@ -331,7 +331,7 @@ class Pass {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
-  ir::ThreadRange threads_;  // that come to the statement
+  ir::ThreadRange threads_;  // the threads that come to the statement
 };
 
 bool IsAsyncCopy(const Stmt& stmt) {
@@ -339,8 +339,8 @@ bool IsAsyncCopy(const Stmt& stmt) {
   return copy != nullptr && IsAsync(*copy);
 }
 
-// Async copies that no pipeline moved: each run of them to one buffer is a group of its own. Synchronize waits for it where it is
-// first used, while later ones are under way.
+// Closes groups of the async copies that no pipeline moved. Adjacent copies to one buffer form a group. Synchronize waits for a group where
+// its buffer is first used, while later groups are still under way.
 void CloseGroups(Block& block, bool in_group) {
   Block result;
   const auto commits = [&](size_t i) { return i < block.size() && std::holds_alternative<ir::AsyncCommit>(block[i].op); };
@@ -358,7 +358,7 @@ void CloseGroups(Block& block, bool in_group) {
       continue;
     }
     Stmt& stmt = block[i];
-    // A pipeline's guarded copies are committed right behind the guard.
+    // A pipeline commits its guarded copies right after the guard.
     const bool group = commits(++i);
     if (auto* loop = std::get_if<ir::For>(&stmt.op)) CloseGroups(loop->body, false);
     if (auto* repeat = std::get_if<ir::While>(&stmt.op)) CloseGroups(repeat->body, false);
@@ -374,7 +374,7 @@ ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&
   for (ir::Kernel& kernel : module.kernels) {
     const size_t buffers = module.buffers.size();
     Pass pass(module, kernel, context);
-    // The pass reads the kernel's body as a whole while it rewrites a copy.
+    // While the pass rewrites this copy of the body, it still reads the original.
     Block body = kernel.body;
     pass.Visit(body);
     kernel.body = std::move(body);

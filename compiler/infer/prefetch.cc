@@ -28,7 +28,7 @@ using ir::Stmt;
 using ir::VarId;
 
 constexpr int64_t kMostAhead = 4;
-constexpr int64_t kMostWords = 16;  // registers of a thread: a product's loop has few to spare
+constexpr int64_t kMostWords = 16;  // registers of a thread: a loop of products has few to spare
 
 // A load of a parallel loop, and the loop's variables that its indices use.
 struct Load {
@@ -46,7 +46,7 @@ class Loads {
   Loads(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::For& loop, const std::set<BufferId>& written)
       : module_(module), kernel_(kernel), context_(context), loop_(loop), written_(written) {}
 
-  // Returns what runs before the loop.
+  // Returns the statements that run before the loop.
   Block Run() {
     Block before, body;
     TakeAllocs(loop_.body, before);
@@ -85,7 +85,7 @@ class Loads {
     }
   }
 
-  // The variables of `loop` that the indices use; nullopt where they use what only an iteration knows.
+  // The variables of `loop` that the indices use; nullopt where the indices depend on values that only exist within the iteration.
   std::optional<std::vector<VarId>> VariablesOf(const ir::For& loop, const Access& access) const {
     std::set<VarId> used;
     std::set<ExprId> seen;
@@ -110,7 +110,7 @@ class Loads {
     return variables;
   }
 
-  // Each thread holds the values of its own iterations. False where they are too many.
+  // Each thread holds the values that its own iterations read. False if those are too many for its registers.
   bool Place(const ir::For& loop, Load& load) const {
     const std::vector<int64_t> extents = ExtentsOf(module_, loop);
     Projection projection;
@@ -133,7 +133,7 @@ class Loads {
 
   static int64_t Words(const Load& load) { return load.layout.Registers(); }
 
-  // As far as a load takes, and registers and the number of iterations allow.
+  // How many iterations to load ahead: enough to cover a load's latency, within the registers and a divisor of the iterations.
   int64_t Ahead() const {
     int64_t words = 0;
     const double cycles = Cycles();
@@ -145,7 +145,7 @@ class Loads {
     return 1;
   }
 
-  // Of an iteration's products.
+  // Cycles of the products of one iteration.
   double Cycles() const {
     double cycles = 0;
     for (const Stmt& stmt : loop_.body) {
@@ -158,7 +158,7 @@ class Loads {
 
   ExprId Int(int64_t value) { return module_.exprs.Int(value, module_.exprs.Type(loop_.extents[0])); }
 
-  // Repetition `turn` of `ahead`: the body, with each value refilled behind the loop that uses it.
+  // Appends repetition `turn` of `ahead`: the body, with a reload of each value after the loop that uses it.
   void Repeat(int64_t turn, int64_t ahead, Block& before, Block& body) {
     const ExprId k = module_.exprs.Add(module_.exprs.Mul(module_.VarRef(loop_.vars[0]), Int(ahead)), Int(turn));
     const ExprId last = module_.exprs.Sub(loop_.extents[0], Int(1));
@@ -195,7 +195,7 @@ class Loads {
     ir::Walk(block, [&](Stmt& stmt) { ir::ForEachExpr(stmt.op, rewrite); });
   }
 
-  // Gives the body variables of its own, for its next repetition.
+  // Gives the body variables of its own, so that the next repetition can have others.
   void Rename(Block& block) {
     ir::Walk(block, [&](Stmt& stmt) {
       if (auto* let = std::get_if<ir::Let>(&stmt.op)) Rename(let->var);
@@ -222,7 +222,7 @@ class Loads {
     return module_.AddBuffer(std::move(buffer));
   }
 
-  // The values of `iteration`.
+  // Loads the values that `iteration` uses.
   Stmt Fill(BufferId held, const Load& load, ExprId iteration) {
     ElementLoop element = MakeElementLoop(module_, load.shape, "p");
     ExprId value = module_.exprs.Substitute(load.value, loop_.vars[0], iteration);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What parallel loops around a ring's products read from global memory themselves, as the scales of a quantised operand, is loaded into
-// registers several iterations ahead. The loop's body is repeated for each of them, so that every repetition has registers of its own
-// and none is moved while its load is under way.
+// Parallel loops beside a ring's products may read global memory themselves, for instance the scales of a quantised operand. This pass
+// loads such values into registers several iterations ahead. The loop's body is repeated for each of them, so that every repetition has
+// registers of its own and none is moved while its load is under way.
 //
 //   for k { for i: x[i] = f(s[k, i]) }    →    s0[i] = s[0, i]; s1[i] = s[1, i]
 //                                              for k { for i: x[i] = f(s0[i]); s0[i] = s[2k + 2, i]; the same of s1 and 2k + 1 }

@@ -27,7 +27,7 @@ class Binder {
   Binder(const ir::Module& module, ir::Kernel& kernel, const target::Target& target, ir::Diagnostics& diagnostics)
       : module_(module), kernel_(kernel), target_(target), diagnostics_(diagnostics), divergence_(module, kernel.body), scope_{AllThreads(kernel), ""} {}
 
-  // Whether the threads of the scope meet in the block: not only those of a branch within it.
+  // Visits the block; true if all threads of the scope meet in it, not only those of a branch within.
   bool Visit(ir::Block& block, bool differs) {
     bool meet = false;
     for (size_t i = 0; i < block.size(); ++i) {
@@ -57,7 +57,7 @@ class Binder {
     std::string condition;  // under which just they come; "": all threads do
   };
 
-  // Threads may be in different iterations of the loop, too.
+  // The threads may be in different iterations of the loop, too.
   bool IsApart(bool differs, ir::ExprId header, const void* loop) const {
     return differs || divergence_.Differs(header) || divergence_.IsLeftEarly(loop);
   }
@@ -77,8 +77,8 @@ class Binder {
     if (differs) {
       where = "under a condition that differs between threads";
     } else if (const std::string why = WhyNoBarrier(scope_.threads, target_); !scope_.condition.empty() && !why.empty()) {
-      where = fmt::format("under {}, where threads {} to {} are, which have no barrier: {}", scope_.condition, scope_.threads.begin,
-                          scope_.threads.end - 1, why);
+      where = fmt::format("under {}, which only threads {} to {} enter, and they have no barrier of their own: {}", scope_.condition,
+                          scope_.threads.begin, scope_.threads.end - 1, why);
     }
     if (where.empty()) return;
     diagnostics_.Error("threads exchange data here through memory, " + where,
@@ -87,7 +87,7 @@ class Binder {
                        stmt.loc, ir::PrintStmt(module_, stmt));
   }
 
-  // From the last one down; the first ones are those of roles and their groups.
+  // Numbers are given out from the last one down: warp roles and their groups use the first ones.
   uint32_t Number(const ir::Stmt& stmt, const ir::ThreadRange& range) {
     const auto [it, added] = numbers_.try_emplace({range.begin, range.end}, next_);
     if (!added) return it->second;
@@ -99,7 +99,7 @@ class Binder {
       return next_;
     }
     kernel_.decisions.push_back({"synchronize", std::nullopt, fmt::format("barrier {} joins threads {} to {}", next_, range.begin, range.end - 1),
-                                 "no other threads come there", stmt.loc});
+                                 "no other threads enter", stmt.loc});
     return next_--;
   }
 

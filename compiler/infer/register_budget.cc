@@ -21,8 +21,8 @@ struct Lifetime {
   int64_t first, last;
 };
 
-// Where fragments hold values that are still wanted, in the order of the program. Less rather than more: a fragment that a loop alone uses may
-// have to keep its values from one iteration to the next, which this does not ask.
+// The span of the program in which each fragment holds values that are still needed. The span may be too short: a fragment that only one
+// loop uses may have to keep its values from one iteration to the next, which this does not examine.
 class Lifetimes {
  public:
   explicit Lifetimes(const ir::Module& module) : module_(module) {}
@@ -44,7 +44,7 @@ class Lifetimes {
     }
   }
 
-  // What comes from before the loop is there to its end.
+  // A value from before the loop that the loop uses lives to the loop's end.
   void VisitLoop(const ir::Block& body, int64_t start) {
     loops_.push_back(start);
     Visit(body);
@@ -70,7 +70,7 @@ class Lifetimes {
 
 int64_t WordsOf(const ir::Buffer& buffer) { return (buffer.layout->Registers() * ir::Bits(buffer.dtype) + 31) / 32; }
 
-// When the fragments that live take the most registers.
+// The moment at which the live fragments take the most registers.
 int64_t Fullest(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes) {
   std::map<int64_t, int64_t> changes;
   for (const auto& [id, life] : lifetimes) changes[life.first] += WordsOf(module[id]), changes[life.last + 1] -= WordsOf(module[id]);

@@ -6,8 +6,8 @@
 
 namespace kiln::compiler {
 
-// An error, with the fragments that take them, where those that live at a time ask for more registers of each thread than the options let
-// spill: code and the time to assign registers grow with each. Fragments have their layouts.
+// Reports an error, with the fragments concerned, where the fragments that live at one time need more registers of each thread than the
+// options let spill: code size and register allocation time grow with each. Needs: the fragments' layouts.
 void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics);
 
 }  // namespace kiln::compiler

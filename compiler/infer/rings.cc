@@ -45,14 +45,14 @@ std::set<BufferId> Touched(const ir::Module& module, const Stmt& stmt) {
   return touched;
 }
 
-// The tiles of one ring, as positions of a block.
+// The tiles of one ring; members are positions in the block.
 struct Group {
   std::vector<size_t> copies;
   size_t first_use, last_use;
 };
 struct BlockPlan {
   Block* block;
-  ir::For* loop;  // around it; nullptr: the kernel's body
+  ir::For* loop;  // the loop around; nullptr: the block is the kernel's body
   std::vector<Group> groups;
   int64_t stages;
   int64_t stage_bytes;
@@ -95,7 +95,7 @@ class Builder {
   bool MayHaveRoles() const {
     if (context_.options.disable_warp_specialization()) return false;
     if (kernel_.threads % kGroupThreads != 0 || kernel_.threads > kMostConsumers) return false;
-    // As many blocks as the program asks for still fit.
+    // As many blocks as the program asks for must still fit on a multiprocessor.
     if (uint64_t(kernel_.min_blocks) * (kernel_.threads + kProducers) > ir::kMaxResidentThreads) return false;
     const std::function<bool(const Stmt&)> loads = [&](const Stmt& stmt) { return loads_.contains(&stmt); };
     return ProducerSlice(module_, kernel_, loads).sound();
@@ -103,7 +103,7 @@ class Builder {
 
   // --- what there is ---
 
-  // Pipelined loops. False where some tensor load cannot be part of a ring.
+  // Finds pipelined loops. False if some tensor load cannot be part of a ring.
   bool Find(Block& block) {
     bool all = true;
     for (Stmt& stmt : block) {
@@ -121,19 +121,19 @@ class Builder {
     return all;
   }
 
-  // Tiles that the kernel loads once have rings of one stage: they are filled as soon as their last readers, of the tiles that a
-  // persistent block did before, are done.
+  // A tile that the kernel loads once gets a ring of one stage. The ring is filled again as soon as the persistent block's previous tile
+  // has no more readers.
   bool AddBody() {
     BlockPlan plan{&kernel_.body, nullptr, {}, 1, 0};
     if (!AddCopies(plan)) return false;
-    if (!plan.groups.empty()) plans_.push_back(std::move(plan));  // the last: it moves what the others point into
+    if (!plan.groups.empty()) plans_.push_back(std::move(plan));  // must come last: the push moves plans, and others point into them
     return true;
   }
 
   bool AddLoop(ir::For& loop) {
     BlockPlan plan{&loop.body, &loop, {}, loop.num_stages, 0};
     if (loop.kind != ir::LoopKind::kPipelined) return false;
-    // Loads under a condition or in a loop of their own are not asked for once in each iteration.
+    // A load under a condition or in an inner loop does not run exactly once in each iteration, as a ring needs.
     size_t direct = 0, all = 0;
     for (Stmt& stmt : loop.body) direct += TensorLoad(module_, stmt) != nullptr;
     ir::Walk(loop.body, [&](Stmt& stmt) { all += TensorLoad(module_, stmt) != nullptr; });
@@ -151,7 +151,7 @@ class Builder {
       if (copy == nullptr) {
         const auto* other = std::get_if<ir::Copy>(&block[i].op);
         const bool loads = other != nullptr && module_[other->src.buffer].space == Space::kGlobal && module_[other->dst.buffer].space == Space::kShared;
-        if (loads && plan.loop != nullptr) return false;  // another kind of load wants a pipeline of its own
+        if (loads && plan.loop != nullptr) return false;  // another kind of load needs a pipeline of its own
         continue;
       }
       if (!AddCopy(*copy, i, touched, plan)) return false;
@@ -160,7 +160,7 @@ class Builder {
     return true;
   }
 
-  // The block alone touches the tile, only this copy fills it, before anything uses it; nothing in the kernel writes the source.
+  // Only this block touches the tile, only this copy fills it, and it does so before any use; nothing in the kernel writes the source.
   bool AddCopy(const ir::Copy& copy, size_t position, const std::vector<std::set<BufferId>>& touched, BlockPlan& plan) {
     const BufferId tile = copy.dst.buffer;
     if (writes_[tile] != 1 || writes_.contains(copy.src.buffer) || stored_.contains(tile)) return false;
@@ -278,8 +278,8 @@ class Builder {
   ir::Kernel& kernel_;
   const Context& context_;
   std::map<BufferId, int64_t> uses_, writes_;
-  int64_t scratch_ = 0;        // bytes in which pairs of blocks meet
-  std::set<BufferId> stored_;  // tiles that tensor stores read, for as long as they like
+  int64_t scratch_ = 0;        // bytes through which pairs of blocks exchange sums
+  std::set<BufferId> stored_;  // tiles that tensor stores read, for an unknown time
   std::vector<BlockPlan> plans_;
   std::set<const Stmt*> loads_;
 };

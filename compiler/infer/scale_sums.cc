@@ -25,17 +25,17 @@ using ir::Stmt;
 
 constexpr int64_t kTogether = 2;  // elements of 16 bits that one instruction multiplies
 
-// An operand's elements and the product that takes them: w[i, j] = rest · factor.
+// The elements of an operand, w[i, j] = rest · factor, and the part of k that shares the factor.
 struct Scaled {
   ExprId rest, factor;
-  int64_t part;  // of k, which shares the factor: what one group of warps takes
+  int64_t part;  // extent along k of that part: one group of warps computes it
 };
 
 class Scaler {
  public:
   Scaler(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {
     ir::Walk(kernel.body, [&](const Stmt& stmt) {
-      if (std::holds_alternative<ir::For>(stmt.op)) return;  // its statements come by themselves
+      if (std::holds_alternative<ir::For>(stmt.op)) return;  // Walk visits its statements one by one
       for (const Access& access : AccessesOf(module_, stmt)) ++uses_[access.buffer];
     });
   }
@@ -43,7 +43,7 @@ class Scaler {
   void Visit(Block& block) {
     const std::set<BufferId> sums = SumsOf(block);
     Block result;
-    std::optional<Stmt> use;  // of the last product's sum: behind the next one's elements, unless they read it
+    std::optional<Stmt> use;  // uses the last product's sum; goes after the next product's elements, unless they read the sum
     BufferId used{};          // that sum
     for (size_t i = 0; i < block.size(); ++i) {
       Stmt& stmt = block[i];
@@ -73,7 +73,7 @@ class Scaler {
   }
 
  private:
-  // The statement, and the product behind it, where they are such ones.
+  // The factor of this statement's elements, if the next statement is a product that allows to move it.
   std::optional<Scaled> ScaledAt(const Block& block, size_t at, const std::set<BufferId>& sums) const {
     if (at + 1 >= block.size()) return std::nullopt;
     const auto* gemm = std::get_if<ir::Gemm>(&block[at + 1].op);
@@ -84,7 +84,7 @@ class Scaler {
     return gemm.plan ? target::FindMma(*context_.target, gemm.plan->instruction) : nullptr;
   }
 
-  // Sums of products in the block all of which can do without their factors.
+  // The sums to which only products that can do without their factor contribute.
   std::set<BufferId> SumsOf(const Block& block) const {
     std::set<BufferId> sums, others;
     for (size_t i = 0; i < block.size(); ++i) {
@@ -118,7 +118,7 @@ class Scaler {
     return std::nullopt;
   }
 
-  // Whether an expression is the same in each part of `part` values of the variable, and readable wherever the sum is.
+  // Whether the expression has one value within each `part` neighbouring values of the variable, and can be read where the sum is.
   bool IsShared(ExprId id, ir::VarId along, int64_t part) const {
     const ir::ExprNode& node = module_.exprs[id];
     if (node.op == ExprOp::kVar) return node.ref != ir::Index(along);
@@ -130,7 +130,7 @@ class Scaler {
     return std::ranges::all_of(node.Args(), [&](ExprId arg) { return IsShared(arg, along, part); });
   }
 
-  // Lets the product run into a sum of its own; returns what adds that to the old one.
+  // Gives the product a sum of its own; returns the statement that adds it to the old sum.
   Stmt Use(ir::Gemm& gemm, const Scaled& scaled, const std::vector<ir::VarId>& variables, ir::SourceLoc loc) {
     const BufferId sum = gemm.c.buffer, own = OwnSum(sum);
     const bool swapped = InstructionOf(gemm)->swapped;

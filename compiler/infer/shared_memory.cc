@@ -22,20 +22,20 @@ struct Lifetime {
   bool Overlaps(const Lifetime& other) const { return first <= other.last && other.first <= last; }
 };
 
-// A buffer used inside of a loop lives as long as the loop, for iterations follow each other, unless each iteration writes the
-// whole buffer before it reads any of it.
+// A buffer used inside of a loop lives as long as the loop, because an iteration may read what an earlier one wrote. If each iteration
+// writes the whole buffer before it reads any of it, the buffer lives for that part of the body only.
 class Lifetimes {
  public:
   explicit Lifetimes(const ir::Module& module) : module_(module) {}
 
   std::map<BufferId, Lifetime> Of(const ir::Kernel& kernel) {
     Visit(kernel.body);
-    // Rings are filled ahead of everything.
+    // The producers fill rings ahead of everything else, so rings live throughout the kernel.
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
       if (const auto* step = std::get_if<ir::RingStep>(&stmt.op)) lifetimes_[step->ring.barriers] = {0, clock_};
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy != nullptr && copy->plan && copy->plan->ring) lifetimes_[copy->dst.buffer] = {0, clock_};
-      // Other blocks write there when they come to it.
+      // Another block of the cluster may write here at any time.
       const auto* reduce = std::get_if<ir::Reduce>(&stmt.op);
       if (reduce != nullptr && reduce->cluster) lifetimes_[*reduce->scratch] = {0, clock_};
     });
@@ -43,7 +43,7 @@ class Lifetimes {
   }
 
  private:
-  // What a block does with a buffer first, and when.
+  // When a block of statements first touches a buffer, and whether it then writes the whole buffer.
   struct First {
     int64_t at;
     bool writes_whole;
@@ -56,7 +56,7 @@ class Lifetimes {
       const ir::Stmt& stmt = block[i];
       const int64_t start = clock_++;
       for (const Access& access : AccessesOf(module_, stmt)) Touch(access.buffer, start, WritesWhole(stmt, access.buffer), firsts);
-      // What meets at one barrier is there at the same time.
+      // Reductions that share one barrier use their scratch at the same time.
       for (const ir::Stmt& other : std::span(block).subspan(i, ExchangeTogether(std::span(block).subspan(i)))) {
         Touch(*std::get<ir::Reduce>(other.op).scratch, start, true, firsts);
       }
@@ -65,7 +65,7 @@ class Lifetimes {
         const Firsts then = Visit(branch->then_body), otherwise = Visit(branch->else_body);
         Merge(then, /*always=*/false, firsts);
         Merge(otherwise, /*always=*/false, firsts);
-        // Their threads run at the same time.
+        // The threads of the two branches run at the same time.
         if (branch->IsNarrowed()) KeepThrough(start, then), KeepThrough(start, otherwise);
       }
       const ir::Block* body = nullptr;
@@ -86,7 +86,7 @@ class Lifetimes {
     return firsts;
   }
 
-  // What is used since `start` is there all the time until now.
+  // The buffers used since `start` live from then until now.
   void KeepThrough(int64_t start, const Firsts& inside) {
     for (const auto& [buffer, first] : inside) {
       Lifetime& life = lifetimes_.at(buffer);
@@ -106,7 +106,7 @@ class Lifetimes {
     it->second.last = std::max(it->second.last, at);
   }
 
-  // Copies and loops over the whole tile that only store to it.
+  // True of copies to the whole tile, and of loops over the whole tile that store to it and do not read it.
   bool WritesWhole(const ir::Stmt& stmt, BufferId buffer) const {
     if (module_[buffer].space != ir::Space::kShared) return false;
     if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) {

@@ -26,14 +26,14 @@ using ir::ExprId;
 using ir::Stmt;
 
 constexpr int64_t kMostPieces = 4;
-constexpr int64_t kScaled = 128;    // where groups of warps begin within a piece: elsewhere, their scales would not lie alike
-constexpr int64_t kLeastSteps = 2;  // instructions along k of a piece: fewer end before anything else is ready
+constexpr int64_t kScaled = 128;    // each group of warps begins at a multiple of this within a piece: elsewhere their scales would lie differently
+constexpr int64_t kLeastSteps = 2;  // instructions along k of a piece: fewer end before the next operand is ready
 
 class Splitter {
  public:
   Splitter(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {
     ir::Walk(kernel.body, [&](const Stmt& stmt) {
-      if (std::holds_alternative<ir::For>(stmt.op)) return;  // its statements come by themselves
+      if (std::holds_alternative<ir::For>(stmt.op)) return;  // Walk visits its statements one by one
       for (const Access& access : AccessesOf(module_, stmt)) ++uses_[access.buffer];
     });
   }
@@ -65,20 +65,20 @@ class Splitter {
   static ir::Region& Held(ir::Gemm& gemm, bool swapped) { return swapped ? gemm.b : gemm.a; }
   static const ir::Region& Held(const ir::Gemm& gemm, bool swapped) { return swapped ? gemm.b : gemm.a; }
 
-  // Where k is in the region that is not held.
+  // The dimension of k in the operand that stays in memory.
   static size_t DepthOfOther(const ir::Gemm& gemm, bool swapped) {
     const bool last = swapped ? !gemm.transpose_a : gemm.transpose_b;
     return (swapped ? gemm.a : gemm.b).extents.size() - (last ? 1 : 2);
   }
 
-  // At the end of what is computed for it; nullptr where there is more.
+  // The store that ends the element's computation; nullptr if the body holds more than lets and one store.
   static const ir::Store* OnlyStore(const Block& body) {
     for (size_t i = 0; i + 1 < body.size(); ++i)
       if (!std::holds_alternative<ir::Let>(body[i].op)) return nullptr;
     return body.empty() ? nullptr : std::get_if<ir::Store>(&body.back().op);
   }
 
-  // 1 where the statements are not an operand's elements, each stored where it belongs, and the product that alone reads them.
+  // How many pieces to make. 1 unless `elements` stores each element of an operand at its place, and `product` is its only reader.
   int64_t Pieces(const Stmt& elements, const Stmt& product) const {
     const auto* loop = std::get_if<ir::For>(&elements.op);
     const auto* gemm = std::get_if<ir::Gemm>(&product.op);
@@ -133,7 +133,7 @@ class Splitter {
     return offset == 0 ? id : module_.exprs.Add(id, module_.exprs.Int(offset, module_.exprs.Type(id)));
   }
 
-  // The loop over columns from `first` on, with variables of its own.
+  // The loop over `deep` columns from `first` on, with variables of its own.
   ir::For Elements(ir::For loop, BufferId part, int64_t first, int64_t deep) {
     Block& body = loop.body;
     const ir::VarId column = loop.vars[1];
@@ -162,7 +162,7 @@ class Splitter {
 
   bool Uses(ExprId id, ir::VarId variable) const { return ContainsVar(module_.exprs, id, std::set{variable}); }
 
-  // Whether `id` grows by as much as the variable.
+  // Whether `id` grows by one when the variable does.
   bool Steps(ExprId id, ir::VarId variable) {
     const ExprId own = module_.VarRef(variable);
     return std::ranges::all_of(LinearOf(module_.exprs, id).terms, [&](const auto& term) {
@@ -170,8 +170,8 @@ class Splitter {
     }) && Uses(id, variable);
   }
 
-  // `id` with `column` = `own` + first, where own < deep. Quotients and remainders stay those of a variable where they can: that is what
-  // addresses are made of.
+  // `id` with `own` + first in place of `column`, where own < deep. Where possible, quotients and remainders remain those of a single
+  // variable: addresses are made of them.
   ExprId Moved(ExprId id, ir::VarId column, ir::VarId own, int64_t first, int64_t deep) {
     const ExprId variable = module_.VarRef(own);
     ir::ExprNode node = module_.exprs[id];

@@ -25,8 +25,8 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Stmt;
 
-constexpr int64_t kLeastSteps = 16;  // of each half, so that the two barriers and the exchange are a small part of the time
-constexpr int64_t kLeastPieces = 4;  // in which a result too large for shared memory leaves
+constexpr int64_t kLeastSteps = 16;  // of each half; with fewer, the two barriers and the exchange would not be a small part of the time
+constexpr int64_t kLeastPieces = 4;  // a result too large for shared memory is stored in at least so many
 
 class Splitter {
  public:
@@ -45,7 +45,7 @@ class Splitter {
     return kernel_.grid.size() < 3 && blocks <= int64_t(context_.target->multiprocessors);
   }
 
-  // The one loop that holds products, a statement of the kernel itself.
+  // The only loop with products, which must be a statement of the kernel's body itself.
   std::optional<size_t> FindLoop() const {
     std::optional<size_t> at;
     for (size_t i = 0; i < kernel_.body.size(); ++i) {
@@ -62,7 +62,7 @@ class Splitter {
     return holds;
   }
 
-  // The only one in the loop's body itself.
+  // The product in the loop's body; nullptr if there are several.
   static const ir::Gemm* ProductOf(const ir::For& loop) {
     const ir::Gemm* product = nullptr;
     for (const Stmt& stmt : loop.body) {
@@ -86,7 +86,7 @@ class Splitter {
     return StepsAreApart(at, gemm->c.buffer) && StartsFromZero(at, gemm->c.buffer) && ExchangeFits(at, *gemm) && !Streams(*loop, *gemm, *mma);
   }
 
-  // Whether all multiprocessors had better share the steps (infer/stream_k.h), where nothing but the product is in the way of it.
+  // Whether it is better that all multiprocessors share the steps (infer/stream_k.h), and the loop holds nothing that prevents it.
   bool Streams(const ir::For& loop, const ir::Gemm& gemm, const target::MmaInstruction& mma) const {
     const v1::CompileOptions& options = context_.options;
     if (options.stream_k() == v1::STREAM_K_NEVER || options.disable_tma() || options.disable_warp_specialization()) return false;
@@ -105,8 +105,8 @@ class Splitter {
     return options.stream_k() == v1::STREAM_K_ALWAYS || StreamedCycles(work, streams, multiprocessors) < target::kH200.worth_streaming * PairedCycles(work);
   }
 
-  // Whether shared memory has room for the other's sum, and for a piece of the result on its way out, beside the tiles of two steps: with
-  // less, loads would not run ahead.
+  // Whether shared memory holds the tiles of two steps, the other block's sum, and one piece of the result on its way out. With fewer
+  // tiles, loads could not run ahead.
   bool ExchangeFits(size_t at, const ir::Gemm& gemm) const {
     std::map<BufferId, int64_t> versions;
     for (size_t i = 0; i < kernel_.body.size(); ++i) {
@@ -129,9 +129,9 @@ class Splitter {
     return bits / 8;
   }
 
-  // Whether every step runs, and leaves nothing but its part of the sum to the next ones and to what is behind the loop.
+  // Whether every step always runs, and passes nothing but its part of the sum to later steps and statements.
   bool StepsAreApart(size_t at, BufferId sum) const {
-    std::set<BufferId> seen, found, written;  // found: as an earlier step may have left them
+    std::set<BufferId> seen, found, written;  // found: what a step reads as an earlier step may have left it
     for (const Stmt& stmt : std::get<ir::For>(kernel_.body[at].op).body) {
       bool always = true, leaves = false;
       ir::WalkWithin(stmt, [&](const Stmt& inner) {
@@ -176,7 +176,7 @@ class Splitter {
     const ir::Gemm product = *ProductOf(loop);
     BufferId sum = product.c.buffer;
     size_t behind = at + 1;
-    // Groups of warps join theirs first.
+    // The groups of warps of one block join their sums first.
     const auto* join = behind < kernel_.body.size() ? std::get_if<ir::Reduce>(&kernel_.body[behind].op) : nullptr;
     if (join != nullptr && join->src.buffer == sum) sum = join->dst.buffer, ++behind;
     Block rest(std::make_move_iterator(kernel_.body.begin() + ptrdiff_t(behind)), std::make_move_iterator(kernel_.body.end()));
@@ -201,7 +201,7 @@ class Splitter {
     return std::nullopt;
   }
 
-  // Whether nothing touches a tensor beside the one access that writes it: blocks do not wait for each other's statements.
+  // Whether each tensor that is written has one access only, the write: a block does not wait for the other block's statements.
   bool WritesApart(std::span<const Stmt> rest) const {
     std::map<BufferId, int> accesses;
     std::set<BufferId> written;
@@ -232,7 +232,7 @@ class Splitter {
     return std::ranges::equal(loop.extents, shape, [&](ExprId extent, int64_t size) { return module_.exprs.IsConst(extent, size); });
   }
 
-  // Whether an element is the one that an iteration of the loop is for.
+  // Whether the indices are the loop's variables in order, so that an iteration uses its own element.
   bool IsOf(const std::vector<ExprId>& indices, const ir::For& loop) const {
     return std::ranges::equal(indices, loop.vars, [&](ExprId index, ir::VarId var) {
       const ir::ExprNode& node = module_.exprs[index];
@@ -240,7 +240,7 @@ class Splitter {
     });
   }
 
-  // Each block does the rest for its half, which has a fragment of its own.
+  // Each block runs the remaining statements for its half of the sum, which gets a fragment of its own.
   void Share(BufferId sum, int dim, ExprId part, Block rest, ir::SourceLoc loc) {
     ir::Buffer buffer{ir::Space::kFragment, module_[sum].dtype, module_[sum].shape};
     const int64_t extent = module_.ShapeOf(sum)[size_t(dim)] / 2;
@@ -296,7 +296,7 @@ class Splitter {
     });
   }
 
-  // Of the grid: which of a pair a block is.
+  // Adds an axis to the grid: which of its pair a block is.
   ExprId AddAxis() {
     const ir::DType type = module_[kernel_.block_vars[0]].dtype;
     const ir::VarId part = module_.AddVar({ir::VarKind::kBlock, type, uint8_t(kernel_.grid.size()), "half" + std::to_string(module_.vars.size())});

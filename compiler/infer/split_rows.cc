@@ -27,7 +27,8 @@ using ir::Space;
 using ir::Stmt;
 using ir::VarId;
 
-// Of one fragment: half of a multiprocessor's registers hold it, beside what is computed from it. A part is a quarter of them.
+// Bytes of one fragment. The largest that a block keeps takes half of a multiprocessor's registers; the rest is for what is computed from
+// it. A part takes a quarter.
 constexpr int64_t kMostBytes = 128 << 10, kPartBytes = 64 << 10;
 constexpr int64_t kMostBlocks = 8;  // of a cluster, everywhere
 constexpr int64_t kUnit = 16;       // elements that stay together, for wide accesses
@@ -50,7 +51,7 @@ class Splitter {
  private:
   // --- what the row is ---
 
-  // The longest dimension of a fragment, where that fragment is too large; every tile's dimension of that extent belongs to it.
+  // Finds the row: the longest dimension of a fragment that is too large. Every tile's dimension of the same extent belongs to it.
   void FindRow() {
     std::set<BufferId> tiles;
     ir::Walk(kernel_.body, [&](const Stmt& stmt) {
@@ -80,7 +81,7 @@ class Splitter {
     }
   }
 
-  // --- whether all goes along it ---
+  // --- whether every statement can be split along it ---
 
   void Check(const Block& block) {
     for (const Stmt& stmt : block) {
@@ -107,8 +108,8 @@ class Splitter {
     }
   }
 
-  // One variable goes along the row, and each tile that has a part of it is accessed there. What every block would otherwise do only
-  // in part must be a part of the row or go to memory.
+  // One variable of the loop must go along the row, and index each tile that has a part of it. A block runs only its part of the loop, so
+  // whatever the loop writes must be a part of the row or lie in global memory.
   void CheckLoop(const Stmt& stmt, const ir::For& loop) {
     const std::optional<VarId> along = Along(loop);
     if (!along) fits_ &= !TouchesParts(stmt);
@@ -133,12 +134,12 @@ class Splitter {
     }
     fits_ &= IsWhole(reduce.src) && (dst == parts_.end() || IsWhole(reduce.dst));
     const bool joins = size_t(reduce.dim) == src->second;
-    fits_ &= !joins || ir::Bits(module_[reduce.dst.buffer].dtype) >= 32;  // what one store to another block takes
+    fits_ &= !joins || ir::Bits(module_[reduce.dst.buffer].dtype) >= 32;  // the smallest that one store to another block takes
     fits_ &= joins == (dst == parts_.end());
     reduced_ |= joins;
   }
 
-  // Between a part and memory, or two parts.
+  // A copy must be between a part and global memory, or between two parts.
   void CheckCopy(const ir::Copy& copy) {
     if (!parts_.contains(copy.src.buffer) && !parts_.contains(copy.dst.buffer)) return;
     for (const ir::Region* region : {&copy.src, &copy.dst}) {
@@ -149,7 +150,7 @@ class Splitter {
 
   bool IsWhole(const ir::Region& region) const { return region.extents == module_.ShapeOf(region.buffer); }
 
-  // What one block stores, another might read.
+  // Another block might read what this one stores.
   bool ReadsWhatItWrites() const {
     std::set<BufferId> read, written;
     ir::Walk(kernel_.body, [&](const Stmt& stmt) {
@@ -179,7 +180,7 @@ class Splitter {
 
   // --- the parts ---
 
-  // The program's block is the cluster's number; its blocks are neighbours along the first axis.
+  // The number of the program's block becomes the cluster's number. The cluster's blocks are neighbours along the first axis.
   void Number() {
     const VarId old = kernel_.block_vars[0];
     const ir::DType type = module_[old].dtype;
@@ -230,7 +231,7 @@ class Splitter {
 
   ExprId Start(ir::DType type) { return module_.exprs.Mul(module_.exprs.Cast(type, rank_), module_.exprs.Int(part_, type)); }
 
-  // The variable counts within the part: the tiles' indices stay, everything else starts further on.
+  // The variable now counts within the part: indices of tiles stay as they are, everything else adds the part's start.
   void SplitLoop(ir::For& loop) {
     const VarId along = *Along(loop);
     const ExprId inside = module_.VarRef(along), there = module_.exprs.Add(Start(module_[along].dtype), inside);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that one block's registers cannot hold, kept by the blocks of a cluster, each a part. Reductions along the row join the parts
-// through shared memory; what does not go along it, every block does for itself, and the first stores it.
+// Splits rows that one block's registers cannot hold among the blocks of a cluster. Reductions along the row join the parts through shared
+// memory. Every block runs the statements that do not go along the row, and the first block stores their results.
 //
 //   grid(M) blocks(b): tile[1, n] = x[b, :]; reduce tile    →    grid(8 · M) cluster(8) blocks(c): b = c / 8, rank = c mod 8;
 //                                                                tile[1, n / 8] = x[b, rank · n / 8 + …]; reduce tile cluster
@@ -12,7 +12,7 @@
 
 namespace kiln::compiler {
 
-// Before anything is chosen. Only where every use of the row's elements goes along it, and the target has clusters.
+// Runs before anything is chosen. Applies only where every use of the row's elements goes along it and the target has clusters.
 void SplitRows(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

@@ -18,7 +18,7 @@ namespace {
 
 using ir::BufferId;
 
-// Of a tile: the loops that fill it, the tensor stores that read it, and whether there is anything else.
+// The uses of a tile: the loops that fill it, the tensor stores that read it, and whether it has others.
 struct Uses {
   std::vector<const ir::For*> fills;
   std::vector<ir::Copy*> stores;
@@ -29,7 +29,8 @@ bool IsStore(const ir::Module& module, const ir::Copy& copy) {
   return copy.plan && copy.plan->instruction == ir::CopyInstruction::kTensor && module[copy.src.buffer].space == ir::Space::kShared;
 }
 
-// A parallel loop counts as one statement. `narrowed`: a range of threads comes to the block, whose layouts count from its first.
+// A parallel loop counts as one statement. `narrowed`: only a range of threads comes to the block; its layouts count threads from the
+// range's first.
 void Count(const ir::Module& module, ir::Block& block, bool narrowed, std::map<BufferId, Uses>& uses) {
   for (ir::Stmt& stmt : block) {
     auto* loop = std::get_if<ir::For>(&stmt.op);
@@ -55,7 +56,7 @@ void Count(const ir::Module& module, ir::Block& block, bool narrowed, std::map<B
   }
 }
 
-// A parallel loop that does nothing but fill the first rows and columns of the tile, an element for each iteration.
+// Whether the parallel loop does nothing but fill the first rows and columns of the tile, one element in each iteration.
 bool Fills(const ir::Module& module, const ir::For& loop, BufferId tile) {
   if (loop.kind != ir::LoopKind::kParallel || !loop.layout || loop.layout->IsReplicated() || loop.body.size() != 1) return false;
   const auto* store = std::get_if<ir::Store>(&loop.body[0].op);
@@ -68,7 +69,8 @@ bool Fills(const ir::Module& module, const ir::For& loop, BufferId tile) {
   return shape.size() == 2 && extents[0] <= shape[0] && extents[1] <= shape[1];
 }
 
-// The group that runs an iteration is the sum of a row's and a column's part: digits of threads do not overlap.
+// Digits of threads do not overlap, so an iteration's group is the sum of a row's part and a column's part: it is enough to check one row
+// and one column.
 bool SplitsSo(const ir::Layout& layout, std::span<const int64_t> shape, int64_t groups_m, int64_t groups_n) {
   const auto group = [&](int64_t row, int64_t column) { return layout.ThreadOf(std::array{row, column}) / kGroupThreads; };
   for (int64_t row = 0; row < shape[0]; ++row)
@@ -78,11 +80,11 @@ bool SplitsSo(const ir::Layout& layout, std::span<const int64_t> shape, int64_t 
   return true;
 }
 
-// Whether all fills and stores of the tile agree on who has what.
+// Whether all fills and stores of the tile give a group the same part of it.
 bool SplitsSo(const ir::Module& module, const Uses& use, int64_t groups_m, int64_t groups_n) {
   const auto fills = [&](const ir::For* loop) {
     const std::vector<int64_t> shape = ExtentsOf(module, *loop);
-    // Parts of the columns lie where others' are in the whole tile.
+    // With groups along n, a loop over fewer columns would divide them at other places than a loop over the whole tile.
     const bool whole = groups_n == 1 || shape[1] == ExtentsOf(module, *use.fills[0])[1];
     return whole && (groups_m == 1 || shape[0] % (kGroupRows * groups_m) == 0) && SplitsSo(*loop->layout, shape, groups_m, groups_n);
   };
@@ -104,8 +106,8 @@ void SplitStores(ir::Module& module, ir::Kernel& kernel, const Context&) {
       const int64_t groups_n = groups / groups_m;
       if (groups % groups_m != 0 || !SplitsSo(module, use, groups_m, groups_n)) continue;
       for (ir::Copy* copy : use.stores) copy->plan->groups_m = uint32_t(groups_m), copy->plan->groups_n = uint32_t(groups_n);
-      kernel.decisions.push_back({"split_stores", tile, fmt::format("stored by {}×{} groups of warps, each what it wrote", groups_m, groups_n),
-                                  "one group's epilogue runs under another's products"});
+      kernel.decisions.push_back({"split_stores", tile, fmt::format("{}×{} groups of warps each store what they wrote", groups_m, groups_n),
+                                  "one group's epilogue runs during another's products"});
       break;
     }
   }

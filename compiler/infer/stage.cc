@@ -101,7 +101,8 @@ class Stager {
   void Loop(const ir::Stmt& stmt, ir::For& loop) {
     const std::vector<int64_t> extents = ExtentsOf(module_, loop);
     std::set<BufferId> misfits, written;
-    // Only the first of several threads that run an iteration may rely on what the iteration finds in memory: it tells the others.
+    // Several threads may run one iteration. If the iteration reads what the loop wrote, only the first of these threads can rely on its
+    // read, and passes the result to the others through shared memory.
     const bool by_first = loop.layout && Copies(*loop.layout) > 1 && ReadsItsWrites(module_, stmt);
     for (const Access& access : AccessesOf(module_, stmt)) {
       if (module_[access.buffer].space != Space::kFragment) continue;
@@ -179,7 +180,7 @@ class Stager {
       if (!gemm.transpose_b) b = b.Permuted(swapped);
       Operand(gemm.b, &b);
     }
-    // Warps take what registers hold; what passes through shared memory is wgmma's again.
+    // Warps compute by themselves only on an operand in registers; if the operand passes through shared memory, wgmma computes the product.
     gemm.plan->by_warps &= module_[(mma->swapped ? gemm.b : gemm.a).buffer].space == Space::kFragment;
     Accumulator(gemm, AccumulatorLayout(*mma, shape, grid));
   }
@@ -213,7 +214,7 @@ class Stager {
   // --- reductions ---
 
   void Reduce(ir::Reduce& reduce) {
-    const Layout src = *module_[reduce.src.buffer].layout;  // a copy: buffers are added below
+    const Layout src = *module_[reduce.src.buffer].layout;  // a copy of the layout: adding buffers below invalidates references
     const bool keep = reduce.dst.extents.size() == reduce.src.extents.size();
     const Layout layout = src.WithoutDim(reduce.dim, keep).Normalized();
     const BufferId dst = reduce.dst.buffer;
@@ -239,7 +240,7 @@ class Stager {
   }
 
   BufferId Scratch(BufferId result, int64_t elements) {
-    // Types without arithmetic of their own meet as f32.
+    // Partial results of types without arithmetic of their own are f32.
     const ir::DType dtype = ir::Bits(module_[result].dtype) < 16 && ir::IsFloat(module_[result].dtype) ? ir::DType::kF32 : module_[result].dtype;
     ir::Buffer scratch{Space::kShared, dtype, {module_.exprs.Int(elements)}};
     scratch.name = module_[result].name + "_partials" + std::to_string(module_.buffers.size());
@@ -249,7 +250,7 @@ class Stager {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
-  ir::ThreadRange threads_;  // that come to the statement
+  ir::ThreadRange threads_;  // the threads that come to the statement
   ir::SourceLoc loc_;
   ir::Block before_, after_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Serves uses that a fragment's layout does not fit through shared memory: the tile is stored there, and read in the order needed.
+// A use may need another layout than the fragment has. This pass stores the tile to shared memory and reads it back in the order that the
+// use needs.
 #pragma once
 
 #include "compiler/options.h"
@@ -8,7 +9,7 @@
 
 namespace kiln::compiler {
 
-// Every fragment and every parallel loop that touches one has its layout. Afterwards every use fits.
+// Needs: layouts of every fragment and of every parallel loop that touches one. Afterwards every use fits its layout.
 void Stage(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

@@ -30,8 +30,8 @@ struct StreamPlan {
   int64_t blocks;   // B
   int64_t tiles;    // X · Y
   int64_t steps;    // S, of each
-  int64_t turns;    // tiles that a block does by itself first
-  int64_t sharing;  // of the blocks, the first, which share the rest
+  int64_t turns;    // tiles that each block computes alone first
+  int64_t sharing;  // the first so many blocks share the remaining tiles
   bool pays;        // as the cost model has it
 };
 
@@ -43,7 +43,7 @@ class Planner {
  public:
   Planner(const ir::Module& module, const ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
 
-  // The one loop that holds rings, a statement of the kernel itself.
+  // The only loop with rings, which must be a statement of the kernel's body itself.
   std::optional<size_t> FindLoop() const {
     std::optional<size_t> at;
     for (size_t i = 0; i < kernel_.body.size(); ++i) {
@@ -67,7 +67,7 @@ class Planner {
       tiles *= size;
     }
     const int64_t multiprocessors = int64_t(context_.target->multiprocessors);
-    if (tiles > multiprocessors && kernel_.threads < kLargeBlock) return std::nullopt;  // several may share a multiprocessor
+    if (tiles > multiprocessors && kernel_.threads < kLargeBlock) return std::nullopt;  // several blocks may share a multiprocessor
     const TileWork work = WorkOf(module_, gemm, *target::FindMma(*context_.target, gemm.plan->instruction), tiles, module_.exprs.ConstInt(loop.extents[0]).value_or(0));
     const bool pinned = context_.options.stream_k() == v1::STREAM_K_ALWAYS;
     Streams streams = BestStreams(work, multiprocessors);
@@ -107,7 +107,7 @@ class Planner {
     return StartsFromZero(at, gemm->c.buffer);
   }
 
-  // By a loop over all of it, the last to touch it before statement `end`.
+  // Whether a loop over all of the buffer sets it to zero and is the last to touch it before statement `end`.
   bool StartsFromZero(size_t end, BufferId buffer) const {
     for (size_t i = end; i-- > 0;) {
       if (CountAccesses(module_, kernel_.body[i], buffer) == 0) continue;
@@ -164,14 +164,14 @@ class Streamer {
   ExprId Mul(ExprId a, int64_t b) { return module_.exprs.Mul(a, order_.Int(b)); }
   ExprId Div(ExprId a, int64_t b) { return order_.Make(ExprOp::kFloorDiv, a, order_.Int(b)); }
 
-  // Which tile the turn is for, which of its steps, and how many blocks have the ones behind.
+  // Computes the tile of this turn, the range of its steps, and how many blocks have the steps behind that range.
   void Bounds(ExprId turn, ir::Block& body) {
     const ExprId zero = order_.Int(0), steps = order_.Int(plan_.steps);
     const ExprId number = order_.Bind(module_.exprs.Add(first_tile_, module_.exprs.Sub(turn, order_.Int(plan_.turns))), body, "number");
     const ExprId start = order_.Bind(Mul(number, plan_.steps), body, "start");
     ExprId tile = number, from = order_.Make(ExprOp::kMax, module_.exprs.Sub(first_, start), zero);
     ExprId to = order_.Make(ExprOp::kMin, module_.exprs.Sub(last_, start), steps);
-    // The part that has the tile's last step.
+    // The number of the part that has the tile's last step.
     const ExprId end = Mul(module_.exprs.Add(start, steps), plan_.sharing);
     ExprId behind = module_.exprs.Sub(Div(module_.exprs.Sub(end, order_.Int(1)), Units()), part_);
     if (plan_.turns > 0) {

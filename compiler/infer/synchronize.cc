@@ -37,16 +37,17 @@ using ir::BufferId;
 using ir::Space;
 using ir::Stmt;
 
-// The next access is compared with so many before it. Then there is a barrier: it costs little after so many statements, and the comparisons
-// of a long kernel stay in proportion to its length.
+// An access is compared with at most so many before it; a barrier then ends the comparisons. After so many statements a barrier costs
+// little, and the comparisons of a long kernel stay in proportion to its length.
 constexpr std::ptrdiff_t kMostPending = 256;
 
-// A loop is gone through until nothing changes, and so is each loop within, every time. Beyond so many statements gone through the kernel is
-// refused: that takes loops within loops, a dozen deep.
+// The analysis visits a loop until nothing changes, and every visit repeats this for the loops within. Beyond so many visits of statements
+// the kernel is refused: only loops nested a dozen deep come that far.
 constexpr int64_t kMostVisited = 1'000'000;
-// Whether the kernel does without a barrier is tried one by one, while these statements last; barriers that are left are one too many at worst.
+// After that, it tries to do without each barrier in turn, for at most so many visits. A barrier that it did not get to try is at worst
+// superfluous.
 constexpr int64_t kMostTried = 2'000'000;
-// What so many different visits of a loop found is remembered.
+// For each loop, the results of so many visits are remembered.
 constexpr size_t kMostRepetitions = 4;
 
 bool IsMemory(Space space) { return space == Space::kShared || space == Space::kGlobal; }
@@ -56,8 +57,8 @@ class Analysis {
   Analysis(const ir::Module& module, const ir::Kernel& kernel)
       : module_(module), encounters_(module, kernel), divergence_(module, kernel.body), digits_(module, kernel), scopes_{AllThreads(kernel)} {}
 
-  // Finds what the kernel needs; then drops what others cover. In program order nothing is: a barrier stands as late as it can. But
-  // what one iteration asked for may be covered by what the next one asks for further up.
+  // Finds what each statement needs, then drops the needs that others cover. Within one pass in program order no need covers another, since
+  // a barrier stands as late as it can. But in a loop, a need that a later iteration finds further up may cover one found earlier.
   void Run(const Block& body) {
     ir::Walk(body, [&](const Stmt& stmt) {
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
@@ -94,17 +95,17 @@ class Analysis {
   }
 
   const std::map<const Stmt*, Need>& needs() const { return needs_; }
-  // Where it gave up, if it did.
+  // The statement at which the analysis gave up, or nullptr.
   const Stmt* endless() const { return endless_; }
 
  private:
   void VisitStmt(const Stmt& stmt, State& state) {
-    visits_ += 1 + int64_t(state.size()) / 64;  // to compare with so many takes as long as the rest of a visit
+    visits_ += 1 + int64_t(state.size()) / 64;  // 64 comparisons take as long as the rest of a visit
     if (beyond_ == nullptr && visits_ > limit_) beyond_ = &stmt;
     if (IsDecided()) return;
     std::visit(ir::Overloaded{
                    [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier); },
-                   // What is pending leaves the loop, or meets its next iteration; nothing reaches the next statement.
+                   // What is pending leaves the loop or meets its next iteration; none of it reaches the statement after this one.
                    [&](const ir::Break&) { Leave(exits_.back().by_break, state); },
                    [&](const ir::Continue&) { Leave(exits_.back().by_continue, state); },
                    [&](const ir::AsyncCommit&) {
@@ -141,7 +142,7 @@ class Analysis {
                stmt.op);
   }
 
-  // In a branch with threads of its own, barriers join just these: to others, what came before such a barrier is still pending.
+  // A barrier in a branch with threads of its own joins only these threads: for all others, what came before it is still pending.
   void VisitBranch(const ir::If& branch, bool then, State& state) {
     const std::optional<ir::ThreadRange>& threads = then ? branch.then_threads : branch.else_threads;
     const Block& body = then ? branch.then_body : branch.else_body;
@@ -162,7 +163,7 @@ class Analysis {
 
   int Depth() const { return int(scopes_.size()) - 1; }
 
-  // A barrier of its own stands between what it writes to its scratch and what it reads.
+  // The exchange has a barrier of its own between the write to its scratch and the read from it.
   void Exchange(const Stmt& stmt, const std::optional<BufferId>& scratch, State& state) {
     Simple(stmt, state);
     if (!scratch) return;
@@ -171,7 +172,7 @@ class Analysis {
     Record(stmt, Whole(*scratch, /*write=*/false), state);
   }
 
-  // Their partial results are written, a barrier passes, and all are read.
+  // All partial results are written, then comes one barrier, then all are read.
   void VisitReduces(std::span<const Stmt> reduces, State& state) {
     const bool cluster = std::get<ir::Reduce>(reduces[0].op).cluster;
     std::vector<Access> scratch;
@@ -179,7 +180,7 @@ class Analysis {
       Simple(stmt, state);
       scratch.push_back(Whole(*std::get<ir::Reduce>(stmt.op).scratch, /*write=*/true));
     }
-    if (cluster) return;  // in places of their own, by mbarriers of their own
+    if (cluster) return;  // each has a place and an mbarrier of its own
     Meet(reduces[0], scratch, state, /*record=*/false);
     Clear(state, Need::kBarrier);
     for (size_t i = 0; i < reduces.size(); ++i) {
@@ -194,7 +195,7 @@ class Analysis {
     return it->second;
   }
 
-  // What a loop's body needs of statements before the loop alone, it needs once: before the loop.
+  // If a statement in a loop has a need that only statements before the loop cause, the need moves to before the loop, where it costs once.
   void Lift(const Block& block, const Block& kernel) {
     for (const Stmt& stmt : block) {
       if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Lift(branch->then_body, kernel), Lift(branch->else_body, kernel);
@@ -223,7 +224,7 @@ class Analysis {
     Changed(inner), Changed(loop);
   }
 
-  // False as well where it was tried too often.
+  // Whether the needs as they stand are enough. Also false when the limit of visits is reached.
   bool Holds(const Block& body) {
     met_ = true;
     State state;
@@ -233,7 +234,7 @@ class Analysis {
 
   void Simple(const Stmt& stmt, State& state) { Meet(stmt, Accesses(stmt), state); }
 
-  // Everything a branch may touch before its first own barrier; all of it, to be safe.
+  // The accesses a branch may make before its first own barrier. To be safe, all of its accesses.
   void FirstAccesses(const Block& block, std::vector<Access>& all) const {
     ir::Walk(block, [&](const Stmt& stmt) {
       std::ranges::copy(Accesses(stmt), std::back_inserter(all));
@@ -241,7 +242,7 @@ class Analysis {
     });
   }
 
-  // Where threads leave partial results for each other: touched by a statement itself, on both sides of a barrier of its own.
+  // A statement leaves partial results of threads there, passes a barrier of its own, and reads them.
   static std::optional<BufferId> ScratchOf(const Stmt& stmt) {
     if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) return reduce->cluster ? std::nullopt : reduce->scratch;
     if (const auto* sum = std::get_if<ir::PairSum>(&stmt.op)) return sum->scratch;
@@ -249,7 +250,7 @@ class Analysis {
   }
   static Access Whole(BufferId buffer, bool write) { return {buffer, write, false, {}, true, {}, {}}; }
 
-  // Inside of one, not all threads take part.
+  // Within such a scope not all threads take part.
   struct DivergentScope {
     DivergentScope(int& depth, bool differs) : depth(depth), differs(differs) { depth += differs; }
     DivergentScope(const DivergentScope&) = delete;
@@ -258,7 +259,7 @@ class Analysis {
     const bool differs;
   };
 
-  // What the blocks inside need of what came before, they need in front of the statement.
+  // The blocks inside can have no barrier, so whatever they need of earlier statements goes before this statement.
   void MeetBefore(const Stmt& stmt, std::initializer_list<const Block*> blocks, State& state) {
     std::vector<Access> all = Accesses(stmt);
     for (const Block* block : blocks) FirstAccesses(*block, all);
@@ -269,7 +270,7 @@ class Analysis {
   // Threads may be in different iterations of a loop with this header.
   bool IsRunApart(ir::ExprId header, const void* loop) const { return divergence_.Differs(header) || divergence_.IsLeftEarly(loop); }
 
-  // A loop's header. `differs`: not all threads run the same iterations, so they cannot meet in there.
+  // Enters a loop. `differs`: not all threads run the same iterations, so they cannot meet within the loop.
   DivergentScope Enter(const Stmt& stmt, const Block& body, bool differs, State& state) {
     differs ? MeetBefore(stmt, {&body}, state) : Meet(stmt, Accesses(stmt), state);
     return DivergentScope(divergent_, differs);
@@ -308,7 +309,7 @@ class Analysis {
       if (record) Record(stmt, access, state);
   }
 
-  // Of an access that meets a pending one.
+  // What it takes to keep an access apart from a pending one.
   Need NeedOf(const Pending& p, const Stmt& stmt, const Access& access) const {
     Need need{ReadsItsOwn(p, stmt, access) ? 0 : Scope(p, access)};
     if (p.age == kStoring) need.what |= Need::kStores;
@@ -320,7 +321,7 @@ class Analysis {
     const Space space = module_[access.buffer].space;
     if (!IsMemory(space)) return;
     const int age = IsTensor(stmt) ? kStoring : access.async ? -1 : kDone;
-    // What a store leaves in global memory nothing else touches (infer/tensor_copies.h).
+    // Nothing else touches what a tensor store leaves in global memory (infer/tensor_copies.h).
     if (age == kStoring && space == Space::kGlobal) return;
     const Pending pending{access.buffer, access.write, VersionOf(module_, access, loops_), age, &stmt};
     const auto at = std::ranges::lower_bound(state, pending);
@@ -332,7 +333,7 @@ class Analysis {
     return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
   }
 
-  // What has been waited for is like what is done.
+  // A copy that has been waited for counts as done.
   static void Settle(const Need& need, State& state) {
     for (Pending& p : state) {
       const bool waits = need.Has(p.age == kStoring ? Need::kStores : p.age < 0 ? Need::kCommit : Need::kCopies);
@@ -354,7 +355,7 @@ class Analysis {
     }
   }
 
-  // Whose barrier keeps two accesses apart.
+  // Which barrier keeps two accesses apart: the block's or a group's.
   int Scope(const Pending& p, const Access& access) const {
     return p.buffer == access.buffer && by_group_.contains(p.buffer) ? Need::kGroup : Need::kBarrier;
   }
@@ -370,12 +371,12 @@ class Analysis {
     return found;
   }
 
-  // What a thread has written itself it reads without the others.
+  // A thread that reads only what it wrote itself needs no barrier.
   bool ReadsItsOwn(const Pending& p, const Stmt& stmt, const Access& access) const {
     return p.write && !access.write && module_[p.buffer].space == Space::kShared && OfAll(p, stmt, access, &Encounters::BySameThreads);
   }
 
-  // Atomics of one kind on one buffer: either may come first. Sums of floats round by their order, which atomics leave open.
+  // Atomics of one kind on one buffer may come in either order. A sum of floats rounds by its order, which atomics leave open anyway.
   static bool Commute(const Stmt& a, const Stmt& b) {
     const auto *one = std::get_if<ir::Atomic>(&a.op), *other = std::get_if<ir::Atomic>(&b.op);
     return one != nullptr && other != nullptr && one->kind == other->kind && one->buffer == other->buffer;
@@ -388,7 +389,7 @@ class Analysis {
     if (!Overlap(p.buffer, access.buffer)) return false;
     if (p.buffer != access.buffer) return true;
     if (p.within_group || (p.write && access.write && Commute(*p.stmt, stmt))) return false;
-    // One statement writes what it wrote before with the same threads.
+    // A statement that runs again writes the same elements with the same threads.
     const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
     if (same && !MayMeetItself(digits_, access, loops_)) return false;
     if (divergent_ > 0 && HaveTheSameThread(p, stmt, access)) return false;
@@ -398,7 +399,7 @@ class Analysis {
     return (version->offset - p.version->offset) % version->modulus == 0;
   }
 
-  // Single threads at elements that are theirs alone. (Where threads can meet they do, as they always did.)
+  // Whether the two statements access single elements that belong to one thread each. (Asked only where threads cannot meet.)
   bool HaveTheSameThread(const Pending& p, const Stmt& stmt, const Access& access) const {
     const auto single = [](const Stmt& s) {
       const auto* loop = std::get_if<ir::For>(&s.op);
@@ -417,8 +418,8 @@ class Analysis {
     return *x.shared_offset < *y.shared_offset + SharedBytes(y) && *y.shared_offset < *x.shared_offset + SharedBytes(x);
   }
 
-  // What a loop leaves behind depends on what is pending before it and on what the statements within need: where it met both already, the
-  // loop is not gone through again. Without this, each loop around would double the visits.
+  // What a loop leaves pending depends on what is pending before it and on the needs of the statements within. If a visit met the same of
+  // both, its result is taken. Otherwise each loop around would double the visits.
   void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
     Loop& loop = loops_within_.at(&stmt);
     const auto known = std::ranges::find(loop.repetitions, state, &Repetition::before);
@@ -434,7 +435,7 @@ class Analysis {
     loop.repetitions.push_back({std::move(before), state});
   }
 
-  // The needs of a statement are others now.
+  // The needs of a statement have changed.
   void Changed(const Stmt& stmt) {
     for (Loop* loop = inside_.at(&stmt); loop != nullptr; loop = loop->around) {
       ++loop->changes;
@@ -442,10 +443,10 @@ class Analysis {
     }
   }
 
-  // Nothing that is found from here on matters: it took too long, or it is known that the given needs are not enough.
+  // The analysis has reached its limit, or knows that the given needs are not enough: the rest of the visits changes nothing.
   bool IsDecided() const { return beyond_ != nullptr || !met_; }
 
-  // The body until what it leaves behind no longer changes; then what may be pending after zero or more iterations.
+  // Visits the body until what it leaves pending no longer changes; `state` is then what may be pending after zero or more iterations.
   void Iterate(const Block& body, std::optional<ir::VarId> var, State& state) {
     if (var) loops_.insert(*var);
     // The first iteration has var = 0: fixed versions are versions relative to it.
@@ -469,7 +470,7 @@ class Analysis {
       const bool changed = order_.size() != before || raised_;
       raised_ |= raised;
       if (!first && order_.size() != before) doubtful_.insert(doubtful_.end(), order_.begin() + ptrdiff_t(outside), order_.begin() + ptrdiff_t(before));
-      // Seen from the next iteration, version offsets are one less.
+      // Seen from the next iteration, offsets of versions are one less.
       for (Pending& p : after) {
         if (!p.version || !p.version->var) continue;
         if (p.version->var == var) {
@@ -518,24 +519,24 @@ class Analysis {
   const Digits digits_;
   mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
   std::map<const Stmt*, Need> needs_;
-  std::map<const Stmt*, std::set<const Stmt*>> causes_;  // of a need: the accesses it keeps apart from the statement's
-  std::unordered_map<const Stmt*, Loop*> inside_;       // the innermost loop around a statement
-  std::unordered_map<const Stmt*, Loop> loops_within_;  // by their statements
+  std::map<const Stmt*, std::set<const Stmt*>> causes_;  // for each need, the statements it keeps this one apart from
+  std::unordered_map<const Stmt*, Loop*> inside_;        // the innermost loop around a statement
+  std::unordered_map<const Stmt*, Loop> loops_within_;   // by their statements
   std::vector<const Stmt*> order_;     // needs as they were found
-  std::vector<const Stmt*> doubtful_;  // those that a later iteration of their loop may have covered
-  bool raised_ = false;                // a need grew, as from a barrier to a wait and a barrier
+  std::vector<const Stmt*> doubtful_;  // needs that a later iteration of their loop may have covered
+  bool raised_ = false;                // a need grew, e.g. from a barrier to a wait and a barrier
   struct Exits {
     State by_break, by_continue;
   };
   std::vector<Exits> exits_;        // of the loops around
-  std::set<BufferId> in_rings_;     // handed over by their own barriers
-  std::set<BufferId> by_group_;     // each group of warps stores what it wrote
-  int divergent_ = 0;               // conditions around that do, within the last scope
-  std::vector<ir::ThreadRange> scopes_;  // of the kernel's body, then of the branches around that have threads of their own
+  std::set<BufferId> in_rings_;     // rings hand these over with mbarriers of their own
+  std::set<BufferId> by_group_;     // each group of warps stores the part that it wrote
+  int divergent_ = 0;               // enclosing conditions that differ between threads, within the last scope
+  std::vector<ir::ThreadRange> scopes_;  // threads of the kernel's body, then of each enclosing branch that narrows them
   int64_t visits_ = 0, limit_ = kMostVisited;
   const Stmt* beyond_ = nullptr;    // where the limit was reached
   const Stmt* endless_ = nullptr;
-  bool fixed_ = false;              // needs are given: say whether they are enough
+  bool fixed_ = false;              // needs are given; only check whether they are enough
   bool met_ = true;
   std::set<ir::VarId> loops_;  // serial loops entered so far
 };
@@ -562,7 +563,7 @@ void Insert(ir::Kernel& kernel, Block& block, const std::map<const Stmt*, Need>&
   block = std::move(result);
 }
 
-// Barriers may stand before each read of what a loop's condition reads from memory.
+// Makes room for a barrier before each test of a loop whose condition reads memory.
 void TestReadsInside(ir::Module& module, Block& block) {
   ir::Walk(block, [&](Stmt& stmt) {
     auto* loop = std::get_if<ir::While>(&stmt.op);
@@ -579,9 +580,9 @@ ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnosti
     Analysis analysis(module, kernel);
     analysis.Run(kernel.body);
     if (const Stmt* stmt = analysis.endless(); stmt != nullptr) {
-      diagnostics.Unsupported("loops within loops are too deep, or accesses before a barrier too many, to find out where the threads of the block have to "
-                              "wait for each other",
-                              "take some of the loops apart, or make one loop of two", stmt->loc, ir::PrintStmt(module, *stmt).substr(0, 400));
+      diagnostics.Unsupported("the loops are nested too deeply, or too many accesses lie between barriers, to find out where the threads of "
+                              "the block have to wait for each other",
+                              "split some of the loops, or merge two nested loops into one", stmt->loc, ir::PrintStmt(module, *stmt).substr(0, 400));
     }
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
     Insert(kernel, kernel.body, analysis.needs());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inserts the barriers that make every statement's effect visible to the next, and no more. A statement needs one before it where it
-// meets, in shared memory or in one global buffer, an access of another thread since the last barrier, one of the two writing.
-// Versions of a buffer that a loop rotates are told apart: iteration k's use of version (k + c) mod S meets iteration k + d's use of
-// (k + c') mod S only where c = c' + d modulo S.
+// Inserts the barriers that make every statement's effect visible to the next, and no more. A statement needs a barrier before it if
+// another thread has accessed the same shared or global buffer since the last barrier and one of the two accesses writes. Versions of a
+// buffer that a loop rotates count as different places: iteration k's use of version (k + c) mod S meets iteration k + d's use of (k + c')
+// mod S only where c = c' + d modulo S.
 #pragma once
 
 #include "compiler/options.h"

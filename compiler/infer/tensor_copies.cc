@@ -25,11 +25,11 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
-constexpr int64_t kSpan = 128;          // bytes of a row that a box moves at once
+constexpr int64_t kSpan = 128;          // bytes of a row in one box
 constexpr int64_t kAtom = 8;            // columns of wgmma's result that stay together
 constexpr int64_t kBarrierRoom = 1024;  // for a kernel's mbarriers
 
-// A fragment leaves through one shared tile, piece by piece along a dimension. The last piece may be smaller.
+// A fragment is stored through one shared tile, piece by piece along a dimension. The last piece may be smaller.
 struct Pieces {
   size_t dim;
   int64_t extent;
@@ -60,7 +60,7 @@ class Chooser {
     Facts facts;
     bool pipelined = false;
     bool together = true;             // all threads of the block come here
-    bool counted = true;              // only loops over their variables are around
+    bool counted = true;              // the only loops around are over their variables
     std::vector<ir::VarId> loops = {};
   };
 
@@ -81,7 +81,8 @@ class Chooser {
     });
   }
 
-  // Fragments that take long to compute: LLVM moves such work behind the first of several pieces, and its values no longer fit.
+  // Finds fragments that take long to compute. LLVM would move such computation behind the first of several pieces, and its values would
+  // then not fit the registers.
   void FindLong(const ir::For& loop) {
     ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
       const auto* store = std::get_if<ir::Store>(&stmt.op);
@@ -95,7 +96,7 @@ class Chooser {
     return std::ranges::any_of(node.Args(), [&](ExprId arg) { return CallsMath(arg); });
   }
 
-  // Tiles that a pipelined loop loads are there once for each stage.
+  // Counts versions: a tile that a pipelined loop loads takes space once for each stage.
   void CountVersions(const ir::Block& body) {
     ir::Walk(body, [&](const ir::Stmt& stmt) {
       const auto* loop = std::get_if<ir::For>(&stmt.op);
@@ -171,11 +172,11 @@ class Chooser {
            TensorFits(module_, facts, copy.src, copy.dst.extents, context_.pointer_alignment());
   }
 
-  // The stored tensor is touched by such stores alone, of boxes apart from each other: when its elements arrive, nobody waits for.
+  // The stored tensor must be touched by such stores only, and their boxes must not overlap: then nobody waits for the elements.
   bool IsStore(const ir::Copy& copy) const {
     const ir::Buffer &src = module_[copy.src.buffer], &dst = module_[copy.dst.buffer];
     const auto uses = uses_.find(copy.dst.buffer);
-    if (src.space == Space::kGlobal || src.space == Space::kLocal) return false;  // no tile: it may have no shape that is known
+    if (src.space == Space::kGlobal || src.space == Space::kLocal) return false;  // no tile: its shape may be unknown
     if (dst.space != Space::kGlobal || uses->second.reads != 0 || !AreApart(stored_.at(copy.dst.buffer), uses->second.writes)) return false;
     if (copy.src.extents != module_.ShapeOf(copy.src.buffer)) return false;
     return src.space == Space::kFragment || (src.space == Space::kShared && src.dtype == dst.dtype && !by_warps_.contains(copy.src.buffer));
@@ -188,7 +189,8 @@ class Chooser {
     return int(boxes.size()) == writes;
   }
 
-  // By a constant along some dimension; in whatever iterations where none of `loops` moves the boxes along it.
+  // Whether the boxes are a constant distance apart along some dimension. They may belong to different iterations where none of `loops`
+  // moves them along it.
   bool AreApart(const ir::Region& a, const ir::Region& b, const std::vector<ir::VarId>& loops = {}) const {
     for (size_t d = 0; d < a.offsets.size(); ++d) {
       const Linear distance = Distance(a, b, d);
@@ -210,7 +212,7 @@ class Chooser {
     return node.op != ir::ExprOp::kVar || module_.vars[node.ref].kind == ir::VarKind::kLet || std::ranges::find(loops, ir::VarId(node.ref)) != loops.end();
   }
 
-  // From the first to the last of the elements along a dimension that a box, or another that other iterations may bring upon it, stores.
+  // The extent along a dimension of everything that this box and other boxes, which another iteration may bring to the same place, store.
   int64_t Reach(const ir::Region& box, size_t d, const std::vector<ir::VarId>& loops) const {
     int64_t first = 0, end = box.extents[d];
     for (const ir::Region& other : stored_.at(box.buffer)) {
@@ -234,7 +236,8 @@ class Chooser {
     return plan;
   }
 
-  // As few as shared memory holds beside all stages that the loops ask for; if need be small ones, and fewer stages.
+  // As few pieces as shared memory holds beside every stage that the loops ask for. If even the smallest pieces do not fit, the loops lose
+  // stages.
   std::optional<Pieces> PiecesOf(const ir::Copy& copy, const Facts& facts) const {
     const std::vector<int64_t> tile = module_.ShapeOf(copy.src.buffer);
     const int64_t bytes = ir::Bits(module_[copy.dst.buffer].dtype) / 8;
@@ -253,7 +256,7 @@ class Chooser {
       const int64_t extent = tile[*dim], unit = *dim < last ? 2 * kAtom : kSpan / bytes;
       const bool divides = extent >= unit && extent % (*dim < last ? kAtom : unit) == 0;
       for (int64_t piece = extent / unit * unit; divides && piece >= unit; piece -= unit) {
-        // The smallest of so many pieces; at the end, whatever there is room for.
+        // Of the pieces that give the same count, take the smallest. Pieces of one unit may take space from the stages.
         const int64_t count = (extent + piece - 1) / piece;
         if (piece > unit && (extent + piece - unit - 1) / (piece - unit) == count) continue;
         if (const auto pieces = within(*dim, piece, piece == unit ? least : room)) return pieces;
@@ -262,7 +265,8 @@ class Chooser {
     return within(last, tile[last], least);
   }
 
-  // Along which each group of warps has part of every piece: the columns of wgmma's result, whatever they are of the program's.
+  // The dimension along which to cut so that each group of warps has a part of every piece: the columns of wgmma's result, which may be the
+  // program's rows.
   std::optional<size_t> SliceDim(BufferId fragment) const {
     const std::vector<int64_t> shape = module_.ShapeOf(fragment);
     if (long_.contains(fragment)) return std::nullopt;
@@ -274,7 +278,7 @@ class Chooser {
     return std::nullopt;
   }
 
-  // What the kernel's tiles take.
+  // Bytes that the kernel's tiles take.
   int64_t SharedBytes(bool every_stage) const {
     int64_t bytes = 0;
     for (uint32_t id = 0; id < module_.buffers.size(); ++id)
@@ -287,7 +291,8 @@ class Chooser {
     return bytes;
   }
 
-  // Stores to one place are not ordered among each other: each loop around must move the box beyond itself, in a dimension of its own.
+  // Stores to one place have no order among each other. Each loop around must therefore move the box beyond itself, in a dimension of its
+  // own.
   bool StoresOnce(const ir::Copy& copy, const Place& place) const {
     std::set<ir::VarId> apart;
     for (size_t d = 0; d < copy.dst.offsets.size(); ++d) {
@@ -305,7 +310,7 @@ class Chooser {
     return place.counted && apart.size() == place.loops.size();
   }
 
-  // Whether all threads see one value: it is made of what the block, its loops and the launch give, and of the tensors' elements.
+  // Whether all threads see one value: it depends only on the block, its loops, the launch, and elements of tensors.
   bool IsShared(ExprId id) const {
     const ir::ExprNode& node = module_.exprs[id];
     if (node.op == ir::ExprOp::kVar) return module_.vars[node.ref].kind != ir::VarKind::kThread && !by_thread_.contains(ir::VarId(node.ref));
@@ -322,7 +327,7 @@ class Chooser {
     staged_.insert(staged);
     const int64_t count = (copy.src.extents[pieces.dim] + pieces.extent - 1) / pieces.extent;
     const std::string many = count == 1 ? "one piece" : fmt::format("{} pieces", count);
-    kernel_.decisions.push_back({"tensor_copies", copy.src.buffer, "leaves through a shared tile, in " + many, "the block works on meanwhile"});
+    kernel_.decisions.push_back({"tensor_copies", copy.src.buffer, "stored through a shared tile, in " + many, "the block works on meanwhile"});
     const size_t from_end = copy.src.extents.size() - pieces.dim;
     for (int64_t first = 0, whole = copy.src.extents[pieces.dim]; first < whole; first += pieces.extent) {
       const int64_t extent = std::min(pieces.extent, whole - first);
@@ -345,7 +350,7 @@ class Chooser {
   ir::Kernel& kernel_;
   const Context& context_;
   std::map<BufferId, Uses> uses_;
-  std::set<BufferId> by_warps_;  // operands of other products, which want layouts of their own
+  std::set<BufferId> by_warps_;  // operands of other products, which need other layouts
   std::map<BufferId, std::vector<ir::Region>> stored_;  // by copies
   std::set<BufferId> staged_, long_;
   std::map<BufferId, int64_t> versions_;
@@ -354,7 +359,7 @@ class Chooser {
   bool has_wgmma_ = false;
 };
 
-// Offsets that registers or shared memory hold are read element by element.
+// Whether offsets come from global memory only. Where registers or shared memory hold offsets, the copy is made element by element.
 bool OffsetsAreShared(const ir::Module& module, const ir::Copy& copy) {
   std::vector<Access> loads;
   for (const ir::Region* region : {&copy.src, &copy.dst})

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which copies of a kernel become tensor copies (TMA): loads of whole tiles in pipelined loops of kernels that use wgmma, and stores of
-// tiles that nothing else of the kernel reads. An accumulator that is stored straight to global memory is staged in a tile of its own
-// first, piece by piece where shared memory is short: whole boxes leave the block while it works on.
+// tiles that nothing else of the kernel reads. An accumulator that the program stores straight to global memory goes through a shared tile
+// first, piece by piece where shared memory is short. The block works on while the tensor store reads the tile.
 #pragma once
 
 #include "compiler/options.h"
@@ -17,7 +17,7 @@ void TensorCopies(ir::Module& module, ir::Kernel& kernel, const Context& context
 // Lays out the shared tiles that wgmma reads or tensor copies move.
 void LayOutTiles(ir::Module& module, const ir::Kernel& kernel, const Context& context);
 
-// What the copy is without tensors: for a pipeline that cannot use them.
+// The instruction for the copy if a pipeline cannot use tensor copies.
 ir::CopyInstruction PlainInstruction(const ir::Module& module, const ir::Copy& copy, int64_t vector, const Context& context);
 
 }  // namespace kiln::compiler

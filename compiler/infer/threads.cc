@@ -57,8 +57,8 @@ class Binder {
   }
 
  private:
-  // Parallel loops are unrolled over what a thread does of them. One that gives a thread more than this runs as a serial loop
-  // around a parallel one; those that touch fragments are bounded by the registers there are.
+  // A parallel loop is unrolled over a thread's elements. A loop that gives a thread more elements than this becomes a serial loop around a
+  // parallel one. Loops that touch fragments are bounded by the registers.
   static constexpr int64_t kMaxElements = 256;
 
   void SplitLong(ir::For& loop) {
@@ -118,7 +118,7 @@ class Binder {
 
   ir::Module& module_;
   const Context& context_;
-  ir::ThreadRange threads_;  // that come to the statement
+  ir::ThreadRange threads_;  // the threads that come to the statement
 };
 
 }  // namespace

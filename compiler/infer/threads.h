@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Binds what is left to threads: parallel loops without fragments and copies between global and shared memory. Neighbouring threads
-// take neighbouring vectors of the widest access.
+// Distributes over threads what has no layout yet: parallel loops without fragments, and copies between global and shared memory.
+// Neighbouring threads take neighbouring vectors of the widest access.
 #pragma once
 
 #include "compiler/options.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In which order persistent blocks take the tiles of a grid: panel by panel, rows first, so that those that run at one time share
+// The order in which persistent blocks take the tiles of a grid: panel by panel, rows first. Tiles that run at the same time then share
 // operands in L2.
 #pragma once
 
@@ -19,11 +19,11 @@ class TileOrder {
 
   ir::DType type() const { return type_; }  // of the blocks' variables
   ir::ExprId Total() const;                 // tiles
-  // Appends what finds the tile's place, with what its extents promise.
+  // Appends statements that compute the tile's place and assume it within the grid's extents.
   void Place(ir::ExprId tile, ir::Block& block);
-  // The places so far are the pair's: of two neighbours, the first block of the cluster takes the first.
+  // The places so far are those of a pair of tiles; the cluster's first block takes the first of the two.
   void PlaceOfPair(ir::ExprId block, ir::Block& body);
-  // Puts the places where the grid's variables were.
+  // Replaces the grid's variables by the places.
   void Use(ir::Block& body) const;
 
   ir::ExprId Int(int64_t value) { return module_.exprs.Int(value, type_); }

@@ -25,7 +25,7 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
-constexpr int64_t kEnoughStages = 3;    // measured on one H200: a fourth makes products no faster
+constexpr int64_t kEnoughStages = 3;    // more stages make products no faster
 constexpr int64_t kBarrierRoom = 1024;  // for a kernel's mbarriers
 constexpr int64_t kVector = 16;         // bytes
 
@@ -56,7 +56,7 @@ class Reader {
   }
 
  private:
-  // Whether the loop is a pipelined one around products by groups of warps, whose tiles are there once for each stage.
+  // Whether the loop is pipelined and holds products by groups of warps. Counts the bytes that further stages of its tiles take.
   bool CountStages(const ir::For& loop) {
     if (loop.kind != ir::LoopKind::kPipelined || loop.num_stages < 2) return false;
     bool grouped = false;
@@ -71,7 +71,7 @@ class Reader {
     return grouped;
   }
 
-  // Puts copies of the tiles that the loop reads before it.
+  // Puts a copy of each tile that the loop reads before the loop.
   void Replace(ir::Stmt& stmt, ir::For& loop, const Facts& facts, ir::Block& result) {
     const std::vector<int64_t> extents = ExtentsOf(module_, loop);
     std::set<ExprId> replaced;
@@ -82,7 +82,7 @@ class Reader {
       if (!tile || !TensorFits(module_, facts, *tile, extents, context_.pointer_alignment()) || !HasRoom(*tile)) continue;
       const BufferId staged = AddTile(*tile, extents);
       kernel_.decisions.push_back({"tile_reads", access.buffer, "read from a shared tile that a tensor copy fills",
-                                   "it is under way while the last products are"});
+                                   "the copy runs during the last products"});
       ir::CopyPlan plan;
       plan.instruction = ir::CopyInstruction::kTensor;
       plan.vector = int32_t(kVector / ir::Bytes(module_[staged].dtype));
@@ -94,7 +94,7 @@ class Reader {
     }
   }
 
-  // What a read of an element at [… row, column] of a loop over (row, column) covers.
+  // The region that a loop over (row, column) reads through an access at [… row, column].
   std::optional<ir::Region> TileOf(const ir::For& loop, const std::vector<int64_t>& extents, const Access& access) {
     if (loop.vars.size() != 2 || access.indices.size() < 2) return std::nullopt;
     const std::set<ir::VarId> bound = BoundIn(loop);
@@ -113,7 +113,7 @@ class Reader {
     return next == 2 ? std::optional(std::move(region)) : std::nullopt;
   }
 
-  // Variables that mean nothing outside of the loop.
+  // Variables that exist only within the loop.
   static std::set<ir::VarId> BoundIn(const ir::For& loop) {
     std::set<ir::VarId> bound(loop.vars.begin(), loop.vars.end());
     ir::Walk(loop.body, [&](const ir::Stmt& stmt) {
@@ -128,7 +128,7 @@ class Reader {
     return std::accumulate(shape.begin(), shape.end(), int64_t{ir::Bits(module_[id].dtype)}, std::multiplies<>()) / 8;
   }
 
-  // Beside the kernel's tiles, and one through which results leave in pieces of 128 bytes of each row.
+  // Whether shared memory holds the tile beside the kernel's tiles and one through which results are stored, of 128 bytes of each row.
   bool HasRoom(const ir::Region& tile) const {
     const int64_t rows = tile.extents[tile.extents.size() - 2];
     int64_t bytes = more_bytes_ + kBarrierRoom + rows * 128;

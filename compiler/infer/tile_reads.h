@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tiles that are read behind a kernel's products, as a residual is. Instead of every thread's own loads, which wait for memory and
-// bring few bytes each, a tensor copy fills a shared tile: the last of a block's loads, it is under way while the last products are.
+// Tiles that the kernel reads after its products, for instance a residual. If every thread loads its own elements, it waits for memory, and
+// each load brings few bytes. A tensor copy fills a shared tile instead. It is the block's last load and runs during the last products.
 //
 //   for k in pipelined { …; gemm … → c }               for k in pipelined { …; gemm … → c }
 //   for i, j: c[i, j] += r[m + i, n + j]      →        copy r[m, n] → r_in; for i, j: c[i, j] += r_in[i, j]
@@ -12,8 +12,8 @@
 
 namespace kiln::compiler {
 
-// After the products of the kernel have their instructions, before other copies become tensor copies. Only where shared memory holds
-// the tile beside enough stages of the loop.
+// Runs after the products have their instructions and before other copies become tensor copies. Applies only where shared memory holds the
+// tile beside enough stages of the loop.
 void TileReads(ir::Module& module, ir::Kernel& kernel, const Context& context);
 
 }  // namespace kiln::compiler

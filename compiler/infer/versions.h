@@ -20,17 +20,17 @@ void UseVersion(ir::Module& module, ir::Block& block, ir::BufferId buffer, ir::E
 // Declares the buffers from `first` on, which a pass added, at the start of the kernel.
 void Declare(const ir::Module& module, ir::Kernel& kernel, size_t first);
 
-// Moves the allocations of a block, nested ones included, to the end of `allocs`: of a loop's body that is to be repeated, or that uses
-// buffers before the loop.
+// Moves the allocations of a block, nested ones included, to the end of `allocs`. For a loop's body that is to be repeated, or whose
+// buffers are used before the loop.
 void TakeAllocs(ir::Block& block, ir::Block& allocs);
 
-// While c { … } becomes while true { if not c { break } … }: something may then stand before each test.
+// While c { … } becomes while true { if not c { break } … }, so that statements can stand before each test.
 void TestInside(ir::Module& module, ir::While& loop, ir::SourceLoc loc);
 
 // The statement's expressions with a variable replaced, nested blocks included.
 void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value);
 
-// Every load, store, tile and whole buffer of the block that is `from` becomes `to`, which has the same shape.
+// Replaces every load, store, tile and whole buffer of `from` in the block by one of `to`, which has the same shape.
 void ReplaceBuffer(ir::Module& module, ir::Block& block, ir::BufferId from, ir::BufferId to);
 void ReplaceBuffer(ir::Module& module, ir::Stmt& stmt, ir::BufferId from, ir::BufferId to);
 

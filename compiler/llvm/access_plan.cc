@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Accesses of a parallel loop, split into what all registers share, computed once, and a constant for each register.
+// Splits each access of a parallel loop into a part that all registers share, which is computed once, and a constant for each register.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +32,8 @@ AccessPlan::Digits KernelLowering::DigitsOf(ExprId id) const {
   if (digits.variable < 0 || by <= 0 || by > INT32_MAX / digits.divisor) return {};
   const int64_t bound = digits.divisor * by;
   if (digits.modulus % bound != 0) return {};
-  // Digits of the layout lie on one side of the bound, or split there: what the thread's and the register's part have of it adds up.
+  // Each digit of the layout must lie on one side of the bound, or split at it. Then the values of the thread's part and of the register's
+  // part add up.
   int64_t weight = 1;
   for (const ir::Digit& digit : element_->layout.dim(digits.variable)) {
     if (weight % bound != 0 && bound % weight != 0) return {};
@@ -48,7 +49,7 @@ Value* KernelLowering::ThreadPart(const AccessPlan::Digits& digits) {
   return digits.divisor == 1 ? part : b().CreateUDiv(part, I32(digits.divisor));
 }
 
-// Bytes from one value of a variable to the next, where its digits do not go apart.
+// Bytes from one value of a variable to the next; nullopt where the address uses only some of the variable's digits.
 std::optional<int64_t> KernelLowering::StepOf(const AccessPlan& plan, size_t variable) {
   int64_t bytes = 0;
   for (const AccessPlan::Step& step : plan.steps) {
@@ -68,7 +69,7 @@ bool KernelLowering::IsSettled(ExprId id) const {
     if (!seen.insert(ir::Index(next)).second) continue;
     const ir::ExprNode& node = pool()[next];
     if (node.op == ir::ExprOp::kLoad) {
-      // One value for all iterations; outside of it, a global buffer reads as its pad value.
+      // A load that has one value for all iterations. It may also lie outside of a global buffer, where it reads the pad value.
       const ir::Buffer& buffer = module_[BufferId(node.ref)];
       const auto inside = [&](ExprId index, ExprId extent) { return facts_.Inside(index, 1, extent); };
       const bool exists = buffer.space == Space::kGlobal || (buffer.space == Space::kLocal && std::ranges::equal(node.Args(), buffer.shape, inside));
@@ -130,7 +131,8 @@ void KernelLowering::PlanAcross(AccessPlan& plan, std::span<const ExprId> indice
   }
 }
 
-// Elements of shared memory that the thread's registers take together, whichever of them: in vectors of which each element is wanted.
+// Groups the elements of shared memory that the thread's registers access into vectors, where the thread needs each element of a vector.
+// The registers need not be neighbours.
 void KernelLowering::PlanTogether(AccessPlan& plan) {
   const ir::Buffer& buffer = module_[plan.buffer];
   if (element_->run == 1 || buffer.space != Space::kShared || element_->stored.contains(ir::Index(plan.buffer))) return;
@@ -157,8 +159,8 @@ void KernelLowering::PlanTogether(AccessPlan& plan) {
     for (int64_t offset : offsets) plan.across.push_back({first.at(offset / bytes * bytes), offset % bytes / ir::Bytes(buffer.dtype)});
 }
 
-// Whether an index in a dimension of several digits splits into the thread's and the register's part without a carry into the next
-// block: one variable of the loop by steps of 1, everything else whole blocks.
+// Whether an index in a dimension of several digits splits into the thread's part and the register's part without a carry into the next
+// block. So it does if one variable of the loop moves by steps of 1 and all else is a multiple of the block.
 bool KernelLowering::BlocksAreWhole(BufferId id, int dim, const Linear& index) const {
   const int64_t block = module_[id].layout->dim(dim)[0].size;
   if (index.constant % block != 0 || index.constant < 0) return false;
@@ -202,7 +204,7 @@ bool KernelLowering::PlanLinear(AccessPlan& plan, std::span<const ExprId> indice
     auto* fixed = shared ? nullptr : llvm::dyn_cast<llvm::ConstantInt>(strides[d]);
     const bool constant = shared || fixed != nullptr;
     const int64_t stride = (shared ? SharedStride(plan.buffer, int(d)) : constant ? fixed->getSExtValue() : 1) * bytes;
-    // Whole versions of a buffer stay out of the swizzle.
+    // An index that moves by whole periods of the swizzle, as versions of a buffer do, is added after the swizzle.
     const bool blocked = shared && IsBlocked(plan.buffer, int(d));
     const bool behind = shared && !blocked && stride % SwizzlePeriod(plan.buffer) == 0 && module_[plan.buffer].layout->swizzle().bits > 0;
     Value* sum = nullptr;
@@ -237,7 +239,8 @@ void KernelLowering::PlanChecks(AccessPlan& plan, std::span<const ExprId> indice
   const ir::Buffer& buffer = module_[plan.buffer];
   for (size_t d = 0; d < indices.size(); ++d) {
     if (facts_.Inside(indices[d], 1, buffer.shape[d])) continue;
-    // In 32 bits only where neither side can leave them (one that may has the whole type as its range): the address is not narrowed.
+    // 32 bits are enough only if neither side of the comparison can exceed them. (The range of an expression that may exceed its type is
+    // the whole type.) This does not narrow the address.
     const auto fits = [&](const compiler::Range& range) { return range.min > INT32_MIN && range.max <= INT32_MAX; };
     const bool narrow = fits(facts_.RangeOf(indices[d])) && fits(facts_.RangeOf(buffer.shape[d]));
     llvm::Type* type = narrow ? b().getInt32Ty() : b().getInt64Ty();

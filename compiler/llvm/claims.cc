@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// On the emulator: a parallel loop says which elements in memory it writes, iteration by iteration and whatever its layout is, so that
-// those show that no thread wrote.
+// On the emulator, a parallel loop declares which elements in memory it writes: iteration by iteration, whatever its layout is. The
+// emulator then reports an element that no thread wrote.
 #include <algorithm>
 
 #include "compiler/analysis/contains.h"
@@ -16,7 +16,7 @@ struct Written {
   const std::vector<ir::ExprId>* indices;
 };
 
-// nullopt: of a statement that is no store, or may not take place.
+// nullopt: the statement is no store or atomic, so it writes no element for certain.
 std::optional<Written> WrittenBy(const ir::Stmt& stmt) {
   if (const auto* store = std::get_if<ir::Store>(&stmt.op)) return Written{store->buffer, &store->indices};
   if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.op)) return Written{atomic->buffer, &atomic->indices};
@@ -25,8 +25,8 @@ std::optional<Written> WrittenBy(const ir::Stmt& stmt) {
 
 }  // namespace
 
-// Whether one thread can say where the store goes, before the loop runs. A loop that reads what it writes may give an element the value that it
-// has, and LLVM leaves such a store out.
+// Whether one thread can tell, before the loop runs, where the store goes. A loop that reads the buffer it writes does not count: it may
+// store the value that an element already has, and LLVM drops such a store.
 bool KernelLowering::IsClaimed(const ir::For& loop, const ir::Stmt& stmt) const {
   const std::optional<Written> written = WrittenBy(stmt);
   if (!written || std::ranges::any_of(loop.body, [&](const ir::Stmt& other) { return Reads(other, written->buffer); })) return false;

@@ -17,9 +17,10 @@ namespace {
 
 using compiler::StageTimer;
 
-// Values of a thread that are alive at a time are refused beyond so many times the registers that fragments may take. LLVM moves no code
-// before: on NVIDIA's GPUs, where ptxas moves it itself, beyond once those registers; on AMD's, where code that was not optimized is slow, beyond
-// twice, and three times what a thread has, for the allocator's time grows with the square of what it spills.
+// Bounds on the registers that a thread's live values need. A kernel with more than kRefused times max_fragment_registers is refused. Below
+// that, LLVM makes the kernel without moving code if live values need too many registers. On NVIDIA's GPUs, where ptxas moves code itself,
+// these are more than max_fragment_registers. On AMD's, where such code is slow, they are more than kCrowdedOnAmd times that, or more than
+// kSpilledOnAmd times the registers of a thread, since the allocator's time grows with the square of what it spills.
 constexpr size_t kRefused = 4, kCrowdedOnAmd = 2, kSpilledOnAmd = 3;
 
 std::string Text(const llvm::Module& module) {
@@ -48,7 +49,7 @@ class Generator {
     return false;
   }
 
-  // Whether LLVM made what it was asked for.
+  // Whether LLVM compiled the kernel without complaints.
   bool Succeeded(std::string_view stage) {
     if (!complaints_.resources.empty()) return Refuse(complaints_.resources);
     return complaints_.others.empty() || Fail(stage, complaints_.others);
@@ -60,15 +61,15 @@ class Generator {
     const std::string target(context_.target->name);
     if (limit != 0) {
       diagnostics_.Error("max_registers is " + std::to_string(limit) + ", too few for this kernel on " + target + ": " + why,
-                         "give it more registers, or 0, the compiler's choice");
+                         "raise max_registers, or set it to 0 to let the compiler choose");
     } else {
-      diagnostics_.Error("this kernel takes more registers or memory of a thread than " + target + " has: " + why,
+      diagnostics_.Error("this kernel needs more registers or memory per thread than " + target + " has: " + why,
                          "use smaller tiles and local arrays, or more threads");
     }
     return false;
   }
 
-  // ptxas's own words where it has too few registers. A kernel that starts with too few for wgmma has its own.
+  // How ptxas says that registers are too few. It has a message of its own for a kernel that starts with too few registers for wgmma.
   static bool IsShortOfRegisters(const std::string& text) {
     return text.find("nsufficient registers") != std::string::npos || text.find("egister count") != std::string::npos ||
            text.find("egister allocation failed") != std::string::npos || text.find("ew registers") != std::string::npos;
@@ -76,7 +77,9 @@ class Generator {
   static bool IsShortOfMemory(const std::string& text) { return text.find("emory allocation") != std::string::npos || text.find("ut of memory") != std::string::npos; }
 
   bool PtxasFailed(const PtxasFailure& failure) {
-    if (IsShortOfMemory(failure.text)) return Unavailable("ptxas", "it needs more memory for this kernel than a worker has (--worker-memory); a smaller one takes less");
+    if (IsShortOfMemory(failure.text)) {
+      return Unavailable("ptxas", "it needs more memory for this kernel than a worker has (--worker-memory); use a smaller kernel");
+    }
     if (failure.from_outside) return Unavailable("ptxas", failure.text);
     return IsShortOfRegisters(failure.text) ? Refuse(failure.text) : Fail("ptxas", failure.text);
   }
@@ -120,15 +123,16 @@ class Generator {
     return Succeeded("llvm");
   }
 
-  // What lives beyond the registers is spilled, and the time to decide what to spill grows with its square. LLVM does not ask how much it
-  // keeps alive when it moves code, so code that is too full is made again without. What is still far too full is refused.
+  // Values beyond the registers are spilled, and the time to decide what to spill grows with the square of their number. LLVM ignores how
+  // many values it keeps alive when it moves code. If there are too many, the kernel is made again without moving code; if there are still
+  // far too many, it is refused.
   bool FitsRegisters(const ir::Module& module, bool long_kernel) {
     const bool amd = context_.target->family == target::Family::kAmdgpu;
     const size_t limit = size_t(context_.max_fragment_registers()), fit = size_t(context_.target->registers_per_thread);
     const size_t refused = std::max(fit, limit * kRefused);
     const size_t crowded = amd ? std::min(fit * kSpilledOnAmd, std::max(fit, limit * kCrowdedOnAmd)) : std::max(fit, limit);
     if (MostLiveRegisters(*code_, refused) <= crowded) return true;
-    if (!long_kernel && (!Lowered(module) || !Optimized(CodeMotion::kNo))) return false;  // no code of long kernels was moved
+    if (!long_kernel && (!Lowered(module) || !Optimized(CodeMotion::kNo))) return false;  // code of long kernels was not moved anyway
     const size_t live = MostLiveRegisters(*code_, refused);
     if (live > refused) {
       diagnostics_.Error("the values of one thread take more than " + std::to_string(refused) + " registers at a time; a thread of " +
@@ -175,10 +179,10 @@ class Generator {
 
   bool ToHsaco(const ir::Module& module) {
     std::expected<std::string, std::string> hsaco = Hsaco();
-    // The optimizing backend makes instructions that do not exist out of some undefined values (SDWA with two scalars).
+    // For some undefined values the optimizing backend makes instructions that do not exist (SDWA with two scalars).
     if (!complaints_.others.empty() && machine_->getOptLevel() != llvm::CodeGenOptLevel::None) {
       diagnostics_.Warning("LLVM fails to optimize this kernel, which is made without its optimizing backend and will be slow: " + std::exchange(complaints_.others, {}),
-                           "such code often reads what was never written");
+                           "this often means that the code reads values that were never written");
       if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
       hsaco = Hsaco();
     }
@@ -192,7 +196,7 @@ class Generator {
     return true;
   }
 
-  // With its text, which comes from a copy because emission rewrites the module.
+  // Also dumps the assembly text. Emission rewrites the module, so the text comes from a copy.
   std::expected<std::string, std::string> Hsaco() {
     const StageTimer timer("emit", hooks_, result_);
     const std::unique_ptr<llvm::Module> copy = explain_.assembly() ? llvm::CloneModule(*code_) : nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From a module in which every decision is made to code. What the compiler sees of LLVM: nothing.
+// Turns a module in which every decision is made into code. This header shows the compiler nothing of LLVM.
 #pragma once
 
 #include "compiler/artifact.h"

@@ -20,7 +20,7 @@ bool IsOfResources(const llvm::DiagnosticInfo& info, const std::string& text) {
     case llvm::DK_StackSize:
       return true;
     default:
-      // Some of these come as plain errors.
+      // LLVM reports some of these as plain errors, so only the text tells them.
       return text.find("ran out of registers") != std::string::npos || text.find("no registers") != std::string::npos ||
              text.find("stack frame size") != std::string::npos || text.find("scratch") != std::string::npos;
   }

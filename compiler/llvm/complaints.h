@@ -7,13 +7,13 @@
 
 namespace kiln::llvm_ir {
 
-// What LLVM says of a kernel that it cannot make, which by default ends the process.
+// LLVM's messages about a kernel that it cannot make; by default LLVM then ends the process.
 struct Complaints {
   std::string resources;  // a kernel asks for more registers or memory than there are: the program's or an option's fault
   std::string others;
 };
 
-// Keeps what is said in `complaints` from now on; they outlive the context.
+// Collects all further messages in `complaints`, which must outlive the context.
 void Collect(llvm::LLVMContext& context, Complaints& complaints);
 
 }  // namespace kiln::llvm_ir

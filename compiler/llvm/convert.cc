@@ -68,7 +68,7 @@ class Converter {
     const bool is_signed = ir::IsSigned(from);
     const int bits = ir::Bits(from);
     if (to == DType::kF64 || to == DType::kF32) return Number(v, to, is_signed);
-    // Integers of up to 24 bits are exact in f32; there the one rounding is the second step's.
+    // Integers of up to 24 bits are exact in f32, so only the second step rounds.
     if (bits <= 16) return FloatToFloat(Number(v, DType::kF32, is_signed), DType::kF32, to);
     if (to == DType::kTF32 || to == DType::kBF16) {
       if (bits == 64) v = StickyTo51Bits(v, is_signed);
@@ -142,7 +142,7 @@ class Converter {
     return b_.CreateSelect(b_.CreateFCmpUNO(v, v), llvm::ConstantFP::getNaN(b_.getFloatTy()), rounded);
   }
 
-  // Without f32 subnormals on the way: a kernel may flush them.
+  // Computes without f32 subnormals, because a kernel may flush them.
   Value* WidenFp8(Value* v, DType from) {
     if (Value* native = native_.WidenFp8(b_, v, from)) return native;
     const Fp8 f = Format(from);

@@ -44,7 +44,7 @@ class AmdgpuDevice final : public DeviceBase {
     return kernel;
   }
 
-  // Of the four SIMD units of a compute unit; in CU mode RDNA has two, and room for twice as many on each.
+  // Waves on one SIMD unit. A compute unit has four of them; RDNA in CU mode has two, each with space for twice as many waves.
   uint32_t WavesOfUnit(uint32_t threads, uint32_t blocks) const {
     const uint32_t wave = target().warp_size, waves = blocks * ((threads + wave - 1) / wave);
     const uint32_t units = wave == 32 ? 2 : 4, most = wave == 32 ? 16 : 8;
@@ -83,7 +83,7 @@ class AmdgpuDevice final : public DeviceBase {
     builder().CreateFence(llvm::AtomicOrdering::Acquire, group);
   }
 
-  // The lanes of a wave run in step, and its accesses are done in order: the compiler alone must keep them so.
+  // The lanes of a wave run in lockstep and its accesses complete in order, so only the compiler must be kept from reordering them.
   void LanesBarrier(uint32_t, uint32_t) override {
     const llvm::SyncScope::ID wave = builder().getContext().getOrInsertSyncScopeID("wavefront");
     builder().CreateFence(llvm::AtomicOrdering::Release, wave);
@@ -142,8 +142,7 @@ class AmdgpuDevice final : public DeviceBase {
 
   std::string_view DeviceScope() const override { return "agent"; }
 
-  // Tensors are ordinary device memory: neither fine-grained nor another device's, where the hardware's float atomics
-  // do nothing.
+  // Tensors are ordinary device memory. In fine-grained memory, or another device's, the hardware's float atomics have no effect.
   void MarkAtomic(llvm::AtomicRMWInst& atomic) override {
     llvm::MDNode* yes = llvm::MDNode::get(builder().getContext(), {});
     for (const char* name :

@@ -35,7 +35,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
       kernel->addParamAttrs(i, map);
     }
     kernel->addFnAttr("nvvm.reqntid", std::to_string(threads));
-    // Without one of the two ptxas may guess that many blocks should share a multiprocessor, and spill nearly everything.
+    // Without either attribute ptxas may assume that many blocks share a multiprocessor, and spill nearly everything.
     if (max_registers != 0) {
       kernel->addFnAttr("nvvm.maxnreg", std::to_string(max_registers));
     } else {
@@ -71,7 +71,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
     Call(Intrinsic::nvvm_bar_warp_sync, {I32(int(lanes))});
   }
 
-  // ptxas joins an and with an or only where no more than one of their constants is an immediate; of a lop3 it puts one into a register.
+  // ptxas merges an `and` with an `or` only if at most one of their constants is an immediate. For lop3 it keeps one of them in a register.
   Value* AndOr(Value* v, Value* mask, Value* bits) override {
     llvm::Type* word = builder().getInt32Ty();
     auto* logic = llvm::InlineAsm::get(llvm::FunctionType::get(word, {word, word, word}, false), "lop3.b32 $0, $1, $2, $3, 0xEA;", "=r,r,r,r", false);
@@ -182,7 +182,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
     return Pack(VectorOf(std::array{low, high}));
   }
 
-  // Of constants nothing is left to convert at run time: arithmetic on bits folds.
+  // A constant is converted by arithmetic on its bits, which LLVM folds: no instruction is left.
   Value* NarrowFp8(llvm::IRBuilderBase& b, Value* v, DType to) const override {
     if (!IsOcp(to) || !target().Has(Feature::kFp8Convert) || llvm::isa<llvm::Constant>(v)) return nullptr;
     Value* pair = b.CreateIntrinsic(NarrowId(to), {}, {llvm::ConstantFP::get(b.getFloatTy(), 0), v});
@@ -236,7 +236,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
   unsigned ConstantSpace() const override { return kGlobalSpace; }
 
  private:
-  // Blocks along an axis less one: CUDA C++ Programming Guide, technical specifications.
+  // Largest block index along each axis: CUDA C++ Programming Guide, technical specifications.
   static constexpr uint32_t kLargestGrid[] = {0x7fffffff, 65535, 65535};
 
   Value* Pack(Value* v) { return builder().CreateBitCast(v, builder().getInt32Ty()); }

@@ -71,7 +71,7 @@ std::vector<Value*> NvptxAsyncDevice::MmaGroup(const target::MmaInstruction& mma
     operands.push_back(b[step]);
   }
   if (!clear) return Tied(text, c, operands);
-  // Registers that are only written need no values.
+  // Registers that the instruction only writes need no input values.
   std::vector<Value*> nothing;
   for (Value* value : c) nothing.push_back(llvm::PoisonValue::get(value->getType()));
   return Tied(text, nothing, operands);
@@ -151,7 +151,7 @@ void NvptxAsyncDevice::PhaseArrive(Value* mbarrier, Value* when) {
      {Address(mbarrier), builder().CreateZExt(when, builder().getInt32Ty())});
 }
 
-// Without .release.cluster, for which ptxas emits a fence of the whole GPU; the default semantics of an arrive are those.
+// .release.cluster is left out because ptxas turns it into a fence of the whole GPU. An arrive has these semantics by default.
 void NvptxAsyncDevice::PhaseArriveAt(Value* mbarrier, Value* rank, Value* when) {
   Value* always = builder().getTrue();
   Do("{ .reg .pred p; .reg .b32 at; setp.ne.b32 p, $2, 0; mapa.shared::cluster.u32 at, $0, $1; "
@@ -260,7 +260,7 @@ void NvptxAsyncDevice::StoreAsyncAt(Value* shared, Value* rank, Value* v, Value*
   b.CreateCall(llvm::InlineAsm::get(type, text, bits == 64 ? "l,l,l,~{memory}" : "l,r,l,~{memory}", /*hasSideEffects=*/true), {to, word, counts});
 }
 
-// Each time the last block to come turns the counter's top bit over: block 0 adds what is missing to 2^31 when the others add one each.
+// The last block of each round flips the counter's top bit: all other blocks add 1, and block 0 adds the rest of 2^31.
 void NvptxAsyncDevice::GridBarrier() {
   llvm::IRBuilderBase& b = builder();
   llvm::Module& module = *b.GetInsertBlock()->getModule();

@@ -25,13 +25,13 @@ bool OnlyStores(const ir::Block& body) {
   return std::ranges::all_of(body, [](const ir::Stmt& stmt) { return std::holds_alternative<ir::Store>(stmt.op); });
 }
 
-// An async copy: its width was chosen with its instruction.
+// Whether the body is one async copy. The width of such a copy was chosen with its instruction.
 bool IsAsync(const ir::Block& body) {
   const auto* store = body.size() == 1 ? std::get_if<ir::Store>(&body[0].op) : nullptr;
   return store != nullptr && store->async;
 }
 
-// Registers that lie next to each other in the last variable.
+// How many neighbouring registers are neighbours in the last variable.
 int64_t RunOf(const ir::Layout& layout, const std::vector<int64_t>& extents) {
   const auto& last = layout.dim(layout.rank() - 1);
   if (last.empty() || last[0].place != ir::Place::kRegister || last[0].stride != 1) return 1;
@@ -59,13 +59,14 @@ void KernelLowering::LowerParallel(const ir::Stmt& stmt, const ir::For& loop) {
   for (const compiler::Access& access : accesses)
     if (access.write) context.stored.insert(ir::Index(access.buffer));
   ElementContext* outer = std::exchange(element_, &context);
-  // Here, so that what they share is computed where all iterations can see it.
+  // Plans are made here so that all iterations can use the values they share.
   for (const compiler::Access& access : accesses) {
     if (!access.tile && (IsMemory(module_[access.buffer].space) || module_[access.buffer].space == Space::kFragment)) {
       PlanOf(access.buffer, access.indices);
     }
   }
-  // The other copies would read what the first may have written already.
+  // If the loop reads what it writes, only the thread with the first copy runs an iteration: the other copies could read what the first has
+  // already written.
   When(compiler::ReadsItsWrites(module_, stmt) ? context.first_copy : nullptr, [&] {
     if (OnlyStores(loop.body)) {
       LowerChunks(loop);
@@ -99,7 +100,7 @@ Value* KernelLowering::GuardAt(int64_t reg) {
   return guard;
 }
 
-// Whether iterations beyond the loop's extents would be at other elements than those within.
+// Whether the indices use a variable that runs beyond its extent; iterations beyond it would touch other elements than those within.
 bool KernelLowering::IsOfPadding(std::span<const ExprId> indices) const {
   const auto is_padded = [&](ExprId id) {
     if (pool()[id].op != ir::ExprOp::kVar) return false;
@@ -109,7 +110,8 @@ bool KernelLowering::IsOfPadding(std::span<const ExprId> indices) const {
   return std::ranges::any_of(indices, [&](ExprId index) { return compiler::Contains(pool(), index, is_padded); });
 }
 
-// Whether iterations beyond the loop's extents fall on padding of the fragment: along each such variable both end together.
+// Whether iterations beyond the loop's extents fall on padding of the fragment: along each padded variable the loop and the fragment must
+// end together.
 bool KernelLowering::PaddingIsTheSame(const ir::Store& store) const {
   const ir::Buffer& fragment = module_[store.buffer];
   for (size_t v = 0; v < element_->extents.size(); ++v) {
@@ -125,7 +127,7 @@ bool KernelLowering::PaddingIsTheSame(const ir::Store& store) const {
   return true;
 }
 
-// An element of a fragment in the iteration whose guard is set. Threads that have no such iteration may hold another element there.
+// Stores an element of a fragment if the iteration exists. A thread without this iteration may hold another element in the same register.
 void KernelLowering::StoreElement(const ir::Store& store, int64_t reg, Value* v) {
   if (element_->guard != nullptr && !PaddingIsTheSame(store)) v = b().CreateSelect(element_->guard, v, LoadRegister(store.buffer, reg));
   StoreRegister(store.buffer, reg, v);
@@ -198,7 +200,7 @@ void KernelLowering::LowerAsyncChunk(const ir::Store& store, int64_t first, int6
   });
 }
 
-// Whether an expression has a select, "and" or "or" that may leave out what it loads.
+// Whether the expression has a select, "and" or "or" that may skip a load in it.
 bool KernelLowering::SelectsLoads(ExprId id) const {
   const auto loads = [&](ExprId part) { return pool()[part].op == ir::ExprOp::kLoad; };
   return compiler::Contains(pool(), id, [&](ExprId part) {
@@ -214,7 +216,7 @@ Values KernelLowering::EvalChunk(ExprId value, int64_t first, int64_t count) {
   std::map<uint32_t, Values> loads;
   for (const compiler::Access& access : accesses) {
     if (!IsMemory(module_[access.buffer].space)) continue;
-    // One that only a select keeps inside its tile is done element by element, under the select's condition.
+    // A load that only a select keeps inside its tile is done element by element, under the select's condition.
     const bool inside = module_[access.buffer].space == Space::kGlobal ||
                         compiler::ProvablyInside(module_, facts_, access.buffer, access.indices);
     if (!inside && SelectsLoads(value)) continue;
@@ -262,7 +264,7 @@ Values KernelLowering::EvalElements(ExprId value, int64_t first, int64_t count, 
   return result;
 }
 
-// Of two registers: as where several elements are parts of one.
+// Whether two registers access the same place, as where several elements are packed into one.
 bool KernelLowering::IsSamePlace(const AccessPlan& plan, int64_t reg, int64_t other) {
   const ir::Indices &a = element_->parts[size_t(reg)], &c = element_->parts[size_t(other)];
   if (!plan.checks.empty()) return a == c;
@@ -286,7 +288,7 @@ Values KernelLowering::LoadVector(const AccessPlan& plan, int64_t first, int64_t
   return values;
 }
 
-// Each element from the vector that crosses it, loaded when the first of its elements is asked for.
+// Takes each element from the vector across registers that contains it. The first of a vector's elements loads the vector.
 Values KernelLowering::LoadAcross(const AccessPlan& plan, int64_t first, int64_t count) {
   Values values;
   for (int64_t reg = first; reg < first + count; ++reg) {
@@ -298,7 +300,7 @@ Values KernelLowering::LoadAcross(const AccessPlan& plan, int64_t first, int64_t
   return values;
 }
 
-// `width` neighbours in memory, of which the first is the register's.
+// Loads `width` neighbours in memory, the first of which belongs to register `reg`.
 Values KernelLowering::LoadNeighbours(const AccessPlan& plan, int64_t reg, int64_t width) {
   const ir::Buffer& buffer = module_[plan.buffer];
   llvm::Type* element = MemoryType(llvm(), buffer.dtype);

@@ -21,14 +21,14 @@ void InitializeTargets();
 std::unique_ptr<llvm::TargetMachine> MakeTargetMachine(const target::Target& target);
 void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::Target& target);
 
-// What a block's last instruction counts as: LLVM's passes over blocks take about as long for one block as the others for so many instructions.
+// The weight of a block: LLVM's passes over blocks take about as long for one block as other passes for so many instructions.
 constexpr int64_t kCodeOfBlock = 16;
-// Instructions of the kernels, with the functions that they call, once for each call: as many as there are when these are inlined.
+// Instructions of the kernels after inlining: a called function counts once for each call.
 size_t CodeOf(const llvm::Module& module);
-// Whether a kernel is so long that Optimize, and the backend after it, do only what takes time in proportion to its length.
+// Whether a kernel is so long that Optimize and the backend must skip every pass whose time is not proportional to its length.
 bool IsLong(const llvm::Module& module);
-// Whether instructions may move to where they run less often, at the price of registers from there on: out of loops and, by AMD's backend,
-// to the front of their blocks.
+// Whether instructions may move out of loops and, in AMD's backend, to the front of their blocks. They then run less often, but their
+// results occupy registers for longer.
 enum class CodeMotion { kYes, kNo };
 // Everything inlined, then the pass list that kernels need and no more. Fails if an unknown llvm.* declaration or a call that
 // cannot be inlined is left (a silent external call otherwise).

@@ -35,28 +35,29 @@ namespace kiln::llvm_ir {
 using Value = llvm::Value;
 using Values = std::vector<llvm::Value*>;
 
-// A byte offset: a value that all constants are taken out of.
+// A byte offset, split into a value and the sum of all constants.
 struct SplitOffset {
   Value* variable = nullptr;  // nullptr: zero
   int64_t constant = 0;
 };
 
-inline constexpr int kRoleBarrier = 1;  // of the threads that do not fill rings; 0 is the whole block's; their groups' follow
+inline constexpr int kRoleBarrier = 1;  // barrier of the threads that compute; 0 is the whole block's, those of warp groups follow
 using compiler::kGroupThreads;
 
 // Where one access of a parallel loop goes, prepared before the loop's registers are walked.
 struct AccessPlan {
   ir::BufferId buffer{};
   int64_t width = 1;               // elements of one access; 0: one element for all of the last variable
-  // Neighbours in memory that are none in the last variable: `width` is 1, and each register has a place among `across_width` of them.
+  // Elements that are neighbours in memory but not in the loop's last variable. Then `width` is 1, and each register has a place in a
+  // vector of `across_width` elements.
   struct Across {
-    int64_t first = 0;  // the register of the first
+    int64_t first = 0;  // register that holds the vector's first element
     int64_t place = 0;
   };
   int64_t across_width = 1;
   std::vector<Across> across;
   std::vector<int64_t> registers;  // fragments: register of the loop → register of the fragment
-  // Digits of a variable: (v mod modulus) / divisor; modulus 0: all from the divisor on.
+  // Some digits of a variable: (v mod modulus) / divisor. Modulus 0: all digits from the divisor on.
   struct Digits {
     int variable = -1;
     int64_t divisor = 1, modulus = 0;
@@ -68,11 +69,11 @@ struct AccessPlan {
     Digits digits;
     int64_t bytes = 0;
     Value* value = nullptr;  // added to bytes, where a stride is not constant
-    int blocked = -1;        // dimension of a shared buffer that the digits walk in blocks, instead of steps
+    int blocked = -1;        // dimension of a shared buffer that these digits index by blocks instead of by a constant step
   };
   bool linear = false;
   SplitOffset base;
-  Value* after = nullptr;          // shared: what is added behind the swizzle
+  Value* after = nullptr;          // shared: added after the swizzle
   Value* pointer = nullptr;        // global: the buffer plus base.variable
   std::vector<Step> steps;
   // Dimensions that may be outside of a global buffer: index = value + Σ coefficient · (digits of the register part).
@@ -82,7 +83,7 @@ struct AccessPlan {
     Value* limit;
   };
   std::vector<Check> checks;
-  std::vector<ir::ExprId> unproven;  // the indices, where one may leave its tile
+  std::vector<ir::ExprId> unproven;  // the indices, where one of them may lie outside of its tile
 };
 
 // The parallel loop whose iterations are being emitted.
@@ -116,7 +117,7 @@ class KernelLowering {
 
   // False where diagnostics say why.
   bool Run(std::string_view entry);
-  // Afterwards: tensors with stores whose lines the L2 keeps longer.
+  // After Run: tensors with stores whose lines the L2 keeps longer.
   const std::set<ir::BufferId>& Kept() const { return kept_; }
   // Instructions up to the end of this kernel.
   int64_t Code() const { return code_before_ + builder_.getInserter().code(); }
@@ -178,8 +179,9 @@ class KernelLowering {
 
   // --- memory.cc ---
   Value* Alloca(llvm::Type* type, int64_t count, const char* name);
-  // What the block under construction knows of a register. Only its first read and its last write are memory accesses: promoting
-  // them takes LLVM time with the number of reads times the length of the block. An access by address ends what is known.
+  // What is known of a register in the block under construction. Only its first read and its last write there become memory accesses: the
+  // time in which LLVM promotes them grows with the number of accesses times the length of the block. An access by address ends this
+  // knowledge.
   struct HeldRegister {
     llvm::BasicBlock* block = nullptr;
     Value* pointer = nullptr;
@@ -189,8 +191,8 @@ class KernelLowering {
   HeldRegister& Held(ir::BufferId fragment, int64_t reg);
   Value* LoadRegister(ir::BufferId fragment, int64_t reg);
   void StoreRegister(ir::BufferId fragment, int64_t reg, Value* v);
-  void PutRegister(ir::BufferId fragment, int64_t reg, Value* v);  // by the products themselves
-  void UseRegisters(ir::BufferId fragment, int64_t first, int64_t count);  // by the products that were started last
+  void PutRegister(ir::BufferId fragment, int64_t reg, Value* v);  // writes by a product itself
+  void UseRegisters(ir::BufferId fragment, int64_t first, int64_t count);  // tells the emulator which registers the last started products use
   std::vector<Value*> StridesOf(ir::BufferId global);  // i64, elements
   // Element offset of an index tuple: global and local buffers.
   Value* FlatOffset(ir::BufferId buffer, std::span<const ir::ExprId> indices);
@@ -208,14 +210,14 @@ class KernelLowering {
   llvm::Align AlignOf(ir::BufferId buffer, int64_t elements) const;
   // Byte offset of a region's start in a shared buffer, split for swizzling.
   struct RegionStart {
-    Value* before = nullptr;  // to be swizzled with the rest
+    Value* before = nullptr;  // to be swizzled together with the element's offset
     Value* after = nullptr;   // multiple of the swizzle's period
   };
   RegionStart StartOf(const ir::Region& region);
   int64_t SwizzlePeriod(ir::BufferId shared) const;
-  int64_t SharedStride(ir::BufferId shared, int dim) const;  // elements; of the first digit
+  int64_t SharedStride(ir::BufferId shared, int dim) const;  // elements; stride of the first digit
   // What an index in a dimension adds to the address, in bytes.
-  bool IsBlocked(ir::BufferId shared, int dim) const;  // several digits: not one stride
+  bool IsBlocked(ir::BufferId shared, int dim) const;  // has several digits, and so no single stride
   int64_t SharedTerm(ir::BufferId shared, int dim, int64_t index) const;
   Value* SharedTerm(ir::BufferId shared, int dim, Value* index);  // i32
 
@@ -243,8 +245,8 @@ class KernelLowering {
   Values EvalChunk(ir::ExprId value, int64_t first, int64_t count);
   Values EvalElements(ir::ExprId value, int64_t first, int64_t count, const std::map<uint32_t, Values>& loads);
   // --- pairs.cc ---
-  bool HasPairs(ir::DType dtype) const;  // has arithmetic on two at once
-  bool IsPair(ir::ExprId id) const;  // two neighbours are worth evaluating together
+  bool HasPairs(ir::DType dtype) const;  // the target computes on two such values at once
+  bool IsPair(ir::ExprId id) const;  // it pays to evaluate two neighbours together
   bool IsSmallInteger(ir::ExprId id) const;
   bool IsPackedBits(ir::ExprId id) const;
   Value* PackIntegers(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
@@ -267,7 +269,7 @@ class KernelLowering {
   // --- claims.cc ---
   bool IsClaimed(const ir::For& loop, const ir::Stmt& stmt) const;
   bool Reads(const ir::Stmt& stmt, ir::BufferId buffer) const;
-  bool BeginClaim(const ir::For& loop);  // of the elements that it writes; false: there is nothing to say
+  bool BeginClaim(const ir::For& loop);  // declares the elements that the loop writes; false: it has none to declare
   void ClaimIterations(const ir::For& loop);
 
   // --- access_plan.cc ---
@@ -278,9 +280,10 @@ class KernelLowering {
   bool PlanLinear(AccessPlan& plan, std::span<const ir::ExprId> indices);
   bool BlocksAreWhole(ir::BufferId shared, int dim, const compiler::Linear& index) const;
   void PlanChecks(AccessPlan& plan, std::span<const ir::ExprId> indices);
-  bool IsSettled(ir::ExprId id) const;  // the same for all iterations, and has its value already
-  int LoopVariable(ir::ExprId id) const;  // −1: none of the current parallel loop's
-  // Of a variable of the current parallel loop, quotients and remainders by constants that no digit of the loop's layout reaches across.
+  bool IsSettled(ir::ExprId id) const;  // has one value for all iterations, which is already computed
+  int LoopVariable(ir::ExprId id) const;  // −1: not a variable of the current parallel loop
+  // The expression as digits of a variable of the current parallel loop. Quotients and remainders count if no digit of the loop's layout
+  // crosses their divisor.
   AccessPlan::Digits DigitsOf(ir::ExprId id) const;
   Value* ThreadPart(const AccessPlan::Digits& digits);
   static std::optional<int64_t> StepOf(const AccessPlan& plan, size_t variable);
@@ -334,14 +337,14 @@ class KernelLowering {
   bool RowsAreAligned(const ir::Store& store) const;
   void BlockBarrier(bool by_group = false);
   void RangeBarrier();
-  void LowerReduces(std::span<const ir::Stmt> reduces);  // that exchange their partial results together
+  void LowerReduces(std::span<const ir::Stmt> reduces);  // several that exchange their partial results at one barrier
   void LowerPairSum(const ir::PairSum& sum);
   void LowerHalves(const ir::PairSum& sum);
   void LowerStreamSum(const ir::StreamSum& sum);
   int64_t Lanes() const;  // that exchange registers
   static ir::DType CombinedType(ir::DType dtype);
   std::map<int64_t, Value*> ReduceInWarps(const ir::Reduce& reduce);
-  // One exchange of a cluster: how many there were, which of its mbarriers counts what comes.
+  // One exchange within a cluster: how many exchanges there were before, and the mbarrier that counts the results to arrive.
   struct Turn {
     Value *count = nullptr, *parity = nullptr, *mbarrier = nullptr;
   };
@@ -381,23 +384,23 @@ class KernelLowering {
   Value* shared_ = nullptr;                     // start of the block's shared memory
   bool too_long_ = false;                       // there is more code than there may be
   bool has_wgmma_ = false;                      // shared memory is read by the asynchronous proxy
-  std::set<uint32_t> read_once_;                // global buffers that stream by
+  std::set<uint32_t> read_once_;                // global buffers that are read once and need no place in caches
   std::set<ir::BufferId> keep_, kept_;          // global buffers whose lines stay in the L2: wherever stores can say so, and where some do
   std::set<ir::BufferId> in_products_;          // fragments whose registers wgmma reads or writes
   bool has_stores_ = false;                     // of tensors
-  std::map<ir::BufferId, Value*> turns_;        // by scratch of reductions of a cluster: how often they were done
+  std::map<ir::BufferId, Value*> turns_;        // by scratch of a cluster's reductions: how often each has run
   bool multicast_ = false;                      // some ring is
   std::vector<compiler::TensorMap> maps_;
   Values map_arguments_;
   struct RingUse {
     ir::BufferId position;
-    bool by_thread;  // each thread releases for itself
-    bool fenced;     // it read with its own loads, which the next copy must not overtake
+    bool by_thread;  // each thread releases a stage for itself, not one lane for its warp
+    bool fenced;     // threads read it with loads of their own; the next copy must wait for these
     bool multicast;  // the other block of the cluster fills it too
     uint32_t statement;  // the first that fills it
   };
   std::map<ir::BufferId, RingUse> rings_;       // by barriers
-  const compiler::ProducerSlice* slice_ = nullptr;  // while the filling threads' part is lowered
+  const compiler::ProducerSlice* slice_ = nullptr;  // set while the producers' part is lowered
   std::map<uint32_t, Value*> vars_;             // by variable
   std::map<uint32_t, Value*> memory_;           // global: pointer; fragment and local: array
   std::map<std::pair<uint32_t, int64_t>, HeldRegister> registers_;  // by fragment and number
@@ -408,17 +411,17 @@ class KernelLowering {
     llvm::BasicBlock* end;
   };
   std::vector<LoopBlocks> loops_;
-  // Subexpressions of the expression under evaluation, each once.
+  // Values of subexpressions of the current expression, each computed once.
   std::unordered_map<uint32_t, Value*> evaluated_;
   bool evaluating_ = false;
-  std::unordered_map<uint32_t, Value*> pairs_;  // of two neighbours' expression under evaluation
-  Value* arm_ = nullptr;  // condition of the select arm under evaluation, where its loads depend on it
+  std::unordered_map<uint32_t, Value*> pairs_;  // the same for expressions evaluated for two neighbours at once
+  Value* arm_ = nullptr;  // condition of the current select arm, if loads in the arm depend on it
   // Swizzled offsets are shared between accesses: (variable, low constant, swizzle bits, shift) in one basic block.
   std::map<std::tuple<Value*, int64_t, int, int, llvm::BasicBlock*>, Value*> swizzled_;
   std::map<Value*, int64_t> zeros_;  // low bits of an offset that are known to be 0
 };
 
-// One operand as the instruction sees it: rows (m of a, n of b) by k.
+// One operand as the instruction takes it, with rows (m of a, n of b) by k.
 struct KernelLowering::Operand {
   ir::BufferId buffer;
   const target::MmaInstruction* mma;
@@ -429,7 +432,7 @@ struct KernelLowering::Operand {
   int64_t row_dim, k_dim;   // dimensions of the buffer
   int64_t row_stride = 0, k_stride = 0;  // shared: bytes
   RegionStart start;
-  std::vector<Value*> thread_part;       // (row, k) that the thread's own elements start at
+  std::vector<Value*> thread_part;       // (row, k) of the thread's first element
   int64_t alignment = 1;                 // bytes, of every row's start; at most 16
   bool by_matrix = false;                // ldmatrix
   bool transposed = false;               // ldmatrix.trans: rows are contiguous

@@ -82,8 +82,8 @@ bool KernelLowering::Run(std::string_view entry) {
   return !diagnostics_.HasErrors();
 }
 
-// Nothing else reaches what the kernel only reads (ir/module.h), so that loads of it need not keep their place between stores. The
-// emulator reads it through its own view of memory.
+// Nothing but this kernel touches a tensor that it only reads (ir/module.h), so LLVM may move loads of it across stores. The emulator reads
+// such tensors through its own view of memory.
 void KernelLowering::MarkReadOnly() {
   if (context_.target->emulated) return;
   std::set<uint32_t> written;
@@ -102,9 +102,9 @@ void KernelLowering::MarkReadOnly() {
   FindReadOnce(written);
 }
 
-// In a kernel that reduces, one that writes little of what it reads, the reads come once and leave the caches to others. (One that writes
-// as much is faster with plain loads: 0.89 against 0.86 of a copy's bandwidth on an H200.) Not where a short loop reads some of it again, as
-// cross-entropy does the label's element: that finds it in the cache, 0.905 against 0.884.
+// Finds tensors to load past the caches: what a kernel that writes little of what it reads (a reduction) reads once. A kernel that writes
+// as much as it reads is faster with plain loads. So is one in which a short loop reads some of a tensor again, as cross-entropy reads the
+// label's element: it finds that in the cache.
 void KernelLowering::FindReadOnce(const std::set<uint32_t>& written) {
   constexpr int64_t kReduces = 8;
   struct Loops { int64_t least = INT64_MAX, most = 0; };
@@ -129,7 +129,7 @@ void KernelLowering::FindReadOnce(const std::set<uint32_t>& written) {
     if (loops.least * kReduces > most_read && !written.contains(buffer)) read_once_.insert(buffer);
 }
 
-// Elements of less than a byte have no address.
+// Whether all elements are whole bytes: smaller ones have no address.
 bool KernelLowering::ElementsAreWhole(const ir::Block& body) {
   std::set<ir::BufferId> seen;
   ir::Walk(body, [&](const ir::Stmt& stmt) {
@@ -192,7 +192,7 @@ void KernelLowering::Allocate(ir::BufferId id) {
   }
   Value* memory = memory_[ir::Index(id)] = Alloca(MemoryType(llvm(), buffer.dtype), count, buffer.name.c_str());
   if (!context_.target->emulated) return;
-  // NaN in every type: what a kernel computes from registers that it has not set shows.
+  // Fills registers with NaN, in any type, so that results computed from unset registers show.
   b().CreateMemSet(memory, b().getInt8(0xff), uint64_t(count) * uint64_t(ir::Bits(buffer.dtype)) / 8, llvm::MaybeAlign());
 }
 
@@ -203,7 +203,8 @@ void KernelLowering::Unsupported(std::string message, std::string hint) {
 llvm::BasicBlock* KernelLowering::NewBlock(const char* name) { return llvm::BasicBlock::Create(llvm(), name, function_); }
 
 void TooMuchCode(const compiler::Context& context, ir::Diagnostics& diagnostics, ir::SourceLoc loc) {
-  diagnostics.Error(fmt::format("the program becomes more than {} of LLVM's instructions (a branch counts as {}), which is max_code", context.max_code(), kCodeOfBlock),
+  diagnostics.Error(fmt::format("the program becomes more than {} LLVM instructions (a branch counts as {}), the limit of max_code",
+                                context.max_code(), kCodeOfBlock),
                     "use smaller tiles, more threads, and loops in place of statements or unrolled loops; with a larger max_code (kiln compile "
                     "--max-code, kiln.max_code of pass_configs) LLVM may take longer than kilnd lets a compile take", loc);
 }

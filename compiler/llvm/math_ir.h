@@ -32,7 +32,7 @@ struct Num {
   Num ToF64() const {
     return With(type()->isIntegerTy() ? b->CreateSIToFP(v, b->getDoubleTy()) : b->CreateFPExt(v, b->getDoubleTy()));
   }
-  // Of a value known to be in i32's range.
+  // Needs a value in i32's range.
   Num ToI32() const { return With(b->CreateFPToSI(v, b->getInt32Ty())); }
   Num SExt64() const { return With(b->CreateSExt(v, b->getInt64Ty())); }
   Num Trunc32() const { return With(b->CreateTrunc(v, b->getInt32Ty())); }

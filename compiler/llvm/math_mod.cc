@@ -4,14 +4,14 @@
 namespace kiln::llvm_ir {
 namespace {
 
-// Where a < 2^bits · m: the quotient's whole part or, where rounding brought it up to the next, one more. So a - q · m is below m in
-// magnitude and a multiple of m's last place: exact, as what m makes of it where it is negative.
+// Needs a < 2^bits · m. The truncated quotient q is exact, or one too large if the division rounded up. So |a − q · m| < m, and it is a
+// multiple of m's last place: the fma is exact, and so is the correction by m when the rest is negative.
 Num Step(Num a, Num m) {
   const Num rest = Fma(-TruncateFp(a / m), m, a);
   return Select(rest < 0, rest + m, rest);
 }
 
-// a mod b, 0 < b ≤ a < ∞: b times powers of two are taken away, the largest first, whose quotients a float holds.
+// a mod b for 0 < b ≤ a < ∞. Subtracts multiples of b times falling powers of two, each such that a float can hold the quotient.
 Num LoopOfSteps(Num a, Num b) {
   Builder& builder = *a.b;
   const double power = a.type()->isDoubleTy() ? 0x1p50 : 0x1p22;

@@ -188,7 +188,8 @@ Value* KernelLowering::ElementPointer(BufferId id, std::span<const ExprId> indic
     return b().CreateGEP(MemoryType(llvm(), buffer.dtype), memory_.at(ir::Index(id)), FlatOffset(id, indices));
   }
   if (buffer.space == Space::kFragment) {
-    // Held whole by every thread: registers are numbered row by row. Which one it is, may be known at run time alone.
+    // Every thread holds the whole fragment, with registers numbered row by row. Which register an access needs may be known only at run
+    // time.
     registers_.erase(registers_.lower_bound({ir::Index(id), 0}), registers_.lower_bound({ir::Index(id) + 1, 0}));
     return b().CreateGEP(MemoryType(llvm(), buffer.dtype), memory_.at(ir::Index(id)), FlatOffset(id, indices));
   }
@@ -196,7 +197,7 @@ Value* KernelLowering::ElementPointer(BufferId id, std::span<const ExprId> indic
   Value* after = nullptr;
   for (size_t d = 0; d < indices.size(); ++d) {
     Value* index = b().CreateTrunc(EvalIndex(indices[d]), b().getInt32Ty());
-    // Whole versions of a buffer stay out of the swizzle.
+    // An index that moves by whole periods of the swizzle, as versions of a buffer do, is added after the swizzle.
     const bool whole = !IsBlocked(id, int(d)) && buffer.layout->swizzle().bits > 0 &&
                        SharedStride(id, int(d)) * ir::Bytes(buffer.dtype) % SwizzlePeriod(id) == 0;
     Value*& part = whole ? after : offset.variable;
@@ -216,8 +217,8 @@ Value* KernelLowering::InsideOf(BufferId id, std::span<const ExprId> indices) {
   return inside;
 }
 
-// An index outside of a tile or a local array is an error of the program, for which the emulator looks. `exists` (i1, nullptr: always):
-// the access takes place.
+// The program must not access elements outside of a tile or a local array; the emulator checks that it does not. `exists` (i1, nullptr:
+// always): whether the access takes place.
 bool KernelLowering::MayLeave(BufferId id, std::span<const ExprId> indices) const {
   return context_.target->emulated && module_[id].space != Space::kGlobal && !compiler::ProvablyInside(module_, facts_, id, indices);
 }
@@ -230,7 +231,7 @@ void KernelLowering::CheckInside(BufferId id, std::span<const ExprId> indices, V
   StopWhere(exists == nullptr ? outside : b().CreateAnd(exists, outside), id, index, write);
 }
 
-// Of one vector: those between the first and the last are inside where both are.
+// Checks the elements of one vector: if the first and the last are inside, so are those between.
 void KernelLowering::CheckNeighbours(const AccessPlan& plan, int64_t reg, int64_t width, Value* exists, bool write) {
   if (plan.unproven.empty()) return;
   const auto check = [&](int64_t at) {
@@ -258,8 +259,8 @@ bool KernelLowering::MayBeEmpty(BufferId id) const {
   return std::ranges::any_of(module_[id].shape, [&](ExprId extent) { return facts_.RangeOf(extent).min <= 0; });
 }
 
-// Element 0 stands in for one that is outside; not where the buffer may have no element at all, nor on the emulator, to which that
-// is a read like any other, and may race.
+// Where the condition is false, loads element 0 and ignores it. Not if the buffer may be empty, nor on the emulator, which takes this load
+// for an access like any other, so that it could race.
 Value* KernelLowering::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align,
                                    Value* otherwise) {
   const auto load = [&](Value* from) -> Value* {

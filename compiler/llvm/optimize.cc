@@ -35,11 +35,11 @@ llvm::ModulePassManager InModule(llvm::FunctionPassManager functions) {
   return passes;
 }
 
-// What the passes may cost. `kPlain`: without EarlyCSE, which looks at all uses of a branch's condition, and thousands of statements may share
-// theirs. `kInMemory`: arrays stay in memory as well, because a value of each element in each block would be too many.
+// How much the passes may cost. `kPlain`: without EarlyCSE, which walks all uses of a branch's condition; thousands of statements may share
+// one condition. `kInMemory`: also keeps arrays in memory, because a value of each element in each block would be too many.
 enum class Effort { kFull, kPlain, kInMemory };
 
-// Loops are unrolled by the compiler that called us, where it wants them unrolled; LLVM folds, hoists and removes.
+// Kiln has already unrolled the loops to be unrolled; LLVM folds, hoists and removes.
 llvm::ModulePassManager Pipeline(Effort effort, CodeMotion motion) {
   llvm::FunctionPassManager functions;
   if (effort != Effort::kFull) {
@@ -79,11 +79,11 @@ struct CodeSize {
   void Add(const CodeSize& other) { blocks += other.blocks, instructions += other.instructions; }
 };
 
-// Of each function with those that it calls, once for each call: as it is when they are inlined.
+// Size of each function with its callees inlined: a callee counts once for each call.
 std::map<const llvm::Function*, CodeSize> SizesInlined(const llvm::Module& module) {
   std::map<const llvm::Function*, CodeSize> sizes;
   const auto size_of = [&](const auto& self, const llvm::Function& function) -> CodeSize {
-    const auto [known, added] = sizes.try_emplace(&function);  // one that calls itself, which Optimize refuses, counts as nothing there
+    const auto [known, added] = sizes.try_emplace(&function);  // a recursive function, which Optimize refuses, counts as nothing in itself
     if (!added) return known->second;
     CodeSize size{function.size(), function.getInstructionCount()};
     for (const llvm::Instruction& instruction : llvm::instructions(function)) {
@@ -97,13 +97,13 @@ std::map<const llvm::Function*, CodeSize> SizesInlined(const llvm::Module& modul
   return sizes;
 }
 
-// Beyond either, the passes that compare pairs of blocks, or search memory backwards, take seconds to minutes. AMD's backend has more of them:
+// For a larger kernel, passes that compare pairs of blocks or search memory backwards take too long. AMD's backend has more such passes:
 // strength reduction of addresses, sinking, its own schedulers.
 CodeSize MostInFull(const llvm::Module& module) {
   return module.getTargetTriple().isAMDGPU() ? CodeSize{.blocks = 1000, .instructions = 20'000} : CodeSize{.blocks = 3000, .instructions = 60'000};
 }
 
-// Elements of arrays, times blocks. SROA looks through all blocks for each element that it makes a register.
+// Elements of arrays times blocks: SROA looks through all blocks for each element that it turns into a register.
 constexpr size_t kMostPromoted = 10'000'000;
 
 size_t Elements(const llvm::AllocaInst& array) {
@@ -162,7 +162,7 @@ HalfWord HalfOf(llvm::Value* bf16, llvm::DenseMap<llvm::Value*, llvm::Value*>& w
   half.high = index->getZExtValue() % 2 != 0;
   llvm::Value* vector = element->getVectorOperand();
   const unsigned count = unsigned(element->getVectorOperandType()->getElementCount().getFixedValue());
-  // What was put together from elements is in registers of its own.
+  // A vector that was put together from elements has a register for each already.
   if (!llvm::isa<llvm::LoadInst, llvm::BitCastInst>(vector) || count % 2 != 0) return half;
   llvm::Value*& whole = words[vector];
   if (whole == nullptr) {
@@ -194,8 +194,8 @@ void WidenBf16InWords(llvm::Function& function) {
   }
 }
 
-// AMDGPU's schedulers take time quadratic in the region they schedule, seconds for the unrolled body of an attention
-// kernel. Long blocks are cut into regions; what lies around a cut is in its order already.
+// AMDGPU's schedulers take time quadratic in the region they schedule, too long for large unrolled bodies. Long blocks are cut into
+// regions; nothing is scheduled across a cut.
 void CutSchedulingRegions(llvm::Function& function) {
   constexpr int kRegion = 512;
   for (llvm::BasicBlock& block : function) {
@@ -215,8 +215,8 @@ bool IsWmma(const llvm::Value* value) {
          call->getCalledFunction()->getName().starts_with("llvm.amdgcn.wmma.");
 }
 
-// All lanes take part in a WMMA, but LLVM 22's MachineSink moves gfx11's into branches where alone the result is used.
-// An empty use beside the instruction keeps it in its block; one that feeds the next WMMA there has such a use.
+// All lanes must take part in a WMMA. LLVM 22's MachineSink moves gfx11's WMMA into a branch if only the branch uses the result. An empty
+// use next to the instruction keeps it in its block; if the result feeds another WMMA of the block, that is such a use.
 void KeepWmmaInItsBlock(llvm::Function& function) {
   for (llvm::Instruction& instruction : llvm::instructions(function)) {
     if (!IsWmma(&instruction)) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arithmetic on two neighbours of 16 bits at once, and small integers on their way to such floats by bits instead of conversions.
+// Arithmetic on two neighbouring 16-bit values at once, and conversion of small integers to such floats by bit operations.
 #include <algorithm>
 
 #include "compiler/llvm/kernel_lowering.h"
@@ -64,7 +64,7 @@ Value* KernelLowering::MakePair(ExprId id, int64_t first, const std::map<uint32_
     const ExprNode& subtrahend = pool()[node.args[1]];
     if (node.op == ExprOp::kSub && IsSmallInteger(node.args[0]) && subtrahend.op == ExprOp::kConstFloat) {
       const double bias = subtrahend.FloatValue();
-      // As exact as one after the other.
+      // This gives the same value as the cast and the operation one after the other.
       if (bias >= 0 && bias < double(UnitOf(node.dtype)) && bias == double(int64_t(bias))) return SmallIntegers(node.args[0], int64_t(bias), first, loads);
     }
     Value *a = EvalPair(node.args[0], first, loads), *c = EvalPair(node.args[1], first, loads);
@@ -75,7 +75,7 @@ Value* KernelLowering::MakePair(ExprId id, int64_t first, const std::map<uint32_
   return b().CreateInsertElement(b().CreateInsertElement(pair, values[0], uint64_t{0}), values[1], uint64_t{1});
 }
 
-// Two integers as the halves of a word: of at most 16 bits, or known to be small.
+// Two integers as the halves of a word. They have at most 16 bits or are known to be small.
 Value* KernelLowering::PackIntegers(ExprId id, int64_t first, const std::map<uint32_t, Values>& loads) {
   if (const auto it = pairs_.find(ir::Index(id)); it != pairs_.end()) return it->second;
   Value* word = MakeWord(id, first, loads);
@@ -141,7 +141,7 @@ Value* KernelLowering::MakeHalves(const ExprNode& shift, int64_t first, const st
   return b().CreateLShr(EvalElements(shift.args[0], first, 1, loads)[0], uint64_t(*low));
 }
 
-// The value of an integer expression of one variable of the loop, where the variable is `at`.
+// The value of an integer expression, which uses one variable of the loop only, where that variable is `at`.
 std::optional<int64_t> KernelLowering::ValueAt(ExprId id, int variable, int64_t at) const {
   const ExprNode& node = pool()[id];
   if (node.op == ExprOp::kSelect) {
@@ -179,7 +179,7 @@ std::optional<int64_t> KernelLowering::ValueAt(ExprId id, int variable, int64_t 
   }
 }
 
-// Where the threads' iterations of a register are along a variable.
+// The values that the variable has for register `reg` in all threads.
 std::vector<int64_t> KernelLowering::PlacesOf(int variable, int64_t reg) const {
   std::vector<int64_t> places{element_->parts[size_t(reg)][size_t(variable)]};
   int64_t weight = 1;
@@ -191,7 +191,7 @@ std::vector<int64_t> KernelLowering::PlacesOf(int variable, int64_t reg) const {
   return places;
 }
 
-// The value of an integer expression in the iteration of a register, where it is the same for all threads.
+// The value of an integer expression in a register's iteration, if all threads see the same.
 std::optional<int64_t> KernelLowering::SettledAt(ExprId id, int64_t reg) const {
   for (int v = 0; v < int(element_->extents.size()); ++v) {
     const std::vector<int64_t> places = PlacesOf(v, reg);
@@ -214,7 +214,7 @@ bool KernelLowering::IsOne(ExprId id, int64_t first) const {
   return stays || (LoopVariable(id) != last && std::ranges::all_of(args, [&](ExprId arg) { return IsOne(arg, first); }));
 }
 
-// (x >> s) & mask of one x: both halves from one product or shift; nullptr where it is not that.
+// (x >> s) & mask of one x, with both halves from one product or shift; nullptr if the expression is something else.
 Value* KernelLowering::MakeShiftedWord(const ExprNode& node, int64_t first, const std::map<uint32_t, Values>& loads) {
   const ExprNode& shift = pool()[node.args[0]];
   const std::optional<int64_t> mask = pool().ConstInt(node.args[1]);
@@ -237,7 +237,7 @@ Value* KernelLowering::MakeShiftedWord(const ExprNode& node, int64_t first, cons
   return b().CreateAnd(both, b().getInt32(uint32_t(*mask) * 0x10001u));
 }
 
-// The floats of two small integers less `bias`: as mantissas of 2^m, from which 2^m + bias is taken.
+// Two small integers as floats, minus `bias`: the integers become mantissas of 2^m, from which 2^m + bias is subtracted.
 Value* KernelLowering::SmallIntegers(ExprId cast, int64_t bias, int64_t first, const std::map<uint32_t, Values>& loads) {
   const DType type = pool().Type(cast);
   const ExprId integer = pool()[cast].args[0];

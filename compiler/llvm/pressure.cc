@@ -33,7 +33,7 @@ class Liveness {
   }
 
  private:
-  // 0 for what instructions hold in themselves: conditions, and addresses that are another with a constant offset.
+  // Values that instructions encode themselves take 0 registers: conditions, and addresses at a constant offset from another.
   size_t RegistersOf(const llvm::Instruction& value) const {
     llvm::Type* type = value.getType();
     if (!type->isSized() || type->isIntOrIntVectorTy(1)) return 0;
@@ -41,7 +41,7 @@ class Liveness {
     return (layout_.getTypeSizeInBits(type).getFixedValue() + 31) / 32;
   }
 
-  // What an operand keeps alive: itself, or the address that it is at a constant offset from.
+  // The value that an operand keeps alive: itself, or the base if it is an address at a constant offset.
   const llvm::Instruction* Kept(const llvm::Value* operand) const {
     while (const auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(operand)) {
       if (!address->hasAllConstantIndices()) break;
@@ -116,7 +116,7 @@ class Liveness {
   const llvm::DataLayout& layout_;
   const size_t enough_;
   size_t most_ = 0;
-  // By the number of the block.
+  // Both are indexed by the block's number.
   std::vector<const llvm::Instruction*> last_in_;  // the last value found to be alive where it begins
   std::vector<Out> out_;                           // what is alive where it ends
 };

@@ -19,7 +19,7 @@ using ir::Overloaded;
 using ir::Space;
 
 void KernelLowering::BlockBarrier(bool by_group) {
-  // What this thread wrote, wgmma of other warps or tensor stores may read.
+  // wgmma of other warps or tensor stores may read what this thread wrote.
   if (has_wgmma_ || has_stores_) device_->FenceAsyncProxy();
   if (!threads_.IsSame(compiler::AllThreads(kernel_))) return RangeBarrier();
   if (kernel_.producers == 0) return device_->Barrier();
@@ -30,7 +30,7 @@ void KernelLowering::BlockBarrier(bool by_group) {
   }
 }
 
-// Of the threads of the branch.
+// A barrier of the threads of the branch only.
 void KernelLowering::RangeBarrier() {
   const uint32_t lanes = context_.target->warp_size;
   if (threads_.barrier != 0) return device_->NamedBarrier(int(threads_.barrier), threads_.Count());
@@ -48,7 +48,7 @@ void KernelLowering::LowerBlock(const ir::Block& block) {
   }
 }
 
-// Statements that passes made within others have no place of their own.
+// A statement that a pass inserted has no line of its own and keeps that of the statement around.
 void KernelLowering::EnterStmt(const ir::Stmt& stmt) {
   if (stmt.loc.line == 0) return;
   loc_ = stmt.loc;
@@ -105,7 +105,7 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
              stmt.op);
 }
 
-// What all threads would do alike in memory, one does.
+// If all threads would make the same access to memory, one thread makes it.
 void KernelLowering::Once(const ir::Stmt& stmt, ir::BufferId written, const std::function<void()>& lower) {
   const Space space = module_[written].space;
   const bool in_memory = space == Space::kGlobal || space == Space::kShared;
@@ -154,7 +154,7 @@ void KernelLowering::LowerSerial(const ir::For& loop) {
   var->addIncoming(zero, before);
   b().SetInsertPoint(next);
   Value* increment = b().CreateAdd(var, llvm::ConstantInt::get(type, 1), "", /*NUW=*/true, /*NSW=*/true);
-  // Before the body: what is known of a variable without its increment is that it is 0.
+  // Added before the body: until the variable has its increment, LLVM's facts about it would say that it is 0.
   var->addIncoming(increment, next);
   b().CreateCondBr(b().CreateICmpSLT(increment, extent), body, end);
   b().SetInsertPoint(body);
@@ -187,7 +187,7 @@ void KernelLowering::LowerIf(const ir::If& branch) {
   b().SetInsertPoint(end);
 }
 
-// The threads of a branch are counted from its first.
+// A branch counts its threads from the first that enters it.
 void KernelLowering::LowerBranch(const ir::Block& body, const std::optional<ir::ThreadRange>& threads) {
   if (!threads || threads->IsSame(threads_)) return LowerBlock(body);
   const ir::ThreadRange outer = std::exchange(threads_, *threads);
@@ -227,7 +227,7 @@ void KernelLowering::LowerStore(const ir::Store& store) {
     for (Value* more : {element_->first_copy, element_->guard})
       if (more != nullptr) condition = condition == nullptr ? more : b().CreateAnd(condition, more);
   } else if (element_ != nullptr) {
-    condition = element_->guard;  // an array of the thread's own, each copy of whose iteration stores to it
+    condition = element_->guard;  // each thread has an array of its own, so each copy of the iteration stores
   }
   CheckInside(store.buffer, store.indices, condition, /*write=*/true);
   Value* pointer = ElementPointer(store.buffer, store.indices);

@@ -15,8 +15,8 @@ using ir::Place;
 
 using Dim = std::vector<Digit>;
 
-// Cycles of 64 rows and k of 16, measured on one H200: a wgmma of 8 or 16 columns whose rows are in registers, and mma.sync of four warps side
-// by side for each 8 columns, of which six are the tensor cores' and two ldmatrix's.
+// Cycles on an H200 for 64 rows and a k of 16. kFewColumns: a wgmma of 8 or of 16 columns with its rows in registers. kEightColumns: four
+// warps side by side with mma.sync, for each 8 columns, including the ldmatrix.
 constexpr double kFewColumns = 14, kEightColumns = 8;
 
 std::vector<Digit> WarpReplicas(const WarpGrid& grid, int64_t size, int64_t stride) {
@@ -41,7 +41,7 @@ Dim Extended(Dim atom, std::initializer_list<Digit> more) {
   return atom;
 }
 
-// Whole swizzles of the tile: multiples of 8 rows and of `span` columns.
+// Whether the region begins and ends where swizzles of the tile do: at multiples of 8 rows and of `span` columns.
 bool IsPart(const ir::Module& module, const ir::Region& region, std::span<const int64_t> shape, int64_t span) {
   const size_t rank = shape.size();
   for (size_t d = 0; d < rank; ++d) {
@@ -120,7 +120,7 @@ bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_la
   const std::vector<int64_t> shape = module.ShapeOf(region.buffer);
   if (!WgmmaTile(shape, ir::Bits(buffer.dtype))) return false;
   if (k_is_last) return region.extents == shape || IsPart(module, region, shape, 128 * 8 / ir::Bits(buffer.dtype));
-  // The tile's columns lie 128 bytes by 128 bytes: what one takes may not begin within such a block and end in another.
+  // The tile's columns lie in blocks of 128 bytes. A part may not begin inside of one such block and end in another.
   const int64_t columns = shape.back(), width = std::min<int64_t>(columns, 64);
   return ir::Bits(buffer.dtype) == 16 && region.extents == shape && (size == columns || size % width == 0 || width % size == 0);
 }

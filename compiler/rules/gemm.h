@@ -19,7 +19,7 @@ struct GemmShape {
   int64_t m, n, k;
 };
 GemmShape ShapeOf(const ir::Gemm& gemm);
-// Of a multiprocessor, by one group of warps after the other.
+// Cycles of a multiprocessor, with the groups of warps one after the other.
 double CyclesOf(const ir::Gemm& gemm, const target::MmaInstruction& mma);
 
 // Where warp w of a block works: row block w % warps_m, column block (w / warps_m) % warps_n, then part of k; further warps hold copies.
@@ -35,7 +35,7 @@ ir::Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& sh
 // c spread over all threads for scalar products: four neighbouring columns, then threads.
 ir::Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads);
 
-// In units of what computes one instruction: a warp, or a group of four.
+// In units of the warps that compute one instruction: a single warp, or a group of four.
 WarpGrid GridOf(const ir::GemmPlan& plan, const target::MmaInstruction& mma, uint32_t threads, const target::Target& target);
 
 // Whether wgmma reads the tile as it lies in memory: the buffer's rows fill 32, 64 or a multiple of 128 bytes, and the matrix is all of it
@@ -43,11 +43,12 @@ WarpGrid GridOf(const ir::GemmPlan& plan, const target::MmaInstruction& mma, uin
 // `size`: of an instruction, or of what a group of warps takes, along the other dimension.
 bool WgmmaReads(const ir::Module& module, const ir::Region& region, bool k_is_last, int64_t size);
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits);  // the part that concerns the shape
-// Whether wgmma may take k in parts of `deep`: columns of a wide tile lie by 128 bytes, and no part may begin within them and end beyond.
+// Whether wgmma may take k in parts of `deep`. Columns of a wide tile lie in blocks of 128 bytes, and no part may begin within a block and
+// end beyond it.
 bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep);
 
-// Whether the warps of a group had better compute the product of a wgmma by mma.sync, each its own rows: an operand is in registers anyway,
-// and columns are so few that wgmma, which takes as long for them as for more, is slower.
+// Whether the warps of a group should compute a wgmma's product with mma.sync, each its own rows. That pays where one operand is in
+// registers anyway and the tile has few columns, for which wgmma takes as long as for more.
 bool IsFasterByWarps(const ir::Module& module, const ir::Gemm& gemm, const target::MmaInstruction& mma, const target::Target& target);
 // The mma.sync that computes a warp's part of a row of wgmma; "" where there is none.
 std::string_view WarpInstruction(const target::MmaInstruction& mma);

@@ -16,17 +16,17 @@ struct ReduceSteps {
   std::vector<int> masks;             // exchanges between lanes, each with lane ^ mask
   std::vector<ir::Digit> exchange;    // thread digits that meet in shared memory
 
-  // Partial results for each element of the result in shared memory; 1 where none goes there.
+  // Partial results in shared memory for each element of the result; 1 if none go there.
   int64_t Partials() const;
 };
 
-// Lanes meet by butterfly where a digit's size is a power of two inside of a warp; what is left meets in shared memory.
+// Lanes combine by butterfly if a digit's size is a power of two within a warp; all other threads combine through shared memory.
 ReduceSteps StepsOf(const ir::Layout& src, int dim, int64_t warp_size);
 
 // A cluster's partial results arrive in turns, each with an mbarrier of its own.
 inline constexpr int64_t kExchangeTurns = 2, kExchangeBarrierBytes = 8;
 
-// How many reductions at the start of `block` exchange their partial results at one barrier: none reads what another writes.
+// How many reductions at the start of `block` can exchange partial results at one barrier: none of them reads what another writes.
 size_t ExchangeTogether(std::span<const ir::Stmt> block);
 
 }  // namespace kiln::compiler

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Roles of a block's threads (infer/rings.h): the program's compute, others behind them fill rings.
+// Roles of a block's threads (infer/rings.h): the program's threads compute, and further threads after them fill rings.
 #pragma once
 
 #include <cstdint>
 
 namespace kiln::compiler {
 
-// A warp group: four warps, which wgmma takes together and between whole ones of which registers move.
+// Threads of a warp group: four warps, which compute a wgmma together. Registers move between whole groups only.
 inline constexpr uint32_t kGroupThreads = 128;
 // Threads that fill rings.
 inline constexpr uint32_t kProducers = kGroupThreads;
-// Of 32 bits, of all of a block's threads: what a multiprocessor has.
+// 32-bit registers of a multiprocessor, which all threads of a block can have.
 inline constexpr uint32_t kBlockRegisters = 65536;
-// Threads that compute: nothing fits beside such a block.
+// Threads from which on a computing block is so large that no second one fits a multiprocessor.
 inline constexpr uint32_t kLargeBlock = 256;
 
 }  // namespace kiln::compiler

@@ -14,7 +14,7 @@ using target::kH200;
 
 namespace {
 
-constexpr double kByte = 1.0 / kH200.sum_bytes;  // of a part of a sum on its way
+constexpr double kByte = 1.0 / kH200.sum_bytes;  // cycles to move one byte of a partial sum
 
 }  // namespace
 
@@ -53,7 +53,7 @@ Streams BestStreams(const TileWork& work, int64_t multiprocessors) {
   return best;
 }
 
-// The owner adds what the others left one after the other.
+// The owner adds the other blocks' parts one after the other.
 double StreamedCycles(const TileWork& work, const Streams& streams, int64_t multiprocessors) {
   const int64_t left = work.tiles - streams.turns * multiprocessors;
   const bool aligned = streams.blocks % left == 0;

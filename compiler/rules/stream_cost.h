@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cycles of an H200 that ways to deal a product's tiles out to its multiprocessors take, as clients/python/kiln/tiles.py counts them.
+// Cycles that an H200 takes for a product, for each way to distribute its tiles over the multiprocessors. clients/python/kiln/tiles.py
+// counts the same way.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +23,18 @@ struct TileWork {
 // `gemm`: the only work of a step, with its instruction chosen.
 TileWork WorkOf(const ir::Module& module, const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t tiles, int64_t steps);
 
-// Each block takes whole tiles, one after the other.
+// Each block computes whole tiles, one after the other.
 double DealtCycles(const TileWork& work, int64_t multiprocessors);
-// As many pairs of blocks as there are tiles take half of the steps each (infer/split_pairs.h).
+// A pair of blocks computes each tile; each of the two takes half of the steps (infer/split_pairs.h).
 double PairedCycles(const TileWork& work);
 
-// Every block does `turns` tiles by itself; then `blocks` of them share the steps of what is left (infer/stream_k.h).
+// Every block computes `turns` tiles alone; then `blocks` of them share the steps of the remaining tiles (infer/stream_k.h).
 struct Streams {
   int64_t turns = 0;
-  int64_t blocks = 0;  // 0: nothing is left, or it has too few steps
+  int64_t blocks = 0;  // 0: no tiles remain, or they have too few steps
 };
-// Every split that may be good: into equal parts of each tile, so that blocks that share operands are at the same place in them, and
-// into equal parts of all there is.
+// All splits worth a look. One cuts each tile into equal parts, so that blocks which share operands are at the same place in them. The
+// others cut all remaining steps into equal parts.
 std::vector<Streams> WaysToStream(const TileWork& work, int64_t multiprocessors);
 Streams BestStreams(const TileWork& work, int64_t multiprocessors);
 double StreamedCycles(const TileWork& work, const Streams& streams, int64_t multiprocessors);

@@ -45,13 +45,14 @@ inline constexpr int64_t kGroupRows = 64;
 // Of a kTensor copy. What groups store for themselves is cut by their rows.
 TensorTile TileOf(const ir::Module& module, const ir::Copy& copy);
 
-// Whether a program may use tensor copies at all: they go with wgmma, whose warps leave copying to others.
+// Whether a program may use tensor copies at all: only beside wgmma, whose warps leave copying to other threads.
 bool UsesTensorCopies(const Context& context);
 // Whether tensor copies can move `global` to or from a tile of such extents.
 bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
                 int64_t pointer_alignment);
 
-// Whether one box is to take all columns of a load that TensorFits takes: they are small otherwise, and no row ends inside a panel.
+// Whether one box shall take all columns of a load that TensorFits accepts: boxes of fewer columns would be small, and no row ends inside a
+// panel.
 bool PanelsFit(const ir::Module& module, const Facts& facts, const ir::Copy& load);
 
 // Lines of 128 bytes that a load touches; rows that are not aligned so touch one more.

@@ -10,8 +10,10 @@ namespace kiln::compiler {
 std::string WhyNoBarrier(const ir::ThreadRange& threads, const target::Target& target) {
   const int64_t warp = target.warp_size;
   if (IsWithinOneWarp(threads, warp)) return "";
-  if (target.family != target::Family::kNvptx) return fmt::format("{} has barriers of all threads and of those of one warp of {}", target.name, warp);
-  if (!IsOfWholeWarps(threads, warp)) return fmt::format("barriers of several warps are of whole warps of {}", warp);
+  if (target.family != target::Family::kNvptx) {
+    return fmt::format("{} has barriers for all threads of a block and for the threads of one warp of {}", target.name, warp);
+  }
+  if (!IsOfWholeWarps(threads, warp)) return fmt::format("a barrier for several warps takes whole warps of {}", warp);
   return "";
 }
 

@@ -168,7 +168,7 @@ class Decoder {
     }
     for (uint32_t arg : wire.args()) {
       if (arg >= index) {
-        reader_.Problem(fmt::format("{} refers to expression {}; only earlier ones are possible", Name(op), arg));
+        reader_.Problem(fmt::format("{} refers to expression {}; an expression may refer only to earlier ones", Name(op), arg));
         return false;
       }
     }
@@ -242,7 +242,7 @@ class Decoder {
   OpReader reader_;
 };
 
-// Before anything is allocated for them.
+// Checked before memory is allocated for them.
 bool CheckSizes(std::string_view bytes, Diagnostics& diagnostics) {
   const ModuleSize size = MeasureModule(bytes);
   struct {

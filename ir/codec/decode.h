@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes from anyone become a module, or diagnostics. Every reference is checked, every size bounded, every problem
-// named; the result refers to nothing that is not there. Whether the program means something is the verifier's
-// question.
+// Turns bytes from anyone into a module or diagnostics. It checks every reference, bounds every size and names every problem; all
+// references of the result are valid. Whether the program has a meaning is for the verifier to check.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,8 @@ inline constexpr uint32_t kFormatVersion = 1;
 // A serialized kiln.v1.Module.
 std::expected<Module, Failed> Decode(std::string_view bytes, Diagnostics& diagnostics);
 
-// A serialized module or its text form (which starts with "kiln "), in which decisions of passes are refused: a request
-// holds none, and its key does not see them.
+// Reads a serialized module or its text form (which starts with "kiln "). Decisions of passes are refused: a request must not hold any,
+// because its key does not include them.
 std::expected<Module, Failed> DecodeModule(std::string_view bytes, Diagnostics& diagnostics);
 
 }  // namespace kiln::ir

@@ -8,8 +8,8 @@
 
 namespace kiln::ir {
 
-// A module as a front end made it. What passes decided (layouts, plans, offsets) and the statements that only passes
-// make do not travel and are left out.
+// Encodes a module as a front end made it. Leaves out what passes decided (layouts, plans, offsets) and the statements that only passes
+// make.
 v1::Module Encode(const Module& module);
 
 // Encode, serialized; equal modules give equal bytes.

@@ -15,11 +15,12 @@
 
 namespace kiln::ir {
 
-// What to try where the bytes are no module that a client of Kiln writes.
-inline constexpr const char* kBroken = "the rules are in kiln/v1/ir.proto: mend what wrote the module, or see whether it arrived whole";
+// The hint for bytes that are not a module as Kiln's clients write it.
+inline constexpr const char* kBroken =
+    "the rules are in kiln/v1/ir.proto: correct the program that wrote the module, or check whether all of it arrived";
 
-// Reads the statements of one module whose tables are already read. A bad reference is reported and read as index 0, so
-// that everything else is still looked at; the caller must give the module up once there are errors.
+// Reads the statements of one module whose tables are already read. It reports a bad reference and reads it as index 0, so that it can
+// check everything else; the caller must discard the module if there are errors.
 class OpReader {
  public:
   // `exprs` gives the expression of each wire index.
@@ -39,7 +40,7 @@ class OpReader {
   }
   void Problem(std::string message, std::string hint = kBroken);
   void Newer(std::string message);
-  // Fields that this version does not know change the meaning; they are refused.
+  // Fields that this version does not know may change the meaning, so they are refused.
   void RefuseUnknownFields(const google::protobuf::Message& message);
 
  private:

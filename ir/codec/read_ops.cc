@@ -12,7 +12,7 @@
 namespace kiln::ir {
 namespace {
 
-// A name from the wire, as far as it is fit to be shown.
+// A name from the wire, cut down to what may be shown.
 std::string Shown(std::string_view name) {
   std::string shown;
   for (char c : name.substr(0, 40)) shown += c >= ' ' && c <= '~' ? c : '?';

@@ -20,8 +20,8 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 
-// As measured with protobuf 3.21 and glibc on 64 bits, for what is allocated apart: with the allocator's own bytes, and the pointers of a list
-// that has room for twice as many.
+// Sizes of separate allocations, measured with protobuf 3.21 and glibc on 64 bits: they include the allocator's own bytes, and a list's
+// pointers with space for twice as many.
 constexpr size_t kOfAMessage = 48;   // besides itself
 constexpr size_t kOfAString = 64;    // besides its bytes
 constexpr size_t kOfAnUnknown = 112; // besides its bytes
@@ -43,7 +43,7 @@ size_t Decoded(const ModuleSize& size) {
          size.parameters * kOfAParameter + size.kernels * kOfAKernel;
 }
 
-// The parser stops at the limits of what a module may have; its names are in the text.
+// The parser stops at the limits of a module. Names stay in the text.
 size_t DecodedText(size_t bytes) {
   static const size_t most = Decoded({.variables = kMaxVars, .buffers = kMaxBuffers, .expressions = kMaxExprs, .parameters = kMaxParams,
                                       .kernels = kMaxKernels, .statements = kMaxStmts});
@@ -86,7 +86,7 @@ struct WireSize::Shape {
   }
 };
 
-// Of all message types that were asked for, made once.
+// Layouts of all message types asked for, each made once.
 struct WireSize::Shapes {
   std::mutex mutex;
   std::map<const Descriptor*, std::unique_ptr<Shape>> shapes;

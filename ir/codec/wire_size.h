@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a message will take in memory, told from its bytes before they are parsed. Two bytes make an empty submessage or an unknown field, which
-// take up to a hundred: so a parser of hostile bytes is asked only for what has been measured.
+// The memory that a message will take, computed from its bytes before they are parsed. Two bytes can encode an empty submessage or an
+// unknown field, which takes up to a hundred bytes of memory. Hostile bytes are therefore measured before a parser gets them.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ class WireSize {
   WireSize(const google::protobuf::Descriptor& message, google::protobuf::io::CodedInputStream& stream, int nesting = kNesting);
   WireSize(const google::protobuf::Descriptor& message, std::string_view bytes, int nesting = kNesting);
 
-  // Bytes, rather too many than too few.
+  // Bytes; an upper estimate.
   size_t memory() const { return memory_; }
-  // How often this field of the message, or of one within it, is there; and how often within itself.
+  // How often this field occurs in the message and in those within it; and how often it is nested within itself.
   size_t Count(const google::protobuf::FieldDescriptor& field) const;
   size_t Depth(const google::protobuf::FieldDescriptor& field) const;
 
@@ -54,7 +54,7 @@ struct ModuleSize {
   size_t variables = 0, buffers = 0, expressions = 0, parameters = 0, kernels = 0, files = 0, statements = 0;
   size_t nesting = 0;  // of statements
   size_t memory = 0;   // of the message
-  size_t decoded = 0;  // bytes of memory besides, for the ir::Module that is made of it and for its key, while that goes on
+  size_t decoded = 0;  // further bytes of memory while the ir::Module and its key are made from it
 };
 ModuleSize MeasureModule(std::string_view bytes);
 

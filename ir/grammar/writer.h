@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the writers of the op families (grammar/ops) share: chance, what is in scope, and where the next statement stands.
+// State that the writers of the op families (grammar/ops) share: the random numbers, what is in scope, and the place of the next statement.
 #pragma once
 
 #include <optional>
@@ -39,7 +39,7 @@ struct Scope {
   std::vector<BufferId> buffers;
 };
 
-// How much of what a module has.
+// How many entities of each kind a module gets.
 struct Sizes {
   int statements = 8;         // of a kernel, about
   int depth = 3;              // statements within statements
@@ -72,9 +72,9 @@ class Writer {
   ExprId Value(DType type, int depth);
   ExprId Value(DType type) { return Value(type, int(Below(sizes_.expression + 1))); }
   ExprId Condition(int depth);
-  // A condition that is the same for all threads, mostly; says whether it is.
+  // A condition that is mostly the same for all threads; also returns whether it is.
   std::pair<ExprId, bool> Branch();
-  // Inside [0, extent), mostly.
+  // An index that is mostly inside [0, extent).
   ExprId Index(int64_t extent);
   // An integer that the launcher can compute.
   ExprId HostValue();
@@ -94,11 +94,11 @@ class Writer {
   // Elements of its own for each iteration of the parallel loop around, where the buffer has that many.
   std::vector<ExprId> OwnIndices(BufferId buffer);
   bool HasElements(BufferId buffer) const;
-  // What holds elements that one statement may name; another is made where there is none.
+  // A buffer with elements that one statement may name; makes one if there is none.
   BufferId ElementBuffer();
   Region Whole(BufferId buffer);
   Region Part(BufferId buffer);
-  // A region of these extents and single ones besides; nothing: the buffer has none.
+  // A region of these extents, with further dimensions of extent 1; nullopt if the buffer has none.
   std::optional<Region> Fitting(BufferId buffer, const std::vector<int64_t>& extents);
   // The same of some buffer, a new tile where none has one.
   Region Fitting(const std::vector<int64_t>& extents, const std::vector<Space>& spaces);
@@ -152,7 +152,8 @@ class Writer {
   Block* block_ = nullptr;    // being filled; allocs go before what uses them
 };
 
-// For each op, in the file of its family: how often it stands at such a place, and one of it. What is missing is a link error.
+// For each op, in the file of its family: how often it occurs at such a place, and a function that writes one. A missing one is a link
+// error.
 #define KILN_OP(number, type, name, family, since) \
   int Weight(const Writer& writer, Tag<type>);     \
   Op Write(Writer& writer, Tag<type>);

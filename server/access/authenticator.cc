@@ -65,7 +65,7 @@ const Token* TokenOf(const std::vector<Token>& tokens, std::string_view header) 
 }
 
 Failure NoSuchToken() {
-  return Unknown("the bearer token is not one of this kilnd's; it may have been revoked. `kilnd token new` makes one");
+  return Unknown("this kilnd does not know the bearer token; it may have been revoked. `kilnd token new` makes one");
 }
 
 std::expected<Caller, Failure> ByToken(const std::vector<Token>& tokens, const cache::Digest& hash) {
@@ -102,7 +102,7 @@ std::expected<void, std::string> Authenticator::ReadAccessFile() {
   if (options_.access.empty()) return {};
   const auto text = ReadGuarded(options_.access);
   if (!text) return std::unexpected(text.error() + " (--access)");
-  if (!*text) return std::unexpected(fmt::format("cannot read {} (--access): there is none", options_.access.string()));
+  if (!*text) return std::unexpected(fmt::format("cannot read {} (--access): there is no such file", options_.access.string()));
   auto access = ParseAccessFile(**text);
   if (!access) return std::unexpected(fmt::format("{}, {}", options_.access.string(), access.error()));
   Use([&](Rules& rules) { rules.access = std::move(*access); });
@@ -132,7 +132,7 @@ std::expected<Caller, Failure> Authenticator::Identify(const grpc::ServerContext
   if (const auto secured = context.auth_context()) {
     if (std::string name = CertificateName(*secured); !name.empty()) return Resolve(*rules, CertificateOf{std::move(name)});
   }
-  return std::unexpected(Unknown("this kilnd serves who shows a client certificate or a bearer token; set KILN_TOKEN, or "
+  return std::unexpected(Unknown("this kilnd serves only clients with a client certificate or a bearer token; set KILN_TOKEN, or "
                                  "KILN_TLS_CERT and KILN_TLS_KEY"));
 }
 

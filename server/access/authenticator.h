@@ -42,7 +42,7 @@ class Authenticator {
 
   std::expected<Caller, Failure> Identify(const grpc::ServerContextBase& context) const;
 
-  // Who that is by now: tokens expire, are revoked, and rows change while a call lasts.
+  // The caller's rights now: tokens expire or are revoked, and rows change while a call lasts.
   std::expected<Caller, Failure> Again(const Caller& caller) const;
 
   TenantLimits LimitsOf(std::string_view tenant) const { return rules()->access.LimitsOf(tenant); }

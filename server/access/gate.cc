@@ -24,7 +24,7 @@ std::expected<Caller, Failure> Gate::Enter(const grpc::ServerContextBase& contex
   const auto scope = ScopeOf(method);
   if (!scope) {
     return std::unexpected(Failure{.kind = Failure::Kind::kForbidden,
-                                   .message = fmt::format("{} is open to nobody: it has no scope", method)});
+                                   .message = fmt::format("nobody may call {}: no scope allows it", method)});
   }
   if (auto allowed = Require(*caller, *scope, method); !allowed) return std::unexpected(std::move(allowed.error()));
   if (*scope == Scope::kAdmin) {

@@ -19,7 +19,7 @@
 
 namespace kiln::server {
 
-// Of a stream, between its messages: whether it may go on.
+// Asked between the messages of a stream: whether the stream may go on.
 using Confirmation = std::function<std::expected<void, Failure>()>;
 
 class Gate {
@@ -29,19 +29,19 @@ class Gate {
 
   std::expected<Caller, Failure> Enter(const grpc::ServerContextBase& context, std::string_view method) const;
 
-  // Who calls, of a method that is open to all who are known.
+  // The caller of a method that every known caller may use.
   std::expected<Caller, Failure> Identify(const grpc::ServerContextBase& context) const { return authenticator_.Identify(context); }
 
-  // That who was let in when the call began would be let in now, as the same tenant.
+  // Checks that a caller who was let in when the call began would still be let in, as the same tenant.
   std::expected<void, Failure> Confirm(const Caller& caller, std::string_view method) const;
 
-  // That the caller may make the workers work, and what a miss says to one who may not.
+  // Checks that the caller may use the compile workers; the failure is the answer to a miss for a caller who may not.
   std::expected<void, Failure> Require(const Caller& caller, Scope scope, std::string_view method) const;
 
-  // That a result made elsewhere is kept from now on.
+  // Records in the audit log that a result made elsewhere is kept from now on.
   void NotePut(const Caller& caller, std::string_view key, bool sealed) const;
 
-  // That a tenant's quota stood in the way.
+  // Records in the audit log that a tenant's quota refused a request.
   void NoteQuota(std::string_view tenant, std::string_view why) const;
 
  private:

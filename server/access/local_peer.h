@@ -13,8 +13,8 @@ namespace kiln::server {
 // The descriptor of a call's connection, if it came through the socket.
 std::optional<int> LocalConnection(std::string_view peer);
 
-// Who is at the other end of a call's connection: user, group and process as the kernel recorded them at connect(2). Nothing for
-// the peer of another kind of connection.
+// The peer of a call's connection: user, group and process as the kernel recorded them at connect(2). nullopt for other kinds of
+// connection.
 std::optional<ucred> LocalPeer(std::string_view peer);
 std::optional<ucred> LocalPeer(int connection);
 

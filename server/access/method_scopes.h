@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a caller must be allowed before a method of the service does anything for it: the one table. A method that is not in it
-// is refused to everybody.
+// The one table of scopes that a caller needs before a method of the service does anything. A method that is not in the table is refused to
+// everybody.
 #pragma once
 
 #include <array>

@@ -17,7 +17,7 @@ double Seconds(std::chrono::microseconds time) { return std::chrono::duration<do
 
 }  // namespace
 
-// What the wall clock would show if nobody had set it since the start.
+// The time that the wall clock would show if it had not been set since the start.
 cache::WallTime Quotas::Now() const {
   return wall_start_ + std::chrono::floor<std::chrono::microseconds>(clock_.SteadyNow() - steady_start_);
 }

@@ -57,7 +57,7 @@ class Quotas {
     return InFlight(*this, tenant);
   }
 
-  // That there is something left of this hour. The refusal says which quota, and when it resets.
+  // Checks that something is left of this hour. The refusal says which quota is used up, and when it resets.
   std::expected<void, Failure> MayCompile(const std::string& tenant);
   std::expected<void, Failure> MayRun(const std::string& tenant);
   void ChargeCompile(const std::string& tenant, std::chrono::microseconds time);
@@ -65,7 +65,7 @@ class Quotas {
 
   TenantLimits LimitsFor(std::string_view tenant) const { return limits_of_(tenant); }
 
-  // A quota's refusal, told to who keeps account of them: not under a lock, for it may write to a disk.
+  // Reports a refusal to whoever records them. Not called under a lock, since it may write to a disk.
   std::unexpected<Failure> Refuse(std::string_view tenant, Failure failure) const;
 
  private:

@@ -15,8 +15,8 @@ struct TlsFiles {
   std::string client_ca;    // PEM roots; not empty: clients must present a certificate of them
 };
 
-// TLS from files that are looked at again once a second: new certificates hold for the next connection. The error says which
-// file cannot be used, which is found out only here, at the start.
+// TLS from files that are checked once a second; new certificates apply to the next connection. The error names the file that cannot be
+// used; only this call, at the start, reports it.
 std::expected<std::shared_ptr<grpc::ServerCredentials>, std::string> TlsCredentials(const TlsFiles& files);
 
 }  // namespace kiln::server

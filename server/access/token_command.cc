@@ -45,7 +45,7 @@ std::expected<std::optional<WallSeconds>, std::string> ParseExpiry(std::string_v
   return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()) + count * each;
 }
 
-// That the scopes allow some method; `tune` alone does not.
+// Whether the scopes allow some method; `tune` alone does not.
 bool AllowSomething(std::uint8_t scopes) {
   return std::ranges::any_of(kMethodScopes, [&](const MethodScope& row) { return Caller{.scopes = scopes}.May(row.scope); });
 }
@@ -59,12 +59,13 @@ int New(const Arguments& a) {
   if (!tokens) return Fail(tokens.error());
   if (!IsName(a.name) || !IsName(a.tenant)) return Fail("names have at most 64 letters, digits and . _ - @");
   if (std::ranges::find(*tokens, a.name, &Token::name) != tokens->end()) {
-    return Fail(fmt::format("there is a token {} already; `kilnd token revoke {}` takes it away", a.name, a.name));
+    return Fail(fmt::format("there is a token {} already; `kilnd token revoke {}` removes it", a.name, a.name));
   }
   const auto scopes = ParseScopes(a.scopes);
   if (!scopes) return Fail(scopes.error());
   if (!AllowSomething(*scopes)) {
-    return Fail(fmt::format("no method needs {} yet: this token might call nothing; give read, compile, run or admin with it", a.scopes));
+    return Fail(fmt::format("no method needs {} yet: a token with no other scope can call nothing; give read, compile, run or admin with it",
+                            a.scopes));
   }
   const auto expires = ParseExpiry(a.expires);
   if (!expires) return Fail(expires.error());
@@ -112,7 +113,7 @@ int TokenCommand(int argc, char** argv) {
   app.add_option("--tokens", a.file, "the file; kilnd's option of that name")->capture_default_str();
   CLI::App& make = *app.add_subcommand("new", "Make one; it is printed once");
   make.add_option("name", a.name, "what the log calls it")->required();
-  make.add_option("--tenant", a.tenant, "whose entries, shares and quotas it has")->capture_default_str();
+  make.add_option("--tenant", a.tenant, "tenant whose entries, shares and quotas the token uses")->capture_default_str();
   make.add_option("--scopes", a.scopes, "of read, compile, run, admin, and tune, which no method needs yet")->capture_default_str();
   make.add_option("--expires", a.expires, "12h, 90d, never")->capture_default_str();
   make.callback([&] { status = New(a); });

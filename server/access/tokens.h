@@ -51,7 +51,7 @@ std::expected<UniqueFd, std::string> LockTokens(const std::filesystem::path& pat
 
 cache::Digest HashToken(std::string_view secret);
 
-// The token with that secret, or null. The time it takes says nothing about the secrets.
+// The token with that secret, or null. The comparison takes the same time for every secret.
 const Token* FindToken(const std::vector<Token>& tokens, std::string_view secret);
 
 // A secret for a new token, from the kernel's random numbers.

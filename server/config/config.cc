@@ -114,7 +114,7 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--workers", config.workers, "compiles at one time")->check(CLI::Range(1u, 1024u))->capture_default_str();
   app.add_option("--worker-memory", config.worker_memory_bytes, "memory limit of a worker; 0: none")
       ->transform(CLI::AsSizeValue(false))->default_str("4GiB");
-  app.add_option("--worker-user", raw.worker_user, "whom workers become where kilnd is root: a name or number; auto: "
+  app.add_option("--worker-user", raw.worker_user, "user that workers become if kilnd runs as root: a name or number; auto: "
                  "kiln-worker, else nobody; none")->capture_default_str();
   app.add_option("--jobs-per-worker", config.jobs_per_worker, "compiles before a worker is replaced")
       ->check(CLI::PositiveNumber)->capture_default_str();
@@ -130,7 +130,7 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--connection-memory", config.connection_memory_bytes, "bytes that all connections may hold of messages under way")
       ->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{32} << 20, std::uint64_t{1} << 40))->default_str("192MiB");
   bytes("--manifest-memory", config.manifest_memory_bytes, std::uint64_t{1} << 40,
-        "bytes that all manifests under way may hold, and over it one; a tenant's, four fifths");
+        "bytes that all manifests under way may hold; a caller without one may always have one; a tenant's, four fifths");
   bytes("--request-memory", config.request_memory_bytes, std::uint64_t{1} << 40,
         "bytes that all requests under way may hold, and again those that are being decoded; a tenant's, four fifths");
   app.add_option("--request-queue", config.request_queue,
@@ -171,7 +171,7 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--metrics-listen", raw.metrics_listen, "HOST:PORT of /metrics, /healthz and /readyz over HTTP; none")
       ->capture_default_str();
   app.add_option("--trace-file", config.trace_file, "file for the spans of requests, as lines of OTLP JSON");
-  app.add_option("--trace-file-bytes", config.trace_file_bytes, "size at which that file is moved aside, once")
+  app.add_option("--trace-file-bytes", config.trace_file_bytes, "size at which that file is renamed; one renamed file is kept")
       ->transform(CLI::AsSizeValue(false))->default_str("64MiB");
   app.add_option("--log-level", raw.log_level, "debug, info, warning, error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))->capture_default_str();
@@ -235,7 +235,7 @@ Words FromEnvironment(const CLI::App& app) {
   return words;
 }
 
-// Of a command line with an option that is not known.
+// A suggestion for a command line with an unknown option.
 std::string DidYouMean(const CLI::App& app) {
   Words names;
   for (const CLI::Option* option : app.get_options()) names.push_back("--" + option->get_single_name());

@@ -36,7 +36,7 @@ struct Config {
   std::filesystem::path trusted_keys;  // of other hosts; empty: none
 
   std::filesystem::path state_directory;
-  // Where nobody named one: the one of this socket alone, for when another kilnd holds the store in `state_directory`.
+  // The default store for this socket alone, used when another kilnd holds the one in `state_directory`.
   std::optional<std::filesystem::path> own_state_directory;
   std::uint64_t memory_cache_bytes = std::uint64_t{256} << 20;
   std::uint64_t disk_cache_bytes = std::uint64_t{8} << 30;
@@ -52,7 +52,7 @@ struct Config {
   std::uint64_t connection_memory_bytes = std::uint64_t{192} << 20;  // of all that gRPC has received and nobody has read
   std::uint64_t manifest_memory_bytes = std::uint64_t{96} << 20;     // of all manifests under way
   std::uint64_t request_memory_bytes = std::uint64_t{64} << 20;      // of all requests under way; and again of what is being decoded
-  std::size_t request_queue = 4096;  // requests that may wait for a thread
+  std::size_t request_queue = 4096;  // requests that may wait for a thread at one time
   RequestLimits limits;
   std::chrono::milliseconds compile_limit{120'000};
   unsigned emulators = 2;  // emulated runs at one time
@@ -84,24 +84,24 @@ struct ConfigEnd {
 };
 std::expected<Config, ConfigEnd> ReadConfig(int argc, char** argv);
 
-// How many compiles run at one time if nobody says. Where there are four processors or more, one in eight is left to kilnd itself, of
-// eight or more two at least: a compile costs kilnd a fifteenth of what it costs a worker, and a refusal that finds no processor free
-// waits for the end of a worker's turn. On eight, seven workers do no more under overload than six, whose refusals come within 5 ms.
+// How many compiles run at one time by default. With four processors or more, one in eight is left to kilnd itself; with eight or more, at
+// least two. A compile costs kilnd much less than its worker, but an answer that finds no processor free waits for the end of a worker's
+// time slice. On eight processors a seventh worker adds no throughput under overload and delays refusals.
 constexpr unsigned DefaultWorkers(unsigned processors) {
   if (processors < 4) return std::max(1u, processors);
   return processors - std::max(processors < 8 ? 1u : 2u, processors / 8);
 }
 
-// Between requests that are decoded although the queue is full, to look for their results. Each takes half a millisecond or so: a fiftieth of
-// one processor's time where the workers have them all, a quarter of each that they leave to kilnd.
+// The pause between requests that are decoded although the queue is full, in order to look for their results. Decoding takes part of a
+// processor, and workers may leave kilnd few.
 constexpr std::chrono::microseconds BetweenDecodes(unsigned processors, unsigned workers) {
   return processors > workers ? std::chrono::microseconds(2'000) / (processors - workers) : std::chrono::microseconds(25'000);
 }
 
-// Where the store is if nobody says.
+// The default place of the store.
 std::filesystem::path DefaultStateDirectory();
 
-// Below the default directory: of a kilnd that listens at this address while another one holds the default store.
+// Below the default directory: the place for a kilnd that listens at this address while another one holds the default store.
 std::filesystem::path OwnStateDirectory(const std::filesystem::path& state_directory, std::string_view address);
 
 }  // namespace kiln::server

@@ -26,8 +26,8 @@ struct RequestLimits {
   std::size_t manifest_items = 100'000;  // requests × targets of one EnsureRequest
 };
 
-// Which limit the module is over; `bytes` is the size it was sent in. Told from those, before it is decoded, and from what they are: the text
-// form is measured then only.
+// Which limit the module exceeds; `bytes` is its serialized size. Checked on the bytes before decoding and on the decoded module; the text
+// form is measured only once it is decoded.
 std::optional<Failure> OverLimit(const ir::ModuleSize& module, std::size_t bytes, const RequestLimits& limits);
 std::optional<Failure> OverLimit(const ir::Module& module, std::size_t bytes, const RequestLimits& limits);
 

@@ -53,7 +53,7 @@ class ArrivingCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void Answer(const grpc::Status& status) override;
   void WhenCancelled(std::function<void()> then) override { hook_.Set(std::move(then)); }
 
-  // Of a stream: who sends it, told what has happened since it began to. Last in the handler.
+  // Starts a stream's messages: `sender` sends them, and is told what happened before it was known. Call it last in the handler.
   void SendBy(Sender& sender);
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a handler answers: one request, and one reply or a stream of messages. How the request comes is not its business:
+// The call that a handler answers: one request, and one reply or a stream of messages. A handler need not know how the request arrives:
 //
-//   WholeCall      gRPC calls the handler once it has the message. Nobody can tell who holds what until then, but a hit is answered a
-//                  fifth sooner than by the other.
+//   WholeCall      gRPC calls the handler once it has the message. Until then kilnd cannot tell who holds how much memory, but a hit is
+//                  answered sooner than by an ArrivingCall.
 //   ArrivingCall   begins at the headers (arriving_call.h).
 //
 // A handler runs before its call can end; what outlives it answers exactly once, and the call may be gone afterwards.
@@ -20,10 +20,10 @@
 
 namespace kiln::server {
 
-// What is to be done when the client goes. Any thread.
+// Sets what to do when the client goes away. Called on any thread.
 class CancelHook {
  public:
-  // At once where it has gone already.
+  // Called at once if the client has already gone.
   void Set(std::function<void()> then) {
     {
       cache::MutexLock lock(mutex_);

@@ -42,7 +42,7 @@ class ContextAllocator final : public grpc::ContextAllocator {
   grpc::CallbackServerContext* NewCallbackServerContext() override { return new CallContext(clock_); }
 
   void Release(grpc::CallbackServerContext* released) override {
-    // Of a method that nobody serves gRPC made the context itself, and gives it here all the same.
+    // For a method that nobody serves, gRPC made the context itself, but gives it back here all the same.
     const std::unique_ptr<CallContext> context(dynamic_cast<CallContext*>(released));
     if (!context) return;
     if (context->accepted) accepted_.Leave();

@@ -48,7 +48,7 @@ class AcceptedCalls {
 [[nodiscard]] std::unique_ptr<grpc::CallbackGenericService> WatchCalls(grpc::ServerBuilder& builder, Journal& journal,
                                                                        AcceptedCalls& accepted, const cache::Clock& clock);
 
-// Of a callback method's context. Valid until the call's OnDone.
+// The record of a callback method's call. Valid until the call's OnDone.
 CallRecord& RecordOf(grpc::CallbackServerContext& context);
 
 // For steps that may go on after the call has ended.
@@ -59,7 +59,7 @@ void NoteCaller(grpc::CallbackServerContext& context, const std::expected<Caller
 
 std::string RequestIdOf(grpc::CallbackServerContext& context);
 
-// Whether the call began before AcceptedCalls::Close: a drain waits for it and refuses nothing that it needs.
+// Whether the call began before AcceptedCalls::Close. A drain waits for such a call, and refuses nothing that it needs.
 bool WasAccepted(grpc::CallbackServerContext& context);
 
 // Notes what a known result was for: its key, its target, where it came from.

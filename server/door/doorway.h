@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a call passes at its headers: the gate, and, where others than kilnd's own user come in, the rooms for what they send.
+// Checks that a call passes at its headers: the gate, and, for callers other than kilnd's own user, the limits on memory for what they
+// send.
 #pragma once
 
 #include <expected>
@@ -18,13 +19,14 @@ namespace kiln::server {
 
 class Doorway {
  public:
-  // No room: messages are not counted, and unary calls begin with the whole message. No lobby: all connections are local.
+  // Without a MessageRoom, messages are not counted and unary calls begin with the whole message. Without a Lobby, all connections are
+  // local.
   Doorway(const Gate& gate, MessageRoom* room, Lobby* lobby) : gate_(gate), room_(room), lobby_(lobby) {}
 
-  // Who calls, if they may call this method; noted for the call's log line.
+  // Returns the caller if they may call this method, and notes them for the call's log line.
   std::expected<Caller, Failure> Enter(grpc::CallbackServerContext& context, std::string_view method) const;
 
-  // Who calls, whatever they may do.
+  // Returns the caller, whatever they may do.
   std::expected<Caller, Failure> Identify(const grpc::CallbackServerContext& context) const;
 
   const Gate& gate() const { return gate_; }

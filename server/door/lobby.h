@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The connections over TCP of whom nobody knows yet: no call of theirs has shown who makes it. TLS alone says nothing, so half a handshake,
-// an idle connection and calls that are refused are all the same here. They have a room of their own, beside --connection-memory:
+// The TCP connections whose client is not known yet: no call on them has authenticated. TLS alone identifies nobody, so half a handshake,
+// an idle connection and refused calls all count the same. These connections have limits of their own, besides --connection-memory:
 //
 //   so many connections       one more takes the place of the oldest of the address that has the most (of IPv6: the network of 64 bits)
 //   so many bytes received    beyond that, whoever has sent the most goes
 //   so many refused calls     of one connection, whose answers nobody may be reading
 //   so long
 //
-// Who goes is cut off. A client that is known by then, or comes again, loses nothing: it never waits for a place here, and its connection is
-// out of this room with the first call that is let in.
+// A connection over a limit is cut off. A legitimate client loses nothing: it connects again, it never waits for a place here, and its
+// connection leaves the lobby with the first call that is let in.
 //
 // Also the directory of all connections over TCP: which descriptor a call's peer has.
 //
-// Threads. Any; the listener's looks from time to time. A connection here is held by a descriptor of its own, a duplicate, so that nobody
-// else's is ever shut down: gRPC closes its own when it likes.
+// Threads. Any; the listener's looks from time to time. The lobby holds a duplicate descriptor of each connection. gRPC may close its own
+// at any time, and its number may then belong to another connection, which must not be shut down.
 #pragma once
 
 #include <chrono>
@@ -46,14 +46,14 @@ class Lobby {
   // A connection that was accepted, before gRPC has it. `peer` as "192.0.2.1:5000" or "[2001:db8::1]:5000".
   void Enter(int connection, UniqueFd duplicate, const std::string& peer, Time now);
 
-  // Of a call: its peer as gRPC writes it. -1: none of ours.
+  // The descriptor of a call's connection; `peer` as gRPC writes it. -1: the lobby does not know it.
   int ConnectionOf(std::string_view peer) const;
 
   // A call of this connection was let in, or refused since nobody knows its caller.
   void Admit(int connection);
   void NoteRefusal(int connection);
 
-  // Cuts off who has been here too long or has sent too much, and forgets who has gone.
+  // Cuts off connections that have been here too long or have sent too much, and forgets those that have closed.
   void Look(Time now);
 
   bool empty() const { return waiting() == 0; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kilnd's Unix socket: bound, accepted and handed to gRPC here, so that a call's peer is known. A call that came through it has
-// the peer "fd:N", N being the descriptor of its connection, which stays open as long as the call lives. kilnd's own user and root have a
-// server of their own: they could end kilnd anyway, so nothing of theirs is measured, and nobody else's memory is theirs.
+// kilnd's Unix socket: bound, accepted and handed to gRPC here, so that a call's peer is known. A call that came through it has the peer
+// "fd:N", N being the descriptor of its connection, which stays open as long as the call lives. kilnd's own user and root have a separate
+// server: they could end kilnd anyway, so their messages are not measured, and they share no memory budget with others.
 //
 // Threads. One, which only accepts.
 #pragma once

@@ -57,8 +57,8 @@ void MessageRoom::Leave(Waiter& waiter) {
   --waiting_;
 }
 
-// Two bounds, of which the lesser holds: what came since nobody waited; and what came since the oldest call entered, with what may have come
-// of each before it did.
+// Two bounds apply, and the smaller holds: the bytes received since no call waited; and those received since the oldest call entered, plus
+// what each call may have received before it entered.
 std::size_t MessageRoom::HeldBy(int number, const Connection& connection) const {
   if (connection.waiting.empty()) return 0;
   const std::uint64_t now = options_.received(number);

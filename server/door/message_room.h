@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory for messages that are on their way (--connection-memory), shared by tenants. gRPC holds what it has of a message until the rest has
-// come, and a client decides when that is: half-sent messages would be room that nobody else has.
+// Memory for messages that are on their way (--connection-memory), shared by tenants. gRPC holds the received part of a message until the
+// rest arrives, and the client decides when that is: half-sent messages would take memory from everybody else.
 //
-// What a connection holds is not told, so a bound of it is taken. A call waits here from its headers until its message is whole, and while
-// one waits, everything that its connection brings counts as held for it, and a fixed piece for each call that waits. The bound is above
-// the truth by what other messages of that connection bring meanwhile, which come to an end; it is never below, whatever the client does.
+// gRPC does not tell how much a connection holds, so this class uses an upper bound. A call waits here from its headers until its message
+// is whole. While it waits, everything that its connection receives counts as held for it, plus a fixed amount for each waiting call. The
+// bound exceeds the true value by what other, finished messages of the connection brought meanwhile; it is never too low, whatever the
+// client does.
 //
-// Whoever holds the most may hold four fifths of what is free and theirs together. Who goes beyond that loses the call that has waited
-// longest on the connection that holds the most, and then the next; others never lose one for it, and find a fifth free.
+// The tenant that holds the most may hold four fifths of its own and the free memory together. Beyond that it loses the call that has
+// waited longest on its largest connection, then the next. Other tenants never lose a call for this and always find a fifth free.
 //
-// Threads. Any may enter and leave. One thread of its own looks each 5 ms while calls wait, ends those that must go, and sleeps when there
-// has been nobody for a while. It calls `refuse` under the lock, so that nobody is refused once Came has returned; gRPC may call back from there,
-// and so the lock may be taken again by who has it.
+// Threads. Any thread may enter and leave. A thread of this class checks every 5 ms while calls wait, ends those over the limit, and sleeps
+// when no call has waited for a while. It calls `refuse` under the lock, so that no call is refused once Came has returned. gRPC may call
+// back from there, so the lock is recursive.
 #pragma once
 
 #include <chrono>

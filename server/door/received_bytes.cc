@@ -12,7 +12,7 @@
 namespace kiln::server {
 namespace {
 
-// A table that covers what descriptors there are; its pages are taken as they are used.
+// The table covers every possible descriptor; its pages take memory only when used.
 constexpr std::size_t kDescriptors = std::size_t{1} << 20;
 std::array<std::atomic<std::uint64_t>, kDescriptors> counts;
 

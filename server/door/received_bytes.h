@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many bytes came in on each connection. gRPC says nothing of a message before it has all of it, and its resource quota says what all
-// connections hold together, never who. But everything that it receives passes through one function of the C library, recvmsg(2), and the
-// definition of an executable stands before that of any library: received_bytes.cc defines it, counts, and asks the kernel.
+// How many bytes came in on each connection. gRPC does not report a message before all of it has arrived, and its resource quota covers all
+// connections together, not each one. But gRPC receives everything through recvmsg(2) of the C library, and an executable's definition of a
+// function takes precedence over a library's. So received_bytes.cc defines recvmsg, counts the bytes, and calls the kernel.
 //
 // Threads. Any; a count is one relaxed addition for each call of recvmsg.
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace kiln::server {
 
-// Of the descriptor `fd` since this process began, whatever connections had it; 0 for a number that none has. Descriptors beyond the first
-// million share counts.
+// Bytes received on descriptor `fd` since this process began, by whichever connections had it; 0 for a number that no descriptor has.
+// Descriptors beyond the first million share counts.
 std::uint64_t BytesReceived(int fd);
 
 }  // namespace kiln::server

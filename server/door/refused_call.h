@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a call ends that is refused: with its id, its reason in the record, and as many details as its client takes.
+// Ends a call that is refused: with its id, the reason in its record, and as many details as its client accepts.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@
 
 namespace kiln::server {
 
-// How many bytes of details this client takes in a status.
+// How many bytes of details this client accepts in a status.
 std::size_t DetailsLimit(const grpc::CallbackServerContext& context);
 
-// By which clients tell what kilnd says from what gRPC says where there is none. Hits do without.
+// Metadata by which clients tell kilnd's answers from those of gRPC without a kilnd. Hits do not carry it.
 void TellId(grpc::CallbackServerContext& context);
 
 // What a call that is refused ends with, noted in its record.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kilnd's TCP port: bound and accepted here and handed to gRPC, which does the TLS, so that connections of whom nobody knows yet have a room of
-// their own (lobby.h). Its essay says who is cut off when.
+// kilnd's TCP port: bound and accepted here and handed to gRPC, which does the TLS, so that connections whose client is not known yet have
+// limits of their own (lobby.h, which says which of them are cut off).
 //
 // Threads. One, which accepts, and looks after the lobby while somebody is in it.
 #pragma once

@@ -28,7 +28,8 @@ EmulatedLaunch::EmulatedLaunch(const runtime::Binder& binder, std::span<const ru
   for (std::size_t i = 0; i < binding_.workspace_bytes.size(); ++i) AddWorkspace(i);
 }
 
-// Of bytes that are NaN in every type, unless it starts with zeros: what a kernel reads before it wrote it shows.
+// Fills the workspace with bytes that are NaN in every type, unless it must start with zeros: reads before a write then show in the
+// results.
 void EmulatedLaunch::AddWorkspace(std::size_t index) {
   const std::uint64_t bytes = binding_.workspace_bytes[index];
   workspaces_.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes + kAlignment));

@@ -59,7 +59,7 @@ class Copies {
     return buffers_.back().address();
   }
 
-  // What the kernel wrote, back to where it came from. Waits.
+  // Copies what the kernel wrote back to where the tensors came from. Waits.
   runtime::Result<void> Fetch(const RunTensors& tensors) const {
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
       const RunTensors::Storage& storage = tensors.storages()[i];
@@ -74,7 +74,7 @@ class Copies {
   std::vector<runtime::DeviceBuffer> buffers_;  // in the order of RunTensors::storages
 };
 
-// A driver that is there and does not start: most often for its device files' sake.
+// A driver that exists but does not start: most often because of the permissions of its device files.
 std::string WhyNot(const runtime::Error& error, runtime::DriverKind kind) {
   const GpuDriver driver = kind == runtime::DriverKind::kCuda ? GpuDriver::kNvidia : GpuDriver::kAmd;
   const std::string files = error.name.empty() ? std::string() : GpuFilesProblem(driver);
@@ -89,7 +89,7 @@ void Describe(const runtime::DeviceInfo& info, v1::DeviceInfo& device) {
   device.set_driver_version(info.driver_version);
 }
 
-// A worker that is told no device finds them all, and tries the first for the others.
+// A worker that was given no device lists all of them, and tries the first on behalf of the others.
 class GpuDevice final : public WorkerProgram::Device {
  public:
   explicit GpuDevice(const cache::Clock& clock) : clock_(clock) {}
@@ -191,7 +191,8 @@ class GpuDevice final : public WorkerProgram::Device {
     return {};
   }
 
-  // What the driver says while it loads or runs is the kernel's fault, and the context is not used again; all else is the request's.
+  // If the driver reports an error while it loads or runs a kernel, the kernel is at fault and the context is not used again. Any other
+  // error is the request's fault.
   static Done Refuse(const runtime::Error& error, v1::DeviceResult& result) {
     if (error.kind != runtime::Error::Kind::kDriver) return std::unexpected(error.message);
     v1::RunFault& fault = *result.mutable_result()->add_faults();

@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kWords = 4096;
 constexpr std::int64_t kThreads = 128;
 
-// PTX ISA 6.3, which every driver of a target of ours takes. The comment makes the code another one to the driver's cache.
+// PTX ISA 6.3, which every driver of our targets accepts. The comment makes the code unique, so that the driver's cache does not know it.
 constexpr const char* kCopy = R"(.version 6.3
 .target sm_75
 .address_size 64

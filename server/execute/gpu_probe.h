@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A kernel of our own: what a driver loads only when it is used has then been loaded, and it is known whether the driver works.
+// Runs a kernel of our own: afterwards the driver has loaded everything that it loads on first use, and it is known whether it works.
 #pragma once
 
 #include <expected>
@@ -11,8 +11,9 @@
 
 namespace kiln::server {
 
-// Copies some words on the device, from PTX that the driver compiles, and looks at them: alone, and in clusters where the device has
-// them. Runs of another `number` have other code and data. The error says what fails. For CUDA; HIP devices only allocate and copy.
+// Copies some words on the device with PTX that the driver compiles, and checks the result: once alone, and in clusters if the device has
+// them. Runs with different `number`s have different code and data. The error says what fails. For CUDA; on HIP devices it only allocates
+// and copies.
 std::expected<void, std::string> ProbeGpu(const std::shared_ptr<const runtime::Device>& device, int number);
 
 }  // namespace kiln::server

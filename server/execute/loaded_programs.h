@@ -12,8 +12,8 @@
 
 namespace kiln::server {
 
-// What a program is known by once it is loaded: its own bytes. The key in a reply says what was asked for, and somebody may have put
-// another artifact there.
+// Identifies a loaded program: its own bytes. The key in a reply names only what was asked for, and somebody may have put another artifact
+// under it.
 inline std::string LoadedUnder(std::string_view reply) { return std::string(cache::Hasher().Update(reply).Finish().view()); }
 
 // The few programs that a device worker used last.

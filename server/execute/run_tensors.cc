@@ -20,7 +20,7 @@ constexpr std::uint64_t kPage = 4096;
 
 std::uint64_t RoundUp(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// The bytes before and from the first element on that the elements span, those that they begin in included; nothing on overflow.
+// How many bytes before the first element, and from it on, a tensor's elements span, partial bytes included; nullopt on overflow.
 struct Reach {
   std::uint64_t before = 0, after = 0;
 };

@@ -16,7 +16,7 @@ namespace {
 
 using Kind = Failure::Kind;
 
-// A request seen before whose result was not in the store is not looked for there so soon again while the queue is full.
+// If the store did not have a request's result, the store is not asked again so soon while the queue is full.
 constexpr std::chrono::seconds kStaysAbsent{1};
 
 constexpr std::size_t kSmallModule = std::size_t{4} << 20;  // bytes in memory; a decode of milliseconds
@@ -27,7 +27,7 @@ cache::Digest FlightKey(const cache::Digest& key, const v1::CompileRequest& requ
   return cache::Hasher().Update("explain").Update(key.view()).Update(request.explain().SerializeAsString()).Finish();
 }
 
-// With its memory, which an assignment would keep.
+// Gives up the memory, too, which an assignment would keep.
 void Free(std::string& bytes) { std::string().swap(bytes); }
 
 }  // namespace
@@ -79,7 +79,7 @@ std::optional<Failure> CompileFlow::RefusesUnread(const cache::Digest& request, 
   return ToFailure(*full);
 }
 
-// A worker may have been killed by its limits, so a program is tried again under other ones.
+// The worker may have been killed by its limits, so the key includes them: under other limits the program is tried again.
 cache::Digest CompileFlow::CrashKey(const cache::Digest& kept_under) const {
   const std::string limits = fmt::format("crash {} {} ", options_.compile_limit.count(), options_.worker_memory_bytes);
   return cache::Hasher().Update(limits).Update(kept_under.view()).Finish();
@@ -138,14 +138,14 @@ std::expected<TenantBudget::Charge, Failure> CompileFlow::Hold(const std::string
   return std::unexpected(NoMemoryFor(tenant, options_.max_pending_bytes));
 }
 
-// What a module takes in memory while it is decoded is many times its bytes.
+// While a module is decoded it takes many times the memory of its bytes.
 std::expected<std::size_t, Failure> CompileFlow::MemoryToDecode(const v1::CompileRequest& request) const {
   const ir::ModuleSize size = ir::MeasureModule(request.module());
   if (auto over = OverLimit(size, request.module().size(), options_.limits)) return std::unexpected(std::move(*over));
   return size.memory > ir::kMaxModuleMemory ? 0 : size.memory + size.decoded;  // that much is refused before it is taken
 }
 
-// Those who want to decode something large wait for their turn unless they are cancelled; on threads that do nothing else.
+// Large modules wait for their turn to be decoded, unless they are cancelled. They wait on threads that do nothing else.
 std::expected<ResolvedRequest, Failure> CompileFlow::ResolveInTurn(const v1::CompileRequest& request, std::size_t memory, CallNotes* notes,
                                                                    const std::atomic<bool>* cancelled) {
   const std::string ptxas = PtxasVersion();  // which may take a while, before others are kept out
@@ -219,7 +219,7 @@ void CompileFlow::DecodeAndJoin(const std::shared_ptr<Call>& call, v1::CompileRe
     return End(call, std::unexpected(NotCompiled()));
   }
 
-  // 4. It must be compiled: does anybody still wait for it, may the caller have that done, and is it sensible now?
+  // 4. It must be compiled: check that somebody still waits for it, that the caller may compile, and that the queue has a place.
   if (call->ended) return;
   if (auto allowed = parts_.gate.Require(caller, Scope::kCompile, "Compile of what is not in the cache"); !allowed) {
     return End(call, std::unexpected(std::move(allowed.error())));
@@ -253,7 +253,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_
     End(call, std::unexpected(NotCompiled()));
     return true;
   }
-  // Under a flood the same requests come again and again: it must cost little to refuse them.
+  // Under a flood the same requests come again and again, so refusing them must be cheap.
   if (!full || draining_) return false;
   ++parts_.metrics.counts.refused;
   End(call, std::unexpected(ToFailure(*full)));
@@ -292,7 +292,7 @@ std::optional<Outcome> CompileFlow::FromCache(const cache::Digest& kept_under, s
   return OutcomeFrom(hit->entry, tenant, hit->level == 0 ? v1::MEMORY : v1::DISK, hit->durable);
 }
 
-// `starts` tells at the end whether this call's request was the one that was compiled; null: it was not.
+// `starts` says at the end whether this call's request was the one that was compiled; null: it was not.
 CompileFlow::Flights::Waiter CompileFlow::WaiterOf(const std::shared_ptr<Call>& call, std::shared_ptr<std::atomic<bool>> starts) {
   return [this, call, starts = std::move(starts)](cache::FlightEnd end, const std::shared_ptr<const Made>& made) {
     if (end != cache::FlightEnd::kFinished) return End(call, std::unexpected(Draining()));
@@ -352,13 +352,13 @@ void CompileFlow::Launch(std::shared_ptr<Compile> compile) {
   job->work.set_timeout_seconds(std::chrono::duration<double>(options_.compile_limit).count());
   job->stop = compile->flight.stop_token();
   job->on_stage = [this, key = job->key](std::string_view stage) { stages_.Publish(key, stage); };
-  // What waits was let in before others had used the quota up, or explained compiles of this program, which are flights of their own, had
-  // killed their workers.
+  // Checks again when the job's turn has come. While it waited, others may have used up the quota, or explained compiles of this program,
+  // which are separate flights, may have killed their workers.
   job->may_begin = [this, caller = job->caller, kept_under = compile->kept_under, refresh = job->work.request().refresh()] {
     auto may = IsHarmless(kept_under, caller, refresh);
     return may ? parts_.quotas.MayCompile(caller.tenant) : may;
   };
-  // Not on the worker's thread, which has the next job to begin; but charged before that, and a crash is noted.
+  // Not on the worker's thread, which has to start the next job. But usage is charged and a crash noted before.
   job->done = [this, compile, work = &job->work](JobOutcome outcome) {
     parts_.quotas.ChargeCompile(compile->caller.tenant, outcome.ran);
     compile->request.Swap(work->mutable_request());

@@ -102,9 +102,10 @@ class CompileFlow {
   std::optional<Outcome> FindHot(const cache::Digest& request, std::string_view tenant, const WantsDurable& wants_durable);
   std::optional<Outcome> FindHotKey(const cache::Digest& key, std::string_view tenant);
 
-  // Why a request is refused before it is decoded. Under a flood the time of kilnd would go into decoding what is refused then, so while the
-  // queue has no room for its tenant and priority, what was seen before and is neither in memory nor under way is looked for in the store, once
-  // a second where it is not there, and of the rest only a few are decoded: among them may be what is in the store.
+  // Why a request is refused before it is decoded. Under a flood kilnd would spend its time on decoding requests that are then refused. So
+  // while the queue has no place for the tenant and priority, three things are done instead: a known request that is neither in memory nor
+  // under way is looked for in the store, at most once a second if it is not there; a few of the unknown requests are decoded, since the
+  // store may have their results; the rest is refused.
   std::optional<Failure> RefusesUnread(const cache::Digest& request, std::string_view bytes, const Caller& caller);
 
   std::shared_ptr<Call> Start(Request request);
@@ -117,7 +118,7 @@ class CompileFlow {
   using PutEnd = std::move_only_function<void(std::expected<cache::Digest, Failure>)>;
   void Put(const Caller& caller, v1::PutRequest put, PutEnd done);
 
-  // So many bytes of the memory there is for requests under way.
+  // Reserves so many bytes of the memory for requests under way.
   std::expected<TenantBudget::Charge, Failure> Hold(const std::string& tenant, std::size_t bytes);
 
   // False, and counted, where the executor has no place for the tenant.
@@ -133,7 +134,7 @@ class CompileFlow {
   // Whether another ptxas is there by now, on the executor: what is answered without decoding says nothing of that.
   void LookAtPtxas();
 
-  // Once every call has ended: until nothing waits for the store any more. What does uses the executor.
+  // Called once every call has ended: waits until nothing is waiting for the store. Waiting work uses the executor.
   void AwaitCommits();
 
   std::size_t calls() const { return calls_; }
@@ -147,7 +148,7 @@ class CompileFlow {
   std::expected<std::size_t, Failure> MemoryToDecode(const v1::CompileRequest& request) const;
   std::string PtxasVersion();
   cache::Digest CrashKey(const cache::Digest& kept_under) const;
-  // To workers, as far as is known; an admin's refresh is tried all the same.
+  // Whether the program is harmless to workers, as far as is known. An admin's refresh is tried in any case.
   std::expected<void, Failure> IsHarmless(const cache::Digest& kept_under, const Caller& caller, bool refresh);
   std::expected<ResolvedRequest, Failure> ResolveInTurn(const v1::CompileRequest& request, std::size_t memory, CallNotes* notes,
                                                         const std::atomic<bool>* cancelled);

@@ -51,7 +51,7 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
         outcome.cause = outcome.result.unavailable();
         return std::unexpected(HostFailed(outcome.cause));
       }
-      // Whichever of the two made it: the key, and so the cache, names the one that was there before.
+      // Whichever ptxas made it, the key, and so the cache, names the one that was found before the compile.
       if (compile.ptxas && *compile.ptxas != PtxasVersion()) {
         outcome.cause = "another ptxas was installed while it was compiled";
         return std::unexpected(HostFailed(outcome.cause));

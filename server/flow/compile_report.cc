@@ -44,7 +44,7 @@ void NoteStages(CallNotes& notes, const JobOutcome& outcome, cache::SteadyTime n
 void Report(const EndedCompile& ended, const Telemetry& telemetry, Metrics& metrics) {
   const JobOutcome& outcome = ended.outcome;
   const std::string_view name = OutcomeName(outcome, ended.made);
-  // What the compiler made or refused is in the line of each request; what went wrong has a line of its own.
+  // Each request's line says what the compiler made or refused. A failure of the compiler gets a line of its own.
   telemetry.Log(name == "ok" || name == "refused" ? Level::kDebug : Level::kWarning, "compile",
                 {{"request", std::string_view(ended.request_id)},
                  {"key", ended.key.ToHex().substr(0, 16)},

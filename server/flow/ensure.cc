@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kLookups = 32;        // at one time
 constexpr std::size_t kMaxUnwrittenBytes = 256 << 10;  // beyond that nothing more is started until the client has read
 
-// Of a worker; nothing where it was kept already.
+// Milliseconds of the worker; nullopt if the result was known already.
 std::optional<double> SpentMs(const Outcome& outcome) {
   if (!outcome || outcome->timings.empty()) return std::nullopt;
   double sum = 0;
@@ -72,7 +72,7 @@ void EnsureReactor::Expand() {
   Continue();
 }
 
-// Of whoever holds a count: starts what may be started, and gives the count up.
+// Called by a holder of a count: starts as many items as allowed, then gives up the count.
 void EnsureReactor::Continue() {
   for (;;) {
     StartSome();
@@ -139,7 +139,7 @@ void EnsureReactor::Start(std::size_t index, bool lookup) {
                                  .remember_miss = lookup,
                                  .on_stage = {},
                                  .done = [this, index, lookup](Outcome outcome) { Ended(index, lookup, std::move(outcome)); }});
-  // The item may have ended already, and with it this object: its caller holds a count until StartSome is through.
+  // The item may have ended already, and this object with it, if the caller did not hold a count until StartSome has returned.
   cache::MutexLock lock(mutex_);
   if (!items_[index].running || items_[index].call) return;
   items_[index].call = call;
@@ -200,7 +200,7 @@ void EnsureReactor::Note(std::size_t index, const Outcome& outcome) {
   news_ = true;
 }
 
-// Of what needs no look: it cannot be compiled.
+// Notes an item that cannot be compiled, and so needs no lookup; false if it has no problem.
 bool EnsureReactor::NoteProblem(std::size_t index) {
   auto problem = manifest_.ProblemOf(manifest_.items()[index]);
   if (problem) Note(index, std::unexpected(std::move(*problem)));
@@ -221,7 +221,7 @@ void EnsureReactor::Pause(std::chrono::milliseconds time) {
   });
 }
 
-// Writes what is new, or tells the status when nothing runs any more; after that, and once the mutex is free, this object may be gone.
+// Writes new progress, or the status if nothing runs any more. Once the mutex is free after that, this object may be gone.
 std::optional<grpc::Status> EnsureReactor::Advance() {
   if (busy_) return std::nullopt;
   if (news_ && !broken_) {

@@ -67,7 +67,7 @@ std::expected<Wanted, Failure> WantedKeys(const v1::CacheExportRequest& request,
 Failure MissingKeys(std::string_view first, std::ptrdiff_t count, std::string_view tenant) {
   return {.kind = Failure::Kind::kNotFound,
           .message = fmt::format("nothing is kept on disk for the tenant {} under {} of the keys, the first of them {}; nothing was "
-                                 "exported. `kiln cache ls` tells what there is",
+                                 "exported. `kiln cache ls` lists what there is",
                                  tenant, count, cache::Digest::FromBytes(first)->ToHex())};
 }
 
@@ -87,8 +87,8 @@ Maintenance::Maintenance(Options options, cache::TieredCache& cache, const cache
 std::expected<cache::SqliteTier*, Failure> Maintenance::Disk() const {
   if (cache::SqliteTier* const store = disk_.store()) return store;
   return std::unexpected(Failure{.kind = Failure::Kind::kStore,
-                                 .message = "this kilnd has no store on disk yet; its log says why it could not be opened, which it tries "
-                                            "again every few seconds"});
+                                 .message = "this kilnd has no store on disk yet; its log says why it could not be opened; it tries again "
+                                            "every few seconds"});
 }
 
 std::expected<std::vector<v1::CacheEntry>, Failure> Maintenance::List(const v1::CacheListRequest& request) const {

@@ -54,14 +54,15 @@ class Maintenance {
   // While the store on disk could not be opened all fail with kStore.
   Maintenance(Options options, cache::TieredCache& cache, const cache::SqliteSlot& disk, const Sealer& sealer, const cache::Clock& clock);
 
-  // False when too many wait. What is posted is the admins', who wait in one line.
+  // False when too many tasks wait. All posted tasks are admins'; they share one queue.
   bool Post(Executor::Task task) { return executor_.Post("", task); }
   bool PostTrim(const std::string& tenant, Executor::Task task) { return trimmer_.Post(tenant, task); }
 
   std::expected<std::vector<v1::CacheEntry>, Failure> List(const v1::CacheListRequest& request) const;
   std::expected<v1::CacheVerifyReply, Failure> Verify();
   std::expected<v1::CacheGcReply, Failure> Gc(std::uint64_t target_bytes);
-  // A key may be a program's, that of a result that is kept for the tenant, or one that List tells. Each must be in the store and undamaged.
+  // A key may be that of a program, that of a result kept for the tenant, or one that List returns. Each must be in the store and
+  // undamaged.
   std::expected<TemporaryFile, Failure> Export(const v1::CacheExportRequest& request, std::string_view tenant);
   // What the store keeps for tenants: whether an entry of so many bytes may be kept for one; that so many were put.
   struct Shares {

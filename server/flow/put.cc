@@ -45,7 +45,7 @@ void CompileFlow::Put(const Caller& caller, v1::PutRequest put, PutEnd done) {
   auto prepared = PrepareToPut(caller, std::move(put));
   if (!prepared) return done(std::unexpected(std::move(prepared.error())));
   const std::size_t bytes = prepared->entry.sealed().size();
-  // Answered when the store has committed it: an answer before would promise what a kill still takes.
+  // Answered only once the store has committed it: an earlier answer would promise what a kill could still lose.
   parts_.cache.Put(std::move(prepared->entry), [this, caller, bytes, key = prepared->key, sealed = prepared->sealed,
                                                 done = std::move(done)](std::expected<void, cache::Error> put) mutable {
     parts_.executor.PostFirst([this, caller, bytes, key, sealed, put = std::move(put), done = std::move(done)]() mutable {

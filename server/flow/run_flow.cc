@@ -21,7 +21,8 @@ constexpr std::string_view kRunning = "it ran the kernel";
 constexpr std::string_view kLoading = "it loaded the kernel";
 constexpr std::string_view kStarting = "its driver started";
 
-// The emulator ends a run that takes too long by itself, and then tells where its threads are; a loop of its own that does not is killed.
+// The emulator ends a run that takes too long, and reports where its threads are. If the emulator itself does not end in this further time,
+// its worker is killed.
 constexpr std::chrono::milliseconds kGrace{2'000};
 constexpr std::chrono::milliseconds kLeastLimit{100};  // a worker that is killed for less costs more than the run
 
@@ -46,7 +47,7 @@ void AddTiming(v1::RunResult& result, std::string_view stage, double millisecond
   timing.set_milliseconds(milliseconds);
 }
 
-// Of the tensors as they were announced; nothing where the sum overflows.
+// Bytes of the tensors as announced; nullopt if the sum overflows.
 std::optional<std::uint64_t> BytesOf(const v1::RunStart& start) {
   std::uint64_t sum = 0;
   for (const v1::RunArgument& argument : start.arguments()) {
@@ -55,7 +56,7 @@ std::optional<std::uint64_t> BytesOf(const v1::RunStart& start) {
   return sum;
 }
 
-// Each tensor has bytes of its own, or those of one before it that has.
+// Each tensor has bytes of its own or shares those of an earlier one that has.
 std::optional<Failure> CheckStorages(const v1::RunStart& start) {
   for (int i = 0; i < start.arguments_size(); ++i) {
     const v1::RunTensor& tensor = start.arguments(i).tensor();
@@ -179,7 +180,7 @@ std::optional<Failure> RunFlow::Add(Call& call, std::string_view data) {
     call.filled = 0;
   }
   if (data.empty()) return std::nullopt;
-  return Malformed(fmt::format("more data came than the {} bytes that the tensors were said to have", call.expected));
+  return Malformed(fmt::format("more data came than the {} bytes that were announced for the tensors", call.expected));
 }
 
 void RunFlow::Run(const std::shared_ptr<Call>& call, Done done) {
@@ -199,7 +200,7 @@ void RunFlow::Run(const std::shared_ptr<Call>& call, Done done) {
 // 3. The device.
 void RunFlow::FindDevice(const std::shared_ptr<Call>& call) {
   if (call->stop.stop_requested()) return End(call, std::unexpected(RunCancelled()));
-  // Who has gone by then is not held, nor its memory, until a driver has answered.
+  // Held weakly: if the client goes, neither its call nor its memory is kept until a driver has answered.
   std::move_only_function<void()> again = [this, waits = std::weak_ptr(call)] {
     if (auto call = waits.lock()) parts_.executor.Resume(call->caller.tenant, [this, call] { FindDevice(call); });
   };
@@ -323,7 +324,7 @@ RunFlow::Ran RunFlow::Judge(Call& call, DeviceOutcome& outcome) {
   std::unreachable();
 }
 
-// What the worker says is believed as far as it can be checked: where the outputs are.
+// The worker's answer is trusted only as far as it can be checked: where the outputs are.
 RunFlow::Ran RunFlow::Take(Call& call, DeviceOutcome& outcome) {
   v1::DeviceResult& said = *outcome.event.mutable_result();
   if (!said.refusal().empty()) return std::unexpected(Malformed(std::move(*said.mutable_refusal())));
@@ -373,7 +374,7 @@ RunFlow::Ran RunFlow::Broken(Call& call, const DeviceOutcome& outcome) {
   }
   const bool emulated = call.device->threads > 0;
   const std::string_view advice = emulated && !call.start.options().check()
-                                      ? "; with check it tells which statement touches what it must not" : "";
+                                      ? "; with check the run tells which statement accesses memory that it must not" : "";
   fault.set_kind("crash");
   fault.set_message(fmt::format("the worker for {} ended while {}: {}{}", call.device->info.name(), doing, outcome.cause, advice));
   return output;
@@ -396,7 +397,7 @@ void RunFlow::End(const std::shared_ptr<Call>& call, Ran ran) {
   Tell(call, std::move(ran));
 }
 
-// Whoever comes second has nobody to tell.
+// A call is told once: whoever comes second finds no `done`.
 void RunFlow::Tell(const std::shared_ptr<Call>& call, Ran ran) {
   Done done;
   {

@@ -19,8 +19,8 @@
 namespace kiln::server {
 
 // How much the runs under way may hold at one time: calls, each of which has a descriptor, and bytes of memory. One tenant gets at most
-// four fifths of either. A tenant's only call is not held to the tenant's part of the bytes, nor the only one of all to the whole: what
-// one call may have is bounded by who asks. Thread-safe.
+// four fifths of either. A tenant's only call may exceed the tenant's part of the bytes, and the only call of all may exceed the whole: the
+// caller bounds what one call may have. Thread-safe.
 class RunBudget {
  public:
   struct Limits {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps each tenant within its bytes of the store: what a tenant puts in beyond them, its own least recently used entries make
-// room for. Others' are not touched.
+// Keeps each tenant within its bytes of the store: if a tenant puts in more, its own least recently used entries are evicted. Others'
+// entries are not touched.
 //
-// Threads. Note returns at once; the store is looked through and evicted from on a thread of the maintenance's, one tenant at a time
-// and again until nothing that was noted meanwhile is beyond the limit. So whoever has seen that thread idle finds each tenant within it.
+// Threads. Note returns at once. A maintenance thread goes through the store and evicts, one tenant at a time, and repeats this until
+// nothing noted meanwhile exceeds the limit. So once that thread is idle, each tenant is within its limit.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ class StoreKeeper {
  public:
   StoreKeeper(Quotas& quotas, Maintenance& maintenance) : quotas_(quotas), maintenance_(maintenance) {}
 
-  // That an entry of so many bytes can be kept for the tenant at all.
+  // Checks that the tenant may keep an entry of so many bytes at all.
   std::expected<void, Failure> Fits(const std::string& tenant, std::uint64_t bytes) const;
 
-  // So many bytes were put: after the put, so that a look finds them.
+  // Notes that so many bytes were put. Call it after the put, so that a look at the store finds them.
   void Note(const std::string& tenant, std::uint64_t bytes);
 
-  // Of a bundle, on the maintenance thread.
+  // Imports a bundle, on the maintenance thread.
   std::expected<v1::CacheImportReply, Failure> Import(const std::filesystem::path& bundle);
 
  private:

@@ -29,7 +29,7 @@ class DeviceLine::Slot {
   void Run() {
     while (std::unique_ptr<DeviceTask> task = line_.Take(*this)) {
       ++line_.busy_;
-      if (worker_ && owner_ != task->tenant) Worker::Retire(worker_);  // which may take a while: not the next one's time
+      if (worker_ && owner_ != task->tenant) Worker::Retire(worker_);  // may take a while, which must not count as the next run's time
       const auto began = line_.clock_.SteadyNow();
       auto outcome = TakeTurn<DeviceOutcome>(*task, stopping_, [this](DeviceTask& one, bool& blameless) { return RunOnce(one, blameless); });
       outcome.ran = std::chrono::duration_cast<std::chrono::microseconds>(line_.clock_.SteadyNow() - began);
@@ -45,7 +45,7 @@ class DeviceLine::Slot {
     Worker::Retire(worker_);
   }
 
-  // `blameless` tells that the worker's end had nothing to do with the task.
+  // `blameless`: the worker's end had nothing to do with the task.
   DeviceOutcome RunOnce(DeviceTask& task, bool& blameless) {
     if (!worker_) {
       auto worker = Worker::Start(line_.zygote_, line_.options_.role, line_.options_.device);
@@ -107,7 +107,7 @@ DeviceLine::~DeviceLine() {
 }
 
 bool DeviceLine::Submit(std::unique_ptr<DeviceTask>& task) {
-  // What fires before it is in its line is seen by Enqueue, what fires later waits for the mutex.
+  // If the token fires before the task is in its line, Enqueue sees that; if it fires later, the callback waits for the mutex.
   task->on_stop.emplace(task->stop, [this, which = task.get()] { Withdraw(*which); });
   if (!Enqueue(task)) {
     task->on_stop.reset();
@@ -118,7 +118,7 @@ bool DeviceLine::Submit(std::unique_ptr<DeviceTask>& task) {
   return true;
 }
 
-// Leaves a task that nobody waits for where it is.
+// Does not take a task that nobody waits for any more.
 bool DeviceLine::Enqueue(std::unique_ptr<DeviceTask>& task) {
   cache::MutexLock lock(mutex_);
   if (closed_ || !HasRoomFor(task->tenant)) return false;
@@ -132,7 +132,7 @@ bool DeviceLine::Enqueue(std::unique_ptr<DeviceTask>& task) {
   return true;
 }
 
-// Nobody waits for it any more. It may have been taken already, and is then its slot's business.
+// Nobody waits for the task any more. If it was taken already, its slot deals with it.
 void DeviceLine::Withdraw(const DeviceTask& task) {
   std::unique_ptr<DeviceTask> found;
   {
@@ -208,8 +208,8 @@ std::unique_ptr<DeviceTask> DeviceLine::TakeFrom(const std::string& tenant) {
   return task;
 }
 
-// Something waits, and the slot is idle. The tenant's own worker where there is one, then a slot without, then the one that is idle
-// longest: somebody will come back to the others.
+// Chooses a slot if a task waits and a slot is idle. First comes the tenant's own worker, then a slot without a worker, then the one that
+// has been idle longest, because clients of the others are more likely to return.
 bool DeviceLine::IsTurnOf(const Slot& slot) const {
   const auto last_of = [this](const std::string& tenant) KILN_REQUIRES(mutex_) -> const Slot* {
     const auto serves = [&](const Slot* idle) KILN_REQUIRES(mutex_) {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The runs for one device: a bounded queue, and as many worker processes as the device takes at one time. Tenants share the device
-// equally (fair_share.h); a tenant's own runs go first come first served. A full queue refuses, and is never full for everybody: who
-// has runs in it already may add one only while they are fewer than kOwnPart times the room that is left. A run that nobody waits for any
-// more leaves the queue at once, with the memory of its tensors.
+// The runs for one device: a bounded queue, and as many worker processes as the device takes at one time. Tenants share the device equally
+// (fair_share.h); a tenant's own runs go first come first served. A full queue refuses runs, but it is never full for everybody: a tenant
+// that has runs in it may add one only while they are fewer than kOwnPart times the free places. A run that nobody waits for any more
+// leaves the queue at once, with the memory of its tensors.
 //
-// A worker serves one tenant: what a kernel leaves in its memory, or in its context on the device, is nobody else's. It is ended, and
-// another started, when its slot's next run is another tenant's; a slot whose worker is the tenant's already is preferred.
+// A worker serves one tenant, because a kernel may leave data in its memory or in its context on the device. When the slot's next run
+// belongs to another tenant, the worker is ended and another started; a slot with a worker of the run's own tenant is preferred.
 //
 // Threads. Each worker has a slot with a thread of its own; any thread submits, and takes a run out whose stop token it fires. One mutex,
 // under which no `done` runs and no task is destroyed, for that waits for its stop callback, which needs the mutex.
 //
-// A worker that ends, hangs past the run's time or whose run nobody waits for any more is killed, and replaced with the next run. A
-// worker that was found dead before it began the run, or that died with its zygote, is no fault of the run's: it gets another, once.
+// A worker is killed and replaced at the next run if it ends, exceeds the run's time, or runs something that nobody waits for any more. If
+// a worker was already dead before the run began, or died with its zygote, the run is not at fault: it gets another worker, once.
 #pragma once
 
 #include <atomic>

@@ -15,7 +15,7 @@ constexpr std::chrono::seconds kListLimit{30};  // a driver that starts, with ma
 
 bool IsGpu(std::string_view name) { return name.starts_with("cuda:") || name.starts_with("hip:"); }
 
-// Why the worker that listed the GPUs could not use them, or could not list; empty: it could.
+// Why the worker that listed the GPUs could not use them, or could not list them; empty if it could.
 std::string TroubleOf(const DeviceOutcome& outcome) {
   if (outcome.end == DeviceOutcome::End::kResult) return outcome.event.devices().trouble();
   return outcome.said.empty() ? outcome.cause : outcome.cause + " " + outcome.said;
@@ -51,7 +51,7 @@ DeviceLine::Options DevicePool::ListerOptions(WorkerRole role) const {
   return {.name = "list", .role = role, .workers = 1, .jobs_per_worker = 1, .on_replaced = options_.on_replaced};
 }
 
-// By a worker that ends behind it: a driver that crashes or hangs costs only that.
+// Uses a worker that ends afterwards, so that a driver which crashes or hangs takes nothing else along.
 void DevicePool::ListGpus(WorkerRole role, Listing so_far) {
   auto task = std::make_unique<DeviceTask>();
   task->request_id = "devices";

@@ -2,13 +2,13 @@
 //
 // The devices of this host: one line for all that is emulated, one for each GPU.
 //
-// A worker is asked for the GPUs from the start on; it also tries whether their driver works in the closed sandbox (sandbox.h). Where it does
-// not, another is asked in a loose one. Where that has no trouble, a closed one is asked once more, for the trouble may have been a passing
-// one; only if it has some again, the workers that run kernels are loose as well. A closed one that takes too long is asked again before
-// any of this. The workers of HIP devices are always loose: their driver's calls have not been seen.
+// At the start a worker lists the GPUs; it also tries whether their driver works in the closed sandbox (sandbox.h). If it does not, a
+// worker in a loose sandbox tries. If that one succeeds, a closed one tries once more, because the trouble may have been temporary. Only if
+// it fails again, the workers that run kernels are loose as well. A closed worker that takes too long is asked a second time before any of
+// this. Workers of HIP devices are always loose, because the system calls of that driver are not known.
 //
-// Threads. Devices waits for the answer for a while; who wants to Find a GPU parks until then.
-// All members may be called from any thread. Lines live as long as the pool.
+// Threads. Devices waits for the answer for a while; a task for a GPU is parked until the GPUs are known. All members may be called from
+// any thread. Lines live as long as the pool.
 #pragma once
 
 #include <chrono>
@@ -49,7 +49,8 @@ class DevicePool {
     DeviceLine* line;
     unsigned threads;  // that one run may use; 0 on a GPU
   };
-  // Where it is not known yet whether that device is there: takes the task, which runs when it is, on a thread that it must not hold up.
+  // If it is not known yet whether the device exists: takes the task and runs it once it is known, on a thread that the task must not
+  // block.
   bool Park(std::string_view name, std::move_only_function<void()>& task);
 
   // kNotFound names what there is, as far as it is known. Does not wait.
@@ -58,7 +59,7 @@ class DevicePool {
   // GPUs, as far as they are known after so long at most, then all that can be emulated.
   std::vector<v1::DeviceInfo> Devices(std::chrono::seconds patience);
 
-  // That no more GPUs will be found.
+  // Whether the list of GPUs is final.
   bool listed();
 
   // Why there is no GPU, where there is none, as each driver has it.

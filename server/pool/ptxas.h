@@ -16,8 +16,8 @@ namespace kiln::server {
 // The ptxas that makes cubins. Asked for its version when somebody first needs to know, again when the file has been replaced, and while it
 // has none to tell, at most once a second: workers may start one that kilnd could not. One that does not end in time has none.
 //
-// Threads. Any. One of them asks. The others wait for it, for what was known of another file is no answer; only what is the same file, which could
-// not tell before, they take for one that still cannot.
+// Threads. Any. One thread asks, and the others wait for it, because the version of an earlier file is no answer. If the file is the same
+// and had no version before, they do not wait and take it that it still has none.
 class Ptxas {
  public:
   Ptxas(std::filesystem::path path, const cache::Clock& clock, std::chrono::milliseconds patience = std::chrono::seconds(10))

@@ -25,7 +25,7 @@ std::string Describe(const WorkerEnd& end) {
     const char* name = ::sigabbrev_np(signal);
     const std::string cause = fmt::format("killed by SIG{}", name != nullptr ? name : std::to_string(signal).c_str());
     if (signal != SIGKILL) return cause;
-    return fmt::format("{}: out of memory on this host, or somebody's doing (it had {} MiB)", cause,
+    return fmt::format("{}: the host was out of memory, or somebody killed it (it had {} MiB)", cause,
                        end.max_rss_kib / 1024);
   }
   if (WEXITSTATUS(end.status) == kExitOutOfMemory) return "out of memory";
@@ -62,7 +62,7 @@ Worker::Death Worker::Bury(Channel::End end) {
   using End = Channel::End;
   if (end != End::kClosed) zygote_->Kill(child_);
   const auto ended = zygote_->WaitForEnd(child_, kEndPatience);
-  // A dying zygote takes its workers with it before it can be seen as dead: only the wait above tells the two ends apart.
+  // A dying zygote takes its workers along before its own end is visible, so only the wait above tells the two cases apart.
   Death death{.with_zygote = end == End::kClosed && !ended && zygote_->Lost(child_)};
   death.from_outside = end == End::kClosed && ended && WIFSIGNALED(ended->status) && WTERMSIG(ended->status) == SIGKILL;
   death.said = TailOf(child_.log.get());

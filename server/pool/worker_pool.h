@@ -3,13 +3,13 @@
 // The compile workers: as many slots as configured, each a thread that takes jobs from the admission queue and has one worker
 // process at a time.
 //
-// A worker that ends, hangs past the job's time or speaks nonsense costs that job and is replaced. So is one whose job nobody
-// waits for any more (killing is the only way to stop LLVM) and one that has done its share of jobs. A worker that was found
-// dead or stopped before it began the job, or that died with its zygote, is no fault of the job's: the job gets another, once. So is
-// one that somebody killed in the middle, as the host does where memory is short: that is not tried again at once.
+// A worker that ends, exceeds the job's time or sends invalid messages fails that job and is replaced. A worker is also replaced if nobody
+// waits for its job any more (killing is the only way to stop LLVM), or after a certain number of jobs. If a worker was dead or stopped
+// before it began the job, or died with its zygote, the job is not at fault and gets another worker, once. Nor is the job at fault if
+// somebody killed the worker in the middle, as the host does when memory is short; such a job is not tried again at once.
 //
-// A worker serves one tenant. What a tenant's program might have made of it dies with it before another's is compiled, for kilnd
-// signs what workers say.
+// A worker serves one tenant. kilnd signs what workers say, so a worker that a tenant's program may have taken over must end before another
+// tenant's program is compiled.
 #pragma once
 
 #include <atomic>

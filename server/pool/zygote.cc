@@ -26,8 +26,8 @@ constexpr seconds kStartPatience{30};  // a cold disk under LLVM's libraries
 constexpr seconds kForkPatience{10};
 constexpr seconds kRespawnPause{1};
 
-// What drivers, ptxas and sanitizers read. Workers compile strangers' programs, so they get nothing else of kilnd's environment, which may
-// hold tokens and addresses.
+// Variables that drivers, ptxas and sanitizers read. Workers compile strangers' programs, so they get nothing else of kilnd's environment,
+// which may hold tokens and addresses.
 constexpr std::array<std::string_view, 2> kKeptVariables = {"LD_LIBRARY_PATH=", "TMPDIR="};
 constexpr std::array<std::string_view, 12> kKeptPrefixes = {"CUDA_", "NVIDIA_", "HIP_",  "ROCR_", "HSA_",   "AMD_",
                                                             "GPU_",  "ASAN_",   "LSAN_", "TSAN_", "UBSAN_", "KILN_FAKE_DRIVER_"};  // the last: of our tests
@@ -112,7 +112,7 @@ std::optional<Packet> ReceivePacket(int control) {
 struct Zygote::Peer {
   explicit Peer(cache::Mutex& zygotes) : mutex(zygotes) {}
 
-  // The zygote's, which the analysis cannot see: to be called where that is held.
+  // Call this with the zygote's mutex held, which the analysis cannot see.
   void Locked() const KILN_ASSERT_HELD(mutex) {}
   bool IsDead() const {
     Locked();

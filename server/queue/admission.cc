@@ -35,7 +35,7 @@ std::expected<void, QueueFull> Admission::Submit(std::unique_ptr<Job>& job) {
   return queued;
 }
 
-// Leaves a job that nobody waits for where it is.
+// Does not take a job that nobody waits for any more.
 std::expected<void, QueueFull> Admission::Enqueue(std::unique_ptr<Job>& job) {
   cache::MutexLock lock(mutex_);
   const std::size_t cls = ClassOf(job->priority);
@@ -118,7 +118,7 @@ void Admission::Promote(const cache::Digest& key, v1::Priority priority) {
       Line& line = lines[from];
       const auto at = std::ranges::find_if(line, [&](const auto& job) { return job->key == key; });
       if (at == line.end()) continue;
-      // In this order: a tenant that has nothing left in an account loses the time it is owed there.
+      // The order matters: a tenant with nothing left in an account loses the time that it is owed there.
       SharesOf(to).Enter(tenant, clock_.SteadyNow());
       SharesOf(from).Leave(tenant);
       (*at)->waits_as = to;
@@ -162,7 +162,7 @@ Admission::Line* Admission::NextLine() {
   return line != nullptr ? line : FairestLine(kTuning, kTuning);
 }
 
-// Of the tenant whose turn it is among those with a job of these classes, its most urgent line.
+// Among tenants with a job of these classes, takes the most urgent line of the tenant whose turn it is.
 Admission::Line* Admission::FairestLine(std::size_t first_class, std::size_t last_class) {
   const auto now = clock_.SteadyNow();
   Line* best = nullptr;

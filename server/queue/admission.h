@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bounded queue before the compile workers. Tenants share the workers equally (fair_share.h); a tenant's own jobs go
-// interactive before batch, first come first served among equals. Tuning waits until nobody has anything else, and is shared by an
-// account of its own: what waits for that long must not hold its tenant's place among the others back.
+// The bounded queue before the compile workers. Tenants share the workers equally (fair_share.h); a tenant's own jobs go interactive before
+// batch, first come first served among equals. Tuning jobs wait until there are no others, and have fair-share accounts of their own: a
+// tuning job that waits long must not affect its tenant's place among the other jobs.
 //
-// A full queue refuses at once and says when to come back. It is never full for everybody: whoever has a line already may
-// lengthen it only while it is shorter than kOwnPart times the room that is left, so that a flood leaves places to the others.
+// A full queue refuses at once and says when to come back. It is never full for everybody: a tenant may add to its line only while that is
+// shorter than kOwnPart times the free places, so that a flood leaves places for others.
 //
-// Threads. Any thread submits; the worker slots take; whoever lets a job's stop token fire takes it out. One mutex; no job's `done`
-// runs under it, and none is destroyed under it, for that waits for its stop callback, which needs the mutex.
+// Threads. Any thread submits; worker slots take jobs; the thread that fires a job's stop token removes the job. There is one mutex. No
+// `done` runs under it, and no job is destroyed under it, since the destruction waits for the stop callback, which needs the mutex.
 #pragma once
 
 #include <array>
@@ -67,7 +67,7 @@ struct Job {
   std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
   std::function<void(std::string_view stage)> on_stage;
   std::move_only_function<void(JobOutcome)> done;  // called once, while the job is there
-  std::optional<std::stop_callback<std::function<void()>>> on_stop;  // Admission's; last, so that it goes before what it uses
+  std::optional<std::stop_callback<std::function<void()>>> on_stop;  // Admission's own; the last member, so that it is destroyed before what it uses
 };
 
 struct QueueFull {

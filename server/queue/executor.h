@@ -3,8 +3,8 @@
 // A few threads and a bounded queue, for what must not block gRPC's threads: decoding, SQLite, maintenance.
 //
 // Tenants share the threads' time equally (fair_share.h), each first come, first served: the time that a task keeps a thread from others,
-// whether it computes or waits there for memory (decoding_room.h). They share the places in the queue by the rule of
-// tenant_budget.h: one's flood neither fills the queue nor makes another wait for more than what is being done already.
+// whether it computes or waits there for memory (decoding_room.h). They share the places in the queue by the rule of tenant_budget.h. A
+// flood of one tenant neither fills the queue, nor makes another tenant wait for longer than the tasks that are running.
 #pragma once
 
 #include <cstddef>
@@ -33,10 +33,11 @@ class Executor {
   // False when the queue has no place for the tenant; the task is untouched then.
   bool Post(const std::string& tenant, Task& task);
 
-  // Puts the task before all others, however full the queue is, and charges no tenant: it ends a call that was accepted long ago.
+  // Puts the task before all others, even if the queue is full, and charges no tenant: such a task finishes a call that was accepted long
+  // ago.
   void PostFirst(Task task);
 
-  // As Post, however full the queue is: what goes on with something accepted long ago.
+  // As Post, even if the queue is full, for a task that continues something accepted long ago.
   void Resume(const std::string& tenant, Task task);
 
  private:

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whose turn it is. Each tenant has a virtual time: the time workers have spent on it. Among those who have work waiting the one
-// with the least is served next, so that every tenant gets an equal share of the workers, whatever the others send. A job counts while it
-// runs, by what it has taken; but as the average of its tenant's jobs at least, for what it will take is not known before it ran.
+// Whose turn it is. Each tenant has a virtual time: the time workers have spent on it. Among the tenants with waiting work, the one with
+// the least virtual time is served next. So every tenant gets an equal share of the workers, whatever the others send. A running job counts
+// with the time it has taken so far, but at least with the average of its tenant's jobs, since its own duration is not known yet.
 //
-// A tenant for whom nothing waited starts at the virtual time of those who are served, with what their jobs have taken: it saves up nothing
-// while it wants nothing. What its jobs take from then on counts in full, even of jobs that began earlier. When no tenant wants anything any
-// more, all accounts are closed.
+// A tenant with nothing waiting starts at the virtual time of the tenants being served, including the time of their running jobs: it does
+// not save up time while it is idle. From then on all of its jobs' time counts, even that of jobs which began earlier. When no tenant has
+// work any more, all accounts are closed.
 //
 // (Start-time fair queueing: Goyal, Vin, Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions on Networking 5(5), 1997.)
 //
@@ -31,7 +31,7 @@ class FairShare {
 
   // The tenant of a job that was submitted, before `Begin` or `TimeOf` may be asked about it.
   void Enter(const std::string& tenant, Time now);
-  // That job left without having been taken.
+  // The tenant's submitted job left the queue without being taken.
   void Leave(const std::string& tenant);
 
   // Orders tenants that have entered: the least, in milliseconds, goes first.

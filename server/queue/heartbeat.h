@@ -11,16 +11,16 @@
 
 namespace kiln::server {
 
-// Whether the executor still runs what it is given: the sign that kilnd is alive. Every request that needs a thread passes through it, and
-// each of its tasks takes milliseconds; when none of its threads is free for `patience`, none comes back. The heavy executor has no beat:
-// what stands there may well wait for memory, and nobody else's small requests with it.
+// Whether the executor still runs its tasks: the sign that kilnd is alive. Every request that needs a thread passes through it, and each
+// task takes milliseconds. If no thread is free for `patience`, none will be. The heavy executor has no heartbeat: its tasks may wait for
+// memory, and no small request waits for them.
 class Heartbeat {
  public:
   Heartbeat(Executor& executor, const cache::Clock& clock, std::chrono::steady_clock::duration patience = std::chrono::seconds(30))
       : executor_(executor), clock_(clock), patience_(patience), state_(std::make_shared<State>()) {}
 
-  // Sends a beat where none is under way, before all that waits: a full queue alone is no bad sign. False when the last has been
-  // under way for too long.
+  // Posts a beat unless one is under way, ahead of all that waits, because a full queue alone is no bad sign. False if the last beat has
+  // been under way for too long.
   bool Alive() {
     const auto now = clock_.SteadyNow();
     {

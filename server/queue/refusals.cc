@@ -80,7 +80,7 @@ Failure NotCompiled() {
 
 Failure FailedBefore(const Reproducers::KnownCrash& known) {
   return {.kind = Kind::kDefect,
-          .message = fmt::format("the compiler failed on this program before ({}) and this build is not tried on it again{}; with the "
+          .message = fmt::format("the compiler failed on this program before ({}) and this build does not try it again{}; with the "
                                  "scope admin, --refresh tries it here",
                                  known.cause,
                                  known.reproducer.empty() ? "" : fmt::format("; `kiln compile --repro {}` runs it alone", known.reproducer)),
@@ -103,7 +103,7 @@ Failure WorkerLost(std::string_view cause) {
 
 Failure HostFailed(std::string_view what) {
   return {.kind = Kind::kNoWorker,
-          .message = fmt::format("the host failed the compiler, which is no fault of this program: {}; try again, and see to what it names", what)};
+          .message = fmt::format("the compiler failed because of its host, not because of this program: {}; correct this, and try again", what)};
 }
 
 std::string FirstMessage(const std::vector<v1::Diagnostic>& diagnostics) {

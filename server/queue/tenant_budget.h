@@ -24,7 +24,7 @@ class TenantBudget {
   TenantBudget(const TenantBudget&) = delete;
   TenantBudget& operator=(const TenantBudget&) = delete;
 
-  // So many bytes of a tenant's, given back with this. The budget outlives it.
+  // A reservation of bytes for a tenant, given back when this object ends. The budget must outlive it.
   class Charge {
    public:
     Charge(Charge&& other) noexcept

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What may be done only so often: by all tenants together about once a pause, by those who came in the last second equally often. Any thread.
+// Limits how often something is done: about once per pause by all tenants together, and equally often by each tenant that asked in the last
+// second. Any thread.
 #pragma once
 
 #include <chrono>

@@ -45,7 +45,8 @@ WorkEstimate::Sum WorkEstimate::InHand() const {
   return sum;
 }
 
-// Of the line through what is done and one part of no size that takes no time: it decides where all that is done is of one size.
+// The slope of the line through the finished parts and one further part of size 0 and time 0. That part decides the slope if all finished
+// parts have one size.
 double WorkEstimate::Slope() const {
   if (timed_.count < kSample || timed_.size <= 0) return 0;
   const auto count = static_cast<double>(timed_.count + 1);

@@ -3,11 +3,11 @@
 // How long the rest of some work takes, from how the first of it went. The work has parts, done in their order by several workers at a
 // time; of each its size is known beforehand, and its time in a worker once it is done.
 //
-// Parts of unequal length make the first tenth a poor sample: of 40 whose deviation is three quarters of their mean, the mean is off by
-// 25 % one time in thirty. So the time of a part is read off the line of least squares through the sizes and times of the finished parts (the
-// regression estimator of a total). The line's slope is at least 0 and at most that of a line through the origin; where sizes say nothing
-// about times, the line is the mean. For sizes beyond those of all finished parts, times are taken as proportional. Parts that a worker has in
-// hand count for half: they are partly done, and long parts are in hand more often than short ones.
+// Parts of unequal length make the first tenth a poor sample: its mean may be far from that of the whole. So the time of a part is read off
+// the line of least squares through the sizes and times of the finished parts (the regression estimator of a total). The line's slope is at
+// least 0 and at most that of a line through the origin; where sizes say nothing about times, the line is the mean. For sizes beyond those
+// of all finished parts, times are taken as proportional. Parts that a worker has in hand count for half: they are partly done, and long
+// parts are in hand more often than short ones.
 //
 // Not synchronised.
 #pragma once

@@ -6,8 +6,8 @@
 
 namespace kiln::server {
 
-// A slot's job, or a device's task, whose turn has come: refused where it may not begin any more, and run once more where its worker ended
-// for nothing that it did. `run_once(job, blameless)` sets `blameless` then.
+// Runs a slot's job, or a device's task, whose turn has come. It is refused if it may not begin any more, and run once more if its worker
+// ended through no fault of the job: `run_once(job, blameless)` then sets `blameless`.
 template <class Outcome, class Job, class RunOnce>
 Outcome TakeTurn(Job& job, const std::atomic<bool>& stopping, const RunOnce& run_once) {
   if (job.may_begin) {

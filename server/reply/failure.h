@@ -10,7 +10,7 @@
 
 namespace kiln::server {
 
-// Why a request gets no result. The kinds never mix: the environment's, the program's, and our own defects.
+// Why a request gets no result. Each kind has one cause: the environment, the program, or a defect of ours.
 struct Failure {
   enum class Kind {
     // the request or its program

@@ -22,8 +22,8 @@ std::string Label(std::string_view tenant, std::string_view target, std::string_
   return label.SerializeAsString();
 }
 
-// The key of a serialized CompileReply: its first field, for that has the lowest number. An entry is kept under another one
-// where it is a tenant's.
+// The key of a serialized CompileReply: it comes first, because it has the lowest field number. An entry kept for a tenant is stored under
+// another key.
 cache::Digest KeyIn(std::string_view kept) {
   constexpr std::string_view kField("\x0a\x20", 2);  // field 1, 32 bytes
   const auto key = kept.starts_with(kField) ? cache::Digest::FromBytes(kept.substr(2, cache::Digest::kSize)) : std::nullopt;

@@ -108,7 +108,7 @@ std::expected<void, std::string> Sealer::Check(const cache::Entry& entry) const 
 }
 
 std::expected<cache::Entry, std::string> Sealer::TakeIn(const cache::Entry& entry) const {
-  if (IsRefusal(entry)) return std::unexpected("what another compiler refused is not taken in");
+  if (IsRefusal(entry)) return std::unexpected("a refusal by another compiler is not accepted");
   auto kept = ReplyIn(entry);
   if (!kept) return std::unexpected(std::move(kept.error()));
   v1::SealedReply& reply = kept->reply;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this kilnd signs, and whose signatures it takes: replies that are kept are sealed with its own key; an entry from the
-// disk is served only with that seal; one that another host sealed is taken in only if its key is trusted, and sealed again, so
-// that clients need to know the key of the daemon they talk to and no other.
+// What this kilnd signs, and whose signatures it accepts. Replies that are kept are sealed with its own key, and an entry from the disk is
+// served only with that seal. An entry that another host sealed is accepted only if that host's key is trusted, and is sealed again. So
+// clients need only the key of the daemon they talk to.
 //
 // All members may be called from any thread.
 #pragma once
@@ -36,11 +36,11 @@ class Sealer {
   // not this daemon.
   std::string Seal(v1::CompileReply&& reply, const v1::CompileRequest& request, std::string_view put_by = {}) const;
 
-  // That an artifact from elsewhere carries the seal of a trusted key. The error says what to do.
+  // Checks that an artifact from elsewhere carries the seal of a trusted key. The error says what to do.
   std::expected<void, std::string> CheckForeign(const v1::SealedReply& reply) const;
 
-  // That the entry is sealed by this daemon and was made for the key and tenant it is kept under. Refusals have no seal, for they
-  // make nothing run: that they are refusals of their tenant is what is checked.
+  // Checks that this daemon sealed the entry, and for the key and tenant under which it is kept. Refusals have no seal, since they make
+  // nothing run; for these it checks only that they are refusals for their tenant.
   std::expected<void, std::string> Check(const cache::Entry& entry) const;
 
   // The entry of another host as this one keeps it.

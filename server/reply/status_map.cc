@@ -107,7 +107,7 @@ v1::CompileFailure FittingFailure(const Failure& failure, std::size_t limit) {
     v1::Diagnostic& rest = *out.add_diagnostics();
     rest.set_severity(v1::Diagnostic::NOTE);
     rest.set_message(fmt::format("{} more diagnostics do not fit in the status", failure.diagnostics.size() - kept));
-    rest.set_hint("mend these first; Compile tells as much as its metadata `kiln-details-bytes` allow");
+    rest.set_hint("correct these first; Compile sends as many details as its metadata `kiln-details-bytes` allows");
   }
   return out;
 }

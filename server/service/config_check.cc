@@ -33,7 +33,7 @@ class Checker {
     }
   }
 
-  // That the folder is there and writable, or can be made.
+  // Checks that the folder exists and is writable, or can be made.
   void Keeps(const char* setting, const fs::path& folder) {
     std::error_code error;
     const fs::path there = Existing(folder);

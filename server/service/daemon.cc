@@ -135,7 +135,7 @@ struct Daemon::Parts {
   std::unique_ptr<SpanFile> spans;
   Journal journal;
   cache::SqliteSlot* disk = nullptr;  // of the cache
-  std::optional<cache::SigningKey> unkept_key;  // made because the kept one could not be read, or none be kept
+  std::optional<cache::SigningKey> unkept_key;  // made because the kept key could not be read, or none could be kept
   std::unique_ptr<cache::TieredCache> cache;
   std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<Gate> gate;
@@ -179,7 +179,7 @@ struct Daemon::Parts {
   Probe Readiness() const;
 };
 
-// Who may do what is of interest to both logs.
+// Rights that change go into both logs.
 void Daemon::Parts::NoteReload(std::string_view event, std::string_view error) const {
   for (const Telemetry* log : {&telemetry, static_cast<const Telemetry*>(audit.get())}) {
     if (log != nullptr) log->Log(error.empty() ? Level::kInfo : Level::kError, event, {{"error", error}});
@@ -246,7 +246,7 @@ std::expected<void, std::string> Daemon::Parts::OpenSealer() {
   const cache::SigningKey signer = key ? std::move(*key) : cache::SigningKey::Make();
   if (!key) {
     unkept_key = signer;
-    disk->Close();  // KeepKey says why, and when it comes back
+    disk->Close();  // KeepKey reports why, and when the store is available again
   }
   sealer = std::make_unique<Sealer>(signer, Sealer::Options{.host = HostName(), .compiler = std::string(compiler::BuildId())});
   return WatchTrustedKeys();
@@ -266,7 +266,8 @@ std::expected<void, std::string> Daemon::Parts::WatchTrustedKeys() {
   return {};
 }
 
-// With another key than that of its results a store's would all pass for forged, and those that are put now at the next start.
+// With a key other than that of its results, all results of a store would pass for forged; and at the next start, so would those that are
+// put now.
 std::expected<void, cache::Error> Daemon::Parts::KeepKey() {
   if (unkept_key) return unkept_key->Keep(config.signing_key);
   return {};
@@ -395,7 +396,7 @@ Sample Daemon::Parts::Look() const {
 
 Probe Daemon::Parts::Health() {
   const bool alive = heartbeat->Alive();
-  return {alive, alive ? "ok\n" : "the executor stands still: restart kilnd, and send its log\n"};
+  return {alive, alive ? "ok\n" : "the executor runs nothing any more: restart kilnd, and send its log\n"};
 }
 
 // Without a store kilnd serves from memory, and with a full queue it serves hits: both are ready.

@@ -16,12 +16,12 @@ namespace {
 constexpr std::chrono::milliseconds kKeepaliveAnswer{10'000}, kHandshake{10'000};
 constexpr std::uint64_t kOfTheLobby = std::uint64_t{64} << 20;
 
-// Twice as much as the room lets in, so that gRPC ends nothing by itself: its slices of memory may be half empty.
+// Twice the MessageRoom's memory, so that gRPC never ends calls by itself: its slices of memory may be half empty.
 std::uint64_t QuotaOfOthers(const Config& config) { return 2 * config.connection_memory_bytes + kOfTheLobby; }
 
 void Configure(grpc::ServerBuilder& builder, const Config& config, std::uint64_t quota) {
   builder.SetResourceQuota(grpc::ResourceQuota("kilnd").Resize(quota));
-  // Beyond that gRPC ends a call before we see it, and can name no setting; up to there we do (KilnService::Takes).
+  // Beyond this size gRPC ends a call before kilnd sees it, and cannot name the setting; up to it, KilnService::Takes does.
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<std::uint64_t>(2 * config.max_message_bytes, std::numeric_limits<int>::max())));
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);

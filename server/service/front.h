@@ -6,8 +6,8 @@
 //   others   everybody else there, and everybody over TCP: their messages are counted from the headers on (message_room.h), and over TCP
 //            those of whom nobody knows yet have a room of their own (lobby.h)
 //
-// Each server has memory of its own for what gRPC has received. So nobody can take what is another door's, and behind the second gRPC's own
-// measure, which is to end whatever call it meets, comes later than the rooms'.
+// Each server has its own memory for what gRPC has received, so neither can use up the other's. On the second server the limits of
+// message_room.h and lobby.h take effect before gRPC's own, which would end arbitrary calls.
 //
 // Threads. gRPC's, and those of the rooms and of the listener.
 #pragma once

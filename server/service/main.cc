@@ -55,7 +55,7 @@ void Drain(const sigset_t& ends, const ServiceManager& manager, std::chrono::mic
   });
 }
 
-// Whether the start may be tried again, with the store of this socket: the default one is another kilnd's.
+// Whether to retry the start with this socket's own store, because another kilnd holds the default one.
 bool UseOwnStore(Config& config) {
   if (!config.own_state_directory || !kiln::cache::IsHeld(config.state_directory)) return false;
   config.state_directory = *std::exchange(config.own_state_directory, std::nullopt);

@@ -23,7 +23,7 @@ Failure ScratchFull(const TemporaryFile& file) {
 }
 
 Failure ScratchLost(const TemporaryFile& file) {
-  return {.kind = Failure::Kind::kStore, .message = fmt::format("cannot read {} back; what came of the bundle is a part of it", file.path().string())};
+  return {.kind = Failure::Kind::kStore, .message = fmt::format("cannot read {} back; only a part of the bundle was sent", file.path().string())};
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ void ProgressReactor::OnWriteDone(bool ok) {
   });
 }
 
-// After Finish this object may be gone, so whoever did not get the duty to call it touches nothing after the lock.
+// After Finish this object may be gone, so a thread that does not have to call Finish touches nothing after the lock.
 template <class Change>
 void ProgressReactor::Advance(Change change) {
   std::optional<grpc::Status> finish;

@@ -31,7 +31,7 @@ RunReactor::RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std:
   Read();
 }
 
-// The room may refuse at once, with which the phase is another one. Not under the lock, which who refuses takes.
+// The MessageRoom may refuse at once, which changes the phase. Not called under the lock, which a refusal takes.
 void RunReactor::Read() {
   waiter_.Wait([this](const Failure& failure) { EndReading(failure); });
   cache::MutexLock lock(mutex_);  // no read begins once the call was ended

@@ -17,8 +17,8 @@
 
 namespace kiln::server {
 
-// Run: the start and the tensors are read, then the result and the outputs are written; never both at one time. Either is ended when it
-// takes too long: what a call holds is not held for a client that neither sends nor reads. Deletes itself in OnDone.
+// Run: reads the start and the tensors, then writes the result and the outputs; never both at one time. Either ends if it takes too long,
+// so that a client that neither sends nor reads cannot make the call hold its resources. Deletes itself in OnDone.
 class RunReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // `confirm` is asked at each message that comes or goes.

@@ -30,8 +30,8 @@
 
 namespace kiln::server {
 
-// All methods take and give bytes: nothing is parsed before it is known who calls and what that takes (message_reader.h). Those of the
-// client's streams, and of kilnd's, begin at the headers; unary ones do where the doorway has a room for messages on their way.
+// All methods take and return bytes: nothing is parsed before the caller is known and the memory that it takes (message_reader.h).
+// Streaming methods begin at the headers; unary ones do if the doorway has a MessageRoom.
 class KilnService final : public grpc::Service {
  public:
   struct Parts {

@@ -8,7 +8,7 @@
 
 namespace kiln::server {
 
-// A moment of a clock, which outlives it, up to which something is waited for.
+// A point in time of a clock, which must outlive this object, until which something waits.
 class Deadline {
  public:
   Deadline(const cache::Clock& clock, std::chrono::steady_clock::duration patience) : clock_(&clock), at_(clock.SteadyNow() + patience) {}

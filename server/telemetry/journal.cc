@@ -9,7 +9,7 @@
 namespace kiln::server {
 namespace {
 
-// A record costs its line, 2 µs; what gathers is read at one go, and whoever answers calls on that processor waits until it is.
+// Records are read in batches. A batch must be short: a thread that answers calls on the same processor waits until it is read.
 constexpr std::chrono::milliseconds kGather{1};
 
 }  // namespace

@@ -65,7 +65,7 @@ struct Monitor::Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // CivetWeb looks whether it shall stop when a connection comes, or every two seconds: it gets one.
+  // CivetWeb checks whether it shall stop only when a connection comes or every two seconds, so this opens one.
   void Stop() {
     const std::jthread knock([this] {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));

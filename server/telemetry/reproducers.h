@@ -58,8 +58,9 @@ class Reproducers {
   // Set when the key has crashed so often that it should not be tried.
   std::optional<KnownCrash> IsOpen(const cache::Digest& key);
 
-  // Its worker was killed from outside, as a host short of memory does: by the program's fault or not. After a few it is left alone for a while,
-  // for those who ask for it again and again would have others' workers killed too.
+  // Notes that the worker was killed from outside, for instance by a host short of memory, whether or not the program is at fault. After a
+  // few times the program is not tried for a while: otherwise clients that ask for it again and again would have others' workers killed
+  // too.
   struct Doubt {
     unsigned kills = 0;
     std::string cause;

@@ -46,7 +46,7 @@ void SelfDescription::Run() {
     const bool whole = Look();
     lock.Lock();
     asked_ = false;
-    // Who came while drivers were being asked that have not answered yet has waited for a part of the time only.
+    // A caller that joined an asking under way has waited for only part of the time.
     if (whole || stopping_) {
       for (Done& done : std::exchange(waiting_, {})) told.push_back(std::move(done));
     }

@@ -20,7 +20,7 @@ struct TraceContext {
   std::string TraceHex() const;
 };
 
-// Of the header `traceparent`; nothing where it is not well-formed (section 3.2 there: such a header is ignored).
+// Parses the header `traceparent`; nullopt if it is not well-formed (section 3.2 there: such a header is ignored).
 std::optional<TraceContext> ParseTraceParent(std::string_view header);
 
 // A trace of our own, for a request that came without one.

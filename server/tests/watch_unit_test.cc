@@ -289,7 +289,7 @@ TEST(HeartbeatTest, AFullQueueDoesNotHideThreadsThatAreStuck) {
 
 TEST(RestartCauses, AreClasses) {
   EXPECT_EQ(RestartCause("killed by SIGABRT"), "abort");
-  EXPECT_EQ(RestartCause("killed by SIGKILL: out of memory on this host, or somebody's doing (it had 3 MiB)"), "killed");
+  EXPECT_EQ(RestartCause("killed by SIGKILL: the host was out of memory, or somebody killed it (it had 3 MiB)"), "killed");
   EXPECT_EQ(RestartCause("killed by SIGBUS"), "signal");
   EXPECT_EQ(RestartCause("exited with status 5"), "exit");
   EXPECT_EQ(RestartCause("anything"), "other");

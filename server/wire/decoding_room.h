@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory for modules that are being decoded. A module that finds too little waits. Waiting modules get in in the order in which they
-// came, so small ones do not pass large ones for ever. A module that needs more than there is at all gets in alone.
+// Memory for modules that are being decoded. A module that finds too little memory waits. Waiting modules are admitted in the order of
+// their arrival, so that small ones cannot overtake a large one forever. A module that needs more than the total is decoded alone.
 //
 // Threads. Any; those of the heavy executor wait here. No deadlock: a module holds its memory while one thread decodes it, and that thread waits
 // for nothing.
@@ -24,7 +24,7 @@ class DecodingRoom {
   DecodingRoom(const DecodingRoom&) = delete;
   DecodingRoom& operator=(const DecodingRoom&) = delete;
 
-  // So many bytes, given back with this.
+  // A reservation of bytes, given back when this object ends.
   class Place {
    public:
     Place(DecodingRoom& room, std::size_t bytes) : room_(&room), bytes_(bytes) {}

@@ -2,8 +2,8 @@
 //
 // The items of an EnsureKernels: every request for every target.
 //
-// A manifest may have tens of megabytes. Each request is serialized and hashed once, whatever the number of targets, and in
-// pieces, so that whoever expands it can let others in between and stop. What was serialized is not kept as a message beside that.
+// A manifest may have tens of megabytes. Each request is serialized and hashed once, whatever the number of targets. This is done in
+// pieces, so that the caller can let other work run in between, and can stop. A serialized request is not kept as a message as well.
 //
 // Not synchronised: one thread at a time expands; afterwards any number may read.
 #pragma once
@@ -35,7 +35,7 @@ class Manifest {
   // `limits` outlive this. Takes at most as many targets as there are; the same target under two spellings is one.
   Manifest(v1::EnsureRequest request, const RequestLimits& limits);
 
-  // Of a serialized EnsureRequest, before it is parsed.
+  // Counts of a serialized EnsureRequest, made before it is parsed.
   struct Size {
     std::size_t requests = 0;
     std::size_t targets = 0;

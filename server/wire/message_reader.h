@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages from the bytes of clients. Every method takes its request as bytes: gRPC would parse it before anybody has asked who calls, and
-// two bytes of a message may take a hundred in memory.
+// Parses clients' messages. Every method takes its request as bytes: gRPC would parse it before kilnd has checked the caller, and two bytes
+// of a message may take a hundred in memory.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ namespace kiln::server {
 
 ir::WireSize Measure(const google::protobuf::Descriptor& type, const grpc::ByteBuffer& bytes);
 
-// Refuses what is no such message, and what would take more memory than twice its bytes, 1 MiB and `extra`. The bytes are gone afterwards.
+// Refuses bytes that are no such message, and those that would take more memory than twice their size, 1 MiB and `extra` together. The
+// bytes are released afterwards.
 std::expected<void, Failure> ReadMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message, std::size_t extra = 0);
 std::expected<void, Failure> ReadMessage(std::string_view bytes, google::protobuf::Message& message);
 

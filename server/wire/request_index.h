@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which key a request led to, by the digest of its bytes: a request that was seen before byte for byte needs no decoding. And when nothing
-// was found under that key: it need not be looked for at once again.
-// All of them are forgotten when what is in every key has changed. Bounded: each shard keeps two generations, and drops the older when the
-// younger is full; a find renews.
+// The key of each request seen before, by the digest of its bytes: a request with the same bytes needs no decoding. It also holds when a
+// lookup of that key last found nothing, so that it is not repeated at once. All entries are forgotten when something that goes into every
+// key has changed. Bounded: each shard keeps two generations and drops the older when the younger is full; a find renews an entry.
 #pragma once
 
 #include <array>

@@ -29,7 +29,8 @@ struct ResolvedRequest {
 std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas,
                                                 const RequestLimits& limits, CallNotes* notes = nullptr);
 
-// Of a serialized CompileRequest, without reading what is in its larger fields. The defaults where it does not say, or is none.
+// Settings of a serialized CompileRequest, found without reading its larger fields. Defaults if the request does not have them, or is
+// malformed.
 struct RequestSettings {
   v1::Priority priority = v1::INTERACTIVE;
   bool durable = false;

@@ -28,7 +28,7 @@ std::string ToString(const grpc::ByteBuffer& buffer);
 // The bytes of a call's request, which gRPC keeps no longer: the call may go on for minutes.
 std::string TakeBytes(const grpc::ByteBuffer& request);
 
-// Of the method's name and the bytes: the same bytes mean something else to another method.
+// The digest of the method's name and the bytes: the same bytes mean something else to another method.
 cache::Digest DigestOf(std::string_view method, const grpc::ByteBuffer& buffer);
 cache::Digest DigestOf(std::string_view method, std::string_view bytes);
 

@@ -99,8 +99,8 @@ CallFilter Export(void* context) {
 // The kernel looks at the low half of a command alone.
 constexpr std::uint64_t kCommand = 0xffff'ffff;
 
-// Commands that set whom the kernel signals about a descriptor, and with which signal, are not allowed: the kernel checks the permission of
-// the descriptor's owner, and that may be kilnd.
+// Commands that choose which process and which signal the kernel uses for a descriptor are not allowed: the kernel checks the permissions
+// of the descriptor's owner, which may be kilnd.
 void AllowDescriptorCommands(void* context) {
   for (const int command : {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_ADD_SEALS, F_GET_SEALS}) {
     AllowIf(context, SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, kCommand, static_cast<std::uint64_t>(command)));
@@ -108,7 +108,7 @@ void AllowDescriptorCommands(void* context) {
   AllowIf(context, SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, kCommand, F_SETFL), SCMP_A2(SCMP_CMP_MASKED_EQ, O_ASYNC, 0));
 }
 
-// Neither shared memory without a file nor stacks that grow, which the limit on data does not count.
+// Neither shared memory without a file nor growing stacks are allowed, since the limit on data counts neither.
 void AllowMappings(void* context) {
   for (const std::uint64_t alternative : {MAP_SHARED, MAP_ANONYMOUS}) {
     AllowIf(context, SCMP_SYS(mmap), SCMP_A3(SCMP_CMP_MASKED_EQ, MAP_GROWSDOWN | alternative, 0));

@@ -25,7 +25,7 @@
 namespace kiln::server {
 namespace {
 
-// Of <sys/mount.h>, which cannot be included beside <linux/mount.h>.
+// Constants of <sys/mount.h>, which cannot be included together with <linux/mount.h>.
 constexpr unsigned long kReadOnly = 1, kNoSuid = 2, kNoDevices = 4, kNoPrograms = 8, kRemount = 32, kNoTimes = 1024, kNoFolderTimes = 2048,
                         kBind = 4096, kRecursive = 16384, kPrivate = 1 << 18, kRelativeTimes = 1 << 21;
 
@@ -41,7 +41,7 @@ bool WriteTo(const char* path, const std::string& text) {
 // What it gives lasts until DropCapabilities.
 bool EnterUserNamespace() { return ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0; }
 
-// Who it was outside it is inside as well.
+// Maps the user and the group to themselves in the new namespace.
 bool KeepUser(uid_t user, gid_t group) {
   ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);  // or /proc/self is not its own
   return WriteTo("/proc/self/setgroups", "deny") && WriteTo("/proc/self/uid_map", fmt::format("{0} {0} 1", user)) &&
@@ -67,7 +67,7 @@ std::string Unescaped(const std::string& text) {
   return path;
 }
 
-// Those that a user namespace does not let go of.
+// The flags that a user namespace may not clear.
 unsigned long LockedFlags(unsigned long flags) {
   unsigned long locked = 0;
   for (const auto& [given, flag] : {std::pair<unsigned long, unsigned long>{ST_NOSUID, kNoSuid}, {ST_NODEV, kNoDevices}, {ST_NOEXEC, kNoPrograms},

@@ -160,7 +160,7 @@ std::expected<Protections, std::string> Sandbox::Enter(WorkerRole role) const {
   if (becomes && ::geteuid() == 0 && Become(*options_.user) && role == WorkerRole::kCompile) Limit(RLIMIT_NPROC, kProcesses);
   read_only = read_only || (role == WorkerRole::kCompile && landlock_version_ == 0 && ::geteuid() != 0 && MakeFilesReadOnly());
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // after the user has changed, which clears it
-  // A parent that ended before sends no signal, and may have left a job without end in the socket.
+  // If the parent has already ended, it sends no signal; it may have left a job without an end in the socket.
   if (options_.parent != 0 && ::getppid() != options_.parent) return std::unexpected("whoever started this worker has ended");
   const bool privileges = ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
   const bool files = RestrictSelf(gpu ? driver_ruleset : ruleset_);

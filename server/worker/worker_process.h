@@ -37,13 +37,13 @@ struct WorkerProgram {
   };
   std::function<v1::WorkerResult(const v1::CompileRequest&, const JobHooks&)> compile;
 
-  // Of a device worker; made in the worker, not in the zygote. `memory` is the job's, invalid where it came without.
+  // The program of a device worker; made in the worker, not in the zygote. `memory` is the job's; invalid if the job came without any.
   class Device {
    public:
     virtual ~Device() = default;
     // Starts the drivers and opens `device` where one is named. What fails is the answer to the jobs.
     virtual void Start(std::string_view) {}
-    // Of a GPU's worker that opened none by name: why no driver works, as far as it can be tried; empty: it works.
+    // For a GPU's worker that was given no device: why no driver works, as far as it can be tried; empty: one works.
     virtual std::string Trouble() { return {}; }
     virtual v1::DeviceList List() = 0;
     virtual v1::DeviceResult Run(const v1::DeviceRun& run, int memory, const OnStage& on_stage) = 0;

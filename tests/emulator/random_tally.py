@@ -8,7 +8,7 @@ import collections
 REFUSALS = {
     "shared memory": " bytes of shared memory; ",
     "fragments": "fragments take ",
-    "registers": "this kernel takes more registers or memory of a thread than ",
+    "registers": "this kernel needs more registers or memory per thread than ",
     "whole warps": " threads are not a whole number of warps of ",
     "exchange of some threads": "threads exchange data here through memory, under ",
     "both branches": "both branches of if ",

@@ -435,7 +435,7 @@ def test_ranges_without_a_barrier_are_refused(emulator):
     error = refused(emulator, "emu:sm_80", parts)
     assert ">= 48" in error and "threads 48 to 127" in error and "whole warps of 32" in error, error
     error = refused(emulator, "emu:gfx942", waves, threads=256)
-    assert "< 128" in error and "gfx942 has barriers of all threads and of those of one warp of 64" in error, error
+    assert "< 128" in error and "gfx942 has barriers for all threads of a block and for the threads of one warp of 64" in error, error
 
 
 def test_branches_that_meet_are_refused(emulator):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a function's calls depend on, and what earlier ones came to."""
+"""The values that a function's calls depend on, and the results of earlier calls."""
 
 from __future__ import annotations
 

@@ -89,10 +89,10 @@ def check(reply, keys, asked: Asked) -> None:
     from . import _proto
 
     if not reply.HasField("seal"):
-        raise UntrustedArtifact("the artifact is not signed; an older kilnd made it, or somebody took the signature away")
+        raise UntrustedArtifact("the artifact is not signed; an older kilnd made it, or somebody removed the signature")
     seal = reply.seal
     if seal.public_key not in keys:
-        raise UntrustedArtifact(f"the artifact is signed by ed25519:{seal.public_key.hex()}, whom nobody here trusts; if you do, add the key to "
+        raise UntrustedArtifact(f"the artifact is signed by ed25519:{seal.public_key.hex()}, which nobody here trusts; if you do, add the key to "
                                 "the file that KILN_TRUSTED_KEYS names")
     if not _verifier()(seal.public_key, seal.signature, _MESSAGE + seal.provenance):
         raise UntrustedArtifact("the artifact's signature is wrong: it was changed after it was signed")
@@ -111,7 +111,7 @@ def _check_answers(provenance, asked: Asked) -> None:
     if asked.request is None:
         return
     if target.canonical(provenance.target) != target.canonical(asked.request.target):
-        raise UntrustedArtifact(f"the artifact was made for {provenance.target}, and asked for was {asked.request.target}")
+        raise UntrustedArtifact(f"the artifact was made for {provenance.target}, but the request was for {asked.request.target}")
     if provenance.options != asked.request.options:
         raise UntrustedArtifact("the artifact was made with other options than those asked for")
 
@@ -152,8 +152,8 @@ class Trust:
         if known is None:
             _append(path, ("" if text.endswith("\n") or not text else "\n") + f"{self._address} {key}\n")
         elif known != key:
-            raise UntrustedArtifact(f"the kilnd at {self._address} signs with another key than it did ({key}): it was installed anew, or somebody "
-                                    f"stands in its place. If it is right, remove its line from {path}")
+            raise UntrustedArtifact(f"the kilnd at {self._address} signs with another key than before ({key}): it was reinstalled, or another "
+                                    f"server takes its place. If the new key is right, remove its line from {path}")
 
 
 def _trusted(path) -> frozenset:
@@ -173,7 +173,7 @@ def _trusted(path) -> frozenset:
 
 def _forgetful(problem: str) -> UntrustedArtifact:
     """Every contact would be a first one without that file."""
-    return UntrustedArtifact(f"{problem}. It keeps the key that a kilnd named first, so that another in its place is noticed; or name the keys to "
+    return UntrustedArtifact(f"{problem}. That file keeps the first key of each kilnd, so that a false kilnd in its place is noticed; or name the keys to "
                              "trust in a file, with KILN_TRUSTED_KEYS")
 
 
@@ -202,7 +202,7 @@ def _key_of(address: str, text: str, path) -> str | None:
         if not words or words[0].startswith("#"):
             continue
         if len(words) != 2:
-            raise UntrustedArtifact(f"{path}, line {number}: a line is an address and its key; mend this one, or remove it")
+            raise UntrustedArtifact(f"{path}, line {number}: each line holds an address and its key; correct this line, or remove it")
         known.setdefault(*words)
     return known.get(address)
 

@@ -33,7 +33,7 @@ _PROGRAM_CODES = ("INVALID_ARGUMENT", "UNIMPLEMENTED", "INTERNAL", "FAILED_PRECO
 
 
 def _file(variable: str) -> bytes | None:
-    """What the file holds that the environment variable names; None where it names none."""
+    """The contents of the file that the environment variable names; None if it names none."""
     name = os.environ.get(variable)
     if not name:
         return None
@@ -137,14 +137,14 @@ class Client:
         return self._artifact("Compile", request, timeout, _seal.Asked(request=request))
 
     def compile_stream(self, program, target: str, options=None, *, timeout: float | None = None, **keywords):
-        """Yields the name of each stage as it begins, and at last the CompileReply. Where the queue was full, "queued" comes again."""
+        """Yields the name of each stage as it begins, and at last the CompileReply. "queued" comes again if the queue was full."""
         request, end = self.request(program, target, options, **keywords), self._end(timeout)
         self._trust.learn(_left(end))
         for progress in self._stream("CompileStream", request, _left(end), lambda progress: progress.stage == "queued"):
             yield progress.stage if progress.WhichOneof("event") == "stage" else self._open(progress.reply, _seal.Asked(request=request))
 
     def ensure_kernels(self, requests, targets=(), *, timeout: float | None = None):
-        """Has the daemon compile what of a manifest it does not know: each of ``requests`` (made by ``request``) for each of
+        """Makes the daemon compile those results of a manifest that it does not know: each of ``requests`` (made by ``request``) for each of
         ``targets``, or for its own target where there are none. Yields kiln.v1.EnsureProgress messages, the last when all are there:
         total, known, compiled, failed, elapsed_seconds, remaining_seconds, and in ``kernels`` what ended since the message before. A manifest
         larger than a message goes in several calls, with one progress."""
@@ -158,7 +158,7 @@ class Client:
                 yield progress.note(news)
 
     def lookup(self, what, target: str | None = None, options=None, *, timeout: float | None = None):
-        """What is known under a key (bytes), or for a program and target; None where nothing is. Never compiles."""
+        """The known result of a key (bytes), or of a program and target; None if there is none. Never compiles."""
         if target is None:
             request, asked = self._pb.LookupRequest(key=what), _seal.Asked(key=what)
         else:
@@ -201,7 +201,7 @@ class Client:
         return self._call("CacheVerify", self._pb.CacheVerifyRequest(), timeout)
 
     def cache_gc(self, target_bytes: int, timeout: float | None = None):
-        """Evicts what was used least until at most so many bytes are left: kiln.v1.CacheGcReply has how many went."""
+        """Evicts the least recently used entries until at most so many bytes are left: kiln.v1.CacheGcReply says how many were evicted."""
         return self._call("CacheGc", self._pb.CacheGcRequest(target_bytes=target_bytes), timeout)
 
     def run(self, program, device: str, arguments, options=None, *, key: bytes | None = None, check: bool = False, seed: int = 0,
@@ -244,8 +244,8 @@ class Client:
                 attempt += 1
 
     def _stream(self, method: str, request, timeout: float | None, waits=lambda message: False):
-        """Yields what the daemon answers. A call that fails is made again, as others are, while nothing but messages that ``waits`` holds of, by
-        which nothing has begun, was yielded."""
+        """Yields the daemon's messages. A failed call is repeated, as other calls are, as long as it yielded only messages for which ``waits``
+        is true: after these, nothing has begun yet."""
         import grpc
 
         end, attempt, begun = self._end(timeout), 0, False
@@ -268,7 +268,7 @@ class Client:
         return time.monotonic() + min(seconds, _LONGEST)
 
     def _wait(self, failure, attempt: int, end: float) -> None:
-        """Until a call that failed may be made again. Raises what the failure means where that is of no use, or would be after ``end``."""
+        """Waits until a failed call may be repeated. Raises the failure's error if that is of no use, or would be after ``end``."""
         pause = self._pause(failure, attempt)
         if pause is None or time.monotonic() + pause >= end:
             raise self._error(failure) from None
@@ -277,8 +277,8 @@ class Client:
             daemon.ensure(self.address)
 
     def _pause(self, failure, attempt: int) -> float | None:
-        """How long to wait before another try; None: there is no point. A full queue says itself; a daemon that restarts, or whose
-        connections hold as much as they may, is given a few seconds."""
+        """How long to wait before another try; None: there is no point. A full queue names the time itself. A daemon that restarts, or
+        whose connections hold all the memory they may, gets a few seconds."""
         ended_by_transport = "RST_STREAM" in (failure.details() or "")  # before a request was read: it has no id
         if _code(failure) == "RESOURCE_EXHAUSTED" and not ended_by_transport:
             retry = self._details(failure, "RetryInfo")
@@ -318,12 +318,12 @@ def _left(end: float) -> float:
 
 
 def _request_id(failure) -> str | None:
-    """What kilnd calls the request; None: it did not answer this one."""
+    """kilnd's id of the request; None if kilnd did not answer it."""
     return dict(failure.trailing_metadata() or ()).get("kiln-request-id")
 
 
 def _code(failure) -> str:
-    """The status; UNAVAILABLE for what nobody here cancelled: a server that shuts down does, at its very end."""
+    """The status. UNAVAILABLE for a call that was cancelled, but not here: a server does so at the end of its shutdown."""
     code = failure.code().name
     return "UNAVAILABLE" if code == "CANCELLED" and _request_id(failure) is None else code
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong, and the text that says so."""
+"""The errors of this package, and their texts."""
 
 from __future__ import annotations
 

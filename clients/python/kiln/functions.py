@@ -49,7 +49,7 @@ def _ends_with(node, name: str) -> bool:
 
 
 class Launch:
-    """A kernel and where a call finds its arguments: at positions, or by name among the keywords, else in ``rest``."""
+    """A kernel, and the places of its arguments in a call: positions, names among the keywords, or ``rest``."""
 
     __slots__ = ("kernel", "places", "rest")
 
@@ -82,7 +82,7 @@ class _Bound(typing.NamedTuple):
 
 
 class JITFunction:
-    """What the decorator makes."""
+    """The function that the decorator returns."""
 
     def __init__(self, function, out_idx=None, **compile_options):
         functools.update_wrapper(self, function)
@@ -120,7 +120,7 @@ class JITFunction:
         return self._launch(self._specialised(bound), bound, args, {})
 
     def launch(self, kernel, args, kwargs, config: dict):
-        """As ``prepared``, in the eager style, of a kernel for these arguments and those of ``config``, which later calls leave out."""
+        """The Launch of a kernel for these arguments and those of ``config``, in the eager style. Later calls leave ``config`` out."""
         return self._launch(kernel, self._bind(args, {**kwargs, **config}), args, config)
 
     def _launch(self, kernel, bound: _Bound, args, config):
@@ -128,7 +128,7 @@ class JITFunction:
         return Launch(kernel, places, {**self._defaults, **config}), bound.scalars
 
     def launch_arguments(self, args, kwargs) -> list:
-        """What a call in the eager style passes to its kernel, in the kernel's order: tensors, and the scalars that the body declares."""
+        """The arguments that an eager call passes to its kernel, in the kernel's order: tensors, and the scalars that the body declares."""
         bound = self._bind(args, kwargs)
         return [bound.arguments[name] for name in bound.names]
 
@@ -169,7 +169,7 @@ class JITFunction:
         return kernels
 
     def target_of(self, args, kwargs) -> str:
-        """What a call with these arguments is compiled for."""
+        """The target for which a call with these arguments is compiled."""
         return targets.runnable(self.options.get("target"), emulation_asked((*args, *kwargs.values())))
 
     def compile_options(self) -> dict:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program asks for and Kiln does not do, said once for each line that asks."""
+"""Warnings about what a program asks for and Kiln does not do, once for each line that asks."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _say_emulated(target: str) -> None:
     if not _said:
         _said = True
         why = "" if device_target(_current_device()) else "no GPU is found: "
-        logging.getLogger("kiln").warning("kiln: %skernels whose target nobody names run in kilnd's emulator, as %s; to compile for a GPU, name it: "
+        logging.getLogger("kiln").warning("kiln: %skernels without a named target run in kilnd's emulator, as %s; to compile for a GPU, name it: "
                                           "target=\"cuda:sm_90a\"", why, target)
 
 

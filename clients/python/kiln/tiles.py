@@ -15,9 +15,9 @@ PLAIN = {"block_m": 128, "block_n": 128, "block_k": 32, "stages": 3, "threads": 
 
 @dataclass(frozen=True)
 class Hopper:
-    """Figures of an H200, in cycles of one multiprocessor (SM) and bytes, measured on one card by the GEMMs of ``tests/gpu/bench``. Those that
-    the compiler counts with too (``compiler/target/costs.h``, ``targets.def``) have the same names and values there. Only ``memory``
-    is 19.7 there (``line / memory_line_cycles``), 4 % more: plans were measured with that and tiles with this."""
+    """Costs on an H200, in cycles of one multiprocessor (SM) and bytes, measured on one card with the GEMMs of ``tests/gpu/bench``. The
+    compiler has those that it needs under the same names and with the same values (``compiler/target/costs.h``, ``targets.def``). Only
+    ``memory`` differs, with 19.7 there (``line / memory_line_cycles``): plans were tuned with that value and tiles with this one."""
 
     multiprocessors: int = 132
     products: int = 4096  # multiply-adds of single bytes in a cycle; half as many of two bytes
@@ -26,18 +26,18 @@ class Hopper:
     halves: float = 1.1  # and where they leave registers only for half of the columns at a time
     line: int = 128  # bytes; a copy brings one in two cycles
     line_cycles: float = 2.0
-    hidden: float = 0.85  # of the products' time: what copies take of it does not show
-    few_steps: int = 32  # blocks that load for each other start later, which fewer do not make up for
+    hidden: float = 0.85  # part of the products' time: copies that take less are hidden
+    few_steps: int = 32  # steps: with fewer, blocks that load for each other lose more by starting late than they save
     sector: int = 32  # a row of a line that is not even aligned to these touches one more, a quarter of a line
-    memory: float = 19.0  # bytes of the card's memory in a cycle, for each multiprocessor: 4.2 TB/s
-    flight: int = 131072  # bytes of B on their way to one multiprocessor: more of them only wait for each other
+    memory: float = 19.0  # bytes of the card's memory in a cycle, for each multiprocessor
+    flight: int = 131072  # bytes of B on their way to one multiprocessor: further loads only wait for these
     shared: int = 232448
     banks: float = 128.0  # bytes of shared memory in a cycle, which products read and copies write
     step: float = 40.0  # of a step of the loop, beside its products and copies
     alone: float = 120.0  # the same for one group of warps, whose waits no other hides
     result: int = 128 * 256  # elements of one that leaves in that time; larger ones take longer
-    last: float = 2.0  # the products of the last step, which nothing follows: of what they take in the middle
-    tile: float = 3000.0  # of a tile: the first copies' latency, and what of the result's way out nothing hides
+    last: float = 2.0  # factor on the products of the last step, beside which nothing runs
+    tile: float = 3000.0  # of a tile, hidden by nothing: the first copies' latency and part of storing the result
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def matrix_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, t
 
 def one_row(k: int) -> dict:
     """``rows`` of B, ``columns`` of them in a step along k, and ``threads``, of a block of ``kiln.examples.gemm.gemv``, whose N × K elements have two
-    bytes. Measured on an H200: the longest steps of which no more than a twelfth lies outside; a thread has 32 bytes of each row, 16 of short
-    steps; and the more rows, the fewer times A is fetched, unless that leaves few blocks on a multiprocessor."""
+    bytes. Steps are the longest of which at most a twelfth lies outside of the matrix. A thread has 32 bytes of each row, in short steps 16.
+    With more rows A is fetched fewer times, unless few blocks are then left on a multiprocessor."""
     columns = next((c for c in (8192, 4096, 2048, 1024) if 12 * (-k % c) <= k), 512)
     return {"rows": 4 if k <= columns < 8192 else 2, "columns": columns, "threads": columns // (16 if columns >= 4096 else 8)}
 
@@ -232,10 +232,10 @@ def _bytes(dtype) -> int:
 
 
 def _few_rows(machine: Hopper, p: _Problem, deep: int) -> list[tuple[int, int, int, int]]:
-    """Block and threads where the memory is the bound. All rows at once, or their halves: the product of the transposes, whose columns come by
-    eights; long rows suit the memory. Blocks have 64 columns, or more where some multiprocessors would have a second one that all others
-    wait for; the more rows, the less often are they to be fetched again. With few columns the compiler splits k. Measured for layers of
-    1024 to 128256 columns."""
+    """Block and threads where the memory is the bound. A block takes all rows at once, or half of them: it computes the product of the
+    transposes, whose columns come by eights, and long rows suit the memory. A block has 64 columns, or more where some multiprocessors would
+    otherwise get a second block for which all others wait. With more rows, columns are fetched less often. With few columns the compiler
+    splits k. Tuned for layers of 1024 to 128256 columns."""
     columns, wave = -(-p.n // 64), machine.multiprocessors
     rows, half = -(-p.m // 8) * 8, -(-p.m // 16) * 8
     waves, narrow = -(-columns // wave), 8 * columns <= wave

@@ -65,7 +65,7 @@ def test_an_artifact_that_answers_something_else_is_refused(signer):
         _seal.check(reply, keys, _seal.Asked(request=pb.CompileRequest(target=spelling, options={"fast_math": True})))
     swaps = {
         "another key than the one asked for": _seal.Asked(key=flip(reply.key)),
-        "made for cuda:sm_90a, and asked for was cuda:sm_80": _seal.Asked(request=pb.CompileRequest(target="cuda:sm_80", options={"fast_math": True})),
+        "made for cuda:sm_90a, but the request was for cuda:sm_80": _seal.Asked(request=pb.CompileRequest(target="cuda:sm_80", options={"fast_math": True})),
         "other options": _seal.Asked(request=pb.CompileRequest(target="cuda:sm_90a")),
     }
     for why, asked in swaps.items():
@@ -92,7 +92,7 @@ def test_the_key_of_a_unix_socket_is_asked_once_and_of_tcp_remembered(signer, tm
     _seal.Trust("host:1", ask).check(signer.reply(), NOTHING)
     _seal.Trust("host:1", ask).check(signer.reply(), NOTHING)
     assert (tmp_path / "kiln" / "known_keys").read_text() == f"host:1 ed25519:{signer.public.hex()}\n"
-    with pytest.raises(_seal.UntrustedArtifact, match="signs with another key than it did"):
+    with pytest.raises(_seal.UntrustedArtifact, match="signs with another key than before"):
         _seal.Trust("host:1", lambda seconds: ask(seconds, flip(signer.public))).check(signer.reply(), NOTHING)
     with pytest.raises(_seal.UntrustedArtifact, match="names no signing key"):
         _seal.Trust("host:2", lambda seconds: b"").check(signer.reply(), NOTHING)
@@ -136,7 +136,7 @@ def test_what_people_write_into_the_file_of_known_keys(contact, signer, tmp_path
     contact()
     for wrong in ("host:1", "host:1 ed25519:00 # old"):
         known.write_text("host:2 ed25519:11\n" + wrong + "\n" + line)
-        with pytest.raises(_seal.UntrustedArtifact, match=f"^{known}, line 2: a line is an address and its key; mend this one, or remove it"):
+        with pytest.raises(_seal.UntrustedArtifact, match=f"^{known}, line 2: each line holds an address and its key; correct this line, or remove it"):
             contact()
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The type Launcher, the base of kiln.Kernel: a call goes on to what its `_launch` holds without a frame of Python between them, which would
-// take a tenth of a launch's time.
+// The type Launcher, the base of kiln.Kernel. A call goes straight to what its `_launch` holds: a frame of Python between them would be a
+// noticeable part of a launch.
 #include "clients/runtime/python/python.h"
 
 #include <structmember.h>

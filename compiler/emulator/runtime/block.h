@@ -107,12 +107,12 @@ class Block {
   Mbarriers& mbarriers() { return mbarriers_; }
   bool ended() const { return ended_ == grid_.threads; }
   bool lands_late() const { return grid_.seed % 2 == 0; }
-  // Who the running or another thread is to the shadow. `order` lives as long as the result.
+  // The shadow's view of a thread, the running one or another. `order` must outlive the result.
   Who WhoOf(uint32_t thread, uint32_t location, Order& order);
 
   void Barrier(uint32_t site, uint32_t location);
   void NamedBarrier(uint32_t id, uint32_t threads, bool wait, uint32_t site, uint32_t location);
-  // Of lanes first … first + count − 1 of the running thread's warp.
+  // A barrier of lanes first … first + count − 1 of the running thread's warp.
   void LanesBarrier(uint32_t first, uint32_t count, uint32_t site, uint32_t location);
   // `at_start`: of each thread when the kernel starts.
   void SetRegisters(uint32_t count, bool more, uint32_t at_start, uint32_t site, uint32_t location);

@@ -17,7 +17,7 @@ const char* Verb(Touch touch) {
   return touch == Touch::kRead ? " reads " : touch == Touch::kWrite ? " writes " : " changes (by an atomic) ";
 }
 
-// Who does what, and where it is reported.
+// The thread or agent of an access, and the statement in which the access is reported.
 struct Subject {
   Block* block = nullptr;  // of the thread
   uint32_t agent = 0, thread = 0, location = 0;

@@ -72,7 +72,7 @@ struct Grid {
   // Blocks that run together: those of a cluster, or all.
   uint32_t gang_blocks() const { return waits_for_all ? uint32_t(blocks()) : cluster_blocks(); }
   uint64_t gangs() const { return blocks() / gang_blocks(); }
-  // Of block `rank` of a gang. Clusters follow one another, and their blocks: both count along the first axis first.
+  // Index of block `rank` of a gang. Clusters are numbered along the first axis first, and so are the blocks of a cluster.
   std::array<uint32_t, 3> BlockIndex(uint64_t gang, uint32_t rank) const {
     uint64_t number = (gang * gang_blocks() + rank) / cluster_blocks();
     rank %= cluster_blocks();

@@ -89,7 +89,7 @@ uint32_t Mbarrier::Start() {
   return started_;
 }
 
-// Those who see the phase end have seen the copies before the first that is still under way.
+// Threads that see the phase end know all copies before the first one that is still under way.
 void Mbarrier::Complete(uint32_t number, uint32_t bytes, const MbarrierUse& copy) {
   in_flight_.erase(number);
   tx_ -= bytes;

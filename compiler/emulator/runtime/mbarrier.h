@@ -17,7 +17,7 @@ namespace kiln::emulator {
 class Block;
 struct Thread;
 
-// Who did something to an mbarrier, in which statement.
+// The last operation on an mbarrier: its thread and its statement.
 struct MbarrierUse {
   const Thread* by = nullptr;
   uint32_t location = 0;
@@ -71,7 +71,7 @@ class Mbarrier {
   bool published_ = false;
 };
 
-// Those of one block, by their place in shared memory.
+// The mbarriers of one block, by their place in shared memory.
 class Mbarriers {
  public:
   explicit Mbarriers(Block& block) : block_(block) {}

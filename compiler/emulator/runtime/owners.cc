@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t kMany = ~0u;
 constexpr uint32_t kSaving = 1, kSaved = 2;
 
-// Of a word: the gang, four bits for each kind of touch, and two that stand for what else is going on.
+// The bits of a word: the gang's number, four bits for each kind of touch, and the two flags kBusy and kShared.
 constexpr uint64_t kGang = 0xffffffff, kBusy = uint64_t{1} << 62, kShared = uint64_t{1} << 63;
 constexpr int kFirstOf[] = {32, 36, 40};  // by Touch
 constexpr uint64_t kChanges = uint64_t{0xff} << 36;

@@ -98,7 +98,7 @@ struct Abroad {
   uint32_t block = 0, agent = 0, location = 0;  // block 0: none
 };
 
-// Of one element of global memory, which several gangs touch.
+// The accesses of other gangs to one element of global memory.
 struct OfOthers {
   Abroad reader, atomic;
 };
@@ -219,7 +219,7 @@ class GlobalShadow {
     bool Holds(uintptr_t at, uint64_t count) const;
     std::string ElementText(uint64_t number) const;
   };
-  // Of one tensor, or of several that overlap: who touches one touches the others.
+  // The memory of one tensor, or of several that overlap, which count as one.
   struct Storage {
     std::byte* data;
     uint64_t bytes;

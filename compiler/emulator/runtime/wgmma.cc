@@ -158,7 +158,7 @@ class Product {
     return values;
   }
 
-  // Of each thread as mma.m16n8k16's A, in the rows of its warp.
+  // The elements of A that each thread holds, laid out as for mma.m16n8k16 in the rows of its warp.
   std::vector<float> FromRegisters() {
     const Reader value{DType(form_.a)};
     const uint32_t bits = uint32_t(ir::Bits(value.type)), each = 32 / bits;

@@ -63,7 +63,8 @@ KernelLowering::Operand KernelLowering::MakeOperand(const ir::Region& region, co
                       operand.alignment == 16;
   operand.transposed = !k_is_last;
   if (!operand.by_matrix) return operand;
-  // Lane l gives row l % 8 of matrix l / 8. Matrices in the order of the words: of a, rows first, then k; of b, k first.
+  // Lane l gives the address of row l % 8 of matrix l / 8. The matrices come in the order of the words: for a, rows first, then k; for b, k
+  // first.
   const int64_t half = 16 * 8 / ir::Bits(buffer.dtype);  // k of one word's matrix
   Value *lane = b().CreateURem(thread_, I32(grid.warp_size)), *row = b().CreateURem(lane, I32(8)), *matrix = b().CreateUDiv(lane, I32(8));
   const int64_t row_blocks = is_a ? mma.m / 8 : 1;
@@ -76,7 +77,7 @@ KernelLowering::Operand KernelLowering::MakeOperand(const ir::Region& region, co
     return b().CreateAdd(b().CreateMul(r, I32(operand.row_stride)), b().CreateMul(k, I32(operand.k_stride)));
   };
   const int64_t k_blocks = mma.k * int64_t(ir::Bits(buffer.dtype)) / 128;
-  // The warp's own rows: what of the row's thread part lies beyond one instruction.
+  // The part of a thread's row that selects its warp's rows, beyond those of one instruction.
   Value* warp = device_->Uniform(b().CreateUDiv(thread_, I32(grid.warp_size)));
   Value* first_row = is_a ? b().CreateMul(b().CreateURem(warp, I32(grid.warps_m)), I32(mma.m))
                           : b().CreateMul(b().CreateURem(b().CreateUDiv(warp, I32(grid.warps_m)), I32(grid.warps_n)),
@@ -123,7 +124,7 @@ void KernelLowering::LowerMma(const ir::Gemm& gemm, const MmaInstruction& mma) {
   for (int64_t r = 0; r < int64_t(c.size()); ++r) StoreRegister(gemm.c.buffer, r, c[size_t(r)]);
 }
 
-// The words of instruction `atom` along rows, `step` along k; of b by ldmatrix, those of the next instruction too where there is one.
+// The words of instruction `atom` along rows and `step` along k. For b by ldmatrix, also those of the next instruction, if there is one.
 Values KernelLowering::OperandWords(const Operand& operand, int64_t atom, int64_t step) {
   const int64_t first = operand.atom.Registers() * (step + operand.steps * atom);
   if (module_[operand.buffer].space == Space::kFragment) return FragmentWords(operand, first);
@@ -153,7 +154,7 @@ Values KernelLowering::MatrixWords(const Operand& operand, int64_t atom, int64_t
   const MmaInstruction& mma = *operand.mma;
   const int64_t words = WordsOf(operand.atom, module_[operand.buffer].dtype);
   const int64_t row = operand.layout.RegisterPart(operand.atom.Registers() * operand.steps * atom)[0];
-  // A neighbour must lie right behind: b's instructions of one warp do.
+  // The next instruction's rows must follow directly in memory; for b's instructions of one warp they do.
   const bool pair = !operand.is_a && words == 2 && (atom + 1) * mma.n < operand.layout.Extent(0) &&
                     operand.layout.Registers() > operand.atom.Registers() * operand.steps * (atom + 1);
   SplitOffset offset{pair ? operand.matrix_offset_pair : operand.matrix_offset,

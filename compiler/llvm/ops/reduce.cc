@@ -52,7 +52,7 @@ Value* KernelLowering::Combine(ReduceKind kind, DType dtype, Value* a, Value* c)
   return EvalBinary(node, a, c);
 }
 
-// In a few chains side by side: one alone would wait for each of its steps.
+// Combines in a few independent chains: in a single chain each step would wait for the one before it.
 Value* KernelLowering::CombineAll(ReduceKind kind, DType dtype, Values values) {
   constexpr size_t kChains = 4;
   for (size_t i = kChains; i < values.size(); ++i) values[i % kChains] = Combine(kind, dtype, values[i % kChains], values[i]);
@@ -62,7 +62,8 @@ Value* KernelLowering::CombineAll(ReduceKind kind, DType dtype, Values values) {
   return values[0];
 }
 
-// What order cannot change is combined in pairs of 16 bits: half the work, and neighbours lie in one register.
+// If order cannot change the result, 16-bit values are combined two at a time: that is half the work, and neighbours already share a
+// register.
 Value* KernelLowering::CombineInThread(ReduceKind kind, DType dtype, Values values) {
   const bool ordered = kind != ReduceKind::kMax && kind != ReduceKind::kMin && kind != ReduceKind::kAbsMax;
   if (ordered || !HasPairs(dtype) || values.size() % 2 != 0) return CombineAll(kind, dtype, std::move(values));
@@ -140,8 +141,9 @@ std::map<int64_t, Value*> KernelLowering::ReduceInWarps(const ir::Reduce& reduce
   return partial;
 }
 
-// Partial results in scratch[element of the result][block of the cluster][group of lanes]. Those of a cluster come in turns: two
-// mbarriers, then the results of even and of odd turns. Nobody is two turns ahead, for in each he waits for all.
+// Partial results lie in scratch[element of the result][block of the cluster][group of lanes]. In a cluster, the scratch holds two
+// mbarriers, then the results of even and those of odd turns. Two turns are enough: every block waits for all others in each turn, so none
+// can be two turns ahead.
 constexpr int64_t kTurns = compiler::kExchangeTurns, kMbarrierBytes = compiler::kExchangeBarrierBytes;
 
 struct KernelLowering::Partials {
@@ -151,7 +153,7 @@ struct KernelLowering::Partials {
   compiler::ReduceSteps steps;
   int64_t count = 1;             // for each element
   std::vector<int64_t> strides;  // of the result's dimensions, in elements of the result
-  Value* start = nullptr;        // the thread's part of the result, and the turn's, in bytes
+  Value* start = nullptr;        // bytes: the thread's offset in the result plus the turn's
 };
 
 KernelLowering::Partials KernelLowering::PartialsOf(const ir::Reduce& reduce, Value* turn) {
@@ -205,7 +207,7 @@ int64_t KernelLowering::PartialBytes(const ir::Reduce& reduce) const {
   return elements * ir::Bytes(CombinedType(module_[reduce.dst.buffer].dtype));
 }
 
-// Of a cluster: says what is to come, early, so that nobody waits for that.
+// In a cluster: tells the mbarrier early how many bytes will arrive, so that no thread waits for that later.
 KernelLowering::Turn KernelLowering::BeginExchange(std::span<const ir::Stmt> reduces) {
   const auto& first = std::get<ir::Reduce>(reduces[0].op);
   if (!first.cluster) return {};
@@ -220,7 +222,7 @@ KernelLowering::Turn KernelLowering::BeginExchange(std::span<const ir::Stmt> red
   return turn;
 }
 
-// The barrier before was the synchronize pass's, the one between is ours.
+// The synchronize pass inserted the barrier before this statement; the one between writes and reads is inserted here.
 void KernelLowering::Exchange(std::span<const ir::Stmt> reduces, std::span<std::map<int64_t, Value*>> values, const Turn& turn) {
   const auto& first = std::get<ir::Reduce>(reduces[0].op);
   if (!first.scratch) return;
@@ -254,7 +256,7 @@ void KernelLowering::StorePartial(const Partials& partials, int64_t reg, Value* 
     b().CreateAlignedStore(stored, PartialPointer(partials, reg, mine, 0), llvm::Align(uint64_t(ir::Bytes(partials.dtype))));
     return;
   }
-  // Lanes that hold the same go to different blocks, for each byte counts once.
+  // Lanes that hold copies of one result send them to different blocks: each byte must arrive once, since the mbarrier counts it.
   Value* pointer = PartialPointer(partials, reg, AddTo(mine, Scaled(device_->ClusterRank(), weight)), 0);
   Value* copy = I32(0);
   int64_t copies = 1;
@@ -274,7 +276,7 @@ void KernelLowering::StorePartial(const Partials& partials, int64_t reg, Value* 
   }
 }
 
-// Where all lanes of a warp want the same, each reads some; else every thread reads all.
+// If all lanes of a warp need the same partial results, each lane reads some and the warp combines them; otherwise every thread reads all.
 Value* KernelLowering::JoinPartials(const Partials& partials, int64_t reg) {
   constexpr int64_t kFew = 4;
   const int64_t lanes = context_.target->warp_size, count = partials.count;
@@ -294,7 +296,8 @@ Value* KernelLowering::JoinPartials(const Partials& partials, int64_t reg) {
   return v;
 }
 
-// scratch[register][thread], in the first block of the cluster. The first barrier: it is done with what was there before.
+// The sum passes through scratch[register][thread] in the first block of the cluster. The first barrier ensures that this block no longer
+// uses the scratch.
 void KernelLowering::LowerPairSum(const ir::PairSum& sum) {
   if (sum.half) return LowerHalves(sum);
   const DType dtype = module_[sum.sum].dtype;
@@ -316,7 +319,7 @@ void KernelLowering::LowerPairSum(const ir::PairSum& sum) {
   });
 }
 
-// scratch[registers / vector][thread][vector]: each block leaves the other's half in the other's.
+// Each block writes the other's half to the other's scratch[registers / vector][thread][vector].
 void KernelLowering::LowerHalves(const ir::PairSum& sum) {
   constexpr int64_t kVectorBytes = 16;
   const DType dtype = module_[sum.sum].dtype;
@@ -327,7 +330,7 @@ void KernelLowering::LowerHalves(const ir::PairSum& sum) {
   auto* type = llvm::FixedVectorType::get(MemoryType(llvm(), dtype), unsigned(width));
   const llvm::Align align{uint64_t(width * bytes)};
   const auto place = [&](int64_t r) { return SharedPointer(*sum.scratch, {Scaled(thread_, width * bytes), r * kernel_.threads * bytes}); };
-  // Of the whole sum, what is a half's register `r`.
+  // The register of the whole sum that corresponds to register `r` of a half.
   const auto part = [&](int64_t r, bool upper) {
     ir::Indices index = half.RegisterPart(r);
     index[size_t(sum.dim)] += upper ? module_.ShapeOf(*sum.half)[size_t(sum.dim)] : 0;

@@ -44,7 +44,7 @@ void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm) {
   k->addIncoming(I32(0), before);
   b().SetInsertPoint(more);
   Value* next = b().CreateAdd(k, I32(step));
-  // Before the body: what is known of k without its increment is that it is 0.
+  // Added before the body: until k has its increment, LLVM's facts about it would say that it is 0.
   k->addIncoming(next, more);
   b().CreateCondBr(b().CreateICmpULT(next, I32(shape.k)), body, end);
   b().SetInsertPoint(body);

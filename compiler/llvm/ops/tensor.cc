@@ -25,7 +25,7 @@ int64_t Floor8(int64_t n) { return n / 8 * 8; }
 
 // --- roles ---
 
-// Readers that are no wgmma, whose threads all say when they are done; else one of each warp does.
+// Finds how each ring's readers release a stage: every thread if some reader is no wgmma, else one thread of each warp.
 void KernelLowering::FindRings() {
   std::map<ir::BufferId, ir::BufferId> rings;  // by tile
   ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
@@ -50,9 +50,9 @@ void KernelLowering::FindRings() {
   FindReleases(kernel_.body, rings);
 }
 
-// One lane speaks for its warp where a product, which all lanes start together, stands between the wait for a tile and its release. Of a
-// product by warps, each lane reads the tile for itself.
-// Where a condition may skip the product, others may still be waiting: each thread says for itself.
+// One lane releases for its warp if a wgmma, which all lanes start together, stands between the wait for a tile and its release. In a
+// product by warps each lane reads the tile for itself, so each releases. So does each where a condition may skip the product, since other
+// lanes may still be waiting.
 void KernelLowering::FindReleases(const ir::Block& block, const std::map<ir::BufferId, ir::BufferId>& rings) {
   std::set<ir::BufferId> met;
   const auto meet = [&](const auto& self, const ir::Block& body) -> void {
@@ -89,7 +89,7 @@ void KernelLowering::LowerRoles() {
 
   // Registers for each thread as the kernel starts, and as the roles share them afterwards.
   const int64_t groups = kernel_.threads / kGroupThreads, all = groups + kernel_.producers / kGroupThreads;
-  // As CreateKernel has it: a limit counts for more than how many blocks are asked for.
+  // As in CreateKernel: max_registers takes precedence over min_blocks.
   const int64_t given = context_.options.max_registers(), limit = given == 0 ? 256 : Floor8(given);
   const int64_t blocks = given == 0 ? std::max(kernel_.min_blocks, 1u) : 1;
   const int64_t start = std::min(Floor8(int64_t(compiler::kBlockRegisters) / (all * kGroupThreads * blocks)), limit);
@@ -111,7 +111,7 @@ void KernelLowering::LowerRoles() {
   FinishStores();
   b().CreateBr(end);
   b().SetInsertPoint(end);
-  // Until then the other block may write here.
+  // The other block may write to this one's shared memory until then.
   if (multicast_) device_->ClusterBarrier();
 }
 
@@ -137,7 +137,7 @@ void KernelLowering::InitRings() {
   for (const auto& [barriers, use] : rings_) SetPosition(use.position, I32(0), I32(0));
 }
 
-// Tiles are read from shared memory until the last store has passed; that it ends, the kernel's end waits for.
+// Tensor stores read tiles from shared memory, so the block waits until the last has read. The end of the kernel waits for their writes.
 void KernelLowering::FinishStores() {
   if (has_stores_) device_->TensorStoreWait(0, /*read_only=*/true);
 }
@@ -155,7 +155,7 @@ std::pair<Value*, Value*> KernelLowering::Position(ir::BufferId position) {
   return {stage, b().CreateLoad(b().getInt32Ty(), b().CreateConstGEP1_32(b().getInt32Ty(), place, 1))};
 }
 
-// Fillings of a ring are counted from 0; the blocks of the cluster take turns.
+// Blocks of the cluster take turns in loading. Fillings of a ring count from 0.
 Value* KernelLowering::IsMyTurn(const ir::Ring& ring) {
   const auto [stage, parity] = Position(ring.position);
   const int64_t stages = module_.ShapeOf(ring.barriers)[0] / 2;
@@ -170,7 +170,7 @@ void KernelLowering::SetPosition(ir::BufferId position, Value* stage, Value* par
 }
 
 void KernelLowering::LowerRingStep(const ir::RingStep& step) {
-  // Acquiring is the filling role's, advancing both's.
+  // Only the producers acquire; both roles advance.
   const bool filling = slice_ != nullptr;
   if (!filling && step.action == RingAction::kAcquire) return;
   const int64_t stages = module_.ShapeOf(step.ring.barriers)[0] / 2;
@@ -186,7 +186,7 @@ void KernelLowering::LowerRingStep(const ir::RingStep& step) {
   };
   switch (step.action) {
     case RingAction::kAcquire:
-      // The phase before the first counts as ended: every stage is empty at first.
+      // Every stage is empty at first: a wait for the phase before the first passes at once.
       device_->PhaseWait(emptied(), b().CreateXor(parity, I32(1)));
       device_->PhaseExpect(filled(), I32(step.bytes));
       return;

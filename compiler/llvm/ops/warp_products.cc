@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matrix products of groups of four warps that each warp computes by mma.sync: 16 of an instruction's 64 rows, which it holds in registers.
-// Fragments are those of wgmma (PTX ISA: warp w of the group has rows 16w … 16w + 15, laid out as mma.sync's); the other operand, which
-// wgmma would read itself, comes by ldmatrix, two steps along k at once.
+// Products of groups of four warps that each warp computes with mma.sync: the 16 of the instruction's 64 rows that it holds in registers.
+// Fragments lie as for wgmma (PTX ISA: warp w of the group has rows 16w … 16w + 15, laid out as for mma.sync). wgmma would read the other
+// operand itself; here ldmatrix loads it, two steps along k at once.
 #include <algorithm>
 
 #include "compiler/llvm/kernel_lowering.h"
@@ -22,7 +22,7 @@ constexpr int64_t kDepth = 16;
 
 }  // namespace
 
-// The operand in shared memory, of which a lane gives ldmatrix one row: row l % 8, and the l / 8th eight elements along k.
+// The operand in shared memory. A lane gives ldmatrix the address of row l % 8, at the (l / 8)th group of eight elements along k.
 struct KernelLowering::SharedRows {
   const ir::Region* region;
   int row_dim, k_dim;
@@ -42,7 +42,7 @@ KernelLowering::SharedRows KernelLowering::MakeSharedRows(const ir::Region& regi
   return rows;
 }
 
-// Words of eight rows from `row` on and of the step, and of the next one where there is one.
+// The words of eight rows from `row` on, for this step and, if there is one, the next.
 Values KernelLowering::WordsOfRows(const SharedRows& rows, int64_t row, int64_t step, int64_t steps) {
   const ir::BufferId buffer = rows.region->buffer;
   const SplitOffset offset{rows.lane, SharedTerm(buffer, rows.row_dim, row) + SharedTerm(buffer, rows.k_dim, step * kDepth)};
@@ -79,7 +79,7 @@ void KernelLowering::LowerByWarps(const ir::Gemm& gemm, const MmaInstruction& mm
   for (int64_t r = 0; r < mma.c_layout.Registers() * atoms_m * atoms_n; ++r) {
     c.push_back(gemm.clear_accum ? llvm::Constant::getNullValue(MemoryType(llvm(), mma.c)) : LoadRegister(gemm.c.buffer, r));
   }
-  // Where the result's registers of a block of columns begin.
+  // Index of the first result register of a block of columns.
   const auto start = [&](int64_t atom, int64_t block) {
     const int64_t at = block * kColumns / hardware.n, place = mma.swapped ? atom + atoms_n * at : at + atoms_n * atom;
     return mma.c_layout.Registers() * place + kRegisters * (block % (hardware.n / kColumns));

@@ -32,7 +32,7 @@ KernelLowering::Descriptor KernelLowering::SharedDescriptor(const ir::Region& re
   return {.low = b().CreateOr(start_address, I32(leading / 16 << 16)), .high = uint32_t(swizzle << 30 | uint64_t(stride / 16))};
 }
 
-// The descriptor moved to a row and a k of the tile, and by bytes that follow from the warp group.
+// The descriptor of a row and a k of the tile, with the warp group's offset added.
 Value* KernelLowering::DescriptorAt(const Descriptor& start, const ir::Region& region, int64_t row, int64_t k, bool k_is_last, Value* group_offset) {
   const int last = int(region.extents.size()) - 1;
   const int64_t bytes = SharedTerm(region.buffer, k_is_last ? last - 1 : last, row) + SharedTerm(region.buffer, k_is_last ? last : last - 1, k);
@@ -67,7 +67,7 @@ KernelLowering::GroupOperand KernelLowering::MakeGroupOperand(const ir::Region& 
   return operand;
 }
 
-// Registers of instruction `atom` and a step along k, or the descriptor of `row` there.
+// The registers of instruction `atom` at `step` along k, or the descriptor of `row` at that step.
 Values KernelLowering::GroupWords(const GroupOperand& operand, int64_t atom, int64_t row, int64_t step) {
   if (operand.held) return FragmentWords(*operand.held, operand.held->atom.Registers() * (step + operand.held->steps * atom));
   return {DescriptorAt(operand.start, *operand.region, row, step * operand.k, operand.k_is_last, operand.group)};
@@ -125,7 +125,7 @@ void KernelLowering::LowerWgmma(const ir::Gemm& gemm, const MmaInstruction& mma)
   for (size_t r = 0; r < results.size(); ++r) PutRegister(gemm.c.buffer, int64_t(r), results[r]);
 }
 
-// Until at most `pending` products that were started after the sum's are unfinished.
+// Waits until at most `pending` of the products started after this sum's are unfinished.
 void KernelLowering::LowerProductWait(ir::BufferId sum, int32_t pending) {
   Values values;
   for (int64_t r = 0; r < module_[sum].layout->Registers(); ++r) values.push_back(LoadRegister(sum, r));

@@ -8,7 +8,7 @@
 namespace kiln::ir::grammar {
 namespace {
 
-// What the block does together may stand here; where it may not, it is tried now and then.
+// Writes an operation of the whole block. Sometimes also where it is not allowed, to test the refusal.
 int Together(const Writer& writer, int weight) {
   if (writer.place.parallel) return 0;
   return writer.place.some_threads ? weight / 8 : weight;

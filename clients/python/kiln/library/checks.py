@@ -122,6 +122,6 @@ def want_not_negative(function: str, name: str, value) -> None:
 
 
 def want_name(function: str, name: str, value, names) -> None:
-    """ValueError for a word that is none of those."""
+    """ValueError if the word is not one of those."""
     if value not in names:
         raise ValueError(f"{function}: {name} is {value!r}; use {' or '.join(map(repr, names))}")

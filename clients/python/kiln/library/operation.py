@@ -151,7 +151,7 @@ class Operation:
 
 
 def _signature(value):
-    """What a plan depends on."""
+    """The values that a plan depends on."""
     if is_torch(value):
         return value.shape, value.stride(), value.dtype, value.device
     if isinstance(value, Bits):

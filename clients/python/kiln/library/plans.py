@@ -85,7 +85,7 @@ class View:
 
 @dataclass(frozen=True)
 class Result:
-    """What a function returns: shape and dtype."""
+    """A function's result: shape and dtype."""
 
     shape: tuple
     dtype: str

@@ -18,7 +18,7 @@ ACTIVATIONS = (None, "relu", "gelu", "silu")
 
 
 def _results_allowed(dtype) -> tuple:
-    """What a product of such operands may be written as; the first is the default."""
+    """The dtypes that the result of such operands may have; the first is the default."""
     if dtype == "int8":
         return ("int32",)
     if dtype in FLOAT8:

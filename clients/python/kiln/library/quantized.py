@@ -20,7 +20,7 @@ FORMATS = ("int4", "mxfp4")
 
 
 def _at_most(extent: int) -> int:
-    """What a product of so many rows is made for."""
+    """The number of rows for which the program of a product of so many rows is made."""
     return max(8, bucket(extent))
 
 
