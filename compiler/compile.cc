@@ -104,6 +104,9 @@ class Compilation {
       ir::Walk(kernel.body, [&](ir::Stmt& stmt) {
         if (stmt.loc.line < numbers_.size()) stmt.loc = numbers_[stmt.loc.line];
       });
+      for (ir::Decision& decision : kernel.decisions) {
+        if (decision.loc.line < numbers_.size()) decision.loc = numbers_[decision.loc.line];
+      }
     }
   }
 

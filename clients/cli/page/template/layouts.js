@@ -5,6 +5,7 @@ const kBanks = 32, kBankBytes = 4;  // as the compiler counts conflicts: 16 byte
 const kChunkBytes = 16, kChunks = (kBanks * kBankBytes) / kChunkBytes;
 const kWrapped = 64;                // columns of a tile with one dimension
 const kMostRows = 1024;
+const kHeight = 540;                // pixels that a grid takes where it fits
 
 const sum = (terms, kind, index) => index.reduce((total, value, d) => total + terms[d][kind][value], 0);
 
@@ -177,13 +178,13 @@ function layoutsPanel(panel) {
     return;
   }
   const words = readout("Point at an element, or move with the arrow keys.");
-  const facts = el("p", {}), formula = el("p", { class: "dim" }), box = el("div", { class: "scroll" }), outerBox = el("div", { class: "controls" });
+  const facts = el("p", {}), formula = el("p", { class: "dim" }), box = el("div", { class: "scroll tile" }), outerBox = el("div", { class: "controls" });
   const key = el("p", { class: "dim" });
   let at = 0, outer = [], zoom = 0, width = 0;
 
   const cells = (layout) => {
-    const { columns } = gridOf(layout, outer);
-    const fit = Math.max(3, Math.min(20, Math.floor(width / columns)));
+    const { rows, columns } = gridOf(layout, outer);
+    const fit = Math.max(3, Math.min(20, Math.floor(width / columns), Math.floor(kHeight / rows)));
     return [fit, Math.max(12, fit), 34][zoom];
   };
   const draw = () => {

@@ -17,6 +17,11 @@ function names(text, name) {
   return new RegExp(`[%@]${name}(?!\\w)`).test(text);
 }
 
+// Wrapped lines go on under their own beginning.
+function indent(text) {
+  return text.length - text.trimStart().length;
+}
+
 // Equal decisions of one line (of copies that are repeated ahead of a loop) once, with their number.
 function counted(decisions) {
   const found = new Map();
@@ -49,7 +54,7 @@ function programPanel(panel) {
   const lines = rows.map((row, index) => {
     const text = el("div", { class: "text", role: "option", click: () => selection.choose(row.line) },
                     el("span", { class: "number" }, row.line === 0 ? "" : String(row.line)),
-                    el("code", { class: "words" }, row.text === "" ? " " : row.text));
+                    el("code", { class: "words", style: `padding-left: ${indent(row.text) + 2}ch` }, row.text.trimStart() || " "));
     const list = beside[index].map((decision) => {
       const item = note(decision, () => selection.choose(row.line, decision.subject));
       notes.push([item, decision, row]);
