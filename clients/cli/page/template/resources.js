@@ -59,7 +59,8 @@ function resourcesPanel(panel) {
     ];
     if (target.family === "amd") rows.push(["scalar registers", amount(kernel.scalar, null, ""), ""]);
     panel.append(el("h3", {}, kernel.name ?? kernel.entry),
-                 el("table", {}, el("tbody", {}, rows.map(([name, value, remark]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, value), el("td", { class: "dim" }, remark))))),
+                 el("div", { class: "scroll" }, el("table", {}, el("tbody", {}, rows.map(([name, value, remark]) =>
+                   el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, value), el("td", { class: "dim" }, remark)))))),
                  el("ul", { class: "plain" }, occupancy(kernel, target).map((text) => el("li", {}, text))));
   }
 }
