@@ -83,7 +83,7 @@ class Compilation {
     files_ = module->files;
     const std::vector<Assumptions> assumptions = AssumptionsOf(*module);
     if (context_.target->emulated) numbers_ = NumberStatements(*module);
-    if (!RunPasses(*module, context_, request_.explain(), hooks_, diagnostics_, result_)) return false;
+    if (!RunPasses(*module, context_, request_.explain(), hooks_, diagnostics_, result_, numbers_)) return false;
     Generated generated;
     if (!llvm_ir::Generate(*module, context_, request_.explain(), hooks_, diagnostics_, result_, artifact_, generated)) return false;
     const std::vector<std::set<uint32_t>> users = context_.target->emulated ? UsersOfBuffers(*module) : std::vector<std::set<uint32_t>>();
@@ -104,6 +104,9 @@ class Compilation {
       ir::Walk(kernel.body, [&](ir::Stmt& stmt) {
         if (stmt.loc.line < numbers_.size()) stmt.loc = numbers_[stmt.loc.line];
       });
+      for (ir::Decision& decision : kernel.decisions) {
+        if (decision.loc.line < numbers_.size()) decision.loc = numbers_[decision.loc.line];
+      }
     }
   }
 

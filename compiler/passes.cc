@@ -7,6 +7,7 @@
 #include "compiler/bounds.h"
 #include "compiler/canonicalize.h"
 #include "compiler/conflicts.h"
+#include "compiler/dump.h"
 #include "compiler/hand_over.h"
 #include "compiler/infer/instructions.h"
 #include "compiler/infer/layouts.h"
@@ -30,7 +31,6 @@
 #include "compiler/infer/tile_reads.h"
 #include "compiler/stage_timer.h"
 #include "compiler/together.h"
-#include "ir/print.h"
 #include "ir/verify.h"
 
 namespace kiln::compiler {
@@ -92,7 +92,7 @@ ir::Result CheckAfter(const Pass& pass, const ir::Module& module, ir::Diagnostic
 std::span<const Pass> Passes() { return kPasses; }
 
 ir::Result RunPasses(ir::Module& module, const Context& context, const v1::Explain& explain, const Hooks& hooks,
-                     ir::Diagnostics& diagnostics, v1::WorkerResult& result) {
+                     ir::Diagnostics& diagnostics, v1::WorkerResult& result, std::span<const ir::SourceLoc> numbers) {
   for (const Pass& pass : kPasses) {
     if (hooks.cancelled()) {
       diagnostics.Internal("cancelled");
@@ -108,7 +108,7 @@ ir::Result RunPasses(ir::Module& module, const Context& context, const v1::Expla
     if (Wanted(explain, pass.name)) {
       v1::PassDump& dump = *result.add_dumps();
       dump.set_pass(std::string(pass.name));
-      dump.set_text(ir::Print(module));
+      dump.set_text(DumpText(module, numbers));
     }
   }
   return {};

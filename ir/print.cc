@@ -204,12 +204,14 @@ class ModulePrinter {
 
   // Buffers that no statement allocates; several may share one name.
   void PrintScratch() {
-    std::set<BufferId> scratch;
+    std::set<BufferId> scratch, allocated;
     for (const Kernel& kernel : module_.kernels) {
       Walk(kernel.body, [&](const Stmt& stmt) {
         if (auto* reduce = std::get_if<Reduce>(&stmt.op); reduce && reduce->scratch) scratch.insert(*reduce->scratch);
+        if (auto* alloc = std::get_if<Alloc>(&stmt.op)) allocated.insert(alloc->buffer);
       });
     }
+    for (BufferId id : allocated) scratch.erase(id);
     for (BufferId id : scratch) Line(1, fmt::format("scratch {}: {}", exprs_(id), stmts_.Type(module_[id])));
   }
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "clients/cli/page/page.h"
 #include "clients/cli/report.h"
 #include "clients/cli/sources.h"
 
@@ -15,13 +16,17 @@ struct ExplainCommand {
   bool llvm = false;
   bool assembly = false;
   bool time = false;
+  std::string page_file;
 
   void Run(Context& context) const {
+    context.LeaveStdoutTo(page_file);
     auto request = MakeRequest(program);
     if (!request) return context.Fail(request.error());
     request->explain = Explain{.after = after, .llvm = llvm, .assembly = assembly};
+    if (!page_file.empty()) request->explain->after.emplace_back(kPageDump);
     const auto compiled = CompileWithProgress(context, program, *request, true);
     if (!compiled) return context.Fail(compiled.error());
+    if (!page_file.empty()) return WritePage(context, *request, *compiled);
     if (context.json()) return PrintJson(context, *compiled);
 
     const bool colours = context.colours();
@@ -36,6 +41,17 @@ struct ExplainCommand {
       if (compiled->kind == CodeKind::kPtx) Section("assembly", compiled->code, colours);
     }
     if (time) fmt::print("{}", TimingsText(*compiled, colours));
+  }
+
+  void WritePage(Context& context, const CompileRequest& request, const Compiled& compiled) const {
+    const auto page = MakePage(request, compiled);
+    if (!page) return context.Fail(page.error());
+    if (const auto written = WriteFile(page_file, *page); !written) return context.Fail(written.error());
+    for (const Diagnostic& warning : compiled.warnings) {
+      fmt::print(stderr, "{} {}\n", Paint("warning:", Style::kWarn, context.terminal.err), warning.message);
+    }
+    if (context.json()) return context.Print(Json::Object({{"page", page_file}, {"bytes", std::uint64_t{page->size()}}}));
+    fmt::print(context.report, "→ {}  {}\n", page_file, Bytes(page->size()));
   }
 
   static bool HasAssembly(const Compiled& compiled) {
@@ -73,6 +89,10 @@ void AddExplain(CLI::App& app, Context& context) {
   sub.add_flag("--llvm", command->llvm, "show LLVM's IR before and after its optimiser");
   sub.add_flag("--asm", command->assembly, "show the PTX or GCN");
   sub.add_flag("--time", command->time, "show where the time goes");
+  sub.add_option("--html", command->page_file,
+                 "write a page here that shows the decisions beside the program, and draws layouts, pipeline and shared memory; then nothing else is shown")
+      ->type_name("FILE")
+      ->excludes("--after", "--llvm", "--asm", "--time");
   sub.callback([command, &context] { command->Run(context); });
 }
 

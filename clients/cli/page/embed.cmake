@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# OUT becomes C++ that holds PARTS, each as a string of its file's name: page_css for page.css. Scripts are joined in their order.
+set(script "")
+set(text "// Made by clients/cli/page/embed.cmake.\n#include \"clients/cli/page/template.h\"\n\nnamespace kiln::cli {\n\n")
+foreach(part ${PARTS})
+  file(READ ${part} content)
+  string(REGEX REPLACE "^[^\n]*SPDX-License-Identifier[^\n]*\n" "" content "${content}")
+  get_filename_component(extension ${part} LAST_EXT)
+  if(extension STREQUAL ".js")
+    string(APPEND script "${content}")
+  elseif(extension STREQUAL ".css")
+    string(APPEND text "const std::string_view kPageStyle = R\"~part~(${content})~part~\";\n")
+  else()
+    string(APPEND text "const std::string_view kPageFrame = R\"~part~(${content})~part~\";\n")
+  endif()
+endforeach()
+string(APPEND text "const std::string_view kPageScript = R\"~part~(${script})~part~\";\n\n}  // namespace kiln::cli\n")
+file(WRITE ${OUT} "${text}")
