@@ -148,7 +148,8 @@ def test_a_program_stays_text(tmp_path, program):
 
 
 def test_it_stands_alone_among_the_options():
-    ran = subprocess.run([BIN / "kiln", "explain", "x.kiln", "-t", "cuda:sm_80", "--html", "x.html", "--llvm"], capture_output=True, text=True, timeout=60)
+    arguments = ["explain", "x.kiln", "-t", "cuda:sm_80", "--html", "x.html", "--llvm"]
+    ran = subprocess.run([BIN / "kiln", *arguments], capture_output=True, text=True, timeout=60)
     assert ran.returncode != 0 and "--html" in ran.stderr + ran.stdout
 
 

@@ -82,7 +82,8 @@ class Timeline {
   // What other threads do does not: where it stands among these is not known.
   static bool TakesSlot(const ir::Stmt& stmt) {
     const auto* step = std::get_if<ir::RingStep>(&stmt.op);
-    return RingOf(stmt) == nullptr && (step == nullptr || step->action != ir::RingAction::kAcquire) && !std::holds_alternative<ir::AsyncCommit>(stmt.op);
+    if (step != nullptr && step->action == ir::RingAction::kAcquire) return false;
+    return RingOf(stmt) == nullptr && !std::holds_alternative<ir::AsyncCommit>(stmt.op);
   }
 
   // Statements that the block does one after the other, branches and inner loops opened.

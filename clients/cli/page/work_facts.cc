@@ -67,7 +67,8 @@ class Counter {
   }
 
   void Unknown(const ir::Stmt& stmt) {
-    if (counted_.unknown.empty()) counted_.unknown = fmt::format("How often “{}” runs is known only when the program is launched.", Line(module_, stmt));
+    if (!counted_.unknown.empty()) return;
+    counted_.unknown = fmt::format("How often “{}” runs is known only when the program is launched.", Line(module_, stmt));
   }
 
   static double Elements(const ir::Region& region) {

@@ -58,7 +58,8 @@ function describe(layout, index) {
   if (place.bank !== undefined) {
     const meet = conflictsAt(layout, index);
     const rows = layout.shape.length < 2 || layout.kind === "barrier" ? ""
-      : meet > 1 ? ` Of these eight rows, ${meet} have this column in the same banks.` : " No other of these eight rows has this column in the same banks.";
+      : meet > 1 ? ` Of these eight rows, ${meet} have this column in the same banks.` :
+          " No other of these eight rows has this column in the same banks.";
     const from = layout.offset === null ? `byte ${place.byte}` : `byte ${layout.offset + place.byte} (${layout.offset} + ${place.byte})`;
     return `${element}: ${from}, bank ${place.bank}.${rows}`;
   }
@@ -79,7 +80,8 @@ class LayoutGrid {
     this.at = [0, 0];
     this.canvas = el("canvas", {
       tabindex: 0, role: "application", "aria-label": `Layout of ${layout.name}. The arrow keys move from element to element.`,
-      keydown: (event) => this.key(event), focus: () => this.show(), pointermove: (event) => this.point(event), pointerdown: (event) => this.point(event),
+      keydown: (event) => this.key(event), focus: () => this.show(),
+      pointermove: (event) => this.point(event), pointerdown: (event) => this.point(event),
     });
     box.replaceChildren(this.canvas);
     const ratio = window.devicePixelRatio || 1;
@@ -178,7 +180,8 @@ function layoutsPanel(panel) {
     return;
   }
   const words = readout("Point at an element, or move with the arrow keys.");
-  const facts = el("p", {}), formula = el("p", { class: "dim" }), box = el("div", { class: "scroll tile" }), outerBox = el("div", { class: "controls" });
+  const facts = el("p", {}), formula = el("p", { class: "dim" }), box = el("div", { class: "scroll tile" });
+  const outerBox = el("div", { class: "controls" });
   const key = el("p", { class: "dim" });
   let at = 0, outer = [], zoom = 0, width = 0;
 

@@ -67,7 +67,8 @@ function programPanel(panel) {
     el("p", {}, "Each line of the program, and beside it what the compiler decided of it and why. Select a line or a decision: the other panels " +
                 "show what became of it. The arrow keys move from line to line, Enter selects."),
     written ? el("p", { class: "dim" }, "Numbers are the lines of the text.")
-            : el("p", { class: "dim" }, `The program came as a module. Its text is the compiler's own; numbers are lines of ${files.join(", ") || "its source"}.`));
+            : el("p", { class: "dim" },
+                `The program came as a module. Its text is the compiler's own; numbers are lines of ${files.join(", ") || "its source"}.`));
   for (const warning of data.warnings) panel.append(el("p", { class: "warning" }, `Warning: ${warning}`));
   panel.append(el("div", { class: "program", role: "listbox", "aria-label": "Program" }, lines.map((line) => line.box)));
   if (homeless.length > 0) {
@@ -90,7 +91,8 @@ function programPanel(panel) {
       text.setAttribute("aria-selected", chosen);
     }
     for (const [item, decision, row] of notes) {
-      item.classList.toggle("chosen", row.line !== 0 && row.line === selection.line && (selection.name === null || decision.subject === selection.name));
+      item.classList.toggle("chosen", row.line !== 0 && row.line === selection.line &&
+                            (selection.name === null || decision.subject === selection.name));
     }
   });
 }

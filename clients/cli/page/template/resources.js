@@ -16,7 +16,8 @@ function occupancy(kernel, target) {
   const says = [];
   if (kernel.shared > 0) {
     const blocks = Math.floor(target.shared / kernel.shared);
-    says.push(`By shared memory, at least ${blocks} ${blocks === 1 ? "block fits" : "blocks fit"} on a multiprocessor: it has at least the ${thousands(target.shared)} bytes that ` +
+    says.push(`By shared memory, at least ${blocks} ${blocks === 1 ? "block fits" : "blocks fit"} on a multiprocessor: ` +
+              `it has at least the ${thousands(target.shared)} bytes that ` +
               "one block may have. How much more it has is not in the target's row.");
   } else {
     says.push("Shared memory sets no limit: the kernel uses none.");
@@ -27,7 +28,8 @@ function occupancy(kernel, target) {
     says.push("How many registers a multiprocessor has is not in the target's row, so registers say nothing of how many blocks fit.");
   } else if (threads !== null) {
     const blocks = Math.floor(target.all_registers / (kernel.registers * threads));
-    says.push(`By registers, ${blocks} ${blocks === 1 ? "block fits" : "blocks fit"}: ${kernel.registers} × ${threads} threads of ${thousands(target.all_registers)}.`);
+    says.push(`By registers, ${blocks} ${blocks === 1 ? "block fits" : "blocks fit"}: ` +
+              `${kernel.registers} × ${threads} threads of ${thousands(target.all_registers)}.`);
   }
   if (kernel.min_blocks > 0) says.push(`The program asks for at least ${kernel.min_blocks} blocks on a multiprocessor.`);
   return says;
@@ -36,7 +38,9 @@ function occupancy(kernel, target) {
 function whyUnknown() {
   const { target, cubin } = data.resources;
   if (target.emulated) return "Registers are not known: emulated code is made for the host's processor, not for the GPU's registers.";
-  if (target.family === "nvidia" && !cubin) return "Registers, spills and local memory are not known: they are ptxas's to choose, and none was at hand when this was compiled.";
+  if (target.family === "nvidia" && !cubin) {
+    return "Registers, spills and local memory are not known: they are ptxas's to choose, and none was at hand when this was compiled.";
+  }
   return "Registers, spills and local memory are not known: the code object does not name them.";
 }
 
@@ -51,7 +55,8 @@ function resourcesPanel(panel) {
   for (const kernel of kernels) {
     const threads = kernel.threads === null ? null : kernel.threads + kernel.producers;
     const rows = [
-      ["threads of a block", amount(threads, target.threads, ""), kernel.producers > 0 ? `${kernel.threads} compute, ${kernel.producers} fill rings` : ""],
+      ["threads of a block", amount(threads, target.threads, ""), kernel.producers > 0 ?
+          `${kernel.threads} compute, ${kernel.producers} fill rings` : ""],
       ["shared memory of a block", amount(kernel.shared, target.shared, " bytes"), ""],
       ["registers of a thread", amount(kernel.registers, most, ""), ""],
       ["spilled", amount(kernel.spilled, null, " bytes"), ""],

@@ -6,7 +6,9 @@ function workOf() {
   const { kernels } = data.work;
   const unknown = kernels.find((kernel) => kernel.unknown !== null);
   if (unknown !== undefined) return { why: unknown.unknown };
-  if (kernels.length > 1 && kernels.some((kernel) => kernel.blocks === null)) return { why: "How many blocks there are is known only when the program is launched." };
+  if (kernels.length > 1 && kernels.some((kernel) => kernel.blocks === null)) {
+    return { why: "How many blocks there are is known only when the program is launched." };
+  }
   const total = (count) => kernels.reduce((sum, kernel) => sum + count(kernel) * (kernel.blocks ?? 1), 0);
   const products = (kernel) => kernel.products.reduce((sum, product) => sum + product.operations, 0);
   return {
@@ -17,14 +19,15 @@ function workOf() {
 
 // Operations of a multiprocessor in a cycle: products take their instructions' rows, each its share. A reason where a row has no figure.
 function peakOf(work) {
-  if (work.products === 0) return { why: "The program has no products, and the targets' rows say only what matrix instructions do in a cycle: there is no flat roof to draw." };
+  const noRoof = (why) => ({ why: `${why}: there is no flat roof to draw.` });
+  if (work.products === 0) return noRoof("The program has no products, and the targets' rows say only what matrix instructions do in a cycle");
   const rates = new Map();
   for (const { line, instruction, rate, row } of data.work.instructions) {
-    if (!row) return { why: `A product is computed without a matrix instruction (${instruction}), for which the target's rows have no figure: there is no flat roof to draw.` };
-    if (rate === null) return { why: "The target's rows do not say how many matrix units a multiprocessor has: there is no flat roof to draw." };
+    if (!row) return noRoof(`A product is computed without a matrix instruction (${instruction}), and the target's rows have no figure for that`);
+    if (rate === null) return noRoof("The target's rows do not say how many matrix units a multiprocessor has");
     rates.set(line, rate);
   }
-  if (rates.size === 0) return { why: "No product has an instruction in the compiler's last dump: there is no flat roof to draw." };
+  if (rates.size === 0) return noRoof("No product has an instruction in the compiler's last dump");
   const usual = Math.min(...rates.values());
   let cycles = 0;
   for (const kernel of data.work.kernels) {
@@ -46,10 +49,12 @@ function drawRoofline(box, width, peak, roofs, points) {
   const drawing = svg("svg", { width, height, role: "img", "aria-label": points.map((point) => point.label).join(" ") });
 
   for (let v = low; v <= high * 1.001; v *= 10) {
-    drawing.append(svg("line", { class: "grid", x1: x(v), x2: x(v), y1: top, y2: height - bottom }), svg("text", { class: "faint", x: x(v), y: height - bottom + 14, "text-anchor": "middle" }, rounded(v)));
+    drawing.append(svg("line", { class: "grid", x1: x(v), x2: x(v), y1: top, y2: height - bottom }),
+                   svg("text", { class: "faint", x: x(v), y: height - bottom + 14, "text-anchor": "middle" }, rounded(v)));
   }
   for (let v = yLow; v <= yHigh * 1.001; v *= 10) {
-    drawing.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y(v), y2: y(v) }), svg("text", { class: "faint", x: left - 6, y: y(v) + 4, "text-anchor": "end" }, rounded(v)));
+    drawing.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y(v), y2: y(v) }),
+                   svg("text", { class: "faint", x: left - 6, y: y(v) + 4, "text-anchor": "end" }, rounded(v)));
   }
   drawing.append(svg("text", { class: "faint", x: (left + width) / 2, y: height - 6, "text-anchor": "middle" }, "operations for each byte"),
                  svg("text", { class: "faint", x: left, y: 10 }, "operations of a multiprocessor in a cycle"));
@@ -67,8 +72,10 @@ function drawRoofline(box, width, peak, roofs, points) {
     drawing.append(svg("text", { class: "faint", x: width - right, y: y(peak) - 6, "text-anchor": "end" }, `matrix instructions: ${rounded(peak)}`));
   }
   for (const point of points) {
-    drawing.append(svg("line", { x1: x(point.at), x2: x(point.at), y1: y(point.reach ?? yHigh), y2: height - bottom, stroke: `var(--${point.colour})`, "stroke-dasharray": "4 3" }));
-    if (point.reach !== null) drawing.append(svg("circle", { cx: x(point.at), cy: y(point.reach), r: 6, fill: `var(--${point.colour})`, stroke: "var(--card)", "stroke-width": 2 }, svg("title", {}, point.label)));
+    drawing.append(svg("line", { x1: x(point.at), x2: x(point.at), y1: y(point.reach ?? yHigh), y2: height - bottom,
+        stroke: `var(--${point.colour})`, "stroke-dasharray": "4 3" }));
+    if (point.reach !== null) drawing.append(svg("circle", { cx: x(point.at), cy: y(point.reach), r: 6, fill: `var(--${point.colour})`,
+        stroke: "var(--card)", "stroke-width": 2 }, svg("title", {}, point.label)));
   }
   box.replaceChildren(drawing);
 }
@@ -81,11 +88,15 @@ function rooflinePanel(panel) {
   }
   const scope = work.whole ? "The program" : "A block of the program";
   const operations = work.products > 0 ? work.products : work.arithmetic;
-  panel.append(el("p", {}, `${scope} has ${thousands(work.products)} operations in products and ${thousands(work.arithmetic)} others on floats. Its blocks ask for ` +
-                           `${thousands(work.bytes)} bytes of tensors` + (work.tensors === null ? "; how large the tensors are is known only when it is launched." :
-                           work.whole ? `; the tensors have ${thousands(work.tensors)} bytes, each read or written once.` : "."), " Tiles count as whole and branches as taken."));
+  panel.append(el("p", {},
+      `${scope} has ${thousands(work.products)} operations in products and ${thousands(work.arithmetic)} others on floats. Its blocks ask for ` +
+                           `${thousands(work.bytes)} bytes of tensors` + (work.tensors === null ?
+                               "; how large the tensors are is known only when it is launched." :
+                           work.whole ? `; the tensors have ${thousands(work.tensors)} bytes, each read or written once.` : "."),
+                               " Tiles count as whole and branches as taken."));
   if (operations === 0 || work.bytes === 0) {
-    panel.append(el("p", {}, operations === 0 ? "It computes nothing on floats, so it has no place on a roofline." : "It reads and writes no tensor, so it has no place on a roofline."));
+    panel.append(el("p", {}, operations === 0 ? "It computes nothing on floats, so it has no place on a roofline." :
+        "It reads and writes no tensor, so it has no place on a roofline."));
     return;
   }
   const { peak = null, why, instructions } = peakOf(work);
@@ -96,18 +107,23 @@ function rooflinePanel(panel) {
     if (roof === undefined) return null;
     return peak === null ? roof.slope * at : Math.min(peak, roof.slope * at);
   };
-  const points = [{ at: operations / work.bytes, reach: reach(operations / work.bytes, roofs[1]), colour: "store", from: "from L2, as the blocks ask for bytes" }];
+  const points = [{ at: operations / work.bytes, reach: reach(operations / work.bytes, roofs[1]), colour: "store",
+      from: "from L2, as the blocks ask for bytes" }];
   if (work.whole && work.tensors > 0) {
-    points.push({ at: operations / work.tensors, reach: reach(operations / work.tensors, roofs[0]), colour: "copy", from: "from memory, if each tensor came once" });
+    points.push({ at: operations / work.tensors, reach: reach(operations / work.tensors, roofs[0]), colour: "copy",
+        from: "from memory, if each tensor came once" });
   }
   for (const point of points) {
-    point.label = `${rounded(point.at)} operations for each byte ${point.from}` + (point.reach === null ? "." : `: at most ${rounded(point.reach)} in a cycle.`);
+    point.label = `${rounded(point.at)} operations for each byte ${point.from}` + (point.reach === null ? "." :
+        `: at most ${rounded(point.reach)} in a cycle.`);
   }
   if (why !== undefined) panel.append(el("p", {}, why));
   else panel.append(el("p", {}, `The flat roof follows from the cycles of ${instructions.join(", ")} in the target's rows.`));
   panel.append(el("p", {}, bandwidth === null
-    ? "The target's rows say nothing of its memory's bandwidth: there is no slanted roof, and where the program stands below the flat one is not known."
-    : "The slanted roofs follow from the compiler's cost model, whose figures are those of an H200: each multiprocessor has its share of memory and of L2."));
+    ? "The target's rows say nothing of its memory's bandwidth: there is no slanted roof, " +
+      "and where the program stands below the flat one is not known."
+    : "The slanted roofs follow from the compiler's cost model, whose figures are those of an H200: " +
+      "each multiprocessor has its share of memory and of L2."));
   if (peak !== null || roofs.length > 0) {
     const box = el("div", {});
     panel.append(box);

@@ -68,7 +68,8 @@ function drawTimeline(loop, labels, box, words, width) {
       for (const bar of bars) {
         const statement = loop.statements[bar.statement];
         const mark = svg("rect", {
-          class: `mark ${statement.kind}${bar.beside ? " other" : ""}`, x: x(bar.from) + 1, y: y + 2, width: (bar.to - bar.from) * slot - 2, height: kLane - 4, rx: 3,
+          class: `mark ${statement.kind}${bar.beside ? " other" : ""}`, x: x(bar.from) + 1, y: y + 2, width: (bar.to - bar.from) * slot - 2,
+              height: kLane - 4, rx: 3,
           role: "button", "aria-label": describeBar(loop, bar), click: () => selection.choose(statement.line),
           focus: () => { words.textContent = describeBar(loop, bar); }, pointerenter: () => { words.textContent = describeBar(loop, bar); },
         });
@@ -114,8 +115,10 @@ function pipelinePanel(panel) {
     draw();
   };
   panel.append(
-    el("p", {}, "What may run beside what. A column is one statement of the threads that compute, in their order: the compiler does not know how long " +
-                "each takes. A full bar is a statement at its place. A pale bar is a copy or a product that runs beside others: it reaches from where it may " +
+    el("p", {}, "What may run beside what. A column is one statement of the threads that compute, in their order: " +
+                "the compiler does not know how long " +
+                "each takes. A full bar is a statement at its place. A pale bar is a copy or a product " +
+                "that runs beside others: it reaches from where it may " +
                 "start to the wait by which it must have ended."),
     legend([["copy", "copy"], ["product", "product"], ["arithmetic", "arithmetic"], ["store", "store to global memory"], ["wait", "wait"]]));
   if (loops.length > 1) panel.append(el("div", { class: "controls" }, choice("loop", loops.map((loop) => `${loop.kernel}: ${loop.loop}`), choose)));
