@@ -209,7 +209,7 @@ func @f(%Y: global bf16[32], %a: f16) outputs(0) {
 
 TEST(Cost, LongKernelsTakeTimeInProportion) {
   for (const char* target : {"cuda:sm_90a", "emu:sm_90a"}) {
-    const Growth growth = MeasureGrowth(800, [&](int statements) { return Seconds(Stores(statements), target); });
+    const Growth growth = MeasureGrowth(600, [&](int statements) { return Seconds(Stores(statements), target); });
     EXPECT_LT(growth.ratio(), kBar) << target << ": " << growth.few << " s, then " << growth.many << " s";
     RecordProperty(target, fmt::format("{}", growth.ratio()));
   }
