@@ -94,6 +94,12 @@ void CollectLoads(const ir::ExprPool& pool, ExprId id, std::vector<Access>& acce
   CollectOnce(pool, id, accesses, seen);
 }
 
+std::optional<ir::BufferId> ScratchOf(const ir::Stmt& stmt) {
+  if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) return reduce->cluster ? std::nullopt : reduce->scratch;
+  if (const auto* sum = std::get_if<ir::PairSum>(&stmt.op)) return sum->scratch;
+  return std::nullopt;
+}
+
 std::vector<Access> AccessesOf(const ir::Module& module, const ir::Stmt& stmt) {
   Collector collector(module);
   collector.Visit(stmt);

@@ -3,6 +3,7 @@
 // Which buffers a statement reads and writes.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "ir/module.h"
@@ -27,6 +28,8 @@ void CollectLoads(const ir::ExprPool& pool, ir::ExprId id, std::vector<Access>& 
 // elements (a tile without extents). For a loop or branch, only what its header reads. A parallel loop counts as one statement with all
 // accesses of its body.
 std::vector<Access> AccessesOf(const ir::Module& module, const ir::Stmt& stmt);
+// Shared memory that AccessesOf leaves out: the statement itself writes partial results there, passes a barrier of its own, and reads them.
+std::optional<ir::BufferId> ScratchOf(const ir::Stmt& stmt);
 // How many accesses the statement and those inside it make to a buffer; whether one of them writes global memory.
 int64_t CountAccesses(const ir::Module& module, const ir::Stmt& stmt, ir::BufferId buffer);
 bool WritesGlobal(const ir::Module& module, const ir::Stmt& stmt);

@@ -11,6 +11,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/digits.h"
 #include "ir/op.h"
+#include "ir/verify.h"
 
 namespace kiln::compiler {
 
@@ -23,7 +24,7 @@ struct Version {
 };
 
 // A buffer with more versions does not rotate here: the analysis would have to tell as many iterations apart.
-constexpr int64_t kMostVersions = 16;
+constexpr int64_t kMostVersions = ir::kMaxStages;
 
 // nullopt where the access may use any version. `loops`: the variables of the serial loops around.
 std::optional<Version> VersionOf(const ir::Module& module, const Access& access, const std::set<ir::VarId>& loops);

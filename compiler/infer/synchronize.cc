@@ -24,6 +24,7 @@
 #include "compiler/infer/range_barriers.h"
 #include "compiler/infer/shared_memory.h"
 #include "compiler/infer/versions.h"
+#include "compiler/infer/visited_loops.h"
 #include "compiler/rules/reduce.h"
 #include "compiler/rules/thread_range.h"
 #include "ir/print.h"
@@ -47,8 +48,6 @@ constexpr int64_t kMostVisited = 1'000'000;
 // After that, it tries to do without each barrier in turn, for at most so many visits. A barrier that it did not get to try is at worst
 // superfluous.
 constexpr int64_t kMostTried = 2'000'000;
-// For each loop, the results of so many visits are remembered.
-constexpr size_t kMostRepetitions = 4;
 
 bool IsMemory(Space space) { return space == Space::kShared || space == Space::kGlobal; }
 
@@ -65,7 +64,7 @@ class Analysis {
       if (copy != nullptr && copy->plan && copy->plan->ring) in_rings_.insert(copy->dst.buffer);
       if (copy != nullptr && copy->plan && copy->plan->groups_m != 0) by_group_.insert(copy->src.buffer);
     });
-    FindLoops(body, nullptr);
+    loops_visited_.Find(body);
     State state;
     Visit(body, state);
     endless_ = beyond_;
@@ -77,10 +76,10 @@ class Analysis {
       if (known == needs_.end()) continue;
       const Need need = known->second;
       needs_.erase(known);
-      Changed(*stmt);
+      loops_visited_.Changed(*stmt);
       if (Holds(body)) continue;
       needs_[stmt] = need;
-      Changed(*stmt);
+      loops_visited_.Changed(*stmt);
     }
     Lift(body, body);
   }
@@ -217,11 +216,11 @@ class Analysis {
     const auto [place, added] = needs_.try_emplace(&loop);
     const Need before = place->second;
     place->second.Add(own);
-    Changed(inner), Changed(loop);
+    loops_visited_.Changed(inner), loops_visited_.Changed(loop);
     if (Holds(kernel)) return causes_[&loop].merge(causes_[&inner]);
     added ? void(needs_.erase(place)) : void(place->second = before);
     needs_[&inner] = own;
-    Changed(inner), Changed(loop);
+    loops_visited_.Changed(inner), loops_visited_.Changed(loop);
   }
 
   // Whether the needs as they stand are enough. Also false when the limit of visits is reached.
@@ -242,12 +241,6 @@ class Analysis {
     });
   }
 
-  // A statement leaves partial results of threads there, passes a barrier of its own, and reads them.
-  static std::optional<BufferId> ScratchOf(const Stmt& stmt) {
-    if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) return reduce->cluster ? std::nullopt : reduce->scratch;
-    if (const auto* sum = std::get_if<ir::PairSum>(&stmt.op)) return sum->scratch;
-    return std::nullopt;
-  }
   static Access Whole(BufferId buffer, bool write) { return {buffer, write, false, {}, true, {}, {}}; }
 
   // Within such a scope not all threads take part.
@@ -301,7 +294,7 @@ class Analysis {
       raised_ |= raised;
       it->second.Add(need);
       if (added) order_.push_back(&stmt);
-      if (added || raised) Changed(stmt);
+      if (added || raised) loops_visited_.Changed(stmt);
     }
     // A need found on another path holds on this one too.
     if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state, it->second.what);
@@ -418,29 +411,12 @@ class Analysis {
     return *x.shared_offset < *y.shared_offset + SharedBytes(y) && *y.shared_offset < *x.shared_offset + SharedBytes(x);
   }
 
-  // What a loop leaves pending depends on what is pending before it and on the needs of the statements within. If a visit met the same of
-  // both, its result is taken. Otherwise each loop around would double the visits.
   void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
-    Loop& loop = loops_within_.at(&stmt);
-    const auto known = std::ranges::find(loop.repetitions, state, &Repetition::before);
-    if (known != loop.repetitions.end()) {
-      state = known->after;
-      return;
-    }
+    if (const State* after = loops_visited_.After(stmt, state)) return void(state = *after);
     State before = state;
-    const int64_t changes = loop.changes;
+    const int64_t changes = loops_visited_.Changes(stmt);
     Iterate(body, var, state);
-    if (loop.changes != changes || IsDecided()) return;
-    if (loop.repetitions.size() == kMostRepetitions) loop.repetitions.erase(loop.repetitions.begin());
-    loop.repetitions.push_back({std::move(before), state});
-  }
-
-  // The needs of a statement have changed.
-  void Changed(const Stmt& stmt) {
-    for (Loop* loop = inside_.at(&stmt); loop != nullptr; loop = loop->around) {
-      ++loop->changes;
-      loop->repetitions.clear();
-    }
+    if (loops_visited_.Changes(stmt) == changes && !IsDecided()) loops_visited_.Remember(stmt, std::move(before), state);
   }
 
   // The analysis has reached its limit, or knows that the given needs are not enough: the rest of the visits changes nothing.
@@ -492,27 +468,6 @@ class Analysis {
     Normalize(state);
   }
 
-  struct Repetition {
-    State before, after;
-  };
-  struct Loop {
-    Loop* around = nullptr;
-    int64_t changes = 0;                  // of the needs within
-    std::vector<Repetition> repetitions;  // with these needs, the latest last
-  };
-
-  // `around`: the innermost loop that the block is in.
-  void FindLoops(const Block& block, Loop* around) {
-    for (const Stmt& stmt : block) {
-      inside_[&stmt] = around;
-      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) FindLoops(branch->then_body, around), FindLoops(branch->else_body, around);
-      const auto* loop = std::get_if<ir::For>(&stmt.op);
-      const auto* repeat = std::get_if<ir::While>(&stmt.op);
-      if ((loop == nullptr || loop->kind == ir::LoopKind::kParallel) && repeat == nullptr) continue;
-      FindLoops(loop != nullptr ? loop->body : repeat->body, &loops_within_.try_emplace(&stmt, Loop{.around = around, .repetitions = {}}).first->second);
-    }
-  }
-
   const ir::Module& module_;
   const Encounters encounters_;
   const Divergence divergence_;
@@ -520,8 +475,7 @@ class Analysis {
   mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
   std::map<const Stmt*, Need> needs_;
   std::map<const Stmt*, std::set<const Stmt*>> causes_;  // for each need, the statements it keeps this one apart from
-  std::unordered_map<const Stmt*, Loop*> inside_;        // the innermost loop around a statement
-  std::unordered_map<const Stmt*, Loop> loops_within_;   // by their statements
+  VisitedLoops loops_visited_;
   std::vector<const Stmt*> order_;     // needs as they were found
   std::vector<const Stmt*> doubtful_;  // needs that a later iteration of their loop may have covered
   bool raised_ = false;                // a need grew, e.g. from a barrier to a wait and a barrier

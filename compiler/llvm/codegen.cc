@@ -178,12 +178,14 @@ class Generator {
   }
 
   bool ToHsaco(const ir::Module& module) {
+    std::unique_ptr<llvm::Module> copy = CopyForText();
     std::expected<std::string, std::string> hsaco = Hsaco();
     // For some undefined values the optimizing backend makes instructions that do not exist (SDWA with two scalars).
-    if (!complaints_.others.empty() && machine_->getOptLevel() != llvm::CodeGenOptLevel::None) {
+    if (!complaints_.others.empty() && complaints_.resources.empty() && machine_->getOptLevel() != llvm::CodeGenOptLevel::None) {
       diagnostics_.Warning("LLVM fails to optimize this kernel, which is made without its optimizing backend and will be slow: " + std::exchange(complaints_.others, {}),
                            "this often means that the code reads values that were never written");
       if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
+      copy = CopyForText();
       hsaco = Hsaco();
     }
     if (!Succeeded("emit")) return false;
@@ -193,19 +195,20 @@ class Generator {
     for (v1::KernelResources& kernel : *kernels) *generated_.resources.Add() = std::move(kernel);
     artifact_.set_kind(v1::HSACO);
     artifact_.set_code(*std::move(hsaco));
+    if (copy == nullptr) return true;
+    auto text = EmitAssembly(*copy, *machine_);
+    if (!Succeeded("emit")) return false;
+    if (!text) return Fail("emit", text.error());
+    Dump("assembly", *std::move(text));
     return true;
   }
 
-  // Also dumps the assembly text. Emission rewrites the module, so the text comes from a copy.
+  // Emission rewrites the module, so the assembly's text comes from a copy. Null where nobody asks for it.
+  std::unique_ptr<llvm::Module> CopyForText() const { return explain_.assembly() ? llvm::CloneModule(*code_) : nullptr; }
+
   std::expected<std::string, std::string> Hsaco() {
     const StageTimer timer("emit", hooks_, result_);
-    const std::unique_ptr<llvm::Module> copy = explain_.assembly() ? llvm::CloneModule(*code_) : nullptr;
-    auto hsaco = EmitHsaco(*code_, *machine_);
-    if (copy == nullptr || !hsaco || !complaints_.others.empty()) return hsaco;
-    auto text = EmitAssembly(*copy, *machine_);
-    if (!text) return text;
-    Dump("assembly", *std::move(text));
-    return hsaco;
+    return EmitHsaco(*code_, *machine_);
   }
 
   const compiler::Context& context_;

@@ -411,7 +411,7 @@ TEST_F(StoreTest, ABundleThatCannotBeReadBackDoesNotEndWell) {
   }
   const grpc::Status status = reader->Finish();
   EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE) << status.error_message();
-  EXPECT_NE(status.error_message().find("a part of it"), std::string::npos) << status.error_message();
+  EXPECT_NE(status.error_message().find("only a part of the bundle"), std::string::npos) << status.error_message();
 }
 
 TEST_F(StoreTest, AnUploadThatWasAcceptedBeforeADrainIsTakenWhole) {

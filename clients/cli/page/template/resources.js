@@ -28,7 +28,7 @@ function occupancy(kernel, target) {
     says.push("How many registers a multiprocessor has is not in the target's row, so registers say nothing of how many blocks fit.");
   } else if (threads !== null) {
     const blocks = Math.floor(target.all_registers / (kernel.registers * threads));
-    says.push(`By registers, ${blocks} ${blocks === 1 ? "block fits" : "blocks fit"}: ` +
+    says.push(`By registers, at most ${blocks} ${blocks === 1 ? "block fits" : "blocks fit"}, for they are given out in larger portions: ` +
               `${kernel.registers} × ${threads} threads of ${thousands(target.all_registers)}.`);
   }
   if (kernel.min_blocks > 0) says.push(`The program asks for at least ${kernel.min_blocks} blocks on a multiprocessor.`);
