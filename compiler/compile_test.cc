@@ -266,6 +266,30 @@ TEST(Compile, AStoreEndsWhatAConditionSaidOfMemory) {
   EXPECT_GE(Occurrences(checked, "setp."), 2) << checked;  // the condition, and the bound of the second store
 }
 
+// Versions of a tile are told apart up to the most stages that a loop may have.
+TEST(Compile, ALongPipelineKeepsItsCopiesInFlight) {
+  for (const int stages : {4, 20, 32}) {
+    const v1::WorkerResult result = CompileText(fmt::format(R"(kiln 1
+func @f(%A: global f16[32, 1024], %B: global f16[1024, 32], %C: global f16[32, 32]) outputs(2) {{
+  kernel @k grid(1) threads 32 blocks(%b) {{
+    %a = alloc shared f16[32, 16]
+    %w = alloc shared f16[16, 32]
+    %c = alloc fragment f32[32, 32]
+    fill %c[0, 0; 32, 32] = 0.0
+    for pipelined %k in 64 stages {} {{
+      copy %A[0, %k * 16; 32, 16] -> %a[0, 0; 32, 16]
+      copy %B[%k * 16, 0; 16, 32] -> %w[0, 0; 16, 32]
+      gemm %a[0, 0; 32, 16], %w[0, 0; 16, 32] -> %c[0, 0; 32, 32]
+    }}
+    copy %c[0, 0; 32, 32] -> %C[0, 0; 32, 32]
+  }}
+}}
+)", stages), "cuda:sm_80");
+    EXPECT_GE(Count(result, fmt::format("cp.async.wait_group \t{};", stages - 2)), 1u) << stages;
+    EXPECT_EQ(Count(result, "cp.async.wait_group \t0;"), 0u) << stages;
+  }
+}
+
 TEST(Compile, AGuardOfADivisionStays) {
   const std::string code = Code(R"(for parallel %j in 128 {
       store %O[%j] = select(%A[%j] != 0, 100 / %A[%j], 7)

@@ -202,12 +202,13 @@ class ModulePrinter {
     Line(0, text + " {");
   }
 
-  // Buffers that no statement allocates; several may share one name.
+  // Scratch that no statement allocates; several reductions may share one.
   void PrintScratch() {
     std::set<BufferId> scratch, allocated;
     for (const Kernel& kernel : module_.kernels) {
       Walk(kernel.body, [&](const Stmt& stmt) {
         if (auto* reduce = std::get_if<Reduce>(&stmt.op); reduce && reduce->scratch) scratch.insert(*reduce->scratch);
+        if (auto* sum = std::get_if<PairSum>(&stmt.op); sum && sum->scratch) scratch.insert(*sum->scratch);
         if (auto* alloc = std::get_if<Alloc>(&stmt.op)) allocated.insert(alloc->buffer);
       });
     }

@@ -9,7 +9,7 @@
 namespace kiln::cli {
 namespace {
 
-// A name as the text form has it, but for the number that makes it unique.
+// A name as the text form has it, without the number that makes it unique.
 std::string InText(std::string_view name) {
   std::string clean;
   for (const char c : name) clean += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
@@ -33,14 +33,15 @@ std::vector<uint32_t> SourceLines(std::string_view dump) {
   return lines;
 }
 
+bool MayBeNamed(const ir::Buffer& buffer, std::string_view reported) { return buffer.name.starts_with(InText(reported)); }
+
 const v1::SharedSlot* SlotOf(const Decided& decided, const v1::Report& report, ir::BufferId id) {
   const ir::Buffer& buffer = decided.module[id];
   const v1::SharedSlot* nearest = nullptr;
   for (const v1::SharedSlot& slot : report.shared_memory()) {
     if (!buffer.shared_offset || int64_t{slot.offset()} != *buffer.shared_offset) continue;
-    const std::string name = InText(slot.buffer());
-    if (name == buffer.name) return &slot;
-    if (buffer.name.starts_with(name)) nearest = &slot;
+    if (InText(slot.buffer()) == buffer.name) return &slot;
+    if (MayBeNamed(buffer, slot.buffer())) nearest = &slot;
   }
   return nearest;
 }

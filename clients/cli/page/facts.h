@@ -27,6 +27,9 @@ struct Decided {
 // The lines that a dump names ("# line 12" at the end), from its first line at [1].
 std::vector<uint32_t> SourceLines(std::string_view dump);
 
+// Whether the report may mean the buffer by this name. The text form cleans names and makes them unique by a number behind them.
+bool MayBeNamed(const ir::Buffer& buffer, std::string_view reported);
+
 // What the report says of a shared buffer; null: nothing.
 const v1::SharedSlot* SlotOf(const Decided& decided, const v1::Report& report, ir::BufferId buffer);
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -73,7 +74,7 @@ class Timeline {
         slot_ += TakesSlot(*order_[i]);
       }
     }
-    for (const auto& [group, bars] : open_groups_) Close(bars, steps_ * width_);
+    for (const auto& group : open_groups_) Close(group, steps_ * width_);
     for (const auto& [sum, bar] : products_) bars_[bar].to = steps_ * width_;
     return ToJson(trips);
   }
@@ -139,7 +140,9 @@ class Timeline {
 
   bool IsAsync(const ir::Stmt& stmt) const {
     const ir::Store* store = OnlyStore(stmt);
-    return store != nullptr && asynchronous_.contains({module_[store->buffer].name, decided_.LineOf(stmt)});
+    return store != nullptr && std::ranges::any_of(asynchronous_, [&](const auto& copy) {
+      return copy.second == decided_.LineOf(stmt) && MayBeNamed(module_[store->buffer], copy.first);
+    });
   }
 
   // The version that a copy fills, where it counts the iterations.
@@ -173,8 +176,7 @@ class Timeline {
   }
 
   void Commit() {
-    open_groups_.emplace_back(++groups_, std::move(pending_));
-    pending_.clear();
+    open_groups_.push_back(std::exchange(pending_, {}));
   }
 
   size_t Add(size_t row, int64_t from, int64_t to) {
@@ -208,7 +210,7 @@ class Timeline {
       }
     } else if (!wait.stores) {
       while (int64_t(open_groups_.size()) > wait.pending) {
-        Close(open_groups_.front().second, slot_ + 1);
+        Close(open_groups_.front(), slot_ + 1);
         open_groups_.pop_front();
       }
     }
@@ -285,8 +287,7 @@ class Timeline {
   int64_t width_ = 0, steps_ = 0, step_ = 0, slot_ = 0;
 
   std::vector<size_t> pending_;  // bars of the group that is not closed
-  int64_t groups_ = 0;
-  std::deque<std::pair<int64_t, std::vector<size_t>>> open_groups_;
+  std::deque<std::vector<size_t>> open_groups_;
   std::map<uint32_t, size_t> products_;                           // in flight, by their sum
   std::map<uint32_t, std::vector<size_t>> filling_bars_;          // by ring
   std::map<uint32_t, std::map<int64_t, int64_t>> released_;       // by ring and step: the slot behind its release

@@ -2,6 +2,7 @@
 //
 // What a program asks of a machine, counted in its text: operations and bytes of one block, how many blocks there are; and what the target's
 // rows say that a multiprocessor does in a cycle. Branches count as taken, tiles as whole.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -16,6 +17,9 @@
 
 namespace kiln::cli {
 namespace {
+
+// Extents may be anything; what is beyond the type is as good as its largest.
+int64_t Whole(double count) { return int64_t(std::min(count, 9e18)); }
 
 struct Counted {
   std::map<uint32_t, double> products;  // operations, by the product's line
@@ -127,7 +131,7 @@ Json Blocks(const ir::Module& module, const ir::Kernel& kernel) {
     if (!value) return Json::Null();
     blocks *= double(*value);
   }
-  return Json(int64_t(blocks));
+  return Json(Whole(blocks));
 }
 
 // Bytes of all tensors that the program names, each read and each written once.
@@ -151,7 +155,7 @@ Json TensorBytes(const ir::Module& program) {
     for (const int64_t extent : *shape) elements *= double(extent);
     bytes += elements * ir::Bits(buffer.dtype) / 8 * (int{touched[i].reads} + int{touched[i].writes});
   }
-  return Json(int64_t(bytes));
+  return Json(Whole(bytes));
 }
 
 // Operations of one multiprocessor in a cycle; nothing where the rows do not tell how many units it has.
@@ -194,12 +198,12 @@ Json WorkFacts(const ir::Module& program, const Decided& decided, const target::
   for (const ir::Kernel& kernel : program.kernels) {
     const Counted counted = Counter(program).Count(kernel.body);
     std::vector<Json> products;
-    for (const auto& [line, operations] : counted.products) products.push_back(Json::Object({{"line", line}, {"operations", int64_t(operations)}}));
+    for (const auto& [line, operations] : counted.products) products.push_back(Json::Object({{"line", line}, {"operations", Whole(operations)}}));
     kernels.push_back(Json::Object({{"name", kernel.name},
                                     {"blocks", Blocks(program, kernel)},
                                     {"products", Json::Array(products)},
-                                    {"arithmetic", int64_t(counted.arithmetic)},
-                                    {"bytes", int64_t(counted.bytes)},
+                                    {"arithmetic", Whole(counted.arithmetic)},
+                                    {"bytes", Whole(counted.bytes)},
                                     {"unknown", counted.unknown.empty() ? Json::Null() : Json(counted.unknown)}}));
   }
   return Json::Object({{"kernels", Json::Array(kernels)},

@@ -27,9 +27,12 @@ function occupancy(kernel, target) {
   } else if (target.all_registers === null) {
     says.push("How many registers a multiprocessor has is not in the target's row, so registers say nothing of how many blocks fit.");
   } else if (threads !== null) {
-    const blocks = Math.floor(target.all_registers / (kernel.registers * threads));
-    says.push(`By registers, at most ${blocks} ${blocks === 1 ? "block fits" : "blocks fit"}, for they are given out in larger portions: ` +
-              `${kernel.registers} × ${threads} threads of ${thousands(target.all_registers)}.`);
+    // A warp gets registers in portions of 256: eight for each of its threads.
+    const each = Math.ceil(kernel.registers / 8) * 8;
+    const allocated = Math.ceil(threads / 32) * 32;
+    const blocks = Math.floor(target.all_registers / (each * allocated));
+    says.push(`By registers, ${blocks} ${blocks === 1 ? "block fits" : "blocks fit"}: ${each} × ${allocated} threads of ` +
+              `${thousands(target.all_registers)}. A warp gets eight registers a thread at a time.`);
   }
   if (kernel.min_blocks > 0) says.push(`The program asks for at least ${kernel.min_blocks} blocks on a multiprocessor.`);
   return says;
