@@ -122,8 +122,7 @@ std::expected<ParsedHead, Error> ParseHead(std::string_view bytes) {
 
 std::expected<void, Error> CheckLimits(std::string_view metadata, std::span<const BlobView> blobs) {
   if (metadata.size() > Entry::kMaxMetadataSize) {
-    return Fail(ErrorCode::kInvalid, fmt::format("{} bytes of metadata; at most {} can be sealed", metadata.size(),
-                                                 Entry::kMaxMetadataSize));
+    return Fail(ErrorCode::kInvalid, fmt::format("{} bytes of metadata; at most {} can be sealed", metadata.size(), Entry::kMaxMetadataSize));
   }
   if (blobs.size() > Entry::kMaxBlobs) {
     return Fail(ErrorCode::kInvalid, fmt::format("{} blobs; at most {} can be sealed", blobs.size(), Entry::kMaxBlobs));
@@ -132,15 +131,13 @@ std::expected<void, Error> CheckLimits(std::string_view metadata, std::span<cons
   std::vector<std::string_view> names;
   for (const BlobView& blob : blobs) {
     if (blob.name.empty() || blob.name.size() > Entry::kMaxNameSize) {
-      return Fail(ErrorCode::kInvalid, fmt::format("a blob's name has {} bytes; 1 to {} can be sealed",
-                                                   blob.name.size(), Entry::kMaxNameSize));
+      return Fail(ErrorCode::kInvalid, fmt::format("a blob's name has {} bytes; 1 to {} can be sealed", blob.name.size(), Entry::kMaxNameSize));
     }
     total += kPartSize + blob.name.size() + blob.bytes.size();
     names.push_back(blob.name);
   }
   if (total > Entry::kMaxSize) {
-    return Fail(ErrorCode::kInvalid,
-                fmt::format("an entry of {} bytes; at most {} can be sealed", total, Entry::kMaxSize));
+    return Fail(ErrorCode::kInvalid, fmt::format("an entry of {} bytes; at most {} can be sealed", total, Entry::kMaxSize));
   }
   if (HasDuplicate(std::move(names))) return Fail(ErrorCode::kInvalid, "two blobs of one name");
   return {};

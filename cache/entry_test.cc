@@ -41,9 +41,7 @@ TEST(Entry, ACopySharesTheBytes) {
   EXPECT_EQ(entry.shared_sealed()->data(), entry.sealed().data());
 }
 
-TEST(Entry, SealingIsDeterministic) {
-  EXPECT_EQ(MakeEntry(KeyOf(1), "code").sealed(), MakeEntry(KeyOf(1), "code").sealed());
-}
+TEST(Entry, SealingIsDeterministic) { EXPECT_EQ(MakeEntry(KeyOf(1), "code").sealed(), MakeEntry(KeyOf(1), "code").sealed()); }
 
 TEST(Entry, BodyDigestIgnoresKeyAndMetadata) {
   EXPECT_EQ(MakeEntry(KeyOf(1), "code", "a").body_digest(), MakeEntry(KeyOf(2), "code", "b").body_digest());
@@ -76,8 +74,7 @@ TEST(Entry, EveryTruncationAndAnyTailIsFound) {
 // Somebody who can compute digests can make any head agree with itself.
 std::string Reseal(std::string head) { return head + std::string(Sha256(head).view()); }
 
-std::string ForgedHead(std::uint32_t blobs, std::uint32_t metadata, std::uint32_t names, std::uint64_t body,
-                       std::string rest) {
+std::string ForgedHead(std::uint32_t blobs, std::uint32_t metadata, std::uint32_t names, std::uint64_t body, std::string rest) {
   std::string head = "KILNENT\n";
   for (const std::uint32_t field : {1u, blobs, metadata, names}) AppendLittleEndian(head, field);
   AppendLittleEndian(head, body);
@@ -124,9 +121,7 @@ TEST(Entry, HeadAlone) {
 }
 
 TEST(Entry, LimitsOfSealing) {
-  const auto code = [](std::string_view metadata, std::span<const BlobView> blobs) {
-    return Seal(KeyOf(1), metadata, blobs).error().code;
-  };
+  const auto code = [](std::string_view metadata, std::span<const BlobView> blobs) { return Seal(KeyOf(1), metadata, blobs).error().code; };
   const BlobView twice[] = {{"a", "1"}, {"a", "2"}};
   EXPECT_EQ(code("", twice), ErrorCode::kInvalid);
   const BlobView nameless[] = {{"", "1"}};

@@ -31,8 +31,6 @@ struct Error {
   std::string message;
 };
 
-inline std::unexpected<Error> Fail(ErrorCode code, std::string message) {
-  return std::unexpected(Error{code, std::move(message)});
-}
+inline std::unexpected<Error> Fail(ErrorCode code, std::string message) { return std::unexpected(Error{code, std::move(message)}); }
 
 }  // namespace kiln::cache

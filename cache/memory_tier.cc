@@ -110,8 +110,7 @@ void MemoryTier::Put(Entry entry, PutDone done) {
   Shard& shard = ShardOf(entry.key());
   std::expected<void, Error> outcome;
   if (Charge(entry) > shard.capacity()) {
-    outcome = Fail(ErrorCode::kInvalid,
-                   fmt::format("an entry of {} bytes; memory shards hold {}", entry.sealed().size(), shard.capacity()));
+    outcome = Fail(ErrorCode::kInvalid, fmt::format("an entry of {} bytes; memory shards hold {}", entry.sealed().size(), shard.capacity()));
   } else {
     shard.Put(std::move(entry));
   }

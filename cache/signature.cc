@@ -54,8 +54,8 @@ std::expected<Key, Error> Read(const std::filesystem::path& path, int fd) {
   struct stat status{};
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return Unusable(path, "is no ordinary file; remove it to have one made");
   if (status.st_uid != ::geteuid() && status.st_uid != 0) {
-    return Unusable(path, fmt::format("belongs to user {}, who could sign with it; chown it to user {}, who runs this process",
-                                      status.st_uid, ::geteuid()));
+    return Unusable(
+        path, fmt::format("belongs to user {}, who could sign with it; chown it to user {}, who runs this process", status.st_uid, ::geteuid()));
   }
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return Unusable(path, "can be read by others; chmod 600 it, or remove it to have another made");
@@ -73,8 +73,8 @@ std::expected<void, Error> Write(const std::filesystem::path& path, EVP_PKEY* ke
   const int fd = ::mkostemp(part.data(), O_CLOEXEC);
   if (fd < 0) return CannotWrite(path, errno);
   File file(::fdopen(fd, "w"));
-  const bool written = PEM_write_PrivateKey(file.get(), key, nullptr, nullptr, 0, nullptr, nullptr) == 1 &&
-                       std::fflush(file.get()) == 0 && ::fsync(fd) == 0;
+  const bool written =
+      PEM_write_PrivateKey(file.get(), key, nullptr, nullptr, 0, nullptr, nullptr) == 1 && std::fflush(file.get()) == 0 && ::fsync(fd) == 0;
   const bool linked = written && (::link(part.c_str(), path.c_str()) == 0 || errno == EEXIST);
   const int error = errno;
   ::unlink(part.c_str());

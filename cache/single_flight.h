@@ -72,8 +72,7 @@ class SingleFlight {
 
    private:
     friend class SingleFlight;
-    Flight(std::shared_ptr<Table> table, std::shared_ptr<State> state)
-        : table_(std::move(table)), state_(std::move(state)) {}
+    Flight(std::shared_ptr<Table> table, std::shared_ptr<State> state) : table_(std::move(table)), state_(std::move(state)) {}
 
     std::shared_ptr<Table> table_;
     std::shared_ptr<State> state_;

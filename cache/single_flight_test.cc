@@ -113,9 +113,7 @@ TEST(SingleFlight, DeadlinesAreEachWaitersOwn) {
   ManualClock clock;
   std::vector<std::string> log;
   const auto waiter = [&](std::string name) {
-    return [&log, name](FlightEnd end, const Shared&) {
-      log.push_back(name + (end == FlightEnd::kDeadline ? " late" : " ok"));
-    };
+    return [&log, name](FlightEnd end, const Shared&) { log.push_back(name + (end == FlightEnd::kDeadline ? " late" : " ok")); };
   };
   const SteadyTime start = clock.SteadyNow();
   auto first = flights.Join(KeyOf(1), waiter("a"), start + std::chrono::seconds(1));
@@ -133,8 +131,7 @@ TEST(SingleFlight, DeadlinesAreEachWaitersOwn) {
 TEST(SingleFlight, TheLastDeadlineStopsTheFlight) {
   Flights flights;
   ManualClock clock;
-  auto first = flights.Join(
-      KeyOf(1), [](auto...) {}, clock.SteadyNow());
+  auto first = flights.Join(KeyOf(1), [](auto...) {}, clock.SteadyNow());
   EXPECT_EQ(flights.Expire(clock.SteadyNow()), 1u);
   EXPECT_TRUE(first.flight->stop_token().stop_requested());
   EXPECT_EQ(flights.flights(), 0u);

@@ -63,8 +63,7 @@ inline std::string RandomBytes(std::size_t size, std::uint64_t seed) {
   std::string bytes(size, '\0');
   for (std::size_t i = 0; i < size; i += 8) {
     const std::uint64_t word = random();
-    bytes.replace(i, std::min<std::size_t>(8, size - i), reinterpret_cast<const char*>(&word),
-                  std::min<std::size_t>(8, size - i));
+    bytes.replace(i, std::min<std::size_t>(8, size - i), reinterpret_cast<const char*>(&word), std::min<std::size_t>(8, size - i));
   }
   return bytes;
 }
@@ -76,8 +75,7 @@ inline Entry MakeEntry(const Digest& key, std::string_view blob, std::string_vie
 
 // Entry `number`, with a body that no other number has.
 inline Entry NumberedEntry(int number, std::size_t size = 1000) {
-  return MakeEntry(KeyOf(number), RandomBytes(size, static_cast<std::uint64_t>(number)),
-                   Numbered("metadata of ", number));
+  return MakeEntry(KeyOf(number), RandomBytes(size, static_cast<std::uint64_t>(number)), Numbered("metadata of ", number));
 }
 
 }  // namespace kiln::cache::testing

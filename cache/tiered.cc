@@ -38,10 +38,8 @@ struct TieredCache::PendingPut {
     std::expected<void, Error> result;
     {
       MutexLock lock(mutex);
-      if (!outcome)
-        failure = std::move(outcome);
-      else if (counts)
-        kept = true;
+      if (!outcome) failure = std::move(outcome);
+      else if (counts) kept = true;
       if (--waiting != 0) return;
       if (!kept) result = std::move(failure);
     }
@@ -83,13 +81,9 @@ void TieredCache::Note(Slot& slot, const std::expected<void, Error>& outcome) {
 
 std::optional<TieredCache::Hit> TieredCache::Get(const Digest& key) { return GetThrough(key, slots_.size()); }
 
-std::optional<TieredCache::Hit> TieredCache::GetWithoutBlocking(const Digest& key) {
-  return GetThrough(key, nonblocking_);
-}
+std::optional<TieredCache::Hit> TieredCache::GetWithoutBlocking(const Digest& key) { return GetThrough(key, nonblocking_); }
 
-bool TieredCache::Accepts(const Slot& slot, const Entry& entry) const {
-  return !options_.accept || !slot.tier->blocking() || options_.accept(entry);
-}
+bool TieredCache::Accepts(const Slot& slot, const Entry& entry) const { return !options_.accept || !slot.tier->blocking() || options_.accept(entry); }
 
 std::uint64_t TieredCache::losses() const {
   std::uint64_t sum = 0;
@@ -157,8 +151,7 @@ void TieredCache::Put(Entry entry, PutDone done) {
   }
   for (Slot* slot : used) {
     const bool counts = slot->tier->blocking() || !any_blocking;
-    PutInto(*slot, entry,
-            [pending, counts](std::expected<void, Error> outcome) { pending->Finish(std::move(outcome), counts); });
+    PutInto(*slot, entry, [pending, counts](std::expected<void, Error> outcome) { pending->Finish(std::move(outcome), counts); });
   }
   pending->Finish({}, false);
 }

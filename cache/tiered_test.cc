@@ -32,14 +32,10 @@ class FakeTier final : public Tier {
   void Put(Entry entry, PutDone done) override {
     ++asked;
     std::expected<void, Error> outcome;
-    if (failure)
-      outcome = std::unexpected(*failure);
-    else
-      entries.insert_or_assign(entry.key(), entry);
-    if (hold)
-      held.emplace_back(std::move(done));
-    else if (done)
-      done(outcome);
+    if (failure) outcome = std::unexpected(*failure);
+    else entries.insert_or_assign(entry.key(), entry);
+    if (hold) held.emplace_back(std::move(done));
+    else if (done) done(outcome);
   }
   std::expected<bool, Error> Erase(const Digest& key) override {
     if (failure) return std::unexpected(*failure);

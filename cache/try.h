@@ -15,8 +15,7 @@
   } while (false)
 
 // KILN_ASSIGN_OR_RETURN(auto row, query.Step()): the value, or leaves the function with the error.
-#define KILN_ASSIGN_OR_RETURN(declaration, expression) \
-  KILN_ASSIGN_OR_RETURN_(KILN_JOIN_(kiln_outcome_, __LINE__), declaration, expression)
+#define KILN_ASSIGN_OR_RETURN(declaration, expression) KILN_ASSIGN_OR_RETURN_(KILN_JOIN_(kiln_outcome_, __LINE__), declaration, expression)
 #define KILN_ASSIGN_OR_RETURN_(outcome, declaration, expression)    \
   auto outcome = (expression);                                      \
   if (!outcome) return std::unexpected(std::move(outcome.error())); \

@@ -100,7 +100,7 @@ class Unsettled {
   std::atomic<std::size_t> count_ = 0;  // nothing to look for while it is 0
   mutable Mutex mutex_;
   std::unordered_map<Digest, Entry> entries_ KILN_GUARDED_BY(mutex_);
-  std::uint64_t losses_ KILN_GUARDED_BY(mutex_) = 0;  // as far as anybody has noticed
+  std::uint64_t losses_ KILN_GUARDED_BY(mutex_) = 0;               // as far as anybody has noticed
   std::unordered_set<Digest> kept_since_ KILN_GUARDED_BY(mutex_);  // the last of them
   bool forgot_ KILN_GUARDED_BY(mutex_) = false;
 };

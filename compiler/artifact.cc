@@ -62,16 +62,12 @@ class HostExprWriter {
     const ir::ExprNode& node = module_.exprs[id];
     uint32_t result;
     switch (node.op) {
-      case ExprOp::kConstInt:
-        result = Leaf(out, v1::HostExpr::CONST, node.int_value);
-        break;
+      case ExprOp::kConstInt: result = Leaf(out, v1::HostExpr::CONST, node.int_value); break;
       case ExprOp::kVar:
         result = symbols_.contains(node.ref) ? Leaf(out, v1::HostExpr::SYMBOL, symbols_.at(node.ref))
                                              : Leaf(out, v1::HostExpr::SCALAR, scalars_.at(node.ref));
         break;
-      case ExprOp::kCast:
-        result = Node(node.args[0], out, memo);
-        break;
+      case ExprOp::kCast: result = Node(node.args[0], out, memo); break;
       default: {
         const uint32_t a = Node(node.args[0], out, memo), b = Node(node.args[1], out, memo);
         v1::HostExpr::Node& arithmetic = *out.add_nodes();

@@ -44,9 +44,7 @@ struct Outside {
 
 bool Leaves(const ir::Block& body) {
   bool found = false;
-  ir::Walk(body, [&](const ir::Stmt& stmt) {
-    found |= std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op);
-  });
+  ir::Walk(body, [&](const ir::Stmt& stmt) { found |= std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op); });
   return found;
 }
 
@@ -66,13 +64,11 @@ class Checker {
     for (const ir::Stmt& stmt : block) {
       stmt_ = &stmt;
       Check(stmt, facts);
-      std::visit(ir::Overloaded{[&](const ir::For& op) { VisitLoop(op, facts); },
-                                [&](const ir::While& op) { VisitUncertain(op.body, facts); },
-                                [&](const ir::If& op) { VisitBranch(op, facts); },
-                                [&](const ir::Let& op) { facts.Bind(op); },
+      std::visit(ir::Overloaded{[&](const ir::For& op) { VisitLoop(op, facts); }, [&](const ir::While& op) { VisitUncertain(op.body, facts); },
+                                [&](const ir::If& op) { VisitBranch(op, facts); }, [&](const ir::Let& op) { facts.Bind(op); },
                                 [&](const ir::Assume& op) { facts.Assume(op.cond); },
-                                ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier,
-                                            ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
+                                ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break,
+                                            ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
                  stmt.op);
     }
   }
@@ -156,16 +152,18 @@ class Checker {
   bool Grows(const Reach& reach) {
     ir::Buffer& buffer = module_[reach.buffer];
     const ir::ExprNode& index = module_.exprs[reach.first];
-    if (buffer.space != ir::Space::kFragment || parallel_ == nullptr || reach.count != 1 || index.op != ExprOp::kVar || !guards_.empty()) return false;
+    if (buffer.space != ir::Space::kFragment || parallel_ == nullptr || reach.count != 1 || index.op != ExprOp::kVar || !guards_.empty())
+      return false;
     const auto var = std::ranges::find(parallel_->vars, VarId(index.ref));
     if (var == parallel_->vars.end()) return false;
     const ExprId wanted = parallel_->extents[size_t(var - parallel_->vars.begin())];
     const auto extent = module_.exprs.ConstInt(wanted);
     if (!extent) return false;
-    diagnostics_.Warning(fmt::format("%{} has {} elements along dimension {} and a parallel loop of {} iterations indexes it by its variable: it gets "
-                                     "{} there",
-                                     ir::Names(module_).Of(reach.buffer), *module_.exprs.ConstInt(buffer.shape[reach.dim]), reach.dim, *extent, *extent),
-                         "allocate it with as many elements as the loop has iterations", stmt_->loc);
+    diagnostics_.Warning(
+        fmt::format("%{} has {} elements along dimension {} and a parallel loop of {} iterations indexes it by its variable: it gets "
+                    "{} there",
+                    ir::Names(module_).Of(reach.buffer), *module_.exprs.ConstInt(buffer.shape[reach.dim]), reach.dim, *extent, *extent),
+        "allocate it with as many elements as the loop has iterations", stmt_->loc);
     buffer.shape[reach.dim] = module_.exprs.Int(*extent);
     return true;
   }
@@ -246,8 +244,8 @@ class Checker {
     for (const auto& [var, value] : outside.at) where.push_back(fmt::format("{} = {}", names.Of(var), value));
     const std::string place = where.empty() ? "" : fmt::format(", where {}", fmt::join(where, ", "));
     const int64_t extent = *module_.exprs.ConstInt(module_[reach.buffer].shape[reach.dim]);
-    const std::string what = reach.count == 1 ? fmt::format("index {}", outside.first)
-                                              : fmt::format("elements {} to {}", outside.first, outside.first + reach.count - 1);
+    const std::string what =
+        reach.count == 1 ? fmt::format("index {}", outside.first) : fmt::format("elements {} to {}", outside.first, outside.first + reach.count - 1);
     diagnostics_.Error(fmt::format("{} of dimension {} of %{}, whose extent is {}{}", what, reach.dim, names.Of(reach.buffer), extent, place),
                        "keep it inside, make the buffer larger, or put the access under an if", stmt_->loc, ir::PrintStmt(module_, *stmt_));
   }
@@ -262,9 +260,9 @@ class Checker {
   ir::Diagnostics& diagnostics_;
   const ir::Stmt* stmt_ = nullptr;
   const ir::For* parallel_ = nullptr;
-  bool certain_ = true;          // the statement runs, if its guards hold
-  std::vector<VarId> counted_;   // of loops around that run from end to end
-  std::vector<Guard> guards_;    // of branches and selects around
+  bool certain_ = true;         // the statement runs, if its guards hold
+  std::vector<VarId> counted_;  // of loops around that run from end to end
+  std::vector<Guard> guards_;   // of branches and selects around
   std::unordered_set<uint32_t> seen_;
   std::map<uint32_t, bool> holds_load_;
   std::set<const ir::Stmt*> reported_;

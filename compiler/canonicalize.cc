@@ -37,9 +37,7 @@ bool NeverRuns(const ir::ExprPool& exprs, const ir::For& loop) {
   return false;
 }
 
-bool Leaves(const Stmt& stmt) {
-  return std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op);
-}
+bool Leaves(const Stmt& stmt) { return std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op); }
 
 // A break or continue of the loop whose body this is, not of one inside.
 bool HoldsLeave(const Block& body) {
@@ -90,8 +88,7 @@ class Folder {
   void Append(Stmt stmt, Block& out) {
     ir::ForEachExpr(stmt.op, [this](ExprId& id) { id = Rewritten(id); });
     if (auto* let = std::get_if<ir::Let>(&stmt.op); let != nullptr && !Keep(*let)) return;
-    if (auto* assume = std::get_if<ir::Assume>(&stmt.op); assume != nullptr && module_.exprs.IsConst(assume->cond, 1))
-      return;
+    if (auto* assume = std::get_if<ir::Assume>(&stmt.op); assume != nullptr && module_.exprs.IsConst(assume->cond, 1)) return;
     if (auto* branch = std::get_if<ir::If>(&stmt.op)) return AppendIf(*branch, stmt.loc, out);
     if (auto* loop = std::get_if<ir::For>(&stmt.op)) return AppendLoop(*loop, stmt.loc, out);
     if (auto* loop = std::get_if<ir::While>(&stmt.op)) {

@@ -69,8 +69,7 @@ class Trace {
       return Flow::kNext;
     }
     if (std::holds_alternative<ir::Alloc>(stmt.op)) return Flow::kNext;
-    if (auto* assume = std::get_if<ir::Assume>(&stmt.op); assume && module_.exprs.IsConst(assume->cond, 1))
-      return Flow::kNext;
+    if (auto* assume = std::get_if<ir::Assume>(&stmt.op); assume && module_.exprs.IsConst(assume->cond, 1)) return Flow::kNext;
     auto* loop = std::get_if<ir::While>(&stmt.op);
     if (loop != nullptr && module_.exprs.IsConst(loop->cond, 0)) return Flow::kNext;
     out_ += ir::PrintStmt(module_, stmt) + "\n";
@@ -80,8 +79,7 @@ class Trace {
   }
 
   Flow Branch(const ir::If& branch) {
-    if (auto cond = module_.exprs.ConstInt(branch.cond))
-      return Execute(*cond != 0 ? branch.then_body : branch.else_body);
+    if (auto cond = module_.exprs.ConstInt(branch.cond)) return Execute(*cond != 0 ? branch.then_body : branch.else_body);
     (void)Under("if " + ir::PrintExpr(module_, branch.cond), branch.then_body);
     (void)Under("else of " + ir::PrintExpr(module_, branch.cond), branch.else_body);
     return Flow::kNext;
@@ -108,8 +106,7 @@ std::string WithoutOnce(const std::string& trace) {
   std::string out, line;
   std::vector<bool> once;
   for (std::istringstream in(trace); std::getline(in, line);) {
-    bool opens =
-        line == "once" || line.starts_with("loop to ") || line.starts_with("if ") || line.starts_with("else of ");
+    bool opens = line == "once" || line.starts_with("loop to ") || line.starts_with("if ") || line.starts_with("else of ");
     if (opens) once.push_back(line == "once");
     bool hidden = line == "once" || (line == "end" && once.back());
     if (line == "end") once.pop_back();

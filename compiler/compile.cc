@@ -19,8 +19,8 @@ namespace kiln::compiler {
 namespace {
 
 // `numbers`: what the line of each location stands for. Empty: it is a line of the program.
-void WriteDiagnostics(const ir::Diagnostics& diagnostics, const std::vector<std::string>& files,
-                      const std::vector<ir::SourceLoc>& numbers, v1::WorkerResult& result) {
+void WriteDiagnostics(const ir::Diagnostics& diagnostics, const std::vector<std::string>& files, const std::vector<ir::SourceLoc>& numbers,
+                      v1::WorkerResult& result) {
   for (const ir::Diagnostic& d : diagnostics.all()) {
     v1::Diagnostic& out = *result.add_diagnostics();
     out.set_severity(v1::Diagnostic::Severity(int(d.severity)));

@@ -77,7 +77,8 @@ func @f(%A: global f8e4m3[64], %C: global f8e4m3[1, 126]) {
     copy %a[0; 64] -> %C[%x, 0; 1, 64]
   }
 }
-)", "cuda:sm_90a");
+)",
+                                              "cuda:sm_90a");
   ASSERT_TRUE(result.has_artifact()) << FirstError(result);
   EXPECT_EQ(Count(result, "st.global.v2.b8"), 0u);
   EXPECT_GT(Count(result, "st.global.b16"), 0u) << result.artifact().code();
@@ -141,7 +142,8 @@ func @f(%A: global f32[64, 1024], %W: global f32[1024], %B: global f32[64, 1024]
     for parallel %i in 1024 {{ store %C[%b, %i] = {} }}
   }}
 }}
-)", value);
+)",
+                       value);
   };
   const std::string says = "the L2 keeps its lines longer than what is read";
   const auto reported = [&](const v1::WorkerResult& result) {
@@ -194,7 +196,8 @@ func @f(%A: global f32[64, 32, 128], %B: global f32[64, 32, 128], %X: global f32
     for parallel %i, %j in 32, 128 { store %C[%b, %i, %j] = %X[%b, %i, %j] + %a[%i, %j] * %c[%i, %j] }
   }
 }
-)", "cuda:sm_90a");
+)",
+                                              "cuda:sm_90a");
   EXPECT_EQ(Count(result, "st.global.v4"), 8u);
   EXPECT_EQ(Count(result, "cache_hint"), 0u);
 }

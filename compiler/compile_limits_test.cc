@@ -20,7 +20,8 @@ func @f(%A: global f32[64], %C: global f32[64]) thread(%t) {{
     store %C[%t] = %l[i32(%A[1])]
   }}
 }}
-)", elements);
+)",
+                     elements);
 }
 
 // An array of a thread that no target holds is the program's fault, and the figure is named.
@@ -58,7 +59,8 @@ func @f(%A: global f16[4096, 64]{0}, %B: global f16[64, 64], %C: global f16[4096
     }}
   }}
 }}
-)", clause);
+)",
+                     clause);
 }
 
 // Each iteration reads what the one before wrote, if the tensors overlap: no load may run ahead of the stores, nor by a path that does not
@@ -90,7 +92,8 @@ func @f(%A: global f32[1024]{0}, %B: global f32[1024]{0}, %D: global f32[1024], 
     }}
   }}
 }}
-)", clause);
+)",
+                       clause);
   };
   const v1::WorkerResult apart = CompileText(text(""), "cuda:sm_80"), shared = CompileText(text(" may_alias"), "cuda:sm_80");
   EXPECT_GT(Count(apart, "ld.global.nc"), Count(shared, "ld.global.nc"));

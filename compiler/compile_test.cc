@@ -54,7 +54,8 @@ func @f(%A: global f32[1024], %B: global f32[1024]) {
     }
   }
 }
-)", "cuda:sm_80");
+)",
+                                              "cuda:sm_80");
   EXPECT_EQ(Count(result, "ld.global.nc.v4"), 2u);
   EXPECT_EQ(Count(result, "ld.global.v4"), 2u);
   EXPECT_EQ(Count(result, "no_allocate"), 0u);
@@ -72,7 +73,8 @@ func @f(%A: global bf16[64, 1024], %S: global f32[64]) {
     copy %sum[0; 1] -> %S[%b; 1]
   }
 }
-)", "cuda:sm_80");
+)",
+                                              "cuda:sm_80");
   EXPECT_EQ(Count(result, "ld.global.nc.L1::no_allocate.v4"), 1u);
   EXPECT_EQ(Count(result, "cvt.f32.bf16"), 0u);
 }
@@ -89,7 +91,8 @@ func @f(%A: global bf16[64, 1024], %L: global i32[64], %S: global f32[64]) {
     for parallel %i in 1 { store %S[%b + %i] = %sum[%i] - f32(%A[%b, %L[%b]]) }
   }
 }
-)", "cuda:sm_80");
+)",
+                                              "cuda:sm_80");
   EXPECT_EQ(Count(result, "no_allocate"), 0u);
   EXPECT_EQ(Count(result, "ld.global.nc.v4"), 1u);
 }
@@ -102,7 +105,8 @@ func @f(%A: global f32[64, 256]) {
     for parallel %i in 256 { store %A[%b, %i] = %A[%b, %i] + 1.0 }
   }
 }
-)", "cuda:sm_90a");
+)",
+                                              "cuda:sm_90a");
   ASSERT_TRUE(result.has_artifact()) << FirstError(result);
   EXPECT_EQ(Count(result, ".minnctapersm 4"), 1u);
   const auto& decisions = result.artifact().report().decisions();
@@ -122,7 +126,9 @@ func @f(%A: global bf16[64, 1024], %S: global bf16[64]) {{
     copy %most[0; 1] -> %S[%b; 1]
   }}
 }}
-)", kind), "cuda:sm_80");
+)",
+                                   kind),
+                       "cuda:sm_80");
   };
   EXPECT_EQ(Count(compile("max"), "max.bf16x2"), 3u);
   EXPECT_EQ(Count(compile("min"), "min.bf16x2"), 3u);
@@ -141,7 +147,9 @@ func @f(%A: global f16[64, 64], %B: global f16[64, 64]) {{
     }}
   }}
 }}
-)", store), "cuda:sm_80");
+)",
+                                                            store),
+                                                "cuda:sm_80");
     EXPECT_EQ(Count(result, "ld.global.nc.v4"), 8u);
     EXPECT_EQ(Count(result, "st.global.v4"), 8u);
     EXPECT_EQ(Count(result, "st.global"), 8u);
@@ -176,7 +184,8 @@ func @f(%W: global u32[64, 8], %A: global bf16[16, 64], %C: global f32[16, 64]) 
     copy %c[0, 0; 16, 64] -> %C[0, 0; 16, 64]
   }
 }
-)", "cuda:sm_90");
+)",
+                                              "cuda:sm_90");
   constexpr size_t kFourths = 64 * 64 / 128 / 2 / 4;
   EXPECT_EQ(Count(result, "selp"), 0u);
   EXPECT_LE(Count(result, "shr.u32"), 2 * kFourths + 2);  // and of the thread's number
@@ -194,7 +203,8 @@ func @f(%A: global u32[64, 32], %B: global u32[64, 32]) {
     }
   }
 }
-)", "cuda:sm_80");
+)",
+                                              "cuda:sm_80");
   EXPECT_EQ(Count(result, "ld.shared.v4"), 4u);
   EXPECT_EQ(Count(result, "ld.shared"), 4u);
 }
@@ -225,8 +235,8 @@ TEST(Compile, RandomProgramsAreRefusedOrCompiled) {
 }
 
 std::string Code(const std::string& body, std::string_view params, int threads = 128, std::string_view target = "cuda:sm_80") {
-  const v1::WorkerResult result = CompileText(
-      fmt::format("kiln 1\nfunc @f({}) {{\n  kernel @k grid(1) threads {} blocks(%b) {{\n{}\n  }}\n}}\n", params, threads, body), target);
+  const v1::WorkerResult result =
+      CompileText(fmt::format("kiln 1\nfunc @f({}) {{\n  kernel @k grid(1) threads {} blocks(%b) {{\n{}\n  }}\n}}\n", params, threads, body), target);
   EXPECT_TRUE(result.has_artifact()) << FirstError(result);
   return result.artifact().code();
 }
@@ -262,7 +272,8 @@ TEST(Compile, AStoreEndsWhatAConditionSaidOfMemory) {
   const std::string checked = Code(R"(if %I[0] >= 0 && %I[0] < 16 {
       store %I[0] = 1000000
       store %O[%I[0]] = 1.0
-    })", "%I: global i32[1], %O: global f32[16]");
+    })",
+                                   "%I: global i32[1], %O: global f32[16]");
   EXPECT_GE(Occurrences(checked, "setp."), 2) << checked;  // the condition, and the bound of the second store
 }
 
@@ -284,7 +295,9 @@ func @f(%A: global f16[32, 1024], %B: global f16[1024, 32], %C: global f16[32, 3
     copy %c[0, 0; 32, 32] -> %C[0, 0; 32, 32]
   }}
 }}
-)", stages), "cuda:sm_80");
+)",
+                                                            stages),
+                                                "cuda:sm_80");
     EXPECT_GE(Count(result, fmt::format("cp.async.wait_group \t{};", stages - 2)), 1u) << stages;
     EXPECT_EQ(Count(result, "cp.async.wait_group \t0;"), 0u) << stages;
   }
@@ -293,14 +306,16 @@ func @f(%A: global f16[32, 1024], %B: global f16[1024, 32], %C: global f16[32, 3
 TEST(Compile, AGuardOfADivisionStays) {
   const std::string code = Code(R"(for parallel %j in 128 {
       store %O[%j] = select(%A[%j] != 0, 100 / %A[%j], 7)
-    })", "%A: global i32[128], %O: global i32[128]");
+    })",
+                                "%A: global i32[128], %O: global i32[128]");
   EXPECT_GE(Occurrences(code, "selp."), 1) << code;
 }
 
 TEST(Compile, ASelectGuardsItsLoads) {
   const std::string code = Code(R"(%s = alloc shared f32[128]
     for parallel %j in 128 { store %s[%j] = %A[%j] }
-    for parallel %j in 128 { store %O[%j] = select(%j >= 1, %s[%j - 1], 0.0) })", "%A: global f32[128], %O: global f32[128]");
+    for parallel %j in 128 { store %O[%j] = select(%j >= 1, %s[%j - 1], 0.0) })",
+                                "%A: global f32[128], %O: global f32[128]");
   EXPECT_EQ(Occurrences(code, "+-4]"), 0) << code;
 }
 
@@ -320,7 +335,8 @@ TEST(Compile, UnalignedTilesAreNotReadByMatrix) {
     copy %A[0, 0; 64, 64] -> %a[0, 0; 64, 64]
     copy %B[0, 0; 32, 64] -> %w[0, 0; 32, 64]
     gemm %a[0, {0}; 64, 32], %w[0, 0; 32, 64] -> %c[0, 0; 64, 64] clear
-    copy %c[0, 0; 64, 64] -> %C[0, 0; 64, 64])", offset),
+    copy %c[0, 0; 64, 64] -> %C[0, 0; 64, 64])",
+                            offset),
                 "%A: global f16[64, 64], %B: global f16[32, 64], %C: global f32[64, 64]");
   };
   EXPECT_GT(Occurrences(code(8), "ldmatrix"), Occurrences(code(4), "ldmatrix"));
@@ -329,9 +345,11 @@ TEST(Compile, UnalignedTilesAreNotReadByMatrix) {
 TEST(Compile, RegistersAreCountedForEachKernel) {
   std::string text = "kiln 1\nfunc @f(%A: global f32[128, 384]) {\n";
   for (int k = 0; k < 2; ++k) {
-    text += fmt::format("  kernel @k{0} grid(1) threads 128 blocks(%b{0}) {{\n    %c{0} = alloc fragment f32[128, 384]\n"
-                        "    copy %A[0, 0; 128, 384] -> %c{0}[0, 0; 128, 384]\n"
-                        "    copy %c{0}[0, 0; 128, 384] -> %A[0, 0; 128, 384]\n  }}\n", k);
+    text += fmt::format(
+        "  kernel @k{0} grid(1) threads 128 blocks(%b{0}) {{\n    %c{0} = alloc fragment f32[128, 384]\n"
+        "    copy %A[0, 0; 128, 384] -> %c{0}[0, 0; 128, 384]\n"
+        "    copy %c{0}[0, 0; 128, 384] -> %A[0, 0; 128, 384]\n  }}\n",
+        k);
   }
   const v1::WorkerResult result = CompileText(text + "}\n", "cuda:sm_80");
   EXPECT_TRUE(result.has_artifact()) << FirstError(result);
@@ -349,7 +367,8 @@ func @f(%A: global f16[64, 32], %B: global f16[32, 64]) {
     gemm %a[0, 0; 64, 32], %w[0, 0; 32, 64] -> %c[64, 0; 64, 64] clear
   }
 }
-)", "cuda:sm_80");
+)",
+                                              "cuda:sm_80");
   EXPECT_NE(FirstError(result).find("part of 'c'"), std::string::npos) << FirstError(result);
   for (const v1::Diagnostic& d : result.diagnostics()) EXPECT_NE(d.kind(), v1::Diagnostic::INTERNAL);
 }
@@ -364,7 +383,8 @@ func @f(%A: global f8e4m3[64, 32]) {
     copy %c[0, 0; 64, 32] -> %A[0, 0; 64, 32]
   }
 }
-)", "cuda:sm_90a");
+)",
+                                              "cuda:sm_90a");
   ASSERT_TRUE(result.has_artifact()) << FirstError(result);
   EXPECT_EQ(result.artifact().code().find("cvt"), std::string::npos) << result.artifact().code();
 }
@@ -407,7 +427,8 @@ func @f(%A: global f32[{0}], %B: global f32[{0}]) {{
     }}
   }}
 }}
-)", extent);
+)",
+                       extent);
   };
   const v1::WorkerResult small = CompileText(text(1 << 15), "cuda:sm_80"), large = CompileText(text((1 << 22) + 1), "cuda:sm_80");
   ASSERT_TRUE(small.has_artifact() && large.has_artifact());

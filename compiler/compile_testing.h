@@ -40,7 +40,8 @@ func @f(%A: global f16[{0}, {2}], %B: global f16[{2}, {1}], %C: global f16[{0}, 
     copy %c[0, 0; {0}, {1}] -> %C[0, 0; {0}, {1}]
   }}
 }}
-)", m, n, k, threads);
+)",
+                     m, n, k, threads);
 }
 
 // How often the artifact's code has the text.

@@ -189,7 +189,8 @@ Elements ElementsOf(const std::vector<Touched>& trace) {
 
 // Where two iterations meet. If an iteration reads what it wrote itself, the read does not count; of its writes to an element, only the
 // last counts.
-std::optional<std::pair<Touched, Touched>> Meet(const ir::Module& module, const std::vector<Touched>& one, const Elements& of_one, const Elements& of_two) {
+std::optional<std::pair<Touched, Touched>> Meet(const ir::Module& module, const std::vector<Touched>& one, const Elements& of_one,
+                                                const Elements& of_two) {
   for (const Touched& write : one) {
     if (!write.write || &write != of_one.at({write.buffer, write.indices}).last_write || !Exists(module, write)) continue;
     const auto other = of_two.find({write.buffer, write.indices});
@@ -227,10 +228,11 @@ class Finder {
       shift.push_back(apart.constant);
     }
     if (std::ranges::all_of(shift, [](int64_t by) { return by == 0; })) return;
-    diagnostics_.Error(fmt::format("a copy within {} to a region ({}) from its source, which it overlaps: it writes elements that it has yet to read",
-                                   Name(src.buffer), fmt::join(shift, ", ")),
-                       "elements are copied at once, in no order: copy through another tile, or by a serial loop (T.serial) over parts that do not overlap",
-                       stmt.loc, ir::PrintStmt(module_, stmt));
+    diagnostics_.Error(
+        fmt::format("a copy within {} to a region ({}) from its source, which it overlaps: it writes elements that it has yet to read",
+                    Name(src.buffer), fmt::join(shift, ", ")),
+        "elements are copied at once, in no order: copy through another tile, or by a serial loop (T.serial) over parts that do not overlap",
+        stmt.loc, ir::PrintStmt(module_, stmt));
   }
 
  private:

@@ -17,7 +17,8 @@ func @f(%Y: global f32[64]) outputs(0) {{
     store %Y[%b] = %l[%b, %b, %b]
   }}
 }}
-)", x, y, z);
+)",
+                     x, y, z);
 }
 
 std::string Row(int n) {
@@ -29,12 +30,14 @@ func @f(%X: global f32[128, {0}], %Y: global f32[128, {0}]) outputs(1) {{
     copy %t[0, 0; 128, {0}] -> %Y[0, 0; 128, {0}]
   }}
 }}
-)", n);
+)",
+                     n);
 }
 
 // Statements of one block, each with a condition: the worst that LLVM's passes get.
 std::string Stores(int n) {
-  std::string text = "kiln 1\nfunc @f(%X: global f32[1048576], %Y: global f32[1048576]) outputs(1) {\n  kernel @k grid(64) threads 128 blocks(%b) {\n";
+  std::string text =
+      "kiln 1\nfunc @f(%X: global f32[1048576], %Y: global f32[1048576]) outputs(1) {\n  kernel @k grid(64) threads 128 blocks(%b) {\n";
   for (int i = 0; i < n; ++i) text += fmt::format("    store %Y[%b * 4096 + {}] = %X[%b * 4096 + {}] + {}.0\n", i % 4096, i * 7 % 4096, i);
   return text + "  }\n}\n";
 }
@@ -92,7 +95,8 @@ TEST(Cost, CodeTooLongForLlvmIsRefusedWithFigures) {
 
 // Loops that become long code without a statement of their own for each part, and calls that become long code when they are inlined.
 TEST(Cost, CodeThatOneStatementBecomesCountsToo) {
-  const std::string head = "kiln 1\nfunc @f(%X: global f32[1048576], %Y: global f32[1048576]) outputs(1) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n";
+  const std::string head =
+      "kiln 1\nfunc @f(%X: global f32[1048576], %Y: global f32[1048576]) outputs(1) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n";
   std::string stores, sines;
   for (int i = 0; i < 200; ++i) stores += fmt::format("      store %Y[{} + %i] = %X[%i * 3 + {}]\n", i * 4096, i);
   for (int i = 0; i < 100; ++i) sines += fmt::format("    store %Y[{0}] = sin(%X[{0}])\n", i);
@@ -132,7 +136,8 @@ std::string Sum(int terms, bool in_loop) {
   for (int i = 0; i < terms; ++i) sum += fmt::format("    store %l[0] = %l[0] + %s[%t + {}]\n", i);
   return "kiln 1\nfunc @f(%X: global f32[4096], %Y: global f32[128]) outputs(1) thread(%t) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n"
          "    %s = alloc shared f32[4096]\n    %l = alloc local f32[1]\n    copy %X[0; 4096] -> %s[0; 4096]\n" +
-         (in_loop ? "    for serial %r in 100 {\n" + sum + "    }\n" : sum + "    barrier\n") + "    if %t < 64 {\n      store %Y[%t] = %l[0]\n    }\n  }\n}\n";
+         (in_loop ? "    for serial %r in 100 {\n" + sum + "    }\n" : sum + "    barrier\n") +
+         "    if %t < 64 {\n      store %Y[%t] = %l[0]\n    }\n  }\n}\n";
 }
 
 // LLVM would load all terms in front of the loop or the barrier, and add them up behind it.
@@ -150,14 +155,16 @@ TEST(Cost, SumsDoNotKeepTheirTermsAlive) {
 }
 
 TEST(Cost, ValuesThatCannotFitAreRefused) {
-  std::string text = "kiln 1\nfunc @f(%X: global f32[1048576], %Y: global f32[1048576]) outputs(1) thread(%t) {\n  kernel @k grid(64) threads 128 blocks(%b) {\n";
+  std::string text =
+      "kiln 1\nfunc @f(%X: global f32[1048576], %Y: global f32[1048576]) outputs(1) thread(%t) {\n  kernel @k grid(64) threads 128 blocks(%b) {\n";
   for (int i = 0; i < 1000; ++i) text += fmt::format("    let %x{} = %X[%b * 4096 + {}]\n", i, i);
   text += "    barrier\n";
   for (int i = 0; i < 1000; ++i) text += fmt::format("    store %Y[%t * 1000 + {}] = %x{} * %x{}\n", i, 999 - i, i);
   text += "  }\n}\n";
   const v1::WorkerResult spills = CompileText(text, "cuda:sm_90a");
   ASSERT_EQ(spills.diagnostics_size(), 1);
-  EXPECT_NE(spills.diagnostics(0).message().find("registers at a time; what does not fit is spilled"), std::string::npos) << spills.diagnostics(0).message();
+  EXPECT_NE(spills.diagnostics(0).message().find("registers at a time; what does not fit is spilled"), std::string::npos)
+      << spills.diagnostics(0).message();
   v1::CompileOptions less;
   less.set_max_fragment_registers(200);
   for (const char* target : {"cuda:sm_90a", "hip:gfx942"}) {
@@ -168,8 +175,9 @@ TEST(Cost, ValuesThatCannotFitAreRefused) {
 }
 
 std::string SetsArray(int conditions) {
-  std::string text = "kiln 1\nfunc @f(%X: global f32[4096], %Y: global f32[128]) outputs(1) thread(%t) {\n  kernel @k grid(64) threads 128 blocks(%b) {\n"
-                     "    %l = alloc local f32[4096]\n    fill %l[37; 64] = 0.0\n";
+  std::string text =
+      "kiln 1\nfunc @f(%X: global f32[4096], %Y: global f32[128]) outputs(1) thread(%t) {\n  kernel @k grid(64) threads 128 blocks(%b) {\n"
+      "    %l = alloc local f32[4096]\n    fill %l[37; 64] = 0.0\n";
   for (int i = 0; i < conditions; ++i) text += fmt::format("    if %X[{}] < 1.0 {{\n      store %l[{}] = {}.0\n    }}\n", i, i * 37 % 4096, i);
   return text + "    store %Y[%t] = %l[37] + %l[74]\n  }\n}\n";
 }
@@ -201,7 +209,8 @@ func @f(%Y: global bf16[32], %a: f16) outputs(0) {
     }
   }
 }
-)", "hip:gfx942");
+)",
+                                              "hip:gfx942");
   ASSERT_TRUE(result.has_artifact()) << FirstError(result);
   ASSERT_EQ(result.diagnostics_size(), 1);
   EXPECT_NE(result.diagnostics(0).message().find("without its optimizing backend"), std::string::npos) << result.diagnostics(0).message();

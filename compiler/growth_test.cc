@@ -18,8 +18,8 @@ namespace {
 
 struct Form {
   const char* name;
-  std::function<std::string(int)> write;           // the statement of a number
-  std::function<std::string(int)> before = {};     // what so many statements use
+  std::function<std::string(int)> write;        // the statement of a number
+  std::function<std::string(int)> before = {};  // what so many statements use
   std::function<std::string(int)> after = {};
 };
 
@@ -27,7 +27,8 @@ std::string TextOf(const Form& form, int statements) {
   std::string text = fmt::format(R"(kiln 1
 func @f(%X: global f32[1048576], %Y: global f32[1048576], %P: global f32[1048576] may_alias, %Q: global f32[1048576] may_alias) outputs(1) thread(%t) {{
   kernel @k grid(64) threads 128 blocks(%b) {{
-{})", form.before ? form.before(statements) : "");
+{})",
+                                 form.before ? form.before(statements) : "");
   for (int i = 0; i < statements; ++i) text += form.write(i);
   return text + (form.after ? form.after(statements) : "") + "  }\n}\n";
 }
@@ -45,24 +46,30 @@ std::function<std::string(int)> InTurn(std::function<std::string(int)> even, std
 
 const Form kForms[] = {
     {"stores", [](int i) { return fmt::format("    store %Y[%b * 4096 + {}] = %X[%b * 4096 + {}]\n", i % 4096, i * 7 % 4096); }},
-    {"copies", InTurn([](int i) { return fmt::format("    copy %X[{}; 64] -> %s[{}; 64]\n", i % 16000 * 64, i % 64 * 64); },
-                      [](int i) { return fmt::format("    copy %s[{}; 64] -> %Y[{}; 64]\n", i % 64 * 64, i % 16000 * 64); }),
+    {"copies",
+     InTurn([](int i) { return fmt::format("    copy %X[{}; 64] -> %s[{}; 64]\n", i % 16000 * 64, i % 64 * 64); },
+            [](int i) { return fmt::format("    copy %s[{}; 64] -> %Y[{}; 64]\n", i % 64 * 64, i % 16000 * 64); }),
      Always("    %s = alloc shared f32[4096]\n")},
-    {"a chain of lets", [](int i) { return fmt::format("    let %x{} = {} + %X[{}]\n", i, i == 0 ? "0.0" : fmt::format("%x{}", i - 1), i); }, {},
+    {"a chain of lets",
+     [](int i) { return fmt::format("    let %x{} = {} + %X[{}]\n", i, i == 0 ? "0.0" : fmt::format("%x{}", i - 1), i); },
+     {},
      [](int n) { return fmt::format("    store %Y[%t] = %x{}\n", n - 1); }},
     {"lets in use", InTurn([](int i) { return fmt::format("    let %x{} = %X[%t + {}]\n", i, i); },
                            [](int i) { return fmt::format("    store %Y[%t + {}] = %x{} + %x0\n", i % 4096 * 128, i - 1); })},
     {"conditions", InTurn([](int i) { return fmt::format("    if %t < {} {{\n", i % 127 + 1); },
                           [](int i) { return fmt::format("    store %Y[%t + {}] = 1.0\n    }}\n", i % 4096 * 128); })},
-    {"lets and conditions", InTurn([](int i) { return fmt::format("    let %x{} = %X[%t + {}]\n", i, i); },
-                                   [](int i) { return fmt::format("    if %X[{}] < %x{} {{\n      store %Y[%t + {}] = 1.0\n    }}\n", i, i - 1, i % 4096 * 128); })},
-    {"assumptions", InTurn([](int i) { return fmt::format("    assume %b + {} < 100000\n", i); }, [](int i) { return fmt::format("    store %Y[%b + {}] = 1.0\n", i); })},
+    {"lets and conditions",
+     InTurn([](int i) { return fmt::format("    let %x{} = %X[%t + {}]\n", i, i); },
+            [](int i) { return fmt::format("    if %X[{}] < %x{} {{\n      store %Y[%t + {}] = 1.0\n    }}\n", i, i - 1, i % 4096 * 128); })},
+    {"assumptions", InTurn([](int i) { return fmt::format("    assume %b + {} < 100000\n", i); },
+                           [](int i) { return fmt::format("    store %Y[%b + {}] = 1.0\n", i); })},
     {"elements of one loop", [](int i) { return fmt::format("    store %Y[%i + {}] = %X[%i + {}]\n", i * 64, i); },
      Always("    for parallel %i in 64 {\n"), Always("    }\n")},
     {"aliasing elements of one loop", [](int i) { return fmt::format("    store %P[%i + {}] = %X[%i + {}]\n", i * 64, i); },
      Always("    for parallel %i in 64 {\n"), Always("    }\n")},
-    {"barriers in a loop", InTurn([](int i) { return fmt::format("    store %s[%t] = %X[%t + {}]\n", i); },
-                                  [](int i) { return fmt::format("    store %Y[%t + {}] = %s[127 - %t]\n", i % 4096 * 128); }),
+    {"barriers in a loop",
+     InTurn([](int i) { return fmt::format("    store %s[%t] = %X[%t + {}]\n", i); },
+            [](int i) { return fmt::format("    store %Y[%t + {}] = %s[127 - %t]\n", i % 4096 * 128); }),
      Always("    %s = alloc shared f32[4096]\n    for serial %k in 100 {\n"), Always("    }\n")},
     {"arrays of a thread, each made from the next", [](int i) { return fmt::format("    store %l{}[%k] = %l{}[%k] + 1.0\n", i / 4, i / 4 + 1); },
      [](int n) {
@@ -72,9 +79,15 @@ const Form kForms[] = {
      },
      Always("    }\n    store %Y[%t] = %l0[0]\n")},
     {"tiles", InTurn([](int i) { return i % 4 == 0 ? fmt::format("    %s{} = alloc shared f32[32]\n", i) : ""; },
-                     [](int i) { return fmt::format("    copy %X[{}; 32] -> %s{}[0; 32]\n    copy %s{}[0; 32] -> %Y[{}; 32]\n", i, i / 4 * 4, i / 4 * 4, i % 4096 * 128); })},
+                     [](int i) {
+                       return fmt::format("    copy %X[{}; 32] -> %s{}[0; 32]\n    copy %s{}[0; 32] -> %Y[{}; 32]\n", i, i / 4 * 4, i / 4 * 4,
+                                          i % 4096 * 128);
+                     })},
     {"fragments", InTurn([](int i) { return i % 4 == 0 ? fmt::format("    %f{} = alloc fragment f32[128]\n", i) : ""; },
-                         [](int i) { return fmt::format("    copy %X[{}; 128] -> %f{}[0; 128]\n    copy %f{}[0; 128] -> %Y[{}; 128]\n", i, i / 4 * 4, i / 4 * 4, i % 4096 * 128); })},
+                         [](int i) {
+                           return fmt::format("    copy %X[{}; 128] -> %f{}[0; 128]\n    copy %f{}[0; 128] -> %Y[{}; 128]\n", i, i / 4 * 4, i / 4 * 4,
+                                              i % 4096 * 128);
+                         })},
 };
 
 double Seconds(const Form& form, int statements, const char* target) {

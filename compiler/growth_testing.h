@@ -18,7 +18,7 @@ double ProcessorSeconds(Work&& work) {
 }
 
 struct Growth {
-  double few;   // seconds
+  double few;  // seconds
   double many;
   double ratio() const { return many / few; }
 };

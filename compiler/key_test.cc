@@ -39,9 +39,7 @@ TEST(Key, BuildIdIsADigest) {
   EXPECT_EQ(BuildId().find_first_not_of("0123456789abcdef"), std::string_view::npos);
 }
 
-TEST(Key, NamesAndLinesAreNotInIt) {
-  EXPECT_EQ(ComputeKey(Program(kProgram), "cuda:sm_80", {}), ComputeKey(Program(kRenamed), "cuda:sm_80", {}));
-}
+TEST(Key, NamesAndLinesAreNotInIt) { EXPECT_EQ(ComputeKey(Program(kProgram), "cuda:sm_80", {}), ComputeKey(Program(kRenamed), "cuda:sm_80", {})); }
 
 TEST(Key, EverythingThatChangesTheOutputIsInIt) {
   std::set<Key> keys = {ComputeKey(Program(kProgram), "cuda:sm_80", {}), ComputeKey(Program(kOther), "cuda:sm_80", {}),
@@ -51,15 +49,9 @@ TEST(Key, EverythingThatChangesTheOutputIsInIt) {
     v1::CompileOptions options;
     const auto* field = type->field(i);
     switch (field->cpp_type()) {
-      case google::protobuf::FieldDescriptor::CPPTYPE_BOOL:
-        options.GetReflection()->SetBool(&options, field, true);
-        break;
-      case google::protobuf::FieldDescriptor::CPPTYPE_UINT32:
-        options.GetReflection()->SetUInt32(&options, field, 7);
-        break;
-      case google::protobuf::FieldDescriptor::CPPTYPE_ENUM:
-        options.GetReflection()->SetEnumValue(&options, field, 1);
-        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_BOOL: options.GetReflection()->SetBool(&options, field, true); break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_UINT32: options.GetReflection()->SetUInt32(&options, field, 7); break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_ENUM: options.GetReflection()->SetEnumValue(&options, field, 1); break;
       default: FAIL() << "a field of a kind this test does not set: " << std::string(field->name());
     }
     EXPECT_TRUE(keys.insert(ComputeKey(Program(kProgram), "cuda:sm_80", options)).second) << std::string(field->name());

@@ -48,29 +48,29 @@ ir::Result Each(ir::Module& module, const Context& context, ir::Diagnostics&) {
 constexpr Pass kPasses[] = {
     {"verify", Verify},
     {"canonicalize", Canonicalize},
-    {"together", Together},                  // which threads reach what; needs: folded conditions
-    {"bounds", Bounds},                      // needs: folded expressions, lets in their places
-    {"conflicts", Conflicts},                // needs: the same, and indices that are inside
-    {"hand_over", HandOver},                 // needs: which threads reach what, and fragments of their last shapes
-    {"split_rows", Each<SplitRows>},         // before anything is chosen: tiles become parts
+    {"together", Together},           // which threads reach what; needs: folded conditions
+    {"bounds", Bounds},               // needs: folded expressions, lets in their places
+    {"conflicts", Conflicts},         // needs: the same, and indices that are inside
+    {"hand_over", HandOver},          // needs: which threads reach what, and fragments of their last shapes
+    {"split_rows", Each<SplitRows>},  // before anything is chosen: tiles become parts
     {"instructions", Instructions},
-    {"split_k", Each<SplitK>},               // needs: each gemm's instruction
-    {"split_pairs", Each<SplitPairs>},       // needs: what split_k left undivided
-    {"split_operands", Each<SplitOperands>}, // needs: how many groups of warps share a step
-    {"scale_sums", Each<ScaleSums>},         // needs: the pieces of operands
-    {"tile_reads", Each<TileReads>},         // before other copies become tensor copies: these are part of a loop
+    {"split_k", Each<SplitK>},                // needs: each gemm's instruction
+    {"split_pairs", Each<SplitPairs>},        // needs: what split_k left undivided
+    {"split_operands", Each<SplitOperands>},  // needs: how many groups of warps share a step
+    {"scale_sums", Each<ScaleSums>},          // needs: the pieces of operands
+    {"tile_reads", Each<TileReads>},          // before other copies become tensor copies: these are part of a loop
     {"tensor_copies", Each<TensorCopies>},
-    {"layouts", Layouts},                    // needs: each gemm's instruction, and which tiles tensor copies move
-    {"rings", Each<Rings>},                  // needs: sizes of shared buffers, that is layouts
-    {"prefetch", Each<Prefetch>},            // needs: rings
-    {"overlap", Each<Overlap>},              // needs: bodies that prefetch repeated
-    {"stream_k", Each<StreamK>},             // needs: rings; before blocks are paired, for it deals steps to single ones
-    {"multicast", Each<Multicast>},          // needs: rings
-    {"split_stores", Each<SplitStores>},     // needs: rings, for warp roles
-    {"persist", Each<Persist>},              // needs: which blocks are paired
-    {"pipeline", Pipeline},                  // takes the loops that have no ring
-    {"shared_memory", SharedMemory},         // needs: versions
-    {"synchronize", Synchronize},            // needs: which buffers share bytes
+    {"layouts", Layouts},                 // needs: each gemm's instruction, and which tiles tensor copies move
+    {"rings", Each<Rings>},               // needs: sizes of shared buffers, that is layouts
+    {"prefetch", Each<Prefetch>},         // needs: rings
+    {"overlap", Each<Overlap>},           // needs: bodies that prefetch repeated
+    {"stream_k", Each<StreamK>},          // needs: rings; before blocks are paired, for it deals steps to single ones
+    {"multicast", Each<Multicast>},       // needs: rings
+    {"split_stores", Each<SplitStores>},  // needs: rings, for warp roles
+    {"persist", Each<Persist>},           // needs: which blocks are paired
+    {"pipeline", Pipeline},               // takes the loops that have no ring
+    {"shared_memory", SharedMemory},      // needs: versions
+    {"synchronize", Synchronize},         // needs: which buffers share bytes
     {"threads", Threads},
 };
 
@@ -91,8 +91,8 @@ ir::Result CheckAfter(const Pass& pass, const ir::Module& module, ir::Diagnostic
 
 std::span<const Pass> Passes() { return kPasses; }
 
-ir::Result RunPasses(ir::Module& module, const Context& context, const v1::Explain& explain, const Hooks& hooks,
-                     ir::Diagnostics& diagnostics, v1::WorkerResult& result, std::span<const ir::SourceLoc> numbers) {
+ir::Result RunPasses(ir::Module& module, const Context& context, const v1::Explain& explain, const Hooks& hooks, ir::Diagnostics& diagnostics,
+                     v1::WorkerResult& result, std::span<const ir::SourceLoc> numbers) {
   for (const Pass& pass : kPasses) {
     if (hooks.cancelled()) {
       diagnostics.Internal("cancelled");

@@ -22,7 +22,7 @@ std::span<const Pass> Passes();
 
 // Runs all. After each: the module is verified; its text goes to `result.dumps` where `explain` asks for it, its time to
 // `result.timings`. `numbers`: as DumpText has them.
-ir::Result RunPasses(ir::Module& module, const Context& context, const v1::Explain& explain, const Hooks& hooks,
-                     ir::Diagnostics& diagnostics, v1::WorkerResult& result, std::span<const ir::SourceLoc> numbers = {});
+ir::Result RunPasses(ir::Module& module, const Context& context, const v1::Explain& explain, const Hooks& hooks, ir::Diagnostics& diagnostics,
+                     v1::WorkerResult& result, std::span<const ir::SourceLoc> numbers = {});
 
 }  // namespace kiln::compiler

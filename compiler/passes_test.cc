@@ -115,8 +115,8 @@ INSTANTIATE_TEST_SUITE_P(Passes, GoldenPass, testing::ValuesIn(PassesFromTogethe
 
 // Where, in what statement, what meets what, and what to try.
 TEST(Passes, ConflictsTeach) {
-  for (const auto& [name, line, statement, advice] : {std::tuple("lost_sum", 7u, "store %r[%i] = ", "T.reduce_sum"),
-                                                      std::tuple("copy_rows", 6u, "copy %s[0, 0; 40, 64]", "another tile")}) {
+  for (const auto& [name, line, statement, advice] :
+       {std::tuple("lost_sum", 7u, "store %r[%i] = ", "T.reduce_sum"), std::tuple("copy_rows", 6u, "copy %s[0, 0; 40, 64]", "another tile")}) {
     ir::Module module = Parsed(std::string("tests/golden/conflicts/") + name + ".sm_80.kiln");
     const Context context{&TargetOf("lost_sum.sm_80.kiln"), {}};
     ir::Diagnostics diagnostics;

@@ -33,7 +33,9 @@ class Reporter {
                      [&](const ir::Reduce& op) {
                        Add("instructions", fmt::format("reduce {} → {}", Named(op.src), Named(op.dst)),
                            op.cluster   ? "registers, lanes, then the warps of the cluster's blocks, each of which has a part of the row"
-                           : op.scratch ? "registers, lanes, then warps through shared memory" : "registers, then lanes", "", stmt);
+                           : op.scratch ? "registers, lanes, then warps through shared memory"
+                                        : "registers, then lanes",
+                           "", stmt);
                      },
                      [&](const ir::Barrier&) { ++barriers_; },
                      [&](const ir::AsyncWait& op) {
@@ -48,7 +50,8 @@ class Reporter {
                      [&](const ir::PairSum& op) {
                        Add("split_pairs", fmt::format("sum of {}", module_[op.sum].name),
                            op.half ? "of two blocks that take half of k each and finish half of the tile each, through each other's shared memory"
-                                   : "of two blocks that take half of k each, through shared memory of the first", "", stmt);
+                                   : "of two blocks that take half of k each, through shared memory of the first",
+                           "", stmt);
                      },
                      [&](const ir::StreamSum& op) {
                        Add("stream_k", fmt::format("sum of {}", module_[op.sum].name),
@@ -65,19 +68,21 @@ class Reporter {
     Add("synchronize", kernel.name, fmt::format("{} barriers", std::exchange(barriers_, 0)), "", {});
     if (kernel.shared_bytes > 0) Add("shared_memory", kernel.name, fmt::format("{} bytes of a block", kernel.shared_bytes), "", {});
     if (kernel.min_blocks != 0) {
-      Add("threads", kernel.name, fmt::format("at least {} blocks on a multiprocessor", kernel.min_blocks), "the program asks for them: fewer registers a thread", {});
+      Add("threads", kernel.name, fmt::format("at least {} blocks on a multiprocessor", kernel.min_blocks),
+          "the program asks for them: fewer registers a thread", {});
     }
     for (const ir::Decision& decision : kernel.decisions) {
       Add(decision.pass, decision.subject ? module_[*decision.subject].name : kernel.name, decision.text, decision.reason, {.loc = decision.loc});
     }
     if (kernel.producers == 0) return;
-    Add("rings", kernel.name, fmt::format("{} threads compute, {} fill rings", kernel.threads, kernel.producers),
-        "tensor copies need one thread", {});
+    Add("rings", kernel.name, fmt::format("{} threads compute, {} fill rings", kernel.threads, kernel.producers), "tensor copies need one thread",
+        {});
   }
 
   void Kept(const std::set<ir::BufferId>& tensors) {
     for (const ir::BufferId id : tensors) {
-      Add("threads", module_[id].name, "the L2 keeps its lines longer than what is read", "as much is read as written: lines are written back together", {});
+      Add("threads", module_[id].name, "the L2 keeps its lines longer than what is read",
+          "as much is read as written: lines are written back together", {});
     }
   }
 
@@ -125,7 +130,8 @@ class Reporter {
     Add("tensor_copies", fmt::format("copy {} → {}", Named(copy.src), Named(copy.dst)),
         fmt::format("tensor copy (TMA), {} boxes of {}{}{}", tile.rows * tile.columns, fmt::join(tile.map.box, "×"),
                     tile.map.panels > 1 ? fmt::format(" in {} panels", tile.map.panels) : "",
-                    copy.plan->multicast ? ", for both blocks of a cluster in turn" : ""), "", stmt);
+                    copy.plan->multicast ? ", for both blocks of a cluster in turn" : ""),
+        "", stmt);
   }
 
   void Ring(const ir::Stmt& stmt, const ir::RingStep& step) {
@@ -200,8 +206,8 @@ void CollectUsers(const ir::Module& module, const ir::Block& block, bool in_para
                    [&](const ir::Reduce& op) {
                      if (op.scratch) users[ir::Index(*op.scratch)].insert(number);
                    },
-                   ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Atomic, ir::Barrier,
-                               ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                   ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Atomic, ir::Barrier, ir::Break,
+                               ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                },
                stmt.op);
   }

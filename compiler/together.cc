@@ -25,7 +25,7 @@ struct Barring {
 
 // The threads that come to the current statements.
 struct Scope {
-  ir::ThreadRange threads;                        // all of these, or none
+  ir::ThreadRange threads;                       // all of these, or none
   std::optional<Barring> reason = std::nullopt;  // nullopt: they come together
 };
 
@@ -49,15 +49,15 @@ class Checker {
   void Visit(ir::Block& block, const Scope& scope) {
     for (ir::Stmt& stmt : block) {
       if (scope.reason && IsOfBlock(stmt)) Refuse(stmt, *scope.reason);
-      std::visit(ir::Overloaded{[&](ir::For& op) { VisitLoop(op, scope); },
-                                [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
-                                [&](ir::If& op) {
-                                  op.then_threads = VisitBranch(stmt, op, true, scope);
-                                  op.else_threads = VisitBranch(stmt, op, false, scope);
-                                },
-                                ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier,
-                                            ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
-                 stmt.op);
+      std::visit(
+          ir::Overloaded{[&](ir::For& op) { VisitLoop(op, scope); }, [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
+                         [&](ir::If& op) {
+                           op.then_threads = VisitBranch(stmt, op, true, scope);
+                           op.else_threads = VisitBranch(stmt, op, false, scope);
+                         },
+                         ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier,
+                                     ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
+          stmt.op);
     }
   }
 
@@ -87,9 +87,9 @@ class Checker {
       return std::nullopt;
     }
     if (range->Count() == 0) return body.clear(), std::nullopt;
-    kernel_.decisions.push_back({"together", std::nullopt, fmt::format("threads {} to {} run the statements under {}if {}", range->begin,
-                                                                       range->end - 1, value ? "" : "the else of ",
-                                                                       ir::PrintExpr(module_, branch.cond)),
+    kernel_.decisions.push_back({"together", std::nullopt,
+                                 fmt::format("threads {} to {} run the statements under {}if {}", range->begin, range->end - 1,
+                                             value ? "" : "the else of ", ir::PrintExpr(module_, branch.cond)),
                                  "no other threads enter", stmt.loc});
     Visit(body, {*range});
     return range;
@@ -100,7 +100,8 @@ class Checker {
     const auto* loop = std::get_if<ir::For>(&stmt.op);
     const std::string what = loop != nullptr ? fmt::format("a {} loop", ir::Name(loop->kind)) : fmt::format("a {}", ir::Name(stmt.op));
     diagnostics_.Error(fmt::format("{} that only some threads reach, under {}: the threads of a block do it together, and those that come are "
-                                   "not known to be a range", what, reason),
+                                   "not known to be a range",
+                                   what, reason),
                        "write the condition as first <= thread < last with constants, move the statement out of the condition, or write each "
                        "thread's own elements, as A[i] = x, which may stand under any condition",
                        stmt.loc, ir::PrintStmt(module_, stmt));

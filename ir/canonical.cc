@@ -12,8 +12,7 @@ namespace {
 // Every list is preceded by its length and every choice by a tag, so the bytes can be read in one way only.
 class Writer : public FieldVisitor {
  public:
-  explicit Writer(const Module& module)
-      : module_(module), vars_(module.vars.size()), buffers_(module.buffers.size()), exprs_(module.exprs.size()) {}
+  explicit Writer(const Module& module) : module_(module), vars_(module.vars.size()), buffers_(module.buffers.size()), exprs_(module.exprs.size()) {}
 
   std::string Run() {
     Put(uint64_t(2));  // of this format
@@ -49,8 +48,10 @@ class Writer : public FieldVisitor {
     out_ += char(value);
   }
   template <typename E>
-  requires std::is_enum_v<E>
-  void Put(E value) { Put(uint64_t(value)); }
+    requires std::is_enum_v<E>
+  void Put(E value) {
+    Put(uint64_t(value));
+  }
   template <typename T>
   void Put(const std::optional<T>& value) {
     Put(value.has_value());

@@ -26,10 +26,8 @@ class Shuffled {
     buffers_ = ShuffleTable(*out_.mutable_buffers());
     SpreadExprs();
     for (v1::Param& param : *out_.mutable_params()) {
-      if (param.has_tensor())
-        param.set_tensor(buffers_[param.tensor()]);
-      else
-        param.set_scalar(vars_[param.scalar()]);
+      if (param.has_tensor()) param.set_tensor(buffers_[param.tensor()]);
+      else param.set_scalar(vars_[param.scalar()]);
     }
     for (v1::Buffer& buffer : *out_.mutable_buffers()) {
       for (uint32_t& id : *buffer.mutable_shape()) id = exprs_[id];

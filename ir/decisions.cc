@@ -13,7 +13,9 @@ struct Decisions : FieldVisitor {
   bool any = false;
   void Decided(bool value) { any |= value; }
   template <typename T>
-  void Decided(const std::optional<T>& value) { any |= value.has_value(); }
+  void Decided(const std::optional<T>& value) {
+    any |= value.has_value();
+  }
 };
 
 bool HasDecision(const Op& op) {
@@ -32,8 +34,7 @@ Result RefuseDecisions(const Module& module, Diagnostics& diagnostics) {
   for (uint32_t i = 0; i < module.buffers.size(); ++i) {
     const Buffer& buffer = module.buffers[i];
     if (!buffer.layout && !buffer.shared_offset) continue;
-    diagnostics.Error(
-        fmt::format("buffer %{} has a layout or an offset, which only passes decide", names.Of(BufferId(i))), kHint);
+    diagnostics.Error(fmt::format("buffer %{} has a layout or an offset, which only passes decide", names.Of(BufferId(i))), kHint);
   }
   for (const Kernel& kernel : module.kernels) {
     if (kernel.shared_bytes != 0 || kernel.producers != 0)

@@ -16,9 +16,7 @@ void Diagnostics::Unsupported(std::string message, std::string hint, SourceLoc l
   Add({Severity::kError, FaultKind::kUnsupported, std::move(message), std::move(hint), std::move(statement), loc});
 }
 
-void Diagnostics::Internal(std::string message, SourceLoc loc) {
-  Add({Severity::kError, FaultKind::kInternal, std::move(message), {}, {}, loc});
-}
+void Diagnostics::Internal(std::string message, SourceLoc loc) { Add({Severity::kError, FaultKind::kInternal, std::move(message), {}, {}, loc}); }
 
 void Diagnostics::Warning(std::string message, std::string hint, SourceLoc loc) {
   Add({Severity::kWarning, FaultKind::kInvalid, std::move(message), std::move(hint), {}, loc});

@@ -98,8 +98,7 @@ bool IsAssociative(ExprOp op) {
 // Identities of two operands whose right one is the constant `c`; nothing where none holds.
 class WithConstant {
  public:
-  WithConstant(ExprPool& pool, const ExprNode& node)
-      : pool_(pool), node_(node), x_(node.args[0]), c_(pool[node.args[1]]) {}
+  WithConstant(ExprPool& pool, const ExprNode& node) : pool_(pool), node_(node), x_(node.args[0]), c_(pool[node.args[1]]) {}
 
   std::optional<ExprId> Simplify() const {
     if (IsFloat(c_.dtype)) return Floats();
@@ -232,9 +231,7 @@ ExprId ExprPool::Intern(const ExprNode& node) {
   return ExprId(nodes_.size() - 1);
 }
 
-ExprId ExprPool::Int(int64_t value, DType dtype) {
-  return IsFloat(dtype) ? Float(double(value), dtype) : Intern(ConstIntNode(dtype, value));
-}
+ExprId ExprPool::Int(int64_t value, DType dtype) { return IsFloat(dtype) ? Float(double(value), dtype) : Intern(ConstIntNode(dtype, value)); }
 ExprId ExprPool::Float(double value, DType dtype) { return Intern(ConstFloatNode(dtype, value)); }
 ExprId ExprPool::Var(VarId var, DType dtype) { return Intern({.op = ExprOp::kVar, .dtype = dtype, .ref = Index(var)}); }
 
@@ -244,14 +241,11 @@ ExprId ExprPool::Load(BufferId buffer, DType dtype, std::span<const ExprId> indi
   return Intern(node);
 }
 
-ExprId ExprPool::Cast(DType dtype, ExprId a) {
-  return Simplified({.op = ExprOp::kCast, .dtype = dtype, .arg_count = 1, .args = {a}});
-}
+ExprId ExprPool::Cast(DType dtype, ExprId a) { return Simplified({.op = ExprOp::kCast, .dtype = dtype, .arg_count = 1, .args = {a}}); }
 ExprId ExprPool::Select(ExprId cond, ExprId a, ExprId b) { return Make(ExprOp::kSelect, {cond, a, b}); }
 
 ExprId ExprPool::Make(ExprOp op, std::initializer_list<ExprId> args) {
-  ExprNode node{
-      .op = op, .dtype = ResultType(*this, op, {args.begin(), args.size()}), .arg_count = uint8_t(args.size())};
+  ExprNode node{.op = op, .dtype = ResultType(*this, op, {args.begin(), args.size()}), .arg_count = uint8_t(args.size())};
   std::copy(args.begin(), args.end(), node.args.begin());
   return Simplified(node);
 }

@@ -40,9 +40,7 @@ std::optional<ExprOp> ExprOpFromNumber(uint32_t number);
 int ArgCount(ExprOp op);  // -1: a load
 
 // How types go through an operation: the rule column of exprs.def.
-enum class TypeRule : uint8_t {
-  leaf, load, cast, select, arith, integer, bits, unary, logic, negation, compare, math, math2, math3, predicate
-};
+enum class TypeRule : uint8_t { leaf, load, cast, select, arith, integer, bits, unary, logic, negation, compare, math, math2, math3, predicate };
 TypeRule RuleOf(ExprOp op);
 
 // Indices into a module's tables.
@@ -60,8 +58,8 @@ struct ExprNode {
   DType dtype;
   uint8_t arg_count = 0;
   std::array<ExprId, kMaxRank> args{};
-  int64_t int_value = 0;   // kConstInt (sign- or zero-extended to the type's width); bit pattern of the double for kConstFloat
-  uint32_t ref = 0;        // kVar: VarId, kLoad: BufferId
+  int64_t int_value = 0;  // kConstInt (sign- or zero-extended to the type's width); bit pattern of the double for kConstFloat
+  uint32_t ref = 0;       // kVar: VarId, kLoad: BufferId
 
   std::span<const ExprId> Args() const { return {args.data(), arg_count}; }
   double FloatValue() const;  // kConstFloat

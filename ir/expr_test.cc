@@ -95,12 +95,7 @@ TEST(ExprPool, MostNegativeOverMinusOneWraps) {
 TEST(ExprPool, SimplifyingASimplifiedNodeGivesTheNode) {
   ExprPool pool;
   std::mt19937 random(7);
-  std::vector<ExprId> ids = {pool.Var(VarId(0), DType::kI32),
-                             pool.Var(VarId(1), DType::kI32),
-                             pool.Int(0),
-                             pool.Int(1),
-                             pool.Int(-3),
-                             pool.Int(64)};
+  std::vector<ExprId> ids = {pool.Var(VarId(0), DType::kI32), pool.Var(VarId(1), DType::kI32), pool.Int(0), pool.Int(1), pool.Int(-3), pool.Int(64)};
   const ExprOp ops[] = {ExprOp::kAdd, ExprOp::kSub,    ExprOp::kMul, ExprOp::kFloorDiv, ExprOp::kFloorMod,
                         ExprOp::kMin, ExprOp::kBitAnd, ExprOp::kShl, ExprOp::kBitXor};
   for (int i = 0; i < 5000; ++i) {

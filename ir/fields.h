@@ -153,7 +153,7 @@ void Fields(Same<StreamSum> auto& op, auto&& v) {
 
 // Calls Fields for the op that a statement holds.
 template <typename AnyOp, typename V>
-requires Same<AnyOp, Op>
+  requires Same<AnyOp, Op>
 void Fields(AnyOp& op, V&& v) {
   std::visit([&](auto& alternative) { Fields(alternative, v); }, op);
 }

@@ -121,9 +121,7 @@ std::optional<ExprNode> FoldCast(DType to, const ExprNode& from) {
 
 }  // namespace
 
-ExprNode ConstIntNode(DType dtype, int64_t value) {
-  return {.op = ExprOp::kConstInt, .dtype = dtype, .int_value = WrapTo(dtype, value)};
-}
+ExprNode ConstIntNode(DType dtype, int64_t value) { return {.op = ExprOp::kConstInt, .dtype = dtype, .int_value = WrapTo(dtype, value)}; }
 
 ExprNode ConstFloatNode(DType dtype, double value) {
   return {.op = ExprOp::kConstFloat, .dtype = dtype, .int_value = std::bit_cast<int64_t>(RoundTo(dtype, value))};

@@ -113,9 +113,7 @@ char Letter(Place place) {
   std::unreachable();
 }
 
-std::string DigitText(const Digit& digit) {
-  return std::to_string(digit.size) + Letter(digit.place) + std::to_string(digit.stride);
-}
+std::string DigitText(const Digit& digit) { return std::to_string(digit.size) + Letter(digit.place) + std::to_string(digit.stride); }
 
 std::string ListText(const std::vector<Digit>& digits) {
   std::string text = "[";
@@ -339,8 +337,7 @@ std::string Layout::ToString() const {
   for (const auto& dim : dims_) text += ListText(dim);
   if (!replicas_.empty()) text += " rep" + ListText(replicas_);
   if (swizzle_.bits > 0) {
-    text += " swizzle(" + std::to_string(swizzle_.bits) + "," + std::to_string(swizzle_.base) + "," +
-            std::to_string(swizzle_.shift) + ")";
+    text += " swizzle(" + std::to_string(swizzle_.bits) + "," + std::to_string(swizzle_.base) + "," + std::to_string(swizzle_.shift) + ")";
   }
   return text;
 }

@@ -32,9 +32,7 @@ struct Swizzle {
   uint8_t bits = 0;  // 0: none
   uint8_t base = 4;
   uint8_t shift = 3;
-  int64_t Apply(int64_t byte_address) const {
-    return byte_address ^ (((byte_address >> (base + shift)) & ((int64_t{1} << bits) - 1)) << base);
-  }
+  int64_t Apply(int64_t byte_address) const { return byte_address ^ (((byte_address >> (base + shift)) & ((int64_t{1} << bits) - 1)) << base); }
   bool operator==(const Swizzle&) const = default;
 };
 
@@ -60,16 +58,16 @@ class Layout {
   const std::vector<Digit>& replicas() const { return replicas_; }
   const Swizzle& swizzle() const { return swizzle_; }
 
-  int64_t Extent(int d) const;      // with padding
-  int64_t Threads() const;          // replicas included
+  int64_t Extent(int d) const;  // with padding
+  int64_t Threads() const;      // replicas included
   int64_t Registers() const;
-  int64_t Addresses() const;        // highest address + 1, in elements, before the swizzle
+  int64_t Addresses() const;  // highest address + 1, in elements, before the swizzle
   bool IsPadded(std::span<const int64_t> shape) const;
   bool IsReplicated() const { return !replicas_.empty(); }
 
-  int64_t ThreadOf(std::span<const int64_t> index) const;    // of replica 0
+  int64_t ThreadOf(std::span<const int64_t> index) const;  // of replica 0
   int64_t RegisterOf(std::span<const int64_t> index) const;
-  int64_t AddressOf(std::span<const int64_t> index) const;   // elements, before the swizzle
+  int64_t AddressOf(std::span<const int64_t> index) const;  // elements, before the swizzle
   // index(thread, reg) = ThreadPart(thread) + RegisterPart(reg). Replicas give the same index.
   Indices ThreadPart(int64_t thread) const;
   Indices RegisterPart(int64_t reg) const;

@@ -40,7 +40,7 @@ struct Buffer {
   std::vector<ExprId> strides;  // elements; empty: row-major
   bool workspace = false;
   std::optional<double> pad_value;
-  bool may_alias = false;       // of a tensor: it may overlap the others that say so
+  bool may_alias = false;  // of a tensor: it may overlap the others that say so
   std::string name;
 
   // Decided by the passes.
@@ -49,7 +49,7 @@ struct Buffer {
   uint32_t versions = 1;                 // the outermost dimension selects one of them, if there are several
 };
 
-struct Stmt;                     // ir/op.h
+struct Stmt;  // ir/op.h
 using Block = std::vector<Stmt>;
 
 // A decision of a pass that the program does not show, for the report. It belongs neither to the program's text nor to its wire form or its
@@ -67,7 +67,7 @@ struct Kernel {
   uint32_t threads = 128;
   std::vector<VarId> block_vars;
   uint32_t raster_panel = 0;
-  uint32_t min_blocks = 0;   // on a multiprocessor, for which registers are kept few enough; 0: as the backend likes
+  uint32_t min_blocks = 0;  // on a multiprocessor, for which registers are kept few enough; 0: as the backend likes
   Block body;
   std::string name;
   int64_t shared_bytes = 0;  // decided

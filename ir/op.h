@@ -30,7 +30,9 @@ using Block = std::vector<Stmt>;
 // --- What programs consist of; passes make more of them. ---
 
 // Allocates `buffer`, which is not global, for the rest of the block. Each buffer is allocated once. Its elements start unspecified.
-struct Alloc { BufferId buffer; };
+struct Alloc {
+  BufferId buffer;
+};
 
 // kSerial, kUnroll: one iteration after the other; all threads run each. kParallel: in no order, each of them once, spread over the
 // threads. kVectorized: in no order; kUnroll from canonicalize on. kPipelined: as kSerial, and copies of later iterations may run early;
@@ -40,7 +42,7 @@ enum class LoopKind : uint8_t { kSerial = 1, kUnroll = 2, kParallel = 3, kVector
 // only Let, Store, Atomic, Assume, Alloc of locals, and control flow around them.
 struct For {
   LoopKind kind;
-  std::vector<VarId> vars;      // each from 0; several only for kParallel
+  std::vector<VarId> vars;  // each from 0; several only for kParallel
   std::vector<ExprId> extents;
   Block body;
   uint32_t num_stages = 0;       // kPipelined: iterations whose copies may be there or under way at one time, this one among them
@@ -67,9 +69,15 @@ struct If {
   bool IsNarrowed() const { return then_threads || else_threads; }
 };
 // Runs the body as long as the bool holds; it is evaluated before each iteration.
-struct While { ExprId cond; Block body; };
+struct While {
+  ExprId cond;
+  Block body;
+};
 // Gives `var` the value that `value` has here, for the rest of the block.
-struct Let { VarId var; ExprId value; };
+struct Let {
+  VarId var;
+  ExprId value;
+};
 // buffer[indices] = value, of the buffer's type.
 struct Store {
   BufferId buffer;
@@ -78,7 +86,9 @@ struct Store {
   bool async = false;  // decided: done by cp.async; the value is a load
 };
 // The program promises that the bool holds. Nothing checks this, and later statements may rely on it.
-struct Assume { ExprId cond; };
+struct Assume {
+  ExprId cond;
+};
 
 // Decided: a ring, i.e. tiles in shared memory that one thread fills ahead of the threads that use them. `barriers` has two for each stage:
 // filled (0 … stages − 1) and emptied (stages … 2·stages − 1). `position` is local to each thread: the stage and the parity of its phase,
@@ -93,28 +103,33 @@ struct Ring {
 enum class CopyInstruction : uint8_t { kDirect = 0, kAsync = 1, kTensor = 2 };
 struct CopyPlan {
   CopyInstruction instruction = CopyInstruction::kDirect;
-  int32_t vector = 1;              // elements in one access
-  std::optional<Layout> layout;    // tile of the copy (non-unit extents, or flattened to one dimension) → (thread, register)
-  std::optional<Ring> ring;        // kTensor, to shared memory
-  bool multicast = false;          // into a ring: the blocks of the cluster take turns in loading for all of them
-  bool panels = false;             // kTensor, to shared memory: a box takes all columns, even if they are wider than a swizzle
+  int32_t vector = 1;            // elements in one access
+  std::optional<Layout> layout;  // tile of the copy (non-unit extents, or flattened to one dimension) → (thread, register)
+  std::optional<Ring> ring;      // kTensor, to shared memory
+  bool multicast = false;        // into a ring: the blocks of the cluster take turns in loading for all of them
+  bool panels = false;           // kTensor, to shared memory: a box takes all columns, even if they are wider than a swizzle
   // kTensor, from shared memory: groups of four warps along the tile's rows and columns, each of which stores what it wrote. 0: one
   // thread stores all.
   uint32_t groups_m = 0, groups_n = 0;
 };
 // dst = src, each element converted to the destination's type. The extents of the two are the same but for those of 1. From layouts on
 // only loads from global to shared memory and tensor copies are left (the others are parallel loops), from threads on only tensor copies.
-struct Copy { Region src; Region dst; uint32_t coalesced_width = 0; std::optional<CopyPlan> plan; };
+struct Copy {
+  Region src;
+  Region dst;
+  uint32_t coalesced_width = 0;
+  std::optional<CopyPlan> plan;
+};
 
 enum class WarpPolicy : uint8_t { kSquare = 0, kFullRow = 1, kFullCol = 2 };
 struct GemmPlan {
   std::string instruction;  // row of the target's instruction table; "fma" where none fits
   int32_t warps_m = 1;
   int32_t warps_n = 1;
-  int32_t warps_k = 1;      // parts of k, each with a sum of its own: the first dimension of c. Further warps compute copies
-  bool in_flight = false;   // wgmma only: keeps running until an AsyncWait for c, or until the next product that adds to c has ended
-  bool by_warps = false;    // each warp of a group computes its rows with mma.sync: faster than wgmma for few columns
-  bool promoted = false;    // summed separately, then added to c, because the instruction's own sums have fewer bits than c
+  int32_t warps_k = 1;     // parts of k, each with a sum of its own: the first dimension of c. Further warps compute copies
+  bool in_flight = false;  // wgmma only: keeps running until an AsyncWait for c, or until the next product that adds to c has ended
+  bool by_warps = false;   // each warp of a group computes its rows with mma.sync: faster than wgmma for few columns
+  bool promoted = false;   // summed separately, then added to c, because the instruction's own sums have fewer bits than c
 };
 // c += op(a) · op(b), m × n from m × k and k × n: the last two dimensions of each region; the others are of extent 1. a and b are shared or
 // fragments of one float type, or both of 8-bit floats, or of integers of 8 or 4 bits; c is a fragment of floats at least as wide, or of i32.
@@ -126,26 +141,36 @@ struct Gemm {
   std::optional<GemmPlan> plan;
 };
 // Each element of dst = value, of its type. A parallel loop from layouts on.
-struct Fill { Region dst; ExprId value; };
+struct Fill {
+  Region dst;
+  ExprId value;
+};
 
 enum class ReduceKind : uint8_t { kSum = 1, kMax = 2, kMin = 3, kAbsMax = 4, kAbsSum = 5, kBitAnd = 6, kBitOr = 7, kBitXor = 8 };
 // dst = src's elements along `dim`, combined; kAbs: their absolute values. Both shared or fragments of one type, fragments from layouts on.
 struct Reduce {
   ReduceKind kind;
   Region src;
-  Region dst;         // the extents of src without `dim`, or with 1 there
+  Region dst;  // the extents of src without `dim`, or with 1 there
   int32_t dim;
-  bool clear = true;  // false: combined with what dst holds, too
+  bool clear = true;                // false: combined with what dst holds, too
   std::optional<BufferId> scratch;  // decided: shared memory in which warps exchange partial results
   bool cluster = false;             // decided: also combined with the results of the cluster's other blocks
 };
 
 enum class AtomicKind : uint8_t { kAdd = 1, kMax = 2, kMin = 3 };
 // buffer[indices] = kind(buffer[indices], value), in one step for all threads that see the buffer; relaxed. Global or shared, of 16 bits or more.
-struct Atomic { AtomicKind kind; BufferId buffer; std::vector<ExprId> indices; ExprId value; };
+struct Atomic {
+  AtomicKind kind;
+  BufferId buffer;
+  std::vector<ExprId> indices;
+  ExprId value;
+};
 
 // All threads that come here wait for each other. Programs need none: synchronize inserts the barriers that their statements need.
-struct Barrier { bool by_group = false; };  // decided: each group of four warps for itself
+struct Barrier {
+  bool by_group = false;
+};  // decided: each group of four warps for itself
 // Leave the innermost loop, or its iteration; not of a parallel or vectorized one.
 struct Break {};
 struct Continue {};
@@ -156,15 +181,20 @@ struct Continue {};
 struct AsyncCommit {};
 // Each thread waits. Inserted for async copies by pipeline and synchronize, for tensor stores by synchronize, for products by overlap.
 struct AsyncWait {
-  int32_t pending;      // until at most so many of the newest groups are unfinished
-  bool stores = false;  // of tensor stores: until they have read their source
+  int32_t pending;                       // until at most so many of the newest groups are unfinished
+  bool stores = false;                   // of tensor stores: until they have read their source
   std::optional<BufferId> product = {};  // of products in flight: waits until this sum is finished
 };
 // Inserted by rings; overlap moves releases behind later steps. kAcquire: the filling thread waits until the stage is empty, and expects
 // `bytes`. kWait: the other threads wait until the stage is full. kRelease: they no longer need it, or the stage of `behind` steps ago.
 // kAdvance: each thread goes on to the next stage.
 enum class RingAction : uint8_t { kAcquire = 0, kWait = 1, kRelease = 2, kAdvance = 3 };
-struct RingStep { RingAction action; Ring ring; int64_t bytes = 0; int32_t behind = 0; };
+struct RingStep {
+  RingAction action;
+  Ring ring;
+  int64_t bytes = 0;
+  int32_t behind = 0;
+};
 // Inserted by split_pairs. Two blocks of a cluster add their fragments. Each gets its half of the total along `dim`, the first block the
 // lower one. Without `half`, the first block adds the other's fragment to its own, and the other's is meaningless afterwards.
 struct PairSum {
@@ -185,8 +215,8 @@ struct StreamSum {
 };
 
 // One alternative for each row of ops.def, in its order.
-using Op = std::variant<Alloc, For, If, While, Let, Store, Assume, Copy, Gemm, Fill, Reduce, Atomic, Barrier, Break, Continue,
-                        AsyncCommit, AsyncWait, RingStep, PairSum, StreamSum>;
+using Op = std::variant<Alloc, For, If, While, Let, Store, Assume, Copy, Gemm, Fill, Reduce, Atomic, Barrier, Break, Continue, AsyncCommit, AsyncWait,
+                        RingStep, PairSum, StreamSum>;
 
 struct Stmt {
   Op op;
@@ -199,18 +229,26 @@ uint32_t WireNumber(const Op& op);
 
 // std::visit with one lambda for each alternative.
 template <typename... Fs>
-struct Overloaded : Fs... { using Fs::operator()...; };
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
 template <typename... Fs>
 Overloaded(Fs...) -> Overloaded<Fs...>;
 
 template <typename... Ts>
-bool IsOneOf(const Op& op) { return (std::holds_alternative<Ts>(op) || ...); }
+bool IsOneOf(const Op& op) {
+  return (std::holds_alternative<Ts>(op) || ...);
+}
 
 // For Overloaded: lists the ops that a pass deliberately leaves alone, so that a new op fails to compile where nobody has considered it.
 template <typename T>
-struct IgnoredOne { void operator()(const T&) const {} };
+struct IgnoredOne {
+  void operator()(const T&) const {}
+};
 template <typename... Ts>
-struct Ignored : IgnoredOne<Ts>... { using IgnoredOne<Ts>::operator()...; };
+struct Ignored : IgnoredOne<Ts>... {
+  using IgnoredOne<Ts>::operator()...;
+};
 // For a lambda of Overloaded that treats several alike: []<ir::OneOf<ir::Copy, ir::Fill> T>(const T& op) { … }
 template <typename T, typename... Ts>
 concept OneOf = (std::same_as<T, Ts> || ...);

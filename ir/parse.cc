@@ -15,8 +15,7 @@ namespace kiln::ir {
 void Parser::FailAt(const Token& token, std::string message, std::string hint) {
   if (failed_) return;
   failed_ = true;
-  diagnostics_.Error(fmt::format("column {}: {}", token.column, message), std::move(hint), {0, token.line},
-                     std::string(lexer_.Line(token.line)));
+  diagnostics_.Error(fmt::format("column {}: {}", token.column, message), std::move(hint), {0, token.line}, std::string(lexer_.Line(token.line)));
   wrong_line_ = token.line;
   beyond_ = std::exchange(token_, {});
 }
@@ -96,19 +95,15 @@ std::vector<int64_t> Parser::ParseInts(int64_t least, int64_t most, std::string_
 DType Parser::ParseDType() {
   Token token = token_;
   std::optional<DType> type = DTypeFromName(ExpectKind(Token::kWord, "a dtype, as f16"));
-  if (!type)
-    FailAt(token, fmt::format("{} is no dtype", Describe(token)),
-           "dtypes are bool, i8, u32, f16, bf16, tf32, f8e4m3 and so on");
+  if (!type) FailAt(token, fmt::format("{} is no dtype", Describe(token)), "dtypes are bool, i8, u32, f16, bf16, tf32, f8e4m3 and so on");
   return type.value_or(DType::kI32);
 }
 
 double Parser::ParsePlainFloat() {
   bool negative = Accept("-");
   double value = 0;
-  if (Accept("inf"))
-    value = std::numeric_limits<double>::infinity();
-  else if (Accept("nan"))
-    value = std::numeric_limits<double>::quiet_NaN();
+  if (Accept("inf")) value = std::numeric_limits<double>::infinity();
+  else if (Accept("nan")) value = std::numeric_limits<double>::quiet_NaN();
   else {
     std::string_view digits = ExpectKind(Token::kNumber, "a number");
     std::from_chars(digits.data(), digits.data() + digits.size(), value);
@@ -144,21 +139,17 @@ VarId Parser::BindNamed(const Token& name, VarKind kind, DType dtype, uint8_t ax
   }
   // Several loops may bind one variable; the verifier checks that they do not overlap.
   VarId var{it->second.index};
-  bool rebound = !it->second.is_buffer && module_[var].kind == kind && module_[var].dtype == dtype &&
-                 module_[var].axis == axis && kind != VarKind::kSymbol && kind != VarKind::kScalar;
-  if (!rebound)
-    FailAt(name, fmt::format("%{} is already defined as something else", name.text), "give it another name");
+  bool rebound = !it->second.is_buffer && module_[var].kind == kind && module_[var].dtype == dtype && module_[var].axis == axis &&
+                 kind != VarKind::kSymbol && kind != VarKind::kScalar;
+  if (!rebound) FailAt(name, fmt::format("%{} is already defined as something else", name.text), "give it another name");
   return var;
 }
 
 BufferId Parser::Declare(const Token& name, bool workspace) {
   Buffer buffer{.workspace = workspace, .name = std::string(name.text)};
   Token word = token_;
-  std::optional<Space> space =
-      SpaceFromName(ExpectKind(Token::kWord, "a space: global, shared, fragment, local or barrier"));
-  if (!space)
-    FailAt(word, fmt::format("{} is no space", Describe(word)),
-           "spaces are global, shared, fragment, local and barrier");
+  std::optional<Space> space = SpaceFromName(ExpectKind(Token::kWord, "a space: global, shared, fragment, local or barrier"));
+  if (!space) FailAt(word, fmt::format("{} is no space", Describe(word)), "spaces are global, shared, fragment, local and barrier");
   buffer.space = space.value_or(Space::kGlobal);
   buffer.dtype = ParseDType();
   Expect("[");
@@ -171,16 +162,13 @@ BufferId Parser::Declare(const Token& name, bool workspace) {
       Expect("(");
       buffer.pad_value = ParsePlainFloat();
       Expect(")");
-    } else if (Accept("may_alias"))
-      buffer.may_alias = true;
-    else if (Accept("layout"))
-      buffer.layout = ParseLayout();
+    } else if (Accept("may_alias")) buffer.may_alias = true;
+    else if (Accept("layout")) buffer.layout = ParseLayout();
     else if (Accept("offset")) {
       Expect("(");
       buffer.shared_offset = ParseInt(0, INT32_MAX, "an offset");
       Expect(")");
-    } else
-      break;
+    } else break;
   }
   if (failed_) return BufferId(0);
   bool is_new = entities_.try_emplace(std::string(name.text), Entity{true, uint32_t(module_.buffers.size())}).second;
@@ -224,17 +212,14 @@ void Parser::ParseParam() {
   Expect(":");
   if (module_.params.size() >= kMaxParams) Fail(fmt::format("more than {} parameters", kMaxParams));
   bool is_scalar = token_.kind == Token::kWord && DTypeFromName(token_.text).has_value();
-  if (is_scalar)
-    module_.params.push_back(BindNamed(name, VarKind::kScalar, ParseDType(), 0));
-  else
-    module_.params.push_back(Declare(name, false));
+  if (is_scalar) module_.params.push_back(BindNamed(name, VarKind::kScalar, ParseDType(), 0));
+  else module_.params.push_back(Declare(name, false));
 }
 
 void Parser::ParseOutputs() {
   Expect("(");
   int64_t last = int64_t(module_.params.size()) - 1;
-  for (int64_t index : ParseInts(0, last, "the index of a parameter", kMaxParams))
-    module_.outputs.push_back(uint32_t(index));
+  for (int64_t index : ParseInts(0, last, "the index of a parameter", kMaxParams)) module_.outputs.push_back(uint32_t(index));
   Expect(")");
 }
 

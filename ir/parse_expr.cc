@@ -27,8 +27,7 @@ bool IsWhole(std::string_view digits) { return digits.find_first_not_of("0123456
 ExprId Parser::Build(const Token& at, ExprOp op, std::optional<DType> dtype, const std::vector<ExprId>& args) {
   if (failed_) return ExprId(0);
   TypeRule rule = RuleOf(op);
-  bool gives_bool =
-      rule == TypeRule::compare || rule == TypeRule::predicate || rule == TypeRule::logic || rule == TypeRule::negation;
+  bool gives_bool = rule == TypeRule::compare || rule == TypeRule::predicate || rule == TypeRule::logic || rule == TypeRule::negation;
   if (!dtype) dtype = gives_bool ? DType::kBool : module_.exprs.Type(args[rule == TypeRule::select ? 1 : 0]);
   ExprNode node{.op = op, .dtype = *dtype, .arg_count = uint8_t(args.size())};
   std::copy(args.begin(), args.end(), node.args.begin());
@@ -40,8 +39,7 @@ ExprId Parser::Build(const Token& at, ExprOp op, std::optional<DType> dtype, con
   ExprSize size = sizes_.Of(id);
   if (size.depth > kMaxExprDepth || size.nodes > kMaxExprNodes) {
     FailAt(at,
-           fmt::format("the expression is {} deep and has {} nodes; the limits are {} and {}", size.depth, size.nodes,
-                       kMaxExprDepth, kMaxExprNodes),
+           fmt::format("the expression is {} deep and has {} nodes; the limits are {} and {}", size.depth, size.nodes, kMaxExprDepth, kMaxExprNodes),
            "bind parts of it with let");
   }
   return id;
@@ -49,16 +47,13 @@ ExprId Parser::Build(const Token& at, ExprOp op, std::optional<DType> dtype, con
 
 ExprId Parser::ParseExpr(int precedence) {
   // An operand in parentheses is two levels.
-  if (++depth_ > 2 * int(kMaxExprDepth) + 2)
-    Fail(fmt::format("an expression nested deeper than {}", kMaxExprDepth), "bind parts of it with let");
-  if (module_.exprs.size() > kMaxExprs)
-    Fail(fmt::format("more than {} expressions", kMaxExprs), "use loops instead of unrolled statements");
+  if (++depth_ > 2 * int(kMaxExprDepth) + 2) Fail(fmt::format("an expression nested deeper than {}", kMaxExprDepth), "bind parts of it with let");
+  if (module_.exprs.size() > kMaxExprs) Fail(fmt::format("more than {} expressions", kMaxExprs), "use loops instead of unrolled statements");
   ExprId left = ParseOperand();
   for (bool compared = false; !failed_;) {
     const Operator* op = FindOperator(kInfix, token_);
     if (op == nullptr || op->precedence < precedence) break;
-    if (op->precedence == kComparison && std::exchange(compared, true))
-      Fail("comparisons do not chain", "use parentheses");
+    if (op->precedence == kComparison && std::exchange(compared, true)) Fail("comparisons do not chain", "use parentheses");
     Token at = token_;
     Advance();
     ExprId right = ParseExpr(op->precedence + 1);
@@ -184,14 +179,11 @@ ExprId Parser::ParseInteger(const Token& number, bool negative, DType dtype) {
 
 ExprId Parser::ParseFloat(const Token& number, bool negative, DType dtype) {
   double value = 0;
-  if (number.text == "inf")
-    value = std::numeric_limits<double>::infinity();
-  else if (number.text == "nan")
-    value = std::numeric_limits<double>::quiet_NaN();
+  if (number.text == "inf") value = std::numeric_limits<double>::infinity();
+  else if (number.text == "nan") value = std::numeric_limits<double>::quiet_NaN();
   else {
     auto error = std::from_chars(number.text.data(), number.text.data() + number.text.size(), value).ec;
-    if (error != std::errc())
-      FailAt(number, fmt::format("{} is beyond a double's range", Describe(number)), "write inf or 0.0");
+    if (error != std::errc()) FailAt(number, fmt::format("{} is beyond a double's range", Describe(number)), "write inf or 0.0");
   }
   return failed_ ? ExprId(0) : module_.exprs.Float(negative ? -value : value, dtype);
 }

@@ -13,9 +13,8 @@ namespace {
 constexpr LoopKind kLoopKinds[] = {LoopKind::kSerial,     LoopKind::kUnroll,    LoopKind::kParallel,
                                    LoopKind::kVectorized, LoopKind::kPipelined, LoopKind::kPersistent};
 constexpr WarpPolicy kPolicies[] = {WarpPolicy::kSquare, WarpPolicy::kFullRow, WarpPolicy::kFullCol};
-constexpr ReduceKind kReduceKinds[] = {ReduceKind::kSum,    ReduceKind::kMax,    ReduceKind::kMin,
-                                       ReduceKind::kAbsMax, ReduceKind::kAbsSum, ReduceKind::kBitAnd,
-                                       ReduceKind::kBitOr,  ReduceKind::kBitXor};
+constexpr ReduceKind kReduceKinds[] = {ReduceKind::kSum,    ReduceKind::kMax,    ReduceKind::kMin,   ReduceKind::kAbsMax,
+                                       ReduceKind::kAbsSum, ReduceKind::kBitAnd, ReduceKind::kBitOr, ReduceKind::kBitXor};
 constexpr AtomicKind kAtomicKinds[] = {AtomicKind::kAdd, AtomicKind::kMax, AtomicKind::kMin};
 constexpr CopyInstruction kCopyInstructions[] = {CopyInstruction::kDirect, CopyInstruction::kAsync, CopyInstruction::kTensor};
 constexpr RingAction kRingActions[] = {RingAction::kAcquire, RingAction::kWait, RingAction::kRelease, RingAction::kAdvance};
@@ -36,8 +35,7 @@ T Parser::ParseName(const T (&values)[n], std::string_view what) {
 Block Parser::ParseBlock() {
   Block block;
   Expect("{");
-  if (++nesting_ > kMaxNesting)
-    Fail(fmt::format("statements are nested deeper than {}", kMaxNesting), "merge loops, or split the kernel");
+  if (++nesting_ > kMaxNesting) Fail(fmt::format("statements are nested deeper than {}", kMaxNesting), "merge loops, or split the kernel");
   while (!failed_ && !At("}") && token_.kind != Token::kEnd) {
     block.push_back(ParseStmt());
     Recover();
@@ -48,8 +46,7 @@ Block Parser::ParseBlock() {
 }
 
 Stmt Parser::ParseStmt() {
-  if (++stmts_ > kMaxStmts)
-    Fail(fmt::format("more than {} statements", kMaxStmts), "use loops instead of unrolled statements");
+  if (++stmts_ > kMaxStmts) Fail(fmt::format("more than {} statements", kMaxStmts), "use loops instead of unrolled statements");
   uint32_t line = token_.line;
   return {ParseOp(), {0, line}};
 }
@@ -60,12 +57,21 @@ Op Parser::ParseOp() {
     std::string_view word;
     Op (Parser::*parse)();
   };
-  static constexpr Row kRows[] = {
-      {"for", &Parser::ParseFor},       {"if", &Parser::ParseIf},         {"while", &Parser::ParseWhile},
-      {"let", &Parser::ParseLet},       {"store", &Parser::ParseStore},   {"assume", &Parser::ParseAssume},
-      {"copy", &Parser::ParseCopy},     {"gemm", &Parser::ParseGemm},     {"fill", &Parser::ParseFill},
-      {"reduce", &Parser::ParseReduce}, {"atomic", &Parser::ParseAtomic}, {"async_wait", &Parser::ParseAsyncWait},
-      {"ring", &Parser::ParseRingStep}, {"pair_sum", &Parser::ParsePairSum}, {"stream_sum", &Parser::ParseStreamSum}};
+  static constexpr Row kRows[] = {{"for", &Parser::ParseFor},
+                                  {"if", &Parser::ParseIf},
+                                  {"while", &Parser::ParseWhile},
+                                  {"let", &Parser::ParseLet},
+                                  {"store", &Parser::ParseStore},
+                                  {"assume", &Parser::ParseAssume},
+                                  {"copy", &Parser::ParseCopy},
+                                  {"gemm", &Parser::ParseGemm},
+                                  {"fill", &Parser::ParseFill},
+                                  {"reduce", &Parser::ParseReduce},
+                                  {"atomic", &Parser::ParseAtomic},
+                                  {"async_wait", &Parser::ParseAsyncWait},
+                                  {"ring", &Parser::ParseRingStep},
+                                  {"pair_sum", &Parser::ParsePairSum},
+                                  {"stream_sum", &Parser::ParseStreamSum}};
   for (const Row& row : kRows) {
     if (Accept(row.word)) return (this->*row.parse)();
   }
@@ -97,8 +103,7 @@ Op Parser::ParseFor() {
     op.extents.push_back(ParseExpr());
     if (op.extents.size() > op.vars.size()) Fail("more extents than loop variables");
   });
-  if (op.extents.size() < op.vars.size())
-    FailAt(start, fmt::format("{} loop variables and {} extents", op.vars.size(), op.extents.size()));
+  if (op.extents.size() < op.vars.size()) FailAt(start, fmt::format("{} loop variables and {} extents", op.vars.size(), op.extents.size()));
   if (Accept("stages")) op.num_stages = uint32_t(ParseInt(0, UINT32_MAX, "the number of stages"));
   if (Accept("coalesced")) op.coalesced_width = uint32_t(ParseInt(0, UINT32_MAX, "the number of elements"));
   if (Accept("layout")) op.layout = ParseLayout();
@@ -144,10 +149,8 @@ BufferId Parser::ParseBuffer() {
   Token name = token_;
   ExpectKind(Token::kValue, "a buffer, as %A");
   auto it = entities_.find(name.text);
-  if (it == entities_.end())
-    Undefined(name);
-  else if (!it->second.is_buffer)
-    FailAt(name, fmt::format("%{} is a variable, expected a buffer", name.text));
+  if (it == entities_.end()) Undefined(name);
+  else if (!it->second.is_buffer) FailAt(name, fmt::format("%{} is a variable, expected a buffer", name.text));
   return failed_ ? BufferId(0) : BufferId(it->second.index);
 }
 

@@ -20,8 +20,7 @@ namespace kiln::ir {
 
 class Parser {
  public:
-  Parser(std::string_view text, Diagnostics& diagnostics)
-      : lexer_(text), diagnostics_(diagnostics), token_(lexer_.Next()) {}
+  Parser(std::string_view text, Diagnostics& diagnostics) : lexer_(text), diagnostics_(diagnostics), token_(lexer_.Next()) {}
   std::expected<Module, Failed> Run();
 
  private:
@@ -116,9 +115,9 @@ class Parser {
   Lexer lexer_;
   Diagnostics& diagnostics_;
   Token token_;
-  bool failed_ = false;    // and not recovered
-  uint32_t line_ = 0;      // of the last token taken
-  Token beyond_;           // the next token when the last error was found
+  bool failed_ = false;  // and not recovered
+  uint32_t line_ = 0;    // of the last token taken
+  Token beyond_;         // the next token when the last error was found
   uint32_t wrong_line_ = 0;
   std::set<std::string, std::less<>> doubtful_;  // names whose definition may be on a line that is wrong
   Module module_;

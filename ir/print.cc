@@ -30,8 +30,7 @@ class Uniquifier {
  public:
   std::string operator()(const std::string& name) {
     std::string candidate = name;
-    for (int& number = numbers_[name]; !taken_.insert(candidate).second;)
-      candidate = fmt::format("{}_{}", name, ++number);
+    for (int& number = numbers_[name]; !taken_.insert(candidate).second;) candidate = fmt::format("{}_{}", name, ++number);
     return candidate;
   }
 
@@ -50,9 +49,7 @@ class StmtPrinter {
  public:
   StmtPrinter(const ExprPrinter& exprs, const Module& module) : exprs_(exprs), module_(module) {}
 
-  std::string operator()(const Alloc& op) const {
-    return fmt::format("{} = alloc {}", exprs_(op.buffer), Type(module_[op.buffer]));
-  }
+  std::string operator()(const Alloc& op) const { return fmt::format("{} = alloc {}", exprs_(op.buffer), Type(module_[op.buffer])); }
   std::string operator()(const For& op) const {
     std::string vars;
     for (VarId var : op.vars) vars += (vars.empty() ? "" : ", ") + Declared(var);
@@ -65,9 +62,7 @@ class StmtPrinter {
   std::string operator()(const If& op) const { return fmt::format("if {}{} {{", exprs_(op.cond), Clause(op.then_threads)); }
   std::string operator()(const While& op) const { return fmt::format("while {} {{", exprs_(op.cond)); }
   std::string operator()(const Let& op) const { return fmt::format("let {} = {}", exprs_(op.var), exprs_(op.value)); }
-  std::string operator()(const Store& op) const {
-    return fmt::format("store {}[{}] = {}", exprs_(op.buffer), exprs_(op.indices), exprs_(op.value));
-  }
+  std::string operator()(const Store& op) const { return fmt::format("store {}[{}] = {}", exprs_(op.buffer), exprs_(op.indices), exprs_(op.value)); }
   std::string operator()(const Assume& op) const { return fmt::format("assume {}", exprs_(op.cond)); }
   std::string operator()(const Copy& op) const {
     std::string text = fmt::format("copy {} -> {}", Text(op.src), Text(op.dst));
@@ -92,14 +87,15 @@ class StmtPrinter {
     if (op.plan) {
       text += fmt::format(" plan {{ {} warps {} x {}", op.plan->instruction, op.plan->warps_m, op.plan->warps_n);
       if (op.plan->warps_k > 1) text += fmt::format(" x {}", op.plan->warps_k);
-      text += fmt::format("{}{}{} }}", op.plan->by_warps ? " by_warps" : "", op.plan->in_flight ? " in_flight" : "", op.plan->promoted ? " promoted" : "");
+      text += fmt::format("{}{}{} }}", op.plan->by_warps ? " by_warps" : "", op.plan->in_flight ? " in_flight" : "",
+                          op.plan->promoted ? " promoted" : "");
     }
     return text;
   }
   std::string operator()(const Fill& op) const { return fmt::format("fill {} = {}", Text(op.dst), exprs_(op.value)); }
   std::string operator()(const Reduce& op) const {
-    return fmt::format("reduce {} {} -> {} dim {}{}{}{}", Name(op.kind), Text(op.src), Text(op.dst), op.dim,
-                       op.clear ? "" : " accumulate", op.scratch ? " scratch " + exprs_(*op.scratch) : "", op.cluster ? " cluster" : "");
+    return fmt::format("reduce {} {} -> {} dim {}{}{}{}", Name(op.kind), Text(op.src), Text(op.dst), op.dim, op.clear ? "" : " accumulate",
+                       op.scratch ? " scratch " + exprs_(*op.scratch) : "", op.cluster ? " cluster" : "");
   }
   std::string operator()(const Atomic& op) const {
     return fmt::format("atomic {} {}[{}] = {}", Name(op.kind), exprs_(op.buffer), exprs_(op.indices), exprs_(op.value));
@@ -161,15 +157,13 @@ class StmtPrinter {
 
 class ModulePrinter {
  public:
-  explicit ModulePrinter(const Module& module)
-      : module_(module), names_(module), exprs_(module, names_), stmts_(exprs_, module) {}
+  explicit ModulePrinter(const Module& module) : module_(module), names_(module), exprs_(module, names_), stmts_(exprs_, module) {}
 
   std::string Run() {
     out_ = "kiln 1\n";
     PrintHeader();
     for (uint32_t i = 0; i < module_.buffers.size(); ++i) {
-      if (module_.buffers[i].workspace)
-        Line(1, fmt::format("workspace {}: {}", exprs_(BufferId(i)), stmts_.Type(module_.buffers[i])));
+      if (module_.buffers[i].workspace) Line(1, fmt::format("workspace {}: {}", exprs_(BufferId(i)), stmts_.Type(module_.buffers[i])));
     }
     PrintScratch();
     Uniquifier unique;
@@ -181,18 +175,14 @@ class ModulePrinter {
   }
 
  private:
-  void Line(int indent, std::string_view text) {
-    fmt::format_to(std::back_inserter(out_), "{:{}}{}\n", "", indent * 2, text);
-  }
+  void Line(int indent, std::string_view text) { fmt::format_to(std::back_inserter(out_), "{:{}}{}\n", "", indent * 2, text); }
 
   void PrintHeader() {
     std::string params;
     for (const Param& param : module_.params) {
       if (!params.empty()) params += ", ";
-      if (auto* tensor = std::get_if<BufferId>(&param))
-        params += fmt::format("{}: {}", exprs_(*tensor), stmts_.Type(module_[*tensor]));
-      if (auto* scalar = std::get_if<VarId>(&param))
-        params += fmt::format("{}: {}", exprs_(*scalar), Name(module_[*scalar].dtype));
+      if (auto* tensor = std::get_if<BufferId>(&param)) params += fmt::format("{}: {}", exprs_(*tensor), stmts_.Type(module_[*tensor]));
+      if (auto* scalar = std::get_if<VarId>(&param)) params += fmt::format("{}: {}", exprs_(*scalar), Name(module_[*scalar].dtype));
     }
     std::string text = fmt::format("func @{}", module_.name.empty() ? "main" : Clean(module_.name));
     if (std::string symbols = VarsOf(VarKind::kSymbol); !symbols.empty()) text += fmt::format("[{}]", symbols);

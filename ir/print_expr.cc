@@ -103,8 +103,8 @@ void ExprPrinter::AppendInfix(const ExprNode& node, const Operator& op, int prec
   if (parenthesize) out += "(";
   Append(node.args[0], op.precedence == kComparison ? kComparison + 1 : op.precedence, out);
   const ExprNode& right = module_.exprs[node.args[1]];
-  bool subtracts = node.op == ExprOp::kAdd && right.op == ExprOp::kConstInt && IsSigned(right.dtype) &&
-                   right.int_value < 0 && right.int_value != MinOf(right.dtype);
+  bool subtracts = node.op == ExprOp::kAdd && right.op == ExprOp::kConstInt && IsSigned(right.dtype) && right.int_value < 0 &&
+                   right.int_value != MinOf(right.dtype);
   if (subtracts) {
     out += " - " + IntText(right.dtype, -right.int_value);
   } else {

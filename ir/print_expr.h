@@ -19,11 +19,10 @@ struct Operator {
   int precedence;
 };
 inline constexpr Operator kInfix[] = {
-    {ExprOp::kOr, "||", 1},       {ExprOp::kAnd, "&&", 2},   {ExprOp::kEq, "==", 3},    {ExprOp::kNe, "!=", 3},
-    {ExprOp::kLe, "<=", 3},       {ExprOp::kGe, ">=", 3},    {ExprOp::kLt, "<", 3},     {ExprOp::kGt, ">", 3},
-    {ExprOp::kBitOr, "|", 4},     {ExprOp::kBitXor, "^", 5}, {ExprOp::kBitAnd, "&", 6}, {ExprOp::kShl, "<<", 7},
-    {ExprOp::kShr, ">>", 7},      {ExprOp::kAdd, "+", 8},    {ExprOp::kSub, "-", 8},    {ExprOp::kMul, "*", 9},
-    {ExprOp::kFloorDiv, "//", 9}, {ExprOp::kDiv, "/", 9},
+    {ExprOp::kOr, "||", 1},    {ExprOp::kAnd, "&&", 2},      {ExprOp::kEq, "==", 3},  {ExprOp::kNe, "!=", 3},   {ExprOp::kLe, "<=", 3},
+    {ExprOp::kGe, ">=", 3},    {ExprOp::kLt, "<", 3},        {ExprOp::kGt, ">", 3},   {ExprOp::kBitOr, "|", 4}, {ExprOp::kBitXor, "^", 5},
+    {ExprOp::kBitAnd, "&", 6}, {ExprOp::kShl, "<<", 7},      {ExprOp::kShr, ">>", 7}, {ExprOp::kAdd, "+", 8},   {ExprOp::kSub, "-", 8},
+    {ExprOp::kMul, "*", 9},    {ExprOp::kFloorDiv, "//", 9}, {ExprOp::kDiv, "/", 9},
 };
 inline constexpr Operator kPrefix[] = {{ExprOp::kNeg, "-", 10}, {ExprOp::kNot, "!", 10}, {ExprOp::kBitNot, "~", 10}};
 inline constexpr int kComparison = 3;

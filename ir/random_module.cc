@@ -14,17 +14,15 @@ namespace {
 
 const std::vector<ExprOp> kFloatBinary = {ExprOp::kAdd, ExprOp::kSub, ExprOp::kMul, ExprOp::kDiv,
                                           ExprOp::kMin, ExprOp::kMax, ExprOp::kPow, ExprOp::kMod};
-const std::vector<ExprOp> kFloatUnary = {ExprOp::kNeg,   ExprOp::kAbs, ExprOp::kExp2,   ExprOp::kRsqrt,
-                                         ExprOp::kFloor, ExprOp::kErf, ExprOp::kSigmoid};
-const std::vector<ExprOp> kIntBinary = {
-    ExprOp::kAdd, ExprOp::kSub, ExprOp::kMul,    ExprOp::kDiv,   ExprOp::kMod,    ExprOp::kFloorDiv, ExprOp::kFloorMod,
-    ExprOp::kMin, ExprOp::kMax, ExprOp::kBitAnd, ExprOp::kBitOr, ExprOp::kBitXor, ExprOp::kShl,      ExprOp::kShr};
+const std::vector<ExprOp> kFloatUnary = {ExprOp::kNeg, ExprOp::kAbs, ExprOp::kExp2, ExprOp::kRsqrt, ExprOp::kFloor, ExprOp::kErf, ExprOp::kSigmoid};
+const std::vector<ExprOp> kIntBinary = {ExprOp::kAdd,      ExprOp::kSub,      ExprOp::kMul, ExprOp::kDiv, ExprOp::kMod,
+                                        ExprOp::kFloorDiv, ExprOp::kFloorMod, ExprOp::kMin, ExprOp::kMax, ExprOp::kBitAnd,
+                                        ExprOp::kBitOr,    ExprOp::kBitXor,   ExprOp::kShl, ExprOp::kShr};
 const std::vector<ExprOp> kIntUnary = {ExprOp::kNeg, ExprOp::kAbs, ExprOp::kBitNot};
 const std::vector<ExprOp> kCompare = {ExprOp::kEq, ExprOp::kNe, ExprOp::kLt, ExprOp::kLe, ExprOp::kGt, ExprOp::kGe};
 const std::vector<DType> kFloats = {DType::kF16,    DType::kBF16,   DType::kF32,        DType::kF64,
                                     DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kTF32};
-const std::vector<DType> kInts = {DType::kI8,  DType::kI16, DType::kI32, DType::kI64, DType::kU8,
-                                  DType::kU32, DType::kU64, DType::kI4,  DType::kU4};
+const std::vector<DType> kInts = {DType::kI8, DType::kI16, DType::kI32, DType::kI64, DType::kU8, DType::kU32, DType::kU64, DType::kI4, DType::kU4};
 
 }  // namespace
 
@@ -70,8 +68,7 @@ ExprId RandomModule::Expr(DType type, int depth) {
 }
 
 ExprId RandomModule::FloatExpr(DType type, int depth) {
-  if (Below(8) == 0)
-    return module_.exprs.Make(ExprOp::kFma, {Expr(type, depth - 1), Expr(type, depth - 1), Expr(type, depth - 1)});
+  if (Below(8) == 0) return module_.exprs.Make(ExprOp::kFma, {Expr(type, depth - 1), Expr(type, depth - 1), Expr(type, depth - 1)});
   if (Below(3) == 0) return module_.exprs.Make(Pick(kFloatUnary), {Expr(type, depth - 1)});
   return module_.exprs.Make(Pick(kFloatBinary), {Expr(type, depth - 1), Expr(type, depth - 1)});
 }
@@ -164,8 +161,7 @@ Kernel RandomModule::MakeKernel() {
   kernel.min_blocks = uint32_t(Below(3));
   kernel.name = Name();
   for (int axis = 0; axis < 1 + Below(3); ++axis) {
-    kernel.grid.push_back(Coin() ? module_.exprs.Int(1 + Below(9))
-                                 : module_.exprs.CeilDiv(module_.VarRef(ints_[0]), 128));
+    kernel.grid.push_back(Coin() ? module_.exprs.Int(1 + Below(9)) : module_.exprs.CeilDiv(module_.VarRef(ints_[0]), 128));
     kernel.block_vars.push_back(module_.AddVar({VarKind::kBlock, DType::kI32, uint8_t(axis), Name()}));
     ints_.push_back(kernel.block_vars.back());
   }
@@ -328,7 +324,8 @@ Op RandomModule::MakeTileOp() {
                 .coalesced_width = uint32_t(Below(2) * 4),
                 .plan = {}};
       const auto groups = uint32_t(Below(3));
-      if (decisions_) copy.plan = CopyPlan{CopyInstruction(Below(3)), 1 << Below(4), SomeLayout({16, 8}), {}, Coin(), Coin(), groups, uint32_t(groups > 0)};
+      if (decisions_)
+        copy.plan = CopyPlan{CopyInstruction(Below(3)), 1 << Below(4), SomeLayout({16, 8}), {}, Coin(), Coin(), groups, uint32_t(groups > 0)};
       if (decisions_ && Coin()) copy.plan->ring = AddRing();
       return copy;
     }
@@ -348,7 +345,11 @@ Op RandomModule::MakeTileOp() {
     case 8: {
       const auto is_workspace = [](const Buffer& buffer) { return buffer.workspace; };
       const BufferId workspace{uint32_t(std::ranges::find_if(module_.buffers, is_workspace) - module_.buffers.begin())};
-      return StreamSum{AddTile(Space::kFragment, DType::kF32, {16, 8}), workspace, workspace, module_.exprs.Int(Below(9)), module_.exprs.Bool(Coin()),
+      return StreamSum{AddTile(Space::kFragment, DType::kF32, {16, 8}),
+                       workspace,
+                       workspace,
+                       module_.exprs.Int(Below(9)),
+                       module_.exprs.Bool(Coin()),
                        module_.exprs.Int(Below(3))};
     }
     default: {

@@ -51,7 +51,7 @@ class RandomModule {
 
   std::mt19937 random_;
   bool decisions_ = false;
-  ThreadRange threads_;               // that may come to the statement
+  ThreadRange threads_;  // that may come to the statement
   Module module_;
   std::vector<VarId> ints_, floats_;  // in scope: i32, f32
   std::vector<BufferId> buffers_;     // in scope

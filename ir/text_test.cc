@@ -18,8 +18,7 @@ namespace {
 std::string Complaints(const Diagnostics& diagnostics) {
   std::string text;
   for (const Diagnostic& d : diagnostics.all()) {
-    text += std::to_string(d.loc.line) + ": " + (d.kind == FaultKind::kUnsupported ? "unsupported: " : "") + d.message +
-            "\n";
+    text += std::to_string(d.loc.line) + ": " + (d.kind == FaultKind::kUnsupported ? "unsupported: " : "") + d.message + "\n";
     if (!d.hint.empty()) text += "  try: " + d.hint + "\n";
     if (!d.statement.empty()) text += "  in: " + d.statement + "\n";
   }
@@ -77,10 +76,7 @@ TEST(Text, FloatsComeBackToTheBit) {
     DType type = std::vector{DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kF8E5M2}[size_t(i) % 5];
     double value = pool[pool.Float(std::bit_cast<double>(random()), type)].FloatValue();
     std::string text = FloatText(type, value);
-    double read = text == "inf"    ? INFINITY
-                  : text == "-inf" ? -INFINITY
-                  : text == "nan"  ? NAN
-                                   : std::strtod(text.c_str(), nullptr);
+    double read = text == "inf" ? INFINITY : text == "-inf" ? -INFINITY : text == "nan" ? NAN : std::strtod(text.c_str(), nullptr);
     EXPECT_EQ(pool.Float(read, type), pool.Float(value, type)) << text;
   }
 }
@@ -98,8 +94,7 @@ TEST(Text, EveryPrefixIsRefusedWithAPlace) {
 
 std::string Error(std::string_view body) {
   Diagnostics diagnostics;
-  std::string text = "kiln 1\nfunc @f(%A: global f32[8]) {\nkernel @k grid(1) threads 32 blocks(%b) {\n" +
-                     std::string(body) + "\n}\n}\n";
+  std::string text = "kiln 1\nfunc @f(%A: global f32[8]) {\nkernel @k grid(1) threads 32 blocks(%b) {\n" + std::string(body) + "\n}\n}\n";
   auto module = Parse(text, diagnostics);
   return module ? "" : diagnostics.all()[0].message;
 }

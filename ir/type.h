@@ -16,10 +16,10 @@ enum class DType : uint8_t {
 
 enum class DTypeKind : uint8_t { kBool, kSigned, kUnsigned, kFloat };
 
-std::string_view Name(DType type);                        // "f16"
+std::string_view Name(DType type);  // "f16"
 std::optional<DType> DTypeFromName(std::string_view name);
 std::optional<DType> DTypeFromNumber(uint32_t number);
-int Bits(DType type);                                     // as stored: bool 8, tf32 32, i4 4
+int Bits(DType type);  // as stored: bool 8, tf32 32, i4 4
 DTypeKind Kind(DType type);
 
 inline bool IsFloat(DType t) { return Kind(t) == DTypeKind::kFloat; }

@@ -26,12 +26,8 @@ class Verifier {
   std::string Name(VarId id) const { return "%" + names_.Of(id); }
 
   // hint: what to try.
-  void Error(std::string message, std::string hint) {
-    Report(FaultKind::kInvalid, std::move(message), std::move(hint));
-  }
-  void Unsupported(std::string message, std::string hint) {
-    Report(FaultKind::kUnsupported, std::move(message), std::move(hint));
-  }
+  void Error(std::string message, std::string hint) { Report(FaultKind::kInvalid, std::move(message), std::move(hint)); }
+  void Unsupported(std::string message, std::string hint) { Report(FaultKind::kUnsupported, std::move(message), std::move(hint)); }
 
   // Types, scopes and loads of everything in `id`. False: reported, and its type must not be relied on.
   bool CheckExpr(ExprId id);

@@ -33,10 +33,8 @@ Verifier::Verifier(const Module& module, Diagnostics& diagnostics)
 
 void Verifier::Report(FaultKind kind, std::string message, std::string hint) {
   Diagnostic d{.kind = kind, .message = std::move(message), .hint = std::move(hint)};
-  if (stmt_ != nullptr)
-    d.loc = stmt_->loc;
-  else if (!place_.empty())
-    d.message = place_ + ": " + d.message;
+  if (stmt_ != nullptr) d.loc = stmt_->loc;
+  else if (!place_.empty()) d.message = place_ + ": " + d.message;
   if (stmt_ != nullptr && diagnostics_.all().size() < Diagnostics::kMax) {
     d.statement = PrintStmt(module_, names_, *stmt_);
     if (d.statement.size() > kMaxStatementText) d.statement.replace(kMaxStatementText, std::string::npos, " …");
@@ -49,8 +47,7 @@ void Verifier::Run() {
   CheckParams();
   CheckOutputs();
   CheckVars();
-  CheckBuffers(
-      [this](uint32_t i) { return module_.buffers[i].space == Space::kGlobal || module_.buffers[i].workspace; });
+  CheckBuffers([this](uint32_t i) { return module_.buffers[i].space == Space::kGlobal || module_.buffers[i].workspace; });
   CheckSymbols();
   place_.clear();
   if (module_.kernels.empty()) Error("the function launches no kernel", "give it a kernel with a grid, threads and a body");
@@ -66,13 +63,13 @@ void Verifier::CheckParams() {
       const Buffer& buffer = module_[*tensor];
       if (is_param_[Index(*tensor)]) Error(fmt::format("{} is a parameter twice", Name(*tensor)), kOnce);
       if (buffer.space != Space::kGlobal)
-        Error(fmt::format("{} is a parameter in {} memory", Name(*tensor), ir::Name(buffer.space)),
-              "tensor parameters are global");
+        Error(fmt::format("{} is a parameter in {} memory", Name(*tensor), ir::Name(buffer.space)), "tensor parameters are global");
       if (buffer.workspace) Error(fmt::format("{} is a parameter and a workspace", Name(*tensor)), "make it one of both");
       is_param_[Index(*tensor)] = true;
     } else {
       VarId var = std::get<VarId>(param);
-      if (module_[var].kind != VarKind::kScalar) Error(fmt::format("{} is a parameter but no scalar", Name(var)), "parameters are tensors and scalars");
+      if (module_[var].kind != VarKind::kScalar)
+        Error(fmt::format("{} is a parameter but no scalar", Name(var)), "parameters are tensors and scalars");
       if (seen[Index(var)]) Error(fmt::format("{} is a parameter twice", Name(var)), kOnce);
       seen[Index(var)] = true;
       var_scope_[Index(var)] = true;
@@ -87,8 +84,7 @@ void Verifier::CheckOutputs() {
   for (uint32_t output : module_.outputs) {
     if (output >= module_.params.size())
       Error(fmt::format("output {} of {} parameters", output, module_.params.size()), "outputs are numbers of parameters, from 0 on");
-    else if (!std::holds_alternative<BufferId>(module_.params[output]))
-      Error(fmt::format("output {} is a scalar", output), "outputs are tensors");
+    else if (!std::holds_alternative<BufferId>(module_.params[output])) Error(fmt::format("output {} is a scalar", output), "outputs are tensors");
   }
 }
 
@@ -126,8 +122,7 @@ void Verifier::CheckSymbols() {
   for (uint32_t i = 0; i < module_.vars.size(); ++i) {
     if (module_.vars[i].kind != VarKind::kSymbol || solved[i]) continue;
     place_ = "symbols";
-    Error(fmt::format("{} cannot be found at launch: no dimension or stride of an input tensor is {}", Name(VarId(i)),
-                      Name(VarId(i))),
+    Error(fmt::format("{} cannot be found at launch: no dimension or stride of an input tensor is {}", Name(VarId(i)), Name(VarId(i))),
           "pass it as a scalar, or give an input tensor that dimension");
   }
 }
@@ -144,8 +139,8 @@ void Verifier::CheckHostExpr(ExprId id, bool scalars, std::string_view what) {
     todo.pop_back();
     if (!seen.insert(Index(next)).second) continue;
     const ExprNode& node = exprs()[next];
-    bool known = node.op != ExprOp::kVar || module_.vars[node.ref].kind == VarKind::kSymbol ||
-                 (scalars && module_.vars[node.ref].kind == VarKind::kScalar);
+    bool known =
+        node.op != ExprOp::kVar || module_.vars[node.ref].kind == VarKind::kSymbol || (scalars && module_.vars[node.ref].kind == VarKind::kScalar);
     if (node.op == ExprOp::kLoad || !known) {
       Error(fmt::format("{} depends on {}, which the launcher does not know", what, PrintExpr(module_, next)),
             scalars ? "use constants, symbols and scalars" : "use constants and symbols");
@@ -167,15 +162,13 @@ void Verifier::CheckBuffer(BufferId id) {
   const Buffer& buffer = module_[id];
   checked_buffer_[Index(id)] = true;
   bool is_global = buffer.space == Space::kGlobal;
-  if (buffer.workspace && !is_global)
-    Error(fmt::format("a workspace in {} memory", ir::Name(buffer.space)), "workspaces are global");
+  if (buffer.workspace && !is_global) Error(fmt::format("a workspace in {} memory", ir::Name(buffer.space)), "workspaces are global");
   if (is_global && !buffer.workspace && !is_param_[Index(id)]) {
     Error("a global buffer that is neither a parameter nor a workspace", "make it a parameter, or a workspace");
   }
   if (buffer.may_alias && !is_param_[Index(id)])
     Error("may_alias on a buffer that is not a tensor parameter", "only tensor parameters can share memory");
-  if (buffer.pad_value && !is_global)
-    Error("a pad value outside global memory", "an index outside this buffer is an error of the program");
+  if (buffer.pad_value && !is_global) Error("a pad value outside global memory", "an index outside this buffer is an error of the program");
   for (ExprId extent : buffer.shape) CheckHostExpr(extent, false, "the shape");
   for (ExprId stride : buffer.strides) CheckHostExpr(stride, false, "a stride");
   is_global ? CheckTensor(id) : CheckTile(id);
@@ -200,25 +193,23 @@ void Verifier::CheckTensor(BufferId id) {
 
 void Verifier::CheckTile(BufferId id) {
   const Buffer& buffer = module_[id];
-  if (!buffer.strides.empty())
-    Error("strides outside global memory", "where its elements lie is the compiler's choice");
+  if (!buffer.strides.empty()) Error("strides outside global memory", "where its elements lie is the compiler's choice");
   std::optional<std::vector<int64_t>> shape = module_.ConstShape(id);
-  if (!shape)
-    return Error(fmt::format("the shape of a {} buffer is not constant", ir::Name(buffer.space)),
-                 "use a constant tile size");
+  if (!shape) return Error(fmt::format("the shape of a {} buffer is not constant", ir::Name(buffer.space)), "use a constant tile size");
   int64_t elements = 1;
   for (int64_t extent : *shape) {
     if (extent < 0) return Error(fmt::format("a dimension of {}", extent), "dimensions of tiles are 0 or more");
     if (__builtin_mul_overflow(elements, extent, &elements) || elements > kMaxTileElements) {
-      return Error(
-          fmt::format("a {} tile of {} has more than 2^24 elements", ir::Name(buffer.space), fmt::join(*shape, " × ")),
-          "shrink the tile; a block has a few hundred KiB of shared memory and registers");
+      return Error(fmt::format("a {} tile of {} has more than 2^24 elements", ir::Name(buffer.space), fmt::join(*shape, " × ")),
+                   "shrink the tile; a block has a few hundred KiB of shared memory and registers");
     }
   }
   if (buffer.space != Space::kFragment || !buffer.layout) return;
   bool covers = buffer.layout->rank() == int(shape->size());
   for (int d = 0; covers && d < buffer.layout->rank(); ++d) covers = buffer.layout->Extent(d) >= (*shape)[size_t(d)];
-  if (!covers) Error(fmt::format("the layout {} does not cover the shape", buffer.layout->ToString()), "the digits of a dimension multiply to its extent, or more");
+  if (!covers)
+    Error(fmt::format("the layout {} does not cover the shape", buffer.layout->ToString()),
+          "the digits of a dimension multiply to its extent, or more");
 }
 
 void Verifier::CheckKernel(const Kernel& kernel) {
@@ -243,8 +234,7 @@ void Verifier::CheckKernel(const Kernel& kernel) {
   for (size_t i = 0; i < kernel.block_vars.size(); ++i) {
     CheckPosition(kernel.block_vars[i], "a block variable");
     if (Bind(kernel.block_vars[i], VarKind::kBlock, "a block variable") && module_[kernel.block_vars[i]].axis != i) {
-      Error(fmt::format("block variable {} has axis {} but stands at position {}", Name(kernel.block_vars[i]),
-                        module_[kernel.block_vars[i]].axis, i),
+      Error(fmt::format("block variable {} has axis {} but stands at position {}", Name(kernel.block_vars[i]), module_[kernel.block_vars[i]].axis, i),
             "name them in the order x, y, z");
     }
   }
@@ -255,10 +245,10 @@ void Verifier::CheckKernel(const Kernel& kernel) {
 }
 
 void Verifier::CheckGrid(const Kernel& kernel) {
-  if (kernel.grid.empty() || kernel.grid.size() > 3)
-    return Error(fmt::format("a grid of {} dimensions", kernel.grid.size()), "use 1 to 3");
+  if (kernel.grid.empty() || kernel.grid.size() > 3) return Error(fmt::format("a grid of {} dimensions", kernel.grid.size()), "use 1 to 3");
   if (kernel.block_vars.size() != kernel.grid.size()) {
-    Error(fmt::format("{} block variables for a grid of {} dimensions", kernel.block_vars.size(), kernel.grid.size()), "give each dimension a variable");
+    Error(fmt::format("{} block variables for a grid of {} dimensions", kernel.block_vars.size(), kernel.grid.size()),
+          "give each dimension a variable");
   }
   for (size_t i = 0; i < kernel.grid.size(); ++i) {
     CheckHostExpr(kernel.grid[i], true, "the grid");

@@ -34,8 +34,7 @@ bool Verifier::CheckNode(ExprId id) {
 bool Verifier::CheckVar(const ExprNode& node) {
   VarId var{node.ref};
   if (!var_scope_[node.ref]) {
-    Error(fmt::format("{} is used outside the statements that bind it", Name(var)),
-          "bind it by a loop, let or block variable around this statement");
+    Error(fmt::format("{} is used outside the statements that bind it", Name(var)), "bind it by a loop, let or block variable around this statement");
     return false;
   }
   if (module_[var].dtype == node.dtype) return true;
@@ -48,8 +47,7 @@ bool Verifier::CheckLoad(const ExprNode& node) {
   BufferId buffer{node.ref};
   if (!CheckUsable(buffer) || !CheckIndices(buffer, node.Args())) return false;
   if (module_[buffer].dtype == node.dtype) return true;
-  Error(fmt::format("{} holds {} and is read as {}", Name(buffer), ir::Name(module_[buffer].dtype),
-                    ir::Name(node.dtype)),
+  Error(fmt::format("{} holds {} and is read as {}", Name(buffer), ir::Name(module_[buffer].dtype), ir::Name(node.dtype)),
         fmt::format("read it as {} and convert that", ir::Name(module_[buffer].dtype)));
   return false;
 }
@@ -71,8 +69,7 @@ bool Verifier::CheckInteger(ExprId id, std::string_view what) {
 
 bool Verifier::CheckUsable(BufferId buffer) {
   if (!buffer_scope_[Index(buffer)]) {
-    Error(fmt::format("{} is used outside the block that allocates it", Name(buffer)),
-          "allocate it before, in this block or one around it");
+    Error(fmt::format("{} is used outside the block that allocates it", Name(buffer)), "allocate it before, in this block or one around it");
     return false;
   }
   if (module_[buffer].space == Space::kFragment) return CheckHolder(buffer);
@@ -132,8 +129,8 @@ bool Verifier::CheckRegion(const Region& region, std::string_view what) {
   const Buffer& buffer = module_[region.buffer];
   size_t rank = buffer.shape.size();
   if (region.offsets.size() != rank || region.extents.size() != rank) {
-    Error(fmt::format("{} names {} offsets and {} extents of {}, which has {} dimensions", what, region.offsets.size(),
-                      region.extents.size(), Name(region.buffer), rank),
+    Error(fmt::format("{} names {} offsets and {} extents of {}, which has {} dimensions", what, region.offsets.size(), region.extents.size(),
+                      Name(region.buffer), rank),
           "give each dimension an offset and an extent");
     return false;
   }
@@ -142,21 +139,19 @@ bool Verifier::CheckRegion(const Region& region, std::string_view what) {
     int64_t extent = region.extents[d];
     if (!CheckInteger(region.offsets[d], "an offset")) return false;
     if (extent < 0) {
-      Error(fmt::format("{} takes {} elements of dimension {} of {}", what, extent, d, Name(region.buffer)),
-            "take 0 or more");
+      Error(fmt::format("{} takes {} elements of dimension {} of {}", what, extent, d, Name(region.buffer)), "take 0 or more");
       return false;
     }
     if (__builtin_mul_overflow(elements, extent, &elements) || elements > kMaxTileElements) {
-      Error(fmt::format("{} has more than 2^24 elements: {}", what, fmt::join(region.extents, " × ")),
-            "shrink the tile");
+      Error(fmt::format("{} has more than 2^24 elements: {}", what, fmt::join(region.extents, " × ")), "shrink the tile");
       return false;
     }
     std::optional<int64_t> size = exprs().ConstInt(buffer.shape[d]);
     if (buffer.space == Space::kGlobal || !size) continue;
     int64_t offset = branches > 0 ? 0 : exprs().ConstInt(region.offsets[d]).value_or(0);
     if (offset >= 0 && extent <= *size && offset <= *size - extent) continue;
-    Error(fmt::format("{} takes elements {} to {} of dimension {} of {}, whose extent is {}", what, offset,
-                      offset + (extent - 1), d, Name(region.buffer), *size),
+    Error(fmt::format("{} takes elements {} to {} of dimension {} of {}, whose extent is {}", what, offset, offset + (extent - 1), d,
+                      Name(region.buffer), *size),
           "take a part that lies inside, or make the tile larger");
     return false;
   }
@@ -164,8 +159,7 @@ bool Verifier::CheckRegion(const Region& region, std::string_view what) {
 }
 
 bool Verifier::InParallel() const {
-  return std::ranges::any_of(
-      loops, [](LoopKind kind) { return kind == LoopKind::kParallel || kind == LoopKind::kVectorized; });
+  return std::ranges::any_of(loops, [](LoopKind kind) { return kind == LoopKind::kParallel || kind == LoopKind::kVectorized; });
 }
 
 bool Verifier::CheckTogether(std::string_view what) {

@@ -56,8 +56,7 @@ class BundleWriter {
     if (!file_) return Fail(ErrorCode::kUnreachable, fmt::format("cannot write {}", partial_.string()));
     std::error_code error;
     fs::rename(partial_, path_, error);
-    if (error)
-      return Fail(ErrorCode::kUnreachable, fmt::format("cannot create {}: {}", path_.string(), error.message()));
+    if (error) return Fail(ErrorCode::kUnreachable, fmt::format("cannot create {}: {}", path_.string(), error.message()));
     published_ = true;
     return {};
   }
@@ -89,8 +88,7 @@ class BundleReader {
     reader.left_ = size;
     KILN_ASSIGN_OR_RETURN(const std::string start, reader.Read(kMagic.size() + 4));
     if (!start.starts_with(kMagic)) return Corrupt("it is no bundle");
-    if (const auto version = LoadLittleEndian<std::uint32_t>(std::string_view(start).substr(kMagic.size()));
-        version != kVersion) {
+    if (const auto version = LoadLittleEndian<std::uint32_t>(std::string_view(start).substr(kMagic.size())); version != kVersion) {
       return Fail(ErrorCode::kInvalid, fmt::format("a bundle of version {}; this program reads {}", version, kVersion));
     }
     return reader;
@@ -178,8 +176,7 @@ class ThrottledPuts {
   std::expected<void, Error> outcome_ KILN_GUARDED_BY(mutex_);
 };
 
-std::expected<void, Error> ExportPage(SqliteTier& from, const std::vector<EntryInfo>& page, BundleWriter& writer,
-                                      BundleReport& report) {
+std::expected<void, Error> ExportPage(SqliteTier& from, const std::vector<EntryInfo>& page, BundleWriter& writer, BundleReport& report) {
   for (const EntryInfo& info : page) {
     auto entry = from.Peek(info.key);
     if (!entry && entry.error().code != ErrorCode::kCorrupt) return std::unexpected(std::move(entry.error()));
@@ -213,8 +210,7 @@ std::expected<void, Error> ImportAll(BundleReader& reader, ThrottledPuts& puts, 
 
 }  // namespace
 
-std::expected<BundleReport, Error> ExportBundle(SqliteTier& from, const fs::path& path,
-                                                std::function<bool(const EntryInfo&)> accept) {
+std::expected<BundleReport, Error> ExportBundle(SqliteTier& from, const fs::path& path, std::function<bool(const EntryInfo&)> accept) {
   BundleReport report;
   BundleWriter writer(path);
   ListOptions options{.after = std::nullopt, .limit = kPage, .accept = std::move(accept)};
@@ -228,8 +224,7 @@ std::expected<BundleReport, Error> ExportBundle(SqliteTier& from, const fs::path
   return report;
 }
 
-std::expected<BundleReport, Error> ImportBundle(const fs::path& path, Tier& into, BundleReport* imported,
-                                                const ImportFilter& filter) {
+std::expected<BundleReport, Error> ImportBundle(const fs::path& path, Tier& into, BundleReport* imported, const ImportFilter& filter) {
   BundleReport local;
   BundleReport& report = imported ? *imported : local;
   report = {};

@@ -53,8 +53,7 @@ TEST_F(BundleTest, RoundTrip) {
 
 TEST_F(BundleTest, Filter) {
   auto from = Store("from", 100);
-  const auto exported =
-      ExportBundle(*from, directory / "bundle", [](const EntryInfo& info) { return info.metadata.ends_with("5"); });
+  const auto exported = ExportBundle(*from, directory / "bundle", [](const EntryInfo& info) { return info.metadata.ends_with("5"); });
   EXPECT_EQ(exported->entries, 10u);
 }
 

@@ -31,7 +31,7 @@ using testing::ManualClock;
 using testing::NumberedEntry;
 using testing::TemporaryDirectory;
 
-constexpr int kEntries = 7;  // that a life puts and keeps
+constexpr int kEntries = 7;     // that a life puts and keeps
 constexpr int kPassing = 1002;  // from here on entries that are erased, or put without waiting
 constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
 
@@ -160,7 +160,7 @@ TEST(DiskFaults, AFullDiskTakesHalfOfOneWrite) {
   TemporaryDirectory directory;
   const std::string page(16384, 'x');
   for (const auto& [error, last, first_takes] : {std::tuple(ENOSPC, kForEver, page.size() / 2), std::tuple(ENOSPC, std::int64_t{1}, std::size_t{0}),
-                                                std::tuple(EIO, kForEver, std::size_t{0})}) {
+                                                 std::tuple(EIO, kForEver, std::size_t{0})}) {
     const int file = ::open((directory.path() / "file").c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
     ASSERT_GE(file, 0);
     disk_faults->Arm(directory.path().native(), error, 1, last);
@@ -198,8 +198,8 @@ TEST(SqliteDisk, UsesAreNotLostWithAFailedEviction) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, SqliteDiskTest,
-                         ::testing::Values(Fault{"FullOnce", ENOSPC, false}, Fault{"FullFromThere", ENOSPC, true},
-                                           Fault{"BadOnce", EIO, false}, Fault{"BadFromThere", EIO, true}),
+                         ::testing::Values(Fault{"FullOnce", ENOSPC, false}, Fault{"FullFromThere", ENOSPC, true}, Fault{"BadOnce", EIO, false},
+                                           Fault{"BadFromThere", EIO, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

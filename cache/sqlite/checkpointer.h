@@ -25,8 +25,7 @@ namespace kiln::cache {
 // It reads through the pool like everybody else, so whoever replaces the store or closes it needs to suspend only that.
 class Checkpointer {
  public:
-  Checkpointer(StoreContext context, bool check_first)
-      : context_(context), check_pending_(check_first), truncate_above_(context.options.wal_limit) {}
+  Checkpointer(StoreContext context, bool check_first) : context_(context), check_pending_(check_first), truncate_above_(context.options.wal_limit) {}
   ~Checkpointer() { Stop(); }
 
   void Start();

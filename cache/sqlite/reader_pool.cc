@@ -5,8 +5,7 @@
 
 namespace kiln::cache {
 
-ReaderPool::Lease::Lease(Lease&& other) noexcept
-    : pool_(other.pool_), reader_(std::move(other.reader_)), discard_(other.discard_) {}
+ReaderPool::Lease::Lease(Lease&& other) noexcept : pool_(other.pool_), reader_(std::move(other.reader_)), discard_(other.discard_) {}
 
 ReaderPool::Lease::~Lease() {
   if (reader_) pool_->Return(std::move(reader_), discard_);

@@ -16,8 +16,7 @@ namespace {
 ErrorCode CodeOf(sqlite3* connection, int result) {
   switch (result & 0xff) {
     case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-      return ErrorCode::kDamaged;
+    case SQLITE_NOTADB: return ErrorCode::kDamaged;
     case SQLITE_FULL:
     case SQLITE_READONLY:  // a file system that was remounted
       return ErrorCode::kFull;
@@ -28,10 +27,8 @@ ErrorCode CodeOf(sqlite3* connection, int result) {
     }
     case SQLITE_TOOBIG:
     case SQLITE_CONSTRAINT:
-    case SQLITE_MISMATCH:
-      return ErrorCode::kInvalid;
-    default:
-      return ErrorCode::kUnreachable;
+    case SQLITE_MISMATCH: return ErrorCode::kInvalid;
+    default: return ErrorCode::kUnreachable;
   }
 }
 
@@ -109,15 +106,9 @@ void Connection::Close::operator()(sqlite3* connection) const { sqlite3_close(co
 std::expected<Connection, Error> Connection::Open(const std::filesystem::path& path, OpenMode mode) {
   int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   switch (mode) {
-    case OpenMode::kRead:
-      flags |= SQLITE_OPEN_READONLY | SQLITE_OPEN_URI;
-      break;
-    case OpenMode::kWrite:
-      flags |= SQLITE_OPEN_READWRITE;
-      break;
-    case OpenMode::kCreate:
-      flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-      break;
+    case OpenMode::kRead: flags |= SQLITE_OPEN_READONLY | SQLITE_OPEN_URI; break;
+    case OpenMode::kWrite: flags |= SQLITE_OPEN_READWRITE; break;
+    case OpenMode::kCreate: flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE; break;
   }
   sqlite3* handle = nullptr;
   const int result = sqlite3_open_v2(mode == OpenMode::kRead ? ReadOnlyUri(path).c_str() : path.c_str(), &handle, flags, nullptr);
@@ -128,8 +119,7 @@ std::expected<Connection, Error> Connection::Open(const std::filesystem::path& p
 
 std::expected<Statement, Error> Connection::Prepare(std::string_view sql) {
   sqlite3_stmt* handle = nullptr;
-  const int result = sqlite3_prepare_v3(handle_.get(), sql.data(), static_cast<int>(sql.size()),
-                                        SQLITE_PREPARE_PERSISTENT, &handle, nullptr);
+  const int result = sqlite3_prepare_v3(handle_.get(), sql.data(), static_cast<int>(sql.size()), SQLITE_PREPARE_PERSISTENT, &handle, nullptr);
   if (result != SQLITE_OK) return FailWith(handle_.get(), result);
   Statement statement;
   statement.handle_.reset(handle);
@@ -156,9 +146,7 @@ std::expected<std::string, Error> Connection::Text(std::string_view sql) {
   return row ? std::string(query.Blob(0)) : std::string();
 }
 
-void Connection::SetBusyTimeout(std::chrono::milliseconds timeout) {
-  sqlite3_busy_timeout(handle_.get(), static_cast<int>(timeout.count()));
-}
+void Connection::SetBusyTimeout(std::chrono::milliseconds timeout) { sqlite3_busy_timeout(handle_.get(), static_cast<int>(timeout.count())); }
 
 std::int64_t Connection::Changes() const { return sqlite3_changes64(handle_.get()); }
 
@@ -168,8 +156,7 @@ std::expected<bool, Error> Connection::Checkpoint(CheckpointMode mode) {
   int log_frames = 0;
   int copied_frames = 0;
   const int result = sqlite3_wal_checkpoint_v2(
-      handle_.get(), nullptr, mode == CheckpointMode::kPassive ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_TRUNCATE,
-      &log_frames, &copied_frames);
+      handle_.get(), nullptr, mode == CheckpointMode::kPassive ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_TRUNCATE, &log_frames, &copied_frames);
   if ((result & 0xff) == SQLITE_BUSY) return false;
   if (result != SQLITE_OK) return FailWith(handle_.get(), result);
   return log_frames == copied_frames;

@@ -60,8 +60,7 @@ static_assert(std::size(kUpgrades) == kSchemaVersion - 1);
 
 constexpr std::string_view kUsedPages = "SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count";
 
-constexpr std::string_view kGet =
-    "SELECT e.head, b.bytes FROM entry e LEFT JOIN blob b ON b.digest = e.body WHERE e.key = ?1";
+constexpr std::string_view kGet = "SELECT e.head, b.bytes FROM entry e LEFT JOIN blob b ON b.digest = e.body WHERE e.key = ?1";
 
 // A reader's or writer's private page cache. It is small, for what it caches the system caches too.
 constexpr char kCommonPragmas[] = "PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON;";
@@ -112,30 +111,27 @@ std::expected<std::int64_t, Error> VersionOf(Connection& db) {
     KILN_ASSIGN_OR_RETURN(written, db.Integer("SELECT version FROM store"));
   }
   if (application == kApplicationId && version == written && version >= 1) return version;
-  return Fail(ErrorCode::kDamaged, fmt::format("the database is not a store: application {:#x}, version {}, and {} inside",
-                                               application, version, written));
+  return Fail(ErrorCode::kDamaged,
+              fmt::format("the database is not a store: application {:#x}, version {}, and {} inside", application, version, written));
 }
 
 std::expected<void, Error> Upgrade(Connection& db, std::int64_t from) {
   if (from > kSchemaVersion) {
-    return Fail(ErrorCode::kRefused,
-                fmt::format("the store is of version {}, and this kilnd knows versions up to {}: a newer one wrote it. Run that "
-                            "one, or give this one another directory",
-                            from, kSchemaVersion));
+    return Fail(ErrorCode::kRefused, fmt::format("the store is of version {}, and this kilnd knows versions up to {}: a newer one wrote it. Run that "
+                                                 "one, or give this one another directory",
+                                                 from, kSchemaVersion));
   }
   for (std::int64_t version = from; version < kSchemaVersion; ++version) {
-    KILN_RETURN_IF_ERROR(db.Execute(fmt::format("BEGIN IMMEDIATE; {} PRAGMA user_version = {}; COMMIT;",
-                                                kUpgrades[version - 1], version + 1)));
+    KILN_RETURN_IF_ERROR(db.Execute(fmt::format("BEGIN IMMEDIATE; {} PRAGMA user_version = {}; COMMIT;", kUpgrades[version - 1], version + 1)));
   }
   return {};
 }
 
 // The page size, the vacuum mode and WAL must be chosen before the first table.
 std::expected<void, Error> CreateSchema(Connection& db) {
-  KILN_RETURN_IF_ERROR(db.Execute(
-      fmt::format("PRAGMA page_size = {}; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;", kPageSize)));
-  return db.Execute(fmt::format("BEGIN IMMEDIATE; {} PRAGMA application_id = {}; PRAGMA user_version = {}; COMMIT;",
-                                kSchema, kApplicationId, kSchemaVersion));
+  KILN_RETURN_IF_ERROR(db.Execute(fmt::format("PRAGMA page_size = {}; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;", kPageSize)));
+  return db.Execute(
+      fmt::format("BEGIN IMMEDIATE; {} PRAGMA application_id = {}; PRAGMA user_version = {}; COMMIT;", kSchema, kApplicationId, kSchemaVersion));
 }
 
 }  // namespace
@@ -146,12 +142,11 @@ std::expected<Reader, Error> Reader::Open(const std::filesystem::path& path, con
   db.SetBusyTimeout(kReaderBusy);
   if (!writable) KILN_RETURN_IF_ERROR(db.Execute("PRAGMA locking_mode = EXCLUSIVE;"));
   Reader reader(std::move(db));
-  KILN_RETURN_IF_ERROR(reader.db_.Execute(
-      fmt::format("{} PRAGMA wal_autocheckpoint = 0; PRAGMA mmap_size = {};", kCommonPragmas, options.mmap_bytes)));
+  KILN_RETURN_IF_ERROR(
+      reader.db_.Execute(fmt::format("{} PRAGMA wal_autocheckpoint = 0; PRAGMA mmap_size = {};", kCommonPragmas, options.mmap_bytes)));
   KILN_RETURN_IF_ERROR(PrepareAs(reader.db_, reader.get_, kGet));
   KILN_RETURN_IF_ERROR(
-      PrepareAs(reader.db_, reader.list_,
-                "SELECT key, size, created, last_used, hits, head FROM entry WHERE key > ?1 ORDER BY key LIMIT ?2"));
+      PrepareAs(reader.db_, reader.list_, "SELECT key, size, created, last_used, hits, head FROM entry WHERE key > ?1 ORDER BY key LIMIT ?2"));
   return reader;
 }
 
@@ -205,16 +200,15 @@ std::expected<std::string, Error> Reader::QuickCheck() {
   return text;
 }
 
-std::expected<WriterConnection, Error> WriterConnection::Open(const std::filesystem::path& path,
-                                                              const SqliteOptions& options) {
+std::expected<WriterConnection, Error> WriterConnection::Open(const std::filesystem::path& path, const SqliteOptions& options) {
   KILN_ASSIGN_OR_RETURN(auto db, Connection::Open(path, OpenMode::kCreate));
   db.SetBusyTimeout(kWriterBusy);
   KILN_ASSIGN_OR_RETURN(const auto version, VersionOf(db));
   KILN_RETURN_IF_ERROR(version == 0 ? CreateSchema(db) : Upgrade(db, version));
   WriterConnection writer(std::move(db));
   // secure_delete would overwrite every evicted page with zeros.
-  KILN_RETURN_IF_ERROR(writer.db_.Execute(fmt::format(
-      "{} PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0; PRAGMA secure_delete = OFF;", kCommonPragmas)));
+  KILN_RETURN_IF_ERROR(
+      writer.db_.Execute(fmt::format("{} PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0; PRAGMA secure_delete = OFF;", kCommonPragmas)));
   if (options.hard_limit != 0) {
     const std::uint64_t pages = std::max<std::uint64_t>(options.hard_limit / kPageSize, 1);
     KILN_RETURN_IF_ERROR(writer.db_.Execute(fmt::format("PRAGMA max_page_count = {};", pages)));
@@ -233,8 +227,7 @@ std::expected<void, Error> WriterConnection::Prepare() {
       {&get_, kGet},
       {&find_, "SELECT body FROM entry WHERE key = ?1"},
       // Bytes that disagree with the digest they are under were damaged, and are repaired.
-      {&insert_blob_,
-       "INSERT INTO blob(digest, bytes) VALUES(?1, ?2) ON CONFLICT(digest) DO UPDATE SET bytes = ?2 WHERE bytes <> ?2"},
+      {&insert_blob_, "INSERT INTO blob(digest, bytes) VALUES(?1, ?2) ON CONFLICT(digest) DO UPDATE SET bytes = ?2 WHERE bytes <> ?2"},
       {&upsert_entry_,
        "INSERT INTO entry(key, body, size, created, last_used, hits, head, used) VALUES(?1, ?2, ?3, ?4, ?4, 0, ?5, ?6) "
        "ON CONFLICT(key) DO UPDATE SET body = ?2, size = ?3, created = ?4, last_used = ?4, head = ?5, used = ?6"},
@@ -285,9 +278,7 @@ std::expected<bool, Error> WriterConnection::Put(const Entry& entry, WallTime no
   return !old_body;
 }
 
-std::expected<void, Error> WriterConnection::DropOrphan(std::string_view body) {
-  return Query(delete_orphan_).Bind(1, body).Run();
-}
+std::expected<void, Error> WriterConnection::DropOrphan(std::string_view body) { return Query(delete_orphan_).Bind(1, body).Run(); }
 
 std::expected<bool, Error> WriterConnection::Erase(const Digest& key) {
   KILN_ASSIGN_OR_RETURN(const auto body, BodyOf(key));
@@ -307,12 +298,7 @@ std::expected<std::uint64_t, Error> WriterConnection::EraseWithBody(const Digest
 }
 
 std::expected<void, Error> WriterConnection::Touch(const Digest& key, WallTime last_used, std::uint64_t hits) {
-  return Query(touch_)
-      .Bind(1, key.view())
-      .Bind(2, Micros(last_used))
-      .Bind(3, static_cast<std::int64_t>(hits))
-      .Bind(4, ++last_use_)
-      .Run();
+  return Query(touch_).Bind(1, key.view()).Bind(2, Micros(last_used)).Bind(3, static_cast<std::int64_t>(hits)).Bind(4, ++last_use_).Run();
 }
 
 std::expected<std::optional<std::string>, Error> WriterConnection::Get(const Digest& key) { return RunGet(get_, key); }

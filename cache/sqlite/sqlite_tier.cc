@@ -50,8 +50,8 @@ std::expected<void, Error> SqliteTier::Impl::StartReading() {
   counters_.entries = size->entries;
   counters_.bytes = size->bytes;
   counters_.read_only = true;
-  context_.Tell(ErrorCode::kFull, fmt::format("{} is mounted read-only: the store serves what it has and takes nothing new",
-                                              options_.directory.string()));
+  context_.Tell(ErrorCode::kFull,
+                fmt::format("{} is mounted read-only: the store serves what it has and takes nothing new", options_.directory.string()));
   return {};
 }
 
@@ -62,8 +62,7 @@ std::expected<void, Error> SqliteTier::Impl::Start() {
   if (!connection && connection.error().code == ErrorCode::kDamaged) {
     KILN_ASSIGN_OR_RETURN(const auto aside, directory_.SetAside());
     ++counters_.set_aside;
-    context_.Tell(ErrorCode::kDamaged,
-                  fmt::format("{}; set aside as {}, starting empty", connection.error().message, aside.string()));
+    context_.Tell(ErrorCode::kDamaged, fmt::format("{}; set aside as {}, starting empty", connection.error().message, aside.string()));
     connection = WriterConnection::Open(directory_.database(), options_);
   }
   if (!connection) return std::unexpected(std::move(connection.error()));
@@ -155,9 +154,7 @@ TierStats SqliteTier::Stats() const { return impl_->Stats(); }
 
 std::uint64_t SqliteTier::losses() const { return impl_->losses(); }
 
-std::expected<std::vector<EntryInfo>, Error> SqliteTier::List(const ListOptions& options) const {
-  return impl_->List(options);
-}
+std::expected<std::vector<EntryInfo>, Error> SqliteTier::List(const ListOptions& options) const { return impl_->List(options); }
 
 std::expected<VerifyReport, Error> SqliteTier::Verify() {
   KILN_ASSIGN_OR_RETURN(auto report, impl_->Verify());

@@ -82,8 +82,7 @@ class SqliteFaultTest : public ::testing::Test {
 constexpr char kDamageBody[] =
     "UPDATE blob SET bytes = CAST(zeroblob(10) || substr(bytes, 11) AS BLOB) "
     "WHERE digest = (SELECT body FROM entry WHERE key = ?1)";
-constexpr char kShortenBody[] =
-    "UPDATE blob SET bytes = substr(bytes, 1, 100) WHERE digest = (SELECT body FROM entry WHERE key = ?1)";
+constexpr char kShortenBody[] = "UPDATE blob SET bytes = substr(bytes, 1, 100) WHERE digest = (SELECT body FROM entry WHERE key = ?1)";
 constexpr char kDropBody[] = "DELETE FROM blob WHERE digest = (SELECT body FROM entry WHERE key = ?1)";
 constexpr char kDamageHead[] = "UPDATE entry SET head = zeroblob(100) WHERE key = ?1";
 constexpr char kEmptyHead[] = "UPDATE entry SET head = zeroblob(0) WHERE key = ?1";
@@ -107,8 +106,7 @@ TEST_P(CorruptRowTest, IsEvictedAndCanBePutAnew) {
   EXPECT_EQ(tier->Stats().set_aside, 0u) << "a row is not the store";
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, CorruptRowTest,
-                         ::testing::Values(kDamageBody, kShortenBody, kDropBody, kDamageHead, kEmptyHead));
+INSTANTIATE_TEST_SUITE_P(Rows, CorruptRowTest, ::testing::Values(kDamageBody, kShortenBody, kDropBody, kDamageHead, kEmptyHead));
 
 TEST_F(SqliteFaultTest, AnEntryUnderAnotherKeyIsCorrupt) {
   auto tier = OpenWith(2);
@@ -147,8 +145,7 @@ TEST_F(SqliteFaultTest, VerifyFindsWhatNobodyAskedFor) {
   EXPECT_EQ(report->entries, 300u);
   EXPECT_EQ(report->corrupt, 3u);
   EXPECT_FALSE(report->store_damaged);
-  EXPECT_EQ(std::set<Digest>(report->evicted.begin(), report->evicted.end()),
-            (std::set<Digest>{KeyOf(7), KeyOf(70), KeyOf(170)}));
+  EXPECT_EQ(std::set<Digest>(report->evicted.begin(), report->evicted.end()), (std::set<Digest>{KeyOf(7), KeyOf(70), KeyOf(170)}));
   EXPECT_EQ(tier->Stats().entries, 297u);
   EXPECT_EQ(tier->Verify()->corrupt, 0u);
 }

@@ -16,8 +16,7 @@ constexpr std::size_t kMaxEvictedKeys = 1000;
 
 }  // namespace
 
-std::expected<std::vector<EntryInfo>, Error> SqliteTier::Impl::ListPage(const std::optional<Digest>& after,
-                                                                        std::size_t limit) {
+std::expected<std::vector<EntryInfo>, Error> SqliteTier::Impl::ListPage(const std::optional<Digest>& after, std::size_t limit) {
   KILN_ASSIGN_OR_RETURN(auto lease, readers_.Acquire(ReaderPool::Work::kShort));
   if (!lease) return {};
   auto page = (*lease)->List(after, limit);

@@ -220,10 +220,8 @@ TEST_F(SqliteTierTest, DropsWritesWhenTooManyWait) {
   std::atomic<int> stored = 0, dropped = 0;
   for (int i = 0; i < 200; ++i) {
     tier->Put(NumberedEntry(i % 8, 200'000), [&](std::expected<void, Error> outcome) {
-      if (outcome)
-        ++stored;
-      else if (outcome.error().code == ErrorCode::kOverloaded)
-        ++dropped;
+      if (outcome) ++stored;
+      else if (outcome.error().code == ErrorCode::kOverloaded) ++dropped;
     });
   }
   tier.reset();

@@ -30,11 +30,9 @@ void Call(Done& done, Outcome&& outcome) {
 }  // namespace
 
 SqliteWriter::SqliteWriter(StoreContext context, WriterConnection connection, Checkpointer& checkpointer)
-    : context_(context),
-      checkpointer_(checkpointer),
-      db_(std::move(connection)),
-      uses_written_(context_.clock.SteadyNow()),
-      thread_([this] { Run(); }) {}
+    : context_(context), checkpointer_(checkpointer), db_(std::move(connection)), uses_written_(context_.clock.SteadyNow()), thread_([this] {
+        Run();
+      }) {}
 
 SqliteWriter::~SqliteWriter() {
   {
@@ -47,8 +45,8 @@ SqliteWriter::~SqliteWriter() {
 
 void SqliteWriter::Put(Entry entry, PutDone done) {
   if (entry.sealed().size() > context_.options.capacity / 2) {
-    Call(done, Fail(ErrorCode::kInvalid, fmt::format("an entry of {} bytes in a store of {}; at most half is accepted",
-                                                     entry.sealed().size(), context_.options.capacity)));
+    Call(done, Fail(ErrorCode::kInvalid, fmt::format("an entry of {} bytes in a store of {}; at most half is accepted", entry.sealed().size(),
+                                                     context_.options.capacity)));
     return;
   }
   Operation operation = PutOperation{std::move(entry), std::move(done)};
@@ -115,15 +113,11 @@ void SqliteWriter::Complete(Operation& operation, const std::expected<void, Erro
   std::visit(
       [&]<class T>(T& op) {
         if constexpr (std::is_same_v<T, EraseOperation>) {
-          if (outcome)
-            Call(op.done, std::expected<bool, Error>(op.existed));
-          else
-            Call(op.done, std::unexpected(outcome.error()));
+          if (outcome) Call(op.done, std::expected<bool, Error>(op.existed));
+          else Call(op.done, std::unexpected(outcome.error()));
         } else if constexpr (std::is_same_v<T, GcOperation>) {
-          if (outcome)
-            Call(op.done, std::expected<GcReport, Error>(op.report));
-          else
-            Call(op.done, std::unexpected(outcome.error()));
+          if (outcome) Call(op.done, std::expected<GcReport, Error>(op.report));
+          else Call(op.done, std::unexpected(outcome.error()));
         } else if constexpr (!std::is_same_v<T, EvictCorruptOperation>) {
           Call(op.done, outcome);
         }
@@ -131,9 +125,7 @@ void SqliteWriter::Complete(Operation& operation, const std::expected<void, Erro
       operation);
 }
 
-bool SqliteWriter::UsesAreDue() const {
-  return context_.clock.SteadyNow() - uses_written_ >= context_.options.touch_interval;
-}
+bool SqliteWriter::UsesAreDue() const { return context_.clock.SteadyNow() - uses_written_ >= context_.options.touch_interval; }
 
 void SqliteWriter::Run() {
   CountEntries();
@@ -178,10 +170,8 @@ void SqliteWriter::Execute(std::vector<Operation> batch) {
   Publish(*changes);
   for (Operation& operation : batch) {
     const auto* gc = std::get_if<GcOperation>(&operation);
-    if (gc && !gc->finished)
-      Requeue(std::move(operation));
-    else
-      Complete(operation, {});
+    if (gc && !gc->finished) Requeue(std::move(operation));
+    else Complete(operation, {});
   }
 }
 
@@ -209,10 +199,9 @@ void SqliteWriter::RefusePuts(std::vector<Operation>& batch) {
 
 std::expected<SqliteWriter::Changes, Error> SqliteWriter::Transact(std::vector<Operation>& batch) {
   KILN_RETURN_IF_ERROR(Reopen());
-  const bool uses_due =
-      UsesAreDue() || std::ranges::any_of(batch, [](const Operation& operation) {
-        return std::holds_alternative<FlushOperation>(operation) || std::holds_alternative<GcOperation>(operation);
-      });
+  const bool uses_due = UsesAreDue() || std::ranges::any_of(batch, [](const Operation& operation) {
+                          return std::holds_alternative<FlushOperation>(operation) || std::holds_alternative<GcOperation>(operation);
+                        });
   UseLog::Uses uses;
   if (uses_due || batch.empty()) {
     uses = context_.uses.Take();
@@ -325,8 +314,7 @@ void SqliteWriter::Recognize(const Error& error) {
     ReportDamage(error);
   } else if (error.code == ErrorCode::kFull) {
     retry_at_ = context_.clock.SteadyNow() + context_.options.retry_after;
-    if (!context_.counters.read_only.exchange(true))
-      context_.Tell(ErrorCode::kFull, "the store is read-only: " + error.message);
+    if (!context_.counters.read_only.exchange(true)) context_.Tell(ErrorCode::kFull, "the store is read-only: " + error.message);
   }
 }
 

@@ -135,10 +135,9 @@ std::expected<void, Error> MayHoldStore(const fs::path& directory, const Filesys
   if (auto ours = OthersCannotWrite(directory); !ours) return ours;
   const auto found = type ? type(directory) : StatfsType(directory);
   if (!found || std::ranges::find(kNetworkTypes, *found) == kNetworkTypes.end()) return {};
-  return Fail(ErrorCode::kRefused,
-              fmt::format("{} is on a network or shared file system (type {:#x}), where the store's locks and shared memory do "
-                          "not work; give a directory on a local disk",
-                          directory.string(), *found));
+  return Fail(ErrorCode::kRefused, fmt::format("{} is on a network or shared file system (type {:#x}), where the store's locks and shared memory do "
+                                               "not work; give a directory on a local disk",
+                                               directory.string(), *found));
 }
 
 bool IsHeld(const fs::path& directory) {

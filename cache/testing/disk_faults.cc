@@ -47,9 +47,7 @@ bool FileFails(int file) {
 
 bool PathFails(const char* path) { return disk_faults->first != 0 && Fails(path); }
 
-bool MakingFails(const char* path, bool makes) {
-  return disk_faults->first != 0 && makes && ::access(path, F_OK) != 0 && Fails(path);
-}
+bool MakingFails(const char* path, bool makes) { return disk_faults->first != 0 && makes && ::access(path, F_OK) != 0 && Fails(path); }
 
 // What a write that fails has written nevertheless: half of it, where it is the first on a disk that is full from here on. Its caller tries the
 // rest again, which then fails whole.
@@ -86,15 +84,11 @@ ssize_t write(int file, const void* bytes, size_t size) {
   const std::size_t half = faults::BeforeFailure(size);
   return half > 0 ? ::syscall(SYS_write, file, bytes, half) : -1;
 }
-ssize_t writev(int file, const iovec* parts, int count) {
-  return faults::FileFails(file) ? -1 : ::syscall(SYS_writev, file, parts, count);
-}
+ssize_t writev(int file, const iovec* parts, int count) { return faults::FileFails(file) ? -1 : ::syscall(SYS_writev, file, parts, count); }
 ssize_t pwrite(int file, const void* bytes, size_t size, off_t offset) { return faults::WriteAt(file, bytes, size, offset); }
 ssize_t pwrite64(int file, const void* bytes, size_t size, off64_t offset) { return faults::WriteAt(file, bytes, size, offset); }
 
-int ftruncate(int file, off_t size) noexcept {
-  return faults::FileFails(file) ? -1 : static_cast<int>(::syscall(SYS_ftruncate, file, size));
-}
+int ftruncate(int file, off_t size) noexcept { return faults::FileFails(file) ? -1 : static_cast<int>(::syscall(SYS_ftruncate, file, size)); }
 int ftruncate64(int file, off64_t size) noexcept { return ftruncate(file, size); }
 int fsync(int file) { return faults::FileFails(file) ? -1 : 0; }
 int fdatasync(int file) { return faults::FileFails(file) ? -1 : 0; }

@@ -117,14 +117,22 @@ struct BenchCommand : RunArguments {
 
   Json AsJson(const std::vector<Contender>& contenders, const std::string& description, const std::string& target) const {
     return Json::Object({{"device", description}, {"target", target}, {"programs", Json::Map(contenders, [&](const Contender& c) {
-                            return Json::Object({{"file", c.file}, {"microseconds", c.Median()}, {"best", c.Best()},
-                                                 {"launches", c.microseconds.size()}, {"gigabytes_per_second", c.GigabytesPerSecond()},
-                                                 {"teraflops", flop > 0 ? Json(flop / c.Median() * 1e-6) : Json::Null()}});
-                          })}});
+                                                                         return Json::Object({{"file", c.file},
+                                                                                              {"microseconds", c.Median()},
+                                                                                              {"best", c.Best()},
+                                                                                              {"launches", c.microseconds.size()},
+                                                                                              {"gigabytes_per_second", c.GigabytesPerSecond()},
+                                                                                              {"teraflops", flop > 0 ? Json(flop / c.Median() * 1e-6)
+                                                                                                                     : Json::Null()}});
+                                                                       })}});
   }
 
   void Show(const Context& context, const std::vector<Contender>& contenders, const std::string& description) const {
-    Table table({{"program"}, {"median", Align::kRight}, {"best", Align::kRight}, {"GB/s", Align::kRight}, {"TFLOP/s", Align::kRight},
+    Table table({{"program"},
+                 {"median", Align::kRight},
+                 {"best", Align::kRight},
+                 {"GB/s", Align::kRight},
+                 {"TFLOP/s", Align::kRight},
                  {"over the first", Align::kRight}});
     for (const Contender& c : contenders) {
       table.Add({c.file, fmt::format("{:.2f} µs", c.Median()), fmt::format("{:.2f} µs", c.Best()), fmt::format("{:.1f}", c.GigabytesPerSecond()),

@@ -77,15 +77,14 @@ void List(Context& context, Client& client, const CacheArguments& a) {
   auto entries = client.CacheList({}, a.target, a.limit);
   if (!entries) return context.Fail(entries.error());
   if (context.json()) return context.Print(Json::Map(*entries, ToJson));
-  const std::int64_t now =
-      std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()).time_since_epoch().count();
+  const std::int64_t now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()).time_since_epoch().count();
   std::ranges::stable_sort(*entries, std::greater<>(), &CacheEntry::last_used_unix);
   Table table({{"key"}, {"name"}, {"target"}, {"size", Align::kRight}, {"hits", Align::kRight}, {"used", Align::kRight}});
   std::uint64_t bytes = 0;
   for (const CacheEntry& entry : *entries) {
     bytes += entry.bytes;
-    table.Add({Hex(entry.key).substr(0, 16), entry.name, entry.target, Bytes(entry.bytes), std::to_string(entry.hits),
-               Ago(entry.last_used_unix, now)});
+    table.Add(
+        {Hex(entry.key).substr(0, 16), entry.name, entry.target, Bytes(entry.bytes), std::to_string(entry.hits), Ago(entry.last_used_unix, now)});
   }
   fmt::print("{}{}\n", table.Text(context.colours()),
              Paint(fmt::format("{} entries, {}", entries->size(), Bytes(bytes)), Style::kDim, context.colours()));
@@ -101,12 +100,10 @@ void Show(Context& context, Client& client, const CacheArguments& a) {
     if (const auto written = WriteFile(a.output, found->code); !written) return context.Fail(written.error());
   }
   if (context.json()) {
-    return context.Print(Json::Object(
-        {{"entry", ToJson(*entry)}, {"compiled", cli::ToJson(*found)}, {"report", ReportJson(*found)}}));
+    return context.Print(Json::Object({{"entry", ToJson(*entry)}, {"compiled", cli::ToJson(*found)}, {"report", ReportJson(*found)}}));
   }
-  fmt::print(context.report, "key     {}\nname    {}\ntarget  {}\ncode    {} of {}\nhits    {}\n{}", Hex(entry->key), entry->name,
-             found->target, Bytes(found->code.size()), Name(found->kind), entry->hits,
-             ReportText(*found, context.colours()));
+  fmt::print(context.report, "key     {}\nname    {}\ntarget  {}\ncode    {} of {}\nhits    {}\n{}", Hex(entry->key), entry->name, found->target,
+             Bytes(found->code.size()), Name(found->kind), entry->hits, ReportText(*found, context.colours()));
 }
 
 void Collect(Context& context, Client& client, const CacheArguments& a) {
@@ -124,10 +121,8 @@ void Verify(Context& context, Client& client, const CacheArguments&) {
   const std::uint64_t bad = report->corrupt + report->forged;
   if (bad > 0 || report->store_damaged) context.status = 3;
   if (context.json()) {
-    return context.Print(Json::Object({{"checked", report->checked},
-                                       {"corrupt", report->corrupt},
-                                       {"forged", report->forged},
-                                       {"store_damaged", report->store_damaged}}));
+    return context.Print(Json::Object(
+        {{"checked", report->checked}, {"corrupt", report->corrupt}, {"forged", report->forged}, {"store_damaged", report->store_damaged}}));
   }
   if (report->store_damaged) {
     fmt::print("{} the store is damaged: its file was set aside (kiln.db.corrupt-N in the state directory), an empty one takes its place\n",
@@ -135,8 +130,8 @@ void Verify(Context& context, Client& client, const CacheArguments&) {
     return;
   }
   fmt::print("{} {} entries checked, {} corrupt, {} without this daemon's signature{}\n",
-             Paint(bad == 0 ? "✓" : "✗", bad == 0 ? Style::kGood : Style::kBad, context.colours()), report->checked,
-             report->corrupt, report->forged, bad == 0 ? "" : "; evicted: they will be compiled again");
+             Paint(bad == 0 ? "✓" : "✗", bad == 0 ? Style::kGood : Style::kBad, context.colours()), report->checked, report->corrupt, report->forged,
+             bad == 0 ? "" : "; evicted: they will be compiled again");
 }
 
 void Export(Context& context, Client& client, const CacheArguments& a) {
@@ -159,8 +154,7 @@ void Import(Context& context, Client& client, const CacheArguments& a) {
   if (context.json()) {
     return context.Print(Json::Object({{"imported", report->imported}, {"rejected", report->rejected}}));
   }
-  fmt::print("{} entries imported{}\n", report->imported,
-             report->rejected == 0 ? "" : fmt::format(", {} rejected", report->rejected));
+  fmt::print("{} entries imported{}\n", report->imported, report->rejected == 0 ? "" : fmt::format(", {} rejected", report->rejected));
 }
 
 }  // namespace
@@ -186,8 +180,7 @@ void AddCache(CLI::App& app, Context& context) {
   show.add_option("key", arguments->key, "the first digits of its key")->required();
   show.add_option("-o,--output", arguments->output, "write its code here");
   CLI::App& collect = add("gc", "Evict the least recently used entries", Collect);
-  collect.add_option("--to", arguments->target_bytes, "until so much is left, e.g. 1GiB")
-      ->transform(CLI::AsSizeValue(false))->required();
+  collect.add_option("--to", arguments->target_bytes, "until so much is left, e.g. 1GiB")->transform(CLI::AsSizeValue(false))->required();
   add("verify", "Read every entry and check its digests and signature", Verify);
   CLI::App& out = add("export", "Write entries to a bundle file", Export);
   out.add_option("file", arguments->file)->required();

@@ -42,8 +42,7 @@ class CliTest : public DaemonTest {
   }
 
   Ran Compile(Order order, uint32_t amount = 0, const std::string& more = "") {
-    return Kiln("compile " + program_ + " -t cuda:sm_80 --max-registers " + std::to_string(Encode(order, amount)) + " " +
-                more);
+    return Kiln("compile " + program_ + " -t cuda:sm_80 --max-registers " + std::to_string(Encode(order, amount)) + " " + more);
   }
 
   static std::string TextOf(const fs::path& file) {

@@ -89,11 +89,18 @@ TEST(TensorPlan, OrThatOfAnother) {
 }
 
 TEST(TensorPlan, SaysWhatCannotBeShared) {
-  const std::pair<std::vector<std::string>, const char*> cases[] = {
-      {{"B=A", "B=A+1"}, "B has a value already"}, {{"B=x"}, "no tensor x"}, {{"x=A"}, "no tensor x"}, {{"B=B"}, "its own memory anyway"},
-      {{"A=B", "C=A"}, "A lies in another tensor's memory itself"}, {{"C=A+1"}, "between two bytes"}, {{"B=A+-1"}, "is not NAME=OTHER"},
-      {{"B"}, "is not NAME=OTHER"}, {{"B=+1"}, "is not NAME=OTHER"}, {{"B=A+99999999999999999"}, "too far off"},
-      {{"A=C", "B=A"}, "lies in another"}, {{"B=C", "C=A"}, "memory that others share"}};
+  const std::pair<std::vector<std::string>, const char*> cases[] = {{{"B=A", "B=A+1"}, "B has a value already"},
+                                                                    {{"B=x"}, "no tensor x"},
+                                                                    {{"x=A"}, "no tensor x"},
+                                                                    {{"B=B"}, "its own memory anyway"},
+                                                                    {{"A=B", "C=A"}, "A lies in another tensor's memory itself"},
+                                                                    {{"C=A+1"}, "between two bytes"},
+                                                                    {{"B=A+-1"}, "is not NAME=OTHER"},
+                                                                    {{"B"}, "is not NAME=OTHER"},
+                                                                    {{"B=+1"}, "is not NAME=OTHER"},
+                                                                    {{"B=A+99999999999999999"}, "too far off"},
+                                                                    {{"A=C", "B=A"}, "lies in another"},
+                                                                    {{"B=C", "C=A"}, "memory that others share"}};
   for (const auto& [shares, says] : cases) {
     const auto plan = Plan(shares);
     ASSERT_FALSE(plan) << says;

@@ -40,10 +40,10 @@ void Print(const Diagnostic& diagnostic, bool colours) {
   std::string place = diagnostic.file;
   if (diagnostic.line > 0) place += (place.empty() ? "line " : ":") + std::to_string(diagnostic.line);
   if (!place.empty()) place += ": ";
-  fmt::print(stderr, "{}{}: {}\n", Paint(place, Style::kBold, colours),
-             error ? Paint("error", Style::kBad, colours)
-                   : Paint(diagnostic.severity == Severity::kWarning ? "warning" : "note", Style::kWarn, colours),
-             diagnostic.message);
+  fmt::print(
+      stderr, "{}{}: {}\n", Paint(place, Style::kBold, colours),
+      error ? Paint("error", Style::kBad, colours) : Paint(diagnostic.severity == Severity::kWarning ? "warning" : "note", Style::kWarn, colours),
+      diagnostic.message);
   if (!diagnostic.statement.empty()) fmt::print(stderr, "    {}\n", diagnostic.statement);
   if (!diagnostic.hint.empty()) fmt::print(stderr, "    {} {}\n", Paint("try:", Style::kAccent, colours), diagnostic.hint);
 }
@@ -72,7 +72,7 @@ std::expected<Client, Error> Context::Connect() const {
 }
 
 void Context::LeaveStdoutTo(const std::string& file) {
-  struct stat named {}, out {};
+  struct stat named{}, out{};
   if (file.empty() || ::stat(file.c_str(), &named) != 0 || ::fstat(STDOUT_FILENO, &out) != 0) return;
   const bool keeps_nothing = S_ISCHR(out.st_mode) && ::isatty(STDOUT_FILENO) == 0;  // /dev/null
   if (keeps_nothing || named.st_dev != out.st_dev || named.st_ino != out.st_ino) return;

@@ -33,8 +33,7 @@ std::string SourceLine(const RunStatement& statement) {
 void PrintStatement(const char* word, const RunStatement& s, bool colours) {
   if (s.number == 0) return;
   const std::string place = s.line == 0 ? "" : (s.file.empty() ? "line " : s.file + ":") + std::to_string(s.line) + ": ";
-  fmt::print(stderr, "    {} {}{}\n", word, Paint(place, Style::kBold, colours),
-             s.text.empty() ? fmt::format("statement {}", s.number) : s.text);
+  fmt::print(stderr, "    {} {}{}\n", word, Paint(place, Style::kBold, colours), s.text.empty() ? fmt::format("statement {}", s.number) : s.text);
   if (const std::string line = SourceLine(s); !line.empty()) fmt::print(stderr, "        {}\n", line);
 }
 
@@ -43,8 +42,9 @@ void PrintFault(const RunFault& fault, bool colours) {
   if (fault.block.size() == 3) {
     fmt::print(stderr, "    in thread {} of block ({})\n", fault.thread, fmt::join(fault.block, ", "));
   }
-  if (!fault.buffer.empty()) fmt::print(stderr, "    {}: element {}, at byte {}\n", fault.buffer,
-                                         static_cast<std::int64_t>(fault.element), static_cast<std::int64_t>(fault.address));
+  if (!fault.buffer.empty())
+    fmt::print(stderr, "    {}: element {}, at byte {}\n", fault.buffer, static_cast<std::int64_t>(fault.element),
+               static_cast<std::int64_t>(fault.address));
   PrintStatement("at", fault.statement, colours);
   if (fault.other.number != fault.statement.number) {
     PrintStatement("and", fault.other, colours);
@@ -79,25 +79,26 @@ void Show(Context& context, const RunResult& ran) {
     const runtime::DTypeInfo* type = runtime::Find(dtype);
     const Summary summary = type == nullptr ? Summary{} : Summarize(*type, output.bytes);
     table.Add({output.name, std::string(runtime::Name(dtype)), fmt::format("{}", fmt::join(output.shape, "×")),
-               summary.known ? fmt::format("{:.4g}", summary.largest) : "-",
-               summary.known ? std::to_string(summary.not_finite) : "-"});
-    tensors.push_back(Json::Object({{"name", output.name}, {"dtype", runtime::Name(dtype)}, {"largest", summary.largest},
-                                    {"not_finite", summary.not_finite}}));
+               summary.known ? fmt::format("{:.4g}", summary.largest) : "-", summary.known ? std::to_string(summary.not_finite) : "-"});
+    tensors.push_back(
+        Json::Object({{"name", output.name}, {"dtype", runtime::Name(dtype)}, {"largest", summary.largest}, {"not_finite", summary.not_finite}}));
   }
   std::vector<double> times = ran.microseconds;
   std::ranges::sort(times);
   const double median = times.empty() ? 0 : times[times.size() / 2];
   if (context.json()) {
-    return context.Print(Json::Object({{"device", ran.device}, {"target", ran.target}, {"finished", ran.finished},
+    return context.Print(Json::Object({{"device", ran.device},
+                                       {"target", ran.target},
+                                       {"finished", ran.finished},
                                        {"microseconds", median},
                                        {"faults", Json::Map(ran.faults, [](const RunFault& f) { return ToJson(f); })},
                                        {"tensors", Json::Array(tensors)}}));
   }
   for (const RunFault& fault : ran.faults) PrintFault(fault, context.colours());
   fmt::print("{} on the {}: {}\n", Paint(ran.target, Style::kBold, context.colours()), ran.device,
-             ran.faults.empty() ? Paint("no fault", Style::kGood, context.colours())
-                                : Paint(fmt::format("{} fault{}", ran.faults.size(), ran.faults.size() > 1 ? "s" : ""), Style::kBad,
-                                        context.colours()));
+             ran.faults.empty()
+                 ? Paint("no fault", Style::kGood, context.colours())
+                 : Paint(fmt::format("{} fault{}", ran.faults.size(), ran.faults.size() > 1 ? "s" : ""), Style::kBad, context.colours()));
   if (!table.empty()) fmt::print("{}", table.Text(context.colours()));
   if (!times.empty()) fmt::print("median {:.2f} ms of {} launches on this host\n", median / 1000, times.size());
 }

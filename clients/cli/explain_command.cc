@@ -30,8 +30,8 @@ struct ExplainCommand {
     if (context.json()) return PrintJson(context, *compiled);
 
     const bool colours = context.colours();
-    fmt::print("{}  {} of {}{}\n", Paint(compiled->target, Style::kBold, colours), Bytes(compiled->code.size()),
-               Name(compiled->kind), compiled->key.empty() ? "" : "  key " + Hex(compiled->key).substr(0, 16));
+    fmt::print("{}  {} of {}{}\n", Paint(compiled->target, Style::kBold, colours), Bytes(compiled->code.size()), Name(compiled->kind),
+               compiled->key.empty() ? "" : "  key " + Hex(compiled->key).substr(0, 16));
     for (const Diagnostic& warning : compiled->warnings) {
       fmt::print("{} {}\n", Paint("warning:", Style::kWarn, colours), warning.message);
     }
@@ -62,19 +62,15 @@ struct ExplainCommand {
   }
 
   static void Section(std::string_view name, std::string_view text, bool colours) {
-    fmt::print("\n{}\n{}{}", Paint(fmt::format("── {} ──", name), Style::kAccent, colours), text,
-               text.ends_with('\n') ? "" : "\n");
+    fmt::print("\n{}\n{}{}", Paint(fmt::format("── {} ──", name), Style::kAccent, colours), text, text.ends_with('\n') ? "" : "\n");
   }
 
   void PrintJson(const Context& context, const Compiled& compiled) const {
-    context.Print(Json::Object({{"compiled", ToJson(compiled)},
-                                {"report", ReportJson(compiled)},
-                                {"dumps", Json::Map(compiled.dumps,
-                                                    [](const PassDump& dump) {
-                                                      return Json::Object({{"after", dump.pass}, {"text", dump.text}});
-                                                    })},
-                                {"assembly", assembly && compiled.kind == CodeKind::kPtx ? Json(compiled.code)
-                                                                                         : Json::Null()}}));
+    context.Print(Json::Object(
+        {{"compiled", ToJson(compiled)},
+         {"report", ReportJson(compiled)},
+         {"dumps", Json::Map(compiled.dumps, [](const PassDump& dump) { return Json::Object({{"after", dump.pass}, {"text", dump.text}}); })},
+         {"assembly", assembly && compiled.kind == CodeKind::kPtx ? Json(compiled.code) : Json::Null()}}));
   }
 };
 
@@ -82,15 +78,15 @@ struct ExplainCommand {
 
 void AddExplain(CLI::App& app, Context& context) {
   const auto command = std::make_shared<ExplainCommand>();
-  CLI::App& sub = *app.add_subcommand(
-      "explain", "Show what the compiler decides: instructions, layouts, pipeline, shared memory, code");
+  CLI::App& sub = *app.add_subcommand("explain", "Show what the compiler decides: instructions, layouts, pipeline, shared memory, code");
   AddProgram(sub, command->program);
   sub.add_option("--after", command->after, "show the IR after this pass; `all` for each (may be given more than once)");
   sub.add_flag("--llvm", command->llvm, "show LLVM's IR before and after its optimiser");
   sub.add_flag("--asm", command->assembly, "show the PTX or GCN");
   sub.add_flag("--time", command->time, "show where the time goes");
-  sub.add_option("--html", command->page_file,
-                 "write a page here that shows the decisions beside the program, and draws layouts, pipeline and shared memory; then nothing else is shown")
+  sub.add_option(
+         "--html", command->page_file,
+         "write a page here that shows the decisions beside the program, and draws layouts, pipeline and shared memory; then nothing else is shown")
       ->type_name("FILE")
       ->excludes("--after", "--llvm", "--asm", "--time");
   sub.callback([command, &context] { command->Run(context); });

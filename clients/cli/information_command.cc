@@ -37,16 +37,13 @@ std::vector<runtime::DeviceInfo> LocalDevices() {
 }
 
 Json ToJson(const runtime::DeviceInfo& d) {
-  return Json::Object({{"index", std::int64_t{d.index}},
-                       {"name", d.name},
-                       {"target", d.arch},
-                       {"memory_bytes", d.memory_bytes},
-                       {"driver", d.driver_version}});
+  return Json::Object(
+      {{"index", std::int64_t{d.index}}, {"name", d.name}, {"target", d.arch}, {"memory_bytes", d.memory_bytes}, {"driver", d.driver_version}});
 }
 
 Json ToJson(const RemoteDevice& d) {
-  return Json::Object({{"name", d.name}, {"target", d.target}, {"description", d.description}, {"memory_bytes", d.memory_bytes},
-                       {"driver", d.driver_version}});
+  return Json::Object(
+      {{"name", d.name}, {"target", d.target}, {"description", d.description}, {"memory_bytes", d.memory_bytes}, {"driver", d.driver_version}});
 }
 
 void ShowDevices(Context& context) {
@@ -55,12 +52,11 @@ void ShowDevices(Context& context) {
   const auto capabilities = client ? client->Capabilities() : std::unexpected(client.error());
   if (context.json()) {
     if (!capabilities) context.status = 1;
-    return context.Print(Json::Object(
-        {{"error", capabilities ? Json::Null() : Json(capabilities.error().message)},
-         {"devices", Json::Map(devices, [](const runtime::DeviceInfo& d) { return ToJson(d); })},
-         {"daemon", capabilities ? Json::Map(capabilities->devices, [](const RemoteDevice& d) { return ToJson(d); }) : Json::Null()},
-         {"targets", capabilities ? Json::Map(capabilities->targets, [](const std::string& t) { return Json(t); })
-                                  : Json::Null()}}));
+    return context.Print(
+        Json::Object({{"error", capabilities ? Json::Null() : Json(capabilities.error().message)},
+                      {"devices", Json::Map(devices, [](const runtime::DeviceInfo& d) { return ToJson(d); })},
+                      {"daemon", capabilities ? Json::Map(capabilities->devices, [](const RemoteDevice& d) { return ToJson(d); }) : Json::Null()},
+                      {"targets", capabilities ? Json::Map(capabilities->targets, [](const std::string& t) { return Json(t); }) : Json::Null()}}));
   }
   Table table({{"GPU"}, {"name"}, {"target"}, {"memory", Align::kRight}, {"driver"}});
   for (const auto& d : devices) {
@@ -118,20 +114,16 @@ void Serve(Context& context, std::vector<std::string> arguments) {
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   ::execv(program.c_str(), argv.data());
-  context.Fail({.code = ErrorCode::kUnavailable,
-                .message = fmt::format("cannot run {}: {}; kilnd belongs beside kiln", program, std::strerror(errno))});
+  context.Fail(
+      {.code = ErrorCode::kUnavailable, .message = fmt::format("cannot run {}: {}; kilnd belongs beside kiln", program, std::strerror(errno))});
 }
 
 }  // namespace
 
 void AddInformation(CLI::App& app, Context& context) {
   app.add_subcommand("stats", "Requests, hits, workers and the tiers of the cache")->callback([&] { ShowStats(context); });
-  app.add_subcommand("devices", "GPUs of this machine, and what the daemon compiles for")->callback([&] {
-    ShowDevices(context);
-  });
-  app.add_subcommand("version", "Versions of this command, the daemon and its compiler")->callback([&] {
-    ShowVersion(context);
-  });
+  app.add_subcommand("devices", "GPUs of this machine, and what the daemon compiles for")->callback([&] { ShowDevices(context); });
+  app.add_subcommand("version", "Versions of this command, the daemon and its compiler")->callback([&] { ShowVersion(context); });
 }
 
 void AddServe(CLI::App& app, Context& context) {

@@ -56,8 +56,7 @@ std::expected<Worker, Error> Spawn(std::string executable) {
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     return std::unexpected(Error{.code = ErrorCode::kUnavailable,
-                                 .message = fmt::format("cannot run {}: {}; name another with --worker", executable,
-                                                        ::strerror(error))});
+                                 .message = fmt::format("cannot run {}: {}; name another with --worker", executable, ::strerror(error))});
   }
   return Worker{pid, std::move(said), Channel(std::move(ours))};
 }
@@ -85,8 +84,7 @@ std::string Bury(Worker& worker, Channel::End end) {
 }
 
 std::expected<Compiled, Error> ToCompiled(v1::WorkerResult result) {
-  const bool refused = std::ranges::any_of(
-      result.diagnostics(), [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });
+  const bool refused = std::ranges::any_of(result.diagnostics(), [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });
   if (result.has_artifact() && !refused) {
     v1::CompileReply reply;
     reply.mutable_artifact()->Swap(result.mutable_artifact());
@@ -100,14 +98,12 @@ std::expected<Compiled, Error> ToCompiled(v1::WorkerResult result) {
     return std::unexpected(Error{.code = ErrorCode::kUnavailable, .message = result.unavailable()});
   }
   const auto has = [&](v1::Diagnostic::Kind kind) {
-    return std::ranges::any_of(result.diagnostics(), [&](const v1::Diagnostic& d) {
-      return d.kind() == kind && d.severity() == v1::Diagnostic::ERROR;
-    });
+    return std::ranges::any_of(result.diagnostics(),
+                               [&](const v1::Diagnostic& d) { return d.kind() == kind && d.severity() == v1::Diagnostic::ERROR; });
   };
   Error error{.code = has(v1::Diagnostic::INVALID) ? ErrorCode::kInvalid : ErrorCode::kUnsupported};
   if (result.diagnostics().empty() || has(v1::Diagnostic::INTERNAL)) error.code = ErrorCode::kInternal;
-  error.message = result.diagnostics().empty() ? "the compiler gave neither an artifact nor a diagnostic"
-                                               : result.diagnostics(0).message();
+  error.message = result.diagnostics().empty() ? "the compiler gave neither an artifact nor a diagnostic" : result.diagnostics(0).message();
   for (const v1::Diagnostic& diagnostic : result.diagnostics()) error.diagnostics.push_back(FromProto(diagnostic));
   return std::unexpected(std::move(error));
 }
@@ -119,8 +115,7 @@ std::string Beside(const char* name) {
   return (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / name).string();
 }
 
-std::expected<Compiled, Error> CompileLocally(const CompileRequest& request, const LocalOptions& options,
-                                              const Client::OnStage& on_stage) {
+std::expected<Compiled, Error> CompileLocally(const CompileRequest& request, const LocalOptions& options, const Client::OnStage& on_stage) {
   auto worker = Spawn(options.worker.empty() ? Beside("kiln-worker") : options.worker);
   if (!worker) return std::unexpected(std::move(worker.error()));
   const server::SystemClock clock;

@@ -17,8 +17,7 @@ struct LocalOptions {
   std::chrono::milliseconds timeout{300'000};
 };
 
-std::expected<Compiled, Error> CompileLocally(const CompileRequest& request, const LocalOptions& options,
-                                              const Client::OnStage& on_stage);
+std::expected<Compiled, Error> CompileLocally(const CompileRequest& request, const LocalOptions& options, const Client::OnStage& on_stage);
 
 // "DIRECTORY OF THIS EXECUTABLE/name".
 std::string Beside(const char* name);

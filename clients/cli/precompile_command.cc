@@ -12,8 +12,7 @@ namespace kiln::cli {
 namespace {
 
 std::string Line(const EnsureProgress& p) {
-  std::string line = fmt::format("{} of {} kernels: {} known, {} compiled", p.known + p.compiled + p.failed, p.total, p.known,
-                                 p.compiled);
+  std::string line = fmt::format("{} of {} kernels: {} known, {} compiled", p.known + p.compiled + p.failed, p.total, p.known, p.compiled);
   if (p.failed > 0) line += fmt::format(", {} failed", p.failed);
   if (p.remaining_seconds) line += fmt::format("; {} left", Duration(*p.remaining_seconds));
   return line;
@@ -31,8 +30,7 @@ struct PrecompileCommand {
     for (const std::string& file : files) {
       auto module = ReadFile(file);
       if (!module) return context.Fail(module.error());
-      manifest.requests.push_back({.module = std::move(*module), .target = {}, .options = options, .explain = {},
-                                   .priority = Priority::kBatch});
+      manifest.requests.push_back({.module = std::move(*module), .target = {}, .options = options, .explain = {}, .priority = Priority::kBatch});
     }
     auto client = context.Connect();
     if (!client) return context.Fail(client.error());
@@ -84,8 +82,8 @@ struct PrecompileCommand {
     }
     for (const Ensured& kernel : ensured) {
       if (!kernel.error) continue;
-      fmt::print(stderr, "{} {} for {}: {}\n", Paint("✗", Style::kBad, context.terminal.err), files.at(kernel.request),
-                 kernel.target, kernel.error->message);
+      fmt::print(stderr, "{} {} for {}: {}\n", Paint("✗", Style::kBad, context.terminal.err), files.at(kernel.request), kernel.target,
+                 kernel.error->message);
     }
     fmt::print(context.report, "{} {} in {:.1f} s{}\n",
                Paint(last.failed == 0 ? "✓" : "✗", last.failed == 0 ? Style::kGood : Style::kBad, context.colours()), Line(last),

@@ -52,8 +52,7 @@ std::string SharedMemoryText(const v1::Report& report, bool colours) {
   for (const v1::SharedSlot& slot : report.shared_memory()) {
     end = std::max<std::uint64_t>(end, std::uint64_t{slot.offset()} + slot.bytes());
   }
-  Table table({{"offset", Align::kRight}, {"bytes", Align::kRight}, {"versions", Align::kRight}, {"buffer"}, {"place"},
-               {"layout"}});
+  Table table({{"offset", Align::kRight}, {"bytes", Align::kRight}, {"versions", Align::kRight}, {"buffer"}, {"place"}, {"layout"}});
   for (const v1::SharedSlot& slot : report.shared_memory()) {
     const std::uint64_t from = slot.offset() * kWidth / end;
     const std::uint64_t to = std::max(from + 1, (std::uint64_t{slot.offset()} + slot.bytes()) * kWidth / end);
@@ -71,13 +70,16 @@ std::string SharedMemoryText(const v1::Report& report, bool colours) {
 std::string ResourcesText(const Compiled& compiled, bool colours) {
   const v1::Report report = Parse(compiled).report();
   if (report.kernels().empty()) return {};
-  Table table({{"kernel"}, {"registers", Align::kRight}, {"spilled bytes", Align::kRight}, {"local bytes", Align::kRight},
-               {"scalar registers", Align::kRight}, {"shared bytes", Align::kRight}});
+  Table table({{"kernel"},
+               {"registers", Align::kRight},
+               {"spilled bytes", Align::kRight},
+               {"local bytes", Align::kRight},
+               {"scalar registers", Align::kRight},
+               {"shared bytes", Align::kRight}});
   for (const v1::KernelResources& kernel : report.kernels()) {
-    table.Add({kernel.entry(), OrDash(kernel.has_registers(), kernel.registers()),
-               OrDash(kernel.has_spill_bytes(), kernel.spill_bytes()),
-               OrDash(kernel.has_local_bytes(), kernel.local_bytes()),
-               OrDash(kernel.has_scalar_registers(), kernel.scalar_registers()), std::to_string(kernel.shared_bytes())});
+    table.Add({kernel.entry(), OrDash(kernel.has_registers(), kernel.registers()), OrDash(kernel.has_spill_bytes(), kernel.spill_bytes()),
+               OrDash(kernel.has_local_bytes(), kernel.local_bytes()), OrDash(kernel.has_scalar_registers(), kernel.scalar_registers()),
+               std::to_string(kernel.shared_bytes())});
   }
   return table.Text(colours);
 }
@@ -115,10 +117,7 @@ Json ToJson(const Compiled& compiled) {
        {"cubin_bytes", std::uint64_t{compiled.cubin.size()}},
        {"origin", Name(compiled.origin)},
        {"durable", compiled.durable},
-       {"timings", Json::Map(compiled.timings,
-                             [](const Timing& t) {
-                               return Json::Object({{"stage", t.stage}, {"milliseconds", t.milliseconds}});
-                             })},
+       {"timings", Json::Map(compiled.timings, [](const Timing& t) { return Json::Object({{"stage", t.stage}, {"milliseconds", t.milliseconds}}); })},
        {"warnings", Json::Map(compiled.warnings, [](const Diagnostic& d) { return Json(d.message); })},
        {"kernels", Json::Map(Parse(compiled).report().kernels(), [](const v1::KernelResources& k) {
           return Json::Object({{"entry", k.entry()},
@@ -131,22 +130,21 @@ Json ToJson(const Compiled& compiled) {
 
 Json ReportJson(const Compiled& compiled) {
   const v1::Report report = Parse(compiled).report();
-  return Json::Object({{"decisions", Json::Map(report.decisions(),
-                                               [](const v1::Decision& d) {
-                                                 return Json::Object({{"pass", d.pass()},
-                                                                      {"subject", d.subject()},
-                                                                      {"decision", d.decision()},
-                                                                      {"reason", d.reason()},
-                                                                      {"line", d.line()}});
-                                               })},
-                       {"shared_memory", Json::Map(report.shared_memory(), [](const v1::SharedSlot& s) {
-                          return Json::Object({{"buffer", s.buffer()},
-                                               {"offset", s.offset()},
-                                               {"bytes", s.bytes()},
-                                               {"versions", s.versions()},
-                                               {"layout", s.layout()},
-                                               {"bank_conflicts", s.bank_conflicts()}});
-                        })}});
+  return Json::Object(
+      {{"decisions",
+        Json::Map(report.decisions(),
+                  [](const v1::Decision& d) {
+                    return Json::Object(
+                        {{"pass", d.pass()}, {"subject", d.subject()}, {"decision", d.decision()}, {"reason", d.reason()}, {"line", d.line()}});
+                  })},
+       {"shared_memory", Json::Map(report.shared_memory(), [](const v1::SharedSlot& s) {
+          return Json::Object({{"buffer", s.buffer()},
+                               {"offset", s.offset()},
+                               {"bytes", s.bytes()},
+                               {"versions", s.versions()},
+                               {"layout", s.layout()},
+                               {"bank_conflicts", s.bank_conflicts()}});
+        })}});
 }
 
 }  // namespace kiln::cli

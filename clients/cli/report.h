@@ -17,7 +17,7 @@ std::string ResourcesText(const Compiled& compiled, bool colours);
 std::string ReportText(const Compiled& compiled, bool colours);
 std::string TimingsText(const Compiled& compiled, bool colours);
 
-Json ToJson(const Compiled& compiled);          // without the code
+Json ToJson(const Compiled& compiled);  // without the code
 Json ReportJson(const Compiled& compiled);
 
 }  // namespace kiln::cli

@@ -21,8 +21,10 @@ int RunArguments::index() const {
 std::expected<void, Error> RunArguments::CheckForGpu() const {
   const char* option = check ? "--check" : schedule != 0 ? "--schedule" : run_limit != 0 ? "--run-limit" : nullptr;
   if (option == nullptr) return {};
-  return std::unexpected(InvalidInput(fmt::format("{} is for emulated runs, and this run is on a GPU: leave it out, or run with "
-                                                  "--device emu:sm_90a", option)));
+  return std::unexpected(
+      InvalidInput(fmt::format("{} is for emulated runs, and this run is on a GPU: leave it out, or run with "
+                               "--device emu:sm_90a",
+                               option)));
 }
 
 Error ToError(const runtime::Error& error) {
@@ -74,8 +76,7 @@ std::expected<Values, Error> Values::Parse(const RunArguments& arguments) {
   Values values{.dims = {}, .shares = {}, .scalars = std::move(*scalars)};
   for (const auto& [name, text] : *shares) {
     const std::size_t plus = std::min(text.find('+'), text.size());
-    const auto elements = plus == text.size() ? std::optional<std::uint64_t>(0)
-                                              : cli::Parse<std::uint64_t>(std::string_view(text).substr(plus + 1));
+    const auto elements = plus == text.size() ? std::optional<std::uint64_t>(0) : cli::Parse<std::uint64_t>(std::string_view(text).substr(plus + 1));
     if (!elements || plus == 0) return std::unexpected(InvalidInput(fmt::format("{}={} is not {}", name, text, kShare)));
     values.shares[name] = {text.substr(0, plus), *elements};
   }
@@ -113,12 +114,11 @@ std::expected<Scalar, Error> ScalarOf(const runtime::LaunchParam& param, const V
   } else if (const auto number = Parse<std::int64_t>(text)) {
     return *number;
   }
-  return std::unexpected(InvalidInput(fmt::format("--scalar {}={}: {} takes {}", param.name, text, runtime::Name(param.dtype),
-                                                  real ? "a number" : "an integer")));
+  return std::unexpected(
+      InvalidInput(fmt::format("--scalar {}={}: {} takes {}", param.name, text, runtime::Name(param.dtype), real ? "a number" : "an integer")));
 }
 
-std::expected<std::vector<std::int64_t>, Error> ShapeOf(const runtime::LaunchInfo& info, const runtime::LaunchParam& param,
-                                                        const Values& values) {
+std::expected<std::vector<std::int64_t>, Error> ShapeOf(const runtime::LaunchInfo& info, const runtime::LaunchParam& param, const Values& values) {
   std::vector<std::optional<std::int64_t>> symbols;
   for (const runtime::LaunchSymbol& symbol : info.symbols) {
     const auto at = values.dims.find(symbol.name);
@@ -133,9 +133,10 @@ std::expected<std::vector<std::int64_t>, Error> ShapeOf(const runtime::LaunchInf
     const auto value = expr->Evaluate({symbols, no_scalars});
     if (!value) return std::unexpected(ToError(value.error()));
     if (!*value) {
-      return std::unexpected(InvalidInput(fmt::format("the shape of {} depends on {}; give each name in it a value, e.g. "
-                                                      "--dim {}=1024",
-                                                      param.name, expr->Text(info), info.symbols.front().name)));
+      return std::unexpected(
+          InvalidInput(fmt::format("the shape of {} depends on {}; give each name in it a value, e.g. "
+                                   "--dim {}=1024",
+                                   param.name, expr->Text(info), info.symbols.front().name)));
     }
     shape.push_back(**value);
   }

@@ -70,8 +70,7 @@ class KnownNames {
 using Scalar = std::variant<std::int64_t, double>;
 std::expected<Scalar, Error> ScalarOf(const runtime::LaunchParam& param, const Values& values);
 
-std::expected<std::vector<std::int64_t>, Error> ShapeOf(const runtime::LaunchInfo& info, const runtime::LaunchParam& param,
-                                                        const Values& values);
+std::expected<std::vector<std::int64_t>, Error> ShapeOf(const runtime::LaunchInfo& info, const runtime::LaunchParam& param, const Values& values);
 
 // On the daemon's emulator.
 std::expected<void, Error> RunEmulated(Context& context, const RunArguments& arguments);

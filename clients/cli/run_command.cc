@@ -107,8 +107,8 @@ struct RunCommand : RunArguments {
   }
 
   // Fills `buffers`, one for each parameter, to which the arguments refer.
-  std::expected<std::vector<runtime::Arg>, Error> MakeArguments(const runtime::LaunchInfo& info, const Values& values,
-                                                                const runtime::Kernel& kernel, std::vector<Buffer>& buffers) const {
+  std::expected<std::vector<runtime::Arg>, Error> MakeArguments(const runtime::LaunchInfo& info, const Values& values, const runtime::Kernel& kernel,
+                                                                std::vector<Buffer>& buffers) const {
     auto plan = PlanTensors(info, values);
     if (!plan) return std::unexpected(std::move(plan.error()));
     RandomData random(seed);
@@ -139,8 +139,8 @@ struct RunCommand : RunArguments {
     return kernel.device().driver().kind() == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
   }
 
-  static std::expected<Buffer, Error> MakeBuffer(const runtime::LaunchParam& param, std::size_t at, PlannedTensor plan,
-                                                 const runtime::Kernel& kernel, RandomData& random) {
+  static std::expected<Buffer, Error> MakeBuffer(const runtime::LaunchParam& param, std::size_t at, PlannedTensor plan, const runtime::Kernel& kernel,
+                                                 RandomData& random) {
     Buffer buffer{.param = &param, .plan = std::move(plan), .memory = {}};
     if (buffer.plan.type == nullptr || buffer.plan.owner != at) return buffer;
     auto memory = runtime::DeviceBuffer::Allocate(kernel.shared_device(), buffer.plan.memory_bytes);
@@ -178,16 +178,20 @@ struct RunCommand : RunArguments {
   }
 
   static Json ToJson(const Tensor& tensor) {
-    return Json::Object({{"name", tensor.param.name}, {"dtype", runtime::Name(tensor.param.dtype)}, {"largest", tensor.summary.largest},
+    return Json::Object({{"name", tensor.param.name},
+                         {"dtype", runtime::Name(tensor.param.dtype)},
+                         {"largest", tensor.summary.largest},
                          {"not_finite", tensor.summary.not_finite}});
   }
 
-  static void Show(const Context& context, const std::vector<Tensor>& tensors, const std::vector<double>& times,
-                   const runtime::Kernel& kernel) {
+  static void Show(const Context& context, const std::vector<Tensor>& tensors, const std::vector<double>& times, const runtime::Kernel& kernel) {
     const double median = times[times.size() / 2];
     if (context.json()) {
-      return context.Print(Json::Object({{"device", kernel.device().info().name}, {"target", kernel.target()},
-                                         {"microseconds", median}, {"best", times.front()}, {"tensors", Json::Map(tensors, ToJson)}}));
+      return context.Print(Json::Object({{"device", kernel.device().info().name},
+                                         {"target", kernel.target()},
+                                         {"microseconds", median},
+                                         {"best", times.front()},
+                                         {"tensors", Json::Map(tensors, ToJson)}}));
     }
     Table table({{"tensor"}, {"dtype"}, {"shape"}, {"", Align::kLeft}, {"largest", Align::kRight}, {"not finite", Align::kRight}});
     for (const auto& [param, shape, summary] : tensors) {
@@ -195,9 +199,8 @@ struct RunCommand : RunArguments {
                  param.written || param.output ? "written" : "", summary.known ? fmt::format("{:.4g}", summary.largest) : "-",
                  summary.known ? std::to_string(summary.not_finite) : "-"});
     }
-    fmt::print("{} on {}\n{}\nmedian {:.2f} µs, best {:.2f} µs of {} launches\n",
-               Paint(kernel.target(), Style::kBold, context.colours()), kernel.device().info().name,
-               table.Text(context.colours()), median, times.front(), times.size());
+    fmt::print("{} on {}\n{}\nmedian {:.2f} µs, best {:.2f} µs of {} launches\n", Paint(kernel.target(), Style::kBold, context.colours()),
+               kernel.device().info().name, table.Text(context.colours()), median, times.front(), times.size());
   }
 };
 
@@ -209,7 +212,8 @@ void AddRun(CLI::App& app, Context& context) {
   AddProgram(sub, command->program);
   sub.add_option("--dim", command->dims, "NAME=INTEGER of a dimension that the program leaves open");
   sub.add_option("--scalar", command->scalars, "NAME=NUMBER of a scalar parameter (1)");
-  sub.add_option("--share", command->shares, "NAME=OTHER or NAME=OTHER+ELEMENTS: a tensor in another's memory, so many of its elements from "
+  sub.add_option("--share", command->shares,
+                 "NAME=OTHER or NAME=OTHER+ELEMENTS: a tensor in another's memory, so many of its elements from "
                  "the beginning; the program must let both overlap");
   sub.add_option("--device", command->device, "index of a GPU, or emu:sm_90a and the like, as `kiln devices` shows them");
   sub.add_option("--repeat", command->repeat, "timed launches (50; emulated: 1)")->check(CLI::Range(1, 10'000));

@@ -68,7 +68,8 @@ void AddOptions(CLI::App& command, Options& options) {
   command.add_flag("--no-warp-specialization", options.disable_warp_specialization, "sm_90a: no warps that only fill tiles for the others");
   command.add_flag("--no-tma", options.disable_tma, "sm_90a: no tensor copies, nor warps that only start them");
   static const std::map<std::string, StreamK> kStreamK{{"auto", StreamK::kAuto}, {"never", StreamK::kNever}, {"always", StreamK::kAlways}};
-  command.add_option("--stream-k", options.stream_k, "sm_90a: whether blocks share the steps of tiles; auto: by cost; always: where the program allows")
+  command
+      .add_option("--stream-k", options.stream_k, "sm_90a: whether blocks share the steps of tiles; auto: by cost; always: where the program allows")
       ->transform(CLI::CheckedTransformer(kStreamK).description("{auto,never,always}"))  // its own shows the values as characters
       ->type_name("WHEN");
   command.add_flag("--no-wgmma", options.disable_wgmma, "sm_90a: products by mma.sync, without tensor copies and warp roles");
@@ -100,8 +101,7 @@ std::expected<CompileRequest, Error> MakeRequest(const CompileArguments& a) {
                         .durable = a.durable};
 }
 
-std::expected<Compiled, Error> CompileWithProgress(Context& context, const CompileArguments& a,
-                                                   const CompileRequest& request, bool fall_back) {
+std::expected<Compiled, Error> CompileWithProgress(Context& context, const CompileArguments& a, const CompileRequest& request, bool fall_back) {
   Progress progress(context.terminal.err && !context.json());
   const Client::OnStage on_stage = [&](std::string_view stage) {
     progress.Show(fmt::format("{} for {}: {} …", a.file.empty() ? a.reproducer : a.file, request.target, stage));

@@ -39,8 +39,8 @@ void AddProgram(CLI::App& command, CompileArguments& arguments);
 std::expected<CompileRequest, Error> MakeRequest(const CompileArguments& arguments);
 
 // Through the daemon, or in a worker of its own; `fall_back`: in a worker where there is no daemon. Shows the stages.
-std::expected<Compiled, Error> CompileWithProgress(Context& context, const CompileArguments& arguments,
-                                                   const CompileRequest& request, bool fall_back);
+std::expected<Compiled, Error> CompileWithProgress(Context& context, const CompileArguments& arguments, const CompileRequest& request,
+                                                   bool fall_back);
 
 std::string_view Name(Origin origin);
 std::string_view Name(CodeKind kind);

@@ -22,18 +22,28 @@ Json ToJson(const std::vector<NamedCount>& counts) {
 }
 
 Json ToJson(const TierStats& t) {
-  return Json::Object({{"name", t.name}, {"state", t.state}, {"entries", t.entries}, {"bytes", t.bytes},
-                       {"capacity_bytes", t.capacity_bytes}, {"hits", t.hits}, {"misses", t.misses},
-                       {"evictions", t.evictions}, {"corrupt", t.corrupt}});
+  return Json::Object({{"name", t.name},
+                       {"state", t.state},
+                       {"entries", t.entries},
+                       {"bytes", t.bytes},
+                       {"capacity_bytes", t.capacity_bytes},
+                       {"hits", t.hits},
+                       {"misses", t.misses},
+                       {"evictions", t.evictions},
+                       {"corrupt", t.corrupt}});
 }
 
-Json ToJson(const TargetStats& t) {
-  return Json::Object({{"name", t.name}, {"compiles", t.compiles}, {"failed", t.failed}, {"mean_ms", t.mean_ms}});
-}
+Json ToJson(const TargetStats& t) { return Json::Object({{"name", t.name}, {"compiles", t.compiles}, {"failed", t.failed}, {"mean_ms", t.mean_ms}}); }
 
 Json ToJson(const DeviceStats& d) {
-  return Json::Object({{"name", d.name}, {"workers", d.workers}, {"busy", d.busy}, {"queued", d.queued}, {"runs", d.runs},
-                       {"faults", d.faults}, {"worker_crashes", d.worker_crashes}, {"busy_seconds", d.busy_seconds}});
+  return Json::Object({{"name", d.name},
+                       {"workers", d.workers},
+                       {"busy", d.busy},
+                       {"queued", d.queued},
+                       {"runs", d.runs},
+                       {"faults", d.faults},
+                       {"worker_crashes", d.worker_crashes},
+                       {"busy_seconds", d.busy_seconds}});
 }
 
 std::string Counts(std::string_view what, const std::vector<NamedCount>& counts) {
@@ -44,12 +54,18 @@ std::string Counts(std::string_view what, const std::vector<NamedCount>& counts)
 }
 
 std::string TierTable(const Stats& s, bool colours) {
-  Table tiers({{"tier"}, {"state"}, {"entries", Align::kRight}, {"size", Align::kRight}, {"of", Align::kRight},
-               {"hits", Align::kRight}, {"misses", Align::kRight}, {"evicted", Align::kRight},
+  Table tiers({{"tier"},
+               {"state"},
+               {"entries", Align::kRight},
+               {"size", Align::kRight},
+               {"of", Align::kRight},
+               {"hits", Align::kRight},
+               {"misses", Align::kRight},
+               {"evicted", Align::kRight},
                {"corrupt", Align::kRight}});
   for (const TierStats& t : s.tiers) {
-    tiers.Add({t.name, t.state, std::to_string(t.entries), Bytes(t.bytes), Bytes(t.capacity_bytes), std::to_string(t.hits),
-               std::to_string(t.misses), std::to_string(t.evictions), std::to_string(t.corrupt)});
+    tiers.Add({t.name, t.state, std::to_string(t.entries), Bytes(t.bytes), Bytes(t.capacity_bytes), std::to_string(t.hits), std::to_string(t.misses),
+               std::to_string(t.evictions), std::to_string(t.corrupt)});
   }
   return tiers.Text(colours);
 }
@@ -65,8 +81,13 @@ std::string TargetTable(const Stats& s, bool colours) {
 
 std::string DeviceTable(const Stats& s, bool colours) {
   if (s.devices.empty()) return {};
-  Table devices({{"device"}, {"busy", Align::kRight}, {"of", Align::kRight}, {"wait", Align::kRight}, {"runs", Align::kRight},
-                 {"faults", Align::kRight}, {"crashes", Align::kRight}});
+  Table devices({{"device"},
+                 {"busy", Align::kRight},
+                 {"of", Align::kRight},
+                 {"wait", Align::kRight},
+                 {"runs", Align::kRight},
+                 {"faults", Align::kRight},
+                 {"crashes", Align::kRight}});
   for (const DeviceStats& d : s.devices) {
     devices.Add({d.name, std::to_string(d.busy), std::to_string(d.workers), std::to_string(d.queued), std::to_string(d.runs),
                  std::to_string(d.faults), std::to_string(d.worker_crashes)});
@@ -75,8 +96,7 @@ std::string DeviceTable(const Stats& s, bool colours) {
 }
 
 std::string Head(const Stats& s, std::string_view address, bool colours) {
-  return fmt::format("{} at {}, up {}, {} in memory\n\n",
-                     Paint(s.state, s.state == "serving" ? Style::kGood : Style::kWarn, colours), address,
+  return fmt::format("{} at {}, up {}, {} in memory\n\n", Paint(s.state, s.state == "serving" ? Style::kGood : Style::kWarn, colours), address,
                      Duration(s.uptime_seconds), Bytes(s.memory_bytes));
 }
 
@@ -124,16 +144,21 @@ Json ToJson(const Stats& s) {
 
 std::string StatsText(const Stats& s, std::string_view address, bool colours) {
   const double rate = s.requests > 0 ? 100.0 * static_cast<double>(s.hits) / static_cast<double>(s.requests) : 0;
-  Table requests({{"requests", Align::kRight}, {"hits", Align::kRight}, {"", Align::kRight}, {"compiles", Align::kRight},
-                  {"joined", Align::kRight}, {"refused", Align::kRight}, {"failed", Align::kRight},
+  Table requests({{"requests", Align::kRight},
+                  {"hits", Align::kRight},
+                  {"", Align::kRight},
+                  {"compiles", Align::kRight},
+                  {"joined", Align::kRight},
+                  {"refused", Align::kRight},
+                  {"failed", Align::kRight},
                   {"worker crashes", Align::kRight}});
   requests.Add({std::to_string(s.requests), std::to_string(s.hits), fmt::format("{:.1f} %", rate), std::to_string(s.compiles),
                 std::to_string(s.joined), std::to_string(s.refused), std::to_string(s.failed), std::to_string(s.worker_crashes)});
   return Head(s, address, colours) + requests.Text(colours) + "\n" +
-         fmt::format("workers {} of {} busy, {} of {} places in the queue taken, {:.1f} ms there on average\n"
-                     "a compile takes {:.1f} ms (p50), {:.1f} ms (p99)\n",
-                     s.workers_busy, s.workers, s.queued, s.queue_capacity, s.queue_wait_mean_ms, s.compile_p50_ms,
-                     s.compile_p99_ms) +
+         fmt::format(
+             "workers {} of {} busy, {} of {} places in the queue taken, {:.1f} ms there on average\n"
+             "a compile takes {:.1f} ms (p50), {:.1f} ms (p99)\n",
+             s.workers_busy, s.workers, s.queued, s.queue_capacity, s.queue_wait_mean_ms, s.compile_p50_ms, s.compile_p99_ms) +
          Counts("refusals", s.refusals) + Counts("workers replaced", s.worker_restarts) + Counts("tenants", s.tenants) + "\n" +
          TierTable(s, colours) + TargetTable(s, colours) + DeviceTable(s, colours);
 }
@@ -141,11 +166,10 @@ std::string StatsText(const Stats& s, std::string_view address, bool colours) {
 Rates RatesOf(const Stats& before, const Stats& after) {
   const double seconds = after.uptime_seconds - before.uptime_seconds;
   if (seconds <= 0) return {};  // another daemon meanwhile
-  const auto rate = [&](std::uint64_t Stats::*counter) {
+  const auto rate = [&](std::uint64_t Stats::* counter) {
     return after.*counter < before.*counter ? 0 : static_cast<double>(after.*counter - before.*counter) / seconds;
   };
-  Rates rates{rate(&Stats::requests), rate(&Stats::hits),    rate(&Stats::compiles),
-              rate(&Stats::joined),   rate(&Stats::refused), rate(&Stats::failed)};
+  Rates rates{rate(&Stats::requests), rate(&Stats::hits), rate(&Stats::compiles), rate(&Stats::joined), rate(&Stats::refused), rate(&Stats::failed)};
   rates.hit_ratio = rates.requests > 0 ? rates.hits / rates.requests : 0;
   double workers = 0;
   for (const DeviceStats& d : after.devices) workers += d.workers;
@@ -154,16 +178,28 @@ Rates RatesOf(const Stats& before, const Stats& after) {
 }
 
 Json ToJson(const Rates& r) {
-  return Json::Object({{"requests", r.requests}, {"hits", r.hits}, {"compiles", r.compiles}, {"joined", r.joined},
-                       {"refused", r.refused}, {"failed", r.failed}, {"hit_ratio", r.hit_ratio}, {"device_busy", r.device_busy}});
+  return Json::Object({{"requests", r.requests},
+                       {"hits", r.hits},
+                       {"compiles", r.compiles},
+                       {"joined", r.joined},
+                       {"refused", r.refused},
+                       {"failed", r.failed},
+                       {"hit_ratio", r.hit_ratio},
+                       {"device_busy", r.device_busy}});
 }
 
 std::string TopFrame(const Stats& s, const Rates& r, const std::deque<double>& history, std::string_view address, bool colours) {
-  Table rates({{"a second"}, {"requests", Align::kRight}, {"hits", Align::kRight}, {"", Align::kRight}, {"compiles", Align::kRight},
-               {"joined", Align::kRight}, {"refused", Align::kRight}, {"failed", Align::kRight}});
+  Table rates({{"a second"},
+               {"requests", Align::kRight},
+               {"hits", Align::kRight},
+               {"", Align::kRight},
+               {"compiles", Align::kRight},
+               {"joined", Align::kRight},
+               {"refused", Align::kRight},
+               {"failed", Align::kRight}});
   const auto number = [](double value) { return fmt::format("{:.1f}", value); };
-  rates.Add({"now", number(r.requests), number(r.hits), fmt::format("{:.1f} %", 100 * r.hit_ratio), number(r.compiles),
-             number(r.joined), number(r.refused), number(r.failed)});
+  rates.Add({"now", number(r.requests), number(r.hits), fmt::format("{:.1f} %", 100 * r.hit_ratio), number(r.compiles), number(r.joined),
+             number(r.refused), number(r.failed)});
   std::string text = Head(s, address, colours) + rates.Text(colours);
   text += fmt::format("requests {}\n\n", Paint(Sparkline(history), Style::kAccent, colours));
   text += Gauge("workers", s.workers_busy, s.workers, Style::kWarn, colours);
@@ -171,8 +207,7 @@ std::string TopFrame(const Stats& s, const Rates& r, const std::deque<double>& h
   if (!s.devices.empty()) {
     text += fmt::format("{:<9}{} {:.0f} % busy\n", "devices", Paint(Bar(r.device_busy, kBar), Style::kAccent, colours), 100 * r.device_busy);
   }
-  text += fmt::format("{} keys in flight; a compile takes {:.1f} ms (p50), {:.1f} ms (p99)\n\n", s.flights, s.compile_p50_ms,
-                      s.compile_p99_ms);
+  text += fmt::format("{} keys in flight; a compile takes {:.1f} ms (p50), {:.1f} ms (p99)\n\n", s.flights, s.compile_p50_ms, s.compile_p99_ms);
   return text + TierTable(s, colours) + TargetTable(s, colours) + DeviceTable(s, colours) + Counts("\nrefusals", s.refusals) +
          Counts("workers replaced", s.worker_restarts);
 }

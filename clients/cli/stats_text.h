@@ -29,7 +29,7 @@ Json ToJson(const Rates& rates);
 // One frame of `kiln top`; `history` holds the requests a second of the last looks, oldest first.
 std::string TopFrame(const Stats& stats, const Rates& rates, const std::deque<double>& history, std::string_view address, bool colours);
 
-std::string Bar(double part, int width);                 // "████▌     "
+std::string Bar(double part, int width);                  // "████▌     "
 std::string Sparkline(const std::deque<double>& values);  // "▁▂▇█"
 std::string Duration(double seconds);                     // "3 h 12 min"
 

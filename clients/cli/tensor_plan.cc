@@ -27,15 +27,12 @@ std::expected<PlannedTensor, Error> Own(const runtime::LaunchInfo& info, std::si
 }
 
 // The tensor moves into the memory of another.
-std::expected<void, Error> Move(const runtime::LaunchInfo& info, std::vector<PlannedTensor>& plan, const std::string& name,
-                                const Share& share) {
+std::expected<void, Error> Move(const runtime::LaunchInfo& info, std::vector<PlannedTensor>& plan, const std::string& name, const Share& share) {
   const auto find = [&](const std::string& wanted) {
     return static_cast<std::size_t>(std::ranges::find(info.params, wanted, &runtime::LaunchParam::name) - info.params.begin());
   };
   const std::size_t at = find(name), owner = find(share.of);
-  const auto refuse = [&](std::string_view why) {
-    return std::unexpected(InvalidInput(fmt::format("--share {}={}: {}", name, share.of, why)));
-  };
+  const auto refuse = [&](std::string_view why) { return std::unexpected(InvalidInput(fmt::format("--share {}={}: {}", name, share.of, why))); };
   for (const auto& [index, word] : {std::pair(at, name), std::pair(owner, share.of)}) {
     if (index == info.params.size() || plan[index].type == nullptr) return refuse("the program has no tensor " + word);
   }

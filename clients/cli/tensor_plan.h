@@ -16,9 +16,9 @@ struct PlannedTensor {
   const runtime::DTypeInfo* type = nullptr;  // null: the parameter is a scalar
   std::vector<std::int64_t> shape;
   std::uint64_t elements = 0, bytes = 0;
-  std::size_t owner = 0;          // the parameter whose memory it lies in, most often itself
-  std::uint64_t offset = 0;       // bytes from the beginning of that
-  std::uint64_t memory_bytes = 0; // that an owner needs for all that lie in its memory
+  std::size_t owner = 0;           // the parameter whose memory it lies in, most often itself
+  std::uint64_t offset = 0;        // bytes from the beginning of that
+  std::uint64_t memory_bytes = 0;  // that an owner needs for all that lie in its memory
 
   std::uint64_t memory_elements() const { return (memory_bytes * 8 + type->bits - 1) / type->bits; }
 };

@@ -15,8 +15,7 @@ namespace {
 
 // Code points that are shown, taking each as one column wide.
 std::size_t Width(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 std::string Pad(std::string_view text, std::size_t width, Table::Align align) {

@@ -54,7 +54,7 @@ class Progress {
   bool dirty_ = false;
 };
 
-std::string Bytes(std::uint64_t bytes);          // "1.2 MiB"
+std::string Bytes(std::uint64_t bytes);                        // "1.2 MiB"
 std::string Ago(std::int64_t unix_seconds, std::int64_t now);  // "3 h ago"
 std::string Hex(std::string_view bytes);
 

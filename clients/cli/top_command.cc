@@ -48,24 +48,22 @@ class Screen {
 void Sleep(double seconds) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (interrupted == 0 && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(until - std::chrono::steady_clock::now(),
-                                                                        std::chrono::milliseconds(50)));
+    std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(until - std::chrono::steady_clock::now(), std::chrono::milliseconds(50)));
   }
 }
 
 std::string Line(const Stats& s, const Rates& r, bool first) {
   std::string text;
   if (first) {
-    text = fmt::format("{:>10} {:>10} {:>7} {:>9} {:>9} {:>9} {:>7} {:>7} {:>8}\n", "up s", "requests/s", "hits %", "compiles/s",
-                       "refused/s", "failed/s", "busy", "queue", "flights");
+    text = fmt::format("{:>10} {:>10} {:>7} {:>9} {:>9} {:>9} {:>7} {:>7} {:>8}\n", "up s", "requests/s", "hits %", "compiles/s", "refused/s",
+                       "failed/s", "busy", "queue", "flights");
   }
   return text + fmt::format("{:>10.0f} {:>10.1f} {:>7.1f} {:>9.1f} {:>9.1f} {:>9.1f} {:>7} {:>7} {:>8}\n", s.uptime_seconds, r.requests,
-                            100 * r.hit_ratio, r.compiles, r.refused, r.failed, fmt::format("{}/{}", s.workers_busy, s.workers),
-                            s.queued, s.flights);
+                            100 * r.hit_ratio, r.compiles, r.refused, r.failed, fmt::format("{}/{}", s.workers_busy, s.workers), s.queued, s.flights);
 }
 
-std::string Show(const Context& context, const Stats& stats, const Rates& rates, const std::deque<double>& history,
-                 std::string_view address, bool framed) {
+std::string Show(const Context& context, const Stats& stats, const Rates& rates, const std::deque<double>& history, std::string_view address,
+                 bool framed) {
   if (context.json_wanted) return Json::Object({{"stats", ToJson(stats)}, {"per_second", ToJson(rates)}}).text() + "\n";
   if (framed) return TopFrame(stats, rates, history, address, context.colours());
   return Line(stats, rates, history.size() == 1);

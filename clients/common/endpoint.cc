@@ -40,9 +40,10 @@ std::expected<Endpoint, std::string> ParseUnix(std::string_view path) {
 std::string TooLongForASocket(std::string_view path) {
   constexpr std::size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
   if (path.size() <= kLongest) return {};
-  return fmt::format("the socket path {} has {} bytes and Unix sockets take at most {}; choose a shorter one: kilnd --listen=unix:PATH, "
-                     "KILN_ADDRESS=unix:PATH for its clients",
-                     path, path.size(), kLongest);
+  return fmt::format(
+      "the socket path {} has {} bytes and Unix sockets take at most {}; choose a shorter one: kilnd --listen=unix:PATH, "
+      "KILN_ADDRESS=unix:PATH for its clients",
+      path, path.size(), kLongest);
 }
 
 std::expected<Endpoint, std::string> ParseEndpoint(std::string_view text) {
@@ -67,10 +68,10 @@ std::string DistrustOf(const fs::path& folder, unsigned uid) {
   ::mkdir(folder.c_str(), 0700);
   struct stat status{};
   if (::lstat(folder.c_str(), &status) != 0) return fmt::format("{} cannot be made: {}", folder.string(), std::strerror(errno));
-  const char* why = !S_ISDIR(status.st_mode)                           ? "is no folder"
-                    : status.st_uid != uid                             ? "belongs to another user"
-                    : (status.st_mode & (S_IWGRP | S_IWOTH)) != 0      ? "can be written by others"
-                                                                       : nullptr;
+  const char* why = !S_ISDIR(status.st_mode)                      ? "is no folder"
+                    : status.st_uid != uid                        ? "belongs to another user"
+                    : (status.st_mode & (S_IWGRP | S_IWOTH)) != 0 ? "can be written by others"
+                                                                  : nullptr;
   if (why == nullptr) return {};
   return fmt::format("{} {}: the process that listens there may not be your kilnd. Remove the folder, or name a socket with KILN_ADDRESS",
                      folder.string(), why);
@@ -85,19 +86,16 @@ std::expected<UniqueFd, std::string> Claim(const Endpoint& endpoint) {
     fs::permissions(path.parent_path(), fs::perms::owner_all, error);
   }
   struct stat directory{};
-  if (::lstat(path.parent_path().c_str(), &directory) == 0 && path.string().starts_with("/tmp/kiln-") &&
-      directory.st_uid != ::geteuid()) {
+  if (::lstat(path.parent_path().c_str(), &directory) == 0 && path.string().starts_with("/tmp/kiln-") && directory.st_uid != ::geteuid()) {
     return std::unexpected(fmt::format("{} belongs to another user; choose another place with --listen", path.parent_path().string()));
   }
   const std::string lock_path = path.string() + ".lock";
   UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) {
-    return std::unexpected(fmt::format("cannot write {}: {}; choose another place with --listen unix:PATH", lock_path,
-                                       std::strerror(errno)));
+    return std::unexpected(fmt::format("cannot write {}: {}; choose another place with --listen unix:PATH", lock_path, std::strerror(errno)));
   }
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 || SomebodyListens(path)) {
-    return std::unexpected(fmt::format("another kilnd serves on {}; stop it, or choose another socket with --listen",
-                                       path.string()));
+    return std::unexpected(fmt::format("another kilnd serves on {}; stop it, or choose another socket with --listen", path.string()));
   }
   if (fs::exists(path, error) && !fs::is_socket(path, error)) {
     return std::unexpected(fmt::format("{} exists and is no socket; remove it, or choose another place with --listen", path.string()));

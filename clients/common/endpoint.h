@@ -14,7 +14,7 @@
 namespace kiln {
 
 struct Endpoint {
-  std::string address;                         // as gRPC takes it
+  std::string address;                          // as gRPC takes it
   std::optional<std::filesystem::path> socket;  // of a Unix endpoint
 };
 

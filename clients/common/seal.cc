@@ -32,9 +32,10 @@ std::expected<v1::Provenance, std::string> Verify(const v1::SealedReply& reply, 
   const v1::Seal& seal = reply.seal();
   const auto key = cache::PublicKey::FromBytes(seal.public_key());
   if (!key || std::ranges::find(trusted, *key) == trusted.end()) {
-    return std::unexpected(fmt::format("the artifact is signed by {}, which nobody here trusts; if you do, add the key to the "
-                                       "trusted keys",
-                                       key ? key->ToText() : "no key"));
+    return std::unexpected(
+        fmt::format("the artifact is signed by {}, which nobody here trusts; if you do, add the key to the "
+                    "trusted keys",
+                    key ? key->ToText() : "no key"));
   }
   if (!cache::IsSigned(*key, Message(seal.provenance()), seal.signature())) {
     return std::unexpected("the artifact's signature is wrong: it was changed after it was signed");

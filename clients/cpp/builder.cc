@@ -42,8 +42,8 @@ Element::operator Expr() const {
   const std::vector<ir::ExprId> indices = state.TakeAll(index_);
   const ir::BufferId buffer{tile_.id_};
   if (indices.size() != state.module[buffer].shape.size() || indices.size() > ir::kMaxRank) {
-    state.broken.push_back(fmt::format("{} indices of {}, which has {} dimensions", indices.size(), state.module[buffer].name,
-                                       state.module[buffer].shape.size()));
+    state.broken.push_back(
+        fmt::format("{} indices of {}, which has {} dimensions", indices.size(), state.module[buffer].name, state.module[buffer].shape.size()));
     return state.Give(state.module.exprs.Int(0));
   }
   return state.Give(state.module.exprs.Load(buffer, state.module[buffer].dtype, indices));
@@ -68,10 +68,12 @@ Expr Builder::Scalar(std::string name, DType dtype) {
   return state_->Give(module.VarRef(var));
 }
 
-Tile Builder::AddTensor(std::string name, DType dtype, const std::vector<Expr>& shape, const std::vector<Expr>& strides,
-                        const Where& where) {
-  ir::Buffer buffer{.space = ir::Space::kGlobal, .dtype = ir::DType(dtype), .shape = state_->TakeAll(shape),
-                    .strides = state_->TakeAll(strides), .name = std::move(name)};
+Tile Builder::AddTensor(std::string name, DType dtype, const std::vector<Expr>& shape, const std::vector<Expr>& strides, const Where& where) {
+  ir::Buffer buffer{.space = ir::Space::kGlobal,
+                    .dtype = ir::DType(dtype),
+                    .shape = state_->TakeAll(shape),
+                    .strides = state_->TakeAll(strides),
+                    .name = std::move(name)};
   state_->ReportBroken(where);
   return Tile(state_.get(), ir::Index(state_->module.AddBuffer(std::move(buffer))));
 }
@@ -93,8 +95,8 @@ void Builder::MayAlias(const Tile& tensor, Where where) {
   const ir::BufferId id{tensor.id_};
   if (tensor.state_ != state_.get()) return state_->Report("a tensor of another builder may not overlap tensors of this one", "", where);
   if (std::ranges::find(module.params, ir::Param(id)) == module.params.end()) {
-    return state_->Report(fmt::format("{} is no tensor parameter", module[id].name),
-                          "only what a caller passes may overlap: a Tensor or an Output", where);
+    return state_->Report(fmt::format("{} is no tensor parameter", module[id].name), "only what a caller passes may overlap: a Tensor or an Output",
+                          where);
   }
   module[id].may_alias = true;
 }
@@ -161,8 +163,12 @@ std::expected<std::string, Error> Builder::Finish() const {
   Error error{.code = ErrorCode::kInvalid, .message = fmt::format("the program {} has mistakes", state_->module.name)};
   for (const ir::Diagnostic& d : diagnostics.all()) {
     const bool placed = d.loc.line != 0 && d.loc.file < state_->module.files.size();
-    error.diagnostics.push_back({.severity = Severity(d.severity), .message = d.message, .hint = d.hint, .statement = d.statement,
-                                 .file = placed ? state_->module.files[d.loc.file] : "", .line = d.loc.line});
+    error.diagnostics.push_back({.severity = Severity(d.severity),
+                                 .message = d.message,
+                                 .hint = d.hint,
+                                 .statement = d.statement,
+                                 .file = placed ? state_->module.files[d.loc.file] : "",
+                                 .line = d.loc.line});
     if (error.diagnostics.size() == 1) error.message += ": " + d.message;
   }
   return std::unexpected(std::move(error));
@@ -172,8 +178,7 @@ std::string Builder::Text() const { return ir::Print(state_->module); }
 
 std::vector<std::string> Builder::ParameterNames() const {
   std::vector<std::string> names;
-  for (const ir::Param& param : state_->module.params)
-    names.push_back(std::visit([&](auto id) { return state_->module[id].name; }, param));
+  for (const ir::Param& param : state_->module.params) names.push_back(std::visit([&](auto id) { return state_->module[id].name; }, param));
   return names;
 }
 

@@ -28,8 +28,8 @@ struct BuilderState {
 
   ir::Module module;
   ir::Diagnostics diagnostics;
-  std::vector<ir::Block*> blocks;       // innermost last; empty outside a kernel
-  std::vector<std::string> broken;      // found in expressions since the last statement
+  std::vector<ir::Block*> blocks;   // innermost last; empty outside a kernel
+  std::vector<std::string> broken;  // found in expressions since the last statement
   std::map<std::string, std::uint32_t, std::less<>> files;
 
   // `a` as an expression of the module; a number becomes one of `wanted`. What is wrong is kept in `broken`, and 0 returned.

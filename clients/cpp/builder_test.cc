@@ -29,8 +29,7 @@ std::string TextOf(const Builder& builder) {
 TEST(Builder, Gemm) {
   Builder b("gemm");
   const Expr m = b.Symbol("m");
-  const Tile a = b.Tensor("A", DType::kF16, {m, 512}), w = b.Tensor("B", DType::kF16, {512, 256}),
-             bias = b.Tensor("bias", DType::kF32, {256});
+  const Tile a = b.Tensor("A", DType::kF16, {m, 512}), w = b.Tensor("B", DType::kF16, {512, 256}), bias = b.Tensor("bias", DType::kF32, {256});
   const Tile c = b.Output("C", DType::kF16, {m, 256});
   b.Launch({.grid = {2, CeilDiv(m, 128)}, .threads = 256, .raster_panel = 4, .min_blocks = 2}, [&](Expr bx, Expr by) {
     const Tile as = b.Shared("As", DType::kF16, {128, 32}), bs = b.Shared("Bs", DType::kF16, {32, 128});
@@ -103,9 +102,7 @@ TEST(Builder, EveryStatement) {
     b.Reduce(ReduceKind::kAbsMax, t, r, 1);
     b.Reduce(ReduceKind::kSum, t.Slice({0, 0}, {64, 64}), r, 1, false);
     b.Store(one[0], s);
-    b.Serial(n, [&](Expr i) {
-      b.If(i >= 3, [&] { b.Break(); }, [&] { b.Store(one[0], one[0] * 2); });
-    });
+    b.Serial(n, [&](Expr i) { b.If(i >= 3, [&] { b.Break(); }, [&] { b.Store(one[0], one[0] * 2); }); });
     b.While(one[0] < 1e3, [&] { b.Store(one[0], one[0] + 1); });
     b.Parallel({64}, [&](Expr i) {
       const Expr v = b.Let("v", Exp2(r[i] - s) / Sqrt(Abs(s)));
@@ -117,9 +114,7 @@ TEST(Builder, EveryStatement) {
   b.Launch({.grid = {1, 1, 1}, .threads = 32, .name = "second"}, [&](Expr, Expr, Expr) {
     b.Parallel({4, 4, 4}, [&](Expr i, Expr j, Expr k) { b.Store(x[i, j, k], Fma(s, w[k], b.Number(DType::kF32, 2))); });
     b.Unroll(2, [&](Expr i) { b.Store(y[i], FloorMod(-i, 3)); });
-    b.Persistent(3, [&](Expr turn) {
-      b.Vectorized(4, [&](Expr lane) { b.Store(y[turn * 4 + lane], turn); });
-    });
+    b.Persistent(3, [&](Expr turn) { b.Vectorized(4, [&](Expr lane) { b.Store(y[turn * 4 + lane], turn); }); });
   });
   EXPECT_EQ(TextOf(b), R"(kiln 1
 func @all[%rows: i64](%s: f32, %n: i32, %x: global f32[4, 64, 64] strides(%rows, 64, 1), %y: global i32[64]) {
@@ -196,11 +191,10 @@ TEST(Builder, MistakesNameTheirLine) {
     found.emplace_back(d.line - line, d.message);
   }
   const auto says = [](unsigned at, const char* text) { return ::testing::Pair(at, HasSubstr(text)); };
-  EXPECT_THAT(found, ElementsAre(says(1, "fill outside a kernel"), says(3, "add of f16 and f32"), says(4, "2 indices of x"),
-                                 says(5, "two builders"), says(6, "numbers alone"), says(7, "the number 0.5 where i32"),
-                                 says(7, "the number true where f16"), says(8, "neither operand"),
-                                 says(9, "all of y, whose size is known at launch only"), says(10, "2 extents and a body of 1"),
-                                 says(11, "a kernel inside a kernel")));
+  EXPECT_THAT(found, ElementsAre(says(1, "fill outside a kernel"), says(3, "add of f16 and f32"), says(4, "2 indices of x"), says(5, "two builders"),
+                                 says(6, "numbers alone"), says(7, "the number 0.5 where i32"), says(7, "the number true where f16"),
+                                 says(8, "neither operand"), says(9, "all of y, whose size is known at launch only"),
+                                 says(10, "2 extents and a body of 1"), says(11, "a kernel inside a kernel")));
 }
 
 TEST(Builder, TheVerifiersMistakesHaveLinesToo) {

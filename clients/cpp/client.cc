@@ -98,12 +98,13 @@ Error ToError(const grpc::Status& status, const grpc::ClientContext& context, co
     error.code = ErrorCode::kUnavailable;
     error.message = "the kilnd at " + address + " is shutting down; try again shortly";
   } else if (error.code == ErrorCode::kUnavailable) {
-    error.message = "no kilnd answers at " + address + " (" + error.message +
-                    "). Start one with `kiln serve`, or name another with KILN_ADDRESS or --address";
+    error.message =
+        "no kilnd answers at " + address + " (" + error.message + "). Start one with `kiln serve`, or name another with KILN_ADDRESS or --address";
   }
   if (error.code == ErrorCode::kDeadline) {
-    error.message = "there was no answer in the time given; what was asked for may still be under way: ask again, or allow more time "
-                    "(ConnectOptions::timeout, --timeout)";
+    error.message =
+        "there was no answer in the time given; what was asked for may still be under way: ask again, or allow more time "
+        "(ConnectOptions::timeout, --timeout)";
   }
   return error;
 }
@@ -140,8 +141,7 @@ Ensured ToEnsured(const v1::EnsuredKernel& kernel) {
 std::expected<std::shared_ptr<grpc::ChannelCredentials>, Error> Credentials(const ConnectOptions& options) {
   if (options.address.starts_with(kUnix)) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions ssl;
-  for (const auto& [file, text] : {std::pair{options.tls_roots, &ssl.pem_root_certs},
-                                   std::pair{options.tls_certificate, &ssl.pem_cert_chain},
+  for (const auto& [file, text] : {std::pair{options.tls_roots, &ssl.pem_root_certs}, std::pair{options.tls_certificate, &ssl.pem_cert_chain},
                                    std::pair{options.tls_key, &ssl.pem_private_key}}) {
     if (file.empty()) continue;
     auto read = WholeFile(file);
@@ -163,8 +163,7 @@ std::expected<void, Error> Complete(ConnectOptions& options) {
     std::string why = TooLongForASocket(std::string_view(options.address).substr(kUnix.size()));
     if (!why.empty()) return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = std::move(why)});
   }
-  for (const auto& [name, value] : {std::pair{"KILN_TLS_ROOTS", &options.tls_roots},
-                                    std::pair{"KILN_TLS_CERT", &options.tls_certificate},
+  for (const auto& [name, value] : {std::pair{"KILN_TLS_ROOTS", &options.tls_roots}, std::pair{"KILN_TLS_CERT", &options.tls_certificate},
                                     std::pair{"KILN_TLS_KEY", &options.tls_key}, std::pair{"KILN_TOKEN", &options.token}}) {
     if (value->empty()) *value = Environment(name);
   }
@@ -287,8 +286,7 @@ Client::Result<kiln::Capabilities> Client::Capabilities() {
   return FromProto(*reply);
 }
 
-Client::Result<std::vector<CacheEntry>> Client::CacheList(std::string_view key_prefix, std::string_view target,
-                                                          std::uint32_t limit) {
+Client::Result<std::vector<CacheEntry>> Client::CacheList(std::string_view key_prefix, std::string_view target, std::uint32_t limit) {
   constexpr std::size_t kPage = 10'000;  // fewer than a kilnd lists at once
   v1::CacheListRequest request;
   request.set_key_prefix(std::string(key_prefix));
@@ -321,8 +319,7 @@ Client::Result<Client::GcReport> Client::CacheGc(std::uint64_t target_bytes) {
   return GcReport{reply->evicted(), reply->bytes_freed()};
 }
 
-Client::Result<std::uint64_t> Client::CacheExport(const std::filesystem::path& file,
-                                                  const std::vector<std::string>& keys) {
+Client::Result<std::uint64_t> Client::CacheExport(const std::filesystem::path& file, const std::vector<std::string>& keys) {
   v1::CacheExportRequest request;
   for (const std::string& key : keys) request.add_keys(key);
   ReplacedFile out(file);

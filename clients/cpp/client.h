@@ -43,7 +43,7 @@ enum class ErrorCode : std::uint8_t {
   kUnavailable,  // no daemon, or it shuts down
   kDeadline,
   kCancelled,
-  kInternal,     // the compiler failed: reproducer
+  kInternal,  // the compiler failed: reproducer
 };
 
 struct Error {
@@ -69,10 +69,10 @@ struct Options {
   std::uint32_t max_registers = 0;  // 0: the compiler's choice
   // Bytes every tensor's address is a multiple of, a power of two; 0: 16. Tensors that start elsewhere need a compile with less.
   std::uint32_t pointer_alignment = 0;
-  bool fast_accumulation = false;  // products of 8-bit floats keep the matrix unit's own sums, which have 13 bits on sm_90a
-  StreamK stream_k = StreamK::kAuto;  // whether blocks share the steps of tiles: by cost, or pinned
+  bool fast_accumulation = false;            // products of 8-bit floats keep the matrix unit's own sums, which have 13 bits on sm_90a
+  StreamK stream_k = StreamK::kAuto;         // whether blocks share the steps of tiles: by cost, or pinned
   std::uint32_t max_fragment_registers = 0;  // of a thread, that fragments take at a time; programs with more are refused; 0: 640
-  std::uint32_t max_unrolled = 0;  // statements that an unrolled loop becomes; longer ones stay loops; 0: 4096
+  std::uint32_t max_unrolled = 0;            // statements that an unrolled loop becomes; longer ones stay loops; 0: 4096
   // LLVM instructions of the kernels before optimization; a branch counts as 16; more are refused; 0: 600000, for AMD's GPUs 60000
   std::uint32_t max_code = 0;
 };
@@ -90,8 +90,8 @@ struct CompileRequest {
   Options options;
   std::optional<Explain> explain;
   Priority priority = Priority::kInteractive;
-  bool refresh = false;  // compile even if the result is known
-  bool durable = false;  // answered once the daemon's store has the result, or could not take it: Compiled::durable says which
+  bool refresh = false;      // compile even if the result is known
+  bool durable = false;      // answered once the daemon's store has the result, or could not take it: Compiled::durable says which
   std::string trace_parent;  // W3C traceparent of the caller's span; empty: that of the connection
 };
 
@@ -194,7 +194,7 @@ struct Capabilities {
   std::uint32_t ir_version = 0;
   std::vector<std::string> targets, passes, ops;
   std::string ptxas;
-  std::vector<RemoteDevice> devices;  // of the daemon's host
+  std::vector<RemoteDevice> devices;      // of the daemon's host
   std::vector<std::string> gpu_problems;  // why it has no GPU, where it has none
 };
 
@@ -213,9 +213,9 @@ struct ConnectOptions {
   std::string tls_roots;
   std::string tls_certificate;
   std::string tls_key;
-  std::string token;  // as `kilnd token new` printed it; empty: $KILN_TOKEN, else what the file $KILN_TOKEN_FILE holds
+  std::string token;                           // as `kilnd token new` printed it; empty: $KILN_TOKEN, else what the file $KILN_TOKEN_FILE holds
   std::chrono::milliseconds timeout{300'000};  // of each call; a run with a longer one of its own has that and two minutes
-  std::string trace_parent;  // W3C traceparent for every call; empty: $TRACEPARENT
+  std::string trace_parent;                    // W3C traceparent for every call; empty: $TRACEPARENT
 };
 
 class Client {
@@ -252,8 +252,7 @@ class Client {
   Result<kiln::Capabilities> Capabilities();
 
   // In the order of keys; at most `limit`, 0: all.
-  Result<std::vector<CacheEntry>> CacheList(std::string_view key_prefix = {}, std::string_view target = {},
-                                            std::uint32_t limit = 0);
+  Result<std::vector<CacheEntry>> CacheList(std::string_view key_prefix = {}, std::string_view target = {}, std::uint32_t limit = 0);
   struct VerifyReport {
     std::uint64_t checked = 0, corrupt = 0, forged = 0;
     bool store_damaged = false;  // the whole store was set aside

@@ -25,9 +25,9 @@
 namespace kiln {
 
 struct CallTerms {
-  std::string_view trace_parent = {};     // empty: the connection's
+  std::string_view trace_parent = {};                                     // empty: the connection's
   std::chrono::milliseconds at_least = std::chrono::milliseconds::min();  // what the call may take though the connection's timeout is less
-  std::function<bool()> again = {};       // whether it may be made again; empty: it may
+  std::function<bool()> again = {};                                       // whether it may be made again; empty: it may
 };
 
 struct Client::Impl {
@@ -61,7 +61,8 @@ struct Client::Impl {
     });
     if (!listed) return std::unexpected(std::move(listed.error()));
     if (!request.after().empty() && !entries.empty() && entries.front().key() <= request.after()) {
-      return std::unexpected(Error{.code = ErrorCode::kUnsupported, .message = "this kilnd is older than its client and lists its first entries only"});
+      return std::unexpected(
+          Error{.code = ErrorCode::kUnsupported, .message = "this kilnd is older than its client and lists its first entries only"});
     }
     return entries;
   }

@@ -56,9 +56,7 @@ struct Service final : v1::Kiln::Service {
   bool RefusesThis() { return refusals > 0 && (--refusals, ++refused); }
   grpc::Status Refusal() const { return refusal.value_or(Full(milliseconds(1))); }
 
-  grpc::Status Stats(grpc::ServerContext*, const v1::StatsRequest*, v1::StatsReply*) override {
-    return RefusesThis() ? Refusal() : grpc::Status::OK;
-  }
+  grpc::Status Stats(grpc::ServerContext*, const v1::StatsRequest*, v1::StatsReply*) override { return RefusesThis() ? Refusal() : grpc::Status::OK; }
 
   grpc::Status Capabilities(grpc::ServerContext*, const v1::CapabilitiesRequest*, v1::CapabilitiesReply* reply) override {
     reply->set_signing_key(std::string(32, 'k'));
@@ -81,12 +79,12 @@ struct Service final : v1::Kiln::Service {
     return RefusesThis() ? Refusal() : grpc::Status::OK;
   }
 
-  seconds run_had{0};     // until the last run's deadline
+  seconds run_had{0};  // until the last run's deadline
   bool run_ends = true;
   std::size_t run_bytes = 0;  // of all runs
   v1::RunStart run_start;     // of the last one
   std::string run_data;
-  v1::RunResult run_result;   // of each
+  v1::RunResult run_result;  // of each
   std::string run_outputs;
   grpc::Status export_ends;
   std::atomic<int> exports_together{1};  // an export ends once so many have begun
@@ -172,8 +170,11 @@ TEST_F(ClientTest, TensorsThatOverlapTravelOnceAndComeBackToTheirPlaces) {
   std::vector<std::uint8_t> memory(100), own(4, 7);
   std::iota(memory.begin(), memory.end(), 0);
   const auto part = [&](std::size_t first, std::size_t count, std::uint64_t offset = 0) {
-    return HostTensor{.bytes = std::as_writable_bytes(std::span(memory).subspan(first, count)), .dtype = DType::kU8,
-                      .shape = {static_cast<std::int64_t>(count - offset)}, .strides = {}, .offset = offset};
+    return HostTensor{.bytes = std::as_writable_bytes(std::span(memory).subspan(first, count)),
+                      .dtype = DType::kU8,
+                      .shape = {static_cast<std::int64_t>(count - offset)},
+                      .strides = {},
+                      .offset = offset};
   };
   const auto add = [&](std::uint32_t argument, std::uint64_t bytes, std::uint32_t storage = 0) {
     v1::RunOutput& output = *service_.run_result.add_outputs();
@@ -181,15 +182,14 @@ TEST_F(ClientTest, TensorsThatOverlapTravelOnceAndComeBackToTheirPlaces) {
     output.mutable_tensor()->set_bytes(bytes);
     output.mutable_tensor()->set_storage(storage);
   };
-  add(3, 60);     // with all of the first storage
-  add(5, 0, 1);   // a part of it
+  add(3, 60);    // with all of the first storage
+  add(5, 0, 1);  // a part of it
   add(1, 4);
-  add(0, 2);      // allocated
+  add(0, 2);  // allocated
   service_.run_outputs = std::string(60, 'a') + "wxyz" + "no";
   service_.run_outputs[20] = 'b';
-  const auto ran = Connect().Run({.device = "emu:sm_90a",
-                                  .arguments = {HostTensor::Of(own, DType::kU8, {4}), std::int64_t{5}, part(20, 30), part(80, 20),
-                                                part(40, 40, 3)}});
+  const auto ran = Connect().Run(
+      {.device = "emu:sm_90a", .arguments = {HostTensor::Of(own, DType::kU8, {4}), std::int64_t{5}, part(20, 30), part(80, 20), part(40, 40, 3)}});
   ASSERT_TRUE(ran) << ran.error().message;
   const auto tensor = [&](int index) { return service_.run_start.arguments(index).tensor(); };
   EXPECT_EQ(tensor(0).storage(), 0u);

@@ -45,10 +45,18 @@ CompileRequest FromProto(const v1::CompileRequest& request) {
   out.module = request.module();
   out.target = request.target();
   const v1::CompileOptions& options = request.options();
-  out.options = {options.fast_math(),   options.disable_async_copy(), options.disable_warp_specialization(),
-                 options.disable_tma(), options.disable_wgmma(),      options.max_registers(),
-                 options.pointer_alignment(), options.fast_accumulation(), static_cast<StreamK>(options.stream_k()),
-                 options.max_fragment_registers(), options.max_unrolled(), options.max_code()};
+  out.options = {options.fast_math(),
+                 options.disable_async_copy(),
+                 options.disable_warp_specialization(),
+                 options.disable_tma(),
+                 options.disable_wgmma(),
+                 options.max_registers(),
+                 options.pointer_alignment(),
+                 options.fast_accumulation(),
+                 static_cast<StreamK>(options.stream_k()),
+                 options.max_fragment_registers(),
+                 options.max_unrolled(),
+                 options.max_code()};
   if (request.has_explain()) {
     const v1::Explain& explain = request.explain();
     out.explain = Explain{{explain.after().begin(), explain.after().end()}, explain.llvm(), explain.assembly()};
@@ -101,8 +109,7 @@ Stats FromProto(const v1::StatsReply& r) {
   out.uptime_seconds = r.uptime_seconds();
   out.state = r.state();
   for (const v1::TierStats& t : r.tiers()) {
-    out.tiers.push_back({t.name(), t.entries(), t.bytes(), t.capacity_bytes(), t.hits(), t.misses(), t.evictions(),
-                         t.corrupt(), t.state()});
+    out.tiers.push_back({t.name(), t.entries(), t.bytes(), t.capacity_bytes(), t.hits(), t.misses(), t.evictions(), t.corrupt(), t.state()});
   }
   out.requests = r.requests();
   out.hits = r.hits();
@@ -150,8 +157,6 @@ Capabilities FromProto(const v1::CapabilitiesReply& r) {
   return out;
 }
 
-CacheEntry FromProto(const v1::CacheEntry& e) {
-  return {e.key(), e.target(), e.name(), e.bytes(), e.created_unix(), e.last_used_unix(), e.hits()};
-}
+CacheEntry FromProto(const v1::CacheEntry& e) { return {e.key(), e.target(), e.name(), e.bytes(), e.created_unix(), e.last_used_unix(), e.hits()}; }
 
 }  // namespace kiln

@@ -20,8 +20,7 @@ int main(int argc, char** argv) {
     std::cerr << client.error().message << '\n';
     return 1;
   }
-  const auto compiled = client->Compile({.module = module, .target = argv[2]},
-                                        [](std::string_view stage) { std::cerr << stage << '\n'; });
+  const auto compiled = client->Compile({.module = module, .target = argv[2]}, [](std::string_view stage) { std::cerr << stage << '\n'; });
   if (!compiled) {
     std::cerr << compiled.error().message << '\n';
     for (const kiln::Diagnostic& d : compiled.error().diagnostics) {
@@ -31,7 +30,6 @@ int main(int argc, char** argv) {
   }
   const std::string out = std::string(argv[1]) + (compiled->kind == kiln::CodeKind::kPtx ? ".ptx" : ".hsaco");
   std::ofstream(out, std::ios::binary) << compiled->code;
-  std::cout << out << ": " << compiled->code.size() << " bytes, "
-            << (compiled->origin == kiln::Origin::kCompiled ? "compiled" : "known") << '\n';
+  std::cout << out << ": " << compiled->code.size() << " bytes, " << (compiled->origin == kiln::Origin::kCompiled ? "compiled" : "known") << '\n';
   return 0;
 }

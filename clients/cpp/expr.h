@@ -18,8 +18,26 @@ namespace kiln {
 
 // The numbers are the wire's (kiln.v1.DType).
 enum class DType : std::uint8_t {
-  kBool = 1, kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kF16, kBF16, kTF32, kF32, kF64,
-  kF8E4M3, kF8E5M2, kF8E4M3FNUZ, kF8E5M2FNUZ, kI4, kU4,
+  kBool = 1,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kF16,
+  kBF16,
+  kTF32,
+  kF32,
+  kF64,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E4M3FNUZ,
+  kF8E5M2FNUZ,
+  kI4,
+  kU4,
 };
 
 struct BuilderState;  // inside
@@ -76,7 +94,7 @@ Expr operator>=(const Expr& a, const Expr& b);
 Expr FloorDiv(const Expr& a, const Expr& b);
 Expr FloorMod(const Expr& a, const Expr& b);
 Expr CeilDiv(const Expr& a, const Expr& b);  // of positive numbers
-Expr Min(const Expr& a, const Expr& b);  // the other where one is NaN
+Expr Min(const Expr& a, const Expr& b);      // the other where one is NaN
 Expr Max(const Expr& a, const Expr& b);
 Expr Select(const Expr& condition, const Expr& a, const Expr& b);  // the arm that is not chosen loads nothing
 // Float → integer truncates and saturates, NaN gives 0; float → narrower float rounds to nearest even and, for 8-bit floats, saturates to the

@@ -77,9 +77,7 @@ std::expected<DeviceMemory, Error> DeviceMemory::Allocate(std::uint64_t bytes, c
 void* DeviceMemory::data() const { return reinterpret_cast<void*>(impl_->buffer.address()); }
 std::uint64_t DeviceMemory::bytes() const { return impl_->buffer.bytes(); }
 
-std::expected<void, Error> DeviceMemory::CopyFrom(const void* host, std::uint64_t bytes) {
-  return ToResult(impl_->buffer.CopyFrom(host, bytes));
-}
+std::expected<void, Error> DeviceMemory::CopyFrom(const void* host, std::uint64_t bytes) { return ToResult(impl_->buffer.CopyFrom(host, bytes)); }
 
 std::expected<void, Error> DeviceMemory::CopyTo(void* host, std::uint64_t bytes) const {
   if (auto ok = impl_->buffer.CopyTo(host, bytes); !ok) return ToResult(ok);
@@ -113,9 +111,9 @@ struct Kernel::Impl {
     for (const Argument& argument : arguments) {
       const auto* tensor = std::get_if<Tensor>(&argument);
       if (tensor == nullptr || tensor->strides.empty() || tensor->strides.size() == tensor->shape.size()) continue;
-      return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = "a tensor of " + std::to_string(tensor->shape.size()) +
-                                                                           " dimensions has " + std::to_string(tensor->strides.size()) +
-                                                                           " strides"});
+      return std::unexpected(Error{.code = ErrorCode::kInvalid,
+                                   .message = "a tensor of " + std::to_string(tensor->shape.size()) + " dimensions has " +
+                                              std::to_string(tensor->strides.size()) + " strides"});
     }
     return {};
   }

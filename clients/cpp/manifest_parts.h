@@ -20,8 +20,7 @@ struct PartLimits {
 // Indices into `bytes`, the sizes of a manifest's requests. Each part has requests from all over the manifest, so that the time of the
 // first part is an estimate for the others. The same manifest always has the same parts, so that ranks which send it share its compiles. A
 // request larger than a part is a part of its own.
-std::vector<std::vector<std::uint32_t>> SplitManifest(const std::vector<std::size_t>& bytes, std::size_t targets,
-                                                      const PartLimits& limits = {});
+std::vector<std::vector<std::uint32_t>> SplitManifest(const std::vector<std::size_t>& bytes, std::size_t targets, const PartLimits& limits = {});
 
 // The progress of all parts together, from that of the one under way.
 class ProgressOfParts {

@@ -30,9 +30,9 @@ class ReplacedFile {
  private:
   Error CannotWrite(const std::string& why) const;
 
-  const std::filesystem::path file_;  // as it was named, for errors
-  std::filesystem::path target_;      // where its links lead
-  std::filesystem::path part_;        // beside that; empty: `file_` is no file
+  const std::filesystem::path file_;            // as it was named, for errors
+  std::filesystem::path target_;                // where its links lead
+  std::filesystem::path part_;                  // beside that; empty: `file_` is no file
   std::optional<std::filesystem::perms> mode_;  // that it had
   std::ofstream out_;
 };

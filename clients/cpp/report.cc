@@ -11,8 +11,7 @@ std::expected<Report, Error> ReadReport(const Compiled& compiled) {
     return std::unexpected(Error{.code = ErrorCode::kInvalid, .message = "these bytes are no kiln.v1.Artifact"});
   }
   Report out;
-  for (const v1::Decision& d : artifact.report().decisions())
-    out.decisions.push_back({d.pass(), d.subject(), d.decision(), d.reason(), d.line()});
+  for (const v1::Decision& d : artifact.report().decisions()) out.decisions.push_back({d.pass(), d.subject(), d.decision(), d.reason(), d.line()});
   for (const v1::SharedSlot& s : artifact.report().shared_memory())
     out.shared_memory.push_back({s.buffer(), s.offset(), s.bytes(), s.versions(), s.layout(), s.bank_conflicts()});
   for (const v1::KernelResources& k : artifact.report().kernels()) {

@@ -128,12 +128,19 @@ RunStatement FromProto(const v1::RunStatement& s) { return {s.number(), s.text()
 RunResult FromProto(const v1::RunResult& r) {
   RunResult out{.key = r.key(), .target = r.target(), .device = r.device(), .finished = r.finished()};
   for (const v1::RunFault& f : r.faults()) {
-    out.faults.push_back({f.kind(), f.name(), f.message(), FromProto(f.statement()), FromProto(f.other()),
-                          {f.block().begin(), f.block().end()}, f.thread(), f.buffer(), f.address(), f.element()});
+    out.faults.push_back({f.kind(),
+                          f.name(),
+                          f.message(),
+                          FromProto(f.statement()),
+                          FromProto(f.other()),
+                          {f.block().begin(), f.block().end()},
+                          f.thread(),
+                          f.buffer(),
+                          f.address(),
+                          f.element()});
   }
   for (const v1::RunOutput& o : r.outputs()) {
-    out.outputs.push_back({o.param(), o.name(), static_cast<DType>(o.tensor().dtype()),
-                           {o.tensor().shape().begin(), o.tensor().shape().end()}, {}});
+    out.outputs.push_back({o.param(), o.name(), static_cast<DType>(o.tensor().dtype()), {o.tensor().shape().begin(), o.tensor().shape().end()}, {}});
   }
   out.microseconds.assign(r.microseconds().begin(), r.microseconds().end());
   out.origin = static_cast<Origin>(r.origin());

@@ -37,14 +37,14 @@ struct HostTensor {
 using HostArgument = std::variant<HostTensor, std::int64_t, double>;
 
 struct RunRequest {
-  CompileRequest program;  // its target may be empty
-  std::string key;         // in its place: what is known under this key
-  std::string device;      // "emu:sm_90a", "cuda:0"
+  CompileRequest program;               // its target may be empty
+  std::string key;                      // in its place: what is known under this key
+  std::string device;                   // "emu:sm_90a", "cuda:0"
   std::vector<HostArgument> arguments;  // one for each parameter, or for each that is no output
-  bool check = false;      // emulator: look for races, accesses out of bounds, missing waits …
-  std::uint64_t seed = 0;  // emulator: of the order of threads; even: asynchronous copies land late, odd: at once
-  double timeout_seconds = 0;  // of the run itself; 0: what the daemon allows. The call may take that and two minutes for the tensors
-  std::uint32_t repeat = 0;    // launches that are timed
+  bool check = false;                   // emulator: look for races, accesses out of bounds, missing waits …
+  std::uint64_t seed = 0;               // emulator: of the order of threads; even: asynchronous copies land late, odd: at once
+  double timeout_seconds = 0;           // of the run itself; 0: what the daemon allows. The call may take that and two minutes for the tensors
+  std::uint32_t repeat = 0;             // launches that are timed
 };
 
 struct RunStatement {
@@ -58,12 +58,12 @@ struct RunFault {
   std::string kind;  // "race", "out of bounds", "driver error", "timeout" …
   std::string name;  // the driver's
   std::string message;
-  RunStatement statement, other;  // the other access of a race
+  RunStatement statement, other;     // the other access of a race
   std::vector<std::uint32_t> block;  // empty: unknown
   std::uint32_t thread = 0;
-  std::string buffer;                // that the access is about; empty: unknown or none
-  std::uint64_t address = 0;         // bytes of the block's shared memory or from the first byte of the tensor; a fragment's register
-  std::uint64_t element = 0;         // of the buffer, in its layout; of a tensor, counted from its first byte
+  std::string buffer;         // that the access is about; empty: unknown or none
+  std::uint64_t address = 0;  // bytes of the block's shared memory or from the first byte of the tensor; a fragment's register
+  std::uint64_t element = 0;  // of the buffer, in its layout; of a tensor, counted from its first byte
 };
 // What happened, who did it, and the statements that had to do with it, a line each.
 std::string Describe(const RunFault& fault);

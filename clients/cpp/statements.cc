@@ -50,8 +50,7 @@ Operand BuilderState::Open(const Region& given, const std::source_location& wher
 ir::Region BuilderState::Closed(const Region& given, const std::source_location& where) {
   Operand operand = Open(given, where);
   if (operand.open) {
-    Report(fmt::format("an element of {} where a tile is expected", module[operand.region.buffer].name),
-           "give the whole tile, or a Slice", where);
+    Report(fmt::format("an element of {} where a tile is expected", module[operand.region.buffer].name), "give the whole tile, or a Slice", where);
   }
   return std::move(operand.region);
 }
@@ -71,8 +70,7 @@ ir::Block BuilderState::Nested(const std::function<void()>& body) {
 void Builder::Copy(const Region& from, const Region& to, Where where) {
   Operand src = state_->Open(from, where), dst = state_->Open(to, where);
   if (src.open && dst.open) {
-    return state_->Report("neither operand of the copy says how large the tile is", "give one of them as a whole tile, or a Slice",
-                          where);
+    return state_->Report("neither operand of the copy says how large the tile is", "give one of them as a whole tile, or a Slice", where);
   }
   if (src.open) Close(src, dst.region);
   if (dst.open) Close(dst, src.region);
@@ -80,9 +78,14 @@ void Builder::Copy(const Region& from, const Region& to, Where where) {
 }
 
 void Builder::Gemm(const Region& a, const Region& b, const Region& c, const GemmOptions& options, Where where) {
-  state_->Append(ir::Gemm{.a = state_->Closed(a, where), .b = state_->Closed(b, where), .c = state_->Closed(c, where),
-                          .transpose_a = options.transpose_a, .transpose_b = options.transpose_b,
-                          .policy = ir::WarpPolicy(options.policy), .clear_accum = options.clear, .plan = {}},
+  state_->Append(ir::Gemm{.a = state_->Closed(a, where),
+                          .b = state_->Closed(b, where),
+                          .c = state_->Closed(c, where),
+                          .transpose_a = options.transpose_a,
+                          .transpose_b = options.transpose_b,
+                          .policy = ir::WarpPolicy(options.policy),
+                          .clear_accum = options.clear,
+                          .plan = {}},
                  where);
 }
 
@@ -93,21 +96,26 @@ void Builder::Fill(const Region& to, const Expr& value, Where where) {
 }
 
 void Builder::Reduce(ReduceKind kind, const Region& from, const Region& to, int dim, bool clear, Where where) {
-  state_->Append(ir::Reduce{.kind = ir::ReduceKind(kind), .src = state_->Closed(from, where), .dst = state_->Closed(to, where),
-                            .dim = dim, .clear = clear, .scratch = {}},
+  state_->Append(ir::Reduce{.kind = ir::ReduceKind(kind),
+                            .src = state_->Closed(from, where),
+                            .dst = state_->Closed(to, where),
+                            .dim = dim,
+                            .clear = clear,
+                            .scratch = {}},
                  where);
 }
 
 void Builder::Store(const Element& to, const Expr& value, Where where) {
   const ir::BufferId buffer{to.tile_.id_};
-  state_->Append(ir::Store{.buffer = buffer, .indices = state_->TakeAll(to.index_),
-                           .value = state_->Take(value, state_->module[buffer].dtype)},
+  state_->Append(ir::Store{.buffer = buffer, .indices = state_->TakeAll(to.index_), .value = state_->Take(value, state_->module[buffer].dtype)},
                  where);
 }
 
 void Builder::Atomic(AtomicKind kind, const Element& to, const Expr& value, Where where) {
   const ir::BufferId buffer{to.tile_.id_};
-  state_->Append(ir::Atomic{.kind = ir::AtomicKind(kind), .buffer = buffer, .indices = state_->TakeAll(to.index_),
+  state_->Append(ir::Atomic{.kind = ir::AtomicKind(kind),
+                            .buffer = buffer,
+                            .indices = state_->TakeAll(to.index_),
                             .value = state_->Take(value, state_->module[buffer].dtype)},
                  where);
 }
@@ -140,14 +148,12 @@ void Builder::While(const Expr& condition, const Body& body, Where where) {
   state_->Append(ir::While{taken, state_->Nested(body)}, where);
 }
 
-void Builder::Loop(LoopKind kind, std::vector<Expr> extents, std::uint32_t stages, int arity, const VarsBody& body,
-                   const Where& where) {
+void Builder::Loop(LoopKind kind, std::vector<Expr> extents, std::uint32_t stages, int arity, const VarsBody& body, const Where& where) {
   ir::Module& module = state_->module;
   if (std::size_t(arity) != extents.size()) {
     return state_->Report(fmt::format("a loop over {} extents and a body of {} indices", extents.size(), arity), "", where);
   }
-  ir::For loop{.kind = ir::LoopKind(kind), .vars = {}, .extents = state_->TakeAll(extents), .body = {}, .num_stages = stages,
-               .layout = {}};
+  ir::For loop{.kind = ir::LoopKind(kind), .vars = {}, .extents = state_->TakeAll(extents), .body = {}, .num_stages = stages, .layout = {}};
   state_->ReportBroken(where);
   constexpr const char* kNames[] = {"i", "j", "k", "l"};
   std::vector<Expr> vars;

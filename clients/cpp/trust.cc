@@ -20,13 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-
 Error Refused(std::string message) { return {.code = ErrorCode::kRefused, .message = std::move(message)}; }
 
 // Every contact would be a first one without that file.
 Error Forgetful(const std::string& problem) {
-  return Refused(problem + ". That file keeps the first key of each kilnd, so that a false kilnd in its place is noticed; or name the keys to trust "
-                           "in a file, with KILN_TRUSTED_KEYS");
+  return Refused(problem +
+                 ". That file keeps the first key of each kilnd, so that a false kilnd in its place is noticed; or name the keys to trust "
+                 "in a file, with KILN_TRUSTED_KEYS");
 }
 
 std::expected<fs::path, Error> KnownKeysFile() {
@@ -49,8 +49,8 @@ std::expected<std::string, Error> KeyInFile(const fs::path& path, const std::str
     std::string address, key, more;
     if (!(words >> address) || address.starts_with('#')) continue;
     if (!(words >> key) || words >> more) {
-      return std::unexpected(Refused(path.string() + ", line " + std::to_string(number) +
-                                     ": each line holds an address and its key; correct this line, or remove it"));
+      return std::unexpected(
+          Refused(path.string() + ", line " + std::to_string(number) + ": each line holds an address and its key; correct this line, or remove it"));
     }
     if (address == wanted && known.empty()) known = key;
   }

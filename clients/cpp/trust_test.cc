@@ -29,8 +29,8 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 std::string Program(const std::string& name, const std::string& value = "1.0") {
-  return "kiln 1\nfunc @" + name + "(%A: global f32[8]) {\n  kernel @main grid(1) threads 32 blocks(%b) { for parallel %i in 8 { store %A[%i] = " +
-         value + " } }\n}";
+  return "kiln 1\nfunc @" + name +
+         "(%A: global f32[8]) {\n  kernel @main grid(1) threads 32 blocks(%b) { for parallel %i in 8 { store %A[%i] = " + value + " } }\n}";
 }
 
 std::string KeyOf(const std::string& program, std::string_view ptxas = {}) {
@@ -129,8 +129,7 @@ TEST_F(SwappedTest, AnArtifactOfAnotherTargetIsNotLoaded) {
   for (const char* spelling : {"cuda:sm_90a", "cuda -arch=sm_90a"}) {
     EXPECT_THAT(Refusals({.module = "m", .target = spelling}), Each("")) << spelling;
   }
-  EXPECT_THAT(Refusals({.module = "m", .target = "cuda:sm_80"}),
-              Each(HasSubstr("made for cuda:sm_90a, but the request was for cuda:sm_80")));
+  EXPECT_THAT(Refusals({.module = "m", .target = "cuda:sm_80"}), Each(HasSubstr("made for cuda:sm_90a, but the request was for cuda:sm_80")));
 }
 
 TEST_F(SwappedTest, AnArtifactOfOtherOptionsIsNotLoaded) {

@@ -172,7 +172,9 @@ bool DecodeLaunch(const Field& field, LaunchSpec& launch) {
     case 1: return Text(field, launch.entry);
     case 2: return Nested(field, launch.grid, DecodeExpr);
     case 3: return Number(field, launch.threads);
-    case 4: case 5: case 6: return Number(field, launch.cluster[field.id - 4]);
+    case 4:
+    case 5:
+    case 6: return Number(field, launch.cluster[field.id - 4]);
     case 7: return Number(field, launch.dynamic_shared_bytes);
     case 8: return Nested(field, launch.args, DecodeArg);
     case 9: return Nested(field, launch.assumptions, DecodeAssumption);
@@ -205,8 +207,10 @@ bool DecodeField(const Field& field, Artifact& artifact) {
 Result<Artifact> DecodeArtifact(std::string_view bytes) {
   Artifact artifact;
   if (!DecodeEach(bytes, artifact, DecodeField) || artifact.target.empty())
-    return ArtifactError(fmt::format("these {} bytes are no kiln.v1.Artifact that this runtime knows; they are damaged, or made by a "
-                                     "newer Kiln", bytes.size()));
+    return ArtifactError(
+        fmt::format("these {} bytes are no kiln.v1.Artifact that this runtime knows; they are damaged, or made by a "
+                    "newer Kiln",
+                    bytes.size()));
   return artifact;
 }
 

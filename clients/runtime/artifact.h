@@ -59,7 +59,7 @@ struct TensorMap {
   uint32_t tensor = 0;        // params[tensor]
   std::vector<uint32_t> box;  // elements along each of its dimensions
   uint32_t swizzle_bytes = 0;
-  uint32_t panels = 0;        // boxes that are moved as one
+  uint32_t panels = 0;  // boxes that are moved as one
 };
 
 struct KernelArg {

@@ -19,10 +19,14 @@ void FillAll(google::protobuf::Message& message, int& next, int depth = 8) {
       const bool list = field->is_repeated();
       using Cpp = google::protobuf::FieldDescriptor;
       switch (field->cpp_type()) {
-        case Cpp::CPPTYPE_UINT32: list ? reflection->AddUInt32(&message, field, uint32_t(n)) : reflection->SetUInt32(&message, field, uint32_t(n)); break;
+        case Cpp::CPPTYPE_UINT32:
+          list ? reflection->AddUInt32(&message, field, uint32_t(n)) : reflection->SetUInt32(&message, field, uint32_t(n));
+          break;
         case Cpp::CPPTYPE_INT64: list ? reflection->AddInt64(&message, field, -n) : reflection->SetInt64(&message, field, -n); break;
         case Cpp::CPPTYPE_BOOL: reflection->SetBool(&message, field, true); break;
-        case Cpp::CPPTYPE_STRING: list ? reflection->AddString(&message, field, "s" + std::to_string(n)) : reflection->SetString(&message, field, "s" + std::to_string(n)); break;
+        case Cpp::CPPTYPE_STRING:
+          list ? reflection->AddString(&message, field, "s" + std::to_string(n)) : reflection->SetString(&message, field, "s" + std::to_string(n));
+          break;
         case Cpp::CPPTYPE_ENUM: {
           const auto* type = field->enum_type();
           reflection->SetEnumValue(&message, field, type->value(1 + n % (type->value_count() - 1))->number());
@@ -117,17 +121,17 @@ TEST(Artifact, BoxesArePackedOrNot) {
   EXPECT_EQ(box("\x12\x03\x40\x80\x02"), (std::vector<uint32_t>{64, 256}));
   EXPECT_EQ(box("\x10\x40\x10\x80\x02"), (std::vector<uint32_t>{64, 256}));
   EXPECT_EQ(box(std::string_view("\x12\x00", 2)), std::vector<uint32_t>());
-  EXPECT_EQ(box("\x12\x02\x40\x80"), std::vector<uint32_t>{0});                      // cut off inside a number
+  EXPECT_EQ(box("\x12\x02\x40\x80"), std::vector<uint32_t>{0});              // cut off inside a number
   EXPECT_EQ(box("\x12\x05\xff\xff\xff\xff\x7f"), std::vector<uint32_t>{0});  // more than 32 bits
 }
 
 // The fields this decoder knows, by message. One that is added to compile.proto must be decoded, or be listed as not needed.
 TEST(Artifact, NoFieldWasAddedUnseen) {
   const std::pair<const google::protobuf::Descriptor*, int> known[] = {
-      {v1::HostExpr::descriptor(), 1},  {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 9},
-      {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},   {v1::KernelArg::descriptor(), 6},
-      {v1::Launch::descriptor(), 9},    {v1::LaunchInfo::descriptor(), 5},     {v1::Artifact::descriptor(), 7},
-      {v1::TensorMap::descriptor(), 4}, {v1::Assumption::descriptor(), 3}};
+      {v1::HostExpr::descriptor(), 1},     {v1::HostExpr::Node::descriptor(), 4}, {v1::LaunchParam::descriptor(), 9},
+      {v1::LaunchSymbol::descriptor(), 2}, {v1::Workspace::descriptor(), 3},      {v1::KernelArg::descriptor(), 6},
+      {v1::Launch::descriptor(), 9},       {v1::LaunchInfo::descriptor(), 5},     {v1::Artifact::descriptor(), 7},
+      {v1::TensorMap::descriptor(), 4},    {v1::Assumption::descriptor(), 3}};
   for (const auto& [descriptor, count] : known) EXPECT_EQ(descriptor->field_count(), count) << descriptor->full_name();
   EXPECT_EQ(v1::HostExpr::Op_descriptor()->value_count(), int(HostOp::kMax) + 1);
   EXPECT_EQ(v1::CodeKind_descriptor()->value_count(), int(CodeKind::kEmulator) + 1);

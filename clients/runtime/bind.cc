@@ -29,16 +29,12 @@ std::string_view PlaceName(Place place) {
 }
 
 // Memory that the kernel can reach: that of its own device and, for CUDA, managed memory.
-bool Reachable(Place wanted, Place given) {
-  return given == wanted || (wanted == Place::kCuda && given == Place::kManaged);
-}
+bool Reachable(Place wanted, Place given) { return given == wanted || (wanted == Place::kCuda && given == Place::kManaged); }
 
 // Bytes between elements; loads and stores of one element rely on it.
 uint32_t ElementAlignment(DType dtype) { return std::max<uint32_t>(1, Find(dtype)->bits / 8); }
 
-bool HasElements(const Arg& arg) {
-  return arg.kind == Arg::Kind::kTensor && std::ranges::find(arg.tensor.shape, 0) == arg.tensor.shape.end();
-}
+bool HasElements(const Arg& arg) { return arg.kind == Arg::Kind::kTensor && std::ranges::find(arg.tensor.shape, 0) == arg.tensor.shape.end(); }
 
 template <class Proto>
 Result<std::vector<HostExpr>> ParseAll(const Proto& protos, size_t symbols, const std::vector<bool>& integer_scalar) {
@@ -72,12 +68,11 @@ Result<Binder> Binder::Create(LaunchInfo info, std::string name, Place place, in
   binder.place_ = place;
   binder.device_ = device;
   if (binder.info_.params.size() > kMaxParams || binder.info_.launches.size() > kMaxLaunches)
-    return ArtifactError(fmt::format("the artifact has {} parameters and {} launches; at most {} and {} are allowed",
-                                     binder.info_.params.size(), binder.info_.launches.size(), kMaxParams, kMaxLaunches));
+    return ArtifactError(fmt::format("the artifact has {} parameters and {} launches; at most {} and {} are allowed", binder.info_.params.size(),
+                                     binder.info_.launches.size(), kMaxParams, kMaxLaunches));
   if (binder.info_.launches.size() == 0) return ArtifactError("the artifact launches nothing");
   std::vector<bool> integer_scalar;
-  for (const auto& param : binder.info_.params)
-    integer_scalar.push_back(!param.tensor && IsInteger(param.dtype));
+  for (const auto& param : binder.info_.params) integer_scalar.push_back(!param.tensor && IsInteger(param.dtype));
   if (auto ok = binder.ParseParams(integer_scalar); !ok) return std::unexpected(ok.error());
   if (auto ok = binder.ParseTensorMaps(); !ok) return std::unexpected(ok.error());
   if (auto ok = binder.ParseLaunches(integer_scalar); !ok) return std::unexpected(ok.error());
@@ -147,8 +142,7 @@ Result<void> Binder::ParseLaunches(const std::vector<bool>& integer_scalar) {
     if (launch.grid.size() < 1 || launch.grid.size() > 3)
       return ArtifactError(fmt::format("launch {} has a grid of {} dimensions", launch.entry, launch.grid.size()));
     if (launch.threads < 1 || launch.threads > kMaxThreads)
-      return ArtifactError(fmt::format("launch {} asks for {} threads in a block; 1 to {} are possible", launch.entry,
-                                       launch.threads, kMaxThreads));
+      return ArtifactError(fmt::format("launch {} asks for {} threads in a block; 1 to {} are possible", launch.entry, launch.threads, kMaxThreads));
     auto grid = ParseAll(launch.grid, symbols, integer_scalar);
     if (!grid) return std::unexpected(grid.error());
     grids_.push_back(std::move(*grid));
@@ -191,16 +185,15 @@ Result<void> Binder::CheckTensor(size_t index, const Arg& arg) const {
   if (arg.kind != Arg::Kind::kTensor) return ArgumentError(fmt::format("{} is expected to be a tensor, but got a number", where));
   const Tensor& tensor = arg.tensor;
   if (tensor.shape.size() != params_[index].shape.size())
-    return ArgumentError(fmt::format("{}.ndim is expected to equal {}, but got {}", where, params_[index].shape.size(),
-                                     tensor.shape.size()));
+    return ArgumentError(fmt::format("{}.ndim is expected to equal {}, but got {}", where, params_[index].shape.size(), tensor.shape.size()));
   if (!Accepts(proto.dtype, tensor.dtype))
     return ArgumentError(fmt::format("{}.dtype is expected to be {}, but got {}", where, Name(proto.dtype), Name(tensor.dtype)));
   if (!Reachable(place_, tensor.place))
-    return ArgumentError(fmt::format("{}.device_type mismatch [expected: {} ({})], but got {} ({}); move the tensor there", where,
-                                     int(place_), PlaceName(place_), int(tensor.place), PlaceName(tensor.place)));
+    return ArgumentError(fmt::format("{}.device_type mismatch [expected: {} ({})], but got {} ({}); move the tensor there", where, int(place_),
+                                     PlaceName(place_), int(tensor.place), PlaceName(tensor.place)));
   if (tensor.place == place_ && tensor.device != device_)
-    return ArgumentError(fmt::format("{}.device_id is expected to be {}, but got {}; the kernel was loaded on device {}", where,
-                                     device_, tensor.device, device_));
+    return ArgumentError(
+        fmt::format("{}.device_id is expected to be {}, but got {}; the kernel was loaded on device {}", where, device_, tensor.device, device_));
   const auto count = ElementCount(tensor.shape);
   if (!count) return ArgumentError(fmt::format("{} has a negative extent or more than 2^63 elements", where));
   if (*count > 0 && tensor.data == 0) return ArgumentError(fmt::format("{} is expected to have non-NULL pointer", where));
@@ -212,9 +205,9 @@ Result<void> Binder::CheckAlignment(std::span<const Arg> args) const {
     const auto& proto = info_.params[i];
     if (!HasElements(args[i]) || args[i].tensor.data % std::max(proto.alignment, 1u) == 0) continue;
     const uint32_t common = CommonAlignment(args);
-    auto error = ArgumentError(fmt::format(
-        "{}.{}.data is expected to be aligned to {} bytes, but its address is {:#x}; pass a copy of it (.clone()){}", name_, proto.name,
-        proto.alignment, args[i].tensor.data, common ? fmt::format(", or compile with pointer_alignment = {}", common) : ""));
+    auto error = ArgumentError(
+        fmt::format("{}.{}.data is expected to be aligned to {} bytes, but its address is {:#x}; pass a copy of it (.clone()){}", name_, proto.name,
+                    proto.alignment, args[i].tensor.data, common ? fmt::format(", or compile with pointer_alignment = {}", common) : ""));
     error.error().alignment = common;
     return error;
   }
@@ -240,8 +233,10 @@ Result<void> Binder::CheckMapped(const TensorMap& map, std::span<const Arg> args
   auto described = arg.kind == Arg::Kind::kTensor ? DescribeTensor(map, param, arg.tensor) : std::unexpected(std::string("it is absent"));
   if (described) return {};
   const uint32_t alignment = std::min(CommonAlignment(args), kTensorMapAlignment / 2);
-  auto error = ArgumentError(fmt::format("{}.{} cannot be moved by tensor copies (TMA): {}; compile with pointer_alignment = {}, or with "
-                                         "disable_tma", name_, param.name, described.error(), alignment));
+  auto error =
+      ArgumentError(fmt::format("{}.{} cannot be moved by tensor copies (TMA): {}; compile with pointer_alignment = {}, or with "
+                                "disable_tma",
+                                name_, param.name, described.error(), alignment));
   error.error().alignment = alignment;
   return error;
 }
@@ -263,8 +258,7 @@ uint32_t Binder::CommonAlignment(std::span<const Arg> args) const {
 }
 
 Result<Binding> Binder::Bind(std::span<const Arg> args) const {
-  if (args.size() != params_.size())
-    return ArgumentError(fmt::format("{}: num_args should be {}, but got {}", name_, params_.size(), args.size()));
+  if (args.size() != params_.size()) return ArgumentError(fmt::format("{}: num_args should be {}, but got {}", name_, params_.size(), args.size()));
   for (size_t i = 0; i < args.size(); ++i) {
     if (info_.params[i].tensor) {
       if (auto ok = CheckTensor(i, args[i]); !ok) return std::unexpected(ok.error());
@@ -306,8 +300,7 @@ Result<void> Binder::CheckAssumptions(size_t launch, const HostValues& values) c
   constexpr std::string_view kSigns[] = {"==", "!=", "<", "<="};
   for (const Assumed& assumed : assumed_[launch]) {
     const auto text = [&] {
-      return fmt::format("{}: Assume: {} {} {}", name_, assumed.left.Text(info_), kSigns[size_t(assumed.relation)],
-                         assumed.right.Text(info_));
+      return fmt::format("{}: Assume: {} {} {}", name_, assumed.left.Text(info_), kSigns[size_t(assumed.relation)], assumed.right.Text(info_));
     };
     const auto left = assumed.left.Evaluate(values), right = assumed.right.Evaluate(values);
     if (!left || !right) return ArgumentError(fmt::format("{}: {}", text(), (left ? right : left).error().message));
@@ -329,8 +322,10 @@ Result<Binding::Grid> Binder::EvaluateGrid(size_t launch, const HostValues& valu
     if (size <= 0) {
       grid.empty = true;
     } else if (size > kMaxGrid[d]) {
-      return ArgumentError(fmt::format("{}: grid extent {} is {}, but a launch has at most {}; put the larger extent first, or use "
-                                       "larger tiles", name_, d, size, kMaxGrid[d]));
+      return ArgumentError(
+          fmt::format("{}: grid extent {} is {}, but a launch has at most {}; put the larger extent first, or use "
+                      "larger tiles",
+                      name_, d, size, kMaxGrid[d]));
     } else {
       grid.size[d] = uint32_t(size);
     }
@@ -347,15 +342,14 @@ Result<std::vector<int64_t>> Binder::WorkspaceShape(size_t index, const HostValu
   }
   const auto count = ElementCount(shape);
   constexpr uint64_t kMost = uint64_t(1) << 48;
-  if (!count || *count > kMost) return ArgumentError(fmt::format("{}: workspace {} is too large: {} elements", name_, index,
-                                                                 fmt::join(shape, "×")));
+  if (!count || *count > kMost) return ArgumentError(fmt::format("{}: workspace {} is too large: {} elements", name_, index, fmt::join(shape, "×")));
   return shape;
 }
 
 Result<std::vector<OutputShape>> Binder::Outputs(std::span<const Arg> inputs) const {
   if (inputs.size() + output_count_ != params_.size())
-    return ArgumentError(fmt::format("{}: num_args should be {} ({} with the outputs), but got {}", name_,
-                                     params_.size() - output_count_, params_.size(), inputs.size()));
+    return ArgumentError(fmt::format("{}: num_args should be {} ({} with the outputs), but got {}", name_, params_.size() - output_count_,
+                                     params_.size(), inputs.size()));
   std::vector<Arg> args(params_.size());
   for (size_t i = 0, next = 0; i < args.size(); ++i) {
     if (info_.params[i].output) continue;
@@ -374,8 +368,8 @@ Result<std::vector<OutputShape>> Binder::Outputs(std::span<const Arg> inputs) co
       auto extent = expr.Evaluate(solver.values());
       if (!extent) return ArgumentError(fmt::format("{}.{}: {}", name_, proto.name, extent.error().message));
       if (!*extent)
-        return ArgumentError(fmt::format("{}: the inputs do not determine the shape of output {} ({}); pass the output tensor too",
-                                         name_, proto.name, expr.Text(info_)));
+        return ArgumentError(fmt::format("{}: the inputs do not determine the shape of output {} ({}); pass the output tensor too", name_, proto.name,
+                                         expr.Text(info_)));
       output.shape.push_back(**extent);
     }
     if (!ElementCount(output.shape))
@@ -396,8 +390,8 @@ bool Binder::Key(std::span<const Arg> args, std::span<uint64_t> words, size_t& u
       const Tensor& t = arg.tensor;
       const uint64_t alignment = i < params_.size() ? info_.params[i].alignment : 0;
       const bool misaligned = alignment > 1 && (t.data & (alignment - 1)) != 0;
-      head |= uint64_t(t.dtype) << 8 | uint64_t(t.place) << 16 | uint64_t(rank) << 24 | uint64_t(misaligned) << 32 |
-              uint64_t(t.data == 0) << 33 | uint64_t(t.strides != nullptr) << 34 | uint64_t(uint8_t(t.device)) << 40;
+      head |= uint64_t(t.dtype) << 8 | uint64_t(t.place) << 16 | uint64_t(rank) << 24 | uint64_t(misaligned) << 32 | uint64_t(t.data == 0) << 33 |
+              uint64_t(t.strides != nullptr) << 34 | uint64_t(uint8_t(t.device)) << 40;
       words[used++] = head;
       for (size_t d = 0; d < rank; ++d) words[used++] = uint64_t(t.shape[d]);
       if (t.strides)
@@ -421,7 +415,9 @@ Result<uint64_t> Binder::Scalar(std::span<const Arg> args, size_t param) const {
     bits = ScalarBits(proto.dtype, arg.real);
   } else {
     return ArgumentError(fmt::format("{}.{}: Expect arg[{}] to be {}", name_, proto.name, param,
-                                     proto.dtype == DType::kBool ? "boolean" : integer ? "int" : "float"));
+                                     proto.dtype == DType::kBool ? "boolean"
+                                     : integer                   ? "int"
+                                                                 : "float"));
   }
   if (!bits) return ArgumentError(fmt::format("{}.{}: {} does not fit {}", name_, proto.name, arg.integer, Name(proto.dtype)));
   return *bits;

@@ -85,7 +85,7 @@ class Binder {
   struct Param {
     std::vector<HostExpr> shape;
     std::vector<HostExpr> strides;
-    bool used = false;  // by a launch
+    bool used = false;    // by a launch
     bool in_key = false;  // a scalar that an expression refers to
   };
   struct Equation;

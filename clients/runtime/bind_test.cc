@@ -15,12 +15,13 @@ using ::testing::HasSubstr;
 HostNodes Constant(int64_t value) { return {{HostOp::kConst, value, 0, 0}}; }
 HostNodes Symbol(int64_t index) { return {{HostOp::kSymbol, index, 0, 0}}; }
 HostNodes CeilDiv(int64_t symbol, int64_t by) {
-  return {{HostOp::kSymbol, symbol, 0, 0}, {HostOp::kConst, by - 1, 0, 0}, {HostOp::kAdd, 0, 0, 1}, {HostOp::kConst, by, 0, 0},
+  return {{HostOp::kSymbol, symbol, 0, 0},
+          {HostOp::kConst, by - 1, 0, 0},
+          {HostOp::kAdd, 0, 0, 1},
+          {HostOp::kConst, by, 0, 0},
           {HostOp::kFloorDiv, 0, 2, 3}};
 }
-HostNodes Times(int64_t symbol, int64_t factor) {
-  return {{HostOp::kSymbol, symbol, 0, 0}, {HostOp::kConst, factor, 0, 0}, {HostOp::kMul, 0, 0, 1}};
-}
+HostNodes Times(int64_t symbol, int64_t factor) { return {{HostOp::kSymbol, symbol, 0, 0}, {HostOp::kConst, factor, 0, 0}, {HostOp::kMul, 0, 0, 1}}; }
 
 enum { kM, kN, kK, kRow };
 
@@ -29,15 +30,20 @@ LaunchInfo Gemm() {
   LaunchInfo info;
   for (const char* name : {"m", "n", "k", "row"}) info.symbols.push_back({name, DType::kI32});
   info.params = {
-      {.name = "A", .dtype = DType::kF16, .tensor = true, .shape = {Symbol(kM), Symbol(kK)}, .strides = {Symbol(kRow), Constant(1)},
-       .alignment = 16},
+      {.name = "A", .dtype = DType::kF16, .tensor = true, .shape = {Symbol(kM), Symbol(kK)}, .strides = {Symbol(kRow), Constant(1)}, .alignment = 16},
       {.name = "B", .dtype = DType::kF16, .tensor = true, .shape = {Symbol(kK), Times(kN, 2)}},
       {.name = "alpha", .dtype = DType::kF32},
       {.name = "C", .dtype = DType::kF32, .tensor = true, .shape = {Symbol(kM), Symbol(kN)}, .output = true, .written = true}};
   info.workspaces = {{DType::kF32, {Symbol(kK)}}};
-  info.launches = {{.entry = "gemm_kernel", .grid = {CeilDiv(kN, 128), CeilDiv(kM, 64)}, .threads = 128,
-                    .args = {{KernelArg::Kind::kTensor, 0}, {KernelArg::Kind::kTensor, 1}, {KernelArg::Kind::kScalar, 2},
-                             {KernelArg::Kind::kTensor, 3}, {KernelArg::Kind::kSymbol, kRow}, {KernelArg::Kind::kWorkspace, 0}}}};
+  info.launches = {{.entry = "gemm_kernel",
+                    .grid = {CeilDiv(kN, 128), CeilDiv(kM, 64)},
+                    .threads = 128,
+                    .args = {{KernelArg::Kind::kTensor, 0},
+                             {KernelArg::Kind::kTensor, 1},
+                             {KernelArg::Kind::kScalar, 2},
+                             {KernelArg::Kind::kTensor, 3},
+                             {KernelArg::Kind::kSymbol, kRow},
+                             {KernelArg::Kind::kWorkspace, 0}}}};
   return info;
 }
 

@@ -50,8 +50,8 @@ Result<DeviceInfo> Describe(const Driver& driver, int index, int* handle_out) {
   size_t bytes = 0;
   char name[256] = {};
   const std::string what = fmt::format("query {} device {}", Name(driver.kind()), index);
-  for (int status : {driver.device_get(&handle, index), driver.device_name(name, sizeof name - 1, handle),
-                     driver.device_memory(&bytes, handle), driver.driver_version(&version)})
+  for (int status : {driver.device_get(&handle, index), driver.device_name(name, sizeof name - 1, handle), driver.device_memory(&bytes, handle),
+                     driver.driver_version(&version)})
     if (auto ok = driver.Check(status, what); !ok) return std::unexpected(ok.error());
   info.name = name;
   info.memory_bytes = bytes;
@@ -107,16 +107,15 @@ Result<void> CheckTarget(std::string_view target, const DeviceInfo& device) {
     if (wanted->suffix.empty() && wanted->number <= present->number) return {};
     if (wanted->suffix == "f" && wanted->number <= present->number && wanted->number / 10 == present->number / 10) return {};
   }
-  return ArtifactError(fmt::format("the artifact is for {}, but device {} ({}) is {}; compile it for {}", target, device.index,
-                                   device.name, device.arch, device.arch));
+  return ArtifactError(fmt::format("the artifact is for {}, but device {} ({}) is {}; compile it for {}", target, device.index, device.name,
+                                   device.arch, device.arch));
 }
 
 Result<std::shared_ptr<Device>> Device::Open(std::shared_ptr<const Driver> driver, int index) {
   auto count = Count(*driver);
   if (!count) return std::unexpected(count.error());
   if (index < 0 || index >= *count)
-    return ArgumentError(fmt::format("there is no {} device {}: {} {} visible", Name(driver->kind()), index, *count,
-                                     *count == 1 ? "is" : "are"));
+    return ArgumentError(fmt::format("there is no {} device {}: {} {} visible", Name(driver->kind()), index, *count, *count == 1 ? "is" : "are"));
   int handle = 0;
   auto info = Describe(*driver, index, &handle);
   if (!info) return std::unexpected(info.error());
@@ -140,16 +139,14 @@ Result<Device::Scope> Device::Enter() const {
   if (info_.kind == DriverKind::kCuda) {
     void* before = nullptr;
     if (driver_->context_get(&before) == 0 && before == context_) return Scope(nullptr, nullptr);
-    if (auto ok = driver_->Check(driver_->context_set(context_), "make the device current"); !ok)
-      return std::unexpected(ok.error());
+    if (auto ok = driver_->Check(driver_->context_set(context_), "make the device current"); !ok) return std::unexpected(ok.error());
     // A thread that had none keeps ours: the next call finds it there.
     return Scope(before ? this : nullptr, before);
   }
   int before = 0;
   if (auto ok = driver_->Check(driver_->get_device(&before), "ask for the current device"); !ok) return std::unexpected(ok.error());
   if (before == info_.index) return Scope(nullptr, nullptr);
-  if (auto ok = driver_->Check(driver_->set_device(info_.index), "make the device current"); !ok)
-    return std::unexpected(ok.error());
+  if (auto ok = driver_->Check(driver_->set_device(info_.index), "make the device current"); !ok) return std::unexpected(ok.error());
   return Scope(this, reinterpret_cast<void*>(intptr_t(before)));
 }
 

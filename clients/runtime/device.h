@@ -13,8 +13,8 @@ namespace kiln::runtime {
 struct DeviceInfo {
   DriverKind kind = DriverKind::kCuda;
   int index = 0;
-  std::string name;    // "NVIDIA H200"
-  std::string arch;    // "cuda:sm_90a", "hip:gfx942": the target to compile for
+  std::string name;  // "NVIDIA H200"
+  std::string arch;  // "cuda:sm_90a", "hip:gfx942": the target to compile for
   uint64_t memory_bytes = 0;
   std::string driver_version;  // "13.0"
 };

@@ -31,12 +31,14 @@ constexpr Hint kHints[] = {
     {"NoBinaryForGpu", "compile for this device's architecture"},
     {"UNSUPPORTED_PTX_VERSION", "the driver is older than the PTX; update it, or let the daemon make cubins with ptxas"},
     {"INVALID_PTX", "the driver's compiler refused the PTX; the log says where. This is a defect of the compiler: report it"},
-    {"ILLEGAL_ADDRESS", "the kernel went outside a tensor; the context is lost, restart the process. Check tensor sizes, or run "
-                        "under compute-sanitizer"},
+    {"ILLEGAL_ADDRESS",
+     "the kernel went outside a tensor; the context is lost, restart the process. Check tensor sizes, or run "
+     "under compute-sanitizer"},
     {"MISALIGNED_ADDRESS", "a tensor's data is less aligned than the kernel relies on; the context is lost, restart the process"},
     {"LAUNCH_FAILED", "the kernel faulted; the context is lost, restart the process. compute-sanitizer shows the instruction"},
-    {"LAUNCH_OUT_OF_RESOURCES", "the kernel needs more registers or shared memory than a block may have; use fewer threads, a "
-                                "smaller tile or fewer stages"},
+    {"LAUNCH_OUT_OF_RESOURCES",
+     "the kernel needs more registers or shared memory than a block may have; use fewer threads, a "
+     "smaller tile or fewer stages"},
     {"LAUNCH_TIMEOUT", "the kernel ran longer than this device's watchdog allows"},
     {"NO_DEVICE", "no GPU is visible; look at CUDA_VISIBLE_DEVICES and at the container's settings"},
     {"NoDevice", "no GPU is visible; look at HIP_VISIBLE_DEVICES and at the container's settings"},
@@ -74,8 +76,8 @@ Loader Loader::System() {
 Result<void> Driver::Resolve(const Loader& loader, void* library, const std::string& name) {
   std::string missing;
   const bool cuda = kind_ == DriverKind::kCuda;
-#define KILN_DRIVER_CALL(member, signature, cuda_symbol, hip_symbol)                                       \
-  if (!ResolveOne(loader, library, cuda ? cuda_symbol : hip_symbol, member))                               \
+#define KILN_DRIVER_CALL(member, signature, cuda_symbol, hip_symbol)         \
+  if (!ResolveOne(loader, library, cuda ? cuda_symbol : hip_symbol, member)) \
     missing += std::string(missing.empty() ? "" : ", ") + (cuda ? cuda_symbol : hip_symbol);
 #include "clients/runtime/driver_calls.def"
   if (cuda) {

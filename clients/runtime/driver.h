@@ -63,14 +63,14 @@ enum JitOption : int {
 class Driver {
  public:
   // Opens the library (empty: the usual names) and initialises the driver.
-  static Result<std::shared_ptr<const Driver>> Open(DriverKind kind, const Loader& loader = Loader::System(),
-                                                    const std::string& library = {});
+  static Result<std::shared_ptr<const Driver>> Open(DriverKind kind, const Loader& loader = Loader::System(), const std::string& library = {});
 
   DriverKind kind() const { return kind_; }
 
   // Success for 0; else an error with the driver's name for it, `operation`, and a hint where there is one.
   Result<void> Check(int status, std::string_view operation) const {
-    if (status == 0) [[likely]] return {};
+    if (status == 0) [[likely]]
+      return {};
     return std::unexpected(MakeError(status, operation));
   }
   Error MakeError(int status, std::string_view operation) const;

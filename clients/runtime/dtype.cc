@@ -41,10 +41,15 @@ const DTypeInfo* FindIf(Predicate matches) {
 // Types that hold the same bits for each other's purposes.
 int Family(DType dtype) {
   switch (dtype) {
-    case DType::kBool: case DType::kI8: case DType::kU8: return 1;
-    case DType::kF8E4M3: case DType::kF8E4M3FNUZ: return 2;
-    case DType::kF8E5M2: case DType::kF8E5M2FNUZ: return 3;
-    case DType::kTF32: case DType::kF32: return 4;
+    case DType::kBool:
+    case DType::kI8:
+    case DType::kU8: return 1;
+    case DType::kF8E4M3:
+    case DType::kF8E4M3FNUZ: return 2;
+    case DType::kF8E5M2:
+    case DType::kF8E5M2FNUZ: return 3;
+    case DType::kTF32:
+    case DType::kF32: return 4;
     default: return 0;
   }
 }
@@ -97,7 +102,8 @@ bool IsInteger(DType dtype) { return Find(dtype) && !IsFloat(dtype); }
 
 bool Accepts(DType expected, DType given) {
   if (expected == given) return true;
-  if (expected == DType::kI4 || expected == DType::kU4) return given == DType::kI8 || given == DType::kU8 || given == DType::kI4 || given == DType::kU4;
+  if (expected == DType::kI4 || expected == DType::kU4)
+    return given == DType::kI8 || given == DType::kU8 || given == DType::kI4 || given == DType::kU4;
   return Family(expected) != 0 && Family(expected) == Family(given);
 }
 
@@ -117,7 +123,8 @@ std::optional<uint64_t> ScalarBits(DType dtype, int64_t value) {
 std::optional<uint64_t> ScalarBits(DType dtype, double value) {
   switch (dtype) {
     case DType::kF64: return std::bit_cast<uint64_t>(value);
-    case DType::kF32: case DType::kTF32: return std::bit_cast<uint32_t>(float(value));
+    case DType::kF32:
+    case DType::kTF32: return std::bit_cast<uint32_t>(float(value));
     case DType::kF16: return RoundTo(value, 5, 10);
     case DType::kBF16: return RoundTo(value, 8, 7);
     default: return std::nullopt;

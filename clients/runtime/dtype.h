@@ -13,13 +13,21 @@ namespace kiln::runtime {
 
 // Codes of DLPack's DLDataTypeCode.
 enum class DlCode : uint8_t {
-  kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kBool = 6, kF8E4M3FN = 10, kF8E4M3FNUZ = 11, kF8E5M2 = 12, kF8E5M2FNUZ = 13,
+  kInt = 0,
+  kUint = 1,
+  kFloat = 2,
+  kBfloat = 4,
+  kBool = 6,
+  kF8E4M3FN = 10,
+  kF8E4M3FNUZ = 11,
+  kF8E5M2 = 12,
+  kF8E5M2FNUZ = 13,
 };
 
 struct DTypeInfo {
   DType dtype;
-  std::string_view name;   // the tile language's: "float16", "float8_e4m3fn"
-  uint8_t bits;            // as stored
+  std::string_view name;  // the tile language's: "float16", "float8_e4m3fn"
+  uint8_t bits;           // as stored
   DlCode dl_code;
   std::string_view array;  // numpy's type string for host arrays, "<f2"; for types numpy lacks, that of their bits
 };

@@ -11,12 +11,12 @@ namespace kiln::runtime {
 namespace {
 
 TEST(DType, EveryTypeOfTheIrIsHereWithItsWidth) {
-#define KILN_DTYPE(number, id, text, bit_count, kind)                   \
-  {                                                                     \
-    const DTypeInfo* info = Find(DType::id);                            \
-    ASSERT_NE(info, nullptr) << text;                                   \
-    EXPECT_EQ(info->bits, bit_count) << text;                           \
-    EXPECT_EQ(FindDType(info->name), info);                             \
+#define KILN_DTYPE(number, id, text, bit_count, kind) \
+  {                                                   \
+    const DTypeInfo* info = Find(DType::id);          \
+    ASSERT_NE(info, nullptr) << text;                 \
+    EXPECT_EQ(info->bits, bit_count) << text;         \
+    EXPECT_EQ(FindDType(info->name), info);           \
   }
 #include "ir/dtypes.def"
   EXPECT_EQ(Find(DType(99)), nullptr);
@@ -71,8 +71,8 @@ TEST(DType, Float16RoundsAsTheHardwareDoes) {
 
 TEST(DType, Bfloat16RoundsHalfToEven) {
   EXPECT_EQ(ScalarBits(DType::kBF16, 1.0), 0x3f80u);
-  EXPECT_EQ(ScalarBits(DType::kBF16, 1.0 + 1.0 / 256), 0x3f80u);       // half, to even
-  EXPECT_EQ(ScalarBits(DType::kBF16, 1.0 + 3.0 / 256), 0x3f82u);       // half, to even
+  EXPECT_EQ(ScalarBits(DType::kBF16, 1.0 + 1.0 / 256), 0x3f80u);  // half, to even
+  EXPECT_EQ(ScalarBits(DType::kBF16, 1.0 + 3.0 / 256), 0x3f82u);  // half, to even
   EXPECT_EQ(ScalarBits(DType::kBF16, 1.0 + 1.01 / 256), 0x3f81u);
   EXPECT_EQ(ScalarBits(DType::kBF16, -2.0), 0xc000u);
   EXPECT_EQ(ScalarBits(DType::kBF16, 3.4e38), 0x7f80u);

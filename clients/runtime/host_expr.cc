@@ -82,14 +82,12 @@ std::optional<int64_t> FloorMod(int64_t a, int64_t b) {
 
 Result<HostExpr> HostExpr::Parse(const HostNodes& proto, size_t symbol_count, const std::vector<bool>& scalar_param) {
   if (proto.empty()) return ArtifactError("a host expression is empty");
-  if (proto.size() > kMaxNodes)
-    return ArtifactError(fmt::format("a host expression has {} nodes; at most {} are allowed", proto.size(), kMaxNodes));
+  if (proto.size() > kMaxNodes) return ArtifactError(fmt::format("a host expression has {} nodes; at most {} are allowed", proto.size(), kMaxNodes));
   for (size_t index = 0; index < proto.size(); ++index) {
     const HostNode& node = proto[index];
     if (node.op == HostOp::kSymbol && (node.value < 0 || uint64_t(node.value) >= symbol_count))
       return ArtifactError(fmt::format("a host expression names symbol {} of {}", node.value, symbol_count));
-    if (node.op == HostOp::kScalar &&
-        (node.value < 0 || uint64_t(node.value) >= scalar_param.size() || !scalar_param[size_t(node.value)]))
+    if (node.op == HostOp::kScalar && (node.value < 0 || uint64_t(node.value) >= scalar_param.size() || !scalar_param[size_t(node.value)]))
       return ArtifactError(fmt::format("a host expression names parameter {}, which is no integer scalar", node.value));
     if (!IsLeaf(node.op) && (node.a >= index || node.b >= index))
       return ArtifactError("a host expression's node refers to one that does not come before it");
@@ -113,8 +111,7 @@ Result<std::optional<int64_t>> HostExpr::Evaluate(const HostValues& values) cons
     if (!results[node.a] || !results[node.b]) continue;
     results[i] = Apply(node.op, *results[node.a], *results[node.b]);
     if (!results[i])
-      return ArgumentError(fmt::format("{}{}{} overflows 64 bits or divides by zero", *results[node.a], Sign(node.op),
-                                       *results[node.b]));
+      return ArgumentError(fmt::format("{}{}{} overflows 64 bits or divides by zero", *results[node.a], Sign(node.op), *results[node.b]));
   }
   return results.back();
 }
@@ -142,8 +139,7 @@ Result<std::optional<HostExpr::Solution>> HostExpr::Solve(const HostValues& valu
   const Affine& form = forms.back();
   if (!unknown || !form.linear || form.coefficient == 0) return std::nullopt;
   int64_t rest = 0;
-  if (__builtin_sub_overflow(target, form.offset, &rest) || (form.coefficient == -1 && rest == INT64_MIN) ||
-      rest % form.coefficient != 0)
+  if (__builtin_sub_overflow(target, form.offset, &rest) || (form.coefficient == -1 && rest == INT64_MIN) || rest % form.coefficient != 0)
     return ArgumentError(fmt::format("no integer solves it for {}", target));
   return Solution{*unknown, rest / form.coefficient};
 }

@@ -29,8 +29,8 @@ TEST(HostExpr, Evaluates) {
   const struct {
     HostOp op;
     int64_t want;
-  } cases[] = {{HostOp::kAdd, 1007}, {HostOp::kSub, 993}, {HostOp::kMul, 7000}, {HostOp::kFloorDiv, 142}, {HostOp::kFloorMod, 6},
-               {HostOp::kMin, 7},    {HostOp::kMax, 1000}};
+  } cases[] = {{HostOp::kAdd, 1007},   {HostOp::kSub, 993}, {HostOp::kMul, 7000}, {HostOp::kFloorDiv, 142},
+               {HostOp::kFloorMod, 6}, {HostOp::kMin, 7},   {HostOp::kMax, 1000}};
   for (const auto& c : cases) EXPECT_EQ(**Parsed({Symbol(0), Constant(7), Of(c.op, 0, 1)}).Evaluate(known.values()), c.want);
 }
 
@@ -46,9 +46,7 @@ TEST(HostExpr, DivisionRoundsDown) {
   EXPECT_EQ(FloorMod(INT64_MIN, -1), 0);
 }
 
-TEST(HostExpr, UnknownIsNoError) {
-  EXPECT_EQ(*Parsed({Symbol(1), Constant(2), Of(HostOp::kMul, 0, 1)}).Evaluate(Known().values()), std::nullopt);
-}
+TEST(HostExpr, UnknownIsNoError) { EXPECT_EQ(*Parsed({Symbol(1), Constant(2), Of(HostOp::kMul, 0, 1)}).Evaluate(Known().values()), std::nullopt); }
 
 TEST(HostExpr, OverflowAndDivisionByZeroAreErrors) {
   for (HostOp op : {HostOp::kMul, HostOp::kAdd})

@@ -21,11 +21,13 @@ Result<std::unique_ptr<Kernel>> Kernel::Load(const Artifact& artifact, std::shar
   if (!binder) return std::unexpected(binder.error());
   for (const auto& launch : artifact.launch.launches)
     if (size_t(launch.args.size()) > kMaxSlots)
-      return ArtifactError(fmt::format("kernel {} takes {} parameters; at most {} are possible", launch.entry, launch.args.size(),
-                                       kMaxSlots));
+      return ArtifactError(fmt::format("kernel {} takes {} parameters; at most {} are possible", launch.entry, launch.args.size(), kMaxSlots));
   if (!artifact.launch.tensor_maps.empty() && !device->driver().tensor_map_encode)
-    return std::unexpected(Error{Error::Kind::kDriver, "the kernel copies tensors by TMA, but the driver has no cuTensorMapEncodeTiled: "
-                                 "update it to CUDA 12 or newer, or compile with CompileOptions.disable_tma", {}, "load the kernel"});
+    return std::unexpected(Error{Error::Kind::kDriver,
+                                 "the kernel copies tensors by TMA, but the driver has no cuTensorMapEncodeTiled: "
+                                 "update it to CUDA 12 or newer, or compile with CompileOptions.disable_tma",
+                                 {},
+                                 "load the kernel"});
   auto module = Module::Load(device, artifact);
   if (!module) return std::unexpected(module.error());
   return std::unique_ptr<Kernel>(new Kernel(std::move(*binder), std::move(*module), std::move(device), artifact.target));
@@ -146,8 +148,12 @@ Result<void> Kernel::AllocateInGraph(const Plan& plan, void* stream, std::vector
     addresses.push_back(0);
     if (bytes == 0) continue;
     if (!driver.mem_alloc_async || !driver.mem_free_async)
-      return std::unexpected(Error{Error::Kind::kDriver, fmt::format("{} needs memory of its own in a captured graph, which this driver cannot "
-                                   "allocate: update the driver, or launch the kernel outside of graphs", binder_.name()), {}, "launch the kernel"});
+      return std::unexpected(Error{Error::Kind::kDriver,
+                                   fmt::format("{} needs memory of its own in a captured graph, which this driver cannot "
+                                               "allocate: update the driver, or launch the kernel outside of graphs",
+                                               binder_.name()),
+                                   {},
+                                   "launch the kernel"});
     uint64_t address = 0;
     const int status = driver.mem_alloc_async(&address, bytes, stream);
     if (auto ok = driver.Check(status, fmt::format("allocate {} bytes in a captured graph", bytes)); !ok) return ok;
@@ -178,7 +184,8 @@ Result<void> Kernel::EncodeMaps(Plan& plan, std::span<const Arg> args) const {
     CachedMap& cached = plan.maps[i];
     const TensorMap& map = info.tensor_maps[i];
     const Tensor& tensor = args[map.tensor].tensor;
-    if (!cached.used || cached.address == tensor.data) [[likely]] continue;
+    if (!cached.used || cached.address == tensor.data) [[likely]]
+      continue;
     const LaunchParam& param = info.params[map.tensor];
     auto spec = DescribeTensor(map, param, tensor);
     if (!spec) return ArgumentError(fmt::format("{}.{}: {}", binder_.name(), param.name, spec.error()));
@@ -218,10 +225,11 @@ Result<void> Kernel::LaunchEntry(Entry& entry, std::span<const Arg> args, std::s
     c.attribute_count = 1;
     status = driver.launch_ex(&c, entry.function, pointers, nullptr);
   } else {
-    status = driver.launch(entry.function, c.grid[0], c.grid[1], c.grid[2], c.block[0], c.block[1], c.block[2], c.shared_bytes, stream,
-                           pointers, nullptr);
+    status =
+        driver.launch(entry.function, c.grid[0], c.grid[1], c.grid[2], c.block[0], c.block[1], c.block[2], c.shared_bytes, stream, pointers, nullptr);
   }
-  if (status == 0) [[likely]] return {};
+  if (status == 0) [[likely]]
+    return {};
   return std::unexpected(driver.MakeError(status, fmt::format("launch {}", binder_.name())));
 }
 

@@ -10,7 +10,6 @@
 // stream's queue is full or a workspace grows.
 #pragma once
 
-
 #include "cache/mutex.h"
 #include "clients/runtime/bind.h"
 #include "clients/runtime/memory.h"
@@ -22,8 +21,7 @@ namespace kiln::runtime {
 class Kernel {
  public:
   // `name`: what error texts call the kernel; empty: the name of its first entry.
-  static Result<std::unique_ptr<Kernel>> Load(const Artifact& artifact, std::shared_ptr<const Device> device,
-                                              std::string name = {});
+  static Result<std::unique_ptr<Kernel>> Load(const Artifact& artifact, std::shared_ptr<const Device> device, std::string name = {});
 
   // Checks `args` (one for each parameter) and puts the launches on `stream` (null: the default one). Does not wait; the tensors
   // must outlive the work, and where a graph captures it, they and the Kernel must outlive the graph. Arguments like those of an earlier
@@ -60,7 +58,7 @@ class Kernel {
   };
   // A tensor map of the artifact, kept while its tensor stays where it is; the plan's key holds shape and strides.
   struct CachedMap {
-    bool used = false;  // by a launch that takes place
+    bool used = false;     // by a launch that takes place
     uint64_t address = 0;  // of the tensor it was encoded for; 0: none yet
     EncodedTensorMap encoded;
   };

@@ -38,7 +38,10 @@ Artifact Program() {
   artifact.launch.workspaces = {{DType::kF32, {Symbol(0)}, /*zeroed=*/true}};
   using K = KernelArg::Kind;
   artifact.launch.launches = {
-      {.entry = "first", .grid = {Symbol(0), Constant(3)}, .threads = 96, .dynamic_shared_bytes = 65536,
+      {.entry = "first",
+       .grid = {Symbol(0), Constant(3)},
+       .threads = 96,
+       .dynamic_shared_bytes = 65536,
        .args = {{K::kTensor, 0}, {K::kWorkspace, 0}, {K::kSymbol, 0}, {K::kScalar, 2}, {K::kScalar, 3}}},
       {.entry = "second", .grid = {Symbol(0)}, .threads = 128, .cluster = {2, 1, 1}, .args = {{K::kWorkspace, 0}, {K::kTensor, 1}}}};
   return artifact;

@@ -60,8 +60,7 @@ Result<void> DeviceBuffer::CopyTo(void* host, uint64_t bytes, void* stream) cons
 
 Result<void> DeviceBuffer::Fill(uint8_t byte, void* stream) const {
   if (bytes_ == 0) return {};
-  return Within(*device_, "fill device memory",
-                [&](const Driver& driver) { return driver.fill_bytes(address_, byte, bytes_, stream); });
+  return Within(*device_, "fill device memory", [&](const Driver& driver) { return driver.fill_bytes(address_, byte, bytes_, stream); });
 }
 
 Result<void> SynchronizeStream(const Device& device, void* stream) {

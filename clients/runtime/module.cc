@@ -65,8 +65,7 @@ Result<void> Module::LoadImage(const std::string& image, std::string_view what, 
   void* const size = reinterpret_cast<void*>(kLogBytes);
   void* values[] = {info.data(), size, errors.data(), size, reinterpret_cast<void*>(1)};
   const Driver& driver = device_->driver();
-  const int status = driver.module_load(&handle_, image.c_str(), compile ? 5 : 0, compile ? options : nullptr,
-                                        compile ? values : nullptr);
+  const int status = driver.module_load(&handle_, image.c_str(), compile ? 5 : 0, compile ? options : nullptr, compile ? values : nullptr);
   log_ = Trimmed(info);
   if (status == 0) {
     loaded_from_ = what;
@@ -81,8 +80,8 @@ Result<void> Module::LoadImage(const std::string& image, std::string_view what, 
 Result<void> Module::PrepareLaunch(const LaunchSpec& launch) {
   const Driver& driver = device_->driver();
   void* function = nullptr;
-  if (auto ok = driver.Check(driver.module_function(&function, handle_, launch.entry.c_str()),
-                             fmt::format("find kernel {} in the code", launch.entry));
+  if (auto ok =
+          driver.Check(driver.module_function(&function, handle_, launch.entry.c_str()), fmt::format("find kernel {} in the code", launch.entry));
       !ok)
     return ok;
   EntryResources resources{.entry = launch.entry, .dynamic_shared_bytes = int(launch.dynamic_shared_bytes)};
@@ -91,8 +90,7 @@ Result<void> Module::PrepareLaunch(const LaunchSpec& launch) {
                                                         {kSharedBytes, &resources.shared_bytes},
                                                         {kMaxThreadsPerBlock, &resources.max_threads}};
   for (const auto& [attribute, value] : queries)
-    if (auto ok = driver.Check(driver.function_get(value, attribute, function), fmt::format("inspect kernel {}", launch.entry)); !ok)
-      return ok;
+    if (auto ok = driver.Check(driver.function_get(value, attribute, function), fmt::format("inspect kernel {}", launch.entry)); !ok) return ok;
   uint64_t cluster = 1;
   for (uint32_t extent : launch.cluster) cluster *= std::clamp<uint64_t>(extent, 1, kLargestCluster + 1);
   if (cluster > kLargestCluster)

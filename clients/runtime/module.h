@@ -14,7 +14,7 @@ struct EntryResources {
   int local_bytes = 0;   // per thread: spills and arrays
   int shared_bytes = 0;  // static
   int dynamic_shared_bytes = 0;
-  int max_threads = 0;   // in a block, with these registers
+  int max_threads = 0;  // in a block, with these registers
 };
 
 // An artifact's code on a device. Unloaded with the object.
@@ -30,7 +30,7 @@ class Module {
   const Device& device() const { return *device_; }
   void* function(size_t launch) const { return functions_[launch]; }
   std::span<const EntryResources> resources() const { return resources_; }  // one for each launch
-  const std::string& log() const { return log_; }  // of the driver's compiler: registers and spills
+  const std::string& log() const { return log_; }                           // of the driver's compiler: registers and spills
   std::string_view loaded_from() const { return loaded_from_; }
 
  private:

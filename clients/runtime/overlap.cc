@@ -19,12 +19,12 @@ struct Dim {
 
 // Where the elements of a tensor lie: runs of neighbouring bits from the address `base` on, one for each index of `dims`.
 struct Runs {
-  uint64_t base = 0;   // in bytes
-  uint64_t shift = 0;  // bits from there to the first run
-  uint64_t bits = 0;   // of a run; 0: no elements
+  uint64_t base = 0;      // in bytes
+  uint64_t shift = 0;     // bits from there to the first run
+  uint64_t bits = 0;      // of a run; 0: no elements
   std::vector<Dim> dims;  // the smallest stride first
   uint64_t count = 1;
-  uint64_t span = 0;   // bits from the first run's start to the last one's end
+  uint64_t span = 0;  // bits from the first run's start to the last one's end
 
   uint64_t begin() const { return base + shift / 8; }
   uint64_t end() const { return base + (shift + span + 7) / 8; }
@@ -41,8 +41,8 @@ std::optional<Runs> RunsOf(const Tensor& tensor) {
     if (__builtin_mul_overflow(dense, extent, &dense)) return std::nullopt;
     if (extent == 1 || stride == 0) continue;
     int64_t reach = 0;
-    if (__builtin_mul_overflow(extent - 1, stride, &reach) || __builtin_mul_overflow(reach, int64_t(element), &reach) ||
-        reach > kFarthest || reach < -kFarthest) {
+    if (__builtin_mul_overflow(extent - 1, stride, &reach) || __builtin_mul_overflow(reach, int64_t(element), &reach) || reach > kFarthest ||
+        reach < -kFarthest) {
       return std::nullopt;
     }
     low += std::min<int64_t>(reach, 0);
@@ -105,9 +105,10 @@ std::optional<std::string> ForbiddenOverlap(const Binder& binder, std::span<cons
       if (args[i].kind != Arg::Kind::kTensor || args[j].kind != Arg::Kind::kTensor) continue;
       if ((!written(i) && !written(j)) || (params[i].may_alias && params[j].may_alias)) continue;
       if (!Overlap(args[i].tensor, args[j].tensor)) continue;
-      return fmt::format("{}: {} and {} overlap, and the kernel writes {}; pass a copy of one of them, or let both overlap in the program "
-                         "(T.annotate_restrict_buffers, Builder::MayAlias)", binder.name(), params[j].name, params[i].name,
-                         params[written(i) ? i : j].name);
+      return fmt::format(
+          "{}: {} and {} overlap, and the kernel writes {}; pass a copy of one of them, or let both overlap in the program "
+          "(T.annotate_restrict_buffers, Builder::MayAlias)",
+          binder.name(), params[j].name, params[i].name, params[written(i) ? i : j].name);
     }
   }
   return std::nullopt;

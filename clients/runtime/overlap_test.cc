@@ -62,7 +62,9 @@ TEST(Overlap, AgreesWithTheBytesOfRandomViews) {
   for (int n = 0; n < 5000; ++n) {
     View views[2];
     for (View& view : views) {
-      view = {.dtype = DType::kF16, .first = uint64_t(4096 + 2 * pick(0, 20)), .shape = {pick(0, 4), pick(1, 4)},
+      view = {.dtype = DType::kF16,
+              .first = uint64_t(4096 + 2 * pick(0, 20)),
+              .shape = {pick(0, 4), pick(1, 4)},
               .strides = {pick(-12, 12), pick(-3, 3)}};
     }
     std::set<int64_t> common;
@@ -81,8 +83,7 @@ TEST(Overlap, IsForbiddenWhereOneIsWrittenAndNotBothMayAlias) {
     LaunchInfo info;
     info.params = {{.name = "A", .dtype = DType::kF32, .tensor = true, .shape = {eight}, .strides = {}, .may_alias = a_may},
                    {.name = "f", .dtype = DType::kF32, .shape = {}, .strides = {}},
-                   {.name = "B", .dtype = DType::kF32, .tensor = true, .shape = {eight}, .strides = {}, .written = written,
-                    .may_alias = b_may}};
+                   {.name = "B", .dtype = DType::kF32, .tensor = true, .shape = {eight}, .strides = {}, .written = written, .may_alias = b_may}};
     info.launches = {{.entry = "kernel", .grid = {eight}, .threads = 32, .args = {}, .assumptions = {}}};
     const auto binder = Binder::Create(std::move(info), "f", Place::kHost, 0);
     const View row{.shape = {8}, .strides = {}};

@@ -27,8 +27,7 @@ Result<void> Binder::Solver::AddTensor(size_t index, const Arg& arg) {
   const auto& proto = binder_.info_.params[index];
   const Tensor& tensor = arg.tensor;
   const bool empty = ElementCount(tensor.shape) == 0u;
-  for (size_t d = 0; d < param.shape.size(); ++d)
-    equations_.push_back({&param.shape[d], GivenExtent(proto, tensor, d), index, d, false, true});
+  for (size_t d = 0; d < param.shape.size(); ++d) equations_.push_back({&param.shape[d], GivenExtent(proto, tensor, d), index, d, false, true});
   if (param.strides.empty()) return empty ? Result<void>() : CheckContiguous(index, tensor);
   int64_t contiguous = 1;
   std::vector<int64_t> row_major(tensor.shape.size());
@@ -37,8 +36,7 @@ Result<void> Binder::Solver::AddTensor(size_t index, const Arg& arg) {
     if (__builtin_mul_overflow(contiguous, std::max<int64_t>(tensor.shape[d], 1), &contiguous)) contiguous = INT64_MAX;
   }
   for (size_t d = 0; d < param.strides.size(); ++d)
-    equations_.push_back({&param.strides[d], tensor.strides ? tensor.strides[d] : row_major[d], index, d, true,
-                          !empty && tensor.shape[d] > 1});
+    equations_.push_back({&param.strides[d], tensor.strides ? tensor.strides[d] : row_major[d], index, d, true, !empty && tensor.shape[d] > 1});
   return {};
 }
 
@@ -47,10 +45,10 @@ Result<void> Binder::Solver::CheckContiguous(size_t param, const Tensor& tensor)
   int64_t expected = 1;
   for (size_t d = tensor.shape.size(); d-- > 0;) {
     if (tensor.shape[d] > 1 && tensor.strides[d] != expected)
-      return ArgumentError(fmt::format(
-          "Argument {}.{}.strides[{}] has an unsatisfied constraint: {} == {}; the tensor must be contiguous (pass "
-          ".contiguous(), or declare it as a StridedTensor)",
-          binder_.name_, binder_.info_.params[param].name, d, expected, tensor.strides[d]));
+      return ArgumentError(
+          fmt::format("Argument {}.{}.strides[{}] has an unsatisfied constraint: {} == {}; the tensor must be contiguous (pass "
+                      ".contiguous(), or declare it as a StridedTensor)",
+                      binder_.name_, binder_.info_.params[param].name, d, expected, tensor.strides[d]));
     expected *= tensor.shape[d];  // ElementCount has shown that it does not overflow
   }
   return {};
@@ -103,8 +101,7 @@ Result<void> Binder::Solver::CheckEquation(const Equation& equation) const {
   auto value = equation.expr->Evaluate(values());
   if (!value) return ArgumentError(fmt::format("{}: {}", Where(equation), value.error().message));
   if (!*value || **value == equation.given) return {};
-  return ArgumentError(fmt::format("{}: {} == {}{}", Where(equation), equation.expr->Text(binder_.info_), equation.given,
-                                   Known(*equation.expr)));
+  return ArgumentError(fmt::format("{}: {} == {}{}", Where(equation), equation.expr->Text(binder_.info_), equation.given, Known(*equation.expr)));
 }
 
 // None is fine where no launch takes the tensor, and where it would be empty.
@@ -115,25 +112,25 @@ Result<void> Binder::Solver::CheckAbsent(size_t index) const {
     auto value = extent.Evaluate(values());
     if (value && *value && **value == 0) return {};
   }
-  return ArgumentError(fmt::format("{}.{} is expected to have non-NULL pointer", binder_.name_,
-                                   binder_.info_.params[index].name));
+  return ArgumentError(fmt::format("{}.{} is expected to have non-NULL pointer", binder_.name_, binder_.info_.params[index].name));
 }
 
 Result<std::vector<int64_t>> Binder::Solver::Symbols() const {
   std::vector<int64_t> all;
   for (size_t i = 0; i < symbols_.size(); ++i) {
     if (!symbols_[i])
-      return ArgumentError(fmt::format("{}: the arguments do not determine {}; it must stand alone, or linearly, in the shape of a "
-                                       "tensor that is passed",
-                                       binder_.name_, binder_.info_.symbols[i].name));
+      return ArgumentError(
+          fmt::format("{}: the arguments do not determine {}; it must stand alone, or linearly, in the shape of a "
+                      "tensor that is passed",
+                      binder_.name_, binder_.info_.symbols[i].name));
     all.push_back(*symbols_[i]);
   }
   return all;
 }
 
 std::string Binder::Solver::Where(const Equation& equation) const {
-  return fmt::format("Argument {}.{}.{}[{}] has an unsatisfied constraint", binder_.name_,
-                     binder_.info_.params[equation.param].name, equation.stride ? "strides" : "shape", equation.dim);
+  return fmt::format("Argument {}.{}.{}[{}] has an unsatisfied constraint", binder_.name_, binder_.info_.params[equation.param].name,
+                     equation.stride ? "strides" : "shape", equation.dim);
 }
 
 // " with m = 512", for the reader to see which dimension was fixed by another argument.

@@ -15,8 +15,8 @@ namespace {
 constexpr uint32_t kUnit = 16;  // bytes: of strides, and of a box's innermost dimension
 constexpr uint32_t kMaxBox = 256;
 constexpr uint64_t kMaxExtent = (uint64_t(1) << 31) - (1 << 17);  // kernels count in 32 bits, a tile beyond the end
-constexpr uint64_t kStrideLimit = uint64_t(1) << 40;  // bytes
-constexpr std::array<uint32_t, 4> kSwizzles = {0, 32, 64, 128};  // CUtensorMapSwizzle counts them so
+constexpr uint64_t kStrideLimit = uint64_t(1) << 40;              // bytes
+constexpr std::array<uint32_t, 4> kSwizzles = {0, 32, 64, 128};   // CUtensorMapSwizzle counts them so
 // The L2 fetches lines of 128 bytes as they are asked for. Fetching pairs slows down tiles that stream from memory, and helps nowhere else.
 constexpr int kInterleaveNone = 0, kPromotion128 = 2, kFillZeros = 0;
 
@@ -24,7 +24,8 @@ constexpr int kInterleaveNone = 0, kPromotion128 = 2, kFillZeros = 0;
 std::optional<int> TensorMapType(DType dtype) {
   switch (dtype) {
     case DType::kF16: return 6;
-    case DType::kF32: case DType::kTF32: return 7;  // its own TFLOAT32 rounds
+    case DType::kF32:
+    case DType::kTF32: return 7;  // its own TFLOAT32 rounds
     case DType::kF64: return 8;
     case DType::kBF16: return 9;
     case DType::kI32: return 3;
@@ -46,14 +47,16 @@ size_t RankOf(const TensorMap& map) { return map.box.size() + (map.panels > 1); 
 
 Result<void> CheckBox(const TensorMap& map, const LaunchParam& param) {
   if (map.box.empty() || RankOf(map) > kMaxTensorMapRank || map.box.size() != param.shape.size())
-    return ArtifactError(fmt::format("a tensor map of {} has a box of {} dimensions; it needs the tensor's, of which there are {}, and 1 to {}, one "
-                                     "fewer where it has panels", param.name, map.box.size(), param.shape.size(), kMaxTensorMapRank));
+    return ArtifactError(
+        fmt::format("a tensor map of {} has a box of {} dimensions; it needs the tensor's, of which there are {}, and 1 to {}, one "
+                    "fewer where it has panels",
+                    param.name, map.box.size(), param.shape.size(), kMaxTensorMapRank));
   if (map.panels > kMaxBox)
     return ArtifactError(fmt::format("a tensor map of {} has {} panels; 1 to {} are possible", param.name, map.panels, kMaxBox));
   for (uint32_t extent : map.box)
     if (extent < 1 || extent > kMaxBox)
-      return ArtifactError(fmt::format("a tensor map of {} has a box of {} elements along a dimension; 1 to {} are possible", param.name,
-                                       extent, kMaxBox));
+      return ArtifactError(
+          fmt::format("a tensor map of {} has a box of {} elements along a dimension; 1 to {} are possible", param.name, extent, kMaxBox));
   return {};
 }
 
@@ -72,8 +75,7 @@ std::expected<uint64_t, std::string> StrideBytes(const Tensor& tensor, size_t di
   if (stride <= 0 || uint64_t(stride) >= kStrideLimit / element)
     return std::unexpected(fmt::format("stride {} is {}; it must be positive and below 2^40 bytes", dim, stride));
   const uint64_t bytes = uint64_t(stride) * element;
-  if (bytes % kUnit != 0)
-    return std::unexpected(fmt::format("stride {} has {} bytes; they must be a multiple of {}", dim, bytes, kUnit));
+  if (bytes % kUnit != 0) return std::unexpected(fmt::format("stride {} has {} bytes; they must be a multiple of {}", dim, bytes, kUnit));
   return bytes;
 }
 
@@ -97,9 +99,8 @@ std::string Describe(const TensorMapSpec& spec) {
   const auto reversed = [](const auto& list, size_t count) {
     return fmt::format("{}", fmt::join(std::make_reverse_iterator(list.begin() + count), std::make_reverse_iterator(list.begin()), "×"));
   };
-  return fmt::format("address {:#x}, shape {}, strides of {} bytes, boxes of {}, swizzle of {} bytes", spec.address,
-                     reversed(spec.dims, spec.rank), spec.rank > 1 ? reversed(spec.strides, spec.rank - 1) : "no",
-                     reversed(spec.box, spec.rank), kSwizzles[size_t(spec.swizzle)]);
+  return fmt::format("address {:#x}, shape {}, strides of {} bytes, boxes of {}, swizzle of {} bytes", spec.address, reversed(spec.dims, spec.rank),
+                     spec.rank > 1 ? reversed(spec.strides, spec.rank - 1) : "no", reversed(spec.box, spec.rank), kSwizzles[size_t(spec.swizzle)]);
 }
 
 }  // namespace
@@ -112,12 +113,14 @@ Result<void> CheckTensorMap(const TensorMap& map, std::span<const LaunchParam> p
     return ArtifactError(fmt::format("a tensor map is of {}, whose type {} it cannot have", param.name, Name(param.dtype)));
   if (auto ok = CheckBox(map, param); !ok) return ok;
   if (std::ranges::find(kSwizzles, map.swizzle_bytes) == kSwizzles.end())
-    return ArtifactError(fmt::format("a tensor map of {} has a swizzle of {} bytes; {} are possible", param.name, map.swizzle_bytes,
-                                     fmt::join(kSwizzles, ", ")));
+    return ArtifactError(
+        fmt::format("a tensor map of {} has a swizzle of {} bytes; {} are possible", param.name, map.swizzle_bytes, fmt::join(kSwizzles, ", ")));
   const uint64_t row = Bytes(*Find(param.dtype), map.box.back());
   if (row % kUnit != 0 || (map.swizzle_bytes != 0 && row > map.swizzle_bytes))
-    return ArtifactError(fmt::format("a tensor map of {} has boxes with rows of {} bytes and a swizzle of {}; rows are multiples of {} bytes "
-                                     "and fit in the swizzle", param.name, row, map.swizzle_bytes, kUnit));
+    return ArtifactError(
+        fmt::format("a tensor map of {} has boxes with rows of {} bytes and a swizzle of {}; rows are multiples of {} bytes "
+                    "and fit in the swizzle",
+                    param.name, row, map.swizzle_bytes, kUnit));
   return {};
 }
 
@@ -156,10 +159,10 @@ std::expected<TensorMapSpec, std::string> DescribeTensor(const TensorMap& map, c
 Result<void> EncodeTensorMap(const Driver& driver, const TensorMapSpec& spec, std::string_view kernel, std::string_view tensor,
                              EncodedTensorMap& encoded) {
   static constexpr std::array<uint32_t, kMaxTensorMapRank> kEveryElement = {1, 1, 1, 1, 1};
-  const int status = driver.tensor_map_encode(encoded.bytes.data(), spec.type, spec.rank, spec.address, spec.dims.data(),
-                                              spec.strides.data(), spec.box.data(), kEveryElement.data(), kInterleaveNone, spec.swizzle,
-                                              kPromotion128, kFillZeros);
-  if (status == 0) [[likely]] return {};
+  const int status = driver.tensor_map_encode(encoded.bytes.data(), spec.type, spec.rank, spec.address, spec.dims.data(), spec.strides.data(),
+                                              spec.box.data(), kEveryElement.data(), kInterleaveNone, spec.swizzle, kPromotion128, kFillZeros);
+  if (status == 0) [[likely]]
+    return {};
   Error error = driver.MakeError(status, fmt::format("encode a tensor map of {}.{} ({})", kernel, tensor, Describe(spec)));
   error.message += "; compile with CompileOptions.disable_tma, and the kernel needs none";
   return std::unexpected(std::move(error));

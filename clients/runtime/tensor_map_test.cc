@@ -33,9 +33,9 @@ Artifact Program() {
       ".entry second(.param .align 64 .b8 b[128], .param .align 64 .b8 a[128])\n";
   LaunchInfo& info = artifact.launch;
   info.symbols = {{"m", DType::kI32}, {"k", DType::kI32}, {"row", DType::kI64}};
-  info.params = {{.name = "A", .dtype = DType::kF16, .tensor = true, .shape = {Symbol(0), Symbol(1)}, .strides = {Symbol(2), Constant(1)},
-                  .alignment = 16},
-                 {.name = "B", .dtype = DType::kF32, .tensor = true, .shape = {Symbol(1)}, .alignment = 16}};
+  info.params = {
+      {.name = "A", .dtype = DType::kF16, .tensor = true, .shape = {Symbol(0), Symbol(1)}, .strides = {Symbol(2), Constant(1)}, .alignment = 16},
+      {.name = "B", .dtype = DType::kF32, .tensor = true, .shape = {Symbol(1)}, .alignment = 16}};
   info.tensor_maps = {{.tensor = 0, .box = {128, 64}, .swizzle_bytes = 128}, {.tensor = 1, .box = {8}, .swizzle_bytes = 0}};
   using K = KernelArg::Kind;
   info.launches = {{.entry = "first", .grid = {Symbol(0)}, .threads = 128, .args = {{K::kTensor, 1}, {K::kTensorMap, 0}, {K::kSymbol, 0}}},
@@ -156,10 +156,10 @@ TEST_F(TensorMapTest, PanelsTakeARankOfFive) {
 }
 
 TEST_F(TensorMapTest, TypesAreThoseOfTheSameElements) {
-  const std::pair<DType, int> types[] = {
-      {DType::kBool, 0},   {DType::kI8, 0},   {DType::kU8, 0},     {DType::kF8E4M3, 0}, {DType::kF8E5M2, 0}, {DType::kF8E4M3FNUZ, 0},
-      {DType::kI16, 1},    {DType::kU16, 1},  {DType::kU32, 2},    {DType::kI32, 3},    {DType::kU64, 4},    {DType::kI64, 5},
-      {DType::kF16, 6},    {DType::kF32, 7},  {DType::kTF32, 7},   {DType::kF64, 8},    {DType::kBF16, 9}};
+  const std::pair<DType, int> types[] = {{DType::kBool, 0},       {DType::kI8, 0},  {DType::kU8, 0},  {DType::kF8E4M3, 0}, {DType::kF8E5M2, 0},
+                                         {DType::kF8E4M3FNUZ, 0}, {DType::kI16, 1}, {DType::kU16, 1}, {DType::kU32, 2},    {DType::kI32, 3},
+                                         {DType::kU64, 4},        {DType::kI64, 5}, {DType::kF16, 6}, {DType::kF32, 7},    {DType::kTF32, 7},
+                                         {DType::kF64, 8},        {DType::kBF16, 9}};
   for (const auto& [dtype, number] : types) {
     const LaunchParam param{.name = "T", .dtype = dtype, .tensor = true, .shape = std::vector<HostNodes>(1)};
     const TensorMap map{.tensor = 0, .box = {16}, .swizzle_bytes = 0};
@@ -210,8 +210,9 @@ TEST_F(TensorMapTest, TensorsThatNoMapHoldsAskForACompileWithoutThem) {
     EXPECT_EQ(error.alignment, 8u) << error.message;
     return error.message;
   };
-  EXPECT_EQ(refusal(Args(1000, 0, 512)), "scale.A cannot be moved by tensor copies (TMA): extent 1 is 0; it must be in 1 … 2147352576; compile "
-                                         "with pointer_alignment = 8, or with disable_tma");
+  EXPECT_EQ(refusal(Args(1000, 0, 512)),
+            "scale.A cannot be moved by tensor copies (TMA): extent 1 is 0; it must be in 1 … 2147352576; compile "
+            "with pointer_alignment = 8, or with disable_tma");
   EXPECT_THAT(refusal(Args(1000, 320, 513)), HasSubstr("stride 0 has 1026 bytes; they must be a multiple of 16"));
   EXPECT_THAT(refusal(Args(1000, 320, 0)), HasSubstr("stride 0 is 0; it must be positive"));
   EXPECT_THAT(refusal(Args(1000, 320, -512)), HasSubstr("stride 0 is -512; it must be positive"));

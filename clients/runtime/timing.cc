@@ -12,8 +12,7 @@ Result<Event> Event::Create(std::shared_ptr<const Device> device) {
   auto scope = device->Enter();
   if (!scope) return std::unexpected(scope.error());
   void* handle = nullptr;
-  if (auto ok = device->driver().Check(device->driver().event_create(&handle, 0), "create an event"); !ok)
-    return std::unexpected(ok.error());
+  if (auto ok = device->driver().Check(device->driver().event_create(&handle, 0), "create an event"); !ok) return std::unexpected(ok.error());
   return Event(std::move(device), handle);
 }
 

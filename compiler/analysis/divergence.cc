@@ -3,7 +3,6 @@
 
 #include "ir/visit.h"
 
-
 #include <algorithm>
 #include <utility>
 
@@ -32,7 +31,8 @@ Divergence::Divergence(const ir::Module& module, const ir::Block& body) : module
 void Divergence::TakeAllToDiffer(const ir::Block& body) {
   ir::Walk(body, [&](const ir::Stmt& stmt) {
     if (const auto* let = std::get_if<ir::Let>(&stmt.op)) vars_.insert(let->var);
-    if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && module_[alloc->buffer].space == Space::kLocal) locals_.insert(alloc->buffer);
+    if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && module_[alloc->buffer].space == Space::kLocal)
+      locals_.insert(alloc->buffer);
   });
 }
 
@@ -77,8 +77,8 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
                  },
                  [&](const ir::Store& store) { Write(stmt, store.buffer, store.indices, store.value, divergent); },
                  [&](const ir::Atomic& atomic) { Write(stmt, atomic.buffer, atomic.indices, atomic.value, divergent); },
-                 ir::Ignored<ir::Alloc, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Barrier, ir::AsyncCommit,
-                             ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                 ir::Ignored<ir::Alloc, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Barrier, ir::AsyncCommit, ir::AsyncWait,
+                             ir::RingStep, ir::PairSum, ir::StreamSum>{},
              },
              stmt.op);
 }

@@ -17,9 +17,7 @@ namespace {
 using ir::Digit;
 using ir::Place;
 
-int64_t Elements(const std::vector<int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-}
+int64_t Elements(const std::vector<int64_t>& shape) { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
 
 // Appends a digit of an element's row-major place. Only digits that determine the thread have a stride; registers have stride 0. Digits
 // that continue each other are merged.
@@ -93,7 +91,8 @@ Encounters::Encounters(const ir::Module& module, const ir::Kernel& kernel) : mod
 void Encounters::FindNarrowed(const ir::Block& block, const std::optional<ir::ThreadRange>& threads) {
   for (const ir::Stmt& stmt : block) {
     if (threads) narrowed_.emplace(&stmt, *threads);
-    if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) FindNarrowed(loop->body, threads);
+    if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel)
+      FindNarrowed(loop->body, threads);
     if (const auto* loop = std::get_if<ir::While>(&stmt.op)) FindNarrowed(loop->body, threads);
     if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
       FindNarrowed(branch->then_body, branch->then_threads ? branch->then_threads : threads);

@@ -17,9 +17,7 @@ using ir::ExprOp;
 
 constexpr Range kAnything{-kUnbounded, kUnbounded};
 
-int64_t Saturate(__int128 value) {
-  return int64_t(std::clamp<__int128>(value, -kUnbounded, kUnbounded));
-}
+int64_t Saturate(__int128 value) { return int64_t(std::clamp<__int128>(value, -kUnbounded, kUnbounded)); }
 int64_t SatAdd(int64_t a, int64_t b) {
   if (std::abs(a) == kUnbounded) return a;
   if (std::abs(b) == kUnbounded) return b;
@@ -51,8 +49,7 @@ bool ReadsMemory(const ir::ExprPool& pool, ExprId id) {
 Range Fit(Range range, ir::DType type) {
   if (!ir::IsInteger(type) || ir::Bits(type) > 60) return range;
   const int bits = ir::Bits(type);
-  const Range whole = ir::IsSigned(type) ? Range{-(int64_t{1} << (bits - 1)), (int64_t{1} << (bits - 1)) - 1}
-                                         : Range{0, (int64_t{1} << bits) - 1};
+  const Range whole = ir::IsSigned(type) ? Range{-(int64_t{1} << (bits - 1)), (int64_t{1} << (bits - 1)) - 1} : Range{0, (int64_t{1} << bits) - 1};
   return range.min < whole.min || range.max > whole.max ? whole : range;
 }
 
@@ -136,8 +133,7 @@ void Facts::Assume(ExprId cond) {
       }
       break;
     }
-    default:
-      break;
+    default: break;
   }
 }
 
@@ -156,8 +152,7 @@ Range Facts::Compute(ExprId id) const {
   const ExprNode& node = pool[id];
   const auto arg = [&](int i) { return RangeOf(node.args[i]); };
   switch (node.op) {
-    case ExprOp::kConstInt:
-      return {node.int_value, node.int_value};
+    case ExprOp::kConstInt: return {node.int_value, node.int_value};
     case ExprOp::kVar: {
       const VarFact* fact = vars_.Find(node.ref);
       if (fact == nullptr) return kAnything;
@@ -172,8 +167,7 @@ Range Facts::Compute(ExprId id) const {
       const Range a = arg(0), b = arg(1);
       return {SatAdd(a.min, -b.max), SatAdd(a.max, -b.min)};
     }
-    case ExprOp::kMul:
-      return MulRange(arg(0), arg(1));
+    case ExprOp::kMul: return MulRange(arg(0), arg(1));
     case ExprOp::kMin: {
       const Range a = arg(0), b = arg(1);
       return {std::min(a.min, b.min), std::min(a.max, b.max)};
@@ -205,10 +199,8 @@ Range Facts::Compute(ExprId id) const {
       if (a.min < 0 && b.min < 0) return kAnything;
       return {0, std::min(a.min < 0 ? kUnbounded : a.max, b.min < 0 ? kUnbounded : b.max)};
     }
-    case ExprOp::kCast:
-      return IsWideningCast(pool, node) ? arg(0) : kAnything;
-    default:
-      return kAnything;
+    case ExprOp::kCast: return IsWideningCast(pool, node) ? arg(0) : kAnything;
+    default: return kAnything;
   }
 }
 
@@ -224,31 +216,21 @@ int64_t Facts::ComputeDivisor(ExprId id) const {
   const ExprNode& node = pool[id];
   int64_t divisor = 1;
   switch (node.op) {
-    case ExprOp::kConstInt:
-      return std::abs(node.int_value);
+    case ExprOp::kConstInt: return std::abs(node.int_value);
     case ExprOp::kVar:
       if (const VarFact* fact = vars_.Find(node.ref); fact != nullptr) divisor = fact->divisor;
       break;
     case ExprOp::kAdd:
     case ExprOp::kSub:
     case ExprOp::kMin:
-    case ExprOp::kMax:
-      divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1]));
-      break;
-    case ExprOp::kMul:
-      divisor = SatMul(DivisorOf(node.args[0]), DivisorOf(node.args[1]));
-      break;
-    case ExprOp::kSelect:
-      divisor = std::gcd(DivisorOf(node.args[1]), DivisorOf(node.args[2]));
-      break;
-    case ExprOp::kFloorMod:
-      divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1]));
-      break;
+    case ExprOp::kMax: divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1])); break;
+    case ExprOp::kMul: divisor = SatMul(DivisorOf(node.args[0]), DivisorOf(node.args[1])); break;
+    case ExprOp::kSelect: divisor = std::gcd(DivisorOf(node.args[1]), DivisorOf(node.args[2])); break;
+    case ExprOp::kFloorMod: divisor = std::gcd(DivisorOf(node.args[0]), DivisorOf(node.args[1])); break;
     case ExprOp::kCast:
       if (IsWideningCast(pool, node)) divisor = DivisorOf(node.args[0]);
       break;
-    default:
-      break;
+    default: break;
   }
   const int64_t* said = divisors_.Find(ir::Index(id));
   if (said == nullptr || *said == 0) return divisor;
@@ -282,9 +264,7 @@ Linear ComputeLinear(const ir::ExprPool& pool, ExprId id, LinearMemo& memo) {
   const ExprNode& node = pool[id];
   Linear result;
   switch (node.op) {
-    case ExprOp::kConstInt:
-      result.constant = node.int_value;
-      return result;
+    case ExprOp::kConstInt: result.constant = node.int_value; return result;
     case ExprOp::kAdd:
     case ExprOp::kSub:
       result = LinearIn(pool, node.args[0], memo);
@@ -299,8 +279,7 @@ Linear ComputeLinear(const ir::ExprPool& pool, ExprId id, LinearMemo& memo) {
     case ExprOp::kCast:
       if (IsWideningCast(pool, node)) return LinearIn(pool, node.args[0], memo);
       break;
-    default:
-      break;
+    default: break;
   }
   result.terms[ir::Index(id)] = 1;
   return result;

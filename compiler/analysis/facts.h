@@ -61,7 +61,7 @@ class Facts {
 
   const ir::Module* module_;
   PersistentMap<VarFact> vars_;
-  PersistentMap<Range> ranges_;      // by expression: what conditions said
+  PersistentMap<Range> ranges_;  // by expression: what conditions said
   PersistentMap<int64_t> divisors_;
 };
 

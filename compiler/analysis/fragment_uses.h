@@ -34,9 +34,9 @@ struct FragmentUses {
   std::vector<LoopUse> loops;
   std::vector<ir::Gemm*> gemms;
   std::vector<ir::Reduce*> reduces;
-  std::vector<const ir::PairSum*> halves;  // that give each block half of a sum
-  std::vector<ir::BufferId> order;  // fragments as the program first touches them
-  std::set<ir::BufferId> whole;     // touched outside of tile operations: every thread holds all of them
+  std::vector<const ir::PairSum*> halves;           // that give each block half of a sum
+  std::vector<ir::BufferId> order;                  // fragments as the program first touches them
+  std::set<ir::BufferId> whole;                     // touched outside of tile operations: every thread holds all of them
   std::map<ir::BufferId, ir::ThreadRange> threads;  // that use the fragment: the same wherever it is used (compiler/hand_over.h)
 };
 // The pointers are into the kernel's body.

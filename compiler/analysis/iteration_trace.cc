@@ -17,9 +17,7 @@ using ir::ExprOp;
 
 bool Leaves(const ir::Block& body) {
   bool found = false;
-  ir::Walk(body, [&](const ir::Stmt& stmt) {
-    found |= std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op);
-  });
+  ir::Walk(body, [&](const ir::Stmt& stmt) { found |= std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op); });
   return found;
 }
 
@@ -38,13 +36,10 @@ class Tracer {
   void Run(const ir::Block& body) {
     for (const ir::Stmt& stmt : body) {
       stmt_ = &stmt;
-      std::visit(ir::Overloaded{[&](const ir::Let& op) { Bind(op.var, Read(op.value)); },
-                                [&](const ir::Store& op) { Write(op); },
-                                [&](const ir::If& op) { Choose(op); },
-                                [&](const ir::For& op) { FirstRound(op); },
-                                ir::Ignored<ir::Alloc, ir::While, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic,
-                                            ir::Barrier, ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum,
-                                            ir::StreamSum>{}},
+      std::visit(ir::Overloaded{[&](const ir::Let& op) { Bind(op.var, Read(op.value)); }, [&](const ir::Store& op) { Write(op); },
+                                [&](const ir::If& op) { Choose(op); }, [&](const ir::For& op) { FirstRound(op); },
+                                ir::Ignored<ir::Alloc, ir::While, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier,
+                                            ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
                  stmt.op);
     }
   }

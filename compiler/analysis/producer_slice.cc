@@ -11,9 +11,8 @@ namespace {
 
 bool LeavesLoop(const ir::Block& body) {
   bool leaves = false;
-  ir::Walk(body, [&](const ir::Stmt& stmt) {
-    leaves |= std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op);
-  });
+  ir::Walk(body,
+           [&](const ir::Stmt& stmt) { leaves |= std::holds_alternative<ir::Break>(stmt.op) || std::holds_alternative<ir::Continue>(stmt.op); });
   return leaves;
 }
 

@@ -50,8 +50,8 @@ class Counter {
                      [&](const ir::Copy&) { plain = false; },
                      [&](const ir::Gemm&) { plain = false; },
                      [&](const ir::StreamSum&) { plain = false; },
-                     ir::Ignored<ir::Alloc, ir::Store, ir::Assume, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break,
-                                 ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum>{},
+                     ir::Ignored<ir::Alloc, ir::Store, ir::Assume, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
+                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum>{},
                  },
                  stmt.op);
     }

@@ -48,8 +48,8 @@ bool LastIsContiguous(const ir::Module& module, const ir::Buffer& buffer) {
 
 }  // namespace
 
-int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, ir::BufferId id,
-                    std::span<const ExprId> indices, int64_t most, int64_t alignment) {
+int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, ir::BufferId id, std::span<const ExprId> indices, int64_t most,
+                    int64_t alignment) {
   return VectorWidthIn(module, facts, loop, loop.vars.size() - 1, id, indices, most, alignment);
 }
 

@@ -12,8 +12,8 @@ namespace kiln::compiler {
 // The largest power of two ≤ `most` such that iterations v·w … v·w + w − 1 of the loop's last variable touch w neighbours of the
 // buffer, aligned to their size, and all inside or all outside of its shape. `facts` hold at the loop's body. `alignment` is that
 // of global buffers in bytes. 1 where the access is not contiguous in the last variable; 0 where it does not depend on it.
-int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, ir::BufferId buffer,
-                    std::span<const ir::ExprId> indices, int64_t most, int64_t alignment);
+int64_t VectorWidth(const ir::Module& module, const Facts& facts, const ir::For& loop, ir::BufferId buffer, std::span<const ir::ExprId> indices,
+                    int64_t most, int64_t alignment);
 
 // The same of another of the loop's variables.
 int64_t VectorWidthIn(const ir::Module& module, const Facts& facts, const ir::For& loop, size_t variable, ir::BufferId buffer,

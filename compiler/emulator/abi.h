@@ -20,8 +20,7 @@ struct MatrixForm {
   uint8_t a, b, c;
 
   uint64_t Pack() const {
-    return uint64_t(unit) | uint64_t(m) << 8 | uint64_t(n) << 16 | uint64_t(k) << 24 | uint64_t(a) << 32 | uint64_t(b) << 40 |
-           uint64_t(c) << 48;
+    return uint64_t(unit) | uint64_t(m) << 8 | uint64_t(n) << 16 | uint64_t(k) << 24 | uint64_t(a) << 32 | uint64_t(b) << 40 | uint64_t(c) << 48;
   }
   static MatrixForm Unpack(uint64_t v) {
     return {MatrixUnit(v), uint8_t(v >> 8), uint8_t(v >> 16), uint8_t(v >> 24), uint8_t(v >> 32), uint8_t(v >> 40), uint8_t(v >> 48)};
@@ -40,59 +39,59 @@ enum class TensorOp : uint32_t { kAdd, kMax, kMin, kAnd, kOr, kXor, kInc, kDec, 
 // KILN_EMU_CALL(name, result, effect, parameters …): i integer of 32 bits, l of 64, p pointer to the thread's own memory or the
 // kernel's parameters, g to global, s to shared memory, d to that of any block of the cluster; v nothing. Effects: kPure depends on the thread alone; kWarp is an exchange of registers between
 // the lanes of a warp; kMemory is everything else.
-#define KILN_EMU_CALLS(KILN_EMU_CALL)                                 \
-  KILN_EMU_CALL(thread_index, i, kPure)                               \
-  KILN_EMU_CALL(block_index, i, kPure, i)                             \
-  KILN_EMU_CALL(grid_size, i, kPure, i)                               \
-  KILN_EMU_CALL(shared_memory, s, kPure)                              \
-  KILN_EMU_CALL(barrier, v, kMemory, i, i)                            \
-  KILN_EMU_CALL(lanes_barrier, v, kMemory, i, i, i, i)                \
-  KILN_EMU_CALL(shuffle_xor, i, kWarp, i, i, i, i)                    \
-  KILN_EMU_CALL(uniform, i, kWarp, i, i, i)                           \
-  KILN_EMU_CALL(vote, i, kWarp, i, i, i, i)                           \
-  KILN_EMU_CALL(warp_reduce, i, kWarp, i, i, i, i, i)                 \
-  KILN_EMU_CALL(copy_async, v, kMemory, s, g, i, i, i)                \
-  KILN_EMU_CALL(async_commit, v, kMemory, i)                          \
-  KILN_EMU_CALL(async_wait, v, kMemory, i, i)                         \
-  KILN_EMU_CALL(load_matrix, v, kMemory, s, i, i, p, i, i)            \
-  KILN_EMU_CALL(store_matrix, v, kMemory, s, i, i, p, i, i)           \
-  KILN_EMU_CALL(matrix, v, kWarp, l, p, i, i)                         \
-  KILN_EMU_CALL(wgmma_begin, v, kMemory, i, i, p, i, i)               \
-  KILN_EMU_CALL(wgmma_step, v, kMemory, l, l, l, p, i, i, i)          \
-  KILN_EMU_CALL(wgmma_wait, v, kMemory, i, i, p, i, i)                \
-  KILN_EMU_CALL(wgmma_touch, v, kMemory, i, i)                        \
-  KILN_EMU_CALL(wgmma_uses, v, kMemory, i, i, i, i)                   \
-  KILN_EMU_CALL(wgmma_assign, v, kMemory, i, i, i, i)                 \
-  KILN_EMU_CALL(fence_async_proxy, v, kMemory, i)                     \
-  KILN_EMU_CALL(phase_init, v, kMemory, s, i, i)                      \
-  KILN_EMU_CALL(phase_init_fence, v, kMemory, i)                      \
-  KILN_EMU_CALL(phase_arrive, v, kMemory, s, i)                       \
-  KILN_EMU_CALL(phase_arrive_at, v, kMemory, s, i, i)                 \
-  KILN_EMU_CALL(phase_expect, v, kMemory, s, i, i)                    \
-  KILN_EMU_CALL(phase_wait, v, kMemory, s, i, i)                      \
-  KILN_EMU_CALL(tensor_load, v, kMemory, s, p, p, i, s, i, i)         \
-  KILN_EMU_CALL(tensor_store, v, kMemory, i, p, p, i, s, i)           \
-  KILN_EMU_CALL(tensor_commit, v, kMemory, i)                         \
-  KILN_EMU_CALL(tensor_wait, v, kMemory, i, i, i)                     \
-  KILN_EMU_CALL(named_barrier, v, kMemory, i, i, i, i)                \
-  KILN_EMU_CALL(named_arrive, v, kMemory, i, i, i, i)                 \
-  KILN_EMU_CALL(set_registers, v, kMemory, i, i, i, i, i)             \
-  KILN_EMU_CALL(elect, i, kWarp, i, i)                                \
-  KILN_EMU_CALL(cluster_rank, i, kPure)                               \
-  KILN_EMU_CALL(cluster_barrier, v, kMemory, i)                       \
-  KILN_EMU_CALL(map_shared, d, kMemory, s, i, i)                      \
-  KILN_EMU_CALL(store_async_at, v, kMemory, s, i, l, i, s, i)         \
-  KILN_EMU_CALL(grid_barrier, v, kMemory, i)                          \
-  KILN_EMU_CALL(raise_flag, v, kMemory, g, i)                         \
-  KILN_EMU_CALL(take_flag, v, kMemory, g, i)                          \
-  KILN_EMU_CALL(atomic_global, v, kMemory, i, i, g, p, i)             \
-  KILN_EMU_CALL(atomic_shared, v, kMemory, i, i, s, p, i)             \
-  KILN_EMU_CALL(access, v, kMemory, p, i, i, i, p, i)                 \
-  KILN_EMU_CALL(own, v, kMemory, g, i, i)                             \
-  KILN_EMU_CALL(allocate, v, kMemory, i)                              \
-  KILN_EMU_CALL(claim_begin, i, kMemory, i, i, i)                     \
-  KILN_EMU_CALL(claim_shared, v, kMemory, s, i)                       \
-  KILN_EMU_CALL(claim_global, v, kMemory, g, i)                       \
-  KILN_EMU_CALL(claim_end, v, kMemory, i)                             \
-  KILN_EMU_CALL(time_over, v, kMemory, i)                             \
+#define KILN_EMU_CALLS(KILN_EMU_CALL)                         \
+  KILN_EMU_CALL(thread_index, i, kPure)                       \
+  KILN_EMU_CALL(block_index, i, kPure, i)                     \
+  KILN_EMU_CALL(grid_size, i, kPure, i)                       \
+  KILN_EMU_CALL(shared_memory, s, kPure)                      \
+  KILN_EMU_CALL(barrier, v, kMemory, i, i)                    \
+  KILN_EMU_CALL(lanes_barrier, v, kMemory, i, i, i, i)        \
+  KILN_EMU_CALL(shuffle_xor, i, kWarp, i, i, i, i)            \
+  KILN_EMU_CALL(uniform, i, kWarp, i, i, i)                   \
+  KILN_EMU_CALL(vote, i, kWarp, i, i, i, i)                   \
+  KILN_EMU_CALL(warp_reduce, i, kWarp, i, i, i, i, i)         \
+  KILN_EMU_CALL(copy_async, v, kMemory, s, g, i, i, i)        \
+  KILN_EMU_CALL(async_commit, v, kMemory, i)                  \
+  KILN_EMU_CALL(async_wait, v, kMemory, i, i)                 \
+  KILN_EMU_CALL(load_matrix, v, kMemory, s, i, i, p, i, i)    \
+  KILN_EMU_CALL(store_matrix, v, kMemory, s, i, i, p, i, i)   \
+  KILN_EMU_CALL(matrix, v, kWarp, l, p, i, i)                 \
+  KILN_EMU_CALL(wgmma_begin, v, kMemory, i, i, p, i, i)       \
+  KILN_EMU_CALL(wgmma_step, v, kMemory, l, l, l, p, i, i, i)  \
+  KILN_EMU_CALL(wgmma_wait, v, kMemory, i, i, p, i, i)        \
+  KILN_EMU_CALL(wgmma_touch, v, kMemory, i, i)                \
+  KILN_EMU_CALL(wgmma_uses, v, kMemory, i, i, i, i)           \
+  KILN_EMU_CALL(wgmma_assign, v, kMemory, i, i, i, i)         \
+  KILN_EMU_CALL(fence_async_proxy, v, kMemory, i)             \
+  KILN_EMU_CALL(phase_init, v, kMemory, s, i, i)              \
+  KILN_EMU_CALL(phase_init_fence, v, kMemory, i)              \
+  KILN_EMU_CALL(phase_arrive, v, kMemory, s, i)               \
+  KILN_EMU_CALL(phase_arrive_at, v, kMemory, s, i, i)         \
+  KILN_EMU_CALL(phase_expect, v, kMemory, s, i, i)            \
+  KILN_EMU_CALL(phase_wait, v, kMemory, s, i, i)              \
+  KILN_EMU_CALL(tensor_load, v, kMemory, s, p, p, i, s, i, i) \
+  KILN_EMU_CALL(tensor_store, v, kMemory, i, p, p, i, s, i)   \
+  KILN_EMU_CALL(tensor_commit, v, kMemory, i)                 \
+  KILN_EMU_CALL(tensor_wait, v, kMemory, i, i, i)             \
+  KILN_EMU_CALL(named_barrier, v, kMemory, i, i, i, i)        \
+  KILN_EMU_CALL(named_arrive, v, kMemory, i, i, i, i)         \
+  KILN_EMU_CALL(set_registers, v, kMemory, i, i, i, i, i)     \
+  KILN_EMU_CALL(elect, i, kWarp, i, i)                        \
+  KILN_EMU_CALL(cluster_rank, i, kPure)                       \
+  KILN_EMU_CALL(cluster_barrier, v, kMemory, i)               \
+  KILN_EMU_CALL(map_shared, d, kMemory, s, i, i)              \
+  KILN_EMU_CALL(store_async_at, v, kMemory, s, i, l, i, s, i) \
+  KILN_EMU_CALL(grid_barrier, v, kMemory, i)                  \
+  KILN_EMU_CALL(raise_flag, v, kMemory, g, i)                 \
+  KILN_EMU_CALL(take_flag, v, kMemory, g, i)                  \
+  KILN_EMU_CALL(atomic_global, v, kMemory, i, i, g, p, i)     \
+  KILN_EMU_CALL(atomic_shared, v, kMemory, i, i, s, p, i)     \
+  KILN_EMU_CALL(access, v, kMemory, p, i, i, i, p, i)         \
+  KILN_EMU_CALL(own, v, kMemory, g, i, i)                     \
+  KILN_EMU_CALL(allocate, v, kMemory, i)                      \
+  KILN_EMU_CALL(claim_begin, i, kMemory, i, i, i)             \
+  KILN_EMU_CALL(claim_shared, v, kMemory, s, i)               \
+  KILN_EMU_CALL(claim_global, v, kMemory, g, i)               \
+  KILN_EMU_CALL(claim_end, v, kMemory, i)                     \
+  KILN_EMU_CALL(time_over, v, kMemory, i)                     \
   KILN_EMU_CALL(index_outside, v, kMemory, i, p, i, i, i, i)

@@ -92,7 +92,8 @@ TEST(Pipelines, DataIsNotWaitedFor) {
     const Report report = p.k.RunSeeds(seed, 1);
     EXPECT_FALSE(report.findings.empty());
     for (const Finding& finding : report.findings) {
-      in_flight += finding.kind == FindingKind::kAsyncPending && finding.message.find("which a tensor load (on the mbarrier at byte 81") != std::string::npos;
+      in_flight +=
+          finding.kind == FindingKind::kAsyncPending && finding.message.find("which a tensor load (on the mbarrier at byte 81") != std::string::npos;
     }
   }
   EXPECT_GT(in_flight, 0) << "where the load comes first";
@@ -117,7 +118,8 @@ TEST(Pipelines, SpaceIsGivenBackByTooFew) {
 TEST(Pipelines, SpaceIsNeverGivenBack) {
   Pipeline p({.empty_arrive = false});
   const Report report = p.k.RunSeeds(0, 1);
-  ExpectAmong(report, FindingKind::kDivergence, "wait for parity 0 of the mbarrier at byte 8208 (96 of 96 arrivals and 0 bytes are missing) (statement 3)");
+  ExpectAmong(report, FindingKind::kDivergence,
+              "wait for parity 0 of the mbarrier at byte 8208 (96 of 96 arrivals and 0 bytes are missing) (statement 3)");
 }
 
 TEST(Pipelines, BytesAreNotExpected) {
@@ -181,13 +183,16 @@ TEST(Mbarriers, ArrivalsOrderMemory) {
     Kernel k(kHopper, 64);
     k.If(k.Is(k.thread, 0), [&] { k.device->PhaseInit(k.Byte(k.shared, 1024), 32); });
     k.device->Barrier();
-    k.If(k.Below(k.thread, 32), [&] {
-      k.Store(k.thread, k.shared, k.thread);
-      k.device->PhaseArrive(k.Byte(k.shared, 1024), nullptr);
-    }, [&] {
-      if (waits) k.device->PhaseWait(k.Byte(k.shared, 1024), k.I32(0));
-      k.Store(k.Load(k.shared, k.b.CreateSub(k.I32(63), k.thread)), k.out(), k.thread);
-    });
+    k.If(
+        k.Below(k.thread, 32),
+        [&] {
+          k.Store(k.thread, k.shared, k.thread);
+          k.device->PhaseArrive(k.Byte(k.shared, 1024), nullptr);
+        },
+        [&] {
+          if (waits) k.device->PhaseWait(k.Byte(k.shared, 1024), k.I32(0));
+          k.Store(k.Load(k.shared, k.b.CreateSub(k.I32(63), k.thread)), k.out(), k.thread);
+        });
     if (waits) {
       ExpectClean(k.RunSeeds(0, kSeeds));
       EXPECT_EQ(k.output[40], 23u);

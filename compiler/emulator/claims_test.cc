@@ -12,9 +12,7 @@ using llvm::Value;
 // Threads up to `threads`, of those that are said to come, write a word each of the `words` that the statement says it writes.
 void Write(Kernel& k, Value* to, int words, int threads, int coming) {
   k.device->SetLocation(3);
-  k.If(k.device->BeginClaim(uint32_t(coming)), [&] {
-    k.For(words, [&](Value* i) { k.device->Claim(k.At(to, i), 4); });
-  });
+  k.If(k.device->BeginClaim(uint32_t(coming)), [&] { k.For(words, [&](Value* i) { k.device->Claim(k.At(to, i), 4); }); });
   k.If(k.Below(k.thread, threads), [&] { k.Store(k.thread, to, k.thread); });
   k.device->EndClaim();
 }
@@ -34,7 +32,8 @@ TEST(Claims, ElementsThatNoThreadWritesAreReported) {
     k.Name("tile", 0, 64);
     Write(k, k.shared, 64, 60, 64);
     const Report report = k.Run();
-    ExpectOnly(report, FindingKind::kUnwritten, "no thread of block (0, 0, 0) writes shared memory at byte 240 (%tile + 240 bytes), nor 3 more of the 64 elements");
+    ExpectOnly(report, FindingKind::kUnwritten,
+               "no thread of block (0, 0, 0) writes shared memory at byte 240 (%tile + 240 bytes), nor 3 more of the 64 elements");
     EXPECT_EQ(report.findings[0].location, 3u);
     EXPECT_TRUE(report.finished);
     ExpectClean(k.Run({}, {}, /*check=*/false));
@@ -57,9 +56,7 @@ TEST(Claims, EachTimeCounts) {
     k.For(2, [&](Value* turn) {
       Value* base = k.At(k.out(), k.b.CreateMul(turn, k.I32(64)));
       k.device->SetLocation(3);
-      k.If(k.device->BeginClaim(64), [&] {
-        k.For(64, [&](Value* i) { k.device->Claim(k.At(base, i), 4); });
-      });
+      k.If(k.device->BeginClaim(64), [&] { k.For(64, [&](Value* i) { k.device->Claim(k.At(base, i), 4); }); });
       k.If(k.b.CreateOr(k.Is(turn, 0), k.Below(k.thread, second)), [&] { k.Store(k.thread, base, k.thread); });
       k.device->EndClaim();
     });
@@ -102,9 +99,9 @@ TEST(LanesBarrier, IsOfLanesThatAllCome) {
   beyond.If(beyond.Below(beyond.thread, 20), [&] { beyond.device->LanesBarrier(0, 16); });
   ExpectAmong(beyond.RunSeeds(0, 1), FindingKind::kOperands, "at a barrier of lanes 0 to 15");
   Kernel apart("emu:sm_80", 32);
-  apart.If(apart.Below(apart.thread, 8), [&] { apart.device->LanesBarrier(0, 16); }, [&] {
-    apart.If(apart.Below(apart.thread, 16), [&] { apart.device->LanesBarrier(0, 16); });
-  });
+  apart.If(
+      apart.Below(apart.thread, 8), [&] { apart.device->LanesBarrier(0, 16); },
+      [&] { apart.If(apart.Below(apart.thread, 16), [&] { apart.device->LanesBarrier(0, 16); }); });
   ExpectAmong(apart.RunSeeds(0, 1), FindingKind::kDivergence, "a lane of the same warp, to a different barrier of the same lanes");
 }
 

@@ -196,7 +196,8 @@ struct StoresToOthers {
     d.StoreAsyncAt(at(k.thread), other, v, mbarrier);
     d.SetLocation(3);
     if (has.wait) d.PhaseWait(mbarrier, k.I32(0));
-    k.Store(k.b.CreateLoad(k.b.getInt32Ty(), at(k.b.CreateSub(k.I32(31), k.thread))), k.out(), k.b.CreateAdd(k.b.CreateMul(rank, k.I32(32)), k.thread));
+    k.Store(k.b.CreateLoad(k.b.getInt32Ty(), at(k.b.CreateSub(k.I32(31), k.thread))), k.out(),
+            k.b.CreateAdd(k.b.CreateMul(rank, k.I32(32)), k.thread));
     d.ClusterBarrier();
   }
   Kernel k;
@@ -245,7 +246,8 @@ TEST(Grid, ABarrierThatABlockDoesNotReach) {
   const Report report = Grids(true, 2).k.RunSeeds(0, 1, 4);
   EXPECT_FALSE(report.finished);
   ExpectAmong(report, FindingKind::kDivergence,
-              "blocks (0, 0, 0) and 2 more, the last (3, 0, 0): threads 0-31 wait for the barrier of the grid (statement 2); block (2, 0, 0): threads 0-31 ended");
+              "blocks (0, 0, 0) and 2 more, the last (3, 0, 0): threads 0-31 wait for the barrier of the grid (statement 2); block (2, 0, 0): "
+              "threads 0-31 ended");
 }
 
 TEST(Grid, ItsBlocksMustFit) {

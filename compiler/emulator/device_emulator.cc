@@ -85,9 +85,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   }
 
   void Barrier() override { CallRuntime(k_barrier, {Site(), Location()}); }
-  void LanesBarrier(uint32_t first, uint32_t count) override {
-    CallRuntime(k_lanes_barrier, {I32(int(first)), I32(int(count)), Site(), Location()});
-  }
+  void LanesBarrier(uint32_t first, uint32_t count) override { CallRuntime(k_lanes_barrier, {I32(int(first)), I32(int(count)), Site(), Location()}); }
 
   void CopyAsync(Value* shared, Value* global, int bytes, Value* valid) override {
     Value* copied = valid == nullptr ? I32(bytes) : builder().CreateSelect(valid, I32(bytes), I32(0));
@@ -109,7 +107,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
 
   std::vector<Value*> Mma(const target::MmaInstruction& instruction, std::span<Value* const> a, std::span<Value* const> b,
                           std::span<Value* const> c) override {
-    const MatrixForm form{UnitOf(instruction),     uint8_t(instruction.m), uint8_t(instruction.n), uint8_t(instruction.k),
+    const MatrixForm form{UnitOf(instruction),    uint8_t(instruction.m), uint8_t(instruction.n), uint8_t(instruction.k),
                           uint8_t(instruction.a), uint8_t(instruction.b), uint8_t(instruction.c)};
     for (size_t i = 0; i < a.size(); ++i) builder().CreateStore(a[i], Word(kWordsOfA + uint32_t(i)));
     for (size_t i = 0; i < b.size(); ++i) builder().CreateStore(b[i], Word(kWordsOfB + uint32_t(i)));
@@ -121,8 +119,8 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   }
 
   // Until MmaWait the results are marks that stand for them (runtime/wgmma.h).
-  std::vector<Value*> MmaGroup(const target::MmaInstruction& mma, std::span<Value* const> a, std::span<Value* const> b,
-                               std::span<Value* const> c, bool clear, bool a_by_rows, bool b_by_rows) override {
+  std::vector<Value*> MmaGroup(const target::MmaInstruction& mma, std::span<Value* const> a, std::span<Value* const> b, std::span<Value* const> c,
+                               bool clear, bool a_by_rows, bool b_by_rows) override {
     const MatrixForm form{MatrixUnit::kWgmma, uint8_t(mma.m), uint8_t(mma.n / 8), uint8_t(mma.k), uint8_t(mma.a), uint8_t(mma.b), uint8_t(mma.c)};
     Value* marks = StoreAll(c);
     CallRuntime(k_wgmma_begin, {I32(clear), I32(int(c.size())), marks, Site(), Location()});
@@ -147,7 +145,8 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   }
   void AssignRegister(uint32_t fragment, int64_t reg, Value* v) override {
     const bool word = v->getType()->getPrimitiveSizeInBits() == 32;  // those of accumulators are
-    CallRuntime(k_wgmma_assign, {builder().getInt32(fragment), I32(int(reg)), word ? builder().CreateBitCast(v, builder().getInt32Ty()) : I32(0), Location()});
+    CallRuntime(k_wgmma_assign,
+                {builder().getInt32(fragment), I32(int(reg)), word ? builder().CreateBitCast(v, builder().getInt32Ty()) : I32(0), Location()});
   }
 
   void PhaseInit(Value* mbarrier, uint32_t arrivals) override { CallRuntime(k_phase_init, {mbarrier, I32(int(arrivals)), Location()}); }
@@ -166,18 +165,12 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     CallRuntime(k_tensor_load, {shared, map, StoreAll(at), I32(int(at.size())), mbarrier, mask, Location()});
   }
   void TensorStore(Value* map, std::span<Value* const> at, Value* shared) override { StoreTensor(TensorOp::kStore, map, at, shared); }
-  void TensorReduce(AtomicOp op, Value* map, std::span<Value* const> at, Value* shared) override {
-    StoreTensor(TensorOp(op), map, at, shared);
-  }
+  void TensorReduce(AtomicOp op, Value* map, std::span<Value* const> at, Value* shared) override { StoreTensor(TensorOp(op), map, at, shared); }
   void TensorStoreCommit() override { CallRuntime(k_tensor_commit, {Location()}); }
   void TensorStoreWait(int pending, bool read_only) override { CallRuntime(k_tensor_wait, {I32(pending), I32(read_only), Location()}); }
 
-  void NamedBarrier(int id, uint32_t threads) override {
-    CallRuntime(k_named_barrier, {I32(id), I32(int(threads)), Site(), Location()});
-  }
-  void NamedBarrierArrive(int id, uint32_t threads) override {
-    CallRuntime(k_named_arrive, {I32(id), I32(int(threads)), Site(), Location()});
-  }
+  void NamedBarrier(int id, uint32_t threads) override { CallRuntime(k_named_barrier, {I32(id), I32(int(threads)), Site(), Location()}); }
+  void NamedBarrierArrive(int id, uint32_t threads) override { CallRuntime(k_named_arrive, {I32(id), I32(int(threads)), Site(), Location()}); }
   void SetRegisters(int count, bool more) override {
     CallRuntime(k_set_registers, {I32(count), I32(more), I32(int(registers_)), Site(), Location()});
   }
@@ -194,9 +187,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   void RaiseFlag(Value* flag) override { CallRuntime(k_raise_flag, {flag, Location()}); }
   void TakeFlag(Value* flag) override { CallRuntime(k_take_flag, {flag, Location()}); }
 
-  Value* Dp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) override {
-    return PlainDp4a(a, b, c, a_signed, b_signed);
-  }
+  Value* Dp4a(Value* a, Value* b, Value* c, bool a_signed, bool b_signed) override { return PlainDp4a(a, b, c, a_signed, b_signed); }
 
   void Atomic(AtomicOp op, DType dtype, Value* ptr, Value* v) override {
     builder().CreateStore(v, Words());
@@ -229,9 +220,7 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
   }
 
  protected:
-  Value* ShuffleXorWord(Value* word, int mask) override {
-    return CallRuntime(k_shuffle_xor, {word, I32(mask), Site(), Location()});
-  }
+  Value* ShuffleXorWord(Value* word, int mask) override { return CallRuntime(k_shuffle_xor, {word, I32(mask), Site(), Location()}); }
   // Mma and Atomic above do not come to these.
   std::vector<Value*> CallMma(const target::MmaInstruction&, llvm::Intrinsic::ID, std::span<Value* const>, std::span<Value* const>,
                               std::span<Value* const>) override {
@@ -347,9 +336,8 @@ class EmulatorDevice final : public llvm_ir::DeviceBase {
     llvm::DIFile* file = debug.createFile("statements", "");
     llvm::DICompileUnit* unit =
         debug.createCompileUnit(llvm::DISourceLanguageName(llvm::dwarf::DW_LANG_C), file, "kiln", true, "", 0, "", llvm::DICompileUnit::NoDebug);
-    llvm::DISubprogram* subprogram =
-        debug.createFunction(unit, "kernel", "", file, 0, debug.createSubroutineType(debug.getOrCreateTypeArray({})), 0,
-                             llvm::DINode::FlagZero, llvm::DISubprogram::SPFlagDefinition);
+    llvm::DISubprogram* subprogram = debug.createFunction(unit, "kernel", "", file, 0, debug.createSubroutineType(debug.getOrCreateTypeArray({})), 0,
+                                                          llvm::DINode::FlagZero, llvm::DISubprogram::SPFlagDefinition);
     debug.finalize();
     return subprogram;
   }

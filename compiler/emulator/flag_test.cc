@@ -57,7 +57,8 @@ TEST(Flags, AreNotLeftOut) {
     Chain unheard(blocks, {.take = false});
     EXPECT_FALSE(unheard.Run().findings.empty());
     Chain silent(blocks, {.raise = false});
-    ExpectAmong(silent.Run(), blocks == 4 ? FindingKind::kDivergence : FindingKind::kDeadlock, blocks == 4 ? "a flag of another block" : "no block before it raised");
+    ExpectAmong(silent.Run(), blocks == 4 ? FindingKind::kDivergence : FindingKind::kDeadlock,
+                blocks == 4 ? "a flag of another block" : "no block before it raised");
   }
   ExpectAmong(Chain(4, {.barrier = false}).Run(), FindingKind::kRace, "");
 }

@@ -15,7 +15,7 @@ void Instrument(llvm::Function& kernel);
 // The parameters whose memory the kernel writes.
 struct Written {
   std::set<unsigned> params, maps;  // pointers; tensor maps
-  bool any = false;  // there are writes of which it is not known
+  bool any = false;                 // there are writes of which it is not known
 };
 // Calls kiln_emu_own before each load and store of global memory that the kernel writes.
 Written HookOwners(llvm::Function& kernel);

@@ -16,7 +16,7 @@ uint32_t CountMutants(const std::string& bitcode);
 
 struct Mutant {
   std::string code;
-  std::string what;  // "no barrier", "weaker wait for products"
+  std::string what;        // "no barrier", "weaker wait for products"
   uint32_t statement = 0;  // whose
 };
 Mutant MakeMutant(const std::string& bitcode, uint32_t index);

@@ -113,8 +113,8 @@ Names NamesOf(const ir::Module& module) {
   const ir::Names printed(module);
   for (const ir::Kernel& kernel : module.kernels) {
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-      names.statements.push_back({stmt.loc.file < module.files.size() ? module.files[stmt.loc.file] : "", stmt.loc.line,
-                                  ir::PrintStmt(module, printed, stmt)});
+      names.statements.push_back(
+          {stmt.loc.file < module.files.size() ? module.files[stmt.loc.file] : "", stmt.loc.line, ir::PrintStmt(module, printed, stmt)});
     });
   }
   for (uint32_t id = 0; id < module.buffers.size(); ++id) names.buffers.push_back(printed.Of(ir::BufferId(id)));
@@ -143,8 +143,8 @@ std::string Message(const Finding& finding, const Names& names) { return WithPla
 
 std::string Describe(const Finding& finding, const Names& names) {
   std::string text = std::string(Name(finding.kind)) + ": " + Message(finding, names);
-  text += "\n  in thread " + std::to_string(finding.thread) + " of block (" + std::to_string(finding.block[0]) + ", " + std::to_string(finding.block[1]) +
-          ", " + std::to_string(finding.block[2]) + ")";
+  text += "\n  in thread " + std::to_string(finding.thread) + " of block (" + std::to_string(finding.block[0]) + ", " +
+          std::to_string(finding.block[1]) + ", " + std::to_string(finding.block[2]) + ")";
   Append(text, "at ", finding.location, names);
   if (finding.other_location != finding.location) {
     Append(text, "and ", finding.other_location, names);

@@ -114,20 +114,26 @@ Report Touched(uint64_t seed, const std::function<void(Products&, std::vector<Va
 
 TEST(Products, RegistersInFlight) {
   for (uint64_t seed : {0, 1}) {
-    ExpectAmong(Touched(seed, [&](Products& p, auto& c) {
-      c[2] = llvm::ConstantFP::get(p.k.b.getFloatTy(), 1);
-      p.Write(p.k.device->MmaWait(c, 0));
-    }), FindingKind::kInFlight, "changed a register, which wgmma writes");
-    ExpectAmong(Touched(seed, [&](Products& p, auto& c) {
-      p.k.device->SetLocation(3);
-      p.Write(c);
-    }), FindingKind::kInFlight, "never waited for a product");
-    ExpectAmong(Touched(seed, [&](Products& p, auto& c) {
-      Value* early = p.k.b.CreateFMul(c[1], llvm::ConstantFP::get(p.k.b.getFloatTy(), 2));
-      auto done = p.k.device->MmaWait(c, 0);
-      done[0] = early;
-      p.Write(done);
-    }), FindingKind::kInFlight, "reads a register, which wgmma writes");
+    ExpectAmong(Touched(seed,
+                        [&](Products& p, auto& c) {
+                          c[2] = llvm::ConstantFP::get(p.k.b.getFloatTy(), 1);
+                          p.Write(p.k.device->MmaWait(c, 0));
+                        }),
+                FindingKind::kInFlight, "changed a register, which wgmma writes");
+    ExpectAmong(Touched(seed,
+                        [&](Products& p, auto& c) {
+                          p.k.device->SetLocation(3);
+                          p.Write(c);
+                        }),
+                FindingKind::kInFlight, "never waited for a product");
+    ExpectAmong(Touched(seed,
+                        [&](Products& p, auto& c) {
+                          Value* early = p.k.b.CreateFMul(c[1], llvm::ConstantFP::get(p.k.b.getFloatTy(), 2));
+                          auto done = p.k.device->MmaWait(c, 0);
+                          done[0] = early;
+                          p.Write(done);
+                        }),
+                FindingKind::kInFlight, "reads a register, which wgmma writes");
   }
 }
 

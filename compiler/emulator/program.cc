@@ -42,10 +42,10 @@ namespace {
 
 using Kernel = void (*)(const uint64_t*);
 
-constexpr uint64_t kMostThreads = 1 << 16;  // of a grid whose blocks run at once
-constexpr uint64_t kFewThreads = 1 << 13;   // of one whose blocks may, where flags of earlier ones are all they wait for
-constexpr size_t kLongBlock = 2048;         // instructions; LLVM's instruction selection takes time quadratic in them
-constexpr uint64_t kSpillBytes = 16;        // of the stack for a value, where LLVM does not optimize
+constexpr uint64_t kMostThreads = 1 << 16;   // of a grid whose blocks run at once
+constexpr uint64_t kFewThreads = 1 << 13;    // of one whose blocks may, where flags of earlier ones are all they wait for
+constexpr size_t kLongBlock = 2048;          // instructions; LLVM's instruction selection takes time quadratic in them
+constexpr uint64_t kSpillBytes = 16;         // of the stack for a value, where LLVM does not optimize
 constexpr uint64_t kMostClusterBlocks = 16;  // CUDA C++ Programming Guide: 8, and 16 where a launch asks for it
 
 // Conversions that processors without f16 and bf16 leave to a library. A half travels in the low bits of a float register.
@@ -148,7 +148,8 @@ uint64_t OwnBytes(const llvm::Function& kernel) {
   uint64_t bytes = 0;
   for (const llvm::Instruction& instruction : llvm::instructions(kernel)) {
     if (auto* array = llvm::dyn_cast<llvm::AllocaInst>(&instruction)) {
-      bytes += array->getAllocationSize(kernel.getParent()->getDataLayout()).value_or(llvm::TypeSize::getFixed(0)).getFixedValue() + array->getAlign().value();
+      bytes += array->getAllocationSize(kernel.getParent()->getDataLayout()).value_or(llvm::TypeSize::getFixed(0)).getFixedValue() +
+               array->getAlign().value();
     }
   }
   return bytes;
@@ -156,8 +157,7 @@ uint64_t OwnBytes(const llvm::Function& kernel) {
 
 class JitProgram final : public Program {
  public:
-  static std::expected<std::unique_ptr<Program>, std::string> Create(const v1::Artifact& artifact, const target::Target& target,
-                                                                     bool check) {
+  static std::expected<std::unique_ptr<Program>, std::string> Create(const v1::Artifact& artifact, const target::Target& target, bool check) {
     auto program = std::make_unique<JitProgram>(target, check);
     if (llvm::Error problem = program->Compile(artifact)) return std::unexpected(llvm::toString(std::move(problem)));
     return program;
@@ -171,10 +171,22 @@ class JitProgram final : public Program {
     if (std::string problem = CheckLaunch(launch); !problem.empty()) return std::unexpected(problem);
     if (std::ranges::count(launch.grid, 0u) > 0) return Report{.findings = {}, .finished = true};
     const std::unique_ptr<GlobalShadow> shadow = check_ ? std::make_unique<GlobalShadow>(memory, launch.threads) : nullptr;
-    Grid grid{.kernel = kernel->second, .args = launch.args.data(), .size = launch.grid, .threads = launch.threads,
-                    .warp_size = target_.warp_size, .shared_bytes = launch.shared_bytes, .own_bytes = own_bytes_.at(launch.entry), .cluster = launch.cluster, .seed = options.seed,
-                    .slots = slots_, .touched = touched_, .shadow = shadow.get(),
-                    .clocks = check_ && (clocks_ || launch.cluster != std::array<uint32_t, 3>{1, 1, 1}), .waits_for_all = waits_for_all_, .orders_atomics = mixes_atomics_.at(launch.entry), .time_over = &time_over_};
+    Grid grid{.kernel = kernel->second,
+              .args = launch.args.data(),
+              .size = launch.grid,
+              .threads = launch.threads,
+              .warp_size = target_.warp_size,
+              .shared_bytes = launch.shared_bytes,
+              .own_bytes = own_bytes_.at(launch.entry),
+              .cluster = launch.cluster,
+              .seed = options.seed,
+              .slots = slots_,
+              .touched = touched_,
+              .shadow = shadow.get(),
+              .clocks = check_ && (clocks_ || launch.cluster != std::array<uint32_t, 3>{1, 1, 1}),
+              .waits_for_all = waits_for_all_,
+              .orders_atomics = mixes_atomics_.at(launch.entry),
+              .time_over = &time_over_};
     if (takes_flags_ && !waits_for_all_) {
       (grid.blocks() * grid.threads <= kFewThreads ? grid.waits_for_all : grid.follows) = true;
     }
@@ -217,22 +229,22 @@ class JitProgram final : public Program {
   std::string CheckLaunch(const LaunchArgs& launch) const {
     if (launch.threads == 0 || launch.threads > target_.max_threads) {
       return std::to_string(launch.threads) + " threads in a block; " + std::string(target_.name) + " has at most " +
-                             std::to_string(target_.max_threads);
+             std::to_string(target_.max_threads);
     }
     if (launch.shared_bytes > target_.max_shared_bytes) {
-      return std::to_string(launch.shared_bytes) + " bytes of shared memory; a block of " + std::string(target_.name) +
-                             " has at most " + std::to_string(target_.max_shared_bytes);
+      return std::to_string(launch.shared_bytes) + " bytes of shared memory; a block of " + std::string(target_.name) + " has at most " +
+             std::to_string(target_.max_shared_bytes);
     }
     for (size_t axis = 0; axis < 3; ++axis) {
       if (launch.cluster[axis] == 0 || launch.grid[axis] % launch.cluster[axis] != 0) {
         return "a grid of " + std::to_string(launch.grid[axis]) + " blocks along axis " + std::to_string(axis) +
-                               " does not divide into clusters of " + std::to_string(launch.cluster[axis]);
+               " does not divide into clusters of " + std::to_string(launch.cluster[axis]);
       }
     }
     const uint64_t cluster_blocks = uint64_t(launch.cluster[0]) * launch.cluster[1] * launch.cluster[2];
     if (cluster_blocks > kMostClusterBlocks || (cluster_blocks > 1 && !target_.Has(target::Feature::kCluster))) {
       return "clusters of " + std::to_string(cluster_blocks) + " blocks; " + std::string(target_.name) + " has at most " +
-                             std::to_string(target_.Has(target::Feature::kCluster) ? kMostClusterBlocks : 1);
+             std::to_string(target_.Has(target::Feature::kCluster) ? kMostClusterBlocks : 1);
     }
     const uint64_t threads = uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2] * launch.threads;
     if (waits_for_all_ && threads > kMostThreads) {
@@ -305,8 +317,8 @@ class JitProgram final : public Program {
 
   // Do threads of this code meet in other ways than at barriers of their block?
   static bool NeedsClocks(const llvm::Module& module) {
-    constexpr const char* kNames[] = {"wgmma_begin", "fence_async_proxy", "phase_init", "tensor_store", "named_barrier",
-                                      "named_arrive", "lanes_barrier", "cluster_barrier", "grid_barrier", "take_flag"};
+    constexpr const char* kNames[] = {"wgmma_begin",  "fence_async_proxy", "phase_init",      "tensor_store", "named_barrier",
+                                      "named_arrive", "lanes_barrier",     "cluster_barrier", "grid_barrier", "take_flag"};
     return std::ranges::any_of(kNames, [&](const char* name) { return module.getFunction(std::string("kiln_emu_") + name) != nullptr; });
   }
 
@@ -356,8 +368,15 @@ class JitProgram final : public Program {
       kernels_[name] = address->toPtr<void(const uint64_t*)>();
     }
     for (const v1::SharedSlot& slot : artifact.report().shared_memory()) {
-      slots_.push_back({"%" + slot.buffer(), BufferNumber(slot.buffer()), slot.offset(), slot.bytes(), std::max(slot.element_bits() / 8, 1u), std::max(slot.versions(), 1u),
-                        ir::Layout::Parse(slot.layout()).value_or(ir::Layout()), {slot.shape().begin(), slot.shape().end()}, {slot.statements().begin(), slot.statements().end()}});
+      slots_.push_back({"%" + slot.buffer(),
+                        BufferNumber(slot.buffer()),
+                        slot.offset(),
+                        slot.bytes(),
+                        std::max(slot.element_bits() / 8, 1u),
+                        std::max(slot.versions(), 1u),
+                        ir::Layout::Parse(slot.layout()).value_or(ir::Layout()),
+                        {slot.shape().begin(), slot.shape().end()},
+                        {slot.statements().begin(), slot.statements().end()}});
     }
     FindTouched(artifact.report());
     return llvm::Error::success();
@@ -407,8 +426,8 @@ class JitProgram final : public Program {
   std::atomic<bool> time_over_ = false;
   std::unique_ptr<llvm::orc::LLJIT> jit_;
   std::map<std::string, Kernel> kernels_;
-  std::map<std::string, uint64_t> own_bytes_;   // of each thread
-  std::map<std::string, Written> written_;  // of kernels that are not checked
+  std::map<std::string, uint64_t> own_bytes_;  // of each thread
+  std::map<std::string, Written> written_;     // of kernels that are not checked
   std::map<std::string, bool> mixes_atomics_;
   std::vector<SharedSlot> slots_;
   std::vector<std::vector<SharedRange>> touched_;  // by statement
@@ -440,8 +459,8 @@ std::expected<std::unique_ptr<Program>, std::string> Program::Load(const v1::Art
   const auto target = target::Find(artifact.target());
   if (!target) return std::unexpected(target.error());
   if (!(*target)->emulated || artifact.kind() != v1::EMULATOR) {
-    return std::unexpected("this artifact is for " + artifact.target() + "; the emulator runs those that were compiled for emu:" +
-                           std::string((*target)->arch));
+    return std::unexpected("this artifact is for " + artifact.target() +
+                           "; the emulator runs those that were compiled for emu:" + std::string((*target)->arch));
   }
   static const bool initialised = !llvm::InitializeNativeTarget() && !llvm::InitializeNativeTargetAsmPrinter();
   if (!initialised) return std::unexpected("this LLVM has no code generator for this host");

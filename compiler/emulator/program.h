@@ -43,7 +43,7 @@ struct LaunchArgs {
   std::array<uint32_t, 3> grid{1, 1, 1};
   uint32_t threads = 0;
   uint32_t shared_bytes = 0;
-  std::vector<uint64_t> args;  // each parameter's bits, low ones first; of a tensor map: its address, a multiple of 64
+  std::vector<uint64_t> args;                // each parameter's bits, low ones first; of a tensor map: its address, a multiple of 64
   std::array<uint32_t, 3> cluster{1, 1, 1};  // blocks
 };
 

@@ -54,8 +54,11 @@ TEST(Threads, Vote) {
 
 TEST(Threads, ReduceOverTheirWarp) {
   using llvm_ir::WarpReduceOp;
-  const std::pair<WarpReduceOp, uint32_t> expected[] = {{WarpReduceOp::kAdd, 32 * 31 / 2 - 32 * 10}, {WarpReduceOp::kMin, uint32_t(-10)},
-                                                        {WarpReduceOp::kMax, 21}, {WarpReduceOp::kAnd, 0}, {WarpReduceOp::kOr, ~0u},
+  const std::pair<WarpReduceOp, uint32_t> expected[] = {{WarpReduceOp::kAdd, 32 * 31 / 2 - 32 * 10},
+                                                        {WarpReduceOp::kMin, uint32_t(-10)},
+                                                        {WarpReduceOp::kMax, 21},
+                                                        {WarpReduceOp::kAnd, 0},
+                                                        {WarpReduceOp::kOr, ~0u},
                                                         {WarpReduceOp::kXor, 0}};
   for (const auto& [op, value] : expected) {
     Kernel k("emu:sm_80", 32);
@@ -175,7 +178,8 @@ TEST(Findings, TheElementOfALongAccessThatClashes) {
   for (const uint64_t seed : {0, 1, 2, 3, 4, 5}) {
     Kernel k("emu:sm_80", 32);
     k.Name("b0", 0, 4);
-    k.If(k.Is(k.thread, 0), [&] { k.b.CreateAlignedStore(llvm::ConstantInt::get(llvm::FixedVectorType::get(k.b.getInt32Ty(), 4), 7), k.shared, llvm::Align(16)); });
+    k.If(k.Is(k.thread, 0),
+         [&] { k.b.CreateAlignedStore(llvm::ConstantInt::get(llvm::FixedVectorType::get(k.b.getInt32Ty(), 4), 7), k.shared, llvm::Align(16)); });
     k.If(k.Is(k.thread, 5), [&] { k.Store(k.thread, k.shared, k.I32(2)); });
     const Report report = k.Run({}, {.seed = seed});
     ASSERT_EQ(report.findings.size(), 1u);

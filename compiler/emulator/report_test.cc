@@ -24,7 +24,7 @@ struct Planted {
   uint32_t statement, other;  // in any order; other 0: there is no second
   const char* buffer;         // kNone: it is about no memory
   uint64_t address, element;
-  const char* says;           // of what stands against it
+  const char* says;  // of what stands against it
   void (*plant)(Kernel&);
   uint32_t blocks = 1;
 };
@@ -75,7 +75,8 @@ void Store(Kernel& k) {
 // Statement 3: of the first tile with itself, in registers 0 to 3 of fragment 7.
 std::vector<Value*> Product(Kernel& k, uint32_t byte = 0) {
   const auto rows = target::MmaInstructions(**target::Find("emu:sm_90a"));
-  const auto row = std::ranges::find_if(rows, [](const auto& r) { return r.warps == 4 && r.n == 8 && r.a == ir::DType::kF16 && r.c == ir::DType::kF32; });
+  const auto row =
+      std::ranges::find_if(rows, [](const auto& r) { return r.warps == 4 && r.n == 8 && r.a == ir::DType::kF16 && r.c == ir::DType::kF32; });
   At(k, 2);
   for (int i = 0; i < 4; ++i) k.Store(k.I32(0), k.shared, k.b.CreateAdd(k.thread, k.I32(128 * i)));
   k.device->FenceAsyncProxy();
@@ -330,7 +331,8 @@ Finding Found(const Planted& planted) {
   std::string others;
   for (uint64_t seed = 0; seed < 40; seed += 2) {
     for (const Finding& finding : k.RunSeeds(seed, 1, planted.blocks).findings) {
-      if (finding.kind == planted.kind && std::minmax(finding.location, finding.other_location) == std::minmax(planted.statement, planted.other)) return finding;
+      if (finding.kind == planted.kind && std::minmax(finding.location, finding.other_location) == std::minmax(planted.statement, planted.other))
+        return finding;
       others += "\n" + Describe(finding, {});
     }
   }
@@ -377,16 +379,23 @@ TEST(Names, OfBuffersAndTensors) {
 // Of two buffers of one name each is told by its line; of those that share bytes, the finding's own statement decides, whole names alone.
 TEST(Names, OfNamesakes) {
   const Names names{.statements = {{}, {"p.py", 7, "copy %tile[0] -> %C[0]"}, {"p.py", 9, "copy %tile_1[0] -> %C[0]"}},
-                    .buffers = {"tile", "tile_1"}, .allocated = {3, 5}, .params = {}};
-  const Finding finding{.kind = kUninitialized, .message = "%b0[2, 1] or %b1[0], of 4", .location = 2, .other_location = 1,
+                    .buffers = {"tile", "tile_1"},
+                    .allocated = {3, 5},
+                    .params = {}};
+  const Finding finding{.kind = kUninitialized,
+                        .message = "%b0[2, 1] or %b1[0], of 4",
+                        .location = 2,
+                        .other_location = 1,
                         .place = {.address = 0, .elements = {{"%b0", 2}, {"%b1", 0}}}};
   EXPECT_EQ(Message(finding, names), "tile[2, 1] (of line 3) or tile_1[0] (of line 5), of 4");
   EXPECT_EQ(ElementOf(finding, names).buffer, "tile_1");
 }
 
 TEST(Names, OfStatementsWhereThreadsAre) {
-  const Names names{.statements = {{}, {"/a/p.py", 7, "barrier"}, {"", 9, "barrier"}, {"", 0, "barrier"}}, .buffers = {}, .allocated = {}, .params = {}};
-  const Finding finding{.kind = kDeadlock, .message = "threads 0 wait (statement 1); 1 wait (statement 2); 2 wait (statement 3); 3 wait (statement 12)"};
+  const Names names{
+      .statements = {{}, {"/a/p.py", 7, "barrier"}, {"", 9, "barrier"}, {"", 0, "barrier"}}, .buffers = {}, .allocated = {}, .params = {}};
+  const Finding finding{.kind = kDeadlock,
+                        .message = "threads 0 wait (statement 1); 1 wait (statement 2); 2 wait (statement 3); 3 wait (statement 12)"};
   EXPECT_EQ(Message(finding, names), "threads 0 wait (p.py:7); 1 wait (line 9); 2 wait (statement 3); 3 wait (statement 12)");
 }
 

@@ -29,7 +29,7 @@ struct TensorMap {
   std::array<uint16_t, kMaxTensorRank> box{};             // elements
   std::array<uint8_t, kMaxTensorRank> element_strides{};  // every how many of the box's elements are copied; the innermost's is 1
   uint8_t rank = 0;
-  std::array<uint64_t, kMaxTensorRank - 1> strides{};     // bytes from one element to the next, of all but the innermost dimension
+  std::array<uint64_t, kMaxTensorRank - 1> strides{};  // bytes from one element to the next, of all but the innermost dimension
   TensorType type{};
   TensorSwizzle swizzle{};
   TensorFill fill{};

@@ -115,7 +115,8 @@ TEST(TensorLoads, EveryTypeRankAndSwizzle) {
       const std::vector<std::byte> expected = Reference(spec, at, input);
       const auto bytes = uint32_t(expected.size() / 128 * 128);
       ASSERT_EQ(bytes, expected.size()) << "the test copies whole rows of 32 words";
-      EXPECT_TRUE(std::ranges::equal(Loaded(spec, at, bytes, input), expected)) << "type " << int(spec.type) << " rank " << spec.rank << " shift " << shift;
+      EXPECT_TRUE(std::ranges::equal(Loaded(spec, at, bytes, input), expected))
+          << "type " << int(spec.type) << " rank " << spec.rank << " shift " << shift;
     }
   }
 }
@@ -175,7 +176,11 @@ TEST(TensorMaps, RefuseWhatTheDriverRefuses) {
   EXPECT_THAT(refused([](auto& s) { s.box[0] = 65; }), HasSubstr("multiple of 16"));
   EXPECT_THAT(refused([](auto& s) { s.box[0] = 72; }), HasSubstr("a swizzle of 128 takes at most those"));
   EXPECT_THAT(refused([](auto& s) { s.element_strides[1] = 9; }), HasSubstr("elementStrides[1] is 9"));
-  EXPECT_THAT(refused([](auto& s) { s.type = TensorType::kU16; s.fill = TensorFill::kNan; }), HasSubstr("NaN fills only"));
+  EXPECT_THAT(refused([](auto& s) {
+                s.type = TensorType::kU16;
+                s.fill = TensorFill::kNan;
+              }),
+              HasSubstr("NaN fills only"));
 }
 
 // Each thread writes a word of a box of 32 words, thread 0 stores it twice from one place.
@@ -204,7 +209,9 @@ struct Stores {
       d.SetLocation(4);
       d.Barrier();
     }
-    k.If(k.Is(k.thread, 0), [&] { if (has.last_wait) d.TensorStoreWait(0, true); });
+    k.If(k.Is(k.thread, 0), [&] {
+      if (has.last_wait) d.TensorStoreWait(0, true);
+    });
   }
   Kernel k;
 };
@@ -227,7 +234,8 @@ TEST(TensorStores, SourceIsOverwrittenBeforeItWasRead) {
 }
 
 TEST(TensorStores, WhatIsMissing) {
-  Stores fence({.fence = false}), barrier({.barrier = false}), wait({.last_wait = false, .second = false}), commit({.commit = false, .second = false});
+  Stores fence({.fence = false}), barrier({.barrier = false}), wait({.last_wait = false, .second = false}),
+      commit({.commit = false, .second = false});
   ExpectAmong(fence.k.RunSeeds(0, 1), FindingKind::kUnfenced, "through the asynchronous proxy, which thread");
   EXPECT_FALSE(barrier.k.RunSeeds(0, 4).findings.empty());
   for (uint64_t seed : {0, 1}) {
@@ -302,9 +310,9 @@ TEST(TensorReductions, TypesThatTheHardwareHas) {
   using enum TensorType;
   const std::vector<uint32_t> operands(256, 0x3c003c00);
   const std::pair<TensorOp, TensorType> have[] = {{TensorOp::kAdd, kF16}, {TensorOp::kAdd, kBF16}, {TensorOp::kAdd, kF32}, {TensorOp::kMax, kF16},
-                                                  {TensorOp::kMin, kI64}, {TensorOp::kXor, kF64}, {TensorOp::kAdd, kU64}};
-  const std::pair<TensorOp, TensorType> lack[] = {{TensorOp::kAdd, kI64}, {TensorOp::kAdd, kF64}, {TensorOp::kMax, kF32}, {TensorOp::kInc, kI32},
-                                                  {TensorOp::kOr, kU16}, {TensorOp::kAdd, kU8}};
+                                                  {TensorOp::kMin, kI64}, {TensorOp::kXor, kF64},  {TensorOp::kAdd, kU64}};
+  const std::pair<TensorOp, TensorType> lack[] = {{TensorOp::kAdd, kI64}, {TensorOp::kAdd, kF64}, {TensorOp::kMax, kF32},
+                                                  {TensorOp::kInc, kI32}, {TensorOp::kOr, kU16},  {TensorOp::kAdd, kU8}};
   for (const auto& [op, type] : have) {
     Kernel k(kHopper, 32);
     ExpectClean(Reduced(k, type, op, operands));

@@ -100,7 +100,7 @@ class Kernel {
 
   // Where a tensor map says which of the two it is of; `in` and `out` are filled first.
   std::vector<uint32_t>& input() { return input_.empty() ? Fill(input_) : input_; }
-  TensorMapSpec spec;   // its address: set when the kernel runs, to in or out
+  TensorMapSpec spec;  // its address: set when the kernel runs, to in or out
   bool map_out = false;
   std::array<uint32_t, 3> cluster{1, 1, 1};
 

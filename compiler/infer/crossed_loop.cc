@@ -16,7 +16,7 @@ namespace {
 using ir::Digit;
 using ir::Place;
 
-constexpr int64_t kMost = 16;         // elements of one access
+constexpr int64_t kMost = 16;  // elements of one access
 // A warp reads one line of a row at a time, or two lines where its stores go to shared memory, which serves short runs as well as long
 // ones.
 constexpr int64_t kLineBytes = 128;
@@ -63,8 +63,7 @@ void PutStoresLast(const ir::Module& module, const Facts& facts, ir::Stmt& stmt,
   }
 }
 
-std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& facts, const ir::Stmt& stmt, int64_t threads,
-                                        const Context& context) {
+std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& facts, const ir::Stmt& stmt, int64_t threads, const Context& context) {
   const auto& loop = std::get<ir::For>(stmt.op);
   const size_t last = loop.vars.size() - 1;
   int64_t wide = 1;
@@ -88,7 +87,8 @@ std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& f
   const int64_t columns = extents[across.variable] / across.width, rows = extents[last] / wide;
   // Lanes, then warps: first along what is read, then along what is written.
   const int64_t lanes = std::min(threads, int64_t(context.target->warp_size));
-  const int64_t lane_columns = Part(columns, std::min(lanes, lines * kLineBytes / (across.width * bytes))), lane_rows = Part(rows, lanes / lane_columns);
+  const int64_t lane_columns = Part(columns, std::min(lanes, lines * kLineBytes / (across.width * bytes))),
+                lane_rows = Part(rows, lanes / lane_columns);
   const int64_t warps = threads / (lane_columns * lane_rows);
   const int64_t warp_columns = Part(columns / lane_columns, warps), warp_rows = Part(rows / lane_rows, warps / warp_columns);
   if (lane_columns * lane_rows * warp_columns * warp_rows != threads) return std::nullopt;

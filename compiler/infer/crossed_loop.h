@@ -19,7 +19,6 @@ void PutStoresLast(const ir::Module& module, const Facts& facts, ir::Stmt& loop,
 // variable it is as long as those that are contiguous in that one. Every access then takes whole vectors, and the thread transposes them in
 // registers. The lanes of a warp read 128 neighbouring bytes. Returns nullopt where the loop has no such accesses, or where blocks do not
 // divide it.
-std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& facts, const ir::Stmt& loop, int64_t threads,
-                                        const Context& context);
+std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& facts, const ir::Stmt& loop, int64_t threads, const Context& context);
 
 }  // namespace kiln::compiler

@@ -45,8 +45,8 @@ class Expander {
                      [&](ir::For& op) { Visit(op.body); },
                      [&](ir::While& op) { Visit(op.body); },
                      [&](ir::If& op) { Visit(op.then_body), Visit(op.else_body); },
-                     ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic,
-                                 ir::Barrier, ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                     ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier,
+                                 ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
       if (auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && !IsLoad(*copy) && !IsTensor(*copy)) {

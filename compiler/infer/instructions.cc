@@ -49,15 +49,13 @@ Partition PartitionWarps(int64_t atoms_m, int64_t atoms_n, int64_t warps, ir::Wa
 
 class Chooser {
  public:
-  Chooser(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics)
-      : module_(module), context_(context), diagnostics_(diagnostics) {}
+  Chooser(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) : module_(module), context_(context), diagnostics_(diagnostics) {}
 
   void Run() {
     for (ir::Kernel& kernel : module_.kernels) {
       threads_ = kernel.threads;
       if (threads_ % context_.target->warp_size != 0) {
-        diagnostics_.Error(std::to_string(threads_) + " threads are not a whole number of warps of " +
-                               std::to_string(context_.target->warp_size),
+        diagnostics_.Error(std::to_string(threads_) + " threads are not a whole number of warps of " + std::to_string(context_.target->warp_size),
                            "use a multiple of " + std::to_string(context_.target->warp_size) + " threads");
         continue;
       }
@@ -91,7 +89,8 @@ class Chooser {
       if (bits > most) most = bits, largest = stmt.loc;
     });
     if (bytes <= int64_t(context_.target->MaxLocalBytes())) return true;
-    diagnostics_.Error(fmt::format("the arrays of each thread take {} bytes; {} has {} for a thread", bytes, context_.target->name, context_.target->MaxLocalBytes()),
+    diagnostics_.Error(fmt::format("the arrays of each thread take {} bytes; {} has {} for a thread", bytes, context_.target->name,
+                                   context_.target->MaxLocalBytes()),
                        "make them smaller, or share one among the block's threads with T.alloc_shared or T.alloc_fragment", largest);
     return false;
   }
@@ -135,8 +134,8 @@ class Chooser {
                      [&](ir::Assume& op) { facts.Assume(op.cond); },
                      [&](ir::Gemm& op) { ChooseGemm(op); },
                      [&](ir::Copy& op) { ChooseCopy(op, facts); },
-                     ir::Ignored<ir::Alloc, ir::Store, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
-                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                     ir::Ignored<ir::Alloc, ir::Store, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue, ir::AsyncCommit,
+                                 ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
     }
@@ -152,8 +151,10 @@ class Chooser {
     const ir::DType a = module_[gemm.a.buffer].dtype, b = module_[gemm.b.buffer].dtype, c = module_[gemm.c.buffer].dtype;
     ir::GemmPlan plan{std::string(ScalarInstruction(gemm, shape, a, b, c))};
     if (!IsOfWholeWarps(range_, context_.target->warp_size)) {
-      if (!gemm.plan) kernel_->decisions.push_back({"instructions", gemm.c.buffer, fmt::format("products one by one, by threads {} to {}", range_.begin, range_.end - 1),
-                                    "matrix instructions take whole warps", loc_});
+      if (!gemm.plan)
+        kernel_->decisions.push_back({"instructions", gemm.c.buffer,
+                                      fmt::format("products one by one, by threads {} to {}", range_.begin, range_.end - 1),
+                                      "matrix instructions take whole warps", loc_});
       gemm.plan = std::move(plan);
       return;
     }
@@ -218,12 +219,10 @@ class Chooser {
     if (!HasRegisters(mma)) return false;
     if (mma.swapped) {
       const bool b_in_registers = gemm.transpose_b && IsOperandFragment(gemm.b);
-      return (b_in_registers || WgmmaReads(module_, gemm.b, gemm.transpose_b, mma.n)) &&
-             WgmmaReads(module_, gemm.a, !gemm.transpose_a, mma.m);
+      return (b_in_registers || WgmmaReads(module_, gemm.b, gemm.transpose_b, mma.n)) && WgmmaReads(module_, gemm.a, !gemm.transpose_a, mma.m);
     }
     const bool a_in_registers = !gemm.transpose_a && IsOperandFragment(gemm.a);
-    return (a_in_registers || WgmmaReads(module_, gemm.a, !gemm.transpose_a, mma.m)) &&
-           WgmmaReads(module_, gemm.b, gemm.transpose_b, mma.n);
+    return (a_in_registers || WgmmaReads(module_, gemm.a, !gemm.transpose_a, mma.m)) && WgmmaReads(module_, gemm.b, gemm.transpose_b, mma.n);
   }
 
   bool IsOperandFragment(const ir::Region& region) const {
@@ -291,8 +290,8 @@ class Chooser {
   ir::Module& module_;
   const Context& context_;
   ir::Diagnostics& diagnostics_;
-  int64_t threads_ = 0;       // of the block
-  ir::ThreadRange range_;     // of these, the threads that come to the statement
+  int64_t threads_ = 0;    // of the block
+  ir::ThreadRange range_;  // of these, the threads that come to the statement
   ir::Kernel* kernel_ = nullptr;
   ir::SourceLoc loc_;
   std::set<BufferId> mixed_;  // operands that must stay readable by single warps

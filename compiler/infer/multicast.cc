@@ -47,10 +47,10 @@ class Pairing {
     }
     if (!best) return;
     const double saved = Saved(*best);
-    kernel_.decisions.push_back({"multicast", std::nullopt,
-                                 fmt::format("two neighbours along {} load for each other, which saves {:.0f} % of the lines", "xyz"[*best],
-                                             100 * saved / lines_),
-                                 "tiles arrive more slowly than products need them"});
+    kernel_.decisions.push_back(
+        {"multicast", std::nullopt,
+         fmt::format("two neighbours along {} load for each other, which saves {:.0f} % of the lines", "xyz"[*best], 100 * saved / lines_),
+         "tiles arrive more slowly than products need them"});
     for (ir::Copy* copy : shared_) copy->plan->multicast = true;
     SharedFirst(kernel_.body);
     kernel_.cluster.assign(kernel_.grid.size(), 1);
@@ -163,8 +163,8 @@ class Pairing {
   std::vector<Load> loads_;
   double lines_ = 0, cycles_ = 0;
   int64_t steps_ = 0;
-  bool works_ = false;              // elements are computed between the products
-  std::set<ir::VarId> differs_;     // between the two blocks
+  bool works_ = false;           // elements are computed between the products
+  std::set<ir::VarId> differs_;  // between the two blocks
   std::vector<ir::Copy*> shared_;
 };
 

@@ -25,7 +25,7 @@ struct Pending {
   int age;
   const ir::Stmt* stmt;
   bool within_group = false;  // each group had its own barrier since: only other buffers on the same bytes can still conflict
-  int met = 0;  // depth of the enclosing narrowed branch whose barrier has passed since; 0: no such barrier
+  int met = 0;                // depth of the enclosing narrowed branch whose barrier has passed since; 0: no such barrier
   auto operator<=>(const Pending&) const = default;
 };
 using State = std::vector<Pending>;  // sorted, unique

@@ -25,7 +25,12 @@ bool Meets(const ir::Stmt& stmt) {
 class Binder {
  public:
   Binder(const ir::Module& module, ir::Kernel& kernel, const target::Target& target, ir::Diagnostics& diagnostics)
-      : module_(module), kernel_(kernel), target_(target), diagnostics_(diagnostics), divergence_(module, kernel.body), scope_{AllThreads(kernel), ""} {}
+      : module_(module),
+        kernel_(kernel),
+        target_(target),
+        diagnostics_(diagnostics),
+        divergence_(module, kernel.body),
+        scope_{AllThreads(kernel), ""} {}
 
   // Visits the block; true if all threads of the scope meet in it, not only those of a branch within.
   bool Visit(ir::Block& block, bool differs) {
@@ -81,10 +86,11 @@ class Binder {
                           scope_.threads.begin, scope_.threads.end - 1, why);
     }
     if (where.empty()) return;
-    diagnostics_.Error("threads exchange data here through memory, " + where,
-                       "move the exchange out of the condition, so that all threads of the block take part, or let the condition name threads that can "
-                       "wait for each other",
-                       stmt.loc, ir::PrintStmt(module_, stmt));
+    diagnostics_.Error(
+        "threads exchange data here through memory, " + where,
+        "move the exchange out of the condition, so that all threads of the block take part, or let the condition name threads that can "
+        "wait for each other",
+        stmt.loc, ir::PrintStmt(module_, stmt));
   }
 
   // Numbers are given out from the last one down: warp roles and their groups use the first ones.

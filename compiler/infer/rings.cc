@@ -86,7 +86,8 @@ class Builder {
         scratch_ += module_.ShapeOf(*sum->scratch)[0] * ir::Bytes(module_[*sum->scratch].dtype);
       }
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
-      if (copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor && module_[copy->src.buffer].space == Space::kShared) {
+      if (copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor &&
+          module_[copy->src.buffer].space == Space::kShared) {
         stored_.insert(copy->src.buffer);
       }
     });
@@ -150,7 +151,8 @@ class Builder {
       const ir::Copy* copy = TensorLoad(module_, block[i]);
       if (copy == nullptr) {
         const auto* other = std::get_if<ir::Copy>(&block[i].op);
-        const bool loads = other != nullptr && module_[other->src.buffer].space == Space::kGlobal && module_[other->dst.buffer].space == Space::kShared;
+        const bool loads =
+            other != nullptr && module_[other->src.buffer].space == Space::kGlobal && module_[other->dst.buffer].space == Space::kShared;
         if (loads && plan.loop != nullptr) return false;  // another kind of load needs a pipeline of its own
         continue;
       }

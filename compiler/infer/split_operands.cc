@@ -83,7 +83,9 @@ class Splitter {
     const auto* loop = std::get_if<ir::For>(&elements.op);
     const auto* gemm = std::get_if<ir::Gemm>(&product.op);
     const target::MmaInstruction* mma = gemm == nullptr ? nullptr : InstructionOf(*gemm);
-    if (mma == nullptr || gemm->clear_accum || gemm->plan->promoted || loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2) return 1;
+    if (mma == nullptr || gemm->clear_accum || gemm->plan->promoted || loop == nullptr || loop->kind != ir::LoopKind::kParallel ||
+        loop->vars.size() != 2)
+      return 1;
     const ir::Store* store = OnlyStore(loop->body);
     const BufferId held = Held(*gemm, mma->swapped).buffer;
     if (store == nullptr || store->buffer != held || module_[held].space != ir::Space::kFragment || uses_.at(held) != 2) return 1;
@@ -129,9 +131,7 @@ class Splitter {
     return module_.AddBuffer(std::move(buffer));
   }
 
-  ExprId Beyond(ExprId id, int64_t offset) {
-    return offset == 0 ? id : module_.exprs.Add(id, module_.exprs.Int(offset, module_.exprs.Type(id)));
-  }
+  ExprId Beyond(ExprId id, int64_t offset) { return offset == 0 ? id : module_.exprs.Add(id, module_.exprs.Int(offset, module_.exprs.Type(id))); }
 
   // The loop over `deep` columns from `first` on, with variables of its own.
   ir::For Elements(ir::For loop, BufferId part, int64_t first, int64_t deep) {
@@ -144,9 +144,7 @@ class Splitter {
     };
     rename(loop.vars[0]);
     own(loop.vars[1]);
-    ir::Walk(body, [&](Stmt& stmt) {
-      ir::ForEachExpr(stmt.op, [&](ExprId& id) { id = Moved(id, column, loop.vars[1], first, deep); });
-    });
+    ir::Walk(body, [&](Stmt& stmt) { ir::ForEachExpr(stmt.op, [&](ExprId& id) { id = Moved(id, column, loop.vars[1], first, deep); }); });
     for (size_t i = 0; i + 1 < body.size(); ++i) rename(std::get<ir::Let>(body[i].op).var);
     auto& store = std::get<ir::Store>(body.back().op);
     store.buffer = part;
@@ -165,9 +163,10 @@ class Splitter {
   // Whether `id` grows by one when the variable does.
   bool Steps(ExprId id, ir::VarId variable) {
     const ExprId own = module_.VarRef(variable);
-    return std::ranges::all_of(LinearOf(module_.exprs, id).terms, [&](const auto& term) {
-      return ExprId(term.first) == own ? term.second == 1 : !Uses(ExprId(term.first), variable);
-    }) && Uses(id, variable);
+    return std::ranges::all_of(
+               LinearOf(module_.exprs, id).terms,
+               [&](const auto& term) { return ExprId(term.first) == own ? term.second == 1 : !Uses(ExprId(term.first), variable); }) &&
+           Uses(id, variable);
   }
 
   // `id` with `own` + first in place of `column`, where own < deep. Where possible, quotients and remainders remain those of a single
@@ -182,7 +181,8 @@ class Splitter {
         const ExprId same = module_.exprs.Make(node.op, {Moved(node.args[0], column, own, 0, deep), node.args[1]});
         return quotient ? Beyond(same, first / by) : same;
       }
-      if (node.args[0] == module_.VarRef(column) && first % by + deep <= by) return quotient ? module_.exprs.Int(first / by, node.dtype) : Beyond(variable, first % by);
+      if (node.args[0] == module_.VarRef(column) && first % by + deep <= by)
+        return quotient ? module_.exprs.Int(first / by, node.dtype) : Beyond(variable, first % by);
     }
     for (int i = 0; i < node.arg_count; ++i) node.args[size_t(i)] = Moved(node.args[size_t(i)], column, own, first, deep);
     return module_.exprs.Simplified(node);

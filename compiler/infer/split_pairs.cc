@@ -102,7 +102,8 @@ class Splitter {
     const int64_t multiprocessors = int64_t(context_.target->multiprocessors);
     const compiler::Streams streams = BestStreams(work, multiprocessors);
     if (streams.blocks == 0) return false;
-    return options.stream_k() == v1::STREAM_K_ALWAYS || StreamedCycles(work, streams, multiprocessors) < target::kH200.worth_streaming * PairedCycles(work);
+    return options.stream_k() == v1::STREAM_K_ALWAYS ||
+           StreamedCycles(work, streams, multiprocessors) < target::kH200.worth_streaming * PairedCycles(work);
   }
 
   // Whether shared memory holds the tiles of two steps, the other block's sum, and one piece of the result on its way out. With fewer
@@ -112,7 +113,8 @@ class Splitter {
     for (size_t i = 0; i < kernel_.body.size(); ++i) {
       ir::WalkWithin(kernel_.body[i], [&](const Stmt& stmt) {
         for (const Access& access : AccessesOf(module_, stmt))
-          if (module_[access.buffer].space == ir::Space::kShared) versions[access.buffer] = std::max<int64_t>(versions[access.buffer], i == at ? 2 : 1);
+          if (module_[access.buffer].space == ir::Space::kShared)
+            versions[access.buffer] = std::max<int64_t>(versions[access.buffer], i == at ? 2 : 1);
       });
     }
     const GemmShape shape = ShapeOf(gemm);

@@ -68,7 +68,8 @@ class Planner {
     }
     const int64_t multiprocessors = int64_t(context_.target->multiprocessors);
     if (tiles > multiprocessors && kernel_.threads < kLargeBlock) return std::nullopt;  // several blocks may share a multiprocessor
-    const TileWork work = WorkOf(module_, gemm, *target::FindMma(*context_.target, gemm.plan->instruction), tiles, module_.exprs.ConstInt(loop.extents[0]).value_or(0));
+    const TileWork work =
+        WorkOf(module_, gemm, *target::FindMma(*context_.target, gemm.plan->instruction), tiles, module_.exprs.ConstInt(loop.extents[0]).value_or(0));
     const bool pinned = context_.options.stream_k() == v1::STREAM_K_ALWAYS;
     Streams streams = BestStreams(work, multiprocessors);
     if (streams.blocks == 0) return std::nullopt;
@@ -132,7 +133,8 @@ class Planner {
 
 class Streamer {
  public:
-  Streamer(ir::Module& module, ir::Kernel& kernel, const StreamPlan& plan) : module_(module), kernel_(kernel), plan_(plan), order_(module, kernel, {}) {}
+  Streamer(ir::Module& module, ir::Kernel& kernel, const StreamPlan& plan)
+      : module_(module), kernel_(kernel), plan_(plan), order_(module, kernel, {}) {}
 
   void Run() {
     const ir::Block old = std::move(kernel_.body);
@@ -245,10 +247,10 @@ void StreamK(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   const std::optional<StreamPlan> plan = planner.Plan(*at);
   if (!plan) return;
   Streamer(module, kernel, *plan).Run();
-  kernel.decisions.push_back({"stream_k", std::nullopt,
-                              fmt::format("{} blocks share the steps of {} of {} tiles", plan->sharing,
-                                          plan->tiles - plan->turns * plan->blocks, plan->tiles),
-                              plan->pays ? "whole tiles would leave more multiprocessors idle" : "asked for"});
+  kernel.decisions.push_back(
+      {"stream_k", std::nullopt,
+       fmt::format("{} blocks share the steps of {} of {} tiles", plan->sharing, plan->tiles - plan->turns * plan->blocks, plan->tiles),
+       plan->pays ? "whole tiles would leave more multiprocessors idle" : "asked for"});
 }
 
 bool IsStreamed(const ir::Kernel& kernel) {

@@ -136,7 +136,8 @@ class Analysis {
                    },
                    [&](const ir::PairSum& sum) { Exchange(stmt, sum.scratch, state); },
                    [&]<ir::OneOf<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::RingStep,
-                                 ir::StreamSum> T>(const T&) { Simple(stmt, state); },
+                                 ir::StreamSum>
+                           T>(const T&) { Simple(stmt, state); },
                },
                stmt.op);
   }
@@ -353,8 +354,8 @@ class Analysis {
     return p.buffer == access.buffer && by_group_.contains(p.buffer) ? Need::kGroup : Need::kBarrier;
   }
 
-  // Whether `relation` holds between an access and all that the pending statement did to the buffer.
-  bool OfAll(const Pending& p, const Stmt& stmt, const Access& access, bool (Encounters::*relation)(const Occurrence&, const Occurrence&) const) const {
+  // Whether `relation`, a method of Encounters, holds between an access and all that the pending statement did to the buffer.
+  bool OfAll(const Pending& p, const Stmt& stmt, const Access& access, auto relation) const {
     bool found = false;
     for (const Access& before : Accesses(*p.stmt)) {
       if (before.buffer != access.buffer || before.write != p.write) continue;
@@ -445,7 +446,8 @@ class Analysis {
       left.insert(left.end(), exits.by_break.begin(), exits.by_break.end());
       const bool changed = order_.size() != before || raised_;
       raised_ |= raised;
-      if (!first && order_.size() != before) doubtful_.insert(doubtful_.end(), order_.begin() + ptrdiff_t(outside), order_.begin() + ptrdiff_t(before));
+      if (!first && order_.size() != before)
+        doubtful_.insert(doubtful_.end(), order_.begin() + ptrdiff_t(outside), order_.begin() + ptrdiff_t(before));
       // Seen from the next iteration, offsets of versions are one less.
       for (Pending& p : after) {
         if (!p.version || !p.version->var) continue;
@@ -482,15 +484,15 @@ class Analysis {
   struct Exits {
     State by_break, by_continue;
   };
-  std::vector<Exits> exits_;        // of the loops around
-  std::set<BufferId> in_rings_;     // rings hand these over with mbarriers of their own
-  std::set<BufferId> by_group_;     // each group of warps stores the part that it wrote
-  int divergent_ = 0;               // enclosing conditions that differ between threads, within the last scope
+  std::vector<Exits> exits_;             // of the loops around
+  std::set<BufferId> in_rings_;          // rings hand these over with mbarriers of their own
+  std::set<BufferId> by_group_;          // each group of warps stores the part that it wrote
+  int divergent_ = 0;                    // enclosing conditions that differ between threads, within the last scope
   std::vector<ir::ThreadRange> scopes_;  // threads of the kernel's body, then of each enclosing branch that narrows them
   int64_t visits_ = 0, limit_ = kMostVisited;
-  const Stmt* beyond_ = nullptr;    // where the limit was reached
+  const Stmt* beyond_ = nullptr;  // where the limit was reached
   const Stmt* endless_ = nullptr;
-  bool fixed_ = false;              // needs are given; only check whether they are enough
+  bool fixed_ = false;  // needs are given; only check whether they are enough
   bool met_ = true;
   std::set<ir::VarId> loops_;  // serial loops entered so far
 };
@@ -521,8 +523,8 @@ void Insert(ir::Kernel& kernel, Block& block, const std::map<const Stmt*, Need>&
 void TestReadsInside(ir::Module& module, Block& block) {
   ir::Walk(block, [&](Stmt& stmt) {
     auto* loop = std::get_if<ir::While>(&stmt.op);
-    if (loop == nullptr || std::ranges::none_of(AccessesOf(module, stmt), [&](const Access& access) { return IsMemory(module[access.buffer].space); })) return;
-    TestInside(module, *loop, stmt.loc);
+    const auto reads_memory = [&](const Access& access) { return IsMemory(module[access.buffer].space); };
+    if (loop != nullptr && std::ranges::any_of(AccessesOf(module, stmt), reads_memory)) TestInside(module, *loop, stmt.loc);
   });
 }
 
@@ -534,8 +536,7 @@ ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnosti
     Analysis analysis(module, kernel);
     analysis.Run(kernel.body);
     if (const Stmt* stmt = analysis.endless(); stmt != nullptr) {
-      diagnostics.Unsupported("the loops are nested too deeply, or too many accesses lie between barriers, to find out where the threads of "
-                              "the block have to wait for each other",
+      diagnostics.Unsupported("the loops are nested too deeply, or too many accesses lie between barriers, to find where threads have to wait",
                               "split some of the loops, or merge two nested loops into one", stmt->loc, ir::PrintStmt(module, *stmt).substr(0, 400));
     }
     if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});

@@ -59,8 +59,8 @@ class Chooser {
   struct Place {
     Facts facts;
     bool pipelined = false;
-    bool together = true;             // all threads of the block come here
-    bool counted = true;              // the only loops around are over their variables
+    bool together = true;  // all threads of the block come here
+    bool counted = true;   // the only loops around are over their variables
     std::vector<ir::VarId> loops = {};
   };
 
@@ -103,7 +103,8 @@ class Chooser {
       if (loop == nullptr || loop->kind != ir::LoopKind::kPipelined) return;
       for (const ir::Stmt& inner : loop->body) {
         const auto* copy = std::get_if<ir::Copy>(&inner.op);
-        if (copy != nullptr && module_[copy->dst.buffer].space == Space::kShared) versions_[copy->dst.buffer] = std::max<int64_t>(1, loop->num_stages);
+        if (copy != nullptr && module_[copy->dst.buffer].space == Space::kShared)
+          versions_[copy->dst.buffer] = std::max<int64_t>(1, loop->num_stages);
       }
     });
   }
@@ -140,8 +141,8 @@ class Chooser {
                        if (!IsShared(op.value)) by_thread_.insert(op.var);
                      },
                      [&](ir::Assume& op) { place.facts.Assume(op.cond); },
-                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break,
-                                 ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
+                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
       auto* copy = std::get_if<ir::Copy>(&stmt.op);
@@ -195,7 +196,8 @@ class Chooser {
     for (size_t d = 0; d < a.offsets.size(); ++d) {
       const Linear distance = Distance(a, b, d);
       if (!distance.terms.empty() || (distance.constant < b.extents[d] && -distance.constant < a.extents[d])) continue;
-      if (std::ranges::none_of(LinearOf(module_.exprs, a.offsets[d]).terms, [&](const auto& term) { return MayMove(ExprId(term.first), loops); })) return true;
+      if (std::ranges::none_of(LinearOf(module_.exprs, a.offsets[d]).terms, [&](const auto& term) { return MayMove(ExprId(term.first), loops); }))
+        return true;
     }
     return false;
   }
@@ -209,7 +211,8 @@ class Chooser {
   bool MayMove(ExprId term, const std::vector<ir::VarId>& loops) const {
     const ir::ExprNode& node = module_.exprs[term];
     if (loops.empty()) return false;
-    return node.op != ir::ExprOp::kVar || module_.vars[node.ref].kind == ir::VarKind::kLet || std::ranges::find(loops, ir::VarId(node.ref)) != loops.end();
+    return node.op != ir::ExprOp::kVar || module_.vars[node.ref].kind == ir::VarKind::kLet ||
+           std::ranges::find(loops, ir::VarId(node.ref)) != loops.end();
   }
 
   // The extent along a dimension of everything that this box and other boxes, which another iteration may bring to the same place, store.
@@ -350,7 +353,7 @@ class Chooser {
   ir::Kernel& kernel_;
   const Context& context_;
   std::map<BufferId, Uses> uses_;
-  std::set<BufferId> by_warps_;  // operands of other products, which need other layouts
+  std::set<BufferId> by_warps_;                         // operands of other products, which need other layouts
   std::map<BufferId, std::vector<ir::Region>> stored_;  // by copies
   std::set<BufferId> staged_, long_;
   std::map<BufferId, int64_t> versions_;
@@ -389,7 +392,8 @@ void LayOutTiles(ir::Module& module, const ir::Kernel& kernel, const Context& co
     if (buffer.space == Space::kShared) buffer.layout = WgmmaSharedLayout(module.ShapeOf(id), ir::Bits(buffer.dtype));
   };
   ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
-    if (const auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor) {
+    if (const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+        copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor) {
       lay_out(copy->src.buffer), lay_out(copy->dst.buffer);
     }
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);

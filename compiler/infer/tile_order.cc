@@ -17,7 +17,11 @@ constexpr int64_t kPanelRows = 16;  // rows of tiles; smaller panels read the op
 }  // namespace
 
 TileOrder::TileOrder(ir::Module& module, const ir::Kernel& kernel, std::optional<size_t> paired)
-    : module_(module), block_vars_(kernel.block_vars), raster_panel_(kernel.raster_panel), paired_(paired), type_(module[kernel.block_vars[0]].dtype) {
+    : module_(module),
+      block_vars_(kernel.block_vars),
+      raster_panel_(kernel.raster_panel),
+      paired_(paired),
+      type_(module[kernel.block_vars[0]].dtype) {
   for (ExprId extent : kernel.grid) extents_.push_back(module_.exprs.Cast(type_, extent));
   if (paired_) extents_[*paired_] = Make(ExprOp::kFloorDiv, extents_[*paired_], Int(2));
 }

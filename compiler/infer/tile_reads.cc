@@ -81,8 +81,8 @@ class Reader {
       const std::optional<ir::Region> tile = TileOf(loop, extents, access);
       if (!tile || !TensorFits(module_, facts, *tile, extents, context_.pointer_alignment()) || !HasRoom(*tile)) continue;
       const BufferId staged = AddTile(*tile, extents);
-      kernel_.decisions.push_back({"tile_reads", access.buffer, "read from a shared tile that a tensor copy fills",
-                                   "the copy runs during the last products"});
+      kernel_.decisions.push_back(
+          {"tile_reads", access.buffer, "read from a shared tile that a tensor copy fills", "the copy runs during the last products"});
       ir::CopyPlan plan;
       plan.instruction = ir::CopyInstruction::kTensor;
       plan.vector = int32_t(kVector / ir::Bytes(module_[staged].dtype));

@@ -62,9 +62,7 @@ void TestInside(ir::Module& module, ir::While& loop, ir::SourceLoc loc) {
 }
 
 void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value) {
-  ir::Walk(block, [&](ir::Stmt& stmt) {
-    ir::ForEachExpr(stmt.op, [&](ir::ExprId& id) { id = module.exprs.Substitute(id, var, value); });
-  });
+  ir::Walk(block, [&](ir::Stmt& stmt) { ir::ForEachExpr(stmt.op, [&](ir::ExprId& id) { id = module.exprs.Substitute(id, var, value); }); });
 }
 
 void ReplaceBuffer(ir::Module& module, ir::Block& block, ir::BufferId from, ir::BufferId to) {

@@ -97,8 +97,8 @@ AccessPlan KernelLowering::MakePlan(BufferId id, std::span<const ExprId> indices
   const ir::Buffer& buffer = module_[id];
   if (buffer.space == Space::kFragment) {
     const auto projection = compiler::ProjectionOf(module_, *element_->loop, indices);
-    auto map = projection ? compiler::RegisterMap(element_->layout, element_->extents, *buffer.layout, module_.ShapeOf(id), *projection)
-                          : std::nullopt;
+    auto map =
+        projection ? compiler::RegisterMap(element_->layout, element_->extents, *buffer.layout, module_.ShapeOf(id), *projection) : std::nullopt;
     if (!map) diagnostics_.Internal(fmt::format("fragment '{}' does not fit the loop that uses it", buffer.name), loc_);
     plan.registers = map ? *std::move(map) : std::vector<int64_t>(element_->parts.size(), 0);
     return plan;
@@ -120,7 +120,8 @@ void KernelLowering::PlanAcross(AccessPlan& plan, std::span<const ExprId> indice
   for (size_t v = 0; v + 1 < element_->extents.size(); ++v) {
     const auto& digits = element_->layout.dim(int(v));
     if (digits.empty() || digits[0].place != ir::Place::kRegister) continue;
-    const int64_t width = compiler::VectorWidthIn(module_, facts_, *element_->loop, v, plan.buffer, indices, digits[0].size, context_.pointer_alignment());
+    const int64_t width =
+        compiler::VectorWidthIn(module_, facts_, *element_->loop, v, plan.buffer, indices, digits[0].size, context_.pointer_alignment());
     if (width <= 1 || digits[0].size % width != 0) continue;
     plan.across_width = width;
     for (int64_t reg = 0; reg < int64_t(element_->parts.size()); ++reg) {

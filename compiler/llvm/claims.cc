@@ -40,9 +40,8 @@ bool KernelLowering::IsClaimed(const ir::For& loop, const ir::Stmt& stmt) const 
 bool KernelLowering::Reads(const ir::Stmt& stmt, ir::BufferId buffer) const {
   bool reads = false;
   ir::ForEachExpr(stmt.op, [&](ir::ExprId id) {
-    reads |= compiler::Contains(pool(), id, [&](ir::ExprId part) {
-      return pool()[part].op == ir::ExprOp::kLoad && ir::BufferId(pool()[part].ref) == buffer;
-    });
+    reads |= compiler::Contains(pool(), id,
+                                [&](ir::ExprId part) { return pool()[part].op == ir::ExprOp::kLoad && ir::BufferId(pool()[part].ref) == buffer; });
   });
   return reads;
 }
@@ -74,9 +73,8 @@ void KernelLowering::ClaimIterations(const ir::For& loop) {
   for (const ir::Stmt& stmt : loop.body) {
     if (!IsClaimed(loop, stmt)) continue;
     const Written written = *WrittenBy(stmt);
-    When(InsideOf(written.buffer, *written.indices), [&] {
-      device_->Claim(ElementPointer(written.buffer, *written.indices), ir::Bytes(module_[written.buffer].dtype));
-    });
+    When(InsideOf(written.buffer, *written.indices),
+         [&] { device_->Claim(ElementPointer(written.buffer, *written.indices), ir::Bytes(module_[written.buffer].dtype)); });
   }
   Value* next = b().CreateAdd(number, I32(1));
   number->addIncoming(next, b().GetInsertBlock());

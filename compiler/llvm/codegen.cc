@@ -32,10 +32,9 @@ std::string Text(const llvm::Module& module) {
 
 class Generator {
  public:
-  Generator(const compiler::Context& context, const v1::Explain& explain, const compiler::Hooks& hooks,
-            ir::Diagnostics& diagnostics, v1::WorkerResult& result, v1::Artifact& artifact, compiler::Generated& generated)
-      : context_(context), explain_(explain), hooks_(hooks), diagnostics_(diagnostics), result_(result), artifact_(artifact),
-        generated_(generated) {}
+  Generator(const compiler::Context& context, const v1::Explain& explain, const compiler::Hooks& hooks, ir::Diagnostics& diagnostics,
+            v1::WorkerResult& result, v1::Artifact& artifact, compiler::Generated& generated)
+      : context_(context), explain_(explain), hooks_(hooks), diagnostics_(diagnostics), result_(result), artifact_(artifact), generated_(generated) {}
 
   bool Run(const ir::Module& module) {
     if (!ToLlvm(module)) return false;
@@ -74,7 +73,9 @@ class Generator {
     return text.find("nsufficient registers") != std::string::npos || text.find("egister count") != std::string::npos ||
            text.find("egister allocation failed") != std::string::npos || text.find("ew registers") != std::string::npos;
   }
-  static bool IsShortOfMemory(const std::string& text) { return text.find("emory allocation") != std::string::npos || text.find("ut of memory") != std::string::npos; }
+  static bool IsShortOfMemory(const std::string& text) {
+    return text.find("emory allocation") != std::string::npos || text.find("ut of memory") != std::string::npos;
+  }
 
   bool PtxasFailed(const PtxasFailure& failure) {
     if (IsShortOfMemory(failure.text)) {
@@ -102,7 +103,8 @@ class Generator {
     if (!Lowered(module)) return false;
     if (explain_.llvm()) Dump("llvm", Text(*code_));
     if (IsLong(*code_) && !context_.target->emulated) {
-      diagnostics_.Warning("the code of one thread is so long that LLVM optimizes it only in part: the kernel will be slow; use smaller tiles or more threads");
+      diagnostics_.Warning(
+          "the code of one thread is so long that LLVM optimizes it only in part: the kernel will be slow; use smaller tiles or more threads");
     }
     const bool long_kernel = IsLong(*code_);
     if (!Optimized(CodeMotion::kYes) || (!context_.target->emulated && !FitsRegisters(module, long_kernel))) return false;
@@ -142,9 +144,11 @@ class Generator {
       return false;
     }
     if (live > crowded) {
-      diagnostics_.Warning("the values of one thread take " + std::to_string(live) + " registers at a time; what does not fit is spilled: use smaller tiles or more threads");
+      diagnostics_.Warning("the values of one thread take " + std::to_string(live) +
+                           " registers at a time; what does not fit is spilled: use smaller tiles or more threads");
     } else if (amd && !long_kernel) {
-      diagnostics_.Warning("LLVM optimizes this kernel only in part, because fully optimized code would spill most of its values: use smaller tiles or more threads");
+      diagnostics_.Warning(
+          "LLVM optimizes this kernel only in part, because fully optimized code would spill most of its values: use smaller tiles or more threads");
     }
     return true;
   }
@@ -182,7 +186,8 @@ class Generator {
     std::expected<std::string, std::string> hsaco = Hsaco();
     // For some undefined values the optimizing backend makes instructions that do not exist (SDWA with two scalars).
     if (!complaints_.others.empty() && complaints_.resources.empty() && machine_->getOptLevel() != llvm::CodeGenOptLevel::None) {
-      diagnostics_.Warning("LLVM fails to optimize this kernel, which is made without its optimizing backend and will be slow: " + std::exchange(complaints_.others, {}),
+      diagnostics_.Warning("LLVM fails to optimize this kernel, which is made without its optimizing backend and will be slow: " +
+                               std::exchange(complaints_.others, {}),
                            "this often means that the code reads values that were never written");
       if (!Lowered(module) || !Optimized(CodeMotion::kNo)) return false;
       copy = CopyForText();

@@ -17,8 +17,7 @@ bool IsOfResources(const llvm::DiagnosticInfo& info, const std::string& text) {
   switch (info.getKind()) {
     case llvm::DK_RegAllocFailure:
     case llvm::DK_ResourceLimit:
-    case llvm::DK_StackSize:
-      return true;
+    case llvm::DK_StackSize: return true;
     default:
       // LLVM reports some of these as plain errors, so only the text tells them.
       return text.find("ran out of registers") != std::string::npos || text.find("no registers") != std::string::npos ||

@@ -23,14 +23,10 @@ struct Fp8 {
 
 Fp8 Format(DType type) {
   switch (type) {
-    case DType::kF8E4M3:
-      return {3, 7, false, 0x7e};
-    case DType::kF8E5M2:
-      return {2, 15, false, 0x7b};
-    case DType::kF8E4M3FNUZ:
-      return {3, 8, true, 0x7f};
-    default:
-      return {2, 16, true, 0x7f};
+    case DType::kF8E4M3: return {3, 7, false, 0x7e};
+    case DType::kF8E5M2: return {2, 15, false, 0x7b};
+    case DType::kF8E4M3FNUZ: return {3, 8, true, 0x7f};
+    default: return {2, 16, true, 0x7f};
   }
 }
 
@@ -55,8 +51,7 @@ class Converter {
 
   Value* FromBool(Value* v, DType to) {
     if (ir::IsInteger(to)) return b_.CreateZExt(v, Type(to));
-    llvm::Constant* one =
-        ir::IsFp8(to) ? static_cast<llvm::Constant*>(b_.getInt8(OneOf(to))) : llvm::ConstantFP::get(Type(to), 1);
+    llvm::Constant* one = ir::IsFp8(to) ? static_cast<llvm::Constant*>(b_.getInt8(OneOf(to))) : llvm::ConstantFP::get(Type(to), 1);
     return b_.CreateSelect(v, one, llvm::Constant::getNullValue(Type(to)));
   }
 
@@ -77,9 +72,7 @@ class Converter {
     return FloatToFloat(Number(Clamped(v, is_signed), DType::kF32, true), DType::kF32, to);
   }
 
-  Value* Number(Value* v, DType to, bool is_signed) {
-    return is_signed ? b_.CreateSIToFP(v, Type(to)) : b_.CreateUIToFP(v, Type(to));
-  }
+  Value* Number(Value* v, DType to, bool is_signed) { return is_signed ? b_.CreateSIToFP(v, Type(to)) : b_.CreateUIToFP(v, Type(to)); }
 
   // f16 and fp8 are infinite or saturated long before ±2^17.
   Value* Clamped(Value* v, bool is_signed) {
@@ -101,8 +94,7 @@ class Converter {
 
   Value* FloatToInteger(Value* v, DType from, DType to) {
     if (from == DType::kBF16 || from == DType::kF16 || ir::IsFp8(from)) v = FloatToFloat(v, from, DType::kF32);
-    return b_.CreateIntrinsic(ir::IsSigned(to) ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat,
-                              {Type(to), v->getType()}, {v});
+    return b_.CreateIntrinsic(ir::IsSigned(to) ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat, {Type(to), v->getType()}, {v});
   }
 
   Value* FloatToFloat(Value* v, DType from, DType to) {
@@ -126,8 +118,7 @@ class Converter {
     Value* near = b_.CreateFPTrunc(v, b_.getFloatTy());
     Value* back = b_.CreateFPExt(near, b_.getDoubleTy());
     Value* bits = b_.CreateBitCast(near, b_.getInt32Ty());
-    Value* above = b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, back),
-                                    b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, v));
+    Value* above = b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, back), b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, v));
     Value* truncated = b_.CreateSub(bits, b_.CreateZExt(above, b_.getInt32Ty()));
     Value* odd = b_.CreateBitCast(b_.CreateOr(truncated, b_.getInt32(1)), b_.getFloatTy());
     return b_.CreateSelect(b_.CreateFCmpONE(back, v), odd, near);
@@ -150,8 +141,7 @@ class Converter {
     Value* magnitude = b_.CreateAnd(code, b_.getInt32(0x7f));
     Value* shifted = b_.CreateShl(magnitude, uint64_t(23 - f.mantissa));
     Value* normal = b_.CreateBitCast(b_.CreateAdd(shifted, b_.getInt32(uint32_t(127 - f.bias) << 23)), b_.getFloatTy());
-    Value* subnormal =
-        b_.CreateFMul(b_.CreateUIToFP(magnitude, b_.getFloatTy()), F32(std::ldexp(1.0, 1 - f.bias - f.mantissa)));
+    Value* subnormal = b_.CreateFMul(b_.CreateUIToFP(magnitude, b_.getFloatTy()), F32(std::ldexp(1.0, 1 - f.bias - f.mantissa)));
     Value* is_normal = b_.CreateICmpUGE(magnitude, b_.getInt32(1u << f.mantissa));
     Value* bits = b_.CreateBitCast(b_.CreateSelect(is_normal, normal, subnormal), b_.getInt32Ty());
     bits = b_.CreateSelect(IsSpecial(f, code, magnitude), SpecialBits(f, magnitude), bits);

@@ -21,8 +21,7 @@ class NativeConvert {
 };
 
 // Values as device.h says: fp8 are i8 holding their bits, bool is i1, tf32 is float.
-llvm::Value* BuildConvert(llvm::IRBuilderBase& builder, const NativeConvert& native, llvm::Value* v, ir::DType from,
-                          ir::DType to);
+llvm::Value* BuildConvert(llvm::IRBuilderBase& builder, const NativeConvert& native, llvm::Value* v, ir::DType from, ir::DType to);
 
 // The largest finite value of an 8-bit float.
 double LargestFp8(ir::DType type);

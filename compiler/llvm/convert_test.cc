@@ -33,8 +33,7 @@ double ValueOf(DType type, uint8_t code) {
   if (fnuz && code == 0x80) return NAN;
   if (!fnuz && e4m3 && (code & 0x7f) == 0x7f) return NAN;
   if (!fnuz && !e4m3 && exponent == 31) return mantissa ? NAN : code & 0x80 ? -INFINITY : INFINITY;
-  const double magnitude =
-      exponent == 0 ? std::ldexp(mantissa, 1 - bias - m) : std::ldexp((1 << m) + mantissa, exponent - bias - m);
+  const double magnitude = exponent == 0 ? std::ldexp(mantissa, 1 - bias - m) : std::ldexp((1 << m) + mantissa, exponent - bias - m);
   return code & 0x80 ? -magnitude : magnitude;
 }
 
@@ -155,18 +154,14 @@ TEST_P(Fp8, RoundTripsThroughOthers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Fp8,
-                         ::testing::Values(DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ),
+INSTANTIATE_TEST_SUITE_P(Types, Fp8, ::testing::Values(DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ),
                          [](const auto& info) { return std::string(ir::Name(info.param)); });
 
 TEST(ToInteger, TruncatesAndSaturates) {
   const std::vector<float> x = {1.9f, -1.9f, 300, -300, 1e20f, -1e20f, INFINITY, NAN};
-  EXPECT_EQ(Function(DType::kF32, DType::kI8).operator()<int8_t>(x),
-            (std::vector<int8_t>{1, -1, 127, -128, 127, -128, 127, 0}));
-  EXPECT_EQ(Function(DType::kF32, DType::kU8).operator()<uint8_t>(x),
-            (std::vector<uint8_t>{1, 0, 255, 0, 255, 0, 255, 0}));
-  EXPECT_EQ(Function(DType::kF32, DType::kI64).operator()<int64_t>(x),
-            (std::vector<int64_t>{1, -1, 300, -300, INT64_MAX, INT64_MIN, INT64_MAX, 0}));
+  EXPECT_EQ(Function(DType::kF32, DType::kI8).operator()<int8_t>(x), (std::vector<int8_t>{1, -1, 127, -128, 127, -128, 127, 0}));
+  EXPECT_EQ(Function(DType::kF32, DType::kU8).operator()<uint8_t>(x), (std::vector<uint8_t>{1, 0, 255, 0, 255, 0, 255, 0}));
+  EXPECT_EQ(Function(DType::kF32, DType::kI64).operator()<int64_t>(x), (std::vector<int64_t>{1, -1, 300, -300, INT64_MAX, INT64_MIN, INT64_MAX, 0}));
   EXPECT_EQ(Function(DType::kF32, DType::kI4).operator()<uint8_t>(x), (std::vector<uint8_t>{1, 15, 7, 8, 7, 8, 7, 0}));
   const std::vector<uint8_t> fp8 = {0x38, 0xb8, 0x7e, 0x7f};  // 1, -1, 448, NaN
   EXPECT_EQ(Function(DType::kF8E4M3, DType::kI16).operator()<int16_t>(fp8), (std::vector<int16_t>{1, -1, 448, 0}));
@@ -176,19 +171,15 @@ TEST(ToInteger, KeepsLowBits) {
   const std::vector<int32_t> x = {-1, 0x1234, 200, -129};
   EXPECT_EQ(Function(DType::kI32, DType::kI8).operator()<int8_t>(x), (std::vector<int8_t>{-1, 0x34, -56, 127}));
   EXPECT_EQ(Function(DType::kI32, DType::kI64).operator()<int64_t>(x), (std::vector<int64_t>{-1, 0x1234, 200, -129}));
-  EXPECT_EQ(Function(DType::kU32, DType::kI64).operator()<int64_t>(x),
-            (std::vector<int64_t>{0xffffffff, 0x1234, 200, 0xffffff7f}));
+  EXPECT_EQ(Function(DType::kU32, DType::kI64).operator()<int64_t>(x), (std::vector<int64_t>{0xffffffff, 0x1234, 200, 0xffffff7f}));
 }
 
 TEST(Bool, IsNotZero) {
   EXPECT_EQ(Function(DType::kF32, DType::kBool).operator()<uint8_t>(std::vector<float>{0, -0.0f, 1e-40f, NAN, -3}),
             (std::vector<uint8_t>{0, 0, 1, 1, 1}));
-  EXPECT_EQ(Function(DType::kI32, DType::kBool).operator()<uint8_t>(std::vector<int32_t>{0, 256, -1}),
-            (std::vector<uint8_t>{0, 1, 1}));
-  EXPECT_EQ(Function(DType::kF8E4M3, DType::kBool).operator()<uint8_t>(std::vector<uint8_t>{0, 0x80, 1, 0x7f}),
-            (std::vector<uint8_t>{0, 0, 1, 1}));
-  EXPECT_EQ(Function(DType::kBool, DType::kF32).operator()<float>(std::vector<uint8_t>{0, 1}),
-            (std::vector<float>{0, 1}));
+  EXPECT_EQ(Function(DType::kI32, DType::kBool).operator()<uint8_t>(std::vector<int32_t>{0, 256, -1}), (std::vector<uint8_t>{0, 1, 1}));
+  EXPECT_EQ(Function(DType::kF8E4M3, DType::kBool).operator()<uint8_t>(std::vector<uint8_t>{0, 0x80, 1, 0x7f}), (std::vector<uint8_t>{0, 0, 1, 1}));
+  EXPECT_EQ(Function(DType::kBool, DType::kF32).operator()<float>(std::vector<uint8_t>{0, 1}), (std::vector<float>{0, 1}));
   for (DType type : {DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}) {
     const auto one = Function(DType::kBool, type).operator()<uint8_t>(std::vector<uint8_t>{0, 1});
     EXPECT_EQ(ValueOf(type, one[0]), 0);
@@ -204,15 +195,13 @@ uint32_t Tf32Bits(float x) {
 
 TEST(Tf32, RoundsToNearestEven) {
   std::mt19937 random(9);
-  std::vector<float> x = {
-      0, -0.0f, INFINITY, -INFINITY, std::numeric_limits<float>::max(), 1 + 0x1p-11f, 1 + 3 * 0x1p-11f};
+  std::vector<float> x = {0, -0.0f, INFINITY, -INFINITY, std::numeric_limits<float>::max(), 1 + 0x1p-11f, 1 + 3 * 0x1p-11f};
   for (int i = 0; i < 100000; ++i) {
     const float any = std::bit_cast<float>(uint32_t(random()));
     if (!std::isnan(any)) x.push_back(any);
   }
   const auto got = Function(DType::kF32, DType::kTF32).operator()<float>(x);
-  for (size_t i = 0; i < x.size(); ++i)
-    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), Tf32Bits(x[i])) << std::hexfloat << x[i];
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), Tf32Bits(x[i])) << std::hexfloat << x[i];
   EXPECT_TRUE(std::isnan(Function(DType::kF32, DType::kTF32).operator()<float>(std::vector<float>{NAN})[0]));
 }
 
@@ -223,8 +212,7 @@ TEST(Bf16, RoundsOnce) {
     const double unit = std::ldexp(1.0, exponent - 7), rounded = std::nearbyint(x / unit) * unit;
     return uint16_t(std::bit_cast<uint32_t>(float(rounded)) >> 16);
   };
-  std::vector<int64_t> integers = {0x1010000000001, 0x1010000000000, 0x1010000000000 - 1,
-                                   0x1030000000001, 65793,           (1 << 24) + (1 << 16) + 1};
+  std::vector<int64_t> integers = {0x1010000000001, 0x1010000000000, 0x1010000000000 - 1, 0x1030000000001, 65793, (1 << 24) + (1 << 16) + 1};
   std::mt19937_64 random(3);
   for (int i = 0; i < 20000; ++i) {
     // A middle between two bf16 and one more or less: what double rounding gets wrong.
@@ -242,9 +230,7 @@ TEST(Bf16, RoundsOnce) {
   for (size_t i = 0; i < doubles.size(); ++i) ASSERT_EQ(of_doubles[i], bits_of(doubles[i])) << integers[i];
   // Beyond 53 bits: 2^62 + 2^54 is the middle of two bf16, one more is above it.
   const int64_t middle = (int64_t{1} << 62) + (int64_t{1} << 54);
-  EXPECT_EQ(Function(DType::kI64, DType::kBF16)
-                .
-                operator()<uint16_t>(std::vector<int64_t>{middle, middle + 1, middle - 1, -middle - 1}),
+  EXPECT_EQ(Function(DType::kI64, DType::kBF16).operator()<uint16_t>(std::vector<int64_t>{middle, middle + 1, middle - 1, -middle - 1}),
             (std::vector<uint16_t>{0x5e80, 0x5e81, 0x5e80, 0xde81}));
 }
 

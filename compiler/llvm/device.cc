@@ -12,19 +12,13 @@ using llvm::Value;
 
 llvm::Type* ValueType(llvm::LLVMContext& context, DType dtype) {
   switch (dtype) {
-    case DType::kBool:
-      return llvm::Type::getInt1Ty(context);
-    case DType::kF16:
-      return llvm::Type::getHalfTy(context);
-    case DType::kBF16:
-      return llvm::Type::getBFloatTy(context);
+    case DType::kBool: return llvm::Type::getInt1Ty(context);
+    case DType::kF16: return llvm::Type::getHalfTy(context);
+    case DType::kBF16: return llvm::Type::getBFloatTy(context);
     case DType::kF32:
-    case DType::kTF32:
-      return llvm::Type::getFloatTy(context);
-    case DType::kF64:
-      return llvm::Type::getDoubleTy(context);
-    default:
-      return llvm::Type::getIntNTy(context, unsigned(ir::Bits(dtype)));  // integers and fp8
+    case DType::kTF32: return llvm::Type::getFloatTy(context);
+    case DType::kF64: return llvm::Type::getDoubleTy(context);
+    default: return llvm::Type::getIntNTy(context, unsigned(ir::Bits(dtype)));  // integers and fp8
   }
 }
 
@@ -32,18 +26,13 @@ llvm::Type* MemoryType(llvm::LLVMContext& context, DType dtype) {
   return dtype == DType::kBool ? llvm::Type::getInt8Ty(context) : ValueType(context, dtype);
 }
 
-void FlushSubnormals(llvm::Function& kernel) {
-  kernel.addFnAttr("denormal-fp-math-f32", "preserve-sign,preserve-sign");
+void FlushSubnormals(llvm::Function& kernel) { kernel.addFnAttr("denormal-fp-math-f32", "preserve-sign,preserve-sign"); }
+
+llvm::CallInst* DeviceBase::Call(llvm::Intrinsic::ID id, std::span<Value* const> args, std::span<llvm::Type* const> types) {
+  return builder().CreateIntrinsic(id, llvm::ArrayRef<llvm::Type*>(types.data(), types.size()), llvm::ArrayRef<Value*>(args.data(), args.size()));
 }
 
-llvm::CallInst* DeviceBase::Call(llvm::Intrinsic::ID id, std::span<Value* const> args,
-                                 std::span<llvm::Type* const> types) {
-  return builder().CreateIntrinsic(id, llvm::ArrayRef<llvm::Type*>(types.data(), types.size()),
-                                   llvm::ArrayRef<Value*>(args.data(), args.size()));
-}
-
-llvm::CallInst* DeviceBase::Call(llvm::Intrinsic::ID id, std::initializer_list<Value*> args,
-                                 std::initializer_list<llvm::Type*> types) {
+llvm::CallInst* DeviceBase::Call(llvm::Intrinsic::ID id, std::initializer_list<Value*> args, std::initializer_list<llvm::Type*> types) {
   return Call(id, std::span(args.begin(), args.size()), std::span(types.begin(), types.size()));
 }
 
@@ -70,8 +59,8 @@ Value* DeviceBase::SharedMemory(uint64_t bytes, std::string_view name) {
   auto* type = llvm::ArrayType::get(builder().getInt8Ty(), dynamic ? 0 : bytes);
   auto* global = new llvm::GlobalVariable(*builder().GetInsertBlock()->getModule(), type, false,
                                           dynamic ? llvm::GlobalValue::ExternalLinkage : llvm::GlobalValue::InternalLinkage,
-                                          dynamic ? nullptr : llvm::PoisonValue::get(type), llvm::StringRef(name.data(), name.size()),
-                                          nullptr, llvm::GlobalValue::NotThreadLocal, kSharedSpace);
+                                          dynamic ? nullptr : llvm::PoisonValue::get(type), llvm::StringRef(name.data(), name.size()), nullptr,
+                                          llvm::GlobalValue::NotThreadLocal, kSharedSpace);
   global->setAlignment(llvm::Align(1024));
   return global;
 }
@@ -93,8 +82,8 @@ Value* DeviceBase::ConvertPacked(std::span<Value* const> v, DType from, DType to
   return builder().CreateBitCast(VectorOf(narrow), builder().getInt32Ty());
 }
 
-std::vector<Value*> DeviceBase::Mma(const target::MmaInstruction& instruction, std::span<Value* const> a,
-                                    std::span<Value* const> b, std::span<Value* const> c) {
+std::vector<Value*> DeviceBase::Mma(const target::MmaInstruction& instruction, std::span<Value* const> a, std::span<Value* const> b,
+                                    std::span<Value* const> c) {
   const std::string_view name = instruction.intrinsic;
   const llvm::Intrinsic::ID id = llvm::Intrinsic::lookupIntrinsicID(llvm::StringRef(name.data(), name.size()));
   if (id == llvm::Intrinsic::not_intrinsic) std::abort();  // a row of the tables that this LLVM does not have
@@ -117,10 +106,9 @@ llvm::AtomicRMWInst::BinOp AtomicOperation(AtomicOp op, DType dtype) {
 
 void DeviceBase::Atomic(AtomicOp op, DType dtype, Value* ptr, Value* v) {
   const std::string_view name = DeviceScope();
-  const llvm::SyncScope::ID scope =
-      builder().getContext().getOrInsertSyncScopeID(llvm::StringRef(name.data(), name.size()));
-  llvm::AtomicRMWInst* atomic = builder().CreateAtomicRMW(AtomicOperation(op, dtype), ptr, v, llvm::MaybeAlign(),
-                                                          llvm::AtomicOrdering::Monotonic, scope);
+  const llvm::SyncScope::ID scope = builder().getContext().getOrInsertSyncScopeID(llvm::StringRef(name.data(), name.size()));
+  llvm::AtomicRMWInst* atomic =
+      builder().CreateAtomicRMW(AtomicOperation(op, dtype), ptr, v, llvm::MaybeAlign(), llvm::AtomicOrdering::Monotonic, scope);
   MarkAtomic(*atomic);
 }
 
@@ -143,8 +131,8 @@ Value* Device::JoinDescriptor(Value* low, uint32_t high) {
 }
 
 // Asked only where the target has the features that their comments name.
-std::vector<llvm::Value*> Device::MmaGroup(const target::MmaInstruction&, std::span<llvm::Value* const>,
-                                           std::span<llvm::Value* const>, std::span<llvm::Value* const>, bool, bool, bool) {
+std::vector<llvm::Value*> Device::MmaGroup(const target::MmaInstruction&, std::span<llvm::Value* const>, std::span<llvm::Value* const>,
+                                           std::span<llvm::Value* const>, bool, bool, bool) {
   std::abort();
 }
 std::vector<llvm::Value*> Device::MmaWait(std::span<llvm::Value* const>, int) { std::abort(); }

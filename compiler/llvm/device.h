@@ -38,8 +38,8 @@ class Device {
   // The kernel function: calling convention, exact block size, register limit, the least number of blocks that a multiprocessor shall hold
   // (0: no such wish; `max_registers` takes precedence), cluster shape. `params` may be pointers to global memory, integers, floats, and
   // arrays of 128 bytes by value (tensor maps; the argument is a pointer to one). Pointers are marked noalias only where `noalias[i]`.
-  virtual llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
-                                       uint32_t threads, uint32_t max_registers, uint32_t min_blocks) = 0;
+  virtual llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params, uint32_t threads,
+                                       uint32_t max_registers, uint32_t min_blocks) = 0;
 
   // Start of the block's shared memory, in kSharedSpace, aligned to 1024. Once in a kernel; `name` is unique in the module.
   virtual llvm::Value* SharedMemory(uint64_t bytes, std::string_view name) = 0;
@@ -94,16 +94,16 @@ class Device {
   virtual void StoreMatrix(llvm::Value* row, std::span<llvm::Value* const> words, bool transpose) = 0;  // kStMatrix
 
   // One matrix instruction. a, b: i32 words in register order; c and the result: one value for each element.
-  virtual std::vector<llvm::Value*> Mma(const target::MmaInstruction& instruction, std::span<llvm::Value* const> a,
-                                        std::span<llvm::Value* const> b, std::span<llvm::Value* const> c) = 0;
+  virtual std::vector<llvm::Value*> Mma(const target::MmaInstruction& instruction, std::span<llvm::Value* const> a, std::span<llvm::Value* const> b,
+                                        std::span<llvm::Value* const> c) = 0;
   // A 64-bit descriptor of shared memory from its halves.
   virtual llvm::Value* JoinDescriptor(llvm::Value* low, uint32_t high);
   // wgmma (kWgmma), started: MmaWait comes before the result is touched. a: 64-bit descriptors of shared memory, or four i32 words for each; b: descriptors; one of
   // each for every step along k, of one instruction's rows and columns. c and the result: one value for each element. `clear`: c counts
   // as zero. `a_by_rows`, `b_by_rows`: the operand's rows, not k, are contiguous.
   virtual std::vector<llvm::Value*> MmaGroup(const target::MmaInstruction& instruction, std::span<llvm::Value* const> a,
-                                             std::span<llvm::Value* const> b, std::span<llvm::Value* const> c, bool clear,
-                                             bool a_by_rows, bool b_by_rows);
+                                             std::span<llvm::Value* const> b, std::span<llvm::Value* const> c, bool clear, bool a_by_rows,
+                                             bool b_by_rows);
   // Waits until at most `pending` of the newest groups are unfinished. `c`: results of the older groups; returns their values after the
   // wait.
   virtual std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c, int pending);
@@ -120,14 +120,13 @@ class Device {
   virtual void PhaseInitFence();  // called by the threads that called PhaseInit, before a barrier of all who use the mbarrier
   virtual void PhaseArrive(llvm::Value* mbarrier, llvm::Value* when);  // if `when` (i1; nullptr: always); releases what this thread did before
   virtual void PhaseArriveAt(llvm::Value* mbarrier, llvm::Value* rank, llvm::Value* when);  // the same of block `rank` (i32) of the cluster
-  virtual void PhaseExpect(llvm::Value* mbarrier, llvm::Value* bytes);  // arrives, and expects bytes (i32) more in this phase
-  virtual void PhaseWait(llvm::Value* mbarrier, llvm::Value* parity);   // until the phase of this parity (i32) has ended; acquires
+  virtual void PhaseExpect(llvm::Value* mbarrier, llvm::Value* bytes);                      // arrives, and expects bytes (i32) more in this phase
+  virtual void PhaseWait(llvm::Value* mbarrier, llvm::Value* parity);  // until the phase of this parity (i32) has ended; acquires
 
   // Tensor copies, by one thread. `map`: a 128-byte tensor map, the kernel's parameter. `at`: where the box starts, i32 each, innermost
   // dimension first. `multicast`: i16, the blocks of the cluster that get the box at the same place; nullptr: this one.
   virtual void TensorPrefetch(llvm::Value* map);  // of the map itself: the first copy finds it there
-  virtual void TensorLoad(llvm::Value* shared, llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* mbarrier,
-                          llvm::Value* multicast);
+  virtual void TensorLoad(llvm::Value* shared, llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* mbarrier, llvm::Value* multicast);
   virtual void TensorStore(llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* shared);
   virtual void TensorReduce(AtomicOp op, llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* shared);
   virtual void TensorStoreCommit();

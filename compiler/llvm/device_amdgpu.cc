@@ -19,12 +19,10 @@ class AmdgpuDevice final : public DeviceBase {
  public:
   AmdgpuDevice(const target::Target& target, llvm::IRBuilderBase& builder) : DeviceBase(target, builder) {}
 
-  llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
-                               uint32_t threads, uint32_t max_registers, uint32_t min_blocks) override {
-    auto* type = llvm::FunctionType::get(builder().getVoidTy(),
-                                         llvm::ArrayRef<llvm::Type*>(params.data(), params.size()), false);
-    auto* kernel = llvm::Function::Create(type, llvm::Function::ExternalLinkage,
-                                          llvm::StringRef(name.data(), name.size()), module);
+  llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params, uint32_t threads,
+                               uint32_t max_registers, uint32_t min_blocks) override {
+    auto* type = llvm::FunctionType::get(builder().getVoidTy(), llvm::ArrayRef<llvm::Type*>(params.data(), params.size()), false);
+    auto* kernel = llvm::Function::Create(type, llvm::Function::ExternalLinkage, llvm::StringRef(name.data(), name.size()), module);
     kernel->setCallingConv(llvm::CallingConv::AMDGPU_KERNEL);
     kernel->addFnAttr(llvm::Attribute::NoUnwind);
     const std::string size = std::to_string(threads);
@@ -35,9 +33,8 @@ class AmdgpuDevice final : public DeviceBase {
     } else if (min_blocks != 0) {
       kernel->addFnAttr("amdgpu-waves-per-eu", std::to_string(WavesOfUnit(threads, min_blocks)));
     }
-    for (const char* unused : {"dispatch-ptr", "queue-ptr", "dispatch-id", "workitem-id-y", "workitem-id-z", "heap-ptr",
-                               "multigrid-sync-arg", "hostcall-ptr", "default-queue", "completion-action",
-                               "flat-scratch-init", "lds-kernel-id"}) {
+    for (const char* unused : {"dispatch-ptr", "queue-ptr", "dispatch-id", "workitem-id-y", "workitem-id-z", "heap-ptr", "multigrid-sync-arg",
+                               "hostcall-ptr", "default-queue", "completion-action", "flat-scratch-init", "lds-kernel-id"}) {
       kernel->addFnAttr(std::string("amdgpu-no-") + unused);
     }
     threads_ = threads;
@@ -54,8 +51,7 @@ class AmdgpuDevice final : public DeviceBase {
   Value* ThreadIndex() override { return Below(Call(Intrinsic::amdgcn_workitem_id_x, {}), threads_); }
 
   Value* BlockIndex(int axis) override {
-    constexpr Intrinsic::ID kIds[] = {Intrinsic::amdgcn_workgroup_id_x, Intrinsic::amdgcn_workgroup_id_y,
-                                      Intrinsic::amdgcn_workgroup_id_z};
+    constexpr Intrinsic::ID kIds[] = {Intrinsic::amdgcn_workgroup_id_x, Intrinsic::amdgcn_workgroup_id_y, Intrinsic::amdgcn_workgroup_id_z};
     return Below(Call(kIds[axis], {}), 0x7fffffff);
   }
 
@@ -63,12 +59,10 @@ class AmdgpuDevice final : public DeviceBase {
   Value* GridSize(int axis) override {
     Value* args = Call(Intrinsic::amdgcn_implicitarg_ptr, {});
     llvm::LoadInst* count = builder().CreateAlignedLoad(
-        builder().getInt32Ty(), builder().CreateConstGEP1_32(builder().getInt8Ty(), args, unsigned(4 * axis)),
-        llvm::Align(4));
+        builder().getInt32Ty(), builder().CreateConstGEP1_32(builder().getInt8Ty(), args, unsigned(4 * axis)), llvm::Align(4));
     count->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(builder().getContext(), {}));
-    count->setMetadata(
-        llvm::LLVMContext::MD_range,
-        llvm::MDBuilder(builder().getContext()).createRange(llvm::APInt(32, 0), llvm::APInt(32, 0x80000000u)));
+    count->setMetadata(llvm::LLVMContext::MD_range,
+                       llvm::MDBuilder(builder().getContext()).createRange(llvm::APInt(32, 0), llvm::APInt(32, 0x80000000u)));
     return count;
   }
 
@@ -119,25 +113,22 @@ class AmdgpuDevice final : public DeviceBase {
     return word;
   }
 
-  std::vector<Value*> CallMma(const target::MmaInstruction& instruction, Intrinsic::ID id, std::span<Value* const> a,
-                              std::span<Value* const> b, std::span<Value* const> c) override {
+  std::vector<Value*> CallMma(const target::MmaInstruction& instruction, Intrinsic::ID id, std::span<Value* const> a, std::span<Value* const> b,
+                              std::span<Value* const> c) override {
     llvm::IRBuilderBase& ir = builder();
     Value* accumulator = VectorOf(c);
     if (!Intrinsic::isOverloaded(id)) {  // MFMA; cbsz, abid and blgp are 0
       llvm::FunctionType* type = Intrinsic::getType(ir.getContext(), id);
       Value* zero = ir.getInt32(0);
-      return ElementsOf(Call(id, {FromWords(a, type->getParamType(0)), FromWords(b, type->getParamType(1)), accumulator,
-                                  zero, zero, zero}));
+      return ElementsOf(Call(id, {FromWords(a, type->getParamType(0)), FromWords(b, type->getParamType(1)), accumulator, zero, zero, zero}));
     }
     llvm::Type* operand = WmmaOperand(instruction.a, unsigned(a.size()));
     Value* av = FromWords(a, operand);
     Value* bv = FromWords(b, operand);
-    if (instruction.c != DType::kI32)
-      return ElementsOf(Call(id, {av, bv, accumulator}, {accumulator->getType(), operand}));
+    if (instruction.c != DType::kI32) return ElementsOf(Call(id, {av, bv, accumulator}, {accumulator->getType(), operand}));
     Value* a_signed = ir.getInt1(ir::IsSigned(instruction.a));
     Value* b_signed = ir.getInt1(ir::IsSigned(instruction.b));
-    return ElementsOf(
-        Call(id, {a_signed, av, b_signed, bv, accumulator, ir.getFalse()}, {accumulator->getType(), operand}));
+    return ElementsOf(Call(id, {a_signed, av, b_signed, bv, accumulator, ir.getFalse()}, {accumulator->getType(), operand}));
   }
 
   std::string_view DeviceScope() const override { return "agent"; }
@@ -145,16 +136,14 @@ class AmdgpuDevice final : public DeviceBase {
   // Tensors are ordinary device memory. In fine-grained memory, or another device's, the hardware's float atomics have no effect.
   void MarkAtomic(llvm::AtomicRMWInst& atomic) override {
     llvm::MDNode* yes = llvm::MDNode::get(builder().getContext(), {});
-    for (const char* name :
-         {"amdgpu.no.fine.grained.memory", "amdgpu.no.remote.memory", "amdgpu.ignore.denormal.mode"}) {
+    for (const char* name : {"amdgpu.no.fine.grained.memory", "amdgpu.no.remote.memory", "amdgpu.ignore.denormal.mode"}) {
       atomic.setMetadata(name, yes);
     }
   }
 
   Value* NativePacked(std::span<Value* const> v, DType from, DType to) override {
     if ((from != DType::kF32 && from != DType::kTF32) || !IsNativeFp8(to)) return nullptr;
-    Value* low = CallNarrow(builder(), to, Saturated(builder(), v[0], to), Saturated(builder(), v[1], to),
-                            builder().getInt32(0), false);
+    Value* low = CallNarrow(builder(), to, Saturated(builder(), v[0], to), Saturated(builder(), v[1], to), builder().getInt32(0), false);
     return CallNarrow(builder(), to, Saturated(builder(), v[2], to), Saturated(builder(), v[3], to), low, true);
   }
 
@@ -178,30 +167,18 @@ class AmdgpuDevice final : public DeviceBase {
   Value* Rsqrt(llvm::IRBuilderBase& b, Value* v, bool flush) const override {
     return flush ? b.CreateIntrinsic(Intrinsic::amdgcn_rsq, {v->getType()}, {v}) : nullptr;
   }
-  Value* FastLog2(llvm::IRBuilderBase& b, Value* v) const override {
-    return b.CreateIntrinsic(Intrinsic::amdgcn_log, {v->getType()}, {v});
-  }
-  Value* FastSin(llvm::IRBuilderBase& b, Value* v) const override {
-    return b.CreateIntrinsic(Intrinsic::amdgcn_sin, {v->getType()}, {Turns(b, v)});
-  }
-  Value* FastCos(llvm::IRBuilderBase& b, Value* v) const override {
-    return b.CreateIntrinsic(Intrinsic::amdgcn_cos, {v->getType()}, {Turns(b, v)});
-  }
-  Value* FastSqrt(llvm::IRBuilderBase& b, Value* v) const override {
-    return b.CreateIntrinsic(Intrinsic::amdgcn_sqrt, {v->getType()}, {v});
-  }
-  Value* FastReciprocal(llvm::IRBuilderBase& b, Value* v) const override {
-    return b.CreateIntrinsic(Intrinsic::amdgcn_rcp, {v->getType()}, {v});
-  }
+  Value* FastLog2(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::amdgcn_log, {v->getType()}, {v}); }
+  Value* FastSin(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::amdgcn_sin, {v->getType()}, {Turns(b, v)}); }
+  Value* FastCos(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::amdgcn_cos, {v->getType()}, {Turns(b, v)}); }
+  Value* FastSqrt(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::amdgcn_sqrt, {v->getType()}, {v}); }
+  Value* FastReciprocal(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::amdgcn_rcp, {v->getType()}, {v}); }
   unsigned ConstantSpace() const override { return 4; }  // AMDGPU's constant memory
 
  private:
   Value* Dpp(Value* word, uint32_t control) {
     llvm::IRBuilderBase& b = builder();
     return Call(Intrinsic::amdgcn_update_dpp,
-                {llvm::PoisonValue::get(word->getType()), word, b.getInt32(control), b.getInt32(15), b.getInt32(15),
-                 b.getTrue()},
-                {word->getType()});
+                {llvm::PoisonValue::get(word->getType()), word, b.getInt32(control), b.getInt32(15), b.getInt32(15), b.getTrue()}, {word->getType()});
   }
 
   // The lanes of a quad as `xor mask` permutes them.
@@ -230,8 +207,7 @@ class AmdgpuDevice final : public DeviceBase {
     llvm::IRBuilderBase& b = builder();
     if (target().warp_size == 32) {
       return Call(Intrinsic::amdgcn_permlanex16,
-                  {llvm::PoisonValue::get(word->getType()), word, b.getInt32(0x76543210), b.getInt32(0xfedcba98),
-                   b.getFalse(), b.getFalse()},
+                  {llvm::PoisonValue::get(word->getType()), word, b.getInt32(0x76543210), b.getInt32(0xfedcba98), b.getFalse(), b.getFalse()},
                   {word->getType()});
     }
     return Call(Intrinsic::amdgcn_ds_swizzle, {word, b.getInt32(16 << 10 | 0x1f)});
@@ -245,12 +221,9 @@ class AmdgpuDevice final : public DeviceBase {
   llvm::Type* WmmaOperand(DType type, unsigned words) {
     llvm::IRBuilderBase& b = builder();
     switch (type) {
-      case DType::kF16:
-        return llvm::FixedVectorType::get(b.getHalfTy(), 2 * words);
-      case DType::kBF16:
-        return llvm::FixedVectorType::get(b.getInt16Ty(), 2 * words);
-      default:
-        return llvm::FixedVectorType::get(b.getInt32Ty(), words);
+      case DType::kF16: return llvm::FixedVectorType::get(b.getHalfTy(), 2 * words);
+      case DType::kBF16: return llvm::FixedVectorType::get(b.getInt16Ty(), 2 * words);
+      default: return llvm::FixedVectorType::get(b.getInt32Ty(), words);
     }
   }
 
@@ -261,8 +234,7 @@ class AmdgpuDevice final : public DeviceBase {
     return fnuz == target().Has(Feature::kFp8Fnuz);
   }
   static Value* CallNarrow(llvm::IRBuilderBase& b, DType to, Value* x, Value* y, Value* old, bool high) {
-    return b.CreateIntrinsic(IsE4M3(to) ? Intrinsic::amdgcn_cvt_pk_fp8_f32 : Intrinsic::amdgcn_cvt_pk_bf8_f32, {},
-                             {x, y, old, b.getInt1(high)});
+    return b.CreateIntrinsic(IsE4M3(to) ? Intrinsic::amdgcn_cvt_pk_fp8_f32 : Intrinsic::amdgcn_cvt_pk_bf8_f32, {}, {x, y, old, b.getInt1(high)});
   }
   // The conversion makes NaN (or infinity) of what is too large.
   static Value* Saturated(llvm::IRBuilderBase& b, Value* v, DType to) {

@@ -21,8 +21,7 @@ TEST_P(DeviceMatrixTest, LoadsAndStoresMatrices) {
   if (!GetParam()->Has(Feature::kLdMatrix)) return;
   const bool stores = GetParam()->Has(Feature::kStMatrix);
   const std::string text = Compile([&](TestKernel& k) {
-    Value* row = k.builder.CreateGEP(k.builder.getInt8Ty(), k.shared,
-                                     k.builder.CreateMul(k.device->ThreadIndex(), k.builder.getInt32(16)));
+    Value* row = k.builder.CreateGEP(k.builder.getInt8Ty(), k.shared, k.builder.CreateMul(k.device->ThreadIndex(), k.builder.getInt32(16)));
     for (int count : {1, 2, 4}) {
       for (bool transpose : {false, true}) {
         const std::vector<Value*> words = k.device->LoadMatrix(row, count, transpose);
@@ -45,8 +44,7 @@ TEST_P(DeviceMatrixTest, EveryMatrixInstruction) {
     const std::string text = Compile([&](TestKernel& k) {
       const auto words = [&](const ir::Layout& layout, DType type) {
         std::vector<Value*> v;
-        for (int64_t i = 0; i < layout.Registers() * ir::Bits(type) / 32; ++i)
-          v.push_back(k.Load(k.builder.getInt32Ty()));
+        for (int64_t i = 0; i < layout.Registers() * ir::Bits(type) / 32; ++i) v.push_back(k.Load(k.builder.getInt32Ty()));
         return v;
       };
       std::vector<Value*> c;
@@ -55,8 +53,7 @@ TEST_P(DeviceMatrixTest, EveryMatrixInstruction) {
       ASSERT_EQ(d.size(), c.size());
       for (Value* v : d) k.Store(v);
     });
-    EXPECT_TRUE(text.find("mma.sync") != text.npos || text.find("v_mfma") != text.npos ||
-                text.find("v_wmma") != text.npos);
+    EXPECT_TRUE(text.find("mma.sync") != text.npos || text.find("v_mfma") != text.npos || text.find("v_wmma") != text.npos);
   }
 }
 
@@ -137,8 +134,7 @@ TEST_P(DeviceMatrixTest, Dp4a) {
     Value* a = k.Load(k.builder.getInt32Ty());
     Value* b = k.Load(k.builder.getInt32Ty());
     for (bool a_signed : {false, true}) {
-      for (bool b_signed : {false, true})
-        k.Store(k.device->Dp4a(a, b, k.Load(k.builder.getInt32Ty()), a_signed, b_signed));
+      for (bool b_signed : {false, true}) k.Store(k.device->Dp4a(a, b, k.Load(k.builder.getInt32Ty()), a_signed, b_signed));
     }
   });
   EXPECT_THAT(text, HasSubstr(IsCuda() ? "dp4a" : "dot4"));

@@ -16,14 +16,13 @@ class NvptxDevice final : public NvptxAsyncDevice {
  public:
   NvptxDevice(const target::Target& target, llvm::IRBuilderBase& builder) : NvptxAsyncDevice(target, builder) {}
 
-  llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params,
-                               uint32_t threads, uint32_t max_registers, uint32_t min_blocks) override {
+  llvm::Function* CreateKernel(llvm::Module& module, std::string_view name, std::span<llvm::Type* const> params, uint32_t threads,
+                               uint32_t max_registers, uint32_t min_blocks) override {
     std::vector<llvm::Type*> types(params.begin(), params.end());
     for (llvm::Type*& type : types)
       if (type->isArrayTy()) type = llvm::PointerType::get(builder().getContext(), 0);
     auto* type = llvm::FunctionType::get(builder().getVoidTy(), types, false);
-    auto* kernel = llvm::Function::Create(type, llvm::Function::ExternalLinkage,
-                                          llvm::StringRef(name.data(), name.size()), module);
+    auto* kernel = llvm::Function::Create(type, llvm::Function::ExternalLinkage, llvm::StringRef(name.data(), name.size()), module);
     kernel->setCallingConv(llvm::CallingConv::PTX_Kernel);
     kernel->addFnAttr(llvm::Attribute::NoUnwind);
     for (unsigned i = 0; i < params.size(); ++i) {
@@ -60,9 +59,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
   }
 
   Value* Uniform(Value* v) override {
-    return ByWords(v, [&](Value* word) {
-      return Call(Intrinsic::nvvm_shfl_sync_idx_i32, {I32(-1), word, I32(0), I32(31)});
-    });
+    return ByWords(v, [&](Value* word) { return Call(Intrinsic::nvvm_shfl_sync_idx_i32, {I32(-1), word, I32(0), I32(31)}); });
   }
 
   void Barrier() override { Call(Intrinsic::nvvm_barrier_cta_sync_aligned_all, {I32(0)}); }
@@ -88,11 +85,10 @@ class NvptxDevice final : public NvptxAsyncDevice {
   void StoreKept(Value* v, Value* pointer) override {
     if (!target().Has(Feature::kTma)) return DeviceBase::StoreKept(v, pointer);
     llvm::Type *word = builder().getInt32Ty(), *policy = builder().getInt64Ty();
-    auto* create = llvm::InlineAsm::get(llvm::FunctionType::get(policy, false),
-                                        "createpolicy.fractional.L2::evict_last.b64 $0, 1.0;", "=l", /*hasSideEffects=*/false);
-    auto* store = llvm::InlineAsm::get(
-        llvm::FunctionType::get(builder().getVoidTy(), {pointer->getType(), word, word, word, word, policy}, false),
-        "st.global.L2::cache_hint.v4.b32 [$0], {$1, $2, $3, $4}, $5;", "l,r,r,r,r,l", /*hasSideEffects=*/true);
+    auto* create = llvm::InlineAsm::get(llvm::FunctionType::get(policy, false), "createpolicy.fractional.L2::evict_last.b64 $0, 1.0;", "=l",
+                                        /*hasSideEffects=*/false);
+    auto* store = llvm::InlineAsm::get(llvm::FunctionType::get(builder().getVoidTy(), {pointer->getType(), word, word, word, word, policy}, false),
+                                       "st.global.L2::cache_hint.v4.b32 [$0], {$1, $2, $3, $4}, $5;", "l,r,r,r,r,l", /*hasSideEffects=*/true);
     std::vector<Value*> arguments = {pointer};
     std::ranges::copy(ElementsOf(builder().CreateBitCast(v, llvm::FixedVectorType::get(word, 4))), std::back_inserter(arguments));
     arguments.push_back(builder().CreateCall(create, {}));
@@ -129,7 +125,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
   }
   Value* WarpReduce(WarpReduceOp op, DType dtype, Value* v) override {
     constexpr Intrinsic::ID kSigned[] = {Intrinsic::nvvm_redux_sync_add, Intrinsic::nvvm_redux_sync_min, Intrinsic::nvvm_redux_sync_max,
-                                         Intrinsic::nvvm_redux_sync_and, Intrinsic::nvvm_redux_sync_or, Intrinsic::nvvm_redux_sync_xor};
+                                         Intrinsic::nvvm_redux_sync_and, Intrinsic::nvvm_redux_sync_or,  Intrinsic::nvvm_redux_sync_xor};
     if (!ir::IsSigned(dtype) && op == WarpReduceOp::kMin) return Call(Intrinsic::nvvm_redux_sync_umin, {v, I32(-1)});
     if (!ir::IsSigned(dtype) && op == WarpReduceOp::kMax) return Call(Intrinsic::nvvm_redux_sync_umax, {v, I32(-1)});
     return Call(kSigned[size_t(op)], {v, I32(-1)});
@@ -143,18 +139,15 @@ class NvptxDevice final : public NvptxAsyncDevice {
   }
 
  protected:
-  Value* ShuffleXorWord(Value* word, int mask) override {
-    return Call(Intrinsic::nvvm_shfl_sync_bfly_i32, {I32(-1), word, I32(mask), I32(31)});
-  }
+  Value* ShuffleXorWord(Value* word, int mask) override { return Call(Intrinsic::nvvm_shfl_sync_bfly_i32, {I32(-1), word, I32(mask), I32(31)}); }
 
   // Each word of A and B is an argument; f16 accumulators travel as pairs.
-  std::vector<Value*> CallMma(const target::MmaInstruction& instruction, Intrinsic::ID id, std::span<Value* const> a,
-                              std::span<Value* const> b, std::span<Value* const> c) override {
+  std::vector<Value*> CallMma(const target::MmaInstruction& instruction, Intrinsic::ID id, std::span<Value* const> a, std::span<Value* const> b,
+                              std::span<Value* const> c) override {
     llvm::FunctionType* type = Intrinsic::getType(builder().getContext(), id);
     std::vector<Value*> args;
     for (auto words : {a, b}) {
-      for (Value* word : words)
-        args.push_back(builder().CreateBitCast(word, type->getParamType(unsigned(args.size()))));
+      for (Value* word : words) args.push_back(builder().CreateBitCast(word, type->getParamType(unsigned(args.size()))));
     }
     const bool pairs = instruction.c == DType::kF16;
     for (size_t i = 0; i < c.size(); i += pairs ? 2 : 1) args.push_back(pairs ? VectorOf(c.subspan(i, 2)) : c[i]);
@@ -191,8 +184,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
 
   Value* WidenFp8(llvm::IRBuilderBase& b, Value* v, DType from) const override {
     if (!IsOcp(from) || !target().Has(Feature::kFp8Convert) || llvm::isa<llvm::Constant>(v)) return nullptr;
-    const Intrinsic::ID id =
-        from == DType::kF8E4M3 ? Intrinsic::nvvm_e4m3x2_to_f16x2_rn : Intrinsic::nvvm_e5m2x2_to_f16x2_rn;
+    const Intrinsic::ID id = from == DType::kF8E4M3 ? Intrinsic::nvvm_e4m3x2_to_f16x2_rn : Intrinsic::nvvm_e5m2x2_to_f16x2_rn;
     Value* pair = b.CreateIntrinsic(id, {}, {b.CreateZExt(v, b.getInt16Ty())});
     return b.CreateFPExt(b.CreateExtractElement(pair, uint64_t{0}), b.getFloatTy());
   }
@@ -210,21 +202,11 @@ class NvptxDevice final : public NvptxAsyncDevice {
   Value* Rsqrt(llvm::IRBuilderBase& b, Value* v, bool flush) const override {
     return b.CreateIntrinsic(flush ? Intrinsic::nvvm_rsqrt_approx_ftz_f : Intrinsic::nvvm_rsqrt_approx_f, {}, {v});
   }
-  Value* FastLog2(llvm::IRBuilderBase& b, Value* v) const override {
-    return b.CreateIntrinsic(Intrinsic::nvvm_lg2_approx_ftz_f, {}, {v});
-  }
-  Value* FastSin(llvm::IRBuilderBase& b, Value* v) const override {
-    return b.CreateIntrinsic(Intrinsic::nvvm_sin_approx_ftz_f, {}, {v});
-  }
-  Value* FastCos(llvm::IRBuilderBase& b, Value* v) const override {
-    return b.CreateIntrinsic(Intrinsic::nvvm_cos_approx_ftz_f, {}, {v});
-  }
-  Value* FastSqrt(llvm::IRBuilderBase& b, Value* v) const override {
-    return b.CreateIntrinsic(Intrinsic::nvvm_sqrt_approx_ftz_f, {}, {v});
-  }
-  Value* FastReciprocal(llvm::IRBuilderBase& b, Value* v) const override {
-    return b.CreateIntrinsic(Intrinsic::nvvm_rcp_approx_ftz_f, {}, {v});
-  }
+  Value* FastLog2(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::nvvm_lg2_approx_ftz_f, {}, {v}); }
+  Value* FastSin(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::nvvm_sin_approx_ftz_f, {}, {v}); }
+  Value* FastCos(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::nvvm_cos_approx_ftz_f, {}, {v}); }
+  Value* FastSqrt(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::nvvm_sqrt_approx_ftz_f, {}, {v}); }
+  Value* FastReciprocal(llvm::IRBuilderBase& b, Value* v) const override { return b.CreateIntrinsic(Intrinsic::nvvm_rcp_approx_ftz_f, {}, {v}); }
   // tanh.approx, relative error 2^-11.
   Value* FastTanh(llvm::IRBuilderBase& b, Value* v) const override {
     llvm::CallInst* call = b.CreateIntrinsic(Intrinsic::tanh, {v->getType()}, {v});
@@ -241,9 +223,7 @@ class NvptxDevice final : public NvptxAsyncDevice {
 
   Value* Pack(Value* v) { return builder().CreateBitCast(v, builder().getInt32Ty()); }
   static bool IsOcp(DType t) { return t == DType::kF8E4M3 || t == DType::kF8E5M2; }
-  static Intrinsic::ID NarrowId(DType to) {
-    return to == DType::kF8E4M3 ? Intrinsic::nvvm_ff_to_e4m3x2_rn : Intrinsic::nvvm_ff_to_e5m2x2_rn;
-  }
+  static Intrinsic::ID NarrowId(DType to) { return to == DType::kF8E4M3 ? Intrinsic::nvvm_ff_to_e4m3x2_rn : Intrinsic::nvvm_ff_to_e5m2x2_rn; }
 
   Value* Below(llvm::CallInst* call, uint32_t end) {
     call->addRangeRetAttr(llvm::ConstantRange(llvm::APInt(32, 0), llvm::APInt(32, end)));

@@ -14,10 +14,9 @@ void NvptxAsyncDevice::CopyAsync(Value* shared, Value* global, int bytes, Value*
     int bytes;
     Intrinsic::ID whole, sized;
   };
-  static constexpr Row kRows[] = {
-      {4, Intrinsic::nvvm_cp_async_ca_shared_global_4, Intrinsic::nvvm_cp_async_ca_shared_global_4_s},
-      {8, Intrinsic::nvvm_cp_async_ca_shared_global_8, Intrinsic::nvvm_cp_async_ca_shared_global_8_s},
-      {16, Intrinsic::nvvm_cp_async_cg_shared_global_16, Intrinsic::nvvm_cp_async_cg_shared_global_16_s}};
+  static constexpr Row kRows[] = {{4, Intrinsic::nvvm_cp_async_ca_shared_global_4, Intrinsic::nvvm_cp_async_ca_shared_global_4_s},
+                                  {8, Intrinsic::nvvm_cp_async_ca_shared_global_8, Intrinsic::nvvm_cp_async_ca_shared_global_8_s},
+                                  {16, Intrinsic::nvvm_cp_async_cg_shared_global_16, Intrinsic::nvvm_cp_async_cg_shared_global_16_s}};
   for (const Row& row : kRows) {
     if (row.bytes != bytes) continue;
     if (valid == nullptr) {
@@ -39,18 +38,18 @@ Value* NvptxAsyncDevice::JoinDescriptor(Value* low, uint32_t high) {
 
 // One text from fence to commit: nothing can be scheduled in between.
 std::vector<Value*> NvptxAsyncDevice::MmaGroup(const target::MmaInstruction& mma, std::span<Value* const> a, std::span<Value* const> b,
-                             std::span<Value* const> c, bool clear, bool a_by_rows, bool b_by_rows) {
+                                               std::span<Value* const> c, bool clear, bool a_by_rows, bool b_by_rows) {
   const size_t steps = b.size(), a_each = a.size() / steps, registers = c.size();
   std::string results;
   for (size_t r = 0; r < registers; ++r) results += (r == 0 ? "$" : ",$") + std::to_string(r);
   const bool integers = mma.c == DType::kI32, transposes = ir::Bits(mma.a) == 16;
-  std::string text = "{ .reg .pred first, more; setp.ne.b32 first, " + std::string(clear ? "0" : "1") +
-                     ", 0; setp.ne.b32 more, 1, 0; wgmma.fence.sync.aligned; ";
+  std::string text =
+      "{ .reg .pred first, more; setp.ne.b32 first, " + std::string(clear ? "0" : "1") + ", 0; setp.ne.b32 more, 1, 0; wgmma.fence.sync.aligned; ";
   size_t next = 2 * registers;  // inputs tied to the outputs come first
   const auto operand = [&] { return "$" + std::to_string(next++); };
   for (size_t step = 0; step < steps; ++step) {
-    text += "wgmma.mma_async.sync.aligned.m64n" + std::to_string(mma.n) + "k" + std::to_string(mma.k) + "." +
-            std::string(mma.intrinsic) + " {" + results + "}, ";
+    text += "wgmma.mma_async.sync.aligned.m64n" + std::to_string(mma.n) + "k" + std::to_string(mma.k) + "." + std::string(mma.intrinsic) + " {" +
+            results + "}, ";
     if (a_each == 1) {
       text += operand();
     } else {
@@ -117,7 +116,6 @@ std::vector<Value*> NvptxAsyncDevice::Tied(const std::string& text, std::span<Va
   return out;
 }
 
-
 llvm::CallInst* NvptxAsyncDevice::Asm(llvm::Type* type, const std::string& text, std::span<Value* const> inputs, bool convergent) {
   std::string constraints = type->isVoidTy() ? "" : "=r,";
   std::vector<llvm::Type*> types;
@@ -172,8 +170,8 @@ void NvptxAsyncDevice::PhaseWait(Value* mbarrier, Value* parity) {
   builder().CreateBr(again);
   builder().SetInsertPoint(again);
   Value* inputs[] = {address, parity};
-  Value* ended = Asm(builder().getInt32Ty(),
-                     "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [$1], $2; selp.u32 $0, 1, 0, p; }", inputs, true);
+  Value* ended =
+      Asm(builder().getInt32Ty(), "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [$1], $2; selp.u32 $0, 1, 0, p; }", inputs, true);
   builder().CreateCondBr(builder().CreateICmpNE(ended, I32(0)), done, again);
   builder().SetInsertPoint(done);
 }
@@ -190,9 +188,7 @@ std::string NvptxAsyncDevice::TensorOperand(Value* map, std::span<Value* const> 
   return text + "}]";
 }
 
-void NvptxAsyncDevice::TensorPrefetch(Value* map) {
-  Do("prefetch.tensormap [$0];", {builder().CreatePtrToInt(map, builder().getInt64Ty())});
-}
+void NvptxAsyncDevice::TensorPrefetch(Value* map) { Do("prefetch.tensormap [$0];", {builder().CreatePtrToInt(map, builder().getInt64Ty())}); }
 
 void NvptxAsyncDevice::TensorLoad(Value* shared, Value* map, std::span<Value* const> at, Value* mbarrier, Value* multicast) {
   std::vector<Value*> inputs = {Address(shared), Address(mbarrier)};
@@ -211,8 +207,8 @@ void NvptxAsyncDevice::TensorLoad(Value* shared, Value* map, std::span<Value* co
 void NvptxAsyncDevice::TensorStore(Value* map, std::span<Value* const> at, Value* shared) {
   std::vector<Value*> inputs = {Address(shared)};
   const std::string target = TensorOperand(map, at, inputs);
-  Asm(builder().getVoidTy(),
-      "cp.async.bulk.tensor." + std::to_string(at.size()) + "d.global.shared::cta.bulk_group " + target + ", [$0];", inputs, true);
+  Asm(builder().getVoidTy(), "cp.async.bulk.tensor." + std::to_string(at.size()) + "d.global.shared::cta.bulk_group " + target + ", [$0];", inputs,
+      true);
 }
 
 void NvptxAsyncDevice::TensorReduce(AtomicOp op, Value* map, std::span<Value* const> at, Value* shared) {
@@ -220,8 +216,8 @@ void NvptxAsyncDevice::TensorReduce(AtomicOp op, Value* map, std::span<Value* co
   const std::string target = TensorOperand(map, at, inputs);
   const char* name = op == AtomicOp::kAdd ? "add" : op == AtomicOp::kMax ? "max" : "min";
   Asm(builder().getVoidTy(),
-      "cp.reduce.async.bulk.tensor." + std::to_string(at.size()) + "d.global.shared::cta." + name + ".bulk_group " + target + ", [$0];",
-      inputs, true);
+      "cp.reduce.async.bulk.tensor." + std::to_string(at.size()) + "d.global.shared::cta." + name + ".bulk_group " + target + ", [$0];", inputs,
+      true);
 }
 
 void NvptxAsyncDevice::TensorStoreCommit() { Do("cp.async.bulk.commit_group;", {}); }
@@ -231,9 +227,7 @@ void NvptxAsyncDevice::TensorStoreWait(int pending, bool read_only) {
 
 // --- roles ---
 
-void NvptxAsyncDevice::NamedBarrier(int id, uint32_t threads) {
-  Call(Intrinsic::nvvm_barrier_cta_sync_aligned_count, {I32(id), I32(int(threads))});
-}
+void NvptxAsyncDevice::NamedBarrier(int id, uint32_t threads) { Call(Intrinsic::nvvm_barrier_cta_sync_aligned_count, {I32(id), I32(int(threads))}); }
 void NvptxAsyncDevice::NamedBarrierArrive(int id, uint32_t threads) {
   Call(Intrinsic::nvvm_barrier_cta_arrive_aligned_count, {I32(id), I32(int(threads))});
 }

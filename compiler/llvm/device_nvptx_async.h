@@ -15,9 +15,8 @@ class NvptxAsyncDevice : public DeviceBase {
   void AsyncWait(int pending) override;
 
   llvm::Value* JoinDescriptor(llvm::Value* low, uint32_t high) override;
-  std::vector<llvm::Value*> MmaGroup(const target::MmaInstruction& mma, std::span<llvm::Value* const> a,
-                                     std::span<llvm::Value* const> b, std::span<llvm::Value* const> c, bool clear, bool a_by_rows,
-                                     bool b_by_rows) override;
+  std::vector<llvm::Value*> MmaGroup(const target::MmaInstruction& mma, std::span<llvm::Value* const> a, std::span<llvm::Value* const> b,
+                                     std::span<llvm::Value* const> c, bool clear, bool a_by_rows, bool b_by_rows) override;
   std::vector<llvm::Value*> MmaWait(std::span<llvm::Value* const> c, int pending) override;
   std::vector<llvm::Value*> Settled(std::span<llvm::Value* const> values) override { return Tied("", values, {}); }
   void FenceAsyncProxy() override;
@@ -30,8 +29,7 @@ class NvptxAsyncDevice : public DeviceBase {
   void PhaseWait(llvm::Value* mbarrier, llvm::Value* parity) override;
 
   void TensorPrefetch(llvm::Value* map) override;
-  void TensorLoad(llvm::Value* shared, llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* mbarrier,
-                  llvm::Value* multicast) override;
+  void TensorLoad(llvm::Value* shared, llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* mbarrier, llvm::Value* multicast) override;
   void TensorStore(llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* shared) override;
   void TensorReduce(AtomicOp op, llvm::Value* map, std::span<llvm::Value* const> at, llvm::Value* shared) override;
   void TensorStoreCommit() override;

@@ -56,13 +56,11 @@ TEST_P(DeviceTest, BlocksOfAMultiprocessor) {
 
 TEST_P(DeviceTest, ShufflesEveryWidth) {
   const std::string text = Compile([](TestKernel& k) {
-    llvm::Type* types[] = {k.builder.getInt8Ty(),   k.builder.getInt16Ty(), k.builder.getHalfTy(),
-                           k.builder.getBFloatTy(), k.builder.getInt32Ty(), k.builder.getFloatTy(),
-                           k.builder.getInt64Ty(),  k.builder.getDoubleTy()};
+    llvm::Type* types[] = {k.builder.getInt8Ty(),  k.builder.getInt16Ty(), k.builder.getHalfTy(),  k.builder.getBFloatTy(),
+                           k.builder.getInt32Ty(), k.builder.getFloatTy(), k.builder.getInt64Ty(), k.builder.getDoubleTy()};
     for (llvm::Type* type : types) {
       Value* v = k.Load(type);
-      for (int mask = 1; mask < int(k.target.warp_size); mask = mask * 2 + (mask % 3))
-        v = k.device->ShuffleXor(v, mask);
+      for (int mask = 1; mask < int(k.target.warp_size); mask = mask * 2 + (mask % 3)) v = k.device->ShuffleXor(v, mask);
       k.Store(v);
     }
     Value* v = k.Load(k.builder.getInt32Ty());
@@ -97,8 +95,7 @@ TEST_P(DeviceTest, AsyncCopies) {
     k.device->AsyncCommit();
     k.device->AsyncWait(0);
     k.device->Barrier();
-    k.Store(k.builder.CreateLoad(k.builder.getInt32Ty(),
-                                 k.builder.CreateGEP(k.builder.getInt32Ty(), k.shared, k.device->ThreadIndex())));
+    k.Store(k.builder.CreateLoad(k.builder.getInt32Ty(), k.builder.CreateGEP(k.builder.getInt32Ty(), k.shared, k.device->ThreadIndex())));
   });
   EXPECT_THAT(text, HasSubstr("cp.async.ca.shared.global"));
   EXPECT_THAT(text, HasSubstr("cp.async.cg.shared.global"));
@@ -144,8 +141,7 @@ TEST_P(DeviceTest, RolesAndTensorCopies) {
 
 TEST_P(DeviceTest, Atomics) {
   Compile([](TestKernel& k) {
-    for (DType type :
-         {DType::kI32, DType::kU32, DType::kI64, DType::kU64, DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
+    for (DType type : {DType::kI32, DType::kU32, DType::kI64, DType::kU64, DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
       for (AtomicOp op : {AtomicOp::kAdd, AtomicOp::kMax, AtomicOp::kMin}) {
         Value* v = k.Load(ValueType(k.context, type));
         k.device->Atomic(op, type, k.Place(k.kernel->getArg(1), v->getType(), 0), v);
@@ -163,10 +159,9 @@ TEST_P(DeviceTest, EveryMathOperation) {
       SCOPED_TRACE(std::string(ir::Name(type)) + (fast ? " fast" : ""));
       Compile([&](TestKernel& k) {
         if (fast) FlushSubnormals(*k.kernel);
-        for (ExprOp op : {ExprOp::kFloor, ExprOp::kCeil, ExprOp::kRound, ExprOp::kTrunc, ExprOp::kSqrt, ExprOp::kRsqrt,
-                          ExprOp::kExp, ExprOp::kExp2, ExprOp::kLog, ExprOp::kLog2, ExprOp::kSin, ExprOp::kCos,
-                          ExprOp::kTanh, ExprOp::kErf, ExprOp::kPow, ExprOp::kSigmoid, ExprOp::kFma, ExprOp::kIsNan,
-                          ExprOp::kMod}) {
+        for (ExprOp op : {ExprOp::kFloor, ExprOp::kCeil, ExprOp::kRound, ExprOp::kTrunc, ExprOp::kSqrt, ExprOp::kRsqrt, ExprOp::kExp, ExprOp::kExp2,
+                          ExprOp::kLog, ExprOp::kLog2, ExprOp::kSin, ExprOp::kCos, ExprOp::kTanh, ExprOp::kErf, ExprOp::kPow, ExprOp::kSigmoid,
+                          ExprOp::kFma, ExprOp::kIsNan, ExprOp::kMod}) {
           std::vector<Value*> args;
           for (int i = 0; i < ir::ArgCount(op); ++i) args.push_back(k.Load(ValueType(k.context, type)));
           Value* v = k.device->Math(op, type, args, fast);
@@ -189,10 +184,9 @@ TEST_P(DeviceTest, ArithmeticOfEveryFloat) {
         Value* x = k.Load(t);
         Value* y = k.Load(t);
         Value* less = b.CreateFCmpOLT(x, y);
-        for (Value* v :
-             {b.CreateFAdd(x, y), b.CreateFSub(x, y), b.CreateFMul(x, y), b.CreateFDiv(x, y), b.CreateFNeg(x),
-              b.CreateFAdd(b.CreateFMul(x, y), x), b.CreateSelect(less, x, y), b.CreateMaxNum(x, y),
-              b.CreateMinNum(x, y), static_cast<Value*>(b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x))}) {
+        for (Value* v : {b.CreateFAdd(x, y), b.CreateFSub(x, y), b.CreateFMul(x, y), b.CreateFDiv(x, y), b.CreateFNeg(x),
+                         b.CreateFAdd(b.CreateFMul(x, y), x), b.CreateSelect(less, x, y), b.CreateMaxNum(x, y), b.CreateMinNum(x, y),
+                         static_cast<Value*>(b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x))}) {
           k.Store(v);
         }
         k.Store(less);
@@ -237,8 +231,7 @@ TEST_P(DeviceTest, EveryConversion) {
 
 TEST_P(DeviceTest, PackedConversions) {
   Compile([](TestKernel& k) {
-    for (DType to : {DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ,
-                     DType::kI8}) {
+    for (DType to : {DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ, DType::kI8}) {
       std::vector<Value*> v;
       for (int i = 0; i < 32 / ir::Bits(to); ++i) v.push_back(k.Load(k.builder.getFloatTy()));
       Value* packed = k.device->ConvertPacked(v, DType::kF32, to);

@@ -116,9 +116,8 @@ bool KernelLowering::PaddingIsTheSame(const ir::Store& store) const {
   const ir::Buffer& fragment = module_[store.buffer];
   for (size_t v = 0; v < element_->extents.size(); ++v) {
     if (!element_->padded[v]) continue;
-    const auto index = std::ranges::find_if(store.indices, [&](ExprId id) {
-      return pool()[id].op == ir::ExprOp::kVar && ir::VarId(pool()[id].ref) == element_->loop->vars[v];
-    });
+    const auto index = std::ranges::find_if(
+        store.indices, [&](ExprId id) { return pool()[id].op == ir::ExprOp::kVar && ir::VarId(pool()[id].ref) == element_->loop->vars[v]; });
     if (index == store.indices.end()) return false;
     const int dim = int(index - store.indices.begin());
     if (pool().ConstInt(fragment.shape[size_t(dim)]) != element_->extents[v]) return false;
@@ -217,8 +216,7 @@ Values KernelLowering::EvalChunk(ExprId value, int64_t first, int64_t count) {
   for (const compiler::Access& access : accesses) {
     if (!IsMemory(module_[access.buffer].space)) continue;
     // A load that only a select keeps inside its tile is done element by element, under the select's condition.
-    const bool inside = module_[access.buffer].space == Space::kGlobal ||
-                        compiler::ProvablyInside(module_, facts_, access.buffer, access.indices);
+    const bool inside = module_[access.buffer].space == Space::kGlobal || compiler::ProvablyInside(module_, facts_, access.buffer, access.indices);
     if (!inside && SelectsLoads(value)) continue;
     const AccessPlan& plan = PlanOf(access.buffer, access.indices);
     if (plan.linear) loads[ir::Index(access.load)] = LoadVector(plan, first, count);

@@ -66,17 +66,15 @@ std::unique_ptr<llvm::TargetMachine> MakeTargetMachine(const target::Target& tar
   const llvm::Triple triple(TripleOf(target));
   std::string error;
   const llvm::Target* backend = llvm::TargetRegistry::lookupTarget(triple, error);
-  if (backend == nullptr)
-    std::abort();  // InitializeTargets was not called, or this LLVM lacks a backend we are built for
+  if (backend == nullptr) std::abort();  // InitializeTargets was not called, or this LLVM lacks a backend we are built for
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Fast;  // ir/expr.h: a contracted multiply-add is allowed everywhere
   // The emulator names its processor where it runs: the artifact is the same on every host.
   const std::string_view arch = target.emulated ? "x86-64" : target.arch;
   const std::string_view features = target.emulated ? "" : target.llvm_features;
-  return std::unique_ptr<llvm::TargetMachine>(
-      backend->createTargetMachine(triple, llvm::StringRef(arch.data(), arch.size()),
-                                   llvm::StringRef(features.data(), features.size()), options,
-                                   llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Default));
+  return std::unique_ptr<llvm::TargetMachine>(backend->createTargetMachine(triple, llvm::StringRef(arch.data(), arch.size()),
+                                                                           llvm::StringRef(features.data(), features.size()), options,
+                                                                           llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Default));
 }
 
 void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::Target& target) {
@@ -87,8 +85,7 @@ void Prepare(llvm::Module& module, llvm::TargetMachine& machine, const target::T
   }
 }
 
-std::expected<llvm::SmallVector<char, 0>, std::string> Generate(llvm::Module& module, llvm::TargetMachine& machine,
-                                                                llvm::CodeGenFileType type) {
+std::expected<llvm::SmallVector<char, 0>, std::string> Generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager passes;

@@ -9,8 +9,7 @@
 namespace kiln::llvm_ir {
 
 // Code generation of `module` to text or to an object.
-std::expected<llvm::SmallVector<char, 0>, std::string> Generate(llvm::Module& module, llvm::TargetMachine& machine,
-                                                                llvm::CodeGenFileType type);
+std::expected<llvm::SmallVector<char, 0>, std::string> Generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type);
 
 // An anonymous file in memory that child processes and in-process tools open by its path under /proc.
 class MemoryFile {

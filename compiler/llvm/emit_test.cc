@@ -65,8 +65,7 @@ std::string Emit(const Target& target) {
   TestKernel k(target);
   BuildKernel(k);
   EXPECT_EQ(k.Finish(), "");
-  const auto code =
-      target.family == Family::kNvptx ? EmitAssembly(k.module, *k.machine) : EmitHsaco(k.module, *k.machine);
+  const auto code = target.family == Family::kNvptx ? EmitAssembly(k.module, *k.machine) : EmitHsaco(k.module, *k.machine);
   EXPECT_TRUE(code) << code.error();
   return *code;
 }
@@ -152,8 +151,7 @@ TEST(Ptxas, ErrorsAreItsOwn) {
   EXPECT_THAT(RunPtxas("/no/such/ptxas", Sm80(), "").error().text, HasSubstr("/no/such/ptxas"));
   const std::string ptxas = FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "NO PTXAS ON THIS MACHINE";
-  EXPECT_THAT(RunPtxas(ptxas, Sm80(), ".version 7.5\n.target sm_80\n.address_size 64\nnonsense\n").error().text,
-              HasSubstr("error"));
+  EXPECT_THAT(RunPtxas(ptxas, Sm80(), ".version 7.5\n.target sm_80\n.address_size 64\nnonsense\n").error().text, HasSubstr("error"));
 }
 
 TEST(Ptxas, WhatHappensToItFromOutsideIsNoFaultOfTheProgram) {

@@ -33,17 +33,13 @@ Value* KernelLowering::Constant(DType dtype, double value) {
   return llvm::ConstantInt::get(type, uint64_t(int64_t(value)), ir::IsSigned(dtype));
 }
 
-Value* KernelLowering::PadValue(const ir::Buffer& buffer) {
-  return ToMemory(Constant(buffer.dtype, buffer.pad_value.value_or(0)), buffer.dtype);
-}
+Value* KernelLowering::PadValue(const ir::Buffer& buffer) { return ToMemory(Constant(buffer.dtype, buffer.pad_value.value_or(0)), buffer.dtype); }
 
 Value* KernelLowering::FromMemory(Value* v, DType dtype) {
   return dtype == DType::kBool ? b().CreateICmpNE(v, llvm::ConstantInt::get(v->getType(), 0)) : v;
 }
 
-Value* KernelLowering::ToMemory(Value* v, DType dtype) {
-  return dtype == DType::kBool ? b().CreateZExt(v, b().getInt8Ty()) : v;
-}
+Value* KernelLowering::ToMemory(Value* v, DType dtype) { return dtype == DType::kBool ? b().CreateZExt(v, b().getInt8Ty()) : v; }
 
 // The bits as memory holds them: a bool is a byte there.
 Value* KernelLowering::Reinterpret(Value* v, DType from, DType to) {
@@ -73,33 +69,25 @@ Value* KernelLowering::Eval(ExprId id) {
 Value* KernelLowering::EvalNode(ExprId id, const ExprNode& node) {
   llvm::Type* type = ValueType(llvm(), node.dtype);
   switch (node.op) {
-    case ExprOp::kConstInt:
-      return llvm::ConstantInt::get(type, uint64_t(node.int_value), ir::IsSigned(node.dtype));
-    case ExprOp::kConstFloat:
-      return Constant(node.dtype, node.FloatValue());
+    case ExprOp::kConstInt: return llvm::ConstantInt::get(type, uint64_t(node.int_value), ir::IsSigned(node.dtype));
+    case ExprOp::kConstFloat: return Constant(node.dtype, node.FloatValue());
     case ExprOp::kVar: {
       const auto it = vars_.find(node.ref);
       if (it != vars_.end()) return it->second;
       diagnostics_.Internal(fmt::format("variable '{}' has no value here", module_.vars[node.ref].name), loc_);
       return llvm::PoisonValue::get(type);
     }
-    case ExprOp::kLoad:
-      return EvalLoad(id, node);
-    case ExprOp::kCast:
-      return device_->Convert(Eval(node.args[0]), pool().Type(node.args[0]), node.dtype);
-    case ExprOp::kReinterpret:
-      return Reinterpret(Eval(node.args[0]), pool().Type(node.args[0]), node.dtype);
-    case ExprOp::kSelect:
-      return EvalSelect(node);
+    case ExprOp::kLoad: return EvalLoad(id, node);
+    case ExprOp::kCast: return device_->Convert(Eval(node.args[0]), pool().Type(node.args[0]), node.dtype);
+    case ExprOp::kReinterpret: return Reinterpret(Eval(node.args[0]), pool().Type(node.args[0]), node.dtype);
+    case ExprOp::kSelect: return EvalSelect(node);
     case ExprOp::kAnd:
     case ExprOp::kOr:
       if (MayLeaveTile(node.args[1])) return EvalSelect(node);
       break;
     case ExprOp::kNot:
-    case ExprOp::kBitNot:
-      return b().CreateNot(Eval(node.args[0]));
-    default:
-      break;
+    case ExprOp::kBitNot: return b().CreateNot(Eval(node.args[0]));
+    default: break;
   }
   const DType operand_type = pool().Type(node.args[0]);
   const bool widened = ComputesInF32(operand_type);
@@ -185,9 +173,7 @@ Value* KernelLowering::EvalBinary(const ExprNode& node, Value* a, Value* c) {
       if (node.op == ExprOp::kShl) return b().CreateShl(a, count);
       return is_signed ? b().CreateAShr(a, count) : b().CreateLShr(a, count);
     }
-    default:
-      Unsupported(fmt::format("expression '{}'", ir::Name(node.op)));
-      return a;
+    default: Unsupported(fmt::format("expression '{}'", ir::Name(node.op))); return a;
   }
 }
 

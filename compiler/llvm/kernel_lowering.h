@@ -7,8 +7,8 @@
 // element into an SSA value.
 #pragma once
 
-#include <functional>
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,7 +47,7 @@ using compiler::kGroupThreads;
 // Where one access of a parallel loop goes, prepared before the loop's registers are walked.
 struct AccessPlan {
   ir::BufferId buffer{};
-  int64_t width = 1;               // elements of one access; 0: one element for all of the last variable
+  int64_t width = 1;  // elements of one access; 0: one element for all of the last variable
   // Elements that are neighbours in memory but not in the loop's last variable. Then `width` is 1, and each register has a place in a
   // vector of `across_width` elements.
   struct Across {
@@ -73,8 +73,8 @@ struct AccessPlan {
   };
   bool linear = false;
   SplitOffset base;
-  Value* after = nullptr;          // shared: added after the swizzle
-  Value* pointer = nullptr;        // global: the buffer plus base.variable
+  Value* after = nullptr;    // shared: added after the swizzle
+  Value* pointer = nullptr;  // global: the buffer plus base.variable
   std::vector<Step> steps;
   // Dimensions that may be outside of a global buffer: index = value + Σ coefficient · (digits of the register part).
   struct Check {
@@ -91,18 +91,18 @@ struct ElementContext {
   const ir::For* loop;
   ir::Layout layout;
   std::vector<int64_t> extents;
-  std::vector<Value*> thread_part;        // i32, of each variable
-  std::vector<ir::Indices> parts;         // register → what it adds to each variable
-  int64_t run = 1;                        // registers first · run … + run − 1 are neighbours in the last variable
-  std::vector<bool> padded;               // variable may run beyond its extent
-  std::set<uint32_t> bound_inside;        // variables that the body binds
-  std::set<uint32_t> stored;              // buffers that it writes
-  Value* first_copy = nullptr;            // i1: this thread holds the first copy of its elements; nullptr: no copies
+  std::vector<Value*> thread_part;  // i32, of each variable
+  std::vector<ir::Indices> parts;   // register → what it adds to each variable
+  int64_t run = 1;                  // registers first · run … + run − 1 are neighbours in the last variable
+  std::vector<bool> padded;         // variable may run beyond its extent
+  std::set<uint32_t> bound_inside;  // variables that the body binds
+  std::set<uint32_t> stored;        // buffers that it writes
+  Value* first_copy = nullptr;      // i1: this thread holds the first copy of its elements; nullptr: no copies
   std::map<std::pair<uint32_t, std::vector<uint32_t>>, AccessPlan> plans;
-  int64_t current = 0;                    // register of the iteration being emitted
-  Value* guard = nullptr;                 // i1: the iteration exists; nullptr: always
+  int64_t current = 0;                                             // register of the iteration being emitted
+  Value* guard = nullptr;                                          // i1: the iteration exists; nullptr: always
   std::map<std::pair<const AccessPlan*, int64_t>, Values> across;  // vectors loaded by such an access, by their first register
-  std::unordered_map<uint32_t, Value*> loaded;  // loads of this iteration done as part of a vector
+  std::unordered_map<uint32_t, Value*> loaded;                     // loads of this iteration done as part of a vector
 };
 
 // Says that the program becomes more code than max_code. `loc`: where it did; none where the functions that are inlined made the difference.
@@ -191,9 +191,9 @@ class KernelLowering {
   HeldRegister& Held(ir::BufferId fragment, int64_t reg);
   Value* LoadRegister(ir::BufferId fragment, int64_t reg);
   void StoreRegister(ir::BufferId fragment, int64_t reg, Value* v);
-  void PutRegister(ir::BufferId fragment, int64_t reg, Value* v);  // writes by a product itself
+  void PutRegister(ir::BufferId fragment, int64_t reg, Value* v);          // writes by a product itself
   void UseRegisters(ir::BufferId fragment, int64_t first, int64_t count);  // tells the emulator which registers the last started products use
-  std::vector<Value*> StridesOf(ir::BufferId global);  // i64, elements
+  std::vector<Value*> StridesOf(ir::BufferId global);                      // i64, elements
   // Element offset of an index tuple: global and local buffers.
   Value* FlatOffset(ir::BufferId buffer, std::span<const ir::ExprId> indices);
   Value* Swizzled(const ir::Swizzle& swizzle, Value* variable, int64_t constant);
@@ -246,7 +246,7 @@ class KernelLowering {
   Values EvalElements(ir::ExprId value, int64_t first, int64_t count, const std::map<uint32_t, Values>& loads);
   // --- pairs.cc ---
   bool HasPairs(ir::DType dtype) const;  // the target computes on two such values at once
-  bool IsPair(ir::ExprId id) const;  // it pays to evaluate two neighbours together
+  bool IsPair(ir::ExprId id) const;      // it pays to evaluate two neighbours together
   bool IsSmallInteger(ir::ExprId id) const;
   bool IsPackedBits(ir::ExprId id) const;
   Value* PackIntegers(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
@@ -280,7 +280,7 @@ class KernelLowering {
   bool PlanLinear(AccessPlan& plan, std::span<const ir::ExprId> indices);
   bool BlocksAreWhole(ir::BufferId shared, int dim, const compiler::Linear& index) const;
   void PlanChecks(AccessPlan& plan, std::span<const ir::ExprId> indices);
-  bool IsSettled(ir::ExprId id) const;  // has one value for all iterations, which is already computed
+  bool IsSettled(ir::ExprId id) const;    // has one value for all iterations, which is already computed
   int LoopVariable(ir::ExprId id) const;  // −1: not a variable of the current parallel loop
   // The expression as digits of a variable of the current parallel loop. Quotients and remainders count if no digit of the loop's layout
   // crosses their divisor.
@@ -317,15 +317,16 @@ class KernelLowering {
   Value* DescriptorAt(const Descriptor& start, const ir::Region& region, int64_t row, int64_t k, bool k_is_last, Value* group_offset);
   struct Operand;
   struct GroupOperand;
-  GroupOperand MakeGroupOperand(const ir::Region& region, bool k_is_last, const target::MmaInstruction& hardware, int64_t steps, Value* row, Value* k);
+  GroupOperand MakeGroupOperand(const ir::Region& region, bool k_is_last, const target::MmaInstruction& hardware, int64_t steps, Value* row,
+                                Value* k);
   Values GroupWords(const GroupOperand& operand, int64_t atom, int64_t row, int64_t step);
   void LowerByWarps(const ir::Gemm& gemm, const target::MmaInstruction& mma);
   struct SharedRows;
   SharedRows MakeSharedRows(const ir::Region& region, Value* row, Value* k);
   Values HeldWords(ir::BufferId fragment, int64_t first, int64_t count);
   Values WordsOfRows(const SharedRows& rows, int64_t row, int64_t step, int64_t steps);
-  Operand MakeOperand(const ir::Region& region, const ir::Layout& layout, const target::MmaInstruction& mma, bool is_a,
-                      bool k_is_last, const compiler::WarpGrid& grid);
+  Operand MakeOperand(const ir::Region& region, const ir::Layout& layout, const target::MmaInstruction& mma, bool is_a, bool k_is_last,
+                      const compiler::WarpGrid& grid);
   Values OperandWords(const Operand& operand, int64_t atom, int64_t step);
   Values FragmentWords(const Operand& operand, int64_t first_register);
   Values MatrixWords(const Operand& operand, int64_t atom, int64_t step);
@@ -377,32 +378,32 @@ class KernelLowering {
   compiler::Facts facts_;
   const compiler::Divergence divergence_;
   llvm::Function* function_ = nullptr;
-  Value* block_thread_ = nullptr;               // i32, its number in the block
-  ir::ThreadRange threads_;                     // that come to the statement
-  Value* thread_ = nullptr;                     // i32, its number among these
-  Value* warp_group_ = nullptr;                 // i32, uniform; of the threads that do not fill rings
-  Value* shared_ = nullptr;                     // start of the block's shared memory
-  bool too_long_ = false;                       // there is more code than there may be
-  bool has_wgmma_ = false;                      // shared memory is read by the asynchronous proxy
-  std::set<uint32_t> read_once_;                // global buffers that are read once and need no place in caches
-  std::set<ir::BufferId> keep_, kept_;          // global buffers whose lines stay in the L2: wherever stores can say so, and where some do
-  std::set<ir::BufferId> in_products_;          // fragments whose registers wgmma reads or writes
-  bool has_stores_ = false;                     // of tensors
-  std::map<ir::BufferId, Value*> turns_;        // by scratch of a cluster's reductions: how often each has run
-  bool multicast_ = false;                      // some ring is
+  Value* block_thread_ = nullptr;         // i32, its number in the block
+  ir::ThreadRange threads_;               // that come to the statement
+  Value* thread_ = nullptr;               // i32, its number among these
+  Value* warp_group_ = nullptr;           // i32, uniform; of the threads that do not fill rings
+  Value* shared_ = nullptr;               // start of the block's shared memory
+  bool too_long_ = false;                 // there is more code than there may be
+  bool has_wgmma_ = false;                // shared memory is read by the asynchronous proxy
+  std::set<uint32_t> read_once_;          // global buffers that are read once and need no place in caches
+  std::set<ir::BufferId> keep_, kept_;    // global buffers whose lines stay in the L2: wherever stores can say so, and where some do
+  std::set<ir::BufferId> in_products_;    // fragments whose registers wgmma reads or writes
+  bool has_stores_ = false;               // of tensors
+  std::map<ir::BufferId, Value*> turns_;  // by scratch of a cluster's reductions: how often each has run
+  bool multicast_ = false;                // some ring is
   std::vector<compiler::TensorMap> maps_;
   Values map_arguments_;
   struct RingUse {
     ir::BufferId position;
-    bool by_thread;  // each thread releases a stage for itself, not one lane for its warp
-    bool fenced;     // threads read it with loads of their own; the next copy must wait for these
-    bool multicast;  // the other block of the cluster fills it too
+    bool by_thread;      // each thread releases a stage for itself, not one lane for its warp
+    bool fenced;         // threads read it with loads of their own; the next copy must wait for these
+    bool multicast;      // the other block of the cluster fills it too
     uint32_t statement;  // the first that fills it
   };
-  std::map<ir::BufferId, RingUse> rings_;       // by barriers
-  const compiler::ProducerSlice* slice_ = nullptr;  // set while the producers' part is lowered
-  std::map<uint32_t, Value*> vars_;             // by variable
-  std::map<uint32_t, Value*> memory_;           // global: pointer; fragment and local: array
+  std::map<ir::BufferId, RingUse> rings_;                           // by barriers
+  const compiler::ProducerSlice* slice_ = nullptr;                  // set while the producers' part is lowered
+  std::map<uint32_t, Value*> vars_;                                 // by variable
+  std::map<uint32_t, Value*> memory_;                               // global: pointer; fragment and local: array
   std::map<std::pair<uint32_t, int64_t>, HeldRegister> registers_;  // by fragment and number
   ElementContext* element_ = nullptr;
   ir::SourceLoc loc_;
@@ -415,7 +416,7 @@ class KernelLowering {
   std::unordered_map<uint32_t, Value*> evaluated_;
   bool evaluating_ = false;
   std::unordered_map<uint32_t, Value*> pairs_;  // the same for expressions evaluated for two neighbours at once
-  Value* arm_ = nullptr;  // condition of the current select arm, if loads in the arm depend on it
+  Value* arm_ = nullptr;                        // condition of the current select arm, if loads in the arm depend on it
   // Swizzled offsets are shared between accesses: (variable, low constant, swizzle bits, shift) in one basic block.
   std::map<std::tuple<Value*, int64_t, int, int, llvm::BasicBlock*>, Value*> swizzled_;
   std::map<Value*, int64_t> zeros_;  // low bits of an offset that are known to be 0
@@ -426,18 +427,18 @@ struct KernelLowering::Operand {
   ir::BufferId buffer;
   const target::MmaInstruction* mma;
   bool is_a;
-  ir::Layout layout;            // (row, k) → (thread, register), the whole block
-  ir::Layout atom;              // of one instruction
-  int64_t steps;            // instructions along k
-  int64_t row_dim, k_dim;   // dimensions of the buffer
+  ir::Layout layout;                     // (row, k) → (thread, register), the whole block
+  ir::Layout atom;                       // of one instruction
+  int64_t steps;                         // instructions along k
+  int64_t row_dim, k_dim;                // dimensions of the buffer
   int64_t row_stride = 0, k_stride = 0;  // shared: bytes
   RegionStart start;
-  std::vector<Value*> thread_part;       // (row, k) of the thread's first element
-  int64_t alignment = 1;                 // bytes, of every row's start; at most 16
-  bool by_matrix = false;                // ldmatrix
-  bool transposed = false;               // ldmatrix.trans: rows are contiguous
-  Value* matrix_offset = nullptr;        // bytes of this lane's row in the four matrices
-  Value* matrix_offset_pair = nullptr;   // the same for two neighbouring instructions of b
+  std::vector<Value*> thread_part;      // (row, k) of the thread's first element
+  int64_t alignment = 1;                // bytes, of every row's start; at most 16
+  bool by_matrix = false;               // ldmatrix
+  bool transposed = false;              // ldmatrix.trans: rows are contiguous
+  Value* matrix_offset = nullptr;       // bytes of this lane's row in the four matrices
+  Value* matrix_offset_pair = nullptr;  // the same for two neighbouring instructions of b
 };
 
 }  // namespace kiln::llvm_ir

@@ -15,12 +15,19 @@ namespace kiln::llvm_ir {
 
 using ir::Space;
 
-KernelLowering::KernelLowering(const ir::Module& module, const ir::Kernel& kernel, const compiler::Context& context,
-                               llvm::Module& out, ir::Diagnostics& diagnostics, int64_t code_before)
-    : module_(module), kernel_(kernel), context_(context), out_(out), diagnostics_(diagnostics), builder_(out.getContext()),
-      code_before_(code_before), facts_(module), divergence_(module, kernel.body) {
+KernelLowering::KernelLowering(const ir::Module& module, const ir::Kernel& kernel, const compiler::Context& context, llvm::Module& out,
+                               ir::Diagnostics& diagnostics, int64_t code_before)
+    : module_(module),
+      kernel_(kernel),
+      context_(context),
+      out_(out),
+      diagnostics_(diagnostics),
+      builder_(out.getContext()),
+      code_before_(code_before),
+      facts_(module),
+      divergence_(module, kernel.body) {
   const target::Target& target = *context.target;
-  device_ = target.emulated                                  ? emulator::MakeEmulatorDevice(target, builder_)
+  device_ = target.emulated                           ? emulator::MakeEmulatorDevice(target, builder_)
             : target.family == target::Family::kNvptx ? MakeNvptxDevice(target, builder_)
                                                       : MakeAmdgpuDevice(target, builder_);
   llvm::FastMathFlags flags;
@@ -107,7 +114,9 @@ void KernelLowering::MarkReadOnly() {
 // label's element: it finds that in the cache.
 void KernelLowering::FindReadOnce(const std::set<uint32_t>& written) {
   constexpr int64_t kReduces = 8;
-  struct Loops { int64_t least = INT64_MAX, most = 0; };
+  struct Loops {
+    int64_t least = INT64_MAX, most = 0;
+  };
   std::map<uint32_t, Loops> read;  // elements of the shortest and the longest loop
   int64_t most_read = 0, most_written = 0;
   ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
@@ -196,9 +205,7 @@ void KernelLowering::Allocate(ir::BufferId id) {
   b().CreateMemSet(memory, b().getInt8(0xff), uint64_t(count) * uint64_t(ir::Bits(buffer.dtype)) / 8, llvm::MaybeAlign());
 }
 
-void KernelLowering::Unsupported(std::string message, std::string hint) {
-  diagnostics_.Unsupported(std::move(message), std::move(hint), loc_);
-}
+void KernelLowering::Unsupported(std::string message, std::string hint) { diagnostics_.Unsupported(std::move(message), std::move(hint), loc_); }
 
 llvm::BasicBlock* KernelLowering::NewBlock(const char* name) { return llvm::BasicBlock::Create(llvm(), name, function_); }
 
@@ -206,7 +213,8 @@ void TooMuchCode(const compiler::Context& context, ir::Diagnostics& diagnostics,
   diagnostics.Error(fmt::format("the program becomes more than {} LLVM instructions (a branch counts as {}), the limit of max_code",
                                 context.max_code(), kCodeOfBlock),
                     "use smaller tiles, more threads, and loops in place of statements or unrolled loops; with a larger max_code (kiln compile "
-                    "--max-code, kiln.max_code of pass_configs) LLVM may take longer than kilnd lets a compile take", loc);
+                    "--max-code, kiln.max_code of pass_configs) LLVM may take longer than kilnd lets a compile take",
+                    loc);
 }
 
 bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Module& out, std::set<ir::BufferId>& kept,

@@ -13,7 +13,6 @@ namespace kiln::llvm_ir {
 
 // Adds one function for each kernel, named as EntryName says. `out` has its data layout. `kept`: tensors with stores whose lines the L2
 // keeps longer. False where diagnostics say why.
-bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Module& out, std::set<ir::BufferId>& kept,
-           ir::Diagnostics& diagnostics);
+bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Module& out, std::set<ir::BufferId>& kept, ir::Diagnostics& diagnostics);
 
 }  // namespace kiln::llvm_ir

@@ -15,18 +15,12 @@ using llvm::Value;
 // The operations that are one instruction everywhere.
 llvm::Intrinsic::ID PlainIntrinsic(ExprOp op) {
   switch (op) {
-    case ExprOp::kFloor:
-      return llvm::Intrinsic::floor;
-    case ExprOp::kCeil:
-      return llvm::Intrinsic::ceil;
-    case ExprOp::kRound:
-      return llvm::Intrinsic::roundeven;
-    case ExprOp::kTrunc:
-      return llvm::Intrinsic::trunc;
-    case ExprOp::kFma:
-      return llvm::Intrinsic::fma;
-    default:
-      return llvm::Intrinsic::not_intrinsic;
+    case ExprOp::kFloor: return llvm::Intrinsic::floor;
+    case ExprOp::kCeil: return llvm::Intrinsic::ceil;
+    case ExprOp::kRound: return llvm::Intrinsic::roundeven;
+    case ExprOp::kTrunc: return llvm::Intrinsic::trunc;
+    case ExprOp::kFma: return llvm::Intrinsic::fma;
+    default: return llvm::Intrinsic::not_intrinsic;
   }
 }
 
@@ -68,12 +62,10 @@ bool IsLong(ExprOp op, llvm::Type* type, bool fast) {
 llvm::Function* Helper(Builder& b, const NativeMath& native, ExprOp op, std::span<Value* const> args, Kind kind) {
   llvm::Module& module = *b.GetInsertBlock()->getModule();
   llvm::Type* type = args[0]->getType();
-  const std::string name =
-      "kiln." + std::string(ir::Name(op)) + (type->isDoubleTy() ? ".f64" : ".f32") + (kind.flush ? ".flush" : "");
+  const std::string name = "kiln." + std::string(ir::Name(op)) + (type->isDoubleTy() ? ".f64" : ".f32") + (kind.flush ? ".flush" : "");
   if (llvm::Function* known = module.getFunction(name)) return known;
   const std::vector<llvm::Type*> params(args.size(), type);
-  auto* function = llvm::Function::Create(llvm::FunctionType::get(type, params, false), llvm::Function::InternalLinkage,
-                                          name, module);
+  auto* function = llvm::Function::Create(llvm::FunctionType::get(type, params, false), llvm::Function::InternalLinkage, name, module);
   function->addFnAttr(llvm::Attribute::AlwaysInline);
   function->addFnAttr(llvm::Attribute::NoUnwind);
   llvm::IRBuilder<> inner(llvm::BasicBlock::Create(module.getContext(), "entry", function));
@@ -110,8 +102,7 @@ Num PowSpecial(Num x, Num y, Num finite) {
   return Select(Equal(y, 0) | Equal(x, 1), x.Const(1), result);
 }
 
-Value* BuildMath(Builder& b, const NativeMath& native, ExprOp op, DType dtype, std::span<Value* const> args,
-                 bool fast) {
+Value* BuildMath(Builder& b, const NativeMath& native, ExprOp op, DType dtype, std::span<Value* const> args, bool fast) {
   llvm::IRBuilderBase::FastMathFlagGuard guard(b);
   b.clearFastMathFlags();
   const llvm::Intrinsic::ID plain = PlainIntrinsic(op);

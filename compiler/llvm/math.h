@@ -33,7 +33,7 @@ class NativeMath {
 // `op` of exprs.def, rules math, math2, math3 and predicate, and mod, on f16, bf16, f32, tf32 or f64. Error bounds are stated
 // beside each function in math_f32.cc and math_f64.cc; f16 and bf16 are computed in f32 and rounded once more. `fast`
 // of f64 is accurate.
-llvm::Value* BuildMath(llvm::IRBuilderBase& builder, const NativeMath& native, ir::ExprOp op, ir::DType dtype,
-                       std::span<llvm::Value* const> args, bool fast);
+llvm::Value* BuildMath(llvm::IRBuilderBase& builder, const NativeMath& native, ir::ExprOp op, ir::DType dtype, std::span<llvm::Value* const> args,
+                       bool fast);
 
 }  // namespace kiln::llvm_ir

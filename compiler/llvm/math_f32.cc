@@ -178,26 +178,16 @@ class F32 {
 Num MathF32(const NativeMath& native, ExprOp op, Num x, Num y, bool flush) {
   F32 f(native, flush);
   switch (op) {
-    case ExprOp::kExp:
-      return f.Exp(x);
-    case ExprOp::kExp2:
-      return f.Exp2(x);
-    case ExprOp::kLog:
-      return f.Log(x);
-    case ExprOp::kLog2:
-      return f.Log2(x);
-    case ExprOp::kSin:
-      return f.SinCos(x, false);
-    case ExprOp::kCos:
-      return f.SinCos(x, true);
-    case ExprOp::kTanh:
-      return f.Tanh(x);
-    case ExprOp::kErf:
-      return f.Erf(x);
-    case ExprOp::kSigmoid:
-      return f.Sigmoid(x);
-    default:
-      return f.Pow(x, y);
+    case ExprOp::kExp: return f.Exp(x);
+    case ExprOp::kExp2: return f.Exp2(x);
+    case ExprOp::kLog: return f.Log(x);
+    case ExprOp::kLog2: return f.Log2(x);
+    case ExprOp::kSin: return f.SinCos(x, false);
+    case ExprOp::kCos: return f.SinCos(x, true);
+    case ExprOp::kTanh: return f.Tanh(x);
+    case ExprOp::kErf: return f.Erf(x);
+    case ExprOp::kSigmoid: return f.Sigmoid(x);
+    default: return f.Pow(x, y);
   }
 }
 
@@ -212,32 +202,21 @@ Num FastMathF32(const NativeMath& native, ExprOp op, Num x, Num y) {
   };
   llvm::Value* log2 = nullptr;
   switch (op) {
-    case ExprOp::kExp2:
-      return exp2(x);
-    case ExprOp::kExp:
-      return exp2(x * kLog2E);
-    case ExprOp::kLog2:
-      return or_accurate(native.FastLog2(b, x.v));
-    case ExprOp::kLog:
-      log2 = native.FastLog2(b, x.v);
-      return log2 != nullptr ? x.With(log2) * kLn2 : or_accurate(nullptr);
-    case ExprOp::kSin:
-      return or_accurate(native.FastSin(b, x.v));
-    case ExprOp::kCos:
-      return or_accurate(native.FastCos(b, x.v));
+    case ExprOp::kExp2: return exp2(x);
+    case ExprOp::kExp: return exp2(x * kLog2E);
+    case ExprOp::kLog2: return or_accurate(native.FastLog2(b, x.v));
+    case ExprOp::kLog: log2 = native.FastLog2(b, x.v); return log2 != nullptr ? x.With(log2) * kLn2 : or_accurate(nullptr);
+    case ExprOp::kSin: return or_accurate(native.FastSin(b, x.v));
+    case ExprOp::kCos: return or_accurate(native.FastCos(b, x.v));
     case ExprOp::kTanh: {
       if (llvm::Value* v = native.FastTanh(b, x.v)) return x.With(v);
       const Num a = Abs(x), near = NearTanh(x);  // where the difference would lose what it is about
       const Num far = 1.0 - 2.0 * reciprocal(exp2(a * (2 * kLog2E)) + 1);
       return Select(a < kNearTanh, near, CopySign(far, x));
     }
-    case ExprOp::kSigmoid:
-      return reciprocal(exp2(x * -kLog2E) + 1);
-    case ExprOp::kPow:
-      log2 = native.FastLog2(b, Abs(x).v);
-      return log2 != nullptr ? PowSpecial(x, y, exp2(y * x.With(log2))) : or_accurate(nullptr);
-    default:
-      return or_accurate(nullptr);
+    case ExprOp::kSigmoid: return reciprocal(exp2(x * -kLog2E) + 1);
+    case ExprOp::kPow: log2 = native.FastLog2(b, Abs(x).v); return log2 != nullptr ? PowSpecial(x, y, exp2(y * x.With(log2))) : or_accurate(nullptr);
+    default: return or_accurate(nullptr);
   }
 }
 

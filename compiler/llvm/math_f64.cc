@@ -192,8 +192,8 @@ llvm::Value* Table(llvm::Module& module, unsigned space) {
   constexpr const char* kName = "kiln.two_over_pi";
   if (llvm::GlobalVariable* known = module.getNamedGlobal(kName)) return known;
   llvm::Constant* words = llvm::ConstantDataArray::get(module.getContext(), llvm::ArrayRef<uint64_t>(kTwoOverPi));
-  return new llvm::GlobalVariable(module, words->getType(), true, llvm::GlobalValue::InternalLinkage, words, kName,
-                                  nullptr, llvm::GlobalValue::NotThreadLocal, space);
+  return new llvm::GlobalVariable(module, words->getType(), true, llvm::GlobalValue::InternalLinkage, words, kName, nullptr,
+                                  llvm::GlobalValue::NotThreadLocal, space);
 }
 
 }  // namespace
@@ -240,26 +240,16 @@ Angle ReduceLarge(const NativeMath& native, Num x) {
 
 Num MathF64(const NativeMath& native, ExprOp op, Num x, Num y) {
   switch (op) {
-    case ExprOp::kExp:
-      return Exp(x);
-    case ExprOp::kExp2:
-      return Exp2(x);
-    case ExprOp::kLog:
-      return Log(x);
-    case ExprOp::kLog2:
-      return Log2(x);
-    case ExprOp::kSin:
-      return SinCos(native, x, false);
-    case ExprOp::kCos:
-      return SinCos(native, x, true);
-    case ExprOp::kTanh:
-      return Tanh(x);
-    case ExprOp::kErf:
-      return Erf(x);
-    case ExprOp::kSigmoid:
-      return Sigmoid(x);
-    default:
-      return Pow(x, y);
+    case ExprOp::kExp: return Exp(x);
+    case ExprOp::kExp2: return Exp2(x);
+    case ExprOp::kLog: return Log(x);
+    case ExprOp::kLog2: return Log2(x);
+    case ExprOp::kSin: return SinCos(native, x, false);
+    case ExprOp::kCos: return SinCos(native, x, true);
+    case ExprOp::kTanh: return Tanh(x);
+    case ExprOp::kErf: return Erf(x);
+    case ExprOp::kSigmoid: return Sigmoid(x);
+    default: return Pow(x, y);
   }
 }
 

@@ -26,12 +26,8 @@ struct Num {
   Num Bits() const { return With(b->CreateBitCast(v, b->getIntNTy(type()->getPrimitiveSizeInBits().getFixedValue()))); }
   Num AsF32() const { return With(b->CreateBitCast(v, b->getFloatTy())); }
   Num AsF64() const { return With(b->CreateBitCast(v, b->getDoubleTy())); }
-  Num ToF32() const {
-    return With(type()->isIntegerTy() ? b->CreateSIToFP(v, b->getFloatTy()) : b->CreateFPTrunc(v, b->getFloatTy()));
-  }
-  Num ToF64() const {
-    return With(type()->isIntegerTy() ? b->CreateSIToFP(v, b->getDoubleTy()) : b->CreateFPExt(v, b->getDoubleTy()));
-  }
+  Num ToF32() const { return With(type()->isIntegerTy() ? b->CreateSIToFP(v, b->getFloatTy()) : b->CreateFPTrunc(v, b->getFloatTy())); }
+  Num ToF64() const { return With(type()->isIntegerTy() ? b->CreateSIToFP(v, b->getDoubleTy()) : b->CreateFPExt(v, b->getDoubleTy())); }
   // Needs a value in i32's range.
   Num ToI32() const { return With(b->CreateFPToSI(v, b->getInt32Ty())); }
   Num SExt64() const { return With(b->CreateSExt(v, b->getInt64Ty())); }
@@ -58,9 +54,7 @@ inline Num operator*(double c, Num x) { return x.Const(c) * x; }
 inline Num operator/(double c, Num x) { return x.Const(c) / x; }
 
 // Comparisons are ordered: false where one side is NaN.
-inline Num operator<(Num x, Num y) {
-  return x.With(IsFp(x) ? x.b->CreateFCmpOLT(x.v, y.v) : x.b->CreateICmpSLT(x.v, y.v));
-}
+inline Num operator<(Num x, Num y) { return x.With(IsFp(x) ? x.b->CreateFCmpOLT(x.v, y.v) : x.b->CreateICmpSLT(x.v, y.v)); }
 inline Num operator<(Num x, double c) { return x < x.Const(c); }
 inline Num operator>(Num x, double c) { return x.Const(c) < x; }
 inline Num Equal(Num x, Num y) { return x.With(IsFp(x) ? x.b->CreateFCmpOEQ(x.v, y.v) : x.b->CreateICmpEQ(x.v, y.v)); }
@@ -71,16 +65,12 @@ inline Num operator|(Num x, Num y) { return x.With(x.b->CreateOr(x.v, y.v)); }
 inline Num operator^(Num x, Num y) { return x.With(x.b->CreateXor(x.v, y.v)); }
 inline Num operator!(Num x) { return x.With(x.b->CreateNot(x.v)); }
 inline Num Select(Num c, Num x, Num y) { return c.With(c.b->CreateSelect(c.v, x.v, y.v)); }
-inline Num Fma(Num x, Num y, Num z) {
-  return x.With(x.b->CreateIntrinsic(llvm::Intrinsic::fma, {x.type()}, {x.v, y.v, z.v}));
-}
+inline Num Fma(Num x, Num y, Num z) { return x.With(x.b->CreateIntrinsic(llvm::Intrinsic::fma, {x.type()}, {x.v, y.v, z.v})); }
 inline Num Fma(Num x, double y, Num z) { return Fma(x, x.Const(y), z); }
 inline Num Abs(Num x) { return x.With(x.b->CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x.v)); }
 inline Num Rint(Num x) { return x.With(x.b->CreateUnaryIntrinsic(llvm::Intrinsic::rint, x.v)); }
 inline Num TruncateFp(Num x) { return x.With(x.b->CreateUnaryIntrinsic(llvm::Intrinsic::trunc, x.v)); }
-inline Num CopySign(Num magnitude, Num sign) {
-  return sign.With(sign.b->CreateBinaryIntrinsic(llvm::Intrinsic::copysign, magnitude.v, sign.v));
-}
+inline Num CopySign(Num magnitude, Num sign) { return sign.With(sign.b->CreateBinaryIntrinsic(llvm::Intrinsic::copysign, magnitude.v, sign.v)); }
 
 // Horner's scheme, least power first.
 template <size_t N>

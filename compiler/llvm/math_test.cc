@@ -119,8 +119,7 @@ std::vector<T> Samples(uint64_t seed, size_t count) {
 template <typename T>
 std::vector<T> Specials() {
   using Limits = std::numeric_limits<T>;
-  std::vector<T> v = {
-      0, T(0.5), 1, 2, 3, T(1.5), Limits::min(), Limits::denorm_min(), Limits::max(), Limits::infinity(), T(1e-5)};
+  std::vector<T> v = {0, T(0.5), 1, 2, 3, T(1.5), Limits::min(), Limits::denorm_min(), Limits::max(), Limits::infinity(), T(1e-5)};
   for (size_t i = 0, n = v.size(); i < n; ++i) v.push_back(-v[i]);
   v.push_back(Limits::quiet_NaN());
   return v;
@@ -153,9 +152,7 @@ void Check(const Case& test, const std::vector<T>& x, const std::vector<T>& y, d
 
 class Math : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Math, F32) {
-  Check<float>(GetParam(), Samples<float>(1, 400000), Samples<float>(2, 400000), GetParam().ulp_f32);
-}
+TEST_P(Math, F32) { Check<float>(GetParam(), Samples<float>(1, 400000), Samples<float>(2, 400000), GetParam().ulp_f32); }
 
 TEST_P(Math, F64) {
   // The reference has 64 bits: its own error is 1/2048 of our unit.
@@ -213,8 +210,7 @@ TEST(SinCos, LargeAndNearMultiplesOfPi) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Operations, Math, ::testing::ValuesIn(kCases),
-                         [](const auto& info) { return std::string(ir::Name(info.param.op)); });
+INSTANTIATE_TEST_SUITE_P(Operations, Math, ::testing::ValuesIn(kCases), [](const auto& info) { return std::string(ir::Name(info.param.op)); });
 
 template <typename T>
 void CheckRemainders(uint64_t seed) {
@@ -251,20 +247,12 @@ TEST(Mod, IsExact) {
 class HostHooks : public NativeMath {
  public:
   using B = llvm::IRBuilderBase;
-  llvm::Value* Exp2(B& b, llvm::Value* v, bool) const override {
-    return b.CreateUnaryIntrinsic(llvm::Intrinsic::exp2, v);
-  }
-  llvm::Value* FastLog2(B& b, llvm::Value* v) const override {
-    return b.CreateUnaryIntrinsic(llvm::Intrinsic::log2, v);
-  }
+  llvm::Value* Exp2(B& b, llvm::Value* v, bool) const override { return b.CreateUnaryIntrinsic(llvm::Intrinsic::exp2, v); }
+  llvm::Value* FastLog2(B& b, llvm::Value* v) const override { return b.CreateUnaryIntrinsic(llvm::Intrinsic::log2, v); }
   llvm::Value* FastSin(B& b, llvm::Value* v) const override { return b.CreateUnaryIntrinsic(llvm::Intrinsic::sin, v); }
   llvm::Value* FastCos(B& b, llvm::Value* v) const override { return b.CreateUnaryIntrinsic(llvm::Intrinsic::cos, v); }
-  llvm::Value* FastSqrt(B& b, llvm::Value* v) const override {
-    return b.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, v);
-  }
-  llvm::Value* FastReciprocal(B& b, llvm::Value* v) const override {
-    return b.CreateFDiv(llvm::ConstantFP::get(v->getType(), 1), v);
-  }
+  llvm::Value* FastSqrt(B& b, llvm::Value* v) const override { return b.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, v); }
+  llvm::Value* FastReciprocal(B& b, llvm::Value* v) const override { return b.CreateFDiv(llvm::ConstantFP::get(v->getType(), 1), v); }
 };
 
 TEST(Hooks, FormulasAroundThemHold) {
@@ -278,21 +266,16 @@ TEST(Hooks, FormulasAroundThemHold) {
   for (const Case& test : kCases) {
     for (bool fast : {false, true}) {
       const std::vector<DType> inputs(size_t(ir::ArgCount(test.op)), DType::kF32);
-      const HostFunction f(inputs,
-                           [&](auto& b, auto args) { return BuildMath(b, hooks, test.op, DType::kF32, args, fast); });
+      const HostFunction f(inputs, [&](auto& b, auto args) { return BuildMath(b, hooks, test.op, DType::kF32, args, fast); });
       const std::vector<float> got = Call(f, test.op, x, y);
       size_t failures = 0;
       for (size_t i = 0; i < x.size() && failures < 5; ++i) {
         const long double want = test.reference(x[i], y[i]);
         const double error = double(std::fabs(got[i] - want));
-        const double bound =
-            fast ? 1e-5 * double(std::fabs(want)) + 1e-6 : test.ulp_f32 * 0x1p-23 * double(std::fabs(want));
-        const bool good = std::isnan(want)   ? std::isnan(got[i])
-                          : std::isinf(want) ? std::isinf(got[i])
-                                             : error <= bound;
+        const double bound = fast ? 1e-5 * double(std::fabs(want)) + 1e-6 : test.ulp_f32 * 0x1p-23 * double(std::fabs(want));
+        const bool good = std::isnan(want) ? std::isnan(got[i]) : std::isinf(want) ? std::isinf(got[i]) : error <= bound;
         failures += !good;
-        EXPECT_TRUE(good) << ir::Name(test.op) << (fast ? " fast (" : " (") << x[i] << ", " << y[i] << ") = " << got[i]
-                          << ", not " << double(want);
+        EXPECT_TRUE(good) << ir::Name(test.op) << (fast ? " fast (" : " (") << x[i] << ", " << y[i] << ") = " << got[i] << ", not " << double(want);
       }
     }
   }
@@ -319,9 +302,7 @@ TEST(Hooks, FastKeepsTheLimits) {
   const std::vector<float> x = {INFINITY, -INFINITY, 1e30f, -1e30f, NAN};
   const auto fast = [&](ExprOp op) {
     const DType inputs[] = {DType::kF32};
-    return HostFunction(inputs, [&](auto& b, auto args) { return BuildMath(b, hooks, op, DType::kF32, args, true); })
-        .
-        operator()<float>(x);
+    return HostFunction(inputs, [&](auto& b, auto args) { return BuildMath(b, hooks, op, DType::kF32, args, true); }).operator()<float>(x);
   };
   const auto expect = [&](ExprOp op, std::vector<float> want) {
     const std::vector<float> got = fast(op);
@@ -336,14 +317,10 @@ TEST(Hooks, FastKeepsTheLimits) {
 
 TEST(Rounding, HalvesGoToEven) {
   const std::vector<float> x = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 2.4f, -2.6f, 8388609.0f};
-  EXPECT_EQ(Function(ExprOp::kRound, DType::kF32).operator()<float>(x),
-            (std::vector<float>{0, 2, 2, -0.0f, -2, 2, -3, 8388609.0f}));
-  EXPECT_EQ(Function(ExprOp::kFloor, DType::kF32).operator()<float>(x),
-            (std::vector<float>{0, 1, 2, -1, -2, 2, -3, 8388609.0f}));
-  EXPECT_EQ(Function(ExprOp::kCeil, DType::kF32).operator()<float>(x),
-            (std::vector<float>{1, 2, 3, 0, -1, 3, -2, 8388609.0f}));
-  EXPECT_EQ(Function(ExprOp::kTrunc, DType::kF32).operator()<float>(x),
-            (std::vector<float>{0, 1, 2, 0, -1, 2, -2, 8388609.0f}));
+  EXPECT_EQ(Function(ExprOp::kRound, DType::kF32).operator()<float>(x), (std::vector<float>{0, 2, 2, -0.0f, -2, 2, -3, 8388609.0f}));
+  EXPECT_EQ(Function(ExprOp::kFloor, DType::kF32).operator()<float>(x), (std::vector<float>{0, 1, 2, -1, -2, 2, -3, 8388609.0f}));
+  EXPECT_EQ(Function(ExprOp::kCeil, DType::kF32).operator()<float>(x), (std::vector<float>{1, 2, 3, 0, -1, 3, -2, 8388609.0f}));
+  EXPECT_EQ(Function(ExprOp::kTrunc, DType::kF32).operator()<float>(x), (std::vector<float>{0, 1, 2, 0, -1, 2, -2, 8388609.0f}));
 }
 
 TEST(Rounding, IsNan) {
@@ -358,8 +335,7 @@ TEST(Halves, RoundOnce) {
     for (size_t i = 0; i < x.size(); ++i) x[i] = uint16_t(i);
     const auto value = [&](uint16_t bits) {
       if (type == DType::kBF16) return double(std::bit_cast<float>(uint32_t(bits) << 16));
-      const double magnitude =
-          (bits & 0x7c00) ? std::ldexp(1024 + (bits & 0x3ff), ((bits >> 10) & 31) - 25) : std::ldexp(bits & 0x3ff, -24);
+      const double magnitude = (bits & 0x7c00) ? std::ldexp(1024 + (bits & 0x3ff), ((bits >> 10) & 31) - 25) : std::ldexp(bits & 0x3ff, -24);
       const double finite = (bits & 0x7c00) == 0x7c00 ? ((bits & 0x3ff) ? NAN : INFINITY) : magnitude;
       return bits & 0x8000 ? -finite : finite;
     };

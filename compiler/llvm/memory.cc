@@ -60,9 +60,7 @@ void KernelLowering::PutRegister(BufferId fragment, int64_t reg, Value* v) {
   }
 }
 
-void KernelLowering::UseRegisters(BufferId fragment, int64_t first, int64_t count) {
-  device_->UseRegisters(ir::Index(fragment), first, count);
-}
+void KernelLowering::UseRegisters(BufferId fragment, int64_t first, int64_t count) { device_->UseRegisters(ir::Index(fragment), first, count); }
 
 Value* KernelLowering::AddTo(Value* sum, Value* more) {
   if (more == nullptr) return sum;
@@ -198,8 +196,8 @@ Value* KernelLowering::ElementPointer(BufferId id, std::span<const ExprId> indic
   for (size_t d = 0; d < indices.size(); ++d) {
     Value* index = b().CreateTrunc(EvalIndex(indices[d]), b().getInt32Ty());
     // An index that moves by whole periods of the swizzle, as versions of a buffer do, is added after the swizzle.
-    const bool whole = !IsBlocked(id, int(d)) && buffer.layout->swizzle().bits > 0 &&
-                       SharedStride(id, int(d)) * ir::Bytes(buffer.dtype) % SwizzlePeriod(id) == 0;
+    const bool whole =
+        !IsBlocked(id, int(d)) && buffer.layout->swizzle().bits > 0 && SharedStride(id, int(d)) * ir::Bytes(buffer.dtype) % SwizzlePeriod(id) == 0;
     Value*& part = whole ? after : offset.variable;
     part = AddTo(part, SharedTerm(id, int(d), index));
   }
@@ -261,8 +259,7 @@ bool KernelLowering::MayBeEmpty(BufferId id) const {
 
 // Where the condition is false, loads element 0 and ignores it. Not if the buffer may be empty, nor on the emulator, which takes this load
 // for an access like any other, so that it could race.
-Value* KernelLowering::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align,
-                                   Value* otherwise) {
+Value* KernelLowering::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise) {
   const auto load = [&](Value* from) -> Value* {
     const bool whole = out_.getDataLayout().getTypeStoreSize(type).getFixedValue() == 16 && align >= llvm::Align(16);
     if (whole && read_once_.contains(ir::Index(id))) return device_->LoadOnce(type, from);

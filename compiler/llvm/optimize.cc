@@ -211,8 +211,7 @@ void CutSchedulingRegions(llvm::Function& function) {
 
 bool IsWmma(const llvm::Value* value) {
   const auto* call = llvm::dyn_cast<llvm::CallInst>(value);
-  return call != nullptr && call->getCalledFunction() != nullptr &&
-         call->getCalledFunction()->getName().starts_with("llvm.amdgcn.wmma.");
+  return call != nullptr && call->getCalledFunction() != nullptr && call->getCalledFunction()->getName().starts_with("llvm.amdgcn.wmma.");
 }
 
 // All lanes must take part in a WMMA. LLVM 22's MachineSink moves gfx11's WMMA into a branch if only the branch uses the result. An empty
@@ -231,8 +230,7 @@ void KeepWmmaInItsBlock(llvm::Function& function) {
 }
 
 bool IsKernel(const llvm::Function& function) {
-  return function.getCallingConv() == llvm::CallingConv::PTX_Kernel ||
-         function.getCallingConv() == llvm::CallingConv::AMDGPU_KERNEL;
+  return function.getCallingConv() == llvm::CallingConv::PTX_Kernel || function.getCallingConv() == llvm::CallingConv::AMDGPU_KERNEL;
 }
 
 // Operations that instruction selection turns into a library call, and then aborts because there is no library.
@@ -248,18 +246,15 @@ bool NeedsLibrary(const llvm::Function& function) {
     case llvm::Intrinsic::sin:
     case llvm::Intrinsic::cos:
     case llvm::Intrinsic::tan:
-    case llvm::Intrinsic::sincos:
-      return true;
-    default:
-      return false;
+    case llvm::Intrinsic::sincos: return true;
+    default: return false;
   }
 }
 
 std::string Problem(const llvm::Function& function) {
   const std::string name = function.getName().str();
   if (!function.isDeclaration()) {
-    return IsKernel(function) ? ""
-                              : "function " + name + " is left after inlining (is it recursive or not alwaysinline?)";
+    return IsKernel(function) ? "" : "function " + name + " is left after inlining (is it recursive or not alwaysinline?)";
   }
   if (function.use_empty()) return "";
   if (!function.isIntrinsic()) return "call of unknown function " + name + ": GPU code has no library to link with";

@@ -65,7 +65,8 @@ Value* KernelLowering::MakePair(ExprId id, int64_t first, const std::map<uint32_
     if (node.op == ExprOp::kSub && IsSmallInteger(node.args[0]) && subtrahend.op == ExprOp::kConstFloat) {
       const double bias = subtrahend.FloatValue();
       // This gives the same value as the cast and the operation one after the other.
-      if (bias >= 0 && bias < double(UnitOf(node.dtype)) && bias == double(int64_t(bias))) return SmallIntegers(node.args[0], int64_t(bias), first, loads);
+      if (bias >= 0 && bias < double(UnitOf(node.dtype)) && bias == double(int64_t(bias)))
+        return SmallIntegers(node.args[0], int64_t(bias), first, loads);
     }
     Value *a = EvalPair(node.args[0], first, loads), *c = EvalPair(node.args[1], first, loads);
     return node.op == ExprOp::kAdd ? b().CreateFAdd(a, c) : node.op == ExprOp::kSub ? b().CreateFSub(a, c) : b().CreateFMul(a, c);

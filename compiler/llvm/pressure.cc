@@ -19,8 +19,12 @@ namespace {
 
 class Liveness {
  public:
-  Liveness(const llvm::Function& function, size_t enough) : function_(function), layout_(function.getParent()->getDataLayout()), enough_(enough),
-        last_in_(function.getMaxBlockNumber()), out_(function.getMaxBlockNumber()) {}
+  Liveness(const llvm::Function& function, size_t enough)
+      : function_(function),
+        layout_(function.getParent()->getDataLayout()),
+        enough_(enough),
+        last_in_(function.getMaxBlockNumber()),
+        out_(function.getMaxBlockNumber()) {}
 
   size_t Most() {
     for (const llvm::BasicBlock& block : function_) {

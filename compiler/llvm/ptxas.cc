@@ -23,8 +23,7 @@ std::optional<uint32_t> NumberBefore(std::string_view line, std::string_view uni
   size_t begin = at;
   while (begin > 0 && line[begin - 1] >= '0' && line[begin - 1] <= '9') --begin;
   uint32_t value = 0;
-  if (std::from_chars(line.data() + begin, line.data() + at, value).ptr != line.data() + at || begin == at)
-    return std::nullopt;
+  if (std::from_chars(line.data() + begin, line.data() + at, value).ptr != line.data() + at || begin == at) return std::nullopt;
   return value;
 }
 
@@ -90,8 +89,7 @@ std::expected<int, PtxasFailure> Run(const std::vector<std::string>& args, const
 
 }  // namespace
 
-std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target,
-                                                  const std::string& ptx) {
+std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx) {
   const MemoryFile log("kiln-ptxas-log");
   MemoryFile input("kiln-ptx", true);
   const MemoryFile cubin("kiln-cubin", true);

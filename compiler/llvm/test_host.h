@@ -36,8 +36,7 @@ class HostFunction {
     jit_ = Must(llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(std::move(machine)).create());
     module->setDataLayout(jit_->getDataLayout());
     const auto truncate = llvm::orc::ExecutorSymbolDef::fromPtr(&TruncateToBf16);
-    llvm::cantFail(jit_->getMainJITDylib().define(
-        llvm::orc::absoluteSymbols({{jit_->mangleAndIntern("__truncsfbf2"), truncate}})));
+    llvm::cantFail(jit_->getMainJITDylib().define(llvm::orc::absoluteSymbols({{jit_->mangleAndIntern("__truncsfbf2"), truncate}})));
     llvm::cantFail(jit_->addIRModule({std::move(module), std::move(context)}));
     function_ = Must(jit_->lookup("run")).toPtr<void(const void* const*, void*, int64_t)>();
   }

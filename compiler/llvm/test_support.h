@@ -15,8 +15,7 @@ struct TestKernel {
   explicit TestKernel(const target::Target& t, uint32_t threads = 128, uint32_t max_registers = 0, uint32_t min_blocks = 0)
       : target(t), module("test", context), builder(context), machine((InitializeTargets(), MakeTargetMachine(t))) {
     Prepare(module, *machine, target);
-    device =
-        target.family == target::Family::kNvptx ? MakeNvptxDevice(target, builder) : MakeAmdgpuDevice(target, builder);
+    device = target.family == target::Family::kNvptx ? MakeNvptxDevice(target, builder) : MakeAmdgpuDevice(target, builder);
     llvm::Type* global = llvm::PointerType::get(context, kGlobalSpace);
     std::vector<llvm::Type*> params = {global, global, builder.getInt32Ty()};
     const bool maps = target.Has(target::Feature::kTma);
@@ -25,8 +24,7 @@ struct TestKernel {
     if (maps) map = kernel->getArg(3);
     builder.SetInsertPoint(llvm::BasicBlock::Create(context, "entry", kernel));
     auto* array = llvm::ArrayType::get(builder.getInt8Ty(), 4096);
-    shared = new llvm::GlobalVariable(module, array, false, llvm::GlobalValue::InternalLinkage,
-                                      llvm::PoisonValue::get(array), "shared", nullptr,
+    shared = new llvm::GlobalVariable(module, array, false, llvm::GlobalValue::InternalLinkage, llvm::PoisonValue::get(array), "shared", nullptr,
                                       llvm::GlobalValue::NotThreadLocal, kSharedSpace);
     shared->setAlignment(llvm::Align(128));
   }

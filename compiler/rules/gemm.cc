@@ -70,8 +70,7 @@ Layout AccumulatorLayout(const target::MmaInstruction& mma, const GemmShape& sha
   const int64_t registers = atom.Registers();
   const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n;
   Dim m = Extended(atom.dim(0), {{grid.warps_m, Place::kThread, grid.warp_size}, {atoms_m, Place::kRegister, registers * atoms_n}});
-  Dim n = Extended(atom.dim(1),
-                   {{atoms_n, Place::kRegister, registers}, {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
+  Dim n = Extended(atom.dim(1), {{atoms_n, Place::kRegister, registers}, {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
   std::vector<Dim> dims = {std::move(m), std::move(n)};
   if (grid.warps_k > 1) dims.insert(dims.begin(), {PartsOfK(grid)});
   return Layout(std::move(dims), Join(atom.replicas(), WarpReplicas(grid, 1, 1)));
@@ -90,8 +89,7 @@ Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& shape,
   const Layout& atom = mma.b_layout;
   const int64_t registers = atom.Registers();
   const int64_t atoms_n = shape.n / mma.n / grid.warps_n, atoms_k = shape.k / mma.k / grid.warps_k;
-  Dim n = Extended(atom.dim(0), {{atoms_n, Place::kRegister, registers * atoms_k},
-                                 {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
+  Dim n = Extended(atom.dim(0), {{atoms_n, Place::kRegister, registers * atoms_k}, {grid.warps_n, Place::kThread, grid.warp_size * grid.warps_m}});
   Dim k = Extended(atom.dim(1), {{atoms_k, Place::kRegister, registers}, PartsOfK(grid)});
   return Layout({std::move(n), std::move(k)}, Join(atom.replicas(), WarpReplicas(grid, grid.warps_m, 1)));
 }
@@ -141,7 +139,7 @@ std::string_view WarpInstruction(const target::MmaInstruction& mma) {
 }
 
 bool IsFasterByWarps(const ir::Module& module, const ir::Gemm& gemm, const target::MmaInstruction& mma, const target::Target& target) {
-  const ir::Region &held = mma.swapped ? gemm.b : gemm.a;
+  const ir::Region& held = mma.swapped ? gemm.b : gemm.a;
   const bool k_is_last = mma.swapped ? !gemm.transpose_a : gemm.transpose_b;
   const target::MmaInstruction* each = target::FindMma(target, WarpInstruction(mma));
   if (each == nullptr || !k_is_last || module[held.buffer].space != ir::Space::kFragment) return false;

@@ -13,8 +13,8 @@
 namespace kiln::compiler {
 
 struct ReduceSteps {
-  std::vector<int> masks;             // exchanges between lanes, each with lane ^ mask
-  std::vector<ir::Digit> exchange;    // thread digits that meet in shared memory
+  std::vector<int> masks;           // exchanges between lanes, each with lane ^ mask
+  std::vector<ir::Digit> exchange;  // thread digits that meet in shared memory
 
   // Partial results in shared memory for each element of the result; 1 if none go there.
   int64_t Partials() const;

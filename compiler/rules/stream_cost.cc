@@ -28,9 +28,7 @@ double DealtCycles(const TileWork& work, int64_t multiprocessors) {
   return double(waves) * (double(work.steps) * work.step + kH200.tile);
 }
 
-double PairedCycles(const TileWork& work) {
-  return double(work.steps) / 2 * work.step + kH200.tile + 2 * kH200.meet + work.sum_bytes * kByte;
-}
+double PairedCycles(const TileWork& work) { return double(work.steps) / 2 * work.step + kH200.tile + 2 * kH200.meet + work.sum_bytes * kByte; }
 
 std::vector<Streams> WaysToStream(const TileWork& work, int64_t multiprocessors) {
   std::vector<Streams> ways;

@@ -15,9 +15,9 @@ namespace kiln::compiler {
 
 struct TileWork {
   int64_t tiles = 0;
-  int64_t steps = 0;      // of each
-  double step = 0;        // cycles of one
-  double sum_bytes = 0;   // of a tile's sum
+  int64_t steps = 0;     // of each
+  double step = 0;       // cycles of one
+  double sum_bytes = 0;  // of a tile's sum
 };
 
 // `gemm`: the only work of a step, with its instruction chosen.

@@ -17,7 +17,7 @@ constexpr size_t kMaxRank = 5;
 constexpr int64_t kSpan = 128;  // bytes of the widest swizzle
 // bytes. A copy of a smaller box takes less time than it takes to issue it.
 constexpr int64_t kLargeBox = 8192;
-constexpr int64_t kUnit = 16;   // bytes that strides, addresses and the first coordinate are multiples of
+constexpr int64_t kUnit = 16;  // bytes that strides, addresses and the first coordinate are multiples of
 
 // The dimensions along which a copy moves several elements; for a single row, also the dimension before.
 std::vector<size_t> Moving(std::span<const int64_t> extents) {
@@ -86,12 +86,10 @@ TensorTile TileOf(const ir::Module& module, const ir::Copy& copy) {
 
 bool UsesTensorCopies(const Context& context) {
   const v1::CompileOptions& options = context.options;
-  return context.target->Has(target::Feature::kTma | target::Feature::kWgmma) && !options.disable_wgmma() &&
-         !options.disable_tma();
+  return context.target->Has(target::Feature::kTma | target::Feature::kWgmma) && !options.disable_wgmma() && !options.disable_tma();
 }
 
-bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
-                int64_t pointer_alignment) {
+bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile, int64_t pointer_alignment) {
   const ir::Buffer& buffer = module[global.buffer];
   const int64_t bits = ir::Bits(buffer.dtype);
   const size_t rank = buffer.shape.size();

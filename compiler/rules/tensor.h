@@ -29,10 +29,10 @@ struct TensorMap {
 // The boxes of one tile, whose shared layout is WgmmaSharedLayout.
 struct TensorTile {
   TensorMap map;
-  size_t row_dim, column_dim;            // dimensions of the global buffer
-  int64_t rows, columns;                 // boxes along them
-  int64_t row_step, column_step;         // elements from box to box in the buffer
-  int64_t row_bytes, column_bytes;       // and bytes in shared memory
+  size_t row_dim, column_dim;       // dimensions of the global buffer
+  int64_t rows, columns;            // boxes along them
+  int64_t row_step, column_step;    // elements from box to box in the buffer
+  int64_t row_bytes, column_bytes;  // and bytes in shared memory
 };
 
 // The side of a copy between global and shared memory that is global, and the other.
@@ -48,8 +48,7 @@ TensorTile TileOf(const ir::Module& module, const ir::Copy& copy);
 // Whether a program may use tensor copies at all: only beside wgmma, whose warps leave copying to other threads.
 bool UsesTensorCopies(const Context& context);
 // Whether tensor copies can move `global` to or from a tile of such extents.
-bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile,
-                int64_t pointer_alignment);
+bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& global, std::span<const int64_t> tile, int64_t pointer_alignment);
 
 // Whether one box shall take all columns of a load that TensorFits accepts: boxes of fewer columns would be small, and no row ends inside a
 // panel.

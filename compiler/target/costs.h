@@ -26,10 +26,10 @@ struct Costs {
   double least_saved = 0.125;  // part of a step's lines: to save less is not worth that two blocks wait for each other
   int64_t few_steps = 32;      // steps: with fewer, clusters lose more by starting late than they save
 
-  double meet = 2000;            // cycles for which blocks that share a tile wait for each other
-  double sum_bytes = 28;         // bytes of partial sums through L2 per cycle, when every block moves one
-  double skewed = 1.2;           // factor on the time of blocks that read the same operands at different times, so that L2 serves each alone
-  double worth_streaming = 0.97; // part of the time without sharing: shared tiles must take less than this
+  double meet = 2000;             // cycles for which blocks that share a tile wait for each other
+  double sum_bytes = 28;          // bytes of partial sums through L2 per cycle, when every block moves one
+  double skewed = 1.2;            // factor on the time of blocks that read the same operands at different times, so that L2 serves each alone
+  double worth_streaming = 0.97;  // part of the time without sharing: shared tiles must take less than this
 };
 inline constexpr Costs kH200;
 

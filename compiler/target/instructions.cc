@@ -26,8 +26,8 @@ struct Row {
 
 // PTX ISA, "Matrix Fragments for mma.m16n8k…": lane = 4·g + q. A's word 2v + h holds row g + 8h and the k of its e =
 // 32/bits elements from e·(q + 4v); B is the same without h; C has columns 2q, 2q + 1 of rows g and g + 8.
-Row MmaSync(std::string_view name, int m, int k, DType a, DType b, DType c, Feature required, Feature excluded,
-            double cycles, std::string_view intrinsic) {
+Row MmaSync(std::string_view name, int m, int k, DType a, DType b, DType c, Feature required, Feature excluded, double cycles,
+            std::string_view intrinsic) {
   const int e = 32 / ir::Bits(a);
   const int halves = m / 8;
   return {Family::kNvptx,
@@ -49,8 +49,8 @@ Row MmaSync(std::string_view name, int m, int k, DType a, DType b, DType c, Feat
 
 // AMD matrix instruction calculator, CDNA: the lane's low part is the row of A (of B: the column), its high part the
 // block of neighbouring k; D has four neighbouring rows in registers, then the lane's high part, then registers.
-Row Mfma(std::string_view name, int size, int k, DType a, DType b, DType c, Feature required, Feature excluded,
-         double cycles, std::string_view intrinsic) {
+Row Mfma(std::string_view name, int size, int k, DType a, DType b, DType c, Feature required, Feature excluded, double cycles,
+         std::string_view intrinsic) {
   const int blocks = 64 / size;
   const Layout operand({{T(size, 1)}, {R(k / blocks, 1), T(blocks, size)}});
   return {Family::kAmdgpu,
@@ -73,13 +73,10 @@ Row Mfma(std::string_view name, int size, int k, DType a, DType b, DType c, Feat
 // RDNA3: 16 neighbouring k in a lane, lanes 16–31 repeat lanes 0–15; D's rows alternate between the halves. RDNA4: each
 // half of the wave holds half of k, and D's halves are eight rows each. The order of k is free where A and B agree:
 // eight neighbours in a lane make the widest loads.
-Row Wmma(std::string_view name, DType a, DType b, DType c, Feature required, double cycles,
-         std::string_view intrinsic) {
+Row Wmma(std::string_view name, DType a, DType b, DType c, Feature required, double cycles, std::string_view intrinsic) {
   const bool replicated = (uint32_t(required) & uint32_t(Feature::kWmmaReplicated)) != 0;
-  const Layout operand =
-      replicated ? Layout({{T(16, 1)}, {R(16, 1)}}, {T(2, 16)}) : Layout({{T(16, 1)}, {R(8, 1), T(2, 16)}});
-  const Layout result =
-      replicated ? Layout({{T(2, 16), R(8, 1)}, {T(16, 1)}}) : Layout({{R(8, 1), T(2, 16)}, {T(16, 1)}});
+  const Layout operand = replicated ? Layout({{T(16, 1)}, {R(16, 1)}}, {T(2, 16)}) : Layout({{T(16, 1)}, {R(8, 1), T(2, 16)}});
+  const Layout result = replicated ? Layout({{T(2, 16), R(8, 1)}, {T(16, 1)}}) : Layout({{R(8, 1), T(2, 16)}, {T(16, 1)}});
   return {Family::kAmdgpu,
           Feature::kNone,
           {.name = name,
@@ -141,13 +138,15 @@ std::vector<Row> WgmmaRows() {
     DType a, b, c;
   };
   using enum DType;
-  static constexpr Type kTypes[] = {
-      {"f32.f16", "f32.f16.f16", 16, kF16, kF16, kF32},      
-      {"f32.bf16", "f32.bf16.bf16", 16, kBF16, kBF16, kF32},  {"f32.tf32", "f32.tf32.tf32", 8, kTF32, kTF32, kF32},
-      {"f32.e4m3", "f32.e4m3.e4m3", 32, kF8E4M3, kF8E4M3, kF32}, {"f32.e5m2", "f32.e5m2.e5m2", 32, kF8E5M2, kF8E5M2, kF32},
-      {"f32.e4m3.e5m2", "f32.e4m3.e5m2", 32, kF8E4M3, kF8E5M2, kF32},
-      {"f32.e5m2.e4m3", "f32.e5m2.e4m3", 32, kF8E5M2, kF8E4M3, kF32},
-      {"s32.s8", "s32.s8.s8", 32, kI8, kI8, kI32},            {"s32.u8", "s32.u8.u8", 32, kU8, kU8, kI32}};
+  static constexpr Type kTypes[] = {{"f32.f16", "f32.f16.f16", 16, kF16, kF16, kF32},
+                                    {"f32.bf16", "f32.bf16.bf16", 16, kBF16, kBF16, kF32},
+                                    {"f32.tf32", "f32.tf32.tf32", 8, kTF32, kTF32, kF32},
+                                    {"f32.e4m3", "f32.e4m3.e4m3", 32, kF8E4M3, kF8E4M3, kF32},
+                                    {"f32.e5m2", "f32.e5m2.e5m2", 32, kF8E5M2, kF8E5M2, kF32},
+                                    {"f32.e4m3.e5m2", "f32.e4m3.e5m2", 32, kF8E4M3, kF8E5M2, kF32},
+                                    {"f32.e5m2.e4m3", "f32.e5m2.e4m3", 32, kF8E5M2, kF8E4M3, kF32},
+                                    {"s32.s8", "s32.s8.s8", 32, kI8, kI8, kI32},
+                                    {"s32.u8", "s32.u8.u8", 32, kU8, kU8, kI32}};
   static std::deque<std::string> names;  // rows hold views
   std::vector<Row> rows;
   for (const Type& type : kTypes) {
@@ -165,10 +164,9 @@ std::vector<Row> WgmmaRows() {
 const std::vector<Row>& Rows() {
   using enum ir::DType;
   // The .def files name features and types without their enumerations; kBF16 is the type, kBf16 the feature.
-  constexpr Feature kNone = Feature::kNone, kMmaSync = Feature::kMmaSync, kMmaSyncWide = Feature::kMmaSyncWide,
-                    kFp8Mma = Feature::kFp8Mma, kFp8MmaSync = Feature::kFp8MmaSync, kMfma = Feature::kMfma,
-                    kMfmaWide = Feature::kMfmaWide, kMfmaDouble = Feature::kMfmaDouble, kXf32 = Feature::kXf32,
-                    kFp8Fnuz = Feature::kFp8Fnuz, kWmma = Feature::kWmma, kWmmaReplicated = Feature::kWmmaReplicated;
+  constexpr Feature kNone = Feature::kNone, kMmaSync = Feature::kMmaSync, kMmaSyncWide = Feature::kMmaSyncWide, kFp8Mma = Feature::kFp8Mma,
+                    kFp8MmaSync = Feature::kFp8MmaSync, kMfma = Feature::kMfma, kMfmaWide = Feature::kMfmaWide, kMfmaDouble = Feature::kMfmaDouble,
+                    kXf32 = Feature::kXf32, kFp8Fnuz = Feature::kFp8Fnuz, kWmma = Feature::kWmma, kWmmaReplicated = Feature::kWmmaReplicated;
   static const std::vector<Row> rows = [] {
     std::vector<Row> all = {
 #define KILN_MMA_SYNC(...) MmaSync(__VA_ARGS__),

@@ -20,14 +20,14 @@ struct MmaInstruction {
   Feature required;
   int m, n, k;
   ir::DType a, b, c;
-  ir::Layout a_layout;  // (m, k)
-  ir::Layout b_layout;  // (n, k)
-  ir::Layout c_layout;  // (m, n)
-  int warps = 1;        // that compute it together; lanes of the layouts are theirs. 4: wgmma, which reads the operand without a
-                        // layout (and the other one, unless it is a fragment) from shared memory itself
+  ir::Layout a_layout;         // (m, k)
+  ir::Layout b_layout;         // (n, k)
+  ir::Layout c_layout;         // (m, n)
+  int warps = 1;               // that compute it together; lanes of the layouts are theirs. 4: wgmma, which reads the operand without a
+                               // layout (and the other one, unless it is a fragment) from shared memory itself
   std::string_view intrinsic;  // LLVM's name, without the suffix of overloaded types
-  bool swapped = false; // the row computes cᵀ = b · aᵀ: what the hardware calls A is b here; c_layout is as c lies
-  double cycles;        // issue cycles of one instruction on one multiprocessor's share; a cost-model hint
+  bool swapped = false;        // the row computes cᵀ = b · aᵀ: what the hardware calls A is b here; c_layout is as c lies
+  double cycles;               // issue cycles of one instruction on one multiprocessor's share; a cost-model hint
 
   // Whether registers may hold the operand.
   bool ReadsA() const { return a_layout.rank() > 0; }

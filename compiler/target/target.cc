@@ -9,9 +9,8 @@
 namespace kiln::target {
 namespace {
 
-constexpr Target MakeTarget(std::string_view name, Family family, std::string_view arch, std::string_view llvm_features,
-                            uint32_t warp, uint32_t threads, uint32_t shared, uint32_t registers,
-                            uint32_t multiprocessors, Feature features) {
+constexpr Target MakeTarget(std::string_view name, Family family, std::string_view arch, std::string_view llvm_features, uint32_t warp,
+                            uint32_t threads, uint32_t shared, uint32_t registers, uint32_t multiprocessors, Feature features) {
   return {name, family, arch, llvm_features, warp, threads, shared, registers, multiprocessors, features};
 }
 

@@ -16,19 +16,19 @@ enum class Family : uint8_t { kNvptx, kAmdgpu };
 // What an architecture has. One bit each.
 enum class Feature : uint32_t {
   kNone = 0,
-  kCpAsync = 1 << 0,       // cp.async global → shared
+  kCpAsync = 1 << 0,  // cp.async global → shared
   kLdMatrix = 1 << 1,
   kStMatrix = 1 << 2,
-  kMmaSync = 1 << 3,       // mma.sync m16n8
-  kBf16 = 1 << 4,          // native bf16 arithmetic and conversion
+  kMmaSync = 1 << 3,  // mma.sync m16n8
+  kBf16 = 1 << 4,     // native bf16 arithmetic and conversion
   kFp8Convert = 1 << 5,
   kFp8Mma = 1 << 6,
   kTma = 1 << 7,
   kWgmma = 1 << 8,
   kCluster = 1 << 9,
   kDp4a = 1 << 10,
-  kMfma = 1 << 11,         // CDNA
-  kMfmaWide = 1 << 12,     // CDNA3: K doubled for 8-bit types, fp8
+  kMfma = 1 << 11,            // CDNA
+  kMfmaWide = 1 << 12,        // CDNA3: K doubled for 8-bit types, fp8
   kWmmaReplicated = 1 << 13,  // RDNA3 WMMA: lanes 16–31 repeat A and B of lanes 0–15
   kWmma = 1 << 14,            // RDNA4 WMMA: no repetition
   kUnifiedVgpr = 1 << 15,
@@ -42,15 +42,15 @@ enum class Feature : uint32_t {
 constexpr Feature operator|(Feature a, Feature b) { return Feature(uint32_t(a) | uint32_t(b)); }
 
 struct Target {
-  std::string_view name;      // "cuda:sm_90a"
+  std::string_view name;  // "cuda:sm_90a"
   Family family;
-  std::string_view arch;      // "sm_90a", as LLVM's -mcpu
+  std::string_view arch;           // "sm_90a", as LLVM's -mcpu
   std::string_view llvm_features;  // "+ptx83"
   uint32_t warp_size;
   uint32_t max_threads;       // in a block
   uint32_t max_shared_bytes;  // for a block, dynamic
   uint32_t registers_per_thread;
-  uint32_t multiprocessors;   // of the usual board; a cost-model hint
+  uint32_t multiprocessors;  // of the usual board; a cost-model hint
   Feature features;
   bool emulated = false;  // "emu:sm_90a": the same in all but the last step, which makes code for compiler/emulator
 

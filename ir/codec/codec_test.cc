@@ -60,12 +60,10 @@ class Filler {
         case FieldDescriptor::CPPTYPE_DOUBLE: reflection->SetDouble(&message, field, number + 0.5); break;
         case FieldDescriptor::CPPTYPE_BOOL: reflection->SetBool(&message, field, true); break;
         case FieldDescriptor::CPPTYPE_ENUM:
-          reflection->SetEnumValue(&message, field,
-                                   field->enum_type()->value(field->enum_type()->value_count() - 1)->number());
+          reflection->SetEnumValue(&message, field, field->enum_type()->value(field->enum_type()->value_count() - 1)->number());
           break;
         case FieldDescriptor::CPPTYPE_MESSAGE:
-          FillMessage(repeated ? *reflection->AddMessage(&message, field)
-                               : *reflection->MutableMessage(&message, field));
+          FillMessage(repeated ? *reflection->AddMessage(&message, field) : *reflection->MutableMessage(&message, field));
           break;
         default: FAIL() << "a field of a kind this test does not fill: " << std::string(field->full_name());
       }
@@ -75,10 +73,8 @@ class Filler {
  private:
   void FillMessage(Message& message) {
     // A nested block gets one statement of its own kind, which ends the recursion.
-    if (auto* block = dynamic_cast<v1::Block*>(&message))
-      block->add_stmts()->mutable_let()->set_var(3 + next_++ % 2);
-    else
-      Fill(message);
+    if (auto* block = dynamic_cast<v1::Block*>(&message)) block->add_stmts()->mutable_let()->set_var(3 + next_++ % 2);
+    else Fill(message);
   }
 
   std::set<std::string>& seen_;
@@ -211,9 +207,7 @@ TEST(Codec, EveryExpressionComesBack) {
     expr.set_dtype(gives_bool ? v1::BOOL : rule == TypeRule::cast ? v1::F32 : leaves[leaf_of(rule)].type);
     // Different operands: equal ones would be simplified away.
     for (int a = 0; a < ArgCount(*op); ++a)
-      expr.add_args(rule == TypeRule::select && a == 0 ? leaves[2].id
-                    : leaf_of(rule) == 0               ? uint32_t(a)
-                                                       : leaves[leaf_of(rule)].id + 0);
+      expr.add_args(rule == TypeRule::select && a == 0 ? leaves[2].id : leaf_of(rule) == 0 ? uint32_t(a) : leaves[leaf_of(rule)].id + 0);
     if (leaf_of(rule) == 2 && ArgCount(*op) == 2) expr.set_args(1, uint32_t(module.exprs_size()) - 2);
   }
   v1::Expr& real = *module.add_exprs();
@@ -294,10 +288,10 @@ TEST(Codec, EveryBadReferenceIsReported) {
   stmt.mutable_gemm()->mutable_a()->set_buffer(66);
   AddStmt(module, stmt);
   std::string text = Refusal(module);
-  for (const char* part : {"exprs[2]: var refers to variable 50", "exprs[5]: add refers to expression 5",
-                           "buffers[0]: shape is expression 1000", "params[0]: the tensor is buffer 77",
-                           "params[1]: neither", "parameter 3", "statement 1 (let): the variable is variable 88",
-                           "statement 2 (gemm): a is buffer 66", "(gemm): b is not given", "(gemm): c is not given"}) {
+  for (const char* part :
+       {"exprs[2]: var refers to variable 50", "exprs[5]: add refers to expression 5", "buffers[0]: shape is expression 1000",
+        "params[0]: the tensor is buffer 77", "params[1]: neither", "parameter 3", "statement 1 (let): the variable is variable 88",
+        "statement 2 (gemm): a is buffer 66", "(gemm): b is not given", "(gemm): c is not given"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }
@@ -311,8 +305,7 @@ TEST(Codec, SizesAreBounded) {
   EXPECT_THAT(Refusal(deep), HasSubstr("nested deeper"));
 
   v1::Module wide = Base();
-  for (size_t i = 0; i < kMaxStmts + 1; ++i)
-    (i == 0 ? wide.add_kernels() : wide.mutable_kernels(0))->mutable_body()->add_stmts()->mutable_barrier();
+  for (size_t i = 0; i < kMaxStmts + 1; ++i) (i == 0 ? wide.add_kernels() : wide.mutable_kernels(0))->mutable_body()->add_stmts()->mutable_barrier();
   EXPECT_THAT(Refusal(wide), HasSubstr("100001 statements; a module may have 100000"));
 
   v1::Module doubling = Base();

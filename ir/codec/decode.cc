@@ -41,8 +41,7 @@ std::string NameAt(const Strings& names, int i) {
 
 class Decoder {
  public:
-  Decoder(const v1::Module& wire, Diagnostics& diagnostics)
-      : wire_(wire), diagnostics_(diagnostics), reader_(wire, module_, exprs_, diagnostics) {}
+  Decoder(const v1::Module& wire, Diagnostics& diagnostics) : wire_(wire), diagnostics_(diagnostics), reader_(wire, module_, exprs_, diagnostics) {}
 
   std::expected<Module, Failed> Run() {
     size_t errors = diagnostics_.errors();
@@ -67,11 +66,9 @@ class Decoder {
  private:
   void CheckVersion() {
     if (wire_.version() == 0) {
-      diagnostics_.Error("the module does not say its format version",
-                         "set Module.version to 1; are these bytes a kiln.v1.Module?");
+      diagnostics_.Error("the module does not say its format version", "set Module.version to 1; are these bytes a kiln.v1.Module?");
     } else if (wire_.version() > kFormatVersion) {
-      diagnostics_.Unsupported(fmt::format("the module's format is version {}, this compiler knows up to {}",
-                                           wire_.version(), kFormatVersion),
+      diagnostics_.Unsupported(fmt::format("the module's format is version {}, this compiler knows up to {}", wire_.version(), kFormatVersion),
                                "update the daemon, or use a client of its version");
     }
   }
@@ -84,10 +81,8 @@ class Decoder {
   std::optional<DType> ReadDType(int number) {
     std::optional<DType> type = DTypeFromNumber(uint32_t(number));
     if (type) return type;
-    if (number == 0)
-      reader_.Problem("the dtype is not given");
-    else
-      reader_.Newer(fmt::format("dtype {} is not known here", number));
+    if (number == 0) reader_.Problem("the dtype is not given");
+    else reader_.Newer(fmt::format("dtype {} is not known here", number));
     return std::nullopt;
   }
 
@@ -96,12 +91,10 @@ class Decoder {
       const v1::Var& wire = wire_.vars(i);
       reader_.SetPlace("vars", i);
       reader_.RefuseUnknownFields(wire);
-      if (wire.kind() < 1 || wire.kind() > int(VarKind::kLet))
-        reader_.Newer(fmt::format("variable kind {} is not known here", int(wire.kind())));
+      if (wire.kind() < 1 || wire.kind() > int(VarKind::kLet)) reader_.Newer(fmt::format("variable kind {} is not known here", int(wire.kind())));
       if (wire.axis() > 2) reader_.Problem(fmt::format("axis {}; a grid has x, y and z: 0 to 2", wire.axis()));
-      module_.AddVar({VarKind(std::clamp(int(wire.kind()), 1, int(VarKind::kLet))),
-                      ReadDType(wire.dtype()).value_or(DType::kI32), uint8_t(std::min(wire.axis(), 2u)),
-                      NameAt(wire_.debug().var_names(), i)});
+      module_.AddVar({VarKind(std::clamp(int(wire.kind()), 1, int(VarKind::kLet))), ReadDType(wire.dtype()).value_or(DType::kI32),
+                      uint8_t(std::min(wire.axis(), 2u)), NameAt(wire_.debug().var_names(), i)});
     }
   }
 
@@ -111,8 +104,7 @@ class Decoder {
       const v1::Buffer& wire = wire_.buffers(i);
       reader_.SetPlace("buffers", i);
       reader_.RefuseUnknownFields(wire);
-      if (wire.space() < 1 || wire.space() > int(Space::kBarrier))
-        reader_.Newer(fmt::format("space {} is not known here", int(wire.space())));
+      if (wire.space() < 1 || wire.space() > int(Space::kBarrier)) reader_.Newer(fmt::format("space {} is not known here", int(wire.space())));
       Buffer buffer{.space = Space(std::clamp(int(wire.space()), 1, int(Space::kBarrier))),
                     .dtype = ReadDType(wire.dtype()).value_or(DType::kF32),
                     .workspace = wire.workspace(),
@@ -149,7 +141,8 @@ class Decoder {
     for (int i = 0; i < wire.args_size(); ++i) node.args[size_t(i)] = exprs_[wire.args(i)];
     if (*op == ExprOp::kConstInt) {
       node.int_value = wire.int_value();
-      if (IsFloat(*dtype) || WrapTo(*dtype, node.int_value) != node.int_value) reader_.Problem(fmt::format("{} is no value of type {}", node.int_value, Name(*dtype)));
+      if (IsFloat(*dtype) || WrapTo(*dtype, node.int_value) != node.int_value)
+        reader_.Problem(fmt::format("{} is no value of type {}", node.int_value, Name(*dtype)));
     }
     if (*op == ExprOp::kConstFloat) node.int_value = std::bit_cast<int64_t>(wire.float_value());
     if (*op == ExprOp::kVar || *op == ExprOp::kLoad) node.ref = wire.ref();
@@ -178,18 +171,17 @@ class Decoder {
   bool CheckSize(ExprOp op, ExprId id) {
     ExprSize size = sizes_.Of(id);
     if (size.depth <= kMaxExprDepth && size.nodes <= kMaxExprNodes) return true;
-    reader_.Problem(
-        fmt::format("the expression under {} is {} deep and has {} nodes written out; the limits are {} and {}",
-                    Name(op), size.depth, size.nodes, kMaxExprDepth, kMaxExprNodes),
-        "bind parts of it with let");
+    reader_.Problem(fmt::format("the expression under {} is {} deep and has {} nodes written out; the limits are {} and {}", Name(op), size.depth,
+                                size.nodes, kMaxExprDepth, kMaxExprNodes),
+                    "bind parts of it with let");
     return false;
   }
 
   bool CheckRef(const v1::Expr& wire, ExprOp op) {
     size_t limit = op == ExprOp::kVar ? module_.vars.size() : module_.buffers.size();
     if ((op != ExprOp::kVar && op != ExprOp::kLoad) || wire.ref() < limit) return true;
-    reader_.Problem(fmt::format("{} refers to {} {}, but the module has {}", Name(op),
-                                op == ExprOp::kVar ? "variable" : "buffer", wire.ref(), limit));
+    reader_.Problem(
+        fmt::format("{} refers to {} {}, but the module has {}", Name(op), op == ExprOp::kVar ? "variable" : "buffer", wire.ref(), limit));
     return false;
   }
 
@@ -206,8 +198,7 @@ class Decoder {
     }
     for (uint32_t output : wire_.outputs()) {
       if (output >= uint32_t(wire_.params_size())) {
-        diagnostics_.Error(
-            fmt::format("outputs: parameter {} is named, but there are {}", output, wire_.params_size()), kBroken);
+        diagnostics_.Error(fmt::format("outputs: parameter {} is named, but there are {}", output, wire_.params_size()), kBroken);
       }
       module_.outputs.push_back(output);
     }
@@ -224,8 +215,8 @@ class Decoder {
     kernel.name = NameAt(wire_.debug().kernel_names(), i);
     kernel.grid = reader_.Exprs(wire.grid(), "grid extents");
     if (wire.cluster_size() > 3 || wire.block_vars_size() > 3) {
-      reader_.Problem(fmt::format("{} cluster sizes and {} block variables; a grid has at most 3 dimensions",
-                                  wire.cluster_size(), wire.block_vars_size()));
+      reader_.Problem(
+          fmt::format("{} cluster sizes and {} block variables; a grid has at most 3 dimensions", wire.cluster_size(), wire.block_vars_size()));
       return;
     }
     kernel.cluster.assign(wire.cluster().begin(), wire.cluster().end());
@@ -249,12 +240,8 @@ bool CheckSizes(std::string_view bytes, Diagnostics& diagnostics) {
     std::string_view what;
     size_t size;
     size_t limit;
-  } tables[] = {{"variables", size.variables, kMaxVars},
-                {"buffers", size.buffers, kMaxBuffers},
-                {"expressions", size.expressions, kMaxExprs},
-                {"parameters", size.parameters, kMaxParams},
-                {"kernels", size.kernels, kMaxKernels},
-                {"source files", size.files, kMaxFiles}};
+  } tables[] = {{"variables", size.variables, kMaxVars},     {"buffers", size.buffers, kMaxBuffers}, {"expressions", size.expressions, kMaxExprs},
+                {"parameters", size.parameters, kMaxParams}, {"kernels", size.kernels, kMaxKernels}, {"source files", size.files, kMaxFiles}};
   const size_t errors = diagnostics.errors();
   for (const auto& table : tables) {
     if (table.size <= table.limit) continue;
@@ -289,11 +276,10 @@ std::expected<Module, Failed> Decode(std::string_view bytes, Diagnostics& diagno
   if (!CheckSizes(bytes, diagnostics)) return std::unexpected(Failed{});
   v1::Module wire;
   if (!ParseWire(bytes, wire)) {
-    diagnostics.Error(
-        fmt::format("these {} bytes are no serialized kiln.v1.Module: malformed, cut off, or nested deeper than {} "
-                    "statements",
-                    bytes.size(), kMaxNesting),
-        "send the output of the client's serializer unchanged, or the text form, which starts with \"kiln 1\"");
+    diagnostics.Error(fmt::format("these {} bytes are no serialized kiln.v1.Module: malformed, cut off, or nested deeper than {} "
+                                  "statements",
+                                  bytes.size(), kMaxNesting),
+                      "send the output of the client's serializer unchanged, or the text form, which starts with \"kiln 1\"");
     return std::unexpected(Failed{});
   }
   return Decoder(wire, diagnostics).Run();

@@ -82,5 +82,4 @@ class OpReader {
 // Appends the statements of `block`, and their places to `locations`, in preorder.
 void WriteBlock(const Block& block, v1::Block& out, v1::DebugInfo& debug);
 
-
 }  // namespace kiln::ir

@@ -26,19 +26,15 @@ std::string OpReader::Placed(std::string_view message) const {
   return fmt::format("{}[{}], statement {} ({}): {}", table_, index_, stmts_, op_name_, message);
 }
 
-void OpReader::Problem(std::string message, std::string hint) {
-  diagnostics_.Error(Placed(message), std::move(hint), loc_);
-}
+void OpReader::Problem(std::string message, std::string hint) { diagnostics_.Error(Placed(message), std::move(hint), loc_); }
 
-void OpReader::Newer(std::string message) {
-  diagnostics_.Unsupported(Placed(message), "update the daemon, or use a client of its version", loc_);
-}
+void OpReader::Newer(std::string message) { diagnostics_.Unsupported(Placed(message), "update the daemon, or use a client of its version", loc_); }
 
 void OpReader::RefuseUnknownFields(const google::protobuf::Message& message) {
   const auto& unknown = message.GetReflection()->GetUnknownFields(message);
   for (int i = 0; i < unknown.field_count() && i < 4; ++i) {
-    Newer(fmt::format("field {} of {} is newer than this compiler, whose format is version {}",
-                      unknown.field(i).number(), std::string_view(message.GetDescriptor()->name()), kFormatVersion));
+    Newer(fmt::format("field {} of {} is newer than this compiler, whose format is version {}", unknown.field(i).number(),
+                      std::string_view(message.GetDescriptor()->name()), kFormatVersion));
   }
 }
 
@@ -46,8 +42,7 @@ ExprId OpReader::Expr(uint32_t index, std::string_view what) {
   if (index < exprs_.size()) {
     uint64_t before = std::exchange(written_, written_ + sizes_.Of(exprs_[index]).nodes);
     if (before <= kMaxWritten && written_ > kMaxWritten) {
-      Problem(fmt::format("the expressions written out have more than {} nodes", kMaxWritten),
-              "bind parts of them with let");
+      Problem(fmt::format("the expressions written out have more than {} nodes", kMaxWritten), "bind parts of them with let");
     }
     return exprs_[index];
   }
@@ -80,10 +75,8 @@ VarId OpReader::Var(uint32_t index, std::string_view what) {
 template <typename T>
 T OpReader::Enum(int number, T first, T last, std::string_view what) {
   if (number >= int(first) && number <= int(last)) return T(number);
-  if (number == 0)
-    Problem(fmt::format("{} is not given", what));
-  else
-    Newer(fmt::format("{} {} is not known here", what, number));
+  if (number == 0) Problem(fmt::format("{} is not given", what));
+  else Newer(fmt::format("{} {} is not known here", what, number));
   return first;
 }
 
@@ -164,8 +157,8 @@ Op OpReader::UnknownOp(const v1::Stmt& stmt) {
   uint32_t number = uint32_t(unknown.field(0).number());
   auto name = wire_.op_names().find(number);
   std::string shown = name == wire_.op_names().end() ? "without a name" : fmt::format("'{}'", Shown(name->second));
-  Newer(fmt::format("statement {}: op {} (number {}) is newer than this compiler, whose format is version {}", stmts_,
-                    shown, number, kFormatVersion));
+  Newer(
+      fmt::format("statement {}: op {} (number {}) is newer than this compiler, whose format is version {}", stmts_, shown, number, kFormatVersion));
   return Barrier{};
 }
 
@@ -189,8 +182,7 @@ Op OpReader::Read(const v1::Alloc& op) { return Alloc{Buffer(op.buffer(), "the b
 Op OpReader::Read(const v1::For& op) {
   For result{.kind = Enum(op.kind(), LoopKind::kSerial, LoopKind::kPersistent, "loop kind")};
   if (op.vars_size() != op.extents_size() || op.vars_size() == 0 || op.vars_size() > kMaxRank) {
-    Problem(fmt::format("{} variables and {} extents; a loop has 1 to {} of each", op.vars_size(), op.extents_size(),
-                        kMaxRank));
+    Problem(fmt::format("{} variables and {} extents; a loop has 1 to {} of each", op.vars_size(), op.extents_size(), kMaxRank));
     return Barrier{};
   }
   for (uint32_t var : op.vars()) result.vars.push_back(Var(var, "the loop variable"));
@@ -223,8 +215,7 @@ Op OpReader::Read(const v1::Store& op) {
 Op OpReader::Read(const v1::Assume& op) { return Assume{Expr(op.cond(), "the condition")}; }
 
 Op OpReader::Read(const v1::Copy& op) {
-  return Copy{
-      ReadRegion(op.has_src(), op.src(), "src"), ReadRegion(op.has_dst(), op.dst(), "dst"), op.coalesced_width(), {}};
+  return Copy{ReadRegion(op.has_src(), op.src(), "src"), ReadRegion(op.has_dst(), op.dst(), "dst"), op.coalesced_width(), {}};
 }
 
 Op OpReader::Read(const v1::Gemm& op) {
@@ -238,19 +229,16 @@ Op OpReader::Read(const v1::Gemm& op) {
               {}};
 }
 
-Op OpReader::Read(const v1::Fill& op) {
-  return Fill{ReadRegion(op.has_dst(), op.dst(), "dst"), Expr(op.value(), "the value")};
-}
+Op OpReader::Read(const v1::Fill& op) { return Fill{ReadRegion(op.has_dst(), op.dst(), "dst"), Expr(op.value(), "the value")}; }
 
 Op OpReader::Read(const v1::Reduce& op) {
-  return Reduce{Enum(op.kind(), ReduceKind::kSum, ReduceKind::kBitXor, "reduce kind"),
-                ReadRegion(op.has_src(), op.src(), "src"), ReadRegion(op.has_dst(), op.dst(), "dst"), op.dim(),
-                op.clear()};
+  return Reduce{Enum(op.kind(), ReduceKind::kSum, ReduceKind::kBitXor, "reduce kind"), ReadRegion(op.has_src(), op.src(), "src"),
+                ReadRegion(op.has_dst(), op.dst(), "dst"), op.dim(), op.clear()};
 }
 
 Op OpReader::Read(const v1::Atomic& op) {
-  return Atomic{Enum(op.kind(), AtomicKind::kAdd, AtomicKind::kMin, "atomic kind"), Buffer(op.buffer(), "the buffer"),
-                Exprs(op.indices(), "indices"), Expr(op.value(), "the value")};
+  return Atomic{Enum(op.kind(), AtomicKind::kAdd, AtomicKind::kMin, "atomic kind"), Buffer(op.buffer(), "the buffer"), Exprs(op.indices(), "indices"),
+                Expr(op.value(), "the value")};
 }
 
 }  // namespace kiln::ir

@@ -22,9 +22,9 @@ using google::protobuf::internal::WireFormatLite;
 
 // Sizes of separate allocations, measured with protobuf 3.21 and glibc on 64 bits: they include the allocator's own bytes, and a list's
 // pointers with space for twice as many.
-constexpr size_t kOfAMessage = 48;   // besides itself
-constexpr size_t kOfAString = 64;    // besides its bytes
-constexpr size_t kOfAnUnknown = 112; // besides its bytes
+constexpr size_t kOfAMessage = 48;    // besides itself
+constexpr size_t kOfAString = 64;     // besides its bytes
+constexpr size_t kOfAnUnknown = 112;  // besides its bytes
 constexpr size_t kOfAMapEntry = 192;
 constexpr size_t kOfAList = 32;  // of numbers, besides these
 
@@ -45,8 +45,12 @@ size_t Decoded(const ModuleSize& size) {
 
 // The parser stops at the limits of a module. Names stay in the text.
 size_t DecodedText(size_t bytes) {
-  static const size_t most = Decoded({.variables = kMaxVars, .buffers = kMaxBuffers, .expressions = kMaxExprs, .parameters = kMaxParams,
-                                      .kernels = kMaxKernels, .statements = kMaxStmts});
+  static const size_t most = Decoded({.variables = kMaxVars,
+                                      .buffers = kMaxBuffers,
+                                      .expressions = kMaxExprs,
+                                      .parameters = kMaxParams,
+                                      .kernels = kMaxKernels,
+                                      .statements = kMaxStmts});
   return std::min(kOfAText * bytes, most + 8 * bytes);
 }
 
@@ -57,8 +61,8 @@ size_t SizeOf(const Descriptor& type) {
 
 size_t ElementBytes(const FieldDescriptor& field) {
   using Field = FieldDescriptor;
-  const bool wide = field.cpp_type() == Field::CPPTYPE_INT64 || field.cpp_type() == Field::CPPTYPE_UINT64 ||
-                    field.cpp_type() == Field::CPPTYPE_DOUBLE;
+  const bool wide =
+      field.cpp_type() == Field::CPPTYPE_INT64 || field.cpp_type() == Field::CPPTYPE_UINT64 || field.cpp_type() == Field::CPPTYPE_DOUBLE;
   return wide ? 8 : 4;
 }
 
@@ -69,7 +73,7 @@ struct WireSize::Shape {
     bool known = false;
     WireFormatLite::WireType wire{};  // sent as another, a parser keeps it as an unknown field
     const Shape* message = nullptr;
-    bool text = false;        // string or bytes
+    bool text = false;         // string or bytes
     size_t element_bytes = 0;  // of a list of numbers, which may be packed
     size_t slot = 0;
 
@@ -158,9 +162,7 @@ bool WireSize::ReadField(Stream& stream, const Shape& shape, uint32_t tag, int n
   const WireFormatLite::WireType sent = WireFormatLite::GetTagWireType(tag);
   switch (sent) {
     case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: return ReadLength(stream, shape, number, nesting);
-    case WireFormatLite::WIRETYPE_START_GROUP:
-      memory_ += kOfAnUnknown;
-      return nesting > 0 && Read(stream, kUnknown, nesting - 1);
+    case WireFormatLite::WIRETYPE_START_GROUP: memory_ += kOfAnUnknown; return nesting > 0 && Read(stream, kUnknown, nesting - 1);
     default: break;
   }
   const Shape::Field& field = shape.At(number);

@@ -184,8 +184,8 @@ TEST(WireSize, NoFieldInAnyFormTakesMoreThanIsMeasured) {
     };
   };
   const std::pair<const google::protobuf::Descriptor*, std::function<std::string(std::string)>> places[] = {
-      {v1::Module::descriptor(), nothing}, {v1::Expr::descriptor(), within(5)},       {v1::Buffer::descriptor(), within(4)},
-      {v1::Var::descriptor(), within(3)},  {v1::Param::descriptor(), within(2)},      {v1::Kernel::descriptor(), within(6)},
+      {v1::Module::descriptor(), nothing},       {v1::Expr::descriptor(), within(5)},      {v1::Buffer::descriptor(), within(4)},
+      {v1::Var::descriptor(), within(3)},        {v1::Param::descriptor(), within(2)},     {v1::Kernel::descriptor(), within(6)},
       {v1::Stmt::descriptor(), within(1, 5, 6)}, {v1::DebugInfo::descriptor(), within(15)}};
   for (const auto& [type, place] : places) {
     for (int i = 0; i < type->field_count() && type->field(i)->number() < 16; ++i) {

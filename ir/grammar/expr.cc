@@ -21,8 +21,7 @@ std::vector<ExprOp> OpsOf(std::initializer_list<TypeRule> rules) {
 
 // What gives a value of the type from operands of the same type.
 const std::vector<ExprOp>& OpsFor(DType type) {
-  static const std::vector<ExprOp> of_floats =
-      OpsOf({TypeRule::arith, TypeRule::unary, TypeRule::math, TypeRule::math2, TypeRule::math3});
+  static const std::vector<ExprOp> of_floats = OpsOf({TypeRule::arith, TypeRule::unary, TypeRule::math, TypeRule::math2, TypeRule::math3});
   static const std::vector<ExprOp> of_integers = OpsOf({TypeRule::arith, TypeRule::unary, TypeRule::integer, TypeRule::bits});
   static const std::vector<ExprOp> of_bools = OpsOf({TypeRule::logic, TypeRule::negation, TypeRule::bits});
   if (type == DType::kBool) return of_bools;
@@ -40,7 +39,8 @@ ExprId Writer::Made(ExprOp op, DType type, std::initializer_list<ExprId> args) {
 ExprId Writer::Constant(DType type) {
   if (type == DType::kBool) return module.exprs.Bool(Coin());
   if (IsFloat(type)) return module.exprs.Float(FloatValue(), type);
-  if (OneIn(6)) return module.exprs.Int(Pick<int64_t>({std::numeric_limits<int64_t>::min(), -1, std::numeric_limits<int32_t>::max(), 1 << 20, 127}), type);
+  if (OneIn(6))
+    return module.exprs.Int(Pick<int64_t>({std::numeric_limits<int64_t>::min(), -1, std::numeric_limits<int32_t>::max(), 1 << 20, 127}), type);
   return module.exprs.Int(Below(9) - 4, type);
 }
 

@@ -12,9 +12,9 @@
 namespace kiln::ir::grammar {
 
 struct Options {
-  bool decisions = false;   // also what passes decide, and the statements that only they make
-  bool simplified = true;   // expressions as the builders make them; else some are left as a front end may send them
-  bool odd = true;          // also what few programs have: tiles of nothing, counts of 64 bits, and what is refused
+  bool decisions = false;  // also what passes decide, and the statements that only they make
+  bool simplified = true;  // expressions as the builders make them; else some are left as a front end may send them
+  bool odd = true;         // also what few programs have: tiles of nothing, counts of 64 bits, and what is refused
 };
 
 // The same for equal arguments, on every machine.

@@ -12,9 +12,7 @@ namespace {
 constexpr int64_t kMostElementsOfRegion = 16384;
 constexpr int64_t kUsualSharedBytes = 40 << 10;
 
-int64_t Product(const std::vector<int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies());
-}
+int64_t Product(const std::vector<int64_t>& shape) { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies()); }
 
 }  // namespace
 
@@ -30,7 +28,8 @@ void Writer::AddSymbols() {
 ExprId Writer::TensorExtent() {
   if (!symbols_.empty() && OneIn(3)) return HostValue();
   if (Odd(30)) return module.exprs.Int(0);
-  const auto extent = Odd(40) ? int64_t{1} << 33 : Pick<int64_t>({1, 2, 3, 8, 16, 17, 32, 64, 64, 65, 100, 128, 128, 256, 255, 512, 1000, 1024, 4096, 65536});
+  const auto extent =
+      Odd(40) ? int64_t{1} << 33 : Pick<int64_t>({1, 2, 3, 8, 16, 17, 32, 64, 64, 65, 100, 128, 128, 256, 255, 512, 1000, 1024, 4096, 65536});
   return module.exprs.Int(extent, extent >> 31 == 0 ? DType::kI32 : DType::kI64);
 }
 
@@ -39,7 +38,9 @@ BufferId Writer::AddTensor(bool workspace) {
   for (int64_t rank = Odd(12) ? 0 : 1 + Below(OneIn(6) ? 5 : 3); rank > 0; --rank) buffer.shape.push_back(TensorExtent());
   if (!workspace && OneIn(5)) {
     for (size_t d = 0; d < buffer.shape.size(); ++d)
-      buffer.strides.push_back(d + 1 == buffer.shape.size() && Coin() ? module.exprs.Int(1) : !symbols_.empty() && OneIn(3) ? HostValue() : module.exprs.Int(Pick<int64_t>({1, 8, 64, 100, 1024})));
+      buffer.strides.push_back(d + 1 == buffer.shape.size() && Coin() ? module.exprs.Int(1)
+                               : !symbols_.empty() && OneIn(3)        ? HostValue()
+                                                                      : module.exprs.Int(Pick<int64_t>({1, 8, 64, 100, 1024})));
   }
   if (OneIn(6)) buffer.pad_value = FloatValue();
   if (!workspace) buffer.may_alias = OneIn(5);
@@ -112,7 +113,9 @@ BufferId Writer::AddTile(Space space, const std::vector<int64_t>& shape) {
   return AddTile(space, type, shape);
 }
 
-bool Writer::HasLayout(const std::vector<int64_t>& shape) { return !shape.empty() && std::ranges::all_of(shape, [](int64_t extent) { return extent > 0; }); }
+bool Writer::HasLayout(const std::vector<int64_t>& shape) {
+  return !shape.empty() && std::ranges::all_of(shape, [](int64_t extent) { return extent > 0; });
+}
 
 Ring Writer::AddRing() { return {AddTile(Space::kBarrier, DType::kI64, {4}), AddTile(Space::kLocal, DType::kI32, {2})}; }
 

@@ -19,7 +19,7 @@ struct Form {
 };
 
 constexpr Form kForms[] = {
-#define KILN_OP(number, type, name, family, since)                              \
+#define KILN_OP(number, type, name, family, since) \
   {[](const Writer& writer) { return Weight(writer, Tag<type>()); }, [](Writer& writer) { return Write(writer, Tag<type>()); }},
 #include "ir/ops.def"
 };
@@ -112,8 +112,9 @@ Op Writer::Statement() {
 
 // Threads of a block by two or three numbers, as `threads=(x, y, z)` gives them.
 void Writer::AddThreads(Kernel& kernel) {
-  threads_ = kernel.threads = uint32_t(Odd(200) ? Below(1100) : Odd(8) ? Pick<int64_t>({1, 7, 16, 32, 33, 96, 100})
-                                                           : Pick<int64_t>({64, 64, 128, 128, 128, 128, 192, 256, 256, 256, 384, 512, 1024}));
+  threads_ = kernel.threads = uint32_t(Odd(200) ? Below(1100)
+                                       : Odd(8) ? Pick<int64_t>({1, 7, 16, 32, 33, 96, 100})
+                                                : Pick<int64_t>({64, 64, 128, 128, 128, 128, 192, 256, 256, 256, 384, 512, 1024}));
   if (OneIn(3)) return;
   if (!thread_) thread_ = module.AddVar({VarKind::kThread, DType::kI32, 0, Name()});
   const ExprId number = module.VarRef(*thread_);

@@ -41,12 +41,12 @@ struct Scope {
 
 // How many entities of each kind a module gets.
 struct Sizes {
-  int statements = 8;         // of a kernel, about
-  int depth = 3;              // statements within statements
-  int64_t elements = 4096;    // of a tile
-  int expression = 3;         // depth
-  bool flat = false;          // few forms, one after the other
-  bool products = false;      // kernels begin with a pipelined product
+  int statements = 8;       // of a kernel, about
+  int depth = 3;            // statements within statements
+  int64_t elements = 4096;  // of a tile
+  int expression = 3;       // depth
+  bool flat = false;        // few forms, one after the other
+  bool products = false;    // kernels begin with a pipelined product
 };
 
 class Writer {

@@ -8,14 +8,12 @@ namespace kiln::ir {
 namespace {
 
 void CheckParallel(Verifier& verifier, const For& op) {
-  if (verifier.InParallel())
-    verifier.Error("a parallel loop inside a parallel or vectorized one", "make them one loop with several variables");
+  if (verifier.InParallel()) verifier.Error("a parallel loop inside a parallel or vectorized one", "make them one loop with several variables");
   int64_t iterations = 1;
   for (ExprId extent : op.extents) {
     std::optional<int64_t> value = verifier.exprs().ConstInt(extent);
     if (!value)
-      return verifier.Unsupported("a parallel loop whose extent is not constant",
-                                  "loop over a constant tile and guard its statements with if");
+      return verifier.Unsupported("a parallel loop whose extent is not constant", "loop over a constant tile and guard its statements with if");
     if (*value > 0 && (__builtin_mul_overflow(iterations, *value, &iterations) || iterations > kMaxTileElements)) {
       return verifier.Error("a parallel loop of more than 2^24 iterations", "shrink the tile");
     }
@@ -25,28 +23,21 @@ void CheckParallel(Verifier& verifier, const For& op) {
 void CheckKind(Verifier& verifier, const For& op) {
   bool parallel = op.kind == LoopKind::kParallel;
   if (parallel) CheckParallel(verifier, op);
-  if (op.kind == LoopKind::kPipelined || op.kind == LoopKind::kPersistent)
-    verifier.CheckTogether(fmt::format("a {} loop", Name(op.kind)));
+  if (op.kind == LoopKind::kPipelined || op.kind == LoopKind::kPersistent) verifier.CheckTogether(fmt::format("a {} loop", Name(op.kind)));
   if (!parallel && op.vars.size() > 1)
-    verifier.Error(fmt::format("a {} loop of {} variables", Name(op.kind), op.vars.size()),
-                   "nest loops of one variable each");
-  if (op.num_stages > kMaxStages)
-    verifier.Error(fmt::format("{} stages", op.num_stages), fmt::format("use at most {}", kMaxStages));
-  if (op.num_stages > 0 && op.kind != LoopKind::kPipelined)
-    verifier.Error(fmt::format("stages on a {} loop", Name(op.kind)), "make it pipelined");
-  if (!parallel && op.coalesced_width > 0)
-    verifier.Error(fmt::format("coalesced on a {} loop", Name(op.kind)), "make it parallel");
+    verifier.Error(fmt::format("a {} loop of {} variables", Name(op.kind), op.vars.size()), "nest loops of one variable each");
+  if (op.num_stages > kMaxStages) verifier.Error(fmt::format("{} stages", op.num_stages), fmt::format("use at most {}", kMaxStages));
+  if (op.num_stages > 0 && op.kind != LoopKind::kPipelined) verifier.Error(fmt::format("stages on a {} loop", Name(op.kind)), "make it pipelined");
+  if (!parallel && op.coalesced_width > 0) verifier.Error(fmt::format("coalesced on a {} loop", Name(op.kind)), "make it parallel");
 }
 
 }  // namespace
 
 void Check(Verifier& verifier, const For& op) {
   if (op.vars.empty() || op.vars.size() != op.extents.size()) {
-    return verifier.Error(fmt::format("{} loop variables and {} extents", op.vars.size(), op.extents.size()),
-                          "give each variable an extent");
+    return verifier.Error(fmt::format("{} loop variables and {} extents", op.vars.size(), op.extents.size()), "give each variable an extent");
   }
-  for (size_t i = 0; i < op.vars.size(); ++i)
-    verifier.CheckTyped(op.extents[i], verifier.module()[op.vars[i]].dtype, "the extent");
+  for (size_t i = 0; i < op.vars.size(); ++i) verifier.CheckTyped(op.extents[i], verifier.module()[op.vars[i]].dtype, "the extent");
   CheckKind(verifier, op);
   const int64_t threads = verifier.threads.Count();
   if (verifier.narrowed && op.layout && op.layout->Threads() > threads) {
@@ -81,8 +72,7 @@ void CheckLeaves(Verifier& verifier, std::string_view word) {
   if (!in_loop) return verifier.Error(fmt::format("{} outside a loop", word), "put it into the loop that it concerns, or use an if");
   LoopKind kind = verifier.loops.back();
   if (kind == LoopKind::kParallel || kind == LoopKind::kVectorized) {
-    verifier.Error(fmt::format("{} in a {} loop, whose iterations have no order", word, Name(kind)),
-                   "guard the statements with if");
+    verifier.Error(fmt::format("{} in a {} loop, whose iterations have no order", word, Name(kind)), "guard the statements with if");
   }
 }
 

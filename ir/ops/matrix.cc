@@ -18,8 +18,7 @@ struct Matrix {
 std::optional<Matrix> MatrixOf(Verifier& verifier, const Region& region, std::string_view what, int64_t parts = 1) {
   if (!verifier.CheckRegion(region, what)) return std::nullopt;
   size_t rank = region.extents.size();
-  bool single =
-      rank >= 2 && std::all_of(region.extents.begin(), region.extents.end() - 2, [&](int64_t e) { return e == 1 || e == parts; });
+  bool single = rank >= 2 && std::all_of(region.extents.begin(), region.extents.end() - 2, [&](int64_t e) { return e == 1 || e == parts; });
   if (!single) {
     verifier.Error(fmt::format("{} is {}, not a matrix", what, fmt::join(region.extents, " × ")),
                    "name one matrix: only the last two extents may exceed 1");
@@ -35,8 +34,7 @@ void CheckShapes(Verifier& verifier, const Gemm& op) {
   if (op.transpose_a) std::swap(a->rows, a->cols);
   if (op.transpose_b) std::swap(b->rows, b->cols);
   if (a->cols == b->rows && a->rows == c->rows && b->cols == c->cols) return;
-  verifier.Error(fmt::format("op(a) is {} × {}, op(b) is {} × {} and c is {} × {}", a->rows, a->cols, b->rows, b->cols,
-                             c->rows, c->cols),
+  verifier.Error(fmt::format("op(a) is {} × {}, op(b) is {} × {} and c is {} × {}", a->rows, a->cols, b->rows, b->cols, c->rows, c->cols),
                  "op(a) is m × k, op(b) is k × n and c is m × n; is a transpose missing?");
 }
 
@@ -52,12 +50,10 @@ void CheckSpaces(Verifier& verifier, const Gemm& op) {
   for (auto [region, what] : {std::pair(&op.a, "a"), std::pair(&op.b, "b")}) {
     Space space = verifier.module()[region->buffer].space;
     if (space == Space::kShared || space == Space::kFragment) continue;
-    verifier.Error(fmt::format("{} is in {} memory", what, Name(space)),
-                   "copy it to a shared buffer or a fragment first");
+    verifier.Error(fmt::format("{} is in {} memory", what, Name(space)), "copy it to a shared buffer or a fragment first");
   }
   Space space = verifier.module()[op.c.buffer].space;
-  if (space != Space::kFragment)
-    verifier.Error(fmt::format("c is in {} memory", Name(space)), "accumulate in a fragment and copy it out");
+  if (space != Space::kFragment) verifier.Error(fmt::format("c is in {} memory", Name(space)), "accumulate in a fragment and copy it out");
 }
 
 }  // namespace

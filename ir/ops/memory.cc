@@ -20,8 +20,7 @@ std::vector<int64_t> NonUnit(const std::vector<int64_t>& extents) {
 void Check(Verifier& verifier, const Alloc& op) {
   const Buffer& buffer = verifier.module()[op.buffer];
   if (buffer.space == Space::kGlobal)
-    return verifier.Error(fmt::format("{} is global and cannot be allocated by a kernel", verifier.Name(op.buffer)),
-                          "make it a workspace");
+    return verifier.Error(fmt::format("{} is global and cannot be allocated by a kernel", verifier.Name(op.buffer)), "make it a workspace");
   if (verifier.WasAllocated(op.buffer))
     return verifier.Error(fmt::format("{} is allocated twice", verifier.Name(op.buffer)), "allocate it once, before its uses, or use two buffers");
   verifier.CheckBuffer(op.buffer);
@@ -35,8 +34,7 @@ void Check(Verifier& verifier, const Copy& op) {
   bool dst = verifier.CheckRegion(op.dst, "the destination");
   if (op.plan && op.plan->ring) verifier.CheckRing(*op.plan->ring);
   if (!src || !dst || NonUnit(op.src.extents) == NonUnit(op.dst.extents)) return;
-  verifier.Error(fmt::format("the source is {} and the destination {}", fmt::join(op.src.extents, " × "),
-                             fmt::join(op.dst.extents, " × ")),
+  verifier.Error(fmt::format("the source is {} and the destination {}", fmt::join(op.src.extents, " × "), fmt::join(op.dst.extents, " × ")),
                  "apart from extents of 1, both must have the same extents in the same order");
 }
 

@@ -10,14 +10,13 @@ namespace {
 void CheckShapes(Verifier& verifier, const Reduce& op) {
   std::vector<int64_t> kept = op.src.extents, dropped = op.src.extents;
   if (op.dim < 0 || size_t(op.dim) >= kept.size()) {
-    return verifier.Error(fmt::format("dimension {} of a source with {} dimensions", op.dim, kept.size()),
-                          "dimensions count from 0");
+    return verifier.Error(fmt::format("dimension {} of a source with {} dimensions", op.dim, kept.size()), "dimensions count from 0");
   }
   kept[size_t(op.dim)] = 1;
   dropped.erase(dropped.begin() + op.dim);
   if (op.dst.extents == kept || op.dst.extents == dropped) return;
-  verifier.Error(fmt::format("the destination is {}, the source {} reduced along dimension {}",
-                             fmt::join(op.dst.extents, " × "), fmt::join(op.src.extents, " × "), op.dim),
+  verifier.Error(fmt::format("the destination is {}, the source {} reduced along dimension {}", fmt::join(op.dst.extents, " × "),
+                             fmt::join(op.src.extents, " × "), op.dim),
                  fmt::format("make the destination {} or {}", fmt::join(dropped, " × "), fmt::join(kept, " × ")));
 }
 
@@ -37,8 +36,7 @@ void Check(Verifier& verifier, const Reduce& op) {
   const Buffer& from = verifier.module()[op.src.buffer];
   const Buffer& to = verifier.module()[op.dst.buffer];
   if (from.dtype != to.dtype)
-    verifier.Error(fmt::format("a reduce of {} into {}", Name(from.dtype), Name(to.dtype)),
-                   "convert the source in a parallel loop first");
+    verifier.Error(fmt::format("a reduce of {} into {}", Name(from.dtype), Name(to.dtype)), "convert the source in a parallel loop first");
   if (!Applies(op.kind, from.dtype))
     verifier.Error(fmt::format("reduce {} does not apply to {}", Name(op.kind), Name(from.dtype)),
                    "bit operations take integers or bool, the others numbers, absmax and abssum signed ones");

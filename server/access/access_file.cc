@@ -12,9 +12,7 @@
 namespace kiln::server {
 namespace {
 
-std::string At(const toml::node& node, std::string_view what) {
-  return fmt::format("line {}: {}", node.source().begin.line, what);
-}
+std::string At(const toml::node& node, std::string_view what) { return fmt::format("line {}: {}", node.source().begin.line, what); }
 
 std::expected<Grant, std::string> ReadGrant(const toml::table& row) {
   Grant grant;
@@ -83,8 +81,7 @@ std::expected<TenantRule, std::string> ReadTenant(const toml::table& row) {
 
 // Each element of the array of tables `rows`, through `read`, into `out`; `known` are the keys a row may have.
 template <class Rule, class Read>
-std::expected<void, std::string> ReadRows(const toml::node& rows, std::initializer_list<std::string_view> known, Read read,
-                                          std::vector<Rule>& out) {
+std::expected<void, std::string> ReadRows(const toml::node& rows, std::initializer_list<std::string_view> known, Read read, std::vector<Rule>& out) {
   const toml::array* array = rows.as_array();
   if (array == nullptr) return std::unexpected(At(rows, "rows are written [[user]], [[certificate]] and [[tenant]]"));
   for (const toml::node& node : *array) {
@@ -134,8 +131,7 @@ std::expected<AccessFile, std::string> ParseAccessFile(std::string_view text) {
     } else if (key == "tenant") {
       read = ReadRows(value, {"name", "compile-seconds", "gpu-seconds", "store-bytes", "requests"}, ReadTenant, file.tenants);
     } else {
-      read = std::unexpected(
-          At(value, fmt::format("there is no `{}`; there are [[user]], [[certificate]] and [[tenant]]", key.str())));
+      read = std::unexpected(At(value, fmt::format("there is no `{}`; there are [[user]], [[certificate]] and [[tenant]]", key.str())));
     }
     if (!read) return std::unexpected(std::move(read.error()));
   }

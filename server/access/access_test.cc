@@ -40,8 +40,7 @@ TEST(Tokens, SurviveTheirFileAndTheFileHoldsNoSecret) {
   EXPECT_EQ(secret.size(), 5u + 64u);
   EXPECT_NE(secret, NewSecret());
   const auto expires = std::chrono::sys_days(std::chrono::year(2031) / 1 / 31) + std::chrono::hours(23);
-  const std::vector<Token> tokens = {{"ci", "team", 3, HashToken(secret), expires},
-                                     {"ops", "default", 31, HashToken("another"), {}}};
+  const std::vector<Token> tokens = {{"ci", "team", 3, HashToken(secret), expires}, {"ops", "default", 31, HashToken("another"), {}}};
   ASSERT_TRUE(WriteTokens(path, tokens));
   struct stat status{};
   ASSERT_EQ(::stat(path.c_str(), &status), 0);
@@ -92,9 +91,8 @@ TEST(Authenticator, ReadsAgainWhatItCouldNotRead) {
   ASSERT_TRUE(WriteTokens(path, {}));
   std::atomic<int> failed = 0;
   std::atomic<int> succeeded = 0;
-  const auto open = Authenticator::Open({.tokens = path, .access = {}, .on_reload = [&](std::string_view error) {
-                                           ++(error.empty() ? succeeded : failed);
-                                         }});
+  const auto open =
+      Authenticator::Open({.tokens = path, .access = {}, .on_reload = [&](std::string_view error) { ++(error.empty() ? succeeded : failed); }});
   ASSERT_TRUE(open) << open.error();
   const auto eventually = [](const std::atomic<int>& count) {
     for (int i = 0; i < 500 && count == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -141,15 +139,15 @@ TEST(Tokens, ExpireInAnyCentury) {
 TEST(Tokens, SayWhichLineIsWrong) {
   const std::string hash = "sha256:" + std::string(64, 'a');
   EXPECT_TRUE(ParseTokens("# comment\n\n ci team read,run " + hash + " never\r\n"));
-  for (const auto& [line, why] : std::initializer_list<std::pair<std::string, std::string>>{
-           {"ci team read " + hash, "a line is NAME"},
-           {"ci te/am read " + hash + " never", "names have"},
-           {"ci team read,rule " + hash + " never", "no scope 'rule'"},
-           {"ci team , " + hash + " never", "no scope ''"},
-           {"ci team read sha256:12 never", "64 hexadecimal"},
-           {"ci team read " + hash + " 2031-02-30T00:00:00Z", "expiry"},
-           {"ci team read " + hash + " 2031-02-28T24:00:00Z", "expiry"},
-           {"ci team read " + hash + " soon", "expiry"}}) {
+  for (const auto& [line, why] :
+       std::initializer_list<std::pair<std::string, std::string>>{{"ci team read " + hash, "a line is NAME"},
+                                                                  {"ci te/am read " + hash + " never", "names have"},
+                                                                  {"ci team read,rule " + hash + " never", "no scope 'rule'"},
+                                                                  {"ci team , " + hash + " never", "no scope ''"},
+                                                                  {"ci team read sha256:12 never", "64 hexadecimal"},
+                                                                  {"ci team read " + hash + " 2031-02-30T00:00:00Z", "expiry"},
+                                                                  {"ci team read " + hash + " 2031-02-28T24:00:00Z", "expiry"},
+                                                                  {"ci team read " + hash + " soon", "expiry"}}) {
     const auto parsed = ParseTokens("# one\n" + line + "\n");
     ASSERT_FALSE(parsed) << line;
     EXPECT_THAT(parsed.error(), HasSubstr("line 2: "));
@@ -179,8 +177,9 @@ scopes = ["admin"]
   EXPECT_FALSE(file->users[1].uid);
   EXPECT_EQ(file->certificates[0].name, "ci.example.com");
 
-  const auto tenants = ParseAccessFile("[[tenant]]\nname = \"*\"\nrequests = 3\n"
-                                       "[[tenant]]\nname = \"ci\"\ncompile-seconds = 0.5\nstore-bytes = 1000\ngpu-seconds = 7");
+  const auto tenants = ParseAccessFile(
+      "[[tenant]]\nname = \"*\"\nrequests = 3\n"
+      "[[tenant]]\nname = \"ci\"\ncompile-seconds = 0.5\nstore-bytes = 1000\ngpu-seconds = 7");
   ASSERT_TRUE(tenants) << tenants.error();
   EXPECT_EQ(tenants->LimitsOf("ci").compile_seconds, 0.5);
   EXPECT_EQ(tenants->LimitsOf("ci").gpu_seconds, 7);
@@ -221,9 +220,8 @@ TEST(Programs, CarryNoTextThatReachesTheCompiler) {
       if (field->message_type() != nullptr) look(field->message_type());
     }
   };
-  for (const google::protobuf::Descriptor* root : {v1::Kernel::descriptor(), v1::Stmt::descriptor(), v1::Expr::descriptor(),
-                                                   v1::Var::descriptor(), v1::Buffer::descriptor(), v1::Param::descriptor(),
-                                                   v1::CompileOptions::descriptor()}) {
+  for (const google::protobuf::Descriptor* root : {v1::Kernel::descriptor(), v1::Stmt::descriptor(), v1::Expr::descriptor(), v1::Var::descriptor(),
+                                                   v1::Buffer::descriptor(), v1::Param::descriptor(), v1::CompileOptions::descriptor()}) {
     look(root);
   }
   EXPECT_GT(seen.size(), 20u) << "the walk saw the ops";

@@ -64,9 +64,7 @@ const Token* TokenOf(const std::vector<Token>& tokens, std::string_view header) 
   return std::ranges::equal(header.substr(0, kScheme.size()), kScheme, {}, Lower) ? FindToken(tokens, header.substr(kScheme.size())) : nullptr;
 }
 
-Failure NoSuchToken() {
-  return Unknown("this kilnd does not know the bearer token; it may have been revoked. `kilnd token new` makes one");
-}
+Failure NoSuchToken() { return Unknown("this kilnd does not know the bearer token; it may have been revoked. `kilnd token new` makes one"); }
 
 std::expected<Caller, Failure> ByToken(const std::vector<Token>& tokens, const cache::Digest& hash) {
   const auto token = std::ranges::find(tokens, hash, &Token::hash);
@@ -132,8 +130,9 @@ std::expected<Caller, Failure> Authenticator::Identify(const grpc::ServerContext
   if (const auto secured = context.auth_context()) {
     if (std::string name = CertificateName(*secured); !name.empty()) return Resolve(*rules, CertificateOf{std::move(name)});
   }
-  return std::unexpected(Unknown("this kilnd serves only clients with a client certificate or a bearer token; set KILN_TOKEN, or "
-                                 "KILN_TLS_CERT and KILN_TLS_KEY"));
+  return std::unexpected(
+      Unknown("this kilnd serves only clients with a client certificate or a bearer token; set KILN_TOKEN, or "
+              "KILN_TLS_CERT and KILN_TLS_KEY"));
 }
 
 std::expected<Caller, Failure> Authenticator::Again(const Caller& caller) const { return Resolve(*rules(), caller.credential); }

@@ -32,8 +32,8 @@ namespace kiln::server {
 class Authenticator {
  public:
   struct Options {
-    std::filesystem::path tokens;  // may not exist
-    std::filesystem::path access;  // empty: none
+    std::filesystem::path tokens;                           // may not exist
+    std::filesystem::path access;                           // empty: none
     std::function<void(std::string_view error)> on_reload;  // of changed files; an empty error: they are in force
   };
 

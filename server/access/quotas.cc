@@ -18,9 +18,7 @@ double Seconds(std::chrono::microseconds time) { return std::chrono::duration<do
 }  // namespace
 
 // The time that the wall clock would show if it had not been set since the start.
-cache::WallTime Quotas::Now() const {
-  return wall_start_ + std::chrono::floor<std::chrono::microseconds>(clock_.SteadyNow() - steady_start_);
-}
+cache::WallTime Quotas::Now() const { return wall_start_ + std::chrono::floor<std::chrono::microseconds>(clock_.SteadyNow() - steady_start_); }
 
 Quotas::Use& Quotas::UseOf(const std::string& tenant) {
   const std::int64_t hour = HourOf(Now());

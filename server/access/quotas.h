@@ -31,7 +31,10 @@ class Quotas {
   using LimitsOf = std::function<TenantLimits(std::string_view tenant)>;
   using OnRefused = std::function<void(std::string_view tenant, std::string_view why)>;
   Quotas(LimitsOf limits_of, const cache::Clock& clock, OnRefused on_refused = {})
-      : limits_of_(std::move(limits_of)), clock_(clock), on_refused_(std::move(on_refused)), wall_start_(clock.WallNow()),
+      : limits_of_(std::move(limits_of)),
+        clock_(clock),
+        on_refused_(std::move(on_refused)),
+        wall_start_(clock.WallNow()),
         steady_start_(clock.SteadyNow()) {}
 
   // One more request under way; End it, if it was begun.

@@ -52,8 +52,8 @@ std::expected<void, std::string> Check(const TlsFiles& files) {
 std::expected<std::shared_ptr<grpc::ServerCredentials>, std::string> TlsCredentials(const TlsFiles& files) {
   if (auto checked = Check(files); !checked) return std::unexpected(std::move(checked.error()));
   namespace tls = grpc::experimental;
-  tls::TlsServerCredentialsOptions options(std::make_shared<tls::FileWatcherCertificateProvider>(
-      files.key, files.certificate, files.client_ca, kLookEverySeconds));
+  tls::TlsServerCredentialsOptions options(
+      std::make_shared<tls::FileWatcherCertificateProvider>(files.key, files.certificate, files.client_ca, kLookEverySeconds));
   options.watch_identity_key_cert_pairs();
   options.set_cert_request_type(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
   if (!files.client_ca.empty()) {

@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "server/access/method_scopes.h"
 #include "server/access/tokens.h"
@@ -64,8 +64,8 @@ int New(const Arguments& a) {
   const auto scopes = ParseScopes(a.scopes);
   if (!scopes) return Fail(scopes.error());
   if (!AllowSomething(*scopes)) {
-    return Fail(fmt::format("no method needs {} yet: a token with no other scope can call nothing; give read, compile, run or admin with it",
-                            a.scopes));
+    return Fail(
+        fmt::format("no method needs {} yet: a token with no other scope can call nothing; give read, compile, run or admin with it", a.scopes));
   }
   const auto expires = ParseExpiry(a.expires);
   if (!expires) return Fail(expires.error());
@@ -83,8 +83,7 @@ int List(const Arguments& a) {
   if (!tokens) return Fail(tokens.error());
   for (const Token& token : *tokens) {
     const bool over = token.IsOver(std::chrono::system_clock::now());
-    fmt::print("{:24} {:16} {:28} {}{}\n", token.name, token.tenant, FormatScopes(token.scopes), FormatExpiry(token),
-               over ? " (expired)" : "");
+    fmt::print("{:24} {:16} {:28} {}{}\n", token.name, token.tenant, FormatScopes(token.scopes), FormatExpiry(token), over ? " (expired)" : "");
   }
   return 0;
 }

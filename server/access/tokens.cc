@@ -52,11 +52,9 @@ std::optional<WallSeconds> ParseTime(std::string_view text) {
     if (digit) parts[part] = parts[part] * 10 + static_cast<unsigned>(text[i] - '0');
     if (!digit) ++part;
   }
-  const std::chrono::year_month_day date(std::chrono::year(static_cast<int>(parts[0])), std::chrono::month(parts[1]),
-                                         std::chrono::day(parts[2]));
+  const std::chrono::year_month_day date(std::chrono::year(static_cast<int>(parts[0])), std::chrono::month(parts[1]), std::chrono::day(parts[2]));
   if (!date.ok() || parts[3] > 23 || parts[4] > 59 || parts[5] > 59) return std::nullopt;
-  return std::chrono::sys_days(date) + std::chrono::hours(parts[3]) + std::chrono::minutes(parts[4]) +
-         std::chrono::seconds(parts[5]);
+  return std::chrono::sys_days(date) + std::chrono::hours(parts[3]) + std::chrono::minutes(parts[4]) + std::chrono::seconds(parts[5]);
 }
 
 std::expected<Token, std::string> ParseLine(const std::vector<std::string_view>& words) {
@@ -136,8 +134,7 @@ std::expected<std::vector<Token>, std::string> ParseTokens(std::string_view text
 }
 
 std::string Format(const Token& token) {
-  return fmt::format("{} {} {} {}{} {}", token.name, token.tenant, FormatScopes(token.scopes), kHashPrefix,
-                     token.hash.ToHex(), FormatExpiry(token));
+  return fmt::format("{} {} {} {}{} {}", token.name, token.tenant, FormatScopes(token.scopes), kHashPrefix, token.hash.ToHex(), FormatExpiry(token));
 }
 
 std::string FormatExpiry(const Token& token) {

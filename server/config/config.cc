@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <toml++/toml.h>
+#include <CLI/CLI.hpp>
 
 #include "clients/common/config_environment.h"
 #include "compiler/target/closest.h"
@@ -37,8 +37,7 @@ fs::path OwnDirectory() {
 
 fs::path DefaultConfigFile() {
   std::error_code error;
-  const std::string home = Environment("XDG_CONFIG_HOME").empty() ? Environment("HOME") + "/.config"
-                                                                  : Environment("XDG_CONFIG_HOME");
+  const std::string home = Environment("XDG_CONFIG_HOME").empty() ? Environment("HOME") + "/.config" : Environment("XDG_CONFIG_HOME");
   for (const fs::path& path : {fs::path(home) / "kiln/kilnd.toml", fs::path("/etc/kiln/kilnd.toml")}) {
     if (fs::exists(path, error)) return path;
   }
@@ -85,7 +84,9 @@ struct Raw {
 
 // CLI::Range takes nan for a number of any range.
 CLI::Validator Seconds(double least, double most) {
-  const auto is_number = [](const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number" : std::string(); };
+  const auto is_number = [](const std::string& text) {
+    return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number" : std::string();
+  };
   return CLI::Range(least, most) & CLI::Validator(is_number, "");
 }
 
@@ -100,24 +101,30 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   app.add_option("--tokens", raw.tokens, "file of bearer tokens, as `kilnd token` writes it (STATE_DIR/tokens)");
   app.add_option("--access", raw.access, "TOML file: which user or certificate is which tenant, with which scopes");
   app.add_option("--audit-log", config.audit_log, "file for refused calls, admins' actions and puts, instead of the log");
-  app.add_option("--accept-put", raw.accept_put, "take results compiled elsewhere: signed (by --trusted-keys), yes (from anybody "
+  app.add_option("--accept-put", raw.accept_put,
+                 "take results compiled elsewhere: signed (by --trusted-keys), yes (from anybody "
                  "who may compile, without a seal), no; auto: signed, on Unix sockets also from admins without a seal")
-      ->check(CLI::IsMember({"yes", "signed", "no", "auto"}))->capture_default_str();
+      ->check(CLI::IsMember({"yes", "signed", "no", "auto"}))
+      ->capture_default_str();
   app.add_option("--signing-key", raw.signing_key, "Ed25519 key that results are sealed with (STATE_DIR/signing-key.pem)");
   app.add_option("--trusted-keys", raw.trusted_keys, "file of the public keys of other hosts whose results are taken");
   app.add_option("--state-dir", raw.state_dir, "the store and the reproducers")->capture_default_str();
   app.add_option("--memory-cache", config.memory_cache_bytes, "bytes of results kept in memory (256MiB)")
-      ->transform(CLI::AsSizeValue(false))->default_str("256MiB");
-  app.add_option("--disk-cache", config.disk_cache_bytes, "bytes of results kept on disk")
-      ->transform(CLI::AsSizeValue(false))->default_str("8GiB");
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("256MiB");
+  app.add_option("--disk-cache", config.disk_cache_bytes, "bytes of results kept on disk")->transform(CLI::AsSizeValue(false))->default_str("8GiB");
   app.add_option("--worker-executable", raw.worker_executable, "kiln-worker")->capture_default_str();
   app.add_option("--workers", config.workers, "compiles at one time")->check(CLI::Range(1u, 1024u))->capture_default_str();
   app.add_option("--worker-memory", config.worker_memory_bytes, "memory limit of a worker; 0: none")
-      ->transform(CLI::AsSizeValue(false))->default_str("4GiB");
-  app.add_option("--worker-user", raw.worker_user, "user that workers become if kilnd runs as root: a name or number; auto: "
-                 "kiln-worker, else nobody; none")->capture_default_str();
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("4GiB");
+  app.add_option("--worker-user", raw.worker_user,
+                 "user that workers become if kilnd runs as root: a name or number; auto: "
+                 "kiln-worker, else nobody; none")
+      ->capture_default_str();
   app.add_option("--jobs-per-worker", config.jobs_per_worker, "compiles before a worker is replaced")
-      ->check(CLI::PositiveNumber)->capture_default_str();
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--queue", config.queue, "compiles that may wait")->check(CLI::Range(1u, 100'000u))->capture_default_str();
   const auto bytes = [&](const char* name, auto& value, std::uint64_t most, const char* about) {
     app.add_option(name, value, about)->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{1}, most))->capture_default_str();
@@ -128,16 +135,20 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   RequestLimits& limits = config.limits;
   bytes("--max-message", config.max_message_bytes, std::uint64_t{1} << 30, "bytes of a message of any call");
   app.add_option("--connection-memory", config.connection_memory_bytes, "bytes that all connections may hold of messages under way")
-      ->transform(CLI::AsSizeValue(false))->check(CLI::Range(std::uint64_t{32} << 20, std::uint64_t{1} << 40))->default_str("192MiB");
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{32} << 20, std::uint64_t{1} << 40))
+      ->default_str("192MiB");
   bytes("--manifest-memory", config.manifest_memory_bytes, std::uint64_t{1} << 40,
         "bytes that all manifests under way may hold; a caller without one may always have one; a tenant's, four fifths");
   bytes("--request-memory", config.request_memory_bytes, std::uint64_t{1} << 40,
         "bytes that all requests under way may hold, and again those that are being decoded; a tenant's, four fifths");
   app.add_option("--request-queue", config.request_queue,
                  "requests that may wait to be decoded or looked up, and as many large ones; a tenant's, four fifths")
-      ->check(CLI::Range(64u, 100'000u))->capture_default_str();
+      ->check(CLI::Range(64u, 100'000u))
+      ->capture_default_str();
   app.add_option("--max-manifest", limits.manifest_items, "requests × targets of a manifest")
-      ->check(CLI::Range(1u, 1'000'000u))->capture_default_str();
+      ->check(CLI::Range(1u, 1'000'000u))
+      ->capture_default_str();
   bytes("--max-request", limits.request_bytes, std::uint64_t{64} << 20, "bytes of a compile request");
   bytes("--max-module", limits.module_bytes, limits.module_bytes, "bytes of a program");
   bytes("--max-artifact", limits.artifact_bytes, std::uint64_t{255} << 20, "bytes of a compiled artifact");
@@ -146,37 +157,41 @@ void AddOptions(CLI::App& app, Config& config, Raw& raw) {
   count("--max-nesting", limits.nesting, "depth to which statements are nested");
   count("--max-expressions", limits.expressions, "expressions of a program");
   count("--max-buffers", limits.buffers, "buffers of a program");
-  app.add_option("--compile-limit", raw.compile_limit, "seconds a compile may take")
-      ->check(Seconds(0.01, 86'400.0))->capture_default_str();
+  app.add_option("--compile-limit", raw.compile_limit, "seconds a compile may take")->check(Seconds(0.01, 86'400.0))->capture_default_str();
   app.add_option("--keepalive", raw.keepalive, "seconds of silence after which a client is asked whether it is still there")
-      ->check(Seconds(0.1, 86'400.0))->capture_default_str();
+      ->check(Seconds(0.1, 86'400.0))
+      ->capture_default_str();
   app.add_option("--emulators", config.emulators, "emulated runs at one time; 0: this kilnd emulates nothing")
-      ->check(CLI::Range(0u, 256u))->capture_default_str();
+      ->check(CLI::Range(0u, 256u))
+      ->capture_default_str();
   app.add_option("--run-data", config.run_data_bytes, "bytes that the tensors of one run may have")
-      ->transform(CLI::AsSizeValue(false))->default_str("256MiB");
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("256MiB");
   app.add_option("--run-data-total", config.run_data_total_bytes, "bytes that the tensors of all runs under way may have")
-      ->transform(CLI::AsSizeValue(false))->default_str("1GiB");
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("1GiB");
   app.add_option("--run-calls", config.run_calls, "runs under way at one time, from their first message to their last")
-      ->check(CLI::Range(1u, 65'536u))->capture_default_str();
+      ->check(CLI::Range(1u, 65'536u))
+      ->capture_default_str();
   app.add_option("--max-run-arguments", config.run_arguments, "arguments of a run")->check(CLI::Range(1u, 256u))->capture_default_str();
   app.add_option("--max-run-repeats", config.run_repeats, "times that a run is repeated to be timed")
-      ->check(CLI::Range(1u, 10'000u))->capture_default_str();
-  app.add_option("--run-transfer", raw.run_transfer, "seconds a client may take to send a run's tensors, and again to read its outputs")
-      ->check(Seconds(0.01, 86'400.0))->capture_default_str();
-  app.add_option("--run-limit", raw.run_limit, "seconds a run may take in its worker")
-      ->check(Seconds(0.01, 86'400.0))->capture_default_str();
-  app.add_option("--grace", raw.grace, "seconds that running compiles get on SIGTERM")
-      ->check(Seconds(0.0, 3'600.0))->capture_default_str();
-  app.add_option("--ptxas", raw.ptxas, "a ptxas to make cubins with, no script around it; auto: from PATH; none")->capture_default_str();
-  app.add_option("--metrics-listen", raw.metrics_listen, "HOST:PORT of /metrics, /healthz and /readyz over HTTP; none")
+      ->check(CLI::Range(1u, 10'000u))
       ->capture_default_str();
+  app.add_option("--run-transfer", raw.run_transfer, "seconds a client may take to send a run's tensors, and again to read its outputs")
+      ->check(Seconds(0.01, 86'400.0))
+      ->capture_default_str();
+  app.add_option("--run-limit", raw.run_limit, "seconds a run may take in its worker")->check(Seconds(0.01, 86'400.0))->capture_default_str();
+  app.add_option("--grace", raw.grace, "seconds that running compiles get on SIGTERM")->check(Seconds(0.0, 3'600.0))->capture_default_str();
+  app.add_option("--ptxas", raw.ptxas, "a ptxas to make cubins with, no script around it; auto: from PATH; none")->capture_default_str();
+  app.add_option("--metrics-listen", raw.metrics_listen, "HOST:PORT of /metrics, /healthz and /readyz over HTTP; none")->capture_default_str();
   app.add_option("--trace-file", config.trace_file, "file for the spans of requests, as lines of OTLP JSON");
   app.add_option("--trace-file-bytes", config.trace_file_bytes, "size at which that file is renamed; one renamed file is kept")
-      ->transform(CLI::AsSizeValue(false))->default_str("64MiB");
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("64MiB");
   app.add_option("--log-level", raw.log_level, "debug, info, warning, error")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))->capture_default_str();
-  app.add_option("--log-format", raw.log_format, "text (key=value) or json")
-      ->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->capture_default_str();
+  app.add_option("--log-format", raw.log_format, "text (key=value) or json")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
   app.add_option("--log-file", config.log.file, "instead of stderr");
   app.add_flag("--check-config", raw.check_config, "print every setting with its origin, check the files, start nothing");
   app.set_version_flag("--version", "kilnd " KILN_VERSION);
@@ -209,13 +224,11 @@ std::expected<Words, std::string> FromFile(const CLI::App& app, const fs::path& 
   for (const auto& [key, value] : file) {
     const std::string name = fmt::format("--{}", key.str());
     if (app.get_option_no_throw(name) == nullptr || name == "--config") {
-      return std::unexpected(fmt::format("{}: there is no setting {}; `kilnd --help` lists them without the dashes",
-                                         path.string(), key.str()));
+      return std::unexpected(fmt::format("{}: there is no setting {}; `kilnd --help` lists them without the dashes", path.string(), key.str()));
     }
     const auto text = TextOf(value);
     if (!text) {
-      return std::unexpected(fmt::format("{}, line {}: {} takes a string, number or boolean", path.string(), value.source().begin.line,
-                                         key.str()));
+      return std::unexpected(fmt::format("{}, line {}: {} takes a string, number or boolean", path.string(), value.source().begin.line, key.str()));
     }
     if (!text->empty()) words.push_back(fmt::format("{}={}", name, *text));  // CLI11 would take the next word for the value
   }
@@ -289,18 +302,17 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
   const bool tls = !config.tls_certificate.empty();
   if (tls != !config.tls_key.empty()) return std::unexpected("--tls-cert and --tls-key belong together");
   if (!config.endpoint.socket && !tls) {
-    return std::unexpected(fmt::format("{} is TCP, where without TLS anybody could read and write kernels; give --tls-cert and "
-                                       "--tls-key, or --listen unix:PATH",
-                                       config.endpoint.address));
+    return std::unexpected(
+        fmt::format("{} is TCP, where without TLS anybody could read and write kernels; give --tls-cert and "
+                    "--tls-key, or --listen unix:PATH",
+                    config.endpoint.address));
   }
   char* end = nullptr;
   config.socket_mode = static_cast<unsigned>(std::strtoul(raw.socket_mode.c_str(), &end, 8));
   if (*end != '\0' || config.socket_mode > 0777) return std::unexpected("--socket-mode: use an octal mode such as 0660");
   const bool local = raw.accept_put == "auto" && config.endpoint.socket;
   config.accept_put = raw.accept_put != "no";
-  config.accept_unsigned = raw.accept_put == "yes" ? AcceptUnsigned::kOfAnybody
-                           : local                 ? AcceptUnsigned::kOfAdmins
-                                                   : AcceptUnsigned::kOfNobody;
+  config.accept_unsigned = raw.accept_put == "yes" ? AcceptUnsigned::kOfAnybody : local ? AcceptUnsigned::kOfAdmins : AcceptUnsigned::kOfNobody;
   config.state_directory = raw.state_dir;
   if (!config.state_directory.is_absolute()) config.state_directory = fs::absolute(config.state_directory);
   config.tokens = raw.tokens.empty() ? config.state_directory / "tokens" : fs::path(raw.tokens);
@@ -322,8 +334,10 @@ std::expected<void, std::string> Finish(const Raw& raw, Config& config) {
     return std::unexpected("--run-data: from 1 byte to 1TiB; --run-limit and --emulators bound what runs do besides");
   }
   if (config.run_data_total_bytes < config.run_data_bytes) {
-    return std::unexpected(fmt::format("--run-data-total ({} bytes) is less than one run may have, --run-data ({} bytes); raise it or "
-                                       "lower the other", config.run_data_total_bytes, config.run_data_bytes));
+    return std::unexpected(
+        fmt::format("--run-data-total ({} bytes) is less than one run may have, --run-data ({} bytes); raise it or "
+                    "lower the other",
+                    config.run_data_total_bytes, config.run_data_bytes));
   }
   config.grace = std::chrono::milliseconds(static_cast<std::int64_t>(raw.grace * 1000));
   auto metrics = MetricsAddress(raw.metrics_listen);

@@ -26,14 +26,14 @@ struct Config {
   unsigned socket_mode = 0600;
   std::string tls_certificate;  // PEM files; empty: no TLS
   std::string tls_key;
-  std::string tls_client_ca;    // set: clients must present a certificate of it
-  std::filesystem::path tokens;  // of bearer tokens; need not exist
-  std::filesystem::path access;  // who is whom; empty: the defaults of authenticator.h
-  std::string audit_log;         // empty: into the log
-  bool accept_put = true;       // Put and CacheImport: results that were made elsewhere
+  std::string tls_client_ca;                                   // set: clients must present a certificate of it
+  std::filesystem::path tokens;                                // of bearer tokens; need not exist
+  std::filesystem::path access;                                // who is whom; empty: the defaults of authenticator.h
+  std::string audit_log;                                       // empty: into the log
+  bool accept_put = true;                                      // Put and CacheImport: results that were made elsewhere
   AcceptUnsigned accept_unsigned = AcceptUnsigned::kOfAdmins;  // Put of what no trusted key has sealed
-  std::filesystem::path signing_key;   // made where it does not exist
-  std::filesystem::path trusted_keys;  // of other hosts; empty: none
+  std::filesystem::path signing_key;                           // made where it does not exist
+  std::filesystem::path trusted_keys;                          // of other hosts; empty: none
 
   std::filesystem::path state_directory;
   // The default store for this socket alone, used when another kilnd holds the one in `state_directory`.
@@ -48,24 +48,24 @@ struct Config {
   std::string library_path;             // LD_LIBRARY_PATH: where GPU drivers may be
   unsigned jobs_per_worker = 200;
   unsigned queue = 256;
-  std::uint64_t max_message_bytes = std::uint64_t{16} << 20;      // gRPC's, of any call
+  std::uint64_t max_message_bytes = std::uint64_t{16} << 20;         // gRPC's, of any call
   std::uint64_t connection_memory_bytes = std::uint64_t{192} << 20;  // of all that gRPC has received and nobody has read
   std::uint64_t manifest_memory_bytes = std::uint64_t{96} << 20;     // of all manifests under way
   std::uint64_t request_memory_bytes = std::uint64_t{64} << 20;      // of all requests under way; and again of what is being decoded
-  std::size_t request_queue = 4096;  // requests that may wait for a thread at one time
+  std::size_t request_queue = 4096;                                  // requests that may wait for a thread at one time
   RequestLimits limits;
   std::chrono::milliseconds compile_limit{120'000};
-  unsigned emulators = 2;  // emulated runs at one time
-  std::uint64_t run_data_bytes = std::uint64_t{256} << 20;       // of the tensors of one run
-  std::uint64_t run_data_total_bytes = std::uint64_t{1} << 30;   // of all that are under way
-  unsigned run_calls = 256;  // under way
+  unsigned emulators = 2;                                       // emulated runs at one time
+  std::uint64_t run_data_bytes = std::uint64_t{256} << 20;      // of the tensors of one run
+  std::uint64_t run_data_total_bytes = std::uint64_t{1} << 30;  // of all that are under way
+  unsigned run_calls = 256;                                     // under way
   unsigned run_arguments = 256;
   unsigned run_repeats = 10'000;
   std::chrono::milliseconds run_limit{60'000};
   std::chrono::milliseconds run_transfer{60'000};  // of a run's tensors, and of its outputs
   std::chrono::milliseconds grace{20'000};
   std::chrono::milliseconds keepalive{60'000};  // of a silent connection, before the peer is asked whether it is there
-  std::filesystem::path ptxas;  // empty: none
+  std::filesystem::path ptxas;                  // empty: none
 
   std::string metrics_address;  // HOST:PORT of /metrics, /healthz, /readyz; empty: none
   std::string trace_file;       // of spans; empty: none

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "server/system/json_text.h"
 
@@ -38,8 +38,7 @@ std::string ValueOf(const CLI::Option& option) {
 
 std::string VariableOf(std::string_view setting) {
   std::string variable = fmt::format("KILN_{}", setting);
-  std::ranges::transform(variable, variable.begin(),
-                         [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  std::ranges::transform(variable, variable.begin(), [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
   return variable;
 }
 

@@ -24,8 +24,7 @@ void Measure(const ir::Block& block, std::size_t depth, ModuleSize& size) {
 }
 
 Failure Over(std::string_view what, std::size_t has, std::size_t limit, std::string_view setting, std::string_view hint) {
-  Failure failure{.kind = Failure::Kind::kInvalid,
-                  .message = fmt::format("{} {}; this kilnd takes {} ({})", what, has, limit, setting)};
+  Failure failure{.kind = Failure::Kind::kInvalid, .message = fmt::format("{} {}; this kilnd takes {} ({})", what, has, limit, setting)};
   v1::Diagnostic& diagnostic = failure.diagnostics.emplace_back();
   diagnostic.set_message(failure.message);
   diagnostic.set_hint(std::string(hint));
@@ -51,8 +50,7 @@ std::optional<Failure> OverLimit(const ModuleSize& size, std::size_t bytes, cons
       Row{"the kernels of the module are", size.kernels, limits.kernels, "--max-kernels", "split the module"},
       Row{"the statements of the module are", size.statements, limits.statements, "--max-statements",
           "use loops instead of unrolling in the front end"},
-      Row{"the depth to which statements are nested is", size.nesting, limits.nesting, "--max-nesting",
-          "merge loops, or split the kernel"},
+      Row{"the depth to which statements are nested is", size.nesting, limits.nesting, "--max-nesting", "merge loops, or split the kernel"},
       Row{"the expressions of the module are", size.expressions, limits.expressions, "--max-expressions",
           "use loops instead of unrolling in the front end"},
       Row{"the buffers of the module are", size.buffers, limits.buffers, "--max-buffers", "split the module"},

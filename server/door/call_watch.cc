@@ -36,8 +36,7 @@ class CallContext final : public grpc::CallbackServerContext {
 
 class ContextAllocator final : public grpc::ContextAllocator {
  public:
-  ContextAllocator(Journal& journal, AcceptedCalls& accepted, const cache::Clock& clock)
-      : journal_(journal), accepted_(accepted), clock_(clock) {}
+  ContextAllocator(Journal& journal, AcceptedCalls& accepted, const cache::Clock& clock) : journal_(journal), accepted_(accepted), clock_(clock) {}
 
   grpc::CallbackServerContext* NewCallbackServerContext() override { return new CallContext(clock_); }
 
@@ -89,7 +88,7 @@ class InterceptorFactory final : public grpc::experimental::ServerInterceptorFac
     const std::string_view method = info->method();
     if (!method.starts_with(kService)) return nullptr;
     auto* context = dynamic_cast<CallContext*>(info->server_context());
-    if (context == nullptr) return nullptr;  // a method that no callback handles
+    if (context == nullptr) return nullptr;                   // a method that no callback handles
     context->record.method = method.substr(kService.size());  // the server's own string
     context->accepted = accepted_.Enter();
     return new CallInterceptor(*context);
@@ -126,8 +125,7 @@ class UnservedMethods final : public grpc::CallbackGenericService {
 // The field `number` if the stream is at it.
 bool ReadField(google::protobuf::io::CodedInputStream& in, int number, std::string& value) {
   std::uint32_t size = 0;
-  return in.ReadTag() == static_cast<std::uint32_t>(number << 3 | 2) && in.ReadVarint32(&size) &&
-         in.ReadString(&value, static_cast<int>(size));
+  return in.ReadTag() == static_cast<std::uint32_t>(number << 3 | 2) && in.ReadVarint32(&size) && in.ReadString(&value, static_cast<int>(size));
 }
 
 }  // namespace
@@ -170,8 +168,7 @@ void NoteReply(grpc::CallbackServerContext& context, const Reply& reply) {
   CallRecord& record = RecordOf(context);
   record.origin = reply.origin;
   // A serialized CompileReply begins with its key and then the artifact, which begins with its target.
-  google::protobuf::io::CodedInputStream in(reinterpret_cast<const std::uint8_t*>(reply.kept.data()),
-                                            static_cast<int>(reply.kept.size()));
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const std::uint8_t*>(reply.kept.data()), static_cast<int>(reply.kept.size()));
   std::string key;
   if (!ReadField(in, v1::CompileReply::kKeyFieldNumber, key)) return;
   record.key_prefix = HexOf(reinterpret_cast<const std::uint8_t*>(key.data()), std::min<std::size_t>(key.size(), 8));

@@ -45,8 +45,8 @@ class AcceptedCalls {
 // Every call that the builder's server takes is counted, and given to the journal; those, the clock and what is returned outlive the
 // server. Needed by KilnService. Calls of methods that nobody serves are "other" there, and nothing of them is read. What gRPC ends before
 // it has a context is seen by nobody: a message beyond what it takes at all (SetMaxReceiveMessageSize).
-[[nodiscard]] std::unique_ptr<grpc::CallbackGenericService> WatchCalls(grpc::ServerBuilder& builder, Journal& journal,
-                                                                       AcceptedCalls& accepted, const cache::Clock& clock);
+[[nodiscard]] std::unique_ptr<grpc::CallbackGenericService> WatchCalls(grpc::ServerBuilder& builder, Journal& journal, AcceptedCalls& accepted,
+                                                                       const cache::Clock& clock);
 
 // The record of a callback method's call. Valid until the call's OnDone.
 CallRecord& RecordOf(grpc::CallbackServerContext& context);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/mutex.h"
 #include "server/door/lobby.h"
+#include "cache/mutex.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -49,10 +49,9 @@ void Lobby::Enter(int connection, UniqueFd duplicate, const std::string& peer, T
   numbers_[known] = connection;
   guests_.erase(connection);  // one that has gone, whose number this is now
   if (guests_.size() >= options_.connections) MakeRoom();
-  guests_.emplace(connection, Guest{.duplicate = std::move(duplicate),
-                                    .network = NetworkOf(peer),
-                                    .entered = now,
-                                    .received_before = options_.received(connection)});
+  guests_.emplace(
+      connection,
+      Guest{.duplicate = std::move(duplicate), .network = NetworkOf(peer), .entered = now, .received_before = options_.received(connection)});
 }
 
 void Lobby::MakeRoom() {
@@ -90,9 +89,7 @@ void Lobby::NoteRefusal(int connection) {
   if (guest != guests_.end() && ++guest->second.refusals > options_.refusals) CutOff(guest);
 }
 
-std::uint64_t Lobby::BytesOf(const Guests::value_type& guest) const {
-  return options_.received(guest.first) - guest.second.received_before;
-}
+std::uint64_t Lobby::BytesOf(const Guests::value_type& guest) const { return options_.received(guest.first) - guest.second.received_before; }
 
 void Lobby::ForgetWhoHasGone() {
   std::vector<pollfd> polled;

@@ -79,9 +79,9 @@ class Lobby {
 
   const Options options_;
   mutable cache::Mutex mutex_;
-  Guests guests_ KILN_GUARDED_BY(mutex_);  // by connection
+  Guests guests_ KILN_GUARDED_BY(mutex_);                                 // by connection
   std::unordered_map<std::string, int> numbers_ KILN_GUARDED_BY(mutex_);  // of peers
-  std::unordered_map<int, std::string> peers_ KILN_GUARDED_BY(mutex_);  // the last that had the number
+  std::unordered_map<int, std::string> peers_ KILN_GUARDED_BY(mutex_);    // the last that had the number
 };
 
 }  // namespace kiln::server

@@ -26,8 +26,8 @@ namespace {
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{50};
 
 std::string CannotListen(const std::filesystem::path& path, int error) {
-  return fmt::format("cannot listen on {}: {}; is its directory writable? Choose another socket with --listen unix:PATH",
-                     path.string(), std::strerror(error));
+  return fmt::format("cannot listen on {}: {}; is its directory writable? Choose another socket with --listen unix:PATH", path.string(),
+                     std::strerror(error));
 }
 
 bool IsOwn(int fd) {
@@ -43,8 +43,8 @@ std::expected<UniqueFd, std::string> LocalListener::Bind(const std::filesystem::
   path.string().copy(address.sun_path, sizeof address.sun_path - 1);
   UniqueFd listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   // The mode is set before anybody can connect: between bind and listen a connection is refused.
-  if (!listening || ::bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::chmod(path.c_str(), mode) != 0 || ::listen(listening.get(), SOMAXCONN) != 0) {
+  if (!listening || ::bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || ::chmod(path.c_str(), mode) != 0 ||
+      ::listen(listening.get(), SOMAXCONN) != 0) {
     return std::unexpected(CannotListen(path, errno));
   }
   return listening;

@@ -34,14 +34,14 @@ namespace kiln::server {
 
 class MessageRoom {
  public:
-  using Refuse = std::function<void(const Failure&)>;  // on any thread; must not block
-  static constexpr std::size_t kOfACall = std::size_t{16} << 10;    // what gRPC and kilnd hold for a call without a message
+  using Refuse = std::function<void(const Failure&)>;                 // on any thread; must not block
+  static constexpr std::size_t kOfACall = std::size_t{16} << 10;      // what gRPC and kilnd hold for a call without a message
   static constexpr std::size_t kFirstWindow = std::size_t{64} << 10;  // what may have come of a message before its call could enter
 
   struct Options {
     std::size_t capacity;
     std::function<std::uint64_t(int connection)> received;  // BytesReceived
-    bool looks = true;  // by a thread of its own
+    bool looks = true;                                      // by a thread of its own
   };
   explicit MessageRoom(Options options);
   ~MessageRoom();
@@ -99,9 +99,9 @@ class MessageRoom {
   cache::RecursiveCondVar entered_;
   Connections connections_ KILN_GUARDED_BY(mutex_);  // with nobody in it, it keeps empty_at
   std::size_t waiting_ KILN_GUARDED_BY(mutex_) = 0;
-  bool sleeps_ KILN_GUARDED_BY(mutex_) = false;      // the thread, until somebody enters
+  bool sleeps_ KILN_GUARDED_BY(mutex_) = false;  // the thread, until somebody enters
   bool stopping_ KILN_GUARDED_BY(mutex_) = false;
-  std::thread thread_;          // last: it uses the others
+  std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace kiln::server

@@ -103,8 +103,7 @@ std::expected<TcpListener::Bound, std::string> TcpListener::Bind(std::string_vie
   return std::unexpected(fmt::format("cannot listen on {}: {}; is the port taken?", address, std::strerror(error)));
 }
 
-TcpListener::TcpListener(Bound bound, grpc::experimental::ExternalConnectionAcceptor& acceptor, Lobby& lobby,
-                         const cache::Clock& clock)
+TcpListener::TcpListener(Bound bound, grpc::experimental::ExternalConnectionAcceptor& acceptor, Lobby& lobby, const cache::Clock& clock)
     : bound_(std::move(bound)), acceptor_(acceptor), lobby_(lobby), clock_(clock), thread_([this] { Run(); }) {}
 
 TcpListener::~TcpListener() {

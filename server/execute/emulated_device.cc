@@ -64,8 +64,11 @@ std::vector<emulator::Memory> MemoryOf(const runtime::Binder& binder, const RunT
   std::vector<emulator::Memory> memory;
   for (const RunTensors::Tensor& tensor : tensors.tensors()) {
     const runtime::DTypeInfo& type = *runtime::Find(static_cast<runtime::DType>(tensor.shape.dtype()));
-    memory.push_back({tensors.storages()[tensor.storage].host().data() + tensor.first, tensor.span, std::max(1u, type.bits / 8u),
-                      binder.info().params[tensor.param].name, {tensor.shape.shape().begin(), tensor.shape.shape().end()},
+    memory.push_back({tensors.storages()[tensor.storage].host().data() + tensor.first,
+                      tensor.span,
+                      std::max(1u, type.bits / 8u),
+                      binder.info().params[tensor.param].name,
+                      {tensor.shape.shape().begin(), tensor.shape.shape().end()},
                       StridesOf(tensor.shape)});
   }
   return memory;
@@ -147,8 +150,7 @@ class EmulatedDevice final : public WorkerProgram::Device {
     return programs_.Add(key, std::move(*program));
   }
 
-  Done Execute(const v1::DeviceRun& run, Execution& execution, const RunTensors& tensors, const runtime::Binder& binder,
-                      v1::DeviceResult& result) {
+  Done Execute(const v1::DeviceRun& run, Execution& execution, const RunTensors& tensors, const runtime::Binder& binder, v1::DeviceResult& result) {
     v1::RunResult& said = *result.mutable_result();
     const auto began = clock_.SteadyNow();
     const auto report = execution.Launch();

@@ -27,8 +27,8 @@ class EmulatedLaunch {
   std::expected<emulator::Report, std::string> Run(emulator::Program& program, const emulator::Options& options);
 
  private:
-  EmulatedLaunch(const runtime::Binder& binder, std::span<const runtime::Arg> args, std::vector<emulator::Memory> memory,
-                 runtime::Binding binding, std::vector<runtime::EncodedTensorMap> maps);
+  EmulatedLaunch(const runtime::Binder& binder, std::span<const runtime::Arg> args, std::vector<emulator::Memory> memory, runtime::Binding binding,
+                 std::vector<runtime::EncodedTensorMap> maps);
   void AddWorkspace(std::size_t index);
   std::expected<emulator::LaunchArgs, std::string> Prepare(std::size_t index);
   std::expected<std::uint64_t, std::string> Value(const runtime::KernelArg& arg);

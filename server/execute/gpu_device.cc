@@ -151,9 +151,9 @@ class GpuDevice final : public WorkerProgram::Device {
     if (!kernel) return Refuse(kernel.error(), result);
     Copies copies(device);
     const auto place = device->info().kind == runtime::DriverKind::kCuda ? runtime::Place::kCuda : runtime::Place::kHip;
-    auto tensors = RunTensors::Create(run, memory, (*kernel)->binder(),
-                                      {.place = place, .device = device->info().index,
-                                       .give = [&](std::span<std::byte> host) { return copies.Give(host); }});
+    auto tensors =
+        RunTensors::Create(run, memory, (*kernel)->binder(),
+                           {.place = place, .device = device->info().index, .give = [&](std::span<std::byte> host) { return copies.Give(host); }});
     if (!tensors) return std::unexpected(std::move(tensors.error()));
     AddTiming(said, "load", clock_.SteadyNow() - began);
     on_stage("run");
@@ -177,8 +177,8 @@ class GpuDevice final : public WorkerProgram::Device {
     return kernels_.Add(std::move(key), std::move(*kernel));
   }
 
-  static runtime::Result<void> Execute(const v1::RunOptions& options, runtime::Kernel& kernel, const RunTensors& tensors,
-                                       const Copies& copies, v1::RunResult& said) {
+  static runtime::Result<void> Execute(const v1::RunOptions& options, runtime::Kernel& kernel, const RunTensors& tensors, const Copies& copies,
+                                       v1::RunResult& said) {
     // The first launch's results are returned; it is timed too where no others are asked for.
     auto once = runtime::MeasureLaunches(kernel, tensors.args(), nullptr, 0, 1);
     if (!once) return std::unexpected(std::move(once.error()));

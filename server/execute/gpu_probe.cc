@@ -57,7 +57,9 @@ runtime::Artifact CopyProgram(int number, bool cluster) {
   artifact.launch.params = {
       {.name = "source", .dtype = runtime::DType::kI32, .tensor = true, .shape = {Symbol(0)}},
       {.name = "destination", .dtype = runtime::DType::kI32, .tensor = true, .shape = {Symbol(0)}, .output = true, .written = true}};
-  runtime::LaunchSpec launch{.entry = "copy_words", .grid = {Constant(kWords / kThreads)}, .threads = kThreads,
+  runtime::LaunchSpec launch{.entry = "copy_words",
+                             .grid = {Constant(kWords / kThreads)},
+                             .threads = kThreads,
                              .args = {{Kind::kTensor, 0}, {Kind::kTensor, 1}, {Kind::kSymbol, 0}}};
   if (cluster) launch.cluster = {2, 1, 1};
   artifact.launch.launches = {std::move(launch)};
@@ -86,8 +88,7 @@ runtime::Result<bool> RoundTrip(const std::shared_ptr<const runtime::Device>& de
 
 runtime::Result<void> CopyByKernel(runtime::Kernel& kernel, const runtime::Device& device, std::uint64_t from, std::uint64_t to) {
   const auto tensor = [&](std::uint64_t address) {
-    return runtime::Arg::Of(runtime::Tensor{.data = address, .dtype = runtime::DType::kI32, .device = device.info().index,
-                                            .shape = {&kWords, 1}});
+    return runtime::Arg::Of(runtime::Tensor{.data = address, .dtype = runtime::DType::kI32, .device = device.info().index, .shape = {&kWords, 1}});
   };
   const std::array<runtime::Arg, 2> args = {tensor(from), tensor(to)};
   const auto timed = runtime::MeasureLaunches(kernel, args, nullptr, 0, 1);

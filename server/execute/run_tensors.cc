@@ -139,8 +139,10 @@ class RunTensors::Maker {
     for (const std::int64_t extent : output.shape) tensor.shape.add_shape(extent);
     const std::uint64_t bytes = runtime::Bytes(*runtime::Find(output.dtype), *runtime::ElementCount(output.shape));
     if (bytes > run_.limit_bytes() - std::min(total_, run_.limit_bytes())) {
-      return fmt::format("with the output {} the tensors of this call have more than the {} bytes that a run may have; use smaller ones, "
-                         "or start kilnd with more (--run-data)", output.name, run_.limit_bytes());
+      return fmt::format(
+          "with the output {} the tensors of this call have more than the {} bytes that a run may have; use smaller ones, "
+          "or start kilnd with more (--run-data)",
+          output.name, run_.limit_bytes());
     }
     if (bytes > run_.memory_bytes() - std::min(used_, run_.memory_bytes())) return "the run's memory is too small";
     if (std::string problem = Store(used_, bytes); !problem.empty()) return problem;
@@ -184,13 +186,12 @@ class RunTensors::Maker {
 
   std::string Bind(const Tensor& tensor, runtime::DType dtype) {
     const v1::RunTensor& shape = tensor.shape;
-    made_.args_[tensor.param] = runtime::Arg::Of(runtime::Tensor{
-        .data = made_.storages_[tensor.storage].address + shape.offset(),
-        .dtype = dtype,
-        .place = where_.place,
-        .device = where_.device,
-        .shape = {shape.shape().data(), static_cast<std::size_t>(shape.shape_size())},
-        .strides = shape.strides_size() == 0 ? nullptr : shape.strides().data()});
+    made_.args_[tensor.param] = runtime::Arg::Of(runtime::Tensor{.data = made_.storages_[tensor.storage].address + shape.offset(),
+                                                                 .dtype = dtype,
+                                                                 .place = where_.place,
+                                                                 .device = where_.device,
+                                                                 .shape = {shape.shape().data(), static_cast<std::size_t>(shape.shape_size())},
+                                                                 .strides = shape.strides_size() == 0 ? nullptr : shape.strides().data()});
     return {};
   }
 
@@ -198,14 +199,13 @@ class RunTensors::Maker {
   const int memory_;
   const runtime::Binder& binder_;
   const Where& where_;
-  std::uint64_t used_;       // of the memory
-  std::uint64_t total_ = 0;  // bytes of tensors
+  std::uint64_t used_;                                  // of the memory
+  std::uint64_t total_ = 0;                             // bytes of tensors
   std::vector<std::optional<std::size_t>> storage_of_;  // of each argument that is a tensor
   RunTensors made_;
 };
 
-std::expected<RunTensors, std::string> RunTensors::Create(const v1::DeviceRun& run, int memory, const runtime::Binder& binder,
-                                                          const Where& where) {
+std::expected<RunTensors, std::string> RunTensors::Create(const v1::DeviceRun& run, int memory, const runtime::Binder& binder, const Where& where) {
   if (run.positions_size() != run.arguments_size()) return std::unexpected("a run needs a position for each argument");
   return Maker(run, memory, binder, where).Make();
 }

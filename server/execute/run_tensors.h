@@ -40,18 +40,18 @@ class RunTensors {
  public:
   struct Tensor {
     std::size_t param = 0;
-    std::uint32_t argument = 0;   // as in RunOutput
-    v1::RunTensor shape;          // and strides, offset
-    std::size_t storage = 0;      // whose bytes its elements lie in
-    std::uint64_t first = 0;      // bytes that the elements span: from here …
-    std::uint64_t span = 0;       // … so many
+    std::uint32_t argument = 0;  // as in RunOutput
+    v1::RunTensor shape;         // and strides, offset
+    std::size_t storage = 0;     // whose bytes its elements lie in
+    std::uint64_t first = 0;     // bytes that the elements span: from here …
+    std::uint64_t span = 0;      // … so many
     bool written = false;
   };
   // What was sent for one tensor, or made for an output; others may share it.
   struct Storage {
     std::uint64_t position = 0;  // in the memory
     MappedBytes mapped;
-    std::uint64_t address = 0;   // of its bytes, where the device finds them
+    std::uint64_t address = 0;  // of its bytes, where the device finds them
     bool written = false;
 
     std::span<std::byte> host() const { return mapped.bytes(); }
@@ -66,8 +66,7 @@ class RunTensors {
   };
 
   // The error says what does not fit the kernel or the memory.
-  static std::expected<RunTensors, std::string> Create(const v1::DeviceRun& run, int memory, const runtime::Binder& binder,
-                                                       const Where& where);
+  static std::expected<RunTensors, std::string> Create(const v1::DeviceRun& run, int memory, const runtime::Binder& binder, const Where& where);
 
   std::span<const runtime::Arg> args() const { return args_; }  // one for each parameter
   const std::vector<Tensor>& tensors() const { return tensors_; }

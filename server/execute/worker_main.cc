@@ -16,11 +16,12 @@ int main(int argc, char** argv) {
       {.build_id = kiln::compiler::BuildId(),
        .passes = passes,
        .initialize = kiln::compiler::Initialize,
-       .compile = [](const kiln::v1::CompileRequest& request, const WorkerProgram::JobHooks& hooks) {
-         return kiln::compiler::Compile(
-             request, {.on_stage = hooks.on_stage, .cancelled = hooks.cancelled, .ptxas = hooks.ptxas});
-       },
-       .make_device = [&clock](kiln::server::WorkerRole role) {
-         return kiln::server::IsGpu(role) ? kiln::server::MakeGpuDevice(clock) : kiln::server::MakeEmulatedDevice(clock);
-       }});
+       .compile =
+           [](const kiln::v1::CompileRequest& request, const WorkerProgram::JobHooks& hooks) {
+             return kiln::compiler::Compile(request, {.on_stage = hooks.on_stage, .cancelled = hooks.cancelled, .ptxas = hooks.ptxas});
+           },
+       .make_device =
+           [&clock](kiln::server::WorkerRole role) {
+             return kiln::server::IsGpu(role) ? kiln::server::MakeGpuDevice(clock) : kiln::server::MakeEmulatedDevice(clock);
+           }});
 }

@@ -38,8 +38,8 @@ class CompileFlow::Call {
 
   Request request;
   std::optional<TenantBudget::Charge> charge;  // of the request's bytes: goes where they go
-  bool counted = false;  // by Quotas; set before anybody else knows the call
-  bool durable = false;  // answered once the store has the result; of one thread at a time
+  bool counted = false;                        // by Quotas; set before anybody else knows the call
+  bool durable = false;                        // answered once the store has the result; of one thread at a time
   std::atomic<bool> cancelled = false;
   std::atomic<bool> ended = false;
   cache::Mutex mutex;
@@ -54,9 +54,7 @@ std::optional<Outcome> CompileFlow::FindHot(const cache::Digest& request, std::s
   return kept_under ? Hot(*kept_under, tenant, wants_durable) : std::nullopt;
 }
 
-std::optional<Outcome> CompileFlow::FindHotKey(const cache::Digest& key, std::string_view tenant) {
-  return Hot(KeptUnder(tenant, key), tenant, {});
-}
+std::optional<Outcome> CompileFlow::FindHotKey(const cache::Digest& key, std::string_view tenant) { return Hot(KeptUnder(tenant, key), tenant, {}); }
 
 std::optional<Outcome> CompileFlow::Hot(const cache::Digest& kept_under, std::string_view tenant, const WantsDurable& wants_durable) {
   auto outcome = FromMemory(kept_under, tenant);
@@ -239,8 +237,7 @@ bool CompileFlow::AnswerAsBefore(const std::shared_ptr<Call>& call, std::string_
   if (!key) return false;
   if (!call->request.lookup_only && Board(call, *key)) return true;
   const auto full = parts_.admission.Refuses(call->request.caller, SettingsOf(bytes).priority);
-  const bool looks =
-      call->request.lookup_only || !full || !index_.WasAbsentSince(call->request.digest, parts_.clock.SteadyNow() - kStaysAbsent);
+  const bool looks = call->request.lookup_only || !full || !index_.WasAbsentSince(call->request.digest, parts_.clock.SteadyNow() - kStaysAbsent);
   const std::string& tenant = call->request.caller.tenant;
   if (auto known = looks ? FromCache(*key, tenant) : FromMemory(*key, tenant)) {
     ++parts_.metrics.counts.hits;
@@ -304,8 +301,7 @@ CompileFlow::Flights::Waiter CompileFlow::WaiterOf(const std::shared_ptr<Call>& 
   };
 }
 
-void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved,
-                       TenantBudget::Charge charge) {
+void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved, TenantBudget::Charge charge) {
   const cache::Digest kept_under = KeptUnder(call->request.caller.tenant, resolved.key);
   const cache::Digest flight_key = FlightKey(kept_under, request);
   if (call->request.on_stage) {
@@ -323,8 +319,8 @@ void CompileFlow::Join(const std::shared_ptr<Call>& call, v1::CompileRequest req
   if (joined.flight) {
     *starts = true;
     Launch(std::make_shared<Compile>(Compile{resolved.key, kept_under, call->request.digest, index_.generation(), resolved.name, resolved.ptxas,
-                                             call->request.id, call->request.caller, call->request.notes, std::move(request),
-                                             std::move(charge), std::move(*joined.flight)}));
+                                             call->request.id, call->request.caller, call->request.notes, std::move(request), std::move(charge),
+                                             std::move(*joined.flight)}));
   } else {
     ++parts_.metrics.counts.joined;
     parts_.admission.Promote(flight_key, request.priority());
@@ -417,8 +413,7 @@ void CompileFlow::End(const std::shared_ptr<Call>& call, Outcome outcome) {
   --calls_;
 }
 
-void CompileFlow::Lookup(const cache::Digest& key, const std::string& tenant,
-                         std::move_only_function<void(Outcome)> done) {
+void CompileFlow::Lookup(const cache::Digest& key, const std::string& tenant, std::move_only_function<void(Outcome)> done) {
   ++parts_.metrics.counts.requests;
   auto shared = std::make_shared<std::move_only_function<void(Outcome)>>(std::move(done));
   const bool posted = Post(parts_.executor, tenant, [this, key, tenant, shared] {
@@ -426,8 +421,7 @@ void CompileFlow::Lookup(const cache::Digest& key, const std::string& tenant,
       ++parts_.metrics.counts.hits;
       return (*shared)(std::move(*reply));
     }
-    (*shared)(std::unexpected(
-        Failure{.kind = Kind::kNotFound, .message = fmt::format("nothing is known under the key {}", key.ToHex())}));
+    (*shared)(std::unexpected(Failure{.kind = Kind::kNotFound, .message = fmt::format("nothing is known under the key {}", key.ToHex())}));
   });
   if (!posted) (*shared)(std::unexpected(ExecutorFull(tenant)));
 }

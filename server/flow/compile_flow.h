@@ -55,9 +55,9 @@ class CompileFlow {
   struct Options {
     std::chrono::milliseconds compile_limit{120'000};  // of one job in a worker
     std::uint64_t worker_memory_bytes = 0;
-    std::chrono::milliseconds suspicious_after{30'000};  // a compile that is cancelled after this time leaves a reproducer
+    std::chrono::milliseconds suspicious_after{30'000};     // a compile that is cancelled after this time leaves a reproducer
     std::size_t max_pending_bytes = std::size_t{64} << 20;  // of requests under way, and again of the modules that are being decoded
-    std::chrono::microseconds between_decodes{25'000};  // of requests that are refused unless the store has their results
+    std::chrono::microseconds between_decodes{25'000};      // of requests that are refused unless the store has their results
     AcceptUnsigned accept_unsigned = AcceptUnsigned::kOfNobody;
     RequestLimits limits;
     std::string build_id;
@@ -81,15 +81,15 @@ class CompileFlow {
   struct Request {
     std::string id;
     Caller caller;
-    std::string bytes;        // a serialized CompileRequest
-    cache::Digest digest;     // of the bytes
-    bool accepted = false;    // before a drain began: it goes through while there is grace
+    std::string bytes;      // a serialized CompileRequest
+    cache::Digest digest;   // of the bytes
+    bool accepted = false;  // before a drain began: it goes through while there is grace
     bool lookup_only = false;
-    bool durable = false;     // whatever the bytes say: answered once the store has the result, or could not take it
-    bool part_of_another = false;  // which Quotas counts already
-    bool remember_miss = false;  // lookups: the same bytes are compiled next, and then looked up again by others
+    bool durable = false;                        // whatever the bytes say: answered once the store has the result, or could not take it
+    bool part_of_another = false;                // which Quotas counts already
+    bool remember_miss = false;                  // lookups: the same bytes are compiled next, and then looked up again by others
     std::shared_ptr<CallNotes> notes = nullptr;  // told of the stages; null: nobody reads them
-    StageBoard::Listener on_stage;  // may be empty
+    StageBoard::Listener on_stage;               // may be empty
     std::move_only_function<void(Outcome)> done;
   };
   // One request under way. Cancel may be called at any time; `done` is then called with kCancelled unless it was before.
@@ -162,8 +162,7 @@ class CompileFlow {
   std::optional<Outcome> FromCache(const cache::Digest& kept_under, std::string_view tenant);
   std::optional<Outcome> FromMemory(const cache::Digest& kept_under, std::string_view tenant);
   Flights::Waiter WaiterOf(const std::shared_ptr<Call>& call, std::shared_ptr<std::atomic<bool>> starts);
-  void Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved,
-            TenantBudget::Charge charge);
+  void Join(const std::shared_ptr<Call>& call, v1::CompileRequest request, const ResolvedRequest& resolved, TenantBudget::Charge charge);
   void Launch(std::shared_ptr<Compile> compile);
   void Land(Compile& compile, JobOutcome outcome);
   struct ToPut;

@@ -57,8 +57,7 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
         return std::unexpected(HostFailed(outcome.cause));
       }
       const auto& diagnostics = outcome.result.diagnostics();
-      const bool refused = std::ranges::any_of(
-          diagnostics, [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });
+      const bool refused = std::ranges::any_of(diagnostics, [](const v1::Diagnostic& d) { return d.severity() == v1::Diagnostic::ERROR; });
       if (outcome.result.has_artifact() && !refused) return Keep(compile, outcome);
       return std::unexpected(Refusal(compile, outcome));
     }
@@ -67,8 +66,7 @@ CompileFlow::Made CompileFlow::Judge(Compile& compile, JobOutcome& outcome) {
       ++parts_.metrics.counts.worker_crashes;
       if (outcome.killed) parts_.reproducers.NoteKill(CrashKey(compile.kept_under), outcome.cause);
       return std::unexpected(WorkerLost(outcome.cause));
-    case JobOutcome::End::kNoWorker:
-      return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = outcome.cause});
+    case JobOutcome::End::kNoWorker: return std::unexpected(Failure{.kind = Kind::kNoWorker, .message = outcome.cause});
     case JobOutcome::End::kRefused: return std::unexpected(std::move(outcome.refusal));
     case JobOutcome::End::kCancelled:
       outcome.cause = "cancelled";
@@ -96,8 +94,8 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
     reply.mutable_dumps()->Swap(outcome.result.mutable_dumps());
     auto bytes = std::make_shared<const std::string>(parts_.sealer.Seal(std::move(reply), compile.request));
     kept = {.key = compile.key, .owner = bytes, .kept = *bytes};
-  } else if (auto entry = SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(std::move(reply), compile.request), target,
-                                    compile.name)) {
+  } else if (auto entry =
+                 SealReply(compile.kept_under, compile.caller.tenant, parts_.sealer.Seal(std::move(reply), compile.request), target, compile.name)) {
     compile.notes->Mark("seal");
     kept = **OutcomeFrom(*entry, compile.caller.tenant, v1::COMPILED, false);
     const std::size_t sealed_bytes = entry->sealed().size();
@@ -105,9 +103,8 @@ CompileFlow::Made CompileFlow::Keep(Compile& compile, JobOutcome& outcome) {
     parts_.store_keeper.Note(compile.caller.tenant, sealed_bytes);
     compile.notes->Mark("put");
   } else {
-    return std::unexpected(Failure{.kind = Kind::kUnsupported,
-                                   .message = "the artifact is larger than an entry of the cache may be: " +
-                                              entry.error().message});
+    return std::unexpected(
+        Failure{.kind = Kind::kUnsupported, .message = "the artifact is larger than an entry of the cache may be: " + entry.error().message});
   }
   kept.origin = v1::COMPILED;
   kept.timings.assign(outcome.result.timings().begin(), outcome.result.timings().end());
@@ -141,8 +138,7 @@ Failure CompileFlow::Refusal(Compile& compile, JobOutcome& outcome) {
 void CompileFlow::Remember(const Compile& compile, const Failure& failure) {
   if (compile.request.has_explain()) return;
   const cache::Digest key = FailureKey(compile.kept_under, compile.request.module());
-  auto entry = SealFailure(key, compile.caller.tenant, failure,
-                           compile.request.target(), compile.name);
+  auto entry = SealFailure(key, compile.caller.tenant, failure, compile.request.target(), compile.name);
   if (!entry) return;
   const std::size_t sealed_bytes = entry->sealed().size();
   if (!parts_.store_keeper.Fits(compile.caller.tenant, sealed_bytes)) return;
@@ -155,8 +151,8 @@ Failure CompileFlow::Defect(Compile& compile, const JobOutcome& outcome, const s
   ++parts_.metrics.counts.failed;
   if (outcome.end == JobOutcome::End::kDied) ++parts_.metrics.counts.worker_crashes;
   const std::string place = outcome.stage.empty() ? "" : fmt::format(" in stage {}", outcome.stage);
-  const std::string path = parts_.reproducers.Save(compile.key, compile.request, options_.build_id,
-                                                   fmt::format("{}{}\n{}", cause, place, outcome.said));
+  const std::string path =
+      parts_.reproducers.Save(compile.key, compile.request, options_.build_id, fmt::format("{}{}\n{}", cause, place, outcome.said));
   if (outcome.end == JobOutcome::End::kDied) parts_.reproducers.NoteCrash(CrashKey(compile.kept_under), cause, path);
   return {.kind = Kind::kDefect,
           .message = fmt::format("the compiler failed on this program: {}{}{}. {}", cause, SettingBehind(cause), place,

@@ -29,9 +29,7 @@ std::string_view PriorityName(v1::Priority priority) {
 
 void NoteStages(CallNotes& notes, const JobOutcome& outcome, cache::SteadyTime now) {
   using Duration = std::chrono::steady_clock::duration;
-  const auto of = [](double milliseconds) {
-    return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(milliseconds));
-  };
+  const auto of = [](double milliseconds) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(milliseconds)); };
   const Duration queue = of(outcome.queue_ms);
   auto at = now - std::chrono::duration_cast<Duration>(outcome.ran);
   notes.Add("queue", at - queue, queue);

@@ -21,8 +21,8 @@ struct CompileFlow::Compile {
   std::string request_id;
   Caller caller;
   std::shared_ptr<CallNotes> notes;  // of the request that started it
-  v1::CompileRequest request;  // while the job exists, in the job
-  TenantBudget::Charge charge;  // of the request
+  v1::CompileRequest request;        // while the job exists, in the job
+  TenantBudget::Charge charge;       // of the request
   Flights::Flight flight;
 };
 

@@ -15,7 +15,7 @@
 namespace kiln::server {
 namespace {
 
-constexpr std::size_t kLookups = 32;        // at one time
+constexpr std::size_t kLookups = 32;                   // at one time
 constexpr std::size_t kMaxUnwrittenBytes = 256 << 10;  // beyond that nothing more is started until the client has read
 
 // Milliseconds of the worker; nullopt if the result was known already.
@@ -30,16 +30,21 @@ std::optional<double> SpentMs(const Outcome& outcome) {
 
 double Seconds(std::chrono::steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-bool EndsTheCall(const Failure& failure) {
-  return failure.kind == Failure::Kind::kDraining || failure.kind == Failure::Kind::kCancelled;
-}
+bool EndsTheCall(const Failure& failure) { return failure.kind == Failure::Kind::kDraining || failure.kind == Failure::Kind::kCancelled; }
 
 }  // namespace
 
 EnsureReactor::EnsureReactor(ArrivingCall& call, const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted,
                              v1::EnsureRequest request)
-    : Sender(call), parts_(parts), caller_(std::move(caller)), memory_(std::move(memory)), counted_(std::move(counted)), manifest_(std::move(request), parts.limits),
-      window_(2 * std::size_t{parts.workers} + 2), estimate_(parts.workers), failure_(manifest_.problem()) {
+    : Sender(call),
+      parts_(parts),
+      caller_(std::move(caller)),
+      memory_(std::move(memory)),
+      counted_(std::move(counted)),
+      manifest_(std::move(request), parts.limits),
+      window_(2 * std::size_t{parts.workers} + 2),
+      estimate_(parts.workers),
+      failure_(manifest_.problem()) {
   failure_ ? Continue() : ExpandSoon();
 }
 

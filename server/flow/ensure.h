@@ -51,7 +51,8 @@ class EnsureReactor final : public Sender {
     const cache::Clock& clock;
   };
 
-  EnsureReactor(ArrivingCall& call, const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted, v1::EnsureRequest request);
+  EnsureReactor(ArrivingCall& call, const Parts& parts, Caller caller, TenantBudget::Charge memory, Quotas::InFlight counted,
+                v1::EnsureRequest request);
 
  private:
   struct Item {
@@ -87,20 +88,20 @@ class EnsureReactor final : public Sender {
   const cache::SteadyTime began_ = parts_.clock.SteadyNow();
 
   cache::Mutex mutex_;
-  std::vector<Item> items_ KILN_GUARDED_BY(mutex_);  // one for each of the manifest's
+  std::vector<Item> items_ KILN_GUARDED_BY(mutex_);        // one for each of the manifest's
   std::vector<std::size_t> todo_ KILN_GUARDED_BY(mutex_);  // of this phase; `next_` is the next one
   std::vector<std::size_t> misses_ KILN_GUARDED_BY(mutex_);
   std::size_t next_ KILN_GUARDED_BY(mutex_) = 0;
   std::size_t running_ KILN_GUARDED_BY(mutex_) = 1;
-  bool looking_ KILN_GUARDED_BY(mutex_) = true;  // the first phase
+  bool looking_ KILN_GUARDED_BY(mutex_) = true;     // the first phase
   bool paused_ KILN_GUARDED_BY(mutex_) = false;     // the queue is full
   bool throttled_ KILN_GUARDED_BY(mutex_) = false;  // the client reads slowly
   // Another for each pause: one may be set while the call back of the last still runs.
   std::unique_ptr<grpc::Alarm> alarm_ KILN_GUARDED_BY(mutex_);
-  WorkEstimate estimate_ KILN_GUARDED_BY(mutex_);  // of what must be compiled, by the bytes of the requests
+  WorkEstimate estimate_ KILN_GUARDED_BY(mutex_);           // of what must be compiled, by the bytes of the requests
   std::optional<Failure> failure_ KILN_GUARDED_BY(mutex_);  // ends the call before its items
 
-  v1::EnsureProgress progress_ KILN_GUARDED_BY(mutex_);  // to be written next
+  v1::EnsureProgress progress_ KILN_GUARDED_BY(mutex_);      // to be written next
   std::size_t unwritten_bytes_ KILN_GUARDED_BY(mutex_) = 0;  // of its kernels
   grpc::ByteBuffer writing_ KILN_GUARDED_BY(mutex_);
   bool news_ KILN_GUARDED_BY(mutex_) = false;

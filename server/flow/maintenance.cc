@@ -25,9 +25,7 @@ Failure ToFailure(const cache::Error& error) {
   return {.kind = corrupt ? Failure::Kind::kMalformed : Failure::Kind::kStore, .message = error.message};
 }
 
-std::int64_t UnixSeconds(cache::WallTime time) {
-  return std::chrono::floor<std::chrono::seconds>(time).time_since_epoch().count();
-}
+std::int64_t UnixSeconds(cache::WallTime time) { return std::chrono::floor<std::chrono::seconds>(time).time_since_epoch().count(); }
 
 v1::CacheEntry ToProto(const cache::EntryInfo& info) {
   v1::CacheEntry entry;
@@ -54,8 +52,7 @@ std::expected<Wanted, Failure> WantedKeys(const v1::CacheExportRequest& request,
     const auto key = cache::Digest::FromBytes(request.keys(i));
     if (!key) {
       return std::unexpected(Failure{.kind = Failure::Kind::kMalformed,
-                                     .message = fmt::format("a key has 32 bytes; number {} of the export has {}", i,
-                                                            request.keys(i).size())});
+                                     .message = fmt::format("a key has 32 bytes; number {} of the export has {}", i, request.keys(i).size())});
     }
     const auto which = static_cast<std::size_t>(i);
     wanted.emplace(*key, which);
@@ -80,8 +77,7 @@ Failure LostKeys(std::uint64_t count) {
 
 }  // namespace
 
-Maintenance::Maintenance(Options options, cache::TieredCache& cache, const cache::SqliteSlot& disk, const Sealer& sealer,
-                         const cache::Clock& clock)
+Maintenance::Maintenance(Options options, cache::TieredCache& cache, const cache::SqliteSlot& disk, const Sealer& sealer, const cache::Clock& clock)
     : options_(std::move(options)), cache_(cache), disk_(disk), sealer_(sealer), trimmer_(1, kTrims, clock), executor_(1, kCalls, clock) {}
 
 std::expected<cache::SqliteTier*, Failure> Maintenance::Disk() const {
@@ -97,8 +93,8 @@ std::expected<std::vector<v1::CacheEntry>, Failure> Maintenance::List(const v1::
   cache::ListOptions options;
   options.after = cache::Digest::FromBytes(request.after());
   if (!options.after && !request.after().empty()) {
-    return std::unexpected(Failure{.kind = Failure::Kind::kMalformed,
-                                   .message = fmt::format("a key has 32 bytes; that of `after` has {}", request.after().size())});
+    return std::unexpected(
+        Failure{.kind = Failure::Kind::kMalformed, .message = fmt::format("a key has 32 bytes; that of `after` has {}", request.after().size())});
   }
   options.limit = request.limit() == 0 ? kMaxListed : std::min<std::size_t>(request.limit(), kMaxListed);
   options.accept = [&](const cache::EntryInfo& info) {
@@ -206,8 +202,8 @@ std::expected<v1::CacheImportReply, Failure> Maintenance::Import(const std::file
   for (const auto& [tenant, bytes] : put) shares.note(tenant, bytes);
   if (!report) return std::unexpected(ToFailure(report.error()));
   if (report->entries == 0 && report->skipped > 0) {
-    return std::unexpected(Failure{.kind = Failure::Kind::kForbidden,
-                                   .message = fmt::format("none of the {} entries is taken: {}", report->skipped, refused)});
+    return std::unexpected(
+        Failure{.kind = Failure::Kind::kForbidden, .message = fmt::format("none of the {} entries is taken: {}", report->skipped, refused)});
   }
   v1::CacheImportReply reply;
   reply.set_imported(report->entries);

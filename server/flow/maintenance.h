@@ -46,7 +46,7 @@ class TemporaryFile {
 class Maintenance {
  public:
   struct Options {
-    std::filesystem::path scratch;    // where bundles pass through
+    std::filesystem::path scratch;  // where bundles pass through
     std::uint64_t max_import_bytes = 0;
     bool accept_import = true;
   };

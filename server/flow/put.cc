@@ -24,18 +24,17 @@ std::expected<CompileFlow::ToPut, Failure> CompileFlow::PrepareToPut(const Calle
   if (!resolved) return std::unexpected(std::move(resolved.error()));
   v1::Artifact& artifact = *put.mutable_artifact();
   if (artifact.compiler() != options_.build_id || artifact.target() != resolved->target) {
-    return std::unexpected(Failure{
-        .kind = Failure::Kind::kMalformed,
-        .message = fmt::format("the artifact is of compiler {} for {}; this daemon keeps those of {} for {}",
-                               artifact.compiler(), artifact.target(), options_.build_id, resolved->target)});
+    return std::unexpected(Failure{.kind = Failure::Kind::kMalformed,
+                                   .message = fmt::format("the artifact is of compiler {} for {}; this daemon keeps those of {} for {}",
+                                                          artifact.compiler(), artifact.target(), options_.build_id, resolved->target)});
   }
   const std::string key(resolved->key.view());
   if (auto allowed = MayPut(caller, put, key); !allowed) return std::unexpected(std::move(allowed.error()));
   v1::CompileReply reply;
   reply.set_key(key);
   reply.mutable_artifact()->Swap(&artifact);
-  auto entry = SealReply(KeptUnder(caller.tenant, resolved->key), caller.tenant,
-                         parts_.sealer.Seal(std::move(reply), put.request(), caller.name), resolved->target, resolved->name);
+  auto entry = SealReply(KeptUnder(caller.tenant, resolved->key), caller.tenant, parts_.sealer.Seal(std::move(reply), put.request(), caller.name),
+                         resolved->target, resolved->name);
   if (!entry) return std::unexpected(Failure{.kind = Failure::Kind::kMalformed, .message = entry.error().message});
   if (auto fits = parts_.store_keeper.Fits(caller.tenant, entry->sealed().size()); !fits) return std::unexpected(std::move(fits.error()));
   return ToPut{resolved->key, std::move(*entry), put.has_seal()};

@@ -28,12 +28,8 @@ constexpr std::chrono::milliseconds kLeastLimit{100};  // a worker that is kille
 
 Failure Malformed(std::string message) { return {.kind = Kind::kMalformed, .message = std::move(message)}; }
 Failure RunCancelled() { return {.kind = Kind::kCancelled, .message = "the run was cancelled"}; }
-Failure RunDraining() {
-  return {.kind = Kind::kDraining, .message = "kilnd is shutting down and runs nothing new; try again shortly"};
-}
-Failure Full(std::string message) {
-  return {.kind = Kind::kQueueFull, .message = std::move(message), .retry_after = std::chrono::seconds(1)};
-}
+Failure RunDraining() { return {.kind = Kind::kDraining, .message = "kilnd is shutting down and runs nothing new; try again shortly"}; }
+Failure Full(std::string message) { return {.kind = Kind::kQueueFull, .message = std::move(message), .retry_after = std::chrono::seconds(1)}; }
 
 Failure Later(const std::string& reason) { return Full(reason + "; try again in a second"); }
 
@@ -77,7 +73,11 @@ std::optional<Failure> CheckStorages(const v1::RunStart& start) {
 class RunFlow::Call {
  public:
   Call(Caller who, Quotas::InFlight counted, std::string id, std::shared_ptr<CallNotes> where, bool in_time, v1::RunStart given)
-      : caller(std::move(who)), request_id(std::move(id)), notes(std::move(where)), accepted(in_time), start(std::move(given)),
+      : caller(std::move(who)),
+        request_id(std::move(id)),
+        notes(std::move(where)),
+        accepted(in_time),
+        start(std::move(given)),
         in_flight(std::move(counted)) {}
 
   const Caller caller;
@@ -88,12 +88,12 @@ class RunFlow::Call {
   std::shared_ptr<RunMemory> memory;
   std::vector<std::uint64_t> positions;  // of each argument's bytes
   std::uint64_t expected = 0, received = 0;
-  int filling = 0;               // the argument whose bytes come next
-  std::uint64_t filled = 0;      // of it
-  std::uint64_t used = 0;        // of the memory
+  int filling = 0;           // the argument whose bytes come next
+  std::uint64_t filled = 0;  // of it
+  std::uint64_t used = 0;    // of the memory
   std::chrono::milliseconds limit{0};
   std::optional<DevicePool::Found> device;
-  v1::RunResult known;           // what is known before it runs: origin, timings
+  v1::RunResult known;  // what is known before it runs: origin, timings
 
   std::stop_source stop;
   cache::Mutex mutex;
@@ -119,8 +119,8 @@ std::optional<Failure> RunFlow::Check(const v1::RunStart& start) const {
     return Malformed(fmt::format("a run of {} arguments; this kilnd takes {} (--max-run-arguments)", arguments, options_.arguments));
   }
   if (start.options().repeat() > options_.repeats) {
-    return Malformed(fmt::format("a run that is timed {} times; this kilnd times it at most {} (--max-run-repeats)", start.options().repeat(),
-                                 options_.repeats));
+    return Malformed(
+        fmt::format("a run that is timed {} times; this kilnd times it at most {} (--max-run-repeats)", start.options().repeat(), options_.repeats));
   }
   const double limit = static_cast<double>(options_.limit.count()) / 1000;
   const double wanted = start.options().timeout_seconds();
@@ -137,8 +137,8 @@ std::optional<Failure> RunFlow::Check(const v1::RunStart& start) const {
   return std::nullopt;
 }
 
-std::expected<std::shared_ptr<RunFlow::Call>, Failure> RunFlow::Begin(Caller caller, std::string request_id,
-                                                                      std::shared_ptr<CallNotes> notes, bool accepted, v1::RunStart start) {
+std::expected<std::shared_ptr<RunFlow::Call>, Failure> RunFlow::Begin(Caller caller, std::string request_id, std::shared_ptr<CallNotes> notes,
+                                                                      bool accepted, v1::RunStart start) {
   if (parts_.compile.ComesTooLate(accepted)) return std::unexpected(RunDraining());
   if (auto problem = Check(start)) return std::unexpected(std::move(*problem));
   if (auto left = parts_.quotas.MayRun(caller.tenant); !left) return std::unexpected(std::move(left.error()));
@@ -146,8 +146,7 @@ std::expected<std::shared_ptr<RunFlow::Call>, Failure> RunFlow::Begin(Caller cal
   if (!in_flight) return std::unexpected(std::move(in_flight.error()));
   auto call = std::make_shared<Call>(std::move(caller), std::move(*in_flight), std::move(request_id), std::move(notes), accepted, std::move(start));
   const double wanted = call->start.options().timeout_seconds();
-  call->limit = wanted > 0 ? std::max(kLeastLimit, std::chrono::milliseconds(static_cast<std::int64_t>(wanted * 1000)))
-                           : options_.limit;
+  call->limit = wanted > 0 ? std::max(kLeastLimit, std::chrono::milliseconds(static_cast<std::int64_t>(wanted * 1000))) : options_.limit;
   call->expected = *BytesOf(call->start);
   call->Layout();
   auto hold = budget_.Begin(call->caller.tenant, call->used + call->start.ByteSizeLong());
@@ -215,8 +214,7 @@ void RunFlow::FindDevice(const std::shared_ptr<Call>& call) {
 void RunFlow::FindKernel(const std::shared_ptr<Call>& call) {
   const auto next = [this, call, began = parts_.clock.SteadyNow()](Outcome kernel) {
     if (!kernel) return End(call, std::unexpected(std::move(kernel.error())));
-    AddTiming(call->known, "compile",
-              std::chrono::duration<double, std::milli>(parts_.clock.SteadyNow() - began).count());
+    AddTiming(call->known, "compile", std::chrono::duration<double, std::milli>(parts_.clock.SteadyNow() - began).count());
     call->known.set_origin(kernel->origin);
     Launch(call, *kernel);
   };
@@ -225,17 +223,23 @@ void RunFlow::FindKernel(const std::shared_ptr<Call>& call) {
   const std::string& target = call->device->info.target();
   if (program.target().empty()) program.set_target(target);
   if (call->device->threads > 0 && program.target() != target) {
-    return next(std::unexpected(Malformed(fmt::format("the program is to be compiled for {} and run on {}; leave its target empty",
-                                                      program.target(), target))));
+    return next(std::unexpected(
+        Malformed(fmt::format("the program is to be compiled for {} and run on {}; leave its target empty", program.target(), target))));
   }
   program.clear_explain();
   program.clear_refresh();
   std::string bytes = program.SerializeAsString();
   const cache::Digest digest = DigestOf("Compile", bytes);
   if (auto hit = parts_.compile.FindHot(digest, call->caller.tenant, {})) return next(std::move(*hit));
-  auto compile = parts_.compile.Start(
-      {.id = call->request_id, .caller = call->caller, .bytes = std::move(bytes), .digest = digest, .accepted = call->accepted,
-       .part_of_another = true, .notes = call->notes, .on_stage = {}, .done = next});
+  auto compile = parts_.compile.Start({.id = call->request_id,
+                                       .caller = call->caller,
+                                       .bytes = std::move(bytes),
+                                       .digest = digest,
+                                       .accepted = call->accepted,
+                                       .part_of_another = true,
+                                       .notes = call->notes,
+                                       .on_stage = {},
+                                       .done = next});
   {
     cache::MutexLock lock(call->mutex);
     call->compile = compile;
@@ -279,17 +283,16 @@ void RunFlow::Launch(const std::shared_ptr<Call>& call, const Reply& kernel) {
   task->done = [this, call](DeviceOutcome outcome) { Land(call, std::move(outcome)); };
   if (call->device->line->Submit(task)) return;
   ++parts_.metrics.counts.refused;
-  End(call, std::unexpected(parts_.compile.closed() ? RunDraining()
-                                                    : Full(fmt::format("too many runs wait for {} already; try again in a second",
-                                                                       call->device->info.name()))));
+  End(call, std::unexpected(parts_.compile.closed()
+                                ? RunDraining()
+                                : Full(fmt::format("too many runs wait for {} already; try again in a second", call->device->info.name()))));
 }
 
 // 6. The worker is done with it, or it with the worker.
 void RunFlow::Land(const std::shared_ptr<Call>& call, DeviceOutcome outcome) {
   parts_.quotas.ChargeGpu(call->caller.tenant, outcome.ran);
   Ran ran = Judge(*call, outcome);
-  const auto waited = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-      std::chrono::duration<double, std::milli>(outcome.queue_ms));
+  const auto waited = std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double, std::milli>(outcome.queue_ms));
   const auto now = parts_.clock.SteadyNow();
   call->notes->Add("queue", now - outcome.ran - waited, waited);
   call->notes->Add("run", now - outcome.ran, outcome.ran);
@@ -301,8 +304,9 @@ void RunFlow::Land(const std::shared_ptr<Call>& call, DeviceOutcome outcome) {
                        {{"request", call->request_id},
                         {"tenant", std::string_view(call->caller.tenant)},
                         {"device", std::string_view(call->device->info.name())},
-                        {"outcome", !ran ? std::string_view(outcome.cause.empty() ? "refused" : outcome.cause)
-                                    : faulty ? std::string_view(ran->result.faults(0).kind()) : "ok"},
+                        {"outcome", !ran     ? std::string_view(outcome.cause.empty() ? "refused" : outcome.cause)
+                                    : faulty ? std::string_view(ran->result.faults(0).kind())
+                                             : "ok"},
                         {"stage", std::string_view(outcome.stage)},
                         {"queue_ms", outcome.queue_ms},
                         {"ms", Milliseconds(outcome.ran)},
@@ -354,8 +358,7 @@ RunFlow::Ran RunFlow::Take(Call& call, DeviceOutcome& outcome) {
 
 std::string RunFlow::TooLong(const Call& call, std::string_view doing) const {
   return fmt::format("the run was ended after {} s, while {}{}; this kilnd allows a timeout of up to {} s (--run-limit)",
-                     static_cast<double>(call.limit.count()) / 1000, doing,
-                     doing == kStarting ? "" : ": a loop that does not end, or too much work",
+                     static_cast<double>(call.limit.count()) / 1000, doing, doing == kStarting ? "" : ": a loop that does not end, or too much work",
                      static_cast<double>(options_.limit.count()) / 1000);
 }
 
@@ -373,8 +376,8 @@ RunFlow::Ran RunFlow::Broken(Call& call, const DeviceOutcome& outcome) {
     return output;
   }
   const bool emulated = call.device->threads > 0;
-  const std::string_view advice = emulated && !call.start.options().check()
-                                      ? "; with check the run tells which statement accesses memory that it must not" : "";
+  const std::string_view advice =
+      emulated && !call.start.options().check() ? "; with check the run tells which statement accesses memory that it must not" : "";
   fault.set_kind("crash");
   fault.set_message(fmt::format("the worker for {} ended while {}: {}{}", call.device->info.name(), doing, outcome.cause, advice));
   return output;

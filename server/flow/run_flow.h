@@ -74,8 +74,8 @@ class RunFlow {
   std::chrono::milliseconds transfer() const { return options_.transfer; }
 
   // Checks what can be checked at once, and takes memory for the tensors. `accepted` as CompileFlow::Request's.
-  std::expected<std::shared_ptr<Call>, Failure> Begin(Caller caller, std::string request_id, std::shared_ptr<CallNotes> notes,
-                                                      bool accepted, v1::RunStart start);
+  std::expected<std::shared_ptr<Call>, Failure> Begin(Caller caller, std::string request_id, std::shared_ptr<CallNotes> notes, bool accepted,
+                                                      v1::RunStart start);
 
   // The next bytes of the tensors.
   std::optional<Failure> Add(Call& call, std::string_view data);

@@ -44,29 +44,34 @@ std::expected<RunBudget::Hold, std::string> RunBudget::Begin(const std::string& 
 }
 
 std::expected<void, std::string> RunBudget::TakeCall(const std::string& tenant) {
-  if (all_.calls >= limits_.calls) return std::unexpected(fmt::format("{} runs are under way, as many as this kilnd has at one time "
-                                                                     "(--run-calls)", limits_.calls));
+  if (all_.calls >= limits_.calls)
+    return std::unexpected(
+        fmt::format("{} runs are under way, as many as this kilnd has at one time "
+                    "(--run-calls)",
+                    limits_.calls));
   const std::size_t own = std::max<std::size_t>(1, PartOf(limits_.calls));
   Use& use = uses_[tenant];
-  if (use.calls >= own) return std::unexpected(fmt::format("the tenant {} has {} runs under way, as many as one tenant may have at one "
-                                                           "time (four fifths of --run-calls)", tenant, own));
+  if (use.calls >= own)
+    return std::unexpected(
+        fmt::format("the tenant {} has {} runs under way, as many as one tenant may have at one "
+                    "time (four fifths of --run-calls)",
+                    tenant, own));
   ++all_.calls;
   ++use.calls;
   return {};
 }
 
 std::expected<void, std::string> RunBudget::TakeBytes(const std::string& tenant, std::uint64_t bytes, std::uint64_t held) {
-  const auto fits = [&](const Use& use, std::uint64_t limit) {
-    return use.bytes == held || (use.bytes <= limit && bytes <= limit - use.bytes);
-  };
+  const auto fits = [&](const Use& use, std::uint64_t limit) { return use.bytes == held || (use.bytes <= limit && bytes <= limit - use.bytes); };
   Use& use = uses_.at(tenant);
   if (!fits(all_, limits_.bytes)) {
-    return std::unexpected(fmt::format("other runs hold most of the {} bytes that this kilnd has for tensors (--run-data-total)",
-                                       limits_.bytes));
+    return std::unexpected(fmt::format("other runs hold most of the {} bytes that this kilnd has for tensors (--run-data-total)", limits_.bytes));
   }
   if (!fits(use, PartOf(limits_.bytes))) {
-    return std::unexpected(fmt::format("other runs of the tenant {} hold most of the {} bytes that one tenant may have for tensors (four "
-                                       "fifths of --run-data-total)", tenant, PartOf(limits_.bytes)));
+    return std::unexpected(
+        fmt::format("other runs of the tenant {} hold most of the {} bytes that one tenant may have for tensors (four "
+                    "fifths of --run-data-total)",
+                    tenant, PartOf(limits_.bytes)));
   }
   all_.bytes += bytes;
   use.bytes += bytes;
@@ -92,8 +97,8 @@ std::expected<std::shared_ptr<RunMemory>, std::string> RunMemory::Create(std::ui
 std::expected<void, std::string> RunMemory::Seal(std::uint64_t more) {
   if (auto grown = hold_.Grow(more); !grown) return grown;
   bytes_ += more;
-  const bool sealed = ::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) == 0 &&
-                      ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0;
+  const bool sealed =
+      ::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) == 0 && ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0;
   if (!sealed) return std::unexpected(NoMemory());
   return {};
 }

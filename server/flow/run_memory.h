@@ -32,8 +32,7 @@ class RunBudget {
   // What one call has; the budget, which outlives it, gets it back.
   class Hold {
    public:
-    Hold(Hold&& other) noexcept
-        : budget_(std::exchange(other.budget_, nullptr)), tenant_(std::move(other.tenant_)), bytes_(other.bytes_) {}
+    Hold(Hold&& other) noexcept : budget_(std::exchange(other.budget_, nullptr)), tenant_(std::move(other.tenant_)), bytes_(other.bytes_) {}
     Hold& operator=(Hold&&) = delete;
     ~Hold();
 

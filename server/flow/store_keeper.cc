@@ -10,7 +10,8 @@ std::expected<void, Failure> StoreKeeper::Fits(const std::string& tenant, std::u
   if (!limit || bytes <= *limit) return {};
   return quotas_.Refuse(tenant, {.kind = Failure::Kind::kQuota,
                                  .message = fmt::format("the result has {} bytes, and the tenant {} may keep {} in the store (store-bytes in the "
-                                                        "file of --access); to try again later does not help", bytes, tenant, *limit)});
+                                                        "file of --access); to try again later does not help",
+                                                        bytes, tenant, *limit)});
 }
 
 void StoreKeeper::Note(const std::string& tenant, std::uint64_t bytes) {

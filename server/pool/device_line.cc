@@ -96,8 +96,7 @@ class DeviceLine::Slot {
   std::thread thread_;  // last: it uses the others
 };
 
-DeviceLine::DeviceLine(Options options, Zygote& zygote, const cache::Clock& clock)
-    : options_(std::move(options)), zygote_(zygote), clock_(clock) {
+DeviceLine::DeviceLine(Options options, Zygote& zygote, const cache::Clock& clock) : options_(std::move(options)), zygote_(zygote), clock_(clock) {
   for (unsigned i = 0; i < options_.workers; ++i) slots_.push_back(std::make_unique<Slot>(*this));
 }
 
@@ -193,9 +192,8 @@ bool DeviceLine::HasRoomFor(const std::string& tenant) const {
 // Something waits.
 const std::string& DeviceLine::NextTenant() const {
   const auto now = clock_.SteadyNow();
-  const auto earlier = [&](const auto& a, const auto& b) KILN_REQUIRES(mutex_) {
-    return shares_.TimeOf(a.first, now) < shares_.TimeOf(b.first, now);
-  };
+  const auto earlier = [&](const auto& a, const auto& b)
+                           KILN_REQUIRES(mutex_) { return shares_.TimeOf(a.first, now) < shares_.TimeOf(b.first, now); };
   return std::ranges::min_element(waiting_, earlier)->first;
 }
 

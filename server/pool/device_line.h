@@ -51,9 +51,9 @@ struct DeviceOutcome {
   End end = End::kCancelled;
   v1::DeviceEvent event;  // kResult: what the worker said
   Failure refusal;
-  std::string cause;      // "killed by SIGSEGV"
-  std::string said;       // kDied: the end of what it wrote to stderr
-  std::string stage;      // the last one that began
+  std::string cause;  // "killed by SIGSEGV"
+  std::string said;   // kDied: the end of what it wrote to stderr
+  std::string stage;  // the last one that began
   std::chrono::microseconds ran{0};
   double queue_ms = 0;
 };
@@ -66,9 +66,9 @@ struct DeviceTask {
   std::chrono::milliseconds limit{0};
   std::stop_token stop;  // fires when nobody waits for it any more: a run that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};
-  FairShare::Turn turn = 0;  // by the line
-  std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
-  std::move_only_function<void(DeviceOutcome)> done;  // called once
+  FairShare::Turn turn = 0;                                          // by the line
+  std::function<std::expected<void, Failure>()> may_begin;           // asked when its turn has come; empty: it may
+  std::move_only_function<void(DeviceOutcome)> done;                 // called once
   std::optional<std::stop_callback<std::function<void()>>> on_stop;  // the line's; last, so that it goes before what it uses
 };
 
@@ -83,7 +83,7 @@ struct DeviceCounters {
 class DeviceLine {
  public:
   struct Options {
-    std::string name;  // "emu", "cuda:0"
+    std::string name;         // "emu", "cuda:0"
     std::string device = {};  // that its workers open before their first run; of GPUs
     WorkerRole role = WorkerRole::kEmulator;
     unsigned workers = 1;
@@ -129,10 +129,10 @@ class DeviceLine {
   mutable cache::Mutex mutex_;
   cache::CondVar arrived_;
   std::map<std::string, Tasks> waiting_ KILN_GUARDED_BY(mutex_);  // by tenant; none is empty
-  std::size_t count_ KILN_GUARDED_BY(mutex_) = 0;  // of what waits
-  FairShare shares_ KILN_GUARDED_BY(mutex_) {kFirstEstimateMs};
+  std::size_t count_ KILN_GUARDED_BY(mutex_) = 0;                 // of what waits
+  FairShare shares_ KILN_GUARDED_BY(mutex_){kFirstEstimateMs};
   std::map<const Slot*, std::string> served_ KILN_GUARDED_BY(mutex_);  // the tenant of each slot's last run
-  std::vector<Slot*> idle_ KILN_GUARDED_BY(mutex_);  // the last is the one that ran last: its worker has the program perhaps
+  std::vector<Slot*> idle_ KILN_GUARDED_BY(mutex_);                    // the last is the one that ran last: its worker has the program perhaps
   bool closed_ KILN_GUARDED_BY(mutex_) = false;
   std::vector<std::unique_ptr<Slot>> slots_;  // last: they use the others
 };

@@ -32,19 +32,26 @@ v1::DeviceInfo Emulated(const target::Target& target) {
 }  // namespace
 
 DevicePool::DevicePool(Options options, Zygote& zygote, const cache::Clock& clock)
-    : options_(std::move(options)), zygote_(zygote), clock_(clock),
+    : options_(std::move(options)),
+      zygote_(zygote),
+      clock_(clock),
       emulators_(options_.emulators == 0
                      ? nullptr
                      : std::make_unique<DeviceLine>(LineOptions("emu", WorkerRole::kEmulator, options_.emulators), zygote, clock)),
-      loose_lister_(ListerOptions(WorkerRole::kLooseGpu), zygote, clock), lister_(ListerOptions(WorkerRole::kGpu), zygote, clock) {
+      loose_lister_(ListerOptions(WorkerRole::kLooseGpu), zygote, clock),
+      lister_(ListerOptions(WorkerRole::kGpu), zygote, clock) {
   ListGpus(WorkerRole::kGpu, {});
 }
 
 DevicePool::~DevicePool() { Close(); }
 
 DeviceLine::Options DevicePool::LineOptions(std::string name, WorkerRole role, unsigned workers) const {
-  return {.name = std::move(name), .role = role, .workers = workers, .jobs_per_worker = options_.jobs_per_worker,
-          .queue = options_.queue, .on_replaced = options_.on_replaced};
+  return {.name = std::move(name),
+          .role = role,
+          .workers = workers,
+          .jobs_per_worker = options_.jobs_per_worker,
+          .queue = options_.queue,
+          .on_replaced = options_.on_replaced};
 }
 
 DeviceLine::Options DevicePool::ListerOptions(WorkerRole role) const {
@@ -57,9 +64,7 @@ void DevicePool::ListGpus(WorkerRole role, Listing so_far) {
   task->request_id = "devices";
   task->job.set_list(true);
   task->limit = kListLimit;
-  task->done = [this, role, so_far = std::move(so_far)](DeviceOutcome outcome) mutable {
-    Listed(role, std::move(so_far), std::move(outcome));
-  };
+  task->done = [this, role, so_far = std::move(so_far)](DeviceOutcome outcome) mutable { Listed(role, std::move(so_far), std::move(outcome)); };
   cache::MutexLock lock(mutex_);  // one lister asks the other, which a pool that is closed may be about to destroy
   if (!closed_) (role == WorkerRole::kGpu ? lister_ : loose_lister_).Submit(task);
 }
@@ -136,7 +141,8 @@ std::expected<DevicePool::Found, Failure> DevicePool::Find(std::string_view name
   if (emulators_) there += std::string(there.empty() ? "" : ", ") + "emu:sm_90a and the like";
   return std::unexpected(Failure{.kind = Failure::Kind::kNotFound,
                                  .message = fmt::format("there is no device \"{}\" on this daemon's host; there is {}. `kiln devices` "
-                                                        "lists all", name, there.empty() ? "none" : there)});
+                                                        "lists all",
+                                                        name, there.empty() ? "none" : there)});
 }
 
 std::vector<v1::DeviceInfo> DevicePool::Devices(std::chrono::seconds patience) {

@@ -73,8 +73,8 @@ class DevicePool {
  private:
   // What earlier answers have told.
   struct Listing {
-    std::string trouble;                // of the last closed one
-    bool late = false;                  // a closed one took too long
+    std::string trouble;                  // of the last closed one
+    bool late = false;                    // a closed one took too long
     std::optional<v1::DeviceList> loose;  // of one that had no trouble
   };
   void ListGpus(WorkerRole role, Listing so_far);

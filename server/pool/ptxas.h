@@ -37,7 +37,7 @@ class Ptxas {
   cache::CondVar answered_;
   std::optional<Identity> asked_ KILN_GUARDED_BY(mutex_);
   bool asking_ KILN_GUARDED_BY(mutex_) = false;
-  cache::SteadyTime last_try_ KILN_GUARDED_BY(mutex_) {};  // the end of it
+  cache::SteadyTime last_try_ KILN_GUARDED_BY(mutex_){};  // the end of it
   std::string version_ KILN_GUARDED_BY(mutex_);
 };
 

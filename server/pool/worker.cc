@@ -25,8 +25,7 @@ std::string Describe(const WorkerEnd& end) {
     const char* name = ::sigabbrev_np(signal);
     const std::string cause = fmt::format("killed by SIG{}", name != nullptr ? name : std::to_string(signal).c_str());
     if (signal != SIGKILL) return cause;
-    return fmt::format("{}: the host was out of memory, or somebody killed it (it had {} MiB)", cause,
-                       end.max_rss_kib / 1024);
+    return fmt::format("{}: the host was out of memory, or somebody killed it (it had {} MiB)", cause, end.max_rss_kib / 1024);
   }
   if (WEXITSTATUS(end.status) == kExitOutOfMemory) return "out of memory";
   return fmt::format("exited with status {}", WEXITSTATUS(end.status));
@@ -44,8 +43,7 @@ std::string TailOf(int log) {
 
 }  // namespace
 
-Worker::Worker(Zygote& zygote, Zygote::Child child)
-    : zygote_(&zygote), child_(std::move(child)), channel_(std::move(child_.socket)) {}
+Worker::Worker(Zygote& zygote, Zygote::Child child) : zygote_(&zygote), child_(std::move(child)), channel_(std::move(child_.socket)) {}
 
 std::expected<Worker, std::string> Worker::Start(Zygote& zygote, WorkerRole role, std::string_view device) {
   auto child = zygote.Fork(role, device);

@@ -49,9 +49,9 @@ class Worker {
   }
 
   struct Death {
-    std::string cause;  // "killed by SIGABRT", "deadline", "cancelled"
-    std::string said;   // the end of what it wrote to stderr
-    bool with_zygote = false;  // which took it along: nobody's fault
+    std::string cause;          // "killed by SIGABRT", "deadline", "cancelled"
+    std::string said;           // the end of what it wrote to stderr
+    bool with_zygote = false;   // which took it along: nobody's fault
     bool from_outside = false;  // SIGKILL that kilnd did not send: its own limit ends a worker otherwise
   };
   // A conversation that ended with `end` (not kOk) is the worker's last: it is killed where it still runs.

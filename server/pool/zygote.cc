@@ -29,8 +29,8 @@ constexpr seconds kRespawnPause{1};
 // Variables that drivers, ptxas and sanitizers read. Workers compile strangers' programs, so they get nothing else of kilnd's environment,
 // which may hold tokens and addresses.
 constexpr std::array<std::string_view, 2> kKeptVariables = {"LD_LIBRARY_PATH=", "TMPDIR="};
-constexpr std::array<std::string_view, 12> kKeptPrefixes = {"CUDA_", "NVIDIA_", "HIP_",  "ROCR_", "HSA_",   "AMD_",
-                                                            "GPU_",  "ASAN_",   "LSAN_", "TSAN_", "UBSAN_", "KILN_FAKE_DRIVER_"};  // the last: of our tests
+constexpr std::array<std::string_view, 12> kKeptPrefixes = {
+    "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "HSA_", "AMD_", "GPU_", "ASAN_", "LSAN_", "TSAN_", "UBSAN_", "KILN_FAKE_DRIVER_"};  // the last: of our tests
 
 std::vector<char*> WorkerEnvironment() {
   std::vector<char*> kept;
@@ -43,8 +43,7 @@ std::vector<char*> WorkerEnvironment() {
 }
 
 std::expected<pid_t, std::string> SpawnProcess(const ZygoteOptions& options, int socket) {
-  std::vector<std::string> words = {options.executable.string(), "--zygote",
-                                    fmt::format("--memory={}", options.worker_memory_bytes),
+  std::vector<std::string> words = {options.executable.string(), "--zygote", fmt::format("--memory={}", options.worker_memory_bytes),
                                     fmt::format("--ptxas={}", options.ptxas)};
   if (options.user) words.push_back(fmt::format("--user={}", *options.user));
   if (!options.library_path.empty()) words.push_back(fmt::format("--library-path={}", options.library_path));
@@ -69,9 +68,10 @@ std::expected<pid_t, std::string> SpawnProcess(const ZygoteOptions& options, int
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
-    return std::unexpected(fmt::format("cannot run the compile worker {}: {}. It belongs beside kilnd; name another with "
-                                       "--worker-executable.",
-                                       words[0], std::strerror(error)));
+    return std::unexpected(
+        fmt::format("cannot run the compile worker {}: {}. It belongs beside kilnd; name another with "
+                    "--worker-executable.",
+                    words[0], std::strerror(error)));
   }
   return pid;
 }
@@ -206,16 +206,15 @@ void Zygote::Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueF
       peer.refusal = fmt::format("no worker is started: {}", std::string_view(protections).substr(kUnconfined.size()));
     }
     if (options_.build_id != build_id) {
-      peer.refusal = fmt::format("{} is of build {}, and this kilnd of build {}; install both from one build.",
-                                 options_.executable.string(), build_id, options_.build_id);
+      peer.refusal = fmt::format("{} is of build {}, and this kilnd of build {}; install both from one build.", options_.executable.string(),
+                                 build_id, options_.build_id);
     }
   } else if (event.kind == Kind::kForked && socket && log) {
     peer.ends.erase(event.pid);  // of an earlier process of this number
     peer.forked.emplace(Child{event.pid, peer.generation, std::move(socket), std::move(log)});
   } else if (event.kind == Kind::kFailed) {
-    peer.forked.emplace(std::unexpected(
-        fmt::format("no worker can be started: {}. Free memory or processes, or lower --workers.",
-                    std::strerror(event.status))));
+    peer.forked.emplace(
+        std::unexpected(fmt::format("no worker can be started: {}. Free memory or processes, or lower --workers.", std::strerror(event.status))));
   } else if (event.kind == Kind::kExited) {
     peer.ends[event.pid] = {event.status, event.max_rss_kib};
   }
@@ -234,8 +233,8 @@ std::expected<std::shared_ptr<Zygote::Peer>, std::string> Zygote::ReadyPeer() {
       changed_.WaitFor(mutex_, kStartPatience, [&]() KILN_REQUIRES(mutex_, peer->mutex) { return stopping_ || peer->ready || peer->dead; });
   if (stopping_) return std::unexpected("kilnd is shutting down");
   if (!told || peer->dead) {
-    return std::unexpected(fmt::format("the compile worker {} {}; run it by hand to see why.",
-                                       options_.executable.string(), told ? "ends as soon as it starts" : "does not start"));
+    return std::unexpected(fmt::format("the compile worker {} {}; run it by hand to see why.", options_.executable.string(),
+                                       told ? "ends as soon as it starts" : "does not start"));
   }
   if (!peer->refusal.empty()) return std::unexpected(peer->refusal);
   return peer;

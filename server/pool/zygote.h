@@ -33,9 +33,9 @@ struct ZygoteOptions {
   std::filesystem::path executable;
   std::uint64_t worker_memory_bytes = 0;
   std::string ptxas;
-  std::string build_id;  // a zygote of another build is not used
-  std::optional<unsigned> user;  // whom the workers of root become
-  std::string library_path;      // folders between colons, where GPU drivers may be
+  std::string build_id;                                        // a zygote of another build is not used
+  std::optional<unsigned> user;                                // whom the workers of root become
+  std::string library_path;                                    // folders between colons, where GPU drivers may be
   std::function<void(std::string_view protections)> on_ready;  // of its workers (sandbox.h); may be empty
 };
 
@@ -88,8 +88,7 @@ class Zygote {
   void ReadEvents(std::shared_ptr<Peer> peer);
   void Note(Peer& peer, const ZygoteEvent& event, UniqueFd socket, UniqueFd log) KILN_REQUIRES(mutex_);
   std::expected<std::shared_ptr<Peer>, std::string> ReadyPeer() KILN_REQUIRES(mutex_);
-  std::optional<std::expected<Child, std::string>> Ask(Peer& zygote, WorkerRole role, std::string_view device)
-      KILN_REQUIRES(forking_, mutex_);
+  std::optional<std::expected<Child, std::string>> Ask(Peer& zygote, WorkerRole role, std::string_view device) KILN_REQUIRES(forking_, mutex_);
 
   const ZygoteOptions options_;
   const cache::Clock& clock_;
@@ -99,7 +98,7 @@ class Zygote {
   cache::CondVar changed_;
   std::shared_ptr<Peer> peer_ KILN_GUARDED_BY(mutex_);
   std::uint64_t generation_ KILN_GUARDED_BY(mutex_) = 0;
-  cache::SteadyTime last_spawn_ KILN_GUARDED_BY(mutex_) {};
+  cache::SteadyTime last_spawn_ KILN_GUARDED_BY(mutex_){};
   bool stopping_ KILN_GUARDED_BY(mutex_) = false;
 };
 

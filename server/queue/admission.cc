@@ -7,9 +7,7 @@
 namespace kiln::server {
 namespace {
 
-std::size_t ClassOf(v1::Priority priority) {
-  return std::min<std::size_t>(static_cast<std::size_t>(priority), 2);
-}
+std::size_t ClassOf(v1::Priority priority) { return std::min<std::size_t>(static_cast<std::size_t>(priority), 2); }
 
 double Milliseconds(std::chrono::microseconds time) { return static_cast<double>(time.count()) / 1000; }
 
@@ -169,8 +167,7 @@ Admission::Line* Admission::FairestLine(std::size_t first_class, std::size_t las
   double best_time = 0;
   for (auto& [tenant, lines] : tenants_) {
     const auto end = lines.begin() + static_cast<std::ptrdiff_t>(last_class) + 1;
-    const auto line = std::find_if(lines.begin() + static_cast<std::ptrdiff_t>(first_class), end,
-                                   [](const Line& l) { return !l.empty(); });
+    const auto line = std::find_if(lines.begin() + static_cast<std::ptrdiff_t>(first_class), end, [](const Line& l) { return !l.empty(); });
     if (line == end) continue;
     const double time = SharesOf(first_class).TimeOf(tenant, now);
     if (best == nullptr || time < best_time) {

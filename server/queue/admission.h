@@ -46,10 +46,10 @@ struct JobOutcome {
   End end = End::kCancelled;
   v1::WorkerResult result;
   Failure refusal;
-  bool killed = false;      // kLost, once the job had begun
-  std::string cause;        // "killed by SIGABRT"
-  std::string said;         // the end of what the worker wrote to stderr
-  std::string stage;        // the last one that began
+  bool killed = false;  // kLost, once the job had begun
+  std::string cause;    // "killed by SIGABRT"
+  std::string said;     // the end of what the worker wrote to stderr
+  std::string stage;    // the last one that began
   std::chrono::microseconds ran{0};
   double queue_ms = 0;
 };
@@ -62,11 +62,11 @@ struct Job {
   v1::WorkerJob work;
   std::stop_token stop;  // fires when nobody waits for it any more: a job that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};
-  std::size_t waits_as = 0;  // the class of its line: Admission's, under its mutex
-  FairShare::Turn turn = 0;  // by Take
+  std::size_t waits_as = 0;                                 // the class of its line: Admission's, under its mutex
+  FairShare::Turn turn = 0;                                 // by Take
   std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
   std::function<void(std::string_view stage)> on_stage;
-  std::move_only_function<void(JobOutcome)> done;  // called once, while the job is there
+  std::move_only_function<void(JobOutcome)> done;                    // called once, while the job is there
   std::optional<std::stop_callback<std::function<void()>>> on_stop;  // Admission's own; the last member, so that it is destroyed before what it uses
 };
 
@@ -123,8 +123,8 @@ class Admission {
   cache::CondVar arrived_;
   std::map<std::string, Lines> tenants_ KILN_GUARDED_BY(mutex_);  // with a job waiting
   std::size_t count_ KILN_GUARDED_BY(mutex_) = 0;
-  FairShare shares_ KILN_GUARDED_BY(mutex_) {kFirstEstimateMs};
-  FairShare tuning_shares_ KILN_GUARDED_BY(mutex_) {kFirstEstimateMs};
+  FairShare shares_ KILN_GUARDED_BY(mutex_){kFirstEstimateMs};
+  FairShare tuning_shares_ KILN_GUARDED_BY(mutex_){kFirstEstimateMs};
   double average_ms_ KILN_GUARDED_BY(mutex_) = kFirstEstimateMs;
   bool closed_ KILN_GUARDED_BY(mutex_) = false;
 };

@@ -16,8 +16,7 @@ constexpr double kFirstEstimateMs = 0.1;
 
 }  // namespace
 
-Executor::Executor(unsigned threads, std::size_t capacity, const cache::Clock& clock)
-    : clock_(clock), places_(capacity), shares_(kFirstEstimateMs) {
+Executor::Executor(unsigned threads, std::size_t capacity, const cache::Clock& clock) : clock_(clock), places_(capacity), shares_(kFirstEstimateMs) {
   for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 

@@ -62,8 +62,8 @@ class FairShare {
 
   const double first_estimate_ms_;
   Turn last_turn_ = 0;
-  double served_ms_ = 0;     // what a tenant had taken when it was served; the most
-  std::size_t present_ = 0;  // jobs of all
+  double served_ms_ = 0;                   // what a tenant had taken when it was served; the most
+  std::size_t present_ = 0;                // jobs of all
   std::map<std::string, Tenant> tenants_;  // by name: ties are decided the same way everywhere
 };
 

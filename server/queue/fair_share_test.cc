@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tenants before the workers, simulated: time is a number, a worker is when its job ends.
-#include "cache/testing.h"
 #include "server/queue/fair_share.h"
+#include "cache/testing.h"
 
 #include <algorithm>
 #include <chrono>
@@ -79,8 +79,8 @@ class Simulation {
     const std::string& name = worker.job->caller.tenant;
     used_[name] += worker.took;
     --present_[name];
-    admission_.Finished(*worker.job, {.end = JobOutcome::End::kResult,
-                                      .ran = std::chrono::microseconds(static_cast<std::int64_t>(worker.took * 1000))});
+    admission_.Finished(*worker.job,
+                        {.end = JobOutcome::End::kResult, .ran = std::chrono::microseconds(static_cast<std::int64_t>(worker.took * 1000))});
     worker.job.reset();
   }
 
@@ -112,8 +112,7 @@ TEST(FairShare, OneThatAsksForLessGetsItAllAndTheOthersGetTheRest) {
 }
 
 TEST(FairShare, UrgencyIsATenantsOwnBusinessAndTuningIsNobodys) {
-  auto used = Simulation({{"urgent", 10, 1'000, v1::INTERACTIVE}, {"patient", 10, 8, v1::BATCH}, {"tuner", 10, 8, v1::TUNING}},
-                         256, 2).Run(20'000);
+  auto used = Simulation({{"urgent", 10, 1'000, v1::INTERACTIVE}, {"patient", 10, 8, v1::BATCH}, {"tuner", 10, 8, v1::TUNING}}, 256, 2).Run(20'000);
   EXPECT_GE(used["patient"], 0.9 * 20'000);
   EXPECT_EQ(used["tuner"], 0);
 }
@@ -188,10 +187,10 @@ class Eight {
  public:
   struct Comer {
     std::string tenant;
-    double from_ms, to_ms;    // when it submits
-    std::size_t outstanding;  // jobs of its that wait or run
+    double from_ms, to_ms;                 // when it submits
+    std::size_t outstanding;               // jobs of its that wait or run
     std::function<double(int)> length_ms;  // of its n-th job
-    std::size_t most = SIZE_MAX;  // jobs in all
+    std::size_t most = SIZE_MAX;           // jobs in all
   };
 
   Eight(std::vector<Comer> comers, double until_ms) : comers_(std::move(comers)), states_(comers_.size()) {
@@ -305,8 +304,9 @@ TEST(FairShare, WhoComesWhileOthersJobsRunHasNoCreditForThem) {
   const Eight waiting({{"early", 0, 1, 16, TwoMinutes, 16}, {"late", comes, 4 * kMinute, 64, Short}}, 4 * kMinute);
   EXPECT_GE(waiting.Had("early", 2 * kMinute, 4 * kMinute), 3.5) << "its next jobs begin";
   EXPECT_GE(waiting.Had("late", 2 * kMinute, 4 * kMinute), 3.2);
-  const Eight running({{"early", 0, 1, 8, TwoMinutes, 8}, {"late", comes, 4 * kMinute, 64, Short},
-                       {"early", 2 * kMinute + 1'000, 4 * kMinute, 64, Short}}, 4 * kMinute);
+  const Eight running(
+      {{"early", 0, 1, 8, TwoMinutes, 8}, {"late", comes, 4 * kMinute, 64, Short}, {"early", 2 * kMinute + 1'000, 4 * kMinute, 64, Short}},
+      4 * kMinute);
   EXPECT_NEAR(running.Had("early", 2 * kMinute + 5'000, 4 * kMinute), 4, 0.1);
 }
 

@@ -11,8 +11,8 @@ using Kind = Failure::Kind;
 
 Failure ToFailure(const QueueFull& full) {
   return {.kind = Kind::kQueueFull,
-          .message = fmt::format("{} compiles wait already; try again in {:.1f} s, or let the daemon queue more (--queue)",
-                                 full.queued, static_cast<double>(full.retry_after.count()) / 1000),
+          .message = fmt::format("{} compiles wait already; try again in {:.1f} s, or let the daemon queue more (--queue)", full.queued,
+                                 static_cast<double>(full.retry_after.count()) / 1000),
           .retry_after = full.retry_after};
 }
 
@@ -29,8 +29,7 @@ Failure MaintenanceFull() {
 }
 
 Failure MessageTooLarge(std::size_t bytes, std::size_t limit) {
-  return {.kind = Kind::kTooMuch,
-          .message = fmt::format("the message has {} bytes; this kilnd takes {} (--max-message)", bytes, limit)};
+  return {.kind = Kind::kTooMuch, .message = fmt::format("the message has {} bytes; this kilnd takes {} (--max-message)", bytes, limit)};
 }
 
 Failure NoMemoryFor(std::string_view tenant, std::size_t capacity) {
@@ -63,28 +62,27 @@ Failure ManifestTooLarge(std::size_t bytes, std::size_t capacity) {
                                  bytes, capacity)};
 }
 
-Failure Draining() {
-  return {.kind = Kind::kDraining, .message = "kilnd is shutting down and compiles nothing new; try again shortly"};
-}
+Failure Draining() { return {.kind = Kind::kDraining, .message = "kilnd is shutting down and compiles nothing new; try again shortly"}; }
 
 Failure Cancelled() { return {.kind = Kind::kCancelled, .message = "the request was cancelled"}; }
 
 Failure NotStored(std::string_view why) {
-  return {.kind = Kind::kStore, .message = fmt::format("the artifact is not stored: {}; put it again later", why), .retry_after = std::chrono::seconds(2)};
+  return {.kind = Kind::kStore,
+          .message = fmt::format("the artifact is not stored: {}; put it again later", why),
+          .retry_after = std::chrono::seconds(2)};
 }
 
 Failure NotCompiled() {
-  return {.kind = Kind::kNotFound,
-          .message = "this program has not been compiled for this target with these options; Compile does so"};
+  return {.kind = Kind::kNotFound, .message = "this program has not been compiled for this target with these options; Compile does so"};
 }
 
 Failure FailedBefore(const Reproducers::KnownCrash& known) {
-  return {.kind = Kind::kDefect,
-          .message = fmt::format("the compiler failed on this program before ({}) and this build does not try it again{}; with the "
-                                 "scope admin, --refresh tries it here",
-                                 known.cause,
-                                 known.reproducer.empty() ? "" : fmt::format("; `kiln compile --repro {}` runs it alone", known.reproducer)),
-          .reproducer = known.reproducer};
+  return {
+      .kind = Kind::kDefect,
+      .message = fmt::format("the compiler failed on this program before ({}) and this build does not try it again{}; with the "
+                             "scope admin, --refresh tries it here",
+                             known.cause, known.reproducer.empty() ? "" : fmt::format("; `kiln compile --repro {}` runs it alone", known.reproducer)),
+      .reproducer = known.reproducer};
 }
 
 Failure KilledBefore(const Reproducers::Doubt& doubt) {

@@ -27,8 +27,7 @@ class TenantBudget {
   // A reservation of bytes for a tenant, given back when this object ends. The budget must outlive it.
   class Charge {
    public:
-    Charge(Charge&& other) noexcept
-        : budget_(std::exchange(other.budget_, nullptr)), tenant_(std::move(other.tenant_)), bytes_(other.bytes_) {}
+    Charge(Charge&& other) noexcept : budget_(std::exchange(other.budget_, nullptr)), tenant_(std::move(other.tenant_)), bytes_(other.bytes_) {}
     Charge& operator=(Charge&& other) noexcept {
       std::swap(budget_, other.budget_);
       std::swap(tenant_, other.tenant_);
@@ -41,8 +40,7 @@ class TenantBudget {
 
    private:
     friend class TenantBudget;
-    Charge(TenantBudget& budget, std::string tenant, std::size_t bytes)
-        : budget_(&budget), tenant_(std::move(tenant)), bytes_(bytes) {}
+    Charge(TenantBudget& budget, std::string tenant, std::size_t bytes) : budget_(&budget), tenant_(std::move(tenant)), bytes_(bytes) {}
 
     TenantBudget* budget_;
     std::string tenant_;

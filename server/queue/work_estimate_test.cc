@@ -69,7 +69,8 @@ TEST_F(WorkEstimateTest, PartsThatTakeAsLongAsTheyAreLarge) {
   EXPECT_LT(Wrong([&] {
               const double copies = random_() % 3 == 0 ? 1 : 1 + random_() % 8;
               return Part{1000 + 300 * copies, (5 + 10 * copies) * Uniform(0.8, 1.2)};
-            }), 4);
+            }),
+            4);
 }
 
 // When a tenth is done, the workers have the first large ones in hand: whether one is done is chance.
@@ -77,7 +78,8 @@ TEST_F(WorkEstimateTest, FewThatAreLargeAndManyThatAreSmall) {
   EXPECT_LT(Wrong([&] {
               const bool large = random_() % 10 == 0;
               return Part{large ? 20'000.0 : 1000.0, (large ? 400 : 20) * Uniform(0.8, 1.2)};
-            }), 60);
+            }),
+            60);
 }
 
 TEST_F(WorkEstimateTest, SizesThatSayNothing) {
@@ -89,7 +91,8 @@ TEST_F(WorkEstimateTest, SizesThatMislead) {
   EXPECT_LT(Wrong([&] {
               const double size = Uniform(1000, 10'000);
               return Part{size, 60 - size / 250};
-            }), 4);
+            }),
+            4);
 }
 
 // Where the line of what is done would come to less than nothing.
@@ -127,7 +130,8 @@ TEST_F(WorkEstimateTest, PartsWithoutATime) {
       const double ms = i % 2 == 0 ? 50 : untimed_ms;
       estimate.Done(i, i % 2 == 0 ? std::optional(ms) : std::nullopt, At(now += ms));
     }
-    EXPECT_NEAR(estimate.RemainingSeconds(At(now)).value_or(-1), 40 * (0.05 + untimed_ms / 1000), 0.1 * 40 * (0.05 + untimed_ms / 1000)) << untimed_ms;
+    EXPECT_NEAR(estimate.RemainingSeconds(At(now)).value_or(-1), 40 * (0.05 + untimed_ms / 1000), 0.1 * 40 * (0.05 + untimed_ms / 1000))
+        << untimed_ms;
   }
 }
 

@@ -14,23 +14,23 @@ namespace kiln::server {
 struct Failure {
   enum class Kind {
     // the request or its program
-    kMalformed,       // the bytes are no request
-    kInvalid,         // the program is wrong: diagnostics
-    kUnsupported,     // the program may be right; this compiler or target cannot do it: diagnostics
+    kMalformed,    // the bytes are no request
+    kInvalid,      // the program is wrong: diagnostics
+    kUnsupported,  // the program may be right; this compiler or target cannot do it: diagnostics
     kNotFound,
-    kRefused,         // this daemon is configured not to do that
+    kRefused,          // this daemon is configured not to do that
     kUnauthenticated,  // nobody knows who calls
     kForbidden,        // the caller may not do that
     kQuota,            // the caller's tenant has used up what it may; retry_after
     // the environment
-    kQueueFull,       // retry_after
-    kTooMuch,         // more than this daemon takes, now or later
+    kQueueFull,  // retry_after
+    kTooMuch,    // more than this daemon takes, now or later
     kDraining,
     kNoWorker,
     kCancelled,
-    kStore,           // the store cannot be read or written
+    kStore,  // the store cannot be read or written
     // ourselves
-    kDefect,          // the compiler failed: reproducer
+    kDefect,  // the compiler failed: reproducer
   };
   Kind kind;
   std::string message;  // what was asked, why it failed, what to try

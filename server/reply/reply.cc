@@ -33,8 +33,7 @@ cache::Digest KeyIn(std::string_view kept) {
 std::optional<Outcome> FailureFrom(std::string_view kept) {
   v1::KeptFailure message;
   if (!message.ParseFromArray(kept.data(), static_cast<int>(kept.size()))) return std::nullopt;
-  Failure failure{.kind = message.unsupported() ? Failure::Kind::kUnsupported : Failure::Kind::kInvalid,
-                  .message = message.message()};
+  Failure failure{.kind = message.unsupported() ? Failure::Kind::kUnsupported : Failure::Kind::kInvalid, .message = message.message()};
   failure.diagnostics.assign(message.diagnostics().begin(), message.diagnostics().end());
   return std::unexpected(std::move(failure));
 }
@@ -59,15 +58,15 @@ std::string_view OriginText(v1::Origin origin) {
   }
 }
 
-std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant,
-                                                    std::string_view sealed_reply, std::string_view target, std::string_view name) {
+std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant, std::string_view sealed_reply,
+                                                    std::string_view target, std::string_view name) {
   const std::string blob = BlobOf(kReply, tenant);
   const std::array<cache::BlobView, 1> blobs = {cache::BlobView{blob, sealed_reply}};
   return cache::Seal(kept_under, Label(tenant, target, name, false), blobs);
 }
 
-std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant,
-                                                      const Failure& failure, std::string_view target, std::string_view name) {
+std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant, const Failure& failure,
+                                                      std::string_view target, std::string_view name) {
   v1::KeptFailure message;
   message.set_unsupported(failure.kind == Failure::Kind::kUnsupported);
   message.set_message(failure.message);

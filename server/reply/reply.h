@@ -41,18 +41,17 @@ std::string_view OriginText(v1::Origin origin);
 using Outcome = std::expected<Reply, Failure>;
 
 // The entry under which a serialized reply, with its seal (sealer.h), is kept in the cache.
-std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant,
-                                                    std::string_view sealed_reply, std::string_view target, std::string_view name);
+std::expected<cache::Entry, cache::Error> SealReply(const cache::Digest& kept_under, std::string_view tenant, std::string_view sealed_reply,
+                                                    std::string_view target, std::string_view name);
 
 // The entry under which the compiler's refusal of a program is kept: its diagnostics come back without another try.
-std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant,
-                                                      const Failure& failure, std::string_view target, std::string_view name);
+std::expected<cache::Entry, cache::Error> SealFailure(const cache::Digest& kept_under, std::string_view tenant, const Failure& failure,
+                                                      std::string_view target, std::string_view name);
 
 // Under which key a refusal is kept. It quotes lines and names, which a program's key leaves out: so it is of these bytes alone.
 cache::Digest FailureKey(const cache::Digest& key, std::string_view module);
 
 // What the entry keeps for that tenant; nothing when it is another's, or neither of SealReply nor of SealFailure.
-std::optional<Outcome> OutcomeFrom(const cache::Entry& entry, std::string_view tenant, v1::Origin origin,
-                                   bool durable);
+std::optional<Outcome> OutcomeFrom(const cache::Entry& entry, std::string_view tenant, v1::Origin origin, bool durable);
 
 }  // namespace kiln::server

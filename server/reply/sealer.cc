@@ -36,9 +36,7 @@ std::expected<Kept, std::string> ReplyIn(const cache::Entry& entry) {
   return kept;
 }
 
-bool IsRefusal(const cache::Entry& entry) {
-  return entry.blobs().size() == 1 && entry.blobs().front().name.starts_with("failure");
-}
+bool IsRefusal(const cache::Entry& entry) { return entry.blobs().size() == 1 && entry.blobs().front().name.starts_with("failure"); }
 
 // Whose it is cannot be told. That it is a refusal of its tenant's can.
 std::expected<void, std::string> CheckRefusal(const cache::Entry& entry) {

@@ -29,7 +29,8 @@ class Checker {
 
   void IsNoScript(const char* setting, const fs::path& program) {
     if (!program.empty() && IsScript(program)) {
-      Says(setting, fmt::format("{} is a script, which a worker that Landlock confines cannot start; name the program that it starts", program.string()));
+      Says(setting,
+           fmt::format("{} is a script, which a worker that Landlock confines cannot start; name the program that it starts", program.string()));
     }
   }
 
@@ -90,8 +91,7 @@ std::vector<std::string> ProblemsOf(const Config& config) {
       check.Says("tls-cert", tls.error());
     }
   }
-  if (const auto rules = Authenticator::Open({.tokens = config.tokens, .access = config.access, .on_reload = [](std::string_view) {}});
-      !rules) {
+  if (const auto rules = Authenticator::Open({.tokens = config.tokens, .access = config.access, .on_reload = [](std::string_view) {}}); !rules) {
     check.Says("access", rules.error());
   }
   return check.Take();

@@ -52,7 +52,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr unsigned kExecutorThreads = 4, kHeavyThreads = 2;
 constexpr std::chrono::milliseconds kJournalPatience{100};  // of /metrics with a disk that stands still
-constexpr std::chrono::milliseconds kLastBytes{200};  // for the last replies to leave, when no call is under way
+constexpr std::chrono::milliseconds kLastBytes{200};        // for the last replies to leave, when no call is under way
 
 v1::CapabilitiesReply DescribeOurselves(const Sealer& sealer) {
   v1::CapabilitiesReply reply;
@@ -106,17 +106,23 @@ Metrics::Options MetricNames(Zygote& zygote) {
 
 struct Daemon::Parts {
   Parts(Config given)
-      : config(std::move(given)), telemetry(config.log), audit(OpenAuditLog(config)), ptxas(config.ptxas, clock),
+      : config(std::move(given)),
+        telemetry(config.log),
+        audit(OpenAuditLog(config)),
+        ptxas(config.ptxas, clock),
         zygote({.executable = config.worker_executable,
                 .worker_memory_bytes = config.worker_memory_bytes,
                 .ptxas = config.ptxas.string(),
                 .build_id = std::string(compiler::BuildId()),
                 .user = config.worker_user,
                 .library_path = config.library_path,
-                .on_ready = [this](std::string_view protections) {
-                  telemetry.Log(protections.starts_with(kUnconfined) ? Level::kError : Level::kInfo, "workers", {{"protections", protections}});
-                }}, clock),
-        metrics(MetricNames(zygote)), journal([this](std::span<const CallRecord> records) { Record(records); }) {}
+                .on_ready =
+                    [this](std::string_view protections) {
+                      telemetry.Log(protections.starts_with(kUnconfined) ? Level::kError : Level::kInfo, "workers", {{"protections", protections}});
+                    }},
+               clock),
+        metrics(MetricNames(zygote)),
+        journal([this](std::span<const CallRecord> records) { Record(records); }) {}
   // After a start that failed: the description may be waiting for the devices.
   ~Parts() {
     if (devices) devices->Close();
@@ -134,7 +140,7 @@ struct Daemon::Parts {
   Metrics metrics;
   std::unique_ptr<SpanFile> spans;
   Journal journal;
-  cache::SqliteSlot* disk = nullptr;  // of the cache
+  cache::SqliteSlot* disk = nullptr;            // of the cache
   std::optional<cache::SigningKey> unkept_key;  // made because the kept key could not be read, or none could be kept
   std::unique_ptr<cache::TieredCache> cache;
   std::unique_ptr<Authenticator> authenticator;
@@ -157,7 +163,7 @@ struct Daemon::Parts {
   AcceptedCalls accepted;
   std::unique_ptr<Front> front;
   std::atomic<bool> serving = false;
-  unsigned busy_looks = 0;  // of Tidy, since the last that did something
+  unsigned busy_looks = 0;           // of Tidy, since the last that did something
   std::unique_ptr<Monitor> monitor;  // last: it asks the others
 
   void Reload();
@@ -195,9 +201,8 @@ void Daemon::Parts::Reload() {
 }
 
 std::expected<void, std::string> Daemon::Parts::OpenGate() {
-  auto opened = Authenticator::Open({.tokens = config.tokens,
-                                     .access = config.access,
-                                     .on_reload = [this](std::string_view error) { NoteReload("access-reloaded", error); }});
+  auto opened = Authenticator::Open(
+      {.tokens = config.tokens, .access = config.access, .on_reload = [this](std::string_view error) { NoteReload("access-reloaded", error); }});
   if (!opened) return std::unexpected(std::move(opened.error()));
   authenticator = std::move(*opened);
   gate = std::make_unique<Gate>(*authenticator, audit ? *audit : telemetry, clock);
@@ -206,8 +211,7 @@ std::expected<void, std::string> Daemon::Parts::OpenGate() {
 
 std::expected<void, std::string> Daemon::Parts::OpenCache() {
   const auto warn = [this](std::string_view tier, const cache::Error& error) {
-    telemetry.Log(Level::kWarning, "cache",
-                  {{"tier", tier}, {"error", cache::ToString(error.code)}, {"message", std::string_view(error.message)}});
+    telemetry.Log(Level::kWarning, "cache", {{"tier", tier}, {"error", cache::ToString(error.code)}, {"message", std::string_view(error.message)}});
   };
   std::vector<std::shared_ptr<cache::Tier>> tiers = {
       std::make_shared<cache::MemoryTier>(cache::MemoryTier::Options{.capacity = config.memory_cache_bytes})};
@@ -225,8 +229,7 @@ std::expected<void, std::string> Daemon::Parts::OpenCache() {
   disk = slot.get();
   tiers.push_back(std::move(slot));
   cache = std::make_unique<cache::TieredCache>(
-      std::move(tiers), clock,
-      cache::TieredCache::Options{.on_error = warn, .accept = [this](const cache::Entry& entry) { return Accepts(entry); }});
+      std::move(tiers), clock, cache::TieredCache::Options{.on_error = warn, .accept = [this](const cache::Entry& entry) { return Accepts(entry); }});
   return {};
 }
 
@@ -277,12 +280,10 @@ void Daemon::Parts::MakeFlow() {
   const fs::path scratch = config.state_directory / "transfer";
   std::error_code ignored;
   fs::remove_all(scratch, ignored);
-  reproducers = std::make_unique<Reproducers>(
-      Reproducers::Options{.directory = config.state_directory / "reproducers"}, clock);
-  maintenance = std::make_unique<Maintenance>(Maintenance::Options{.scratch = scratch,
-                                                                   .max_import_bytes = config.disk_cache_bytes,
-                                                                   .accept_import = config.accept_put},
-                                              *cache, *disk, *sealer, clock);
+  reproducers = std::make_unique<Reproducers>(Reproducers::Options{.directory = config.state_directory / "reproducers"}, clock);
+  maintenance = std::make_unique<Maintenance>(
+      Maintenance::Options{.scratch = scratch, .max_import_bytes = config.disk_cache_bytes, .accept_import = config.accept_put}, *cache, *disk,
+      *sealer, clock);
   quotas = std::make_unique<Quotas>([this](std::string_view tenant) { return authenticator->LimitsOf(tenant); }, clock,
                                     [this](std::string_view tenant, std::string_view why) { gate->NoteQuota(tenant, why); });
   store_keeper = std::make_unique<StoreKeeper>(*quotas, *maintenance);
@@ -299,29 +300,27 @@ void Daemon::Parts::MakeFlow() {
                            .limits = config.limits,
                            .build_id = std::string(compiler::BuildId()),
                            .ptxas_version = [this] { return ptxas.Version(); }},
-      CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer, *quotas, *store_keeper,
-                         clock});
+      CompileFlow::Parts{*cache, *admission, *executor, *heavy, *reproducers, telemetry, *gate, metrics, *sealer, *quotas, *store_keeper, clock});
   const auto on_replaced = [this](std::string_view request, std::string_view cause) {
     const bool wanted = cause == "cancelled";  // killing is the only way to stop LLVM
     telemetry.Log(wanted ? Level::kDebug : Level::kWarning, "worker-replaced", {{"request", request}, {"cause", cause}});
     metrics.NoteWorkerEnd(cause);
   };
   workers = std::make_unique<WorkerPool>(
-      WorkerPoolOptions{.workers = config.workers, .jobs_per_worker = config.jobs_per_worker, .on_replaced = on_replaced},
-      *admission, zygote, clock);
-  devices = std::make_unique<DevicePool>(DevicePool::Options{.emulators = config.emulators,
-                                                             .threads = std::thread::hardware_concurrency(),
-                                                             .jobs_per_worker = config.jobs_per_worker,
-                                                             .queue = config.queue,
-                                                             .on_replaced = on_replaced,
-                                                             .on_listed = [this](const v1::DeviceList& gpus, std::string_view trouble) {
-                                                               NoteGpus(gpus, trouble);
-                                                             }},
-                                         zygote, clock);
+      WorkerPoolOptions{.workers = config.workers, .jobs_per_worker = config.jobs_per_worker, .on_replaced = on_replaced}, *admission, zygote, clock);
+  devices = std::make_unique<DevicePool>(
+      DevicePool::Options{.emulators = config.emulators,
+                          .threads = std::thread::hardware_concurrency(),
+                          .jobs_per_worker = config.jobs_per_worker,
+                          .queue = config.queue,
+                          .on_replaced = on_replaced,
+                          .on_listed = [this](const v1::DeviceList& gpus, std::string_view trouble) { NoteGpus(gpus, trouble); }},
+      zygote, clock);
   runs = std::make_unique<RunFlow>(RunFlow::Options{.call_bytes = config.run_data_bytes,
                                                     .total_bytes = config.run_data_total_bytes,
                                                     .calls = config.run_calls,
-                                                    .arguments = config.run_arguments, .repeats = config.run_repeats,
+                                                    .arguments = config.run_arguments,
+                                                    .repeats = config.run_repeats,
                                                     .limit = config.run_limit,
                                                     .transfer = config.run_transfer},
                                    RunFlow::Parts{*flow, *devices, *executor, telemetry, *quotas, metrics, clock});
@@ -358,9 +357,25 @@ std::expected<void, std::string> Daemon::Parts::Serve() {
                                .ptxas = [this] { return ptxas.Version(); },
                                .devices = [this](auto& reply, auto patience) { return DescribeDevices(reply, patience); }});
   manifests = std::make_unique<TenantBudget>(config.manifest_memory_bytes);
-  const KilnService::Parts service{*flow, *runs, *devices, *executor, *heavy, *maintenance, *store_keeper, *cache, *admission, *workers,
-                                   metrics, *quotas, *description, clock, config.accept_put, config.limits, config.max_message_bytes,
-                                   config.manifest_memory_bytes, *manifests};
+  const KilnService::Parts service{*flow,
+                                   *runs,
+                                   *devices,
+                                   *executor,
+                                   *heavy,
+                                   *maintenance,
+                                   *store_keeper,
+                                   *cache,
+                                   *admission,
+                                   *workers,
+                                   metrics,
+                                   *quotas,
+                                   *description,
+                                   clock,
+                                   config.accept_put,
+                                   config.limits,
+                                   config.max_message_bytes,
+                                   config.manifest_memory_bytes,
+                                   *manifests};
   auto opened = Front::Open({config, *gate, journal, accepted, service, clock}, std::move(inherited));
   if (!opened) return std::unexpected(std::move(opened.error()));
   front = std::move(*opened);
@@ -442,9 +457,9 @@ std::expected<std::unique_ptr<Daemon>, std::string> Daemon::Start(Config config)
   parts->claim = std::move(*claim);
   parts->inherited = std::move(*inherited);
   if (IsScript(parts->config.ptxas)) {
-    parts->telemetry.Log(Level::kWarning, "ptxas",
-                         {{"script", parts->config.ptxas.string()},
-                          {"why", "a worker that Landlock confines cannot start it; name the program that it starts"}});
+    parts->telemetry.Log(
+        Level::kWarning, "ptxas",
+        {{"script", parts->config.ptxas.string()}, {"why", "a worker that Landlock confines cannot start it; name the program that it starts"}});
   }
   if (auto started = parts->zygote.Start(); !started) return std::unexpected(std::move(started.error()));
   if (auto opened = parts->OpenGate(); !opened) return std::unexpected(std::move(opened.error()));

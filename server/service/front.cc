@@ -70,7 +70,8 @@ std::expected<void, std::string> Front::ListenLocally(const Parts& parts, Unique
   Configure(own, parts.config, parts.config.connection_memory_bytes);
   Configure(others, parts.config, QuotaOfOthers(parts.config));
   KeepWindows(others);
-  if (!Start(own, *own_, parts.journal, parts.accepted, parts.clock) || !Start(others, *others_, parts.journal, parts.accepted, parts.clock)) return CannotServe();
+  if (!Start(own, *own_, parts.journal, parts.accepted, parts.clock) || !Start(others, *others_, parts.journal, parts.accepted, parts.clock))
+    return CannotServe();
   local_ = std::make_unique<LocalListener>(std::move(*listening), *own_->server, *others_->server);
   address_ = parts.config.endpoint.address;
   return {};
@@ -88,8 +89,8 @@ std::expected<void, std::string> Front::ListenOnTcp(const Parts& parts) {
   grpc::ServerBuilder builder;
   Configure(builder, config, QuotaOfOthers(config));
   KeepWindows(builder);
-  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-                                                                   *credentials);
+  acceptor_ =
+      builder.experimental().AddExternalConnectionAcceptor(grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *credentials);
   if (!Start(builder, *others_, parts.journal, parts.accepted, parts.clock)) return CannotServe();
   tcp_ = std::make_unique<TcpListener>(std::move(*bound), *acceptor_, lobby_, parts.clock);
   return {};

@@ -127,8 +127,9 @@ HealthService::HealthService(const Doorway& doorway, HealthState& state) : doorw
 HealthService::Exchange* HealthService::Begin(grpc::CallbackServerContext& context, bool watch) {
   auto caller = doorway_.Identify(context);
   if (!caller) return new RefusedExchange<grpc::ByteBuffer, grpc::ByteBuffer>(Refuse(context, caller.error()));
-  return new ArrivingCall(context, doorway_.room(), doorway_.ConnectionOf(context), caller->tenant,
-                          [this, watch](ArrivingCall& call, const grpc::ByteBuffer& request) { watch ? Watch(call, request) : Check(call, request); });
+  return new ArrivingCall(
+      context, doorway_.room(), doorway_.ConnectionOf(context), caller->tenant,
+      [this, watch](ArrivingCall& call, const grpc::ByteBuffer& request) { watch ? Watch(call, request) : Check(call, request); });
 }
 
 void HealthService::Check(ArrivingCall& call, const grpc::ByteBuffer& request) {

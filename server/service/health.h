@@ -10,8 +10,8 @@
 #include <set>
 #include <string_view>
 
-#include <grpcpp/server_context.h>
 #include <grpcpp/impl/service_type.h>
+#include <grpcpp/server_context.h>
 
 #include "cache/mutex.h"
 #include "server/door/arriving_call.h"

@@ -68,8 +68,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "token") return TokenCommand(argc - 1, argv + 1);
   auto config = ReadConfig(argc, argv);
   if (!config) {
-    std::fprintf(config.error().status == 0 ? stdout : stderr, "%s%s\n", config.error().status == 0 ? "" : "kilnd: ",
-                 config.error().text.c_str());
+    std::fprintf(config.error().status == 0 ? stdout : stderr, "%s%s\n", config.error().status == 0 ? "" : "kilnd: ", config.error().text.c_str());
     return config.error().status;
   }
   if (config->effective) return CheckConfig(*config);

@@ -18,8 +18,7 @@ namespace {
 constexpr std::size_t kChunk = 256 << 10;
 
 Failure ScratchFull(const TemporaryFile& file) {
-  return {.kind = Failure::Kind::kStore,
-          .message = fmt::format("cannot write {}; is the disk of the state directory full?", file.path().string())};
+  return {.kind = Failure::Kind::kStore, .message = fmt::format("cannot write {}; is the disk of the state directory full?", file.path().string())};
 }
 
 Failure ScratchLost(const TemporaryFile& file) {
@@ -142,15 +141,20 @@ void ExportReactor::Next() {
   StartWrite(&writing_);
 }
 
-ImportReactor::ImportReactor(grpc::CallbackServerContext& context, Maintenance& maintenance, StoreKeeper& store_keeper,
-                             grpc::ByteBuffer& reply, std::size_t message_bytes, Confirmation confirm, Quotas::InFlight counted,
-                             MessageRoom* room, int connection, std::string tenant)
-    : Counted(std::move(counted)), context_(context), maintenance_(maintenance), store_keeper_(store_keeper), reply_(reply),
-      message_bytes_(message_bytes), confirm_(std::move(confirm)), waiter_(room, connection, std::move(tenant)) {
+ImportReactor::ImportReactor(grpc::CallbackServerContext& context, Maintenance& maintenance, StoreKeeper& store_keeper, grpc::ByteBuffer& reply,
+                             std::size_t message_bytes, Confirmation confirm, Quotas::InFlight counted, MessageRoom* room, int connection,
+                             std::string tenant)
+    : Counted(std::move(counted)),
+      context_(context),
+      maintenance_(maintenance),
+      store_keeper_(store_keeper),
+      reply_(reply),
+      message_bytes_(message_bytes),
+      confirm_(std::move(confirm)),
+      waiter_(room, connection, std::move(tenant)) {
   TellId(context);
   if (!maintenance.options().accept_import) {
-    End(ToStatus({.kind = Failure::Kind::kRefused,
-                  .message = "this kilnd takes no results from others; start it with --accept-put=yes"}));
+    End(ToStatus({.kind = Failure::Kind::kRefused, .message = "this kilnd takes no results from others; start it with --accept-put=yes"}));
     return;
   }
   file_ = maintenance.NewScratch();
@@ -175,7 +179,7 @@ void ImportReactor::OnReadDone(bool ok) {
   }
   stream_.close();
   if (!stream_.good()) return End(ToStatus(ScratchFull(file_)));  // the last bytes were written now
-  StartSendInitialMetadata();  // which fails if this was no end but the client's going
+  StartSendInitialMetadata();                                     // which fails if this was no end but the client's going
 }
 
 void ImportReactor::OnSendInitialMetadataDone(bool ok) {

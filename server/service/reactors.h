@@ -84,8 +84,7 @@ class Counted : public Reactor {
 // CacheList.
 class ListReactor final : public Counted<Sender> {
  public:
-  ListReactor(ArrivingCall& call, Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm,
-              Quotas::InFlight counted);
+  ListReactor(ArrivingCall& call, Maintenance& maintenance, const v1::CacheListRequest& request, Confirmation confirm, Quotas::InFlight counted);
 
  private:
   void OnWriteDone(bool ok) override;
@@ -101,8 +100,8 @@ class ListReactor final : public Counted<Sender> {
 // CacheExport: the bundle is written to a file first, so that a slow client holds no lock of the store's.
 class ExportReactor final : public Counted<Sender> {
  public:
-  ExportReactor(ArrivingCall& call, Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant,
-                Confirmation confirm, Quotas::InFlight counted);
+  ExportReactor(ArrivingCall& call, Maintenance& maintenance, const v1::CacheExportRequest& request, std::string tenant, Confirmation confirm,
+                Quotas::InFlight counted);
 
  private:
   void OnWriteDone(bool ok) override;

@@ -70,7 +70,8 @@ void RunReactor::Expire(Phase watched) {
   const double limit = std::chrono::duration<double>(flow_.transfer()).count();
   Finish(Refuse({.kind = Failure::Kind::kTooMuch,
                  .message = fmt::format("the tensors did not come within {} s, as long as this kilnd holds memory for them "
-                                        "(--run-transfer); send less, or over a faster line", limit)}));
+                                        "(--run-transfer); send less, or over a faster line",
+                                        limit)}));
 }
 
 // False where it is another phase by now.
@@ -106,8 +107,8 @@ std::optional<Failure> RunReactor::Take() {
   if (auto read = ReadMessage(reading_, request_); !read) return std::move(read.error());
   const auto under_way = Call();
   if (!under_way && request_.has_start()) {
-    auto call = flow_.Begin(std::move(caller_), RequestIdOf(context_), NotesOf(context_), WasAccepted(context_),
-                            std::move(*request_.mutable_start()));
+    auto call =
+        flow_.Begin(std::move(caller_), RequestIdOf(context_), NotesOf(context_), WasAccepted(context_), std::move(*request_.mutable_start()));
     if (!call) return std::move(call.error());
     cache::MutexLock lock(mutex_);
     call_ = std::move(*call);

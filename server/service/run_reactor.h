@@ -22,8 +22,8 @@ namespace kiln::server {
 class RunReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // `confirm` is asked at each message that comes or goes.
-  RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std::size_t message_bytes, Caller caller, Confirmation confirm,
-             MessageRoom* room, int connection);
+  RunReactor(grpc::CallbackServerContext& context, RunFlow& flow, std::size_t message_bytes, Caller caller, Confirmation confirm, MessageRoom* room,
+             int connection);
 
  private:
   void OnReadDone(bool ok) override;
@@ -62,8 +62,8 @@ class RunReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   v1::RunRequest request_;
   v1::RunReply reply_;
   RunFlow::Output output_;
-  std::size_t extent_ = 0;    // of which bytes are sent next
-  std::uint64_t sent_ = 0;    // of it
+  std::size_t extent_ = 0;  // of which bytes are sent next
+  std::uint64_t sent_ = 0;  // of it
   cache::Mutex mutex_;
   Phase phase_ KILN_GUARDED_BY(mutex_) = Phase::kReading;
   std::shared_ptr<RunFlow::Call> call_ KILN_GUARDED_BY(mutex_);  // which OnCancel reads on another thread

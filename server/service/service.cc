@@ -27,7 +27,7 @@ using grpc::internal::RpcMethod;
 using grpc::internal::RpcServiceMethod;
 using BidiHandler = grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-constexpr std::size_t kOfARequest = 512;     // of a manifest, besides its bytes: a short one takes a multiple of these
+constexpr std::size_t kOfARequest = 512;  // of a manifest, besides its bytes: a short one takes a multiple of these
 constexpr std::size_t kOfAKey = 96;
 constexpr std::size_t kCopiesOfAResult = 2;  // while it is put: as a message and sealed
 
@@ -171,20 +171,19 @@ void KilnService::Lookup(Call& call, Caller caller, const Bytes& request) {
   }
   const auto key = cache::Digest::FromBytes(lookup.key());
   if (!key) {
-    return Answer(call, Failure{.kind = Failure::Kind::kMalformed,
-                                .message = "Lookup takes a request, or a key of 32 bytes as in CompileReply.key"});
+    return Answer(call, Failure{.kind = Failure::Kind::kMalformed, .message = "Lookup takes a request, or a key of 32 bytes as in CompileReply.key"});
   }
   if (const auto hit = parts_.flow.FindHotKey(*key, caller.tenant)) return Answer(call, *hit);
   auto in_flight = parts_.quotas.Hold(caller.tenant);
   if (!in_flight) return Answer(call, in_flight.error());
-  parts_.flow.Lookup(*key, caller.tenant, [&call, notes = NotesOf(call.context()),
-                                           counted = std::optional(std::move(*in_flight))](Outcome outcome) mutable {
-    notes->Mark("cache");
-    counted.reset();  // before the client may call again
-    NoteOutcome(call.context(), outcome);
-    if (outcome) call.response() = ToBuffer(*outcome);
-    call.Answer(outcome ? grpc::Status::OK : ToStatus(outcome.error()));
-  });
+  parts_.flow.Lookup(*key, caller.tenant,
+                     [&call, notes = NotesOf(call.context()), counted = std::optional(std::move(*in_flight))](Outcome outcome) mutable {
+                       notes->Mark("cache");
+                       counted.reset();  // before the client may call again
+                       NoteOutcome(call.context(), outcome);
+                       if (outcome) call.response() = ToBuffer(*outcome);
+                       call.Answer(outcome ? grpc::Status::OK : ToStatus(outcome.error()));
+                     });
 }
 
 void KilnService::EnsureKernels(ArrivingCall& call, Caller caller, const Bytes& request) {
@@ -202,15 +201,16 @@ void KilnService::EnsureKernels(ArrivingCall& call, Caller caller, const Bytes& 
   auto in_flight = parts_.quotas.Hold(caller.tenant);
   if (!in_flight) return refuse(in_flight.error());
   TellId(call.context());
-  const EnsureReactor::Parts parts = {parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, doorway_.gate(),
-                                      WasAccepted(call.context()), NotesOf(call.context()), parts_.clock};
+  const EnsureReactor::Parts parts = {
+      parts_.flow, parts_.executor, parts_.workers.workers(), parts_.limits, doorway_.gate(), WasAccepted(call.context()), NotesOf(call.context()),
+      parts_.clock};
   call.SendBy(*new EnsureReactor(call, parts, std::move(caller), std::move(*memory), std::move(*in_flight), std::move(manifest)));
 }
 
 void KilnService::Put(Call& call, Caller caller, const Bytes& request) {
   if (!parts_.accept_put) {
-    return Answer(call, Failure{.kind = Failure::Kind::kRefused,
-                                .message = "this kilnd takes no results from others; start it with --accept-put=yes"});
+    return Answer(call,
+                  Failure{.kind = Failure::Kind::kRefused, .message = "this kilnd takes no results from others; start it with --accept-put=yes"});
   }
   auto memory = parts_.flow.Hold(caller.tenant, kCopiesOfAResult * request.Length());
   if (!memory) return Answer(call, memory.error());
@@ -218,8 +218,7 @@ void KilnService::Put(Call& call, Caller caller, const Bytes& request) {
   if (!in_flight) return Answer(call, in_flight.error());
   Executor::Task task = [this, &call, &request, caller, memory = std::optional(std::move(*memory)),
                          counted = std::optional(std::move(*in_flight))]() mutable {
-    PutNow(caller, request, [&call, memory = std::move(memory),
-                             counted = std::move(counted)](std::expected<cache::Digest, Failure> key) mutable {
+    PutNow(caller, request, [&call, memory = std::move(memory), counted = std::move(counted)](std::expected<cache::Digest, Failure> key) mutable {
       memory.reset();
       counted.reset();  // before the client may call again
       v1::PutReply reply;
@@ -310,9 +309,8 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* KilnService::CacheImport(Context& con
   if (!caller) return new RefusedUpload<Bytes>(Refuse(context, caller.error()));
   auto in_flight = parts_.quotas.Hold(caller->tenant);
   if (!in_flight) return new RefusedUpload<Bytes>(Refuse(context, in_flight.error()));
-  return new ImportReactor(context, parts_.maintenance, parts_.store_keeper, response, parts_.message_bytes,
-                           ConfirmationOf(*caller, "CacheImport"), std::move(*in_flight), doorway_.room(), doorway_.ConnectionOf(context),
-                           caller->tenant);
+  return new ImportReactor(context, parts_.maintenance, parts_.store_keeper, response, parts_.message_bytes, ConfirmationOf(*caller, "CacheImport"),
+                           std::move(*in_flight), doorway_.room(), doorway_.ConnectionOf(context), caller->tenant);
 }
 
 KilnService::Exchange* KilnService::Run(Context& context) {

@@ -19,8 +19,12 @@ struct Stamp {
   explicit Stamp(const std::filesystem::path& path) {
     struct stat status{};
     if (!path.empty() && ::stat(path.c_str(), &status) == 0) {
-      facts = {static_cast<std::int64_t>(status.st_ino), status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
-               status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
+      facts = {static_cast<std::int64_t>(status.st_ino),
+               status.st_size,
+               status.st_mtim.tv_sec,
+               status.st_mtim.tv_nsec,
+               status.st_ctim.tv_sec,
+               status.st_ctim.tv_nsec};
     }
   }
   bool operator==(const Stamp&) const = default;

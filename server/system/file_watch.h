@@ -22,9 +22,9 @@ namespace kiln::server {
 class FileWatch {
  public:
   struct File {
-    std::filesystem::path path;  // may not exist; empty: none
+    std::filesystem::path path;                              // may not exist; empty: none
     std::function<std::expected<void, std::string>()> read;  // and what it says put in force
-    std::function<void(std::string_view error)> told;  // of each reading but the first; an empty error: it is in force
+    std::function<void(std::string_view error)> told;        // of each reading but the first; an empty error: it is in force
   };
 
   // Reads all of them; the error is that of the first that is wrong.

@@ -39,8 +39,7 @@ std::expected<std::optional<std::string>, std::string> ReadGuarded(const std::fi
   if (!file || ::fstat(file.get(), &status) != 0) return fail(std::strerror(errno));
   if (!S_ISREG(status.st_mode)) return fail("it is no file");
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return std::unexpected(fmt::format("{} can be written by others, who could give themselves any right; chmod 600 it",
-                                       path.string()));
+    return std::unexpected(fmt::format("{} can be written by others, who could give themselves any right; chmod 600 it", path.string()));
   }
   if (static_cast<std::size_t>(status.st_size) > kMaxBytes) return fail(fmt::format("it has more than {} bytes", kMaxBytes));
   std::string text(static_cast<std::size_t>(status.st_size), '\0');

@@ -37,15 +37,17 @@ void ServiceManager::Tell(std::string_view state) const {
 std::expected<UniqueFd, std::string> TakeListener(const ServiceManager& manager) {
   if (manager.inherited_sockets == 0) return UniqueFd();
   if (manager.inherited_sockets > 1) {
-    return std::unexpected(fmt::format("systemd handed over {} sockets and kilnd serves on one; leave a single ListenStream= in the "
-                                       "socket unit",
-                                       manager.inherited_sockets));
+    return std::unexpected(
+        fmt::format("systemd handed over {} sockets and kilnd serves on one; leave a single ListenStream= in the "
+                    "socket unit",
+                    manager.inherited_sockets));
   }
   UniqueFd listener(kFirstInherited);
   if (OptionOf(listener.get(), SO_DOMAIN) != AF_UNIX || OptionOf(listener.get(), SO_TYPE) != SOCK_STREAM ||
       OptionOf(listener.get(), SO_ACCEPTCONN) != 1) {
-    return std::unexpected("the socket that systemd handed over is no listening Unix stream socket; use ListenStream=/PATH and "
-                           "Accept=no, and --listen for TCP");
+    return std::unexpected(
+        "the socket that systemd handed over is no listening Unix stream socket; use ListenStream=/PATH and "
+        "Accept=no, and --listen for TCP");
   }
   ::fcntl(listener.get(), F_SETFD, FD_CLOEXEC);
   ::fcntl(listener.get(), F_SETFL, O_NONBLOCK | ::fcntl(listener.get(), F_GETFL));

@@ -14,9 +14,9 @@
 namespace kiln::server {
 
 struct ServiceManager {
-  std::string notify_socket;  // $NOTIFY_SOCKET; empty: none
+  std::string notify_socket;              // $NOTIFY_SOCKET; empty: none
   std::chrono::microseconds watchdog{0};  // to be told of that often at least; 0: never
-  int inherited_sockets = 0;  // from descriptor 3 on
+  int inherited_sockets = 0;              // from descriptor 3 on
 
   // "READY=1", "STOPPING=1", "WATCHDOG=1", "EXTEND_TIMEOUT_USEC=…"; lines are separated by '\n'. What cannot be sent is lost: the manager then acts as if
   // nothing had been said.

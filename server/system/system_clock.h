@@ -11,9 +11,7 @@ namespace kiln::server {
 // (tests/layering), so that a test can let time pass without waiting.
 class SystemClock final : public cache::Clock {
  public:
-  cache::WallTime WallNow() const override {
-    return std::chrono::time_point_cast<std::chrono::microseconds>(std::chrono::system_clock::now());
-  }
+  cache::WallTime WallNow() const override { return std::chrono::time_point_cast<std::chrono::microseconds>(std::chrono::system_clock::now()); }
   cache::SteadyTime SteadyNow() const override { return std::chrono::steady_clock::now(); }
 };
 

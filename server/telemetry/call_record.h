@@ -25,17 +25,17 @@ struct StageTime {
 };
 
 struct CallRecord {
-  std::string_view method;  // "Compile"; empty: not one of ours
+  std::string_view method;   // "Compile"; empty: not one of ours
   std::uint64_t number = 0;  // the request's id, RequestIdText
   std::chrono::system_clock::time_point arrived{};
   std::chrono::steady_clock::time_point began{};
   std::chrono::microseconds took{0};  // to its status
   TraceContext trace;                 // unknown where the client sent none
   std::string tenant = "default";
-  std::string caller;      // as in caller.h
-  std::string target;      // from the target table; empty: none
-  std::string key_prefix;  // hexadecimal
-  int code = 0;            // of gRPC
+  std::string caller;       // as in caller.h
+  std::string target;       // from the target table; empty: none
+  std::string key_prefix;   // hexadecimal
+  int code = 0;             // of gRPC
   std::string_view reason;  // of a refusal, ReasonOf; empty: none
   v1::Origin origin = v1::ORIGIN_UNSPECIFIED;
   std::uint64_t bytes_in = 0;

@@ -43,10 +43,9 @@ void Write(gpr_log_func_args* said) {
   if (destination.telemetry == nullptr) return;
   const auto left_out = destination.lines.Take(at, destination.clock->SteadyNow());
   if (!left_out) return;
-  destination.telemetry->Log(LevelOf(said->severity), "grpc",
-                             {{"at", std::string_view(at)},
-                              {"message", std::string_view(said->message)},
-                              {"left-out", static_cast<std::int64_t>(*left_out)}});
+  destination.telemetry->Log(
+      LevelOf(said->severity), "grpc",
+      {{"at", std::string_view(at)}, {"message", std::string_view(said->message)}, {"left-out", static_cast<std::int64_t>(*left_out)}});
 }
 
 void Direct(const Telemetry* telemetry, const cache::Clock* clock) {

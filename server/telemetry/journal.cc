@@ -14,8 +14,7 @@ constexpr std::chrono::milliseconds kGather{1};
 
 }  // namespace
 
-Journal::Journal(Reader reader, std::size_t capacity)
-    : reader_(std::move(reader)), capacity_(capacity), thread_([this] { Run(); }) {}
+Journal::Journal(Reader reader, std::size_t capacity) : reader_(std::move(reader)), capacity_(capacity), thread_([this] { Run(); }) {}
 
 Journal::~Journal() {
   {

@@ -29,8 +29,7 @@ using prometheus::Histogram;
 using Buckets = Histogram::BucketBoundaries;
 using Names = std::vector<std::string>;
 
-const Buckets kCallSeconds = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
-                              0.25,   0.5,     1,      2.5,   5,      10,    30,   120};
+const Buckets kCallSeconds = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120};
 const Buckets kCompileSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120};
 const Buckets kStageSeconds = {0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30};
 const Buckets kWaitSeconds = {0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 120};
@@ -66,7 +65,8 @@ template <class Metric>
 class Series {
  public:
   Series(prometheus::Registry& registry, const char* name, const char* help, Names labels, Buckets buckets = {})
-      : family_(prometheus::detail::Builder<Metric>().Name(name).Help(help).Register(registry)), labels_(std::move(labels)),
+      : family_(prometheus::detail::Builder<Metric>().Name(name).Help(help).Register(registry)),
+        labels_(std::move(labels)),
         buckets_(std::move(buckets)) {}
 
   Metric& At(std::string_view first, std::string_view second = {}) {
@@ -145,8 +145,12 @@ std::string_view RestartCause(std::string_view cause) {
 
 struct Metrics::Impl {
   explicit Impl(const Options& options) : target(options.targets), ask_stages(options.stages) {
-    prometheus::BuildGauge().Name("kiln_build_info").Help("1; what runs here, in its labels").Register(registry)
-        .Add({{"version", options.version}, {"compiler", options.compiler}}).Set(1);
+    prometheus::BuildGauge()
+        .Name("kiln_build_info")
+        .Help("1; what runs here, in its labels")
+        .Register(registry)
+        .Add({{"version", options.version}, {"compiler", options.compiler}})
+        .Set(1);
     for (const auto& [words, name] : kCauses) restarts.At(name);
     for (const std::string& reason : options.reasons) refusals.At(reason);
     for (const v1::Origin origin : {v1::MEMORY, v1::DISK, v1::COMPILED, v1::JOINED}) results.At(OriginText(origin));
@@ -165,24 +169,20 @@ struct Metrics::Impl {
   const std::function<Names()> ask_stages;
   std::optional<KnownNames> stage KILN_GUARDED_BY(mutex);
   std::set<std::string, std::less<>> tenant_names KILN_GUARDED_BY(mutex);
-  Series<Histogram> calls KILN_GUARDED_BY(mutex) {
-      registry, "kiln_request_seconds", "Time from a call's arrival to its status", {"method", "code"},
-                          kCallSeconds};
-  Series<Counter> results KILN_GUARDED_BY(mutex) {
-      registry, "kiln_results_total", "Kernels handed out, by where they came from", {"origin"}};
-  Series<Counter> reply_bytes KILN_GUARDED_BY(mutex) {registry, "kiln_reply_bytes_total", "Bytes of replies", {"method"}};
-  Series<Counter> refusals KILN_GUARDED_BY(mutex) {registry, "kiln_refusals_total", "Requests that got no result, by reason", {"reason"}};
-  Series<Counter> tenants KILN_GUARDED_BY(mutex) {registry, "kiln_tenant_requests_total", "Requests by tenant", {"tenant", "code"}};
-  Series<Histogram> waits KILN_GUARDED_BY(mutex) {
+  Series<Histogram> calls KILN_GUARDED_BY(mutex){
+      registry, "kiln_request_seconds", "Time from a call's arrival to its status", {"method", "code"}, kCallSeconds};
+  Series<Counter> results KILN_GUARDED_BY(mutex){registry, "kiln_results_total", "Kernels handed out, by where they came from", {"origin"}};
+  Series<Counter> reply_bytes KILN_GUARDED_BY(mutex){registry, "kiln_reply_bytes_total", "Bytes of replies", {"method"}};
+  Series<Counter> refusals KILN_GUARDED_BY(mutex){registry, "kiln_refusals_total", "Requests that got no result, by reason", {"reason"}};
+  Series<Counter> tenants KILN_GUARDED_BY(mutex){registry, "kiln_tenant_requests_total", "Requests by tenant", {"tenant", "code"}};
+  Series<Histogram> waits KILN_GUARDED_BY(mutex){
       registry, "kiln_queue_wait_seconds", "Time a compile waited for a worker", {"priority"}, kWaitSeconds};
-  Series<Histogram> compiles KILN_GUARDED_BY(mutex) {
-      registry, "kiln_compile_seconds", "Time a compile took in its worker", {"target", "outcome"},
-                             kCompileSeconds};
-  Series<Histogram> stages KILN_GUARDED_BY(mutex) {
-      registry, "kiln_compile_stage_seconds", "Time of one stage of a compile", {"stage", "target"},
-                           kStageSeconds};
+  Series<Histogram> compiles KILN_GUARDED_BY(mutex){
+      registry, "kiln_compile_seconds", "Time a compile took in its worker", {"target", "outcome"}, kCompileSeconds};
+  Series<Histogram> stages KILN_GUARDED_BY(mutex){
+      registry, "kiln_compile_stage_seconds", "Time of one stage of a compile", {"stage", "target"}, kStageSeconds};
   CompileTimes times KILN_GUARDED_BY(mutex);
-  Series<Counter> restarts KILN_GUARDED_BY(mutex) {registry, "kiln_worker_restarts_total", "Workers replaced, by cause", {"cause"}};
+  Series<Counter> restarts KILN_GUARDED_BY(mutex){registry, "kiln_worker_restarts_total", "Workers replaced, by cause", {"cause"}};
 };
 
 Metrics::Metrics(const Options& options) : impl_(std::make_unique<Impl>(options)) {}

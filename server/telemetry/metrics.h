@@ -62,7 +62,7 @@ class Metrics {
     std::string compiler;  // build id
     std::vector<std::string> targets;
     std::function<std::vector<std::string>()> stages;  // asked when the first compile has ended
-    std::vector<std::string> reasons;  // of refusals, so that each is there from the start
+    std::vector<std::string> reasons;                  // of refusals, so that each is there from the start
   };
 
   explicit Metrics(const Options& options);

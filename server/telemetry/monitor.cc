@@ -19,9 +19,9 @@ constexpr const char* kThreads = "3";
 constexpr const char* kPatience = "5000";  // milliseconds
 
 int Reply(mg_connection* connection, int status, const char* type, std::string_view body) {
-  const std::string head = fmt::format(
-      "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n", status,
-      status == 200 ? "OK" : "Service Unavailable", type, body.size());
+  const std::string head =
+      fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n", status,
+                  status == 200 ? "OK" : "Service Unavailable", type, body.size());
   mg_write(connection, head.data(), head.size());
   if (std::string_view(mg_get_request_info(connection)->request_method) != "HEAD") mg_write(connection, body.data(), body.size());
   return status;
@@ -89,8 +89,8 @@ Monitor::~Monitor() = default;
 std::expected<std::unique_ptr<Monitor>, std::string> Monitor::Start(const std::string& address, Sources sources) {
   auto server = std::make_unique<Server>(std::move(sources));
   const std::string option = PortOption(address);
-  std::array<const char*, 9> options = {"listening_ports", option.c_str(), "num_threads", kThreads, "request_timeout_ms", kPatience,
-                                        "enable_directory_listing", "no", nullptr};
+  std::array<const char*, 9> options = {"listening_ports",          option.c_str(), "num_threads", kThreads, "request_timeout_ms", kPatience,
+                                        "enable_directory_listing", "no",           nullptr};
   const mg_callbacks callbacks{};
   server->context = mg_start(&callbacks, nullptr, options.data());
   if (server->context == nullptr) {
@@ -103,8 +103,7 @@ std::expected<std::unique_ptr<Monitor>, std::string> Monitor::Start(const std::s
   mg_get_server_ports(server->context, 1, &bound);
   server->port = bound.port;
   server->host = option.substr(0, option.rfind(':'));
-  return std::unique_ptr<Monitor>(
-      new Monitor(std::move(server), fmt::format("{}:{}", address.substr(0, address.rfind(':')), bound.port)));
+  return std::unique_ptr<Monitor>(new Monitor(std::move(server), fmt::format("{}:{}", address.substr(0, address.rfind(':')), bound.port)));
 }
 
 }  // namespace kiln::server

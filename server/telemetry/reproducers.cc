@@ -68,8 +68,7 @@ void Reproducers::WriteAll() {
   log_.Replace(sorted);
 }
 
-std::string Reproducers::Save(const cache::Digest& key, const v1::CompileRequest& request, std::string_view compiler,
-                              std::string_view cause) {
+std::string Reproducers::Save(const cache::Digest& key, const v1::CompileRequest& request, std::string_view compiler, std::string_view cause) {
   v1::Reproducer reproducer;
   *reproducer.mutable_request() = request;
   reproducer.set_compiler(std::string(compiler));

@@ -34,7 +34,7 @@ class Reproducers {
   };
   struct Options {
     std::filesystem::path directory;
-    Bound open{256, std::uint64_t{256} << 20};   // files of keys that are refused
+    Bound open{256, std::uint64_t{256} << 20};  // files of keys that are refused
     Bound others{32, std::uint64_t{128} << 20};
     std::size_t keys = 4096;
     unsigned crashes_to_open = 2;
@@ -45,8 +45,7 @@ class Reproducers {
   Reproducers(Options options, const cache::Clock& clock);
 
   // Writes the file and returns its path; empty where it cannot be written.
-  std::string Save(const cache::Digest& key, const v1::CompileRequest& request, std::string_view compiler,
-                   std::string_view cause);
+  std::string Save(const cache::Digest& key, const v1::CompileRequest& request, std::string_view compiler, std::string_view cause);
 
   struct KnownCrash {
     std::string cause;

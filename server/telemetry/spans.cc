@@ -17,15 +17,14 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr int kServer = 2;    // opentelemetry.proto.trace.v1.Span.SpanKind
+constexpr int kServer = 2;  // opentelemetry.proto.trace.v1.Span.SpanKind
 constexpr int kInternal = 1;
-constexpr int kOk = 1;        // Status.StatusCode
+constexpr int kOk = 1;  // Status.StatusCode
 constexpr int kError = 2;
 
 class SpanText {
  public:
-  SpanText(std::string& out, const CallRecord& record, std::string_view name, std::string_view id, std::string_view parent, int kind)
-      : out_(out) {
+  SpanText(std::string& out, const CallRecord& record, std::string_view name, std::string_view id, std::string_view parent, int kind) : out_(out) {
     fmt::format_to(std::back_inserter(out_), R"({{"traceId":"{}","spanId":"{}",)", record.trace.TraceHex(), id);
     if (!parent.empty()) fmt::format_to(std::back_inserter(out_), R"("parentSpanId":"{}",)", parent);
     out_ += R"("name":)";
@@ -65,9 +64,8 @@ std::string SpanId() {
 }
 
 void AppendCall(std::string& out, const CallRecord& record, std::string_view id) {
-  const std::string parent = record.trace.parent == decltype(record.trace.parent){}
-                                 ? std::string()
-                                 : HexOf(record.trace.parent.data(), record.trace.parent.size());
+  const std::string parent =
+      record.trace.parent == decltype(record.trace.parent){} ? std::string() : HexOf(record.trace.parent.data(), record.trace.parent.size());
   SpanText span(out, record, fmt::format("kiln.v1.Kiln/{}", record.method), id, parent, kServer);
   span.Times(record, record.began, record.took);
   span.Attribute("rpc.system", "grpc");
@@ -86,9 +84,8 @@ void AppendCall(std::string& out, const CallRecord& record, std::string_view id)
 std::string ToOtlp(const CallRecord& given) {
   CallRecord record = given;
   if (!record.trace.known()) record.trace = NewTrace();
-  std::string out =
-      R"({"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"kilnd"}}]},)"
-      R"("scopeSpans":[{"scope":{"name":"kiln"},"spans":[)";
+  std::string out = R"({"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"kilnd"}}]},)"
+                    R"("scopeSpans":[{"scope":{"name":"kiln"},"spans":[)";
   const std::string id = SpanId();
   AppendCall(out, record, id);
   for (const StageTime& stage : record.stages) {
@@ -109,8 +106,7 @@ SpanFile::~SpanFile() = default;
 
 std::expected<std::unique_ptr<SpanFile>, std::string> SpanFile::Open(const std::string& path, std::uint64_t max_bytes) {
   try {
-    auto sink = std::make_unique<Sink>(
-        Sink{spdlog::logger("spans", std::make_shared<spdlog::sinks::rotating_file_sink_st>(path, max_bytes, 1))});
+    auto sink = std::make_unique<Sink>(Sink{spdlog::logger("spans", std::make_shared<spdlog::sinks::rotating_file_sink_st>(path, max_bytes, 1))});
     sink->logger.set_pattern("%v");
     return std::unique_ptr<SpanFile>(new SpanFile(std::move(sink)));
   } catch (const spdlog::spdlog_ex& error) {

@@ -76,11 +76,11 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
 
 struct Telemetry::Sink {
   explicit Sink(const LogOptions& options)
-      : json(options.json), file(options.file.empty() ? nullptr : std::make_shared<FileSink>(options.file)),
+      : json(options.json),
+        file(options.file.empty() ? nullptr : std::make_shared<FileSink>(options.file)),
         logger("kilnd", file ? spdlog::sink_ptr(file) : std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
     logger.set_level(ToSpdlog(options.level));
-    logger.set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%f%z","level":"%l",%v})"
-                            : "time=%Y-%m-%dT%H:%M:%S.%f%z level=%l %v");
+    logger.set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%f%z","level":"%l",%v})" : "time=%Y-%m-%dT%H:%M:%S.%f%z level=%l %v");
   }
   bool json;
   std::shared_ptr<FileSink> file;  // null: stderr

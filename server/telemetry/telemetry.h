@@ -19,8 +19,8 @@ enum class Level { kDebug, kInfo, kWarning, kError };
 
 struct LogOptions {
   Level level = Level::kInfo;
-  bool json = false;    // else key=value
-  std::string file;     // empty: stderr
+  bool json = false;  // else key=value
+  std::string file;   // empty: stderr
 };
 
 class Telemetry {

@@ -65,8 +65,7 @@ class Daemon {
 
   void Start(std::vector<std::string> options = {}) {
     options.insert(options.begin(), {KILN_BIN "/kilnd", "--listen=unix:" + Socket(), "--state-dir=" + State(), "--ptxas=none",
-                                     "--worker-executable=" KILN_BIN "/kiln-fake-worker", "--log-file=" + Log(),
-                                     "--log-level=debug", "--workers=2"});
+                                     "--worker-executable=" KILN_BIN "/kiln-fake-worker", "--log-file=" + Log(), "--log-level=debug", "--workers=2"});
     std::vector<char*> argv;
     for (std::string& option : options) argv.push_back(option.data());
     argv.push_back(nullptr);
@@ -115,9 +114,8 @@ class Daemon {
       return failure;
     }
     bool has_retry_info() const {
-      return std::ranges::any_of(details().details(), [](const google::protobuf::Any& detail) {
-        return detail.type_url() == "type.googleapis.com/google.rpc.RetryInfo";
-      });
+      return std::ranges::any_of(details().details(),
+                                 [](const google::protobuf::Any& detail) { return detail.type_url() == "type.googleapis.com/google.rpc.RetryInfo"; });
     }
   };
 

@@ -71,8 +71,7 @@ bool AsksForSignals() {
   if (::pipe(ends.data()) != 0) return true;
   const f_owner_ex owner{F_OWNER_PID, ::getppid()};
   const bool asked = ::fcntl(ends[0], F_SETOWN, ::getppid()) == 0 || ::fcntl(ends[0], F_SETOWN_EX, &owner) == 0 ||
-                     ::fcntl(ends[0], F_SETSIG, SIGKILL) == 0 ||
-                     ::syscall(SYS_fcntl, ends[0], (std::uint64_t{1} << 32) | F_SETOWN, ::getppid()) == 0;
+                     ::fcntl(ends[0], F_SETSIG, SIGKILL) == 0 || ::syscall(SYS_fcntl, ends[0], (std::uint64_t{1} << 32) | F_SETOWN, ::getppid()) == 0;
   const bool usable = ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0;
   for (const int end : ends) ::close(end);
   return asked || !usable;
@@ -115,8 +114,8 @@ bool Escapes(Escape escape, const std::string& ptxas) {
     case Escape::kInternet: return MakesSocket(AF_INET) || MakesSocket(AF_INET6) || MakesSocket(AF_NETLINK);
     case Escape::kUnixSocket: return MakesSocket(AF_UNIX);
     case Escape::kWriteFile:
-      return Opens("/tmp/kiln-escape", O_WRONLY | O_CREAT) || Opens("/dev/shm/kiln-escape", O_WRONLY | O_CREAT) ||
-             Opens("/etc/passwd", O_WRONLY) || Opens("/tmp", O_TMPFILE | O_RDWR);
+      return Opens("/tmp/kiln-escape", O_WRONLY | O_CREAT) || Opens("/dev/shm/kiln-escape", O_WRONLY | O_CREAT) || Opens("/etc/passwd", O_WRONLY) ||
+             Opens("/tmp", O_TMPFILE | O_RDWR);
     case Escape::kReadFile: return Opens("/etc/passwd", O_RDONLY) || Opens("/proc/1/environ", O_RDONLY) || Opens("/root", O_RDONLY);
     case Escape::kRename: return ::rename("/tmp", "/tmp-of-kiln") == 0 || ::unlink("/tmp/kiln-escape-target") == 0;
     case Escape::kMakeFolder: return ::mkdir("/tmp/kiln-escape-folder", 0700) == 0;

@@ -18,9 +18,9 @@ inline void SleepUntilDeadline(const grpc::ClientContext& context) { std::this_t
 // A call whose deadline ends while it is where the test wants it: `there(before)` tells so, by what has changed since the Stats before the
 // call. It is tried again with more time on a machine that takes too long for that, once `free`. The daemon is done with it as well then, unless it
 // is `held`.
-inline void ExpectExpires(Daemon& daemon, const std::string& method, const ExpiringCall& call,
-                          const std::function<bool(const v1::StatsReply& before)>& there, bool held = false,
-                          const std::function<bool()>& free = [] { return true; }) {
+inline void ExpectExpires(
+    Daemon& daemon, const std::string& method, const ExpiringCall& call, const std::function<bool(const v1::StatsReply& before)>& there,
+    bool held = false, const std::function<bool()>& free = [] { return true; }) {
   const auto over = [&] { return daemon.LinesWith({"event=request ", "method=\"" + method + "\""}); };
   for (milliseconds patience(400); patience < std::chrono::minutes(2); patience *= 2) {
     ASSERT_TRUE(daemon.Eventually(free)) << method << " leaves something behind";

@@ -7,17 +7,17 @@ namespace kiln::server::testing {
 
 // What the fake worker does with a request.
 enum class Order : uint32_t {
-  kAnswer = 0,   // amount × 100 + 1 bytes of code
-  kSleep,        // amount × 10 ms first, or until SIGUSR1; from kLong on, until SIGUSR1
+  kAnswer = 0,  // amount × 100 + 1 bytes of code
+  kSleep,       // amount × 10 ms first, or until SIGUSR1; from kLong on, until SIGUSR1
   kAbort,
   kFault,
   kHang,
   kEatMemory,
-  kRefuse,       // 1 + amount diagnostics
+  kRefuse,  // 1 + amount diagnostics
   kUnsupported,
   kDefect,
-  kEscape,       // tries the Escape of that number, and answers "refused" or "escaped"
-  kGarbage,      // writes what is no message
+  kEscape,   // tries the Escape of that number, and answers "refused" or "escaped"
+  kGarbage,  // writes what is no message
   kExit,
   kHuge,         // amount MiB of code
   kUnavailable,  // something outside of the compiler failed it
@@ -30,29 +30,29 @@ enum class Escape : uint32_t {
   kInternet,
   kUnixSocket,
   kWriteFile,
-  kReadFile,      // outside the libraries
+  kReadFile,  // outside the libraries
   kRename,
   kMakeFolder,
   kChangeMode,
   kFork,
   kExec,
   kTracing,
-  kReadMemory,    // of its parent
-  kSignal,        // its parent
+  kReadMemory,  // of its parent
+  kSignal,      // its parent
   kBecomeRoot,
   kNewNamespace,
   kMount,
-  kKernelCode,    // bpf
+  kKernelCode,  // bpf
   kIoUring,
   kUserFaults,
   kKeys,
   kRaiseLimits,
-  kAskForSignals, // fcntl: that the kernel signals another process
-  kSharedMemory,  // which no limit counts
-  kStackMemory,   // likewise
-  kMemoryFiles,   // more of them mapped than a worker's memory
-  kLongFile,      // a memory file longer than any result
-  kLeaveGroup,    // which is what is killed
+  kAskForSignals,  // fcntl: that the kernel signals another process
+  kSharedMemory,   // which no limit counts
+  kStackMemory,    // likewise
+  kMemoryFiles,    // more of them mapped than a worker's memory
+  kLongFile,       // a memory file longer than any result
+  kLeaveGroup,     // which is what is killed
   kEnd,
   kStartPtxas = 100,
 };

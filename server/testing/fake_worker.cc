@@ -142,7 +142,10 @@ class NoDevice final : public WorkerProgram::Device {
 
 int main(int argc, char** argv) {
   const bool hangs = std::string_view(argv[0]).ends_with(kiln::server::testing::kHangingLister);
-  return kiln::server::WorkerMain(
-      argc, argv, {.build_id = kiln::compiler::BuildId(), .passes = {"decode", "emit"}, .initialize = [] { ::signal(SIGUSR1, [](int) {}); }, .compile = Compile,
-                   .make_device = [hangs](kiln::server::WorkerRole) { return std::make_unique<NoDevice>(hangs); }});
+  return kiln::server::WorkerMain(argc, argv,
+                                  {.build_id = kiln::compiler::BuildId(),
+                                   .passes = {"decode", "emit"},
+                                   .initialize = [] { ::signal(SIGUSR1, [](int) {}); },
+                                   .compile = Compile,
+                                   .make_device = [hangs](kiln::server::WorkerRole) { return std::make_unique<NoDevice>(hangs); }});
 }

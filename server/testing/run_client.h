@@ -26,9 +26,7 @@ struct RunAnswer {
   std::string FaultKind() const { return result.faults_size() == 0 ? "" : result.faults(0).kind(); }
 };
 
-inline std::string BytesOf(const std::vector<float>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
-}
+inline std::string BytesOf(const std::vector<float>& values) { return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)}; }
 
 class RunClient {
  public:

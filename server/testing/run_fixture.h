@@ -70,9 +70,7 @@ class RunTest : public DaemonTest {
     EXPECT_EQ(answer.Floats().at(100), 200.0f);
   }
 
-  static RunClient Forever() {
-    return RunClient(kForever, "emu:sm_80").Tensor({0.0f}, {1}).Tensor({0.0f}, {1});
-  }
+  static RunClient Forever() { return RunClient(kForever, "emu:sm_80").Tensor({0.0f}, {1}).Tensor({0.0f}, {1}); }
 
   v1::DeviceStats Emulators() { return daemon_->Stats().devices(0); }
   bool Busy(unsigned count) {

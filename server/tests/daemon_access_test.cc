@@ -12,8 +12,8 @@
 #include <optional>
 #include <thread>
 
-#include <google/protobuf/descriptor.h>
 #include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
 #include <grpcpp/impl/codegen/client_unary_call.h>
 
 #include "server/access/method_scopes.h"
@@ -34,8 +34,7 @@ class AccessTest : public DaemonTest {
   }
 
   // A token in the file of the next start (or of the running daemon, within a second or two).
-  std::string NewToken(const std::string& name, const std::string& tenant, const std::string& scopes,
-                       std::optional<WallSeconds> expires = {}) {
+  std::string NewToken(const std::string& name, const std::string& tenant, const std::string& scopes, std::optional<WallSeconds> expires = {}) {
     const std::string secret = NewSecret();
     tokens_.push_back({name, tenant, *ParseScopes(scopes), HashToken(secret), expires});
     EXPECT_TRUE(WriteTokens(TokenFile(), tokens_));
@@ -60,10 +59,13 @@ class AccessTest : public DaemonTest {
   // The code of a call of user 4242. Between the fork and the exec other threads' locks may be held for ever: nothing is made there, and a
   // clock ends whatever hangs.
   int AsAnother(const char* method) {
-    const std::string say = "import grpc, sys\n"
-                            "call = grpc.insecure_channel('unix:" + daemon_->Socket() + "').unary_unary('/kiln.v1.Kiln/' + sys.argv[1])\n"
-                            "try: call(b'', timeout=20)\n"
-                            "except grpc.RpcError as e: sys.exit(e.code().value[0])\n";
+    const std::string say =
+        "import grpc, sys\n"
+        "call = grpc.insecure_channel('unix:" +
+        daemon_->Socket() +
+        "').unary_unary('/kiln.v1.Kiln/' + sys.argv[1])\n"
+        "try: call(b'', timeout=20)\n"
+        "except grpc.RpcError as e: sys.exit(e.code().value[0])\n";
     const pid_t child = ::fork();
     if (child == 0) {
       ::alarm(60);
@@ -152,7 +154,8 @@ TEST_F(AccessTest, WhatIsNoMessageIsRefusedByEveryMethodThatTakesOne) {
     const grpc::ByteBuffer request(&slice, 1);
     grpc::ByteBuffer reply;
     grpc::ClientContext context;
-    EXPECT_EQ(grpc::internal::BlockingUnaryCall(&daemon_->channel(), rpc, &context, request, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_EQ(grpc::internal::BlockingUnaryCall(&daemon_->channel(), rpc, &context, request, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT)
+        << method;
   }
 }
 
@@ -178,8 +181,8 @@ TEST_F(AccessTest, TheSocketIsItsOwnersAndThePeerIsKnown) {
   ASSERT_EQ(::stat(daemon_->Socket().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   daemon_->Stats();
-  EXPECT_THAT(daemon_->LogText(), ::testing::HasSubstr("audit=\"admin\" method=\"Stats\" caller=\"uid " +
-                                                       std::to_string(::getuid()) + "\" tenant=\"default\""));
+  EXPECT_THAT(daemon_->LogText(),
+              ::testing::HasSubstr("audit=\"admin\" method=\"Stats\" caller=\"uid " + std::to_string(::getuid()) + "\" tenant=\"default\""));
 }
 
 TEST_F(AccessTest, AnotherUserIsATenantOfItsOwn) {
@@ -360,9 +363,8 @@ TEST_F(AccessTest, ARevokedTokensStreamEndsWithoutItsResult) {
   tokens_.clear();
   ASSERT_TRUE(WriteTokens(TokenFile(), tokens_));
   v1::CompileReply reply;
-  ASSERT_TRUE(daemon_->Eventually([&] {
-    return Compile(secret, MakeRequest(Order::kAnswer, 3), &reply).error_code() == StatusCode::UNAUTHENTICATED;
-  }));
+  ASSERT_TRUE(
+      daemon_->Eventually([&] { return Compile(secret, MakeRequest(Order::kAnswer, 3), &reply).error_code() == StatusCode::UNAUTHENTICATED; }));
   EXPECT_EQ(daemon_->Woken(result).error_code(), StatusCode::UNAUTHENTICATED);
 }
 
@@ -377,17 +379,16 @@ TEST_F(AccessTest, ARevocationHoldsThoughTheAccessFileIsWrong) {
   ASSERT_TRUE(daemon_->Eventually([&] { return daemon_->LogText().find("event=access-reloaded error=\"" + access) != std::string::npos; }));
   tokens_.clear();
   ASSERT_TRUE(WriteTokens(TokenFile(), tokens_));
-  EXPECT_TRUE(daemon_->Eventually([&] {
-    return Compile(secret, MakeRequest(Order::kAnswer, 3), &reply).error_code() == StatusCode::UNAUTHENTICATED;
-  }));
+  EXPECT_TRUE(
+      daemon_->Eventually([&] { return Compile(secret, MakeRequest(Order::kAnswer, 3), &reply).error_code() == StatusCode::UNAUTHENTICATED; }));
 }
 
 TEST_F(AccessTest, CommandsThatChangeTheTokensAtOnceLoseNone) {
   std::vector<std::jthread> commands;
   for (int i = 0; i < 16; ++i) {
     commands.emplace_back([&, i] {
-      const std::string command = std::string(KILN_BIN "/kilnd token new --tokens=") + TokenFile().string() + " name-" +
-                                  std::to_string(i) + " >/dev/null 2>&1";
+      const std::string command =
+          std::string(KILN_BIN "/kilnd token new --tokens=") + TokenFile().string() + " name-" + std::to_string(i) + " >/dev/null 2>&1";
       EXPECT_EQ(std::system(command.c_str()), 0);
     });
   }

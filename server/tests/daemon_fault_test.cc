@@ -46,8 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, WorkerFaultTest,
                          ::testing::Values(Fault{Order::kAbort, "killed by SIGABRT"}, Fault{Order::kFault, "killed by SIGSEGV"},
                                            Fault{Order::kHang, "deadline", "--compile-limit"},
                                            Fault{Order::kEatMemory, "out of memory", "--worker-memory"},
-                                           Fault{Order::kGarbage, "sent what is no message"},
-                                           Fault{Order::kExit, "exited with status 5"}));
+                                           Fault{Order::kGarbage, "sent what is no message"}, Fault{Order::kExit, "exited with status 5"}));
 
 TEST_F(DaemonTest, ADefectThatTheCompilerFoundItselfLeavesAReproducerToo) {
   daemon_->Start();

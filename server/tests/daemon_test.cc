@@ -18,8 +18,7 @@ namespace {
 
 using grpc::StatusCode;
 
-std::future<Daemon::Result> CompileAsync(Daemon& daemon, const v1::CompileRequest& request,
-                                         milliseconds deadline = std::chrono::minutes(2)) {
+std::future<Daemon::Result> CompileAsync(Daemon& daemon, const v1::CompileRequest& request, milliseconds deadline = std::chrono::minutes(2)) {
   return std::async(std::launch::async, [&daemon, request, deadline] { return daemon.Compile(request, deadline); });
 }
 
@@ -111,8 +110,7 @@ TEST_F(DaemonTest, AnUnaryCallIsCancelled) {
   daemon_->Start({"--workers=1"});
   grpc::ClientContext context;
   v1::CompileReply reply;
-  auto call = std::async(std::launch::async,
-                         [&] { return daemon_->stub().Compile(&context, MakeRequest(Order::kHang), &reply); });
+  auto call = std::async(std::launch::async, [&] { return daemon_->stub().Compile(&context, MakeRequest(Order::kHang), &reply); });
   ASSERT_TRUE(daemon_->Eventually([&] { return AllBusy(*daemon_, 1); }));
   context.TryCancel();
   EXPECT_EQ(call.get().error_code(), StatusCode::CANCELLED);
@@ -384,8 +382,8 @@ TEST_F(DaemonTest, TheGracePeriodEnds) {
 TEST_F(DaemonTest, ASecondDaemonIsRefusedAndAStaleSocketReplaced) {
   daemon_->Start();
   Daemon second(folder_);
-  const std::string command = KILN_BIN "/kilnd --listen=unix:" + daemon_->Socket() + " --state-dir=" + daemon_->State() +
-                              " 2> " + (folder_ / "second").string();
+  const std::string command =
+      KILN_BIN "/kilnd --listen=unix:" + daemon_->Socket() + " --state-dir=" + daemon_->State() + " 2> " + (folder_ / "second").string();
   EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
   std::ostringstream told;
   told << std::ifstream(folder_ / "second").rdbuf();

@@ -321,23 +321,24 @@ TEST_F(StoreDeadlineTest, WhileItWaitsForTheStoresUpkeep) {
     return Export(context);
   });
   ASSERT_TRUE(daemon_->Eventually([&] { return Entered("CacheExport") == 2; }));
-  const std::map<std::string, ExpiringCall> calls = {
-      {"CacheList", [&](grpc::ClientContext& context) {
-         const auto reader = daemon_->stub().CacheList(&context, {});
-         for (v1::CacheEntry entry; reader->Read(&entry);) {
-         }
-         return reader->Finish();
-       }},
-      {"CacheExport", [&](grpc::ClientContext& context) { return Export(context); }},
-      {"CacheImport", [&](grpc::ClientContext& context) { return Import(context, bundle, true); }},
-      {"CacheVerify", [&](grpc::ClientContext& context) {
-         v1::CacheVerifyReply reply;
-         return daemon_->stub().CacheVerify(&context, {}, &reply);
-       }},
-      {"CacheGc", [&](grpc::ClientContext& context) {
-         v1::CacheGcReply reply;
-         return daemon_->stub().CacheGc(&context, {}, &reply);
-       }}};
+  const std::map<std::string, ExpiringCall> calls = {{"CacheList",
+                                                      [&](grpc::ClientContext& context) {
+                                                        const auto reader = daemon_->stub().CacheList(&context, {});
+                                                        for (v1::CacheEntry entry; reader->Read(&entry);) {
+                                                        }
+                                                        return reader->Finish();
+                                                      }},
+                                                     {"CacheExport", [&](grpc::ClientContext& context) { return Export(context); }},
+                                                     {"CacheImport", [&](grpc::ClientContext& context) { return Import(context, bundle, true); }},
+                                                     {"CacheVerify",
+                                                      [&](grpc::ClientContext& context) {
+                                                        v1::CacheVerifyReply reply;
+                                                        return daemon_->stub().CacheVerify(&context, {}, &reply);
+                                                      }},
+                                                     {"CacheGc", [&](grpc::ClientContext& context) {
+                                                        v1::CacheGcReply reply;
+                                                        return daemon_->stub().CacheGc(&context, {}, &reply);
+                                                      }}};
   const auto release = [&] {
     fs::create_hard_link(fifo, folder_ / "reader");
     fs::remove(fifo);  // so that the export fails, and does not go on with a file that nobody writes

@@ -94,7 +94,7 @@ class FloodTest : public HeldTest {
   }
 
   std::string flood_, small_;
-  std::uint64_t before_ = 0;  // requests that came to hold the threads
+  std::uint64_t before_ = 0;           // requests that came to hold the threads
   std::atomic<int> ended_ = 0;         // large modules
   std::vector<std::jthread> threads_;  // which end once the daemon goes on
 };
@@ -103,9 +103,7 @@ TEST_F(FloodTest, OfLookupsLeavesRoomToOthers) {
   constexpr std::size_t kAccepted = kQueue * 4 / 5;  // or fewer by those compiles that no thread has taken yet
   HoldAllThreads();
   const Lookups flood = Send(flood_, 2 * kQueue);
-  const auto come = [&](std::size_t lookups) {
-    return daemon_->Eventually([&] { return daemon_->Stats().requests() == before_ + lookups; });
-  };
+  const auto come = [&](std::size_t lookups) { return daemon_->Eventually([&] { return daemon_->Stats().requests() == before_ + lookups; }); };
   ASSERT_TRUE(come(flood.size()));
   ASSERT_TRUE(daemon_->Eventually([&] { return Ended(flood) >= flood.size() - kAccepted; }));
   const Lookups small = Send(small_, kQueue / 10);

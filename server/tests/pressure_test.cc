@@ -31,8 +31,7 @@ TEST_F(DaemonTest, TwoThousandRequestsOfTwoHundredConnectionsShareOneCompile) {
   for (std::size_t i = 0; i < kConnections; ++i) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    stubs.push_back(v1::Kiln::NewStub(
-        grpc::CreateCustomChannel("unix:" + daemon_->Socket(), grpc::InsecureChannelCredentials(), arguments)));
+    stubs.push_back(v1::Kiln::NewStub(grpc::CreateCustomChannel("unix:" + daemon_->Socket(), grpc::InsecureChannelCredentials(), arguments)));
   }
   const auto request = MakeRequest(Order::kSleep, 50);
   std::vector<std::unique_ptr<Call>> calls;
@@ -377,8 +376,7 @@ TEST_F(TenantTest, AFloodDoesNotStarveAnother) {
   ASSERT_TRUE(daemon_->Eventually([&] { return small_.done > 4; }));
   const unsigned flood_before = flood_.done;
   const unsigned small_before = small_.done;
-  ASSERT_TRUE(daemon_->Eventually([&] { return small_.done + flood_.done > small_before + flood_before + 300; },
-                                  std::chrono::seconds(60)));
+  ASSERT_TRUE(daemon_->Eventually([&] { return small_.done + flood_.done > small_before + flood_before + 300; }, std::chrono::seconds(60)));
   const double its = small_.done - small_before;
   const double theirs = flood_.done - flood_before;
   EXPECT_GE(its, 0.8 * (its + theirs) / 2);

@@ -45,8 +45,9 @@ TEST(Quotas, SecondsComeBackWithTheHour) {
   quotas.ChargeCompile("t", std::chrono::seconds(1));
   const auto refused = quotas.MayCompile("t");
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message, "the tenant t has used up its 10 compile-seconds of this hour; there are new ones at 15:00 UTC. What is in "
-                                     "the cache is still served");
+  EXPECT_EQ(refused.error().message,
+            "the tenant t has used up its 10 compile-seconds of this hour; there are new ones at 15:00 UTC. What is in "
+            "the cache is still served");
   EXPECT_EQ(refused.error().retry_after, std::chrono::minutes(1));
   EXPECT_TRUE(quotas.MayRun("t")) << "another quota";
   quotas.ChargeGpu("t", std::chrono::seconds(2));
@@ -409,8 +410,8 @@ TEST_F(DaemonTest, EachLimitOfARequestHasASettingAndAnErrorThatNamesIt) {
   EXPECT_EQ(too_large.status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(too_large.status.error_message(), HasSubstr("--max-message"));
   daemon_->Stop();
-  for (const Row& row : {Row{"--max-request=20", "--max-request"}, Row{"--max-module=20", "--max-module"},
-                         Row{"--max-artifact=100", "--max-artifact"}}) {
+  for (const Row& row :
+       {Row{"--max-request=20", "--max-request"}, Row{"--max-module=20", "--max-module"}, Row{"--max-artifact=100", "--max-artifact"}}) {
     daemon_->Start({row.option});
     const auto refused = daemon_->Compile(request);
     EXPECT_EQ(refused.status.error_code(), StatusCode::INVALID_ARGUMENT) << row.option;

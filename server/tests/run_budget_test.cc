@@ -95,7 +95,7 @@ class RunBudgetTest : public TwoTenantsTest {
 
 TEST_F(RunBudgetTest, OutputsAreReservedBeforeTheRun) {
   Start({"--run-data=64KiB", "--run-data-total=80KiB"});
-  EXPECT_TRUE(Double(bob_, 100).ok());           // 25 KiB in and 25 KiB out
+  EXPECT_TRUE(Double(bob_, 100).ok());  // 25 KiB in and 25 KiB out
   auto holds = Open(alice_, Announce(40 << 10), "--run-data-total");
   ExpectRefused(Double(bob_, 100), "--run-data-total");
   EXPECT_TRUE(Double(bob_, 40).ok());  // and nothing of the run that was refused is held any more
@@ -153,11 +153,12 @@ TEST_F(RunBudgetTest, WhatWaitsDoesNotRunOnceTheSecondsAreUsedUp) {
   Start({"--access=" + access.string(), "--emulators=1"});
   EXPECT_TRUE(Double(alice_, 1).ok());
   std::vector<std::future<RunAnswer>> runs;
-  for (int i = 0; i < 4; ++i) runs.push_back(std::async(std::launch::async, [this] {
-    RunClient client = Forever();
-    client.As(alice_).options().set_timeout_seconds(2.5);
-    return client.Run(*daemon_);
-  }));
+  for (int i = 0; i < 4; ++i)
+    runs.push_back(std::async(std::launch::async, [this] {
+      RunClient client = Forever();
+      client.As(alice_).options().set_timeout_seconds(2.5);
+      return client.Run(*daemon_);
+    }));
   int refused = 0;
   for (auto& run : runs) refused += run.get().status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
   EXPECT_EQ(refused, 3);

@@ -33,9 +33,7 @@ class RunStoppedTest : public TwoTenantsTest {
     return workers;
   }
 
-  RunAnswer DoubleAs(const std::string& secret) {
-    return RunClient(kDouble, "emu:sm_80").As(secret).Tensor(Counting(64), {1, 64}).Run(*daemon_);
-  }
+  RunAnswer DoubleAs(const std::string& secret) { return RunClient(kDouble, "emu:sm_80").As(secret).Tensor(Counting(64), {1, 64}).Run(*daemon_); }
   void ExpectDoubleWorksFor(const std::string& secret) {
     const RunAnswer answer = DoubleAs(secret);
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -55,13 +53,15 @@ class RunStoppedTest : public TwoTenantsTest {
   pid_t StopRunningWorker() {
     pid_t found = 0;
     std::map<pid_t, long> before;
-    EXPECT_TRUE(daemon_->Eventually([&] {
-      for (const pid_t worker : DeviceWorkers()) {
-        const long ticks = TicksOf(worker);
-        if (ticks >= before.try_emplace(worker, ticks).first->second + 20) return ::kill(found = worker, SIGSTOP) == 0;
-      }
-      return false;
-    }, std::chrono::seconds(60)));
+    EXPECT_TRUE(daemon_->Eventually(
+        [&] {
+          for (const pid_t worker : DeviceWorkers()) {
+            const long ticks = TicksOf(worker);
+            if (ticks >= before.try_emplace(worker, ticks).first->second + 20) return ::kill(found = worker, SIGSTOP) == 0;
+          }
+          return false;
+        },
+        std::chrono::seconds(60)));
     return found;
   }
 

@@ -13,7 +13,8 @@ using grpc::StatusCode;
 // Each element of B is twice A's, one after the other.
 std::string Chain(const char* may_alias) {
   return std::string(R"(kiln 1
-func @chain(%A: global f32[64])") + may_alias + ", %B: global f32[64]" + may_alias + R"() {
+func @chain(%A: global f32[64])") +
+         may_alias + ", %B: global f32[64]" + may_alias + R"() {
   kernel @main grid(1) threads 32 blocks(%bx) {
     for serial %i in 60 {
       store %B[%i] = %A[%i] * 2.0 + 1.0

@@ -31,9 +31,7 @@ func @square[%m](%A: global f32[%m, 64], %B: global f32[%m, 64]) outputs(1) {
 
 class RunTenantTest : public TwoTenantsTest {
  protected:
-  static RunClient DoubleAs(const std::string& secret) {
-    return RunClient(kDouble, "emu:sm_80").As(secret).Tensor(Counting(64), {1, 64});
-  }
+  static RunClient DoubleAs(const std::string& secret) { return RunClient(kDouble, "emu:sm_80").As(secret).Tensor(Counting(64), {1, 64}); }
   static RunClient ByKeyAs(const std::string& secret, const std::string& key) {
     RunClient client = DoubleAs(secret);
     client.start().set_key(key);

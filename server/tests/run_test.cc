@@ -252,8 +252,8 @@ TEST_F(RunTest, MoreDataThanTheDaemonTakesIsRefused) {
     EXPECT_EQ(answer.status.error_code(), code) << answer.status.error_message();
     EXPECT_NE(answer.status.error_message().find(word), std::string::npos) << answer.status.error_message();
   };
-  is_refused(Double(200), StatusCode::RESOURCE_EXHAUSTED, "--run-data");        // the input alone
-  is_refused(Double(100), StatusCode::INVALID_ARGUMENT, "--run-data");          // with its output
+  is_refused(Double(200), StatusCode::RESOURCE_EXHAUSTED, "--run-data");  // the input alone
+  is_refused(Double(100), StatusCode::INVALID_ARGUMENT, "--run-data");    // with its output
   ExpectDoubleWorks();
 
   RunClient lies = RunClient(kDouble, "emu:sm_80").Tensor(Counting(64), {1, 64});
@@ -394,9 +394,7 @@ TEST_F(RunTest, RunsForGpusWaitUntilTheirDriverHasListedThem) {
   ::unsetenv("KILN_FAKE_DRIVER_DELAY");
   std::vector<std::future<RunAnswer>> waiting;
   for (int i = 0; i < 40; ++i) {
-    waiting.push_back(std::async(std::launch::async, [&] {
-      return RunClient(kDouble, "cuda:7").Tensor(Counting(64), {1, 64}).Run(*daemon_);
-    }));
+    waiting.push_back(std::async(std::launch::async, [&] { return RunClient(kDouble, "cuda:7").Tensor(Counting(64), {1, 64}).Run(*daemon_); }));
   }
   EXPECT_TRUE(daemon_->Eventually([&] { return MemoriesOfRuns() == 40; })) << "all of them have come";
   ExpectDoubleWorks();

@@ -104,9 +104,9 @@ TEST(Sandbox, LetsAnEmulatorDoNothingButCompute) {
 }
 
 TEST(Sandbox, LetsALooseDriverReachNoOtherProcess) {
-  EXPECT_THAT(EscapesIn(WorkerRole::kLooseGpu, {Escape::kInternet, Escape::kTracing, Escape::kKernelCode, Escape::kNewNamespace,
-                                           Escape::kIoUring, Escape::kAskForSignals, Escape::kExec, Escape::kBecomeRoot, Escape::kMount,
-                                           Escape::kSignal, Escape::kRaiseLimits, Escape::kKeys, Escape::kUserFaults}),
+  EXPECT_THAT(EscapesIn(WorkerRole::kLooseGpu, {Escape::kInternet, Escape::kTracing, Escape::kKernelCode, Escape::kNewNamespace, Escape::kIoUring,
+                                                Escape::kAskForSignals, Escape::kExec, Escape::kBecomeRoot, Escape::kMount, Escape::kSignal,
+                                                Escape::kRaiseLimits, Escape::kKeys, Escape::kUserFaults}),
               ::testing::IsEmpty());
 }
 
@@ -124,8 +124,8 @@ TEST(Sandbox, LetsADriverThatHasStartedDoNothingButCompute) {
   std::vector<Escape> tried;
   for (uint32_t i = 0; i < static_cast<uint32_t>(Escape::kEnd); ++i) {
     const auto escape = static_cast<Escape>(i);
-    const bool memory = escape == Escape::kSharedMemory || escape == Escape::kStackMemory || escape == Escape::kMemoryFiles ||
-                        escape == Escape::kLongFile;
+    const bool memory =
+        escape == Escape::kSharedMemory || escape == Escape::kStackMemory || escape == Escape::kMemoryFiles || escape == Escape::kLongFile;
     if (!memory && (LandlockVersion() > 0 || IsOfTheFilter(escape))) tried.push_back(escape);
   }
   EXPECT_THAT(EscapesIn(WorkerRole::kGpu, tried, Step::kClosed), ::testing::IsEmpty());
@@ -370,7 +370,7 @@ TEST_F(SandboxTest, OfRootBecomesTheUserThatIsNamed) {
       std::ostringstream text;
       for (const char* file : {"/status", "/limits"}) text << std::ifstream("/proc/" + std::to_string(worker) + file).rdbuf();
       const bool confined = ::testing::Value(text.str(), ::testing::AllOf(HasSubstr("Uid:\t4243\t4243\t4243\t4243"), HasSubstr("NoNewPrivs:\t1"),
-                                                                         ::testing::ContainsRegex("Max processes +4096 +4096 ")));
+                                                                          ::testing::ContainsRegex("Max processes +4096 +4096 ")));
       const bool all = confined && (kSanitized || text.str().find("Seccomp:\t2") != std::string::npos);
       all ? void(++confined_workers) : void(other += text.str());
     }

@@ -18,8 +18,8 @@
 namespace kiln::server::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using grpc::StatusCode;
+using ::testing::HasSubstr;
 
 v1::SealedReply SealedBy(const cache::SigningKey& key) {
   v1::Artifact artifact;
@@ -154,7 +154,12 @@ TEST_F(SealTest, TheSameRequestGivesTheSameArtifactUnderAnotherKey) {
 }
 
 TEST_F(SealTest, ATamperedStoreIsNotServed) {
-  const auto change_code = [](v1::SealedReply& reply) { reply.mutable_artifact()->append("\x3a\x03" "bad", 5); };
+  const auto change_code = [](v1::SealedReply& reply) {
+    reply.mutable_artifact()->append(
+        "\x3a\x03"
+        "bad",
+        5);
+  };
   const auto sign_as_another = [](v1::SealedReply& reply) {
     static const cache::SigningKey mallory = cache::SigningKey::Make();
     *reply.mutable_seal() = MakeSeal(mallory, {}, reply.key(), reply.artifact());
@@ -195,7 +200,12 @@ TEST_F(SealTest, AForgedRowIsNotServedToThoseWhoAskByItsKey) {
   std::vector<std::string> keys;
   for (uint32_t i = 0; i < kRows; ++i) keys.push_back(Compile(MakeRequest(Order::kAnswer, i)).key());
   ASSERT_EQ(daemon_->Stop(), 0);
-  Tamper([](v1::SealedReply& reply) { reply.mutable_artifact()->append("\x3a\x03" "bad", 5); });
+  Tamper([](v1::SealedReply& reply) {
+    reply.mutable_artifact()->append(
+        "\x3a\x03"
+        "bad",
+        5);
+  });
   daemon_->Start();
   std::atomic<int> served = 0;
   std::vector<std::future<void>> callers;

@@ -17,8 +17,8 @@
 #include <thread>
 #include <utility>
 
-#include <google/protobuf/any.pb.h>
 #include <gmock/gmock.h>
+#include <google/protobuf/any.pb.h>
 #include <gtest/gtest.h>
 
 #include "cache/testing.h"
@@ -40,8 +40,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::unique_ptr<Job> MakeJob(const std::string& id, v1::Priority priority, std::vector<std::string>* ended = nullptr,
-                             std::stop_token stop = {}) {
+std::unique_ptr<Job> MakeJob(const std::string& id, v1::Priority priority, std::vector<std::string>* ended = nullptr, std::stop_token stop = {}) {
   auto job = std::make_unique<Job>();
   job->request_id = id;
   job->key = cache::Sha256(id);
@@ -348,8 +347,8 @@ TEST(Endpoint, TakesSocketsAndPortsAndSaysWhatIsWrong) {
   EXPECT_EQ(ParseEndpoint("unix:///run/kiln.sock")->address, "unix:/run/kiln.sock");
   EXPECT_FALSE(ParseEndpoint("127.0.0.1:7461")->socket);
   EXPECT_FALSE(ParseEndpoint("[::1]:7461")->socket);
-  for (const std::string& wrong : {std::string("unix:relative"), "unix:/" + std::string(120, 'x'), std::string("host"),
-                                   std::string(":7461"), std::string("host:port"), std::string("host:70000")}) {
+  for (const std::string& wrong : {std::string("unix:relative"), "unix:/" + std::string(120, 'x'), std::string("host"), std::string(":7461"),
+                                   std::string("host:port"), std::string("host:70000")}) {
     EXPECT_FALSE(ParseEndpoint(wrong)) << wrong;
   }
   EXPECT_TRUE(ParseEndpoint("unix:/" + std::string(106, 'x')));

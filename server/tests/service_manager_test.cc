@@ -108,9 +108,9 @@ TEST_F(ServiceManagerTest, HandsOverItsSocketWithThoseWhoWaitAtIt) {
   // A client that comes before the daemon is in the backlog.
   const auto channel = grpc::CreateChannel("unix:" + daemon_->Socket(), grpc::InsecureChannelCredentials());
   channel->GetState(true);
-  const std::string start = "export LISTEN_FDS=1; LISTEN_PID=$$ exec " KILN_BIN "/kilnd --listen=unix:/nowhere/else.sock --state-dir=" +
-                            daemon_->State() + " --ptxas=none --worker-executable=" KILN_BIN "/kiln-fake-worker --log-file=" +
-                            daemon_->Log() + " --workers=1";
+  const std::string start =
+      "export LISTEN_FDS=1; LISTEN_PID=$$ exec " KILN_BIN "/kilnd --listen=unix:/nowhere/else.sock --state-dir=" + daemon_->State() +
+      " --ptxas=none --worker-executable=" KILN_BIN "/kiln-fake-worker --log-file=" + daemon_->Log() + " --workers=1";
   std::array<const char*, 4> argv = {"bash", "-c", start.c_str(), nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -133,8 +133,8 @@ TEST_F(ServiceManagerTest, HandsOverItsSocketWithThoseWhoWaitAtIt) {
 }
 
 TEST_F(ServiceManagerTest, ASocketOfAnotherKindIsRefused) {
-  const std::string start = "bash -c 'export LISTEN_FDS=1; LISTEN_PID=$$ exec " KILN_BIN "/kilnd --ptxas=none --state-dir=" +
-                            daemon_->State() + " 3</dev/null' 2>&1";
+  const std::string start =
+      "bash -c 'export LISTEN_FDS=1; LISTEN_PID=$$ exec " KILN_BIN "/kilnd --ptxas=none --state-dir=" + daemon_->State() + " 3</dev/null' 2>&1";
   const Ran ran = Run(start);
   EXPECT_EQ(ran.status, 1);
   EXPECT_THAT(ran.out, HasSubstr("ListenStream="));
@@ -194,8 +194,8 @@ TEST_F(ServiceManagerTest, CheckConfigFindsWhatCannotWork) {
   EXPECT_EQ(Run(Check("--no-such-setting=1 2>&1")).status, 2);
   const fs::path broken = folder_ / "broken.pem";
   std::ofstream(broken) << "no certificate";
-  const Ran tls = Run(Check("--worker-executable=" KILN_BIN "/kiln-fake-worker --tls-cert=" + broken.string() + " --tls-key=" +
-                            broken.string() + " 2>&1 >/dev/null"));
+  const Ran tls = Run(Check("--worker-executable=" KILN_BIN "/kiln-fake-worker --tls-cert=" + broken.string() + " --tls-key=" + broken.string() +
+                            " 2>&1 >/dev/null"));
   EXPECT_EQ(tls.status, 2);
   EXPECT_THAT(tls.out, HasSubstr("tls-cert:"));
 }

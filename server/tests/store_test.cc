@@ -33,12 +33,16 @@ class StoreUpgradeTest : public DaemonTest {
     fs::rename(Database(), newer);
     auto db = *cache::sqlite::Connection::Open(Database(), cache::sqlite::OpenMode::kCreate);
     ASSERT_TRUE(db.Execute(cache::testing::kVersion1));
-    ASSERT_TRUE(db.Execute("ATTACH '" + newer.string() + "' AS newer;"
+    ASSERT_TRUE(db.Execute("ATTACH '" + newer.string() +
+                           "' AS newer;"
                            "INSERT INTO entry SELECT key, body, size, created, last_used, hits, head FROM newer.entry;"
                            "INSERT INTO blob SELECT digest, bytes FROM newer.blob;"
-                           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < " + std::to_string(more) + ")"
+                           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < " +
+                           std::to_string(more) +
+                           ")"
                            "INSERT INTO entry SELECT randomblob(32), randomblob(32), 100, i, i, 0, zeroblob(100) FROM n WHERE i <= " +
-                           std::to_string(more) + ";"
+                           std::to_string(more) +
+                           ";"
                            "DETACH newer;"));
     fs::remove(newer);
   }
@@ -62,8 +66,12 @@ class StoreUpgradeTest : public DaemonTest {
 
   // Starts a kilnd and kills it once the upgrade has written something that is not committed.
   void KillWhileItUpgrades() {
-    std::vector<std::string> options = {KILN_BIN "/kilnd", "--listen=unix:" + daemon_->Socket(), "--state-dir=" + daemon_->State(),
-                                        "--ptxas=none", "--worker-executable=" KILN_BIN "/kiln-fake-worker", "--log-file=" + daemon_->Log()};
+    std::vector<std::string> options = {KILN_BIN "/kilnd",
+                                        "--listen=unix:" + daemon_->Socket(),
+                                        "--state-dir=" + daemon_->State(),
+                                        "--ptxas=none",
+                                        "--worker-executable=" KILN_BIN "/kiln-fake-worker",
+                                        "--log-file=" + daemon_->Log()};
     std::vector<char*> argv;
     for (std::string& option : options) argv.push_back(option.data());
     argv.push_back(nullptr);

@@ -23,9 +23,9 @@
 namespace kiln::server::testing {
 namespace {
 
+using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using std::chrono::seconds;
 
 constexpr const char* kParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -62,7 +62,8 @@ class WatchTest : public DaemonTest {
     ::send(connection.get(), text.data(), text.size(), MSG_NOSIGNAL);
     std::string answer;
     std::array<char, 4096> chunk;
-    for (ssize_t got; (got = ::recv(connection.get(), chunk.data(), chunk.size(), 0)) > 0;) answer.append(chunk.data(), static_cast<std::size_t>(got));
+    for (ssize_t got; (got = ::recv(connection.get(), chunk.data(), chunk.size(), 0)) > 0;)
+      answer.append(chunk.data(), static_cast<std::size_t>(got));
     return answer;
   }
   std::string Get(const std::string& path) const { return Http("GET " + path); }
@@ -86,13 +87,22 @@ TEST_F(WatchTest, MetricsTellWhatHappened) {
   ASSERT_TRUE(daemon_->Compile(MakeRequest(Order::kAnswer, 3)).status.ok());
   EXPECT_FALSE(daemon_->Compile(MakeRequest(Order::kAbort)).status.ok());
   EXPECT_FALSE(daemon_->Compile(MakeRequest(Order::kRefuse)).status.ok());
-  const auto lines = {
-      "kiln_results_total{origin=\"compiled\"} 1\n", "kiln_results_total{origin=\"memory\"} 1\n", "kiln_refusals_total{reason=\"defect\"} 1\n",
-      "kiln_worker_restarts_total{cause=\"abort\"} 1\n", "kiln_compile_seconds_count{outcome=\"ok\",target=\"cuda:sm_80\"} 1\n",
-      "kiln_compile_seconds_count{outcome=\"defect\",target=\"cuda:sm_80\"} 1\n",
-      "kiln_request_seconds_count{code=\"OK\",method=\"Compile\"} 2\n", "kiln_queue_wait_seconds_count{priority=\"interactive\"} 3\n",
-      "kiln_queue_length 0\n", "kiln_flights 0\n", "kiln_workers 2\n", "kiln_ready 1\n", "kiln_store_up{tier=\"sqlite\"} 1\n",
-      "kiln_wal_bytes{tier=\"sqlite\"} ", "kiln_store_bytes{tier=\"memory\"} ", "kiln_build_info{compiler=\""};
+  const auto lines = {"kiln_results_total{origin=\"compiled\"} 1\n",
+                      "kiln_results_total{origin=\"memory\"} 1\n",
+                      "kiln_refusals_total{reason=\"defect\"} 1\n",
+                      "kiln_worker_restarts_total{cause=\"abort\"} 1\n",
+                      "kiln_compile_seconds_count{outcome=\"ok\",target=\"cuda:sm_80\"} 1\n",
+                      "kiln_compile_seconds_count{outcome=\"defect\",target=\"cuda:sm_80\"} 1\n",
+                      "kiln_request_seconds_count{code=\"OK\",method=\"Compile\"} 2\n",
+                      "kiln_queue_wait_seconds_count{priority=\"interactive\"} 3\n",
+                      "kiln_queue_length 0\n",
+                      "kiln_flights 0\n",
+                      "kiln_workers 2\n",
+                      "kiln_ready 1\n",
+                      "kiln_store_up{tier=\"sqlite\"} 1\n",
+                      "kiln_wal_bytes{tier=\"sqlite\"} ",
+                      "kiln_store_bytes{tier=\"memory\"} ",
+                      "kiln_build_info{compiler=\""};
   std::string text;
   // A call is counted when it is over, which may be after its client has the answer.
   daemon_->Eventually([&] {

@@ -94,8 +94,8 @@ TEST(Journal, DropsAndCountsWhatAStandingReaderCannotTake) {
 }
 
 Metrics::Options Names() {
-  return {.version = "1", .compiler = "c", .targets = {"cuda:sm_80"}, .stages = [] { return std::vector<std::string>{"llvm"}; },
-          .reasons = AllReasons()};
+  return {
+      .version = "1", .compiler = "c", .targets = {"cuda:sm_80"}, .stages = [] { return std::vector<std::string>{"llvm"}; }, .reasons = AllReasons()};
 }
 
 TEST(MetricsText, EachReasonAndCauseIsThereBeforeItHappens) {
@@ -134,8 +134,12 @@ TEST(MetricsText, LabelsStayFewWhateverComes) {
 TEST(MetricsText, StatsTellOfCompilesThatTheirWorkersAnswered) {
   Metrics metrics(Names());
   for (const int milliseconds : {40, 10, 30, 20}) {
-    metrics.NoteCompile({.target = "cuda:sm_80", .outcome = "ok", .priority = "batch", .ran = std::chrono::milliseconds(milliseconds),
-                         .answered = true, .stages = {}});
+    metrics.NoteCompile({.target = "cuda:sm_80",
+                         .outcome = "ok",
+                         .priority = "batch",
+                         .ran = std::chrono::milliseconds(milliseconds),
+                         .answered = true,
+                         .stages = {}});
   }
   metrics.NoteCompile({.target = "cuda:sm_80", .outcome = "defect", .priority = "batch", .ran = std::chrono::seconds(9), .stages = {}});
   metrics.counts.refused += 2;

@@ -23,8 +23,8 @@ constexpr std::size_t kPieceItems = 8192;
 Failure Malformed(std::string message) { return {.kind = Failure::Kind::kMalformed, .message = std::move(message)}; }
 
 Failure TooManyItems(std::size_t items, const RequestLimits& limits) {
-  return Malformed(fmt::format("the manifest has {} requests × targets; send it in parts of at most {} (--max-manifest)", items,
-                               limits.manifest_items));
+  return Malformed(
+      fmt::format("the manifest has {} requests × targets; send it in parts of at most {} (--max-manifest)", items, limits.manifest_items));
 }
 
 // One name for all spellings of a target.
@@ -111,9 +111,7 @@ void Manifest::Expand(std::uint32_t index) {
   }
 }
 
-std::string_view Manifest::TargetOf(const Item& item) const {
-  return targets_.empty() ? requests_[item.request].target : targets_[item.target];
-}
+std::string_view Manifest::TargetOf(const Item& item) const { return targets_.empty() ? requests_[item.request].target : targets_[item.target]; }
 
 std::string Manifest::BytesOf(const Item& item) const { return requests_[item.request].bytes + TargetField(TargetOf(item)); }
 

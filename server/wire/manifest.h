@@ -60,8 +60,8 @@ class Manifest {
 
  private:
   struct Request {
-    std::string bytes;  // without its target; empty: too large
-    std::string target;  // its own, where none are named for all
+    std::string bytes;     // without its target; empty: too large
+    std::string target;    // its own, where none are named for all
     std::size_t size = 0;  // as it came
   };
   void Expand(std::uint32_t index);

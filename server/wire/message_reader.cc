@@ -14,8 +14,10 @@ Failure Malformed(std::string message) { return {.kind = Failure::Kind::kMalform
 
 std::expected<void, Failure> CheckMemory(const google::protobuf::Descriptor& type, std::size_t bytes, std::size_t memory, std::size_t extra) {
   if (memory <= 2 * bytes + kAnyMessage + extra) return {};
-  return std::unexpected(Malformed(fmt::format("the {} bytes of this {} would take {} in memory, more than any that a client of Kiln sends: they "
-                                               "are unknown fields, or empty ones", bytes, std::string_view(type.name()), memory)));
+  return std::unexpected(
+      Malformed(fmt::format("the {} bytes of this {} would take {} in memory, more than any that a client of Kiln sends: they "
+                            "are unknown fields, or empty ones",
+                            bytes, std::string_view(type.name()), memory)));
 }
 
 std::expected<void, Failure> Checked(bool parsed, const google::protobuf::Descriptor& type) {
@@ -35,7 +37,7 @@ ir::WireSize Measure(const google::protobuf::Descriptor& type, const grpc::ByteB
 std::expected<void, Failure> ReadMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message, std::size_t extra) {
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   if (auto fits = CheckMemory(type, bytes.Length(), Measure(type, bytes).memory(), extra); !fits) return fits;
-  const google::protobuf::LogSilencer silencer;  // it would write what it dislikes to stderr; the caller is told
+  const google::protobuf::LogSilencer silencer;      // it would write what it dislikes to stderr; the caller is told
   auto& own = const_cast<grpc::ByteBuffer&>(bytes);  // the call's, which keeps it until its end
   grpc::ProtoBufferReader reader(&own);
   const bool parsed = message.ParseFromZeroCopyStream(&reader);

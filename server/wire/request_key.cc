@@ -47,8 +47,8 @@ Failure UnknownTarget(std::string message) {
 
 }  // namespace
 
-std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas,
-                                                const RequestLimits& limits, CallNotes* notes) {
+std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas, const RequestLimits& limits,
+                                                CallNotes* notes) {
   const auto target = target::Find(request.target());
   if (!target) return std::unexpected(UnknownTarget(target.error()));
   ir::Diagnostics diagnostics;

@@ -18,16 +18,16 @@ namespace kiln::server {
 
 struct ResolvedRequest {
   cache::Digest key;
-  std::string target;  // the canonical name
-  std::string name;    // of the module; a label for people
+  std::string target;                               // the canonical name
+  std::string name;                                 // of the module; a label for people
   std::optional<std::string> ptxas = std::nullopt;  // what the key says of it; nothing where none has a part in the artifact
 };
 
 // Decodes the module, looks up the target, computes the key. `ptxas` names the ptxas that will make cubins (its version text,
 // empty for none): it changes the artifact, so it is part of the key wherever it is used. The stages "decode" and "key" are marked in
 // `notes` where there are any.
-std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas,
-                                                const RequestLimits& limits, CallNotes* notes = nullptr);
+std::expected<ResolvedRequest, Failure> Resolve(const v1::CompileRequest& request, const std::string& ptxas, const RequestLimits& limits,
+                                                CallNotes* notes = nullptr);
 
 // Settings of a serialized CompileRequest, found without reading its larger fields. Defaults if the request does not have them, or is
 // malformed.

@@ -18,8 +18,7 @@ using Owner = std::shared_ptr<const void>;
 
 grpc::Slice Share(const Reply& reply) {
   auto* bytes = const_cast<char*>(reply.kept.data());  // gRPC only reads what it sends
-  return grpc::Slice(bytes, reply.kept.size(), [](void* owner) { delete static_cast<Owner*>(owner); },
-                     new Owner(reply.owner));
+  return grpc::Slice(bytes, reply.kept.size(), [](void* owner) { delete static_cast<Owner*>(owner); }, new Owner(reply.owner));
 }
 
 grpc::ByteBuffer Join(std::string head, const Reply& reply, std::string_view tail) {

@@ -28,6 +28,7 @@ namespace {
 
 // Memory, threads, time, files that are open or may be opened, the worker's own channel. By name, so that one list serves every
 // architecture; a name that this one does not have is skipped.
+// clang-format off: grouped by what they are for
 constexpr std::array kAllowed = {
     // descriptors
     "read", "write", "readv", "writev", "pread64", "pwrite64", "lseek", "_llseek", "close", "close_range", "dup", "dup2", "dup3",
@@ -45,24 +46,81 @@ constexpr std::array kAllowed = {
     "getrusage", "getrlimit", "times", "time", "gettimeofday", "clock_gettime", "clock_getres", "clock_nanosleep", "nanosleep",
     "getrandom",
 };
+// clang-format on
 // Landlock says which.
-constexpr std::array kFiles = {"open", "openat", "stat", "lstat", "newfstatat", "statx", "statfs", "fstatfs", "access", "faccessat",
-                               "faccessat2", "readlink", "readlinkat", "getdents64", "getcwd", "umask",
-                               "memfd_create", "ftruncate", "fallocate"};
+constexpr std::array kFiles = {"open",    "openat", "stat",         "lstat",      "newfstatat", "statx",      "statfs",
+                               "fstatfs", "access", "faccessat",    "faccessat2", "readlink",   "readlinkat", "getdents64",
+                               "getcwd",  "umask",  "memfd_create", "ftruncate",  "fallocate"};
 // Memory that devices and several processors share, at addresses and on nodes of the driver's choice; events of devices.
-constexpr std::array kOfDrivers = {"mmap", "mlock", "mlock2", "munlock", "mbind", "get_mempolicy", "set_mempolicy", "msync", "epoll_create1",
-                                   "epoll_ctl", "epoll_wait", "epoll_pwait", "timerfd_create", "timerfd_settime", "sched_get_priority_max",
-                                   "sched_get_priority_min", "rt_sigtimedwait", "fadvise64"};
+constexpr std::array kOfDrivers = {"mmap",
+                                   "mlock",
+                                   "mlock2",
+                                   "munlock",
+                                   "mbind",
+                                   "get_mempolicy",
+                                   "set_mempolicy",
+                                   "msync",
+                                   "epoll_create1",
+                                   "epoll_ctl",
+                                   "epoll_wait",
+                                   "epoll_pwait",
+                                   "timerfd_create",
+                                   "timerfd_settime",
+                                   "sched_get_priority_max",
+                                   "sched_get_priority_min",
+                                   "rt_sigtimedwait",
+                                   "fadvise64"};
 // Not setpgid: what a worker starts ends with its group.
 constexpr std::array kToStartPrograms = {"fork", "vfork", "execve", "wait4", "waitid", "chdir"};
 
 // What no driver needs and what breaks out of a process.
 constexpr std::array kForbidden = {
-    "io_uring_setup", "ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "bpf", "perf_event_open", "userfaultfd",
-    "keyctl", "add_key", "request_key", "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "mount",
-    "umount2", "pivot_root", "chroot", "unshare", "setns", "move_mount", "open_tree", "fsopen", "fsmount", "mount_setattr", "swapon",
-    "swapoff", "reboot", "settimeofday", "clock_settime", "setuid", "setgid", "setresuid", "setresgid", "personality", "acct", "quotactl",
-    "kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_send_signal",
+    "io_uring_setup",
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "kcmp",
+    "pidfd_getfd",
+    "bpf",
+    "perf_event_open",
+    "userfaultfd",
+    "keyctl",
+    "add_key",
+    "request_key",
+    "init_module",
+    "finit_module",
+    "delete_module",
+    "kexec_load",
+    "kexec_file_load",
+    "mount",
+    "umount2",
+    "pivot_root",
+    "chroot",
+    "unshare",
+    "setns",
+    "move_mount",
+    "open_tree",
+    "fsopen",
+    "fsmount",
+    "mount_setattr",
+    "swapon",
+    "swapoff",
+    "reboot",
+    "settimeofday",
+    "clock_settime",
+    "setuid",
+    "setgid",
+    "setresuid",
+    "setresgid",
+    "personality",
+    "acct",
+    "quotactl",
+    "kill",
+    "tkill",
+    "rt_sigqueueinfo",
+    "rt_tgsigqueueinfo",
+    "pidfd_open",
+    "pidfd_send_signal",
 };
 // With sanitizers this filter is that of the workers who start ptxas, too.
 constexpr std::array kOtherPrograms = {"execve", "execveat"};
@@ -126,17 +184,14 @@ void AllowComputing(void* context) {
   AllowIf(context, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0), SCMP_A2(SCMP_CMP_EQ, 0));
   AllowIf(context, SCMP_SYS(prctl), SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME));
   AllowIf(context, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_EQ, TCGETS));  // isatty
-  ::seccomp_attr_set(context, SCMP_FLTATR_CTL_OPTIMIZE, 2);  // a binary tree: a handful of comparisons a call
+  ::seccomp_attr_set(context, SCMP_FLTATR_CTL_OPTIMIZE, 2);         // a binary tree: a handful of comparisons a call
 }
 
-void AllowThreads(void* context) {
-  AllowIf(context, SCMP_SYS(clone), SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
-}
+void AllowThreads(void* context) { AllowIf(context, SCMP_SYS(clone), SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD)); }
 
 void AllowPrograms(void* context) {
   for (const char* name : kToStartPrograms) Allow(context, name);
-  constexpr std::uint64_t kNamespaces =
-      CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
+  constexpr std::uint64_t kNamespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
   AllowIf(context, SCMP_SYS(clone), SCMP_A0(SCMP_CMP_MASKED_EQ, kNamespaces, 0));
 }
 

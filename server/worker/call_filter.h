@@ -12,9 +12,9 @@ namespace kiln::server {
 using CallFilter = std::vector<sock_filter>;  // a program for seccomp(2); empty where it cannot be made
 
 struct CallFilters {
-  CallFilter compile;   // an allow-list; everything else fails with EPERM
-  CallFilter emulator;  // that without opening files and starting programs
-  CallFilter driver;    // everything but sockets (local ones remain), other processes, kernel code, namespaces and mounts
+  CallFilter compile;         // an allow-list; everything else fails with EPERM
+  CallFilter emulator;        // that without opening files and starting programs
+  CallFilter driver;          // everything but sockets (local ones remain), other processes, kernel code, namespaces and mounts
   CallFilter started_driver;  // an allow-list: the emulator's, reading files, and what a driver that has started asks of its devices
 };
 

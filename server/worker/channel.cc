@@ -15,7 +15,6 @@
 namespace kiln::server {
 namespace {
 
-
 constexpr std::size_t kHeader = 4;
 
 std::string Frame(const google::protobuf::MessageLite& message) {

@@ -20,10 +20,10 @@ class Channel {
  public:
   enum class End {
     kOk,
-    kClosed,    // the peer is gone
+    kClosed,  // the peer is gone
     kDeadline,
-    kWoken,     // the wake descriptor became readable
-    kInvalid,   // what the peer sent is no message, or longer than the limit
+    kWoken,    // the wake descriptor became readable
+    kInvalid,  // what the peer sent is no message, or longer than the limit
   };
 
   // What ends a wait before the peer does. Neither: wait as long as the peer lives.

@@ -12,9 +12,9 @@ namespace kiln::server {
 namespace {
 
 // Newer than Debian 12's header.
-constexpr std::uint64_t kTruncate = 1ull << 14;        // version 3
-constexpr std::uint64_t kDeviceControl = 1ull << 15;   // version 5
-constexpr std::uint64_t kBindTcp = 1ull << 0;          // version 4
+constexpr std::uint64_t kTruncate = 1ull << 14;       // version 3
+constexpr std::uint64_t kDeviceControl = 1ull << 15;  // version 5
+constexpr std::uint64_t kBindTcp = 1ull << 0;         // version 4
 constexpr std::uint64_t kConnectTcp = 1ull << 1;
 constexpr std::uint64_t kScopeAbstractSocket = 1ull << 0;  // version 6
 constexpr std::uint64_t kScopeSignal = 1ull << 1;
@@ -76,8 +76,6 @@ UniqueFd MakeRuleset(int version, const LandlockPaths& paths) {
   return ruleset;
 }
 
-bool RestrictSelf(const UniqueFd& ruleset) {
-  return ruleset && ::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) == 0;
-}
+bool RestrictSelf(const UniqueFd& ruleset) { return ruleset && ::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) == 0; }
 
 }  // namespace kiln::server

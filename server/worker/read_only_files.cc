@@ -29,9 +29,7 @@ namespace {
 constexpr unsigned long kReadOnly = 1, kNoSuid = 2, kNoDevices = 4, kNoPrograms = 8, kRemount = 32, kNoTimes = 1024, kNoFolderTimes = 2048,
                         kBind = 4096, kRecursive = 16384, kPrivate = 1 << 18, kRelativeTimes = 1 << 21;
 
-int Mount(const char* path, unsigned long flags) {
-  return static_cast<int>(::syscall(SYS_mount, nullptr, path, nullptr, flags, nullptr));
-}
+int Mount(const char* path, unsigned long flags) { return static_cast<int>(::syscall(SYS_mount, nullptr, path, nullptr, flags, nullptr)); }
 
 bool WriteTo(const char* path, const std::string& text) {
   const UniqueFd file(::open(path, O_WRONLY | O_CLOEXEC));
@@ -70,8 +68,12 @@ std::string Unescaped(const std::string& text) {
 // The flags that a user namespace may not clear.
 unsigned long LockedFlags(unsigned long flags) {
   unsigned long locked = 0;
-  for (const auto& [given, flag] : {std::pair<unsigned long, unsigned long>{ST_NOSUID, kNoSuid}, {ST_NODEV, kNoDevices}, {ST_NOEXEC, kNoPrograms},
-                                    {ST_NOATIME, kNoTimes}, {ST_NODIRATIME, kNoFolderTimes}, {ST_RELATIME, kRelativeTimes}}) {
+  for (const auto& [given, flag] : {std::pair<unsigned long, unsigned long>{ST_NOSUID, kNoSuid},
+                                    {ST_NODEV, kNoDevices},
+                                    {ST_NOEXEC, kNoPrograms},
+                                    {ST_NOATIME, kNoTimes},
+                                    {ST_NODIRATIME, kNoFolderTimes},
+                                    {ST_RELATIME, kRelativeTimes}}) {
     if ((flags & given) != 0) locked |= flag;
   }
   return locked;

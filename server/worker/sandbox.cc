@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 constexpr rlim_t kCompileFiles = 64;
 constexpr rlim_t kEmulatorFiles = 256;
 constexpr rlim_t kDriverFiles = 1024;  // some dozens for each GPU
-constexpr rlim_t kProcesses = 4096;  // of the workers' user, threads among them: where programs that multiply end
+constexpr rlim_t kProcesses = 4096;    // of the workers' user, threads among them: where programs that multiply end
 constexpr rlim_t kFileBytes = rlim_t{64} << 20;
 constexpr rlim_t kOtherAddresses = rlim_t{2} << 30;  // beside its memory: libraries, stacks, what malloc reserves, mapped files
 
@@ -70,9 +70,8 @@ std::vector<fs::path> FoldersOf(std::string_view library_path) {
 bool CanUseGpus(unsigned user, std::string_view library_path) {
   return HoldsFor(user, [&] {
     return std::ranges::all_of(GpuFiles(), [](const fs::path& file) { return ::access(file.c_str(), R_OK | W_OK) == 0; }) &&
-           std::ranges::all_of(FoldersOf(library_path), [](const fs::path& folder) {
-             return ::access(folder.c_str(), R_OK | X_OK) == 0 || errno == ENOENT;
-           });
+           std::ranges::all_of(FoldersOf(library_path),
+                               [](const fs::path& folder) { return ::access(folder.c_str(), R_OK | X_OK) == 0 || errno == ENOENT; });
   });
 }
 
@@ -87,11 +86,11 @@ bool ApplyFilterOf(const CallFilters& filters, WorkerRole role) {
 }
 
 LandlockPaths Paths(const SandboxOptions& options) {
-  LandlockPaths paths{.readable = {"/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/sys/devices/system/cpu", "/proc/cpuinfo",
-                                   "/proc/meminfo", "/dev/urandom"},
-                      .writable = {"/dev/null"},
-                      .devices = {},
-                      .executable = {}};
+  LandlockPaths paths{
+      .readable = {"/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/sys/devices/system/cpu", "/proc/cpuinfo", "/proc/meminfo", "/dev/urandom"},
+      .writable = {"/dev/null"},
+      .devices = {},
+      .executable = {}};
   paths.readable.insert(paths.readable.end(), options.readable.begin(), options.readable.end());
   return paths;
 }
@@ -112,8 +111,7 @@ LandlockPaths CompilerPaths(const SandboxOptions& options) {
 LandlockPaths DriverPaths(const SandboxOptions& options) {
   LandlockPaths paths = Paths(options);
   paths.writable.emplace_back("/proc/self");
-  for (const char* path : {"/proc/driver", "/proc/devices", "/proc/sys/vm", "/sys/devices", "/sys/bus/pci", "/sys/module",
-                           "/etc/nvidia"}) {
+  for (const char* path : {"/proc/driver", "/proc/devices", "/proc/sys/vm", "/sys/devices", "/sys/bus/pci", "/sys/module", "/etc/nvidia"}) {
     paths.readable.emplace_back(path);
   }
   std::ranges::copy(FoldersOf(options.library_path), std::back_inserter(paths.readable));
@@ -126,7 +124,10 @@ LandlockPaths DriverPaths(const SandboxOptions& options) {
 
 std::string Protections::Text() const {
   return fmt::format("user={} files={} network=filter calls={} privileges=none-new", ::geteuid() == 0 ? "root" : std::to_string(::geteuid()),
-                     landlock > 0 ? fmt::format("landlock-{}", landlock) : read_only ? "read-only" : "open", allow_list ? "allow-list" : "deny-list");
+                     landlock > 0 ? fmt::format("landlock-{}", landlock)
+                     : read_only  ? "read-only"
+                                  : "open",
+                     allow_list ? "allow-list" : "deny-list");
 }
 
 void LimitMemory(std::uint64_t bytes) {
@@ -166,9 +167,10 @@ std::expected<Protections, std::string> Sandbox::Enter(WorkerRole role) const {
   const bool files = RestrictSelf(gpu ? driver_ruleset : ruleset_);
   const bool calls = kSanitized ? ApplyCallFilter(filters_.driver) : ApplyFilterOf(filters_, role);
   if (!(privileges && calls)) {
-    return std::unexpected(fmt::format("the kernel does not let a worker confine itself ({}: {}), and without that no program of a "
-                                       "client is worked on; allow prctl(2) and seccomp filters where kilnd runs",
-                                       privileges ? "seccomp" : "no_new_privs", std::strerror(errno)));
+    return std::unexpected(
+        fmt::format("the kernel does not let a worker confine itself ({}: {}), and without that no program of a "
+                    "client is worked on; allow prctl(2) and seccomp filters where kilnd runs",
+                    privileges ? "seccomp" : "no_new_privs", std::strerror(errno)));
   }
   return Protections{.landlock = files ? landlock_version_ : 0, .read_only = read_only, .allow_list = !kSanitized && !gpu};
 }

@@ -54,27 +54,26 @@ namespace kiln::server {
 #define KILN_HAS_FEATURE(name) 0
 #endif
 inline constexpr bool kSanitized =
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || KILN_HAS_FEATURE(address_sanitizer) || \
-    KILN_HAS_FEATURE(thread_sanitizer)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || KILN_HAS_FEATURE(address_sanitizer) || KILN_HAS_FEATURE(thread_sanitizer)
     true;
 #else
     false;
 #endif
 
 struct SandboxOptions {
-  std::uint64_t memory_bytes = 0;         // of writable private memory; 0: no limit
-  std::filesystem::path program;          // the one program that may be started (ptxas); empty: none
-  std::optional<unsigned> user;           // whom root becomes; empty: nobody else
-  std::string library_path = {};          // folders between colons, where GPU drivers may be
+  std::uint64_t memory_bytes = 0;               // of writable private memory; 0: no limit
+  std::filesystem::path program;                // the one program that may be started (ptxas); empty: none
+  std::optional<unsigned> user;                 // whom root becomes; empty: nobody else
+  std::string library_path = {};                // folders between colons, where GPU drivers may be
   std::vector<std::filesystem::path> readable;  // beside the system's libraries
-  pid_t parent = 0;                       // the process with whose end the worker's comes; 0: whichever is its parent
+  pid_t parent = 0;                             // the process with whose end the worker's comes; 0: whichever is its parent
 };
 
 // What is in force in a worker.
 struct Protections {
-  int landlock = 0;         // its version; 0: files are open, or
-  bool read_only = false;   // by mounts of its own
-  bool allow_list = false;  // of calls; else a deny-list
+  int landlock = 0;          // its version; 0: files are open, or
+  bool read_only = false;    // by mounts of its own
+  bool allow_list = false;   // of calls; else a deny-list
   std::string Text() const;  // "user=65534 files=landlock-7 (or read-only, or open) network=filter calls=allow-list privileges=none-new"
 };
 

@@ -93,8 +93,7 @@ void RunJob(Channel& channel, const v1::WorkerJob& job, const WorkerProgram& pro
   };
   v1::WorkerEvent done;
   done.set_id(job.id());
-  *done.mutable_result() =
-      program.compile(job.request(), {.on_stage = tell_stage, .cancelled = [&] { return channel.PeerGone(); }, .ptxas = ptxas});
+  *done.mutable_result() = program.compile(job.request(), {.on_stage = tell_stage, .cancelled = [&] { return channel.PeerGone(); }, .ptxas = ptxas});
   channel.Send(done, {});
 }
 
@@ -147,8 +146,8 @@ int ServeDevice(Channel& channel, WorkerProgram::Device& device, const std::stri
 }
 
 // What is in force when the first job is read.
-std::expected<Protections, std::string> StartDriver(Channel& channel, const WorkerTask& task, WorkerProgram::Device& device,
-                                                    const Sandbox& sandbox, const Protections& entered) {
+std::expected<Protections, std::string> StartDriver(Channel& channel, const WorkerTask& task, WorkerProgram::Device& device, const Sandbox& sandbox,
+                                                    const Protections& entered) {
   v1::DeviceEvent begins;
   begins.set_started("driver");
   channel.Send(begins, {});
@@ -275,10 +274,8 @@ class ForkServer {
       rusage usage{};
       ::wait4(pid, &status, 0, &usage);
       children_.erase(pid);
-      SendEvent(kWorkerFd, {.kind = ZygoteEvent::Kind::kExited,
-                            .pid = pid,
-                            .status = status,
-                            .max_rss_kib = static_cast<std::uint32_t>(usage.ru_maxrss)});
+      SendEvent(kWorkerFd,
+                {.kind = ZygoteEvent::Kind::kExited, .pid = pid, .status = status, .max_rss_kib = static_cast<std::uint32_t>(usage.ru_maxrss)});
     }
   }
 

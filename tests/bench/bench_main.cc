@@ -25,15 +25,10 @@ std::vector<Figure> Alone(const Setup& setup, const Peer&) {
   return measure(setup);
 }
 
-constexpr Part kParts[] = {{"hit", MeasureHits},
-                           {"miss", Alone<MeasureMisses>},
-                           {"start", Alone<MeasureStart>},
-                           {"one-key", Alone<MeasureOneKey>},
-                           {"ranks", Alone<MeasureRanks>},
-                           {"manifest", Alone<MeasureManifest>},
-                           {"crowd", MeasureCrowd},
-                           {"overload", Alone<MeasureOverload>},
-                           {"soak", Alone<MeasureSoak>}};
+constexpr Part kParts[] = {
+    {"hit", MeasureHits},           {"miss", Alone<MeasureMisses>},       {"start", Alone<MeasureStart>}, {"one-key", Alone<MeasureOneKey>},
+    {"ranks", Alone<MeasureRanks>}, {"manifest", Alone<MeasureManifest>}, {"crowd", MeasureCrowd},        {"overload", Alone<MeasureOverload>},
+    {"soak", Alone<MeasureSoak>}};
 
 void Print(const Figure& f, bool json) {
   const std::string value = f.value ? fmt::format("{:.2f}", *f.value) : "none";
@@ -44,8 +39,8 @@ void Print(const Figure& f, bool json) {
                "\n",
                f.name, f.value ? value : "null", f.unit, f.bar, f.at_most ? "at most" : "at least", f.holds(), note);
   } else {
-    fmt::print("{:<48} {:>10} {:<4} {} {:<6} {:<15} {}\n", f.name, value, f.unit, f.at_most ? "≤" : "≥", f.bar,
-               f.holds() ? "holds" : "DOES NOT HOLD", f.note);
+    fmt::print("{:<48} {:>10} {:<4} {} {:<6} {:<15} {}\n", f.name, value, f.unit, f.at_most ? "≤" : "≥", f.bar, f.holds() ? "holds" : "DOES NOT HOLD",
+               f.note);
   }
   std::fflush(stdout);
 }
@@ -87,8 +82,9 @@ int Main(int argc, char** argv) {
   }
   const auto is_part = [](std::string_view word) { return std::ranges::find(kParts, word, &Part::name) != std::end(kParts); };
   if (setup.bin.empty() || parts.empty() || !std::ranges::all_of(parts, is_part)) {
-    fmt::print(stderr, "usage: kiln-bench --bin DIR --programs DIR [--json] [--quick] [--halves | --split=WORKERS:KILND:CALLERS] "
-                       "[--minutes N] PART…\nparts:");
+    fmt::print(stderr,
+               "usage: kiln-bench --bin DIR --programs DIR [--json] [--quick] [--halves | --split=WORKERS:KILND:CALLERS] "
+               "[--minutes N] PART…\nparts:");
     for (const Part& part : kParts) fmt::print(stderr, " {}", part.name);
     fmt::print(stderr, "\n");
     return 2;

@@ -72,13 +72,12 @@ void CompileAsync(v1::Kiln::Stub& stub, const v1::CompileRequest& request, OnAns
   auto call = std::make_shared<Call>();
   call->context.set_deadline(std::chrono::system_clock::now() + kLimit);
   const auto began = Clock::now();
-  stub.async()->Compile(&call->context, &request, &call->reply,
-                        [call, began, on_answer = std::move(on_answer)](const grpc::Status& status) {
-                          Answer answer{.status = status, .reply = {}, .milliseconds = Milliseconds(Clock::now() - began)};
-                          answer.reply.Swap(&call->reply);
-                          answer.has_retry_info = status.error_details().find("google.rpc.RetryInfo") != std::string::npos;
-                          on_answer(std::move(answer));
-                        });
+  stub.async()->Compile(&call->context, &request, &call->reply, [call, began, on_answer = std::move(on_answer)](const grpc::Status& status) {
+    Answer answer{.status = status, .reply = {}, .milliseconds = Milliseconds(Clock::now() - began)};
+    answer.reply.Swap(&call->reply);
+    answer.has_retry_info = status.error_details().find("google.rpc.RetryInfo") != std::string::npos;
+    on_answer(std::move(answer));
+  });
 }
 
 void CompilePatiently(v1::Kiln::Stub& stub, const v1::CompileRequest& request, OnAnswer on_answer) {

@@ -96,7 +96,11 @@ std::vector<Figure> SideBySide(const Setup& setup, const Peer& peer, const std::
     throughput.push_back(ours.per_second / theirs.per_second);
     tail.push_back(Quantile(ours.milliseconds, 0.99) / Quantile(theirs.milliseconds, 0.99));
   }
-  return {{.name = "hits of 64 connections, 50 KB: throughput", .value = Median(throughput), .unit = "×", .bar = 0.7, .at_most = false,
+  return {{.name = "hits of 64 connections, 50 KB: throughput",
+           .value = Median(throughput),
+           .unit = "×",
+           .bar = 0.7,
+           .at_most = false,
            .note = fmt::format("{:.0f} calls a second", rate)},
           {.name = "hits of 64 connections, 50 KB: p99", .value = Median(tail), .unit = "×", .bar = 2}};
 }
@@ -141,7 +145,10 @@ Figure BesideAStorm(const Setup& setup, const Daemon& daemon, std::vector<std::f
     pending.WaitUntilAtMost(0);
     ratios.push_back(storm_ms / quiet_ms);
   }
-  return {.name = "p99 of hits beside a compile storm over without", .value = Median(ratios), .unit = "×", .bar = 2,
+  return {.name = "p99 of hits beside a compile storm over without",
+          .value = Median(ratios),
+          .unit = "×",
+          .bar = 2,
           .note = fmt::format("{:.2f} ms against {:.2f} ms in the last round", storm_ms, quiet_ms)};
 }
 

@@ -34,9 +34,9 @@ struct Setup {
   std::filesystem::path bin;       // where kilnd and kiln-worker are
   std::filesystem::path programs;  // *.kiln
   std::filesystem::path scratch;
-  bool quick = false;              // fewer rounds, for a look
-  double minutes = 5;              // of the soak
-  std::optional<Split> split;      // absent: all use all processors
+  bool quick = false;          // fewer rounds, for a look
+  double minutes = 5;          // of the soak
+  std::optional<Split> split;  // absent: all use all processors
 
   unsigned workers() const;  // of kilnd: one for each of its processors
 };
@@ -58,7 +58,7 @@ class Daemon {
   double ResidentMiB() const;
   std::size_t Descriptors() const;
   std::size_t Processes() const;  // kilnd, its zygote, the workers
-  double CpuSeconds() const;  // of kilnd, not of its workers
+  double CpuSeconds() const;      // of kilnd, not of its workers
   std::string build_id() const;
 
  private:

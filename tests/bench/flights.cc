@@ -58,7 +58,10 @@ std::vector<Figure> MeasureOneKey(const Setup& setup) {
   }
   pending.WaitUntilAtMost(0);
   const double took = Milliseconds(Clock::now() - began);
-  return {{.name = "2,000 requests, one key: compiles", .value = static_cast<double>(daemon.Stats().compiles()), .unit = "", .bar = 1,
+  return {{.name = "2,000 requests, one key: compiles",
+           .value = static_cast<double>(daemon.Stats().compiles()),
+           .unit = "",
+           .bar = 1,
            .note = fmt::format("{} failed, {} say they compiled, the last answer after {:.0f} ms", failed, compiled, took)},
           {.name = "2,000 requests, one key: different answers", .value = static_cast<double>(codes.size() + failed), .unit = "", .bar = 1}};
 }
@@ -115,9 +118,15 @@ std::vector<Figure> MeasureRanks(const Setup& setup) {
   const std::size_t kernels = setup.quick ? 60 : 500;
   const Start start = StartRanks(setup, 64, kernels);
   const double ideal = start.compile_ms / setup.workers();
-  return {{.name = fmt::format("64 ranks, {} kernels: compiles", kernels), .value = static_cast<double>(start.compiles), .unit = "",
-           .bar = static_cast<double>(kernels), .note = fmt::format("{} requests failed {}", start.failed, start.failure)},
-          {.name = fmt::format("64 ranks, {} kernels: last over ideal", kernels), .value = start.last_ms / ideal, .unit = "×", .bar = 1.15,
+  return {{.name = fmt::format("64 ranks, {} kernels: compiles", kernels),
+           .value = static_cast<double>(start.compiles),
+           .unit = "",
+           .bar = static_cast<double>(kernels),
+           .note = fmt::format("{} requests failed {}", start.failed, start.failure)},
+          {.name = fmt::format("64 ranks, {} kernels: last over ideal", kernels),
+           .value = start.last_ms / ideal,
+           .unit = "×",
+           .bar = 1.15,
            .note = fmt::format("{:.1f} s; compile times / workers {:.1f} s", start.last_ms / 1000, ideal / 1000)}};
 }
 
@@ -173,8 +182,11 @@ std::vector<Figure> MeasureManifest(const Setup& setup) {
   Figure eta{.name = "EnsureKernels: error of the estimate at a tenth", .unit = "%", .bar = 25};
   if (tenth && actual > 0) eta.value = 100 * std::abs(tenth->told - actual) / actual;
   eta.note = fmt::format("told {:.1f} s, were {:.1f} s", tenth ? tenth->told : 0.0, actual);
-  return {{.name = fmt::format("EnsureKernels, 64 ranks, {} kernels: compiles", kernels), .value = static_cast<double>(daemon.Stats().compiles()), .unit = "",
-           .bar = static_cast<double>(kernels), .note = fmt::format("{} calls failed {}, {:.1f} s", failed.load(), failure, total)},
+  return {{.name = fmt::format("EnsureKernels, 64 ranks, {} kernels: compiles", kernels),
+           .value = static_cast<double>(daemon.Stats().compiles()),
+           .unit = "",
+           .bar = static_cast<double>(kernels),
+           .note = fmt::format("{} calls failed {}, {:.1f} s", failed.load(), failure, total)},
           eta};
 }
 

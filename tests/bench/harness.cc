@@ -25,12 +25,10 @@ constexpr int kMaxMessageBytes = 64 << 20;
 // CacheChunk stands for "some bytes": the request's data is the wanted number in decimal. The reply is made once for each
 // number and then only referred to, so that this is as fast as gRPC lets a server be.
 class PeerService final : public v1::Kiln::WithRawCallbackMethod_Stats<v1::Kiln::Service> {
-  grpc::ServerUnaryReactor* Stats(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                  grpc::ByteBuffer* reply) override {
+  grpc::ServerUnaryReactor* Stats(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override {
     grpc::Slice bytes;
     v1::CacheChunk wanted;
-    const bool parsed = request->DumpToSingleSlice(&bytes).ok() &&
-                        wanted.ParseFromArray(bytes.begin(), static_cast<int>(bytes.size()));
+    const bool parsed = request->DumpToSingleSlice(&bytes).ok() && wanted.ParseFromArray(bytes.begin(), static_cast<int>(bytes.size()));
     const grpc::Slice slice = ReplyOf(parsed ? std::stoul(wanted.data()) : 0);
     *reply = grpc::ByteBuffer(&slice, 1);
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -101,8 +99,7 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
 Daemon::Daemon(const Setup& setup, const std::string& state, const std::vector<std::string>& options)
     : address_("unix:" + (setup.scratch / "kiln.sock").string()) {
   std::vector<std::string> words = {(setup.bin / "kilnd").string(), "--listen=" + address_, "--ptxas=none",
-                                    "--state-dir=" + (setup.scratch / state).string(),
-                                    "--log-file=" + (setup.scratch / "kilnd.log").string()};
+                                    "--state-dir=" + (setup.scratch / state).string(), "--log-file=" + (setup.scratch / "kilnd.log").string()};
   words.insert(words.end(), options.begin(), options.end());
   words.push_back("--workers=" + std::to_string(setup.workers()));
   std::vector<char*> argv;

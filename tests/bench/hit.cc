@@ -66,7 +66,10 @@ Figure Ratio(const std::string& name, int rounds, const std::function<void()>& o
   }
   const double our_p50 = Median(our_times);
   const double their_p50 = Median(their_times);
-  return {.name = name, .value = our_p50 / their_p50, .unit = "×", .bar = 1.5,
+  return {.name = name,
+          .value = our_p50 / their_p50,
+          .unit = "×",
+          .bar = 1.5,
           .note = fmt::format("p50 {:.0f} µs against {:.0f} µs", our_p50, their_p50)};
 }
 
@@ -92,8 +95,8 @@ double CallsPerSecond(std::chrono::milliseconds span, const std::function<std::f
   return static_cast<double>(done) / (Milliseconds(Clock::now() - began) / 1000);
 }
 
-Figure Throughput(const Setup& setup, const Peer& peer, const Daemon& daemon, const Size& size,
-                  const v1::CompileRequest& request, std::size_t reply_bytes) {
+Figure Throughput(const Setup& setup, const Peer& peer, const Daemon& daemon, const Size& size, const v1::CompileRequest& request,
+                  std::size_t reply_bytes) {
   const auto make_ours = [&]() -> std::function<void()> {
     std::shared_ptr<v1::Kiln::Stub> stub = daemon.Connect();
     return [stub, &request] {
@@ -102,9 +105,7 @@ Figure Throughput(const Setup& setup, const Peer& peer, const Daemon& daemon, co
       Check(stub->Compile(&context, request, &reply));
     };
   };
-  const auto make_theirs = [&]() -> std::function<void()> {
-    return [channel = peer.Connect(), reply_bytes] { Peer::Call(*channel, reply_bytes); };
-  };
+  const auto make_theirs = [&]() -> std::function<void()> { return [channel = peer.Connect(), reply_bytes] { Peer::Call(*channel, reply_bytes); }; };
   const std::chrono::milliseconds span(setup.quick ? 200 : 500);
   std::vector<double> ratios;
   double rate = 0;
@@ -113,8 +114,12 @@ Figure Throughput(const Setup& setup, const Peer& peer, const Daemon& daemon, co
     rate = CallsPerSecond(span, make_ours);
     ratios.push_back(rate / theirs);
   }
-  return {.name = fmt::format("hit throughput, {} clients, {}", kClients, size.name), .value = Median(ratios), .unit = "×",
-          .bar = 0.6, .at_most = false, .note = fmt::format("{:.0f} calls a second", rate)};
+  return {.name = fmt::format("hit throughput, {} clients, {}", kClients, size.name),
+          .value = Median(ratios),
+          .unit = "×",
+          .bar = 0.6,
+          .at_most = false,
+          .note = fmt::format("{:.0f} calls a second", rate)};
 }
 
 }  // namespace

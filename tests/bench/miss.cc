@@ -58,8 +58,7 @@ Figure Growth(const Setup& setup, v1::Kiln::Stub& stub) {
   double previous = 0;
   for (unsigned times = 1; times <= 16; times *= 2) {
     const auto larger = Multiply(*program, times);
-    const Measured measured =
-        larger ? CompileRepeatedly(stub, *larger, setup.quick ? 3 : 9) : Measured{.error = "the program cannot be read"};
+    const Measured measured = larger ? CompileRepeatedly(stub, *larger, setup.quick ? 3 : 9) : Measured{.error = "the program cannot be read"};
     if (!measured.error.empty()) {
       figure.note = fmt::format("FAILED at {}×: {}", times, measured.error);
       return figure;

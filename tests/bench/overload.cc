@@ -128,21 +128,35 @@ std::vector<Figure> MeasureOverload(const Setup& setup) {
   const Capacity after = MeasureCapacity(setup, variant, daemon, span / 3);
   const double capacity = (before.per_second + after.per_second) / 2;
   const auto compiles = static_cast<double>(flood.compiles - compiled);
-  const double refusal_ms = (1000 * flood.cpu_seconds - compiles * (before.kilnd_ms + after.kilnd_ms) / 2) /
-                            (static_cast<double>(flood.sent) - compiles);
+  const double refusal_ms =
+      (1000 * flood.cpu_seconds - compiles * (before.kilnd_ms + after.kilnd_ms) / 2) / (static_cast<double>(flood.sent) - compiles);
   std::optional<double> refused;  // none: the flood was no overload
   if (!flood.refused_ms.empty()) refused = Quantile(flood.refused_ms, 0.99);
-  return {
-      {.name = "10 × overload: memory of kilnd", .value = flood.resident_mib, .unit = "MiB", .bar = 300},
-      {.name = "10 × overload: refusals, p99", .value = refused, .unit = "ms", .bar = 5,
-       .note = fmt::format("{} refused, {} without RetryInfo, {} failed otherwise; p50 {:.1f} ms", flood.refused_ms.size(),
-                           flood.without_retry_info, flood.failed, Quantile(flood.refused_ms, 0.5))},
-      {.name = "10 × overload: refused without RetryInfo, or failed", .value = static_cast<double>(flood.without_retry_info + flood.failed), .unit = "", .bar = 0},
-      {.name = "10 × overload: hits served", .value = static_cast<double>(flood.hit_ms.size()), .unit = "", .bar = 100, .at_most = false,
-       .note = fmt::format("p50 {:.2f} ms, p99 {:.2f} ms", Quantile(flood.hit_ms, 0.5), Quantile(flood.hit_ms, 0.99))},
-      {.name = "10 × overload: goodput over capacity", .value = goodput / capacity, .unit = "×", .bar = 0.9, .at_most = false,
-       .note = fmt::format("{:.0f} compiles a second; capacity {:.0f} before, {:.0f} after; {:.2f} ms of kilnd a compile, "
-                           "{:.2f} ms a refusal", goodput, before.per_second, after.per_second, (before.kilnd_ms + after.kilnd_ms) / 2, refusal_ms)}};
+  return {{.name = "10 × overload: memory of kilnd", .value = flood.resident_mib, .unit = "MiB", .bar = 300},
+          {.name = "10 × overload: refusals, p99",
+           .value = refused,
+           .unit = "ms",
+           .bar = 5,
+           .note = fmt::format("{} refused, {} without RetryInfo, {} failed otherwise; p50 {:.1f} ms", flood.refused_ms.size(),
+                               flood.without_retry_info, flood.failed, Quantile(flood.refused_ms, 0.5))},
+          {.name = "10 × overload: refused without RetryInfo, or failed",
+           .value = static_cast<double>(flood.without_retry_info + flood.failed),
+           .unit = "",
+           .bar = 0},
+          {.name = "10 × overload: hits served",
+           .value = static_cast<double>(flood.hit_ms.size()),
+           .unit = "",
+           .bar = 100,
+           .at_most = false,
+           .note = fmt::format("p50 {:.2f} ms, p99 {:.2f} ms", Quantile(flood.hit_ms, 0.5), Quantile(flood.hit_ms, 0.99))},
+          {.name = "10 × overload: goodput over capacity",
+           .value = goodput / capacity,
+           .unit = "×",
+           .bar = 0.9,
+           .at_most = false,
+           .note = fmt::format("{:.0f} compiles a second; capacity {:.0f} before, {:.0f} after; {:.2f} ms of kilnd a compile, "
+                               "{:.2f} ms a refusal",
+                               goodput, before.per_second, after.per_second, (before.kilnd_ms + after.kilnd_ms) / 2, refusal_ms)}};
 }
 
 }  // namespace kiln::bench

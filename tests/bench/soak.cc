@@ -30,7 +30,7 @@ namespace kiln::bench {
 namespace {
 
 constexpr double kPerSecond = 5 * 72;
-constexpr double kLogLimitMiB = 24;                  // SqliteOptions::wal_limit
+constexpr double kLogLimitMiB = 24;  // SqliteOptions::wal_limit
 // SqliteOptions: the log is looked at after each checkpoint_bytes of commits, the last of which may be a batch. So it is cut off at 24 + 4 + 8, or
 // once more as much where a reader stays (Checkpointer::Truncate adds what the log has then to the limit).
 constexpr double kMaxLogMiB = 2 * (kLogLimitMiB + 4 + 8);
@@ -67,14 +67,14 @@ double SharedMiB(const Daemon& daemon) {
   return bytes / (1 << 20);
 }
 
-double MedianOf(const std::vector<Sample>& samples, std::size_t from, std::size_t to, double Sample::*field) {
+double MedianOf(const std::vector<Sample>& samples, std::size_t from, std::size_t to, double Sample::* field) {
   std::vector<double> values;
   for (std::size_t i = from; i < to; ++i) values.push_back(samples[i].*field);
   return Median(std::move(values));
 }
 
 // Per hour, over the last three quarters.
-double Slope(const std::vector<Sample>& samples, double Sample::*field) {
+double Slope(const std::vector<Sample>& samples, double Sample::* field) {
   double n = 0, x = 0, y = 0, xx = 0, xy = 0;
   for (std::size_t i = samples.size() / 4; i < samples.size(); ++i) {
     const double hours = samples[i].minutes / 60;
@@ -84,12 +84,15 @@ double Slope(const std::vector<Sample>& samples, double Sample::*field) {
   return (n * xy - x * y) / (n * xx - x * x);
 }
 
-Figure Growth(const std::vector<Sample>& samples, const char* what, const char* unit, double bar, double Sample::*field) {
+Figure Growth(const std::vector<Sample>& samples, const char* what, const char* unit, double bar, double Sample::* field) {
   const std::size_t n = samples.size();
   const double before = MedianOf(samples, n / 4, n / 2, field);
   const double after = MedianOf(samples, 3 * n / 4, n, field);
-  return {.name = fmt::format("soak: growth of {} from the second to the last quarter", what), .value = after - before, .unit = unit,
-          .bar = bar, .note = fmt::format("{:.1f} to {:.1f}; slope {:+.1f} an hour", before, after, Slope(samples, field))};
+  return {.name = fmt::format("soak: growth of {} from the second to the last quarter", what),
+          .value = after - before,
+          .unit = unit,
+          .bar = bar,
+          .note = fmt::format("{:.1f} to {:.1f}; slope {:+.1f} an hour", before, after, Slope(samples, field))};
 }
 
 // The log rises by some MiB a second and is cut off to nothing, above its limit or, where a reader stays, twice that: a saw, of which a quarter's
@@ -105,7 +108,10 @@ Figure GrowthOfLog(const std::vector<Sample>& samples) {
   const auto largest = [](std::span<const Sample> some) { return std::ranges::max(some, {}, &Sample::wal_mib).wal_mib; };
   const double before = mean(quarter(1));
   const double after = mean(quarter(3));
-  return {.name = "soak: growth of the mean log from the second to the last quarter", .value = after - before, .unit = "MiB", .bar = kLogLimitMiB / 2,
+  return {.name = "soak: growth of the mean log from the second to the last quarter",
+          .value = after - before,
+          .unit = "MiB",
+          .bar = kLogLimitMiB / 2,
           .note = fmt::format("{:.1f} to {:.1f}; the largest of each {:.1f}, {:.1f}", before, after, largest(quarter(1)), largest(quarter(3)))};
 }
 
@@ -173,8 +179,7 @@ std::vector<Sample> Watch(const Setup& setup, const Daemon& daemon, const Tally&
   while (Clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::seconds(2));
     samples.push_back({Milliseconds(Clock::now() - began) / 60'000, daemon.ResidentMiB(), static_cast<double>(daemon.Descriptors()),
-                       static_cast<double>(daemon.Processes()), WalMiB(setup.scratch / "soak-store"),
-                       static_cast<double>(tally.sent())});
+                       static_cast<double>(daemon.Processes()), WalMiB(setup.scratch / "soak-store"), static_cast<double>(tally.sent())});
   }
   return samples;
 }
@@ -187,10 +192,14 @@ Figure Answers(const Setup& setup, const Tally& tally, const std::vector<Sample>
   const auto percent = [](double requests, double minutes) { return 100 * requests / (kPerSecond * 60 * minutes); };
   const Sample& late = samples[3 * samples.size() / 4];
   const double at_the_end = percent(samples.back().sent - late.sent, samples.back().minutes - late.minutes);
-  return {.name = "soak: requests without the answer they should get", .value = static_cast<double>(tally.wrong()), .unit = "", .bar = 0,
-          .note = fmt::format("of {} in {:.1f} min, {:.0f} % of the pace, {:.0f} % in the last quarter; {} compiles, {} hits, {} evictions; "
-                              "sent: {}", sent, setup.minutes, percent(sent, setup.minutes), at_the_end, stats.compiles(), stats.hits(),
-                              evicted, tally.ByKind())};
+  return {
+      .name = "soak: requests without the answer they should get",
+      .value = static_cast<double>(tally.wrong()),
+      .unit = "",
+      .bar = 0,
+      .note = fmt::format("of {} in {:.1f} min, {:.0f} % of the pace, {:.0f} % in the last quarter; {} compiles, {} hits, {} evictions; "
+                          "sent: {}",
+                          sent, setup.minutes, percent(sent, setup.minutes), at_the_end, stats.compiles(), stats.hits(), evicted, tally.ByKind())};
 }
 
 }  // namespace
@@ -207,13 +216,20 @@ std::vector<Figure> MeasureSoak(const Setup& setup) {
   const std::vector<Sample> samples = Watch(setup, daemon, tally, end);
   clients.clear();
   const double shared = SharedMiB(daemon);
-  return {Growth(samples, "memory", "MiB", 5, &Sample::resident_mib), Growth(samples, "descriptors", "", 4, &Sample::descriptors),
+  return {Growth(samples, "memory", "MiB", 5, &Sample::resident_mib),
+          Growth(samples, "descriptors", "", 4, &Sample::descriptors),
           Growth(samples, "processes", "", 2, &Sample::processes),
-          {.name = "soak: the largest log of the store", .value = std::ranges::max(samples, {}, &Sample::wal_mib).wal_mib, .unit = "MiB",
-           .bar = kMaxLogMiB, .note = ""},
+          {.name = "soak: the largest log of the store",
+           .value = std::ranges::max(samples, {}, &Sample::wal_mib).wal_mib,
+           .unit = "MiB",
+           .bar = kMaxLogMiB,
+           .note = ""},
           GrowthOfLog(samples),
-          {.name = "soak: what the tenant with a share of the store holds at the end", .value = shared, .unit = "MiB",
-           .bar = static_cast<double>(kShare) / (1 << 20), .note = ""},
+          {.name = "soak: what the tenant with a share of the store holds at the end",
+           .value = shared,
+           .unit = "MiB",
+           .bar = static_cast<double>(kShare) / (1 << 20),
+           .note = ""},
           Answers(setup, tally, samples, daemon.Stats())};
 }
 

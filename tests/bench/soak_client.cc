@@ -17,7 +17,7 @@
 namespace kiln::bench {
 namespace {
 
-constexpr unsigned kKnown = 400;  // programs that are asked for again and again
+constexpr unsigned kKnown = 400;                     // programs that are asked for again and again
 constexpr auto kPatience = std::chrono::minutes(2);  // what is not answered by then is wrong
 
 std::string HttpGet(unsigned short port, const std::string& path) {

@@ -38,10 +38,7 @@ inline constexpr auto kRead = static_cast<std::uint8_t>(server::Scope::kRead), k
                       kRun = static_cast<std::uint8_t>(server::Scope::kRun), kAll = std::uint8_t{31};
 inline constexpr std::uint64_t kShare = std::uint64_t{4} << 20;  // of the store, of the tenant "sharing"
 inline constexpr std::array kRoles = {
-    Role{"default", kAll, 18},
-    Role{"sharing", kRead | kCompile | kRun, 6},
-    Role{"sharing", kRead, 4},
-    Role{"counted", kRead | kCompile, 3, true},
+    Role{"default", kAll, 18}, Role{"sharing", kRead | kCompile | kRun, 6}, Role{"sharing", kRead, 4}, Role{"counted", kRead | kCompile, 3, true},
     Role{"nobody", 0, 1},
 };
 

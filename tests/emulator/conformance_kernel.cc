@@ -52,9 +52,17 @@ void FormKernel::Out(llvm::Value* v) {
 }
 
 FormKernel::FormKernel(llvm_ir::Device& device, const Form& form, llvm::Function& kernel, llvm::Value* shared)
-    : device(device), b(device.builder()), global_in(kernel.getArg(0)), global_out(kernel.getArg(1)), map(form.map ? kernel.getArg(2) : nullptr),
-      shared(shared), thread(device.ThreadIndex()), block(form.blocks > 1 ? device.BlockIndex(0) : b.getInt32(0)), threads_(form.threads),
-      all_threads_(form.threads * form.blocks), first_(form.map_out ? 0 : form.tensor_words),
+    : device(device),
+      b(device.builder()),
+      global_in(kernel.getArg(0)),
+      global_out(kernel.getArg(1)),
+      map(form.map ? kernel.getArg(2) : nullptr),
+      shared(shared),
+      thread(device.ThreadIndex()),
+      block(form.blocks > 1 ? device.BlockIndex(0) : b.getInt32(0)),
+      threads_(form.threads),
+      all_threads_(form.threads * form.blocks),
+      first_(form.map_out ? 0 : form.tensor_words),
       place_(b.CreateAdd(thread, b.CreateMul(block, b.getInt32(form.threads)))) {}
 
 void FormKernel::FillShared(uint32_t bytes, Words words) {
@@ -133,9 +141,7 @@ class Pool {
 std::vector<uint32_t> Operands(const Form& form, const std::vector<Words>& inputs, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::map<std::pair<DType, Content>, Pool> pools;
-  const auto next = [&](Words words) {
-    return pools.try_emplace({words.type, words.content}, words, random).first->second.Next();
-  };
+  const auto next = [&](Words words) { return pools.try_emplace({words.type, words.content}, words, random).first->second.Next(); };
   std::vector<uint32_t> input;
   if (!form.map_out) {
     for (uint32_t i = 0; i < form.tensor_words; ++i) input.push_back(next(form.tensor));
@@ -197,8 +203,12 @@ std::expected<void, std::string> Emulate(const Form& form, Built& built, const t
     map.map = *encoded;
   }
   const Memory memory[] = {{made.input.data(), made.input.size() * 4, 4, "in"}, {made.output.data(), made.output.size() * 4, 4, "out"}};
-  const LaunchArgs launch{kEntry, {form.blocks, 1, 1}, form.threads, form.shared_bytes,
-                          {uint64_t(made.input.data()), uint64_t(made.output.data()), uint64_t(&map)}, {form.cluster, 1, 1}};
+  const LaunchArgs launch{kEntry,
+                          {form.blocks, 1, 1},
+                          form.threads,
+                          form.shared_bytes,
+                          {uint64_t(made.input.data()), uint64_t(made.output.data()), uint64_t(&map)},
+                          {form.cluster, 1, 1}};
   const auto report = (*program)->Run(launch, memory, {});
   if (!report) return std::unexpected(report.error());
   if (form.faults) {
@@ -216,7 +226,8 @@ namespace {
 // The last place of the largest of these f32 or f16.
 double UnitOf(DType type, const std::vector<uint32_t>& words) {
   double largest = 0;
-  for (const uint32_t word : words) largest = std::max(largest, std::abs(double(type == DType::kF16 ? Widen(type, word) : std::bit_cast<float>(word))));
+  for (const uint32_t word : words)
+    largest = std::max(largest, std::abs(double(type == DType::kF16 ? Widen(type, word) : std::bit_cast<float>(word))));
   return std::ldexp(1.0, std::ilogb(largest) - (type == DType::kF16 ? 10 : 23));
 }
 
@@ -231,7 +242,8 @@ std::expected<Made, std::string> Make(const Form& form, uint64_t seed) {
   auto model = Build(form, emulated);
   if (!model) return std::unexpected(model.error());
   Made made{std::move(*text), Operands(form, (*model)->inputs, seed), {}, 0};
-  made.output.assign(std::max<size_t>({size_t{(*model)->outputs} * form.threads * form.blocks, form.map_out ? form.tensor_words : 0, form.result_words, 4}), 0);
+  made.output.assign(
+      std::max<size_t>({size_t{(*model)->outputs} * form.threads * form.blocks, form.map_out ? form.tensor_words : 0, form.result_words, 4}), 0);
   if (auto ran = Emulate(form, **model, emulated, made); !ran) return std::unexpected(ran.error());
   if (form.rounds) made.tolerance = UnitOf(form.result, made.output);
   return made;

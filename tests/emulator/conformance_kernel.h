@@ -34,9 +34,9 @@ class FormKernel {
  public:
   FormKernel(llvm_ir::Device& device, const Form& form, llvm::Function& kernel, llvm::Value* shared);
 
-  llvm::Value* In(Words words = {});                 // i32
+  llvm::Value* In(Words words = {});                    // i32
   llvm::Value* Value(ir::DType type, Content content);  // of LLVM's type for it; 8 to 64 bits
-  void Out(llvm::Value* v);                          // 1 to 64 bits
+  void Out(llvm::Value* v);                             // 1 to 64 bits
   llvm::Value* I32(int v) { return b.getInt32(uint32_t(v)); }
   llvm::Value* SharedByte(llvm::Value* offset) { return b.CreateGEP(b.getInt8Ty(), shared, offset); }
   llvm::Value* SharedByte(uint32_t offset) { return SharedByte(b.getInt32(offset)); }
@@ -67,11 +67,11 @@ struct Form {
   ir::DType result = ir::DType::kU32;  // how results are compared: bit for bit, but all NaN alike
   bool rounds = false;                 // may differ by one unit of rounding of the largest result
   uint32_t threads = 32, blocks = 1, cluster = 1;
-  bool faults = false;                 // the hardware refuses it, and the emulator reports it
+  bool faults = false;  // the hardware refuses it, and the emulator reports it
   uint32_t shared_bytes = 0;
-  std::optional<TensorMapSpec> map;    // of the input's first words, or of the results' first
+  std::optional<TensorMapSpec> map;  // of the input's first words, or of the results' first
   bool map_out = false;
-  uint32_t result_words = 0;           // at least
+  uint32_t result_words = 0;  // at least
   uint32_t tensor_words = 0;
   Words tensor{};
 };

@@ -35,9 +35,9 @@ std::string MapJson(const TensorMapSpec& given, bool of_results) {
     stride = spec.strides[i];
   }
   return "{\"of_results\": " + std::string(of_results ? "true" : "false") + ", \"type\": " + std::to_string(int(spec.type)) +
-         ", \"dims\": " + List(spec.dims, spec.rank) + ", \"strides\": " + List(spec.strides, spec.rank - 1) + ", \"box\": " +
-         List(spec.box, spec.rank) + ", \"element_strides\": " + List(spec.element_strides, spec.rank) + ", \"swizzle\": " +
-         std::to_string(int(spec.swizzle)) + ", \"fill\": " + std::to_string(int(spec.fill)) + "}";
+         ", \"dims\": " + List(spec.dims, spec.rank) + ", \"strides\": " + List(spec.strides, spec.rank - 1) +
+         ", \"box\": " + List(spec.box, spec.rank) + ", \"element_strides\": " + List(spec.element_strides, spec.rank) +
+         ", \"swizzle\": " + std::to_string(int(spec.swizzle)) + ", \"fill\": " + std::to_string(int(spec.fill)) + "}";
 }
 
 std::string Exactly(double v) {

@@ -8,17 +8,21 @@ using ir::DType;
 
 // Products of small integers are exact in whatever precision the unit sums. mma of reals in ±2 serves targets whose units differ.
 void AddMma(std::vector<Form>& forms, const target::MmaInstruction& row, Content content) {
-  forms.push_back({.name = std::string(row.name) + (content == Content::kReals ? " reals" : ""), .build = [&row, content](FormKernel& k) {
-    const auto words = [&](const ir::Layout& layout, DType type) {
-      std::vector<llvm::Value*> v;
-      for (int64_t i = 0; i < layout.Registers() * ir::Bits(type) / 32; ++i) v.push_back(k.In({type, content}));
-      return v;
-    };
-    const std::vector<llvm::Value*> a = words(row.a_layout, row.a), b = words(row.b_layout, row.b);
-    std::vector<llvm::Value*> c;
-    for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Value(row.c, content));
-    for (llvm::Value* v : k.device.Mma(row, a, b, c)) k.Out(v);
-  }, .result = row.c, .rounds = content == Content::kReals});
+  forms.push_back({.name = std::string(row.name) + (content == Content::kReals ? " reals" : ""),
+                   .build =
+                       [&row, content](FormKernel& k) {
+                         const auto words = [&](const ir::Layout& layout, DType type) {
+                           std::vector<llvm::Value*> v;
+                           for (int64_t i = 0; i < layout.Registers() * ir::Bits(type) / 32; ++i) v.push_back(k.In({type, content}));
+                           return v;
+                         };
+                         const std::vector<llvm::Value*> a = words(row.a_layout, row.a), b = words(row.b_layout, row.b);
+                         std::vector<llvm::Value*> c;
+                         for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Value(row.c, content));
+                         for (llvm::Value* v : k.device.Mma(row, a, b, c)) k.Out(v);
+                       },
+                   .result = row.c,
+                   .rounds = content == Content::kReals});
 }
 
 // An operand in shared memory, as its descriptor says. Tiles are whole: rows along the strided dimension come in groups of 8.
@@ -51,21 +55,26 @@ void AddGroup(std::vector<Form>& forms, const target::MmaInstruction& row, Place
   std::string name = std::string(row.name) + (registers ? " a in registers" : " a " + std::to_string(a.swizzle) + (a.by_rows ? " by rows" : "")) +
                      ", b " + std::to_string(b.swizzle) + (b.by_rows ? " by rows" : "") + (content == Content::kReals ? " reals" : "");
   constexpr uint32_t kOfB = 16384, kShared = 65536;
-  forms.push_back({.name = std::move(name), .build = [=, &row](FormKernel& k) {
-    k.FillShared(kShared, {row.a, content});
-    k.device.FenceAsyncProxy();
-    k.device.Barrier();
-    std::vector<llvm::Value*> words, c;
-    if (registers) {
-      for (int i = 0; i < 4; ++i) words.push_back(k.In({row.a, content}));
-    } else {
-      words.push_back(Descriptor(k, 0, DescriptorBits(a, 64, k_bytes)));
-    }
-    llvm::Value* of_b[] = {Descriptor(k, kOfB, DescriptorBits(b, uint32_t(row.n), k_bytes))};
-    for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Value(row.c, content));
-    const auto started = k.device.MmaGroup(row, words, of_b, c, false, a.by_rows, b.by_rows);
-    for (llvm::Value* v : k.device.MmaWait(started, 0)) k.Out(v);
-  }, .result = row.c, .threads = 128, .shared_bytes = kShared});
+  forms.push_back({.name = std::move(name),
+                   .build =
+                       [=, &row](FormKernel& k) {
+                         k.FillShared(kShared, {row.a, content});
+                         k.device.FenceAsyncProxy();
+                         k.device.Barrier();
+                         std::vector<llvm::Value*> words, c;
+                         if (registers) {
+                           for (int i = 0; i < 4; ++i) words.push_back(k.In({row.a, content}));
+                         } else {
+                           words.push_back(Descriptor(k, 0, DescriptorBits(a, 64, k_bytes)));
+                         }
+                         llvm::Value* of_b[] = {Descriptor(k, kOfB, DescriptorBits(b, uint32_t(row.n), k_bytes))};
+                         for (int64_t i = 0; i < row.c_layout.Registers(); ++i) c.push_back(k.Value(row.c, content));
+                         const auto started = k.device.MmaGroup(row, words, of_b, c, false, a.by_rows, b.by_rows);
+                         for (llvm::Value* v : k.device.MmaWait(started, 0)) k.Out(v);
+                       },
+                   .result = row.c,
+                   .threads = 128,
+                   .shared_bytes = kShared});
 }
 
 void AddGroups(std::vector<Form>& forms, const target::MmaInstruction& row) {

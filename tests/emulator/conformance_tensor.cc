@@ -63,23 +63,31 @@ std::string NameOf(const TensorMapSpec& spec) {
 }
 
 void AddLoadAt(std::vector<Form>& forms, const TensorMapSpec& spec, const std::array<int, kMaxTensorRank>& at, bool faults) {
-  forms.push_back({.name = "tensor.load." + NameOf(spec) + Text(spec, at), .build = [=](FormKernel& k) {
-    k.FillShared(kBarrier, {});
-    llvm::Value* mbarrier = k.SharedByte(kBarrier);
-    k.device.FenceAsyncProxy();
-    k.IfFirst([&] {
-      k.device.PhaseInit(mbarrier, 1);
-      k.device.PhaseInitFence();
-    });
-    k.device.Barrier();
-    k.IfFirst([&] {
-      k.device.PhaseExpect(mbarrier, k.b.getInt32(BoxBytes(spec)));
-      k.device.TensorLoad(k.shared, k.map, Values(k, spec, at), mbarrier, nullptr);
-    });
-    k.device.PhaseWait(mbarrier, k.I32(0));
-    k.OutShared(kBarrier);
-  }, .result = DTypeOf(spec.type), .threads = 128, .faults = faults, .shared_bytes = kShared, .map = spec, .tensor_words = 8192,
-     .tensor = {DTypeOf(spec.type), spec.type == TensorType::kTF32 ? Content::kReals : Content::kBits}});
+  forms.push_back({.name = "tensor.load." + NameOf(spec) + Text(spec, at),
+                   .build =
+                       [=](FormKernel& k) {
+                         k.FillShared(kBarrier, {});
+                         llvm::Value* mbarrier = k.SharedByte(kBarrier);
+                         k.device.FenceAsyncProxy();
+                         k.IfFirst([&] {
+                           k.device.PhaseInit(mbarrier, 1);
+                           k.device.PhaseInitFence();
+                         });
+                         k.device.Barrier();
+                         k.IfFirst([&] {
+                           k.device.PhaseExpect(mbarrier, k.b.getInt32(BoxBytes(spec)));
+                           k.device.TensorLoad(k.shared, k.map, Values(k, spec, at), mbarrier, nullptr);
+                         });
+                         k.device.PhaseWait(mbarrier, k.I32(0));
+                         k.OutShared(kBarrier);
+                       },
+                   .result = DTypeOf(spec.type),
+                   .threads = 128,
+                   .faults = faults,
+                   .shared_bytes = kShared,
+                   .map = spec,
+                   .tensor_words = 8192,
+                   .tensor = {DTypeOf(spec.type), spec.type == TensorType::kTF32 ? Content::kReals : Content::kBits}});
 }
 
 void AddLoad(std::vector<Form>& forms, const TensorMapSpec& spec, int shift) { AddLoadAt(forms, spec, Start(spec, shift), false); }
@@ -89,22 +97,31 @@ void AddStoreAt(std::vector<Form>& forms, const TensorMapSpec& spec, const std::
                 Content content, bool faults) {
   constexpr const char* kOps[] = {"add.", "max.", "min."};
   const std::string verb = op ? std::string("reduce.") + kOps[size_t(*op)] : "store.";
-  forms.push_back({.name = "tensor." + verb + NameOf(spec) + Text(spec, at), .build = [=](FormKernel& k) {
-    const auto write = [&](bool reduces) {
-      k.FillShared(kBarrier, {DTypeOf(spec.type), content});
-      k.device.FenceAsyncProxy();
-      k.device.Barrier();
-      k.IfFirst([&] {
-        if (reduces) k.device.TensorReduce(*op, k.map, Values(k, spec, at), k.shared);
-        else k.device.TensorStore(k.map, Values(k, spec, at), k.shared);
-        k.device.TensorStoreCommit();
-        k.device.TensorStoreWait(0, /*read_only=*/false);
-      });
-      k.device.Barrier();
-    };
-    write(false);
-    if (op) write(true);
-  }, .result = DTypeOf(spec.type), .threads = 128, .faults = faults, .shared_bytes = kShared, .map = spec, .map_out = true, .tensor_words = 8192});
+  forms.push_back({.name = "tensor." + verb + NameOf(spec) + Text(spec, at),
+                   .build =
+                       [=](FormKernel& k) {
+                         const auto write = [&](bool reduces) {
+                           k.FillShared(kBarrier, {DTypeOf(spec.type), content});
+                           k.device.FenceAsyncProxy();
+                           k.device.Barrier();
+                           k.IfFirst([&] {
+                             if (reduces) k.device.TensorReduce(*op, k.map, Values(k, spec, at), k.shared);
+                             else k.device.TensorStore(k.map, Values(k, spec, at), k.shared);
+                             k.device.TensorStoreCommit();
+                             k.device.TensorStoreWait(0, /*read_only=*/false);
+                           });
+                           k.device.Barrier();
+                         };
+                         write(false);
+                         if (op) write(true);
+                       },
+                   .result = DTypeOf(spec.type),
+                   .threads = 128,
+                   .faults = faults,
+                   .shared_bytes = kShared,
+                   .map = spec,
+                   .map_out = true,
+                   .tensor_words = 8192});
 }
 
 void AddStore(std::vector<Form>& forms, const TensorMapSpec& spec, int shift, std::optional<AtomicOp> op, Content content) {
@@ -140,7 +157,8 @@ void AddTensorForms(std::vector<Form>& forms) {
   for (const TensorType type : {kU8, kU16, kU32, kI32, kU64, kI64, kF16, kF32, kF64, kBF16, kF32Flushed, kTF32}) {
     for (const TensorSwizzle swizzle : {TensorSwizzle::kNone, TensorSwizzle::k32, TensorSwizzle::k64, TensorSwizzle::k128}) {
       const uint32_t row = swizzle == TensorSwizzle::kNone ? 128 : 16u << uint32_t(swizzle);
-      const TensorMapSpec spec{.type = type, .rank = 2, .dims = {48, 40}, .strides = {256 * BytesOf(type) / 4}, .box = {row / BytesOf(type), 16}, .swizzle = swizzle};
+      const TensorMapSpec spec{
+          .type = type, .rank = 2, .dims = {48, 40}, .strides = {256 * BytesOf(type) / 4}, .box = {row / BytesOf(type), 16}, .swizzle = swizzle};
       for (const int shift : {0, -3, 30}) AddLoad(forms, spec, shift);
       AddStore(forms, spec, 30, std::nullopt, Content::kBits);
     }
@@ -154,7 +172,8 @@ void AddTensorForms(std::vector<Form>& forms) {
   for (const uint32_t step : {2u, 3u, 8u}) {
     AddLoad(forms, {.type = kU32, .rank = 2, .dims = {32, 64}, .box = {32, 24}, .element_strides = {1, step, 1, 1, 1}}, 3);
   }
-  for (const auto& [row, swizzle] : {std::pair{8u, TensorSwizzle::k32}, {8u, TensorSwizzle::k64}, {16u, TensorSwizzle::k128}, {32u, TensorSwizzle::k128}}) {
+  for (const auto& [row, swizzle] :
+       {std::pair{8u, TensorSwizzle::k32}, {8u, TensorSwizzle::k64}, {16u, TensorSwizzle::k128}, {32u, TensorSwizzle::k128}}) {
     const TensorMapSpec narrow{.type = kU16, .rank = 2, .dims = {64, 64}, .box = {row, 16}, .swizzle = swizzle};  // than the swizzle's span
     AddLoad(forms, narrow, 9);
     AddStore(forms, narrow, 9, std::nullopt, Content::kBits);

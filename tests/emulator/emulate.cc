@@ -6,8 +6,7 @@
 
 namespace kiln::emulator::testing {
 
-std::expected<v1::Artifact, std::string> CompileFor(const std::string& target, std::string module,
-                                                    const v1::CompileOptions& options) {
+std::expected<v1::Artifact, std::string> CompileFor(const std::string& target, std::string module, const v1::CompileOptions& options) {
   static const bool initialised = (compiler::Initialize(), true);
   (void)initialised;
   v1::CompileRequest request;
@@ -39,8 +38,12 @@ std::expected<Report, std::string> Emulated::Run(std::span<const TensorArg> tens
   std::vector<Memory> memory;
   for (const TensorArg& tensor : tensors) {
     std::byte* first = tensor.bytes->data() + tensor.first;
-    runtime::Tensor view{.data = uint64_t(first), .dtype = tensor.dtype, .place = runtime::Place::kHost, .device = 0,
-                         .shape = tensor.shape, .strides = tensor.strides.empty() ? nullptr : tensor.strides.data()};
+    runtime::Tensor view{.data = uint64_t(first),
+                         .dtype = tensor.dtype,
+                         .place = runtime::Place::kHost,
+                         .device = 0,
+                         .shape = tensor.shape,
+                         .strides = tensor.strides.empty() ? nullptr : tensor.strides.data()};
     args.push_back(runtime::Arg::Of(view));
     const uint32_t element = runtime::Find(tensor.dtype)->bits / 8;
     uint64_t last = 0;

@@ -132,8 +132,7 @@ class Server {
 
  private:
   // Each seed on the same data; the files keep the last one's results.
-  std::expected<Report, std::string> RunSeeds(Emulated& program, std::span<const TensorArg> tensors, std::deque<File>& files,
-                                              const Job& job) {
+  std::expected<Report, std::string> RunSeeds(Emulated& program, std::span<const TensorArg> tensors, std::deque<File>& files, const Job& job) {
     const std::deque<File> given = files;
     Report all{.findings = {}, .finished = true};
     std::set<std::string> results;
@@ -177,11 +176,13 @@ class Server {
     tensor_loads_ = CountCalls(code.code(), "kiln_emu_tensor_load");
     remote_arrivals_ = CountCalls(code.code(), "kiln_emu_phase_arrive_at");
     flags_ = CountCalls(code.code(), "kiln_emu_raise_flag");
-    const std::string loaded = key + (check ? " check " : " ") + std::to_string(job.Get("mutant", ~uint64_t{0})) + " " + std::to_string(job.Get("lost", ~uint64_t{0}));
+    const std::string loaded =
+        key + (check ? " check " : " ") + std::to_string(job.Get("mutant", ~uint64_t{0})) + " " + std::to_string(job.Get("lost", ~uint64_t{0}));
     if (loaded == loaded_) return program_.get();
     mutated_.clear();
     if (job.keys.contains("mutant") || job.keys.contains("lost")) {
-      const Mutant mutant = job.keys.contains("lost") ? LoseWrite(code.code(), uint32_t(job.Get("lost", 0))) : MakeMutant(code.code(), uint32_t(job.Get("mutant", 0)));
+      const Mutant mutant =
+          job.keys.contains("lost") ? LoseWrite(code.code(), uint32_t(job.Get("lost", 0))) : MakeMutant(code.code(), uint32_t(job.Get("mutant", 0)));
       code.set_code(mutant.code);
       mutated_ = mutant.what;
       if (mutant.statement < names_.statements.size()) mutated_ += " of " + names_.statements[mutant.statement].Place();
@@ -202,13 +203,17 @@ class Server {
   std::string Json(const Report& report, Clock::duration compile, Clock::duration run) const {
     const auto ms = [](Clock::duration d) { return std::to_string(std::chrono::duration<double, std::milli>(d).count()); };
     std::string out = std::string("{\"finished\": ") + (report.finished ? "true" : "false") + ", \"compile_ms\": " + ms(compile) +
-                      ", \"run_ms\": " + ms(run) + ", \"cpu_ms\": " + std::to_string(cpu_ms_) + ", \"different\": " + std::to_string(different_) + ", \"wgmma\": " + std::to_string(wgmma_) + ", \"tensor_loads\": " + std::to_string(tensor_loads_) + ", \"remote_arrivals\": " + std::to_string(remote_arrivals_) + ", \"flags\": " + std::to_string(flags_) + ", \"mutants\": " + std::to_string(mutants_) + ", \"writes\": " + std::to_string(writes_) + ", \"mutated\": " + Quoted(mutated_) +
-                      ", \"decisions\": [" + decisions_ + "], \"findings\": [";
+                      ", \"run_ms\": " + ms(run) + ", \"cpu_ms\": " + std::to_string(cpu_ms_) + ", \"different\": " + std::to_string(different_) +
+                      ", \"wgmma\": " + std::to_string(wgmma_) + ", \"tensor_loads\": " + std::to_string(tensor_loads_) +
+                      ", \"remote_arrivals\": " + std::to_string(remote_arrivals_) + ", \"flags\": " + std::to_string(flags_) +
+                      ", \"mutants\": " + std::to_string(mutants_) + ", \"writes\": " + std::to_string(writes_) +
+                      ", \"mutated\": " + Quoted(mutated_) + ", \"decisions\": [" + decisions_ + "], \"findings\": [";
     for (const Finding& finding : report.findings) {
       if (&finding != report.findings.data()) out += ", ";
       out += "{\"kind\": " + Quoted(Name(finding.kind)) + ", \"message\": " + Quoted(Describe(finding, names_)) +
              ", \"buffer\": " + Quoted(ElementOf(finding, names_).buffer) + ", \"element\": " + std::to_string(ElementOf(finding, names_).number) +
-             ", \"address\": " + std::to_string(finding.place.address) + ", \"statement\": " + std::to_string(finding.location) + ", \"other\": " + std::to_string(finding.other_location) + "}";
+             ", \"address\": " + std::to_string(finding.place.address) + ", \"statement\": " + std::to_string(finding.location) +
+             ", \"other\": " + std::to_string(finding.other_location) + "}";
     }
     return out + "]}";
   }
@@ -220,8 +225,8 @@ class Server {
   Names names_;
   uint32_t mutants_ = 0, writes_ = 0;
   uint32_t wgmma_ = 0, tensor_loads_ = 0, remote_arrivals_ = 0, flags_ = 0;  // calls of these instructions
-  size_t different_ = 0;  // results of the seeds of one job
-  double cpu_ms_ = 0;     // of all threads while it ran
+  size_t different_ = 0;                                                     // results of the seeds of one job
+  double cpu_ms_ = 0;                                                        // of all threads while it ran
 };
 
 }  // namespace

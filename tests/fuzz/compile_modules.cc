@@ -40,7 +40,8 @@ struct Arguments {
 
 [[noreturn]] void Usage(std::string_view why) {
   fmt::print(stderr,
-             "compile_modules: {}\nuse: compile_modules --seeds FIRST-LAST [--processes N] [--seconds S] [--memory BYTES] [--target NAME] [--among hip:gfx] [--save FOLDER]\n"
+             "compile_modules: {}\nuse: compile_modules --seeds FIRST-LAST [--processes N] [--seconds S] [--memory BYTES] [--target NAME] [--among "
+             "hip:gfx] [--save FOLDER]\n"
              "     compile_modules --show SEED\n     compile_modules --one SEED [--target NAME]\n",
              why);
   std::exit(2);
@@ -172,7 +173,8 @@ class Campaign {
     faults_.push_back(verdict);
     fmt::print("FAULT seed {} {}: {} ({:.1f} s)\n", verdict.seed, verdict.status, verdict.text, verdict.seconds);
     std::fflush(stdout);
-    if (!arguments_.save.empty()) std::ofstream(fmt::format("{}/{}.req", arguments_.save, verdict.seed)) << RequestOf(verdict.seed).SerializeAsString();
+    if (!arguments_.save.empty())
+      std::ofstream(fmt::format("{}/{}.req", arguments_.save, verdict.seed)) << RequestOf(verdict.seed).SerializeAsString();
   }
 
   double Elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
@@ -193,7 +195,8 @@ class Campaign {
     std::ranges::sort(refusals, std::greater());
     fmt::print("refusals, {} kinds:\n", refusals.size());
     for (const auto& [count, what] : refusals) fmt::print("  {:9} {}\n", count, what);
-    fmt::print("processor time of a module: p50 {:.3f} s, p99 {:.3f} s, max {:.2f} s (seed {})\n", share(0.5), share(0.99), seconds_.back(), slowest_.seed);
+    fmt::print("processor time of a module: p50 {:.3f} s, p99 {:.3f} s, max {:.2f} s (seed {})\n", share(0.5), share(0.99), seconds_.back(),
+               slowest_.seed);
     fmt::print("peak memory of a process: {:.0f} MiB of {:.0f}\n", double(peak_kib_) / 1024, double(arguments_.limits.memory) / (1 << 20));
     std::map<std::string, std::string> seeds;
     for (const Verdict& fault : faults_) seeds[fault.status] += fmt::format(" {}", fault.seed);

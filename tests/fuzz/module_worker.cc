@@ -29,7 +29,8 @@
 namespace kiln::fuzz {
 namespace {
 
-constexpr double kMostWaiting = 12;  // times the limit that a module may take by the clock: a busy machine delays it, a process that sleeps never ends
+constexpr double kMostWaiting =
+    12;  // times the limit that a module may take by the clock: a busy machine delays it, a process that sleeps never ends
 
 double Now(clockid_t clock) {
   timespec time{};
@@ -102,8 +103,15 @@ Worker::Worker(uint64_t first, uint64_t end, const Limits& limits) : limits_(lim
 }
 
 Worker::Worker(Worker&& other) noexcept
-    : limits_(std::move(other.limits_)), next_(other.next_), end_(other.end_), shared_(std::exchange(other.shared_, nullptr)),
-      pid_(std::exchange(other.pid_, -1)), fd_(std::exchange(other.fd_, -1)), overdue_(other.overdue_), seconds_(other.seconds_), peak_kib_(other.peak_kib_),
+    : limits_(std::move(other.limits_)),
+      next_(other.next_),
+      end_(other.end_),
+      shared_(std::exchange(other.shared_, nullptr)),
+      pid_(std::exchange(other.pid_, -1)),
+      fd_(std::exchange(other.fd_, -1)),
+      overdue_(other.overdue_),
+      seconds_(other.seconds_),
+      peak_kib_(other.peak_kib_),
       pending_(std::move(other.pending_)) {}
 
 Worker::~Worker() {

@@ -15,18 +15,18 @@
 namespace kiln::fuzz {
 
 struct Limits {
-  double seconds = 10;                              // of processor time that one module may take
-  std::uint64_t memory = std::uint64_t{4} << 30;    // of a process
-  std::string target;                               // for all modules; empty: the targets in turn
-  std::string among;                                // skips modules whose target's name does not begin so
+  double seconds = 10;                            // of processor time that one module may take
+  std::uint64_t memory = std::uint64_t{4} << 30;  // of a process
+  std::string target;                             // for all modules; empty: the targets in turn
+  std::string among;                              // skips modules whose target's name does not begin so
 };
 
 // What became of one module.
 struct Verdict {
   std::uint64_t seed = 0;
-  std::string status;   // "ok", "invalid", "unsupported", "internal", "unavailable", "crash", "hang", "memory"
-  std::string text;     // the message, or how the process ended and in which stage
-  double seconds = 0;   // of processor time
+  std::string status;  // "ok", "invalid", "unsupported", "internal", "unavailable", "crash", "hang", "memory"
+  std::string text;    // the message, or how the process ended and in which stage
+  double seconds = 0;  // of processor time
 
   bool IsFault() const { return status == "internal" || status == "unavailable" || status == "crash" || status == "hang" || status == "memory"; }
 };

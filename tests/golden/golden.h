@@ -37,8 +37,7 @@ inline std::vector<std::filesystem::path> Inputs(const std::string& folder) {
 inline void Expect(std::filesystem::path input, const std::string& actual) {
   std::filesystem::path expected = input.replace_extension(".expected");
   if (std::getenv("KILN_BLESS") != nullptr) std::ofstream(expected, std::ios::binary) << actual;
-  EXPECT_EQ(ReadFile(expected), actual) << expected
-                                        << " differs; if the new text is right, run the test with KILN_BLESS=1";
+  EXPECT_EQ(ReadFile(expected), actual) << expected << " differs; if the new text is right, run the test with KILN_BLESS=1";
 }
 
 }  // namespace kiln::golden

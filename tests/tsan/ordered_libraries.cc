@@ -103,8 +103,8 @@ grpc_call_error grpc_server_request_call(grpc_server* server, grpc_call** call, 
 }
 
 grpc_call_error grpc_server_request_registered_call(grpc_server* server, void* method, grpc_call** call, gpr_timespec* deadline,
-                                                    grpc_metadata_array* metadata, grpc_byte_buffer** payload,
-                                                    grpc_completion_queue* bound, grpc_completion_queue* told, void* tag) {
+                                                    grpc_metadata_array* metadata, grpc_byte_buffer** payload, grpc_completion_queue* bound,
+                                                    grpc_completion_queue* told, void* tag) {
   static auto* const next = Next<decltype(grpc_server_request_registered_call)>(__func__);
   Order();
   return next(server, method, call, deadline, metadata, payload, bound, told, tag);

@@ -17,8 +17,8 @@ namespace kiln::cli {
 
 // A program after the passes, as the dump of the last has it.
 struct Decided {
-  ir::Module module;                 // statements have the dump's lines
-  std::vector<uint32_t> lines;       // of each of the dump's lines: that of the program, which the dump names; 0: none
+  ir::Module module;            // statements have the dump's lines
+  std::vector<uint32_t> lines;  // of each of the dump's lines: that of the program, which the dump names; 0: none
 
   // The program's line that the statement was made for; 0: it is the compiler's own.
   uint32_t LineOf(const ir::Stmt& stmt) const { return stmt.loc.line < lines.size() ? lines[stmt.loc.line] : 0; }

@@ -66,8 +66,8 @@ class Map {
       uses_.push_back({statements_.size(), touch.buffer, touch.reads && touch.writes ? "both" : touch.reads ? "reads" : "writes"});
     }
     if (!any) return;
-    statements_.push_back(Json::Object(
-        {{"text", Line(decided_.module, stmt)}, {"kind", KindOf(decided_.module, stmt)}, {"line", decided_.LineOf(stmt)}}));
+    statements_.push_back(
+        Json::Object({{"text", Line(decided_.module, stmt)}, {"kind", KindOf(decided_.module, stmt)}, {"line", decided_.LineOf(stmt)}}));
   }
 
   std::vector<Use> Uses(uint32_t buffer) const {
@@ -100,10 +100,9 @@ class Map {
 }  // namespace
 
 Json MemoryFacts(const Decided& decided, const v1::Report& report, const target::Target* target) {
-  return Json::Object({{"limit", target == nullptr ? Json::Null() : Json(target->max_shared_bytes)},
-                       {"kernels", Json::Map(decided.module.kernels, [&](const ir::Kernel& kernel) {
-                          return Map(decided, report, kernel).ToJson();
-                        })}});
+  return Json::Object(
+      {{"limit", target == nullptr ? Json::Null() : Json(target->max_shared_bytes)},
+       {"kernels", Json::Map(decided.module.kernels, [&](const ir::Kernel& kernel) { return Map(decided, report, kernel).ToJson(); })}});
 }
 
 }  // namespace kiln::cli

@@ -22,8 +22,8 @@ std::unexpected<Error> Unreadable(std::string_view what, const ir::Diagnostics& 
 std::expected<Decided, Error> ReadDump(const Compiled& compiled) {
   const auto dump = std::ranges::find(compiled.dumps, kPageDump, &PassDump::pass);
   if (dump == compiled.dumps.end()) {
-    return std::unexpected(Error{.code = ErrorCode::kInternal,
-                                 .message = fmt::format("the compiler gave no dump after {}, from which the page is made", kPageDump)});
+    return std::unexpected(
+        Error{.code = ErrorCode::kInternal, .message = fmt::format("the compiler gave no dump after {}, from which the page is made", kPageDump)});
   }
   ir::Diagnostics diagnostics;
   auto module = ir::Parse(dump->text, diagnostics);
@@ -91,10 +91,7 @@ std::expected<std::string, Error> MakePage(const CompileRequest& request, const 
                                   {"resources", ResourceFacts(*decided, artifact, target)},
                                   {"work", WorkFacts(*program, *decided, target)}});
   const std::string title = Escaped(fmt::format("{} for {}", program->name.empty() ? "program" : program->name, compiled.target));
-  return Filled(kPageFrame, {{"{{title}}", title},
-                             {"{{style}}", kPageStyle},
-                             {"{{data}}", WithoutMarkup(data.text())},
-                             {"{{script}}", kPageScript}});
+  return Filled(kPageFrame, {{"{{title}}", title}, {"{{style}}", kPageStyle}, {"{{data}}", WithoutMarkup(data.text())}, {"{{script}}", kPageScript}});
 }
 
 }  // namespace kiln::cli

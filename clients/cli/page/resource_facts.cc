@@ -46,9 +46,7 @@ Json ResourceFacts(const Decided& decided, const v1::Artifact& artifact, const t
                                     {"local", Known(k.has_local_bytes(), k.local_bytes())},
                                     {"scalar", Known(k.has_scalar_registers(), k.scalar_registers())}}));
   }
-  return Json::Object({{"target", TargetFacts(target)},
-                       {"cubin", !artifact.cubin().empty()},
-                       {"kernels", Json::Array(kernels)}});
+  return Json::Object({{"target", TargetFacts(target)}, {"cubin", !artifact.cubin().empty()}, {"kernels", Json::Array(kernels)}});
 }
 
 }  // namespace kiln::cli

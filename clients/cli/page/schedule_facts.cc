@@ -56,7 +56,12 @@ Named AsyncCopies(const v1::Report& report) {
 class Timeline {
  public:
   Timeline(Decided& decided, const v1::Report& report, const ir::Kernel& kernel, const ir::Stmt& loop)
-      : decided_(decided), report_(report), module_(decided.module), asynchronous_(AsyncCopies(report)), kernel_(kernel), stmt_(loop),
+      : decided_(decided),
+        report_(report),
+        module_(decided.module),
+        asynchronous_(AsyncCopies(report)),
+        kernel_(kernel),
+        stmt_(loop),
         loop_(std::get<ir::For>(loop.op)) {}
 
   Json Run(const ir::Block& before) {
@@ -141,8 +146,8 @@ class Timeline {
   bool IsAsync(const ir::Stmt& stmt) const {
     const ir::Store* store = OnlyStore(stmt);
     return store != nullptr && std::ranges::any_of(asynchronous_, [&](const auto& copy) {
-      return copy.second == decided_.LineOf(stmt) && MayBeNamed(module_[store->buffer], copy.first);
-    });
+             return copy.second == decided_.LineOf(stmt) && MayBeNamed(module_[store->buffer], copy.first);
+           });
   }
 
   // The version that a copy fills, where it counts the iterations.
@@ -175,9 +180,7 @@ class Timeline {
     }
   }
 
-  void Commit() {
-    open_groups_.push_back(std::exchange(pending_, {}));
-  }
+  void Commit() { open_groups_.push_back(std::exchange(pending_, {})); }
 
   size_t Add(size_t row, int64_t from, int64_t to) {
     bars_.push_back({.from = from, .to = to, .step = step_, .statement = row});
@@ -256,8 +259,12 @@ class Timeline {
 
   Json ToJson(std::optional<int64_t> trips) const {
     const auto bar = [](const Bar& b) {
-      return Json::Object({{"from", b.from}, {"to", std::max(b.to, b.from + 1)}, {"step", b.step}, {"statement", uint64_t{b.statement}},
-                           {"stage", b.stage ? Json(*b.stage) : Json::Null()}, {"beside", b.beside}});
+      return Json::Object({{"from", b.from},
+                           {"to", std::max(b.to, b.from + 1)},
+                           {"step", b.step},
+                           {"statement", uint64_t{b.statement}},
+                           {"stage", b.stage ? Json(*b.stage) : Json::Null()},
+                           {"beside", b.beside}});
     };
     const auto row = [](const Row& r) {
       return Json::Object({{"text", r.text}, {"kind", r.kind}, {"role", r.role}, {"line", r.line}, {"guarded", r.guarded}});
@@ -288,9 +295,9 @@ class Timeline {
 
   std::vector<size_t> pending_;  // bars of the group that is not closed
   std::deque<std::vector<size_t>> open_groups_;
-  std::map<uint32_t, size_t> products_;                           // in flight, by their sum
-  std::map<uint32_t, std::vector<size_t>> filling_bars_;          // by ring
-  std::map<uint32_t, std::map<int64_t, int64_t>> released_;       // by ring and step: the slot behind its release
+  std::map<uint32_t, size_t> products_;                      // in flight, by their sum
+  std::map<uint32_t, std::vector<size_t>> filling_bars_;     // by ring
+  std::map<uint32_t, std::map<int64_t, int64_t>> released_;  // by ring and step: the slot behind its release
 };
 
 // Whether the loop's own iterations copy or multiply; an inner loop's are the inner one's.
@@ -312,8 +319,7 @@ bool HasLoopOfInterest(const ir::Module& module, const ir::Block& body) {
   return found;
 }
 
-void Find(Decided& decided, const v1::Report& report, const ir::Kernel& kernel, const ir::Block& block,
-          std::vector<Json>& out) {
+void Find(Decided& decided, const v1::Report& report, const ir::Kernel& kernel, const ir::Block& block, std::vector<Json>& out) {
   for (const ir::Stmt& stmt : block) {
     const auto* loop = std::get_if<ir::For>(&stmt.op);
     if (loop != nullptr && loop->kind == ir::LoopKind::kParallel) continue;

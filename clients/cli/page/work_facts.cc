@@ -175,8 +175,8 @@ Json Products(const Decided& decided, const target::Target* target) {
       const target::MmaInstruction* row = target == nullptr ? nullptr : target::FindMma(*target, name);
       const std::optional<double> rate = row == nullptr ? std::nullopt : Rate(*target, *row);
       const uint32_t line = decided.LineOf(stmt);
-      found.emplace(std::pair(line, name), Json::Object({{"line", line}, {"instruction", name}, {"rate", rate ? Json(*rate) : Json::Null()},
-                                                         {"row", row != nullptr}}));
+      found.emplace(std::pair(line, name),
+                    Json::Object({{"line", line}, {"instruction", name}, {"rate", rate ? Json(*rate) : Json::Null()}, {"row", row != nullptr}}));
     });
   }
   std::vector<Json> out;

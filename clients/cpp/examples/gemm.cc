@@ -64,8 +64,8 @@ std::vector<_Float16> Random(std::size_t count, std::mt19937& random) {
 }
 
 // The largest error of a few elements against sums in double, relative to the largest of them.
-double WorstError(const std::vector<_Float16>& a, const std::vector<_Float16>& b, const std::vector<_Float16>& bias,
-                  const std::vector<_Float16>& c, std::int64_t n, std::int64_t k, std::mt19937& random) {
+double WorstError(const std::vector<_Float16>& a, const std::vector<_Float16>& b, const std::vector<_Float16>& bias, const std::vector<_Float16>& c,
+                  std::int64_t n, std::int64_t k, std::mt19937& random) {
   double worst = 0, largest = 1e-30;
   for (int sample = 0; sample < 1000; ++sample) {
     const std::size_t at = random() % c.size(), i = at / std::size_t(n), j = at % std::size_t(n);
@@ -91,16 +91,15 @@ int Run(const kiln::Compiled& compiled, const kiln::Builder& builder) {
   }
   auto kernel = kiln::Kernel::Load(compiled, {.name = "gemm_bias_relu", .parameters = builder.ParameterNames()});
   if (!kernel) return Fail(kernel.error());
-  const std::vector<kiln::Argument> arguments = {kiln::Tensor{memory[0].data(), DType::kF16, {m, k}, {}},
-                                                 kiln::Tensor{memory[1].data(), DType::kF16, {k, n}, {}},
-                                                 kiln::Tensor{memory[2].data(), DType::kF16, {n}, {}},
-                                                 kiln::Tensor{memory[3].data(), DType::kF16, {m, n}, {}}};
+  const std::vector<kiln::Argument> arguments = {
+      kiln::Tensor{memory[0].data(), DType::kF16, {m, k}, {}}, kiln::Tensor{memory[1].data(), DType::kF16, {k, n}, {}},
+      kiln::Tensor{memory[2].data(), DType::kF16, {n}, {}}, kiln::Tensor{memory[3].data(), DType::kF16, {m, n}, {}}};
   if (auto ok = kernel->Launch(arguments); !ok) return Fail(ok.error());
   if (auto ok = memory[3].CopyTo(c.data(), memory[3].bytes()); !ok) return Fail(ok.error());
   const double error = WorstError(a, b, bias, c, n, k, random);
   const auto times = kernel->Measure(arguments);
-  std::printf("%lld × %lld × %lld: error %.1e, %.1f µs\n", static_cast<long long>(m), static_cast<long long>(n),
-              static_cast<long long>(k), error, times && !times->empty() ? times->front() : NAN);
+  std::printf("%lld × %lld × %lld: error %.1e, %.1f µs\n", static_cast<long long>(m), static_cast<long long>(n), static_cast<long long>(k), error,
+              times && !times->empty() ? times->front() : NAN);
   return error <= 2e-3 ? 0 : 1;
 }
 

@@ -125,19 +125,18 @@ bool Arguments::ReadTensor(size_t param, PyObject* object) {
   }
   Ref type_name(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__name__"));
   const auto name = type_name ? Text(type_name.get()) : std::nullopt;
-  PyErr_SetString(PyExc_TypeError,
-                  fmt::format("{}.{} is expected to be a tensor (torch, numpy, or anything with DLPack or "
-                              "__cuda_array_interface__), but got {}",
-                              kernel_.binder().name(), Proto(param).name, name.value_or("an object"))
-                      .c_str());
+  PyErr_SetString(PyExc_TypeError, fmt::format("{}.{} is expected to be a tensor (torch, numpy, or anything with DLPack or "
+                                               "__cuda_array_interface__), but got {}",
+                                               kernel_.binder().name(), Proto(param).name, name.value_or("an object"))
+                                       .c_str());
   return false;
 }
 
 bool Arguments::ReadView(size_t param, const dlpack::Tensor& view, bool read_only) {
   const DTypeInfo* dtype = FindDType(view.dtype.code, view.dtype.bits, view.dtype.lanes);
   if (!dtype)
-    return Mismatch(param, fmt::format("dtype is expected to be {}, but got DLPack type code {} of {} bits and {} lanes",
-                                       Name(Proto(param).dtype), view.dtype.code, view.dtype.bits, view.dtype.lanes));
+    return Mismatch(param, fmt::format("dtype is expected to be {}, but got DLPack type code {} of {} bits and {} lanes", Name(Proto(param).dtype),
+                                       view.dtype.code, view.dtype.bits, view.dtype.lanes));
   if (read_only && Proto(param).written) return Mismatch(param, "the kernel writes this tensor, but it is read-only");
   if (view.ndim < 0 || view.ndim > Binder::kMaxRank) return Mismatch(param, fmt::format("a tensor of {} dimensions", view.ndim));
   Arg& arg = args_[param];

@@ -28,8 +28,7 @@ PyObject* New(PyTypeObject*, PyObject* args, PyObject* kwargs) {
   PyObject *shape = nullptr, *kind = nullptr;
   const char* dtype_name = nullptr;
   int index = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os|i$O:Array", const_cast<char**>(keywords), &shape, &dtype_name, &index, &kind))
-    return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os|i$O:Array", const_cast<char**>(keywords), &shape, &dtype_name, &index, &kind)) return nullptr;
   const DTypeInfo* dtype = FindDType(dtype_name);
   if (!dtype) return PyErr_Format(PyExc_ValueError, "'%s' is no dtype; try 'float16' or 'int8'", dtype_name);
   std::vector<int64_t> extents;
@@ -55,8 +54,7 @@ PyObject* CopyBuffer(PyObject* self, PyObject* object, Direction direction) {
     copied = ArgumentError(fmt::format("an Array of {} bytes and a buffer of {} cannot be copied", body.buffer.bytes(), view.len));
   } else {
     WithoutGil released;
-    copied = direction == Direction::kFrom ? body.buffer.CopyFrom(view.buf, body.buffer.bytes())
-                                           : body.buffer.CopyTo(view.buf, body.buffer.bytes());
+    copied = direction == Direction::kFrom ? body.buffer.CopyFrom(view.buf, body.buffer.bytes()) : body.buffer.CopyTo(view.buf, body.buffer.bytes());
     if (copied) copied = SynchronizeStream(*body.device, nullptr);
   }
   PyBuffer_Release(&view);

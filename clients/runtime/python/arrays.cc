@@ -66,7 +66,8 @@ const DTypeInfo* Arguments::ArrayDType(size_t param, PyObject* object, PyObject*
   const DTypeInfo* named = dtype ? NamedDType(dtype.get()) : nullptr;
   if (named && named->bits >= 8) return named;
   Mismatch(param, fmt::format("dtype is expected to be {}, but got an array of type '{}' (native byte order and plain numbers are "
-                              "needed)", expected->name, *text));
+                              "needed)",
+                              expected->name, *text));
   return nullptr;
 }
 

@@ -74,13 +74,12 @@ PyObject* ElapsedMs(PyObject* self, PyObject* since) {
   return PyFloat_FromDouble(*milliseconds);
 }
 
-PyMethodDef kMethods[] = {
-    {"record", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Record)), METH_VARARGS | METH_KEYWORDS,
-     "record(stream=0): marks this point of the stream."},
-    {"synchronize", Synchronize, METH_NOARGS, "Waits until the device has reached it."},
-    {"query", Query, METH_NOARGS, "Whether the device has reached it."},
-    {"elapsed_ms", ElapsedMs, METH_O, "elapsed_ms(since): milliseconds from that Event to this; waits."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef kMethods[] = {{"record", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Record)), METH_VARARGS | METH_KEYWORDS,
+                           "record(stream=0): marks this point of the stream."},
+                          {"synchronize", Synchronize, METH_NOARGS, "Waits until the device has reached it."},
+                          {"query", Query, METH_NOARGS, "Whether the device has reached it."},
+                          {"elapsed_ms", ElapsedMs, METH_O, "elapsed_ms(since): milliseconds from that Event to this; waits."},
+                          {nullptr, nullptr, 0, nullptr}};
 PyType_Slot kSlots[] = {{Py_tp_new, reinterpret_cast<void*>(New)},
                         {Py_tp_dealloc, reinterpret_cast<void*>(Dealloc)},
                         {Py_tp_methods, kMethods},

@@ -53,8 +53,8 @@ Ref Allocate(const Arguments& arguments, const Kernel& kernel, const OutputShape
   const Source source = arguments.first_source();
   PyObject* like = arguments.first_tensor();
   const bool torch = like && (source == Source::kExchange || source == Source::kTorch) && PyObject_HasAttrString(like, "new_empty");
-  if (!torch && source != Source::kHost) return Ref(NewArray(OpenDevice(kernel.device().info().kind, kernel.device().info().index).value(),
-                                                             output.shape, dtype));
+  if (!torch && source != Source::kHost)
+    return Ref(NewArray(OpenDevice(kernel.device().info().kind, kernel.device().info().index).value(), output.shape, dtype));
   Ref extents(ShapeTuple(shape));
   Ref module(PyImport_ImportModule(torch ? "torch" : "numpy"));
   if (!extents || !module) return Ref();
@@ -261,8 +261,8 @@ PyObject* GetDevice(PyObject* self, void*) { return PyLong_FromLong(KernelOf(sel
 PyObject* GetParams(PyObject* self, void*) {
   Ref list(PyList_New(0));
   for (const auto& param : KernelOf(self).binder().info().params) {
-    Ref item(Py_BuildValue("{s:s,s:s,s:O,s:O,s:O}", "name", param.name.c_str(), "dtype", std::string(Name(param.dtype)).c_str(),
-                           "tensor", param.tensor ? Py_True : Py_False, "output", param.output ? Py_True : Py_False, "written",
+    Ref item(Py_BuildValue("{s:s,s:s,s:O,s:O,s:O}", "name", param.name.c_str(), "dtype", std::string(Name(param.dtype)).c_str(), "tensor",
+                           param.tensor ? Py_True : Py_False, "output", param.output ? Py_True : Py_False, "written",
                            param.written ? Py_True : Py_False));
     if (!list || !item || PyList_Append(list.get(), item.get()) < 0) return nullptr;
   }
@@ -279,21 +279,19 @@ PyObject* GetResources(PyObject* self, void*) {
   return list.release();
 }
 
-PyMethodDef kMethods[] = {
-    {"output_shapes", OutputShapesMethod, METH_VARARGS, "(name, shape, dtype) of each output for these inputs."},
-    {"symbols", SymbolsMethod, METH_VARARGS, "The values of the run-time dimensions for these arguments."},
-    {"measure", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Measure)), METH_VARARGS | METH_KEYWORDS,
-     "measure(*args, stream=None, warmup=3, repeat=20): microseconds of each launch on the device."},
-    {nullptr, nullptr, 0, nullptr}};
-PyGetSetDef kAttributes[] = {
-    {"name", GetName, nullptr, "What error texts call the kernel.", nullptr},
-    {"target", GetTarget, nullptr, "What it was compiled for.", nullptr},
-    {"device", GetDevice, nullptr, "Index of the device it was loaded on.", nullptr},
-    {"log", GetLog, nullptr, "What the driver's compiler printed.", nullptr},
-    {"loaded_from", GetLoadedFrom, nullptr, "'ptx', 'cubin' or 'hsaco'.", nullptr},
-    {"params", GetParams, nullptr, "The parameters, in order.", nullptr},
-    {"resources", GetResources, nullptr, "Registers and memory of each launch.", nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyMethodDef kMethods[] = {{"output_shapes", OutputShapesMethod, METH_VARARGS, "(name, shape, dtype) of each output for these inputs."},
+                          {"symbols", SymbolsMethod, METH_VARARGS, "The values of the run-time dimensions for these arguments."},
+                          {"measure", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Measure)), METH_VARARGS | METH_KEYWORDS,
+                           "measure(*args, stream=None, warmup=3, repeat=20): microseconds of each launch on the device."},
+                          {nullptr, nullptr, 0, nullptr}};
+PyGetSetDef kAttributes[] = {{"name", GetName, nullptr, "What error texts call the kernel.", nullptr},
+                             {"target", GetTarget, nullptr, "What it was compiled for.", nullptr},
+                             {"device", GetDevice, nullptr, "Index of the device it was loaded on.", nullptr},
+                             {"log", GetLog, nullptr, "What the driver's compiler printed.", nullptr},
+                             {"loaded_from", GetLoadedFrom, nullptr, "'ptx', 'cubin' or 'hsaco'.", nullptr},
+                             {"params", GetParams, nullptr, "The parameters, in order.", nullptr},
+                             {"resources", GetResources, nullptr, "Registers and memory of each launch.", nullptr},
+                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot kSlots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(Dealloc)},
                         {Py_tp_call, reinterpret_cast<void*>(Call)},
                         {Py_tp_methods, kMethods},
@@ -317,13 +315,11 @@ PyObject* LoadKernel(PyObject*, PyObject* args, PyObject* kwargs) {
   const char* name = "";
   Py_ssize_t size = 0;
   int index = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y#|i$s:load", const_cast<char**>(keywords), &bytes, &size, &index, &name))
-    return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y#|i$s:load", const_cast<char**>(keywords), &bytes, &size, &index, &name)) return nullptr;
   auto artifact = DecodeArtifact({bytes, size_t(size)});
   if (!artifact) return Raise(artifact.error());
   const bool hip = artifact->target.starts_with("hip:");
-  if (!hip && !artifact->target.starts_with("cuda:"))
-    return Raise(ArtifactError(fmt::format("target {} runs on no GPU", artifact->target)).error());
+  if (!hip && !artifact->target.starts_with("cuda:")) return Raise(ArtifactError(fmt::format("target {} runs on no GPU", artifact->target)).error());
   auto device = OpenDevice(hip ? DriverKind::kHip : DriverKind::kCuda, index);
   if (!device) return Raise(device.error());
   Result<std::unique_ptr<Kernel>> kernel;

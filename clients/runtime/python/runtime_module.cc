@@ -70,9 +70,9 @@ namespace {
 constexpr DriverKind kKinds[] = {DriverKind::kCuda, DriverKind::kHip};
 
 PyObject* DeviceDict(const DeviceInfo& info) {
-  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:K,s:s}", "index", info.index, "kind", std::string(Name(info.kind)).c_str(), "name",
-                       info.name.c_str(), "arch", info.arch.c_str(), "memory_bytes", static_cast<unsigned long long>(info.memory_bytes),
-                       "driver_version", info.driver_version.c_str());
+  return Py_BuildValue("{s:i,s:s,s:s,s:s,s:K,s:s}", "index", info.index, "kind", std::string(Name(info.kind)).c_str(), "name", info.name.c_str(),
+                       "arch", info.arch.c_str(), "memory_bytes", static_cast<unsigned long long>(info.memory_bytes), "driver_version",
+                       info.driver_version.c_str());
 }
 
 PyObject* Devices(PyObject*, PyObject*) {
@@ -138,15 +138,14 @@ PyCFunction WithKeywords(PyObject* (*function)(PyObject*, PyObject*, PyObject*))
 }
 
 PyMethodDef* Functions() {
-  static PyMethodDef functions[] = {
-      {"load", WithKeywords(LoadKernel), METH_VARARGS | METH_KEYWORDS,
-       "load(artifact, device=0, *, name=''): loads a serialized kiln.v1.Artifact; returns a Kernel."},
-      {"devices", Devices, METH_NOARGS, "The devices there are, as dicts."},
-      {"driver_problem", DriverProblem, METH_O, "Why the 'cuda' or 'hip' driver cannot be used; '' where it can."},
-      {"synchronize", WithKeywords(Synchronize), METH_VARARGS | METH_KEYWORDS,
-       "synchronize(device=0, *, kind=None): waits for all work on the device."},
-      {"use_driver", UseDriver, METH_VARARGS, "use_driver(kind, path): opens that library as the driver."},
-      {nullptr, nullptr, 0, nullptr}};
+  static PyMethodDef functions[] = {{"load", WithKeywords(LoadKernel), METH_VARARGS | METH_KEYWORDS,
+                                     "load(artifact, device=0, *, name=''): loads a serialized kiln.v1.Artifact; returns a Kernel."},
+                                    {"devices", Devices, METH_NOARGS, "The devices there are, as dicts."},
+                                    {"driver_problem", DriverProblem, METH_O, "Why the 'cuda' or 'hip' driver cannot be used; '' where it can."},
+                                    {"synchronize", WithKeywords(Synchronize), METH_VARARGS | METH_KEYWORDS,
+                                     "synchronize(device=0, *, kind=None): waits for all work on the device."},
+                                    {"use_driver", UseDriver, METH_VARARGS, "use_driver(kind, path): opens that library as the driver."},
+                                    {nullptr, nullptr, 0, nullptr}};
   return functions;
 }
 
@@ -173,11 +172,11 @@ bool AddAlignmentError(PyObject* module) {
 
 PyMODINIT_FUNC PyInit__runtime() {
   using namespace kiln::runtime::py;
-  static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kiln._runtime", "Loads Kiln's artifacts and launches them.", -1, Functions(),
-                                   nullptr, nullptr, nullptr, nullptr};
+  static PyModuleDef definition = {
+      PyModuleDef_HEAD_INIT, "kiln._runtime", "Loads Kiln's artifacts and launches them.", -1, Functions(), nullptr, nullptr, nullptr, nullptr};
   Ref module(PyModule_Create(&definition));
-  if (!module || !AddDriverError(module.get()) || !AddAlignmentError(module.get()) || !AddKernelType(module.get()) || !AddLauncherType(module.get()) ||
-      !AddArrayType(module.get()) || !AddEventType(module.get()))
+  if (!module || !AddDriverError(module.get()) || !AddAlignmentError(module.get()) || !AddKernelType(module.get()) ||
+      !AddLauncherType(module.get()) || !AddArrayType(module.get()) || !AddEventType(module.get()))
     return nullptr;
   return module.release();
 }

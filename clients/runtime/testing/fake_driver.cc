@@ -179,9 +179,9 @@ int BesideCaptures() { return Fake().capturing && capture_mode != kRelaxed ? kUn
 
 }  // namespace
 
-#define FAKE(name, ...)                            \
-  extern "C" int name(__VA_ARGS__) {               \
-    std::lock_guard lock(Fake().mutex);            \
+#define FAKE(name, ...)                 \
+  extern "C" int name(__VA_ARGS__) {    \
+    std::lock_guard lock(Fake().mutex); \
     if (int failed = Enter(#name)) return failed;
 #define END }
 
@@ -236,153 +236,168 @@ int cuGetErrorName(int status, const char** name) {
 }
 
 FAKE(cuInit, unsigned)
-  const char* delay = std::getenv("KILN_FAKE_DRIVER_DELAY");  // in seconds
-  if (delay != nullptr) std::this_thread::sleep_for(std::chrono::seconds(std::atoi(delay)));
-  return 0;
-END
-FAKE(cuDriverGetVersion, int* v) *v = 13000; return 0; END
-FAKE(cuDeviceGetCount, int* n) *n = 2; return 0; END
-FAKE(cuDeviceGet, int* d, int i) *d = i; return i < 2 ? 0 : kInvalidValue; END
-FAKE(cuDeviceGetName, char* s, int n, int) std::strncpy(s, "Fake GPU", size_t(n)); return 0; END
-FAKE(cuDeviceTotalMem_v2, size_t* n, int) *n = size_t(1) << 30; return 0; END
-FAKE(cuDeviceGetAttribute, int* v, int a, int) *v = a == 75 ? Fake().major : a == 76 ? Fake().minor : 0; return 0; END
-FAKE(cuDevicePrimaryCtxRetain, void** c, int d) *c = &contexts[d]; return 0; END
-FAKE(cuDevicePrimaryCtxRelease_v2, int) return 0; END
-FAKE(cuCtxGetCurrent, void** c) *c = current_context; return 0; END
-FAKE(cuCtxSetCurrent, void* c) current_context = c; return 0; END
-FAKE(cuCtxSynchronize) return NeedContext(); END
-FAKE(cuModuleLoadDataEx, void** m, const void* image, unsigned n, int* options, void** values)
-  if (NeedContext()) return NeedContext();
-  if (BesideCaptures()) return BesideCaptures();
-  const int status = LoadImage(m, image);
-  for (unsigned i = 0; i < n; ++i) {
-    if (options[i] == 3 && status == 0) std::strcpy(static_cast<char*>(values[i]), "ptxas info    : Used 24 registers, 0 bytes spill stores");
-    if (options[i] == 5 && status != 0) std::strcpy(static_cast<char*>(values[i]), "ptxas fatal   : no entry\n");
-  }
-  return status;
-END
-FAKE(cuThreadExchangeStreamCaptureMode, int* mode)
-  if (NeedContext()) return NeedContext();
-  std::swap(capture_mode, *mode);
-  return 0;
-END
-FAKE(cuModuleUnload, void* m)
-  if (BesideCaptures()) return BesideCaptures();
-  Fake().modules.erase(static_cast<Module*>(m));
-  delete static_cast<Module*>(m);
-  return 0;
-END
-FAKE(cuModuleGetFunction, void** f, void* m, const char* name)
-  auto& functions = static_cast<Module*>(m)->functions;
-  const auto found = functions.find(name);
-  if (found == functions.end()) return kNotFound;
-  *f = found->second.get();
-  return 0;
-END
-FAKE(cuFuncSetAttribute, void* f, int a, int v) static_cast<Function*>(f)->attributes[a] = v; return 0; END
-FAKE(cuFuncGetAttribute, int* v, int a, void*) *v = a == 4 ? 24 : a == 0 ? 1024 : 0; return 0; END
-FAKE(cuLaunchKernel, void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void* stream,
-     void** params, void**)
-  if (NeedContext()) return NeedContext();
-  if ((std::getenv("KILN_FAKE_DRIVER_SOCKETS") != nullptr && !MakesSocket()) || Fails()) return kOperatingSystem;
-  const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
-  return Run(f, grid, block, shared, stream, nullptr, params);
-END
-FAKE(cuLaunchKernelEx, const LaunchConfig* c, void* f, void** params, void**)
-  if (NeedContext()) return NeedContext();
-  const unsigned grid[] = {c->gx, c->gy, c->gz}, block[] = {c->bx, c->by, c->bz};
-  const bool cluster = c->count == 1 && c->attributes[0].id == 4;
-  return Run(f, grid, block, c->shared, c->stream, cluster ? c->attributes[0].value : nullptr, params);
-END
-FAKE(cuTensorMapEncodeTiled, void* out, unsigned type, uint32_t rank, void* address, const uint64_t* dims, const uint64_t* strides,
-     const uint32_t* box, const uint32_t* steps, unsigned interleave, unsigned swizzle, unsigned promotion, unsigned fill)
-  if (NeedContext()) return NeedContext();
-  if (reinterpret_cast<uint64_t>(out) % 64 != 0 || rank > 5) return kInvalidValue;
-  KilnFakeTensorMap map{};
-  map.address = reinterpret_cast<uint64_t>(address);
-  map.type = uint8_t(type), map.rank = uint8_t(rank), map.interleave = uint8_t(interleave);
-  map.swizzle = uint8_t(swizzle), map.promotion = uint8_t(promotion), map.fill = uint8_t(fill);
-  if (!Encodable(map, dims, strides, box, steps)) return kInvalidValue;
-  for (unsigned i = 0; i < rank; ++i) map.dims[i] = dims[i], map.box[i] = uint16_t(box[i]), map.element_strides[i] = uint8_t(steps[i]);
-  for (unsigned i = 1; i < rank; ++i) map.strides[i - 1] = strides[i - 1];
-  std::memcpy(out, &map, sizeof map);
-  ++Fake().maps_encoded;
-  return 0;
-END
-FAKE(cuMemAlloc_v2, uint64_t* p, size_t n)
-  if (NeedContext()) return NeedContext();
-  if (BesideCaptures()) return BesideCaptures();
-  if (n > kMemory) return kOutOfMemory;
-  *p = Allocate(n);
-  return 0;
-END
-FAKE(cuMemFree_v2, uint64_t p) return BesideCaptures() ? BesideCaptures() : Free(p); END
-FAKE(cuStreamIsCapturing, void*, int* status) *status = Captured(); return 0; END
-FAKE(cuMemAllocAsync, uint64_t* p, size_t n, void*)
-  if (!Captured()) return kInvalidValue;
-  if (n > kMemory) return kOutOfMemory;
-  ++Fake().captured_allocations;
-  *p = Allocate(n);
-  return 0;
-END
-FAKE(cuMemFreeAsync, uint64_t p, void*) return Captured() ? Free(p) : kInvalidValue; END
-FAKE(cuMemcpyHtoDAsync_v2, uint64_t d, const void* s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), s, n); return NeedContext(); END
-FAKE(cuMemcpyDtoHAsync_v2, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n); return NeedContext(); END
-FAKE(cuMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*)
-  std::memset(reinterpret_cast<void*>(d), v, n);
-  if (Captured()) ++Fake().captured_fills;
-  return NeedContext();
-END
-FAKE(cuStreamSynchronize, void*)
-  if (Captured()) return kUnsupportedInCapture;
-  return BesideCaptures() ? BesideCaptures() : NeedContext();
-END
-FAKE(cuEventCreate, void** e, unsigned) *e = new Event; return NeedContext(); END
-FAKE(cuEventDestroy_v2, void* e) delete static_cast<Event*>(e); return 0; END
-FAKE(cuEventRecord, void* e, void*) *static_cast<Event*>(e) = {std::chrono::steady_clock::now(), true}; return 0; END
-FAKE(cuEventQuery, void* e) return static_cast<Event*>(e)->recorded ? 0 : 600; END
-FAKE(cuEventSynchronize, void*) return 0; END
-FAKE(cuEventElapsedTime, float* ms, void* a, void* b)
-  const auto *from = static_cast<Event*>(a), *to = static_cast<Event*>(b);
-  if (!from->recorded || !to->recorded) return kInvalidValue;
-  *ms = std::chrono::duration<float, std::milli>(to->at - from->at).count();
-  return 0;
+const char* delay = std::getenv("KILN_FAKE_DRIVER_DELAY");  // in seconds
+if (delay != nullptr) std::this_thread::sleep_for(std::chrono::seconds(std::atoi(delay)));
+return 0;
+END FAKE(cuDriverGetVersion, int* v) * v = 13000;
+return 0;
+END FAKE(cuDeviceGetCount, int* n) * n = 2;
+return 0;
+END FAKE(cuDeviceGet, int* d, int i) * d = i;
+return i < 2 ? 0 : kInvalidValue;
+END FAKE(cuDeviceGetName, char* s, int n, int) std::strncpy(s, "Fake GPU", size_t(n));
+return 0;
+END FAKE(cuDeviceTotalMem_v2, size_t* n, int) * n = size_t(1) << 30;
+return 0;
+END FAKE(cuDeviceGetAttribute, int* v, int a, int) * v = a == 75 ? Fake().major : a == 76 ? Fake().minor : 0;
+return 0;
+END FAKE(cuDevicePrimaryCtxRetain, void** c, int d) * c = &contexts[d];
+return 0;
+END FAKE(cuDevicePrimaryCtxRelease_v2, int) return 0;
+END FAKE(cuCtxGetCurrent, void** c) * c = current_context;
+return 0;
+END FAKE(cuCtxSetCurrent, void* c) current_context = c;
+return 0;
+END FAKE(cuCtxSynchronize) return NeedContext();
+END FAKE(cuModuleLoadDataEx, void** m, const void* image, unsigned n, int* options, void** values) if (NeedContext()) return NeedContext();
+if (BesideCaptures()) return BesideCaptures();
+const int status = LoadImage(m, image);
+for (unsigned i = 0; i < n; ++i) {
+  if (options[i] == 3 && status == 0) std::strcpy(static_cast<char*>(values[i]), "ptxas info    : Used 24 registers, 0 bytes spill stores");
+  if (options[i] == 5 && status != 0) std::strcpy(static_cast<char*>(values[i]), "ptxas fatal   : no entry\n");
+}
+return status;
+END FAKE(cuThreadExchangeStreamCaptureMode, int* mode) if (NeedContext()) return NeedContext();
+std::swap(capture_mode, *mode);
+return 0;
+END FAKE(cuModuleUnload, void* m) if (BesideCaptures()) return BesideCaptures();
+Fake().modules.erase(static_cast<Module*>(m));
+delete static_cast<Module*>(m);
+return 0;
+END FAKE(cuModuleGetFunction, void** f, void* m, const char* name) auto& functions = static_cast<Module*>(m) -> functions;
+const auto found = functions.find(name);
+if (found == functions.end()) return kNotFound;
+*f = found->second.get();
+return 0;
+END FAKE(cuFuncSetAttribute, void* f, int a, int v) static_cast<Function*>(f) -> attributes[a] = v;
+return 0;
+END FAKE(cuFuncGetAttribute, int* v, int a, void*) * v = a == 4 ? 24 : a == 0 ? 1024 : 0;
+return 0;
+END FAKE(cuLaunchKernel, void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void* stream,
+         void** params, void**) if (NeedContext()) return NeedContext();
+if ((std::getenv("KILN_FAKE_DRIVER_SOCKETS") != nullptr && !MakesSocket()) || Fails()) return kOperatingSystem;
+const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
+return Run(f, grid, block, shared, stream, nullptr, params);
+END FAKE(cuLaunchKernelEx, const LaunchConfig* c, void* f, void** params, void**) if (NeedContext()) return NeedContext();
+const unsigned grid[] = {c->gx, c->gy, c->gz}, block[] = {c->bx, c->by, c->bz};
+const bool cluster = c->count == 1 && c->attributes[0].id == 4;
+return Run(f, grid, block, c->shared, c->stream, cluster ? c->attributes[0].value : nullptr, params);
+END FAKE(cuTensorMapEncodeTiled, void* out, unsigned type, uint32_t rank, void* address, const uint64_t* dims, const uint64_t* strides,
+         const uint32_t* box, const uint32_t* steps, unsigned interleave, unsigned swizzle, unsigned promotion,
+         unsigned fill) if (NeedContext()) return NeedContext();
+if (reinterpret_cast<uint64_t>(out) % 64 != 0 || rank > 5) return kInvalidValue;
+KilnFakeTensorMap map{};
+map.address = reinterpret_cast<uint64_t>(address);
+map.type = uint8_t(type), map.rank = uint8_t(rank), map.interleave = uint8_t(interleave);
+map.swizzle = uint8_t(swizzle), map.promotion = uint8_t(promotion), map.fill = uint8_t(fill);
+if (!Encodable(map, dims, strides, box, steps)) return kInvalidValue;
+for (unsigned i = 0; i < rank; ++i) map.dims[i] = dims[i], map.box[i] = uint16_t(box[i]), map.element_strides[i] = uint8_t(steps[i]);
+for (unsigned i = 1; i < rank; ++i) map.strides[i - 1] = strides[i - 1];
+std::memcpy(out, &map, sizeof map);
+++Fake().maps_encoded;
+return 0;
+END FAKE(cuMemAlloc_v2, uint64_t* p, size_t n) if (NeedContext()) return NeedContext();
+if (BesideCaptures()) return BesideCaptures();
+if (n > kMemory) return kOutOfMemory;
+*p = Allocate(n);
+return 0;
+END FAKE(cuMemFree_v2, uint64_t p) return BesideCaptures() ? BesideCaptures() : Free(p);
+END FAKE(cuStreamIsCapturing, void*, int* status) * status = Captured();
+return 0;
+END FAKE(cuMemAllocAsync, uint64_t* p, size_t n, void*) if (!Captured()) return kInvalidValue;
+if (n > kMemory) return kOutOfMemory;
+++Fake().captured_allocations;
+*p = Allocate(n);
+return 0;
+END FAKE(cuMemFreeAsync, uint64_t p, void*) return Captured() ? Free(p) : kInvalidValue;
+END FAKE(cuMemcpyHtoDAsync_v2, uint64_t d, const void* s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), s, n);
+return NeedContext();
+END FAKE(cuMemcpyDtoHAsync_v2, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n);
+return NeedContext();
+END FAKE(cuMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*) std::memset(reinterpret_cast<void*>(d), v, n);
+if (Captured()) ++Fake().captured_fills;
+return NeedContext();
+END FAKE(cuStreamSynchronize, void*) if (Captured()) return kUnsupportedInCapture;
+return BesideCaptures() ? BesideCaptures() : NeedContext();
+END FAKE(cuEventCreate, void** e, unsigned) * e = new Event;
+return NeedContext();
+END FAKE(cuEventDestroy_v2, void* e) delete static_cast<Event*>(e);
+return 0;
+END FAKE(cuEventRecord, void* e, void*) * static_cast<Event*>(e) = { std::chrono::steady_clock::now(), true };
+return 0;
+END FAKE(cuEventQuery, void* e) return static_cast<Event*>(e) -> recorded ? 0 : 600;
+END FAKE(cuEventSynchronize, void*) return 0;
+END FAKE(cuEventElapsedTime, float* ms, void* a, void* b) const auto *from = static_cast<Event*>(a), *to = static_cast<Event*>(b);
+if (!from->recorded || !to->recorded) return kInvalidValue;
+*ms = std::chrono::duration<float, std::milli>(to->at - from->at).count();
+return 0;
 END
 
-FAKE(hipInit, unsigned) return 0; END
-FAKE(hipDriverGetVersion, int* v) *v = 60'342'134; return 0; END
-FAKE(hipGetDeviceCount, int* n) *n = 1; return 0; END
-FAKE(hipDeviceGet, int* d, int i) *d = i; return 0; END
-FAKE(hipDeviceGetName, char* s, int n, int) std::strncpy(s, "gfx look-alike", size_t(n)); return 0; END
-FAKE(hipDeviceTotalMem, size_t* n, int) *n = size_t(1) << 30; return 0; END
-FAKE(hipGetDevicePropertiesR0600, void* p, int) std::strcpy(static_cast<char*>(p) + 1160, "gfx942:sramecc+:xnack-"); return 0; END
-FAKE(hipGetDevice, int* d) *d = current_device; return 0; END
-FAKE(hipSetDevice, int d) current_device = d; return 0; END
-FAKE(hipDeviceSynchronize) return 0; END
-FAKE(hipModuleLoadDataEx, void** m, const void* image, unsigned, int*, void**) return LoadImage(m, image); END
-FAKE(hipModuleUnload, void* m) Fake().modules.erase(static_cast<Module*>(m)); delete static_cast<Module*>(m); return 0; END
-FAKE(hipModuleGetFunction, void** f, void* m, const char* name)
-  auto& functions = static_cast<Module*>(m)->functions;
-  const auto found = functions.find(name);
-  if (found == functions.end()) return kNotFound;
-  *f = found->second.get();
-  return 0;
+FAKE(hipInit, unsigned) return 0;
+END FAKE(hipDriverGetVersion, int* v) * v = 60'342'134;
+return 0;
+END FAKE(hipGetDeviceCount, int* n) * n = 1;
+return 0;
+END FAKE(hipDeviceGet, int* d, int i) * d = i;
+return 0;
+END FAKE(hipDeviceGetName, char* s, int n, int) std::strncpy(s, "gfx look-alike", size_t(n));
+return 0;
+END FAKE(hipDeviceTotalMem, size_t* n, int) * n = size_t(1) << 30;
+return 0;
+END FAKE(hipGetDevicePropertiesR0600, void* p, int) std::strcpy(static_cast<char*>(p) + 1160, "gfx942:sramecc+:xnack-");
+return 0;
+END FAKE(hipGetDevice, int* d) * d = current_device;
+return 0;
+END FAKE(hipSetDevice, int d) current_device = d;
+return 0;
+END FAKE(hipDeviceSynchronize) return 0;
+END FAKE(hipModuleLoadDataEx, void** m, const void* image, unsigned, int*, void**) return LoadImage(m, image);
+END FAKE(hipModuleUnload, void* m) Fake().modules.erase(static_cast<Module*>(m));
+delete static_cast<Module*>(m);
+return 0;
+END FAKE(hipModuleGetFunction, void** f, void* m, const char* name) auto& functions = static_cast<Module*>(m) -> functions;
+const auto found = functions.find(name);
+if (found == functions.end()) return kNotFound;
+*f = found->second.get();
+return 0;
+END FAKE(hipFuncGetAttribute, int* v, int a, void*) * v = a == 4 ? 32 : 0;
+return 0;
+END FAKE(hipModuleLaunchKernel, void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void* stream,
+         void** params, void**) const unsigned grid[] = {gx, gy, gz},
+                                               block[] = {
+                                                 bx,
+                                                 by,
+                                                 bz
+                                               };
+return Run(f, grid, block, shared, stream, nullptr, params);
+END FAKE(hipMalloc, uint64_t* p, size_t n) * p = Allocate(n);
+return 0;
+END FAKE(hipFree, uint64_t p) return Free(p);
+END FAKE(hipMemcpyHtoDAsync, uint64_t d, const void* s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), s, n);
+return 0;
+END FAKE(hipMemcpyDtoHAsync, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n);
+return 0;
+END FAKE(hipMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*) std::memset(reinterpret_cast<void*>(d), v, n);
+return 0;
+END FAKE(hipStreamSynchronize, void*) return 0;
+END FAKE(hipEventCreateWithFlags, void** e, unsigned) * e = new Event;
+return 0;
+END FAKE(hipEventDestroy, void* e) delete static_cast<Event*>(e);
+return 0;
+END FAKE(hipEventRecord, void* e, void*) * static_cast<Event*>(e) = { std::chrono::steady_clock::now(), true };
+return 0;
+END FAKE(hipEventQuery, void*) return 0;
+END FAKE(hipEventSynchronize, void*) return 0;
+END FAKE(hipEventElapsedTime, float* ms, void*, void*) * ms = 1;
+return 0;
 END
-FAKE(hipFuncGetAttribute, int* v, int a, void*) *v = a == 4 ? 32 : 0; return 0; END
-FAKE(hipModuleLaunchKernel, void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-     void* stream, void** params, void**)
-  const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
-  return Run(f, grid, block, shared, stream, nullptr, params);
-END
-FAKE(hipMalloc, uint64_t* p, size_t n) *p = Allocate(n); return 0; END
-FAKE(hipFree, uint64_t p) return Free(p); END
-FAKE(hipMemcpyHtoDAsync, uint64_t d, const void* s, size_t n, void*) std::memcpy(reinterpret_cast<void*>(d), s, n); return 0; END
-FAKE(hipMemcpyDtoHAsync, void* d, uint64_t s, size_t n, void*) std::memcpy(d, reinterpret_cast<void*>(s), n); return 0; END
-FAKE(hipMemsetD8Async, uint64_t d, unsigned char v, size_t n, void*) std::memset(reinterpret_cast<void*>(d), v, n); return 0; END
-FAKE(hipStreamSynchronize, void*) return 0; END
-FAKE(hipEventCreateWithFlags, void** e, unsigned) *e = new Event; return 0; END
-FAKE(hipEventDestroy, void* e) delete static_cast<Event*>(e); return 0; END
-FAKE(hipEventRecord, void* e, void*) *static_cast<Event*>(e) = {std::chrono::steady_clock::now(), true}; return 0; END
-FAKE(hipEventQuery, void*) return 0; END
-FAKE(hipEventSynchronize, void*) return 0; END
-FAKE(hipEventElapsedTime, float* ms, void*, void*) *ms = 1; return 0; END

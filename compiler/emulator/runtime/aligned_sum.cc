@@ -67,7 +67,8 @@ inline __attribute__((always_inline)) void FindMost(const Operands& o, uint32_t 
 template <uint32_t N>
 inline __attribute__((always_inline)) void Round(const Adder& adder, const double* sum, const int16_t* most, float* c) {
   const uint64_t mask = ~((uint64_t{1} << (52 - adder.kept_bits)) - 1);
-  for (uint32_t j = 0; j < N; ++j) c[j] = float(std::bit_cast<double>(std::bit_cast<uint64_t>(sum[j] * PowerOf2(most[j] - adder.aligned_bits)) & mask));
+  for (uint32_t j = 0; j < N; ++j)
+    c[j] = float(std::bit_cast<double>(std::bit_cast<uint64_t>(sum[j] * PowerOf2(most[j] - adder.aligned_bits)) & mask));
 }
 
 // Where floats hold products exactly: they have 22 bits at most, and their exponents are in range. The cut terms are integers of less
@@ -123,7 +124,8 @@ void AddPlain(const Adder&, const Operands& o, uint32_t columns, uint32_t k) {
 using Add = void (*)(const Adder&, const Operands&, uint32_t columns, uint32_t k);
 
 // Of 16 columns and of 8.
-std::pair<Add, Add> AddOf(const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& c, const Exponents& ea, const Exponents& eb) {
+std::pair<Add, Add> AddOf(const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& c, const Exponents& ea,
+                          const Exponents& eb) {
   const auto finite = [](const std::vector<float>& values) { return std::ranges::all_of(values, [](float x) { return std::isfinite(x); }); };
   if (!finite(a) || !finite(b) || !finite(c)) return {AddPlain<16>, AddPlain<8>};
   const bool exact = ea.most + eb.most <= kMostProduct && ea.least + eb.least >= kLeastProduct;

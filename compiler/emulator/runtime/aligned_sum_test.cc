@@ -44,7 +44,8 @@ void ExpectByTheRule(const Adder& adder, const Shape& shape, int bits, int range
     return values;
   };
   const auto [rows, columns, k] = shape;
-  const std::vector<float> a = fill(rows * k, bits, range), b = fill(k * columns, bits, range), before = fill(rows * columns, 24, std::min(2 * range, 120));
+  const std::vector<float> a = fill(rows * k, bits, range), b = fill(k * columns, bits, range),
+                           before = fill(rows * columns, 24, std::min(2 * range, 120));
   std::vector<float> c = before;
   AddAligned(adder, a, b, c, columns, k);
   for (uint32_t i = 0; i < rows * columns; ++i) {
@@ -57,11 +58,11 @@ void ExpectByTheRule(const Adder& adder, const Shape& shape, int bits, int range
 TEST(AlignedSum, FollowsTheRule) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     for (const uint32_t columns : {8u, 16u, 40u}) {
-      ExpectByTheRule(kFloatAdder, {4, columns, 16}, 11, 3, seed);    // f16, alike
-      ExpectByTheRule(kFloatAdder, {4, columns, 16}, 11, 15, seed);   // and over its range
-      ExpectByTheRule(kFloatAdder, {4, columns, 16}, 8, 30, seed);    // bf16
-      ExpectByTheRule(kFloatAdder, {4, columns, 16}, 8, 60, seed);    // whose products leave the range of floats' exponents
-      ExpectByTheRule(kFloatAdder, {4, columns, 8}, 11, 60, seed);    // tf32
+      ExpectByTheRule(kFloatAdder, {4, columns, 16}, 11, 3, seed);   // f16, alike
+      ExpectByTheRule(kFloatAdder, {4, columns, 16}, 11, 15, seed);  // and over its range
+      ExpectByTheRule(kFloatAdder, {4, columns, 16}, 8, 30, seed);   // bf16
+      ExpectByTheRule(kFloatAdder, {4, columns, 16}, 8, 60, seed);   // whose products leave the range of floats' exponents
+      ExpectByTheRule(kFloatAdder, {4, columns, 8}, 11, 60, seed);   // tf32
       ExpectByTheRule(kFloat8Adder, {4, columns, 32}, 4, 8, seed);
     }
   }

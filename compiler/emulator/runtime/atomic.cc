@@ -84,8 +84,6 @@ void Atomically(uint32_t op, DType dtype, void* data, const void* value) {
 }
 
 // Sums round, and of two zeros or NaN the later is the minimum.
-bool DependsOnOrder(uint32_t op, DType dtype) {
-  return ir::IsFloat(dtype) || TensorOp(op) == TensorOp::kInc || TensorOp(op) == TensorOp::kDec;
-}
+bool DependsOnOrder(uint32_t op, DType dtype) { return ir::IsFloat(dtype) || TensorOp(op) == TensorOp::kInc || TensorOp(op) == TensorOp::kDec; }
 
 }  // namespace kiln::emulator

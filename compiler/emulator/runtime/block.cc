@@ -37,7 +37,14 @@ std::string_view Name(Meeting meeting) {
 }
 
 Block::Block(Gang& gang, uint32_t rank, std::byte* shared, SharedShadow* shadow)
-    : gang_(gang), grid_(gang.grid()), rank_(rank), shared_(shared), shadow_(shadow), mbarriers_(*this), claims_(*this, grid_.threads), threads_(grid_.threads) {
+    : gang_(gang),
+      grid_(gang.grid()),
+      rank_(rank),
+      shared_(shared),
+      shadow_(shadow),
+      mbarriers_(*this),
+      claims_(*this, grid_.threads),
+      threads_(grid_.threads) {
   for (uint32_t first = 0; first < grid_.threads; first += grid_.warp_size) {
     warps_.push_back({.first = first, .count = std::min(grid_.warp_size, grid_.threads - first)});
   }
@@ -131,7 +138,8 @@ void Block::Barrier(uint32_t site, uint32_t location) {
   if (at_barrier_ == 0) first_at_barrier_ = &self;
   if (at_barrier_ > 0 && barrier_site_ != site) {
     Fault(FindingKind::kDivergence, {self.index, location, first_at_barrier_->location},
-          ThreadName(self.index) + " came to a barrier while thread " + std::to_string(first_at_barrier_->index) + " waits at another: different barriers");
+          ThreadName(self.index) + " came to a barrier while thread " + std::to_string(first_at_barrier_->index) +
+              " waits at another: different barriers");
   }
   barrier_site_ = site;
   self.waits_for = Meeting::kBarrier;
@@ -156,9 +164,7 @@ void Block::Report(FindingKind kind, const About& about, std::string message, Pl
   if (Wants(kind, about)) Add(kind, about, std::move(message), std::move(place));
 }
 
-bool Block::Wants(FindingKind kind, const About& about) {
-  return grid_.recorder->Wants(gang_.turn(), kind, about.location, about.other_location);
-}
+bool Block::Wants(FindingKind kind, const About& about) { return grid_.recorder->Wants(gang_.turn(), kind, about.location, about.other_location); }
 
 void Block::Add(FindingKind kind, const About& about, std::string message, Place place) {
   grid_.recorder->Add(gang_.turn(), {kind, std::move(message), about.location, about.other_location, index_, about.thread, std::move(place)});

@@ -27,8 +27,27 @@ class Block;
 class Gang;
 
 enum class Meeting : uint8_t {
-  kNone, kBarrier, kShuffle, kUniform, kLoadMatrix, kStoreMatrix, kMatrix, kWgmma, kWgmmaWait, kElect, kNamedBarrier, kNamedArrive,
-  kSetRegisters, kRegisters, kPhase, kClusterBarrier, kGridBarrier, kFlag, kVote, kReduce, kLanesBarrier,
+  kNone,
+  kBarrier,
+  kShuffle,
+  kUniform,
+  kLoadMatrix,
+  kStoreMatrix,
+  kMatrix,
+  kWgmma,
+  kWgmmaWait,
+  kElect,
+  kNamedBarrier,
+  kNamedArrive,
+  kSetRegisters,
+  kRegisters,
+  kPhase,
+  kClusterBarrier,
+  kGridBarrier,
+  kFlag,
+  kVote,
+  kReduce,
+  kLanesBarrier,
 };
 std::string_view Name(Meeting meeting);
 
@@ -74,15 +93,15 @@ struct Warp {
   Meeting meeting = Meeting::kNone;
   uint32_t site = 0;
   const Thread* came_first = nullptr;  // of those who arrived
-  WgmmaGroups products;        // of a group
-  uint32_t registers = 0;      // of each thread of a group: what setmaxnreg left it
+  WgmmaGroups products;                // of a group
+  uint32_t registers = 0;              // of each thread of a group: what setmaxnreg left it
 };
 
 // Of a part of the block.
 struct NamedBarrierState {
   uint32_t expected = 0, arrived = 0;
   uint32_t site = 0;  // of lanes
-  About came_first;  // of those who arrived
+  About came_first;   // of those who arrived
   SyncPoint sync;
   std::vector<Thread*> waiting;
 };
@@ -98,7 +117,7 @@ class Block {
   const Grid& grid() const { return grid_; }
   uint32_t rank() const { return rank_; }  // in its gang
   uint32_t cluster_rank() const { return rank_ % grid_.cluster_blocks(); }
-  Block& Peer(uint32_t cluster_rank);      // of its cluster
+  Block& Peer(uint32_t cluster_rank);  // of its cluster
   const std::array<uint32_t, 3>& index() const { return index_; }
   std::byte* shared() { return shared_; }
   SharedShadow* shadow() { return shadow_; }
@@ -143,7 +162,7 @@ class Block {
   [[noreturn]] void Fault(FindingKind kind, const About& about, std::string message, Place place = {});
   // The same about the running thread.
   [[noreturn]] void Fault(FindingKind kind, uint32_t location, std::string message, Place place = {});
-  std::string IndexName() const;                   // "(1, 0, 0)"
+  std::string IndexName() const;                  // "(1, 0, 0)"
   std::string ThreadName(uint32_t thread) const;  // "thread 5 of block (1, 0, 0)"
 
   // --- for the gang ---
@@ -185,7 +204,7 @@ class Block {
   SyncPoint barrier_;
   std::array<NamedBarrierState, 16> named_;
   std::map<std::pair<uint32_t, uint32_t>, NamedBarrierState> lanes_;  // by their first thread and their number
-  uint32_t free_registers_ = 0;  // of each thread of one more group
+  uint32_t free_registers_ = 0;                                       // of each thread of one more group
   std::vector<std::pair<Warp*, uint32_t>> wants_registers_;
   uint32_t ended_ = 0;
 };

@@ -13,9 +13,7 @@ namespace {
 
 std::string Number(uint64_t v) { return std::to_string(v); }
 
-const char* Verb(Touch touch) {
-  return touch == Touch::kRead ? " reads " : touch == Touch::kWrite ? " writes " : " changes (by an atomic) ";
-}
+const char* Verb(Touch touch) { return touch == Touch::kRead ? " reads " : touch == Touch::kWrite ? " writes " : " changes (by an atomic) "; }
 
 // The thread or agent of an access, and the statement in which the access is reported.
 struct Subject {
@@ -50,8 +48,10 @@ std::string Reason(const Gang& gang, const Clash& clash, FindingKind kind) {
   if (clash.kind == Clash::kOutlived) return ", which nobody wrote since it was allocated: " + other + " left there what an earlier iteration had";
   if (kind == FindingKind::kUninitialized) return ", which nobody wrote: " + other + " left there what belongs to another buffer, whose time is over";
   if (clash.kind == Clash::kPending) return " while an asynchronous copy to it by " + other + " has not been waited for";
-  if (kind == FindingKind::kUnfenced) return " through the asynchronous proxy, which " + other + (clash.other_writes ? " wrote" : " read") + " with no proxy fence behind";
-  if (kind == FindingKind::kAsyncPending) return ", which " + other + (clash.other_writes ? " writes" : " reads") + ": its end has not been waited for";
+  if (kind == FindingKind::kUnfenced)
+    return " through the asynchronous proxy, which " + other + (clash.other_writes ? " wrote" : " read") + " with no proxy fence behind";
+  if (kind == FindingKind::kAsyncPending)
+    return ", which " + other + (clash.other_writes ? " writes" : " reads") + ": its end has not been waited for";
   const bool here = clash.other.block == gang.number() + 1;
   return ", which " + other + (clash.other_writes ? " wrote" : " read") +
          (here ? " with no barrier between them" : "; nothing orders blocks of one launch");
@@ -66,7 +66,10 @@ void ReportClash(const Subject& subject, const Clash& clash, uint32_t bytes, Nam
   const About about = subject.AboutIt(clash.other.location);
   if (!subject.block->Wants(kind, about)) return;
   NamedPlace at = name(clash.byte);
-  subject.block->Add(kind, about, subject.Name() + Verb(subject.touch) + Number(bytes) + (clash.byte == 0 ? " bytes of " : " bytes, among them ") + at.text + Reason(gang, clash, kind), std::move(at.place));
+  subject.block->Add(kind, about,
+                     subject.Name() + Verb(subject.touch) + Number(bytes) + (clash.byte == 0 ? " bytes of " : " bytes, among them ") + at.text +
+                         Reason(gang, clash, kind),
+                     std::move(at.place));
 }
 
 std::string Deed(const Block& block, const Access& access, uint32_t bytes) {
@@ -76,8 +79,8 @@ std::string Deed(const Block& block, const Access& access, uint32_t bytes) {
 bool IsMisaligned(const std::byte* data, uint32_t align) { return reinterpret_cast<uintptr_t>(data) % align != 0; }
 
 [[noreturn]] void FaultMisaligned(Block& block, const Access& access, uint32_t bytes, uint32_t align, NamedPlace at) {
-  block.Fault(FindingKind::kMisaligned, {access.thread, access.location}, Deed(block, access, bytes) + at.text + ", which is not a multiple of " + Number(align),
-              std::move(at.place));
+  block.Fault(FindingKind::kMisaligned, {access.thread, access.location},
+              Deed(block, access, bytes) + at.text + ", which is not a multiple of " + Number(align), std::move(at.place));
 }
 
 // Buffers lie close together: beyond one of them there may be another that the statement has nothing to do with.
@@ -86,7 +89,8 @@ void CheckTouched(const Block& owner, const Subject& subject, uint32_t offset, u
   if (block.grid().MayTouch(subject.location, offset, bytes) || !block.Wants(FindingKind::kOutOfBounds, subject.AboutIt())) return;
   NamedPlace at = SharedPlace(owner, offset, block);
   block.Add(FindingKind::kOutOfBounds, subject.AboutIt(),
-            subject.Name() + Verb(subject.touch) + Number(bytes) + " bytes of " + at.text + ", which is in no buffer of its statement", std::move(at.place));
+            subject.Name() + Verb(subject.touch) + Number(bytes) + " bytes of " + at.text + ", which is in no buffer of its statement",
+            std::move(at.place));
 }
 
 // The block in whose memory all the bytes are; the gang ends where there is none.
@@ -102,7 +106,8 @@ Block& OwnerOf(Block& block, const Access& access, const std::byte* data, uint32
     if (!inside(other)) continue;
     if (!other.ended()) return other;
     NamedPlace at = SharedPlace(other, uint64_t(data - other.shared()), block);
-    block.Fault(FindingKind::kOutOfBounds, {access.thread, access.location}, Deed(block, access, bytes) + at.text + ", which has ended", std::move(at.place));
+    block.Fault(FindingKind::kOutOfBounds, {access.thread, access.location}, Deed(block, access, bytes) + at.text + ", which has ended",
+                std::move(at.place));
   }
   NamedPlace at = BeyondPlace(block, data - block.shared());
   block.Fault(FindingKind::kOutOfBounds, {access.thread, access.location}, Deed(block, access, bytes) + at.text, std::move(at.place));
@@ -127,8 +132,7 @@ size_t FindGlobal(const Subject& subject, const std::byte* data, uint32_t bytes)
 
 }  // namespace
 
-void CheckShared(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
-                 const std::byte* value) {
+void CheckShared(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align, const std::byte* value) {
   if (block.shadow() == nullptr) return;
   if (access.touch != Touch::kRead) block.claims().Wrote(access.thread, data, bytes);
   Block& owner = OwnerOf(block, access, data, bytes);
@@ -141,12 +145,12 @@ void CheckShared(Block& block, const Access& access, const std::byte* data, uint
   const Subject subject = SubjectOf(block, access);
   CheckTouched(owner, subject, offset, bytes);
   Order order;
-  const Clash clash = owner.shadow()->Note(block.WhoOf(access.thread, access.location, order), access.thread, offset, bytes, access.touch, data, value);
+  const Clash clash =
+      owner.shadow()->Note(block.WhoOf(access.thread, access.location, order), access.thread, offset, bytes, access.touch, data, value);
   ReportClash(subject, clash, bytes, [&](uint32_t byte) { return SharedPlace(owner, offset + byte, block, access.location); });
 }
 
-void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
-                 const std::byte* value) {
+void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align, const std::byte* value) {
   GlobalShadow* shadow = block.grid().shadow;
   if (shadow == nullptr) return Own(block, data, bytes, access.touch);
   if (access.touch != Touch::kRead) block.claims().Wrote(access.thread, data, bytes);
@@ -183,15 +187,18 @@ void Own(Block& block, const std::byte* data, uint32_t bytes, Touch touch) {
 }
 
 void StopOutside(Block& block, const Outside& outside, uint32_t location) {
-  const size_t wrong = size_t(std::ranges::mismatch(outside.index, outside.shape, [](int64_t i, int64_t extent) { return i >= 0 && i < extent; }).in1 - outside.index.begin());
+  const size_t wrong =
+      size_t(std::ranges::mismatch(outside.index, outside.shape, [](int64_t i, int64_t extent) { return i >= 0 && i < extent; }).in1 -
+             outside.index.begin());
   int64_t element = 0;
   for (size_t d = 0; d < outside.index.size(); ++d) element = element * outside.shape[d] + outside.index[d];
   const auto slot = std::ranges::find(block.grid().slots, outside.buffer, &SharedSlot::name);
   const uint64_t first = slot == block.grid().slots.end() ? 0 : slot->offset;
   Place place{.address = first + uint64_t(element * outside.bytes), .elements = {{outside.buffer, uint64_t(element)}}};
   block.Fault(FindingKind::kOutOfBounds, location,
-              block.ThreadName(block.thread().index) + (outside.write ? " writes " : " reads ") + outside.buffer + IndexText(outside.index) + ": index " +
-                  std::to_string(outside.index[wrong]) + " is outside of dimension " + Number(wrong) + ", which has " + std::to_string(outside.shape[wrong]) + " elements",
+              block.ThreadName(block.thread().index) + (outside.write ? " writes " : " reads ") + outside.buffer + IndexText(outside.index) +
+                  ": index " + std::to_string(outside.index[wrong]) + " is outside of dimension " + Number(wrong) + ", which has " +
+                  std::to_string(outside.shape[wrong]) + " elements",
               std::move(place));
 }
 
@@ -201,8 +208,8 @@ void CheckStart(Block& block, uint32_t thread, const AsyncCopy& copy) {
   block.claims().Wrote(thread, copy.to, copy.bytes);
   if (Block& owner = OwnerOf(block, access, copy.to, copy.bytes); &owner != &block) {
     NamedPlace at = SharedPlace(owner, uint64_t(copy.to - owner.shared()), block);
-    block.Fault(FindingKind::kOperands, {thread, copy.location}, Deed(block, access, copy.bytes) + at.text + " by an asynchronous copy, which reaches only its own block's",
-                std::move(at.place));
+    block.Fault(FindingKind::kOperands, {thread, copy.location},
+                Deed(block, access, copy.bytes) + at.text + " by an asynchronous copy, which reaches only its own block's", std::move(at.place));
   }
   const auto offset = uint32_t(copy.to - block.shared());
   const Subject subject = SubjectOf(block, access);

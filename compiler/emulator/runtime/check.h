@@ -19,10 +19,8 @@ struct Access {
 };
 
 // `value`: the bytes about to be written, where they are known. Shared memory may be another block's of the cluster.
-void CheckShared(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
-                 const std::byte* value = nullptr);
-void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align,
-                 const std::byte* value = nullptr);
+void CheckShared(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align, const std::byte* value = nullptr);
+void CheckGlobal(Block& block, const Access& access, const std::byte* data, uint32_t bytes, uint32_t align, const std::byte* value = nullptr);
 // Unchecked launches whose gangs run in parallel: the gang ends where another's accesses and this one's depend on their order.
 void Own(Block& block, const std::byte* data, uint32_t bytes, Touch touch);
 // An element that its buffer does not have: ends the gang, checked or not.
@@ -42,7 +40,7 @@ struct AsyncAccess {
   uint32_t agent = 0, time = 0;
   const Thread* starter = nullptr;  // null: those with `views`
   std::span<const View> views;
-  uint32_t first_thread = 0;        // of those
+  uint32_t first_thread = 0;  // of those
   uint32_t location = 0;
 };
 void CheckAsyncShared(Block& block, const AsyncAccess& access, uint32_t offset, uint32_t bytes, Touch touch);

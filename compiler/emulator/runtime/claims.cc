@@ -57,8 +57,8 @@ void Claims::Look(const Claim& claim) {
   const About about{claim.thread, claim.location};
   if (missing == 0 || !block_.Wants(FindingKind::kUnwritten, about)) return;
   const Element& first = *std::ranges::find(claim.elements, false, &Element::written);
-  NamedPlace at = first.shared ? SharedPlace(block_, uint64_t(first.data - block_.shared()), block_, claim.location)
-                               : block_.grid().shadow->NameOf(first.data);
+  NamedPlace at =
+      first.shared ? SharedPlace(block_, uint64_t(first.data - block_.shared()), block_, claim.location) : block_.grid().shadow->NameOf(first.data);
   block_.Add(FindingKind::kUnwritten, about,
              "no thread of block " + block_.IndexName() + " writes " + at.text +
                  (missing > 1 ? ", nor " + std::to_string(missing - 1) + " more of the " + std::to_string(claim.elements.size()) + " elements" : "") +

@@ -48,8 +48,8 @@ class Claims {
 
   Block& block_;
   std::map<Key, Claim> claims_;
-  std::unordered_map<uint32_t, std::vector<uint32_t>> came_;  // by site: how often each thread did; looked up, never walked
-  std::vector<std::map<Key, Claim>::iterator> current_;       // of each thread
+  std::unordered_map<uint32_t, std::vector<uint32_t>> came_;       // by site: how often each thread did; looked up, never walked
+  std::vector<std::map<Key, Claim>::iterator> current_;            // of each thread
   std::vector<bool> within_ = std::vector<bool>(current_.size());  // whether it has one
 };
 

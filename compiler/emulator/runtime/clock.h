@@ -19,9 +19,7 @@ class Clock {
  public:
   Clock() = default;
   explicit Clock(std::vector<uint32_t> times) : times_(std::make_shared<const std::vector<uint32_t>>(std::move(times))) {}
-  bool Covers(uint32_t agent, uint32_t time) const {
-    return times_ != nullptr && agent < times_->size() && (*times_)[agent] >= time;
-  }
+  bool Covers(uint32_t agent, uint32_t time) const { return times_ != nullptr && agent < times_->size() && (*times_)[agent] >= time; }
   const std::vector<uint32_t>* times() const { return times_.get(); }  // null: nothing
   bool operator==(const Clock&) const = default;                       // the same object
   // With one more entry.

@@ -66,7 +66,8 @@ void CheckRows(std::span<Thread> warp, uint32_t count) {
     if (reinterpret_cast<uintptr_t>(row) % 16 != 0) {
       NamedPlace at = SharedPlace(block, uint64_t(row - block.shared()), block);
       block.Fault(FindingKind::kMisaligned, {warp[lane].index, warp[lane].location},
-                  block.ThreadName(warp[lane].index) + " gives ldmatrix or stmatrix a row in " + at.text + ", which is not a multiple of 16", std::move(at.place));
+                  block.ThreadName(warp[lane].index) + " gives ldmatrix or stmatrix a row in " + at.text + ", which is not a multiple of 16",
+                  std::move(at.place));
     }
   }
 }
@@ -82,7 +83,9 @@ uint32_t kiln_emu_grid_size(uint32_t axis) { return Current().grid().size[axis];
 std::byte* kiln_emu_shared_memory() { return Current().shared(); }
 
 void kiln_emu_barrier(uint32_t site, uint32_t location) { Current().Barrier(site, location); }
-void kiln_emu_lanes_barrier(uint32_t first, uint32_t count, uint32_t site, uint32_t location) { Current().LanesBarrier(first, count, site, location); }
+void kiln_emu_lanes_barrier(uint32_t first, uint32_t count, uint32_t site, uint32_t location) {
+  Current().LanesBarrier(first, count, site, location);
+}
 
 uint32_t kiln_emu_shuffle_xor(uint32_t value, uint32_t mask, uint32_t site, uint32_t location) {
   Block& block = Current();
@@ -104,8 +107,9 @@ uint32_t kiln_emu_uniform(uint32_t value, uint32_t site, uint32_t location) {
     const uint32_t first = static_cast<ShuffleOperands*>(warp[0].operands)->value;
     for (Thread& thread : warp) {
       if (static_cast<ShuffleOperands*>(thread.operands)->value == first) continue;
-      block.Fault(FindingKind::kNotUniform, {thread.index, location}, "lane " + std::to_string(thread.index - warp[0].index) +
-                  " has another value than lane 0 where the compiler relies on one value for the warp");
+      block.Fault(FindingKind::kNotUniform, {thread.index, location},
+                  "lane " + std::to_string(thread.index - warp[0].index) +
+                      " has another value than lane 0 where the compiler relies on one value for the warp");
     }
   });
   return value;
@@ -217,8 +221,8 @@ void kiln_emu_access(void* data, uint32_t bytes, uint32_t align, uint32_t flags,
   Block& block = Current();
   const bool write = (flags & 1) != 0;
   const Access access{block.thread().index, location, write ? Touch::kWrite : Touch::kRead};
-  ((flags & 2) != 0 ? CheckShared : CheckGlobal)(
-      block, access, static_cast<const std::byte*>(data), bytes, align, write ? static_cast<const std::byte*>(value) : nullptr);
+  ((flags & 2) != 0 ? CheckShared : CheckGlobal)(block, access, static_cast<const std::byte*>(data), bytes, align,
+                                                 write ? static_cast<const std::byte*>(value) : nullptr);
 }
 
 void kiln_emu_own(std::byte* data, uint32_t bytes, uint32_t write) { Own(Current(), data, bytes, write != 0 ? Touch::kWrite : Touch::kRead); }

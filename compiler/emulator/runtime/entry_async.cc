@@ -73,7 +73,8 @@ void kiln_emu_phase_arrive(std::byte* mbarrier, uint32_t location) { MbarrierAt(
 void kiln_emu_phase_arrive_at(std::byte* mbarrier, uint32_t rank, uint32_t location) {
   Block& block = Current();
   if (rank >= block.grid().cluster_blocks()) {
-    block.Fault(FindingKind::kOperands, location, "an arrival at block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()));
+    block.Fault(FindingKind::kOperands, location,
+                "an arrival at block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()));
   }
   Block& other = block.Peer(rank);
   const auto offset = uint32_t(mbarrier - block.shared());
@@ -90,7 +91,8 @@ void kiln_emu_phase_arrive_at(std::byte* mbarrier, uint32_t rank, uint32_t locat
 void kiln_emu_store_async_at(std::byte* shared, uint32_t rank, uint64_t word, uint32_t bytes, std::byte* mbarrier, uint32_t location) {
   Block& block = Current();
   if (rank >= block.grid().cluster_blocks()) {
-    block.Fault(FindingKind::kOperands, location, "a store to block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()));
+    block.Fault(FindingKind::kOperands, location,
+                "a store to block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()));
   }
   Block& other = block.Peer(rank);
   if (other.ended()) {
@@ -119,8 +121,13 @@ void kiln_emu_tensor_store(uint32_t op, void* map, void* at, uint32_t rank, std:
   Block& block = Current();
   const auto* tensor = static_cast<const TensorMap*>(map);
   const Coordinates first = CoordinatesOf(at, rank);
-  StartStore(block, {.op = TensorOp(op), .map = tensor, .at = first, .offset = CheckBox(block, tensor, first, rank, shared, location),
-                     .number = 0, .location = location, .read = {}});
+  StartStore(block, {.op = TensorOp(op),
+                     .map = tensor,
+                     .at = first,
+                     .offset = CheckBox(block, tensor, first, rank, shared, location),
+                     .number = 0,
+                     .location = location,
+                     .read = {}});
 }
 void kiln_emu_tensor_commit(uint32_t) { CommitStores(Current()); }
 void kiln_emu_tensor_wait(uint32_t pending, uint32_t read_only, uint32_t) { WaitStores(Current(), pending, read_only != 0); }
@@ -156,7 +163,8 @@ std::byte* kiln_emu_map_shared(std::byte* shared, uint32_t rank, uint32_t locati
   Block& block = Current();
   if (rank >= block.grid().cluster_blocks()) {
     NamedPlace place = SharedPlace(block, uint64_t(shared - block.shared()), block);
-    block.Fault(FindingKind::kOperands, location, place.text + " of block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()),
+    block.Fault(FindingKind::kOperands, location,
+                place.text + " of block " + std::to_string(rank) + " of a cluster of " + std::to_string(block.grid().cluster_blocks()),
                 std::move(place.place));
   }
   return block.Peer(rank).shared() + (shared - block.shared());

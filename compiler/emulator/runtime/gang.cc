@@ -178,7 +178,8 @@ void Gang::TakeFlag(uint32_t* flag, uint32_t location) {
   Thread& self = *running_;
   self.waits_for = Meeting::kFlag;
   self.location = location;
-  if (grid_.follows && *flag == 0) self.block->Fault(FindingKind::kDeadlock, location, "it waits for a flag that no block before it raised, and later ones may not start");
+  if (grid_.follows && *flag == 0)
+    self.block->Fault(FindingKind::kDeadlock, location, "it waits for a flag that no block before it raised, and later ones may not start");
   while (*flag == 0) {
     flags_[flag].waiting.push_back(&self);
     Park();
@@ -188,7 +189,8 @@ void Gang::TakeFlag(uint32_t* flag, uint32_t location) {
   if (grid_.follows) {
     ahead_.insert(state.gang + 1);
   } else if (state.raiser > self.block->rank()) {
-    self.block->Fault(FindingKind::kDeadlock, location, "it waits for block " + blocks_[state.raiser]->IndexName() + ", which may not start before this one ends");
+    self.block->Fault(FindingKind::kDeadlock, location,
+                      "it waits for block " + blocks_[state.raiser]->IndexName() + ", which may not start before this one ends");
   }
   if (has_clocks() && !grid_.follows) joiner_.Acquire(self.view, state.sync.Take());
   state.sync = {};

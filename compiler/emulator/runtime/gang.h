@@ -67,9 +67,9 @@ class Gang {
   void RaiseFlag(uint32_t* flag, uint32_t location);
   void TakeFlag(uint32_t* flag, uint32_t location);  // waits until it is up, and lowers it
   const std::set<uint64_t>& ahead() const { return ahead_; }
-  void End();                       // the running thread is at its end
+  void End();  // the running thread is at its end
   [[noreturn]] void GiveUp();
-  [[noreturn]] void Abandon();      // the same, and nothing is told
+  [[noreturn]] void Abandon();  // the same, and nothing is told
   [[noreturn]] void EndByTime(uint32_t location);
 
   uint32_t NewAgent(AsyncAgent agent);

@@ -24,12 +24,12 @@ class Owners;
 // A buffer in shared memory; several may share bytes at different times.
 struct SharedSlot {
   std::string name;
-  uint32_t number = 0;                       // in the module
+  uint32_t number = 0;  // in the module
   uint32_t offset = 0, bytes = 0;
   uint32_t element_bytes = 1, versions = 1;  // versions: of which the outermost index counts, where there are several
   ir::Layout layout;                         // index → element
   std::vector<int64_t> shape;
-  std::set<uint32_t> statements;             // that read or write it; with 0: any
+  std::set<uint32_t> statements;  // that read or write it; with 0: any
 
   bool HasTo(uint32_t statement) const { return statements.contains(statement) || statements.contains(0); }
 };
@@ -53,12 +53,12 @@ struct Grid {
   Turns* turns = nullptr;
   std::span<const SharedSlot> slots;
   std::span<const std::vector<SharedRange>> touched;  // by number of the statement: its buffers; none: not known
-  GlobalShadow* shadow = nullptr;  // null: accesses are not checked
-  Owners* owners = nullptr;        // null: gangs run one after another, or are checked
-  bool clocks = false;             // checked, and threads meet in other ways than at barriers of the block
-  bool waits_for_all = false;      // blocks wait for each other all over the grid: they run together
-  bool orders_atomics = false;     // atomics of different kinds change one tensor: even those of integers happen in turns
-  bool follows = false;            // blocks wait for flags of earlier ones: they run one after another
+  GlobalShadow* shadow = nullptr;                     // null: accesses are not checked
+  Owners* owners = nullptr;                           // null: gangs run one after another, or are checked
+  bool clocks = false;                                // checked, and threads meet in other ways than at barriers of the block
+  bool waits_for_all = false;                         // blocks wait for each other all over the grid: they run together
+  bool orders_atomics = false;                        // atomics of different kinds change one tensor: even those of integers happen in turns
+  bool follows = false;                               // blocks wait for flags of earlier ones: they run one after another
   const std::atomic<bool>* time_over = nullptr;
 
   // Does the statement have to do with these bytes of shared memory, as far as is known?

@@ -24,7 +24,8 @@ void Lives::Write(uint32_t thread, uint32_t byte) {
 bool Lives::IsOver(uint32_t thread, uint32_t location, uint32_t byte) const {
   return std::ranges::any_of(buffers_, [&](const auto& entry) {
     const Buffer& buffer = entry.second;
-    return location != 0 && buffer.Holds(byte) && buffer.slot->HasTo(location) && buffer.of_bytes[byte - buffer.slot->offset] != buffer.of_threads[thread];
+    return location != 0 && buffer.Holds(byte) && buffer.slot->HasTo(location) &&
+           buffer.of_bytes[byte - buffer.slot->offset] != buffer.of_threads[thread];
   });
 }
 

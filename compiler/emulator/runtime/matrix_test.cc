@@ -87,11 +87,9 @@ TEST_P(Instruction, MultipliesWhatTheTablesPutIn) {
     std::uniform_int_distribution<int> value(is_unsigned ? 0 : -4, 4);
     std::vector<int> a(size_t(row.m * row.k)), b(size_t(row.n * row.k)), c(size_t(row.m * row.n));
     for (int i = 0; i < row.m; ++i)
-      for (int k = 0; k < row.k; ++k)
-        warp.Put(row.a_layout, kWordsOfA, row.a, i, k, BitsOf(row.a, a[size_t(i * row.k + k)] = value(random)));
+      for (int k = 0; k < row.k; ++k) warp.Put(row.a_layout, kWordsOfA, row.a, i, k, BitsOf(row.a, a[size_t(i * row.k + k)] = value(random)));
     for (int j = 0; j < row.n; ++j)
-      for (int k = 0; k < row.k; ++k)
-        warp.Put(row.b_layout, kWordsOfB, row.b, j, k, BitsOf(row.b, b[size_t(j * row.k + k)] = value(random)));
+      for (int k = 0; k < row.k; ++k) warp.Put(row.b_layout, kWordsOfB, row.b, j, k, BitsOf(row.b, b[size_t(j * row.k + k)] = value(random)));
     for (int i = 0; i < row.m; ++i) {
       for (int j = 0; j < row.n; ++j) {
         const int start = c[size_t(i * row.n + j)] = value(random);
@@ -148,8 +146,11 @@ TEST(Number, EveryValueOfTheNarrowTypes) {
         ASSERT_EQ(Narrow(type, value), bits);
       }
     }
-    const size_t expected = type == DType::kF16 ? 63488 : type == DType::kBF16 ? 65280 : type == DType::kF8E5M2 ? 248
-                            : type == DType::kF8E4M3 ? 254 : 255;
+    const size_t expected = type == DType::kF16      ? 63488
+                            : type == DType::kBF16   ? 65280
+                            : type == DType::kF8E5M2 ? 248
+                            : type == DType::kF8E4M3 ? 254
+                                                     : 255;
     EXPECT_EQ(finite, expected) << ir::Name(type);
   }
 }

@@ -18,7 +18,8 @@ Mbarrier::Mbarrier(Block& block, uint32_t offset, uint32_t count, uint32_t locat
 
 std::string Mbarrier::Describe() const {
   std::string name;
-  for (const Element& element : SharedPlace(block_, offset_, block_).place.elements) name = " (" + element.buffer + "[" + std::to_string(element.number) + "])";
+  for (const Element& element : SharedPlace(block_, offset_, block_).place.elements)
+    name = " (" + element.buffer + "[" + std::to_string(element.number) + "])";
   return "the mbarrier at byte " + std::to_string(offset_) + name + " (" + std::to_string(pending_) + " of " + std::to_string(count_) +
          " arrivals and " + std::to_string(tx_) + " bytes are missing)";
 }
@@ -32,11 +33,13 @@ void Mbarrier::CheckUse(uint32_t location, bool needs_fence) {
   if (self.agent != init_agent_ && !self.view.seen.Covers(init_agent_, init_time_)) {
     user.Report(FindingKind::kMbarrier, {self.index, location, init_location_},
                 user.ThreadName(self.index) + " uses " + Describe() + ", which thread " + std::to_string(init_agent_ % user.grid().threads) +
-                    " initialised with no barrier between them", SharedPlace(block_, offset_, user).place);
+                    " initialised with no barrier between them",
+                SharedPlace(block_, offset_, user).place);
   }
   if (needs_fence && !published_) {
     user.Report(FindingKind::kUnfenced, {self.index, location, init_location_},
-                user.ThreadName(self.index) + " uses " + Describe() + " with a tensor copy or from another block; after its initialisation by thread " +
+                user.ThreadName(self.index) + " uses " + Describe() +
+                    " with a tensor copy or from another block; after its initialisation by thread " +
                     std::to_string(init_agent_ % user.grid().threads) + " there is no fence.mbarrier_init or fence.proxy.async",
                 SharedPlace(block_, offset_, user).place);
   }
@@ -45,7 +48,8 @@ void Mbarrier::CheckUse(uint32_t location, bool needs_fence) {
 void Mbarrier::Fault(uint32_t location, const std::string& message) {
   Block& user = Block::Current();
   user.Fault(FindingKind::kMbarrier, {user.thread().index, location, last_use_.location},
-             user.ThreadName(user.thread().index) + message + Describe() + "; the last to do something to it was " + last_use_.by->block->ThreadName(last_use_.by->index),
+             user.ThreadName(user.thread().index) + message + Describe() + "; the last to do something to it was " +
+                 last_use_.by->block->ThreadName(last_use_.by->index),
              SharedPlace(block_, offset_, user).place);
 }
 
@@ -124,7 +128,8 @@ void Mbarriers::Init(std::byte* data, uint32_t count, uint32_t location) {
   const auto known = at_.find(offset);
   if (known != at_.end() && known->second.IsBusy()) {
     block_.Fault(FindingKind::kMbarrier, {self.index, location, known->second.last_use().location},
-                 block_.ThreadName(self.index) + " initialises " + known->second.Describe() + " again while it is in use", SharedPlace(block_, offset, block_).place);
+                 block_.ThreadName(self.index) + " initialises " + known->second.Describe() + " again while it is in use",
+                 SharedPlace(block_, offset, block_).place);
   }
   at_.erase(offset);
   CheckShared(block_, {self.index, location, Touch::kWrite}, data, 8, 8);
@@ -136,8 +141,8 @@ Mbarrier& Mbarriers::At(uint32_t offset, uint32_t location) {
   if (it == at_.end()) {
     Block& user = Block::Current();
     NamedPlace at = SharedPlace(block_, offset, user);
-    user.Fault(FindingKind::kMbarrier, location, user.ThreadName(user.thread().index) + " uses an mbarrier in " + at.text + ", where none was initialised",
-               std::move(at.place));
+    user.Fault(FindingKind::kMbarrier, location,
+               user.ThreadName(user.thread().index) + " uses an mbarrier in " + at.text + ", where none was initialised", std::move(at.place));
   }
   return it->second;
 }

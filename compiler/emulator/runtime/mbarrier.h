@@ -49,7 +49,7 @@ class Mbarrier {
   uint32_t init_agent() const { return init_agent_; }
   uint32_t init_location() const { return init_location_; }
   const MbarrierUse& last_use() const { return last_use_; }  // initialisation, an arrival or a copy that completed
-  std::string Describe() const;  // "the mbarrier at byte 64 (1 of 2 arrivals and 4096 bytes are missing)"
+  std::string Describe() const;                              // "the mbarrier at byte 64 (1 of 2 arrivals and 4096 bytes are missing)"
 
  private:
   void EndPhase();

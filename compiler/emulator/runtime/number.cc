@@ -71,9 +71,8 @@ const float* ValuesOf(DType type) {
     for (uint32_t bits = 0; bits < values.size(); ++bits) values[bits] = Widen(t, bits);
     return values;
   };
-  static const std::vector<float> f16 = table(DType::kF16), bf16 = table(DType::kBF16), e4m3 = table(DType::kF8E4M3),
-                                  e5m2 = table(DType::kF8E5M2), e4m3fnuz = table(DType::kF8E4M3FNUZ),
-                                  e5m2fnuz = table(DType::kF8E5M2FNUZ);
+  static const std::vector<float> f16 = table(DType::kF16), bf16 = table(DType::kBF16), e4m3 = table(DType::kF8E4M3), e5m2 = table(DType::kF8E5M2),
+                                  e4m3fnuz = table(DType::kF8E4M3FNUZ), e5m2fnuz = table(DType::kF8E5M2FNUZ);
   switch (type) {
     case DType::kF16: return f16.data();
     case DType::kBF16: return bf16.data();

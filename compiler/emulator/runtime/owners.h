@@ -41,7 +41,7 @@ class Owners {
 
  private:
   static constexpr uint32_t kUnit = 16, kPart = 4;  // bytes
-  using Word = std::atomic<uint64_t>;  // the gang, from 1; what it did to which parts; kBusy or kShared
+  using Word = std::atomic<uint64_t>;               // the gang, from 1; what it did to which parts; kBusy or kShared
   // By gang, from 1; 0: none; kMany: several.
   struct Marks {
     std::atomic<uint32_t> reader, writer, atomic;

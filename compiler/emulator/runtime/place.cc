@@ -43,7 +43,8 @@ NamedPlace SharedPlace(const Block& owner, uint64_t offset, const Block& from, u
   if (&owner != &from) named.text += " of block " + owner.IndexName();
   std::string buffers;
   const auto holds = [&](const SharedSlot& slot) { return offset >= slot.offset && offset - slot.offset < slot.bytes; };
-  const bool known = location != 0 && std::ranges::any_of(owner.grid().slots, [&](const SharedSlot& slot) { return holds(slot) && slot.HasTo(location); });
+  const bool known =
+      location != 0 && std::ranges::any_of(owner.grid().slots, [&](const SharedSlot& slot) { return holds(slot) && slot.HasTo(location); });
   for (const SharedSlot& slot : owner.grid().slots) {
     if (!holds(slot) || (known && !slot.HasTo(location))) continue;
     const uint64_t byte = offset - slot.offset;

@@ -75,9 +75,7 @@ void Clear(Block& block, uint32_t first, const WgmmaGroup& group) {
 }
 
 // The last group that was waited for.
-uint32_t LandedOf(const WgmmaGroups& products) {
-  return products.started.empty() ? products.number : products.started.front().number - 1;
-}
+uint32_t LandedOf(const WgmmaGroups& products) { return products.started.empty() ? products.number : products.started.front().number - 1; }
 
 void Land(Block& block, Warp& warps) {
   const WgmmaGroup& group = warps.products.started.front();
@@ -120,7 +118,8 @@ void BeginProducts(Block& block, uint32_t count, uint32_t* c, bool clear, uint32
         NamedPlace at = PlaceOf(other, 0);
         block.Fault(FindingKind::kInFlight, {thread.index, location, other.location},
                     "threads " + std::to_string(threads[0].index) + " and " + std::to_string(thread.index) + " of block " + block.IndexName() +
-                        " give one wgmma accumulators of different products in " + at.text, std::move(at.place));
+                        " give one wgmma accumulators of different products in " + at.text,
+                    std::move(at.place));
       }
       group.accumulator = id;
     }
@@ -137,7 +136,8 @@ void StepProducts(Block& block, WgmmaStep own, const uint32_t* words, uint32_t s
     for (const Thread& thread : threads) {
       const auto& step = *static_cast<const WgmmaStep*>(thread.operands);
       if (step.a != own.a || step.b != own.b) {
-        block.Fault(FindingKind::kNotUniform, {thread.index, own.location}, "thread " + std::to_string(thread.index) + " gives wgmma another descriptor");
+        block.Fault(FindingKind::kNotUniform, {thread.index, own.location},
+                    "thread " + std::to_string(thread.index) + " gives wgmma another descriptor");
       }
       all.a_words.insert(all.a_words.end(), step.a_words.begin(), step.a_words.end());
     }

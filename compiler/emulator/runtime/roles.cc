@@ -20,8 +20,8 @@ void Block::ArriveNamed(uint32_t id, uint32_t threads, std::span<Thread> warp, b
   const About about{warp[0].index, location, named.came_first.location};
   if (named.arrived > 0 && named.expected != threads) {
     Fault(FindingKind::kDivergence, about,
-          ThreadName(about.thread) + " comes to barrier " + Number(id) + " of " + Number(threads) + " threads, to which thread " + Number(named.came_first.thread) +
-              " came as one of " + Number(named.expected));
+          ThreadName(about.thread) + " comes to barrier " + Number(id) + " of " + Number(threads) + " threads, to which thread " +
+              Number(named.came_first.thread) + " came as one of " + Number(named.expected));
   }
   named.expected = threads;
   named.arrived += uint32_t(warp.size());
@@ -33,8 +33,9 @@ void Block::ArriveNamed(uint32_t id, uint32_t threads, std::span<Thread> warp, b
     named.waiting.push_back(&t);
   }
   if (named.arrived > threads) {
-    Fault(FindingKind::kDivergence, about, Number(named.arrived) + " threads came to barrier " + Number(id) + " of " + Number(threads) + ", thread " +
-                                               Number(named.came_first.thread) + " first and " + ThreadName(about.thread) + " last");
+    Fault(FindingKind::kDivergence, about,
+          Number(named.arrived) + " threads came to barrier " + Number(id) + " of " + Number(threads) + ", thread " +
+              Number(named.came_first.thread) + " first and " + ThreadName(about.thread) + " last");
   }
   if (named.arrived == threads) Open(named);
 }
@@ -52,10 +53,10 @@ void Block::Open(NamedBarrierState& named) {
 
 void Block::NamedBarrier(uint32_t id, uint32_t threads, bool wait, uint32_t site, uint32_t location) {
   if (id > 15 || threads == 0 || threads % grid_.warp_size != 0 || threads > grid_.threads) {
-    Fault(FindingKind::kOperands, location, "barrier " + Number(id) + " of " + Number(threads) + " threads: there are 16, of whole warps of the block's " + Number(grid_.threads));
+    Fault(FindingKind::kOperands, location,
+          "barrier " + Number(id) + " of " + Number(threads) + " threads: there are 16, of whole warps of the block's " + Number(grid_.threads));
   }
-  MeetWarp(Meeting::kNamedArrive, site, location, nullptr,
-           [&](std::span<Thread> warp) { ArriveNamed(id, threads, warp, wait, location); });
+  MeetWarp(Meeting::kNamedArrive, site, location, nullptr, [&](std::span<Thread> warp) { ArriveNamed(id, threads, warp, wait, location); });
   while (wait && thread().waits_for == Meeting::kNamedBarrier) gang_.Park();
 }
 
@@ -73,7 +74,8 @@ void Block::LanesBarrier(uint32_t first, uint32_t count, uint32_t site, uint32_t
   }
   if (lanes.site != site) {
     Fault(FindingKind::kDivergence, {self.index, location, lanes.came_first.location},
-          ThreadName(self.index) + " came to a barrier of " + Number(count) + " lanes and thread " + Number(lanes.came_first.thread) + ", a lane of the same warp, to a different barrier of the same lanes");
+          ThreadName(self.index) + " came to a barrier of " + Number(count) + " lanes and thread " + Number(lanes.came_first.thread) +
+              ", a lane of the same warp, to a different barrier of the same lanes");
   }
   ++lanes.arrived;
   if (grid_.clocks) lanes.sync.Release(self.agent, self.view);
@@ -107,7 +109,8 @@ void Block::SetRegisters(uint32_t count, bool more, uint32_t at_start, uint32_t 
       Fault(FindingKind::kOperands, location, "setmaxnreg to " + Number(count) + " registers: a multiple of 8 in 24 … 256 is possible");
     }
     if (more ? count < own.registers : count > own.registers) {
-      Fault(FindingKind::kOperands, location, "setmaxnreg" + std::string(more ? ".inc" : ".dec") + " from " + Number(own.registers) + " registers to " + Number(count));
+      Fault(FindingKind::kOperands, location,
+            "setmaxnreg" + std::string(more ? ".inc" : ".dec") + " from " + Number(own.registers) + " registers to " + Number(count));
     }
     if (more) {
       wants_registers_.emplace_back(&own, count - own.registers);

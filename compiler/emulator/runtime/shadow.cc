@@ -316,8 +316,7 @@ std::optional<size_t> GlobalShadow::Find(const void* data, uint32_t bytes) const
   return std::nullopt;
 }
 
-Clash GlobalShadow::NoteElement(const Who& who, const Allocation& a, uint64_t number, Touch touch, const std::byte* after,
-                                Accesses& accesses) {
+Clash GlobalShadow::NoteElement(const Who& who, const Allocation& a, uint64_t number, Touch touch, const std::byte* after, Accesses& accesses) {
   GlobalCell& cell = a.Cells()[number];
   const std::byte* now = a.data + number * a.element;
   if (touch != Touch::kRead && cell.writer_block == 0) std::memcpy(a.before.data() + number * a.element, now, a.element);
@@ -328,8 +327,7 @@ Clash GlobalShadow::NoteElement(const Who& who, const Allocation& a, uint64_t nu
   return Harmless(who, clash, block_threads_, after != nullptr && std::memcmp(now, after, a.element) == 0) ? Clash{} : clash;
 }
 
-Clash GlobalShadow::Note(const Who& who, size_t allocation, const std::byte* data, uint32_t bytes, Touch touch,
-                         const std::byte* after) {
+Clash GlobalShadow::Note(const Who& who, size_t allocation, const std::byte* data, uint32_t bytes, Touch touch, const std::byte* after) {
   const Allocation& a = allocations_[allocation];
   if (a.Cells() == nullptr) return {};
   const uint64_t offset = uint64_t(data - a.data), first = offset / a.element, last = (offset + bytes - 1) / a.element;

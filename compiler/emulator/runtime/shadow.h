@@ -43,9 +43,9 @@ inline constexpr uint32_t kNoAgent = ~0u;
 // What comes before an access.
 struct Order {
   std::span<const View> views;  // of each of those who started it
-  uint32_t self = kNoAgent;    // the thread that started it alone
-  uint32_t threads = 0;        // agents below are threads
-  bool async = false;          // by the asynchronous proxy
+  uint32_t self = kNoAgent;     // the thread that started it alone
+  uint32_t threads = 0;         // agents below are threads
+  bool async = false;           // by the asynchronous proxy
 
   bool After(uint32_t agent, uint32_t time) const;
   bool Fenced(uint32_t agent, uint32_t time) const;  // a generic access
@@ -59,9 +59,9 @@ struct Order {
 };
 
 struct Who {
-  uint64_t block;      // the gang, from 1
-  uint32_t time;       // barriers passed, or the agent's
-  uint32_t agent;      // thread, or what acts for one
+  uint64_t block;  // the gang, from 1
+  uint32_t time;   // barriers passed, or the agent's
+  uint32_t agent;  // thread, or what acts for one
   uint32_t location;
   const Order* order = nullptr;
   const std::set<uint64_t>* ahead = nullptr;  // gangs, from 1, that handed on what they did
@@ -106,14 +106,14 @@ struct OfOthers {
 struct Cell {
   uint32_t writer_block = 0, writer_time = 0, writer_location = 0;  // block 0: nobody
   uint32_t reader_block = 0, reader_time = 0, reader_location = 0;
-  uint32_t writer = 0, reader = 0;         // agents
-  uint32_t peer = 0, peer_location = 0;    // where many_readers: one of the others
-  uint32_t readers = 0;       // others, of Accesses; where there are clocks
-  uint32_t atomics = 0;       // others, of Accesses, beside the writer
-  bool many_readers = false;  // several threads of the last reader's block in its epoch
-  bool many_blocks = false;   // read by several
+  uint32_t writer = 0, reader = 0;       // agents
+  uint32_t peer = 0, peer_location = 0;  // where many_readers: one of the others
+  uint32_t readers = 0;                  // others, of Accesses; where there are clocks
+  uint32_t atomics = 0;                  // others, of Accesses, beside the writer
+  bool many_readers = false;             // several threads of the last reader's block in its epoch
+  bool many_blocks = false;              // read by several
   bool writer_atomic = false;
-  bool pending = false;       // the writer's asynchronous copy has not been waited for
+  bool pending = false;  // the writer's asynchronous copy has not been waited for
 
   // Notes the access and says what it clashes with. `of_others`: null where one gang alone comes.
   Clash Note(const Who& who, Touch touch, Accesses& accesses, OfOthers* of_others);
@@ -160,7 +160,10 @@ inline bool Cell::NotePlain(const Who& who, Touch touch) {
 class SharedShadow {
  public:
   SharedShadow(uint32_t bytes, uint32_t block_threads, std::span<const SharedSlot> slots)
-      : cells_(bytes), block_threads_(block_threads), sharing_(ShareBytes(slots) ? slots : std::span<const SharedSlot>()), lives_(slots, block_threads) {}
+      : cells_(bytes),
+        block_threads_(block_threads),
+        sharing_(ShareBytes(slots) ? slots : std::span<const SharedSlot>()),
+        lives_(slots, block_threads) {}
   void Enter();
   Lives& lives() { return lives_; }
   uint32_t bytes() const { return uint32_t(cells_.size()); }
@@ -184,7 +187,7 @@ class SharedShadow {
   Lives lives_;
   std::map<Statements, std::vector<SharedRange>> left_;  // asked so far
   Statements asked_{};
-  const std::vector<SharedRange>* answer_ = nullptr;     // to that
+  const std::vector<SharedRange>* answer_ = nullptr;  // to that
 };
 
 struct Memory;
@@ -241,7 +244,7 @@ class GlobalShadow {
 
   const uint32_t block_threads_;
   std::vector<Allocation> allocations_;  // which do not overlap
-  struct Stripe {  // of cells
+  struct Stripe {                        // of cells
     std::atomic_flag lock;
     Accesses accesses;
   };

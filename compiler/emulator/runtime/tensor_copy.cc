@@ -45,12 +45,15 @@ void StartAt(Block& to, TensorTransfer& transfer, uint32_t bytes) {
 void CheckSource(Block& block, const TensorTransfer& transfer) {
   if (!block.grid().notes_global()) return;
   const auto& [first, number] = transfer.to.front();
-  const AsyncAccess access{.agent = first->mbarriers().At(transfer.mbarrier, transfer.location).agent(), .time = number,
-                           .starter = &block.thread(), .location = transfer.location};
+  const AsyncAccess access{.agent = first->mbarriers().At(transfer.mbarrier, transfer.location).agent(),
+                           .time = number,
+                           .starter = &block.thread(),
+                           .location = transfer.location};
   const uint32_t element = BytesOf(transfer.map->type);
   ForEachRow(*transfer.map, transfer.at, [&](const BoxRow& row) {
     if (row.first == row.end) return;
-    CheckAsyncGlobal(block, access, reinterpret_cast<const std::byte*>(row.address) + row.first * element, (row.end - row.first) * element, Touch::kRead);
+    CheckAsyncGlobal(block, access, reinterpret_cast<const std::byte*>(row.address) + row.first * element, (row.end - row.first) * element,
+                     Touch::kRead);
   });
 }
 
@@ -66,13 +69,16 @@ uint32_t CheckBox(Block& block, const TensorMap* map, const Coordinates& at, uin
   const int64_t first = int64_t{at[0]} * BytesOf(map->type);
   if (first % kCoordinateBytes != 0) {
     NamedPlace place = BoxPlace(block, *map, at);
-    block.Fault(FindingKind::kMisaligned, location, "a tensor copy from or to " + place.text + ", byte " + std::to_string(first) +
-                " of its tensor's rows, which is not a multiple of " + Number(kCoordinateBytes), std::move(place.place));
+    block.Fault(FindingKind::kMisaligned, location,
+                "a tensor copy from or to " + place.text + ", byte " + std::to_string(first) + " of its tensor's rows, which is not a multiple of " +
+                    Number(kCoordinateBytes),
+                std::move(place.place));
   }
   const auto offset = uint64_t(shared - block.shared());
   if (offset > block.grid().shared_bytes || map->SharedBytes() > block.grid().shared_bytes - offset) {
     NamedPlace place = BeyondPlace(block, int64_t(offset));
-    block.Fault(FindingKind::kOutOfBounds, location, "a tensor copy of " + Number(map->SharedBytes()) + " bytes at " + place.text, std::move(place.place));
+    block.Fault(FindingKind::kOutOfBounds, location, "a tensor copy of " + Number(map->SharedBytes()) + " bytes at " + place.text,
+                std::move(place.place));
   }
   if (offset % 128 != 0) {
     NamedPlace place = SharedPlace(block, offset, block);
@@ -81,8 +87,8 @@ uint32_t CheckBox(Block& block, const TensorMap* map, const Coordinates& at, uin
   return uint32_t(offset);
 }
 
-void StartLoad(Block& block, const TensorMap* map, const Coordinates& at, uint32_t rank, std::byte* shared, std::byte* mbarrier,
-               uint32_t mask, uint32_t location) {
+void StartLoad(Block& block, const TensorMap* map, const Coordinates& at, uint32_t rank, std::byte* shared, std::byte* mbarrier, uint32_t mask,
+               uint32_t location) {
   const uint32_t blocks = block.grid().cluster_blocks();
   auto transfer = std::make_unique<TensorTransfer>();
   transfer->offset = CheckBox(block, map, at, rank, shared, location);
@@ -94,7 +100,8 @@ void StartLoad(Block& block, const TensorMap* map, const Coordinates& at, uint32
   if (mask == 0) mask = 1u << block.cluster_rank();
   if (mask >> blocks != 0) {
     NamedPlace place = SharedPlace(block, transfer->offset, block);
-    block.Fault(FindingKind::kOperands, location, "a multicast to " + place.text + " of blocks that a cluster of " + Number(blocks) + " does not have: mask " + Number(mask),
+    block.Fault(FindingKind::kOperands, location,
+                "a multicast to " + place.text + " of blocks that a cluster of " + Number(blocks) + " does not have: mask " + Number(mask),
                 std::move(place.place));
   }
   for (uint32_t r = 0; r < blocks; ++r) {
@@ -205,7 +212,8 @@ void EndStores(Block& block) {
   if (const TensorStore* lost = FirstUnread(self.stores)) {
     NamedPlace at = SharedPlace(block, lost->offset, block);
     block.Report(FindingKind::kAsyncPending, {self.index, lost->location},
-                 block.ThreadName(self.index) + " ends while a tensor store may still read " + at.text + ": nothing waited for it", std::move(at.place));
+                 block.ThreadName(self.index) + " ends while a tensor store may still read " + at.text + ": nothing waited for it",
+                 std::move(at.place));
   }
   CommitStores(block);
   WaitStores(block, 0, false);

@@ -26,7 +26,7 @@ using Coordinates = std::array<int32_t, kMaxTensorRank>;
 
 // The innermost dimension of a box at one place of the others.
 struct BoxRow {
-  uint64_t address = 0;        // of its first element, in the tensor or not
+  uint64_t address = 0;         // of its first element, in the tensor or not
   uint32_t first = 0, end = 0;  // elements that lie in the tensor
   uint32_t linear = 0;          // bytes of the box before it
 };
@@ -48,8 +48,8 @@ const char* CheckOp(TensorOp op, TensorType type);
 struct TensorTransfer {
   const TensorMap* map = nullptr;
   Coordinates at{};
-  uint32_t offset = 0;    // of the destination, in each block
-  uint32_t mbarrier = 0;  // its byte, in each block
+  uint32_t offset = 0;                          // of the destination, in each block
+  uint32_t mbarrier = 0;                        // its byte, in each block
   std::vector<std::pair<Block*, uint32_t>> to;  // and its number among the mbarrier's copies
   const Thread* starter = nullptr;
   uint32_t location = 0;
@@ -58,8 +58,8 @@ struct TensorTransfer {
 };
 
 // By the running thread. `mask`: the cluster's blocks that get it; 0: this one.
-void StartLoad(Block& block, const TensorMap* map, const Coordinates& at, uint32_t rank, std::byte* shared, std::byte* mbarrier,
-               uint32_t mask, uint32_t location);
+void StartLoad(Block& block, const TensorMap* map, const Coordinates& at, uint32_t rank, std::byte* shared, std::byte* mbarrier, uint32_t mask,
+               uint32_t location);
 // The block ends where the map, its rank, the coordinates or the place in shared memory break the rules.
 uint32_t CheckBox(Block& block, const TensorMap* map, const Coordinates& at, uint32_t rank, const std::byte* shared, uint32_t location);
 

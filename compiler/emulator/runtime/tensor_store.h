@@ -28,11 +28,11 @@ struct TensorStore {
 };
 
 struct StoreGroups {
-  std::vector<TensorStore> open;              // not yet in a group
+  std::vector<TensorStore> open;                // not yet in a group
   std::deque<std::vector<TensorStore>> groups;  // not yet written, oldest first
-  size_t read = 0;                            // of these, how many have been read
+  size_t read = 0;                              // of these, how many have been read
   uint32_t started = 0;
-  uint32_t reads = 0, writes = 0;             // agents; 0: none yet
+  uint32_t reads = 0, writes = 0;  // agents; 0: none yet
 };
 
 // By the running thread.

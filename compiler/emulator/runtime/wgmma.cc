@@ -136,8 +136,9 @@ class Product {
     const uint32_t offset = (d.Swizzled(d.start + linear) - base) & 0x3ffff;
     if (offset + kPiece > block_.grid().shared_bytes) {
       NamedPlace at = BeyondPlace(block_, offset);
-      block_.Fault(FindingKind::kOutOfBounds, {first_, step_.location}, "wgmma of threads " + std::to_string(first_) + "-" +
-                   std::to_string(first_ + kGroupThreads - 1) + " reads " + at.text, std::move(at.place));
+      block_.Fault(FindingKind::kOutOfBounds, {first_, step_.location},
+                   "wgmma of threads " + std::to_string(first_) + "-" + std::to_string(first_ + kGroupThreads - 1) + " reads " + at.text,
+                   std::move(at.place));
     }
     return offset;
   }
@@ -193,7 +194,8 @@ void RunWgmma(Block& block, uint32_t first, uint32_t accumulator, std::span<cons
   std::vector<float> c(64 * n);
   ForEachResult(block, first, accumulator, [&](uint32_t row, uint32_t column, uint32_t word) { c[row * n + column] = std::bit_cast<float>(word); });
   for (const WgmmaStep& step : steps) Product(block, first, step).Run(c);
-  ForEachResult(block, first, accumulator, [&](uint32_t row, uint32_t column, uint32_t& word) { word = std::bit_cast<uint32_t>(c[row * n + column]); });
+  ForEachResult(block, first, accumulator,
+                [&](uint32_t row, uint32_t column, uint32_t& word) { word = std::bit_cast<uint32_t>(c[row * n + column]); });
 }
 
 }  // namespace kiln::emulator

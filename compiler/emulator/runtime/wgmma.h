@@ -27,8 +27,8 @@ inline constexpr uint32_t kARows = 1, kBRows = 2, kAInRegisters = 4;
 struct Accumulator {
   uint32_t id = 0;
   std::vector<uint32_t> words;
-  uint32_t group = 0;     // the last that adds to it
-  uint32_t location = 0;  // of that
+  uint32_t group = 0;                // the last that adds to it
+  uint32_t location = 0;             // of that
   std::optional<uint32_t> fragment;  // where it lies, as far as is known
   uint32_t first_register = 0;
 };

@@ -42,12 +42,17 @@ void KernelLowering::LowerGemm(const ir::Gemm& gemm) {
   LowerMma(gemm, *mma);
 }
 
-KernelLowering::Operand KernelLowering::MakeOperand(const ir::Region& region, const Layout& layout, const MmaInstruction& mma,
-                                                    bool is_a, bool k_is_last, const WarpGrid& grid) {
+KernelLowering::Operand KernelLowering::MakeOperand(const ir::Region& region, const Layout& layout, const MmaInstruction& mma, bool is_a,
+                                                    bool k_is_last, const WarpGrid& grid) {
   const int64_t rank = int64_t(region.extents.size());
-  Operand operand{.buffer = region.buffer, .mma = &mma, .is_a = is_a, .layout = layout,
-                  .atom = is_a ? mma.a_layout : mma.b_layout, .steps = layout.Extent(1) / mma.k,
-                  .row_dim = k_is_last ? rank - 2 : rank - 1, .k_dim = k_is_last ? rank - 1 : rank - 2};
+  Operand operand{.buffer = region.buffer,
+                  .mma = &mma,
+                  .is_a = is_a,
+                  .layout = layout,
+                  .atom = is_a ? mma.a_layout : mma.b_layout,
+                  .steps = layout.Extent(1) / mma.k,
+                  .row_dim = k_is_last ? rank - 2 : rank - 1,
+                  .k_dim = k_is_last ? rank - 1 : rank - 2};
   const ir::Buffer& buffer = module_[region.buffer];
   if (buffer.space != Space::kShared) return operand;
   operand.row_stride = SharedStride(region.buffer, int(operand.row_dim)) * ir::Bytes(buffer.dtype);
@@ -59,8 +64,7 @@ KernelLowering::Operand KernelLowering::MakeOperand(const ir::Region& region, co
     const int64_t bytes = SharedStride(region.buffer, int(d)) * ir::Bytes(buffer.dtype);
     operand.alignment = std::gcd(operand.alignment, facts_.DivisorOf(region.offsets[d]) * bytes);
   }
-  operand.by_matrix = context_.target->Has(target::Feature::kLdMatrix) && LdMatrixFits(mma, buffer.dtype, k_is_last) &&
-                      operand.alignment == 16;
+  operand.by_matrix = context_.target->Has(target::Feature::kLdMatrix) && LdMatrixFits(mma, buffer.dtype, k_is_last) && operand.alignment == 16;
   operand.transposed = !k_is_last;
   if (!operand.by_matrix) return operand;
   // Lane l gives the address of row l % 8 of matrix l / 8. The matrices come in the order of the words: for a, rows first, then k; for b, k
@@ -79,9 +83,9 @@ KernelLowering::Operand KernelLowering::MakeOperand(const ir::Region& region, co
   const int64_t k_blocks = mma.k * int64_t(ir::Bits(buffer.dtype)) / 128;
   // The part of a thread's row that selects its warp's rows, beyond those of one instruction.
   Value* warp = device_->Uniform(b().CreateUDiv(thread_, I32(grid.warp_size)));
-  Value* first_row = is_a ? b().CreateMul(b().CreateURem(warp, I32(grid.warps_m)), I32(mma.m))
-                          : b().CreateMul(b().CreateURem(b().CreateUDiv(warp, I32(grid.warps_m)), I32(grid.warps_n)),
-                                          I32(layout.Extent(0) / grid.warps_n));
+  Value* first_row =
+      is_a ? b().CreateMul(b().CreateURem(warp, I32(grid.warps_m)), I32(mma.m))
+           : b().CreateMul(b().CreateURem(b().CreateUDiv(warp, I32(grid.warps_m)), I32(grid.warps_n)), I32(layout.Extent(0) / grid.warps_n));
   Value* warp_offset = b().CreateMul(first_row, I32(operand.row_stride));
   operand.matrix_offset = AddTo(b().CreateAdd(warp_offset, offset(row_block, b().CreateURem(k_block, I32(k_blocks)))), operand.start.before);
   if (!is_a) {
@@ -157,8 +161,7 @@ Values KernelLowering::MatrixWords(const Operand& operand, int64_t atom, int64_t
   // The next instruction's rows must follow directly in memory; for b's instructions of one warp they do.
   const bool pair = !operand.is_a && words == 2 && (atom + 1) * mma.n < operand.layout.Extent(0) &&
                     operand.layout.Registers() > operand.atom.Registers() * operand.steps * (atom + 1);
-  SplitOffset offset{pair ? operand.matrix_offset_pair : operand.matrix_offset,
-                     row * operand.row_stride + step * mma.k * operand.k_stride};
+  SplitOffset offset{pair ? operand.matrix_offset_pair : operand.matrix_offset, row * operand.row_stride + step * mma.k * operand.k_stride};
   return device_->LoadMatrix(SharedPointer(operand.buffer, offset, operand.start.after), int(pair ? 4 : words), operand.transposed);
 }
 

@@ -72,8 +72,7 @@ bool KernelLowering::StoreByMatrix(const ir::For& loop) {
   // The plan's address less this lane's own row and columns, plus the row it gives.
   Value *lane = b().CreateURem(thread_, I32(32)), *row = b().CreateURem(lane, I32(8)), *matrix = b().CreateUDiv(lane, I32(8));
   const int64_t of_group = transposed ? *across : *down, of_pair = 2 * (transposed ? *down : *across);
-  Value* own = b().CreateAdd(b().CreateMul(b().CreateUDiv(lane, I32(4)), I32(of_group)),
-                             b().CreateMul(b().CreateURem(lane, I32(4)), I32(of_pair)));
+  Value* own = b().CreateAdd(b().CreateMul(b().CreateUDiv(lane, I32(4)), I32(of_group)), b().CreateMul(b().CreateURem(lane, I32(4)), I32(of_pair)));
   Value* start = b().CreateSub(plan.base.variable, own);
   start = b().CreateAdd(start, b().CreateMul(row, I32(*down)));
   std::map<std::array<int64_t, 2>, Value*> offsets;

@@ -118,7 +118,7 @@ std::map<int64_t, Value*> KernelLowering::ReduceInWarps(const ir::Reduce& reduce
     ir::Indices index = from.RegisterPart(r);
     Value* v = device_->Convert(FromMemory(LoadRegister(reduce.src.buffer, r), src.dtype), src.dtype, dtype);
     if (absolute) {
-      v = ir::IsFloat(dtype)  ? b().CreateUnaryIntrinsic(llvm::Intrinsic::fabs, v)
+      v = ir::IsFloat(dtype)    ? b().CreateUnaryIntrinsic(llvm::Intrinsic::fabs, v)
           : ir::IsSigned(dtype) ? b().CreateBinaryIntrinsic(llvm::Intrinsic::abs, v, b().getFalse())
                                 : v;
     }
@@ -158,8 +158,9 @@ struct KernelLowering::Partials {
 
 KernelLowering::Partials KernelLowering::PartialsOf(const ir::Reduce& reduce, Value* turn) {
   const ir::Layout& to = *module_[reduce.dst.buffer].layout;
-  Partials partials{&reduce, CombinedType(module_[reduce.dst.buffer].dtype), &to,
-                    compiler::StepsOf(*module_[reduce.src.buffer].layout, reduce.dim, Lanes()), 1, {}};
+  Partials partials{&reduce, CombinedType(module_[reduce.dst.buffer].dtype),
+                    &to,     compiler::StepsOf(*module_[reduce.src.buffer].layout, reduce.dim, Lanes()),
+                    1,       {}};
   partials.count = partials.steps.Partials() * (reduce.cluster ? kernel_.ClusterBlocks() : 1);
   partials.strides.assign(size_t(to.rank()), 1);
   for (int d = to.rank() - 1; d > 0; --d) partials.strides[size_t(d) - 1] = partials.strides[size_t(d)] * to.Extent(d);

@@ -52,8 +52,8 @@ void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm) {
     const ir::Buffer& buffer = module_[s.region->buffer];
     const int64_t bytes = ir::Bytes(buffer.dtype);
     SplitOffset offset;
-    offset.variable = AddTo(Scaled(s.row, SharedStride(s.region->buffer, s.row_dim) * bytes),
-                            Scaled(k, SharedStride(s.region->buffer, s.k_dim) * bytes));
+    offset.variable =
+        AddTo(Scaled(s.row, SharedStride(s.region->buffer, s.row_dim) * bytes), Scaled(k, SharedStride(s.region->buffer, s.k_dim) * bytes));
     offset.variable = AddTo(offset.variable, s.start.before);
     offset.constant = part * SharedStride(s.region->buffer, s.row_dim) * bytes;
     Value* pointer = SharedPointer(s.region->buffer, offset, s.start.after);
@@ -71,8 +71,7 @@ void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm) {
     if (dp4a) {
       sum = device_->Dp4a(x, y, sum, ir::IsSigned(module_[gemm.a.buffer].dtype), ir::IsSigned(module_[gemm.b.buffer].dtype));
     } else {
-      sum = ir::IsFloat(wide) ? b().CreateIntrinsic(x->getType(), llvm::Intrinsic::fma, {x, y, sum})
-                              : b().CreateAdd(sum, b().CreateMul(x, y));
+      sum = ir::IsFloat(wide) ? b().CreateIntrinsic(x->getType(), llvm::Intrinsic::fma, {x, y, sum}) : b().CreateAdd(sum, b().CreateMul(x, y));
     }
     StoreRegister(gemm.c.buffer, r, ToMemory(device_->Convert(sum, wide, type_c), type_c));
   }

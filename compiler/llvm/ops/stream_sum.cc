@@ -23,7 +23,8 @@ void KernelLowering::LowerStreamSum(const ir::StreamSum& sum) {
   const llvm::Align align{uint64_t(width * bytes)};
   Value* block = b().CreateZExt(Eval(sum.block), b().getInt64Ty());
   const auto place = [&](Value* of) {
-    Value* offset = b().CreateAdd(b().CreateMul(of, I64(registers / width * pitch)), b().CreateZExt(b().CreateMul(thread_, I32(width * bytes)), b().getInt64Ty()));
+    Value* offset = b().CreateAdd(b().CreateMul(of, I64(registers / width * pitch)),
+                                  b().CreateZExt(b().CreateMul(thread_, I32(width * bytes)), b().getInt64Ty()));
     return b().CreateGEP(b().getInt8Ty(), memory_.at(ir::Index(sum.partials)), offset);
   };
   const auto flag = [&](Value* of) { return b().CreateGEP(b().getInt32Ty(), memory_.at(ir::Index(sum.flags)), of); };

@@ -13,10 +13,10 @@ using ir::Space;
 
 namespace {
 
-constexpr int kPair = 2;                 // blocks of a cluster that share loads
-constexpr int64_t kFewRegisters = 40;    // what filling takes
+constexpr int kPair = 2;               // blocks of a cluster that share loads
+constexpr int64_t kFewRegisters = 40;  // what filling takes
 constexpr int64_t kMostRegisters = 240;
-constexpr int64_t kLargestTile = 1 << 16;  // elements along a dimension: more than shared memory holds
+constexpr int64_t kLargestTile = 1 << 16;                            // elements along a dimension: more than shared memory holds
 constexpr int64_t kFarthest = (INT32_MAX - kLargestTile) / 16 * 16;  // as an innermost coordinate a multiple of 16 bytes
 
 int64_t Floor8(int64_t n) { return n / 8 * 8; }
@@ -32,7 +32,8 @@ void KernelLowering::FindRings() {
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     if (copy == nullptr || !copy->plan || !copy->plan->ring) return;
     rings[copy->dst.buffer] = copy->plan->ring->barriers;
-    RingUse& use = rings_.try_emplace(copy->plan->ring->barriers, RingUse{copy->plan->ring->position, false, false, false, stmt.loc.line}).first->second;
+    RingUse& use =
+        rings_.try_emplace(copy->plan->ring->barriers, RingUse{copy->plan->ring->position, false, false, false, stmt.loc.line}).first->second;
     use.multicast |= copy->plan->multicast;
     multicast_ |= use.multicast;
   });
@@ -68,7 +69,8 @@ void KernelLowering::FindReleases(const ir::Block& block, const std::map<ir::Buf
   meet(meet, block);
   for (const ir::Stmt& stmt : block) {
     const auto* step = std::get_if<ir::RingStep>(&stmt.op);
-    if (step != nullptr && step->action == RingAction::kRelease && !met.contains(step->ring.barriers)) rings_.at(step->ring.barriers).by_thread = true;
+    if (step != nullptr && step->action == RingAction::kRelease && !met.contains(step->ring.barriers))
+      rings_.at(step->ring.barriers).by_thread = true;
     if (const auto* loop = std::get_if<ir::For>(&stmt.op)) FindReleases(loop->body, rings);
     if (const auto* loop = std::get_if<ir::While>(&stmt.op)) FindReleases(loop->body, rings);
     if (const auto* branch = std::get_if<ir::If>(&stmt.op)) FindReleases(branch->then_body, rings), FindReleases(branch->else_body, rings);

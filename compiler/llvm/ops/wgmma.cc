@@ -25,8 +25,7 @@ KernelLowering::Descriptor KernelLowering::SharedDescriptor(const ir::Region& re
   address = b().CreateAdd(AddTo(AddTo(address, start.after), start.before), I32(*buffer.shared_offset));
   const int64_t pitch = SharedStride(region.buffer, last - 1) * ir::Bytes(buffer.dtype);
   const int64_t stride = 8 * pitch;
-  const int64_t leading = !k_is_last && IsBlocked(region.buffer, last)
-                              ? buffer.layout->dim(last)[1].stride * ir::Bytes(buffer.dtype) : 16;
+  const int64_t leading = !k_is_last && IsBlocked(region.buffer, last) ? buffer.layout->dim(last)[1].stride * ir::Bytes(buffer.dtype) : 16;
   const uint64_t swizzle = buffer.layout->swizzle().bits == 3 ? 1 : buffer.layout->swizzle().bits == 2 ? 2 : 3;
   Value* start_address = b().CreateLShr(b().CreateAnd(address, I32(0x3ffff)), uint64_t{4});
   return {.low = b().CreateOr(start_address, I32(leading / 16 << 16)), .high = uint32_t(swizzle << 30 | uint64_t(stride / 16))};
@@ -45,18 +44,18 @@ Value* KernelLowering::DescriptorAt(const Descriptor& start, const ir::Region& r
 struct KernelLowering::GroupOperand {
   const ir::Region* region;
   bool k_is_last;
-  int64_t k;                     // of one instruction
-  std::optional<Operand> held;   // a fragment
+  int64_t k;                    // of one instruction
+  std::optional<Operand> held;  // a fragment
   Descriptor start{};
-  Value* group = nullptr;        // units of 16 bytes
+  Value* group = nullptr;  // units of 16 bytes
 };
 
-KernelLowering::GroupOperand KernelLowering::MakeGroupOperand(const ir::Region& region, bool k_is_last, const MmaInstruction& hardware,
-                                                              int64_t steps, Value* row, Value* k) {
+KernelLowering::GroupOperand KernelLowering::MakeGroupOperand(const ir::Region& region, bool k_is_last, const MmaInstruction& hardware, int64_t steps,
+                                                              Value* row, Value* k) {
   GroupOperand operand{.region = &region, .k_is_last = k_is_last, .k = hardware.k, .held = {}};
   if (module_[region.buffer].space == Space::kFragment) {
-    operand.held = Operand{.buffer = region.buffer, .mma = &hardware, .is_a = true, .layout = {}, .atom = hardware.a_layout, .steps = steps,
-                           .row_dim = 0, .k_dim = 1};
+    operand.held = Operand{
+        .buffer = region.buffer, .mma = &hardware, .is_a = true, .layout = {}, .atom = hardware.a_layout, .steps = steps, .row_dim = 0, .k_dim = 1};
     return operand;
   }
   operand.start = SharedDescriptor(region, k_is_last);
@@ -90,7 +89,7 @@ void KernelLowering::LowerWgmma(const ir::Gemm& gemm, const MmaInstruction& mma)
   const GroupOperand w = MakeGroupOperand(gemm.b, gemm.transpose_b, hardware, steps, column, k);
   const GroupOperand &first = mma.swapped ? w : a, &second = mma.swapped ? a : w;
   const bool fresh = gemm.clear_accum || gemm.plan->promoted;  // starts from zero
-  Values results;  // in the order of the fragment's registers
+  Values results;                                              // in the order of the fragment's registers
   for (int64_t m = 0; m < atoms_m; ++m) {
     for (int64_t n = 0; n < atoms_n; ++n) {
       Values rows, lines, c;

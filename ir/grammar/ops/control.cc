@@ -51,7 +51,8 @@ Op WriteElements(Writer& writer) {
   place.in_loop = false;
   loop.body = writer.Nested(place);
   const Place around = std::exchange(writer.place, place);
-  loop.body.push_back({Store{target, writer.OwnIndices(target), writer.module.exprs.Cast(writer.module[target].dtype, writer.module.VarRef(loop.vars[0]))}, {}});
+  loop.body.push_back(
+      {Store{target, writer.OwnIndices(target), writer.module.exprs.Cast(writer.module[target].dtype, writer.module.VarRef(loop.vars[0]))}, {}});
   writer.place = around;
   std::tie(writer.own, writer.written, writer.scope) = outer;
   return loop;
@@ -87,8 +88,8 @@ Op Write(Writer& writer, Tag<For>) {
   if (apart) return WriteCounted(writer, writer.Pick<LoopKind>({LoopKind::kSerial, LoopKind::kUnroll, LoopKind::kVectorized}));
   if (writer.Coin()) return WriteElements(writer);
   if (writer.OneIn(6)) return WriteProductLoop(writer);
-  return WriteCounted(writer, writer.Pick<LoopKind>({LoopKind::kSerial, LoopKind::kSerial, LoopKind::kUnroll, LoopKind::kUnroll, LoopKind::kVectorized,
-                                                     LoopKind::kPipelined, LoopKind::kPersistent}));
+  return WriteCounted(writer, writer.Pick<LoopKind>({LoopKind::kSerial, LoopKind::kSerial, LoopKind::kUnroll, LoopKind::kUnroll,
+                                                     LoopKind::kVectorized, LoopKind::kPipelined, LoopKind::kPersistent}));
 }
 
 int Weight(const Writer& writer, Tag<If>) { return MayNest(writer) ? 6 : 0; }

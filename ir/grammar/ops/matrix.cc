@@ -14,9 +14,23 @@ struct Types {
 Types SomeTypes(Writer& writer) {
   using enum DType;
   if (writer.Odd(30)) return {writer.Number(), writer.Number(), writer.Number()};
-  return writer.Pick<Types>({{kF16, kF16, kF32}, {kF16, kF16, kF32}, {kF16, kF16, kF16}, {kBF16, kBF16, kF32}, {kF32, kF32, kF32}, {kTF32, kTF32, kF32},
-                             {kF64, kF64, kF64}, {kF8E4M3, kF8E4M3, kF32}, {kF8E5M2, kF8E4M3, kF32}, {kF8E4M3FNUZ, kF8E4M3FNUZ, kF32}, {kF8E4M3, kF8E4M3, kF16},
-                             {kI8, kI8, kI32}, {kU8, kI8, kI32}, {kU8, kU8, kI32}, {kI4, kI4, kI32}, {kU4, kU4, kI32}, {kF16, kF16, kF64}});
+  return writer.Pick<Types>({{kF16, kF16, kF32},
+                             {kF16, kF16, kF32},
+                             {kF16, kF16, kF16},
+                             {kBF16, kBF16, kF32},
+                             {kF32, kF32, kF32},
+                             {kTF32, kTF32, kF32},
+                             {kF64, kF64, kF64},
+                             {kF8E4M3, kF8E4M3, kF32},
+                             {kF8E5M2, kF8E4M3, kF32},
+                             {kF8E4M3FNUZ, kF8E4M3FNUZ, kF32},
+                             {kF8E4M3, kF8E4M3, kF16},
+                             {kI8, kI8, kI32},
+                             {kU8, kI8, kI32},
+                             {kU8, kU8, kI32},
+                             {kI4, kI4, kI32},
+                             {kU4, kU4, kI32},
+                             {kF16, kF16, kF64}});
 }
 
 struct Product {
@@ -60,7 +74,8 @@ Op Load(Writer& writer, const Region& tile, VarId step) {
   const BufferId tensor = writer.Pick(tensors);
   const size_t rank = writer.module[tensor].shape.size();
   Copy copy{.src = {.buffer = tensor, .offsets = {}, .extents = {}}, .dst = tile, .plan = {}};
-  for (size_t d = 0; d < rank; ++d) copy.src.extents.push_back(d + 2 < rank ? 1 : tile.extents[d + 2 - rank]), copy.src.offsets.push_back(pool.Int(0));
+  for (size_t d = 0; d < rank; ++d)
+    copy.src.extents.push_back(d + 2 < rank ? 1 : tile.extents[d + 2 - rank]), copy.src.offsets.push_back(pool.Int(0));
   copy.src.offsets[rank - 1 - size_t(writer.Below(2))] = pool.Mul(writer.module.VarRef(step), pool.Int(copy.src.extents[rank - 1]));
   return copy;
 }

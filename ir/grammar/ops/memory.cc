@@ -16,7 +16,14 @@ int Together(const Writer& writer, int weight) {
 
 CopyPlan SomePlan(Writer& writer) {
   const auto groups = uint32_t(writer.Below(3));
-  CopyPlan plan{CopyInstruction(writer.Below(3)), 1 << writer.Below(4), writer.SomeLayout({16, 8}), {}, writer.Coin(), writer.Coin(), groups, uint32_t(groups > 0)};
+  CopyPlan plan{CopyInstruction(writer.Below(3)),
+                1 << writer.Below(4),
+                writer.SomeLayout({16, 8}),
+                {},
+                writer.Coin(),
+                writer.Coin(),
+                groups,
+                uint32_t(groups > 0)};
   if (writer.Coin()) plan.ring = writer.AddRing();
   return plan;
 }
@@ -39,7 +46,8 @@ Op Write(Writer& writer, Tag<Copy>) {
   Copy copy{.src = writer.Part(writer.SomeBuffer()), .dst = {}, .coalesced_width = uint32_t(writer.OneIn(6) ? 1 << writer.Below(5) : 0), .plan = {}};
   std::vector<int64_t> extents;
   std::ranges::copy_if(copy.src.extents, std::back_inserter(extents), [](int64_t extent) { return extent != 1; });
-  copy.dst = writer.Fitting(extents, writer.OneIn(3) ? std::vector{Space::kGlobal, Space::kLocal, Space::kFragment} : std::vector{Space::kGlobal, Space::kShared, Space::kFragment});
+  copy.dst = writer.Fitting(extents, writer.OneIn(3) ? std::vector{Space::kGlobal, Space::kLocal, Space::kFragment}
+                                                     : std::vector{Space::kGlobal, Space::kShared, Space::kFragment});
   if (writer.module[copy.src.buffer].space != Space::kGlobal && writer.Coin()) std::swap(copy.src, copy.dst);
   if (writer.decisions()) copy.plan = SomePlan(writer);
   return copy;

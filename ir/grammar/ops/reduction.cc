@@ -45,8 +45,14 @@ Op Write(Writer& writer, Tag<Reduce>) {
   if (!writer.decisions()) return reduce;
   reduce.cluster = writer.Coin();
   if (writer.Coin())
-    reduce.scratch = writer.module.AddBuffer({.space = Space::kShared, .dtype = DType::kF32, .shape = {writer.module.exprs.Int(4)}, .strides = {},
-                                              .pad_value = {}, .name = writer.Name(), .layout = {}, .shared_offset = 64});
+    reduce.scratch = writer.module.AddBuffer({.space = Space::kShared,
+                                              .dtype = DType::kF32,
+                                              .shape = {writer.module.exprs.Int(4)},
+                                              .strides = {},
+                                              .pad_value = {},
+                                              .name = writer.Name(),
+                                              .layout = {},
+                                              .shared_offset = 64});
   return reduce;
 }
 

@@ -59,7 +59,8 @@ int Weight(const Writer& writer, Tag<Atomic>) { return writer.sizes().flat ? 1 :
 Op Write(Writer& writer, Tag<Atomic>) {
   const std::optional<BufferId> buffer = AtomicBuffer(writer);
   if (!buffer) return Write(writer, Tag<Store>());
-  return Atomic{AtomicKind(1 + writer.Below(3)), *buffer, writer.place.parallel && writer.Coin() ? writer.OwnIndices(*buffer) : writer.Indices(*buffer),
+  return Atomic{AtomicKind(1 + writer.Below(3)), *buffer,
+                writer.place.parallel && writer.Coin() ? writer.OwnIndices(*buffer) : writer.Indices(*buffer),
                 writer.Value(writer.module[*buffer].dtype, 1)};
 }
 

@@ -44,7 +44,11 @@ Op Write(Writer& writer, Tag<StreamSum>) {
   ExprPool& pool = writer.module.exprs;
   const auto found = std::ranges::find_if(writer.module.buffers, [](const Buffer& buffer) { return buffer.workspace; });
   const BufferId workspace{uint32_t(found - writer.module.buffers.begin())};
-  return StreamSum{writer.AddTile(Space::kFragment, DType::kF32, {16, 8}), workspace, workspace, pool.Int(writer.Below(9)), pool.Bool(writer.Coin()),
+  return StreamSum{writer.AddTile(Space::kFragment, DType::kF32, {16, 8}),
+                   workspace,
+                   workspace,
+                   pool.Int(writer.Below(9)),
+                   pool.Bool(writer.Coin()),
                    pool.Int(writer.Below(3))};
 }
 

@@ -236,9 +236,8 @@ TEST_P(AccessTest, ReadsWhatItSays) {
     for (uint32_t seed = 1; seed < 6 && !differs; ++seed) {
       const Tensors numbers = SmallNumbers(module, seed);
       const States plain = Run(runner, numbers, Kept);
-      const States changed = Run(runner, numbers, [&](const std::string& name, size_t i, double value) {
-        return name == buffer && read[i] ? int(value) % 4 + 1 : value;
-      });
+      const States changed = Run(
+          runner, numbers, [&](const std::string& name, size_t i, double value) { return name == buffer && read[i] ? int(value) % 4 + 1 : value; });
       ForEachElement(touched, [&](const std::string& name, size_t i, bool, bool written) {
         differs |= written && plain.after.at(name)[i] != changed.after.at(name)[i];
       });

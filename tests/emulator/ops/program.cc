@@ -106,7 +106,8 @@ func @f(%A: global f16[64, 384], %B: global f16[384, 16], %X: global f32[8, 64],
     copy %r[0, 0; 8, 64] -> %R[0, 0; 8, 64]
   }}
 }}
-)", fills, loop, at[0], at[1], at[2], at[3]);
+)",
+                     fills, loop, at[0], at[1], at[2], at[3]);
 }
 
 std::string MadeTextOf(std::string_view loop) {
@@ -125,7 +126,8 @@ func @f(%A: global f16[64, 2048], %B: global f16[64, 2048], %C: global f32[64, 6
     copy %c[0, 0; 64, 64] -> %C[%bx * 64, 0; 64, 64]
   }}
 }}
-)", loop);
+)",
+                     loop);
 }
 
 v1::CompileOptions OptionsOf(const MadeRow& row) {

@@ -136,11 +136,14 @@ inline constexpr Row kRows[] = {
       async_wait 0)"},
     {"pair_sum", R"(
       gemm %a[%v, 0, 0; 1, 16, 16], %b[%v, 0, 0; 1, 16, 16] -> %c[%v - 1, 0; 16, 16]
-      pair_sum %c -> %h dim 0)", kPair},
+      pair_sum %c -> %h dim 0)",
+     kPair},
     {"pair_sum", R"(
-      pair_sum %r)", kPair, 0},
+      pair_sum %r)",
+     kPair, 0},
     {"stream_sum", R"(
-      stream_sum %r partials %P flags %F block %bx + %v - 1 owns %bx == %v parts %v)", kTwoBlocks, 1},
+      stream_sum %r partials %P flags %F block %bx + %v - 1 owns %bx == %v parts %v)",
+     kTwoBlocks, 1},
 };
 
 // Statements with the op for the body of a pipelined loop over %k (LoopTextOf). What they do differs from one iteration to the next.
