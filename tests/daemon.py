@@ -54,9 +54,9 @@ class Daemon:
         assert found, f"no kiln.db under {self.state}"
         return found[0]
 
-    def start(self, *options):
+    def start(self, *options, ptxas="none"):
         kilnd = BUILD / "bin" / "kilnd"
-        command = [str(kilnd), f"--listen=unix:{self.socket}", f"--state-dir={self.state}", "--ptxas=none", "--workers=2", *options]
+        command = [str(kilnd), f"--listen=unix:{self.socket}", f"--state-dir={self.state}", f"--ptxas={ptxas}", "--workers=2", *options]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([*self.wrapper, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)

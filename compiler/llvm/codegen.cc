@@ -104,7 +104,7 @@ class Generator {
     if (explain_.llvm()) Dump("llvm", Text(*code_));
     if (IsLong(*code_) && !context_.target->emulated) {
       diagnostics_.Warning(
-          "the code of one thread is so long that LLVM optimizes it only in part: the kernel will be slow; use smaller tiles or more threads");
+          "the code of one thread is so long that it is optimized only in part: the kernel will be slow; use smaller tiles or more threads");
     }
     const bool long_kernel = IsLong(*code_);
     if (!Optimized(CodeMotion::kYes) || (!context_.target->emulated && !FitsRegisters(module, long_kernel))) return false;
@@ -173,7 +173,8 @@ class Generator {
     artifact_.set_code(*ptx);
     if (hooks_.ptxas.empty()) return true;
     const StageTimer timer("ptxas", hooks_, result_);
-    auto assembled = RunPtxas(hooks_.ptxas, *context_.target, *ptx);
+    const bool optimized = machine_->getOptLevel() != llvm::CodeGenOptLevel::None;  // ptxas takes as long for long code as LLVM
+    auto assembled = RunPtxas(hooks_.ptxas, *context_.target, *ptx, optimized);
     if (!assembled) return PtxasFailed(assembled.error());
     artifact_.set_cubin(std::move(assembled->cubin));
     for (const std::string& warning : assembled->warnings) diagnostics_.Warning("ptxas: " + warning);

@@ -50,7 +50,9 @@ struct PtxasFailure {
   std::string text;           // ptxas's own, where it ran
   bool from_outside = false;  // it could not be started, or was killed: another run may do
 };
-// Runs `ptxas` (a path) on `ptx`; deterministic output.
-std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx);
+// Runs `ptxas` (a path) on `ptx`; deterministic output. The time that its optimizer takes grows with the square of the code's length; not
+// `optimized`, it grows in proportion.
+std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx,
+                                                  bool optimized = true);
 
 }  // namespace kiln::llvm_ir

@@ -89,14 +89,14 @@ std::expected<int, PtxasFailure> Run(const std::vector<std::string>& args, const
 
 }  // namespace
 
-std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx) {
+std::expected<PtxasOutput, PtxasFailure> RunPtxas(const std::string& ptxas, const target::Target& target, const std::string& ptx, bool optimized) {
   const MemoryFile log("kiln-ptxas-log");
   MemoryFile input("kiln-ptx", true);
   const MemoryFile cubin("kiln-cubin", true);
   if (!log.ok() || !input.ok() || !cubin.ok() || !input.Write(ptx.data(), ptx.size())) {
     return std::unexpected(PtxasFailure{std::string("no memory file for ptxas: ") + std::strerror(errno), true});
   }
-  const auto status = Run({ptxas, "-v", "-arch=" + std::string(target.arch), "-o", cubin.Path(), input.Path()}, log);
+  const auto status = Run({ptxas, "-v", optimized ? "-O3" : "-O0", "-arch=" + std::string(target.arch), "-o", cubin.Path(), input.Path()}, log);
   if (!status) return std::unexpected(status.error());
   const std::string text = log.Read();
   if (*status != 0) return std::unexpected(PtxasFailure{text.empty() ? "ptxas failed with status " + std::to_string(*status) : text});

@@ -108,6 +108,27 @@ def test_streams_do_not_spill(served, tmp_path):
     assert wrong == []
 
 
+def conditional_stores(count):
+    """A text of so many branches, which no program of ours has."""
+    lines = (f"    if %A[%t + {i}] > 0.5 {{ store %C[%t + {3 * i}] = %A[%t + {i}] * {i}.5 }}" for i in range(count))
+    head = "kiln 1\nfunc @f(%A: global f32[65536], %C: global f32[65536]) thread(%t) {\n  kernel @k grid(1) threads 128 blocks(%b) {\n"
+    return head + "\n".join(lines) + "\n  }\n}\n"
+
+
+def test_long_kernels_take_time_in_proportion(tmp_path):
+    """What LLVM does not optimize because it is long, ptxas does not either. Its optimizer would take two minutes for the longer one."""
+    with socket_folder() as sockets:
+        daemon = Daemon(tmp_path / "state", sockets)
+        daemon.start(ptxas=PTXAS)
+        seconds = []
+        for count in (1010, 4040):
+            reply = daemon.client().compile(conditional_stores(count), "cuda:sm_90a", timeout=300.0)
+            assert reply.artifact.cubin
+            seconds.append(sum(timing.milliseconds for timing in reply.timings if timing.stage == "ptxas") / 1000)
+        daemon.end()
+    assert 0 < seconds[0] and seconds[1] < 8 * seconds[0], f"ptxas took {seconds} s for kernels of which one is four times as long"
+
+
 def test_benchmark_programs_do_not_spill(served, tmp_path):
     """On sm_90a, by warp groups and tensor copies: ptxas has registers for all of it, and leaves wgmma asynchronous."""
     sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
