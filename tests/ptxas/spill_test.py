@@ -51,6 +51,20 @@ def library_programs(target):
     yield "batched", library.plan("matmul", a, b, None, None, None, None, False, False, None, False, False, target=target).program.trace()
 
 
+def example_programs(target):
+    """Of ``kiln.examples``, whose sizes are chosen for the target."""
+    from kiln.examples.attention import attention
+    from kiln.examples.gemm import gemm
+
+    for dim in (64, 80, 96, 128):
+        for causal in (False, True):
+            yield f"attention {dim}{' causal' * causal}", attention(2, 8, 1000, dim, causal, target=target)
+    for m, n, k in ((1024, 1024, 1024), (1000, 777, 333)):
+        for name, given in (("nn", {}), ("tt", {"trans_a": True, "trans_b": True}), ("int8", {"in_dtype": "int8", "trans_b": True}),
+                            ("gelu", {"in_dtype": "bfloat16", "bias": True, "activation": "gelu"})):
+            yield f"gemm {m}×{n}×{k} {name}", gemm(m, n, k, target=target, **given)
+
+
 def attention_programs(target):
     from kiln import library
 
@@ -85,6 +99,12 @@ def test_rows_on_amd(served, target):
 @pytest.mark.parametrize("target", AMD)
 def test_library_on_amd(served, target):
     spilled = {name: spilled_on_amd(served, program, target) for name, program in library_programs(target)}
+    assert {name: count for name, count in spilled.items() if count} == {}
+
+
+@pytest.mark.parametrize("target", AMD)
+def test_examples_on_amd(served, target):
+    spilled = {name: spilled_on_amd(served, program, target) for name, program in example_programs(target)}
     assert {name: count for name, count in spilled.items() if count} == {}
 
 

@@ -58,7 +58,7 @@ def matrix_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, t
     known = all(isinstance(extent, int) and extent > 0 for extent in (m, n, k))
     # Rows of one byte must run along k.
     if not known or not _has_wgmma(target) or element not in (1, 2) or (element == 1 and (trans_a or not trans_b)):
-        return dict(PLAIN)
+        return for_registers(PLAIN, target)
     machine, out = Hopper(), _bytes(out_dtype or in_dtype)
     problem = _Problem(m, n, k, element, out, trans_a, trans_b, "float8" in str(in_dtype) and not fast_accumulation)
     best = min(_candidates(machine, problem), key=lambda tile: cost(machine, problem, tile))
@@ -77,7 +77,7 @@ def for_registers(tile: dict, target=None, followed=False) -> dict:
     """The same with 256 threads where 128 would spill: on AMD's waves of 32 lanes, which have 256 registers for each lane and no others for
     sums, and where a product of so large a tile is ``followed`` by much."""
     large = tile["threads"] == 128 and tile["block_m"] * tile["block_n"] >= 128 * 128
-    return {**tile, "threads": 256} if (_has_waves_of(32, target) and tile["threads"] == 128) or (large and followed) else tile
+    return {**tile, "threads": 256} if (_has_waves_of(32, target) and tile["threads"] == 128) or (large and followed) else dict(tile)
 
 
 # Of few rows that do not start at multiples of 16 bytes: their elements are loaded one by one, and each has an address to keep.
@@ -142,6 +142,12 @@ def attention(dim: int, target=None) -> dict:
         return {**plain, **keys, "threads": 256, "columns": -(-dim // 32) * 32, "exchanged": True}
     alone = (_has_waves_of(64, target) and dim > 128) or (_name(target).endswith(":sm_75") and dim > 240)
     return {**plain, "threads": 256} if alone else plain
+
+
+def plain_attention(target=None) -> dict:
+    """Of ``kiln.examples.attention``. AMD's waves of 32 lanes have 256 registers for each lane: there, each of eight waves has fewer columns of
+    the result, and a step has fewer keys."""
+    return {"block_n": 32, "threads": 256} if _has_waves_of(32, target) else {"block_n": 64, "threads": 128}
 
 
 IN_REGISTERS = 16384  # elements of a row; longer ones are programs of their own
