@@ -161,11 +161,13 @@ std::optional<Failure> CompileFlow::Accept(Call& call) {
     call.counted = begun.has_value();
     if (!begun) return std::move(begun.error());
   }
-  call.charge = pending_.Take(tenant, call.request.bytes.size());
-  if (call.charge) return std::nullopt;
-  Free(call.request.bytes);
-  ++parts_.metrics.counts.refused;
-  return NoMemoryFor(tenant, options_.max_pending_bytes);
+  auto charge = Hold(tenant, call.request.bytes.size());
+  if (!charge) {
+    Free(call.request.bytes);
+    return std::move(charge.error());
+  }
+  call.charge = std::move(*charge);
+  return std::nullopt;
 }
 
 void CompileFlow::Steps(const std::shared_ptr<Call>& call) {

@@ -15,77 +15,35 @@
 namespace kiln::server {
 namespace {
 
-// Of one tenant.
-std::uint64_t PartOf(std::uint64_t whole) { return whole - whole / 5; }
-
 std::string NoMemory() { return fmt::format("no memory for the tensors: {}", std::strerror(errno)); }
 
 }  // namespace
 
-RunBudget::Hold::~Hold() {
-  if (budget_ != nullptr) budget_->Give(tenant_, bytes_);
-}
-
 std::expected<void, std::string> RunBudget::Hold::Grow(std::uint64_t bytes) {
-  cache::MutexLock lock(budget_->mutex_);
-  auto taken = budget_->TakeBytes(tenant_, bytes, bytes_);
-  if (taken) bytes_ += bytes;
-  return taken;
+  if (auto grown = bytes_.Grow(bytes); !grown) return std::unexpected(budget_->NoBytes(grown.error(), bytes_.tenant()));
+  return {};
 }
 
 std::expected<RunBudget::Hold, std::string> RunBudget::Begin(const std::string& tenant, std::uint64_t bytes) {
-  {
-    cache::MutexLock lock(mutex_);
-    if (auto taken = TakeCall(tenant); !taken) return std::unexpected(std::move(taken.error()));
+  auto call = calls_.Take(tenant, 1);
+  if (!call && call.error() == TenantBudget::Full::kForAll) {
+    return std::unexpected(fmt::format("{} runs are under way, as many as this kilnd has at one time (--run-calls)", calls_.capacity()));
   }
-  Hold hold(*this, tenant);
-  if (auto grown = hold.Grow(bytes); !grown) return std::unexpected(std::move(grown.error()));
-  return hold;
+  if (!call) {
+    return std::unexpected(fmt::format("the tenant {} has {} runs under way, as many as one tenant may have at one time (four fifths of --run-calls)",
+                                       tenant, calls_.part_of_the_whole()));
+  }
+  auto held = bytes_.Take(tenant, bytes);
+  if (!held) return std::unexpected(NoBytes(held.error(), tenant));
+  return Hold(*this, std::move(*call), std::move(*held));
 }
 
-std::expected<void, std::string> RunBudget::TakeCall(const std::string& tenant) {
-  if (all_.calls >= limits_.calls)
-    return std::unexpected(
-        fmt::format("{} runs are under way, as many as this kilnd has at one time "
-                    "(--run-calls)",
-                    limits_.calls));
-  const std::size_t own = std::max<std::size_t>(1, PartOf(limits_.calls));
-  Use& use = uses_[tenant];
-  if (use.calls >= own)
-    return std::unexpected(
-        fmt::format("the tenant {} has {} runs under way, as many as one tenant may have at one "
-                    "time (four fifths of --run-calls)",
-                    tenant, own));
-  ++all_.calls;
-  ++use.calls;
-  return {};
-}
-
-std::expected<void, std::string> RunBudget::TakeBytes(const std::string& tenant, std::uint64_t bytes, std::uint64_t held) {
-  const auto fits = [&](const Use& use, std::uint64_t limit) { return use.bytes == held || (use.bytes <= limit && bytes <= limit - use.bytes); };
-  Use& use = uses_.at(tenant);
-  if (!fits(all_, limits_.bytes)) {
-    return std::unexpected(fmt::format("other runs hold most of the {} bytes that this kilnd has for tensors (--run-data-total)", limits_.bytes));
+std::string RunBudget::NoBytes(TenantBudget::Full full, const std::string& tenant) const {
+  if (full == TenantBudget::Full::kForAll) {
+    return fmt::format("other runs hold most of the {} bytes that this kilnd has for tensors (--run-data-total)", bytes_.capacity());
   }
-  if (!fits(use, PartOf(limits_.bytes))) {
-    return std::unexpected(
-        fmt::format("other runs of the tenant {} hold most of the {} bytes that one tenant may have for tensors (four "
-                    "fifths of --run-data-total)",
-                    tenant, PartOf(limits_.bytes)));
-  }
-  all_.bytes += bytes;
-  use.bytes += bytes;
-  return {};
-}
-
-void RunBudget::Give(const std::string& tenant, std::uint64_t bytes) {
-  cache::MutexLock lock(mutex_);
-  const auto at = uses_.find(tenant);
-  for (Use* use : {&all_, &at->second}) {
-    use->bytes -= bytes;
-    --use->calls;
-  }
-  if (at->second.calls == 0) uses_.erase(at);
+  return fmt::format("other runs of the tenant {} hold most of the {} bytes that one tenant may have for tensors (four fifths of --run-data-total)",
+                     tenant, bytes_.part_of_the_whole());
 }
 
 std::expected<std::shared_ptr<RunMemory>, std::string> RunMemory::Create(std::uint64_t bytes, RunBudget::Hold hold) {

@@ -7,62 +7,48 @@
 #include <cstddef>
 #include <cstdint>
 #include <expected>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "cache/mutex.h"
 #include "clients/common/unique_fd.h"
+#include "server/queue/tenant_budget.h"
 
 namespace kiln::server {
 
-// How much the runs under way may hold at one time: calls, each of which has a descriptor, and bytes of memory. One tenant gets at most
-// four fifths of either. A tenant's only call may exceed the tenant's part of the bytes, and the only call of all may exceed the whole: the
-// caller bounds what one call may have. Thread-safe.
+// How much the runs under way may hold at one time: calls, each of which has a descriptor, and bytes of memory. Thread-safe.
 class RunBudget {
  public:
   struct Limits {
     std::uint64_t bytes = 0;
     std::size_t calls = 1;
   };
-  explicit RunBudget(Limits limits) : limits_(limits) {}
+  explicit RunBudget(Limits limits) : calls_(limits.calls, TenantBudget::Part::kOfTheWhole), bytes_(limits.bytes, TenantBudget::Part::kOfTheWhole) {}
 
   // What one call has; the budget, which outlives it, gets it back.
   class Hold {
    public:
-    Hold(Hold&& other) noexcept : budget_(std::exchange(other.budget_, nullptr)), tenant_(std::move(other.tenant_)), bytes_(other.bytes_) {}
-    Hold& operator=(Hold&&) = delete;
-    ~Hold();
-
     // More bytes for the same call.
     std::expected<void, std::string> Grow(std::uint64_t bytes);
 
    private:
     friend RunBudget;
-    Hold(RunBudget& budget, std::string tenant) : budget_(&budget), tenant_(std::move(tenant)) {}
-    RunBudget* budget_;
-    std::string tenant_;
-    std::uint64_t bytes_ = 0;
+    Hold(const RunBudget& budget, TenantBudget::Charge call, TenantBudget::Charge bytes)
+        : budget_(&budget), call_(std::move(call)), bytes_(std::move(bytes)) {}
+    const RunBudget* budget_;
+    TenantBudget::Charge call_;
+    TenantBudget::Charge bytes_;
   };
 
   // The error says what is used up.
   std::expected<Hold, std::string> Begin(const std::string& tenant, std::uint64_t bytes);
 
  private:
-  struct Use {
-    std::uint64_t bytes = 0;
-    std::size_t calls = 0;
-  };
-  std::expected<void, std::string> TakeCall(const std::string& tenant) KILN_REQUIRES(mutex_);
-  std::expected<void, std::string> TakeBytes(const std::string& tenant, std::uint64_t bytes, std::uint64_t held) KILN_REQUIRES(mutex_);
-  void Give(const std::string& tenant, std::uint64_t bytes);
+  std::string NoBytes(TenantBudget::Full full, const std::string& tenant) const;
 
-  const Limits limits_;
-  cache::Mutex mutex_;
-  Use all_ KILN_GUARDED_BY(mutex_);
-  std::map<std::string, Use> uses_ KILN_GUARDED_BY(mutex_);  // of tenants with a call
+  TenantBudget calls_;
+  TenantBudget bytes_;
 };
 
 class RunMemory {

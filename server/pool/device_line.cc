@@ -96,7 +96,8 @@ class DeviceLine::Slot {
   std::thread thread_;  // last: it uses the others
 };
 
-DeviceLine::DeviceLine(Options options, Zygote& zygote, const cache::Clock& clock) : options_(std::move(options)), zygote_(zygote), clock_(clock) {
+DeviceLine::DeviceLine(Options options, Zygote& zygote, const cache::Clock& clock)
+    : options_(std::move(options)), zygote_(zygote), clock_(clock), queue_({kFirstEstimateMs, options_.queue}, clock) {
   for (unsigned i = 0; i < options_.workers; ++i) slots_.push_back(std::make_unique<Slot>(*this));
 }
 
@@ -120,55 +121,41 @@ bool DeviceLine::Submit(std::unique_ptr<DeviceTask>& task) {
 // Does not take a task that nobody waits for any more.
 bool DeviceLine::Enqueue(std::unique_ptr<DeviceTask>& task) {
   cache::MutexLock lock(mutex_);
-  if (closed_ || !HasRoomFor(task->tenant)) return false;
+  if (closed_ || !queue_.HasRoomFor(task->tenant, 0)) return false;
   if (task->stop.stop_requested()) return true;
   task->job.set_id(++last_id_);
-  task->queued = clock_.SteadyNow();
-  shares_.Enter(task->tenant, task->queued);
-  ++count_;
-  Tasks& line = waiting_[task->tenant];
-  line.push_back(std::move(task));
+  DeviceTask& waiting = *task;
+  waiting.queued = queue_.Push(waiting.tenant, 0, std::move(task));
   return true;
 }
 
 // Nobody waits for the task any more. If it was taken already, its slot deals with it.
 void DeviceLine::Withdraw(const DeviceTask& task) {
-  std::unique_ptr<DeviceTask> found;
+  std::optional<std::unique_ptr<DeviceTask>> found;
   {
     cache::MutexLock lock(mutex_);
-    const auto tenant = waiting_.find(task.tenant);
-    if (tenant == waiting_.end()) return;
-    Tasks& line = tenant->second;
-    const auto at = std::ranges::find(line, &task, [](const auto& waiting) { return waiting.get(); });
-    if (at == line.end()) return;
-    found = std::move(*at);
-    line.erase(at);
-    --count_;
-    shares_.Leave(tenant->first);
-    if (line.empty()) waiting_.erase(tenant);
+    found = queue_.Remove(task.tenant, [&](const auto& waiting) { return waiting.get() == &task; });
   }
+  if (!found) return;
   arrived_.NotifyAll();  // it may be another tenant's turn, and so another slot's
-  found->done({});
+  (*found)->done({});
 }
 
 std::unique_ptr<DeviceTask> DeviceLine::Take(Slot& slot) {
   cache::MutexLock lock(mutex_);
   for (;;) {
     if (std::ranges::find(idle_, &slot) == idle_.end()) idle_.push_back(&slot);
-    if (count_ > 0) arrived_.NotifyAll();  // what waited for this slot may be another's by now, which sleeps
-    arrived_.Wait(mutex_, [&]() KILN_REQUIRES(mutex_) { return closed_ || (count_ > 0 && IsTurnOf(slot)); });
+    if (queue_.size() > 0) arrived_.NotifyAll();  // what waited for this slot may be another's by now, which sleeps
+    arrived_.Wait(mutex_, [&]() KILN_REQUIRES(mutex_) { return closed_ || (queue_.size() > 0 && IsTurnOf(slot)); });
     if (closed_) return nullptr;
     std::erase(idle_, &slot);
-    std::unique_ptr<DeviceTask> task = TakeFrom(std::string(NextTenant()));
-    const bool wanted = !task->stop.stop_requested();
-    if (wanted) {
-      task->turn = shares_.Begin(task->tenant, clock_.SteadyNow());
-      served_[&slot] = task->tenant;
-    } else {
-      shares_.Leave(task->tenant);
-    }
+    auto [task, turn] = queue_.Take([](const auto& next) { return !next->stop.stop_requested(); });
     arrived_.NotifyAll();  // the next slot's turn, if more waits
-    if (wanted) return task;
+    if (turn) {
+      served_[&slot] = task->tenant;
+      task->turn = std::move(*turn);
+      return std::move(task);
+    }
     lock.Unlock();
     task->done({});
     task.reset();
@@ -180,30 +167,7 @@ std::unique_ptr<DeviceTask> DeviceLine::Take(Slot& slot) {
 void DeviceLine::Finished(Slot& slot, const DeviceTask& task, std::chrono::microseconds ran, bool spent) {
   cache::MutexLock lock(mutex_);
   if (!spent) idle_.push_back(&slot);
-  shares_.Finish(task.tenant, task.turn, std::chrono::duration<double, std::milli>(ran).count());
-}
-
-bool DeviceLine::HasRoomFor(const std::string& tenant) const {
-  if (count_ >= options_.queue) return false;
-  const auto at = waiting_.find(tenant);
-  return at == waiting_.end() || at->second.size() < kOwnPart * (options_.queue - count_);
-}
-
-// Something waits.
-const std::string& DeviceLine::NextTenant() const {
-  const auto now = clock_.SteadyNow();
-  const auto earlier = [&](const auto& a, const auto& b)
-                           KILN_REQUIRES(mutex_) { return shares_.TimeOf(a.first, now) < shares_.TimeOf(b.first, now); };
-  return std::ranges::min_element(waiting_, earlier)->first;
-}
-
-std::unique_ptr<DeviceTask> DeviceLine::TakeFrom(const std::string& tenant) {
-  const auto at = waiting_.find(tenant);
-  std::unique_ptr<DeviceTask> task = std::move(at->second.front());
-  at->second.pop_front();
-  if (at->second.empty()) waiting_.erase(at);
-  --count_;
-  return task;
+  queue_.Finish(task.turn, std::chrono::duration<double, std::milli>(ran).count());
 }
 
 // Chooses a slot if a task waits and a slot is idle. First comes the tenant's own worker, then a slot without a worker, then the one that
@@ -217,24 +181,21 @@ bool DeviceLine::IsTurnOf(const Slot& slot) const {
     const auto at = std::find_if(idle_.rbegin(), idle_.rend(), serves);
     return at == idle_.rend() ? nullptr : *at;
   };
-  const Slot* best = last_of(NextTenant());
+  const Slot* best = last_of(queue_.NextTenant());
   if (best == nullptr) best = last_of({});
   return (best == nullptr ? idle_.front() : best) == &slot;
 }
 
 void DeviceLine::Close() {
-  std::map<std::string, Tasks> rest;
+  std::vector<std::unique_ptr<DeviceTask>> rest;
   {
     cache::MutexLock lock(mutex_);
     closed_ = true;
-    rest.swap(waiting_);
-    count_ = 0;
+    rest = queue_.Clear();
   }
   arrived_.NotifyAll();
   for (const auto& slot : slots_) slot->Stop();
-  for (const auto& [tenant, line] : rest) {
-    for (const auto& task : line) task->done({});
-  }
+  for (const auto& task : rest) task->done({});
 }
 
 v1::DeviceStats DeviceLine::Stats() const {
@@ -247,7 +208,7 @@ v1::DeviceStats DeviceLine::Stats() const {
   stats.set_worker_crashes(counters_.crashes);
   stats.set_busy_seconds(static_cast<double>(counters_.busy_microseconds) / 1e6);
   cache::MutexLock lock(mutex_);
-  stats.set_queued(static_cast<std::uint32_t>(count_));
+  stats.set_queued(static_cast<std::uint32_t>(queue_.size()));
   return stats;
 }
 

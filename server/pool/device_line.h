@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The runs for one device: a bounded queue, and as many worker processes as the device takes at one time. Tenants share the device equally
-// (fair_share.h); a tenant's own runs go first come first served. A full queue refuses runs, but it is never full for everybody: a tenant
-// that has runs in it may add one only while they are fewer than kOwnPart times the free places. A run that nobody waits for any more
-// leaves the queue at once, with the memory of its tensors.
+// (fair_queue.h); a tenant's own runs go first come first served. A run that nobody waits for any more leaves the queue at once, with the
+// memory of its tensors.
 //
 // A worker serves one tenant, because a kernel may leave data in its memory or in its context on the device. When the slot's next run
 // belongs to another tenant, the worker is ended and another started; a slot with a worker of the run's own tenant is preferred.
@@ -18,7 +17,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <expected>
 #include <functional>
 #include <map>
@@ -33,7 +31,7 @@
 #include "cache/mutex.h"
 #include "kiln/v1/run.pb.h"
 #include "server/pool/zygote.h"
-#include "server/queue/fair_share.h"
+#include "server/queue/fair_queue.h"
 #include "server/reply/failure.h"
 #include "server/worker/worker_protocol.h"
 
@@ -66,7 +64,7 @@ struct DeviceTask {
   std::chrono::milliseconds limit{0};
   std::stop_token stop;  // fires when nobody waits for it any more: a run that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};
-  FairShare::Turn turn = 0;                                          // by the line
+  FairTurn turn;                                                     // by the line
   std::function<std::expected<void, Failure>()> may_begin;           // asked when its turn has come; empty: it may
   std::move_only_function<void(DeviceOutcome)> done;                 // called once
   std::optional<std::stop_callback<std::function<void()>>> on_stop;  // the line's; last, so that it goes before what it uses
@@ -107,17 +105,12 @@ class DeviceLine {
 
  private:
   class Slot;
-  using Tasks = std::deque<std::unique_ptr<DeviceTask>>;
-  static constexpr std::size_t kOwnPart = 4;
   static constexpr double kFirstEstimateMs = 50;
 
   std::unique_ptr<DeviceTask> Take(Slot& slot);
   void Finished(Slot& slot, const DeviceTask& task, std::chrono::microseconds ran, bool spent);
-  bool HasRoomFor(const std::string& tenant) const KILN_REQUIRES(mutex_);
   bool Enqueue(std::unique_ptr<DeviceTask>& task);
   void Withdraw(const DeviceTask& task);
-  const std::string& NextTenant() const KILN_REQUIRES(mutex_);
-  std::unique_ptr<DeviceTask> TakeFrom(const std::string& tenant) KILN_REQUIRES(mutex_);
   bool IsTurnOf(const Slot& slot) const KILN_REQUIRES(mutex_);
 
   const Options options_;
@@ -128,9 +121,7 @@ class DeviceLine {
   std::atomic<std::uint64_t> last_id_ = 0;
   mutable cache::Mutex mutex_;
   cache::CondVar arrived_;
-  std::map<std::string, Tasks> waiting_ KILN_GUARDED_BY(mutex_);  // by tenant; none is empty
-  std::size_t count_ KILN_GUARDED_BY(mutex_) = 0;                 // of what waits
-  FairShare shares_ KILN_GUARDED_BY(mutex_){kFirstEstimateMs};
+  FairQueue<std::unique_ptr<DeviceTask>> queue_ KILN_GUARDED_BY(mutex_);
   std::map<const Slot*, std::string> served_ KILN_GUARDED_BY(mutex_);  // the tenant of each slot's last run
   std::vector<Slot*> idle_ KILN_GUARDED_BY(mutex_);                    // the last is the one that ran last: its worker has the program perhaps
   bool closed_ KILN_GUARDED_BY(mutex_) = false;

@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bounded queue before the compile workers. Tenants share the workers equally (fair_share.h); a tenant's own jobs go interactive before
-// batch, first come first served among equals. Tuning jobs wait until there are no others, and have fair-share accounts of their own: a
-// tuning job that waits long must not affect its tenant's place among the other jobs.
-//
-// A full queue refuses at once and says when to come back. It is never full for everybody: a tenant may add to its line only while that is
-// shorter than kOwnPart times the free places, so that a flood leaves places for others.
+// The bounded queue before the compile workers (fair_queue.h). Tenants share the workers equally; a tenant's own jobs go interactive before
+// batch, first come first served among equals. Tuning jobs wait until there are no others. A full queue refuses at once and says when to come
+// back.
 //
 // Threads. Any thread submits; worker slots take jobs; the thread that fires a job's stop token removes the job. There is one mutex. No
 // `done` runs under it, and no job is destroyed under it, since the destruction waits for the stop callback, which needs the mutex.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
-#include <deque>
 #include <expected>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -29,7 +23,7 @@
 #include "cache/mutex.h"
 #include "kiln/v1/compile.pb.h"
 #include "server/access/caller.h"
-#include "server/queue/fair_share.h"
+#include "server/queue/fair_queue.h"
 #include "server/reply/failure.h"
 
 namespace kiln::server {
@@ -62,8 +56,7 @@ struct Job {
   v1::WorkerJob work;
   std::stop_token stop;  // fires when nobody waits for it any more: a job that waits then leaves its line at once
   std::chrono::steady_clock::time_point queued{};
-  std::size_t waits_as = 0;                                 // the class of its line: Admission's, under its mutex
-  FairShare::Turn turn = 0;                                 // by Take
+  FairTurn turn;                                            // by Take
   std::function<std::expected<void, Failure>()> may_begin;  // asked when its turn has come; empty: it may
   std::function<void(std::string_view stage)> on_stage;
   std::move_only_function<void(JobOutcome)> done;                    // called once, while the job is there
@@ -77,7 +70,7 @@ struct QueueFull {
 
 class Admission {
  public:
-  Admission(std::size_t capacity, unsigned workers, const cache::Clock& clock) : capacity_(capacity), workers_(workers), clock_(clock) {}
+  Admission(std::size_t capacity, unsigned workers, const cache::Clock& clock);
 
   // Takes the job, or leaves it where it is and refuses.
   std::expected<void, QueueFull> Submit(std::unique_ptr<Job>& job);
@@ -101,30 +94,17 @@ class Admission {
   std::size_t capacity() const { return capacity_; }
 
  private:
-  static constexpr std::size_t kClasses = 3;
-  static constexpr std::size_t kTuning = 2;
-  static constexpr std::size_t kOwnPart = 4;
   static constexpr double kFirstEstimateMs = 50;
-  using Line = std::deque<std::unique_ptr<Job>>;
-  using Lines = std::array<Line, kClasses>;
 
-  bool HasRoomFor(const std::string& tenant, std::size_t cls) const KILN_REQUIRES(mutex_);
-  FairShare& SharesOf(std::size_t cls) KILN_REQUIRES(mutex_) { return cls == kTuning ? tuning_shares_ : shares_; }
-  Line* NextLine() KILN_REQUIRES(mutex_);
-  Line* FairestLine(std::size_t first_class, std::size_t last_class) KILN_REQUIRES(mutex_);
   std::expected<void, QueueFull> Enqueue(std::unique_ptr<Job>& job);
   void Withdraw(const Job& job);
   std::chrono::milliseconds RetryAfter() const KILN_REQUIRES(mutex_);
 
   const std::size_t capacity_;
   const unsigned workers_;
-  const cache::Clock& clock_;
   mutable cache::Mutex mutex_;
   cache::CondVar arrived_;
-  std::map<std::string, Lines> tenants_ KILN_GUARDED_BY(mutex_);  // with a job waiting
-  std::size_t count_ KILN_GUARDED_BY(mutex_) = 0;
-  FairShare shares_ KILN_GUARDED_BY(mutex_){kFirstEstimateMs};
-  FairShare tuning_shares_ KILN_GUARDED_BY(mutex_){kFirstEstimateMs};
+  FairQueue<std::unique_ptr<Job>> queue_ KILN_GUARDED_BY(mutex_);
   double average_ms_ KILN_GUARDED_BY(mutex_) = kFirstEstimateMs;
   bool closed_ KILN_GUARDED_BY(mutex_) = false;
 };

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/queue/executor.h"
 
-#include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -16,7 +14,8 @@ constexpr double kFirstEstimateMs = 0.1;
 
 }  // namespace
 
-Executor::Executor(unsigned threads, std::size_t capacity, const cache::Clock& clock) : clock_(clock), places_(capacity), shares_(kFirstEstimateMs) {
+Executor::Executor(unsigned threads, std::size_t capacity, const cache::Clock& clock)
+    : clock_(clock), places_(capacity), queue_({kFirstEstimateMs}, clock) {
   for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -34,8 +33,7 @@ bool Executor::Post(const std::string& tenant, Task& task) {
   {
     cache::MutexLock lock(mutex_);
     if (closed_) return false;
-    shares_.Enter(tenant, clock_.SteadyNow());
-    lines_[tenant].push_back({std::move(task), std::move(place)});
+    queue_.Push(tenant, 0, {std::move(task), std::move(*place)});
   }
   arrived_.NotifyOne();
   return true;
@@ -52,8 +50,7 @@ void Executor::PostFirst(Task task) {
 void Executor::Resume(const std::string& tenant, Task task) {
   {
     cache::MutexLock lock(mutex_);
-    shares_.Enter(tenant, clock_.SteadyNow());
-    lines_[tenant].push_back({std::move(task), std::nullopt});
+    queue_.Push(tenant, 0, {std::move(task), std::nullopt});
   }
   arrived_.NotifyOne();
 }
@@ -62,7 +59,7 @@ void Executor::Run() {
   YieldToAnswers();
   cache::MutexLock lock(mutex_);
   for (;;) {
-    arrived_.Wait(mutex_, [&]() KILN_REQUIRES(mutex_) { return closed_ || !first_.empty() || !lines_.empty(); });
+    arrived_.Wait(mutex_, [&]() KILN_REQUIRES(mutex_) { return closed_ || !first_.empty() || queue_.size() > 0; });
     if (!first_.empty()) {
       std::optional task(std::move(first_.front()));
       first_.pop_front();
@@ -70,33 +67,23 @@ void Executor::Run() {
       (*task)();
       task.reset();  // with what it holds, which may want the mutex
       lock.Lock();
-    } else if (!lines_.empty()) {
-      RunOne(FairestLine());
+    } else if (queue_.size() > 0) {
+      RunOne();
     } else {
       return;
     }
   }
 }
 
-void Executor::RunOne(Lines::iterator line) {
-  const std::string tenant = line->first;
-  std::optional task(std::move(line->second.front().task));
-  line->second.pop_front();
-  if (line->second.empty()) lines_.erase(line);
-  const auto began = clock_.SteadyNow();
-  const FairShare::Turn turn = shares_.Begin(tenant, began);
+void Executor::RunOne() {
+  auto [waiting, turn] = queue_.Take([](const Waiting&) { return true; });
+  waiting.place.reset();
   mutex_.Unlock();
-  (*task)();
-  task.reset();
-  const std::chrono::duration<double, std::milli> took = clock_.SteadyNow() - began;
+  waiting.task();
+  waiting.task = nullptr;  // with what it holds, which may want the mutex
+  const std::chrono::duration<double, std::milli> took = clock_.SteadyNow() - turn->began;
   mutex_.Lock();
-  shares_.Finish(tenant, turn, took.count());
-}
-
-Executor::Lines::iterator Executor::FairestLine() {
-  if (std::next(lines_.begin()) == lines_.end()) return lines_.begin();
-  const auto now = clock_.SteadyNow();
-  return std::ranges::min_element(lines_, {}, [&](const auto& line) KILN_REQUIRES(mutex_) { return shares_.TimeOf(line.first, now); });
+  queue_.Finish(*turn, took.count());
 }
 
 }  // namespace kiln::server

@@ -2,15 +2,15 @@
 //
 // A few threads and a bounded queue, for what must not block gRPC's threads: decoding, SQLite, maintenance.
 //
-// Tenants share the threads' time equally (fair_share.h), each first come, first served: the time that a task keeps a thread from others,
-// whether it computes or waits there for memory (decoding_room.h). They share the places in the queue by the rule of tenant_budget.h. A
-// flood of one tenant neither fills the queue, nor makes another tenant wait for longer than the tasks that are running.
+// Tenants share the threads' time equally (fair_queue.h), each first come, first served: the time that a task keeps a thread from others,
+// whether it computes or waits there for memory (decoding_room.h). They share the places in the queue by the rule of tenant_budget.h, since
+// what is resumed waits without a place. A flood of one tenant neither fills the queue, nor makes another tenant wait for longer than the
+// tasks that are running.
 #pragma once
 
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -18,7 +18,7 @@
 
 #include "cache/clock.h"
 #include "cache/mutex.h"
-#include "server/queue/fair_share.h"
+#include "server/queue/fair_queue.h"
 #include "server/queue/tenant_budget.h"
 
 namespace kiln::server {
@@ -45,19 +45,16 @@ class Executor {
     Task task;
     std::optional<TenantBudget::Charge> place;
   };
-  using Lines = std::map<std::string, std::deque<Waiting>>;
 
   void Run();
-  void RunOne(Lines::iterator line) KILN_REQUIRES(mutex_);
-  Lines::iterator FairestLine() KILN_REQUIRES(mutex_);
+  void RunOne() KILN_REQUIRES(mutex_);
 
   const cache::Clock& clock_;
   TenantBudget places_;
   cache::Mutex mutex_;
   cache::CondVar arrived_;
   std::deque<Task> first_ KILN_GUARDED_BY(mutex_);
-  Lines lines_ KILN_GUARDED_BY(mutex_);  // of tenants for whom something waits
-  FairShare shares_ KILN_GUARDED_BY(mutex_);
+  FairQueue<Waiting> queue_ KILN_GUARDED_BY(mutex_);
   bool closed_ KILN_GUARDED_BY(mutex_) = false;
   std::vector<std::jthread> threads_;  // last: they use the others
 };

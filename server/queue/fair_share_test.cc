@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <expected>
 #include <functional>
 #include <map>
 #include <memory>
@@ -335,6 +336,47 @@ TEST(TenantBudget, OneLeavesRoomForOthersAndGetsBackWhatItGives) {
   other.clear();
   EXPECT_TRUE(budget.Take("nothing", 0));
   EXPECT_EQ(budget.used(), 0u);
+}
+
+// As the calls and the bytes of runs (run_memory.h).
+TEST(TenantBudget, OfTheWholeOneGetsFourFifthsAndAnotherAllThatIsLeft) {
+  using Full = TenantBudget::Full;
+  TenantBudget budget(10, TenantBudget::Part::kOfTheWhole);
+  EXPECT_EQ(budget.part_of_the_whole(), 8u);
+  auto most = budget.Take("flood", 7);
+  ASSERT_TRUE(most);
+  EXPECT_EQ(budget.Take("flood", 2).error(), Full::kForTenant);
+  EXPECT_EQ(budget.Take("flood", 4).error(), Full::kForAll);
+  EXPECT_EQ(budget.Take("other", 4).error(), Full::kForAll) << "its first, too";
+  auto rest = budget.Take("other", 2);
+  ASSERT_TRUE(rest);
+  EXPECT_TRUE(rest->Grow(1));
+  EXPECT_EQ(rest->Grow(1).error(), Full::kForAll);
+  EXPECT_EQ(budget.used(), 10u);
+  rest = std::unexpected(Full::kForAll);
+  EXPECT_EQ(budget.used(), 7u);
+  auto second = budget.Take("flood", 1);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(most->Grow(1).error(), Full::kForTenant);
+}
+
+TEST(TenantBudget, OfTheWholeTheOnlyPieceMayExceedItsPartAndTheOnlyOneOfAllTheWhole) {
+  using Full = TenantBudget::Full;
+  TenantBudget budget(10, TenantBudget::Part::kOfTheWhole);
+  auto only = budget.Take("large", 9);
+  ASSERT_TRUE(only);
+  {
+    const auto small = budget.Take("small", 1);
+    EXPECT_TRUE(small);
+    EXPECT_EQ(only->Grow(1).error(), Full::kForAll);
+  }
+  EXPECT_TRUE(only->Grow(11));
+  EXPECT_EQ(budget.used(), 20u);
+  EXPECT_EQ(budget.Take("small", 1).error(), Full::kForAll);
+  EXPECT_TRUE(only->Grow(0)) << "which needs nothing";
+  only = std::unexpected(Full::kForAll);
+  EXPECT_EQ(budget.used(), 0u);
+  EXPECT_TRUE(budget.Take("small", 12));
 }
 
 TEST(TenantPacer, TheLouderGetsNoMoreTimes) {
