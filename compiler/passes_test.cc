@@ -20,6 +20,7 @@
 #include "compiler/infer/persist.h"
 #include "compiler/infer/shared_memory.h"
 #include "compiler/infer/stream_k.h"
+#include "compiler/rules/gemm.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/random_module.h"
@@ -129,6 +130,29 @@ TEST(Passes, ConflictsTeach) {
     EXPECT_TRUE(refusal.statement.starts_with(statement)) << refusal.statement;
     EXPECT_TRUE(refusal.hint.contains(advice) && refusal.hint.contains("T.serial")) << refusal.hint;
   }
+}
+
+// Later passes ask a product for its row and nobody looks it up; the text form has the row's name.
+TEST(Passes, ProductsHoldTheRowThatTheirTextNames) {
+  std::set<target::Team> teams;
+  std::vector<std::filesystem::path> programs = golden::Inputs("instructions");
+  std::ranges::copy(golden::Inputs("tensor_copies"), std::back_inserter(programs));
+  for (const auto& path : programs) {
+    const Context context = ContextOf(path);
+    ir::Module module = Parsed(path);
+    RunUpTo("threads", module, context);
+    for (const ir::Kernel& kernel : module.kernels) {
+      ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+        const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+        if (gemm == nullptr) return;
+        const target::MmaInstruction& row = RowOf(*gemm);
+        EXPECT_EQ(row.name, gemm->plan->instruction) << path;
+        EXPECT_TRUE(row.IsScalar() || &row == target::FindMma(*context.target, row.name)) << path;
+        teams.insert(row.team);
+      });
+    }
+  }
+  EXPECT_EQ(teams.size(), 3u) << "some kind of product is in none of the programs";
 }
 
 TEST(Passes, ReportsNameRowsOfTheTableInItsOrder) {

@@ -68,7 +68,7 @@ class Writer : public FieldVisitor {
     PutAll(instruction, vector, layout, ring, multicast, panels, groups_m, groups_n);
   }
   void Put(const GemmPlan& plan) {
-    const auto& [instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted] = plan;
+    const auto& [instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted, row] = plan;  // the instruction names the row
     PutAll(instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted);
   }
   void PutAll(const auto&... values) { (Put(values), ...); }

@@ -20,7 +20,6 @@ using ir::Stmt;
 using ir::VarId;
 
 constexpr double kManyTurns = 64;  // assumed iterations of a loop whose extent is not known
-constexpr double kAlike = 0.125;   // largest relative difference between reads and writes
 
 // Counts the traffic of one block. What every block reads stays in the L2 and does not count.
 class Counter {
@@ -98,7 +97,7 @@ class Counter {
 std::set<BufferId> KeptTensors(const ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
   if (!target.Has(target::Feature::kTma) || kernel.producers > 0) return {};
   Counter counter(module, kernel);
-  const bool alike = std::abs(counter.read - counter.written) <= kAlike * counter.written;
+  const bool alike = std::abs(counter.read - counter.written) <= target.costs.reads_alike * counter.written;
   return counter.plain && alike ? std::move(counter.outputs) : std::set<BufferId>{};
 }
 

@@ -14,7 +14,7 @@ constexpr uint64_t kSeeds = 200;
 
 const target::MmaInstruction& Row() {
   for (const target::MmaInstruction& row : target::MmaInstructions(**target::Find("emu:sm_90a"))) {
-    if (row.warps == 4 && row.n == 8 && row.a == ir::DType::kF16 && row.c == ir::DType::kF32) return row;
+    if (row.IsByGroup() && row.n == 8 && row.a == ir::DType::kF16 && row.c == ir::DType::kF32) return row;
   }
   throw std::runtime_error("no wgmma of 64 × 8 × 16");
 }

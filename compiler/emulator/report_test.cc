@@ -76,7 +76,7 @@ void Store(Kernel& k) {
 std::vector<Value*> Product(Kernel& k, uint32_t byte = 0) {
   const auto rows = target::MmaInstructions(**target::Find("emu:sm_90a"));
   const auto row =
-      std::ranges::find_if(rows, [](const auto& r) { return r.warps == 4 && r.n == 8 && r.a == ir::DType::kF16 && r.c == ir::DType::kF32; });
+      std::ranges::find_if(rows, [](const auto& r) { return r.IsByGroup() && r.n == 8 && r.a == ir::DType::kF16 && r.c == ir::DType::kF32; });
   At(k, 2);
   for (int i = 0; i < 4; ++i) k.Store(k.I32(0), k.shared, k.b.CreateAdd(k.thread, k.I32(128 * i)));
   k.device->FenceAsyncProxy();

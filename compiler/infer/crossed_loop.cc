@@ -17,9 +17,6 @@ using ir::Digit;
 using ir::Place;
 
 constexpr int64_t kMost = 16;  // elements of one access
-// A warp reads one line of a row at a time, or two lines where its stores go to shared memory, which serves short runs as well as long
-// ones.
-constexpr int64_t kLineBytes = 128;
 
 // The variable in which an access is contiguous, and how many neighbouring elements one access may take; width 1: no variable.
 struct Run {
@@ -68,6 +65,8 @@ std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& f
   const size_t last = loop.vars.size() - 1;
   int64_t wide = 1;
   Run across;
+  // A warp reads one line of a row at a time, or two lines where its stores go to shared memory, which serves short runs as well as long
+  // ones.
   int64_t bytes = 1, lines = 1;
   for (const Access& access : AccessesOf(module, stmt)) {
     if (!IsMemory(module, access)) continue;
@@ -87,7 +86,7 @@ std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& f
   const int64_t columns = extents[across.variable] / across.width, rows = extents[last] / wide;
   // Lanes, then warps: first along what is read, then along what is written.
   const int64_t lanes = std::min(threads, int64_t(context.target->warp_size));
-  const int64_t lane_columns = Part(columns, std::min(lanes, lines * kLineBytes / (across.width * bytes))),
+  const int64_t lane_columns = Part(columns, std::min(lanes, lines * context.target->costs.line / (across.width * bytes))),
                 lane_rows = Part(rows, lanes / lane_columns);
   const int64_t warps = threads / (lane_columns * lane_rows);
   const int64_t warp_columns = Part(columns / lane_columns, warps), warp_rows = Part(rows / lane_rows, warps / warp_columns);

@@ -17,7 +17,7 @@ void PutStoresLast(const ir::Module& module, const Facts& facts, ir::Stmt& loop,
 
 // Gives each thread a block of iterations. In the last variable the block is as wide as the accesses that are contiguous there; in another
 // variable it is as long as those that are contiguous in that one. Every access then takes whole vectors, and the thread transposes them in
-// registers. The lanes of a warp read 128 neighbouring bytes. Returns nullopt where the loop has no such accesses, or where blocks do not
+// registers. The lanes of a warp read whole lines of memory. Returns nullopt where the loop has no such accesses, or where blocks do not
 // divide it.
 std::optional<ir::Layout> CrossedLayout(const ir::Module& module, const Facts& facts, const ir::Stmt& loop, int64_t threads, const Context& context);
 

@@ -47,6 +47,9 @@ Partition PartitionWarps(int64_t atoms_m, int64_t atoms_n, int64_t warps, ir::Wa
   return best;
 }
 
+// Registers of a thread that hold no fragments, but addresses and what is computed from them. A choice: ptxas does not tell how many it needs.
+constexpr int64_t kOtherRegisters = 31;
+
 class Chooser {
  public:
   Chooser(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) : module_(module), context_(context), diagnostics_(diagnostics) {}
@@ -95,14 +98,13 @@ class Chooser {
     return false;
   }
 
-  // Adds the operands that one gemm reads by wgmma and another does not; true if there are new ones.
+  // Adds the operands that one gemm's instruction reads from shared memory itself and another's does not; true if there are new ones.
   bool FindMixed(const ir::Block& body) {
     std::set<BufferId> grouped, single;
     ir::Walk(body, [&](const ir::Stmt& stmt) {
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
       if (gemm == nullptr || !gemm->plan) return;
-      const target::MmaInstruction* mma = target::FindMma(*context_.target, gemm->plan->instruction);
-      std::set<BufferId>& readers = mma != nullptr && mma->warps > 1 ? grouped : single;
+      std::set<BufferId>& readers = RowOf(*gemm).reads_shared ? grouped : single;
       readers.insert({gemm->a.buffer, gemm->b.buffer});
     });
     const size_t before = mixed_.size();
@@ -149,7 +151,7 @@ class Chooser {
     }
     const GemmShape shape = ShapeOf(gemm);
     const ir::DType a = module_[gemm.a.buffer].dtype, b = module_[gemm.b.buffer].dtype, c = module_[gemm.c.buffer].dtype;
-    ir::GemmPlan plan{std::string(ScalarInstruction(gemm, shape, a, b, c))};
+    ir::GemmPlan plan = PlanWith(ScalarInstruction(gemm, shape, a, b, c));
     if (!IsOfWholeWarps(range_, context_.target->warp_size)) {
       if (!gemm.plan)
         kernel_->decisions.push_back({"instructions", gemm.c.buffer,
@@ -162,27 +164,23 @@ class Chooser {
     auto best = std::tuple(1e300, 1e300);
     for (const target::MmaInstruction& mma : target::MmaInstructions(*context_.target)) {
       if (mma.a != a || mma.b != b || mma.c != c) continue;
-      if (mma.warps > 1 && !WgmmaFits(gemm, mma, warps)) continue;
+      if (mma.IsByGroup() && !WgmmaFits(gemm, mma, warps)) continue;
       if (shape.m % mma.m != 0 || shape.n % mma.n != 0 || shape.k % mma.k != 0) continue;
       // With several groups along m, each would hold all of b's columns in registers.
-      const Partition p = PartitionWarps(mma.swapped ? 1 : shape.m / mma.m, shape.n / mma.n, warps / mma.warps, gemm.policy, mma);
-      if (mma.warps > 1 && !mma.swapped && !WgmmaReads(module_, gemm.b, gemm.transpose_b, shape.n / p.warps_n)) continue;
+      const Partition p = PartitionWarps(mma.swapped ? 1 : shape.m / mma.m, shape.n / mma.n, warps / mma.Warps(), gemm.policy, mma);
+      if (mma.IsByGroup() && !mma.swapped && !WgmmaReads(module_, gemm.b, gemm.transpose_b, shape.n / p.warps_n)) continue;
       const double issued = double(shape.m / mma.m / p.warps_m) * double(shape.n / mma.n / p.warps_n) * double(shape.k / mma.k);
       // Operand elements an instruction takes for each product: the tie-break between equal rates.
       const double feed = double(mma.m + mma.n) / (double(mma.m) * mma.n) + 1.0 / mma.k;
       if (const auto cost = std::tuple(issued * mma.cycles, feed); cost < best) {
         best = cost;
-        plan = {std::string(mma.name), int32_t(p.warps_m), int32_t(p.warps_n)};
+        plan = PlanWith(mma, p.warps_m, p.warps_n);
         plan.promoted = IsPromoted(gemm, mma);
         plan.by_warps = IsFasterByWarps(module_, gemm, mma, *context_.target);
       }
     }
     gemm.plan = std::move(plan);
   }
-
-  // ptxas serialises wgmma where registers run short, which costs more than the spills of mma.sync. The bound is a thread's registers less
-  // those for addresses.
-  static constexpr int64_t kMostWords = 224;
 
   // Registers that all fragments of the program take if they are spread evenly.
   int64_t FragmentWords() const {
@@ -196,25 +194,24 @@ class Chooser {
     return words;
   }
 
-  // wgmma adds products of 8-bit floats in 13 bits, truncated: over a long k that is less than f16's precision.
   bool IsPromoted(const ir::Gemm& gemm, const target::MmaInstruction& mma) const {
-    const bool short_sums = mma.warps > 1 && mma.c == ir::DType::kF32 && ir::IsFp8(mma.a);
-    return short_sums && !gemm.clear_accum && !context_.options.fast_accumulation();
+    return mma.short_sums && !gemm.clear_accum && !context_.options.fast_accumulation();
   }
 
   // ptxas demands registers for an instruction's results and 26 more at the kernel's start, before the warp roles exchange registers.
   bool HasRegisters(const target::MmaInstruction& mma) const {
     constexpr int64_t kMore = 26;
-    const int64_t start = int64_t(kBlockRegisters) / (threads_ + kProducers) / 8 * 8;
+    const int64_t start = int64_t(context_.target->registers_per_multiprocessor) / (threads_ + kProducers) / 8 * 8;
     return mma.c_layout.Registers() * ir::Bits(mma.c) / 32 + kMore <= start;
   }
 
   // Shared operands must lie in memory as the instruction reads them. Only the instruction's A may be a fragment.
   bool WgmmaFits(const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t warps) const {
     if (context_.options.disable_wgmma()) return false;
-    if (range_.begin % kGroupThreads != 0 || warps % 4 != 0) return false;
+    if (range_.begin % kGroupThreads != 0 || warps % mma.Warps() != 0) return false;
     const int64_t own = IsPromoted(gemm, mma) ? mma.c_layout.Registers() : 0;
-    if (FragmentWords() + own > kMostWords) return false;
+    // ptxas serialises wgmma where registers run short, which costs more than the spills of mma.sync.
+    if (FragmentWords() + own + kOtherRegisters > int64_t(context_.target->registers_per_thread)) return false;
     if (mixed_.contains(gemm.a.buffer) || mixed_.contains(gemm.b.buffer)) return false;
     if (!HasRegisters(mma)) return false;
     if (mma.swapped) {
@@ -230,14 +227,14 @@ class Chooser {
     return buffer.space == Space::kFragment && region.extents == module_.ShapeOf(region.buffer) && WgmmaTile(region.extents, ir::Bits(buffer.dtype));
   }
 
-  std::string_view ScalarInstruction(const ir::Gemm& gemm, const GemmShape& shape, ir::DType a, ir::DType b, ir::DType c) const {
+  const target::MmaInstruction& ScalarInstruction(const ir::Gemm& gemm, const GemmShape& shape, ir::DType a, ir::DType b, ir::DType c) const {
     const bool bytes = ir::IsInteger(a) && ir::IsInteger(b) && ir::Bits(a) == 8 && ir::Bits(b) == 8 && c == ir::DType::kI32;
     // Four neighbours along k lie in one aligned word.
     const auto aligned = [&](const ir::Region& region) {
       return module_.ShapeOf(region.buffer).back() % 4 == 0 && module_.exprs.ConstInt(region.offsets.back()).value_or(1) % 4 == 0;
     };
     const bool contiguous = !gemm.transpose_a && gemm.transpose_b && shape.k % 4 == 0 && aligned(gemm.a) && aligned(gemm.b);
-    return bytes && contiguous && context_.target->Has(target::Feature::kDp4a) ? kDp4a : kFma;
+    return bytes && contiguous && context_.target->Has(target::Feature::kDp4a) ? target::Dp4a() : target::Fma();
   }
 
   void ChooseCopy(ir::Copy& copy, const Facts& facts) {

@@ -101,20 +101,20 @@ class Inference {
       }
       SetFragment(region.buffer, std::move(layout));
     };
-    const target::MmaInstruction* mma = target::FindMma(*context_.target, gemm.plan->instruction);
-    if (mma == nullptr) {
+    const target::MmaInstruction& mma = RowOf(gemm);
+    if (mma.IsScalar()) {
       set(gemm.c, ScalarAccumulatorLayout(shape, ThreadsOf(gemm.c.buffer)));
       return;
     }
-    const WarpGrid grid = GridOf(*gemm.plan, *mma, uint32_t(ThreadsOf(gemm.c.buffer)), *context_.target);
-    set(gemm.c, AccumulatorLayout(*mma, shape, grid));
+    const WarpGrid grid = GridOf(gemm, uint32_t(ThreadsOf(gemm.c.buffer)), *context_.target);
+    set(gemm.c, AccumulatorLayout(mma, shape, grid));
     const int swapped[] = {1, 0};
-    if (mma->ReadsA()) {
-      const Layout a = OperandALayout(*mma, shape, grid);
+    if (mma.ReadsA()) {
+      const Layout a = OperandALayout(mma, shape, grid);
       set(gemm.a, gemm.transpose_a ? a.Permuted(swapped) : a);
     }
-    if (!mma->ReadsB()) return;
-    const Layout b = OperandBLayout(*mma, shape, grid);
+    if (!mma.ReadsB()) return;
+    const Layout b = OperandBLayout(mma, shape, grid);
     set(gemm.b, gemm.transpose_b ? b : b.Permuted(swapped));
   }
 
@@ -418,7 +418,7 @@ ir::Result Layouts(ir::Module& module, const Context& context, ir::Diagnostics& 
     Inference(module, kernel, context, diagnostics).Run();
     Stage(module, kernel, context);
     Declare(module, kernel, buffers);
-    LayOutTiles(module, kernel, context);
+    LayOutTiles(module, kernel);
   }
   for (ir::Buffer& buffer : module.buffers) {
     if (buffer.space != Space::kShared || buffer.layout) continue;

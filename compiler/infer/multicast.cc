@@ -14,13 +14,10 @@
 #include "compiler/infer/persist.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/tensor.h"
-#include "compiler/target/costs.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
-
-using target::kH200;
 
 bool HoldsRing(const ir::Block& body) {
   bool holds = false;
@@ -36,10 +33,11 @@ class Pairing {
     Measure();
     // A pair waits for its slower block in every step. If a step holds more than products, that costs more than loading the tile twice.
     if (works_) return;
-    if (steps_ < kH200.few_steps && !MayPersist(module_, kernel_, context_)) return;
-    if (lines_ * kH200.line_cycles < kH200.hidden * std::max(cycles_, MemoryLines() * kH200.memory_line_cycles)) return;
+    const target::Costs& costs = context_.target->costs;
+    if (steps_ < costs.few_steps && !MayPersist(module_, kernel_, context_)) return;
+    if (lines_ * costs.line_cycles < costs.hidden * std::max(cycles_, MemoryLines() * costs.memory_line_cycles)) return;
     std::optional<size_t> best;
-    double most = kH200.least_saved * lines_;
+    double most = costs.least_saved * lines_;
     for (size_t axis = 0; axis < std::min<size_t>(2, kernel_.grid.size()); ++axis) {
       const std::optional<int64_t> extent = module_.exprs.ConstInt(kernel_.grid[axis]);
       if (!extent || *extent % 2 != 0 || *extent == 0) continue;
@@ -85,17 +83,14 @@ class Pairing {
           const auto* elements = std::get_if<ir::For>(&inner.op);
           works_ |= elements != nullptr && elements->kind == ir::LoopKind::kParallel;
         });
-        steps_ = std::max(steps_, module_.exprs.ConstInt(loop->extents[0]).value_or(kH200.few_steps));
+        steps_ = std::max(steps_, module_.exprs.ConstInt(loop->extents[0]).value_or(context_.target->costs.few_steps));
       }
       const bool once = std::ranges::any_of(kernel_.body, [&](const ir::Stmt& outermost) { return &outermost == &stmt; });
       if (auto* copy = std::get_if<ir::Copy>(&stmt.op); !once && copy != nullptr && copy->plan && copy->plan->ring) {
-        loads_.push_back({copy, LinesOf(module_, facts, *copy)});
+        loads_.push_back({copy, LinesOf(module_, facts, *copy, *context_.target)});
         lines_ += loads_.back().lines;
       }
-      const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-      const target::MmaInstruction* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
-      if (mma == nullptr) return;
-      cycles_ += CyclesOf(*gemm, *mma);
+      if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) cycles_ += CyclesOf(*gemm);
     });
   }
 

@@ -23,7 +23,7 @@ using ir::RingAction;
 using ir::Space;
 using ir::Stmt;
 
-constexpr int64_t kMostWords = 212;  // a thread of a warp group may have 240; addresses take the rest
+constexpr int64_t kMostWords = kMostRegisters - 28;  // what a computing thread may have, less what addresses take
 
 bool IsStep(const Stmt& stmt, RingAction action) {
   const auto* step = std::get_if<ir::RingStep>(&stmt.op);
@@ -133,12 +133,12 @@ class Overlapper {
   }
 
   bool IsAlike(const ir::Gemm& gemm, const ir::Gemm* first) const {
-    const target::MmaInstruction* mma = target::FindMma(*context_.target, gemm.plan->instruction);
-    if (mma == nullptr || mma->warps == 1 || !gemm.clear_accum) return false;
+    const target::MmaInstruction& mma = RowOf(gemm);
+    if (!mma.in_flight || !gemm.clear_accum) return false;
     const GemmShape shape = ShapeOf(gemm);
-    if (shape.m != mma->m * gemm.plan->warps_m || shape.n != mma->n * gemm.plan->warps_n) return false;  // one instruction, one group
+    if (shape.m != mma.m * gemm.plan->warps_m || shape.n != mma.n * gemm.plan->warps_n) return false;  // one instruction, one group
     if (!stages_.contains(gemm.a.buffer) || !stages_.contains(gemm.b.buffer)) return false;
-    return first == nullptr || (first->c.buffer == gemm.c.buffer && first->plan->instruction == gemm.plan->instruction);
+    return first == nullptr || (first->c.buffer == gemm.c.buffer && first->plan->row == gemm.plan->row);
   }
 
   // Registers of all fragments, with the sum counted twice.

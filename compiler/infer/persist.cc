@@ -19,12 +19,12 @@ namespace {
 using ir::ExprId;
 using ir::ExprOp;
 
-constexpr int64_t kManyTiles = 1 << 20;
+constexpr int64_t kManyTiles = 1 << 20;  // assumed where only the launch knows their number: more than any device holds at once
 
 class Persister {
  public:
   Persister(ir::Module& module, ir::Kernel& kernel, const Context& context, std::optional<size_t> paired)
-      : module_(module), kernel_(kernel), context_(context), paired_(paired), order_(module, kernel, paired) {}
+      : module_(module), kernel_(kernel), context_(context), paired_(paired), order_(module, kernel, *context.target, paired) {}
 
   void Run() {
     const ir::Block old = std::move(kernel_.body);
@@ -66,7 +66,7 @@ class Persister {
 // Tiles are counted in 32 bits.
 constexpr int64_t kMostTiles = INT32_MAX;
 
-// The number of the grid's blocks. Where only the launch knows it: more than any device holds at once.
+// The number of the grid's blocks.
 int64_t Tiles(const ir::Module& module, const ir::Kernel& kernel) {
   int64_t tiles = 1;
   bool known = true;

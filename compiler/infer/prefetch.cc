@@ -14,7 +14,6 @@
 #include "compiler/infer/elementwise.h"
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
-#include "compiler/target/costs.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -27,8 +26,9 @@ using ir::Space;
 using ir::Stmt;
 using ir::VarId;
 
+// Choices: the body is repeated once for each iteration ahead, and a loop of products has few of a thread's registers to spare.
 constexpr int64_t kMostAhead = 4;
-constexpr int64_t kMostWords = 16;  // registers of a thread: a loop of products has few to spare
+constexpr int64_t kMostWords = 16;
 
 // A load of a parallel loop, and the loop's variables that its indices use.
 struct Load {
@@ -137,7 +137,7 @@ class Loads {
   int64_t Ahead() const {
     int64_t words = 0;
     const double cycles = Cycles();
-    const int64_t most = cycles > 0 ? std::clamp(int64_t(target::kH200.latency / cycles), int64_t{1}, kMostAhead) : kMostAhead;
+    const int64_t most = cycles > 0 ? std::clamp(int64_t(context_.target->costs.latency / cycles), int64_t{1}, kMostAhead) : kMostAhead;
     for (const Load& load : loads_) words += Words(load);
     const std::optional<int64_t> extent = module_.exprs.ConstInt(loop_.extents[0]);
     for (int64_t ahead = most; ahead > 1; --ahead)
@@ -149,9 +149,7 @@ class Loads {
   double Cycles() const {
     double cycles = 0;
     for (const Stmt& stmt : loop_.body) {
-      const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-      const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
-      if (mma != nullptr) cycles += CyclesOf(*gemm, *mma);
+      if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) cycles += CyclesOf(*gemm);
     }
     return cycles;
   }

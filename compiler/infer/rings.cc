@@ -24,7 +24,7 @@ using ir::BufferId;
 using ir::Space;
 using ir::Stmt;
 
-constexpr uint32_t kMostConsumers = 512;
+constexpr uint32_t kMostConsumers = 512;  // a choice: of a larger block, each would have at most 88 registers
 
 ir::Copy* TensorLoad(const ir::Module& module, Stmt& stmt) {
   auto* copy = std::get_if<ir::Copy>(&stmt.op);

@@ -80,10 +80,6 @@ class Scaler {
     return gemm != nullptr && sums.contains(gemm->c.buffer) ? Find(block[at], block[at + 1]) : std::nullopt;
   }
 
-  const target::MmaInstruction* InstructionOf(const ir::Gemm& gemm) const {
-    return gemm.plan ? target::FindMma(*context_.target, gemm.plan->instruction) : nullptr;
-  }
-
   // The sums to which only products that can do without their factor contribute.
   std::set<BufferId> SumsOf(const Block& block) const {
     std::set<BufferId> sums, others;
@@ -98,16 +94,16 @@ class Scaler {
   std::optional<Scaled> Find(const Stmt& elements, const Stmt& product) const {
     const auto* loop = std::get_if<ir::For>(&elements.op);
     const auto* gemm = std::get_if<ir::Gemm>(&product.op);
-    const target::MmaInstruction* mma = gemm == nullptr ? nullptr : InstructionOf(*gemm);
-    if (mma == nullptr || !gemm->plan->by_warps || gemm->clear_accum || mma->c != ir::DType::kF32) return std::nullopt;
+    if (gemm == nullptr || !gemm->plan->by_warps || gemm->clear_accum || RowOf(*gemm).c != ir::DType::kF32) return std::nullopt;
+    const bool swapped = RowOf(*gemm).swapped;
     if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2 || loop->body.size() != 1) return std::nullopt;
     const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
-    const BufferId held = (mma->swapped ? gemm->b : gemm->a).buffer;
+    const BufferId held = (swapped ? gemm->b : gemm->a).buffer;
     if (store == nullptr || store->buffer != held || module_[held].space != ir::Space::kFragment || uses_.at(held) != 2) return std::nullopt;
     for (size_t d = 0; d < 2; ++d)
       if (store->indices[d] != module_.VarRef(loop->vars[d])) return std::nullopt;
     const GemmShape shape = ShapeOf(*gemm);
-    const int64_t parts = gemm->plan->warps_k, rows = mma->swapped ? shape.n : shape.m;
+    const int64_t parts = gemm->plan->warps_k, rows = swapped ? shape.n : shape.m;
     if (shape.m * shape.n * parts * kTogether >= rows * shape.k) return std::nullopt;
     const ir::ExprNode& value = module_.exprs[store->value];
     if (value.op != ExprOp::kMul || !ir::IsFloat(value.dtype)) return std::nullopt;
@@ -133,7 +129,7 @@ class Scaler {
   // Gives the product a sum of its own; returns the statement that adds it to the old sum.
   Stmt Use(ir::Gemm& gemm, const Scaled& scaled, const std::vector<ir::VarId>& variables, ir::SourceLoc loc) {
     const BufferId sum = gemm.c.buffer, own = OwnSum(sum);
-    const bool swapped = InstructionOf(gemm)->swapped;
+    const bool swapped = RowOf(gemm).swapped;
     ElementLoop element = MakeElementLoop(module_, module_.ShapeOf(sum), "s");
     ir::ExprPool& exprs = module_.exprs;
     const size_t rank = element.indices.size();

@@ -49,14 +49,14 @@ class Splitter {
  private:
   // The number of parts of k: one for each set of warp groups that the tile can feed.
   int64_t Parts(const ir::Gemm& gemm) const {
-    const target::MmaInstruction* mma = gemm.plan ? target::FindMma(*context_.target, gemm.plan->instruction) : nullptr;
-    if (mma == nullptr || mma->warps == 1 || gemm.c.extents.size() != 2) return 1;  // the parts come first of three
-    const WarpGrid grid = GridOf(*gemm.plan, *mma, kernel_.threads, *context_.target);
+    const target::MmaInstruction& mma = RowOf(gemm);
+    if (!mma.IsByGroup() || gemm.c.extents.size() != 2) return 1;  // the parts come first of three
+    const WarpGrid grid = GridOf(gemm, kernel_.threads, *context_.target);
     const int64_t parts = grid.warps / (grid.warps_m * grid.warps_n);
     const GemmShape shape = ShapeOf(gemm);
     // The sums pass through shared memory; half of it stays for the tiles.
-    const bool fits = parts * shape.m * shape.n * ir::Bits(mma->c) / 8 <= int64_t(context_.target->max_shared_bytes) / 2;
-    return fits && shape.k / mma->k % parts == 0 && WgmmaReadsParts(module_, gemm, shape.k / parts) ? parts : 1;
+    const bool fits = parts * shape.m * shape.n * ir::Bits(mma.c) / 8 <= int64_t(context_.target->max_shared_bytes) / 2;
+    return fits && shape.k / mma.k % parts == 0 && WgmmaReadsParts(module_, gemm, shape.k / parts) ? parts : 1;
   }
 
   // A product counts twice: it reads its sum and writes it.

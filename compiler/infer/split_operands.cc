@@ -25,9 +25,8 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Stmt;
 
-constexpr int64_t kMostPieces = 4;
+constexpr int64_t kMostPieces = 4;  // a choice: the loop's code is repeated for each
 constexpr int64_t kScaled = 128;    // each group of warps begins at a multiple of this within a piece: elsewhere their scales would lie differently
-constexpr int64_t kLeastSteps = 2;  // instructions along k of a piece: fewer end before the next operand is ready
 
 class Splitter {
  public:
@@ -57,11 +56,6 @@ class Splitter {
   }
 
  private:
-  const target::MmaInstruction* InstructionOf(const ir::Gemm& gemm) const {
-    const target::MmaInstruction* mma = gemm.plan ? target::FindMma(*context_.target, gemm.plan->instruction) : nullptr;
-    return mma != nullptr && mma->warps > 1 ? mma : nullptr;
-  }
-
   static ir::Region& Held(ir::Gemm& gemm, bool swapped) { return swapped ? gemm.b : gemm.a; }
   static const ir::Region& Held(const ir::Gemm& gemm, bool swapped) { return swapped ? gemm.b : gemm.a; }
 
@@ -82,27 +76,27 @@ class Splitter {
   int64_t Pieces(const Stmt& elements, const Stmt& product) const {
     const auto* loop = std::get_if<ir::For>(&elements.op);
     const auto* gemm = std::get_if<ir::Gemm>(&product.op);
-    const target::MmaInstruction* mma = gemm == nullptr ? nullptr : InstructionOf(*gemm);
-    if (mma == nullptr || gemm->clear_accum || gemm->plan->promoted || loop == nullptr || loop->kind != ir::LoopKind::kParallel ||
-        loop->vars.size() != 2)
-      return 1;
+    if (gemm == nullptr || !RowOf(*gemm).in_flight || gemm->clear_accum || gemm->plan->promoted) return 1;
+    if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2) return 1;
+    const target::MmaInstruction& mma = RowOf(*gemm);
     const ir::Store* store = OnlyStore(loop->body);
-    const BufferId held = Held(*gemm, mma->swapped).buffer;
+    const BufferId held = Held(*gemm, mma.swapped).buffer;
     if (store == nullptr || store->buffer != held || module_[held].space != ir::Space::kFragment || uses_.at(held) != 2) return 1;
     const std::vector<int64_t> shape = module_.ShapeOf(held);
     for (size_t d = 0; d < 2; ++d)
       if (store->indices[d] != module_.VarRef(loop->vars[d]) || !module_.exprs.IsConst(loop->extents[d], shape[d])) return 1;
-    const int64_t steps = ShapeOf(*gemm).k / mma->k / gemm->plan->warps_k;
+    const int64_t steps = ShapeOf(*gemm).k / mma.k / gemm->plan->warps_k;
     for (int64_t pieces = kMostPieces; pieces > 1; --pieces) {
-      const bool begins = gemm->plan->warps_k == 1 || steps / pieces * mma->k % kScaled == 0;
-      if (steps % pieces == 0 && steps / pieces >= kLeastSteps && begins && WgmmaReadsParts(module_, *gemm, shape[1] / pieces)) return pieces;
+      const bool begins = gemm->plan->warps_k == 1 || steps / pieces * mma.k % kScaled == 0;
+      if (steps % pieces == 0 && steps / pieces >= context_.target->costs.least_piece && begins && WgmmaReadsParts(module_, *gemm, shape[1] / pieces))
+        return pieces;
     }
     return 1;
   }
 
   void Split(const Stmt& elements, const Stmt& product, int64_t pieces, Block& result) {
     const auto& gemm = std::get<ir::Gemm>(product.op);
-    const bool swapped = InstructionOf(gemm)->swapped;
+    const bool swapped = RowOf(gemm).swapped;
     const BufferId held = Held(gemm, swapped).buffer;
     const std::vector<int64_t> shape = module_.ShapeOf(held);
     const int64_t deep = shape[1] / pieces;

@@ -14,7 +14,6 @@
 #include "compiler/infer/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/stream_cost.h"
-#include "compiler/target/costs.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -25,8 +24,7 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Stmt;
 
-constexpr int64_t kLeastSteps = 16;  // of each half; with fewer, the two barriers and the exchange would not be a small part of the time
-constexpr int64_t kLeastPieces = 4;  // a result too large for shared memory is stored in at least so many
+constexpr int64_t kLeastPieces = 4;  // a choice: a result too large for shared memory is stored in at least so many
 
 class Splitter {
  public:
@@ -77,17 +75,17 @@ class Splitter {
     const auto* loop = std::get_if<ir::For>(&kernel_.body[at].op);
     if (loop == nullptr || loop->kind != ir::LoopKind::kPipelined || loop->num_stages < 2) return false;
     const int64_t steps = module_.exprs.ConstInt(loop->extents[0]).value_or(0);
-    if (steps % 2 != 0 || steps / 2 < kLeastSteps) return false;
+    if (steps % 2 != 0 || steps / 2 < context_.target->costs.least_halved) return false;
     const ir::Gemm* gemm = ProductOf(*loop);
-    const target::MmaInstruction* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
-    if (mma == nullptr || mma->warps == 1 || gemm->clear_accum || CountAccesses(module_, kernel_.body[at], gemm->c.buffer) != 2) return false;
+    if (gemm == nullptr || !RowOf(*gemm).IsByGroup() || gemm->clear_accum || CountAccesses(module_, kernel_.body[at], gemm->c.buffer) != 2)
+      return false;
     for (size_t i = 0; i <= at; ++i)
       if (WritesGlobal(module_, kernel_.body[i])) return false;
-    return StepsAreApart(at, gemm->c.buffer) && StartsFromZero(at, gemm->c.buffer) && ExchangeFits(at, *gemm) && !Streams(*loop, *gemm, *mma);
+    return StepsAreApart(at, gemm->c.buffer) && StartsFromZero(at, gemm->c.buffer) && ExchangeFits(at, *gemm) && !Streams(*loop, *gemm);
   }
 
   // Whether it is better that all multiprocessors share the steps (infer/stream_k.h), and the loop holds nothing that prevents it.
-  bool Streams(const ir::For& loop, const ir::Gemm& gemm, const target::MmaInstruction& mma) const {
+  bool Streams(const ir::For& loop, const ir::Gemm& gemm) const {
     const v1::CompileOptions& options = context_.options;
     if (options.stream_k() == v1::STREAM_K_NEVER || options.disable_tma() || options.disable_warp_specialization()) return false;
     const bool plain = std::ranges::all_of(loop.body, [&](const Stmt& stmt) {
@@ -98,12 +96,10 @@ class Splitter {
     if (!plain) return false;
     int64_t tiles = 1;
     for (ExprId extent : kernel_.grid) tiles *= module_.exprs.ConstInt(extent).value_or(0);
-    const TileWork work = WorkOf(module_, gemm, mma, tiles, *module_.exprs.ConstInt(loop.extents[0]));
-    const int64_t multiprocessors = int64_t(context_.target->multiprocessors);
-    const compiler::Streams streams = BestStreams(work, multiprocessors);
+    const TileWork work = WorkOf(module_, gemm, *context_.target, tiles, *module_.exprs.ConstInt(loop.extents[0]));
+    const compiler::Streams streams = BestStreams(work);
     if (streams.blocks == 0) return false;
-    return options.stream_k() == v1::STREAM_K_ALWAYS ||
-           StreamedCycles(work, streams, multiprocessors) < target::kH200.worth_streaming * PairedCycles(work);
+    return options.stream_k() == v1::STREAM_K_ALWAYS || StreamedCycles(work, streams) < context_.target->costs.worth_streaming * PairedCycles(work);
   }
 
   // Whether shared memory holds the tiles of two steps, the other block's sum, and one piece of the result on its way out. With fewer
@@ -193,11 +189,10 @@ class Splitter {
   // The dimension along which the two blocks may share the sum and the statements behind it. The halves lie in different registers, no
   // statement needs more than one element of the sum at a time, and neither block reads what the other wrote.
   std::optional<int> HalvedDim(const ir::Gemm& gemm, BufferId sum, std::span<const Stmt> rest) const {
-    const target::MmaInstruction& mma = *target::FindMma(*context_.target, gemm.plan->instruction);
     const int rank = int(module_[sum].shape.size());
     if (gemm.c.buffer != sum || gemm.c.extents != module_.ShapeOf(sum) || !WritesApart(rest)) return std::nullopt;
     if (!std::ranges::all_of(rest, [&](const Stmt& stmt) { return TakesElements(stmt, sum); })) return std::nullopt;
-    const ir::Layout layout = AccumulatorLayout(mma, ShapeOf(gemm), GridOf(*gemm.plan, mma, kernel_.threads, *context_.target));
+    const ir::Layout layout = AccumulatorLayout(RowOf(gemm), ShapeOf(gemm), GridOf(gemm, kernel_.threads, *context_.target));
     for (int dim = layout.rank() - 1; dim >= 0; --dim)
       if (layout.Half(dim)) return dim + rank - layout.rank();  // the sum may have leading dimensions of one element
     return std::nullopt;

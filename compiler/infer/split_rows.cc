@@ -27,15 +27,11 @@ using ir::Space;
 using ir::Stmt;
 using ir::VarId;
 
-// Bytes of one fragment. The largest that a block keeps takes half of a multiprocessor's registers; the rest is for what is computed from
-// it. A part takes a quarter.
-constexpr int64_t kMostBytes = 128 << 10, kPartBytes = 64 << 10;
-constexpr int64_t kMostBlocks = 8;  // of a cluster, everywhere
-constexpr int64_t kUnit = 16;       // elements that stay together, for wide accesses
+constexpr int64_t kUnit = 16;  // elements that stay together, for wide accesses
 
 class Splitter {
  public:
-  Splitter(ir::Module& module, ir::Kernel& kernel) : module_(module), kernel_(kernel) {}
+  Splitter(ir::Module& module, ir::Kernel& kernel, const target::Target& target) : module_(module), kernel_(kernel), target_(target) {}
 
   void Run() {
     FindRow();
@@ -68,8 +64,11 @@ class Splitter {
       bytes = std::max(bytes, bits / 8);
       for (int64_t extent : shape) row_ = std::max(row_, extent);
     }
-    if (bytes <= kMostBytes) return;
-    while (blocks_ < kMostBlocks && bytes / blocks_ > kPartBytes) blocks_ *= 2;
+    // The largest fragment that a block keeps takes half of a multiprocessor's registers; the rest is for what is computed from it. A part
+    // takes a quarter.
+    const int64_t registers = int64_t(target_.registers_per_multiprocessor) * 4;
+    if (bytes <= registers / 2) return;
+    while (blocks_ < int64_t(target_.MaxClusterBlocks()) && bytes / blocks_ > registers / 4) blocks_ *= 2;
     if (blocks_ > 1 && row_ % (blocks_ * kUnit * int64_t(kernel_.threads)) != 0) blocks_ = 1;
     part_ = row_ / blocks_;
     for (BufferId id : tiles) {
@@ -267,6 +266,7 @@ class Splitter {
 
   ir::Module& module_;
   ir::Kernel& kernel_;
+  const target::Target& target_;
   int64_t row_ = 0, part_ = 0, blocks_ = 1;
   std::map<BufferId, size_t> parts_;  // tiles, and which dimension is the row's
   bool fits_ = true, reduced_ = false;
@@ -278,7 +278,7 @@ class Splitter {
 
 void SplitRows(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   const bool placed = !kernel.cluster.empty() || kernel.raster_panel > 0;
-  if (!placed && context.target->Has(target::Feature::kCluster)) Splitter(module, kernel).Run();
+  if (!placed && context.target->Has(target::Feature::kCluster)) Splitter(module, kernel, *context.target).Run();
 }
 
 }  // namespace kiln::compiler

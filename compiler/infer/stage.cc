@@ -161,28 +161,28 @@ class Stager {
 
   void Gemm(ir::Gemm& gemm) {
     const GemmShape shape = ShapeOf(gemm);
-    const target::MmaInstruction* mma = target::FindMma(*context_.target, gemm.plan->instruction);
-    if (mma == nullptr) {
+    const target::MmaInstruction& mma = RowOf(gemm);
+    if (mma.IsScalar()) {
       Operand(gemm.a, nullptr);
       Operand(gemm.b, nullptr);
       Accumulator(gemm, ScalarAccumulatorLayout(shape, threads_.Count()));
       return;
     }
-    const WarpGrid grid = GridOf(*gemm.plan, *mma, threads_.Count(), *context_.target);
+    const WarpGrid grid = GridOf(gemm, threads_.Count(), *context_.target);
     const int swapped[] = {1, 0};
-    if (mma->ReadsA()) {
-      Layout a = OperandALayout(*mma, shape, grid);
+    if (mma.ReadsA()) {
+      Layout a = OperandALayout(mma, shape, grid);
       if (gemm.transpose_a) a = a.Permuted(swapped);
       Operand(gemm.a, &a);
     }
-    if (mma->ReadsB()) {
-      Layout b = OperandBLayout(*mma, shape, grid);
+    if (mma.ReadsB()) {
+      Layout b = OperandBLayout(mma, shape, grid);
       if (!gemm.transpose_b) b = b.Permuted(swapped);
       Operand(gemm.b, &b);
     }
     // Warps compute by themselves only on an operand in registers; if the operand passes through shared memory, wgmma computes the product.
-    gemm.plan->by_warps &= module_[(mma->swapped ? gemm.b : gemm.a).buffer].space == Space::kFragment;
-    Accumulator(gemm, AccumulatorLayout(*mma, shape, grid));
+    gemm.plan->by_warps &= module_[(mma.swapped ? gemm.b : gemm.a).buffer].space == Space::kFragment;
+    Accumulator(gemm, AccumulatorLayout(mma, shape, grid));
   }
 
   Layout Fitted(Layout layout, const ir::Region& region) const {

@@ -15,7 +15,6 @@
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
 #include "compiler/rules/stream_cost.h"
-#include "compiler/target/costs.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -68,14 +67,13 @@ class Planner {
     }
     const int64_t multiprocessors = int64_t(context_.target->multiprocessors);
     if (tiles > multiprocessors && kernel_.threads < kLargeBlock) return std::nullopt;  // several blocks may share a multiprocessor
-    const TileWork work =
-        WorkOf(module_, gemm, *target::FindMma(*context_.target, gemm.plan->instruction), tiles, module_.exprs.ConstInt(loop.extents[0]).value_or(0));
+    const TileWork work = WorkOf(module_, gemm, *context_.target, tiles, module_.exprs.ConstInt(loop.extents[0]).value_or(0));
     const bool pinned = context_.options.stream_k() == v1::STREAM_K_ALWAYS;
-    Streams streams = BestStreams(work, multiprocessors);
+    Streams streams = BestStreams(work);
     if (streams.blocks == 0) return std::nullopt;
-    const bool pays = StreamedCycles(work, streams, multiprocessors) < target::kH200.worth_streaming * DealtCycles(work, multiprocessors);
+    const bool pays = StreamedCycles(work, streams) < context_.target->costs.worth_streaming * DealtCycles(work);
     if (!pays && !pinned) return std::nullopt;
-    if (!pays) streams = WaysToStream(work, multiprocessors).back();
+    if (!pays) streams = WaysToStream(work).back();
     const int64_t dealt = streams.turns * multiprocessors;
     if (tiles - dealt > kMostUnits / work.steps / (streams.blocks + 1)) return std::nullopt;
     return StreamPlan{.blocks = dealt > 0 ? multiprocessors : streams.blocks,
@@ -101,8 +99,7 @@ class Planner {
       if (!fills && !IsRingStep(stmt) && !std::holds_alternative<ir::Let>(stmt.op)) return false;
     }
     if (gemm == nullptr || gemm->clear_accum || gemm->plan->in_flight) return false;
-    const target::MmaInstruction* mma = target::FindMma(*context_.target, gemm->plan->instruction);
-    if (mma == nullptr || mma->warps == 1 || ir::Bits(module_[gemm->c.buffer].dtype) != 32) return false;
+    if (!RowOf(*gemm).IsByGroup() || ir::Bits(module_[gemm->c.buffer].dtype) != 32) return false;
     for (size_t i = 0; i < at; ++i)
       if (WritesGlobal(module_, kernel_.body[i])) return false;
     return StartsFromZero(at, gemm->c.buffer);
@@ -133,8 +130,8 @@ class Planner {
 
 class Streamer {
  public:
-  Streamer(ir::Module& module, ir::Kernel& kernel, const StreamPlan& plan)
-      : module_(module), kernel_(kernel), plan_(plan), order_(module, kernel, {}) {}
+  Streamer(ir::Module& module, ir::Kernel& kernel, const Context& context, const StreamPlan& plan)
+      : module_(module), kernel_(kernel), plan_(plan), order_(module, kernel, *context.target, {}) {}
 
   void Run() {
     const ir::Block old = std::move(kernel_.body);
@@ -246,7 +243,7 @@ void StreamK(ir::Module& module, ir::Kernel& kernel, const Context& context) {
   if (!at) return;
   const std::optional<StreamPlan> plan = planner.Plan(*at);
   if (!plan) return;
-  Streamer(module, kernel, *plan).Run();
+  Streamer(module, kernel, context, *plan).Run();
   kernel.decisions.push_back(
       {"stream_k", std::nullopt,
        fmt::format("{} blocks share the steps of {} of {} tiles", plan->sharing, plan->tiles - plan->turns * plan->blocks, plan->tiles),

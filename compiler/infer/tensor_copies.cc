@@ -27,7 +27,7 @@ using ir::Space;
 
 constexpr int64_t kSpan = 128;          // bytes of a row in one box
 constexpr int64_t kAtom = 8;            // columns of wgmma's result that stay together
-constexpr int64_t kBarrierRoom = 1024;  // for a kernel's mbarriers
+constexpr int64_t kBarrierRoom = 1024;  // for a kernel's mbarriers, whose rings are not known yet
 
 // A fragment is stored through one shared tile, piece by piece along a dimension. The last piece may be smaller.
 struct Pieces {
@@ -70,9 +70,8 @@ class Chooser {
       if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind == ir::LoopKind::kParallel) FindLong(*loop);
       if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) stored_[copy->dst.buffer].push_back(copy->dst);
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-      const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
       if (gemm == nullptr) return;
-      if (mma != nullptr && mma->warps > 1) {
+      if (RowOf(*gemm).reads_shared) {
         has_wgmma_ = true;
         grouped_.push_back(*gemm);
       } else {
@@ -148,7 +147,7 @@ class Chooser {
       auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy != nullptr && place.pipelined && place.together && IsLoad(*copy, place.facts)) {
         copy->plan->instruction = ir::CopyInstruction::kTensor;
-        copy->plan->panels = PanelsFit(module_, place.facts, *copy);
+        copy->plan->panels = PanelsFit(module_, place.facts, *copy, *context_.target);
       }
       if (copy != nullptr && place.together && IsStore(*copy) && StoresOnce(*copy, place)) {
         const std::vector<int64_t> tile = module_.ShapeOf(copy->src.buffer);
@@ -275,7 +274,7 @@ class Chooser {
     if (long_.contains(fragment)) return std::nullopt;
     for (const ir::Gemm& gemm : grouped_) {
       if (gemm.c.extents != shape || gemm.plan->warps_k > 1) continue;
-      const bool by_rows = target::FindMma(*context_.target, gemm.plan->instruction)->swapped;
+      const bool by_rows = RowOf(gemm).swapped;
       if ((by_rows ? gemm.plan->warps_m : gemm.plan->warps_n) == 1) return shape.size() - (by_rows ? 2 : 1);
     }
     return std::nullopt;
@@ -386,7 +385,7 @@ ir::CopyInstruction PlainInstruction(const ir::Module& module, const ir::Copy& c
   return load && whole && zero_fill && allowed ? ir::CopyInstruction::kAsync : ir::CopyInstruction::kDirect;
 }
 
-void LayOutTiles(ir::Module& module, const ir::Kernel& kernel, const Context& context) {
+void LayOutTiles(ir::Module& module, const ir::Kernel& kernel) {
   const auto lay_out = [&](BufferId id) {
     ir::Buffer& buffer = module[id];
     if (buffer.space == Space::kShared) buffer.layout = WgmmaSharedLayout(module.ShapeOf(id), ir::Bits(buffer.dtype));
@@ -397,8 +396,7 @@ void LayOutTiles(ir::Module& module, const ir::Kernel& kernel, const Context& co
       lay_out(copy->src.buffer), lay_out(copy->dst.buffer);
     }
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-    const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context.target, gemm->plan->instruction);
-    if (mma == nullptr || mma->warps == 1) return;
+    if (gemm == nullptr || !RowOf(*gemm).reads_shared) return;
     lay_out(gemm->a.buffer), lay_out(gemm->b.buffer);
   });
 }

@@ -12,15 +12,19 @@ namespace {
 using ir::ExprId;
 using ir::ExprOp;
 
-constexpr int64_t kPanelRows = 16;  // rows of tiles; smaller panels read the operands of columns too often
+// What the program asks for, else the target's figure, for which a pair along the rows counts twice.
+int64_t PanelRows(const ir::Kernel& kernel, const target::Target& target, std::optional<size_t> paired) {
+  if (kernel.raster_panel > 0) return kernel.raster_panel;
+  return paired == 1 ? target.costs.panel_rows / 2 : target.costs.panel_rows;
+}
 
 }  // namespace
 
-TileOrder::TileOrder(ir::Module& module, const ir::Kernel& kernel, std::optional<size_t> paired)
+TileOrder::TileOrder(ir::Module& module, const ir::Kernel& kernel, const target::Target& target, std::optional<size_t> paired)
     : module_(module),
       block_vars_(kernel.block_vars),
-      raster_panel_(kernel.raster_panel),
       paired_(paired),
+      panel_rows_(PanelRows(kernel, target, paired)),
       type_(module[kernel.block_vars[0]].dtype) {
   for (ExprId extent : kernel.grid) extents_.push_back(module_.exprs.Cast(type_, extent));
   if (paired_) extents_[*paired_] = Make(ExprOp::kFloorDiv, extents_[*paired_], Int(2));
@@ -60,7 +64,7 @@ void TileOrder::Place(ExprId tile, ir::Block& block) {
     BindPlace(2, Make(ExprOp::kFloorDiv, tile, plane), block);
     tile = Bind(Make(ExprOp::kFloorMod, tile, plane), block, "tile");
   }
-  const ExprId rows = Int(raster_panel_ > 0 ? raster_panel_ : paired_ == 1 ? kPanelRows / 2 : kPanelRows);
+  const ExprId rows = Int(panel_rows_);
   const ExprId area = module_.exprs.Mul(rows, x_size);
   const ExprId first = Bind(module_.exprs.Mul(Make(ExprOp::kFloorDiv, tile, area), rows), block, "panel");
   const ExprId inside = Bind(Make(ExprOp::kFloorMod, tile, area), block, "inside");

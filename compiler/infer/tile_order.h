@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "compiler/target/target.h"
 #include "ir/module.h"
 
 namespace kiln::compiler {
@@ -15,7 +16,7 @@ namespace kiln::compiler {
 class TileOrder {
  public:
   // `paired`: the axis along which the two blocks of a cluster are neighbours; a tile then stands for a pair of them.
-  TileOrder(ir::Module& module, const ir::Kernel& kernel, std::optional<size_t> paired);
+  TileOrder(ir::Module& module, const ir::Kernel& kernel, const target::Target& target, std::optional<size_t> paired);
 
   ir::DType type() const { return type_; }  // of the blocks' variables
   ir::ExprId Total() const;                 // tiles
@@ -37,8 +38,8 @@ class TileOrder {
 
   ir::Module& module_;
   const std::vector<ir::VarId> block_vars_;
-  const uint32_t raster_panel_;
   const std::optional<size_t> paired_;
+  const int64_t panel_rows_;  // of tiles
   const ir::DType type_;
   std::vector<ir::ExprId> extents_, places_;
 };

@@ -25,8 +25,7 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
-constexpr int64_t kEnoughStages = 3;    // more stages make products no faster
-constexpr int64_t kBarrierRoom = 1024;  // for a kernel's mbarriers
+constexpr int64_t kBarrierRoom = 1024;  // for a kernel's mbarriers, whose rings are not known yet
 constexpr int64_t kVector = 16;         // bytes
 
 class Reader {
@@ -62,11 +61,10 @@ class Reader {
     bool grouped = false;
     for (const ir::Stmt& stmt : loop.body) {
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-      const auto* mma = gemm == nullptr ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
-      grouped |= mma != nullptr && mma->warps > 1;
+      grouped |= gemm != nullptr && RowOf(*gemm).IsByGroup();
       const auto* copy = std::get_if<ir::Copy>(&stmt.op);
       if (copy == nullptr || module_[copy->dst.buffer].space != Space::kShared) continue;
-      more_bytes_ += BytesOf(copy->dst.buffer) * (std::min<int64_t>(kEnoughStages, loop.num_stages) - 1);
+      more_bytes_ += BytesOf(copy->dst.buffer) * (std::min<int64_t>(context_.target->costs.enough_stages, loop.num_stages) - 1);
     }
     return grouped;
   }

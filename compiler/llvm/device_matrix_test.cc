@@ -40,7 +40,7 @@ TEST_P(DeviceMatrixTest, LoadsAndStoresMatrices) {
 TEST_P(DeviceMatrixTest, EveryMatrixInstruction) {
   for (const target::MmaInstruction& row : target::MmaInstructions(*GetParam())) {
     SCOPED_TRACE(row.name);
-    if (row.warps > 1) continue;  // MatrixGroups
+    if (row.IsByGroup()) continue;  // MatrixGroups
     const std::string text = Compile([&](TestKernel& k) {
       const auto words = [&](const ir::Layout& layout, DType type) {
         std::vector<Value*> v;
@@ -60,7 +60,7 @@ TEST_P(DeviceMatrixTest, EveryMatrixInstruction) {
 // Every type of wgmma, with the widest and the narrowest N, a from shared memory and from registers: two steps of k.
 TEST_P(DeviceMatrixTest, MatrixGroups) {
   for (const target::MmaInstruction& row : target::MmaInstructions(*GetParam())) {
-    if (row.warps == 1 || (row.n != 8 && row.n != 256)) continue;
+    if (!row.IsByGroup() || (row.n != 8 && row.n != 256)) continue;
     SCOPED_TRACE(row.name);
     for (const bool registers : {false, true}) {
       const std::string text = Compile([&](TestKernel& k) {

@@ -306,7 +306,7 @@ class KernelLowering {
   Values BoxAt(const ir::Region& global, const compiler::TensorTile& tile, int64_t row, int64_t column);
   void LowerGemm(const ir::Gemm& gemm);
   void LowerMma(const ir::Gemm& gemm, const target::MmaInstruction& mma);
-  void LowerScalarGemm(const ir::Gemm& gemm);
+  void LowerScalarGemm(const ir::Gemm& gemm, const target::MmaInstruction& row);
   void LowerProductWait(ir::BufferId sum, int32_t pending);
   void LowerWgmma(const ir::Gemm& gemm, const target::MmaInstruction& mma);
   struct Descriptor {
@@ -324,7 +324,7 @@ class KernelLowering {
   struct SharedRows;
   SharedRows MakeSharedRows(const ir::Region& region, Value* row, Value* k);
   Values HeldWords(ir::BufferId fragment, int64_t first, int64_t count);
-  Values WordsOfRows(const SharedRows& rows, int64_t row, int64_t step, int64_t steps);
+  Values WordsOfRows(const SharedRows& rows, int64_t row, int64_t k, bool has_next);
   Operand MakeOperand(const ir::Region& region, const ir::Layout& layout, const target::MmaInstruction& mma, bool is_a, bool k_is_last,
                       const compiler::WarpGrid& grid);
   Values OperandWords(const Operand& operand, int64_t atom, int64_t step);

@@ -63,8 +63,7 @@ bool KernelLowering::Run(std::string_view entry) {
   }
   ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
-    const auto* mma = gemm == nullptr || !gemm->plan ? nullptr : target::FindMma(*context_.target, gemm->plan->instruction);
-    if (mma != nullptr && mma->warps > 1) {
+    if (gemm != nullptr && compiler::RowOf(*gemm).in_flight) {
       has_wgmma_ = true;
       in_products_.insert({gemm->a.buffer, gemm->b.buffer, gemm->c.buffer});
     }
@@ -113,7 +112,7 @@ void KernelLowering::MarkReadOnly() {
 // as much as it reads is faster with plain loads. So is one in which a short loop reads some of a tensor again, as cross-entropy reads the
 // label's element: it finds that in the cache.
 void KernelLowering::FindReadOnce(const std::set<uint32_t>& written) {
-  constexpr int64_t kReduces = 8;
+  const int64_t many = context_.target->costs.mostly_reads;
   struct Loops {
     int64_t least = INT64_MAX, most = 0;
   };
@@ -133,9 +132,9 @@ void KernelLowering::FindReadOnce(const std::set<uint32_t>& written) {
       loops.least = std::min(loops.least, elements), loops.most = std::max(loops.most, elements);
     }
   });
-  if (kernel_.producers > 0 || most_written * kReduces > most_read) return;
+  if (kernel_.producers > 0 || most_written * many > most_read) return;
   for (const auto& [buffer, loops] : read)
-    if (loops.least * kReduces > most_read && !written.contains(buffer)) read_once_.insert(buffer);
+    if (loops.least * many > most_read && !written.contains(buffer)) read_once_.insert(buffer);
 }
 
 // Whether all elements are whole bytes: smaller ones have no address.

@@ -15,10 +15,6 @@ using ir::Place;
 
 using Dim = std::vector<Digit>;
 
-// Cycles on an H200 for 64 rows and a k of 16. kFewColumns: a wgmma of 8 or of 16 columns with its rows in registers. kEightColumns: four
-// warps side by side with mma.sync, for each 8 columns, including the ldmatrix.
-constexpr double kFewColumns = 14, kEightColumns = 8;
-
 std::vector<Digit> WarpReplicas(const WarpGrid& grid, int64_t size, int64_t stride) {
   std::vector<Digit> replicas;
   if (size > 1) replicas.push_back({size, Place::kThread, stride * grid.warp_size});
@@ -60,7 +56,16 @@ GemmShape ShapeOf(const ir::Gemm& gemm) {
   return {last(gemm.c, 2), last(gemm.c, 1), last(gemm.a, gemm.transpose_a ? 2 : 1)};
 }
 
-double CyclesOf(const ir::Gemm& gemm, const target::MmaInstruction& mma) {
+ir::GemmPlan PlanWith(const target::MmaInstruction& row, int64_t warps_m, int64_t warps_n) {
+  ir::GemmPlan plan{std::string(row.name), int32_t(warps_m), int32_t(warps_n)};
+  plan.row = &row;
+  return plan;
+}
+
+const target::MmaInstruction& RowOf(const ir::Gemm& gemm) { return *gemm.plan->row; }
+
+double CyclesOf(const ir::Gemm& gemm) {
+  const target::MmaInstruction& mma = RowOf(gemm);
   const GemmShape shape = ShapeOf(gemm);
   return double(shape.m / mma.m) * double(shape.n / mma.n) * double(shape.k / mma.k) * mma.cycles;
 }
@@ -107,8 +112,9 @@ Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads) {
   return Layout({std::move(m), std::move(n)}, std::move(replicas));
 }
 
-WarpGrid GridOf(const ir::GemmPlan& plan, const target::MmaInstruction& mma, uint32_t threads, const target::Target& target) {
-  const int64_t unit = int64_t(target.warp_size) * mma.warps;
+WarpGrid GridOf(const ir::Gemm& gemm, uint32_t threads, const target::Target& target) {
+  const ir::GemmPlan& plan = *gemm.plan;
+  const int64_t unit = int64_t(target.warp_size) * RowOf(gemm).Warps();
   return {plan.warps_m, plan.warps_n, plan.warps_k, int64_t(threads) / unit, unit};
 }
 
@@ -133,17 +139,12 @@ bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t dee
   return reads(gemm.a, !gemm.transpose_a) && reads(gemm.b, gemm.transpose_b);
 }
 
-std::string_view WarpInstruction(const target::MmaInstruction& mma) {
-  if (mma.warps == 1 || mma.a != mma.b || mma.c != ir::DType::kF32) return "";
-  return mma.a == ir::DType::kBF16 ? "mma.m16n8k16.f32.bf16" : mma.a == ir::DType::kF16 ? "mma.m16n8k16.f32.f16" : "";
-}
-
 bool IsFasterByWarps(const ir::Module& module, const ir::Gemm& gemm, const target::MmaInstruction& mma, const target::Target& target) {
   const ir::Region& held = mma.swapped ? gemm.b : gemm.a;
   const bool k_is_last = mma.swapped ? !gemm.transpose_a : gemm.transpose_b;
-  const target::MmaInstruction* each = target::FindMma(target, WarpInstruction(mma));
+  const target::MmaInstruction* each = mma.each_warp;
   if (each == nullptr || !k_is_last || module[held.buffer].space != ir::Space::kFragment) return false;
-  return double(mma.swapped ? mma.m : mma.n) / each->n * kEightColumns < kFewColumns;
+  return double(mma.swapped ? mma.m : mma.n) / each->n * target.costs.eight_columns < target.costs.few_columns;
 }
 
 bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits) {

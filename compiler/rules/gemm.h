@@ -11,16 +11,16 @@
 
 namespace kiln::compiler {
 
-inline constexpr std::string_view kFma = "fma";    // scalar multiply-add of each thread
-inline constexpr std::string_view kDp4a = "dp4a";  // four products of 8-bit integers at once
-
 // The shapes of op(a) (m × k), op(b) (k × n) and c (m × n).
 struct GemmShape {
   int64_t m, n, k;
 };
 GemmShape ShapeOf(const ir::Gemm& gemm);
-// Cycles of a multiprocessor, with the groups of warps one after the other.
-double CyclesOf(const ir::Gemm& gemm, const target::MmaInstruction& mma);
+// A plan with the row, and the row of a product that has its plan: every product from instructions on.
+ir::GemmPlan PlanWith(const target::MmaInstruction& row, int64_t warps_m = 1, int64_t warps_n = 1);
+const target::MmaInstruction& RowOf(const ir::Gemm& gemm);
+// Cycles of a multiprocessor, with the groups of warps one after the other. None of scalar products.
+double CyclesOf(const ir::Gemm& gemm);
 
 // Where warp w of a block works: row block w % warps_m, column block (w / warps_m) % warps_n, then part of k; further warps hold copies.
 struct WarpGrid {
@@ -36,7 +36,7 @@ ir::Layout OperandBLayout(const target::MmaInstruction& mma, const GemmShape& sh
 ir::Layout ScalarAccumulatorLayout(const GemmShape& shape, int64_t threads);
 
 // In units of the warps that compute one instruction: a single warp, or a group of four.
-WarpGrid GridOf(const ir::GemmPlan& plan, const target::MmaInstruction& mma, uint32_t threads, const target::Target& target);
+WarpGrid GridOf(const ir::Gemm& gemm, uint32_t threads, const target::Target& target);
 
 // Whether wgmma reads the tile as it lies in memory: the buffer's rows fill 32, 64 or a multiple of 128 bytes, and the matrix is all of it
 // or, where k runs along its last dimension (`k_is_last`), a part that starts where swizzles do. Only 16-bit types may have k otherwise.
@@ -47,10 +47,8 @@ bool WgmmaTile(std::span<const int64_t> extents, int64_t element_bits);  // the 
 // end beyond it.
 bool WgmmaReadsParts(const ir::Module& module, const ir::Gemm& gemm, int64_t deep);
 
-// Whether the warps of a group should compute a wgmma's product with mma.sync, each its own rows. That pays where one operand is in
-// registers anyway and the tile has few columns, for which wgmma takes as long as for more.
+// Whether the warps of a group should compute its product one by one, each its own rows. That pays where one operand is in registers anyway
+// and the tile has few columns, for which the group takes as long as for more.
 bool IsFasterByWarps(const ir::Module& module, const ir::Gemm& gemm, const target::MmaInstruction& mma, const target::Target& target);
-// The mma.sync that computes a warp's part of a row of wgmma; "" where there is none.
-std::string_view WarpInstruction(const target::MmaInstruction& mma);
 
 }  // namespace kiln::compiler

@@ -11,9 +11,11 @@ namespace kiln::compiler {
 inline constexpr uint32_t kGroupThreads = 128;
 // Threads that fill rings.
 inline constexpr uint32_t kProducers = kGroupThreads;
-// 32-bit registers of a multiprocessor, which all threads of a block can have.
-inline constexpr uint32_t kBlockRegisters = 65536;
-// Threads from which on a computing block is so large that no second one fits a multiprocessor.
+// Registers that a thread keeps which only fills rings, and that a computing thread gets at most: 128 for the largest sum of a product that a
+// group computes, the rest for its operands and for addresses. PTX ISA, setmaxnreg: multiples of 8 from 24 to 256.
+inline constexpr int64_t kFewRegisters = 40, kMostRegisters = 240;
+// Threads from which on a computing block is so large that no second one fits a multiprocessor: with the threads that fill its rings, it has
+// all registers.
 inline constexpr uint32_t kLargeBlock = 256;
 
 }  // namespace kiln::compiler

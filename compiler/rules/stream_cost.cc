@@ -5,33 +5,35 @@
 #include <cmath>
 
 #include "compiler/rules/gemm.h"
-#include "compiler/target/costs.h"
 #include "ir/op.h"
 
 namespace kiln::compiler {
-
-using target::kH200;
-
 namespace {
 
-constexpr double kByte = 1.0 / kH200.sum_bytes;  // cycles to move one byte of a partial sum
+// Cycles to move one byte of a partial sum.
+double Byte(const target::Costs& costs) { return 1.0 / costs.sum_bytes; }
 
 }  // namespace
 
-TileWork WorkOf(const ir::Module& module, const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t tiles, int64_t steps) {
+TileWork WorkOf(const ir::Module& module, const ir::Gemm& gemm, const target::Target& target, int64_t tiles, int64_t steps) {
   const GemmShape shape = ShapeOf(gemm);
-  return {tiles, steps, CyclesOf(gemm, mma) + kH200.step, double(shape.m * shape.n * ir::Bytes(module[gemm.c.buffer].dtype))};
+  return {tiles, steps, CyclesOf(gemm) + target.costs.step, double(shape.m * shape.n * ir::Bytes(module[gemm.c.buffer].dtype)), &target};
 }
 
-double DealtCycles(const TileWork& work, int64_t multiprocessors) {
+double DealtCycles(const TileWork& work) {
+  const int64_t multiprocessors = work.target->multiprocessors;
   const int64_t waves = (work.tiles + multiprocessors - 1) / multiprocessors;
-  return double(waves) * (double(work.steps) * work.step + kH200.tile);
+  return double(waves) * (double(work.steps) * work.step + work.target->costs.tile);
 }
 
-double PairedCycles(const TileWork& work) { return double(work.steps) / 2 * work.step + kH200.tile + 2 * kH200.meet + work.sum_bytes * kByte; }
+double PairedCycles(const TileWork& work) {
+  const target::Costs& costs = work.target->costs;
+  return double(work.steps) / 2 * work.step + costs.tile + 2 * costs.meet + work.sum_bytes * Byte(costs);
+}
 
-std::vector<Streams> WaysToStream(const TileWork& work, int64_t multiprocessors) {
+std::vector<Streams> WaysToStream(const TileWork& work) {
   std::vector<Streams> ways;
+  const int64_t multiprocessors = work.target->multiprocessors;
   const int64_t turns = work.tiles / multiprocessors, left = work.tiles % multiprocessors;
   if (work.steps <= 1 || left == 0) return ways;
   for (int64_t parts = 2; parts <= std::min(multiprocessors / left, work.steps); ++parts) ways.push_back({turns, left * parts});
@@ -43,23 +45,24 @@ std::vector<Streams> WaysToStream(const TileWork& work, int64_t multiprocessors)
   return ways;
 }
 
-Streams BestStreams(const TileWork& work, int64_t multiprocessors) {
+Streams BestStreams(const TileWork& work) {
   Streams best;
-  for (const Streams& streams : WaysToStream(work, multiprocessors)) {
-    if (best.blocks == 0 || StreamedCycles(work, streams, multiprocessors) < StreamedCycles(work, best, multiprocessors)) best = streams;
+  for (const Streams& streams : WaysToStream(work)) {
+    if (best.blocks == 0 || StreamedCycles(work, streams) < StreamedCycles(work, best)) best = streams;
   }
   return best;
 }
 
 // The owner adds the other blocks' parts one after the other.
-double StreamedCycles(const TileWork& work, const Streams& streams, int64_t multiprocessors) {
-  const int64_t left = work.tiles - streams.turns * multiprocessors;
+double StreamedCycles(const TileWork& work, const Streams& streams) {
+  const target::Costs& costs = work.target->costs;
+  const int64_t left = work.tiles - streams.turns * int64_t(work.target->multiprocessors);
   const bool aligned = streams.blocks % left == 0;
   const double each = std::ceil(double(left * work.steps) / double(streams.blocks));
   const double parts = std::max(1.0, std::ceil(double(work.steps) / each) - (aligned ? 1.0 : 0.0));
-  const double alone = double(streams.turns) * (double(work.steps) * work.step + kH200.tile);
-  const double shared = each * work.step * (aligned ? 1.0 : kH200.skewed) + (aligned ? 1.0 : 2.0) * kH200.tile;
-  return alone + shared + 2 * kH200.meet + (1 + parts) * work.sum_bytes * kByte;
+  const double alone = double(streams.turns) * (double(work.steps) * work.step + costs.tile);
+  const double shared = each * work.step * (aligned ? 1.0 : costs.skewed) + (aligned ? 1.0 : 2.0) * costs.tile;
+  return alone + shared + 2 * costs.meet + (1 + parts) * work.sum_bytes * Byte(costs);
 }
 
 }  // namespace kiln::compiler

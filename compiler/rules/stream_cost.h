@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cycles that an H200 takes for a product, for each way to distribute its tiles over the multiprocessors. clients/python/kiln/tiles.py
+// Cycles that the target takes for a product, for each way to distribute its tiles over the multiprocessors. clients/python/kiln/tiles.py
 // counts the same way.
 #pragma once
 
@@ -18,13 +18,14 @@ struct TileWork {
   int64_t steps = 0;     // of each
   double step = 0;       // cycles of one
   double sum_bytes = 0;  // of a tile's sum
+  const target::Target* target = nullptr;
 };
 
 // `gemm`: the only work of a step, with its instruction chosen.
-TileWork WorkOf(const ir::Module& module, const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t tiles, int64_t steps);
+TileWork WorkOf(const ir::Module& module, const ir::Gemm& gemm, const target::Target& target, int64_t tiles, int64_t steps);
 
 // Each block computes whole tiles, one after the other.
-double DealtCycles(const TileWork& work, int64_t multiprocessors);
+double DealtCycles(const TileWork& work);
 // A pair of blocks computes each tile; each of the two takes half of the steps (infer/split_pairs.h).
 double PairedCycles(const TileWork& work);
 
@@ -35,8 +36,8 @@ struct Streams {
 };
 // All splits worth a look. One cuts each tile into equal parts, so that blocks which share operands are at the same place in them. The
 // others cut all remaining steps into equal parts.
-std::vector<Streams> WaysToStream(const TileWork& work, int64_t multiprocessors);
-Streams BestStreams(const TileWork& work, int64_t multiprocessors);
-double StreamedCycles(const TileWork& work, const Streams& streams, int64_t multiprocessors);
+std::vector<Streams> WaysToStream(const TileWork& work);
+Streams BestStreams(const TileWork& work);
+double StreamedCycles(const TileWork& work, const Streams& streams);
 
 }  // namespace kiln::compiler

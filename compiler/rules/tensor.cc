@@ -6,18 +6,16 @@
 #include <utility>
 
 #include "compiler/rules/gemm.h"
-#include "compiler/target/costs.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
 
+// What the instruction's operands can say (CUDA driver API, cuTensorMapEncodeTiled), the same on every target that has it.
 constexpr int64_t kMaxBox = 256;
 constexpr size_t kMaxRank = 5;
 constexpr int64_t kSpan = 128;  // bytes of the widest swizzle
-// bytes. A copy of a smaller box takes less time than it takes to issue it.
-constexpr int64_t kLargeBox = 8192;
-constexpr int64_t kUnit = 16;  // bytes that strides, addresses and the first coordinate are multiples of
+constexpr int64_t kUnit = 16;   // bytes that strides, addresses and the first coordinate are multiples of
 
 // The dimensions along which a copy moves several elements; for a single row, also the dimension before.
 std::vector<size_t> Moving(std::span<const int64_t> extents) {
@@ -105,21 +103,22 @@ bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& 
   return true;
 }
 
-bool PanelsFit(const ir::Module& module, const Facts& facts, const ir::Copy& load) {
+bool PanelsFit(const ir::Module& module, const Facts& facts, const ir::Copy& load, const target::Target& target) {
   const TensorTile tile = TileOf(module, load);
   const ir::Buffer& buffer = module[load.src.buffer];
   // A box lies in shared memory panel by panel, each with all of the tile's rows.
-  if (tile.columns == 1 || tile.columns > kMaxBox || tile.rows > 1 || tile.row_bytes >= kLargeBox || buffer.shape.size() + 1 > kMaxRank) return false;
+  if (tile.columns == 1 || tile.rows > 1 || tile.row_bytes >= target.costs.large_box) return false;
+  if (tile.columns > kMaxBox || buffer.shape.size() + 1 > kMaxRank) return false;
   return facts.DivisorOf(buffer.shape.back()) % tile.column_step == 0 && facts.DivisorOf(load.src.offsets.back()) % tile.column_step == 0;
 }
 
-double LinesOf(const ir::Module& module, const Facts& facts, const ir::Copy& copy) {
+double LinesOf(const ir::Module& module, const Facts& facts, const ir::Copy& copy, const target::Target& target) {
   const ir::Region& global = GlobalSide(module, copy);
   const ir::Buffer& buffer = module[global.buffer];
   const TensorTile tile = TileOf(module, copy);
-  constexpr int64_t kLine = target::kH200.line;
-  const int64_t aligned = std::gcd(kLine, StrideDivisor(facts, buffer, tile.row_dim) * ir::Bytes(buffer.dtype));
-  return double(tile.rows * tile.row_step * tile.columns * tile.map.panels) * (2.0 - double(aligned) / kLine);
+  const int64_t line = target.costs.line;
+  const int64_t aligned = std::gcd(line, StrideDivisor(facts, buffer, tile.row_dim) * ir::Bytes(buffer.dtype));
+  return double(tile.rows * tile.row_step * tile.columns * tile.map.panels) * (2.0 - double(aligned) / double(line));
 }
 
 std::vector<TensorMap> TensorMapsOf(const ir::Module& module) {

@@ -52,10 +52,10 @@ bool TensorFits(const ir::Module& module, const Facts& facts, const ir::Region& 
 
 // Whether one box shall take all columns of a load that TensorFits accepts: boxes of fewer columns would be small, and no row ends inside a
 // panel.
-bool PanelsFit(const ir::Module& module, const Facts& facts, const ir::Copy& load);
+bool PanelsFit(const ir::Module& module, const Facts& facts, const ir::Copy& load, const target::Target& target);
 
-// Lines of 128 bytes that a load touches; rows that are not aligned so touch one more.
-double LinesOf(const ir::Module& module, const Facts& facts, const ir::Copy& copy);
+// The target's lines that a load touches; rows that are not aligned so touch one more.
+double LinesOf(const ir::Module& module, const Facts& facts, const ir::Copy& copy, const target::Target& target);
 
 // Maps of all tensor copies of a module, each once, in the order they occur: further parameters of its kernels.
 std::vector<TensorMap> TensorMapsOf(const ir::Module& module);

@@ -43,6 +43,7 @@ Row MmaSync(std::string_view name, int m, int k, DType a, DType b, DType c, Feat
            .a_layout = Layout({{T(8, 4), R(halves, e)}, {R(e, 1), T(4, 1), R(k / (4 * e), e * halves)}}),
            .b_layout = Layout({{T(8, 4)}, {R(e, 1), T(4, 1), R(k / (4 * e), e)}}),
            .c_layout = Layout({{T(8, 4), R(halves, 2)}, {R(2, 1), T(4, 1)}}),
+           .units = 4,  // tensor cores
            .intrinsic = intrinsic,
            .cycles = cycles}};
 }
@@ -66,6 +67,7 @@ Row Mfma(std::string_view name, int size, int k, DType a, DType b, DType c, Feat
            .a_layout = operand,
            .b_layout = operand,
            .c_layout = Layout({{R(4, 1), T(blocks, size), R(size / (4 * blocks), 4)}, {T(size, 1)}}),
+           .units = 4,  // SIMDs of a compute unit
            .intrinsic = intrinsic,
            .cycles = cycles}};
 }
@@ -95,7 +97,8 @@ Row Wmma(std::string_view name, DType a, DType b, DType c, Feature required, dou
 }
 
 // PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk…": warp w of the group has rows 16w … 16w + 15, laid out as mma.sync's;
-// of 8-bit operands a word holds four neighbours of k. b has no fragment: it stays in shared memory.
+// of 8-bit operands a word holds four neighbours of k. b has no fragment: it stays in shared memory. Products of 8-bit floats are added in
+// 13 bits, truncated: over a long k that is less than f16's precision.
 Row Wgmma(std::string_view name, int n, int k, DType a, DType b, DType c, std::string_view type) {
   const int e = 32 / ir::Bits(a);
   return {Family::kNvptx,
@@ -111,7 +114,11 @@ Row Wgmma(std::string_view name, int n, int k, DType a, DType b, DType c, std::s
            .a_layout = Layout({{T(8, 4), R(2, e), T(4, 32)}, {R(e, 1), T(4, 1), R(2, 2 * e)}}),
            .b_layout = Layout(),
            .c_layout = Layout({{T(8, 4), R(2, 2), T(4, 32)}, {R(2, 1), T(4, 1), R(n / 8, 4)}}),
-           .warps = 4,
+           .team = Team::kGroup,
+           .reads_shared = true,
+           .in_flight = true,
+           .short_sums = c == DType::kF32 && ir::IsFp8(a),
+           .units = 1,  // the multiprocessor's four tensor cores together
            .intrinsic = type,
            .cycles = n / 2.0}};
 }
@@ -181,6 +188,15 @@ const std::vector<Row>& Rows() {
   return rows;
 }
 
+// The row with which a warp computes its 16 rows of a group's row. It gives ldmatrix and fragments pairs of 16-bit floats.
+const MmaInstruction* EachWarp(const MmaInstruction& group, std::span<const MmaInstruction> rows) {
+  if (!group.IsByGroup() || group.a != group.b || ir::Bits(group.a) != 16) return nullptr;
+  const auto found = std::ranges::find_if(rows, [&](const MmaInstruction& row) {
+    return row.team == Team::kWarp && row.m == 16 && row.k == group.k && row.a == group.a && row.b == group.b && row.c == group.c;
+  });
+  return found == rows.end() ? nullptr : &*found;
+}
+
 std::vector<MmaInstruction> Select(const Target& target) {
   std::vector<MmaInstruction> selected;
   for (const Row& row : Rows()) {
@@ -189,7 +205,17 @@ std::vector<MmaInstruction> Select(const Target& target) {
       selected.push_back(row.instruction);
     }
   }
+  for (MmaInstruction& row : selected) row.each_warp = EachWarp(row, selected);
   return selected;
+}
+
+MmaInstruction Scalar(std::string_view name, Feature required, int k, DType operand, DType sum) {
+  MmaInstruction row{};
+  row.name = name, row.required = required;
+  row.m = row.n = 1, row.k = k;
+  row.a = row.b = operand, row.c = sum;
+  row.team = Team::kThread;
+  return row;
 }
 
 }  // namespace
@@ -203,6 +229,16 @@ std::span<const MmaInstruction> MmaInstructions(const Target& target) {
   const auto found = std::ranges::find(All(), target.arch, &Target::arch);
   if (found == All().end()) return {};
   return by_target[size_t(found - All().begin())];
+}
+
+const MmaInstruction& Fma() {
+  static const MmaInstruction row = Scalar("fma", Feature::kNone, 1, DType::kF32, DType::kF32);
+  return row;
+}
+
+const MmaInstruction& Dp4a() {
+  static const MmaInstruction row = Scalar("dp4a", Feature::kDp4a, 4, DType::kI8, DType::kI32);
+  return row;
 }
 
 MmaInstruction Unswapped(const MmaInstruction& row) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matrix instructions as rows (nvptx.def, amdgpu.def). Choosing one is a query with a cost (infer/instruction); what a row says
-// about fragments is all that layouts and lowering know about it.
+// Instructions that multiply matrices, as rows (nvptx.def, amdgpu.def). Choosing one is a query with a cost (infer/instructions); a plan then
+// has the row itself. What the row says is all that passes, layouts and lowering know about it.
 #pragma once
 
 #include <span>
@@ -13,7 +13,10 @@
 
 namespace kiln::target {
 
-// One warp computes c[m, n] += a[m, k] · b[n, k]ᵀ. Layouts map to (lane, register); a register is one element, and elements that
+// Who computes an instruction together: each thread alone, a warp, or a group of four warps.
+enum class Team : uint8_t { kThread, kWarp, kGroup };
+
+// The team computes c[m, n] += a[m, k] · b[n, k]ᵀ. Layouts map to (lane, register); a register is one element, and elements that
 // share a 32-bit word of the instruction's operand have neighbouring numbers, low bits first.
 struct MmaInstruction {
   std::string_view name;  // "mma.m16n8k16.f32.f16"; unique
@@ -23,22 +26,34 @@ struct MmaInstruction {
   ir::Layout a_layout;         // (m, k)
   ir::Layout b_layout;         // (n, k)
   ir::Layout c_layout;         // (m, n)
-  int warps = 1;               // that compute it together; lanes of the layouts are theirs. 4: wgmma, which reads the operand without a
-                               // layout (and the other one, unless it is a fragment) from shared memory itself
+  Team team = Team::kWarp;     // lanes of the layouts are its lanes
+  bool reads_shared = false;   // it reads the operand without a layout (and the other one, unless it is a fragment) from shared memory itself
+  bool in_flight = false;      // it may keep running while its team goes on, until somebody waits for the sum
+  bool short_sums = false;     // it adds in fewer bits than c has
+  int units = 0;               // of a multiprocessor, each of which computes such an instruction in `cycles`; 0: not known
   std::string_view intrinsic;  // LLVM's name, without the suffix of overloaded types
   bool swapped = false;        // the row computes cᵀ = b · aᵀ: what the hardware calls A is b here; c_layout is as c lies
-  double cycles;               // issue cycles of one instruction on one multiprocessor's share; a cost-model hint
+  double cycles;               // issue cycles of one instruction on one unit; a cost-model hint
+  // Of a group's row: the row with which each of its warps may compute the product's rows that it holds; nullptr where there is none.
+  const MmaInstruction* each_warp = nullptr;
 
+  bool IsByGroup() const { return team == Team::kGroup; }
+  bool IsScalar() const { return team == Team::kThread; }
+  int64_t Warps() const { return IsByGroup() ? 4 : 1; }  // of the team
   // Whether registers may hold the operand.
   bool ReadsA() const { return a_layout.rank() > 0; }
   bool ReadsB() const { return b_layout.rank() > 0; }
 };
 
-// The rows this target has, in the table's order. Where an instruction exists but is emulated by the hardware's assembler
+// The matrix instructions this target has, in the table's order. Where an instruction exists but is emulated by the hardware's assembler
 // (fp8 mma.sync on sm_90) its cycles say so.
 std::span<const MmaInstruction> MmaInstructions(const Target& target);
+// For products that fit none of these: each thread multiplies by itself. No cost model counts these rows, which have no cycles.
+const MmaInstruction& Fma();   // on every target and of every type
+const MmaInstruction& Dp4a();  // four products of 8-bit integers at once, with Feature::kDp4a
 // The row as the hardware names its operands.
 MmaInstruction Unswapped(const MmaInstruction& row);
+// For text, which has only names. nullptr: the target has no such matrix instruction.
 const MmaInstruction* FindMma(const Target& target, std::string_view name);
 
 }  // namespace kiln::target

@@ -10,8 +10,10 @@ namespace kiln::target {
 namespace {
 
 constexpr Target MakeTarget(std::string_view name, Family family, std::string_view arch, std::string_view llvm_features, uint32_t warp,
-                            uint32_t threads, uint32_t shared, uint32_t registers, uint32_t multiprocessors, Feature features) {
-  return {name, family, arch, llvm_features, warp, threads, shared, registers, multiprocessors, features};
+                            uint32_t threads, uint32_t shared, uint32_t registers_per_thread, uint32_t multiprocessors,
+                            uint32_t registers_per_multiprocessor, const Costs& costs, Feature features) {
+  return {name,  family,  arch, llvm_features, warp, threads, shared, registers_per_thread, multiprocessors, registers_per_multiprocessor,
+          costs, features};
 }
 
 constexpr Target MakeEmulated(std::string_view name, Target target) {

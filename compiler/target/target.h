@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "compiler/target/costs.h"
+
 namespace kiln::target {
 
 enum class Family : uint8_t { kNvptx, kAmdgpu };
@@ -50,13 +52,18 @@ struct Target {
   uint32_t max_threads;       // in a block
   uint32_t max_shared_bytes;  // for a block, dynamic
   uint32_t registers_per_thread;
-  uint32_t multiprocessors;  // of the usual board; a cost-model hint
+  uint32_t multiprocessors;               // of the usual board; a cost-model hint
+  uint32_t registers_per_multiprocessor;  // of 32 bits, which the threads of its blocks share
+  const Costs& costs;                     // what takes how long, for the cost models of passes
   Feature features;
   bool emulated = false;  // "emu:sm_90a": the same in all but the last step, which makes code for compiler/emulator
 
   // Of a thread's own memory, which its arrays and spilled registers share. CUDA C++ Programming Guide, technical specifications; LLVM's
   // AMDGPU backend, SIRegisterInfo and GCNSubtarget: what the scratch addresses of a wave reach.
   uint32_t MaxLocalBytes() const { return family == Family::kNvptx ? 512 << 10 : 131056; }
+
+  // Blocks of a cluster that every board with clusters runs. CUDA C++ Programming Guide, thread block clusters: the portable size.
+  uint32_t MaxClusterBlocks() const { return Has(Feature::kCluster) ? 8 : 1; }
 
   bool Has(Feature f) const { return (uint32_t(features) & uint32_t(f)) == uint32_t(f); }
 };

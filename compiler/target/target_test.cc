@@ -35,6 +35,8 @@ TEST(Find, EmulatedTargetsAreTheSameInAllButTheName) {
     EXPECT_FALSE(real.emulated);
     EXPECT_EQ(emulated.features, real.features);
     EXPECT_EQ(emulated.max_shared_bytes, real.max_shared_bytes);
+    EXPECT_EQ(emulated.registers_per_multiprocessor, real.registers_per_multiprocessor);
+    EXPECT_EQ(&emulated.costs, &real.costs);
     EXPECT_EQ(MmaInstructions(emulated).data(), MmaInstructions(real).data());
   }
   EXPECT_FALSE(Find("emu:sm_1"));
@@ -88,7 +90,7 @@ void ExpectCovers(const ir::Layout& layout, int rows, int columns, uint32_t warp
 TEST_P(Instructions, FragmentsCoverTheirMatrices) {
   for (const MmaInstruction& row : MmaInstructions(*GetParam())) {
     SCOPED_TRACE(row.name);
-    const uint32_t lanes = GetParam()->warp_size * uint32_t(row.warps);
+    const uint32_t lanes = GetParam()->warp_size * uint32_t(row.Warps());
     ExpectCovers(row.c_layout, row.m, row.n, lanes);
     if (row.ReadsA()) {
       ExpectCovers(row.a_layout, row.m, row.k, lanes);
@@ -99,7 +101,35 @@ TEST_P(Instructions, FragmentsCoverTheirMatrices) {
       EXPECT_EQ(row.b_layout.Registers() * ir::Bits(row.b) % 32, 0);
     }
     EXPECT_TRUE(row.ReadsA() || row.ReadsB());
-    EXPECT_EQ(row.ReadsA() && row.ReadsB(), row.warps == 1) << "groups of warps read one operand from shared memory";
+    EXPECT_EQ(row.ReadsA() && row.ReadsB(), !row.reads_shared);
+  }
+}
+
+// PTX ISA, wgmma: asynchronous, and fp8's sums keep fewer bits than f32. Of a group of warps nothing else is known.
+TEST_P(Instructions, GroupsComputeAsynchronouslyFromSharedMemory) {
+  for (const MmaInstruction& row : MmaInstructions(*GetParam())) {
+    SCOPED_TRACE(row.name);
+    EXPECT_FALSE(row.IsScalar());
+    EXPECT_EQ(row.IsByGroup(), row.name.starts_with("wgmma."));
+    EXPECT_EQ(row.reads_shared, row.IsByGroup());
+    EXPECT_EQ(row.in_flight, row.IsByGroup());
+    EXPECT_EQ(row.short_sums, row.IsByGroup() && row.c == ir::DType::kF32 && ir::Bits(row.a) == 8);
+    EXPECT_EQ(row.Warps(), row.IsByGroup() ? 4 : 1);
+  }
+}
+
+// Each warp of a group holds 16 of its 64 rows as mma.sync does: its fragments are a part of the group's.
+TEST_P(Instructions, EachWarpComputesItsRows) {
+  for (const MmaInstruction& row : MmaInstructions(*GetParam())) {
+    SCOPED_TRACE(row.name);
+    EXPECT_EQ(row.each_warp != nullptr, row.IsByGroup() && ir::Bits(row.a) == 16);
+    if (row.each_warp == nullptr) continue;
+    const MmaInstruction hardware = Unswapped(row);
+    const MmaInstruction& each = *row.each_warp;
+    EXPECT_EQ(FindMma(*GetParam(), each.name), &each);
+    EXPECT_EQ(std::tuple(each.a, each.b, each.c, each.k, each.m * 4), std::tuple(row.a, row.b, row.c, row.k, hardware.m));
+    for (int lane = 0; lane < 32; ++lane) EXPECT_EQ(hardware.a_layout.ThreadPart(lane), each.a_layout.ThreadPart(lane));
+    for (int i = 0; i < each.a_layout.Registers(); ++i) EXPECT_EQ(hardware.a_layout.RegisterPart(i), each.a_layout.RegisterPart(i));
   }
 }
 
@@ -125,6 +155,24 @@ INSTANTIATE_TEST_SUITE_P(AllTargets, Instructions, ::testing::ValuesIn([] {
                            return targets;
                          }()),
                          [](const auto& info) { return std::string(info.param->arch); });
+
+TEST(Instructions, ScalarRowsAreOfOneThread) {
+  for (const MmaInstruction* row : {&Fma(), &Dp4a()}) {
+    EXPECT_TRUE(row->IsScalar() && !row->IsByGroup() && !row->ReadsA() && !row->ReadsB()) << row->name;
+    EXPECT_EQ(row->cycles, 0);
+  }
+  EXPECT_EQ(Fma().k, 1);
+  EXPECT_EQ(Dp4a().k, 4);
+}
+
+// CUDA C++ Programming Guide, technical specifications; AMD's ISA documents: 512 registers of 64 lanes in four SIMDs, 1536 of 32 in two.
+TEST(Targets, RegistersOfAMultiprocessor) {
+  for (const Target& target : All()) {
+    const uint32_t amd = target.warp_size == 64 ? 512 * 64 * 4 : 1536 * 32 * 2;
+    EXPECT_EQ(target.registers_per_multiprocessor, target.family == Family::kNvptx ? 65536 : amd) << target.name;
+    EXPECT_EQ(target.MaxClusterBlocks(), target.Has(Feature::kTma) ? 8 : 1) << target.name;
+  }
+}
 
 const MmaInstruction& Row(std::string_view target, std::string_view name) {
   const MmaInstruction* row = FindMma(**Find(target), name);

@@ -97,7 +97,7 @@ void AddGroups(std::vector<Form>& forms, const target::MmaInstruction& row) {
 
 void AddMatrixForms(std::vector<Form>& forms) {
   for (const target::MmaInstruction& row : target::MmaInstructions(**target::Find("cuda:sm_90a"))) {
-    if (row.warps == 1) {
+    if (!row.IsByGroup()) {
       AddMma(forms, row, Content::kIntegers);
       if (ir::IsFloat(row.c)) AddMma(forms, row, Content::kReals);
     } else if (!row.swapped && (row.n == 8 || row.n % 64 == 0)) {

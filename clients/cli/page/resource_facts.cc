@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "clients/cli/page/facts.h"
-#include "compiler/rules/roles.h"
 
 namespace kiln::cli {
 namespace {
@@ -23,8 +22,8 @@ Json TargetFacts(const target::Target* target) {
                        {"shared", target->max_shared_bytes},
                        {"registers", target->registers_per_thread},
                        {"multiprocessors", target->multiprocessors},
-                       // A figure of NVIDIA's; the rows of AMD's targets have none.
-                       {"all_registers", nvidia ? Json(compiler::kBlockRegisters) : Json::Null()}});
+                       // The page counts the blocks that fit by how NVIDIA's multiprocessors give out registers.
+                       {"all_registers", nvidia ? Json(target->registers_per_multiprocessor) : Json::Null()}});
 }
 
 }  // namespace

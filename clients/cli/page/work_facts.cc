@@ -10,7 +10,6 @@
 
 #include "clients/cli/page/facts.h"
 #include "clients/cli/page/statements.h"
-#include "compiler/target/costs.h"
 #include "compiler/target/instructions.h"
 #include "ir/print.h"
 #include "ir/visit.h"
@@ -158,11 +157,10 @@ Json TensorBytes(const ir::Module& program) {
   return Json(Whole(bytes));
 }
 
-// Operations of one multiprocessor in a cycle; nothing where the rows do not tell how many units it has.
-std::optional<double> Rate(const target::Target& target, const target::MmaInstruction& row) {
-  constexpr double kUnits = 4;  // nvptx.def and amdgpu.def: four tensor cores, four SIMDs of a compute unit of CDNA
-  if (target.family == target::Family::kAmdgpu && target.warp_size != 64) return std::nullopt;
-  return 2.0 * row.m * row.n * row.k / row.cycles * (row.warps > 1 ? 1 : kUnits);
+// Operations of one multiprocessor in a cycle; nothing where the row does not tell how many units it has.
+std::optional<double> Rate(const target::MmaInstruction& row) {
+  if (row.units == 0) return std::nullopt;
+  return 2.0 * row.m * row.n * row.k / row.cycles * row.units;
 }
 
 Json Products(const Decided& decided, const target::Target* target) {
@@ -173,7 +171,7 @@ Json Products(const Decided& decided, const target::Target* target) {
       if (gemm == nullptr || !gemm->plan) return;
       const std::string& name = gemm->plan->instruction;
       const target::MmaInstruction* row = target == nullptr ? nullptr : target::FindMma(*target, name);
-      const std::optional<double> rate = row == nullptr ? std::nullopt : Rate(*target, *row);
+      const std::optional<double> rate = row == nullptr ? std::nullopt : Rate(*row);
       const uint32_t line = decided.LineOf(stmt);
       found.emplace(std::pair(line, name),
                     Json::Object({{"line", line}, {"instruction", name}, {"rate", rate ? Json(*rate) : Json::Null()}, {"row", row != nullptr}}));
@@ -187,7 +185,7 @@ Json Products(const Decided& decided, const target::Target* target) {
 // Bytes that a multiprocessor has from memory and from L2 in a cycle. Only an H200 has figures (compiler/target/costs.h).
 Json Bandwidth(const target::Target* target) {
   if (target == nullptr || (target->arch != "sm_90a" && target->arch != "sm_90")) return Json::Null();
-  const target::Costs& costs = target::kH200;
+  const target::Costs& costs = target->costs;
   return Json::Object({{"memory", double(costs.line) / costs.memory_line_cycles}, {"l2", double(costs.line) / costs.line_cycles}});
 }
 

@@ -80,7 +80,7 @@ TEST_P(Instruction, MultipliesWhatTheTablesPutIn) {
   MatrixUnits units;
   std::mt19937 random(1);
   for (const MmaInstruction& row : target::MmaInstructions(target)) {
-    if (row.warps > 1) continue;  // wgmma is no instruction of one warp
+    if (row.IsByGroup()) continue;  // wgmma is no instruction of one warp
     SCOPED_TRACE(row.name);
     Warp warp(target.warp_size);
     const bool is_unsigned = row.a == DType::kU8 || row.b == DType::kU8;

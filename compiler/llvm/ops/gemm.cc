@@ -34,12 +34,13 @@ bool LdMatrixFits(const MmaInstruction& mma, DType dtype, bool k_contiguous) {
 }  // namespace
 
 void KernelLowering::LowerGemm(const ir::Gemm& gemm) {
-  if (!gemm.plan) return diagnostics_.Internal("a gemm without an instruction", loc_);
-  const MmaInstruction* mma = target::FindMma(*context_.target, gemm.plan->instruction);
-  if (mma == nullptr) return LowerScalarGemm(gemm);
-  if (gemm.plan->by_warps) return LowerByWarps(gemm, *mma);
-  if (mma->warps > 1) return LowerWgmma(gemm, *mma);
-  LowerMma(gemm, *mma);
+  const MmaInstruction& mma = compiler::RowOf(gemm);
+  if (gemm.plan->by_warps) return LowerByWarps(gemm, mma);
+  switch (mma.team) {
+    case target::Team::kThread: return LowerScalarGemm(gemm, mma);
+    case target::Team::kWarp: return LowerMma(gemm, mma);
+    case target::Team::kGroup: return LowerWgmma(gemm, mma);
+  }
 }
 
 KernelLowering::Operand KernelLowering::MakeOperand(const ir::Region& region, const Layout& layout, const MmaInstruction& mma, bool is_a,
@@ -97,7 +98,7 @@ KernelLowering::Operand KernelLowering::MakeOperand(const ir::Region& region, co
 
 void KernelLowering::LowerMma(const ir::Gemm& gemm, const MmaInstruction& mma) {
   const GemmShape shape = compiler::ShapeOf(gemm);
-  const WarpGrid grid = compiler::GridOf(*gemm.plan, mma, threads_.Count(), *context_.target);
+  const WarpGrid grid = compiler::GridOf(gemm, threads_.Count(), *context_.target);
   const Operand a = MakeOperand(gemm.a, compiler::OperandALayout(mma, shape, grid), mma, true, !gemm.transpose_a, grid);
   const Operand w = MakeOperand(gemm.b, compiler::OperandBLayout(mma, shape, grid), mma, false, gemm.transpose_b, grid);
   const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n, steps = shape.k / mma.k;

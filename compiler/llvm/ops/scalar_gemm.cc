@@ -11,14 +11,14 @@ namespace kiln::llvm_ir {
 using compiler::GemmShape;
 using ir::DType;
 
-void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm) {
+void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm, const target::MmaInstruction& row) {
   const GemmShape shape = compiler::ShapeOf(gemm);
   const ir::Layout layout = compiler::ScalarAccumulatorLayout(shape, threads_.Count());
   const std::vector<Value*> thread = ThreadParts(layout, thread_);
   const DType type_c = module_[gemm.c.buffer].dtype;
   const DType wide = ir::IsFloat(type_c) ? (type_c == DType::kF64 ? DType::kF64 : DType::kF32) : type_c;
-  const bool dp4a = gemm.plan->instruction == compiler::kDp4a;
-  const int64_t step = dp4a ? 4 : 1;
+  const int64_t step = row.k;
+  const bool dp4a = step == 4;
 
   if (gemm.clear_accum) {
     for (int64_t r = 0; r < layout.Registers(); ++r) StoreRegister(gemm.c.buffer, r, ToMemory(Constant(type_c, 0), type_c));

@@ -13,9 +13,8 @@ using ir::Space;
 
 namespace {
 
-constexpr int kPair = 2;               // blocks of a cluster that share loads
-constexpr int64_t kFewRegisters = 40;  // what filling takes
-constexpr int64_t kMostRegisters = 240;
+constexpr int kPair = 2;  // blocks of a cluster that share loads
+// A box's coordinates have 32 bits, to which a place within the tile is added.
 constexpr int64_t kLargestTile = 1 << 16;                            // elements along a dimension: more than shared memory holds
 constexpr int64_t kFarthest = (INT32_MAX - kLargestTile) / 16 * 16;  // as an innermost coordinate a multiple of 16 bytes
 
@@ -94,12 +93,12 @@ void KernelLowering::LowerRoles() {
   // As in CreateKernel: max_registers takes precedence over min_blocks.
   const int64_t given = context_.options.max_registers(), limit = given == 0 ? 256 : Floor8(given);
   const int64_t blocks = given == 0 ? std::max(kernel_.min_blocks, 1u) : 1;
-  const int64_t start = std::min(Floor8(int64_t(compiler::kBlockRegisters) / (all * kGroupThreads * blocks)), limit);
-  const int64_t more = std::min(Floor8((start * all - kFewRegisters) / groups), kMostRegisters);
-  const bool moves = start > kFewRegisters && start < kMostRegisters && more > start;
+  const int64_t start = std::min(Floor8(int64_t(context_.target->registers_per_multiprocessor) / (all * kGroupThreads * blocks)), limit);
+  const int64_t more = std::min(Floor8((start * all - compiler::kFewRegisters) / groups), compiler::kMostRegisters);
+  const bool moves = start > compiler::kFewRegisters && start < compiler::kMostRegisters && more > start;
 
   b().SetInsertPoint(fill);
-  if (moves) device_->SetRegisters(int(kFewRegisters), /*more=*/false);
+  if (moves) device_->SetRegisters(int(compiler::kFewRegisters), /*more=*/false);
   slice_ = &slice;
   When(b().CreateICmpEQ(thread_, I32(kernel_.threads)), [&] { LowerBlock(kernel_.body); });
   slice_ = nullptr;

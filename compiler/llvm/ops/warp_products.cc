@@ -14,14 +14,6 @@ using compiler::GemmShape;
 using compiler::WarpGrid;
 using target::MmaInstruction;
 
-namespace {
-
-constexpr int64_t kColumns = 8;    // of one mma.sync
-constexpr int64_t kRegisters = 4;  // of its result
-constexpr int64_t kDepth = 16;
-
-}  // namespace
-
 // The operand in shared memory. A lane gives ldmatrix the address of row l % 8, at the (l / 8)th group of eight elements along k.
 struct KernelLowering::SharedRows {
   const ir::Region* region;
@@ -42,11 +34,11 @@ KernelLowering::SharedRows KernelLowering::MakeSharedRows(const ir::Region& regi
   return rows;
 }
 
-// The words of eight rows from `row` on, for this step and, if there is one, the next.
-Values KernelLowering::WordsOfRows(const SharedRows& rows, int64_t row, int64_t step, int64_t steps) {
+// The words of eight rows from `row` on, for the step that begins at `k` and, if there is one, the next.
+Values KernelLowering::WordsOfRows(const SharedRows& rows, int64_t row, int64_t k, bool has_next) {
   const ir::BufferId buffer = rows.region->buffer;
-  const SplitOffset offset{rows.lane, SharedTerm(buffer, rows.row_dim, row) + SharedTerm(buffer, rows.k_dim, step * kDepth)};
-  return device_->LoadMatrix(SharedPointer(buffer, offset, rows.after), step + 1 < steps ? 4 : 2, /*transpose=*/false);
+  const SplitOffset offset{rows.lane, SharedTerm(buffer, rows.row_dim, row) + SharedTerm(buffer, rows.k_dim, k)};
+  return device_->LoadMatrix(SharedPointer(buffer, offset, rows.after), has_next ? 4 : 2, /*transpose=*/false);
 }
 
 // Pairs of neighbours along k.
@@ -63,10 +55,11 @@ void KernelLowering::LowerByWarps(const ir::Gemm& gemm, const MmaInstruction& mm
   const ir::BufferId held = (mma.swapped ? gemm.b : gemm.a).buffer;
   if (module_[held].space != ir::Space::kFragment) return diagnostics_.Internal("warps multiply an operand that is not in registers", loc_);
   const GemmShape shape = compiler::ShapeOf(gemm);
-  const WarpGrid grid = compiler::GridOf(*gemm.plan, mma, threads_.Count(), *context_.target);
+  const WarpGrid grid = compiler::GridOf(gemm, threads_.Count(), *context_.target);
   const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n, steps = shape.k / mma.k / grid.warps_k;
   const MmaInstruction hardware = target::Unswapped(mma);
-  const MmaInstruction& each = *target::FindMma(*context_.target, compiler::WarpInstruction(mma));
+  const MmaInstruction& each = *mma.each_warp;
+  const int64_t wide = each.n, registers = each.c_layout.Registers();
   Value* group = warp_group_ != nullptr ? warp_group_ : device_->Uniform(b().CreateUDiv(thread_, I32(grid.warp_size)));
   Value* group_k = b().CreateURem(b().CreateUDiv(group, I32(grid.warps_m * grid.warps_n)), I32(grid.warps_k));
   Value* group_n = b().CreateURem(b().CreateUDiv(group, I32(grid.warps_m)), I32(grid.warps_n));
@@ -74,25 +67,26 @@ void KernelLowering::LowerByWarps(const ir::Gemm& gemm, const MmaInstruction& mm
   Value* column = mma.swapped || grid.warps_n == 1 ? nullptr : b().CreateMul(group_n, I32(shape.n / grid.warps_n));
   const SharedRows tile = MakeSharedRows(mma.swapped ? gemm.a : gemm.b, column, k);
   const int64_t held_atoms = mma.swapped ? atoms_n : atoms_m, tile_atoms = mma.swapped ? atoms_m : atoms_n;
-  const int64_t blocks = tile_atoms * hardware.n / kColumns;
+  const int64_t blocks = tile_atoms * hardware.n / wide;
   Values c;
   for (int64_t r = 0; r < mma.c_layout.Registers() * atoms_m * atoms_n; ++r) {
     c.push_back(gemm.clear_accum ? llvm::Constant::getNullValue(MemoryType(llvm(), mma.c)) : LoadRegister(gemm.c.buffer, r));
   }
   // Index of the first result register of a block of columns.
   const auto start = [&](int64_t atom, int64_t block) {
-    const int64_t at = block * kColumns / hardware.n, place = mma.swapped ? atom + atoms_n * at : at + atoms_n * atom;
-    return mma.c_layout.Registers() * place + kRegisters * (block % (hardware.n / kColumns));
+    const int64_t at = block * wide / hardware.n, place = mma.swapped ? atom + atoms_n * at : at + atoms_n * atom;
+    return mma.c_layout.Registers() * place + registers * (block % (hardware.n / wide));
   };
   std::vector<Values> words(static_cast<size_t>(blocks));
   for (int64_t step = 0; step < steps; ++step) {
     const ptrdiff_t half = step % 2 * 2;
-    for (int64_t block = 0; half == 0 && block < blocks; ++block) words[size_t(block)] = WordsOfRows(tile, block * kColumns, step, steps);
+    for (int64_t block = 0; half == 0 && block < blocks; ++block)
+      words[size_t(block)] = WordsOfRows(tile, block * wide, step * each.k, step + 1 < steps);
     for (int64_t atom = 0; atom < held_atoms; ++atom) {
       const Values rows = HeldWords(held, hardware.a_layout.Registers() * (step + steps * atom), hardware.a_layout.Registers());
       for (int64_t block = 0; block < blocks; ++block) {
         const auto first = c.begin() + ptrdiff_t(start(atom, block));
-        const Values in(first, first + kRegisters), columns(words[size_t(block)].begin() + half, words[size_t(block)].begin() + half + 2);
+        const Values in(first, first + registers), columns(words[size_t(block)].begin() + half, words[size_t(block)].begin() + half + 2);
         std::ranges::copy(device_->Mma(each, rows, columns, in), first);
       }
     }

@@ -74,7 +74,7 @@ Values KernelLowering::GroupWords(const GroupOperand& operand, int64_t atom, int
 
 void KernelLowering::LowerWgmma(const ir::Gemm& gemm, const MmaInstruction& mma) {
   const GemmShape shape = compiler::ShapeOf(gemm);
-  const WarpGrid grid = compiler::GridOf(*gemm.plan, mma, threads_.Count(), *context_.target);
+  const WarpGrid grid = compiler::GridOf(gemm, threads_.Count(), *context_.target);
   const int64_t atoms_m = shape.m / mma.m / grid.warps_m, atoms_n = shape.n / mma.n / grid.warps_n, steps = shape.k / mma.k / grid.warps_k;
   const int64_t registers = mma.c_layout.Registers(), columns = shape.n / grid.warps_n;
   const MmaInstruction hardware = target::Unswapped(mma);

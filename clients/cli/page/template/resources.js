@@ -25,7 +25,7 @@ function occupancy(kernel, target) {
   if (kernel.registers === null) {
     says.push("By registers nothing can be said: how many a thread has is known once an assembler has run.");
   } else if (target.all_registers === null) {
-    says.push("How many registers a multiprocessor has is not in the target's row, so registers say nothing of how many blocks fit.");
+    says.push("In what portions a multiprocessor gives out registers is not in the target's row, so registers say nothing of how many blocks fit.");
   } else if (threads !== null) {
     // A warp gets registers in portions of 256: eight for each of its threads.
     const each = Math.ceil(kernel.registers / 8) * 8;
