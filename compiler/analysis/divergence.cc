@@ -77,7 +77,7 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
                  },
                  [&](const ir::Store& store) { Write(stmt, store.buffer, store.indices, store.value, divergent); },
                  [&](const ir::Atomic& atomic) { Write(stmt, atomic.buffer, atomic.indices, atomic.value, divergent); },
-                 ir::Ignored<ir::Alloc, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Barrier, ir::AsyncCommit, ir::AsyncWait,
+                 ir::Ignored<ir::Alloc, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Barrier, ir::AsyncCommit, ir::AsyncWait,
                              ir::RingStep, ir::PairSum, ir::StreamSum>{},
              },
              stmt.op);
