@@ -18,13 +18,13 @@ constexpr int kMostRounds = 64;
 
 }  // namespace
 
-Divergence::Divergence(const ir::Module& module, const ir::Block& body) : module_(module) {
-  const auto known = [&] { return vars_.size() + locals_.size() + left_.size(); };
+Divergence::Divergence(const ir::Module& module, const ir::Kernel& kernel) : module_(module), all_{0, kernel.threads} {
+  const auto known = [&] { return vars_.size() + writers_ + left_.size(); };
   int rounds = 0;
   for (size_t before = SIZE_MAX; before != known();) {
     before = known();
-    Visit(body, false);
-    if (++rounds == kMostRounds) TakeAllToDiffer(body);
+    Visit(kernel.body, false);
+    if (++rounds == kMostRounds) TakeAllToDiffer(kernel.body);
   }
 }
 
@@ -32,11 +32,16 @@ void Divergence::TakeAllToDiffer(const ir::Block& body) {
   ir::Walk(body, [&](const ir::Stmt& stmt) {
     if (const auto* let = std::get_if<ir::Let>(&stmt.op)) vars_.insert(let->var);
     if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && module_[alloc->buffer].space == Space::kLocal)
-      locals_.insert(alloc->buffer);
+      Mark(alloc->buffer, {all_.begin, all_.end, /*together=*/false});
   });
 }
 
-bool Divergence::Differs(ir::ExprId id) const {
+bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among) const {
+  // A local is each thread's own, so what others than `among` wrote is nothing to these.
+  const auto written_apart = [&](const Writers& w) {
+    const bool by_all = w.together && w.begin <= among.begin && among.end <= w.end;
+    return w.begin < among.end && among.begin < w.end && !by_all;
+  };
   std::vector<ir::ExprId> open{id};
   std::set<ir::ExprId> seen;
   while (!open.empty()) {
@@ -45,7 +50,9 @@ bool Divergence::Differs(ir::ExprId id) const {
     if (!seen.insert(next).second) continue;
     const ir::ExprNode& node = module_.exprs[next];
     if (node.op == ir::ExprOp::kVar && (module_.vars[node.ref].kind == ir::VarKind::kThread || vars_.contains(ir::VarId(node.ref)))) return true;
-    if (node.op == ir::ExprOp::kLoad && locals_.contains(ir::BufferId(node.ref))) return true;
+    if (node.op == ir::ExprOp::kLoad) {
+      if (const auto it = locals_.find(ir::BufferId(node.ref)); it != locals_.end() && std::ranges::any_of(it->second, written_apart)) return true;
+    }
     open.insert(open.end(), node.Args().begin(), node.Args().end());
   }
   return false;
@@ -59,21 +66,21 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
   std::visit(ir::Overloaded{
                  [&](const ir::For& loop) {
                    const bool outer = std::exchange(in_parallel_, in_parallel_ || loop.kind == ir::LoopKind::kParallel);
-                   VisitLoop(loop.body, &loop, std::ranges::any_of(loop.extents, [&](ir::ExprId e) { return Differs(e); }), divergent);
+                   VisitLoop(loop.body, &loop, std::ranges::any_of(loop.extents, [&](ir::ExprId e) { return Differs(e, scope_); }), divergent);
                    in_parallel_ = outer;
                  },
-                 [&](const ir::While& loop) { VisitLoop(loop.body, &loop, Differs(loop.cond), divergent); },
+                 [&](const ir::While& loop) { VisitLoop(loop.body, &loop, Differs(loop.cond, scope_), divergent); },
                  [&](const ir::If& branch) {
-                   const bool differs = Differs(branch.cond);
+                   const bool differs = Differs(branch.cond, scope_);
                    const bool outer = std::exchange(apart_, apart_ || differs);
-                   Visit(branch.then_body, divergent || differs);
-                   Visit(branch.else_body, divergent || differs);
+                   VisitBranch(branch.then_body, branch.then_threads, divergent || differs);
+                   VisitBranch(branch.else_body, branch.else_threads, divergent || differs);
                    apart_ = outer;
                  },
                  [&](const ir::Break&) { Leave(); },
                  [&](const ir::Continue&) { Leave(); },
                  [&](const ir::Let& let) {
-                   if (in_parallel_ || Differs(let.value)) vars_.insert(let.var);
+                   if (in_parallel_ || Differs(let.value, scope_)) vars_.insert(let.var);
                  },
                  [&](const ir::Store& store) { Write(stmt, store.buffer, store.indices, store.value, divergent); },
                  [&](const ir::Atomic& atomic) { Write(stmt, atomic.buffer, atomic.indices, atomic.value, divergent); },
@@ -81,6 +88,15 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
                              ir::RingStep, ir::PairSum, ir::StreamSum>{},
              },
              stmt.op);
+}
+
+void Divergence::VisitBranch(const ir::Block& body, const std::optional<ir::ThreadRange>& threads, bool divergent) {
+  if (!threads) return Visit(body, divergent);
+  const ir::ThreadRange outer = std::exchange(scope_, *threads);
+  const bool outside = std::exchange(in_range_, true);
+  Visit(body, false);
+  in_range_ = outside;
+  scope_ = outer;
 }
 
 void Divergence::VisitLoop(const ir::Block& body, const void* loop, bool differs, bool divergent) {
@@ -93,9 +109,10 @@ void Divergence::VisitLoop(const ir::Block& body, const void* loop, bool differs
 }
 
 void Divergence::Write(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ir::ExprId>& indices, ir::ExprId value, bool divergent) {
-  const bool differs = divergent || Differs(value) || std::ranges::any_of(indices, [&](ir::ExprId index) { return Differs(index); });
-  if (module_[buffer].space == Space::kLocal && (differs || in_parallel_)) locals_.insert(buffer);
-  if (differs && !in_parallel_) of_each_thread_.insert(&stmt);
+  const bool differs =
+      divergent || in_parallel_ || Differs(value, scope_) || std::ranges::any_of(indices, [&](ir::ExprId index) { return Differs(index, scope_); });
+  if (module_[buffer].space == Space::kLocal && (differs || !scope_.Holds(all_))) Mark(buffer, {scope_.begin, scope_.end, !differs});
+  if ((differs || in_range_) && !in_parallel_) of_each_thread_.insert(&stmt);
 }
 
 }  // namespace kiln::compiler

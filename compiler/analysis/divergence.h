@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the threads of a block may differ: in values that they compute from their index, and in the statements that they run depending on
-// such values. Everywhere else they do the same.
+// Where threads may differ: in values that they compute from their index, and in the statements that they run depending on such values.
+// Everywhere else they do the same. The threads of a range that a branch has (ir::If) come to it together, so within it they may do the same
+// though the block's threads differ: a local that just they have counted up is one number to them.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <set>
 
 #include "ir/module.h"
@@ -13,33 +16,48 @@ namespace kiln::compiler {
 
 class Divergence {
  public:
-  Divergence(const ir::Module& module, const ir::Block& body);
+  Divergence(const ir::Module& module, const ir::Kernel& kernel);
 
-  // Whether threads may see different values of an expression.
-  bool Differs(ir::ExprId id) const;
-  // Of a For or While: of the threads that come to it, some may leave it, or go on to its next iteration, before others.
+  // Whether threads of the block may see different values of an expression.
+  bool Differs(ir::ExprId id) const { return Differs(id, all_); }
+  // The same of the threads `among`, who come to it together.
+  bool Differs(ir::ExprId id, const ir::ThreadRange& among) const;
+  // Of a For or While: of the threads that come to it together, some may leave it, or go on to its next iteration, before others.
   bool IsLeftEarly(const void* loop) const { return left_.contains(loop); }
   // Whether each thread runs this store or atomic, outside of parallel loops, for itself. If not, it runs once for the block.
   bool IsOfEachThread(const ir::Stmt& stmt) const { return of_each_thread_.contains(&stmt); }
 
  private:
+  // Threads begin to end wrote a local. `together`: at once, and the same value.
+  struct Writers {
+    uint32_t begin, end;
+    bool together;
+    auto operator<=>(const Writers&) const = default;
+  };
+
   void Visit(const ir::Block& block, bool divergent);
   void VisitStmt(const ir::Stmt& stmt, bool divergent);
+  void VisitBranch(const ir::Block& body, const std::optional<ir::ThreadRange>& threads, bool divergent);
   void TakeAllToDiffer(const ir::Block& body);
   void VisitLoop(const ir::Block& body, const void* loop, bool differs, bool divergent);
   void Leave() {
     if (apart_ && !loops_.empty()) left_.insert(loops_.back());
   }
+  void Mark(ir::BufferId local, const Writers& writers) { writers_ += locals_[local].insert(writers).second ? 1 : 0; }
   void Write(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ir::ExprId>& indices, ir::ExprId value, bool divergent);
 
   const ir::Module& module_;
-  std::set<ir::VarId> vars_;        // lets that differ
-  std::set<ir::BufferId> locals_;   // locals that do
-  std::set<const void*> left_;      // loops that some threads may leave, or go on in, before others
-  std::vector<const void*> loops_;  // around
+  const ir::ThreadRange all_;
+  ir::ThreadRange scope_ = all_;                      // who come to the current statement, where nothing keeps some of them away
+  std::set<ir::VarId> vars_;                          // lets that differ
+  std::map<ir::BufferId, std::set<Writers>> locals_;  // but for what all threads of the block write together
+  size_t writers_ = 0;                                // of all locals
+  std::set<const void*> left_;                        // loops that some threads may leave, or go on in, before others
+  std::vector<const void*> loops_;                    // around
   std::set<const ir::Stmt*> of_each_thread_;
   bool in_parallel_ = false;
-  bool apart_ = false;  // within the innermost loop, threads that entered together may have taken different paths
+  bool in_range_ = false;  // in a branch with threads of its own
+  bool apart_ = false;     // within the innermost loop, threads that entered together may have taken different paths
 };
 
 }  // namespace kiln::compiler

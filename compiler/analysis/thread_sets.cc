@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <unordered_map>
 
 #include "ir/fold.h"
@@ -67,36 +68,58 @@ class Evaluation {
 }  // namespace
 
 std::optional<ir::ThreadRange> ThreadSets::Where(ExprId cond, bool value, const ir::ThreadRange& among) const {
-  const std::optional<Set> set = SetOf(cond, value, among);
-  if (!set) return std::nullopt;
-  const auto first = std::ranges::find(*set, true), last = std::find(first, set->end(), false);
-  if (std::find(last, set->end(), true) != set->end()) return std::nullopt;
-  return ir::ThreadRange{among.begin + uint32_t(first - set->begin()), among.begin + uint32_t(last - set->begin())};
-}
-
-std::optional<ThreadSets::Set> ThreadSets::SetOf(ExprId cond, bool value, const ir::ThreadRange& among) const {
-  if (!divergence_.Differs(cond)) return Set(among.Count(), true);
-  if (std::optional<Set> computed = Computed(cond, value, among)) return computed;
-  const ExprNode& node = module_.exprs[cond];
-  if (node.op == ExprOp::kNot) return SetOf(node.args[0], !value, among);
-  // A thread sees "a and b" if it sees both, and "not (a or b)" if it sees neither. Bit operations on bools work the same way.
-  if (node.op != (value ? ExprOp::kAnd : ExprOp::kOr) && node.op != (value ? ExprOp::kBitAnd : ExprOp::kBitOr)) return std::nullopt;
-  std::optional<Set> a = SetOf(node.args[0], value, among);
-  const std::optional<Set> b = SetOf(node.args[1], value, among);
-  if (!a || !b) return std::nullopt;
-  for (size_t i = 0; i < a->size(); ++i) (*a)[i] = (*a)[i] && (*b)[i];
-  return a;
-}
-
-std::optional<ThreadSets::Set> ThreadSets::Computed(ExprId cond, bool value, const ir::ThreadRange& among) const {
-  if (sizes_.Of(cond).nodes > kMostNodes) return std::nullopt;
-  Set set;
-  for (uint32_t thread = among.begin; thread < among.end; ++thread) {
-    const std::optional<ExprNode> known = Evaluation(module_, thread).Of(cond);
-    if (!known) return std::nullopt;
-    set.push_back((known->int_value != 0) == value);
+  Set set(among.Count(), true);
+  std::vector<Part> parts = PartsOf(cond, value);
+  // A part matters only to the threads that see those before it, who may agree on it though others do not.
+  ir::ThreadRange some = among;
+  const auto narrow = [&](const Part& part) {
+    if (!Narrow(part, some, among, set)) return false;
+    some = Span(set, among);
+    return true;
+  };
+  while (std::erase_if(parts, narrow) > 0) {
   }
-  return set;
+  if (!parts.empty() || std::ranges::count(set, true) != some.Count()) return std::nullopt;
+  return some;
+}
+
+// A thread sees "a and b" if it sees both, and "not (a or b)" if it sees neither. Bit operations on bools work the same way.
+std::vector<ThreadSets::Part> ThreadSets::PartsOf(ExprId cond, bool value) const {
+  if (sizes_.Of(cond).nodes > kMostNodes) return {{cond, value}};
+  std::vector<Part> parts, open{{cond, value}};
+  while (!open.empty()) {
+    const Part part = open.back();
+    open.pop_back();
+    const ExprNode& node = module_.exprs[part.cond];
+    if (node.op == ExprOp::kNot) {
+      open.push_back({node.args[0], !part.value});
+    } else if (node.op == (part.value ? ExprOp::kAnd : ExprOp::kOr) || node.op == (part.value ? ExprOp::kBitAnd : ExprOp::kBitOr)) {
+      open.push_back({node.args[1], part.value});
+      open.push_back({node.args[0], part.value});
+    } else {
+      parts.push_back(part);
+    }
+  }
+  return parts;
+}
+
+// From the first to the last thread of the set, which is one of `among`.
+ir::ThreadRange ThreadSets::Span(const Set& set, const ir::ThreadRange& among) {
+  const auto first = std::ranges::find(set, true);
+  const auto last = std::find(set.rbegin(), std::make_reverse_iterator(first), true).base();
+  return {among.begin + uint32_t(first - set.begin()), among.begin + uint32_t(last - set.begin())};
+}
+
+// Leaves the threads of the set, all of which are `some` of `among`, that see the part. False: it is not known which do.
+bool ThreadSets::Narrow(const Part& part, const ir::ThreadRange& some, const ir::ThreadRange& among, Set& set) const {
+  if (!divergence_.Differs(part.cond, some)) return true;
+  if (sizes_.Of(part.cond).nodes > kMostNodes) return false;
+  for (uint32_t thread = some.begin; thread < some.end; ++thread) {
+    const std::optional<ExprNode> known = Evaluation(module_, thread).Of(part.cond);
+    if (!known) return false;
+    if ((known->int_value != 0) != part.value) set[thread - among.begin] = false;
+  }
+  return true;
 }
 
 }  // namespace kiln::compiler

@@ -17,15 +17,21 @@ class ThreadSets {
  public:
   ThreadSets(const ir::Module& module, const Divergence& divergence) : module_(module), divergence_(divergence), sizes_(module.exprs) {}
 
-  // The threads `among` for which `cond` is `value`. Either all threads of the result see that value or none does. nullopt: it may be any
+  // The threads `among`, who come together, for which `cond` is `value`. Either all threads of the result see that value or none does. nullopt: it may be any
   // of them. Empty: no thread does.
   std::optional<ir::ThreadRange> Where(ir::ExprId cond, bool value, const ir::ThreadRange& among) const;
 
  private:
-  using Set = std::vector<bool>;  // by thread of `among`
+  using Set = std::vector<bool>;  // by thread
+  struct Part {
+    ir::ExprId cond;
+    bool value;
+  };
 
-  std::optional<Set> SetOf(ir::ExprId cond, bool value, const ir::ThreadRange& among) const;
-  std::optional<Set> Computed(ir::ExprId cond, bool value, const ir::ThreadRange& among) const;
+  // What all must hold, so that `cond` is `value`.
+  std::vector<Part> PartsOf(ir::ExprId cond, bool value) const;
+  static ir::ThreadRange Span(const Set& set, const ir::ThreadRange& among);
+  bool Narrow(const Part& part, const ir::ThreadRange& some, const ir::ThreadRange& among, Set& set) const;
 
   const ir::Module& module_;
   const Divergence& divergence_;

@@ -25,12 +25,7 @@ bool Meets(const ir::Stmt& stmt) {
 class Binder {
  public:
   Binder(const ir::Module& module, ir::Kernel& kernel, const target::Target& target, ir::Diagnostics& diagnostics)
-      : module_(module),
-        kernel_(kernel),
-        target_(target),
-        diagnostics_(diagnostics),
-        divergence_(module, kernel.body),
-        scope_{AllThreads(kernel), ""} {}
+      : module_(module), kernel_(kernel), target_(target), diagnostics_(diagnostics), divergence_(module, kernel), scope_{AllThreads(kernel), ""} {}
 
   // Visits the block; true if all threads of the scope meet in it, not only those of a branch within.
   bool Visit(ir::Block& block, bool differs) {
@@ -48,7 +43,7 @@ class Binder {
       if (auto* repeat = std::get_if<ir::While>(&stmt.op)) meet |= Visit(repeat->body, IsApart(differs, repeat->cond, repeat));
       if (auto* branch = std::get_if<ir::If>(&stmt.op)) {
         const std::string condition = branch->IsNarrowed() ? ir::PrintExpr(module_, branch->cond) : "";
-        const bool apart = differs || divergence_.Differs(branch->cond);
+        const bool apart = differs || divergence_.Differs(branch->cond, scope_.threads);
         meet |= VisitBranch(stmt, branch->then_body, branch->then_threads, apart, "if " + condition);
         meet |= VisitBranch(stmt, branch->else_body, branch->else_threads, apart, "the else of if " + condition);
       }
@@ -64,7 +59,7 @@ class Binder {
 
   // The threads may be in different iterations of the loop, too.
   bool IsApart(bool differs, ir::ExprId header, const void* loop) const {
-    return differs || divergence_.Differs(header) || divergence_.IsLeftEarly(loop);
+    return differs || divergence_.Differs(header, scope_.threads) || divergence_.IsLeftEarly(loop);
   }
 
   bool VisitBranch(const ir::Stmt& stmt, ir::Block& body, std::optional<ir::ThreadRange>& range, bool differs, std::string condition) {

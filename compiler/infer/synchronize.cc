@@ -54,7 +54,7 @@ bool IsMemory(Space space) { return space == Space::kShared || space == Space::k
 class Analysis {
  public:
   Analysis(const ir::Module& module, const ir::Kernel& kernel)
-      : module_(module), encounters_(module, kernel), divergence_(module, kernel.body), digits_(module, kernel), scopes_{AllThreads(kernel)} {}
+      : module_(module), encounters_(module, kernel), divergence_(module, kernel), digits_(module, kernel), scopes_{AllThreads(kernel)} {}
 
   // Finds what each statement needs, then drops the needs that others cover. Within one pass in program order no need covers another, since
   // a barrier stands as late as it can. But in a loop, a need that a later iteration finds further up may cover one found earlier.
@@ -128,7 +128,7 @@ class Analysis {
                    [&](const ir::If& branch) {
                      MeetBefore(stmt, {&branch.then_body, &branch.else_body}, state);
                      State other = state;
-                     const DivergentScope scope(divergent_, divergence_.Differs(branch.cond));
+                     const DivergentScope scope(divergent_, divergence_.Differs(branch.cond, scopes_.back()));
                      VisitBranch(branch, true, state);
                      VisitBranch(branch, false, other);
                      state.insert(state.end(), other.begin(), other.end());
@@ -262,7 +262,7 @@ class Analysis {
   }
 
   // Threads may be in different iterations of a loop with this header.
-  bool IsRunApart(ir::ExprId header, const void* loop) const { return divergence_.Differs(header) || divergence_.IsLeftEarly(loop); }
+  bool IsRunApart(ir::ExprId header, const void* loop) const { return divergence_.Differs(header, scopes_.back()) || divergence_.IsLeftEarly(loop); }
 
   // Enters a loop. `differs`: not all threads run the same iterations, so they cannot meet within the loop.
   DivergentScope Enter(const Stmt& stmt, const Block& body, bool differs, State& state) {

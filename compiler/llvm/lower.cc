@@ -25,7 +25,7 @@ KernelLowering::KernelLowering(const ir::Module& module, const ir::Kernel& kerne
       builder_(out.getContext()),
       code_before_(code_before),
       facts_(module),
-      divergence_(module, kernel.body) {
+      divergence_(module, kernel) {
   const target::Target& target = *context.target;
   device_ = target.emulated                           ? emulator::MakeEmulatorDevice(target, builder_)
             : target.family == target::Family::kNvptx ? MakeNvptxDevice(target, builder_)

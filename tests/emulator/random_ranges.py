@@ -108,7 +108,7 @@ class RandomRanges(RandomThreads):
                 self.statement()
 
     def while_loop(self, name, count):
-        """The compiler knows no loop of which each thread of a range counts the same iterations in a variable of its own."""
+        """Within a range also loops whose iterations its threads count in a variable that each has for itself."""
         if not self.inside:
             return super().while_loop(name, count)
         if self.chance(0.75):

@@ -14,8 +14,10 @@ REFUSALS = {
     "both branches": "both branches of if ",
     "barriers": " meet here, and other ranges of threads have taken the ",
     "tile operation of some threads": " that only some threads reach, under ",
+    "live registers": "the values of one thread take more than ",
+    "deep loops": "the loops are nested too deeply",
 }
-NEVER_RUN = {"sub-warp block", "loop by hand in a range"}  # forms that are refused, always or mostly
+NEVER_RUN = {"sub-warp block"}  # forms that are refused, always or mostly
 LEAST_SHARE = 0.5  # of the programs of a generator, and of those that have a form
 LESS = {"ranges": 0.4}  # of a generator: on AMD GPUs ranges of several waves have no barrier
 FEW = 40  # programs, of which a share says little
