@@ -216,9 +216,16 @@ class Finder {
     }
   }
 
-  // Finds copies within one buffer whose regions overlap without being equal.
-  void CheckCopy(const ir::Stmt& stmt) {
-    const auto& [src, dst, width, plan] = std::get<ir::Copy>(stmt.op);
+  // Finds copies, and what else is done element by element, within one buffer whose regions overlap without being equal.
+  void CheckTiles(const ir::Stmt& stmt) {
+    std::vector<const ir::Region*> read, written;
+    ir::ForEachRegion(stmt.op, [&](const ir::Region& region, ir::Use use) { (use == ir::Use::kRead ? read : written).push_back(&region); });
+    for (const ir::Region* src : read)
+      for (const ir::Region* dst : written) CheckShift(stmt, *src, *dst);
+  }
+
+ private:
+  void CheckShift(const ir::Stmt& stmt, const ir::Region& src, const ir::Region& dst) {
     if (src.buffer != dst.buffer || src.extents != dst.extents) return;
     std::vector<int64_t> shift;
     for (size_t d = 0; d < src.offsets.size(); ++d) {
@@ -229,13 +236,12 @@ class Finder {
     }
     if (std::ranges::all_of(shift, [](int64_t by) { return by == 0; })) return;
     diagnostics_.Error(
-        fmt::format("a copy within {} to a region ({}) from its source, which it overlaps: it writes elements that it has yet to read",
-                    Name(src.buffer), fmt::join(shift, ", ")),
-        "elements are copied at once, in no order: copy through another tile, or by a serial loop (T.serial) over parts that do not overlap",
-        stmt.loc, ir::PrintStmt(module_, stmt));
+        fmt::format("a {} within {} to a region ({}) from its source, which it overlaps: it writes elements that it has yet to read",
+                    ir::Name(stmt.op), Name(src.buffer), fmt::join(shift, ", ")),
+        "elements are written at once, in no order: go through another tile, or by a serial loop (T.serial) over parts that do not overlap", stmt.loc,
+        ir::PrintStmt(module_, stmt));
   }
 
- private:
   std::string Name(ir::BufferId id) const { return "%" + ir::Names(module_).Of(id); }
 
   // Tried at the first iteration that has the step, and at the middle, as conditions may keep out the first.
@@ -288,7 +294,7 @@ ir::Result Conflicts(ir::Module& module, const Context&, ir::Diagnostics& diagno
   for (const ir::Kernel& kernel : module.kernels) {
     ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
       if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop && loop->kind == ir::LoopKind::kParallel) finder.CheckLoop(stmt);
-      if (std::holds_alternative<ir::Copy>(stmt.op)) finder.CheckCopy(stmt);
+      if (ir::IsOneOf<ir::Copy, ir::AnyElementwise>(stmt.op)) finder.CheckTiles(stmt);
     });
   }
   if (diagnostics.errors() > errors) return std::unexpected(ir::Failed{});

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "compiler/infer/versions.h"
-#include "ir/op.h"
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
@@ -53,12 +53,11 @@ class Replacer {
   }
 
  private:
+  // Where a result is empty, so is an operand.
   static bool WorksOnNothing(const ir::Op& op) {
-    if (const auto* copy = std::get_if<ir::Copy>(&op)) return IsEmpty(copy->src) || IsEmpty(copy->dst);
-    if (const auto* fill = std::get_if<ir::Fill>(&op)) return IsEmpty(fill->dst);
-    if (const auto* reduce = std::get_if<ir::Reduce>(&op)) return IsEmpty(reduce->src);
-    if (const auto* gemm = std::get_if<ir::Gemm>(&op)) return IsEmpty(gemm->a) || IsEmpty(gemm->b);
-    return false;
+    bool empty = false;
+    ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use) { empty |= IsEmpty(region); });
+    return empty;
   }
 
   std::optional<ir::Fill> Left(const ir::Op& op) {

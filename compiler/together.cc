@@ -29,10 +29,18 @@ struct Scope {
   std::optional<Barring> reason = std::nullopt;  // nullopt: they come together
 };
 
+// What works on a tile, whatever it is, is shared out among the threads.
+struct Tiles : ir::FieldVisitor {
+  bool any = false;
+  void Region(const ir::Region&, std::string_view, ir::Use) { any = true; }
+  void Whole(ir::BufferId, std::string_view, ir::Use) { any = true; }
+};
+
 bool IsOfBlock(const ir::Stmt& stmt) {
   if (const auto* loop = std::get_if<ir::For>(&stmt.op)) return loop->kind == ir::LoopKind::kParallel || loop->kind == ir::LoopKind::kPersistent;
-  return std::holds_alternative<ir::Copy>(stmt.op) || std::holds_alternative<ir::Fill>(stmt.op) || std::holds_alternative<ir::Gemm>(stmt.op) ||
-         std::holds_alternative<ir::Reduce>(stmt.op) || std::holds_alternative<ir::Barrier>(stmt.op);
+  Tiles tiles;
+  ir::Fields(stmt.op, tiles);
+  return tiles.any || std::holds_alternative<ir::Barrier>(stmt.op);
 }
 
 bool HoldsOneOfBlock(const ir::Block& block) {
@@ -63,15 +71,15 @@ class Round {
   void Visit(ir::Block& block, const Scope& scope) {
     for (ir::Stmt& stmt : block) {
       if (scope.reason && diagnostics_ != nullptr && IsOfBlock(stmt)) Refuse(stmt, *scope.reason);
-      std::visit(
-          ir::Overloaded{[&](ir::For& op) { VisitLoop(op, scope); }, [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
-                         [&](ir::If& op) {
-                           VisitBranch(stmt, op, true, scope);
-                           VisitBranch(stmt, op, false, scope);
-                         },
-                         ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier,
-                                     ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
-          stmt.op);
+      std::visit(ir::Overloaded{
+                     [&](ir::For& op) { VisitLoop(op, scope); }, [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
+                     [&](ir::If& op) {
+                       VisitBranch(stmt, op, true, scope);
+                       VisitBranch(stmt, op, false, scope);
+                     },
+                     ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic,
+                                 ir::Barrier, ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
+                 stmt.op);
     }
   }
 

@@ -27,19 +27,21 @@ class Writer : public FieldVisitor {
     return std::move(out_);
   }
 
-  void Evaluates(ExprId id) { Put(id); }
-  void Region(const ir::Region& region, Use) { Put(region); }
+  void Evaluates(ExprId id, std::string_view) { Put(id); }
+  void Region(const ir::Region& region, std::string_view, Use) { Put(region); }
   void Element(BufferId buffer, const std::vector<ExprId>& indices, Use) {
     Put(buffer);
     List(indices);
   }
-  void Whole(BufferId buffer, Use) { Put(buffer); }
-  void Names(BufferId buffer) { Put(buffer); }
-  void Declares(BufferId buffer) { Put(buffer); }
-  void Binds(VarId var) { Put(var); }
-  void Body(const Block& block) { PutBlock(block); }
-  void Is(const auto& value) { Put(value); }
-  void Decided(const auto& value) { Put(value); }
+  void Whole(BufferId buffer, std::string_view, Use) { Put(buffer); }
+  void Names(BufferId buffer, std::string_view) { Put(buffer); }
+  void Uses(BufferId buffer) { Put(buffer); }
+  void Declares(BufferId buffer, std::string_view) { Put(buffer); }
+  void Binds(VarId var, std::string_view) { Put(var); }
+  void Body(const Block& block, std::string_view) { PutBlock(block); }
+  void Is(const auto& value, Label) { Put(value); }
+  void Decided(const auto& value, std::string_view) { Put(value); }
+  void Counts(size_t items) { Put(uint64_t(items)); }
 
  private:
   // LEB128.

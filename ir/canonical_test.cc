@@ -18,6 +18,9 @@
 namespace kiln::ir {
 namespace {
 
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
 // The same program with its tables shuffled, dead entries added, and other names and lines.
 class Shuffled {
  public:
@@ -74,61 +77,31 @@ class Shuffled {
     }
   }
 
-  void Visit(v1::Region& region) {
-    region.set_buffer(buffers_[region.buffer()]);
-    for (uint32_t& id : *region.mutable_offsets()) id = exprs_[id];
+  // Whatever a block holds: what a number refers to follows from its field's name.
+  void Visit(Message& message) {
+    const auto& reflection = *message.GetReflection();
+    std::vector<const FieldDescriptor*> given;
+    reflection.ListFields(message, &given);
+    for (const FieldDescriptor* field : given) {
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        if (!field->is_repeated()) Visit(*reflection.MutableMessage(&message, field));
+        for (int i = 0; field->is_repeated() && i < reflection.FieldSize(message, field); ++i) {
+          Visit(*reflection.MutableRepeatedMessage(&message, field, i));
+        }
+      }
+    }
+    const google::protobuf::Descriptor& type = *message.GetDescriptor();
+    for (int i = 0; i < type.field_count(); ++i) {
+      if (type.field(i)->cpp_type() == FieldDescriptor::CPPTYPE_UINT32) Renumber(message, *type.field(i));
+    }
   }
-  template <typename Access>
-  void VisitElement(Access& op) {
-    op.set_buffer(buffers_[op.buffer()]);
-    for (uint32_t& id : *op.mutable_indices()) id = exprs_[id];
-    op.set_value(exprs_[op.value()]);
-  }
-  void Visit(v1::Block& block) {
-    for (v1::Stmt& stmt : *block.mutable_stmts()) Visit(stmt);
-  }
-  void Visit(v1::Stmt& stmt) {
-    switch (stmt.op_case()) {
-      case v1::Stmt::kAlloc: stmt.mutable_alloc()->set_buffer(buffers_[stmt.alloc().buffer()]); break;
-      case v1::Stmt::kForLoop:
-        for (uint32_t& id : *stmt.mutable_for_loop()->mutable_vars()) id = vars_[id];
-        for (uint32_t& id : *stmt.mutable_for_loop()->mutable_extents()) id = exprs_[id];
-        Visit(*stmt.mutable_for_loop()->mutable_body());
-        break;
-      case v1::Stmt::kIfThen:
-        stmt.mutable_if_then()->set_cond(exprs_[stmt.if_then().cond()]);
-        Visit(*stmt.mutable_if_then()->mutable_then_body());
-        Visit(*stmt.mutable_if_then()->mutable_else_body());
-        break;
-      case v1::Stmt::kWhileLoop:
-        stmt.mutable_while_loop()->set_cond(exprs_[stmt.while_loop().cond()]);
-        Visit(*stmt.mutable_while_loop()->mutable_body());
-        break;
-      case v1::Stmt::kLet:
-        stmt.mutable_let()->set_var(vars_[stmt.let().var()]);
-        stmt.mutable_let()->set_value(exprs_[stmt.let().value()]);
-        break;
-      case v1::Stmt::kStore: VisitElement(*stmt.mutable_store()); break;
-      case v1::Stmt::kAtomic: VisitElement(*stmt.mutable_atomic()); break;
-      case v1::Stmt::kAssume: stmt.mutable_assume()->set_cond(exprs_[stmt.assume().cond()]); break;
-      case v1::Stmt::kCopy:
-        Visit(*stmt.mutable_copy()->mutable_src());
-        Visit(*stmt.mutable_copy()->mutable_dst());
-        break;
-      case v1::Stmt::kReduce:
-        Visit(*stmt.mutable_reduce()->mutable_src());
-        Visit(*stmt.mutable_reduce()->mutable_dst());
-        break;
-      case v1::Stmt::kGemm:
-        Visit(*stmt.mutable_gemm()->mutable_a());
-        Visit(*stmt.mutable_gemm()->mutable_b());
-        Visit(*stmt.mutable_gemm()->mutable_c());
-        break;
-      case v1::Stmt::kFill:
-        Visit(*stmt.mutable_fill()->mutable_dst());
-        stmt.mutable_fill()->set_value(exprs_[stmt.fill().value()]);
-        break;
-      default: break;
+  void Renumber(Message& message, const FieldDescriptor& field) {
+    if (field.name() == "num_stages" || field.name() == "coalesced_width") return;
+    const std::vector<uint32_t>& to = field.name() == "buffer" ? buffers_ : field.name() == "var" || field.name() == "vars" ? vars_ : exprs_;
+    const auto& reflection = *message.GetReflection();
+    if (!field.is_repeated()) return reflection.SetUInt32(&message, &field, to.at(reflection.GetUInt32(message, &field)));
+    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+      reflection.SetRepeatedUInt32(&message, &field, i, to.at(reflection.GetRepeatedUInt32(message, &field, i)));
     }
   }
 

@@ -11,9 +11,9 @@ namespace {
 
 struct Decisions : FieldVisitor {
   bool any = false;
-  void Decided(bool value) { any |= value; }
+  void Decided(bool value, std::string_view) { any |= value; }
   template <typename T>
-  void Decided(const std::optional<T>& value) {
+  void Decided(const std::optional<T>& value, std::string_view) {
     any |= value.has_value();
   }
 };

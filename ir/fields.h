@@ -1,23 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The one description of what each op consists of. The visitors of expressions, operands and buffers (visit.h), the walk through nested
-// blocks, accesses (compiler/analysis/access.h) and the canonical bytes are all derived from it.
+// blocks, accesses (compiler/analysis/access.h), the canonical bytes, the wire form (codec/read_ops.cc, write_ops.cc) and the text form of
+// most ops (print_stmt.cc, parse_stmt.cc) are all derived from it.
 //
 // Fields(op, v) calls, in the order of the text form:
-//   v.Evaluates(expr)             an expression that the statement evaluates
-//   v.Region(region, use)         a tile; its offsets are expressions, too
+//   v.Evaluates(expr, name)       an expression that the statement evaluates
+//   v.Region(region, name, use)   a tile; its offsets are expressions, too
 //   v.Element(buffer, indices, use)
-//   v.Whole(buffer, use)          all of a buffer
-//   v.Names(buffer)               one that the op needs in another way: barriers, flags, scratch
-//   v.Declares(buffer)
-//   v.Binds(var)                  a variable that the op gives a value
-//   v.Body(block)                 statements within it
-//   v.Is(value)                   what else the program says: kinds, flags, numbers
-//   v.Decided(value)              what passes decide of it
+//   v.Whole(buffer, name, use)    all of a buffer
+//   v.Names(buffer, name)         one that the op needs in another way: barriers, flags
+//   v.Declares(buffer, name)
+//   v.Binds(var, name)            a variable that the op gives a value
+//   v.Body(block, name)           statements within it
+//   v.Is(value, {name, word})     what else the program says: kinds, flags, numbers
+//   v.Decided(value, word)        what passes decide of it
+//   v.Uses(buffer)                one that a decision names: scratch
+//   v.Says(text)                  what stands there in the text form
+//   EvaluatesEach, BindsEach(v, list, name): a list's length, v.Counts, and each item
+// `name` is the field's name in the op's message in ir.proto, whose fields these are. The text form begins with the op's name. A value with a
+// word stands behind it, and is left out where it is 0, false or not there; of a flag there is only the word.
 // A visitor derives from FieldVisitor and has those of these that it needs. `op` may be const or not; so is what the visitor is given.
 #pragma once
 
 #include <concepts>
+#include <string_view>
 #include <type_traits>
 #include <variant>
 
@@ -32,123 +39,165 @@ enum class Use : uint8_t {
   kAtomic,  // read and written in one step: no other thread sees a state in between
 };
 
-struct FieldVisitor {
-  void Evaluates(auto&) {}
-  void Region(auto&, Use) {}
-  void Element(auto&, auto&, Use) {}
-  void Whole(auto&, Use) {}
-  void Names(auto&) {}
-  void Declares(auto&) {}
-  void Binds(auto&) {}
-  void Body(auto&) {}
-  void Is(const auto&) {}
-  void Decided(auto&) {}
+struct Label {
+  std::string_view name;
+  std::string_view word = {};
+  bool where_false = false;  // a flag that is written where it is false
 };
+
+struct FieldVisitor {
+  void Evaluates(auto&, std::string_view) {}
+  void Region(auto&, std::string_view, Use) {}
+  void Element(auto&, auto&, Use) {}
+  void Whole(auto&, std::string_view, Use) {}
+  void Names(auto&, std::string_view) {}
+  void Declares(auto&, std::string_view) {}
+  void Binds(auto&, std::string_view) {}
+  void Body(auto&, std::string_view) {}
+  void Is(auto&, Label) {}
+  void Decided(auto&, std::string_view) {}
+  void Uses(auto&) {}
+  void Says(std::string_view) {}
+  // How long the list is whose items follow.
+  void Counts(size_t) {}
+};
+
+// A list, for a visitor that takes it whole or one that takes its items.
+template <typename V, typename List>
+void EvaluatesEach(V& v, List& list, std::string_view name) {
+  if constexpr (requires { v.EvaluatesEach(list, name); }) {
+    v.EvaluatesEach(list, name);
+  } else {
+    v.Counts(list.size());
+    for (auto& expr : list) v.Evaluates(expr, name);
+  }
+}
+template <typename V, typename List>
+void BindsEach(V& v, List& list, std::string_view name) {
+  if constexpr (requires { v.BindsEach(list, name); }) {
+    v.BindsEach(list, name);
+  } else {
+    v.Counts(list.size());
+    for (auto& var : list) v.Binds(var, name);
+  }
+}
 
 template <typename T, typename Op>
 concept Same = std::same_as<std::remove_const_t<T>, Op>;
 
-void Fields(Same<Alloc> auto& op, auto&& v) { v.Declares(op.buffer); }
+void Fields(Same<Alloc> auto& op, auto&& v) { v.Declares(op.buffer, "buffer"); }
 void Fields(Same<For> auto& op, auto&& v) {
-  v.Is(op.kind);
-  v.Is(op.vars.size());
-  for (auto& var : op.vars) v.Binds(var);
-  v.Is(op.extents.size());
-  for (auto& extent : op.extents) v.Evaluates(extent);
-  v.Is(op.num_stages);
-  v.Is(op.coalesced_width);
-  v.Decided(op.layout);
-  v.Body(op.body);
+  v.Is(op.kind, {"kind"});
+  BindsEach(v, op.vars, "vars");
+  EvaluatesEach(v, op.extents, "extents");
+  v.Is(op.num_stages, {"num_stages", "stages"});
+  v.Is(op.coalesced_width, {"coalesced_width", "coalesced"});
+  v.Decided(op.layout, "layout");
+  v.Body(op.body, "body");
 }
 void Fields(Same<If> auto& op, auto&& v) {
-  v.Evaluates(op.cond);
-  v.Decided(op.then_threads);
-  v.Body(op.then_body);
-  v.Decided(op.else_threads);
-  v.Body(op.else_body);
+  v.Evaluates(op.cond, "cond");
+  v.Decided(op.then_threads, "threads");
+  v.Body(op.then_body, "then_body");
+  v.Decided(op.else_threads, "threads");
+  v.Body(op.else_body, "else_body");
 }
 void Fields(Same<While> auto& op, auto&& v) {
-  v.Evaluates(op.cond);
-  v.Body(op.body);
+  v.Evaluates(op.cond, "cond");
+  v.Body(op.body, "body");
 }
 void Fields(Same<Let> auto& op, auto&& v) {
-  v.Evaluates(op.value);
-  v.Binds(op.var);
+  v.Evaluates(op.value, "value");
+  v.Binds(op.var, "var");
 }
 void Fields(Same<Store> auto& op, auto&& v) {
   v.Element(op.buffer, op.indices, Use::kWrite);
-  v.Evaluates(op.value);
+  v.Says("=");
+  v.Evaluates(op.value, "value");
 }
-void Fields(Same<Assume> auto& op, auto&& v) { v.Evaluates(op.cond); }
+void Fields(Same<Assume> auto& op, auto&& v) { v.Evaluates(op.cond, "cond"); }
 void Fields(Same<Copy> auto& op, auto&& v) {
-  v.Region(op.src, Use::kRead);
-  v.Region(op.dst, Use::kWrite);
-  v.Is(op.coalesced_width);
-  v.Decided(op.plan);
-  if (op.plan && op.plan->ring) v.Names(op.plan->ring->barriers), v.Names(op.plan->ring->position);
+  v.Region(op.src, "src", Use::kRead);
+  v.Says("->");
+  v.Region(op.dst, "dst", Use::kWrite);
+  v.Is(op.coalesced_width, {"coalesced_width", "coalesced"});
+  v.Decided(op.plan, "plan");
+  if (op.plan && op.plan->ring) v.Uses(op.plan->ring->barriers), v.Uses(op.plan->ring->position);
 }
 void Fields(Same<Gemm> auto& op, auto&& v) {
-  v.Region(op.a, Use::kRead);
-  v.Region(op.b, Use::kRead);
-  v.Region(op.c, op.clear_accum ? Use::kWrite : Use::kUpdate);
-  v.Is(op.transpose_a);
-  v.Is(op.transpose_b);
-  v.Is(op.policy);
-  v.Is(op.clear_accum);
-  v.Decided(op.plan);
+  v.Region(op.a, "a", Use::kRead);
+  v.Says(",");
+  v.Region(op.b, "b", Use::kRead);
+  v.Says("->");
+  v.Region(op.c, "c", op.clear_accum ? Use::kWrite : Use::kUpdate);
+  v.Is(op.transpose_a, {"transpose_a", "transpose_a"});
+  v.Is(op.transpose_b, {"transpose_b", "transpose_b"});
+  v.Is(op.policy, {"policy", "policy"});
+  v.Is(op.clear_accum, {"clear_accum", "clear"});
+  v.Decided(op.plan, "plan");
 }
 void Fields(Same<Fill> auto& op, auto&& v) {
-  v.Region(op.dst, Use::kWrite);
-  v.Evaluates(op.value);
+  v.Region(op.dst, "dst", Use::kWrite);
+  v.Says("=");
+  v.Evaluates(op.value, "value");
 }
 void Fields(Same<Reduce> auto& op, auto&& v) {
-  v.Is(op.kind);
-  v.Region(op.src, Use::kRead);
-  v.Region(op.dst, op.clear ? Use::kWrite : Use::kUpdate);
-  v.Is(op.dim);
-  v.Is(op.clear);
-  v.Decided(op.scratch);
-  if (op.scratch) v.Names(*op.scratch);
-  v.Decided(op.cluster);
+  v.Is(op.kind, {"kind"});
+  v.Region(op.src, "src", Use::kRead);
+  v.Says("->");
+  v.Region(op.dst, "dst", op.clear ? Use::kWrite : Use::kUpdate);
+  v.Says("dim");
+  v.Is(op.dim, {"dim"});
+  v.Is(op.clear, {"clear", "accumulate", /*where_false=*/true});
+  v.Decided(op.scratch, "scratch");
+  if (op.scratch) v.Uses(*op.scratch);
+  v.Decided(op.cluster, "cluster");
 }
 void Fields(Same<Atomic> auto& op, auto&& v) {
-  v.Is(op.kind);
+  v.Is(op.kind, {"kind"});
   v.Element(op.buffer, op.indices, Use::kAtomic);
-  v.Evaluates(op.value);
+  v.Says("=");
+  v.Evaluates(op.value, "value");
 }
-void Fields(Same<Barrier> auto& op, auto&& v) { v.Decided(op.by_group); }
+void Fields(Same<Barrier> auto& op, auto&& v) { v.Decided(op.by_group, "groups"); }
 void Fields(Same<Break> auto&, auto&&) {}
 void Fields(Same<Continue> auto&, auto&&) {}
 void Fields(Same<AsyncCommit> auto&, auto&&) {}
 void Fields(Same<AsyncWait> auto& op, auto&& v) {
-  v.Is(op.pending);
-  v.Is(op.stores);
-  v.Decided(op.product);
-  if (op.product) v.Names(*op.product);
+  v.Is(op.pending, {"pending"});
+  v.Is(op.stores, {"stores", "stores"});
+  v.Decided(op.product, "product");
+  if (op.product) v.Uses(*op.product);
 }
 void Fields(Same<RingStep> auto& op, auto&& v) {
-  v.Is(op.action);
-  v.Names(op.ring.barriers);
-  v.Names(op.ring.position);
-  v.Is(op.bytes);
-  v.Is(op.behind);
+  v.Is(op.action, {"action"});
+  v.Names(op.ring.barriers, "barriers");
+  v.Says("at");
+  v.Names(op.ring.position, "position");
+  v.Is(op.bytes, {"bytes", "bytes"});
+  v.Is(op.behind, {"behind", "behind"});
 }
 void Fields(Same<PairSum> auto& op, auto&& v) {
-  v.Whole(op.sum, op.half ? Use::kRead : Use::kUpdate);
-  v.Is(op.half);
-  if (op.half) v.Whole(*op.half, Use::kWrite);
-  v.Is(op.dim);
-  v.Decided(op.scratch);
-  if (op.scratch) v.Names(*op.scratch);
+  v.Whole(op.sum, "sum", op.half ? Use::kRead : Use::kUpdate);
+  v.Is(op.half, {"half"});
+  if (op.half) v.Whole(*op.half, "half", Use::kWrite);
+  v.Is(op.dim, {"dim"});
+  v.Decided(op.scratch, "scratch");
+  if (op.scratch) v.Uses(*op.scratch);
 }
 // Partial sums and flags are internal to the op: they are no accesses of the tile.
 void Fields(Same<StreamSum> auto& op, auto&& v) {
-  v.Whole(op.sum, Use::kUpdate);
-  v.Names(op.partials);
-  v.Names(op.flags);
-  v.Evaluates(op.block);
-  v.Evaluates(op.owns);
-  v.Evaluates(op.parts);
+  v.Whole(op.sum, "sum", Use::kUpdate);
+  v.Says("partials");
+  v.Names(op.partials, "partials");
+  v.Says("flags");
+  v.Names(op.flags, "flags");
+  v.Says("block");
+  v.Evaluates(op.block, "block");
+  v.Says("owns");
+  v.Evaluates(op.owns, "owns");
+  v.Says("parts");
+  v.Evaluates(op.parts, "parts");
 }
 
 // Calls Fields for the op that a statement holds.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -221,8 +222,14 @@ struct StreamSum {
 };
 
 // One alternative for each row of ops.def, in its order.
-using Op = std::variant<Alloc, For, If, While, Let, Store, Assume, Copy, Gemm, Fill, Reduce, Atomic, Barrier, Break, Continue, AsyncCommit, AsyncWait,
-                        RingStep, PairSum, StreamSum>;
+template <typename, typename... Ts>
+struct OpOf {
+  using Type = std::variant<Ts...>;
+};
+#define KILN_OP(number, type, name, family, since) , type
+using Op = OpOf<void
+#include "ir/ops.def"
+                >::Type;
 
 struct Stmt {
   Op op;
@@ -241,22 +248,51 @@ struct Overloaded : Fs... {
 template <typename... Fs>
 Overloaded(Fs...) -> Overloaded<Fs...>;
 
-template <typename... Ts>
-bool IsOneOf(const Op& op) {
-  return (std::holds_alternative<Ts>(op) || ...);
+// Each element of the destination becomes what the op says of it, in no order: a parallel loop from layouts on. Passes need not tell such ops
+// apart, for ir/fields.h says all that they ask.
+enum class Family : uint8_t { control, elementwise, matrix, memory, reduction, scalar, sync };
+// The row of ops.def.
+template <typename T>
+struct OpRow;
+#define KILN_OP(number, type, name, family, since)    \
+  template <>                                         \
+  struct OpRow<type> {                                \
+    static constexpr uint32_t kNumber = number;       \
+    static constexpr std::string_view kName = name;   \
+    static constexpr Family kFamily = Family::family; \
+  };
+#include "ir/ops.def"
+// Calls fn(std::type_identity<T>()) for the type of each row.
+template <typename Fn>
+void ForEachOpType(Fn&& fn) {
+#define KILN_OP(number, type, name, family, since) fn(std::type_identity<type>());
+#include "ir/ops.def"
 }
+template <typename T>
+concept Elementwise = OpRow<std::remove_const_t<T>>::kFamily == Family::elementwise;
+
+// In the lists below: all ops of the family elementwise.
+struct AnyElementwise {};
 
 // For Overloaded: lists the ops that a pass deliberately leaves alone, so that a new op fails to compile where nobody has considered it.
 template <typename T>
 struct IgnoredOne {
   void operator()(const T&) const {}
 };
+template <>
+struct IgnoredOne<AnyElementwise> {
+  void operator()(const Elementwise auto&) const {}
+};
 template <typename... Ts>
 struct Ignored : IgnoredOne<Ts>... {
   using IgnoredOne<Ts>::operator()...;
 };
-// For a lambda of Overloaded that treats several alike: []<ir::OneOf<ir::Copy, ir::Fill> T>(const T& op) { … }
+// For a lambda of Overloaded that treats several alike: []<ir::OneOf<ir::Copy, ir::Gemm> T>(const T& op) { … }
 template <typename T, typename... Ts>
-concept OneOf = (std::same_as<T, Ts> || ...);
+concept OneOf = ((std::same_as<T, Ts> || (std::same_as<Ts, AnyElementwise> && Elementwise<T>)) || ...);
+template <typename... Ts>
+bool IsOneOf(const Op& op) {
+  return std::visit([]<typename T>(const T&) { return OneOf<T, Ts...>; }, op);
+}
 
 }  // namespace kiln::ir

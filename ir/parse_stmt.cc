@@ -1,35 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <limits>
+#include <type_traits>
+
+#include "ir/fields.h"
 #include "ir/limits.h"
-#include "ir/op.h"
 #include "ir/parser.h"
 #include "ir/print.h"
 #include "ir/verify.h"
 
 namespace kiln::ir {
-namespace {
-
-constexpr LoopKind kLoopKinds[] = {LoopKind::kSerial,     LoopKind::kUnroll,    LoopKind::kParallel,
-                                   LoopKind::kVectorized, LoopKind::kPipelined, LoopKind::kPersistent};
-constexpr WarpPolicy kPolicies[] = {WarpPolicy::kSquare, WarpPolicy::kFullRow, WarpPolicy::kFullCol};
-constexpr ReduceKind kReduceKinds[] = {ReduceKind::kSum,    ReduceKind::kMax,    ReduceKind::kMin,   ReduceKind::kAbsMax,
-                                       ReduceKind::kAbsSum, ReduceKind::kBitAnd, ReduceKind::kBitOr, ReduceKind::kBitXor};
-constexpr AtomicKind kAtomicKinds[] = {AtomicKind::kAdd, AtomicKind::kMax, AtomicKind::kMin};
-constexpr CopyInstruction kCopyInstructions[] = {CopyInstruction::kDirect, CopyInstruction::kAsync, CopyInstruction::kTensor};
-constexpr RingAction kRingActions[] = {RingAction::kAcquire, RingAction::kWait, RingAction::kRelease, RingAction::kAdvance};
-
-}  // namespace
-
-template <typename T, size_t n>
-T Parser::ParseName(const T (&values)[n], std::string_view what) {
+template <typename E>
+E Parser::ParseName() {
   std::string known;
-  for (T value : values) {
+  for (size_t i = 0; i < std::size(EnumText<E>::names); ++i) {
+    const E value = E(size_t(EnumText<E>::first) + i);
     if (Accept(Name(value))) return value;
     known += (known.empty() ? "" : ", ") + std::string(Name(value));
   }
-  Expected(fmt::format("{} ({})", what, known));
-  return values[0];
+  Expected(fmt::format("{} ({})", EnumText<E>::what, known));
+  return EnumText<E>::first;
 }
 
 Block Parser::ParseBlock() {
@@ -48,42 +39,65 @@ Block Parser::ParseBlock() {
 Stmt Parser::ParseStmt() {
   if (++stmts_ > kMaxStmts) Fail(fmt::format("more than {} statements", kMaxStmts), "use loops instead of unrolled statements");
   uint32_t line = token_.line;
-  return {ParseOp(), {0, line}};
+  return {ParseAnyOp(), {0, line}};
 }
 
-Op Parser::ParseOp() {
-  if (token_.kind == Token::kValue) return ParseAlloc();
-  struct Row {
-    std::string_view word;
-    Op (Parser::*parse)();
-  };
-  static constexpr Row kRows[] = {{"for", &Parser::ParseFor},
-                                  {"if", &Parser::ParseIf},
-                                  {"while", &Parser::ParseWhile},
-                                  {"let", &Parser::ParseLet},
-                                  {"store", &Parser::ParseStore},
-                                  {"assume", &Parser::ParseAssume},
-                                  {"copy", &Parser::ParseCopy},
-                                  {"gemm", &Parser::ParseGemm},
-                                  {"fill", &Parser::ParseFill},
-                                  {"reduce", &Parser::ParseReduce},
-                                  {"atomic", &Parser::ParseAtomic},
-                                  {"async_wait", &Parser::ParseAsyncWait},
-                                  {"ring", &Parser::ParseRingStep},
-                                  {"pair_sum", &Parser::ParsePairSum},
-                                  {"stream_sum", &Parser::ParseStreamSum}};
-  for (const Row& row : kRows) {
-    if (Accept(row.word)) return (this->*row.parse)();
+// Reads each field of an op as FieldPrinter (print_stmt.cc) writes it.
+class Parser::FieldParser : public FieldVisitor {
+ public:
+  explicit FieldParser(Parser& parser) : parser_(parser) {}
+
+  void Evaluates(ExprId& expr, std::string_view) { expr = parser_.ParseExpr(); }
+  void Region(ir::Region& region, std::string_view, Use) { region = parser_.ParseRegion(); }
+  void Element(BufferId& buffer, std::vector<ExprId>& indices, Use) {
+    buffer = parser_.ParseBuffer();
+    parser_.Expect("[");
+    indices = parser_.ParseExprs("]");
   }
-  if (Accept("barrier")) return Barrier{Accept("groups")};
-  if (Accept("break")) return Break{};
-  if (Accept("continue")) return Continue{};
-  if (Accept("async_commit")) return AsyncCommit{};
-  Expected("a statement");
-  return Barrier{};
+  void Whole(BufferId& buffer, std::string_view, Use) { buffer = parser_.ParseBuffer(); }
+  void Names(BufferId& buffer, std::string_view) { buffer = parser_.ParseBuffer(); }
+  void Body(Block& block, std::string_view) { block = parser_.ParseBlock(); }
+  void Says(std::string_view text) { parser_.Expect(text); }
+  template <typename T>
+  void Is(T& value, Label label) {
+    if (label.word.empty() || parser_.Accept(label.word)) Read(value, label);
+  }
+  template <typename T>
+  void Decided(T& value, std::string_view word) {
+    if (parser_.Accept(word)) Read(value, {word, word});
+  }
+  // Ops that have these are read by functions of their own.
+  void Declares(BufferId&, std::string_view) = delete;
+  void Binds(VarId&, std::string_view) = delete;
+
+ private:
+  void Read(bool& flag, Label label) { flag = !label.where_false; }
+  template <typename T>
+    requires std::is_integral_v<T>
+  void Read(T& value, Label label) {
+    value = T(parser_.ParseInt(std::numeric_limits<T>::min(), std::numeric_limits<T>::max(), label.name));
+  }
+  template <typename E>
+    requires std::is_enum_v<E>
+  void Read(E& value, Label) {
+    value = parser_.ParseName<E>();
+  }
+  void Read(std::optional<BufferId>& buffer, Label) { buffer = parser_.ParseBuffer(); }
+  void Read(std::optional<CopyPlan>& plan, Label) { plan = parser_.ParseCopyPlan(); }
+  void Read(std::optional<GemmPlan>& plan, Label) { plan = parser_.ParseGemmPlan(); }
+
+  Parser& parser_;
+};
+
+template <typename T>
+Op Parser::ParseOp() {
+  T op{};
+  Fields(op, FieldParser(*this));
+  return op;
 }
 
-Op Parser::ParseAlloc() {
+template <>
+Op Parser::ParseOp<Alloc>() {
   Token name = token_;
   Advance();
   Expect("=");
@@ -91,8 +105,9 @@ Op Parser::ParseAlloc() {
   return Alloc{Declare(name, false)};
 }
 
-Op Parser::ParseFor() {
-  For op{.kind = ParseName(kLoopKinds, "a loop kind")};
+template <>
+Op Parser::ParseOp<For>() {
+  For op{.kind = ParseName<LoopKind>()};
   Token start = token_;
   List([&] {
     if (op.vars.size() >= size_t(kMaxRank)) Fail(fmt::format("more than {} loop variables", kMaxRank));
@@ -111,7 +126,8 @@ Op Parser::ParseFor() {
   return op;
 }
 
-Op Parser::ParseIf() {
+template <>
+Op Parser::ParseOp<If>() {
   If op{.cond = ParseExpr()};
   op.then_threads = ParseThreads();
   op.then_body = ParseBlock();
@@ -119,6 +135,45 @@ Op Parser::ParseIf() {
   op.else_threads = ParseThreads();
   op.else_body = ParseBlock();
   return op;
+}
+
+template <>
+Op Parser::ParseOp<Let>() {
+  Token name = token_;
+  ExpectKind(Token::kValue, "a variable, as %x");
+  Expect("=");
+  ExprId value = ParseExpr();
+  if (failed_) return Barrier{};
+  return Let{BindNamed(name, VarKind::kLet, module_.exprs.Type(value), 0), value};
+}
+
+template <>
+Op Parser::ParseOp<PairSum>() {
+  PairSum op{ParseBuffer()};
+  if (Accept("->")) {
+    op.half = ParseBuffer();
+    Expect("dim");
+    op.dim = int32_t(ParseInt(INT32_MIN, INT32_MAX, "a dimension"));
+  }
+  if (Accept("scratch")) op.scratch = ParseBuffer();
+  return op;
+}
+
+Op Parser::ParseAnyOp() {
+  if (token_.kind == Token::kValue) return ParseOp<Alloc>();
+  struct Row {
+    std::string_view word;
+    Op (Parser::*parse)();
+  };
+  static constexpr Row kRows[] = {
+#define KILN_OP(number, type, name, family, since) {name, &Parser::ParseOp<type>},
+#include "ir/ops.def"
+  };
+  for (const Row& row : kRows) {
+    if (row.word != OpRow<Alloc>::kName && Accept(row.word)) return (this->*row.parse)();
+  }
+  Expected("a statement");
+  return Barrier{};
 }
 
 std::optional<ThreadRange> Parser::ParseThreads() {
@@ -130,21 +185,6 @@ std::optional<ThreadRange> Parser::ParseThreads() {
   return threads;
 }
 
-Op Parser::ParseWhile() {
-  While op{.cond = ParseExpr()};
-  op.body = ParseBlock();
-  return op;
-}
-
-Op Parser::ParseLet() {
-  Token name = token_;
-  ExpectKind(Token::kValue, "a variable, as %x");
-  Expect("=");
-  ExprId value = ParseExpr();
-  if (failed_) return Barrier{};
-  return Let{BindNamed(name, VarKind::kLet, module_.exprs.Type(value), 0), value};
-}
-
 BufferId Parser::ParseBuffer() {
   Token name = token_;
   ExpectKind(Token::kValue, "a buffer, as %A");
@@ -153,17 +193,6 @@ BufferId Parser::ParseBuffer() {
   else if (!it->second.is_buffer) FailAt(name, fmt::format("%{} is a variable, expected a buffer", name.text));
   return failed_ ? BufferId(0) : BufferId(it->second.index);
 }
-
-Op Parser::ParseStore() {
-  Store op{.buffer = ParseBuffer()};
-  Expect("[");
-  op.indices = ParseExprs("]");
-  Expect("=");
-  op.value = ParseExpr();
-  return op;
-}
-
-Op Parser::ParseAssume() { return Assume{ParseExpr()}; }
 
 Region Parser::ParseRegion() {
   Token start = token_;
@@ -181,19 +210,17 @@ Region Parser::ParseRegion() {
   return region;
 }
 
-Op Parser::ParseCopy() {
-  Copy op{.src = ParseRegion()};
-  Expect("->");
-  op.dst = ParseRegion();
-  if (Accept("coalesced")) op.coalesced_width = uint32_t(ParseInt(0, UINT32_MAX, "the number of elements"));
-  if (Accept("plan")) op.plan = ParseCopyPlan();
-  return op;
+Ring Parser::ParseRing() {
+  Ring ring{.barriers = ParseBuffer()};
+  Expect("at");
+  ring.position = ParseBuffer();
+  return ring;
 }
 
 CopyPlan Parser::ParseCopyPlan() {
   CopyPlan plan;
   Expect("{");
-  plan.instruction = ParseName(kCopyInstructions, "how to copy");
+  plan.instruction = ParseName<CopyInstruction>();
   Expect("vector");
   plan.vector = int32_t(ParseInt(1, 1024, "the elements of an access"));
   if (Accept("ring")) plan.ring = ParseRing();
@@ -207,20 +234,6 @@ CopyPlan Parser::ParseCopyPlan() {
   if (Accept("layout")) plan.layout = ParseLayout();
   Expect("}");
   return plan;
-}
-
-Op Parser::ParseGemm() {
-  Gemm op{.a = ParseRegion()};
-  Expect(",");
-  op.b = ParseRegion();
-  Expect("->");
-  op.c = ParseRegion();
-  op.transpose_a = Accept("transpose_a");
-  op.transpose_b = Accept("transpose_b");
-  if (Accept("policy")) op.policy = ParseName(kPolicies, "a policy");
-  op.clear_accum = Accept("clear");
-  if (Accept("plan")) op.plan = ParseGemmPlan();
-  return op;
 }
 
 GemmPlan Parser::ParseGemmPlan() {
@@ -237,82 +250,6 @@ GemmPlan Parser::ParseGemmPlan() {
   plan.promoted = Accept("promoted");
   Expect("}");
   return plan;
-}
-
-Op Parser::ParseFill() {
-  Fill op{.dst = ParseRegion()};
-  Expect("=");
-  op.value = ParseExpr();
-  return op;
-}
-
-Op Parser::ParseReduce() {
-  Reduce op{.kind = ParseName(kReduceKinds, "a reduction")};
-  op.src = ParseRegion();
-  Expect("->");
-  op.dst = ParseRegion();
-  Expect("dim");
-  op.dim = int32_t(ParseInt(INT32_MIN, INT32_MAX, "a dimension"));
-  op.clear = !Accept("accumulate");
-  if (Accept("scratch")) op.scratch = ParseBuffer();
-  op.cluster = Accept("cluster");
-  return op;
-}
-
-Op Parser::ParseAtomic() {
-  Atomic op{.kind = ParseName(kAtomicKinds, "an atomic operation"), .buffer = ParseBuffer()};
-  Expect("[");
-  op.indices = ParseExprs("]");
-  Expect("=");
-  op.value = ParseExpr();
-  return op;
-}
-
-Op Parser::ParseAsyncWait() {
-  AsyncWait op{int32_t(ParseInt(0, 1024, "the pending groups"))};
-  op.stores = Accept("stores");
-  if (Accept("product")) op.product = ParseBuffer();
-  return op;
-}
-
-Ring Parser::ParseRing() {
-  Ring ring{.barriers = ParseBuffer()};
-  Expect("at");
-  ring.position = ParseBuffer();
-  return ring;
-}
-
-Op Parser::ParsePairSum() {
-  PairSum op{ParseBuffer()};
-  if (Accept("->")) {
-    op.half = ParseBuffer();
-    Expect("dim");
-    op.dim = int32_t(ParseInt(INT32_MIN, INT32_MAX, "a dimension"));
-  }
-  if (Accept("scratch")) op.scratch = ParseBuffer();
-  return op;
-}
-
-Op Parser::ParseStreamSum() {
-  StreamSum op{.sum = ParseBuffer()};
-  Expect("partials");
-  op.partials = ParseBuffer();
-  Expect("flags");
-  op.flags = ParseBuffer();
-  Expect("block");
-  op.block = ParseExpr();
-  Expect("owns");
-  op.owns = ParseExpr();
-  Expect("parts");
-  op.parts = ParseExpr();
-  return op;
-}
-
-Op Parser::ParseRingStep() {
-  RingStep op{.action = ParseName(kRingActions, "a step of a ring"), .ring = ParseRing()};
-  if (Accept("bytes")) op.bytes = ParseInt(0, INT32_MAX, "the bytes of a stage");
-  if (Accept("behind")) op.behind = int32_t(ParseInt(0, 64, "steps of a ring"));
-  return op;
 }
 
 }  // namespace kiln::ir

@@ -68,31 +68,18 @@ class Parser {
   // parse_stmt.cc
   Block ParseBlock();  // { … }
   Stmt ParseStmt();
-  Op ParseOp();
-  Op ParseAlloc();
-  Op ParseFor();
-  Op ParseIf();
+  Op ParseAnyOp();
+  template <typename T>
+  Op ParseOp();  // what follows the op's name
+  class FieldParser;
   std::optional<ThreadRange> ParseThreads();  // that come to a branch
-  Op ParseWhile();
-  Op ParseLet();
-  Op ParseStore();
-  Op ParseAssume();
-  Op ParseCopy();
-  Op ParseGemm();
-  Op ParseFill();
-  Op ParseReduce();
-  Op ParseAtomic();
-  Op ParseAsyncWait();
-  Op ParseRingStep();
-  Op ParsePairSum();
-  Op ParseStreamSum();
   Ring ParseRing();
   Region ParseRegion();
   BufferId ParseBuffer();
   CopyPlan ParseCopyPlan();
   GemmPlan ParseGemmPlan();
-  template <typename T, size_t n>
-  T ParseName(const T (&values)[n], std::string_view what);
+  template <typename E>
+  E ParseName();  // of a value, as ir/enum_text.h has it
 
   // parse_expr.cc
   ExprId ParseExpr(int precedence = 0);

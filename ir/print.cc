@@ -7,17 +7,11 @@
 #include <set>
 
 #include "ir/print_expr.h"
+#include "ir/print_stmt.h"
 #include "ir/visit.h"
 
 namespace kiln::ir {
 namespace {
-
-constexpr std::string_view kLoopKinds[] = {"", "serial", "unroll", "parallel", "vectorized", "pipelined", "persistent"};
-constexpr std::string_view kPolicies[] = {"square", "full_row", "full_col"};
-constexpr std::string_view kReduceKinds[] = {"", "sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"};
-constexpr std::string_view kAtomicKinds[] = {"", "add", "max", "min"};
-constexpr std::string_view kCopyInstructions[] = {"direct", "async", "tensor"};
-constexpr std::string_view kRingActions[] = {"acquire", "wait", "release", "advance"};
 
 std::string Clean(std::string_view name) {
   std::string clean;
@@ -37,122 +31,6 @@ class Uniquifier {
  private:
   std::set<std::string> taken_;
   std::map<std::string, int> numbers_;  // the last one tried: many equal names must not try all of them again
-};
-
-template <typename T>
-std::string Joined(const std::vector<T>& values) {
-  return fmt::format("{}", fmt::join(values, ", "));
-}
-
-// Statements without their bodies.
-class StmtPrinter {
- public:
-  StmtPrinter(const ExprPrinter& exprs, const Module& module) : exprs_(exprs), module_(module) {}
-
-  std::string operator()(const Alloc& op) const { return fmt::format("{} = alloc {}", exprs_(op.buffer), Type(module_[op.buffer])); }
-  std::string operator()(const For& op) const {
-    std::string vars;
-    for (VarId var : op.vars) vars += (vars.empty() ? "" : ", ") + Declared(var);
-    std::string text = fmt::format("for {} {} in {}", Name(op.kind), vars, exprs_(op.extents));
-    if (op.num_stages != 0) text += fmt::format(" stages {}", op.num_stages);
-    if (op.coalesced_width != 0) text += fmt::format(" coalesced {}", op.coalesced_width);
-    if (op.layout) text += LayoutClause(*op.layout);
-    return text + " {";
-  }
-  std::string operator()(const If& op) const { return fmt::format("if {}{} {{", exprs_(op.cond), Clause(op.then_threads)); }
-  std::string operator()(const While& op) const { return fmt::format("while {} {{", exprs_(op.cond)); }
-  std::string operator()(const Let& op) const { return fmt::format("let {} = {}", exprs_(op.var), exprs_(op.value)); }
-  std::string operator()(const Store& op) const { return fmt::format("store {}[{}] = {}", exprs_(op.buffer), exprs_(op.indices), exprs_(op.value)); }
-  std::string operator()(const Assume& op) const { return fmt::format("assume {}", exprs_(op.cond)); }
-  std::string operator()(const Copy& op) const {
-    std::string text = fmt::format("copy {} -> {}", Text(op.src), Text(op.dst));
-    if (op.coalesced_width != 0) text += fmt::format(" coalesced {}", op.coalesced_width);
-    if (op.plan) {
-      text += fmt::format(" plan {{ {} vector {}", Name(op.plan->instruction), op.plan->vector);
-      if (op.plan->ring) text += " ring " + Text(*op.plan->ring);
-      if (op.plan->multicast) text += " multicast";
-      if (op.plan->panels) text += " panels";
-      if (op.plan->groups_m != 0) text += fmt::format(" groups {} x {}", op.plan->groups_m, op.plan->groups_n);
-      if (op.plan->layout) text += LayoutClause(*op.plan->layout);
-      text += " }";
-    }
-    return text;
-  }
-  std::string operator()(const Gemm& op) const {
-    std::string text = fmt::format("gemm {}, {} -> {}", Text(op.a), Text(op.b), Text(op.c));
-    if (op.transpose_a) text += " transpose_a";
-    if (op.transpose_b) text += " transpose_b";
-    if (op.policy != WarpPolicy::kSquare) text += fmt::format(" policy {}", Name(op.policy));
-    if (op.clear_accum) text += " clear";
-    if (op.plan) {
-      text += fmt::format(" plan {{ {} warps {} x {}", op.plan->instruction, op.plan->warps_m, op.plan->warps_n);
-      if (op.plan->warps_k > 1) text += fmt::format(" x {}", op.plan->warps_k);
-      text += fmt::format("{}{}{} }}", op.plan->by_warps ? " by_warps" : "", op.plan->in_flight ? " in_flight" : "",
-                          op.plan->promoted ? " promoted" : "");
-    }
-    return text;
-  }
-  std::string operator()(const Fill& op) const { return fmt::format("fill {} = {}", Text(op.dst), exprs_(op.value)); }
-  std::string operator()(const Reduce& op) const {
-    return fmt::format("reduce {} {} -> {} dim {}{}{}{}", Name(op.kind), Text(op.src), Text(op.dst), op.dim, op.clear ? "" : " accumulate",
-                       op.scratch ? " scratch " + exprs_(*op.scratch) : "", op.cluster ? " cluster" : "");
-  }
-  std::string operator()(const Atomic& op) const {
-    return fmt::format("atomic {} {}[{}] = {}", Name(op.kind), exprs_(op.buffer), exprs_(op.indices), exprs_(op.value));
-  }
-  std::string operator()(const Barrier& op) const { return op.by_group ? "barrier groups" : "barrier"; }
-  std::string operator()(const Break&) const { return "break"; }
-  std::string operator()(const Continue&) const { return "continue"; }
-  std::string operator()(const AsyncCommit&) const { return "async_commit"; }
-  std::string operator()(const AsyncWait& op) const {
-    return fmt::format("async_wait {}{}{}", op.pending, op.stores ? " stores" : "", op.product ? " product " + exprs_(*op.product) : "");
-  }
-  std::string operator()(const RingStep& op) const {
-    std::string text = fmt::format("ring {} {}", Name(op.action), Text(op.ring));
-    if (op.bytes != 0) text += fmt::format(" bytes {}", op.bytes);
-    if (op.behind != 0) text += fmt::format(" behind {}", op.behind);
-    return text;
-  }
-  std::string operator()(const PairSum& op) const {
-    const std::string half = op.half ? fmt::format(" -> {} dim {}", exprs_(*op.half), op.dim) : "";
-    return fmt::format("pair_sum {}{}{}", exprs_(op.sum), half, op.scratch ? " scratch " + exprs_(*op.scratch) : "");
-  }
-  std::string operator()(const StreamSum& op) const {
-    return fmt::format("stream_sum {} partials {} flags {} block {} owns {} parts {}", exprs_(op.sum), exprs_(op.partials), exprs_(op.flags),
-                       exprs_(op.block), exprs_(op.owns), exprs_(op.parts));
-  }
-
-  // "shared f16[128, 32] pad(1.0) layout(...)"
-  std::string Type(const Buffer& buffer) const {
-    std::string text = fmt::format("{} {}[{}]", Name(buffer.space), Name(buffer.dtype), exprs_(buffer.shape));
-    if (!buffer.strides.empty()) text += fmt::format(" strides({})", exprs_(buffer.strides));
-    if (buffer.pad_value) text += fmt::format(" pad({})", FloatText(DType::kF64, *buffer.pad_value));
-    if (buffer.may_alias) text += " may_alias";
-    if (buffer.layout) text += LayoutClause(*buffer.layout);
-    if (buffer.shared_offset) text += fmt::format(" offset({})", *buffer.shared_offset);
-    return text;
-  }
-  // " threads 0 to 64 barrier 15"
-  static std::string Clause(const std::optional<ThreadRange>& threads) {
-    if (!threads) return "";
-    const std::string barrier = threads->barrier != 0 ? fmt::format(" barrier {}", threads->barrier) : "";
-    return fmt::format(" threads {} to {}{}", threads->begin, threads->end, barrier);
-  }
-  // "%k", with its type where that is not i32.
-  std::string Declared(VarId var) const {
-    DType type = module_[var].dtype;
-    return type == DType::kI32 ? exprs_(var) : fmt::format("{}: {}", exprs_(var), Name(type));
-  }
-
- private:
-  static std::string LayoutClause(const Layout& layout) { return fmt::format(" layout({})", layout.ToString()); }
-  std::string Text(const Ring& ring) const { return fmt::format("{} at {}", exprs_(ring.barriers), exprs_(ring.position)); }
-  std::string Text(const Region& region) const {
-    return fmt::format("{}[{}; {}]", exprs_(region.buffer), exprs_(region.offsets), Joined(region.extents));
-  }
-
-  const ExprPrinter& exprs_;
-  const Module& module_;
 };
 
 class ModulePrinter {
@@ -230,10 +108,9 @@ class ModulePrinter {
 
   void PrintBlock(const Block& block, int indent) {
     for (const Stmt& stmt : block) {
-      Line(indent, std::visit(stmts_, stmt.op));
-      if (auto* loop = std::get_if<For>(&stmt.op)) PrintBody(loop->body, indent);
-      if (auto* loop = std::get_if<While>(&stmt.op)) PrintBody(loop->body, indent);
+      Line(indent, stmts_(stmt.op));
       if (auto* branch = std::get_if<If>(&stmt.op)) PrintBranches(*branch, indent);
+      else ForEachBody(stmt.op, [&](const Block& body) { PrintBody(body, indent); });
     }
   }
   void PrintBody(const Block& body, int indent) {
@@ -257,13 +134,6 @@ class ModulePrinter {
 };
 
 }  // namespace
-
-std::string_view Name(LoopKind kind) { return kLoopKinds[size_t(kind)]; }
-std::string_view Name(WarpPolicy policy) { return kPolicies[size_t(policy)]; }
-std::string_view Name(ReduceKind kind) { return kReduceKinds[size_t(kind)]; }
-std::string_view Name(AtomicKind kind) { return kAtomicKinds[size_t(kind)]; }
-std::string_view Name(CopyInstruction instruction) { return kCopyInstructions[size_t(instruction)]; }
-std::string_view Name(RingAction action) { return kRingActions[size_t(action)]; }
 
 Names::Names(const Module& module) {
   Uniquifier unique;
@@ -290,7 +160,7 @@ std::string PrintStmt(const Module& module, const Stmt& stmt) { return PrintStmt
 
 std::string PrintStmt(const Module& module, const Names& names, const Stmt& stmt) {
   ExprPrinter exprs(module, names);
-  std::string text = std::visit(StmtPrinter(exprs, module), stmt.op);
+  std::string text = StmtPrinter(exprs, module)(stmt.op);
   return text.ends_with(" {") ? text + " ... }" : text;
 }
 

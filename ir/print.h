@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/enum_text.h"
 #include "ir/module.h"
 #include "ir/op.h"
 
@@ -47,12 +48,5 @@ class Names {
  private:
   std::vector<std::string> vars_, buffers_;
 };
-
-std::string_view Name(LoopKind kind);
-std::string_view Name(WarpPolicy policy);
-std::string_view Name(ReduceKind kind);
-std::string_view Name(AtomicKind kind);
-std::string_view Name(CopyInstruction instruction);
-std::string_view Name(RingAction action);
 
 }  // namespace kiln::ir

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/random_module.h"
 
+#include "ir/fields.h"
 #include "ir/op.h"
 
 #include <algorithm>
@@ -290,12 +291,35 @@ Op RandomModule::MakeGemm() {
   return gemm;
 }
 
+// Tiles of one shape, and values of their type.
+class RandomModule::ElementwiseFields : public FieldVisitor {
+ public:
+  explicit ElementwiseFields(RandomModule& random) : random_(random), dtype_(random.Pick(kFloats)) {}
+  void Region(ir::Region& region, std::string_view, Use) { region = random_.Whole(random_.AddTile(Space::kFragment, dtype_, {16, 8})); }
+  void Evaluates(ExprId& value, std::string_view) { value = random_.module_.exprs.Float(random_.FloatValue(), dtype_); }
+  void Is(auto&, Label) = delete;
+
+ private:
+  RandomModule& random_;
+  const DType dtype_;
+};
+
+template <typename T>
+Op RandomModule::MakeElementwise() {
+  T op{};
+  Fields(op, ElementwiseFields(*this));
+  return op;
+}
+
 Op RandomModule::MakeTileOp() {
   switch (Below(decisions_ ? 10 : 5)) {
     case 0: return MakeGemm();
     case 1: {
-      BufferId buffer = AddTile(Space::kFragment, Pick(kFloats), {16, 8});
-      return Fill{Whole(buffer), module_.exprs.Float(FloatValue(), module_[buffer].dtype)};
+      std::vector<Op (RandomModule::*)()> makers;
+      ForEachOpType([&]<typename T>(std::type_identity<T>) {
+        if constexpr (Elementwise<T>) makers.push_back(&RandomModule::MakeElementwise<T>);
+      });
+      return (this->*Pick(makers))();
     }
     case 2: {
       const auto kind = ReduceKind(1 + Below(8));

@@ -45,6 +45,9 @@ class RandomModule {
   Op MakeBranch(int depth);
   Op MakeLoop(int depth);
   Op MakeTileOp();
+  class ElementwiseFields;
+  template <typename T>
+  Op MakeElementwise();
   Op MakeParallel();
   Op MakeAtomic();
   Op MakeGemm();

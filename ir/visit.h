@@ -4,6 +4,7 @@
 // ir/fields.h. They work on const statements, and on mutable ones to rewrite them.
 #pragma once
 
+#include <string_view>
 #include <utility>
 
 #include "ir/fields.h"
@@ -15,8 +16,8 @@ template <typename Fn>
 struct Exprs : FieldVisitor {
   Fn& fn;
   explicit Exprs(Fn& f) : fn(f) {}
-  void Evaluates(auto& expr) { fn(expr); }
-  void Region(auto& region, Use) {
+  void Evaluates(auto& expr, std::string_view) { fn(expr); }
+  void Region(auto& region, std::string_view, Use) {
     for (auto& offset : region.offsets) fn(offset);
   }
   void Element(auto&, auto& indices, Use) {
@@ -28,24 +29,25 @@ template <typename Fn>
 struct Buffers : FieldVisitor {
   Fn& fn;
   explicit Buffers(Fn& f) : fn(f) {}
-  void Region(auto& region, Use) { fn(region.buffer); }
+  void Region(auto& region, std::string_view, Use) { fn(region.buffer); }
   void Element(auto& buffer, auto&, Use) { fn(buffer); }
-  void Whole(auto& buffer, Use) { fn(buffer); }
-  void Names(auto& buffer) { fn(buffer); }
+  void Whole(auto& buffer, std::string_view, Use) { fn(buffer); }
+  void Names(auto& buffer, std::string_view) { fn(buffer); }
+  void Uses(auto& buffer) { fn(buffer); }
 };
 
 template <typename Fn>
 struct Regions : FieldVisitor {
   Fn& fn;
   explicit Regions(Fn& f) : fn(f) {}
-  void Region(auto& region, Use use) { fn(region, use); }
+  void Region(auto& region, std::string_view, Use use) { fn(region, use); }
 };
 
 template <typename Fn>
 struct Places : FieldVisitor {
   Fn& fn;
   explicit Places(Fn& f) : fn(f) {}
-  void Region(auto& region, Use) { fn(region.buffer, region.offsets, &region.extents); }
+  void Region(auto& region, std::string_view, Use) { fn(region.buffer, region.offsets, &region.extents); }
   void Element(auto& buffer, auto& indices, Use) { fn(buffer, indices, static_cast<std::vector<int64_t>*>(nullptr)); }
 };
 
@@ -53,7 +55,7 @@ template <typename Fn>
 struct Bodies : FieldVisitor {
   Fn& fn;
   explicit Bodies(Fn& f) : fn(f) {}
-  void Body(auto& block) { fn(block); }
+  void Body(auto& block, std::string_view) { fn(block); }
 };
 
 }  // namespace visitors

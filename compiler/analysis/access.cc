@@ -38,20 +38,22 @@ class Collector : public ir::FieldVisitor {
     async_ = async;
   }
 
-  void Evaluates(ExprId id) { CollectLoads(module_.exprs, id, accesses_); }
-  void Region(const ir::Region& region, ir::Use use) {
-    for (ExprId offset : region.offsets) Evaluates(offset);
+  void Evaluates(ExprId id, std::string_view) { Loads(id); }
+  void Region(const ir::Region& region, std::string_view, ir::Use use) {
+    for (ExprId offset : region.offsets) Loads(offset);
     Add({region.buffer, false, async_, region.offsets, true, region.extents, {}}, use);
   }
   void Element(ir::BufferId buffer, const std::vector<ExprId>& indices, ir::Use use) {
-    for (ExprId index : indices) Evaluates(index);
+    for (ExprId index : indices) Loads(index);
     Add({buffer, false, false, indices, false, {}, {}}, use);
   }
-  void Whole(ir::BufferId buffer, ir::Use use) { Add({buffer, false, false, {}, true, module_.ShapeOf(buffer), {}}, use); }
-  void Body(const ir::Block& block) {
+  void Whole(ir::BufferId buffer, std::string_view, ir::Use use) { Add({buffer, false, false, {}, true, module_.ShapeOf(buffer), {}}, use); }
+  void Body(const ir::Block& block, std::string_view) {
     if (!in_parallel_) return;
     for (const ir::Stmt& stmt : block) Visit(stmt);
   }
+
+  void Loads(ExprId id) { CollectLoads(module_.exprs, id, accesses_); }
 
  private:
   // A read and a write in one step count as a write only.

@@ -84,8 +84,8 @@ void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
                  },
                  [&](const ir::Store& store) { Write(stmt, store.buffer, store.indices, store.value, divergent); },
                  [&](const ir::Atomic& atomic) { Write(stmt, atomic.buffer, atomic.indices, atomic.value, divergent); },
-                 ir::Ignored<ir::Alloc, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Barrier, ir::AsyncCommit, ir::AsyncWait,
-                             ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                 [&]<ir::OneOf<ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce> T>(const T& op) { WriteTiles(op, divergent); },
+                 ir::Ignored<ir::Alloc, ir::Assume, ir::Barrier, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
              },
              stmt.op);
 }
@@ -113,6 +113,18 @@ void Divergence::Write(const ir::Stmt& stmt, ir::BufferId buffer, const std::vec
       divergent || in_parallel_ || Differs(value, scope_) || std::ranges::any_of(indices, [&](ir::ExprId index) { return Differs(index, scope_); });
   if (module_[buffer].space == Space::kLocal && (differs || !scope_.Holds(all_))) Mark(buffer, {scope_.begin, scope_.end, !differs});
   if ((differs || in_range_) && !in_parallel_) of_each_thread_.insert(&stmt);
+}
+
+// An operation on tiles gives each thread's local what the thread itself evaluates and reads.
+template <typename T>
+void Divergence::WriteTiles(const T& op, bool divergent) {
+  bool differs = divergent;
+  ir::ForEachExpr(op, [&](ir::ExprId id) { differs |= Differs(id, scope_); });
+  ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) { differs |= use != ir::Use::kWrite && locals_.contains(region.buffer); });
+  ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) {
+    if (use == ir::Use::kRead || module_[region.buffer].space != Space::kLocal) return;
+    if (differs || !scope_.Holds(all_)) Mark(region.buffer, {scope_.begin, scope_.end, !differs});
+  });
 }
 
 }  // namespace kiln::compiler

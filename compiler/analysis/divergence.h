@@ -45,6 +45,8 @@ class Divergence {
   }
   void Mark(ir::BufferId local, const Writers& writers) { writers_ += locals_[local].insert(writers).second ? 1 : 0; }
   void Write(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ir::ExprId>& indices, ir::ExprId value, bool divergent);
+  template <typename T>
+  void WriteTiles(const T& op, bool divergent);
 
   const ir::Module& module_;
   const ir::ThreadRange all_;

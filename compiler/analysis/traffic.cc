@@ -49,7 +49,7 @@ class Counter {
                      [&](const ir::Copy&) { plain = false; },
                      [&](const ir::Gemm&) { plain = false; },
                      [&](const ir::StreamSum&) { plain = false; },
-                     ir::Ignored<ir::Alloc, ir::Store, ir::Assume, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
+                     ir::Ignored<ir::Alloc, ir::Store, ir::Assume, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
                                  ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum>{},
                  },
                  stmt.op);

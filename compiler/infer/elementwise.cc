@@ -45,22 +45,20 @@ ElementLoop MakeElementLoop(ir::Module& module, std::span<const int64_t> extents
   return result;
 }
 
-ir::For CopyLoop(ir::Module& module, const ir::Copy& copy) {
-  ElementLoop element = MakeElementLoop(module, Looped(copy.dst.extents), "e");
-  const ir::Buffer& src = module[copy.src.buffer];
-  const ir::Buffer& dst = module[copy.dst.buffer];
-  const std::vector<ExprId> from = IndicesOf(module, copy.src, element.indices);
-  const ExprId value = module.exprs.Cast(dst.dtype, module.exprs.Load(copy.src.buffer, src.dtype, from));
-  element.loop.coalesced_width = copy.coalesced_width;
-  element.loop.body.push_back({ir::Store{copy.dst.buffer, IndicesOf(module, copy.dst, element.indices), value}, {}});
+ir::For ElementwiseLoop(ir::Module& module, const ir::Region& dst, const std::function<ExprId(const ElementOf&)>& value) {
+  ElementLoop element = MakeElementLoop(module, Looped(dst.extents), "e");
+  const ElementOf load = [&](const ir::Region& region) {
+    return module.exprs.Load(region.buffer, module[region.buffer].dtype, IndicesOf(module, region, element.indices));
+  };
+  const ExprId stored = module.exprs.Cast(module[dst.buffer].dtype, value(load));
+  element.loop.body.push_back({ir::Store{dst.buffer, IndicesOf(module, dst, element.indices), stored}, {}});
   return std::move(element.loop);
 }
 
-ir::For FillLoop(ir::Module& module, const ir::Fill& fill) {
-  ElementLoop element = MakeElementLoop(module, Looped(fill.dst.extents), "e");
-  const ExprId value = module.exprs.Cast(module[fill.dst.buffer].dtype, fill.value);
-  element.loop.body.push_back({ir::Store{fill.dst.buffer, IndicesOf(module, fill.dst, element.indices), value}, {}});
-  return std::move(element.loop);
+ir::For CopyLoop(ir::Module& module, const ir::Copy& copy) {
+  ir::For loop = ElementwiseLoop(module, copy.dst, [&](const ElementOf& element) { return element(copy.src); });
+  loop.coalesced_width = copy.coalesced_width;
+  return loop;
 }
 
 }  // namespace kiln::compiler

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parallel loops that say what a copy or a fill does, so that one lowering serves them all.
+// Parallel loops that say what tile operations do element by element, so that one lowering serves them all.
 #pragma once
+
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "ir/module.h"
 #include "ir/op.h"
@@ -15,8 +20,11 @@ struct ElementLoop {
 };
 ElementLoop MakeElementLoop(ir::Module& module, std::span<const int64_t> extents, std::string_view name);
 
-// dst[…] = cast(src[…]) over the tile; dimensions of extent 1 are not looped over.
+// The element of a region that belongs to the one of the destination.
+using ElementOf = std::function<ir::ExprId(const ir::Region&)>;
+// dst[…] = cast(value) over the tile; dimensions of extent 1 are not looped over.
+ir::For ElementwiseLoop(ir::Module& module, const ir::Region& dst, const std::function<ir::ExprId(const ElementOf&)>& value);
+// dst[…] = cast(src[…])
 ir::For CopyLoop(ir::Module& module, const ir::Copy& copy);
-ir::For FillLoop(ir::Module& module, const ir::Fill& fill);
 
 }  // namespace kiln::compiler

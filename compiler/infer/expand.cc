@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/infer/expand.h"
 
+#include <optional>
+#include <utility>
 #include "compiler/infer/elementwise.h"
-#include "ir/op.h"
+
+#include "ir/visit.h"
 
 namespace kiln::compiler {
 namespace {
 
 using ir::BufferId;
+using ir::ExprId;
 using ir::Space;
 
-bool IsPrivate(const ir::Module& module, BufferId buffer) { return module[buffer].space == Space::kLocal; }
+// The table of the family elementwise: what an element of the destination becomes. `element` loads the one of a region that belongs to it.
+ExprId Becomes(ir::Module&, const ir::Fill& fill, const ElementOf&) { return fill.value; }
 
 // A loop whose elements each thread keeps to itself.
 void MakePrivate(ir::For& loop) {
@@ -33,7 +38,7 @@ ir::Region Whole(ir::Module& module, BufferId buffer) {
   return region;
 }
 
-// Replaces each copy and fill by a loop, and makes both sides of each reduction fragments.
+// Replaces each copy and each op of the family elementwise by a loop, and makes both sides of each reduction fragments.
 class Expander {
  public:
   explicit Expander(ir::Module& module) : module_(module) {}
@@ -41,18 +46,22 @@ class Expander {
   void Visit(ir::Block& block) {
     ir::Block result;
     for (ir::Stmt& stmt : block) {
+      std::optional<ir::For> loop;
       std::visit(ir::Overloaded{
                      [&](ir::For& op) { Visit(op.body); },
                      [&](ir::While& op) { Visit(op.body); },
                      [&](ir::If& op) { Visit(op.then_body), Visit(op.else_body); },
-                     ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier,
-                                 ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                     [&](const ir::Copy& op) {
+                       if (!IsLoad(op) && !IsTensor(op)) loop = CopyLoop(module_, op);
+                     },
+                     [&](const ir::Elementwise auto& op) { loop = LoopOf(op); },
+                     ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Gemm, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
+                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
-      if (auto* copy = std::get_if<ir::Copy>(&stmt.op); copy != nullptr && !IsLoad(*copy) && !IsTensor(*copy)) {
-        stmt.op = Loop(CopyLoop(module_, *copy), copy->src.buffer, copy->dst.buffer);
-      } else if (auto* fill = std::get_if<ir::Fill>(&stmt.op)) {
-        stmt.op = Loop(FillLoop(module_, *fill), fill->dst.buffer, fill->dst.buffer);
+      if (loop) {
+        if (NamesPrivate(stmt.op)) MakePrivate(*loop);
+        stmt.op = std::move(*loop);
       } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
         ThroughFragments(*reduce, stmt, result);
         continue;
@@ -68,9 +77,17 @@ class Expander {
     return module_[copy.src.buffer].space == Space::kGlobal && module_[copy.dst.buffer].space == Space::kShared;
   }
   static bool IsTensor(const ir::Copy& copy) { return copy.plan && copy.plan->instruction == ir::CopyInstruction::kTensor; }
-  ir::For Loop(ir::For loop, BufferId a, BufferId b) const {
-    if (IsPrivate(module_, a) || IsPrivate(module_, b)) MakePrivate(loop);
-    return loop;
+  ir::For LoopOf(const ir::Elementwise auto& op) {
+    const ir::Region* dst = nullptr;
+    ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) {
+      if (use != ir::Use::kRead) dst = &region;
+    });
+    return ElementwiseLoop(module_, *dst, [&](const ElementOf& element) { return Becomes(module_, op, element); });
+  }
+  bool NamesPrivate(const ir::Op& op) const {
+    bool names = false;
+    ir::ForEachBuffer(op, [&](BufferId buffer) { names |= module_[buffer].space == Space::kLocal; });
+    return names;
   }
 
   void ThroughFragments(ir::Reduce reduce, const ir::Stmt& stmt, ir::Block& result) {

@@ -136,8 +136,8 @@ class Chooser {
                      [&](ir::Assume& op) { facts.Assume(op.cond); },
                      [&](ir::Gemm& op) { ChooseGemm(op); },
                      [&](ir::Copy& op) { ChooseCopy(op, facts); },
-                     ir::Ignored<ir::Alloc, ir::Store, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue, ir::AsyncCommit,
-                                 ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                     ir::Ignored<ir::Alloc, ir::Store, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
+                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
     }

@@ -96,11 +96,8 @@ class Splitter {
         Check(branch->then_body), Check(branch->else_body);
       } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
         CheckReduce(*reduce);
-      } else if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) {
-        CheckCopy(*copy);
-      } else if (const auto* fill = std::get_if<ir::Fill>(&stmt.op)) {
-        fits_ &= !parts_.contains(fill->dst.buffer) || IsWhole(fill->dst);
-        fits_ &= !TouchesParts(fill->value);
+      } else if (ir::IsOneOf<ir::Copy, ir::AnyElementwise>(stmt.op)) {
+        CheckTiles(stmt.op);
       } else {
         fits_ &= ir::IsOneOf<ir::Alloc, ir::Let, ir::Assume, ir::Store>(stmt.op) && !TouchesParts(stmt);
       }
@@ -138,13 +135,16 @@ class Splitter {
     reduced_ |= joins;
   }
 
-  // A copy must be between a part and global memory, or between two parts.
-  void CheckCopy(const ir::Copy& copy) {
-    if (!parts_.contains(copy.src.buffer) && !parts_.contains(copy.dst.buffer)) return;
-    for (const ir::Region* region : {&copy.src, &copy.dst}) {
-      fits_ &= parts_.contains(region->buffer) ? IsWhole(*region) : module_[region->buffer].space == Space::kGlobal;
-      fits_ &= std::ranges::count(region->extents, row_) == 1;
-    }
+  // A copy, or what is done element by element, must be between parts, or between a part and global memory.
+  void CheckTiles(const ir::Op& op) {
+    bool any = false;
+    ir::ForEachExpr(op, [&](ExprId id) { fits_ &= !TouchesParts(id); });
+    ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use) { any |= parts_.contains(region.buffer); });
+    if (!any) return;
+    ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use) {
+      fits_ &= parts_.contains(region.buffer) ? IsWhole(region) : module_[region.buffer].space == Space::kGlobal;
+      fits_ &= std::ranges::count(region.extents, row_) == 1;
+    });
   }
 
   bool IsWhole(const ir::Region& region) const { return region.extents == module_.ShapeOf(region.buffer); }

@@ -80,7 +80,7 @@ void KernelLowering::LowerStmt(const ir::Stmt& stmt) {
                  [&](const ir::Assume& op) { facts_.Assume(op.cond); },
                  [&](const ir::Copy& op) { LowerTensorCopy(op); },
                  [&](const ir::Gemm& op) { LowerGemm(op); },
-                 [&](const ir::Fill&) { diagnostics_.Internal("a fill was left to lowering", stmt.loc); },
+                 [&](const ir::Elementwise auto&) { diagnostics_.Internal(fmt::format("a {} was left to lowering", ir::Name(stmt.op)), stmt.loc); },
                  [&](const ir::Reduce&) { LowerReduces({&stmt, 1}); },
                  [&](const ir::Atomic& op) { Once(stmt, op.buffer, [&] { LowerAtomic(op); }); },
                  [&](const ir::Barrier& op) { BlockBarrier(op.by_group); },

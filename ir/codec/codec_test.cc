@@ -288,10 +288,9 @@ TEST(Codec, EveryBadReferenceIsReported) {
   stmt.mutable_gemm()->mutable_a()->set_buffer(66);
   AddStmt(module, stmt);
   std::string text = Refusal(module);
-  for (const char* part :
-       {"exprs[2]: var refers to variable 50", "exprs[5]: add refers to expression 5", "buffers[0]: shape is expression 1000",
-        "params[0]: the tensor is buffer 77", "params[1]: neither", "parameter 3", "statement 1 (let): the variable is variable 88",
-        "statement 2 (gemm): a is buffer 66", "(gemm): b is not given", "(gemm): c is not given"}) {
+  for (const char* part : {"exprs[2]: var refers to variable 50", "exprs[5]: add refers to expression 5", "buffers[0]: shape is expression 1000",
+                           "params[0]: the tensor is buffer 77", "params[1]: neither", "parameter 3", "statement 1 (let): var is variable 88",
+                           "statement 2 (gemm): a is buffer 66", "(gemm): b is not given", "(gemm): c is not given"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }

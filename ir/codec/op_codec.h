@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Statements on the wire, one pair of functions for each row of ops.def that travels.
+// Statements on the wire. Each row of ops.def that travels is read and written by ir/fields.h: the names there are those of its message's
+// fields.
 #pragma once
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 
 #include <string>
 #include <string_view>
@@ -47,21 +51,12 @@ class OpReader {
   Stmt ReadStmt(const v1::Stmt& stmt);
   Op ReadOp(const v1::Stmt& stmt);
   Op UnknownOp(const v1::Stmt& stmt);
-  Op Read(const v1::Alloc& op);
-  Op Read(const v1::For& op);
-  Op Read(const v1::If& op);
-  Op Read(const v1::While& op);
-  Op Read(const v1::Let& op);
-  Op Read(const v1::Store& op);
-  Op Read(const v1::Assume& op);
-  Op Read(const v1::Copy& op);
-  Op Read(const v1::Gemm& op);
-  Op Read(const v1::Fill& op);
-  Op Read(const v1::Reduce& op);
-  Op Read(const v1::Atomic& op);
-  Region ReadRegion(bool present, const v1::Region& region, std::string_view what);
   template <typename T>
-  T Enum(int number, T first, T last, std::string_view what);
+  Op ReadFields(const google::protobuf::Message& message);
+  class FieldReader;
+  Region ReadRegion(const v1::Region& region, std::string_view what);
+  template <typename E>
+  E Enum(int number, std::string_view what);
   SourceLoc NextLocation();
 
   const v1::Module& wire_;
@@ -78,6 +73,20 @@ class OpReader {
   size_t stmts_ = 0;
   int depth_ = 0;
 };
+
+// The fields of an op's message by the names that ir/fields.h gives them. Made once for each op: the descriptor's own search takes long.
+class MessageFields {
+ public:
+  explicit MessageFields(const google::protobuf::Descriptor& message);
+  // A name that the message lacks is a mistake in ir/fields.h, which the codec's tests find.
+  const google::protobuf::FieldDescriptor* Of(std::string_view name) const;
+
+ private:
+  std::vector<const google::protobuf::FieldDescriptor*> fields_;
+};
+
+// The field of Stmt that holds the op with this wire number.
+const google::protobuf::FieldDescriptor* FieldOfOp(uint32_t number);
 
 // Appends the statements of `block`, and their places to `locations`, in preorder.
 void WriteBlock(const Block& block, v1::Block& out, v1::DebugInfo& debug);

@@ -6,11 +6,15 @@
 
 #include "ir/codec/decode.h"
 #include "ir/codec/op_codec.h"
+#include "ir/enum_text.h"
+#include "ir/fields.h"
 #include "ir/limits.h"
-#include "ir/op.h"
 
 namespace kiln::ir {
 namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
 
 // A name from the wire, cut down to what may be shown.
 std::string Shown(std::string_view name) {
@@ -72,12 +76,13 @@ VarId OpReader::Var(uint32_t index, std::string_view what) {
   return VarId(0);
 }
 
-template <typename T>
-T OpReader::Enum(int number, T first, T last, std::string_view what) {
-  if (number >= int(first) && number <= int(last)) return T(number);
+template <typename E>
+E OpReader::Enum(int number, std::string_view what) {
+  constexpr E kFirst = EnumText<E>::first;
+  if (number >= int(kFirst) && size_t(number - int(kFirst)) < std::size(EnumText<E>::names)) return E(number);
   if (number == 0) Problem(fmt::format("{} is not given", what));
   else Newer(fmt::format("{} {} is not known here", what, number));
-  return first;
+  return kFirst;
 }
 
 SourceLoc OpReader::NextLocation() {
@@ -117,34 +122,99 @@ Stmt OpReader::ReadStmt(const v1::Stmt& stmt) {
   return result;
 }
 
-Op OpReader::ReadOp(const v1::Stmt& stmt) {
-  auto named = [this](std::string_view name, const auto& op) {
-    op_name_ = name;
-    RefuseUnknownFields(op);
-  };
-  auto read = [&](std::string_view name, const auto& op) {
-    named(name, op);
-    return Read(op);
-  };
-  switch (stmt.op_case()) {
-    case v1::Stmt::kAlloc: return read("alloc", stmt.alloc());
-    case v1::Stmt::kForLoop: return read("for", stmt.for_loop());
-    case v1::Stmt::kIfThen: return read("if", stmt.if_then());
-    case v1::Stmt::kWhileLoop: return read("while", stmt.while_loop());
-    case v1::Stmt::kLet: return read("let", stmt.let());
-    case v1::Stmt::kStore: return read("store", stmt.store());
-    case v1::Stmt::kAssume: return read("assume", stmt.assume());
-    case v1::Stmt::kCopy: return read("copy", stmt.copy());
-    case v1::Stmt::kGemm: return read("gemm", stmt.gemm());
-    case v1::Stmt::kFill: return read("fill", stmt.fill());
-    case v1::Stmt::kReduce: return read("reduce", stmt.reduce());
-    case v1::Stmt::kAtomic: return read("atomic", stmt.atomic());
-    case v1::Stmt::kBarrier: named("barrier", stmt.barrier()); return Barrier{};
-    case v1::Stmt::kBreakLoop: named("break", stmt.break_loop()); return Break{};
-    case v1::Stmt::kContinueLoop: named("continue", stmt.continue_loop()); return Continue{};
-    case v1::Stmt::OP_NOT_SET: break;
+// Takes the fields of a message, each of the type that ir/fields.h says.
+class OpReader::FieldReader : public FieldVisitor {
+ public:
+  FieldReader(OpReader& reader, const Message& message, const MessageFields& fields)
+      : reader_(reader), message_(message), reflection_(*message.GetReflection()), fields_(fields) {}
+
+  void Evaluates(ExprId& expr, std::string_view name) { expr = reader_.Expr(Number(name), name); }
+  void EvaluatesEach(std::vector<ExprId>& exprs, std::string_view name) {
+    ReadEach(name, [&](uint32_t index) { exprs.push_back(reader_.Expr(index, name)); });
   }
-  return UnknownOp(stmt);
+  void Region(ir::Region& region, std::string_view name, Use) {
+    const FieldDescriptor* field = fields_.Of(name);
+    if (!reflection_.HasField(message_, field)) return reader_.Problem(fmt::format("{} is not given", name));
+    region = reader_.ReadRegion(static_cast<const v1::Region&>(reflection_.GetMessage(message_, field)), name);
+  }
+  void Element(BufferId& buffer, std::vector<ExprId>& indices, Use) {
+    Names(buffer, "buffer");
+    EvaluatesEach(indices, "indices");
+  }
+  void Whole(BufferId& buffer, std::string_view name, Use) { Names(buffer, name); }
+  void Names(BufferId& buffer, std::string_view name) { buffer = reader_.Buffer(Number(name), name); }
+  void Declares(BufferId& buffer, std::string_view name) { Names(buffer, name); }
+  void Binds(VarId& var, std::string_view name) { var = reader_.Var(Number(name), name); }
+  void BindsEach(std::vector<VarId>& vars, std::string_view name) {
+    ReadEach(name, [&](uint32_t index) { vars.push_back(reader_.Var(index, name)); });
+  }
+  void Body(Block& block, std::string_view name) {
+    block = reader_.ReadBlock(static_cast<const v1::Block&>(reflection_.GetMessage(message_, fields_.Of(name))));
+  }
+  template <typename E>
+    requires std::is_enum_v<E>
+  void Is(E& value, Label label) {
+    value = reader_.Enum<E>(reflection_.GetEnumValue(message_, fields_.Of(label.name)), label.name);
+  }
+  void Is(bool& value, Label label) { value = reflection_.GetBool(message_, fields_.Of(label.name)); }
+  void Is(int32_t& value, Label label) { value = reflection_.GetInt32(message_, fields_.Of(label.name)); }
+  void Is(uint32_t& value, Label label) { value = Number(label.name); }
+
+ private:
+  uint32_t Number(std::string_view name) const { return reflection_.GetUInt32(message_, fields_.Of(name)); }
+  void ReadEach(std::string_view name, auto&& read) {
+    const FieldDescriptor* field = fields_.Of(name);
+    const int size = reflection_.FieldSize(message_, field);
+    if (size > kMaxRank) return reader_.Problem(fmt::format("{} {}; at most {} are possible", size, name, kMaxRank));
+    for (int i = 0; i < size; ++i) read(reflection_.GetRepeatedUInt32(message_, field, i));
+  }
+
+  OpReader& reader_;
+  const Message& message_;
+  const google::protobuf::Reflection& reflection_;
+  const MessageFields& fields_;
+};
+
+template <typename T>
+Op OpReader::ReadFields(const Message& message) {
+  static const MessageFields fields(*message.GetDescriptor());
+  T op{};
+  Fields(op, FieldReader(*this, message, fields));
+  if constexpr (std::same_as<T, For>) {
+    // What comes after takes the extent of each variable.
+    if (op.vars.empty() || op.vars.size() != op.extents.size()) {
+      Problem(fmt::format("{} variables and {} extents; a loop has 1 to {} of each", op.vars.size(), op.extents.size(), kMaxRank));
+      return Barrier{};
+    }
+  }
+  return op;
+}
+
+Op OpReader::ReadOp(const v1::Stmt& stmt) {
+  struct Row {
+    std::string_view name;
+    Op (OpReader::*read)(const Message&) = nullptr;
+    const FieldDescriptor* field = nullptr;
+  };
+  // By wire number.
+  static const std::vector<Row> rows = [] {
+    std::vector<Row> result;
+    ForEachOpType([&]<typename T>(std::type_identity<T>) {
+      constexpr uint32_t kNumber = OpRow<T>::kNumber;
+      if constexpr (kNumber != 0) {
+        if (result.size() <= kNumber) result.resize(kNumber + 1);
+        result[kNumber] = {OpRow<T>::kName, &OpReader::ReadFields<T>, FieldOfOp(kNumber)};
+      }
+    });
+    return result;
+  }();
+  const auto number = size_t(stmt.op_case());
+  if (number >= rows.size() || rows[number].read == nullptr) return UnknownOp(stmt);
+  const Row& row = rows[number];
+  op_name_ = row.name;
+  const Message& message = stmt.GetReflection()->GetMessage(stmt, row.field);
+  RefuseUnknownFields(message);
+  return (this->*row.read)(message);
 }
 
 Op OpReader::UnknownOp(const v1::Stmt& stmt) {
@@ -162,11 +232,7 @@ Op OpReader::UnknownOp(const v1::Stmt& stmt) {
   return Barrier{};
 }
 
-Region OpReader::ReadRegion(bool present, const v1::Region& region, std::string_view what) {
-  if (!present) {
-    Problem(fmt::format("{} is not given", what));
-    return {};
-  }
+Region OpReader::ReadRegion(const v1::Region& region, std::string_view what) {
   RefuseUnknownFields(region);
   Region result{Buffer(region.buffer(), what), Exprs(region.offsets(), "offsets"), {}};
   if (region.offsets_size() != region.extents_size()) {
@@ -177,68 +243,17 @@ Region OpReader::ReadRegion(bool present, const v1::Region& region, std::string_
   return result;
 }
 
-Op OpReader::Read(const v1::Alloc& op) { return Alloc{Buffer(op.buffer(), "the buffer")}; }
+MessageFields::MessageFields(const google::protobuf::Descriptor& message) {
+  for (int i = 0; i < message.field_count(); ++i) fields_.push_back(message.field(i));
+}
 
-Op OpReader::Read(const v1::For& op) {
-  For result{.kind = Enum(op.kind(), LoopKind::kSerial, LoopKind::kPersistent, "loop kind")};
-  if (op.vars_size() != op.extents_size() || op.vars_size() == 0 || op.vars_size() > kMaxRank) {
-    Problem(fmt::format("{} variables and {} extents; a loop has 1 to {} of each", op.vars_size(), op.extents_size(), kMaxRank));
-    return Barrier{};
+const FieldDescriptor* MessageFields::Of(std::string_view name) const {
+  for (const FieldDescriptor* field : fields_) {
+    if (std::string_view(field->name()) == name) return field;
   }
-  for (uint32_t var : op.vars()) result.vars.push_back(Var(var, "the loop variable"));
-  result.extents = Exprs(op.extents(), "extents");
-  result.num_stages = op.num_stages();
-  result.coalesced_width = op.coalesced_width();
-  result.body = ReadBlock(op.body());
-  return result;
+  return nullptr;
 }
 
-Op OpReader::Read(const v1::If& op) {
-  If result{.cond = Expr(op.cond(), "the condition")};
-  result.then_body = ReadBlock(op.then_body());
-  result.else_body = ReadBlock(op.else_body());
-  return result;
-}
-
-Op OpReader::Read(const v1::While& op) {
-  While result{.cond = Expr(op.cond(), "the condition")};
-  result.body = ReadBlock(op.body());
-  return result;
-}
-
-Op OpReader::Read(const v1::Let& op) { return Let{Var(op.var(), "the variable"), Expr(op.value(), "the value")}; }
-
-Op OpReader::Read(const v1::Store& op) {
-  return Store{Buffer(op.buffer(), "the buffer"), Exprs(op.indices(), "indices"), Expr(op.value(), "the value")};
-}
-
-Op OpReader::Read(const v1::Assume& op) { return Assume{Expr(op.cond(), "the condition")}; }
-
-Op OpReader::Read(const v1::Copy& op) {
-  return Copy{ReadRegion(op.has_src(), op.src(), "src"), ReadRegion(op.has_dst(), op.dst(), "dst"), op.coalesced_width(), {}};
-}
-
-Op OpReader::Read(const v1::Gemm& op) {
-  return Gemm{ReadRegion(op.has_a(), op.a(), "a"),
-              ReadRegion(op.has_b(), op.b(), "b"),
-              ReadRegion(op.has_c(), op.c(), "c"),
-              op.transpose_a(),
-              op.transpose_b(),
-              Enum(op.policy(), WarpPolicy::kSquare, WarpPolicy::kFullCol, "warp policy"),
-              op.clear_accum(),
-              {}};
-}
-
-Op OpReader::Read(const v1::Fill& op) { return Fill{ReadRegion(op.has_dst(), op.dst(), "dst"), Expr(op.value(), "the value")}; }
-
-Op OpReader::Read(const v1::Reduce& op) {
-  return Reduce{Enum(op.kind(), ReduceKind::kSum, ReduceKind::kBitXor, "reduce kind"), ReadRegion(op.has_src(), op.src(), "src"),
-                ReadRegion(op.has_dst(), op.dst(), "dst"), op.dim(), op.clear()};
-}
-
-Op OpReader::Read(const v1::Atomic& op) {
-  return Atomic{Enum(op.kind(), AtomicKind::kAdd, AtomicKind::kMin, "atomic kind"), Buffer(op.buffer(), "the buffer"), Exprs(op.indices(), "indices"),
-                Expr(op.value(), "the value")};
-}
+const FieldDescriptor* FieldOfOp(uint32_t number) { return v1::Stmt::descriptor()->FindFieldByNumber(int(number)); }
 
 }  // namespace kiln::ir

@@ -1,113 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/codec/op_codec.h"
-#include "ir/op.h"
+#include "ir/fields.h"
 
 namespace kiln::ir {
 namespace {
 
-void WriteExprs(const std::vector<ExprId>& exprs, google::protobuf::RepeatedField<uint32_t>& out) {
-  for (ExprId expr : exprs) out.Add(Index(expr));
-}
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
 
-void Write(const Region& region, v1::Region& out) {
-  out.set_buffer(Index(region.buffer));
-  WriteExprs(region.offsets, *out.mutable_offsets());
-  out.mutable_extents()->Add(region.extents.begin(), region.extents.end());
-}
-
-class OpWriter {
+// Sets the fields of a message, each of the type that ir/fields.h says.
+class FieldWriter : public FieldVisitor {
  public:
-  OpWriter(v1::Stmt& out, v1::DebugInfo& debug) : out_(out), debug_(debug) {}
+  FieldWriter(Message& out, const MessageFields& fields, v1::DebugInfo& debug)
+      : out_(out), reflection_(*out.GetReflection()), fields_(fields), debug_(debug) {}
 
-  void operator()(const Alloc& op) { out_.mutable_alloc()->set_buffer(Index(op.buffer)); }
-  void operator()(const For& op) {
-    v1::For& out = *out_.mutable_for_loop();
-    out.set_kind(v1::LoopKind(op.kind));
-    for (VarId var : op.vars) out.add_vars(Index(var));
-    WriteExprs(op.extents, *out.mutable_extents());
-    out.set_num_stages(op.num_stages);
-    out.set_coalesced_width(op.coalesced_width);
-    WriteBlock(op.body, *out.mutable_body(), debug_);
+  void Evaluates(ExprId expr, std::string_view name) { Set(name, Index(expr)); }
+  void EvaluatesEach(const std::vector<ExprId>& exprs, std::string_view name) { AddEach(exprs, name); }
+  void Region(const ir::Region& region, std::string_view name, Use) {
+    auto& out = static_cast<v1::Region&>(*reflection_.MutableMessage(&out_, fields_.Of(name)));
+    out.set_buffer(Index(region.buffer));
+    for (ExprId offset : region.offsets) out.add_offsets(Index(offset));
+    out.mutable_extents()->Add(region.extents.begin(), region.extents.end());
   }
-  void operator()(const If& op) {
-    v1::If& out = *out_.mutable_if_then();
-    out.set_cond(Index(op.cond));
-    WriteBlock(op.then_body, *out.mutable_then_body(), debug_);
-    WriteBlock(op.else_body, *out.mutable_else_body(), debug_);
+  void Element(BufferId buffer, const std::vector<ExprId>& indices, Use) {
+    Names(buffer, "buffer");
+    EvaluatesEach(indices, "indices");
   }
-  void operator()(const While& op) {
-    out_.mutable_while_loop()->set_cond(Index(op.cond));
-    WriteBlock(op.body, *out_.mutable_while_loop()->mutable_body(), debug_);
+  void Whole(BufferId buffer, std::string_view name, Use) { Names(buffer, name); }
+  void Names(BufferId buffer, std::string_view name) { Set(name, Index(buffer)); }
+  void Declares(BufferId buffer, std::string_view name) { Names(buffer, name); }
+  void Binds(VarId var, std::string_view name) { Set(name, Index(var)); }
+  void BindsEach(const std::vector<VarId>& vars, std::string_view name) { AddEach(vars, name); }
+  void Body(const Block& block, std::string_view name) {
+    WriteBlock(block, static_cast<v1::Block&>(*reflection_.MutableMessage(&out_, fields_.Of(name))), debug_);
   }
-  void operator()(const Let& op) {
-    out_.mutable_let()->set_var(Index(op.var));
-    out_.mutable_let()->set_value(Index(op.value));
+  template <typename E>
+    requires std::is_enum_v<E>
+  void Is(E value, Label label) {
+    reflection_.SetEnumValue(&out_, fields_.Of(label.name), int(value));
   }
-  void operator()(const Store& op) {
-    v1::Store& out = *out_.mutable_store();
-    out.set_buffer(Index(op.buffer));
-    WriteExprs(op.indices, *out.mutable_indices());
-    out.set_value(Index(op.value));
-  }
-  void operator()(const Assume& op) { out_.mutable_assume()->set_cond(Index(op.cond)); }
-  void operator()(const Copy& op) {
-    v1::Copy& out = *out_.mutable_copy();
-    Write(op.src, *out.mutable_src());
-    Write(op.dst, *out.mutable_dst());
-    out.set_coalesced_width(op.coalesced_width);
-  }
-  void operator()(const Gemm& op) {
-    v1::Gemm& out = *out_.mutable_gemm();
-    Write(op.a, *out.mutable_a());
-    Write(op.b, *out.mutable_b());
-    Write(op.c, *out.mutable_c());
-    out.set_transpose_a(op.transpose_a);
-    out.set_transpose_b(op.transpose_b);
-    out.set_policy(v1::WarpPolicy(op.policy));
-    out.set_clear_accum(op.clear_accum);
-  }
-  void operator()(const Fill& op) {
-    Write(op.dst, *out_.mutable_fill()->mutable_dst());
-    out_.mutable_fill()->set_value(Index(op.value));
-  }
-  void operator()(const Reduce& op) {
-    v1::Reduce& out = *out_.mutable_reduce();
-    out.set_kind(v1::ReduceKind(op.kind));
-    Write(op.src, *out.mutable_src());
-    Write(op.dst, *out.mutable_dst());
-    out.set_dim(op.dim);
-    out.set_clear(op.clear);
-  }
-  void operator()(const Atomic& op) {
-    v1::Atomic& out = *out_.mutable_atomic();
-    out.set_kind(v1::AtomicKind(op.kind));
-    out.set_buffer(Index(op.buffer));
-    WriteExprs(op.indices, *out.mutable_indices());
-    out.set_value(Index(op.value));
-  }
-  void operator()(const Barrier&) { out_.mutable_barrier(); }
-  void operator()(const Break&) { out_.mutable_break_loop(); }
-  void operator()(const Continue&) { out_.mutable_continue_loop(); }
-  void operator()(const AsyncCommit&) {}
-  void operator()(const AsyncWait&) {}
-  void operator()(const RingStep&) {}
-  void operator()(const PairSum&) {}
-  void operator()(const StreamSum&) {}
+  void Is(bool value, Label label) { reflection_.SetBool(&out_, fields_.Of(label.name), value); }
+  void Is(int32_t value, Label label) { reflection_.SetInt32(&out_, fields_.Of(label.name), value); }
+  void Is(uint32_t value, Label label) { Set(label.name, value); }
 
  private:
-  v1::Stmt& out_;
+  void Set(std::string_view name, uint32_t value) { reflection_.SetUInt32(&out_, fields_.Of(name), value); }
+  void AddEach(const auto& ids, std::string_view name) {
+    for (auto id : ids) reflection_.AddUInt32(&out_, fields_.Of(name), Index(id));
+  }
+
+  Message& out_;
+  const google::protobuf::Reflection& reflection_;
+  const MessageFields& fields_;
   v1::DebugInfo& debug_;
 };
+
+template <typename T>
+void Write(const T& op, v1::Stmt& out, v1::DebugInfo& debug) {
+  static const FieldDescriptor* const field = FieldOfOp(OpRow<T>::kNumber);
+  static const MessageFields fields(*field->message_type());
+  Fields(op, FieldWriter(*out.GetReflection()->MutableMessage(&out, field), fields, debug));
+}
 
 }  // namespace
 
 void WriteBlock(const Block& block, v1::Block& out, v1::DebugInfo& debug) {
   for (const Stmt& stmt : block) {
-    if (WireNumber(stmt.op) == 0) continue;
-    v1::Location& location = *debug.add_locations();
-    location.set_file(stmt.loc.file);
-    location.set_line(stmt.loc.line);
-    std::visit(OpWriter(*out.add_stmts(), debug), stmt.op);
+    std::visit(
+        [&]<typename T>(const T& op) {
+          if constexpr (OpRow<T>::kNumber != 0) {
+            v1::Location& location = *debug.add_locations();
+            location.set_file(stmt.loc.file);
+            location.set_line(stmt.loc.line);
+            Write(op, *out.add_stmts(), debug);
+          }
+        },
+        stmt.op);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/grammar/writer.h"
 
+#include "ir/grammar/ops/elementwise.h"
 #include "ir/op.h"
 
 #include <algorithm>
@@ -18,9 +19,14 @@ struct Form {
   Op (*write)(Writer&);
 };
 
+template <typename T>
+constexpr Form FormOf() {
+  if constexpr (Elementwise<T>) return {Weight<T>, Write<T>};
+  else return {[](const Writer& writer) { return Weight(writer, Tag<T>()); }, [](Writer& writer) { return Write(writer, Tag<T>()); }};
+}
+
 constexpr Form kForms[] = {
-#define KILN_OP(number, type, name, family, since) \
-  {[](const Writer& writer) { return Weight(writer, Tag<type>()); }, [](Writer& writer) { return Write(writer, Tag<type>()); }},
+#define KILN_OP(number, type, name, family, since) FormOf<type>(),
 #include "ir/ops.def"
 };
 static_assert(std::size(kForms) == std::variant_size_v<Op>);

@@ -110,6 +110,8 @@ class Writer {
   Block Nested(const Place& place);
   void Put(Op op) { block_->push_back({std::move(op), {}}); }
   VarId Loop(int64_t bound, DType type = DType::kI32);  // its variable, in scope
+  // How often an operation of the whole block occurs here. Sometimes also where it is not allowed, to test the refusal.
+  int Together(int weight) const { return place.parallel ? 0 : place.some_threads ? weight / 8 : weight; }
   bool decisions() const { return options_.decisions; }
   const Sizes& sizes() const { return sizes_; }
   uint32_t threads() const { return threads_; }
@@ -153,7 +155,7 @@ class Writer {
 };
 
 // For each op, in the file of its family: how often it occurs at such a place, and a function that writes one. A missing one is a link
-// error.
+// error. One of the family elementwise needs neither (ops/elementwise.h).
 #define KILN_OP(number, type, name, family, since) \
   int Weight(const Writer& writer, Tag<type>);     \
   Op Write(Writer& writer, Tag<type>);

@@ -38,10 +38,4 @@ void Check(Verifier& verifier, const Copy& op) {
                  "apart from extents of 1, both must have the same extents in the same order");
 }
 
-void Check(Verifier& verifier, const Fill& op) {
-  verifier.CheckTogether("a fill");
-  verifier.CheckRegion(op.dst, "the destination");
-  verifier.CheckTyped(op.value, verifier.module()[op.dst.buffer].dtype, "the value");
-}
-
 }  // namespace kiln::ir

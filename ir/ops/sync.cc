@@ -19,6 +19,9 @@ void Check(Verifier& verifier, const AsyncWait& op) {
 void Check(Verifier& verifier, const RingStep& op) {
   verifier.CheckTogether("a ring step");
   verifier.CheckRing(op.ring);
+  if (op.bytes < 0 || op.behind < 0) {
+    verifier.Error(fmt::format("a ring step of {} bytes, {} stages behind", op.bytes, op.behind), "both are 0 or more");
+  }
 }
 
 void Check(Verifier& verifier, const PairSum& op) {

@@ -45,11 +45,12 @@ struct Collector : ir::FieldVisitor {
 
   Collector(const ir::Module& m, std::vector<Touch>& to) : module(m), touches(to) {}
 
-  void Evaluates(auto& expr) { Loads(expr); }
-  void Region(auto& region, ir::Use use) { Add(region.buffer, use), Offsets(region.offsets); }
+  void Evaluates(auto& expr, std::string_view) { Loads(expr); }
+  void Region(auto& region, std::string_view, ir::Use use) { Add(region.buffer, use), Offsets(region.offsets); }
   void Element(auto& buffer, auto& indices, ir::Use use) { Add(buffer, use), Offsets(indices); }
-  void Whole(auto& buffer, ir::Use use) { Add(buffer, use); }
-  void Names(auto& buffer) { Add(buffer, ir::Use::kUpdate); }
+  void Whole(auto& buffer, std::string_view, ir::Use use) { Add(buffer, use); }
+  void Names(auto& buffer, std::string_view) { Add(buffer, ir::Use::kUpdate); }
+  void Uses(auto& buffer) { Add(buffer, ir::Use::kUpdate); }
 
   void Offsets(const std::vector<ir::ExprId>& indices) {
     for (const ir::ExprId index : indices) Loads(index);
@@ -78,19 +79,20 @@ bool IsParallel(const ir::Stmt& stmt) {
 }
 
 std::string_view KindOf(const ir::Module& module, const ir::Stmt& stmt) {
-  return std::visit(ir::Overloaded{
-                        [&](const ir::For& op) { return op.kind == ir::LoopKind::kParallel ? KindOfLoop(module, op) : "control"; },
-                        [&](const ir::Store& op) { return KindOfStore(module, op); },
-                        [&](const ir::Copy& op) -> std::string_view { return module[op.dst.buffer].space == Space::kGlobal ? "store" : "copy"; },
-                        []<ir::OneOf<ir::Gemm> T>(const T&) -> std::string_view { return "product"; },
-                        []<ir::OneOf<ir::Fill, ir::Reduce, ir::PairSum, ir::StreamSum> T>(const T&) -> std::string_view { return "arithmetic"; },
-                        []<ir::OneOf<ir::Atomic> T>(const T&) -> std::string_view { return "store"; },
-                        []<ir::OneOf<ir::Barrier, ir::AsyncCommit, ir::AsyncWait, ir::RingStep> T>(const T&) -> std::string_view { return "wait"; },
-                        []<ir::OneOf<ir::Alloc, ir::If, ir::While, ir::Let, ir::Assume, ir::Break, ir::Continue> T>(const T&) -> std::string_view {
-                          return "control";
-                        },
-                    },
-                    stmt.op);
+  return std::visit(
+      ir::Overloaded{
+          [&](const ir::For& op) { return op.kind == ir::LoopKind::kParallel ? KindOfLoop(module, op) : "control"; },
+          [&](const ir::Store& op) { return KindOfStore(module, op); },
+          [&](const ir::Copy& op) -> std::string_view { return module[op.dst.buffer].space == Space::kGlobal ? "store" : "copy"; },
+          []<ir::OneOf<ir::Gemm> T>(const T&) -> std::string_view { return "product"; },
+          []<ir::OneOf<ir::AnyElementwise, ir::Reduce, ir::PairSum, ir::StreamSum> T>(const T&) -> std::string_view { return "arithmetic"; },
+          []<ir::OneOf<ir::Atomic> T>(const T&) -> std::string_view { return "store"; },
+          []<ir::OneOf<ir::Barrier, ir::AsyncCommit, ir::AsyncWait, ir::RingStep> T>(const T&) -> std::string_view { return "wait"; },
+          []<ir::OneOf<ir::Alloc, ir::If, ir::While, ir::Let, ir::Assume, ir::Break, ir::Continue> T>(const T&) -> std::string_view {
+            return "control";
+          },
+      },
+      stmt.op);
 }
 
 const ir::Store* OnlyStore(const ir::Stmt& stmt) {

@@ -47,7 +47,7 @@ class Counter {
                      [&](const ir::Store& op) { Element(op.buffer, op.value, times); },
                      [&](const ir::Atomic& op) { Element(op.buffer, op.value, times), counted_.arithmetic += times; },
                      [&](const ir::Copy& op) { Tile(op.src, times), Tile(op.dst, times); },
-                     [&](const ir::Fill& op) { Expression(op.value, times * Elements(op.dst)), Tile(op.dst, times); },
+                     [&](const ir::Elementwise auto& op) { Elementwise(op, times); },
                      [&](const ir::Reduce& op) { counted_.arithmetic += times * Elements(op.src); },
                      [&](const ir::Gemm& op) { counted_.products[stmt.loc.line] += times * Product(op); },
                      ir::Ignored<ir::Alloc, ir::Assume, ir::Barrier, ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep,
@@ -91,6 +91,24 @@ class Counter {
     if (module_[buffer].space == ir::Space::kGlobal) counted_.bytes += elements * ir::Bits(module_[buffer].dtype) / 8;
   }
   void Tile(const ir::Region& region, double times) { Moved(region.buffer, times * Elements(region)); }
+
+  struct Evaluated : ir::FieldVisitor {
+    std::vector<ir::ExprId> exprs;
+    void Evaluates(ir::ExprId id, std::string_view) { exprs.push_back(id); }
+  };
+  // One computation for each element, unless it only writes.
+  void Elementwise(const ir::Elementwise auto& op, double times) {
+    double elements = 0;
+    ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) {
+      const bool both = use == ir::Use::kUpdate;
+      elements = Elements(region);
+      Tile(region, both ? 2 * times : times);
+      if (use != ir::Use::kWrite) counted_.arithmetic += times * elements;
+    });
+    Evaluated evaluated;
+    ir::Fields(op, evaluated);
+    for (const ir::ExprId id : evaluated.exprs) Expression(id, times * elements);
+  }
   void Element(ir::BufferId buffer, ir::ExprId value, double times) { Moved(buffer, times), Expression(value, times); }
 
   // Each node once: equal expressions are computed once.

@@ -8,12 +8,6 @@
 namespace kiln::ir::grammar {
 namespace {
 
-// Writes an operation of the whole block. Sometimes also where it is not allowed, to test the refusal.
-int Together(const Writer& writer, int weight) {
-  if (writer.place.parallel) return 0;
-  return writer.place.some_threads ? weight / 8 : weight;
-}
-
 CopyPlan SomePlan(Writer& writer) {
   const auto groups = uint32_t(writer.Below(3));
   CopyPlan plan{CopyInstruction(writer.Below(3)),
@@ -30,7 +24,7 @@ CopyPlan SomePlan(Writer& writer) {
 
 }  // namespace
 
-int Weight(const Writer& writer, Tag<Alloc>) { return writer.place.parallel ? 2 : Together(writer, 3); }
+int Weight(const Writer& writer, Tag<Alloc>) { return writer.place.parallel ? 2 : writer.Together(3); }
 Op Write(Writer& writer, Tag<Alloc>) {
   const Space space = writer.place.parallel ? Space::kLocal : writer.Pick<Space>({Space::kShared, Space::kFragment, Space::kFragment, Space::kLocal});
   const size_t rank = writer.Odd(12) ? 0 : size_t(1 + writer.Below(writer.OneIn(5) ? 4 : 2));
@@ -41,7 +35,7 @@ Op Write(Writer& writer, Tag<Alloc>) {
   return Fill{writer.Whole(id), writer.Value(writer.module[id].dtype, 0)};
 }
 
-int Weight(const Writer& writer, Tag<Copy>) { return Together(writer, writer.sizes().flat ? 8 : 12); }
+int Weight(const Writer& writer, Tag<Copy>) { return writer.Together(writer.sizes().flat ? 8 : 12); }
 Op Write(Writer& writer, Tag<Copy>) {
   Copy copy{.src = writer.Part(writer.SomeBuffer()), .dst = {}, .coalesced_width = uint32_t(writer.OneIn(6) ? 1 << writer.Below(5) : 0), .plan = {}};
   std::vector<int64_t> extents;
@@ -51,12 +45,6 @@ Op Write(Writer& writer, Tag<Copy>) {
   if (writer.module[copy.src.buffer].space != Space::kGlobal && writer.Coin()) std::swap(copy.src, copy.dst);
   if (writer.decisions()) copy.plan = SomePlan(writer);
   return copy;
-}
-
-int Weight(const Writer& writer, Tag<Fill>) { return Together(writer, 5); }
-Op Write(Writer& writer, Tag<Fill>) {
-  const Region region = writer.Part(writer.SomeBuffer());
-  return Fill{region, writer.Value(writer.module[region.buffer].dtype, int(writer.Below(2)))};
 }
 
 }  // namespace kiln::ir::grammar

@@ -39,8 +39,8 @@ template <typename Fn>
 struct Binders : ir::FieldVisitor {
   Fn& fn;
   explicit Binders(Fn& f) : fn(f) {}
-  void Binds(ir::VarId& var) { fn(var); }
-  void Declares(ir::BufferId& buffer) { fn(buffer); }
+  void Binds(ir::VarId& var, std::string_view) { fn(var); }
+  void Declares(ir::BufferId& buffer, std::string_view) { fn(buffer); }
 };
 
 // Gives every variable and every buffer of the kernel another name, each by the rewrite that passes use. The names of tensors keep their order.

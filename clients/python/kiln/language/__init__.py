@@ -18,11 +18,7 @@ from .layout import Fragment, Layout
 from .loops import Parallel, Persistent, Pipelined, grid, serial, unroll, vectorized
 from .math import *  # noqa: F403
 from .program import PrimFunc
-from .tile_ops import (
-    Cast, GemmWarpPolicy, assume, atomic_add, atomic_addx2, atomic_addx4, atomic_max, atomic_min, clear, copy, cummax, cumsum, dp4a,
-    fill, gemm, loop_break, reduce, reduce_absmax, reduce_abssum, reduce_bitand, reduce_bitor, reduce_bitxor, reduce_max, reduce_min,
-    reduce_sum, sync_threads, sync_warp,
-)
+from .tile_ops import *  # noqa: F403
 from .trace import TraceError
 
 globals().update(_dtypes.NAMES)

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+
 from .. import _proto
 from . import program as ir
 from .buffer import Buffer, Region
@@ -15,11 +18,40 @@ class EncodeError(RuntimeError):
     pass
 
 
+def _write_region(encoder, op, name, value):
+    getattr(op, name).CopyFrom(encoder.region(value))
+
+
+def _write_list(encoder, op, name, value):
+    getattr(op, name).extend(encoder.use(e) for e in value)
+
+
+def _write_kind(encoder, op, name, value):
+    setattr(op, name, op.DESCRIPTOR.fields_by_name[name].enum_type.values_by_name[value].number)
+
+
+_WRITERS = {
+    "Region": _write_region,
+    "Expr": lambda encoder, op, name, value: setattr(op, name, encoder.use(value)),
+    "list[Expr]": _write_list,
+    "Buffer": lambda encoder, op, name, value: setattr(op, name, encoder.buffer(value)),
+    "str": _write_kind,
+    "int": lambda encoder, op, name, value: setattr(op, name, value),
+    "bool": lambda encoder, op, name, value: setattr(op, name, value),
+}
+
+
+@functools.cache
+def _parts(kind: type) -> list:
+    """(name, writer) of each part of such a statement, in order. KeyError for one that is written in a way of its own."""
+    return [(part.name, _WRITERS[part.type]) for part in dataclasses.fields(kind) if part.name != "location"]
+
+
 class _Encoder:
     def __init__(self, func: ir.PrimFunc):
         self.func, self.pb = func, _proto.messages()
         self.module = self.pb.Module(version=FORMAT_VERSION)
-        self.ops = self.pb.Stmt.DESCRIPTOR.fields_by_name
+        self.ops = {field.message_type.name: field for field in self.pb.Stmt.DESCRIPTOR.fields}
         self.vars: dict[Var, int] = {}
         self.buffers: dict[Buffer, int] = {}
         self.exprs: dict[Expr, int] = {}
@@ -120,14 +152,18 @@ class _Encoder:
         self.location = stmt.location
         file = self.files.setdefault(stmt.location.file, len(self.files))
         self.module.debug.locations.add(file=file, line=stmt.location.line)
-        name = _FIELDS[type(stmt)]
-        op = getattr(message, name)
+        field = self.ops[type(stmt).__name__]
+        op = getattr(message, field.name)
         op.SetInParent()
-        self.module.op_names[self.ops[name].number] = name
-        getattr(self, "_" + name)(stmt, op)
+        self.module.op_names[field.number] = field.name
+        getattr(self, "_" + field.name, self._fields)(stmt, op)
 
-    def _alloc(self, s, op):
-        op.buffer = self.buffer(s.buffer)
+    def _fields(self, s, op) -> None:
+        """Each part of the statement into the field of its name, as the class says what it is."""
+        for name, write in _parts(type(s)):
+            write(self, op, name, getattr(s, name))
+
+    # Statements that bind variables, or have others within them.
 
     def _for_loop(self, s, op):
         op.kind = self.enum("LoopKind", s.kind)
@@ -154,46 +190,6 @@ class _Encoder:
         op.var = self.var(s.var)
         self.visible.add(s.var)
 
-    def _store(self, s, op):
-        op.buffer = self.buffer(s.buffer)
-        op.indices.extend(self.use(i) for i in s.indices)
-        op.value = self.use(s.value)
-
-    def _assume(self, s, op):
-        op.cond = self.use(s.cond)
-
-    def _copy(self, s, op):
-        op.src.CopyFrom(self.region(s.src))
-        op.dst.CopyFrom(self.region(s.dst))
-        op.coalesced_width = s.coalesced_width
-
-    def _gemm(self, s, op):
-        op.a.CopyFrom(self.region(s.a))
-        op.b.CopyFrom(self.region(s.b))
-        op.c.CopyFrom(self.region(s.c))
-        op.transpose_a, op.transpose_b, op.policy, op.clear_accum = s.transpose_a, s.transpose_b, s.policy, s.clear_accum
-
-    def _fill(self, s, op):
-        op.dst.CopyFrom(self.region(s.dst))
-        op.value = self.use(s.value)
-
-    def _reduce(self, s, op):
-        op.kind = self.enum("ReduceKind", s.kind)
-        op.src.CopyFrom(self.region(s.src))
-        op.dst.CopyFrom(self.region(s.dst))
-        op.dim, op.clear = s.dim, s.clear
-
-    def _atomic(self, s, op):
-        op.kind = self.enum("AtomicKind", s.kind)
-        op.buffer = self.buffer(s.buffer)
-        op.indices.extend(self.use(i) for i in s.indices)
-        op.value = self.use(s.value)
-
-    def _nothing(self, s, op):
-        pass
-
-    _barrier = _break_loop = _continue_loop = _nothing
-
     def kernel(self, kernel: ir.Kernel) -> None:
         message = self.module.kernels.add(threads=kernel.threads, raster_panel=kernel.raster_panel, min_blocks=kernel.min_blocks)
         message.grid.extend(self.use(g) for g in kernel.grid)
@@ -219,11 +215,6 @@ class _Encoder:
         self.module.debug.module_name = self.func.name
         self.module.debug.files.extend(self.files)
         return self.module
-
-
-_FIELDS = {ir.Alloc: "alloc", ir.For: "for_loop", ir.If: "if_then", ir.While: "while_loop", ir.Let: "let", ir.Store: "store",
-           ir.Assume: "assume", ir.Copy: "copy", ir.Gemm: "gemm", ir.Fill: "fill", ir.Reduce: "reduce", ir.Atomic: "atomic",
-           ir.Barrier: "barrier", ir.Break: "break_loop", ir.Continue: "continue_loop"}
 
 
 def encode(func: ir.PrimFunc):

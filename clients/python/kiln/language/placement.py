@@ -5,6 +5,7 @@ of the row-major tensor that the caller passes, which has the same bytes."""
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 from . import program as ir
 from . import trace as tr
@@ -161,7 +162,7 @@ class _Rewriter:
         return result
 
     def _stmt(self, s):
-        if isinstance(s, (ir.Copy, ir.Fill, ir.Gemm, ir.Reduce)):
+        if any(isinstance(getattr(s, field.name), Region) for field in fields(s)):
             return self._tile_operation(s)
         for name in ("cond", "value"):
             if isinstance(getattr(s, name, None), Expr):
@@ -172,7 +173,7 @@ class _Rewriter:
         for name in ("body", "then_body", "else_body"):
             if hasattr(s, name):
                 setattr(s, name, self.block(getattr(s, name)))
-        if isinstance(s, (ir.Store, ir.Atomic)) and s.buffer in self.placements:
+        if hasattr(s, "indices") and s.buffer in self.placements:
             s.indices, inside = self.placements[s.buffer].moved(s.indices)
             return self._guarded(inside, s)
         return s
@@ -186,12 +187,14 @@ class _Rewriter:
         return Region(r.buffer, [self.expr(o) for o in r.offsets], r.extents, r.dims)
 
     def _tile_operation(self, s):
-        regions = {name: self._region(getattr(s, name)) for name in ("src", "dst", "a", "b", "c") if hasattr(s, name)}
-        for name, region in regions.items():
-            setattr(s, name, region)
-        if isinstance(s, ir.Fill):
-            s.value = self.expr(s.value)
-        placed = [r for r in regions.values() if r.buffer in self.placements]
+        placed = []
+        for field in fields(s):
+            value = getattr(s, field.name)
+            if isinstance(value, Region):
+                setattr(s, field.name, self._region(value))
+                placed += [value] if value.buffer in self.placements else []
+            elif isinstance(value, Expr):
+                setattr(s, field.name, self.expr(value))
         if not placed:
             return s
         if isinstance(s, ir.Copy):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from . import program as ir
 from .buffer import show_shape
 from .expr import Expr, constant_value
@@ -30,7 +32,7 @@ def script(func: ir.PrimFunc) -> str:
 def _block(stmts, depth: int) -> list[str]:
     lines = []
     for stmt in stmts:
-        lines += ["    " * depth + line for line in _STATEMENT[type(stmt)](stmt, depth)]
+        lines += ["    " * depth + line for line in _STATEMENT.get(type(stmt), _plainly)(stmt, depth)]
         for opening, body in _bodies(stmt):
             if opening:
                 lines.append("    " * depth + opening)
@@ -53,6 +55,12 @@ def _indices(indices) -> str:
 def _plain(e: Expr) -> str:
     text = repr(e)
     return text[1:-1] if isinstance(e, Expr) and text.startswith("(") and text.endswith(")") else text
+
+
+def _plainly(s, _):
+    """A statement without a form of its own: its name and its operands."""
+    values = [getattr(s, field.name) for field in fields(s) if field.name != "location"]
+    return [f"{type(s).__name__.lower()} " + ", ".join(_plain(v) if isinstance(v, Expr) else repr(v) for v in values)]
 
 
 def _for(s: ir.For, _):

@@ -101,14 +101,14 @@ def fill(dst, value):
     Shapes: ``dst`` is any buffer, slice with constant extents, element or T.alloc_var. ``value`` is a scalar. Dtypes: any; ``value`` is
     converted to the dtype of ``dst``. Targets: all. Errors: TraceError where an extent is known at run time only. CompileError for a tile
     that only some threads reach, unless those are a range by number."""
-    if isinstance(dst, LocalVar) or element_of_tile(dst):
+    if isinstance(dst, LocalVar) or _element_of_tile(dst):
         store(*element(dst), value)
         return
     region = closed(operand(dst, "the destination of T.fill"))
     emit(ir.Fill(region, cast(value, region.dtype)))
 
 
-def element_of_tile(value) -> bool:
+def _element_of_tile(value) -> bool:
     return not isinstance(value, (Buffer, Region)) and element(value) is not None
 
 
@@ -488,3 +488,6 @@ def Cast(dtype, value):
     """``value`` as the dtype: ``T.cast(value, dtype)`` with its arguments in the other order.
     Shapes: a scalar. Dtypes: any to any. Targets: all. Errors: as T.cast."""
     return cast(value, as_dtype(dtype))
+
+
+__all__ = [name for name, value in list(globals().items()) if not name.startswith("_") and getattr(value, "__module__", "") == __name__]

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/op.h"
+#include "ir/verifier.h"
+
+namespace kiln::ir {
+
+void Check(Verifier& verifier, const Fill& op) {
+  verifier.CheckTogether("a fill");
+  verifier.CheckRegion(op.dst, "the destination");
+  verifier.CheckTyped(op.value, verifier.module()[op.dst.buffer].dtype, "the value");
+}
+
+}  // namespace kiln::ir
