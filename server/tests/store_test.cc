@@ -119,7 +119,7 @@ TEST_F(StoreUpgradeTest, AnUpgradeThatWasKilledBeginsAgain) {
   EXPECT_TRUE(cut_short);
 }
 
-class StoreTest : public DaemonTest {
+class DurableStoreTest : public DaemonTest {
  protected:
   static v1::CompileRequest Durable(uint32_t number) {
     v1::CompileRequest request = MakeRequest(Order::kAnswer, number);
@@ -142,7 +142,7 @@ class StoreTest : public DaemonTest {
 };
 
 // Not once in so many kills is lost what was acknowledged.
-TEST_F(StoreTest, WhatIsDurableSurvivesAKill) {
+TEST_F(DurableStoreTest, WhatIsDurableSurvivesAKill) {
   for (uint32_t round = 0; round < 10; ++round) {
     daemon_->Start();
     const auto made = daemon_->Compile(Durable(round));
@@ -160,13 +160,13 @@ TEST_F(StoreTest, WhatIsDurableSurvivesAKill) {
 }
 
 // A client that goes while the store commits leaves nothing behind that outlives kilnd.
-TEST_F(StoreTest, AClientThatDoesNotWaitForTheCommitLeavesNothing) {
+TEST_F(DurableStoreTest, AClientThatDoesNotWaitForTheCommitLeavesNothing) {
   daemon_->Start();
   for (uint32_t round = 0; round < 50; ++round) (void)daemon_->Compile(Durable(round), milliseconds(round % 10));
   EXPECT_EQ(daemon_->Stop(), 0);
 }
 
-TEST_F(StoreTest, APutThatWasAcknowledgedSurvivesAKill) {
+TEST_F(DurableStoreTest, APutThatWasAcknowledgedSurvivesAKill) {
   daemon_->Start({"--accept-put=yes"});
   const v1::Artifact artifact = daemon_->Compile(MakeRequest(Order::kAnswer, 1)).reply.artifact();
   daemon_->Kill();
@@ -185,7 +185,7 @@ TEST_F(StoreTest, APutThatWasAcknowledgedSurvivesAKill) {
   for (uint32_t round = 2; round < 12; ++round) EXPECT_EQ(daemon_->Compile(MakeRequest(Order::kAnswer, round)).reply.origin(), v1::DISK) << round;
 }
 
-TEST_F(StoreTest, AReplySaysWhenTheStoreCannotTakeIt) {
+TEST_F(DurableStoreTest, AReplySaysWhenTheStoreCannotTakeIt) {
   fs::create_directories(fs::path(daemon_->State()) / "lock");  // a folder cannot be locked
   daemon_->Start();
   for (const v1::Origin origin : {v1::COMPILED, v1::MEMORY}) {
@@ -198,7 +198,7 @@ TEST_F(StoreTest, AReplySaysWhenTheStoreCannotTakeIt) {
   EXPECT_TRUE(daemon_->Eventually([&] { return daemon_->Compile(Durable(1)).reply.durable(); }, std::chrono::seconds(20))) << "put again";
 }
 
-TEST_F(StoreTest, AReadOnlyMountServesWhatIsStored) {
+TEST_F(DurableStoreTest, AReadOnlyMountServesWhatIsStored) {
   daemon_->Start();
   ASSERT_TRUE(daemon_->Compile(Durable(1)).status.ok());
   daemon_->Kill();  // with a log that was not copied back

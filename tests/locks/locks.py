@@ -105,6 +105,14 @@ def files_to_check(code):
     return sorted(chosen)
 
 
+def sources(path, build, root):
+    """The files of a batch (see batches.py), or the file itself; paths from the root."""
+    if os.path.join(build, "batches", "") in path:
+        with open(path, encoding="utf-8") as file:
+            return INCLUDE.findall(file.read())
+    return [os.path.relpath(path, root).replace(os.sep, "/")]
+
+
 def commands(build, root):
     """Path → the flags of its compile command that the analysis needs."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
@@ -118,7 +126,8 @@ def commands(build, root):
                 flags += [word, words[at + 1]]
             elif word.startswith(("-D", "-I", "-std=")):
                 flags.append(word)
-        found.setdefault(os.path.relpath(os.path.join(entry["directory"], entry["file"]), root).replace(os.sep, "/"), flags)
+        for path in sources(os.path.join(entry["directory"], entry["file"]), build, root):
+            found.setdefault(path, flags)
     return found
 
 
