@@ -146,12 +146,15 @@ class Round {
   bool changed_ = false;
 };
 
+// Ranges may depend on each other in a chain of any length. Where one still changes after so many rounds, what they leave unknown is refused.
+constexpr int kMostRounds = 8;
+
 void FindTogether(ir::Module& module, ir::Kernel& kernel, ir::Diagnostics& diagnostics) {
-  std::optional<Round> round;
-  do {
-    round.emplace(module, kernel);
-  } while (round->Assign());
-  round->Report(diagnostics);
+  for (int rounds = 1;; ++rounds) {
+    Round round(module, kernel);
+    if (rounds <= kMostRounds && round.Assign()) continue;
+    return round.Report(diagnostics);
+  }
 }
 
 }  // namespace

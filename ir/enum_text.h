@@ -3,6 +3,7 @@
 // What the text form calls the values of an op's enums, from the first on. The wire form has the same values.
 #pragma once
 
+#include <iterator>
 #include <string_view>
 
 #include "ir/op.h"
@@ -52,7 +53,8 @@ struct EnumText<RingAction> {
 template <typename E>
   requires requires { EnumText<E>::names; }
 std::string_view Name(E value) {
-  return EnumText<E>::names[size_t(value) - size_t(EnumText<E>::first)];
+  const size_t index = size_t(value) - size_t(EnumText<E>::first);
+  return index < std::size(EnumText<E>::names) ? EnumText<E>::names[index] : "";
 }
 
 }  // namespace kiln::ir

@@ -248,8 +248,8 @@ struct Overloaded : Fs... {
 template <typename... Fs>
 Overloaded(Fs...) -> Overloaded<Fs...>;
 
-// Each element of the destination becomes what the op says of it, in no order: a parallel loop from layouts on. Passes need not tell such ops
-// apart, for ir/fields.h says all that they ask.
+// What kind of op a row of ops.def is. An elementwise op is a shorter way to write a parallel loop, which it becomes in the pass layouts: it
+// gives each element of its destination a value, in no order. Passes need not tell such ops apart, for ir/fields.h says all that they ask.
 enum class Family : uint8_t { control, elementwise, matrix, memory, reduction, scalar, sync };
 // The row of ops.def.
 template <typename T>

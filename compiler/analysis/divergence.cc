@@ -36,12 +36,17 @@ void Divergence::TakeAllToDiffer(const ir::Block& body) {
   });
 }
 
-bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among) const {
-  // A local is each thread's own, so what others than `among` wrote is nothing to these.
-  const auto written_apart = [&](const Writers& w) {
+// A local is each thread's own, so what others than `among` wrote is nothing to these.
+bool Divergence::IsWrittenApart(ir::BufferId local, const ir::ThreadRange& among) const {
+  const auto it = locals_.find(local);
+  if (it == locals_.end()) return false;
+  return std::ranges::any_of(it->second, [&](const Writers& w) {
     const bool by_all = w.together && w.begin <= among.begin && among.end <= w.end;
     return w.begin < among.end && among.begin < w.end && !by_all;
-  };
+  });
+}
+
+bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among) const {
   std::vector<ir::ExprId> open{id};
   std::set<ir::ExprId> seen;
   while (!open.empty()) {
@@ -50,9 +55,7 @@ bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among) const {
     if (!seen.insert(next).second) continue;
     const ir::ExprNode& node = module_.exprs[next];
     if (node.op == ir::ExprOp::kVar && (module_.vars[node.ref].kind == ir::VarKind::kThread || vars_.contains(ir::VarId(node.ref)))) return true;
-    if (node.op == ir::ExprOp::kLoad) {
-      if (const auto it = locals_.find(ir::BufferId(node.ref)); it != locals_.end() && std::ranges::any_of(it->second, written_apart)) return true;
-    }
+    if (node.op == ir::ExprOp::kLoad && IsWrittenApart(ir::BufferId(node.ref), among)) return true;
     open.insert(open.end(), node.Args().begin(), node.Args().end());
   }
   return false;
@@ -120,7 +123,7 @@ template <typename T>
 void Divergence::WriteTiles(const T& op, bool divergent) {
   bool differs = divergent;
   ir::ForEachExpr(op, [&](ir::ExprId id) { differs |= Differs(id, scope_); });
-  ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) { differs |= use != ir::Use::kWrite && locals_.contains(region.buffer); });
+  ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) { differs |= use != ir::Use::kWrite && IsWrittenApart(region.buffer, scope_); });
   ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) {
     if (use == ir::Use::kRead || module_[region.buffer].space != Space::kLocal) return;
     if (differs || !scope_.Holds(all_)) Mark(region.buffer, {scope_.begin, scope_.end, !differs});

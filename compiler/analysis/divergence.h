@@ -35,6 +35,7 @@ class Divergence {
     auto operator<=>(const Writers&) const = default;
   };
 
+  bool IsWrittenApart(ir::BufferId local, const ir::ThreadRange& among) const;
   void Visit(const ir::Block& block, bool divergent);
   void VisitStmt(const ir::Stmt& stmt, bool divergent);
   void VisitBranch(const ir::Block& body, const std::optional<ir::ThreadRange>& threads, bool divergent);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <span>
 #include <unordered_map>
 
 #include "ir/fold.h"
@@ -72,7 +73,7 @@ std::optional<ir::ThreadRange> ThreadSets::Where(ExprId cond, bool value, const 
   std::vector<Part> parts = PartsOf(cond, value);
   // A part matters only to the threads that see those before it, who may agree on it though others do not.
   ir::ThreadRange some = among;
-  const auto narrow = [&](const Part& part) {
+  const auto narrow = [&](Part& part) {
     if (!Narrow(part, some, among, set)) return false;
     some = Span(set, among);
     return true;
@@ -111,14 +112,17 @@ ir::ThreadRange ThreadSets::Span(const Set& set, const ir::ThreadRange& among) {
 }
 
 // Leaves the threads of the set, all of which are `some` of `among`, that see the part. False: it is not known which do.
-bool ThreadSets::Narrow(const Part& part, const ir::ThreadRange& some, const ir::ThreadRange& among, Set& set) const {
+bool ThreadSets::Narrow(Part& part, const ir::ThreadRange& some, const ir::ThreadRange& among, Set& set) const {
   if (!divergence_.Differs(part.cond, some)) return true;
   if (sizes_.Of(part.cond).nodes > kMostNodes) return false;
-  for (uint32_t thread = some.begin; thread < some.end; ++thread) {
+  for (uint32_t thread = among.begin; part.seen.size() < among.Count(); ++thread) {
     const std::optional<ExprNode> known = Evaluation(module_, thread).Of(part.cond);
-    if (!known) return false;
-    if ((known->int_value != 0) != part.value) set[thread - among.begin] = false;
+    part.seen.push_back(known ? std::optional((known->int_value != 0) == part.value) : std::nullopt);
   }
+  const auto seen = std::span(part.seen).subspan(some.begin - among.begin, some.Count());
+  if (std::ranges::find(seen, std::nullopt) != seen.end()) return false;
+  for (size_t i = 0; i < seen.size(); ++i)
+    if (!*seen[i]) set[some.begin - among.begin + i] = false;
   return true;
 }
 

@@ -17,8 +17,8 @@ class ThreadSets {
  public:
   ThreadSets(const ir::Module& module, const Divergence& divergence) : module_(module), divergence_(divergence), sizes_(module.exprs) {}
 
-  // The threads `among`, who come together, for which `cond` is `value`. Either all threads of the result see that value or none does. nullopt: it may be any
-  // of them. Empty: no thread does.
+  // Of the threads `among`, who come together, the range that sees `value` for `cond`: either all of its threads do at a time, or none does.
+  // Empty: no thread ever sees it. nullopt: threads that are no range may see it, or it is not known which do.
   std::optional<ir::ThreadRange> Where(ir::ExprId cond, bool value, const ir::ThreadRange& among) const;
 
  private:
@@ -26,12 +26,13 @@ class ThreadSets {
   struct Part {
     ir::ExprId cond;
     bool value;
+    std::vector<std::optional<bool>> seen = {};  // by thread, once it was asked: whether it sees that value. nullopt: it is not known
   };
 
   // What all must hold, so that `cond` is `value`.
   std::vector<Part> PartsOf(ir::ExprId cond, bool value) const;
   static ir::ThreadRange Span(const Set& set, const ir::ThreadRange& among);
-  bool Narrow(const Part& part, const ir::ThreadRange& some, const ir::ThreadRange& among, Set& set) const;
+  bool Narrow(Part& part, const ir::ThreadRange& some, const ir::ThreadRange& among, Set& set) const;
 
   const ir::Module& module_;
   const Divergence& divergence_;

@@ -3,8 +3,8 @@
 
 #include <optional>
 #include <utility>
-#include "compiler/infer/elementwise.h"
 
+#include "compiler/infer/elementwise.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {

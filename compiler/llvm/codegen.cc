@@ -173,8 +173,11 @@ class Generator {
     artifact_.set_code(*ptx);
     if (hooks_.ptxas.empty()) return true;
     const StageTimer timer("ptxas", hooks_, result_);
-    const bool optimized = machine_->getOptLevel() != llvm::CodeGenOptLevel::None;  // ptxas takes as long for long code as LLVM
+    // The optimizer of ptxas would take as long for long code as LLVM's.
+    const bool optimized = machine_->getOptLevel() != llvm::CodeGenOptLevel::None;
     auto assembled = RunPtxas(hooks_.ptxas, *context_.target, *ptx, optimized);
+    // Not optimized, code takes more registers, which may be too many.
+    if (!assembled && !optimized && !assembled.error().from_outside) assembled = RunPtxas(hooks_.ptxas, *context_.target, *ptx);
     if (!assembled) return PtxasFailed(assembled.error());
     artifact_.set_cubin(std::move(assembled->cubin));
     for (const std::string& warning : assembled->warnings) diagnostics_.Warning("ptxas: " + warning);

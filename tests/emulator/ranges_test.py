@@ -88,6 +88,38 @@ def test_a_range_of_threads_does_all_of_a_statement(emulator, target, condition,
     np.testing.assert_array_equal(after[1], STATEMENTS[statement](a.astype(np.float64), np.full(200, 7.0)))
 
 
+@pytest.mark.parametrize("target", NVIDIA + ["emu:gfx90a", "emu:gfx942"])
+def test_threads_of_a_range_loop_up_to_what_they_count(emulator, target):
+    """The others leave it alone, and go on with what they counted themselves."""
+
+    @T.prim_func
+    def program(A: T.Tensor((6, 64), "float32"), N: T.Tensor((2,), "int32"), B: T.Tensor((6, 64), "float32"), C: T.Tensor((2, 64), "float32")):
+        with T.Kernel(1, threads=THREADS):
+            tx = T.get_thread_binding()
+            s, t = T.alloc_shared((64,), "float32"), T.alloc_shared((64,), "float32")
+            i, j = T.alloc_var("int32", 0), T.alloc_var("int32", 5)
+            if tx < 64:
+                while i < N[0]:
+                    T.copy(A[i, 0:64], s)
+                    for k in T.Parallel(64):
+                        t[k] = s[63 - k]
+                    if T.And(tx < 32, i != 1):
+                        T.copy(t, B[i, 0:64])
+                    i += 1
+                for k in T.serial(i):
+                    T.fill(C[0, 0:64], T.cast(k, "float32"))
+            if T.And(tx >= 64, i < 7):
+                T.fill(C[1, 0:64], T.cast(i + j, "float32"))
+
+    a = np.random.default_rng(3).integers(-50, 50, (6, 64)).astype(np.float32)
+    given = (a, np.array([4, 0], np.int32), np.zeros((6, 64), np.float32), np.zeros((2, 64), np.float32))
+    after = run(emulator, program, target, *given)
+    assert not isinstance(after, str), after
+    expected = np.where(np.isin(np.arange(6), (0, 2, 3))[:, None], a[:, ::-1], 0)
+    np.testing.assert_array_equal(after[2], expected)
+    np.testing.assert_array_equal(after[3], np.repeat([[3.0], [5.0]], 64, axis=1))
+
+
 def exchanges(target, condition):
     """Whether the threads of the range can wait for each other."""
     _, whole, alone = CONDITIONS[condition]
