@@ -78,6 +78,8 @@ void Fields(Same<Let> auto& op, auto&& v) {
 void Fields(Same<Store> auto& op, auto&& v) {
   v.Element(op.buffer, op.indices, Use::kWrite);
   v.Evaluates(op.value);
+  v.Decided(op.async);
+  v.Decided(op.plan);
 }
 void Fields(Same<Assume> auto& op, auto&& v) { v.Evaluates(op.cond); }
 void Fields(Same<Copy> auto& op, auto&& v) {

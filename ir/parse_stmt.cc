@@ -17,6 +17,8 @@ constexpr ReduceKind kReduceKinds[] = {ReduceKind::kSum,    ReduceKind::kMax,   
                                        ReduceKind::kAbsSum, ReduceKind::kBitAnd, ReduceKind::kBitOr, ReduceKind::kBitXor};
 constexpr AtomicKind kAtomicKinds[] = {AtomicKind::kAdd, AtomicKind::kMax, AtomicKind::kMin};
 constexpr CopyInstruction kCopyInstructions[] = {CopyInstruction::kDirect, CopyInstruction::kAsync, CopyInstruction::kTensor};
+constexpr LoadForm kLoadForms[] = {LoadForm::kEach, LoadForm::kSame, LoadForm::kVector, LoadForm::kAcross, LoadForm::kGathered};
+constexpr StoreForm kStoreForms[] = {StoreForm::kRegisters, StoreForm::kVector, StoreForm::kMatrix, StoreForm::kTransposed};
 constexpr RingAction kRingActions[] = {RingAction::kAcquire, RingAction::kWait, RingAction::kRelease, RingAction::kAdvance};
 
 }  // namespace
@@ -160,7 +162,33 @@ Op Parser::ParseStore() {
   op.indices = ParseExprs("]");
   Expect("=");
   op.value = ParseExpr();
+  op.async = Accept("async");
+  if (Accept("plan")) op.plan = ParseStorePlan();
   return op;
+}
+
+StorePlan Parser::ParseStorePlan() {
+  StorePlan plan;
+  Expect("{");
+  plan.form = ParseName(kStoreForms, "how to store");
+  if (plan.form == StoreForm::kVector) plan.width = int32_t(ParseInt(1, 16, "the elements of an access"));
+  plan.kept = Accept("kept");
+  if (Accept("packed")) plan.packed = int32_t(ParseInt(2, 4, "the elements of a register"));
+  if (Accept("loads")) List([&] { plan.loads.push_back(ParseLoadPlan()); });
+  Expect("}");
+  return plan;
+}
+
+LoadPlan Parser::ParseLoadPlan() {
+  LoadPlan plan{.buffer = ParseBuffer()};
+  plan.form = ParseName(kLoadForms, "how to load");
+  if (plan.form == LoadForm::kAcross) {
+    plan.across = uint32_t(ParseInt(0, kMaxRank, "a loop variable's number"));
+    Expect("by");
+  }
+  if (plan.form >= LoadForm::kVector) plan.width = int32_t(ParseInt(1, 16, "the elements of an access"));
+  plan.once = Accept("once");
+  return plan;
 }
 
 Op Parser::ParseAssume() { return Assume{ParseExpr()}; }

@@ -89,6 +89,8 @@ class Parser {
   Ring ParseRing();
   Region ParseRegion();
   BufferId ParseBuffer();
+  StorePlan ParseStorePlan();
+  LoadPlan ParseLoadPlan();
   CopyPlan ParseCopyPlan();
   GemmPlan ParseGemmPlan();
   template <typename T, size_t n>

@@ -17,6 +17,8 @@ constexpr std::string_view kPolicies[] = {"square", "full_row", "full_col"};
 constexpr std::string_view kReduceKinds[] = {"", "sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"};
 constexpr std::string_view kAtomicKinds[] = {"", "add", "max", "min"};
 constexpr std::string_view kCopyInstructions[] = {"direct", "async", "tensor"};
+constexpr std::string_view kLoadForms[] = {"each", "same", "vector", "across", "gathered"};
+constexpr std::string_view kStoreForms[] = {"registers", "vector", "matrix", "transposed"};
 constexpr std::string_view kRingActions[] = {"acquire", "wait", "release", "advance"};
 
 std::string Clean(std::string_view name) {
@@ -62,7 +64,10 @@ class StmtPrinter {
   std::string operator()(const If& op) const { return fmt::format("if {}{} {{", exprs_(op.cond), Clause(op.then_threads)); }
   std::string operator()(const While& op) const { return fmt::format("while {} {{", exprs_(op.cond)); }
   std::string operator()(const Let& op) const { return fmt::format("let {} = {}", exprs_(op.var), exprs_(op.value)); }
-  std::string operator()(const Store& op) const { return fmt::format("store {}[{}] = {}", exprs_(op.buffer), exprs_(op.indices), exprs_(op.value)); }
+  std::string operator()(const Store& op) const {
+    return fmt::format("store {}[{}] = {}{}{}", exprs_(op.buffer), exprs_(op.indices), exprs_(op.value), op.async ? " async" : "",
+                       op.plan ? Text(*op.plan) : "");
+  }
   std::string operator()(const Assume& op) const { return fmt::format("assume {}", exprs_(op.cond)); }
   std::string operator()(const Copy& op) const {
     std::string text = fmt::format("copy {} -> {}", Text(op.src), Text(op.dst));
@@ -146,6 +151,20 @@ class StmtPrinter {
 
  private:
   static std::string LayoutClause(const Layout& layout) { return fmt::format(" layout({})", layout.ToString()); }
+  // " plan { vector 8 kept packed 2 loads %A vector 8 once, %S across 0 by 4 }"
+  std::string Text(const StorePlan& plan) const {
+    std::string text = fmt::format(" plan {{ {}", Name(plan.form));
+    if (plan.form == StoreForm::kVector) text += fmt::format(" {}", plan.width);
+    if (plan.kept) text += " kept";
+    if (plan.packed > 1) text += fmt::format(" packed {}", plan.packed);
+    for (const LoadPlan& load : plan.loads) {
+      text += fmt::format("{}{} {}", &load == &plan.loads.front() ? " loads " : ", ", exprs_(load.buffer), Name(load.form));
+      if (load.form == LoadForm::kAcross) text += fmt::format(" {} by", load.across);
+      if (load.form >= LoadForm::kVector) text += fmt::format(" {}", load.width);
+      if (load.once) text += " once";
+    }
+    return text + " }";
+  }
   std::string Text(const Ring& ring) const { return fmt::format("{} at {}", exprs_(ring.barriers), exprs_(ring.position)); }
   std::string Text(const Region& region) const {
     return fmt::format("{}[{}; {}]", exprs_(region.buffer), exprs_(region.offsets), Joined(region.extents));
@@ -263,6 +282,8 @@ std::string_view Name(WarpPolicy policy) { return kPolicies[size_t(policy)]; }
 std::string_view Name(ReduceKind kind) { return kReduceKinds[size_t(kind)]; }
 std::string_view Name(AtomicKind kind) { return kAtomicKinds[size_t(kind)]; }
 std::string_view Name(CopyInstruction instruction) { return kCopyInstructions[size_t(instruction)]; }
+std::string_view Name(LoadForm form) { return kLoadForms[size_t(form)]; }
+std::string_view Name(StoreForm form) { return kStoreForms[size_t(form)]; }
 std::string_view Name(RingAction action) { return kRingActions[size_t(action)]; }
 
 Names::Names(const Module& module) {

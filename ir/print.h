@@ -53,6 +53,8 @@ std::string_view Name(WarpPolicy policy);
 std::string_view Name(ReduceKind kind);
 std::string_view Name(AtomicKind kind);
 std::string_view Name(CopyInstruction instruction);
+std::string_view Name(LoadForm form);
+std::string_view Name(StoreForm form);
 std::string_view Name(RingAction action);
 
 }  // namespace kiln::ir

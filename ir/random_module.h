@@ -45,6 +45,7 @@ class RandomModule {
   Op MakeBranch(int depth);
   Op MakeLoop(int depth);
   Op MakeTileOp();
+  StorePlan SomePlan(const Store& store, size_t vars);
   Op MakeParallel();
   Op MakeAtomic();
   Op MakeGemm();

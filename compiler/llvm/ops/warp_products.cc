@@ -44,9 +44,10 @@ KernelLowering::SharedRows KernelLowering::MakeSharedRows(const ir::Region& regi
 
 // The words of eight rows from `row` on, for this step and, if there is one, the next.
 Values KernelLowering::WordsOfRows(const SharedRows& rows, int64_t row, int64_t step, int64_t steps) {
-  const ir::BufferId buffer = rows.region->buffer;
-  const SplitOffset offset{rows.lane, SharedTerm(buffer, rows.row_dim, row) + SharedTerm(buffer, rows.k_dim, step * kDepth)};
-  return device_->LoadMatrix(SharedPointer(buffer, offset, rows.after), step + 1 < steps ? 4 : 2, /*transpose=*/false);
+  const ir::Buffer& buffer = module_[rows.region->buffer];
+  const int64_t constant = compiler::SharedTerm(buffer, rows.row_dim, row) + compiler::SharedTerm(buffer, rows.k_dim, step * kDepth);
+  const SplitOffset offset{rows.lane, constant};
+  return device_->LoadMatrix(SharedPointer(rows.region->buffer, offset, rows.after), step + 1 < steps ? 4 : 2, /*transpose=*/false);
 }
 
 // Pairs of neighbours along k.
