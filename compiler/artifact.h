@@ -34,7 +34,6 @@ v1::LaunchInfo MakeLaunchInfo(const ir::Module& module, const Context& context);
 // What is known only once the code is made.
 struct Generated {
   google::protobuf::RepeatedPtrField<v1::KernelResources> resources;  // as the assembler or the linker says; may be empty
-  std::set<ir::BufferId> kept;                                        // tensors that stores write whose lines the L2 keeps longer
 };
 v1::Report MakeReport(const ir::Module& module, const Generated& generated, std::span<const std::set<uint32_t>> users);
 // For the report of emulated targets, whose statements' lines are numbers by then: those that read or write each buffer.

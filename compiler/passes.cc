@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "compiler/accesses/accesses.h"
 #include "compiler/bounds.h"
 #include "compiler/canonicalize.h"
 #include "compiler/conflicts.h"
@@ -72,6 +73,7 @@ constexpr Pass kPasses[] = {
     {"shared_memory", SharedMemory},      // needs: versions
     {"synchronize", Synchronize},         // needs: which buffers share bytes
     {"threads", Threads},
+    {"accesses", Each<Accesses>},  // needs: the layout of every loop, and where shared buffers lie
 };
 
 bool Wanted(const v1::Explain& explain, std::string_view pass) {

@@ -80,13 +80,6 @@ class Reporter {
         {});
   }
 
-  void Kept(const std::set<ir::BufferId>& tensors) {
-    for (const ir::BufferId id : tensors) {
-      Add("threads", module_[id].name, "the L2 keeps its lines longer than what is read",
-          "as much is read as written: lines are written back together", {});
-    }
-  }
-
   void Buffers() {
     for (size_t id = 0; id < module_.buffers.size(); ++id) {
       const ir::Buffer& buffer = module_.buffers[id];
@@ -153,6 +146,40 @@ class Reporter {
     }
     Add("threads", target.empty() ? "parallel loop" : fmt::format("{}[…] =", target), loop.layout ? loop.layout->ToString() : "",
         async ? "cp.async" : "", stmt);
+    for (const ir::Stmt& inner : loop.body) {
+      const auto* store = std::get_if<ir::Store>(&inner.op);
+      if (store != nullptr && store->plan) Accesses(inner.loc.line != 0 ? inner : stmt, loop, *store);
+    }
+  }
+
+  // How a store and its loads go; nothing where all is as simple as can be.
+  void Accesses(const ir::Stmt& stmt, const ir::For& loop, const ir::Store& store) {
+    const ir::StorePlan& plan = *store.plan;
+    std::string how, why;
+    const auto add = [&](const std::string& part) { how += (how.empty() ? "" : "; ") + part; };
+    for (const ir::LoadPlan& load : plan.loads) {
+      add(fmt::format("loads {} {}{}", module_[load.buffer].name, How(load, loop), load.once ? ", past the first cache" : ""));
+      if (load.once) why = "nothing of it is read again";
+    }
+    if (plan.packed > 1) add(fmt::format("computes {} neighbours in one register", plan.packed));
+    if (plan.form == ir::StoreForm::kVector && !store.async) add(fmt::format("stores {}", AtOnce(plan.width)));
+    if (plan.form == ir::StoreForm::kMatrix) add("stores matrices of a warp (stmatrix)");
+    if (plan.form == ir::StoreForm::kTransposed) add("stores transposed matrices of a warp (stmatrix)");
+    if (plan.kept) how += ", lines that the L2 keeps longer than what is read";
+    if (plan.kept) why = "as much is read as written: lines are written back together";
+    if (!how.empty()) Add("accesses", fmt::format("{}[…] =", module_[store.buffer].name), how, why, stmt);
+  }
+
+  static std::string AtOnce(int32_t width) { return width == 1 ? "elements" : fmt::format("{} elements at once", width); }
+  std::string How(const ir::LoadPlan& load, const ir::For& loop) const {
+    switch (load.form) {
+      case ir::LoadForm::kEach: return "one by one";
+      case ir::LoadForm::kSame: return "once for all neighbours";
+      case ir::LoadForm::kVector: return AtOnce(load.width);
+      case ir::LoadForm::kAcross: return fmt::format("{} along {}", AtOnce(load.width), module_[loop.vars[load.across]].name);
+      case ir::LoadForm::kGathered: return fmt::format("{}, which need not be neighbours", AtOnce(load.width));
+    }
+    return {};
   }
 
   void Slot(const ir::Buffer& buffer) {
@@ -226,7 +253,6 @@ v1::Report MakeReport(const ir::Module& module, const Generated& generated, std:
   v1::Report report;
   Reporter reporter(module, users, report);
   for (const ir::Kernel& kernel : module.kernels) reporter.Kernel(kernel);
-  reporter.Kept(generated.kept);
   reporter.Buffers();
   AddResources(module, generated.resources, report);
   // In the order of the passes; of one pass, in the order of kernels and statements.

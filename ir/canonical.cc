@@ -15,7 +15,7 @@ class Writer : public FieldVisitor {
   explicit Writer(const Module& module) : module_(module), vars_(module.vars.size()), buffers_(module.buffers.size()), exprs_(module.exprs.size()) {}
 
   std::string Run() {
-    Put(uint64_t(2));  // of this format
+    Put(uint64_t(3));  // of this format
     Put(module_.params.size());
     for (const Param& param : module_.params) {
       Put(param.index());
@@ -72,6 +72,15 @@ class Writer : public FieldVisitor {
   void Put(const GemmPlan& plan) {
     const auto& [instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted, row] = plan;  // the instruction names the row
     PutAll(instruction, warps_m, warps_n, warps_k, in_flight, by_warps, promoted);
+  }
+  void Put(const LoadPlan& plan) {
+    const auto& [buffer, form, width, across, once] = plan;
+    PutAll(buffer, form, width, across, once);
+  }
+  void Put(const StorePlan& plan) {
+    const auto& [form, width, kept, packed, loads] = plan;
+    PutAll(form, width, kept, packed);
+    List(loads);
   }
   void PutAll(const auto&... values) { (Put(values), ...); }
   void Put(const ThreadRange& threads) { PutAll(threads.begin, threads.end, threads.barrier); }

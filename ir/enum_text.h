@@ -44,6 +44,18 @@ struct EnumText<CopyInstruction> {
   static constexpr std::string_view names[] = {"direct", "async", "tensor"};
 };
 template <>
+struct EnumText<LoadForm> {
+  static constexpr std::string_view what = "how to load";
+  static constexpr LoadForm first = LoadForm::kEach;
+  static constexpr std::string_view names[] = {"each", "same", "vector", "across", "gathered"};
+};
+template <>
+struct EnumText<StoreForm> {
+  static constexpr std::string_view what = "how to store";
+  static constexpr StoreForm first = StoreForm::kRegisters;
+  static constexpr std::string_view names[] = {"registers", "vector", "matrix", "transposed"};
+};
+template <>
 struct EnumText<RingAction> {
   static constexpr std::string_view what = "a step of a ring";
   static constexpr RingAction first = RingAction::kAcquire;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <unordered_set>
 
 #include "ir/fold.h"
 #include "ir/numeric.h"
@@ -301,6 +302,23 @@ ExprId ExprPool::Substitute(ExprId id, VarId var, ExprId value) {
     const ExprNode& node = (*this)[leaf];
     return node.op == ExprOp::kVar && node.ref == Index(var) ? std::optional(value) : std::nullopt;
   });
+}
+
+namespace {
+
+void AddLoads(const ExprPool& pool, ExprId id, std::unordered_set<uint32_t>& seen, std::vector<ExprId>& loads) {
+  if (!seen.insert(Index(id)).second) return;
+  for (ExprId arg : pool[id].Args()) AddLoads(pool, arg, seen, loads);
+  if (pool[id].op == ExprOp::kLoad) loads.push_back(id);
+}
+
+}  // namespace
+
+std::vector<ExprId> LoadsOf(const ExprPool& pool, ExprId id) {
+  std::unordered_set<uint32_t> seen;
+  std::vector<ExprId> loads;
+  AddLoads(pool, id, seen, loads);
+  return loads;
 }
 
 }  // namespace kiln::ir

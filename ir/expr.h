@@ -127,6 +127,9 @@ class ExprPool {
   std::unordered_multimap<size_t, uint32_t> index_;
 };
 
+// The loads in an expression, each once: the loads of its operands and indices first, from the first operand on.
+std::vector<ExprId> LoadsOf(const ExprPool& pool, ExprId id);
+
 // Describes what is wrong with the types of `node` under its rule ("add of f16 and f32"); empty if nothing is. Leaves and loads are checked
 // as far as the pool knows them; the verifier checks that they agree with their variable or buffer.
 std::string TypeProblem(const ExprPool& pool, const ExprNode& node);

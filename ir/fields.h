@@ -114,6 +114,8 @@ void Fields(Same<Store> auto& op, auto&& v) {
   v.Element(op.buffer, op.indices, Use::kWrite);
   v.Says("=");
   v.Evaluates(op.value, "value");
+  v.Decided(op.async, "async");
+  v.Decided(op.plan, "plan");
 }
 void Fields(Same<Assume> auto& op, auto&& v) { v.Evaluates(op.cond, "cond"); }
 void Fields(Same<Copy> auto& op, auto&& v) {

@@ -83,12 +83,36 @@ struct Let {
   VarId var;
   ExprId value;
 };
+
+// How a thread loads what its elements of a parallel loop need. kEach: one by one, each with an address of its own. The other forms share
+// the address's variable part. kSame: neighbours in the loop's last variable take one element. kVector: they take neighbours in memory, so
+// many at once. kAcross: the same along another of the loop's variables. kGathered: vectors of shared memory of which the thread needs
+// every element, in whatever iterations.
+enum class LoadForm : uint8_t { kEach = 0, kSame = 1, kVector = 2, kAcross = 3, kGathered = 4 };
+struct LoadPlan {
+  BufferId buffer{};
+  LoadForm form = LoadForm::kEach;
+  int32_t width = 1;    // elements at once: of kVector, kAcross, kGathered
+  uint32_t across = 0;  // kAcross: number of the variable
+  bool once = false;    // past the first cache, for nothing of it is read again
+};
+// How a store goes. kRegisters: to the registers of a fragment. kVector: to memory, several neighbours at once. kMatrix: 8×8 matrices of a
+// warp by stmatrix, whose rows are the rows in memory; kTransposed: whose columns are.
+enum class StoreForm : uint8_t { kRegisters = 0, kVector = 1, kMatrix = 2, kTransposed = 3 };
+struct StorePlan {
+  StoreForm form = StoreForm::kRegisters;
+  int32_t width = 1;            // kVector: elements at once
+  bool kept = false;            // the L2 keeps the lines longer than others
+  int32_t packed = 1;           // neighbours whose value is computed at once, in one register
+  std::vector<LoadPlan> loads;  // of global and shared memory in the value, in the order of LoadsOf
+};
 // buffer[indices] = value, of the buffer's type.
 struct Store {
   BufferId buffer;
   std::vector<ExprId> indices;
   ExprId value;
-  bool async = false;  // decided: done by cp.async; the value is a load
+  bool async = false;                  // decided: done by cp.async; the value is a load
+  std::optional<StorePlan> plan = {};  // decided, in a parallel loop; without one, elements are loaded and stored one by one
 };
 // The program promises that the bool holds. Nothing checks this, and later statements may rely on it.
 struct Assume {

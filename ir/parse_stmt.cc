@@ -83,6 +83,7 @@ class Parser::FieldParser : public FieldVisitor {
     value = parser_.ParseName<E>();
   }
   void Read(std::optional<BufferId>& buffer, Label) { buffer = parser_.ParseBuffer(); }
+  void Read(std::optional<StorePlan>& plan, Label) { plan = parser_.ParseStorePlan(); }
   void Read(std::optional<CopyPlan>& plan, Label) { plan = parser_.ParseCopyPlan(); }
   void Read(std::optional<GemmPlan>& plan, Label) { plan = parser_.ParseGemmPlan(); }
 
@@ -192,6 +193,30 @@ BufferId Parser::ParseBuffer() {
   if (it == entities_.end()) Undefined(name);
   else if (!it->second.is_buffer) FailAt(name, fmt::format("%{} is a variable, expected a buffer", name.text));
   return failed_ ? BufferId(0) : BufferId(it->second.index);
+}
+
+StorePlan Parser::ParseStorePlan() {
+  StorePlan plan;
+  Expect("{");
+  plan.form = ParseName<StoreForm>();
+  if (plan.form == StoreForm::kVector) plan.width = int32_t(ParseInt(1, 16, "the elements of an access"));
+  plan.kept = Accept("kept");
+  if (Accept("packed")) plan.packed = int32_t(ParseInt(2, 4, "the elements of a register"));
+  if (Accept("loads")) List([&] { plan.loads.push_back(ParseLoadPlan()); });
+  Expect("}");
+  return plan;
+}
+
+LoadPlan Parser::ParseLoadPlan() {
+  LoadPlan plan{.buffer = ParseBuffer()};
+  plan.form = ParseName<LoadForm>();
+  if (plan.form == LoadForm::kAcross) {
+    plan.across = uint32_t(ParseInt(0, kMaxRank, "a loop variable's number"));
+    Expect("by");
+  }
+  if (plan.form >= LoadForm::kVector) plan.width = int32_t(ParseInt(1, 16, "the elements of an access"));
+  plan.once = Accept("once");
+  return plan;
 }
 
 Region Parser::ParseRegion() {

@@ -76,6 +76,8 @@ class Parser {
   Ring ParseRing();
   Region ParseRegion();
   BufferId ParseBuffer();
+  StorePlan ParseStorePlan();
+  LoadPlan ParseLoadPlan();
   CopyPlan ParseCopyPlan();
   GemmPlan ParseGemmPlan();
   template <typename E>

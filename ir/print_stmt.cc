@@ -75,6 +75,20 @@ class StmtPrinter::FieldPrinter : public FieldVisitor {
     if (plan.layout) text += LayoutClause(*plan.layout);
     return text + " }";
   }
+  // "{ vector 8 kept packed 2 loads %A vector 8 once, %S across 0 by 4 }"
+  std::string Text(const StorePlan& plan) const {
+    std::string text = fmt::format("{{ {}", Name(plan.form));
+    if (plan.form == StoreForm::kVector) text += fmt::format(" {}", plan.width);
+    if (plan.kept) text += " kept";
+    if (plan.packed > 1) text += fmt::format(" packed {}", plan.packed);
+    for (const LoadPlan& load : plan.loads) {
+      text += fmt::format("{}{} {}", &load == &plan.loads.front() ? " loads " : ", ", exprs_(load.buffer), Name(load.form));
+      if (load.form == LoadForm::kAcross) text += fmt::format(" {} by", load.across);
+      if (load.form >= LoadForm::kVector) text += fmt::format(" {}", load.width);
+      if (load.once) text += " once";
+    }
+    return text + " }";
+  }
   static std::string Text(const GemmPlan& plan) {
     std::string text = fmt::format("{{ {} warps {} x {}", plan.instruction, plan.warps_m, plan.warps_n);
     if (plan.warps_k > 1) text += fmt::format(" x {}", plan.warps_k);

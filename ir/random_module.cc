@@ -248,6 +248,26 @@ Op RandomModule::MakeLoop(int depth) {
   return loop;
 }
 
+StorePlan RandomModule::SomePlan(const Store& store, size_t vars) {
+  const auto is_memory = [&](const Buffer& buffer) { return buffer.space == Space::kGlobal || buffer.space == Space::kShared; };
+  const auto wide = [&](const Buffer& buffer) { return Coin() ? std::min(16, 128 / Bits(buffer.dtype)) : 1; };
+  const auto may_choose = [&](const Buffer& buffer, int width) { return buffer.space == Space::kGlobal && width * Bits(buffer.dtype) == 128; };
+  const Buffer& to = module_[store.buffer];
+  StorePlan plan{.form = is_memory(to) ? StoreForm::kVector : StoreForm::kRegisters, .packed = 1 << Below(3), .loads = {}};
+  if (is_memory(to)) plan.width = wide(to);
+  plan.kept = may_choose(to, plan.width) && Coin();
+  for (ExprId id : LoadsOf(module_.exprs, store.value)) {
+    const BufferId from{module_.exprs[id].ref};
+    if (!is_memory(module_[from])) continue;
+    LoadPlan load{from, LoadForm(Below(module_[from].space == Space::kShared ? 5 : 4))};
+    if (load.form == LoadForm::kAcross && vars == 1) load.form = LoadForm::kVector;
+    if (load.form >= LoadForm::kVector) load.width = wide(module_[from]);
+    load.once = may_choose(module_[from], load.width) && Coin();
+    plan.loads.push_back(load);
+  }
+  return plan;
+}
+
 // Of elements: no tiles are computed within.
 Op RandomModule::MakeParallel() {
   const auto scope = ints_;
@@ -265,6 +285,7 @@ Op RandomModule::MakeParallel() {
   const BufferId buffer = Pick(buffers_);
   Store store{buffer, Indices(buffer), Expr(module_[buffer].dtype, 3)};
   store.async = decisions_ && Coin();
+  if (decisions_ && !vectorized && module_[buffer].space != Space::kLocal && Coin()) store.plan = SomePlan(store, loop.vars.size());
   loop.body.push_back({std::move(store), {}});
   ints_ = scope;
   return loop;

@@ -48,6 +48,7 @@ class RandomModule {
   class ElementwiseFields;
   template <typename T>
   Op MakeElementwise();
+  StorePlan SomePlan(const Store& store, size_t vars);
   Op MakeParallel();
   Op MakeAtomic();
   Op MakeGemm();

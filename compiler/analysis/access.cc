@@ -7,7 +7,6 @@
 #include <set>
 #include <span>
 #include <tuple>
-#include <unordered_set>
 
 namespace kiln::compiler {
 namespace {
@@ -80,20 +79,13 @@ void AddAliases(const ir::Module& module, std::vector<Access>& accesses) {
   }
 }
 
-void CollectOnce(const ir::ExprPool& pool, ExprId id, std::vector<Access>& accesses, std::unordered_set<uint32_t>& seen) {
-  if (!seen.insert(ir::Index(id)).second) return;
-  const ir::ExprNode& node = pool[id];
-  for (ExprId arg : node.Args()) CollectOnce(pool, arg, accesses, seen);
-  if (node.op == ir::ExprOp::kLoad) {
-    accesses.push_back({ir::BufferId(node.ref), false, false, {node.Args().begin(), node.Args().end()}, false, {}, id});
-  }
-}
-
 }  // namespace
 
 void CollectLoads(const ir::ExprPool& pool, ExprId id, std::vector<Access>& accesses) {
-  std::unordered_set<uint32_t> seen;
-  CollectOnce(pool, id, accesses, seen);
+  for (ExprId load : ir::LoadsOf(pool, id)) {
+    const ir::ExprNode& node = pool[load];
+    accesses.push_back({ir::BufferId(node.ref), false, false, {node.Args().begin(), node.Args().end()}, false, {}, load});
+  }
 }
 
 std::optional<ir::BufferId> ScratchOf(const ir::Stmt& stmt) {

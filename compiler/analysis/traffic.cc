@@ -95,10 +95,38 @@ class Counter {
 }  // namespace
 
 std::set<BufferId> KeptTensors(const ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
-  if (!target.Has(target::Feature::kTma) || kernel.producers > 0) return {};
+  if (target.emulated || !target.Has(target::Feature::kTma) || kernel.producers > 0) return {};
   Counter counter(module, kernel);
   const bool alike = std::abs(counter.read - counter.written) <= target.costs.reads_alike * counter.written;
   return counter.plain && alike ? std::move(counter.outputs) : std::set<BufferId>{};
+}
+
+std::set<BufferId> ReadOnceTensors(const ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
+  constexpr int64_t kReduces = 8;
+  if (target.emulated || target.family != target::Family::kNvptx || kernel.producers > 0) return {};
+  std::map<BufferId, int64_t> read;  // elements of the shortest loop
+  int64_t most_read = 0, most_written = 0;
+  std::set<BufferId> once, written;
+  ir::Walk(kernel.body, [&](const Stmt& stmt) {
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    int64_t elements = 1;
+    const bool parallel = loop != nullptr && loop->kind == ir::LoopKind::kParallel;
+    if (parallel)
+      for (int64_t extent : ExtentsOf(module, *loop)) elements *= extent;
+    for (const Access& access : AccessesOf(module, stmt)) {
+      if (access.write) written.insert(access.buffer);
+      if (!parallel || module[access.buffer].space != ir::Space::kGlobal) continue;
+      int64_t& most = access.write ? most_written : most_read;
+      most = std::max(most, elements);
+      if (access.write) continue;
+      int64_t& least = read.try_emplace(access.buffer, elements).first->second;
+      least = std::min(least, elements);
+    }
+  });
+  if (most_written * kReduces > most_read) return {};
+  for (const auto& [buffer, least] : read)
+    if (least * kReduces > most_read && !written.contains(buffer)) once.insert(buffer);
+  return once;
 }
 
 }  // namespace kiln::compiler

@@ -15,4 +15,9 @@ namespace kiln::compiler {
 // than they write gain nothing.
 std::set<ir::BufferId> KeptTensors(const ir::Module& module, const ir::Kernel& kernel, const target::Target& target);
 
+// Tensors to load past the caches: what a kernel that writes little of what it reads (a reduction) reads once. A kernel that writes as much
+// as it reads is faster with plain loads. So is one in which a short loop reads some of a tensor again, as cross-entropy reads the label's
+// element: it finds that in the cache.
+std::set<ir::BufferId> ReadOnceTensors(const ir::Module& module, const ir::Kernel& kernel, const target::Target& target);
+
 }  // namespace kiln::compiler

@@ -116,7 +116,7 @@ class Generator {
     const StageTimer timer("lower", hooks_, result_);
     code_ = std::make_unique<llvm::Module>("kiln", llvm_);
     Prepare(*code_, *machine_, *context_.target);
-    return Lower(module, context_, *code_, generated_.kept, diagnostics_);
+    return Lower(module, context_, *code_, diagnostics_);
   }
 
   bool Optimized(CodeMotion motion) {

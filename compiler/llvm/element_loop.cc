@@ -7,13 +7,11 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
-#include "compiler/analysis/vector_width.h"
 #include "compiler/llvm/kernel_lowering.h"
 #include "ir/visit.h"
 
 namespace kiln::llvm_ir {
 
-using ir::DType;
 using ir::ExprId;
 using ir::Space;
 
@@ -21,54 +19,25 @@ namespace {
 
 bool IsMemory(Space space) { return space == Space::kGlobal || space == Space::kShared; }
 
-bool OnlyStores(const ir::Block& body) {
-  return std::ranges::all_of(body, [](const ir::Stmt& stmt) { return std::holds_alternative<ir::Store>(stmt.op); });
-}
-
-// Whether the body is one async copy. The width of such a copy was chosen with its instruction.
-bool IsAsync(const ir::Block& body) {
-  const auto* store = body.size() == 1 ? std::get_if<ir::Store>(&body[0].op) : nullptr;
-  return store != nullptr && store->async;
-}
-
-// How many neighbouring registers are neighbours in the last variable.
-int64_t RunOf(const ir::Layout& layout, const std::vector<int64_t>& extents) {
-  const auto& last = layout.dim(layout.rank() - 1);
-  if (last.empty() || last[0].place != ir::Place::kRegister || last[0].stride != 1) return 1;
-  return extents.back() % last[0].size == 0 ? last[0].size : 1;
-}
-
 }  // namespace
 
 void KernelLowering::LowerParallel(const ir::Stmt& stmt, const ir::For& loop) {
-  ElementContext context{.loop = &loop, .layout = *loop.layout, .extents = compiler::ExtentsOf(module_, loop)};
-  for (int64_t extent : context.extents)
-    if (extent == 0) return;
+  ElementContext context(module_, facts_, stmt);
+  if (context.IsEmpty()) return;
   const bool claimed = BeginClaim(loop);
   context.thread_part = ThreadParts(context.layout, thread_);
-  for (int64_t r = 0; r < context.layout.Registers(); ++r) context.parts.push_back(context.layout.RegisterPart(r));
-  for (size_t v = 0; v < context.extents.size(); ++v) context.padded.push_back(context.layout.Extent(int(v)) > context.extents[v]);
-  context.run = IsAsync(loop.body) ? loop.coalesced_width : OnlyStores(loop.body) ? RunOf(context.layout, context.extents) : 1;
   context.first_copy = IsFirstCopy(context.layout);
-  ir::Walk(loop.body, [&](const ir::Stmt& inner) {
-    if (const auto* let = std::get_if<ir::Let>(&inner.op)) context.bound_inside.insert(ir::Index(let->var));
-    if (const auto* serial = std::get_if<ir::For>(&inner.op))
-      for (ir::VarId var : serial->vars) context.bound_inside.insert(ir::Index(var));
-  });
-  const std::vector<compiler::Access> accesses = compiler::AccessesOf(module_, stmt);
-  for (const compiler::Access& access : accesses)
-    if (access.write) context.stored.insert(ir::Index(access.buffer));
   ElementContext* outer = std::exchange(element_, &context);
-  // Plans are made here so that all iterations can use the values they share.
-  for (const compiler::Access& access : accesses) {
+  // Addresses are made here so that all iterations can use the values they share.
+  for (const compiler::Access& access : compiler::AccessesOf(module_, stmt)) {
     if (!access.tile && (IsMemory(module_[access.buffer].space) || module_[access.buffer].space == Space::kFragment)) {
-      PlanOf(access.buffer, access.indices);
+      AddressOf(access.buffer, access.indices);
     }
   }
   // If the loop reads what it writes, only the thread with the first copy runs an iteration: the other copies could read what the first has
   // already written.
   When(compiler::ReadsItsWrites(module_, stmt) ? context.first_copy : nullptr, [&] {
-    if (OnlyStores(loop.body)) {
+    if (context.only_stores) {
       LowerChunks(loop);
     } else {
       LowerElements(loop);
@@ -142,9 +111,10 @@ void KernelLowering::LowerElements(const ir::For& loop) {
 }
 
 void KernelLowering::LowerChunks(const ir::For& loop) {
-  if (StoreByMatrix(loop)) return;
+  const auto* only = loop.body.size() == 1 ? std::get_if<ir::Store>(&loop.body[0].op) : nullptr;
+  if (only != nullptr && only->plan && only->plan->form >= ir::StoreForm::kMatrix) return StoreByMatrix(*only);
   const int64_t run = element_->run;
-  for (int64_t first = 0; first < int64_t(element_->parts.size()); first += run) {
+  for (int64_t first = 0; first < element_->Registers(); first += run) {
     element_->guard = GuardAt(first);
     for (const ir::Stmt& stmt : loop.body) {
       EnterStmt(stmt);
@@ -162,97 +132,52 @@ void KernelLowering::LowerChunks(const ir::For& loop) {
 }
 
 void KernelLowering::LowerChunk(const ir::Store& store, int64_t first, int64_t count) {
-  const ir::Buffer& buffer = module_[store.buffer];
-  if (buffer.space == Space::kFragment) {
-    const AccessPlan& plan = PlanOf(store.buffer, store.indices);
-    const Values values = EvalChunk(store.value, first, count);
+  if (!store.plan) {
     for (int64_t i = 0; i < count; ++i) {
-      StoreElement(store, plan.registers[size_t(first + i)], ToMemory(values[size_t(i)], buffer.dtype));
+      SetIteration(first + i);
+      LowerStore(store);
     }
     return;
   }
-  if (IsMemory(buffer.space)) {
-    const AccessPlan& plan = PlanOf(store.buffer, store.indices);
-    if (plan.linear && plan.width != 0) {
-      Values values = EvalChunk(store.value, first, count);
-      for (Value*& value : values) value = ToMemory(value, buffer.dtype);
-      StoreVector(plan, first, values);
-      return;
+  const ir::Buffer& buffer = module_[store.buffer];
+  const ElementAddress& address = AddressOf(store.buffer, store.indices);
+  Values values = EvalChunk(store, first, count);
+  if (store.plan->form == ir::StoreForm::kRegisters) {
+    for (int64_t i = 0; i < count; ++i) {
+      StoreElement(store, address.registers[size_t(first + i)], ToMemory(values[size_t(i)], buffer.dtype));
     }
+    return;
   }
-  for (int64_t i = 0; i < count; ++i) {
-    SetIteration(first + i);
-    LowerStore(store);
-  }
+  for (Value*& value : values) value = ToMemory(value, buffer.dtype);
+  StoreVector(*store.plan, address, first, values);
 }
 
 void KernelLowering::LowerAsyncChunk(const ir::Store& store, int64_t first, int64_t count) {
   const ir::ExprNode& load = pool()[store.value];
-  const AccessPlan& from = PlanOf(ir::BufferId(load.ref), load.Args());
-  const AccessPlan& to = PlanOf(store.buffer, store.indices);
-  if (!from.linear || !to.linear) return LowerChunk(store, first, count);
+  const ElementAddress& from = AddressOf(ir::BufferId(load.ref), load.Args());
+  const ElementAddress& to = AddressOf(store.buffer, store.indices);
   Value* here = std::exchange(element_->guard, nullptr);
   if (element_->first_copy != nullptr) here = here == nullptr ? element_->first_copy : b().CreateAnd(here, element_->first_copy);
   When(here, [&] {
-    CheckNeighbours(to, first, count, nullptr, /*write=*/true);
+    CheckNeighbours(to, first, count, nullptr, nullptr, /*write=*/true);
     device_->CopyAsync(PointerAt(to, first), PointerAt(from, first), int(count) * ir::Bytes(load.dtype), ConditionAt(from, first));
   });
 }
 
-// Whether the expression has a select, "and" or "or" that may skip a load in it.
-bool KernelLowering::SelectsLoads(ExprId id) const {
-  const auto loads = [&](ExprId part) { return pool()[part].op == ir::ExprOp::kLoad; };
-  return compiler::Contains(pool(), id, [&](ExprId part) {
-    const ir::ExprNode& node = pool()[part];
-    if (node.op == ir::ExprOp::kAnd || node.op == ir::ExprOp::kOr) return compiler::Contains(pool(), node.args[1], loads);
-    return node.op == ir::ExprOp::kSelect && (compiler::Contains(pool(), node.args[1], loads) || compiler::Contains(pool(), node.args[2], loads));
-  });
-}
-
-Values KernelLowering::EvalChunk(ExprId value, int64_t first, int64_t count) {
-  std::vector<compiler::Access> accesses;
-  compiler::CollectLoads(pool(), value, accesses);
-  std::map<uint32_t, Values> loads;
-  for (const compiler::Access& access : accesses) {
-    if (!IsMemory(module_[access.buffer].space)) continue;
-    // A load that only a select keeps inside its tile is done element by element, under the select's condition.
-    const bool inside = module_[access.buffer].space == Space::kGlobal || compiler::ProvablyInside(module_, facts_, access.buffer, access.indices);
-    if (!inside && SelectsLoads(value)) continue;
-    const AccessPlan& plan = PlanOf(access.buffer, access.indices);
-    if (plan.linear) loads[ir::Index(access.load)] = LoadVector(plan, first, count);
+Values KernelLowering::EvalChunk(const ir::Store& store, int64_t first, int64_t count) {
+  Loads loads;
+  auto plan = store.plan->loads.begin();
+  for (ExprId id : ir::LoadsOf(pool(), store.value)) {
+    const ir::ExprNode& load = pool()[id];
+    if (!IsMemory(module_[ir::BufferId(load.ref)].space)) continue;
+    if (plan->form != ir::LoadForm::kEach) loads[ir::Index(id)] = LoadVector(*plan, AddressOf(plan->buffer, load.Args()), first, count);
+    ++plan;
   }
-  return EvalElements(value, first, count, loads);
+  return EvalPacked(store.value, store.plan->packed, first, count, loads);
 }
 
-Values KernelLowering::EvalElements(ExprId value, int64_t first, int64_t count, const std::map<uint32_t, Values>& loads) {
-  const ir::ExprNode& node = pool()[value];
+Values KernelLowering::EvalElements(ExprId value, int64_t first, int64_t count, const Loads& loads) {
   Values result;
-  if (node.op == ir::ExprOp::kCast && pool().Type(node.args[0]) == DType::kF32 && ir::IsFloat(node.dtype) && ir::Bits(node.dtype) < 32) {
-    // Neighbours convert together.
-    const int64_t group = 32 / ir::Bits(node.dtype);
-    if (count % group == 0) {
-      const Values wide = EvalElements(node.args[0], first, count, loads);
-      auto* packed = llvm::FixedVectorType::get(ValueType(llvm(), node.dtype), unsigned(group));
-      for (int64_t i = 0; i < count; i += group) {
-        Value* word = device_->ConvertPacked({wide.data() + i, size_t(group)}, DType::kF32, node.dtype);
-        Value* vector = b().CreateBitCast(word, packed);
-        for (int64_t j = 0; j < group; ++j) result.push_back(b().CreateExtractElement(vector, uint64_t(j)));
-      }
-      return result;
-    }
-  }
-  if (count % 2 == 0 && IsPair(value)) {
-    for (int64_t i = 0; i < count; i += 2) {
-      std::map<uint32_t, Values> here;
-      for (const auto& [load, values] : loads) here[load] = {values[size_t(i)], values[size_t(i + 1)]};
-      std::unordered_map<uint32_t, Value*> outer;
-      outer.swap(pairs_);
-      Value* pair = EvalPair(value, first + i, here);
-      outer.swap(pairs_);
-      for (uint64_t j : {0, 1}) result.push_back(b().CreateExtractElement(pair, j));
-    }
-    return result;
-  }
   for (int64_t i = 0; i < count; ++i) {
     SetIteration(first + i);
     for (const auto& [load, values] : loads) element_->loaded[load] = values[size_t(i)];
@@ -263,54 +188,62 @@ Values KernelLowering::EvalElements(ExprId value, int64_t first, int64_t count, 
 }
 
 // Whether two registers access the same place, as where several elements are packed into one.
-bool KernelLowering::IsSamePlace(const AccessPlan& plan, int64_t reg, int64_t other) {
+bool KernelLowering::IsSamePlace(const ElementAddress& address, int64_t reg, int64_t other) {
   const ir::Indices &a = element_->parts[size_t(reg)], &c = element_->parts[size_t(other)];
-  if (!plan.checks.empty()) return a == c;
-  return std::ranges::all_of(plan.steps, [&](const AccessPlan::Step& step) {
+  if (!address.checks.empty()) return a == c;
+  return std::ranges::all_of(address.steps, [&](const ElementAddress::Step& step) {
     const size_t v = size_t(step.digits.variable);
     return step.digits.Of(a[v]) == step.digits.Of(c[v]);
   });
 }
 
-Values KernelLowering::LoadVector(const AccessPlan& plan, int64_t first, int64_t count) {
-  if (plan.across_width > 1) return LoadAcross(plan, first, count);
-  const int64_t width = plan.width == 0 ? 1 : std::min(plan.width, count);
+Values KernelLowering::LoadVector(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count) {
+  if (plan.form >= ir::LoadForm::kAcross) return LoadScattered(plan, address, first, count);
+  const bool same = plan.form == ir::LoadForm::kSame;
   Values values;
-  for (int64_t i = 0; i < count; i += width) {
-    if (i > 0 && (plan.width == 0 || (width == 1 && IsSamePlace(plan, first + i, first + i - 1)))) {
+  for (int64_t i = 0; i < count; i += plan.width) {
+    if (i > 0 && (same || (plan.width == 1 && IsSamePlace(address, first + i, first + i - 1)))) {
       values.push_back(values.back());
       continue;
     }
-    for (Value* value : LoadNeighbours(plan, first + i, width)) values.push_back(value);
+    for (Value* value : LoadNeighbours(plan, address, first + i, nullptr)) values.push_back(value);
   }
   return values;
 }
 
-// Takes each element from the vector across registers that contains it. The first of a vector's elements loads the vector.
-Values KernelLowering::LoadAcross(const AccessPlan& plan, int64_t first, int64_t count) {
+// Takes each element from the vector that contains it. The first of a vector's elements loads the vector.
+Values KernelLowering::LoadScattered(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count) {
+  ElementContext::Scattered& vectors = element_->scattered[{&address, plan.form, plan.width}];
+  if (vectors.places.empty()) {
+    vectors.places = plan.form == ir::LoadForm::kAcross
+                         ? compiler::PlacesAcross(*element_, plan.across, plan.width)
+                         : compiler::PlacesGathered(*element_, module_, plan.buffer, *address.split, plan.width).value();
+  }
   Values values;
   for (int64_t reg = first; reg < first + count; ++reg) {
-    const AccessPlan::Across& at = plan.across[size_t(reg)];
-    Values& vector = element_->across[{&plan, at.first}];
-    if (vector.empty()) vector = LoadNeighbours(plan, at.first, plan.across_width);
+    const compiler::VectorPlace at = vectors.places[size_t(reg)];
+    Values& vector = vectors.loaded[at.first];
+    if (vector.empty()) vector = LoadNeighbours(plan, address, at.first, &vectors);
     values.push_back(vector[size_t(at.place)]);
   }
   return values;
 }
 
-// Loads `width` neighbours in memory, the first of which belongs to register `reg`.
-Values KernelLowering::LoadNeighbours(const AccessPlan& plan, int64_t reg, int64_t width) {
+// Loads neighbours in memory, the first of which belongs to register `reg`.
+Values KernelLowering::LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg,
+                                      const ElementContext::Scattered* vectors) {
   const ir::Buffer& buffer = module_[plan.buffer];
+  const unsigned width = unsigned(plan.width);
   llvm::Type* element = MemoryType(llvm(), buffer.dtype);
-  llvm::Type* type = width == 1 ? element : llvm::FixedVectorType::get(element, unsigned(width));
+  llvm::Type* type = width == 1 ? element : llvm::FixedVectorType::get(element, width);
   Value* pad = PadValue(buffer);
-  Value* otherwise = width == 1 ? pad : b().CreateVectorSplat(unsigned(width), pad);
-  Value* condition = ConditionAt(plan, reg);
-  CheckNeighbours(plan, reg, width, condition, /*write=*/false);
-  Value* pointer = PointerAt(plan, reg);
-  Value* loaded = LoadGuarded(plan.buffer, type, pointer, condition, AlignOf(plan.buffer, width), otherwise);
+  Value* otherwise = width == 1 ? pad : b().CreateVectorSplat(width, pad);
+  Value* condition = ConditionAt(address, reg);
+  CheckNeighbours(address, reg, plan.width, vectors, condition, /*write=*/false);
+  Value* pointer = PointerAt(address, reg);
+  Value* loaded = LoadGuarded(plan.buffer, type, pointer, condition, AlignOf(plan.buffer, plan.width), otherwise, plan.once);
   Values values;
-  for (int64_t j = 0; j < width; ++j) {
+  for (unsigned j = 0; j < width; ++j) {
     Value* v = width == 1 ? loaded : b().CreateExtractElement(loaded, uint64_t(j));
     values.push_back(FromMemory(v, buffer.dtype));
   }
@@ -330,20 +263,18 @@ Value* KernelLowering::JoinNeighbours(std::span<Value* const> values) {
   return vector;
 }
 
-void KernelLowering::StoreVector(const AccessPlan& plan, int64_t first, std::span<Value* const> values) {
-  const int64_t count = int64_t(values.size()), width = std::min(plan.width, count);
+void KernelLowering::StoreVector(const ir::StorePlan& plan, const ElementAddress& address, int64_t first, std::span<Value* const> values) {
+  const int64_t count = int64_t(values.size()), width = plan.width;
   for (int64_t i = 0; i < count; i += width) {
-    Value* condition = ConditionAt(plan, first + i);
+    Value* condition = ConditionAt(address, first + i);
     if (element_->first_copy != nullptr) {
       condition = condition == nullptr ? element_->first_copy : b().CreateAnd(condition, element_->first_copy);
     }
-    CheckNeighbours(plan, first + i, width, condition, /*write=*/true);
+    CheckNeighbours(address, first + i, width, nullptr, condition, /*write=*/true);
     Value* value = JoinNeighbours(values.subspan(size_t(i), size_t(width)));
-    const bool keep = keep_.contains(plan.buffer) && ir::Bits(module_[plan.buffer].dtype) * width == 128;
-    if (keep) kept_.insert(plan.buffer);
     When(condition, [&] {
-      Value* pointer = PointerAt(plan, first + i);
-      keep ? device_->StoreKept(value, pointer) : void(b().CreateAlignedStore(value, pointer, AlignOf(plan.buffer, width)));
+      Value* pointer = PointerAt(address, first + i);
+      plan.kept ? device_->StoreKept(value, pointer) : void(b().CreateAlignedStore(value, pointer, AlignOf(address.buffer, width)));
     });
   }
 }

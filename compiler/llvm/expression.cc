@@ -227,8 +227,8 @@ Value* KernelLowering::EvalLoad(ExprId, const ExprNode& node) {
   const ir::BufferId id{node.ref};
   const ir::Buffer& buffer = module_[id];
   if (buffer.space == Space::kFragment && element_ != nullptr) {
-    const AccessPlan& plan = PlanOf(id, node.Args());
-    return FromMemory(LoadRegister(id, plan.registers[size_t(element_->current)]), buffer.dtype);
+    const ElementAddress& address = AddressOf(id, node.Args());
+    return FromMemory(LoadRegister(id, address.registers[size_t(element_->current)]), buffer.dtype);
   }
   if (ir::Bits(buffer.dtype) < 8) {
     Unsupported(fmt::format("elements of {} one by one ('{}')", ir::Name(buffer.dtype), buffer.name), "load bytes and unpack them");
@@ -243,7 +243,7 @@ Value* KernelLowering::EvalLoad(ExprId, const ExprNode& node) {
   if (arm_ != nullptr && (buffer.space == Space::kShared || may_leave)) condition = condition == nullptr ? arm_ : b().CreateAnd(condition, arm_);
   CheckInside(id, node.Args(), condition, /*write=*/false);
   Value* pointer = ElementPointer(id, node.Args());
-  Value* v = LoadGuarded(id, MemoryType(llvm(), buffer.dtype), pointer, condition, AlignOf(id, 1), PadValue(buffer));
+  Value* v = LoadGuarded(id, MemoryType(llvm(), buffer.dtype), pointer, condition, AlignOf(id, 1), PadValue(buffer), /*once=*/false);
   return FromMemory(v, buffer.dtype);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One kernel on its way to LLVM IR. The parts of the class are spread over files by what they lower: kernels (lower.cc), statements
-// and control flow (statement.cc), expressions (expression.cc), memory (memory.cc), parallel loops (element_loop.cc) and ops/.
+// and control flow (statement.cc), expressions (expression.cc), memory (memory.cc), parallel loops (element_loop.cc, element_address.cc, pairs.cc) and ops/.
 //
 // Registers of a fragment live in an array on the stack that is indexed by constants only, so that LLVM's SROA turns every
 // element into an SSA value.
@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/producer_slice.h"
 #include "compiler/analysis/register_map.h"
+#include "compiler/analysis/thread_loop.h"
 #include "compiler/llvm/counting_builder.h"
 #include "compiler/llvm/device.h"
 #include "compiler/options.h"
@@ -45,33 +47,17 @@ inline constexpr int kRoleBarrier = 1;  // barrier of the threads that compute; 
 using compiler::kGroupThreads;
 
 // Where one access of a parallel loop goes, prepared before the loop's registers are walked.
-struct AccessPlan {
+struct ElementAddress {
   ir::BufferId buffer{};
-  int64_t width = 1;  // elements of one access; 0: one element for all of the last variable
-  // Elements that are neighbours in memory but not in the loop's last variable. Then `width` is 1, and each register has a place in a
-  // vector of `across_width` elements.
-  struct Across {
-    int64_t first = 0;  // register that holds the vector's first element
-    int64_t place = 0;
-  };
-  int64_t across_width = 1;
-  std::vector<Across> across;
   std::vector<int64_t> registers;  // fragments: register of the loop → register of the fragment
-  // Some digits of a variable: (v mod modulus) / divisor. Modulus 0: all digits from the divisor on.
-  struct Digits {
-    int variable = -1;
-    int64_t divisor = 1, modulus = 0;
-    bool IsWhole() const { return divisor == 1 && modulus == 0; }
-    int64_t Of(int64_t value) const { return (modulus == 0 ? value : value % modulus) / divisor; }
-  };
   // Memory whose offset is linear in digits of the loop's variables: offset = base + Σ step · (digits of the register part), in bytes.
   struct Step {
-    Digits digits;
+    compiler::LoopDigits digits;
     int64_t bytes = 0;
     Value* value = nullptr;  // added to bytes, where a stride is not constant
     int blocked = -1;        // dimension of a shared buffer that these digits index by blocks instead of by a constant step
   };
-  bool linear = false;
+  std::optional<compiler::SplitAccess> split;  // absent: each register has an address of its own
   SplitOffset base;
   Value* after = nullptr;    // shared: added after the swizzle
   Value* pointer = nullptr;  // global: the buffer plus base.variable
@@ -79,7 +65,7 @@ struct AccessPlan {
   // Dimensions that may be outside of a global buffer: index = value + Σ coefficient · (digits of the register part).
   struct Check {
     Value* index;
-    std::vector<std::pair<Digits, int64_t>> coefficients;
+    std::vector<std::pair<compiler::LoopDigits, int64_t>> coefficients;
     Value* limit;
   };
   std::vector<Check> checks;
@@ -87,22 +73,21 @@ struct AccessPlan {
 };
 
 // The parallel loop whose iterations are being emitted.
-struct ElementContext {
-  const ir::For* loop;
-  ir::Layout layout;
-  std::vector<int64_t> extents;
+struct ElementContext : compiler::ThreadLoop {
+  using compiler::ThreadLoop::ThreadLoop;
   std::vector<Value*> thread_part;  // i32, of each variable
-  std::vector<ir::Indices> parts;   // register → what it adds to each variable
-  int64_t run = 1;                  // registers first · run … + run − 1 are neighbours in the last variable
-  std::vector<bool> padded;         // variable may run beyond its extent
-  std::set<uint32_t> bound_inside;  // variables that the body binds
-  std::set<uint32_t> stored;        // buffers that it writes
   Value* first_copy = nullptr;      // i1: this thread holds the first copy of its elements; nullptr: no copies
-  std::map<std::pair<uint32_t, std::vector<uint32_t>>, AccessPlan> plans;
-  int64_t current = 0;                                             // register of the iteration being emitted
-  Value* guard = nullptr;                                          // i1: the iteration exists; nullptr: always
-  std::map<std::pair<const AccessPlan*, int64_t>, Values> across;  // vectors loaded by such an access, by their first register
-  std::unordered_map<uint32_t, Value*> loaded;                     // loads of this iteration done as part of a vector
+  std::map<std::pair<uint32_t, std::vector<uint32_t>>, ElementAddress> addresses;
+  int64_t current = 0;                          // register of the iteration being emitted
+  Value* guard = nullptr;                       // i1: the iteration exists; nullptr: always
+  std::unordered_map<uint32_t, Value*> loaded;  // loads of this iteration done as part of a vector
+  // Vectors whose elements are no neighbours in the last variable: where each register's element lies, and what is loaded so far, by the
+  // vector's first register.
+  struct Scattered {
+    std::vector<compiler::VectorPlace> places;
+    std::map<int64_t, Values> loaded;
+  };
+  std::map<std::tuple<const ElementAddress*, ir::LoadForm, int32_t>, Scattered> scattered;
 };
 
 // Says that the program becomes more code than max_code. `loc`: where it did; none where the functions that are inlined made the difference.
@@ -117,15 +102,12 @@ class KernelLowering {
 
   // False where diagnostics say why.
   bool Run(std::string_view entry);
-  // After Run: tensors with stores whose lines the L2 keeps longer.
-  const std::set<ir::BufferId>& Kept() const { return kept_; }
   // Instructions up to the end of this kernel.
   int64_t Code() const { return code_before_ + builder_.getInserter().code(); }
 
  private:
   // --- lower.cc: kernels ---
   void MarkReadOnly();
-  void FindReadOnce(const std::set<uint32_t>& written);
   bool ElementsAreWhole(const ir::Block& body);
   void BindParameters(llvm::Function* function);
   void BindBlocks();
@@ -204,9 +186,12 @@ class KernelLowering {
   bool MayBeEmpty(ir::BufferId global) const;
   bool MayLeave(ir::BufferId buffer, std::span<const ir::ExprId> indices) const;
   void CheckInside(ir::BufferId buffer, std::span<const ir::ExprId> indices, Value* exists, bool write);
-  void CheckNeighbours(const AccessPlan& plan, int64_t reg, int64_t width, Value* exists, bool write);
+  // `vectors`: of which the vector at the register is one; nullptr: it takes `width` neighbours in the last variable.
+  void CheckNeighbours(const ElementAddress& address, int64_t reg, int64_t width, const ElementContext::Scattered* vectors, Value* exists,
+                       bool write);
   void StopWhere(Value* outside, ir::BufferId buffer, std::span<Value* const> index, bool write);
-  Value* LoadGuarded(ir::BufferId buffer, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise);
+  // `once`: past the first cache.
+  Value* LoadGuarded(ir::BufferId buffer, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise, bool once);
   llvm::Align AlignOf(ir::BufferId buffer, int64_t elements) const;
   // Byte offset of a region's start in a shared buffer, split for swizzling.
   struct RegionStart {
@@ -215,11 +200,8 @@ class KernelLowering {
   };
   RegionStart StartOf(const ir::Region& region);
   int64_t SwizzlePeriod(ir::BufferId shared) const;
-  int64_t SharedStride(ir::BufferId shared, int dim) const;  // elements; stride of the first digit
-  // What an index in a dimension adds to the address, in bytes.
-  bool IsBlocked(ir::BufferId shared, int dim) const;  // has several digits, and so no single stride
-  int64_t SharedTerm(ir::BufferId shared, int dim, int64_t index) const;
-  Value* SharedTerm(ir::BufferId shared, int dim, Value* index);  // i32
+  // What an index in a dimension adds to the address, in bytes; i32.
+  Value* SharedTerm(ir::BufferId shared, int dim, Value* index);
 
   // --- layouts as values ---
   std::vector<Value*> ThreadParts(const ir::Layout& layout, Value* thread);  // i32 of each dimension
@@ -241,30 +223,28 @@ class KernelLowering {
   bool IsOfPadding(std::span<const ir::ExprId> indices) const;
   bool PaddingIsTheSame(const ir::Store& store) const;
   void StoreElement(const ir::Store& store, int64_t reg, Value* v);
-  bool SelectsLoads(ir::ExprId id) const;
-  Values EvalChunk(ir::ExprId value, int64_t first, int64_t count);
-  Values EvalElements(ir::ExprId value, int64_t first, int64_t count, const std::map<uint32_t, Values>& loads);
+  using Loads = std::map<uint32_t, Values>;  // by load: its values for the neighbours under way
+  Values EvalChunk(const ir::Store& store, int64_t first, int64_t count);
+  Values EvalElements(ir::ExprId value, int64_t first, int64_t count, const Loads& loads);  // one by one
+  Values LoadVector(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count);
+  Values LoadScattered(const ir::LoadPlan& plan, const ElementAddress& address, int64_t first, int64_t count);
+  Values LoadNeighbours(const ir::LoadPlan& plan, const ElementAddress& address, int64_t reg, const ElementContext::Scattered* vectors);
+  bool IsSamePlace(const ElementAddress& address, int64_t reg, int64_t other);
+  void StoreVector(const ir::StorePlan& plan, const ElementAddress& address, int64_t first, std::span<Value* const> values);
   // --- pairs.cc ---
-  bool HasPairs(ir::DType dtype) const;  // the target computes on two such values at once
-  bool IsPair(ir::ExprId id) const;      // it pays to evaluate two neighbours together
-  bool IsSmallInteger(ir::ExprId id) const;
-  bool IsPackedBits(ir::ExprId id) const;
-  Value* PackIntegers(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
-  Value* EvalPair(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
-  Value* MakePair(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
-  Value* MakeWord(ir::ExprId id, int64_t first, const std::map<uint32_t, Values>& loads);
-  Value* MakeHalves(const ir::ExprNode& shift, int64_t first, const std::map<uint32_t, Values>& loads);
+  Values EvalPacked(ir::ExprId value, int64_t packed, int64_t first, int64_t count, const Loads& loads);
+  Values ConvertTogether(ir::ExprId cast, int64_t first, int64_t count, const Loads& loads);
+  Value* PackIntegers(ir::ExprId id, int64_t first, const Loads& loads);
+  Value* EvalPair(ir::ExprId id, int64_t first, const Loads& loads);
+  Value* MakePair(ir::ExprId id, int64_t first, const Loads& loads);
+  Value* MakeWord(ir::ExprId id, int64_t first, const Loads& loads);
+  Value* MakeHalves(const ir::ExprNode& shift, int64_t first, const Loads& loads);
   std::optional<int64_t> ValueAt(ir::ExprId id, int variable, int64_t at) const;
   std::vector<int64_t> PlacesOf(int variable, int64_t reg) const;
   bool IsOne(ir::ExprId id, int64_t first) const;
   std::optional<int64_t> SettledAt(ir::ExprId id, int64_t reg) const;
-  Value* MakeShiftedWord(const ir::ExprNode& node, int64_t first, const std::map<uint32_t, Values>& loads);
-  Value* SmallIntegers(ir::ExprId cast, int64_t bias, int64_t first, const std::map<uint32_t, Values>& loads);
-  bool IsSamePlace(const AccessPlan& plan, int64_t reg, int64_t other);
-  Values LoadVector(const AccessPlan& plan, int64_t first, int64_t count);
-  Values LoadAcross(const AccessPlan& plan, int64_t first, int64_t count);
-  Values LoadNeighbours(const AccessPlan& plan, int64_t reg, int64_t width);
-  void StoreVector(const AccessPlan& plan, int64_t first, std::span<Value* const> values);
+  Value* MakeShiftedWord(const ir::ExprNode& node, int64_t first, const Loads& loads);
+  Value* SmallIntegers(ir::ExprId cast, int64_t bias, int64_t first, const Loads& loads);
 
   // --- claims.cc ---
   bool IsClaimed(const ir::For& loop, const ir::Stmt& stmt) const;
@@ -272,24 +252,15 @@ class KernelLowering {
   bool BeginClaim(const ir::For& loop);  // declares the elements that the loop writes; false: it has none to declare
   void ClaimIterations(const ir::For& loop);
 
-  // --- access_plan.cc ---
-  const AccessPlan& PlanOf(ir::BufferId buffer, std::span<const ir::ExprId> indices);
-  void PlanAcross(AccessPlan& plan, std::span<const ir::ExprId> indices);
-  void PlanTogether(AccessPlan& plan);
-  AccessPlan MakePlan(ir::BufferId buffer, std::span<const ir::ExprId> indices);
-  bool PlanLinear(AccessPlan& plan, std::span<const ir::ExprId> indices);
-  bool BlocksAreWhole(ir::BufferId shared, int dim, const compiler::Linear& index) const;
-  void PlanChecks(AccessPlan& plan, std::span<const ir::ExprId> indices);
-  bool IsSettled(ir::ExprId id) const;    // has one value for all iterations, which is already computed
-  int LoopVariable(ir::ExprId id) const;  // −1: not a variable of the current parallel loop
-  // The expression as digits of a variable of the current parallel loop. Quotients and remainders count if no digit of the loop's layout
-  // crosses their divisor.
-  AccessPlan::Digits DigitsOf(ir::ExprId id) const;
-  Value* ThreadPart(const AccessPlan::Digits& digits);
-  static std::optional<int64_t> StepOf(const AccessPlan& plan, size_t variable);
-  SplitOffset OffsetAt(const AccessPlan& plan, int64_t reg);
-  Value* ConditionAt(const AccessPlan& plan, int64_t reg);
-  Value* PointerAt(const AccessPlan& plan, int64_t reg);
+  // --- element_address.cc ---
+  const ElementAddress& AddressOf(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+  ElementAddress MakeAddress(ir::BufferId buffer, std::span<const ir::ExprId> indices);
+  void MakeLinear(ElementAddress& address);
+  void MakeChecks(ElementAddress& address, std::span<const ir::ExprId> indices);
+  Value* ThreadPart(const compiler::LoopDigits& digits);
+  SplitOffset OffsetAt(const ElementAddress& address, int64_t reg);
+  Value* ConditionAt(const ElementAddress& address, int64_t reg);
+  Value* PointerAt(const ElementAddress& address, int64_t reg);
 
   // --- ops ---
   void FindRings();
@@ -332,10 +303,7 @@ class KernelLowering {
   Values MatrixWords(const Operand& operand, int64_t atom, int64_t step);
   Values GatherWords(const Operand& operand, int64_t first_register);
   Value* PackWord(std::span<Value* const> elements, ir::DType dtype);
-  // Stores a loop's accumulator fragment by stmatrix; false where the loop is no such store.
-  bool StoreByMatrix(const ir::For& loop);
-  std::optional<std::array<int64_t, 2>> MatrixSteps(const AccessPlan& plan, int64_t first);
-  bool RowsAreAligned(const ir::Store& store) const;
+  void StoreByMatrix(const ir::Store& store);
   void BlockBarrier(bool by_group = false);
   void RangeBarrier();
   void LowerReduces(std::span<const ir::Stmt> reduces);  // several that exchange their partial results at one barrier
@@ -385,8 +353,6 @@ class KernelLowering {
   Value* shared_ = nullptr;               // start of the block's shared memory
   bool too_long_ = false;                 // there is more code than there may be
   bool has_wgmma_ = false;                // shared memory is read by the asynchronous proxy
-  std::set<uint32_t> read_once_;          // global buffers that are read once and need no place in caches
-  std::set<ir::BufferId> keep_, kept_;    // global buffers whose lines stay in the L2: wherever stores can say so, and where some do
   std::set<ir::BufferId> in_products_;    // fragments whose registers wgmma reads or writes
   bool has_stores_ = false;               // of tensors
   std::map<ir::BufferId, Value*> turns_;  // by scratch of a cluster's reductions: how often each has run

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "compiler/analysis/access.h"
-#include "compiler/analysis/traffic.h"
 #include "compiler/artifact.h"
 #include "compiler/emulator/device_emulator.h"
 #include "compiler/llvm/emit.h"
@@ -70,7 +69,6 @@ bool KernelLowering::Run(std::string_view entry) {
     const auto* copy = std::get_if<ir::Copy>(&stmt.op);
     has_stores_ |= copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor && !copy->plan->ring;
   });
-  if (!context_.target->emulated) keep_ = compiler::KeptTensors(module_, kernel_, *context_.target);
   FindRings();
   facts_.EnterKernel(kernel_);
   if (!ElementsAreWhole(kernel_.body)) return false;
@@ -105,36 +103,6 @@ void KernelLowering::MarkReadOnly() {
     function_->addParamAttr(argument, llvm::Attribute::NoAlias);
     function_->addParamAttr(argument, llvm::Attribute::ReadOnly);
   }
-  FindReadOnce(written);
-}
-
-// Finds tensors to load past the caches: what a kernel that writes little of what it reads (a reduction) reads once. A kernel that writes
-// as much as it reads is faster with plain loads. So is one in which a short loop reads some of a tensor again, as cross-entropy reads the
-// label's element: it finds that in the cache.
-void KernelLowering::FindReadOnce(const std::set<uint32_t>& written) {
-  const int64_t many = context_.target->costs.mostly_reads;
-  struct Loops {
-    int64_t least = INT64_MAX, most = 0;
-  };
-  std::map<uint32_t, Loops> read;  // elements of the shortest and the longest loop
-  int64_t most_read = 0, most_written = 0;
-  ir::Walk(kernel_.body, [&](const ir::Stmt& stmt) {
-    const auto* loop = std::get_if<ir::For>(&stmt.op);
-    if (loop == nullptr || loop->kind != ir::LoopKind::kParallel) return;
-    int64_t elements = 1;
-    for (int64_t extent : compiler::ExtentsOf(module_, *loop)) elements *= extent;
-    for (const compiler::Access& access : compiler::AccessesOf(module_, stmt)) {
-      if (module_[access.buffer].space != Space::kGlobal) continue;
-      int64_t& most = access.write ? most_written : most_read;
-      most = std::max(most, elements);
-      if (access.write) continue;
-      Loops& loops = read[ir::Index(access.buffer)];
-      loops.least = std::min(loops.least, elements), loops.most = std::max(loops.most, elements);
-    }
-  });
-  if (kernel_.producers > 0 || most_written * many > most_read) return;
-  for (const auto& [buffer, loops] : read)
-    if (loops.least * many > most_read && !written.contains(buffer)) read_once_.insert(buffer);
 }
 
 // Whether all elements are whole bytes: smaller ones have no address.
@@ -216,13 +184,11 @@ void TooMuchCode(const compiler::Context& context, ir::Diagnostics& diagnostics,
                     loc);
 }
 
-bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Module& out, std::set<ir::BufferId>& kept,
-           ir::Diagnostics& diagnostics) {
+bool Lower(const ir::Module& module, const compiler::Context& context, llvm::Module& out, ir::Diagnostics& diagnostics) {
   int64_t code = 0;
   for (size_t i = 0; i < module.kernels.size(); ++i) {
     KernelLowering lowering(module, module.kernels[i], context, out, diagnostics, code);
     if (!lowering.Run(compiler::EntryName(i))) return false;
-    kept.insert(lowering.Kept().begin(), lowering.Kept().end());
     code = lowering.Code();
   }
   if (int64_t(CodeOf(out)) > context.max_code()) {

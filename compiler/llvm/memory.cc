@@ -90,22 +90,6 @@ Value* KernelLowering::FlatOffset(BufferId id, std::span<const ExprId> indices) 
   return offset == nullptr ? I64(0) : offset;
 }
 
-int64_t KernelLowering::SharedStride(BufferId id, int dim) const {
-  const auto& digits = module_[id].layout->dim(dim);
-  return digits.empty() ? 0 : digits.front().stride;
-}
-
-bool KernelLowering::IsBlocked(BufferId id, int dim) const { return module_[id].layout->dim(dim).size() > 1; }
-
-int64_t KernelLowering::SharedTerm(BufferId id, int dim, int64_t index) const {
-  int64_t elements = 0;
-  for (const ir::Digit& digit : module_[id].layout->dim(dim)) {
-    elements += index % digit.size * digit.stride;
-    index /= digit.size;
-  }
-  return elements * ir::Bits(module_[id].dtype) / 8;
-}
-
 Value* KernelLowering::SharedTerm(BufferId id, int dim, Value* index) {
   const auto& digits = module_[id].layout->dim(dim);
   Value* sum = nullptr;
@@ -196,8 +180,8 @@ Value* KernelLowering::ElementPointer(BufferId id, std::span<const ExprId> indic
   for (size_t d = 0; d < indices.size(); ++d) {
     Value* index = b().CreateTrunc(EvalIndex(indices[d]), b().getInt32Ty());
     // An index that moves by whole periods of the swizzle, as versions of a buffer do, is added after the swizzle.
-    const bool whole =
-        !IsBlocked(id, int(d)) && buffer.layout->swizzle().bits > 0 && SharedStride(id, int(d)) * ir::Bytes(buffer.dtype) % SwizzlePeriod(id) == 0;
+    const bool whole = !compiler::IsBlocked(buffer, int(d)) && buffer.layout->swizzle().bits > 0 &&
+                       compiler::SharedStride(buffer, int(d)) * ir::Bytes(buffer.dtype) % SwizzlePeriod(id) == 0;
     Value*& part = whole ? after : offset.variable;
     part = AddTo(part, SharedTerm(id, int(d), index));
   }
@@ -230,19 +214,20 @@ void KernelLowering::CheckInside(BufferId id, std::span<const ExprId> indices, V
 }
 
 // Checks the elements of one vector: if the first and the last are inside, so are those between.
-void KernelLowering::CheckNeighbours(const AccessPlan& plan, int64_t reg, int64_t width, Value* exists, bool write) {
-  if (plan.unproven.empty()) return;
+void KernelLowering::CheckNeighbours(const ElementAddress& address, int64_t reg, int64_t width, const ElementContext::Scattered* vectors,
+                                     Value* exists, bool write) {
+  if (address.unproven.empty()) return;
   const auto check = [&](int64_t at) {
     SetIteration(at);
-    CheckInside(plan.buffer, plan.unproven, exists, write);
+    CheckInside(address.buffer, address.unproven, exists, write);
   };
-  if (plan.across_width == 1) {
+  if (vectors == nullptr) {
     check(reg);
     if (width > 1) check(reg + width - 1);
     return;
   }
-  for (size_t other = 0; other < plan.across.size(); ++other)
-    if (plan.across[other].first == reg) check(int64_t(other));
+  for (size_t other = 0; other < vectors->places.size(); ++other)
+    if (vectors->places[other].first == reg) check(int64_t(other));
 }
 
 void KernelLowering::StopWhere(Value* outside, BufferId id, std::span<Value* const> index, bool write) {
@@ -259,12 +244,8 @@ bool KernelLowering::MayBeEmpty(BufferId id) const {
 
 // Where the condition is false, loads element 0 and ignores it. Not if the buffer may be empty, nor on the emulator, which takes this load
 // for an access like any other, so that it could race.
-Value* KernelLowering::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise) {
-  const auto load = [&](Value* from) -> Value* {
-    const bool whole = out_.getDataLayout().getTypeStoreSize(type).getFixedValue() == 16 && align >= llvm::Align(16);
-    if (whole && read_once_.contains(ir::Index(id))) return device_->LoadOnce(type, from);
-    return b().CreateAlignedLoad(type, from, align);
-  };
+Value* KernelLowering::LoadGuarded(BufferId id, llvm::Type* type, Value* pointer, Value* condition, llvm::Align align, Value* otherwise, bool once) {
+  const auto load = [&](Value* from) -> Value* { return once ? device_->LoadOnce(type, from) : b().CreateAlignedLoad(type, from, align); };
   if (condition == nullptr) return load(pointer);
   const ir::Buffer& buffer = module_[id];
   if (!context_.target->emulated && (buffer.space == Space::kShared || !MayBeEmpty(id))) {
@@ -305,9 +286,9 @@ KernelLowering::RegionStart KernelLowering::StartOf(const ir::Region& region) {
   const int64_t period = SwizzlePeriod(region.buffer);
   for (size_t d = 0; d < region.offsets.size(); ++d) {
     if (pool().IsConst(region.offsets[d], 0)) continue;
-    const int64_t step = SharedStride(region.buffer, int(d)) * ir::Bits(module_[region.buffer].dtype) / 8;
+    const int64_t step = compiler::SharedStride(buffer, int(d)) * ir::Bits(buffer.dtype) / 8;
     Value* bytes = SharedTerm(region.buffer, int(d), b().CreateTrunc(EvalIndex(region.offsets[d]), b().getInt32Ty()));
-    Value*& part = step % period == 0 && !IsBlocked(region.buffer, int(d)) ? start.after : start.before;
+    Value*& part = step % period == 0 && !compiler::IsBlocked(buffer, int(d)) ? start.after : start.before;
     part = AddTo(part, bytes);
   }
   return start;

@@ -3,6 +3,7 @@
 // Arithmetic on two neighbouring 16-bit values at once, and conversion of small integers to such floats by bit operations.
 #include <algorithm>
 
+#include "compiler/accesses/packed.h"
 #include "compiler/llvm/kernel_lowering.h"
 
 namespace kiln::llvm_ir {
@@ -16,75 +17,78 @@ namespace {
 
 bool IsArithmetic(ExprOp op) { return op == ExprOp::kAdd || op == ExprOp::kSub || op == ExprOp::kMul; }
 
-// 2^m, whose last place is 1: an integer below it becomes the mantissa of 2^m + n.
-int64_t UnitOf(DType type) { return type == DType::kBF16 ? 128 : 1024; }
 uint32_t BitsOfUnit(DType type) { return type == DType::kBF16 ? 0x4300 : 0x6400; }
 
 }  // namespace
 
-bool KernelLowering::HasPairs(DType dtype) const {
-  return dtype == DType::kF16 || (dtype == DType::kBF16 && context_.target->Has(target::Feature::kBf16));
+// The value of neighbours, `packed` of which are computed at once.
+Values KernelLowering::EvalPacked(ExprId value, int64_t packed, int64_t first, int64_t count, const Loads& loads) {
+  if (packed == 1) return EvalElements(value, first, count, loads);
+  if (compiler::IsPackedConversion(pool(), value)) return ConvertTogether(value, first, count, loads);
+  Values result;
+  for (int64_t i = 0; i < count; i += 2) {
+    Loads here;
+    for (const auto& [load, values] : loads) here[load] = {values[size_t(i)], values[size_t(i + 1)]};
+    Value* pair = EvalPair(value, first + i, here);
+    pairs_.clear();
+    for (uint64_t j : {0, 1}) result.push_back(b().CreateExtractElement(pair, j));
+  }
+  return result;
 }
 
-bool KernelLowering::IsPair(ExprId id) const {
-  const ExprNode& node = pool()[id];
-  if (!HasPairs(node.dtype)) return false;
-  return IsArithmetic(node.op) || IsSmallInteger(id) || IsPackedBits(id);
-}
-
-// A cast of an integer that the mantissa holds.
-bool KernelLowering::IsSmallInteger(ExprId id) const {
-  const ExprNode& node = pool()[id];
-  if (node.op != ExprOp::kCast || !ir::IsUnsigned(pool().Type(node.args[0])) || ir::Bits(pool().Type(node.args[0])) > 32) return false;
-  const compiler::Range range = facts_.RangeOf(node.args[0]);
-  return range.min >= 0 && range.max < UnitOf(node.dtype);
-}
-
-// The bits of an unsigned integer of the same width.
-bool KernelLowering::IsPackedBits(ExprId id) const {
-  const ExprNode& node = pool()[id];
-  return node.op == ExprOp::kReinterpret && ir::IsInteger(pool().Type(node.args[0])) && ir::IsUnsigned(pool().Type(node.args[0]));
+Values KernelLowering::ConvertTogether(ExprId cast, int64_t first, int64_t count, const Loads& loads) {
+  const ExprNode& node = pool()[cast];
+  const int64_t group = 32 / ir::Bits(node.dtype);
+  const Values wide = EvalElements(node.args[0], first, count, loads);
+  auto* packed = llvm::FixedVectorType::get(ValueType(llvm(), node.dtype), unsigned(group));
+  Values result;
+  for (int64_t i = 0; i < count; i += group) {
+    Value* word = device_->ConvertPacked({wide.data() + i, size_t(group)}, DType::kF32, node.dtype);
+    Value* vector = b().CreateBitCast(word, packed);
+    for (int64_t j = 0; j < group; ++j) result.push_back(b().CreateExtractElement(vector, uint64_t(j)));
+  }
+  return result;
 }
 
 // Subexpressions of one pair, each once.
-Value* KernelLowering::EvalPair(ExprId id, int64_t first, const std::map<uint32_t, Values>& loads) {
+Value* KernelLowering::EvalPair(ExprId id, int64_t first, const Loads& loads) {
   if (const auto it = pairs_.find(ir::Index(id)); it != pairs_.end()) return it->second;
   Value* pair = MakePair(id, first, loads);
   pairs_.emplace(ir::Index(id), pair);
   return pair;
 }
 
-Value* KernelLowering::MakePair(ExprId id, int64_t first, const std::map<uint32_t, Values>& loads) {
+Value* KernelLowering::MakePair(ExprId id, int64_t first, const Loads& loads) {
   const ExprNode& node = pool()[id];
-  if (IsSmallInteger(id)) return SmallIntegers(id, 0, first, loads);
-  if (IsPackedBits(id)) {
+  if (compiler::IsSmallInteger(module_, facts_, id)) return SmallIntegers(id, 0, first, loads);
+  if (compiler::IsPackedBits(pool(), id)) {
     return b().CreateBitCast(PackIntegers(node.args[0], first, loads), llvm::FixedVectorType::get(ValueType(llvm(), node.dtype), 2));
   }
   if (IsArithmetic(node.op)) {
     const ExprNode& subtrahend = pool()[node.args[1]];
-    if (node.op == ExprOp::kSub && IsSmallInteger(node.args[0]) && subtrahend.op == ExprOp::kConstFloat) {
+    if (node.op == ExprOp::kSub && compiler::IsSmallInteger(module_, facts_, node.args[0]) && subtrahend.op == ExprOp::kConstFloat) {
       const double bias = subtrahend.FloatValue();
       // This gives the same value as the cast and the operation one after the other.
-      if (bias >= 0 && bias < double(UnitOf(node.dtype)) && bias == double(int64_t(bias)))
+      if (bias >= 0 && bias < double(compiler::MantissaUnit(node.dtype)) && bias == double(int64_t(bias)))
         return SmallIntegers(node.args[0], int64_t(bias), first, loads);
     }
     Value *a = EvalPair(node.args[0], first, loads), *c = EvalPair(node.args[1], first, loads);
     return node.op == ExprOp::kAdd ? b().CreateFAdd(a, c) : node.op == ExprOp::kSub ? b().CreateFSub(a, c) : b().CreateFMul(a, c);
   }
-  const Values values = EvalElements(id, first, 2, loads);
+  const Values values = EvalPacked(id, compiler::IsPackedConversion(pool(), id) ? 2 : 1, first, 2, loads);
   Value* pair = llvm::PoisonValue::get(llvm::FixedVectorType::get(values[0]->getType(), 2));
   return b().CreateInsertElement(b().CreateInsertElement(pair, values[0], uint64_t{0}), values[1], uint64_t{1});
 }
 
 // Two integers as the halves of a word. They have at most 16 bits or are known to be small.
-Value* KernelLowering::PackIntegers(ExprId id, int64_t first, const std::map<uint32_t, Values>& loads) {
+Value* KernelLowering::PackIntegers(ExprId id, int64_t first, const Loads& loads) {
   if (const auto it = pairs_.find(ir::Index(id)); it != pairs_.end()) return it->second;
   Value* word = MakeWord(id, first, loads);
   pairs_.emplace(ir::Index(id), word);
   return word;
 }
 
-Value* KernelLowering::MakeWord(ExprId id, int64_t first, const std::map<uint32_t, Values>& loads) {
+Value* KernelLowering::MakeWord(ExprId id, int64_t first, const Loads& loads) {
   const ExprNode& node = pool()[id];
   const auto both = [&](int64_t half) { return b().getInt32(uint32_t(half & 0xffff) * 0x10001u); };
   const auto word = [&](int i) { return PackIntegers(node.args[size_t(i)], first, loads); };
@@ -135,7 +139,7 @@ Value* KernelLowering::MakeWord(ExprId id, int64_t first, const std::map<uint32_
 }
 
 // x >> s of one x of 32 bits, whose halves the two integers are; nullptr where it is not that.
-Value* KernelLowering::MakeHalves(const ExprNode& shift, int64_t first, const std::map<uint32_t, Values>& loads) {
+Value* KernelLowering::MakeHalves(const ExprNode& shift, int64_t first, const Loads& loads) {
   if (shift.op != ExprOp::kShr || shift.dtype != DType::kU32) return nullptr;
   const std::optional<int64_t> low = SettledAt(shift.args[1], first), high = SettledAt(shift.args[1], first + 1);
   if (!low || !high || *low < 0 || *low > 15 || *high != *low + 16 || !IsOne(shift.args[0], first)) return nullptr;
@@ -150,7 +154,7 @@ std::optional<int64_t> KernelLowering::ValueAt(ExprId id, int variable, int64_t 
     return chosen ? ValueAt(node.args[*chosen != 0 ? 1 : 2], variable, at) : std::nullopt;
   }
   if (node.op == ExprOp::kConstInt) return node.int_value;
-  if (node.op == ExprOp::kVar) return LoopVariable(id) == variable ? std::optional(at) : std::nullopt;
+  if (node.op == ExprOp::kVar) return element_->VariableOf(id) == variable ? std::optional(at) : std::nullopt;
   if (node.op == ExprOp::kCast && ir::IsInteger(pool().Type(node.args[0]))) return ValueAt(node.args[0], variable, at);
   const int64_t modulus = node.op == ExprOp::kFloorMod ? pool().ConstInt(node.args[1]).value_or(0) : 0;
   if (modulus > 0) {
@@ -212,11 +216,11 @@ bool KernelLowering::IsOne(ExprId id, int64_t first) const {
     return value && value == ValueAt(id, last, at + ahead);
   });
   const auto args = pool()[id].Args();
-  return stays || (LoopVariable(id) != last && std::ranges::all_of(args, [&](ExprId arg) { return IsOne(arg, first); }));
+  return stays || (element_->VariableOf(id) != last && std::ranges::all_of(args, [&](ExprId arg) { return IsOne(arg, first); }));
 }
 
 // (x >> s) & mask of one x, with both halves from one product or shift; nullptr if the expression is something else.
-Value* KernelLowering::MakeShiftedWord(const ExprNode& node, int64_t first, const std::map<uint32_t, Values>& loads) {
+Value* KernelLowering::MakeShiftedWord(const ExprNode& node, int64_t first, const Loads& loads) {
   const ExprNode& shift = pool()[node.args[0]];
   const std::optional<int64_t> mask = pool().ConstInt(node.args[1]);
   if (!mask || *mask < 0 || shift.op != ExprOp::kShr || (shift.dtype != DType::kU8 && shift.dtype != DType::kU32)) return nullptr;
@@ -239,7 +243,7 @@ Value* KernelLowering::MakeShiftedWord(const ExprNode& node, int64_t first, cons
 }
 
 // Two small integers as floats, minus `bias`: the integers become mantissas of 2^m, from which 2^m + bias is subtracted.
-Value* KernelLowering::SmallIntegers(ExprId cast, int64_t bias, int64_t first, const std::map<uint32_t, Values>& loads) {
+Value* KernelLowering::SmallIntegers(ExprId cast, int64_t bias, int64_t first, const Loads& loads) {
   const DType type = pool().Type(cast);
   const ExprId integer = pool()[cast].args[0];
   Value* word = PackIntegers(integer, first, loads);
@@ -248,7 +252,7 @@ Value* KernelLowering::SmallIntegers(ExprId cast, int64_t bias, int64_t first, c
   const bool masks = masked != nullptr && masked->getOpcode() == llvm::Instruction::And && llvm::isa<llvm::ConstantInt>(masked->getOperand(1));
   word = masks ? device_->AndOr(masked->getOperand(0), masked->getOperand(1), unit) : b().CreateOr(word, unit);
   auto* pair = llvm::FixedVectorType::get(ValueType(llvm(), type), 2);
-  return b().CreateFSub(b().CreateBitCast(word, pair), llvm::ConstantFP::get(pair, double(UnitOf(type) + bias)));
+  return b().CreateFSub(b().CreateBitCast(word, pair), llvm::ConstantFP::get(pair, double(compiler::MantissaUnit(type) + bias)));
 }
 
 }  // namespace kiln::llvm_ir

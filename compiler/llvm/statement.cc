@@ -217,8 +217,8 @@ void KernelLowering::LowerStore(const ir::Store& store) {
   const ir::Buffer& buffer = module_[store.buffer];
   Value* value = ToMemory(Eval(store.value), buffer.dtype);
   if (buffer.space == Space::kFragment && element_ != nullptr) {
-    const AccessPlan& plan = PlanOf(store.buffer, store.indices);
-    StoreElement(store, plan.registers[size_t(element_->current)], value);
+    const ElementAddress& address = AddressOf(store.buffer, store.indices);
+    StoreElement(store, address.registers[size_t(element_->current)], value);
     return;
   }
   Value* condition = buffer.space == Space::kGlobal ? InsideOf(store.buffer, store.indices) : nullptr;

@@ -31,6 +31,17 @@ void CheckKind(Verifier& verifier, const For& op) {
   if (!parallel && op.coalesced_width > 0) verifier.Error(fmt::format("coalesced on a {} loop", Name(op.kind)), "make it parallel");
 }
 
+// A plan names variables of the loop around it by number; loads along the last one are plain vectors.
+void CheckAcross(Verifier& verifier, const For& op, const Stmt& stmt) {
+  const auto* store = std::get_if<Store>(&stmt.op);
+  if (store == nullptr || !store->plan) return;
+  for (const LoadPlan& load : store->plan->loads) {
+    if (load.form == LoadForm::kAcross ? load.across + 1 < op.vars.size() : load.across == 0) continue;
+    verifier.Error(fmt::format("a load of {} across variable {} of a loop of {}", verifier.Name(load.buffer), load.across, op.vars.size()),
+                   "name one before the last");
+  }
+}
+
 }  // namespace
 
 void Check(Verifier& verifier, const For& op) {
@@ -43,6 +54,7 @@ void Check(Verifier& verifier, const For& op) {
   if (verifier.narrowed && op.layout && op.layout->Threads() > threads) {
     verifier.Error(fmt::format("a layout over {} threads, where {} come", op.layout->Threads(), threads), "spread the loop over these");
   }
+  for (const Stmt& stmt : op.body) CheckAcross(verifier, op, stmt);
   verifier.CheckLoop(op);
 }
 

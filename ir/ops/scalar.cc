@@ -1,10 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "ir/op.h"
 #include "ir/verifier.h"
 
 namespace kiln::ir {
+namespace {
+
+bool IsMemory(Space space) { return space == Space::kGlobal || space == Space::kShared; }
+
+// Whether an access of so many elements is one that the hardware makes.
+bool IsAccess(const Buffer& buffer, int32_t width) { return std::has_single_bit(uint32_t(width)) && width * Bits(buffer.dtype) <= 128; }
+// Instructions that say how long a cache keeps what they touch are of 16 bytes.
+bool MayChooseCache(const Buffer& buffer, int32_t width) { return buffer.space == Space::kGlobal && width * Bits(buffer.dtype) == 128; }
+
+void CheckLoadPlan(Verifier& verifier, const LoadPlan& plan) {
+  const Buffer& buffer = verifier.module()[plan.buffer];
+  const bool wide = plan.form >= LoadForm::kVector, gathered = plan.form == LoadForm::kGathered;
+  if (!IsAccess(buffer, plan.width) || (!wide && plan.width != 1) || (gathered && buffer.space != Space::kShared)) {
+    verifier.Error(fmt::format("a plan to load {} elements of {} as '{}'", plan.width, verifier.Name(plan.buffer), Name(plan.form)),
+                   "an access takes 1, 2, 4, 8 or 16 elements, of 16 bytes or less; what is gathered is in shared memory");
+  }
+  if (plan.once && !MayChooseCache(buffer, plan.width))
+    verifier.Error(fmt::format("a load of {} past the cache", verifier.Name(plan.buffer)), "such loads are of 16 bytes of global memory");
+}
+
+void CheckLoads(Verifier& verifier, const Store& op) {
+  std::vector<BufferId> loaded, planned;
+  for (ExprId load : LoadsOf(verifier.exprs(), op.value)) {
+    const BufferId buffer{verifier.exprs()[load].ref};
+    if (IsMemory(verifier.module()[buffer].space)) loaded.push_back(buffer);
+  }
+  for (const LoadPlan& plan : op.plan->loads) {
+    planned.push_back(plan.buffer);
+    CheckLoadPlan(verifier, plan);
+  }
+  if (loaded != planned)
+    verifier.Error(fmt::format("a plan of {} loads for a value with {}", planned.size(), loaded.size()),
+                   "name each load of global and shared memory, in the order of the value");
+}
+
+void CheckPlan(Verifier& verifier, const Store& op) {
+  const StorePlan& plan = *op.plan;
+  const Buffer& buffer = verifier.module()[op.buffer];
+  if (verifier.loops.empty() || verifier.loops.back() != LoopKind::kParallel)
+    verifier.Error("a plan for a store outside of a parallel loop", "only there, threads store several elements");
+  CheckLoads(verifier, op);
+  const bool to_registers = plan.form == StoreForm::kRegisters, by_vector = plan.form == StoreForm::kVector;
+  const bool fits = to_registers ? buffer.space == Space::kFragment
+                    : by_vector  ? IsMemory(buffer.space) && IsAccess(buffer, plan.width)
+                                 : buffer.space == Space::kShared && Bits(buffer.dtype) == 16;
+  if (!std::has_single_bit(uint32_t(plan.packed)))
+    verifier.Error(fmt::format("a plan to compute {} neighbours at once", plan.packed), "a register holds 1, 2 or 4");
+  if (!fits || (!by_vector && plan.width != 1)) {
+    verifier.Error(fmt::format("a plan to store {} elements of {} as '{}'", plan.width, verifier.Name(op.buffer), Name(plan.form)),
+                   "fragments lie in registers, vectors of up to 16 bytes in memory, matrices of 16-bit elements in shared memory");
+  }
+  if (plan.kept && !(by_vector && MayChooseCache(buffer, plan.width)))
+    verifier.Error(fmt::format("lines of {} that the L2 keeps", verifier.Name(op.buffer)), "such stores are of 16 bytes of global memory");
+}
+
+}  // namespace
 
 void Check(Verifier& verifier, const Let& op) {
   verifier.CheckTyped(op.value, verifier.module()[op.var].dtype, "the value");
@@ -14,6 +72,7 @@ void Check(Verifier& verifier, const Let& op) {
 void Check(Verifier& verifier, const Store& op) {
   verifier.CheckElement(op.buffer, op.indices);
   verifier.CheckTyped(op.value, verifier.module()[op.buffer].dtype, "the stored value");
+  if (op.plan) CheckPlan(verifier, op);
 }
 
 void Check(Verifier& verifier, const Assume& op) { verifier.CheckCondition(op.cond); }

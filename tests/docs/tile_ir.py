@@ -77,15 +77,26 @@ class Structs:
                 helpers.append((f"{kind[2]}: {'; '.join(f for f, _ in _fields(body))}", comment))
 
 
+def _needed(helpers, fields: list[str]):
+    """Of the helpers, in their order, those that a field names, and those that these name."""
+    needed, texts = [], list(fields)
+    for declaration, comment in reversed(helpers):  # each is declared before it is named
+        if any(re.search(rf"\b{declaration.split(':')[0]}\b", text) for text in texts):
+            needed.append((declaration, comment))
+            texts.append(declaration)
+    return reversed(needed)
+
+
 def _op(row, structs: Structs) -> str:
     number, name, text, family, since = row
     travels = f"wire number {number}, since version {since}" if number != "0" else "made by passes, never on the wire"
     lines = [f"#### {text}\n", f"`{name}`, family {family}, {travels}.\n", structs.meaning[name] + "\n"]
     if structs.fields[name]:
         lines.append(table(("field", "what"), [(f"`{f}`", c) for f, c in structs.fields[name]]))
-    for declaration, comment in structs.helpers[name]:
-        if any(re.search(rf"\b{declaration.split(':')[0]}\b", field) for field, _ in structs.fields[name]):
-            lines.append(f"`{declaration}`" + (f": {comment}" if comment and comment != structs.meaning[name] else "") + "\n")
+    told = structs.meaning[name]
+    for declaration, comment in _needed(structs.helpers[name], [field for field, _ in structs.fields[name]]):
+        lines.append(f"`{declaration}`" + (f": {comment}" if comment and comment != told else "") + "\n")
+        told = comment or told
     return "\n".join(lines)
 
 

@@ -56,13 +56,13 @@ KernelLowering::Operand KernelLowering::MakeOperand(const ir::Region& region, co
                   .k_dim = k_is_last ? rank - 1 : rank - 2};
   const ir::Buffer& buffer = module_[region.buffer];
   if (buffer.space != Space::kShared) return operand;
-  operand.row_stride = SharedStride(region.buffer, int(operand.row_dim)) * ir::Bytes(buffer.dtype);
-  operand.k_stride = SharedStride(region.buffer, int(operand.k_dim)) * ir::Bytes(buffer.dtype);
+  operand.row_stride = compiler::SharedStride(buffer, int(operand.row_dim)) * ir::Bytes(buffer.dtype);
+  operand.k_stride = compiler::SharedStride(buffer, int(operand.k_dim)) * ir::Bytes(buffer.dtype);
   operand.start = StartOf(region);
   operand.thread_part = ThreadParts(layout, thread_);
   operand.alignment = std::gcd(int64_t{16}, k_is_last ? operand.row_stride : operand.k_stride);
   for (size_t d = 0; d < region.offsets.size(); ++d) {
-    const int64_t bytes = SharedStride(region.buffer, int(d)) * ir::Bytes(buffer.dtype);
+    const int64_t bytes = compiler::SharedStride(buffer, int(d)) * ir::Bytes(buffer.dtype);
     operand.alignment = std::gcd(operand.alignment, facts_.DivisorOf(region.offsets[d]) * bytes);
   }
   operand.by_matrix = context_.target->Has(target::Feature::kLdMatrix) && LdMatrixFits(mma, buffer.dtype, k_is_last) && operand.alignment == 16;

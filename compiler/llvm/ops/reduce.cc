@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 
+#include "compiler/accesses/packed.h"
 #include "compiler/llvm/kernel_lowering.h"
 #include "compiler/rules/reduce.h"
 #include "compiler/rules/thread_range.h"
@@ -66,7 +67,7 @@ Value* KernelLowering::CombineAll(ReduceKind kind, DType dtype, Values values) {
 // register.
 Value* KernelLowering::CombineInThread(ReduceKind kind, DType dtype, Values values) {
   const bool ordered = kind != ReduceKind::kMax && kind != ReduceKind::kMin && kind != ReduceKind::kAbsMax;
-  if (ordered || !HasPairs(dtype) || values.size() % 2 != 0) return CombineAll(kind, dtype, std::move(values));
+  if (ordered || !compiler::HasPairs(*context_.target, dtype) || values.size() % 2 != 0) return CombineAll(kind, dtype, std::move(values));
   Values pairs;
   for (size_t i = 0; i < values.size(); i += 2) {
     Value* pair = llvm::PoisonValue::get(llvm::FixedVectorType::get(values[i]->getType(), 2));

@@ -53,9 +53,9 @@ void KernelLowering::LowerScalarGemm(const ir::Gemm& gemm, const target::MmaInst
     const int64_t bytes = ir::Bytes(buffer.dtype);
     SplitOffset offset;
     offset.variable =
-        AddTo(Scaled(s.row, SharedStride(s.region->buffer, s.row_dim) * bytes), Scaled(k, SharedStride(s.region->buffer, s.k_dim) * bytes));
+        AddTo(Scaled(s.row, compiler::SharedStride(buffer, s.row_dim) * bytes), Scaled(k, compiler::SharedStride(buffer, s.k_dim) * bytes));
     offset.variable = AddTo(offset.variable, s.start.before);
-    offset.constant = part * SharedStride(s.region->buffer, s.row_dim) * bytes;
+    offset.constant = part * compiler::SharedStride(buffer, s.row_dim) * bytes;
     Value* pointer = SharedPointer(s.region->buffer, offset, s.start.after);
     if (dp4a) return static_cast<Value*>(b().CreateAlignedLoad(b().getInt32Ty(), pointer, llvm::Align(4)));
     Value* v = b().CreateAlignedLoad(MemoryType(llvm(), buffer.dtype), pointer, llvm::Align(uint64_t(bytes)));

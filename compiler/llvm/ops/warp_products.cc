@@ -37,7 +37,8 @@ KernelLowering::SharedRows KernelLowering::MakeSharedRows(const ir::Region& regi
 // The words of eight rows from `row` on, for the step that begins at `k` and, if there is one, the next.
 Values KernelLowering::WordsOfRows(const SharedRows& rows, int64_t row, int64_t k, bool has_next) {
   const ir::BufferId buffer = rows.region->buffer;
-  const SplitOffset offset{rows.lane, SharedTerm(buffer, rows.row_dim, row) + SharedTerm(buffer, rows.k_dim, k)};
+  const SplitOffset offset{rows.lane,
+                           compiler::SharedTerm(module_[buffer], rows.row_dim, row) + compiler::SharedTerm(module_[buffer], rows.k_dim, k)};
   return device_->LoadMatrix(SharedPointer(buffer, offset, rows.after), has_next ? 4 : 2, /*transpose=*/false);
 }
 

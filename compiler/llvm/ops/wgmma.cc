@@ -23,9 +23,9 @@ KernelLowering::Descriptor KernelLowering::SharedDescriptor(const ir::Region& re
   const RegionStart start = StartOf(region);
   Value* address = b().CreatePtrToInt(shared_, b().getInt32Ty());
   address = b().CreateAdd(AddTo(AddTo(address, start.after), start.before), I32(*buffer.shared_offset));
-  const int64_t pitch = SharedStride(region.buffer, last - 1) * ir::Bytes(buffer.dtype);
+  const int64_t pitch = compiler::SharedStride(buffer, last - 1) * ir::Bytes(buffer.dtype);
   const int64_t stride = 8 * pitch;
-  const int64_t leading = !k_is_last && IsBlocked(region.buffer, last) ? buffer.layout->dim(last)[1].stride * ir::Bytes(buffer.dtype) : 16;
+  const int64_t leading = !k_is_last && compiler::IsBlocked(buffer, last) ? buffer.layout->dim(last)[1].stride * ir::Bytes(buffer.dtype) : 16;
   const uint64_t swizzle = buffer.layout->swizzle().bits == 3 ? 1 : buffer.layout->swizzle().bits == 2 ? 2 : 3;
   Value* start_address = b().CreateLShr(b().CreateAnd(address, I32(0x3ffff)), uint64_t{4});
   return {.low = b().CreateOr(start_address, I32(leading / 16 << 16)), .high = uint32_t(swizzle << 30 | uint64_t(stride / 16))};
@@ -34,7 +34,8 @@ KernelLowering::Descriptor KernelLowering::SharedDescriptor(const ir::Region& re
 // The descriptor of a row and a k of the tile, with the warp group's offset added.
 Value* KernelLowering::DescriptorAt(const Descriptor& start, const ir::Region& region, int64_t row, int64_t k, bool k_is_last, Value* group_offset) {
   const int last = int(region.extents.size()) - 1;
-  const int64_t bytes = SharedTerm(region.buffer, k_is_last ? last - 1 : last, row) + SharedTerm(region.buffer, k_is_last ? last : last - 1, k);
+  const ir::Buffer& buffer = module_[region.buffer];
+  const int64_t bytes = compiler::SharedTerm(buffer, k_is_last ? last - 1 : last, row) + compiler::SharedTerm(buffer, k_is_last ? last : last - 1, k);
   Value* low = group_offset == nullptr ? start.low : b().CreateAdd(start.low, group_offset);
   low = b().CreateAdd(low, I32(bytes / 16));
   return device_->JoinDescriptor(low, start.high);

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/accesses/accesses.h"
+
+#include <algorithm>
+#include <set>
+
+#include "compiler/accesses/matrices.h"
+#include "compiler/accesses/packed.h"
+#include "compiler/accesses/vectors.h"
+#include "compiler/analysis/facts.h"
+#include "compiler/analysis/thread_loop.h"
+#include "compiler/analysis/traffic.h"
+#include "compiler/analysis/vector_width.h"
+#include "compiler/rules/thread_range.h"
+#include "ir/op.h"
+
+namespace kiln::compiler {
+namespace {
+
+bool IsMemory(ir::Space space) { return space == ir::Space::kGlobal || space == ir::Space::kShared; }
+
+class Planner {
+ public:
+  Planner(ir::Module& module, const ir::Kernel& kernel, const Context& context)
+      : module_(module),
+        context_(context),
+        threads_(AllThreads(kernel)),
+        once_(ReadOnceTensors(module, kernel, *context.target)),
+        kept_(KeptTensors(module, kernel, *context.target)) {}
+
+  void Visit(ir::Block& block, Facts facts) {
+    for (ir::Stmt& stmt : block) {
+      std::visit(ir::Overloaded{
+                     [&](ir::For& op) {
+                       Facts inner = facts;
+                       inner.EnterLoop(op);
+                       op.kind == ir::LoopKind::kParallel ? Plan(stmt, inner) : Visit(op.body, inner);
+                     },
+                     [&](ir::While& op) { Visit(op.body, facts); },
+                     [&](ir::If& op) {
+                       Facts inner = facts;
+                       inner.Assume(op.cond);
+                       const ir::ThreadRange outer = threads_;
+                       threads_ = op.then_threads.value_or(outer);
+                       Visit(op.then_body, inner);
+                       threads_ = op.else_threads.value_or(outer);
+                       Visit(op.else_body, facts);
+                       threads_ = outer;
+                     },
+                     [&](ir::Let& op) { facts.Bind(op); },
+                     [&](ir::Assume& op) { facts.Assume(op.cond); },
+                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
+                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                 },
+                 stmt.op);
+    }
+  }
+
+ private:
+  void Plan(ir::Stmt& stmt, const Facts& facts) {
+    const ThreadLoop loop(module_, facts, stmt);
+    if (!loop.only_stores || loop.IsEmpty()) return;
+    for (ir::Stmt& inner : std::get<ir::For>(stmt.op).body) {
+      auto& store = std::get<ir::Store>(inner.op);
+      if (store.async && !MayBeAsync(loop, store)) {
+        store.async = false;
+        return Plan(stmt, facts);
+      }
+      store.plan = PlanOf(loop, facts, store);
+    }
+  }
+
+  // cp.async takes neighbours: from the first of them on, all registers must share the addresses but for a constant.
+  bool MayBeAsync(const ThreadLoop& loop, const ir::Store& store) const {
+    const ir::ExprNode& load = module_.exprs[store.value];
+    return loop.Split(store.buffer, store.indices) && loop.Split(ir::BufferId(load.ref), load.Args());
+  }
+
+  std::optional<ir::StorePlan> PlanOf(const ThreadLoop& loop, const Facts& facts, const ir::Store& store) const {
+    const ir::Buffer& buffer = module_[store.buffer];
+    ir::StorePlan plan;
+    if (IsMemory(buffer.space)) {
+      const ir::LoadPlan to = VectorsOf(module_, facts, loop, store.buffer, store.indices, context_.pointer_alignment());
+      if (to.form != ir::LoadForm::kVector) return std::nullopt;
+      plan.form = ir::StoreForm::kVector;
+      plan.width = store.async ? int32_t(loop.run) : to.width;
+      if (const auto matrix = MatrixForm(module_, facts, *context_.target, threads_, loop, store)) plan.form = *matrix, plan.width = 1;
+    } else if (buffer.space != ir::Space::kFragment) {
+      return std::nullopt;  // each thread has an array of its own, which is indexed one by one
+    }
+    const bool by_matrix = plan.form >= ir::StoreForm::kMatrix;
+    plan.kept = kept_.contains(store.buffer) && plan.width * ir::Bits(buffer.dtype) == 128;
+    plan.packed = PackedElements(module_, facts, *context_.target, store.value, by_matrix ? 2 : loop.run);
+    PlanLoads(loop, facts, store, plan);
+    return plan;
+  }
+
+  void PlanLoads(const ThreadLoop& loop, const Facts& facts, const ir::Store& store, ir::StorePlan& plan) const {
+    const bool selects = SelectsLoads(module_.exprs, store.value);
+    for (ir::ExprId id : ir::LoadsOf(module_.exprs, store.value)) {
+      const ir::ExprNode& node = module_.exprs[id];
+      const ir::BufferId from{node.ref};
+      if (!IsMemory(module_[from].space)) continue;
+      // A load that only a select keeps inside its tile is done element by element, under the select's condition.
+      const bool inside = module_[from].space == ir::Space::kGlobal || ProvablyInside(module_, facts, from, node.Args());
+      ir::LoadPlan load{.buffer = from};
+      if (inside || !selects) load = VectorsOf(module_, facts, loop, from, node.Args(), context_.pointer_alignment());
+      if (store.async && id == store.value) load.form = ir::LoadForm::kVector, load.width = int32_t(loop.run);
+      load.once = once_.contains(from) && !store.async && load.width * ir::Bits(node.dtype) == 128;
+      plan.loads.push_back(load);
+    }
+  }
+
+  ir::Module& module_;
+  const Context& context_;
+  ir::ThreadRange threads_;  // the threads that come to the statement
+  const std::set<ir::BufferId> once_, kept_;
+};
+
+}  // namespace
+
+void Accesses(ir::Module& module, ir::Kernel& kernel, const Context& context) {
+  Facts facts(module);
+  facts.EnterKernel(kernel);
+  Planner(module, kernel, context).Visit(kernel.body, facts);
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/accesses/vectors.h"
+
+#include <algorithm>
+
+#include "compiler/analysis/contains.h"
+#include "compiler/analysis/vector_width.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::ExprId;
+using ir::LoadForm;
+
+constexpr int64_t kWidest = 16;  // bytes of an access
+
+// Neighbours along a variable before the last, whose first digit is the registers'.
+bool TakeAcross(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, std::span<const ExprId> indices, int64_t alignment,
+                ir::LoadPlan& plan) {
+  for (size_t v = 0; v + 1 < loop.extents.size(); ++v) {
+    const auto& digits = loop.layout.dim(int(v));
+    if (digits.empty() || digits[0].place != ir::Place::kRegister) continue;
+    const int64_t width = VectorWidthIn(module, facts, *loop.loop, v, plan.buffer, indices, digits[0].size, alignment);
+    if (width <= 1 || digits[0].size % width != 0) continue;
+    plan.form = LoadForm::kAcross, plan.width = int32_t(width), plan.across = uint32_t(v);
+    return true;
+  }
+  return false;
+}
+
+// Vectors of shared memory of which the thread needs each element. The registers need not be neighbours.
+void TakeGathered(const ir::Module& module, const ThreadLoop& loop, const SplitAccess& access, ir::LoadPlan& plan) {
+  const ir::Buffer& buffer = module[plan.buffer];
+  const ir::Swizzle& swizzle = buffer.layout->swizzle();
+  const bool aligned = loop.SharedDivisor(plan.buffer, access) % kWidest == 0 && *buffer.shared_offset % kWidest == 0;
+  if (!aligned || (swizzle.bits > 0 && int64_t{1} << swizzle.base < kWidest)) return;
+  for (int64_t width = kWidest / ir::Bytes(buffer.dtype); width > 1; width /= 2) {
+    if (!PlacesGathered(loop, module, plan.buffer, access, width)) continue;
+    plan.form = LoadForm::kGathered, plan.width = int32_t(width);
+    return;
+  }
+}
+
+}  // namespace
+
+ir::LoadPlan VectorsOf(const ir::Module& module, const Facts& facts, const ThreadLoop& loop, BufferId id, std::span<const ExprId> indices,
+                       int64_t alignment) {
+  ir::LoadPlan plan{.buffer = id};
+  const std::optional<SplitAccess> access = ir::Bits(module[id].dtype) < 8 ? std::nullopt : loop.Split(id, indices);
+  if (!access) return plan;
+  const int64_t width = VectorWidth(module, facts, *loop.loop, id, indices, loop.run, alignment);
+  plan.form = width == 0 ? LoadForm::kSame : LoadForm::kVector;
+  plan.width = int32_t(std::max<int64_t>(1, width));
+  if (width != 1 || loop.run == 1 || loop.stored.contains(id) || loop.IsPadded()) return plan;
+  if (TakeAcross(module, facts, loop, indices, alignment, plan)) return plan;
+  if (module[id].space == ir::Space::kShared) TakeGathered(module, loop, *access, plan);
+  return plan;
+}
+
+bool SelectsLoads(const ir::ExprPool& pool, ExprId id) {
+  const auto loads = [&](ExprId part) { return pool[part].op == ir::ExprOp::kLoad; };
+  return Contains(pool, id, [&](ExprId part) {
+    const ir::ExprNode& node = pool[part];
+    if (node.op == ir::ExprOp::kAnd || node.op == ir::ExprOp::kOr) return Contains(pool, node.args[1], loads);
+    return node.op == ir::ExprOp::kSelect && (Contains(pool, node.args[1], loads) || Contains(pool, node.args[2], loads));
+  });
+}
+
+}  // namespace kiln::compiler
