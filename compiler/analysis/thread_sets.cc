@@ -120,7 +120,7 @@ bool ThreadSets::Narrow(Part& part, const ir::ThreadRange& some, const ir::Threa
     part.seen.push_back(known ? std::optional((known->int_value != 0) == part.value) : std::nullopt);
   }
   const auto seen = std::span(part.seen).subspan(some.begin - among.begin, some.Count());
-  if (std::ranges::find(seen, std::nullopt) != seen.end()) return false;
+  if (!std::ranges::all_of(seen, &std::optional<bool>::has_value)) return false;
   for (size_t i = 0; i < seen.size(); ++i)
     if (!*seen[i]) set[some.begin - among.begin + i] = false;
   return true;

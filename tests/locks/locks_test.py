@@ -72,8 +72,8 @@ class Analysis(unittest.TestCase):
             return locks.analyse(copy, locks.commands(BUILD, ROOT)[path], ROOT)
 
     def test_a_lock_that_is_not_taken_is_found(self):
-        self.assertEqual(self.errors("run_memory.cc"), "")
-        self.assertIn("requires holding mutex", self.errors("run_memory.cc", r"  cache::MutexLock lock\(budget_->mutex_\);\n"))
+        self.assertEqual(self.errors("reactors.cc"), "")
+        self.assertIn("requires holding mutex", self.errors("reactors.cc", r"  cache::MutexLock lock\(mutex_\);\n"))
 
     def test_a_lock_that_is_not_given_back_is_found(self):
         self.assertEqual(self.errors("executor.cc"), "")
