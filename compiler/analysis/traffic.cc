@@ -102,7 +102,6 @@ std::set<BufferId> KeptTensors(const ir::Module& module, const ir::Kernel& kerne
 }
 
 std::set<BufferId> ReadOnceTensors(const ir::Module& module, const ir::Kernel& kernel, const target::Target& target) {
-  constexpr int64_t kReduces = 8;
   if (target.emulated || target.family != target::Family::kNvptx || kernel.producers > 0) return {};
   std::map<BufferId, int64_t> read;  // elements of the shortest loop
   int64_t most_read = 0, most_written = 0;
@@ -123,9 +122,9 @@ std::set<BufferId> ReadOnceTensors(const ir::Module& module, const ir::Kernel& k
       least = std::min(least, elements);
     }
   });
-  if (most_written * kReduces > most_read) return {};
+  if (most_written * target.costs.mostly_reads > most_read) return {};
   for (const auto& [buffer, least] : read)
-    if (least * kReduces > most_read && !written.contains(buffer)) once.insert(buffer);
+    if (least * target.costs.mostly_reads > most_read && !written.contains(buffer)) once.insert(buffer);
   return once;
 }
 
