@@ -34,8 +34,8 @@ def metric_rows() -> list[tuple[str, str]]:
     """(name, help) of each metric, in the order of the sources."""
     rows = []
     for text in sources():
-        rows += re.findall(r'"(kiln_\w+|process_\w+)", *"([^"]* [^"]*)"', text)
-        rows += re.findall(r'Name\("(kiln_\w+)"\)\.Help\("([^"]+)"\)', text)
+        rows += re.findall(r'"(kiln_\w+|process_\w+)",\s*"([^"]* [^"]*)"', text)
+        rows += re.findall(r'Name\("(kiln_\w+)"\)\s*\.Help\("([^"]+)"\)', text)
     return sorted(set(rows))
 
 
