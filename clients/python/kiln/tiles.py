@@ -58,7 +58,7 @@ def matrix_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, t
     known = all(isinstance(extent, int) and extent > 0 for extent in (m, n, k))
     # Rows of one byte must run along k.
     if not known or not _has_wgmma(target) or element not in (1, 2) or (element == 1 and (trans_a or not trans_b)):
-        return for_registers(PLAIN, target)
+        return for_registers(PLAIN, target, known=known)
     machine, out = Hopper(), _bytes(out_dtype or in_dtype)
     problem = _Problem(m, n, k, element, out, trans_a, trans_b, "float8" in str(in_dtype) and not fast_accumulation)
     best = min(_candidates(machine, problem), key=lambda tile: cost(machine, problem, tile))
@@ -73,11 +73,15 @@ def one_row(k: int) -> dict:
     return {"rows": 4 if k <= columns < 8192 else 2, "columns": columns, "threads": columns // (16 if columns >= 4096 else 8)}
 
 
-def for_registers(tile: dict, target=None, followed=False) -> dict:
+def for_registers(tile: dict, target=None, followed=False, known=True) -> dict:
     """The same with 256 threads where 128 would spill: on AMD's waves of 32 lanes, which have 256 registers for each lane and no others for
-    sums, and where a product of so large a tile is ``followed`` by much."""
+    sums, and where a product of so large a tile is ``followed`` by much. Tensors whose sizes are not ``known`` are loaded element by element.
+    Their addresses take registers, too: AMD's tiles are then at most 64 columns wide."""
+    few = _has_waves_of(32, target)
+    if not known and (few or _has_waves_of(64, target)):
+        tile = {**tile, "block_n": min(tile["block_n"], 64)}
     large = tile["threads"] == 128 and tile["block_m"] * tile["block_n"] >= 128 * 128
-    return {**tile, "threads": 256} if (_has_waves_of(32, target) and tile["threads"] == 128) or (large and followed) else dict(tile)
+    return {**tile, "threads": 256} if (few and tile["threads"] == 128) or (large and followed) else dict(tile)
 
 
 # Of few rows that do not start at multiples of 16 bytes: their elements are loaded one by one, and each has an address to keep.
@@ -144,10 +148,12 @@ def attention(dim: int, target=None) -> dict:
     return {**plain, "threads": 256} if alone else plain
 
 
-def plain_attention(target=None) -> dict:
+def plain_attention(target=None, known=True) -> dict:
     """Of ``kiln.examples.attention``. AMD's waves of 32 lanes have 256 registers for each lane: there, each of eight waves has fewer columns of
-    the result, and a step has fewer keys."""
-    return {"block_n": 32, "threads": 256} if _has_waves_of(32, target) else {"block_n": 64, "threads": 128}
+    the result, and a step has fewer keys; still fewer where the number of keys is not ``known``, because masks and addresses take more."""
+    if not _has_waves_of(32, target):
+        return {"block_n": 64, "threads": 128}
+    return {"block_n": 32 if known else 16, "threads": 256}
 
 
 IN_REGISTERS = 16384  # elements of a row; longer ones are programs of their own
