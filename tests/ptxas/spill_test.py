@@ -124,6 +124,13 @@ def test_rows_on_nvidia(served, target, tmp_path):
 
 @pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
 @pytest.mark.parametrize("target", ("cuda:sm_75", "cuda:sm_90a"))
+def test_examples_on_nvidia(served, target, tmp_path):
+    spilled = {name: spilled_on_nvidia(served, program, target, tmp_path) for name, program in example_programs(target)}
+    assert {name: count for name, count in spilled.items() if count} == {}
+
+
+@pytest.mark.skipif(PTXAS is None, reason="no ptxas on this machine: NOTHING checks here that kernels for CUDA keep to their registers; set PTXAS")
+@pytest.mark.parametrize("target", ("cuda:sm_75", "cuda:sm_90a"))
 def test_attention_on_nvidia(served, target, tmp_path):
     spilled = {name: spilled_on_nvidia(served, program, target, tmp_path) for name, program in attention_programs(target)}
     assert {name: count for name, count in spilled.items() if count} == {}

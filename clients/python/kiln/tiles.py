@@ -53,7 +53,8 @@ class Tile:
 
 def matrix_product(m, n, k, in_dtype="float16", out_dtype=None, trans_a=False, trans_b=False, target=None, fast_accumulation=False) -> dict:
     """``block_m``, ``block_n``, ``block_k``, ``stages`` and ``threads`` for C (m × n) = op(A) · op(B). ``trans_a``: A is K × M;
-    ``trans_b``: B is N × K; ``fast_accumulation``: as it will be compiled. Dimensions that are not known yet (no integers), and targets without wgmma, get what serves everywhere."""
+    ``trans_b``: B is N × K; ``fast_accumulation``: as it will be compiled. Targets without wgmma, and dimensions that are not known
+    yet (no integers), get what serves everywhere, with registers enough."""
     element = _bytes(in_dtype)
     known = all(isinstance(extent, int) and extent > 0 for extent in (m, n, k))
     # Rows of one byte must run along k.
@@ -75,13 +76,13 @@ def one_row(k: int) -> dict:
 
 def for_registers(tile: dict, target=None, followed=False, known=True) -> dict:
     """The same with 256 threads where 128 would spill: on AMD's waves of 32 lanes, which have 256 registers for each lane and no others for
-    sums, and where a product of so large a tile is ``followed`` by much. Tensors whose sizes are not ``known`` are loaded element by element.
-    Their addresses take registers, too: AMD's tiles are then at most 64 columns wide."""
+    sums; where a product of so large a tile is ``followed`` by much; and where sizes are not ``known``, because elements are then loaded one by
+    one, and their addresses take registers, too. On waves of 32 lanes such tiles are at most 64 columns wide as well."""
     few = _has_waves_of(32, target)
-    if not known and (few or _has_waves_of(64, target)):
+    if few and not known:
         tile = {**tile, "block_n": min(tile["block_n"], 64)}
     large = tile["threads"] == 128 and tile["block_m"] * tile["block_n"] >= 128 * 128
-    return {**tile, "threads": 256} if (few and tile["threads"] == 128) or (large and followed) else dict(tile)
+    return {**tile, "threads": 256} if (few and tile["threads"] == 128) or (large and (followed or not known)) else dict(tile)
 
 
 # Of few rows that do not start at multiples of 16 bytes: their elements are loaded one by one, and each has an address to keep.

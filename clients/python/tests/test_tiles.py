@@ -105,8 +105,9 @@ def test_a_wave_less_beats_a_larger_tile():
 
 
 @pytest.mark.parametrize("arguments", [(None, 512, 512), (512, 512, None)])
-def test_what_is_not_known_gets_what_serves_everywhere(arguments):
-    assert tiles.matrix_product(*arguments, target=HOPPER) == tiles.PLAIN
+def test_what_is_not_known_gets_more_threads_for_its_addresses(arguments):
+    assert tiles.matrix_product(*arguments, target=HOPPER) == {**tiles.PLAIN, "threads": 256}
+    assert tiles.matrix_product(*arguments, target="hip:gfx1100") == {**tiles.PLAIN, "block_n": 64, "threads": 256}
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_80", "hip:gfx942", "emu:sm_90"])
