@@ -4,12 +4,12 @@
 #include <algorithm>
 
 #include "compiler/analysis/access.h"
-#include "compiler/analysis/register_map.h"
+#include "compiler/analysis/threads/register_map.h"
 #include "compiler/artifact.h"
-#include "compiler/infer/shared_memory.h"
 #include "compiler/passes.h"
 #include "compiler/rules/shared.h"
 #include "compiler/rules/tensor.h"
+#include "compiler/synchronize/shared_memory.h"
 #include "ir/op.h"
 #include "ir/print.h"
 

@@ -8,10 +8,10 @@
 #include "compiler/accesses/packed.h"
 #include "compiler/accesses/vectors.h"
 #include "compiler/analysis/facts.h"
-#include "compiler/analysis/thread_loop.h"
-#include "compiler/analysis/traffic.h"
-#include "compiler/analysis/vector_width.h"
-#include "compiler/rules/thread_range.h"
+#include "compiler/analysis/threads/thread_loop.h"
+#include "compiler/analysis/threads/thread_range.h"
+#include "compiler/analysis/threads/traffic.h"
+#include "compiler/analysis/threads/vector_width.h"
 #include "ir/op.h"
 
 namespace kiln::compiler {

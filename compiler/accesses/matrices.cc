@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "compiler/rules/thread_range.h"
+#include "compiler/analysis/threads/thread_range.h"
 
 namespace kiln::compiler {
 namespace {

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "compiler/analysis/facts.h"
-#include "compiler/analysis/thread_loop.h"
+#include "compiler/analysis/threads/thread_loop.h"
 #include "compiler/target/target.h"
 #include "ir/module.h"
 #include "ir/op.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "compiler/analysis/contains.h"
-#include "compiler/analysis/vector_width.h"
+#include "compiler/analysis/threads/vector_width.h"
 
 namespace kiln::compiler {
 namespace {

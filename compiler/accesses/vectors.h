@@ -6,7 +6,7 @@
 #include <span>
 
 #include "compiler/analysis/facts.h"
-#include "compiler/analysis/thread_loop.h"
+#include "compiler/analysis/threads/thread_loop.h"
 #include "ir/module.h"
 #include "ir/op.h"
 

@@ -4,7 +4,7 @@
 // each register.
 #include <fmt/format.h>
 
-#include "compiler/analysis/register_map.h"
+#include "compiler/analysis/threads/register_map.h"
 #include "compiler/llvm/kernel_lowering.h"
 
 namespace kiln::llvm_ir {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
-#include "compiler/analysis/vector_width.h"
+#include "compiler/analysis/threads/vector_width.h"
 
 #include "compiler/llvm/kernel_lowering.h"
 

@@ -18,11 +18,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "compiler/analysis/divergence.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/producer_slice.h"
-#include "compiler/analysis/register_map.h"
-#include "compiler/analysis/thread_loop.h"
+#include "compiler/analysis/threads/divergence.h"
+#include "compiler/analysis/threads/register_map.h"
+#include "compiler/analysis/threads/thread_loop.h"
 #include "compiler/llvm/counting_builder.h"
 #include "compiler/llvm/device.h"
 #include "compiler/options.h"

@@ -3,7 +3,7 @@
 // Addresses, registers of fragments, and layouts as arithmetic on the thread index.
 #include <algorithm>
 
-#include "compiler/analysis/vector_width.h"
+#include "compiler/analysis/threads/vector_width.h"
 #include "compiler/llvm/kernel_lowering.h"
 #include "ir/op.h"
 

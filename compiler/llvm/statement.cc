@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/threads/thread_range.h"
 #include "compiler/analysis/unrolled.h"
 #include "compiler/llvm/kernel_lowering.h"
 #include "compiler/rules/reduce.h"
-#include "compiler/rules/thread_range.h"
 #include "ir/op.h"
 
 namespace kiln::llvm_ir {

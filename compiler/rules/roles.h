@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Roles of a block's threads (infer/rings.h): the program's threads compute, and further threads after them fill rings.
+// Roles of a block's threads (loops/rings.h): the program's threads compute, and further threads after them fill rings.
 #pragma once
 
 #include <cstdint>

@@ -26,10 +26,10 @@ TileWork WorkOf(const ir::Module& module, const ir::Gemm& gemm, const target::Ta
 
 // Each block computes whole tiles, one after the other.
 double DealtCycles(const TileWork& work);
-// A pair of blocks computes each tile; each of the two takes half of the steps (infer/split_pairs.h).
+// A pair of blocks computes each tile; each of the two takes half of the steps (grid/split_pairs.h).
 double PairedCycles(const TileWork& work);
 
-// Every block computes `turns` tiles alone; then `blocks` of them share the steps of the remaining tiles (infer/stream_k.h).
+// Every block computes `turns` tiles alone; then `blocks` of them share the steps of the remaining tiles (grid/stream_k.h).
 struct Streams {
   int64_t turns = 0;
   int64_t blocks = 0;  // 0: no tiles remain, or they have too few steps

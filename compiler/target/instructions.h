@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Instructions that multiply matrices, as rows (nvptx.def, amdgpu.def). Choosing one is a query with a cost (infer/instructions); a plan then
+// Instructions that multiply matrices, as rows (nvptx.def, amdgpu.def). Choosing one is a query with a cost (mapping/instructions); a plan then
 // has the row itself. What the row says is all that passes, layouts and lowering know about it.
 #pragma once
 

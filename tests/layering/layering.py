@@ -19,7 +19,19 @@ RANK = {
     "cache/sqlite/": 1,
     "cache/bundle/": 2,
     "cache/testing/": 3,
-    "compiler/": 10,
+    "compiler/target/": 1,
+    "compiler/options.h": 2,
+    "compiler/analysis/": 3,
+    "compiler/analysis/threads/": 4,
+    "compiler/rules/": 5,
+    "compiler/rewrite/": 6,
+    "compiler/front/": 7,
+    "compiler/mapping/": 8,
+    "compiler/loops/": 9,
+    "compiler/grid/": 10,
+    "compiler/synchronize/": 11,
+    "compiler/accesses/": 12,
+    "compiler/": 13,
     "clients/runtime/": 20,
     "clients/common/": 25,
     "server/system/": 30,
@@ -43,7 +55,8 @@ RANK = {
     "tests/": 60,
 }
 # Under these a folder is a room: at most so many files, and a sentence at the head of its CMakeLists.txt that says what it is.
-ROOMS = ("cache/", "clients/cli/page/", "clients/common/", "server/")
+ROOMS = ("cache/", "clients/cli/page/", "clients/common/", "compiler/accesses/", "compiler/analysis/", "compiler/front/", "compiler/grid/",
+         "compiler/loops/", "compiler/mapping/", "compiler/rewrite/", "compiler/rules/", "compiler/synchronize/", "compiler/target/", "server/")
 MAX_FILES = 30
 ROOTS = ("cache/", "ir/", "compiler/", "clients/", "server/", "tests/")
 

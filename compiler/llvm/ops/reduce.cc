@@ -8,9 +8,9 @@
 #include <span>
 
 #include "compiler/accesses/packed.h"
+#include "compiler/analysis/threads/thread_range.h"
 #include "compiler/llvm/kernel_lowering.h"
 #include "compiler/rules/reduce.h"
-#include "compiler/rules/thread_range.h"
 #include "ir/visit.h"
 
 namespace kiln::llvm_ir {

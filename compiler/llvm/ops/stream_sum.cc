@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Blocks that share the steps of a tile (infer/stream_k.h): parts of its sum pass through global memory. A thread of the owner adds what
+// Blocks that share the steps of a tile (grid/stream_k.h): parts of its sum pass through global memory. A thread of the owner adds what
 // the thread of the same number in another block left. The program alone thus determines the order of all additions.
 #include "compiler/llvm/kernel_lowering.h"
 #include "ir/op.h"

@@ -5,7 +5,7 @@
 
 #include <regex>
 
-#include "compiler/infer/versions.h"
+#include "compiler/rewrite/versions.h"
 #include "ir/canonical.h"
 #include "ir/parse.h"
 #include "ir/print.h"

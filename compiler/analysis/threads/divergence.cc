@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/analysis/threads/divergence.h"
+
+#include "ir/visit.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kiln::compiler {
+
+using ir::Space;
+
+namespace {
+
+// A round passes on what the round before found. More rounds would take a longer chain of variables against the program's order, which
+// nobody writes.
+constexpr int kMostRounds = 64;
+
+}  // namespace
+
+Divergence::Divergence(const ir::Module& module, const ir::Kernel& kernel) : module_(module), all_{0, kernel.threads} {
+  const auto known = [&] { return vars_.size() + writers_ + left_.size(); };
+  int rounds = 0;
+  for (size_t before = SIZE_MAX; before != known();) {
+    before = known();
+    Visit(kernel.body, false);
+    if (++rounds == kMostRounds) TakeAllToDiffer(kernel.body);
+  }
+}
+
+void Divergence::TakeAllToDiffer(const ir::Block& body) {
+  ir::Walk(body, [&](const ir::Stmt& stmt) {
+    if (const auto* let = std::get_if<ir::Let>(&stmt.op)) vars_.insert(let->var);
+    if (const auto* alloc = std::get_if<ir::Alloc>(&stmt.op); alloc != nullptr && module_[alloc->buffer].space == Space::kLocal)
+      Mark(alloc->buffer, {all_.begin, all_.end, /*together=*/false});
+  });
+}
+
+// A local is each thread's own, so what others than `among` wrote is nothing to these.
+bool Divergence::IsWrittenApart(ir::BufferId local, const ir::ThreadRange& among) const {
+  const auto it = locals_.find(local);
+  if (it == locals_.end()) return false;
+  return std::ranges::any_of(it->second, [&](const Writers& w) {
+    const bool by_all = w.together && w.begin <= among.begin && among.end <= w.end;
+    return w.begin < among.end && among.begin < w.end && !by_all;
+  });
+}
+
+bool Divergence::Differs(ir::ExprId id, const ir::ThreadRange& among) const {
+  std::vector<ir::ExprId> open{id};
+  std::set<ir::ExprId> seen;
+  while (!open.empty()) {
+    const ir::ExprId next = open.back();
+    open.pop_back();
+    if (!seen.insert(next).second) continue;
+    const ir::ExprNode& node = module_.exprs[next];
+    if (node.op == ir::ExprOp::kVar && (module_.vars[node.ref].kind == ir::VarKind::kThread || vars_.contains(ir::VarId(node.ref)))) return true;
+    if (node.op == ir::ExprOp::kLoad && IsWrittenApart(ir::BufferId(node.ref), among)) return true;
+    open.insert(open.end(), node.Args().begin(), node.Args().end());
+  }
+  return false;
+}
+
+void Divergence::Visit(const ir::Block& block, bool divergent) {
+  for (const ir::Stmt& stmt : block) VisitStmt(stmt, divergent);
+}
+
+void Divergence::VisitStmt(const ir::Stmt& stmt, bool divergent) {
+  std::visit(ir::Overloaded{
+                 [&](const ir::For& loop) {
+                   const bool outer = std::exchange(in_parallel_, in_parallel_ || loop.kind == ir::LoopKind::kParallel);
+                   VisitLoop(loop.body, &loop, std::ranges::any_of(loop.extents, [&](ir::ExprId e) { return Differs(e, scope_); }), divergent);
+                   in_parallel_ = outer;
+                 },
+                 [&](const ir::While& loop) { VisitLoop(loop.body, &loop, Differs(loop.cond, scope_), divergent); },
+                 [&](const ir::If& branch) {
+                   const bool differs = Differs(branch.cond, scope_);
+                   const bool outer = std::exchange(apart_, apart_ || differs);
+                   VisitBranch(branch.then_body, branch.then_threads, divergent || differs);
+                   VisitBranch(branch.else_body, branch.else_threads, divergent || differs);
+                   apart_ = outer;
+                 },
+                 [&](const ir::Break&) { Leave(); },
+                 [&](const ir::Continue&) { Leave(); },
+                 [&](const ir::Let& let) {
+                   if (in_parallel_ || Differs(let.value, scope_)) vars_.insert(let.var);
+                 },
+                 [&](const ir::Store& store) { Write(stmt, store.buffer, store.indices, store.value, divergent); },
+                 [&](const ir::Atomic& atomic) { Write(stmt, atomic.buffer, atomic.indices, atomic.value, divergent); },
+                 [&]<ir::OneOf<ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce> T>(const T& op) { WriteTiles(op, divergent); },
+                 ir::Ignored<ir::Alloc, ir::Assume, ir::Barrier, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+             },
+             stmt.op);
+}
+
+void Divergence::VisitBranch(const ir::Block& body, const std::optional<ir::ThreadRange>& threads, bool divergent) {
+  if (!threads) return Visit(body, divergent);
+  const ir::ThreadRange outer = std::exchange(scope_, *threads);
+  const bool outside = std::exchange(in_range_, true);
+  Visit(body, false);
+  in_range_ = outside;
+  scope_ = outer;
+}
+
+void Divergence::VisitLoop(const ir::Block& body, const void* loop, bool differs, bool divergent) {
+  loops_.push_back(loop);
+  differs |= left_.contains(loop);
+  const bool outer = std::exchange(apart_, differs);
+  Visit(body, divergent || differs);
+  apart_ = outer;
+  loops_.pop_back();
+}
+
+void Divergence::Write(const ir::Stmt& stmt, ir::BufferId buffer, const std::vector<ir::ExprId>& indices, ir::ExprId value, bool divergent) {
+  const bool differs =
+      divergent || in_parallel_ || Differs(value, scope_) || std::ranges::any_of(indices, [&](ir::ExprId index) { return Differs(index, scope_); });
+  if (module_[buffer].space == Space::kLocal && (differs || !scope_.Holds(all_))) Mark(buffer, {scope_.begin, scope_.end, !differs});
+  if ((differs || in_range_) && !in_parallel_) of_each_thread_.insert(&stmt);
+}
+
+// An operation on tiles gives each thread's local what the thread itself evaluates and reads.
+template <typename T>
+void Divergence::WriteTiles(const T& op, bool divergent) {
+  bool differs = divergent;
+  ir::ForEachExpr(op, [&](ir::ExprId id) { differs |= Differs(id, scope_); });
+  ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) { differs |= use != ir::Use::kWrite && IsWrittenApart(region.buffer, scope_); });
+  ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) {
+    if (use == ir::Use::kRead || module_[region.buffer].space != Space::kLocal) return;
+    if (differs || !scope_.Holds(all_)) Mark(region.buffer, {scope_.begin, scope_.end, !differs});
+  });
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/analysis/threads/thread_sets.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <span>
+#include <unordered_map>
+
+#include "ir/fold.h"
+#include "ir/op.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::ExprId;
+using ir::ExprNode;
+using ir::ExprOp;
+
+// A condition of more operations is not computed for each thread.
+constexpr uint64_t kMostNodes = 1024;
+
+// The value that an expression has in one thread.
+class Evaluation {
+ public:
+  Evaluation(const ir::Module& module, uint32_t thread) : module_(module), thread_(thread) {}
+
+  std::optional<ExprNode> Of(ExprId id) {
+    if (const auto it = known_.find(ir::Index(id)); it != known_.end()) return it->second;
+    std::optional<ExprNode> value = Compute(module_.exprs[id]);
+    known_.emplace(ir::Index(id), value);
+    return value;
+  }
+
+ private:
+  std::optional<ExprNode> Compute(const ExprNode& node) {
+    if (node.op == ExprOp::kConstInt || node.op == ExprOp::kConstFloat) return node;
+    if (node.op == ExprOp::kVar) {
+      if (module_.vars[node.ref].kind != ir::VarKind::kThread) return std::nullopt;
+      return ir::ConstIntNode(node.dtype, thread_);
+    }
+    if (node.op == ExprOp::kLoad) return std::nullopt;
+    if (node.op == ExprOp::kAnd || node.op == ExprOp::kOr) return Join(node);
+    std::array<std::optional<ExprNode>, ir::kMaxRank> values;
+    std::array<const ExprNode*, ir::kMaxRank> args{};
+    for (size_t i = 0; i < node.arg_count; ++i) {
+      values[i] = Of(node.args[i]);
+      if (!values[i]) return std::nullopt;
+      args[i] = &*values[i];
+    }
+    if (node.op == ExprOp::kSelect) return values[0]->int_value != 0 ? values[1] : values[2];
+    return ir::Fold(node, {args.data(), node.arg_count});
+  }
+
+  std::optional<ExprNode> Join(const ExprNode& node) {
+    const bool settles = node.op == ExprOp::kOr;
+    const std::optional<ExprNode> a = Of(node.args[0]), b = Of(node.args[1]);
+    for (const auto* side : {&a, &b})
+      if (*side && ((*side)->int_value != 0) == settles) return ir::ConstIntNode(node.dtype, settles);
+    if (!a || !b) return std::nullopt;
+    return ir::ConstIntNode(node.dtype, !settles);
+  }
+
+  const ir::Module& module_;
+  const uint32_t thread_;
+  std::unordered_map<uint32_t, std::optional<ExprNode>> known_;
+};
+
+}  // namespace
+
+std::optional<ir::ThreadRange> ThreadSets::Where(ExprId cond, bool value, const ir::ThreadRange& among) const {
+  Set set(among.Count(), true);
+  std::vector<Part> parts = PartsOf(cond, value);
+  // A part matters only to the threads that see those before it, who may agree on it though others do not.
+  ir::ThreadRange some = among;
+  const auto narrow = [&](Part& part) {
+    if (!Narrow(part, some, among, set)) return false;
+    some = Span(set, among);
+    return true;
+  };
+  while (std::erase_if(parts, narrow) > 0) {
+  }
+  if (!parts.empty() || std::ranges::count(set, true) != some.Count()) return std::nullopt;
+  return some;
+}
+
+// A thread sees "a and b" if it sees both, and "not (a or b)" if it sees neither. Bit operations on bools work the same way.
+std::vector<ThreadSets::Part> ThreadSets::PartsOf(ExprId cond, bool value) const {
+  if (sizes_.Of(cond).nodes > kMostNodes) return {{cond, value}};
+  std::vector<Part> parts, open{{cond, value}};
+  while (!open.empty()) {
+    const Part part = open.back();
+    open.pop_back();
+    const ExprNode& node = module_.exprs[part.cond];
+    if (node.op == ExprOp::kNot) {
+      open.push_back({node.args[0], !part.value});
+    } else if (node.op == (part.value ? ExprOp::kAnd : ExprOp::kOr) || node.op == (part.value ? ExprOp::kBitAnd : ExprOp::kBitOr)) {
+      open.push_back({node.args[1], part.value});
+      open.push_back({node.args[0], part.value});
+    } else {
+      parts.push_back(part);
+    }
+  }
+  return parts;
+}
+
+// From the first to the last thread of the set, which is one of `among`.
+ir::ThreadRange ThreadSets::Span(const Set& set, const ir::ThreadRange& among) {
+  const auto first = std::ranges::find(set, true);
+  const auto last = std::find(set.rbegin(), std::make_reverse_iterator(first), true).base();
+  return {among.begin + uint32_t(first - set.begin()), among.begin + uint32_t(last - set.begin())};
+}
+
+// Leaves the threads of the set, all of which are `some` of `among`, that see the part. False: it is not known which do.
+bool ThreadSets::Narrow(Part& part, const ir::ThreadRange& some, const ir::ThreadRange& among, Set& set) const {
+  if (!divergence_.Differs(part.cond, some)) return true;
+  if (sizes_.Of(part.cond).nodes > kMostNodes) return false;
+  for (uint32_t thread = among.begin; part.seen.size() < among.Count(); ++thread) {
+    const std::optional<ExprNode> known = Evaluation(module_, thread).Of(part.cond);
+    part.seen.push_back(known ? std::optional((known->int_value != 0) == part.value) : std::nullopt);
+  }
+  const auto seen = std::span(part.seen).subspan(some.begin - among.begin, some.Count());
+  if (!std::ranges::all_of(seen, &std::optional<bool>::has_value)) return false;
+  for (size_t i = 0; i < seen.size(); ++i)
+    if (!*seen[i]) set[some.begin - among.begin + i] = false;
+  return true;
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/front/together.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "compiler/analysis/threads/divergence.h"
+#include "compiler/analysis/threads/thread_sets.h"
+#include "ir/print.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+// A condition that keeps some threads from the current statements. The text is made only when it is reported: the names of a long program
+// take time.
+struct Barring {
+  std::string_view words;
+  std::optional<ir::ExprId> expr = std::nullopt;
+};
+
+// The threads that come to the current statements.
+struct Scope {
+  ir::ThreadRange threads;                       // all of these, or none
+  std::optional<Barring> reason = std::nullopt;  // nullopt: they come together
+};
+
+// What works on a tile, whatever it is, is shared out among the threads.
+struct Tiles : ir::FieldVisitor {
+  bool any = false;
+  void Region(const ir::Region&, std::string_view, ir::Use) { any = true; }
+  void Whole(ir::BufferId, std::string_view, ir::Use) { any = true; }
+};
+
+bool IsOfBlock(const ir::Stmt& stmt) {
+  if (const auto* loop = std::get_if<ir::For>(&stmt.op)) return loop->kind == ir::LoopKind::kParallel || loop->kind == ir::LoopKind::kPersistent;
+  Tiles tiles;
+  ir::Fields(stmt.op, tiles);
+  return tiles.any || std::holds_alternative<ir::Barrier>(stmt.op);
+}
+
+bool HoldsOneOfBlock(const ir::Block& block) {
+  bool holds = false;
+  ir::Walk(block, [&](const ir::Stmt& stmt) { holds |= IsOfBlock(stmt); });
+  return holds;
+}
+
+// Goes over a kernel with what is known of its threads so far. Ranges may make more known: what a range's threads count up together is one
+// number to them, so a loop up to it is theirs, and may hold further ranges.
+class Round {
+ public:
+  Round(ir::Module& module, ir::Kernel& kernel) : module_(module), kernel_(kernel), divergence_(module, kernel), sets_(module, divergence_) {}
+
+  // Gives branches their ranges; whether one got another than it had.
+  bool Assign() {
+    Visit(kernel_.body, {{0, kernel_.threads}});
+    return changed_;
+  }
+
+  // Tells which ranges there are, removes branches that no thread enters, and refuses what only some threads reach otherwise.
+  void Report(ir::Diagnostics& diagnostics) {
+    diagnostics_ = &diagnostics;
+    Visit(kernel_.body, {{0, kernel_.threads}});
+  }
+
+ private:
+  void Visit(ir::Block& block, const Scope& scope) {
+    for (ir::Stmt& stmt : block) {
+      if (scope.reason && diagnostics_ != nullptr && IsOfBlock(stmt)) Refuse(stmt, *scope.reason);
+      std::visit(ir::Overloaded{
+                     [&](ir::For& op) { VisitLoop(op, scope); }, [&](ir::While& op) { Visit(op.body, Within(&op, {op.cond}, "while", scope)); },
+                     [&](ir::If& op) {
+                       VisitBranch(stmt, op, true, scope);
+                       VisitBranch(stmt, op, false, scope);
+                     },
+                     ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic,
+                                 ir::Barrier, ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{}},
+                 stmt.op);
+    }
+  }
+
+  void VisitLoop(ir::For& loop, const Scope& scope) {
+    // The iterations of a parallel loop are distributed over the threads, so conditions in it apply to an iteration, not to a thread.
+    if (loop.kind == ir::LoopKind::kParallel) return;
+    Visit(loop.body, Within(&loop, loop.extents, "a loop up to", scope));
+  }
+
+  Scope Within(const void* loop, const std::vector<ir::ExprId>& exprs, std::string_view word, const Scope& scope) const {
+    for (const ir::ExprId id : exprs) {
+      if (divergence_.Differs(id, scope.threads)) return {scope.threads, Barring{word, id}};
+    }
+    if (loop != nullptr && divergence_.IsLeftEarly(loop)) return {scope.threads, Barring{"a loop that some threads leave or continue before others"}};
+    return scope;
+  }
+
+  void VisitBranch(const ir::Stmt& stmt, ir::If& branch, bool value, const Scope& scope) {
+    ir::Block& body = value ? branch.then_body : branch.else_body;
+    std::optional<ir::ThreadRange>& threads = value ? branch.then_threads : branch.else_threads;
+    const std::optional<ir::ThreadRange> range = RangeOf(branch.cond, value, body, scope);
+    changed_ |= range.has_value() != threads.has_value() || (range && !range->IsSame(*threads));
+    threads = range;
+    if (!range) return Visit(body, Within(nullptr, {branch.cond}, value ? "if" : "the else of if", scope));
+    if (range->Count() > 0) {
+      if (diagnostics_ != nullptr) Tell(stmt, branch.cond, value, *range);
+      Visit(body, {*range});
+    } else if (diagnostics_ != nullptr) {
+      body.clear();
+      threads.reset();
+    }
+  }
+
+  // The threads that come to a branch with statements that they do together. nullopt: as many as come to the If, or it is not known.
+  std::optional<ir::ThreadRange> RangeOf(ir::ExprId cond, bool value, const ir::Block& body, const Scope& scope) const {
+    if (scope.reason || !divergence_.Differs(cond, scope.threads) || !HoldsOneOfBlock(body)) return std::nullopt;
+    return sets_.Where(cond, value, scope.threads);
+  }
+
+  void Tell(const ir::Stmt& stmt, ir::ExprId cond, bool value, const ir::ThreadRange& range) {
+    kernel_.decisions.push_back({"together", std::nullopt,
+                                 fmt::format("threads {} to {} run the statements under {}if {}", range.begin, range.end - 1,
+                                             value ? "" : "the else of ", ir::PrintExpr(module_, cond)),
+                                 "no other threads enter", stmt.loc});
+  }
+
+  void Refuse(const ir::Stmt& stmt, const Barring& barring) {
+    const std::string reason = barring.expr ? fmt::format("{} {}", barring.words, ir::PrintExpr(module_, *barring.expr)) : std::string(barring.words);
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    const std::string what = loop != nullptr ? fmt::format("a {} loop", ir::Name(loop->kind)) : fmt::format("a {}", ir::Name(stmt.op));
+    diagnostics_->Error(fmt::format("{} that only some threads reach, under {}: the threads of a block do it together, and those that come are "
+                                    "not known to be a range",
+                                    what, reason),
+                        "write the condition as first <= thread < last with constants, move the statement out of the condition, or write each "
+                        "thread's own elements, as A[i] = x, which may stand under any condition",
+                        stmt.loc, ir::PrintStmt(module_, stmt));
+  }
+
+  const ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Divergence divergence_;
+  const ThreadSets sets_;
+  ir::Diagnostics* diagnostics_ = nullptr;
+  bool changed_ = false;
+};
+
+// Ranges may depend on each other in a chain of any length. Where one still changes after so many rounds, what they leave unknown is refused.
+constexpr int kMostRounds = 8;
+
+void FindTogether(ir::Module& module, ir::Kernel& kernel, ir::Diagnostics& diagnostics) {
+  for (int rounds = 1;; ++rounds) {
+    Round round(module, kernel);
+    if (rounds <= kMostRounds && round.Assign()) continue;
+    return round.Report(diagnostics);
+  }
+}
+
+}  // namespace
+
+ir::Result Together(ir::Module& module, const Context&, ir::Diagnostics& diagnostics) {
+  const size_t errors = diagnostics.errors();
+  for (ir::Kernel& kernel : module.kernels) FindTogether(module, kernel, diagnostics);
+  if (diagnostics.errors() > errors) return std::unexpected(ir::Failed{});
+  return {};
+}
+
+}  // namespace kiln::compiler

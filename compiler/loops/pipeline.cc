@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/loops/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/threads/thread_range.h"
+#include "compiler/rewrite/elementwise.h"
+#include "compiler/rewrite/versions.h"
+#include "ir/op.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::Block;
+using ir::BufferId;
+using ir::ExprId;
+using ir::Space;
+using ir::Stmt;
+
+bool IsAsync(const ir::Copy& copy) { return copy.plan && copy.plan->instruction == ir::CopyInstruction::kAsync; }
+
+std::vector<Access> AllAccesses(const ir::Module& module, const Block& block) {
+  std::vector<Access> all;
+  for (const Stmt& stmt : block) {
+    std::ranges::move(AccessesOf(module, stmt), std::back_inserter(all));
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) std::ranges::move(AllAccesses(module, loop->body), std::back_inserter(all));
+    if (const auto* repeat = std::get_if<ir::While>(&stmt.op)) std::ranges::move(AllAccesses(module, repeat->body), std::back_inserter(all));
+    if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
+      std::ranges::move(AllAccesses(module, branch->then_body), std::back_inserter(all));
+      std::ranges::move(AllAccesses(module, branch->else_body), std::back_inserter(all));
+    }
+  }
+  return all;
+}
+
+// Whether an iteration of the loop with this body can end before its last statement.
+bool EndsEarly(const Block& body) {
+  return std::ranges::any_of(body, [](const Stmt& stmt) {
+    if (const auto* branch = std::get_if<ir::If>(&stmt.op)) return EndsEarly(branch->then_body) || EndsEarly(branch->else_body);
+    return std::holds_alternative<ir::Continue>(stmt.op);
+  });
+}
+
+// One pipelined loop, taken apart.
+class LoopPipeliner {
+ public:
+  // `threads`: the threads that come to the loop.
+  LoopPipeliner(ir::Module& module, ir::Kernel& kernel, const Context& context, const ir::ThreadRange& threads, ir::For loop, ir::SourceLoc loc)
+      : module_(module), kernel_(kernel), context_(context), threads_(threads), loop_(std::move(loop)), loc_(loc) {}
+
+  // What replaces the loop.
+  Block Run() {
+    loop_.kind = ir::LoopKind::kSerial;
+    SplitCopies();
+    FitStages();
+    loop_.num_stages = 0;
+    if (copies_.empty() || stages_ < 2) {
+      Block block;
+      RestoreCopies();
+      block.push_back({std::move(loop_), loc_});
+      return block;
+    }
+    CountKinds();
+    Block result;
+    TakeAllocs(loop_.body, result);
+    Prologue(result);
+    loop_.body = Body();
+    for (const Copy& copy : copies_) {
+      AddVersions(module_, copy.op.dst.buffer, Versions(copy));
+      const std::string_view how = copy.async ? "by cp.async" : "through registers";
+      kernel_.decisions.push_back({"pipeline", copy.op.dst.buffer, fmt::format("{} versions, filled {}", Versions(copy), how),
+                                   "copies of later iterations run during this one"});
+    }
+    if (has_async_) {
+      kernel_.decisions.push_back({"pipeline", std::nullopt, fmt::format("waits for all but {} of the async copy groups", stages_ - 2), "", loc_});
+    }
+    result.push_back({std::move(loop_), loc_});
+    return result;
+  }
+
+ private:
+  struct Copy {
+    ir::Copy op;
+    ir::SourceLoc loc;
+    size_t position;  // in the body
+    bool async;
+    BufferId staged{};  // fragment that holds the next tile of a copy through registers
+  };
+
+  int64_t Versions(const Copy& copy) const { return copy.async ? stages_ : 2; }
+
+  // --- which copies may run ahead ---
+
+  void SplitCopies() {
+    const std::vector<Access> inside = AllAccesses(module_, loop_.body);
+    const bool ends_early = EndsEarly(loop_.body);
+    std::vector<bool> movable;
+    for (size_t i = 0; i < loop_.body.size(); ++i) {
+      auto* copy = std::get_if<ir::Copy>(&loop_.body[i].op);
+      // A copy through registers stores its next tile after the body, which a body that ends early never reaches.
+      movable.push_back(copy != nullptr && (IsAsync(*copy) || !ends_early) && Movable(*copy, i, inside));
+    }
+    Block rest;
+    for (size_t i = 0; i < loop_.body.size(); ++i) {
+      Stmt& stmt = loop_.body[i];
+      if (movable[i]) {
+        const auto& copy = std::get<ir::Copy>(stmt.op);
+        copies_.push_back({copy, stmt.loc, rest.size(), IsAsync(copy)});
+      } else {
+        rest.push_back(std::move(stmt));
+      }
+    }
+    loop_.body = std::move(rest);
+  }
+
+  // A copy can move if nothing else writes its tile, nothing reads the tile earlier in the body or outside of the loop, nothing in the loop
+  // writes its source, and the loop variable alone determines where it reads.
+  bool Movable(ir::Copy& copy, size_t position, const std::vector<Access>& inside) {
+    const BufferId dst = copy.dst.buffer;
+    if (module_[dst].space != Space::kShared || module_[copy.src.buffer].space != Space::kGlobal) return false;
+    if (copy.dst.extents != module_.ShapeOf(dst)) return false;
+    for (size_t i = 0; i < position; ++i) {
+      const Block one{loop_.body[i]};
+      for (const Access& access : AllAccesses(module_, one))
+        if (access.buffer == dst) return false;
+    }
+    int writes = 0, uses = 0;
+    for (const Access& access : inside) {
+      writes += access.write && access.buffer == dst;
+      uses += access.buffer == dst;
+      if (access.write && access.buffer == copy.src.buffer) return false;
+    }
+    int everywhere = 0;
+    for (const Access& access : AllAccesses(module_, kernel_.body)) everywhere += access.buffer == dst;
+    if (writes != 1 || uses != everywhere) return false;
+    return std::ranges::all_of(copy.src.offsets, [&](ExprId& offset) { return Replayable(offset, inside); });
+  }
+
+  // Rewrites `id` with the loop's own lets inlined; false if the result still changes within the loop.
+  bool Replayable(ExprId& id, const std::vector<Access>& inside) {
+    for (size_t i = loop_.body.size(); i-- > 0;)
+      if (const auto* let = std::get_if<ir::Let>(&loop_.body[i].op)) id = module_.exprs.Substitute(id, let->var, let->value);
+    std::vector<Access> loads;
+    CollectLoads(module_.exprs, id, loads);
+    for (const Access& load : loads) {
+      if (module_[load.buffer].space != Space::kGlobal) return false;
+      for (const Access& access : inside)
+        if (access.write && access.buffer == load.buffer) return false;
+    }
+    return true;
+  }
+
+  // Fewer stages where shared memory would not hold them all.
+  void FitStages() {
+    stages_ = std::max<int64_t>(1, loop_.num_stages);
+    int64_t fixed = 0, versioned = 0;
+    std::set<BufferId> used;
+    for (const Access& access : AllAccesses(module_, kernel_.body)) used.insert(access.buffer);
+    for (uint32_t id = 0; id < module_.buffers.size(); ++id) {
+      if (module_.buffers[id].space != Space::kShared || !module_.buffers[id].layout || !used.contains(BufferId(id))) continue;
+      const bool moves = std::ranges::any_of(copies_, [&](const Copy& copy) { return copy.op.dst.buffer == BufferId(id); });
+      (moves ? versioned : fixed) += VersionBytes(module_, BufferId(id));
+    }
+    while (stages_ > 1 && fixed + versioned * stages_ > int64_t(context_.target->max_shared_bytes)) --stages_;
+  }
+
+  void RestoreCopies() {
+    for (size_t i = copies_.size(); i-- > 0;)
+      loop_.body.insert(loop_.body.begin() + ptrdiff_t(copies_[i].position), Stmt{copies_[i].op, copies_[i].loc});
+  }
+
+  void CountKinds() {
+    for (Copy& copy : copies_) {
+      has_async_ |= copy.async;
+      if (!copy.async) MakeStaged(copy);
+    }
+  }
+
+  void MakeStaged(Copy& copy) {
+    std::vector<int64_t> extents;
+    for (int64_t extent : copy.op.dst.extents)
+      if (extent != 1) extents.push_back(extent);
+    if (extents.empty()) extents.push_back(1);
+    ir::Buffer buffer{Space::kFragment, module_[copy.op.dst.buffer].dtype, {}};
+    for (int64_t extent : extents) buffer.shape.push_back(module_.exprs.Int(extent));
+    buffer.name = module_[copy.op.dst.buffer].name + "_next" + std::to_string(module_.buffers.size());
+    buffer.layout = ir::Layout::Distributed(extents, threads_.Count(), copy.op.plan->vector).Normalized();
+    copy.staged = module_.AddBuffer(std::move(buffer));
+  }
+
+  // --- pieces of the new program ---
+
+  ExprId LoopVar() { return module_.VarRef(loop_.vars[0]); }
+  ExprId Int(int64_t value) { return module_.exprs.Int(value, module_.exprs.Type(loop_.extents[0])); }
+  ExprId InRange(ExprId iteration) { return module_.exprs.Make(ir::ExprOp::kLt, {iteration, loop_.extents[0]}); }
+  ExprId Modulo(ExprId iteration, int64_t versions) {
+    return module_.exprs.Cast(ir::DType::kI32, module_.exprs.Make(ir::ExprOp::kFloorMod, {iteration, Int(versions)}));
+  }
+  // Appends `block`, run only where `cond` holds.
+  void Guard(ExprId cond, Block block, Block& result) {
+    if (module_.exprs.IsConst(cond, 0)) return;
+    if (module_.exprs.IsConst(cond, 1)) {
+      std::ranges::move(block, std::back_inserter(result));
+    } else {
+      result.push_back({ir::If{cond, std::move(block), {}}, loc_});
+    }
+  }
+
+  // The copy of `iteration`'s tile into its version.
+  Stmt CopyFor(const Copy& copy, ExprId iteration) {
+    Block block{{copy.op, copy.loc}};
+    Substitute(module_, block, loop_.vars[0], iteration);
+    UseVersion(module_, block, copy.op.dst.buffer, Modulo(iteration, Versions(copy)));
+    return std::move(block[0]);
+  }
+
+  ir::Region StagedRegion(const Copy& copy) {
+    ir::Region region{copy.staged, {}, module_.ShapeOf(copy.staged)};
+    region.offsets.assign(region.extents.size(), module_.exprs.Int(0));
+    return region;
+  }
+  Stmt LoadStaged(const Copy& copy, ExprId iteration) {
+    ir::For loop = CopyLoop(module_, {copy.op.src, StagedRegion(copy)});
+    loop.layout = module_[copy.staged].layout;
+    Block block{{std::move(loop), copy.loc}};
+    Substitute(module_, block, loop_.vars[0], iteration);
+    return std::move(block[0]);
+  }
+  Stmt StoreStaged(const Copy& copy, ExprId iteration) {
+    ir::For loop = CopyLoop(module_, {StagedRegion(copy), copy.op.dst});
+    loop.layout = module_[copy.staged].layout;
+    Block block{{std::move(loop), copy.loc}};
+    UseVersion(module_, block, copy.op.dst.buffer, Modulo(iteration, 2));
+    return std::move(block[0]);
+  }
+
+  void Prologue(Block& result) {
+    for (int64_t p = 0; has_async_ && p < stages_ - 1; ++p) {
+      Block block;
+      for (const Copy& copy : copies_)
+        if (copy.async) block.push_back(CopyFor(copy, Int(p)));
+      Guard(InRange(Int(p)), std::move(block), result);
+      result.push_back({ir::AsyncCommit{}, loc_});
+    }
+    Block staged;
+    for (const Copy& copy : copies_)
+      if (!copy.async) staged.push_back(CopyFor(copy, Int(0)));
+    if (!staged.empty()) Guard(InRange(Int(0)), std::move(staged), result);
+  }
+
+  Block Body() {
+    const ExprId k = LoopVar();
+    Block body;
+    if (has_async_) {
+      body.push_back({ir::AsyncWait{int32_t(stages_ - 2)}, loc_});
+      const ExprId ahead = module_.exprs.Add(k, Int(stages_ - 1));
+      Block issue;
+      for (const Copy& copy : copies_)
+        if (copy.async) issue.push_back(CopyFor(copy, ahead));
+      Guard(InRange(ahead), std::move(issue), body);
+      body.push_back({ir::AsyncCommit{}, loc_});
+    }
+    const ExprId next = module_.exprs.Add(k, Int(1));
+    Block load, store;
+    for (const Copy& copy : copies_) {
+      if (copy.async) continue;
+      load.push_back(LoadStaged(copy, next));
+      store.push_back(StoreStaged(copy, next));
+    }
+    if (!load.empty()) Guard(InRange(next), std::move(load), body);
+    for (const Copy& copy : copies_) UseVersion(module_, loop_.body, copy.op.dst.buffer, Modulo(k, Versions(copy)));
+    std::ranges::move(loop_.body, std::back_inserter(body));
+    if (!store.empty()) Guard(InRange(next), std::move(store), body);
+    return body;
+  }
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Context& context_;
+  const ir::ThreadRange threads_;
+  ir::For loop_;
+  ir::SourceLoc loc_;
+  std::vector<Copy> copies_;
+  int64_t stages_ = 1;
+  bool has_async_ = false;
+};
+
+class Pass {
+ public:
+  Pass(ir::Module& module, ir::Kernel& kernel, const Context& context)
+      : module_(module), kernel_(kernel), context_(context), threads_(AllThreads(kernel)) {}
+
+  void Visit(Block& block) {
+    Block result;
+    for (size_t i = 0; i < block.size(); ++i) {
+      Stmt& stmt = block[i];
+      if (auto* repeat = std::get_if<ir::While>(&stmt.op)) Visit(repeat->body);
+      if (auto* branch = std::get_if<ir::If>(&stmt.op)) VisitBranches(*branch);
+      auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop != nullptr && loop->kind == ir::LoopKind::kPipelined) {
+        // The loop still stands in the kernel while its accesses are counted.
+        for (Stmt& out : LoopPipeliner(module_, kernel_, context_, threads_, *loop, stmt.loc).Run()) {
+          auto* serial = std::get_if<ir::For>(&out.op);
+          if (serial != nullptr && serial->kind == ir::LoopKind::kSerial) Visit(serial->body);
+          result.push_back(std::move(out));
+        }
+        continue;
+      }
+      if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) Visit(loop->body);
+      result.push_back(std::move(stmt));
+    }
+    block = std::move(result);
+  }
+
+ private:
+  void VisitBranches(ir::If& branch) {
+    const ir::ThreadRange outer = threads_;
+    threads_ = branch.then_threads.value_or(outer);
+    Visit(branch.then_body);
+    threads_ = branch.else_threads.value_or(outer);
+    Visit(branch.else_body);
+    threads_ = outer;
+  }
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Context& context_;
+  ir::ThreadRange threads_;  // the threads that come to the statement
+};
+
+bool IsAsyncCopy(const Stmt& stmt) {
+  const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+  return copy != nullptr && IsAsync(*copy);
+}
+
+// Closes groups of the async copies that no pipeline moved. Adjacent copies to one buffer form a group. Synchronize waits for a group where
+// its buffer is first used, while later groups are still under way.
+void CloseGroups(Block& block, bool in_group) {
+  Block result;
+  const auto commits = [&](size_t i) { return i < block.size() && std::holds_alternative<ir::AsyncCommit>(block[i].op); };
+  for (size_t i = 0; i < block.size();) {
+    if (IsAsyncCopy(block[i])) {
+      size_t end = i;
+      while (end < block.size() && IsAsyncCopy(block[end])) ++end;
+      const bool own = !in_group && !commits(end);  // else a pipeline's
+      for (; i < end; ++i) {
+        const BufferId into = std::get<ir::Copy>(block[i].op).dst.buffer;
+        const bool last = i + 1 == end || std::get<ir::Copy>(block[i + 1].op).dst.buffer != into;
+        result.push_back(std::move(block[i]));
+        if (own && last) result.push_back({ir::AsyncCommit{}, {}});
+      }
+      continue;
+    }
+    Stmt& stmt = block[i];
+    // A pipeline commits its guarded copies right after the guard.
+    const bool group = commits(++i);
+    if (auto* loop = std::get_if<ir::For>(&stmt.op)) CloseGroups(loop->body, false);
+    if (auto* repeat = std::get_if<ir::While>(&stmt.op)) CloseGroups(repeat->body, false);
+    if (auto* branch = std::get_if<ir::If>(&stmt.op)) CloseGroups(branch->then_body, group), CloseGroups(branch->else_body, false);
+    result.push_back(std::move(stmt));
+  }
+  block = std::move(result);
+}
+
+}  // namespace
+
+ir::Result Pipeline(ir::Module& module, const Context& context, ir::Diagnostics&) {
+  for (ir::Kernel& kernel : module.kernels) {
+    const size_t buffers = module.buffers.size();
+    Pass pass(module, kernel, context);
+    // While the pass rewrites this copy of the body, it still reads the original.
+    Block body = kernel.body;
+    pass.Visit(body);
+    kernel.body = std::move(body);
+    Declare(module, kernel, buffers);
+    CloseGroups(kernel.body, false);
+  }
+  return {};
+}
+
+}  // namespace kiln::compiler

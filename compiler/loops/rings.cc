@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/loops/rings.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/producer_slice.h"
+#include "compiler/mapping/tensor_copies.h"
+#include "compiler/rewrite/versions.h"
+#include "compiler/rules/roles.h"
+#include "compiler/rules/shared.h"
+#include "ir/verify.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::Block;
+using ir::BufferId;
+using ir::Space;
+using ir::Stmt;
+
+constexpr uint32_t kMostConsumers = 512;  // a choice: of a larger block, each would have at most 88 registers
+
+ir::Copy* TensorLoad(const ir::Module& module, Stmt& stmt) {
+  auto* copy = std::get_if<ir::Copy>(&stmt.op);
+  if (copy == nullptr || !copy->plan || copy->plan->instruction != ir::CopyInstruction::kTensor) return nullptr;
+  return module[copy->dst.buffer].space == Space::kShared ? copy : nullptr;
+}
+
+// Every buffer that a statement and what is in it touch.
+std::set<BufferId> Touched(const ir::Module& module, const Stmt& stmt) {
+  std::set<BufferId> touched;
+  const auto add = [&](const Stmt& inner) {
+    for (const Access& access : AccessesOf(module, inner)) touched.insert(access.buffer);
+  };
+  add(stmt);
+  if (const auto* loop = std::get_if<ir::For>(&stmt.op)) ir::Walk(loop->body, add);
+  if (const auto* loop = std::get_if<ir::While>(&stmt.op)) ir::Walk(loop->body, add);
+  if (const auto* branch = std::get_if<ir::If>(&stmt.op)) ir::Walk(branch->then_body, add), ir::Walk(branch->else_body, add);
+  return touched;
+}
+
+// The tiles of one ring; members are positions in the block.
+struct Group {
+  std::vector<size_t> copies;
+  size_t first_use, last_use;
+};
+struct BlockPlan {
+  Block* block;
+  ir::For* loop;  // the loop around; nullptr: the block is the kernel's body
+  std::vector<Group> groups;
+  int64_t stages;
+  int64_t stage_bytes;
+};
+
+class Builder {
+ public:
+  Builder(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
+
+  void Run() {
+    CountUses();
+    if (Find(kernel_.body) && !plans_.empty() && AddBody() && MayHaveRoles() && FitStages()) {
+      const size_t buffers = module_.buffers.size();
+      for (BlockPlan& plan : plans_) Apply(plan);
+      kernel_.producers = kProducers;
+      Declare(module_, kernel_, buffers);
+    } else {
+      MakePlain();
+    }
+  }
+
+ private:
+  void CountUses() {
+    ir::Walk(kernel_.body, [&](const Stmt& stmt) {
+      for (const Access& access : AccessesOf(module_, stmt)) {
+        ++uses_[access.buffer];
+        if (access.write) ++writes_[access.buffer];
+      }
+      if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op); reduce != nullptr && reduce->scratch) ++uses_[*reduce->scratch];
+      if (const auto* sum = std::get_if<ir::PairSum>(&stmt.op); sum != nullptr && sum->scratch) {
+        scratch_ += module_.ShapeOf(*sum->scratch)[0] * ir::Bytes(module_[*sum->scratch].dtype);
+      }
+      const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+      if (copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor &&
+          module_[copy->src.buffer].space == Space::kShared) {
+        stored_.insert(copy->src.buffer);
+      }
+    });
+  }
+
+  bool MayHaveRoles() const {
+    if (context_.options.disable_warp_specialization()) return false;
+    if (kernel_.threads % kGroupThreads != 0 || kernel_.threads > kMostConsumers) return false;
+    // As many blocks as the program asks for must still fit on a multiprocessor.
+    if (uint64_t(kernel_.min_blocks) * (kernel_.threads + kProducers) > ir::kMaxResidentThreads) return false;
+    const std::function<bool(const Stmt&)> loads = [&](const Stmt& stmt) { return loads_.contains(&stmt); };
+    return ProducerSlice(module_, kernel_, loads).sound();
+  }
+
+  // --- what there is ---
+
+  // Finds pipelined loops. False if some tensor load cannot be part of a ring.
+  bool Find(Block& block) {
+    bool all = true;
+    for (Stmt& stmt : block) {
+      if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) {
+        if (std::ranges::any_of(loop->body, [&](Stmt& inner) { return TensorLoad(module_, inner) != nullptr; })) {
+          all &= AddLoop(*loop);
+        } else {
+          all &= Find(loop->body);
+        }
+      }
+      if (auto* loop = std::get_if<ir::While>(&stmt.op)) all &= Find(loop->body);
+      if (auto* branch = std::get_if<ir::If>(&stmt.op)) all = Find(branch->then_body) && Find(branch->else_body) && all;
+      all &= &block == &kernel_.body || TensorLoad(module_, stmt) == nullptr;
+    }
+    return all;
+  }
+
+  // A tile that the kernel loads once gets a ring of one stage. The ring is filled again as soon as the persistent block's previous tile
+  // has no more readers.
+  bool AddBody() {
+    BlockPlan plan{&kernel_.body, nullptr, {}, 1, 0};
+    if (!AddCopies(plan)) return false;
+    if (!plan.groups.empty()) plans_.push_back(std::move(plan));  // must come last: the push moves plans, and others point into them
+    return true;
+  }
+
+  bool AddLoop(ir::For& loop) {
+    BlockPlan plan{&loop.body, &loop, {}, loop.num_stages, 0};
+    if (loop.kind != ir::LoopKind::kPipelined) return false;
+    // A load under a condition or in an inner loop does not run exactly once in each iteration, as a ring needs.
+    size_t direct = 0, all = 0;
+    for (Stmt& stmt : loop.body) direct += TensorLoad(module_, stmt) != nullptr;
+    ir::Walk(loop.body, [&](Stmt& stmt) { all += TensorLoad(module_, stmt) != nullptr; });
+    if (direct != all || !AddCopies(plan)) return false;
+    plans_.push_back(std::move(plan));
+    return true;
+  }
+
+  bool AddCopies(BlockPlan& plan) {
+    Block& block = *plan.block;
+    std::vector<std::set<BufferId>> touched;
+    for (const Stmt& stmt : block) touched.push_back(Touched(module_, stmt));
+    for (size_t i = 0; i < block.size(); ++i) {
+      const ir::Copy* copy = TensorLoad(module_, block[i]);
+      if (copy == nullptr) {
+        const auto* other = std::get_if<ir::Copy>(&block[i].op);
+        const bool loads =
+            other != nullptr && module_[other->src.buffer].space == Space::kGlobal && module_[other->dst.buffer].space == Space::kShared;
+        if (loads && plan.loop != nullptr) return false;  // another kind of load needs a pipeline of its own
+        continue;
+      }
+      if (!AddCopy(*copy, i, touched, plan)) return false;
+      loads_.insert(&block[i]);
+    }
+    return true;
+  }
+
+  // Only this block touches the tile, only this copy fills it, and it does so before any use; nothing in the kernel writes the source.
+  bool AddCopy(const ir::Copy& copy, size_t position, const std::vector<std::set<BufferId>>& touched, BlockPlan& plan) {
+    const BufferId tile = copy.dst.buffer;
+    if (writes_[tile] != 1 || writes_.contains(copy.src.buffer) || stored_.contains(tile)) return false;
+    size_t first = 0, last = 0;
+    int64_t uses = 0;
+    ir::Walk(*plan.block, [&](const Stmt& stmt) {
+      for (const Access& access : AccessesOf(module_, stmt)) uses += access.buffer == tile;
+    });
+    if (uses != uses_[tile]) return false;
+    for (size_t i = 0; i < touched.size(); ++i) {
+      if (i == position || !touched[i].contains(tile)) continue;
+      if (i < position) return false;
+      if (first == 0) first = i;
+      last = i;
+    }
+    if (first == 0) return false;
+    plan.stage_bytes += VersionBytes(module_, tile);
+    for (Group& group : plan.groups) {
+      if (group.first_use != first) continue;
+      group.copies.push_back(position);
+      group.last_use = std::max(group.last_use, last);
+      return true;
+    }
+    plan.groups.push_back({{position}, first, last});
+    return true;
+  }
+
+  // Fewer stages where shared memory would not hold them all.
+  bool FitStages() {
+    std::set<BufferId> tiles;
+    for (const BlockPlan& plan : plans_)
+      for (const Group& group : plan.groups)
+        for (size_t i : group.copies) tiles.insert(std::get<ir::Copy>((*plan.block)[i].op).dst.buffer);
+    int64_t fixed = 0;
+    for (const auto& [buffer, count] : uses_)
+      if (module_[buffer].space == Space::kShared && module_[buffer].layout && !tiles.contains(buffer)) fixed += VersionBytes(module_, buffer);
+    for (const BlockPlan& plan : plans_) fixed += int64_t(plan.groups.size()) * kBarrierRoom;
+    fixed += scratch_;
+    const auto total = [&] {
+      int64_t bytes = fixed;
+      for (const BlockPlan& plan : plans_) bytes += plan.stages * plan.stage_bytes;
+      return bytes;
+    };
+    while (total() > int64_t(context_.target->max_shared_bytes)) {
+      BlockPlan& deepest = *std::ranges::max_element(plans_, {}, [](const BlockPlan& plan) { return plan.stages; });
+      if (--deepest.stages < 2) return false;
+    }
+    return true;
+  }
+
+  // --- the new program ---
+
+  ir::Ring MakeRing(const BlockPlan& plan, std::string name) {
+    const auto add = [&](Space space, ir::DType dtype, int64_t extent, std::string_view suffix) {
+      ir::Buffer buffer{space, dtype, {module_.exprs.Int(extent)}};
+      buffer.name = name + std::string(suffix) + std::to_string(module_.buffers.size());
+      if (space == Space::kBarrier) buffer.layout = ir::Layout::Strided(std::array{extent}, std::array<int64_t, 1>{1});
+      return module_.AddBuffer(std::move(buffer));
+    };
+    return {add(Space::kBarrier, ir::DType::kI64, 2 * plan.stages, "_ring"), add(Space::kLocal, ir::DType::kI32, 2, "_at")};
+  }
+
+  void Apply(BlockPlan& plan) {
+    Block& block = *plan.block;
+    const size_t count = block.size();
+    std::vector<Block> before(count), after(count);
+    std::set<size_t> moved;
+    for (const Group& group : plan.groups) {
+      const BufferId lead = std::get<ir::Copy>(block[group.copies.front()].op).dst.buffer;
+      const ir::Ring ring = MakeRing(plan, module_[lead].name);
+      const ir::ExprId stage = module_.exprs.Load(ring.position, ir::DType::kI32, std::vector{module_.exprs.Int(0)});
+      const ir::SourceLoc loc = block[group.copies.back()].loc;
+      Block fill;
+      int64_t bytes = 0;
+      for (size_t i : group.copies) {
+        auto& copy = std::get<ir::Copy>(block[i].op);
+        const BufferId tile = copy.dst.buffer;
+        copy.plan->ring = ring;
+        int64_t size = ir::Bytes(module_[tile].dtype);
+        for (int64_t extent : copy.dst.extents) size *= extent;
+        bytes += size;
+        UseVersion(module_, block, tile, stage);
+        AddVersions(module_, tile, plan.stages);
+        fill.push_back(block[i]);
+        moved.insert(i);
+      }
+      Block& start = before[group.copies.back()];  // behind every let that one of them needs
+      start.push_back({ir::RingStep{ir::RingAction::kAcquire, ring, bytes}, loc});
+      std::ranges::move(fill, std::back_inserter(start));
+      before[group.first_use].push_back({ir::RingStep{ir::RingAction::kWait, ring}, block[group.first_use].loc});
+      after[group.last_use].push_back({ir::RingStep{ir::RingAction::kRelease, ring}, block[group.last_use].loc});
+      after[group.last_use].push_back({ir::RingStep{ir::RingAction::kAdvance, ring}, block[group.last_use].loc});
+    }
+    Block body;
+    for (size_t i = 0; i < count; ++i) {
+      std::ranges::move(before[i], std::back_inserter(body));
+      if (!moved.contains(i)) body.push_back(std::move(block[i]));
+      std::ranges::move(after[i], std::back_inserter(body));
+    }
+    block = std::move(body);
+    if (plan.loop == nullptr) return;
+    plan.loop->kind = ir::LoopKind::kSerial;
+    plan.loop->num_stages = 0;
+  }
+
+  void MakePlain() {
+    ir::Walk(kernel_.body, [&](Stmt& stmt) {
+      if (ir::Copy* copy = TensorLoad(module_, stmt)) copy->plan->instruction = PlainInstruction(module_, *copy, copy->plan->vector, context_);
+    });
+  }
+
+  static constexpr int64_t kBarrierRoom = 128;  // a ring's mbarriers, with their alignment
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Context& context_;
+  std::map<BufferId, int64_t> uses_, writes_;
+  int64_t scratch_ = 0;        // bytes through which pairs of blocks exchange sums
+  std::set<BufferId> stored_;  // tiles that tensor stores read, for an unknown time
+  std::vector<BlockPlan> plans_;
+  std::set<const Stmt*> loads_;
+};
+
+}  // namespace
+
+void Rings(ir::Module& module, ir::Kernel& kernel, const Context& context) { Builder(module, kernel, context).Run(); }
+
+}  // namespace kiln::compiler

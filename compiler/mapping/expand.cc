@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/mapping/expand.h"
+
+#include <optional>
+#include <utility>
+
+#include "compiler/rewrite/elementwise.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::ExprId;
+using ir::Space;
+
+// The table of the family elementwise: what an element of the destination becomes. `element` loads the one of a region that belongs to it.
+ExprId Becomes(ir::Module&, const ir::Fill& fill, const ElementOf&) { return fill.value; }
+
+// A loop whose elements each thread keeps to itself.
+void MakePrivate(ir::For& loop) {
+  ir::Block body = std::move(loop.body);
+  for (size_t v = loop.vars.size(); v-- > 1;) {
+    ir::For inner{ir::LoopKind::kUnroll, {loop.vars[v]}, {loop.extents[v]}, std::move(body)};
+    body.clear();
+    body.push_back({std::move(inner), {}});
+  }
+  loop.kind = ir::LoopKind::kUnroll;
+  loop.coalesced_width = 0;  // of neighbouring threads
+  loop.vars.resize(1);
+  loop.extents.resize(1);
+  loop.body = std::move(body);
+}
+
+ir::Region Whole(ir::Module& module, BufferId buffer) {
+  ir::Region region{buffer, {}, module.ShapeOf(buffer)};
+  region.offsets.assign(region.extents.size(), module.exprs.Int(0));
+  return region;
+}
+
+// Replaces each copy and each op of the family elementwise by a loop, and makes both sides of each reduction fragments.
+class Expander {
+ public:
+  explicit Expander(ir::Module& module) : module_(module) {}
+
+  void Visit(ir::Block& block) {
+    ir::Block result;
+    for (ir::Stmt& stmt : block) {
+      std::optional<ir::For> loop;
+      std::visit(ir::Overloaded{
+                     [&](ir::For& op) { Visit(op.body); },
+                     [&](ir::While& op) { Visit(op.body); },
+                     [&](ir::If& op) { Visit(op.then_body), Visit(op.else_body); },
+                     [&](const ir::Copy& op) {
+                       if (!IsLoad(op) && !IsTensor(op)) loop = CopyLoop(module_, op);
+                     },
+                     [&](const ir::Elementwise auto& op) { loop = LoopOf(op); },
+                     ir::Ignored<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Gemm, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
+                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                 },
+                 stmt.op);
+      if (loop) {
+        if (NamesPrivate(stmt.op)) MakePrivate(*loop);
+        stmt.op = std::move(*loop);
+      } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
+        ThroughFragments(*reduce, stmt, result);
+        continue;
+      }
+      result.push_back(std::move(stmt));
+    }
+    block = std::move(result);
+  }
+
+ private:
+  // Global to shared: the pipeline pass wants to see these whole.
+  bool IsLoad(const ir::Copy& copy) const {
+    return module_[copy.src.buffer].space == Space::kGlobal && module_[copy.dst.buffer].space == Space::kShared;
+  }
+  static bool IsTensor(const ir::Copy& copy) { return copy.plan && copy.plan->instruction == ir::CopyInstruction::kTensor; }
+  ir::For LoopOf(const ir::Elementwise auto& op) {
+    const ir::Region* dst = nullptr;
+    ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) {
+      if (use != ir::Use::kRead) dst = &region;
+    });
+    return ElementwiseLoop(module_, *dst, [&](const ElementOf& element) { return Becomes(module_, op, element); });
+  }
+  bool NamesPrivate(const ir::Op& op) const {
+    bool names = false;
+    ir::ForEachBuffer(op, [&](BufferId buffer) { names |= module_[buffer].space == Space::kLocal; });
+    return names;
+  }
+
+  void ThroughFragments(ir::Reduce reduce, const ir::Stmt& stmt, ir::Block& result) {
+    const auto is_whole_fragment = [&](const ir::Region& region) {
+      return module_[region.buffer].space == Space::kFragment && region.extents == module_.ShapeOf(region.buffer);
+    };
+    const auto fragment_like = [&](const ir::Region& region) {
+      ir::Buffer buffer{Space::kFragment, module_[region.buffer].dtype, {}};
+      for (int64_t extent : region.extents) buffer.shape.push_back(module_.exprs.Int(extent));
+      buffer.name = module_[region.buffer].name + "_reduce" + std::to_string(module_.buffers.size());
+      return Whole(module_, module_.AddBuffer(std::move(buffer)));
+    };
+    const ir::Region dst = reduce.dst;
+    if (!is_whole_fragment(reduce.src)) {
+      const ir::Region whole = fragment_like(reduce.src);
+      result.push_back({CopyLoop(module_, ir::Copy{reduce.src, whole}), stmt.loc});
+      reduce.src = whole;
+    }
+    const bool through = !is_whole_fragment(dst);
+    if (through) {
+      reduce.dst = fragment_like(dst);
+      if (!reduce.clear) result.push_back({CopyLoop(module_, ir::Copy{dst, reduce.dst}), stmt.loc});
+    }
+    const ir::Region reduced = reduce.dst;
+    result.push_back({std::move(reduce), stmt.loc});
+    if (through) result.push_back({CopyLoop(module_, ir::Copy{reduced, dst}), stmt.loc});
+  }
+
+  ir::Module& module_;
+};
+
+}  // namespace
+
+void Expand(ir::Module& module, ir::Block& block) { Expander(module).Visit(block); }
+
+}  // namespace kiln::compiler

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/mapping/instructions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "compiler/analysis/facts.h"
+#include "compiler/analysis/threads/thread_range.h"
+#include "compiler/mapping/tensor_copies.h"
+#include "compiler/rules/gemm.h"
+#include "compiler/rules/roles.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::Space;
+
+struct Partition {
+  int64_t warps_m, warps_n;
+};
+
+// Takes as many warps as divide the shape evenly; the policy chooses among equal counts.
+Partition PartitionWarps(int64_t atoms_m, int64_t atoms_n, int64_t warps, ir::WarpPolicy policy, const target::MmaInstruction& mma) {
+  Partition best{1, 1};
+  auto best_rank = std::tuple(int64_t{0}, int64_t{0}, int64_t{0});
+  for (int64_t m = 1; m <= warps; ++m) {
+    if (atoms_m % m != 0) continue;
+    for (int64_t n = 1; n * m <= warps; ++n) {
+      if (atoms_n % n != 0 || warps % (m * n) != 0) continue;
+      // Elements of both operands that one warp reads: less is better.
+      const int64_t perimeter = atoms_m / m * mma.m + atoms_n / n * mma.n;
+      const int64_t preference = policy == ir::WarpPolicy::kFullRow ? m : policy == ir::WarpPolicy::kFullCol ? n : -perimeter;
+      const auto rank = policy == ir::WarpPolicy::kSquare ? std::tuple(m * n, preference, m) : std::tuple(preference, m * n, m);
+      if (rank > best_rank || best_rank == std::tuple(int64_t{0}, int64_t{0}, int64_t{0})) {
+        best_rank = rank;
+        best = {m, n};
+      }
+    }
+  }
+  return best;
+}
+
+// Registers of a thread that hold no fragments, but addresses and what is computed from them. A choice: ptxas does not tell how many it needs.
+constexpr int64_t kOtherRegisters = 31;
+
+class Chooser {
+ public:
+  Chooser(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) : module_(module), context_(context), diagnostics_(diagnostics) {}
+
+  void Run() {
+    for (ir::Kernel& kernel : module_.kernels) {
+      threads_ = kernel.threads;
+      if (threads_ % context_.target->warp_size != 0) {
+        diagnostics_.Error(std::to_string(threads_) + " threads are not a whole number of warps of " + std::to_string(context_.target->warp_size),
+                           "use a multiple of " + std::to_string(context_.target->warp_size) + " threads");
+        continue;
+      }
+      if (threads_ > context_.target->max_threads) {
+        diagnostics_.Error(std::to_string(threads_) + " threads; " + std::string(context_.target->name) + " has at most " +
+                               std::to_string(context_.target->max_threads) + " in a block",
+                           "use fewer threads");
+        continue;
+      }
+      if (!LocalsFit(kernel)) continue;
+      Facts facts(module_);
+      facts.EnterKernel(kernel);
+      range_ = AllThreads(kernel), kernel_ = &kernel;
+      Visit(kernel.body, facts);
+      // A shared tile has one layout, so it must suit every product that reads the tile.
+      while (FindMixed(kernel.body)) Visit(kernel.body, facts);
+    }
+  }
+
+ private:
+  bool LocalsFit(const ir::Kernel& kernel) {
+    int64_t bytes = 0;
+    ir::SourceLoc largest;
+    int64_t most = 0;
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      const auto* alloc = std::get_if<ir::Alloc>(&stmt.op);
+      if (alloc == nullptr || module_[alloc->buffer].space != Space::kLocal) return;
+      int64_t bits = ir::Bits(module_[alloc->buffer].dtype);
+      for (int64_t extent : module_.ShapeOf(alloc->buffer)) bits *= extent;
+      bytes += (bits + 7) / 8;
+      if (bits > most) most = bits, largest = stmt.loc;
+    });
+    if (bytes <= int64_t(context_.target->MaxLocalBytes())) return true;
+    diagnostics_.Error(fmt::format("the arrays of each thread take {} bytes; {} has {} for a thread", bytes, context_.target->name,
+                                   context_.target->MaxLocalBytes()),
+                       "make them smaller, or share one among the block's threads with T.alloc_shared or T.alloc_fragment", largest);
+    return false;
+  }
+
+  // Adds the operands that one gemm's instruction reads from shared memory itself and another's does not; true if there are new ones.
+  bool FindMixed(const ir::Block& body) {
+    std::set<BufferId> grouped, single;
+    ir::Walk(body, [&](const ir::Stmt& stmt) {
+      const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
+      if (gemm == nullptr || !gemm->plan) return;
+      std::set<BufferId>& readers = RowOf(*gemm).reads_shared ? grouped : single;
+      readers.insert({gemm->a.buffer, gemm->b.buffer});
+    });
+    const size_t before = mixed_.size();
+    std::ranges::set_intersection(grouped, single, std::inserter(mixed_, mixed_.end()));
+    return mixed_.size() != before;
+  }
+
+  void Visit(ir::Block& block, Facts facts) {
+    for (ir::Stmt& stmt : block) {
+      loc_ = stmt.loc;
+      std::visit(ir::Overloaded{
+                     [&](ir::For& op) {
+                       Facts inner = facts;
+                       inner.EnterLoop(op);
+                       Visit(op.body, inner);
+                     },
+                     [&](ir::If& op) {
+                       Facts inner = facts;
+                       inner.Assume(op.cond);
+                       const ir::ThreadRange outer = range_;
+                       range_ = op.then_threads.value_or(outer);
+                       Visit(op.then_body, inner);
+                       range_ = op.else_threads.value_or(outer);
+                       Visit(op.else_body, facts);
+                       range_ = outer;
+                     },
+                     [&](ir::While& op) { Visit(op.body, facts); },
+                     [&](ir::Let& op) { facts.Bind(op); },
+                     [&](ir::Assume& op) { facts.Assume(op.cond); },
+                     [&](ir::Gemm& op) { ChooseGemm(op); },
+                     [&](ir::Copy& op) { ChooseCopy(op, facts); },
+                     ir::Ignored<ir::Alloc, ir::Store, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
+                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                 },
+                 stmt.op);
+    }
+  }
+
+  void ChooseGemm(ir::Gemm& gemm) {
+    if (gemm.c.extents != module_.ShapeOf(gemm.c.buffer)) {
+      diagnostics_.Unsupported("a gemm accumulates into a part of '" + module_[gemm.c.buffer].name + "'",
+                               "give it a fragment of its own and copy that", loc_);
+      return;
+    }
+    const GemmShape shape = ShapeOf(gemm);
+    const ir::DType a = module_[gemm.a.buffer].dtype, b = module_[gemm.b.buffer].dtype, c = module_[gemm.c.buffer].dtype;
+    ir::GemmPlan plan = PlanWith(ScalarInstruction(gemm, shape, a, b, c));
+    if (!IsOfWholeWarps(range_, context_.target->warp_size)) {
+      if (!gemm.plan)
+        kernel_->decisions.push_back({"instructions", gemm.c.buffer,
+                                      fmt::format("products one by one, by threads {} to {}", range_.begin, range_.end - 1),
+                                      "matrix instructions take whole warps", loc_});
+      gemm.plan = std::move(plan);
+      return;
+    }
+    const int64_t warps = range_.Count() / context_.target->warp_size;
+    auto best = std::tuple(1e300, 1e300);
+    for (const target::MmaInstruction& mma : target::MmaInstructions(*context_.target)) {
+      if (mma.a != a || mma.b != b || mma.c != c) continue;
+      if (mma.IsByGroup() && !WgmmaFits(gemm, mma, warps)) continue;
+      if (shape.m % mma.m != 0 || shape.n % mma.n != 0 || shape.k % mma.k != 0) continue;
+      // With several groups along m, each would hold all of b's columns in registers.
+      const Partition p = PartitionWarps(mma.swapped ? 1 : shape.m / mma.m, shape.n / mma.n, warps / mma.Warps(), gemm.policy, mma);
+      if (mma.IsByGroup() && !mma.swapped && !WgmmaReads(module_, gemm.b, gemm.transpose_b, shape.n / p.warps_n)) continue;
+      const double issued = double(shape.m / mma.m / p.warps_m) * double(shape.n / mma.n / p.warps_n) * double(shape.k / mma.k);
+      // Operand elements an instruction takes for each product: the tie-break between equal rates.
+      const double feed = double(mma.m + mma.n) / (double(mma.m) * mma.n) + 1.0 / mma.k;
+      if (const auto cost = std::tuple(issued * mma.cycles, feed); cost < best) {
+        best = cost;
+        plan = PlanWith(mma, p.warps_m, p.warps_n);
+        plan.promoted = IsPromoted(gemm, mma);
+        plan.by_warps = IsFasterByWarps(module_, gemm, mma, *context_.target);
+      }
+    }
+    gemm.plan = std::move(plan);
+  }
+
+  // Registers that all fragments of the program take if they are spread evenly.
+  int64_t FragmentWords() const {
+    int64_t words = 0;
+    for (uint32_t id = 0; id < module_.buffers.size(); ++id) {
+      if (module_.buffers[id].space != Space::kFragment) continue;
+      int64_t bits = ir::Bits(module_.buffers[id].dtype);
+      for (int64_t extent : module_.ShapeOf(BufferId(id))) bits *= extent;
+      words += bits / 32 / range_.Count();
+    }
+    return words;
+  }
+
+  bool IsPromoted(const ir::Gemm& gemm, const target::MmaInstruction& mma) const {
+    return mma.short_sums && !gemm.clear_accum && !context_.options.fast_accumulation();
+  }
+
+  // ptxas demands registers for an instruction's results and 26 more at the kernel's start, before the warp roles exchange registers.
+  bool HasRegisters(const target::MmaInstruction& mma) const {
+    constexpr int64_t kMore = 26;
+    const int64_t start = int64_t(context_.target->registers_per_multiprocessor) / (threads_ + kProducers) / 8 * 8;
+    return mma.c_layout.Registers() * ir::Bits(mma.c) / 32 + kMore <= start;
+  }
+
+  // Shared operands must lie in memory as the instruction reads them. Only the instruction's A may be a fragment.
+  bool WgmmaFits(const ir::Gemm& gemm, const target::MmaInstruction& mma, int64_t warps) const {
+    if (context_.options.disable_wgmma()) return false;
+    if (range_.begin % kGroupThreads != 0 || warps % mma.Warps() != 0) return false;
+    const int64_t own = IsPromoted(gemm, mma) ? mma.c_layout.Registers() : 0;
+    // ptxas serialises wgmma where registers run short, which costs more than the spills of mma.sync.
+    if (FragmentWords() + own + kOtherRegisters > int64_t(context_.target->registers_per_thread)) return false;
+    if (mixed_.contains(gemm.a.buffer) || mixed_.contains(gemm.b.buffer)) return false;
+    if (!HasRegisters(mma)) return false;
+    if (mma.swapped) {
+      const bool b_in_registers = gemm.transpose_b && IsOperandFragment(gemm.b);
+      return (b_in_registers || WgmmaReads(module_, gemm.b, gemm.transpose_b, mma.n)) && WgmmaReads(module_, gemm.a, !gemm.transpose_a, mma.m);
+    }
+    const bool a_in_registers = !gemm.transpose_a && IsOperandFragment(gemm.a);
+    return (a_in_registers || WgmmaReads(module_, gemm.a, !gemm.transpose_a, mma.m)) && WgmmaReads(module_, gemm.b, gemm.transpose_b, mma.n);
+  }
+
+  bool IsOperandFragment(const ir::Region& region) const {
+    const ir::Buffer& buffer = module_[region.buffer];
+    return buffer.space == Space::kFragment && region.extents == module_.ShapeOf(region.buffer) && WgmmaTile(region.extents, ir::Bits(buffer.dtype));
+  }
+
+  const target::MmaInstruction& ScalarInstruction(const ir::Gemm& gemm, const GemmShape& shape, ir::DType a, ir::DType b, ir::DType c) const {
+    const bool bytes = ir::IsInteger(a) && ir::IsInteger(b) && ir::Bits(a) == 8 && ir::Bits(b) == 8 && c == ir::DType::kI32;
+    // Four neighbours along k lie in one aligned word.
+    const auto aligned = [&](const ir::Region& region) {
+      return module_.ShapeOf(region.buffer).back() % 4 == 0 && module_.exprs.ConstInt(region.offsets.back()).value_or(1) % 4 == 0;
+    };
+    const bool contiguous = !gemm.transpose_a && gemm.transpose_b && shape.k % 4 == 0 && aligned(gemm.a) && aligned(gemm.b);
+    return bytes && contiguous && context_.target->Has(target::Feature::kDp4a) ? target::Dp4a() : target::Fma();
+  }
+
+  void ChooseCopy(ir::Copy& copy, const Facts& facts) {
+    const ir::Buffer& src = module_[copy.src.buffer];
+    const ir::Buffer& dst = module_[copy.dst.buffer];
+    ir::CopyPlan plan;
+    const int bits = std::max(ir::Bits(src.dtype), ir::Bits(dst.dtype));
+    int64_t vector = std::max<int64_t>(1, 128 / bits);
+    if (copy.coalesced_width > 0) vector = std::min<int64_t>(vector, copy.coalesced_width);
+    vector = std::gcd(vector, InnerExtent(copy));
+    vector = std::min(Width(copy.src, facts, vector), Width(copy.dst, facts, vector));
+    plan.vector = int32_t(vector);
+    plan.instruction = PlainInstruction(module_, copy, vector, context_);
+    copy.plan = std::move(plan);
+  }
+
+  static int64_t InnerExtent(const ir::Copy& copy) {
+    for (size_t i = copy.src.extents.size(); i-- > 0;)
+      if (copy.src.extents[i] != 1) return i + 1 == copy.src.extents.size() ? copy.src.extents[i] : 1;
+    return 1;
+  }
+
+  // The largest power of two ≤ `vector` of neighbouring elements that every access of the region may take at once: aligned, and
+  // inside or outside of the buffer as a whole.
+  int64_t Width(const ir::Region& region, const Facts& facts, int64_t vector) const {
+    const ir::Buffer& buffer = module_[region.buffer];
+    if (region.extents.empty() || region.extents.back() == 1) return 1;
+    if (buffer.space != Space::kGlobal) return std::gcd(vector, facts.DivisorOf(region.offsets.back()));
+    vector = std::min<int64_t>(vector, std::max<int64_t>(1, context_.pointer_alignment() * 8 / ir::Bits(buffer.dtype)));
+    const size_t last = region.offsets.size() - 1;
+    int64_t divisor = facts.DivisorOf(region.offsets[last]);
+    if (!buffer.strides.empty() && !module_.exprs.IsConst(buffer.strides[last], 1)) return 1;
+    for (size_t d = 0; d < last; ++d) {
+      if (region.extents[d] == 1 && module_.exprs.IsConst(region.offsets[d], 0)) continue;
+      divisor = std::gcd(divisor, RowStrideDivisor(buffer, d, facts));
+    }
+    if (!facts.Inside(region.offsets[last], region.extents[last], buffer.shape[last])) {
+      divisor = std::gcd(divisor, facts.DivisorOf(buffer.shape[last]));
+    }
+    return std::gcd(vector, divisor);
+  }
+
+  static int64_t RowStrideDivisor(const ir::Buffer& buffer, size_t d, const Facts& facts) {
+    if (!buffer.strides.empty()) return facts.DivisorOf(buffer.strides[d]);
+    int64_t stride = 1;
+    for (size_t inner = d + 1; inner < buffer.shape.size(); ++inner) stride *= std::max<int64_t>(1, facts.DivisorOf(buffer.shape[inner]));
+    return stride;
+  }
+
+  ir::Module& module_;
+  const Context& context_;
+  ir::Diagnostics& diagnostics_;
+  int64_t threads_ = 0;    // of the block
+  ir::ThreadRange range_;  // of these, the threads that come to the statement
+  ir::Kernel* kernel_ = nullptr;
+  ir::SourceLoc loc_;
+  std::set<BufferId> mixed_;  // operands that must stay readable by single warps
+};
+
+}  // namespace
+
+ir::Result Instructions(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
+  Chooser(module, context, diagnostics).Run();
+  if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
+  return {};
+}
+
+}  // namespace kiln::compiler

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/mapping/register_budget.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/declaration.h"
+#include "ir/op.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+
+struct Lifetime {
+  int64_t first, last;
+};
+
+// The span of the program in which each fragment holds values that are still needed. The span may be too short: a fragment that only one
+// loop uses may have to keep its values from one iteration to the next, which this does not examine.
+class Lifetimes {
+ public:
+  explicit Lifetimes(const ir::Module& module) : module_(module) {}
+
+  std::map<BufferId, Lifetime> Of(const ir::Kernel& kernel) {
+    Visit(kernel.body);
+    return std::move(lifetimes_);
+  }
+
+ private:
+  void Visit(const ir::Block& block) {
+    for (const ir::Stmt& stmt : block) {
+      const int64_t start = ++clock_;
+      for (const Access& access : AccessesOf(module_, stmt)) Touch(access.buffer);
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Visit(branch->then_body), Visit(branch->else_body);
+      if (const auto* loop = std::get_if<ir::While>(&stmt.op)) VisitLoop(loop->body, start);
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop != nullptr && loop->kind != ir::LoopKind::kParallel) VisitLoop(loop->body, start);
+    }
+  }
+
+  // A value from before the loop that the loop uses lives to the loop's end.
+  void VisitLoop(const ir::Block& body, int64_t start) {
+    loops_.push_back(start);
+    Visit(body);
+    loops_.pop_back();
+    for (const BufferId id : std::exchange(carried_[start], {})) lifetimes_.at(id).last = clock_;
+    carried_.erase(start);
+  }
+
+  void Touch(BufferId id) {
+    if (module_[id].space != ir::Space::kFragment || !module_[id].layout) return;
+    Lifetime& life = lifetimes_.try_emplace(id, Lifetime{clock_, clock_}).first->second;
+    life.last = clock_;
+    for (const int64_t start : loops_)
+      if (life.first < start) carried_[start].insert(id);
+  }
+
+  const ir::Module& module_;
+  int64_t clock_ = 0;
+  std::vector<int64_t> loops_;  // where those around begin
+  std::map<int64_t, std::set<BufferId>> carried_;
+  std::map<BufferId, Lifetime> lifetimes_;
+};
+
+int64_t WordsOf(const ir::Buffer& buffer) { return (buffer.layout->Registers() * ir::Bits(buffer.dtype) + 31) / 32; }
+
+// The moment at which the live fragments take the most registers.
+int64_t Fullest(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes) {
+  std::map<int64_t, int64_t> changes;
+  for (const auto& [id, life] : lifetimes) changes[life.first] += WordsOf(module[id]), changes[life.last + 1] -= WordsOf(module[id]);
+  int64_t words = 0, most = 0, when = 0;
+  for (const auto& [time, change] : changes)
+    if ((words += change) > most) most = words, when = time;
+  return when;
+}
+
+}  // namespace
+
+void CheckRegisters(const ir::Module& module, const ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
+  const std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
+  const int64_t when = Fullest(module, lifetimes);
+  int64_t words = 0, most = 0;
+  std::optional<BufferId> largest;
+  std::string table;
+  for (const auto& [id, life] : lifetimes) {
+    if (when < life.first || when > life.last) continue;
+    const int64_t own = WordsOf(module[id]);
+    words += own;
+    if (own > most) most = own, largest = id;
+    table += "\n  " + module[id].name + ": " + std::to_string(own);
+  }
+  if (words <= context.max_fragment_registers()) return;
+  SizeError(module, kernel, *largest,
+            "fragments take " + std::to_string(words) + " registers of each thread at a time; a thread of " + std::string(context.target->name) +
+                " has " + std::to_string(context.target->registers_per_thread) + ", and max_fragment_registers is " +
+                std::to_string(context.max_fragment_registers()) + ":" + table,
+            "use smaller tiles or more threads; a larger max_fragment_registers lets most of them spill", diagnostics);
+}
+
+}  // namespace kiln::compiler

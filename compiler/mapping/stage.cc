@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/mapping/stage.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/threads/register_map.h"
+#include "compiler/analysis/threads/thread_range.h"
+#include "compiler/rewrite/elementwise.h"
+#include "compiler/rewrite/versions.h"
+#include "compiler/rules/gemm.h"
+#include "compiler/rules/reduce.h"
+#include "ir/op.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+using ir::Layout;
+using ir::Space;
+
+int64_t Copies(const Layout& layout) {
+  return std::accumulate(layout.replicas().begin(), layout.replicas().end(), int64_t{1},
+                         [](int64_t n, const ir::Digit& digit) { return n * digit.size; });
+}
+
+class Stager {
+ public:
+  Stager(ir::Module& module, ir::Kernel& kernel, const Context& context)
+      : module_(module), kernel_(kernel), context_(context), threads_(AllThreads(kernel)) {}
+
+  void Visit(ir::Block& block) {
+    ir::Block result;
+    for (ir::Stmt& stmt : block) {
+      VisitBodies(stmt);
+      before_.clear();
+      after_.clear();
+      loc_ = stmt.loc;
+      auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop != nullptr && loop->kind == ir::LoopKind::kParallel) {
+        Loop(stmt, *loop);
+      } else if (auto* gemm = std::get_if<ir::Gemm>(&stmt.op)) {
+        Gemm(*gemm);
+      } else if (auto* reduce = std::get_if<ir::Reduce>(&stmt.op)) {
+        Reduce(*reduce);
+      } else if (auto* sum = std::get_if<ir::PairSum>(&stmt.op)) {
+        sum->scratch = Scratch(sum->sum, module_[sum->half.value_or(sum->sum)].layout->Registers() * kernel_.threads);
+      } else {
+        Scalars(stmt);
+      }
+      std::ranges::move(before_, std::back_inserter(result));
+      result.push_back(std::move(stmt));
+      std::ranges::move(after_, std::back_inserter(result));
+    }
+    block = std::move(result);
+  }
+
+ private:
+  void VisitBodies(ir::Stmt& stmt) {
+    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Visit(loop->body);
+    if (auto* loop = std::get_if<ir::While>(&stmt.op)) Visit(loop->body);
+    auto* branch = std::get_if<ir::If>(&stmt.op);
+    if (branch == nullptr) return;
+    const ir::ThreadRange outer = threads_;
+    threads_ = branch->then_threads.value_or(outer);
+    Visit(branch->then_body);
+    threads_ = branch->else_threads.value_or(outer);
+    Visit(branch->else_body);
+    threads_ = outer;
+  }
+
+  BufferId Like(BufferId id, Space space, std::string_view suffix) {
+    ir::Buffer buffer{space, module_[id].dtype, module_[id].shape};
+    buffer.name = module_[id].name + std::string(suffix) + std::to_string(module_.buffers.size());
+    return module_.AddBuffer(std::move(buffer));
+  }
+
+  // dst[…] = src[…] over the whole tile, in the order of `layout`.
+  ir::Stmt Move(BufferId src, BufferId dst, const Layout& layout) {
+    const std::vector<int64_t> shape = module_.ShapeOf(src);
+    ElementLoop element = MakeElementLoop(module_, shape, "s");
+    const ir::ExprId value = module_.exprs.Load(src, module_[src].dtype, element.indices);
+    element.loop.body.push_back({ir::Store{dst, element.indices, value}, loc_});
+    element.loop.layout = layout;
+    return {std::move(element.loop), loc_};
+  }
+
+  BufferId ToShared(BufferId fragment) {
+    const BufferId shared = Like(fragment, Space::kShared, "_shared");
+    before_.push_back(Move(fragment, shared, *module_[fragment].layout));
+    return shared;
+  }
+
+  // --- parallel loops ---
+
+  void Loop(const ir::Stmt& stmt, ir::For& loop) {
+    const std::vector<int64_t> extents = ExtentsOf(module_, loop);
+    std::set<BufferId> misfits, written;
+    // Several threads may run one iteration. If the iteration reads what the loop wrote, only the first of these threads can rely on its
+    // read, and passes the result to the others through shared memory.
+    const bool by_first = loop.layout && Copies(*loop.layout) > 1 && ReadsItsWrites(module_, stmt);
+    for (const Access& access : AccessesOf(module_, stmt)) {
+      if (module_[access.buffer].space != Space::kFragment) continue;
+      if (Fits(loop, extents, access) && !(by_first && access.write)) continue;
+      misfits.insert(access.buffer);
+    }
+    for (const Access& access : AccessesOf(module_, stmt))
+      if (access.write && misfits.contains(access.buffer)) written.insert(access.buffer);
+    for (BufferId fragment : misfits) {
+      const BufferId shared = ThroughShared(fragment, written.contains(fragment));
+      ReplaceBuffer(module_, loop.body, fragment, shared);
+    }
+  }
+
+  BufferId ThroughShared(BufferId fragment, bool written) {
+    const BufferId shared = ToShared(fragment);
+    if (written) after_.push_back(Move(shared, fragment, *module_[fragment].layout));
+    return shared;
+  }
+
+  // --- statements that touch single elements ---
+
+  void Scalars(ir::Stmt& stmt) {
+    std::map<BufferId, bool> written;
+    for (const Access& access : AccessesOf(module_, stmt)) {
+      if (module_[access.buffer].space != Space::kFragment || access.tile || HeldByAll(access.buffer)) continue;
+      written[access.buffer] |= access.write;
+    }
+    if (written.empty()) return;
+    for (const auto& [fragment, write] : written) ReplaceBuffer(module_, stmt, fragment, ThroughShared(fragment, write));
+    if (auto* loop = std::get_if<ir::While>(&stmt.op)) {
+      TestInside(module_, *loop, loc_);
+      loop->body.insert(loop->body.begin(), std::make_move_iterator(before_.begin()), std::make_move_iterator(before_.end()));
+      before_.clear();
+    }
+  }
+
+  bool HeldByAll(BufferId fragment) const {
+    const std::vector<int64_t> shape = module_.ShapeOf(fragment);
+    return module_[fragment].layout->Registers() == std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  }
+
+  bool Fits(const ir::For& loop, const std::vector<int64_t>& extents, const Access& access) const {
+    if (!loop.layout) return false;
+    const std::optional<Projection> projection = ProjectionOf(module_, loop, access.indices);
+    if (!projection) return false;
+    const Layout& fragment = *module_[access.buffer].layout;
+    if (!RegisterMap(*loop.layout, extents, fragment, module_.ShapeOf(access.buffer), *projection)) return false;
+    if (!access.write) return true;
+    // Every thread that holds the element must write it.
+    const std::optional<Layout> written = FragmentFromLoop(*loop.layout, *projection);
+    return written && Copies(*written) == Copies(fragment);
+  }
+
+  // --- matrix products ---
+
+  void Gemm(ir::Gemm& gemm) {
+    const GemmShape shape = ShapeOf(gemm);
+    const target::MmaInstruction& mma = RowOf(gemm);
+    if (mma.IsScalar()) {
+      Operand(gemm.a, nullptr);
+      Operand(gemm.b, nullptr);
+      Accumulator(gemm, ScalarAccumulatorLayout(shape, threads_.Count()));
+      return;
+    }
+    const WarpGrid grid = GridOf(gemm, threads_.Count(), *context_.target);
+    const int swapped[] = {1, 0};
+    if (mma.ReadsA()) {
+      Layout a = OperandALayout(mma, shape, grid);
+      if (gemm.transpose_a) a = a.Permuted(swapped);
+      Operand(gemm.a, &a);
+    }
+    if (mma.ReadsB()) {
+      Layout b = OperandBLayout(mma, shape, grid);
+      if (!gemm.transpose_b) b = b.Permuted(swapped);
+      Operand(gemm.b, &b);
+    }
+    // Warps compute by themselves only on an operand in registers; if the operand passes through shared memory, wgmma computes the product.
+    gemm.plan->by_warps &= module_[(mma.swapped ? gemm.b : gemm.a).buffer].space == Space::kFragment;
+    Accumulator(gemm, AccumulatorLayout(mma, shape, grid));
+  }
+
+  Layout Fitted(Layout layout, const ir::Region& region) const {
+    std::vector<std::vector<ir::Digit>> dims = layout.dims();
+    dims.insert(dims.begin(), region.extents.size() - dims.size(), {});
+    return Layout(std::move(dims), layout.replicas());
+  }
+
+  void Operand(ir::Region& region, const Layout* wanted) {
+    const ir::Buffer& buffer = module_[region.buffer];
+    if (buffer.space != Space::kFragment) return;
+    const bool whole = region.extents == module_.ShapeOf(region.buffer);
+    if (wanted != nullptr && whole && *buffer.layout == Fitted(*wanted, region)) return;
+    region.buffer = ToShared(region.buffer);
+  }
+
+  void Accumulator(ir::Gemm& gemm, const Layout& wanted) {
+    const BufferId c = gemm.c.buffer;
+    const Layout layout = Fitted(wanted, gemm.c).Normalized();
+    if (*module_[c].layout == layout) return;
+    const BufferId shared = ToShared(c), fitted = Like(c, Space::kFragment, "_fitted");
+    module_[fitted].layout = layout;
+    before_.push_back(Move(shared, fitted, layout));
+    after_.push_back(Move(fitted, shared, layout));
+    after_.push_back(Move(shared, c, *module_[c].layout));
+    gemm.c.buffer = fitted;
+  }
+
+  // --- reductions ---
+
+  void Reduce(ir::Reduce& reduce) {
+    const Layout src = *module_[reduce.src.buffer].layout;  // a copy of the layout: adding buffers below invalidates references
+    const bool keep = reduce.dst.extents.size() == reduce.src.extents.size();
+    const Layout layout = src.WithoutDim(reduce.dim, keep).Normalized();
+    const BufferId dst = reduce.dst.buffer;
+    if (!(*module_[dst].layout == layout)) {
+      const BufferId fitted = Like(dst, Space::kFragment, "_fitted");
+      module_[fitted].layout = layout;
+      const BufferId shared = Like(dst, Space::kShared, "_shared");
+      if (!reduce.clear) {
+        before_.push_back(Move(dst, shared, *module_[dst].layout));
+        before_.push_back(Move(shared, fitted, layout));
+      }
+      after_.push_back(Move(fitted, shared, layout));
+      after_.push_back(Move(shared, dst, *module_[dst].layout));
+      reduce.dst.buffer = fitted;
+    }
+    int64_t partials = StepsOf(src, reduce.dim, LanesOf(threads_, context_.target->warp_size)).Partials();
+    if (reduce.cluster) partials *= kernel_.ClusterBlocks();
+    if (partials == 1) return;
+    int64_t elements = partials;
+    for (int d = 0; d < layout.rank(); ++d) elements *= layout.Extent(d);
+    if (reduce.cluster) elements = kExchangeTurns * (elements + kExchangeBarrierBytes / ir::Bytes(module_[dst].dtype));
+    reduce.scratch = Scratch(dst, elements);
+  }
+
+  BufferId Scratch(BufferId result, int64_t elements) {
+    // Partial results of types without arithmetic of their own are f32.
+    const ir::DType dtype = ir::Bits(module_[result].dtype) < 16 && ir::IsFloat(module_[result].dtype) ? ir::DType::kF32 : module_[result].dtype;
+    ir::Buffer scratch{Space::kShared, dtype, {module_.exprs.Int(elements)}};
+    scratch.name = module_[result].name + "_partials" + std::to_string(module_.buffers.size());
+    return module_.AddBuffer(std::move(scratch));
+  }
+
+  ir::Module& module_;
+  ir::Kernel& kernel_;
+  const Context& context_;
+  ir::ThreadRange threads_;  // the threads that come to the statement
+  ir::SourceLoc loc_;
+  ir::Block before_, after_;
+};
+
+}  // namespace
+
+void Stage(ir::Module& module, ir::Kernel& kernel, const Context& context) { Stager(module, kernel, context).Visit(kernel.body); }
+
+}  // namespace kiln::compiler

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/rewrite/elementwise.h"
+
+#include "ir/op.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::ExprId;
+
+std::vector<int64_t> Looped(const std::vector<int64_t>& extents) {
+  std::vector<int64_t> looped;
+  for (int64_t extent : extents)
+    if (extent != 1) looped.push_back(extent);
+  if (looped.empty()) looped.push_back(1);
+  return looped;
+}
+
+std::vector<ExprId> IndicesOf(ir::Module& module, const ir::Region& region, const std::vector<ExprId>& variables) {
+  std::vector<ExprId> indices;
+  size_t next = 0;
+  for (size_t d = 0; d < region.extents.size(); ++d) {
+    ExprId index = region.offsets[d];
+    if (region.extents[d] != 1) {
+      const ExprId variable = module.exprs.Cast(module.exprs.Type(index), variables[next++]);
+      index = module.exprs.Add(index, variable);
+    }
+    indices.push_back(index);
+  }
+  return indices;
+}
+
+}  // namespace
+
+ElementLoop MakeElementLoop(ir::Module& module, std::span<const int64_t> extents, std::string_view name) {
+  ElementLoop result;
+  result.loop.kind = ir::LoopKind::kParallel;
+  for (size_t i = 0; i < extents.size(); ++i) {
+    const std::string unique = std::string(name) + std::to_string(module.vars.size());
+    const ir::VarId var = module.AddVar({ir::VarKind::kLoop, ir::DType::kI32, 0, unique});
+    result.loop.vars.push_back(var);
+    result.loop.extents.push_back(module.exprs.Int(extents[i]));
+    result.indices.push_back(module.VarRef(var));
+  }
+  return result;
+}
+
+ir::For ElementwiseLoop(ir::Module& module, const ir::Region& dst, const std::function<ExprId(const ElementOf&)>& value) {
+  ElementLoop element = MakeElementLoop(module, Looped(dst.extents), "e");
+  const ElementOf load = [&](const ir::Region& region) {
+    return module.exprs.Load(region.buffer, module[region.buffer].dtype, IndicesOf(module, region, element.indices));
+  };
+  const ExprId stored = module.exprs.Cast(module[dst.buffer].dtype, value(load));
+  element.loop.body.push_back({ir::Store{dst.buffer, IndicesOf(module, dst, element.indices), stored}, {}});
+  return std::move(element.loop);
+}
+
+ir::For CopyLoop(ir::Module& module, const ir::Copy& copy) {
+  ir::For loop = ElementwiseLoop(module, copy.dst, [&](const ElementOf& element) { return element(copy.src); });
+  loop.coalesced_width = copy.coalesced_width;
+  return loop;
+}
+
+}  // namespace kiln::compiler

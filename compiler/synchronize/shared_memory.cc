@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/synchronize/shared_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/declaration.h"
+#include "compiler/analysis/threads/register_map.h"
+#include "compiler/rules/reduce.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::BufferId;
+
+struct Lifetime {
+  int64_t first, last;  // statements in preorder
+  bool Overlaps(const Lifetime& other) const { return first <= other.last && other.first <= last; }
+};
+
+// A buffer used inside of a loop lives as long as the loop, because an iteration may read what an earlier one wrote. If each iteration
+// writes the whole buffer before it reads any of it, the buffer lives for that part of the body only.
+class Lifetimes {
+ public:
+  explicit Lifetimes(const ir::Module& module) : module_(module) {}
+
+  std::map<BufferId, Lifetime> Of(const ir::Kernel& kernel) {
+    Visit(kernel.body);
+    // The producers fill rings ahead of everything else, so rings live throughout the kernel.
+    ir::Walk(kernel.body, [&](const ir::Stmt& stmt) {
+      if (const auto* step = std::get_if<ir::RingStep>(&stmt.op)) lifetimes_[step->ring.barriers] = {0, clock_};
+      const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+      if (copy != nullptr && copy->plan && copy->plan->ring) lifetimes_[copy->dst.buffer] = {0, clock_};
+      // Another block of the cluster may write here at any time.
+      const auto* reduce = std::get_if<ir::Reduce>(&stmt.op);
+      if (reduce != nullptr && reduce->cluster) lifetimes_[*reduce->scratch] = {0, clock_};
+    });
+    return std::move(lifetimes_);
+  }
+
+ private:
+  // When a block of statements first touches a buffer, and whether it then writes the whole buffer.
+  struct First {
+    int64_t at;
+    bool writes_whole;
+  };
+  using Firsts = std::map<BufferId, First>;
+
+  Firsts Visit(const ir::Block& block) {
+    Firsts firsts;
+    for (size_t i = 0; i < block.size(); ++i) {
+      const ir::Stmt& stmt = block[i];
+      const int64_t start = clock_++;
+      for (const Access& access : AccessesOf(module_, stmt)) Touch(access.buffer, start, WritesWhole(stmt, access.buffer), firsts);
+      // Reductions that share one barrier use their scratch at the same time.
+      for (const ir::Stmt& other : std::span(block).subspan(i, ExchangeTogether(std::span(block).subspan(i)))) {
+        Touch(*std::get<ir::Reduce>(other.op).scratch, start, true, firsts);
+      }
+      if (const auto* sum = std::get_if<ir::PairSum>(&stmt.op); sum != nullptr && sum->scratch) Touch(*sum->scratch, start, true, firsts);
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) {
+        const Firsts then = Visit(branch->then_body), otherwise = Visit(branch->else_body);
+        Merge(then, /*always=*/false, firsts);
+        Merge(otherwise, /*always=*/false, firsts);
+        // The threads of the two branches run at the same time.
+        if (branch->IsNarrowed()) KeepThrough(start, then), KeepThrough(start, otherwise);
+      }
+      const ir::Block* body = nullptr;
+      if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) body = &loop->body;
+      if (const auto* loop = std::get_if<ir::While>(&stmt.op)) body = &loop->body;
+      if (body == nullptr) continue;
+      const Firsts inside = Visit(*body);
+      for (const auto& [buffer, first] : inside) {
+        Lifetime& life = lifetimes_.at(buffer);
+        if (first.writes_whole && life.first >= start) continue;
+        life.first = std::min(life.first, start);
+        life.last = std::max(life.last, clock_ - 1);
+      }
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      const bool always = loop != nullptr && module_.exprs.ConstInt(loop->extents[0]).value_or(0) >= 1;
+      Merge(inside, always, firsts);
+    }
+    return firsts;
+  }
+
+  // The buffers used since `start` live from then until now.
+  void KeepThrough(int64_t start, const Firsts& inside) {
+    for (const auto& [buffer, first] : inside) {
+      Lifetime& life = lifetimes_.at(buffer);
+      life.first = std::min(life.first, start);
+      life.last = std::max(life.last, clock_ - 1);
+    }
+  }
+
+  static void Merge(const Firsts& inside, bool always, Firsts& firsts) {
+    for (const auto& [buffer, first] : inside) firsts.try_emplace(buffer, First{first.at, always && first.writes_whole});
+  }
+
+  void Touch(BufferId buffer, int64_t at, bool writes_whole, Firsts& firsts) {
+    if (module_[buffer].space != ir::Space::kShared) return;
+    firsts.try_emplace(buffer, First{at, writes_whole});
+    auto [it, added] = lifetimes_.try_emplace(buffer, Lifetime{at, at});
+    it->second.last = std::max(it->second.last, at);
+  }
+
+  // True of copies to the whole tile, and of loops over the whole tile that store to it and do not read it.
+  bool WritesWhole(const ir::Stmt& stmt, BufferId buffer) const {
+    if (module_[buffer].space != ir::Space::kShared) return false;
+    if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) {
+      return copy->dst.buffer == buffer && copy->dst.extents == module_.ShapeOf(buffer);
+    }
+    const auto* loop = std::get_if<ir::For>(&stmt.op);
+    if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->body.size() != 1) return false;
+    const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
+    if (store == nullptr || store->buffer != buffer) return false;
+    std::vector<Access> loads;
+    CollectLoads(module_.exprs, store->value, loads);
+    if (std::ranges::any_of(loads, [&](const Access& load) { return load.buffer == buffer; })) return false;
+    const std::optional<Projection> projection = ProjectionOf(module_, *loop, store->indices);
+    return projection && projection->Covers(*loop, module_, buffer);
+  }
+
+  const ir::Module& module_;
+  std::map<BufferId, Lifetime> lifetimes_;
+  int64_t clock_ = 0;
+};
+
+struct Placed {
+  int64_t begin, end;  // bytes
+  Lifetime life;
+};
+
+int64_t Align(int64_t value, int64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
+
+// Swizzles repeat within 1024 bytes; 128 bytes is what the widest access and a row of banks need.
+int64_t AlignmentOf(const ir::Buffer& buffer) { return buffer.layout->swizzle().bits > 0 ? 1024 : 128; }
+
+std::string Table(const ir::Module& module, const std::map<BufferId, Lifetime>& lifetimes) {
+  std::string table;
+  for (const auto& [id, life] : lifetimes) {
+    table += fmt::format("\n  {:<24} {:>8} bytes", module[id].name, SharedBytes(module[id]));
+  }
+  return table;
+}
+
+void Place(ir::Module& module, ir::Kernel& kernel, const Context& context, ir::Diagnostics& diagnostics) {
+  const std::map<BufferId, Lifetime> lifetimes = Lifetimes(module).Of(kernel);
+  std::vector<BufferId> order;
+  for (const auto& [id, life] : lifetimes) order.push_back(id);
+  // Large ones first, then by id: the same places in every process.
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](BufferId id) { return SharedBytes(module[id]); });
+  std::vector<Placed> placed;  // by where they begin
+  kernel.shared_bytes = 0;
+  for (BufferId id : order) {
+    ir::Buffer& buffer = module[id];
+    const Lifetime life = lifetimes.at(id);
+    const int64_t bytes = SharedBytes(buffer);
+    int64_t offset = 0;
+    for (const Placed& other : placed) {
+      if (other.begin >= offset + bytes) break;
+      if (offset < other.end && other.life.Overlaps(life)) offset = Align(other.end, AlignmentOf(buffer));
+    }
+    buffer.shared_offset = offset;
+    placed.insert(std::ranges::upper_bound(placed, offset, {}, &Placed::begin), Placed{offset, offset + bytes, life});
+    kernel.shared_bytes = std::max(kernel.shared_bytes, offset + bytes);
+  }
+  if (kernel.shared_bytes > int64_t(context.target->max_shared_bytes)) {
+    SizeError(module, kernel, order.front(),
+              fmt::format("kernel '{}' needs {} bytes of shared memory; {} has {} for a block:{}", kernel.name, kernel.shared_bytes,
+                          context.target->name, context.target->max_shared_bytes, Table(module, lifetimes)),
+              "use smaller tiles or fewer pipeline stages", diagnostics);
+  }
+}
+
+}  // namespace
+
+int64_t SharedBytes(const ir::Buffer& buffer) {
+  const int64_t bytes = (buffer.layout->Addresses() * ir::Bits(buffer.dtype) + 7) / 8;
+  return Align(bytes, 128);
+}
+
+ir::Result SharedMemory(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
+  for (ir::Buffer& buffer : module.buffers) {
+    if (buffer.space != ir::Space::kShared || buffer.layout) continue;
+    std::vector<int64_t> shape, strides;
+    for (ir::ExprId extent : buffer.shape) shape.push_back(module.exprs.ConstInt(extent).value_or(1));
+    strides.assign(shape.size(), 1);
+    for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
+    buffer.layout = ir::Layout::Strided(shape, strides);
+  }
+  for (ir::Kernel& kernel : module.kernels) Place(module, kernel, context, diagnostics);
+  if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
+  return {};
+}
+
+}  // namespace kiln::compiler

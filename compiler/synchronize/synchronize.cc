@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/synchronize/synchronize.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "compiler/analysis/access.h"
+#include "compiler/analysis/digits.h"
+#include "compiler/analysis/iterations.h"
+#include "compiler/analysis/threads/divergence.h"
+#include "compiler/analysis/threads/encounters.h"
+#include "compiler/analysis/threads/thread_range.h"
+#include "compiler/rewrite/versions.h"
+#include "compiler/rules/reduce.h"
+#include "compiler/synchronize/pending.h"
+#include "compiler/synchronize/range_barriers.h"
+#include "compiler/synchronize/shared_memory.h"
+#include "compiler/synchronize/visited_loops.h"
+#include "ir/print.h"
+#include "ir/visit.h"
+
+namespace kiln::compiler {
+namespace {
+
+using ir::Block;
+using ir::BufferId;
+using ir::Space;
+using ir::Stmt;
+
+// An access is compared with at most so many before it; a barrier then ends the comparisons. After so many statements a barrier costs
+// little, and the comparisons of a long kernel stay in proportion to its length.
+constexpr std::ptrdiff_t kMostPending = 256;
+
+// The analysis visits a loop until nothing changes, and every visit repeats this for the loops within. Beyond so many visits of statements
+// the kernel is refused: only loops nested a dozen deep come that far.
+constexpr int64_t kMostVisited = 1'000'000;
+// After that, it tries to do without each barrier in turn, for at most so many visits. A barrier that it did not get to try is at worst
+// superfluous.
+constexpr int64_t kMostTried = 2'000'000;
+
+bool IsMemory(Space space) { return space == Space::kShared || space == Space::kGlobal; }
+
+class Analysis {
+ public:
+  Analysis(const ir::Module& module, const ir::Kernel& kernel)
+      : module_(module), encounters_(module, kernel), divergence_(module, kernel), digits_(module, kernel), scopes_{AllThreads(kernel)} {}
+
+  // Finds what each statement needs, then drops the needs that others cover. Within one pass in program order no need covers another, since
+  // a barrier stands as late as it can. But in a loop, a need that a later iteration finds further up may cover one found earlier.
+  void Run(const Block& body) {
+    ir::Walk(body, [&](const Stmt& stmt) {
+      const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+      if (copy != nullptr && copy->plan && copy->plan->ring) in_rings_.insert(copy->dst.buffer);
+      if (copy != nullptr && copy->plan && copy->plan->groups_m != 0) by_group_.insert(copy->src.buffer);
+    });
+    loops_visited_.Find(body);
+    State state;
+    Visit(body, state);
+    endless_ = beyond_;
+    if (endless_ != nullptr) return;
+    fixed_ = true;
+    limit_ = visits_ + kMostTried;
+    for (const Stmt* stmt : std::exchange(doubtful_, {})) {
+      const auto known = needs_.find(stmt);
+      if (known == needs_.end()) continue;
+      const Need need = known->second;
+      needs_.erase(known);
+      loops_visited_.Changed(*stmt);
+      if (Holds(body)) continue;
+      needs_[stmt] = need;
+      loops_visited_.Changed(*stmt);
+    }
+    Lift(body, body);
+  }
+
+  void Visit(const Block& block, State& state) {
+    for (size_t i = 0; i < block.size();) {
+      const std::span<const Stmt> rest = std::span(block).subspan(i);
+      const size_t together = ExchangeTogether(rest);
+      together == 0 ? VisitStmt(rest[0], state) : VisitReduces(rest.first(together), state);
+      i += std::max<size_t>(together, 1);
+    }
+  }
+
+  const std::map<const Stmt*, Need>& needs() const { return needs_; }
+  // The statement at which the analysis gave up, or nullptr.
+  const Stmt* endless() const { return endless_; }
+
+ private:
+  void VisitStmt(const Stmt& stmt, State& state) {
+    visits_ += 1 + int64_t(state.size()) / 64;  // 64 comparisons take as long as the rest of a visit
+    if (beyond_ == nullptr && visits_ > limit_) beyond_ = &stmt;
+    if (IsDecided()) return;
+    std::visit(ir::Overloaded{
+                   [&](const ir::Barrier& barrier) { Clear(state, barrier.by_group ? Need::kGroup : Need::kBarrier); },
+                   // What is pending leaves the loop or meets its next iteration; none of it reaches the statement after this one.
+                   [&](const ir::Break&) { Leave(exits_.back().by_break, state); },
+                   [&](const ir::Continue&) { Leave(exits_.back().by_continue, state); },
+                   [&](const ir::AsyncCommit&) {
+                     for (Pending& p : state)
+                       if (p.age < kStoring) ++p.age;
+                   },
+                   [&](const ir::AsyncWait& wait) {
+                     if (wait.product) return;
+                     for (Pending& p : state)
+                       if (wait.stores ? p.age == kStoring : p.age < kStoring && p.age >= wait.pending) p.age = kDone;
+                   },
+                   [&](const ir::For& loop) {
+                     if (loop.kind == ir::LoopKind::kParallel) return Simple(stmt, state);
+                     const DivergentScope scope = Enter(stmt, loop.body, IsRunApart(loop.extents.front(), &loop), state);
+                     Repeat(stmt, loop.body, loop.vars.front(), state);
+                   },
+                   [&](const ir::While& loop) {
+                     const DivergentScope scope = Enter(stmt, loop.body, IsRunApart(loop.cond, &loop), state);
+                     Repeat(stmt, loop.body, std::nullopt, state);
+                   },
+                   [&](const ir::If& branch) {
+                     MeetBefore(stmt, {&branch.then_body, &branch.else_body}, state);
+                     State other = state;
+                     const DivergentScope scope(divergent_, divergence_.Differs(branch.cond, scopes_.back()));
+                     VisitBranch(branch, true, state);
+                     VisitBranch(branch, false, other);
+                     state.insert(state.end(), other.begin(), other.end());
+                     Normalize(state);
+                   },
+                   [&](const ir::PairSum& sum) { Exchange(stmt, sum.scratch, state); },
+                   [&]<ir::OneOf<ir::Alloc, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic,
+                                 ir::RingStep, ir::StreamSum>
+                           T>(const T&) { Simple(stmt, state); },
+               },
+               stmt.op);
+  }
+
+  // A barrier in a branch with threads of its own joins only these threads: for all others, what came before it is still pending.
+  void VisitBranch(const ir::If& branch, bool then, State& state) {
+    const std::optional<ir::ThreadRange>& threads = then ? branch.then_threads : branch.else_threads;
+    const Block& body = then ? branch.then_body : branch.else_body;
+    if (!threads) return Visit(body, state);
+    const int outer = std::exchange(divergent_, 0);
+    const bool narrower = !threads->IsSame(scopes_.back());
+    if (narrower) scopes_.push_back(*threads);
+    Visit(body, state);
+    if (narrower) {
+      const int depth = Depth();
+      for (Pending& p : state)
+        if (p.met == depth) p.met = 0;
+      Normalize(state);
+      scopes_.pop_back();
+    }
+    divergent_ = outer;
+  }
+
+  int Depth() const { return int(scopes_.size()) - 1; }
+
+  // The exchange has a barrier of its own between the write to its scratch and the read from it.
+  void Exchange(const Stmt& stmt, const std::optional<BufferId>& scratch, State& state) {
+    Simple(stmt, state);
+    if (!scratch) return;
+    Meet(stmt, {Whole(*scratch, /*write=*/true)}, state, /*record=*/false);
+    Clear(state, Need::kBarrier);
+    Record(stmt, Whole(*scratch, /*write=*/false), state);
+  }
+
+  // All partial results are written, then comes one barrier, then all are read.
+  void VisitReduces(std::span<const Stmt> reduces, State& state) {
+    const bool cluster = std::get<ir::Reduce>(reduces[0].op).cluster;
+    std::vector<Access> scratch;
+    for (const Stmt& stmt : reduces) {
+      Simple(stmt, state);
+      scratch.push_back(Whole(*std::get<ir::Reduce>(stmt.op).scratch, /*write=*/true));
+    }
+    if (cluster) return;  // each has a place and an mbarrier of its own
+    Meet(reduces[0], scratch, state, /*record=*/false);
+    Clear(state, Need::kBarrier);
+    for (size_t i = 0; i < reduces.size(); ++i) {
+      scratch[i].write = false;
+      Record(reduces[i], scratch[i], state);
+    }
+  }
+
+  const std::vector<Access>& Accesses(const Stmt& stmt) const {
+    auto [it, added] = accesses_.try_emplace(&stmt);
+    if (added) it->second = AccessesOf(module_, stmt);
+    return it->second;
+  }
+
+  // If a statement in a loop has a need that only statements before the loop cause, the need moves to before the loop, where it costs once.
+  void Lift(const Block& block, const Block& kernel) {
+    for (const Stmt& stmt : block) {
+      if (const auto* branch = std::get_if<ir::If>(&stmt.op)) Lift(branch->then_body, kernel), Lift(branch->else_body, kernel);
+      const auto* loop = std::get_if<ir::For>(&stmt.op);
+      if (loop == nullptr || loop->kind == ir::LoopKind::kParallel) continue;
+      Lift(loop->body, kernel);
+      std::vector<const Stmt*> inside;
+      ir::Walk(loop->body, [&](const Stmt& inner) { inside.push_back(&inner); });
+      const std::unordered_set<const Stmt*> body(inside.begin(), inside.end());
+      for (const Stmt* inner : inside) {
+        if (!needs_.contains(inner)) continue;
+        if (std::ranges::none_of(causes_[inner], [&](const Stmt* cause) { return body.contains(cause); })) LiftOne(*inner, stmt, kernel);
+      }
+    }
+  }
+
+  void LiftOne(const Stmt& inner, const Stmt& loop, const Block& kernel) {
+    const Need own = needs_.extract(&inner).mapped();
+    const auto [place, added] = needs_.try_emplace(&loop);
+    const Need before = place->second;
+    place->second.Add(own);
+    loops_visited_.Changed(inner), loops_visited_.Changed(loop);
+    if (Holds(kernel)) return causes_[&loop].merge(causes_[&inner]);
+    added ? void(needs_.erase(place)) : void(place->second = before);
+    needs_[&inner] = own;
+    loops_visited_.Changed(inner), loops_visited_.Changed(loop);
+  }
+
+  // Whether the needs as they stand are enough. Also false when the limit of visits is reached.
+  bool Holds(const Block& body) {
+    met_ = true;
+    State state;
+    Visit(body, state);
+    return met_ && beyond_ == nullptr;
+  }
+
+  void Simple(const Stmt& stmt, State& state) { Meet(stmt, Accesses(stmt), state); }
+
+  // The accesses a branch may make before its first own barrier. To be safe, all of its accesses.
+  void FirstAccesses(const Block& block, std::vector<Access>& all) const {
+    ir::Walk(block, [&](const Stmt& stmt) {
+      std::ranges::copy(Accesses(stmt), std::back_inserter(all));
+      if (const std::optional<BufferId> scratch = ScratchOf(stmt)) all.push_back(Whole(*scratch, /*write=*/true));
+    });
+  }
+
+  static Access Whole(BufferId buffer, bool write) { return {buffer, write, false, {}, true, {}, {}}; }
+
+  // Within such a scope not all threads take part.
+  struct DivergentScope {
+    DivergentScope(int& depth, bool differs) : depth(depth), differs(differs) { depth += differs; }
+    DivergentScope(const DivergentScope&) = delete;
+    ~DivergentScope() { depth -= differs; }
+    int& depth;
+    const bool differs;
+  };
+
+  // The blocks inside can have no barrier, so whatever they need of earlier statements goes before this statement.
+  void MeetBefore(const Stmt& stmt, std::initializer_list<const Block*> blocks, State& state) {
+    std::vector<Access> all = Accesses(stmt);
+    for (const Block* block : blocks) FirstAccesses(*block, all);
+    Meet(stmt, all, state, /*record=*/false);
+    for (const Access& access : Accesses(stmt)) Record(stmt, access, state);
+  }
+
+  // Threads may be in different iterations of a loop with this header.
+  bool IsRunApart(ir::ExprId header, const void* loop) const { return divergence_.Differs(header, scopes_.back()) || divergence_.IsLeftEarly(loop); }
+
+  // Enters a loop. `differs`: not all threads run the same iterations, so they cannot meet within the loop.
+  DivergentScope Enter(const Stmt& stmt, const Block& body, bool differs, State& state) {
+    differs ? MeetBefore(stmt, {&body}, state) : Meet(stmt, Accesses(stmt), state);
+    return DivergentScope(divergent_, differs);
+  }
+
+  static void Leave(State& exit, State& state) {
+    exit.insert(exit.end(), state.begin(), state.end());
+    Normalize(exit);
+    state.clear();
+  }
+
+  void Meet(const Stmt& stmt, const std::vector<Access>& accesses, State& state, bool record = true) {
+    Need need;
+    for (const Access& access : accesses)
+      for (const Pending& p : state)
+        if (Conflict(p, stmt, access)) {
+          need.Add(NeedOf(p, stmt, access));
+          causes_[&stmt].insert(p.stmt);
+        }
+    if (divergent_ == 0 && Depth() == 0 && std::ranges::count(state, kDone, &Pending::age) > kMostPending) need.Add({Need::kBarrier});
+    Settle(need, state);
+    if (need.what > 0 && fixed_) {
+      const auto it = needs_.find(&stmt);
+      met_ &= it != needs_.end() && it->second.Covers(need);
+    } else if (need.what > 0) {
+      const auto [it, added] = needs_.try_emplace(&stmt, need);
+      const bool raised = !it->second.Covers(need);
+      raised_ |= raised;
+      it->second.Add(need);
+      if (added) order_.push_back(&stmt);
+      if (added || raised) loops_visited_.Changed(stmt);
+    }
+    // A need found on another path holds on this one too.
+    if (const auto it = needs_.find(&stmt); it != needs_.end()) Settle(it->second, state), Clear(state, it->second.what);
+    for (const Access& access : accesses)
+      if (record) Record(stmt, access, state);
+  }
+
+  // What it takes to keep an access apart from a pending one.
+  Need NeedOf(const Pending& p, const Stmt& stmt, const Access& access) const {
+    Need need{ReadsItsOwn(p, stmt, access) ? 0 : Scope(p, access)};
+    if (p.age == kStoring) need.what |= Need::kStores;
+    if (p.age < kStoring) need.what |= Need::kCopies | (p.age < 0 ? Need::kCommit : 0), need.groups = std::max(p.age, 0);
+    return need;
+  }
+
+  void Record(const Stmt& stmt, const Access& access, State& state) {
+    const Space space = module_[access.buffer].space;
+    if (!IsMemory(space)) return;
+    const int age = IsTensor(stmt) ? kStoring : access.async ? -1 : kDone;
+    // Nothing else touches what a tensor store leaves in global memory (mapping/tensor_copies.h).
+    if (age == kStoring && space == Space::kGlobal) return;
+    const Pending pending{access.buffer, access.write, VersionOf(module_, access, loops_), age, &stmt};
+    const auto at = std::ranges::lower_bound(state, pending);
+    if (at == state.end() || *at != pending) state.insert(at, pending);
+  }
+
+  static bool IsTensor(const Stmt& stmt) {
+    const auto* copy = std::get_if<ir::Copy>(&stmt.op);
+    return copy != nullptr && copy->plan && copy->plan->instruction == ir::CopyInstruction::kTensor;
+  }
+
+  // A copy that has been waited for counts as done.
+  static void Settle(const Need& need, State& state) {
+    for (Pending& p : state) {
+      const bool waits = need.Has(p.age == kStoring ? Need::kStores : p.age < 0 ? Need::kCommit : Need::kCopies);
+      if (waits && (p.age == kStoring || p.age < 0 || p.age >= need.groups)) p.age = kDone;
+    }
+  }
+
+  // A barrier of `scope` has passed.
+  void Clear(State& state, int scope) const {
+    if ((scope & Need::kBarrier) != 0 && Depth() > 0) {
+      for (Pending& p : state)
+        if (p.age == kDone && p.met == 0) p.met = Depth();
+      Normalize(state);
+    } else if ((scope & Need::kBarrier) != 0) {
+      std::erase_if(state, [](const Pending& p) { return p.age == kDone; });
+    } else if ((scope & Need::kGroup) != 0) {
+      for (Pending& p : state) p.within_group |= p.age == kDone && by_group_.contains(p.buffer);
+      Normalize(state);
+    }
+  }
+
+  // Which barrier keeps two accesses apart: the block's or a group's.
+  int Scope(const Pending& p, const Access& access) const {
+    return p.buffer == access.buffer && by_group_.contains(p.buffer) ? Need::kGroup : Need::kBarrier;
+  }
+
+  // Whether `relation`, a method of Encounters, holds between an access and all that the pending statement did to the buffer.
+  bool OfAll(const Pending& p, const Stmt& stmt, const Access& access, auto relation) const {
+    bool found = false;
+    for (const Access& before : Accesses(*p.stmt)) {
+      if (before.buffer != access.buffer || before.write != p.write) continue;
+      if (!(encounters_.*relation)({*p.stmt, before}, {stmt, access})) return false;
+      found = true;
+    }
+    return found;
+  }
+
+  // A thread that reads only what it wrote itself needs no barrier.
+  bool ReadsItsOwn(const Pending& p, const Stmt& stmt, const Access& access) const {
+    return p.write && !access.write && module_[p.buffer].space == Space::kShared && OfAll(p, stmt, access, &Encounters::BySameThreads);
+  }
+
+  // Atomics of one kind on one buffer may come in either order. A sum of floats rounds by its order, which atomics leave open anyway.
+  static bool Commute(const Stmt& a, const Stmt& b) {
+    const auto *one = std::get_if<ir::Atomic>(&a.op), *other = std::get_if<ir::Atomic>(&b.op);
+    return one != nullptr && other != nullptr && one->kind == other->kind && one->buffer == other->buffer;
+  }
+
+  bool Conflict(const Pending& p, const Stmt& stmt, const Access& access) const {
+    if (in_rings_.contains(p.buffer) || in_rings_.contains(access.buffer)) return false;
+    if (!p.write && !access.write) return false;
+    if (p.met > 0) return false;
+    if (!Overlap(p.buffer, access.buffer)) return false;
+    if (p.buffer != access.buffer) return true;
+    if (p.within_group || (p.write && access.write && Commute(*p.stmt, stmt))) return false;
+    // A statement that runs again writes the same elements with the same threads.
+    const bool same = module_[p.buffer].space == Space::kGlobal && p.write && access.write && p.stmt == &stmt;
+    if (same && !MayMeetItself(digits_, access, loops_)) return false;
+    if (divergent_ > 0 && HaveTheSameThread(p, stmt, access)) return false;
+    if (p.stmt != &stmt && OfAll(p, stmt, access, &Encounters::Apart)) return false;
+    const std::optional<Version> version = VersionOf(module_, access, loops_);
+    if (!version || !p.version || version->var != p.version->var || version->modulus != p.version->modulus) return true;
+    return (version->offset - p.version->offset) % version->modulus == 0;
+  }
+
+  // Whether the two statements access single elements that belong to one thread each. (Asked only where threads cannot meet.)
+  bool HaveTheSameThread(const Pending& p, const Stmt& stmt, const Access& access) const {
+    const auto single = [](const Stmt& s) {
+      const auto* loop = std::get_if<ir::For>(&s.op);
+      return loop == nullptr || loop->kind != ir::LoopKind::kParallel;
+    };
+    if (access.tile || !single(stmt) || !single(*p.stmt) || !digits_.TellThread(access.indices)) return false;
+    return std::ranges::all_of(Accesses(*p.stmt), [&](const Access& before) {
+      return before.buffer != access.buffer || before.write != p.write || (!before.tile && before.indices == access.indices);
+    });
+  }
+
+  bool Overlap(BufferId a, BufferId b) const {
+    if (a == b) return module_[a].space == Space::kShared || module_[a].space == Space::kGlobal;
+    const ir::Buffer &x = module_[a], &y = module_[b];
+    if (x.space != Space::kShared || y.space != Space::kShared || !x.shared_offset || !y.shared_offset) return false;
+    return *x.shared_offset < *y.shared_offset + SharedBytes(y) && *y.shared_offset < *x.shared_offset + SharedBytes(x);
+  }
+
+  void Repeat(const Stmt& stmt, const Block& body, std::optional<ir::VarId> var, State& state) {
+    if (const State* after = loops_visited_.After(stmt, state)) return void(state = *after);
+    State before = state;
+    const int64_t changes = loops_visited_.Changes(stmt);
+    Iterate(body, var, state);
+    if (loops_visited_.Changes(stmt) == changes && !IsDecided()) loops_visited_.Remember(stmt, std::move(before), state);
+  }
+
+  // The analysis has reached its limit, or knows that the given needs are not enough: the rest of the visits changes nothing.
+  bool IsDecided() const { return beyond_ != nullptr || !met_; }
+
+  // Visits the body until what it leaves pending no longer changes; `state` is then what may be pending after zero or more iterations.
+  void Iterate(const Block& body, std::optional<ir::VarId> var, State& state) {
+    if (var) loops_.insert(*var);
+    // The first iteration has var = 0: fixed versions are versions relative to it.
+    State entry = state;
+    for (Pending& p : entry)
+      if (p.version && !p.version->var && var && p.version->modulus <= kMostVersions) p.version->var = var;
+    Normalize(entry);
+    State merged = entry;
+    const size_t outside = order_.size();
+    State left;
+    for (bool first = true;; first = false) {
+      State after = merged;
+      const size_t before = order_.size();
+      const bool raised = std::exchange(raised_, false);
+      exits_.emplace_back();
+      Visit(body, after);
+      const Exits exits = std::move(exits_.back());
+      exits_.pop_back();
+      after.insert(after.end(), exits.by_continue.begin(), exits.by_continue.end());
+      left.insert(left.end(), exits.by_break.begin(), exits.by_break.end());
+      const bool changed = order_.size() != before || raised_;
+      raised_ |= raised;
+      if (!first && order_.size() != before)
+        doubtful_.insert(doubtful_.end(), order_.begin() + ptrdiff_t(outside), order_.begin() + ptrdiff_t(before));
+      // Seen from the next iteration, offsets of versions are one less.
+      for (Pending& p : after) {
+        if (!p.version || !p.version->var) continue;
+        if (p.version->var == var) {
+          p.version->offset = (p.version->offset - 1 + p.version->modulus) % p.version->modulus;
+        }
+      }
+      for (Pending& p : after) p.age = p.age >= kStoring ? p.age : std::min(p.age, kMaxAge);
+      State next = entry;
+      next.insert(next.end(), after.begin(), after.end());
+      Normalize(next);
+      if ((next == merged && !changed) || IsDecided()) break;
+      merged = std::move(next);
+    }
+    merged.insert(merged.end(), left.begin(), left.end());
+    // After the loop the variable means nothing any more.
+    for (Pending& p : merged)
+      if (p.version && p.version->var == var) p.version.reset();
+    state.insert(state.end(), merged.begin(), merged.end());
+    Normalize(state);
+  }
+
+  const ir::Module& module_;
+  const Encounters encounters_;
+  const Divergence divergence_;
+  const Digits digits_;
+  mutable std::unordered_map<const Stmt*, std::vector<Access>> accesses_;
+  std::map<const Stmt*, Need> needs_;
+  std::map<const Stmt*, std::set<const Stmt*>> causes_;  // for each need, the statements it keeps this one apart from
+  VisitedLoops loops_visited_;
+  std::vector<const Stmt*> order_;     // needs as they were found
+  std::vector<const Stmt*> doubtful_;  // needs that a later iteration of their loop may have covered
+  bool raised_ = false;                // a need grew, e.g. from a barrier to a wait and a barrier
+  struct Exits {
+    State by_break, by_continue;
+  };
+  std::vector<Exits> exits_;             // of the loops around
+  std::set<BufferId> in_rings_;          // rings hand these over with mbarriers of their own
+  std::set<BufferId> by_group_;          // each group of warps stores the part that it wrote
+  int divergent_ = 0;                    // enclosing conditions that differ between threads, within the last scope
+  std::vector<ir::ThreadRange> scopes_;  // threads of the kernel's body, then of each enclosing branch that narrows them
+  int64_t visits_ = 0, limit_ = kMostVisited;
+  const Stmt* beyond_ = nullptr;  // where the limit was reached
+  const Stmt* endless_ = nullptr;
+  bool fixed_ = false;  // needs are given; only check whether they are enough
+  bool met_ = true;
+  std::set<ir::VarId> loops_;  // serial loops entered so far
+};
+
+void Insert(ir::Kernel& kernel, Block& block, const std::map<const Stmt*, Need>& needs) {
+  Block result;
+  for (Stmt& stmt : block) {
+    if (const auto it = needs.find(&stmt); it != needs.end()) {
+      const Need& need = it->second;
+      if (need.Has(Need::kCommit)) result.push_back({ir::AsyncCommit{}, stmt.loc});
+      if (need.Has(Need::kCopies)) {
+        result.push_back({ir::AsyncWait{need.groups}, stmt.loc});
+        const std::string what = fmt::format("waits for all but {} of the async copy groups", need.groups);
+        kernel.decisions.push_back({"synchronize", std::nullopt, what, "", stmt.loc});
+      }
+      if (need.Has(Need::kStores)) result.push_back({ir::AsyncWait{0, /*stores=*/true}, stmt.loc});
+      if (need.Meets()) result.push_back({ir::Barrier{/*by_group=*/!need.Has(Need::kBarrier)}, stmt.loc});
+    }
+    if (auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind != ir::LoopKind::kParallel) Insert(kernel, loop->body, needs);
+    if (auto* loop = std::get_if<ir::While>(&stmt.op)) Insert(kernel, loop->body, needs);
+    if (auto* branch = std::get_if<ir::If>(&stmt.op)) Insert(kernel, branch->then_body, needs), Insert(kernel, branch->else_body, needs);
+    result.push_back(std::move(stmt));
+  }
+  block = std::move(result);
+}
+
+// Makes room for a barrier before each test of a loop whose condition reads memory.
+void TestReadsInside(ir::Module& module, Block& block) {
+  ir::Walk(block, [&](Stmt& stmt) {
+    auto* loop = std::get_if<ir::While>(&stmt.op);
+    const auto reads_memory = [&](const Access& access) { return IsMemory(module[access.buffer].space); };
+    if (loop != nullptr && std::ranges::any_of(AccessesOf(module, stmt), reads_memory)) TestInside(module, *loop, stmt.loc);
+  });
+}
+
+}  // namespace
+
+ir::Result Synchronize(ir::Module& module, const Context& context, ir::Diagnostics& diagnostics) {
+  for (ir::Kernel& kernel : module.kernels) {
+    TestReadsInside(module, kernel.body);
+    Analysis analysis(module, kernel);
+    analysis.Run(kernel.body);
+    if (const Stmt* stmt = analysis.endless(); stmt != nullptr) {
+      diagnostics.Unsupported("the loops are nested too deeply, or too many accesses lie between barriers, to find where threads have to wait",
+                              "split some of the loops, or merge two nested loops into one", stmt->loc, ir::PrintStmt(module, *stmt).substr(0, 400));
+    }
+    if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
+    Insert(kernel, kernel.body, analysis.needs());
+    BindBarriers(module, kernel, *context.target, diagnostics);
+    if (diagnostics.HasErrors()) return std::unexpected(ir::Failed{});
+  }
+  return {};
+}
+
+}  // namespace kiln::compiler
