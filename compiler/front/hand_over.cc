@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "ir/print.h"
 #include "ir/visit.h"
@@ -124,7 +125,7 @@ class Handing {
         if (use.All() == all.at(fragment).All()) continue;
         const auto [it, added] = shared.try_emplace(fragment);
         if (added) {
-          it->second = Like(fragment, Space::kShared, "_handed");
+          it->second = FreshLike(module_, fragment, Space::kShared, "_handed");
           before.push_back(Move(fragment, it->second, stmt.loc));
         }
         Give(*body, fragment, it->second, use, stmt.loc);
@@ -139,16 +140,10 @@ class Handing {
 
   // Gives the branch a fragment of its own threads.
   void Give(Block& body, BufferId fragment, BufferId shared, const Uses& use, ir::SourceLoc loc) {
-    const BufferId own = Like(fragment, Space::kFragment, "_own");
+    const BufferId own = FreshLike(module_, fragment, Space::kFragment, "_own");
     ReplaceBuffer(module_, body, fragment, own);
     body.insert(body.begin(), Move(shared, own, loc));
     if (use.writes > 0) body.push_back(Move(own, shared, loc));
-  }
-
-  BufferId Like(BufferId id, Space space, std::string_view suffix) {
-    ir::Buffer buffer{space, module_[id].dtype, module_[id].shape};
-    buffer.name = module_[id].name + std::string(suffix) + std::to_string(module_.buffers.size());
-    return module_.AddBuffer(std::move(buffer));
   }
 
   Stmt Move(BufferId from, BufferId to, ir::SourceLoc loc) { return {ir::Copy{Whole(from), Whole(to)}, loc}; }

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/definitions.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/stream_cost.h"
@@ -81,7 +83,8 @@ class Splitter {
       return false;
     for (size_t i = 0; i <= at; ++i)
       if (WritesGlobal(module_, kernel_.body[i])) return false;
-    return StepsAreApart(at, gemm->c.buffer) && StartsFromZero(at, gemm->c.buffer) && ExchangeFits(at, *gemm) && !Streams(*loop, *gemm);
+    return StepsAreApart(at, gemm->c.buffer) && ZeroedBy(module_, std::span(kernel_.body).first(at), gemm->c.buffer) != nullptr &&
+           ExchangeFits(at, *gemm) && !Streams(*loop, *gemm);
   }
 
   // Whether it is better that all multiprocessors share the steps (grid/stream_k.h), and the loop holds nothing that prevents it.
@@ -150,16 +153,6 @@ class Splitter {
     });
   }
 
-  bool StartsFromZero(size_t end, BufferId buffer) const {
-    for (size_t i = end; i-- > 0;) {
-      if (CountAccesses(module_, kernel_.body[i], buffer) == 0) continue;
-      const auto* fill = std::get_if<ir::Fill>(&kernel_.body[i].op);
-      if (fill == nullptr || fill->dst.extents != module_.ShapeOf(buffer)) return false;
-      return module_.exprs.IsZero(fill->value);
-    }
-    return false;
-  }
-
   void Split(size_t at) {
     auto& loop = std::get<ir::For>(kernel_.body[at].op);
     const ir::SourceLoc loc = kernel_.body[at].loc;
@@ -217,23 +210,10 @@ class Splitter {
       return copy->src.buffer == sum && copy->src.extents == module_.ShapeOf(sum) && module_[copy->dst.buffer].space == ir::Space::kGlobal;
     const auto* loop = std::get_if<ir::For>(&stmt.op);
     if (loop == nullptr) return std::holds_alternative<ir::Alloc>(stmt.op);
-    if (loop->kind != ir::LoopKind::kParallel || !Covers(*loop, sum)) return false;
+    if (loop->kind != ir::LoopKind::kParallel || !CoversElements(module_, *loop, sum)) return false;
     return std::ranges::all_of(AccessesOf(module_, stmt), [&](const Access& access) {
-      if (access.buffer == sum) return IsOf(access.indices, *loop);
+      if (access.buffer == sum) return IsOwnElement(module_, *loop, access.indices);
       return !access.write && (module_[access.buffer].space == ir::Space::kGlobal || module_[access.buffer].space == ir::Space::kShared);
-    });
-  }
-
-  bool Covers(const ir::For& loop, BufferId sum) const {
-    const std::vector<int64_t> shape = module_.ShapeOf(sum);
-    return std::ranges::equal(loop.extents, shape, [&](ExprId extent, int64_t size) { return module_.exprs.IsConst(extent, size); });
-  }
-
-  // Whether the indices are the loop's variables in order, so that an iteration uses its own element.
-  bool IsOf(const std::vector<ExprId>& indices, const ir::For& loop) const {
-    return std::ranges::equal(indices, loop.vars, [&](ExprId index, ir::VarId var) {
-      const ir::ExprNode& node = module_.exprs[index];
-      return node.op == ir::ExprOp::kVar && ir::VarId(node.ref) == var;
     });
   }
 
@@ -242,8 +222,7 @@ class Splitter {
     ir::Buffer buffer{ir::Space::kFragment, module_[sum].dtype, module_[sum].shape};
     const int64_t extent = module_.ShapeOf(sum)[size_t(dim)] / 2;
     buffer.shape[size_t(dim)] = module_.exprs.Int(extent);
-    buffer.name = module_[sum].name + "_half" + std::to_string(module_.buffers.size());
-    const BufferId half = module_.AddBuffer(std::move(buffer));
+    const BufferId half = FreshBuffer(module_, std::move(buffer), module_[sum].name + "_half");
     kernel_.body.push_back({ir::Alloc{half}, loc});
     kernel_.body.push_back({ir::PairSum{sum, half, dim}, loc});
     for (Stmt& stmt : rest) {
@@ -296,7 +275,7 @@ class Splitter {
   // Adds an axis to the grid: which of its pair a block is.
   ExprId AddAxis() {
     const ir::DType type = module_[kernel_.block_vars[0]].dtype;
-    const ir::VarId part = module_.AddVar({ir::VarKind::kBlock, type, uint8_t(kernel_.grid.size()), "half" + std::to_string(module_.vars.size())});
+    const ir::VarId part = FreshVar(module_, ir::VarKind::kBlock, type, "half", uint8_t(kernel_.grid.size()));
     kernel_.cluster.assign(kernel_.grid.size(), 1);
     kernel_.cluster.push_back(2);
     kernel_.grid.push_back(module_.exprs.Int(2, module_.exprs.Type(kernel_.grid[0])));

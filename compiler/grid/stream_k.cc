@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/grid/tile_order.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
@@ -102,25 +104,7 @@ class Planner {
     if (!RowOf(*gemm).IsByGroup() || ir::Bits(module_[gemm->c.buffer].dtype) != 32) return false;
     for (size_t i = 0; i < at; ++i)
       if (WritesGlobal(module_, kernel_.body[i])) return false;
-    return StartsFromZero(at, gemm->c.buffer);
-  }
-
-  // Whether a loop over all of the buffer sets it to zero and is the last to touch it before statement `end`.
-  bool StartsFromZero(size_t end, BufferId buffer) const {
-    for (size_t i = end; i-- > 0;) {
-      if (CountAccesses(module_, kernel_.body[i], buffer) == 0) continue;
-      const auto* loop = std::get_if<ir::For>(&kernel_.body[i].op);
-      if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->body.size() != 1) return false;
-      const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
-      if (store == nullptr || store->buffer != buffer || store->indices.size() != loop->vars.size()) return false;
-      const std::vector<int64_t> shape = module_.ShapeOf(buffer);
-      for (size_t d = 0; d < shape.size(); ++d) {
-        const ir::ExprNode& index = module_.exprs[store->indices[d]];
-        if (index.op != ExprOp::kVar || ir::VarId(index.ref) != loop->vars[d] || module_.exprs.ConstInt(loop->extents[d]) != shape[d]) return false;
-      }
-      return module_.exprs.IsZero(store->value);
-    }
-    return false;
+    return ZeroedBy(module_, std::span(kernel_.body).first(at), gemm->c.buffer) != nullptr;
   }
 
   const ir::Module& module_;
@@ -218,10 +202,8 @@ class Streamer {
     const BufferId sum = std::get<ir::Gemm>(gemm->op).c.buffer;
     const int64_t elements = module_[sum].layout->Registers() * int64_t(kernel_.threads);
     const auto add = [&](ir::DType dtype, std::vector<int64_t> shape, std::string_view suffix) {
-      ir::Buffer buffer{.space = ir::Space::kGlobal, .dtype = dtype, .shape = {}, .workspace = true};
-      for (int64_t extent : shape) buffer.shape.push_back(module_.exprs.Int(extent));
-      buffer.name = module_[sum].name + std::string(suffix) + std::to_string(module_.buffers.size());
-      return module_.AddBuffer(std::move(buffer));
+      ir::Buffer buffer{.space = ir::Space::kGlobal, .dtype = dtype, .shape = ShapeOfConstants(module_, shape), .workspace = true};
+      return FreshBuffer(module_, std::move(buffer), module_[sum].name + std::string(suffix));
     };
     const BufferId partials = add(module_[sum].dtype, {plan_.sharing, elements}, "_parts"), flags = add(ir::DType::kU32, {plan_.sharing}, "_flags");
     return {sum, partials, flags, block_, owns_, parts_};

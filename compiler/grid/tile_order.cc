@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "ir/op.h"
 
@@ -36,9 +37,7 @@ ExprId TileOrder::Total() const {
   return total;
 }
 
-ir::VarId TileOrder::AddVar(ir::VarKind kind, ir::DType type, std::string_view name) {
-  return module_.AddVar({kind, type, 0, std::string(name) + std::to_string(module_.vars.size())});
-}
+ir::VarId TileOrder::AddVar(ir::VarKind kind, ir::DType type, std::string_view name) { return FreshVar(module_, kind, type, name); }
 
 ExprId TileOrder::Bind(ExprId value, ir::Block& block, std::string_view name) {
   const ir::VarId var = AddVar(ir::VarKind::kLet, module_.exprs.Type(value), name);

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/definitions.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/roles.h"
@@ -40,8 +42,8 @@ class Overlapper {
   Overlapper(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {}
 
   void Run() {
+    uses_ = CountAllAccesses(module_, kernel_.body);
     ir::Walk(kernel_.body, [&](const Stmt& stmt) {
-      for (const Access& access : AccessesOf(module_, stmt)) ++uses_[access.buffer];
       if (FillsStage(stmt)) stages_.insert(std::get<ir::Copy>(stmt.op).dst.buffer);
     });
     ir::Walk(kernel_.body, [&](Stmt& stmt) {
@@ -53,7 +55,7 @@ class Overlapper {
   void Try(ir::For& loop) {
     if (!Fits(loop.body)) return;
     const auto gemm_of = [](Stmt& stmt) { return std::get_if<ir::Gemm>(&stmt.op); };
-    const BufferId sums[] = {Sum(loop.body), Second(Sum(loop.body))};
+    const BufferId sums[] = {Sum(loop.body), FreshCopy(module_, Sum(loop.body), "_next")};
     std::vector<Block> leads(1), rests(1);  // rests[u]: the statements between products u − 1 and u
     Stmt release;
     for (Stmt& stmt : loop.body) {
@@ -122,11 +124,7 @@ class Overlapper {
       }
     }
     if (products < 2 || before.contains(first->c.buffer)) return false;
-    int64_t uses = 0;
-    ir::Walk(body, [&](const Stmt& stmt) {
-      for (const Access& access : AccessesOf(module_, stmt)) uses += access.buffer == first->c.buffer;
-    });
-    if (uses != uses_.at(first->c.buffer)) return false;
+    if (CountAllAccesses(module_, body)[first->c.buffer].all() != uses_.at(first->c.buffer).all()) return false;
     for (RingAction action : {RingAction::kAcquire, RingAction::kWait, RingAction::kRelease, RingAction::kAdvance})
       if (steps[action] != products) return false;
     return Words(first->c.buffer) <= kMostWords;
@@ -150,16 +148,10 @@ class Overlapper {
     return all;
   }
 
-  BufferId Second(BufferId sum) {
-    ir::Buffer buffer = module_[sum];
-    buffer.name += "_next" + std::to_string(module_.buffers.size());
-    return module_.AddBuffer(std::move(buffer));
-  }
-
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
-  std::map<BufferId, int64_t> uses_;
+  AccessCounts uses_;
   std::set<BufferId> stages_;  // tiles that rings fill
 };
 

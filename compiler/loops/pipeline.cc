@@ -10,6 +10,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rewrite/elementwise.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "ir/op.h"
 
@@ -187,11 +188,8 @@ class LoopPipeliner {
     for (int64_t extent : copy.op.dst.extents)
       if (extent != 1) extents.push_back(extent);
     if (extents.empty()) extents.push_back(1);
-    ir::Buffer buffer{Space::kFragment, module_[copy.op.dst.buffer].dtype, {}};
-    for (int64_t extent : extents) buffer.shape.push_back(module_.exprs.Int(extent));
-    buffer.name = module_[copy.op.dst.buffer].name + "_next" + std::to_string(module_.buffers.size());
-    buffer.layout = ir::Layout::Distributed(extents, threads_.Count(), copy.op.plan->vector).Normalized();
-    copy.staged = module_.AddBuffer(std::move(buffer));
+    copy.staged = FreshOfShape(module_, copy.op.dst.buffer, Space::kFragment, extents, "_next");
+    module_[copy.staged].layout = ir::Layout::Distributed(extents, threads_.Count(), copy.op.plan->vector).Normalized();
   }
 
   // --- pieces of the new program ---

@@ -12,6 +12,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/rewrite/elementwise.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "ir/visit.h"
@@ -213,11 +214,9 @@ class Loads {
   }
 
   BufferId AddFragment(const Load& load, int64_t turn) {
-    ir::Buffer buffer{Space::kFragment, module_[load.source].dtype, {}};
-    for (int64_t extent : load.shape) buffer.shape.push_back(module_.exprs.Int(extent));
-    buffer.name = module_[load.source].name + "_ahead" + std::to_string(turn) + "_" + std::to_string(module_.buffers.size());
-    buffer.layout = load.layout;
-    return module_.AddBuffer(std::move(buffer));
+    const BufferId ahead = FreshOfShape(module_, load.source, Space::kFragment, load.shape, "_ahead" + std::to_string(turn) + "_");
+    module_[ahead].layout = load.layout;
+    return ahead;
   }
 
   // Loads the values that `iteration` uses.

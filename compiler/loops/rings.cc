@@ -8,8 +8,10 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/analysis/producer_slice.h"
 #include "compiler/mapping/tensor_copies.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/roles.h"
 #include "compiler/rules/shared.h"
@@ -76,12 +78,9 @@ class Builder {
 
  private:
   void CountUses() {
+    uses_ = CountAllAccesses(module_, kernel_.body);
     ir::Walk(kernel_.body, [&](const Stmt& stmt) {
-      for (const Access& access : AccessesOf(module_, stmt)) {
-        ++uses_[access.buffer];
-        if (access.write) ++writes_[access.buffer];
-      }
-      if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op); reduce != nullptr && reduce->scratch) ++uses_[*reduce->scratch];
+      if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.op); reduce != nullptr && reduce->scratch) ++uses_[*reduce->scratch].reads;
       if (const auto* sum = std::get_if<ir::PairSum>(&stmt.op); sum != nullptr && sum->scratch) {
         scratch_ += module_.ShapeOf(*sum->scratch)[0] * ir::Bytes(module_[*sum->scratch].dtype);
       }
@@ -165,13 +164,9 @@ class Builder {
   // Only this block touches the tile, only this copy fills it, and it does so before any use; nothing in the kernel writes the source.
   bool AddCopy(const ir::Copy& copy, size_t position, const std::vector<std::set<BufferId>>& touched, BlockPlan& plan) {
     const BufferId tile = copy.dst.buffer;
-    if (writes_[tile] != 1 || writes_.contains(copy.src.buffer) || stored_.contains(tile)) return false;
+    if (uses_[tile].writes != 1 || uses_[copy.src.buffer].writes > 0 || stored_.contains(tile)) return false;
     size_t first = 0, last = 0;
-    int64_t uses = 0;
-    ir::Walk(*plan.block, [&](const Stmt& stmt) {
-      for (const Access& access : AccessesOf(module_, stmt)) uses += access.buffer == tile;
-    });
-    if (uses != uses_[tile]) return false;
+    if (CountAllAccesses(module_, *plan.block)[tile].all() != uses_[tile].all()) return false;
     for (size_t i = 0; i < touched.size(); ++i) {
       if (i == position || !touched[i].contains(tile)) continue;
       if (i < position) return false;
@@ -218,9 +213,8 @@ class Builder {
   ir::Ring MakeRing(const BlockPlan& plan, std::string name) {
     const auto add = [&](Space space, ir::DType dtype, int64_t extent, std::string_view suffix) {
       ir::Buffer buffer{space, dtype, {module_.exprs.Int(extent)}};
-      buffer.name = name + std::string(suffix) + std::to_string(module_.buffers.size());
       if (space == Space::kBarrier) buffer.layout = ir::Layout::Strided(std::array{extent}, std::array<int64_t, 1>{1});
-      return module_.AddBuffer(std::move(buffer));
+      return FreshBuffer(module_, std::move(buffer), name + std::string(suffix));
     };
     return {add(Space::kBarrier, ir::DType::kI64, 2 * plan.stages, "_ring"), add(Space::kLocal, ir::DType::kI32, 2, "_at")};
   }
@@ -279,7 +273,7 @@ class Builder {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
-  std::map<BufferId, int64_t> uses_, writes_;
+  AccessCounts uses_;
   int64_t scratch_ = 0;        // bytes through which pairs of blocks exchange sums
   std::set<BufferId> stored_;  // tiles that tensor stores read, for an unknown time
   std::vector<BlockPlan> plans_;

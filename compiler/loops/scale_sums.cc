@@ -9,7 +9,9 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/rewrite/elementwise.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "ir/visit.h"
@@ -34,10 +36,7 @@ struct Scaled {
 class Scaler {
  public:
   Scaler(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {
-    ir::Walk(kernel.body, [&](const Stmt& stmt) {
-      if (std::holds_alternative<ir::For>(stmt.op)) return;  // Walk visits its statements one by one
-      for (const Access& access : AccessesOf(module_, stmt)) ++uses_[access.buffer];
-    });
+    uses_ = CountAllAccesses(module, kernel.body);
   }
 
   void Visit(Block& block) {
@@ -99,9 +98,8 @@ class Scaler {
     if (loop == nullptr || loop->kind != ir::LoopKind::kParallel || loop->vars.size() != 2 || loop->body.size() != 1) return std::nullopt;
     const auto* store = std::get_if<ir::Store>(&loop->body[0].op);
     const BufferId held = (swapped ? gemm->b : gemm->a).buffer;
-    if (store == nullptr || store->buffer != held || module_[held].space != ir::Space::kFragment || uses_.at(held) != 2) return std::nullopt;
-    for (size_t d = 0; d < 2; ++d)
-      if (store->indices[d] != module_.VarRef(loop->vars[d])) return std::nullopt;
+    if (store == nullptr || store->buffer != held || module_[held].space != ir::Space::kFragment || uses_.at(held).all() != 2) return std::nullopt;
+    if (!IsOwnElement(module_, *loop, store->indices)) return std::nullopt;
     const GemmShape shape = ShapeOf(*gemm);
     const int64_t parts = gemm->plan->warps_k, rows = swapped ? shape.n : shape.m;
     if (shape.m * shape.n * parts * kTogether >= rows * shape.k) return std::nullopt;
@@ -152,15 +150,13 @@ class Scaler {
     if (const auto it = own_.find(sum); it != own_.end()) return it->second;
     kernel_.decisions.push_back({"scale_sums", sum, "multiplied by its operand's factors, instead of the operand's elements",
                                  "fast_math; there are fewer sums than elements"});
-    ir::Buffer buffer{ir::Space::kFragment, module_[sum].dtype, module_[sum].shape};
-    buffer.name = module_[sum].name + "_own" + std::to_string(module_.buffers.size());
-    return own_[sum] = module_.AddBuffer(std::move(buffer));
+    return own_[sum] = FreshLike(module_, sum, ir::Space::kFragment, "_own");
   }
 
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
-  std::map<BufferId, int64_t> uses_;
+  AccessCounts uses_;
   std::map<BufferId, BufferId> own_;
 };
 

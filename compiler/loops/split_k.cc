@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/definitions.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "ir/visit.h"
@@ -39,7 +41,9 @@ class Splitter {
       std::vector<Stmt> joins;
       for (ir::Gemm* gemm : gemms) {
         const int64_t parts = Parts(*gemm);
-        ir::Fill* fill = parts > 1 && Touches(*loop, gemm->c.buffer) == 2 ? FillBefore(block, i, gemm->c.buffer) : nullptr;
+        // A product counts twice: it reads its sum and writes it.
+        const bool alone = parts > 1 && CountAllAccesses(module_, loop->body)[gemm->c.buffer].all() == 2;
+        ir::Fill* fill = alone ? FillBefore(block, i, gemm->c.buffer) : nullptr;
         if (fill != nullptr && !gemm->clear_accum) joins.push_back({Split(*gemm, *fill, parts), block[i].loc});
       }
       block.insert(block.begin() + ptrdiff_t(i) + 1, joins.begin(), joins.end());
@@ -59,32 +63,17 @@ class Splitter {
     return fits && shape.k / mma.k % parts == 0 && WgmmaReadsParts(module_, gemm, shape.k / parts) ? parts : 1;
   }
 
-  // A product counts twice: it reads its sum and writes it.
-  int64_t Touches(const ir::For& loop, BufferId buffer) const {
-    int64_t touches = 0;
-    ir::Walk(std::as_const(loop.body), [&](const Stmt& stmt) {
-      for (const Access& access : AccessesOf(module_, stmt)) touches += access.buffer == buffer;
-    });
-    return touches;
-  }
-
   // The statement of `block` that sets the whole buffer to zero, the last to touch it before statement `end`.
   ir::Fill* FillBefore(Block& block, size_t end, BufferId buffer) const {
-    for (size_t i = end; i-- > 0;) {
-      if (CountAccesses(module_, block[i], buffer) == 0) continue;
-      auto* fill = std::get_if<ir::Fill>(&block[i].op);
-      if (fill == nullptr || fill->dst.extents != module_.ShapeOf(buffer)) return nullptr;
-      return module_.exprs.IsZero(fill->value) ? fill : nullptr;
-    }
-    return nullptr;
+    const Stmt* zeroed = ZeroedBy(module_, std::span(block).first(end), buffer);
+    return zeroed == nullptr ? nullptr : std::get_if<ir::Fill>(&block[size_t(zeroed - block.data())].op);
   }
 
   ir::Reduce Split(ir::Gemm& gemm, ir::Fill& fill, int64_t parts) {
     const ir::Region whole = gemm.c;
     ir::Buffer buffer{ir::Space::kFragment, module_[whole.buffer].dtype, module_[whole.buffer].shape};
     buffer.shape.insert(buffer.shape.begin(), module_.exprs.Int(parts));
-    buffer.name = module_[whole.buffer].name + "_parts" + std::to_string(module_.buffers.size());
-    ir::Region split{module_.AddBuffer(std::move(buffer)), whole.offsets, whole.extents};
+    ir::Region split{FreshBuffer(module_, std::move(buffer), module_[whole.buffer].name + "_parts"), whole.offsets, whole.extents};
     split.offsets.insert(split.offsets.begin(), module_.exprs.Int(0));
     split.extents.insert(split.extents.begin(), parts);
     gemm.plan->warps_k = int32_t(parts);

@@ -12,7 +12,9 @@
 
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
+#include "compiler/analysis/definitions.h"
 #include "compiler/analysis/facts.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "ir/visit.h"
@@ -31,10 +33,7 @@ constexpr int64_t kScaled = 128;    // each group of warps begins at a multiple 
 class Splitter {
  public:
   Splitter(ir::Module& module, ir::Kernel& kernel, const Context& context) : module_(module), kernel_(kernel), context_(context) {
-    ir::Walk(kernel.body, [&](const Stmt& stmt) {
-      if (std::holds_alternative<ir::For>(stmt.op)) return;  // Walk visits its statements one by one
-      for (const Access& access : AccessesOf(module_, stmt)) ++uses_[access.buffer];
-    });
+    uses_ = CountAllAccesses(module, kernel.body);
   }
 
   void Visit(Block& block, bool pipelined) {
@@ -81,10 +80,9 @@ class Splitter {
     const target::MmaInstruction& mma = RowOf(*gemm);
     const ir::Store* store = OnlyStore(loop->body);
     const BufferId held = Held(*gemm, mma.swapped).buffer;
-    if (store == nullptr || store->buffer != held || module_[held].space != ir::Space::kFragment || uses_.at(held) != 2) return 1;
+    if (store == nullptr || store->buffer != held || module_[held].space != ir::Space::kFragment || uses_.at(held).all() != 2) return 1;
     const std::vector<int64_t> shape = module_.ShapeOf(held);
-    for (size_t d = 0; d < 2; ++d)
-      if (store->indices[d] != module_.VarRef(loop->vars[d]) || !module_.exprs.IsConst(loop->extents[d], shape[d])) return 1;
+    if (!IsOwnElement(module_, *loop, store->indices) || !CoversElements(module_, *loop, held)) return 1;
     const int64_t steps = ShapeOf(*gemm).k / mma.k / gemm->plan->warps_k;
     for (int64_t pieces = kMostPieces; pieces > 1; --pieces) {
       const bool begins = gemm->plan->warps_k == 1 || steps / pieces * mma.k % kScaled == 0;
@@ -105,7 +103,7 @@ class Splitter {
                                  gemm.plan->by_warps ? "a piece's registers are free again before the next one is computed"
                                                      : "a piece's product runs while the next one is computed"});
     for (int64_t piece = 0; piece < pieces; ++piece) {
-      const BufferId part = piece == 0 ? held : Another(held);
+      const BufferId part = piece == 0 ? held : FreshCopy(module_, held, "_piece");
       result.push_back({Elements(std::get<ir::For>(elements.op), part, piece * deep, deep), elements.loc});
       ir::Gemm next = gemm;
       next.plan->in_flight = piece + 1 < pieces && !gemm.plan->by_warps;
@@ -117,12 +115,6 @@ class Splitter {
       other.extents[depth] = deep;
       result.push_back({std::move(next), product.loc});
     }
-  }
-
-  BufferId Another(BufferId held) {
-    ir::Buffer buffer = module_[held];
-    buffer.name += "_piece" + std::to_string(module_.buffers.size());
-    return module_.AddBuffer(std::move(buffer));
   }
 
   ExprId Beyond(ExprId id, int64_t offset) { return offset == 0 ? id : module_.exprs.Add(id, module_.exprs.Int(offset, module_.exprs.Type(id))); }
@@ -185,7 +177,7 @@ class Splitter {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
-  std::map<BufferId, int64_t> uses_;
+  AccessCounts uses_;
 };
 
 }  // namespace

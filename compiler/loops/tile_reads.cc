@@ -13,6 +13,7 @@
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/facts.h"
 #include "compiler/analysis/threads/register_map.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/tensor.h"
@@ -137,10 +138,7 @@ class Reader {
   }
 
   BufferId AddTile(const ir::Region& tile, const std::vector<int64_t>& extents) {
-    ir::Buffer buffer{Space::kShared, module_[tile.buffer].dtype, {}};
-    for (int64_t extent : extents) buffer.shape.push_back(module_.exprs.Int(extent));
-    buffer.name = module_[tile.buffer].name + "_in" + std::to_string(module_.buffers.size());
-    const BufferId id = module_.AddBuffer(std::move(buffer));
+    const BufferId id = FreshOfShape(module_, tile.buffer, Space::kShared, extents, "_in");
     used_.insert(id);
     return id;
   }

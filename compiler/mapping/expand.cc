@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "compiler/rewrite/elementwise.h"
+#include "compiler/rewrite/fresh.h"
 #include "ir/visit.h"
 
 namespace kiln::compiler {
@@ -95,10 +96,7 @@ class Expander {
       return module_[region.buffer].space == Space::kFragment && region.extents == module_.ShapeOf(region.buffer);
     };
     const auto fragment_like = [&](const ir::Region& region) {
-      ir::Buffer buffer{Space::kFragment, module_[region.buffer].dtype, {}};
-      for (int64_t extent : region.extents) buffer.shape.push_back(module_.exprs.Int(extent));
-      buffer.name = module_[region.buffer].name + "_reduce" + std::to_string(module_.buffers.size());
-      return Whole(module_, module_.AddBuffer(std::move(buffer)));
+      return Whole(module_, FreshOfShape(module_, region.buffer, Space::kFragment, region.extents, "_reduce"));
     };
     const ir::Region dst = reduce.dst;
     if (!is_whole_fragment(reduce.src)) {

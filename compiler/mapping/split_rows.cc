@@ -13,6 +13,7 @@
 #include "compiler/analysis/access.h"
 #include "compiler/analysis/contains.h"
 #include "compiler/analysis/threads/register_map.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "ir/visit.h"
 
@@ -183,7 +184,7 @@ class Splitter {
   void Number() {
     const VarId old = kernel_.block_vars[0];
     const ir::DType type = module_[old].dtype;
-    const auto add = [&](ir::VarKind kind, const char* name) { return module_.AddVar({kind, type, 0, name + std::to_string(module_.vars.size())}); };
+    const auto add = [&](ir::VarKind kind, const char* name) { return FreshVar(module_, kind, type, name); };
     const VarId block = add(ir::VarKind::kBlock, "block"), cluster = add(ir::VarKind::kLet, "cluster"), rank = add(ir::VarKind::kLet, "rank");
     ir::ExprPool& pool = module_.exprs;
     const ExprId blocks = pool.Int(blocks_, type), number = module_.VarRef(block), own = module_.VarRef(cluster);

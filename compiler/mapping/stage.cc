@@ -12,6 +12,7 @@
 #include "compiler/analysis/threads/register_map.h"
 #include "compiler/analysis/threads/thread_range.h"
 #include "compiler/rewrite/elementwise.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/reduce.h"
@@ -74,12 +75,6 @@ class Stager {
     threads_ = outer;
   }
 
-  BufferId Like(BufferId id, Space space, std::string_view suffix) {
-    ir::Buffer buffer{space, module_[id].dtype, module_[id].shape};
-    buffer.name = module_[id].name + std::string(suffix) + std::to_string(module_.buffers.size());
-    return module_.AddBuffer(std::move(buffer));
-  }
-
   // dst[…] = src[…] over the whole tile, in the order of `layout`.
   ir::Stmt Move(BufferId src, BufferId dst, const Layout& layout) {
     const std::vector<int64_t> shape = module_.ShapeOf(src);
@@ -91,7 +86,7 @@ class Stager {
   }
 
   BufferId ToShared(BufferId fragment) {
-    const BufferId shared = Like(fragment, Space::kShared, "_shared");
+    const BufferId shared = FreshLike(module_, fragment, Space::kShared, "_shared");
     before_.push_back(Move(fragment, shared, *module_[fragment].layout));
     return shared;
   }
@@ -203,7 +198,7 @@ class Stager {
     const BufferId c = gemm.c.buffer;
     const Layout layout = Fitted(wanted, gemm.c).Normalized();
     if (*module_[c].layout == layout) return;
-    const BufferId shared = ToShared(c), fitted = Like(c, Space::kFragment, "_fitted");
+    const BufferId shared = ToShared(c), fitted = FreshLike(module_, c, Space::kFragment, "_fitted");
     module_[fitted].layout = layout;
     before_.push_back(Move(shared, fitted, layout));
     after_.push_back(Move(fitted, shared, layout));
@@ -219,9 +214,9 @@ class Stager {
     const Layout layout = src.WithoutDim(reduce.dim, keep).Normalized();
     const BufferId dst = reduce.dst.buffer;
     if (!(*module_[dst].layout == layout)) {
-      const BufferId fitted = Like(dst, Space::kFragment, "_fitted");
+      const BufferId fitted = FreshLike(module_, dst, Space::kFragment, "_fitted");
       module_[fitted].layout = layout;
-      const BufferId shared = Like(dst, Space::kShared, "_shared");
+      const BufferId shared = FreshLike(module_, dst, Space::kShared, "_shared");
       if (!reduce.clear) {
         before_.push_back(Move(dst, shared, *module_[dst].layout));
         before_.push_back(Move(shared, fitted, layout));
@@ -242,9 +237,7 @@ class Stager {
   BufferId Scratch(BufferId result, int64_t elements) {
     // Partial results of types without arithmetic of their own are f32.
     const ir::DType dtype = ir::Bits(module_[result].dtype) < 16 && ir::IsFloat(module_[result].dtype) ? ir::DType::kF32 : module_[result].dtype;
-    ir::Buffer scratch{Space::kShared, dtype, {module_.exprs.Int(elements)}};
-    scratch.name = module_[result].name + "_partials" + std::to_string(module_.buffers.size());
-    return module_.AddBuffer(std::move(scratch));
+    return FreshBuffer(module_, {Space::kShared, dtype, {module_.exprs.Int(elements)}}, module_[result].name + "_partials");
   }
 
   ir::Module& module_;

@@ -12,6 +12,8 @@
 #include <set>
 
 #include "compiler/analysis/access.h"
+#include "compiler/analysis/definitions.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "compiler/rules/gemm.h"
 #include "compiler/rules/shared.h"
@@ -51,10 +53,6 @@ class Chooser {
   }
 
  private:
-  struct Uses {
-    int reads = 0, writes = 0;
-  };
-
   // Where a statement stands.
   struct Place {
     Facts facts;
@@ -65,8 +63,8 @@ class Chooser {
   };
 
   void Count(const ir::Block& body) {
+    uses_ = CountAllAccesses(module_, body);
     ir::Walk(body, [&](const ir::Stmt& stmt) {
-      for (const Access& access : AccessesOf(module_, stmt)) ++(access.write ? uses_[access.buffer].writes : uses_[access.buffer].reads);
       if (const auto* loop = std::get_if<ir::For>(&stmt.op); loop != nullptr && loop->kind == ir::LoopKind::kParallel) FindLong(*loop);
       if (const auto* copy = std::get_if<ir::Copy>(&stmt.op)) stored_[copy->dst.buffer].push_back(copy->dst);
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.op);
@@ -182,11 +180,11 @@ class Chooser {
     return src.space == Space::kFragment || (src.space == Space::kShared && src.dtype == dst.dtype && !by_warps_.contains(copy.src.buffer));
   }
 
-  bool AreApart(const std::vector<ir::Region>& boxes, int writes) const {
+  bool AreApart(const std::vector<ir::Region>& boxes, int64_t writes) const {
     for (size_t i = 0; i < boxes.size(); ++i)
       for (size_t j = 0; j < i; ++j)
         if (!AreApart(boxes[i], boxes[j])) return false;
-    return int(boxes.size()) == writes;
+    return int64_t(boxes.size()) == writes;
   }
 
   // Whether the boxes are a constant distance apart along some dimension. They may belong to different iterations where none of `loops`
@@ -324,8 +322,7 @@ class Chooser {
   void Stage(const ir::Copy& copy, const Pieces& pieces, ir::SourceLoc loc, ir::Block& result) {
     ir::Buffer buffer{Space::kShared, module_[copy.dst.buffer].dtype, module_[copy.src.buffer].shape};
     buffer.shape[pieces.dim] = module_.exprs.Int(pieces.extent);
-    buffer.name = module_[copy.src.buffer].name + "_out" + std::to_string(module_.buffers.size());
-    const BufferId staged = module_.AddBuffer(std::move(buffer));
+    const BufferId staged = FreshBuffer(module_, std::move(buffer), module_[copy.src.buffer].name + "_out");
     staged_.insert(staged);
     const int64_t count = (copy.src.extents[pieces.dim] + pieces.extent - 1) / pieces.extent;
     const std::string many = count == 1 ? "one piece" : fmt::format("{} pieces", count);
@@ -351,7 +348,7 @@ class Chooser {
   ir::Module& module_;
   ir::Kernel& kernel_;
   const Context& context_;
-  std::map<BufferId, Uses> uses_;
+  AccessCounts uses_;
   std::set<BufferId> by_warps_;                         // operands of other products, which need other layouts
   std::map<BufferId, std::vector<ir::Region>> stored_;  // by copies
   std::set<BufferId> staged_, long_;

@@ -11,6 +11,7 @@
 #include "compiler/analysis/threads/vector_width.h"
 #include "compiler/mapping/crossed_loop.h"
 #include "compiler/rewrite/elementwise.h"
+#include "compiler/rewrite/fresh.h"
 #include "compiler/rewrite/versions.h"
 #include "ir/op.h"
 
@@ -73,7 +74,7 @@ class Binder {
     if (ragged) chunk = most;
     // v0 = outer · chunk + inner
     const ir::DType type = module_[loop.vars[0]].dtype;
-    const auto fresh = [&] { return module_.AddVar({ir::VarKind::kLoop, type, 0, "p" + std::to_string(module_.vars.size())}); };
+    const auto fresh = [&] { return FreshVar(module_, ir::VarKind::kLoop, type, "p"); };
     const ir::VarId outer = fresh(), part = fresh();
     ir::ExprPool& pool = module_.exprs;
     const ir::ExprId index = pool.Add(pool.Mul(module_.VarRef(outer), pool.Int(chunk, type)), module_.VarRef(part));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/rewrite/elementwise.h"
 
+#include "compiler/rewrite/fresh.h"
 #include "ir/op.h"
 
 namespace kiln::compiler {
@@ -36,8 +37,7 @@ ElementLoop MakeElementLoop(ir::Module& module, std::span<const int64_t> extents
   ElementLoop result;
   result.loop.kind = ir::LoopKind::kParallel;
   for (size_t i = 0; i < extents.size(); ++i) {
-    const std::string unique = std::string(name) + std::to_string(module.vars.size());
-    const ir::VarId var = module.AddVar({ir::VarKind::kLoop, ir::DType::kI32, 0, unique});
+    const ir::VarId var = FreshVar(module, ir::VarKind::kLoop, ir::DType::kI32, name);
     result.loop.vars.push_back(var);
     result.loop.extents.push_back(module.exprs.Int(extents[i]));
     result.indices.push_back(module.VarRef(var));
