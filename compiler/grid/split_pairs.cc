@@ -261,13 +261,7 @@ class Splitter {
     std::vector<ExprId> own;
     for (ir::VarId var : loop.vars) own.push_back(module_.VarRef(var));
     ir::Walk(loop.body, [&](Stmt& inner) {
-      ir::ForEachExpr(inner.op, [&](ExprId& id) {
-        id = module_.exprs.Rewrite(id, [&](ExprId leaf) -> std::optional<ExprId> {
-          const ir::ExprNode node = module_.exprs[leaf];
-          if (node.op != ir::ExprOp::kLoad || BufferId(node.ref) != sum) return std::nullopt;
-          return module_.exprs.Load(half, node.dtype, own);
-        });
-      });
+      RewriteLoads(module_, inner, sum, [&](const ir::ExprNode& node) { return module_.exprs.Load(half, node.dtype, own); });
       if (auto* store = std::get_if<ir::Store>(&inner.op); store != nullptr && store->buffer == sum) store->buffer = half, store->indices = own;
     });
   }

@@ -23,17 +23,13 @@ void AddVersions(ir::Module& module, ir::BufferId id, int64_t versions) {
 }
 
 void UseVersion(ir::Module& module, ir::Block& block, ir::BufferId buffer, ir::ExprId version) {
-  const auto load = [&](ir::ExprId& id) {
-    id = module.exprs.Rewrite(id, [&](ir::ExprId leaf) -> std::optional<ir::ExprId> {
-      const ir::ExprNode node = module.exprs[leaf];
-      if (node.op != ir::ExprOp::kLoad || ir::BufferId(node.ref) != buffer) return std::nullopt;
-      std::vector<ir::ExprId> indices{version};
-      indices.insert(indices.end(), node.Args().begin(), node.Args().end());
-      return module.exprs.Load(buffer, node.dtype, indices);
-    });
+  const auto load = [&](const ir::ExprNode& node) {
+    std::vector<ir::ExprId> indices{version};
+    indices.insert(indices.end(), node.Args().begin(), node.Args().end());
+    return module.exprs.Load(buffer, node.dtype, indices);
   };
   ir::Walk(block, [&](ir::Stmt& stmt) {
-    ir::ForEachExpr(stmt.op, load);
+    RewriteLoads(module, stmt, buffer, load);
     ir::ForEachPlace(stmt.op, [&](ir::BufferId& place, std::vector<ir::ExprId>& indices, std::vector<int64_t>* extents) {
       if (place != buffer) return;
       indices.insert(indices.begin(), version);
@@ -65,18 +61,21 @@ void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId 
   ir::Walk(block, [&](ir::Stmt& stmt) { ir::ForEachExpr(stmt.op, [&](ir::ExprId& id) { id = module.exprs.Substitute(id, var, value); }); });
 }
 
+void RewriteLoads(ir::Module& module, ir::Stmt& stmt, ir::BufferId buffer, const std::function<ir::ExprId(const ir::ExprNode&)>& make) {
+  ir::ForEachExpr(stmt.op, [&](ir::ExprId& id) {
+    id = module.exprs.Rewrite(id, [&](ir::ExprId leaf) -> std::optional<ir::ExprId> {
+      const ir::ExprNode node = module.exprs[leaf];
+      return node.op == ir::ExprOp::kLoad && ir::BufferId(node.ref) == buffer ? std::optional(make(node)) : std::nullopt;
+    });
+  });
+}
+
 void ReplaceBuffer(ir::Module& module, ir::Block& block, ir::BufferId from, ir::BufferId to) {
   ir::Walk(block, [&](ir::Stmt& stmt) { ReplaceBuffer(module, stmt, from, to); });
 }
 
 void ReplaceBuffer(ir::Module& module, ir::Stmt& stmt, ir::BufferId from, ir::BufferId to) {
-  ir::ForEachExpr(stmt.op, [&](ir::ExprId& id) {
-    id = module.exprs.Rewrite(id, [&](ir::ExprId leaf) -> std::optional<ir::ExprId> {
-      const ir::ExprNode node = module.exprs[leaf];
-      if (node.op != ir::ExprOp::kLoad || ir::BufferId(node.ref) != from) return std::nullopt;
-      return module.exprs.Load(to, node.dtype, node.Args());
-    });
-  });
+  RewriteLoads(module, stmt, from, [&](const ir::ExprNode& node) { return module.exprs.Load(to, node.dtype, node.Args()); });
   ir::ForEachBuffer(stmt.op, [&](ir::BufferId& buffer) {
     if (buffer == from) buffer = to;
   });

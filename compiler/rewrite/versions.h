@@ -3,6 +3,8 @@
 // Changes of loops that several passes make: buffers with several versions, as pipelined loops use them, and what goes with them.
 #pragma once
 
+#include <functional>
+
 #include "ir/module.h"
 #include "ir/visit.h"
 
@@ -29,6 +31,9 @@ void TestInside(ir::Module& module, ir::While& loop, ir::SourceLoc loc);
 
 // The statement's expressions with a variable replaced, nested blocks included.
 void Substitute(ir::Module& module, ir::Block& block, ir::VarId var, ir::ExprId value);
+
+// Calls `make` with each load of the buffer in the statement's own expressions, and puts the expression that it returns in its place.
+void RewriteLoads(ir::Module& module, ir::Stmt& stmt, ir::BufferId buffer, const std::function<ir::ExprId(const ir::ExprNode&)>& make);
 
 // Replaces every load, store, tile and whole buffer of `from` in the block by one of `to`, which has the same shape.
 void ReplaceBuffer(ir::Module& module, ir::Block& block, ir::BufferId from, ir::BufferId to);
