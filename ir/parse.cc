@@ -74,7 +74,7 @@ int64_t Parser::ParseInt(int64_t least, int64_t most, std::string_view what) {
   std::string_view digits = ExpectKind(Token::kNumber, what);
   uint64_t magnitude = 0;
   auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), magnitude);
-  bool whole = error == std::errc() && end == digits.data() + digits.size() && magnitude <= uint64_t(INT64_MAX);
+  bool whole = error == std::errc() && end == digits.data() + digits.size() && magnitude <= uint64_t(INT64_MAX) + negative;
   int64_t value = int64_t(negative ? -magnitude : magnitude);
   if (failed_ || !whole || value < least || value > most) {
     FailAt(start, fmt::format("expected {}, a whole number from {} to {}", what, least, most));

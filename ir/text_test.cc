@@ -10,6 +10,7 @@
 #include "ir/print_expr.h"
 #include "ir/random_module.h"
 #include "ir/verify.h"
+#include "ir/visit.h"
 #include "tests/golden/golden.h"
 
 namespace kiln::ir {
@@ -49,6 +50,31 @@ TEST(Text, PrintedTextReadsBackAsItself) {
     ASSERT_TRUE(read) << Complaints(diagnostics) << text;
     ASSERT_EQ(Print(*read), text);
   }
+}
+
+TEST(Text, TheLowestNumberReadsBack) {
+  const std::string lowest = "-9223372036854775808";
+  const auto with = [](const std::string& extent) {
+    return "kiln 1\nfunc @f(%A: global f32[4]) {\n  kernel @main grid(1) threads 32 blocks(%bx) {\n    fill %A[0; " + extent + "] = 0.0\n  }\n}\n";
+  };
+  Diagnostics diagnostics;
+  auto module = Parse(with(lowest), diagnostics);
+  ASSERT_TRUE(module) << Complaints(diagnostics);
+  EXPECT_THAT(Print(*module), testing::HasSubstr("fill %A[0; " + lowest + "] = 0.0"));
+  EXPECT_FALSE(Parse(with("9223372036854775808"), diagnostics));
+  EXPECT_FALSE(Parse(with("-9223372036854775809"), diagnostics));
+}
+
+// The loop that they become (compiler/mapping/expand.cc) writes one tile.
+TEST(Ops, OfTheFamilyElementwiseWriteOneTile) {
+  ForEachOpType([]<typename T>(std::type_identity<T>) {
+    if constexpr (Elementwise<T>) {
+      T op{};
+      int written = 0;
+      ForEachRegion(op, [&](const Region&, Use use) { written += use != Use::kRead; });
+      EXPECT_EQ(written, 1) << OpRow<T>::kName;
+    }
+  });
 }
 
 TEST(Text, RandomModulesVerify) {

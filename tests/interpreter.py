@@ -4,10 +4,13 @@ parallel loop is evaluated for all its iterations at once, so a program that dep
 In a kernel that asks for the index of a thread, what stands outside of parallel loops is evaluated for all threads at once, in the same
 way."""
 
+import inspect
 import itertools
 from dataclasses import dataclass
 
 import numpy as np
+
+from kiln.language.buffer import Region
 
 _NUMPY = {"bool": np.bool_, "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8,
           "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64, "float16": np.float16, "float32": np.float32,
@@ -60,6 +63,11 @@ def _erf(x):
     t = 1 / (1 + 0.3275911 * np.abs(x))
     series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
     return np.sign(x) * (1 - series * np.exp(-x * x))
+
+
+# The ops of the family elementwise: what the elements of ``dst`` become, given the parts of the statement that the function's parameters
+# name. Random programs (random_tiles.py) call each as T.NAME, with tiles of small numbers and with small numbers.
+ELEMENTWISE = {"fill": lambda value: value}
 
 
 class _Left(Exception):
@@ -198,7 +206,8 @@ class Interpreter:
             self.active = np.logical_and(mask, ~self._gone())
             if not np.any(self.active):
                 return
-            getattr(self, "do_" + type(stmt).__name__.lower())(stmt, self.active)
+            name = type(stmt).__name__.lower()
+            self._elementwise(stmt, ELEMENTWISE[name]) if name in ELEMENTWISE else getattr(self, "do_" + name)(stmt, self.active)
 
     def _gone(self):
         return np.logical_or(self.loops[-1].out, self.loops[-1].through) if self.loops else np.False_
@@ -350,8 +359,10 @@ class Interpreter:
     def do_copy(self, s, mask):
         self.write(s.dst, self.read(s.src))
 
-    def do_fill(self, s, mask):
-        self.write(s.dst, np.full(s.dst.extents, self.value(s.value)))
+    def _elementwise(self, s, becomes):
+        parts = [getattr(s, name) for name in inspect.signature(becomes).parameters]
+        values = [self.read(part).reshape(s.dst.extents) if isinstance(part, Region) else self.value(part) for part in parts]
+        self.write(s.dst, np.broadcast_to(becomes(*values), s.dst.extents))
 
     def do_gemm(self, s, mask):
         wide = np.float64 if s.c.dtype.is_float else np.int64

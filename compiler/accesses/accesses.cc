@@ -49,8 +49,8 @@ class Planner {
                      },
                      [&](ir::Let& op) { facts.Bind(op); },
                      [&](ir::Assume& op) { facts.Assume(op.cond); },
-                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::Fill, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break, ir::Continue,
-                                 ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+                     ir::Ignored<ir::Alloc, ir::Store, ir::Copy, ir::Gemm, ir::AnyElementwise, ir::Reduce, ir::Atomic, ir::Barrier, ir::Break,
+                                 ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
                  },
                  stmt.op);
     }

@@ -60,15 +60,23 @@ class Replacer {
     return empty;
   }
 
+  // What an op does that works on nothing.
   std::optional<ir::Fill> Left(const ir::Op& op) {
-    if (const auto* reduce = std::get_if<ir::Reduce>(&op); reduce != nullptr && reduce->clear && !IsEmpty(reduce->dst)) {
-      return ir::Fill{reduce->dst, Identity(module_, reduce->kind, module_[reduce->dst.buffer].dtype)};
-    }
-    if (const auto* gemm = std::get_if<ir::Gemm>(&op); gemm != nullptr && gemm->clear_accum && !IsEmpty(gemm->c)) {
-      return ir::Fill{gemm->c, Identity(module_, ReduceKind::kSum, module_[gemm->c.buffer].dtype)};
-    }
-    return std::nullopt;
+    std::optional<ir::Fill> left;
+    std::visit(ir::Overloaded{
+                   [&](const ir::Reduce& reduce) {
+                     if (reduce.clear && !IsEmpty(reduce.dst)) left = Cleared(reduce.dst, reduce.kind);
+                   },
+                   [&](const ir::Gemm& gemm) {
+                     if (gemm.clear_accum && !IsEmpty(gemm.c)) left = Cleared(gemm.c, ReduceKind::kSum);
+                   },
+                   ir::Ignored<ir::Alloc, ir::For, ir::If, ir::While, ir::Let, ir::Store, ir::Assume, ir::Copy, ir::AnyElementwise, ir::Atomic,
+                               ir::Barrier, ir::Break, ir::Continue, ir::AsyncCommit, ir::AsyncWait, ir::RingStep, ir::PairSum, ir::StreamSum>{},
+               },
+               op);
+    return left;
   }
+  ir::Fill Cleared(const ir::Region& dst, ReduceKind kind) { return {dst, Identity(module_, kind, module_[dst.buffer].dtype)}; }
 
   ir::Module& module_;
 };

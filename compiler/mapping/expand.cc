@@ -15,9 +15,6 @@ using ir::BufferId;
 using ir::ExprId;
 using ir::Space;
 
-// The table of the family elementwise: what an element of the destination becomes. `element` loads the one of a region that belongs to it.
-ExprId Becomes(ir::Module&, const ir::Fill& fill, const ElementOf&) { return fill.value; }
-
 // A loop whose elements each thread keeps to itself.
 void MakePrivate(ir::For& loop) {
   ir::Block body = std::move(loop.body);
@@ -79,11 +76,7 @@ class Expander {
   }
   static bool IsTensor(const ir::Copy& copy) { return copy.plan && copy.plan->instruction == ir::CopyInstruction::kTensor; }
   ir::For LoopOf(const ir::Elementwise auto& op) {
-    const ir::Region* dst = nullptr;
-    ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) {
-      if (use != ir::Use::kRead) dst = &region;
-    });
-    return ElementwiseLoop(module_, *dst, [&](const ElementOf& element) { return Becomes(module_, op, element); });
+    return ElementwiseLoop(module_, ir::Destination(op), [&](const ir::ElementOf& element) { return ir::Becomes(module_, op, element); });
   }
   bool NamesPrivate(const ir::Op& op) const {
     bool names = false;

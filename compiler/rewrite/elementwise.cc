@@ -45,9 +45,9 @@ ElementLoop MakeElementLoop(ir::Module& module, std::span<const int64_t> extents
   return result;
 }
 
-ir::For ElementwiseLoop(ir::Module& module, const ir::Region& dst, const std::function<ExprId(const ElementOf&)>& value) {
+ir::For ElementwiseLoop(ir::Module& module, const ir::Region& dst, const std::function<ExprId(const ir::ElementOf&)>& value) {
   ElementLoop element = MakeElementLoop(module, Looped(dst.extents), "e");
-  const ElementOf load = [&](const ir::Region& region) {
+  const ir::ElementOf load = [&](const ir::Region& region) {
     return module.exprs.Load(region.buffer, module[region.buffer].dtype, IndicesOf(module, region, element.indices));
   };
   const ExprId stored = module.exprs.Cast(module[dst.buffer].dtype, value(load));
@@ -56,7 +56,7 @@ ir::For ElementwiseLoop(ir::Module& module, const ir::Region& dst, const std::fu
 }
 
 ir::For CopyLoop(ir::Module& module, const ir::Copy& copy) {
-  ir::For loop = ElementwiseLoop(module, copy.dst, [&](const ElementOf& element) { return element(copy.src); });
+  ir::For loop = ElementwiseLoop(module, copy.dst, [&](const ir::ElementOf& element) { return element(copy.src); });
   loop.coalesced_width = copy.coalesced_width;
   return loop;
 }

@@ -8,8 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/module.h"
-#include "ir/op.h"
+#include "ir/elementwise.h"
 
 namespace kiln::compiler {
 
@@ -20,10 +19,8 @@ struct ElementLoop {
 };
 ElementLoop MakeElementLoop(ir::Module& module, std::span<const int64_t> extents, std::string_view name);
 
-// The element of a region that belongs to the one of the destination.
-using ElementOf = std::function<ir::ExprId(const ir::Region&)>;
 // dst[…] = cast(value) over the tile; dimensions of extent 1 are not looped over.
-ir::For ElementwiseLoop(ir::Module& module, const ir::Region& dst, const std::function<ir::ExprId(const ElementOf&)>& value);
+ir::For ElementwiseLoop(ir::Module& module, const ir::Region& dst, const std::function<ir::ExprId(const ir::ElementOf&)>& value);
 // dst[…] = cast(src[…])
 ir::For CopyLoop(ir::Module& module, const ir::Copy& copy);
 

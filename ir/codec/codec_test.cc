@@ -288,9 +288,10 @@ TEST(Codec, EveryBadReferenceIsReported) {
   stmt.mutable_gemm()->mutable_a()->set_buffer(66);
   AddStmt(module, stmt);
   std::string text = Refusal(module);
-  for (const char* part : {"exprs[2]: var refers to variable 50", "exprs[5]: add refers to expression 5", "buffers[0]: shape is expression 1000",
-                           "params[0]: the tensor is buffer 77", "params[1]: neither", "parameter 3", "statement 1 (let): var is variable 88",
-                           "statement 2 (gemm): a is buffer 66", "(gemm): b is not given", "(gemm): c is not given"}) {
+  for (const char* part :
+       {"exprs[2]: var refers to variable 50", "exprs[5]: add refers to expression 5", "buffers[0]: the field shape is expression 1000",
+        "params[0]: the field tensor is buffer 77", "params[1]: neither", "parameter 3", "statement 1 (let): the field var is variable 88",
+        "statement 2 (gemm): the field a is buffer 66", "(gemm): the field b is not given", "(gemm): the field c is not given"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }
@@ -321,6 +322,23 @@ TEST(Codec, SizesAreBounded) {
   v1::Module ranked = Base();
   for (int i = 0; i < 9; ++i) ranked.mutable_buffers(1)->add_shape(0);
   EXPECT_THAT(Refusal(ranked), HasSubstr("at most 8"));
+}
+
+TEST(Codec, ALoopOfTooManyVariablesIsReportedOnce) {
+  const auto refusal = [](int vars, int extents) {
+    v1::Module module = Base();
+    v1::Stmt stmt;
+    stmt.mutable_for_loop()->set_kind(v1::PARALLEL);
+    for (int i = 0; i < vars; ++i) stmt.mutable_for_loop()->add_vars(uint32_t(i));
+    for (int i = 0; i < extents; ++i) stmt.mutable_for_loop()->add_extents(uint32_t(i));
+    AddStmt(module, stmt);
+    return Refusal(module);
+  };
+  const std::string place = "kernels[0], statement 1 (for): ";
+  EXPECT_EQ(refusal(9, 8), place + "the field vars lists 9; at most 8 are possible\n");
+  EXPECT_EQ(refusal(8, 9), place + "the field extents lists 9; at most 8 are possible\n");
+  EXPECT_EQ(refusal(2, 3), place + "2 variables and 3 extents; a loop has 1 to 8 of each\n");
+  EXPECT_EQ(refusal(0, 0), place + "0 variables and 0 extents; a loop has 1 to 8 of each\n");
 }
 
 TEST(Codec, TruncatedAndFlippedBytesNeverCrash) {

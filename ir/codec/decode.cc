@@ -191,8 +191,8 @@ class Decoder {
       reader_.SetPlace("params", i);
       reader_.RefuseUnknownFields(wire);
       switch (wire.kind_case()) {
-        case v1::Param::kTensor: module_.params.push_back(reader_.Buffer(wire.tensor(), "the tensor")); break;
-        case v1::Param::kScalar: module_.params.push_back(reader_.Var(wire.scalar(), "the scalar")); break;
+        case v1::Param::kTensor: module_.params.push_back(reader_.Buffer(wire.tensor(), "tensor")); break;
+        case v1::Param::kScalar: module_.params.push_back(reader_.Var(wire.scalar(), "scalar")); break;
         case v1::Param::KIND_NOT_SET: reader_.Problem("neither a tensor nor a scalar"); break;
       }
     }
@@ -213,14 +213,14 @@ class Decoder {
     kernel.raster_panel = wire.raster_panel();
     kernel.min_blocks = wire.min_blocks();
     kernel.name = NameAt(wire_.debug().kernel_names(), i);
-    kernel.grid = reader_.Exprs(wire.grid(), "grid extents");
+    kernel.grid = reader_.Exprs(wire.grid(), "grid");
     if (wire.cluster_size() > 3 || wire.block_vars_size() > 3) {
       reader_.Problem(
           fmt::format("{} cluster sizes and {} block variables; a grid has at most 3 dimensions", wire.cluster_size(), wire.block_vars_size()));
       return;
     }
     kernel.cluster.assign(wire.cluster().begin(), wire.cluster().end());
-    for (uint32_t var : wire.block_vars()) kernel.block_vars.push_back(reader_.Var(var, "the block variable"));
+    for (uint32_t var : wire.block_vars()) kernel.block_vars.push_back(reader_.Var(var, "block_vars"));
     kernel.body = reader_.ReadBlock(wire.body());
     module_.kernels.push_back(std::move(kernel));
   }

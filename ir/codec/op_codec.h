@@ -32,6 +32,7 @@ class OpReader {
       : wire_(wire), module_(module), exprs_(exprs), sizes_(module.exprs), diagnostics_(diagnostics) {}
 
   Block ReadBlock(const v1::Block& block);
+  // `what`: the field of the message.
   ExprId Expr(uint32_t index, std::string_view what);
   std::vector<ExprId> Exprs(const google::protobuf::RepeatedField<uint32_t>& indices, std::string_view what);
   BufferId Buffer(uint32_t index, std::string_view what);

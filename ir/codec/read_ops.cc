@@ -23,6 +23,9 @@ std::string Shown(std::string_view name) {
   return shown;
 }
 
+std::string NotGiven(std::string_view field) { return fmt::format("the field {} is not given", field); }
+std::string TooLong(std::string_view field, int size) { return fmt::format("the field {} lists {}; at most {} are possible", field, size, kMaxRank); }
+
 }  // namespace
 
 std::string OpReader::Placed(std::string_view message) const {
@@ -50,14 +53,14 @@ ExprId OpReader::Expr(uint32_t index, std::string_view what) {
     }
     return exprs_[index];
   }
-  Problem(fmt::format("{} is expression {}, but the module has {}", what, index, exprs_.size()));
+  Problem(fmt::format("the field {} is expression {}, but the module has {}", what, index, exprs_.size()));
   return ExprId(0);
 }
 
 std::vector<ExprId> OpReader::Exprs(const google::protobuf::RepeatedField<uint32_t>& indices, std::string_view what) {
   std::vector<ExprId> result;
   if (indices.size() > kMaxRank) {
-    Problem(fmt::format("{} {}; at most {} are possible", indices.size(), what, kMaxRank));
+    Problem(TooLong(what, indices.size()));
     return result;
   }
   for (uint32_t index : indices) result.push_back(Expr(index, what));
@@ -66,13 +69,13 @@ std::vector<ExprId> OpReader::Exprs(const google::protobuf::RepeatedField<uint32
 
 BufferId OpReader::Buffer(uint32_t index, std::string_view what) {
   if (index < module_.buffers.size()) return BufferId(index);
-  Problem(fmt::format("{} is buffer {}, but the module has {}", what, index, module_.buffers.size()));
+  Problem(fmt::format("the field {} is buffer {}, but the module has {}", what, index, module_.buffers.size()));
   return BufferId(0);
 }
 
 VarId OpReader::Var(uint32_t index, std::string_view what) {
   if (index < module_.vars.size()) return VarId(index);
-  Problem(fmt::format("{} is variable {}, but the module has {}", what, index, module_.vars.size()));
+  Problem(fmt::format("the field {} is variable {}, but the module has {}", what, index, module_.vars.size()));
   return VarId(0);
 }
 
@@ -80,8 +83,8 @@ template <typename E>
 E OpReader::Enum(int number, std::string_view what) {
   constexpr E kFirst = EnumText<E>::first;
   if (number >= int(kFirst) && size_t(number - int(kFirst)) < std::size(EnumText<E>::names)) return E(number);
-  if (number == 0) Problem(fmt::format("{} is not given", what));
-  else Newer(fmt::format("{} {} is not known here", what, number));
+  if (number == 0) Problem(NotGiven(what));
+  else Newer(fmt::format("the field {} is {}, which is not known here", what, number));
   return kFirst;
 }
 
@@ -134,7 +137,7 @@ class OpReader::FieldReader : public FieldVisitor {
   }
   void Region(ir::Region& region, std::string_view name, Use) {
     const FieldDescriptor* field = fields_.Of(name);
-    if (!reflection_.HasField(message_, field)) return reader_.Problem(fmt::format("{} is not given", name));
+    if (!reflection_.HasField(message_, field)) return reader_.Problem(NotGiven(name));
     region = reader_.ReadRegion(static_cast<const v1::Region&>(reflection_.GetMessage(message_, field)), name);
   }
   void Element(BufferId& buffer, std::vector<ExprId>& indices, Use) {
@@ -165,7 +168,7 @@ class OpReader::FieldReader : public FieldVisitor {
   void ReadEach(std::string_view name, auto&& read) {
     const FieldDescriptor* field = fields_.Of(name);
     const int size = reflection_.FieldSize(message_, field);
-    if (size > kMaxRank) return reader_.Problem(fmt::format("{} {}; at most {} are possible", size, name, kMaxRank));
+    if (size > kMaxRank) return reader_.Problem(TooLong(name, size));
     for (int i = 0; i < size; ++i) read(reflection_.GetRepeatedUInt32(message_, field, i));
   }
 
@@ -182,8 +185,10 @@ Op OpReader::ReadFields(const Message& message) {
   Fields(op, FieldReader(*this, message, fields));
   if constexpr (std::same_as<T, For>) {
     // What comes after takes the extent of each variable.
-    if (op.vars.empty() || op.vars.size() != op.extents.size()) {
-      Problem(fmt::format("{} variables and {} extents; a loop has 1 to {} of each", op.vars.size(), op.extents.size(), kMaxRank));
+    const auto& loop = static_cast<const v1::For&>(message);
+    if (loop.vars_size() > kMaxRank || loop.extents_size() > kMaxRank) return Barrier{};  // is reported
+    if (loop.vars_size() == 0 || loop.vars_size() != loop.extents_size()) {
+      Problem(fmt::format("{} variables and {} extents; a loop has 1 to {} of each", loop.vars_size(), loop.extents_size(), kMaxRank));
       return Barrier{};
     }
   }
@@ -236,7 +241,7 @@ Region OpReader::ReadRegion(const v1::Region& region, std::string_view what) {
   RefuseUnknownFields(region);
   Region result{Buffer(region.buffer(), what), Exprs(region.offsets(), "offsets"), {}};
   if (region.offsets_size() != region.extents_size()) {
-    Problem(fmt::format("{} has {} offsets and {} extents", what, region.offsets_size(), region.extents_size()));
+    Problem(fmt::format("the field {} has {} offsets and {} extents", what, region.offsets_size(), region.extents_size()));
     return {};
   }
   result.extents.assign(region.extents().begin(), region.extents().end());

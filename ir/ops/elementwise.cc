@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/op.h"
+#include "ir/elementwise.h"
+
 #include "ir/verifier.h"
 
 namespace kiln::ir {
@@ -9,5 +10,6 @@ void Check(Verifier& verifier, const Fill& op) {
   verifier.CheckRegion(op.dst, "the destination");
   verifier.CheckTyped(op.value, verifier.module()[op.dst.buffer].dtype, "the value");
 }
+ExprId Becomes(Module&, const Fill& op, const ElementOf&) { return op.value; }
 
 }  // namespace kiln::ir

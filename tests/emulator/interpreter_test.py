@@ -5,6 +5,7 @@ import interpreter
 import kiln.language as T
 import numpy as np
 import pytest
+from kiln.language import program as ir
 
 N = 64
 
@@ -13,6 +14,12 @@ def run(program, *arrays, places=None):
     done = interpreter.Interpreter(program, arrays, (), places)
     done.run()
     return [done.memory[param.buffer] for param in program.params]
+
+
+def test_every_statement_has_a_meaning():
+    names = {kind.__name__.lower() for kind in ir.Stmt.__subclasses__()}
+    assert "fill" in names
+    assert {n for n in names if n not in interpreter.ELEMENTWISE and not hasattr(interpreter.Interpreter, f"do_{n}")} == set()
 
 
 def test_threads_of_three_dimensions_under_conditions():

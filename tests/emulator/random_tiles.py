@@ -3,8 +3,10 @@
 written as a whole before it is read, and holds small numbers, or sums (``wide``), which only statements that bound them add to."""
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from interpreter import ELEMENTWISE
+from kiln.language import program
 from random_expressions import Expressions
 from random_text import LIMIT, clamped
 
@@ -167,11 +169,24 @@ class RandomTiles(Expressions):
     def fill(self):
         tile = self.pick(*self.tiles)
         if len(tile.shape) > 1 and self.chance(0.5):
-            begins, extents = self.part(tile.shape)
-            self.line(f"T.fill({self.region(tile.name, begins, extents)}, {self.pick(0, 1, 2)})")
+            self.part_of_a_tile(tile)
         else:
             self.line(self.pick(f"T.clear({tile.name})", f"T.fill({tile.name}, {self.pick(1, 2, 3)})"))
         return True
+
+    def part_of_a_tile(self, tile):
+        """An op of the family elementwise; if it takes other tiles, the same part of them."""
+        names = [*ELEMENTWISE]
+        name = names[0] if len(names) == 1 else self.pick(*names)
+        begins, extents = self.part(tile.shape)
+        arguments = []
+        for part in fields(getattr(program, name.capitalize())):
+            if part.type == "Region":
+                alike = [tile] if part.name == "dst" else self.those(shape=tile.shape, dtype=tile.dtype, wide=tile.wide)
+                arguments.append(self.region((alike[0] if len(alike) == 1 else self.pick(*alike)).name, begins, extents))
+            elif part.type == "Expr":
+                arguments.append(str(self.pick(0, 1, 2)))
+        self.line(f"T.{name}({', '.join(arguments)})")
 
     def part(self, shape):
         """Some of each dimension: where it begins, and how much."""

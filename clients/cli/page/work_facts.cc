@@ -11,6 +11,7 @@
 #include "clients/cli/page/facts.h"
 #include "clients/cli/page/statements.h"
 #include "compiler/target/instructions.h"
+#include "ir/elementwise.h"
 #include "ir/print.h"
 #include "ir/visit.h"
 
@@ -29,7 +30,7 @@ struct Counted {
 
 class Counter {
  public:
-  explicit Counter(const ir::Module& module) : module_(module) {}
+  explicit Counter(ir::Module& module) : module_(module) {}
 
   Counted Count(const ir::Block& body) {
     Take(body, 1);
@@ -92,22 +93,12 @@ class Counter {
   }
   void Tile(const ir::Region& region, double times) { Moved(region.buffer, times * Elements(region)); }
 
-  struct Evaluated : ir::FieldVisitor {
-    std::vector<ir::ExprId> exprs;
-    void Evaluates(ir::ExprId id, std::string_view) { exprs.push_back(id); }
-  };
-  // One computation for each element, unless it only writes.
   void Elementwise(const ir::Elementwise auto& op, double times) {
-    double elements = 0;
-    ir::ForEachRegion(op, [&](const ir::Region& region, ir::Use use) {
-      const bool both = use == ir::Use::kUpdate;
-      elements = Elements(region);
-      Tile(region, both ? 2 * times : times);
-      if (use != ir::Use::kWrite) counted_.arithmetic += times * elements;
-    });
-    Evaluated evaluated;
-    ir::Fields(op, evaluated);
-    for (const ir::ExprId id : evaluated.exprs) Expression(id, times * elements);
+    const ir::Region& dst = ir::Destination(op);
+    const ir::ElementOf element = [&](const ir::Region& region) {
+      return module_.exprs.Load(region.buffer, module_[region.buffer].dtype, region.offsets);
+    };
+    Element(dst.buffer, ir::Becomes(module_, op, element), times * Elements(dst));
   }
   void Element(ir::BufferId buffer, ir::ExprId value, double times) { Moved(buffer, times), Expression(value, times); }
 
@@ -137,7 +128,7 @@ class Counter {
     }
   }
 
-  const ir::Module& module_;
+  ir::Module& module_;  // whose pool takes what elements become
   Counted counted_;
 };
 
@@ -211,8 +202,9 @@ Json Bandwidth(const target::Target* target) {
 
 Json WorkFacts(const ir::Module& program, const Decided& decided, const target::Target* target) {
   std::vector<Json> kernels;
+  ir::Module scratch = program;
   for (const ir::Kernel& kernel : program.kernels) {
-    const Counted counted = Counter(program).Count(kernel.body);
+    const Counted counted = Counter(scratch).Count(kernel.body);
     std::vector<Json> products;
     for (const auto& [line, operations] : counted.products) products.push_back(Json::Object({{"line", line}, {"operations", Whole(operations)}}));
     kernels.push_back(Json::Object({{"name", kernel.name},

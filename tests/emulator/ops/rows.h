@@ -15,7 +15,8 @@ inline constexpr std::string_view kPair = "grid(2) threads 64 cluster(2) blocks(
 
 // Statements with the op. %v is 1; each operand that is an expression depends on it in one of the op's rows. TextOf (program.h) tells which
 // buffers there are.
-// Every element that the statements say they read or write, they do read or write, whatever small integers from 1 on the buffers hold.
+// They are written as they are printed. Every element that they say they read or write, they do read or write, whatever small integers from
+// 1 on the buffers hold.
 struct Row {
   std::string_view op, statements;
   std::string_view kernel = kOneBlock;
@@ -46,7 +47,7 @@ inline constexpr Row kRows[] = {
     {"for", R"(
       for parallel %i in 4 {
         for vectorized %j in %v + 3 {
-          store %s[%v + %i, 4 * %v + %j] = %t[%i, %j] + %X[%v, %v]
+          store %s[%v + %i, %v * 4 + %j] = %t[%i, %j] + %X[%v, %v]
         }
       })"},
     {"for", R"(
@@ -83,11 +84,11 @@ inline constexpr Row kRows[] = {
     {"assume", R"(
       assume %X[%v, %v] > f32(%v) - 1.0)"},
     {"copy", R"(
-      copy %X[%v, 2 * %v; 4, 8] -> %s[%v + 1, %v + 3; 4, 8])"},
+      copy %X[%v, %v * 2; 4, 8] -> %s[%v + 1, %v + 3; 4, 8])"},
     {"copy", R"(
       copy %s[%v, %v - 1; 2, 16] -> %Y[%v + 4, %v - 1; 2, 16])"},
     {"copy", R"(
-      copy %X[%v, %v + 3; 4, 4] -> %r[%v + 2, 4 * %v; 4, 4])"},
+      copy %X[%v, %v + 3; 4, 4] -> %r[%v + 2, %v * 4; 4, 4])"},
     {"copy", R"(
       copy %r[%v, %v - 1; 4, 16] -> %t[%v + 2, %v - 1; 4, 16] coalesced 4)"},
     {"gemm", R"(
@@ -97,13 +98,13 @@ inline constexpr Row kRows[] = {
     {"fill", R"(
       fill %s[%v, %v + 1; 3, 4] = %X[%v, %v] + f32(%v))"},
     {"fill", R"(
-      fill %r[2 * %v, %v - 1; 3, 16] = %X[%v, %v] + f32(%v))"},
+      fill %r[%v * 2, %v - 1; 3, 16] = %X[%v, %v] + f32(%v))"},
     {"fill", R"(
       fill %Y[%v, %v; 3, 5] = %X[%v, %v] + f32(%v))"},
     {"reduce", R"(
-      reduce sum %r[%v, %v - 1; 4, 16] -> %q[2 * %v; 4] dim 1)"},
+      reduce sum %r[%v, %v - 1; 4, 16] -> %q[%v * 2; 4] dim 1)"},
     {"reduce", R"(
-      reduce max %s[%v - 1, 4 * %v; 8, 8] -> %t[%v, 4 * %v; 1, 8] dim 0)"},
+      reduce max %s[%v - 1, %v * 4; 8, 8] -> %t[%v, %v * 4; 1, 8] dim 0)"},
     {"reduce", R"(
       reduce sum %r[%v - 1, %v - 1; 8, 16] -> %q[%v - 1; 8] dim 1 accumulate)"},
     {"atomic", R"(

@@ -98,6 +98,11 @@ INSTANTIATE_TEST_SUITE_P(Ops, RowTest, ::testing::ValuesIn(kRows), NameOf<Row>);
 
 TEST_P(RowTest, HasItsOp) { EXPECT_TRUE(HasOp(Parsed(TextOf(GetParam())), GetParam().op)); }
 
+TEST_P(RowTest, IsPrintedAsItIsWritten) {
+  const auto words = [](const std::string& text) { return std::regex_replace(text, std::regex("\\s+"), " "); };
+  EXPECT_EQ(words(ir::Print(Parsed(TextOf(GetParam())))), words(TextOf(GetParam())));
+}
+
 TEST_P(RowTest, VariableBecomesConstant) {
   const Row& row = GetParam();
   const std::string statements = std::regex_replace(std::string(row.statements), std::regex("%v\\b"), "1");

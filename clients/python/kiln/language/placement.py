@@ -164,15 +164,12 @@ class _Rewriter:
     def _stmt(self, s):
         if any(isinstance(getattr(s, field.name), Region) for field in fields(s)):
             return self._tile_operation(s)
-        for name in ("cond", "value"):
-            if isinstance(getattr(s, name, None), Expr):
-                setattr(s, name, self.expr(getattr(s, name)))
-        for name in ("extents", "indices"):
-            if hasattr(s, name):
-                setattr(s, name, [self.expr(e) for e in getattr(s, name)])
-        for name in ("body", "then_body", "else_body"):
-            if hasattr(s, name):
-                setattr(s, name, self.block(getattr(s, name)))
+        for field in fields(s):
+            value = getattr(s, field.name)
+            if field.type == "list[Stmt]":
+                setattr(s, field.name, self.block(value))
+            else:
+                setattr(s, field.name, [self.expr(e) for e in value] if isinstance(value, list) else self.expr(value))
         if hasattr(s, "indices") and s.buffer in self.placements:
             s.indices, inside = self.placements[s.buffer].moved(s.indices)
             return self._guarded(inside, s)
